@@ -1,0 +1,95 @@
+# The functions with which every folder declares its targets. Include root is the repository.
+
+add_library(freshet_flags INTERFACE)
+target_compile_features(freshet_flags INTERFACE cxx_std_20)
+target_include_directories(freshet_flags INTERFACE "${PROJECT_SOURCE_DIR}")
+target_compile_options(freshet_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
+  $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
+  $<$<BOOL:${FRESHET_WERROR}>:-Werror>)
+if(FRESHET_SANITIZE)
+  string(REPLACE ";" "," freshet_sanitizers "${FRESHET_SANITIZE}")
+  target_compile_options(freshet_flags INTERFACE
+    "-fsanitize=${freshet_sanitizers}" -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  target_link_options(freshet_flags INTERFACE "-fsanitize=${freshet_sanitizers}")
+endif()
+
+# freshet_library(NAME [TORCH] SRCS ... [PUBLIC ...] [PRIVATE ...])
+# A static library freshet_NAME with alias freshet::NAME. TORCH: sees LibTorch and reuses its
+# precompiled header.
+function(freshet_library NAME)
+  cmake_parse_arguments(ARG "TORCH" "" "SRCS;PUBLIC;PRIVATE" ${ARGN})
+  add_library(freshet_${NAME} STATIC ${ARG_SRCS})
+  add_library(freshet::${NAME} ALIAS freshet_${NAME})
+  target_link_libraries(freshet_${NAME} PUBLIC freshet_flags ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+  if(ARG_TORCH)
+    target_link_libraries(freshet_${NAME} PUBLIC freshet_torch)
+    target_precompile_headers(freshet_${NAME} REUSE_FROM freshet_torch_pch)
+  endif()
+endfunction()
+
+# freshet_binary(NAME [TORCH] SRCS ... LIBS ...)  The executable build/bin/NAME.
+function(freshet_binary NAME)
+  cmake_parse_arguments(ARG "TORCH" "" "SRCS;LIBS" ${ARGN})
+  add_executable(${NAME} ${ARG_SRCS})
+  target_link_libraries(${NAME} PRIVATE freshet_flags ${ARG_LIBS})
+  if(ARG_TORCH)
+    target_link_libraries(${NAME} PRIVATE freshet_torch)
+    target_precompile_headers(${NAME} REUSE_FROM freshet_torch_pch)
+  endif()
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+endfunction()
+
+# freshet_test(NAME [TORCH] SRCS ... LIBS ... [LABELS ...] [DEPENDS ...])
+# One GoogleTest executable; each TEST is a ctest case. LABELS: unit (default), e2e, redis, grpc.
+function(freshet_test NAME)
+  cmake_parse_arguments(ARG "TORCH" "" "SRCS;LIBS;LABELS;DEPENDS" ${ARGN})
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  add_executable(${NAME} ${ARG_SRCS})
+  target_link_libraries(${NAME} PRIVATE freshet_flags ${ARG_LIBS} GTest::gmock_main)
+  if(ARG_TORCH)
+    target_link_libraries(${NAME} PRIVATE freshet_torch)
+    target_precompile_headers(${NAME} REUSE_FROM freshet_torch_pch)
+    list(APPEND ARG_LABELS torch)
+  endif()
+  if(ARG_DEPENDS)
+    add_dependencies(${NAME} ${ARG_DEPENDS})
+  endif()
+  target_compile_definitions(${NAME} PRIVATE
+    "FRESHET_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"" "FRESHET_BIN_DIR=\"${PROJECT_BINARY_DIR}/bin\"")
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  gtest_discover_tests(${NAME} TEST_PREFIX "${NAME}." DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)
+endfunction()
+
+# freshet_proto_library(NAME SRCS ... [PUBLIC ...])  C++ code for .proto files under proto/;
+# headers are found as "freshet/job/v1/job.pb.h".
+function(freshet_proto_library NAME)
+  cmake_parse_arguments(ARG "" "" "SRCS;PUBLIC" ${ARGN})
+  set(out "${PROJECT_BINARY_DIR}/proto_gen")
+  file(MAKE_DIRECTORY "${out}")
+  set(generated)
+  foreach(src ${ARG_SRCS})
+    string(REGEX REPLACE "\\.proto$" "" stem "${src}")
+    add_custom_command(
+      OUTPUT "${out}/${stem}.pb.cc" "${out}/${stem}.pb.h"
+      COMMAND protobuf::protoc "--cpp_out=${out}" "-I${PROJECT_SOURCE_DIR}/proto" "${src}"
+      DEPENDS "${PROJECT_SOURCE_DIR}/proto/${src}" VERBATIM)
+    list(APPEND generated "${out}/${stem}.pb.cc")
+  endforeach()
+  add_library(freshet_${NAME} STATIC ${generated})
+  add_library(freshet::${NAME} ALIAS freshet_${NAME})
+  target_compile_features(freshet_${NAME} PUBLIC cxx_std_20)
+  target_include_directories(freshet_${NAME} SYSTEM PUBLIC "${out}")
+  target_link_libraries(freshet_${NAME} PUBLIC protobuf::libprotobuf ${ARG_PUBLIC})
+  if(FRESHET_SANITIZE)
+    string(REPLACE ";" "," freshet_sanitizers "${FRESHET_SANITIZE}")
+    target_compile_options(freshet_${NAME} PRIVATE "-fsanitize=${freshet_sanitizers}")
+  endif()
+endfunction()

@@ -1,0 +1,51 @@
+#ifndef FRESHET_SERVICES_BASE_LOG_H_
+#define FRESHET_SERVICES_BASE_LOG_H_
+
+#include <sstream>
+#include <string>
+
+namespace freshet {
+
+enum class LogSeverity { kInfo, kWarning, kError };
+
+// Lines below `severity` are not written. Thread-safe.
+void SetMinLogSeverity(LogSeverity severity);
+
+namespace log_internal {
+
+// Collects one line and writes it to stderr when it goes out of scope.
+class Line {
+ public:
+  Line(LogSeverity severity, const char* file, int line);
+  ~Line();
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+  template <typename T>
+  Line& operator<<(const T& value) {
+    stream_ << value;
+    return *this;
+  }
+
+ private:
+  LogSeverity severity_;
+  std::ostringstream stream_;
+};
+
+[[noreturn]] void CheckFailed(const char* file, int line, const char* expression);
+
+}  // namespace log_internal
+}  // namespace freshet
+
+// FRESHET_LOG(Info) << "step=" << step << " reason=" << reason;  one key=value line on stderr.
+#define FRESHET_LOG(severity) \
+  ::freshet::log_internal::Line(::freshet::LogSeverity::k##severity, __FILE__, __LINE__)
+
+// Ends the process when an invariant of our own is broken. Never for input.
+#define FRESHET_CHECK(expression)                                                     \
+  do {                                                                                \
+    if (!(expression)) {                                                              \
+      ::freshet::log_internal::CheckFailed(__FILE__, __LINE__, #expression);          \
+    }                                                                                 \
+  } while (false)
+
+#endif  // FRESHET_SERVICES_BASE_LOG_H_
