@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Trains the examples with several seeds and compares what they reach with their goals.
+
+Prints one line per figure and writes build/bench/learn.json: rows {name, ours, peer, peer_name,
+ratio, unit, goal}, where ratio is higher-is-better and goal 1 says that the bound is required.
+Exits 1 when a required bound is missed. Standard library only.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FRESHET = ROOT / "build/bin/freshet"
+
+
+def run(job, seed, run_dir, overrides=()):
+    """Trains `job`; returns wall seconds of the process and the evaluations by version."""
+    shutil.rmtree(run_dir, ignore_errors=True)
+    command = [str(FRESHET), "local", str(job), "--run-dir", str(run_dir), "--set", f"seed={seed}"]
+    for override in overrides:
+        command += ["--set", override]
+    start = time.monotonic()
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wall = time.monotonic() - start
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr}")
+    subprocess.run([str(FRESHET), "ledger", "verify", str(run_dir)], check=True,
+                   stdout=subprocess.DEVNULL)
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    evaluations = {row["policy_version"]: row for row in rows if "eval_name" in row}
+    steps = [row for row in rows if "step" in row]
+    return wall, evaluations, steps
+
+
+def bound(name, ours, limit, unit, lower_is_better):
+    ratio = limit / ours if lower_is_better else ours / limit
+    return {"name": name, "ours": ours, "peer": limit, "peer_name": "bound", "ratio": ratio,
+            "unit": unit, "goal": 1}
+
+
+def arithmetic(seeds, out):
+    walls, first, last = [], [], []
+    for seed in seeds:
+        wall, evals, _ = run(ROOT / "examples/arithmetic.yaml", seed, out / f"arithmetic-{seed}")
+        walls.append(wall)
+        first.append(evals[min(evals)]["eval_accuracy"])
+        last.append(evals[max(evals)]["eval_accuracy"])
+        print(f"arithmetic seed {seed}: {first[-1]:.3f} -> {last[-1]:.3f} in {wall:.1f} s",
+              flush=True)
+    median = statistics.median
+    return [
+        bound("arithmetic: exact match after warm-up (at most)", median(first), 0.55, "share", True),
+        bound("arithmetic: exact match at the end", median(last), 0.92, "share", False),
+        bound("arithmetic: wall time", median(walls), 120.0, "s", True),
+        {"name": "arithmetic: wall time, aim", "ours": median(walls), "peer": 60.0,
+         "peer_name": "aim", "ratio": 60.0 / median(walls), "unit": "s"},
+    ]
+
+
+def stories(seeds, out, model):
+    walls, gains, reached = [], [], []
+    for seed in seeds:
+        wall, evals, steps = run(ROOT / "examples/stories.yaml", seed, out / f"stories-{seed}",
+                                 [f"model.path={model}"])
+        rewards = [row["reward_mean"] for row in steps]
+        before = statistics.mean(rewards[:2])
+        after = statistics.mean(rewards[-5:])
+        walls.append(wall)
+        gains.append(after - before)
+        reached.append(after)
+        print(f"stories seed {seed}: mean reward {before:.3f} -> {after:.3f} in {wall:.1f} s",
+              flush=True)
+    median = statistics.median
+    return [
+        bound("stories: rise of the mean reward", median(gains), 0.25, "reward", False),
+        bound("stories: wall time", median(walls), 240.0, "s", True),
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--model", default=os.environ.get("FRESHET_STORIES_MODEL", ""),
+                        help="directory of the stories260K model in Hugging Face layout")
+    parser.add_argument("--only", choices=["arithmetic", "stories"])
+    args = parser.parse_args()
+    out = ROOT / "build/bench/learn"
+    out.mkdir(parents=True, exist_ok=True)
+    seeds = range(1, args.seeds + 1)
+    rows = []
+    if args.only != "stories":
+        rows += arithmetic(seeds, out)
+    model = args.model or str(ROOT.parent / "shared/data/stories260K/hf")
+    if args.only != "arithmetic":
+        if pathlib.Path(model).is_dir():
+            rows += stories(seeds, out, model)
+        else:
+            print("stories: skipped, no model; name its directory with --model", flush=True)
+    (ROOT / "build/bench/learn.json").write_text(json.dumps(rows, indent=1) + "\n")
+    missed = 0
+    for row in rows:
+        met = "" if "goal" not in row else ("  met" if row["ratio"] >= row["goal"] else "  MISSED")
+        missed += met.endswith("MISSED")
+        print(f"{row['name']:52} {row['ours']:8.3f} {row['unit']:7} "
+              f"{row['peer_name']} {row['peer']:g}  ratio {row['ratio']:.2f}{met}")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

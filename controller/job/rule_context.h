@@ -1,0 +1,55 @@
+#ifndef FRESHET_CONTROLLER_JOB_RULE_CONTEXT_H_
+#define FRESHET_CONTROLLER_JOB_RULE_CONTEXT_H_
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "controller/job/fault.h"
+#include "controller/job/job_schema.h"
+#include "controller/job/key_rules.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+
+// What the rules between keys work with: the job, and the faults found so far. A rule says nothing
+// while a key that it reads is itself at fault. Confined to one thread.
+class RuleContext {
+ public:
+  RuleContext(const JobSpec& spec, const KeyPlaces& places, std::vector<Fault>& faults)
+      : spec_(spec), places_(places), faults_(faults) {}
+
+  const JobSpec& spec() const { return spec_; }
+
+  bool Usable(std::initializer_list<std::string> paths) const {
+    return std::none_of(paths.begin(), paths.end(),
+                        [&](const std::string& path) { return Concerns(faults_, path); });
+  }
+
+  template <typename... Args>
+  void Add(const std::string& path, const Args&... message) {
+    if (faults_.size() < kMaxTotal) {
+      faults_.push_back(places_.At(path, StrCat(message...)));
+    }
+  }
+
+ private:
+  // Of reading, of the keys one by one, and of the rules between them.
+  static constexpr size_t kMaxTotal = 3 * kMaxFaults;
+
+  const JobSpec& spec_;
+  const KeyPlaces& places_;
+  std::vector<Fault>& faults_;
+};
+
+// `text` is not empty, starts with a letter or a digit, and is else letters, digits and
+// `punctuation`.
+bool IsName(std::string_view text, std::string_view punctuation);
+
+// Rules about dataset, tokenizer and reward, and how they fit together.
+void CheckDataRules(RuleContext& context);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_JOB_RULE_CONTEXT_H_

@@ -1,0 +1,83 @@
+#ifndef FRESHET_DATASTORE_LEDGER_H_
+#define FRESHET_DATASTORE_LEDGER_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "datastore/trajectory.h"
+
+namespace freshet {
+
+enum class LedgerEvent {
+  kOpen,
+  kResumed,
+  kDurable,
+  kTrained,
+  kFiltered,
+  kDropped,
+  kRequeued,
+  kDead
+};
+const char* Name(LedgerEvent event);
+
+// One row of the append-only ledger. Which fields a row carries depends on `event`:
+//   open: job, bound, disposition, B, G
+//   resumed: epoch, lineage, parent_lineage, fork_version, checkpoint_sha256, digest
+//   durable: lineage, version, checkpoint_sha256, digest
+//   trained | filtered | dropped | requeued | dead: one row per sample that has tokens, at least
+//   one
+//     per group. A uid appears once, redo rows apart: a group requeued with kept tokens goes on
+//     under its uids and writes no row.
+// Of a sample row, `spans` cover the whole response; min_version and max_version are over its
+// loss-bearing tokens only (train_version when there are none).
+struct LedgerRow {
+  int64_t seq = 0;
+  LedgerEvent event = LedgerEvent::kOpen;
+  int64_t epoch = 0;
+  int64_t lineage = 0;
+  // open
+  std::string job;
+  int64_t bound = 0;
+  std::string disposition;
+  int64_t groups_per_step = 0;
+  int64_t group_size = 0;
+  // resumed
+  int64_t parent_lineage = 0;
+  int64_t fork_version = 0;  // version loaded by a fork; < 0: no fork, and the key is absent
+  // resumed, durable
+  int64_t version = 0;
+  std::string checkpoint_sha256;
+  std::string digest;
+  // sample rows
+  int64_t step = 0;
+  int64_t train_version = 0;  // policy version that the step started from
+  std::string uid;
+  int64_t prompt = 0;  // ordinal
+  int32_t attempt = 0;
+  int32_t sample = 0;  // 0..G-1
+  bool redo = false;
+  int64_t loss_tokens = 0;
+  int64_t masked_tokens = 0;
+  std::vector<Span> spans;
+  int64_t min_version = 0;
+  int64_t max_version = 0;
+  std::string reason;  // every end other than trained
+};
+
+// One line of ledger.jsonl (without the newline); keys as in the contracts, in a fixed order.
+std::string LedgerRowToJson(const LedgerRow& row);
+// Inverse. Unknown keys are ignored. INVALID_ARGUMENT for anything that is not such a line: bad
+// JSON, more than 1 MiB or 8 levels, a missing key, a wrong type, a negative or overflowing number.
+absl::StatusOr<LedgerRow> ParseLedgerRow(std::string_view line);
+
+// Digest chain over trained uids: digest_0 = SHA-256 of "", digest_n = SHA-256(digest_{n-1} as hex
+// text followed by uid_n), all lower-case hex.
+std::string InitialDigest();
+std::string ExtendDigest(const std::string& digest, std::string_view uid);
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_LEDGER_H_

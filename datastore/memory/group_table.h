@@ -1,0 +1,112 @@
+#ifndef FRESHET_DATASTORE_MEMORY_GROUP_TABLE_H_
+#define FRESHET_DATASTORE_MEMORY_GROUP_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "datastore/trajectory_store.h"
+
+namespace freshet {
+
+// Order in which rows are handed out: oldest first by (min version, ordinal, index).
+using RowKey = std::tuple<int64_t, int64_t, int32_t>;
+
+// Where one sample stands for one task.
+struct TaskProgress {
+  enum class Stage { kBlocked, kPending, kLeased, kDone };
+  Stage stage = Stage::kBlocked;
+  RowKey key;         // place among the pending rows
+  int64_t token = 0;  // of the lease, kept when done
+  int32_t failures = 0;
+};
+
+struct SampleSlot {
+  std::shared_ptr<const Response> response;  // null until finished
+  std::shared_ptr<const Score> score;
+  std::shared_ptr<const std::vector<float>> ref_logprobs;
+  Response partial;  // tokens kept from a former lease
+  TaskProgress tasks[kNumTasks];
+
+  // The response, or the kept partial, or an empty response.
+  const Response& Tokens() const { return response != nullptr ? *response : partial; }
+};
+
+struct Group {
+  int64_t ordinal = 0;
+  int32_t attempt = 0;
+  std::shared_ptr<const Prompt> prompt;
+  GroupState state = GroupState::kQueued;
+  absl::Time since;         // entered `state`
+  bool kept = false;        // requeued with finished samples or partials
+  int64_t min_version = 0;  // meaningless while it waits in the queue without kept tokens
+  int64_t max_version = 0;  // set once all samples are finished
+  int64_t requeues = 0;     // for age, by the disposition
+  int64_t step = 0;         // claimed for, or trained in
+  // The live lease while kLeased.
+  int64_t token = 0;
+  std::string worker;
+  absl::Time expires;
+  std::vector<int64_t> attempt_tokens;  // every group lease of this attempt
+  std::vector<SampleSlot> samples;      // G
+
+  int32_t NumFinished() const;
+  bool HasTokens() const;  // any finished sample or partial
+  // The oldest engine version that may go on with it: neither older than its min version nor than
+  // the newest token of a partial, since versions within a sample do not decrease.
+  int64_t ContinueVersion() const;
+  GroupAge Age() const;
+};
+
+// The groups of a job that are not forgotten, their states, and the indexes that follow from them.
+// References stay valid until Erase. Confined to one thread at a time (the store's lock).
+class GroupTable {
+ public:
+  explicit GroupTable(int32_t group_size) : group_size_(group_size) {}
+
+  Group& Add(Prompt prompt, absl::Time now);
+  Group* Find(int64_t ordinal);
+  Group& Get(int64_t ordinal);
+
+  // Changes the state (and `kept`, for a requeue), counting and timing the transition. An illegal
+  // transition is a broken invariant and ends the process.
+  void Move(Group& group, GroupState to, absl::Time now, bool kept = false);
+  // Forgets the group; counts stay.
+  void Erase(int64_t ordinal);
+
+  int64_t outstanding() const { return static_cast<int64_t>(outstanding_.size()); }
+  int64_t running() const { return static_cast<int64_t>(running_.size()); }
+  int64_t Count(GroupState state) const { return counts_[static_cast<size_t>(state)]; }
+
+  const std::set<int64_t>& outstanding_ordinals() const { return outstanding_; }
+  const std::set<int64_t>& running_ordinals() const { return running_; }
+  const std::set<int64_t>& kept_ordinals() const { return kept_; }  // requeued with tokens
+  const std::set<int64_t>& queue() const { return queue_; }         // leased by ordinal
+  const std::map<int64_t, Group>& groups() const { return groups_; }
+
+  // Adds the states' counts and times.
+  void Describe(StoreStats& stats) const;
+
+ private:
+  void Index(const Group& group);
+  void Unindex(const Group& group);
+
+  const int32_t group_size_;
+  std::map<int64_t, Group> groups_;
+  std::set<int64_t> queue_;
+  std::set<int64_t> kept_;
+  std::set<int64_t> outstanding_;
+  std::set<int64_t> running_;
+  int64_t counts_[kNumGroupStates] = {};
+  int64_t transitions_[kNumGroupStates] = {};
+  absl::Duration times_[kNumGroupStates] = {};
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_MEMORY_GROUP_TABLE_H_

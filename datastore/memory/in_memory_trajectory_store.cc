@@ -1,0 +1,220 @@
+#include "datastore/memory/in_memory_trajectory_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+// Epochs number the upper half of a fencing token.
+constexpr int64_t kMaxEpoch = int64_t{1} << 30;
+
+absl::Status CheckOrigin(const StoreOrigin& origin) {
+  if (origin.policy.lineage < 0 || origin.policy.version < 0 || origin.ledger_seq < 0 ||
+      origin.cursor.low_water < 0) {
+    return InvalidArgument("store origin: lineage ", origin.policy.lineage, ", version ",
+                           origin.policy.version, ", ledger_seq ", origin.ledger_seq,
+                           ", low_water ", origin.cursor.low_water, ": none may be negative");
+  }
+  if (origin.epoch < 0 || origin.epoch > kMaxEpoch) {
+    return InvalidArgument("store origin: epoch ", origin.epoch, " is out of range: use 0 to ",
+                           kMaxEpoch);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<InMemoryTrajectoryStore>> InMemoryTrajectoryStore::Create(
+    StoreOptions options, StoreOrigin origin, const Clock& clock) {
+  FRESHET_RETURN_IF_ERROR(options.Validate());
+  FRESHET_RETURN_IF_ERROR(CheckOrigin(origin));
+  return std::unique_ptr<InMemoryTrajectoryStore>(
+      new InMemoryTrajectoryStore(std::move(options), std::move(origin), clock));
+}
+
+InMemoryTrajectoryStore::InMemoryTrajectoryStore(StoreOptions options, StoreOrigin origin,
+                                                 const Clock& clock)
+    : options_(std::move(options)), clock_(clock), state_(options_, std::move(origin)) {}
+
+void InMemoryTrajectoryStore::Announce() {
+  const uint32_t changes = state_.TakeChanges();
+  for (size_t topic = 0; topic < changed_.size(); ++topic) {
+    if ((changes >> topic & 1u) == 0) continue;
+    ++change_counts_[topic];
+    changed_[topic].NotifyAll();
+  }
+}
+
+absl::StatusOr<PutPromptsReply> InMemoryTrajectoryStore::PutPrompts(
+    const std::vector<Prompt>& prompts) {
+  MutexLock lock(mu_);
+  auto reply = state_.PutPrompts(prompts, clock_.Now());
+  Announce();
+  return reply;
+}
+
+absl::StatusOr<LeaseReply> InMemoryTrajectoryStore::LeasePrompts(const LeaseRequest& request) {
+  MutexLock lock(mu_);
+  auto reply = state_.LeasePrompts(request, clock_.Now());
+  Announce();
+  return reply;
+}
+
+absl::StatusOr<std::vector<int64_t>> InMemoryTrajectoryStore::RenewLeases(
+    const std::string& worker, const std::vector<int64_t>& tokens) {
+  MutexLock lock(mu_);
+  auto dead = state_.RenewLeases(worker, tokens, clock_.Now());
+  Announce();
+  return dead;
+}
+
+absl::Status InMemoryTrajectoryStore::ReturnLease(int64_t token,
+                                                  const std::vector<int32_t>& indices,
+                                                  const std::vector<Response>& partials) {
+  MutexLock lock(mu_);
+  absl::Status status = state_.ReturnLease(token, indices, partials, clock_.Now());
+  Announce();
+  return status;
+}
+
+absl::Status InMemoryTrajectoryStore::PutSample(int64_t token, int32_t index, Response response) {
+  MutexLock lock(mu_);
+  absl::Status status = state_.PutSample(token, index, std::move(response), clock_.Now());
+  Announce();
+  return status;
+}
+
+absl::StatusOr<std::vector<RowLease>> InMemoryTrajectoryStore::LeaseRows(Task task,
+                                                                         const std::string& worker,
+                                                                         int64_t max_rows) {
+  MutexLock lock(mu_);
+  auto rows = state_.LeaseRows(task, worker, max_rows, clock_.Now());
+  Announce();
+  return rows;
+}
+
+absl::Status InMemoryTrajectoryStore::PutFields(Task task, int64_t token, FieldValues values) {
+  MutexLock lock(mu_);
+  absl::Status status = state_.PutFields(task, token, std::move(values), clock_.Now());
+  Announce();
+  return status;
+}
+
+absl::Status InMemoryTrajectoryStore::FailRow(Task task, int64_t token, const std::string& reason) {
+  MutexLock lock(mu_);
+  absl::Status status = state_.FailRow(task, token, reason, clock_.Now());
+  Announce();
+  return status;
+}
+
+absl::StatusOr<OpenEpochReply> InMemoryTrajectoryStore::OpenEpoch(const std::string& trainer,
+                                                                  PolicyVersion loaded) {
+  if (trainer.empty()) return InvalidArgument("trainer: empty: an epoch needs a holder");
+  MutexLock lock(mu_);
+  auto reply = state_.OpenEpoch(loaded, clock_.Now());
+  Announce();
+  return reply;
+}
+
+absl::StatusOr<NextBatchReply> InMemoryTrajectoryStore::NextBatch(int64_t epoch, int64_t step) {
+  MutexLock lock(mu_);
+  auto reply = state_.NextBatch(epoch, step, clock_.Now());
+  Announce();
+  return reply;
+}
+
+absl::StatusOr<CommitReceipt> InMemoryTrajectoryStore::CommitStep(
+    int64_t epoch, int64_t step, const std::vector<int64_t>& ordinals,
+    const std::string& content_hash) {
+  MutexLock lock(mu_);
+  auto receipt = state_.CommitStep(epoch, step, ordinals, content_hash, clock_.Now());
+  Announce();
+  return receipt;
+}
+
+absl::Status InMemoryTrajectoryStore::MarkDurable(int64_t epoch, int64_t version,
+                                                  const std::string& checkpoint_sha256) {
+  MutexLock lock(mu_);
+  absl::Status status = state_.MarkDurable(epoch, version, checkpoint_sha256, clock_.Now());
+  Announce();
+  return status;
+}
+
+absl::Status InMemoryTrajectoryStore::RecordResume(int64_t epoch_hint, int64_t parent_lineage,
+                                                   int64_t fork_version,
+                                                   const std::string& checkpoint_sha256) {
+  MutexLock lock(mu_);
+  return state_.RecordResume(epoch_hint, parent_lineage, fork_version, checkpoint_sha256);
+}
+
+absl::StatusOr<int64_t> InMemoryTrajectoryStore::Sweep() {
+  MutexLock lock(mu_);
+  const int64_t expired = state_.Sweep(clock_.Now());
+  Announce();
+  return expired;
+}
+
+absl::StatusOr<StoreStats> InMemoryTrajectoryStore::Stats() {
+  MutexLock lock(mu_);
+  return state_.Stats();
+}
+
+absl::StatusOr<Explanation> InMemoryTrajectoryStore::Explain() {
+  MutexLock lock(mu_);
+  Explanation explanation = state_.Explain(clock_.Now());
+  Announce();
+  return explanation;
+}
+
+absl::StatusOr<PromptCursor> InMemoryTrajectoryStore::Cursor() {
+  MutexLock lock(mu_);
+  return state_.Cursor();
+}
+
+absl::StatusOr<std::vector<LedgerRow>> InMemoryTrajectoryStore::ReadLedger(int64_t after_seq,
+                                                                           int64_t max_rows) {
+  if (after_seq < 0 || max_rows < 0) {
+    return InvalidArgument("ledger read after ", after_seq, " of ", max_rows,
+                           " rows: neither may be negative");
+  }
+  MutexLock lock(mu_);
+  return state_.ReadLedger(after_seq, max_rows);
+}
+
+absl::Status InMemoryTrajectoryStore::TrimLedger(int64_t upto_seq) {
+  MutexLock lock(mu_);
+  state_.TrimLedger(upto_seq);
+  Announce();
+  return absl::OkStatus();
+}
+
+uint64_t InMemoryTrajectoryStore::ChangeCount(Topic topic) {
+  MutexLock lock(mu_);
+  return change_counts_[static_cast<size_t>(topic)];
+}
+
+uint64_t InMemoryTrajectoryStore::AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) {
+  const size_t index = static_cast<size_t>(topic);
+  const absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(mu_);
+  while (!closed_ && change_counts_[index] <= seen) {
+    // Waits in slices: the system's wait takes no infinite time-out.
+    const absl::Duration left = std::min(deadline - absl::Now(), absl::Seconds(60));
+    if (left <= absl::ZeroDuration()) break;
+    changed_[index].WaitFor(mu_, left);
+  }
+  return change_counts_[index];
+}
+
+void InMemoryTrajectoryStore::Close() {
+  MutexLock lock(mu_);
+  closed_ = true;
+  for (CondVar& condition : changed_) condition.NotifyAll();
+}
+
+}  // namespace freshet

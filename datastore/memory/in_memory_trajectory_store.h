@@ -1,0 +1,84 @@
+#ifndef FRESHET_DATASTORE_MEMORY_IN_MEMORY_TRAJECTORY_STORE_H_
+#define FRESHET_DATASTORE_MEMORY_IN_MEMORY_TRAJECTORY_STORE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "datastore/memory/job_state.h"
+#include "datastore/trajectory_store.h"
+#include "services/base/clock.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// The store of a job whose roles share one process. Nothing survives the process: after its death
+// the job resumes from a checkpoint as a fork, with a new store that starts at `StoreOrigin`.
+// One lock guards the whole state; no operation holds it for I/O. Leases expire by `clock`, lazily
+// in every operation and in Sweep(). Costs: O(log n) per operation but for NextBatch, CommitStep
+// and a lease of requeued groups, which are O(n log n) in the outstanding groups.
+// Thread-safe.
+class InMemoryTrajectoryStore final : public TrajectoryStore {
+ public:
+  // `clock` must outlive the store.
+  // Returns INVALID_ARGUMENT for options that do not validate or an origin with negative numbers.
+  static absl::StatusOr<std::unique_ptr<InMemoryTrajectoryStore>> Create(StoreOptions options,
+                                                                         StoreOrigin origin,
+                                                                         const Clock& clock);
+
+  const StoreOptions& options() const override { return options_; }
+  absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override;
+  absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override;
+  absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
+                                                   const std::vector<int64_t>& tokens) override;
+  absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
+                           const std::vector<Response>& partials) override;
+  absl::Status PutSample(int64_t token, int32_t index, Response response) override;
+  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
+                                                  int64_t max_rows) override;
+  absl::Status PutFields(Task task, int64_t token, FieldValues values) override;
+  absl::Status FailRow(Task task, int64_t token, const std::string& reason) override;
+  absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,
+                                           PolicyVersion loaded) override;
+  absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override;
+  absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
+                                           const std::vector<int64_t>& ordinals,
+                                           const std::string& content_hash) override;
+  absl::Status MarkDurable(int64_t epoch, int64_t version,
+                           const std::string& checkpoint_sha256) override;
+  absl::Status RecordResume(int64_t epoch_hint, int64_t parent_lineage, int64_t fork_version,
+                            const std::string& checkpoint_sha256) override;
+  absl::StatusOr<int64_t> Sweep() override;
+  absl::StatusOr<StoreStats> Stats() override;
+  absl::StatusOr<Explanation> Explain() override;
+  absl::StatusOr<PromptCursor> Cursor() override;
+  absl::StatusOr<std::vector<LedgerRow>> ReadLedger(int64_t after_seq, int64_t max_rows) override;
+  absl::Status TrimLedger(int64_t upto_seq) override;
+  uint64_t ChangeCount(Topic topic) override;
+  uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override;
+  void Close() override;
+
+ private:
+  InMemoryTrajectoryStore(StoreOptions options, StoreOrigin origin, const Clock& clock);
+
+  // Counts the topics that the last operation changed and wakes their waiters.
+  void Announce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const StoreOptions options_;
+  const Clock& clock_;
+  mutable Mutex mu_;
+  JobState state_ ABSL_GUARDED_BY(mu_);
+  std::array<uint64_t, kNumTopics> change_counts_ ABSL_GUARDED_BY(mu_) = {};
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::array<CondVar, kNumTopics> changed_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_MEMORY_IN_MEMORY_TRAJECTORY_STORE_H_

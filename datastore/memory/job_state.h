@@ -1,0 +1,177 @@
+#ifndef FRESHET_DATASTORE_MEMORY_JOB_STATE_H_
+#define FRESHET_DATASTORE_MEMORY_JOB_STATE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "datastore/memory/group_table.h"
+#include "datastore/memory/lease_replay.h"
+#include "datastore/memory/ledger_journal.h"
+#include "datastore/memory/row_board.h"
+#include "datastore/memory/step_journal.h"
+#include "datastore/trajectory_store.h"
+
+namespace freshet {
+
+// What InMemoryTrajectoryStore guards with its lock: the whole state of a job, and the operations
+// of the port on it, with the time of the call as an argument. The contract of each operation is
+// the port's. No operation blocks, and none depends on the order of an unordered container: one
+// history of calls gives one history of answers.
+// Confined to one thread at a time (the store's lock).
+class JobState {
+ public:
+  JobState(StoreOptions options, StoreOrigin origin);
+
+  const StoreOptions& options() const { return options_; }
+
+  // job_state_prompts.cc
+  absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts, absl::Time now);
+  absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request, absl::Time now);
+  std::vector<int64_t> RenewLeases(const std::string& worker, const std::vector<int64_t>& tokens,
+                                   absl::Time now);
+  absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
+                           const std::vector<Response>& partials, absl::Time now);
+  absl::Status PutSample(int64_t token, int32_t index, Response response, absl::Time now);
+
+  // job_state_rows.cc
+  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
+                                                  int64_t max_rows, absl::Time now);
+  absl::Status PutFields(Task task, int64_t token, FieldValues values, absl::Time now);
+  absl::Status FailRow(Task task, int64_t token, const std::string& reason, absl::Time now);
+
+  // job_state_batches.cc
+  absl::StatusOr<OpenEpochReply> OpenEpoch(PolicyVersion loaded, absl::Time now);
+  absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step, absl::Time now);
+  absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
+                                           std::vector<int64_t> ordinals,
+                                           const std::string& content_hash, absl::Time now);
+  absl::Status MarkDurable(int64_t epoch, int64_t version, const std::string& checkpoint_sha256,
+                           absl::Time now);
+  absl::Status RecordResume(int64_t epoch_hint, int64_t parent_lineage, int64_t fork_version,
+                            const std::string& checkpoint_sha256);
+
+  // job_state_ends.cc
+  int64_t Sweep(absl::Time now);
+
+  // job_state_report.cc
+  StoreStats Stats() const;
+  Explanation Explain(absl::Time now);
+  PromptCursor Cursor() const;
+
+  std::vector<LedgerRow> ReadLedger(int64_t after_seq, int64_t max_rows) const {
+    return ledger_.Read(after_seq, max_rows);
+  }
+  void TrimLedger(int64_t upto_seq) {
+    if (ledger_.backlog() >= kMaxLedgerBacklog) Changed(Topic::kAdmission);
+    ledger_.Trim(upto_seq);
+  }
+
+  // Bit (1 << topic) is set for every topic whose answers may have changed since the last call.
+  uint32_t TakeChanges();
+
+ private:
+  // Rows of several hundred steps: a ledger that nobody drains stops the job before it fills
+  // memory.
+  static constexpr int64_t kMaxLedgerBacklog = int64_t{1} << 20;
+
+  // What an engine was last told.
+  struct EngineNote {
+    PolicyVersion version;
+    std::string refusal;  // empty: it got leases
+  };
+
+  PolicyVersion Committed() const { return {lineage_, steps_.version()}; }
+  void Changed(Topic topic) { changes_ |= uint32_t{1} << static_cast<uint32_t>(topic); }
+  int64_t NewToken() { return ++last_token_; }
+
+  // job_state_prompts.cc
+  GroupLease Lease(Group& group, const LeaseRequest& request, absl::Time now);
+  std::string LeaseKept(const LeaseRequest& request, absl::Time now, LeaseReply& reply);
+  std::string LeaseQueued(const LeaseRequest& request, absl::Time now, LeaseReply& reply);
+  AdmissionDecision Admission(const PolicyVersion& engine,
+                              std::optional<int64_t> kept_version) const;
+  // The group whose live lease has this token; null for none.
+  Group* LiveLease(int64_t token);
+  void CompleteGeneration(Group& group, absl::Time now);
+  int64_t CapacityUsed() const;
+  bool StoreFull() const;
+
+  // job_state_rows.cc
+  SampleView View(const Group& group, int32_t index) const;
+  absl::StatusOr<RowHold*> LiveRow(Task task, int64_t token);
+  void FailHeldRow(int64_t token, const std::string& reason, absl::Time now);
+  // Moves a group on that has the fields of its next states.
+  void Advance(Group& group, absl::Time now);
+  void Filter(Group& group, absl::Time now);
+
+  // job_state_batches.cc
+  absl::Status CheckEpoch(int64_t epoch) const;
+  absl::Status CheckNextStep(int64_t step) const;
+  std::vector<TrainGroup> Batch(int64_t step, const std::vector<int64_t>& ordinals);
+  absl::StatusOr<CommitReceipt> CommitRedo(int64_t step, const std::vector<int64_t>& ordinals,
+                                           const std::string& content_hash);
+  CommitReceipt CommitClaimed(const std::string& content_hash, absl::Time now);
+  CommitReceipt Receipt(const CommittedStep& step) const;
+  void WriteTrainedRows(const CommittedStep& step, bool redo);
+  void SetDurable(int64_t version, StepJournal::Durability durability, absl::Time now);
+
+  // job_state_ends.cc
+  void ExpireLeases(absl::Time now);
+  void ApplyDisposition(absl::Time now);
+  void ApplyDisposition(Group& group, absl::Time now);
+  // The lease ends without all samples: back to the queue, with or without kept tokens.
+  void EndLease(Group& group, const std::string& label, absl::Time now);
+  // The attempt ends and the prompt waits for another one.
+  void EndAttempt(Group& group, const std::string& label, absl::Time now);
+  // The group ends for good. `label` is a short fixed word, `detail` free text for the ledger.
+  void EndGroup(Group& group, LedgerEvent event, const std::string& label,
+                const std::string& detail, absl::Time now);
+  void WriteEndRows(const Group& group, LedgerEvent event, const std::string& label,
+                    const std::string& detail);
+  void ForgetTokens(Group& group);
+  LedgerRow SampleRow(const Group& group, int32_t index, int64_t step, const LossWindow& window);
+
+  // job_state_report.cc
+  std::vector<GroupAge> OutstandingAges() const;
+  // What the next step waits for; also finds that it waits for nothing.
+  Explanation Blocking(const ConsumptionDecision& decision, absl::Time now) const;
+  Explanation BlockingGroup(const Group& group, absl::Time now) const;
+  Explanation BlockingSupply() const;
+
+  const StoreOptions options_;
+  const StoreOrigin origin_;
+  const int64_t lineage_;
+  GroupTable groups_;
+  RowBoard rows_;
+  LedgerJournal ledger_;
+  StepJournal steps_;
+  LeaseReplay replay_;
+  std::map<int64_t, int64_t> group_tokens_;    // every group lease of a live attempt -> ordinal
+  std::map<std::string, EngineNote> engines_;  // by worker
+  std::map<std::string, int64_t> ended_by_reason_;
+  std::vector<int64_t> origin_above_;  // sorted ordinals that ended before the resume
+
+  int64_t last_token_;
+  int64_t high_water_;
+  int64_t epoch_;  // last one used
+  bool epoch_open_ = false;
+  int64_t redo_next_ = 0;         // next step to redo; version() + 1 when there is none
+  std::vector<int64_t> claimed_;  // for step version() + 1, in this epoch
+  std::string paused_;            // reason; empty: not paused
+  int64_t filtered_in_a_row_ = 0;
+  bool was_full_ = false;
+  bool resume_recorded_ = false;
+  absl::Time next_expiry_ = absl::InfiniteFuture();  // no lease expires before it
+  uint32_t changes_ = 0;
+  StoreStats counters_;  // only the plain counters in it
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_MEMORY_JOB_STATE_H_

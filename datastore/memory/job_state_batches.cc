@@ -1,0 +1,316 @@
+#include <algorithm>
+#include <utility>
+
+#include "datastore/memory/job_state.h"
+#include "services/base/log.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+// Tokens of one store generation: those of a resumed store never repeat those of the one before,
+// which had a smaller epoch.
+int64_t FirstToken(const StoreOrigin& origin) { return origin.epoch << 32; }
+
+}  // namespace
+
+JobState::JobState(StoreOptions options, StoreOrigin origin)
+    : options_(std::move(options)),
+      origin_(std::move(origin)),
+      lineage_(origin_.policy.lineage),
+      groups_(options_.group_size),
+      ledger_(origin_.ledger_seq),
+      steps_(origin_.policy.version, origin_.digest.empty() ? InitialDigest() : origin_.digest),
+      origin_above_(origin_.cursor.above),
+      last_token_(FirstToken(origin_)),
+      high_water_(origin_.cursor.low_water - 1),
+      epoch_(origin_.epoch),
+      redo_next_(origin_.policy.version + 1) {
+  std::sort(origin_above_.begin(), origin_above_.end());
+  if (origin_.resumed) return;
+  LedgerRow row;
+  row.event = LedgerEvent::kOpen;
+  row.job = options_.job;
+  row.bound = options_.staleness.max;
+  row.disposition = freshet::Name(options_.staleness.disposition);
+  row.groups_per_step = options_.staleness.groups_per_step;
+  row.group_size = options_.group_size;
+  ledger_.Append(std::move(row));
+}
+
+absl::Status JobState::RecordResume(int64_t epoch_hint, int64_t parent_lineage,
+                                    int64_t fork_version, const std::string& checkpoint_sha256) {
+  if (!origin_.resumed) return FailedPrecondition("a fresh store has nothing to resume");
+  if (resume_recorded_) return FailedPrecondition("the resumed row is written already");
+  if (ledger_.last_seq() != origin_.ledger_seq) {
+    return FailedPrecondition("the resumed row comes first: ",
+                              ledger_.last_seq() - origin_.ledger_seq, " rows are written already");
+  }
+  resume_recorded_ = true;
+  LedgerRow row;
+  row.event = LedgerEvent::kResumed;
+  row.epoch = epoch_hint;
+  row.lineage = lineage_;
+  row.parent_lineage = parent_lineage;
+  row.fork_version = fork_version;
+  row.checkpoint_sha256 = checkpoint_sha256;
+  row.digest = origin_.digest.empty() ? InitialDigest() : origin_.digest;
+  ledger_.Append(std::move(row));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OpenEpochReply> JobState::OpenEpoch(PolicyVersion loaded, absl::Time now) {
+  if (loaded.lineage != lineage_) {
+    return FailedPrecondition("loaded lineage ", loaded.lineage, " is not the store's ", lineage_,
+                              ": a fork needs a store of its own");
+  }
+  if (loaded.version > steps_.version()) {
+    return FailedPrecondition("loaded version ", loaded.version,
+                              " is not committed: the store is at ", steps_.version());
+  }
+  if (loaded.version < steps_.first_version()) {
+    return FailedPrecondition("the steps after version ", loaded.version,
+                              " are forgotten: load version ", steps_.first_version(),
+                              " or a newer one");
+  }
+  ++epoch_;
+  epoch_open_ = true;
+  for (const int64_t ordinal : claimed_) {
+    groups_.Move(groups_.Get(ordinal), GroupState::kReady, now);
+  }
+  claimed_.clear();
+  OpenEpochReply reply;
+  reply.epoch = epoch_;
+  redo_next_ = loaded.version + 1;
+  for (int64_t step = redo_next_; step <= steps_.version(); ++step) {
+    const CommittedStep* committed = steps_.Find(step);
+    FRESHET_CHECK(committed != nullptr);
+    reply.redo.push_back({step, committed->uids, committed->content_hash});
+  }
+  SetDurable(loaded.version, StepJournal::Durability::kLoaded, now);
+  Changed(Topic::kBatch);
+  return reply;
+}
+
+absl::Status JobState::CheckEpoch(int64_t epoch) const {
+  if (epoch_open_ && epoch == epoch_) return absl::OkStatus();
+  if (!epoch_open_) return FailedPrecondition("epoch ", epoch, ": no trainer epoch is open");
+  return FailedPrecondition("trainer epoch ", epoch, " is fenced: the open one is ", epoch_);
+}
+
+absl::Status JobState::CheckNextStep(int64_t step) const {
+  if (step != steps_.version() + 1) {
+    return FailedPrecondition("step ", step, " is not next: ", steps_.version(),
+                              " steps are committed");
+  }
+  if (step > options_.last_step) {
+    return FailedPrecondition("step ", step, " is beyond the last step ", options_.last_step);
+  }
+  if (redo_next_ <= steps_.version()) {
+    return FailedPrecondition("step ", step, " comes after the redo: step ", redo_next_,
+                              " is not redone yet");
+  }
+  return absl::OkStatus();
+}
+
+std::vector<TrainGroup> JobState::Batch(int64_t step, const std::vector<int64_t>& ordinals) {
+  std::vector<TrainGroup> batch;
+  batch.reserve(ordinals.size());
+  for (const int64_t ordinal : ordinals) {
+    const Group& group = groups_.Get(ordinal);
+    TrainGroup out;
+    out.ordinal = ordinal;
+    for (int32_t i = 0; i < options_.group_size; ++i) {
+      TrainSample sample;
+      sample.sample = View(group, i);
+      LossWindow window = ComputeLossWindow(options_.staleness, step - 1, *sample.sample.response);
+      FRESHET_CHECK(step - 1 - window.min_version <= options_.staleness.max);
+      sample.loss_mask = std::move(window.loss_mask);
+      sample.min_version = window.min_version;
+      sample.max_version = window.max_version;
+      out.samples.push_back(std::move(sample));
+    }
+    batch.push_back(std::move(out));
+  }
+  return batch;
+}
+
+absl::StatusOr<NextBatchReply> JobState::NextBatch(int64_t epoch, int64_t step, absl::Time now) {
+  FRESHET_RETURN_IF_ERROR(CheckEpoch(epoch));
+  ExpireLeases(now);
+  NextBatchReply reply;
+  reply.store_full = StoreFull();
+  if (step <= steps_.version()) {
+    const CommittedStep* committed = steps_.Find(step);
+    if (committed == nullptr) return FailedPrecondition("step ", step, " is forgotten");
+    reply.ready = true;
+    reply.groups = Batch(step, committed->ordinals);
+    reply.reason = StrCat("step ", step, " is committed: its batch again");
+    return reply;
+  }
+  FRESHET_RETURN_IF_ERROR(CheckNextStep(step));
+  if (claimed_.empty() && !paused_.empty()) {
+    reply.paused = true;
+    reply.reason = StrCat("job paused: ", paused_);
+    return reply;
+  }
+  if (claimed_.empty()) {
+    ConsumptionDecision decision =
+        DecideConsumption(options_.staleness, steps_.version(), OutstandingAges());
+    if (!decision.claim) {
+      reply.reason = Blocking(decision, now).text;
+      return reply;
+    }
+    claimed_ = std::move(decision.ordinals);
+    for (const int64_t ordinal : claimed_) {
+      Group& group = groups_.Get(ordinal);
+      group.step = step;
+      groups_.Move(group, GroupState::kClaimed, now);
+    }
+  }
+  reply.ready = true;
+  reply.groups = Batch(step, claimed_);
+  reply.reason = StrCat("step ", step, " has its ", claimed_.size(), " groups");
+  return reply;
+}
+
+CommitReceipt JobState::Receipt(const CommittedStep& step) const {
+  CommitReceipt receipt;
+  receipt.policy = {lineage_, step.step};
+  receipt.epoch = epoch_;
+  receipt.step = step.step;
+  receipt.content_hash = step.content_hash;
+  receipt.digest = step.digest;
+  return receipt;
+}
+
+absl::StatusOr<CommitReceipt> JobState::CommitStep(int64_t epoch, int64_t step,
+                                                   std::vector<int64_t> ordinals,
+                                                   const std::string& content_hash,
+                                                   absl::Time now) {
+  FRESHET_RETURN_IF_ERROR(CheckEpoch(epoch));
+  std::sort(ordinals.begin(), ordinals.end());
+  if (step <= steps_.version()) return CommitRedo(step, ordinals, content_hash);
+  FRESHET_RETURN_IF_ERROR(CheckNextStep(step));
+  if (claimed_.empty()) {
+    return FailedPrecondition("step ", step, " has no batch: call NextBatch first");
+  }
+  if (ordinals != claimed_) {
+    return FailedPrecondition("step ", step, ": the ", ordinals.size(),
+                              " groups are not those of its batch");
+  }
+  return CommitClaimed(content_hash, now);
+}
+
+absl::StatusOr<CommitReceipt> JobState::CommitRedo(int64_t step,
+                                                   const std::vector<int64_t>& ordinals,
+                                                   const std::string& content_hash) {
+  const CommittedStep* committed = steps_.Find(step);
+  if (committed == nullptr) {
+    return FailedPrecondition("step ", step, " is committed and forgotten");
+  }
+  if (ordinals != committed->ordinals) {
+    return FailedPrecondition("step ", step, " is committed with other groups");
+  }
+  if (content_hash != committed->content_hash) {
+    return FailedPrecondition("step ", step, " is committed with content hash ",
+                              committed->content_hash, ", not ", content_hash,
+                              ": the redone weights differ and need a lineage of their own");
+  }
+  if (step > redo_next_) {
+    return FailedPrecondition("step ", redo_next_, " is redone before step ", step);
+  }
+  if (step == redo_next_) {
+    WriteTrainedRows(*committed, /*redo=*/true);
+    ++redo_next_;
+  }
+  return Receipt(*committed);
+}
+
+CommitReceipt JobState::CommitClaimed(const std::string& content_hash, absl::Time now) {
+  CommittedStep committed;
+  committed.step = steps_.version() + 1;
+  committed.ordinals = std::exchange(claimed_, {});
+  committed.content_hash = content_hash;
+  committed.digest = *steps_.Digest(steps_.version());
+  for (const int64_t ordinal : committed.ordinals) {
+    Group& group = groups_.Get(ordinal);
+    for (int32_t i = 0; i < options_.group_size; ++i) {
+      committed.uids.push_back(SampleUid(options_.job, {ordinal, group.attempt, i}));
+      committed.digest = ExtendDigest(committed.digest, committed.uids.back());
+      ++counters_.trained_samples;
+      counters_.trained_tokens +=
+          static_cast<int64_t>(group.samples[static_cast<size_t>(i)].response->response_ids.size());
+    }
+    groups_.Move(group, GroupState::kTrained, now);
+  }
+  WriteTrainedRows(committed, /*redo=*/false);
+  const CommitReceipt receipt = Receipt(committed);
+  steps_.Append(std::move(committed));
+  redo_next_ = steps_.version() + 1;
+  ApplyDisposition(now);
+  Changed(Topic::kAdmission);
+  Changed(Topic::kBatch);
+  return receipt;
+}
+
+void JobState::WriteTrainedRows(const CommittedStep& step, bool redo) {
+  for (const int64_t ordinal : step.ordinals) {
+    const Group& group = groups_.Get(ordinal);
+    for (int32_t i = 0; i < options_.group_size; ++i) {
+      const LossWindow window = ComputeLossWindow(options_.staleness, step.step - 1,
+                                                  *group.samples[static_cast<size_t>(i)].response);
+      LedgerRow row = SampleRow(group, i, step.step, window);
+      row.event = LedgerEvent::kTrained;
+      row.redo = redo;
+      ledger_.Append(std::move(row));
+    }
+  }
+}
+
+absl::Status JobState::MarkDurable(int64_t epoch, int64_t version,
+                                   const std::string& checkpoint_sha256, absl::Time now) {
+  FRESHET_RETURN_IF_ERROR(CheckEpoch(epoch));
+  if (version < 0 || version > steps_.version()) {
+    return FailedPrecondition("version ", version, " is not committed: the store is at ",
+                              steps_.version());
+  }
+  const std::optional<std::string> digest = steps_.Digest(version);
+  // A version older than all remembered ones has been durable for long.
+  if (!digest.has_value() || steps_.durability(version) == StepJournal::Durability::kRecorded) {
+    return absl::OkStatus();
+  }
+  LedgerRow row;
+  row.event = LedgerEvent::kDurable;
+  row.lineage = lineage_;
+  row.version = version;
+  row.checkpoint_sha256 = checkpoint_sha256;
+  row.digest = *digest;
+  ledger_.Append(std::move(row));
+  SetDurable(version, StepJournal::Durability::kRecorded, now);
+  return absl::OkStatus();
+}
+
+void JobState::SetDurable(int64_t version, StepJournal::Durability durability, absl::Time now) {
+  const int64_t before = steps_.newest_durable();
+  steps_.SetDurable(version, durability);
+  for (int64_t step = before + 1; step <= version; ++step) {
+    const CommittedStep* committed = steps_.Find(step);
+    FRESHET_CHECK(committed != nullptr);
+    for (const int64_t ordinal : committed->ordinals) {
+      groups_.Move(groups_.Get(ordinal), GroupState::kDurable, now);
+    }
+  }
+  for (const CommittedStep& step : steps_.Forget()) {
+    for (const int64_t ordinal : step.ordinals) {
+      ForgetTokens(groups_.Get(ordinal));
+      groups_.Erase(ordinal);
+    }
+  }
+  was_full_ = false;
+  Changed(Topic::kAdmission);
+  Changed(Topic::kSpace);
+}
+
+}  // namespace freshet

@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <utility>
+
+#include "datastore/memory/job_state.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+constexpr size_t kMaxReasonBytes = 300;
+
+GroupState StateOf(LedgerEvent event) {
+  switch (event) {
+    case LedgerEvent::kFiltered:
+      return GroupState::kFiltered;
+    case LedgerEvent::kDropped:
+      return GroupState::kDropped;
+    default:
+      return GroupState::kDead;
+  }
+}
+
+}  // namespace
+
+int64_t JobState::Sweep(absl::Time now) {
+  const int64_t before = counters_.leases_expired;
+  ExpireLeases(now);
+  ApplyDisposition(now);
+  return counters_.leases_expired - before;
+}
+
+void JobState::ExpireLeases(absl::Time now) {
+  if (now < next_expiry_) return;
+  next_expiry_ = absl::InfiniteFuture();
+  std::vector<int64_t> expired;
+  for (const int64_t ordinal : groups_.running_ordinals()) {
+    if (groups_.Get(ordinal).expires <= now) expired.push_back(ordinal);
+  }
+  for (const int64_t ordinal : expired) {
+    ++counters_.leases_expired;
+    EndLease(groups_.Get(ordinal), "lease_expired", now);
+  }
+  for (const int64_t token : rows_.Expired(now)) {
+    const RowHold* hold = rows_.Find(token);
+    if (hold == nullptr) continue;  // its group died with a row before it
+    ++counters_.leases_expired;
+    FailHeldRow(token, StrCat("lease of ", hold->worker, " expired"), now);
+  }
+  for (const int64_t ordinal : groups_.running_ordinals()) {
+    next_expiry_ = std::min(next_expiry_, groups_.Get(ordinal).expires);
+  }
+  next_expiry_ = std::min(next_expiry_, rows_.NextExpiry());
+}
+
+void JobState::EndLease(Group& group, const std::string& label, absl::Time now) {
+  if (!group.HasTokens()) return EndAttempt(group, label, now);
+  groups_.Move(group, GroupState::kRequeued, now, /*kept=*/true);
+  Changed(Topic::kAdmission);
+}
+
+void JobState::EndAttempt(Group& group, const std::string& label, absl::Time now) {
+  WriteEndRows(group, LedgerEvent::kRequeued, label, "");
+  ForgetTokens(group);
+  ++group.attempt;
+  group.samples.assign(group.samples.size(), SampleSlot{});
+  group.min_version = group.max_version = 0;
+  groups_.Move(group, GroupState::kRequeued, now);
+  Changed(Topic::kAdmission);
+  Changed(Topic::kBatch);
+  Changed(Topic::kSpace);
+}
+
+void JobState::EndGroup(Group& group, LedgerEvent event, const std::string& label,
+                        const std::string& detail, absl::Time now) {
+  WriteEndRows(group, event, label, detail);
+  ForgetTokens(group);
+  groups_.Move(group, StateOf(event), now);
+  groups_.Erase(group.ordinal);
+  was_full_ = false;
+  Changed(Topic::kAdmission);
+  Changed(Topic::kBatch);
+  Changed(Topic::kSpace);
+}
+
+void JobState::ForgetTokens(Group& group) {
+  rows_.Remove(group);
+  for (const int64_t token : group.attempt_tokens) group_tokens_.erase(token);
+  group.attempt_tokens.clear();
+  group.token = 0;
+}
+
+void JobState::ApplyDisposition(absl::Time now) {
+  const std::vector<int64_t> ordinals(groups_.outstanding_ordinals().begin(),
+                                      groups_.outstanding_ordinals().end());
+  for (const int64_t ordinal : ordinals) ApplyDisposition(groups_.Get(ordinal), now);
+}
+
+void JobState::ApplyDisposition(Group& group, absl::Time now) {
+  if (group.state == GroupState::kClaimed) return;
+  const DispositionDecision decision = DecideDisposition(
+      options_.staleness, steps_.version(), group.Age(), group.requeues, options_.max_requeues);
+  switch (decision.verdict) {
+    case Verdict::kKeep:
+      return;
+    case Verdict::kDrop:
+      return EndGroup(group, LedgerEvent::kDropped, decision.reason, "", now);
+    case Verdict::kDead:
+      return EndGroup(group, LedgerEvent::kDead, decision.reason, "", now);
+    case Verdict::kRequeue:
+      ++group.requeues;
+      return EndAttempt(group, decision.reason, now);
+  }
+}
+
+LedgerRow JobState::SampleRow(const Group& group, int32_t index, int64_t step,
+                              const LossWindow& window) {
+  LedgerRow row;
+  row.epoch = epoch_;
+  row.lineage = lineage_;
+  row.step = step;
+  row.train_version = step - 1;
+  row.uid = SampleUid(options_.job, {group.ordinal, group.attempt, index});
+  row.prompt = group.ordinal;
+  row.attempt = group.attempt;
+  row.sample = index;
+  row.loss_tokens = window.loss_tokens;
+  row.masked_tokens = window.masked_tokens;
+  row.spans = group.samples[static_cast<size_t>(index)].Tokens().spans;
+  row.min_version = window.min_version;
+  row.max_version = window.max_version;
+  return row;
+}
+
+void JobState::WriteEndRows(const Group& group, LedgerEvent event, const std::string& label,
+                            const std::string& detail) {
+  ++ended_by_reason_[StrCat(freshet::Name(event), "(", label, ")")];
+  const bool any = group.HasTokens();
+  for (size_t i = 0; i < group.samples.size(); ++i) {
+    const Response& tokens = group.samples[i].Tokens();
+    if (tokens.response_ids.empty() && (any || i > 0)) continue;
+    const LossWindow window = ComputeLossWindow(options_.staleness, steps_.version(), tokens);
+    LedgerRow row = SampleRow(group, static_cast<int32_t>(i), steps_.version() + 1, window);
+    row.event = event;
+    row.reason = detail.empty() ? label : StrCat(label, ": ", detail);
+    if (row.reason.size() > kMaxReasonBytes) row.reason.resize(kMaxReasonBytes);
+    ledger_.Append(std::move(row));
+    if (tokens.response_ids.empty()) continue;
+    ++counters_.discarded_samples;
+    counters_.discarded_tokens += static_cast<int64_t>(tokens.response_ids.size());
+  }
+}
+
+}  // namespace freshet

@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "datastore/memory/job_state.h"
+#include "services/base/log.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+const char* Name(Task task) { return task == Task::kScore ? "score" : "ref_logprob"; }
+
+absl::Status CheckScore(const FieldValues& values) {
+  if (values.score == nullptr) return InvalidArgument("score: absent for task score");
+  if (values.score->outcome == ScoreOutcome::kInfraError) {
+    return InvalidArgument("score: an infrastructure error is no score: use FailRow");
+  }
+  if (!std::isfinite(values.score->reward)) return InvalidArgument("score: reward is not finite");
+  return absl::OkStatus();
+}
+
+absl::Status CheckRefLogprobs(const FieldValues& values, const Response& response) {
+  if (values.ref_logprobs == nullptr) {
+    return InvalidArgument("ref_logprobs: absent for task ref_logprob");
+  }
+  if (values.ref_logprobs->size() != response.response_ids.size()) {
+    return InvalidArgument("ref_logprobs: ", values.ref_logprobs->size(), " entries for ",
+                           response.response_ids.size(), " tokens: give one per token");
+  }
+  for (const float value : *values.ref_logprobs) {
+    if (!std::isfinite(value)) return InvalidArgument("ref_logprobs: an entry is not finite");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+SampleView JobState::View(const Group& group, int32_t index) const {
+  const SampleSlot& slot = group.samples[static_cast<size_t>(index)];
+  SampleView view;
+  view.key = {group.ordinal, group.attempt, index};
+  view.uid = SampleUid(options_.job, view.key);
+  view.prompt = group.prompt;
+  view.response = slot.response;
+  view.score = slot.score;
+  view.ref_logprobs = slot.ref_logprobs;
+  return view;
+}
+
+absl::StatusOr<std::vector<RowLease>> JobState::LeaseRows(Task task, const std::string& worker,
+                                                          int64_t max_rows, absl::Time now) {
+  if (worker.empty()) return InvalidArgument("worker: empty: a lease needs a holder");
+  if (max_rows < 0) return InvalidArgument("max_rows: ", max_rows, " is negative");
+  ExpireLeases(now);
+  std::vector<RowLease> leases;
+  const absl::Time expires = now + options_.lease_ttl;
+  while (static_cast<int64_t>(leases.size()) < max_rows && rows_.pending(task) > 0) {
+    RowLease lease;
+    lease.token = NewToken();
+    lease.expires = expires;
+    const std::optional<RowKey> key = rows_.Take(task, groups_, lease.token, worker, expires);
+    FRESHET_CHECK(key.has_value());
+    lease.sample = View(groups_.Get(std::get<1>(*key)), std::get<2>(*key));
+    next_expiry_ = std::min(next_expiry_, expires);
+    leases.push_back(std::move(lease));
+  }
+  return leases;
+}
+
+absl::StatusOr<RowHold*> JobState::LiveRow(Task task, int64_t token) {
+  RowHold* hold = rows_.Find(token);
+  if (hold == nullptr || hold->task != task) {
+    return FailedPrecondition("row lease ", token, " of task ", Name(task), " is not live");
+  }
+  return hold;
+}
+
+absl::Status JobState::PutFields(Task task, int64_t token, FieldValues values, absl::Time now) {
+  ExpireLeases(now);
+  FRESHET_ASSIGN_OR_RETURN(RowHold * hold, LiveRow(task, token));
+  if (hold->done) return absl::OkStatus();
+  Group& group = groups_.Get(hold->ordinal);
+  SampleSlot& slot = group.samples[static_cast<size_t>(hold->index)];
+  if (task == Task::kScore) {
+    FRESHET_RETURN_IF_ERROR(CheckScore(values));
+    slot.score = std::move(values.score);
+  } else {
+    FRESHET_RETURN_IF_ERROR(CheckRefLogprobs(values, *slot.response));
+    slot.ref_logprobs = std::move(values.ref_logprobs);
+  }
+  rows_.SetDone(group, token);
+  Advance(group, now);
+  return absl::OkStatus();
+}
+
+absl::Status JobState::FailRow(Task task, int64_t token, const std::string& reason,
+                               absl::Time now) {
+  ExpireLeases(now);
+  FRESHET_ASSIGN_OR_RETURN(RowHold * hold, LiveRow(task, token));
+  if (hold->done) return FailedPrecondition("row lease ", token, " is done already");
+  FailHeldRow(token, reason, now);
+  return absl::OkStatus();
+}
+
+void JobState::FailHeldRow(int64_t token, const std::string& reason, absl::Time now) {
+  const RowHold hold = *rows_.Find(token);
+  Group& group = groups_.Get(hold.ordinal);
+  TaskProgress& progress =
+      group.samples[static_cast<size_t>(hold.index)].tasks[static_cast<size_t>(hold.task)];
+  rows_.Release(group, token);
+  if (++progress.failures >= options_.max_row_failures) {
+    EndGroup(group, LedgerEvent::kDead, StrCat(Name(hold.task), "_failed"),
+             StrCat(progress.failures, " times: ", reason), now);
+    return;
+  }
+  rows_.Offer(hold.task, group, hold.index);
+  Changed(Topic::kRows);
+}
+
+void JobState::Advance(Group& group, absl::Time now) {
+  if (group.state == GroupState::kGenerated) {
+    const bool scored = std::all_of(group.samples.begin(), group.samples.end(),
+                                    [](const SampleSlot& slot) { return slot.score != nullptr; });
+    if (!scored) return;
+    groups_.Move(group, GroupState::kScored, now);
+    const double first = group.samples.front().score->reward;
+    const bool equal =
+        std::all_of(group.samples.begin(), group.samples.end(),
+                    [first](const SampleSlot& slot) { return slot.score->reward == first; });
+    if (options_.filter_zero_variance && equal) return Filter(group, now);
+  }
+  if (group.state != GroupState::kScored) return;
+  if (options_.needs_ref_logprob &&
+      std::any_of(group.samples.begin(), group.samples.end(),
+                  [](const SampleSlot& slot) { return slot.ref_logprobs == nullptr; })) {
+    return;
+  }
+  groups_.Move(group, GroupState::kReady, now);
+  filtered_in_a_row_ = 0;
+  Changed(Topic::kBatch);
+  ApplyDisposition(group, now);
+}
+
+void JobState::Filter(Group& group, absl::Time now) {
+  EndGroup(group, LedgerEvent::kFiltered, "zero_variance", "", now);
+  ++filtered_in_a_row_;
+  const int64_t limit = options_.max_filtered_in_a_row > 0
+                            ? options_.max_filtered_in_a_row
+                            : 20 * options_.staleness.groups_per_step;
+  if (filtered_in_a_row_ < limit || !paused_.empty()) return;
+  paused_ = StrCat("the last ", filtered_in_a_row_,
+                   " groups were filtered: all rewards of a group are equal");
+  Changed(Topic::kBatch);
+}
+
+}  // namespace freshet

@@ -1,0 +1,85 @@
+#include "datastore/response_check.h"
+
+#include <cmath>
+
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+absl::Status CheckColumns(const Response& response, bool needs_loss) {
+  const size_t n = response.response_ids.size();
+  if (n == 0) return InvalidArgument("response_ids: empty: a response has at least one token");
+  if (response.behavior_logprobs.size() != n) {
+    return InvalidArgument("behavior_logprobs: ", response.behavior_logprobs.size(),
+                           " entries for ", n, " tokens: give one per token");
+  }
+  if (response.loss_mask.size() != n) {
+    return InvalidArgument("loss_mask: ", response.loss_mask.size(), " entries for ", n,
+                           " tokens: give one per token");
+  }
+  bool has_loss = false;
+  for (size_t t = 0; t < n; ++t) {
+    if (response.response_ids[t] < 0) {
+      return InvalidArgument("response_ids: id ", response.response_ids[t], " at token ", t,
+                             " is negative");
+    }
+    if (!std::isfinite(response.behavior_logprobs[t])) {
+      return InvalidArgument("behavior_logprobs: the entry at token ", t, " is not finite");
+    }
+    if (response.loss_mask[t] > 1) {
+      return InvalidArgument("loss_mask: ", static_cast<int>(response.loss_mask[t]), " at token ",
+                             t, ": use 0 or 1");
+    }
+    has_loss = has_loss || response.loss_mask[t] == 1;
+  }
+  if (needs_loss && !has_loss) {
+    return InvalidArgument("loss_mask: no loss-bearing token among ", n,
+                           ": a sample needs at least one");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSpans(const Response& response, const ResponseBounds& bounds) {
+  int64_t covered = 0;
+  const Span* previous = nullptr;
+  for (const Span& span : response.spans) {
+    if (span.begin != covered || span.end <= span.begin) {
+      return InvalidArgument("spans: [", span.begin, ", ", span.end, ") after ", covered,
+                             " covered tokens: spans follow each other without gaps");
+    }
+    covered = span.end;
+    if (previous != nullptr && span.policy < previous->policy) {
+      return InvalidArgument("spans: version ", span.policy.version, " follows version ",
+                             previous->policy.version, ": versions must not decrease");
+    }
+    previous = &span;
+    if (span.policy.lineage != bounds.committed.lineage) {
+      return InvalidArgument("spans: lineage ", span.policy.lineage, " is not the committed ",
+                             bounds.committed.lineage);
+    }
+    if (span.policy.version > bounds.committed.version) {
+      return InvalidArgument("spans: version ", span.policy.version, " is above the committed ",
+                             bounds.committed.version);
+    }
+    if (span.policy.version < bounds.min_version) {
+      return InvalidArgument("spans: version ", span.policy.version,
+                             " is below its group's min version ", bounds.min_version);
+    }
+  }
+  if (covered != static_cast<int64_t>(response.response_ids.size())) {
+    return InvalidArgument("spans: cover ", covered, " of ", response.response_ids.size(),
+                           " tokens: they must cover all");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckResponse(const Response& response, const ResponseBounds& bounds) {
+  FRESHET_RETURN_IF_ERROR(CheckColumns(response, bounds.needs_loss));
+  return CheckSpans(response, bounds);
+}
+
+}  // namespace freshet

@@ -1,0 +1,24 @@
+#ifndef FRESHET_DATASTORE_RESPONSE_CHECK_H_
+#define FRESHET_DATASTORE_RESPONSE_CHECK_H_
+
+#include "absl/status/status.h"
+#include "datastore/trajectory.h"
+
+namespace freshet {
+
+// What a response must fulfil besides its own shape.
+struct ResponseBounds {
+  int64_t min_version = 0;  // no span is older than its group's min version
+  PolicyVersion committed;  // no span is of another lineage, or newer than this
+  bool needs_loss = true;   // at least one token bears loss (a finished sample)
+};
+
+// INVALID_ARGUMENT naming the column, the value and the bound unless: there is at least one token,
+// ids are >= 0, every column has one entry per token, log-probs are finite, the mask is 0 or 1, and
+// the spans cover all tokens in order without gaps, with versions that do not decrease and keep
+// `bounds`. A pure function, used by every backend. Thread-safe.
+absl::Status CheckResponse(const Response& response, const ResponseBounds& bounds);
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_RESPONSE_CHECK_H_

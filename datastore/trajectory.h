@@ -1,0 +1,76 @@
+#ifndef FRESHET_DATASTORE_TRAJECTORY_H_
+#define FRESHET_DATASTORE_TRAJECTORY_H_
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace freshet {
+
+// A policy version: `version` counts committed training steps since warm-up, `lineage` the branches
+// of training history (it grows at every fork). Ordered by lineage first.
+struct PolicyVersion {
+  int64_t lineage = 0;
+  int64_t version = 0;
+  auto operator<=>(const PolicyVersion&) const = default;
+};
+
+// Tokens [begin, end) of one response, all sampled by one policy version.
+struct Span {
+  PolicyVersion policy;
+  int32_t begin = 0;
+  int32_t end = 0;
+  bool operator==(const Span&) const = default;
+};
+
+enum class FinishReason { kNone, kStop, kLength };
+
+// What a rollout engine made of one prompt. response_ids, behavior_logprobs and loss_mask have one
+// entry per response token; spans cover [0, response_ids.size()) in order without gaps.
+struct Response {
+  std::vector<int32_t> response_ids;
+  // log p(token) under the policy that sampled it, after temperature and truncation, in nats.
+  std::vector<float> behavior_logprobs;
+  // 1 where the token bears loss; 0 for observation tokens.
+  std::vector<uint8_t> loss_mask;
+  std::vector<Span> spans;
+  FinishReason finish = FinishReason::kNone;
+};
+
+// One prompt of a job. `ordinal` is its number in the job: assigned once, growing.
+struct Prompt {
+  int64_t ordinal = 0;
+  // Attempt number of its first lease; larger than any attempt of the same ordinal ever used
+  // before, so that a uid is never reused after a resume.
+  int32_t first_attempt = 0;
+  std::vector<int32_t> prompt_ids;
+  // What scorers need besides the response: `prompt` (text), `answer`, template variables.
+  std::map<std::string, std::string> attributes;
+};
+
+// Identity of a sample: (job, ordinal, attempt, index), never reused.
+struct SampleKey {
+  int64_t ordinal = 0;
+  int32_t attempt = 0;
+  int32_t index = 0;
+  auto operator<=>(const SampleKey&) const = default;
+};
+
+// "job/ordinal/attempt/index"
+std::string SampleUid(const std::string& job, const SampleKey& key);
+
+// How the scoring of a sample ended. An infrastructure error is never a reward.
+enum class ScoreOutcome { kOk, kWrongFormat, kTimeout, kInfraError };
+
+// Result of the `score` task for one sample.
+struct Score {
+  double reward = 0;                         // weighted sum of the components
+  std::map<std::string, double> components;  // unweighted value by component name
+  ScoreOutcome outcome = ScoreOutcome::kOk;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_TRAJECTORY_H_

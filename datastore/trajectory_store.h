@@ -1,0 +1,327 @@
+#ifndef FRESHET_DATASTORE_TRAJECTORY_STORE_H_
+#define FRESHET_DATASTORE_TRAJECTORY_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "datastore/ledger.h"
+#include "datastore/staleness_policy.h"
+#include "datastore/trajectory.h"
+
+namespace freshet {
+
+// Where a group stands. Every transition is counted; illegal ones are refused.
+//   queued -> leased -> generated -> scored -> ready -> claimed -> trained -> durable
+//   and -> requeued (back in the queue, perhaps with kept samples) | filtered | dropped | dead
+enum class GroupState {
+  kQueued,
+  kLeased,
+  kGenerated,
+  kScored,
+  kReady,
+  kClaimed,
+  kTrained,
+  kDurable,
+  kRequeued,
+  kFiltered,
+  kDropped,
+  kDead,
+};
+constexpr int kNumGroupStates = 12;
+const char* Name(GroupState state);
+
+// Columns of a sample. Readiness is kept per field, consumption per task.
+enum class Field { kResponse, kReward, kRefLogprob };
+constexpr int kNumFields = 3;
+enum class Task { kScore, kRefLogprob };
+constexpr int kNumTasks = 2;
+
+// Configuration of one job's store; fixed for its life.
+struct StoreOptions {
+  std::string job;
+  StalenessOptions staleness;      // eta, disposition, B, max_in_flight groups
+  int32_t group_size = 1;          // G
+  int64_t last_step = 0;           // no lease beyond the groups that this many steps need
+  int64_t capacity_groups = 0;     // outstanding + trained-but-not-durable groups at most
+  int64_t max_queued_prompts = 0;  // bound of the prompt queue
+  absl::Duration lease_ttl = absl::Seconds(30);
+  int32_t max_row_failures = 3;       // K: a row that fails so often makes its group dead
+  int32_t max_requeues = 8;           // K: a group requeued so often is dead(too_slow)
+  bool needs_ref_logprob = false;     // a group is ready only with Field::kRefLogprob
+  bool filter_zero_variance = false;  // groups whose rewards are all equal are filtered
+  int64_t max_filtered_in_a_row = 0;  // groups; 0 means 20 * B. After that the job pauses.
+
+  // INVALID_ARGUMENT naming the option, its value and its bound; among others the capacity rule
+  // capacity_groups >= (eta + 1 + 2 * checkpoint_every) * B is checked by ValidateCapacity.
+  absl::Status Validate() const;
+};
+
+// OK iff capacity_groups >= (eta + 1 + 2 * checkpoint_every) * B; the message gives the smallest
+// capacity and the largest interval that would do.
+absl::Status ValidateCapacity(int64_t capacity_groups, int64_t eta, int64_t checkpoint_every,
+                              int64_t groups_per_step);
+
+// Prompts that need not come again, as of one moment: all ordinals below `low_water`, and `above`.
+// A trainer that stores it with a checkpoint reads it between that version's CommitStep and its own
+// next one; groups that are not trained by then come again after a fork.
+struct PromptCursor {
+  int64_t low_water = 0;
+  std::vector<int64_t> above;  // sorted ordinals > low_water that ended
+};
+
+// Where a store of a resumed job starts (architecture: recovery). A fresh job: the default.
+struct StoreOrigin {
+  PolicyVersion policy;    // version that the trainer loaded
+  int64_t epoch = 0;       // last trainer epoch ever used; OpenEpoch hands out the next one
+  int64_t ledger_seq = 0;  // last ledger row ever written; the next one gets +1
+  std::string digest;      // digest over the surviving trained uids; "" means none
+  bool resumed = false;    // false: the ledger opens with an `open` row
+  // Cursor of the checkpoint: PutPrompts ignores these prompts, Cursor() goes on reporting them.
+  PromptCursor cursor;
+};
+
+struct PutPromptsReply {
+  int64_t accepted = 0;     // prompts taken from the front of the call
+  int64_t high_water = -1;  // largest ordinal ever accepted
+  bool full = false;        // the queue holds max_queued_prompts
+};
+
+// A lease of one group's missing samples to one rollout worker.
+struct GroupLease {
+  int64_t token = 0;  // fencing token, unique in the job and growing
+  int64_t ordinal = 0;
+  int32_t attempt = 0;
+  absl::Time expires;
+  Prompt prompt;
+  std::vector<int32_t> missing;    // sample indices to generate
+  std::vector<Response> partials;  // aligned with `missing`: tokens kept from a former lease
+};
+
+struct LeaseRequest {
+  std::string worker;
+  std::string request_id;  // repeated id, same answer
+  PolicyVersion engine;    // v_e: what the engine would stamp on its next token
+  int64_t max_groups = 0;
+};
+struct LeaseReply {
+  std::vector<GroupLease> leases;
+  std::string reason;  // why no more leases came than these; never empty
+};
+
+// A sample as a task's worker or the trainer sees it.
+struct SampleView {
+  SampleKey key;
+  std::string uid;
+  std::shared_ptr<const Prompt> prompt;
+  std::shared_ptr<const Response> response;
+  std::shared_ptr<const Score> score;                      // null until scored
+  std::shared_ptr<const std::vector<float>> ref_logprobs;  // null unless asked for
+};
+
+struct RowLease {
+  int64_t token = 0;
+  absl::Time expires;
+  SampleView sample;
+};
+
+struct FieldValues {
+  std::shared_ptr<const Score> score;                      // task kScore
+  std::shared_ptr<const std::vector<float>> ref_logprobs;  // task kRefLogprob
+};
+
+// A sample in a training batch. Tokens masked by the `mask` disposition have loss_mask 0 here.
+struct TrainSample {
+  SampleView sample;
+  std::vector<uint8_t> loss_mask;
+  int64_t min_version = 0;  // over loss-bearing tokens after masking
+  int64_t max_version = 0;
+};
+struct TrainGroup {
+  int64_t ordinal = 0;
+  std::vector<TrainSample> samples;  // G of them, by index
+};
+struct NextBatchReply {
+  bool ready = false;
+  std::vector<TrainGroup> groups;  // exactly B, sorted by ordinal, when ready
+  std::string reason;              // which group and which edge blocks, with counts; never empty
+  bool paused = false;             // the job paused itself (for example: all groups filtered)
+  // No prompt can be leased until a checkpoint is durable: the trainer must make one now.
+  bool store_full = false;
+};
+
+struct CommitReceipt {
+  PolicyVersion policy;  // the version that this step made
+  int64_t epoch = 0;
+  int64_t step = 0;
+  std::string content_hash;  // of the weights
+  std::string digest;        // over all surviving trained uids, this step included
+};
+
+struct JournalEntry {
+  int64_t step = 0;
+  std::vector<std::string> uids;  // in training order
+  std::string content_hash;
+};
+struct OpenEpochReply {
+  int64_t epoch = 0;
+  std::vector<JournalEntry> redo;  // committed steps after the loaded version, in order
+  std::string digest;              // over the surviving trained uids up to the loaded version
+};
+
+struct StoreStats {
+  int64_t groups[kNumGroupStates] = {};       // groups now in each state
+  int64_t transitions[kNumGroupStates] = {};  // groups that ever entered each state
+  int64_t outstanding = 0;
+  int64_t queued_prompts = 0;
+  int64_t committed_version = 0;
+  int64_t leases_expired = 0;
+  int64_t samples_put = 0;
+  int64_t duplicate_puts = 0;
+  int64_t fenced_puts = 0;
+  std::vector<std::pair<std::string, int64_t>> ended_by_reason;  // "dropped(too_old)": groups
+  // Time that groups spent in each state, over stays that ended.
+  absl::Duration time_in_state[kNumGroupStates] = {};
+  int64_t running = 0;         // groups under a live lease
+  int64_t capacity_used = 0;   // of capacity_groups
+  int64_t ledger_backlog = 0;  // rows not yet trimmed
+  int64_t filtered_in_a_row = 0;
+  // The length bias of a disposition: mean response length trained against mean length discarded.
+  int64_t trained_samples = 0;
+  int64_t trained_tokens = 0;
+  int64_t discarded_samples = 0;
+  int64_t discarded_tokens = 0;
+};
+
+// The blocking edge: the oldest unit of work and what it waits for.
+struct Explanation {
+  std::string edge;  // short fixed name: "prompts", "rollout", "reward", "trainer", ...
+  std::string text;  // "step 41 needs 3 groups: 3 rows unscored, ..."
+};
+
+// What a waiter wants to hear of.
+//   kPrompts: PutPrompts may take more. kAdmission: LeasePrompts may give more. kRows: LeaseRows.
+//   kBatch: NextBatch. kSpace: the store became full, or has room again.
+enum class Topic { kPrompts, kAdmission, kRows, kBatch, kSpace };
+constexpr int kNumTopics = 5;
+
+// Durable hand-over of trajectories between controller, rollout, reward and trainer, under a hard
+// staleness bound. One object is one job. All operations are atomic and do not block on other
+// members' progress; whoever has to wait calls AwaitChange between tries.
+//
+// Errors common to all operations:
+//   INVALID_ARGUMENT: the caller's bug; never retry.
+//   FAILED_PRECONDITION: fenced, expired or out of order: state must change first.
+//   RESOURCE_EXHAUSTED: full; back off and retry.
+//   UNAVAILABLE: the backend cannot be reached (Redis only).
+// Thread-safe.
+class TrajectoryStore {
+ public:
+  virtual ~TrajectoryStore() = default;
+
+  virtual const StoreOptions& options() const = 0;
+
+  // Controller. Takes a prefix of `prompts` (ordinals must grow within the call); an ordinal not
+  // above the high-water mark is ignored and counts as accepted, so a retried call is harmless.
+  // INVALID_ARGUMENT: ordinals that are negative or do not grow, a leap of more than 2^20 ordinals
+  // (the cursor lists the gaps), or a negative first_attempt.
+  virtual absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) = 0;
+
+  // Rollout. Runs the admission gate (staleness_policy.h) once per group handed out. Requeued
+  // groups with kept tokens go first, and only to an engine with v_e >= their min version and their
+  // newest partial token (versions within a sample do not decrease); then the queue by ordinal. A
+  // repeated request_id of a worker returns the same leases, as long as it is among the worker's
+  // recent ones; an empty id is never remembered.
+  virtual absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) = 0;
+  // Extends the leases of these tokens (of groups or rows) to one TTL from now. Returns the tokens
+  // that are no longer live or belong to another worker: the caller stops working for them.
+  virtual absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
+                                                           const std::vector<int64_t>& tokens) = 0;
+  // Hands back a group: `partials` are aligned with `indices`; an empty response keeps nothing.
+  // Finished samples are always kept; at eta = 0 partials never are (determinism). The group is
+  // requeued: with kept tokens it keeps its attempt, its min version and its slot in `outstanding`;
+  // with none it starts a new attempt. An expired lease does the same with no partials.
+  // FAILED_PRECONDITION without a live lease; INVALID_ARGUMENT as for PutSample, except that a
+  // partial needs no loss-bearing token.
+  virtual absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
+                                   const std::vector<Response>& partials) = 0;
+  // Accepts one finished sample. Idempotent by (ordinal, attempt, index): a repeated call is OK
+  // and changes nothing, until the attempt has ended. FAILED_PRECONDITION without a live lease of
+  // that token.
+  // INVALID_ARGUMENT: misaligned columns, spans that do not cover the response or decrease, or no
+  // loss-bearing token; a span that is older than the group's min version, not committed, or of
+  // another lineage. `response` holds the whole response, kept tokens of former leases included.
+  virtual absl::Status PutSample(int64_t token, int32_t index, Response response) = 0;
+
+  // Reward and reference workers: rows whose inputs for `task` are ready, each once, oldest first.
+  virtual absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
+                                                          int64_t max_rows) = 0;
+  // Idempotent by token. FAILED_PRECONDITION without a live lease of that token and task.
+  // INVALID_ARGUMENT: the task's value is absent, not finite or misaligned with the response, or a
+  // score of outcome kInfraError, which is no score: use FailRow. A group whose samples all have
+  // the fields it needs becomes ready, or filtered when filter_zero_variance holds and all rewards
+  // are equal; after max_filtered_in_a_row of those without a ready one the job pauses.
+  virtual absl::Status PutFields(Task task, int64_t token, FieldValues values) = 0;
+  // The row could not be processed; it is tried again, and after max_row_failures its group is
+  // dead(reason). An expired row lease counts as a failure.
+  virtual absl::Status FailRow(Task task, int64_t token, const std::string& reason) = 0;
+
+  // Trainer. Fences every former epoch; its claimed groups are ready again. `loaded` is the version
+  // of the weights in hand, which came from a checkpoint and so counts as durable.
+  // FAILED_PRECONDITION: another lineage than the store's, a version that is not committed, or one
+  // whose later steps are forgotten.
+  virtual absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,
+                                                   PolicyVersion loaded) = 0;
+  // Exactly B complete groups for `step` (= committed version + 1), oldest first, after the hard
+  // staleness check; or the reason why not. Idempotent by (epoch, step) until committed. For a
+  // committed step that is not forgotten: that step's batch again (redo). FAILED_PRECONDITION: a
+  // fenced epoch, another step, or redo steps that come first.
+  virtual absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) = 0;
+  // V becomes V + 1 and the claimed groups `trained`; journal and ledger are appended in the same
+  // atomic operation. `ordinals` must be those of NextBatch. Idempotent by (epoch, step) with the
+  // same ordinals and hash; FAILED_PRECONDITION with others or from a fenced epoch. Then groups
+  // that have become hopeless meet their disposition. A redone step must give the committed
+  // ordinals and hash, moves nothing, and is recorded as redo.
+  virtual absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
+                                                   const std::vector<int64_t>& ordinals,
+                                                   const std::string& content_hash) = 0;
+  // A checkpoint of `version` is durable; digest and sha256 go to the ledger. Rows are forgotten
+  // once the second-newest durable checkpoint holds them. Idempotent by version.
+  // FAILED_PRECONDITION: a version above the committed one, or a fenced epoch.
+  virtual absl::Status MarkDurable(int64_t epoch, int64_t version,
+                                   const std::string& checkpoint_sha256) = 0;
+
+  // Writes the `resumed` row of a store whose origin is a resumed job, with the origin's lineage
+  // and digest; `fork_version` < 0 says that it is no fork. FAILED_PRECONDITION for a fresh store,
+  // a second time, or once another row is written.
+  virtual absl::Status RecordResume(int64_t epoch_hint, int64_t parent_lineage,
+                                    int64_t fork_version, const std::string& checkpoint_sha256) = 0;
+
+  // Expired leases go back to the queue; hopeless groups end. Returns the number of expired leases.
+  virtual absl::StatusOr<int64_t> Sweep() = 0;
+  virtual absl::StatusOr<StoreStats> Stats() = 0;
+  virtual absl::StatusOr<Explanation> Explain() = 0;
+  virtual absl::StatusOr<PromptCursor> Cursor() = 0;
+  // Ledger rows with seq > after_seq, oldest first, at most `max_rows`. Rows that a caller has
+  // confirmed by TrimLedger are gone.
+  virtual absl::StatusOr<std::vector<LedgerRow>> ReadLedger(int64_t after_seq,
+                                                            int64_t max_rows) = 0;
+  virtual absl::Status TrimLedger(int64_t upto_seq) = 0;
+
+  // A number that grows whenever an operation may have changed the answer for `topic`.
+  virtual uint64_t ChangeCount(Topic topic) = 0;
+  // Blocks until ChangeCount(topic) > seen, or for `timeout` of real time, or until Close().
+  // Returns the current count. Usage: read the count, try, await with that count, try again.
+  virtual uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) = 0;
+  // Wakes every waiter, now and later. Operations go on working.
+  virtual void Close() = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_TRAJECTORY_STORE_H_

@@ -1,0 +1,48 @@
+#ifndef FRESHET_MODEL_DTYPE_H_
+#define FRESHET_MODEL_DTYPE_H_
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace freshet {
+
+// Element types of stored tensors.
+enum class Dtype { kF64, kF32, kF16, kBf16, kI64, kI32, kI16, kI8, kU8, kBool };
+
+// The safetensors spelling: "F32", "BF16", ...
+constexpr std::string_view DtypeName(Dtype dtype) {
+  constexpr std::string_view kNames[] = {"F64", "F32", "F16", "BF16", "I64",
+                                         "I32", "I16", "I8",  "U8",   "BOOL"};
+  return kNames[static_cast<int>(dtype)];
+}
+
+constexpr std::optional<Dtype> ParseDtype(std::string_view name) {
+  for (int i = 0; i <= static_cast<int>(Dtype::kBool); ++i) {
+    if (DtypeName(static_cast<Dtype>(i)) == name) return static_cast<Dtype>(i);
+  }
+  return std::nullopt;
+}
+
+// Bytes of one element.
+constexpr uint64_t DtypeBytes(Dtype dtype) {
+  constexpr uint64_t kBytes[] = {8, 4, 2, 2, 8, 4, 2, 1, 1, 1};
+  return kBytes[static_cast<int>(dtype)];
+}
+
+// bfloat16 is the upper half of an IEEE single.
+inline float Bf16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+
+// Rounds to nearest, ties to even; overflows to infinity; a NaN stays a (quiet) NaN of its sign.
+inline uint16_t FloatToBf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40U);
+  const uint32_t odd = (bits >> 16) & 1U;
+  return static_cast<uint16_t>((bits + 0x7FFFU + odd) >> 16);
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_MODEL_DTYPE_H_

@@ -1,0 +1,25 @@
+#ifndef FRESHET_MODEL_LAYER_OPS_H_
+#define FRESHET_MODEL_LAYER_OPS_H_
+
+#include "model/torch.h"
+
+namespace freshet {
+
+// Differentiable pieces of a decoder layer that ATen would run as several passes each. All run on
+// the calling thread, in a fixed order, and treat every row alike whatever the number of rows.
+// All tensors are fp32: the residual stream stays in fp32 even where matrices are bf16.
+
+// x / rms(x) * weight over the last dimension. x [N, H], weight [H].
+at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps);
+
+// Rotates pairs (i, i + D/2) of every head by the angle of the token's position.
+// x [N, heads, D] contiguous or a row-strided view; cos, sin fp32 [T, D/2]; positions int64 [N].
+at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                const at::Tensor& positions_N);
+
+// silu(gate) * up of a fused [N, 2F] product; returns [N, F].
+at::Tensor SwiGlu(const at::Tensor& gate_up);
+
+}  // namespace freshet
+
+#endif  // FRESHET_MODEL_LAYER_OPS_H_

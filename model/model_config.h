@@ -1,0 +1,82 @@
+#ifndef FRESHET_MODEL_MODEL_CONFIG_H_
+#define FRESHET_MODEL_MODEL_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "model/dtype.h"
+
+namespace freshet {
+
+// How rotary frequencies are stretched for long contexts.
+struct RopeScaling {
+  enum class Kind {
+    kNone,
+    kLinear,  // positions divided by `factor`
+    kLlama3,  // low frequencies divided by `factor`, high ones kept, smooth between
+  };
+  Kind kind = Kind::kNone;
+  double factor = 1.0;
+  double low_freq_factor = 1.0;                  // kLlama3 only
+  double high_freq_factor = 4.0;                 // kLlama3 only
+  int64_t original_max_position_embeddings = 0;  // kLlama3 only
+};
+
+// Shape and constants of a Llama-family model: RMS norm, rotary positions, grouped-query attention,
+// a gated SiLU MLP, no biases. The fields and their defaults are those of Hugging Face's
+// LlamaConfig, except that the sizes have none.
+struct ModelConfig {
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t num_hidden_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_key_value_heads = 0;
+  int64_t head_dim = 0;
+  int64_t intermediate_size = 0;
+  int64_t max_position_embeddings = 2048;  // tokens
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  RopeScaling rope_scaling;
+  bool tie_word_embeddings = false;
+  double initializer_range = 0.02;  // standard deviation of random weights
+  std::optional<int32_t> bos_token_id;
+  std::vector<int32_t> eos_token_ids;  // generation stops at any of them; distinct
+  Dtype dtype = Dtype::kF32;           // of the stored weights
+
+  // Fills num_key_value_heads and head_dim, where they are 0, from the other sizes.
+  void DeriveDefaults();
+
+  // Everything that is wrong, one line per fault: name, value and bound. Empty: valid.
+  std::vector<std::string> Faults() const;
+  // INVALID_ARGUMENT with Faults(), one a line.
+  absl::Status Validate() const;
+
+  // config.json that transformers (4 and 5) loads as LlamaForCausalLM and ParseModelConfig reads
+  // back to an equal config.
+  std::string ToJson() const;
+  // The generation_config.json beside it: bos and eos.
+  std::string GenerationJson() const;
+};
+
+// Reads config.json, in the spelling with rope_theta, rope_scaling and torch_dtype or in the one
+// with rope_parameters and dtype. `source` (its path) starts every line of an error.
+// Returns INVALID_ARGUMENT, one line per fault: broken JSON; an architecture, activation, rope type
+// or feature that is not supported (named); a missing or invalid value.
+absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::string& source);
+
+// Adds the eos ids of generation_config.json (a number or a list) to those of `config`.
+absl::Status MergeGenerationConfig(std::string_view text, const std::string& source,
+                                   ModelConfig& config);
+
+// config.json and, when present, generation_config.json of a Hugging Face directory.
+// Returns also NOT_FOUND: there is no config.json.
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory);
+
+}  // namespace freshet
+
+#endif  // FRESHET_MODEL_MODEL_CONFIG_H_

@@ -1,0 +1,252 @@
+#include "model/model_files.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <unordered_set>
+
+#include "model/json_document.h"
+#include "services/base/file.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kMaxIndexBytes = uint64_t{64} << 20;
+constexpr size_t kMaxShards = 4096;
+constexpr char kSingleName[] = "model.safetensors";
+constexpr char kIndexName[] = "model.safetensors.index.json";
+
+bool Exists(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+bool IsDirectory(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool EndsWith(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+// The alphabetically first file of PyTorch's pickle format in a directory; empty when none.
+std::string FindPickle(const std::string& directory) {
+  std::string found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(directory.c_str()), ::closedir);
+  if (dir == nullptr) return found;
+  while (const dirent* entry = ::readdir(dir.get())) {
+    const std::string name = entry->d_name;
+    for (const char* end : {".bin", ".pt", ".pth", ".bin.index.json"}) {
+      if (EndsWith(name, end) && (found.empty() || name < found)) found = name;
+    }
+  }
+  return found;
+}
+
+// A shard is a file of the same directory.
+bool IsShardName(const std::string& name) {
+  return EndsWith(name, ".safetensors") && name.front() != '.' && name.size() <= 255 &&
+         name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+}
+
+std::string Quote(std::string_view name) { return JsonExcerpt(Json(std::string(name))); }
+
+// Elements whose exponent bits are all set: NaN or infinite in every IEEE-like format.
+template <typename Bits>
+NonFiniteCount CountExponent(std::string_view data, Bits exponent) {
+  NonFiniteCount found;
+  const size_t num_elements = data.size() / sizeof(Bits);
+  for (size_t i = 0; i < num_elements; ++i) {
+    Bits bits;
+    std::memcpy(&bits, data.data() + i * sizeof(Bits), sizeof(Bits));
+    if ((bits & exponent) != exponent) continue;
+    if (found.count++ == 0) found.first = i;
+  }
+  return found;
+}
+
+// Empty when the tensor can be loaded.
+std::string TensorFault(const ExpectedTensor& expected, const StoredTensor& tensor) {
+  if (tensor.shape != expected.shape) {
+    return StrCat("has shape ", ShapeToString(tensor.shape), ", want ",
+                  ShapeToString(expected.shape));
+  }
+  if (tensor.dtype != Dtype::kF32 && tensor.dtype != Dtype::kBf16 && tensor.dtype != Dtype::kF16) {
+    return StrCat("dtype ", DtypeName(tensor.dtype),
+                  " is not supported for weights; supported: F32, BF16, F16");
+  }
+  const NonFiniteCount found = CountNonFinite(tensor.dtype, tensor.data);
+  if (found.count == 0) return "";
+  return StrCat("holds ", found.count, " NaN or infinite values, the first at element ",
+                found.first);
+}
+
+// Whether a tensor that no Llama model needs may be left unused without changing what it computes.
+bool IsHarmlessExtra(std::string_view name) {
+  if (EndsWith(name, ".rotary_emb.inv_freq") || name == "lm_head.weight") return true;
+  return name.rfind("model.", 0) != 0 && name.rfind("lm_head.", 0) != 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WeightFiles>> WeightFiles::Open(const std::string& directory) {
+  if (!IsDirectory(directory)) return NotFound(directory, ": no such model directory");
+  std::unique_ptr<WeightFiles> files(new WeightFiles());
+  const std::string single = StrCat(directory, "/", kSingleName);
+  const std::string index = StrCat(directory, "/", kIndexName);
+  if (Exists(single)) {
+    FRESHET_RETURN_IF_ERROR(files->OpenSingle(single));
+    return files;
+  }
+  if (Exists(index)) {
+    FRESHET_RETURN_IF_ERROR(files->OpenShards(directory, index));
+    return files;
+  }
+  if (const std::string pickle = FindPickle(directory); !pickle.empty()) {
+    return InvalidArgument(directory, "/", pickle, ": pickle files are not read, for they can run ",
+                           "code; convert the model to safetensors");
+  }
+  return NotFound(directory, ": there is neither ", kSingleName, " nor ", kIndexName);
+}
+
+void WeightFiles::AddTensor(const SafetensorsFile& file, const std::string& name,
+                            const TensorInfo& info) {
+  tensors_[name] = {file.path(), info.dtype, info.shape, file.Data(info)};
+}
+
+absl::Status WeightFiles::OpenSingle(const std::string& path) {
+  path_ = path;
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> file, SafetensorsFile::Open(path));
+  for (const std::string& name : file->names()) AddTensor(*file, name, *file->Find(name));
+  files_.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+absl::Status WeightFiles::OpenShards(const std::string& directory, const std::string& index_path) {
+  path_ = index_path;
+  FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(index_path, kMaxIndexBytes));
+  FRESHET_ASSIGN_OR_RETURN(const Json json, ParseJson(text, index_path));
+  const auto map = json.is_object() ? json.find("weight_map") : json.end();
+  if (map == json.end() || !map->is_object() || map->empty()) {
+    return InvalidArgument(index_path, ": has no weight_map");
+  }
+  // Tensor names by shard.
+  std::map<std::string, std::vector<std::string>> shards;
+  std::vector<std::string> faults;
+  for (const auto& [name, shard] : map->items()) {
+    if (!shard.is_string() || shard.get<std::string>().empty() ||
+        !IsShardName(shard.get<std::string>())) {
+      faults.push_back(StrCat(index_path, ": tensor ", Quote(name), " is in ", JsonExcerpt(shard),
+                              ", want the name of a .safetensors file in the same directory"));
+      continue;
+    }
+    shards[shard.get<std::string>()].push_back(name);
+  }
+  if (shards.size() > kMaxShards) {
+    return InvalidArgument(index_path, ": lists ", shards.size(), " files, want at most ",
+                           kMaxShards);
+  }
+  for (const auto& [shard, names] : shards) {
+    auto file = SafetensorsFile::Open(StrCat(directory, "/", shard));
+    if (!file.ok()) {
+      faults.push_back(Message(file.status()));
+      continue;
+    }
+    for (const std::string& name : names) {
+      if (const TensorInfo* info = (*file)->Find(name)) {
+        AddTensor(**file, name, *info);
+      } else {
+        faults.push_back(StrCat((*file)->path(), ": tensor ", Quote(name), " is missing, though ",
+                                kIndexName, " lists it there"));
+      }
+    }
+    files_.push_back(*std::move(file));
+  }
+  return FaultsToStatus(faults);
+}
+
+const StoredTensor* WeightFiles::Find(std::string_view name) const {
+  const auto it = tensors_.find(name);
+  return it == tensors_.end() ? nullptr : &it->second;
+}
+
+std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t q_rows = config.num_attention_heads * config.head_dim;
+  const int64_t kv_rows = config.num_key_value_heads * config.head_dim;
+  const int64_t inner = config.intermediate_size;
+  std::vector<ExpectedTensor> tensors;
+  tensors.push_back({"model.embed_tokens.weight", {config.vocab_size, hidden}});
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const std::string layer = StrCat("model.layers.", i, ".");
+    const auto add = [&](const char* name, std::vector<int64_t> shape) {
+      tensors.push_back({StrCat(layer, name, ".weight"), std::move(shape)});
+    };
+    add("input_layernorm", {hidden});
+    add("self_attn.q_proj", {q_rows, hidden});
+    add("self_attn.k_proj", {kv_rows, hidden});
+    add("self_attn.v_proj", {kv_rows, hidden});
+    add("self_attn.o_proj", {hidden, q_rows});
+    add("post_attention_layernorm", {hidden});
+    add("mlp.gate_proj", {inner, hidden});
+    add("mlp.up_proj", {inner, hidden});
+    add("mlp.down_proj", {hidden, inner});
+  }
+  tensors.push_back({"model.norm.weight", {hidden}});
+  if (!config.tie_word_embeddings) {
+    tensors.push_back({"lm_head.weight", {config.vocab_size, hidden}});
+  }
+  return tensors;
+}
+
+NonFiniteCount CountNonFinite(Dtype dtype, std::string_view data) {
+  switch (dtype) {
+    case Dtype::kF64:
+      return CountExponent<uint64_t>(data, uint64_t{0x7FF} << 52);
+    case Dtype::kF32:
+      return CountExponent<uint32_t>(data, 0x7F800000U);
+    case Dtype::kBf16:
+      return CountExponent<uint16_t>(data, 0x7F80U);
+    case Dtype::kF16:
+      return CountExponent<uint16_t>(data, 0x7C00U);
+    default:
+      return {};
+  }
+}
+
+absl::StatusOr<std::unique_ptr<ModelFiles>> ModelFiles::Open(const std::string& directory) {
+  if (!IsDirectory(directory)) return NotFound(directory, ": no such model directory");
+  FRESHET_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(directory));
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<WeightFiles> weights, WeightFiles::Open(directory));
+  return std::unique_ptr<ModelFiles>(new ModelFiles(std::move(config), std::move(weights)));
+}
+
+std::vector<std::string> ModelFiles::CheckTensors() const {
+  std::vector<std::string> faults;
+  std::unordered_set<std::string> expected_names;
+  for (const ExpectedTensor& expected : ExpectedTensors(config_)) {
+    expected_names.insert(expected.name);
+    const StoredTensor* tensor = Find(expected.name);
+    if (tensor == nullptr) {
+      faults.push_back(StrCat(weights_->path(), ": tensor ", Quote(expected.name), " is missing"));
+      continue;
+    }
+    const std::string fault = TensorFault(expected, *tensor);
+    if (fault.empty()) continue;
+    faults.push_back(StrCat(tensor->path, ": tensor ", Quote(expected.name), " ", fault));
+  }
+  for (const auto& [name, tensor] : weights_->tensors()) {
+    if (expected_names.count(name) > 0 || IsHarmlessExtra(name)) continue;
+    faults.push_back(StrCat(tensor.path, ": tensor ", Quote(name),
+                            " is not part of a llama model of this config"));
+  }
+  return faults;
+}
+
+}  // namespace freshet

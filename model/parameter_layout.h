@@ -1,0 +1,52 @@
+#ifndef FRESHET_MODEL_PARAMETER_LAYOUT_H_
+#define FRESHET_MODEL_PARAMETER_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/model_config.h"
+
+namespace freshet {
+
+// One stored tensor of a model inside the flat arena of its parameters.
+struct ParameterEntry {
+  std::string name;             // as in a Hugging Face directory
+  std::vector<int64_t> shape;
+  int64_t offset = 0;           // in elements from the arena's start
+  int64_t size = 0;             // elements
+};
+
+// A block that is multiplied as one matrix: q|k|v and gate|up lie next to each other, so that the
+// fused matrix is a view of the arena and no copy is ever made of it.
+struct ParameterBlock {
+  int64_t offset = 0;
+  std::vector<int64_t> shape;
+};
+
+// Where every parameter of a Llama-family model lies in one flat arena. The trainer's master
+// weights, the weight plane and the engines all use this order, so that a publish is one copy.
+struct ParameterLayout {
+  struct Layer {
+    ParameterBlock input_norm;  // [H]
+    ParameterBlock qkv;         // [(heads + 2 * kv_heads) * head_dim, H]
+    ParameterBlock o;           // [H, heads * head_dim]
+    ParameterBlock post_norm;   // [H]
+    ParameterBlock gate_up;     // [2 * F, H]
+    ParameterBlock down;        // [H, F]
+  };
+  std::vector<ParameterEntry> entries;
+  ParameterBlock embed;         // [V, H]
+  std::vector<Layer> layers;
+  ParameterBlock norm;          // [H]
+  ParameterBlock lm_head;       // [V, H]; the same block as `embed` when tied
+  int64_t num_elements = 0;     // arena size, padding included
+  int64_t num_parameters = 0;   // sum of the entries' sizes
+};
+
+// Pure. `config` must be valid.
+ParameterLayout MakeParameterLayout(const ModelConfig& config);
+
+}  // namespace freshet
+
+#endif  // FRESHET_MODEL_PARAMETER_LAYOUT_H_

@@ -1,0 +1,30 @@
+#ifndef FRESHET_MODEL_TENSOR_CONVERT_H_
+#define FRESHET_MODEL_TENSOR_CONVERT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "model/torch.h"
+
+namespace freshet {
+
+// Owning copies between vectors and one-dimensional CPU tensors.
+inline at::Tensor ToTensor(const std::vector<int64_t>& values) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
+  std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<int64_t>());
+  return tensor;
+}
+inline at::Tensor ToTensor(const std::vector<float>& values) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kFloat);
+  std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<float>());
+  return tensor;
+}
+inline std::vector<float> ToFloats(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().to(at::kFloat).contiguous();
+  const float* data = flat.const_data_ptr<float>();
+  return {data, data + flat.numel()};
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_MODEL_TENSOR_CONVERT_H_

@@ -1,0 +1,57 @@
+// freshet: the command line. Links no LibTorch: commands that compute are handed to freshet-local,
+// which stands beside this binary.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "services/cli/exit_code.h"
+#include "services/cli/job_commands.h"
+#include "services/cli/run_commands.h"
+
+#ifndef FRESHET_VERSION
+#define FRESHET_VERSION "unknown"
+#endif
+
+namespace {
+
+constexpr const char* kComputeCommands[] = {"local", "score", "generate"};
+
+// Replaces this process by freshet-local with the same arguments. Returns only on failure.
+int ExecLocal(char** argv) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string binary = (self.parent_path() / "freshet-local").string();
+  ::execv(binary.c_str(), argv);
+  std::fprintf(stderr, "freshet: %s: cannot be started: %s; build it with ./dev build\n",
+               binary.c_str(), std::strerror(errno));
+  return freshet::kExitInternal;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (const char* command : kComputeCommands) {
+    if (argc > 1 && std::strcmp(argv[1], command) == 0) return ExecLocal(argv);
+  }
+  CLI::App app("Freshet: asynchronous reinforcement learning for language models", "freshet");
+  app.set_version_flag("--version", "freshet " FRESHET_VERSION);
+  app.require_subcommand(1);
+  for (const char* command : kComputeCommands) {
+    app.add_subcommand(command, std::string("see freshet ") + command + " --help");
+  }
+  int code = freshet::kExitDone;
+  freshet::AddJobCommands(app, code);
+  freshet::AddRunCommands(app, code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? freshet::kExitDone : freshet::kExitCommandLine;
+  }
+  return code;
+}

@@ -1,0 +1,116 @@
+#include "services/local/evaluator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+
+absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const JobSetup& setup,
+                                                             RolloutWorker& worker,
+                                                             const Clock& clock) {
+  std::unique_ptr<Evaluator> evaluator(new Evaluator(setup, worker, clock));
+  const Dataset& data = *setup.data.held_out;
+  const int64_t rows = std::min(setup.spec.eval().rows(), data.size());
+  for (int64_t i = 0; i < rows; ++i) {
+    FRESHET_ASSIGN_OR_RETURN(DatasetRow row, data.Get(i));
+    FRESHET_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodePrompt(setup, row.prompt));
+    row.attributes["prompt"] = row.prompt;
+    evaluator->rows_.push_back({std::move(ids), std::move(row.attributes)});
+  }
+  return evaluator;
+}
+
+bool Evaluator::Start(const WeightSnapshot& weights) {
+  EvaluationRun run;
+  run.weights = weights;
+  run.sampling = setup_.eval_sampling;
+  // Its own stream of random numbers, the same for every version.
+  run.seed = static_cast<uint64_t>(setup_.spec.seed()) ^ 0x6576616cULL;
+  for (const Row& row : rows_) run.prompts.push_back(row.prompt_ids);
+  const PolicyVersion policy = weights.manifest.policy;
+  const absl::Time started = clock_.Now();
+  run.done = [this, policy, started](absl::StatusOr<std::vector<Response>> responses) {
+    MutexLock lock(mu_);
+    finished_ = Finished{policy, started, std::move(responses)};
+  };
+  {
+    MutexLock lock(mu_);
+    if (running_) {
+      ++skipped_;
+      return false;
+    }
+    running_ = true;
+  }
+  if (worker_.StartEvaluation(std::move(run))) return true;
+  MutexLock lock(mu_);
+  running_ = false;
+  ++skipped_;
+  return false;
+}
+
+bool Evaluator::AwaitIdle(absl::Duration timeout) {
+  const absl::Time deadline = clock_.Now() + timeout;
+  MutexLock lock(mu_);
+  while (running_) {
+    const absl::Duration left = deadline - clock_.Now();
+    if (left <= absl::ZeroDuration()) return false;
+    idle_.WaitFor(mu_, std::min(left, absl::Seconds(1)));
+  }
+  return true;
+}
+
+std::optional<absl::StatusOr<EvalMetrics>> Evaluator::TakeResult() {
+  std::optional<Finished> finished;
+  {
+    MutexLock lock(mu_);
+    finished = std::exchange(finished_, std::nullopt);
+  }
+  if (!finished.has_value()) return std::nullopt;
+  std::optional<absl::StatusOr<EvalMetrics>> result = Score(*finished);
+  MutexLock lock(mu_);
+  running_ = false;
+  idle_.NotifyAll();
+  return result;
+}
+
+absl::StatusOr<EvalMetrics> Evaluator::Score(const Finished& finished) const {
+  FRESHET_RETURN_IF_ERROR(finished.responses.status());
+  const std::vector<Response>& responses = *finished.responses;
+  EvalMetrics metrics;
+  metrics.eval_name = setup_.spec.eval().name();
+  metrics.policy_version = finished.policy.version;
+  metrics.lineage = finished.policy.lineage;
+  metrics.rows = static_cast<int64_t>(rows_.size());
+  const double weight = 1.0 / static_cast<double>(rows_.size());
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const std::string text = setup_.tokenizer->Decode(responses[i].response_ids, true);
+    const auto tokens = static_cast<int32_t>(responses[i].response_ids.size());
+    const ScoreInput input{text, tokens, responses[i].finish == FinishReason::kStop,
+                           rows_[i].attributes, absl::Milliseconds(setup_.spec.reward().timeout_ms())};
+    absl::StatusOr<freshet::Score> score = setup_.scorer->Score(input);
+    for (int64_t attempt = 1; !score.ok() && attempt < setup_.spec.reward().max_attempts(); ++attempt) {
+      score = setup_.scorer->Score(input);
+    }
+    if (!score.ok()) {
+      return StatusOf(score.status().code(), "evaluation of version ", finished.policy.version,
+                      ", row ", i, ": ", Message(score.status()));
+    }
+    metrics.eval_accuracy += weight * score->reward;
+    for (const auto& [name, value] : score->components) {
+      metrics.reward_components[name] += weight * value;
+    }
+    metrics.completion_length_mean += weight * tokens;
+  }
+  metrics.eval_seconds = absl::ToDoubleSeconds(clock_.Now() - finished.started);
+  return metrics;
+}
+
+int64_t Evaluator::skipped() const {
+  MutexLock lock(mu_);
+  return skipped_;
+}
+
+}  // namespace freshet

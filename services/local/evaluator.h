@@ -1,0 +1,70 @@
+#ifndef FRESHET_SERVICES_LOCAL_EVALUATOR_H_
+#define FRESHET_SERVICES_LOCAL_EVALUATOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "rollout/rollout_worker.h"
+#include "services/base/clock.h"
+#include "services/base/mutex.h"
+#include "services/local/job_setup.h"
+#include "services/runfolder/step_metrics.h"
+
+namespace freshet {
+
+// Evaluates a version on the held-out rows beside the rollouts, which go on. One evaluation runs at
+// a time; one that is due meanwhile is skipped and counted.
+// Thread-safe.
+class Evaluator {
+ public:
+  // The first min(eval.rows, size) held-out rows. setup and worker must outlive this object.
+  static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const JobSetup& setup,
+                                                           RolloutWorker& worker,
+                                                           const Clock& clock);
+
+  // Starts evaluating `weights`; false when one is running.
+  bool Start(const WeightSnapshot& weights);
+  // Waits until none is running, or for `timeout`; returns whether none is.
+  bool AwaitIdle(absl::Duration timeout);
+
+  // Scores what has come in, on the caller's thread. At most one result per call; an evaluation
+  // that failed gives its status.
+  std::optional<absl::StatusOr<EvalMetrics>> TakeResult();
+
+  int64_t skipped() const;
+
+ private:
+  struct Row {
+    std::vector<int32_t> prompt_ids;
+    std::map<std::string, std::string> attributes;
+  };
+  struct Finished {
+    PolicyVersion policy;
+    absl::Time started;
+    absl::StatusOr<std::vector<Response>> responses;
+  };
+
+  Evaluator(const JobSetup& setup, RolloutWorker& worker, const Clock& clock)
+      : setup_(setup), worker_(worker), clock_(clock) {}
+  absl::StatusOr<EvalMetrics> Score(const Finished& finished) const;
+
+  const JobSetup& setup_;
+  RolloutWorker& worker_;
+  const Clock& clock_;
+  std::vector<Row> rows_;
+
+  mutable Mutex mu_;
+  CondVar idle_;
+  bool running_ ABSL_GUARDED_BY(mu_) = false;   // until its result has been taken
+  int64_t skipped_ ABSL_GUARDED_BY(mu_) = 0;
+  std::optional<Finished> finished_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_LOCAL_EVALUATOR_H_

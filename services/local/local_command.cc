@@ -1,0 +1,151 @@
+#include "services/local/local_command.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "controller/job/job_parser.h"
+#include "controller/job/job_yaml.h"
+#include "services/base/file.h"
+#include "services/base/log.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+#include "services/cli/exit_code.h"
+#include "services/local/crash_point.h"
+#include "services/local/local_run.h"
+#include "services/local/run_summary.h"
+
+namespace freshet {
+namespace {
+
+constexpr uint64_t kMaxJobBytes = 4 << 20;
+
+absl::StatusOr<JobResult> ReadJob(const LocalCommand& command) {
+  const bool resume = !command.resume_dir.empty();
+  const std::string path = resume ? command.resume_dir + "/job.yaml" : command.job_file;
+  FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxJobBytes));
+  JobResult job = ParseJob(text, path, command.overrides);
+  if (!job.faults.empty()) return InvalidArgument(FormatFaults(job.faults));
+  return job;
+}
+
+DisplayOptions TerminalOptions(const JobSpec& spec, int fd) {
+  DisplayOptions options;
+  options.terminal = ::isatty(fd) == 1;
+  options.color = options.terminal && std::getenv("NO_COLOR") == nullptr;
+  winsize size{};
+  if (options.terminal && ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    options.width = size.ws_col;
+  }
+  options.total_steps = spec.trainer().steps();
+  options.staleness_bound = spec.staleness().max();
+  return options;
+}
+
+// Turns signals into a drain of the run. The signals must be blocked in every thread.
+class SignalWatcher {
+ public:
+  SignalWatcher() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGUSR1);  // ends the watcher itself
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  }
+  void Watch(LocalRun& run) {
+    thread_ = std::thread([this, &run] {
+      int count = 0;
+      int signal = 0;
+      while (sigwait(&signals_, &signal) == 0 && signal != SIGUSR1) {
+        if (++count > 1) ::_exit(kExitInterrupted);
+        run.RequestStop();
+      }
+    });
+  }
+  ~SignalWatcher() {
+    if (!thread_.joinable()) return;
+    pthread_kill(thread_.native_handle(), SIGUSR1);
+    thread_.join();
+  }
+
+ private:
+  sigset_t signals_;
+  std::thread thread_;
+};
+
+void WriteStdout(const std::string& line) {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+int Execute(const LocalCommand& command, const JobSetup& setup, const RunFolder& folder,
+            SignalWatcher& signals, FaultPoints& faults) {
+  // Under --json stdout belongs to scripts; people read stderr.
+  std::FILE* out = command.json ? stderr : stdout;
+  Display display(TerminalOptions(setup.spec, fileno(out)), [out](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), out);
+    std::fflush(out);
+  });
+  LocalRunOptions options;
+  options.resume = !command.resume_dir.empty();
+  options.metrics_port = command.metrics_port;
+  if (command.json) options.rows = WriteStdout;
+  LocalRun run(setup, folder, display, SystemClock::Get(), faults, options);
+  signals.Watch(run);
+  const absl::StatusOr<RunResult> result = run.Run();
+  if (result.ok() && result->outcome == RunOutcome::kAlreadyFinished) {
+    display.ShowNote(StrCat("the run is finished already: all ", result->committed, " steps of ",
+                            folder.path(), " are done"));
+    return kExitDone;
+  }
+  display.ShowSummary(DescribeEnd(setup.spec, folder.path(), result.status()));
+  if (result.ok()) return kExitDone;
+  PrintError(result.status());
+  if (result.status().code() == absl::StatusCode::kInternal) return kExitInternal;
+  return result.status().code() == absl::StatusCode::kResourceExhausted ? kExitContent
+                                                                        : kExitJobFailed;
+}
+
+}  // namespace
+
+int RunLocalCommand(const LocalCommand& command) {
+  SignalWatcher signals;
+  absl::StatusOr<std::unique_ptr<FaultPoints>> faults = MakeFaultPoints(command.crash_at);
+  if (!faults.ok()) {
+    PrintError(faults.status());
+    return kExitCommandLine;
+  }
+  const absl::StatusOr<JobResult> job = ReadJob(command);
+  if (!job.ok()) {
+    PrintError(job.status());
+    return ContentExitCode(job.status());
+  }
+  const absl::StatusOr<std::unique_ptr<JobSetup>> setup = PrepareJob(job->spec, job->places);
+  if (!setup.ok()) {
+    PrintError(setup.status());
+    return ContentExitCode(setup.status());
+  }
+  const bool resume = !command.resume_dir.empty();
+  const std::string run_dir = resume                    ? command.resume_dir
+                              : command.run_dir.empty() ? "runs/" + job->spec.name()
+                                                        : command.run_dir;
+  absl::StatusOr<RunFolder> folder =
+      resume ? RunFolder::Open(run_dir) : RunFolder::Create(run_dir, WriteJobYaml(job->spec));
+  if (!folder.ok()) {
+    PrintError(folder.status());
+    return ContentExitCode(folder.status());
+  }
+  return Execute(command, **setup, *folder, signals, **faults);
+}
+
+}  // namespace freshet

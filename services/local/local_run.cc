@@ -1,0 +1,359 @@
+#include "services/local/local_run.h"
+
+#include <algorithm>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+#include "controller/dataset/prompt_feeder.h"
+#include "datastore/memory/in_memory_trajectory_store.h"
+#include "model/torch_threads.h"
+#include "rollout/native_engine.h"
+#include "services/base/log.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+#include "services/local/evaluator.h"
+#include "services/local/resume_point.h"
+#include "services/local/run_summary.h"
+#include "services/local/warmup.h"
+#include "services/reward/reward_worker.h"
+#include "services/runfolder/report.h"
+#include "trainer/policy_learner.h"
+#include "weights/inprocess_transport.h"
+
+namespace freshet {
+namespace {
+
+constexpr int64_t kWeightBucketBytes = 4 << 20;
+constexpr absl::Duration kControlPeriod = absl::Milliseconds(50);
+constexpr absl::Duration kEvaluationDeadline = absl::Minutes(10);
+
+NativeEngineOptions EngineOptions(const JobSpec& spec) {
+  NativeEngineOptions options;
+  options.max_sequences = std::max(spec.rollout().max_sequences(), spec.group_size());
+  options.max_batch_tokens = spec.rollout().max_batch_tokens();
+  options.bf16 = spec.model().dtype() == "bf16";
+  options.kv = spec.weight_sync().kv() == "recompute" ? KvPolicy::kRecompute : KvPolicy::kKeep;
+  return options;
+}
+
+PolicyLearnerOptions LearnerOptions(const JobSetup& setup) {
+  const JobSpec& spec = setup.spec;
+  PolicyLearnerOptions options;
+  options.model = setup.model;
+  options.bf16 = spec.model().dtype() == "bf16";
+  options.loss = setup.loss;
+  options.minibatches_per_step = spec.trainer().minibatches_per_step();
+  options.max_tokens_per_microbatch = spec.trainer().max_tokens_per_microbatch();
+  options.temperature = spec.rollout().temperature();
+  options.max_new_tokens = spec.rollout().max_new_tokens();
+  options.schedule = setup.schedule;
+  options.beta1 = spec.optimizer().beta1();
+  options.beta2 = spec.optimizer().beta2();
+  options.epsilon = spec.optimizer().eps();
+  options.weight_decay = spec.optimizer().weight_decay();
+  options.grad_clip_norm = spec.optimizer().grad_clip_norm();
+  return options;
+}
+
+RolloutOptions WorkerOptions(const JobSetup& setup) {
+  RolloutOptions options;
+  options.sampling = setup.sampling;
+  options.seed = static_cast<uint64_t>(setup.spec.seed());
+  options.group_size = setup.spec.group_size();
+  options.max_prompt_tokens = setup.longest_prompt_tokens;
+  options.lease_ttl = setup.store.lease_ttl;
+  return options;
+}
+
+}  // namespace
+
+// The parts of a running job, in the order in which they are made; destroyed in reverse.
+struct LocalRun::Roles {
+  ResumePoint resume;
+  std::unique_ptr<PolicyLearner> learner;
+  std::unique_ptr<InMemoryTrajectoryStore> store;
+  std::shared_ptr<WeightSubscriber> subscriber = std::make_shared<WeightSubscriber>();
+  std::unique_ptr<NativeEngine> engine;
+  std::unique_ptr<RolloutWorker> rollout;
+  std::unique_ptr<RewardWorker> reward;
+  std::unique_ptr<PromptFeeder> feeder;
+  std::unique_ptr<Evaluator> evaluator;
+  std::unique_ptr<RunRecorder> recorder;
+  std::unique_ptr<WeightPublisher> publisher;
+  std::unique_ptr<TrainerLoop> trainer;
+
+  // Set by the role threads. `failure` is the first error of any role.
+  Mutex mu;
+  absl::Status failure ABSL_GUARDED_BY(mu);
+  bool trainer_done ABSL_GUARDED_BY(mu) = false;
+
+  std::stop_source stop_trainer;
+  std::stop_source stop_workers;
+  std::vector<std::jthread> threads;
+  std::jthread trainer_thread;
+
+  void Fail(const absl::Status& status) {
+    if (status.ok()) return;
+    MutexLock lock(mu);
+    if (failure.ok()) failure = status;
+  }
+  absl::Status Failure() {
+    MutexLock lock(mu);
+    return failure;
+  }
+};
+
+LocalRun::LocalRun(const JobSetup& setup, const RunFolder& folder, Display& display,
+                   const Clock& clock, FaultPoints& faults, LocalRunOptions options)
+    : setup_(setup),
+      folder_(folder),
+      display_(display),
+      clock_(clock),
+      faults_(faults),
+      options_(std::move(options)) {}
+
+LocalRun::~LocalRun() = default;
+
+void LocalRun::RequestStop() {
+  MutexLock lock(mu_);
+  stop_requested_ = true;
+  wake_.NotifyAll();
+}
+
+bool LocalRun::StopRequested() {
+  MutexLock lock(mu_);
+  return stop_requested_;
+}
+
+absl::StatusOr<RunResult> LocalRun::Run() {
+  Roles roles;
+  FRESHET_ASSIGN_OR_RETURN(roles.resume, FindResumePoint(folder_, setup_.spec.name()));
+  if (roles.resume.origin.policy.version >= setup_.spec.trainer().steps()) {
+    return RunResult{RunOutcome::kAlreadyFinished, roles.resume.origin.policy.version};
+  }
+  // Roles share the cores as threads: a second level of threads inside each would fight over them.
+  UseOneTorchThread();
+  FRESHET_RETURN_IF_ERROR(MakeLearner(roles));
+  if (StopRequested()) return RunResult{RunOutcome::kInterrupted, 0};
+  FRESHET_RETURN_IF_ERROR(MakeRoles(roles));
+  StartThreads(roles);
+  absl::Status status = Control(roles);
+  if (status.ok() && !StopRequested()) status = FinalEvaluation(roles);
+  StopThreads(roles);
+  const absl::Status exported = roles.recorder->ExportLedger();
+  if (status.ok()) status = roles.Failure();
+  if (status.ok()) status = exported;
+  const absl::Status report = WriteReport(folder_.path());
+  if (status.ok()) status = report;
+  FRESHET_RETURN_IF_ERROR(status);
+  const int64_t committed = roles.trainer->committed();
+  return RunResult{committed >= setup_.spec.trainer().steps() ? RunOutcome::kFinished
+                                                              : RunOutcome::kInterrupted,
+                   committed};
+}
+
+// Weights to start from: of the checkpoint, or of the model followed by the warm-up.
+absl::Status LocalRun::MakeLearner(Roles& roles) {
+  FRESHET_ASSIGN_OR_RETURN(roles.learner, PolicyLearner::Create(LearnerOptions(setup_), clock_));
+  PolicyLearner& learner = *roles.learner;
+  display_.ShowSetup(DescribeSetup(setup_, folder_.path(), learner.num_parameters(),
+                                   roles.resume.origin));
+  if (roles.resume.checkpoint.has_value()) {
+    const FoundCheckpoint& checkpoint = *roles.resume.checkpoint;
+    FRESHET_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(checkpoint.path));
+    FRESHET_RETURN_IF_ERROR(learner.LoadModel(*files));
+    FRESHET_RETURN_IF_ERROR(learner.LoadOptimizer(checkpoint.path, checkpoint.optimizer_steps));
+    if (setup_.loss.NeedsReference()) {
+      FRESHET_ASSIGN_OR_RETURN(const auto first,
+                               ModelFiles::Open(folder_.File("checkpoints/step-0")));
+      return learner.LoadReference(*first);
+    }
+    return absl::OkStatus();
+  }
+  if (setup_.model_files != nullptr) {
+    FRESHET_RETURN_IF_ERROR(learner.LoadModel(*setup_.model_files));
+  } else {
+    learner.InitializeRandom(static_cast<uint64_t>(setup_.spec.seed()));
+  }
+  if (setup_.spec.warmup().has_sft()) {
+    const absl::Time start = clock_.Now();
+    const absl::Status status =
+        RunSftWarmup(setup_, learner, [&](int64_t step, int64_t steps, double loss) {
+          display_.ShowWarmup(
+              {"sft", step, steps, loss, absl::ToDoubleSeconds(clock_.Now() - start)});
+          return !StopRequested();
+        });
+    if (!status.ok() && !StopRequested()) return status;
+  }
+  if (setup_.loss.NeedsReference()) learner.FreezeReference();
+  return absl::OkStatus();
+}
+
+absl::Status LocalRun::MakeRoles(Roles& roles) {
+  const JobSpec& spec = setup_.spec;
+  const ResumePoint& resume = roles.resume;
+  FRESHET_ASSIGN_OR_RETURN(
+      roles.store, InMemoryTrajectoryStore::Create(setup_.store, resume.origin, clock_));
+  if (resume.origin.resumed) {
+    FRESHET_RETURN_IF_ERROR(roles.store->RecordResume(
+        resume.origin.epoch + 1, resume.parent_lineage, resume.origin.policy.version,
+        resume.checkpoint.has_value() ? resume.checkpoint->manifest_sha256 : ""));
+  }
+  FRESHET_ASSIGN_OR_RETURN(roles.engine, NativeEngine::Create(setup_.model, EngineOptions(spec)));
+  roles.rollout = std::make_unique<RolloutWorker>(*roles.store, *roles.engine, roles.subscriber,
+                                                  clock_, WorkerOptions(setup_));
+  RewardWorkerOptions reward_options;
+  reward_options.score_timeout = absl::Milliseconds(spec.reward().timeout_ms());
+  roles.reward = std::make_unique<RewardWorker>(
+      *roles.store, *setup_.scorer,
+      [this](const std::vector<int32_t>& ids) {
+        return setup_.tokenizer->Decode(ids, /*skip_special=*/true);
+      },
+      reward_options);
+  PromptFeederOptions feeder_options;
+  feeder_options.seed = static_cast<uint64_t>(spec.seed());
+  feeder_options.shuffle = spec.dataset().shuffle();
+  feeder_options.max_prompt_tokens = setup_.max_prompt_tokens;
+  feeder_options.first_attempt = resume.first_attempt;
+  feeder_options.start = resume.origin.cursor;
+  roles.feeder = std::make_unique<PromptFeeder>(
+      *roles.store, *setup_.data.train,
+      [this](const std::string& text) { return EncodePrompt(setup_, text); }, feeder_options);
+  if (setup_.data.held_out != nullptr) {
+    FRESHET_ASSIGN_OR_RETURN(roles.evaluator, Evaluator::Create(setup_, *roles.rollout, clock_));
+  }
+  RunRecorder::Options recorder_options;
+  recorder_options.wall_offset_seconds = resume.wall_seconds;
+  recorder_options.first_ledger_seq = resume.origin.ledger_seq;
+  recorder_options.rows = options_.rows;
+  recorder_options.on_published = [this, &roles](int64_t step, const WeightSnapshot& weights) {
+    return EvaluateWhenDue(roles, step, weights);
+  };
+  FRESHET_ASSIGN_OR_RETURN(roles.recorder,
+                           RunRecorder::Create(setup_, folder_, *roles.store, *roles.rollout,
+                                               display_, clock_, std::move(recorder_options)));
+  return MakeTrainer(roles);
+}
+
+absl::Status LocalRun::MakeTrainer(Roles& roles) {
+  const JobSpec& spec = setup_.spec;
+  std::vector<std::shared_ptr<WeightTransport>> transports = {
+      std::make_shared<InProcessTransport>(std::vector{roles.subscriber})};
+  roles.publisher = std::make_unique<WeightPublisher>(roles.learner->WeightEntries(),
+                                                      kWeightBucketBytes, std::move(transports));
+  TrainerLoopOptions options;
+  options.job = spec.name();
+  options.loaded = roles.resume.origin.policy;
+  options.steps = spec.trainer().steps();
+  options.publish_every = spec.weight_sync().every_steps();
+  options.checkpoint_every = spec.checkpoint().every_steps();
+  options.keep_checkpoints = spec.checkpoint().keep_last();
+  if (setup_.loss.NeedsReference()) options.always_keep_version = 0;
+  options.checkpoint_root = folder_.File("checkpoints");
+  options.checkpoint_files = {{"config.json", setup_.model.ToJson()},
+                              {"generation_config.json", setup_.model.GenerationJson()}};
+  for (const TokenizerFile& file : setup_.tokenizer->Files()) {
+    options.checkpoint_files.emplace_back(file.name, file.content);
+  }
+  options.seed = static_cast<uint64_t>(spec.seed());
+  roles.trainer = std::make_unique<TrainerLoop>(*roles.store, *roles.learner, *roles.publisher,
+                                                *roles.recorder, clock_, faults_,
+                                                std::move(options));
+  // Without a checkpoint the loaded weights are saved as the first one, so that a resume need not
+  // repeat the warm-up, and a reference policy survives.
+  FRESHET_RETURN_IF_ERROR(
+      roles.trainer->Start(/*save_loaded=*/!roles.resume.checkpoint.has_value()));
+  return EvaluateWhenDue(roles, roles.trainer->committed(), roles.publisher->staged());
+}
+
+absl::Status LocalRun::EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights) {
+  if (roles.evaluator == nullptr) return absl::OkStatus();
+  const bool last = step == setup_.spec.trainer().steps();
+  // The last version is evaluated when the trainer is done: FinalEvaluation.
+  if (last || step % setup_.spec.eval().every_steps() != 0) return absl::OkStatus();
+  // Where runs must repeat bit for bit, no evaluation may be skipped for lack of time.
+  if (setup_.store.staleness.max == 0 && !roles.evaluator->AwaitIdle(kEvaluationDeadline)) {
+    return StatusOf(absl::StatusCode::kDeadlineExceeded, "the evaluation before step ", step,
+                    " did not end");
+  }
+  if (!roles.evaluator->Start(weights)) {
+    roles.recorder->EmitEvent("evaluation_skipped", {{"version", StrCat(step)}});
+  }
+  return absl::OkStatus();
+}
+
+void LocalRun::StartThreads(Roles& roles) {
+  const std::stop_token stop = roles.stop_workers.get_token();
+  roles.threads.emplace_back([&roles, stop] { roles.Fail(roles.feeder->Run(stop)); });
+  roles.threads.emplace_back([&roles, stop] { roles.reward->Run(stop); });
+  roles.threads.emplace_back([&roles, stop] {
+    UseOneTorchThread();
+    roles.Fail(roles.rollout->Run(stop));
+  });
+  roles.trainer_thread = std::jthread([this, &roles] {
+    UseOneTorchThread();
+    roles.Fail(roles.trainer->Run(roles.stop_trainer.get_token()));
+    {
+      MutexLock lock(roles.mu);
+      roles.trainer_done = true;
+    }
+    MutexLock lock(mu_);
+    wake_.NotifyAll();
+  });
+}
+
+void LocalRun::StopThreads(Roles& roles) {
+  roles.stop_trainer.request_stop();
+  roles.store->Close();
+  if (roles.trainer_thread.joinable()) roles.trainer_thread.join();
+  roles.stop_workers.request_stop();
+  roles.store->Close();
+  roles.threads.clear();
+}
+
+// The controller's turn-by-turn work, until the trainer is done or a role has failed.
+absl::Status LocalRun::Control(Roles& roles) {
+  while (true) {
+    FRESHET_RETURN_IF_ERROR(roles.store->Sweep().status());
+    FRESHET_RETURN_IF_ERROR(TakeEvaluation(roles));
+    FRESHET_RETURN_IF_ERROR(roles.Failure());
+    {
+      MutexLock lock(roles.mu);
+      if (roles.trainer_done) return absl::OkStatus();
+    }
+    MutexLock lock(mu_);
+    if (stop_requested_) roles.stop_trainer.request_stop();
+    wake_.WaitFor(mu_, kControlPeriod);
+  }
+}
+
+absl::Status LocalRun::TakeEvaluation(Roles& roles) {
+  if (roles.evaluator == nullptr) return absl::OkStatus();
+  std::optional<absl::StatusOr<EvalMetrics>> result = roles.evaluator->TakeResult();
+  if (!result.has_value()) return absl::OkStatus();
+  FRESHET_RETURN_IF_ERROR(result->status());
+  return roles.recorder->RecordEval(**std::move(result));
+}
+
+absl::Status LocalRun::FinalEvaluation(Roles& roles) {
+  if (roles.evaluator == nullptr) return absl::OkStatus();
+  bool started = false;
+  const absl::Time deadline = clock_.Now() + kEvaluationDeadline;
+  while (clock_.Now() < deadline && !StopRequested()) {
+    FRESHET_RETURN_IF_ERROR(roles.Failure());
+    FRESHET_RETURN_IF_ERROR(TakeEvaluation(roles));
+    if (roles.evaluator->AwaitIdle(absl::ZeroDuration())) {
+      if (started) return absl::OkStatus();
+      started = roles.evaluator->Start(roles.publisher->staged());
+    }
+    MutexLock lock(mu_);
+    wake_.WaitFor(mu_, absl::Milliseconds(5));
+  }
+  if (StopRequested()) return absl::OkStatus();
+  return StatusOf(absl::StatusCode::kDeadlineExceeded, "the last evaluation did not end within ",
+                  absl::FormatDuration(kEvaluationDeadline));
+}
+
+}  // namespace freshet

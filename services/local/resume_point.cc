@@ -1,0 +1,87 @@
+#include "services/local/resume_point.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "datastore/ledger.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+#include "services/runfolder/metrics_log.h"
+
+namespace freshet {
+namespace {
+
+// What the ledger of the earlier processes says.
+struct LedgerFacts {
+  bool opened = false;
+  int64_t seq = 0;
+  int64_t epoch = 0;
+  int64_t lineage = 0;
+  int32_t attempt = -1;
+};
+
+absl::StatusOr<LedgerFacts> ReadLedgerFacts(const std::string& path, const std::string& job) {
+  LedgerFacts facts;
+  std::ifstream file(path);
+  std::string line;
+  int64_t number = 0;
+  while (std::getline(file, line)) {
+    ++number;
+    if (file.eof()) break;  // a torn last line: no newline ended it
+    const absl::StatusOr<LedgerRow> row = ParseLedgerRow(line);
+    if (!row.ok()) return InvalidArgument(path, ":", number, ": ", Message(row.status()));
+    if (row->event == LedgerEvent::kOpen) {
+      if (row->job != job) {
+        return FailedPrecondition(path, ": belongs to job \"", row->job, "\", not to \"", job, "\"");
+      }
+      facts.opened = true;
+    }
+    facts.seq = std::max(facts.seq, row->seq);
+    facts.epoch = std::max(facts.epoch, row->epoch);
+    facts.lineage = std::max(facts.lineage, row->lineage);
+    facts.attempt = std::max(facts.attempt, row->attempt);
+  }
+  return facts;
+}
+
+}  // namespace
+
+absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const std::string& job) {
+  ResumePoint point;
+  FRESHET_ASSIGN_OR_RETURN(const LedgerFacts facts,
+                           ReadLedgerFacts(folder.File("ledger.jsonl"), job));
+  FRESHET_ASSIGN_OR_RETURN(point.checkpoint,
+                           FindNewestCheckpoint(folder.File("checkpoints"), job));
+  if (!facts.opened) {
+    // Killed before the first row was written: nothing happened yet that could be orphaned.
+    point.checkpoint.reset();
+    return point;
+  }
+  point.origin.resumed = true;
+  point.origin.epoch = facts.epoch;
+  point.origin.ledger_seq = facts.seq;
+  point.origin.policy.lineage = facts.lineage + 1;
+  point.origin.digest = InitialDigest();
+  // A requeue after the last exported row may have used one number more.
+  point.first_attempt = facts.attempt + 2;
+  point.parent_lineage = facts.lineage;
+  if (point.checkpoint.has_value()) {
+    const TrainingState& state = point.checkpoint->state;
+    point.origin.policy.version = state.policy.version;
+    point.origin.digest = state.digest;
+    point.origin.cursor = state.cursor;
+    point.parent_lineage = state.policy.lineage;
+  }
+  const absl::StatusOr<MetricsHistory> metrics = ReadMetrics(folder.File("metrics.jsonl"));
+  if (metrics.ok()) {
+    for (const StepMetrics& step : metrics->steps) {
+      point.wall_seconds = std::max(point.wall_seconds, step.wall_seconds);
+    }
+    for (const EvalMetrics& eval : metrics->evals) {
+      point.wall_seconds = std::max(point.wall_seconds, eval.wall_seconds);
+    }
+  }
+  return point;
+}
+
+}  // namespace freshet

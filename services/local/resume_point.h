@@ -1,0 +1,32 @@
+#ifndef FRESHET_SERVICES_LOCAL_RESUME_POINT_H_
+#define FRESHET_SERVICES_LOCAL_RESUME_POINT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "datastore/trajectory_store.h"
+#include "services/local/run_folder.h"
+#include "trainer/checkpoint.h"
+
+namespace freshet {
+
+// Where a run's next process starts: fresh, or as a fork of what an earlier process left. The
+// memory of that process is gone, so rows newer than the checkpoint are orphaned and their prompts
+// come again, under attempt numbers that were never used.
+struct ResumePoint {
+  StoreOrigin origin;
+  int32_t first_attempt = 0;
+  std::optional<FoundCheckpoint> checkpoint;    // null: start from the beginning
+  int64_t parent_lineage = 0;                   // meaningful when origin.resumed
+  double wall_seconds = 0;                      // spent by earlier processes
+};
+
+// Reads ledger, metrics and checkpoints of the folder. Errors name the file:
+// INVALID_ARGUMENT for a malformed ledger, FAILED_PRECONDITION for a folder of another job.
+absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const std::string& job);
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_LOCAL_RESUME_POINT_H_

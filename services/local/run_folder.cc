@@ -1,0 +1,89 @@
+#include "services/local/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "services/base/file.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path, const std::string& job_yaml) {
+  std::error_code error;
+  const fs::path parent = fs::absolute(path, error).parent_path();
+  if (fs::exists(path, error)) {
+    const bool is_run = fs::exists(fs::path(path) / "job.yaml", error);
+    return FailedPrecondition(
+        path, is_run ? StrCat(": the run exists already; go on with --resume ", path,
+                              ", or choose another folder with --run-dir")
+                     : ": exists and is not a run; choose another folder with --run-dir");
+  }
+  fs::create_directories(parent, error);
+  if (error) return WriteError(parent.string(), error.value());
+  // One mkdir: of two processes that start the same run at once, one is refused.
+  if (!fs::create_directory(path, error)) {
+    return error ? WriteError(path, error.value())
+                 : FailedPrecondition(path, ": another process has just started this run");
+  }
+  RunFolder folder;
+  folder.path_ = path;
+  absl::Status status = WriteFileAtomically(folder.File("job.yaml"), job_yaml);
+  if (status.ok()) {
+    fs::create_directory(fs::path(path) / "checkpoints", error);
+    if (error) status = WriteError(folder.File("checkpoints"), error.value());
+  }
+  if (status.ok()) status = folder.Lock();
+  if (!status.ok()) {
+    fs::remove_all(path, error);
+    return status;
+  }
+  return folder;
+}
+
+absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
+  RunFolder folder;
+  folder.path_ = path;
+  std::error_code error;
+  if (!fs::exists(folder.File("job.yaml"), error)) {
+    return NotFound(path, ": no run here (there is no job.yaml); start one without --resume");
+  }
+  FRESHET_RETURN_IF_ERROR(folder.Lock());
+  return folder;
+}
+
+absl::Status RunFolder::Lock() {
+  lock_fd_ = ::open(File("job.yaml").c_str(), O_RDONLY | O_CLOEXEC);
+  if (lock_fd_ < 0) return NotFound(File("job.yaml"), ": ", std::strerror(errno));
+  if (::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
+    return FailedPrecondition(path_, ": another process works in this run");
+  }
+  return absl::OkStatus();
+}
+
+RunFolder::~RunFolder() {
+  if (lock_fd_ >= 0) ::close(lock_fd_);
+}
+
+RunFolder::RunFolder(RunFolder&& other) noexcept
+    : path_(std::move(other.path_)), lock_fd_(std::exchange(other.lock_fd_, -1)) {}
+
+RunFolder& RunFolder::operator=(RunFolder&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(lock_fd_, other.lock_fd_);
+  return *this;
+}
+
+}  // namespace freshet

@@ -1,0 +1,93 @@
+#ifndef FRESHET_SERVICES_LOCAL_RUN_RECORDER_H_
+#define FRESHET_SERVICES_LOCAL_RUN_RECORDER_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "rollout/rollout_worker.h"
+#include "services/base/clock.h"
+#include "services/local/job_setup.h"
+#include "services/local/run_folder.h"
+#include "services/runfolder/display.h"
+#include "services/runfolder/ledger_log.h"
+#include "services/runfolder/metrics_log.h"
+#include "services/runfolder/samples_log.h"
+#include "trainer/trainer_loop.h"
+
+namespace freshet {
+
+// Where a run's machine-readable rows go besides the folder: stdout under --json. Called with one
+// line without its newline.
+using RowSink = std::function<void(const std::string&)>;
+
+// Token-weighted ages of a batch's loss-bearing tokens, in versions.
+struct StalenessSummary {
+  std::map<int64_t, int64_t> tokens;    // age -> tokens
+  double mean = 0;
+  double p50 = 0;
+  int64_t max = 0;
+};
+// Pure. `train_version` is the version that the step started from.
+StalenessSummary SummarizeStaleness(const std::vector<TrainGroup>& groups, int64_t train_version);
+
+// Writes down what a run does: ledger, metrics and samples in its folder, the live display, and the
+// rows of --json. Thread-safe.
+class RunRecorder final : public TrainerObserver {
+ public:
+  struct Options {
+    double wall_offset_seconds = 0;     // of the run's earlier processes
+    int64_t first_ledger_seq = 0;       // rows up to this one are in the file already
+    RowSink rows;                       // may be empty
+    // Called on the trainer's thread for every step; starts evaluations that are due.
+    std::function<absl::Status(int64_t step, const WeightSnapshot&)> on_published;
+  };
+  static absl::StatusOr<std::unique_ptr<RunRecorder>> Create(const JobSetup& setup,
+                                                             const RunFolder& folder,
+                                                             TrajectoryStore& store,
+                                                             const RolloutWorker& rollout,
+                                                             Display& display, const Clock& clock,
+                                                             Options options);
+
+  absl::Status OnCommitted() override { return ExportLedger(); }
+  absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) override;
+  void OnStalled(const std::string& reason, absl::Duration waited) override;
+
+  // Appends all ledger rows that the file does not have yet.
+  absl::Status ExportLedger();
+  absl::Status RecordEval(EvalMetrics metrics);
+  // {"event": NAME, ...}: for --json only.
+  void EmitEvent(const std::string& name, const std::map<std::string, std::string>& fields);
+
+  double WallSeconds() const;
+
+ private:
+  RunRecorder(const JobSetup& setup, TrajectoryStore& store, const RolloutWorker& rollout,
+              Display& display, const Clock& clock, Options options, LedgerLog ledger,
+              MetricsLog metrics, SamplesLog samples);
+  StepMetrics MakeMetrics(const FinishedStep& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<SampleRow> MakeSamples(const FinishedStep& report) const;
+
+  const JobSetup& setup_;
+  TrajectoryStore& store_;
+  const RolloutWorker& rollout_;
+  Display& display_;
+  const Clock& clock_;
+  const Options options_;
+  const absl::Time start_;
+
+  Mutex mu_;
+  LedgerLog ledger_ ABSL_GUARDED_BY(mu_);
+  MetricsLog metrics_ ABSL_GUARDED_BY(mu_);
+  SamplesLog samples_ ABSL_GUARDED_BY(mu_);
+  int64_t exported_seq_ ABSL_GUARDED_BY(mu_) = 0;
+  // Counters at the last step, from which per-step figures are made.
+  RolloutCounters last_rollout_ ABSL_GUARDED_BY(mu_);
+  StoreStats last_stats_ ABSL_GUARDED_BY(mu_);
+  absl::Time last_step_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_LOCAL_RUN_RECORDER_H_

@@ -1,0 +1,37 @@
+#ifndef FRESHET_SERVICES_REWARD_COMPOSITE_SCORER_H_
+#define FRESHET_SERVICES_REWARD_COMPOSITE_SCORER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "datastore/trajectory.h"
+#include "services/reward/scorer.h"
+
+namespace freshet {
+
+// Weighted sum of named scorers. Thread-compatible: const methods may run concurrently.
+class CompositeScorer {
+ public:
+  void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer);
+
+  // The components share the input's timeout. Reward is sum(weight * value); `components` holds the
+  // unweighted values by name. The outcome is kWrongFormat when any component says so.
+  //
+  // When any component fails, or gives a value that is not finite, the whole is an error, with the
+  // component's code and its name in the message: a failure is never a reward.
+  absl::StatusOr<freshet::Score> Score(const ScoreInput& input) const;
+
+ private:
+  struct Component {
+    std::string name;
+    double weight = 0;
+    std::unique_ptr<Scorer> scorer;
+  };
+  std::vector<Component> components_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_REWARD_COMPOSITE_SCORER_H_

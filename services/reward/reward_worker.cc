@@ -1,0 +1,102 @@
+#include "services/reward/reward_worker.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "services/base/log.h"
+#include "services/base/mutex.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+// After Close() the store's waits return at once; this bounds the rate of the loop until the stop.
+constexpr absl::Duration kIdlePause = absl::Milliseconds(1);
+
+}  // namespace
+
+RewardWorker::RewardWorker(TrajectoryStore& store, const CompositeScorer& scorer,
+                           ResponseDecoder decoder, RewardWorkerOptions options)
+    : store_(store), scorer_(scorer), decoder_(std::move(decoder)), options_(std::move(options)) {}
+
+bool RewardWorker::ProcessRow(const RowLease& row) {
+  const SampleView& sample = row.sample;
+  const std::string completion = decoder_(sample.response->response_ids);
+  const ScoreInput input{completion, static_cast<int32_t>(sample.response->response_ids.size()),
+                         sample.response->finish == FinishReason::kStop, sample.prompt->attributes,
+                         options_.score_timeout};
+  absl::StatusOr<Score> score = scorer_.Score(input);
+  if (!score.ok()) {
+    const bool timeout = score.status().code() == absl::StatusCode::kDeadlineExceeded;
+    const std::string reason =
+        StrCat(timeout ? "timeout: " : "infra_error: ", Message(score.status()));
+    FRESHET_LOG(Warning) << "sample=" << sample.uid << " " << reason;
+    const absl::Status failed = store_.FailRow(Task::kScore, row.token, reason);
+    if (!failed.ok()) {
+      ++lost_;
+      FRESHET_LOG(Warning) << "sample=" << sample.uid << " fail_row=" << Message(failed);
+    } else {
+      ++(timeout ? timeouts_ : infra_errors_);
+    }
+    return false;
+  }
+  const bool wrong_format = score->outcome == ScoreOutcome::kWrongFormat;
+  FieldValues values;
+  values.score = std::make_shared<const Score>(*std::move(score));
+  const absl::Status put = store_.PutFields(Task::kScore, row.token, std::move(values));
+  if (!put.ok()) {
+    ++lost_;
+    FRESHET_LOG(Warning) << "sample=" << sample.uid << " put_fields=" << Message(put);
+    return false;
+  }
+  ++(wrong_format ? wrong_format_ : ok_);
+  return true;
+}
+
+RewardWorker::Batch RewardWorker::ProcessBatch() {
+  absl::StatusOr<std::vector<RowLease>> rows =
+      store_.LeaseRows(Task::kScore, options_.worker, options_.batch_rows);
+  if (!rows.ok()) {
+    ++store_errors_;
+    FRESHET_LOG(Warning) << "worker=" << options_.worker
+                         << " lease_rows=" << Message(rows.status());
+    return {};
+  }
+  Batch batch;
+  batch.leased = static_cast<int64_t>(rows->size());
+  for (const RowLease& row : *rows) {
+    if (ProcessRow(row)) ++batch.scored;
+  }
+  return batch;
+}
+
+int64_t RewardWorker::RunOnce() { return ProcessBatch().scored; }
+
+void RewardWorker::Run(std::stop_token stop) {
+  Notification stopped;
+  const std::stop_callback on_stop(stop, [&stopped] { stopped.Notify(); });
+  while (!stop.stop_requested()) {
+    uint64_t seen = store_.ChangeCount(Topic::kRows);
+    const Batch batch = ProcessBatch();
+    if (batch.scored > 0) continue;
+    // Rows that all failed are free again at once, which is a change of its own: do not spin on it.
+    if (batch.leased > 0) seen = store_.ChangeCount(Topic::kRows);
+    if (store_.AwaitChange(Topic::kRows, seen, options_.max_wait) == seen) {
+      stopped.WaitFor(kIdlePause);
+    }
+  }
+}
+
+RewardCounters RewardWorker::counters() const {
+  RewardCounters counters;
+  counters.ok = ok_.load();
+  counters.wrong_format = wrong_format_.load();
+  counters.timeouts = timeouts_.load();
+  counters.infra_errors = infra_errors_.load();
+  counters.lost = lost_.load();
+  counters.store_errors = store_errors_.load();
+  return counters;
+}
+
+}  // namespace freshet

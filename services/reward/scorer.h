@@ -1,0 +1,46 @@
+#ifndef FRESHET_SERVICES_REWARD_SCORER_H_
+#define FRESHET_SERVICES_REWARD_SCORER_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "datastore/trajectory.h"
+
+namespace freshet {
+
+// What a scorer sees of one sample. Views must outlive the call.
+struct ScoreInput {
+  std::string_view completion;    // decoded text of the response only, special tokens skipped
+  int32_t completion_tokens = 0;  // response tokens, a stop token included
+  bool finished = true;           // a stop token was sampled; false: cut by the length limit
+  const std::map<std::string, std::string>& attributes;  // answer, prompt, template variables
+  absl::Duration timeout = absl::Seconds(1);             // time that this call may take
+};
+
+// One scorer's opinion of one sample.
+struct ComponentScore {
+  double value = 0;                          // unweighted, finite
+  ScoreOutcome outcome = ScoreOutcome::kOk;  // kOk or kWrongFormat
+};
+
+// Judges a completion. Pure: the same input gives the same value.
+//
+// A completion that cannot be judged because of its form is a value (kWrongFormat). A scorer that
+// fails returns a Status, which is never taken for a reward of 0:
+//   DEADLINE_EXCEEDED: it ran into `timeout` or a limit on its work.
+//   FAILED_PRECONDITION: the row lacks what the scorer needs (an attribute, a readable answer).
+//   any other code: infrastructure error; the row is tried again.
+// Implementations are thread-safe.
+class Scorer {
+ public:
+  virtual ~Scorer() = default;
+  virtual absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_REWARD_SCORER_H_

@@ -1,0 +1,49 @@
+#ifndef FRESHET_SERVICES_REWARD_SCORER_FACTORY_H_
+#define FRESHET_SERVICES_REWARD_SCORER_FACTORY_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/reward/composite_scorer.h"
+#include "services/reward/scorer.h"
+
+namespace freshet {
+
+// Configuration of one reward component. An option that the type does not use must be left unset.
+struct ScorerOptions {
+  std::string type;     // exact_match | numeric | contains | regex | length
+  double weight = 1.0;  // finite; may be negative or 0 (a component that is only logged)
+
+  // exact_match: the expected text; numeric: the gold answer; both default to "{answer}".
+  // contains: the text to count; required. {field} stands for an attribute of the row
+  // (text_template.h).
+  std::optional<std::string> text;
+  std::optional<int64_t> min_count;      // contains: occurrences, >= 1; default 1
+  std::optional<std::string> place;      // numeric: any (default) | last_hash | boxed | last_number
+  std::optional<std::string> pattern;    // regex: required
+  std::optional<std::string> match;      // regex: search (default) | whole
+  std::optional<std::string> shape;      // length: window (default) | soft_overlong
+  std::optional<bool> ignore_case;       // exact_match, contains, regex: default false
+  std::optional<bool> strip_space;       // exact_match: default true
+  std::optional<double> tolerance;       // numeric: >= 0; default 0
+  std::optional<int64_t> min_tokens;     // length, window: >= 0; default 0
+  std::optional<int64_t> max_tokens;     // length: required, >= min_tokens
+  std::optional<int64_t> margin_tokens;  // length: >= 0; default 0
+};
+
+// INVALID_ARGUMENT that begins with the bad option's name, gives its value and its bound.
+// `weight` is not looked at.
+absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const ScorerOptions& options);
+
+// One component per entry, by name. INVALID_ARGUMENT "NAME.OPTION ..." for the first bad option, or
+// when there is no component.
+absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeCompositeScorer(
+    const std::map<std::string, ScorerOptions>& components);
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_REWARD_SCORER_FACTORY_H_

@@ -1,0 +1,25 @@
+#ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_CONTRACT_H_
+#define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_CONTRACT_H_
+
+// The contract of TrajectoryStore, sentence by sentence, for any backend. A backend's test file
+// includes this header and instantiates the suite:
+//
+//   INSTANTIATE_TEST_SUITE_P(Memory, TrajectoryStoreContract, testing::Values(StoreBackend{...}),
+//                            StoreBackendName);
+
+#include "tests/contract/trajectory_store_batch_contract.h"
+#include "tests/contract/trajectory_store_fixture.h"
+#include "tests/contract/trajectory_store_lease_contract.h"
+#include "tests/contract/trajectory_store_prompt_contract.h"
+#include "tests/contract/trajectory_store_recovery_contract.h"
+#include "tests/contract/trajectory_store_row_contract.h"
+
+namespace freshet {
+
+inline std::string StoreBackendName(const testing::TestParamInfo<StoreBackend>& info) {
+  return info.param.name;
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_CONTRACT_H_

@@ -1,0 +1,245 @@
+#ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_ROW_CONTRACT_H_
+#define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_ROW_CONTRACT_H_
+
+// Contract of the tasks' operations: rows, fields, failures, filtering.
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/contract/trajectory_store_fixture.h"
+
+namespace freshet {
+
+TEST_P(TrajectoryStoreContract, RowsAreOfferedAsSoonAsTheirSampleIsFinished) {
+  PutPrompts(1);
+  const GroupLease lease = Lease(0, 1)[0];
+  EXPECT_TRUE(Rows(Task::kScore).empty());
+  ASSERT_TRUE(store().PutSample(lease.token, 1, ResponseAt(0)).ok());
+  const auto rows = Rows(Task::kScore);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].sample.uid, "job/0/0/1");
+  EXPECT_EQ(rows[0].sample.key, (SampleKey{0, 0, 1}));
+  EXPECT_EQ(rows[0].sample.prompt->attributes.at("answer"), "0");
+  EXPECT_EQ(rows[0].sample.response->response_ids.size(), 3u);
+  EXPECT_EQ(rows[0].expires, clock_.Now() + options_.lease_ttl);
+}
+
+TEST_P(TrajectoryStoreContract, EachRowIsHandedOutOnceAndOldestFirst) {
+  PutPrompts(2);
+  const auto leases = Lease(0, 2);
+  Finish(leases[1], 0);
+  Finish(leases[0], 0);
+  const auto first = Rows(Task::kScore, 3);
+  const auto second = Rows(Task::kScore, 3, "r1");
+  ASSERT_EQ(first.size(), 3u);
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(first[0].sample.key, (SampleKey{0, 0, 0}));
+  EXPECT_EQ(first[2].sample.key, (SampleKey{1, 0, 0}));
+  EXPECT_EQ(second[0].sample.key, (SampleKey{1, 0, 1}));
+}
+
+TEST_P(TrajectoryStoreContract, TasksConsumeIndependently) {
+  options_.needs_ref_logprob = true;
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  EXPECT_EQ(Rows(Task::kScore).size(), 2u);
+  EXPECT_EQ(Rows(Task::kRefLogprob).size(), 2u);
+}
+
+TEST_P(TrajectoryStoreContract, NoRefRowsUnlessTheJobNeedsThem) {
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  EXPECT_TRUE(Rows(Task::kRefLogprob).empty());
+}
+
+TEST_P(TrajectoryStoreContract, LeaseRowsRefusesANamelessWorkerAndNegativeCounts) {
+  EXPECT_EQ(store().LeaseRows(Task::kScore, "", 1).status().code(), kInvalid);
+  EXPECT_EQ(store().LeaseRows(Task::kScore, "r0", -1).status().code(), kInvalid);
+}
+
+TEST_P(TrajectoryStoreContract, PutFieldsIsIdempotentByToken) {
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  const auto rows = Rows(Task::kScore);
+  ASSERT_TRUE(store().PutFields(Task::kScore, rows[0].token, ScoreOf(1)).ok());
+  EXPECT_TRUE(store().PutFields(Task::kScore, rows[0].token, ScoreOf(2)).ok());
+  EXPECT_EQ(store().FailRow(Task::kScore, rows[0].token, "late").code(), kPrecondition);
+}
+
+TEST_P(TrajectoryStoreContract, PutFieldsRefusesDeadTokensAndOtherTasks) {
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  const auto rows = Rows(Task::kScore);
+  EXPECT_EQ(store().PutFields(Task::kScore, 999, ScoreOf(1)).code(), kPrecondition);
+  EXPECT_EQ(store().PutFields(Task::kRefLogprob, rows[0].token, ScoreOf(1)).code(), kPrecondition);
+  PassLease();
+  EXPECT_EQ(store().PutFields(Task::kScore, rows[0].token, ScoreOf(1)).code(), kPrecondition);
+}
+
+TEST_P(TrajectoryStoreContract, PutFieldsRefusesBadValues) {
+  options_.needs_ref_logprob = true;
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  const int64_t score = Rows(Task::kScore)[0].token;
+  EXPECT_EQ(store().PutFields(Task::kScore, score, {}).code(), kInvalid);
+  EXPECT_EQ(store().PutFields(Task::kScore, score, ScoreOf(NAN)).code(), kInvalid);
+  EXPECT_EQ(store().PutFields(Task::kScore, score, ScoreOf(0, ScoreOutcome::kInfraError)).code(),
+            kInvalid);
+  EXPECT_TRUE(store().PutFields(Task::kScore, score, ScoreOf(0, ScoreOutcome::kWrongFormat)).ok());
+  const int64_t ref = Rows(Task::kRefLogprob)[0].token;
+  EXPECT_EQ(store().PutFields(Task::kRefLogprob, ref, {}).code(), kInvalid);
+  const auto put = [&](std::vector<float> values) {
+    return store().PutFields(
+        Task::kRefLogprob, ref,
+        {nullptr, std::make_shared<const std::vector<float>>(std::move(values))});
+  };
+  EXPECT_EQ(put({-1, -1}).code(), kInvalid);
+  EXPECT_EQ(put({-1, -1, INFINITY}).code(), kInvalid);
+  EXPECT_TRUE(put({-1, -1, -1}).ok());
+}
+
+TEST_P(TrajectoryStoreContract, AFailedRowIsTriedAgainAndThenKillsItsGroup) {
+  options_.max_row_failures = 2;
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  auto rows = Rows(Task::kScore);
+  ASSERT_TRUE(store().FailRow(Task::kScore, rows[0].token, "no route").ok());
+  const auto again = Rows(Task::kScore);
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].sample.key, rows[0].sample.key);
+  EXPECT_GT(again[0].token, rows[0].token);
+  ASSERT_TRUE(store().FailRow(Task::kScore, again[0].token, "no route").ok());
+  EXPECT_EQ(Now(GroupState::kDead), 1);
+  EXPECT_EQ(Stats().outstanding, 0);
+  const auto dead = Ledger(LedgerEvent::kDead);
+  ASSERT_EQ(dead.size(), 2u);
+  EXPECT_EQ(dead[0].reason, "score_failed: 2 times: no route");
+  EXPECT_EQ(dead[1].uid, "job/0/0/1");
+  EXPECT_EQ(store().PutFields(Task::kScore, rows[1].token, ScoreOf(1)).code(), kPrecondition);
+}
+
+TEST_P(TrajectoryStoreContract, AnExpiredRowLeaseGoesToAnotherWorkerAndCountsAsAFailure) {
+  options_.max_row_failures = 2;
+  PutPrompts(1);
+  const GroupLease lease = Lease(0, 1)[0];
+  Finish(lease, 0);
+  EXPECT_EQ(Rows(Task::kScore).size(), 2u);
+  PassLease();
+  EXPECT_EQ(*store().Sweep(), 2);
+  EXPECT_EQ(Rows(Task::kScore, 1000, "r1").size(), 2u);
+  PassLease();
+  (void)*store().Sweep();
+  EXPECT_EQ(Now(GroupState::kDead), 1);
+}
+
+TEST_P(TrajectoryStoreContract, RenewExtendsRowLeases) {
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  const auto rows = Rows(Task::kScore);
+  clock_.Advance(options_.lease_ttl - absl::Seconds(1));
+  EXPECT_TRUE(store().RenewLeases("r0", {rows[0].token})->empty());
+  clock_.Advance(options_.lease_ttl - absl::Seconds(1));
+  EXPECT_TRUE(store().PutFields(Task::kScore, rows[0].token, ScoreOf(1)).ok());
+  EXPECT_EQ(store().PutFields(Task::kScore, rows[1].token, ScoreOf(1)).code(), kPrecondition);
+}
+
+TEST_P(TrajectoryStoreContract, RowsOfARequeuedGroupWithTokensStayScored) {
+  PutPrompts(1);
+  const GroupLease lease = Lease(0, 1)[0];
+  ASSERT_TRUE(store().PutSample(lease.token, 0, ResponseAt(0)).ok());
+  ScoreAll();
+  PassLease();
+  Finish(Lease(0, 1, "w1")[0], 0);
+  const auto rows = Rows(Task::kScore);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].sample.key.index, 1);
+}
+
+TEST_P(TrajectoryStoreContract, AGroupIsReadyWhenAllItsFieldsAre) {
+  options_.needs_ref_logprob = true;
+  PutPrompts(1);
+  const GroupLease lease = Lease(0, 1)[0];
+  EXPECT_EQ(Now(GroupState::kLeased), 1);
+  Finish(lease, 0);
+  EXPECT_EQ(Now(GroupState::kGenerated), 1);
+  ScoreAll();
+  EXPECT_EQ(Now(GroupState::kScored), 1);
+  const auto values = std::make_shared<const std::vector<float>>(3, -1.0f);
+  for (const RowLease& row : Rows(Task::kRefLogprob)) {
+    ASSERT_TRUE(store().PutFields(Task::kRefLogprob, row.token, {nullptr, values}).ok());
+  }
+  EXPECT_EQ(Now(GroupState::kReady), 1);
+  EXPECT_EQ(Stats().transitions[static_cast<int>(GroupState::kScored)], 1);
+}
+
+TEST_P(TrajectoryStoreContract, FieldsMayArriveInAnyOrder) {
+  options_.needs_ref_logprob = true;
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  const auto values = std::make_shared<const std::vector<float>>(3, -1.0f);
+  for (const RowLease& row : Rows(Task::kRefLogprob)) {
+    ASSERT_TRUE(store().PutFields(Task::kRefLogprob, row.token, {nullptr, values}).ok());
+  }
+  ScoreAll();
+  EXPECT_EQ(Now(GroupState::kReady), 1);
+}
+
+TEST_P(TrajectoryStoreContract, GroupsWithEqualRewardsAreFiltered) {
+  options_.filter_zero_variance = true;
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  ScoreAll(/*same=*/true);
+  EXPECT_EQ(Now(GroupState::kFiltered), 1);
+  EXPECT_EQ(Stats().outstanding, 0);
+  const auto rows = Ledger(LedgerEvent::kFiltered);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1].uid, "job/0/0/1");
+  EXPECT_EQ(rows[1].reason, "zero_variance");
+  EXPECT_EQ(rows[1].loss_tokens, 3);
+  EXPECT_EQ(Stats().ended_by_reason,
+            (std::vector<std::pair<std::string, int64_t>>{{"filtered(zero_variance)", 1}}));
+}
+
+TEST_P(TrajectoryStoreContract, GroupsWithEqualRewardsAreTrainedWithoutTheFilter) {
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  ScoreAll(/*same=*/true);
+  EXPECT_EQ(Now(GroupState::kReady), 1);
+}
+
+TEST_P(TrajectoryStoreContract, TheJobPausesAfterManyFilteredGroupsInARow) {
+  options_.filter_zero_variance = true;
+  options_.max_filtered_in_a_row = 3;
+  OpenEpoch();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(NextBatch(1).paused);
+    PutPrompts(1);
+    Finish(Lease(0, 1)[0], 0);
+    ScoreAll(/*same=*/true);
+  }
+  const NextBatchReply reply = NextBatch(1);
+  EXPECT_TRUE(reply.paused);
+  EXPECT_FALSE(reply.ready);
+  EXPECT_NE(reply.reason.find("the last 3 groups were filtered"), std::string::npos);
+  PutPrompts(1);
+  EXPECT_TRUE(Ask(0, 1).leases.empty());
+  EXPECT_EQ(store().Explain()->edge, "paused");
+}
+
+TEST_P(TrajectoryStoreContract, AReadyGroupRestartsTheCountOfFilteredOnes) {
+  options_.filter_zero_variance = true;
+  options_.max_filtered_in_a_row = 2;
+  OpenEpoch();
+  for (const bool same : {true, false, true}) {
+    PutPrompts(1);
+    Finish(Lease(0, 1)[0], 0);
+    ScoreAll(same);
+  }
+  EXPECT_FALSE(NextBatch(1).paused);
+  EXPECT_EQ(Stats().filtered_in_a_row, 1);
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_ROW_CONTRACT_H_

@@ -1,0 +1,186 @@
+#ifndef FRESHET_TESTS_CONTRACT_WEIGHT_TRANSPORT_CONTRACT_H_
+#define FRESHET_TESTS_CONTRACT_WEIGHT_TRANSPORT_CONTRACT_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "services/base/mutex.h"
+#include "services/base/str_cat.h"
+#include "tests/contract/weight_version.h"
+#include "weights/weight_subscriber.h"
+#include "weights/weight_transport.h"
+
+namespace freshet {
+
+// One adapter under the contract: connects a transport to the given engines. An adapter may
+// activate from other threads; it has to be done with them when it is destroyed.
+struct WeightTransportBackend {
+  std::string name;
+  std::function<std::unique_ptr<WeightTransport>(std::vector<std::shared_ptr<WeightSubscriber>>)>
+      create;
+};
+
+class WeightTransportContract : public testing::TestWithParam<WeightTransportBackend> {
+ protected:
+  // Connects the adapter to `n` engines.
+  void Connect(int n) {
+    activations_.assign(static_cast<size_t>(n), 0);
+    for (int i = 0; i < n; ++i) {
+      engines_.push_back(std::make_shared<WeightSubscriber>([this, i] {
+        const MutexLock lock(mu_);
+        ++activations_[static_cast<size_t>(i)];
+        changed_.NotifyAll();
+      }));
+    }
+    transport_ = GetParam().create(engines_);
+    ASSERT_NE(transport_, nullptr);
+  }
+  WeightTransport& transport() { return *transport_; }
+  WeightSubscriber& engine(int i) { return *engines_[static_cast<size_t>(i)]; }
+
+  // What engine `i` takes after its activation number `count`, which must come within 10 s.
+  std::optional<WeightSnapshot> TakeAfter(int i, int count) {
+    {
+      const MutexLock lock(mu_);
+      for (int waits = 0; activations_[static_cast<size_t>(i)] < count && waits < 100; ++waits) {
+        changed_.WaitFor(mu_, absl::Milliseconds(100));
+      }
+    }
+    return engine(i).Take();
+  }
+  // Carries `version` to all engines, each of which must take it as activation number `count`.
+  void Deliver(const VersionForTest& version, int count) {
+    const auto n = static_cast<int64_t>(engines_.size());
+    ASSERT_EQ(transport().Prepare(version.manifest, version.bytes), n);
+    transport().Activate(version.receipt);
+    for (int i = 0; i < n; ++i) ExpectTakes(i, count, version);
+  }
+  void ExpectTakes(int i, int count, const VersionForTest& version) {
+    const std::optional<WeightSnapshot> taken = TakeAfter(i, count);
+    ASSERT_TRUE(taken.has_value()) << "engine " << i;
+    EXPECT_EQ(taken->manifest.policy, version.manifest.policy);
+    EXPECT_EQ(taken->manifest.epoch, version.manifest.epoch);
+    EXPECT_EQ(taken->manifest.content_hash, version.manifest.content_hash);
+    ASSERT_EQ(taken->manifest.entries.size(), version.manifest.entries.size());
+    EXPECT_EQ(taken->manifest.entries[0].name, version.manifest.entries[0].name);
+    EXPECT_EQ(taken->manifest.entries[0].shape, version.manifest.entries[0].shape);
+    EXPECT_EQ(*taken->bytes, *version.bytes);
+    EXPECT_FALSE(engine(i).Take().has_value()) << "taken twice";
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<int> activations_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<WeightSubscriber>> engines_;
+  std::unique_ptr<WeightTransport> transport_;  // ends before what it calls
+};
+
+TEST_P(WeightTransportContract, CarriesEverySizeInEveryBucketing) {
+  const struct {
+    int64_t size;
+    int64_t bucket_bytes;
+  } cases[] = {{0, 1},    {0, 4096},   {1, 1},          {1, 4096},  {16, 16},
+               {17, 16},  {10007, 1},  {10007, 64},     {10007, 10007},
+               {10007, 1 << 20},       {(8 << 20) + 3, 64 << 10}};
+  Connect(3);
+  int count = 0;
+  for (const auto& c : cases) {
+    SCOPED_TRACE(StrCat(c.size, " bytes in buckets of ", c.bucket_bytes));
+    ++count;
+    Deliver(MakeVersion({0, count}, 1, c.size, c.bucket_bytes), count);
+  }
+}
+
+TEST_P(WeightTransportContract, NothingIsActiveBeforeTheReceipt) {
+  Connect(2);
+  const VersionForTest version = MakeVersion({0, 1}, 1, 1000, 64);
+  ASSERT_EQ(transport().Prepare(version.manifest, version.bytes), 2);
+  EXPECT_FALSE(engine(0).Take().has_value());
+  EXPECT_FALSE(engine(1).Take().has_value());
+  transport().Activate(version.receipt);
+  ExpectTakes(0, 1, version);
+  ExpectTakes(1, 1, version);
+}
+
+TEST_P(WeightTransportContract, BytesThatDifferFromTheManifestReachNoEngine) {
+  Connect(2);
+  const VersionForTest good = MakeVersion({0, 1}, 1, 1000, 64);
+  auto torn = std::make_shared<std::vector<std::byte>>(*good.bytes);
+  (*torn)[999] ^= std::byte{1};
+  EXPECT_EQ(transport().Prepare(good.manifest, torn), 0);
+  transport().Activate(good.receipt);
+  // A later version arrives as the first activation.
+  Deliver(MakeVersion({0, 2}, 1, 1000, 64), 1);
+}
+
+TEST_P(WeightTransportContract, AReceiptOfOtherBytesActivatesNothing) {
+  Connect(1);
+  const VersionForTest version = MakeVersion({0, 1}, 1, 1000, 64);
+  ASSERT_EQ(transport().Prepare(version.manifest, version.bytes), 1);
+  CommitReceipt other = version.receipt;
+  other.content_hash = "0123456789abcdef";
+  transport().Activate(other);
+  transport().Activate(version.receipt);
+  ExpectTakes(0, 1, version);
+}
+
+TEST_P(WeightTransportContract, OneRefusingEngineDoesNotHoldUpTheOthers) {
+  Connect(3);
+  // Engine 1 has seen a newer trainer epoch.
+  const VersionForTest newer = MakeVersion({0, 1}, 9, 100, 64);
+  ASSERT_TRUE(engine(1).Prepare(newer.manifest, newer.bytes).ok());
+  const VersionForTest version = MakeVersion({0, 1}, 2, 1000, 64);
+  EXPECT_EQ(transport().Prepare(version.manifest, version.bytes), 2);
+  transport().Activate(version.receipt);
+  ExpectTakes(0, 1, version);
+  ExpectTakes(2, 1, version);
+  EXPECT_FALSE(engine(1).Take().has_value());
+}
+
+TEST_P(WeightTransportContract, AFencedTrainerPublishesToNobody) {
+  Connect(2);
+  Deliver(MakeVersion({0, 5}, 3, 1000, 64), 1);
+  const VersionForTest zombie = MakeVersion({0, 6}, 2, 1000, 64);
+  EXPECT_EQ(transport().Prepare(zombie.manifest, zombie.bytes), 0);
+  transport().Activate(zombie.receipt);
+  Deliver(MakeVersion({0, 6}, 3, 2000, 64), 2);
+}
+
+TEST_P(WeightTransportContract, AnEngineThatDoesNotTakeGetsTheNewestLater) {
+  Connect(1);
+  for (int v = 1; v <= 3; ++v) {
+    const VersionForTest version = MakeVersion({0, v}, 1, 1000, 64);
+    ASSERT_EQ(transport().Prepare(version.manifest, version.bytes), 1);
+    transport().Activate(version.receipt);
+  }
+  ExpectTakes(0, 3, MakeVersion({0, 3}, 1, 1000, 64));
+}
+
+TEST_P(WeightTransportContract, ATakenVersionSurvivesLaterOnes) {
+  Connect(1);
+  const VersionForTest first = MakeVersion({0, 1}, 1, 5000, 64);
+  ASSERT_EQ(transport().Prepare(first.manifest, first.bytes), 1);
+  transport().Activate(first.receipt);
+  const std::optional<WeightSnapshot> held = TakeAfter(0, 1);
+  ASSERT_TRUE(held.has_value());
+  Deliver(MakeVersion({0, 2}, 1, 5000, 64), 2);
+  Deliver(MakeVersion({0, 3}, 1, 5000, 64), 3);
+  EXPECT_EQ(*held->bytes, *first.bytes);
+}
+
+TEST_P(WeightTransportContract, WithoutEnginesNothingHappens) {
+  Connect(0);
+  const VersionForTest version = MakeVersion({0, 1}, 1, 1000, 64);
+  EXPECT_EQ(transport().Prepare(version.manifest, version.bytes), 0);
+  transport().Activate(version.receipt);
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_CONTRACT_WEIGHT_TRANSPORT_CONTRACT_H_

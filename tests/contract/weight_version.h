@@ -1,0 +1,44 @@
+#ifndef FRESHET_TESTS_CONTRACT_WEIGHT_VERSION_H_
+#define FRESHET_TESTS_CONTRACT_WEIGHT_VERSION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "datastore/trajectory_store.h"
+#include "services/base/random.h"
+#include "weights/manifest.h"
+
+namespace freshet {
+
+// Bytes of `size` that differ for every seed.
+inline WeightBytes PatternBytes(int64_t size, uint64_t seed) {
+  auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(size));
+  for (size_t i = 0; i < bytes->size(); ++i) {
+    (*bytes)[i] = static_cast<std::byte>(RandomBits(seed, i / 8) >> (8 * (i % 8)) & 0xFF);
+  }
+  return bytes;
+}
+
+// A version together with the receipt of its commit.
+struct VersionForTest {
+  WeightManifest manifest;
+  WeightBytes bytes;
+  CommitReceipt receipt;
+};
+inline VersionForTest MakeVersion(PolicyVersion policy, int64_t epoch, int64_t size,
+                                  int64_t bucket_bytes) {
+  VersionForTest version;
+  version.bytes = PatternBytes(size, static_cast<uint64_t>(policy.version + 1));
+  version.manifest.policy = policy;
+  version.manifest.epoch = epoch;
+  version.manifest.entries = {{"all", "U8", {size}, 0}};
+  HashBuckets(*version.bytes, bucket_bytes, version.manifest);
+  version.receipt = {policy, epoch, policy.version, version.manifest.content_hash, "digest"};
+  return version;
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_CONTRACT_WEIGHT_VERSION_H_

@@ -1,0 +1,281 @@
+#include "datastore/staleness_policy.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace freshet {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+StalenessOptions Options(int64_t eta, int64_t b, Disposition disposition = Disposition::kWait,
+                         int64_t max_in_flight = 1000) {
+  return {eta, disposition, b, max_in_flight};
+}
+
+struct AdmissionCase {
+  const char* name;
+  int64_t eta;
+  int64_t b;
+  int64_t committed;
+  int64_t engine;
+  int64_t outstanding;
+  bool admit;
+};
+void PrintTo(const AdmissionCase& c, std::ostream* os) { *os << c.name; }
+
+class AdmissionTable : public testing::TestWithParam<AdmissionCase> {};
+
+TEST_P(AdmissionTable, AdmitsIffOutstandingIsBelowTheEnginesShare) {
+  const AdmissionCase& c = GetParam();
+  AdmissionState state;
+  state.committed = {0, c.committed};
+  state.engine = {0, c.engine};
+  state.outstanding = c.outstanding;
+  state.last_step = 1000;
+  const AdmissionDecision decision = DecideAdmission(Options(c.eta, c.b), state);
+  EXPECT_EQ(decision.admit, c.admit) << decision.reason;
+  EXPECT_FALSE(decision.reason.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, AdmissionTable,
+    testing::Values(AdmissionCase{"eta 0, empty", 0, 3, 5, 5, 0, true},
+                    AdmissionCase{"eta 0, last slot", 0, 3, 5, 5, 2, true},
+                    AdmissionCase{"eta 0, full", 0, 3, 5, 5, 3, false},               // 1 * 3
+                    AdmissionCase{"eta 0, engine one behind", 0, 3, 5, 4, 0, false},  // 0 * 3
+                    AdmissionCase{"eta 2, last slot", 2, 3, 5, 5, 8, true},
+                    AdmissionCase{"eta 2, full", 2, 3, 5, 5, 9, false},  // 3 * 3
+                    AdmissionCase{"eta 2, one behind, last slot", 2, 3, 5, 4, 5, true},
+                    AdmissionCase{"eta 2, one behind, full", 2, 3, 5, 4, 6, false},  // 2 * 3
+                    AdmissionCase{"eta 2, at the bound, last slot", 2, 3, 5, 3, 2, true},
+                    AdmissionCase{"eta 2, at the bound, full", 2, 3, 5, 3, 3, false},  // 1 * 3
+                    AdmissionCase{"eta 2, beyond the bound", 2, 3, 5, 2, 0, false},
+                    AdmissionCase{"eta 2, far beyond", 2, 3, 5, 0, 0, false},
+                    AdmissionCase{"engine ahead", 2, 3, 5, 6, 0, false}));
+
+TEST(DecideAdmission, RefusesOtherLineages) {
+  AdmissionState state;
+  state.committed = {2, 5};
+  state.last_step = 1000;
+  state.engine = {1, 5};
+  EXPECT_THAT(DecideAdmission(Options(2, 2), state).reason, HasSubstr("older lineage"));
+  state.engine = {1, 50};
+  EXPECT_FALSE(DecideAdmission(Options(2, 2), state).admit);
+  state.engine = {3, 5};
+  EXPECT_THAT(DecideAdmission(Options(2, 2), state).reason, HasSubstr("ahead of"));
+  state.engine = {2, 5};
+  EXPECT_TRUE(DecideAdmission(Options(2, 2), state).admit);
+}
+
+TEST(DecideAdmission, HoldsTheInFlightLimit) {
+  AdmissionState state;
+  state.last_step = 1000;
+  state.running = 1;
+  EXPECT_TRUE(DecideAdmission(Options(2, 2, Disposition::kWait, 2), state).admit);
+  state.running = 2;
+  EXPECT_THAT(DecideAdmission(Options(2, 2, Disposition::kWait, 2), state).reason,
+              HasSubstr("2 groups running of at most 2"));
+}
+
+TEST(DecideAdmission, NeverGoesBeyondTheLastStep) {
+  AdmissionState state;
+  state.committed = state.engine = {0, 9};
+  state.last_step = 10;
+  state.outstanding = 1;
+  EXPECT_TRUE(DecideAdmission(Options(2, 2), state).admit);  // 18 + 1 < 20
+  state.outstanding = 2;
+  EXPECT_THAT(DecideAdmission(Options(2, 2), state).reason, HasSubstr("last step"));
+}
+
+TEST(DecideAdmission, KeptGroupsNeedNoSlotButAnEngineThatIsNotOlder) {
+  AdmissionState state;
+  state.committed = {0, 5};
+  state.outstanding = 9;  // (2 + 1) * 3: no room for a new group
+  state.last_step = 6;
+  state.kept_version = 4;
+  state.engine = {0, 4};
+  EXPECT_TRUE(DecideAdmission(Options(2, 3), state).admit);
+  state.engine = {0, 3};
+  EXPECT_FALSE(DecideAdmission(Options(2, 3), state).admit);
+  state.kept_version = 1;
+  state.engine = {0, 2};  // its tokens would be beyond the bound at once
+  EXPECT_FALSE(DecideAdmission(Options(2, 3), state).admit);
+}
+
+TEST(DecideConsumption, TakesTheOldestReadyByVersionThenOrdinal) {
+  const auto decision = DecideConsumption(
+      Options(4, 2), 5, {{1, 4, 4, true}, {9, 3, 3, true}, {2, 4, 4, true}, {3, 5, 5, true}});
+  ASSERT_TRUE(decision.claim) << decision.reason;
+  EXPECT_THAT(decision.ordinals, ElementsAre(1, 9));
+}
+
+TEST(DecideConsumption, NamesTheOldestGroupWhenThereAreTooFew) {
+  const auto decision =
+      DecideConsumption(Options(1, 2), 5, {{1, 5, 5, true}, {3, 5, 5, false}, {4, 4, 4, false}});
+  EXPECT_FALSE(decision.claim);
+  EXPECT_EQ(decision.waits_for, 4);
+  EXPECT_THAT(decision.reason, HasSubstr("step 6 needs 1 more groups: 1 of 2 complete, 2 "));
+}
+
+TEST(DecideConsumption, NamesNobodyWhenNothingIsOutstanding) {
+  const auto decision = DecideConsumption(Options(1, 2), 0, {});
+  EXPECT_FALSE(decision.claim);
+  EXPECT_FALSE(decision.waits_for.has_value());
+  EXPECT_THAT(decision.ordinals, IsEmpty());
+}
+
+TEST(DecideConsumption, NeverTakesAGroupBeyondTheBound) {
+  for (const Disposition disposition :
+       {Disposition::kWait, Disposition::kDrop, Disposition::kRequeue}) {
+    const auto at = DecideConsumption(Options(1, 1, disposition), 5, {{1, 4, 9, true}});
+    EXPECT_TRUE(at.claim);
+    const auto beyond = DecideConsumption(Options(1, 1, disposition), 5, {{1, 3, 9, true}});
+    EXPECT_FALSE(beyond.claim) << Name(disposition);
+  }
+}
+
+TEST(DecideConsumption, MaskTakesAGroupAsLongAsOneTokenIsYoungEnough) {
+  const StalenessOptions options = Options(1, 1, Disposition::kMask);
+  EXPECT_TRUE(DecideConsumption(options, 5, {{1, 0, 4, true}}).claim);
+  EXPECT_FALSE(DecideConsumption(options, 5, {{1, 0, 3, true}}).claim);
+}
+
+// V = 10, eta = 2, B = 2. After the claim of groups 1 and 2, at most 0 groups may be left with
+// version <= 8, 2 with version <= 9 and 4 with version <= 10.
+struct WaitCase {
+  const char* name;
+  std::vector<int64_t> left;  // versions of running groups
+  bool claim;
+  int64_t waits_for;  // ordinal: 100 + index into `left`
+};
+void PrintTo(const WaitCase& c, std::ostream* os) { *os << c.name; }
+
+class WaitTable : public testing::TestWithParam<WaitCase> {};
+
+TEST_P(WaitTable, ClaimsIffTheRestFitsTheNextSteps) {
+  const WaitCase& c = GetParam();
+  std::vector<GroupAge> groups = {{1, 10, 10, true}, {2, 10, 10, true}};
+  for (size_t i = 0; i < c.left.size(); ++i) {
+    groups.push_back({100 + static_cast<int64_t>(i), c.left[i], c.left[i], false});
+  }
+  const auto decision = DecideConsumption(Options(2, 2), 10, groups);
+  EXPECT_EQ(decision.claim, c.claim) << decision.reason;
+  if (!c.claim) {
+    EXPECT_EQ(decision.waits_for, c.waits_for) << decision.reason;
+    EXPECT_THAT(decision.reason, HasSubstr("step 11 waits for group"));
+  }
+  StalenessOptions drop = Options(2, 2, Disposition::kDrop);
+  EXPECT_TRUE(DecideConsumption(drop, 10, groups).claim);  // never waits
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, WaitTable,
+    testing::Values(WaitCase{"nothing left", {}, true, 0},
+                    WaitCase{"one at its last chance", {8}, false, 100},
+                    WaitCase{"beyond its last chance", {7}, false, 100},
+                    WaitCase{"two may go in the next step", {9, 9}, true, 0},
+                    WaitCase{"three may not", {9, 9, 9}, false, 100},
+                    WaitCase{"four of the newest", {10, 10, 10, 10}, true, 0},
+                    WaitCase{"five of the newest", {10, 10, 10, 10, 10}, false, 100},
+                    WaitCase{"old and new count together", {10, 10, 10, 9, 9}, false, 103},
+                    WaitCase{"mixed within the counts", {10, 10, 9, 9}, true, 0}));
+
+TEST(DecideConsumption, ReadyGroupsThatStayBehindCountToo) {
+  // Six ready groups of version 9: two are taken, four are left, and step 12 can take only two.
+  std::vector<GroupAge> groups;
+  for (int64_t i = 0; i < 6; ++i) groups.push_back({i, 9, 9, true});
+  EXPECT_FALSE(DecideConsumption(Options(2, 2), 10, groups).claim);
+  groups.resize(4);
+  EXPECT_TRUE(DecideConsumption(Options(2, 2), 10, groups).claim);
+}
+
+TEST(DecideDisposition, FollowsThePolicyFromTheBoundOn) {
+  struct Case {
+    const char* name;
+    Disposition disposition;
+    GroupAge group;  // at version 10, eta 2
+    int64_t requeues;
+    Verdict verdict;
+    const char* reason;
+  };
+  const Case cases[] = {
+      {"wait keeps all", Disposition::kWait, {1, 0, 0, true}, 0, Verdict::kKeep, ""},
+      {"drop at the bound", Disposition::kDrop, {1, 8, 8, false}, 0, Verdict::kKeep, ""},
+      {"drop beyond", Disposition::kDrop, {1, 7, 9, false}, 0, Verdict::kDrop, "too_old"},
+      {"drop ready ones too", Disposition::kDrop, {1, 7, 9, true}, 0, Verdict::kDrop, "too_old"},
+      {"requeue at the bound", Disposition::kRequeue, {1, 8, 8, true}, 0, Verdict::kKeep, ""},
+      {"requeue beyond", Disposition::kRequeue, {1, 7, 7, true}, 2, Verdict::kRequeue, "too_old"},
+      {"requeue no more", Disposition::kRequeue, {1, 7, 7, true}, 3, Verdict::kDead, "too_slow"},
+      {"mask running", Disposition::kMask, {1, 0, 0, false}, 0, Verdict::kKeep, ""},
+      {"mask some", Disposition::kMask, {1, 0, 8, true}, 0, Verdict::kKeep, ""},
+      {"mask all", Disposition::kMask, {1, 0, 7, true}, 0, Verdict::kDrop, "fully_masked"},
+  };
+  for (const Case& c : cases) {
+    const auto decision =
+        DecideDisposition(Options(2, 2, c.disposition), 10, c.group, c.requeues, 3);
+    EXPECT_EQ(decision.verdict, c.verdict) << c.name;
+    EXPECT_EQ(decision.reason, c.reason) << c.name;
+  }
+}
+
+// 2 tokens of version 3 (the first is an observation), 2 of version 4, 1 of version 6.
+Response MixedResponse() {
+  Response response;
+  response.response_ids = {1, 2, 3, 4, 5};
+  response.behavior_logprobs.assign(5, -1.0f);
+  response.loss_mask = {0, 1, 1, 1, 1};
+  response.spans = {{{0, 3}, 0, 2}, {{0, 4}, 2, 4}, {{0, 6}, 4, 5}};
+  return response;
+}
+
+TEST(ComputeLossWindow, MaskRemovesTokensOlderThanTheBound) {
+  const LossWindow window =
+      ComputeLossWindow(Options(2, 1, Disposition::kMask), 6, MixedResponse());
+  EXPECT_THAT(window.loss_mask, ElementsAre(0, 0, 1, 1, 1));  // version 3 < 6 - 2
+  EXPECT_EQ(window.loss_tokens, 3);
+  EXPECT_EQ(window.masked_tokens, 1);
+  EXPECT_EQ(window.min_version, 4);
+  EXPECT_EQ(window.max_version, 6);
+}
+
+TEST(ComputeLossWindow, OtherDispositionsKeepTheResponsesOwnMask) {
+  const LossWindow window = ComputeLossWindow(Options(2, 1), 6, MixedResponse());
+  EXPECT_THAT(window.loss_mask, ElementsAre(0, 1, 1, 1, 1));
+  EXPECT_EQ(window.loss_tokens, 4);
+  EXPECT_EQ(window.masked_tokens, 0);
+  EXPECT_EQ(window.min_version, 3);
+}
+
+TEST(ComputeLossWindow, WithoutALossTokenThereIsNoStaleness) {
+  const LossWindow window =
+      ComputeLossWindow(Options(0, 1, Disposition::kMask), 9, MixedResponse());
+  EXPECT_EQ(window.loss_tokens, 0);
+  EXPECT_EQ(window.masked_tokens, 4);
+  EXPECT_EQ(window.min_version, 9);
+  EXPECT_EQ(window.max_version, 9);
+}
+
+TEST(StalenessOptions, ValidateNamesTheOption) {
+  EXPECT_TRUE(Options(0, 1).Validate().ok());
+  EXPECT_THAT(std::string(Options(-1, 1).Validate().message()), HasSubstr("staleness.max: -1"));
+  EXPECT_THAT(std::string(Options(0, 0).Validate().message()), HasSubstr("groups_per_step: 0"));
+  EXPECT_THAT(std::string(Options(0, 1, Disposition::kWait, 0).Validate().message()),
+              HasSubstr("max_in_flight: 0"));
+  EXPECT_FALSE(Options(int64_t{1} << 40, 1).Validate().ok());
+}
+
+TEST(Disposition, NamesRoundTrip) {
+  for (const char* name : {"wait", "drop", "requeue", "mask"}) {
+    EXPECT_STREQ(Name(*ParseDisposition(name)), name);
+  }
+  EXPECT_FALSE(ParseDisposition("Wait").ok());
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,76 @@
+#include <functional>
+#include <string>
+
+#include "datastore/trajectory_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+using testing::HasSubstr;
+
+StoreOptions Valid() {
+  StoreOptions options;
+  options.job = "job";
+  options.staleness = {1, Disposition::kWait, 4, 16};
+  options.group_size = 8;
+  options.last_step = 10;
+  options.capacity_groups = 8;
+  options.max_queued_prompts = 4;
+  return options;
+}
+
+TEST(StoreOptions, ValidOnesPass) { EXPECT_TRUE(Valid().Validate().ok()); }
+
+TEST(StoreOptions, ValidateNamesTheOptionAndTheBound) {
+  struct Case {
+    const char* message;
+    std::function<void(StoreOptions&)> spoil;
+  };
+  const Case cases[] = {
+      {"job: ''", [](StoreOptions& o) { o.job = ""; }},
+      {"job: 'a/b'", [](StoreOptions& o) { o.job = "a/b"; }},
+      {"staleness.max: -1", [](StoreOptions& o) { o.staleness.max = -1; }},
+      {"group_size: 0", [](StoreOptions& o) { o.group_size = 0; }},
+      {"last_step: 0", [](StoreOptions& o) { o.last_step = 0; }},
+      {"max_queued_prompts: 0", [](StoreOptions& o) { o.max_queued_prompts = 0; }},
+      {"max_row_failures: 0", [](StoreOptions& o) { o.max_row_failures = 0; }},
+      {"max_requeues: -1", [](StoreOptions& o) { o.max_requeues = -1; }},
+      {"max_filtered_in_a_row: -1", [](StoreOptions& o) { o.max_filtered_in_a_row = -1; }},
+      {"filter_zero_variance: group_size 1",
+       [](StoreOptions& o) {
+         o.filter_zero_variance = true;
+         o.group_size = 1;
+       }},
+      {"lease_ttl: 0", [](StoreOptions& o) { o.lease_ttl = absl::ZeroDuration(); }},
+      {"capacity_groups: 7", [](StoreOptions& o) { o.capacity_groups = 7; }},
+  };
+  for (const Case& c : cases) {
+    StoreOptions options = Valid();
+    c.spoil(options);
+    const absl::Status status = options.Validate();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.message;
+    EXPECT_THAT(Message(status), HasSubstr(c.message));
+  }
+}
+
+TEST(ValidateCapacity, HoldsAtTheBoundAndGivesBothFixes) {
+  EXPECT_TRUE(ValidateCapacity(2752, 2, 20, 64).ok());  // (2 + 1 + 40) * 64
+  const std::string message = Message(ValidateCapacity(2751, 2, 20, 64));
+  EXPECT_THAT(message, HasSubstr("use at least 2752"));
+  EXPECT_THAT(message, HasSubstr("checkpoint every 19 steps or fewer"));  // (42 - 3) / 2
+  EXPECT_THAT(Message(ValidateCapacity(1, 2, 20, 64)), testing::Not(HasSubstr("or fewer")));
+  EXPECT_FALSE(ValidateCapacity(100, -1, 1, 1).ok());
+}
+
+TEST(SampleUid, JoinsItsParts) { EXPECT_EQ(SampleUid("a", {12, 3, 4}), "a/12/3/4"); }
+
+TEST(GroupState, EveryStateHasAName) {
+  EXPECT_STREQ(Name(GroupState::kQueued), "queued");
+  EXPECT_STREQ(Name(GroupState::kDead), "dead");
+}
+
+}  // namespace
+}  // namespace freshet

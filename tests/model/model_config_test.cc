@@ -1,0 +1,242 @@
+#include "model/model_config.h"
+
+#include <algorithm>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "services/base/str_cat.h"
+#include "tests/model/test_directory.h"
+
+namespace freshet {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Json SmallConfig() {
+  return Json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+    "vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 160, "bos_token_id": 1, "eos_token_id": 2
+  })");
+}
+
+ModelConfig Parse(const Json& json) {
+  const auto config = ParseModelConfig(json.dump(), "config.json");
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.value_or(ModelConfig{});
+}
+
+std::string ErrorOf(const Json& json) {
+  const auto config = ParseModelConfig(json.dump(), "config.json");
+  return config.ok() ? "no error" : Message(config.status());
+}
+
+TEST(ModelConfig, TakesTheDefaultsOfTransformers) {
+  const ModelConfig config = Parse(SmallConfig());
+  EXPECT_EQ(config.head_dim, 16);  // 64 / 4
+  EXPECT_EQ(config.max_position_embeddings, 2048);
+  EXPECT_EQ(config.rms_norm_eps, 1e-6);
+  EXPECT_EQ(config.rope_theta, 10000.0);
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kNone);
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_EQ(config.dtype, Dtype::kF32);
+  EXPECT_EQ(config.bos_token_id, 1);
+  EXPECT_THAT(config.eos_token_ids, ElementsAre(2));
+}
+
+TEST(ModelConfig, DerivesKeyValueHeads) {
+  Json json = SmallConfig();
+  json.erase("num_key_value_heads");
+  EXPECT_EQ(Parse(json).num_key_value_heads, 4);
+}
+
+TEST(ModelConfig, ReadsTheOlderSpelling) {
+  Json json = SmallConfig();
+  json["rope_theta"] = 500000;
+  json["rope_scaling"] = Json::parse(
+      R"({"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64})");
+  json["torch_dtype"] = "bfloat16";
+  const ModelConfig config = Parse(json);
+  EXPECT_EQ(config.rope_theta, 500000.0);
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kLlama3);
+  EXPECT_EQ(config.rope_scaling.factor, 8.0);
+  EXPECT_EQ(config.rope_scaling.original_max_position_embeddings, 64);
+  EXPECT_EQ(config.dtype, Dtype::kBf16);
+}
+
+TEST(ModelConfig, ReadsTheNewerSpelling) {
+  Json json = SmallConfig();
+  json["rope_parameters"] =
+      Json::parse(R"({"rope_type": "linear", "factor": 2, "rope_theta": 1000000.0})");
+  json["dtype"] = "float16";
+  const ModelConfig config = Parse(json);
+  EXPECT_EQ(config.rope_theta, 1e6);
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kLinear);
+  EXPECT_EQ(config.rope_scaling.factor, 2.0);
+  EXPECT_EQ(config.dtype, Dtype::kF16);
+}
+
+TEST(ModelConfig, NamesWhatIsNotSupported) {
+  struct Case {
+    const char* name;
+    const char* value;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"model_type", R"("qwen2")",
+       "config.json: model_type qwen2 is not supported; supported: llama"},
+      {"model_type", "null", "model_type is missing, want llama"},
+      {"model_type", "3", "model_type 3 is not supported"},
+      {"architectures", R"(["LlamaForSequenceClassification"])",
+       "architecture \"LlamaForSequenceClassification\" is not supported; supported: "
+       "LlamaForCausalLM"},
+      {"architectures", "[]", "architecture an array is not supported"},
+      {"hidden_act", R"("gelu")", "hidden_act \"gelu\" is not supported; supported: silu"},
+      {"attention_bias", "true", "attention_bias true is not supported"},
+      {"mlp_bias", "true", "mlp_bias true is not supported"},
+      {"quantization_config", "{}", "quantized weights are not supported"},
+      {"partial_rotary_factor", "0.5", "partial_rotary_factor other than 1"},
+      {"torch_dtype", R"("int8")", "torch_dtype \"int8\" is not supported"},
+      {"rope_scaling", R"({"rope_type": "yarn", "factor": 2})",
+       "rope_type \"yarn\" is not supported; supported: default, linear, llama3"},
+  };
+  for (const Case& c : cases) {
+    Json json = SmallConfig();
+    json[c.name] = Json::parse(c.value);
+    EXPECT_THAT(ErrorOf(json), HasSubstr(c.message)) << c.name;
+  }
+}
+
+TEST(ModelConfig, RefusesBadValues) {
+  struct Case {
+    const char* name;
+    const char* value;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"vocab_size", "null",
+       "config.json: vocab_size is missing, want an integer from 1 to 16777216"},
+      {"vocab_size", "0", "vocab_size is 0, want an integer from 1"},
+      {"vocab_size", "16777217", "vocab_size is 16777217"},
+      {"hidden_size", "-64", "hidden_size is -64"},
+      {"hidden_size", "\"64\"", "hidden_size is \"64\", want an integer"},
+      {"hidden_size", "64.5", "hidden_size is 64.5"},
+      {"hidden_size", "9223372036854775808", "hidden_size is 9223372036854775808"},
+      {"hidden_size", "66",
+       "hidden_size 66 is not a multiple of num_attention_heads 4; set head_dim"},
+      {"head_dim", "7", "head_dim is 7, want an even number"},
+      {"num_key_value_heads", "3",
+       "num_attention_heads 4 is not a multiple of num_key_value_heads 3"},
+      {"num_hidden_layers", "100000", "num_hidden_layers is 100000"},
+      {"rms_norm_eps", "0", "rms_norm_eps is 0, want between 0 and 1"},
+      {"rms_norm_eps", "\"x\"", "rms_norm_eps is \"x\", want a number"},
+      {"rope_theta", "-1", "rope_theta is -1, want a number above 0"},
+      {"rope_scaling", R"("linear")", "rope_scaling: is \"linear\", want an object"},
+      {"rope_scaling", R"({"rope_type": "linear"})", "rope_scaling: factor is missing"},
+      {"rope_scaling", R"({"rope_type": "linear", "factor": 0.5})",
+       "rope scaling factor is 0.5, want at least 1"},
+      {"rope_scaling", R"({"rope_type": "llama3", "factor": 8})",
+       "original_max_position_embeddings is missing"},
+      {"rope_scaling",
+       R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4,
+           "original_max_position_embeddings": 64})",
+       "low_freq_factor is 4, want above 0 and below high_freq_factor 4"},
+      {"tie_word_embeddings", "1", "tie_word_embeddings is 1, want true or false"},
+      {"eos_token_id", "512", "eos_token_id is 512, want from 0 to vocab_size - 1 = 511"},
+      {"eos_token_id", "[2, -1]", "eos_token_id holds -1, want token ids"},
+      {"bos_token_id", "\"1\"", "bos_token_id holds \"1\", want token ids"},
+  };
+  for (const Case& c : cases) {
+    Json json = SmallConfig();
+    json[c.name] = Json::parse(c.value);
+    EXPECT_THAT(ErrorOf(json), HasSubstr(c.message)) << c.name << " = " << c.value;
+  }
+}
+
+TEST(ModelConfig, GivesOneLinePerFault) {
+  Json json = SmallConfig();
+  json["vocab_size"] = 0;
+  json["hidden_act"] = "relu";
+  json["torch_dtype"] = "int8";
+  const std::string error = ErrorOf(json);
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 2);
+}
+
+TEST(ModelConfig, RefusesTextThatIsNoConfig) {
+  for (const char* text : {"", "[]", "{", "null", "\x7F\x45\x4C\x46"}) {
+    EXPECT_EQ(ParseModelConfig(text, "config.json").status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << text;
+  }
+}
+
+TEST(ModelConfig, ReadsBackWhatItWrites) {
+  Json json = SmallConfig();
+  json["head_dim"] = 32;
+  json["eos_token_id"] = {2, 7};
+  json["rope_theta"] = 123456.5;
+  json["rms_norm_eps"] = 1e-5;
+  json["tie_word_embeddings"] = true;
+  json["torch_dtype"] = "bfloat16";
+  json["rope_scaling"] = Json::parse(
+      R"({"rope_type": "llama3", "factor": 8.5, "low_freq_factor": 1.5, "high_freq_factor": 4.5,
+          "original_max_position_embeddings": 64})");
+  const std::string first = Parse(json).ToJson();
+  const ModelConfig again = Parse(Json::parse(first));
+  EXPECT_EQ(again.ToJson(), first);
+  EXPECT_EQ(again.head_dim, 32);
+  EXPECT_EQ(again.rope_theta, 123456.5);
+  EXPECT_EQ(again.rope_scaling.high_freq_factor, 4.5);
+  EXPECT_TRUE(again.tie_word_embeddings);
+  EXPECT_EQ(again.dtype, Dtype::kBf16);
+  EXPECT_THAT(again.eos_token_ids, ElementsAre(2, 7));
+}
+
+TEST(ModelConfig, WritesTheGenerationFileThatItMerges) {
+  Json json = SmallConfig();
+  json["eos_token_id"] = {2, 7};
+  ModelConfig bare = Parse(SmallConfig());
+  bare.eos_token_ids.clear();
+  ASSERT_TRUE(MergeGenerationConfig(Parse(json).GenerationJson(), "g.json", bare).ok());
+  EXPECT_THAT(bare.eos_token_ids, ElementsAre(2, 7));
+}
+
+TEST(ModelConfig, ValidatesAConfigMadeInCode) {
+  ModelConfig config;
+  EXPECT_EQ(config.Validate().code(), absl::StatusCode::kInvalidArgument);
+  config.vocab_size = 13;
+  config.hidden_size = 128;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 4;
+  config.intermediate_size = 512;
+  config.DeriveDefaults();
+  EXPECT_THAT(config.Faults(), IsEmpty());
+  EXPECT_EQ(config.num_key_value_heads, 4);
+  EXPECT_EQ(config.head_dim, 32);
+}
+
+TEST(LoadModelConfig, MergesTheStopIdsOfTheGenerationConfig) {
+  const TestDirectory dir;
+  dir.Write("config.json", SmallConfig().dump());
+  dir.Write("generation_config.json", R"({"eos_token_id": [5, 2]})");
+  EXPECT_THAT(LoadModelConfig(dir.path())->eos_token_ids, ElementsAre(2, 5));
+  dir.Write("generation_config.json", R"({"eos_token_id": 7, "temperature": 0.6})");
+  EXPECT_THAT(LoadModelConfig(dir.path())->eos_token_ids, ElementsAre(2, 7));
+  dir.Write("generation_config.json", R"({"eos_token_id": 512})");
+  EXPECT_THAT(Message(LoadModelConfig(dir.path()).status()),
+              HasSubstr("generation_config.json: eos_token_id is 512"));
+}
+
+TEST(LoadModelConfig, SaysThatThereIsNone) {
+  const TestDirectory dir;
+  EXPECT_EQ(LoadModelConfig(dir.path()).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace freshet

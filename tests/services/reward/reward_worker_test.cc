@@ -1,0 +1,229 @@
+#include "services/reward/reward_worker.h"
+
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/base/mutex.h"
+#include "services/base/str_cat.h"
+#include "tests/services/reward/scorer_case.h"
+#include "tests/testing/fake_trajectory_store.h"
+
+namespace freshet {
+namespace {
+
+constexpr absl::Duration kGuard = absl::Seconds(10);
+
+// Token ids are bytes.
+std::string Decode(const std::vector<int32_t>& ids) {
+  std::string text;
+  for (const int32_t id : ids) text += static_cast<char>(id);
+  return text;
+}
+
+Response ResponseOf(const std::string& text, FinishReason finish = FinishReason::kStop) {
+  Response response;
+  response.response_ids.assign(text.begin(), text.end());
+  response.finish = finish;
+  return response;
+}
+
+StoreOptions StoreOptionsOf() {
+  StoreOptions options;
+  options.job = "j";
+  options.max_row_failures = 3;
+  return options;
+}
+
+class CallbackScorer final : public Scorer {
+ public:
+  using Function = std::function<absl::StatusOr<ComponentScore>(const ScoreInput&)>;
+  explicit CallbackScorer(Function function) : function_(std::move(function)) {}
+  absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override {
+    return function_(input);
+  }
+
+ private:
+  Function function_;
+};
+
+class RewardWorkerTest : public testing::Test {
+ protected:
+  void Use(CallbackScorer::Function function) {
+    scorer_.Add("c", 1.0, std::make_unique<CallbackScorer>(std::move(function)));
+  }
+  RewardWorker MakeWorker(int64_t batch_rows = 64) {
+    RewardWorkerOptions options;
+    options.batch_rows = batch_rows;
+    options.max_wait = absl::Milliseconds(20);
+    return RewardWorker(store_, scorer_, Decode, options);
+  }
+  void AddRows(int count) {
+    for (int i = 0; i < count; ++i) {
+      store_.AddRow({i, 0, 0}, {{"answer", "a"}}, ResponseOf(i % 2 == 0 ? "a" : "b"));
+    }
+  }
+
+  FakeTrajectoryStore store_{StoreOptionsOf()};
+  CompositeScorer scorer_;
+};
+
+TEST_F(RewardWorkerTest, ScoresLeasedRows) {
+  scorer_.Add("exact", 2.0, MustMakeScorer(OptionsOfType("exact_match")));
+  AddRows(2);
+  RewardWorker worker = MakeWorker();
+  EXPECT_EQ(worker.RunOnce(), 2);
+  EXPECT_EQ(store_.score(0)->reward, 2.0);
+  EXPECT_EQ(store_.score(0)->components.at("exact"), 1.0);
+  EXPECT_EQ(store_.score(1)->reward, 0.0);
+  EXPECT_EQ(worker.RunOnce(), 0);
+  EXPECT_EQ(worker.counters().ok, 2);
+}
+
+TEST_F(RewardWorkerTest, LeasesAtMostABatch) {
+  Use([](const ScoreInput&) { return ComponentScore{1}; });
+  AddRows(5);
+  RewardWorker worker = MakeWorker(/*batch_rows=*/3);
+  EXPECT_EQ(worker.RunOnce(), 3);
+  EXPECT_EQ(worker.RunOnce(), 2);
+}
+
+TEST_F(RewardWorkerTest, ShowsTheScorerTheSample) {
+  std::string completion, answer;
+  int32_t tokens = 0;
+  bool finished = true;
+  absl::Duration timeout;
+  Use([&](const ScoreInput& input) {
+    completion = std::string(input.completion);
+    answer = input.attributes.at("answer");
+    tokens = input.completion_tokens;
+    finished = input.finished;
+    timeout = input.timeout;
+    return ComponentScore{1};
+  });
+  store_.AddRow({7, 0, 1}, {{"answer", "42"}}, ResponseOf("cut", FinishReason::kLength));
+  MakeWorker().RunOnce();
+  EXPECT_EQ(completion, "cut");
+  EXPECT_EQ(answer, "42");
+  EXPECT_EQ(tokens, 3);
+  EXPECT_FALSE(finished);
+  EXPECT_GT(timeout, absl::ZeroDuration());
+  EXPECT_LE(timeout, absl::Seconds(1));
+}
+
+TEST_F(RewardWorkerTest, RetriesAFailedRowAndNeverRewardsIt) {
+  int calls = 0;
+  Use([&calls](const ScoreInput&) -> absl::StatusOr<ComponentScore> {
+    if (++calls == 1) return absl::UnavailableError("no sandbox");
+    return ComponentScore{1};
+  });
+  AddRows(1);
+  RewardWorker worker = MakeWorker();
+  EXPECT_EQ(worker.RunOnce(), 0);
+  EXPECT_EQ(store_.score(0), nullptr);
+  EXPECT_THAT(store_.failures(0), testing::ElementsAre("infra_error: component c: no sandbox"));
+  EXPECT_EQ(worker.RunOnce(), 1);
+  EXPECT_EQ(store_.score(0)->reward, 1);
+  EXPECT_EQ(worker.counters().infra_errors, 1);
+  EXPECT_EQ(worker.counters().ok, 1);
+}
+
+TEST_F(RewardWorkerTest, CountsOutcomesApart) {
+  Use([](const ScoreInput& input) -> absl::StatusOr<ComponentScore> {
+    if (input.completion == "w") return ComponentScore{0, ScoreOutcome::kWrongFormat};
+    if (input.completion == "t") return absl::DeadlineExceededError("slow");
+    if (input.completion == "i") return absl::InternalError("bug");
+    return ComponentScore{1};
+  });
+  int ordinal = 0;
+  for (const char* text : {"w", "t", "i", "o", "o"}) {
+    store_.AddRow({ordinal++, 0, 0}, {}, ResponseOf(text));
+  }
+  RewardWorker worker = MakeWorker();
+  EXPECT_EQ(worker.RunOnce(), 3);
+  const RewardCounters counters = worker.counters();
+  EXPECT_EQ(counters.wrong_format, 1);
+  EXPECT_EQ(counters.timeouts, 1);
+  EXPECT_EQ(counters.infra_errors, 1);
+  EXPECT_EQ(counters.ok, 2);
+  EXPECT_EQ(counters.scored(), 3);
+  EXPECT_EQ(counters.failed(), 2);
+  EXPECT_EQ(store_.score(0)->outcome, ScoreOutcome::kWrongFormat);
+  EXPECT_THAT(store_.failures(1), testing::ElementsAre("timeout: component c: slow"));
+}
+
+TEST_F(RewardWorkerTest, CountsAScoreThatComesAfterTheLeaseAsLost) {
+  Use([this](const ScoreInput&) {
+    store_.ExpireRowLeases();
+    return ComponentScore{1};
+  });
+  AddRows(1);
+  RewardWorker worker = MakeWorker();
+  EXPECT_EQ(worker.RunOnce(), 0);
+  EXPECT_EQ(store_.score(0), nullptr);
+  EXPECT_EQ(worker.counters().lost, 1);
+  EXPECT_EQ(worker.counters().scored(), 0);
+}
+
+TEST_F(RewardWorkerTest, GoesOnAfterAStoreError) {
+  Use([](const ScoreInput&) { return ComponentScore{1}; });
+  AddRows(1);
+  store_.FailCalls(1, absl::UnavailableError("down"));
+  RewardWorker worker = MakeWorker();
+  EXPECT_EQ(worker.RunOnce(), 0);
+  EXPECT_EQ(worker.RunOnce(), 1);
+  EXPECT_EQ(worker.counters().store_errors, 1);
+}
+
+TEST_F(RewardWorkerTest, RunScoresRowsThatComeLaterUntilStopped) {
+  Notification first, last;
+  Use([&](const ScoreInput& input) {
+    (input.completion == "1" ? first : last).Notify();
+    return ComponentScore{1};
+  });
+  RewardWorker worker = MakeWorker();
+  std::jthread thread([&worker](std::stop_token stop) { worker.Run(stop); });
+  store_.AddRow({0, 0, 0}, {}, ResponseOf("1"));
+  EXPECT_TRUE(first.WaitFor(kGuard));
+  store_.AddRow({1, 0, 0}, {}, ResponseOf("2"));
+  EXPECT_TRUE(last.WaitFor(kGuard));
+  thread.request_stop();
+  store_.Close();
+  thread.join();
+  EXPECT_EQ(store_.scored_rows(), 2u);
+}
+
+TEST_F(RewardWorkerTest, RunReturnsWithoutCloseOnceStopped) {
+  RewardWorker worker = MakeWorker();
+  Notification done;
+  std::jthread thread([&](std::stop_token stop) {
+    worker.Run(stop);
+    done.Notify();
+  });
+  thread.request_stop();
+  EXPECT_TRUE(done.WaitFor(kGuard));
+}
+
+TEST_F(RewardWorkerTest, WorkersShareTheRows) {
+  std::atomic<int> calls{0};
+  Use([&calls](const ScoreInput&) {
+    ++calls;
+    return ComponentScore{1};
+  });
+  AddRows(500);
+  RewardWorker a = MakeWorker(7), b = MakeWorker(7);
+  {
+    std::jthread thread([&a] {
+      while (a.RunOnce() > 0) {
+      }
+    });
+    while (b.RunOnce() > 0) {
+    }
+  }
+  EXPECT_EQ(calls, 500);
+  EXPECT_EQ(store_.scored_rows(), 500u);
+  EXPECT_EQ(a.counters().ok + b.counters().ok, 500);
+}
+
+}  // namespace
+}  // namespace freshet

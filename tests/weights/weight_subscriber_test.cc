@@ -1,0 +1,173 @@
+#include "weights/weight_subscriber.h"
+
+#include <string>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "services/base/str_cat.h"
+#include "tests/contract/weight_version.h"
+
+namespace freshet {
+namespace {
+
+constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
+
+VersionForTest At(int64_t version, int64_t epoch = 1, int64_t lineage = 0) {
+  return MakeVersion({lineage, version}, epoch, 1000, 64);
+}
+absl::Status Prepare(WeightSubscriber& subscriber, const VersionForTest& version) {
+  return subscriber.Prepare(version.manifest, version.bytes);
+}
+
+TEST(WeightSubscriber, ReleasesAVersionOnlyWithItsReceipt) {
+  int activations = 0;
+  WeightSubscriber subscriber([&] { ++activations; });
+  const VersionForTest version = At(1);
+  ASSERT_TRUE(Prepare(subscriber, version).ok());
+  EXPECT_FALSE(subscriber.Take().has_value());
+  EXPECT_EQ(activations, 0);
+  ASSERT_TRUE(subscriber.Activate(version.receipt).ok());
+  EXPECT_EQ(activations, 1);
+  EXPECT_EQ(subscriber.Take()->manifest.policy, (PolicyVersion{0, 1}));
+  EXPECT_FALSE(subscriber.Take().has_value());
+}
+
+TEST(WeightSubscriber, AReceiptWithoutPreparedBytesIsRefused) {
+  WeightSubscriber subscriber;
+  EXPECT_EQ(subscriber.Activate(At(1).receipt).code(), kPrecondition);
+  EXPECT_FALSE(subscriber.Take().has_value());
+}
+
+TEST(WeightSubscriber, KeepsNothingOfTornBytes) {
+  WeightSubscriber subscriber;
+  const VersionForTest version = At(1);
+  auto torn = std::make_shared<std::vector<std::byte>>(*version.bytes);
+  (*torn)[500] ^= std::byte{1};
+  EXPECT_EQ(subscriber.Prepare(version.manifest, torn).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(subscriber.Activate(version.receipt).code(), kPrecondition);
+  EXPECT_FALSE(subscriber.Take().has_value());
+}
+
+TEST(WeightSubscriber, TornBytesOfTheNextVersionLeaveThePreparedOneInPlace) {
+  WeightSubscriber subscriber;
+  const VersionForTest first = At(1);
+  const VersionForTest second = At(2);
+  ASSERT_TRUE(Prepare(subscriber, first).ok());
+  EXPECT_FALSE(subscriber.Prepare(second.manifest, first.bytes).ok());
+  EXPECT_TRUE(subscriber.Activate(first.receipt).ok());
+}
+
+TEST(WeightSubscriber, RefusesAbsentBytes) {
+  WeightSubscriber subscriber;
+  EXPECT_EQ(subscriber.Prepare(At(1).manifest, nullptr).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(WeightSubscriber, RefusesAReceiptOfAnotherVersionOrContent) {
+  WeightSubscriber subscriber;
+  const VersionForTest version = At(1);
+  ASSERT_TRUE(Prepare(subscriber, version).ok());
+  CommitReceipt other_content = version.receipt;
+  other_content.content_hash = "0000000000000000";
+  EXPECT_EQ(subscriber.Activate(other_content).code(), kPrecondition);
+  CommitReceipt other_version = version.receipt;
+  other_version.policy.version = 2;
+  EXPECT_EQ(subscriber.Activate(other_version).code(), kPrecondition);
+  CommitReceipt other_lineage = version.receipt;
+  other_lineage.policy.lineage = 1;
+  EXPECT_EQ(subscriber.Activate(other_lineage).code(), kPrecondition);
+  EXPECT_FALSE(subscriber.Take().has_value());
+  EXPECT_TRUE(subscriber.Activate(version.receipt).ok());
+}
+
+TEST(WeightSubscriber, FencesOlderEpochsInBothPhases) {
+  WeightSubscriber subscriber;
+  const VersionForTest old_prepared = At(1, 1);
+  ASSERT_TRUE(Prepare(subscriber, old_prepared).ok());
+  ASSERT_TRUE(Prepare(subscriber, At(1, 2)).ok());
+  const absl::Status refused = Prepare(subscriber, At(2, 1));
+  EXPECT_EQ(refused.code(), kPrecondition);
+  EXPECT_NE(Message(refused).find("fenced by epoch 2"), std::string::npos);
+  EXPECT_EQ(subscriber.Activate(old_prepared.receipt).code(), kPrecondition);
+  EXPECT_TRUE(subscriber.Activate(At(1, 2).receipt).ok());
+}
+
+TEST(WeightSubscriber, AReceiptOfANewerEpochFencesTheOlder) {
+  WeightSubscriber subscriber;
+  ASSERT_TRUE(Prepare(subscriber, At(1, 1)).ok());
+  EXPECT_FALSE(subscriber.Activate(At(5, 7).receipt).ok());
+  EXPECT_EQ(subscriber.Activate(At(1, 1).receipt).code(), kPrecondition);
+  EXPECT_FALSE(subscriber.Take().has_value());
+}
+
+TEST(WeightSubscriber, NeverGoesBackOrRepeats) {
+  WeightSubscriber subscriber;
+  ASSERT_TRUE(Prepare(subscriber, At(3)).ok());
+  ASSERT_TRUE(subscriber.Activate(At(3).receipt).ok());
+  EXPECT_EQ(Prepare(subscriber, At(2)).code(), kPrecondition);
+  EXPECT_EQ(Prepare(subscriber, At(3)).code(), kPrecondition);
+  EXPECT_EQ(subscriber.Activate(At(3).receipt).code(), kPrecondition);
+  EXPECT_TRUE(Prepare(subscriber, At(4)).ok());
+}
+
+TEST(WeightSubscriber, ANewLineageIsNewerWhateverItsVersion) {
+  WeightSubscriber subscriber;
+  ASSERT_TRUE(Prepare(subscriber, At(9)).ok());
+  ASSERT_TRUE(subscriber.Activate(At(9).receipt).ok());
+  ASSERT_TRUE(Prepare(subscriber, At(2, 2, 1)).ok());
+  ASSERT_TRUE(subscriber.Activate(At(2, 2, 1).receipt).ok());
+  EXPECT_EQ(subscriber.Take()->manifest.policy, (PolicyVersion{1, 2}));
+  EXPECT_EQ(Prepare(subscriber, At(10, 2, 0)).code(), kPrecondition);
+}
+
+TEST(WeightSubscriber, PreparingTheNextLeavesTheActivatedOneToTake) {
+  WeightSubscriber subscriber;
+  ASSERT_TRUE(Prepare(subscriber, At(1)).ok());
+  ASSERT_TRUE(subscriber.Activate(At(1).receipt).ok());
+  ASSERT_TRUE(Prepare(subscriber, At(2)).ok());
+  const auto taken = subscriber.Take();
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_EQ(taken->manifest.policy.version, 1);
+  ASSERT_TRUE(subscriber.Activate(At(2).receipt).ok());
+  EXPECT_EQ(subscriber.Take()->manifest.policy.version, 2);
+}
+
+TEST(WeightSubscriber, HoldsAtMostOnePreparedVersion) {
+  WeightSubscriber subscriber;
+  const VersionForTest first = At(1);
+  const std::weak_ptr<const std::vector<std::byte>> watch = first.bytes;
+  {
+    const VersionForTest dropped = MakeVersion({0, 1}, 1, 64, 64);
+    ASSERT_TRUE(Prepare(subscriber, dropped).ok());
+    EXPECT_EQ(dropped.bytes.use_count(), 2);
+    ASSERT_TRUE(Prepare(subscriber, At(2)).ok());
+    EXPECT_EQ(dropped.bytes.use_count(), 1);
+    EXPECT_FALSE(subscriber.Activate(dropped.receipt).ok());
+  }
+  EXPECT_EQ(watch.use_count(), 1);
+}
+
+TEST(WeightSubscriber, AnEngineSeesOnlyWholeVersionsWhileAnotherThreadPublishes) {
+  WeightSubscriber subscriber;
+  constexpr int64_t kVersions = 200;
+  std::jthread publisher([&] {
+    for (int64_t v = 1; v <= kVersions; ++v) {
+      const VersionForTest version = At(v);
+      ASSERT_TRUE(Prepare(subscriber, version).ok());
+      ASSERT_TRUE(subscriber.Activate(version.receipt).ok());
+    }
+  });
+  int64_t last = 0;
+  while (last < kVersions) {
+    const auto taken = subscriber.Take();
+    if (!taken.has_value()) {
+      std::this_thread::yield();
+      continue;
+    }
+    ASSERT_GT(taken->manifest.policy.version, last);
+    last = taken->manifest.policy.version;
+    ASSERT_TRUE(VerifyBuckets(taken->manifest, *taken->bytes).ok());
+  }
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,178 @@
+#include "trainer/trainer_loop.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "services/base/log.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+std::vector<int64_t> Ordinals(const std::vector<TrainGroup>& groups) {
+  std::vector<int64_t> ordinals;
+  for (const TrainGroup& group : groups) ordinals.push_back(group.ordinal);
+  return ordinals;
+}
+
+}  // namespace
+
+TrainerLoop::TrainerLoop(TrajectoryStore& store, Learner& learner, WeightPublisher& publisher,
+                         TrainerObserver& observer, const Clock& clock, FaultPoints& faults,
+                         TrainerLoopOptions options)
+    : store_(store),
+      learner_(learner),
+      publisher_(publisher),
+      observer_(observer),
+      clock_(clock),
+      faults_(faults),
+      options_(std::move(options)),
+      policy_(options_.loaded) {}
+
+TrainerLoop::~TrainerLoop() = default;
+
+absl::Status TrainerLoop::Start(bool save_loaded) {
+  FRESHET_ASSIGN_OR_RETURN(const OpenEpochReply opened,
+                           store_.OpenEpoch(options_.trainer, options_.loaded));
+  epoch_ = opened.epoch;
+  digest_ = opened.digest;
+  if (!opened.redo.empty()) {
+    return FailedPrecondition("the store stands ", opened.redo.size(),
+                              " steps ahead of the loaded version ", options_.loaded.version);
+  }
+  FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
+  const WeightSnapshot& staged = publisher_.Stage(policy_, epoch_, learner_.Arena());
+  // The loaded version was committed before; its receipt is made from what the store said.
+  const CommitReceipt receipt{policy_, epoch_, policy_.version, staged.manifest.content_hash,
+                              digest_};
+  FRESHET_RETURN_IF_ERROR(publisher_.Publish(receipt).status());
+  if (save_loaded) return Checkpoint();
+  checkpointed_ = policy_.version;
+  return absl::OkStatus();
+}
+
+absl::Status TrainerLoop::Run(std::stop_token stop) {
+  absl::Status status;
+  while (status.ok() && policy_.version < options_.steps && !stop.stop_requested()) {
+    const int64_t step = policy_.version + 1;
+    double waited_seconds = 0;
+    absl::StatusOr<std::optional<NextBatchReply>> batch = AwaitBatch(step, stop, waited_seconds);
+    if (!batch.ok()) {
+      status = batch.status();
+    } else if (batch->has_value()) {
+      status = Step(step, **batch, waited_seconds);
+    }
+  }
+  // What was committed is saved, whatever ended the loop.
+  if (policy_.version != checkpointed_) {
+    const absl::Status saved = Checkpoint();
+    if (status.ok()) status = saved;
+  }
+  const absl::Status joined = JoinCheckpoint();
+  return status.ok() ? joined : status;
+}
+
+absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t step,
+                                                                      std::stop_token stop,
+                                                                      double& waited_seconds) {
+  const absl::Time start = clock_.Now();
+  absl::Time next_warning = start + options_.stall_warning;
+  const std::stop_callback wake(stop, [this] { store_.Close(); });
+  while (!stop.stop_requested()) {
+    const uint64_t seen = store_.ChangeCount(Topic::kBatch);
+    FRESHET_ASSIGN_OR_RETURN(NextBatchReply reply, store_.NextBatch(epoch_, step));
+    const absl::Time now = clock_.Now();
+    waited_seconds = absl::ToDoubleSeconds(now - start);
+    if (reply.ready) return std::optional<NextBatchReply>(std::move(reply));
+    if (reply.paused) return FailedPrecondition("the job paused itself: ", reply.reason);
+    if (reply.store_full) {
+      // Trained rows are kept until a checkpoint holds them: make room.
+      FRESHET_RETURN_IF_ERROR(Checkpoint());
+      FRESHET_RETURN_IF_ERROR(JoinCheckpoint());
+      continue;
+    }
+    if (now >= next_warning) {
+      FRESHET_ASSIGN_OR_RETURN(const Explanation explanation, store_.Explain());
+      observer_.OnStalled(StrCat(reply.reason, "; ", explanation.text), now - start);
+      next_warning = now + options_.stall_warning;
+    }
+    store_.AwaitChange(Topic::kBatch, seen, options_.wait_slice);
+  }
+  return std::optional<NextBatchReply>();
+}
+
+absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double waited_seconds) {
+  FinishedStep report;
+  report.step = step;
+  report.groups = &batch.groups;
+  report.wait_seconds = waited_seconds;
+  const absl::Time start = clock_.Now();
+  FRESHET_ASSIGN_OR_RETURN(report.result, learner_.TrainStep(step, batch.groups));
+  report.train_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  faults_.Reach("optimizer_step");
+
+  const PolicyVersion next{policy_.lineage, step};
+  const std::string content_hash =
+      publisher_.Stage(next, epoch_, learner_.Arena()).manifest.content_hash;
+  FRESHET_ASSIGN_OR_RETURN(
+      const CommitReceipt receipt,
+      store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));
+  policy_ = receipt.policy;
+  digest_ = receipt.digest;
+  FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
+  faults_.Reach("commit");
+
+  if (step % options_.publish_every == 0 || step == options_.steps) {
+    FRESHET_RETURN_IF_ERROR(publisher_.Publish(receipt).status());
+    faults_.Reach("publish");
+  }
+  const bool due = options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0;
+  if (due) FRESHET_RETURN_IF_ERROR(Checkpoint());
+  report.policy = policy_;
+  report.checkpoint_seconds = std::exchange(checkpoint_seconds_, 0);
+  return observer_.OnStep(report, publisher_.staged());
+}
+
+absl::Status TrainerLoop::Checkpoint() {
+  const absl::Time start = clock_.Now();
+  FRESHET_RETURN_IF_ERROR(JoinCheckpoint());
+  auto contents = std::make_shared<CheckpointContents>();
+  contents->state.job = options_.job;
+  contents->state.policy = policy_;
+  contents->state.epoch = epoch_;
+  contents->state.seed = options_.seed;
+  contents->state.digest = digest_;
+  FRESHET_ASSIGN_OR_RETURN(contents->state.cursor, store_.Cursor());
+  FRESHET_ASSIGN_OR_RETURN(contents->learner, learner_.Snapshot());
+  contents->files = options_.checkpoint_files;
+  checkpointed_ = policy_.version;
+  checkpoint_thread_ = std::jthread([this, contents] {
+    const absl::Status status = WriteCheckpointAndMark(*contents);
+    MutexLock lock(mu_);
+    checkpoint_status_ = status;
+  });
+  checkpoint_seconds_ += absl::ToDoubleSeconds(clock_.Now() - start);
+  return absl::OkStatus();
+}
+
+absl::Status TrainerLoop::WriteCheckpointAndMark(const CheckpointContents& contents) {
+  FRESHET_ASSIGN_OR_RETURN(
+      const std::string sha256,
+      WriteCheckpoint(options_.checkpoint_root, contents, [] { return absl::OkStatus(); },
+                      faults_));
+  FRESHET_RETURN_IF_ERROR(store_.MarkDurable(contents.state.epoch,
+                                             contents.state.policy.version, sha256));
+  faults_.Reach("mark_durable");
+  return PruneCheckpoints(options_.checkpoint_root, options_.keep_checkpoints,
+                          options_.always_keep_version);
+}
+
+absl::Status TrainerLoop::JoinCheckpoint() {
+  if (checkpoint_thread_.joinable()) checkpoint_thread_.join();
+  MutexLock lock(mu_);
+  return std::exchange(checkpoint_status_, absl::OkStatus());
+}
+
+}  // namespace freshet

@@ -1,0 +1,115 @@
+#ifndef FRESHET_TRAINER_TRAINER_LOOP_H_
+#define FRESHET_TRAINER_TRAINER_LOOP_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "datastore/trajectory_store.h"
+#include "services/base/clock.h"
+#include "services/base/fault_point.h"
+#include "services/base/mutex.h"
+#include "trainer/checkpoint.h"
+#include "trainer/learner.h"
+#include "weights/weight_publisher.h"
+
+namespace freshet {
+
+struct TrainerLoopOptions {
+  std::string trainer = "trainer-0";
+  std::string job;
+  PolicyVersion loaded;               // version of the weights that the learner holds
+  int64_t steps = 0;                  // last step
+  int64_t publish_every = 1;          // steps
+  int64_t checkpoint_every = 0;       // steps; 0: only at the end
+  int64_t keep_checkpoints = 2;
+  std::optional<int64_t> always_keep_version;  // a reference policy's checkpoint
+  std::string checkpoint_root;
+  std::vector<std::pair<std::string, std::string>> checkpoint_files;  // config, tokenizer
+  uint64_t seed = 0;
+  absl::Duration wait_slice = absl::Seconds(1);      // longest silent wait for a batch
+  absl::Duration stall_warning = absl::Seconds(10);  // a wait this long names its reason
+};
+
+// One finished step, as seen by the loop.
+struct FinishedStep {
+  int64_t step = 0;
+  PolicyVersion policy;               // that the step made
+  TrainStepResult result;
+  const std::vector<TrainGroup>* groups = nullptr;   // valid during the call
+  double wait_seconds = 0;            // for samples
+  double train_seconds = 0;
+  double checkpoint_seconds = 0;      // by which checkpoints held the loop up
+};
+
+// What the loop tells its surroundings. Called on the loop's thread.
+class TrainerObserver {
+ public:
+  virtual ~TrainerObserver() = default;
+  // After CommitStep, before the weights go out: make the ledger rows durable enough to survive a
+  // killed process.
+  virtual absl::Status OnCommitted() = 0;
+  // Weights are published; `weights` is the version for evaluations to pin.
+  virtual absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) = 0;
+  // A wait has lasted stall_warning or longer.
+  virtual void OnStalled(const std::string& reason, absl::Duration waited) = 0;
+};
+
+// The trainer's order of events (architecture, section 3): optimizer step -> CommitStep -> publish
+// -> (asynchronously) checkpoint -> MarkDurable. Fault points: optimizer_step, commit, publish,
+// checkpoint_write, checkpoint_rename, mark_durable.
+// Run() is confined to one thread; at most one checkpoint is written at a time, on another.
+class TrainerLoop {
+ public:
+  TrainerLoop(TrajectoryStore& store, Learner& learner, WeightPublisher& publisher,
+              TrainerObserver& observer, const Clock& clock, FaultPoints& faults,
+              TrainerLoopOptions options);
+  ~TrainerLoop();
+
+  // Opens an epoch and publishes the loaded version, so that engines can start. When `save_loaded`,
+  // also writes it as a checkpoint, so that a resume need not repeat what led to it.
+  absl::Status Start(bool save_loaded);
+
+  // Trains until the last step or until `stop`, then writes a final checkpoint of what was
+  // committed. Returns:
+  //   OK: all steps done, or stopped.
+  //   FAILED_PRECONDITION: loss or gradient not finite, fenced, or the job paused itself.
+  absl::Status Run(std::stop_token stop);
+
+  int64_t committed() const { return policy_.version; }
+
+ private:
+  absl::StatusOr<std::optional<NextBatchReply>> AwaitBatch(int64_t step, std::stop_token stop,
+                                                           double& waited_seconds);
+  absl::Status Step(int64_t step, const NextBatchReply& batch, double waited_seconds);
+  absl::Status Checkpoint();
+  absl::Status JoinCheckpoint();
+  absl::Status WriteCheckpointAndMark(const CheckpointContents& contents);
+
+  TrajectoryStore& store_;
+  Learner& learner_;
+  WeightPublisher& publisher_;
+  TrainerObserver& observer_;
+  const Clock& clock_;
+  FaultPoints& faults_;
+  const TrainerLoopOptions options_;
+  int64_t epoch_ = 0;
+  PolicyVersion policy_;
+  std::string digest_;
+  int64_t checkpointed_ = -1;         // version of the last checkpoint begun
+  double checkpoint_seconds_ = 0;     // since the last report
+
+  Mutex mu_;
+  absl::Status checkpoint_status_ ABSL_GUARDED_BY(mu_);
+  std::jthread checkpoint_thread_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_TRAINER_LOOP_H_

@@ -1,0 +1,31 @@
+#include "weights/inprocess_transport.h"
+
+#include "services/base/log.h"
+
+namespace freshet {
+
+int64_t InProcessTransport::Prepare(const WeightManifest& manifest, WeightBytes bytes) {
+  int64_t holders = 0;
+  for (const auto& subscriber : subscribers_) {
+    const absl::Status status = subscriber->Prepare(manifest, bytes);
+    if (status.ok()) {
+      ++holders;
+    } else {
+      FRESHET_LOG(Warning) << "event=weights_refused version=" << manifest.policy.version
+                           << " reason=\"" << status.message() << "\"";
+    }
+  }
+  return holders;
+}
+
+void InProcessTransport::Activate(const CommitReceipt& receipt) {
+  for (const auto& subscriber : subscribers_) {
+    const absl::Status status = subscriber->Activate(receipt);
+    if (!status.ok()) {
+      FRESHET_LOG(Warning) << "event=activation_refused version=" << receipt.policy.version
+                           << " reason=\"" << status.message() << "\"";
+    }
+  }
+}
+
+}  // namespace freshet

@@ -1,0 +1,27 @@
+#ifndef FRESHET_WEIGHTS_INPROCESS_TRANSPORT_H_
+#define FRESHET_WEIGHTS_INPROCESS_TRANSPORT_H_
+
+#include <memory>
+#include <vector>
+
+#include "weights/weight_subscriber.h"
+#include "weights/weight_transport.h"
+
+namespace freshet {
+
+// Transport between threads: engines share the publisher's immutable bytes, so nothing is copied.
+class InProcessTransport final : public WeightTransport {
+ public:
+  explicit InProcessTransport(std::vector<std::shared_ptr<WeightSubscriber>> subscribers)
+      : subscribers_(std::move(subscribers)) {}
+
+  int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override;
+  void Activate(const CommitReceipt& receipt) override;
+
+ private:
+  const std::vector<std::shared_ptr<WeightSubscriber>> subscribers_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_WEIGHTS_INPROCESS_TRANSPORT_H_
