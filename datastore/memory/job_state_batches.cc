@@ -88,6 +88,7 @@ absl::StatusOr<OpenEpochReply> JobState::OpenEpoch(PolicyVersion loaded, absl::T
     FRESHET_CHECK(committed != nullptr);
     reply.redo.push_back({step, committed->uids, committed->content_hash});
   }
+  reply.digest = *steps_.Digest(loaded.version);
   SetDurable(loaded.version, StepJournal::Durability::kLoaded, now);
   Changed(Topic::kBatch);
   return reply;

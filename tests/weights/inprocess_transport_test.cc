@@ -12,7 +12,7 @@ std::unique_ptr<WeightTransport> Create(
 
 INSTANTIATE_TEST_SUITE_P(InProcess, WeightTransportContract,
                          testing::Values(WeightTransportBackend{"inprocess", &Create}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& tested) { return tested.param.name; });
 
 TEST(InProcessTransport, EnginesShareThePublishersBytes) {
   const auto a = std::make_shared<WeightSubscriber>();
