@@ -36,6 +36,32 @@ int64_t CacheBlocks(const ModelConfig& config, const NativeEngineOptions& option
   return std::min(affordable, (options.max_sequences + 1) * full * 2);
 }
 
+// Kept tokens of an earlier attempt: whole columns, known tokens, and at least one left to draw.
+absl::Status CheckPartial(const GenerationRequest& request, const Response& partial,
+                          int64_t vocab_size) {
+  const size_t size = partial.response_ids.size();
+  if (partial.behavior_logprobs.size() != size || partial.loss_mask.size() != size) {
+    return InvalidArgument("request ", request.id, ": columns of a partial response of ", size,
+                           " tokens differ in length");
+  }
+  if (partial.finish != FinishReason::kNone) {
+    return InvalidArgument("request ", request.id, ": a partial response is finished");
+  }
+  if (size >= static_cast<size_t>(request.sampling.max_new_tokens)) {
+    return InvalidArgument("request ", request.id, ": a partial response of ", size,
+                           " tokens leaves none of max_new_tokens ",
+                           request.sampling.max_new_tokens);
+  }
+  for (const int32_t id : partial.response_ids) {
+    if (id < 0 || id >= vocab_size) {
+      return InvalidArgument("request ", request.id, ": token ", id,
+                             " of a partial response is outside of the vocabulary of ",
+                             vocab_size);
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 // One sample being generated. `fed` response tokens are in the cache; the next ones are fed until
@@ -106,6 +132,9 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
   if (options.max_batch_tokens < 1) {
     return InvalidArgument("max_batch_tokens ", options.max_batch_tokens, " is below 1");
   }
+  if (options.cache_blocks < 0) {
+    return InvalidArgument("cache_blocks ", options.cache_blocks, " is below 0");
+  }
   FRESHET_RETURN_IF_ERROR(config.Validate());
   return std::unique_ptr<NativeEngine>(new NativeEngine(config, options));
 }
@@ -161,6 +190,9 @@ absl::Status NativeEngine::CheckRequest(const GenerationRequest& request) const 
   if (!request.partials.empty() && request.partials.size() != request.sample_indices.size()) {
     return InvalidArgument("request ", request.id, ": ", request.partials.size(),
                            " partial responses for ", request.sample_indices.size(), " samples");
+  }
+  for (const Response& partial : request.partials) {
+    FRESHET_RETURN_IF_ERROR(CheckPartial(request, partial, config_.vocab_size));
   }
   return absl::OkStatus();
 }
@@ -419,11 +451,18 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
     return InvalidArgument("token ", ids.back(), " is outside of the vocabulary of ",
                            config_.vocab_size);
   }
+  LaneState& lane = *lanes_[static_cast<int>(Lane::kRollout)];
+  if (!lane.snapshot.has_value()) return FailedPrecondition("the engine has no weights yet");
+  const int64_t needed = CeilDiv(static_cast<int64_t>(ids.size()) - 1, kKvBlockTokens);
+  if (needed > cache_.num_free()) {
+    return ResourceExhausted("no room for ", ids.size(), " tokens: ", needed,
+                             " cache blocks are needed, ", cache_.num_free(), " are free");
+  }
   std::vector<float> logprobs;
   std::vector<int32_t> blocks;
+  absl::Status status;
   try {
     const c10::InferenceMode inference;
-    LaneState& lane = *lanes_[static_cast<int>(Lane::kRollout)];
     blocks.reserve(ids.size() / kKvBlockTokens + 1);
     const auto last = static_cast<int64_t>(ids.size()) - 1;
     const int64_t chunk = one_by_one ? 1 : options_.max_batch_tokens;
@@ -443,9 +482,10 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
       }
     }
   } catch (const std::exception& error) {
-    return Internal("the engine failed: ", std::string(error.what()).substr(0, 300));
+    status = Internal("the engine failed: ", std::string(error.what()).substr(0, 300));
   }
   for (const int32_t block : blocks) cache_.Release(block);
+  FRESHET_RETURN_IF_ERROR(status);
   return logprobs;
 }
 

@@ -69,14 +69,14 @@ int64_t RolloutWorker::GroupsThatFit() const {
 }
 
 absl::Status RolloutWorker::LeaseMore() {
-  if (engine_.version(Lane::kRollout).version < 0) return absl::OkStatus();
+  const uint64_t changes = store_.ChangeCount(Topic::kAdmission);
   // The gate's answer holds until the store says that something changed.
-  if (gate_closed_ && store_.ChangeCount(Topic::kAdmission) == admission_seen_) {
-    return absl::OkStatus();
-  }
+  if (gate_closed_ && changes == admission_seen_) return absl::OkStatus();
+  gate_closed_ = false;
+  admission_seen_ = changes;
+  if (engine_.version(Lane::kRollout).version < 0) return absl::OkStatus();
   const int64_t room = GroupsThatFit();
   if (room == 0) return absl::OkStatus();
-  admission_seen_ = store_.ChangeCount(Topic::kAdmission);
   LeaseRequest request;
   request.worker = options_.worker;
   request.request_id = StrCat(next_request_++);

@@ -45,12 +45,11 @@ SampledToken Draw(const std::vector<Candidate>& candidates, double uniform) {
   double total = 0;
   for (const Candidate& candidate : candidates) total += candidate.weight;
   double left = uniform * total;
+  // Rounding can carry `left` past the end: then the last token that can be drawn at all is taken.
   const Candidate* chosen = &candidates.back();
   for (const Candidate& candidate : candidates) {
-    if (left < candidate.weight) {
-      chosen = &candidate;
-      break;
-    }
+    if (candidate.weight > 0) chosen = &candidate;
+    if (left < candidate.weight) break;
     left -= candidate.weight;
   }
   return {chosen->id, static_cast<float>(std::log(chosen->weight / total))};

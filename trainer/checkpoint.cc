@@ -50,8 +50,9 @@ Json StateToJson(const CheckpointContents& contents) {
 }
 
 absl::StatusOr<Json> ReadJson(const std::string& path) {
-  FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxJsonBytes));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const absl::StatusOr<std::string> text = ReadFile(path, kMaxJsonBytes);
+  if (!text.ok()) return DataLoss(Message(text.status()));
+  Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object()) return DataLoss(path, ": not a JSON object");
   return json;
 }
@@ -68,6 +69,22 @@ absl::Status WriteFiles(const fs::path& dir, const CheckpointContents& contents)
   return WriteFileAtomically((dir / kState).string(), StateToJson(contents).dump(1) + "\n");
 }
 
+// What a manifest says beside its list of files.
+Json ManifestHead(const TrainingState& state) {
+  return {{"format", 1},
+          {"job", state.job},
+          {"step", state.policy.version},
+          {"lineage", state.policy.lineage},
+          {"version", state.policy.version},
+          {"digest", state.digest}};
+}
+bool HasHead(const Json& manifest, const TrainingState& state) {
+  const Json head = ManifestHead(state);
+  return std::all_of(head.items().begin(), head.items().end(), [&](const auto& item) {
+    return manifest.contains(item.key()) && manifest.at(item.key()) == item.value();
+  });
+}
+
 // Writes manifest.json over the files of `dir` and returns its SHA-256.
 absl::StatusOr<std::string> WriteManifest(const fs::path& dir, const TrainingState& state) {
   std::vector<fs::path> paths;
@@ -80,13 +97,8 @@ absl::StatusOr<std::string> WriteManifest(const fs::path& dir, const TrainingSta
                      {"bytes", fs::file_size(path)},
                      {"sha256", sha256}});
   }
-  const Json manifest = {{"format", 1},
-                         {"job", state.job},
-                         {"step", state.policy.version},
-                         {"lineage", state.policy.lineage},
-                         {"version", state.policy.version},
-                         {"digest", state.digest},
-                         {"files", files}};
+  Json manifest = ManifestHead(state);
+  manifest["files"] = files;
   const std::string text = manifest.dump(1) + "\n";
   FRESHET_RETURN_IF_ERROR(WriteFileAtomically((dir / kManifest).string(), text));
   FRESHET_RETURN_IF_ERROR(SyncPath(dir.string()));
@@ -201,6 +213,9 @@ absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& path) {
   found.path = path;
   FRESHET_ASSIGN_OR_RETURN(found.manifest_sha256, Sha256File(manifest_path));
   FRESHET_ASSIGN_OR_RETURN(found.state, ReadState((dir / kState).string(), found.optimizer_steps));
+  if (!HasHead(manifest, found.state)) {
+    return DataLoss(manifest_path, ": job, step, lineage or digest differ from ", kState);
+  }
   return found;
 }
 

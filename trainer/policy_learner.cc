@@ -248,9 +248,7 @@ absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
       }
     }
     Sums sums;
-    for (const Minibatch& minibatch : minibatches) {
-      FRESHET_RETURN_IF_ERROR(TrainMinibatch(minibatch, step, sums));
-    }
+    FRESHET_RETURN_IF_ERROR(TrainMinibatches(minibatches, step, sums));
     const auto tokens = static_cast<double>(std::max<int64_t>(sums.tokens, 1));
     TrainStepResult result;
     result.loss = sums.loss / static_cast<double>(parts);
@@ -279,6 +277,30 @@ absl::Status PolicyLearner::FillProximal(Minibatch& minibatch) {
                                             Entropy::kNone).logprobs_M);
   }
   return absl::OkStatus();
+}
+
+// All updates of a step or none: when a later minibatch fails, the earlier ones are undone.
+absl::Status PolicyLearner::TrainMinibatches(const std::vector<Minibatch>& minibatches,
+                                             int64_t step, Sums& sums) {
+  if (minibatches.size() == 1) return TrainMinibatch(minibatches.front(), step, sums);
+  const at::Tensor weights = state_->flat.detach().clone();
+  AdamWState optimizer = state_->optimizer->GetState();
+  for (auto& [name, moments] : optimizer.moments) {
+    moments = {moments.exp_avg.detach().clone(), moments.exp_avg_sq.detach().clone()};
+  }
+  absl::Status status;
+  try {
+    for (size_t m = 0; m < minibatches.size() && status.ok(); ++m) {
+      status = TrainMinibatch(minibatches[m], step, sums);
+    }
+  } catch (const std::exception& error) {
+    status = TorchError(error);
+  }
+  if (!status.ok()) {
+    std::memcpy(state_->flat.mutable_data_ptr(), weights.const_data_ptr(), weights.nbytes());
+    FRESHET_RETURN_IF_ERROR(state_->optimizer->SetState(optimizer));
+  }
+  return status;
 }
 
 absl::Status PolicyLearner::TrainMinibatch(const Minibatch& minibatch, int64_t step, Sums& sums) {

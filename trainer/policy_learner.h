@@ -80,6 +80,8 @@ class PolicyLearner final : public Learner {
   struct Sums;
   explicit PolicyLearner(std::unique_ptr<State> state);
 
+  absl::Status TrainMinibatches(const std::vector<Minibatch>& minibatches, int64_t step,
+                                Sums& sums);
   absl::Status TrainMinibatch(const Minibatch& minibatch, int64_t step, Sums& sums);
   absl::Status AccumulateRun(const Minibatch& minibatch, size_t run, Sums& sums);
   absl::Status FillProximal(Minibatch& minibatch);

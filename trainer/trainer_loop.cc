@@ -87,8 +87,9 @@ absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t st
     waited_seconds = absl::ToDoubleSeconds(now - start);
     if (reply.ready) return std::optional<NextBatchReply>(std::move(reply));
     if (reply.paused) return FailedPrecondition("the job paused itself: ", reply.reason);
-    if (reply.store_full) {
-      // Trained rows are kept until a checkpoint holds them: make room.
+    if (reply.store_full && policy_.version != checkpointed_) {
+      // Trained rows are kept until checkpoints hold them: make room. Once per version is enough:
+      // what fills the store after that is still being generated or scored.
       FRESHET_RETURN_IF_ERROR(Checkpoint());
       FRESHET_RETURN_IF_ERROR(JoinCheckpoint());
       continue;
@@ -128,11 +129,12 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
     FRESHET_RETURN_IF_ERROR(publisher_.Publish(receipt).status());
     faults_.Reach("publish");
   }
-  const bool due = options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0;
-  if (due) FRESHET_RETURN_IF_ERROR(Checkpoint());
   report.policy = policy_;
   report.checkpoint_seconds = std::exchange(checkpoint_seconds_, 0);
-  return observer_.OnStep(report, publisher_.staged());
+  // Before the checkpoint: what a resume starts from has been reported.
+  FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));
+  const bool due = options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0;
+  return due ? Checkpoint() : absl::OkStatus();
 }
 
 absl::Status TrainerLoop::Checkpoint() {

@@ -14,16 +14,18 @@ namespace {
 
 class CrashPoint final : public FaultPoints {
  public:
-  CrashPoint(std::string point, int64_t hit) : point_(std::move(point)), left_(hit) {}
+  CrashPoint(std::string point, int64_t hit) : point_(std::move(point)), hit_(hit), left_(hit) {}
   void Reach(std::string_view point) override {
     if (point != point_ || --left_ != 0) return;
-    std::fprintf(stderr, "freshet: crash at fault point %s\n", point_.c_str());
+    std::fprintf(stderr, "freshet: crash at fault point %s, hit %lld\n", point_.c_str(),
+                 static_cast<long long>(hit_));
     std::fflush(nullptr);
     std::raise(SIGKILL);
   }
 
  private:
   const std::string point_;
+  const int64_t hit_;
   std::atomic<int64_t> left_;
 };
 

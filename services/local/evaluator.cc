@@ -10,8 +10,10 @@ namespace freshet {
 
 absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const JobSetup& setup,
                                                              RolloutWorker& worker,
-                                                             const Clock& clock) {
-  std::unique_ptr<Evaluator> evaluator(new Evaluator(setup, worker, clock));
+                                                             const Clock& clock,
+                                                             std::function<void()> on_finished) {
+  std::unique_ptr<Evaluator> evaluator(
+      new Evaluator(setup, worker, clock, std::move(on_finished)));
   const Dataset& data = *setup.data.held_out;
   const int64_t rows = std::min(setup.spec.eval().rows(), data.size());
   for (int64_t i = 0; i < rows; ++i) {
@@ -33,8 +35,11 @@ bool Evaluator::Start(const WeightSnapshot& weights) {
   const PolicyVersion policy = weights.manifest.policy;
   const absl::Time started = clock_.Now();
   run.done = [this, policy, started](absl::StatusOr<std::vector<Response>> responses) {
-    MutexLock lock(mu_);
-    finished_ = Finished{policy, started, std::move(responses)};
+    {
+      MutexLock lock(mu_);
+      finished_ = Finished{policy, started, std::move(responses)};
+    }
+    if (on_finished_) on_finished_();
   };
   {
     MutexLock lock(mu_);
@@ -54,12 +59,19 @@ bool Evaluator::Start(const WeightSnapshot& weights) {
 bool Evaluator::AwaitIdle(absl::Duration timeout) {
   const absl::Time deadline = clock_.Now() + timeout;
   MutexLock lock(mu_);
-  while (running_) {
+  // The worker is free again a moment after it has handed over the responses.
+  while (running_ || worker_.EvaluationBusy()) {
     const absl::Duration left = deadline - clock_.Now();
-    if (left <= absl::ZeroDuration()) return false;
-    idle_.WaitFor(mu_, std::min(left, absl::Seconds(1)));
+    if (closed_ || left <= absl::ZeroDuration()) return false;
+    idle_.WaitFor(mu_, std::min(left, running_ ? absl::Seconds(1) : absl::Milliseconds(1)));
   }
   return true;
+}
+
+void Evaluator::Close() {
+  MutexLock lock(mu_);
+  closed_ = true;
+  idle_.NotifyAll();
 }
 
 std::optional<absl::StatusOr<EvalMetrics>> Evaluator::TakeResult() {

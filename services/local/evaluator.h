@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,19 +19,23 @@
 namespace freshet {
 
 // Evaluates a version on the held-out rows beside the rollouts, which go on. One evaluation runs at
-// a time; one that is due meanwhile is skipped and counted.
+// a time, until its result is taken; one that is due meanwhile is skipped and counted.
 // Thread-safe.
 class Evaluator {
  public:
   // The first min(eval.rows, size) held-out rows. setup and worker must outlive this object.
+  // `on_finished` (may be empty) is called on the worker's thread when there is a result to take.
   static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const JobSetup& setup,
                                                            RolloutWorker& worker,
-                                                           const Clock& clock);
+                                                           const Clock& clock,
+                                                           std::function<void()> on_finished);
 
   // Starts evaluating `weights`; false when one is running.
   bool Start(const WeightSnapshot& weights);
-  // Waits until none is running, or for `timeout`; returns whether none is.
+  // Waits until none is running, or for `timeout`, or until Close(); returns whether none is.
   bool AwaitIdle(absl::Duration timeout);
+  // Nobody takes results any more: ends every wait, now and later.
+  void Close();
 
   // Scores what has come in, on the caller's thread. At most one result per call; an evaluation
   // that failed gives its status.
@@ -49,18 +54,21 @@ class Evaluator {
     absl::StatusOr<std::vector<Response>> responses;
   };
 
-  Evaluator(const JobSetup& setup, RolloutWorker& worker, const Clock& clock)
-      : setup_(setup), worker_(worker), clock_(clock) {}
+  Evaluator(const JobSetup& setup, RolloutWorker& worker, const Clock& clock,
+            std::function<void()> on_finished)
+      : setup_(setup), worker_(worker), clock_(clock), on_finished_(std::move(on_finished)) {}
   absl::StatusOr<EvalMetrics> Score(const Finished& finished) const;
 
   const JobSetup& setup_;
   RolloutWorker& worker_;
   const Clock& clock_;
+  const std::function<void()> on_finished_;
   std::vector<Row> rows_;
 
   mutable Mutex mu_;
   CondVar idle_;
   bool running_ ABSL_GUARDED_BY(mu_) = false;   // until its result has been taken
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int64_t skipped_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<Finished> finished_ ABSL_GUARDED_BY(mu_);
 };

@@ -7,6 +7,7 @@
 
 #include "controller/dataset/arithmetic_dataset.h"
 #include "controller/dataset/copy_dataset.h"
+#include "controller/dataset/fault_list.h"
 #include "controller/dataset/jsonl_dataset.h"
 #include "controller/dataset/prompt_feeder.h"
 #include "controller/dataset/template_dataset.h"
@@ -220,6 +221,27 @@ void SetSchedule(JobSetup& setup) {
   setup.schedule.final_fraction = optimizer.min_learning_rate() / optimizer.learning_rate();
 }
 
+// Every row that the supervised warm-up may draw has an answer that fits behind its prompt.
+absl::Status CheckAnswers(const JobSetup& setup) {
+  const Dataset& data = *setup.data.train;
+  FaultList faults;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    FRESHET_ASSIGN_OR_RETURN(const DatasetRow row, data.Get(i));
+    const std::string where = data.Where(i);
+    const auto answer = EncodeAnswer(setup, row, where);
+    if (!answer.ok()) {
+      faults.Add(Message(answer.status()));
+      continue;
+    }
+    FRESHET_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, EncodePrompt(setup, row.prompt));
+    const size_t tokens = prompt.size() + answer->size();
+    if (static_cast<int64_t>(tokens) <= setup.model.max_position_embeddings) continue;
+    faults.Add(StrCat(where, ": prompt and answer have ", tokens, " tokens, the model's context is ",
+                      setup.model.max_position_embeddings, "; shorten or remove the row"));
+  }
+  return faults.ToStatus();
+}
+
 }  // namespace
 
 std::vector<Fault> CheckLoss(const JobSpec& spec, const KeyPlaces& places, LossSpec& loss) {
@@ -286,7 +308,21 @@ absl::StatusOr<std::unique_ptr<JobSetup>> PrepareJob(const JobSpec& spec, const 
     FRESHET_RETURN_IF_ERROR(
         ValidatePrompts(*setup->data.held_out, encoder, setup->max_prompt_tokens));
   }
+  if (spec.warmup().has_sft()) FRESHET_RETURN_IF_ERROR(CheckAnswers(*setup));
   return setup;
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodeAnswer(const JobSetup& setup, const DatasetRow& row,
+                                                  const std::string& where) {
+  const auto answer = row.attributes.find("answer");
+  if (answer == row.attributes.end()) {
+    return InvalidArgument(where,
+                           ": warmup.sft needs an answer; name its field in dataset.answer");
+  }
+  absl::StatusOr<std::vector<int32_t>> ids = setup.tokenizer->Encode(answer->second);
+  if (!ids.ok()) return InvalidArgument(where, ": answer: ", Message(ids.status()));
+  if (setup.tokenizer->eos_id().has_value()) ids->push_back(*setup.tokenizer->eos_id());
+  return ids;
 }
 
 absl::StatusOr<std::vector<int32_t>> EncodePrompt(const JobSetup& setup, const std::string& text) {

@@ -44,6 +44,11 @@ std::vector<Fault> CheckLoss(const JobSpec& spec, const KeyPlaces& places, LossS
 // Errors have one line per fault, each naming file or field and the fix.
 absl::StatusOr<std::unique_ptr<JobSetup>> PrepareJob(const JobSpec& spec, const KeyPlaces& places);
 
+// Ids of a row's gold answer, ended by the end token if there is one. INVALID_ARGUMENT, beginning
+// with `where`, without an answer or for one that cannot be encoded.
+absl::StatusOr<std::vector<int32_t>> EncodeAnswer(const JobSetup& setup, const DatasetRow& row,
+                                                  const std::string& where);
+
 // Ids of a prompt as the model is to see it: with the special tokens that its tokenizer adds.
 absl::StatusOr<std::vector<int32_t>> EncodePrompt(const JobSetup& setup, const std::string& text);
 

@@ -88,8 +88,16 @@ void WriteStdout(const std::string& line) {
   std::fflush(stdout);
 }
 
+// What the job asks of a cluster and one process does in its own way.
+void WarnOfIgnoredKeys(const JobSpec& spec) {
+  const std::string& transport = spec.weight_sync().transport();
+  if (transport == "auto" || transport == "inprocess") return;
+  FRESHET_LOG(Warning) << "weight_sync.transport=" << transport
+                       << " reason=\"freshet local hands weights over inside the process\"";
+}
+
 int Execute(const LocalCommand& command, const JobSetup& setup, const RunFolder& folder,
-            SignalWatcher& signals, FaultPoints& faults) {
+            ResumePoint resume, SignalWatcher& signals, FaultPoints& faults) {
   // Under --json stdout belongs to scripts; people read stderr.
   std::FILE* out = command.json ? stderr : stdout;
   Display display(TerminalOptions(setup.spec, fileno(out)), [out](std::string_view text) {
@@ -97,7 +105,7 @@ int Execute(const LocalCommand& command, const JobSetup& setup, const RunFolder&
     std::fflush(out);
   });
   LocalRunOptions options;
-  options.resume = !command.resume_dir.empty();
+  options.resume = std::move(resume);
   options.metrics_port = command.metrics_port;
   if (command.json) options.rows = WriteStdout;
   LocalRun run(setup, folder, display, SystemClock::Get(), faults, options);
@@ -145,7 +153,13 @@ int RunLocalCommand(const LocalCommand& command) {
     PrintError(folder.status());
     return ContentExitCode(folder.status());
   }
-  return Execute(command, **setup, *folder, signals, **faults);
+  absl::StatusOr<ResumePoint> resume_point = FindResumePoint(*folder, (*setup)->store);
+  if (!resume_point.ok()) {
+    PrintError(resume_point.status());
+    return ContentExitCode(resume_point.status());
+  }
+  WarnOfIgnoredKeys(job->spec);
+  return Execute(command, **setup, *folder, *std::move(resume_point), signals, **faults);
 }
 
 }  // namespace freshet

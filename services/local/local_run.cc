@@ -13,8 +13,8 @@
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/local/dead_group_guard.h"
 #include "services/local/evaluator.h"
-#include "services/local/resume_point.h"
 #include "services/local/run_summary.h"
 #include "services/local/warmup.h"
 #include "services/reward/reward_worker.h"
@@ -71,7 +71,8 @@ RolloutOptions WorkerOptions(const JobSetup& setup) {
 
 // The parts of a running job, in the order in which they are made; destroyed in reverse.
 struct LocalRun::Roles {
-  ResumePoint resume;
+  absl::Time start;
+  int64_t ledger_seq = 0;           // last row in the folder's ledger before the recorder opens it
   std::unique_ptr<PolicyLearner> learner;
   std::unique_ptr<InMemoryTrajectoryStore> store;
   std::shared_ptr<WeightSubscriber> subscriber = std::make_shared<WeightSubscriber>();
@@ -119,6 +120,13 @@ LocalRun::~LocalRun() = default;
 void LocalRun::RequestStop() {
   MutexLock lock(mu_);
   stop_requested_ = true;
+  turn_due_ = true;
+  wake_.NotifyAll();
+}
+
+void LocalRun::WakeController() {
+  MutexLock lock(mu_);
+  turn_due_ = true;
   wake_.NotifyAll();
 }
 
@@ -129,12 +137,13 @@ bool LocalRun::StopRequested() {
 
 absl::StatusOr<RunResult> LocalRun::Run() {
   Roles roles;
-  FRESHET_ASSIGN_OR_RETURN(roles.resume, FindResumePoint(folder_, setup_.spec.name()));
-  if (roles.resume.origin.policy.version >= setup_.spec.trainer().steps()) {
-    return RunResult{RunOutcome::kAlreadyFinished, roles.resume.origin.policy.version};
+  roles.start = clock_.Now();
+  if (options_.resume.origin.policy.version >= setup_.spec.trainer().steps()) {
+    return RunResult{RunOutcome::kAlreadyFinished, options_.resume.origin.policy.version};
   }
   // Roles share the cores as threads: a second level of threads inside each would fight over them.
   UseOneTorchThread();
+  FRESHET_RETURN_IF_ERROR(MakeStore(roles));
   FRESHET_RETURN_IF_ERROR(MakeLearner(roles));
   if (StopRequested()) return RunResult{RunOutcome::kInterrupted, 0};
   FRESHET_RETURN_IF_ERROR(MakeRoles(roles));
@@ -154,14 +163,32 @@ absl::StatusOr<RunResult> LocalRun::Run() {
                    committed};
 }
 
+// The store, and its first row in the folder's ledger: from here on a killed run is a resumed one.
+absl::Status LocalRun::MakeStore(Roles& roles) {
+  const ResumePoint& resume = options_.resume;
+  FRESHET_ASSIGN_OR_RETURN(
+      roles.store, InMemoryTrajectoryStore::Create(setup_.store, resume.origin, clock_));
+  if (resume.origin.resumed) {
+    FRESHET_RETURN_IF_ERROR(roles.store->RecordResume(
+        resume.origin.epoch + 1, resume.parent_lineage, resume.origin.policy.version,
+        resume.checkpoint.has_value() ? resume.checkpoint->manifest_sha256 : ""));
+  }
+  FRESHET_ASSIGN_OR_RETURN(LedgerLog ledger, LedgerLog::Open(folder_.File("ledger.jsonl")));
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<LedgerRow> rows,
+                           roles.store->ReadLedger(resume.origin.ledger_seq, /*max_rows=*/1));
+  if (rows.size() != 1) return Internal("the store's ledger begins with ", rows.size(), " rows");
+  roles.ledger_seq = rows.back().seq;
+  return ledger.Append(rows);
+}
+
 // Weights to start from: of the checkpoint, or of the model followed by the warm-up.
 absl::Status LocalRun::MakeLearner(Roles& roles) {
   FRESHET_ASSIGN_OR_RETURN(roles.learner, PolicyLearner::Create(LearnerOptions(setup_), clock_));
   PolicyLearner& learner = *roles.learner;
   display_.ShowSetup(DescribeSetup(setup_, folder_.path(), learner.num_parameters(),
-                                   roles.resume.origin));
-  if (roles.resume.checkpoint.has_value()) {
-    const FoundCheckpoint& checkpoint = *roles.resume.checkpoint;
+                                   options_.resume.origin));
+  if (options_.resume.checkpoint.has_value()) {
+    const FoundCheckpoint& checkpoint = *options_.resume.checkpoint;
     FRESHET_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(checkpoint.path));
     FRESHET_RETURN_IF_ERROR(learner.LoadModel(*files));
     FRESHET_RETURN_IF_ERROR(learner.LoadOptimizer(checkpoint.path, checkpoint.optimizer_steps));
@@ -193,14 +220,7 @@ absl::Status LocalRun::MakeLearner(Roles& roles) {
 
 absl::Status LocalRun::MakeRoles(Roles& roles) {
   const JobSpec& spec = setup_.spec;
-  const ResumePoint& resume = roles.resume;
-  FRESHET_ASSIGN_OR_RETURN(
-      roles.store, InMemoryTrajectoryStore::Create(setup_.store, resume.origin, clock_));
-  if (resume.origin.resumed) {
-    FRESHET_RETURN_IF_ERROR(roles.store->RecordResume(
-        resume.origin.epoch + 1, resume.parent_lineage, resume.origin.policy.version,
-        resume.checkpoint.has_value() ? resume.checkpoint->manifest_sha256 : ""));
-  }
+  const ResumePoint& resume = options_.resume;
   FRESHET_ASSIGN_OR_RETURN(roles.engine, NativeEngine::Create(setup_.model, EngineOptions(spec)));
   roles.rollout = std::make_unique<RolloutWorker>(*roles.store, *roles.engine, roles.subscriber,
                                                   clock_, WorkerOptions(setup_));
@@ -222,12 +242,15 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
       *roles.store, *setup_.data.train,
       [this](const std::string& text) { return EncodePrompt(setup_, text); }, feeder_options);
   if (setup_.data.held_out != nullptr) {
-    FRESHET_ASSIGN_OR_RETURN(roles.evaluator, Evaluator::Create(setup_, *roles.rollout, clock_));
+    FRESHET_ASSIGN_OR_RETURN(roles.evaluator, Evaluator::Create(setup_, *roles.rollout, clock_,
+                                                               [this] { WakeController(); }));
   }
   RunRecorder::Options recorder_options;
+  recorder_options.start = roles.start;
   recorder_options.wall_offset_seconds = resume.wall_seconds;
-  recorder_options.first_ledger_seq = resume.origin.ledger_seq;
+  recorder_options.first_ledger_seq = roles.ledger_seq;
   recorder_options.rows = options_.rows;
+  recorder_options.before_step = [this, &roles] { return AwaitEvaluationWhenExact(roles); };
   recorder_options.on_published = [this, &roles](int64_t step, const WeightSnapshot& weights) {
     return EvaluateWhenDue(roles, step, weights);
   };
@@ -245,7 +268,7 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
                                                       kWeightBucketBytes, std::move(transports));
   TrainerLoopOptions options;
   options.job = spec.name();
-  options.loaded = roles.resume.origin.policy;
+  options.loaded = options_.resume.origin.policy;
   options.steps = spec.trainer().steps();
   options.publish_every = spec.weight_sync().every_steps();
   options.checkpoint_every = spec.checkpoint().every_steps();
@@ -264,8 +287,17 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   // Without a checkpoint the loaded weights are saved as the first one, so that a resume need not
   // repeat the warm-up, and a reference policy survives.
   FRESHET_RETURN_IF_ERROR(
-      roles.trainer->Start(/*save_loaded=*/!roles.resume.checkpoint.has_value()));
+      roles.trainer->Start(/*save_loaded=*/!options_.resume.checkpoint.has_value()));
   return EvaluateWhenDue(roles, roles.trainer->committed(), roles.publisher->staged());
+}
+
+// Where runs must repeat bit for bit, no evaluation may be skipped for lack of time, and its row has
+// its fixed place: before the row of the next step.
+absl::Status LocalRun::AwaitEvaluationWhenExact(Roles& roles) {
+  if (setup_.store.staleness.max > 0 || roles.evaluator == nullptr) return absl::OkStatus();
+  if (roles.evaluator->AwaitIdle(kEvaluationDeadline)) return absl::OkStatus();
+  return StatusOf(absl::StatusCode::kDeadlineExceeded, "the evaluation before step ",
+                  roles.trainer->committed(), " did not end");
 }
 
 absl::Status LocalRun::EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights) {
@@ -273,11 +305,6 @@ absl::Status LocalRun::EvaluateWhenDue(Roles& roles, int64_t step, const WeightS
   const bool last = step == setup_.spec.trainer().steps();
   // The last version is evaluated when the trainer is done: FinalEvaluation.
   if (last || step % setup_.spec.eval().every_steps() != 0) return absl::OkStatus();
-  // Where runs must repeat bit for bit, no evaluation may be skipped for lack of time.
-  if (setup_.store.staleness.max == 0 && !roles.evaluator->AwaitIdle(kEvaluationDeadline)) {
-    return StatusOf(absl::StatusCode::kDeadlineExceeded, "the evaluation before step ", step,
-                    " did not end");
-  }
   if (!roles.evaluator->Start(weights)) {
     roles.recorder->EmitEvent("evaluation_skipped", {{"version", StrCat(step)}});
   }
@@ -299,14 +326,14 @@ void LocalRun::StartThreads(Roles& roles) {
       MutexLock lock(roles.mu);
       roles.trainer_done = true;
     }
-    MutexLock lock(mu_);
-    wake_.NotifyAll();
+    WakeController();
   });
 }
 
 void LocalRun::StopThreads(Roles& roles) {
   roles.stop_trainer.request_stop();
   roles.store->Close();
+  if (roles.evaluator != nullptr) roles.evaluator->Close();
   if (roles.trainer_thread.joinable()) roles.trainer_thread.join();
   roles.stop_workers.request_stop();
   roles.store->Close();
@@ -315,8 +342,10 @@ void LocalRun::StopThreads(Roles& roles) {
 
 // The controller's turn-by-turn work, until the trainer is done or a role has failed.
 absl::Status LocalRun::Control(Roles& roles) {
+  DeadGroupGuard guard;
   while (true) {
     FRESHET_RETURN_IF_ERROR(roles.store->Sweep().status());
+    FRESHET_RETURN_IF_ERROR(guard.Check(*roles.store));
     FRESHET_RETURN_IF_ERROR(TakeEvaluation(roles));
     FRESHET_RETURN_IF_ERROR(roles.Failure());
     {
@@ -325,7 +354,8 @@ absl::Status LocalRun::Control(Roles& roles) {
     }
     MutexLock lock(mu_);
     if (stop_requested_) roles.stop_trainer.request_stop();
-    wake_.WaitFor(mu_, kControlPeriod);
+    if (!turn_due_) wake_.WaitFor(mu_, kControlPeriod);
+    turn_due_ = false;
   }
 }
 

@@ -9,6 +9,7 @@
 #include "services/base/clock.h"
 #include "services/base/fault_point.h"
 #include "services/local/job_setup.h"
+#include "services/local/resume_point.h"
 #include "services/local/run_folder.h"
 #include "services/local/run_recorder.h"
 #include "services/runfolder/display.h"
@@ -16,7 +17,7 @@
 namespace freshet {
 
 struct LocalRunOptions {
-  bool resume = false;
+  ResumePoint resume;           // of the folder
   RowSink rows;                 // rows of --json; may be empty
   int metrics_port = 0;         // 0: no metrics server; else on the loopback address
 };
@@ -46,12 +47,16 @@ class LocalRun {
  private:
   struct Roles;
   bool StopRequested();
+  // Has the controller take its next turn at once.
+  void WakeController();
+  absl::Status MakeStore(Roles& roles);
   absl::Status MakeLearner(Roles& roles);
   absl::Status MakeRoles(Roles& roles);
   absl::Status MakeTrainer(Roles& roles);
   void StartThreads(Roles& roles);
   void StopThreads(Roles& roles);
   absl::Status Control(Roles& roles);
+  absl::Status AwaitEvaluationWhenExact(Roles& roles);
   absl::Status EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights);
   absl::Status TakeEvaluation(Roles& roles);
   absl::Status FinalEvaluation(Roles& roles);
@@ -65,6 +70,7 @@ class LocalRun {
   Mutex mu_;
   CondVar wake_;
   bool stop_requested_ ABSL_GUARDED_BY(mu_) = false;
+  bool turn_due_ ABSL_GUARDED_BY(mu_) = false;  // the controller has something to look at
 };
 
 }  // namespace freshet

@@ -20,7 +20,27 @@ struct LedgerFacts {
   int32_t attempt = -1;
 };
 
-absl::StatusOr<LedgerFacts> ReadLedgerFacts(const std::string& path, const std::string& job) {
+absl::Status CheckOpenRow(const std::string& path, const LedgerRow& row,
+                          const StoreOptions& options) {
+  if (row.job != options.job) {
+    return FailedPrecondition(path, ": belongs to job \"", row.job, "\", not to \"", options.job,
+                              "\"");
+  }
+  const auto check = [&path](const char* key, const auto& began, const auto& now) {
+    if (began == now) return absl::OkStatus();
+    return FailedPrecondition(path, ": the run began with ", key, " ", began, ", the job says ",
+                              now, "; start another run to change it");
+  };
+  const StalenessOptions& staleness = options.staleness;
+  FRESHET_RETURN_IF_ERROR(check("staleness.max", row.bound, staleness.max));
+  FRESHET_RETURN_IF_ERROR(check("staleness.policy", row.disposition,
+                                std::string(Name(staleness.disposition))));
+  FRESHET_RETURN_IF_ERROR(
+      check("prompts_per_step", row.groups_per_step, staleness.groups_per_step));
+  return check("group_size", row.group_size, int64_t{options.group_size});
+}
+
+absl::StatusOr<LedgerFacts> ReadLedgerFacts(const std::string& path, const StoreOptions& options) {
   LedgerFacts facts;
   std::ifstream file(path);
   std::string line;
@@ -31,9 +51,7 @@ absl::StatusOr<LedgerFacts> ReadLedgerFacts(const std::string& path, const std::
     const absl::StatusOr<LedgerRow> row = ParseLedgerRow(line);
     if (!row.ok()) return InvalidArgument(path, ":", number, ": ", Message(row.status()));
     if (row->event == LedgerEvent::kOpen) {
-      if (row->job != job) {
-        return FailedPrecondition(path, ": belongs to job \"", row->job, "\", not to \"", job, "\"");
-      }
+      FRESHET_RETURN_IF_ERROR(CheckOpenRow(path, *row, options));
       facts.opened = true;
     }
     facts.seq = std::max(facts.seq, row->seq);
@@ -46,12 +64,12 @@ absl::StatusOr<LedgerFacts> ReadLedgerFacts(const std::string& path, const std::
 
 }  // namespace
 
-absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const std::string& job) {
+absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const StoreOptions& options) {
   ResumePoint point;
   FRESHET_ASSIGN_OR_RETURN(const LedgerFacts facts,
-                           ReadLedgerFacts(folder.File("ledger.jsonl"), job));
+                           ReadLedgerFacts(folder.File("ledger.jsonl"), options));
   FRESHET_ASSIGN_OR_RETURN(point.checkpoint,
-                           FindNewestCheckpoint(folder.File("checkpoints"), job));
+                           FindNewestCheckpoint(folder.File("checkpoints"), options.job));
   if (!facts.opened) {
     // Killed before the first row was written: nothing happened yet that could be orphaned.
     point.checkpoint.reset();

@@ -23,9 +23,11 @@ struct ResumePoint {
   double wall_seconds = 0;                      // spent by earlier processes
 };
 
-// Reads ledger, metrics and checkpoints of the folder. Errors name the file:
-// INVALID_ARGUMENT for a malformed ledger, FAILED_PRECONDITION for a folder of another job.
-absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const std::string& job);
+// Reads ledger, metrics and checkpoints of the folder. Errors name the file: INVALID_ARGUMENT for a
+// malformed ledger, FAILED_PRECONDITION for a folder of another job, or of one with another
+// staleness bound, policy, group size or number of groups in a step: the ledger's promises are made
+// with those.
+absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const StoreOptions& options);
 
 }  // namespace freshet
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "services/base/file.h"
 #include "services/base/status_macros.h"
@@ -18,6 +19,29 @@ namespace freshet {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Directories above a new folder. Those that were not there before are removed again, unless
+// somebody has put something into them meanwhile or Keep() was called.
+class ParentFolders {
+ public:
+  absl::Status Make(const fs::path& parent) {
+    std::error_code error;
+    for (fs::path at = parent; !fs::exists(at, error) && at != at.parent_path();
+         at = at.parent_path()) {
+      made_.push_back(at);
+    }
+    fs::create_directories(parent, error);
+    return error ? WriteError(parent.string(), error.value()) : absl::OkStatus();
+  }
+  void Keep() { made_.clear(); }
+  ~ParentFolders() {
+    std::error_code ignored;
+    for (const fs::path& path : made_) fs::remove(path, ignored);
+  }
+
+ private:
+  std::vector<fs::path> made_;  // the deepest first
+};
 
 }  // namespace
 
@@ -31,8 +55,8 @@ absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path, const std::
                               ", or choose another folder with --run-dir")
                      : ": exists and is not a run; choose another folder with --run-dir");
   }
-  fs::create_directories(parent, error);
-  if (error) return WriteError(parent.string(), error.value());
+  ParentFolders parents;
+  FRESHET_RETURN_IF_ERROR(parents.Make(parent));
   // One mkdir: of two processes that start the same run at once, one is refused.
   if (!fs::create_directory(path, error)) {
     return error ? WriteError(path, error.value())
@@ -50,6 +74,7 @@ absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path, const std::
     fs::remove_all(path, error);
     return status;
   }
+  parents.Keep();
   return folder;
 }
 

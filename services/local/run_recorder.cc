@@ -113,15 +113,25 @@ RunRecorder::RunRecorder(const JobSetup& setup, TrajectoryStore& store,
       display_(display),
       clock_(clock),
       options_(std::move(options)),
-      start_(clock.Now()),
       ledger_(std::move(ledger)),
       metrics_(std::move(metrics)),
       samples_(std::move(samples)),
       exported_seq_(options_.first_ledger_seq),
-      last_step_(start_) {}
+      last_step_(clock.Now()) {}
 
 double RunRecorder::WallSeconds() const {
-  return options_.wall_offset_seconds + absl::ToDoubleSeconds(clock_.Now() - start_);
+  return options_.wall_offset_seconds + absl::ToDoubleSeconds(clock_.Now() - options_.start);
+}
+
+absl::Status RunRecorder::OnCommitted() {
+  const RolloutCounters rollout = rollout_.counters();
+  FRESHET_ASSIGN_OR_RETURN(const StoreStats stats, store_.Stats());
+  {
+    MutexLock lock(mu_);
+    rollout_before_ = std::exchange(rollout_now_, rollout);
+    stats_before_ = std::exchange(stats_now_, stats);
+  }
+  return ExportLedger();
 }
 
 absl::Status RunRecorder::ExportLedger() {
@@ -137,6 +147,7 @@ absl::Status RunRecorder::ExportLedger() {
 }
 
 absl::Status RunRecorder::OnStep(const FinishedStep& report, const WeightSnapshot& weights) {
+  if (options_.before_step) FRESHET_RETURN_IF_ERROR(options_.before_step());
   {
     MutexLock lock(mu_);
     const StepMetrics metrics = MakeMetrics(report);
@@ -172,19 +183,13 @@ StepMetrics RunRecorder::MakeMetrics(const FinishedStep& report) {
   m.staleness_tokens = std::move(staleness.tokens);
   m.tokens_trained = result.tokens_trained;
 
-  const RolloutCounters rollout = rollout_.counters();
-  m.tokens_generated = rollout.tokens_generated - last_rollout_.tokens_generated;
-  m.rollout_idle_seconds = rollout.idle_seconds - last_rollout_.idle_seconds;
-  m.weight_swap_seconds = rollout.swap_seconds - last_rollout_.swap_seconds;
-  last_rollout_ = rollout;
-  const absl::StatusOr<StoreStats> stats = store_.Stats();
-  if (stats.ok()) {
-    m.groups_dropped = Entered(*stats, last_stats_, GroupState::kDropped);
-    m.groups_filtered = Entered(*stats, last_stats_, GroupState::kFiltered);
-    m.groups_requeued = Entered(*stats, last_stats_, GroupState::kRequeued);
-    m.groups_dead = Entered(*stats, last_stats_, GroupState::kDead);
-    last_stats_ = *stats;
-  }
+  m.tokens_generated = rollout_now_.tokens_generated - rollout_before_.tokens_generated;
+  m.rollout_idle_seconds = rollout_now_.idle_seconds - rollout_before_.idle_seconds;
+  m.weight_swap_seconds = rollout_now_.swap_seconds - rollout_before_.swap_seconds;
+  m.groups_dropped = Entered(stats_now_, stats_before_, GroupState::kDropped);
+  m.groups_filtered = Entered(stats_now_, stats_before_, GroupState::kFiltered);
+  m.groups_requeued = Entered(stats_now_, stats_before_, GroupState::kRequeued);
+  m.groups_dead = Entered(stats_now_, stats_before_, GroupState::kDead);
   m.trainer_wait_seconds = report.wait_seconds;
   m.train_seconds = report.train_seconds;
   m.optimizer_seconds = result.optimizer_seconds;

@@ -37,9 +37,13 @@ StalenessSummary SummarizeStaleness(const std::vector<TrainGroup>& groups, int64
 class RunRecorder final : public TrainerObserver {
  public:
   struct Options {
+    absl::Time start;                   // of this process's work; wall_seconds counts from here
     double wall_offset_seconds = 0;     // of the run's earlier processes
     int64_t first_ledger_seq = 0;       // rows up to this one are in the file already
     RowSink rows;                       // may be empty
+    // Called on the trainer's thread before the row of every step is written; its error stops the
+    // run. May be empty.
+    std::function<absl::Status()> before_step;
     // Called on the trainer's thread for every step; starts evaluations that are due.
     std::function<absl::Status(int64_t step, const WeightSnapshot&)> on_published;
   };
@@ -50,7 +54,7 @@ class RunRecorder final : public TrainerObserver {
                                                              Display& display, const Clock& clock,
                                                              Options options);
 
-  absl::Status OnCommitted() override { return ExportLedger(); }
+  absl::Status OnCommitted() override;
   absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) override;
   void OnStalled(const std::string& reason, absl::Duration waited) override;
 
@@ -75,16 +79,18 @@ class RunRecorder final : public TrainerObserver {
   Display& display_;
   const Clock& clock_;
   const Options options_;
-  const absl::Time start_;
 
   Mutex mu_;
   LedgerLog ledger_ ABSL_GUARDED_BY(mu_);
   MetricsLog metrics_ ABSL_GUARDED_BY(mu_);
   SamplesLog samples_ ABSL_GUARDED_BY(mu_);
   int64_t exported_seq_ ABSL_GUARDED_BY(mu_) = 0;
-  // Counters at the last step, from which per-step figures are made.
-  RolloutCounters last_rollout_ ABSL_GUARDED_BY(mu_);
-  StoreStats last_stats_ ABSL_GUARDED_BY(mu_);
+  // Counters at the last commit and at the one before, from which per-step figures are made. They
+  // are read before the new weights go out: what those set going belongs to the next step.
+  RolloutCounters rollout_now_ ABSL_GUARDED_BY(mu_);
+  RolloutCounters rollout_before_ ABSL_GUARDED_BY(mu_);
+  StoreStats stats_now_ ABSL_GUARDED_BY(mu_);
+  StoreStats stats_before_ ABSL_GUARDED_BY(mu_);
   absl::Time last_step_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -15,21 +15,10 @@ constexpr uint64_t kWarmupStream = 0x73667477ULL;
 
 absl::StatusOr<SftExample> MakeExample(const JobSetup& setup, int64_t index) {
   FRESHET_ASSIGN_OR_RETURN(const DatasetRow row, setup.data.train->Get(index));
-  const auto answer = row.attributes.find("answer");
-  if (answer == row.attributes.end()) {
-    return InvalidArgument(setup.data.train->Where(index),
-                           ": warmup.sft needs an answer; name its field in dataset.answer");
-  }
   SftExample example;
   FRESHET_ASSIGN_OR_RETURN(example.prompt, EncodePrompt(setup, row.prompt));
-  FRESHET_ASSIGN_OR_RETURN(example.answer, setup.tokenizer->Encode(answer->second));
-  if (setup.tokenizer->eos_id().has_value()) example.answer.push_back(*setup.tokenizer->eos_id());
-  const size_t tokens = example.prompt.size() + example.answer.size();
-  if (static_cast<int64_t>(tokens) > setup.model.max_position_embeddings) {
-    return InvalidArgument(setup.data.train->Where(index), ": prompt and answer have ", tokens,
-                           " tokens, the model's context is ",
-                           setup.model.max_position_embeddings);
-  }
+  FRESHET_ASSIGN_OR_RETURN(example.answer,
+                           EncodeAnswer(setup, row, setup.data.train->Where(index)));
   return example;
 }
 

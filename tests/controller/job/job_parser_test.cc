@@ -20,7 +20,7 @@ TEST(ParseJob, FillsInDefaults) {
   EXPECT_EQ(spec.model().dtype(), "fp32");
   EXPECT_EQ(spec.model().config().model_type(), "llama");
   EXPECT_EQ(spec.model().config().rms_norm_eps(), 1e-5);
-  EXPECT_TRUE(spec.model().config().tie_word_embeddings());
+  EXPECT_FALSE(spec.model().config().tie_word_embeddings());
   EXPECT_EQ(spec.reward().timeout_ms(), 1000);
   EXPECT_EQ(spec.reward().components().at("exact").weight(), 1.0);
   EXPECT_EQ(spec.staleness().policy(), "wait");

@@ -1,0 +1,169 @@
+#include "model/layer_ops.h"
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "services/base/random.h"
+
+namespace freshet {
+namespace {
+
+using torch::autograd::Variable;
+
+at::Tensor Random(at::IntArrayRef shape, uint64_t seed) {
+  at::Tensor tensor = at::empty(shape, at::kFloat);
+  float* data = tensor.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    data[i] = static_cast<float>(2.0 * ToUniform(RandomBits(seed, static_cast<uint64_t>(i))) - 1.0);
+  }
+  return tensor;
+}
+double MaxDifference(const at::Tensor& a, const at::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+// Gradients of sum(out * weights) with respect to `inputs`.
+std::vector<at::Tensor> Gradients(const at::Tensor& out, const std::vector<at::Tensor>& inputs) {
+  const at::Tensor weights = Random(out.sizes(), 99);
+  return torch::autograd::grad({(out * weights).sum()}, inputs);
+}
+
+at::Tensor CompositeRmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return x * at::rsqrt(x.square().mean(-1, true) + eps) * weight;
+}
+
+at::Tensor CompositeRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                         const at::Tensor& positions) {
+  const int64_t half = x.size(2) / 2;
+  const at::Tensor c = cos.index_select(0, positions).unsqueeze(1);
+  const at::Tensor s = sin.index_select(0, positions).unsqueeze(1);
+  const at::Tensor a = x.narrow(2, 0, half);
+  const at::Tensor b = x.narrow(2, half, half);
+  return at::cat({a * c - b * s, b * c + a * s}, 2);
+}
+
+TEST(RmsNorm, EqualsTheCompositeInValueAndGradient) {
+  for (const int64_t rows : {1, 3, 16, 33}) {
+    for (const int64_t width : {1, 7, 8, 64, 173}) {
+      const at::Tensor x = Random({rows, width}, 1).mul_(3.0).set_requires_grad(true);
+      const at::Tensor weight = Random({width}, 2).set_requires_grad(true);
+      const at::Tensor ours = RmsNorm(x, weight, 1e-5);
+      const at::Tensor composite = CompositeRmsNorm(x, weight, 1e-5);
+      EXPECT_LT(MaxDifference(ours, composite), 1e-5) << rows << "x" << width;
+      const auto our_gradients = Gradients(ours, {x, weight});
+      const auto gradients = Gradients(composite, {x, weight});
+      EXPECT_LT(MaxDifference(our_gradients[0], gradients[0]), 2e-4) << rows << "x" << width;
+      EXPECT_LT(MaxDifference(our_gradients[1], gradients[1]), 2e-4) << rows << "x" << width;
+    }
+  }
+}
+
+TEST(RmsNorm, GradientEqualsFiniteDifferences) {
+  const int64_t width = 12;
+  const at::Tensor x = Random({2, width}, 3).set_requires_grad(true);
+  const at::Tensor weight = Random({width}, 4).set_requires_grad(true);
+  const auto gradients = Gradients(RmsNorm(x, weight, 1e-5), {x, weight});
+  const at::Tensor loss_weights = Random({2, width}, 99).to(at::kDouble);
+  const auto loss = [&](const at::Tensor& at_x, const at::Tensor& at_weight) {
+    return (CompositeRmsNorm(at_x, at_weight, 1e-5) * loss_weights).sum().item<double>();
+  };
+  constexpr double kStep = 1e-6;
+  const at::Tensor xd = x.detach().to(at::kDouble);
+  const at::Tensor wd = weight.detach().to(at::kDouble);
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const at::Tensor delta = at::zeros({x.numel()}, at::kDouble);
+    delta[i] = kStep;
+    const at::Tensor step = delta.view_as(xd);
+    const double slope = (loss(xd + step, wd) - loss(xd - step, wd)) / (2 * kStep);
+    EXPECT_NEAR(gradients[0].flatten()[i].item<double>(), slope, 1e-4);
+  }
+  for (int64_t i = 0; i < width; ++i) {
+    const at::Tensor delta = at::zeros({width}, at::kDouble);
+    delta[i] = kStep;
+    const double slope = (loss(xd, wd + delta) - loss(xd, wd - delta)) / (2 * kStep);
+    EXPECT_NEAR(gradients[1][i].item<double>(), slope, 1e-4);
+  }
+}
+
+TEST(RmsNorm, TakesStridedInputsAndGradients) {
+  const at::Tensor wide = Random({5, 40}, 5);
+  const at::Tensor x = wide.narrow(1, 3, 20).detach().set_requires_grad(true);
+  const at::Tensor weight = Random({20}, 6).set_requires_grad(true);
+  EXPECT_LT(MaxDifference(RmsNorm(x, weight, 1e-6), CompositeRmsNorm(x, weight, 1e-6)), 1e-5);
+  // sum() hands back an expanded gradient.
+  const auto ours = torch::autograd::grad({RmsNorm(x, weight, 1e-6).sum()}, {x, weight});
+  const auto expected = torch::autograd::grad({CompositeRmsNorm(x, weight, 1e-6).sum()}, {x, weight});
+  EXPECT_LT(MaxDifference(ours[0], expected[0]), 1e-4);
+  EXPECT_LT(MaxDifference(ours[1], expected[1]), 1e-4);
+}
+
+TEST(RmsNorm, TreatsEveryRowAlikeWhateverTheNumberOfRows) {
+  const at::Tensor x = Random({40, 64}, 7);
+  const at::Tensor weight = Random({64}, 8);
+  const at::Tensor all = RmsNorm(x, weight, 1e-5);
+  for (const int64_t row : {0, 17, 39}) {
+    EXPECT_TRUE(at::equal(all.narrow(0, row, 1), RmsNorm(x.narrow(0, row, 1), weight, 1e-5)));
+  }
+}
+
+TEST(RmsNorm, ARowOfZerosStaysFinite) {
+  const at::Tensor x = at::zeros({1, 8}).set_requires_grad(true);
+  const at::Tensor weight = at::ones({8}).set_requires_grad(true);
+  const auto gradients = Gradients(RmsNorm(x, weight, 1e-5), {x, weight});
+  EXPECT_TRUE(gradients[0].isfinite().all().item<bool>());
+}
+
+struct Tables {
+  explicit Tables(int64_t half) {
+    const at::Tensor angles = Random({50, half}, 11).mul_(3.0);
+    cos = at::cos(angles);
+    sin = at::sin(angles);
+  }
+  at::Tensor cos, sin;
+};
+
+at::Tensor Positions() { return at::tensor({0, 49, 3, 3, 17}, at::kLong); }
+
+TEST(Rope, EqualsTheCompositeInValueAndGradient) {
+  for (const int64_t half : {1, 4, 16}) {
+    const Tables tables(half);
+    const at::Tensor x = Random({5, 3, 2 * half}, 12).set_requires_grad(true);
+    const at::Tensor ours = Rope(x, tables.cos, tables.sin, Positions());
+    const at::Tensor composite = CompositeRope(x, tables.cos, tables.sin, Positions());
+    EXPECT_LT(MaxDifference(ours, composite), 1e-6);
+    EXPECT_LT(MaxDifference(Gradients(ours, {x})[0], Gradients(composite, {x})[0]), 1e-6);
+  }
+}
+
+TEST(Rope, TakesViewsAndExpandedGradients) {
+  const Tables tables(4);
+  const at::Tensor fused = Random({5, 7, 8}, 13);
+  for (const at::Tensor& view : {fused.narrow(1, 2, 3), fused.transpose(0, 1).narrow(1, 0, 5).transpose(0, 1)}) {
+    const at::Tensor x = view.detach().set_requires_grad(true);
+    const at::Tensor ours = Rope(x, tables.cos, tables.sin, Positions());
+    const at::Tensor composite = CompositeRope(x, tables.cos, tables.sin, Positions());
+    EXPECT_LT(MaxDifference(ours, composite), 1e-6);
+    const auto our_gradient = torch::autograd::grad({ours.sum()}, {x});
+    const auto gradient = torch::autograd::grad({composite.sum()}, {x});
+    EXPECT_LT(MaxDifference(our_gradient[0], gradient[0]), 1e-6);
+  }
+}
+
+TEST(Rope, KeepsLengths) {
+  const Tables tables(8);
+  const at::Tensor x = Random({5, 2, 16}, 14);
+  const at::Tensor y = Rope(x, tables.cos, tables.sin, Positions());
+  EXPECT_LT(MaxDifference(x.norm(2, {2}), y.norm(2, {2})), 1e-5);
+}
+
+TEST(SwiGlu, EqualsSiluTimesUp) {
+  const at::Tensor gate_up = Random({3, 10}, 15).mul_(4.0);
+  const at::Tensor gate = gate_up.narrow(1, 0, 5);
+  const at::Tensor expected = gate * at::sigmoid(gate) * gate_up.narrow(1, 5, 5);
+  EXPECT_LT(MaxDifference(SwiGlu(gate_up), expected), 1e-6);
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,241 @@
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "model/model_weights.h"
+#include "model/packed_forward.h"
+#include "model/safetensors.h"
+#include "model/tensor_convert.h"
+#include "model/torch_threads.h"
+#include "nlohmann/json.hpp"
+#include "rollout/native_engine.h"
+#include "services/base/file.h"
+#include "tests/model/test_directory.h"
+
+namespace freshet {
+namespace {
+
+constexpr double kBound = 1e-4;
+
+struct Model {
+  const char* name;
+  const char* weights;   // directory of the model
+  const char* reference;
+};
+
+// A model of the reference data and what the reference implementation makes of it.
+class ParityTest : public testing::TestWithParam<Model> {
+ protected:
+  void SetUp() override {
+    UseOneTorchThread();
+    const std::string weights = ReferencePath(GetParam().weights);
+    const std::string reference = ReferencePath(GetParam().reference);
+    if (!std::filesystem::exists(weights) || !std::filesystem::exists(reference)) {
+      GTEST_SKIP() << "no reference data in " << reference;
+    }
+    auto files = ModelFiles::Open(weights);
+    ASSERT_TRUE(files.ok()) << files.status();
+    files_ = *std::move(files);
+    ASSERT_TRUE(files_->CheckTensors().empty());
+    auto tensors = SafetensorsFile::Open(reference + "/reference.safetensors");
+    ASSERT_TRUE(tensors.ok()) << tensors.status();
+    reference_ = *std::move(tensors);
+    const auto text = ReadFile(reference + "/reference.json", 64 << 20);
+    ASSERT_TRUE(text.ok()) << text.status();
+    facts_ = nlohmann::json::parse(*text);
+    layout_ = MakeParameterLayout(files_->config());
+    flat_ = at::zeros({layout_.num_elements}, at::kFloat);
+    ASSERT_TRUE(FillArena(*files_, layout_, flat_).ok());
+  }
+
+  template <typename T>
+  std::vector<T> Read(const std::string& name, Dtype dtype) const {
+    const TensorInfo* info = reference_->Find(name);
+    if (info == nullptr || info->dtype != dtype) {
+      ADD_FAILURE() << "reference has no " << name;
+      return {};
+    }
+    std::vector<T> values(info->bytes / sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), reference_->Data(*info).data(), info->bytes);
+    return values;
+  }
+  std::vector<float> Floats(const std::string& name) const {
+    return Read<float>(name, Dtype::kF32);
+  }
+  std::vector<int32_t> Ids(const std::string& name) const {
+    const std::vector<int64_t> wide = Read<int64_t>(name, Dtype::kI64);
+    return {wide.begin(), wide.end()};
+  }
+  std::vector<std::string> Prompts() const {
+    std::vector<std::string> names;
+    for (const auto& prompt : facts_["prompts"]) names.push_back(prompt["name"]);
+    EXPECT_FALSE(names.empty());
+    return names;
+  }
+  const ModelConfig& config() const { return files_->config(); }
+
+  std::vector<float> TrainerScores(const std::vector<int32_t>& ids) const {
+    const at::NoGradGuard no_grad;
+    return ToFloats(PackedForward(Transformer(config()), ViewWeights(layout_, flat_),
+                                  PackTrees({{ids, {}}}), 1.0, Entropy::kNone)
+                        .logprobs_M);
+  }
+  std::unique_ptr<NativeEngine> MakeEngine() const {
+    auto engine = NativeEngine::Create(config(), {});
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    auto bytes = std::make_shared<std::vector<std::byte>>(flat_.nbytes());
+    std::memcpy(bytes->data(), flat_.const_data_ptr(), flat_.nbytes());
+    EXPECT_TRUE((*engine)->LoadWeights(Lane::kRollout, {{}, std::move(bytes)}).ok());
+    return *std::move(engine);
+  }
+  static void ExpectNear(const std::vector<float>& ours, const std::vector<float>& expected,
+                         const std::string& what) {
+    ASSERT_EQ(ours.size(), expected.size()) << what;
+    for (size_t i = 0; i < ours.size(); ++i) {
+      ASSERT_NEAR(ours[i], expected[i], kBound) << what << ", token " << i + 1;
+    }
+  }
+
+  std::unique_ptr<ModelFiles> files_;
+  std::unique_ptr<SafetensorsFile> reference_;
+  nlohmann::json facts_;
+  ParameterLayout layout_;
+  at::Tensor flat_;
+};
+
+TEST_P(ParityTest, LogitsOfAllPositions) {
+  for (const std::string& prompt : Prompts()) {
+    const std::vector<int32_t> ids = Ids(prompt + ".input_ids");
+    const std::vector<float> logits = Floats(prompt + ".logits");
+    const int64_t vocab = config().vocab_size;
+    // Every token of the vocabulary as a continuation of every prefix.
+    const at::NoGradGuard no_grad;
+    std::vector<PackTree> trees;
+    for (size_t t = 0; t < ids.size(); ++t) {
+      PackTree& tree = trees.emplace_back();
+      tree.prefix.assign(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(t) + 1);
+      for (int32_t token = 0; token < vocab; ++token) tree.suffixes.push_back({token});
+    }
+    const std::vector<float> ours =
+        ToFloats(PackedForward(Transformer(config()), ViewWeights(layout_, flat_), PackTrees(trees),
+                               1.0, Entropy::kNone)
+                     .logprobs_M);
+    const at::Tensor expected = at::log_softmax(
+        ToTensor(logits).view({static_cast<int64_t>(ids.size()), vocab}), -1);
+    ExpectNear(ours, ToFloats(expected), prompt);
+  }
+}
+
+TEST_P(ParityTest, LogprobsOfTrainerAndEngine) {
+  const std::unique_ptr<NativeEngine> engine = MakeEngine();
+  for (const std::string& prompt : Prompts()) {
+    const std::vector<int32_t> ids = Ids(prompt + ".input_ids");
+    const std::vector<float> expected = Floats(prompt + ".logprobs");
+    ExpectNear(TrainerScores(ids), expected, prompt + " by the trainer");
+    for (const bool one_by_one : {false, true}) {
+      const auto scores = engine->Score(ids, one_by_one);
+      ASSERT_TRUE(scores.ok()) << scores.status();
+      ExpectNear(*scores, expected, prompt + (one_by_one ? " by decoding" : " by prefill"));
+    }
+  }
+}
+
+TEST_P(ParityTest, PackedPromptsEqualSingleOnes) {
+  std::vector<PackTree> trees;
+  std::vector<float> expected;
+  for (const std::string& prompt : Prompts()) {
+    trees.push_back({Ids(prompt + ".input_ids"), {}});
+    const std::vector<float> logprobs = Floats(prompt + ".logprobs");
+    expected.insert(expected.end(), logprobs.begin(), logprobs.end());
+  }
+  const at::NoGradGuard no_grad;
+  const TargetLogprobs out = PackedForward(Transformer(config()), ViewWeights(layout_, flat_),
+                                           PackTrees(trees), 1.0, Entropy::kNone);
+  ExpectNear(ToFloats(out.logprobs_M), expected, "all prompts packed");
+}
+
+TEST_P(ParityTest, Bf16LogprobsStayCloseToFp32) {
+  const at::NoGradGuard no_grad;
+  const TransformerWeights rounded = CastWeights(ViewWeights(layout_, flat_), at::kBFloat16);
+  double difference = 0;
+  size_t tokens = 0;
+  for (const std::string& prompt : Prompts()) {
+    const std::vector<float> expected = Floats(prompt + ".logprobs");
+    if (expected.empty()) continue;
+    const std::vector<float> ours =
+        ToFloats(PackedForward(Transformer(config()), rounded,
+                               PackTrees({{Ids(prompt + ".input_ids"), {}}}), 1.0, Entropy::kNone)
+                     .logprobs_M);
+    for (size_t i = 0; i < expected.size(); ++i) difference += std::abs(ours[i] - expected[i]);
+    tokens += expected.size();
+  }
+  // Matrices alone in bf16 must be closer than the reference with everything in bf16.
+  const double noise = facts_["noise_max_abs_logits"]["eager_bf16_mean_abs_logprob"];
+  EXPECT_LT(difference / static_cast<double>(tokens), 0.75 * noise);
+  EXPECT_GT(difference, 0.0);
+}
+
+TEST_P(ParityTest, GradientsOfTheMeanNegativeLogLikelihood) {
+  const std::vector<int32_t> ids = Ids(facts_["grad"]["prompt"].get<std::string>() + ".input_ids");
+  const at::Tensor flat = flat_.clone().set_requires_grad(true);
+  const std::vector<int32_t> tail(ids.begin() + 2, ids.end());
+  // As a prompt with one continuation, and its second token as a target of its own.
+  const std::vector<PackTree> trees = {{{ids[0], ids[1]}, {tail}}, {{ids[0]}, {{ids[1]}}}};
+  const TargetLogprobs out = PackedForward(Transformer(config()), ViewWeights(layout_, flat),
+                                           PackTrees(trees), 1.0, Entropy::kNone);
+  const at::Tensor loss = -out.logprobs_M.sum() / static_cast<double>(ids.size() - 1);
+  const at::Tensor gradient = torch::autograd::grad({loss}, {flat})[0];
+  int compared = 0;
+  for (const ParameterEntry& entry : layout_.entries) {
+    if (reference_->Find("grad." + entry.name) == nullptr) continue;
+    const at::Tensor expected = ToTensor(Floats("grad." + entry.name));
+    const at::Tensor ours = gradient.narrow(0, entry.offset, entry.size);
+    const double largest = expected.abs().max().item<double>();
+    EXPECT_LT((ours - expected).abs().max().item<double>(), kBound * largest) << entry.name;
+    ++compared;
+  }
+  EXPECT_GE(compared, 2);
+}
+
+TEST_P(ParityTest, GreedyContinuationsOfTheEngine) {
+  const std::unique_ptr<NativeEngine> engine = MakeEngine();
+  std::map<int64_t, std::string> prompts;
+  for (const std::string& prompt : Prompts()) {
+    GenerationRequest request;
+    request.id = static_cast<int64_t>(prompts.size());
+    request.prompt_ids = Ids(prompt + ".input_ids");
+    request.sample_indices = {0};
+    request.sampling.temperature = 0;
+    request.sampling.max_new_tokens = facts_["new_tokens"];
+    prompts[request.id] = prompt;
+    const absl::Status status = engine->Submit(std::move(request));
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  size_t done = 0;
+  while (!engine->Idle()) {
+    const auto outputs = engine->Poll();
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    for (const GenerationOutput& output : *outputs) {
+      const std::string& prompt = prompts[output.request_id];
+      EXPECT_EQ(output.response.response_ids, Ids(prompt + ".greedy_ids")) << prompt;
+      ExpectNear(output.response.behavior_logprobs, Floats(prompt + ".greedy_logprobs"),
+                 prompt + ".greedy");
+      ++done;
+    }
+  }
+  EXPECT_EQ(done, prompts.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Reference, ParityTest,
+    testing::Values(Model{"Stories260K", "stories260K/hf", "parity/stories260K/reference"},
+                    Model{"Llama3Rope", "parity/llama3_rope", "parity/llama3_rope/reference"}),
+    [](const auto& tested) { return tested.param.name; });
+
+}  // namespace
+}  // namespace freshet

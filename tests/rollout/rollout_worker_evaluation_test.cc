@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <optional>
+
+#include "tests/rollout/rollout_worker_fixture.h"
+
+namespace freshet {
+namespace {
+
+using testing::Contains;
+
+class RolloutWorkerEvaluationTest : public RolloutWorkerFixture {
+ protected:
+  // An evaluation of `n` prompts at version 3 whose result lands in result_.
+  EvaluationRun Evaluation(size_t n) {
+    const VersionForTest made = MakeVersion({0, 3}, 1, 100, 64);
+    EvaluationRun run;
+    run.weights = {made.manifest, made.bytes};
+    for (size_t i = 0; i < n; ++i) run.prompts.push_back({2, static_cast<int32_t>(i)});
+    run.sampling.max_new_tokens = 7;
+    run.seed = 5;
+    run.done = [this](absl::StatusOr<std::vector<Response>> result) {
+      EXPECT_FALSE(result_.has_value()) << "done twice";
+      result_ = std::move(result);
+    };
+    return run;
+  }
+  std::optional<absl::StatusOr<std::vector<Response>>> result_;
+};
+
+TEST_F(RolloutWorkerEvaluationTest, RunsBesideRolloutsAtItsPinnedVersion) {
+  PutPrompts(2);
+  Publish(5);
+  engine_.length = [](int64_t request, int32_t) {
+    return request < 0 ? static_cast<size_t>(-request) : 5U;
+  };
+  ASSERT_TRUE(worker().StartEvaluation(Evaluation(4)));
+  EXPECT_TRUE(worker().EvaluationBusy());
+  ASSERT_TRUE(RunUntil([&] { return result_.has_value() && AllPut(4); }).ok());
+  EXPECT_FALSE(worker().EvaluationBusy());
+  ASSERT_TRUE(result_->ok()) << result_->status();
+  const std::vector<Response>& responses = **result_;
+  ASSERT_EQ(responses.size(), 4U);
+  for (size_t i = 0; i < 4; ++i) {
+    // Request -1 - i is prompt i.
+    ASSERT_EQ(responses[i].response_ids.size(), i + 1);
+    EXPECT_EQ(responses[i].spans[0].policy, (PolicyVersion{0, 3}));
+  }
+  EXPECT_EQ(engine_.version(Lane::kRollout), (PolicyVersion{0, 5}));
+  EXPECT_EQ(engine_.loaded[1], std::vector<PolicyVersion>({{0, 3}}));
+  const auto rows = store_->LeaseRows(Task::kScore, "r", 10);
+  for (const RowLease& row : *rows) {
+    EXPECT_EQ(row.sample.response->spans[0].policy, (PolicyVersion{0, 5}));
+  }
+  for (const GenerationRequest& request : engine_.submitted) {
+    if (request.lane != Lane::kEvaluation) continue;
+    EXPECT_EQ(request.seed, 5U);
+    EXPECT_EQ(request.sampling.max_new_tokens, 7);
+    EXPECT_EQ(request.prompt_ids[1], -1 - request.id);
+    EXPECT_EQ(request.ordinal, -1 - request.id);
+  }
+}
+
+TEST_F(RolloutWorkerEvaluationTest, RefusesASecondOneUntilTheFirstIsDone) {
+  Publish(5);
+  ASSERT_TRUE(worker().StartEvaluation(Evaluation(1)));
+  EXPECT_FALSE(worker().StartEvaluation(Evaluation(1)));
+  engine_.on_poll = [&] { EXPECT_FALSE(worker().StartEvaluation(Evaluation(1))); };
+  ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
+  result_.reset();
+  engine_.on_poll = nullptr;
+  EXPECT_TRUE(worker().StartEvaluation(Evaluation(1)));
+  ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
+}
+
+TEST_F(RolloutWorkerEvaluationTest, GoesThroughAnEngineThatHoldsOnlyAFew) {
+  Publish(5);
+  engine_.capacity = 3;
+  int64_t most = 0;
+  engine_.on_poll = [&] { most = std::max(most, engine_.Running()); };
+  ASSERT_TRUE(worker().StartEvaluation(Evaluation(20)));
+  ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
+  EXPECT_EQ((*result_)->size(), 20U);
+  EXPECT_LE(most, 3);
+}
+
+// The gate says no more while the engine has room, then opens while the engine is full.
+TEST_F(RolloutWorkerEvaluationTest, RoomThatAnEvaluationLeavesIsUsed) {
+  PutPrompts(1);
+  Publish(5);
+  engine_.capacity = 4;
+  engine_.length = [](int64_t request, int32_t) { return request < 0 ? 5U : 40U; };
+  engine_.on_poll = [&] {
+    if (engine_.polls == 1) {
+      EXPECT_TRUE(worker().StartEvaluation(Evaluation(2)));
+    }
+    if (engine_.polls != 3) return;
+    ASSERT_EQ(engine_.Running(), 4);
+    PutPrompts(1);
+  };
+  int leased_at = 0;
+  ASSERT_TRUE(RunUntil([&] {
+                const auto second = [](const GenerationRequest& r) { return r.id == 1; };
+                if (leased_at == 0 && std::any_of(engine_.submitted.begin(),
+                                                  engine_.submitted.end(), second)) {
+                  leased_at = engine_.polls;
+                }
+                return AllPut(4);
+              }).ok());
+  EXPECT_LT(leased_at, 10);
+}
+
+TEST_F(RolloutWorkerEvaluationTest, WithoutPromptsItIsDoneAtOnce) {
+  Publish(5);
+  ASSERT_TRUE(worker().StartEvaluation(Evaluation(0)));
+  ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
+  ASSERT_TRUE(result_->ok());
+  EXPECT_TRUE((*result_)->empty());
+}
+
+TEST_F(RolloutWorkerEvaluationTest, IsGivenUpWhenTheWorkerStops) {
+  Publish(5);
+  ASSERT_TRUE(worker().StartEvaluation(Evaluation(2)));
+  ASSERT_TRUE(RunUntil([&] { return engine_.polls == 1; }).ok());
+  ASSERT_TRUE(result_.has_value());
+  EXPECT_EQ(result_->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(engine_.Running(), 0);
+  EXPECT_FALSE(worker().EvaluationBusy());
+}
+
+TEST_F(RolloutWorkerEvaluationTest, OneThatNeverBeganIsGivenUpToo) {
+  ASSERT_TRUE(worker().StartEvaluation(Evaluation(2)));
+  std::stop_source stopped;
+  stopped.request_stop();
+  ASSERT_TRUE(worker().Run(stopped.get_token()).ok());
+  ASSERT_TRUE(result_.has_value());
+  EXPECT_EQ(result_->status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(RolloutWorkerEvaluationTest, WeightsThatTheEngineRefusesEndOnlyTheEvaluation) {
+  PutPrompts(1);
+  Publish(5);
+  engine_.load_status[1] = absl::InvalidArgumentError("another model");
+  ASSERT_TRUE(worker().StartEvaluation(Evaluation(2)));
+  ASSERT_TRUE(RunUntil([&] { return AllPut(2) && result_.has_value(); }).ok());
+  EXPECT_EQ(result_->status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(worker().EvaluationBusy());
+}
+
+TEST_F(RolloutWorkerEvaluationTest, APromptThatTheEngineRefusesEndsOnlyTheEvaluation) {
+  Publish(5);
+  engine_.refuse_submits = 1;
+  ASSERT_TRUE(worker().StartEvaluation(Evaluation(2)));
+  ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
+  EXPECT_EQ(result_->status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,85 @@
+#ifndef FRESHET_TESTS_TESTING_FORWARDING_TRAJECTORY_STORE_H_
+#define FRESHET_TESTS_TESTING_FORWARDING_TRAJECTORY_STORE_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "datastore/trajectory_store.h"
+
+namespace freshet {
+
+// A store in front of another one. Tests override the operations that they watch or make fail.
+class ForwardingTrajectoryStore : public TrajectoryStore {
+ public:
+  explicit ForwardingTrajectoryStore(TrajectoryStore& store) : store_(store) {}
+
+  const StoreOptions& options() const override { return store_.options(); }
+  absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override {
+    return store_.PutPrompts(prompts);
+  }
+  absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override {
+    return store_.LeasePrompts(request);
+  }
+  absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
+                                                   const std::vector<int64_t>& tokens) override {
+    return store_.RenewLeases(worker, tokens);
+  }
+  absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
+                           const std::vector<Response>& partials) override {
+    return store_.ReturnLease(token, indices, partials);
+  }
+  absl::Status PutSample(int64_t token, int32_t index, Response response) override {
+    return store_.PutSample(token, index, std::move(response));
+  }
+  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
+                                                  int64_t max_rows) override {
+    return store_.LeaseRows(task, worker, max_rows);
+  }
+  absl::Status PutFields(Task task, int64_t token, FieldValues values) override {
+    return store_.PutFields(task, token, std::move(values));
+  }
+  absl::Status FailRow(Task task, int64_t token, const std::string& reason) override {
+    return store_.FailRow(task, token, reason);
+  }
+  absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,
+                                           PolicyVersion loaded) override {
+    return store_.OpenEpoch(trainer, loaded);
+  }
+  absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override {
+    return store_.NextBatch(epoch, step);
+  }
+  absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
+                                           const std::vector<int64_t>& ordinals,
+                                           const std::string& content_hash) override {
+    return store_.CommitStep(epoch, step, ordinals, content_hash);
+  }
+  absl::Status MarkDurable(int64_t epoch, int64_t version,
+                           const std::string& checkpoint_sha256) override {
+    return store_.MarkDurable(epoch, version, checkpoint_sha256);
+  }
+  absl::Status RecordResume(int64_t epoch_hint, int64_t parent_lineage, int64_t fork_version,
+                            const std::string& checkpoint_sha256) override {
+    return store_.RecordResume(epoch_hint, parent_lineage, fork_version, checkpoint_sha256);
+  }
+  absl::StatusOr<int64_t> Sweep() override { return store_.Sweep(); }
+  absl::StatusOr<StoreStats> Stats() override { return store_.Stats(); }
+  absl::StatusOr<Explanation> Explain() override { return store_.Explain(); }
+  absl::StatusOr<PromptCursor> Cursor() override { return store_.Cursor(); }
+  absl::StatusOr<std::vector<LedgerRow>> ReadLedger(int64_t after_seq, int64_t max_rows) override {
+    return store_.ReadLedger(after_seq, max_rows);
+  }
+  absl::Status TrimLedger(int64_t upto_seq) override { return store_.TrimLedger(upto_seq); }
+  uint64_t ChangeCount(Topic topic) override { return store_.ChangeCount(topic); }
+  uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
+    return store_.AwaitChange(topic, seen, timeout);
+  }
+  void Close() override { store_.Close(); }
+
+ private:
+  TrajectoryStore& store_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_TESTING_FORWARDING_TRAJECTORY_STORE_H_

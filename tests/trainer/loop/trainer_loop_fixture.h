@@ -1,0 +1,268 @@
+#ifndef FRESHET_TESTS_TRAINER_LOOP_TRAINER_LOOP_FIXTURE_H_
+#define FRESHET_TESTS_TRAINER_LOOP_TRAINER_LOOP_FIXTURE_H_
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "datastore/memory/in_memory_trajectory_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/base/mutex.h"
+#include "services/base/str_cat.h"
+#include "tests/model/test_directory.h"
+#include "tests/testing/fake_clock.h"
+#include "tests/testing/forwarding_trajectory_store.h"
+#include "trainer/trainer_loop.h"
+
+namespace freshet {
+
+// Everything that happens around a trainer loop, in order. Thread-safe.
+class Journal {
+ public:
+  void Add(std::string event) {
+    const MutexLock lock(mu_);
+    events_.push_back(std::move(event));
+  }
+  std::vector<std::string> events() const {
+    const MutexLock lock(mu_);
+    return events_;
+  }
+
+ private:
+  mutable Mutex mu_;
+  std::vector<std::string> events_ ABSL_GUARDED_BY(mu_);
+};
+
+// Its weights are a text that names the last step trained.
+class FakeLearner final : public Learner {
+ public:
+  explicit FakeLearner(Journal& journal) : journal_(journal) {}
+  absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
+                                            const std::vector<TrainGroup>& groups) override {
+    journal_.Add(StrCat("train ", step));
+    if (fails_at == step) return FailedPrecondition("loss of step ", step, " is not finite");
+    arena_ = StrCat("weights of step ", step);
+    TrainStepResult result;
+    result.tokens_trained = static_cast<int64_t>(groups.size());
+    return result;
+  }
+  std::string_view Arena() const override { return arena_; }
+  absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override {
+    auto state = std::make_shared<LearnerState>();
+    TensorCopy tensor{"w", Dtype::kU8, {static_cast<int64_t>(arena_.size())}, {}};
+    tensor.bytes.resize(arena_.size());
+    std::memcpy(tensor.bytes.data(), arena_.data(), arena_.size());
+    state->model.push_back(tensor);
+    state->optimizer.push_back(std::move(tensor));
+    return std::shared_ptr<const LearnerState>(std::move(state));
+  }
+  std::optional<int64_t> fails_at;
+
+ private:
+  Journal& journal_;
+  std::string arena_ = "weights of step 0";
+};
+
+class JournalPoints final : public FaultPoints {
+ public:
+  explicit JournalPoints(Journal& journal) : journal_(journal) {}
+  void Reach(std::string_view point) override { journal_.Add(StrCat("point ", point)); }
+
+ private:
+  Journal& journal_;
+};
+
+class JournalTransport final : public WeightTransport {
+ public:
+  explicit JournalTransport(Journal& journal) : journal_(journal) {}
+  int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override {
+    journal_.Add(StrCat("prepare ", manifest.policy.version));
+    const std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+    EXPECT_EQ(text, StrCat("weights of step ", manifest.policy.version));
+    return 1;
+  }
+  void Activate(const CommitReceipt& receipt) override {
+    journal_.Add(StrCat("activate ", receipt.policy.version));
+  }
+
+ private:
+  Journal& journal_;
+};
+
+class JournalStore final : public ForwardingTrajectoryStore {
+ public:
+  JournalStore(TrajectoryStore& store, Journal& journal)
+      : ForwardingTrajectoryStore(store), journal_(journal) {}
+  absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
+                                           const std::vector<int64_t>& ordinals,
+                                           const std::string& content_hash) override {
+    journal_.Add(StrCat("CommitStep ", step));
+    return ForwardingTrajectoryStore::CommitStep(epoch, step, ordinals, content_hash);
+  }
+  absl::Status MarkDurable(int64_t epoch, int64_t version, const std::string& sha256) override {
+    journal_.Add(StrCat("MarkDurable ", version));
+    return ForwardingTrajectoryStore::MarkDurable(epoch, version, sha256);
+  }
+  uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
+    if (on_wait) on_wait();
+    return ForwardingTrajectoryStore::AwaitChange(topic, seen, timeout);
+  }
+  std::function<void()> on_wait;
+
+ private:
+  Journal& journal_;
+};
+
+class JournalObserver final : public TrainerObserver {
+ public:
+  explicit JournalObserver(Journal& journal) : journal_(journal) {}
+  absl::Status OnCommitted() override {
+    journal_.Add("OnCommitted");
+    return committed_status;
+  }
+  absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) override {
+    journal_.Add(StrCat("OnStep ", report.step));
+    EXPECT_EQ(report.policy.version, report.step);
+    EXPECT_EQ(weights.manifest.policy, report.policy);
+    EXPECT_EQ(report.result.tokens_trained, 2);
+    EXPECT_EQ(report.groups->size(), 2U);
+    if (on_step) on_step(report.step);
+    return absl::OkStatus();
+  }
+  void OnStalled(const std::string& reason, absl::Duration waited) override {
+    stalls.emplace_back(reason, waited);
+  }
+  absl::Status committed_status;
+  std::function<void(int64_t)> on_step;
+  std::vector<std::pair<std::string, absl::Duration>> stalls;
+
+ private:
+  Journal& journal_;
+};
+
+// A trainer loop over the in-memory store with B = 2, G = 2, eta = 3: four steps can be generated
+// at version 0.
+class TrainerLoopFixture : public testing::Test {
+ protected:
+  TrainerLoopFixture() {
+    store_options_.job = "job";
+    store_options_.staleness.max = 3;
+    store_options_.staleness.groups_per_step = 2;
+    store_options_.staleness.max_in_flight = 100;
+    store_options_.group_size = 2;
+    store_options_.last_step = 100;
+    store_options_.capacity_groups = 1000;
+    store_options_.max_queued_prompts = 100;
+    options_.job = "job";
+    options_.steps = 4;
+    options_.checkpoint_root = dir_.File("checkpoints");
+    options_.checkpoint_files = {{"config.json", "{}"}};
+    options_.seed = 9;
+    options_.wait_slice = absl::ZeroDuration();
+  }
+
+  // Made by the first call, so that a test can set the options before.
+  JournalStore& store() {
+    if (store_ == nullptr) {
+      auto memory = InMemoryTrajectoryStore::Create(store_options_, origin_, clock_);
+      EXPECT_TRUE(memory.ok()) << memory.status();
+      memory_ = *std::move(memory);
+      store_ = std::make_unique<JournalStore>(*memory_, journal_);
+    }
+    return *store_;
+  }
+  TrainerLoop& loop() {
+    if (loop_ == nullptr) {
+      loop_ = std::make_unique<TrainerLoop>(store(), learner_, publisher_, observer_, clock_,
+                                            points_, options_);
+    }
+    return *loop_;
+  }
+  // Generates and scores `groups` at `version`; sample i of a group gets reward i, or all the same.
+  void Produce(int64_t groups, int64_t version = 0, bool same = false) {
+    std::vector<Prompt> prompts(static_cast<size_t>(groups));
+    for (Prompt& prompt : prompts) {
+      prompt.ordinal = next_ordinal_++;
+      prompt.prompt_ids = {1};
+    }
+    ASSERT_TRUE(store().PutPrompts(prompts).ok());
+    const auto leased = store().LeasePrompts({"w", "", {0, version}, groups});
+    ASSERT_TRUE(leased.ok()) << leased.status();
+    ASSERT_EQ(leased->leases.size(), prompts.size()) << leased->reason;
+    for (const GroupLease& lease : leased->leases) {
+      for (const int32_t index : lease.missing) {
+        const Response response = {
+            {3, 4}, {-1.0F, -1.0F}, {1, 1}, {{{0, version}, 0, 2}}, FinishReason::kStop};
+        ASSERT_TRUE(store().PutSample(lease.token, index, response).ok());
+      }
+    }
+    const auto rows = store().LeaseRows(Task::kScore, "r", 1000);
+    for (const RowLease& row : *rows) {
+      auto score = std::make_shared<Score>();
+      score->reward = same ? 1.0 : row.sample.key.index;
+      ASSERT_TRUE(store().PutFields(Task::kScore, row.token, {score, nullptr}).ok());
+    }
+  }
+  absl::Status StartAndRun(bool save_loaded = false) {
+    const absl::Status started = loop().Start(save_loaded);
+    return started.ok() ? loop().Run(stop_.get_token()) : started;
+  }
+  // Steps whose checkpoints are on disk.
+  std::vector<int64_t> Saved() const {
+    std::vector<int64_t> steps;
+    for (int64_t step = 0; step < 20; ++step) {
+      if (dir_.Has(StrCat("checkpoints/step-", step))) steps.push_back(step);
+    }
+    return steps;
+  }
+  int64_t Place(const std::string& event) const {
+    const std::vector<std::string> events = journal_.events();
+    for (size_t i = 0; i < events.size(); ++i) {
+      if (events[i] == event) return static_cast<int64_t>(i);
+    }
+    ADD_FAILURE() << "never happened: " << event;
+    return -1;
+  }
+  int64_t CountOf(const std::string& event) const {
+    int64_t count = 0;
+    for (const std::string& each : journal_.events()) count += each == event ? 1 : 0;
+    return count;
+  }
+  // The named events in the order in which they happened.
+  std::vector<std::string> Only(const std::vector<std::string>& names) const {
+    std::vector<std::string> kept;
+    for (const std::string& event : journal_.events()) {
+      for (const std::string& name : names) {
+        if (event.starts_with(name)) kept.push_back(event);
+      }
+    }
+    return kept;
+  }
+
+  TestDirectory dir_;
+  FakeClock clock_;
+  Journal journal_;
+  StoreOptions store_options_;
+  StoreOrigin origin_;
+  TrainerLoopOptions options_;
+  FakeLearner learner_{journal_};
+  JournalPoints points_{journal_};
+  JournalObserver observer_{journal_};
+  WeightPublisher publisher_{{}, 8, {std::make_shared<JournalTransport>(journal_)}};
+  std::stop_source stop_;
+  int64_t next_ordinal_ = 0;
+
+ private:
+  std::unique_ptr<InMemoryTrajectoryStore> memory_;
+  std::unique_ptr<JournalStore> store_;
+  std::unique_ptr<TrainerLoop> loop_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_TRAINER_LOOP_TRAINER_LOOP_FIXTURE_H_

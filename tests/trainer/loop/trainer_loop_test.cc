@@ -1,0 +1,259 @@
+#include "trainer/trainer_loop.h"
+
+#include <thread>
+
+#include "services/base/file.h"
+#include "tests/trainer/loop/trainer_loop_fixture.h"
+
+namespace freshet {
+namespace {
+
+using TrainerLoopTest = TrainerLoopFixture;
+using testing::Contains;
+using testing::Each;
+using testing::ElementsAre;
+using testing::Ge;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+TEST_F(TrainerLoopTest, StartOpensAnEpochAndPublishesTheLoadedVersion) {
+  ASSERT_TRUE(loop().Start(false).ok());
+  EXPECT_THAT(journal_.events(), ElementsAre("OnCommitted", "prepare 0", "activate 0"));
+  EXPECT_EQ(loop().committed(), 0);
+  EXPECT_THAT(Saved(), IsEmpty());
+}
+
+TEST_F(TrainerLoopTest, StartSavesTheLoadedVersionWhenAsked) {
+  options_.steps = 0;
+  ASSERT_TRUE(StartAndRun(/*save_loaded=*/true).ok());
+  EXPECT_THAT(Saved(), ElementsAre(0));
+  EXPECT_EQ(CountOf("MarkDurable 0"), 1);
+}
+
+TEST_F(TrainerLoopTest, AStepGoesOptimizerCommitPublishCheckpointDurable) {
+  options_.checkpoint_every = 1;
+  options_.steps = 1;
+  Produce(2);
+  ASSERT_TRUE(StartAndRun().ok());
+  // The loop's thread, up to the checkpoint that another thread writes.
+  EXPECT_THAT(Only({"train", "point optimizer_step", "CommitStep", "OnCommitted", "point commit",
+                    "prepare", "activate", "point publish", "OnStep"}),
+              ElementsAre("OnCommitted", "prepare 0", "activate 0", "train 1",
+                          "point optimizer_step", "CommitStep 1", "OnCommitted", "point commit",
+                          "prepare 1", "activate 1", "point publish", "OnStep 1"));
+  EXPECT_THAT(Only({"point publish", "point checkpoint_write", "point checkpoint_rename",
+                    "MarkDurable", "point mark_durable"}),
+              ElementsAre("point publish", "point checkpoint_write", "point checkpoint_rename",
+                          "MarkDurable 1", "point mark_durable"));
+  EXPECT_THAT(Saved(), ElementsAre(1));
+}
+
+TEST_F(TrainerLoopTest, TrainsEveryStepAndSavesTheLast) {
+  Produce(8);
+  ASSERT_TRUE(StartAndRun().ok());
+  EXPECT_EQ(loop().committed(), 4);
+  EXPECT_THAT(Only({"OnStep"}), ElementsAre("OnStep 1", "OnStep 2", "OnStep 3", "OnStep 4"));
+  EXPECT_THAT(Saved(), ElementsAre(4));
+  EXPECT_EQ(store().Stats()->committed_version, 4);
+}
+
+TEST_F(TrainerLoopTest, ACheckpointHoldsWhatWasCommitted) {
+  Produce(8);
+  ASSERT_TRUE(StartAndRun().ok());
+  const auto found = OpenCheckpoint(options_.checkpoint_root + "/step-4");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->state.job, "job");
+  EXPECT_EQ(found->state.policy, (PolicyVersion{0, 4}));
+  EXPECT_EQ(found->state.epoch, 1);
+  EXPECT_EQ(found->state.seed, 9U);
+  EXPECT_EQ(found->state.cursor.low_water, 8);
+  EXPECT_EQ(*ReadFile(found->path + "/config.json", 10), "{}");
+  const auto model = ReadFile(found->path + "/model.safetensors", 1 << 20);
+  EXPECT_THAT(*model, HasSubstr("weights of step 4"));
+  int64_t durable = 0;
+  const auto ledger = store().ReadLedger(0, 1000);
+  for (const LedgerRow& row : *ledger) {
+    if (row.event != LedgerEvent::kDurable || row.version != 4) continue;
+    EXPECT_EQ(row.digest, found->state.digest);
+    EXPECT_EQ(row.checkpoint_sha256, found->manifest_sha256);
+    ++durable;
+  }
+  EXPECT_EQ(durable, 1);
+}
+
+TEST_F(TrainerLoopTest, PublishesEveryFewStepsAndTheLast) {
+  options_.publish_every = 3;
+  Produce(8);
+  ASSERT_TRUE(StartAndRun().ok());
+  EXPECT_THAT(Only({"activate"}), ElementsAre("activate 0", "activate 3", "activate 4"));
+}
+
+TEST_F(TrainerLoopTest, SavesEveryFewStepsAndKeepsTheNewest) {
+  options_.checkpoint_every = 1;
+  options_.keep_checkpoints = 2;
+  options_.always_keep_version = 0;
+  Produce(8);
+  ASSERT_TRUE(StartAndRun(/*save_loaded=*/true).ok());
+  EXPECT_THAT(Only({"MarkDurable"}), ElementsAre("MarkDurable 0", "MarkDurable 1", "MarkDurable 2",
+                                                 "MarkDurable 3", "MarkDurable 4"));
+  EXPECT_THAT(Saved(), ElementsAre(0, 3, 4));
+}
+
+TEST_F(TrainerLoopTest, ALearnerErrorStopsWithoutACommit) {
+  Produce(8);
+  learner_.fails_at = 3;
+  const absl::Status status = StartAndRun();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), HasSubstr("loss of step 3 is not finite"));
+  EXPECT_THAT(Only({"CommitStep"}), ElementsAre("CommitStep 1", "CommitStep 2"));
+  EXPECT_THAT(Only({"activate"}), Not(Contains("activate 3")));
+  EXPECT_EQ(loop().committed(), 2);
+  // What was committed is saved.
+  EXPECT_THAT(Saved(), ElementsAre(2));
+  EXPECT_THAT(*ReadFile(options_.checkpoint_root + "/step-2/model.safetensors", 1 << 20),
+              HasSubstr("weights of step 2"));
+}
+
+TEST_F(TrainerLoopTest, NothingIsPublishedWhenTheLedgerCannotBeWritten) {
+  Produce(8);
+  ASSERT_TRUE(loop().Start(false).ok());
+  observer_.committed_status = absl::ResourceExhaustedError("the disk is full");
+  EXPECT_EQ(loop().Run(stop_.get_token()).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Only({"activate"}), ElementsAre("activate 0"));
+  EXPECT_EQ(CountOf("point commit"), 0);
+}
+
+TEST_F(TrainerLoopTest, StopSavesWhatWasCommitted) {
+  Produce(8);
+  observer_.on_step = [&](int64_t step) {
+    if (step == 2) stop_.request_stop();
+  };
+  ASSERT_TRUE(StartAndRun().ok());
+  EXPECT_EQ(loop().committed(), 2);
+  EXPECT_EQ(CountOf("train 3"), 0);
+  EXPECT_THAT(Saved(), ElementsAre(2));
+  EXPECT_EQ(CountOf("MarkDurable 2"), 1);
+}
+
+TEST_F(TrainerLoopTest, StopEndsAWaitForSamples) {
+  options_.wait_slice = absl::Seconds(60);
+  Notification waiting;
+  Notification done;
+  store().on_wait = [&] { waiting.Notify(); };
+  ASSERT_TRUE(loop().Start(false).ok());
+  absl::Status status = absl::UnknownError("still running");
+  std::jthread runner([&] {
+    status = loop().Run(stop_.get_token());
+    done.Notify();
+  });
+  ASSERT_TRUE(waiting.WaitFor(absl::Seconds(10)));
+  stop_.request_stop();
+  ASSERT_TRUE(done.WaitFor(absl::Seconds(10)));
+  runner.join();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(Saved(), IsEmpty());
+}
+
+TEST_F(TrainerLoopTest, SamplesThatComeLateAreTrained) {
+  int waits = 0;
+  store().on_wait = [&] {
+    if (++waits == 5) Produce(8);
+    ASSERT_LT(waits, 1000);
+  };
+  ASSERT_TRUE(StartAndRun().ok());
+  EXPECT_EQ(loop().committed(), 4);
+}
+
+TEST_F(TrainerLoopTest, ALongWaitNamesWhatItWaitsFor) {
+  options_.stall_warning = absl::Seconds(10);
+  int waits = 0;
+  store().on_wait = [&] {
+    clock_.Advance(absl::Seconds(3));
+    if (++waits == 10) stop_.request_stop();
+  };
+  ASSERT_TRUE(StartAndRun().ok());
+  // 30 s in slices of 3: warned at 12 and 24.
+  ASSERT_THAT(observer_.stalls, SizeIs(2));
+  EXPECT_EQ(observer_.stalls[0].second, absl::Seconds(12));
+  EXPECT_EQ(observer_.stalls[1].second, absl::Seconds(24));
+  EXPECT_THAT(observer_.stalls[0].first, Not(IsEmpty()));
+}
+
+TEST_F(TrainerLoopTest, AFailedCheckpointEndsTheRunWithItsPath) {
+  options_.checkpoint_root = dir_.Write("checkpoints", "a file");
+  options_.checkpoint_every = 1;
+  Produce(8);
+  const absl::Status status = StartAndRun();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), HasSubstr(options_.checkpoint_root));
+  EXPECT_EQ(CountOf("MarkDurable 1"), 0);
+  EXPECT_LE(loop().committed(), 2);
+}
+
+TEST_F(TrainerLoopTest, APausedJobEndsTheRun) {
+  store_options_.filter_zero_variance = true;
+  store_options_.max_filtered_in_a_row = 2;
+  Produce(4, 0, /*same=*/true);
+  const absl::Status status = StartAndRun();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), HasSubstr("paused"));
+  EXPECT_EQ(loop().committed(), 0);
+}
+
+TEST_F(TrainerLoopTest, AFencedTrainerStopsAndPublishesNothing) {
+  Produce(8);
+  observer_.on_step = [&](int64_t step) {
+    if (step != 2) return;
+    ASSERT_TRUE(store().OpenEpoch("another", {0, 2}).ok());
+  };
+  EXPECT_EQ(StartAndRun().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(loop().committed(), 2);
+  EXPECT_THAT(Only({"activate"}), ElementsAre("activate 0", "activate 1", "activate 2"));
+}
+
+TEST_F(TrainerLoopTest, AStoreAheadOfTheLoadedWeightsIsRefused) {
+  Produce(4);
+  const auto epoch = store().OpenEpoch("former", {0, 0});
+  const auto batch = store().NextBatch(epoch->epoch, 1);
+  ASSERT_TRUE(batch->ready) << batch->reason;
+  ASSERT_TRUE(store().CommitStep(epoch->epoch, 1, {0, 1}, "hash").ok());
+  EXPECT_EQ(loop().Start(false).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(CountOf("activate 0"), 0);
+}
+
+TEST_F(TrainerLoopTest, AFullStoreForcesACheckpointOnceAVersion) {
+  // Room for 8 groups: 4 steps that nothing durable holds.
+  store_options_.capacity_groups = 8;
+  options_.steps = 5;
+  Produce(8);
+  int waits = 0;
+  store().on_wait = [&] {
+    EXPECT_EQ(CountOf("MarkDurable 4"), 1) << "waits for samples that nobody may generate";
+    if (++waits == 20) stop_.request_stop();
+  };
+  ASSERT_TRUE(StartAndRun().ok());
+  EXPECT_EQ(loop().committed(), 4);
+  EXPECT_EQ(waits, 20);
+  EXPECT_EQ(CountOf("point checkpoint_write"), 1) << "the same version is written again and again";
+  EXPECT_THAT(Saved(), ElementsAre(4));
+}
+
+TEST_F(TrainerLoopTest, AFullStoreOfUnfinishedGroupsIsWaitedFor) {
+  store_options_.capacity_groups = 8;
+  std::vector<Prompt> prompts(8);
+  for (int64_t i = 0; i < 8; ++i) prompts[static_cast<size_t>(i)] = {i, 0, {1}, {}};
+  ASSERT_TRUE(store().PutPrompts(prompts).ok());
+  ASSERT_EQ(store().LeasePrompts({"w", "", {0, 0}, 8})->leases.size(), 8U);
+  int waits = 0;
+  store().on_wait = [&] {
+    if (++waits == 20) stop_.request_stop();
+  };
+  ASSERT_TRUE(StartAndRun().ok());
+  EXPECT_EQ(waits, 20);
+  EXPECT_EQ(CountOf("point checkpoint_write"), 0);
+}
+
+}  // namespace
+}  // namespace freshet
