@@ -40,7 +40,7 @@ def other_load(seconds):
 
 def wait_until_quiet(noise, patience):
     deadline = time.monotonic() + patience
-    while other_load(2) > noise and time.monotonic() < deadline:
+    while other_load(1) > noise and time.monotonic() < deadline:
         pass
 
 

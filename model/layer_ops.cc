@@ -33,8 +33,8 @@ class RmsNormFunction : public Function<RmsNormFunction> {
         for (int64_t j = 0; j < 8; ++j) sums[j] += xr[i + j] * xr[i + j];
       }
       for (; i < width; ++i) sums[0] += xr[i] * xr[i];
-      const float total = ((sums[0] + sums[4]) + (sums[1] + sums[5])) +
-                          ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+      const float total =
+          ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
       const float scale =
           1.0F / std::sqrt(total / static_cast<float>(width) + static_cast<float>(eps));
       ip[r] = scale;

@@ -31,7 +31,8 @@ class Packer {
   PackedBatch Take() && {
     // Suffix outputs come after the whole prefix rectangle.
     const int64_t prefix_cells = batch_.num_prefixes * batch_.prefix_width;
-    for (const int64_t row : suffix_outputs_) batch_.output_rows[static_cast<size_t>(row)] += prefix_cells;
+    for (const int64_t row : suffix_outputs_)
+      batch_.output_rows[static_cast<size_t>(row)] += prefix_cells;
     return std::move(batch_);
   }
 

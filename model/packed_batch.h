@@ -11,8 +11,8 @@ namespace freshet {
 // One prefix and the continuations that share it: a prompt group of GRPO, or, without suffixes, a
 // plain sequence. The prefix is stored and computed once.
 struct PackTree {
-  std::vector<int32_t> prefix;                      // at least one token
-  std::vector<std::vector<int32_t>> suffixes;       // each at least one token
+  std::vector<int32_t> prefix;                 // at least one token
+  std::vector<std::vector<int32_t>> suffixes;  // each at least one token
 };
 
 // A packed batch of trees: one stream of N tokens without padding for everything that works token
@@ -25,8 +25,8 @@ struct PackTree {
 // trees without, prefix tokens 1.. . Targets are ordered tree by tree, suffix by suffix, position
 // by position.
 struct PackedBatch {
-  std::vector<int64_t> token_ids;       // [N]
-  std::vector<int64_t> positions;       // [N]
+  std::vector<int64_t> token_ids;  // [N]
+  std::vector<int64_t> positions;  // [N]
 
   // Prefix attention: rows [num_prefixes, prefix_width] of stream indices, padded at the right with
   // any valid index; causal.
@@ -39,7 +39,7 @@ struct PackedBatch {
   int64_t suffix_width = 0;
   std::vector<int64_t> suffix_query_rows;
   std::vector<int64_t> suffix_key_rows;
-  std::vector<int64_t> suffix_prefix_sizes;         // [num_suffixes]
+  std::vector<int64_t> suffix_prefix_sizes;  // [num_suffixes]
   // Where each stream token's attention output stands: an index into the prefix rectangle, or
   // num_prefixes * prefix_width + an index into the suffix query rectangle. [N]
   std::vector<int64_t> output_rows;

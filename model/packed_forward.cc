@@ -26,12 +26,13 @@ class PackedAttention {
 
   at::Tensor operator()(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
     const int64_t width = q.size(1) * q.size(2);
-    at::Tensor out = at::scaled_dot_product_attention(
-                         Gather(q, prefix_rows_, num_prefixes_), Gather(k, prefix_rows_, num_prefixes_),
-                         Gather(v, prefix_rows_, num_prefixes_), /*attn_mask=*/{}, /*dropout_p=*/0.0,
-                         /*is_causal=*/true, /*scale=*/{}, /*enable_gqa=*/q.size(1) != k.size(1))
-                         .transpose(1, 2)
-                         .reshape({num_prefixes_ * prefix_width_, width});
+    at::Tensor out =
+        at::scaled_dot_product_attention(
+            Gather(q, prefix_rows_, num_prefixes_), Gather(k, prefix_rows_, num_prefixes_),
+            Gather(v, prefix_rows_, num_prefixes_), /*attn_mask=*/{}, /*dropout_p=*/0.0,
+            /*is_causal=*/true, /*scale=*/{}, /*enable_gqa=*/q.size(1) != k.size(1))
+            .transpose(1, 2)
+            .reshape({num_prefixes_ * prefix_width_, width});
     if (num_suffixes_ > 0) {
       const at::Tensor suffix =
           at::scaled_dot_product_attention(Gather(q, suffix_query_rows_, num_suffixes_),
@@ -60,7 +61,8 @@ class PackedAttention {
     float* cell = mask.mutable_data_ptr<float>();
     constexpr float kHidden = -std::numeric_limits<float>::infinity();
     for (int64_t s = 0; s < batch.num_suffixes; ++s) {
-      const int64_t padding = batch.prefix_width - batch.suffix_prefix_sizes[static_cast<size_t>(s)];
+      const int64_t padding =
+          batch.prefix_width - batch.suffix_prefix_sizes[static_cast<size_t>(s)];
       for (int64_t r = 0; r < batch.suffix_width; ++r, cell += keys) {
         for (int64_t c = 0; c < padding; ++c) cell[c] = kHidden;
         for (int64_t c = batch.prefix_width + r + 1; c < keys; ++c) cell[c] = kHidden;
@@ -78,11 +80,11 @@ class PackedAttention {
 TargetLogprobs PackedForward(const Transformer& model, const TransformerWeights& weights,
                              const PackedBatch& batch, double temperature, Entropy entropy) {
   const PackedAttention attention(batch);
-  const at::Tensor hidden = model.Forward(
-      weights, ToTensor(batch.token_ids), ToTensor(batch.positions),
-      [&](int64_t, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-        return attention(q, k, v);
-      });
+  const at::Tensor hidden =
+      model.Forward(weights, ToTensor(batch.token_ids), ToTensor(batch.positions),
+                    [&](int64_t, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+                      return attention(q, k, v);
+                    });
   at::Tensor logits =
       Transformer::Logits(weights, hidden.index_select(0, ToTensor(batch.logit_rows)));
   if (temperature != 1.0) logits = logits / temperature;
@@ -92,8 +94,7 @@ TargetLogprobs PackedForward(const Transformer& model, const TransformerWeights&
   TargetLogprobs result;
   result.logprobs_M = logprobs.reshape({-1}).index_select(0, cells);
   if (entropy != Entropy::kNone) {
-    const at::Tensor source =
-        entropy == Entropy::kDifferentiable ? logprobs : logprobs.detach();
+    const at::Tensor source = entropy == Entropy::kDifferentiable ? logprobs : logprobs.detach();
     result.entropies_M = -(source.exp() * source).sum(-1).index_select(0, rows);
   }
   return result;

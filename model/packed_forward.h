@@ -8,8 +8,8 @@ namespace freshet {
 
 // What a packed forward gives for the targets of a PackedBatch, in its order.
 struct TargetLogprobs {
-  at::Tensor logprobs_M;    // fp32 log p(target) at the given temperature, nats
-  at::Tensor entropies_M;   // fp32 entropy of the distribution that each target was drawn from
+  at::Tensor logprobs_M;   // fp32 log p(target) at the given temperature, nats
+  at::Tensor entropies_M;  // fp32 entropy of the distribution that each target was drawn from
 };
 
 // Whether entropies are wanted, and whether gradients flow through them.

@@ -14,7 +14,8 @@ class LayoutBuilder {
  public:
   // Appends the named tensors, all with the same number of columns, as one block.
   ParameterBlock Add(std::vector<std::pair<std::string, std::vector<int64_t>>> tensors) {
-    layout_.num_elements = (layout_.num_elements + kAlignElements - 1) / kAlignElements * kAlignElements;
+    layout_.num_elements =
+        (layout_.num_elements + kAlignElements - 1) / kAlignElements * kAlignElements;
     ParameterBlock block{layout_.num_elements, tensors.front().second};
     block.shape[0] = 0;
     for (auto& [name, shape] : tensors) {

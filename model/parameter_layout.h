@@ -11,10 +11,10 @@ namespace freshet {
 
 // One stored tensor of a model inside the flat arena of its parameters.
 struct ParameterEntry {
-  std::string name;             // as in a Hugging Face directory
+  std::string name;  // as in a Hugging Face directory
   std::vector<int64_t> shape;
-  int64_t offset = 0;           // in elements from the arena's start
-  int64_t size = 0;             // elements
+  int64_t offset = 0;  // in elements from the arena's start
+  int64_t size = 0;    // elements
 };
 
 // A block that is multiplied as one matrix: q|k|v and gate|up lie next to each other, so that the
@@ -36,12 +36,12 @@ struct ParameterLayout {
     ParameterBlock down;        // [H, F]
   };
   std::vector<ParameterEntry> entries;
-  ParameterBlock embed;         // [V, H]
+  ParameterBlock embed;  // [V, H]
   std::vector<Layer> layers;
-  ParameterBlock norm;          // [H]
-  ParameterBlock lm_head;       // [V, H]; the same block as `embed` when tied
-  int64_t num_elements = 0;     // arena size, padding included
-  int64_t num_parameters = 0;   // sum of the entries' sizes
+  ParameterBlock norm;         // [H]
+  ParameterBlock lm_head;      // [V, H]; the same block as `embed` when tied
+  int64_t num_elements = 0;    // arena size, padding included
+  int64_t num_parameters = 0;  // sum of the entries' sizes
 };
 
 // Pure. `config` must be valid.

@@ -83,7 +83,8 @@ Transformer::Transformer(const ModelConfig& config) : config_(config) {
   for (int64_t t = 0; t < config.max_position_embeddings; ++t) {
     for (int64_t i = 0; i < half; ++i) {
       // As the reference does: the angle is formed in fp32.
-      const float angle = static_cast<float>(t) * static_cast<float>(inverse[static_cast<size_t>(i)]);
+      const float angle =
+          static_cast<float>(t) * static_cast<float>(inverse[static_cast<size_t>(i)]);
       cos[t * half + i] = std::cos(angle);
       sin[t * half + i] = std::sin(angle);
     }
@@ -91,8 +92,7 @@ Transformer::Transformer(const ModelConfig& config) : config_(config) {
 }
 
 at::Tensor Transformer::Forward(const TransformerWeights& weights, const at::Tensor& token_ids_N,
-                                const at::Tensor& positions_N,
-                                const AttentionFn& attention) const {
+                                const at::Tensor& positions_N, const AttentionFn& attention) const {
   const int64_t heads = config_.num_attention_heads;
   const int64_t kv_heads = config_.num_key_value_heads;
   const int64_t dim = config_.head_dim;

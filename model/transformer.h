@@ -42,8 +42,8 @@ using AttentionFn = std::function<at::Tensor(int64_t layer, const at::Tensor& q_
                                              const at::Tensor& k_NKD, const at::Tensor& v_NKD)>;
 
 // The Llama decoder (RMSNorm, rotary half-rotation as in Hugging Face code, SwiGLU), with attention
-// supplied by the caller: the trainer's packed differentiable one or the engine's over its KV cache.
-// One forward code for both. Thread-compatible: const methods may run concurrently.
+// supplied by the caller: the trainer's packed differentiable one or the engine's over its KV
+// cache. One forward code for both. Thread-compatible: const methods may run concurrently.
 class Transformer {
  public:
   explicit Transformer(const ModelConfig& config);

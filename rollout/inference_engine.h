@@ -20,7 +20,7 @@ constexpr int kNumLanes = 2;
 
 // Several samples of one prompt. The prompt is computed once and shared.
 struct GenerationRequest {
-  int64_t id = 0;               // chosen by the caller, unique among requests in flight
+  int64_t id = 0;  // chosen by the caller, unique among requests in flight
   Lane lane = Lane::kRollout;
   std::vector<int32_t> prompt_ids;
   // Keys of the random numbers: a token depends on (seed, ordinal, sample index, position) and on
@@ -45,7 +45,7 @@ struct EngineStats {
   int64_t capacity_sequences = 0;
   int64_t cache_blocks = 0;
   int64_t cache_blocks_free = 0;
-  int64_t tokens_generated = 0;         // since creation, rollout lane
+  int64_t tokens_generated = 0;  // since creation, rollout lane
   int64_t tokens_generated_evaluation = 0;
   int64_t tokens_prefilled = 0;
   int64_t weight_swaps = 0;

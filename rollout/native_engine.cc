@@ -31,7 +31,8 @@ int64_t CacheBlocks(const ModelConfig& config, const NativeEngineOptions& option
   if (options.cache_blocks > 0) return options.cache_blocks;
   const int64_t full = CeilDiv(config.max_position_embeddings, kKvBlockTokens) + 1;
   const int64_t block_bytes = config.num_hidden_layers * config.num_key_value_heads * 2 *
-                              config.head_dim * kKvBlockTokens * static_cast<int64_t>(sizeof(float));
+                              config.head_dim * kKvBlockTokens *
+                              static_cast<int64_t>(sizeof(float));
   const int64_t affordable = std::max<int64_t>(full * 2, kDefaultCacheBytes / block_bytes);
   return std::min(affordable, (options.max_sequences + 1) * full * 2);
 }
@@ -55,8 +56,7 @@ absl::Status CheckPartial(const GenerationRequest& request, const Response& part
   for (const int32_t id : partial.response_ids) {
     if (id < 0 || id >= vocab_size) {
       return InvalidArgument("request ", request.id, ": token ", id,
-                             " of a partial response is outside of the vocabulary of ",
-                             vocab_size);
+                             " of a partial response is outside of the vocabulary of ", vocab_size);
     }
   }
   return absl::OkStatus();
@@ -70,14 +70,14 @@ struct NativeEngine::Sequence {
   int32_t index = 0;
   Response response;
   int64_t fed = 0;
-  bool forked = false;                // owns a table that starts with the prompt
+  bool forked = false;  // owns a table that starts with the prompt
   std::vector<int32_t> blocks;
 };
 
 // One request: its prompt's part of the cache, and its samples.
 struct NativeEngine::Group {
   GenerationRequest request;
-  int64_t fed = 0;                    // prompt tokens in the cache
+  int64_t fed = 0;  // prompt tokens in the cache
   std::vector<int32_t> blocks;
   std::list<Sequence> sequences;
   int64_t reserved = 0;
@@ -88,7 +88,7 @@ struct NativeEngine::Group {
 
 struct NativeEngine::LaneState {
   Lane lane = Lane::kRollout;
-  std::optional<WeightSnapshot> snapshot;   // keeps the bytes alive that `weights` views
+  std::optional<WeightSnapshot> snapshot;  // keeps the bytes alive that `weights` views
   TransformerWeights weights;
   std::list<Group> groups;
 };
@@ -97,12 +97,12 @@ struct NativeEngine::LaneState {
 struct NativeEngine::Batch {
   struct Want {
     Group* group;
-    Sequence* sequence;                     // null: all samples of the group draw from this row
+    Sequence* sequence;  // null: all samples of the group draw from this row
     int64_t row;
   };
   std::vector<int64_t> token_ids;
   std::vector<int64_t> positions;
-  std::vector<std::pair<int32_t, int64_t>> slots;   // cache block and slot of each token
+  std::vector<std::pair<int32_t, int64_t>> slots;  // cache block and slot of each token
   std::vector<PagedQuery> queries;
   std::vector<Want> wants;
   int64_t room = 0;
@@ -121,7 +121,7 @@ struct NativeEngine::Batch {
 struct NativeEngine::Model {
   ParameterLayout layout;
   Transformer transformer;
-  at::Tensor logits;                        // of the batch's wanted rows, fp32 [wants, V]
+  at::Tensor logits;  // of the batch's wanted rows, fp32 [wants, V]
 };
 
 absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
@@ -186,7 +186,8 @@ absl::Status NativeEngine::CheckRequest(const GenerationRequest& request) const 
                              " is outside of the vocabulary of ", config_.vocab_size);
     }
   }
-  if (request.sample_indices.empty()) return InvalidArgument("request ", request.id, ": no samples");
+  if (request.sample_indices.empty())
+    return InvalidArgument("request ", request.id, ": no samples");
   if (!request.partials.empty() && request.partials.size() != request.sample_indices.size()) {
     return InvalidArgument("request ", request.id, ": ", request.partials.size(),
                            " partial responses for ", request.sample_indices.size(), " samples");
@@ -276,8 +277,8 @@ void NativeEngine::FillFromGroup(Group& group, Batch& batch) {
 void NativeEngine::FillFromSequence(Group& group, Sequence& sequence, Batch& batch) {
   const auto size = static_cast<int64_t>(sequence.response.response_ids.size());
   const int64_t prompt = group.prompt_size();
-  const size_t table = static_cast<size_t>(
-      CeilDiv(prompt + group.request.sampling.max_new_tokens, kKvBlockTokens));
+  const size_t table =
+      static_cast<size_t>(CeilDiv(prompt + group.request.sampling.max_new_tokens, kKvBlockTokens));
   sequence.blocks.reserve(table);  // likewise
   while (sequence.fed < size && batch.room > 0) {
     const int64_t position = prompt + sequence.fed;
@@ -297,8 +298,7 @@ void NativeEngine::RunBatch(LaneState& lane, Batch& batch) {
   at::Tensor ids = at::zeros({rows}, at::kLong);
   at::Tensor positions = at::zeros({rows}, at::kLong);
   std::copy(batch.token_ids.begin(), batch.token_ids.end(), ids.mutable_data_ptr<int64_t>());
-  std::copy(batch.positions.begin(), batch.positions.end(),
-            positions.mutable_data_ptr<int64_t>());
+  std::copy(batch.positions.begin(), batch.positions.end(), positions.mutable_data_ptr<int64_t>());
   const int64_t heads = config_.num_attention_heads;
   const int64_t dim = config_.head_dim;
   const auto attention = [&](int64_t layer, const at::Tensor& q, const at::Tensor& k,
@@ -354,8 +354,7 @@ void NativeEngine::ForkSequence(Group& group, Sequence& sequence) {
 
 void NativeEngine::SampleBatch(LaneState& lane, Batch& batch,
                                std::vector<GenerationOutput>& finished) {
-  const float* logits =
-      batch.wants.empty() ? nullptr : model_->logits.const_data_ptr<float>();
+  const float* logits = batch.wants.empty() ? nullptr : model_->logits.const_data_ptr<float>();
   for (size_t i = 0; i < batch.wants.size(); ++i) {
     const Batch::Want& want = batch.wants[i];
     const float* row = logits + static_cast<int64_t>(i) * config_.vocab_size;
@@ -390,8 +389,7 @@ void NativeEngine::SampleBatch(LaneState& lane, Batch& batch,
 }
 
 void NativeEngine::AcceptToken(LaneState& lane, Group& group, Sequence& sequence,
-                               const SampledToken& token,
-                               std::vector<GenerationOutput>& finished) {
+                               const SampledToken& token, std::vector<GenerationOutput>& finished) {
   Response& response = sequence.response;
   response.response_ids.push_back(token.id);
   response.behavior_logprobs.push_back(token.logprob);
@@ -510,8 +508,8 @@ absl::Status NativeEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot
     const at::Tensor flat = at::from_blob(
         data, {model_->layout.num_elements}, [owner](void*) {}, at::kFloat);
     LaneState& state = *lanes_[static_cast<int>(lane)];
-    state.weights = CastWeights(ViewWeights(model_->layout, flat),
-                                options_.bf16 ? at::kBFloat16 : at::kFloat);
+    state.weights =
+        CastWeights(ViewWeights(model_->layout, flat), options_.bf16 ? at::kBFloat16 : at::kFloat);
     if (lane == Lane::kRollout && state.snapshot.has_value()) ++stats_.weight_swaps;
     state.snapshot = snapshot;
     if (options_.kv == KvPolicy::kRecompute) {

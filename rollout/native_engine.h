@@ -16,10 +16,10 @@ namespace freshet {
 enum class KvPolicy { kKeep, kRecompute };
 
 struct NativeEngineOptions {
-  int64_t max_sequences = 512;        // running samples at most
-  int64_t max_batch_tokens = 2048;    // tokens of one forward pass; longer prompts go in chunks
-  int64_t cache_blocks = 0;           // 0: enough for max_sequences of full length, within 4 GiB
-  bool bf16 = false;                  // multiply matrices in bf16
+  int64_t max_sequences = 512;      // running samples at most
+  int64_t max_batch_tokens = 2048;  // tokens of one forward pass; longer prompts go in chunks
+  int64_t cache_blocks = 0;         // 0: enough for max_sequences of full length, within 4 GiB
+  bool bf16 = false;                // multiply matrices in bf16
   KvPolicy kv = KvPolicy::kKeep;
 };
 
@@ -45,9 +45,9 @@ class NativeEngine final : public InferenceEngine {
   PolicyVersion version(Lane lane) const override;
   EngineStats stats() const override;
 
-  // Log-probs of tokens 1.. of `ids` given those before, through the engine's own path: `one_by_one`
-  // decodes token by token on the cache, otherwise as one prompt in chunks. For checks; nothing
-  // else may be running. Errors as Submit.
+  // Log-probs of tokens 1.. of `ids` given those before, through the engine's own path:
+  // `one_by_one` decodes token by token on the cache, otherwise as one prompt in chunks. For
+  // checks; nothing else may be running. Errors as Submit.
   absl::StatusOr<std::vector<float>> Score(const std::vector<int32_t>& ids, bool one_by_one);
 
  private:

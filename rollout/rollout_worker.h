@@ -36,22 +36,22 @@ struct RolloutOptions {
   std::string worker = "rollout-0";
   SamplingParams sampling;
   uint64_t seed = 0;
-  int64_t group_size = 1;             // samples per prompt: the size of a fresh lease
-  int64_t max_prompt_tokens = 0;      // longest prompt of the job, to know what the engine can take
+  int64_t group_size = 1;         // samples per prompt: the size of a fresh lease
+  int64_t max_prompt_tokens = 0;  // longest prompt of the job, to know what the engine can take
   absl::Duration lease_ttl = absl::Seconds(30);
   absl::Duration idle_wait = absl::Milliseconds(2);  // longest sleep without work: bounds how late
                                                      // newly activated weights are noticed
 };
 
 struct RolloutCounters {
-  double idle_seconds = 0;            // nothing to generate
-  double swap_seconds = 0;            // loading new weights between two batches
+  double idle_seconds = 0;  // nothing to generate
+  double swap_seconds = 0;  // loading new weights between two batches
   int64_t tokens_generated = 0;
   int64_t samples_finished = 0;
-  int64_t samples_fenced = 0;         // finished for a lease that was lost
+  int64_t samples_fenced = 0;  // finished for a lease that was lost
   int64_t leases_cancelled = 0;
   int64_t weight_swaps = 0;
-  std::string last_wait_reason;       // why no lease came, the last time
+  std::string last_wait_reason;  // why no lease came, the last time
 };
 
 // Drives one engine: swaps weights at token boundaries, leases prompt groups through the store's
@@ -77,7 +77,7 @@ class RolloutWorker {
  private:
   struct Running {
     int64_t token = 0;
-    std::map<int32_t, bool> open;     // sample indices still to come
+    std::map<int32_t, bool> open;  // sample indices still to come
   };
   struct ActiveEvaluation {
     EvaluationRun run;

@@ -30,9 +30,8 @@ std::vector<Candidate> Truncate(std::vector<Candidate> all, const SamplingParams
     all.resize(static_cast<size_t>(params.top_k));
   }
   if (params.top_p < 1.0) {
-    const double total = std::accumulate(all.begin(), all.end(), 0.0, [](double sum, const Candidate& c) {
-      return sum + c.weight;
-    });
+    const double total = std::accumulate(
+        all.begin(), all.end(), 0.0, [](double sum, const Candidate& c) { return sum + c.weight; });
     double mass = 0;
     size_t keep = 0;
     while (keep < all.size() && mass < params.top_p * total) mass += all[keep++].weight;

@@ -10,9 +10,9 @@ namespace freshet {
 
 // How tokens are drawn from logits.
 struct SamplingParams {
-  double temperature = 1.0;     // 0: greedy
-  double top_p = 1.0;           // nucleus: smallest set of most likely tokens with mass >= top_p
-  int32_t top_k = 0;            // 0: all
+  double temperature = 1.0;  // 0: greedy
+  double top_p = 1.0;        // nucleus: smallest set of most likely tokens with mass >= top_p
+  int32_t top_k = 0;         // 0: all
   int32_t max_new_tokens = 1;
   std::vector<int32_t> stop_ids;  // a stop token ends the response and is part of it
 

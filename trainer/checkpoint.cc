@@ -29,8 +29,8 @@ constexpr uint64_t kMaxJsonBytes = 64 << 20;
 std::vector<TensorToWrite> TensorsToWrite(const std::vector<TensorCopy>& tensors) {
   std::vector<TensorToWrite> out;
   for (const TensorCopy& tensor : tensors) {
-    out.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes.data(),
-                   tensor.bytes.size()});
+    out.push_back(
+        {tensor.name, tensor.dtype, tensor.shape, tensor.bytes.data(), tensor.bytes.size()});
   }
   return out;
 }
@@ -93,9 +93,8 @@ absl::StatusOr<std::string> WriteManifest(const fs::path& dir, const TrainingSta
   Json files = Json::array();
   for (const fs::path& path : paths) {
     FRESHET_ASSIGN_OR_RETURN(const std::string sha256, Sha256File(path.string()));
-    files.push_back({{"name", path.filename().string()},
-                     {"bytes", fs::file_size(path)},
-                     {"sha256", sha256}});
+    files.push_back(
+        {{"name", path.filename().string()}, {"bytes", fs::file_size(path)}, {"sha256", sha256}});
   }
   Json manifest = ManifestHead(state);
   manifest["files"] = files;

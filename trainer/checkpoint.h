@@ -36,9 +36,9 @@ struct FoundCheckpoint {
   int64_t optimizer_steps = 0;
 };
 
-// The newest complete checkpoint of `job` under `root`, by (lineage, version); nullopt when there is
-// none. Temporary directories of a killed process are removed. A damaged checkpoint is skipped with
-// a warning in favour of the one before it.
+// The newest complete checkpoint of `job` under `root`, by (lineage, version); nullopt when there
+// is none. Temporary directories of a killed process are removed. A damaged checkpoint is skipped
+// with a warning in favour of the one before it.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root,
                                                                     const std::string& job);
 

@@ -23,8 +23,8 @@ struct TensorCopy {
 
 // A learner's part of a checkpoint.
 struct LearnerState {
-  std::vector<TensorCopy> model;        // Hugging Face names and shapes
-  std::vector<TensorCopy> optimizer;    // moments, "exp_avg.NAME" and "exp_avg_sq.NAME"
+  std::vector<TensorCopy> model;      // Hugging Face names and shapes
+  std::vector<TensorCopy> optimizer;  // moments, "exp_avg.NAME" and "exp_avg_sq.NAME"
   int64_t optimizer_steps = 0;
 };
 
@@ -34,7 +34,7 @@ struct TrainingState {
   PolicyVersion policy;
   int64_t epoch = 0;
   uint64_t seed = 0;
-  std::string digest;                     // over the surviving trained uids
+  std::string digest;  // over the surviving trained uids
   PromptCursor cursor;
 };
 

@@ -16,11 +16,11 @@ namespace freshet {
 // What one training step did. Means are over loss-bearing tokens unless said otherwise.
 struct TrainStepResult {
   double loss = 0;
-  double grad_norm = 0;               // before clipping; mean over the step's minibatches
+  double grad_norm = 0;  // before clipping; mean over the step's minibatches
   double learning_rate = 0;
-  double entropy = 0;                 // nats
-  double kl_behavior = 0;             // nats, k3 estimate, current against behaviour policy
-  double kl_ref = 0;                  // nats, against the frozen reference; 0 without one
+  double entropy = 0;      // nats
+  double kl_behavior = 0;  // nats, k3 estimate, current against behaviour policy
+  double kl_ref = 0;       // nats, against the frozen reference; 0 without one
   double ratio_clip_fraction = 0;
   double importance_weight_mean = 1;
   int64_t tokens_trained = 0;

@@ -71,9 +71,9 @@ struct PolicyLearner::State {
   ParameterLayout layout;
   Transformer model;
   at::Tensor flat;
-  TransformerWeights weights;               // leaves that view `flat`
+  TransformerWeights weights;  // leaves that view `flat`
   std::optional<AdamW> optimizer;
-  std::optional<at::Tensor> reference;      // flat arena of the frozen policy
+  std::optional<at::Tensor> reference;  // flat arena of the frozen policy
 
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
   at::ScalarType dtype() const { return options.bf16 ? at::kBFloat16 : at::kFloat; }
@@ -88,7 +88,7 @@ struct PolicyLearner::State {
 struct PolicyLearner::Minibatch {
   TrainingRows rows;
   std::vector<std::pair<size_t, size_t>> runs;
-  std::vector<at::Tensor> proximal;         // per run; empty: the current policy is the proximal one
+  std::vector<at::Tensor> proximal;  // per run; empty: the current policy is the proximal one
   LossNormalizer normalizer;
 };
 
@@ -121,9 +121,8 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> PolicyLearner::Create(PolicyLearn
 absl::Status PolicyLearner::ResetOptimizer() {
   const PolicyLearnerOptions& o = state_->options;
   FRESHET_ASSIGN_OR_RETURN(
-      AdamW optimizer,
-      AdamW::Create(Leaves(state_->weights),
-                    {o.beta1, o.beta2, o.epsilon, o.weight_decay, o.grad_clip_norm}));
+      AdamW optimizer, AdamW::Create(Leaves(state_->weights), {o.beta1, o.beta2, o.epsilon,
+                                                               o.weight_decay, o.grad_clip_norm}));
   state_->optimizer.emplace(std::move(optimizer));
   return absl::OkStatus();
 }
@@ -181,13 +180,15 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
     }
     state_->optimizer->ZeroGrad();
     double nll = 0;
-    for (const auto& [begin, end] : SplitByTokens(trees, state_->options.max_tokens_per_microbatch)) {
+    for (const auto& [begin, end] :
+         SplitByTokens(trees, state_->options.max_tokens_per_microbatch)) {
       const std::vector<PackTree> run(trees.begin() + static_cast<ptrdiff_t>(begin),
                                       trees.begin() + static_cast<ptrdiff_t>(end));
-      const TargetLogprobs out = state_->Forward(state_->weights, PackTrees(run), 1.0, Entropy::kNone);
-      FRESHET_ASSIGN_OR_RETURN(const SftOutput loss,
-                               SftLoss(out.logprobs_M, at::ones_like(out.logprobs_M),
-                                       static_cast<double>(total)));
+      const TargetLogprobs out =
+          state_->Forward(state_->weights, PackTrees(run), 1.0, Entropy::kNone);
+      FRESHET_ASSIGN_OR_RETURN(
+          const SftOutput loss,
+          SftLoss(out.logprobs_M, at::ones_like(out.logprobs_M), static_cast<double>(total)));
       loss.loss.backward();
       nll += loss.nll_sum;
     }
@@ -273,8 +274,8 @@ absl::Status PolicyLearner::FillProximal(Minibatch& minibatch) {
     const std::vector<PackTree> trees(minibatch.rows.trees.begin() + static_cast<ptrdiff_t>(begin),
                                       minibatch.rows.trees.begin() + static_cast<ptrdiff_t>(end));
     minibatch.proximal.push_back(
-        state_->Forward(state_->weights, PackTrees(trees), state_->temperature(),
-                                            Entropy::kNone).logprobs_M);
+        state_->Forward(state_->weights, PackTrees(trees), state_->temperature(), Entropy::kNone)
+            .logprobs_M);
   }
   return absl::OkStatus();
 }
@@ -309,9 +310,8 @@ absl::Status PolicyLearner::TrainMinibatch(const Minibatch& minibatch, int64_t s
     FRESHET_RETURN_IF_ERROR(AccumulateRun(minibatch, run, sums));
   }
   const absl::Time start = state_->clock.Now();
-  FRESHET_ASSIGN_OR_RETURN(
-      const StepReport report,
-      state_->optimizer->Step(LearningRate(state_->options.schedule, step)));
+  FRESHET_ASSIGN_OR_RETURN(const StepReport report,
+                           state_->optimizer->Step(LearningRate(state_->options.schedule, step)));
   sums.optimizer_seconds += absl::ToDoubleSeconds(state_->clock.Now() - start);
   sums.grad_norm += report.grad_norm;
   return absl::OkStatus();
@@ -324,7 +324,9 @@ absl::Status PolicyLearner::AccumulateRun(const Minibatch& minibatch, size_t run
   for (size_t t = begin; t < end; ++t) {
     trees.push_back(minibatch.rows.trees[t]);
     const TrainingRows::Columns& part = minibatch.rows.columns[t];
-    const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+    const auto append = [](auto& to, const auto& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
     append(columns.behavior_logprobs, part.behavior_logprobs);
     append(columns.loss_mask, part.loss_mask);
     append(columns.advantages, part.advantages);
@@ -337,14 +339,14 @@ absl::Status PolicyLearner::AccumulateRun(const Minibatch& minibatch, size_t run
   LossInputs inputs;
   if (state_->options.loss.NeedsReference() && state_->reference.has_value()) {
     const at::NoGradGuard no_grad;
-    inputs.ref_logprobs_N = state_->Forward(ViewWeights(state_->layout, *state_->reference), batch,
-                                            state_->temperature(),
-                                            Entropy::kNone).logprobs_M;
+    inputs.ref_logprobs_N = state_
+                                ->Forward(ViewWeights(state_->layout, *state_->reference), batch,
+                                          state_->temperature(), Entropy::kNone)
+                                .logprobs_M;
   }
-  const TargetLogprobs out =
-      state_->Forward(state_->weights, batch, state_->temperature(),
-                      state_->options.loss.NeedsEntropy() ? Entropy::kDifferentiable
-                                                          : Entropy::kValue);
+  const TargetLogprobs out = state_->Forward(
+      state_->weights, batch, state_->temperature(),
+      state_->options.loss.NeedsEntropy() ? Entropy::kDifferentiable : Entropy::kValue);
   inputs.logprobs_N = out.logprobs_M;
   inputs.entropy_N = out.entropies_M;
   inputs.proximal_logprobs_N =
@@ -397,8 +399,8 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
 std::vector<WeightEntry> PolicyLearner::WeightEntries() const {
   std::vector<WeightEntry> entries;
   for (const ParameterEntry& entry : state_->layout.entries) {
-    entries.push_back({entry.name, "F32", entry.shape,
-                       entry.offset * static_cast<int64_t>(sizeof(float))});
+    entries.push_back(
+        {entry.name, "F32", entry.shape, entry.offset * static_cast<int64_t>(sizeof(float))});
   }
   return entries;
 }

@@ -117,9 +117,8 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
   const PolicyVersion next{policy_.lineage, step};
   const std::string content_hash =
       publisher_.Stage(next, epoch_, learner_.Arena()).manifest.content_hash;
-  FRESHET_ASSIGN_OR_RETURN(
-      const CommitReceipt receipt,
-      store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));
+  FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,
+                           store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));
   policy_ = receipt.policy;
   digest_ = receipt.digest;
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
@@ -160,12 +159,11 @@ absl::Status TrainerLoop::Checkpoint() {
 }
 
 absl::Status TrainerLoop::WriteCheckpointAndMark(const CheckpointContents& contents) {
-  FRESHET_ASSIGN_OR_RETURN(
-      const std::string sha256,
-      WriteCheckpoint(options_.checkpoint_root, contents, [] { return absl::OkStatus(); },
-                      faults_));
-  FRESHET_RETURN_IF_ERROR(store_.MarkDurable(contents.state.epoch,
-                                             contents.state.policy.version, sha256));
+  FRESHET_ASSIGN_OR_RETURN(const std::string sha256, WriteCheckpoint(
+                                                         options_.checkpoint_root, contents,
+                                                         [] { return absl::OkStatus(); }, faults_));
+  FRESHET_RETURN_IF_ERROR(
+      store_.MarkDurable(contents.state.epoch, contents.state.policy.version, sha256));
   faults_.Reach("mark_durable");
   return PruneCheckpoints(options_.checkpoint_root, options_.keep_checkpoints,
                           options_.always_keep_version);

@@ -24,10 +24,10 @@ namespace freshet {
 struct TrainerLoopOptions {
   std::string trainer = "trainer-0";
   std::string job;
-  PolicyVersion loaded;               // version of the weights that the learner holds
-  int64_t steps = 0;                  // last step
-  int64_t publish_every = 1;          // steps
-  int64_t checkpoint_every = 0;       // steps; 0: only at the end
+  PolicyVersion loaded;          // version of the weights that the learner holds
+  int64_t steps = 0;             // last step
+  int64_t publish_every = 1;     // steps
+  int64_t checkpoint_every = 0;  // steps; 0: only at the end
   int64_t keep_checkpoints = 2;
   std::optional<int64_t> always_keep_version;  // a reference policy's checkpoint
   std::string checkpoint_root;
@@ -40,12 +40,12 @@ struct TrainerLoopOptions {
 // One finished step, as seen by the loop.
 struct FinishedStep {
   int64_t step = 0;
-  PolicyVersion policy;               // that the step made
+  PolicyVersion policy;  // that the step made
   TrainStepResult result;
-  const std::vector<TrainGroup>* groups = nullptr;   // valid during the call
-  double wait_seconds = 0;            // for samples
+  const std::vector<TrainGroup>* groups = nullptr;  // valid during the call
+  double wait_seconds = 0;                          // for samples
   double train_seconds = 0;
-  double checkpoint_seconds = 0;      // by which checkpoints held the loop up
+  double checkpoint_seconds = 0;  // by which checkpoints held the loop up
 };
 
 // What the loop tells its surroundings. Called on the loop's thread.
@@ -102,8 +102,8 @@ class TrainerLoop {
   int64_t epoch_ = 0;
   PolicyVersion policy_;
   std::string digest_;
-  int64_t checkpointed_ = -1;         // version of the last checkpoint begun
-  double checkpoint_seconds_ = 0;     // since the last report
+  int64_t checkpointed_ = -1;      // version of the last checkpoint begun
+  double checkpoint_seconds_ = 0;  // since the last report
 
   Mutex mu_;
   absl::Status checkpoint_status_ ABSL_GUARDED_BY(mu_);

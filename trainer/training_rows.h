@@ -11,8 +11,8 @@
 
 namespace freshet {
 
-// A training batch as packed trees and per-token columns: tree g is prompt group g, its suffixes are
-// the group's responses; the columns follow the order of PackedBatch targets.
+// A training batch as packed trees and per-token columns: tree g is prompt group g, its suffixes
+// are the group's responses; the columns follow the order of PackedBatch targets.
 struct TrainingRows {
   std::vector<PackTree> trees;
   // Per tree, concatenated over its responses.
@@ -20,7 +20,7 @@ struct TrainingRows {
     std::vector<float> behavior_logprobs;
     std::vector<float> loss_mask;
     std::vector<float> advantages;
-    std::vector<int64_t> sequence_index;    // within the tree
+    std::vector<int64_t> sequence_index;  // within the tree
     int64_t num_sequences = 0;
   };
   std::vector<Columns> columns;

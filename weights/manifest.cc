@@ -38,7 +38,8 @@ absl::Status VerifyBuckets(const WeightManifest& manifest, const std::vector<std
     return DataLoss("weights of version ", manifest.policy.version, ": ", bytes.size(),
                     " bytes, the manifest says ", manifest.total_bytes);
   }
-  const int64_t buckets = (manifest.total_bytes + manifest.bucket_bytes - 1) / manifest.bucket_bytes;
+  const int64_t buckets =
+      (manifest.total_bytes + manifest.bucket_bytes - 1) / manifest.bucket_bytes;
   if (buckets != static_cast<int64_t>(manifest.bucket_hashes.size())) {
     return DataLoss("weights of version ", manifest.policy.version, ": the manifest lists ",
                     manifest.bucket_hashes.size(), " buckets, its sizes make ", buckets);

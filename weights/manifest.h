@@ -14,7 +14,7 @@ namespace freshet {
 // Where one tensor lies in the arena of a version.
 struct WeightEntry {
   std::string name;
-  std::string dtype;            // safetensors spelling: F32, BF16
+  std::string dtype;  // safetensors spelling: F32, BF16
   std::vector<int64_t> shape;
   int64_t offset_bytes = 0;
 };
@@ -25,12 +25,12 @@ using WeightBytes = std::shared_ptr<const std::vector<std::byte>>;
 // Describes one version: what lies where, and the checksum of every bucket of bytes.
 struct WeightManifest {
   PolicyVersion policy;
-  int64_t epoch = 0;            // trainer epoch that published it
+  int64_t epoch = 0;  // trainer epoch that published it
   std::vector<WeightEntry> entries;
   int64_t total_bytes = 0;
   int64_t bucket_bytes = 0;
   std::vector<uint64_t> bucket_hashes;  // xxh3-64 of each bucket; the last one may be shorter
-  std::string content_hash;     // 16 hex digits: xxh3-64 over bucket_hashes, little-endian
+  std::string content_hash;             // 16 hex digits: xxh3-64 over bucket_hashes, little-endian
 };
 
 // A version together with its bytes, verified.

@@ -41,11 +41,11 @@ class Line {
   ::freshet::log_internal::Line(::freshet::LogSeverity::k##severity, __FILE__, __LINE__)
 
 // Ends the process when an invariant of our own is broken. Never for input.
-#define FRESHET_CHECK(expression)                                                     \
-  do {                                                                                \
-    if (!(expression)) {                                                              \
-      ::freshet::log_internal::CheckFailed(__FILE__, __LINE__, #expression);          \
-    }                                                                                 \
+#define FRESHET_CHECK(expression)                                            \
+  do {                                                                       \
+    if (!(expression)) {                                                     \
+      ::freshet::log_internal::CheckFailed(__FILE__, __LINE__, #expression); \
+    }                                                                        \
   } while (false)
 
 #endif  // FRESHET_SERVICES_BASE_LOG_H_

@@ -7,12 +7,12 @@
 #include "absl/status/statusor.h"
 
 // Returns the status of `expr` from the enclosing function when it is not OK.
-#define FRESHET_RETURN_IF_ERROR(expr)          \
-  do {                                         \
-    absl::Status freshet_status_ = (expr);     \
-    if (!freshet_status_.ok()) {               \
-      return freshet_status_;                  \
-    }                                          \
+#define FRESHET_RETURN_IF_ERROR(expr)      \
+  do {                                     \
+    absl::Status freshet_status_ = (expr); \
+    if (!freshet_status_.ok()) {           \
+      return freshet_status_;              \
+    }                                      \
   } while (false)
 
 #define FRESHET_CONCAT_INNER_(a, b) a##b

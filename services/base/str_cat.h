@@ -16,8 +16,7 @@ inline absl::string_view Adapt(std::string_view text) { return {text.data(), tex
 inline absl::string_view Adapt(const std::string& text) { return {text.data(), text.size()}; }
 inline absl::string_view Adapt(const char* text) { return text; }
 template <typename T>
-  requires(!std::is_convertible_v<const T&, std::string_view>)
-const T& Adapt(const T& value) {
+requires(!std::is_convertible_v<const T&, std::string_view>) const T& Adapt(const T& value) {
   return value;
 }
 

@@ -96,7 +96,7 @@ absl::StatusOr<EvalMetrics> Evaluator::Score(const Finished& finished) const {
   metrics.policy_version = finished.policy.version;
   metrics.lineage = finished.policy.lineage;
   metrics.rows = static_cast<int64_t>(rows_.size());
-  const double weight = 1.0 / static_cast<double>(rows_.size());
+  const auto count = static_cast<double>(rows_.size());
   for (size_t i = 0; i < rows_.size(); ++i) {
     const std::string text = setup_.tokenizer->Decode(responses[i].response_ids, true);
     const auto tokens = static_cast<int32_t>(responses[i].response_ids.size());
@@ -107,15 +107,17 @@ absl::StatusOr<EvalMetrics> Evaluator::Score(const Finished& finished) const {
       score = setup_.scorer->Score(input);
     }
     if (!score.ok()) {
-      return StatusOf(score.status().code(), "evaluation of version ", finished.policy.version,
+      return FailedPrecondition("evaluation of version ", finished.policy.version,
                       ", row ", i, ": ", Message(score.status()));
     }
-    metrics.eval_accuracy += weight * score->reward;
-    for (const auto& [name, value] : score->components) {
-      metrics.reward_components[name] += weight * value;
-    }
-    metrics.completion_length_mean += weight * tokens;
+    metrics.eval_accuracy += score->reward;
+    for (const auto& [name, value] : score->components) metrics.reward_components[name] += value;
+    metrics.completion_length_mean += tokens;
   }
+  // Sums first, so that a perfect score is exactly 1.
+  metrics.eval_accuracy /= count;
+  for (auto& [name, value] : metrics.reward_components) value /= count;
+  metrics.completion_length_mean /= count;
   metrics.eval_seconds = absl::ToDoubleSeconds(clock_.Now() - finished.started);
   return metrics;
 }

@@ -71,7 +71,8 @@ TEST(RandomBits, NeighbouringPositionsAreUncorrelated) {
   constexpr int kDraws = 100'000;
   double sum = 0;
   for (uint64_t i = 0; i < kDraws; ++i) {
-    sum += (ToUniform(RandomBits(9, 1, 2, i)) - 0.5) * (ToUniform(RandomBits(9, 1, 2, i + 1)) - 0.5);
+    sum +=
+        (ToUniform(RandomBits(9, 1, 2, i)) - 0.5) * (ToUniform(RandomBits(9, 1, 2, i + 1)) - 0.5);
   }
   // Variance of one product is 1/144, so the mean has deviation 1/12/sqrt(n): five of them.
   EXPECT_LT(std::abs(sum / kDraws), 5.0 / 12.0 / std::sqrt(kDraws));

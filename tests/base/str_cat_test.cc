@@ -12,7 +12,8 @@ namespace {
 TEST(StrCat, JoinsAllKindsOfStringsAndNumbers) {
   const std::string_view view = "view";
   const std::string text = "text";
-  EXPECT_EQ(StrCat("a ", view, " ", text, " ", 7, " ", int64_t{-8}, " ", 2.5), "a view text 7 -8 2.5");
+  EXPECT_EQ(StrCat("a ", view, " ", text, " ", 7, " ", int64_t{-8}, " ", 2.5),
+            "a view text 7 -8 2.5");
   EXPECT_EQ(StrCat(), "");
 }
 

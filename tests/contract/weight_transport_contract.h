@@ -85,9 +85,17 @@ TEST_P(WeightTransportContract, CarriesEverySizeInEveryBucketing) {
   const struct {
     int64_t size;
     int64_t bucket_bytes;
-  } cases[] = {{0, 1},    {0, 4096},   {1, 1},          {1, 4096},  {16, 16},
-               {17, 16},  {10007, 1},  {10007, 64},     {10007, 10007},
-               {10007, 1 << 20},       {(8 << 20) + 3, 64 << 10}};
+  } cases[] = {{0, 1},
+               {0, 4096},
+               {1, 1},
+               {1, 4096},
+               {16, 16},
+               {17, 16},
+               {10007, 1},
+               {10007, 64},
+               {10007, 10007},
+               {10007, 1 << 20},
+               {(8 << 20) + 3, 64 << 10}};
   Connect(3);
   int count = 0;
   for (const auto& c : cases) {

@@ -65,7 +65,9 @@ TEST_F(DeterminismTest, TwoRunsAreTheSame) {
   const Outcome first = Run(SynchronousJob(), "step-12");
   ExpectSame(first, Run(SynchronousJob(), "step-12"));
   for (const Json& row : first.metrics) {
-    if (row.contains("step")) EXPECT_EQ(row["staleness_max"], 0);
+    if (row.contains("step")) {
+      EXPECT_EQ(row["staleness_max"], 0);
+    }
   }
 }
 

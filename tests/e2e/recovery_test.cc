@@ -42,6 +42,8 @@ struct CrashCase {
   int64_t fork_version;  // that the resume starts from; -1: it depends on who is faster
 };
 
+void PrintTo(const CrashCase& crash, std::ostream* out) { *out << crash.point << ":" << crash.hit; }
+
 std::string CaseName(const testing::TestParamInfo<CrashCase>& info) {
   return std::string(info.param.point) + "_" + std::to_string(info.param.hit);
 }
@@ -77,6 +79,17 @@ INSTANTIATE_TEST_SUITE_P(
                     CrashCase{"checkpoint_rename", 4, 4}, CrashCase{"mark_durable", 1, 0},
                     CrashCase{"mark_durable", 2, 2}, CrashCase{"mark_durable", 3, 4}),
     CaseName);
+
+// A step is in metrics.jsonl before a checkpoint of it can be what a resume starts from.
+TEST_F(RecoveryTest, NoRowIsMissingWhenTheCheckpointIsFasterThanTheEvaluation) {
+  TinyJob job = MakeTinyJob();
+  job["staleness"] = "{max: 0}";
+  job["checkpoint"] = "{every_steps: 1}";
+  job["eval"] = "{every_steps: 1, rows: 500}";
+  StartAndCrash(job, "mark_durable", 3);
+  Resume();
+  ExpectComplete(kSteps);
+}
 
 TEST_F(RecoveryTest, AfterTheLastCheckpointNothingIsLeftToTrain) {
   StartAndCrash(MakeTinyJob(), "mark_durable", 4);

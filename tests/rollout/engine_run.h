@@ -36,7 +36,8 @@ class EngineTest : public testing::Test {
       ADD_FAILURE() << engine.status();
       return nullptr;
     }
-    EXPECT_TRUE((*engine)->LoadWeights(Lane::kRollout, RandomWeights(config_, weights, {0, 1})).ok());
+    EXPECT_TRUE(
+        (*engine)->LoadWeights(Lane::kRollout, RandomWeights(config_, weights, {0, 1})).ok());
     return *std::move(engine);
   }
 
@@ -48,7 +49,8 @@ class EngineTest : public testing::Test {
     request.ordinal = id;
     request.seed = 7;
     for (int64_t i = 0; i < prompt_tokens; ++i) {
-      request.prompt_ids.push_back(static_cast<int32_t>((id * 13 + i * 7 + 1) % config_.vocab_size));
+      request.prompt_ids.push_back(
+          static_cast<int32_t>((id * 13 + i * 7 + 1) % config_.vocab_size));
     }
     for (int32_t i = 0; i < samples; ++i) request.sample_indices.push_back(i);
     request.sampling.max_new_tokens = max_new_tokens;

@@ -22,11 +22,11 @@ class FakeInferenceEngine final : public InferenceEngine {
   std::function<size_t(int64_t request, int32_t sample)> length = [](int64_t, int32_t) {
     return 4U;
   };
-  std::function<void()> on_turn;       // at every question whether the engine is idle
-  std::function<void()> on_poll;       // after the tokens of a Poll are made
-  absl::Status poll_status;            // what every Poll answers
-  absl::Status load_status[kNumLanes]; // what LoadWeights answers
-  int refuse_submits = 0;              // so many answers RESOURCE_EXHAUSTED
+  std::function<void()> on_turn;        // at every question whether the engine is idle
+  std::function<void()> on_poll;        // after the tokens of a Poll are made
+  absl::Status poll_status;             // what every Poll answers
+  absl::Status load_status[kNumLanes];  // what LoadWeights answers
+  int refuse_submits = 0;               // so many answers RESOURCE_EXHAUSTED
 
   std::vector<GenerationRequest> submitted;
   std::vector<int64_t> cancelled;

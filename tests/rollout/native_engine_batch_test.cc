@@ -76,11 +76,11 @@ TEST_P(NativeEngineBatchTest, LargeBatchesChangeNothing) {
   ExpectSameBits(Drain(*engine)[{100, 0}], alone);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Widths, NativeEngineBatchTest,
-    testing::Values(Width{32, 32, 4, 2, 8, 48}, Width{512, 64, 8, 4, 8, 172},
-                    Width{40, 96, 6, 2, 16, 200}, Width{1000, 256, 8, 8, 32, 688}),
-    [](const auto& tested) { return StrCat("Hidden", tested.param.hidden); });
+INSTANTIATE_TEST_SUITE_P(Widths, NativeEngineBatchTest,
+                         testing::Values(Width{32, 32, 4, 2, 8, 48}, Width{512, 64, 8, 4, 8, 172},
+                                         Width{40, 96, 6, 2, 16, 200},
+                                         Width{1000, 256, 8, 8, 32, 688}),
+                         [](const auto& tested) { return StrCat("Hidden", tested.param.hidden); });
 
 }  // namespace
 }  // namespace freshet

@@ -232,24 +232,32 @@ TEST_F(NativeEngineTest, RefusesBadRequestsAndStaysUsable) {
       {"no samples", [](GenerationRequest& r) { r.sample_indices.clear(); }},
       {"top_p", [](GenerationRequest& r) { r.sampling.top_p = 2; }},
       {"max_new_tokens", [](GenerationRequest& r) { r.sampling.max_new_tokens = 0; }},
-      {"2 partial responses for 1", [&](GenerationRequest& r) { r.partials = {part, part}; }},
-      {"token 32", [&](GenerationRequest& r) {
+      {"2 partial responses for 1",
+       [&](GenerationRequest& r) {
+         r.partials = {part, part};
+       }},
+      {"token 32",
+       [&](GenerationRequest& r) {
          r.partials = {part};
          r.partials[0].response_ids[1] = 32;
        }},
-      {"2 tokens", [&](GenerationRequest& r) {
+      {"2 tokens",
+       [&](GenerationRequest& r) {
          r.partials = {part};
          r.sampling.max_new_tokens = 2;
        }},
-      {"columns", [&](GenerationRequest& r) {
+      {"columns",
+       [&](GenerationRequest& r) {
          r.partials = {part};
          r.partials[0].behavior_logprobs.pop_back();
        }},
-      {"columns", [&](GenerationRequest& r) {
+      {"columns",
+       [&](GenerationRequest& r) {
          r.partials = {part};
          r.partials[0].loss_mask.push_back(1);
        }},
-      {"finished", [&](GenerationRequest& r) {
+      {"finished",
+       [&](GenerationRequest& r) {
          r.partials = {part};
          r.partials[0].finish = FinishReason::kStop;
        }},

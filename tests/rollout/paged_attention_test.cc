@@ -55,8 +55,8 @@ class PagedSequences {
   std::vector<float> Row(uint64_t which, int64_t layer, size_t s, int64_t t) const {
     std::vector<float> row;
     for (int64_t i = 0; i < kv_heads_ * dim_; ++i) {
-      row.push_back(Random(which * 2 + static_cast<uint64_t>(layer), s * 1000 + static_cast<uint64_t>(t),
-                           static_cast<uint64_t>(i)));
+      row.push_back(Random(which * 2 + static_cast<uint64_t>(layer),
+                           s * 1000 + static_cast<uint64_t>(t), static_cast<uint64_t>(i)));
     }
     return row;
   }
@@ -72,8 +72,8 @@ class PagedSequences {
         const std::vector<float> key = Row(0, layer, s, t);
         double score = 0;
         for (int64_t d = 0; d < dim_; ++d) {
-          score += static_cast<double>(q[h * dim_ + d]) *
-                   key[static_cast<size_t>(h / group * dim_ + d)];
+          score +=
+              static_cast<double>(q[h * dim_ + d]) * key[static_cast<size_t>(h / group * dim_ + d)];
         }
         weights.push_back(score / std::sqrt(static_cast<double>(dim_)));
       }
@@ -101,7 +101,8 @@ class PagedSequences {
 
 std::vector<float> RandomQueries(size_t rows, int64_t stride, float scale) {
   std::vector<float> q;
-  for (size_t i = 0; i < rows * static_cast<size_t>(stride); ++i) q.push_back(scale * Random(9, i, 0));
+  for (size_t i = 0; i < rows * static_cast<size_t>(stride); ++i)
+    q.push_back(scale * Random(9, i, 0));
   return q;
 }
 
@@ -135,8 +136,8 @@ TEST_P(PagedAttentionShapes, EqualsNaiveAttentionAtBlockEdges) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Heads, PagedAttentionShapes,
-                         testing::Values(Case{4, 4, 8}, Case{8, 4, 8}, Case{4, 2, 16}, Case{6, 1, 10},
-                                         Case{1, 1, 2}, Case{2, 2, 64}),
+                         testing::Values(Case{4, 4, 8}, Case{8, 4, 8}, Case{4, 2, 16},
+                                         Case{6, 1, 10}, Case{1, 1, 2}, Case{2, 2, 64}),
                          [](const auto& tested) {
                            const Case& c = tested.param;
                            return StrCat(c.heads, "x", c.kv_heads, "x", c.dim);
@@ -164,7 +165,8 @@ TEST(PagedAttention, GivesTheSameBitsInAnyBatch) {
   for (size_t s = 0; s < lengths.size(); ++s) {
     std::vector<float> alone(32);
     PagedAttention(sequences.cache(), 0, {queries[s]}, 4, q.data() + s * 32, 32, alone.data());
-    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + static_cast<ptrdiff_t>(s * 32)));
+    EXPECT_TRUE(
+        std::equal(alone.begin(), alone.end(), together.begin() + static_cast<ptrdiff_t>(s * 32)));
   }
 }
 

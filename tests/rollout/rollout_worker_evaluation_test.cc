@@ -100,8 +100,8 @@ TEST_F(RolloutWorkerEvaluationTest, RoomThatAnEvaluationLeavesIsUsed) {
   int leased_at = 0;
   ASSERT_TRUE(RunUntil([&] {
                 const auto second = [](const GenerationRequest& r) { return r.id == 1; };
-                if (leased_at == 0 && std::any_of(engine_.submitted.begin(),
-                                                  engine_.submitted.end(), second)) {
+                if (leased_at == 0 &&
+                    std::any_of(engine_.submitted.begin(), engine_.submitted.end(), second)) {
                   leased_at = engine_.polls;
                 }
                 return AllPut(4);

@@ -83,8 +83,8 @@ class RolloutWorkerFixture : public testing::Test {
   }
   RolloutWorker& worker() {
     if (worker_ == nullptr) {
-      worker_ = std::make_unique<RolloutWorker>(*store_, engine_, subscriber_, clock_,
-                                                worker_options_);
+      worker_ =
+          std::make_unique<RolloutWorker>(*store_, engine_, subscriber_, clock_, worker_options_);
     }
     return *worker_;
   }

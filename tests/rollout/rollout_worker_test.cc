@@ -108,8 +108,7 @@ TEST_F(RolloutWorkerTest, SwapsWeightsBetweenTwoTokens) {
   EXPECT_EQ(worker().counters().weight_swaps, 2);
   const auto rows = store_->LeaseRows(Task::kScore, "r", 10);
   ASSERT_EQ(rows->size(), 2U);
-  EXPECT_EQ((*rows)[0].sample.response->spans,
-            (std::vector<Span>{{{0, 4}, 0, 3}, {{0, 5}, 3, 4}}));
+  EXPECT_EQ((*rows)[0].sample.response->spans, (std::vector<Span>{{{0, 4}, 0, 3}, {{0, 5}, 3, 4}}));
 }
 
 TEST_F(RolloutWorkerTest, ANewerVersionOpensTheGate) {

@@ -70,8 +70,8 @@ TEST(SampleToken, TemperatureSharpensAndFlattens) {
   // p^(1/T): at T = 0.5 {1, 4, 9} / 14, at T = 2 {1, sqrt 2, sqrt 3} / sum.
   const std::vector<float> logits = LogitsOf({1.0 / 6, 2.0 / 6, 3.0 / 6});
   EXPECT_NEAR(Shares(logits, Params(0.5))[2], 9.0 / 14.0, 2e-4);
-  EXPECT_NEAR(Shares(logits, Params(2.0))[2], std::sqrt(3.0) / (1 + std::sqrt(2.0) + std::sqrt(3.0)),
-              2e-4);
+  EXPECT_NEAR(Shares(logits, Params(2.0))[2],
+              std::sqrt(3.0) / (1 + std::sqrt(2.0) + std::sqrt(3.0)), 2e-4);
 }
 
 TEST(SampleToken, LogprobIsThatOfTheTemperedDistribution) {
@@ -104,9 +104,9 @@ TEST(SampleToken, TopKBeyondTheVocabularyChangesNothing) {
 
 TEST(SampleToken, TopPKeepsTheSmallestSetThatReachesTheMass) {
   const std::vector<float> logits = LogitsOf({0.5, 0.3, 0.15, 0.05});
-  EXPECT_EQ(Shares(logits, Params(1.0, 0, 0.3)).size(), 1U);   // 0.5 >= 0.3
-  EXPECT_EQ(Shares(logits, Params(1.0, 0, 0.6)).size(), 2U);   // 0.5 < 0.6 <= 0.8
-  EXPECT_EQ(Shares(logits, Params(1.0, 0, 0.9)).size(), 3U);   // 0.8 < 0.9 <= 0.95
+  EXPECT_EQ(Shares(logits, Params(1.0, 0, 0.3)).size(), 1U);  // 0.5 >= 0.3
+  EXPECT_EQ(Shares(logits, Params(1.0, 0, 0.6)).size(), 2U);  // 0.5 < 0.6 <= 0.8
+  EXPECT_EQ(Shares(logits, Params(1.0, 0, 0.9)).size(), 3U);  // 0.8 < 0.9 <= 0.95
   EXPECT_EQ(Shares(logits, Params(1.0, 0, 0.99)).size(), 4U);
   EXPECT_EQ(Shares(logits, Params(1.0, 0, 1e-9)).size(), 1U);
   EXPECT_NEAR(Sample(logits, Params(1.0, 0, 0.6), 0.0).logprob, std::log(0.5 / 0.8), 1e-6);
@@ -182,7 +182,8 @@ TEST(SamplingParams, NamesTheParameterOutOfRange) {
     void (*damage)(SamplingParams&);
   } cases[] = {
       {"temperature", [](SamplingParams& p) { p.temperature = -0.1; }},
-      {"temperature", [](SamplingParams& p) { p.temperature = std::numeric_limits<double>::infinity(); }},
+      {"temperature",
+       [](SamplingParams& p) { p.temperature = std::numeric_limits<double>::infinity(); }},
       {"top_p", [](SamplingParams& p) { p.top_p = 0.0; }},
       {"top_p", [](SamplingParams& p) { p.top_p = 1.0001; }},
       {"top_k", [](SamplingParams& p) { p.top_k = -1; }},

@@ -12,16 +12,16 @@ namespace freshet {
 
 // How a process ended and what it wrote.
 struct ChildResult {
-  int exit_code = -1;       // -1 when a signal ended it
-  int signal = 0;           // that ended it; 0: none
-  bool timed_out = false;   // killed by us, because the deadline had passed
+  int exit_code = -1;      // -1 when a signal ended it
+  int signal = 0;          // that ended it; 0: none
+  bool timed_out = false;  // killed by us, because the deadline had passed
   std::string out;
   std::string err;
 };
 
 struct ChildOptions {
-  std::string directory;    // to run in; empty: ours
-  std::string input;        // on stdin
+  std::string directory;  // to run in; empty: ours
+  std::string input;      // on stdin
 };
 
 // A program that runs beside the test. It dies with this object, and with the test. What it writes
@@ -35,8 +35,8 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   void Signal(int signal);
-  // Waits until stdout or stderr contains `text`; false when the process has ended, or `timeout` has
-  // passed, without it.
+  // Waits until stdout or stderr contains `text`; false when the process has ended, or `timeout`
+  // has passed, without it.
   bool AwaitOutput(const std::string& text, absl::Duration timeout);
   // Waits for the end; after `timeout` the process is killed.
   ChildResult Wait(absl::Duration timeout);

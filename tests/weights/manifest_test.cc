@@ -59,7 +59,8 @@ TEST(VerifyBuckets, NamesTheBucketOfEveryFlippedByte) {
     torn[i] ^= std::byte{0x80};
     const absl::Status status = VerifyBuckets(version.manifest, torn);
     EXPECT_EQ(status.code(), kDataLoss) << "byte " << i;
-    EXPECT_NE(Message(status).find(StrCat("bucket ", i / 64, " of 3")), std::string::npos) << status;
+    EXPECT_NE(Message(status).find(StrCat("bucket ", i / 64, " of 3")), std::string::npos)
+        << status;
   }
 }
 
@@ -86,7 +87,8 @@ TEST(VerifyBuckets, RefusesAManifestThatContradictsItself) {
       {"a hash short", [](WeightManifest& m) { m.bucket_hashes.pop_back(); }},
       {"a hash too many", [](WeightManifest& m) { m.bucket_hashes.push_back(0); }},
       {"no hashes", [](WeightManifest& m) { m.bucket_hashes.clear(); }},
-      {"hashes swapped", [](WeightManifest& m) { std::swap(m.bucket_hashes[0], m.bucket_hashes[1]); }},
+      {"hashes swapped",
+       [](WeightManifest& m) { std::swap(m.bucket_hashes[0], m.bucket_hashes[1]); }},
       {"another content hash", [](WeightManifest& m) { m.content_hash[0] ^= 1; }},
       {"no content hash", [](WeightManifest& m) { m.content_hash.clear(); }},
   };

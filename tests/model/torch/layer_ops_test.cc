@@ -94,7 +94,8 @@ TEST(RmsNorm, TakesStridedInputsAndGradients) {
   EXPECT_LT(MaxDifference(RmsNorm(x, weight, 1e-6), CompositeRmsNorm(x, weight, 1e-6)), 1e-5);
   // sum() hands back an expanded gradient.
   const auto ours = torch::autograd::grad({RmsNorm(x, weight, 1e-6).sum()}, {x, weight});
-  const auto expected = torch::autograd::grad({CompositeRmsNorm(x, weight, 1e-6).sum()}, {x, weight});
+  const auto expected =
+      torch::autograd::grad({CompositeRmsNorm(x, weight, 1e-6).sum()}, {x, weight});
   EXPECT_LT(MaxDifference(ours[0], expected[0]), 1e-4);
   EXPECT_LT(MaxDifference(ours[1], expected[1]), 1e-4);
 }
@@ -140,7 +141,8 @@ TEST(Rope, EqualsTheCompositeInValueAndGradient) {
 TEST(Rope, TakesViewsAndExpandedGradients) {
   const Tables tables(4);
   const at::Tensor fused = Random({5, 7, 8}, 13);
-  for (const at::Tensor& view : {fused.narrow(1, 2, 3), fused.transpose(0, 1).narrow(1, 0, 5).transpose(0, 1)}) {
+  for (const at::Tensor& view :
+       {fused.narrow(1, 2, 3), fused.transpose(0, 1).narrow(1, 0, 5).transpose(0, 1)}) {
     const at::Tensor x = view.detach().set_requires_grad(true);
     const at::Tensor ours = Rope(x, tables.cos, tables.sin, Positions());
     const at::Tensor composite = CompositeRope(x, tables.cos, tables.sin, Positions());

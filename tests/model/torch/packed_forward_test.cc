@@ -87,11 +87,10 @@ class PackedForwardTest : public testing::Test {
 };
 
 TEST_F(PackedForwardTest, AGroupEqualsItsSeparateSequencesInValueAndGradient) {
-  const std::vector<PackTree> trees = {
-      {Tokens(9, 1), {Tokens(5, 2), Tokens(1, 3), Tokens(12, 4)}},
-      {Tokens(1, 5), {Tokens(2, 6), Tokens(2, 7)}},
-      {Tokens(20, 8), {}},
-      {Tokens(17, 9), {Tokens(30, 10)}}};
+  const std::vector<PackTree> trees = {{Tokens(9, 1), {Tokens(5, 2), Tokens(1, 3), Tokens(12, 4)}},
+                                       {Tokens(1, 5), {Tokens(2, 6), Tokens(2, 7)}},
+                                       {Tokens(20, 8), {}},
+                                       {Tokens(17, 9), {Tokens(30, 10)}}};
   const std::vector<float> packed = Logprobs(trees);
   const std::vector<size_t> places = SuffixTargets(trees);
   const std::vector<float> numbers = Numbers(packed.size());
@@ -123,9 +122,9 @@ TEST_F(PackedForwardTest, TheOrderOfTreesAndSuffixesDoesNotMatter) {
   const PackTree b = {Tokens(30, 4), {Tokens(8, 5)}};
   const std::vector<float> ab = Logprobs({a, b});
   const std::vector<float> ba = Logprobs({b, a_swapped});
-  std::vector<float> reordered(ba.begin() + 11, ba.end());                 // a's second suffix
-  reordered.insert(reordered.end(), ba.begin() + 8, ba.begin() + 11);      // a's first: 3 tokens
-  reordered.insert(reordered.end(), ba.begin(), ba.begin() + 8);           // b
+  std::vector<float> reordered(ba.begin() + 11, ba.end());             // a's second suffix
+  reordered.insert(reordered.end(), ba.begin() + 8, ba.begin() + 11);  // a's first: 3 tokens
+  reordered.insert(reordered.end(), ba.begin(), ba.begin() + 8);       // b
   ExpectNear(ab, reordered, 1e-5);
 }
 

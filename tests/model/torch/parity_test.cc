@@ -24,7 +24,7 @@ constexpr double kBound = 1e-4;
 
 struct Model {
   const char* name;
-  const char* weights;   // directory of the model
+  const char* weights;  // directory of the model
   const char* reference;
 };
 
@@ -125,8 +125,8 @@ TEST_P(ParityTest, LogitsOfAllPositions) {
         ToFloats(PackedForward(Transformer(config()), ViewWeights(layout_, flat_), PackTrees(trees),
                                1.0, Entropy::kNone)
                      .logprobs_M);
-    const at::Tensor expected = at::log_softmax(
-        ToTensor(logits).view({static_cast<int64_t>(ids.size()), vocab}), -1);
+    const at::Tensor expected =
+        at::log_softmax(ToTensor(logits).view({static_cast<int64_t>(ids.size()), vocab}), -1);
     ExpectNear(ours, ToFloats(expected), prompt);
   }
 }

@@ -39,7 +39,8 @@ TEST(ParameterLayout, HoldsEveryExpectedTensorOnceWithoutOverlap) {
     }
     EXPECT_LE(end, layout.num_elements);
     EXPECT_EQ(layout.num_parameters, parameters);
-    for (const ExpectedTensor& tensor : expected) EXPECT_TRUE(names.contains(tensor.name)) << tensor.name;
+    for (const ExpectedTensor& tensor : expected)
+      EXPECT_TRUE(names.contains(tensor.name)) << tensor.name;
     EXPECT_EQ(layout.lm_head.offset == layout.embed.offset, tied);
   }
 }
@@ -131,7 +132,8 @@ TEST(RopeInverseFrequencies, FallFromOneByPowersOfTheta) {
   config.rope_theta = 10000.0;
   const std::vector<double> frequencies = RopeInverseFrequencies(config);
   ASSERT_EQ(frequencies.size(), 4U);
-  for (int i = 0; i < 4; ++i) EXPECT_NEAR(frequencies[static_cast<size_t>(i)], std::pow(10.0, -i), 1e-12);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_NEAR(frequencies[static_cast<size_t>(i)], std::pow(10.0, -i), 1e-12);
 }
 
 TEST(RopeInverseFrequencies, LinearScalingDividesAll) {

@@ -51,7 +51,8 @@ CheckpointContents Contents(int64_t version, int64_t lineage = 0, const std::str
 class CheckpointTest : public testing::Test {
  protected:
   absl::StatusOr<std::string> Write(const CheckpointContents& contents) {
-    return WriteCheckpoint(root(), contents, [] { return absl::OkStatus(); }, faults_);
+    return WriteCheckpoint(
+        root(), contents, [] { return absl::OkStatus(); }, faults_);
   }
   std::string root() const { return dir_.path(); }
   std::string Step(int64_t step) const { return dir_.File(StrCat("step-", step)); }
@@ -137,7 +138,9 @@ TEST_F(CheckpointTest, ReplacesAnOrphanedOneOfTheSameStep) {
 
 TEST_F(CheckpointTest, CreatesItsRoot) {
   const std::string deep = dir_.File("run/checkpoints");
-  ASSERT_TRUE(WriteCheckpoint(deep, Contents(1), [] { return absl::OkStatus(); }, faults_).ok());
+  ASSERT_TRUE(WriteCheckpoint(
+                  deep, Contents(1), [] { return absl::OkStatus(); }, faults_)
+                  .ok());
   EXPECT_TRUE(OpenCheckpoint(deep + "/step-1").ok());
 }
 
@@ -157,7 +160,8 @@ TEST_F(CheckpointTest, TheNewestIsByLineageThenVersion) {
 
 TEST_F(CheckpointTest, IgnoresNamesThatAreNotSteps) {
   ASSERT_TRUE(Write(Contents(3)).ok());
-  for (const char* name : {"step-", "step-x", "step--9", "step-9x", "step-9.bak", "other", "step-8 "}) {
+  for (const char* name :
+       {"step-", "step-x", "step--9", "step-9x", "step-9.bak", "other", "step-8 "}) {
     fs::copy(Step(3), dir_.File(name), fs::copy_options::recursive);
   }
   dir_.Write("step-12", "a file");
@@ -176,7 +180,8 @@ TEST_F(CheckpointTest, ADamagedOneIsNamedAndSkipped) {
       {"empty", [](const std::string& path) { fs::resize_file(path, 0); }},
       {"one byte longer",
        [](const std::string& path) { fs::resize_file(path, fs::file_size(path) + 1); }},
-      {"one byte changed", [](const std::string& path) {
+      {"one byte changed",
+       [](const std::string& path) {
          std::string text = *ReadFile(path, 1 << 20);
          text[0] ^= 1;
          ASSERT_TRUE(WriteFileAtomically(path, text).ok());
@@ -187,7 +192,8 @@ TEST_F(CheckpointTest, ADamagedOneIsNamedAndSkipped) {
     for (const auto& damage : damages) {
       // The manifest itself is JSON: space at its end means nothing.
       const std::string_view what = damage.name;
-      if (std::string_view(file) == "manifest.json" && (what == "cut" || what == "one byte longer")) {
+      if (std::string_view(file) == "manifest.json" &&
+          (what == "cut" || what == "one byte longer")) {
         continue;
       }
       SCOPED_TRACE(StrCat(file, " ", what));
@@ -214,8 +220,8 @@ TEST_F(CheckpointTest, AManifestOfAnotherShapeIsDataLoss) {
 TEST_F(CheckpointTest, AManifestThatContradictsTheStateIsDataLoss) {
   ASSERT_TRUE(Write(Contents(1)).ok());
   const auto manifest = nlohmann::json::parse(*ReadFile(Step(1) + "/manifest.json", 1 << 20));
-  const nlohmann::json others = {
-      {"job", "x"}, {"step", 2}, {"version", 2}, {"lineage", 1}, {"digest", "d"}, {"format", 2}};
+  const nlohmann::json others = {{"job", "x"},   {"step", 2},     {"version", 2},
+                                 {"lineage", 1}, {"digest", "d"}, {"format", 2}};
   for (const auto& [key, value] : others.items()) {
     nlohmann::json changed = manifest;
     changed[key] = value;
@@ -268,7 +274,8 @@ TEST_F(CheckpointTest, AFailureBeforeTheRenameLeavesNothing) {
 // What a process killed at each point would leave, as seen by the one that resumes.
 class SnapshotPoints final : public FaultPoints {
  public:
-  SnapshotPoints(std::string root, std::string into) : root_(std::move(root)), into_(std::move(into)) {}
+  SnapshotPoints(std::string root, std::string into)
+      : root_(std::move(root)), into_(std::move(into)) {}
   void Reach(std::string_view point) override {
     points.emplace_back(point);
     fs::copy(root_, into_ + "/" + std::string(point), fs::copy_options::recursive);
@@ -284,13 +291,14 @@ TEST_F(CheckpointTest, KilledAtAnyPointTheOneBeforeIsFound) {
   const TestDirectory copies;
   SnapshotPoints points(root(), copies.path());
   bool durable_before_rename = false;
-  ASSERT_TRUE(WriteCheckpoint(root(), Contents(2),
-                              [&] {
-                                points.Reach("before_rename");
-                                durable_before_rename = !dir_.Has("step-2");
-                                return absl::OkStatus();
-                              },
-                              points)
+  ASSERT_TRUE(WriteCheckpoint(
+                  root(), Contents(2),
+                  [&] {
+                    points.Reach("before_rename");
+                    durable_before_rename = !dir_.Has("step-2");
+                    return absl::OkStatus();
+                  },
+                  points)
                   .ok());
   EXPECT_THAT(points.points, ElementsAre("checkpoint_write", "before_rename", "checkpoint_rename"));
   EXPECT_TRUE(durable_before_rename);
@@ -324,8 +332,8 @@ TEST_F(CheckpointTest, AFullDiskIsSaidAndLeavesNothing) {
 
 TEST_F(CheckpointTest, ARootThatCannotBeWrittenIsNamed) {
   const std::string file = dir_.Write("file", "x");
-  const auto written =
-      WriteCheckpoint(file, Contents(1), [] { return absl::OkStatus(); }, faults_);
+  const auto written = WriteCheckpoint(
+      file, Contents(1), [] { return absl::OkStatus(); }, faults_);
   EXPECT_EQ(written.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(written.status()), HasSubstr(file));
 }

@@ -18,8 +18,8 @@ class PolicyLearnerStateTest : public PolicyLearnerFixture {
     contents.learner = *learner.Snapshot();
     contents.files = {{"config.json", options_.model.ToJson()}};
     FaultPoints faults;
-    const auto written =
-        WriteCheckpoint(dir_.path(), contents, [] { return absl::OkStatus(); }, faults);
+    const auto written = WriteCheckpoint(
+        dir_.path(), contents, [] { return absl::OkStatus(); }, faults);
     EXPECT_TRUE(written.ok()) << written.status();
     return dir_.File(StrCat("step-", step));
   }
@@ -159,7 +159,8 @@ TEST_F(PolicyLearnerStateTest, SupervisedStepsLearnTheAnswerAndLeaveNoOptimizerS
   EXPECT_LT(last, 0.1);
   // The loss is the mean over answer tokens alone.
   const auto scores = *learner->Score({{1, 2, 3, 4, 5}, {6, 7, 8, 9}});
-  const double nll = -(scores[0][2] + scores[0][3] + scores[1][0] + scores[1][1] + scores[1][2]) / 5;
+  const double nll =
+      -(scores[0][2] + scores[0][3] + scores[1][0] + scores[1][1] + scores[1][2]) / 5;
   EXPECT_NEAR(*learner->SftStep(examples, 0.0), nll, 1e-5);
   EXPECT_GT((*learner->Snapshot())->optimizer_steps, 0);
   learner->BeginPolicyTraining();
