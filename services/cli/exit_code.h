@@ -8,15 +8,15 @@ namespace freshet {
 // Exit codes of all commands; scripts rely on them.
 enum ExitCode : int {
   kExitDone = 0,
-  kExitInternal = 1,        // internal error, or a violation found
+  kExitInternal = 1,  // internal error, or a violation found
   kExitCommandLine = 2,
-  kExitContent = 3,         // content of a named file or directory, of --set, or a full disk
-  kExitRefused = 4,         // by the server
+  kExitContent = 3,  // content of a named file or directory, of --set, or a full disk
+  kExitRefused = 4,  // by the server
   kExitJobFailed = 5,
   kExitJobCancelled = 6,
   kExitNoConnection = 7,
   kExitTimeout = 8,
-  kExitInterrupted = 130,   // second Ctrl-C
+  kExitInterrupted = 130,  // second Ctrl-C
 };
 
 // For errors about what a user named: everything but a fault of our own is its content.

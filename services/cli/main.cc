@@ -48,6 +48,11 @@ int main(int argc, char** argv) {
   int code = freshet::kExitDone;
   freshet::AddJobCommands(app, code);
   freshet::AddRunCommands(app, code);
+  const auto named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(named).empty()) {
+    std::fprintf(stderr, "freshet: %s: unknown command; freshet --help lists them\n", argv[1]);
+    return freshet::kExitCommandLine;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -44,8 +44,7 @@ int Tokenize(const std::string& directory) {
     if (!text.is_string()) {
       return Fail(InvalidArgument("stdin:", number, ": not a JSON string"));
     }
-    const absl::StatusOr<std::vector<int32_t>> ids =
-        (*tokenizer)->Encode(text.get<std::string>());
+    const absl::StatusOr<std::vector<int32_t>> ids = (*tokenizer)->Encode(text.get<std::string>());
     if (!ids.ok()) {
       return Fail(StatusOf(ids.status().code(), "stdin:", number, ": ", Message(ids.status())));
     }

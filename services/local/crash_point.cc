@@ -35,7 +35,8 @@ absl::StatusOr<std::unique_ptr<FaultPoints>> MakeFaultPoints(const std::string& 
   if (crash_at.empty()) return std::make_unique<FaultPoints>();
   const size_t colon = crash_at.find(':');
   int64_t hit = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(crash_at.substr(colon + 1), &hit) || hit < 1) {
+  if (colon == std::string::npos || !absl::SimpleAtoi(crash_at.substr(colon + 1), &hit) ||
+      hit < 1) {
     return InvalidArgument("--crash-at ", crash_at, ": not of the form POINT:N with N at least 1");
   }
   return std::make_unique<CrashPoint>(crash_at.substr(0, colon), hit);

@@ -22,7 +22,7 @@ class DeadGroupGuard {
 
  private:
   int64_t scored_seen_ = 0;
-  int64_t dead_before_ = 0;     // when scored_seen_ was read
+  int64_t dead_before_ = 0;  // when scored_seen_ was read
 };
 
 }  // namespace freshet

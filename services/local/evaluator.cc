@@ -12,8 +12,7 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const JobSetup& set
                                                              RolloutWorker& worker,
                                                              const Clock& clock,
                                                              std::function<void()> on_finished) {
-  std::unique_ptr<Evaluator> evaluator(
-      new Evaluator(setup, worker, clock, std::move(on_finished)));
+  std::unique_ptr<Evaluator> evaluator(new Evaluator(setup, worker, clock, std::move(on_finished)));
   const Dataset& data = *setup.data.held_out;
   const int64_t rows = std::min(setup.spec.eval().rows(), data.size());
   for (int64_t i = 0; i < rows; ++i) {
@@ -101,14 +100,16 @@ absl::StatusOr<EvalMetrics> Evaluator::Score(const Finished& finished) const {
     const std::string text = setup_.tokenizer->Decode(responses[i].response_ids, true);
     const auto tokens = static_cast<int32_t>(responses[i].response_ids.size());
     const ScoreInput input{text, tokens, responses[i].finish == FinishReason::kStop,
-                           rows_[i].attributes, absl::Milliseconds(setup_.spec.reward().timeout_ms())};
+                           rows_[i].attributes,
+                           absl::Milliseconds(setup_.spec.reward().timeout_ms())};
     absl::StatusOr<freshet::Score> score = setup_.scorer->Score(input);
-    for (int64_t attempt = 1; !score.ok() && attempt < setup_.spec.reward().max_attempts(); ++attempt) {
+    for (int64_t attempt = 1; !score.ok() && attempt < setup_.spec.reward().max_attempts();
+         ++attempt) {
       score = setup_.scorer->Score(input);
     }
     if (!score.ok()) {
-      return FailedPrecondition("evaluation of version ", finished.policy.version,
-                      ", row ", i, ": ", Message(score.status()));
+      return FailedPrecondition("evaluation of version ", finished.policy.version, ", row ", i,
+                                ": ", Message(score.status()));
     }
     metrics.eval_accuracy += score->reward;
     for (const auto& [name, value] : score->components) metrics.reward_components[name] += value;

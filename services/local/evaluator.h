@@ -67,7 +67,7 @@ class Evaluator {
 
   mutable Mutex mu_;
   CondVar idle_;
-  bool running_ ABSL_GUARDED_BY(mu_) = false;   // until its result has been taken
+  bool running_ ABSL_GUARDED_BY(mu_) = false;  // until its result has been taken
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int64_t skipped_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<Finished> finished_ ABSL_GUARDED_BY(mu_);

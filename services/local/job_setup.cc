@@ -175,7 +175,8 @@ void SetSampling(JobSetup& setup) {
   sampling.top_k = static_cast<int32_t>(rollout.top_k());
   sampling.max_new_tokens = static_cast<int32_t>(rollout.max_new_tokens());
   sampling.stop_ids = setup.model.eos_token_ids;
-  if (setup.tokenizer->eos_id().has_value()) sampling.stop_ids.push_back(*setup.tokenizer->eos_id());
+  if (setup.tokenizer->eos_id().has_value())
+    sampling.stop_ids.push_back(*setup.tokenizer->eos_id());
   for (const int64_t id : rollout.stop_token_ids()) {
     sampling.stop_ids.push_back(static_cast<int32_t>(id));
   }
@@ -236,8 +237,9 @@ absl::Status CheckAnswers(const JobSetup& setup) {
     FRESHET_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, EncodePrompt(setup, row.prompt));
     const size_t tokens = prompt.size() + answer->size();
     if (static_cast<int64_t>(tokens) <= setup.model.max_position_embeddings) continue;
-    faults.Add(StrCat(where, ": prompt and answer have ", tokens, " tokens, the model's context is ",
-                      setup.model.max_position_embeddings, "; shorten or remove the row"));
+    faults.Add(StrCat(where, ": prompt and answer have ", tokens,
+                      " tokens, the model's context is ", setup.model.max_position_embeddings,
+                      "; shorten or remove the row"));
   }
   return faults.ToStatus();
 }
@@ -316,8 +318,7 @@ absl::StatusOr<std::vector<int32_t>> EncodeAnswer(const JobSetup& setup, const D
                                                   const std::string& where) {
   const auto answer = row.attributes.find("answer");
   if (answer == row.attributes.end()) {
-    return InvalidArgument(where,
-                           ": warmup.sft needs an answer; name its field in dataset.answer");
+    return InvalidArgument(where, ": warmup.sft needs an answer; name its field in dataset.answer");
   }
   absl::StatusOr<std::vector<int32_t>> ids = setup.tokenizer->Encode(answer->second);
   if (!ids.ok()) return InvalidArgument(where, ": answer: ", Message(ids.status()));

@@ -24,17 +24,17 @@ namespace freshet {
 struct JobSetup {
   JobSpec spec;
   ModelConfig model;
-  std::unique_ptr<ModelFiles> model_files;      // null when the model starts from random weights
+  std::unique_ptr<ModelFiles> model_files;  // null when the model starts from random weights
   std::unique_ptr<Tokenizer> tokenizer;
-  DatasetSplit data;                            // held_out is null without evaluation
+  DatasetSplit data;  // held_out is null without evaluation
   std::unique_ptr<CompositeScorer> scorer;
   LossSpec loss;
   SamplingParams sampling;
   SamplingParams eval_sampling;
   StoreOptions store;
   LearningRateSchedule schedule;
-  int64_t max_prompt_tokens = 0;                // most that leaves room for the response
-  int64_t longest_prompt_tokens = 0;            // of the training rows
+  int64_t max_prompt_tokens = 0;      // most that leaves room for the response
+  int64_t longest_prompt_tokens = 0;  // of the training rows
 };
 
 // Pure part: the loss that the job's keys expand to, or the faults in them.

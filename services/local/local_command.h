@@ -8,13 +8,13 @@ namespace freshet {
 
 // Command line of `freshet local`.
 struct LocalCommand {
-  std::string job_file;                 // empty with --resume
-  std::string run_dir;                  // empty: runs/NAME
+  std::string job_file;  // empty with --resume
+  std::string run_dir;   // empty: runs/NAME
   std::string resume_dir;
-  std::vector<std::string> overrides;   // --set
+  std::vector<std::string> overrides;  // --set
   bool json = false;
   int metrics_port = 0;
-  std::string crash_at;                 // POINT:N, for tests of recovery
+  std::string crash_at;  // POINT:N, for tests of recovery
 };
 
 // Runs it and returns the exit code. Handles SIGINT and SIGTERM: the first drains and saves, the

@@ -72,7 +72,7 @@ RolloutOptions WorkerOptions(const JobSetup& setup) {
 // The parts of a running job, in the order in which they are made; destroyed in reverse.
 struct LocalRun::Roles {
   absl::Time start;
-  int64_t ledger_seq = 0;           // last row in the folder's ledger before the recorder opens it
+  int64_t ledger_seq = 0;  // last row in the folder's ledger before the recorder opens it
   std::unique_ptr<PolicyLearner> learner;
   std::unique_ptr<InMemoryTrajectoryStore> store;
   std::shared_ptr<WeightSubscriber> subscriber = std::make_shared<WeightSubscriber>();
@@ -81,6 +81,7 @@ struct LocalRun::Roles {
   std::unique_ptr<RewardWorker> reward;
   std::unique_ptr<PromptFeeder> feeder;
   std::unique_ptr<Evaluator> evaluator;
+  std::unique_ptr<MetricsServer> metrics;
   std::unique_ptr<RunRecorder> recorder;
   std::unique_ptr<WeightPublisher> publisher;
   std::unique_ptr<TrainerLoop> trainer;
@@ -158,16 +159,16 @@ absl::StatusOr<RunResult> LocalRun::Run() {
   if (status.ok()) status = report;
   FRESHET_RETURN_IF_ERROR(status);
   const int64_t committed = roles.trainer->committed();
-  return RunResult{committed >= setup_.spec.trainer().steps() ? RunOutcome::kFinished
-                                                              : RunOutcome::kInterrupted,
-                   committed};
+  return RunResult{
+      committed >= setup_.spec.trainer().steps() ? RunOutcome::kFinished : RunOutcome::kInterrupted,
+      committed};
 }
 
 // The store, and its first row in the folder's ledger: from here on a killed run is a resumed one.
 absl::Status LocalRun::MakeStore(Roles& roles) {
   const ResumePoint& resume = options_.resume;
-  FRESHET_ASSIGN_OR_RETURN(
-      roles.store, InMemoryTrajectoryStore::Create(setup_.store, resume.origin, clock_));
+  FRESHET_ASSIGN_OR_RETURN(roles.store,
+                           InMemoryTrajectoryStore::Create(setup_.store, resume.origin, clock_));
   if (resume.origin.resumed) {
     FRESHET_RETURN_IF_ERROR(roles.store->RecordResume(
         resume.origin.epoch + 1, resume.parent_lineage, resume.origin.policy.version,
@@ -185,8 +186,8 @@ absl::Status LocalRun::MakeStore(Roles& roles) {
 absl::Status LocalRun::MakeLearner(Roles& roles) {
   FRESHET_ASSIGN_OR_RETURN(roles.learner, PolicyLearner::Create(LearnerOptions(setup_), clock_));
   PolicyLearner& learner = *roles.learner;
-  display_.ShowSetup(DescribeSetup(setup_, folder_.path(), learner.num_parameters(),
-                                   options_.resume.origin));
+  display_.ShowSetup(
+      DescribeSetup(setup_, folder_.path(), learner.num_parameters(), options_.resume.origin));
   if (options_.resume.checkpoint.has_value()) {
     const FoundCheckpoint& checkpoint = *options_.resume.checkpoint;
     FRESHET_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(checkpoint.path));
@@ -243,20 +244,25 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
       [this](const std::string& text) { return EncodePrompt(setup_, text); }, feeder_options);
   if (setup_.data.held_out != nullptr) {
     FRESHET_ASSIGN_OR_RETURN(roles.evaluator, Evaluator::Create(setup_, *roles.rollout, clock_,
-                                                               [this] { WakeController(); }));
+                                                                [this] { WakeController(); }));
   }
   RunRecorder::Options recorder_options;
   recorder_options.start = roles.start;
   recorder_options.wall_offset_seconds = resume.wall_seconds;
   recorder_options.first_ledger_seq = roles.ledger_seq;
   recorder_options.rows = options_.rows;
+  if (options_.metrics_port > 0) {
+    FRESHET_ASSIGN_OR_RETURN(
+        roles.metrics, MetricsServer::Start(options_.metrics_port, setup_.store.staleness.max));
+    recorder_options.metrics = roles.metrics.get();
+  }
   recorder_options.before_step = [this, &roles] { return AwaitEvaluationWhenExact(roles); };
   recorder_options.on_published = [this, &roles](int64_t step, const WeightSnapshot& weights) {
     return EvaluateWhenDue(roles, step, weights);
   };
-  FRESHET_ASSIGN_OR_RETURN(roles.recorder,
-                           RunRecorder::Create(setup_, folder_, *roles.store, *roles.rollout,
-                                               display_, clock_, std::move(recorder_options)));
+  FRESHET_ASSIGN_OR_RETURN(
+      roles.recorder, RunRecorder::Create(setup_, folder_, *roles.store, *roles.rollout, display_,
+                                          clock_, std::move(recorder_options)));
   return MakeTrainer(roles);
 }
 
@@ -281,9 +287,9 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
     options.checkpoint_files.emplace_back(file.name, file.content);
   }
   options.seed = static_cast<uint64_t>(spec.seed());
-  roles.trainer = std::make_unique<TrainerLoop>(*roles.store, *roles.learner, *roles.publisher,
-                                                *roles.recorder, clock_, faults_,
-                                                std::move(options));
+  roles.trainer =
+      std::make_unique<TrainerLoop>(*roles.store, *roles.learner, *roles.publisher, *roles.recorder,
+                                    clock_, faults_, std::move(options));
   // Without a checkpoint the loaded weights are saved as the first one, so that a resume need not
   // repeat the warm-up, and a reference policy survives.
   FRESHET_RETURN_IF_ERROR(
@@ -291,8 +297,8 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   return EvaluateWhenDue(roles, roles.trainer->committed(), roles.publisher->staged());
 }
 
-// Where runs must repeat bit for bit, no evaluation may be skipped for lack of time, and its row has
-// its fixed place: before the row of the next step.
+// Where runs must repeat bit for bit, no evaluation may be skipped for lack of time, and its row
+// has its fixed place: before the row of the next step.
 absl::Status LocalRun::AwaitEvaluationWhenExact(Roles& roles) {
   if (setup_.store.staleness.max > 0 || roles.evaluator == nullptr) return absl::OkStatus();
   if (roles.evaluator->AwaitIdle(kEvaluationDeadline)) return absl::OkStatus();

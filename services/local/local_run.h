@@ -17,16 +17,16 @@
 namespace freshet {
 
 struct LocalRunOptions {
-  ResumePoint resume;           // of the folder
-  RowSink rows;                 // rows of --json; may be empty
-  int metrics_port = 0;         // 0: no metrics server; else on the loopback address
+  ResumePoint resume;    // of the folder
+  RowSink rows;          // rows of --json; may be empty
+  int metrics_port = 0;  // 0: no metrics server; else on the loopback address
 };
 
 enum class RunOutcome { kFinished, kInterrupted, kAlreadyFinished };
 
 struct RunResult {
   RunOutcome outcome = RunOutcome::kFinished;
-  int64_t committed = 0;        // last step
+  int64_t committed = 0;  // last step
 };
 
 // Every role of a job as threads of this process: prompt feeder, one rollout engine, reward worker,

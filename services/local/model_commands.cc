@@ -36,15 +36,16 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadIds(const std::string& pat
     }
     std::vector<int32_t>& ids = lists.emplace_back();
     for (const nlohmann::json& id : json) {
-      if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= model.vocab_size) {
+      if (!id.is_number_integer() || id.get<int64_t>() < 0 ||
+          id.get<int64_t>() >= model.vocab_size) {
         return InvalidArgument(path, ":", line, ": ", id.dump(), " is not a token id below ",
                                model.vocab_size);
       }
       ids.push_back(id.get<int32_t>());
     }
     if (static_cast<int64_t>(ids.size()) > model.max_position_embeddings) {
-      return InvalidArgument(path, ":", line, ": ", ids.size(),
-                             " tokens, the model's context is ", model.max_position_embeddings);
+      return InvalidArgument(path, ":", line, ": ", ids.size(), " tokens, the model's context is ",
+                             model.max_position_embeddings);
     }
     begin = end + 1;
   }
@@ -53,7 +54,7 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadIds(const std::string& pat
 
 struct LoadedModel {
   std::unique_ptr<ModelFiles> files;
-  std::unique_ptr<PolicyLearner> learner;   // holds the arena
+  std::unique_ptr<PolicyLearner> learner;  // holds the arena
 };
 
 absl::StatusOr<LoadedModel> Load(const std::string& directory, bool bf16) {
@@ -86,9 +87,7 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> MakeEngine(const LoadedModel& mode
   return engine;
 }
 
-void PrintLine(const nlohmann::ordered_json& json) {
-  std::printf("%s\n", json.dump().c_str());
-}
+void PrintLine(const nlohmann::ordered_json& json) { std::printf("%s\n", json.dump().c_str()); }
 
 }  // namespace
 

@@ -9,9 +9,9 @@
 namespace freshet {
 
 struct ScoreCommand {
-  std::string model;            // Hugging Face directory
-  std::string ids_file;         // one JSON array of ids a line
-  std::string dtype = "fp32";   // fp32 | bf16
+  std::string model;               // Hugging Face directory
+  std::string ids_file;            // one JSON array of ids a line
+  std::string dtype = "fp32";      // fp32 | bf16
   std::string engine = "prefill";  // prefill | decode | trainer
 };
 // Writes {"logprobs": [...]} per input line to stdout. Errors name file and line.
@@ -23,7 +23,7 @@ struct GenerateCommand {
   std::string dtype = "fp32";
   bool ignore_eos = false;
   int64_t max_new_tokens = 1;
-  double temperature = 0;       // 0: greedy
+  double temperature = 0;  // 0: greedy
   int64_t seed = 1;
 };
 // Writes {"ids": [...], "logprobs": [...]} per input line, new tokens only.

@@ -33,8 +33,8 @@ absl::Status CheckOpenRow(const std::string& path, const LedgerRow& row,
   };
   const StalenessOptions& staleness = options.staleness;
   FRESHET_RETURN_IF_ERROR(check("staleness.max", row.bound, staleness.max));
-  FRESHET_RETURN_IF_ERROR(check("staleness.policy", row.disposition,
-                                std::string(Name(staleness.disposition))));
+  FRESHET_RETURN_IF_ERROR(
+      check("staleness.policy", row.disposition, std::string(Name(staleness.disposition))));
   FRESHET_RETURN_IF_ERROR(
       check("prompts_per_step", row.groups_per_step, staleness.groups_per_step));
   return check("group_size", row.group_size, int64_t{options.group_size});

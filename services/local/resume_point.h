@@ -18,9 +18,9 @@ namespace freshet {
 struct ResumePoint {
   StoreOrigin origin;
   int32_t first_attempt = 0;
-  std::optional<FoundCheckpoint> checkpoint;    // null: start from the beginning
-  int64_t parent_lineage = 0;                   // meaningful when origin.resumed
-  double wall_seconds = 0;                      // spent by earlier processes
+  std::optional<FoundCheckpoint> checkpoint;  // null: start from the beginning
+  int64_t parent_lineage = 0;                 // meaningful when origin.resumed
+  double wall_seconds = 0;                    // spent by earlier processes
 };
 
 // Reads ledger, metrics and checkpoints of the folder. Errors name the file: INVALID_ARGUMENT for a

@@ -154,6 +154,7 @@ absl::Status RunRecorder::OnStep(const FinishedStep& report, const WeightSnapsho
     FRESHET_RETURN_IF_ERROR(metrics_.Append(metrics));
     FRESHET_RETURN_IF_ERROR(samples_.Append(MakeSamples(report)));
     display_.ShowStep(metrics);
+    if (options_.metrics != nullptr) options_.metrics->Observe(metrics);
     if (options_.rows) options_.rows(ToJson(metrics));
   }
   return options_.on_published ? options_.on_published(report.step, weights) : absl::OkStatus();
@@ -228,8 +229,8 @@ std::vector<SampleRow> RunRecorder::MakeSamples(const FinishedStep& report) cons
 }
 
 void RunRecorder::OnStalled(const std::string& reason, absl::Duration waited) {
-  display_.ShowNote(StrCat("waiting for ", static_cast<int64_t>(absl::ToDoubleSeconds(waited)),
-                           " s: ", reason));
+  display_.ShowNote(
+      StrCat("waiting for ", static_cast<int64_t>(absl::ToDoubleSeconds(waited)), " s: ", reason));
   EmitEvent("stalled", {{"reason", reason}});
 }
 
@@ -238,6 +239,7 @@ absl::Status RunRecorder::RecordEval(EvalMetrics metrics) {
   MutexLock lock(mu_);
   FRESHET_RETURN_IF_ERROR(metrics_.Append(metrics));
   display_.ShowEval(metrics);
+  if (options_.metrics != nullptr) options_.metrics->Observe(metrics);
   if (options_.rows) options_.rows(ToJson(metrics));
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "rollout/rollout_worker.h"
 #include "services/base/clock.h"
 #include "services/local/job_setup.h"
+#include "services/local/metrics_server.h"
 #include "services/local/run_folder.h"
 #include "services/runfolder/display.h"
 #include "services/runfolder/ledger_log.h"
@@ -24,7 +25,7 @@ using RowSink = std::function<void(const std::string&)>;
 
 // Token-weighted ages of a batch's loss-bearing tokens, in versions.
 struct StalenessSummary {
-  std::map<int64_t, int64_t> tokens;    // age -> tokens
+  std::map<int64_t, int64_t> tokens;  // age -> tokens
   double mean = 0;
   double p50 = 0;
   int64_t max = 0;
@@ -37,22 +38,20 @@ StalenessSummary SummarizeStaleness(const std::vector<TrainGroup>& groups, int64
 class RunRecorder final : public TrainerObserver {
  public:
   struct Options {
-    absl::Time start;                   // of this process's work; wall_seconds counts from here
-    double wall_offset_seconds = 0;     // of the run's earlier processes
-    int64_t first_ledger_seq = 0;       // rows up to this one are in the file already
-    RowSink rows;                       // may be empty
+    absl::Time start;                  // of this process's work; wall_seconds counts from here
+    double wall_offset_seconds = 0;    // of the run's earlier processes
+    int64_t first_ledger_seq = 0;      // rows up to this one are in the file already
+    RowSink rows;                      // may be empty
+    MetricsServer* metrics = nullptr;  // may be null
     // Called on the trainer's thread before the row of every step is written; its error stops the
     // run. May be empty.
     std::function<absl::Status()> before_step;
     // Called on the trainer's thread for every step; starts evaluations that are due.
     std::function<absl::Status(int64_t step, const WeightSnapshot&)> on_published;
   };
-  static absl::StatusOr<std::unique_ptr<RunRecorder>> Create(const JobSetup& setup,
-                                                             const RunFolder& folder,
-                                                             TrajectoryStore& store,
-                                                             const RolloutWorker& rollout,
-                                                             Display& display, const Clock& clock,
-                                                             Options options);
+  static absl::StatusOr<std::unique_ptr<RunRecorder>> Create(
+      const JobSetup& setup, const RunFolder& folder, TrajectoryStore& store,
+      const RolloutWorker& rollout, Display& display, const Clock& clock, Options options);
 
   absl::Status OnCommitted() override;
   absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) override;

@@ -40,8 +40,7 @@ std::string DescribeRewards(const job::v1::Reward& reward) {
 std::string NewestCheckpoint(const std::string& run_dir) {
   std::error_code error;
   int64_t newest = -1;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(run_dir + "/checkpoints", error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(run_dir + "/checkpoints", error)) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with("step-")) newest = std::max<int64_t>(newest, std::atoll(name.c_str() + 5));
   }

@@ -29,7 +29,10 @@ class WeightTransportContract : public testing::TestWithParam<WeightTransportBac
  protected:
   // Connects the adapter to `n` engines.
   void Connect(int n) {
-    activations_.assign(static_cast<size_t>(n), 0);
+    {
+      const MutexLock lock(mu_);
+      activations_.assign(static_cast<size_t>(n), 0);
+    }
     for (int i = 0; i < n; ++i) {
       engines_.push_back(std::make_shared<WeightSubscriber>([this, i] {
         const MutexLock lock(mu_);

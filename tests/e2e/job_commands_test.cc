@@ -1,0 +1,123 @@
+// validate, explain, init, --version, and what is no command.
+#include "tests/e2e/freshet_fixture.h"
+
+namespace freshet {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+
+class JobCommandsTest : public FreshetFixture {};
+
+TEST_F(JobCommandsTest, Version) {
+  const ChildResult result = Freshet({"--version"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, MatchesRegex("freshet [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+}
+
+TEST_F(JobCommandsTest, HelpNamesEveryCommand) {
+  const ChildResult result = Freshet({"--help"});
+  EXPECT_EQ(result.exit_code, 0);
+  for (const char* command : {"local", "score", "generate", "tokenize", "validate", "explain",
+                              "init", "ledger", "report"}) {
+    EXPECT_THAT(result.out, HasSubstr(command));
+  }
+  EXPECT_EQ(Freshet({"local", "--help"}).exit_code, 0);
+}
+
+TEST_F(JobCommandsTest, WhatIsNoCommand) {
+  const ChildResult result = Freshet({"trane"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("trane"), HasSubstr("--help")));
+  EXPECT_EQ(Freshet({}).exit_code, 2);
+  EXPECT_EQ(Freshet({"ledger"}).exit_code, 2);
+  EXPECT_EQ(Freshet({"validate"}).exit_code, 2);
+  EXPECT_EQ(Freshet({"--nonsense"}).exit_code, 2);
+}
+
+TEST_F(JobCommandsTest, ExplainGivesMeaningTypeDefaultAndRange) {
+  const ChildResult result = Freshet({"explain", "reward.timeout_ms"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("milliseconds"), HasSubstr("integer"),
+                                HasSubstr("default: 1000"), HasSubstr("1 to 600000")));
+  EXPECT_THAT(Freshet({"explain"}).out, AllOf(HasSubstr("staleness"), HasSubstr("optimizer")));
+}
+
+TEST_F(JobCommandsTest, ExplainNamesTheNearestKey) {
+  const ChildResult result = Freshet({"explain", "reward.timeout"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("timeout_ms"));
+}
+
+TEST_F(JobCommandsTest, InitWritesAJobThatRuns) {
+  EXPECT_EQ(Freshet({"init", "new.yaml"}).exit_code, 0);
+  EXPECT_EQ(Freshet({"init"}).out, folder_.Read("new.yaml"));
+  EXPECT_EQ(Freshet({"validate", "new.yaml"}).exit_code, 0);
+  const ChildResult run =
+      Freshet({"local", "new.yaml", "--run-dir", "run", "--set", "trainer.steps=1", "--set",
+               "prompts_per_step=4", "--set", "warmup.sft.steps=1"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
+TEST_F(JobCommandsTest, InitOverwritesNothing) {
+  folder_.Write("mine.yaml", "precious");
+  const ChildResult result = Freshet({"init", "mine.yaml"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("mine.yaml"));
+  EXPECT_EQ(folder_.Read("mine.yaml"), "precious");
+}
+
+TEST_F(JobCommandsTest, ValidatePrintsTheResolvedJob) {
+  WriteJob(MakeTinyJob());
+  const ChildResult result = Freshet({"validate", "job.yaml", "--set", "trainer.steps=77"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("steps: 77"), HasSubstr("lease_ttl_ms: 30000"),
+                                HasSubstr("loss expands to")));
+  folder_.Write("resolved.yaml", result.out);
+  EXPECT_EQ(Freshet({"validate", "resolved.yaml"}).out, result.out) << "a fixed point";
+}
+
+TEST_F(JobCommandsTest, ValidateFindsWhatARunWouldFind) {
+  TinyJob job = MakeTinyJob();
+  job["staleness"] = "{max: -1}";
+  WriteJob(job);
+  const ChildResult result = Freshet({"validate", "job.yaml"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("staleness.max"));
+  job = MakeTinyJob();
+  job["model"] = "{path: nowhere}";
+  job["tokenizer"] = "";
+  WriteJob(job);
+  EXPECT_EQ(Freshet({"validate", "job.yaml"}).exit_code, 3);
+  EXPECT_EQ(Freshet({"validate", "missing.yaml"}).exit_code, 3);
+}
+
+TEST_F(JobCommandsTest, EveryExampleIsValid) {
+  const std::string examples = std::string(FRESHET_SOURCE_DIR) + "/examples/";
+  EXPECT_EQ(Freshet({"validate", examples + "arithmetic.yaml"}).exit_code, 0);
+  EXPECT_EQ(Freshet({"validate", examples + "smoke.yaml"}).exit_code, 0);
+}
+
+TEST_F(JobCommandsTest, LedgerVerifyFindsAViolation) {
+  Train(MakeTinyJob());
+  std::vector<std::string> lines = Lines(folder_.Read("run/ledger.jsonl"));
+  for (std::string& line : lines) {
+    if (line.find("\"trained\"") == std::string::npos) continue;
+    line = "";  // a sample disappears
+    break;
+  }
+  std::string text;
+  for (const std::string& line : lines) {
+    if (!line.empty()) text += line + "\n";
+  }
+  folder_.Write("run/ledger.jsonl", text);
+  const ChildResult result = Freshet({"ledger", "verify", "run"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("step 1"));
+  EXPECT_EQ(Freshet({"ledger", "verify", "nowhere"}).exit_code, 3);
+  EXPECT_EQ(Freshet({"report", "nowhere"}).exit_code, 3);
+}
+
+}  // namespace
+}  // namespace freshet
