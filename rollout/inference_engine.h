@@ -64,7 +64,7 @@ class InferenceEngine {
   // Queues the samples of one prompt.
   // Returns:
   //   INVALID_ARGUMENT: empty prompt, token outside of the vocabulary, prompt plus max_new_tokens
-  //   beyond the model's context, or bad sampling parameters.
+  //   beyond the model's context, more than the whole cache holds, or bad sampling parameters.
   //   RESOURCE_EXHAUSTED: no room now; retry after some samples have finished.
   //   FAILED_PRECONDITION: the lane has no weights yet.
   virtual absl::Status Submit(GenerationRequest request) = 0;

@@ -204,6 +204,12 @@ absl::Status NativeEngine::Submit(GenerationRequest request) {
   if (!lane.snapshot.has_value()) return FailedPrecondition("the engine has no weights yet");
   const auto prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
   const auto num_samples = static_cast<int64_t>(request.sample_indices.size());
+  const int64_t blocks = BlocksNeeded(prompt_tokens, num_samples, request.sampling.max_new_tokens);
+  if (blocks > cache_.num_blocks()) {
+    return InvalidArgument("request ", request.id, ": needs ", blocks,
+                           " cache blocks, the engine has ", cache_.num_blocks(),
+                           "; use fewer samples, shorter responses or a larger cache");
+  }
   if (Admissible(prompt_tokens, num_samples, request.sampling, 1) == 0) {
     return ResourceExhausted("no room for ", num_samples, " samples: ", running_, " of ",
                              options_.max_sequences, " run, ", reserved_blocks_, " of ",

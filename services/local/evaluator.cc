@@ -73,18 +73,19 @@ void Evaluator::Close() {
   idle_.NotifyAll();
 }
 
-std::optional<absl::StatusOr<EvalMetrics>> Evaluator::TakeResult() {
+absl::Status Evaluator::TakeResult(const std::function<absl::Status(EvalMetrics)>& record) {
   std::optional<Finished> finished;
   {
     MutexLock lock(mu_);
     finished = std::exchange(finished_, std::nullopt);
   }
-  if (!finished.has_value()) return std::nullopt;
-  std::optional<absl::StatusOr<EvalMetrics>> result = Score(*finished);
+  if (!finished.has_value()) return absl::OkStatus();
+  absl::StatusOr<EvalMetrics> result = Score(*finished);
+  const absl::Status status = result.ok() ? record(*std::move(result)) : result.status();
   MutexLock lock(mu_);
   running_ = false;
   idle_.NotifyAll();
-  return result;
+  return status;
 }
 
 absl::StatusOr<EvalMetrics> Evaluator::Score(const Finished& finished) const {

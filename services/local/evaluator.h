@@ -37,9 +37,10 @@ class Evaluator {
   // Nobody takes results any more: ends every wait, now and later.
   void Close();
 
-  // Scores what has come in, on the caller's thread. At most one result per call; an evaluation
-  // that failed gives its status.
-  std::optional<absl::StatusOr<EvalMetrics>> TakeResult();
+  // Scores what has come in, if anything has, on the caller's thread, and hands it to `record`; the
+  // evaluation counts as running until that returns. Errors: of `record`, and of an evaluation that
+  // failed.
+  absl::Status TakeResult(const std::function<absl::Status(EvalMetrics)>& record);
 
   int64_t skipped() const;
 

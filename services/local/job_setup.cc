@@ -16,6 +16,7 @@
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "services/reward/scorer_factory.h"
+#include "services/reward/text_template.h"
 
 namespace freshet {
 namespace {
@@ -94,11 +95,28 @@ absl::StatusOr<DatasetSplit> OpenGenerated(Options options, const JobSpec& spec)
   return split;
 }
 
-RowOptions MakeRowOptions(const job::v1::Dataset& data) {
+// Fields that the texts of the reward components name: rows must have them.
+std::vector<std::string> RewardFields(const job::v1::Reward& reward) {
+  std::vector<std::string> fields;
+  for (const auto& [name, component] : reward.components()) {
+    const absl::StatusOr<TextTemplate> text = TextTemplate::Parse(component.text());
+    if (!text.ok()) continue;  // told when the scorer is made
+    for (const std::string& field : text->fields()) {
+      if (field != "answer" && field != "prompt") fields.push_back(field);
+    }
+  }
+  std::sort(fields.begin(), fields.end());
+  fields.erase(std::unique(fields.begin(), fields.end()), fields.end());
+  return fields;
+}
+
+RowOptions MakeRowOptions(const JobSpec& spec) {
+  const job::v1::Dataset& data = spec.dataset();
   RowOptions options;
   options.prompt = data.prompt();
   options.answer = data.answer();
   options.fields.insert(data.fields().begin(), data.fields().end());
+  options.required = RewardFields(spec.reward());
   return options;
 }
 
@@ -106,7 +124,7 @@ absl::StatusOr<DatasetSplit> OpenJsonl(const JobSpec& spec) {
   const job::v1::Dataset& data = spec.dataset();
   JsonlDatasetOptions options;
   options.path = data.path();
-  options.row = MakeRowOptions(data);
+  options.row = MakeRowOptions(spec);
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> rows, JsonlDataset::Load(options));
   if (!spec.has_eval()) return DatasetSplit{std::move(rows), nullptr};
   if (!data.has_eval_path()) return SplitHeldOut(std::move(rows), spec.eval().rows());
@@ -117,7 +135,7 @@ absl::StatusOr<DatasetSplit> OpenJsonl(const JobSpec& spec) {
 
 absl::StatusOr<DatasetSplit> OpenTemplate(const JobSpec& spec) {
   TemplateDatasetOptions options;
-  options.row = MakeRowOptions(spec.dataset());
+  options.row = MakeRowOptions(spec);
   for (const job::v1::Row& row : spec.dataset().rows()) {
     options.rows.emplace_back(row.values().begin(), row.values().end());
   }

@@ -367,10 +367,8 @@ absl::Status LocalRun::Control(Roles& roles) {
 
 absl::Status LocalRun::TakeEvaluation(Roles& roles) {
   if (roles.evaluator == nullptr) return absl::OkStatus();
-  std::optional<absl::StatusOr<EvalMetrics>> result = roles.evaluator->TakeResult();
-  if (!result.has_value()) return absl::OkStatus();
-  FRESHET_RETURN_IF_ERROR(result->status());
-  return roles.recorder->RecordEval(**std::move(result));
+  return roles.evaluator->TakeResult(
+      [&roles](EvalMetrics metrics) { return roles.recorder->RecordEval(std::move(metrics)); });
 }
 
 absl::Status LocalRun::FinalEvaluation(Roles& roles) {

@@ -117,5 +117,14 @@ TEST_F(BadModelTest, TokenizerOfAnotherModel) {
   Refuse(model_, {"model: ", "12 ids", "vocab_size is 6", "tokenizer"});
 }
 
+TEST_F(BadModelTest, ContextTooShort) {
+  model_.Write(Path("model"));
+  TinyJob job = ModelJob();
+  job["rollout"] = "{max_new_tokens: 16}";
+  RefuseJob(job, {"rollout.max_new_tokens", "context of 16"}, 1);
+  job["rollout"] = "{max_new_tokens: 13}";
+  RefuseJob(job, {"4 tokens, more than 3"}, 6);
+}
+
 }  // namespace
 }  // namespace freshet

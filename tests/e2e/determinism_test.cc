@@ -7,11 +7,10 @@ namespace freshet {
 namespace {
 
 // Keys that measure time; all others are functions of the job.
-constexpr const char* kTimes[] = {"trainer_wait_seconds", "rollout_idle_seconds",
-                                  "weight_swap_seconds",  "train_seconds",
-                                  "optimizer_seconds",    "checkpoint_seconds",
-                                  "step_seconds",         "eval_seconds",
-                                  "wall_seconds"};
+constexpr const char* kTimes[] = {
+    "trainer_wait_seconds", "rollout_idle_seconds", "weight_swap_seconds",
+    "train_seconds",        "optimizer_seconds",    "checkpoint_seconds",
+    "step_seconds",         "eval_seconds",         "wall_seconds"};
 
 struct Outcome {
   std::vector<Json> metrics;

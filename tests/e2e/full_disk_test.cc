@@ -45,8 +45,7 @@ class FullDiskTest : public FreshetFixture {
       EXPECT_TRUE(text.empty() || text.back() == '\n') << name << " ends within a line";
       Rows(name);
     }
-    for (const auto& entry :
-         std::filesystem::recursive_directory_iterator(Path("disk/run"))) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(Path("disk/run"))) {
       EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
     }
     EXPECT_EQ(Freshet({"ledger", "verify", "disk/run"}).exit_code, 0);

@@ -44,8 +44,8 @@ TEST_F(InterruptTest, CtrlCDrainsSavesAndSaysHowToGoOn) {
   EXPECT_TRUE(Exists("run/report.html"));
 
   const int64_t last = steps + 3;
-  const ChildResult resumed = Freshet(
-      {"local", "--resume", "run", "--set", "trainer.steps=" + std::to_string(last)});
+  const ChildResult resumed =
+      Freshet({"local", "--resume", "run", "--set", "trainer.steps=" + std::to_string(last)});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   ExpectComplete(last);
   const std::vector<Json> rows = Ledger("resumed");
@@ -62,14 +62,14 @@ TEST_F(InterruptTest, TermDoesTheSame) {
 
 TEST_F(InterruptTest, CtrlCDuringTheWarmUp) {
   TinyJob job = LongJob();
-  job["warmup"] = "{sft: {steps: 100000, batch_size: 32, learning_rate: 1.0e-4}}";
+  job["warmup"] = "{sft: {steps: 5000, batch_size: 32, learning_rate: 1.0e-4}}";
   const auto process = StartRun(job, "warm-up sft");
   process->Signal(SIGINT);
   const ChildResult result = process->Wait(kDeadline);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("--resume run"));
-  const ChildResult resumed = Freshet({"local", "--resume", "run", "--set", "warmup.sft.steps=20",
-                                       "--set", "trainer.steps=3"});
+  const ChildResult resumed = Freshet(
+      {"local", "--resume", "run", "--set", "warmup.sft.steps=20", "--set", "trainer.steps=3"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   ExpectComplete(3);
 }
@@ -146,15 +146,15 @@ TEST_F(InterruptTest, AFolderOfAnotherJobIsRefused) {
   folder_.Write("run/job.yaml", ToYaml(other));
   const ChildResult result = Freshet({"local", "--resume", "run"});
   EXPECT_EQ(result.exit_code, 3);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("run/ledger.jsonl"), HasSubstr("\"tiny\""),
-                                HasSubstr("\"other\"")));
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("run/ledger.jsonl"), HasSubstr("\"tiny\""), HasSubstr("\"other\"")));
   EXPECT_EQ(folder_.Read("run/ledger.jsonl"), ledger);
 }
 
 TEST_F(InterruptTest, WhatTheLedgerPromisesCannotChangeAtAResume) {
   Train(MakeTinyJob());
-  for (const char* change : {"staleness.max=2", "staleness.policy=drop", "group_size=8",
-                             "prompts_per_step=4"}) {
+  for (const char* change :
+       {"staleness.max=2", "staleness.policy=drop", "group_size=8", "prompts_per_step=4"}) {
     const std::string key = std::string(change).substr(0, std::string(change).find('='));
     const ChildResult result =
         Freshet({"local", "--resume", "run", "--set", change, "--set", "trainer.steps=9"});

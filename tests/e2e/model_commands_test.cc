@@ -74,8 +74,8 @@ TEST_F(ModelCommandsTest, AllEnginesAgree) {
 
 TEST_F(ModelCommandsTest, GenerateGivesNewTokensOnly) {
   folder_.Write("ids", "[1,2,3]\n[4]\n");
-  const std::vector<Json> rows = Objects({"generate", "model", "--ids", "ids", "--greedy",
-                                          "--max-new-tokens", "6", "--ignore-eos"});
+  const std::vector<Json> rows = Objects(
+      {"generate", "model", "--ids", "ids", "--greedy", "--max-new-tokens", "6", "--ignore-eos"});
   ASSERT_EQ(rows.size(), 2U);
   for (const Json& row : rows) {
     EXPECT_EQ(row["ids"].size(), 6U);
@@ -94,8 +94,8 @@ TEST_F(ModelCommandsTest, GenerateStopsAtTheEndToken) {
   // The head prefers the end token by far, whatever comes before.
   TinyModel model;
   for (float& value : model.tensors["model.embed_tokens.weight"].values) value = 1.0F;
-  for (const char* name : {"model.layers.0.self_attn.o_proj.weight",
-                           "model.layers.0.mlp.down_proj.weight"}) {
+  for (const char* name :
+       {"model.layers.0.self_attn.o_proj.weight", "model.layers.0.mlp.down_proj.weight"}) {
     for (float& value : model.tensors[name].values) value = 0.0F;
   }
   for (float& value : model.tensors["model.norm.weight"].values) value = 1.0F;

@@ -85,7 +85,7 @@ TEST_F(RecoveryTest, NoRowIsMissingWhenTheCheckpointIsFasterThanTheEvaluation) {
   TinyJob job = MakeTinyJob();
   job["staleness"] = "{max: 0}";
   job["checkpoint"] = "{every_steps: 1}";
-  job["eval"] = "{every_steps: 1, rows: 500}";
+  job["eval"] = "{every_steps: 1, rows: 200}";
   StartAndCrash(job, "mark_durable", 3);
   Resume();
   ExpectComplete(kSteps);
@@ -116,8 +116,9 @@ TEST_F(RecoveryTest, AKillDuringTheWarmUpStartsAgain) {
 
 // Seeded draws instead of timers: the same points on every machine.
 TEST_F(RecoveryTest, FiveCrashesInARow) {
-  constexpr const char* kPoints[] = {"optimizer_step", "commit",        "publish",
-                                     "checkpoint_write", "checkpoint_rename", "mark_durable"};
+  constexpr const char* kPoints[] = {"optimizer_step",    "commit",
+                                     "publish",           "checkpoint_write",
+                                     "checkpoint_rename", "mark_durable"};
   std::mt19937 random(20240607);
   TinyJob job = MakeTinyJob();
   job["trainer"] = "{steps: 14}";

@@ -56,8 +56,7 @@ class RefusalFixture : public FreshetFixture {
   // Reads rows.jsonl; no warm-up, no evaluation.
   static TinyJob JsonlJob() {
     TinyJob job = MakeTinyJob();
-    job["dataset"] =
-        "{type: jsonl, path: rows.jsonl, prompt: \"{question}=\", answer: answer}";
+    job["dataset"] = "{type: jsonl, path: rows.jsonl, prompt: \"{question}=\", answer: answer}";
     job["warmup"] = "";
     job["eval"] = "";
     return job;

@@ -33,8 +33,7 @@ TEST_F(SmokeTest, TheExampleLearns) {
                "run", "--set", "warmup.sft.steps=30", "--set", "trainer.steps=40", "--set",
                "eval.every_steps=10"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("step 40/40"))
-      << "one line per step";
+  EXPECT_THAT(result.out, HasSubstr("step 40/40")) << "one line per step";
   ExpectComplete(40);
   EXPECT_GT(MeanReward(36, 40), MeanReward(1, 5) + 0.15);
   const std::vector<Json> evaluations = Evaluations();
@@ -54,9 +53,9 @@ TEST_F(SmokeTest, TheRunFolderIsComplete) {
   for (const auto& entry : std::filesystem::directory_iterator(Path("run/checkpoints/step-6"))) {
     names.insert(entry.path().filename());
   }
-  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json",
-                           "tokenizer_config.json", "optimizer.safetensors", "trainer_state.json",
-                           "manifest.json"}) {
+  for (const char* name :
+       {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "optimizer.safetensors", "trainer_state.json", "manifest.json"}) {
     EXPECT_THAT(names, Contains(name));
   }
   const Json manifest = Json::parse(folder_.Read("run/checkpoints/step-6/manifest.json"));
@@ -86,12 +85,28 @@ TEST_F(SmokeTest, EveryStepHasItsRow) {
   ASSERT_EQ(steps.size(), 6U);
   double wall = 0;
   for (const auto& [step, row] : steps) {
-    for (const char* key :
-         {"step", "policy_version", "lineage", "reward_mean", "reward_std", "loss", "grad_norm",
-          "entropy", "kl_behavior", "ratio_clip_fraction", "staleness_mean", "staleness_p50",
-          "staleness_max", "staleness_tokens", "tokens_generated", "tokens_trained",
-          "groups_dropped", "groups_filtered", "trainer_wait_seconds", "rollout_idle_seconds",
-          "weight_swap_seconds", "wall_seconds"}) {
+    for (const char* key : {"step",
+                            "policy_version",
+                            "lineage",
+                            "reward_mean",
+                            "reward_std",
+                            "loss",
+                            "grad_norm",
+                            "entropy",
+                            "kl_behavior",
+                            "ratio_clip_fraction",
+                            "staleness_mean",
+                            "staleness_p50",
+                            "staleness_max",
+                            "staleness_tokens",
+                            "tokens_generated",
+                            "tokens_trained",
+                            "groups_dropped",
+                            "groups_filtered",
+                            "trainer_wait_seconds",
+                            "rollout_idle_seconds",
+                            "weight_swap_seconds",
+                            "wall_seconds"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
     EXPECT_EQ(row["policy_version"], step);

@@ -9,8 +9,8 @@
 
 namespace freshet {
 
-// A Hugging Face directory of a tiny Llama model over the characters "0123456789=", which a test can
-// spoil before it is written.
+// A Hugging Face directory of a tiny Llama model over the characters "0123456789=", which a test
+// can spoil before it is written.
 struct TinyModel {
   struct Tensor {
     std::vector<int64_t> shape;

@@ -1,0 +1,102 @@
+#include "services/local/dead_group_guard.h"
+
+#include "datastore/memory/in_memory_trajectory_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/base/str_cat.h"
+#include "tests/testing/fake_clock.h"
+
+namespace freshet {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A store whose groups of one sample are scored or die as told.
+class DeadGroupGuardTest : public testing::Test {
+ protected:
+  DeadGroupGuardTest() {
+    StoreOptions options;
+    options.job = "job";
+    options.staleness.max = 0;
+    options.staleness.groups_per_step = 100;
+    options.staleness.max_in_flight = 100;
+    options.last_step = 100;
+    options.capacity_groups = 1000;
+    options.max_queued_prompts = 1000;
+    options.max_row_failures = 1;
+    auto store = InMemoryTrajectoryStore::Create(options, StoreOrigin(), clock_);
+    EXPECT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+  }
+  // One more group, generated and leased for its score.
+  RowLease NextRow() {
+    Prompt prompt;
+    prompt.ordinal = next_++;
+    prompt.prompt_ids = {1};
+    EXPECT_TRUE(store_->PutPrompts({prompt}).ok());
+    const auto leased = store_->LeasePrompts({"rollout", "", {0, 0}, 1});
+    EXPECT_EQ(leased->leases.size(), 1U) << leased->reason;
+    Response response{{2}, {-1.0F}, {1}, {{{0, 0}, 0, 1}}, FinishReason::kStop};
+    EXPECT_TRUE(store_->PutSample(leased->leases[0].token, 0, response).ok());
+    const auto rows = store_->LeaseRows(Task::kScore, "reward", 1);
+    EXPECT_EQ(rows->size(), 1U);
+    return rows->front();
+  }
+  void Die(int64_t groups) {
+    for (int64_t i = 0; i < groups; ++i) {
+      EXPECT_TRUE(store_->FailRow(Task::kScore, NextRow().token, StrCat("broken ", i)).ok());
+    }
+  }
+  void BeScored() {
+    FieldValues values;
+    values.score = std::make_shared<const Score>(Score{1.0, {}, ScoreOutcome::kOk});
+    EXPECT_TRUE(store_->PutFields(Task::kScore, NextRow().token, values).ok());
+  }
+
+  static constexpr int64_t kLimit = DeadGroupGuard::kMostDeadInARow;
+  FakeClock clock_;
+  std::unique_ptr<InMemoryTrajectoryStore> store_;
+  int64_t next_ = 0;
+  DeadGroupGuard guard_;
+};
+
+TEST_F(DeadGroupGuardTest, AFewDeathsAreNoReasonToStop) {
+  EXPECT_TRUE(guard_.Check(*store_).ok());
+  Die(kLimit - 1);
+  EXPECT_TRUE(guard_.Check(*store_).ok());
+}
+
+TEST_F(DeadGroupGuardTest, DeathsInARowEndTheJobWithTheLastReason) {
+  Die(kLimit);
+  const absl::Status status = guard_.Check(*store_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), AllOf(HasSubstr(StrCat("the last ", kLimit, " prompt groups")),
+                                     HasSubstr(StrCat("broken ", kLimit - 1))));
+}
+
+TEST_F(DeadGroupGuardTest, AScoredGroupBreaksTheRow) {
+  Die(kLimit - 1);
+  EXPECT_TRUE(guard_.Check(*store_).ok());
+  BeScored();
+  EXPECT_TRUE(guard_.Check(*store_).ok());
+  Die(kLimit - 1);
+  EXPECT_TRUE(guard_.Check(*store_).ok());
+  Die(1);
+  EXPECT_FALSE(guard_.Check(*store_).ok());
+}
+
+TEST_F(DeadGroupGuardTest, OneScoredSinceTheLastLookIsEnough) {
+  Die(kLimit);
+  BeScored();
+  EXPECT_TRUE(guard_.Check(*store_).ok());
+}
+
+TEST_F(DeadGroupGuardTest, TheLabelIsNamedWhenTheLedgerIsTrimmed) {
+  Die(kLimit);
+  ASSERT_TRUE(store_->TrimLedger(1000).ok());
+  EXPECT_THAT(Message(guard_.Check(*store_)), HasSubstr(StrCat("dead(score_failed) ", kLimit)));
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,164 @@
+#include "services/local/evaluator.h"
+
+#include "controller/dataset/template_dataset.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "model/char_tokenizer.h"
+#include "services/base/str_cat.h"
+#include "services/reward/scorer_factory.h"
+#include "tests/rollout/rollout_worker_fixture.h"
+
+namespace freshet {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// An evaluator over a worker with a scripted engine, whose responses are the characters 'k', 'l',
+// 'm', ... (ids 10, 11, 12, ...).
+class EvaluatorTest : public RolloutWorkerFixture {
+ protected:
+  EvaluatorTest() {
+    job::v1::Eval& eval = *setup_.spec.mutable_eval();
+    eval.set_name("heldout");
+    eval.set_rows(3);
+    setup_.spec.mutable_reward()->set_timeout_ms(1000);
+    setup_.spec.mutable_reward()->set_max_attempts(2);
+    setup_.tokenizer = *CreateCharTokenizer("abcdefghijklmnopqrstuvwxyz");
+    setup_.eval_sampling.max_new_tokens = 16;
+    SetRows({"k", "kl", "xx"});
+    SetReward("exact_match", "{answer}");
+    engine_.length = [](int64_t request, int32_t) { return request == -2 ? 2U : 1U; };
+  }
+
+  // One held-out row "ab" for each expected answer.
+  void SetRows(const std::vector<std::string>& answers) {
+    TemplateDatasetOptions options;
+    options.row.prompt = "{q}";
+    options.row.answer = "answer";
+    for (const std::string& answer : answers) {
+      options.rows.push_back({{"q", "ab"}, {"answer", answer}});
+    }
+    auto rows = TemplateDataset::Create(options);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    setup_.data.held_out = *std::move(rows);
+  }
+  void SetReward(const std::string& type, const std::string& text) {
+    ScorerOptions options;
+    options.type = type;
+    options.weight = 2.0;
+    (type == "regex" ? options.pattern : options.text) = text;
+    auto scorer = MakeCompositeScorer({{"part", options}});
+    ASSERT_TRUE(scorer.ok()) << scorer.status();
+    setup_.scorer = *std::move(scorer);
+  }
+  Evaluator& evaluator() {
+    if (evaluator_ == nullptr) {
+      auto created = Evaluator::Create(setup_, worker(), clock_, [this] { ++finished_; });
+      EXPECT_TRUE(created.ok()) << created.status();
+      evaluator_ = *std::move(created);
+    }
+    return *evaluator_;
+  }
+  static WeightSnapshot Weights(int64_t version) {
+    const VersionForTest made = MakeVersion({0, version}, 1, 100, 64);
+    return {made.manifest, made.bytes};
+  }
+  // Takes what there is; results_ grows by a successful evaluation.
+  absl::Status Take() {
+    return evaluator().TakeResult([this](EvalMetrics metrics) {
+      idle_while_recording_ = evaluator().AwaitIdle(absl::ZeroDuration());
+      results_.push_back(std::move(metrics));
+      return record_status_;
+    });
+  }
+
+  JobSetup setup_;
+  std::unique_ptr<Evaluator> evaluator_;
+  int finished_ = 0;
+  bool idle_while_recording_ = false;
+  absl::Status record_status_;
+  std::vector<EvalMetrics> results_;
+};
+
+TEST_F(EvaluatorTest, ScoresEveryRowAtThePinnedVersion) {
+  ASSERT_TRUE(evaluator().Start(Weights(7)));
+  ASSERT_TRUE(RunUntil([&] { return finished_ > 0; }).ok());
+  ASSERT_TRUE(Take().ok());
+  ASSERT_EQ(results_.size(), 1U);
+  const EvalMetrics& metrics = results_[0];
+  EXPECT_EQ(metrics.eval_name, "heldout");
+  EXPECT_EQ(metrics.policy_version, 7);
+  EXPECT_EQ(metrics.rows, 3);
+  EXPECT_DOUBLE_EQ(metrics.eval_accuracy, 2 * 2 / 3.0);  // "k" and "kl" are right, weight 2
+  EXPECT_DOUBLE_EQ(metrics.reward_components.at("part"), 2 / 3.0);
+  EXPECT_DOUBLE_EQ(metrics.completion_length_mean, 4 / 3.0);
+  EXPECT_THAT(engine_.loaded[1], ElementsAre(PolicyVersion{0, 7}));
+}
+
+TEST_F(EvaluatorTest, APerfectScoreIsExact) {
+  SetRows(std::vector<std::string>(49, "k"));  // 49 times 1 / 49 is not 1
+  setup_.spec.mutable_eval()->set_rows(100);
+  SetReward("contains", "k");
+  ASSERT_TRUE(evaluator().Start(Weights(7)));
+  ASSERT_TRUE(RunUntil([&] { return finished_ > 0; }).ok());
+  ASSERT_TRUE(Take().ok());
+  EXPECT_EQ(results_.at(0).eval_accuracy, 2.0);
+  EXPECT_EQ(results_.at(0).reward_components.at("part"), 1.0);
+  EXPECT_EQ(results_.at(0).rows, 49) << "no more than there are";
+}
+
+TEST_F(EvaluatorTest, OneAtATimeAndTheOthersAreCounted) {
+  EXPECT_TRUE(evaluator().AwaitIdle(absl::ZeroDuration()));
+  ASSERT_TRUE(evaluator().Start(Weights(7)));
+  EXPECT_FALSE(evaluator().Start(Weights(8)));
+  EXPECT_FALSE(evaluator().AwaitIdle(absl::ZeroDuration()));
+  ASSERT_TRUE(RunUntil([&] { return finished_ > 0; }).ok());
+  EXPECT_FALSE(evaluator().Start(Weights(8))) << "its result is not taken yet";
+  EXPECT_EQ(evaluator().skipped(), 2);
+  ASSERT_TRUE(Take().ok());
+  EXPECT_FALSE(idle_while_recording_);
+  EXPECT_TRUE(evaluator().AwaitIdle(absl::ZeroDuration()));
+  EXPECT_TRUE(evaluator().Start(Weights(9)));
+}
+
+TEST_F(EvaluatorTest, NothingToTakeIsNoError) {
+  EXPECT_TRUE(Take().ok());
+  ASSERT_TRUE(evaluator().Start(Weights(7)));
+  EXPECT_TRUE(Take().ok());
+  EXPECT_TRUE(results_.empty());
+}
+
+TEST_F(EvaluatorTest, AStoppedWorkerGivesAnError) {
+  ASSERT_TRUE(evaluator().Start(Weights(7)));
+  ASSERT_TRUE(RunUntil([] { return true; }).ok());
+  EXPECT_EQ(finished_, 1);
+  EXPECT_FALSE(Take().ok());
+  EXPECT_TRUE(evaluator().AwaitIdle(absl::ZeroDuration()));
+}
+
+TEST_F(EvaluatorTest, AScorerThatFailsNamesTheRowAndIsNoZero) {
+  SetReward("regex", "((?1)x|y)");
+  ASSERT_TRUE(evaluator().Start(Weights(7)));
+  ASSERT_TRUE(RunUntil([&] { return finished_ > 0; }).ok());
+  const absl::Status status = Take();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), HasSubstr("evaluation of version 7, row 0: "));
+  EXPECT_TRUE(results_.empty());
+}
+
+TEST_F(EvaluatorTest, AnErrorOfTheRecorderComesBack) {
+  ASSERT_TRUE(evaluator().Start(Weights(7)));
+  ASSERT_TRUE(RunUntil([&] { return finished_ > 0; }).ok());
+  record_status_ = absl::ResourceExhaustedError("the disk is full");
+  EXPECT_EQ(Take().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(EvaluatorTest, CloseEndsWaits) {
+  ASSERT_TRUE(evaluator().Start(Weights(7)));
+  evaluator().Close();
+  EXPECT_FALSE(evaluator().AwaitIdle(absl::InfiniteDuration()));
+}
+
+}  // namespace
+}  // namespace freshet
