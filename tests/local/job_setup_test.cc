@@ -63,7 +63,8 @@ TEST(JobSetup, TheStoreIsMadeForTheJob) {
   job["rollout"] = "{max_new_tokens: 4, lease_ttl_ms: 500}";
   job["reward"] = "{max_attempts: 4, components: {exact: {type: exact_match}}}";
   job["filter"] = "{zero_variance: true, max_filtered_in_a_row: 33}";
-  const StoreOptions& store = MustPrepare(job)->store;
+  const auto setup = MustPrepare(job);
+  const StoreOptions& store = setup->store;
   EXPECT_EQ(store.job, "tiny");
   EXPECT_EQ(store.staleness.max, 3);
   EXPECT_EQ(store.staleness.disposition, Disposition::kRequeue);
