@@ -100,3 +100,22 @@ function(freshet_proto_library NAME)
     target_compile_options(freshet_${NAME} PRIVATE "-fsanitize=${freshet_sanitizers}")
   endif()
 endfunction()
+
+# freshet_grpc_library(NAME SRCS ... [PUBLIC ...])  Like freshet_proto_library, with the services:
+# headers are found as "freshet/job/v1/job_service.grpc.pb.h".
+function(freshet_grpc_library NAME)
+  cmake_parse_arguments(ARG "" "" "SRCS;PUBLIC" ${ARGN})
+  freshet_proto_library(${NAME} SRCS ${ARG_SRCS} PUBLIC ${ARG_PUBLIC} gRPC::grpc++)
+  set(out "${PROJECT_BINARY_DIR}/proto_gen")
+  foreach(src ${ARG_SRCS})
+    string(REGEX REPLACE "\\.proto$" "" stem "${src}")
+    add_custom_command(
+      OUTPUT "${out}/${stem}.grpc.pb.cc" "${out}/${stem}.grpc.pb.h"
+      COMMAND protobuf::protoc "--grpc_out=${out}"
+              "--plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin>"
+              "-I${PROJECT_SOURCE_DIR}/proto" "${src}"
+      DEPENDS "${PROJECT_SOURCE_DIR}/proto/${src}" VERBATIM)
+    target_sources(freshet_${NAME} PRIVATE
+      "${out}/${stem}.grpc.pb.cc" "${out}/${stem}.grpc.pb.h")
+  endforeach()
+endfunction()
