@@ -19,6 +19,9 @@ absl::Status CheckColumns(const Response& response, bool needs_loss) {
     return InvalidArgument("loss_mask: ", response.loss_mask.size(), " entries for ", n,
                            " tokens: give one per token");
   }
+  if (response.env_reward.has_value() && !std::isfinite(*response.env_reward)) {
+    return InvalidArgument("env_reward: not finite");
+  }
   bool has_loss = false;
   for (size_t t = 0; t < n; ++t) {
     if (response.response_ids[t] < 0) {
@@ -80,6 +83,29 @@ absl::Status CheckSpans(const Response& response, const ResponseBounds& bounds) 
 absl::Status CheckResponse(const Response& response, const ResponseBounds& bounds) {
   FRESHET_RETURN_IF_ERROR(CheckColumns(response, bounds.needs_loss));
   return CheckSpans(response, bounds);
+}
+
+absl::Status CheckScore(const Score* score) {
+  if (score == nullptr) return InvalidArgument("score: absent for task score");
+  if (score->outcome == ScoreOutcome::kInfraError) {
+    return InvalidArgument("score: an infrastructure error is no score: use FailRow");
+  }
+  if (!std::isfinite(score->reward)) return InvalidArgument("score: reward is not finite");
+  return absl::OkStatus();
+}
+
+absl::Status CheckRefLogprobs(const std::vector<float>* ref_logprobs, int64_t num_tokens) {
+  if (ref_logprobs == nullptr) {
+    return InvalidArgument("ref_logprobs: absent for task ref_logprob");
+  }
+  if (static_cast<int64_t>(ref_logprobs->size()) != num_tokens) {
+    return InvalidArgument("ref_logprobs: ", ref_logprobs->size(), " entries for ", num_tokens,
+                           " tokens: give one per token");
+  }
+  for (const float value : *ref_logprobs) {
+    if (!std::isfinite(value)) return InvalidArgument("ref_logprobs: an entry is not finite");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace freshet

@@ -1,6 +1,9 @@
 #ifndef FRESHET_DATASTORE_RESPONSE_CHECK_H_
 #define FRESHET_DATASTORE_RESPONSE_CHECK_H_
 
+#include <cstdint>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "datastore/trajectory.h"
 
@@ -18,6 +21,13 @@ struct ResponseBounds {
 // the spans cover all tokens in order without gaps, with versions that do not decrease and keep
 // `bounds`. A pure function, used by every backend. Thread-safe.
 absl::Status CheckResponse(const Response& response, const ResponseBounds& bounds);
+
+// INVALID_ARGUMENT unless `score` is there (not null), of another outcome than kInfraError, and
+// its reward finite.
+absl::Status CheckScore(const Score* score);
+// INVALID_ARGUMENT unless `ref_logprobs` is there (not null), has `num_tokens` entries, and all are
+// finite.
+absl::Status CheckRefLogprobs(const std::vector<float>* ref_logprobs, int64_t num_tokens);
 
 }  // namespace freshet
 

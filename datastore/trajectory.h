@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ struct Response {
   std::vector<uint8_t> loss_mask;
   std::vector<Span> spans;
   FinishReason finish = FinishReason::kNone;
+  // Sum of the rewards that an environment gave in this episode; absent without an environment.
+  std::optional<double> env_reward = std::nullopt;
 };
 
 // One prompt of a job. `ordinal` is its number in the job: assigned once, growing.

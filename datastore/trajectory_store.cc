@@ -47,26 +47,22 @@ absl::Status StoreOptions::Validate() const {
     return InvalidArgument("lease_ttl: ", absl::FormatDuration(lease_ttl),
                            " is out of range: use more than 0 and at most a year");
   }
-  return ValidateCapacity(capacity_groups, staleness.max, 0, staleness.groups_per_step);
+  return AtLeast("capacity_groups", capacity_groups,
+                 (staleness.max + 1) * staleness.groups_per_step);
 }
 
-absl::Status ValidateCapacity(int64_t capacity_groups, int64_t eta, int64_t checkpoint_every,
-                              int64_t groups_per_step) {
-  constexpr int64_t kMaxInterval = 1'000'000'000;
-  if (eta < 0 || groups_per_step < 1 || checkpoint_every < 0 || checkpoint_every > kMaxInterval) {
-    return InvalidArgument("capacity: staleness ", eta, ", checkpoint interval ", checkpoint_every,
-                           " or groups per step ", groups_per_step, " is out of range");
+absl::Status StoreOrigin::Validate() const {
+  // Epochs number the upper half of a fencing token.
+  constexpr int64_t kMaxEpoch = int64_t{1} << 30;
+  if (policy.lineage < 0 || policy.version < 0 || ledger_seq < 0 || cursor.low_water < 0) {
+    return InvalidArgument("store origin: lineage ", policy.lineage, ", version ", policy.version,
+                           ", ledger_seq ", ledger_seq, ", low_water ", cursor.low_water,
+                           ": none may be negative");
   }
-  const int64_t needed = (eta + 1 + 2 * checkpoint_every) * groups_per_step;
-  if (capacity_groups >= needed) return absl::OkStatus();
-  const int64_t steps = capacity_groups < 0 ? 0 : capacity_groups / groups_per_step - (eta + 1);
-  std::string fix = StrCat("use at least ", needed);
-  if (checkpoint_every > 0 && steps >= 2) {
-    fix += StrCat(", or checkpoint every ", steps / 2, " steps or fewer");
+  if (epoch < 0 || epoch > kMaxEpoch) {
+    return InvalidArgument("store origin: epoch ", epoch, " is out of range: use 0 to ", kMaxEpoch);
   }
-  return InvalidArgument("capacity_groups: ", capacity_groups, " is too small for (staleness.max ",
-                         eta, " + 1 + 2 * checkpoint interval ", checkpoint_every,
-                         ") * groups_per_step ", groups_per_step, ": ", fix);
+  return absl::OkStatus();
 }
 
 }  // namespace freshet

@@ -57,15 +57,10 @@ struct StoreOptions {
   bool filter_zero_variance = false;  // groups whose rewards are all equal are filtered
   int64_t max_filtered_in_a_row = 0;  // groups; 0 means 20 * B. After that the job pauses.
 
-  // INVALID_ARGUMENT naming the option, its value and its bound; among others the capacity rule
-  // capacity_groups >= (eta + 1 + 2 * checkpoint_every) * B is checked by ValidateCapacity.
+  // INVALID_ARGUMENT naming the option, its value and its bound. capacity_groups must hold what is
+  // outstanding, (eta + 1) * B; what a job's checkpoints need on top is for its owner to add.
   absl::Status Validate() const;
 };
-
-// OK iff capacity_groups >= (eta + 1 + 2 * checkpoint_every) * B; the message gives the smallest
-// capacity and the largest interval that would do.
-absl::Status ValidateCapacity(int64_t capacity_groups, int64_t eta, int64_t checkpoint_every,
-                              int64_t groups_per_step);
 
 // Prompts that need not come again, as of one moment: all ordinals below `low_water`, and `above`.
 // A trainer that stores it with a checkpoint reads it between that version's CommitStep and its own
@@ -84,6 +79,13 @@ struct StoreOrigin {
   bool resumed = false;    // false: the ledger opens with an `open` row
   // Cursor of the checkpoint: PutPrompts ignores these prompts, Cursor() goes on reporting them.
   PromptCursor cursor;
+
+  // INVALID_ARGUMENT naming the numbers unless none is negative and `epoch` leaves room for fencing
+  // tokens.
+  absl::Status Validate() const;
+  // Fencing tokens of the store are larger than this: those of a resumed store never repeat those
+  // of the one before, which had a smaller epoch.
+  int64_t TokenBase() const { return epoch << 32; }
 };
 
 struct PutPromptsReply {
@@ -180,7 +182,7 @@ struct StoreStats {
   int64_t outstanding = 0;
   int64_t queued_prompts = 0;
   int64_t committed_version = 0;
-  int64_t leases_expired = 0;
+  int64_t leases_expired = 0;  // those of revoked workers included
   int64_t samples_put = 0;
   int64_t duplicate_puts = 0;
   int64_t fenced_puts = 0;
@@ -209,6 +211,10 @@ struct Explanation {
 //   kBatch: NextBatch. kSpace: the store became full, or has room again.
 enum class Topic { kPrompts, kAdmission, kRows, kBatch, kSpace };
 constexpr int kNumTopics = 5;
+
+// Names of lost workers that a store refuses. Names carry an epoch and are not used again, so the
+// oldest ones may be forgotten.
+constexpr int64_t kMaxRevokedWorkers = 16384;
 
 // Durable hand-over of trajectories between controller, rollout, reward and trainer, under a hard
 // staleness bound. One object is one job. All operations are atomic and do not block on other
@@ -270,6 +276,13 @@ class TrajectoryStore {
   // The row could not be processed; it is tried again, and after max_row_failures its group is
   // dead(reason). An expired row lease counts as a failure.
   virtual absl::Status FailRow(Task task, int64_t token, const std::string& reason) = 0;
+
+  // Controller. The worker is lost: its live leases of groups and rows end now, as by expiry,
+  // except that a row lease returned this way is no failure of its row. From then on LeasePrompts,
+  // LeaseRows and RenewLeases of that name give FAILED_PRECONDITION; the newest kMaxRevokedWorkers
+  // names are remembered. Returns the number of leases returned. Idempotent. INVALID_ARGUMENT: an
+  // empty name.
+  virtual absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) = 0;
 
   // Trainer. Fences every former epoch; its claimed groups are ready again. `loaded` is the version
   // of the weights in hand, which came from a checkpoint and so counts as durable.

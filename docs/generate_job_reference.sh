@@ -41,7 +41,7 @@ note() {
   case "$1" in
     loss) printf 'Meaning, sources and presets: [losses.md](losses.md).\n\n' ;;
     staleness) printf 'The rule and the dispositions: [staleness.md](staleness.md).\n\n' ;;
-    weight_sync) printf 'With every role in one process weights travel in-process, whatever `transport` says.\n\n' ;;
+    weight_sync) printf '`freshet local` hands weights over in-process and takes `auto` or `inprocess`; a cluster takes `auto`, `shm` or `grpc_relay`.\n\n' ;;
     output) printf 'Files and their keys: [run-folder.md](run-folder.md).\n\n' ;;
   esac
 }

@@ -15,6 +15,7 @@
 #include "services/base/file.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/base/unique_fd.h"
 
 namespace freshet {
 namespace {
@@ -25,21 +26,6 @@ constexpr uint64_t kMaxHeaderBytes = uint64_t{100} << 20;
 constexpr uint64_t kLengthBytes = 8;
 constexpr size_t kMaxRank = 16;
 constexpr char kMetadata[] = "__metadata__";
-
-// Closes a descriptor at the end of a scope.
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 std::string ShortName(const std::string& name) { return JsonExcerpt(Json(name)); }
 
@@ -177,7 +163,7 @@ std::string ShapeToString(const std::vector<int64_t>& shape) {
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return NotFound(path, ": cannot be opened: ", std::strerror(errno));
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return NotFound(path, ": ", std::strerror(errno));
@@ -292,7 +278,7 @@ absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorT
   });
   absl::StatusOr<std::string> header = MakeHeader(order, metadata);
   if (!header.ok()) return InvalidArgument(path, ": ", Message(header.status()));
-  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (fd.get() < 0) return WriteError(path, errno);
   absl::Status status = WriteTo(fd.get(), path, *header, order);
   struct stat info {};

@@ -84,7 +84,7 @@ class InferenceEngine {
   // stamped with the new version. INVALID_ARGUMENT when the snapshot is not of this model.
   virtual absl::Status LoadWeights(Lane lane, const WeightSnapshot& snapshot) = 0;
 
-  // What the lane would stamp on its next token.
+  // What the lane would stamp on its next token; {-1, -1} without weights.
   virtual PolicyVersion version(Lane lane) const = 0;
   virtual EngineStats stats() const = 0;
 };

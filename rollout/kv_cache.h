@@ -26,8 +26,8 @@ class KvCache {
  public:
   KvCache(const KvCacheShape& shape, int64_t num_blocks);
 
-  // A block with one reference. Callers reserve beforehand (NativeEngine::Admissible): running out
-  // is a broken invariant.
+  // A block with one reference. Callers reserve beforehand (EngineScheduler::Admissible): running
+  // out is a broken invariant.
   int32_t Allocate();
   void AddReference(int32_t block);
   void Release(int32_t block);

@@ -1,14 +1,13 @@
 #ifndef FRESHET_ROLLOUT_NATIVE_ENGINE_H_
 #define FRESHET_ROLLOUT_NATIVE_ENGINE_H_
 
-#include <list>
-#include <map>
 #include <memory>
 #include <vector>
 
 #include "model/model_config.h"
+#include "rollout/engine_batch.h"
+#include "rollout/engine_scheduler.h"
 #include "rollout/inference_engine.h"
-#include "rollout/kv_cache.h"
 
 namespace freshet {
 
@@ -52,36 +51,20 @@ class NativeEngine final : public InferenceEngine {
 
  private:
   struct LaneState;
-  struct Group;
-  struct Sequence;
-  struct Batch;
+  struct Model;
 
   NativeEngine(const ModelConfig& config, const NativeEngineOptions& options);
 
-  int64_t BlocksNeeded(int64_t prompt_tokens, int64_t num_samples, int64_t max_new_tokens) const;
-  absl::Status CheckRequest(const GenerationRequest& request) const;
-  void FillBatch(LaneState& lane, Batch& batch);
-  void FillFromGroup(Group& group, Batch& batch);
-  void FillFromSequence(Group& group, Sequence& sequence, Batch& batch);
-  void RunBatch(LaneState& lane, Batch& batch);
-  void FinishPrompts(Batch& batch);
-  void ForkSequence(Group& group, Sequence& sequence);
-  void SampleBatch(LaneState& lane, Batch& batch, std::vector<GenerationOutput>& finished);
-  void AcceptToken(LaneState& lane, Group& group, Sequence& sequence, const SampledToken& token,
-                   std::vector<GenerationOutput>& finished);
-  void ReleaseGroup(Group& group);
-  static void ForgetCache(Group& group);
+  // Writes the batch's keys and values, and leaves the logits of its wanted rows in the model.
+  void RunBatch(const LaneState& lane, const EngineBatch& batch);
 
   const ModelConfig config_;
   const NativeEngineOptions options_;
-  KvCache cache_;
+  EngineScheduler scheduler_;
   std::unique_ptr<LaneState> lanes_[kNumLanes];
-  struct Model;
   std::unique_ptr<Model> model_;
-  int64_t reserved_blocks_ = 0;
-  int64_t running_ = 0;
   bool paused_ = false;
-  EngineStats stats_;
+  int64_t weight_swaps_ = 0;
 };
 
 }  // namespace freshet

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "datastore/trajectory_store.h"
+#include "rollout/episode_runner.h"
 #include "rollout/inference_engine.h"
 #include "services/base/clock.h"
 #include "services/base/mutex.h"
@@ -25,10 +27,12 @@ namespace freshet {
 struct EvaluationRun {
   WeightSnapshot weights;
   std::vector<std::vector<int32_t>> prompts;
+  // Fields of the prompts' rows, for the environment; empty without one.
+  std::vector<std::map<std::string, std::string>> attributes = {};
   SamplingParams sampling;
   uint64_t seed = 0;
-  // Called on the worker's thread with the responses, one per prompt, when all are there; or with
-  // an error when the run had to be given up.
+  // Called once on the worker's thread with the responses, one per prompt, when all are there; or
+  // with an error when the run had to be given up. The worker takes the next evaluation by then.
   std::function<void(absl::StatusOr<std::vector<Response>>)> done;
 };
 
@@ -41,6 +45,13 @@ struct RolloutOptions {
   absl::Duration lease_ttl = absl::Seconds(30);
   absl::Duration idle_wait = absl::Milliseconds(2);  // longest sleep without work: bounds how late
                                                      // newly activated weights are noticed
+  // While the store cannot be reached: finished samples that are kept, beyond which generation
+  // stops, and the pause between two tries, which doubles.
+  int64_t max_unsent_samples = 4096;
+  absl::Duration store_retry_delay = absl::Milliseconds(50);
+  absl::Duration max_store_retry_delay = absl::Seconds(2);
+  // Pause of leasing after a group was handed back because its environment failed.
+  absl::Duration environment_pause = absl::Seconds(1);
 };
 
 struct RolloutCounters {
@@ -48,29 +59,55 @@ struct RolloutCounters {
   double swap_seconds = 0;  // loading new weights between two batches
   int64_t tokens_generated = 0;
   int64_t samples_finished = 0;
-  int64_t samples_fenced = 0;  // finished for a lease that was lost
+  int64_t samples_fenced = 0;   // finished for a lease that was lost
+  int64_t samples_refused = 0;  // INVALID_ARGUMENT, as after a fork; their groups are handed back
   int64_t leases_cancelled = 0;
   int64_t weight_swaps = 0;
   std::string last_wait_reason;  // why no lease came, the last time
+  int64_t unsent_samples = 0;    // finished, while the store cannot be reached
+  int64_t store_outages = 0;
+  int64_t groups_handed_back = 0;  // because an environment failed
+  // The store refuses this worker's name: somebody revoked it. Nothing is leased until Rename.
+  bool fenced = false;
+  EpisodeCounters episodes;
+  EngineStats engine;
 };
 
 // Drives one engine: swaps weights at token boundaries, leases prompt groups through the store's
 // admission gate, generates, and puts finished samples. Never waits for the trainer: it stops only
-// when the gate gives no lease. On stop it hands back what is unfinished, tokens included.
+// when the gate gives no lease. On stop it hands back what is unfinished, tokens included. An
+// evaluation that waits for the engine goes before new leases.
+//
+// With an EpisodeRunner every sample is an episode. What is unfinished of it cannot be continued
+// elsewhere and is not handed back; a group whose environment fails for good is handed back as a
+// whole, without a reward.
+//
+// While the store cannot be reached (UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, ABORTED)
+// generation goes on, and finished samples are kept and sent later, until their lease is refused.
 // Run() is confined to one thread; the other methods are thread-safe.
 class RolloutWorker {
  public:
+  // `episodes` may be null; it, the store, the engine and the clock must outlive the worker.
   RolloutWorker(TrajectoryStore& store, InferenceEngine& engine,
                 std::shared_ptr<WeightSubscriber> weights, const Clock& clock,
-                RolloutOptions options);
+                RolloutOptions options, EpisodeRunner* episodes = nullptr);
 
   // Works until `stop`, then returns all leases. An engine or store failure that cannot be retried
-  // ends it with that status.
+  // ends it with that status, and so does an environment that does not take the job's options.
+  // May be called again after it has returned.
   absl::Status Run(std::stop_token stop);
 
-  // Queues an evaluation; false when one is queued or running (the caller counts it as skipped).
+  // Queues an evaluation; it may come before Run. False when one is queued or running, or when Run
+  // has returned (the caller counts it as skipped).
   bool StartEvaluation(EvaluationRun run);
   bool EvaluationBusy() const;
+
+  // While paused nothing is leased; what is leased is finished.
+  void SetPaused(bool paused) { paused_.store(paused); }
+
+  // From the next turn on leases are taken as `worker`. All that was leased under the former name
+  // is dropped, not handed back: its leases are taken to be revoked.
+  void Rename(std::string worker);
 
   RolloutCounters counters() const;
 
@@ -79,43 +116,86 @@ class RolloutWorker {
     int64_t token = 0;
     std::map<int32_t, bool> open;  // sample indices still to come
   };
+  struct Unsent {
+    int64_t ordinal = 0;
+    int64_t token = 0;
+    int32_t index = 0;
+    Response response;
+  };
   struct ActiveEvaluation {
     EvaluationRun run;
     size_t submitted = 0;
     size_t finished = 0;
     std::vector<Response> responses;
+
+    bool waits_for_engine() const { return submitted < run.prompts.size(); }
   };
 
   absl::Status Turn();
+  void TakeName();
   absl::Status SwapWeights();
+
+  // Leases.
   absl::Status LeaseMore();
-  absl::Status SubmitLease(GroupLease lease);
-  absl::Status RenewLeases();
-  absl::Status Deliver(std::vector<GenerationOutput> outputs);
-  absl::Status DeliverSample(GenerationOutput output);
-  void AdvanceEvaluation();
-  void FinishEvaluation(absl::Status status);
-  void ReturnAll();
-  void Idle();
   int64_t GroupsThatFit() const;
+  absl::Status SubmitLease(GroupLease lease);
+  absl::Status HandBack(int64_t token, const std::string& why);
+  absl::Status RenewLeases();
+  void CancelGeneration(int64_t ordinal);
+  void DropLeases();
+  void ReturnAll();
+
+  // Finished samples.
+  absl::Status Deliver(std::vector<GenerationOutput> outputs);
+  absl::Status DeliverEpisode(EpisodeResult result);
+  absl::Status GiveUpGroup(int64_t ordinal, const absl::Status& why);
+  absl::Status PutOrKeep(Unsent sample);
+  absl::Status Put(Unsent& sample, bool& sent);
+  absl::Status SendUnsent();
+
+  // The store's outages. `status` is of a call that may be repeated; true: it will be.
+  bool StoreFailed(const absl::Status& status);
+  void StoreWorks();
+  bool StoreAwaited() const { return clock_.Now() < store_retry_at_; }
+
+  // Evaluation.
+  void AdvanceEvaluation();
+  absl::Status SubmitEvaluation(size_t prompt);
+  bool EvaluationFits(size_t prompt) const;
+  void DeliverEvaluation(int64_t prompt, absl::StatusOr<Response> response);
+  void FinishEvaluation(absl::Status status);
+
+  void Idle();
+  int64_t EpisodeRoom() const;
 
   TrajectoryStore& store_;
   InferenceEngine& engine_;
   const std::shared_ptr<WeightSubscriber> weights_;
   const Clock& clock_;
   const RolloutOptions options_;
+  EpisodeRunner* const episodes_;
+  std::atomic<bool> paused_{false};
 
   // Owned by the thread of Run().
-  std::map<int64_t, Running> running_;  // by request id, which is the lease's ordinal
+  std::string worker_;                  // name in leases
+  std::map<int64_t, Running> running_;  // by ordinal
+  std::deque<Unsent> unsent_;
+  int refused_in_a_row_ = 0;
   absl::Time next_renewal_;
   int64_t next_request_ = 0;
   uint64_t admission_seen_ = 0;
   bool gate_closed_ = false;
+  bool fenced_ = false;
+  absl::Time leasing_pause_until_ = absl::InfinitePast();
+  absl::Time store_retry_at_ = absl::InfinitePast();
+  absl::Duration store_delay_ = absl::ZeroDuration();  // > 0 during an outage
   std::optional<ActiveEvaluation> evaluation_;
 
   mutable Mutex mu_;
+  std::optional<std::string> new_name_ ABSL_GUARDED_BY(mu_);
   std::optional<EvaluationRun> queued_evaluation_ ABSL_GUARDED_BY(mu_);
   bool evaluating_ ABSL_GUARDED_BY(mu_) = false;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // Run has returned
   RolloutCounters counters_ ABSL_GUARDED_BY(mu_);
 };
 

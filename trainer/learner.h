@@ -25,6 +25,8 @@ struct TrainStepResult {
   double importance_weight_mean = 1;
   int64_t tokens_trained = 0;
   double optimizer_seconds = 0;
+  // Of every sample, in the shape of the groups; empty from a learner that has none.
+  std::vector<std::vector<double>> advantages;
 };
 
 // The model under training: turns batches into new weights. The trainer loop around it decides

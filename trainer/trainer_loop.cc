@@ -33,24 +33,56 @@ TrainerLoop::TrainerLoop(TrajectoryStore& store, Learner& learner, WeightPublish
 
 TrainerLoop::~TrainerLoop() = default;
 
-absl::Status TrainerLoop::Start(bool save_loaded) {
+absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
   FRESHET_ASSIGN_OR_RETURN(const OpenEpochReply opened,
                            store_.OpenEpoch(options_.trainer, options_.loaded));
   epoch_ = opened.epoch;
   digest_ = opened.digest;
-  if (!opened.redo.empty()) {
-    return FailedPrecondition("the store stands ", opened.redo.size(),
-                              " steps ahead of the loaded version ", options_.loaded.version);
-  }
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
   const WeightSnapshot& staged = publisher_.Stage(policy_, epoch_, learner_.Arena());
   // The loaded version was committed before; its receipt is made from what the store said.
-  const CommitReceipt receipt{policy_, epoch_, policy_.version, staged.manifest.content_hash,
-                              digest_};
-  FRESHET_RETURN_IF_ERROR(publisher_.Publish(receipt).status());
-  if (save_loaded) return Checkpoint();
-  checkpointed_ = policy_.version;
-  return absl::OkStatus();
+  CommitReceipt receipt{policy_, epoch_, policy_.version, staged.manifest.content_hash, digest_};
+  if (save_loaded) FRESHET_RETURN_IF_ERROR(Checkpoint());
+  if (!save_loaded) checkpointed_ = policy_.version;
+  for (const JournalEntry& entry : opened.redo) {
+    if (stop.stop_requested()) return absl::OkStatus();
+    FRESHET_ASSIGN_OR_RETURN(receipt, Redo(entry));
+  }
+  return publisher_.Publish(receipt).status();
+}
+
+// Repeats a step that a former process committed. The batch comes from the store's journal, so the
+// weights come out the same, bit for bit.
+absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
+  FRESHET_ASSIGN_OR_RETURN(const NextBatchReply batch, store_.NextBatch(epoch_, entry.step));
+  if (!batch.ready) {
+    return Internal("the batch of committed step ", entry.step, " is not there: ", batch.reason);
+  }
+  FinishedStep report;
+  report.step = entry.step;
+  report.groups = &batch.groups;
+  report.redo = true;
+  const absl::Time start = clock_.Now();
+  FRESHET_ASSIGN_OR_RETURN(report.result, learner_.TrainStep(entry.step, batch.groups));
+  report.train_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  faults_.Reach("redo");
+  const PolicyVersion next{policy_.lineage, entry.step};
+  const std::string content_hash =
+      publisher_.Stage(next, epoch_, learner_.Arena()).manifest.content_hash;
+  if (content_hash != entry.content_hash) {
+    return StatusOf(absl::StatusCode::kAborted, "step ", entry.step, " redone from version ",
+                    options_.loaded.version, " gives weights ", content_hash, ", committed were ",
+                    entry.content_hash,
+                    ": another machine, program or thread count; resume as a fork");
+  }
+  FRESHET_ASSIGN_OR_RETURN(
+      const CommitReceipt receipt,
+      store_.CommitStep(epoch_, entry.step, Ordinals(batch.groups), content_hash));
+  policy_ = receipt.policy;
+  digest_ = receipt.digest;
+  report.policy = policy_;
+  FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));
+  return receipt;
 }
 
 absl::Status TrainerLoop::Run(std::stop_token stop) {
@@ -82,6 +114,10 @@ absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t st
   const std::stop_callback wake(stop, [this] { store_.Close(); });
   while (!stop.stop_requested()) {
     const uint64_t seen = store_.ChangeCount(Topic::kBatch);
+    if (paused_.load()) {
+      store_.AwaitChange(Topic::kBatch, seen, options_.wait_slice);
+      continue;
+    }
     FRESHET_ASSIGN_OR_RETURN(NextBatchReply reply, store_.NextBatch(epoch_, step));
     const absl::Time now = clock_.Now();
     waited_seconds = absl::ToDoubleSeconds(now - start);
@@ -132,7 +168,8 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
   report.checkpoint_seconds = std::exchange(checkpoint_seconds_, 0);
   // Before the checkpoint: what a resume starts from has been reported.
   FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));
-  const bool due = options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0;
+  const bool due = (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0) ||
+                   checkpoint_requested_.exchange(false);
   return due ? Checkpoint() : absl::OkStatus();
 }
 

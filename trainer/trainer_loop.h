@@ -1,6 +1,7 @@
 #ifndef FRESHET_TRAINER_TRAINER_LOOP_H_
 #define FRESHET_TRAINER_TRAINER_LOOP_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -46,6 +47,9 @@ struct FinishedStep {
   double wait_seconds = 0;                          // for samples
   double train_seconds = 0;
   double checkpoint_seconds = 0;  // by which checkpoints held the loop up
+  // The step was committed by a former process and is repeated from its journal: it publishes
+  // nothing, and is reported because the former process may have died before its report.
+  bool redo = false;
 };
 
 // What the loop tells its surroundings. Called on the loop's thread.
@@ -72,9 +76,12 @@ class TrainerLoop {
               TrainerLoopOptions options);
   ~TrainerLoop();
 
-  // Opens an epoch and publishes the loaded version, so that engines can start. When `save_loaded`,
-  // also writes it as a checkpoint, so that a resume need not repeat what led to it.
-  absl::Status Start(bool save_loaded);
+  // Opens an epoch, redoes the steps that were committed after the loaded version, and publishes
+  // the last one, so that engines can start. When `save_loaded`, also writes the loaded version as
+  // a checkpoint, so that a resume need not repeat what led to it. OK, with part of the steps still
+  // to redo and nothing published, when `stop` came first: call nothing but the destructor then.
+  // ABORTED when a redone step gives other weights than the committed ones.
+  absl::Status Start(bool save_loaded, std::stop_token stop = {});
 
   // Trains until the last step or until `stop`, then writes a final checkpoint of what was
   // committed. Returns:
@@ -84,10 +91,16 @@ class TrainerLoop {
 
   int64_t committed() const { return policy_.version; }
 
+  // While paused, no batch is claimed; a step under way is finished. Thread-safe.
+  void SetPaused(bool paused) { paused_.store(paused); }
+  // Makes a checkpoint of the next committed step, beside those of the interval. Thread-safe.
+  void RequestCheckpoint() { checkpoint_requested_.store(true); }
+
  private:
   absl::StatusOr<std::optional<NextBatchReply>> AwaitBatch(int64_t step, std::stop_token stop,
                                                            double& waited_seconds);
   absl::Status Step(int64_t step, const NextBatchReply& batch, double waited_seconds);
+  absl::StatusOr<CommitReceipt> Redo(const JournalEntry& entry);
   absl::Status Checkpoint();
   absl::Status JoinCheckpoint();
   absl::Status WriteCheckpointAndMark(const CheckpointContents& contents);
@@ -104,6 +117,8 @@ class TrainerLoop {
   std::string digest_;
   int64_t checkpointed_ = -1;      // version of the last checkpoint begun
   double checkpoint_seconds_ = 0;  // since the last report
+  std::atomic<bool> paused_{false};
+  std::atomic<bool> checkpoint_requested_{false};
 
   Mutex mu_;
   absl::Status checkpoint_status_ ABSL_GUARDED_BY(mu_);

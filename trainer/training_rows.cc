@@ -20,9 +20,8 @@ absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& gro
       group_rewards.push_back(sample.sample.score->reward);
     }
   }
-  FRESHET_ASSIGN_OR_RETURN(const std::vector<std::vector<double>> advantages,
-                           ComputeAdvantages(advantage, rewards));
   TrainingRows rows;
+  FRESHET_ASSIGN_OR_RETURN(rows.advantages, ComputeAdvantages(advantage, rewards));
   for (size_t g = 0; g < groups.size(); ++g) {
     PackTree& tree = rows.trees.emplace_back();
     TrainingRows::Columns& columns = rows.columns.emplace_back();
@@ -34,7 +33,7 @@ absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& gro
       for (size_t t = 0; t < response.response_ids.size(); ++t) {
         columns.behavior_logprobs.push_back(response.behavior_logprobs[t]);
         columns.loss_mask.push_back(sample.loss_mask[t] != 0 ? 1.0F : 0.0F);
-        columns.advantages.push_back(static_cast<float>(advantages[g][s]));
+        columns.advantages.push_back(static_cast<float>(rows.advantages[g][s]));
         columns.sequence_index.push_back(columns.num_sequences);
         rows.loss_tokens += sample.loss_mask[t] != 0 ? 1 : 0;
       }

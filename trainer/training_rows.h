@@ -24,6 +24,7 @@ struct TrainingRows {
     int64_t num_sequences = 0;
   };
   std::vector<Columns> columns;
+  std::vector<std::vector<double>> advantages;  // by group and sample
   int64_t loss_tokens = 0;
   int64_t num_sequences = 0;
 };

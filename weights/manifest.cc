@@ -1,58 +1,145 @@
 #include "weights/manifest.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "services/base/digest.h"
 #include "services/base/log.h"
+#include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {
 
-uint64_t BucketHash(const std::vector<std::byte>& bytes, int64_t bucket_bytes, int64_t bucket) {
-  const int64_t begin = bucket * bucket_bytes;
-  const int64_t size = std::min(bucket_bytes, static_cast<int64_t>(bytes.size()) - begin);
-  return Xxh3(bytes.data() + begin, static_cast<size_t>(size));
+constexpr size_t kMaxNameBytes = 512;
+constexpr size_t kMaxRank = 16;
+
+std::span<const std::byte> Bucket(std::span<const std::byte> bytes, int64_t bucket_bytes,
+                                  int64_t bucket) {
+  const auto begin = static_cast<size_t>(bucket * bucket_bytes);
+  return bytes.subspan(begin, std::min(static_cast<size_t>(bucket_bytes), bytes.size() - begin));
 }
 
 std::string ContentHash(const std::vector<uint64_t>& bucket_hashes) {
   return Hex64(Xxh3(bucket_hashes.data(), bucket_hashes.size() * sizeof(uint64_t)));
 }
 
+int64_t NumBuckets(int64_t total_bytes, int64_t bucket_bytes) {
+  return total_bytes / bucket_bytes + (total_bytes % bucket_bytes == 0 ? 0 : 1);
+}
+
+// Bytes of one element; 0 for an unknown dtype.
+int64_t ItemBytes(std::string_view dtype) {
+  static constexpr struct {
+    std::string_view name;
+    int64_t bytes;
+  } kTypes[] = {{"F64", 8},     {"I64", 8},     {"U64", 8}, {"F32", 4}, {"I32", 4},
+                {"U32", 4},     {"BF16", 2},    {"F16", 2}, {"I16", 2}, {"U16", 2},
+                {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I8", 1},  {"U8", 1},  {"BOOL", 1}};
+  const auto* found = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                   [dtype](const auto& type) { return type.name == dtype; });
+  return found == std::end(kTypes) ? 0 : found->bytes;
+}
+
+absl::Status CheckEntry(const WeightEntry& entry, int64_t total_bytes) {
+  if (entry.name.empty() || entry.name.size() > kMaxNameBytes) {
+    return InvalidArgument("manifest: a tensor's name has ", entry.name.size(), " bytes, not 1 to ",
+                           kMaxNameBytes);
+  }
+  const int64_t item = ItemBytes(entry.dtype);
+  if (item == 0) {
+    return InvalidArgument("manifest: tensor '", entry.name, "' has an unknown dtype");
+  }
+  if (entry.shape.size() > kMaxRank) {
+    return InvalidArgument("manifest: tensor '", entry.name, "' has ", entry.shape.size(),
+                           " dimensions, at most ", kMaxRank);
+  }
+  const int64_t room = total_bytes - entry.offset_bytes;
+  int64_t bytes = item;
+  bool fits = entry.offset_bytes >= 0 && room >= 0;
+  for (const int64_t dimension : entry.shape) {
+    fits = fits && dimension >= 0 && !__builtin_mul_overflow(bytes, dimension, &bytes);
+  }
+  if (!fits || bytes > room) {
+    return InvalidArgument("manifest: tensor '", entry.name, "' at offset ", entry.offset_bytes,
+                           " does not lie within the ", total_bytes, " bytes of the version");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-void HashBuckets(const std::vector<std::byte>& bytes, int64_t bucket_bytes,
-                 WeightManifest& manifest) {
+void HashBuckets(std::span<const std::byte> bytes, int64_t bucket_bytes, WeightManifest& manifest,
+                 const std::function<void(std::span<const std::byte>)>& visit) {
   FRESHET_CHECK(bucket_bytes > 0);
   manifest.total_bytes = static_cast<int64_t>(bytes.size());
   manifest.bucket_bytes = bucket_bytes;
   manifest.bucket_hashes.clear();
-  for (int64_t b = 0; b * bucket_bytes < manifest.total_bytes; ++b) {
-    manifest.bucket_hashes.push_back(BucketHash(bytes, bucket_bytes, b));
+  for (int64_t b = 0; b < NumBuckets(manifest.total_bytes, bucket_bytes); ++b) {
+    const std::span<const std::byte> bucket = Bucket(bytes, bucket_bytes, b);
+    if (visit) visit(bucket);
+    manifest.bucket_hashes.push_back(Xxh3(bucket.data(), bucket.size()));
   }
   manifest.content_hash = ContentHash(manifest.bucket_hashes);
 }
 
-absl::Status VerifyBuckets(const WeightManifest& manifest, const std::vector<std::byte>& bytes) {
+absl::Status VerifyBucket(const WeightManifest& manifest, int64_t bucket,
+                          std::span<const std::byte> bytes) {
+  if (Xxh3(bytes.data(), bytes.size()) != manifest.bucket_hashes[static_cast<size_t>(bucket)]) {
+    return DataLoss("weights of version ", manifest.policy.version, ": bucket ", bucket, " of ",
+                    manifest.bucket_hashes.size(), " differs from the manifest");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerifyBuckets(const WeightManifest& manifest, std::span<const std::byte> bytes) {
   if (static_cast<int64_t>(bytes.size()) != manifest.total_bytes || manifest.bucket_bytes <= 0) {
     return DataLoss("weights of version ", manifest.policy.version, ": ", bytes.size(),
                     " bytes, the manifest says ", manifest.total_bytes);
   }
-  const int64_t buckets =
-      (manifest.total_bytes + manifest.bucket_bytes - 1) / manifest.bucket_bytes;
+  const int64_t buckets = NumBuckets(manifest.total_bytes, manifest.bucket_bytes);
   if (buckets != static_cast<int64_t>(manifest.bucket_hashes.size())) {
     return DataLoss("weights of version ", manifest.policy.version, ": the manifest lists ",
                     manifest.bucket_hashes.size(), " buckets, its sizes make ", buckets);
   }
   for (int64_t b = 0; b < buckets; ++b) {
-    if (BucketHash(bytes, manifest.bucket_bytes, b) !=
-        manifest.bucket_hashes[static_cast<size_t>(b)]) {
-      return DataLoss("weights of version ", manifest.policy.version, ": bucket ", b, " of ",
-                      buckets, " differs from the manifest");
-    }
+    FRESHET_RETURN_IF_ERROR(VerifyBucket(manifest, b, Bucket(bytes, manifest.bucket_bytes, b)));
   }
   if (ContentHash(manifest.bucket_hashes) != manifest.content_hash) {
     return DataLoss("weights of version ", manifest.policy.version, ": content hash differs");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckManifest(const WeightManifest& manifest, const WeightLimits& limits) {
+  if (manifest.policy.lineage < 0 || manifest.policy.version < 0 || manifest.epoch < 0) {
+    return InvalidArgument("manifest: a negative lineage, version or epoch");
+  }
+  if (manifest.total_bytes < 0 || manifest.total_bytes > limits.max_bytes) {
+    return InvalidArgument("manifest: total_bytes is ", manifest.total_bytes, ", not 0 to ",
+                           limits.max_bytes);
+  }
+  if (manifest.bucket_bytes <= 0) {
+    return InvalidArgument("manifest: bucket_bytes is ", manifest.bucket_bytes,
+                           ", must be positive");
+  }
+  const int64_t buckets = NumBuckets(manifest.total_bytes, manifest.bucket_bytes);
+  if (buckets > limits.max_buckets ||
+      buckets != static_cast<int64_t>(manifest.bucket_hashes.size())) {
+    return InvalidArgument("manifest: ", manifest.bucket_hashes.size(),
+                           " bucket hashes; its sizes make ", buckets, " buckets, at most ",
+                           limits.max_buckets);
+  }
+  if (ContentHash(manifest.bucket_hashes) != manifest.content_hash) {
+    return InvalidArgument("manifest: content_hash is not that of its buckets");
+  }
+  if (static_cast<int64_t>(manifest.entries.size()) > limits.max_entries) {
+    return InvalidArgument("manifest: ", manifest.entries.size(), " tensors, at most ",
+                           limits.max_entries);
+  }
+  for (const WeightEntry& entry : manifest.entries) {
+    FRESHET_RETURN_IF_ERROR(CheckEntry(entry, manifest.total_bytes));
   }
   return absl::OkStatus();
 }

@@ -1,34 +1,39 @@
 #include "weights/weight_publisher.h"
 
-#include <algorithm>
-#include <cstring>
+#include <span>
 #include <utility>
 
+#include "services/base/clock.h"
+#include "services/base/log.h"
 #include "services/base/str_cat.h"
 
 namespace freshet {
 
-std::shared_ptr<std::vector<std::byte>> WeightPublisher::FreeBuffer(size_t size) {
-  for (auto& buffer : buffers_) {
-    if (buffer.use_count() == 1 && buffer->size() == size) return buffer;
-  }
-  // Buffers still held by engines come back when the engines let go; the rest are dropped here, so
-  // there are at most as many as versions in use.
-  std::erase_if(buffers_, [](const auto& buffer) { return buffer.use_count() == 1; });
-  buffers_.push_back(std::make_shared<std::vector<std::byte>>(size));
-  return buffers_.back();
-}
+WeightPublisher::WeightPublisher(std::vector<WeightEntry> entries, int64_t bucket_bytes,
+                                 std::vector<std::shared_ptr<WeightTransport>> transports,
+                                 std::unique_ptr<WeightStager> stager, WeightSyncObserver* observer)
+    : entries_(std::move(entries)),
+      bucket_bytes_(bucket_bytes),
+      transports_(std::move(transports)),
+      stager_(stager != nullptr ? std::move(stager) : std::make_unique<HeapStager>()),
+      observer_(observer) {}
 
 const WeightSnapshot& WeightPublisher::Stage(PolicyVersion policy, int64_t epoch,
                                              std::string_view arena) {
+  const absl::Time start = SystemClock::Get().Now();
   staged_ = {};
-  auto buffer = FreeBuffer(arena.size());
-  std::memcpy(buffer->data(), arena.data(), arena.size());
   staged_.manifest.policy = policy;
   staged_.manifest.epoch = epoch;
   staged_.manifest.entries = entries_;
-  HashBuckets(*buffer, bucket_bytes_, staged_.manifest);
-  staged_.bytes = std::move(buffer);
+  absl::StatusOr<WeightBytes> bytes = stager_->Stage(
+      std::as_bytes(std::span(arena.data(), arena.size())), bucket_bytes_, staged_.manifest);
+  // Without memory for one more copy of the weights the trainer cannot go on.
+  if (!bytes.ok()) FRESHET_LOG(Error) << "event=stage_failed error=\"" << bytes.status() << "\"";
+  FRESHET_CHECK(bytes.ok());
+  staged_.bytes = *std::move(bytes);
+  if (observer_ != nullptr) {
+    observer_->OnPhase(WeightPhase::kStage, SystemClock::Get().Now() - start);
+  }
   return staged_;
 }
 

@@ -7,6 +7,8 @@
 
 #include "datastore/trajectory_store.h"
 #include "weights/manifest.h"
+#include "weights/weight_stager.h"
+#include "weights/weight_sync_observer.h"
 #include "weights/weight_transport.h"
 
 namespace freshet {
@@ -16,13 +18,14 @@ namespace freshet {
 // Confined to the thread of the trainer loop.
 class WeightPublisher {
  public:
+  // `stager`: where versions lie; on the heap when null. `observer`, which outlives the publisher,
+  // is told how long staging takes.
   WeightPublisher(std::vector<WeightEntry> entries, int64_t bucket_bytes,
-                  std::vector<std::shared_ptr<WeightTransport>> transports)
-      : entries_(std::move(entries)),
-        bucket_bytes_(bucket_bytes),
-        transports_(std::move(transports)) {}
+                  std::vector<std::shared_ptr<WeightTransport>> transports,
+                  std::unique_ptr<WeightStager> stager = nullptr,
+                  WeightSyncObserver* observer = nullptr);
 
-  // Copies `arena` and hashes it. The copy reuses a buffer that no engine holds any more.
+  // Copies `arena` and hashes it. The copy reuses memory that no engine holds any more.
   const WeightSnapshot& Stage(PolicyVersion policy, int64_t epoch, std::string_view arena);
 
   // Sends the staged version to every transport: prepare, then activate with the receipt.
@@ -34,12 +37,11 @@ class WeightPublisher {
   const WeightSnapshot& staged() const { return staged_; }
 
  private:
-  std::shared_ptr<std::vector<std::byte>> FreeBuffer(size_t size);
-
   const std::vector<WeightEntry> entries_;
   const int64_t bucket_bytes_;
   const std::vector<std::shared_ptr<WeightTransport>> transports_;
-  std::vector<std::shared_ptr<std::vector<std::byte>>> buffers_;
+  const std::unique_ptr<WeightStager> stager_;
+  WeightSyncObserver* const observer_;
   WeightSnapshot staged_;
 };
 

@@ -1,6 +1,6 @@
 #include "controller/dataset/generated_space.h"
 
-#include "controller/dataset/permutation.h"
+#include "services/base/permutation.h"
 #include "services/base/str_cat.h"
 
 namespace freshet {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "controller/dataset/fault_list.h"
-#include "controller/dataset/prompt_source.h"
 #include "services/base/log.h"
 #include "services/base/mutex.h"
+#include "services/base/row_order.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 

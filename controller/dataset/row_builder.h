@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "controller/dataset/dataset.h"
-#include "services/reward/text_template.h"
+#include "services/base/text_template.h"
 
 namespace freshet {
 

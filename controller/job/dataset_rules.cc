@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "controller/job/rule_context.h"
-#include "services/reward/text_template.h"
+#include "services/base/text_template.h"
 
 namespace freshet {
 namespace {
@@ -85,7 +85,7 @@ void CheckLengths(RuleContext& context) {
   }
   const bool known = IsGenerated(spec.dataset()) && spec.tokenizer().type() == "char";
   const int64_t answer = AnswerCharacters(spec.dataset());
-  if (known && spec.rollout().max_new_tokens() < answer) {
+  if (known && !spec.has_environment() && spec.rollout().max_new_tokens() < answer) {
     context.Add("rollout.max_new_tokens", "must be at least ", answer,
                 ", the length of an answer, got ", spec.rollout().max_new_tokens());
   }

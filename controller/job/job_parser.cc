@@ -247,10 +247,18 @@ void FillDerived(JobSpec& spec) {
       IsWithin(rollout.max_new_tokens(), 1, 1048576)) {
     spec.mutable_eval()->set_max_new_tokens(rollout.max_new_tokens());
   }
+  if (spec.has_environment() && !spec.environment().has_max_turn_tokens() &&
+      IsWithin(rollout.max_new_tokens(), 1, 1048576)) {
+    spec.mutable_environment()->set_max_turn_tokens(rollout.max_new_tokens());
+  }
   for (auto& [name, component] : *spec.mutable_reward()->mutable_components()) {
     if ((component.type() == "exact_match" || component.type() == "numeric") &&
         !component.has_text()) {
       component.set_text("{answer}");
+    }
+    if (component.type() == "grpc" && !component.has_timeout_ms() &&
+        IsWithin(spec.reward().timeout_ms(), 1, 600000)) {
+      component.set_timeout_ms(spec.reward().timeout_ms());
     }
   }
   if (spec.model().has_config()) {

@@ -58,6 +58,12 @@ reward:                             # the sum of the components, each times its 
     # polite: {type: contains, text: please, min_count: 1}
     # form: {type: regex, pattern: "^[0-9]+$"}
     # brief: {type: length, max_tokens: 100, margin_tokens: 50}
+    # mine: {type: grpc, address: "localhost:9000"}  # a reward service of your own
+    # game: {type: environment}     # what the environment gives
+
+# environment:                      # several turns, instead of one completion
+#   type: guess_number              # guess_number | calculator | grpc with address
+#   max_turns: 8
 
 loss:
   preset: grpo                      # the other keys override what the preset says

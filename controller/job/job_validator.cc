@@ -110,12 +110,21 @@ void CheckStaleness(RuleContext& context) {
                 ", got ", spec.weight_sync().every_steps(),
                 "; training would wait for samples that engines may only make with newer weights");
   }
-  if (!context.Usable(
-          {"datastore.capacity_groups", "checkpoint.every_steps", "prompts_per_step"})) {
+  if (!context.Usable({"datastore.capacity_groups", "checkpoint.every_steps", "prompts_per_step",
+                       "trainer.steps"})) {
     return;
   }
   const int64_t least = LeastCapacityGroups(spec);
-  if (CapacityGroups(spec) < least) {
+  if (CapacityGroups(spec) >= least) {
+    return;
+  }
+  if (spec.checkpoint().every_steps() == 0) {
+    context.Add("datastore.capacity_groups", "must be at least (staleness.max ", eta,
+                " + 1 + trainer.steps ", spec.trainer().steps(), ") * prompts_per_step ",
+                spec.prompts_per_step(), " = ", least, ", or 0, got ",
+                spec.datastore().capacity_groups(),
+                "; without checkpoints on the way the store keeps every group");
+  } else {
     context.Add("datastore.capacity_groups", "must be at least (staleness.max ", eta,
                 " + 1 + 2 * checkpoint.every_steps ", spec.checkpoint().every_steps(),
                 ") * prompts_per_step ", spec.prompts_per_step(), " = ", least, ", or 0, got ",
@@ -159,6 +168,7 @@ std::vector<Fault> ValidateJob(const JobSpec& spec, const KeyPlaces& places,
   CheckModelSource(context);
   CheckModelShape(context);
   CheckDataRules(context);
+  CheckServiceRules(context);
   CheckSteps(context);
   CheckGroupSize(context);
   CheckStaleness(context);
@@ -168,8 +178,9 @@ std::vector<Fault> ValidateJob(const JobSpec& spec, const KeyPlaces& places,
 }
 
 int64_t LeastCapacityGroups(const JobSpec& spec) {
-  return (spec.staleness().max() + 1 + 2 * spec.checkpoint().every_steps()) *
-         spec.prompts_per_step();
+  const int64_t every = spec.checkpoint().every_steps();
+  const int64_t kept_steps = every == 0 ? spec.trainer().steps() : 2 * every;
+  return (spec.staleness().max() + 1 + kept_steps) * spec.prompts_per_step();
 }
 
 int64_t CapacityGroups(const JobSpec& spec) {

@@ -17,7 +17,8 @@ std::vector<Fault> ValidateJob(const JobSpec& spec, const KeyPlaces& places = {}
                                const std::vector<Fault>& earlier = {});
 
 // Least datastore.capacity_groups that is safe: (eta + 1 + 2 * checkpoint.every_steps) * B. The
-// store keeps a trained row until the second-newest checkpoint holds it.
+// store keeps a trained row until the second-newest checkpoint holds it; with every_steps 0, when
+// only the last step is a checkpoint, to the end: (eta + 1 + trainer.steps) * B.
 int64_t LeastCapacityGroups(const JobSpec& spec);
 
 // datastore.capacity_groups, or the least one where that is 0.

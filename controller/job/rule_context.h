@@ -49,6 +49,8 @@ bool IsName(std::string_view text, std::string_view punctuation);
 
 // Rules about dataset, tokenizer and reward, and how they fit together.
 void CheckDataRules(RuleContext& context);
+// Rules about what runs beside the trainer: environment, reward services, pool of rollouts.
+void CheckServiceRules(RuleContext& context);
 
 }  // namespace freshet
 

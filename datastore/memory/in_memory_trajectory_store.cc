@@ -8,31 +8,10 @@
 #include "services/base/str_cat.h"
 
 namespace freshet {
-namespace {
-
-// Epochs number the upper half of a fencing token.
-constexpr int64_t kMaxEpoch = int64_t{1} << 30;
-
-absl::Status CheckOrigin(const StoreOrigin& origin) {
-  if (origin.policy.lineage < 0 || origin.policy.version < 0 || origin.ledger_seq < 0 ||
-      origin.cursor.low_water < 0) {
-    return InvalidArgument("store origin: lineage ", origin.policy.lineage, ", version ",
-                           origin.policy.version, ", ledger_seq ", origin.ledger_seq,
-                           ", low_water ", origin.cursor.low_water, ": none may be negative");
-  }
-  if (origin.epoch < 0 || origin.epoch > kMaxEpoch) {
-    return InvalidArgument("store origin: epoch ", origin.epoch, " is out of range: use 0 to ",
-                           kMaxEpoch);
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<InMemoryTrajectoryStore>> InMemoryTrajectoryStore::Create(
     StoreOptions options, StoreOrigin origin, const Clock& clock) {
   FRESHET_RETURN_IF_ERROR(options.Validate());
-  FRESHET_RETURN_IF_ERROR(CheckOrigin(origin));
+  FRESHET_RETURN_IF_ERROR(origin.Validate());
   return std::unique_ptr<InMemoryTrajectoryStore>(
       new InMemoryTrajectoryStore(std::move(options), std::move(origin), clock));
 }
@@ -110,6 +89,13 @@ absl::Status InMemoryTrajectoryStore::FailRow(Task task, int64_t token, const st
   absl::Status status = state_.FailRow(task, token, reason, clock_.Now());
   Announce();
   return status;
+}
+
+absl::StatusOr<int64_t> InMemoryTrajectoryStore::RevokeWorker(const std::string& worker) {
+  MutexLock lock(mu_);
+  auto returned = state_.RevokeWorker(worker, clock_.Now());
+  Announce();
+  return returned;
 }
 
 absl::StatusOr<OpenEpochReply> InMemoryTrajectoryStore::OpenEpoch(const std::string& trainer,

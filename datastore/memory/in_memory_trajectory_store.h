@@ -44,6 +44,7 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
                                                   int64_t max_rows) override;
   absl::Status PutFields(Task task, int64_t token, FieldValues values) override;
   absl::Status FailRow(Task task, int64_t token, const std::string& reason) override;
+  absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
   absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,
                                            PolicyVersion loaded) override;
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override;

@@ -2,8 +2,10 @@
 #define FRESHET_DATASTORE_MEMORY_JOB_STATE_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,8 +35,9 @@ class JobState {
   // job_state_prompts.cc
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts, absl::Time now);
   absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request, absl::Time now);
-  std::vector<int64_t> RenewLeases(const std::string& worker, const std::vector<int64_t>& tokens,
-                                   absl::Time now);
+  absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
+                                                   const std::vector<int64_t>& tokens,
+                                                   absl::Time now);
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials, absl::Time now);
   absl::Status PutSample(int64_t token, int32_t index, Response response, absl::Time now);
@@ -58,6 +61,7 @@ class JobState {
 
   // job_state_ends.cc
   int64_t Sweep(absl::Time now);
+  absl::StatusOr<int64_t> RevokeWorker(const std::string& worker, absl::Time now);
 
   // job_state_report.cc
   StoreStats Stats() const;
@@ -122,6 +126,7 @@ class JobState {
   void SetDurable(int64_t version, StepJournal::Durability durability, absl::Time now);
 
   // job_state_ends.cc
+  absl::Status CheckWorker(const std::string& worker) const;
   void ExpireLeases(absl::Time now);
   void ApplyDisposition(absl::Time now);
   void ApplyDisposition(Group& group, absl::Time now);
@@ -155,6 +160,8 @@ class JobState {
   std::map<int64_t, int64_t> group_tokens_;    // every group lease of a live attempt -> ordinal
   std::map<std::string, EngineNote> engines_;  // by worker
   std::map<std::string, int64_t> ended_by_reason_;
+  std::set<std::string> revoked_;  // lost workers
+  std::deque<std::string> revoked_in_order_;
   std::vector<int64_t> origin_above_;  // sorted ordinals that ended before the resume
 
   int64_t last_token_;

@@ -7,14 +7,6 @@
 #include "services/base/str_cat.h"
 
 namespace freshet {
-namespace {
-
-// Tokens of one store generation: those of a resumed store never repeat those of the one before,
-// which had a smaller epoch.
-int64_t FirstToken(const StoreOrigin& origin) { return origin.epoch << 32; }
-
-}  // namespace
-
 JobState::JobState(StoreOptions options, StoreOrigin origin)
     : options_(std::move(options)),
       origin_(std::move(origin)),
@@ -23,7 +15,7 @@ JobState::JobState(StoreOptions options, StoreOrigin origin)
       ledger_(origin_.ledger_seq),
       steps_(origin_.policy.version, origin_.digest.empty() ? InitialDigest() : origin_.digest),
       origin_above_(origin_.cursor.above),
-      last_token_(FirstToken(origin_)),
+      last_token_(origin_.TokenBase()),
       high_water_(origin_.cursor.low_water - 1),
       epoch_(origin_.epoch),
       redo_next_(origin_.policy.version + 1) {

@@ -29,6 +29,43 @@ int64_t JobState::Sweep(absl::Time now) {
   return counters_.leases_expired - before;
 }
 
+absl::StatusOr<int64_t> JobState::RevokeWorker(const std::string& worker, absl::Time now) {
+  if (worker.empty()) return InvalidArgument("worker: empty: nobody to revoke");
+  ExpireLeases(now);
+  if (revoked_.insert(worker).second) {
+    revoked_in_order_.push_back(worker);
+    if (static_cast<int64_t>(revoked_in_order_.size()) > kMaxRevokedWorkers) {
+      revoked_.erase(revoked_in_order_.front());
+      revoked_in_order_.pop_front();
+    }
+  }
+  engines_.erase(worker);
+  int64_t returned = 0;
+  const std::vector<int64_t> running(groups_.running_ordinals().begin(),
+                                     groups_.running_ordinals().end());
+  for (const int64_t ordinal : running) {
+    Group& group = groups_.Get(ordinal);
+    if (group.worker != worker) continue;
+    ++returned;
+    EndLease(group, "worker_lost", now);
+  }
+  for (const int64_t token : rows_.HeldBy(worker)) {
+    const RowHold hold = *rows_.Find(token);
+    Group& group = groups_.Get(hold.ordinal);
+    ++returned;
+    rows_.Release(group, token);
+    rows_.Offer(hold.task, group, hold.index);
+    Changed(Topic::kRows);
+  }
+  counters_.leases_expired += returned;
+  return returned;
+}
+
+absl::Status JobState::CheckWorker(const std::string& worker) const {
+  if (!revoked_.contains(worker)) return absl::OkStatus();
+  return FailedPrecondition("worker ", worker, " is revoked: it must register again");
+}
+
 void JobState::ExpireLeases(absl::Time now) {
   if (now < next_expiry_) return;
   next_expiry_ = absl::InfiniteFuture();

@@ -153,6 +153,7 @@ absl::StatusOr<LeaseReply> JobState::LeasePrompts(const LeaseRequest& request, a
                            ", lineage ", request.engine.lineage, ", version ",
                            request.engine.version, ": none may be negative");
   }
+  FRESHET_RETURN_IF_ERROR(CheckWorker(request.worker));
   ExpireLeases(now);
   if (const LeaseReply* known = replay_.Find(request.worker, request.request_id)) return *known;
   LeaseReply reply;
@@ -180,8 +181,10 @@ Group* JobState::LiveLease(int64_t token) {
   return group.state == GroupState::kLeased && group.token == token ? &group : nullptr;
 }
 
-std::vector<int64_t> JobState::RenewLeases(const std::string& worker,
-                                           const std::vector<int64_t>& tokens, absl::Time now) {
+absl::StatusOr<std::vector<int64_t>> JobState::RenewLeases(const std::string& worker,
+                                                           const std::vector<int64_t>& tokens,
+                                                           absl::Time now) {
+  FRESHET_RETURN_IF_ERROR(CheckWorker(worker));
   ExpireLeases(now);
   std::vector<int64_t> dead;
   for (const int64_t token : tokens) {

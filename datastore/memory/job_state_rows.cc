@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "datastore/memory/job_state.h"
+#include "datastore/response_check.h"
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
@@ -11,29 +11,6 @@ namespace freshet {
 namespace {
 
 const char* Name(Task task) { return task == Task::kScore ? "score" : "ref_logprob"; }
-
-absl::Status CheckScore(const FieldValues& values) {
-  if (values.score == nullptr) return InvalidArgument("score: absent for task score");
-  if (values.score->outcome == ScoreOutcome::kInfraError) {
-    return InvalidArgument("score: an infrastructure error is no score: use FailRow");
-  }
-  if (!std::isfinite(values.score->reward)) return InvalidArgument("score: reward is not finite");
-  return absl::OkStatus();
-}
-
-absl::Status CheckRefLogprobs(const FieldValues& values, const Response& response) {
-  if (values.ref_logprobs == nullptr) {
-    return InvalidArgument("ref_logprobs: absent for task ref_logprob");
-  }
-  if (values.ref_logprobs->size() != response.response_ids.size()) {
-    return InvalidArgument("ref_logprobs: ", values.ref_logprobs->size(), " entries for ",
-                           response.response_ids.size(), " tokens: give one per token");
-  }
-  for (const float value : *values.ref_logprobs) {
-    if (!std::isfinite(value)) return InvalidArgument("ref_logprobs: an entry is not finite");
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -53,6 +30,7 @@ absl::StatusOr<std::vector<RowLease>> JobState::LeaseRows(Task task, const std::
                                                           int64_t max_rows, absl::Time now) {
   if (worker.empty()) return InvalidArgument("worker: empty: a lease needs a holder");
   if (max_rows < 0) return InvalidArgument("max_rows: ", max_rows, " is negative");
+  FRESHET_RETURN_IF_ERROR(CheckWorker(worker));
   ExpireLeases(now);
   std::vector<RowLease> leases;
   const absl::Time expires = now + options_.lease_ttl;
@@ -84,10 +62,11 @@ absl::Status JobState::PutFields(Task task, int64_t token, FieldValues values, a
   Group& group = groups_.Get(hold->ordinal);
   SampleSlot& slot = group.samples[static_cast<size_t>(hold->index)];
   if (task == Task::kScore) {
-    FRESHET_RETURN_IF_ERROR(CheckScore(values));
+    FRESHET_RETURN_IF_ERROR(CheckScore(values.score.get()));
     slot.score = std::move(values.score);
   } else {
-    FRESHET_RETURN_IF_ERROR(CheckRefLogprobs(values, *slot.response));
+    FRESHET_RETURN_IF_ERROR(CheckRefLogprobs(
+        values.ref_logprobs.get(), static_cast<int64_t>(slot.response->response_ids.size())));
     slot.ref_logprobs = std::move(values.ref_logprobs);
   }
   rows_.SetDone(group, token);

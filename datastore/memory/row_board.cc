@@ -87,6 +87,14 @@ std::vector<int64_t> RowBoard::Expired(absl::Time now) const {
   return expired;
 }
 
+std::vector<int64_t> RowBoard::HeldBy(const std::string& worker) const {
+  std::vector<int64_t> held;
+  for (const int64_t token : live_) {
+    if (holds_.at(token).worker == worker) held.push_back(token);
+  }
+  return held;
+}
+
 absl::Time RowBoard::NextExpiry() const {
   absl::Time earliest = absl::InfiniteFuture();
   for (const int64_t token : live_) earliest = std::min(earliest, holds_.at(token).expires);

@@ -40,6 +40,8 @@ class RowBoard {
   void Remove(Group& group);
   // Tokens whose holds have expired, in order.
   std::vector<int64_t> Expired(absl::Time now) const;
+  // Tokens of the worker's live holds, in order.
+  std::vector<int64_t> HeldBy(const std::string& worker) const;
   // Earliest expiry of a live hold; infinite without one.
   absl::Time NextExpiry() const;
 

@@ -14,21 +14,6 @@
 namespace freshet {
 namespace {
 
-// Closes a descriptor at the end of a scope.
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd, bytes.data(), bytes.size());
@@ -51,7 +36,7 @@ absl::Status WriteError(const std::string& path, int error_number) {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return NotFound(path, ": cannot be opened: ", std::strerror(errno));
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return NotFound(path, ": ", std::strerror(errno));
@@ -74,7 +59,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes
 }
 
 absl::Status SyncPath(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0 || ::fsync(fd.get()) != 0) return WriteError(path, errno);
   return absl::OkStatus();
 }
@@ -82,7 +67,7 @@ absl::Status SyncPath(const std::string& path) {
 absl::Status WriteFileAtomically(const std::string& path, std::string_view contents) {
   const std::string temporary = StrCat(path, ".tmp");
   {
-    const Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (fd.get() < 0) return WriteError(path, errno);
     absl::Status status = WriteAll(fd.get(), contents, path);
     if (status.ok() && ::fsync(fd.get()) != 0) status = WriteError(path, errno);
@@ -99,39 +84,26 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
   return absl::OkStatus();
 }
 
-LineAppender::~LineAppender() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-LineAppender::LineAppender(LineAppender&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
-
-LineAppender& LineAppender::operator=(LineAppender&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(path_, other.path_);
-  return *this;
-}
-
 absl::StatusOr<LineAppender> LineAppender::Open(const std::string& path) {
   LineAppender appender;
   appender.path_ = path;
-  appender.fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (appender.fd_ < 0) return WriteError(path, errno);
+  appender.fd_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (appender.fd_.get() < 0) return WriteError(path, errno);
   return appender;
 }
 
 absl::Status LineAppender::Append(std::string_view lines) {
   struct stat info {};
-  if (::fstat(fd_, &info) != 0) return WriteError(path_, errno);
-  absl::Status status = WriteAll(fd_, lines, path_);
-  if (!status.ok() && ::ftruncate(fd_, info.st_size) != 0) {
+  if (::fstat(fd_.get(), &info) != 0) return WriteError(path_, errno);
+  absl::Status status = WriteAll(fd_.get(), lines, path_);
+  if (!status.ok() && ::ftruncate(fd_.get(), info.st_size) != 0) {
     return Internal(path_, ": a failed write could not be undone: ", std::strerror(errno));
   }
   return status;
 }
 
 absl::Status LineAppender::Sync() {
-  if (::fsync(fd_) != 0) return WriteError(path_, errno);
+  if (::fsync(fd_.get()) != 0) return WriteError(path_, errno);
   return absl::OkStatus();
 }
 

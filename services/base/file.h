@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/base/unique_fd.h"
 
 namespace freshet {
 
@@ -29,9 +30,6 @@ absl::Status SyncPath(const std::string& path);
 class LineAppender {
  public:
   LineAppender() = default;
-  ~LineAppender();
-  LineAppender(LineAppender&& other) noexcept;
-  LineAppender& operator=(LineAppender&& other) noexcept;
 
   // Opens for appending, creating the file when absent.
   static absl::StatusOr<LineAppender> Open(const std::string& path);
@@ -42,7 +40,7 @@ class LineAppender {
   absl::Status Sync();
 
  private:
-  int fd_ = -1;
+  UniqueFd fd_;
   std::string path_;
 };
 

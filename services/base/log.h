@@ -1,8 +1,12 @@
 #ifndef FRESHET_SERVICES_BASE_LOG_H_
 #define FRESHET_SERVICES_BASE_LOG_H_
 
+#include <functional>
 #include <sstream>
 #include <string>
+#include <string_view>
+
+#include "absl/time/time.h"
 
 namespace freshet {
 
@@ -10,6 +14,14 @@ enum class LogSeverity { kInfo, kWarning, kError };
 
 // Lines below `severity` are not written. Thread-safe.
 void SetMinLogSeverity(LogSeverity severity);
+
+// Gets every line that is written, too: its text without time and level. Called by the thread that
+// logs, one call at a time; what it logs itself does not come back to it.
+using LogSink = std::function<void(LogSeverity severity, absl::Time time, std::string_view text)>;
+// Replaces the former sink; null: none. The former one is not called after the return. Thread-safe.
+void SetLogSink(LogSink sink);
+// "info", "warning" or "error".
+const char* LogSeverityName(LogSeverity severity);
 
 namespace log_internal {
 
@@ -27,8 +39,10 @@ class Line {
   }
 
  private:
-  LogSeverity severity_;
+  const LogSeverity severity_;
+  const absl::Time time_;
   std::ostringstream stream_;
+  size_t prefix_ = 0;  // bytes of time and level
 };
 
 [[noreturn]] void CheckFailed(const char* file, int line, const char* expression);

@@ -10,9 +10,17 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "services/cli/checkpoint_commands.h"
+#include "services/cli/client/session.h"
+#include "services/cli/cluster/cluster_commands.h"
+#include "services/cli/cluster_view_commands.h"
+#include "services/cli/control_commands.h"
 #include "services/cli/exit_code.h"
 #include "services/cli/job_commands.h"
+#include "services/cli/query_commands.h"
 #include "services/cli/run_commands.h"
+#include "services/cli/submit_commands.h"
+#include "services/cli/tool_commands.h"
 
 #ifndef FRESHET_VERSION
 #define FRESHET_VERSION "unknown"
@@ -46,8 +54,17 @@ int main(int argc, char** argv) {
     app.add_subcommand(command, std::string("see freshet ") + command + " --help");
   }
   int code = freshet::kExitDone;
+  freshet::ConnectionFlags connection;
+  freshet::AddConnectionFlags(app, connection);
+  freshet::AddClusterCommands(app, code);
+  freshet::AddSubmitCommands(app, connection, code);
+  freshet::AddQueryCommands(app, connection, code);
+  freshet::AddClusterViewCommands(app, connection, code);
+  freshet::AddControlCommands(app, connection, code);
+  freshet::AddCheckpointCommands(app, connection, code);
   freshet::AddJobCommands(app, code);
-  freshet::AddRunCommands(app, code);
+  freshet::AddRunCommands(app, connection, code);
+  freshet::AddToolCommands(app, connection, code);
   const auto named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(named).empty()) {
     std::fprintf(stderr, "freshet: %s: unknown command; freshet --help lists them\n", argv[1]);

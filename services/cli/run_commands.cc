@@ -1,13 +1,16 @@
 #include "services/cli/run_commands.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include "model/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "services/base/str_cat.h"
+#include "services/cli/checkpoint_commands.h"
 #include "services/cli/exit_code.h"
 #include "services/runfolder/ledger_verifier.h"
 #include "services/runfolder/report.h"
@@ -18,6 +21,12 @@ namespace {
 int Fail(const absl::Status& status) {
   PrintError(status);
   return ContentExitCode(status);
+}
+
+// What has a slash, or is a folder, is a run; everything else the id of a job.
+bool IsRunFolder(const std::string& argument) {
+  std::error_code error;
+  return argument.find('/') != std::string::npos || std::filesystem::exists(argument, error);
 }
 
 int VerifyLedger(const std::string& run_dir) {
@@ -57,13 +66,27 @@ int Tokenize(const std::string& directory) {
 
 }  // namespace
 
-void AddRunCommands(CLI::App& app, int& code) {
+void AddRunCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
   CLI::App* ledger = app.add_subcommand("ledger", "the record of what was trained on");
   ledger->require_subcommand(1);
   auto run_dir = std::make_shared<std::string>();
   CLI::App* verify = ledger->add_subcommand("verify", "recompute every promise of a run");
-  verify->add_option("RUN", *run_dir, "run folder")->required();
-  verify->callback([run_dir, &code] { code = VerifyLedger(*run_dir); });
+  verify->add_option("RUN", *run_dir, "run folder, or id of a job of the cluster")->required();
+  AddConnectionFlags(*verify, connection);
+  verify->callback([run_dir, &connection, &code] {
+    code = IsRunFolder(*run_dir) ? VerifyLedger(*run_dir) : VerifyJobLedger(connection, *run_dir);
+  });
+
+  auto job_id = std::make_shared<std::string>();
+  auto new_folder = std::make_shared<std::string>();
+  CLI::App* export_ledger =
+      ledger->add_subcommand("export", "write a job's ledger into a new folder");
+  export_ledger->add_option("JOB", *job_id, "id of a job of the cluster")->required();
+  export_ledger->add_option("DIR", *new_folder, "folder to make")->required();
+  AddConnectionFlags(*export_ledger, connection);
+  export_ledger->callback([job_id, new_folder, &connection, &code] {
+    code = ExportJobLedger(connection, *job_id, *new_folder);
+  });
 
   auto report_dir = std::make_shared<std::string>();
   CLI::App* report = app.add_subcommand("report", "write a run's report.html anew");

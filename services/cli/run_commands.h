@@ -2,12 +2,13 @@
 #define FRESHET_SERVICES_CLI_RUN_COMMANDS_H_
 
 #include "CLI/CLI.hpp"
+#include "services/cli/client/session.h"
 
 namespace freshet {
 
-// ledger verify, report, tokenize: commands about run folders and tokenizers. `code` as in
-// AddJobCommands.
-void AddRunCommands(CLI::App& app, int& code);
+// ledger verify, report, tokenize: commands about run folders and tokenizers. `ledger verify` takes
+// a job of the cluster too. Arguments as in AddSubmitCommands.
+void AddRunCommands(CLI::App& app, ConnectionFlags& connection, int& code);
 
 }  // namespace freshet
 

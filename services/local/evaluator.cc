@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/row_tokens.h"
+#include "rollout/rollout_setup.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
@@ -17,7 +19,8 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const JobSetup& set
   const int64_t rows = std::min(setup.spec.eval().rows(), data.size());
   for (int64_t i = 0; i < rows; ++i) {
     FRESHET_ASSIGN_OR_RETURN(DatasetRow row, data.Get(i));
-    FRESHET_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodePrompt(setup, row.prompt));
+    FRESHET_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                             EncodePrompt(*setup.model.tokenizer, row.prompt));
     row.attributes["prompt"] = row.prompt;
     evaluator->rows_.push_back({std::move(ids), std::move(row.attributes)});
   }
@@ -28,9 +31,11 @@ bool Evaluator::Start(const WeightSnapshot& weights) {
   EvaluationRun run;
   run.weights = weights;
   run.sampling = setup_.eval_sampling;
-  // Its own stream of random numbers, the same for every version.
-  run.seed = static_cast<uint64_t>(setup_.spec.seed()) ^ 0x6576616cULL;
-  for (const Row& row : rows_) run.prompts.push_back(row.prompt_ids);
+  run.seed = EvalSeed(setup_.spec);
+  for (const Row& row : rows_) {
+    run.prompts.push_back(row.prompt_ids);
+    if (setup_.spec.has_environment()) run.attributes.push_back(row.attributes);
+  }
   const PolicyVersion policy = weights.manifest.policy;
   const absl::Time started = clock_.Now();
   run.done = [this, policy, started](absl::StatusOr<std::vector<Response>> responses) {
@@ -98,11 +103,14 @@ absl::StatusOr<EvalMetrics> Evaluator::Score(const Finished& finished) const {
   metrics.rows = static_cast<int64_t>(rows_.size());
   const auto count = static_cast<double>(rows_.size());
   for (size_t i = 0; i < rows_.size(); ++i) {
-    const std::string text = setup_.tokenizer->Decode(responses[i].response_ids, true);
+    const std::string text = setup_.model.tokenizer->Decode(responses[i].response_ids, true);
     const auto tokens = static_cast<int32_t>(responses[i].response_ids.size());
-    const ScoreInput input{text, tokens, responses[i].finish == FinishReason::kStop,
+    const ScoreInput input{text,
+                           tokens,
+                           responses[i].finish == FinishReason::kStop,
                            rows_[i].attributes,
-                           absl::Milliseconds(setup_.spec.reward().timeout_ms())};
+                           absl::Milliseconds(setup_.spec.reward().timeout_ms()),
+                           responses[i].env_reward};
     absl::StatusOr<freshet::Score> score = setup_.scorer->Score(input);
     for (int64_t attempt = 1; !score.ok() && attempt < setup_.spec.reward().max_attempts();
          ++attempt) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "controller/job/job_mode.h"
 #include "controller/job/job_parser.h"
 #include "controller/job/job_yaml.h"
 #include "services/base/file.h"
@@ -21,6 +22,7 @@
 #include "services/cli/exit_code.h"
 #include "services/local/crash_point.h"
 #include "services/local/local_run.h"
+#include "services/local/local_services.h"
 #include "services/local/run_summary.h"
 
 namespace freshet {
@@ -33,6 +35,7 @@ absl::StatusOr<JobResult> ReadJob(const LocalCommand& command) {
   const std::string path = resume ? command.resume_dir + "/job.yaml" : command.job_file;
   FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxJobBytes));
   JobResult job = ParseJob(text, path, command.overrides);
+  if (job.faults.empty()) job.faults = CheckMode(job.spec, job.places, JobMode::kLocal);
   if (!job.faults.empty()) return InvalidArgument(FormatFaults(job.faults));
   return job;
 }
@@ -88,12 +91,10 @@ void WriteStdout(const std::string& line) {
   std::fflush(stdout);
 }
 
-// What the job asks of a cluster and one process does in its own way.
+// What the job asks of a cluster and one process has no use for.
 void WarnOfIgnoredKeys(const JobSpec& spec) {
-  const std::string& transport = spec.weight_sync().transport();
-  if (transport == "auto" || transport == "inprocess") return;
-  FRESHET_LOG(Warning) << "weight_sync.transport=" << transport
-                       << " reason=\"freshet local hands weights over inside the process\"";
+  if (spec.pool() == "default") return;
+  FRESHET_LOG(Warning) << "pool=" << spec.pool() << " reason=\"freshet local has one engine\"";
 }
 
 int Execute(const LocalCommand& command, const JobSetup& setup, const RunFolder& folder,
@@ -138,7 +139,8 @@ int RunLocalCommand(const LocalCommand& command) {
     PrintError(job.status());
     return ContentExitCode(job.status());
   }
-  const absl::StatusOr<std::unique_ptr<JobSetup>> setup = PrepareJob(job->spec, job->places);
+  const absl::StatusOr<std::unique_ptr<JobSetup>> setup =
+      PrepareJob(job->spec, job->places, ConnectedScorers());
   if (!setup.ok()) {
     PrintError(setup.status());
     return ContentExitCode(setup.status());
@@ -157,6 +159,13 @@ int RunLocalCommand(const LocalCommand& command) {
   if (!resume_point.ok()) {
     PrintError(resume_point.status());
     return ContentExitCode(resume_point.status());
+  }
+  if (resume && !command.overrides.empty()) {
+    const absl::Status replaced = folder->ReplaceJob(WriteJobYaml(job->spec));
+    if (!replaced.ok()) {
+      PrintError(replaced);
+      return ContentExitCode(replaced);
+    }
   }
   WarnOfIgnoredKeys(job->spec);
   return Execute(command, **setup, *folder, *std::move(resume_point), signals, **faults);

@@ -6,20 +6,25 @@
 #include <thread>
 #include <utility>
 
-#include "controller/dataset/prompt_feeder.h"
+#include "controller/dataset/dataset_setup.h"
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "model/torch_threads.h"
 #include "rollout/native_engine.h"
+#include "rollout/rollout_setup.h"
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "services/local/dead_group_guard.h"
 #include "services/local/evaluator.h"
+#include "services/local/local_environments.h"
+#include "services/local/local_services.h"
 #include "services/local/run_summary.h"
-#include "services/local/warmup.h"
+#include "services/reward/reward_setup.h"
 #include "services/reward/reward_worker.h"
 #include "services/runfolder/report.h"
 #include "trainer/policy_learner.h"
+#include "trainer/sft_warmup.h"
+#include "trainer/trainer_setup.h"
 #include "weights/inprocess_transport.h"
 
 namespace freshet {
@@ -29,43 +34,19 @@ constexpr int64_t kWeightBucketBytes = 4 << 20;
 constexpr absl::Duration kControlPeriod = absl::Milliseconds(50);
 constexpr absl::Duration kEvaluationDeadline = absl::Minutes(10);
 
-NativeEngineOptions EngineOptions(const JobSpec& spec) {
-  NativeEngineOptions options;
-  options.max_sequences = std::max(spec.rollout().max_sequences(), spec.group_size());
-  options.max_batch_tokens = spec.rollout().max_batch_tokens();
-  options.bf16 = spec.model().dtype() == "bf16";
-  options.kv = spec.weight_sync().kv() == "recompute" ? KvPolicy::kRecompute : KvPolicy::kKeep;
-  return options;
-}
+// The training rows, for the warm-up.
+class TrainingRowsOfDataset final : public WarmupRows {
+ public:
+  explicit TrainingRowsOfDataset(const Dataset& data) : data_(data) {}
+  int64_t size() const override { return data_.size(); }
+  absl::StatusOr<WarmupRow> Get(int64_t index) override {
+    FRESHET_ASSIGN_OR_RETURN(DatasetRow row, data_.Get(index));
+    return WarmupRow{std::move(row.prompt), std::move(row.attributes), data_.Where(index)};
+  }
 
-PolicyLearnerOptions LearnerOptions(const JobSetup& setup) {
-  const JobSpec& spec = setup.spec;
-  PolicyLearnerOptions options;
-  options.model = setup.model;
-  options.bf16 = spec.model().dtype() == "bf16";
-  options.loss = setup.loss;
-  options.minibatches_per_step = spec.trainer().minibatches_per_step();
-  options.max_tokens_per_microbatch = spec.trainer().max_tokens_per_microbatch();
-  options.temperature = spec.rollout().temperature();
-  options.max_new_tokens = spec.rollout().max_new_tokens();
-  options.schedule = setup.schedule;
-  options.beta1 = spec.optimizer().beta1();
-  options.beta2 = spec.optimizer().beta2();
-  options.epsilon = spec.optimizer().eps();
-  options.weight_decay = spec.optimizer().weight_decay();
-  options.grad_clip_norm = spec.optimizer().grad_clip_norm();
-  return options;
-}
-
-RolloutOptions WorkerOptions(const JobSetup& setup) {
-  RolloutOptions options;
-  options.sampling = setup.sampling;
-  options.seed = static_cast<uint64_t>(setup.spec.seed());
-  options.group_size = setup.spec.group_size();
-  options.max_prompt_tokens = setup.longest_prompt_tokens;
-  options.lease_ttl = setup.store.lease_ttl;
-  return options;
-}
+ private:
+  const Dataset& data_;
+};
 
 }  // namespace
 
@@ -77,6 +58,8 @@ struct LocalRun::Roles {
   std::unique_ptr<InMemoryTrajectoryStore> store;
   std::shared_ptr<WeightSubscriber> subscriber = std::make_shared<WeightSubscriber>();
   std::unique_ptr<NativeEngine> engine;
+  std::unique_ptr<EnvironmentClient> environments;  // with an environment only, as episodes
+  std::unique_ptr<EpisodeRunner> episodes;
   std::unique_ptr<RolloutWorker> rollout;
   std::unique_ptr<RewardWorker> reward;
   std::unique_ptr<PromptFeeder> feeder;
@@ -184,7 +167,10 @@ absl::Status LocalRun::MakeStore(Roles& roles) {
 
 // Weights to start from: of the checkpoint, or of the model followed by the warm-up.
 absl::Status LocalRun::MakeLearner(Roles& roles) {
-  FRESHET_ASSIGN_OR_RETURN(roles.learner, PolicyLearner::Create(LearnerOptions(setup_), clock_));
+  FRESHET_ASSIGN_OR_RETURN(
+      roles.learner,
+      PolicyLearner::Create(MakeLearnerOptions(setup_.spec, setup_.model.config, setup_.loss),
+                            clock_));
   PolicyLearner& learner = *roles.learner;
   display_.ShowSetup(
       DescribeSetup(setup_, folder_.path(), learner.num_parameters(), options_.resume.origin));
@@ -200,19 +186,21 @@ absl::Status LocalRun::MakeLearner(Roles& roles) {
     }
     return absl::OkStatus();
   }
-  if (setup_.model_files != nullptr) {
-    FRESHET_RETURN_IF_ERROR(learner.LoadModel(*setup_.model_files));
+  if (setup_.model.files != nullptr) {
+    FRESHET_RETURN_IF_ERROR(learner.LoadModel(*setup_.model.files));
   } else {
     learner.InitializeRandom(static_cast<uint64_t>(setup_.spec.seed()));
   }
   if (setup_.spec.warmup().has_sft()) {
     const absl::Time start = clock_.Now();
+    TrainingRowsOfDataset rows(*setup_.data.train);
     const absl::Status status =
-        RunSftWarmup(setup_, learner, [&](int64_t step, int64_t steps, double loss) {
-          display_.ShowWarmup(
-              {"sft", step, steps, loss, absl::ToDoubleSeconds(clock_.Now() - start)});
-          return !StopRequested();
-        });
+        RunSftWarmup(setup_.spec, *setup_.model.tokenizer, rows, learner,
+                     [&](int64_t step, int64_t steps, double loss) {
+                       display_.ShowWarmup(
+                           {"sft", step, steps, loss, absl::ToDoubleSeconds(clock_.Now() - start)});
+                       return !StopRequested();
+                     });
     if (!status.ok() && !StopRequested()) return status;
   }
   if (setup_.loss.NeedsReference()) learner.FreezeReference();
@@ -222,26 +210,32 @@ absl::Status LocalRun::MakeLearner(Roles& roles) {
 absl::Status LocalRun::MakeRoles(Roles& roles) {
   const JobSpec& spec = setup_.spec;
   const ResumePoint& resume = options_.resume;
-  FRESHET_ASSIGN_OR_RETURN(roles.engine, NativeEngine::Create(setup_.model, EngineOptions(spec)));
-  roles.rollout = std::make_unique<RolloutWorker>(*roles.store, *roles.engine, roles.subscriber,
-                                                  clock_, WorkerOptions(setup_));
-  RewardWorkerOptions reward_options;
-  reward_options.score_timeout = absl::Milliseconds(spec.reward().timeout_ms());
+  FRESHET_ASSIGN_OR_RETURN(roles.engine,
+                           NativeEngine::Create(setup_.model.config, MakeEngineOptions(spec)));
+  if (spec.has_environment()) {
+    if (spec.environment().type() == "grpc") {
+      roles.environments = ConnectEnvironment(spec.environment(), clock_);
+    } else {
+      roles.environments = std::make_unique<LocalEnvironments>(BuiltinEnvironments());
+    }
+    roles.episodes = std::make_unique<EpisodeRunner>(*roles.engine, *roles.environments, clock_,
+                                                     MakeEpisodeText(*setup_.model.tokenizer),
+                                                     MakeEpisodeOptions(spec));
+  }
+  roles.rollout = std::make_unique<RolloutWorker>(
+      *roles.store, *roles.engine, roles.subscriber, clock_,
+      MakeRolloutOptions(spec, setup_.sampling, setup_.prompts.longest), roles.episodes.get());
   roles.reward = std::make_unique<RewardWorker>(
       *roles.store, *setup_.scorer,
       [this](const std::vector<int32_t>& ids) {
-        return setup_.tokenizer->Decode(ids, /*skip_special=*/true);
+        return setup_.model.tokenizer->Decode(ids, /*skip_special=*/true);
       },
-      reward_options);
-  PromptFeederOptions feeder_options;
-  feeder_options.seed = static_cast<uint64_t>(spec.seed());
-  feeder_options.shuffle = spec.dataset().shuffle();
-  feeder_options.max_prompt_tokens = setup_.max_prompt_tokens;
+      MakeRewardOptions(spec));
+  PromptFeederOptions feeder_options = MakeFeederOptions(spec, setup_.prompts);
   feeder_options.first_attempt = resume.first_attempt;
   feeder_options.start = resume.origin.cursor;
   roles.feeder = std::make_unique<PromptFeeder>(
-      *roles.store, *setup_.data.train,
-      [this](const std::string& text) { return EncodePrompt(setup_, text); }, feeder_options);
+      *roles.store, *setup_.data.train, MakePromptEncoder(*setup_.model.tokenizer), feeder_options);
   if (setup_.data.held_out != nullptr) {
     FRESHET_ASSIGN_OR_RETURN(roles.evaluator, Evaluator::Create(setup_, *roles.rollout, clock_,
                                                                 [this] { WakeController(); }));
@@ -267,26 +261,14 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
 }
 
 absl::Status LocalRun::MakeTrainer(Roles& roles) {
-  const JobSpec& spec = setup_.spec;
   std::vector<std::shared_ptr<WeightTransport>> transports = {
       std::make_shared<InProcessTransport>(std::vector{roles.subscriber})};
   roles.publisher = std::make_unique<WeightPublisher>(roles.learner->WeightEntries(),
                                                       kWeightBucketBytes, std::move(transports));
-  TrainerLoopOptions options;
-  options.job = spec.name();
+  TrainerLoopOptions options = MakeLoopOptions(setup_.spec, setup_.store.job, setup_.loss);
   options.loaded = options_.resume.origin.policy;
-  options.steps = spec.trainer().steps();
-  options.publish_every = spec.weight_sync().every_steps();
-  options.checkpoint_every = spec.checkpoint().every_steps();
-  options.keep_checkpoints = spec.checkpoint().keep_last();
-  if (setup_.loss.NeedsReference()) options.always_keep_version = 0;
   options.checkpoint_root = folder_.File("checkpoints");
-  options.checkpoint_files = {{"config.json", setup_.model.ToJson()},
-                              {"generation_config.json", setup_.model.GenerationJson()}};
-  for (const TokenizerFile& file : setup_.tokenizer->Files()) {
-    options.checkpoint_files.emplace_back(file.name, file.content);
-  }
-  options.seed = static_cast<uint64_t>(spec.seed());
+  options.checkpoint_files = ModelTextFiles(setup_.model.config, *setup_.model.tokenizer);
   roles.trainer =
       std::make_unique<TrainerLoop>(*roles.store, *roles.learner, *roles.publisher, *roles.recorder,
                                     clock_, faults_, std::move(options));

@@ -80,9 +80,8 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> MakeEngine(const LoadedModel& mode
   options.bf16 = bf16;
   FRESHET_ASSIGN_OR_RETURN(auto engine, NativeEngine::Create(model.files->config(), options));
   const std::string_view arena = model.learner->Arena();
-  const auto* begin = reinterpret_cast<const std::byte*>(arena.data());
   WeightSnapshot snapshot;
-  snapshot.bytes = std::make_shared<const std::vector<std::byte>>(begin, begin + arena.size());
+  snapshot.bytes = CopyWeightBytes(arena);
   FRESHET_RETURN_IF_ERROR(engine->LoadWeights(Lane::kRollout, snapshot));
   return engine;
 }

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -69,7 +71,7 @@ absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path, const std::
     fs::create_directory(fs::path(path) / "checkpoints", error);
     if (error) status = WriteError(folder.File("checkpoints"), error.value());
   }
-  if (status.ok()) status = folder.Lock();
+  if (status.ok()) status = folder.Lock("job.yaml");
   if (!status.ok()) {
     fs::remove_all(path, error);
     return status;
@@ -85,30 +87,39 @@ absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
   if (!fs::exists(folder.File("job.yaml"), error)) {
     return NotFound(path, ": no run here (there is no job.yaml); start one without --resume");
   }
-  FRESHET_RETURN_IF_ERROR(folder.Lock());
+  FRESHET_RETURN_IF_ERROR(folder.Lock("job.yaml"));
   return folder;
 }
 
-absl::Status RunFolder::Lock() {
-  lock_fd_ = ::open(File("job.yaml").c_str(), O_RDONLY | O_CLOEXEC);
-  if (lock_fd_ < 0) return NotFound(File("job.yaml"), ": ", std::strerror(errno));
-  if (::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
+absl::Status RunFolder::ReplaceJob(const std::string& job_yaml) {
+  // The new file is locked before it gets its name, so that nobody can hold the run in between.
+  const std::string next = "job.yaml.next";
+  FRESHET_RETURN_IF_ERROR(WriteFileAtomically(File(next), job_yaml));
+  UniqueFd former = std::move(lock_);
+  absl::Status status = Lock(next);
+  if (status.ok() && ::rename(File(next).c_str(), File("job.yaml").c_str()) != 0) {
+    status = WriteError(File("job.yaml"), errno);
+  }
+  if (status.ok()) return SyncPath(path_);
+  lock_ = std::move(former);
+  ::unlink(File(next).c_str());
+  return status;
+}
+
+absl::Status RunFolder::Lock(const std::string& file) {
+  UniqueFd fd(::open(File(file).c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0) return NotFound(File(file), ": ", std::strerror(errno));
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     return FailedPrecondition(path_, ": another process works in this run");
   }
+  struct stat held {};
+  struct stat named {};
+  if (::fstat(fd.get(), &held) != 0 || ::stat(File(file).c_str(), &named) != 0 ||
+      held.st_ino != named.st_ino) {
+    return FailedPrecondition(path_, ": another process has just replaced ", file, "; try again");
+  }
+  lock_ = std::move(fd);
   return absl::OkStatus();
-}
-
-RunFolder::~RunFolder() {
-  if (lock_fd_ >= 0) ::close(lock_fd_);
-}
-
-RunFolder::RunFolder(RunFolder&& other) noexcept
-    : path_(std::move(other.path_)), lock_fd_(std::exchange(other.lock_fd_, -1)) {}
-
-RunFolder& RunFolder::operator=(RunFolder&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(lock_fd_, other.lock_fd_);
-  return *this;
 }
 
 }  // namespace freshet

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/base/unique_fd.h"
 
 namespace freshet {
 
@@ -17,19 +18,19 @@ class RunFolder {
   // Opens an existing run. NOT_FOUND when there is none, FAILED_PRECONDITION when another process
   // works in it.
   static absl::StatusOr<RunFolder> Open(const std::string& path);
-  ~RunFolder();
-  RunFolder(RunFolder&& other) noexcept;
-  RunFolder& operator=(RunFolder&& other) noexcept;
+
+  // Replaces job.yaml; a reader sees the old job or the new. The folder stays held throughout.
+  absl::Status ReplaceJob(const std::string& job_yaml);
 
   const std::string& path() const { return path_; }
   std::string File(const std::string& name) const { return path_ + "/" + name; }
 
  private:
   RunFolder() = default;
-  absl::Status Lock();
+  absl::Status Lock(const std::string& file);
 
   std::string path_;
-  int lock_fd_ = -1;
+  UniqueFd lock_;
 };
 
 }  // namespace freshet

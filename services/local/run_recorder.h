@@ -23,16 +23,6 @@ namespace freshet {
 // line without its newline.
 using RowSink = std::function<void(const std::string&)>;
 
-// Token-weighted ages of a batch's loss-bearing tokens, in versions.
-struct StalenessSummary {
-  std::map<int64_t, int64_t> tokens;  // age -> tokens
-  double mean = 0;
-  double p50 = 0;
-  int64_t max = 0;
-};
-// Pure. `train_version` is the version that the step started from.
-StalenessSummary SummarizeStaleness(const std::vector<TrainGroup>& groups, int64_t train_version);
-
 // Writes down what a run does: ledger, metrics and samples in its folder, the live display, and the
 // rows of --json. Thread-safe.
 class RunRecorder final : public TrainerObserver {

@@ -13,10 +13,10 @@ namespace {
 
 std::string DescribeModel(const JobSetup& setup) {
   const std::string origin =
-      setup.model_files == nullptr ? "random weights" : setup.spec.model().path();
-  return StrCat("llama, ", setup.model.num_hidden_layers, " layers, hidden ",
-                setup.model.hidden_size, ", vocabulary ", setup.model.vocab_size, ", ",
-                setup.spec.model().dtype(), ", ", origin);
+      setup.model.files == nullptr ? "random weights" : setup.spec.model().path();
+  const ModelConfig& config = setup.model.config;
+  return StrCat("llama, ", config.num_hidden_layers, " layers, hidden ", config.hidden_size,
+                ", vocabulary ", config.vocab_size, ", ", setup.spec.model().dtype(), ", ", origin);
 }
 
 std::string DescribeData(const JobSetup& setup) {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "services/base/text_template.h"
 #include "services/reward/scorer.h"
-#include "services/reward/text_template.h"
 
 namespace freshet {
 

@@ -1,9 +1,12 @@
 #include "services/reward/reward_worker.h"
 
+#include <algorithm>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "services/base/clock.h"
 #include "services/base/log.h"
 #include "services/base/mutex.h"
 #include "services/base/str_cat.h"
@@ -13,6 +16,8 @@ namespace {
 
 // After Close() the store's waits return at once; this bounds the rate of the loop until the stop.
 constexpr absl::Duration kIdlePause = absl::Milliseconds(1);
+// Rows of a first batch, before it is known how long they take.
+constexpr int64_t kFirstBatchRows = 8;
 
 }  // namespace
 
@@ -23,9 +28,12 @@ RewardWorker::RewardWorker(TrajectoryStore& store, const CompositeScorer& scorer
 bool RewardWorker::ProcessRow(const RowLease& row) {
   const SampleView& sample = row.sample;
   const std::string completion = decoder_(sample.response->response_ids);
-  const ScoreInput input{completion, static_cast<int32_t>(sample.response->response_ids.size()),
-                         sample.response->finish == FinishReason::kStop, sample.prompt->attributes,
-                         options_.score_timeout};
+  const ScoreInput input{completion,
+                         static_cast<int32_t>(sample.response->response_ids.size()),
+                         sample.response->finish == FinishReason::kStop,
+                         sample.prompt->attributes,
+                         options_.score_timeout,
+                         sample.response->env_reward};
   absl::StatusOr<Score> score = scorer_.Score(input);
   if (!score.ok()) {
     const bool timeout = score.status().code() == absl::StatusCode::kDeadlineExceeded;
@@ -54,15 +62,18 @@ bool RewardWorker::ProcessRow(const RowLease& row) {
   return true;
 }
 
-RewardWorker::Batch RewardWorker::ProcessBatch() {
+RewardWorker::Batch RewardWorker::ProcessBatch(int64_t max_rows) {
   absl::StatusOr<std::vector<RowLease>> rows =
-      store_.LeaseRows(Task::kScore, options_.worker, options_.batch_rows);
+      store_.LeaseRows(Task::kScore, options_.worker, max_rows);
   if (!rows.ok()) {
     ++store_errors_;
-    FRESHET_LOG(Warning) << "worker=" << options_.worker
-                         << " lease_rows=" << Message(rows.status());
+    if (!store_down_.exchange(true)) {
+      FRESHET_LOG(Warning) << "worker=" << options_.worker
+                           << " lease_rows=" << Message(rows.status());
+    }
     return {};
   }
+  store_down_ = false;
   Batch batch;
   batch.leased = static_cast<int64_t>(rows->size());
   for (const RowLease& row : *rows) {
@@ -71,14 +82,26 @@ RewardWorker::Batch RewardWorker::ProcessBatch() {
   return batch;
 }
 
-int64_t RewardWorker::RunOnce() { return ProcessBatch().scored; }
+int64_t RewardWorker::RunOnce() { return ProcessBatch(options_.batch_rows).scored; }
 
 void RewardWorker::Run(std::stop_token stop) {
+  std::vector<std::jthread> others;
+  for (int64_t i = 1; i < options_.parallel; ++i) {
+    others.emplace_back([this, stop] { Loop(stop); });
+  }
+  Loop(stop);
+}
+
+void RewardWorker::Loop(std::stop_token stop) {
   Notification stopped;
   const std::stop_callback on_stop(stop, [&stopped] { stopped.Notify(); });
+  const Clock& clock = SystemClock::Get();
+  int64_t max_rows = std::min<int64_t>(options_.batch_rows, kFirstBatchRows);
   while (!stop.stop_requested()) {
     uint64_t seen = store_.ChangeCount(Topic::kRows);
-    const Batch batch = ProcessBatch();
+    const absl::Time start = clock.Now();
+    const Batch batch = ProcessBatch(max_rows);
+    if (batch.leased > 0) max_rows = NextBatchRows(max_rows, batch.leased, clock.Now() - start);
     if (batch.scored > 0) continue;
     // Rows that all failed are free again at once, which is a change of its own: do not spin on it.
     if (batch.leased > 0) seen = store_.ChangeCount(Topic::kRows);
@@ -86,6 +109,15 @@ void RewardWorker::Run(std::stop_token stop) {
       stopped.WaitFor(kIdlePause);
     }
   }
+}
+
+// As many rows as batch_time suffices for at the last batch's pace; twice as many at most.
+int64_t RewardWorker::NextBatchRows(int64_t max_rows, int64_t rows, absl::Duration took) const {
+  const double seconds_per_row =
+      std::max(absl::ToDoubleSeconds(took), 1e-9) / static_cast<double>(rows);
+  const double affordable = absl::ToDoubleSeconds(options_.batch_time) / seconds_per_row;
+  const double most = static_cast<double>(std::min(options_.batch_rows, 2 * max_rows));
+  return static_cast<int64_t>(std::clamp(affordable, 1.0, most));
 }
 
 RewardCounters RewardWorker::counters() const {

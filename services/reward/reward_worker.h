@@ -14,13 +14,17 @@
 
 namespace freshet {
 
-// Text of response tokens, special tokens skipped. Called from the worker's thread only.
+// Text of response tokens, special tokens skipped. Called from all of the worker's threads.
 using ResponseDecoder = std::function<std::string(const std::vector<int32_t>&)>;
 
 struct RewardWorkerOptions {
   std::string worker = "reward-0";
-  int64_t batch_rows = 64;                            // rows leased at once, >= 1
-  absl::Duration score_timeout = absl::Seconds(1);    // per row, shared by its components
+  int64_t batch_rows = 64;                          // rows leased at once, >= 1
+  int64_t parallel = 1;                             // rows that Run scores at the same time, >= 1
+  absl::Duration score_timeout = absl::Seconds(1);  // per row, shared by its components
+  // Work that one of Run's threads leases at once, by the time that rows took so far: what it holds
+  // must be scored long before its leases end.
+  absl::Duration batch_time = absl::Seconds(1);
   absl::Duration max_wait = absl::Milliseconds(100);  // bound of one wait for rows
 };
 
@@ -42,7 +46,8 @@ struct RewardCounters {
 // scorer.
 //
 // The store and the scorer must outlive the worker. RunOnce and Run are confined to one thread at a
-// time; counters() is thread-safe.
+// time, the one that calls them, beside which Run has `parallel` - 1 of its own; counters() is
+// thread-safe.
 class RewardWorker {
  public:
   RewardWorker(TrajectoryStore& store, const CompositeScorer& scorer, ResponseDecoder decoder,
@@ -63,7 +68,10 @@ class RewardWorker {
     int64_t leased = 0;
     int64_t scored = 0;
   };
-  Batch ProcessBatch();
+  Batch ProcessBatch(int64_t max_rows);
+  // One of Run's threads.
+  void Loop(std::stop_token stop);
+  int64_t NextBatchRows(int64_t max_rows, int64_t rows, absl::Duration took) const;
   // True when the row's score was accepted by the store.
   bool ProcessRow(const RowLease& row);
 
@@ -78,6 +86,7 @@ class RewardWorker {
   std::atomic<int64_t> infra_errors_{0};
   std::atomic<int64_t> lost_{0};
   std::atomic<int64_t> store_errors_{0};
+  std::atomic<bool> store_down_{false};  // the last LeaseRows failed, and the log says so
 };
 
 }  // namespace freshet

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,8 @@ struct ScoreInput {
   bool finished = true;           // a stop token was sampled; false: cut by the length limit
   const std::map<std::string, std::string>& attributes;  // answer, prompt, template variables
   absl::Duration timeout = absl::Seconds(1);             // time that this call may take
+  // Rewards that an environment gave, added up; absent when the sample is no episode.
+  std::optional<double> env_reward = std::nullopt;
 };
 
 // One scorer's opinion of one sample.

@@ -7,6 +7,7 @@
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "services/reward/contains_scorer.h"
+#include "services/reward/environment_scorer.h"
 #include "services/reward/exact_match_scorer.h"
 #include "services/reward/length_scorer.h"
 #include "services/reward/numeric_scorer.h"
@@ -15,7 +16,7 @@
 namespace freshet {
 namespace {
 
-constexpr char kTypes[] = "exact_match, numeric, contains, regex or length";
+constexpr char kTypes[] = "exact_match, numeric, contains, regex, length, grpc or environment";
 
 absl::StatusOr<TextTemplate> ParseText(const std::string& text) {
   absl::StatusOr<TextTemplate> result = TextTemplate::Parse(text);
@@ -23,7 +24,8 @@ absl::StatusOr<TextTemplate> ParseText(const std::string& text) {
   return result;
 }
 
-absl::StatusOr<std::unique_ptr<Scorer>> MakeExactMatch(const ScorerOptions& options) {
+absl::StatusOr<std::unique_ptr<Scorer>> MakeExactMatch(const ScorerOptions& options,
+                                                       const RemoteScorerFactory& /*remote*/) {
   FRESHET_ASSIGN_OR_RETURN(TextTemplate text, ParseText(options.text.value_or("{answer}")));
   ExactMatchOptions match;
   match.strip_space = options.strip_space.value_or(true);
@@ -31,7 +33,8 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeExactMatch(const ScorerOptions& opti
   return std::make_unique<ExactMatchScorer>(std::move(text), match);
 }
 
-absl::StatusOr<std::unique_ptr<Scorer>> MakeNumeric(const ScorerOptions& options) {
+absl::StatusOr<std::unique_ptr<Scorer>> MakeNumeric(const ScorerOptions& options,
+                                                    const RemoteScorerFactory& /*remote*/) {
   static constexpr std::pair<const char*, NumberPlace> kPlaces[] = {
       {"any", NumberPlace::kAny},
       {"last_hash", NumberPlace::kLastHash},
@@ -52,7 +55,8 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeNumeric(const ScorerOptions& options
   return InvalidArgument("place is '", name, "'; use any, last_hash, boxed or last_number");
 }
 
-absl::StatusOr<std::unique_ptr<Scorer>> MakeContains(const ScorerOptions& options) {
+absl::StatusOr<std::unique_ptr<Scorer>> MakeContains(const ScorerOptions& options,
+                                                     const RemoteScorerFactory& /*remote*/) {
   if (!options.text.has_value() || options.text->empty()) {
     return InvalidArgument("text is missing; give the text to look for");
   }
@@ -63,7 +67,8 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeContains(const ScorerOptions& option
                                           options.ignore_case.value_or(false));
 }
 
-absl::StatusOr<std::unique_ptr<Scorer>> MakeRegex(const ScorerOptions& options) {
+absl::StatusOr<std::unique_ptr<Scorer>> MakeRegex(const ScorerOptions& options,
+                                                  const RemoteScorerFactory& /*remote*/) {
   if (!options.pattern.has_value()) {
     return InvalidArgument("pattern is missing; give a regular expression");
   }
@@ -76,7 +81,8 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeRegex(const ScorerOptions& options) 
       options.ignore_case.value_or(false));
 }
 
-absl::StatusOr<std::unique_ptr<Scorer>> MakeLength(const ScorerOptions& options) {
+absl::StatusOr<std::unique_ptr<Scorer>> MakeLength(const ScorerOptions& options,
+                                                   const RemoteScorerFactory& /*remote*/) {
   const std::string shape = options.shape.value_or("window");
   if (shape != "window" && shape != "soft_overlong") {
     return InvalidArgument("shape is '", shape, "'; use window or soft_overlong");
@@ -104,10 +110,26 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeLength(const ScorerOptions& options)
       overlong ? LengthShape::kSoftOverlong : LengthShape::kWindow, min_tokens, max_tokens, margin);
 }
 
+absl::StatusOr<std::unique_ptr<Scorer>> MakeRemote(const ScorerOptions& options,
+                                                   const RemoteScorerFactory& remote) {
+  if (!options.address.has_value()) {
+    return InvalidArgument("address is missing; give HOST:PORT of a reward service");
+  }
+  const int64_t timeout_ms = options.timeout_ms.value_or(1000);
+  if (timeout_ms < 1) return InvalidArgument("timeout_ms is ", timeout_ms, "; it must be >= 1");
+  if (!remote) return InvalidArgument("type grpc: this process cannot ask reward services");
+  return remote(*options.address, absl::Milliseconds(timeout_ms));
+}
+
+absl::StatusOr<std::unique_ptr<Scorer>> MakeEnvironment(const ScorerOptions& /*options*/,
+                                                        const RemoteScorerFactory& /*remote*/) {
+  return std::make_unique<EnvironmentScorer>();
+}
+
 struct ScorerType {
   const char* name;
   std::vector<std::string> used;  // option names
-  absl::StatusOr<std::unique_ptr<Scorer>> (*make)(const ScorerOptions&);
+  absl::StatusOr<std::unique_ptr<Scorer>> (*make)(const ScorerOptions&, const RemoteScorerFactory&);
 };
 
 const std::vector<ScorerType>& ScorerTypes() {
@@ -117,6 +139,8 @@ const std::vector<ScorerType>& ScorerTypes() {
       {"contains", {"text", "min_count", "ignore_case"}, MakeContains},
       {"regex", {"pattern", "match", "ignore_case"}, MakeRegex},
       {"length", {"shape", "min_tokens", "max_tokens", "margin_tokens"}, MakeLength},
+      {"grpc", {"address", "timeout_ms"}, MakeRemote},
+      {"environment", {}, MakeEnvironment},
   };
   return types;
 }
@@ -136,6 +160,8 @@ absl::Status CheckUnused(const ScorerOptions& options, const ScorerType& type) {
       {"min_tokens", options.min_tokens.has_value()},
       {"max_tokens", options.max_tokens.has_value()},
       {"margin_tokens", options.margin_tokens.has_value()},
+      {"address", options.address.has_value()},
+      {"timeout_ms", options.timeout_ms.has_value()},
   };
   for (const auto& [name, is_set] : given) {
     bool used = false;
@@ -149,17 +175,18 @@ absl::Status CheckUnused(const ScorerOptions& options, const ScorerType& type) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const ScorerOptions& options) {
+absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const ScorerOptions& options,
+                                                   const RemoteScorerFactory& remote) {
   for (const ScorerType& type : ScorerTypes()) {
     if (options.type != type.name) continue;
     FRESHET_RETURN_IF_ERROR(CheckUnused(options, type));
-    return type.make(options);
+    return type.make(options, remote);
   }
   return InvalidArgument("type is '", options.type, "'; use ", kTypes);
 }
 
 absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeCompositeScorer(
-    const std::map<std::string, ScorerOptions>& components) {
+    const std::map<std::string, ScorerOptions>& components, const RemoteScorerFactory& remote) {
   if (components.empty()) return InvalidArgument("components is empty; name at least one scorer");
   auto result = std::make_unique<CompositeScorer>();
   for (const auto& [name, options] : components) {
@@ -167,7 +194,7 @@ absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeCompositeScorer(
     if (!std::isfinite(options.weight)) {
       return InvalidArgument(name, ".weight is ", options.weight, "; it must be a finite number");
     }
-    absl::StatusOr<std::unique_ptr<Scorer>> scorer = MakeScorer(options);
+    absl::StatusOr<std::unique_ptr<Scorer>> scorer = MakeScorer(options, remote);
     if (!scorer.ok()) return InvalidArgument(name, ".", Message(scorer.status()));
     result->Add(name, options.weight, *std::move(scorer));
   }

@@ -2,12 +2,14 @@
 #define FRESHET_SERVICES_REWARD_SCORER_FACTORY_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "services/reward/composite_scorer.h"
 #include "services/reward/scorer.h"
 
@@ -15,7 +17,7 @@ namespace freshet {
 
 // Configuration of one reward component. An option that the type does not use must be left unset.
 struct ScorerOptions {
-  std::string type;     // exact_match | numeric | contains | regex | length
+  std::string type;     // exact_match | numeric | contains | regex | length | grpc | environment
   double weight = 1.0;  // finite; may be negative or 0 (a component that is only logged)
 
   // exact_match: the expected text; numeric: the gold answer; both default to "{answer}".
@@ -33,16 +35,25 @@ struct ScorerOptions {
   std::optional<int64_t> min_tokens;     // length, window: >= 0; default 0
   std::optional<int64_t> max_tokens;     // length: required, >= min_tokens
   std::optional<int64_t> margin_tokens;  // length: >= 0; default 0
+  std::optional<std::string> address;    // grpc: HOST:PORT of a reward service; required
+  std::optional<int64_t> timeout_ms;     // grpc: of one call, >= 1; default 1000
 };
 
+// Makes the scorer of type grpc: it asks the reward service at `address`, each call within
+// `timeout`. Given by processes that can connect; makes no connection itself.
+using RemoteScorerFactory = std::function<absl::StatusOr<std::unique_ptr<Scorer>>(
+    const std::string& address, absl::Duration timeout)>;
+
 // INVALID_ARGUMENT that begins with the bad option's name, gives its value and its bound.
-// `weight` is not looked at.
-absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const ScorerOptions& options);
+// `weight` is not looked at. Without `remote` the type grpc is refused.
+absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const ScorerOptions& options,
+                                                   const RemoteScorerFactory& remote = nullptr);
 
 // One component per entry, by name. INVALID_ARGUMENT "NAME.OPTION ..." for the first bad option, or
 // when there is no component.
 absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeCompositeScorer(
-    const std::map<std::string, ScorerOptions>& components);
+    const std::map<std::string, ScorerOptions>& components,
+    const RemoteScorerFactory& remote = nullptr);
 
 }  // namespace freshet
 

@@ -13,25 +13,12 @@
 #include "services/base/file.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/base/unique_fd.h"
 
 namespace freshet {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 16;
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Offset just after the last newline in the first `size` bytes; 0 when there is none, -1 when the
 // file cannot be read.
@@ -83,7 +70,7 @@ absl::StatusOr<JsonlTail> ForEachLine(
 }
 
 absl::StatusOr<uint64_t> CutTornLine(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (fd.get() < 0) {
     if (errno == ENOENT) return NotFound(path, ": no such file");
     return WriteError(path, errno);

@@ -12,6 +12,7 @@
 #include "tests/contract/trajectory_store_lease_contract.h"
 #include "tests/contract/trajectory_store_prompt_contract.h"
 #include "tests/contract/trajectory_store_recovery_contract.h"
+#include "tests/contract/trajectory_store_revoke_contract.h"
 #include "tests/contract/trajectory_store_row_contract.h"
 
 namespace freshet {

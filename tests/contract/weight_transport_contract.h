@@ -122,9 +122,7 @@ TEST_P(WeightTransportContract, NothingIsActiveBeforeTheReceipt) {
 TEST_P(WeightTransportContract, BytesThatDifferFromTheManifestReachNoEngine) {
   Connect(2);
   const VersionForTest good = MakeVersion({0, 1}, 1, 1000, 64);
-  auto torn = std::make_shared<std::vector<std::byte>>(*good.bytes);
-  (*torn)[999] ^= std::byte{1};
-  EXPECT_EQ(transport().Prepare(good.manifest, torn), 0);
+  EXPECT_EQ(transport().Prepare(good.manifest, Torn(good.bytes, 999)), 0);
   transport().Activate(good.receipt);
   // A later version arrives as the first activation.
   Deliver(MakeVersion({0, 2}, 1, 1000, 64), 1);

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "datastore/trajectory_store.h"
@@ -14,11 +14,18 @@ namespace freshet {
 
 // Bytes of `size` that differ for every seed.
 inline WeightBytes PatternBytes(int64_t size, uint64_t seed) {
-  auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(size));
-  for (size_t i = 0; i < bytes->size(); ++i) {
-    (*bytes)[i] = static_cast<std::byte>(RandomBits(seed, i / 8) >> (8 * (i % 8)) & 0xFF);
+  std::vector<std::byte> bytes(static_cast<size_t>(size));
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>(RandomBits(seed, i / 8) >> (8 * (i % 8)) & 0xFF);
   }
-  return bytes;
+  return MakeWeightBytes(std::move(bytes));
+}
+
+// The same bytes but for one bit of the byte at `index`.
+inline WeightBytes Torn(const WeightBytes& bytes, size_t index) {
+  std::vector<std::byte> torn(bytes->begin(), bytes->end());
+  torn[index] ^= std::byte{0x80};
+  return MakeWeightBytes(std::move(torn));
 }
 
 // A version together with the receipt of its commit.

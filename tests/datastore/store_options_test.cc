@@ -56,15 +56,6 @@ TEST(StoreOptions, ValidateNamesTheOptionAndTheBound) {
   }
 }
 
-TEST(ValidateCapacity, HoldsAtTheBoundAndGivesBothFixes) {
-  EXPECT_TRUE(ValidateCapacity(2752, 2, 20, 64).ok());  // (2 + 1 + 40) * 64
-  const std::string message = Message(ValidateCapacity(2751, 2, 20, 64));
-  EXPECT_THAT(message, HasSubstr("use at least 2752"));
-  EXPECT_THAT(message, HasSubstr("checkpoint every 19 steps or fewer"));  // (42 - 3) / 2
-  EXPECT_THAT(Message(ValidateCapacity(1, 2, 20, 64)), testing::Not(HasSubstr("or fewer")));
-  EXPECT_FALSE(ValidateCapacity(100, -1, 1, 1).ok());
-}
-
 TEST(SampleUid, JoinsItsParts) { EXPECT_EQ(SampleUid("a", {12, 3, 4}), "a/12/3/4"); }
 
 TEST(GroupState, EveryStateHasAName) {

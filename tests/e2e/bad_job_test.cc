@@ -97,6 +97,13 @@ TEST_F(BadJobTest, Rewards) {
   Refuse({{"reward", "{components: {r: {type: contains}}}"}}, {"reward.components.r.text"});
 }
 
+TEST_F(BadJobTest, WhatOneProcessCannotDo) {
+  Refuse({{"weight_sync", "{transport: grpc_relay}"}},
+         {"job.yaml:", "weight_sync.transport", "one process", "submit the job to a cluster"});
+  Refuse({{"environment", "{type: guess_number, options: {max: many}}"}},
+         {"environment.options.max", "many"});
+}
+
 TEST_F(BadJobTest, Capacity) {
   Refuse({{"datastore", "{capacity_groups: 10}"}},
          {"datastore.capacity_groups", "10", "48", "checkpoint"});

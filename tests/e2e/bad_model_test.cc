@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "tests/e2e/refusal_fixture.h"
-#include "tests/e2e/tiny_model.h"
+#include "tests/testing/model_directory.h"
 
 namespace freshet {
 namespace {
@@ -17,14 +17,14 @@ class BadModelTest : public RefusalFixture {
     return job;
   }
   // Writes the model and expects the job to be refused with exactly one line, or `num_lines`.
-  std::vector<std::string> Refuse(const TinyModel& model, const std::vector<std::string>& parts,
-                                  size_t num_lines = 1) {
+  std::vector<std::string> Refuse(const ModelDirectory& model,
+                                  const std::vector<std::string>& parts, size_t num_lines = 1) {
     model.Write(Path("model"));
     return RefuseJob(ModelJob(), parts, num_lines);
   }
   void Remove(const std::string& name) { std::filesystem::remove_all(Path(name)); }
 
-  TinyModel model_;
+  ModelDirectory model_;
 };
 
 TEST_F(BadModelTest, TheUnspoiltModelTrains) {
@@ -109,7 +109,7 @@ TEST_F(BadModelTest, BrokenTokenizer) {
 TEST_F(BadModelTest, TokenizerOfAnotherModel) {
   model_.config["vocab_size"] = 6;
   for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) {
-    TinyModel::Tensor& tensor = model_.tensors[name];
+    ModelDirectory::Tensor& tensor = model_.tensors[name];
     tensor.shape = {6, 16};
     tensor.values.resize(96);
   }

@@ -51,6 +51,22 @@ TEST_F(InterruptTest, CtrlCDrainsSavesAndSaysHowToGoOn) {
   const std::vector<Json> rows = Ledger("resumed");
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0]["fork_version"], steps) << "nothing is lost";
+  EXPECT_THAT(folder_.Read("run/job.yaml"), HasSubstr("\n  steps: " + std::to_string(last) + "\n"))
+      << "the folder says what was run";
+}
+
+TEST_F(InterruptTest, WhatAResumeChangesHoldsForTheNextOne) {
+  Train(MakeTinyJob());
+  const ChildResult resumed = Freshet({"local", "--resume", "run", "--set", "trainer.steps=8"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  ExpectComplete(8);
+  const ChildResult again = Freshet({"local", "--resume", "run"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("all 8 steps"));
+  // A change that is refused changes nothing.
+  const std::string job = folder_.Read("run/job.yaml");
+  EXPECT_EQ(Freshet({"local", "--resume", "run", "--set", "group_size=8"}).exit_code, 3);
+  EXPECT_EQ(folder_.Read("run/job.yaml"), job);
 }
 
 TEST_F(InterruptTest, TermDoesTheSame) {

@@ -7,7 +7,7 @@
 
 #include "model/safetensors.h"
 #include "tests/e2e/freshet_fixture.h"
-#include "tests/e2e/tiny_model.h"
+#include "tests/testing/model_directory.h"
 
 namespace freshet {
 namespace {
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 class ModelCommandsTest : public FreshetFixture {
  protected:
-  ModelCommandsTest() { TinyModel().Write(Path("model")); }
+  ModelCommandsTest() { ModelDirectory().Write(Path("model")); }
   // Runs a command that must succeed and say one object a line.
   std::vector<Json> Objects(const std::vector<std::string>& args, const std::string& input = "") {
     const ChildResult result = Freshet(args, input);
@@ -92,7 +92,7 @@ TEST_F(ModelCommandsTest, GenerateGivesNewTokensOnly) {
 
 TEST_F(ModelCommandsTest, GenerateStopsAtTheEndToken) {
   // The head prefers the end token by far, whatever comes before.
-  TinyModel model;
+  ModelDirectory model;
   for (float& value : model.tensors["model.embed_tokens.weight"].values) value = 1.0F;
   for (const char* name :
        {"model.layers.0.self_attn.o_proj.weight", "model.layers.0.mlp.down_proj.weight"}) {

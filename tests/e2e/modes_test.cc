@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "tests/e2e/freshet_fixture.h"
-#include "tests/e2e/tiny_model.h"
+#include "tests/testing/model_directory.h"
 
 namespace freshet {
 namespace {
@@ -78,6 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
                "{max_new_tokens: 4, max_sequences: 5, max_inflight_groups: 3, "
                "max_batch_tokens: 7}"}}},
         Mode{"no_warm_up", {{"warmup", ""}}},
+        Mode{"one_checkpoint", {{"checkpoint", "{every_steps: 0}"}}},
         Mode{"one_sample", {{"group_size", "1"}, {"loss", "{preset: reinforce_pp}"}}}),
     ModeName);
 
@@ -157,7 +158,7 @@ TEST_F(ModesTest, AScorerThatAlwaysFailsStopsTheJobWithTheReason) {
 }
 
 TEST_F(ModesTest, NumbersThatOverflowStopTheJob) {
-  TinyModel model;
+  ModelDirectory model;
   for (float& value : model.tensors["lm_head.weight"].values) value *= 1e38F;
   model.Write(Path("model"));
   TinyJob job = MakeTinyJob();
@@ -214,7 +215,7 @@ TEST_F(ModesTest, TemplateRowsAndSeveralRewards) {
 }
 
 TEST_F(ModesTest, ATrainedModelIsAModelToTrain) {
-  TinyModel().Write(Path("model"));
+  ModelDirectory().Write(Path("model"));
   TinyJob job = MakeTinyJob();
   job["model"] = "{path: model}";
   job["tokenizer"] = "";

@@ -1,4 +1,6 @@
 // A run as a newcomer sees it: what it prints, what it leaves behind, and that it learns.
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -185,6 +187,31 @@ TEST_F(SmokeTest, SamplesShowPromptsCompletionsAndRewards) {
     EXPECT_EQ(row["reward"], row["components"]["exact"]);
     EXPECT_FALSE(row["spans"].empty());
   }
+}
+
+TEST_F(SmokeTest, AGroupsAdvantagesFollowItsRewards) {
+  TinyJob job = MakeTinyJob();
+  job["output"] = "{samples_per_step: 32}";  // all of them: 8 groups of 4
+  Train(job);
+  const std::vector<Json> rows = Rows("run/samples.jsonl");
+  ASSERT_EQ(rows.size(), 6U * 32);
+  int64_t groups_with_signal = 0;
+  for (size_t begin = 0; begin < rows.size(); begin += 4) {
+    double rewards = 0, advantages = 0, largest = 0;
+    for (size_t i = begin; i < begin + 4; ++i) {
+      rewards += rows[i]["reward"].get<double>();
+      const double advantage = rows[i]["advantage"];
+      advantages += advantage;
+      largest = std::max(largest, std::abs(advantage));
+    }
+    EXPECT_NEAR(advantages, 0, 1e-6);
+    for (size_t i = begin; i < begin + 4; ++i) {
+      const double above_mean = rows[i]["reward"].get<double>() - rewards / 4;
+      EXPECT_EQ(rows[i]["advantage"].get<double>() > 0, above_mean > 0);
+    }
+    groups_with_signal += largest > 0 ? 1 : 0;
+  }
+  EXPECT_GT(groups_with_signal, 0);
 }
 
 TEST_F(SmokeTest, TheReportIsOneSelfContainedPage) {

@@ -41,13 +41,13 @@ TEST(JobSetup, OpensEverythingThatTheJobNames) {
       "{max_new_tokens: 3, top_p: 0.9, top_k: 7, temperature: 0.8, stop_token_ids: [2]}";
   job["eval"] = "{rows: 20, temperature: 0.5, max_new_tokens: 4}";
   const auto setup = MustPrepare(job);
-  EXPECT_EQ(setup->model.vocab_size, 12) << "11 characters and the end token";
-  EXPECT_EQ(setup->model.hidden_size, 32);
-  EXPECT_EQ(setup->model_files, nullptr);
+  EXPECT_EQ(setup->model.config.vocab_size, 12) << "11 characters and the end token";
+  EXPECT_EQ(setup->model.config.hidden_size, 32);
+  EXPECT_EQ(setup->model.files, nullptr);
   EXPECT_EQ(setup->data.train->size(), 800);
   EXPECT_EQ(setup->data.held_out->size(), 20);
-  EXPECT_EQ(setup->longest_prompt_tokens, 4);
-  EXPECT_EQ(setup->max_prompt_tokens, 4) << "a context of 8 less the longest response";
+  EXPECT_EQ(setup->prompts.longest, 4);
+  EXPECT_EQ(setup->prompts.most, 4) << "a context of 8 less the longest response";
   EXPECT_EQ(setup->sampling.max_new_tokens, 3);
   EXPECT_FLOAT_EQ(static_cast<float>(setup->sampling.top_p), 0.9F);
   EXPECT_EQ(setup->sampling.top_k, 7);
@@ -55,29 +55,6 @@ TEST(JobSetup, OpensEverythingThatTheJobNames) {
   EXPECT_EQ(setup->eval_sampling.max_new_tokens, 4);
   EXPECT_EQ(setup->eval_sampling.top_k, 0);
   EXPECT_FLOAT_EQ(static_cast<float>(setup->eval_sampling.temperature), 0.5F);
-}
-
-TEST(JobSetup, TheStoreIsMadeForTheJob) {
-  TinyJob job = MakeTinyJob();
-  job["staleness"] = "{max: 3, policy: requeue, max_requeues: 5}";
-  job["rollout"] = "{max_new_tokens: 4, lease_ttl_ms: 500}";
-  job["reward"] = "{max_attempts: 4, components: {exact: {type: exact_match}}}";
-  job["filter"] = "{zero_variance: true, max_filtered_in_a_row: 33}";
-  const auto setup = MustPrepare(job);
-  const StoreOptions& store = setup->store;
-  EXPECT_EQ(store.job, "tiny");
-  EXPECT_EQ(store.staleness.max, 3);
-  EXPECT_EQ(store.staleness.disposition, Disposition::kRequeue);
-  EXPECT_EQ(store.staleness.groups_per_step, 8);
-  EXPECT_EQ(store.staleness.max_in_flight, (3 + 1) * 8);
-  EXPECT_EQ(store.group_size, 4);
-  EXPECT_EQ(store.last_step, 6);
-  EXPECT_EQ(store.capacity_groups, (3 + 1 + 2 * 2) * 8);
-  EXPECT_EQ(store.lease_ttl, absl::Milliseconds(500));
-  EXPECT_EQ(store.max_row_failures, 4);
-  EXPECT_EQ(store.max_requeues, 5);
-  EXPECT_TRUE(store.filter_zero_variance);
-  EXPECT_EQ(store.max_filtered_in_a_row, 33);
 }
 
 TEST(JobSetup, WithoutEvaluationNothingIsHeldOut) {
@@ -95,17 +72,6 @@ TEST(JobSetup, HeldOutRowsAreNotTrainedOn) {
   for (int64_t i = 0; i < setup->data.held_out->size(); ++i) {
     EXPECT_THAT(trained, testing::Not(Contains(setup->data.held_out->Get(i)->prompt)));
   }
-}
-
-TEST(JobSetup, ALossThatContradictsItselfIsNamedWithItsPlace) {
-  TinyJob job = MakeTinyJob();
-  job["loss"] = "{anchor: behavior, correction: {kind: tis, cap: 2.0}}";
-  const JobResult parsed = ParseJob(ToYaml(job), "job.yaml", {});
-  LossSpec loss;
-  const std::vector<Fault> faults = CheckLoss(parsed.spec, parsed.places, loss);
-  ASSERT_EQ(faults.size(), 1U);
-  EXPECT_THAT(FormatFaults(faults),
-              AllOf(HasSubstr("job.yaml:"), HasSubstr("loss.correction.kind")));
 }
 
 TEST(JobSetup, APromptTooLongIsNamed) {
@@ -127,17 +93,6 @@ TEST(JobSetup, WarmUpAnswersAreCheckedBeforehand) {
                                 HasSubstr("9 tokens, the model's context is 8")));
   job["warmup"] = "";
   EXPECT_TRUE(Prepare(job).ok());
-}
-
-TEST(JobSetup, AnAnswerEndsWithTheEndToken) {
-  const auto setup = MustPrepare(MakeTinyJob());
-  DatasetRow row;
-  row.attributes = {{"answer", "42"}};
-  EXPECT_THAT(*EncodeAnswer(*setup, row, "here"), ElementsAre(4, 2, 11));
-  row.attributes["answer"] = "4x";
-  EXPECT_THAT(Message(EncodeAnswer(*setup, row, "here").status()), HasSubstr("here: answer: "));
-  row.attributes.clear();
-  EXPECT_THAT(Message(EncodeAnswer(*setup, row, "here").status()), HasSubstr("dataset.answer"));
 }
 
 // A job over the GSM8K files, where they are at hand.
@@ -170,7 +125,7 @@ class Gsm8kJob : public testing::Test {
 TEST_F(Gsm8kJob, EveryRowLoads) {
   EXPECT_EQ(setup_->data.train->size(), 7473);
   EXPECT_EQ(setup_->data.held_out->size(), 1319);
-  EXPECT_GT(setup_->longest_prompt_tokens, 100);
+  EXPECT_GT(setup_->prompts.longest, 100);
 }
 
 TEST_F(Gsm8kJob, GoldAnswersScoreOneAndOthersZero) {

@@ -95,6 +95,24 @@ TEST_F(RunFolderTest, OneHolderAtATime) {
   EXPECT_EQ(Open("run").status().code(), kFailedPrecondition) << "a reopened run is held as well";
 }
 
+TEST_F(RunFolderTest, AReplacedJobLeavesTheRunHeld) {
+  auto folder = Create("run");
+  ASSERT_TRUE(folder.ok());
+  ASSERT_TRUE(folder->ReplaceJob("name: other\n").ok());
+  EXPECT_EQ(scratch_.Read("run/job.yaml"), "name: other\n");
+  EXPECT_FALSE(Exists("run/job.yaml.next"));
+  EXPECT_EQ(Open("run").status().code(), kFailedPrecondition);
+}
+
+TEST_F(RunFolderTest, AJobThatCannotBeReplacedStaysAndIsHeld) {
+  auto folder = Create("run");
+  ASSERT_TRUE(folder.ok());
+  fs::create_directories(scratch_.File("run/job.yaml.next/in-the-way"));
+  EXPECT_FALSE(folder->ReplaceJob("name: other\n").ok());
+  EXPECT_EQ(scratch_.Read("run/job.yaml"), "name: job\n");
+  EXPECT_EQ(Open("run").status().code(), kFailedPrecondition);
+}
+
 TEST_F(RunFolderTest, TheHoldMovesWithTheObject) {
   auto first = Create("run");
   ASSERT_TRUE(first.ok());

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "model/torch_threads.h"
 #include "rollout/native_engine.h"
-#include "tests/rollout/tiny_model.h"
+#include "tests/testing/tiny_model.h"
 
 namespace freshet {
 

@@ -102,6 +102,7 @@ class FakeInferenceEngine final : public InferenceEngine {
   EngineStats stats() const override {
     EngineStats stats;
     stats.running_sequences = Running();
+    stats.capacity_sequences = capacity;
     stats.tokens_generated = tokens_;
     return stats;
   }

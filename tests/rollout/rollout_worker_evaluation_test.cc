@@ -65,11 +65,57 @@ TEST_F(RolloutWorkerEvaluationTest, RefusesASecondOneUntilTheFirstIsDone) {
   ASSERT_TRUE(worker().StartEvaluation(Evaluation(1)));
   EXPECT_FALSE(worker().StartEvaluation(Evaluation(1)));
   engine_.on_poll = [&] { EXPECT_FALSE(worker().StartEvaluation(Evaluation(1))); };
+  int done = 0;
+  ASSERT_TRUE(RunUntil([&] {
+                if (result_.has_value() && ++done == 1) {
+                  result_.reset();
+                  engine_.on_poll = nullptr;
+                  EXPECT_TRUE(worker().StartEvaluation(Evaluation(1)));
+                }
+                return done == 2;
+              }).ok());
+}
+
+TEST_F(RolloutWorkerEvaluationTest, TakesTheNextOneWhenItHandsOverTheResult) {
+  Publish(5);
+  EvaluationRun run = Evaluation(1);
+  bool accepted = false;
+  run.done = [&](absl::StatusOr<std::vector<Response>>) {
+    EXPECT_FALSE(worker().EvaluationBusy());
+    accepted = worker().StartEvaluation(Evaluation(1));
+  };
+  ASSERT_TRUE(worker().StartEvaluation(std::move(run)));
   ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
-  result_.reset();
-  engine_.on_poll = nullptr;
-  EXPECT_TRUE(worker().StartEvaluation(Evaluation(1)));
-  ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
+  EXPECT_TRUE(accepted);
+}
+
+TEST_F(RolloutWorkerEvaluationTest, RefusesOneOnceItHasStopped) {
+  Publish(5);
+  std::stop_source stopped;
+  stopped.request_stop();
+  ASSERT_TRUE(worker().Run(stopped.get_token()).ok());
+  EXPECT_FALSE(worker().StartEvaluation(Evaluation(1)));
+  EXPECT_FALSE(worker().EvaluationBusy());
+}
+
+// The rollouts never leave room for all of it at once: it goes before new leases.
+TEST_F(RolloutWorkerEvaluationTest, GoesBeforeNewLeases) {
+  PutPrompts(4);
+  Publish(5);
+  engine_.capacity = 4;
+  engine_.length = [](int64_t, int32_t) { return 5U; };
+  engine_.on_poll = [&] {
+    if (engine_.polls == 1) {
+      EXPECT_TRUE(worker().StartEvaluation(Evaluation(6)));
+    }
+  };
+  ASSERT_TRUE(RunUntil([&] { return AllPut(8) && result_.has_value(); }).ok());
+  ASSERT_EQ(engine_.submitted.size(), 10U);
+  for (size_t i = 0; i < 10; ++i) {
+    // 2 groups that ran before it, its 6 prompts, the other 2 groups.
+    const Lane expected = i >= 2 && i < 8 ? Lane::kEvaluation : Lane::kRollout;
+    EXPECT_EQ(engine_.submitted[i].lane, expected) << i;
+  }
 }
 
 TEST_F(RolloutWorkerEvaluationTest, GoesThroughAnEngineThatHoldsOnlyAFew) {

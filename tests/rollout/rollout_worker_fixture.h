@@ -4,6 +4,8 @@
 #include <functional>
 #include <memory>
 #include <stop_token>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "datastore/memory/in_memory_trajectory_store.h"
@@ -23,8 +25,24 @@ class WatchedStore final : public ForwardingTrajectoryStore {
   using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
   absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override {
     ++lease_calls;
+    requests.push_back(request);
     if (!lease_status.ok()) return lease_status;
     return ForwardingTrajectoryStore::LeasePrompts(request);
+  }
+  absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
+                                                   const std::vector<int64_t>& tokens) override {
+    if (!renew_status.ok()) return renew_status;
+    return ForwardingTrajectoryStore::RenewLeases(worker, tokens);
+  }
+  absl::Status PutSample(int64_t token, int32_t index, Response response) override {
+    ++put_calls;
+    if (!put_status.ok()) return put_status;
+    return ForwardingTrajectoryStore::PutSample(token, index, std::move(response));
+  }
+  absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
+                           const std::vector<Response>& partials) override {
+    ++return_calls;
+    return ForwardingTrajectoryStore::ReturnLease(token, indices, partials);
   }
   uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
     ++waits;
@@ -32,7 +50,12 @@ class WatchedStore final : public ForwardingTrajectoryStore {
     return ForwardingTrajectoryStore::AwaitChange(topic, seen, timeout);
   }
   absl::Status lease_status;
+  absl::Status renew_status;
+  absl::Status put_status;
+  std::vector<LeaseRequest> requests;
   int lease_calls = 0;
+  int put_calls = 0;
+  int return_calls = 0;
   int waits = 0;
   int waits_without_effect = 0;  // that return at once
 };
@@ -83,8 +106,8 @@ class RolloutWorkerFixture : public testing::Test {
   }
   RolloutWorker& worker() {
     if (worker_ == nullptr) {
-      worker_ =
-          std::make_unique<RolloutWorker>(*store_, engine_, subscriber_, clock_, worker_options_);
+      worker_ = std::make_unique<RolloutWorker>(*store_, engine_, subscriber_, clock_,
+                                                worker_options_, episodes_.get());
     }
     return *worker_;
   }
@@ -116,6 +139,7 @@ class RolloutWorkerFixture : public testing::Test {
   FakeInferenceEngine engine_;
   std::shared_ptr<WeightSubscriber> subscriber_ = std::make_shared<WeightSubscriber>();
   RolloutOptions worker_options_;
+  std::unique_ptr<EpisodeRunner> episodes_;  // null: no environment
   int64_t next_ordinal_ = 0;
 
  private:

@@ -184,6 +184,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
     return None();
   }
   absl::Status PutSample(int64_t, int32_t, Response) override { return None(); }
+  absl::StatusOr<int64_t> RevokeWorker(const std::string&) override { return None(); }
   absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string&, PolicyVersion) override {
     return None();
   }

@@ -42,6 +42,9 @@ class ForwardingTrajectoryStore : public TrajectoryStore {
   absl::Status FailRow(Task task, int64_t token, const std::string& reason) override {
     return store_.FailRow(task, token, reason);
   }
+  absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override {
+    return store_.RevokeWorker(worker);
+  }
   absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,
                                            PolicyVersion loaded) override {
     return store_.OpenEpoch(trainer, loaded);

@@ -55,9 +55,7 @@ TEST(VerifyBuckets, AcceptsWhatWasHashed) {
 TEST(VerifyBuckets, NamesTheBucketOfEveryFlippedByte) {
   const VersionForTest version = MakeVersion({0, 7}, 1, 150, 64);
   for (size_t i = 0; i < 150; ++i) {
-    std::vector<std::byte> torn = *version.bytes;
-    torn[i] ^= std::byte{0x80};
-    const absl::Status status = VerifyBuckets(version.manifest, torn);
+    const absl::Status status = VerifyBuckets(version.manifest, *Torn(version.bytes, i));
     EXPECT_EQ(status.code(), kDataLoss) << "byte " << i;
     EXPECT_NE(Message(status).find(StrCat("bucket ", i / 64, " of 3")), std::string::npos)
         << status;
@@ -66,9 +64,8 @@ TEST(VerifyBuckets, NamesTheBucketOfEveryFlippedByte) {
 
 TEST(VerifyBuckets, RefusesAnotherSize) {
   const VersionForTest version = MakeVersion({0, 1}, 1, 100, 64);
-  std::vector<std::byte> shorter = *version.bytes;
-  shorter.pop_back();
-  std::vector<std::byte> longer = *version.bytes;
+  const std::vector<std::byte> shorter(version.bytes->begin(), version.bytes->end() - 1);
+  std::vector<std::byte> longer(version.bytes->begin(), version.bytes->end());
   longer.push_back(std::byte{0});
   EXPECT_EQ(VerifyBuckets(version.manifest, shorter).code(), kDataLoss);
   EXPECT_EQ(VerifyBuckets(version.manifest, longer).code(), kDataLoss);

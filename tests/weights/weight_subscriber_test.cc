@@ -41,9 +41,8 @@ TEST(WeightSubscriber, AReceiptWithoutPreparedBytesIsRefused) {
 TEST(WeightSubscriber, KeepsNothingOfTornBytes) {
   WeightSubscriber subscriber;
   const VersionForTest version = At(1);
-  auto torn = std::make_shared<std::vector<std::byte>>(*version.bytes);
-  (*torn)[500] ^= std::byte{1};
-  EXPECT_EQ(subscriber.Prepare(version.manifest, torn).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(subscriber.Prepare(version.manifest, Torn(version.bytes, 500)).code(),
+            absl::StatusCode::kDataLoss);
   EXPECT_EQ(subscriber.Activate(version.receipt).code(), kPrecondition);
   EXPECT_FALSE(subscriber.Take().has_value());
 }
@@ -99,14 +98,65 @@ TEST(WeightSubscriber, AReceiptOfANewerEpochFencesTheOlder) {
   EXPECT_FALSE(subscriber.Take().has_value());
 }
 
-TEST(WeightSubscriber, NeverGoesBackOrRepeats) {
+TEST(WeightSubscriber, NeverGoesBack) {
   WeightSubscriber subscriber;
   ASSERT_TRUE(Prepare(subscriber, At(3)).ok());
   ASSERT_TRUE(subscriber.Activate(At(3).receipt).ok());
   EXPECT_EQ(Prepare(subscriber, At(2)).code(), kPrecondition);
-  EXPECT_EQ(Prepare(subscriber, At(3)).code(), kPrecondition);
-  EXPECT_EQ(subscriber.Activate(At(3).receipt).code(), kPrecondition);
+  EXPECT_EQ(subscriber.Activate(At(2).receipt).code(), kPrecondition);
+  EXPECT_EQ(subscriber.Take()->manifest.policy.version, 3);
   EXPECT_TRUE(Prepare(subscriber, At(4)).ok());
+}
+
+TEST(WeightSubscriber, ARepeatedVersionIsHeldAndNotTakenAgain) {
+  int activations = 0;
+  WeightSubscriber subscriber([&] { ++activations; });
+  EXPECT_EQ(*subscriber.Admit(At(3).manifest), WeightSubscriber::Admission::kBring);
+  ASSERT_TRUE(Prepare(subscriber, At(3)).ok());
+  EXPECT_EQ(*subscriber.Admit(At(3).manifest), WeightSubscriber::Admission::kHeld);
+  ASSERT_TRUE(subscriber.Activate(At(3).receipt).ok());
+  ASSERT_TRUE(subscriber.Take().has_value());
+  EXPECT_EQ(*subscriber.Admit(At(3).manifest), WeightSubscriber::Admission::kHeld);
+  EXPECT_TRUE(Prepare(subscriber, At(3)).ok());
+  EXPECT_TRUE(subscriber.Activate(At(3).receipt).ok());
+  EXPECT_EQ(activations, 1);
+  EXPECT_FALSE(subscriber.Take().has_value());
+}
+
+TEST(WeightSubscriber, RefusesOtherBytesForTheActiveVersion) {
+  WeightSubscriber subscriber;
+  ASSERT_TRUE(Prepare(subscriber, At(3)).ok());
+  ASSERT_TRUE(subscriber.Activate(At(3).receipt).ok());
+  const VersionForTest other = MakeVersion({0, 3}, 1, 999, 64);
+  EXPECT_EQ(subscriber.Admit(other.manifest).status().code(), kPrecondition);
+  EXPECT_EQ(Prepare(subscriber, other).code(), kPrecondition);
+}
+
+TEST(WeightSubscriber, ATrainerThatComesBackWithTheActiveVersionFencesTheFormer) {
+  WeightSubscriber subscriber;
+  ASSERT_TRUE(Prepare(subscriber, At(3, 1)).ok());
+  ASSERT_TRUE(subscriber.Activate(At(3, 1).receipt).ok());
+  ASSERT_TRUE(Prepare(subscriber, At(3, 2)).ok());
+  ASSERT_TRUE(subscriber.Activate(At(3, 2).receipt).ok());
+  EXPECT_EQ(Prepare(subscriber, At(4, 1)).code(), kPrecondition);
+  const auto committed = subscriber.Committed();
+  ASSERT_TRUE(committed.has_value());
+  EXPECT_EQ(committed->receipt.epoch, 2);
+  EXPECT_EQ(committed->snapshot.manifest.epoch, 2);
+}
+
+TEST(WeightSubscriber, CommittedIsTheNewestActivatedVersion) {
+  WeightSubscriber subscriber;
+  ASSERT_TRUE(Prepare(subscriber, At(1)).ok());
+  EXPECT_FALSE(subscriber.Committed().has_value());
+  ASSERT_TRUE(subscriber.Activate(At(1).receipt).ok());
+  ASSERT_TRUE(subscriber.Take().has_value());
+  ASSERT_TRUE(Prepare(subscriber, At(2)).ok());
+  const auto committed = subscriber.Committed();
+  ASSERT_TRUE(committed.has_value());
+  EXPECT_EQ(committed->snapshot.manifest.policy.version, 1);
+  EXPECT_EQ(*committed->snapshot.bytes, *At(1).bytes);
+  EXPECT_EQ(committed->receipt.content_hash, At(1).receipt.content_hash);
 }
 
 TEST(WeightSubscriber, ANewLineageIsNewerWhateverItsVersion) {
@@ -134,7 +184,7 @@ TEST(WeightSubscriber, PreparingTheNextLeavesTheActivatedOneToTake) {
 TEST(WeightSubscriber, HoldsAtMostOnePreparedVersion) {
   WeightSubscriber subscriber;
   const VersionForTest first = At(1);
-  const std::weak_ptr<const std::vector<std::byte>> watch = first.bytes;
+  const std::weak_ptr<const WeightArena> watch = first.bytes;
   {
     const VersionForTest dropped = MakeVersion({0, 1}, 1, 64, 64);
     ASSERT_TRUE(Prepare(subscriber, dropped).ok());

@@ -3,11 +3,11 @@
 #include <set>
 #include <thread>
 
-#include "controller/dataset/prompt_source.h"
 #include "controller/dataset/template_dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/base/mutex.h"
+#include "services/base/row_order.h"
 #include "tests/testing/fake_trajectory_store.h"
 
 namespace freshet {

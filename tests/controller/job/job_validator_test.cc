@@ -46,7 +46,12 @@ TEST(Validator, Ranges) {
            Case{1, "name: \"\"", "job.yaml:1: name: must not be empty"},
            Case{9, "weight_sync: {every_steps: 0}",
                 "job.yaml:9: weight_sync.every_steps: must be from 1 to 1024, got 0"},
-           Case{9, "weight_sync: {transport: nccl}", nullptr},
+           Case{9, "weight_sync: {transport: shm, timeout_ms: 100}", nullptr},
+           Case{9, "weight_sync: {transport: tcp}",
+                "job.yaml:9: weight_sync.transport: must be one of auto, inprocess, shm, "
+                "grpc_relay, got 'tcp'"},
+           Case{9, "weight_sync: {timeout_ms: 99}",
+                "job.yaml:9: weight_sync.timeout_ms: must be from 100 to 3600000, got 99"},
            Case{9, "loss: {clip: {low: 0}}",
                 "job.yaml:9: loss.clip.low: must be more than 0 and at most 1, got 0.0"},
            Case{9, "loss: {preset: grop}",
@@ -217,8 +222,8 @@ TEST(Validator, RewardComponents) {
               "or contains, not with regex; remove it"},
           Case{6, "reward: {components: {a: {type: exactmatch}}}",
                "job.yaml:6: reward.components.a.type: must be one of exact_match, numeric, "
-               "contains, "
-               "regex, length, got 'exactmatch'; did you mean exact_match?"},
+               "contains, regex, length, grpc, environment, got 'exactmatch'; did you mean "
+               "exact_match?"},
           Case{6, "reward: {components: {a: {type: length, min_tokens: 5, max_tokens: 4}}}",
                "job.yaml:6: reward.components.a.min_tokens: must be at most max_tokens 4, got 5"},
           Case{
@@ -262,6 +267,17 @@ TEST(Validator, StoreCapacity) {
          "more "
          "often"});
   EXPECT_EQ(CapacityGroups(ParseJob(MinimalJob(), "j").spec), 2688);
+}
+
+TEST(Validator, WithoutCheckpointsOnTheWayTheStoreHoldsTheWholeJob) {
+  // (1 + 1 + 10) * 64 = 768
+  const std::string job = MinimalJob() + "checkpoint: {every_steps: 0}\n";
+  EXPECT_THAT(FaultLines(job, {"datastore.capacity_groups=768"}), IsEmpty());
+  EXPECT_THAT(FaultLines(job, {"datastore.capacity_groups=767"}),
+              ElementsAre("--set: datastore.capacity_groups: must be at least (staleness.max 1 + 1 "
+                          "+ trainer.steps 10) * prompts_per_step 64 = 768, or 0, got 767; without "
+                          "checkpoints on the way the store keeps every group"));
+  EXPECT_EQ(CapacityGroups(ParseJob(job, "j").spec), 768);
 }
 
 TEST(Validator, Steps) {

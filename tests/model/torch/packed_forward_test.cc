@@ -7,7 +7,7 @@
 #include "model/tensor_convert.h"
 #include "model/torch_threads.h"
 #include "services/base/random.h"
-#include "tests/rollout/tiny_model.h"
+#include "tests/testing/tiny_model.h"
 
 namespace freshet {
 namespace {

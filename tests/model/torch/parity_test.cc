@@ -88,9 +88,10 @@ class ParityTest : public testing::TestWithParam<Model> {
   std::unique_ptr<NativeEngine> MakeEngine() const {
     auto engine = NativeEngine::Create(config(), {});
     EXPECT_TRUE(engine.ok()) << engine.status();
-    auto bytes = std::make_shared<std::vector<std::byte>>(flat_.nbytes());
-    std::memcpy(bytes->data(), flat_.const_data_ptr(), flat_.nbytes());
-    EXPECT_TRUE((*engine)->LoadWeights(Lane::kRollout, {{}, std::move(bytes)}).ok());
+    std::vector<std::byte> bytes(flat_.nbytes());
+    std::memcpy(bytes.data(), flat_.const_data_ptr(), flat_.nbytes());
+    EXPECT_TRUE(
+        (*engine)->LoadWeights(Lane::kRollout, {{}, MakeWeightBytes(std::move(bytes))}).ok());
     return *std::move(engine);
   }
   static void ExpectNear(const std::vector<float>& ours, const std::vector<float>& expected,

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "model/model_files.h"
 #include "model/rope.h"
-#include "tests/rollout/tiny_model.h"
+#include "tests/testing/tiny_model.h"
 
 namespace freshet {
 namespace {

@@ -80,6 +80,16 @@ TEST_F(RewardWorkerTest, ScoresLeasedRows) {
   EXPECT_EQ(worker.counters().ok, 2);
 }
 
+TEST_F(RewardWorkerTest, ShowsTheScorerTheRewardOfTheEpisode) {
+  scorer_.Add("own", 1.0, MustMakeScorer(OptionsOfType("environment")));
+  Response episode = ResponseOf("a");
+  episode.env_reward = 0.25;
+  store_.AddRow({0, 0, 0}, {}, episode);
+  RewardWorker worker = MakeWorker();
+  EXPECT_EQ(worker.RunOnce(), 1);
+  EXPECT_EQ(store_.score(0)->reward, 0.25);
+}
+
 TEST_F(RewardWorkerTest, LeasesAtMostABatch) {
   Use([](const ScoreInput&) { return ComponentScore{1}; });
   AddRows(5);
@@ -191,6 +201,55 @@ TEST_F(RewardWorkerTest, RunScoresRowsThatComeLaterUntilStopped) {
   store_.Close();
   thread.join();
   EXPECT_EQ(store_.scored_rows(), 2u);
+}
+
+TEST_F(RewardWorkerTest, RunScoresSeveralRowsAtTheSameTime) {
+  Mutex mu;
+  int running = 0;
+  Notification three;
+  Use([&](const ScoreInput&) {
+    {
+      MutexLock lock(mu);
+      if (++running == 3) three.Notify();
+    }
+    // Nobody goes on before three are here.
+    EXPECT_TRUE(three.WaitFor(kGuard));
+    return ComponentScore{1};
+  });
+  AddRows(3);
+  RewardWorkerOptions options;
+  options.parallel = 3;
+  options.batch_rows = 1;
+  options.max_wait = absl::Milliseconds(20);
+  RewardWorker worker(store_, scorer_, Decode, options);
+  std::jthread thread([&worker](std::stop_token stop) { worker.Run(stop); });
+  EXPECT_TRUE(three.WaitFor(kGuard));
+  thread.request_stop();
+  store_.Close();
+  thread.join();
+  EXPECT_EQ(store_.scored_rows(), 3u);
+  EXPECT_EQ(worker.counters().ok, 3);
+}
+
+TEST_F(RewardWorkerTest, ParallelThreadsScoreEachRowOnce) {
+  std::atomic<int> calls{0};
+  Notification all;
+  Use([&](const ScoreInput&) {
+    if (++calls == 500) all.Notify();
+    return ComponentScore{1};
+  });
+  AddRows(500);
+  RewardWorkerOptions options;
+  options.parallel = 4;
+  options.max_wait = absl::Milliseconds(20);
+  RewardWorker worker(store_, scorer_, Decode, options);
+  std::jthread thread([&worker](std::stop_token stop) { worker.Run(stop); });
+  EXPECT_TRUE(all.WaitFor(kGuard));
+  thread.request_stop();
+  store_.Close();
+  thread.join();
+  EXPECT_EQ(calls, 500);
+  EXPECT_EQ(store_.scored_rows(), 500u);
 }
 
 TEST_F(RewardWorkerTest, RunReturnsWithoutCloseOnceStopped) {

@@ -45,6 +45,11 @@ TEST(ScorerFactory, NamesTheBadOption) {
       {"length",
        [](ScorerOptions& o) { o.max_tokens = 3, o.shape = "soft_overlong", o.min_tokens = 1; },
        "min_tokens has no effect"},
+      {"grpc", [](ScorerOptions&) {}, "address is missing"},
+      {"grpc", [](ScorerOptions& o) { o.address = "a:1", o.timeout_ms = 0; }, "timeout_ms is 0"},
+      {"grpc", [](ScorerOptions& o) { o.address = "a:1", o.text = "x"; }, "text has no effect"},
+      {"grpc", [](ScorerOptions& o) { o.address = "a:1"; }, "type grpc: this process cannot ask"},
+      {"environment", [](ScorerOptions& o) { o.address = "a:1"; }, "address has no effect"},
   };
   for (const auto& c : cases) {
     ScorerOptions options = OptionsOfType(c.type);
@@ -63,6 +68,30 @@ TEST(ScorerFactory, NamesTheComponentInACompositeScorer) {
   EXPECT_THAT(std::string(MakeCompositeScorer({{"x", heavy}}).status().message()),
               StartsWith("x.weight is inf"));
   EXPECT_FALSE(MakeCompositeScorer({}).ok());
+}
+
+TEST(ScorerFactory, AsksTheGivenFactoryForRemoteScorers) {
+  std::string asked;
+  const RemoteScorerFactory remote =
+      [&asked](const std::string& address,
+               absl::Duration timeout) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+    asked = StrCat(address, " ", absl::FormatDuration(timeout));
+    return absl::UnavailableError("no client");
+  };
+  ScorerOptions options = OptionsOfType("grpc");
+  options.address = "host:9000";
+  options.timeout_ms = 250;
+  EXPECT_EQ(MakeScorer(options, remote).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(asked, "host:9000 250ms");
+}
+
+TEST(EnvironmentScorer, PassesOnTheRewardOfTheEpisode) {
+  const auto scorer = MustMakeScorer(OptionsOfType("environment"));
+  const Attributes none;
+  ScoreInput input{"text", 3, true, none, absl::Seconds(1), /*env_reward=*/-1.5};
+  EXPECT_EQ(scorer->Score(input)->value, -1.5);
+  input.env_reward.reset();
+  EXPECT_EQ(scorer->Score(input).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 // Gives a fixed answer and keeps the time it was granted.

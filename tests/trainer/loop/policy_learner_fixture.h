@@ -13,8 +13,8 @@
 #include "gtest/gtest.h"
 #include "model/torch_threads.h"
 #include "services/base/random.h"
-#include "tests/rollout/tiny_model.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/tiny_model.h"
 #include "tests/trainer/loop/train_groups.h"
 #include "trainer/policy_learner.h"
 

@@ -223,10 +223,8 @@ TEST_F(PolicyLearnerTest, EnginesLogprobsAreThoseOfTheTrainingForward) {
   const auto learner = MakeLearner();
   const auto engine = NativeEngine::Create(options_.model, {});
   ASSERT_TRUE(engine.ok()) << engine.status();
-  const std::string_view arena = learner->Arena();
-  const auto* bytes = reinterpret_cast<const std::byte*>(arena.data());
   WeightSnapshot snapshot;
-  snapshot.bytes = std::make_shared<const std::vector<std::byte>>(bytes, bytes + arena.size());
+  snapshot.bytes = CopyWeightBytes(learner->Arena());
   ASSERT_TRUE((*engine)->LoadWeights(Lane::kRollout, snapshot).ok());
   std::vector<TrainGroup> groups;
   for (int64_t g = 0; g < 3; ++g) {

@@ -176,6 +176,10 @@ class TrainerLoopFixture : public testing::Test {
     }
     return *store_;
   }
+  InMemoryTrajectoryStore* memory() {
+    store();
+    return memory_.get();
+  }
   TrainerLoop& loop() {
     if (loop_ == nullptr) {
       loop_ = std::make_unique<TrainerLoop>(store(), learner_, publisher_, observer_, clock_,
@@ -206,6 +210,22 @@ class TrainerLoopFixture : public testing::Test {
       auto score = std::make_shared<Score>();
       score->reward = same ? 1.0 : row.sample.key.index;
       ASSERT_TRUE(store().PutFields(Task::kScore, row.token, {score, nullptr}).ok());
+    }
+  }
+  // Steps 1, 2, ... committed by a trainer that is gone, with these weights.
+  void CommitAsAnother(const std::vector<std::string>& arenas) {
+    const auto epoch = memory()->OpenEpoch("former", {0, 0});
+    ASSERT_TRUE(epoch.ok()) << epoch.status();
+    for (size_t i = 0; i < arenas.size(); ++i) {
+      const int64_t step = static_cast<int64_t>(i) + 1;
+      const auto batch = memory()->NextBatch(epoch->epoch, step);
+      ASSERT_TRUE(batch.ok() && batch->ready) << batch.status();
+      std::vector<int64_t> ordinals;
+      for (const TrainGroup& group : batch->groups) ordinals.push_back(group.ordinal);
+      WeightPublisher former({}, 8, {});
+      const std::string hash =
+          former.Stage({0, step}, epoch->epoch, arenas[i]).manifest.content_hash;
+      ASSERT_TRUE(memory()->CommitStep(epoch->epoch, step, ordinals, hash).ok());
     }
   }
   absl::Status StartAndRun(bool save_loaded = false) {

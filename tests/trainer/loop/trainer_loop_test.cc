@@ -213,14 +213,58 @@ TEST_F(TrainerLoopTest, AFencedTrainerStopsAndPublishesNothing) {
   EXPECT_THAT(Only({"activate"}), ElementsAre("activate 0", "activate 1", "activate 2"));
 }
 
-TEST_F(TrainerLoopTest, AStoreAheadOfTheLoadedWeightsIsRefused) {
+TEST_F(TrainerLoopTest, CommittedStepsAreRedoneInOrderAndOnlyTheLastIsPublished) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2"});
+  options_.steps = 3;
+  ASSERT_TRUE(StartAndRun().ok());
+  EXPECT_EQ(loop().committed(), 3);
+  EXPECT_THAT(Only({"train", "OnStep", "activate"}),
+              ElementsAre("train 1", "OnStep 1", "train 2", "OnStep 2", "activate 2", "train 3",
+                          "activate 3", "OnStep 3"));
+  const auto stats = store().Stats();
+  EXPECT_EQ(stats->committed_version, 3);
+  EXPECT_EQ(stats->trained_samples, 3 * 4) << "a redone sample counted twice";
+}
+
+TEST_F(TrainerLoopTest, ARedoThatGivesOtherWeightsIsRefused) {
   Produce(4);
-  const auto epoch = store().OpenEpoch("former", {0, 0});
-  const auto batch = store().NextBatch(epoch->epoch, 1);
-  ASSERT_TRUE(batch->ready) << batch->reason;
-  ASSERT_TRUE(store().CommitStep(epoch->epoch, 1, {0, 1}, "hash").ok());
-  EXPECT_EQ(loop().Start(false).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(CountOf("activate 0"), 0);
+  CommitAsAnother({"other weights"});
+  const absl::Status status = loop().Start(false);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(Message(status), HasSubstr("step 1"));
+  EXPECT_THAT(Only({"activate"}), IsEmpty());
+}
+
+TEST_F(TrainerLoopTest, StopEndsARedoBetweenTwoSteps) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2"});
+  observer_.on_step = [&](int64_t) { stop_.request_stop(); };
+  ASSERT_TRUE(loop().Start(false, stop_.get_token()).ok());
+  EXPECT_THAT(Only({"train"}), ElementsAre("train 1"));
+  EXPECT_THAT(Only({"activate"}), IsEmpty());
+}
+
+TEST_F(TrainerLoopTest, APausedLoopClaimsNoBatch) {
+  Produce(8);
+  loop().SetPaused(true);
+  int waits = 0;
+  store().on_wait = [&] {
+    EXPECT_EQ(CountOf("train 1"), 0);
+    if (++waits == 3) loop().SetPaused(false);
+  };
+  ASSERT_TRUE(StartAndRun().ok());
+  EXPECT_EQ(waits, 3);
+  EXPECT_EQ(loop().committed(), 4);
+}
+
+TEST_F(TrainerLoopTest, ARequestedCheckpointIsMadeAfterTheNextStep) {
+  Produce(8);
+  observer_.on_step = [&](int64_t step) {
+    if (step == 1) loop().RequestCheckpoint();
+  };
+  ASSERT_TRUE(StartAndRun().ok());
+  EXPECT_THAT(Only({"MarkDurable"}), ElementsAre("MarkDurable 1", "MarkDurable 4"));
 }
 
 TEST_F(TrainerLoopTest, AFullStoreForcesACheckpointOnceAVersion) {

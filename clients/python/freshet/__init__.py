@@ -1,0 +1,42 @@
+"""Freshet from Python: submit and watch jobs, and serve rewards and environments of your own.
+
+    import freshet
+
+    job = freshet.Client("localhost:7070").submit("job.yaml")
+    job.wait(on_step=print)
+"""
+
+from freshet.client import Client
+from freshet.environments import EnvironmentServer, serve_env
+from freshet.errors import (
+    ConnectionLost,
+    FreshetError,
+    InvalidJob,
+    JobCancelled,
+    JobFailed,
+    NotFound,
+    Refused,
+    TimedOut,
+)
+from freshet.events import Event
+from freshet.job_handle import Job
+from freshet.rewards import RewardServer, serve_reward
+
+__all__ = [
+    "Client",
+    "ConnectionLost",
+    "EnvironmentServer",
+    "Event",
+    "FreshetError",
+    "InvalidJob",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "NotFound",
+    "Refused",
+    "RewardServer",
+    "TimedOut",
+    "serve_env",
+    "serve_reward",
+]
+__version__ = "0.1.0"

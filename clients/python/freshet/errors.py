@@ -1,0 +1,122 @@
+"""What can go wrong, as exceptions."""
+
+from __future__ import annotations
+
+import grpc
+from google.protobuf.internal import decoder
+
+
+class FreshetError(Exception):
+    """Base class. `reason` is the server's short name of the fault ("NOT_LEADER"), or ""."""
+
+    def __init__(self, message: str, reason: str = "", retry_after: float | None = None):
+        super().__init__(message)
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+class ConnectionLost(FreshetError):
+    """The server is not reached."""
+
+
+class TimedOut(FreshetError):
+    """No answer, or no end of a job, in time. What was asked for may still happen."""
+
+
+class Refused(FreshetError):
+    """The server said no: the state forbids it, a right is missing, there is no room."""
+
+
+class NotFound(Refused):
+    """No such job or checkpoint."""
+
+
+class InvalidJob(Refused):
+    """A job that cannot be run; `faults` has one line per fault."""
+
+    def __init__(self, message: str, faults: list[str] | None = None, **kwargs):
+        super().__init__(message, **kwargs)
+        self.faults = faults or [message]
+
+
+class JobFailed(FreshetError):
+    """The job failed; the message is its reason, `job` what is known about it."""
+
+    def __init__(self, message: str, job=None):
+        super().__init__(message)
+        self.job = job
+
+
+class JobCancelled(JobFailed):
+    """The job was cancelled."""
+
+
+def _fields(data: bytes):
+    """(number, value) of a serialized message; bytes for length-delimited ones, else an integer."""
+    at = 0
+    while at < len(data):
+        key, at = decoder._DecodeVarint(data, at)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            value, at = decoder._DecodeVarint(data, at)
+        elif kind == 2:
+            size, at = decoder._DecodeVarint(data, at)
+            value = data[at : at + size]
+            at += size
+        elif kind == 1:
+            value, at = data[at : at + 8], at + 8
+        elif kind == 5:
+            value, at = data[at : at + 4], at + 4
+        else:
+            raise ValueError("unknown wire type")
+        yield number, value
+
+
+def _details(error: grpc.RpcError) -> tuple[str, float | None, list[str]]:
+    """Reason, retry delay in seconds and field violations of the google.rpc details."""
+    reason, retry_after, faults = "", None, []
+    metadata = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
+    for key, value in metadata or ():
+        if key != "grpc-status-details-bin":
+            continue
+        try:
+            for number, detail in _fields(value):
+                if number != 3:  # google.rpc.Status.details
+                    continue
+                parts = dict(_fields(detail))
+                kind, body = parts.get(1, b"").decode(), parts.get(2, b"")
+                if kind.endswith("google.rpc.ErrorInfo"):
+                    reason = dict(_fields(body)).get(1, b"").decode()
+                elif kind.endswith("google.rpc.RetryInfo"):
+                    delay = dict(_fields(dict(_fields(body)).get(1, b"")))
+                    retry_after = delay.get(1, 0) + delay.get(2, 0) / 1e9
+                elif kind.endswith("google.rpc.BadRequest"):
+                    for _, violation in _fields(body):
+                        texts = dict(_fields(violation))
+                        field = texts.get(1, b"").decode()
+                        text = texts.get(2, b"").decode()
+                        faults.append(text if field in text else f"{field}: {text}")
+        except (ValueError, IndexError, UnicodeDecodeError):
+            continue  # details that cannot be read; code and message stay
+    return reason, retry_after, faults
+
+
+def from_rpc(error: grpc.RpcError, address: str) -> FreshetError:
+    """The exception for a failed call."""
+    code = error.code()
+    message = error.details() or code.name
+    reason, retry_after, faults = _details(error)
+    extra = {"reason": reason, "retry_after": retry_after}
+    if code == grpc.StatusCode.UNAVAILABLE:
+        return ConnectionLost(
+            f"no connection to {address}: {message}; start a cluster with: freshet cluster up", **extra
+        )
+    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return TimedOut(f"no answer from {address} in time", **extra)
+    if code == grpc.StatusCode.NOT_FOUND:
+        return NotFound(message, **extra)
+    if code == grpc.StatusCode.INVALID_ARGUMENT:
+        return InvalidJob("\n".join(faults) or message, faults=faults, **extra)
+    if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS):
+        return FreshetError(message, **extra)
+    return Refused(message, **extra)

@@ -1,0 +1,124 @@
+"""One job of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from freshet import errors
+from freshet.events import Event, has_ended, state_name
+from freshet.job.v1 import job_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from freshet.client import Client
+
+
+class Job:
+    """A job as the server described it last; `refresh` asks again.
+
+    id, name, state ("RUNNING"), reason, step, steps, reward_mean, eval_accuracy (or None),
+    waits_for; `message` has everything else (freshet.job.v1.Job).
+    """
+
+    def __init__(self, client: Client, message: pb.Job):
+        self._client = client
+        self.message = message
+
+    @property
+    def id(self) -> str:
+        return self.message.id
+
+    @property
+    def name(self) -> str:
+        return self.message.name
+
+    @property
+    def state(self) -> str:
+        return state_name(self.message.state)
+
+    @property
+    def reason(self) -> str:
+        return self.message.reason
+
+    @property
+    def ended(self) -> bool:
+        return has_ended(self.state)
+
+    @property
+    def step(self) -> int:
+        return self.message.step
+
+    @property
+    def steps(self) -> int:
+        return self.message.steps
+
+    @property
+    def reward_mean(self) -> float:
+        return self.message.reward_mean
+
+    @property
+    def eval_accuracy(self) -> float | None:
+        return self.message.eval_accuracy if self.message.HasField("eval_accuracy") else None
+
+    @property
+    def waits_for(self) -> str:
+        return self.message.waits_for
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.state} step {self.step}/{self.steps}>"
+
+    def refresh(self) -> Job:
+        self.message = self._client.get(self.id).message
+        return self
+
+    def watch(self, cursor: str = "", *, timeout: float | None = None) -> Iterator[Event]:
+        """Events after `cursor` until the job ends; see Client.watch."""
+        return self._client.watch(self.id, cursor, timeout=timeout)
+
+    def wait(
+        self,
+        on_step: Callable[[Event], Any] | None = None,
+        *,
+        on_event: Callable[[Event], Any] | None = None,
+        timeout: float | None = None,
+    ) -> Job:
+        """Waits for the end. on_step gets each step's event, on_event all events.
+
+        Raises JobFailed or JobCancelled when the job ends that way, TimedOut after `timeout` seconds
+        (the job goes on).
+        """
+        for event in self.watch(timeout=timeout):
+            if on_step is not None and event.kind == "step":
+                on_step(event)
+            if on_event is not None:
+                on_event(event)
+        self.refresh()
+        if self.state == "FAILED":
+            raise errors.JobFailed(f"job {self.id} failed: {self.reason}", self)
+        if self.state == "CANCELLED":
+            raise errors.JobCancelled(f"job {self.id} was cancelled: {self.reason}", self)
+        return self
+
+    def pause(self, reason: str = "") -> Job:
+        self.message = self._client.pause(self.id, reason).message
+        return self
+
+    def resume(self) -> Job:
+        self.message = self._client.resume(self.id).message
+        return self
+
+    def cancel(self, reason: str = "") -> Job:
+        self.message = self._client.cancel(self.id, reason).message
+        return self
+
+    def delete(self, *, keep_checkpoints: bool = False) -> None:
+        self._client.delete(self.id, keep_checkpoints=keep_checkpoints)
+
+    def checkpoints(self) -> list[pb.CheckpointInfo]:
+        return self._client.checkpoints(self.id)
+
+    def samples(self, limit: int = 20) -> list[dict[str, Any]]:
+        return self._client.samples(self.id, limit)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return self._client.metrics(self.id)

@@ -1,0 +1,126 @@
+"""A Python function as a reward."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+
+from freshet.reward.v1 import reward_service_pb2 as pb
+from freshet.reward.v1 import reward_service_pb2_grpc
+from freshet.serving import Server
+from freshet.trajectory.v1 import trajectory_pb2
+
+_log = logging.getLogger("freshet.reward")
+_MAX_ITEMS = 1024
+_MAX_ERROR_CHARACTERS = 500
+
+
+def score_of(value: Any) -> trajectory_pb2.Score:
+    """The score for what a reward function returned. Raises TypeError or ValueError."""
+    if isinstance(value, Mapping):
+        components = {str(name): float(part) for name, part in value.items()}
+        if not components:
+            raise ValueError("the reward function returned no component")
+        reward = sum(components.values())
+    else:
+        if value is None:
+            raise TypeError("the reward function returned None")
+        reward, components = float(value), {}
+    for name, part in [("reward", reward), *components.items()]:
+        if not math.isfinite(part):
+            raise ValueError(f"the reward function returned {part} for {name}")
+    return trajectory_pb2.Score(
+        reward=reward, components=components, outcome=trajectory_pb2.SCORE_OUTCOME_OK
+    )
+
+
+def _failed(outcome: int, error: str) -> trajectory_pb2.Score:
+    return trajectory_pb2.Score(outcome=outcome, error=error[:_MAX_ERROR_CHARACTERS])
+
+
+class _RewardService(reward_service_pb2_grpc.RewardServiceServicer):
+    def __init__(self, function: Callable[..., Any]):
+        self._function = function
+        parameters = inspect.signature(function).parameters.values()
+        self._takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+        self._names = {p.name for p in parameters}
+
+    def Score(self, request: pb.ScoreRequest, context: grpc.ServicerContext) -> pb.ScoreReply:
+        if not 1 <= len(request.items) <= _MAX_ITEMS:
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{len(request.items)} items; send 1 to {_MAX_ITEMS}",
+            )
+        remaining = context.time_remaining()
+        deadline = None if remaining is None else time.monotonic() + remaining
+        scores = []
+        for item in request.items:
+            if deadline is not None and time.monotonic() >= deadline:
+                scores.append(
+                    _failed(trajectory_pb2.SCORE_OUTCOME_TIMEOUT, "no time was left for this item")
+                )
+                continue
+            scores.append(self._score(item))
+        return pb.ScoreReply(scores=scores)
+
+    def _score(self, item: pb.ScoreItem) -> trajectory_pb2.Score:
+        attributes = {
+            name: text
+            for name, text in item.attributes.items()
+            if name not in ("prompt", "completion") and (self._takes_all or name in self._names)
+        }
+        try:
+            return score_of(self._function(item.prompt, item.completion, **attributes))
+        except Exception as error:  # whatever the user's function raises
+            _log.warning("the reward function failed", exc_info=True)
+            return _failed(
+                trajectory_pb2.SCORE_OUTCOME_INFRA_ERROR, f"{type(error).__name__}: {error}"
+            )
+
+
+class RewardServer(Server):
+    """Serves a reward function (see serve_reward) from threads of this process.
+
+        with freshet.RewardServer(fn, "127.0.0.1:0") as server:
+            client.submit("job.yaml", set={"reward.components.mine.address": server.address})
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        address: str = "127.0.0.1:7080",
+        *,
+        workers: int = 4,
+        **tls: Any,
+    ):
+        super().__init__(address, workers, **tls)
+        reward_service_pb2_grpc.add_RewardServiceServicer_to_server(
+            _RewardService(function), self._server
+        )
+
+
+def serve_reward(
+    function: Callable[..., Any],
+    address: str = "127.0.0.1:7080",
+    *,
+    workers: int = 4,
+    **tls: Any,
+) -> None:
+    """Serves `function` as a reward until SIGTERM or Ctrl-C.
+
+    function(prompt, completion, **attributes) gets texts; attributes are the fields of the dataset's
+    row (`answer` among them), or those of them that it names. It returns a number, or a dict of
+    components, whose sum is the reward. It is called from several threads. What it raises is an
+    infrastructure error of that sample, which is scored again or given up: never a reward of 0.
+
+    A job names it so:  reward: {components: {mine: {type: grpc, address: "127.0.0.1:7080"}}}
+
+    workers: threads. tls: cert, key, ca (PEM files), insecure, as in freshet.serving.Server.
+    """
+    RewardServer(function, address, workers=workers, **tls).run("reward")

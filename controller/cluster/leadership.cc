@@ -1,0 +1,115 @@
+#include "controller/cluster/leadership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "services/base/log.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+Leadership::~Leadership() { Stop(); }
+
+void Leadership::Start(const std::string& address) {
+  address_ = address;
+  actor_ = std::jthread([this](std::stop_token stop) { Act(stop); });
+  renewer_ = std::jthread([this](std::stop_token stop) { Renew(stop); });
+}
+
+void Leadership::Stop() {
+  {
+    MutexLock lock(mu_);
+    if (std::exchange(stopped_, true)) return;
+    changed_.NotifyAll();
+  }
+  renewer_.request_stop();
+  actor_.request_stop();
+  if (actor_.joinable()) actor_.join();
+  if (renewer_.joinable()) renewer_.join();
+  int64_t token = 0;
+  {
+    MutexLock lock(mu_);
+    if (state_.held) token = state_.token;
+    state_ = LeaseState{};
+  }
+  if (token == 0) return;
+  const absl::Status released = lease_.Release(options_.candidate, token);
+  if (!released.ok()) FRESHET_LOG(Warning) << "lease=" << Message(released);
+}
+
+Leadership::View Leadership::Get() const {
+  MutexLock lock(mu_);
+  View view;
+  view.leading = active_ != 0 && clock_.Now() < until_;
+  view.token = active_;
+  view.leader = state_.leader;
+  view.address = state_.address;
+  return view;
+}
+
+void Leadership::WaitFor(absl::Duration timeout) {
+  if (!stopped_) changed_.WaitFor(mu_, std::max(timeout, absl::Milliseconds(1)));
+}
+
+void Leadership::Renew(std::stop_token stop) {
+  while (!stop.stop_requested()) {
+    const absl::Time asked = clock_.Now();
+    const absl::Time next = absl::Now() + options_.renewal;
+    absl::StatusOr<LeaseState> state =
+        lease_.TryAcquire(options_.candidate, address_, options_.ttl);
+    if (callbacks_.on_asked) callbacks_.on_asked(state.status());
+    MutexLock lock(mu_);
+    if (state.ok()) {
+      trouble_ = state->held ? "" : StrCat(state->leader, " leads");
+      until_ = state->held ? asked + state->remaining : absl::InfinitePast();
+      state_ = *std::move(state);
+    } else {
+      trouble_ = Message(state.status());
+    }
+    changed_.NotifyAll();
+    // The pace is one of real time: a clock that stands still must not end the questions.
+    while (!stopped_ && absl::Now() < next) WaitFor(next - absl::Now());
+  }
+}
+
+void Leadership::Act(std::stop_token stop) {
+  absl::Time retry_at = absl::InfinitePast();
+  while (true) {
+    int64_t lost = 0;
+    int64_t gained = 0;
+    std::string why;
+    {
+      MutexLock lock(mu_);
+      const absl::Time now = clock_.Now();
+      const bool held = state_.held && now < until_ && !stopped_;
+      if (active_ != 0 && (!held || state_.token != active_)) {
+        lost = std::exchange(active_, 0);
+        why = stopped_ ? "it stops" : trouble_.empty() ? "its lease ended" : trouble_;
+      } else if (active_ == 0 && held && now >= retry_at) {
+        gained = state_.token;
+      } else if (stop.stop_requested() || stopped_) {
+        return;
+      } else {
+        const absl::Duration left = held ? until_ - now : options_.renewal;
+        WaitFor(std::min(left, options_.renewal));
+        continue;
+      }
+    }
+    if (lost != 0) {
+      FRESHET_LOG(Warning) << "leads=no token=" << lost << " reason=" << why;
+      callbacks_.on_lost(why);
+      continue;
+    }
+    const absl::Status status = callbacks_.on_gained(gained);
+    MutexLock lock(mu_);
+    if (status.ok()) {
+      active_ = gained;
+      FRESHET_LOG(Info) << "leads=yes token=" << gained;
+    } else {
+      FRESHET_LOG(Warning) << "leads=not_yet token=" << gained << " reason=" << Message(status);
+      retry_at = clock_.Now() + options_.renewal;
+    }
+  }
+}
+
+}  // namespace freshet

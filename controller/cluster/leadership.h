@@ -1,0 +1,84 @@
+#ifndef FRESHET_CONTROLLER_CLUSTER_LEADERSHIP_H_
+#define FRESHET_CONTROLLER_CLUSTER_LEADERSHIP_H_
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "datastore/leader_lease.h"
+#include "services/base/clock.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// Whether this process leads, and what follows from it. One thread keeps asking for the lease;
+// another acts on what is known, so that a lease that cannot be renewed, because the datastore
+// hangs, ends here when it ends there: leading stops when `remaining`, counted from before the
+// question, is over. Thread-safe.
+class Leadership {
+ public:
+  struct Options {
+    std::string candidate;  // unique to this run of the process
+    absl::Duration ttl = absl::Seconds(2);
+    // Of real time between two questions; a few of them must fit into one ttl.
+    absl::Duration renewal = absl::Milliseconds(500);
+  };
+  struct Callbacks {
+    // Called on one thread, in turns. An error of on_gained is tried again while the lease lasts;
+    // on_lost follows only a gain that was OK.
+    std::function<absl::Status(int64_t token)> on_gained;
+    std::function<void(const std::string& why)> on_lost;
+    // What came of each question, on another thread. May be empty.
+    std::function<void(const absl::Status&)> on_asked;
+  };
+  struct View {
+    bool leading = false;
+    int64_t token = 0;
+    std::string leader;   // "" when nobody leads, as far as is known
+    std::string address;  // of the leader
+  };
+
+  // `lease` and `clock` must outlive the object.
+  Leadership(LeaderLease& lease, const Clock& clock, Options options, Callbacks callbacks)
+      : lease_(lease),
+        clock_(clock),
+        options_(std::move(options)),
+        callbacks_(std::move(callbacks)) {}
+  // Stop().
+  ~Leadership();
+
+  // `address`: where others reach this process.
+  void Start(const std::string& address);
+  // Gives up: on_lost, and the lease is free for others at once. Idempotent.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+  View Get() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  void Renew(std::stop_token stop) ABSL_LOCKS_EXCLUDED(mu_);
+  void Act(std::stop_token stop) ABSL_LOCKS_EXCLUDED(mu_);
+  void WaitFor(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  LeaderLease& lease_;
+  const Clock& clock_;
+  const Options options_;
+  const Callbacks callbacks_;
+  std::string address_;  // set before the threads start
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  LeaseState state_ ABSL_GUARDED_BY(mu_);
+  absl::Time until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // the lease is ours
+  std::string trouble_ ABSL_GUARDED_BY(mu_);
+  int64_t active_ ABSL_GUARDED_BY(mu_) = 0;  // token we act under; 0: none
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  std::jthread renewer_;
+  std::jthread actor_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_CLUSTER_LEADERSHIP_H_

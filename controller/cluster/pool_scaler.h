@@ -1,0 +1,36 @@
+#ifndef FRESHET_CONTROLLER_CLUSTER_POOL_SCALER_H_
+#define FRESHET_CONTROLLER_CLUSTER_POOL_SCALER_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace freshet {
+
+constexpr int32_t kMaxReplicas = 1000;
+
+// "rollout" for the pools "" and "default", else "rollout/POOL"; "reward", "env".
+inline std::string PoolKey(const std::string& role, const std::string& pool) {
+  return pool.empty() || pool == "default" ? role : role + "/" + pool;
+}
+
+// Changes how many workers a cluster has. Implementations are thread-safe.
+class PoolScaler {
+ public:
+  virtual ~PoolScaler() = default;
+
+  // Asks for `replicas` workers of a role (and pool, for rollouts); returns what was asked for
+  // before. Does not wait for them. INVALID_ARGUMENT naming the field: a role that is not scaled
+  // (only rollout, reward and env are), or a number outside of 0..kMaxReplicas.
+  virtual absl::StatusOr<int32_t> SetWanted(const std::string& role, const std::string& pool,
+                                            int32_t replicas) = 0;
+  // What is asked for, by PoolKey. Roles that nobody has scaled are absent.
+  virtual std::map<std::string, int32_t> Wanted() = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_CLUSTER_POOL_SCALER_H_

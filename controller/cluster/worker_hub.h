@@ -1,0 +1,141 @@
+#ifndef FRESHET_CONTROLLER_CLUSTER_WORKER_HUB_H_
+#define FRESHET_CONTROLLER_CLUSTER_WORKER_HUB_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "controller/cluster/directive_plan.h"
+#include "controller/cluster/log_book.h"
+#include "controller/cluster/membership.h"
+#include "controller/cluster/pool_scaler.h"
+#include "datastore/job_records.h"
+#include "services/base/clock.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// The controller's end of one worker's heartbeat stream. Thread-safe; neither method blocks.
+class DirectiveStream {
+ public:
+  virtual ~DirectiveStream() = default;
+  // False when the stream cannot take it: too much waits, or it has ended.
+  virtual bool Send(const cluster::v1::Directive& directive) = 0;
+  virtual void Finish(const absl::Status& status) = 0;
+};
+
+struct WorkerHubOptions {
+  MembershipOptions membership;
+  absl::Duration heartbeat_interval = absl::Seconds(1);
+};
+
+// The workers of a cluster as the active controller sees them: registration, heartbeats, losses,
+// and what each worker is told to do. Lives for one term of leadership.
+//
+// What must outlast the controller (epochs, who is lost, wanted numbers) is written to the record
+// store, under the leader's fence, before it takes effect: a worker counts as lost only once that
+// is stored, so no other controller can take it for alive.
+// Errors: those of the record store.
+// Thread-safe.
+class WorkerHub final : public PoolScaler {
+ public:
+  // Reads the stored cluster. `records` and `clock` must outlive the hub.
+  static absl::StatusOr<std::unique_ptr<WorkerHub>> Create(JobRecordStore& records, int64_t fence,
+                                                           const Clock& clock,
+                                                           WorkerHubOptions options);
+
+  // See WorkerService. INVALID_ARGUMENT names the field.
+  absl::StatusOr<cluster::v1::RegisterReply> Register(const cluster::v1::RegisterRequest& request)
+      ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+  absl::Status Deregister(const std::string& worker, int64_t epoch)
+      ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+  // A status that came over `stream`. The first one makes it the worker's stream in place of a
+  // former one. FAILED_PRECONDITION: the epoch is fenced. Does not block.
+  absl::Status OnStatus(const std::shared_ptr<DirectiveStream>& stream,
+                        const cluster::v1::WorkerStatus& status) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnStreamEnd(const DirectiveStream* stream) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Declares silent workers lost; to be called often, by one thread. Returns those of this call.
+  absl::StatusOr<std::vector<LostWorker>> Check() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+
+  // Replaces all that `job` wants of workers; {} withdraws it.
+  void SetDesired(const std::string& job, std::vector<DesiredAssignment> desired)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Sends one directive over the worker's stream. UNAVAILABLE: there is none at the moment, or the
+  // epoch is another; FAILED_PRECONDITION is never returned.
+  absl::Status Send(const std::string& worker, int64_t epoch,
+                    const cluster::v1::Directive& directive) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // All workers, lost ones included, by name.
+  std::vector<Member> Workers() const ABSL_LOCKS_EXCLUDED(mu_);
+  // FAILED_PRECONDITION unless that epoch of the worker is in force.
+  absl::Status CheckEpoch(const std::string& worker, int64_t epoch) const ABSL_LOCKS_EXCLUDED(mu_);
+
+  absl::StatusOr<int32_t> SetWanted(const std::string& role, const std::string& pool,
+                                    int32_t replicas) override ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+  std::map<std::string, int32_t> Wanted() override ABSL_LOCKS_EXCLUDED(mu_);
+
+  // A number that grows whenever a worker comes, goes, or reports another state of its work.
+  uint64_t ChangeCount() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Blocks until ChangeCount() > seen, for `timeout` of real time, or until Close or Wake.
+  uint64_t AwaitChange(uint64_t seen, absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Counts as a change: what a driver waits for may have happened elsewhere.
+  void Wake() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Ends all streams with `status` and every wait; nothing is accepted any more.
+  void Close(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+
+  LogBook& log() { return log_; }
+
+ private:
+  struct Session {
+    std::shared_ptr<DirectiveStream> stream;
+    std::string worker;
+    int64_t epoch = 0;
+    DirectivePlan plan;
+    bool flushing = false;
+  };
+
+  WorkerHub(JobRecordStore& records, int64_t fence, const Clock& clock, WorkerHubOptions options,
+            const cluster::v1::ClusterRecord& stored);
+
+  // Stores the cluster as it is after `change`.
+  absl::Status Store(const std::function<void(Membership&)>& change,
+                     const std::map<std::string, int32_t>* wanted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the worker's stream unless it belongs to `epoch`.
+  std::shared_ptr<Session> TakeSession(const std::string& worker, int64_t except_epoch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Says what is still to be said. One thread at a time does so for a session.
+  void Flush(const std::shared_ptr<Session>& session) ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<DesiredAssignment> DesiredOf(const Session& session) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  JobRecordStore& records_;
+  const int64_t fence_;
+  const Clock& clock_;
+  const WorkerHubOptions options_;
+  LogBook log_;
+
+  // Orders the writers of the record; held while the record store is asked.
+  Mutex write_mu_ ABSL_ACQUIRED_BEFORE(mu_);
+  mutable Mutex mu_;
+  mutable CondVar changed_;
+  Membership membership_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, int32_t> wanted_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);       // by worker
+  std::map<std::string, std::vector<DesiredAssignment>> desired_ ABSL_GUARDED_BY(mu_);  // by job
+  uint64_t changes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_CLUSTER_WORKER_HUB_H_

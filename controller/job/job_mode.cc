@@ -1,0 +1,27 @@
+#include "controller/job/job_mode.h"
+
+#include <string>
+
+#include "services/base/str_cat.h"
+
+namespace freshet {
+
+std::vector<Fault> CheckMode(const JobSpec& spec, const KeyPlaces& places, JobMode mode) {
+  std::vector<Fault> faults;
+  const std::string& transport = spec.weight_sync().transport();
+  if (mode == JobMode::kLocal && (transport == "shm" || transport == "grpc_relay")) {
+    faults.push_back(
+        places.At("weight_sync.transport",
+                  StrCat(transport,
+                         " joins processes, but freshet local is one process; use auto or "
+                         "inprocess, or submit the job to a cluster")));
+  }
+  if (mode == JobMode::kCluster && transport == "inprocess") {
+    faults.push_back(places.At("weight_sync.transport",
+                               "inprocess works within one process only; use auto, shm or "
+                               "grpc_relay, or freshet local"));
+  }
+  return faults;
+}
+
+}  // namespace freshet

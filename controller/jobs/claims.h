@@ -1,0 +1,41 @@
+#ifndef FRESHET_CONTROLLER_JOBS_CLAIMS_H_
+#define FRESHET_CONTROLLER_JOBS_CLAIMS_H_
+
+#include <map>
+#include <string>
+
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// Which job has which trainer and which pool of rollouts: one job each. Thread-safe.
+class Claims {
+ public:
+  static std::string Trainer(const std::string& name) { return "trainer/" + name; }
+  static std::string Pool(const std::string& name) { return "pool/" + name; }
+
+  // False when another job has it. Idempotent.
+  bool Claim(const std::string& what, const std::string& job) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return holders_.emplace(what, job).first->second == job;
+  }
+  // "" when it is free.
+  std::string HolderOf(const std::string& what) const ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    const auto found = holders_.find(what);
+    return found == holders_.end() ? "" : found->second;
+  }
+  // Frees all that `job` has.
+  void Release(const std::string& job) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    std::erase_if(holders_, [&job](const auto& entry) { return entry.second == job; });
+  }
+
+ private:
+  mutable Mutex mu_;
+  std::map<std::string, std::string> holders_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_JOBS_CLAIMS_H_

@@ -1,0 +1,90 @@
+#ifndef FRESHET_CONTROLLER_JOBS_CONTROLLER_H_
+#define FRESHET_CONTROLLER_JOBS_CONTROLLER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "controller/cluster/leadership.h"
+#include "controller/cluster/worker_hub.h"
+#include "controller/jobs/controller_timing.h"
+#include "controller/jobs/job_book.h"
+#include "controller/jobs/job_conductor.h"
+#include "controller/jobs/job_ports.h"
+#include "controller/jobs/retention.h"
+#include "datastore/event_log.h"
+#include "datastore/job_records.h"
+#include "datastore/leader_lease.h"
+#include "services/base/clock.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// What a controller is made from. All of it outlives the controller.
+struct ControllerPorts {
+  JobRecordStore& records;
+  EventLog& events;
+  LeaderLease& lease;
+  JobStores& stores;
+  TrainerGateway& trainers;
+  RewardGateway& rewards;
+  ControllerObserver& observer;
+  const Clock& clock;
+};
+
+struct ControllerOptions {
+  std::string candidate;  // unique to this run of the process
+  ControllerTiming timing;
+  RetentionOptions retention;
+};
+
+// What a controller has while it leads; a new one for each term.
+struct ControllerTerm {
+  ControllerTerm(const ControllerPorts& ports, const ControllerOptions& options, int64_t token,
+                 std::unique_ptr<WorkerHub> workers);
+
+  const int64_t fence;
+  JobBook book;
+  std::unique_ptr<WorkerHub> hub;
+  Claims claims;
+  JobConductor conductor;  // last: its drivers use all of the above
+};
+
+// One controller process: leads the cluster or stands by. Thread-safe.
+class Controller {
+ public:
+  Controller(const ControllerPorts& ports, ControllerOptions options);
+  // Stop().
+  ~Controller();
+
+  // Competes for the leadership from here on. `address`: where others reach this process.
+  void Start(const std::string& address) { leadership_.Start(address); }
+  // Gives the leadership to whoever stands by. Jobs go on. Idempotent.
+  void Stop() { leadership_.Stop(); }
+
+  // The term under way; null while this controller stands by, or when its lease has ended.
+  std::shared_ptr<ControllerTerm> Active() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Who leads, as far as this controller knows.
+  Leadership::View Leader() const { return leadership_.Get(); }
+  // For reading only: any controller can.
+  const JobBook& book() const { return book_; }
+  const ControllerPorts& ports() const { return ports_; }
+  const ControllerOptions& options() const { return options_; }
+
+ private:
+  absl::Status BeginTerm(int64_t token) ABSL_LOCKS_EXCLUDED(mu_);
+  void EndTerm(const std::string& why) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const ControllerPorts ports_;
+  const ControllerOptions options_;
+  JobBook book_;
+  mutable Mutex mu_;
+  std::shared_ptr<ControllerTerm> term_ ABSL_GUARDED_BY(mu_);
+  Leadership leadership_;  // last: its threads call the methods above
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_JOBS_CONTROLLER_H_

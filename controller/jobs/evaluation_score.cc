@@ -1,0 +1,132 @@
+#include "controller/jobs/evaluation_score.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+constexpr int64_t kItemsPerCall = 256;
+
+class Scoring {
+ public:
+  Scoring(const job::v1::JobSpec& spec, const JobMaterial& material,
+          const cluster::v1::ReportEvaluationRequest& report, RewardGateway& rewards,
+          const EvaluationScoring& options)
+      : spec_(spec), material_(material), report_(report), rewards_(rewards), options_(options) {}
+
+  absl::StatusOr<EvalMetrics> Run() {
+    const int64_t rows = NumRows(spec_, material_, /*held_out=*/true);
+    if (report_.completions_size() != rows || report_.completion_tokens_size() != rows) {
+      return InvalidArgument("completions: the evaluation has ", rows, " rows, the report ",
+                             report_.completions_size());
+    }
+    if (report_.env_rewards_size() != 0 && report_.env_rewards_size() != rows) {
+      return InvalidArgument("env_rewards: the evaluation has ", rows, " rows, the report ",
+                             report_.env_rewards_size());
+    }
+    EvalMetrics metrics;
+    metrics.eval_name = spec_.eval().name();
+    metrics.policy_version = report_.policy().version();
+    metrics.lineage = report_.policy().lineage();
+    metrics.rows = rows;
+    for (int64_t first = 0; first < rows; first += kItemsPerCall) {
+      FRESHET_RETURN_IF_ERROR(ScoreSlice(first, std::min(first + kItemsPerCall, rows), metrics));
+    }
+    // Sums first, so that a perfect score is exactly 1.
+    const auto count = static_cast<double>(rows);
+    metrics.eval_accuracy /= count;
+    for (auto& [name, value] : metrics.reward_components) value /= count;
+    metrics.completion_length_mean /= count;
+    return metrics;
+  }
+
+ private:
+  absl::StatusOr<reward::v1::ScoreItem> MakeItem(int64_t row) const {
+    FRESHET_ASSIGN_OR_RETURN(DatasetRow data, material_.data.held_out->Get(row));
+    reward::v1::ScoreItem item;
+    const int index = static_cast<int>(row);
+    item.set_prompt(data.prompt);
+    item.set_completion(report_.completions(index));
+    item.set_completion_tokens(report_.completion_tokens(index));
+    if (report_.env_rewards_size() > 0) item.set_env_reward(report_.env_rewards(index));
+    for (auto& [name, value] : data.attributes) {
+      (*item.mutable_attributes())[name] = std::move(value);
+    }
+    return item;
+  }
+
+  absl::Status ScoreSlice(int64_t first, int64_t end, EvalMetrics& metrics) {
+    std::vector<int64_t> open;
+    for (int64_t row = first; row < end; ++row) open.push_back(row);
+    for (int64_t attempt = 1; !open.empty(); ++attempt) {
+      reward::v1::ScoreRequest request;
+      *request.mutable_reward() = spec_.reward();
+      for (const int64_t row : open) {
+        FRESHET_ASSIGN_OR_RETURN(*request.add_items(), MakeItem(row));
+      }
+      FRESHET_ASSIGN_OR_RETURN(const reward::v1::ScoreReply reply, Call(request));
+      std::vector<int64_t> failed;
+      for (size_t i = 0; i < open.size(); ++i) {
+        const trajectory::v1::Score& score = reply.scores(static_cast<int>(i));
+        if (score.outcome() == trajectory::v1::SCORE_OUTCOME_OK ||
+            score.outcome() == trajectory::v1::SCORE_OUTCOME_WRONG_FORMAT) {
+          metrics.eval_accuracy += score.reward();
+          for (const auto& [name, value] : score.components()) {
+            metrics.reward_components[name] += value;
+          }
+          metrics.completion_length_mean +=
+              static_cast<double>(report_.completion_tokens(static_cast<int>(open[i])));
+        } else if (attempt >= spec_.reward().max_attempts()) {
+          return FailedPrecondition("row ", open[i], ": ", score.error());
+        } else {
+          failed.push_back(open[i]);
+        }
+      }
+      open = std::move(failed);
+    }
+    return absl::OkStatus();
+  }
+
+  // One call, on one reward worker after another.
+  absl::StatusOr<reward::v1::ScoreReply> Call(const reward::v1::ScoreRequest& request) {
+    absl::Status last = StatusOf(absl::StatusCode::kUnavailable, "no reward worker is there");
+    for (int tries = 0; tries < options_.max_tries; options_.pause()) {
+      if (options_.stopped()) return absl::CancelledError("stopped");
+      const std::vector<std::string> workers = options_.reward_workers();
+      if (workers.empty()) continue;  // until one comes, or the evaluation is stopped
+      ++tries;
+      const std::string& address = workers[next_worker_++ % workers.size()];
+      absl::StatusOr<reward::v1::ScoreReply> reply =
+          rewards_.Score(address, request, options_.call_deadline);
+      if (reply.ok() && reply->scores_size() == request.items_size()) return reply;
+      last = reply.ok() ? Internal("reward worker at ", address, " answered ", reply->scores_size(),
+                                   " scores for ", request.items_size(), " items")
+                        : reply.status();
+      if (last.code() == absl::StatusCode::kInvalidArgument) return last;
+    }
+    return last;
+  }
+
+  const job::v1::JobSpec& spec_;
+  const JobMaterial& material_;
+  const cluster::v1::ReportEvaluationRequest& report_;
+  RewardGateway& rewards_;
+  const EvaluationScoring& options_;
+  size_t next_worker_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<EvalMetrics> ScoreEvaluation(const job::v1::JobSpec& spec,
+                                            const JobMaterial& material,
+                                            const cluster::v1::ReportEvaluationRequest& report,
+                                            RewardGateway& rewards,
+                                            const EvaluationScoring& scoring) {
+  return Scoring(spec, material, report, rewards, scoring).Run();
+}
+
+}  // namespace freshet

@@ -1,0 +1,41 @@
+#ifndef FRESHET_CONTROLLER_JOBS_EVALUATION_SCORE_H_
+#define FRESHET_CONTROLLER_JOBS_EVALUATION_SCORE_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "controller/jobs/job_material.h"
+#include "controller/jobs/job_ports.h"
+#include "freshet/cluster/v1/worker_service.pb.h"
+#include "services/runfolder/step_metrics.h"
+
+namespace freshet {
+
+struct EvaluationScoring {
+  // Addresses of the reward workers there are now; asked before every call.
+  std::function<std::vector<std::string>()> reward_workers;
+  std::function<bool()> stopped;  // also: the deadline of the whole has passed
+  // Waits a little before the next try; returns at once when stopped.
+  std::function<void()> pause;
+  absl::Duration call_deadline;
+  int max_tries = 10;  // of one call; while there is no worker nothing counts
+};
+
+// Scores the responses of an evaluation on the cluster's reward workers, in slices, and makes the
+// row of metrics.jsonl of it. A row that cannot be scored is tried reward.max_attempts times; then
+// the evaluation fails: a failure is never a reward. Blocks.
+// Returns: INVALID_ARGUMENT for a report that does not fit the rows; FAILED_PRECONDITION naming the
+// row and its error; UNAVAILABLE when no reward worker answered; CANCELLED when stopped.
+// eval_seconds and wall_seconds are left to the caller.
+absl::StatusOr<EvalMetrics> ScoreEvaluation(const job::v1::JobSpec& spec,
+                                            const JobMaterial& material,
+                                            const cluster::v1::ReportEvaluationRequest& report,
+                                            RewardGateway& rewards,
+                                            const EvaluationScoring& scoring);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_JOBS_EVALUATION_SCORE_H_

@@ -1,0 +1,78 @@
+#ifndef FRESHET_CONTROLLER_JOBS_JOB_BOOK_H_
+#define FRESHET_CONTROLLER_JOBS_JOB_BOOK_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "controller/jobs/job_record.h"
+#include "datastore/event_log.h"
+#include "datastore/job_records.h"
+#include "services/base/clock.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// Names of a job's streams in the event log.
+std::string EventStream(const std::string& job);
+std::string SampleStream(const std::string& job);
+
+// Jobs as they are stored: typed records, and the events that go with their changes. Reads are open
+// to every controller, writes to the leader. Records of jobs have the id "job/ID".
+//
+// An event is part of the record before it is in the log, and is appended under a key of its own:
+// a controller that dies between the two leaves nothing undone, because the next change of the
+// record, or Replay, appends what is missing.
+//
+// Errors: those of the ports; DATA_LOSS for a record that cannot be read. FAILED_PRECONDITION of a
+// write may say that another controller leads now.
+// Thread-safe.
+class JobBook {
+ public:
+  // `fence`: the leader's token, or -1 for a controller that only reads.
+  JobBook(JobRecordStore& records, EventLog& events, int64_t fence, const Clock& clock)
+      : records_(records), events_(events), fence_(fence), clock_(clock) {}
+
+  // NOT_FOUND "there is no job ID".
+  absl::StatusOr<JobRecord> Get(const std::string& id) const;
+  // Sorted by id.
+  absl::StatusOr<std::vector<JobRecord>> List() const;
+
+  // ALREADY_EXISTS: the id is taken.
+  absl::Status Create(const JobRecord& record);
+  // Applies `change` to the current record and stores the result; tries again when another writer
+  // was faster, so `change` may run several times. Nothing is written when it changes nothing or
+  // returns an error, which is then returned. Returns the record as it is stored.
+  absl::StatusOr<JobRecord> Change(const std::string& id,
+                                   const std::function<absl::Status(JobRecord&)>& change);
+  // The record and the job's streams. Idempotent.
+  absl::Status Delete(const std::string& id);
+
+  // Appends the events of the record's last minute that may be missing in the log: what a new
+  // leader does with each job before it acts.
+  absl::Status Replay(const JobRecord& record);
+  // Appends a row of metrics. Idempotent by `key`.
+  absl::Status AppendMetrics(const std::string& id, const std::string& key,
+                             const std::string& json);
+
+  absl::Time Now() const { return clock_.Now(); }
+
+ private:
+  absl::Status AppendEvents(const JobRecord& record);
+
+  JobRecordStore& records_;
+  EventLog& events_;
+  const int64_t fence_;
+  const Clock& clock_;
+  Mutex mu_;
+  // Events of a job that are known to be in the log: those with a number up to this one.
+  std::map<std::string, int64_t> appended_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_JOBS_JOB_BOOK_H_

@@ -1,0 +1,262 @@
+#include "controller/jobs/job_conductor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "controller/jobs/proto_time.h"
+#include "controller/jobs/scheduler.h"
+#include "services/base/log.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+using job::v1::JOB_STATE_PENDING;
+
+// Looks at the queue without a reason to, in ticks.
+constexpr int64_t kTicksPerLook = 5;
+
+bool IsReady(const Member& member) {
+  return !member.record.lost() && member.connected && !member.status.draining();
+}
+
+QueuedJob ToQueued(const JobRecord& record) {
+  const std::string& pool = record.spec().pool();
+  return {record.id(), record.priority(), FromTimestamp(record.created()),
+          pool.empty() ? "default" : pool, record.trainer()};
+}
+
+}  // namespace
+
+JobConductor::~JobConductor() { Stop(); }
+
+absl::Status JobConductor::Start() {
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, context_.book.List());
+  std::vector<std::shared_ptr<JobDriver>> drivers;
+  for (const JobRecord& record : records) {
+    FRESHET_RETURN_IF_ERROR(context_.book.Replay(record));
+    if (!IsActive(record)) continue;
+    context_.claims.Claim(Claims::Trainer(record.trainer()), record.id());
+    context_.claims.Claim(Claims::Pool(record.pool()), record.id());
+    drivers.push_back(std::make_shared<JobDriver>(context_, record));
+    FRESHET_LOG(Info) << "job=" << record.id() << " taken over, " << StateName(record.state())
+                      << " at step " << record.step();
+    MutexLock lock(mu_);
+    drivers_[record.id()] = drivers.back();
+  }
+  for (const auto& driver : drivers) driver->Start();
+  control_ = std::jthread([this](std::stop_token stop) { Control(stop); });
+  maintenance_ = std::jthread([this](std::stop_token stop) { Maintain(stop); });
+  return absl::OkStatus();
+}
+
+void JobConductor::Stop() {
+  std::map<std::string, std::shared_ptr<JobDriver>> drivers;
+  {
+    MutexLock lock(mu_);
+    stopped_ = true;
+    stopping_.NotifyAll();
+  }
+  control_.request_stop();
+  maintenance_.request_stop();
+  context_.hub.Wake();
+  if (control_.joinable()) control_.join();
+  if (maintenance_.joinable()) maintenance_.join();
+  {
+    MutexLock lock(mu_);
+    drivers.swap(drivers_);
+  }
+  for (const auto& [id, driver] : drivers) driver->Stop();
+}
+
+std::shared_ptr<JobDriver> JobConductor::Driver(const std::string& job) const {
+  MutexLock lock(mu_);
+  const auto found = drivers_.find(job);
+  return found == drivers_.end() ? nullptr : found->second;
+}
+
+void JobConductor::LookAtQueue() {
+  {
+    MutexLock lock(mu_);
+    queue_changed_ = true;
+  }
+  context_.hub.Wake();
+}
+
+void JobConductor::Control(std::stop_token stop) {
+  uint64_t looked = 0;
+  int64_t ticks = 0;
+  while (!stop.stop_requested()) {
+    const uint64_t seen = context_.hub.ChangeCount();
+    CheckWorkers();
+    ReapDrivers();
+    bool due = ticks++ % kTicksPerLook == 0 || seen != looked;
+    {
+      MutexLock lock(mu_);
+      due = std::exchange(queue_changed_, false) || due;
+    }
+    if (due) {
+      looked = seen;
+      const absl::Status status = RunQueue();
+      if (!status.ok()) {
+        FRESHET_LOG(Warning) << "queue=" << Message(status);
+        MutexLock lock(mu_);
+        queue_changed_ = true;
+      }
+    }
+    context_.hub.AwaitChange(seen, context_.timing.tick);
+  }
+}
+
+void JobConductor::CheckWorkers() {
+  const std::vector<Member> before = context_.hub.Workers();
+  const absl::StatusOr<std::vector<LostWorker>> lost = context_.hub.Check();
+  if (!lost.ok()) {
+    FRESHET_LOG(Warning) << "workers=" << Message(lost.status());
+    return;
+  }
+  for (const LostWorker& worker : *lost) {
+    for (const Member& member : before) {
+      if (member.record.name() == worker.name) context_.observer.OnWorkerLost(member.record.role());
+    }
+  }
+  context_.observer.OnWorkers(context_.hub.Workers());
+}
+
+void JobConductor::ReapDrivers() {
+  std::vector<std::shared_ptr<JobDriver>> finished;
+  {
+    MutexLock lock(mu_);
+    for (auto it = drivers_.begin(); it != drivers_.end();) {
+      if (!it->second->finished()) {
+        ++it;
+        continue;
+      }
+      finished.push_back(std::move(it->second));
+      it = drivers_.erase(it);
+      queue_changed_ = true;
+    }
+  }
+  for (const auto& driver : finished) driver->Stop();
+}
+
+absl::Status JobConductor::RunQueue() {
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, context_.book.List());
+  ScheduleInput input;
+  std::map<std::string, std::string> reasons;
+  for (const JobRecord& record : records) {
+    if (record.state() != JOB_STATE_PENDING || Driver(record.id()) != nullptr) continue;
+    input.queue.push_back(ToQueued(record));
+    reasons[record.id()] = record.reason();
+  }
+  if (input.queue.empty()) return absl::OkStatus();
+  const std::vector<Member> workers = context_.hub.Workers();
+  std::map<std::string, PoolSlot> pools;
+  for (const QueuedJob& job : input.queue) pools[job.pool].name = job.pool;
+  for (const Member& member : workers) {
+    const std::string& name = member.record.name();
+    if (member.record.role() == cluster::v1::ROLE_TRAINER) {
+      input.trainers.push_back(
+          {name, IsReady(member), context_.claims.HolderOf(Claims::Trainer(name))});
+    } else if (member.record.role() == cluster::v1::ROLE_ROLLOUT && IsReady(member)) {
+      PoolSlot& pool = pools[member.record.pool()];
+      pool.name = member.record.pool();
+      ++pool.ready;
+    }
+  }
+  for (auto& [name, pool] : pools) {
+    pool.job = context_.claims.HolderOf(Claims::Pool(name));
+    input.pools.push_back(pool);
+  }
+  const Schedule schedule = ScheduleJobs(input);
+  for (const JobStart& start : schedule.starts) {
+    FRESHET_RETURN_IF_ERROR(StartJob(start.job, start.trainer, start.pool, workers));
+  }
+  for (const JobWait& wait : schedule.waits) {
+    if (reasons[wait.job] == wait.reason) continue;
+    FRESHET_RETURN_IF_ERROR(context_.book
+                                .Change(wait.job,
+                                        [&wait](JobRecord& record) {
+                                          if (record.state() == JOB_STATE_PENDING) {
+                                            record.set_reason(wait.reason);
+                                          }
+                                          return absl::OkStatus();
+                                        })
+                                .status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobConductor::StartJob(const std::string& job, const std::string& trainer,
+                                    const std::string& pool, const std::vector<Member>& workers) {
+  const bool claimed = context_.claims.Claim(Claims::Trainer(trainer), job) &&
+                       context_.claims.Claim(Claims::Pool(pool), job);
+  const Member* member = FindMember(workers, trainer);
+  const auto started = [&](JobRecord& record) {
+    if (record.state() != JOB_STATE_PENDING) {
+      return FailedPrecondition("job ", job, " does not wait any more");
+    }
+    const absl::Time now = context_.clock.Now();
+    FRESHET_RETURN_IF_ERROR(
+        MoveTo(record, job::v1::JOB_STATE_STARTING,
+               StrCat("trainer ", trainer, " and pool ", pool, " open model and data"), now));
+    record.set_pool(pool);
+    record.set_trainer(trainer);
+    record.clear_assignments();
+    const Assignment assignment =
+        NewAssignment(record, cluster::v1::ROLE_TRAINER, trainer, member->record.epoch(),
+                      member->record.incarnation(), now);
+    *record.add_assignments() = assignment;
+    return absl::OkStatus();
+  };
+  const absl::StatusOr<JobRecord> record =
+      claimed && member != nullptr
+          ? context_.book.Change(job, started)
+          : absl::StatusOr<JobRecord>(FailedPrecondition("the workers were taken"));
+  if (!record.ok()) {
+    context_.claims.Release(job);
+    // Paused or cancelled meanwhile: that is no error of the queue.
+    return record.status().code() == absl::StatusCode::kUnavailable ? record.status()
+                                                                    : absl::OkStatus();
+  }
+  auto driver = std::make_shared<JobDriver>(context_, *record);
+  {
+    MutexLock lock(mu_);
+    drivers_[job] = driver;
+  }
+  driver->Start();
+  FRESHET_LOG(Info) << "job=" << job << " starts on trainer " << trainer << ", pool " << pool;
+  return absl::OkStatus();
+}
+
+bool JobConductor::Wait(std::stop_token stop, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(mu_);
+  while (!stopped_ && !stop.stop_requested()) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return true;
+    stopping_.WaitFor(mu_, left);
+  }
+  return false;
+}
+
+void JobConductor::Maintain(std::stop_token stop) {
+  while (Wait(stop, context_.timing.retention_period)) {
+    const absl::Status status = Expire();
+    if (!status.ok()) FRESHET_LOG(Warning) << "retention=" << Message(status);
+  }
+}
+
+absl::Status JobConductor::Expire() {
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, context_.book.List());
+  for (const Expiry& expiry : FindExpired(records, context_.clock.Now(), context_.retention)) {
+    if (Driver(expiry.job) != nullptr) continue;
+    FRESHET_RETURN_IF_ERROR(context_.stores.Delete(expiry.job));
+    FRESHET_RETURN_IF_ERROR(context_.book.Delete(expiry.job));
+    FRESHET_LOG(Info) << "job=" << expiry.job << " expired: " << expiry.reason;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

@@ -1,0 +1,60 @@
+#ifndef FRESHET_CONTROLLER_JOBS_JOB_CONDUCTOR_H_
+#define FRESHET_CONTROLLER_JOBS_JOB_CONDUCTOR_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "controller/jobs/claims.h"
+#include "controller/jobs/job_driver.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// All jobs during one term of leadership: takes over those that run, starts queued ones when their
+// workers are free, looks after lost workers, and lets ended jobs expire. Thread-safe.
+class JobConductor {
+ public:
+  explicit JobConductor(const DriverContext& context) : context_(context) {}
+  // Stop().
+  ~JobConductor();
+
+  // Takes over the jobs of the former leader: their work is reserved before this returns, so that
+  // no worker that comes back is sent away. Errors: those of the datastore; then nothing runs.
+  absl::Status Start();
+  // Ends all threads; jobs go on without a controller. Idempotent.
+  void Stop();
+
+  // The driver of an active job; null for others.
+  std::shared_ptr<JobDriver> Driver(const std::string& job) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Something about the queue has changed.
+  void LookAtQueue() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  void Control(std::stop_token stop);
+  void Maintain(std::stop_token stop);
+  void CheckWorkers();
+  void ReapDrivers() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status RunQueue();
+  absl::Status StartJob(const std::string& job, const std::string& trainer, const std::string& pool,
+                        const std::vector<Member>& workers);
+  absl::Status Expire();
+  bool Wait(std::stop_token stop, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const DriverContext context_;
+  mutable Mutex mu_;
+  CondVar stopping_;
+  std::map<std::string, std::shared_ptr<JobDriver>> drivers_ ABSL_GUARDED_BY(mu_);
+  bool queue_changed_ ABSL_GUARDED_BY(mu_) = true;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  std::jthread control_;
+  std::jthread maintenance_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_JOBS_JOB_CONDUCTOR_H_

@@ -1,0 +1,193 @@
+#include "controller/jobs/job_crew.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "controller/jobs/proto_time.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+using cluster::v1::AssignmentStatus;
+
+const AssignmentStatus* FindStatus(const Member& member, const std::string& id) {
+  for (const AssignmentStatus& status : member.status.assignments()) {
+    if (status.assignment_id() == id) return &status;
+  }
+  return nullptr;
+}
+
+bool IsTransient(int code) {
+  switch (static_cast<absl::StatusCode>(code)) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kFailedPrecondition:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The worker is there in the epoch of the assignment.
+const Member* PresentMember(const std::vector<Member>& workers, const Assignment& assignment) {
+  const Member* member = FindMember(workers, assignment.worker());
+  if (member == nullptr || member->record.lost() || !member->connected ||
+      member->record.epoch() != assignment.epoch()) {
+    return nullptr;
+  }
+  return member;
+}
+
+weights::v1::Member ToMember(const Member& member) {
+  weights::v1::Member proto;
+  proto.set_worker(member.record.name());
+  proto.set_address(member.record.address());
+  return proto;
+}
+
+}  // namespace
+
+CrewReport JobCrew::Inspect(const JobRecord& record, const std::vector<Member>& workers,
+                            int64_t committed, absl::Time now) {
+  if (committed > committed_) {
+    committed_ = committed;
+    failures_in_row_.clear();
+  }
+  CrewReport report;
+  for (const Assignment& assignment : record.assignments()) {
+    const Member* member = PresentMember(workers, assignment);
+    if (member != nullptr) {
+      InspectAssignment(assignment, *member, now, report);
+    } else if (assignment.role() == cluster::v1::ROLE_TRAINER) {
+      report.trainer_lost =
+          assignment.epoch() != 0
+              ? StrCat("trainer ", assignment.worker(), " has not come back yet")
+              : StrCat("trainer ", assignment.worker(), " is lost since ",
+                       absl::FormatDuration(
+                           absl::Trunc(now - FromTimestamp(assignment.since()), absl::Seconds(1))));
+    }
+  }
+  std::erase_if(failures_, [&record](const auto& entry) {
+    return std::none_of(record.assignments().begin(), record.assignments().end(),
+                        [&entry](const Assignment& a) { return a.id() == entry.first; });
+  });
+  return report;
+}
+
+void JobCrew::InspectAssignment(const Assignment& assignment, const Member& member, absl::Time now,
+                                CrewReport& report) {
+  const AssignmentStatus* status = FindStatus(member, assignment.id());
+  if (status != nullptr && status->state() == AssignmentStatus::STATE_FAILED) {
+    OnFailed(assignment, *status, now, report);
+  }
+  const bool running = status != nullptr && status->state() == AssignmentStatus::STATE_RUNNING;
+  switch (assignment.role()) {
+    case cluster::v1::ROLE_TRAINER:
+      ++report.trainers;
+      report.trainer_address = member.record.address();
+      report.trainer_sequence = member.status.sequence();
+      report.trainer_lists_work = status != nullptr;
+      if (status == nullptr) return;
+      report.trainer_running = running;
+      report.trainer_done = status->state() == AssignmentStatus::STATE_DONE;
+      report.trainer_waits = status->state() == AssignmentStatus::STATE_FAILED
+                                 ? StrCat("failed: ", status->error())
+                                 : status->waits_for();
+      return;
+    case cluster::v1::ROLE_ROLLOUT:
+      ++report.rollouts;
+      if (running && status->has_policy()) {
+        report.evaluators.push_back({member.record.name(),
+                                     member.record.epoch(),
+                                     assignment.id(),
+                                     {status->policy().lineage(), status->policy().version()}});
+      }
+      return;
+    case cluster::v1::ROLE_REWARD:
+      ++report.rewards;
+      report.reward_addresses.push_back(member.record.address());
+      return;
+    default:
+      ++report.envs;
+  }
+}
+
+void JobCrew::OnFailed(const Assignment& assignment, const AssignmentStatus& status, absl::Time now,
+                       CrewReport& report) {
+  const std::string what = StrCat(RoleName(assignment.role()), " ", assignment.worker(), ": ",
+                                  status.error().empty() ? "failed" : status.error());
+  if (!IsTransient(status.error_code())) {
+    report.fatal = what;
+    return;
+  }
+  auto found = failures_.find(assignment.id());
+  if (found == failures_.end()) {
+    const int row = ++failures_in_row_[assignment.worker()];
+    absl::Duration pause = timing_.retry_first;
+    for (int i = 1; i < row && pause < timing_.retry_most; ++i) pause *= 2;
+    found = failures_.emplace(assignment.id(), Failure{now + std::min(pause, timing_.retry_most)})
+                .first;
+  }
+  const int row = failures_in_row_[assignment.worker()];
+  if (row >= kMostFailuresInARow && assignment.role() == cluster::v1::ROLE_TRAINER) {
+    report.fatal = StrCat(what, " (", row, " times in a row without a step)");
+    return;
+  }
+  if (assignment.role() == cluster::v1::ROLE_ROLLOUT) report.rollout_errors = what;
+  if (now >= found->second.retry_at) report.replace.insert(assignment.id());
+}
+
+std::shared_ptr<const cluster::v1::Members> JobCrew::MakeMembers(
+    const JobRecord& record, const std::vector<Member>& workers) {
+  auto members = std::make_shared<cluster::v1::Members>();
+  for (const Assignment& assignment : record.assignments()) {
+    const Member* member = FindMember(workers, assignment.worker());
+    if (member == nullptr || member->record.lost() ||
+        member->record.epoch() != assignment.epoch()) {
+      continue;
+    }
+    if (assignment.role() == cluster::v1::ROLE_ROLLOUT)
+      *members->add_rollouts() = ToMember(*member);
+    if (assignment.role() == cluster::v1::ROLE_TRAINER)
+      *members->mutable_trainer() = ToMember(*member);
+    if (assignment.role() == cluster::v1::ROLE_ENV)
+      *members->add_environments() = ToMember(*member);
+  }
+  const std::string text = members->SerializeAsString();
+  if (members_ == nullptr || text != members_text_) {
+    members_text_ = text;
+    members->set_revision(++revision_);
+    members_ = std::move(members);
+  }
+  return members_;
+}
+
+void JobCrew::Reserve(const JobRecord& record) {
+  std::vector<DesiredAssignment> desired;
+  for (const Assignment& assignment : record.assignments()) {
+    desired.push_back({assignment.id(), assignment.worker(), assignment.epoch(), nullptr, false,
+                       nullptr, assignment.role() == cluster::v1::ROLE_TRAINER});
+  }
+  hub_.SetDesired(job_, std::move(desired));
+}
+
+void JobCrew::Publish(const JobRecord& record, const std::vector<Member>& workers,
+                      std::shared_ptr<const cluster::v1::Assign> base, bool paused,
+                      bool with_trainer) {
+  const auto members = MakeMembers(record, workers);
+  std::string signature = StrCat(members->revision(), paused ? " paused" : "");
+  std::vector<DesiredAssignment> desired;
+  for (const Assignment& assignment : record.assignments()) {
+    const bool trainer = assignment.role() == cluster::v1::ROLE_TRAINER;
+    if (trainer && !with_trainer) continue;
+    signature += StrCat(" ", assignment.id(), "#", assignment.epoch());
+    desired.push_back(
+        {assignment.id(), assignment.worker(), assignment.epoch(), base, paused, members, trainer});
+  }
+  if (signature == published_) return;
+  published_ = std::move(signature);
+  hub_.SetDesired(job_, std::move(desired));
+}
+
+}  // namespace freshet

@@ -1,0 +1,89 @@
+#ifndef FRESHET_CONTROLLER_JOBS_JOB_CREW_H_
+#define FRESHET_CONTROLLER_JOBS_JOB_CREW_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "controller/cluster/worker_hub.h"
+#include "controller/jobs/assignment_plan.h"
+#include "controller/jobs/controller_timing.h"
+#include "controller/jobs/evaluation_plan.h"
+#include "controller/jobs/job_record.h"
+#include "controller/jobs/watchdog.h"
+
+namespace freshet {
+
+// What the workers of a job report at one moment.
+struct CrewReport {
+  // Assignments that failed for a transient reason and whose pause is over.
+  std::set<std::string> replace;
+  // An error that ends the job; "" without.
+  std::string fatal;
+  std::string rollout_errors;                                 // transient ones, for people
+  int64_t trainers = 0, rollouts = 0, rewards = 0, envs = 0;  // assigned, alive and connected
+  bool trainer_running = false;
+  bool trainer_done = false;
+  std::string trainer_waits;
+  std::string trainer_lost;  // "" when it is there
+  std::string trainer_address;
+  int64_t trainer_sequence = 0;     // of its last status
+  bool trainer_lists_work = false;  // its last status names the assignment
+  std::vector<std::string> reward_addresses;
+  std::vector<EvaluatorSlot> evaluators;  // rollouts that run and have weights
+};
+
+// The workers of one job: reads their reports, decides when failed work is begun again, and tells
+// the hub what the job wants of each of them. Confined to one thread.
+class JobCrew {
+ public:
+  // `first_revision`: revisions of member lists are above it, so that they grow from one leader to
+  // the next.
+  JobCrew(WorkerHub& hub, const ControllerTiming& timing, std::string job, int64_t first_revision)
+      : hub_(hub), timing_(timing), job_(std::move(job)), revision_(first_revision) {}
+
+  // Work that fails again and again without a step in between ends the job.
+  static constexpr int kMostFailuresInARow = 8;
+
+  // `committed`: version that the store has committed; a larger one than before forgives failures.
+  CrewReport Inspect(const JobRecord& record, const std::vector<Member>& workers, int64_t committed,
+                     absl::Time now);
+
+  // Says that the record's assignments are in force though their content is not known yet.
+  void Reserve(const JobRecord& record);
+  // Tells the workers their work. `base` is an Assign without id, paused and members. Without the
+  // trainer: its work ends, for a job that is being cancelled.
+  void Publish(const JobRecord& record, const std::vector<Member>& workers,
+               std::shared_ptr<const cluster::v1::Assign> base, bool paused, bool with_trainer);
+  void Dismiss() { hub_.SetDesired(job_, {}); }
+
+ private:
+  struct Failure {
+    absl::Time retry_at;
+  };
+  void InspectAssignment(const Assignment& assignment, const Member& member, absl::Time now,
+                         CrewReport& report);
+  void OnFailed(const Assignment& assignment, const cluster::v1::AssignmentStatus& status,
+                absl::Time now, CrewReport& report);
+  std::shared_ptr<const cluster::v1::Members> MakeMembers(const JobRecord& record,
+                                                          const std::vector<Member>& workers);
+
+  WorkerHub& hub_;
+  const ControllerTiming timing_;
+  const std::string job_;
+  int64_t revision_;
+  std::string members_text_;  // of the last list, to notice changes
+  std::shared_ptr<const cluster::v1::Members> members_;
+  std::string published_;                       // what SetDesired was told last
+  std::map<std::string, Failure> failures_;     // by assignment id
+  std::map<std::string, int> failures_in_row_;  // by worker
+  int64_t committed_ = -1;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_JOBS_JOB_CREW_H_

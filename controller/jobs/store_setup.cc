@@ -1,0 +1,30 @@
+#include "controller/jobs/store_setup.h"
+
+#include "controller/job/job_validator.h"
+
+namespace freshet {
+
+StoreOptions MakeStoreOptions(const job::v1::JobSpec& spec, const std::string& job) {
+  StoreOptions store;
+  store.job = job;
+  store.staleness.max = spec.staleness().max();
+  const std::string& policy = spec.staleness().policy();
+  store.staleness.disposition = policy == "drop"      ? Disposition::kDrop
+                                : policy == "requeue" ? Disposition::kRequeue
+                                : policy == "mask"    ? Disposition::kMask
+                                                      : Disposition::kWait;
+  store.staleness.groups_per_step = spec.prompts_per_step();
+  store.staleness.max_in_flight = spec.rollout().max_inflight_groups();
+  store.group_size = static_cast<int32_t>(spec.group_size());
+  store.last_step = spec.trainer().steps();
+  store.capacity_groups = CapacityGroups(spec);
+  store.max_queued_prompts = spec.datastore().max_queued_prompts();
+  store.lease_ttl = absl::Milliseconds(spec.rollout().lease_ttl_ms());
+  store.max_row_failures = static_cast<int32_t>(spec.reward().max_attempts());
+  store.max_requeues = static_cast<int32_t>(spec.staleness().max_requeues());
+  store.filter_zero_variance = spec.filter().zero_variance();
+  store.max_filtered_in_a_row = spec.filter().max_filtered_in_a_row();
+  return store;
+}
+
+}  // namespace freshet

@@ -1,0 +1,55 @@
+#include "controller/jobs/submission.h"
+
+#include <utility>
+
+#include "controller/dataset/dataset_setup.h"
+#include "controller/job/job_mode.h"
+#include "controller/job/job_parser.h"
+#include "controller/job/job_yaml.h"
+#include "controller/jobs/loss_check.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+CheckedSubmission Refuse(const std::string& file, std::string message) {
+  CheckedSubmission checked;
+  checked.faults.push_back({file, 0, "", std::move(message)});
+  return checked;
+}
+
+}  // namespace
+
+CheckedSubmission CheckSubmission(const Submission& submission) {
+  const std::string file = submission.file_name.empty() ? "job" : submission.file_name;
+  const bool has_spec = submission.spec != nullptr;
+  if (has_spec == !submission.yaml.empty()) {
+    return Refuse(file, has_spec ? "give either the text of a job file or a spec, not both"
+                                 : "the job is empty; give the text of a job file or a spec");
+  }
+  if (submission.overrides.size() > kMaxOverrides) {
+    return Refuse("--set", StrCat(submission.overrides.size(), " overrides are more than ",
+                                  kMaxOverrides, "; put them into the job file"));
+  }
+  JobResult result = ParseJob(has_spec ? WriteJobYaml(*submission.spec) : submission.yaml, file,
+                              submission.overrides);
+  CheckedSubmission checked;
+  checked.spec = std::move(result.spec);
+  checked.faults = std::move(result.faults);
+  const auto add = [&checked](std::vector<Fault> faults) {
+    for (Fault& fault : faults) checked.faults.push_back(std::move(fault));
+  };
+  if (checked.faults.empty()) {
+    LossSpec loss;
+    add(CheckLoss(checked.spec, result.places, loss));
+    add(CheckMode(checked.spec, result.places, JobMode::kCluster));
+  }
+  if (checked.faults.empty()) {
+    const auto data = OpenDatasets(checked.spec);
+    if (!data.ok()) checked.faults.push_back(result.places.At("dataset", Message(data.status())));
+  }
+  SortFaults(checked.faults);
+  return checked;
+}
+
+}  // namespace freshet

@@ -1,0 +1,33 @@
+#ifndef FRESHET_CONTROLLER_JOBS_SUBMISSION_H_
+#define FRESHET_CONTROLLER_JOBS_SUBMISSION_H_
+
+#include <string>
+#include <vector>
+
+#include "controller/job/fault.h"
+#include "freshet/job/v1/job_service.pb.h"
+
+namespace freshet {
+
+// What a client sends to run or to check.
+struct Submission {
+  std::string yaml;                        // either this
+  const job::v1::JobSpec* spec = nullptr;  // or this
+  std::string file_name;                   // of `yaml`, for messages
+  std::vector<std::string> overrides;      // "a.b=c"
+};
+
+struct CheckedSubmission {
+  job::v1::JobSpec spec;      // resolved; use it only when `faults` is empty
+  std::vector<Fault> faults;  // in the order of SortFaults
+};
+
+constexpr size_t kMaxOverrides = 1000;
+
+// Reads, overrides, resolves and validates a job for a cluster, its loss and the files of its
+// dataset included, which are opened. Safe on untrusted input. Thread-safe.
+CheckedSubmission CheckSubmission(const Submission& submission);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_JOBS_SUBMISSION_H_

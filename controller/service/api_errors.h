@@ -1,0 +1,25 @@
+#ifndef FRESHET_CONTROLLER_SERVICE_API_ERRORS_H_
+#define FRESHET_CONTROLLER_SERVICE_API_ERRORS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "controller/cluster/leadership.h"
+#include "controller/job/fault.h"
+
+namespace freshet {
+
+// INVALID_ARGUMENT with one violation per fault; the message has the first few, one a line.
+absl::Status FaultyJob(const std::vector<Fault>& faults);
+// INVALID_ARGUMENT with one violation; the message is "FIELD: TEXT".
+absl::Status BadField(const std::string& field, const std::string& text);
+// UNAVAILABLE that names the leader, where it is known.
+absl::Status NotLeading(const Leadership::View& leader);
+// `status` with the details that help a caller: the reason, and how long to wait where trying again
+// may help. Details that it has stay.
+absl::Status Explained(const absl::Status& status, const std::string& job);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_SERVICE_API_ERRORS_H_

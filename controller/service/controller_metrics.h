@@ -1,0 +1,78 @@
+#ifndef FRESHET_CONTROLLER_SERVICE_CONTROLLER_METRICS_H_
+#define FRESHET_CONTROLLER_SERVICE_CONTROLLER_METRICS_H_
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "controller/jobs/job_ports.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// The controller's figures for Prometheus. Labels are bounded: jobs appear while they are active.
+// Thread-safe.
+class ControllerMetrics final : public ControllerObserver {
+ public:
+  // `on_datastore` (may be empty) hears whether the datastore answers.
+  ControllerMetrics(std::shared_ptr<prometheus::Registry> registry, const std::string& version,
+                    std::function<void(const absl::Status&)> on_datastore);
+
+  void OnDatastore(const absl::Status& status) override;
+  void OnLeading(bool leading) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnJob(const JobGauges& gauges) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnJobGone(const std::string& id) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnWorkers(const std::vector<Member>& workers) override;
+  void OnWorkerLost(cluster::v1::Role role) override;
+
+ private:
+  using Gauges = prometheus::Family<prometheus::Gauge>;
+  using Counters = prometheus::Family<prometheus::Counter>;
+
+  // A family's series of one job, to be removed with it.
+  struct Series {
+    std::map<std::pair<Gauges*, std::string>, prometheus::Gauge*> gauges;
+    std::map<std::pair<Counters*, std::string>, prometheus::Counter*> counters;
+  };
+  void Set(const std::string& job, Gauges& family, const char* label, const std::string& value,
+           double number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Brings a counter up to `number`, which only grows.
+  void Raise(const std::string& job, Counters& family, const char* label, const std::string& value,
+             double number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetStats(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::shared_ptr<prometheus::Registry> registry_;
+  const std::function<void(const absl::Status&)> on_datastore_;
+  prometheus::Gauge& leader_;
+  prometheus::Gauge& datastore_up_;
+  Gauges& job_state_;
+  Gauges& job_info_;
+  Gauges& groups_;
+  Gauges& outstanding_;
+  Gauges& capacity_used_;
+  Counters& entered_;
+  Counters& state_seconds_;
+  Counters& ended_;
+  Counters& leases_expired_;
+  Gauges& bound_;
+  Gauges& version_;
+  Gauges& last_step_;
+  Gauges& blocking_;
+  Gauges& stalled_seconds_;
+  Counters& skipped_;
+  Gauges& workers_;
+  Counters& lost_;
+  Mutex mu_;
+  std::map<std::string, Series> series_ ABSL_GUARDED_BY(mu_);  // by job
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_SERVICE_CONTROLLER_METRICS_H_

@@ -1,0 +1,99 @@
+#include "controller/service/controller_role.h"
+
+#include <unistd.h>
+
+#include <random>
+#include <utility>
+
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+#include "services/runtime/process_identity.h"
+
+namespace freshet {
+namespace {
+
+uint64_t RandomBitsOfSystem() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+ControllerOptions MakeOptions(const ControllerRoleOptions& options) {
+  const std::string name = options.name.empty()
+                               ? StrCat("controller-", runtime::HostName(), "-", getpid())
+                               : options.name;
+  // Every process is another candidate, also under the name of one that died.
+  return {StrCat(name, "#", runtime::RandomId().substr(0, 8)), options.timing, options.retention};
+}
+
+JobServiceOptions MakeServiceOptions() {
+  JobServiceOptions options;
+  options.random = RandomBitsOfSystem;
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ControllerRole>> ControllerRole::Create(
+    const ControllerRoleOptions& options) {
+  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<RedisClient> client, RedisClient::Create(options.redis));
+  // The lease has connections of its own: no other call may hold up its renewal.
+  RedisOptions lease_options = options.redis;
+  lease_options.max_connections = 2;
+  lease_options.connect_timeout = options.timing.leader_ttl;
+  lease_options.command_timeout = options.timing.leader_ttl;
+  lease_options.reconnect_backoff_max =
+      std::min(lease_options.reconnect_backoff_max, options.timing.leader_ttl / 4);
+  lease_options.reconnect_backoff_min =
+      std::min(lease_options.reconnect_backoff_min, lease_options.reconnect_backoff_max);
+  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<RedisClient> lease_client,
+                           RedisClient::Create(lease_options));
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<RedisEventLog> events, RedisEventLog::Create(client));
+  return std::unique_ptr<ControllerRole>(
+      new ControllerRole(options, std::move(client), std::move(lease_client), std::move(events)));
+}
+
+ControllerRole::ControllerRole(const ControllerRoleOptions& options,
+                               std::shared_ptr<RedisClient> client,
+                               std::shared_ptr<RedisClient> lease_client,
+                               std::unique_ptr<RedisEventLog> events)
+    : records_(client),
+      events_(std::move(events)),
+      lease_(std::move(lease_client)),
+      stores_(client),
+      channels_(options.channel),
+      trainers_(channels_),
+      rewards_(channels_),
+      metrics_(options.registry, options.version,
+               [this](const absl::Status& status) { OnDatastore(status); }),
+      controller_(
+          {records_, *events_, lease_, stores_, trainers_, rewards_, metrics_, SystemClock::Get()},
+          MakeOptions(options)),
+      jobs_(controller_, channels_, MakeServiceOptions()),
+      workers_(controller_) {}
+
+void ControllerRole::OnDatastore(const absl::Status& status) {
+  if (readiness_ != nullptr) readiness_->Set("datastore", status.ok(), Message(status));
+}
+
+std::vector<grpc::Service*> ControllerRole::Services() { return {&jobs_, &workers_}; }
+
+absl::Status ControllerRole::Start(const runtime::RoleContext& context) {
+  readiness_ = context.readiness;
+  readiness_->Set("datastore", false, "has not answered yet");
+  controller_.Start(context.grpc_address);
+  return absl::OkStatus();
+}
+
+absl::Status ControllerRole::Drain(absl::Time) {
+  // Whoever stands by takes over at once; workers go on meanwhile.
+  controller_.Stop();
+  return absl::OkStatus();
+}
+
+void ControllerRole::Stop() {
+  controller_.Stop();
+  jobs_.Stop();
+  workers_.Stop();
+}
+
+}  // namespace freshet

@@ -1,0 +1,121 @@
+#ifndef FRESHET_CONTROLLER_SERVICE_JOB_SERVICE_H_
+#define FRESHET_CONTROLLER_SERVICE_JOB_SERVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "controller/jobs/controller.h"
+#include "controller/service/stream_pool.h"
+#include "freshet/job/v1/job_service.grpc.pb.h"
+#include "services/runtime/channel_cache.h"
+#include "services/runtime/executor.h"
+#include "services/runtime/unary.h"
+
+namespace freshet {
+
+struct JobServiceOptions {
+  size_t max_jobs = 1000;  // that have not ended
+  int unary_threads = 8;
+  int max_streams = 64;
+  absl::Duration forward_deadline = absl::Seconds(30);  // where the caller has none
+  std::function<uint64_t()> random;                     // for ids that the server chooses
+};
+
+// JobService over gRPC. Any controller answers what is in the record store and the event log (Get,
+// List, Validate, Watch, ListSamples, ReadLedger); the rest is the leader's, to whom a standby
+// passes unary calls on. Logs and ExportCheckpoint of a standby name the leader. Thread-safe.
+class JobServiceImpl final : public job::v1::JobService::CallbackService {
+ public:
+  // Both must outlive the service; `channels` lead to other controllers.
+  JobServiceImpl(Controller& controller, runtime::ChannelCache& channels,
+                 JobServiceOptions options);
+
+  grpc::ServerUnaryReactor* Submit(grpc::CallbackServerContext*, const job::v1::SubmitRequest*,
+                                   job::v1::Job*) override;
+  grpc::ServerUnaryReactor* Validate(grpc::CallbackServerContext*, const job::v1::ValidateRequest*,
+                                     job::v1::ValidateReply*) override;
+  grpc::ServerUnaryReactor* Get(grpc::CallbackServerContext*, const job::v1::GetRequest*,
+                                job::v1::Job*) override;
+  grpc::ServerUnaryReactor* List(grpc::CallbackServerContext*, const job::v1::ListRequest*,
+                                 job::v1::ListReply*) override;
+  grpc::ServerWriteReactor<job::v1::Event>* Watch(grpc::CallbackServerContext*,
+                                                  const job::v1::WatchRequest*) override;
+  grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext*, const job::v1::PauseRequest*,
+                                  job::v1::Job*) override;
+  grpc::ServerUnaryReactor* Resume(grpc::CallbackServerContext*, const job::v1::ResumeRequest*,
+                                   job::v1::Job*) override;
+  grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext*, const job::v1::CancelRequest*,
+                                   job::v1::Job*) override;
+  grpc::ServerUnaryReactor* Delete(grpc::CallbackServerContext*, const job::v1::DeleteRequest*,
+                                   job::v1::DeleteReply*) override;
+  grpc::ServerUnaryReactor* Scale(grpc::CallbackServerContext*, const job::v1::ScaleRequest*,
+                                  job::v1::ScaleReply*) override;
+  grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext*,
+                                            const job::v1::ListCheckpointsRequest*,
+                                            job::v1::ListCheckpointsReply*) override;
+  grpc::ServerWriteReactor<job::v1::FileChunk>* ExportCheckpoint(
+      grpc::CallbackServerContext*, const job::v1::ExportCheckpointRequest*) override;
+  grpc::ServerUnaryReactor* ListSamples(grpc::CallbackServerContext*,
+                                        const job::v1::ListSamplesRequest*,
+                                        job::v1::ListSamplesReply*) override;
+  grpc::ServerWriteReactor<job::v1::LedgerChunk>* ReadLedger(
+      grpc::CallbackServerContext*, const job::v1::ReadLedgerRequest*) override;
+  grpc::ServerWriteReactor<job::v1::LogEntry>* Logs(grpc::CallbackServerContext*,
+                                                    const job::v1::LogsRequest*) override;
+  grpc::ServerUnaryReactor* GetCluster(grpc::CallbackServerContext*,
+                                       const job::v1::GetClusterRequest*,
+                                       job::v1::Cluster*) override;
+
+  // Ends the threads; the server is down.
+  void Stop();
+
+ private:
+  template <typename Response>
+  using Answer = std::function<absl::StatusOr<Response>(ControllerTerm&)>;
+
+  // Runs `answer` in the term under way, or asks the leader by `method`.
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* Lead(grpc::CallbackServerContext* context, const Request* request,
+                                 Response* response,
+                                 grpc::Status (job::v1::JobService::Stub::*method)(
+                                     grpc::ClientContext*, const Request&, Response*),
+                                 const std::string& job, Answer<Response> answer);
+  // Runs `answer` on any controller.
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* Read(grpc::CallbackServerContext* context, const Request* request,
+                                 Response* response, const std::string& job,
+                                 std::function<absl::StatusOr<Response>()> answer);
+
+  absl::StatusOr<job::v1::Job> SubmitJob(ControllerTerm& term,
+                                         const job::v1::SubmitRequest& request);
+  // A change of the record that the user asks for.
+  absl::StatusOr<job::v1::Job> ChangeJob(
+      ControllerTerm& term, const std::string& id,
+      const std::function<absl::Status(JobRecord&, absl::Time)>& change);
+  absl::StatusOr<job::v1::DeleteReply> DeleteJob(ControllerTerm& term,
+                                                 const job::v1::DeleteRequest& request);
+  // Address of the trainer that has the job's files. UNAVAILABLE when it is not there.
+  absl::StatusOr<std::string> TrainerOf(ControllerTerm& term, const JobRecord& record) const;
+  absl::StatusOr<job::v1::Job> GetJob(const std::string& id) const;
+  job::v1::Cluster DescribeCluster(ControllerTerm& term) const;
+
+  // Streams (job_streams.cc).
+  absl::Status WatchJob(const job::v1::WatchRequest& request, StreamSink<job::v1::Event>& sink);
+  absl::Status SendLedger(const job::v1::ReadLedgerRequest& request,
+                          StreamSink<job::v1::LedgerChunk>& sink);
+  absl::Status SendLogs(const job::v1::LogsRequest& request, StreamSink<job::v1::LogEntry>& sink);
+  absl::Status SendCheckpoint(const job::v1::ExportCheckpointRequest& request, absl::Time deadline,
+                              StreamSink<job::v1::FileChunk>& sink);
+  absl::StatusOr<job::v1::ListSamplesReply> FindSamples(const job::v1::ListSamplesRequest& request);
+
+  Controller& controller_;
+  runtime::ChannelCache& channels_;
+  const JobServiceOptions options_;
+  runtime::Executor executor_;
+  StreamPool streams_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_SERVICE_JOB_SERVICE_H_

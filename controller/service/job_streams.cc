@@ -1,0 +1,197 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "controller/service/api_errors.h"
+#include "controller/service/job_service.h"
+#include "controller/service/job_views.h"
+#include "datastore/ledger.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+#include "services/runtime/unary.h"
+
+namespace freshet {
+namespace {
+
+// A blocked stream looks this often whether its client is still there.
+constexpr absl::Duration kLook = absl::Seconds(1);
+constexpr int64_t kEventsPerRead = 500;
+constexpr int64_t kLedgerRowsPerRead = 2000;
+constexpr size_t kLedgerChunkBytes = size_t{1} << 20;
+constexpr int32_t kDefaultSamples = 20;
+constexpr int32_t kMaxSamples = 1000;
+constexpr absl::Duration kLongestExport = absl::Hours(4);
+
+absl::Status Gone() { return absl::CancelledError("the client is gone"); }
+
+}  // namespace
+
+grpc::ServerWriteReactor<job::v1::Event>* JobServiceImpl::Watch(
+    grpc::CallbackServerContext*, const job::v1::WatchRequest* request) {
+  return streams_.Run<job::v1::Event>([this, r = *request](StreamSink<job::v1::Event>& sink) {
+    return Explained(WatchJob(r, sink), r.job_id());
+  });
+}
+
+absl::Status JobServiceImpl::WatchJob(const job::v1::WatchRequest& request,
+                                      StreamSink<job::v1::Event>& sink) {
+  FRESHET_ASSIGN_OR_RETURN(int64_t cursor, ParseCursor(request.cursor()));
+  FRESHET_RETURN_IF_ERROR(controller_.book().Get(request.job_id()).status());
+  EventLog& events = controller_.ports().events;
+  const std::string stream = EventStream(request.job_id());
+  bool ended = false;  // the job had ended before the last read began
+  while (!sink.ended()) {
+    FRESHET_ASSIGN_OR_RETURN(
+        const EventPage page,
+        events.Read(stream, cursor, kEventsPerRead, ended ? absl::ZeroDuration() : kLook));
+    if (page.gap && cursor > 0) {
+      return StatusOf(absl::StatusCode::kOutOfRange, "cursor: events after ", cursor,
+                      " are gone by retention; watch from the beginning");
+    }
+    for (const StoredEvent& stored : page.events) {
+      FRESHET_ASSIGN_OR_RETURN(const job::v1::Event event, ToEvent(stored));
+      if (!sink.Write(event)) return Gone();
+      cursor = stored.cursor;
+    }
+    if (!page.events.empty()) {
+      ended = false;  // it may have been resumed
+      continue;
+    }
+    if (ended) return absl::OkStatus();
+    // A job that has ended gets no more events; those that are there are read once more.
+    const absl::StatusOr<JobRecord> record = controller_.book().Get(request.job_id());
+    if (record.status().code() == absl::StatusCode::kNotFound) return absl::OkStatus();
+    FRESHET_RETURN_IF_ERROR(record.status());
+    ended = HasEnded(record->state());
+  }
+  return Gone();
+}
+
+grpc::ServerWriteReactor<job::v1::LedgerChunk>* JobServiceImpl::ReadLedger(
+    grpc::CallbackServerContext*, const job::v1::ReadLedgerRequest* request) {
+  return streams_.Run<job::v1::LedgerChunk>(
+      [this, r = *request](StreamSink<job::v1::LedgerChunk>& sink) {
+        return Explained(SendLedger(r, sink), r.job_id());
+      });
+}
+
+absl::Status JobServiceImpl::SendLedger(const job::v1::ReadLedgerRequest& request,
+                                        StreamSink<job::v1::LedgerChunk>& sink) {
+  if (request.after_seq() < 0) {
+    return InvalidArgument("after_seq: ", request.after_seq(), " is negative");
+  }
+  FRESHET_RETURN_IF_ERROR(controller_.book().Get(request.job_id()).status());
+  FRESHET_ASSIGN_OR_RETURN(const auto store, controller_.ports().stores.Find(request.job_id()));
+  int64_t seq = request.after_seq();
+  while (!sink.ended()) {
+    FRESHET_ASSIGN_OR_RETURN(const std::vector<LedgerRow> rows,
+                             store->ReadLedger(seq, kLedgerRowsPerRead));
+    if (rows.empty()) return absl::OkStatus();
+    job::v1::LedgerChunk chunk;
+    size_t bytes = 0;
+    for (const LedgerRow& row : rows) {
+      chunk.add_rows(LedgerRowToJson(row));
+      bytes += chunk.rows(chunk.rows_size() - 1).size();
+      if (bytes < kLedgerChunkBytes) continue;
+      if (!sink.Write(chunk)) return Gone();
+      chunk.Clear();
+      bytes = 0;
+    }
+    if (chunk.rows_size() > 0 && !sink.Write(chunk)) return Gone();
+    seq = rows.back().seq;
+  }
+  return Gone();
+}
+
+grpc::ServerWriteReactor<job::v1::LogEntry>* JobServiceImpl::Logs(
+    grpc::CallbackServerContext*, const job::v1::LogsRequest* request) {
+  return streams_.Run<job::v1::LogEntry>([this, r = *request](StreamSink<job::v1::LogEntry>& sink) {
+    return Explained(SendLogs(r, sink), r.job_id());
+  });
+}
+
+absl::Status JobServiceImpl::SendLogs(const job::v1::LogsRequest& request,
+                                      StreamSink<job::v1::LogEntry>& sink) {
+  const auto term = controller_.Active();
+  if (term == nullptr) return NotLeading(controller_.Leader());
+  if (request.tail() < 0) return InvalidArgument("tail: ", request.tail(), " is negative");
+  if (!request.job_id().empty()) {
+    FRESHET_RETURN_IF_ERROR(term->book.Get(request.job_id()).status());
+  }
+  const LogFilter filter{request.job_id(), request.role(), request.worker()};
+  LogPage page = term->hub->log().Tail(filter, static_cast<size_t>(request.tail()));
+  while (true) {
+    for (const job::v1::LogEntry& entry : page.entries) {
+      if (!sink.Write(entry)) return Gone();
+    }
+    if (!request.follow()) return absl::OkStatus();
+    if (sink.ended()) return Gone();
+    if (controller_.Active() != term) return NotLeading(controller_.Leader());
+    page = term->hub->log().Next(filter, page.position, kLook);
+  }
+}
+
+grpc::ServerWriteReactor<job::v1::FileChunk>* JobServiceImpl::ExportCheckpoint(
+    grpc::CallbackServerContext* context, const job::v1::ExportCheckpointRequest* request) {
+  const absl::Time deadline = runtime::DeadlineOf(*context);
+  return streams_.Run<job::v1::FileChunk>(
+      [this, deadline, r = *request](StreamSink<job::v1::FileChunk>& sink) {
+        return Explained(SendCheckpoint(r, deadline, sink), r.job_id());
+      });
+}
+
+absl::Status JobServiceImpl::SendCheckpoint(const job::v1::ExportCheckpointRequest& request,
+                                            absl::Time deadline,
+                                            StreamSink<job::v1::FileChunk>& sink) {
+  const auto term = controller_.Active();
+  if (term == nullptr) return NotLeading(controller_.Leader());
+  FRESHET_ASSIGN_OR_RETURN(const JobRecord record, term->book.Get(request.job_id()));
+  FRESHET_ASSIGN_OR_RETURN(const std::string address, TrainerOf(*term, record));
+  trainer::v1::ExportCheckpointRequest wanted;
+  wanted.set_job_id(request.job_id());
+  wanted.set_version(request.version());
+  return controller_.ports().trainers.ExportCheckpoint(
+      address, wanted, std::min(kLongestExport, deadline - absl::Now()),
+      [&sink](const trainer::v1::CheckpointChunk& chunk) {
+        job::v1::FileChunk out;
+        out.set_path(chunk.path());
+        out.set_data(chunk.data());
+        return sink.Write(out) ? absl::OkStatus() : Gone();
+      });
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::ListSamples(grpc::CallbackServerContext* context,
+                                                      const job::v1::ListSamplesRequest* request,
+                                                      job::v1::ListSamplesReply* reply) {
+  return runtime::RunUnary(
+      executor_, context, request, reply,
+      [this](const job::v1::ListSamplesRequest& r,
+             const runtime::CallContext&) -> absl::StatusOr<job::v1::ListSamplesReply> {
+        auto found = FindSamples(r);
+        if (!found.ok()) return Explained(found.status(), r.job_id());
+        return found;
+      });
+}
+
+absl::StatusOr<job::v1::ListSamplesReply> JobServiceImpl::FindSamples(
+    const job::v1::ListSamplesRequest& request) {
+  if (request.limit() < 0 || request.limit() > kMaxSamples) {
+    return InvalidArgument("limit: ", request.limit(), " is not within 0 and ", kMaxSamples);
+  }
+  const int64_t limit = request.limit() == 0 ? kDefaultSamples : request.limit();
+  FRESHET_RETURN_IF_ERROR(controller_.book().Get(request.job_id()).status());
+  EventLog& events = controller_.ports().events;
+  const std::string stream = SampleStream(request.job_id());
+  FRESHET_ASSIGN_OR_RETURN(const int64_t newest, FindNewestCursor(events, stream));
+  job::v1::ListSamplesReply reply;
+  if (newest == 0) return reply;
+  FRESHET_ASSIGN_OR_RETURN(
+      const EventPage page,
+      events.Read(stream, std::max<int64_t>(0, newest - limit), limit, absl::ZeroDuration()));
+  for (auto event = page.events.rbegin(); event != page.events.rend(); ++event) {
+    reply.add_samples_json(event->value);
+  }
+  return reply;
+}
+
+}  // namespace freshet

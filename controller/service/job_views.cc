@@ -1,0 +1,166 @@
+#include "controller/service/job_views.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include "controller/jobs/proto_time.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+constexpr int32_t kDefaultPage = 50;
+constexpr int32_t kMaxPage = 500;
+
+// Sorts the newest first; unique by the id.
+std::pair<int64_t, std::string> SortKey(const JobRecord& record) {
+  return {-absl::ToUnixMicros(FromTimestamp(record.created())), record.id()};
+}
+
+std::string ToToken(const std::pair<int64_t, std::string>& key) {
+  return StrCat(key.first, "/", key.second);
+}
+
+absl::StatusOr<std::pair<int64_t, std::string>> ParseToken(const std::string& token) {
+  std::pair<int64_t, std::string> key;
+  const char* end = token.data() + token.size();
+  const auto [rest, error] = std::from_chars(token.data(), end, key.first);
+  if (error != std::errc() || rest == end || *rest != '/') {
+    return InvalidArgument("page_token: is none that this service gave out");
+  }
+  key.second.assign(rest + 1, end);
+  return key;
+}
+
+}  // namespace
+
+job::v1::Worker ToWorker(const Member& member) {
+  const cluster::v1::WorkerRecord& record = member.record;
+  const cluster::v1::WorkerStatus& status = member.status;
+  job::v1::Worker worker;
+  worker.set_name(record.name());
+  worker.set_role(RoleName(record.role()));
+  worker.set_pool(record.pool());
+  worker.set_address(record.address());
+  worker.set_http_address(record.http_address());
+  worker.set_epoch(record.epoch());
+  worker.set_state(record.lost()       ? "lost"
+                   : status.draining() ? "draining"
+                   : member.connected  ? "ready"
+                                       : "joining");
+  std::set<std::string> jobs;
+  for (const cluster::v1::AssignmentStatus& assignment : status.assignments()) {
+    jobs.insert(JobOfAssignment(assignment.assignment_id()));
+    if (assignment.has_policy() && assignment.policy().version() >= worker.version()) {
+      worker.set_lineage(assignment.policy().lineage());
+      worker.set_version(assignment.policy().version());
+    }
+    if (worker.waits_for().empty()) worker.set_waits_for(assignment.waits_for());
+    if (!assignment.error().empty()) worker.set_waits_for(assignment.error());
+  }
+  for (const std::string& job : jobs) worker.add_jobs(job);
+  if (record.lost()) worker.set_waits_for(record.lost_reason());
+  worker.set_busy_ratio(status.busy_ratio());
+  worker.set_tokens_per_second(status.tokens_per_second());
+  worker.set_kv_cache_used_ratio(status.kv_cache_used_ratio());
+  *worker.mutable_last_seen() = ToTimestamp(member.last_seen);
+  worker.set_restarts(record.restarts());
+  worker.set_program_version(record.version());
+  return worker;
+}
+
+job::v1::Job ToDetailedJob(const JobRecord& record, const JobLive* live) {
+  job::v1::Job job = ToJob(record, /*details=*/true);
+  if (live == nullptr) {
+    if (!HasEnded(record.state())) job.set_waits_for(record.reason());
+    return job;
+  }
+  job.set_waits_for(live->waits_for.empty() ? record.reason() : live->waits_for);
+  job.mutable_groups()->insert(live->groups.begin(), live->groups.end());
+  job.mutable_ended()->insert(live->ended.begin(), live->ended.end());
+  return job;
+}
+
+absl::StatusOr<job::v1::ListReply> ListJobs(const std::vector<JobRecord>& records,
+                                            const job::v1::ListRequest& request) {
+  if (request.page_size() < 0 || request.page_size() > kMaxPage) {
+    return InvalidArgument("page_size: ", request.page_size(), " is not within 0 and ", kMaxPage);
+  }
+  const size_t size =
+      static_cast<size_t>(request.page_size() == 0 ? kDefaultPage : request.page_size());
+  std::vector<const JobRecord*> matching;
+  for (const JobRecord& record : records) {
+    const auto& states = request.states();
+    const bool state_fits =
+        states.empty() || std::find(states.begin(), states.end(), record.state()) != states.end();
+    if (state_fits && record.spec().name().starts_with(request.name_prefix())) {
+      matching.push_back(&record);
+    }
+  }
+  std::sort(matching.begin(), matching.end(),
+            [](const JobRecord* a, const JobRecord* b) { return SortKey(*a) < SortKey(*b); });
+  auto begin = matching.begin();
+  if (!request.page_token().empty()) {
+    FRESHET_ASSIGN_OR_RETURN(const auto last, ParseToken(request.page_token()));
+    begin = std::find_if(matching.begin(), matching.end(),
+                         [&last](const JobRecord* record) { return SortKey(*record) > last; });
+  }
+  job::v1::ListReply reply;
+  for (; begin != matching.end(); ++begin) {
+    if (static_cast<size_t>(reply.jobs_size()) == size) {
+      reply.set_next_page_token(ToToken(SortKey(**(begin - 1))));
+      break;
+    }
+    *reply.add_jobs() = ToJob(**begin, /*details=*/false);
+  }
+  return reply;
+}
+
+absl::StatusOr<job::v1::Event> ToEvent(const StoredEvent& stored) {
+  job::v1::Event event;
+  if (!event.ParseFromString(stored.value)) {
+    return DataLoss("event ", stored.cursor, " in the datastore cannot be read");
+  }
+  event.set_cursor(StrCat(stored.cursor));
+  return event;
+}
+
+absl::StatusOr<int64_t> ParseCursor(const std::string& cursor) {
+  if (cursor.empty()) return 0;
+  int64_t value = 0;
+  const char* end = cursor.data() + cursor.size();
+  const auto [rest, error] = std::from_chars(cursor.data(), end, value);
+  if (error != std::errc() || rest != end || value < 0) {
+    return InvalidArgument("cursor: is none that this service gave out");
+  }
+  return value;
+}
+
+absl::StatusOr<int64_t> FindNewestCursor(EventLog& events, const std::string& stream) {
+  // OUT_OF_RANGE says that a cursor is above the newest one.
+  int64_t low = 0;  // not above
+  int64_t high = 1024;
+  const auto is_above = [&](int64_t cursor) -> absl::StatusOr<bool> {
+    const absl::Status status = events.Read(stream, cursor, 1, absl::ZeroDuration()).status();
+    if (status.code() == absl::StatusCode::kOutOfRange) return true;
+    FRESHET_RETURN_IF_ERROR(status);
+    return false;
+  };
+  while (true) {
+    FRESHET_ASSIGN_OR_RETURN(const bool above, is_above(high));
+    if (above) break;
+    low = high;
+    high *= 2;
+  }
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    FRESHET_ASSIGN_OR_RETURN(const bool above, is_above(middle));
+    (above ? high : low) = middle;
+  }
+  return low;
+}
+
+}  // namespace freshet

@@ -1,0 +1,40 @@
+#ifndef FRESHET_CONTROLLER_SERVICE_JOB_VIEWS_H_
+#define FRESHET_CONTROLLER_SERVICE_JOB_VIEWS_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "controller/cluster/membership.h"
+#include "controller/jobs/job_driver.h"
+#include "controller/jobs/job_record.h"
+#include "datastore/event_log.h"
+#include "freshet/job/v1/job_service.pb.h"
+
+namespace freshet {
+
+// A worker as the API shows it. Pure.
+job::v1::Worker ToWorker(const Member& member);
+
+// The job as Get shows it; `live` is null where no driver is at hand. Pure.
+job::v1::Job ToDetailedJob(const JobRecord& record, const JobLive* live);
+
+// One page of the jobs that match, newest first. The page's token names the last job of the page,
+// so that a job that comes or goes in between neither repeats nor hides others. INVALID_ARGUMENT
+// naming the field: page_size or page_token. Pure.
+absl::StatusOr<job::v1::ListReply> ListJobs(const std::vector<JobRecord>& records,
+                                            const job::v1::ListRequest& request);
+
+// A stored event as Watch sends it. DATA_LOSS when it cannot be read. Pure.
+absl::StatusOr<job::v1::Event> ToEvent(const StoredEvent& stored);
+
+// The cursor of a WatchRequest; "" is 0. INVALID_ARGUMENT naming the field. Pure.
+absl::StatusOr<int64_t> ParseCursor(const std::string& cursor);
+
+// The newest cursor of a stream, 0 for an empty one. Finds it in O(log n) reads.
+absl::StatusOr<int64_t> FindNewestCursor(EventLog& events, const std::string& stream);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_SERVICE_JOB_VIEWS_H_

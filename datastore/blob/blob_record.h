@@ -1,0 +1,96 @@
+#ifndef FRESHET_DATASTORE_BLOB_BLOB_RECORD_H_
+#define FRESHET_DATASTORE_BLOB_BLOB_RECORD_H_
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace freshet {
+
+static_assert(std::endian::native == std::endian::little, "records are copied as they lie");
+
+enum class BlobKind : uint8_t { kResponse = 1, kPrompt = 2, kScore = 3, kFloats = 4 };
+
+// Writes one record: header, then what is put, then the checksum. Confined to one thread at a time.
+class BlobWriter {
+ public:
+  // `size_hint`: bytes of the content, about.
+  BlobWriter(BlobKind kind, size_t size_hint);
+
+  template <typename T>
+  requires std::is_arithmetic_v<T>
+  void Put(T value) { Append(&value, sizeof(value)); }
+  // The values without their count.
+  template <typename T>
+  requires std::is_arithmetic_v<T>
+  void PutColumn(const std::vector<T>& values) { Append(values.data(), values.size() * sizeof(T)); }
+  void PutText(std::string_view text) { Append(text.data(), text.size()); }
+
+  // Ends the record with its checksum.
+  std::string Finish() &&;
+
+ private:
+  void Append(const void* data, size_t size) {
+    if (size > 0) bytes_.append(static_cast<const char*>(data), size);
+  }
+
+  std::string bytes_;
+};
+
+// Reads one record. The first failed read makes all later ones give zeros and nothing, and Finish
+// tell why, so a decoder checks once, before each allocation excepted (Column and Text do that).
+// Confined to one thread at a time.
+class BlobReader {
+ public:
+  // DATA_LOSS: too short, a wrong checksum, another version or kind.
+  static absl::StatusOr<BlobReader> Open(BlobKind kind, std::string_view blob);
+
+  template <typename T>
+  requires std::is_arithmetic_v<T> T Get() {
+    T value{};
+    if (const char* from = Take(sizeof(T)); from != nullptr) std::memcpy(&value, from, sizeof(T));
+    return value;
+  }
+  // A count that was put as uint32; above `limit` the record is bad.
+  int64_t GetCount(int64_t limit);
+  // `count` values. Memory is taken only when the record holds that many.
+  template <typename T>
+  requires std::is_arithmetic_v<T> std::vector<T> GetColumn(int64_t count) {
+    const size_t size = static_cast<size_t>(count) * sizeof(T);
+    const char* from = Take(size);
+    if (from == nullptr || count == 0) return {};
+    std::vector<T> values(static_cast<size_t>(count));
+    std::memcpy(values.data(), from, size);
+    return values;
+  }
+  std::string_view GetText(int64_t size);
+  // Whether `count` parts of at least `size` bytes each can still come; else the record is bad.
+  bool Expect(int64_t count, int64_t size);
+  // Marks the record as bad.
+  void Fail(const char* why);
+  bool ok() const { return why_ == nullptr; }
+
+  // DATA_LOSS: a read failed, or bytes are left.
+  absl::Status Finish() const;
+
+ private:
+  explicit BlobReader(std::string_view content) : left_(content) {}
+  // The next `size` bytes, or null.
+  const char* Take(size_t size);
+
+  std::string_view left_;
+  const char* why_ = nullptr;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_BLOB_BLOB_RECORD_H_

@@ -1,0 +1,229 @@
+#include "datastore/blob/trajectory_blob.h"
+
+#include <utility>
+
+#include "datastore/blob/blob_record.h"
+#include "services/base/digest.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+constexpr int64_t kSpanBytes = 2 * sizeof(int64_t) + 2 * sizeof(int32_t);
+
+absl::Status CheckCount(size_t count, int64_t limit, const char* what) {
+  if (count <= static_cast<uint64_t>(limit)) return absl::OkStatus();
+  return InvalidArgument("record: ", count, " ", what, " are above ", limit);
+}
+
+void PutCount(BlobWriter& writer, size_t count) { writer.Put(static_cast<uint32_t>(count)); }
+
+// One bit a token, the first in the lowest bit; unused bits are 0.
+std::vector<uint8_t> PackMask(const std::vector<uint8_t>& mask) {
+  std::vector<uint8_t> bits((mask.size() + 7) / 8, 0);
+  for (size_t i = 0; i < mask.size(); ++i) {
+    bits[i / 8] = static_cast<uint8_t>(bits[i / 8] | (mask[i] << (i % 8)));
+  }
+  return bits;
+}
+
+std::vector<uint8_t> GetMask(BlobReader& reader, int64_t count) {
+  const std::vector<uint8_t> bits = reader.GetColumn<uint8_t>((count + 7) / 8);
+  if (!reader.ok()) return {};
+  if (count % 8 != 0 && (bits.back() >> (count % 8)) != 0) {
+    reader.Fail("unused bits of the loss mask are set");
+    return {};
+  }
+  std::vector<uint8_t> mask(static_cast<size_t>(count));
+  for (size_t i = 0; i < mask.size(); ++i) {
+    mask[i] = static_cast<uint8_t>((bits[i / 8] >> (i % 8)) & 1);
+  }
+  return mask;
+}
+
+std::vector<Span> GetSpans(BlobReader& reader, int64_t count) {
+  std::vector<Span> spans;
+  if (!reader.Expect(count, kSpanBytes)) return spans;
+  spans.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    Span span;
+    span.policy.lineage = reader.Get<int64_t>();
+    span.policy.version = reader.Get<int64_t>();
+    span.begin = reader.Get<int32_t>();
+    span.end = reader.Get<int32_t>();
+    spans.push_back(span);
+  }
+  return spans;
+}
+
+std::string GetSizedText(BlobReader& reader) {
+  const int64_t size = reader.GetCount(kMaxBlobTextBytes);
+  return std::string(reader.GetText(size));
+}
+
+// Maps are written in the order of their keys, each key once.
+template <typename Value>
+void InsertNext(BlobReader& reader, std::map<std::string, Value>& map, std::string key,
+                Value value) {
+  if (!reader.ok()) return;
+  if (!map.empty() && !(map.rbegin()->first < key)) {
+    reader.Fail("the keys of a map are not in order");
+    return;
+  }
+  map.emplace_hint(map.end(), std::move(key), std::move(value));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> EncodeResponse(const Response& response) {
+  FRESHET_RETURN_IF_ERROR(CheckCount(response.response_ids.size(), kMaxBlobTokens, "tokens"));
+  FRESHET_RETURN_IF_ERROR(
+      CheckCount(response.behavior_logprobs.size(), kMaxBlobTokens, "log-probs"));
+  FRESHET_RETURN_IF_ERROR(CheckCount(response.loss_mask.size(), kMaxBlobTokens, "mask entries"));
+  FRESHET_RETURN_IF_ERROR(CheckCount(response.spans.size(), kMaxBlobSpans, "spans"));
+  for (const uint8_t bit : response.loss_mask) {
+    if (bit > 1) return InvalidArgument("record: loss_mask holds ", int{bit}, ", not 0 or 1");
+  }
+  BlobWriter writer(BlobKind::kResponse,
+                    32 + 9 * response.response_ids.size() + kSpanBytes * response.spans.size());
+  writer.Put(static_cast<uint8_t>(response.finish));
+  PutCount(writer, response.response_ids.size());
+  PutCount(writer, response.behavior_logprobs.size());
+  PutCount(writer, response.loss_mask.size());
+  PutCount(writer, response.spans.size());
+  writer.PutColumn(response.response_ids);
+  writer.PutColumn(response.behavior_logprobs);
+  writer.PutColumn(PackMask(response.loss_mask));
+  for (const Span& span : response.spans) {
+    writer.Put(span.policy.lineage);
+    writer.Put(span.policy.version);
+    writer.Put(span.begin);
+    writer.Put(span.end);
+  }
+  writer.Put(static_cast<uint8_t>(response.env_reward.has_value() ? 1 : 0));
+  if (response.env_reward.has_value()) writer.Put(*response.env_reward);
+  return std::move(writer).Finish();
+}
+
+absl::StatusOr<Response> DecodeResponse(std::string_view blob) {
+  FRESHET_ASSIGN_OR_RETURN(BlobReader reader, BlobReader::Open(BlobKind::kResponse, blob));
+  Response response;
+  const auto finish = reader.Get<uint8_t>();
+  if (finish > static_cast<uint8_t>(FinishReason::kLength)) reader.Fail("unknown finish reason");
+  response.finish = static_cast<FinishReason>(finish);
+  const int64_t num_ids = reader.GetCount(kMaxBlobTokens);
+  const int64_t num_logprobs = reader.GetCount(kMaxBlobTokens);
+  const int64_t num_mask = reader.GetCount(kMaxBlobTokens);
+  const int64_t num_spans = reader.GetCount(kMaxBlobSpans);
+  response.response_ids = reader.GetColumn<int32_t>(num_ids);
+  response.behavior_logprobs = reader.GetColumn<float>(num_logprobs);
+  response.loss_mask = GetMask(reader, num_mask);
+  response.spans = GetSpans(reader, num_spans);
+  const auto has_env_reward = reader.Get<uint8_t>();
+  if (has_env_reward > 1) reader.Fail("neither with nor without an environment's reward");
+  if (has_env_reward == 1) response.env_reward = reader.Get<double>();
+  FRESHET_RETURN_IF_ERROR(reader.Finish());
+  return response;
+}
+
+absl::StatusOr<std::string> EncodePrompt(const Prompt& prompt) {
+  FRESHET_RETURN_IF_ERROR(CheckCount(prompt.prompt_ids.size(), kMaxBlobTokens, "tokens"));
+  FRESHET_RETURN_IF_ERROR(CheckCount(prompt.attributes.size(), kMaxBlobEntries, "attributes"));
+  size_t text_bytes = 0;
+  for (const auto& [key, value] : prompt.attributes) {
+    FRESHET_RETURN_IF_ERROR(CheckCount(key.size(), kMaxBlobTextBytes, "bytes of a key"));
+    FRESHET_RETURN_IF_ERROR(CheckCount(value.size(), kMaxBlobTextBytes, "bytes of an attribute"));
+    text_bytes += 8 + key.size() + value.size();
+  }
+  BlobWriter writer(BlobKind::kPrompt, 20 + 4 * prompt.prompt_ids.size() + text_bytes);
+  writer.Put(prompt.ordinal);
+  writer.Put(prompt.first_attempt);
+  PutCount(writer, prompt.prompt_ids.size());
+  PutCount(writer, prompt.attributes.size());
+  writer.PutColumn(prompt.prompt_ids);
+  for (const auto& [key, value] : prompt.attributes) {
+    PutCount(writer, key.size());
+    writer.PutText(key);
+    PutCount(writer, value.size());
+    writer.PutText(value);
+  }
+  return std::move(writer).Finish();
+}
+
+absl::StatusOr<Prompt> DecodePrompt(std::string_view blob) {
+  FRESHET_ASSIGN_OR_RETURN(BlobReader reader, BlobReader::Open(BlobKind::kPrompt, blob));
+  Prompt prompt;
+  prompt.ordinal = reader.Get<int64_t>();
+  prompt.first_attempt = reader.Get<int32_t>();
+  const int64_t num_ids = reader.GetCount(kMaxBlobTokens);
+  const int64_t num_attributes = reader.GetCount(kMaxBlobEntries);
+  prompt.prompt_ids = reader.GetColumn<int32_t>(num_ids);
+  for (int64_t i = 0; i < num_attributes && reader.ok(); ++i) {
+    std::string key = GetSizedText(reader);
+    std::string value = GetSizedText(reader);
+    InsertNext(reader, prompt.attributes, std::move(key), std::move(value));
+  }
+  FRESHET_RETURN_IF_ERROR(reader.Finish());
+  return prompt;
+}
+
+absl::StatusOr<std::string> EncodeScore(const Score& score) {
+  FRESHET_RETURN_IF_ERROR(CheckCount(score.components.size(), kMaxBlobEntries, "components"));
+  for (const auto& [name, value] : score.components) {
+    FRESHET_RETURN_IF_ERROR(CheckCount(name.size(), kMaxBlobTextBytes, "bytes of a name"));
+  }
+  BlobWriter writer(BlobKind::kScore, 16 + 32 * score.components.size());
+  writer.Put(static_cast<uint8_t>(score.outcome));
+  writer.Put(score.reward);
+  PutCount(writer, score.components.size());
+  for (const auto& [name, value] : score.components) {
+    PutCount(writer, name.size());
+    writer.PutText(name);
+    writer.Put(value);
+  }
+  return std::move(writer).Finish();
+}
+
+absl::StatusOr<Score> DecodeScore(std::string_view blob) {
+  FRESHET_ASSIGN_OR_RETURN(BlobReader reader, BlobReader::Open(BlobKind::kScore, blob));
+  Score score;
+  const auto outcome = reader.Get<uint8_t>();
+  if (outcome > static_cast<uint8_t>(ScoreOutcome::kInfraError)) reader.Fail("unknown outcome");
+  score.outcome = static_cast<ScoreOutcome>(outcome);
+  score.reward = reader.Get<double>();
+  const int64_t num_components = reader.GetCount(kMaxBlobEntries);
+  for (int64_t i = 0; i < num_components && reader.ok(); ++i) {
+    std::string name = GetSizedText(reader);
+    const auto value = reader.Get<double>();
+    InsertNext(reader, score.components, std::move(name), value);
+  }
+  FRESHET_RETURN_IF_ERROR(reader.Finish());
+  return score;
+}
+
+absl::StatusOr<std::string> EncodeFloats(const std::vector<float>& values) {
+  FRESHET_RETURN_IF_ERROR(CheckCount(values.size(), kMaxBlobTokens, "values"));
+  BlobWriter writer(BlobKind::kFloats, 4 + 4 * values.size());
+  PutCount(writer, values.size());
+  writer.PutColumn(values);
+  return std::move(writer).Finish();
+}
+
+absl::StatusOr<std::vector<float>> DecodeFloats(std::string_view blob) {
+  FRESHET_ASSIGN_OR_RETURN(BlobReader reader, BlobReader::Open(BlobKind::kFloats, blob));
+  std::vector<float> values = reader.GetColumn<float>(reader.GetCount(kMaxBlobTokens));
+  FRESHET_RETURN_IF_ERROR(reader.Finish());
+  return values;
+}
+
+absl::StatusOr<std::string> BlobChecksum(std::string_view blob) {
+  uint64_t checksum = 0;
+  if (blob.size() < sizeof(checksum)) {
+    return DataLoss("record of ", blob.size(), " bytes has no checksum");
+  }
+  std::memcpy(&checksum, blob.data() + blob.size() - sizeof(checksum), sizeof(checksum));
+  return Hex64(checksum);
+}
+
+}  // namespace freshet

@@ -1,0 +1,73 @@
+#include "datastore/memory/in_memory_event_log.h"
+
+#include <algorithm>
+
+#include "services/base/clock.h"
+#include "services/base/status_macros.h"
+
+namespace freshet {
+
+absl::StatusOr<std::unique_ptr<InMemoryEventLog>> InMemoryEventLog::Create(
+    EventLogOptions options) {
+  FRESHET_RETURN_IF_ERROR(options.Validate());
+  return std::unique_ptr<InMemoryEventLog>(new InMemoryEventLog(options));
+}
+
+absl::StatusOr<int64_t> InMemoryEventLog::Append(const std::string& stream, const std::string& key,
+                                                 const std::string& value) {
+  FRESHET_RETURN_IF_ERROR(ValidateEventAppend(stream, key, value));
+  MutexLock lock(mu_);
+  Stream& log = streams_[stream];
+  if (!key.empty()) {
+    if (const auto seen = log.recent.find(key); seen != log.recent.end()) return seen->second;
+  }
+  log.events.push_back({++log.newest, key, value});
+  if (!key.empty()) log.recent[key] = log.newest;
+  const auto size = static_cast<int64_t>(log.events.size());
+  if (size > options_.recent_keys) {
+    log.recent.erase(log.events[static_cast<size_t>(size - options_.recent_keys - 1)].key);
+  }
+  if (size > options_.max_length) log.events.pop_front();
+  appended_.NotifyAll();
+  return log.newest;
+}
+
+EventPage InMemoryEventLog::PageOf(const Stream& log, int64_t after, int64_t max) {
+  EventPage page;
+  if (log.events.empty() || after >= log.newest) return page;
+  const int64_t oldest = log.events.front().cursor;
+  page.gap = oldest > after + 1;
+  int64_t bytes = 0;
+  for (auto i = static_cast<size_t>(std::max(after + 1 - oldest, int64_t{0}));
+       i < log.events.size(); ++i) {
+    page.events.push_back(log.events[i]);
+    bytes += static_cast<int64_t>(log.events[i].value.size());
+    if (static_cast<int64_t>(page.events.size()) == max || bytes >= kMaxEventPageBytes) break;
+  }
+  return page;
+}
+
+absl::StatusOr<EventPage> InMemoryEventLog::Read(const std::string& stream, int64_t after,
+                                                 int64_t max, absl::Duration wait) {
+  FRESHET_RETURN_IF_ERROR(ValidateEventRead(stream, after, max));
+  const absl::Time deadline = SystemClock::Get().Now() + std::min(wait, kMaxEventWait);
+  MutexLock lock(mu_);
+  while (true) {
+    const auto found = streams_.find(stream);
+    const int64_t newest = found == streams_.end() ? 0 : found->second.newest;
+    if (after > newest) return EventCursorError(stream, after, newest);
+    if (after < newest) return PageOf(found->second, after, max);
+    const absl::Duration left = deadline - SystemClock::Get().Now();
+    if (left <= absl::ZeroDuration()) return EventPage{};
+    appended_.WaitFor(mu_, left);
+  }
+}
+
+absl::Status InMemoryEventLog::Delete(const std::string& stream) {
+  FRESHET_RETURN_IF_ERROR(ValidateEventRead(stream, /*after=*/0, /*max=*/1));
+  MutexLock lock(mu_);
+  streams_.erase(stream);
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

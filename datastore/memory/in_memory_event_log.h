@@ -1,0 +1,44 @@
+#ifndef FRESHET_DATASTORE_MEMORY_IN_MEMORY_EVENT_LOG_H_
+#define FRESHET_DATASTORE_MEMORY_IN_MEMORY_EVENT_LOG_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "datastore/event_log.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// Event streams that live as long as the object. Thread-safe.
+class InMemoryEventLog final : public EventLog {
+ public:
+  static absl::StatusOr<std::unique_ptr<InMemoryEventLog>> Create(EventLogOptions options = {});
+
+  absl::StatusOr<int64_t> Append(const std::string& stream, const std::string& key,
+                                 const std::string& value) override;
+  absl::StatusOr<EventPage> Read(const std::string& stream, int64_t after, int64_t max,
+                                 absl::Duration wait) override;
+  absl::Status Delete(const std::string& stream) override;
+
+ private:
+  struct Stream {
+    std::deque<StoredEvent> events;
+    std::map<std::string, int64_t> recent;  // key -> cursor
+    int64_t newest = 0;
+  };
+  // Events above `after` of a stream.
+  static EventPage PageOf(const Stream& log, int64_t after, int64_t max);
+  explicit InMemoryEventLog(EventLogOptions options) : options_(options) {}
+
+  const EventLogOptions options_;
+  Mutex mu_;
+  CondVar appended_;
+  std::map<std::string, Stream> streams_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_MEMORY_IN_MEMORY_EVENT_LOG_H_

@@ -1,0 +1,31 @@
+#include "datastore/memory/in_memory_leader_lease.h"
+
+#include "services/base/status_macros.h"
+
+namespace freshet {
+
+absl::StatusOr<LeaseState> InMemoryLeaderLease::TryAcquire(const std::string& candidate,
+                                                           const std::string& address,
+                                                           absl::Duration ttl) {
+  FRESHET_RETURN_IF_ERROR(ValidateLeaderRequest(candidate, ttl));
+  const absl::Time now = clock_.Now();
+  MutexLock lock(mu_);
+  if (leader_ != candidate && !leader_.empty() && now < expires_) {
+    return LeaseState{false, token_, leader_, address_, expires_ - now};
+  }
+  if (leader_ != candidate) ++token_;
+  leader_ = candidate;
+  address_ = address;
+  expires_ = now + ttl;
+  return LeaseState{true, token_, leader_, address_, ttl};
+}
+
+absl::Status InMemoryLeaderLease::Release(const std::string& candidate, int64_t token) {
+  MutexLock lock(mu_);
+  if (leader_ != candidate || token_ != token) return absl::OkStatus();
+  leader_.clear();
+  address_.clear();
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

@@ -1,0 +1,34 @@
+#ifndef FRESHET_DATASTORE_MEMORY_IN_MEMORY_LEADER_LEASE_H_
+#define FRESHET_DATASTORE_MEMORY_IN_MEMORY_LEADER_LEASE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "datastore/leader_lease.h"
+#include "services/base/clock.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// Leadership among the threads of one process, timed by `clock`. Thread-safe.
+class InMemoryLeaderLease final : public LeaderLease {
+ public:
+  // `clock` outlives the object.
+  explicit InMemoryLeaderLease(const Clock& clock) : clock_(clock) {}
+
+  absl::StatusOr<LeaseState> TryAcquire(const std::string& candidate, const std::string& address,
+                                        absl::Duration ttl) override;
+  absl::Status Release(const std::string& candidate, int64_t token) override;
+
+ private:
+  const Clock& clock_;
+  Mutex mu_;
+  std::string leader_ ABSL_GUARDED_BY(mu_);
+  std::string address_ ABSL_GUARDED_BY(mu_);
+  int64_t token_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Time expires_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_MEMORY_IN_MEMORY_LEADER_LEASE_H_

@@ -1,0 +1,73 @@
+#ifndef FRESHET_DATASTORE_REDIS_REDIS_CLIENT_CONNECTION_H_
+#define FRESHET_DATASTORE_REDIS_REDIS_CLIENT_CONNECTION_H_
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "datastore/redis/redis_client.h"
+#include "datastore/redis/redis_client_reply.h"
+
+namespace freshet {
+
+// Appends a command to `wire` in the server's protocol.
+void AppendRedisCommand(const std::vector<std::string>& args, std::string& wire);
+
+// One TCP connection to a server. Deadlines are times of SystemClock. After any error but an error
+// reply the connection must be dropped. Confined to one thread at a time.
+class RedisConnection {
+ public:
+  // Connects and authenticates. The name is resolved by the system, with the system's time limits.
+  // UNAVAILABLE or PERMISSION_DENIED.
+  static absl::StatusOr<std::unique_ptr<RedisConnection>> Open(const RedisOptions& options,
+                                                               absl::Time deadline);
+  ~RedisConnection();
+  RedisConnection(const RedisConnection&) = delete;
+  RedisConnection& operator=(const RedisConnection&) = delete;
+
+  // Sends `wire`, which holds `num_replies` commands, and gives their replies in order. Reads while
+  // it writes, so a long pipeline cannot block both ends.
+  // DATA_LOSS also when more bytes came than were asked for.
+  absl::StatusOr<std::vector<RedisRawReply>> Exchange(std::string_view wire, size_t num_replies,
+                                                      absl::Time deadline);
+
+  // Sends `wire` alone; its replies come by AwaitPush.
+  absl::Status Send(std::string_view wire, absl::Time deadline);
+  // The next reply or message, or nullopt when `wake_fd` (an eventfd, or -1) becomes readable or
+  // the deadline passes.
+  absl::StatusOr<std::optional<RedisRawReply>> AwaitPush(int wake_fd, absl::Time deadline);
+
+  // False when the server has closed it, or sent what nobody asked for.
+  bool IsIdle() const;
+
+  // The digests of the scripts that the server has been given on this connection.
+  std::set<std::string>& known_scripts() { return known_scripts_; }
+
+ private:
+  RedisConnection(int fd, std::string peer, int64_t max_reply_bytes);
+
+  absl::Status Authenticate(const RedisOptions& options, absl::Time deadline);
+  // Waits for `events` of poll(2) on the socket. UNAVAILABLE at the deadline.
+  absl::StatusOr<short> Poll(short events, absl::Time deadline);
+  // Reads what has come. UNAVAILABLE when the connection is closed.
+  absl::Status ReadSome();
+  // Writes what goes without blocking; returns the number of bytes.
+  absl::StatusOr<size_t> WriteSome(std::string_view wire);
+
+  const int fd_;
+  const std::string peer_;  // "host:port"
+  RedisReplyParser parser_;
+  std::set<std::string> known_scripts_;
+  std::vector<char> buffer_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_REDIS_REDIS_CLIENT_CONNECTION_H_

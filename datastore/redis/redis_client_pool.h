@@ -1,0 +1,83 @@
+#ifndef FRESHET_DATASTORE_REDIS_REDIS_CLIENT_POOL_H_
+#define FRESHET_DATASTORE_REDIS_REDIS_CLIENT_POOL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "datastore/redis/redis_client.h"
+#include "datastore/redis/redis_client_connection.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// Opens connections for one client. After a failure the next tries wait until a moment that moves
+// away as failures follow each other: reconnect_backoff_min, doubling up to reconnect_backoff_max.
+// Thread-safe.
+class RedisDialer {
+ public:
+  explicit RedisDialer(RedisOptions options) : options_(std::move(options)) {}
+
+  // Waits out the backoff and connects within connect_timeout, all before `deadline`.
+  absl::StatusOr<std::unique_ptr<RedisConnection>> Dial(absl::Time deadline);
+
+  // The server answered, but cannot serve now: the next dial waits like after a failed one.
+  void NoteUnfit();
+  // The server served a command: the backoff is over.
+  void NoteFit();
+  // A connection broke; the next one opened counts as a reconnect.
+  void NoteBroken();
+
+  const RedisOptions& options() const { return options_; }
+  int64_t Reconnects() const;
+
+ private:
+  void LengthenBackoff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const RedisOptions options_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::atomic<bool> backing_off_{false};  // spares NoteFit the lock
+  absl::Duration backoff_ ABSL_GUARDED_BY(mu_) = absl::ZeroDuration();
+  absl::Time next_try_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  std::string last_error_ ABSL_GUARDED_BY(mu_);
+  int64_t broken_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t reconnects_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// Up to `capacity` connections, each lent to one caller at a time. Thread-safe.
+class RedisConnectionPool {
+ public:
+  // `dialer` outlives the pool.
+  RedisConnectionPool(RedisDialer& dialer, int capacity) : dialer_(dialer), free_slots_(capacity) {}
+
+  // A connection that was idle, or a new one. Every success is followed by one GiveBack or Drop.
+  // UNAVAILABLE when none becomes free before `deadline`.
+  absl::StatusOr<std::unique_ptr<RedisConnection>> Borrow(absl::Time deadline);
+  void GiveBack(std::unique_ptr<RedisConnection> connection);
+  // Closes a broken one.
+  void Drop(std::unique_ptr<RedisConnection> connection);
+  // Closes the idle ones: their server is not fit.
+  void DropIdle();
+
+ private:
+  absl::Status TakeSlot(absl::Time deadline);
+  std::unique_ptr<RedisConnection> TakeIdle();  // null when there is none
+  void FreeSlot();
+
+  RedisDialer& dialer_;
+  Mutex mu_;
+  CondVar freed_;
+  int free_slots_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<RedisConnection>> idle_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_REDIS_REDIS_CLIENT_POOL_H_

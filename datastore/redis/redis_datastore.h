@@ -1,0 +1,29 @@
+#ifndef FRESHET_DATASTORE_REDIS_REDIS_DATASTORE_H_
+#define FRESHET_DATASTORE_REDIS_REDIS_DATASTORE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "datastore/event_log.h"
+#include "datastore/redis/redis_client.h"
+#include "datastore/trajectory_store.h"
+
+namespace freshet {
+
+// What a worker uses of the datastore of its cluster. Thread-safe.
+struct RedisDatastore {
+  std::shared_ptr<RedisClient> client;
+  std::unique_ptr<EventLog> events;
+  // The trajectory store of a job. Errors as of RedisTrajectoryStore::Open.
+  std::function<absl::StatusOr<std::unique_ptr<TrajectoryStore>>(const std::string& job)>
+      open_store;
+};
+
+// Opens no connection. INVALID_ARGUMENT for bad options.
+absl::StatusOr<RedisDatastore> OpenRedisDatastore(RedisOptions options);
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_REDIS_REDIS_DATASTORE_H_

@@ -1,0 +1,127 @@
+#include "datastore/redis/redis_event_log.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+// KEYS: stream, keys. ARGV: key, value, max_length, recent_keys. Answers the cursor.
+constexpr RedisScript kAppend = {"append_event", R"lua(
+local key, recent = ARGV[1], tonumber(ARGV[4])
+local n = tonumber(redis.call('HGET', KEYS[2], 'n') or '0')
+if key ~= '' then
+  local seen = tonumber(redis.call('HGET', KEYS[2], 'k' .. key) or '0')
+  if seen > 0 and seen > n - recent then return seen end
+end
+n = n + 1
+local old = string.format('%.0f', n - recent)
+if n > recent then
+  local row = redis.call('XRANGE', KEYS[1], old .. '-0', old .. '-0')[1]
+  if row and row[2][2] ~= '' and redis.call('HGET', KEYS[2], 'k' .. row[2][2]) == old then
+    redis.call('HDEL', KEYS[2], 'k' .. row[2][2])
+  end
+end
+local id = string.format('%.0f', n)
+redis.call('XADD', KEYS[1], 'MAXLEN', '=', ARGV[3], id .. '-0', 'k', key, 'v', ARGV[2])
+redis.call('HSET', KEYS[2], 'n', id)
+if key ~= '' then redis.call('HSET', KEYS[2], 'k' .. key, id) end
+return n
+)lua"};
+
+// KEYS: stream, keys. ARGV: after, most events, bytes that end a page.
+// Answers {newest cursor, id, key, value, id, key, value, ...}.
+constexpr RedisScript kRead = {"read_events", R"lua(
+local left, bytes, limit = tonumber(ARGV[2]), 0, tonumber(ARGV[3])
+local answer = {tonumber(redis.call('HGET', KEYS[2], 'n') or '0')}
+local from = '(' .. ARGV[1] .. '-0'
+while left > 0 and bytes < limit do
+  local rows = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', math.min(left, 16))
+  if #rows == 0 then break end
+  for _, row in ipairs(rows) do
+    answer[#answer + 1] = row[1]
+    answer[#answer + 1] = row[2][2]
+    answer[#answer + 1] = row[2][4]
+    bytes = bytes + #row[2][4]
+    if bytes >= limit then break end
+  end
+  left = left - #rows
+  from = '(' .. rows[#rows][1]
+end
+return answer
+)lua"};
+
+std::string KeysOf(const std::string& stream) { return stream + ":keys"; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RedisEventLog>> RedisEventLog::Create(
+    std::shared_ptr<RedisClient> client, EventLogOptions options) {
+  FRESHET_RETURN_IF_ERROR(options.Validate());
+  return std::unique_ptr<RedisEventLog>(new RedisEventLog(std::move(client), options));
+}
+
+absl::StatusOr<int64_t> RedisEventLog::Append(const std::string& stream, const std::string& key,
+                                              const std::string& value) {
+  FRESHET_RETURN_IF_ERROR(ValidateEventAppend(stream, key, value));
+  FRESHET_ASSIGN_OR_RETURN(const RedisReply reply,
+                           client_->Run(kAppend, {stream, KeysOf(stream)},
+                                        {key, value, std::to_string(options_.max_length),
+                                         std::to_string(options_.recent_keys)}));
+  if (reply.kind != RedisReply::Kind::kInteger) {
+    return DataLoss("redis answered an append to ", stream, " with nonsense");
+  }
+  return reply.integer;
+}
+
+absl::StatusOr<EventPage> RedisEventLog::ReadNow(const std::string& stream, int64_t after,
+                                                 int64_t max) {
+  FRESHET_ASSIGN_OR_RETURN(RedisReply reply,
+                           client_->Run(kRead, {stream, KeysOf(stream)},
+                                        {std::to_string(after), std::to_string(max),
+                                         std::to_string(kMaxEventPageBytes)}));
+  if (reply.items.size() % 3 != 1) {
+    return DataLoss("redis answered a read of ", stream, " with nonsense");
+  }
+  const int64_t newest = reply.items[0].integer;
+  if (after > newest) return EventCursorError(stream, after, newest);
+  EventPage page;
+  for (size_t i = 1; i < reply.items.size(); i += 3) {
+    StoredEvent event;
+    const std::string& id = reply.items[i].text;  // "N-0"
+    if (std::from_chars(id.data(), id.data() + id.size(), event.cursor).ec != std::errc()) {
+      return DataLoss(stream, " in redis has an entry '", id, "' that is not ours");
+    }
+    event.key = std::move(reply.items[i + 1].text);
+    event.value = std::move(reply.items[i + 2].text);
+    page.events.push_back(std::move(event));
+  }
+  page.gap = !page.events.empty() && page.events.front().cursor > after + 1;
+  return page;
+}
+
+absl::StatusOr<EventPage> RedisEventLog::Read(const std::string& stream, int64_t after, int64_t max,
+                                              absl::Duration wait) {
+  FRESHET_RETURN_IF_ERROR(ValidateEventRead(stream, after, max));
+  FRESHET_ASSIGN_OR_RETURN(EventPage page, ReadNow(stream, after, max));
+  wait = absl::Ceil(std::min(wait, kMaxEventWait), absl::Milliseconds(1));
+  if (!page.events.empty() || wait <= absl::ZeroDuration()) return page;
+  FRESHET_ASSIGN_OR_RETURN(
+      const RedisReply woken,
+      client_->BlockingCommand(
+          {"XREAD", "COUNT", "1", "BLOCK", std::to_string(absl::ToInt64Milliseconds(wait)),
+           "STREAMS", stream, StrCat(after, "-0")},
+          wait));
+  if (woken.IsNil()) return page;
+  return ReadNow(stream, after, max);
+}
+
+absl::Status RedisEventLog::Delete(const std::string& stream) {
+  FRESHET_RETURN_IF_ERROR(ValidateEventRead(stream, /*after=*/0, /*max=*/1));
+  return client_->Command({"UNLINK", stream, KeysOf(stream)}).status();
+}
+
+}  // namespace freshet

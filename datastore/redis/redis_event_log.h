@@ -1,0 +1,49 @@
+#ifndef FRESHET_DATASTORE_REDIS_REDIS_EVENT_LOG_H_
+#define FRESHET_DATASTORE_REDIS_REDIS_EVENT_LOG_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "datastore/event_log.h"
+#include "datastore/redis/redis_client.h"
+
+namespace freshet {
+
+// Event streams in Redis.
+//
+// Schema: stream NAME with entries `N-0` of fields `k` (key) and `v` (value), trimmed to
+//   max_length. Hash NAME:keys: `n` (the newest cursor) and `k` + key -> cursor for the recent_keys
+//   newest appends.
+// Atomicity: Append and Delete are one script or command each. Read looks first (one round trip),
+//   then blocks in XREAD on a connection of its own.
+// Failure: errors as of RedisClient. After UNAVAILABLE an event may have been appended: repeat it
+//   with its key.
+// Loopholes: a server that loses its newest writes (appendfsync other than always) gives out their
+//   cursors again.
+// Thread-safe.
+class RedisEventLog final : public EventLog {
+ public:
+  static absl::StatusOr<std::unique_ptr<RedisEventLog>> Create(std::shared_ptr<RedisClient> client,
+                                                               EventLogOptions options = {});
+
+  absl::StatusOr<int64_t> Append(const std::string& stream, const std::string& key,
+                                 const std::string& value) override;
+  absl::StatusOr<EventPage> Read(const std::string& stream, int64_t after, int64_t max,
+                                 absl::Duration wait) override;
+  absl::Status Delete(const std::string& stream) override;
+
+ private:
+  RedisEventLog(std::shared_ptr<RedisClient> client, EventLogOptions options)
+      : client_(std::move(client)), options_(options) {}
+
+  absl::StatusOr<EventPage> ReadNow(const std::string& stream, int64_t after, int64_t max);
+
+  std::shared_ptr<RedisClient> client_;
+  const EventLogOptions options_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_REDIS_REDIS_EVENT_LOG_H_

@@ -1,0 +1,234 @@
+#include "datastore/redis/redis_trajectory_store.h"
+
+#include <algorithm>
+
+#include "datastore/redis/redis_trajectory_store_records.h"
+#include "datastore/redis/trajectory_scripts.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+// Life of bytes that no script has accepted: far longer than a call lasts.
+constexpr const char* kOrphanMillis = "300000";
+// Tries of an operation whose bytes were gone when its script ran.
+constexpr int kMaxTries = 3;
+
+std::string ThresholdMicros(const RedisStoreSettings& settings, const StoreOptions& options) {
+  absl::Duration threshold = absl::ZeroDuration();
+  if (settings.clock == nullptr) threshold = options.lease_ttl / 4;
+  if (settings.outage_threshold.has_value()) threshold = *settings.outage_threshold;
+  return StrCat(std::max<int64_t>(0, absl::ToInt64Microseconds(threshold)));
+}
+
+std::string NowMicros(const Clock* clock) {
+  return clock == nullptr ? "" : StrCat(absl::ToUnixMicros(clock->Now()));
+}
+
+// Deletes the keys that match, in slices.
+absl::Status DeleteMatching(RedisClient& client, const std::string& pattern) {
+  std::string cursor = "0";
+  do {
+    FRESHET_ASSIGN_OR_RETURN(const RedisReply reply,
+                             client.Command({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}));
+    if (reply.items.size() != 2) return Internal("redis: a reply of SCAN that is no pair");
+    cursor = reply.items[0].text;
+    std::vector<std::string> unlink = {"UNLINK"};
+    for (const RedisReply& key : reply.items[1].items) unlink.push_back(key.text);
+    if (unlink.size() > 1) FRESHET_RETURN_IF_ERROR(client.Command(unlink).status());
+  } while (cursor != "0");
+  return absl::OkStatus();
+}
+
+// What create.lua found, or wrote.
+struct StoredConfig {
+  std::string json;        // "" when there was none
+  std::string generation;  // "" when there is none now
+};
+
+absl::StatusOr<StoredConfig> ReadOrWrite(RedisClient& client, const std::string& prefix,
+                                         const std::vector<std::string>& args) {
+  FRESHET_ASSIGN_OR_RETURN(const RedisReply reply, client.Run(trajectory_scripts::kCreate,
+                                                              {StrCat(prefix, "state")}, args));
+  if (reply.items.size() != 2) return Internal("redis script: create gave no pair");
+  return StoredConfig{reply.items[0].text, reply.items[1].text};
+}
+
+}  // namespace
+
+RedisTrajectoryStore::RedisTrajectoryStore(std::shared_ptr<RedisClient> client,
+                                           RedisStoreConfig config, std::string generation,
+                                           RedisStoreSettings settings)
+    : client_(std::move(client)),
+      config_(std::move(config)),
+      settings_(settings),
+      prefix_(config_.Prefix()),
+      generation_(std::move(generation)),
+      threshold_us_(ThresholdMicros(settings_, config_.options)),
+      feed_(client_, prefix_) {}
+
+absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> RedisTrajectoryStore::Create(
+    std::shared_ptr<RedisClient> client, StoreOptions options, StoreOrigin origin,
+    RedisStoreSettings settings) {
+  RedisStoreConfig config{std::move(options), std::move(origin)};
+  FRESHET_RETURN_IF_ERROR(config.Validate());
+  const std::string digest = config.origin.digest.empty() ? InitialDigest() : config.origin.digest;
+  std::vector<std::string> args = {config.Prefix(),
+                                   RedisStoreConfigToJson(config),
+                                   NowMicros(settings.clock),
+                                   digest,
+                                   StrCat(config.origin.policy.version),
+                                   config.origin.resumed ? "0" : "1",
+                                   StrCat(config.origin.cursor.above.size())};
+  for (const int64_t ordinal : config.origin.cursor.above) args.push_back(StrCat(ordinal));
+  const auto script_options = config.ScriptOptions();
+  args.push_back(StrCat(script_options.size()));
+  for (const auto& values : {script_options, config.FirstState()}) {
+    for (const auto& [name, value] : values) {
+      args.push_back(name);
+      args.push_back(value);
+    }
+  }
+  FRESHET_ASSIGN_OR_RETURN(const StoredConfig known, ReadOrWrite(*client, config.Prefix(), args));
+  if (!known.json.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(const RedisStoreConfig stored, ParseRedisStoreConfig(known.json));
+    const std::string difference = FirstDifference(stored, config);
+    if (!difference.empty()) {
+      return FailedPrecondition("job ", config.options.job,
+                                " has a store with other values: ", difference);
+    }
+  }
+  if (known.generation.empty()) {
+    return FailedPrecondition("the store of job ", config.options.job,
+                              " is half removed: finish its Delete first");
+  }
+  return std::unique_ptr<RedisTrajectoryStore>(
+      new RedisTrajectoryStore(std::move(client), std::move(config), known.generation, settings));
+}
+
+absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> RedisTrajectoryStore::Open(
+    std::shared_ptr<RedisClient> client, const std::string& job, RedisStoreSettings settings) {
+  FRESHET_RETURN_IF_ERROR(ValidateJobName(job));
+  const std::string prefix = StrCat("{", job, "}:");
+  FRESHET_ASSIGN_OR_RETURN(const StoredConfig known, ReadOrWrite(*client, prefix, {prefix, ""}));
+  if (known.json.empty() || known.generation.empty()) return NotFound("job ", job, " has no store");
+  FRESHET_ASSIGN_OR_RETURN(RedisStoreConfig config, ParseRedisStoreConfig(known.json));
+  return std::unique_ptr<RedisTrajectoryStore>(
+      new RedisTrajectoryStore(std::move(client), std::move(config), known.generation, settings));
+}
+
+absl::Status RedisTrajectoryStore::Delete(RedisClient& client, const std::string& job) {
+  FRESHET_RETURN_IF_ERROR(ValidateJobName(job));
+  const std::string prefix = StrCat("{", job, "}:");
+  // The configuration goes last: while it is there, no new store takes the name.
+  std::vector<std::string> unlink = {"UNLINK", StrCat(prefix, "state"), StrCat(prefix, "options")};
+  for (const char* name :
+       {"queue",     "kept",      "open",    "ready",   "gleases", "rows:0",  "rows:1",
+        "rleases:0", "rleases:1", "holds",   "tokens",  "claimed", "digests", "durable",
+        "ledger",    "stats",     "reasons", "engines", "replay",  "replays", "revoked",
+        "above",     "dead",      "changes", "trash"}) {
+    unlink.push_back(StrCat(prefix, name));
+  }
+  FRESHET_RETURN_IF_ERROR(client.Command(unlink).status());
+  for (const char* family : {"g:*", "b:*", "step:*"}) {
+    FRESHET_RETURN_IF_ERROR(DeleteMatching(client, StrCat(prefix, family)));
+  }
+  return client.Command({"UNLINK", StrCat(prefix, "config")}).status();
+}
+
+absl::Status RedisTrajectoryStore::Answer::Expect(size_t num_values) const {
+  if (values.size() == num_values) return absl::OkStatus();
+  return Internal("redis script: an answer with ", values.size(), " values, not ", num_values);
+}
+
+std::string RedisTrajectoryStore::ScriptToken(int64_t token) const {
+  // Tokens of a former store are below the base: no script knows such a number.
+  return StrCat(token - config_.origin.TokenBase());
+}
+
+std::vector<std::string> RedisTrajectoryStore::ScriptArgs(std::vector<std::string> args) const {
+  std::vector<std::string> all = {prefix_, NowMicros(settings_.clock), generation_, threshold_us_};
+  all.insert(all.end(), std::make_move_iterator(args.begin()), std::make_move_iterator(args.end()));
+  return all;
+}
+
+absl::StatusOr<RedisReply> RedisTrajectoryStore::Send(const RedisScript& script,
+                                                      const std::vector<std::string>& args,
+                                                      const std::vector<Blob>& blobs) {
+  const std::vector<std::string> keys = {StrCat(prefix_, "state")};
+  if (blobs.empty()) return client_->Run(script, keys, args);
+  std::vector<std::vector<std::string>> commands;
+  commands.reserve(blobs.size() + 1);
+  for (const Blob& blob : blobs) {
+    // NX: a repeated call finds its bytes there, perhaps permanent already.
+    commands.push_back(
+        {"SET", StrCat(prefix_, "b:", blob.name), blob.bytes, "PX", kOrphanMillis, "NX"});
+  }
+  commands.push_back(client_->ScriptCommand(script, keys, args));
+  FRESHET_ASSIGN_OR_RETURN(auto replies, client_->Pipeline(commands));
+  if (replies.size() != commands.size()) return Internal("redis: a pipeline lost replies");
+  absl::StatusOr<RedisReply>& answer = replies.back();
+  if (!answer.ok()) return std::move(answer);
+  const bool retry = !answer->items.empty() && answer->items.front().text == "RETRY";
+  for (const absl::StatusOr<RedisReply>& reply : replies) {
+    if (retry && !reply.ok()) return reply.status();  // the bytes were refused
+  }
+  return std::move(answer);
+}
+
+absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Accept(RedisReply reply) {
+  if (reply.items.size() < 2) return Internal("redis script: an answer without a code");
+  static constexpr std::pair<std::string_view, Code> kCodes[] = {
+      {"OK", Code::kOk},
+      {"GONE", Code::kGone},
+      {"PRECONDITION", Code::kPrecondition},
+      {"INVALID", Code::kInvalid},
+      {"RETRY", Code::kRetry},
+      {"REVOKED", Code::kRevoked},
+      {"DEAD", Code::kDead},
+      {"DONE", Code::kDone},
+      {"MISMATCH", Code::kMismatch},
+      {"INDEX", Code::kIndex},
+      {"RESPONSE", Code::kResponse},
+      {"FIELD", Code::kField},
+      {"BATCH", Code::kBatch},
+      {"WAIT", Code::kWait},
+      {"PAUSED", Code::kPaused},
+      {"RECEIPT", Code::kReceipt},
+      {"DIGEST", Code::kDigest},
+  };
+  Answer answer;
+  const auto* const code =
+      std::find_if(std::begin(kCodes), std::end(kCodes),
+                   [&](const auto& known) { return known.first == reply.items[0].text; });
+  if (code == std::end(kCodes)) {
+    return Internal("redis script: unknown code ", reply.items[0].text.substr(0, 40));
+  }
+  answer.code = code->second;
+  feed_.Merge(reply.items[1].text);
+  answer.values.assign(std::make_move_iterator(reply.items.begin() + 2),
+                       std::make_move_iterator(reply.items.end()));
+  if (answer.code == Code::kGone) {
+    return FailedPrecondition("the store of job ", config_.options.job,
+                              " was deleted or made anew: open it again");
+  }
+  const std::string text = answer.values.empty() ? "" : answer.values[0].text;
+  if (answer.code == Code::kPrecondition) return FailedPrecondition(text);
+  if (answer.code == Code::kInvalid) return InvalidArgument(text);
+  return answer;
+}
+
+absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Run(
+    const RedisScript& script, std::vector<std::string> args, const std::vector<Blob>& blobs) {
+  const std::vector<std::string> all = ScriptArgs(std::move(args));
+  for (int i = 0; i < kMaxTries; ++i) {
+    FRESHET_ASSIGN_OR_RETURN(RedisReply reply, Send(script, all, blobs));
+    FRESHET_ASSIGN_OR_RETURN(Answer answer, Accept(std::move(reply)));
+    if (answer.code != Code::kRetry) return answer;
+  }
+  return StatusOf(absl::StatusCode::kUnavailable, "redis: bytes written for ", script.name,
+                  " were gone ", kMaxTries, " times when it ran");
+}
+
+}  // namespace freshet

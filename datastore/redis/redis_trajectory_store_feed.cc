@@ -1,0 +1,142 @@
+#include "datastore/redis/redis_trajectory_store_feed.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "services/base/log.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+// The longest a listener sleeps without a message; only Wake() and messages matter.
+constexpr absl::Duration kListenSlice = absl::Seconds(60);
+// Between tries after an error that the client does not pace itself.
+constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
+
+// Takes the number at the front of `text`.
+bool TakeNumber(std::string_view& text, uint64_t& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (error != std::errc()) return false;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return true;
+}
+
+}  // namespace
+
+RedisChangeFeed::RedisChangeFeed(std::shared_ptr<RedisClient> client, std::string prefix)
+    : client_(std::move(client)), prefix_(std::move(prefix)) {}
+
+RedisChangeFeed::~RedisChangeFeed() {
+  std::jthread listener;
+  {
+    MutexLock lock(mu_);
+    listener = std::move(listener_);
+    listener.request_stop();
+    if (subscription_ != nullptr) subscription_->Wake();
+    stopped_.NotifyAll();
+  }
+}
+
+void RedisChangeFeed::Raise(size_t topic, uint64_t count) {
+  if (topic >= counts_.size() || count <= counts_[topic]) return;
+  counts_[topic] = count;
+  changed_[topic].NotifyAll();
+}
+
+void RedisChangeFeed::Merge(std::string_view counts) {
+  if (counts.empty()) return;
+  MutexLock lock(mu_);
+  while (!counts.empty()) {
+    uint64_t topic = 0;
+    uint64_t count = 0;
+    if (!TakeNumber(counts, topic) || counts.empty() || counts.front() != ':') return;
+    counts.remove_prefix(1);
+    if (!TakeNumber(counts, count)) return;
+    Raise(static_cast<size_t>(topic), count);
+    if (!counts.empty()) counts.remove_prefix(1);
+  }
+}
+
+uint64_t RedisChangeFeed::Count(Topic topic) {
+  MutexLock lock(mu_);
+  StartListening();
+  return counts_[static_cast<size_t>(topic)];
+}
+
+uint64_t RedisChangeFeed::Await(Topic topic, uint64_t seen, absl::Duration timeout) {
+  const size_t index = static_cast<size_t>(topic);
+  const absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(mu_);
+  StartListening();
+  while (!closed_ && counts_[index] <= seen) {
+    // Waits in slices: the system's wait takes no infinite time-out.
+    const absl::Duration left = std::min(deadline - absl::Now(), absl::Seconds(60));
+    if (left <= absl::ZeroDuration()) break;
+    changed_[index].WaitFor(mu_, left);
+  }
+  return counts_[index];
+}
+
+void RedisChangeFeed::Close() {
+  MutexLock lock(mu_);
+  closed_ = true;
+  for (CondVar& condition : changed_) condition.NotifyAll();
+}
+
+void RedisChangeFeed::StartListening() {
+  if (listener_.joinable()) return;
+  listener_ = std::jthread([this](const std::stop_token& stop) { Listen(stop); });
+}
+
+void RedisChangeFeed::Listen(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    auto subscription = client_->Subscribe({StrCat(prefix_, "changed")});
+    if (subscription.ok()) {
+      {
+        MutexLock lock(mu_);
+        subscription_ = subscription->get();
+      }
+      Follow(stop, **subscription);
+      MutexLock lock(mu_);
+      subscription_ = nullptr;
+    }
+    MutexLock lock(mu_);
+    if (!stop.stop_requested()) stopped_.WaitFor(mu_, kRetryPause);
+  }
+}
+
+void RedisChangeFeed::Follow(const std::stop_token& stop, RedisSubscription& subscription) {
+  bool current = false;
+  while (!stop.stop_requested()) {
+    // What was published before the subscription, or while it was cut, is in the counts.
+    if (!current) current = ReadCounts().ok();
+    auto message = subscription.Next(current ? kListenSlice : kRetryPause);
+    if (!message.ok()) {
+      current = false;
+      if (message.status().code() != absl::StatusCode::kUnavailable) {
+        FRESHET_LOG(Warning) << "change_feed=" << prefix_ << " error=" << Message(message.status());
+        return;
+      }
+    } else if (message->has_value()) {
+      if ((*message)->channel.empty()) current = false;
+      Merge((*message)->payload);
+    }
+  }
+}
+
+absl::Status RedisChangeFeed::ReadCounts() {
+  const auto reply = client_->Command({"HGETALL", StrCat(prefix_, "changes")});
+  if (!reply.ok()) return reply.status();
+  std::string counts;
+  for (size_t i = 0; i + 1 < reply->items.size(); i += 2) {
+    counts +=
+        StrCat(counts.empty() ? "" : " ", reply->items[i].text, ":", reply->items[i + 1].text);
+  }
+  Merge(counts);
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

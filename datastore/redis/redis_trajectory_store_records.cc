@@ -1,0 +1,194 @@
+#include "datastore/redis/redis_trajectory_store_records.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "absl/time/time.h"
+#include "datastore/response_check.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+std::string Quoted(std::string_view text) { return StrCat("'", text.substr(0, 80), "'"); }
+
+// The rest of a lease reason behind its kind.
+struct ReasonNumbers {
+  int64_t version = 0;
+  PolicyVersion engine;
+  int64_t outstanding = 0;
+  int64_t running = 0;
+  int64_t trained = 0;
+  int64_t backlog = 0;
+  int64_t count = 0;                   // groups asked for, or filtered groups of a paused job
+  std::optional<AdmissionState> kept;  // at the first refusal of a group with kept tokens
+};
+
+absl::StatusOr<ReasonNumbers> ParseReason(std::string_view text, const RedisStoreConfig& config) {
+  ReasonNumbers numbers;
+  for (int64_t* out :
+       {&numbers.version, &numbers.engine.lineage, &numbers.engine.version, &numbers.outstanding,
+        &numbers.running, &numbers.trained, &numbers.backlog, &numbers.count}) {
+    FRESHET_ASSIGN_OR_RETURN(*out, TakeNumber(text, ' '));
+  }
+  if (text.empty()) return numbers;
+  AdmissionState kept;
+  FRESHET_ASSIGN_OR_RETURN(kept.kept_version, TakeNumber(text, ' '));
+  FRESHET_ASSIGN_OR_RETURN(kept.outstanding, TakeNumber(text, ' '));
+  FRESHET_ASSIGN_OR_RETURN(kept.running, TakeNumber(text, ' '));
+  kept.committed = {config.origin.policy.lineage, numbers.version};
+  kept.engine = numbers.engine;
+  kept.last_step = config.options.last_step;
+  numbers.kept = kept;
+  return numbers;
+}
+
+std::string PausedText(int64_t filtered) {
+  return StrCat("job paused: the last ", filtered,
+                " groups were filtered: all rewards of a group are equal");
+}
+
+std::string StopText(std::string_view kind, const ReasonNumbers& numbers,
+                     const RedisStoreConfig& config) {
+  if (kind == "admission") {
+    AdmissionState state;
+    state.committed = {config.origin.policy.lineage, numbers.version};
+    state.engine = numbers.engine;
+    state.outstanding = numbers.outstanding;
+    state.running = numbers.running;
+    state.last_step = config.options.last_step;
+    return DecideAdmission(config.options.staleness, state).reason;
+  }
+  if (kind == "full") {
+    return StrCat("store full: ", numbers.outstanding, " groups outstanding and ", numbers.trained,
+                  " trained but not durable, of ", config.options.capacity_groups,
+                  ": a checkpoint must become durable");
+  }
+  if (kind == "backlog") {
+    return StrCat("store full: ", numbers.backlog, " ledger rows are not drained");
+  }
+  if (kind == "empty") return "prompt queue empty";
+  if (kind == "paused") return PausedText(numbers.count);
+  return StrCat("request served: ", numbers.count, " groups asked for");
+}
+
+}  // namespace
+
+std::string_view TakePart(std::string_view& text, char separator) {
+  const size_t end = text.find(separator);
+  const std::string_view part = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return part;
+}
+
+absl::StatusOr<int64_t> TakeNumber(std::string_view& text, char separator) {
+  const std::string_view part = TakePart(text, separator);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+  if (error != std::errc() || end != part.data() + part.size()) {
+    return DataLoss("store record: ", Quoted(part), " is no number");
+  }
+  return value;
+}
+
+absl::StatusOr<std::string> TakeSized(std::string_view& text) {
+  FRESHET_ASSIGN_OR_RETURN(const int64_t size, TakeNumber(text, ':'));
+  if (size < 0 || static_cast<size_t>(size) > text.size()) {
+    return DataLoss("store record: ", size, " bytes announced, ", text.size(), " there");
+  }
+  std::string value(text.substr(0, static_cast<size_t>(size)));
+  text.remove_prefix(static_cast<size_t>(size));
+  return value;
+}
+
+std::string JoinNumbers(const std::vector<int64_t>& numbers) {
+  std::string text;
+  for (const int64_t number : numbers) text += StrCat(text.empty() ? "" : ",", number);
+  return text;
+}
+
+absl::StatusOr<std::vector<int64_t>> ParseNumbers(std::string_view text) {
+  std::vector<int64_t> numbers;
+  while (!text.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(numbers.emplace_back(), TakeNumber(text, ','));
+  }
+  return numbers;
+}
+
+ResponseSummary Summarize(const Response& response, bool needs_loss) {
+  ResponseSummary summary;
+  ResponseBounds any;
+  any.min_version = std::numeric_limits<int64_t>::min();
+  any.committed.version = std::numeric_limits<int64_t>::max();
+  if (!response.spans.empty()) any.committed.lineage = response.spans.front().policy.lineage;
+  any.needs_loss = needs_loss;
+  if (!CheckResponse(response, any).ok()) return summary;
+  summary.well_formed = true;
+  summary.lineage = any.committed.lineage;
+  summary.oldest = response.spans.front().policy.version;
+  summary.newest = response.spans.back().policy.version;
+  summary.num_tokens = static_cast<int64_t>(response.response_ids.size());
+  bool any_loss = false;
+  for (const Span& span : response.spans) {
+    const auto begin = response.loss_mask.begin();
+    const int64_t loss = std::count(begin + span.begin, begin + span.end, uint8_t{1});
+    if (loss > 0 && !any_loss) summary.loss_oldest = span.policy.version;
+    if (loss > 0) summary.loss_newest = span.policy.version;
+    any_loss = any_loss || loss > 0;
+    summary.spans += StrCat(summary.spans.empty() ? "" : ";", span.policy.version, ":", span.begin,
+                            ":", span.end, ":", loss);
+  }
+  return summary;
+}
+
+absl::StatusOr<SampleRecord> ParseSampleRecord(std::string_view text) {
+  SampleRecord record;
+  record.token = std::string(TakePart(text, ' '));
+  record.checksum = std::string(TakePart(text, ' '));
+  FRESHET_ASSIGN_OR_RETURN(record.num_tokens, TakeNumber(text, ' '));
+  record.spans = std::string(text);
+  return record;
+}
+
+absl::StatusOr<std::string> LeaseReasonText(std::string_view reason,
+                                            const RedisStoreConfig& config) {
+  const std::string_view kind = TakePart(reason, ' ');
+  FRESHET_ASSIGN_OR_RETURN(const ReasonNumbers numbers, ParseReason(reason, config));
+  std::string text = StopText(kind, numbers, config);
+  if (numbers.kept.has_value()) {
+    text += StrCat("; ", DecideAdmission(config.options.staleness, *numbers.kept).reason);
+  }
+  return text;
+}
+
+absl::StatusOr<Explanation> EdgeText(const RedisReply& edge, const RedisStoreConfig& config) {
+  if (edge.items.size() != 5) return DataLoss("store record: an edge of ", edge.items.size());
+  Explanation explanation{edge.items[0].text, edge.items[1].text};
+  if (edge.items[2].integer >= 0) {
+    explanation.text += absl::FormatDuration(
+        absl::Trunc(absl::Microseconds(edge.items[2].integer), absl::Milliseconds(1)));
+  }
+  const size_t before = explanation.text.size();
+  explanation.text += edge.items[3].text;
+  const std::vector<RedisReply>& pairs = edge.items[4].items;
+  std::vector<std::pair<std::string, std::string>> notes;
+  for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    if (!pairs[i + 1].text.empty()) notes.emplace_back(pairs[i].text, pairs[i + 1].text);
+  }
+  std::sort(notes.begin(), notes.end());
+  constexpr size_t kMaxNotesBytes = 600;
+  for (const auto& [worker, note] : notes) {
+    std::string_view rest = note;
+    TakePart(rest, ' ');
+    FRESHET_ASSIGN_OR_RETURN(const ReasonNumbers numbers, ParseReason(rest, config));
+    FRESHET_ASSIGN_OR_RETURN(const std::string reason, LeaseReasonText(note, config));
+    explanation.text +=
+        StrCat("; ", worker, " at version ", numbers.engine.version, " was told: ", reason);
+    if (explanation.text.size() - before > kMaxNotesBytes) break;
+  }
+  return explanation;
+}
+
+}  // namespace freshet

@@ -1,0 +1,109 @@
+-- Groups to a rollout worker, by the admission gate. Arguments: worker, request id, the engine's
+-- lineage and version, groups asked for.
+--
+-- The reason is 'KIND V LINEAGE ENGINE OUTSTANDING RUNNING TRAINED BACKLOG COUNT' and, when a group
+-- with kept tokens was refused, ' KEPT OUTSTANDING RUNNING' as of then. A lease is 'TOKEN ORDINAL
+-- ATTEMPT EXPIRES CHECKSUM' and a line 'INDEX' or 'INDEX DESCRIPTOR' for each missing sample.
+local worker, request, lineage, engine, wanted = arg(1), arg(2), num(3), num(4), num(5)
+if is_revoked(worker) then return finish('REVOKED') end
+expire()
+local replay = worker .. '\0' .. request
+if request ~= '' then
+  local known = call('HGET', prefix .. 'replay', replay)
+  if known then return finish('OK', unpack(cmsgpack.unpack(known))) end
+end
+
+-- staleness_policy.cc, DecideAdmission.
+local lag = J.version - engine
+local function admit(kept_version)
+  if lineage ~= J.lineage or lag < 0 or J.running >= J.max_in_flight then return false end
+  if kept_version then return engine >= kept_version and lag <= J.eta end
+  local B = J.groups_per_step
+  if J.version * B + J.outstanding >= J.last_step * B then return false end
+  return J.outstanding < math.max(0, J.eta + 1 - lag) * B
+end
+
+local leases = {}
+local function lease(g)
+  local lines, old_tokens, sum = {}, nil, nil
+  if g.kept == 1 then
+    local f = load_all(g.ord)
+    old_tokens, sum = f.toks, f.ph
+    for index = 0, J.group_size - 1 do
+      if not f['s' .. index] then
+        local partial = f['p' .. index]
+        lines[#lines + 1] = partial and index .. ' ' .. partial or tostring(index)
+      end
+    end
+  else
+    local values = call('HMGET', group_key(g.ord), 'toks', 'ph')
+    old_tokens, sum = values[1] or '', values[2]
+    for index = 0, J.group_size - 1 do lines[#lines + 1] = tostring(index) end
+    g.min = engine
+  end
+  move(g, LEASED)
+  set('last_token', J.last_token + 1)
+  local token, expires = J.last_token, now + J.ttl
+  update(g, 'min', g.min, 'tok', token, 'wrk', worker, 'toks', format('%s %d', old_tokens, token))
+  call('HSET', TOKENS, token, g.ord)
+  call('ZADD', GROUP_LEASES, expires, g.ord)
+  set('next_expiry', math.min(J.next_expiry, expires))
+  insert(lines, 1, format('%d %s %d %d %s', token, ordinal_number(g.ord), g.att, expires, sum))
+  leases[#leases + 1] = concat(lines, '\n')
+end
+
+local refused = ''
+local function lease_kept()
+  local kept = call('ZRANGE', prefix .. 'kept', 0, -1)
+  for _, ord in ipairs(kept) do
+    if #leases >= wanted then return end
+    local g = load(ord)
+    if admit(g.cont) then
+      lease(g)
+    elseif refused == '' then
+      refused = format(' %d %d %d', g.cont, J.outstanding, J.running)
+    end
+  end
+end
+local function lease_queued()
+  while #leases < wanted do
+    if not admit(nil) then return 'admission' end
+    if J.outstanding + J.trained >= J.capacity then
+      if J.was_full == 0 then
+        changed(BATCH)
+        changed(SPACE)
+      end
+      set('was_full', 1)
+      return 'full'
+    end
+    if J.seq - J.trimmed >= MAX_BACKLOG then return 'backlog' end
+    local first = call('ZRANGE', prefix .. 'queue', 0, 0)[1]
+    if not first then return 'empty' end
+    lease(load(first))
+    changed(PROMPTS)
+  end
+  return 'served'
+end
+
+local kind, count = 'paused', J.paused
+if J.paused == 0 then
+  count = wanted
+  lease_kept()
+  kind = lease_queued()
+end
+local reason = format('%s %d %d %d %d %d %d %d %d', kind, J.version, lineage, engine,
+  J.outstanding, J.running, J.trained, J.seq - J.trimmed, count) .. refused
+
+local notes, note = prefix .. 'engines', #leases == 0 and reason or ''
+local old_note = call('HGET', notes, worker)
+if old_note ~= note and (old_note or call('HLEN', notes) < 1024) then
+  call('HSET', notes, worker, note)
+end
+-- An empty answer changed nothing, so it need not be repeated.
+if #leases > 0 and request ~= '' then
+  call('HSET', prefix .. 'replay', replay, cmsgpack.pack({reason, leases}))
+  if call('RPUSH', prefix .. 'replays', replay) > 256 then
+    call('HDEL', prefix .. 'replay', call('LPOP', prefix .. 'replays'))
+  end
+end
+return finish('OK', reason, leases)

@@ -1,0 +1,29 @@
+-- A trainer takes over. Arguments: lineage and version of its weights.
+-- Returns the epoch, the digest of the version, and for each later step: step, content hash,
+-- ordinals, attempts.
+local lineage, version = num(1), num(2)
+if lineage ~= J.lineage then
+  return refuse("loaded lineage %d is not the store's %d: a fork needs a store of its own", lineage,
+    J.lineage)
+end
+if version > J.version then
+  return refuse('loaded version %d is not committed: the store is at %d', version, J.version)
+end
+if version < J.first_version then
+  return refuse('the steps after version %d are forgotten: load version %d or a newer one', version,
+    J.first_version)
+end
+set('epoch', J.epoch + 1)
+set('epoch_open', 1)
+unclaim()
+set('redo_next', version + 1)
+local redo = {}
+for step = version + 1, J.version do
+  local entry = call('HMGET', step_key(step), 'hash', 'ordinals', 'attempts')
+  redo[#redo + 1] = step
+  for i = 1, 3 do redo[#redo + 1] = entry[i] end
+end
+local digest = call('HGET', prefix .. 'digests', version)
+set_durable(version, 1)
+changed(BATCH)
+return finish('OK', J.epoch, digest, redo)

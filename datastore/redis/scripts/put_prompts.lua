@@ -1,0 +1,45 @@
+-- Prompts into the queue. Arguments: count, then (ordinal, first attempt, checksum) of each.
+local count, previous = num(1), -1
+for i = 0, count - 1 do
+  local ordinal, attempt = num(2 + 3 * i), num(3 + 3 * i)
+  if ordinal < 0 or ordinal <= previous then
+    return finish('INVALID', format('prompt ordinal %d does not grow after %d', ordinal, previous))
+  end
+  local last = math.max(previous, J.high_water)
+  if last >= 0 and ordinal - last > 1048576 then
+    return finish('INVALID', format('prompt ordinal %d leaps from %d: by at most 1048576', ordinal,
+      last))
+  end
+  if attempt < 0 then
+    return finish('INVALID', format('prompt %d: first_attempt %d is negative', ordinal, attempt))
+  end
+  previous = ordinal
+end
+
+local queued = call('ZCARD', prefix .. 'queue')
+local added, accepted, high_water = {}, 0, J.high_water
+for i = 0, count - 1 do
+  local ordinal = num(2 + 3 * i)
+  local ord = format('%016d', ordinal)
+  local ended = J.above > 0 and call('SISMEMBER', prefix .. 'above', ord) == 1
+  if ordinal > high_water and not ended then
+    if queued + #added >= J.max_queued then break end
+    local blob = prefix .. 'b:p:' .. ord .. ':' .. arg(4 + 3 * i)
+    if call('EXISTS', blob) == 0 then return finish('RETRY') end
+    added[#added + 1] = {ord, arg(3 + 3 * i), arg(4 + 3 * i), blob}
+  end
+  high_water = math.max(high_water, ordinal)
+  accepted = accepted + 1
+end
+for _, prompt in ipairs(added) do
+  call('HSET', group_key(prompt[1]), 'st', QUEUED, 'since', now, 'kept', 0, 'att', prompt[2], 'ph',
+    prompt[3])
+  call('PERSIST', prompt[4])
+  call('ZADD', prefix .. 'queue', 0, prompt[1])
+  bump('n' .. QUEUED, 1)
+  bump('t' .. QUEUED, 1)
+  changed(ADMISSION)
+end
+set('high_water', high_water)
+return finish('OK', accepted, format('%d', high_water),
+  queued + #added >= J.max_queued and 1 or 0)

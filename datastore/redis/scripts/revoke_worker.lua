@@ -1,0 +1,32 @@
+-- The worker is lost: its leases end. Arguments: worker, names remembered at most.
+expire()
+local worker, revoked = arg(1), prefix .. 'revoked'
+if not is_revoked(worker) then
+  local newest = call('ZRANGE', revoked, -1, -1, 'WITHSCORES')[2]
+  call('ZADD', revoked, (tonumber(newest) or 0) + 1, worker)
+  if call('ZCARD', revoked) > num(2) then call('ZPOPMIN', revoked) end
+end
+call('HDEL', prefix .. 'engines', worker)
+local returned = 0
+local groups = call('ZRANGE', GROUP_LEASES, 0, -1)
+table.sort(groups)
+for _, ord in ipairs(groups) do
+  if call('HGET', group_key(ord), 'wrk') == worker then
+    returned = returned + 1
+    ends().end_lease(load(ord), 'worker_lost')
+  end
+end
+for task = 0, 1 do
+  for _, token in ipairs(call('ZRANGE', ROW_LEASES[task], 0, -1)) do
+    local hold = parse_hold(call('HGET', HOLDS, token))
+    if hold.worker == worker then
+      returned = returned + 1
+      local g, progress = load(hold.ord, STAGE[task] .. hold.index)
+      ends().release(token, hold)
+      offer(g, task, hold.index, failures_in(progress))
+      changed(ROWS)
+    end
+  end
+end
+count('leases_expired', returned)
+return finish('OK', returned)

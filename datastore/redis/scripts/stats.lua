@@ -1,0 +1,18 @@
+-- Counters. Returns pairs of name and number, and pairs of reason and groups.
+local out = call('HGETALL', prefix .. 'stats')
+local function put(name, value)
+  out[#out + 1] = name
+  out[#out + 1] = format('%d', value)
+end
+put('outstanding', J.outstanding)
+put('running', J.running)
+put('version', J.version)
+put('queued', call('ZCARD', prefix .. 'queue'))
+put('capacity_used', J.outstanding + J.trained)
+put('backlog', J.seq - J.trimmed)
+put('filtered_in_a_row', J.filtered)
+for _, name in ipairs({'leases_expired', 'samples_put', 'duplicate_puts', 'fenced_puts',
+  'trained_samples', 'trained_tokens', 'discarded_samples', 'discarded_tokens'}) do
+  put(name, J[name])
+end
+return finish('OK', out, call('HGETALL', prefix .. 'reasons'))

@@ -1,0 +1,125 @@
+#include "datastore/retrying_trajectory_store.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace freshet {
+namespace {
+
+const absl::Status& StatusOfResult(const absl::Status& status) { return status; }
+template <typename T>
+const absl::Status& StatusOfResult(const absl::StatusOr<T>& result) {
+  return result.status();
+}
+
+}  // namespace
+
+template <typename Operation>
+auto RetryingTrajectoryStore::Retry(Operation operation) -> decltype(operation()) {
+  absl::Duration backoff = options_.first_backoff;
+  const absl::Time start = clock_.Now();
+  bool reported = false;
+  while (true) {
+    auto result = operation();
+    const absl::Status& status = StatusOfResult(result);
+    if (status.code() != absl::StatusCode::kUnavailable) return result;
+    if (clock_.Now() - start >= options_.outage_limit) return result;
+    if (!reported && options_.on_outage) options_.on_outage(status);
+    reported = true;
+    {
+      MutexLock lock(mu_);
+      if (closed_) return result;
+      closed_changed_.WaitFor(mu_, backoff);
+      if (closed_) return result;
+    }
+    retries_.fetch_add(1);
+    backoff = std::min(backoff * 2, options_.max_backoff);
+  }
+}
+
+void RetryingTrajectoryStore::Close() {
+  {
+    MutexLock lock(mu_);
+    closed_ = true;
+    closed_changed_.NotifyAll();
+  }
+  store_.Close();
+}
+
+absl::StatusOr<PutPromptsReply> RetryingTrajectoryStore::PutPrompts(
+    const std::vector<Prompt>& prompts) {
+  return Retry([&] { return store_.PutPrompts(prompts); });
+}
+absl::StatusOr<LeaseReply> RetryingTrajectoryStore::LeasePrompts(const LeaseRequest& request) {
+  return Retry([&] { return store_.LeasePrompts(request); });
+}
+absl::StatusOr<std::vector<int64_t>> RetryingTrajectoryStore::RenewLeases(
+    const std::string& worker, const std::vector<int64_t>& tokens) {
+  return Retry([&] { return store_.RenewLeases(worker, tokens); });
+}
+absl::Status RetryingTrajectoryStore::ReturnLease(int64_t token,
+                                                  const std::vector<int32_t>& indices,
+                                                  const std::vector<Response>& partials) {
+  return Retry([&] { return store_.ReturnLease(token, indices, partials); });
+}
+absl::Status RetryingTrajectoryStore::PutSample(int64_t token, int32_t index, Response response) {
+  return Retry([&] { return store_.PutSample(token, index, response); });
+}
+absl::StatusOr<std::vector<RowLease>> RetryingTrajectoryStore::LeaseRows(Task task,
+                                                                         const std::string& worker,
+                                                                         int64_t max_rows) {
+  return Retry([&] { return store_.LeaseRows(task, worker, max_rows); });
+}
+absl::Status RetryingTrajectoryStore::PutFields(Task task, int64_t token, FieldValues values) {
+  return Retry([&] { return store_.PutFields(task, token, values); });
+}
+absl::Status RetryingTrajectoryStore::FailRow(Task task, int64_t token, const std::string& reason) {
+  return Retry([&] { return store_.FailRow(task, token, reason); });
+}
+absl::StatusOr<int64_t> RetryingTrajectoryStore::RevokeWorker(const std::string& worker) {
+  return Retry([&] { return store_.RevokeWorker(worker); });
+}
+absl::StatusOr<OpenEpochReply> RetryingTrajectoryStore::OpenEpoch(const std::string& trainer,
+                                                                  PolicyVersion loaded) {
+  return Retry([&] { return store_.OpenEpoch(trainer, loaded); });
+}
+absl::StatusOr<NextBatchReply> RetryingTrajectoryStore::NextBatch(int64_t epoch, int64_t step) {
+  return Retry([&] { return store_.NextBatch(epoch, step); });
+}
+absl::StatusOr<CommitReceipt> RetryingTrajectoryStore::CommitStep(
+    int64_t epoch, int64_t step, const std::vector<int64_t>& ordinals,
+    const std::string& content_hash) {
+  return Retry([&] { return store_.CommitStep(epoch, step, ordinals, content_hash); });
+}
+absl::Status RetryingTrajectoryStore::MarkDurable(int64_t epoch, int64_t version,
+                                                  const std::string& checkpoint_sha256) {
+  return Retry([&] { return store_.MarkDurable(epoch, version, checkpoint_sha256); });
+}
+absl::Status RetryingTrajectoryStore::RecordResume(int64_t epoch_hint, int64_t parent_lineage,
+                                                   int64_t fork_version,
+                                                   const std::string& checkpoint_sha256) {
+  return Retry([&] {
+    return store_.RecordResume(epoch_hint, parent_lineage, fork_version, checkpoint_sha256);
+  });
+}
+absl::StatusOr<int64_t> RetryingTrajectoryStore::Sweep() {
+  return Retry([&] { return store_.Sweep(); });
+}
+absl::StatusOr<StoreStats> RetryingTrajectoryStore::Stats() {
+  return Retry([&] { return store_.Stats(); });
+}
+absl::StatusOr<Explanation> RetryingTrajectoryStore::Explain() {
+  return Retry([&] { return store_.Explain(); });
+}
+absl::StatusOr<PromptCursor> RetryingTrajectoryStore::Cursor() {
+  return Retry([&] { return store_.Cursor(); });
+}
+absl::StatusOr<std::vector<LedgerRow>> RetryingTrajectoryStore::ReadLedger(int64_t after_seq,
+                                                                           int64_t max_rows) {
+  return Retry([&] { return store_.ReadLedger(after_seq, max_rows); });
+}
+absl::Status RetryingTrajectoryStore::TrimLedger(int64_t upto_seq) {
+  return Retry([&] { return store_.TrimLedger(upto_seq); });
+}
+
+}  // namespace freshet

@@ -1,0 +1,88 @@
+#ifndef FRESHET_DATASTORE_RETRYING_TRAJECTORY_STORE_H_
+#define FRESHET_DATASTORE_RETRYING_TRAJECTORY_STORE_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "datastore/trajectory_store.h"
+#include "services/base/clock.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+struct RetryOptions {
+  absl::Duration first_backoff = absl::Milliseconds(50);
+  absl::Duration max_backoff = absl::Seconds(2);
+  // An outage longer than this is reported to the caller as UNAVAILABLE.
+  absl::Duration outage_limit = absl::Minutes(10);
+  // Called once per outage, at its first failed retry, with the error.
+  std::function<void(const absl::Status&)> on_outage;
+};
+
+// Waits out outages of a store: repeats an operation that answered UNAVAILABLE, with growing pauses
+// and a bound. What a caller sees is a slow store. All operations of the port may be repeated: most
+// are idempotent, and an answer that is lost of the others costs one lease, which expires.
+// Thread-safe. The store and the clock must outlive this object.
+class RetryingTrajectoryStore final : public TrajectoryStore {
+ public:
+  RetryingTrajectoryStore(TrajectoryStore& store, const Clock& clock, RetryOptions options)
+      : store_(store), clock_(clock), options_(std::move(options)) {}
+
+  const StoreOptions& options() const override { return store_.options(); }
+  absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override;
+  absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override;
+  absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
+                                                   const std::vector<int64_t>& tokens) override;
+  absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
+                           const std::vector<Response>& partials) override;
+  absl::Status PutSample(int64_t token, int32_t index, Response response) override;
+  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
+                                                  int64_t max_rows) override;
+  absl::Status PutFields(Task task, int64_t token, FieldValues values) override;
+  absl::Status FailRow(Task task, int64_t token, const std::string& reason) override;
+  absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
+  absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,
+                                           PolicyVersion loaded) override;
+  absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override;
+  absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
+                                           const std::vector<int64_t>& ordinals,
+                                           const std::string& content_hash) override;
+  absl::Status MarkDurable(int64_t epoch, int64_t version,
+                           const std::string& checkpoint_sha256) override;
+  absl::Status RecordResume(int64_t epoch_hint, int64_t parent_lineage, int64_t fork_version,
+                            const std::string& checkpoint_sha256) override;
+  absl::StatusOr<int64_t> Sweep() override;
+  absl::StatusOr<StoreStats> Stats() override;
+  absl::StatusOr<Explanation> Explain() override;
+  absl::StatusOr<PromptCursor> Cursor() override;
+  absl::StatusOr<std::vector<LedgerRow>> ReadLedger(int64_t after_seq, int64_t max_rows) override;
+  absl::Status TrimLedger(int64_t upto_seq) override;
+  uint64_t ChangeCount(Topic topic) override { return store_.ChangeCount(topic); }
+  uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
+    return store_.AwaitChange(topic, seen, timeout);
+  }
+  // Also ends the waiting for an outage's end.
+  void Close() override;
+
+  int64_t retries() const { return retries_.load(); }
+
+ private:
+  template <typename Operation>
+  auto Retry(Operation operation) -> decltype(operation());
+
+  TrajectoryStore& store_;
+  const Clock& clock_;
+  const RetryOptions options_;
+  std::atomic<int64_t> retries_{0};
+  Mutex mu_;
+  CondVar closed_changed_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASTORE_RETRYING_TRAJECTORY_STORE_H_

@@ -1,0 +1,66 @@
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "env_workers/env_role.h"
+#include "env_workers/environment.h"
+#include "prometheus/registry.h"
+#include "services/base/clock.h"
+#include "services/base/str_cat.h"
+#include "services/runtime/endpoint_options.h"
+#include "services/runtime/log_ring.h"
+#include "services/runtime/worker_flags.h"
+
+namespace freshet {
+namespace {
+
+int Main(int argc, char** argv) {
+  CLI::App app("serves environments for multi-turn episodes", "freshet-env");
+  app.set_version_flag("--version", "freshet-env " FRESHET_VERSION);
+  runtime::WorkerFlags flags;
+  flags.controllers.clear();
+  EnvServiceOptions options;
+  int64_t idle_timeout_ms = absl::ToInt64Milliseconds(options.idle_timeout);
+  runtime::AddEndpointFlags(app, flags.endpoint);
+  app.add_option("--controller", flags.controllers,
+                 "HOST:PORT of the controller; several, separated by commas, with standbys; "
+                 "default: stand alone");
+  app.add_option("--name", flags.name, "name in the cluster; default: env-HOST-PID");
+  app.add_option("--max-episodes", options.max_episodes, "episodes at the same time")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--idle-timeout-ms", idle_timeout_ms,
+                 "an episode whose client says nothing for so long is ended")
+      ->check(CLI::Range(1, 86'400'000))
+      ->capture_default_str();
+  if (const std::optional<int> code = runtime::ParseCommandLine(app, argc, argv)) return *code;
+  options.idle_timeout = absl::Milliseconds(idle_timeout_ms);
+
+  std::optional<runtime::WorkerAgentOptions> agent;
+  if (!flags.controllers.empty()) {
+    auto made = runtime::MakeAgentOptions(flags, cluster::v1::ROLE_ENV, FRESHET_VERSION);
+    if (!made.ok()) {
+      std::fprintf(stderr, "freshet-env: %s\n", Message(made.status()).c_str());
+      return 2;
+    }
+    agent = *std::move(made);
+  }
+  runtime::LogRing log;
+  runtime::ShipLog(log);
+  runtime::ServeOptions serve;
+  serve.role = "env";
+  serve.endpoint = flags.endpoint;
+  serve.registry = std::make_shared<prometheus::Registry>();
+  EnvMetrics metrics(*serve.registry, BuiltinEnvironments());
+  EnvService service(BuiltinEnvironments(), SystemClock::Get(), &metrics, options);
+  EnvRole role(service, std::move(agent), &log);
+  return runtime::Serve(role, serve);
+}
+
+}  // namespace
+}  // namespace freshet
+
+int main(int argc, char** argv) { return freshet::Main(argc, argv); }

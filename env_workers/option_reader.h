@@ -1,0 +1,39 @@
+#ifndef FRESHET_ENV_WORKERS_OPTION_READER_H_
+#define FRESHET_ENV_WORKERS_OPTION_READER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "env_workers/environment.h"
+
+namespace freshet {
+
+// Reads the options of one reset and keeps the first fault. Confined to one thread.
+class OptionReader {
+ public:
+  explicit OptionReader(const EnvironmentOptions& options) : options_(options) {}
+
+  // A decimal integer in [min, max]; `otherwise` when the option is absent or wrong.
+  int64_t Int(const std::string& name, int64_t otherwise, int64_t min, int64_t max);
+  // One of `allowed`; its first entry when the option is absent or wrong.
+  std::string Choice(const std::string& name, const std::vector<std::string>& allowed);
+  // The text as it is, or `otherwise`.
+  std::string Text(const std::string& name, const std::string& otherwise) const;
+
+  // The first fault: INVALID_ARGUMENT "options.NAME: VALUE ...".
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void Fault(absl::Status fault) {
+    if (status_.ok()) status_ = std::move(fault);
+  }
+
+  const EnvironmentOptions& options_;
+  absl::Status status_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_ENV_WORKERS_OPTION_READER_H_

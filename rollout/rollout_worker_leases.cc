@@ -1,0 +1,194 @@
+// How a RolloutWorker comes to its leases, keeps them and loses them.
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "rollout/rollout_worker.h"
+#include "services/base/log.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+
+int64_t RolloutWorker::GroupsThatFit() const {
+  constexpr int64_t kMostPerCall = 64;
+  return engine_.Admissible(options_.max_prompt_tokens, options_.group_size, options_.sampling,
+                            kMostPerCall);
+}
+
+// Groups whose episodes may begin. Those that wait for their environment hold no place in the
+// engine: twice its capacity may be open, so that it has work meanwhile.
+int64_t RolloutWorker::EpisodeRoom() const {
+  constexpr int64_t kEpisodesPerPlace = 2;
+  if (episodes_ == nullptr) return std::numeric_limits<int64_t>::max();
+  if (episodes_->waiting_for_engine()) return 0;
+  const int64_t most = kEpisodesPerPlace * engine_.stats().capacity_sequences;
+  if (episodes_->open() == 0) return std::max<int64_t>(most / options_.group_size, 1);
+  return std::max<int64_t>((most - episodes_->open()) / options_.group_size, 0);
+}
+
+absl::Status RolloutWorker::LeaseMore() {
+  const uint64_t changes = store_.ChangeCount(Topic::kAdmission);
+  // The gate's answer holds until the store says that something changed.
+  if (gate_closed_ && changes == admission_seen_) return absl::OkStatus();
+  gate_closed_ = false;
+  admission_seen_ = changes;
+  if (paused_.load() || fenced_ || StoreAwaited()) return absl::OkStatus();
+  if (clock_.Now() < leasing_pause_until_) return absl::OkStatus();
+  if (engine_.version(Lane::kRollout).version < 0) return absl::OkStatus();
+  if (evaluation_.has_value() && evaluation_->waits_for_engine()) return absl::OkStatus();
+  const int64_t room = std::min(GroupsThatFit(), EpisodeRoom());
+  if (room == 0) return absl::OkStatus();
+  LeaseRequest request;
+  request.worker = worker_;
+  request.request_id = StrCat(next_request_);
+  request.engine = engine_.version(Lane::kRollout);
+  request.max_groups = room;
+  absl::StatusOr<LeaseReply> reply = store_.LeasePrompts(request);
+  // The same id again: leases of an answer that was lost on its way come with the next one.
+  if (StoreFailed(reply.status())) return absl::OkStatus();
+  StoreWorks();
+  if (reply.status().code() == absl::StatusCode::kFailedPrecondition) {
+    DropLeases();
+    fenced_ = true;
+    MutexLock lock(mu_);
+    counters_.fenced = true;
+    counters_.last_wait_reason = Message(reply.status());
+    return absl::OkStatus();
+  }
+  FRESHET_RETURN_IF_ERROR(reply.status());
+  ++next_request_;
+  gate_closed_ = static_cast<int64_t>(reply->leases.size()) < room;
+  {
+    MutexLock lock(mu_);
+    counters_.last_wait_reason = reply->reason;
+  }
+  for (GroupLease& lease : reply->leases) {
+    FRESHET_RETURN_IF_ERROR(SubmitLease(std::move(lease)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
+  // A lease of ours that expired meanwhile may come back to us under a new token.
+  if (running_.erase(lease.ordinal) > 0) CancelGeneration(lease.ordinal);
+  Running running;
+  running.token = lease.token;
+  for (const int32_t index : lease.missing) running.open[index] = true;
+  if (episodes_ != nullptr) {
+    running_[lease.ordinal] = std::move(running);
+    episodes_->Start({Lane::kRollout, lease.ordinal, std::move(lease.prompt.prompt_ids),
+                      std::move(lease.prompt.attributes), options_.seed, lease.ordinal,
+                      std::move(lease.missing), options_.sampling});
+    return absl::OkStatus();
+  }
+  GenerationRequest request;
+  request.id = lease.ordinal;
+  request.prompt_ids = std::move(lease.prompt.prompt_ids);
+  request.seed = options_.seed;
+  request.ordinal = lease.ordinal;
+  request.sample_indices = lease.missing;
+  request.sampling = options_.sampling;
+  const bool kept = std::any_of(lease.partials.begin(), lease.partials.end(),
+                                [](const Response& r) { return !r.response_ids.empty(); });
+  if (kept) request.partials = std::move(lease.partials);
+  const absl::Status status = engine_.Submit(std::move(request));
+  if (status.code() == absl::StatusCode::kResourceExhausted) {
+    // Longer than estimated: back to the queue; somebody has room later.
+    return HandBack(lease.token, Message(status));
+  }
+  FRESHET_RETURN_IF_ERROR(status);
+  running_[lease.ordinal] = std::move(running);
+  return absl::OkStatus();
+}
+
+// A lease that cannot be returned now, or is none any more, ends by itself.
+absl::Status RolloutWorker::HandBack(int64_t token, const std::string& why) {
+  FRESHET_LOG(Warning) << "event=lease_handed_back token=" << token << " reason=\"" << why << "\"";
+  const absl::Status status = store_.ReturnLease(token, {}, {});
+  if (StoreFailed(status) || status.code() == absl::StatusCode::kFailedPrecondition) {
+    return absl::OkStatus();
+  }
+  return status;
+}
+
+absl::Status RolloutWorker::RenewLeases() {
+  if (clock_.Now() < next_renewal_ || StoreAwaited()) return absl::OkStatus();
+  if (!running_.empty()) {
+    std::vector<int64_t> tokens;
+    for (const auto& [ordinal, running] : running_) tokens.push_back(running.token);
+    const absl::StatusOr<std::vector<int64_t>> lost = store_.RenewLeases(worker_, tokens);
+    if (StoreFailed(lost.status())) return absl::OkStatus();
+    StoreWorks();
+    if (lost.status().code() == absl::StatusCode::kFailedPrecondition) {
+      DropLeases();
+    } else {
+      FRESHET_RETURN_IF_ERROR(lost.status());
+      std::erase_if(running_, [&](const auto& entry) {
+        if (std::find(lost->begin(), lost->end(), entry.second.token) == lost->end()) return false;
+        CancelGeneration(entry.first);
+        MutexLock lock(mu_);
+        ++counters_.leases_cancelled;
+        return true;
+      });
+    }
+  }
+  next_renewal_ = clock_.Now() + options_.lease_ttl / 3;
+  return absl::OkStatus();
+}
+
+void RolloutWorker::CancelGeneration(int64_t ordinal) {
+  if (episodes_ != nullptr) {
+    episodes_->Cancel(Lane::kRollout, ordinal);
+  } else {
+    engine_.Cancel(ordinal);
+  }
+}
+
+// All leases are somebody else's now, and so are the samples made under them.
+void RolloutWorker::DropLeases() {
+  for (const auto& [ordinal, running] : running_) CancelGeneration(ordinal);
+  MutexLock lock(mu_);
+  counters_.leases_cancelled += static_cast<int64_t>(running_.size());
+  counters_.samples_fenced += static_cast<int64_t>(unsent_.size());
+  counters_.unsent_samples = 0;
+  running_.clear();
+  unsent_.clear();
+}
+
+void RolloutWorker::ReturnAll() {
+  store_retry_at_ = absl::InfinitePast();  // one more try
+  const absl::Status sent = SendUnsent();
+  if (!sent.ok() || !unsent_.empty()) {
+    FRESHET_LOG(Warning) << "event=samples_not_sent count=" << unsent_.size() << " reason=\""
+                         << Message(sent) << "\"";
+  }
+  for (auto& [ordinal, running] : running_) {
+    std::vector<int32_t> indices;
+    std::vector<Response> partials;
+    if (episodes_ != nullptr) {
+      episodes_->Cancel(Lane::kRollout, ordinal);
+    } else {
+      for (GenerationOutput& output : engine_.Cancel(ordinal)) {
+        indices.push_back(output.sample_index);
+        partials.push_back(std::move(output.response));
+      }
+    }
+    absl::Status status = store_.ReturnLease(running.token, indices, partials);
+    // Tokens that are of no use, as after a fork, must not keep the lease.
+    if (status.code() == absl::StatusCode::kInvalidArgument) {
+      status = store_.ReturnLease(running.token, {}, {});
+    }
+    if (!status.ok()) {
+      FRESHET_LOG(Warning) << "event=return_lease_refused ordinal=" << ordinal << " reason=\""
+                           << Message(status) << "\"";
+    }
+    if (StoreFailed(status)) break;  // the others expire as well
+  }
+  for (auto& [ordinal, running] : running_) CancelGeneration(ordinal);
+  running_.clear();
+  unsent_.clear();
+}
+
+}  // namespace freshet

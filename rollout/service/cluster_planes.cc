@@ -1,0 +1,37 @@
+#include "rollout/service/cluster_planes.h"
+
+#include "services/base/status_macros.h"
+#include "weights/weight_puller.h"
+
+namespace freshet {
+
+void ClusterRolloutWeights::Serve(const std::string& job,
+                                  std::shared_ptr<WeightSubscriber> subscriber) {
+  WeightEndpoint endpoint;
+  endpoint.subscriber = std::move(subscriber);
+  service_.Serve(job, std::move(endpoint));
+}
+
+absl::Status ClusterRolloutWeights::Pull(const std::string& job,
+                                         const std::vector<WeightMember>& engines,
+                                         const std::optional<WeightMember>& trainer,
+                                         const std::shared_ptr<WeightSubscriber>& subscriber) {
+  PullOptions options;
+  options.job = job;
+  return PullWeights(options, PullOrder(engines, trainer, TrainerPlace::kLast, seed_), channels_,
+                     subscriber, clock_, observer_)
+      .status();
+}
+
+ClusterEnvironments::ClusterEnvironments(GrpcEnvironmentClient::ChannelMaker channels,
+                                         const Clock& clock, GrpcEnvironmentClientOptions options,
+                                         std::string fixed_address)
+    : fixed_(!fixed_address.empty()), client_(std::move(channels), clock, options) {
+  if (fixed_) client_.SetAddresses({std::move(fixed_address)});
+}
+
+void ClusterEnvironments::SetAddresses(std::vector<std::string> addresses) {
+  if (!fixed_) client_.SetAddresses(std::move(addresses));
+}
+
+}  // namespace freshet

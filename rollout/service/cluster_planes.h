@@ -1,0 +1,58 @@
+#ifndef FRESHET_ROLLOUT_SERVICE_CLUSTER_PLANES_H_
+#define FRESHET_ROLLOUT_SERVICE_CLUSTER_PLANES_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rollout/adapters/grpc_environment_client.h"
+#include "rollout/service/rollout_work.h"
+#include "weights/weight_service.h"
+
+namespace freshet {
+
+// The weight plane among processes. `service` and `clock` must outlive it. Thread-safe.
+class ClusterRolloutWeights final : public RolloutWeightPlane {
+ public:
+  // `seed` spreads the joiners over the peers that they pull from. `observer` may be null.
+  ClusterRolloutWeights(GrpcWeightService& service, ChannelSource channels, const Clock& clock,
+                        WeightSyncObserver* observer, uint64_t seed)
+      : service_(service),
+        channels_(std::move(channels)),
+        clock_(clock),
+        observer_(observer),
+        seed_(seed) {}
+
+  void Serve(const std::string& job, std::shared_ptr<WeightSubscriber> subscriber) override;
+  void Forget(const std::string& job) override { service_.Forget(job); }
+  absl::Status Pull(const std::string& job, const std::vector<WeightMember>& engines,
+                    const std::optional<WeightMember>& trainer,
+                    const std::shared_ptr<WeightSubscriber>& subscriber) override;
+
+ private:
+  GrpcWeightService& service_;
+  const ChannelSource channels_;
+  const Clock& clock_;
+  WeightSyncObserver* const observer_;
+  const uint64_t seed_;
+};
+
+// Environment workers of a cluster, or one that the job names.
+class ClusterEnvironments final : public EnvironmentPool {
+ public:
+  ClusterEnvironments(GrpcEnvironmentClient::ChannelMaker channels, const Clock& clock,
+                      GrpcEnvironmentClientOptions options, std::string fixed_address);
+  EnvironmentClient& client() override { return client_; }
+  // Ignored when the job names an address itself.
+  void SetAddresses(std::vector<std::string> addresses) override;
+
+ private:
+  const bool fixed_;
+  GrpcEnvironmentClient client_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_SERVICE_CLUSTER_PLANES_H_

@@ -1,0 +1,237 @@
+#include "rollout/service/rollout_work.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "model/bundle_proto.h"
+#include "model/row_tokens.h"
+#include "rollout/rollout_setup.h"
+#include "services/base/log.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+using cluster::v1::AssignmentStatus;
+
+constexpr absl::Duration kBesidePeriod = absl::Seconds(1);
+constexpr int64_t kMaxEvalRows = 100'000;
+constexpr int64_t kRowsPerCall = 512;
+
+std::vector<WeightMember> Members(
+    const google::protobuf::RepeatedPtrField<weights::v1::Member>& members) {
+  std::vector<WeightMember> all;
+  for (const weights::v1::Member& member : members) {
+    all.push_back({member.worker(), member.address()});
+  }
+  return all;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
+    const cluster::v1::Assign& assign, const std::string& worker, const RolloutContext& context) {
+  std::unique_ptr<RolloutWork> work(new RolloutWork(context));
+  work->job_ = assign.job_id();
+  work->spec_ = assign.spec();
+  const job::v1::JobSpec& spec = work->spec_;
+  FRESHET_ASSIGN_OR_RETURN(work->model_, OpenModelBundle(spec, FromProto(assign.model())));
+  const ModelSetup& model = work->model_;
+  FRESHET_ASSIGN_OR_RETURN(work->engine_, context.make_engine(spec, model.config));
+  FRESHET_ASSIGN_OR_RETURN(work->store_, context.open_store(work->job_));
+  work->subscriber_ = std::make_shared<WeightSubscriber>();
+  if (spec.has_environment()) {
+    FRESHET_ASSIGN_OR_RETURN(work->environments_, context.open_environments(spec));
+    work->episodes_ = std::make_unique<EpisodeRunner>(
+        *work->engine_, work->environments_->client(), *context.clock,
+        MakeEpisodeText(*model.tokenizer), MakeEpisodeOptions(spec));
+  }
+  RolloutOptions options = MakeRolloutOptions(
+      spec, MakeSampling(spec, model.config, *model.tokenizer), assign.longest_prompt_tokens());
+  options.worker = worker;
+  work->worker_ =
+      std::make_unique<RolloutWorker>(*work->store_, *work->engine_, work->subscriber_,
+                                      *context.clock, std::move(options), work->episodes_.get());
+  context.weights->Serve(work->job_, work->subscriber_);
+  return work;
+}
+
+RolloutWork::~RolloutWork() { context_.weights->Forget(job_); }
+
+absl::Status RolloutWork::Run(std::stop_token stop) {
+  beside_ = std::jthread([this](std::stop_token beside_stop) { RunBeside(beside_stop); });
+  const std::stop_callback wake(stop, [this] { store_->Close(); });
+  const absl::Status status = worker_->Run(stop);
+  beside_.request_stop();
+  Wake();
+  beside_.join();
+  return status;
+}
+
+void RolloutWork::Wake() {
+  MutexLock lock(mu_);
+  wake_.NotifyAll();
+}
+
+void RolloutWork::RunBeside(std::stop_token stop) {
+  absl::Time next_pull = context_.clock->Now() + context_.pull_after;
+  while (!stop.stop_requested()) {
+    std::optional<cluster::v1::Evaluate> evaluate;
+    std::vector<std::function<void()>> reports;
+    {
+      MutexLock lock(mu_);
+      if (!evaluate_.has_value() && reports_.empty()) wake_.WaitFor(mu_, kBesidePeriod);
+      evaluate = std::exchange(evaluate_, std::nullopt);
+      reports.swap(reports_);
+    }
+    for (const auto& report : reports) report();
+    if (evaluate.has_value()) {
+      const absl::Status status = StartEvaluation(*evaluate);
+      if (!status.ok()) Report(*evaluate, {}, status);
+    }
+    PullWhenWithout(next_pull);
+  }
+}
+
+// A publication brings the first version as a rule; an engine that joins between two steps of a
+// trainer that is busy fetches it.
+void RolloutWork::PullWhenWithout(absl::Time& next_pull) {
+  if (subscriber_->Committed().has_value() || context_.clock->Now() < next_pull) return;
+  cluster::v1::Members members;
+  {
+    MutexLock lock(mu_);
+    members = members_;
+  }
+  std::optional<WeightMember> trainer;
+  if (members.has_trainer()) {
+    trainer = WeightMember{members.trainer().worker(), members.trainer().address()};
+  }
+  const absl::Status pulled =
+      context_.weights->Pull(job_, Members(members.rollouts()), trainer, subscriber_);
+  if (!pulled.ok())
+    FRESHET_LOG(Info) << "event=pull_failed job=" << job_ << " reason=" << Message(pulled);
+  next_pull = context_.clock->Now() + context_.pull_after;
+}
+
+absl::Status RolloutWork::StartEvaluation(const cluster::v1::Evaluate& evaluate) {
+  const std::optional<CommittedWeights> weights = subscriber_->Committed();
+  const PolicyVersion wanted{evaluate.policy().lineage(), evaluate.policy().version()};
+  if (!weights.has_value() || weights->snapshot.manifest.policy < wanted) {
+    return FailedPrecondition("this engine does not hold version ", wanted.version, " yet");
+  }
+  EvaluationRun run;
+  run.weights = weights->snapshot;
+  run.sampling = MakeEvalSampling(spec_, model_.config, *model_.tokenizer);
+  run.seed = EvalSeed(spec_);
+  const int64_t rows = std::min(evaluate.rows(), kMaxEvalRows);
+  while (static_cast<int64_t>(run.prompts.size()) < rows) {
+    cluster::v1::FetchRowsRequest request;
+    request.set_job_id(job_);
+    request.set_held_out(true);
+    request.set_first(static_cast<int64_t>(run.prompts.size()));
+    request.set_count(std::min(kRowsPerCall, rows - request.first()));
+    FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply, context_.fetch_rows(request));
+    if (reply.rows().empty()) break;
+    for (const trajectory::v1::DatasetRow& row : reply.rows()) {
+      FRESHET_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                               EncodePrompt(*model_.tokenizer, row.prompt()));
+      run.prompts.push_back(std::move(ids));
+      if (!spec_.has_environment()) continue;
+      run.attributes.emplace_back(row.attributes().begin(), row.attributes().end());
+      run.attributes.back()["prompt"] = row.prompt();
+    }
+  }
+  const PolicyVersion policy = run.weights.manifest.policy;
+  run.done = [this, evaluate, policy](absl::StatusOr<std::vector<Response>> responses) {
+    MutexLock lock(mu_);
+    reports_.push_back([this, evaluate, policy, responses = std::move(responses)] {
+      Report(evaluate, policy, responses);
+    });
+    wake_.NotifyAll();
+  };
+  if (worker_->StartEvaluation(std::move(run))) return absl::OkStatus();
+  return StatusOf(absl::StatusCode::kResourceExhausted, "another evaluation runs on this engine");
+}
+
+void RolloutWork::Report(const cluster::v1::Evaluate& evaluate, const PolicyVersion& policy,
+                         const absl::StatusOr<std::vector<Response>>& responses) {
+  cluster::v1::ReportEvaluationRequest request;
+  request.set_job_id(job_);
+  request.set_evaluation_id(evaluate.evaluation_id());
+  request.mutable_policy()->set_lineage(policy.lineage);
+  request.mutable_policy()->set_version(policy.version);
+  if (!responses.ok()) {
+    request.set_error(Message(responses.status()));
+  } else {
+    for (const Response& response : *responses) {
+      request.add_completions(
+          model_.tokenizer->Decode(response.response_ids, /*skip_special=*/true));
+      request.add_completion_tokens(static_cast<int64_t>(response.response_ids.size()));
+      request.add_stopped(response.finish == FinishReason::kStop);
+      if (response.env_reward.has_value()) request.add_env_rewards(*response.env_reward);
+    }
+  }
+  const absl::Status sent = context_.report_evaluation(std::move(request));
+  if (!sent.ok()) {
+    FRESHET_LOG(Warning) << "event=evaluation_not_reported job=" << job_
+                         << " error=" << Message(sent);
+  }
+}
+
+void RolloutWork::FillStatus(AssignmentStatus& status) const {
+  const std::optional<CommittedWeights> weights = subscriber_->Committed();
+  const RolloutCounters counters = worker_->counters();
+  if (weights.has_value()) {
+    const PolicyVersion& policy = weights->snapshot.manifest.policy;
+    status.mutable_policy()->set_lineage(policy.lineage);
+    status.mutable_policy()->set_version(policy.version);
+    status.set_waits_for(counters.last_wait_reason);
+  } else {
+    status.set_waits_for("weights of the trainer");
+  }
+}
+
+void RolloutWork::FillLoad(cluster::v1::WorkerStatus& status) const {
+  const RolloutCounters counters = worker_->counters();
+  const absl::Time now = context_.clock->Now();
+  status.set_has_weights(subscriber_->Committed().has_value());
+  MutexLock lock(mu_);
+  const double seconds = absl::ToDoubleSeconds(now - last_load_);
+  if (last_load_ != absl::InfinitePast() && seconds > 0) {
+    const double idle = (counters.idle_seconds - last_idle_) / seconds;
+    status.set_busy_ratio(std::clamp(1.0 - idle, 0.0, 1.0));
+    status.set_tokens_per_second(static_cast<double>(counters.tokens_generated - last_tokens_) /
+                                 seconds);
+  }
+  last_load_ = now;
+  last_idle_ = counters.idle_seconds;
+  last_tokens_ = counters.tokens_generated;
+  status.set_open_episodes(counters.episodes.open);
+}
+
+void RolloutWork::SetWorker(const std::string& worker) { worker_->Rename(worker); }
+
+void RolloutWork::SetPaused(bool paused) { worker_->SetPaused(paused); }
+
+void RolloutWork::SetMembers(const cluster::v1::Members& members) {
+  {
+    MutexLock lock(mu_);
+    members_ = members;
+    wake_.NotifyAll();
+  }
+  if (environments_ == nullptr) return;
+  std::vector<std::string> addresses;
+  for (const weights::v1::Member& member : members.environments()) {
+    addresses.push_back(member.address());
+  }
+  environments_->SetAddresses(std::move(addresses));
+}
+
+void RolloutWork::Evaluate(const cluster::v1::Evaluate& evaluate) {
+  MutexLock lock(mu_);
+  evaluate_ = evaluate;
+  wake_.NotifyAll();
+}
+
+}  // namespace freshet

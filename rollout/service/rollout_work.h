@@ -1,0 +1,122 @@
+#ifndef FRESHET_ROLLOUT_SERVICE_ROLLOUT_WORK_H_
+#define FRESHET_ROLLOUT_SERVICE_ROLLOUT_WORK_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "datastore/trajectory_store.h"
+#include "freshet/cluster/v1/worker_service.pb.h"
+#include "model/model_setup.h"
+#include "rollout/environment_client.h"
+#include "rollout/episode_runner.h"
+#include "rollout/inference_engine.h"
+#include "rollout/rollout_worker.h"
+#include "services/base/clock.h"
+#include "services/base/mutex.h"
+#include "services/runtime/worker_role.h"
+#include "weights/weight_member.h"
+#include "weights/weight_subscriber.h"
+
+namespace freshet {
+
+using StoreOpener =
+    std::function<absl::StatusOr<std::unique_ptr<TrajectoryStore>>(const std::string& job)>;
+
+// An engine for the model of a job.
+using EngineFactory = std::function<absl::StatusOr<std::unique_ptr<InferenceEngine>>(
+    const job::v1::JobSpec& spec, const ModelConfig& model)>;
+
+// Environments of a job whose workers' addresses may change.
+class EnvironmentPool {
+ public:
+  virtual ~EnvironmentPool() = default;
+  virtual EnvironmentClient& client() = 0;
+  virtual void SetAddresses(std::vector<std::string> addresses) = 0;
+};
+
+// The engine's side of a job's weight plane.
+class RolloutWeightPlane {
+ public:
+  virtual ~RolloutWeightPlane() = default;
+  virtual void Serve(const std::string& job, std::shared_ptr<WeightSubscriber> subscriber) = 0;
+  virtual void Forget(const std::string& job) = 0;
+  // Brings the newest version of a member; see PullWeights.
+  virtual absl::Status Pull(const std::string& job, const std::vector<WeightMember>& engines,
+                            const std::optional<WeightMember>& trainer,
+                            const std::shared_ptr<WeightSubscriber>& subscriber) = 0;
+};
+
+// What a rollout process gives to its jobs. All must outlive the works.
+struct RolloutContext {
+  StoreOpener open_store;
+  EngineFactory make_engine;
+  RolloutWeightPlane* weights = nullptr;
+  // Null result: the job's environment cannot be had here.
+  std::function<absl::StatusOr<std::unique_ptr<EnvironmentPool>>(const job::v1::JobSpec&)>
+      open_environments;
+  std::function<absl::StatusOr<cluster::v1::FetchRowsReply>(const cluster::v1::FetchRowsRequest&)>
+      fetch_rows;
+  std::function<absl::Status(cluster::v1::ReportEvaluationRequest)> report_evaluation;
+  const Clock* clock = nullptr;
+  // How long an engine without weights waits for a publication before it pulls, and pulls again.
+  absl::Duration pull_after = absl::Seconds(1);
+};
+
+// Generates for one job until it is stopped.
+class RolloutWork final : public runtime::JobWork {
+ public:
+  static absl::StatusOr<std::unique_ptr<runtime::JobWork>> Create(const cluster::v1::Assign& assign,
+                                                                  const std::string& worker,
+                                                                  const RolloutContext& context);
+  ~RolloutWork() override;
+
+  absl::Status Run(std::stop_token stop) override;
+  void FillStatus(cluster::v1::AssignmentStatus& status) const override;
+  void FillLoad(cluster::v1::WorkerStatus& status) const override;
+  void SetWorker(const std::string& worker) override;
+  void SetPaused(bool paused) override;
+  void SetMembers(const cluster::v1::Members& members) override;
+  void Evaluate(const cluster::v1::Evaluate& evaluate) override;
+
+ private:
+  explicit RolloutWork(const RolloutContext& context) : context_(context) {}
+
+  // Thread beside the engine's: pulls weights that did not come, prepares and reports evaluations.
+  void RunBeside(std::stop_token stop);
+  void PullWhenWithout(absl::Time& next_pull);
+  absl::Status StartEvaluation(const cluster::v1::Evaluate& evaluate);
+  void Report(const cluster::v1::Evaluate& evaluate, const PolicyVersion& policy,
+              const absl::StatusOr<std::vector<Response>>& responses);
+  void Wake();
+
+  const RolloutContext& context_;
+  std::string job_;
+  job::v1::JobSpec spec_;
+  ModelSetup model_;
+  std::shared_ptr<WeightSubscriber> subscriber_;
+  std::unique_ptr<TrajectoryStore> store_;
+  std::unique_ptr<InferenceEngine> engine_;
+  std::unique_ptr<EnvironmentPool> environments_;
+  std::unique_ptr<EpisodeRunner> episodes_;
+  std::unique_ptr<RolloutWorker> worker_;
+  std::jthread beside_;
+
+  mutable Mutex mu_;
+  CondVar wake_;
+  cluster::v1::Members members_ ABSL_GUARDED_BY(mu_);
+  std::optional<cluster::v1::Evaluate> evaluate_ ABSL_GUARDED_BY(mu_);  // to start
+  std::vector<std::function<void()>> reports_ ABSL_GUARDED_BY(mu_);     // to send
+  // For rates in FillLoad.
+  mutable absl::Time last_load_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  mutable int64_t last_tokens_ ABSL_GUARDED_BY(mu_) = 0;
+  mutable double last_idle_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_SERVICE_ROLLOUT_WORK_H_

@@ -1,0 +1,23 @@
+#ifndef FRESHET_SERVICES_CLI_CLIENT_JOB_EVENTS_H_
+#define FRESHET_SERVICES_CLI_CLIENT_JOB_EVENTS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/cli/client/job_client.h"
+#include "services/runfolder/metrics_log.h"
+
+namespace freshet {
+
+// All rows of metrics that a job has now, oldest first: reads its events up to the newest one.
+absl::StatusOr<std::vector<std::string>> ReadMetricsRows(JobClient& client,
+                                                         const std::string& job_id);
+
+// The steps and evaluations among `rows` that survive resumes; rows that cannot be read are left
+// out.
+MetricsHistory SurvivingHistory(const std::vector<std::string>& rows);
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_CLI_CLIENT_JOB_EVENTS_H_

@@ -1,0 +1,14 @@
+#ifndef FRESHET_SERVICES_CLI_CLUSTER_VIEW_COMMANDS_H_
+#define FRESHET_SERVICES_CLI_CLUSTER_VIEW_COMMANDS_H_
+
+#include "CLI/CLI.hpp"
+#include "services/cli/client/session.h"
+
+namespace freshet {
+
+// top and logs: what a cluster does now. Arguments as in AddSubmitCommands.
+void AddClusterViewCommands(CLI::App& app, ConnectionFlags& connection, int& code);
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_CLI_CLUSTER_VIEW_COMMANDS_H_

@@ -1,0 +1,94 @@
+#include "services/reward/grpc_scorer.h"
+
+#include <grpcpp/client_context.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+#include "services/runtime/status.h"
+
+namespace freshet {
+namespace {
+
+reward::v1::ScoreRequest RequestOf(const ScoreInput& input) {
+  reward::v1::ScoreRequest request;
+  reward::v1::ScoreItem& item = *request.add_items();
+  const auto prompt = input.attributes.find("prompt");
+  if (prompt != input.attributes.end()) item.set_prompt(prompt->second);
+  item.set_completion(std::string(input.completion));
+  item.set_completion_tokens(input.completion_tokens);
+  item.mutable_attributes()->insert(input.attributes.begin(), input.attributes.end());
+  if (input.env_reward.has_value()) {
+    (*item.mutable_attributes())["env_reward"] = StrCat(*input.env_reward);
+  }
+  return request;
+}
+
+absl::StatusOr<ComponentScore> ValueOf(const trajectory::v1::Score& score) {
+  switch (score.outcome()) {
+    case trajectory::v1::SCORE_OUTCOME_OK:
+    case trajectory::v1::SCORE_OUTCOME_WRONG_FORMAT:
+      break;
+    case trajectory::v1::SCORE_OUTCOME_TIMEOUT:
+      return StatusOf(absl::StatusCode::kDeadlineExceeded, "it ran out of time: ", score.error());
+    case trajectory::v1::SCORE_OUTCOME_INFRA_ERROR:
+      return StatusOf(absl::StatusCode::kUnavailable, "it failed: ", score.error());
+    default:
+      return Internal("a score without an outcome; the service must set it, to OK for a reward");
+  }
+  if (!std::isfinite(score.reward())) return Internal("a reward that is not finite");
+  const bool ok = score.outcome() == trajectory::v1::SCORE_OUTCOME_OK;
+  return ComponentScore{score.reward(), ok ? ScoreOutcome::kOk : ScoreOutcome::kWrongFormat};
+}
+
+}  // namespace
+
+GrpcScorer::GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string address,
+                       absl::Duration timeout)
+    : address_(std::move(address)),
+      timeout_(timeout),
+      stub_(reward::v1::RewardService::NewStub(std::move(channel))) {}
+
+absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + std::min(timeout_, input.timeout)));
+  reward::v1::ScoreReply reply;
+  const absl::Status status =
+      runtime::GrpcToStatus(stub_->Score(&context, RequestOf(input), &reply));
+  if (!status.ok()) {
+    return StatusOf(status.code(), "reward service ", address_, ": ", Message(status));
+  }
+  if (reply.scores_size() != 1) {
+    return Internal("reward service ", address_, ": ", reply.scores_size(),
+                    " scores for 1 item; it must give one per item");
+  }
+  absl::StatusOr<ComponentScore> score = ValueOf(reply.scores(0));
+  if (score.ok()) return score;
+  return StatusOf(score.status().code(), "reward service ", address_, ": ",
+                  Message(score.status()));
+}
+
+RemoteScorerFactory GrpcScorers(
+    std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>
+        make_channel,
+    std::shared_ptr<ScoreCache> cache) {
+  // A service may answer otherwise in the next job: each scorer remembers for itself.
+  const auto scorers = std::make_shared<std::atomic<int64_t>>(0);
+  return [make_channel = std::move(make_channel), cache = std::move(cache), scorers](
+             const std::string& address,
+             absl::Duration timeout) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+    FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, make_channel(address));
+    auto scorer = std::make_unique<GrpcScorer>(std::move(channel), address, timeout);
+    if (cache == nullptr) return scorer;
+    return std::make_unique<CachingScorer>(StrCat("grpc ", ++*scorers, " ", address),
+                                           std::move(scorer), cache);
+  };
+}
+
+}  // namespace freshet

@@ -1,0 +1,44 @@
+#ifndef FRESHET_SERVICES_REWARD_GRPC_SCORER_H_
+#define FRESHET_SERVICES_REWARD_GRPC_SCORER_H_
+
+#include <grpcpp/channel.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "freshet/reward/v1/reward_service.grpc.pb.h"
+#include "services/reward/score_cache.h"
+#include "services/reward/scorer.h"
+#include "services/reward/scorer_factory.h"
+
+namespace freshet {
+
+// Asks a reward service of the user's own for the reward of one sample. The service gets the row's
+// prompt, the completion and the row's fields, to which `env_reward` is added for an episode.
+// Blocks for at most the smaller of `timeout` and the input's.
+// Errors, beside those of Scorer: the status of the call; UNAVAILABLE for an item with outcome
+// INFRA_ERROR; INTERNAL for a reply without exactly one finite score with an outcome. Thread-safe.
+class GrpcScorer final : public Scorer {
+ public:
+  GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string address, absl::Duration timeout);
+  absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override;
+
+ private:
+  const std::string address_;
+  const absl::Duration timeout_;
+  const std::unique_ptr<reward::v1::RewardService::Stub> stub_;
+};
+
+// Makes the scorers of type grpc, over channels from `make_channel`. What a service has answered to
+// one of them is remembered in `cache` (may be null), which bounds the memory of all of them.
+RemoteScorerFactory GrpcScorers(
+    std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>
+        make_channel,
+    std::shared_ptr<ScoreCache> cache);
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_REWARD_GRPC_SCORER_H_

@@ -1,0 +1,27 @@
+#ifndef FRESHET_SERVICES_REWARD_REWARD_SETUP_H_
+#define FRESHET_SERVICES_REWARD_REWARD_SETUP_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "freshet/job/v1/job_spec.pb.h"
+#include "services/reward/composite_scorer.h"
+#include "services/reward/reward_worker.h"
+#include "services/reward/scorer_factory.h"
+
+namespace freshet {
+
+// The scorers of a resolved job; `remote` makes those of type grpc. INVALID_ARGUMENT
+// "reward.components.NAME.OPTION ..." for the first option that a scorer refuses.
+absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeJobScorer(const job::v1::JobSpec& spec,
+                                                               const RemoteScorerFactory& remote);
+
+// For checks of a job where nothing is scored: the scorers that it makes answer UNAVAILABLE.
+RemoteScorerFactory UnconnectedScorers();
+
+// The part of a worker's options that a job decides.
+RewardWorkerOptions MakeRewardOptions(const job::v1::JobSpec& spec);
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_REWARD_REWARD_SETUP_H_

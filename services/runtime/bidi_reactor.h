@@ -1,0 +1,175 @@
+#ifndef FRESHET_SERVICES_RUNTIME_BIDI_REACTOR_H_
+#define FRESHET_SERVICES_RUNTIME_BIDI_REACTOR_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "services/base/mutex.h"
+#include "services/runtime/status.h"
+
+namespace freshet::runtime {
+
+enum class SendResult { kQueued, kFull, kClosed };
+
+// Server side of one bidirectional stream, for the callback API. Derive, override the On...
+// methods, and return Open(std::make_shared<Mine>(...)) from the service method. Whoever keeps the
+// shared_ptr may call Send and Finish at any time, also after the stream's end.
+//
+// The On... methods are called one at a time, and never with the lock of this class held; they must
+// not block. Messages are read one by one: the next one is asked for when OnMessage has returned
+// kContinue, or after ResumeReading, so that a client can be held back.
+// Thread-safe.
+template <typename Request, typename Response>
+class BidiReactor : public grpc::ServerBidiReactor<Request, Response> {
+ public:
+  enum class Reading { kContinue, kPause };
+
+  explicit BidiReactor(size_t max_queue) : max_queue_(max_queue) {}
+
+  // Starts reading; the stream keeps itself alive until OnDone.
+  static grpc::ServerBidiReactor<Request, Response>* Open(std::shared_ptr<BidiReactor> reactor) {
+    BidiReactor* raw = reactor.get();
+    raw->self_ = std::move(reactor);
+    raw->OnOpen();
+    raw->StartRead(&raw->incoming_);
+    return raw;
+  }
+
+  // Queues a message. kFull: max_queue messages wait already; kClosed: the stream ends or has
+  // ended.
+  SendResult Send(Response message) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the stream after the messages that are queued. The first call wins.
+  void Finish(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  // Reads on after kPause.
+  void ResumeReading() ABSL_LOCKS_EXCLUDED(mu_);
+
+ protected:
+  // Before anything else.
+  virtual void OnOpen() {}
+  virtual Reading OnMessage(const Request& message) = 0;
+  // The client has sent its last message, or the stream broke.
+  virtual void OnClientDone() { Finish(absl::OkStatus()); }
+  // The stream has ended (also by cancellation); exactly once, nothing follows.
+  virtual void OnEnd() {}
+
+ private:
+  void OnReadDone(bool ok) final ABSL_LOCKS_EXCLUDED(mu_);
+  void OnWriteDone(bool ok) final ABSL_LOCKS_EXCLUDED(mu_);
+  void OnCancel() final ABSL_LOCKS_EXCLUDED(mu_);
+  void OnDone() final;
+  // Starts the next write, or Finish when nothing is left to write.
+  void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Asks for the next message. Not after Finish: gRPC may have forgotten the stream by then.
+  void Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!finished_) grpc::ServerBidiReactor<Request, Response>::StartRead(&incoming_);
+  }
+
+  const size_t max_queue_;
+  std::shared_ptr<BidiReactor> self_;
+  Request incoming_;  // belongs to the read that is under way
+  Mutex mu_;
+  std::deque<Response> queue_ ABSL_GUARDED_BY(mu_);  // front() is being written when writing_
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool finishing_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;  // cancelled, or a write failed
+  bool paused_ ABSL_GUARDED_BY(mu_) = false;
+  bool resume_ ABSL_GUARDED_BY(mu_) = false;  // ResumeReading came before OnMessage returned
+  absl::Status final_status_ ABSL_GUARDED_BY(mu_);
+};
+
+template <typename Request, typename Response>
+SendResult BidiReactor<Request, Response>::Send(Response message) {
+  MutexLock lock(mu_);
+  if (finishing_ || broken_) return SendResult::kClosed;
+  if (queue_.size() >= max_queue_) return SendResult::kFull;
+  queue_.push_back(std::move(message));
+  Advance();
+  return SendResult::kQueued;
+}
+
+template <typename Request, typename Response>
+void BidiReactor<Request, Response>::Finish(const absl::Status& status) {
+  MutexLock lock(mu_);
+  if (finishing_) return;
+  finishing_ = true;
+  final_status_ = status;
+  Advance();
+}
+
+template <typename Request, typename Response>
+void BidiReactor<Request, Response>::ResumeReading() {
+  MutexLock lock(mu_);
+  if (!paused_) {
+    resume_ = true;
+    return;
+  }
+  paused_ = false;
+  Read();
+}
+
+template <typename Request, typename Response>
+void BidiReactor<Request, Response>::OnReadDone(bool ok) {
+  if (!ok) {
+    OnClientDone();
+    return;
+  }
+  const Reading next = OnMessage(incoming_);
+  MutexLock lock(mu_);
+  const bool resumed = std::exchange(resume_, false);
+  if (next == Reading::kPause && !resumed) {
+    paused_ = true;
+    return;
+  }
+  Read();
+}
+
+template <typename Request, typename Response>
+void BidiReactor<Request, Response>::OnWriteDone(bool ok) {
+  MutexLock lock(mu_);
+  writing_ = false;
+  queue_.pop_front();
+  if (!ok) broken_ = true;
+  Advance();
+}
+
+template <typename Request, typename Response>
+void BidiReactor<Request, Response>::OnCancel() {
+  MutexLock lock(mu_);
+  broken_ = true;
+  if (!finishing_) {
+    finishing_ = true;
+    final_status_ = absl::CancelledError("the stream was cancelled");
+  }
+  Advance();
+}
+
+template <typename Request, typename Response>
+void BidiReactor<Request, Response>::Advance() {
+  if (writing_ || finished_) return;
+  if (broken_) queue_.clear();
+  if (!queue_.empty()) {
+    writing_ = true;
+    grpc::ServerBidiReactor<Request, Response>::StartWrite(&queue_.front());
+    return;
+  }
+  if (finishing_) {
+    finished_ = true;
+    grpc::ServerBidiReactor<Request, Response>::Finish(StatusToGrpc(final_status_));
+  }
+}
+
+template <typename Request, typename Response>
+void BidiReactor<Request, Response>::OnDone() {
+  const std::shared_ptr<BidiReactor> self = std::move(self_);  // may end this object
+  OnEnd();
+}
+
+}  // namespace freshet::runtime
+
+#endif  // FRESHET_SERVICES_RUNTIME_BIDI_REACTOR_H_

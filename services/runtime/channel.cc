@@ -1,0 +1,139 @@
+#include "services/runtime/channel.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <utility>
+
+#include "nlohmann/json.hpp"
+#include "services/base/file.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+#include "services/runtime/tls.h"
+
+namespace freshet::runtime {
+namespace {
+
+constexpr int kMaxMetadataBytes = 64 << 10;
+constexpr uint64_t kMaxTokenBytes = 16 << 10;
+
+int Millis(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+// gRPC's service config: retries of the methods that may be repeated, and of no others.
+std::string ServiceConfig(const std::vector<std::string>& idempotent) {
+  nlohmann::json names = nlohmann::json::array();
+  for (const std::string& method : idempotent) {
+    const size_t slash = method.find('/');
+    nlohmann::json name{{"service", method.substr(0, slash)}};
+    if (slash != std::string::npos) name["method"] = method.substr(slash + 1);
+    names.push_back(name);
+  }
+  const nlohmann::json policy{{"maxAttempts", 4},
+                              {"initialBackoff", "0.1s"},
+                              {"maxBackoff", "2s"},
+                              {"backoffMultiplier", 2},
+                              {"retryableStatusCodes", {"UNAVAILABLE"}}};
+  // At most about a tenth of the calls are retries when a server fails for long.
+  const nlohmann::json config{{"methodConfig", {{{"name", names}, {"retryPolicy", policy}}}},
+                              {"retryThrottling", {{"maxTokens", 10}, {"tokenRatio", 0.1}}}};
+  return config.dump();
+}
+
+grpc::ChannelArguments Arguments(const ChannelOptions& options) {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  args.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
+  args.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Millis(options.keepalive_time));
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Millis(options.keepalive_timeout));
+  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  args.SetInt(GRPC_ARG_HTTP2_MIN_SENT_PING_INTERVAL_WITHOUT_DATA_MS, Millis(kMinPingInterval) / 2);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Millis(options.initial_reconnect_backoff));
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Millis(options.max_reconnect_backoff));
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Millis(options.max_reconnect_backoff));
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, options.own_connection ? 1 : 0);
+  // A proxy of the environment is for the web, not for the cluster.
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  if (options.idempotent_methods.empty()) {
+    args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  } else {
+    args.SetServiceConfigJSON(ServiceConfig(options.idempotent_methods));
+  }
+  if (!options.tls.server_name.empty()) args.SetSslTargetNameOverride(options.tls.server_name);
+  return args;
+}
+
+absl::Status Check(const std::string& address, const ChannelOptions& options) {
+  const auto parsed = ParseHostPort(address);
+  if (!address.starts_with("unix:") && (!parsed.has_value() || parsed->port == 0)) {
+    return InvalidArgument("address \"", address, "\" is not HOST:PORT");
+  }
+  if (options.keepalive_time < kMinPingInterval) {
+    return InvalidArgument("keepalive_time ", absl::FormatDuration(options.keepalive_time),
+                           " is below the least that servers accept, ",
+                           absl::FormatDuration(kMinPingInterval));
+  }
+  if (!options.bearer_token.empty() && !options.tls.files.enabled()) {
+    return InvalidArgument("address ", address,
+                           ": a bearer token is not sent over plaintext; set up TLS");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ChannelOptions ChannelOptionsOf(const EndpointOptions& endpoint) {
+  ChannelOptions options;
+  options.tls.files = endpoint.tls;
+  options.max_message_bytes = endpoint.max_message_bytes;
+  return options;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
+                                                           const ChannelOptions& options) {
+  FRESHET_RETURN_IF_ERROR(Check(address, options));
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+  if (options.tls.files.enabled()) {
+    FRESHET_ASSIGN_OR_RETURN(credentials, MakeChannelCredentials(options.tls.files));
+    if (!options.bearer_token.empty()) {
+      credentials = grpc::CompositeChannelCredentials(
+          credentials, grpc::AccessTokenCredentials(options.bearer_token));
+    }
+  }
+  return grpc::CreateCustomChannel(address, credentials, Arguments(options));
+}
+
+void SetDeadline(grpc::ClientContext& context, absl::Duration timeout) {
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
+}
+
+std::unique_ptr<grpc::ClientContext> CallWithin(absl::Duration timeout) {
+  auto context = std::make_unique<grpc::ClientContext>();
+  SetDeadline(*context, timeout);
+  return context;
+}
+
+absl::StatusOr<std::string> ReadBearerToken(const std::string& file, const char* variable) {
+  std::string text;
+  if (!file.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(text, ReadFile(file, kMaxTokenBytes));
+    text = text.substr(0, text.find_first_of("\r\n"));
+    if (text.empty()) return InvalidArgument(file, ": has no token in its first line");
+  } else if (const char* value = variable == nullptr ? nullptr : std::getenv(variable)) {
+    text = value;
+  }
+  for (const char c : text) {
+    if (c <= ' ' || c > '~') {
+      return InvalidArgument(file.empty() ? variable : file.c_str(),
+                             ": the token has a character that is no printable ASCII");
+    }
+  }
+  return text;
+}
+
+}  // namespace freshet::runtime

@@ -1,0 +1,304 @@
+#ifndef FRESHET_SERVICES_RUNTIME_CLIENT_STREAM_H_
+#define FRESHET_SERVICES_RUNTIME_CLIENT_STREAM_H_
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "services/base/mutex.h"
+#include "services/runtime/status.h"
+
+namespace freshet::runtime {
+
+// Client side of one bidirectional stream, for a thread that may block. At most `max_buffered`
+// received messages wait in memory; then the server is held back. One thread may Read while another
+// one writes. Thread-safe.
+//
+//   auto stream = ClientStream<WorkerStatus, Directive>::Start(
+//       std::make_unique<grpc::ClientContext>(),
+//       [&](auto* context, auto* reactor) { stub->async()->Heartbeat(context, reactor); });
+template <typename Request, typename Response>
+class ClientStream {
+ public:
+  using Reactor = grpc::ClientBidiReactor<Request, Response>;
+  using Starter = std::function<void(grpc::ClientContext*, Reactor*)>;
+
+  // Starts the call. A deadline of the context holds for the whole stream.
+  static std::unique_ptr<ClientStream> Start(std::unique_ptr<grpc::ClientContext> context,
+                                             const Starter& starter, size_t max_buffered = 16) {
+    return std::unique_ptr<ClientStream>(
+        new ClientStream(std::move(context), starter, max_buffered));
+  }
+  // Cancels the stream when it has not ended, and waits for its end.
+  ~ClientStream();
+  ClientStream(const ClientStream&) = delete;
+  ClientStream& operator=(const ClientStream&) = delete;
+
+  // Sends one message; returns when the transport has taken it.
+  // Returns DEADLINE_EXCEEDED: not within `timeout`; the message may still be sent, and the stream
+  // takes no other one before that. Else, when the stream has ended, its status, or OUT_OF_RANGE
+  // when that is OK.
+  absl::Status Write(const Request& message, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+  // The next message.
+  // Returns DEADLINE_EXCEEDED: none within `timeout`; the stream goes on. OUT_OF_RANGE: the server
+  // ended the stream with OK. Else the status of the stream. Interrupt ends it like a time-out.
+  absl::StatusOr<Response> Read(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+  // No more messages from here. Idempotent.
+  void WritesDone() ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits for the end and returns the status; cancels the stream after `timeout`. Received messages
+  // that nobody read are dropped.
+  absl::Status Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the stream with CANCELLED from any thread.
+  void Cancel() { context_->TryCancel(); }
+  // Ends the Read that waits, or the next one that would.
+  void Interrupt() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    interrupted_ = true;
+    cv_.NotifyAll();
+  }
+  // True when the call has ended.
+  bool done() const ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return done_;
+  }
+
+ private:
+  // gRPC's reactions, apart so that they are not public here.
+  class Reactions final : public Reactor {
+   public:
+    explicit Reactions(ClientStream& owner) : owner_(owner) {}
+    void OnReadDone(bool ok) override { owner_.ReadDone(ok); }
+    void OnWriteDone(bool ok) override { owner_.WriteDone(ok); }
+    void OnDone(const grpc::Status& status) override { owner_.Done(status); }
+
+   private:
+    ClientStream& owner_;
+  };
+
+  ClientStream(std::unique_ptr<grpc::ClientContext> context, const Starter& starter,
+               size_t max_buffered);
+  void ReadDone(bool ok) ABSL_LOCKS_EXCLUDED(mu_);
+  void WriteDone(bool ok) ABSL_LOCKS_EXCLUDED(mu_);
+  void Done(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  // Starts a read when there is room and none is under way; from outside of a reaction only while
+  // the hold lasts.
+  void ReadAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Lets gRPC end the call: no operation will be started from outside of a reaction any more.
+  void ReleaseHold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return status_.ok() ? absl::OutOfRangeError("the stream has ended") : status_;
+  }
+  // Waits until `ready` or the deadline; true when ready.
+  template <typename Predicate>
+  bool Await(absl::Time deadline, Predicate ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    while (!ready()) {
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) return false;
+      cv_.WaitFor(mu_, std::min(left, absl::Hours(1)));
+    }
+    return true;
+  }
+
+  // What a broken stream may still hold, in multiples of max_buffered; the rest is dropped.
+  static constexpr size_t kBrokenFactor = 4;
+
+  const std::unique_ptr<grpc::ClientContext> context_;
+  const size_t max_buffered_;
+  Reactions reactions_;
+  Response incoming_;
+  Request outgoing_;
+  mutable Mutex mu_;
+  CondVar cv_;
+  std::deque<Response> received_ ABSL_GUARDED_BY(mu_);
+  bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  bool reads_ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool write_ok_ ABSL_GUARDED_BY(mu_) = true;       // of the last write
+  bool writes_ended_ ABSL_GUARDED_BY(mu_) = false;  // by us, or because a write failed
+  bool writes_done_wanted_ ABSL_GUARDED_BY(mu_) = false;
+  bool held_ ABSL_GUARDED_BY(mu_) = true;
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;  // a write failed
+  bool interrupted_ ABSL_GUARDED_BY(mu_) = false;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+};
+
+template <typename Request, typename Response>
+ClientStream<Request, Response>::ClientStream(std::unique_ptr<grpc::ClientContext> context,
+                                              const Starter& starter, size_t max_buffered)
+    : context_(std::move(context)), max_buffered_(max_buffered), reactions_(*this) {
+  starter(context_.get(), &reactions_);
+  reactions_.AddHold();
+  {
+    MutexLock lock(mu_);
+    reading_ = true;
+  }
+  reactions_.StartRead(&incoming_);
+  reactions_.StartCall();
+}
+
+template <typename Request, typename Response>
+ClientStream<Request, Response>::~ClientStream() {
+  context_->TryCancel();
+  MutexLock lock(mu_);
+  writes_ended_ = true;
+  reads_ended_ = true;
+  ReleaseHold();
+  while (!done_) cv_.WaitFor(mu_, absl::Seconds(1));
+}
+
+template <typename Request, typename Response>
+absl::Status ClientStream<Request, Response>::Write(const Request& message,
+                                                    absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(mu_);
+  if (!Await(deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        return !writing_ || writes_ended_ || done_;
+      })) {
+    return absl::DeadlineExceededError("the former message has not been sent yet");
+  }
+  if (!writes_ended_ && !done_) {
+    writing_ = true;
+    outgoing_ = message;
+    reactions_.StartWrite(&outgoing_);
+    if (!Await(deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !writing_; })) {
+      return absl::DeadlineExceededError("the message has not been sent yet");
+    }
+    if (write_ok_) return absl::OkStatus();
+  }
+  if (writes_done_wanted_ && !reads_ended_ && !done_) {
+    return absl::FailedPreconditionError("a message after the last one");
+  }
+  // The stream is broken: what the server sent before is read, then comes its status.
+  broken_ = true;
+  if (held_) ReadAhead();
+  ReleaseHold();
+  if (!Await(deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_; })) {
+    return absl::UnavailableError("the stream is broken");
+  }
+  return EndStatus();
+}
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> ClientStream<Request, Response>::Read(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(mu_);
+  if (!Await(deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        return !received_.empty() || done_ || interrupted_;
+      })) {
+    return absl::DeadlineExceededError("no message yet");
+  }
+  if (received_.empty() && !done_) {
+    interrupted_ = false;
+    return absl::DeadlineExceededError("interrupted");
+  }
+  if (received_.empty()) return EndStatus();
+  Response message = std::move(received_.front());
+  received_.pop_front();
+  if (held_) ReadAhead();
+  return message;
+}
+
+template <typename Request, typename Response>
+void ClientStream<Request, Response>::WritesDone() {
+  MutexLock lock(mu_);
+  if (writes_ended_ || done_ || writes_done_wanted_) return;
+  writes_done_wanted_ = true;
+  if (writing_) return;  // WriteDone goes on
+  writes_ended_ = true;
+  reactions_.StartWritesDone();
+}
+
+template <typename Request, typename Response>
+absl::Status ClientStream<Request, Response>::Finish(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(mu_);
+  received_.clear();
+  if (held_) ReadAhead();
+  while (!done_) {
+    const bool ended = Await(
+        deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_ || !received_.empty(); });
+    if (!ended) break;
+    received_.clear();
+    if (held_) ReadAhead();
+  }
+  if (!done_) {
+    context_->TryCancel();
+    writes_ended_ = true;
+    reads_ended_ = true;
+    ReleaseHold();
+    while (!done_) cv_.WaitFor(mu_, absl::Seconds(1));
+  }
+  return status_;
+}
+
+template <typename Request, typename Response>
+void ClientStream<Request, Response>::ReadDone(bool ok) {
+  MutexLock lock(mu_);
+  reading_ = false;
+  if (ok) {
+    received_.push_back(std::move(incoming_));
+    ReadAhead();
+  } else {
+    // The server has ended the stream, or it broke: nothing more will be started from outside.
+    reads_ended_ = true;
+    if (!writing_) writes_ended_ = true;
+    if (!writing_) ReleaseHold();
+  }
+  cv_.NotifyAll();
+}
+
+template <typename Request, typename Response>
+void ClientStream<Request, Response>::WriteDone(bool ok) {
+  MutexLock lock(mu_);
+  writing_ = false;
+  write_ok_ = ok;
+  if (!ok || reads_ended_) writes_ended_ = true;
+  if (writes_ended_ && reads_ended_) {
+    ReleaseHold();
+  } else if (writes_done_wanted_ && !writes_ended_) {
+    writes_ended_ = true;
+    reactions_.StartWritesDone();
+  }
+  cv_.NotifyAll();
+}
+
+template <typename Request, typename Response>
+void ClientStream<Request, Response>::Done(const grpc::Status& status) {
+  MutexLock lock(mu_);
+  done_ = true;
+  status_ = GrpcToStatus(status);
+  cv_.NotifyAll();
+}
+
+template <typename Request, typename Response>
+void ClientStream<Request, Response>::ReadAhead() {
+  if (reading_ || reads_ended_ || done_) return;
+  if (received_.size() >= (broken_ ? kBrokenFactor * max_buffered_ : max_buffered_)) {
+    // Without the hold nothing would ever read on.
+    if (broken_) reads_ended_ = true;
+    return;
+  }
+  reading_ = true;
+  incoming_ = Response();
+  reactions_.StartRead(&incoming_);
+}
+
+template <typename Request, typename Response>
+void ClientStream<Request, Response>::ReleaseHold() {
+  if (std::exchange(held_, false)) reactions_.RemoveHold();
+}
+
+}  // namespace freshet::runtime
+
+#endif  // FRESHET_SERVICES_RUNTIME_CLIENT_STREAM_H_

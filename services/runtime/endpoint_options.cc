@@ -1,0 +1,161 @@
+#include "services/runtime/endpoint_options.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet::runtime {
+namespace {
+
+bool IsUnix(const std::string& address) { return address.starts_with("unix:"); }
+
+// The text of `status` as one line.
+std::string OneLine(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+absl::Status CheckTls(const EndpointOptions& o) {
+  if (!o.tls.enabled()) {
+    if (!o.authz_policy.empty()) {
+      return InvalidArgument("--authz-policy needs TLS: give --tls-cert, --tls-key and --tls-ca");
+    }
+    return absl::OkStatus();
+  }
+  if (o.tls.cert.empty() || o.tls.key.empty()) {
+    return InvalidArgument("--tls-cert and --tls-key go together: ",
+                           o.tls.cert.empty() ? "--tls-cert" : "--tls-key", " is missing");
+  }
+  if (o.require_client_cert && o.tls.ca.empty()) {
+    return InvalidArgument(
+        "--tls-ca is missing: client certificates are checked against it; give it, or "
+        "--tls-no-client-cert");
+  }
+  if (o.tls.refresh < absl::Seconds(1)) {
+    return InvalidArgument("the TLS files are read again every ",
+                           absl::FormatDuration(o.tls.refresh), ", at least 1s is needed");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return InvalidArgument(flag, " ", value, " is not between ", low, " and ", high);
+}
+
+}  // namespace
+
+void AddEndpointFlags(CLI::App& app, EndpointOptions& options) {
+  EndpointOptions* o = &options;
+  app.add_option("--listen", o->listen, "HOST:PORT of the gRPC services; port 0: any free one")
+      ->capture_default_str();
+  app.add_option("--http-listen", o->http_listen,
+                 "HOST:PORT of /healthz, /readyz and /metrics; empty: none")
+      ->capture_default_str();
+  app.add_option("--advertise", o->advertise, "HOST or HOST:PORT that others reach this one at");
+  app.add_option("--tls-cert", o->tls.cert, "PEM file: certificate chain of this process");
+  app.add_option("--tls-key", o->tls.key, "PEM file: its private key");
+  app.add_option("--tls-ca", o->tls.ca, "PEM file: roots that peers are checked against");
+  app.add_flag_callback(
+      "--tls-no-client-cert", [o] { o->require_client_cert = false; },
+      "accept clients without a certificate");
+  app.add_flag("--insecure", o->insecure, "allow plaintext on other than loopback addresses");
+  app.add_option("--authz-policy", o->authz_policy, "JSON file: which peers may call what");
+  app.add_flag("--reflection", o->reflection, "serve gRPC reflection");
+  app.add_option("--max-message-bytes", o->max_message_bytes, "largest gRPC message")
+      ->capture_default_str();
+  app.add_option("--max-concurrent-streams", o->max_concurrent_streams,
+                 "calls at a time on one connection")
+      ->capture_default_str();
+  app.add_option_function<int64_t>(
+      "--drain-timeout-ms",
+      [o](const int64_t& value) { o->drain_timeout = absl::Milliseconds(value); },
+      "time to finish or hand back work after SIGTERM");
+  app.final_callback([o] {
+    const absl::Status status = ValidateEndpoint(*o);
+    if (!status.ok()) throw CLI::ValidationError(Message(status));
+  });
+}
+
+absl::Status ValidateEndpoint(const EndpointOptions& o) {
+  if (!IsUnix(o.listen) && !ParseHostPort(o.listen).has_value()) {
+    return InvalidArgument("--listen ", o.listen, " is not HOST:PORT");
+  }
+  if (!o.http_listen.empty() && !ParseHostPort(o.http_listen).has_value()) {
+    return InvalidArgument("--http-listen ", o.http_listen, " is not HOST:PORT");
+  }
+  FRESHET_RETURN_IF_ERROR(CheckTls(o));
+  if (!o.tls.enabled() && !o.insecure && !IsLoopback(o.listen)) {
+    return InvalidArgument("--listen ", o.listen,
+                           " is not a loopback address: give --tls-cert, --tls-key and --tls-ca, "
+                           "or --insecure for plaintext");
+  }
+  FRESHET_RETURN_IF_ERROR(CheckRange("--max-message-bytes", o.max_message_bytes, 1 << 16, 1 << 30));
+  FRESHET_RETURN_IF_ERROR(
+      CheckRange("--max-concurrent-streams", o.max_concurrent_streams, 1, 1'000'000));
+  return CheckRange("--drain-timeout-ms", absl::ToInt64Milliseconds(o.drain_timeout), 0,
+                    24 * 3600 * 1000);
+}
+
+std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& request) {  // --help, --version
+    app.exit(request);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), OneLine(error.what()).c_str());
+    return 2;
+  }
+  return std::nullopt;
+}
+
+bool IsLoopback(const std::string& address) {
+  if (IsUnix(address)) return true;
+  const std::optional<HostPort> parsed = ParseHostPort(address);
+  if (!parsed.has_value()) return false;
+  if (parsed->host == "localhost") return true;
+  in_addr v4{};
+  if (::inet_pton(AF_INET, parsed->host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  in6_addr v6{};
+  return ::inet_pton(AF_INET6, parsed->host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+std::optional<HostPort> ParseHostPort(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  HostPort result;
+  result.host = address.substr(0, colon);
+  const bool bracketed =
+      result.host.size() > 2 && result.host.front() == '[' && result.host.back() == ']';
+  if (bracketed) result.host = result.host.substr(1, result.host.size() - 2);
+  const bool has_colon = result.host.find(':') != std::string::npos;
+  if (result.host.empty() || has_colon != bracketed ||
+      result.host.find_first_of(" \t\r\n/,[]") != std::string::npos) {
+    return std::nullopt;
+  }
+  const char* begin = address.data() + colon + 1;
+  const char* end = address.data() + address.size();
+  const auto [rest, error] = std::from_chars(begin, end, result.port);
+  if (error != std::errc() || rest != end || result.port < 0 || result.port > 65535) {
+    return std::nullopt;
+  }
+  return result;
+}
+
+std::string JoinHostPort(const std::string& host, int port) {
+  return host.find(':') == std::string::npos ? StrCat(host, ":", port)
+                                             : StrCat("[", host, "]:", port);
+}
+
+}  // namespace freshet::runtime

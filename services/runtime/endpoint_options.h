@@ -1,0 +1,70 @@
+#ifndef FRESHET_SERVICES_RUNTIME_ENDPOINT_OPTIONS_H_
+#define FRESHET_SERVICES_RUNTIME_ENDPOINT_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace CLI {
+class App;
+}
+
+namespace freshet::runtime {
+
+// Certificates in PEM files. They are read again when they change.
+struct TlsFiles {
+  std::string cert;  // chain, leaf first
+  std::string key;
+  std::string ca;  // roots that peers are checked against
+  absl::Duration refresh = absl::Seconds(10);
+  bool enabled() const { return !cert.empty() || !key.empty() || !ca.empty(); }
+};
+
+// How a process listens, and with which identity it calls others.
+struct EndpointOptions {
+  std::string listen = "127.0.0.1:0";       // HOST:PORT of the gRPC services; port 0: any free one
+  std::string http_listen = "127.0.0.1:0";  // of /healthz /readyz /metrics; "": no such port
+  std::string advertise;  // HOST or HOST:PORT that others reach us at; "": the bound address
+  TlsFiles tls;
+  bool require_client_cert = true;  // mutual TLS; needs tls.ca
+  bool insecure = false;            // allow plaintext on other than loopback addresses
+  std::string authz_policy;         // JSON file, see authorization_policy.h; "": all may call all
+  bool reflection = false;
+  int64_t max_message_bytes = 16 << 20;
+  int max_concurrent_streams = 1024;  // per connection
+  int64_t memory_bytes = 512 << 20;   // that gRPC may buffer
+  absl::Duration drain_timeout = absl::Seconds(30);
+};
+
+// Adds --listen, --http-listen, --advertise, --tls-cert, --tls-key, --tls-ca,
+// --tls-no-client-cert, --insecure, --authz-policy, --reflection, --max-message-bytes,
+// --max-concurrent-streams, --drain-timeout-ms, with the values in `options` as defaults; parsing
+// checks them with ValidateEndpoint. `options` must outlive the parsing.
+void AddEndpointFlags(CLI::App& app, EndpointOptions& options);
+
+// INVALID_ARGUMENT, one line naming the flag: plaintext on a non-loopback address without
+// `insecure`, an incomplete set of TLS files, a policy without TLS, a bad address or bound.
+absl::Status ValidateEndpoint(const EndpointOptions& options);
+
+// Parses the command line. An exit code when the process has to end: 0 after --help or --version,
+// 2 after an error, which is printed as one line "NAME: ..." on stderr.
+std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv);
+
+// True for "localhost", 127.0.0.0/8, ::1 and "unix:PATH". Names are not resolved.
+bool IsLoopback(const std::string& address);
+
+// HOST and PORT of "HOST:PORT" or "[V6]:PORT"; nothing when it is neither.
+struct HostPort {
+  std::string host;  // without brackets
+  int port = 0;
+};
+std::optional<HostPort> ParseHostPort(const std::string& address);
+// Joins them again, with brackets around a v6 address.
+std::string JoinHostPort(const std::string& host, int port);
+
+}  // namespace freshet::runtime
+
+#endif  // FRESHET_SERVICES_RUNTIME_ENDPOINT_OPTIONS_H_

@@ -1,0 +1,279 @@
+#include "services/runtime/http_server.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <list>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "services/base/log.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+#include "services/runtime/endpoint_options.h"
+#include "services/runtime/http_request.h"
+
+namespace freshet::runtime {
+namespace {
+
+// Closes a descriptor at the end of a scope.
+class Fd {
+ public:
+  explicit Fd(int fd = -1) : fd_(fd) {}
+  ~Fd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+absl::StatusOr<sockaddr_storage> SocketAddress(const HostPort& where, socklen_t& size) {
+  sockaddr_storage storage{};
+  const std::string host = where.host == "localhost" ? "127.0.0.1" : where.host;
+  sockaddr_in v4{};
+  if (::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(static_cast<uint16_t>(where.port));
+    size = sizeof(v4);
+    std::memcpy(&storage, &v4, sizeof(v4));
+    return storage;
+  }
+  sockaddr_in6 v6{};
+  if (::inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) == 1) {
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(static_cast<uint16_t>(where.port));
+    size = sizeof(v6);
+    std::memcpy(&storage, &v6, sizeof(v6));
+    return storage;
+  }
+  return InvalidArgument("--http-listen: \"", where.host,
+                         "\" is neither an IP address nor localhost");
+}
+
+int BoundPort(int fd) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof(storage);
+  if (::getsockname(fd, static_cast<sockaddr*>(static_cast<void*>(&storage)), &size) != 0) return 0;
+  uint16_t port = 0;  // at the same place for both families
+  std::memcpy(&port,
+              static_cast<char*>(static_cast<void*>(&storage)) + offsetof(sockaddr_in, sin_port),
+              sizeof(port));
+  return ntohs(port);
+}
+
+absl::StatusOr<Fd> Listen(const std::string& listen) {
+  const auto where = ParseHostPort(listen);
+  if (!where.has_value()) return InvalidArgument("--http-listen ", listen, " is not HOST:PORT");
+  socklen_t size = 0;
+  FRESHET_ASSIGN_OR_RETURN(const sockaddr_storage address, SocketAddress(*where, size));
+  Fd fd(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  if (fd.get() < 0 || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      ::bind(fd.get(), static_cast<const sockaddr*>(static_cast<const void*>(&address)), size) !=
+          0 ||
+      ::listen(fd.get(), 64) != 0) {
+    return FailedPrecondition("--http-listen ", listen,
+                              ": cannot listen there: ", std::strerror(errno));
+  }
+  return fd;
+}
+
+std::string Serialize(const HttpResponse& response, bool with_body) {
+  std::string text = StrCat("HTTP/1.1 ", response.status, " ", HttpReason(response.status),
+                            "\r\nContent-Type: ", response.content_type,
+                            "\r\nContent-Length: ", response.body.size(),
+                            "\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n");
+  if (response.status == 405) text += "Allow: GET, HEAD\r\n";
+  text += "Connection: close\r\n\r\n";
+  if (with_body) text += response.body;
+  return text;
+}
+
+}  // namespace
+
+// Owner of all connections; everything but the constructor and Stop runs on its thread.
+class HttpServer::Loop {
+ public:
+  Loop(Fd listener, Fd wake_read, Fd wake_write, std::string address, HttpRoutes routes,
+       const HttpLimits& limits, const Clock& clock)
+      : listener_(std::move(listener)),
+        wake_read_(std::move(wake_read)),
+        wake_write_(std::move(wake_write)),
+        address_(std::move(address)),
+        routes_(std::move(routes)),
+        limits_(limits),
+        clock_(clock),
+        thread_([this] { Run(); }) {}
+  ~Loop() {
+    stop_ = true;
+    const char byte = 0;
+    while (::write(wake_write_.get(), &byte, 1) < 0 && errno == EINTR) {
+    }
+    thread_.join();
+  }
+  const std::string& address() const { return address_; }
+
+ private:
+  struct Connection {
+    Fd fd;
+    absl::Time deadline;
+    std::string input;
+    std::string output;  // not empty: the request has been answered
+    size_t sent = 0;
+    bool draining = false;  // all sent; waits for the client to close, so that it reads the answer
+  };
+
+  void Run();
+  void Accept();
+  // False when the connection is to be closed.
+  bool Advance(Connection& connection);
+  bool Receive(Connection& connection);
+  bool SendMore(Connection& connection);
+  void Answer(Connection& connection, const HttpParse& parse);
+  int TimeoutMs() const;
+
+  Fd listener_;
+  Fd wake_read_;
+  Fd wake_write_;
+  const std::string address_;
+  const HttpRoutes routes_;
+  const HttpLimits limits_;
+  const Clock& clock_;
+  std::list<Connection> connections_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+void HttpServer::Loop::Run() {
+  while (!stop_) {
+    std::vector<pollfd> polled = {{wake_read_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    for (const Connection& connection : connections_) {
+      const bool writes = !connection.output.empty() && !connection.draining;
+      polled.push_back({connection.fd.get(), static_cast<short>(writes ? POLLOUT : POLLIN), 0});
+    }
+    if (::poll(polled.data(), polled.size(), TimeoutMs()) < 0 && errno != EINTR) {
+      FRESHET_LOG(Error) << "event=http_stopped error=\"" << std::strerror(errno) << "\"";
+      return;
+    }
+    const absl::Time now = clock_.Now();
+    size_t i = 2;
+    for (auto it = connections_.begin(); it != connections_.end(); ++i) {
+      const bool keep = (polled[i].revents == 0 || Advance(*it)) && now < it->deadline;
+      it = keep ? std::next(it) : connections_.erase(it);
+    }
+    if ((polled[1].revents & POLLIN) != 0) Accept();
+  }
+}
+
+int HttpServer::Loop::TimeoutMs() const {
+  absl::Duration wait = absl::Seconds(60);
+  const absl::Time now = clock_.Now();
+  for (const Connection& connection : connections_) {
+    wait = std::min(wait, connection.deadline - now);
+  }
+  return static_cast<int>(absl::ToInt64Milliseconds(std::max(wait, absl::ZeroDuration()))) + 1;
+}
+
+void HttpServer::Loop::Accept() {
+  while (true) {
+    Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.get() < 0) return;
+    if (connections_.size() >= limits_.max_connections) continue;
+    connections_.push_back({std::move(fd), clock_.Now() + limits_.io_timeout, {}, {}, 0, false});
+  }
+}
+
+bool HttpServer::Loop::Advance(Connection& connection) {
+  return connection.output.empty() || connection.draining ? Receive(connection)
+                                                          : SendMore(connection);
+}
+
+bool HttpServer::Loop::Receive(Connection& connection) {
+  std::array<char, 4096> buffer;
+  const ssize_t got = ::recv(connection.fd.get(), buffer.data(), buffer.size(), 0);
+  if (got < 0) return errno == EINTR || errno == EAGAIN;
+  if (got == 0) return false;
+  if (connection.draining) return true;  // what follows an answered request is dropped
+  connection.input.append(buffer.data(), static_cast<size_t>(got));
+  const HttpParse parse = ParseHttpRequest(connection.input, limits_.max_request_bytes);
+  if (parse.state == HttpParse::State::kIncomplete) return true;
+  Answer(connection, parse);
+  return SendMore(connection);
+}
+
+void HttpServer::Loop::Answer(Connection& connection, const HttpParse& parse) {
+  HttpResponse response;
+  if (parse.state == HttpParse::State::kRefused) {
+    response.status = parse.status;
+  } else if (const auto route = routes_.find(parse.request.path); route == routes_.end()) {
+    response.status = 404;
+  } else {
+    try {
+      response = route->second();
+    } catch (const std::exception& error) {
+      FRESHET_LOG(Error) << "event=http_failed path=" << parse.request.path << " error=\""
+                         << error.what() << "\"";
+      response = {500, response.content_type, ""};
+    }
+  }
+  if (response.status != 200 && response.body.empty()) {
+    response.body = StrCat(HttpReason(response.status), "\n");
+  }
+  connection.input.clear();
+  connection.output = Serialize(response, !parse.request.head);
+  connection.deadline = clock_.Now() + limits_.io_timeout;
+}
+
+bool HttpServer::Loop::SendMore(Connection& connection) {
+  const std::string& out = connection.output;
+  while (connection.sent < out.size()) {
+    const ssize_t sent = ::send(connection.fd.get(), out.data() + connection.sent,
+                                out.size() - connection.sent, MSG_NOSIGNAL);
+    if (sent < 0) return errno == EINTR || errno == EAGAIN;
+    connection.sent += static_cast<size_t>(sent);
+  }
+  // Closing with unread bytes would reset the connection and lose the answer at the client.
+  ::shutdown(connection.fd.get(), SHUT_WR);
+  connection.draining = true;
+  return true;
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen,
+                                                              HttpRoutes routes,
+                                                              const HttpLimits& limits,
+                                                              const Clock& clock) {
+  FRESHET_ASSIGN_OR_RETURN(Fd listener, Listen(listen));
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) {
+    return ResourceExhausted("no pipe: ", std::strerror(errno));
+  }
+  Fd wake_read(pipe[0]);
+  Fd wake_write(pipe[1]);
+  const std::string address = JoinHostPort(ParseHostPort(listen)->host, BoundPort(listener.get()));
+  return std::unique_ptr<HttpServer>(new HttpServer(
+      std::make_unique<Loop>(std::move(listener), std::move(wake_read), std::move(wake_write),
+                             address, std::move(routes), limits, clock)));
+}
+
+HttpServer::HttpServer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+HttpServer::~HttpServer() = default;
+const std::string& HttpServer::address() const { return loop_->address(); }
+
+}  // namespace freshet::runtime

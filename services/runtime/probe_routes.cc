@@ -1,0 +1,27 @@
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include "services/runtime/http_server.h"
+
+namespace freshet::runtime {
+
+HttpRoutes ProbeRoutes(const Readiness& readiness, prometheus::Registry& registry) {
+  HttpRoutes routes;
+  routes["/healthz"] = [] { return HttpResponse{.body = "ok\n"}; };
+  routes["/readyz"] = [&readiness] {
+    HttpResponse response;
+    response.body = readiness.Describe() + "\n";
+    // One answer: the text and the code come from the same look.
+    response.status = response.body == "ready\n" ? 200 : 503;
+    return response;
+  };
+  routes["/metrics"] = [&registry] {
+    HttpResponse response;
+    response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    response.body = prometheus::TextSerializer().Serialize(registry.Collect());
+    return response;
+  };
+  return routes;
+}
+
+}  // namespace freshet::runtime

@@ -1,0 +1,36 @@
+#include "services/runtime/process_identity.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <fstream>
+
+#include "services/base/digest.h"
+#include "services/base/log.h"
+#include "services/base/str_cat.h"
+
+namespace freshet::runtime {
+
+std::string HostBootId() {
+  // Not ReadFile: files under /proc have no size.
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+std::string RandomId() {
+  std::array<uint64_t, 2> bits{};
+  FRESHET_CHECK(::getrandom(bits.data(), sizeof(bits), 0) == sizeof(bits));
+  return StrCat(Hex64(bits[0]), Hex64(bits[1]));
+}
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
+  return name.data();
+}
+
+}  // namespace freshet::runtime

@@ -1,0 +1,55 @@
+#ifndef FRESHET_SERVICES_RUNTIME_RPC_METRICS_H_
+#define FRESHET_SERVICES_RUNTIME_RPC_METRICS_H_
+
+#include <grpcpp/support/server_interceptor.h>
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "services/base/mutex.h"
+
+namespace freshet::runtime {
+
+// Counts the calls of a server: freshet_grpc_server_handled_total{grpc_service, grpc_method,
+// grpc_code} and freshet_grpc_server_handling_seconds{grpc_service, grpc_method}. Only methods that
+// the server has are seen, so the labels are bounded. Thread-safe.
+class RpcMetrics {
+ public:
+  explicit RpcMetrics(std::shared_ptr<prometheus::Registry> registry);
+  // `method` is "/pkg.Service/Method"; `code` a gRPC code.
+  void Observe(const std::string& method, int code, absl::Duration duration)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Method {
+    prometheus::Labels labels;
+    prometheus::Histogram* seconds = nullptr;
+    std::map<int, prometheus::Counter*> by_code;
+  };
+
+  const std::shared_ptr<prometheus::Registry> registry_;
+  prometheus::Family<prometheus::Counter>& handled_;
+  prometheus::Family<prometheus::Histogram>& seconds_;
+  Mutex mu_;
+  std::map<std::string, Method> methods_ ABSL_GUARDED_BY(mu_);
+};
+
+// The interceptor that feeds them.
+class RpcMetricsFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit RpcMetricsFactory(std::shared_ptr<RpcMetrics> metrics) : metrics_(std::move(metrics)) {}
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override;
+
+ private:
+  const std::shared_ptr<RpcMetrics> metrics_;
+};
+
+}  // namespace freshet::runtime
+
+#endif  // FRESHET_SERVICES_RUNTIME_RPC_METRICS_H_

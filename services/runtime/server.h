@@ -1,0 +1,56 @@
+#ifndef FRESHET_SERVICES_RUNTIME_SERVER_H_
+#define FRESHET_SERVICES_RUNTIME_SERVER_H_
+
+#include <grpcpp/server.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/runtime/endpoint_options.h"
+
+namespace prometheus {
+class Registry;
+}
+
+namespace freshet::runtime {
+
+// A listening gRPC server: TLS with certificate reload, authorization per method, bounded messages,
+// streams and memory, grpc.health.v1, and RPC metrics. Thread-safe.
+class Server {
+ public:
+  // Listens and serves at once; health says NOT_SERVING until SetServing(true). `services` must
+  // outlive the server. `registry` gets freshet_grpc_server_*; may be null.
+  // Returns INVALID_ARGUMENT: ValidateEndpoint's; FAILED_PRECONDITION: the address is taken;
+  // NOT_FOUND or INVALID_ARGUMENT: a TLS or policy file that cannot be used.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(
+      const EndpointOptions& options, const std::vector<grpc::Service*>& services,
+      std::shared_ptr<prometheus::Registry> registry);
+  // Shutdown(now).
+  ~Server();
+
+  // HOST:PORT really bound ("unix:PATH" for such a one).
+  const std::string& address() const;
+  // Health of "" and of every service.
+  void SetServing(bool serving);
+  // Health of one service by its full name, "freshet.job.v1.JobService".
+  void SetServing(const std::string& service, bool serving);
+  // Refuses new calls and waits for running ones until `deadline` (real time), then cancels them.
+  // Idempotent.
+  void Shutdown(absl::Time deadline);
+
+ private:
+  struct State;
+  explicit Server(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// The address that others should use: `advertise` with the port of `bound` where it names none;
+// without one `bound`, with this host's name for 0.0.0.0 and [::].
+std::string AdvertisedAddress(const std::string& advertise, const std::string& bound);
+
+}  // namespace freshet::runtime
+
+#endif  // FRESHET_SERVICES_RUNTIME_SERVER_H_

@@ -1,0 +1,57 @@
+#ifndef FRESHET_SERVICES_RUNTIME_UNARY_H_
+#define FRESHET_SERVICES_RUNTIME_UNARY_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <exception>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/base/str_cat.h"
+#include "services/runtime/executor.h"
+#include "services/runtime/status.h"
+
+namespace freshet::runtime {
+
+// What a method may know about its call.
+struct CallContext {
+  absl::Time deadline;              // InfiniteFuture when the client set none
+  std::function<bool()> cancelled;  // by the client, or because the server shuts down
+  std::string peer;                 // "ipv4:127.0.0.1:40000"
+};
+
+// Deadline of a call as real time.
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
+
+// Answers a unary call from `executor`: `fn` is StatusOr<Response>(const Request&,
+// const CallContext&) and may block. RESOURCE_EXHAUSTED when the executor's queue is full; an
+// exception of a library becomes INTERNAL. To be returned from a CallbackService method.
+template <typename Request, typename Response, typename Fn>
+grpc::ServerUnaryReactor* RunUnary(Executor& executor, grpc::CallbackServerContext* context,
+                                   const Request* request, Response* response, Fn fn) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  auto work = [context, request, response, reactor, fn = std::move(fn)]() mutable {
+    const CallContext call{DeadlineOf(*context), [context] { return context->IsCancelled(); },
+                           context->peer()};
+    absl::StatusOr<Response> result = absl::InternalError("no result");
+    try {
+      result = fn(*request, call);
+    } catch (const std::exception& error) {
+      result = Internal("an unexpected error: ", error.what());
+    }
+    if (result.ok()) *response = std::move(result).value();
+    reactor->Finish(StatusToGrpc(result.status()));
+  };
+  if (!executor.TrySubmit(std::move(work))) {
+    reactor->Finish(StatusToGrpc(ResourceExhausted("too many calls are waiting; try again later")));
+  }
+  return reactor;
+}
+
+}  // namespace freshet::runtime
+
+#endif  // FRESHET_SERVICES_RUNTIME_UNARY_H_

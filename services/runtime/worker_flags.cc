@@ -1,0 +1,94 @@
+#include "services/runtime/worker_flags.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "CLI/CLI.hpp"
+#include "services/base/file.h"
+#include "services/base/log.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+#include "services/runtime/process_identity.h"
+
+namespace freshet::runtime {
+namespace {
+
+constexpr size_t kMaxPasswordBytes = 4096;
+
+}  // namespace
+
+void AddDatastoreFlags(CLI::App& app, DatastoreFlags& flags) {
+  app.add_option("--redis", flags.address, "HOST:PORT of the datastore")->capture_default_str();
+  app.add_option("--redis-password-file", flags.password_file,
+                 "file with the datastore's password; else the variable FRESHET_REDIS_PASSWORD");
+}
+
+absl::StatusOr<DatastoreAddress> ResolveDatastore(const DatastoreFlags& flags) {
+  const std::optional<HostPort> parsed = ParseHostPort(flags.address);
+  if (!parsed.has_value() || parsed->port == 0) {
+    return InvalidArgument("--redis \"", flags.address, "\" is not HOST:PORT");
+  }
+  DatastoreAddress address{parsed->host, parsed->port, ""};
+  if (!flags.password_file.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(std::string text, ReadFile(flags.password_file, kMaxPasswordBytes));
+    address.password = text.substr(0, text.find('\n'));
+    if (address.password.empty()) {
+      return InvalidArgument("--redis-password-file ", flags.password_file, " is empty");
+    }
+  } else if (const char* variable = std::getenv("FRESHET_REDIS_PASSWORD"); variable != nullptr) {
+    address.password = variable;
+  }
+  return address;
+}
+
+void AddWorkerFlags(CLI::App& app, WorkerFlags& flags) {
+  AddEndpointFlags(app, flags.endpoint);
+  AddDatastoreFlags(app, flags.datastore);
+  app.add_option("--controller", flags.controllers,
+                 "HOST:PORT of the controller; several, separated by commas, with standbys")
+      ->capture_default_str();
+  app.add_option("--name", flags.name, "name in the cluster; default: ROLE-HOST-PID");
+  app.add_option("--pool", flags.pool, "pool of rollout engines; default: \"default\"");
+}
+
+absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
+                                                    cluster::v1::Role role,
+                                                    const std::string& program_version) {
+  WorkerAgentOptions options;
+  FRESHET_ASSIGN_OR_RETURN(options.controllers, ParseControllers(flags.controllers));
+  options.channel = ChannelOptionsOf(flags.endpoint);
+  options.identity.set_role(role);
+  options.identity.set_worker(
+      flags.name.empty() ? StrCat(Name(role), "-", HostName(), "-", ::getpid()) : flags.name);
+  options.identity.set_pool(flags.pool);
+  options.identity.set_host(HostBootId());
+  options.identity.set_version(program_version);
+  options.identity.set_incarnation(RandomId());
+  return options;
+}
+
+void ShipLog(LogRing& ring) {
+  SetLogSink([&ring](LogSeverity severity, absl::Time time, std::string_view text) {
+    ring.Add(severity, time, text);
+  });
+}
+
+const char* Name(cluster::v1::Role role) {
+  switch (role) {
+    case cluster::v1::ROLE_CONTROLLER:
+      return "controller";
+    case cluster::v1::ROLE_ROLLOUT:
+      return "rollout";
+    case cluster::v1::ROLE_REWARD:
+      return "reward";
+    case cluster::v1::ROLE_ENV:
+      return "env";
+    case cluster::v1::ROLE_TRAINER:
+      return "trainer";
+    default:
+      return "unknown";
+  }
+}
+
+}  // namespace freshet::runtime

@@ -1,0 +1,59 @@
+#ifndef FRESHET_SERVICES_RUNTIME_WORKER_FLAGS_H_
+#define FRESHET_SERVICES_RUNTIME_WORKER_FLAGS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "freshet/cluster/v1/worker_service.pb.h"
+#include "services/runtime/endpoint_options.h"
+#include "services/runtime/log_ring.h"
+#include "services/runtime/worker_agent.h"
+
+namespace CLI {
+class App;
+}
+
+namespace freshet::runtime {
+
+// Where the datastore is. The password is never printed.
+struct DatastoreFlags {
+  std::string address = "127.0.0.1:6379";
+  std::string password_file;  // "": the environment variable FRESHET_REDIS_PASSWORD, if set
+};
+// Adds --redis and --redis-password-file.
+void AddDatastoreFlags(CLI::App& app, DatastoreFlags& flags);
+
+struct DatastoreAddress {
+  std::string host;
+  int port = 0;
+  std::string password;
+};
+// Reads the password. INVALID_ARGUMENT naming the flag: a bad address; NOT_FOUND: no such file.
+absl::StatusOr<DatastoreAddress> ResolveDatastore(const DatastoreFlags& flags);
+
+// What all workers are told on their command line.
+struct WorkerFlags {
+  EndpointOptions endpoint;
+  DatastoreFlags datastore;
+  std::string controllers = "127.0.0.1:7070";
+  std::string name;  // "": ROLE-HOST-PID
+  std::string pool;
+};
+// Adds the flags of the endpoint and the datastore, and --controller, --name and --pool.
+void AddWorkerFlags(CLI::App& app, WorkerFlags& flags);
+
+// Options of the agent of such a worker. INVALID_ARGUMENT naming the flag.
+absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
+                                                    cluster::v1::Role role,
+                                                    const std::string& program_version);
+
+// From now on every log line goes to `ring` too, which must outlive the process's last line.
+void ShipLog(LogRing& ring);
+
+// "rollout", as in the names of binaries, metrics and logs.
+const char* Name(cluster::v1::Role role);
+
+}  // namespace freshet::runtime
+
+#endif  // FRESHET_SERVICES_RUNTIME_WORKER_FLAGS_H_

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Decides from evidence alone whether a cluster kept its promises.
+
+    checker.py FOLDER
+
+FOLDER holds
+  job.json           {"eta", "groups_per_step", "group_size", "steps", "state"}
+  ledger.jsonl       the job's ledger, exported
+  history/*.jsonl    what each process wrote down: samples put and acknowledged, steps trained and
+                     committed, versions loaded by engines
+  weights.txt        final weights of the simulated model: "uid count" lines
+
+Shares no code with the system. Prints one line per violation and exits 1, or a summary and exits 0.
+"""
+import collections
+import glob
+import hashlib
+import json
+import os
+import sys
+
+
+def read_lines(path):
+    """JSON rows of a file; a torn last line is left out."""
+    rows = []
+    with open(path, "rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                rows.append(json.loads(line))
+    return rows
+
+
+def check_ledger(job, ledger, faults):
+    """Exactly B*G samples in every step, each uid once, none above the bound, digests agree."""
+    trained, ended = {}, {}
+    per_step = collections.defaultdict(list)
+    digest = hashlib.sha256(b"").hexdigest()
+    digests, seq = {0: digest}, 0
+    for row in ledger:
+        if row["seq"] <= seq:
+            faults.append(f"ledger: seq {row['seq']} after {seq}")
+        seq = row["seq"]
+        event = row["event"]
+        if event == "trained" and not row.get("redo"):
+            uid = row["uid"]
+            if uid in trained:
+                faults.append(f"{uid}: trained in step {trained[uid]['step']} and in {row['step']}")
+            trained[uid] = row
+            per_step[row["step"]].append(row)
+            digest = hashlib.sha256((digest + uid).encode()).hexdigest()
+            digests[row["step"]] = digest
+            if row["train_version"] != row["step"] - 1:
+                faults.append(f"{uid}: step {row['step']} trains at {row['train_version']}")
+            if row["train_version"] - row["min_version"] > job["eta"]:
+                faults.append(f"{uid}: age {row['train_version'] - row['min_version']} above the bound")
+        elif event == "durable":
+            if digests.get(row["version"]) != row["digest"]:
+                faults.append(f"durable {row['version']}: digest differs from the ledger's")
+        elif event in ("filtered", "dropped", "dead", "requeued"):
+            ended[row["uid"]] = row
+    for step in range(1, job["steps"] + 1):
+        rows = per_step.get(step, [])
+        groups = collections.Counter(row["prompt"] for row in rows)
+        if len(groups) != job["groups_per_step"] or set(groups.values()) != {job["group_size"]}:
+            faults.append(f"step {step}: {len(rows)} samples of {len(groups)} groups")
+    return trained, ended
+
+
+def check_samples(histories, trained, ended, faults):
+    """No acknowledged sample is lost, and the bytes trained on are those accepted."""
+    accepted = {}
+    for rows in histories.values():
+        for row in rows:
+            if row["event"] == "put" and row["code"] == 0:
+                known = accepted.setdefault(row["uid"], row["hash"])
+                if known != row["hash"]:
+                    faults.append(f"{row['uid']}: acknowledged twice with different bytes")
+    for uid in accepted:
+        if uid not in trained and uid not in ended:
+            faults.append(f"{uid}: acknowledged, and lost")
+    seen = {}
+    for rows in histories.values():
+        for row in rows:
+            if row["event"] != "train":
+                continue
+            for uid, digest in row["samples"]:
+                if accepted.get(uid, digest) != digest:
+                    faults.append(f"{uid}: step {row['step']} trained on bytes that were not accepted")
+                if seen.setdefault(uid, digest) != digest:
+                    faults.append(f"{uid}: redone with other bytes")
+    return accepted
+
+
+def check_versions(histories, faults):
+    """Engines only load committed weights, and never go back."""
+    commits = {}
+    for rows in histories.values():
+        for row in rows:
+            if row["event"] == "commit":
+                key = (row["lineage"], row["step"])
+                if commits.setdefault(key, row["hash"]) != row["hash"]:
+                    faults.append(f"version {key}: committed with two sets of weights")
+    loads = 0
+    for name, rows in histories.items():
+        last, last_epoch = None, 0
+        for row in rows:
+            if row["event"] != "load":
+                continue
+            loads += 1
+            key = (row["lineage"], row["version"])
+            if last is not None and key < last:
+                faults.append(f"{name}: loaded version {key} after {last}")
+            if row["epoch"] < last_epoch:
+                faults.append(f"{name}: loaded version {key} of the fenced trainer {row['epoch']}")
+            last, last_epoch = key, max(last_epoch, row["epoch"])
+            # A trainer that was killed right after a commit may lack the row; the next one redoes it.
+            if key in commits and commits[key] != row["hash"]:
+                faults.append(f"{name}: version {key} has weights that were not committed")
+            newest = max((step for lineage, step in commits if lineage == key[0]), default=0)
+            if key[1] > newest + 1:
+                faults.append(f"{name}: version {key} was never committed")
+    return loads
+
+
+def check_weights(weights, trained, faults):
+    """The final weights are the multiset of uids: each trained one exactly once."""
+    for uid, count in weights.items():
+        if count != 1:
+            faults.append(f"{uid}: {count} times in the final weights")
+        if uid not in trained:
+            faults.append(f"{uid}: in the final weights, but not in the ledger")
+    for uid in trained:
+        if uid not in weights:
+            faults.append(f"{uid}: in the ledger, but not in the final weights")
+
+
+def check(folder):
+    """Returns (faults, summary)."""
+    with open(os.path.join(folder, "job.json")) as file:
+        job = json.load(file)
+    faults = []
+    if job["state"] != "SUCCEEDED":
+        faults.append(f"the job ended as {job['state']}")
+    ledger = read_lines(os.path.join(folder, "ledger.jsonl"))
+    histories = {
+        os.path.basename(path): read_lines(path)
+        for path in sorted(glob.glob(os.path.join(folder, "history", "*.jsonl")))
+    }
+    weights = {}
+    with open(os.path.join(folder, "weights.txt")) as file:
+        for line in file.read().splitlines()[1:]:
+            uid, count = line.rsplit(" ", 1)
+            weights[uid] = int(count)
+    trained, ended = check_ledger(job, ledger, faults)
+    accepted = check_samples(histories, trained, ended, faults)
+    loads = check_versions(histories, faults)
+    check_weights(weights, trained, faults)
+    summary = (f"{len(trained)} samples trained, {len(accepted)} acknowledged, {len(ended)} ended otherwise, "
+               f"{loads} versions loaded, {len(histories)} processes")
+    return faults, summary
+
+
+def main():
+    if len(sys.argv) != 2:
+        print("usage: checker.py FOLDER", file=sys.stderr)
+        return 2
+    faults, summary = check(sys.argv[1])
+    for fault in faults[:20]:
+        print("violation:", fault)
+    if len(faults) > 20:
+        print(f"and {len(faults) - 20} more")
+    print(summary)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""The checker finds every kind of broken promise in evidence made for it, and none in good evidence."""
+import copy
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import checker  # noqa: E402
+
+STEPS, GROUPS, SIZE = 3, 2, 2
+
+
+class Evidence:
+    """A run in which everything went well."""
+
+    def __init__(self):
+        self.job = {"eta": 1, "groups_per_step": GROUPS, "group_size": SIZE, "steps": STEPS, "state": "SUCCEEDED"}
+        self.ledger = [{"seq": 1, "event": "open"}]
+        self.rollout, self.trainer = [], []
+        self.weights = {}
+        self.torn = ""  # what a killed process left of its last row
+        digest = hashlib.sha256(b"").hexdigest()
+        self.rollout.append(self.load(0))
+        for step in range(1, STEPS + 1):
+            samples = []
+            for group in range(GROUPS):
+                prompt = (step - 1) * GROUPS + group
+                for index in range(SIZE):
+                    uid = f"job/{prompt}/0/{index}"
+                    self.rollout.append({"event": "put", "uid": uid, "hash": "h" + uid, "min_version": step - 1, "code": 0})
+                    samples.append([uid, "h" + uid])
+                    self.ledger.append({"seq": len(self.ledger) + 1, "event": "trained", "step": step,
+                                        "train_version": step - 1, "uid": uid, "prompt": prompt, "redo": False,
+                                        "min_version": max(0, step - 2)})
+                    digest = hashlib.sha256((digest + uid).encode()).hexdigest()
+                    self.weights[uid] = 1
+            self.trainer.append({"event": "train", "step": step, "samples": samples})
+            self.trainer.append({"event": "commit", "epoch": 1, "step": step, "lineage": 0, "hash": f"w{step}"})
+            self.rollout.append(self.load(step))
+        self.ledger.append({"seq": len(self.ledger) + 1, "event": "durable", "version": STEPS, "digest": digest})
+
+    @staticmethod
+    def load(version, epoch=1):
+        return {"event": "load", "lineage": 0, "version": version, "epoch": epoch, "hash": f"w{version}"}
+
+    def faults(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "history"))
+
+            def write(name, rows):
+                with open(os.path.join(folder, name), "w") as file:
+                    file.writelines(json.dumps(row) + "\n" for row in rows)
+
+            with open(os.path.join(folder, "job.json"), "w") as file:
+                json.dump(self.job, file)
+            write("ledger.jsonl", self.ledger)
+            write("history/rollout-1.jsonl", self.rollout)
+            with open(os.path.join(folder, "history/rollout-1.jsonl"), "a") as file:
+                file.write(self.torn)
+            write("history/trainer-1.jsonl", self.trainer)
+            with open(os.path.join(folder, "weights.txt"), "w") as file:
+                file.write("uids\n" + "".join(f"{uid} {count}\n" for uid, count in self.weights.items()))
+            return checker.check(folder)[0]
+
+
+class CheckerTest(unittest.TestCase):
+    def setUp(self):
+        self.run_ = Evidence()
+
+    def expect(self, text):
+        faults = self.run_.faults()
+        self.assertTrue(any(text in fault for fault in faults), faults)
+
+    def test_good_evidence_has_no_fault(self):
+        self.assertEqual(self.run_.faults(), [])
+
+    def test_redo_rows_are_no_second_training(self):
+        row = dict(self.run_.ledger[1], seq=len(self.run_.ledger) + 1, redo=True)
+        self.run_.ledger.append(row)
+        self.assertEqual(self.run_.faults(), [])
+
+    def test_a_torn_last_line_is_left_out(self):
+        self.run_.torn = '{"event":"put","uid":"job/99'
+        self.assertEqual(self.run_.faults(), [])
+
+    def test_an_unfinished_job(self):
+        self.run_.job["state"] = "FAILED"
+        self.expect("the job ended as FAILED")
+
+    def test_a_sample_trained_twice(self):
+        row = copy.deepcopy(self.run_.ledger[1])
+        row.update(seq=len(self.run_.ledger) + 1, step=3, train_version=2, min_version=2)
+        self.run_.ledger.append(row)
+        self.expect("trained in step 1 and in 3")
+
+    def test_a_sample_above_the_bound(self):
+        self.run_.ledger[-2]["min_version"] = 0
+        self.expect("above the bound")
+
+    def test_an_acknowledged_sample_that_is_lost(self):
+        self.run_.rollout.append({"event": "put", "uid": "job/99/0/0", "hash": "x", "min_version": 0, "code": 0})
+        self.expect("job/99/0/0: acknowledged, and lost")
+
+    def test_a_refused_sample_may_be_lost(self):
+        self.run_.rollout.append({"event": "put", "uid": "job/99/0/0", "hash": "x", "min_version": 0, "code": 9})
+        self.assertEqual(self.run_.faults(), [])
+
+    def test_a_step_with_too_few_groups(self):
+        uid = self.run_.ledger[1]["uid"]
+        del self.run_.ledger[1]
+        del self.run_.weights[uid]
+        self.expect("step 1: 3 samples of 2 groups")
+
+    def test_a_blob_that_was_overwritten(self):
+        self.run_.trainer[0]["samples"][0][1] = "other"
+        self.expect("trained on bytes that were not accepted")
+
+    def test_an_engine_that_goes_back(self):
+        self.run_.rollout.append(self.run_.load(1))
+        self.expect("loaded version (0, 1) after (0, 3)")
+
+    def test_weights_of_a_zombie(self):
+        self.run_.rollout.append(self.run_.load(3, epoch=2))
+        self.run_.rollout.append(self.run_.load(3, epoch=1))
+        self.expect("of the fenced trainer 1")
+
+    def test_weights_that_were_not_committed(self):
+        self.run_.rollout[-1]["hash"] = "other"
+        self.expect("weights that were not committed")
+
+    def test_a_version_published_before_its_commit(self):
+        self.run_.rollout.append(self.run_.load(STEPS + 2))
+        self.expect("never committed")
+
+    def test_a_sample_twice_in_the_weights(self):
+        self.run_.weights["job/0/0/0"] = 2
+        self.expect("2 times in the final weights")
+
+    def test_a_sample_missing_in_the_weights(self):
+        del self.run_.weights["job/0/0/0"]
+        self.expect("in the ledger, but not in the final weights")
+
+    def test_a_digest_that_disagrees(self):
+        self.run_.ledger[-1]["digest"] = "0" * 64
+        self.expect("digest differs")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,113 @@
+#include "controller/cluster/leadership.h"
+
+#include "datastore/memory/in_memory_leader_lease.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/controller/jobs/cluster_fakes.h"
+#include "tests/testing/fake_clock.h"
+
+namespace freshet {
+namespace {
+
+constexpr absl::Duration kTtl = absl::Milliseconds(100);
+
+// A lease that can be out of reach.
+class FlakyLease final : public LeaderLease {
+ public:
+  explicit FlakyLease(LeaderLease& lease) : lease_(lease) {}
+  absl::StatusOr<LeaseState> TryAcquire(const std::string& candidate, const std::string& address,
+                                        absl::Duration ttl) override {
+    if (down) return absl::UnavailableError("the datastore is away");
+    return lease_.TryAcquire(candidate, address, ttl);
+  }
+  absl::Status Release(const std::string& candidate, int64_t token) override {
+    return lease_.Release(candidate, token);
+  }
+  std::atomic<bool> down{false};
+
+ private:
+  LeaderLease& lease_;
+};
+
+// What happened to one candidate.
+struct Candidate {
+  Candidate(LeaderLease& lease, const Clock& clock, const std::string& name, int refused = 0)
+      : refusals(refused),
+        leadership(lease, clock, {name, kTtl, kTtl / 10},
+                   {[this](int64_t token) {
+                      if (refusals > 0) {
+                        --refusals;
+                        return absl::UnavailableError("records are away");
+                      }
+                      tokens = token;
+                      leading = true;
+                      return absl::OkStatus();
+                    },
+                    [this](const std::string&) { leading = false; },
+                    {}}) {
+    leadership.Start(name + ":7070");
+  }
+  std::atomic<bool> leading{false};
+  std::atomic<int64_t> tokens{0};
+  std::atomic<int> refusals;
+  Leadership leadership;
+};
+
+class LeadershipTest : public testing::Test {
+ protected:
+  FakeClock clock_;
+  InMemoryLeaderLease lease_{clock_};
+};
+
+TEST_F(LeadershipTest, OneLeadsAndTheOtherKnowsIt) {
+  Candidate a(lease_, clock_, "a");
+  ASSERT_TRUE(Eventually([&] { return a.leading.load(); }));
+  Candidate b(lease_, clock_, "b");
+  ASSERT_TRUE(Eventually([&] { return b.leadership.Get().address == "a:7070"; }));
+  EXPECT_FALSE(b.leading);
+  EXPECT_FALSE(b.leadership.Get().leading);
+  EXPECT_TRUE(a.leadership.Get().leading);
+}
+
+TEST_F(LeadershipTest, AStopHandsOverAtOnceUnderALargerToken) {
+  Candidate a(lease_, clock_, "a");
+  ASSERT_TRUE(Eventually([&] { return a.leading.load(); }));
+  Candidate b(lease_, clock_, "b");
+  a.leadership.Stop();
+  EXPECT_FALSE(a.leading);
+  ASSERT_TRUE(Eventually([&] { return b.leading.load(); }));
+  EXPECT_GT(b.tokens, a.tokens);
+}
+
+TEST_F(LeadershipTest, ALeaseThatCannotBeRenewedEndsHereWhenItEndsThere) {
+  FlakyLease flaky(lease_);
+  Candidate a(flaky, clock_, "a");
+  ASSERT_TRUE(Eventually([&] { return a.leading.load(); }));
+  flaky.down = true;
+  clock_.Advance(kTtl - absl::Milliseconds(1));
+  EXPECT_TRUE(a.leadership.Get().leading);
+  clock_.Advance(absl::Milliseconds(1));
+  EXPECT_FALSE(a.leadership.Get().leading) << "at once, before any thread has run";
+  ASSERT_TRUE(Eventually([&] { return !a.leading; }));
+  flaky.down = false;
+  ASSERT_TRUE(Eventually([&] { return a.leading.load(); })) << "leads again when it can";
+}
+
+TEST_F(LeadershipTest, ATermThatCannotBeginIsTriedAgain) {
+  Candidate a(lease_, clock_, "a", /*refusals=*/3);
+  ASSERT_TRUE(Eventually([&] {
+    clock_.Advance(kTtl / 10);  // the pause between two tries
+    return a.leading.load();
+  }));
+  EXPECT_EQ(a.refusals, 0);
+}
+
+TEST_F(LeadershipTest, StopIsIdempotent) {
+  Candidate a(lease_, clock_, "a");
+  a.leadership.Stop();
+  a.leadership.Stop();
+  EXPECT_FALSE(a.leadership.Get().leading);
+}
+
+}  // namespace
+}  // namespace freshet

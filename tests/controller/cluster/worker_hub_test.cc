@@ -1,0 +1,172 @@
+#include "controller/cluster/worker_hub.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/controller/jobs/cluster_fakes.h"
+
+namespace freshet {
+namespace {
+
+using testing::HasSubstr;
+
+class WorkerHubTest : public testing::Test {
+ protected:
+  WorkerHubTest() { hub_ = MakeHub(1); }
+  std::unique_ptr<WorkerHub> MakeHub(int64_t fence) {
+    auto hub = WorkerHub::Create(records_, fence, clock_, WorkerHubOptions());
+    EXPECT_TRUE(hub.ok()) << hub.status();
+    return *std::move(hub);
+  }
+  DesiredAssignment Wish(const std::string& id, const HubWorker& worker) {
+    return {id,    worker.name(), worker.epoch(), std::make_shared<const cluster::v1::Assign>(),
+            false, nullptr};
+  }
+  // Time passes, with a look at the workers every half a second.
+  std::vector<LostWorker> Pass(absl::Duration time) {
+    std::vector<LostWorker> all;
+    for (; time > absl::ZeroDuration(); time -= absl::Milliseconds(500)) {
+      clock_.Advance(absl::Milliseconds(500));
+      const auto lost = hub_->Check();
+      EXPECT_TRUE(lost.ok()) << lost.status();
+      all.insert(all.end(), lost->begin(), lost->end());
+    }
+    return all;
+  }
+
+  FakeClock clock_;
+  InMemoryJobRecords records_;
+  std::unique_ptr<WorkerHub> hub_;
+  HubWorker rollout_{cluster::v1::ROLE_ROLLOUT, "r0"};
+};
+
+TEST_F(WorkerHubTest, AWorkerIsToldWhatAJobWantsOfIt) {
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());
+  hub_->SetDesired("job", {Wish("job/rollout/1", rollout_)});
+  EXPECT_EQ(rollout_.Work(), "job/rollout/1");
+  hub_->SetDesired("job", {});
+  EXPECT_EQ(rollout_.Work(), "");
+  EXPECT_EQ(rollout_.unassigned(), 1);
+}
+
+TEST_F(WorkerHubTest, AWorkerThatJoinsLaterIsToldToo) {
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());
+  hub_->SetDesired("job", {Wish("job/rollout/1", rollout_)});
+  const int64_t epoch = rollout_.epoch();
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());  // a new stream of the same process
+  EXPECT_EQ(rollout_.epoch(), epoch);
+  EXPECT_EQ(rollout_.Work(), "job/rollout/1");
+  EXPECT_EQ(rollout_.unassigned(), 0);
+}
+
+TEST_F(WorkerHubTest, ALostWorkerIsStoredAsLostAndItsStreamEnds) {
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());
+  EXPECT_EQ(Pass(absl::Seconds(8)).size(), 1U);
+  EXPECT_EQ(rollout_.stream().end().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(rollout_.Beat().code(), absl::StatusCode::kFailedPrecondition);
+  // The next leader knows it: the same process gets a new epoch.
+  const int64_t epoch = rollout_.epoch();
+  const auto next = MakeHub(2);
+  ASSERT_TRUE(rollout_.Register(*next).ok());
+  EXPECT_GT(rollout_.epoch(), epoch);
+}
+
+TEST_F(WorkerHubTest, ANewLeaderConfirmsThoseWhoComeBack) {
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());
+  hub_->SetDesired("job", {Wish("job/rollout/1", rollout_)});
+  ASSERT_EQ(rollout_.Work(), "job/rollout/1");
+  const int64_t epoch = rollout_.epoch();
+  const auto next = MakeHub(2);
+  DesiredAssignment reserved = Wish("job/rollout/1", rollout_);
+  reserved.assign = nullptr;
+  next->SetDesired("job", {reserved});
+  ASSERT_TRUE(rollout_.Register(*next).ok());
+  EXPECT_EQ(rollout_.epoch(), epoch);
+  EXPECT_EQ(rollout_.Work(), "job/rollout/1");
+  EXPECT_EQ(rollout_.unassigned(), 0);
+}
+
+TEST_F(WorkerHubTest, AFormerLeaderCanDeclareNobodyLost) {
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());
+  const auto next = MakeHub(2);
+  ASSERT_TRUE(records_.Fence(2).ok());
+  for (int i = 0; i < 20; ++i) {
+    clock_.Advance(absl::Milliseconds(500));
+    const auto lost = hub_->Check();
+    if (!lost.ok()) {
+      EXPECT_EQ(lost.status().code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_FALSE(hub_->Workers().at(0).record.lost()) << "not stored, so not so";
+      return;
+    }
+    EXPECT_TRUE(lost->empty());
+  }
+  FAIL() << "the worker was never missed";
+}
+
+TEST_F(WorkerHubTest, AFormerLeaderGivesOutNoEpochs) {
+  const auto next = MakeHub(2);
+  ASSERT_TRUE(records_.Fence(2).ok());
+  EXPECT_EQ(rollout_.Register(*hub_).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(WorkerHubTest, AnotherProcessOfTheNameEndsTheFormerStream) {
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());
+  HubWorker other(cluster::v1::ROLE_ROLLOUT, "r0", "two");
+  ASSERT_TRUE(other.Register(*hub_).ok());
+  EXPECT_TRUE(rollout_.stream().finished());
+  EXPECT_FALSE(other.stream().finished());
+}
+
+TEST_F(WorkerHubTest, AStreamThatTakesNoMoreIsEnded) {
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());
+  rollout_.stream().Fill();
+  hub_->SetDesired("job", {Wish("job/rollout/1", rollout_)});
+  EXPECT_EQ(rollout_.stream().end().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(WorkerHubTest, AWorkerThatLeavesIsGone) {
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());
+  ASSERT_TRUE(hub_->Deregister("r0", rollout_.epoch()).ok());
+  ASSERT_TRUE(hub_->Deregister("r0", rollout_.epoch()).ok());
+  EXPECT_TRUE(hub_->Workers().empty());
+  EXPECT_TRUE(rollout_.stream().finished());
+  EXPECT_FALSE(hub_->CheckEpoch("r0", rollout_.epoch()).ok());
+}
+
+TEST_F(WorkerHubTest, OneDirectiveNeedsAConnectedWorkerOfThatEpoch) {
+  cluster::v1::Directive directive;
+  directive.mutable_save_checkpoint();
+  EXPECT_EQ(hub_->Send("r0", 1, directive).code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());
+  EXPECT_TRUE(hub_->Send("r0", rollout_.epoch(), directive).ok());
+  EXPECT_EQ(hub_->Send("r0", rollout_.epoch() + 1, directive).code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(rollout_.stream().All().size(), 1U);
+}
+
+TEST_F(WorkerHubTest, WantedNumbersOutliveALeader) {
+  EXPECT_EQ(*hub_->SetWanted("rollout", "", 2), 0);
+  EXPECT_EQ(*hub_->SetWanted("rollout", "default", 4), 2);
+  EXPECT_EQ(*hub_->SetWanted("rollout", "big", 1), 0);
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());
+  const auto next = MakeHub(2);
+  EXPECT_THAT(next->Wanted(),
+              testing::ElementsAre(testing::Pair("rollout", 4), testing::Pair("rollout/big", 1)));
+}
+
+TEST_F(WorkerHubTest, ImpossibleNumbersAreRefused) {
+  EXPECT_THAT(Message(hub_->SetWanted("trainer", "", 1).status()), HasSubstr("role: \"trainer\""));
+  EXPECT_THAT(Message(hub_->SetWanted("reward", "x", 1).status()), HasSubstr("pool: "));
+  EXPECT_THAT(Message(hub_->SetWanted("env", "", -1).status()), HasSubstr("replicas: -1"));
+  EXPECT_THAT(Message(hub_->SetWanted("env", "", 1001).status()), HasSubstr("replicas: 1001"));
+}
+
+TEST_F(WorkerHubTest, CloseEndsEverything) {
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());
+  hub_->Close(absl::UnavailableError("over"));
+  EXPECT_EQ(rollout_.stream().end().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(rollout_.Register(*hub_).ok());
+  EXPECT_EQ(hub_->AwaitChange(hub_->ChangeCount(), absl::Hours(1)), hub_->ChangeCount());
+}
+
+}  // namespace
+}  // namespace freshet

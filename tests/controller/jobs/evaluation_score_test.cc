@@ -1,0 +1,121 @@
+#include "controller/jobs/evaluation_score.h"
+
+#include "controller/jobs/submission.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/controller/jobs/cluster_fakes.h"
+
+namespace freshet {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kRows = 6;
+
+class EvaluationScoreTest : public testing::Test {
+ protected:
+  EvaluationScoreTest() {
+    Submission submission;
+    submission.yaml = TinyClusterJob() + "eval: {rows: 6}\n";
+    const CheckedSubmission checked = CheckSubmission(submission);
+    EXPECT_TRUE(checked.faults.empty()) << FormatFaults(checked.faults);
+    spec_ = checked.spec;
+    FakeTrainerGateway trainers;
+    auto material = OpenJobMaterial(spec_, *trainers.DescribeModel("", spec_, absl::Seconds(1)));
+    EXPECT_TRUE(material.ok()) << material.status();
+    material_ = *material;
+    scoring_.reward_workers = [this] { return workers_; };
+    scoring_.stopped = [this] { return stopped_; };
+    scoring_.pause = [this] {
+      if (++pauses_ == 3) workers_ = {"w:1"};
+    };
+    scoring_.call_deadline = absl::Seconds(1);
+  }
+  // All answers right, but for `wrong`.
+  cluster::v1::ReportEvaluationRequest Report(int wrong = -1,
+                                              const std::string& completion = "no") {
+    cluster::v1::ReportEvaluationRequest report;
+    report.mutable_policy()->set_version(20);
+    for (int i = 0; i < kRows; ++i) {
+      const std::string answer = material_->data.held_out->Get(i)->attributes.at("answer");
+      report.add_completions(i == wrong ? completion : answer);
+      report.add_completion_tokens(4);
+    }
+    return report;
+  }
+  absl::StatusOr<EvalMetrics> Score(const cluster::v1::ReportEvaluationRequest& report) {
+    return ScoreEvaluation(spec_, *material_, report, rewards_, scoring_);
+  }
+
+  job::v1::JobSpec spec_;
+  std::shared_ptr<const JobMaterial> material_;
+  FakeRewardGateway rewards_;
+  std::vector<std::string> workers_ = {"w:1", "v:1"};
+  bool stopped_ = false;
+  int pauses_ = 0;
+  EvaluationScoring scoring_;
+};
+
+TEST_F(EvaluationScoreTest, APerfectScoreIsExactlyOne) {
+  const auto metrics = Score(Report());
+  ASSERT_TRUE(metrics.ok()) << metrics.status();
+  EXPECT_EQ(metrics->eval_accuracy, 1.0);
+  EXPECT_EQ(metrics->rows, kRows);
+  EXPECT_EQ(metrics->policy_version, 20);
+  EXPECT_EQ(metrics->completion_length_mean, 4);
+  EXPECT_EQ(metrics->reward_components.at("exact"), 1.0);
+  EXPECT_EQ(metrics->eval_name, "heldout");
+}
+
+TEST_F(EvaluationScoreTest, AWrongAnswerCounts) {
+  EXPECT_DOUBLE_EQ(Score(Report(2))->eval_accuracy, 5.0 / 6);
+}
+
+TEST_F(EvaluationScoreTest, AnotherWorkerIsAskedWhenOneFails) {
+  rewards_.failing = 3;
+  EXPECT_EQ(Score(Report())->eval_accuracy, 1.0);
+  EXPECT_EQ(rewards_.calls, 4);
+}
+
+TEST_F(EvaluationScoreTest, WithoutARewardWorkerItWaitsForOne) {
+  workers_.clear();
+  EXPECT_EQ(Score(Report())->eval_accuracy, 1.0);
+  EXPECT_EQ(pauses_, 3);
+}
+
+TEST_F(EvaluationScoreTest, AFailureIsNeverAReward) {
+  const auto metrics = Score(Report(4, "infra"));
+  EXPECT_EQ(metrics.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(metrics.status()), HasSubstr("row 4: sandbox is full"));
+  EXPECT_EQ(rewards_.calls, spec_.reward().max_attempts());
+}
+
+TEST_F(EvaluationScoreTest, AStopEndsIt) {
+  stopped_ = true;
+  EXPECT_EQ(Score(Report()).status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(EvaluationScoreTest, AReportThatDoesNotFitTheRowsIsRefused) {
+  auto report = Report();
+  report.add_completions("one more");
+  EXPECT_EQ(Score(report).status().code(), absl::StatusCode::kInvalidArgument);
+  report = Report();
+  report.add_env_rewards(1);
+  EXPECT_EQ(Score(report).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(EvaluationScoreTest, RowsAreHandedOutInBoundedPages) {
+  EXPECT_EQ(NumRows(spec_, *material_, true), kRows);
+  EXPECT_EQ(NumRows(spec_, *material_, false), 50);
+  EXPECT_EQ(FetchRows(spec_, *material_, true, 4, 10)->size(), 2U);
+  EXPECT_EQ(FetchRows(spec_, *material_, false, 50, 1)->size(), 0U);
+  EXPECT_EQ(FetchRows(spec_, *material_, false, 51, 1).status().code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(FetchRows(spec_, *material_, false, -1, 1).status().code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(FetchRows(spec_, *material_, false, 0, kMaxRowsPerFetch + 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,154 @@
+#include "controller/jobs/job_book.h"
+
+#include "datastore/memory/in_memory_event_log.h"
+#include "datastore/memory/in_memory_job_records.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/base/str_cat.h"
+#include "tests/testing/fake_clock.h"
+
+namespace freshet {
+namespace {
+
+// An event log that can be out of order.
+class FlakyEventLog final : public EventLog {
+ public:
+  FlakyEventLog() : log_(*InMemoryEventLog::Create()) {}
+  absl::StatusOr<int64_t> Append(const std::string& stream, const std::string& key,
+                                 const std::string& value) override {
+    if (down) return absl::UnavailableError("down");
+    return log_->Append(stream, key, value);
+  }
+  absl::StatusOr<EventPage> Read(const std::string& stream, int64_t after, int64_t max,
+                                 absl::Duration wait) override {
+    return log_->Read(stream, after, max, wait);
+  }
+  absl::Status Delete(const std::string& stream) override { return log_->Delete(stream); }
+  bool down = false;
+
+ private:
+  std::unique_ptr<InMemoryEventLog> log_;
+};
+
+class JobBookTest : public testing::Test {
+ protected:
+  JobBookTest() { book_ = MakeBook(7); }
+  std::unique_ptr<JobBook> MakeBook(int64_t fence) {
+    return std::make_unique<JobBook>(records_, events_, fence, clock_);
+  }
+  JobRecord NewRecord(const std::string& id) {
+    job::v1::JobSpec spec;
+    spec.set_name(id);
+    return NewJobRecord(id, spec, 0, clock_.Now());
+  }
+  std::vector<std::string> Keys(const std::string& id) {
+    std::vector<std::string> keys;
+    const auto page = events_.Read(EventStream(id), 0, 100, absl::ZeroDuration());
+    for (const StoredEvent& event : page->events) keys.push_back(event.key);
+    return keys;
+  }
+
+  FakeClock clock_;
+  InMemoryJobRecords records_;
+  FlakyEventLog events_;
+  std::unique_ptr<JobBook> book_;
+};
+
+absl::Status Note(JobRecord& record) {
+  AddNotice(record, Severity::kInfo, "kind", "text", absl::FromUnixMicros(1'000'000'000));
+  return absl::OkStatus();
+}
+
+TEST_F(JobBookTest, KeepsWhatItIsGiven) {
+  ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(book_->Create(NewRecord("b")).ok());
+  EXPECT_EQ(book_->Get("a")->spec().name(), "a");
+  EXPECT_EQ(book_->List()->size(), 2U);
+  EXPECT_EQ(book_->Create(NewRecord("a")).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(book_->Get("c").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(JobBookTest, AppendsEachEventOnce) {
+  ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(book_->Change("a", Note).ok());
+  ASSERT_TRUE(book_->Change("a", Note).ok());
+  EXPECT_THAT(Keys("a"), testing::ElementsAre("state/1", "notice/2", "notice/3"));
+}
+
+TEST_F(JobBookTest, ALostAppendIsMadeUpForByTheNextChange) {
+  events_.down = true;
+  ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(book_->Change("a", Note).ok());
+  events_.down = false;
+  EXPECT_TRUE(Keys("a").empty());
+  ASSERT_TRUE(book_->Change("a", [](JobRecord&) { return absl::OkStatus(); }).ok());
+  EXPECT_THAT(Keys("a"), testing::ElementsAre("state/1", "notice/2"));
+}
+
+TEST_F(JobBookTest, ALostAppendIsMadeUpForByTheNextLeader) {
+  ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
+  events_.down = true;
+  ASSERT_TRUE(book_->Change("a", Note).ok());
+  events_.down = false;
+  const auto next = MakeBook(8);
+  ASSERT_TRUE(next->Replay(*next->Get("a")).ok());
+  EXPECT_THAT(Keys("a"), testing::ElementsAre("state/1", "notice/2"));
+}
+
+TEST_F(JobBookTest, AFormerLeaderCannotWrite) {
+  ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(MakeBook(8)->Change("a", Note).ok());
+  EXPECT_EQ(book_->Change("a", Note).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(book_->Delete("a").code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(JobBookTest, AReaderCannotWrite) {
+  ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
+  const auto reader = MakeBook(-1);
+  EXPECT_TRUE(reader->Get("a").ok());
+  EXPECT_FALSE(reader->Change("a", Note).ok());
+}
+
+TEST_F(JobBookTest, AChangeThatLosesARaceIsTriedAgainOnTheNewRecord) {
+  ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
+  int calls = 0;
+  const auto record = book_->Change("a", [&](JobRecord& current) {
+    // Another writer comes in between, once.
+    if (++calls == 1) {
+      EXPECT_TRUE(MakeBook(7)->Change("a", Note).ok());
+    }
+    current.set_step(5);
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(record->step(), 5);
+  EXPECT_EQ(record->recent_events_size(), 2);
+}
+
+TEST_F(JobBookTest, ARefusedChangeWritesNothing) {
+  ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
+  const auto refused = book_->Change("a", [](JobRecord& record) {
+    record.set_step(9);
+    return absl::FailedPreconditionError("no");
+  });
+  EXPECT_FALSE(refused.ok());
+  EXPECT_EQ(book_->Get("a")->step(), 0);
+}
+
+TEST_F(JobBookTest, DeletionTakesTheStreamsToo) {
+  ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(book_->AppendMetrics("a", "eval/0/0", "{}").ok());
+  ASSERT_TRUE(book_->Delete("a").ok());
+  ASSERT_TRUE(book_->Delete("a").ok());
+  EXPECT_TRUE(Keys("a").empty());
+  EXPECT_EQ(book_->Get("a").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(JobBookTest, ABrokenRecordIsToldAndNotGuessed) {
+  ASSERT_TRUE(records_.Create("job/x", "\xff\xff\xff", 7).ok());
+  EXPECT_EQ(book_->Get("x").status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,39 @@
+#include "controller/jobs/loss_check.h"
+
+#include "controller/job/job_parser.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/tiny_job.h"
+
+namespace freshet {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::vector<Fault> Check(const std::string& keys, LossSpec& loss) {
+  TinyJob job = MakeTinyJob();
+  job["loss"] = keys;
+  const JobResult parsed = ParseJob(ToYaml(job), "job.yaml", {});
+  EXPECT_TRUE(parsed.faults.empty()) << FormatFaults(parsed.faults);
+  return CheckLoss(parsed.spec, parsed.places, loss);
+}
+
+TEST(LossCheck, ExpandsThePreset) {
+  LossSpec loss;
+  EXPECT_THAT(Check("{preset: dapo}", loss), IsEmpty());
+  EXPECT_EQ(loss, *ExpandPreset("dapo"));
+}
+
+TEST(LossCheck, ALossThatContradictsItselfIsNamedWithItsPlace) {
+  LossSpec loss;
+  const std::vector<Fault> faults =
+      Check("{anchor: behavior, correction: {kind: tis, cap: 2.0}}", loss);
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_THAT(FormatFaults(faults),
+              AllOf(HasSubstr("job.yaml:"), HasSubstr("loss.correction.kind")));
+}
+
+}  // namespace
+}  // namespace freshet

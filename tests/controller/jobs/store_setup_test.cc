@@ -1,0 +1,56 @@
+#include "controller/jobs/store_setup.h"
+
+#include "controller/job/job_parser.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/tiny_job.h"
+
+namespace freshet {
+namespace {
+
+StoreOptions OptionsOf(const TinyJob& job) {
+  const JobResult parsed = ParseJob(ToYaml(job), "job.yaml", {});
+  EXPECT_TRUE(parsed.faults.empty()) << FormatFaults(parsed.faults);
+  return MakeStoreOptions(parsed.spec, "tiny-7");
+}
+
+TEST(StoreSetup, TheStoreIsMadeForTheJob) {
+  TinyJob job = MakeTinyJob();
+  job["staleness"] = "{max: 3, policy: requeue, max_requeues: 5}";
+  job["rollout"] = "{max_new_tokens: 4, lease_ttl_ms: 500}";
+  job["reward"] = "{max_attempts: 4, components: {exact: {type: exact_match}}}";
+  job["filter"] = "{zero_variance: true, max_filtered_in_a_row: 33}";
+  const StoreOptions store = OptionsOf(job);
+  EXPECT_EQ(store.job, "tiny-7");
+  EXPECT_EQ(store.staleness.max, 3);
+  EXPECT_EQ(store.staleness.disposition, Disposition::kRequeue);
+  EXPECT_EQ(store.staleness.groups_per_step, 8);
+  EXPECT_EQ(store.staleness.max_in_flight, (3 + 1) * 8);
+  EXPECT_EQ(store.group_size, 4);
+  EXPECT_EQ(store.last_step, 6);
+  EXPECT_EQ(store.capacity_groups, (3 + 1 + 2 * 2) * 8);
+  EXPECT_EQ(store.lease_ttl, absl::Milliseconds(500));
+  EXPECT_EQ(store.max_row_failures, 4);
+  EXPECT_EQ(store.max_requeues, 5);
+  EXPECT_TRUE(store.filter_zero_variance);
+  EXPECT_EQ(store.max_filtered_in_a_row, 33);
+  EXPECT_TRUE(store.Validate().ok()) << store.Validate();
+}
+
+TEST(StoreSetup, EveryPolicyHasItsDisposition) {
+  for (const auto& [policy, disposition] :
+       {std::pair{"wait", Disposition::kWait}, std::pair{"drop", Disposition::kDrop},
+        std::pair{"requeue", Disposition::kRequeue}, std::pair{"mask", Disposition::kMask}}) {
+    TinyJob job = MakeTinyJob();
+    job["staleness"] = std::string("{policy: ") + policy + "}";
+    EXPECT_EQ(OptionsOf(job).staleness.disposition, disposition) << policy;
+  }
+}
+
+TEST(StoreSetup, WithoutCheckpointsOnTheWayTheWholeJobFits) {
+  TinyJob job = MakeTinyJob();
+  job["checkpoint"] = "{every_steps: 0}";
+  EXPECT_EQ(OptionsOf(job).capacity_groups, (1 + 1 + 6) * 8);
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,89 @@
+#include "controller/jobs/submission.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/controller/job/job_text.h"
+
+namespace freshet {
+namespace {
+
+using testing::HasSubstr;
+
+std::string FirstFault(const Submission& submission) {
+  const CheckedSubmission checked = CheckSubmission(submission);
+  return checked.faults.empty() ? "" : FormatFault(checked.faults[0]);
+}
+
+Submission Yaml(const std::string& yaml) {
+  Submission submission;
+  submission.yaml = yaml;
+  submission.file_name = "job.yaml";
+  return submission;
+}
+
+TEST(Submission, AJobFileIsResolved) {
+  const CheckedSubmission checked = CheckSubmission(Yaml(MinimalJob()));
+  ASSERT_TRUE(checked.faults.empty()) << FormatFaults(checked.faults);
+  EXPECT_EQ(checked.spec.prompts_per_step(), 64);
+  EXPECT_EQ(checked.spec.pool(), "default");
+}
+
+TEST(Submission, ASpecIsResolvedToTheSame) {
+  const CheckedSubmission from_yaml = CheckSubmission(Yaml(MinimalJob()));
+  Submission submission;
+  submission.spec = &from_yaml.spec;
+  const CheckedSubmission from_spec = CheckSubmission(submission);
+  ASSERT_TRUE(from_spec.faults.empty()) << FormatFaults(from_spec.faults);
+  EXPECT_EQ(from_spec.spec.SerializeAsString(), from_yaml.spec.SerializeAsString());
+}
+
+TEST(Submission, OverridesHold) {
+  Submission submission = Yaml(MinimalJob());
+  submission.overrides = {"trainer.steps=3"};
+  EXPECT_EQ(CheckSubmission(submission).spec.trainer().steps(), 3);
+}
+
+TEST(Submission, NothingOrBothIsRefused) {
+  EXPECT_THAT(FirstFault(Submission{}), HasSubstr("the job is empty"));
+  const job::v1::JobSpec spec;
+  Submission both = Yaml(MinimalJob());
+  both.spec = &spec;
+  EXPECT_THAT(FirstFault(both), HasSubstr("not both"));
+}
+
+TEST(Submission, EveryFaultIsToldWithItsPlace) {
+  const CheckedSubmission checked =
+      CheckSubmission(Yaml(MinimalJobWith(7, "trainer: {steps: 0}") + "colour: blue\n"));
+  ASSERT_EQ(checked.faults.size(), 2U);
+  EXPECT_EQ(checked.faults[0].line, 7);
+  EXPECT_EQ(checked.faults[0].path, "trainer.steps");
+  EXPECT_EQ(checked.faults[1].path, "colour");
+}
+
+TEST(Submission, ALossThatContradictsItselfIsRefused) {
+  EXPECT_THAT(
+      FirstFault(Yaml(MinimalJob() + "loss: {preset: decoupled_ppo, anchor: behavior, correction: "
+                                     "{kind: tis, cap: 2.0}}\n")),
+      HasSubstr("loss"));
+}
+
+TEST(Submission, AMissingDatasetIsToldBeforeAnythingStarts) {
+  EXPECT_THAT(
+      FirstFault(Yaml(MinimalJobWith(
+          4, "dataset: {type: jsonl, path: /nowhere/rows.jsonl, prompt: \"{q}\", answer: a}"))),
+      HasSubstr("/nowhere/rows.jsonl"));
+}
+
+TEST(Submission, ATransportOfOneProcessDoesNotFitACluster) {
+  EXPECT_THAT(FirstFault(Yaml(MinimalJob() + "weight_sync: {transport: inprocess}\n")),
+              HasSubstr("weight_sync.transport"));
+}
+
+TEST(Submission, TooManyOverridesAreRefusedUnread) {
+  Submission submission = Yaml(MinimalJob());
+  submission.overrides.assign(kMaxOverrides + 1, "a=b");
+  EXPECT_THAT(FirstFault(submission), HasSubstr("more than 1000"));
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,295 @@
+#include "datastore/blob/trajectory_blob.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "datastore/blob/blob_record.h"
+#include "gtest/gtest.h"
+#include "services/base/digest.h"
+#include "services/base/random.h"
+
+namespace freshet {
+namespace {
+
+Response SampleResponse() {
+  Response response;
+  response.response_ids = {5, -1, 2147483647, 0, 9, 11, 12, 13, 14};
+  response.behavior_logprobs = {-0.5f, -0.0f, -1e-38f, -3.25f, -7.f, -8.f, -9.f, -10.f, -11.f};
+  response.loss_mask = {1, 1, 0, 1, 0, 0, 1, 1, 1};
+  response.spans = {{{0, 3}, 0, 4}, {{1, 4}, 4, 9}};
+  response.finish = FinishReason::kLength;
+  response.env_reward = -0.25;
+  return response;
+}
+
+Prompt SamplePrompt() {
+  Prompt prompt;
+  prompt.ordinal = 1'234'567'890'123;
+  prompt.first_attempt = 7;
+  prompt.prompt_ids = {1, 2, 3};
+  prompt.attributes = {{"answer", "42"}, {"prompt", std::string("a\0b", 3)}, {"", "empty key"}};
+  return prompt;
+}
+
+Score SampleScore() {
+  Score score;
+  score.reward = 0.75;
+  score.components = {{"exact", 1.0}, {"format", 0.5}};
+  score.outcome = ScoreOutcome::kWrongFormat;
+  return score;
+}
+
+// Every kind of record with the check that its decoder refuses the bytes as damaged.
+struct Kind {
+  const char* name;
+  std::string blob;
+  std::function<absl::StatusCode(std::string_view)> decode;
+};
+
+std::vector<Kind> AllKinds() {
+  return {
+      {"response", *EncodeResponse(SampleResponse()),
+       [](std::string_view blob) { return DecodeResponse(blob).status().code(); }},
+      {"prompt", *EncodePrompt(SamplePrompt()),
+       [](std::string_view blob) { return DecodePrompt(blob).status().code(); }},
+      {"score", *EncodeScore(SampleScore()),
+       [](std::string_view blob) { return DecodeScore(blob).status().code(); }},
+      {"floats", *EncodeFloats({1.f, -2.f, 3.f}),
+       [](std::string_view blob) { return DecodeFloats(blob).status().code(); }},
+  };
+}
+
+// The record with a checksum that fits its bytes, as an attacker would write it.
+std::string Resealed(std::string blob) {
+  const size_t content = blob.size() - sizeof(uint64_t);
+  const uint64_t checksum = Xxh3(blob.data(), content);
+  std::memcpy(blob.data() + content, &checksum, sizeof(checksum));
+  return blob;
+}
+
+TEST(TrajectoryBlob, ResponseComesBackBitForBit) {
+  const Response sent = SampleResponse();
+  const auto got = DecodeResponse(*EncodeResponse(sent));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->response_ids, sent.response_ids);
+  EXPECT_EQ(std::memcmp(got->behavior_logprobs.data(), sent.behavior_logprobs.data(),
+                        sent.behavior_logprobs.size() * sizeof(float)),
+            0);
+  EXPECT_EQ(got->loss_mask, sent.loss_mask);
+  EXPECT_EQ(got->spans, sent.spans);
+  EXPECT_EQ(got->finish, sent.finish);
+  EXPECT_EQ(got->env_reward, sent.env_reward);
+}
+
+TEST(TrajectoryBlob, ResponsesOfEveryLengthComeBack) {
+  for (size_t n = 0; n < 40; ++n) {
+    Response sent;
+    for (size_t i = 0; i < n; ++i) {
+      sent.response_ids.push_back(static_cast<int32_t>(i));
+      sent.behavior_logprobs.push_back(-static_cast<float>(i));
+      sent.loss_mask.push_back(static_cast<uint8_t>(Mix64(i * 41 + n) & 1));
+    }
+    const auto got = DecodeResponse(*EncodeResponse(sent));
+    ASSERT_TRUE(got.ok()) << n << ": " << got.status();
+    EXPECT_EQ(got->response_ids, sent.response_ids) << n;
+    EXPECT_EQ(got->behavior_logprobs, sent.behavior_logprobs) << n;
+    EXPECT_EQ(got->loss_mask, sent.loss_mask) << n;
+    EXPECT_FALSE(got->env_reward.has_value());
+  }
+}
+
+TEST(TrajectoryBlob, NanLogProbsComeBack) {
+  Response sent;
+  sent.behavior_logprobs = {std::numeric_limits<float>::quiet_NaN(),
+                            -std::numeric_limits<float>::infinity()};
+  const auto got = DecodeResponse(*EncodeResponse(sent));
+  ASSERT_TRUE(got.ok());
+  EXPECT_TRUE(std::isnan(got->behavior_logprobs[0]));
+  EXPECT_TRUE(std::isinf(got->behavior_logprobs[1]));
+}
+
+TEST(TrajectoryBlob, ResponseCostsEightAndAnEighthBytesAToken) {
+  Response response;
+  response.response_ids.assign(8000, 1);
+  response.behavior_logprobs.assign(8000, -1.f);
+  response.loss_mask.assign(8000, 1);
+  response.spans = {{{0, 1}, 0, 8000}};
+  const auto blob = EncodeResponse(response);
+  ASSERT_TRUE(blob.ok());
+  EXPECT_GE(blob->size(), 65'000u);       // 8000 * 8.125
+  EXPECT_LE(blob->size(), 65'000u + 64);  // header, one span, checksum
+}
+
+TEST(TrajectoryBlob, PromptComesBack) {
+  const Prompt sent = SamplePrompt();
+  const auto got = DecodePrompt(*EncodePrompt(sent));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->ordinal, sent.ordinal);
+  EXPECT_EQ(got->first_attempt, sent.first_attempt);
+  EXPECT_EQ(got->prompt_ids, sent.prompt_ids);
+  EXPECT_EQ(got->attributes, sent.attributes);
+}
+
+TEST(TrajectoryBlob, ScoreComesBack) {
+  const Score sent = SampleScore();
+  const auto got = DecodeScore(*EncodeScore(sent));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->reward, sent.reward);
+  EXPECT_EQ(got->components, sent.components);
+  EXPECT_EQ(got->outcome, sent.outcome);
+}
+
+TEST(TrajectoryBlob, FloatsComeBack) {
+  for (const std::vector<float>& sent : {std::vector<float>{}, {1.5f}, {1.f, 2.f, 3.f}}) {
+    const auto got = DecodeFloats(*EncodeFloats(sent));
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(*got, sent);
+  }
+}
+
+TEST(TrajectoryBlob, EncodeRefusesAMaskThatIsNoBit) {
+  Response response = SampleResponse();
+  response.loss_mask[2] = 2;
+  EXPECT_EQ(EncodeResponse(response).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TrajectoryBlob, EncodeRefusesMoreTokensThanTheLimit) {
+  const std::vector<float> values(static_cast<size_t>(kMaxBlobTokens) + 1, 0.f);
+  EXPECT_EQ(EncodeFloats(values).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TrajectoryBlob, EverySingleByteChangeIsDataLoss) {
+  for (const Kind& kind : AllKinds()) {
+    for (size_t at = 0; at < kind.blob.size(); ++at) {
+      for (int flip = 1; flip < 256; ++flip) {
+        std::string blob = kind.blob;
+        blob[at] = static_cast<char>(blob[at] ^ flip);
+        ASSERT_EQ(kind.decode(blob), absl::StatusCode::kDataLoss)
+            << kind.name << " byte " << at << " flip " << flip;
+      }
+    }
+  }
+}
+
+TEST(TrajectoryBlob, EveryTruncationAndExtensionIsDataLoss) {
+  for (const Kind& kind : AllKinds()) {
+    for (size_t size = 0; size < kind.blob.size(); ++size) {
+      ASSERT_EQ(kind.decode(kind.blob.substr(0, size)), absl::StatusCode::kDataLoss)
+          << kind.name << " cut to " << size;
+    }
+    EXPECT_EQ(kind.decode(kind.blob + '\0'), absl::StatusCode::kDataLoss) << kind.name;
+  }
+}
+
+TEST(TrajectoryBlob, AnotherKindIsDataLoss) {
+  const std::vector<Kind> kinds = AllKinds();
+  for (const Kind& written : kinds) {
+    for (const Kind& read : kinds) {
+      const bool same = std::string(written.name) == read.name;
+      EXPECT_EQ(read.decode(written.blob),
+                same ? absl::StatusCode::kOk : absl::StatusCode::kDataLoss)
+          << written.name << " read as " << read.name;
+    }
+  }
+}
+
+TEST(TrajectoryBlob, AnotherFormatVersionIsDataLoss) {
+  for (const Kind& kind : AllKinds()) {
+    std::string blob = kind.blob;
+    blob[0] = 2;
+    EXPECT_EQ(kind.decode(Resealed(blob)), absl::StatusCode::kDataLoss) << kind.name;
+  }
+}
+
+// With a checksum that fits, a changed count or flag must neither crash nor take memory for what
+// the record does not hold (a sanitizer's allocation limit would show it).
+TEST(TrajectoryBlob, HostileRecordsWithAGoodChecksumNeverCrash) {
+  for (const Kind& kind : AllKinds()) {
+    for (size_t at = 0; at + 8 < kind.blob.size(); ++at) {
+      for (const int value : {0x00, 0x01, 0x7f, 0x80, 0xff}) {
+        std::string blob = kind.blob;
+        blob[at] = static_cast<char>(value);
+        const absl::StatusCode code = kind.decode(Resealed(blob));
+        EXPECT_TRUE(code == absl::StatusCode::kOk || code == absl::StatusCode::kDataLoss);
+      }
+    }
+    for (size_t size = 10; size < kind.blob.size(); ++size) {
+      EXPECT_EQ(kind.decode(Resealed(kind.blob.substr(0, size))), absl::StatusCode::kDataLoss)
+          << kind.name << " cut to " << size;
+    }
+  }
+}
+
+TEST(TrajectoryBlob, HostileCountsAreDataLoss) {
+  BlobWriter floats(BlobKind::kFloats, 8);
+  floats.Put(uint32_t{0xffffffff});
+  EXPECT_EQ(DecodeFloats(std::move(floats).Finish()).status().code(), absl::StatusCode::kDataLoss);
+  BlobWriter spans(BlobKind::kResponse, 32);
+  spans.Put(uint8_t{0});
+  for (int i = 0; i < 3; ++i) spans.Put(uint32_t{0});
+  spans.Put(static_cast<uint32_t>(kMaxBlobSpans));
+  EXPECT_EQ(DecodeResponse(std::move(spans).Finish()).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(TrajectoryBlob, KeysOutOfOrderAreDataLoss) {
+  BlobWriter writer(BlobKind::kScore, 64);
+  writer.Put(uint8_t{0});
+  writer.Put(1.0);
+  writer.Put(uint32_t{2});
+  for (const char* name : {"b", "a"}) {
+    writer.Put(uint32_t{1});
+    writer.PutText(name);
+    writer.Put(1.0);
+  }
+  EXPECT_EQ(DecodeScore(std::move(writer).Finish()).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(TrajectoryBlob, UnusedMaskBitsAreDataLoss) {
+  BlobWriter writer(BlobKind::kResponse, 64);
+  writer.Put(uint8_t{0});
+  writer.Put(uint32_t{0});
+  writer.Put(uint32_t{0});
+  writer.Put(uint32_t{3});
+  writer.Put(uint32_t{0});
+  writer.Put(uint8_t{0x08});  // the fourth bit of a mask of three
+  writer.Put(uint8_t{0});     // no environment's reward
+  EXPECT_EQ(DecodeResponse(std::move(writer).Finish()).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
+TEST(TrajectoryBlob, RandomBytesAreDataLoss) {
+  for (uint64_t seed = 0; seed < 5000; ++seed) {
+    std::string bytes(Mix64(seed) % 200, '\0');
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<char>(RandomBits(seed, i) & 0xff);
+    }
+    // Half of them get past the checksum, the version and the kind.
+    if (bytes.size() >= 10 && seed % 2 == 0) bytes[0] = 1;
+    for (const Kind& kind : AllKinds()) {
+      if (bytes.size() >= 10 && seed % 2 == 0) {
+        bytes[1] = kind.blob[1];
+        bytes = Resealed(bytes);
+      }
+      const absl::StatusCode code = kind.decode(bytes);
+      if (seed % 2 == 1) {
+        ASSERT_EQ(code, absl::StatusCode::kDataLoss) << kind.name << " seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(TrajectoryBlob, ChecksumNamesTheContent) {
+  const std::string a = *EncodeFloats({1.f});
+  const std::string b = *EncodeFloats({2.f});
+  EXPECT_EQ(*BlobChecksum(a), Hex64(Xxh3(a.data(), a.size() - 8)));
+  EXPECT_NE(*BlobChecksum(a), *BlobChecksum(b));
+  EXPECT_EQ(BlobChecksum("1234567").status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace freshet

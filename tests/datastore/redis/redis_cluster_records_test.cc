@@ -1,0 +1,127 @@
+#include <memory>
+
+#include "datastore/redis/redis_event_log.h"
+#include "datastore/redis/redis_job_records.h"
+#include "datastore/redis/redis_leader_lease.h"
+#include "services/base/clock.h"
+#include "tests/contract/event_log_contract.h"
+#include "tests/contract/job_records_contract.h"
+#include "tests/contract/leader_lease_contract.h"
+#include "tests/datastore/redis/redis_server.h"
+
+namespace freshet {
+namespace {
+
+// One server for all tests of this process, emptied for each; null where there is none.
+RedisServer* Server() {
+  static const std::unique_ptr<RedisServer> server = [] {
+    if (!RedisServer::Available()) return std::unique_ptr<RedisServer>();
+    auto started = RedisServer::Start();
+    EXPECT_TRUE(started.ok()) << started.status();
+    return *std::move(started);
+  }();
+  if (server != nullptr) {
+    EXPECT_TRUE(server->Flush().ok());
+  }
+  return server.get();
+}
+
+INSTANTIATE_TEST_SUITE_P(Redis, JobRecordsContract,
+                         testing::Values(JobRecordsBackend{
+                             "redis",
+                             []() -> std::shared_ptr<JobRecordStore> {
+                               RedisServer* server = Server();
+                               if (server == nullptr) return nullptr;
+                               return std::make_shared<RedisJobRecords>(server->Client());
+                             }}),
+                         [](const auto& tested) { return tested.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Redis, LeaderLeaseContract,
+                         testing::Values(LeaderLeaseBackend{
+                             "redis",
+                             [](const Clock& clock) -> std::shared_ptr<LeaderLease> {
+                               RedisServer* server = Server();
+                               if (server == nullptr) return nullptr;
+                               return std::make_shared<RedisLeaderLease>(server->Client(), &clock);
+                             }}),
+                         [](const auto& tested) { return tested.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Redis, EventLogContract,
+                         testing::Values(EventLogBackend{
+                             "redis",
+                             [](const EventLogOptions& options) -> std::shared_ptr<EventLog> {
+                               RedisServer* server = Server();
+                               if (server == nullptr) return nullptr;
+                               return *RedisEventLog::Create(server->Client(), options);
+                             }}),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST(RedisLeaderLease, OnTheServersOwnClockAnEndedLeaseGoesToTheNext) {
+  FRESHET_SKIP_WITHOUT_REDIS();
+  RedisLeaderLease lease(Server()->Client());
+  const int64_t token = lease.TryAcquire("a", "a:1", absl::Milliseconds(20))->token;
+  const absl::Time guard = SystemClock::Get().Now() + absl::Seconds(10);
+  LeaseState state;
+  while (!state.held && SystemClock::Get().Now() < guard) {
+    const auto tried = lease.TryAcquire("b", "b:1", absl::Seconds(2));
+    ASSERT_TRUE(tried.ok()) << tried.status();
+    state = *tried;
+    if (!state.held) {
+      EXPECT_LE(state.remaining, absl::Milliseconds(20));
+    }
+  }
+  EXPECT_TRUE(state.held);
+  EXPECT_GT(state.token, token);
+}
+
+TEST(RedisJobRecords, SurviveAKilledServer) {
+  FRESHET_SKIP_WITHOUT_REDIS();
+  RedisServer* server = Server();
+  RedisJobRecords records(server->Client());
+  const auto revision = records.Create("j", "x", 3);
+  ASSERT_TRUE(revision.ok()) << revision.status();
+  server->Kill();
+  EXPECT_EQ(records.Get("j").status().code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(server->Restart().ok());
+  const auto record = records.Get("j");
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(record->revision, *revision);
+  EXPECT_EQ(records.Delete("j", 2).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(RedisJobRecords, RecordOfForeignBytesIsDataLoss) {
+  FRESHET_SKIP_WITHOUT_REDIS();
+  const auto client = Server()->Client();
+  RedisJobRecords records(client);
+  for (const char* row : {"", "x", "12", "-1 x", "99999999999999999999 x"}) {
+    ASSERT_TRUE(client->Command({"HSET", "{freshet}:jobs", "j", row}).ok());
+    EXPECT_EQ(records.Get("j").status().code(), absl::StatusCode::kDataLoss) << row;
+  }
+}
+
+TEST(RedisEventLog, WaitingReaderIsUnavailableWhenTheServerDies) {
+  FRESHET_SKIP_WITHOUT_REDIS();
+  RedisServer* server = Server();
+  const auto log = RedisEventLog::Create(server->Client());
+  ASSERT_TRUE((*log)->Append("{j}:events", "", "x").ok());
+  absl::StatusCode code = absl::StatusCode::kOk;
+  {
+    const std::jthread reader(
+        [&] { code = (*log)->Read("{j}:events", 1, 10, absl::Seconds(30)).status().code(); });
+    server->Kill();
+  }
+  EXPECT_EQ(code, absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(server->Restart().ok());
+}
+
+TEST(RedisEventLog, JobsStreamsGoWithTheJobsKeys) {
+  FRESHET_SKIP_WITHOUT_REDIS();
+  const auto client = Server()->Client();
+  const auto log = RedisEventLog::Create(client);
+  ASSERT_TRUE((*log)->Append("{j}:events", "k", "x").ok());
+  EXPECT_EQ(*DeleteJobKeys(*client, "j"), 2);
+  EXPECT_EQ(*(*log)->Append("{j}:events", "k", "x"), 1);
+}
+
+}  // namespace
+}  // namespace freshet

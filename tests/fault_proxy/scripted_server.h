@@ -1,0 +1,40 @@
+#ifndef FRESHET_TESTS_FAULT_PROXY_SCRIPTED_SERVER_H_
+#define FRESHET_TESTS_FAULT_PROXY_SCRIPTED_SERVER_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace freshet {
+
+// A TCP server on a free loopback port that answers as a test says, for peers that misbehave.
+// Thread-safe.
+class ScriptedServer {
+ public:
+  // What to send back for the bytes that came at once; nullopt closes the connection. Called by the
+  // server's thread.
+  using Answer = std::function<std::optional<std::string>(const std::string& received)>;
+
+  explicit ScriptedServer(Answer answer);
+  ~ScriptedServer();
+  ScriptedServer(const ScriptedServer&) = delete;
+  ScriptedServer& operator=(const ScriptedServer&) = delete;
+
+  int port() const { return port_; }
+
+ private:
+  void Run(const std::stop_token& stop);
+  // False when the connection is over.
+  bool Serve(int fd);
+
+  const Answer answer_;
+  int listener_ = -1;
+  int wake_ = -1;
+  int port_ = 0;
+  std::jthread thread_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_FAULT_PROXY_SCRIPTED_SERVER_H_

@@ -1,0 +1,103 @@
+#include "services/cli/client/call_fault.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/runtime/error_details.h"
+
+namespace freshet {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+ServerTarget Target() {
+  ServerTarget target;
+  target.address = "host:1";
+  target.source = "--server";
+  return target;
+}
+
+TEST(CallFault, ExitCodes) {
+  const std::pair<absl::StatusCode, ExitCode> kCases[] = {
+      {absl::StatusCode::kOk, kExitDone},
+      {absl::StatusCode::kUnavailable, kExitNoConnection},
+      {absl::StatusCode::kDeadlineExceeded, kExitTimeout},
+      {absl::StatusCode::kInternal, kExitInternal},
+      {absl::StatusCode::kUnknown, kExitInternal},
+      {absl::StatusCode::kDataLoss, kExitInternal},
+      {absl::StatusCode::kInvalidArgument, kExitRefused},
+      {absl::StatusCode::kNotFound, kExitRefused},
+      {absl::StatusCode::kAlreadyExists, kExitRefused},
+      {absl::StatusCode::kFailedPrecondition, kExitRefused},
+      {absl::StatusCode::kPermissionDenied, kExitRefused},
+      {absl::StatusCode::kUnauthenticated, kExitRefused},
+      {absl::StatusCode::kResourceExhausted, kExitRefused},
+      {absl::StatusCode::kOutOfRange, kExitRefused},
+      {absl::StatusCode::kUnimplemented, kExitRefused},
+  };
+  for (const auto& [code, exit_code] : kCases) {
+    EXPECT_EQ(CallExitCode(absl::Status(code, "x")), exit_code) << absl::StatusCodeToString(code);
+  }
+}
+
+TEST(CallFault, OneLinePerWrongField) {
+  runtime::ErrorDetails details;
+  details.violations = {{"trainer.steps", "job.yaml:3: trainer.steps: 0 is below 1; use 1 or more"},
+                        {"model.path", "no such directory"}};
+  const absl::Status status = runtime::WithDetails(absl::InvalidArgumentError("2 faults"), details);
+  EXPECT_THAT(CallFaultLines(status, Target()),
+              ElementsAre("job.yaml:3: trainer.steps: 0 is below 1; use 1 or more",
+                          "model.path: no such directory"));
+}
+
+TEST(CallFault, BoundsTheNumberOfLines) {
+  runtime::ErrorDetails details;
+  for (int i = 0; i < 50; ++i) details.violations.push_back({"a", "b"});
+  const std::vector<std::string> lines =
+      CallFaultLines(runtime::WithDetails(absl::InvalidArgumentError("x"), details), Target());
+  ASSERT_THAT(lines, SizeIs(21));
+  EXPECT_EQ(lines.back(), "and 30 more");
+}
+
+TEST(CallFault, SaysWhenToTryAgain) {
+  runtime::ErrorDetails details;
+  details.retry_after = absl::Seconds(4);
+  const absl::Status status =
+      runtime::WithDetails(absl::ResourceExhaustedError("100 jobs are queued"), details);
+  EXPECT_THAT(CallFaultLines(status, Target()),
+              ElementsAre("100 jobs are queued; try again in 4.0s"));
+}
+
+TEST(CallFault, EveryRefusalNamesAFix) {
+  for (int code = 1; code <= 16; ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), "it is so");
+    EXPECT_THAT(CallFaultLines(status, Target()), ElementsAre(HasSubstr("; "))) << code;
+  }
+}
+
+TEST(CallFault, AFixInTheMessageStands) {
+  EXPECT_THAT(CallFaultLines(absl::NotFoundError("no job x; did you mean y?"), Target()),
+              ElementsAre("no job x; did you mean y?"));
+}
+
+TEST(CallFault, NamesTheServerThatIsNotReached) {
+  const absl::Status status = absl::UnavailableError(
+      "failed to connect to all addresses; last error: UNKNOWN: ipv4:1.2.3.4:1: Failed to connect "
+      "to remote host: Connection refused");
+  EXPECT_THAT(CallFaultLines(status, Target()),
+              ElementsAre("no connection to host:1 (--server): Connection refused; start a cluster "
+                          "with freshet cluster up, or name another with --server"));
+}
+
+TEST(CallFault, TextOfTheServerCannotMoveTheCursor) {
+  EXPECT_THAT(CallFaultLines(absl::NotFoundError("a\x1b[2J; b"), Target()),
+              ElementsAre("a\ufffd[2J; b"));
+}
+
+}  // namespace
+}  // namespace freshet

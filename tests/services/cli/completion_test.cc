@@ -1,0 +1,47 @@
+#include "services/cli/completion.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/cli/checkpoint_commands.h"
+#include "services/cli/submit_commands.h"
+#include "services/cli/tool_commands.h"
+
+namespace freshet {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string Script(const std::string& shell) {
+  CLI::App app("Test", "freshet");
+  ConnectionFlags connection;
+  int code = 0;
+  AddSubmitCommands(app, connection, code);
+  AddCheckpointCommands(app, connection, code);
+  AddToolCommands(app, connection, code);
+  app.add_subcommand("secret", "hidden")->group("");
+  return CompletionScript(app, shell);
+}
+
+TEST(Completion, BashKnowsCommandsFlagsAndJobs) {
+  EXPECT_THAT(Script("bash"), AllOf(HasSubstr("'') words='submit watch checkpoint"),
+                                    HasSubstr("'checkpoint') words='list export"),
+                                    HasSubstr("--dry-run"), HasSubstr("freshet list -o name"),
+                                    HasSubstr("'completion') words='--help -h bash zsh fish'"),
+                                    HasSubstr("complete -o default -F _freshet freshet\n"),
+                                    Not(HasSubstr("secret"))));
+}
+
+TEST(Completion, ZshAndFishDescribeThem) {
+  EXPECT_THAT(Script("zsh"), AllOf(HasSubstr("'submit:send a job to a cluster; prints its id'"),
+                                   HasSubstr("compdef _freshet freshet")));
+  EXPECT_THAT(Script("fish"),
+              AllOf(HasSubstr("complete -c freshet -n '__freshet_exactly ' -f -a submit -d "),
+                    HasSubstr("-n '__freshet_within checkpoint export' -l step")));
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,152 @@
+#include "services/runtime/http_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/counter.h>
+#include <prometheus/registry.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/services/runtime/http_client.h"
+
+namespace freshet::runtime {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::unique_ptr<HttpServer> StartOrDie(HttpRoutes routes, const HttpLimits& limits = {}) {
+  auto server = HttpServer::Start("127.0.0.1:0", std::move(routes), limits);
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+HttpRoutes Hello() {
+  return {{"/hello", [] { return HttpResponse{.body = "hi\n"}; }}};
+}
+
+TEST(HttpServer, AnswersItsRoutesOnly) {
+  const auto server = StartOrDie(Hello());
+  const std::string answer = HttpGet(server->address(), "/hello?x=1");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, HasSubstr("Content-Length: 3\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\nhi\n"));
+  for (const char* path : {"/", "/hello/", "/../etc/passwd", "/HELLO"}) {
+    EXPECT_THAT(HttpGet(server->address(), path), StartsWith("HTTP/1.1 404 Not Found\r\n")) << path;
+  }
+}
+
+TEST(HttpServer, LeavesTheBodyOutForHead) {
+  const auto server = StartOrDie(Hello());
+  RawConnection connection(server->address());
+  connection.Send("HEAD /hello HTTP/1.1\r\n\r\n");
+  const std::string answer = connection.ReadAll();
+  EXPECT_THAT(answer, HasSubstr("Content-Length: 3\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\n"));
+}
+
+TEST(HttpServer, TakesARequestInPieces) {
+  const auto server = StartOrDie(Hello());
+  RawConnection connection(server->address());
+  for (const char* piece : {"GE", "T /hello HT", "TP/1.1\r", "\nHost: a\r\n\r", "\n"}) {
+    ASSERT_TRUE(connection.Send(piece));
+  }
+  EXPECT_THAT(connection.ReadAll(), EndsWith("hi\n"));
+}
+
+TEST(HttpServer, RefusesHostileInputAndGoesOn) {
+  const auto server = StartOrDie(Hello());
+  const std::vector<std::pair<std::string, const char*>> hostile = {
+      {"POST /hello HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
+      {std::string(64, '\0'), "HTTP/1.1 400 "},
+      {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "HTTP/1.1 400 "},
+      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/1.1 505 "},
+      {"GET /" + std::string(100'000, 'a'), "HTTP/1.1 431 "},
+      {"GET / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", "HTTP/1.1 413 "}};
+  for (const auto& [bytes, start] : hostile) {
+    RawConnection connection(server->address());
+    connection.Send(bytes);
+    EXPECT_THAT(connection.ReadAll(), StartsWith(start));
+  }
+  EXPECT_THAT(HttpGet(server->address(), "/hello"), EndsWith("hi\n"));
+}
+
+TEST(HttpServer, ClosesAConnectionThatSaysNothing) {
+  const auto server = StartOrDie(Hello(), {.io_timeout = absl::Milliseconds(20)});
+  RawConnection connection(server->address());
+  connection.Send("GET /hel");
+  bool closed = false;
+  EXPECT_EQ(connection.ReadAll(&closed), "");
+  EXPECT_TRUE(closed);
+}
+
+TEST(HttpServer, ClosesAConnectionThatDoesNotReadItsAnswer) {
+  HttpRoutes routes = Hello();
+  routes["/big"] = [] { return HttpResponse{.body = std::string(64 << 20, 'x')}; };
+  const auto server =
+      StartOrDie(std::move(routes), {.max_connections = 1, .io_timeout = absl::Milliseconds(20)});
+  RawConnection stuck(server->address());
+  stuck.Send("GET /big HTTP/1.1\r\n\r\n");
+  // The only place becomes free again: others are closed at once until then.
+  std::string answer;
+  for (int i = 0; i < 10'000 && answer.empty(); ++i) answer = HttpGet(server->address(), "/hello");
+  EXPECT_THAT(answer, EndsWith("hi\n"));
+}
+
+TEST(HttpServer, ClosesConnectionsBeyondItsBound) {
+  const auto server = StartOrDie(Hello(), {.max_connections = 2});
+  RawConnection first(server->address());
+  RawConnection second(server->address());
+  first.Send("GET ");
+  second.Send("GET ");
+  RawConnection third(server->address());
+  third.Send("GET /hello HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(third.ReadAll(), "");
+  first.Send("/hello HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(first.ReadAll(), EndsWith("hi\n"));
+}
+
+TEST(HttpServer, SaysFiveHundredWhenARouteThrows) {
+  HttpRoutes routes = Hello();
+  routes["/bad"] = []() -> HttpResponse { throw std::runtime_error("broken"); };
+  const auto server = StartOrDie(std::move(routes));
+  EXPECT_THAT(HttpGet(server->address(), "/bad"), StartsWith("HTTP/1.1 500 "));
+  EXPECT_THAT(HttpGet(server->address(), "/hello"), EndsWith("hi\n"));
+}
+
+TEST(HttpServer, NamesAnAddressThatIsTaken) {
+  const auto server = StartOrDie(Hello());
+  const auto second = HttpServer::Start(server->address(), Hello());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(server->address()));
+  EXPECT_EQ(HttpServer::Start("example.org:80", Hello()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ProbeRoutes, SayWhetherTheProcessIsReady) {
+  Readiness readiness;
+  prometheus::Registry registry;
+  const auto server = StartOrDie(ProbeRoutes(readiness, registry));
+  readiness.Set("weights", false, "no version yet");
+  const std::string not_ready = HttpGet(server->address(), "/readyz");
+  EXPECT_THAT(not_ready, StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(not_ready, EndsWith("weights: no version yet\n"));
+  EXPECT_THAT(HttpGet(server->address(), "/healthz"), StartsWith("HTTP/1.1 200 "));
+  readiness.Set("weights", true);
+  EXPECT_THAT(HttpGet(server->address(), "/readyz"), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST(ProbeRoutes, ServeMetricsAsText) {
+  Readiness readiness;
+  prometheus::Registry registry;
+  prometheus::BuildCounter().Name("freshet_test_total").Help("A test.").Register(registry).Add({});
+  const auto server = StartOrDie(ProbeRoutes(readiness, registry));
+  const std::string metrics = HttpGet(server->address(), "/metrics");
+  EXPECT_THAT(metrics, HasSubstr("Content-Type: text/plain; version=0.0.4"));
+  EXPECT_THAT(metrics, HasSubstr("# TYPE freshet_test_total counter\nfreshet_test_total 0"));
+}
+
+}  // namespace
+}  // namespace freshet::runtime

@@ -1,0 +1,216 @@
+#include "services/runtime/serve.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/registry.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "services/base/file.h"
+#include "services/runtime/channel.h"
+#include "services/runtime/server.h"
+#include "services/runtime/status.h"
+#include "tests/services/runtime/echo_service.h"
+#include "tests/services/runtime/health_client.h"
+#include "tests/services/runtime/http_client.h"
+#include "tests/testing/child_process.h"
+
+namespace freshet::runtime {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::StartsWith;
+constexpr absl::Duration kGuard = absl::Seconds(10);
+
+// A role whose drain ends when the test says so.
+class HeldRole final : public Role {
+ public:
+  std::vector<grpc::Service*> Services() override { return {&service_}; }
+  absl::Status Start(const RoleContext& context) override {
+    context_ = context;
+    context_.readiness->Set("weights", false, "no version yet");
+    started.Notify();
+    return absl::OkStatus();
+  }
+  absl::Status Drain(absl::Time deadline) override {
+    drain_left = deadline - absl::Now();
+    draining.Notify();
+    go.WaitFor(kGuard);
+    return absl::OkStatus();
+  }
+  void Stop() override {
+    service_.Stop();
+    ++stops;
+  }
+  const RoleContext& context() const { return context_; }
+
+  Notification started;
+  Notification draining;
+  Notification go;
+  absl::Duration drain_left;
+  int stops = 0;
+
+ private:
+  EchoService service_;
+  RoleContext context_;
+};
+
+class ServeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    options_.role = "held";
+    options_.endpoint.advertise = "127.0.0.1";
+    options_.endpoint.drain_timeout = absl::Seconds(7);
+    thread_ = std::thread([this] { code_ = Serve(role_, options_); });
+    ASSERT_TRUE(role_.started.WaitFor(kGuard));
+  }
+  void TearDown() override {
+    role_.go.Notify();
+    if (thread_.joinable()) {
+      role_.context().request_drain(absl::OkStatus());
+      thread_.join();
+    }
+  }
+  int Join() {
+    thread_.join();
+    return code_;
+  }
+  int Health() { return HealthClient(*MakeChannel(role_.context().grpc_address, {})).Check(""); }
+  // The state of /readyz once `wanted` is in it; waits, since it is set just after Start returns.
+  std::string Readyz(const std::string& wanted) {
+    std::string answer;
+    const absl::Time deadline = absl::Now() + kGuard;
+    do {
+      answer = HttpGet(role_.context().http_address, "/readyz");
+    } while (answer.find(wanted) == std::string::npos && absl::Now() < deadline);
+    return answer;
+  }
+
+  HeldRole role_;
+  ServeOptions options_;
+  std::thread thread_;
+  int code_ = -1;
+};
+
+TEST_F(ServeTest, IsReadyWhenTheRoleSaysSo) {
+  EXPECT_THAT(HttpGet(role_.context().http_address, "/healthz"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Readyz("\r\n\r\nweights: no version yet\n"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_EQ(Health(), HealthClient::kNotServing);
+  role_.context().readiness->Set("weights", true);
+  EXPECT_THAT(Readyz("\r\n\r\nready"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(Health(), HealthClient::kServing);
+}
+
+TEST_F(ServeTest, DrainsInOrderOnSigterm) {
+  role_.context().readiness->Set("weights", true);
+  ASSERT_THAT(Readyz("\r\n\r\nready"), StartsWith("HTTP/1.1 200 "));
+  ASSERT_EQ(::kill(::getpid(), SIGTERM), 0);
+  ASSERT_TRUE(role_.draining.WaitFor(kGuard));
+  EXPECT_GT(role_.drain_left, absl::Seconds(1));
+  EXPECT_LE(role_.drain_left, absl::Seconds(7));
+  // While it drains: alive, not ready, and still answering calls.
+  EXPECT_THAT(HttpGet(role_.context().http_address, "/healthz"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(HttpGet(role_.context().http_address, "/readyz"), HasSubstr("serving: draining"));
+  EXPECT_EQ(Health(), HealthClient::kNotServing);
+  env::v1::ListEnvironmentsReply reply;
+  const auto stub = env::v1::EnvService::NewStub(*MakeChannel(role_.context().grpc_address, {}));
+  EXPECT_TRUE(stub->ListEnvironments(CallWithin(kGuard).get(), {}, &reply).ok());
+  EXPECT_EQ(role_.stops, 0);
+  role_.go.Notify();
+  EXPECT_EQ(Join(), 0);
+  EXPECT_EQ(role_.stops, 1);
+  EXPECT_FALSE(stub->ListEnvironments(CallWithin(kGuard).get(), {}, &reply).ok());
+}
+
+TEST_F(ServeTest, EndsWhenTheRoleAsks) {
+  role_.go.Notify();
+  role_.context().request_drain(absl::OkStatus());
+  EXPECT_EQ(Join(), 0);
+}
+
+TEST_F(ServeTest, ExposesRpcMetrics) {
+  EXPECT_EQ(Health(), HealthClient::kNotServing);
+  env::v1::ListEnvironmentsReply reply;
+  const auto stub = env::v1::EnvService::NewStub(*MakeChannel(role_.context().grpc_address, {}));
+  ASSERT_TRUE(stub->ListEnvironments(CallWithin(kGuard).get(), {}, &reply).ok());
+  const std::string metrics = HttpGet(role_.context().http_address, "/metrics");
+  EXPECT_THAT(metrics, HasSubstr("freshet_grpc_server_handled_total{"));
+  // Debian's package `prometheus` has the tool.
+  if (std::system("command -v promtool >/dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "promtool is not installed";
+  }
+  const std::string file = ::testing::TempDir() + "/freshet_metrics.txt";
+  ASSERT_TRUE(WriteFileAtomically(file, metrics.substr(metrics.find("\r\n\r\n") + 4)).ok());
+  const std::string command = "promtool check metrics <" + file + " >" + file + ".log 2>&1";
+  EXPECT_EQ(std::system(command.c_str()), 0) << *ReadFile(file + ".log", 1 << 20);
+}
+
+// A process of its own with the flags `args`.
+ChildResult RunEcho(std::vector<std::string> args) {
+  args.insert(args.begin(), ECHO_ROLE);
+  ChildProcess process(args);
+  return process.Wait(absl::Seconds(30));
+}
+
+TEST(ServeProcess, SaysItsPortsWhenReadyAndExitsCleanlyOnSigterm) {
+  ChildProcess process({ECHO_ROLE});
+  ASSERT_TRUE(process.AwaitOutput("ready echo", kGuard));
+  process.Signal(SIGTERM);
+  const ChildResult result = process.Wait(kGuard);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              MatchesRegex("ready echo grpc=127.0.0.1:[1-9][0-9]* http=127.0.0.1:[1-9][0-9]*\n"
+                           "draining\nstopped\n"));
+}
+
+TEST(ServeProcess, NeedsNoHttpPort) {
+  const ChildResult result = RunEcho({"--http-listen", "", "--ask-to-end"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(" http=-\n"));
+}
+
+TEST(ServeProcess, EndsAtOnceOnTheSecondSignal) {
+  ChildProcess process({ECHO_ROLE, "--hang-drain"});
+  ASSERT_TRUE(process.AwaitOutput("ready echo", kGuard));
+  process.Signal(SIGINT);
+  ASSERT_TRUE(process.AwaitOutput("draining", kGuard));
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(kGuard).exit_code, 130);
+}
+
+TEST(ServeProcess, TellsErrorsByItsExitCode) {
+  struct Case {
+    std::vector<std::string> args;
+    int code;
+    const char* part;
+  };
+  const std::vector<Case> cases = {
+      {{"--listen", "0.0.0.0:0"}, 2, "--insecure"},
+      {{"--nonsense"}, 2, "--nonsense"},
+      {{"--tls-cert", "/no/c", "--tls-key", "/no/k", "--tls-ca", "/no/ca"}, 3, "/no/ca"},
+      {{"--listen", "192.0.2.1:1", "--insecure"}, 3, "192.0.2.1:1"},
+      {{"--http-listen", "192.0.2.1:1"}, 3, "192.0.2.1:1"},
+      {{"--fail-start", "content"}, 3, "bad model"},
+      {{"--fail-start", "unavailable"}, 7, "no controller"},
+      {{"--ask-to-fail"}, 1, "leadership lost"},
+      {{"--ask-to-end", "--fail-drain"}, 1, "work was left"}};
+  for (const Case& c : cases) {
+    const ChildResult result = RunEcho(c.args);
+    EXPECT_EQ(result.exit_code, c.code) << c.part << result.err;
+    EXPECT_THAT(result.err, HasSubstr(c.part));
+    EXPECT_THAT(result.err, HasSubstr("freshet-echo: "));
+  }
+}
+
+TEST(ServeProcess, PrintsItsHelp) {
+  const ChildResult result = RunEcho({"--help"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("--http-listen"));
+}
+
+}  // namespace
+}  // namespace freshet::runtime

@@ -1,0 +1,46 @@
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "rollout/service/rollout_process.h"
+#include "services/base/clock.h"
+#include "services/base/str_cat.h"
+#include "tests/simulation/history_store.h"
+#include "tests/simulation/simulated_engine.h"
+
+// A rollout process whose engine only takes time. Environment: FRESHET_SIM_HISTORY, folder of its
+// history (none without it); FRESHET_SIM_ENGINE, "slots base_ms per_sequence_ms scale median
+// sigma".
+int main(int argc, char** argv) {
+  using namespace freshet;
+  SimulatedEngineOptions options;
+  if (const char* text = std::getenv("FRESHET_SIM_ENGINE"); text != nullptr) {
+    std::istringstream(text) >> options.slots >> options.base_ms >> options.per_sequence_ms >>
+        options.time_scale >> options.median_tokens >> options.sigma;
+  }
+  std::unique_ptr<History> history;
+  if (const char* folder = std::getenv("FRESHET_SIM_HISTORY"); folder != nullptr) {
+    history = std::make_unique<History>(folder, "rollout");
+  }
+  RolloutHooks hooks;
+  if (history != nullptr) {
+    hooks.wrap_store = [&](std::unique_ptr<TrajectoryStore> store) {
+      return std::make_unique<HistoryStore>(std::move(store), *history);
+    };
+  }
+  return RunRolloutProcess(
+      argc, argv,
+      [&](const job::v1::JobSpec&,
+          const ModelConfig&) -> absl::StatusOr<std::unique_ptr<InferenceEngine>> {
+        auto engine = std::make_unique<SimulatedEngine>(options, SystemClock::Get());
+        if (history != nullptr) {
+          engine->OnLoad([&](const WeightManifest& manifest) {
+            history->Add(StrCat(R"({"event":"load","lineage":)", manifest.policy.lineage,
+                                R"(,"version":)", manifest.policy.version, R"(,"epoch":)",
+                                manifest.epoch, R"(,"hash":")", manifest.content_hash, R"("})"));
+          });
+        }
+        return engine;
+      },
+      hooks);
+}

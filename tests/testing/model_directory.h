@@ -1,0 +1,31 @@
+#ifndef FRESHET_TESTS_TESTING_MODEL_DIRECTORY_H_
+#define FRESHET_TESTS_TESTING_MODEL_DIRECTORY_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+namespace freshet {
+
+// A Hugging Face directory of a tiny Llama model over the characters "0123456789=", which a test
+// can spoil before it is written.
+struct ModelDirectory {
+  struct Tensor {
+    std::vector<int64_t> shape;
+    std::vector<float> values;
+  };
+
+  ModelDirectory();
+  // Writes config.json, model.safetensors and the tokenizer's files.
+  void Write(const std::string& directory) const;
+
+  nlohmann::json config;
+  std::map<std::string, Tensor> tensors;
+  std::map<std::string, std::string> tokenizer_files;  // name -> content
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_TESTING_MODEL_DIRECTORY_H_

@@ -1,0 +1,75 @@
+#include "trainer/policy_learner_factory.h"
+
+#include <utility>
+#include <variant>
+
+#include "model/torch_threads.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+#include "trainer/loss_setup.h"
+#include "trainer/policy_learner.h"
+#include "trainer/trainer_setup.h"
+
+namespace freshet {
+namespace {
+
+// Weights and moments of a checkpoint, and the frozen reference, which is version 0.
+absl::Status LoadCheckpoint(const LearnerStart& start, bool needs_reference,
+                            PolicyLearner& learner) {
+  FRESHET_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(start.checkpoint->path));
+  FRESHET_RETURN_IF_ERROR(learner.LoadModel(*files));
+  FRESHET_RETURN_IF_ERROR(
+      learner.LoadOptimizer(start.checkpoint->path, start.checkpoint->optimizer_steps));
+  if (!needs_reference) return absl::OkStatus();
+  FRESHET_ASSIGN_OR_RETURN(const auto first, ModelFiles::Open(start.first_checkpoint));
+  return learner.LoadReference(*first);
+}
+
+// The job's own weights, warmed up.
+absl::Status LoadFirst(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
+                       PolicyLearner& learner) {
+  if (model.files != nullptr) {
+    FRESHET_RETURN_IF_ERROR(learner.LoadModel(*model.files));
+  } else {
+    learner.InitializeRandom(static_cast<uint64_t>(start.spec.seed()));
+  }
+  if (start.spec.warmup().has_sft()) {
+    FRESHET_RETURN_IF_ERROR(
+        RunSftWarmup(start.spec, *model.tokenizer, start.rows, learner, start.progress));
+  }
+  if (needs_reference) learner.FreezeReference();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpec& spec) {
+  FRESHET_ASSIGN_OR_RETURN(const ModelSetup model, OpenModel(spec));
+  return MakeModelBundle(spec, model);
+}
+
+absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& start) {
+  UseOneTorchThread();
+  FRESHET_ASSIGN_OR_RETURN(ModelSetup model, OpenModel(start.spec));
+  const auto loss = ResolveJobLoss(start.spec);
+  if (!std::holds_alternative<LossSpec>(loss)) return InvalidArgument("loss: contradictory keys");
+  const LossSpec& resolved = std::get<LossSpec>(loss);
+  FRESHET_ASSIGN_OR_RETURN(
+      std::unique_ptr<PolicyLearner> learner,
+      PolicyLearner::Create(MakeLearnerOptions(start.spec, model.config, resolved), clock_));
+  StartedLearner started;
+  started.has_reference = resolved.NeedsReference();
+  FRESHET_RETURN_IF_ERROR(start.checkpoint != nullptr
+                              ? LoadCheckpoint(start, started.has_reference, *learner)
+                              : LoadFirst(start, model, started.has_reference, *learner));
+  started.entries = learner->WeightEntries();
+  started.checkpoint_files = ModelTextFiles(model.config, *model.tokenizer);
+  started.decode = [tokenizer = std::shared_ptr<Tokenizer>(std::move(model.tokenizer))](
+                       const std::vector<int32_t>& ids) {
+    return tokenizer->Decode(ids, /*skip_special=*/true);
+  };
+  started.learner = std::move(learner);
+  return started;
+}
+
+}  // namespace freshet

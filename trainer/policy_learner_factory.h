@@ -1,0 +1,23 @@
+#ifndef FRESHET_TRAINER_POLICY_LEARNER_FACTORY_H_
+#define FRESHET_TRAINER_POLICY_LEARNER_FACTORY_H_
+
+#include "services/base/clock.h"
+#include "trainer/learner_factory.h"
+
+namespace freshet {
+
+// Makes PolicyLearners: Llama-family models on LibTorch.
+class PolicyLearnerFactory final : public LearnerFactory {
+ public:
+  // `clock` must outlive the learners.
+  explicit PolicyLearnerFactory(const Clock& clock) : clock_(clock) {}
+  absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec& spec) override;
+  absl::StatusOr<StartedLearner> Start(const LearnerStart& start) override;
+
+ private:
+  const Clock& clock_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_POLICY_LEARNER_FACTORY_H_

@@ -1,0 +1,51 @@
+#include "trainer/service/cluster_weight_plane.h"
+
+#include <utility>
+#include <vector>
+
+#include "services/base/status_macros.h"
+#include "weights/shm/memory_file.h"
+
+namespace freshet {
+
+absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> ClusterWeightPlane::Create(
+    const cluster::v1::Assign& assign, const std::string& host, ChannelSource channels,
+    const Clock& clock, WeightSyncObserver* observer, GrpcWeightService& service) {
+  ClusterTransportOptions options;
+  options.job = assign.job_id();
+  options.host = host;
+  const job::v1::WeightSync& sync = assign.spec().weight_sync();
+  FRESHET_ASSIGN_OR_RETURN(options.route, ParseClusterRoute(sync.transport()));
+  options.timeout = absl::Milliseconds(sync.timeout_ms());
+  const ClusterRoute route = options.route;
+  auto transport =
+      std::make_shared<ClusterTransport>(std::move(options), std::move(channels), clock, observer);
+  return std::unique_ptr<TrainerWeightPlane>(
+      new ClusterWeightPlane(assign.job_id(), route, std::move(transport), service));
+}
+
+ClusterWeightPlane::ClusterWeightPlane(std::string job, ClusterRoute route,
+                                       std::shared_ptr<ClusterTransport> transport,
+                                       GrpcWeightService& service)
+    : job_(std::move(job)), route_(route), transport_(std::move(transport)), service_(service) {
+  WeightEndpoint endpoint;
+  endpoint.committed = [transport = transport_] { return transport->Committed(); };
+  service_.Serve(job_, std::move(endpoint));
+}
+
+ClusterWeightPlane::~ClusterWeightPlane() { service_.Forget(job_); }
+
+std::unique_ptr<WeightStager> ClusterWeightPlane::MakeStager() {
+  if (route_ == ClusterRoute::kRelay) return std::make_unique<HeapStager>();
+  return std::make_unique<MemoryFileStager>();
+}
+
+void ClusterWeightPlane::SetMembers(const cluster::v1::Members& members) {
+  std::vector<WeightMember> engines;
+  for (const weights::v1::Member& member : members.rollouts()) {
+    engines.push_back({member.worker(), member.address()});
+  }
+  transport_->SetMembers(members.revision(), std::move(engines));
+}
+
+}  // namespace freshet

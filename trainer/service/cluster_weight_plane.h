@@ -1,0 +1,41 @@
+#ifndef FRESHET_TRAINER_SERVICE_CLUSTER_WEIGHT_PLANE_H_
+#define FRESHET_TRAINER_SERVICE_CLUSTER_WEIGHT_PLANE_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/base/clock.h"
+#include "trainer/service/training_work.h"
+#include "weights/cluster_transport.h"
+#include "weights/weight_service.h"
+
+namespace freshet {
+
+// The weight plane of a job among processes: publishes to the members that the controller names,
+// and hands the newest version to those that pull it from `service`, which must outlive it.
+class ClusterWeightPlane final : public TrainerWeightPlane {
+ public:
+  // INVALID_ARGUMENT: a transport that a cluster does not have.
+  static absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> Create(
+      const cluster::v1::Assign& assign, const std::string& host, ChannelSource channels,
+      const Clock& clock, WeightSyncObserver* observer, GrpcWeightService& service);
+  ~ClusterWeightPlane() override;
+
+  std::shared_ptr<WeightTransport> transport() override { return transport_; }
+  std::unique_ptr<WeightStager> MakeStager() override;
+  void SetMembers(const cluster::v1::Members& members) override;
+
+ private:
+  ClusterWeightPlane(std::string job, ClusterRoute route,
+                     std::shared_ptr<ClusterTransport> transport, GrpcWeightService& service);
+
+  const std::string job_;
+  const ClusterRoute route_;
+  const std::shared_ptr<ClusterTransport> transport_;
+  GrpcWeightService& service_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_SERVICE_CLUSTER_WEIGHT_PLANE_H_

@@ -1,0 +1,96 @@
+#include "trainer/service/trainer_process.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "prometheus/registry.h"
+#include "services/base/clock.h"
+#include "services/base/fault_point.h"
+#include "services/base/log.h"
+#include "services/base/str_cat.h"
+#include "services/runtime/channel_cache.h"
+#include "services/runtime/process_identity.h"
+#include "services/runtime/worker_role.h"
+#include "services/worker/worker_begin.h"
+#include "trainer/service/cluster_weight_plane.h"
+#include "trainer/service/trainer_service.h"
+#include "trainer/service/training_work.h"
+
+namespace freshet {
+namespace {
+
+std::string DefaultStateDir() {
+  if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state != '\0') {
+    return StrCat(state, "/freshet");
+  }
+  const char* home = std::getenv("HOME");
+  return StrCat(home != nullptr ? home : "", "/.local/state/freshet");
+}
+
+}  // namespace
+
+int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const TrainerHooks& hooks) {
+  CLI::App app("trains the models of a cluster's jobs", "freshet-trainer");
+  runtime::WorkerFlags flags;
+  std::string state_dir = DefaultStateDir();
+  runtime::AddWorkerFlags(app, flags);
+  app.add_option("--state-dir", state_dir, "folder of the jobs' checkpoints")
+      ->capture_default_str();
+  if (const std::optional<int> code = runtime::ParseCommandLine(app, argc, argv)) return *code;
+  absl::StatusOr<WorkerBegin> begin = BeginWorker(flags, cluster::v1::ROLE_TRAINER);
+  if (!begin.ok()) {
+    std::fprintf(stderr, "freshet-trainer: %s\n", Message(begin.status()).c_str());
+    return 2;
+  }
+  runtime::LogRing log;
+  runtime::ShipLog(log);
+  const Clock& clock = SystemClock::Get();
+  FaultPoints faults;
+  WeightSyncCounters sync;
+  runtime::ChannelCache channels(runtime::ChannelOptionsOf(flags.endpoint));
+  const ChannelSource source = [&](const std::string& address) -> std::shared_ptr<grpc::Channel> {
+    return channels.Get(address).value_or(nullptr);
+  };
+  const std::string host = runtime::HostBootId();
+  GrpcWeightService weights({.host = host}, source, clock, &sync);
+  GrpcTrainerService service(learners, state_dir);
+
+  runtime::WorkerRole* worker = nullptr;
+  TrainingContext context;
+  context.open_store =
+      [&](const std::string& job) -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
+    absl::StatusOr<std::unique_ptr<TrajectoryStore>> store = begin->datastore.open_store(job);
+    if (!store.ok() || !hooks.wrap_store) return store;
+    return hooks.wrap_store(*std::move(store));
+  };
+  context.events = begin->datastore.events.get();
+  context.learners = &learners;
+  context.open_weights = [&](const cluster::v1::Assign& assign) {
+    return ClusterWeightPlane::Create(assign, host, source, clock, &sync, weights);
+  };
+  context.fetch_rows = [&](const cluster::v1::FetchRowsRequest& request) {
+    return worker->agent()->FetchRows(request);
+  };
+  context.clock = &clock;
+  context.faults = &faults;
+  context.state_dir = state_dir;
+  runtime::WorkerRole role(
+      {begin->agent, /*exclusive=*/true},
+      [&](const cluster::v1::Assign& assign, const std::string& name, std::stop_token) {
+        return TrainingWork::Create(assign, name, context);
+      },
+      {&weights, &service}, &log);
+  worker = &role;
+  runtime::ServeOptions serve;
+  serve.role = "trainer";
+  serve.endpoint = flags.endpoint;
+  serve.registry = std::make_shared<prometheus::Registry>();
+  return runtime::Serve(role, serve);
+}
+
+}  // namespace freshet

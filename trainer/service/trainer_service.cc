@@ -1,0 +1,188 @@
+#include "trainer/service/trainer_service.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "model/bundle_proto.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+#include "services/runtime/status.h"
+#include "services/runtime/unary.h"
+#include "trainer/checkpoint.h"
+#include "trainer/service/training_work.h"
+
+namespace freshet {
+namespace {
+
+namespace fs = std::filesystem;
+using trainer::v1::CheckpointChunk;
+
+constexpr int kThreads = 2;
+constexpr size_t kMaxQueue = 64;
+constexpr size_t kChunkBytes = 1 << 20;
+
+// A job id names a folder: nothing in it may lead elsewhere.
+absl::Status CheckJobId(const std::string& id) {
+  const bool plain = !id.empty() && id.size() <= 63 && id[0] != '.' &&
+                     std::all_of(id.begin(), id.end(), [](unsigned char c) {
+                       return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+                     });
+  if (plain) return absl::OkStatus();
+  return InvalidArgument("job_id: letters, digits, '.', '_' and '-', at most 63, are allowed");
+}
+
+// Complete checkpoints of a job, newest first.
+absl::StatusOr<std::vector<FoundCheckpoint>> FindCheckpoints(const std::string& state_dir,
+                                                             const std::string& job) {
+  FRESHET_RETURN_IF_ERROR(CheckJobId(job));
+  std::vector<FoundCheckpoint> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(CheckpointRoot(state_dir, job), error)) {
+    if (!entry.path().filename().string().starts_with("step-")) continue;
+    absl::StatusOr<FoundCheckpoint> checkpoint = OpenCheckpoint(entry.path());
+    if (checkpoint.ok()) found.push_back(*std::move(checkpoint));
+  }
+  std::sort(found.begin(), found.end(), [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
+    return a.state.policy > b.state.policy;
+  });
+  return found;
+}
+
+int64_t SizeOf(const std::string& folder) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.is_regular_file(error)) bytes += static_cast<int64_t>(entry.file_size(error));
+  }
+  return bytes;
+}
+
+// Streams the files of a folder, one chunk at a time: the next is read when the last was taken.
+class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
+ public:
+  explicit ExportReactor(std::vector<fs::path> files) : files_(std::move(files)) { WriteNext(); }
+  explicit ExportReactor(const absl::Status& error) { Finish(runtime::StatusToGrpc(error)); }
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) return Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller has gone"));
+    WriteNext();
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  void WriteNext() {
+    chunk_.Clear();
+    while (!file_.is_open() || file_.peek() == std::ifstream::traits_type::eof()) {
+      if (next_ == files_.size()) return Finish(grpc::Status::OK);
+      file_ = std::ifstream(files_[next_], std::ios::binary);
+      if (!file_.is_open()) {
+        return Finish(runtime::StatusToGrpc(
+            FailedPrecondition("the checkpoint was removed meanwhile; export a newer one")));
+      }
+      chunk_.set_path(files_[next_++].filename());
+      // An empty file is a message of its own.
+      if (file_.peek() == std::ifstream::traits_type::eof()) break;
+    }
+    std::string& data = *chunk_.mutable_data();
+    data.resize(kChunkBytes);
+    file_.clear();
+    file_.read(data.data(), static_cast<std::streamsize>(data.size()));
+    data.resize(static_cast<size_t>(file_.gcount()));
+    file_.clear();
+    StartWrite(&chunk_);
+  }
+
+  const std::vector<fs::path> files_;
+  size_t next_ = 0;
+  std::ifstream file_;
+  CheckpointChunk chunk_;
+};
+
+absl::StatusOr<std::vector<fs::path>> FilesToExport(
+    const std::string& state_dir, const trainer::v1::ExportCheckpointRequest& request) {
+  FRESHET_ASSIGN_OR_RETURN(const auto found, FindCheckpoints(state_dir, request.job_id()));
+  for (const FoundCheckpoint& checkpoint : found) {
+    if (request.version() >= 0 && checkpoint.state.policy.version != request.version()) continue;
+    std::vector<fs::path> files;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(checkpoint.path, error)) {
+      files.push_back(entry.path());
+    }
+    // The manifest last, as it was written.
+    std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {
+      const bool a_last = a.filename() == "manifest.json", b_last = b.filename() == "manifest.json";
+      return a_last != b_last ? b_last : a < b;
+    });
+    return files;
+  }
+  return StatusOf(absl::StatusCode::kNotFound, "job ", request.job_id(), " has no checkpoint",
+                  request.version() >= 0 ? StrCat(" of step ", request.version()) : std::string());
+}
+
+}  // namespace
+
+GrpcTrainerService::GrpcTrainerService(LearnerFactory& learners, std::string state_dir)
+    : learners_(learners), state_dir_(std::move(state_dir)), calls_(kThreads, kMaxQueue) {}
+
+grpc::ServerUnaryReactor* GrpcTrainerService::DescribeModel(
+    grpc::CallbackServerContext* context, const trainer::v1::DescribeModelRequest* request,
+    trainer::v1::ModelBundle* reply) {
+  return runtime::RunUnary(
+      calls_, context, request, reply,
+      [this](const trainer::v1::DescribeModelRequest& call,
+             const runtime::CallContext&) -> absl::StatusOr<trainer::v1::ModelBundle> {
+        FRESHET_ASSIGN_OR_RETURN(const ModelBundle bundle, learners_.Describe(call.spec()));
+        return ToProto(bundle);
+      });
+}
+
+grpc::ServerUnaryReactor* GrpcTrainerService::ListCheckpoints(
+    grpc::CallbackServerContext* context, const trainer::v1::ListCheckpointsRequest* request,
+    trainer::v1::ListCheckpointsReply* reply) {
+  return runtime::RunUnary(
+      calls_, context, request, reply,
+      [this](const trainer::v1::ListCheckpointsRequest& call,
+             const runtime::CallContext&) -> absl::StatusOr<trainer::v1::ListCheckpointsReply> {
+        FRESHET_ASSIGN_OR_RETURN(const auto found, FindCheckpoints(state_dir_, call.job_id()));
+        trainer::v1::ListCheckpointsReply listed;
+        for (const FoundCheckpoint& checkpoint : found) {
+          trainer::v1::CheckpointInfo& info = *listed.add_checkpoints();
+          info.set_lineage(checkpoint.state.policy.lineage);
+          info.set_version(checkpoint.state.policy.version);
+          info.set_size_bytes(SizeOf(checkpoint.path));
+          info.set_manifest_sha256(checkpoint.manifest_sha256);
+          info.set_path(checkpoint.path);
+        }
+        return listed;
+      });
+}
+
+grpc::ServerWriteReactor<CheckpointChunk>* GrpcTrainerService::ExportCheckpoint(
+    grpc::CallbackServerContext*, const trainer::v1::ExportCheckpointRequest* request) {
+  absl::StatusOr<std::vector<fs::path>> files = FilesToExport(state_dir_, *request);
+  if (!files.ok()) return new ExportReactor(files.status());
+  return new ExportReactor(*std::move(files));
+}
+
+grpc::ServerUnaryReactor* GrpcTrainerService::DeleteJobFiles(
+    grpc::CallbackServerContext* context, const trainer::v1::DeleteJobFilesRequest* request,
+    trainer::v1::DeleteJobFilesReply* reply) {
+  return runtime::RunUnary(
+      calls_, context, request, reply,
+      [this](const trainer::v1::DeleteJobFilesRequest& call,
+             const runtime::CallContext&) -> absl::StatusOr<trainer::v1::DeleteJobFilesReply> {
+        FRESHET_RETURN_IF_ERROR(CheckJobId(call.job_id()));
+        std::error_code error;
+        fs::remove_all(StrCat(state_dir_, "/jobs/", call.job_id()), error);
+        if (error) {
+          return FailedPrecondition("cannot remove the files of job ", call.job_id(), ": ",
+                                    error.message());
+        }
+        return trainer::v1::DeleteJobFilesReply();
+      });
+}
+
+}  // namespace freshet

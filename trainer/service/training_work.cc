@@ -1,0 +1,250 @@
+#include "trainer/service/training_work.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "datastore/retrying_trajectory_store.h"
+#include "freshet/job/v1/job_service.pb.h"
+#include "services/base/log.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+#include "trainer/loss_setup.h"
+#include "trainer/step_report.h"
+#include "trainer/trainer_setup.h"
+
+namespace freshet {
+namespace {
+
+constexpr int64_t kWeightBucketBytes = 4 << 20;
+constexpr int64_t kRowsPerCall = 512;
+
+using cluster::v1::AssignmentStatus;
+
+// The training rows, which the controller has; fetched in pieces and kept.
+class FetchedRows final : public WarmupRows {
+ public:
+  FetchedRows(const TrainingContext& context, std::string job)
+      : context_(context), job_(std::move(job)) {}
+
+  // Asks for the number of rows.
+  absl::Status Open() { return Fetch(0); }
+  int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  absl::StatusOr<WarmupRow> Get(int64_t index) override {
+    std::optional<WarmupRow>& row = rows_[static_cast<size_t>(index)];
+    if (!row.has_value()) FRESHET_RETURN_IF_ERROR(Fetch(index));
+    return *row;
+  }
+
+ private:
+  absl::Status Fetch(int64_t index) {
+    cluster::v1::FetchRowsRequest request;
+    request.set_job_id(job_);
+    request.set_first(index / kRowsPerCall * kRowsPerCall);
+    request.set_count(kRowsPerCall);
+    FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply, context_.fetch_rows(request));
+    if (reply.total() < 1) return Internal("the controller has no training rows of job ", job_);
+    rows_.resize(static_cast<size_t>(reply.total()));
+    auto place = static_cast<size_t>(request.first());
+    for (const trajectory::v1::DatasetRow& row : reply.rows()) {
+      if (place >= rows_.size()) break;
+      rows_[place++] =
+          WarmupRow{row.prompt(), {row.attributes().begin(), row.attributes().end()}, row.where()};
+    }
+    if (!rows_[static_cast<size_t>(index)].has_value()) {
+      return Internal("the controller did not send row ", index, " of job ", job_);
+    }
+    return absl::OkStatus();
+  }
+
+  const TrainingContext& context_;
+  const std::string job_;
+  std::vector<std::optional<WarmupRow>> rows_;
+};
+
+}  // namespace
+
+std::string CheckpointRoot(const std::string& state_dir, const std::string& job) {
+  return StrCat(state_dir, "/jobs/", job, "/checkpoints");
+}
+
+TrainingWork::TrainingWork(cluster::v1::Assign assign, std::string worker,
+                           const TrainingContext& context)
+    : assign_(std::move(assign)), worker_(std::move(worker)), context_(context) {
+  started_ = last_step_ = context_.clock->Now();
+  if (assign_.has_started()) {
+    started_ = absl::FromUnixSeconds(assign_.started().seconds()) +
+               absl::Nanoseconds(assign_.started().nanos());
+  }
+}
+
+absl::StatusOr<std::unique_ptr<runtime::JobWork>> TrainingWork::Create(
+    const cluster::v1::Assign& assign, const std::string& worker, const TrainingContext& context) {
+  std::unique_ptr<TrainingWork> work(new TrainingWork(assign, worker, context));
+  FRESHET_ASSIGN_OR_RETURN(work->weights_, context.open_weights(assign));
+  return work;
+}
+
+TrainingWork::~TrainingWork() = default;
+
+absl::Status TrainingWork::Run(std::stop_token stop) {
+  const absl::Status status = Train(stop);
+  // A stop in the middle of the start is no failure.
+  if (stop.stop_requested() && status.code() == absl::StatusCode::kCancelled) {
+    return absl::OkStatus();
+  }
+  return status;
+}
+
+absl::Status TrainingWork::Train(std::stop_token stop) {
+  const job::v1::JobSpec& spec = assign_.spec();
+  const std::string root = CheckpointRoot(context_.state_dir, assign_.job_id());
+  FRESHET_ASSIGN_OR_RETURN(redis_, context_.open_store(assign_.job_id()));
+  RetryOptions retry;
+  retry.on_outage = [this](const absl::Status& status) {
+    FRESHET_LOG(Warning) << "event=datastore_outage error=" << Message(status);
+    SetPhase(AssignmentStatus::STATE_RUNNING, StrCat("the datastore: ", Message(status)));
+  };
+  store_ = std::make_unique<RetryingTrajectoryStore>(*redis_, *context_.clock, retry);
+
+  FRESHET_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> checkpoint,
+                           FindNewestCheckpoint(root, assign_.job_id()));
+  FetchedRows rows(context_, assign_.job_id());
+  if (!checkpoint.has_value() && spec.warmup().has_sft()) {
+    FRESHET_RETURN_IF_ERROR(rows.Open());
+  }
+  const LearnerStart start{
+      spec, checkpoint.has_value() ? &*checkpoint : nullptr, StrCat(root, "/step-0"), rows,
+      [&](int64_t step, int64_t steps, double loss) {
+        SetPhase(AssignmentStatus::STATE_STARTING, StrCat("warm-up step ", step, " of ", steps));
+        if (step == steps) {
+          Note("warmup", "info", StrCat("warm-up done, loss ", loss));
+        }
+        return !stop.stop_requested();
+      }};
+  FRESHET_ASSIGN_OR_RETURN(learner_, context_.learners->Start(start));
+
+  const auto loss = ResolveJobLoss(spec);
+  if (!std::holds_alternative<LossSpec>(loss)) return InvalidArgument("loss: contradictory keys");
+  TrainerLoopOptions options = MakeLoopOptions(spec, assign_.job_id(), std::get<LossSpec>(loss));
+  options.trainer = worker_;
+  if (checkpoint.has_value()) options.loaded = checkpoint->state.policy;
+  options.checkpoint_root = root;
+  options.checkpoint_files = learner_.checkpoint_files;
+  WeightPublisher publisher(learner_.entries, kWeightBucketBytes, {weights_->transport()},
+                            weights_->MakeStager());
+  TrainerLoop* loop = nullptr;
+  {
+    MutexLock lock(mu_);
+    TrainerObserver& observer = *this;
+    loop_ = std::make_unique<TrainerLoop>(*store_, *learner_.learner, publisher, observer,
+                                          *context_.clock, *context_.faults, options);
+    loop_->SetPaused(paused_);
+    loop = loop_.get();
+    policy_ = options.loaded;
+  }
+  absl::Status status = loop->Start(/*save_loaded=*/!checkpoint.has_value(), stop);
+  if (status.ok() && !stop.stop_requested()) {
+    SetPhase(AssignmentStatus::STATE_RUNNING, "");
+    status = loop->Run(stop);
+  }
+  MutexLock lock(mu_);
+  loop_.reset();
+  return status;
+}
+
+absl::Status TrainingWork::OnCommitted() {
+  FRESHET_ASSIGN_OR_RETURN(StoreStats stats, store_->Stats());
+  stats_before_ = std::exchange(stats_now_, std::move(stats));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapshot&) {
+  StepMetrics metrics = SummarizeStep(report, stats_before_, stats_now_, learner_.has_reference);
+  const absl::Time now = context_.clock->Now();
+  metrics.step_seconds = absl::ToDoubleSeconds(now - last_step_);
+  metrics.wall_seconds = absl::ToDoubleSeconds(now - started_);
+  last_step_ = now;
+  {
+    MutexLock lock(mu_);
+    policy_ = report.policy;
+    waits_for_ = report.redo ? StrCat("redoing step ", report.step) : "";
+  }
+  // The former process may have reported the step before it died: the key makes it one row.
+  FRESHET_RETURN_IF_ERROR(
+      Append(StrCat("step/", report.policy.lineage, "/", report.step), ToJson(metrics)));
+  const std::vector<SampleRow> samples =
+      SampleRows(report, assign_.spec().output().samples_per_step(), learner_.decode);
+  const std::string stream = StrCat("{", assign_.job_id(), "}:samples");
+  for (const SampleRow& row : samples) {
+    const auto appended =
+        context_.events->Append(stream, StrCat(row.uid, "/", report.step), ToJson(row));
+    if (!appended.ok()) {
+      FRESHET_LOG(Warning) << "event=sample_not_stored error=" << Message(appended.status());
+      break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void TrainingWork::OnStalled(const std::string& reason, absl::Duration waited) {
+  FRESHET_LOG(Warning) << "event=waiting job=" << assign_.job_id()
+                       << " seconds=" << static_cast<int64_t>(absl::ToDoubleSeconds(waited))
+                       << " reason=" << reason;
+  MutexLock lock(mu_);
+  waits_for_ = reason;
+}
+
+// A metrics row that cannot be stored now is not worth stopping for, except that the stream then
+// has a gap, which is logged.
+absl::Status TrainingWork::Append(const std::string& key, const std::string& metrics_json) {
+  job::v1::Event event;
+  const absl::Time now = absl::Now();
+  event.mutable_time()->set_seconds(absl::ToUnixSeconds(now));
+  event.mutable_time()->set_nanos(static_cast<int32_t>(absl::ToUnixNanos(now) % 1'000'000'000));
+  event.set_metrics_json(metrics_json);
+  const auto appended = context_.events->Append(StrCat("{", assign_.job_id(), "}:events"), key,
+                                                event.SerializeAsString());
+  if (!appended.ok()) {
+    FRESHET_LOG(Warning) << "event=metrics_not_stored key=" << key
+                         << " error=" << Message(appended.status());
+  }
+  return absl::OkStatus();
+}
+
+void TrainingWork::Note(const std::string& kind, const std::string& severity,
+                        const std::string& text) {
+  FRESHET_LOG(Info) << "event=" << kind << " severity=" << severity << " text=" << text;
+}
+
+void TrainingWork::SetPhase(AssignmentStatus::State state, const std::string& waits_for) {
+  MutexLock lock(mu_);
+  state_ = state;
+  waits_for_ = waits_for;
+}
+
+void TrainingWork::FillStatus(AssignmentStatus& status) const {
+  MutexLock lock(mu_);
+  if (status.state() == AssignmentStatus::STATE_RUNNING) status.set_state(state_);
+  status.set_waits_for(waits_for_);
+  status.mutable_policy()->set_lineage(policy_.lineage);
+  status.mutable_policy()->set_version(policy_.version);
+}
+
+void TrainingWork::SetPaused(bool paused) {
+  MutexLock lock(mu_);
+  paused_ = paused;
+  if (loop_ != nullptr) loop_->SetPaused(paused);
+}
+
+void TrainingWork::SetMembers(const cluster::v1::Members& members) {
+  weights_->SetMembers(members);
+}
+
+void TrainingWork::SaveCheckpoint() {
+  MutexLock lock(mu_);
+  if (loop_ != nullptr) loop_->RequestCheckpoint();
+}
+
+}  // namespace freshet

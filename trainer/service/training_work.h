@@ -1,0 +1,101 @@
+#ifndef FRESHET_TRAINER_SERVICE_TRAINING_WORK_H_
+#define FRESHET_TRAINER_SERVICE_TRAINING_WORK_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "datastore/event_log.h"
+#include "datastore/trajectory_store.h"
+#include "freshet/cluster/v1/worker_service.pb.h"
+#include "services/base/clock.h"
+#include "services/base/fault_point.h"
+#include "services/base/mutex.h"
+#include "services/runtime/worker_role.h"
+#include "trainer/learner_factory.h"
+#include "trainer/trainer_loop.h"
+#include "weights/weight_transport.h"
+
+namespace freshet {
+
+using StoreOpener =
+    std::function<absl::StatusOr<std::unique_ptr<TrajectoryStore>>(const std::string& job)>;
+
+// The trainer's side of a job's weight plane.
+class TrainerWeightPlane {
+ public:
+  virtual ~TrainerWeightPlane() = default;
+  virtual std::shared_ptr<WeightTransport> transport() = 0;
+  virtual std::unique_ptr<WeightStager> MakeStager() = 0;
+  virtual void SetMembers(const cluster::v1::Members& members) = 0;
+};
+
+// What a trainer gives to its jobs. All must outlive the works.
+struct TrainingContext {
+  StoreOpener open_store;
+  EventLog* events = nullptr;
+  LearnerFactory* learners = nullptr;
+  std::function<absl::StatusOr<std::unique_ptr<TrainerWeightPlane>>(const cluster::v1::Assign&)>
+      open_weights;
+  std::function<absl::StatusOr<cluster::v1::FetchRowsReply>(const cluster::v1::FetchRowsRequest&)>
+      fetch_rows;
+  const Clock* clock = nullptr;
+  FaultPoints* faults = nullptr;
+  std::string state_dir;  // checkpoints lie in STATE_DIR/jobs/JOB/checkpoints
+};
+
+// Folder of a job's checkpoints.
+std::string CheckpointRoot(const std::string& state_dir, const std::string& job);
+
+// Trains one job: from its newest checkpoint, redoing what was committed after it, or from the
+// beginning. Writes metrics rows and samples to the job's event streams.
+class TrainingWork final : public runtime::JobWork, private TrainerObserver {
+ public:
+  static absl::StatusOr<std::unique_ptr<runtime::JobWork>> Create(const cluster::v1::Assign& assign,
+                                                                  const std::string& worker,
+                                                                  const TrainingContext& context);
+  ~TrainingWork() override;
+
+  // OK when the last step is done and saved, or after a stop, when the last committed step is.
+  absl::Status Run(std::stop_token stop) override;
+  void FillStatus(cluster::v1::AssignmentStatus& status) const override;
+  void SetPaused(bool paused) override;
+  void SetMembers(const cluster::v1::Members& members) override;
+  void SaveCheckpoint() override;
+
+ private:
+  TrainingWork(cluster::v1::Assign assign, std::string worker, const TrainingContext& context);
+
+  absl::Status OnCommitted() override;
+  absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) override;
+  void OnStalled(const std::string& reason, absl::Duration waited) override;
+
+  absl::Status Train(std::stop_token stop);
+  absl::Status Append(const std::string& key, const std::string& metrics_json);
+  void Note(const std::string& kind, const std::string& severity, const std::string& text);
+  void SetPhase(cluster::v1::AssignmentStatus::State state, const std::string& waits_for);
+
+  const cluster::v1::Assign assign_;
+  const std::string worker_;
+  const TrainingContext& context_;
+  std::unique_ptr<TrainerWeightPlane> weights_;
+  std::unique_ptr<TrajectoryStore> redis_;
+  std::unique_ptr<TrajectoryStore> store_;
+  StartedLearner learner_;
+  StoreStats stats_before_, stats_now_;
+  absl::Time started_;
+  absl::Time last_step_;
+
+  mutable Mutex mu_;
+  std::unique_ptr<TrainerLoop> loop_ ABSL_GUARDED_BY(mu_);
+  bool paused_ ABSL_GUARDED_BY(mu_) = false;
+  cluster::v1::AssignmentStatus::State state_ ABSL_GUARDED_BY(mu_) =
+      cluster::v1::AssignmentStatus::STATE_STARTING;
+  std::string waits_for_ ABSL_GUARDED_BY(mu_);
+  PolicyVersion policy_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_SERVICE_TRAINING_WORK_H_

@@ -1,0 +1,29 @@
+#ifndef FRESHET_TRAINER_TRAINER_SETUP_H_
+#define FRESHET_TRAINER_TRAINER_SETUP_H_
+
+#include <string>
+
+#include "freshet/job/v1/job_spec.pb.h"
+#include "model/model_config.h"
+#include "trainer/learning_rate.h"
+#include "trainer/loss_spec.h"
+#include "trainer/policy_learner.h"
+#include "trainer/trainer_loop.h"
+
+namespace freshet {
+
+// What a trainer is made from, out of a resolved job. All functions are pure and thread-safe.
+
+LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec);
+
+PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
+                                        const LossSpec& loss);
+
+// The part of a loop's options that a job decides; `job` is its id. The caller adds what it loaded
+// and where checkpoints go, with their text files (ModelTextFiles).
+TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::string& job,
+                                   const LossSpec& loss);
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_TRAINER_SETUP_H_

@@ -1,0 +1,59 @@
+#ifndef FRESHET_WEIGHTS_WEIGHT_ARENA_H_
+#define FRESHET_WEIGHTS_WEIGHT_ARENA_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace freshet {
+
+// The bytes of one version, wherever they lie: on the heap, or in memory shared between processes.
+// Immutable. Thread-safe.
+class WeightArena {
+ public:
+  // `owner` keeps [data, data + size) alive and unchanged. `shared_fd`: the sealed memory file that
+  // holds exactly these bytes and that `owner` keeps open; -1 when they are private.
+  WeightArena(const std::byte* data, size_t size, std::shared_ptr<const void> owner,
+              int shared_fd = -1)
+      : data_(data), size_(size), owner_(std::move(owner)), shared_fd_(shared_fd) {}
+
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  const std::byte* begin() const { return data_; }
+  const std::byte* end() const { return data_ + size_; }
+  int shared_fd() const { return shared_fd_; }
+
+  // Equal bytes.
+  friend bool operator==(const WeightArena& a, const WeightArena& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+ private:
+  const std::byte* const data_;
+  const size_t size_;
+  const std::shared_ptr<const void> owner_;
+  const int shared_fd_;
+};
+
+// The bytes of one version of the weights; immutable once published. Owned by whoever holds it.
+using WeightBytes = std::shared_ptr<const WeightArena>;
+
+// Takes over `bytes`.
+inline WeightBytes MakeWeightBytes(std::vector<std::byte> bytes) {
+  auto owner = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  const std::byte* data = owner->data();
+  const size_t size = owner->size();
+  return std::make_shared<const WeightArena>(data, size, std::move(owner));
+}
+
+inline WeightBytes CopyWeightBytes(std::string_view bytes) {
+  const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+  return MakeWeightBytes({begin, begin + bytes.size()});
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_WEIGHTS_WEIGHT_ARENA_H_

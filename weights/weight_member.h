@@ -1,0 +1,17 @@
+#ifndef FRESHET_WEIGHTS_WEIGHT_MEMBER_H_
+#define FRESHET_WEIGHTS_WEIGHT_MEMBER_H_
+
+#include <string>
+
+namespace freshet {
+
+// A member of a job's weight plane.
+struct WeightMember {
+  std::string worker;
+  std::string address;  // host:port of its WeightService
+  bool operator==(const WeightMember&) const = default;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_WEIGHTS_WEIGHT_MEMBER_H_

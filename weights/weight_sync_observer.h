@@ -1,0 +1,58 @@
+#ifndef FRESHET_WEIGHTS_WEIGHT_SYNC_OBSERVER_H_
+#define FRESHET_WEIGHTS_WEIGHT_SYNC_OBSERVER_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// Phases of a publication. Stage, transfer and activate are timed by the trainer (transfer until
+// the last member has answered); verify by each engine.
+enum class WeightPhase { kStage, kTransfer, kVerify, kActivate };
+inline constexpr int kNumWeightPhases = 4;
+
+// "stage", "transfer", "verify", "activate".
+const char* WeightPhaseName(WeightPhase phase);
+
+// Why a member was left out, for counting: "refused" (fenced or older version), "corrupt",
+// "timeout", "unavailable", "departed", "no_memory", "other".
+const char* WeightFailureCause(const absl::Status& status);
+
+// Told what the weight plane does. Implementations are thread-safe.
+class WeightSyncObserver {
+ public:
+  virtual ~WeightSyncObserver() = default;
+  virtual void OnPhase(WeightPhase phase, absl::Duration took) = 0;
+  virtual void OnBytes(int64_t bytes) = 0;  // that left this process, shared memory not counted
+  virtual void OnFailure(const char* cause) = 0;
+};
+
+// Sums. Thread-safe.
+class WeightSyncCounters final : public WeightSyncObserver {
+ public:
+  struct Totals {
+    std::array<double, kNumWeightPhases> seconds{};
+    std::array<int64_t, kNumWeightPhases> count{};
+    int64_t bytes = 0;
+    std::map<std::string, int64_t> failures;  // by cause
+  };
+
+  void OnPhase(WeightPhase phase, absl::Duration took) override;
+  void OnBytes(int64_t bytes) override;
+  void OnFailure(const char* cause) override;
+  Totals totals() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  mutable Mutex mu_;
+  Totals totals_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_WEIGHTS_WEIGHT_SYNC_OBSERVER_H_
