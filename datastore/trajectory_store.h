@@ -256,9 +256,10 @@ class TrajectoryStore {
   // partial needs no loss-bearing token.
   virtual absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                                    const std::vector<Response>& partials) = 0;
-  // Accepts one finished sample. Idempotent by (ordinal, attempt, index): a repeated call is OK
-  // and changes nothing, until the attempt has ended. FAILED_PRECONDITION without a live lease of
-  // that token.
+  // Accepts one finished sample. Idempotent by (token, index): a repeated call is OK and changes
+  // nothing, until the attempt has ended, so that a put whose answer was lost can be retried. OK
+  // says that exactly these bytes were accepted: FAILED_PRECONDITION without a live lease of that
+  // token, also when another worker's sample has taken the place.
   // INVALID_ARGUMENT: misaligned columns, spans that do not cover the response or decrease, or no
   // loss-bearing token; a span that is older than the group's min version, not committed, or of
   // another lineage. `response` holds the whole response, kept tokens of former leases included.

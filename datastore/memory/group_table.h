@@ -28,6 +28,7 @@ struct TaskProgress {
 
 struct SampleSlot {
   std::shared_ptr<const Response> response;  // null until finished
+  int64_t token = 0;                         // of the lease under which it was put
   std::shared_ptr<const Score> score;
   std::shared_ptr<const std::vector<float>> ref_logprobs;
   Response partial;  // tokens kept from a former lease

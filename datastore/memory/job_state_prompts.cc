@@ -238,14 +238,14 @@ absl::Status JobState::PutSample(int64_t token, int32_t index, Response response
   ExpireLeases(now);
   const auto it = group_tokens_.find(token);
   if (it != group_tokens_.end()) {
-    const Group& group = groups_.Get(it->second);
-    if (group.samples[static_cast<size_t>(index)].response != nullptr) {
+    const SampleSlot& slot = groups_.Get(it->second).samples[static_cast<size_t>(index)];
+    if (slot.response != nullptr && slot.token == token) {
       ++counters_.duplicate_puts;
       return absl::OkStatus();
     }
   }
   Group* group = LiveLease(token);
-  if (group == nullptr) {
+  if (group == nullptr || group->samples[static_cast<size_t>(index)].response != nullptr) {
     ++counters_.fenced_puts;
     return FailedPrecondition("lease ", token, " is not live: sample ", index, " is refused");
   }
@@ -253,6 +253,7 @@ absl::Status JobState::PutSample(int64_t token, int32_t index, Response response
       CheckResponse(response, {group->min_version, Committed(), /*needs_loss=*/true}));
   SampleSlot& slot = group->samples[static_cast<size_t>(index)];
   slot.response = std::make_shared<const Response>(std::move(response));
+  slot.token = token;
   slot.partial = {};
   ++counters_.samples_put;
   rows_.Offer(Task::kScore, *group, index);

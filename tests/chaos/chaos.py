@@ -201,7 +201,7 @@ def schedule(seed):
     for _ in range(dice.randint(2, 5)):
         role = dice.choice(ROLES)
         kinds = ["kill", "kill", "stop"] + (["cut", "hold"] if role != "redis" else [])
-        faults.append((round(dice.uniform(0.05, 1.2), 3), dice.choice(kinds), role, round(dice.uniform(0.05, 0.5), 3)))
+        faults.append((round(dice.uniform(0.05, 0.9), 3), dice.choice(kinds), role, round(dice.uniform(0.05, 0.5), 3)))
     return sorted(faults)
 
 

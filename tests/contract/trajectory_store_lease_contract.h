@@ -182,6 +182,18 @@ TEST_P(TrajectoryStoreContract, PutSampleIsIdempotent) {
   EXPECT_THAT(Rows(Task::kScore)[0].sample.response->response_ids, SizeIs(3));
 }
 
+TEST_P(TrajectoryStoreContract, AFormerLeaseIsNotToldThatAnothersSampleWasItsOwn) {
+  PutPrompts(1);
+  const int64_t former = Lease(0, 1)[0].token;
+  ASSERT_TRUE(store().PutSample(former, 0, ResponseAt(0, 3)).ok());
+  ASSERT_TRUE(store().ReturnLease(former, {}, {}).ok());
+  const int64_t next = Lease(0, 1)[0].token;
+  ASSERT_TRUE(store().PutSample(next, 1, ResponseAt(0, 4)).ok());
+  EXPECT_EQ(store().PutSample(former, 1, ResponseAt(0, 5)).code(), kPrecondition);
+  EXPECT_TRUE(store().PutSample(former, 0, ResponseAt(0, 3)).ok());
+  EXPECT_EQ(Stats().fenced_puts, 1);
+}
+
 TEST_P(TrajectoryStoreContract, AnAcceptedSampleMayBeRepeatedAfterItsLeaseExpired) {
   PutPrompts(1);
   const GroupLease lease = Lease(0, 1)[0];

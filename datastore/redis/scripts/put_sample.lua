@@ -4,11 +4,11 @@
 expire()
 local token, index, sum = arg(1), arg(2), arg(11)
 local g, finished, partial = group_of(token, 's' .. index, 'p' .. index)
-if finished then
+if finished and finished:match('^%d+') == token then
   count('duplicate_puts', 1)
   return finish('OK')
 end
-if not is_live(g, token) then
+if finished or not is_live(g, token) then
   count('fenced_puts', 1)
   return finish('DEAD')
 end
