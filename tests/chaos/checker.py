@@ -32,7 +32,7 @@ def read_lines(path):
 
 def check_ledger(job, ledger, faults):
     """Exactly B*G samples in every step, each uid once, none above the bound, digests agree."""
-    trained, ended = {}, {}
+    trained, ended, epoch = {}, {}, 0
     per_step = collections.defaultdict(list)
     digest = hashlib.sha256(b"").hexdigest()
     digests, seq = {0: digest}, 0
@@ -41,6 +41,10 @@ def check_ledger(job, ledger, faults):
             faults.append(f"ledger: seq {row['seq']} after {seq}")
         seq = row["seq"]
         event = row["event"]
+        if event == "trained":
+            if row["epoch"] < epoch:
+                faults.append(f"ledger: step {row['step']} of epoch {row['epoch']} after epoch {epoch}")
+            epoch = row["epoch"]
         if event == "trained" and not row.get("redo"):
             uid = row["uid"]
             if uid in trained:
@@ -91,13 +95,16 @@ def check_samples(histories, trained, ended, faults):
     return accepted
 
 
-def check_versions(histories, faults):
-    """Engines only load committed weights, and never go back."""
-    commits = {}
-    for rows in histories.values():
+def check_versions(histories, epochs, faults):
+    """Engines only load committed weights, and never go back; only the open epoch's trainer commits."""
+    commits, first = {}, {}
+    for name, rows in histories.items():
         for row in rows:
             if row["event"] == "commit":
                 key = (row["lineage"], row["step"])
+                first[key] = min(row["t"], first.get(key, row["t"]))
+                if (row["epoch"], row["step"]) not in epochs:
+                    faults.append(f"{name}: step {row['step']} committed under epoch {row['epoch']}, which was not open")
                 if commits.setdefault(key, row["hash"]) != row["hash"]:
                     faults.append(f"version {key}: committed with two sets of weights")
     loads = 0
@@ -113,12 +120,13 @@ def check_versions(histories, faults):
             if row["epoch"] < last_epoch:
                 faults.append(f"{name}: loaded version {key} of the fenced trainer {row['epoch']}")
             last, last_epoch = key, max(last_epoch, row["epoch"])
-            # A trainer that was killed right after a commit may lack the row; the next one redoes it.
-            if key in commits and commits[key] != row["hash"]:
+            if key[1] == 0:  # what training starts from
+                continue
+            # A trainer writes its commit down before it publishes.
+            if key not in commits or first[key] > row["t"]:
+                faults.append(f"{name}: version {key} loaded before it was committed")
+            elif commits[key] != row["hash"]:
                 faults.append(f"{name}: version {key} has weights that were not committed")
-            newest = max((step for lineage, step in commits if lineage == key[0]), default=0)
-            if key[1] > newest + 1:
-                faults.append(f"{name}: version {key} was never committed")
     return loads
 
 
@@ -153,7 +161,8 @@ def check(folder):
             weights[uid] = int(count)
     trained, ended = check_ledger(job, ledger, faults)
     accepted = check_samples(histories, trained, ended, faults)
-    loads = check_versions(histories, faults)
+    epochs = {(row["epoch"], row["step"]) for row in ledger if row["event"] == "trained"}
+    loads = check_versions(histories, epochs, faults)
     check_weights(weights, trained, faults)
     summary = (f"{len(trained)} samples trained, {len(accepted)} acknowledged, {len(ended)} ended otherwise, "
                f"{loads} versions loaded, {len(histories)} processes")

@@ -20,7 +20,7 @@ class Evidence:
     def __init__(self):
         self.job = {"eta": 1, "groups_per_step": GROUPS, "group_size": SIZE, "steps": STEPS, "state": "SUCCEEDED"}
         self.ledger = [{"seq": 1, "event": "open"}]
-        self.rollout, self.trainer = [], []
+        self.rollout, self.trainer, self.time = [], [], 0
         self.weights = {}
         self.torn = ""  # what a killed process left of its last row
         digest = hashlib.sha256(b"").hexdigest()
@@ -33,19 +33,22 @@ class Evidence:
                     uid = f"job/{prompt}/0/{index}"
                     self.rollout.append({"event": "put", "uid": uid, "hash": "h" + uid, "min_version": step - 1, "code": 0})
                     samples.append([uid, "h" + uid])
-                    self.ledger.append({"seq": len(self.ledger) + 1, "event": "trained", "step": step,
+                    self.ledger.append({"seq": len(self.ledger) + 1, "event": "trained", "epoch": 1, "step": step,
                                         "train_version": step - 1, "uid": uid, "prompt": prompt, "redo": False,
                                         "min_version": max(0, step - 2)})
                     digest = hashlib.sha256((digest + uid).encode()).hexdigest()
                     self.weights[uid] = 1
             self.trainer.append({"event": "train", "step": step, "samples": samples})
-            self.trainer.append({"event": "commit", "epoch": 1, "step": step, "lineage": 0, "hash": f"w{step}"})
+            self.trainer.append({"t": self.tick(), "event": "commit", "epoch": 1, "step": step, "lineage": 0, "hash": f"w{step}"})
             self.rollout.append(self.load(step))
         self.ledger.append({"seq": len(self.ledger) + 1, "event": "durable", "version": STEPS, "digest": digest})
 
-    @staticmethod
-    def load(version, epoch=1):
-        return {"event": "load", "lineage": 0, "version": version, "epoch": epoch, "hash": f"w{version}"}
+    def tick(self):
+        self.time += 1
+        return self.time
+
+    def load(self, version, epoch=1):
+        return {"t": self.tick(), "event": "load", "lineage": 0, "version": version, "epoch": epoch, "hash": f"w{version}"}
 
     def faults(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -132,9 +135,21 @@ class CheckerTest(unittest.TestCase):
         self.run_.rollout[-1]["hash"] = "other"
         self.expect("weights that were not committed")
 
+    def test_a_version_that_nobody_committed(self):
+        self.run_.rollout.append(self.run_.load(STEPS + 1))
+        self.expect("loaded before it was committed")
+
     def test_a_version_published_before_its_commit(self):
-        self.run_.rollout.append(self.run_.load(STEPS + 2))
-        self.expect("never committed")
+        self.run_.trainer[-1]["t"] = self.run_.tick()
+        self.expect("loaded before it was committed")
+
+    def test_a_commit_of_a_fenced_trainer(self):
+        self.run_.trainer.append(dict(self.run_.trainer[-1], epoch=2))
+        self.expect("committed under epoch 2, which was not open")
+
+    def test_a_ledger_that_goes_back_to_a_former_epoch(self):
+        self.run_.ledger[1]["epoch"] = 2
+        self.expect("of epoch 1 after epoch 2")
 
     def test_a_sample_twice_in_the_weights(self):
         self.run_.weights["job/0/0/0"] = 2

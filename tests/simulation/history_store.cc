@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <chrono>
+
 #include "services/base/digest.h"
 #include "services/base/log.h"
 #include "services/base/str_cat.h"
@@ -16,9 +18,11 @@ History::History(const std::string& folder, const std::string& role) {
   file_ = *std::move(file);
 }
 
-void History::Add(const std::string& json) {
+void History::Add(const std::string& fields) {
   MutexLock lock(mu_);
-  FRESHET_CHECK(file_.Append(json + "\n").ok());
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  FRESHET_CHECK(file_.Append(StrCat(R"({"t":)", ns, ",", fields, "}\n")).ok());
 }
 
 std::string ResponseHash(const Response& response) {
@@ -54,9 +58,9 @@ absl::Status HistoryStore::PutSample(int64_t token, int32_t index, Response resp
     key = leases_[token];
   }
   key.index = index;
-  history_.Add(StrCat(R"({"event":"put","uid":")", SampleUid(options().job, key), R"(","hash":")",
+  history_.Add(StrCat(R"("event":"put","uid":")", SampleUid(options().job, key), R"(","hash":")",
                       hash, R"(","min_version":)", min_version, R"(,"code":)",
-                      static_cast<int>(status.code()), "}"));
+                      static_cast<int>(status.code())));
   return status;
 }
 
@@ -66,9 +70,9 @@ absl::StatusOr<CommitReceipt> HistoryStore::CommitStep(int64_t epoch, int64_t st
   absl::StatusOr<CommitReceipt> receipt =
       ForwardingTrajectoryStore::CommitStep(epoch, step, ordinals, content_hash);
   if (receipt.ok()) {
-    history_.Add(StrCat(R"({"event":"commit","epoch":)", epoch, R"(,"step":)", step,
+    history_.Add(StrCat(R"("event":"commit","epoch":)", epoch, R"(,"step":)", step,
                         R"(,"lineage":)", receipt->policy.lineage, R"(,"hash":")", content_hash,
-                        R"("})"));
+                        "\""));
   }
   return receipt;
 }

@@ -22,7 +22,9 @@ class History {
   // FOLDER/ROLE-PID.jsonl. Ends the process when it cannot be written: without evidence there is no
   // test.
   History(const std::string& folder, const std::string& role);
-  void Add(const std::string& json);
+  // `fields`: a JSON object without its braces. Adds "t", nanoseconds of a clock that all processes
+  // of this machine share.
+  void Add(const std::string& fields);
 
  private:
   Mutex mu_;

@@ -35,9 +35,9 @@ int main(int argc, char** argv) {
         auto engine = std::make_unique<SimulatedEngine>(options, SystemClock::Get());
         if (history != nullptr) {
           engine->OnLoad([&](const WeightManifest& manifest) {
-            history->Add(StrCat(R"({"event":"load","lineage":)", manifest.policy.lineage,
+            history->Add(StrCat(R"("event":"load","lineage":)", manifest.policy.lineage,
                                 R"(,"version":)", manifest.policy.version, R"(,"epoch":)",
-                                manifest.epoch, R"(,"hash":")", manifest.content_hash, R"("})"));
+                                manifest.epoch, R"(,"hash":")", manifest.content_hash, "\""));
           });
         }
         return engine;

@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
                             ResponseHash(*sample.sample.response), R"("])");
         }
       }
-      history->Add(StrCat(R"({"event":"train","step":)", step, R"(,"samples":[)", samples, "]}"));
+      history->Add(StrCat(R"("event":"train","step":)", step, R"(,"samples":[)", samples, "]"));
     };
   }
   SimulatedLearnerFactory learners(options);

@@ -1,0 +1,154 @@
+"""The processes of one run: redis-server and every role, each with a proxy of its own before Redis."""
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+from proxy import Proxy
+
+CONTROLLERS = ("controller-0", "controller-1")
+WORKERS = ("rollout-0", "rollout-1", "reward", "trainer")
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+class Profile:
+    """Which programs play the roles, and how fast the time of the cluster goes."""
+
+    def __init__(self, binaries, rollout="freshet-sim-rollout", trainer="freshet-sim-trainer", time_scale=0.1):
+        self.binaries, self.rollout, self.trainer, self.time_scale = binaries, rollout, trainer, time_scale
+
+    def program(self, name):
+        role = name.split("-")[0]
+        return os.path.join(self.binaries, {"rollout": self.rollout, "trainer": self.trainer}.get(role, f"freshet-{role}"))
+
+
+class Cluster:
+    """Thread-safe."""
+
+    def __init__(self, folder, profile):
+        self.folder, self.profile = folder, profile
+        self.history = os.path.join(folder, "history")
+        os.makedirs(self.history)
+        os.makedirs(os.path.join(folder, "redis"))
+        self.processes, self.zombies = {}, []
+        self.redis_port = free_port()
+        self.ports = {name: free_port() for name in CONTROLLERS}
+        self.proxies = {name: Proxy(self.redis_port) for name in CONTROLLERS + WORKERS}
+        self.lock = threading.Lock()
+
+    def command(self, name):
+        if name == "redis":
+            return ["redis-server", "--port", str(self.redis_port), "--bind", "127.0.0.1", "--dir",
+                    os.path.join(self.folder, "redis"), "--appendonly", "yes", "--appendfsync", "always", "--save", "",
+                    "--logfile", os.path.join(self.folder, "redis.log")]
+        command = [self.profile.program(name), "--name", name, "--redis", f"127.0.0.1:{self.proxies[name].port}",
+                   "--http-listen", "", "--listen", f"127.0.0.1:{self.ports.get(name, 0)}"]
+        if name in CONTROLLERS:
+            return command + ["--time-scale", str(self.profile.time_scale)]
+        controllers = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+        command += ["--controller", controllers, "--drain-timeout-ms", "1000"]
+        return command + (["--state-dir", os.path.join(self.folder, "state")] if name == "trainer" else [])
+
+    def start(self, name):
+        environment = dict(os.environ, FRESHET_SIM_HISTORY=self.history, FRESHET_SIM_STEP_SECONDS="0.01",
+                           FRESHET_SIM_ENGINE="16 1.0 0.02 1.0 8 0.8")
+        with open(os.path.join(self.folder, f"{name}.log"), "ab") as log, self.lock:
+            self.processes[name] = subprocess.Popen(self.command(name), stdout=log, stderr=log, env=environment)
+
+    def start_all(self):
+        self.start("redis")
+        self.await_port(self.redis_port)
+        for name in CONTROLLERS + WORKERS:
+            self.start(name)
+        for port in self.ports.values():
+            self.await_port(port)
+
+    @staticmethod
+    def await_port(port):
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.01)
+        raise RuntimeError(f"nothing listens on port {port}")
+
+    def signal(self, name, number):
+        process = self.processes.get(name)
+        if process is not None and process.poll() is None:
+            process.send_signal(number)
+
+    def kill(self, name):
+        self.signal(name, signal.SIGKILL)
+        process = self.processes.get(name)
+        if process is not None:
+            process.wait()
+
+    def replace(self, name):
+        """Stops a process and starts another under its name, as when a host is cut off. Returns the stopped one."""
+        self.signal(name, signal.SIGSTOP)
+        zombie = self.processes[name]
+        self.zombies.append(zombie)
+        self.start(name)
+        return zombie
+
+    def stop_all(self):
+        for process in self.zombies + list(self.processes.values()):
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        for proxy in self.proxies.values():
+            proxy.stop()
+
+    def freshet(self, *arguments, timeout=20):
+        """Runs the command against the controller that leads; the other one refuses with exit code 7 or 8."""
+        for port in self.ports.values():
+            result = subprocess.run([os.path.join(self.profile.binaries, "freshet"), *arguments, "--server", f"127.0.0.1:{port}"],
+                                    capture_output=True, text=True, timeout=timeout)
+            if result.returncode not in (7, 8):
+                return result
+        return result
+
+    def submit(self, job, text):
+        path = os.path.join(self.folder, "job.yaml")
+        with open(path, "w") as file:
+            file.write(text)
+        deadline = time.monotonic() + 20
+        while (result := self.freshet("submit", path, "--id", job)).returncode != 0:
+            if time.monotonic() > deadline or result.returncode not in (7, 8):
+                raise RuntimeError(f"submit: exit {result.returncode}: {result.stderr.strip()}")
+            time.sleep(0.05)
+
+    def await_end(self, job, seconds):
+        """State of the job when it has ended, or what it hangs on."""
+        deadline = time.monotonic() + seconds
+        state, waits = "UNKNOWN", ""
+        while time.monotonic() < deadline:
+            result = self.freshet("get", job, "-o", "json")
+            if result.returncode == 0:
+                answer = json.loads(result.stdout)
+                state = answer["state"].removeprefix("JOB_STATE_")
+                waits = answer.get("waits_for", "")
+                if state in ("SUCCEEDED", "FAILED", "CANCELLED"):
+                    return state
+            time.sleep(0.05)
+        return f"stuck in {state}: {waits}"
+
+    def final_weights(self, job, step):
+        """Text of the simulated model in the checkpoint of `step`."""
+        newest = os.path.join(self.folder, "state", "jobs", job, "checkpoints", f"step-{step}", "model.safetensors")
+        with open(newest, "rb") as file:
+            size = struct.unpack("<Q", file.read(8))[0]
+            begin, end = json.loads(file.read(size))["uids"]["data_offsets"]
+            file.seek(8 + size + begin)
+            return file.read(end - begin).decode()

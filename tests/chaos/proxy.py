@@ -1,0 +1,90 @@
+"""A TCP proxy of our own whose connections can be cut, held up, or lose their answers."""
+import socket
+import struct
+import threading
+import time
+
+
+class Proxy:
+    """Stands in front of one address of this machine. Thread-safe."""
+
+    def __init__(self, target):
+        self.target, self.pairs, self.lock = target, set(), threading.Lock()
+        self.hold_until = 0.0
+        self.to_lose = 0
+        self.server = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = self.server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self):
+        """Resets every connection."""
+        with self.lock:
+            pairs = list(self.pairs)
+        for pair in pairs:
+            self._close(pair)
+
+    def hold(self, seconds):
+        """Passes nothing on for a while."""
+        self.hold_until = time.monotonic() + seconds
+
+    def lose(self, answers):
+        """Cuts the next connections that carry an answer, before it arrives: the request was carried out."""
+        with self.lock:
+            self.to_lose += answers
+
+    def stop(self):
+        self.server.close()
+        self.cut()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.server.accept()
+            except OSError:
+                return
+            try:
+                upstream = socket.create_connection(("127.0.0.1", self.target), timeout=2)
+                upstream.settimeout(None)
+            except OSError:
+                client.close()
+                continue
+            pair = (client, upstream)
+            for sock in pair:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self.lock:
+                self.pairs.add(pair)
+            threading.Thread(target=self._pump, args=(pair, client, upstream, False), daemon=True).start()
+            threading.Thread(target=self._pump, args=(pair, upstream, client, True), daemon=True).start()
+
+    def _pump(self, pair, source, sink, answers):
+        try:
+            while data := source.recv(65536):
+                wait = self.hold_until - time.monotonic()
+                if wait > 0:
+                    time.sleep(wait)
+                if answers and self._loses():
+                    break
+                sink.sendall(data)
+        except OSError:
+            pass
+        self._close(pair)
+
+    def _loses(self):
+        if self.to_lose == 0:
+            return False
+        with self.lock:
+            lost = self.to_lose > 0
+            self.to_lose -= lost
+            return lost
+
+    def _close(self, pair):
+        with self.lock:
+            self.pairs.discard(pair)
+        for sock in pair:
+            try:
+                # A reset, as when a host goes away.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            sock.close()
