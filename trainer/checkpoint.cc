@@ -1,5 +1,7 @@
 #include "trainer/checkpoint.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -104,6 +106,21 @@ absl::StatusOr<std::string> WriteManifest(const fs::path& dir, const TrainingSta
   return Sha256Hex(text);
 }
 
+// A checkpoint that is there already is exchanged for the new one, so that there is one at every
+// moment: a former trainer may still be writing what its successor has made durable.
+absl::Status MoveIntoPlace(const fs::path& temporary, const fs::path& target) {
+  std::error_code error;
+  if (fs::exists(target, error) && ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD,
+                                               target.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(temporary, error);
+    return absl::OkStatus();
+  }
+  // New, or on a file system that cannot exchange.
+  fs::remove_all(target, error);
+  fs::rename(temporary, target, error);
+  return error ? WriteError(target.string(), error.value()) : absl::OkStatus();
+}
+
 absl::StatusOr<std::string> WriteUnderTemporaryName(
     const fs::path& root, const fs::path& temporary, const CheckpointContents& contents,
     const std::function<absl::Status()>& before_rename, FaultPoints& faults) {
@@ -117,9 +134,7 @@ absl::StatusOr<std::string> WriteUnderTemporaryName(
   FRESHET_RETURN_IF_ERROR(before_rename());
   faults.Reach("checkpoint_rename");
   const fs::path target = root / StrCat(kStepPrefix, contents.state.policy.version);
-  fs::remove_all(target, error);
-  fs::rename(temporary, target, error);
-  if (error) return WriteError(target.string(), error.value());
+  FRESHET_RETURN_IF_ERROR(MoveIntoPlace(temporary, target));
   FRESHET_RETURN_IF_ERROR(SyncPath(root.string()));
   return sha256;
 }
@@ -189,7 +204,8 @@ absl::StatusOr<std::string> WriteCheckpoint(const std::string& root,
                                             const std::function<absl::Status()>& before_rename,
                                             FaultPoints& faults) {
   const fs::path temporary =
-      fs::path(root) / StrCat(".", kStepPrefix, contents.state.policy.version, ".tmp");
+      fs::path(root) / StrCat(".", kStepPrefix, contents.state.policy.version, ".epoch-",
+                              contents.state.epoch, ".tmp");
   absl::StatusOr<std::string> sha256;
   try {
     sha256 = WriteUnderTemporaryName(root, temporary, contents, before_rename, faults);

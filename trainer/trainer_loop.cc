@@ -63,7 +63,7 @@ absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
   report.groups = &batch.groups;
   report.redo = true;
   const absl::Time start = clock_.Now();
-  FRESHET_ASSIGN_OR_RETURN(report.result, learner_.TrainStep(entry.step, batch.groups));
+  FRESHET_RETURN_IF_ERROR(Train(entry.step, batch.groups, report.result));
   report.train_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   faults_.Reach("redo");
   const PolicyVersion next{policy_.lineage, entry.step};
@@ -78,11 +78,26 @@ absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
   FRESHET_ASSIGN_OR_RETURN(
       const CommitReceipt receipt,
       store_.CommitStep(epoch_, entry.step, Ordinals(batch.groups), content_hash));
-  policy_ = receipt.policy;
-  digest_ = receipt.digest;
+  Committed(receipt);
   report.policy = policy_;
   FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));
   return receipt;
+}
+
+absl::Status TrainerLoop::Train(int64_t step, const std::vector<TrainGroup>& groups,
+                                TrainStepResult& result) {
+  absl::StatusOr<TrainStepResult> trained = learner_.TrainStep(step, groups);
+  // FAILED_PRECONDITION leaves the weights as they were.
+  uncommitted_ = trained.ok() || !absl::IsFailedPrecondition(trained.status());
+  if (!trained.ok()) return trained.status();
+  result = *std::move(trained);
+  return absl::OkStatus();
+}
+
+void TrainerLoop::Committed(const CommitReceipt& receipt) {
+  policy_ = receipt.policy;
+  digest_ = receipt.digest;
+  uncommitted_ = false;
 }
 
 absl::Status TrainerLoop::Run(std::stop_token stop) {
@@ -97,8 +112,9 @@ absl::Status TrainerLoop::Run(std::stop_token stop) {
       status = Step(step, **batch, waited_seconds);
     }
   }
-  // What was committed is saved, whatever ended the loop.
-  if (policy_.version != checkpointed_) {
+  // What was committed is saved, whatever ended the loop; weights of a step that was not are ahead
+  // of their version.
+  if (policy_.version != checkpointed_ && !uncommitted_) {
     const absl::Status saved = Checkpoint();
     if (status.ok()) status = saved;
   }
@@ -146,7 +162,7 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
   report.groups = &batch.groups;
   report.wait_seconds = waited_seconds;
   const absl::Time start = clock_.Now();
-  FRESHET_ASSIGN_OR_RETURN(report.result, learner_.TrainStep(step, batch.groups));
+  FRESHET_RETURN_IF_ERROR(Train(step, batch.groups, report.result));
   report.train_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   faults_.Reach("optimizer_step");
 
@@ -155,8 +171,7 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
       publisher_.Stage(next, epoch_, learner_.Arena()).manifest.content_hash;
   FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,
                            store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));
-  policy_ = receipt.policy;
-  digest_ = receipt.digest;
+  Committed(receipt);
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
   faults_.Reach("commit");
 

@@ -101,6 +101,8 @@ class TrainerLoop {
                                                            double& waited_seconds);
   absl::Status Step(int64_t step, const NextBatchReply& batch, double waited_seconds);
   absl::StatusOr<CommitReceipt> Redo(const JournalEntry& entry);
+  absl::Status Train(int64_t step, const std::vector<TrainGroup>& groups, TrainStepResult& result);
+  void Committed(const CommitReceipt& receipt);
   absl::Status Checkpoint();
   absl::Status JoinCheckpoint();
   absl::Status WriteCheckpointAndMark(const CheckpointContents& contents);
@@ -115,6 +117,7 @@ class TrainerLoop {
   int64_t epoch_ = 0;
   PolicyVersion policy_;
   std::string digest_;
+  bool uncommitted_ = false;       // the learner holds a step that is not committed
   int64_t checkpointed_ = -1;      // version of the last checkpoint begun
   double checkpoint_seconds_ = 0;  // since the last report
   std::atomic<bool> paused_{false};

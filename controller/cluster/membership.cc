@@ -12,6 +12,7 @@ namespace freshet {
 namespace {
 
 constexpr size_t kMaxNameBytes = 128;
+constexpr int kMaxFormerIncarnations = 8;
 
 bool GoodName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxNameBytes &&
@@ -94,7 +95,19 @@ absl::StatusOr<Registration> Membership::PlanRegister(const cluster::v1::Registe
       plan.confirmed = true;
       plan.reason = "comes back and keeps its epoch";
       record.set_epoch(former.epoch());
+      *record.mutable_former_incarnations() = former.former_incarnations();
       return plan;
+    }
+    const auto& formers = former.former_incarnations();
+    if (!same && !former.lost() &&
+        std::find(formers.begin(), formers.end(), request.incarnation()) != formers.end()) {
+      return StatusOf(absl::StatusCode::kAlreadyExists, "worker ", request.worker(),
+                      ": a newer process has taken the name; give every worker a name of its own");
+    }
+    record.mutable_former_incarnations()->CopyFrom(formers);
+    if (!same) record.add_former_incarnations(former.incarnation());
+    while (record.former_incarnations_size() > kMaxFormerIncarnations) {
+      record.mutable_former_incarnations()->erase(record.former_incarnations().begin());
     }
     plan.reason =
         same ? StrCat("comes back after it was lost in epoch ", former.epoch())

@@ -47,7 +47,8 @@ struct LostWorker {
 
 // Who belongs to the cluster. An epoch is given out once and never again. A process that comes back
 // under an epoch that is still in force (same incarnation, not lost) keeps it, so that a controller
-// that takes over interrupts nobody; every other registration of a name fences the former epoch.
+// that takes over interrupts nobody; every other registration of a name fences the former epoch. A
+// process that a newer one has replaced cannot take the name back while that one lives.
 //
 // Decisions (Plan..., FindLost) are apart from changes, so that the caller can store a change
 // before it takes effect. Pure but for its own state; time is an argument. Confined to one thread

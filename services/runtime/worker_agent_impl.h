@@ -81,6 +81,7 @@ class WorkerAgent::Impl {
   // Sends one status; what of the log could not be sent goes with the next.
   absl::Status SendStatus(HeartbeatStream& stream, int64_t sequence);
   void Fence(const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);
+  void EndWork(const std::string& reason);
   // Fences when the controller has not been reached for lost_after.
   void CheckContact() ABSL_LOCKS_EXCLUDED(mu_);
   // How long a wait may last before CheckContact has to be called again.

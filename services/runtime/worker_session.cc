@@ -85,7 +85,9 @@ void WorkerAgent::Impl::Control() {
 absl::Status WorkerAgent::Impl::Session(const std::string& address) {
   FRESHET_ASSIGN_OR_RETURN(const std::shared_ptr<Stub> stub, stubs_.Get(address));
   const absl::Time asked = clock_.Now();
-  FRESHET_ASSIGN_OR_RETURN(const RegisterReply reply, Register(*stub));
+  const absl::StatusOr<RegisterReply> registered = Register(*stub);
+  if (absl::IsAlreadyExists(registered.status())) EndWork(Message(registered.status()));
+  FRESHET_ASSIGN_OR_RETURN(const RegisterReply reply, registered);
   interval_ = Sane(reply.heartbeat_interval(), absl::Seconds(1));
   std::string worker = StrCat(name(), "#", reply.epoch());
   {
@@ -232,6 +234,16 @@ void WorkerAgent::Impl::Fence(const std::string& reason) {
   }
   FRESHET_LOG(Warning) << "event=fenced worker=" << name() << " reason=\"" << reason << "\"";
   queue_.AddFenced(reason);
+}
+
+// Another process does this one's work: what is under way here could only be refused.
+void WorkerAgent::Impl::EndWork(const std::string& reason) {
+  for (std::string& id : source_.AssignmentIds()) {
+    cluster::v1::Directive directive;
+    directive.mutable_unassign()->set_assignment_id(std::move(id));
+    directive.mutable_unassign()->set_reason(reason);
+    if (!queue_.AddDirective(std::move(directive))) return;  // the next try adds the rest
+  }
 }
 
 void WorkerAgent::Impl::CheckContact() {

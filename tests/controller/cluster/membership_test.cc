@@ -69,6 +69,18 @@ TEST_F(MembershipTest, EpochsGrowAndAreNeverUsedAgain) {
   EXPECT_GT(plan->record.epoch(), members_.last_epoch());
 }
 
+TEST_F(MembershipTest, AReplacedProcessCannotTakeItsNameBackWhileTheNewOneLives) {
+  Register("a", "one");
+  const int64_t second = Register("a", "two");
+  EXPECT_TRUE(absl::IsAlreadyExists(members_.PlanRegister(Request("a", "one"), now_).status()));
+  // The rule survives a controller's restart, and registrations that keep their epoch.
+  EXPECT_EQ(Register("a", "two"), second);
+  Membership next(MembershipOptions(), Stored(), now_);
+  EXPECT_TRUE(absl::IsAlreadyExists(next.PlanRegister(Request("a", "one"), now_).status()));
+  ASSERT_EQ(Pass(absl::Seconds(3)).size(), 1U);
+  EXPECT_GT(Register("a", "one"), second);
+}
+
 TEST_F(MembershipTest, ASilentWorkerIsLostAndOneThatBeatsIsNot) {
   const int64_t a = Register("a");
   Register("b");

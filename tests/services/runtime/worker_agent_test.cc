@@ -143,6 +143,16 @@ TEST_F(WorkerAgentTest, TellsTheWorkerThatItIsFencedBeforeItsNewEpoch) {
   EXPECT_EQ(worker_.events.At(3), "epoch w#2");
 }
 
+TEST_F(WorkerAgentTest, EndsItsWorkWhenANewerProcessHasItsName) {
+  worker_.assignments = {"job/rollout/1"};
+  controller_.on_register =
+      [](const cluster::v1::RegisterRequest&) -> absl::StatusOr<cluster::v1::RegisterReply> {
+    return absl::AlreadyExistsError("a newer process has taken the name");
+  };
+  Start();
+  EXPECT_EQ(worker_.events.At(0), "a newer process has taken the name");
+}
+
 TEST_F(WorkerAgentTest, FencesItselfWhenItWasSilentForTooLong) {
   FakeClock clock;
   Start(OptionsFor({controller_.address()}), nullptr, clock);

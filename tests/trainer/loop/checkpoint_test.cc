@@ -307,9 +307,26 @@ TEST_F(CheckpointTest, KilledAtAnyPointTheOneBeforeIsFound) {
     ASSERT_TRUE(found.ok()) << found.status();
     ASSERT_TRUE(found->has_value()) << point;
     EXPECT_EQ((*found)->state.policy.version, 1) << point;
-    EXPECT_FALSE(copies.Has(point + "/.step-2.tmp")) << point;
+    for (const auto& entry : fs::directory_iterator(copies.File(point))) {
+      EXPECT_NE(entry.path().extension(), ".tmp") << point;
+    }
   }
   EXPECT_EQ(Newest()->state.policy.version, 2);
+}
+
+// A former trainer that still writes meets what its successor has made durable.
+TEST_F(CheckpointTest, OneIsThereAtEveryMomentWhileItIsReplaced) {
+  ASSERT_TRUE(Write(Contents(1)).ok());
+  const auto before = Newest();
+  const TestDirectory copies;
+  SnapshotPoints points(root(), copies.path());
+  ASSERT_TRUE(
+      WriteCheckpoint(root(), Contents(1, 1), [] { return absl::OkStatus(); }, points).ok());
+  for (const std::string& point : points.points) {
+    EXPECT_EQ((*FindNewestCheckpoint(copies.File(point), "job"))->state.policy, before->state.policy);
+  }
+  EXPECT_EQ(Newest()->state.policy, (PolicyVersion{1, 1}));
+  EXPECT_THAT(Names(), ElementsAre("step-1"));
 }
 
 TEST_F(CheckpointTest, AnExceptionOfALibraryBecomesAStatus) {

@@ -46,6 +46,7 @@ class FakeLearner final : public Learner {
                                             const std::vector<TrainGroup>& groups) override {
     journal_.Add(StrCat("train ", step));
     if (fails_at == step) return FailedPrecondition("loss of step ", step, " is not finite");
+    if (on_train) on_train(step);
     arena_ = StrCat("weights of step ", step);
     TrainStepResult result;
     result.tokens_trained = static_cast<int64_t>(groups.size());
@@ -62,6 +63,7 @@ class FakeLearner final : public Learner {
     return std::shared_ptr<const LearnerState>(std::move(state));
   }
   std::optional<int64_t> fails_at;
+  std::function<void(int64_t)> on_train;
 
  private:
   Journal& journal_;

@@ -213,6 +213,17 @@ TEST_F(TrainerLoopTest, AFencedTrainerStopsAndPublishesNothing) {
   EXPECT_THAT(Only({"activate"}), ElementsAre("activate 0", "activate 1", "activate 2"));
 }
 
+TEST_F(TrainerLoopTest, WeightsOfAStepThatWasNotCommittedAreNotSaved) {
+  Produce(8);
+  learner_.on_train = [&](int64_t step) {
+    if (step != 2) return;
+    ASSERT_TRUE(store().OpenEpoch("another", {0, 1}).ok());
+  };
+  EXPECT_EQ(StartAndRun().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(loop().committed(), 1);
+  EXPECT_THAT(Saved(), IsEmpty());
+}
+
 TEST_F(TrainerLoopTest, CommittedStepsAreRedoneInOrderAndOnlyTheLastIsPublished) {
   Produce(8);
   CommitAsAnother({"weights of step 1", "weights of step 2"});

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Every mutant of the code is caught by the checker, under faults that hurt where it is broken; the real code is not.
+
+    mutants_test.py BUILD_DIR [MUTANT...]
+"""
+import os
+import shutil
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import chaos  # noqa: E402
+from cluster import Profile  # noqa: E402
+
+TRIES = 8  # runs in which a mutant must be caught
+STUCK_SECONDS = 15
+
+
+def every(seconds, kind, roles, length, begin=0.1, end=1.2):
+    """The same fault again and again, on one role after another."""
+    faults, at = [], begin
+    while at < end:
+        faults.append((round(at, 3), kind, roles[len(faults) % len(roles)], length))
+        at += seconds
+    return faults
+
+
+ROLLOUTS = ("rollout-0", "rollout-1")
+# mutant: (role whose program is broken, faults)
+CASES = {
+    "skip_fence": ("trainer", every(0.25, "zombie", ("trainer",), 0.2)),
+    "forget_early": ("trainer", every(0.3, "kill", ("trainer",), 0.05)),
+    "drop_dedupe": ("rollout", every(0.05, "lose", ROLLOUTS, 0.1)),
+    "overwrite_blob": ("rollout", every(0.35, "stop", ROLLOUTS, 0.4, begin=0.2)),
+    "publish_first": ("trainer", []),
+}
+
+
+def test(build, name):
+    """Returns what went wrong, or nothing."""
+    role, faults = CASES[name]
+    binaries = os.path.join(build, "bin")
+    mutant = os.path.join(build, "tests", "mutants", f"freshet-sim-{role}-{name}")
+    violations, summary, _ = chaos.run(f"real-{name}", Profile(binaries), faults)
+    if violations:
+        return f"the real code fails too: {violations[:3]}"
+    for _ in range(TRIES):
+        violations, summary, folder = chaos.run(name, Profile(binaries, **{role: mutant}), faults, seconds=STUCK_SECONDS)
+        if violations:
+            shutil.rmtree(folder, ignore_errors=True)
+            print(f"{name}: caught: {violations[0]} ({len(violations)} violations; {summary})", flush=True)
+            return ""
+    return f"not caught in {TRIES} runs"
+
+
+def main():
+    build, names = os.path.abspath(sys.argv[1]), sys.argv[2:] or list(CASES)
+    failures = 0
+    for name in names:
+        fault = test(build, name)
+        if fault:
+            failures += 1
+            print(f"{name}: FAILED: {fault}", flush=True)
+    print(f"{len(names) - failures} passed, {failures} failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

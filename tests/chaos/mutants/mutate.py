@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Breaks a copy of the system's code in one place.
+
+    mutate.py NAME SOURCE_ROOT OUT_FOLDER
+
+Copies the mutated file into OUT_FOLDER; of a script of the trajectory store, the whole folder of scripts.
+Fails when the text to replace is not there exactly once: then the code has moved on, and so must the mutant.
+"""
+import os
+import shutil
+import sys
+
+SCRIPTS = "datastore/redis/scripts"
+
+# name: (file, text, what stands there instead)
+MUTANTS = {
+    # A trainer that was replaced may still commit.
+    "skip_fence": (
+        f"{SCRIPTS}/steps.lua",
+        "  if J.epoch_open == 1 and epoch == J.epoch then return nil end\n",
+        "  if J.epoch_open == 1 then return nil end\n",
+    ),
+    # Trained rows go before a checkpoint holds them.
+    "forget_early": (
+        f"{SCRIPTS}/commit_step.lua",
+        "set('version', step)\nset('redo_next', step + 1)\n",
+        "set('version', step)\nset('redo_next', step + 1)\nset_durable(step, 1)\n",
+    ),
+    # A repeated put counts again.
+    "drop_dedupe": (
+        f"{SCRIPTS}/put_sample.lua",
+        "if finished and finished:match('^%d+') == token then\n  count('duplicate_puts', 1)\n  return finish('OK')\nend\n"
+        "if finished or not is_live(g, token) then\n",
+        "if not is_live(g, token) then\n",
+    ),
+    # A rollout that lost its lease still puts its bytes in the place.
+    "overwrite_blob": (
+        f"{SCRIPTS}/put_sample.lua",
+        "if finished or not is_live(g, token) then\n",
+        "if g and finished then\n"
+        "  call('PERSIST', prefix .. 'b:' .. token .. ':' .. index .. ':' .. sum)\n"
+        "  update(g, 's' .. index, token .. ' ' .. sum .. ' ' .. arg(9) .. ' ' .. arg(10))\n"
+        "  return finish('OK')\n"
+        "end\n"
+        "if not is_live(g, token) then\n",
+    ),
+    # Engines get weights that no step has committed.
+    "publish_first": (
+        "trainer/trainer_loop.cc",
+        "  FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,\n"
+        "                           store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));\n"
+        "  policy_ = receipt.policy;\n  digest_ = receipt.digest;\n  FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());\n",
+        "  FRESHET_RETURN_IF_ERROR(publisher_.Publish({next, epoch_, step, content_hash, digest_}).status());\n"
+        "  FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,\n"
+        "                           store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));\n"
+        "  policy_ = receipt.policy;\n  digest_ = receipt.digest;\n  FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());\n",
+    ),
+}
+
+
+def main():
+    name, root, out = sys.argv[1:]
+    path, text, instead = MUTANTS[name]
+    folder = os.path.dirname(path)
+    shutil.rmtree(out, ignore_errors=True)
+    if folder == SCRIPTS:
+        shutil.copytree(os.path.join(root, SCRIPTS), out)
+    else:
+        os.makedirs(out)
+    with open(os.path.join(root, path)) as file:
+        source = file.read()
+    if source.count(text) != 1:
+        sys.exit(f"{path}: the text that mutant {name} replaces is there {source.count(text)} times")
+    with open(os.path.join(out, os.path.basename(path)), "w") as file:
+        file.write(source.replace(text, instead))
+
+
+if __name__ == "__main__":
+    main()
