@@ -48,12 +48,10 @@ MUTANTS = {
     "publish_first": (
         "trainer/trainer_loop.cc",
         "  FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,\n"
-        "                           store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));\n"
-        "  policy_ = receipt.policy;\n  digest_ = receipt.digest;\n  FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());\n",
+        "                           store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));\n  Committed(receipt);\n",
         "  FRESHET_RETURN_IF_ERROR(publisher_.Publish({next, epoch_, step, content_hash, digest_}).status());\n"
         "  FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,\n"
-        "                           store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));\n"
-        "  policy_ = receipt.policy;\n  digest_ = receipt.digest;\n  FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());\n",
+        "                           store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));\n  Committed(receipt);\n",
     ),
 }
 
