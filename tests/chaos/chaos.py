@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """Kills, stops and cuts off the members of a real cluster by a seeded schedule, and has the checker decide.
 
-    chaos.py [--seeds N] [--first-seed K] [--jobs J] [--keep] [--bin DIR]
+    chaos.py [--full] [--seeds N] [--first-seed K] [--jobs J] [--keep] [--bin DIR]
 
 Every seed is one run of redis-server, two controllers, two rollouts, reward and trainer as processes of their
 own. Engine and model only take time (tests/simulation); everything else is the real thing, with the controllers'
-periods and deadlines scaled by 0.1. The last line is `N passed, N failed`; the evidence of a failed run is kept.
+periods and deadlines scaled by 0.1. With --full they are real too, and the weights must come out bit for bit as
+those of a run in one process without faults. The last line is `N passed, N failed`; the evidence of a failed run is kept.
 """
 import argparse
 import concurrent.futures
+import hashlib
 import json
 import os
 import shutil
+import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -23,54 +27,121 @@ import checker  # noqa: E402
 import schedule  # noqa: E402
 from cluster import Cluster, Profile  # noqa: E402
 
-STEPS, GROUPS, SIZE, ETA = 16, 4, 2, 2
-RUN_SECONDS = 60  # that a run may take before it counts as stuck
-JOB = f"""
+FAST_JOB = """
 name: chaos
 seed: 1
-model: {{init: random, config: {{model_type: llama, hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2,
-  intermediate_size: 32, max_position_embeddings: 64}}}}
-tokenizer: {{type: char, alphabet: "0123456789+="}}
-dataset: {{type: arithmetic, operands: 2, digits: 2, train_rows: 4000}}
-group_size: {SIZE}
-prompts_per_step: {GROUPS}
-rollout: {{max_new_tokens: 40, lease_ttl_ms: 1000}}
-staleness: {{max: {ETA}, policy: wait}}
-reward: {{timeout_ms: 1000, max_attempts: 100, components: {{length: {{type: length, max_tokens: 40, margin_tokens: 20}}}}}}
-loss: {{preset: grpo}}
-filter: {{zero_variance: false}}
-trainer: {{steps: {STEPS}}}
-optimizer: {{learning_rate: 1.0e-4}}
-weight_sync: {{timeout_ms: 1000}}
-checkpoint: {{every_steps: 4, keep_last: 2}}
+model: {init: random, config: {model_type: llama, hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2,
+  intermediate_size: 32, max_position_embeddings: 64}}
+tokenizer: {type: char, alphabet: "0123456789+="}
+dataset: {type: arithmetic, operands: 2, digits: 2, train_rows: 4000}
+group_size: 2
+prompts_per_step: 4
+rollout: {max_new_tokens: 40, lease_ttl_ms: 1000}
+staleness: {max: 2, policy: wait}
+reward: {timeout_ms: 1000, max_attempts: 100, components: {length: {type: length, max_tokens: 40, margin_tokens: 20}}}
+loss: {preset: grpo}
+filter: {zero_variance: false}
+trainer: {steps: 16}
+optimizer: {learning_rate: 1.0e-4}
+weight_sync: {timeout_ms: 1000}
+checkpoint: {every_steps: 4, keep_last: 2}
+"""
+FULL_JOB = """
+name: chaos
+seed: 1
+model: {init: random, config: {model_type: llama, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4,
+  intermediate_size: 256, max_position_embeddings: 8}}
+tokenizer: {type: char, alphabet: "0123456789="}
+dataset: {type: copy, symbols: "0123456789", length: 3, train_rows: 800}
+group_size: 8
+prompts_per_step: 16
+rollout: {max_new_tokens: 4, lease_ttl_ms: 1000}
+staleness: {max: 0}
+reward: {timeout_ms: 1000, max_attempts: 100, components: {exact: {type: exact_match}}}
+loss: {preset: grpo}
+filter: {zero_variance: false}
+trainer: {steps: 16}
+optimizer: {learning_rate: 1.0e-3}
+weight_sync: {timeout_ms: 1000}
+checkpoint: {every_steps: 4, keep_last: 2}
 """
 
 
-def run(name, profile, faults, keep=False, seconds=RUN_SECONDS):
+class Scenario:
+    """What a run trains, with which programs, and how long that may take."""
+
+    def __init__(self, profile, job, facts, seconds, stretch):
+        self.profile, self.job, self.facts, self.seconds, self.stretch = profile, job, facts, seconds, stretch
+
+    @staticmethod
+    def fast(binaries, **programs):
+        """Engine and model only take time; the weights are the multiset of the uids trained on."""
+        facts = {"eta": 2, "groups_per_step": 4, "group_size": 2, "steps": 16}
+        return Scenario(Profile(binaries, **programs), FAST_JOB, facts, seconds=60, stretch=1.0)
+
+    @staticmethod
+    def full(binaries):
+        """The real engine and model. At staleness 0 the same seed gives the same weights, bit for bit, whatever
+        happened on the way: those of an undisturbed run in one process."""
+        facts = {"eta": 0, "groups_per_step": 16, "group_size": 8, "steps": 16}
+        profile = Profile(binaries, rollout="freshet-rollout", trainer="freshet-trainer")
+        with tempfile.TemporaryDirectory(prefix="freshet-chaos-local-") as folder:
+            with open(os.path.join(folder, "job.yaml"), "w") as file:
+                file.write(FULL_JOB)
+            subprocess.run([os.path.join(binaries, "freshet"), "local", "job.yaml", "--run-dir", "run"],
+                           cwd=folder, check=True, capture_output=True)
+            facts["weights_sha256"] = sha256(os.path.join(folder, "run", "checkpoints", "step-16", "model.safetensors"))
+        return Scenario(profile, FULL_JOB, facts, seconds=180, stretch=6.0)
+
+
+def sha256(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def collect(cluster, scenario, state):
+    """Puts the evidence beside the histories."""
+    folder, facts = cluster.folder, dict(scenario.facts, state=state)
+    weights = cluster.checkpoint_weights("chaos", facts["steps"])
+    if "weights_sha256" in facts:
+        facts["final_sha256"] = sha256(weights) if os.path.exists(weights) else "none"
+    else:
+        with open(os.path.join(folder, "weights.txt"), "w") as file:
+            file.write(read_multiset(weights) if os.path.exists(weights) else "")
+    with open(os.path.join(folder, "job.json"), "w") as file:
+        json.dump(facts, file)
+    export = cluster.freshet("ledger", "export", "chaos", os.path.join(folder, "export"))
+    if export.returncode != 0:
+        raise RuntimeError(f"{state}; ledger export: exit {export.returncode}: {export.stderr.strip()}")
+    shutil.copy(os.path.join(folder, "export", "ledger.jsonl"), folder)
+
+
+def read_multiset(path):
+    """Text of the simulated model's only tensor."""
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        begin, end = json.loads(file.read(size))["uids"]["data_offsets"]
+        file.seek(8 + size + begin)
+        return file.read(end - begin).decode()
+
+
+def run(name, scenario, faults, keep=False, seconds=None):
     """One run under `faults`. Returns (violations, summary, folder of the evidence)."""
     folder = tempfile.mkdtemp(prefix=f"freshet-chaos-{name}-")
-    cluster = Cluster(folder, profile)
+    cluster = Cluster(folder, scenario.profile)
     violations, summary = [], ""
     done = threading.Event()
     storm = schedule.Storm(cluster, faults, done)
     begin = time.monotonic()
     try:
         cluster.start_all()
-        cluster.submit("chaos", JOB)
+        cluster.submit("chaos", scenario.job)
         thread = threading.Thread(target=storm.run)
         thread.start()
-        state = cluster.await_end("chaos", seconds)
+        state = cluster.await_end("chaos", seconds or scenario.seconds)
         done.set()
         thread.join()
-        with open(os.path.join(folder, "job.json"), "w") as file:
-            json.dump({"eta": ETA, "groups_per_step": GROUPS, "group_size": SIZE, "steps": STEPS, "state": state}, file)
-        export = cluster.freshet("ledger", "export", "chaos", os.path.join(folder, "export"))
-        if export.returncode != 0:
-            raise RuntimeError(f"{state}; ledger export: exit {export.returncode}: {export.stderr.strip()}")
-        shutil.copy(os.path.join(folder, "export", "ledger.jsonl"), folder)
-        weights = cluster.final_weights("chaos", STEPS) if state == "SUCCEEDED" else ""
-        with open(os.path.join(folder, "weights.txt"), "w") as file:
-            file.write(weights)
+        collect(cluster, scenario, state)
         violations, summary = checker.check(folder)
     except Exception as error:  # the run itself broke down: that is a failure of this seed
         violations.append(f"{type(error).__name__}: {error}")
@@ -89,15 +160,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=25)
     parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--full", action="store_true", help="the real engine and model")
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
     parser.add_argument("--keep", action="store_true", help="keep the evidence of good runs too")
     parser.add_argument("--bin", default=os.path.join(HERE, "..", "..", "build", "bin"))
     options = parser.parse_args()
-    profile = Profile(os.path.abspath(options.bin))
+    binaries = os.path.abspath(options.bin)
+    scenario = Scenario.full(binaries) if options.full else Scenario.fast(binaries)
     passed = failed = 0
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        results = pool.map(lambda seed: run(seed, profile, schedule.draw(seed), options.keep), seeds)
+        results = pool.map(
+            lambda seed: run(seed, scenario, schedule.draw(seed, scenario.stretch), options.keep), seeds)
         for seed, (violations, summary, folder) in zip(seeds, results):
             passed, failed = passed + (not violations), failed + bool(violations)
             print(f"seed {seed}: {'FAILED' if violations else 'ok'}: {summary}", flush=True)

@@ -4,11 +4,12 @@
     checker.py FOLDER
 
 FOLDER holds
-  job.json           {"eta", "groups_per_step", "group_size", "steps", "state"}
+  job.json           {"eta", "groups_per_step", "group_size", "steps", "state"}; of a real model also
+                     "weights_sha256", that must come out, and "final_sha256", that did
   ledger.jsonl       the job's ledger, exported
   history/*.jsonl    what each process wrote down: samples put and acknowledged, steps trained and
                      committed, versions loaded by engines
-  weights.txt        final weights of the simulated model: "uid count" lines
+  weights.txt        final weights of the simulated model: "uid count" lines; none of a real one
 
 Shares no code with the system. Prints one line per violation and exits 1, or a summary and exits 0.
 """
@@ -130,6 +131,15 @@ def check_versions(histories, epochs, faults):
     return loads
 
 
+def read_weights(folder):
+    weights = {}
+    with open(os.path.join(folder, "weights.txt")) as file:
+        for line in file.read().splitlines()[1:]:
+            uid, count = line.rsplit(" ", 1)
+            weights[uid] = int(count)
+    return weights
+
+
 def check_weights(weights, trained, faults):
     """The final weights are the multiset of uids: each trained one exactly once."""
     for uid, count in weights.items():
@@ -154,16 +164,15 @@ def check(folder):
         os.path.basename(path): read_lines(path)
         for path in sorted(glob.glob(os.path.join(folder, "history", "*.jsonl")))
     }
-    weights = {}
-    with open(os.path.join(folder, "weights.txt")) as file:
-        for line in file.read().splitlines()[1:]:
-            uid, count = line.rsplit(" ", 1)
-            weights[uid] = int(count)
     trained, ended = check_ledger(job, ledger, faults)
     accepted = check_samples(histories, trained, ended, faults)
     epochs = {(row["epoch"], row["step"]) for row in ledger if row["event"] == "trained"}
     loads = check_versions(histories, epochs, faults)
-    check_weights(weights, trained, faults)
+    if "weights_sha256" in job:
+        if job["final_sha256"] != job["weights_sha256"]:
+            faults.append(f"the final weights are {job['final_sha256']}, not {job['weights_sha256']}")
+    else:
+        check_weights(read_weights(folder), trained, faults)
     summary = (f"{len(trained)} samples trained, {len(accepted)} acknowledged, {len(ended)} ended otherwise, "
                f"{loads} versions loaded, {len(histories)} processes")
     return faults, summary

@@ -159,6 +159,12 @@ class CheckerTest(unittest.TestCase):
         del self.run_.weights["job/0/0/0"]
         self.expect("in the ledger, but not in the final weights")
 
+    def test_other_weights_than_those_of_an_undisturbed_run(self):
+        self.run_.job.update(weights_sha256="a", final_sha256="a")
+        self.assertEqual(self.run_.faults(), [])
+        self.run_.job.update(final_sha256="b")
+        self.expect("the final weights are b, not a")
+
     def test_a_digest_that_disagrees(self):
         self.run_.ledger[-1]["digest"] = "0" * 64
         self.expect("digest differs")

@@ -3,7 +3,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import threading
 import time
@@ -144,11 +143,6 @@ class Cluster:
             time.sleep(0.05)
         return f"stuck in {state}: {waits}"
 
-    def final_weights(self, job, step):
-        """Text of the simulated model in the checkpoint of `step`."""
-        newest = os.path.join(self.folder, "state", "jobs", job, "checkpoints", f"step-{step}", "model.safetensors")
-        with open(newest, "rb") as file:
-            size = struct.unpack("<Q", file.read(8))[0]
-            begin, end = json.loads(file.read(size))["uids"]["data_offsets"]
-            file.seek(8 + size + begin)
-            return file.read(end - begin).decode()
+    def checkpoint_weights(self, job, step):
+        """File of the weights in the checkpoint of `step`."""
+        return os.path.join(self.folder, "state", "jobs", job, "checkpoints", f"step-{step}", "model.safetensors")

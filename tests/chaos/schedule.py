@@ -15,7 +15,7 @@ KINDS = {
 }
 
 
-def draw(seed, begin=0.05, end=0.9, stretch=1.0):
+def draw(seed, stretch=1.0, begin=0.05, end=0.9):
     """The faults of a seed, [(seconds after submit, kind, role, seconds that it lasts)], in order."""
     dice = random.Random(seed)
     faults = []

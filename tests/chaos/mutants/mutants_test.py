@@ -9,7 +9,6 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import chaos  # noqa: E402
-from cluster import Profile  # noqa: E402
 
 TRIES = 8  # runs in which a mutant must be caught
 STUCK_SECONDS = 15
@@ -40,11 +39,12 @@ def test(build, name):
     role, faults = CASES[name]
     binaries = os.path.join(build, "bin")
     mutant = os.path.join(build, "tests", "mutants", f"freshet-sim-{role}-{name}")
-    violations, summary, _ = chaos.run(f"real-{name}", Profile(binaries), faults)
+    broken = chaos.Scenario.fast(binaries, **{role: mutant})
+    violations, summary, _ = chaos.run(f"real-{name}", chaos.Scenario.fast(binaries), faults)
     if violations:
         return f"the real code fails too: {violations[:3]}"
     for _ in range(TRIES):
-        violations, summary, folder = chaos.run(name, Profile(binaries, **{role: mutant}), faults, seconds=STUCK_SECONDS)
+        violations, summary, folder = chaos.run(name, broken, faults, seconds=STUCK_SECONDS)
         if violations:
             shutil.rmtree(folder, ignore_errors=True)
             print(f"{name}: caught: {violations[0]} ({len(violations)} violations; {summary})", flush=True)
