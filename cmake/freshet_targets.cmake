@@ -48,6 +48,9 @@ function(freshet_binary NAME)
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 endfunction()
 
+# What TSan builds: it runs no test that enters torch, gRPC or other processes.
+add_custom_target(freshet_unit_tests)
+
 # freshet_test(NAME [TORCH] SRCS ... LIBS ... [LABELS ...] [DEPENDS ...])
 # One GoogleTest executable; each TEST is a ctest case. LABELS: unit (default), e2e, redis, grpc.
 function(freshet_test NAME)
@@ -67,6 +70,9 @@ function(freshet_test NAME)
   endif()
   if(ARG_DEPENDS)
     add_dependencies(${NAME} ${ARG_DEPENDS})
+  endif()
+  if("unit" IN_LIST ARG_LABELS)
+    add_dependencies(freshet_unit_tests ${NAME})
   endif()
   target_compile_definitions(${NAME} PRIVATE
     "FRESHET_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"" "FRESHET_BIN_DIR=\"${PROJECT_BINARY_DIR}/bin\"")

@@ -58,13 +58,14 @@ int Run(int argc, char** argv) {
   options.timing = freshet::ControllerTiming().Scaled(time_scale);
   options.retention.keep = absl::Hours(keep_hours);
   options.name = name;
-  options.version = FRESHET_VERSION;
   options.registry = serve.registry;
   auto role = freshet::ControllerRole::Create(options);
   if (!role.ok()) {
     std::cerr << "freshet-controller: " << freshet::Message(role.status()) << '\n';
     return 2;
   }
+  serve.version = FRESHET_VERSION;
+  serve.before_scrape = [&role] { (*role)->RefreshMetrics(); };
   return freshet::runtime::Serve(**role, serve);
 }
 

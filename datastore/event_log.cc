@@ -28,6 +28,12 @@ absl::Status EventLogOptions::Validate() const {
   return absl::OkStatus();
 }
 
+absl::StatusOr<int64_t> EventLog::Append(const std::string& stream, const std::string& key,
+                                         const std::string& value) {
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<int64_t> cursors, AppendAll({{stream, key, value}}));
+  return cursors.at(0);
+}
+
 absl::Status ValidateEventAppend(const std::string& stream, const std::string& key,
                                  const std::string& value) {
   FRESHET_RETURN_IF_ERROR(CheckStream(stream));

@@ -17,6 +17,13 @@ struct StoredEvent {
   std::string value;
 };
 
+// An event to append.
+struct NewEvent {
+  std::string stream;
+  std::string key;  // "" for none
+  std::string value;
+};
+
 struct EventPage {
   std::vector<StoredEvent> events;  // by cursor
   // Events after the cursor that was asked for, before the first of these, are gone by retention.
@@ -48,10 +55,14 @@ class EventLog {
  public:
   virtual ~EventLog() = default;
 
-  // Returns the event's cursor. A key that is among the stream's recent_keys newest appends gives
-  // that event's cursor and changes nothing, whatever the value; "" is never remembered.
-  virtual absl::StatusOr<int64_t> Append(const std::string& stream, const std::string& key,
-                                         const std::string& value) = 0;
+  // Appends the events, in order, to their streams, in one round trip. Returns their cursors. A key
+  // that is among the stream's recent_keys newest appends gives that event's cursor and changes
+  // nothing, whatever the value; "" is never remembered. INVALID_ARGUMENT changes nothing; after
+  // another error some of the events may be there.
+  virtual absl::StatusOr<std::vector<int64_t>> AppendAll(const std::vector<NewEvent>& events) = 0;
+  // AppendAll of one event: its cursor.
+  absl::StatusOr<int64_t> Append(const std::string& stream, const std::string& key,
+                                 const std::string& value);
   // Up to `max` events (1..kMaxEventPage) with a cursor above `after`; 0 reads from the oldest one.
   // Where there is none, blocks for up to `wait` (cut to kMaxEventWait) until one comes, without
   // polling; an empty page says that none came. A page also ends
@@ -59,6 +70,8 @@ class EventLog {
   // OUT_OF_RANGE: `after` is above the newest cursor: the stream was deleted.
   virtual absl::StatusOr<EventPage> Read(const std::string& stream, int64_t after, int64_t max,
                                          absl::Duration wait) = 0;
+  // Cursor of the newest event; 0 for a stream without one.
+  virtual absl::StatusOr<int64_t> Newest(const std::string& stream) = 0;
   // Removes the stream; its numbering starts again. OK when there is none.
   virtual absl::Status Delete(const std::string& stream) = 0;
 };

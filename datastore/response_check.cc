@@ -85,6 +85,15 @@ absl::Status CheckResponse(const Response& response, const ResponseBounds& bound
   return CheckSpans(response, bounds);
 }
 
+absl::Status CheckSamplePut(const SamplePut& sample, int32_t group_size) {
+  if (sample.index < 0 || sample.index >= group_size) {
+    return InvalidArgument("sample index ", sample.index, " is out of range: groups have ",
+                           group_size, " samples");
+  }
+  if (sample.response == nullptr) return InvalidArgument("sample ", sample.index, ": no response");
+  return absl::OkStatus();
+}
+
 absl::Status CheckScore(const Score* score) {
   if (score == nullptr) return InvalidArgument("score: absent for task score");
   if (score->outcome == ScoreOutcome::kInfraError) {

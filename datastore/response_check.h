@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "datastore/trajectory.h"
+#include "datastore/trajectory_store.h"
 
 namespace freshet {
 
@@ -21,6 +22,9 @@ struct ResponseBounds {
 // the spans cover all tokens in order without gaps, with versions that do not decrease and keep
 // `bounds`. A pure function, used by every backend. Thread-safe.
 absl::Status CheckResponse(const Response& response, const ResponseBounds& bounds);
+
+// INVALID_ARGUMENT unless `sample` has a response and its index is one of a group's.
+absl::Status CheckSamplePut(const SamplePut& sample, int32_t group_size);
 
 // INVALID_ARGUMENT unless `score` is there (not null), of another outcome than kInfraError, and
 // its reward finite.

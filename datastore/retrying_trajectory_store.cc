@@ -12,6 +12,11 @@ const absl::Status& StatusOfResult(const absl::StatusOr<T>& result) {
   return result.status();
 }
 
+// A password that is refused may be one that is being changed.
+bool MayPass(absl::StatusCode code) {
+  return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kPermissionDenied;
+}
+
 }  // namespace
 
 template <typename Operation>
@@ -22,7 +27,7 @@ auto RetryingTrajectoryStore::Retry(Operation operation) -> decltype(operation()
   while (true) {
     auto result = operation();
     const absl::Status& status = StatusOfResult(result);
-    if (status.code() != absl::StatusCode::kUnavailable) return result;
+    if (!MayPass(status.code())) return result;
     if (clock_.Now() - start >= options_.outage_limit) return result;
     if (!reported && options_.on_outage) options_.on_outage(status);
     reported = true;
@@ -62,16 +67,18 @@ absl::Status RetryingTrajectoryStore::ReturnLease(int64_t token,
                                                   const std::vector<Response>& partials) {
   return Retry([&] { return store_.ReturnLease(token, indices, partials); });
 }
-absl::Status RetryingTrajectoryStore::PutSample(int64_t token, int32_t index, Response response) {
-  return Retry([&] { return store_.PutSample(token, index, response); });
+absl::StatusOr<std::vector<absl::Status>> RetryingTrajectoryStore::PutSamples(
+    const std::vector<SamplePut>& samples) {
+  return Retry([&] { return store_.PutSamples(samples); });
 }
 absl::StatusOr<std::vector<RowLease>> RetryingTrajectoryStore::LeaseRows(Task task,
                                                                          const std::string& worker,
                                                                          int64_t max_rows) {
   return Retry([&] { return store_.LeaseRows(task, worker, max_rows); });
 }
-absl::Status RetryingTrajectoryStore::PutFields(Task task, int64_t token, FieldValues values) {
-  return Retry([&] { return store_.PutFields(task, token, values); });
+absl::StatusOr<std::vector<absl::Status>> RetryingTrajectoryStore::PutRows(
+    Task task, const std::vector<RowPut>& rows) {
+  return Retry([&] { return store_.PutRows(task, rows); });
 }
 absl::Status RetryingTrajectoryStore::FailRow(Task task, int64_t token, const std::string& reason) {
   return Retry([&] { return store_.FailRow(task, token, reason); });

@@ -23,10 +23,11 @@ struct RetryOptions {
   std::function<void(const absl::Status&)> on_outage;
 };
 
-// Waits out outages of a store: repeats an operation that answered UNAVAILABLE, with growing pauses
-// and a bound. What a caller sees is a slow store. All operations of the port may be repeated: most
-// are idempotent, and an answer that is lost of the others costs one lease, which expires.
-// Thread-safe. The store and the clock must outlive this object.
+// Waits out outages of a store: repeats an operation that answered UNAVAILABLE, or
+// PERMISSION_DENIED (a password that is being changed), with growing pauses and a bound. What a
+// caller sees is a slow store. All operations of the port may be repeated: most are idempotent, and
+// an answer that is lost of the others costs one lease, which expires. Thread-safe. The store and
+// the clock must outlive this object.
 class RetryingTrajectoryStore final : public TrajectoryStore {
  public:
   RetryingTrajectoryStore(TrajectoryStore& store, const Clock& clock, RetryOptions options)
@@ -39,10 +40,12 @@ class RetryingTrajectoryStore final : public TrajectoryStore {
                                                    const std::vector<int64_t>& tokens) override;
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials) override;
-  absl::Status PutSample(int64_t token, int32_t index, Response response) override;
+  absl::StatusOr<std::vector<absl::Status>> PutSamples(
+      const std::vector<SamplePut>& samples) override;
   absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
                                                   int64_t max_rows) override;
-  absl::Status PutFields(Task task, int64_t token, FieldValues values) override;
+  absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
+                                                    const std::vector<RowPut>& rows) override;
   absl::Status FailRow(Task task, int64_t token, const std::string& reason) override;
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
   absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,

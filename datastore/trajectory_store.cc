@@ -37,6 +37,7 @@ absl::Status StoreOptions::Validate() const {
   FRESHET_RETURN_IF_ERROR(AtLeast("last_step", last_step, 1));
   FRESHET_RETURN_IF_ERROR(AtMost("last_step", last_step, 1'000'000'000));
   FRESHET_RETURN_IF_ERROR(AtLeast("max_queued_prompts", max_queued_prompts, 1));
+  FRESHET_RETURN_IF_ERROR(AtLeast("max_ledger_rows", max_ledger_rows, 1));
   FRESHET_RETURN_IF_ERROR(AtLeast("max_row_failures", max_row_failures, 1));
   FRESHET_RETURN_IF_ERROR(AtLeast("max_requeues", max_requeues, 0));
   FRESHET_RETURN_IF_ERROR(AtLeast("max_filtered_in_a_row", max_filtered_in_a_row, 0));
@@ -63,6 +64,19 @@ absl::Status StoreOrigin::Validate() const {
     return InvalidArgument("store origin: epoch ", epoch, " is out of range: use 0 to ", kMaxEpoch);
   }
   return absl::OkStatus();
+}
+
+absl::Status TrajectoryStore::PutSample(int64_t token, int32_t index, Response response) {
+  FRESHET_ASSIGN_OR_RETURN(
+      const std::vector<absl::Status> statuses,
+      PutSamples({{token, index, std::make_shared<const Response>(std::move(response))}}));
+  return statuses.at(0);
+}
+
+absl::Status TrajectoryStore::PutFields(Task task, int64_t token, FieldValues values) {
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<absl::Status> statuses,
+                           PutRows(task, {{token, std::move(values)}}));
+  return statuses.at(0);
 }
 
 }  // namespace freshet

@@ -56,6 +56,7 @@ struct StoreOptions {
   bool needs_ref_logprob = false;     // a group is ready only with Field::kRefLogprob
   bool filter_zero_variance = false;  // groups whose rewards are all equal are filtered
   int64_t max_filtered_in_a_row = 0;  // groups; 0 means 20 * B. After that the job pauses.
+  int64_t max_ledger_rows = 1 << 20;  // not trimmed; with more of them no group is leased
 
   // INVALID_ARGUMENT naming the option, its value and its bound. capacity_groups must hold what is
   // outstanding, (eta + 1) * B; what a job's checkpoints need on top is for its owner to add.
@@ -135,6 +136,19 @@ struct RowLease {
 struct FieldValues {
   std::shared_ptr<const Score> score;                      // task kScore
   std::shared_ptr<const std::vector<float>> ref_logprobs;  // task kRefLogprob
+};
+
+// A finished sample on its way into the store, and a row's value; see PutSamples and PutRows.
+struct SamplePut {
+  int64_t token = 0;  // of the group's lease
+  int32_t index = 0;
+  std::shared_ptr<const Response> response;  // not null
+  // Where the producer knows it already: as if by PutRows at once, so that nobody scores the row.
+  std::shared_ptr<const Score> score = nullptr;
+};
+struct RowPut {
+  int64_t token = 0;  // of the row's lease
+  FieldValues values;
 };
 
 // A sample in a training batch. Tokens masked by the `mask` disposition have loss_mask 0 here.
@@ -256,24 +270,34 @@ class TrajectoryStore {
   // partial needs no loss-bearing token.
   virtual absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                                    const std::vector<Response>& partials) = 0;
-  // Accepts one finished sample. Idempotent by (token, index): a repeated call is OK and changes
+  // Accepts finished samples, in order, each for itself: the statuses are aligned with `samples`.
+  // An error of the call as a whole (UNAVAILABLE, RESOURCE_EXHAUSTED, ...) leaves open which were
+  // accepted: repeat them all. Idempotent by (token, index): a repeated put is OK and changes
   // nothing, until the attempt has ended, so that a put whose answer was lost can be retried. OK
   // says that exactly these bytes were accepted: FAILED_PRECONDITION without a live lease of that
   // token, also when another worker's sample has taken the place.
   // INVALID_ARGUMENT: misaligned columns, spans that do not cover the response or decrease, or no
   // loss-bearing token; a span that is older than the group's min version, not committed, or of
-  // another lineage. `response` holds the whole response, kept tokens of former leases included.
-  virtual absl::Status PutSample(int64_t token, int32_t index, Response response) = 0;
+  // another lineage; a score that PutRows would refuse. `response` holds the whole response, kept
+  // tokens of former leases included.
+  virtual absl::StatusOr<std::vector<absl::Status>> PutSamples(
+      const std::vector<SamplePut>& samples) = 0;
+  // PutSamples of one: its status, or that of the call.
+  absl::Status PutSample(int64_t token, int32_t index, Response response);
 
   // Reward and reference workers: rows whose inputs for `task` are ready, each once, oldest first.
   virtual absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
                                                           int64_t max_rows) = 0;
-  // Idempotent by token. FAILED_PRECONDITION without a live lease of that token and task.
+  // Puts the values of leased rows, in order, each for itself, as PutSamples does. Idempotent by
+  // token. FAILED_PRECONDITION without a live lease of that token and task.
   // INVALID_ARGUMENT: the task's value is absent, not finite or misaligned with the response, or a
   // score of outcome kInfraError, which is no score: use FailRow. A group whose samples all have
   // the fields it needs becomes ready, or filtered when filter_zero_variance holds and all rewards
   // are equal; after max_filtered_in_a_row of those without a ready one the job pauses.
-  virtual absl::Status PutFields(Task task, int64_t token, FieldValues values) = 0;
+  virtual absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
+                                                            const std::vector<RowPut>& rows) = 0;
+  // PutRows of one: its status, or that of the call.
+  absl::Status PutFields(Task task, int64_t token, FieldValues values);
   // The row could not be processed; it is tried again, and after max_row_failures its group is
   // dead(reason). An expired row lease counts as a failure.
   virtual absl::Status FailRow(Task task, int64_t token, const std::string& reason) = 0;

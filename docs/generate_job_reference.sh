@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Writes docs/job.md: every key of a job file, as `freshet explain` describes it.
-# usage: docs/generate_job_reference.sh [FRESHET]    (default: build/bin/freshet)
+# usage: docs/generate_job_reference.sh [--check] [FRESHET]    (default: build/bin/freshet)
+# --check changes nothing and exits 1 when the file is not current.
 set -euo pipefail
+check=false
+if [ "${1:-}" = --check ]; then check=true; shift; fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly FRESHET="${1:-build/bin/freshet}"
 out="$(mktemp)"
@@ -87,5 +90,10 @@ table_head() { printf '| key | type | default, or what holds when it is absent |
     rows "$block" ""
   done
 } >"$out"
-cp "$out" docs/job.md
+if $check; then
+  cmp -s "$out" docs/job.md && exit 0
+  printf 'docs/job.md is not current; run docs/generate_job_reference.sh\n' >&2
+  exit 1
+fi
+cat "$out" >docs/job.md
 printf 'docs/job.md: %s keys\n' "$(grep -c '^| `' docs/job.md)" >&2

@@ -10,6 +10,7 @@
 #include "prometheus/registry.h"
 #include "services/base/clock.h"
 #include "services/base/str_cat.h"
+#include "services/metrics/queue_metrics.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/runtime/log_ring.h"
 #include "services/runtime/worker_flags.h"
@@ -57,6 +58,10 @@ int Main(int argc, char** argv) {
   EnvMetrics metrics(*serve.registry, BuiltinEnvironments());
   EnvService service(BuiltinEnvironments(), SystemClock::Get(), &metrics, options);
   EnvRole role(service, std::move(agent), &log);
+  metrics::QueueMetrics queues(*serve.registry);
+  queues.Watch("episodes", options.max_episodes, [&service] { return service.open_episodes(); });
+  serve.version = FRESHET_VERSION;
+  serve.before_scrape = [&queues] { queues.Refresh(); };
   return runtime::Serve(role, serve);
 }
 

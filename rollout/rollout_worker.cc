@@ -103,6 +103,7 @@ bool RolloutWorker::StoreFailed(const absl::Status& status) {
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kAborted:
+    case absl::StatusCode::kPermissionDenied:  // a password that is being changed
       break;
     default:
       return false;
@@ -134,19 +135,18 @@ absl::Status RolloutWorker::Deliver(std::vector<GenerationOutput> outputs) {
     }
     MutexLock lock(mu_);
     counters_.episodes = episodes_->counters();
-    return absl::OkStatus();
-  }
-  for (GenerationOutput& output : outputs) {
-    if (output.lane == Lane::kEvaluation) {
-      DeliverEvaluation(-1 - output.request_id, std::move(output.response));
-      continue;
+  } else {
+    for (GenerationOutput& output : outputs) {
+      if (output.lane == Lane::kEvaluation) {
+        DeliverEvaluation(-1 - output.request_id, std::move(output.response));
+        continue;
+      }
+      const auto found = running_.find(output.request_id);
+      if (found == running_.end()) continue;
+      Keep(output.request_id, found->second.token, output.sample_index, std::move(output.response));
     }
-    const auto found = running_.find(output.request_id);
-    if (found == running_.end()) continue;
-    FRESHET_RETURN_IF_ERROR(PutOrKeep(
-        {output.request_id, found->second.token, output.sample_index, std::move(output.response)}));
   }
-  return absl::OkStatus();
+  return SendUnsent();
 }
 
 absl::Status RolloutWorker::DeliverEpisode(EpisodeResult result) {
@@ -157,8 +157,8 @@ absl::Status RolloutWorker::DeliverEpisode(EpisodeResult result) {
   const auto found = running_.find(result.group);
   if (found == running_.end()) return absl::OkStatus();
   if (!result.response.ok()) return GiveUpGroup(result.group, result.response.status());
-  return PutOrKeep(
-      {result.group, found->second.token, result.sample_index, *std::move(result.response)});
+  Keep(result.group, found->second.token, result.sample_index, *std::move(result.response));
+  return absl::OkStatus();
 }
 
 // Without its environment a sample has no reward: the group goes back, and somebody else may have
@@ -177,23 +177,37 @@ absl::Status RolloutWorker::GiveUpGroup(int64_t ordinal, const absl::Status& why
   return HandBack(token, Message(why));
 }
 
-// A sample goes to the store, or behind those that wait for it.
-absl::Status RolloutWorker::PutOrKeep(Unsent sample) {
-  bool sent = false;
-  if (unsent_.empty() && !StoreAwaited()) FRESHET_RETURN_IF_ERROR(Put(sample, sent));
-  if (sent) return absl::OkStatus();
-  unsent_.push_back(std::move(sample));
+void RolloutWorker::Keep(int64_t ordinal, int64_t token, int32_t index, Response response) {
+  unsent_.push_back({ordinal, token, index, std::make_shared<const Response>(std::move(response))});
+}
+
+// All that is finished goes to the store at once; during an outage it waits.
+absl::Status RolloutWorker::SendUnsent() {
+  if (unsent_.empty()) return absl::OkStatus();
+  if (!StoreAwaited()) {
+    std::vector<SamplePut> puts;
+    for (const Unsent& sample : unsent_) {
+      puts.push_back({sample.token, sample.index, sample.response});
+    }
+    const absl::StatusOr<std::vector<absl::Status>> statuses = store_.PutSamples(puts);
+    if (!StoreFailed(statuses.status())) {
+      StoreWorks();
+      FRESHET_RETURN_IF_ERROR(statuses.status());
+      const std::vector<Unsent> sent(std::make_move_iterator(unsent_.begin()),
+                                     std::make_move_iterator(unsent_.end()));
+      unsent_.clear();
+      for (size_t i = 0; i < sent.size(); ++i) {
+        FRESHET_RETURN_IF_ERROR(Settle(sent[i], (*statuses)[i]));
+      }
+    }
+  }
   MutexLock lock(mu_);
   counters_.unsent_samples = static_cast<int64_t>(unsent_.size());
   return absl::OkStatus();
 }
 
-// `sent`: the store took the sample or will never take it.
-absl::Status RolloutWorker::Put(Unsent& sample, bool& sent) {
-  const absl::Status status = store_.PutSample(sample.token, sample.index, sample.response);
-  if (StoreFailed(status)) return absl::OkStatus();
-  StoreWorks();
-  sent = true;
+// The store took the sample or will never take it.
+absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& status) {
   const auto found = running_.find(sample.ordinal);
   const bool ours = found != running_.end() && found->second.token == sample.token;
   if (status.code() == absl::StatusCode::kFailedPrecondition) {
@@ -225,19 +239,6 @@ absl::Status RolloutWorker::Put(Unsent& sample, bool& sent) {
   }
   MutexLock lock(mu_);
   ++counters_.samples_finished;
-  return absl::OkStatus();
-}
-
-absl::Status RolloutWorker::SendUnsent() {
-  if (unsent_.empty() || StoreAwaited()) return absl::OkStatus();
-  bool sent = true;
-  while (sent && !unsent_.empty()) {
-    sent = false;
-    FRESHET_RETURN_IF_ERROR(Put(unsent_.front(), sent));
-    if (sent) unsent_.pop_front();
-  }
-  MutexLock lock(mu_);
-  counters_.unsent_samples = static_cast<int64_t>(unsent_.size());
   return absl::OkStatus();
 }
 

@@ -1,10 +1,12 @@
 #ifndef FRESHET_ROLLOUT_ROLLOUT_WORKER_H_
 #define FRESHET_ROLLOUT_ROLLOUT_WORKER_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,6 +40,9 @@ struct EvaluationRun {
 
 struct RolloutOptions {
   std::string worker = "rollout-0";
+  // Begins the ids of its lease requests. Unique among all workers that ever have this name: a
+  // repeated id gets the former answer again.
+  std::string request_prefix;
   SamplingParams sampling;
   uint64_t seed = 0;
   int64_t group_size = 1;         // samples per prompt: the size of a fresh lease
@@ -74,9 +79,9 @@ struct RolloutCounters {
 };
 
 // Drives one engine: swaps weights at token boundaries, leases prompt groups through the store's
-// admission gate, generates, and puts finished samples. Never waits for the trainer: it stops only
-// when the gate gives no lease. On stop it hands back what is unfinished, tokens included. An
-// evaluation that waits for the engine goes before new leases.
+// admission gate, generates, and puts finished samples, those of one poll at once. Never waits for
+// the trainer: it stops only when the gate gives no lease. On stop it hands back what is
+// unfinished, tokens included. An evaluation that waits for the engine goes before new leases.
 //
 // With an EpisodeRunner every sample is an episode. What is unfinished of it cannot be continued
 // elsewhere and is not handed back; a group whose environment fails for good is handed back as a
@@ -105,6 +110,11 @@ class RolloutWorker {
   // While paused nothing is leased; what is leased is finished.
   void SetPaused(bool paused) { paused_.store(paused); }
 
+  // At most so many groups (at least 1) are leased in one turn; no limit at first. When the gate
+  // opens for all engines at once, the first one to ask would take what it has room for, and the
+  // others would run empty: with its share of a step in each turn they divide it among them.
+  void SetLeaseShare(int64_t groups) { lease_share_.store(std::max<int64_t>(groups, 1)); }
+
   // From the next turn on leases are taken as `worker`. All that was leased under the former name
   // is dropped, not handed back: its leases are taken to be revoked.
   void Rename(std::string worker);
@@ -120,7 +130,7 @@ class RolloutWorker {
     int64_t ordinal = 0;
     int64_t token = 0;
     int32_t index = 0;
-    Response response;
+    std::shared_ptr<const Response> response;
   };
   struct ActiveEvaluation {
     EvaluationRun run;
@@ -149,9 +159,9 @@ class RolloutWorker {
   absl::Status Deliver(std::vector<GenerationOutput> outputs);
   absl::Status DeliverEpisode(EpisodeResult result);
   absl::Status GiveUpGroup(int64_t ordinal, const absl::Status& why);
-  absl::Status PutOrKeep(Unsent sample);
-  absl::Status Put(Unsent& sample, bool& sent);
+  void Keep(int64_t ordinal, int64_t token, int32_t index, Response response);
   absl::Status SendUnsent();
+  absl::Status Settle(const Unsent& sample, const absl::Status& status);
 
   // The store's outages. `status` is of a call that may be repeated; true: it will be.
   bool StoreFailed(const absl::Status& status);
@@ -175,6 +185,7 @@ class RolloutWorker {
   const RolloutOptions options_;
   EpisodeRunner* const episodes_;
   std::atomic<bool> paused_{false};
+  std::atomic<int64_t> lease_share_{std::numeric_limits<int64_t>::max()};
 
   // Owned by the thread of Run().
   std::string worker_;                  // name in leases

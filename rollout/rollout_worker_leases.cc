@@ -38,11 +38,11 @@ absl::Status RolloutWorker::LeaseMore() {
   if (clock_.Now() < leasing_pause_until_) return absl::OkStatus();
   if (engine_.version(Lane::kRollout).version < 0) return absl::OkStatus();
   if (evaluation_.has_value() && evaluation_->waits_for_engine()) return absl::OkStatus();
-  const int64_t room = std::min(GroupsThatFit(), EpisodeRoom());
+  const int64_t room = std::min({GroupsThatFit(), EpisodeRoom(), lease_share_.load()});
   if (room == 0) return absl::OkStatus();
   LeaseRequest request;
   request.worker = worker_;
-  request.request_id = StrCat(next_request_);
+  request.request_id = StrCat(options_.request_prefix, next_request_);
   request.engine = engine_.version(Lane::kRollout);
   request.max_groups = room;
   absl::StatusOr<LeaseReply> reply = store_.LeasePrompts(request);

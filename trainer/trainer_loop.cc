@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
@@ -127,6 +128,8 @@ absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t st
                                                                       double& waited_seconds) {
   const absl::Time start = clock_.Now();
   absl::Time next_warning = start + options_.stall_warning;
+  waiting_since_ = absl::ToUnixNanos(start);
+  const absl::Cleanup waited = [this] { waiting_since_ = 0; };
   const std::stop_callback wake(stop, [this] { store_.Close(); });
   while (!stop.stop_requested()) {
     const uint64_t seen = store_.ChangeCount(Topic::kBatch);
@@ -154,6 +157,11 @@ absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t st
     store_.AwaitChange(Topic::kBatch, seen, options_.wait_slice);
   }
   return std::optional<NextBatchReply>();
+}
+
+absl::Duration TrainerLoop::waiting() const {
+  const int64_t since = waiting_since_.load();
+  return since == 0 ? absl::ZeroDuration() : clock_.Now() - absl::FromUnixNanos(since);
 }
 
 absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double waited_seconds) {

@@ -93,6 +93,8 @@ class TrainerLoop {
 
   // While paused, no batch is claimed; a step under way is finished. Thread-safe.
   void SetPaused(bool paused) { paused_.store(paused); }
+  // For how long a batch has been waited for now; zero while the loop trains. Thread-safe.
+  absl::Duration waiting() const;
   // Makes a checkpoint of the next committed step, beside those of the interval. Thread-safe.
   void RequestCheckpoint() { checkpoint_requested_.store(true); }
 
@@ -122,6 +124,7 @@ class TrainerLoop {
   double checkpoint_seconds_ = 0;  // since the last report
   std::atomic<bool> paused_{false};
   std::atomic<bool> checkpoint_requested_{false};
+  std::atomic<int64_t> waiting_since_{0};  // ns since the epoch; 0 while it trains
 
   Mutex mu_;
   absl::Status checkpoint_status_ ABSL_GUARDED_BY(mu_);

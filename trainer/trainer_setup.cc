@@ -1,5 +1,7 @@
 #include "trainer/trainer_setup.h"
 
+#include <algorithm>
+
 #include "absl/status/statusor.h"
 
 namespace freshet {
@@ -47,6 +49,18 @@ TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::stri
   if (loss.NeedsReference()) options.always_keep_version = 0;
   options.seed = static_cast<uint64_t>(spec.seed());
   return options;
+}
+
+double FullMarks(const job::v1::Reward& reward) {
+  double sum = 0;
+  for (const auto& [name, component] : reward.components()) {
+    sum += std::max(0.0, component.weight());
+  }
+  return sum;
+}
+
+std::string EnvironmentLabel(const job::v1::JobSpec& spec) {
+  return spec.has_environment() ? spec.environment().type() : "none";
 }
 
 }  // namespace freshet

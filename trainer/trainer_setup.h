@@ -24,6 +24,11 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
 TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::string& job,
                                    const LossSpec& loss);
 
+// The reward of a sample that every component likes: the sum of the positive weights.
+double FullMarks(const job::v1::Reward& reward);
+// For labels of metrics: the type of the job's environment, "none" without one.
+std::string EnvironmentLabel(const job::v1::JobSpec& spec);
+
 }  // namespace freshet
 
 #endif  // FRESHET_TRAINER_TRAINER_SETUP_H_

@@ -202,7 +202,10 @@ absl::StatusOr<PolicyVersion> PullWeights(const PullOptions& options,
     }
     FRESHET_LOG(Warning) << "event=pull_failed source=" << source.worker << " reason=\""
                          << status.message() << "\"";
-    if (observer != nullptr) observer->OnFailure(WeightFailureCause(status));
+    // Before the first version nobody has one: that is no failure.
+    if (observer != nullptr && status.code() != absl::StatusCode::kNotFound) {
+      observer->OnFailure(WeightFailureCause(status));
+    }
     status = StatusOf(status.code(), source.worker, ": ", Message(status));
   }
   return status;

@@ -93,6 +93,7 @@ absl::Status WeightSubscriber::Activate(const CommitReceipt& receipt) {
     }
     active_ = CommittedWeights{*std::exchange(prepared_, std::nullopt), receipt};
     ready_ = true;
+    Keep();
   }
   if (on_activated_) on_activated_();
   return absl::OkStatus();
@@ -107,6 +108,25 @@ std::optional<WeightSnapshot> WeightSubscriber::Take() {
 std::optional<CommittedWeights> WeightSubscriber::Committed() const {
   MutexLock lock(mu_);
   return active_;
+}
+
+void WeightSubscriber::KeepEvery(int64_t every) {
+  MutexLock lock(mu_);
+  keep_every_ = every;
+  kept_.reset();
+  Keep();
+}
+
+void WeightSubscriber::Keep() {
+  if (keep_every_ <= 0 || !active_.has_value()) return;
+  if (active_->snapshot.manifest.policy.version % keep_every_ == 0) kept_ = active_->snapshot;
+}
+
+std::optional<WeightSnapshot> WeightSubscriber::AtLeast(PolicyVersion wanted) const {
+  MutexLock lock(mu_);
+  if (kept_.has_value() && kept_->manifest.policy == wanted) return kept_;
+  if (!active_.has_value() || active_->snapshot.manifest.policy < wanted) return std::nullopt;
+  return active_->snapshot;
 }
 
 }  // namespace freshet

@@ -54,15 +54,24 @@ class WeightSubscriber {
   // The newest activated version with its receipt, for engines that join late.
   std::optional<CommittedWeights> Committed() const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Keeps the newest activated version that is a multiple of `every` beside the active one: for an
+  // evaluation, which is asked for when training has gone on. 0: none.
+  void KeepEvery(int64_t every) ABSL_LOCKS_EXCLUDED(mu_);
+  // Version `wanted`, when it is active or kept; otherwise the newest, if that is newer.
+  std::optional<WeightSnapshot> AtLeast(PolicyVersion wanted) const ABSL_LOCKS_EXCLUDED(mu_);
+
  private:
   absl::StatusOr<Admission> AdmitLocked(const WeightManifest& manifest)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Keep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::function<void()> on_activated_;
   mutable Mutex mu_;
   int64_t newest_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<WeightSnapshot> prepared_ ABSL_GUARDED_BY(mu_);
   std::optional<CommittedWeights> active_ ABSL_GUARDED_BY(mu_);
+  std::optional<WeightSnapshot> kept_ ABSL_GUARDED_BY(mu_);
+  int64_t keep_every_ ABSL_GUARDED_BY(mu_) = 0;
   bool ready_ ABSL_GUARDED_BY(mu_) = false;  // active_ was not taken yet
 };
 

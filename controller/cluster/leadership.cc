@@ -44,6 +44,7 @@ Leadership::View Leadership::Get() const {
   view.token = active_;
   view.leader = state_.leader;
   view.address = state_.address;
+  view.trouble = unreachable_;
   return view;
 }
 
@@ -61,10 +62,13 @@ void Leadership::Renew(std::stop_token stop) {
     MutexLock lock(mu_);
     if (state.ok()) {
       trouble_ = state->held ? "" : StrCat(state->leader, " leads");
+      unreachable_.clear();
       until_ = state->held ? asked + state->remaining : absl::InfinitePast();
       state_ = *std::move(state);
     } else {
       trouble_ = Message(state.status());
+      if (unreachable_ != trouble_) FRESHET_LOG(Warning) << "lease=unknown reason=" << trouble_;
+      unreachable_ = trouble_;
     }
     changed_.NotifyAll();
     // The pace is one of real time: a clock that stands still must not end the questions.

@@ -40,6 +40,7 @@ class Leadership {
     int64_t token = 0;
     std::string leader;   // "" when nobody leads, as far as is known
     std::string address;  // of the leader
+    std::string trouble;  // why the lease cannot be asked for; "" when it can
   };
 
   // `lease` and `clock` must outlive the object.
@@ -72,8 +73,9 @@ class Leadership {
   CondVar changed_;
   LeaseState state_ ABSL_GUARDED_BY(mu_);
   absl::Time until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // the lease is ours
-  std::string trouble_ ABSL_GUARDED_BY(mu_);
-  int64_t active_ ABSL_GUARDED_BY(mu_) = 0;  // token we act under; 0: none
+  std::string trouble_ ABSL_GUARDED_BY(mu_);                      // why it does not lead
+  std::string unreachable_ ABSL_GUARDED_BY(mu_);                  // View.trouble
+  int64_t active_ ABSL_GUARDED_BY(mu_) = 0;                       // token we act under; 0: none
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   std::jthread renewer_;
   std::jthread actor_;

@@ -13,10 +13,15 @@ constexpr int64_t kItemsPerCall = 256;
 
 class Scoring {
  public:
-  Scoring(const job::v1::JobSpec& spec, const JobMaterial& material,
+  Scoring(const std::string& job, const job::v1::JobSpec& spec, const JobMaterial& material,
           const cluster::v1::ReportEvaluationRequest& report, RewardGateway& rewards,
           const EvaluationScoring& options)
-      : spec_(spec), material_(material), report_(report), rewards_(rewards), options_(options) {}
+      : job_(job),
+        spec_(spec),
+        material_(material),
+        report_(report),
+        rewards_(rewards),
+        options_(options) {}
 
   absl::StatusOr<EvalMetrics> Run() {
     const int64_t rows = NumRows(spec_, material_, /*held_out=*/true);
@@ -27,6 +32,10 @@ class Scoring {
     if (report_.env_rewards_size() != 0 && report_.env_rewards_size() != rows) {
       return InvalidArgument("env_rewards: the evaluation has ", rows, " rows, the report ",
                              report_.env_rewards_size());
+    }
+    if (report_.stopped_size() != rows) {
+      return InvalidArgument("stopped: the evaluation has ", rows, " rows, the report ",
+                             report_.stopped_size());
     }
     EvalMetrics metrics;
     metrics.eval_name = spec_.eval().name();
@@ -52,6 +61,7 @@ class Scoring {
     item.set_prompt(data.prompt);
     item.set_completion(report_.completions(index));
     item.set_completion_tokens(report_.completion_tokens(index));
+    item.set_stopped(report_.stopped(index));
     if (report_.env_rewards_size() > 0) item.set_env_reward(report_.env_rewards(index));
     for (auto& [name, value] : data.attributes) {
       (*item.mutable_attributes())[name] = std::move(value);
@@ -64,7 +74,7 @@ class Scoring {
     for (int64_t row = first; row < end; ++row) open.push_back(row);
     for (int64_t attempt = 1; !open.empty(); ++attempt) {
       reward::v1::ScoreRequest request;
-      *request.mutable_reward() = spec_.reward();
+      request.set_job_id(job_);  // the job's own scorers, with what they are connected to
       for (const int64_t row : open) {
         FRESHET_ASSIGN_OR_RETURN(*request.add_items(), MakeItem(row));
       }
@@ -111,6 +121,7 @@ class Scoring {
     return last;
   }
 
+  const std::string& job_;
   const job::v1::JobSpec& spec_;
   const JobMaterial& material_;
   const cluster::v1::ReportEvaluationRequest& report_;
@@ -121,12 +132,12 @@ class Scoring {
 
 }  // namespace
 
-absl::StatusOr<EvalMetrics> ScoreEvaluation(const job::v1::JobSpec& spec,
+absl::StatusOr<EvalMetrics> ScoreEvaluation(const std::string& job, const job::v1::JobSpec& spec,
                                             const JobMaterial& material,
                                             const cluster::v1::ReportEvaluationRequest& report,
                                             RewardGateway& rewards,
                                             const EvaluationScoring& scoring) {
-  return Scoring(spec, material, report, rewards, scoring).Run();
+  return Scoring(job, spec, material, report, rewards, scoring).Run();
 }
 
 }  // namespace freshet

@@ -24,13 +24,14 @@ struct EvaluationScoring {
   int max_tries = 10;  // of one call; while there is no worker nothing counts
 };
 
-// Scores the responses of an evaluation on the cluster's reward workers, in slices, and makes the
-// row of metrics.jsonl of it. A row that cannot be scored is tried reward.max_attempts times; then
-// the evaluation fails: a failure is never a reward. Blocks.
+// Scores the responses of an evaluation of `job` on the cluster's reward workers, in slices, and
+// makes the row of metrics.jsonl of it. The workers use the job's own scorers; one that does not
+// work on the job yet counts as a failed try. A row that cannot be scored is tried
+// reward.max_attempts times; then the evaluation fails: a failure is never a reward. Blocks.
 // Returns: INVALID_ARGUMENT for a report that does not fit the rows; FAILED_PRECONDITION naming the
-// row and its error; UNAVAILABLE when no reward worker answered; CANCELLED when stopped.
+// row and its error; the last worker's error when none answered; CANCELLED when stopped.
 // eval_seconds and wall_seconds are left to the caller.
-absl::StatusOr<EvalMetrics> ScoreEvaluation(const job::v1::JobSpec& spec,
+absl::StatusOr<EvalMetrics> ScoreEvaluation(const std::string& job, const job::v1::JobSpec& spec,
                                             const JobMaterial& material,
                                             const cluster::v1::ReportEvaluationRequest& report,
                                             RewardGateway& rewards,

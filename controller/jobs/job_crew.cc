@@ -68,10 +68,14 @@ CrewReport JobCrew::Inspect(const JobRecord& record, const std::vector<Member>& 
                            absl::Trunc(now - FromTimestamp(assignment.since()), absl::Seconds(1))));
     }
   }
-  std::erase_if(failures_, [&record](const auto& entry) {
-    return std::none_of(record.assignments().begin(), record.assignments().end(),
-                        [&entry](const Assignment& a) { return a.id() == entry.first; });
-  });
+  std::set<std::string> in_force;
+  for (const Assignment& assignment : record.assignments()) in_force.insert(assignment.id());
+  std::erase_if(failures_,
+                [&in_force](const auto& entry) { return !in_force.contains(entry.first); });
+  for (auto it = tally_.known().begin(); it != tally_.known().end();) {
+    const std::string id = (it++)->first;
+    if (!in_force.contains(id)) tally_.Forget(id);
+  }
   return report;
 }
 
@@ -97,6 +101,9 @@ void JobCrew::InspectAssignment(const Assignment& assignment, const Member& memb
       return;
     case cluster::v1::ROLE_ROLLOUT:
       ++report.rollouts;
+      if (status != nullptr && status->has_totals()) {
+        tally_.Take(assignment.id(), status->totals());
+      }
       if (running && status->has_policy()) {
         report.evaluators.push_back({member.record.name(),
                                      member.record.epoch(),
@@ -161,6 +168,21 @@ std::shared_ptr<const cluster::v1::Members> JobCrew::MakeMembers(
     members_ = std::move(members);
   }
   return members_;
+}
+
+void JobCrew::TellProgress(const JobRecord& record, const CrewReport& report, absl::Time now) {
+  const Assignment* trainer = FindAssignment(record, cluster::v1::ROLE_TRAINER);
+  if (trainer == nullptr || !report.trainer_lists_work) return;
+  if (now - progress_told_ < timing_.heartbeat_interval) return;
+  cluster::v1::Directive directive;
+  cluster::v1::RolloutProgress& progress = *directive.mutable_rollout_progress();
+  progress.set_assignment_id(trainer->id());
+  *progress.mutable_totals() = tally_.sum();
+  std::string text = StrCat(trainer->epoch(), " ", progress.SerializeAsString());
+  if (text == told_progress_) return;
+  if (!hub_.Send(trainer->worker(), trainer->epoch(), directive).ok()) return;
+  told_progress_ = std::move(text);
+  progress_told_ = now;
 }
 
 void JobCrew::Reserve(const JobRecord& record) {

@@ -14,6 +14,7 @@
 #include "controller/jobs/controller_timing.h"
 #include "controller/jobs/evaluation_plan.h"
 #include "controller/jobs/job_record.h"
+#include "controller/jobs/rollout_tally.h"
 #include "controller/jobs/watchdog.h"
 
 namespace freshet {
@@ -60,6 +61,9 @@ class JobCrew {
   void Publish(const JobRecord& record, const std::vector<Member>& workers,
                std::shared_ptr<const cluster::v1::Assign> base, bool paused, bool with_trainer);
   void Dismiss() { hub_.SetDesired(job_, {}); }
+  // Tells the trainer what the rollouts have done, for the metrics of its steps, when that has
+  // changed; at most once per heartbeat.
+  void TellProgress(const JobRecord& record, const CrewReport& report, absl::Time now);
 
  private:
   struct Failure {
@@ -82,6 +86,9 @@ class JobCrew {
   std::map<std::string, Failure> failures_;     // by assignment id
   std::map<std::string, int> failures_in_row_;  // by worker
   int64_t committed_ = -1;
+  RolloutTally tally_;
+  std::string told_progress_;  // assignment and sums that the trainer was told last
+  absl::Time progress_told_ = absl::InfinitePast();
 };
 
 }  // namespace freshet

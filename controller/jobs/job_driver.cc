@@ -155,6 +155,7 @@ absl::StatusOr<bool> JobDriver::Turn() {
   } else {
     const bool paused = record.wanted() == cluster::v1::WANTED_PAUSED;
     crew_.Publish(record, workers, base_assign_, paused, /*with_trainer=*/true);
+    crew_.TellProgress(record, report, now);
     store_status_ = LookAtStore();
   }
   FRESHET_RETURN_IF_ERROR(MoveState(record, report));
@@ -268,6 +269,7 @@ std::shared_ptr<const cluster::v1::Assign> JobDriver::BaseAssign(const JobRecord
   *assign->mutable_model() = *material_->model;
   assign->set_longest_prompt_tokens(material_->bounds.longest);
   assign->set_resume(record.runs() > 1 || record.step() > 0);
+  *assign->mutable_started() = record.started();
   return assign;
 }
 

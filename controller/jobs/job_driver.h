@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "controller/cluster/worker_hub.h"
 #include "controller/dataset/prompt_feeder.h"
+#include "controller/jobs/buffer_ages.h"
 #include "controller/jobs/claims.h"
 #include "controller/jobs/controller_timing.h"
 #include "controller/jobs/job_book.h"
@@ -99,6 +100,8 @@ class JobDriver {
   std::string FindFailure(const CrewReport& report);
   bool FinalEvaluationOver(const JobRecord& record, absl::Time now);
   absl::Status Watch(JobRecord& record, const CrewReport& report, absl::Time now);
+  JobGauges Measure(const JobRecord& record, const Blockage& blockage, absl::Duration stalled_for,
+                    absl::Time now);
   // Ends the job. True when that is stored.
   absl::StatusOr<bool> Finish(job::v1::JobState state, const std::string& reason);
   void StopFeeder();
@@ -118,6 +121,7 @@ class JobDriver {
   std::optional<StoreStats> stats_;
   std::optional<Explanation> explanation_;
   DeathWatch deaths_;
+  BufferAges ages_;
   int64_t progress_mark_ = -1;
   std::string progress_text_;
   absl::Time last_progress_;

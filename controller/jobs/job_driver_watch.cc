@@ -4,6 +4,7 @@
 
 #include "controller/jobs/job_driver.h"
 #include "controller/jobs/proto_time.h"
+#include "controller/jobs/store_setup.h"
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
@@ -176,6 +177,34 @@ std::string JobDriver::FindFailure(const CrewReport& report) {
   return stats_.has_value() ? deaths_.Check(*stats_) : "";
 }
 
+JobGauges JobDriver::Measure(const JobRecord& record, const Blockage& blockage,
+                             absl::Duration stalled_for, absl::Time now) {
+  JobGauges gauges;
+  gauges.id = id_;
+  gauges.name = spec_.name();
+  gauges.state = record.state();
+  gauges.staleness_bound = spec_.staleness().max();
+  gauges.last_step = last_step_;
+  if (record.has_eval_accuracy()) gauges.eval_accuracy = record.eval_accuracy();
+  if (blockage.stalled) {
+    gauges.blocking_edge = blockage.edge;
+    gauges.stalled_for = stalled_for;
+  }
+  const StoreOptions bounds = MakeStoreOptions(spec_, id_);
+  gauges.group_size = bounds.group_size;
+  gauges.capacity_groups = bounds.capacity_groups;
+  gauges.max_queued_prompts = bounds.max_queued_prompts;
+  gauges.max_in_flight_groups = bounds.staleness.max_in_flight;
+  if (!stats_.has_value()) return gauges;
+  gauges.has_stats = true;
+  gauges.stats = *stats_;
+  ages_.Take(*stats_, now);
+  for (size_t state = 0; state < kNumGroupStates; ++state) {
+    gauges.oldest[state] = ages_.oldest(static_cast<GroupState>(state));
+  }
+  return gauges;
+}
+
 absl::Status JobDriver::Watch(JobRecord& record, const CrewReport& report, absl::Time now) {
   if (stats_.has_value()) {
     const int64_t mark = ProgressMark(*stats_);
@@ -184,8 +213,10 @@ absl::Status JobDriver::Watch(JobRecord& record, const CrewReport& report, absl:
       last_step_ = now;
     }
   }
-  // A warm-up moves nothing in the store: what the trainer says of it counts.
-  if (std::exchange(progress_text_, report.trainer_waits) != report.trainer_waits) {
+  // A warm-up moves nothing in the store: what the trainer says of it counts. Once it is at work,
+  // it only says what it waits for.
+  if (std::exchange(progress_text_, report.trainer_waits) != report.trainer_waits &&
+      !report.trainer_running) {
     last_progress_ = now;
   }
   JobHealth health;
@@ -195,32 +226,25 @@ absl::Status JobDriver::Watch(JobRecord& record, const CrewReport& report, absl:
   health.envs = report.envs;
   health.needs_env = NeedsEnvWorkers(spec_);
   health.paused = record.state() == JOB_STATE_PAUSED;
+  health.trainer_starts = report.trainers > 0 && !report.trainer_running && !report.trainer_done;
   health.trainer_done = record.trainer_done();
   health.pool = record.pool();
   health.trainer_lost = report.trainer_lost;
   health.trainer_waits = report.trainer_waits;
   health.rollout_errors = report.rollout_errors;
   if (!store_status_.ok()) health.store_error = Message(store_status_);
+  if (const absl::Status space = context_.stores.CheckSpace(); !space.ok()) {
+    health.store_full = Message(space);
+  }
   if (opening_.ok()) health.explanation = explanation_;
   if (!opening_.ok() && health.trainer_waits.empty()) health.trainer_waits = Message(opening_);
   health.since_progress = now - last_progress_;
   const Blockage blockage = FindBlockage(health, context_.timing.patience);
 
-  JobGauges gauges;
-  gauges.id = id_;
-  gauges.name = spec_.name();
-  gauges.state = record.state();
-  gauges.staleness_bound = spec_.staleness().max();
-  gauges.last_step = last_step_;
-  if (blockage.stalled) {
-    gauges.blocking_edge = blockage.edge;
-    gauges.stalled_for = health.since_progress;
-  }
+  JobGauges gauges = Measure(record, blockage, health.since_progress, now);
   JobLive live;
   live.waits_for = StrCat(blockage.edge, ": ", blockage.text);
   if (stats_.has_value()) {
-    gauges.has_stats = true;
-    gauges.stats = *stats_;
     for (int state = 0; state < kNumGroupStates; ++state) {
       live.groups[freshet::Name(static_cast<GroupState>(state))] = stats_->groups[state];
     }

@@ -130,7 +130,7 @@ void JobEvaluations::Score(const cluster::v1::ReportEvaluationRequest& report) {
     if (!stopped_) stopping_.WaitFor(mu_, timing_.retry_first);
   };
   absl::StatusOr<EvalMetrics> result =
-      ScoreEvaluation(spec_, *material_, report, rewards_, scoring);
+      ScoreEvaluation(job_, spec_, *material_, report, rewards_, scoring);
   {
     MutexLock lock(mu_);
     result_ = std::move(result);

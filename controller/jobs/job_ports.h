@@ -1,10 +1,12 @@
 #ifndef FRESHET_CONTROLLER_JOBS_JOB_PORTS_H_
 #define FRESHET_CONTROLLER_JOBS_JOB_PORTS_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,9 @@ class JobStores {
   virtual absl::StatusOr<std::shared_ptr<TrajectoryStore>> Find(const std::string& job) = 0;
   // Removes everything that the store of `job` holds. Idempotent. Nobody may work on it any more.
   virtual absl::Status Delete(const std::string& job) = 0;
+  // RESOURCE_EXHAUSTED with the figures while the backend has no room for new samples; OK when it
+  // has, or cannot be asked. Asked often.
+  virtual absl::Status CheckSpace() { return absl::OkStatus(); }
 };
 
 // Calls to trainers, by address. Errors: those of the service, UNAVAILABLE, DEADLINE_EXCEEDED.
@@ -70,8 +75,16 @@ struct JobGauges {
   absl::Duration stalled_for;
   int64_t evaluations_skipped = 0;
   absl::Time last_step;  // infinite past without one
+  std::optional<double> eval_accuracy;
+  // Bounds of the store.
+  int64_t group_size = 1;
+  int64_t capacity_groups = 0;
+  int64_t max_queued_prompts = 0;
+  int64_t max_in_flight_groups = 0;
   bool has_stats = false;
   StoreStats stats;
+  // Since when the oldest group of each state is there; infinite future without one.
+  std::array<absl::Time, kNumGroupStates> oldest{};
 };
 
 // Hears what goes on, for metrics. Called from several threads; must be quick. Thread-safe.

@@ -1,8 +1,15 @@
 #include "controller/jobs/store_setup.h"
 
+#include <algorithm>
+
 #include "controller/job/job_validator.h"
 
 namespace freshet {
+namespace {
+
+constexpr double kMostLedgerRows = 1e15;  // exact in a script's numbers
+
+}  // namespace
 
 StoreOptions MakeStoreOptions(const job::v1::JobSpec& spec, const std::string& job) {
   StoreOptions store;
@@ -24,6 +31,13 @@ StoreOptions MakeStoreOptions(const job::v1::JobSpec& spec, const std::string& j
   store.max_requeues = static_cast<int32_t>(spec.staleness().max_requeues());
   store.filter_zero_variance = spec.filter().zero_variance();
   store.max_filtered_in_a_row = spec.filter().max_filtered_in_a_row();
+  // The ledger stays whole as long as the job: every sample is trained once, and those of groups
+  // that end otherwise, or begin again, come on top.
+  constexpr double kRowsPerTrainedSample = 64;
+  const double rows = kRowsPerTrainedSample * static_cast<double>(store.last_step) *
+                      static_cast<double>(store.staleness.groups_per_step) * store.group_size;
+  store.max_ledger_rows = static_cast<int64_t>(
+      std::clamp(rows, static_cast<double>(store.max_ledger_rows), kMostLedgerRows));
   return store;
 }
 

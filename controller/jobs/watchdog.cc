@@ -27,6 +27,10 @@ Blockage Name(const JobHealth& health) {
     return Because("trainer",
                    health.trainer_lost.empty() ? "no trainer has the job" : health.trainer_lost);
   }
+  if (health.trainer_starts) {
+    return Because("trainer",
+                   health.trainer_waits.empty() ? "the trainer starts" : health.trainer_waits);
+  }
   if (health.trainer_done) return Because("evaluation", "the last evaluation is under way");
   const std::string edge = health.explanation.has_value() ? health.explanation->edge : "";
   // A worker that is missing matters as soon as the step depends on it.
@@ -40,6 +44,10 @@ Blockage Name(const JobHealth& health) {
   }
   if (edge == "reward" && health.rewards == 0) {
     return Because("reward", StrCat("0 reward workers ready", StoreText(health)));
+  }
+  // Samples that cannot be put look as if nobody made any; training goes on meanwhile.
+  if (!health.store_full.empty() && edge != "trainer") {
+    return Because("datastore", StrCat(health.store_full, StoreText(health)));
   }
   if (edge == "prompts" && !health.feeder_error.empty()) {
     return Because("prompts", StrCat("no prompts can be fed: ", health.feeder_error));

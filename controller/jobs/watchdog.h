@@ -23,14 +23,16 @@ struct JobHealth {
   int64_t rewards = 0;
   int64_t envs = 0;
   bool needs_env = false;
-  bool paused = false;        // on request
-  bool trainer_done = false;  // all steps are done; an evaluation may be under way
+  bool paused = false;          // on request
+  bool trainer_starts = false;  // it opens the model, warms up, or redoes steps
+  bool trainer_done = false;    // all steps are done; an evaluation may be under way
   std::string pool;
-  std::string trainer_lost;                // "trainer-0 lost 3s ago"; "" when it is there
-  std::string trainer_waits;               // what the trainer's status says, "" when it is busy
-  std::string rollout_errors;              // of assignments that failed, "" without
-  std::string store_error;                 // of the last call to the store, "" when it works
-  std::string feeder_error;                // why prompts cannot be fed, "" when they are
+  std::string trainer_lost;    // "trainer-0 lost 3s ago"; "" when it is there
+  std::string trainer_waits;   // what the trainer's status says, "" when it is busy
+  std::string rollout_errors;  // of assignments that failed, "" without
+  std::string store_error;     // of the last call to the store, "" when it works
+  std::string store_full;      // the backend has no room for new samples; "" when it has
+  std::string feeder_error;    // why prompts cannot be fed, "" when they are
   std::optional<Explanation> explanation;  // the store's, while it works
   absl::Duration since_progress;
 };

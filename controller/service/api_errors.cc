@@ -38,7 +38,8 @@ absl::Status NotLeading(const Leadership::View& leader) {
   return WithDetails(
       StatusOf(absl::StatusCode::kUnavailable,
                leader.address.empty() || leader.leading
-                   ? "no controller leads at the moment; try again"
+                   ? StrCat("no controller leads at the moment", leader.trouble.empty() ? "" : ": ",
+                            leader.trouble, "; try again")
                    : StrCat("this controller stands by; ", leader.address, " leads")),
       details);
 }

@@ -9,14 +9,8 @@
 namespace freshet {
 namespace {
 
-prometheus::Family<prometheus::Gauge>& GaugeFamily(prometheus::Registry& registry, const char* name,
-                                                   const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
-}
-prometheus::Family<prometheus::Counter>& CounterFamily(prometheus::Registry& registry,
-                                                       const char* name, const char* help) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
-}
+using metrics::CounterFamily;
+using metrics::GaugeFamily;
 
 constexpr std::array kJobStates = {job::v1::JOB_STATE_PENDING,   job::v1::JOB_STATE_STARTING,
                                    job::v1::JOB_STATE_RUNNING,   job::v1::JOB_STATE_PAUSED,
@@ -25,6 +19,16 @@ constexpr std::array kJobStates = {job::v1::JOB_STATE_PENDING,   job::v1::JOB_ST
 constexpr std::array kRoles = {cluster::v1::ROLE_ROLLOUT, cluster::v1::ROLE_REWARD,
                                cluster::v1::ROLE_ENV, cluster::v1::ROLE_TRAINER};
 constexpr std::array kWorkerStates = {"joining", "ready", "draining", "lost"};
+
+// Reasons of freshet_trajectories_dropped_total.
+constexpr const char* kDropReasons[] = {"stale", "error", "filtered", "cancelled", "duplicate"};
+
+// By the label that the store gives the end of a group, "dropped(too_old)".
+const char* DropReason(const std::string& label) {
+  if (label == "dropped(too_old)" || label == "dead(too_slow)") return "stale";
+  if (label == "dropped(orphaned)") return "cancelled";
+  return label.starts_with("filtered(") ? "filtered" : "error";
+}
 
 const char* StateOf(const Member& member) {
   if (member.record.lost()) return "lost";
@@ -35,7 +39,6 @@ const char* StateOf(const Member& member) {
 }  // namespace
 
 ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> registry,
-                                     const std::string& version,
                                      std::function<void(const absl::Status&)> on_datastore)
     : registry_(std::move(registry)),
       on_datastore_(std::move(on_datastore)),
@@ -52,8 +55,6 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
                           "Prompt groups in the datastore now, by state.")),
       outstanding_(GaugeFamily(*registry_, "freshet_outstanding_groups",
                                "Prompt groups that count against the staleness bound.")),
-      capacity_used_(GaugeFamily(*registry_, "freshet_buffer_used_groups",
-                                 "Prompt groups that count against the store's capacity.")),
       entered_(CounterFamily(*registry_, "freshet_groups_entered_total",
                              "Prompt groups that entered a state.")),
       state_seconds_(CounterFamily(*registry_, "freshet_group_state_seconds_total",
@@ -61,6 +62,29 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
                                    "ended; divided by the groups: their age.")),
       ended_(CounterFamily(*registry_, "freshet_groups_ended_total",
                            "Prompt groups that ended untrained, by reason.")),
+      trajectories_(GaugeFamily(*registry_, "freshet_buffer_trajectories",
+                                "Samples of the prompt groups in the datastore now, by state.")),
+      oldest_(GaugeFamily(*registry_, "freshet_buffer_oldest_timestamp_seconds",
+                          "Unix time since which the oldest prompt group of a state is in it, "
+                          "estimated; 0 without one.")),
+      queued_(GaugeFamily(*registry_, "freshet_job_queue_entries",
+                          "Entries of a bounded queue of a job now: prompts that wait for a lease, "
+                          "groups in the store, groups that are generated.")),
+      bounds_(GaugeFamily(*registry_, "freshet_job_queue_bound_entries",
+                          "Entries that a bounded queue of a job can hold; more wait.")),
+      ledger_backlog_(GaugeFamily(*registry_, "freshet_ledger_rows",
+                                  "Rows of the ledger that the datastore keeps.")),
+      filtered_in_a_row_(GaugeFamily(*registry_, "freshet_filtered_in_a_row_groups",
+                                     "Prompt groups filtered since the last one that was not.")),
+      accuracy_(GaugeFamily(*registry_, "freshet_eval_accuracy_ratio",
+                            "Result of the newest evaluation.")),
+      dropped_(CounterFamily(*registry_, "freshet_trajectories_dropped_total",
+                             "Samples that were not trained on, by reason.")),
+      lengths_(CounterFamily(*registry_, "freshet_response_tokens_total",
+                             "Tokens of samples that were trained on or discarded; over "
+                             "freshet_response_samples_total: the length bias.")),
+      samples_(CounterFamily(*registry_, "freshet_response_samples_total",
+                             "Samples that were trained on or discarded.")),
       leases_expired_(CounterFamily(*registry_, "freshet_leases_expired_total",
                                     "Leases that ran out or were revoked.")),
       bound_(GaugeFamily(*registry_, "freshet_staleness_bound_versions",
@@ -78,9 +102,6 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
       workers_(GaugeFamily(*registry_, "freshet_workers", "Workers by role and state.")),
       lost_(CounterFamily(*registry_, "freshet_workers_lost_total",
                           "Workers that were declared lost, by role.")) {
-  GaugeFamily(*registry_, "freshet_build_info", "Version of the program; always 1.")
-      .Add({{"role", "controller"}, {"version", version}})
-      .Set(1);
   for (const auto role : kRoles) lost_.Add({{"role", RoleName(role)}});
   OnWorkers({});
 }
@@ -142,7 +163,24 @@ void ControllerMetrics::OnJob(const JobGauges& gauges) {
   }
   Set(job, stalled_seconds_, "", "", absl::ToDoubleSeconds(gauges.stalled_for));
   Raise(job, skipped_, "", "", static_cast<double>(gauges.evaluations_skipped));
+  if (gauges.eval_accuracy.has_value()) Set(job, accuracy_, "", "", *gauges.eval_accuracy);
+  SetBounds(gauges);
   if (gauges.has_stats) SetStats(gauges);
+}
+
+void ControllerMetrics::SetBounds(const JobGauges& gauges) {
+  const StoreStats& stats = gauges.stats;
+  const struct {
+    const char* queue;
+    int64_t entries;
+    int64_t bound;
+  } queues[] = {{"prompts", stats.queued_prompts, gauges.max_queued_prompts},
+                {"groups", stats.capacity_used, gauges.capacity_groups},
+                {"groups_in_flight", stats.running, gauges.max_in_flight_groups}};
+  for (const auto& [queue, entries, bound] : queues) {
+    Set(gauges.id, queued_, "queue", queue, static_cast<double>(entries));
+    Set(gauges.id, bounds_, "queue", queue, static_cast<double>(bound));
+  }
 }
 
 void ControllerMetrics::SetStats(const JobGauges& gauges) {
@@ -150,23 +188,45 @@ void ControllerMetrics::SetStats(const JobGauges& gauges) {
   const StoreStats& stats = gauges.stats;
   for (int i = 0; i < kNumGroupStates; ++i) {
     const char* state = Name(static_cast<GroupState>(i));
-    Set(job, groups_, "state", state, static_cast<double>(stats.groups[i]));
+    const auto groups = static_cast<double>(stats.groups[i]);
+    Set(job, groups_, "state", state, groups);
+    Set(job, trajectories_, "state", state, groups * static_cast<double>(gauges.group_size));
+    const absl::Time oldest = gauges.oldest[static_cast<size_t>(i)];
+    Set(job, oldest_, "state", state,
+        oldest == absl::InfiniteFuture() ? 0 : absl::ToDoubleSeconds(oldest - absl::UnixEpoch()));
     Raise(job, entered_, "state", state, static_cast<double>(stats.transitions[i]));
     Raise(job, state_seconds_, "state", state, absl::ToDoubleSeconds(stats.time_in_state[i]));
   }
   Set(job, outstanding_, "", "", static_cast<double>(stats.outstanding));
-  Set(job, capacity_used_, "", "", static_cast<double>(stats.capacity_used));
   Set(job, version_, "", "", static_cast<double>(stats.committed_version));
   Raise(job, leases_expired_, "", "", static_cast<double>(stats.leases_expired));
-  for (const auto& [reason, groups] : stats.ended_by_reason) {
-    // What stands in brackets may be any text of a scorer: the label is what stands before.
-    const std::string kind = reason.starts_with("dead(") ? "dead" : reason;
-    double total = 0;
-    for (const auto& [other, count] : stats.ended_by_reason) {
-      const bool same = kind == "dead" ? other.starts_with("dead(") : other == reason;
-      if (same) total += static_cast<double>(count);
-    }
-    Raise(job, ended_, "reason", kind, total);
+  for (const char* kind : {"trained", "discarded"}) {
+    const bool trained = std::string(kind) == "trained";
+    Raise(job, lengths_, "end", kind,
+          static_cast<double>(trained ? stats.trained_tokens : stats.discarded_tokens));
+    Raise(job, samples_, "end", kind,
+          static_cast<double>(trained ? stats.trained_samples : stats.discarded_samples));
+  }
+  Set(job, ledger_backlog_, "", "", static_cast<double>(stats.ledger_backlog));
+  Set(job, filtered_in_a_row_, "", "", static_cast<double>(stats.filtered_in_a_row));
+  SetEnds(gauges);
+}
+
+void ControllerMetrics::SetEnds(const JobGauges& gauges) {
+  const StoreStats& stats = gauges.stats;
+  std::map<std::string, double> by_kind;
+  std::map<std::string, double> dropped;
+  for (const char* reason : kDropReasons) dropped[reason] = 0;
+  for (const auto& [label, groups] : stats.ended_by_reason) {
+    // What stands in the brackets of a dead group may be any text of a scorer.
+    by_kind[label.starts_with("dead(") ? "dead" : label] += static_cast<double>(groups);
+    dropped[DropReason(label)] += static_cast<double>(groups * gauges.group_size);
+  }
+  dropped["duplicate"] += static_cast<double>(stats.duplicate_puts);
+  dropped["cancelled"] += static_cast<double>(stats.fenced_puts);
+  for (const auto& [kind, groups] : by_kind) Raise(gauges.id, ended_, "reason", kind, groups);
+  for (const auto& [reason, samples] : dropped) {
+    Raise(gauges.id, dropped_, "reason", reason, samples);
   }
 }
 

@@ -1,11 +1,6 @@
 #ifndef FRESHET_CONTROLLER_SERVICE_CONTROLLER_METRICS_H_
 #define FRESHET_CONTROLLER_SERVICE_CONTROLLER_METRICS_H_
 
-#include <prometheus/counter.h>
-#include <prometheus/family.h>
-#include <prometheus/gauge.h>
-#include <prometheus/registry.h>
-
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +9,7 @@
 
 #include "controller/jobs/job_ports.h"
 #include "services/base/mutex.h"
+#include "services/metrics/series.h"
 
 namespace freshet {
 
@@ -22,7 +18,7 @@ namespace freshet {
 class ControllerMetrics final : public ControllerObserver {
  public:
   // `on_datastore` (may be empty) hears whether the datastore answers.
-  ControllerMetrics(std::shared_ptr<prometheus::Registry> registry, const std::string& version,
+  ControllerMetrics(std::shared_ptr<prometheus::Registry> registry,
                     std::function<void(const absl::Status&)> on_datastore);
 
   void OnDatastore(const absl::Status& status) override;
@@ -33,8 +29,8 @@ class ControllerMetrics final : public ControllerObserver {
   void OnWorkerLost(cluster::v1::Role role) override;
 
  private:
-  using Gauges = prometheus::Family<prometheus::Gauge>;
-  using Counters = prometheus::Family<prometheus::Counter>;
+  using Gauges = metrics::Gauges;
+  using Counters = metrics::Counters;
 
   // A family's series of one job, to be removed with it.
   struct Series {
@@ -47,6 +43,8 @@ class ControllerMetrics final : public ControllerObserver {
   void Raise(const std::string& job, Counters& family, const char* label, const std::string& value,
              double number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetStats(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetEnds(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetBounds(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<prometheus::Registry> registry_;
   const std::function<void(const absl::Status&)> on_datastore_;
@@ -56,10 +54,19 @@ class ControllerMetrics final : public ControllerObserver {
   Gauges& job_info_;
   Gauges& groups_;
   Gauges& outstanding_;
-  Gauges& capacity_used_;
   Counters& entered_;
   Counters& state_seconds_;
   Counters& ended_;
+  Gauges& trajectories_;
+  Gauges& oldest_;
+  Gauges& queued_;
+  Gauges& bounds_;
+  Gauges& ledger_backlog_;
+  Gauges& filtered_in_a_row_;
+  Gauges& accuracy_;
+  Counters& dropped_;
+  Counters& lengths_;
+  Counters& samples_;
   Counters& leases_expired_;
   Gauges& bound_;
   Gauges& version_;

@@ -63,13 +63,33 @@ ControllerRole::ControllerRole(const ControllerRoleOptions& options,
       channels_(options.channel),
       trainers_(channels_),
       rewards_(channels_),
-      metrics_(options.registry, options.version,
-               [this](const absl::Status& status) { OnDatastore(status); }),
+      metrics_(options.registry, [this](const absl::Status& status) { OnDatastore(status); }),
       controller_(
           {records_, *events_, lease_, stores_, trainers_, rewards_, metrics_, SystemClock::Get()},
           MakeOptions(options)),
       jobs_(controller_, channels_, MakeServiceOptions()),
-      workers_(controller_) {}
+      workers_(controller_),
+      queues_(*options.registry),
+      memory_used_(metrics::GaugeFamily(*options.registry, "freshet_datastore_memory_used_bytes",
+                                        "Memory that the datastore uses, seen while a job runs.")
+                       .Add({})),
+      memory_bound_(metrics::GaugeFamily(*options.registry, "freshet_datastore_memory_bound_bytes",
+                                         "Memory that the datastore may use; 0: no limit.")
+                        .Add({})) {
+  queues_.Watch("job_calls", JobServiceImpl::kMaxWaiting,
+                [this] { return static_cast<int64_t>(jobs_.queued_calls()); });
+  queues_.Watch("job_streams", JobServiceOptions().max_streams,
+                [this] { return int64_t{jobs_.open_streams()}; });
+  queues_.Watch("worker_calls", WorkerServiceImpl::kMaxWaiting,
+                [this] { return static_cast<int64_t>(workers_.queued_calls()); });
+}
+
+void ControllerRole::RefreshMetrics() {
+  queues_.Refresh();
+  const RedisMemory memory = stores_.memory();
+  memory_used_.Set(static_cast<double>(memory.used_bytes));
+  memory_bound_.Set(static_cast<double>(memory.bound_bytes));
+}
 
 void ControllerRole::OnDatastore(const absl::Status& status) {
   if (readiness_ != nullptr) readiness_->Set("datastore", status.ok(), Message(status));

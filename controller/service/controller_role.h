@@ -16,6 +16,7 @@
 #include "datastore/redis/redis_event_log.h"
 #include "datastore/redis/redis_job_records.h"
 #include "datastore/redis/redis_leader_lease.h"
+#include "services/metrics/queue_metrics.h"
 #include "services/runtime/channel_cache.h"
 #include "services/runtime/serve.h"
 
@@ -27,7 +28,6 @@ struct ControllerRoleOptions {
   ControllerTiming timing;
   RetentionOptions retention;
   std::string name;  // "": controller-HOST-PID
-  std::string version;
   std::shared_ptr<prometheus::Registry> registry;
 };
 
@@ -43,6 +43,9 @@ class ControllerRole final : public runtime::Role {
   absl::Status Start(const runtime::RoleContext& context) override;
   absl::Status Drain(absl::Time deadline) override;
   void Stop() override;
+
+  // Brings metrics up to date that are read when they are asked for.
+  void RefreshMetrics();
 
  private:
   ControllerRole(const ControllerRoleOptions& options, std::shared_ptr<RedisClient> client,
@@ -61,6 +64,9 @@ class ControllerRole final : public runtime::Role {
   Controller controller_;
   JobServiceImpl jobs_;
   WorkerServiceImpl workers_;
+  metrics::QueueMetrics queues_;
+  prometheus::Gauge& memory_used_;
+  prometheus::Gauge& memory_bound_;
 };
 
 }  // namespace freshet

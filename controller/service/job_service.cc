@@ -19,8 +19,9 @@ namespace {
 
 using job::v1::JobService;
 
-constexpr size_t kMaxWaiting = 256;
 constexpr int32_t kMaxPriority = 100;
+// Newest events of any kind that Get shows, behind the last states and notices.
+constexpr int64_t kRecentTail = 8;
 // Marks a call that a standby has passed on: it is not passed on again.
 constexpr char kForwarded[] = "freshet-forwarded";
 constexpr char kAuthorization[] = "authorization";
@@ -39,6 +40,13 @@ Origin OriginOf(const grpc::CallbackServerContext& context) {
     origin.authorization.assign(found->second.data(), found->second.size());
   }
   return origin;
+}
+
+bool WorksOn(const Member& member, const std::string& job) {
+  return std::any_of(member.status.assignments().begin(), member.status.assignments().end(),
+                     [&job](const cluster::v1::AssignmentStatus& assignment) {
+                       return JobOfAssignment(assignment.assignment_id()) == job;
+                     });
 }
 
 template <typename Request>
@@ -178,11 +186,14 @@ grpc::ServerUnaryReactor* JobServiceImpl::Validate(grpc::CallbackServerContext* 
 
 absl::StatusOr<job::v1::Job> JobServiceImpl::GetJob(const std::string& id) const {
   FRESHET_ASSIGN_OR_RETURN(const JobRecord record, controller_.book().Get(id));
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<StoredEvent> tail,
+                           ReadTail(controller_.ports().events, EventStream(id), kRecentTail));
   const auto term = controller_.Active();
   const auto driver = term != nullptr ? term->conductor.Driver(id) : nullptr;
-  if (driver == nullptr) return ToDetailedJob(record, nullptr);
-  const JobLive live = driver->Live();
-  return ToDetailedJob(record, &live);
+  const JobLive live = driver != nullptr ? driver->Live() : JobLive();
+  job::v1::Job job = ToDetailedJob(record, driver != nullptr ? &live : nullptr);
+  FRESHET_RETURN_IF_ERROR(SetRecentEvents(record, tail, job));
+  return job;
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::Get(grpc::CallbackServerContext* context,
@@ -275,9 +286,16 @@ absl::StatusOr<job::v1::DeleteReply> JobServiceImpl::DeleteJob(
     return FailedPrecondition("job ", record->id(), " is ", StateName(record->state()),
                               "; cancel it first");
   }
+  // Who still works on it could write what nobody would remove.
   if (term.conductor.Driver(record->id()) != nullptr) {
     return StatusOf(absl::StatusCode::kUnavailable, "the workers of job ", record->id(),
                     " are still stopping; try again");
+  }
+  for (const Member& member : term.hub->Workers()) {
+    if (member.record.lost() || !WorksOn(member, record->id())) continue;
+    return StatusOf(absl::StatusCode::kUnavailable, RoleName(member.record.role()), " ",
+                    member.record.name(), " is still stopping its work on job ", record->id(),
+                    "; try again");
   }
   if (!request.keep_checkpoints() && !record->trainer().empty()) {
     const absl::StatusOr<std::string> address = TrainerOf(term, *record);

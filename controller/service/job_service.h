@@ -70,6 +70,12 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
   // Ends the threads; the server is down.
   void Stop();
 
+  // Calls that wait for a thread, and how many may.
+  static constexpr size_t kMaxWaiting = 256;
+  size_t queued_calls() const { return executor_.queued(); }
+  // Streams that are open; of options.max_streams.
+  int open_streams() const { return streams_.open(); }
+
  private:
   template <typename Response>
   using Answer = std::function<absl::StatusOr<Response>(ControllerTerm&)>;

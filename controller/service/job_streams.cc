@@ -39,7 +39,7 @@ absl::Status JobServiceImpl::WatchJob(const job::v1::WatchRequest& request,
   FRESHET_RETURN_IF_ERROR(controller_.book().Get(request.job_id()).status());
   EventLog& events = controller_.ports().events;
   const std::string stream = EventStream(request.job_id());
-  bool ended = false;  // the job had ended before the last read began
+  bool ended = false;  // as far as is known, the job gets no more events
   while (!sink.ended()) {
     FRESHET_ASSIGN_OR_RETURN(
         const EventPage page,
@@ -52,11 +52,10 @@ absl::Status JobServiceImpl::WatchJob(const job::v1::WatchRequest& request,
       FRESHET_ASSIGN_OR_RETURN(const job::v1::Event event, ToEvent(stored));
       if (!sink.Write(event)) return Gone();
       cursor = stored.cursor;
+      // The end of a job is its last event, unless it is resumed.
+      ended = event.has_state() && HasEnded(event.state().state());
     }
-    if (!page.events.empty()) {
-      ended = false;  // it may have been resumed
-      continue;
-    }
+    if (!page.events.empty()) continue;
     if (ended) return absl::OkStatus();
     // A job that has ended gets no more events; those that are there are read once more.
     const absl::StatusOr<JobRecord> record = controller_.book().Get(request.job_id());
@@ -182,13 +181,9 @@ absl::StatusOr<job::v1::ListSamplesReply> JobServiceImpl::FindSamples(
   FRESHET_RETURN_IF_ERROR(controller_.book().Get(request.job_id()).status());
   EventLog& events = controller_.ports().events;
   const std::string stream = SampleStream(request.job_id());
-  FRESHET_ASSIGN_OR_RETURN(const int64_t newest, FindNewestCursor(events, stream));
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<StoredEvent> tail, ReadTail(events, stream, limit));
   job::v1::ListSamplesReply reply;
-  if (newest == 0) return reply;
-  FRESHET_ASSIGN_OR_RETURN(
-      const EventPage page,
-      events.Read(stream, std::max<int64_t>(0, newest - limit), limit, absl::ZeroDuration()));
-  for (auto event = page.events.rbegin(); event != page.events.rend(); ++event) {
+  for (auto event = tail.rbegin(); event != tail.rend(); ++event) {
     reply.add_samples_json(event->value);
   }
   return reply;

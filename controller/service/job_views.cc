@@ -128,6 +128,31 @@ absl::StatusOr<job::v1::Event> ToEvent(const StoredEvent& stored) {
   return event;
 }
 
+absl::StatusOr<std::vector<StoredEvent>> ReadTail(EventLog& events, const std::string& stream,
+                                                  int64_t count) {
+  FRESHET_ASSIGN_OR_RETURN(const int64_t newest, events.Newest(stream));
+  if (newest == 0) return std::vector<StoredEvent>();
+  FRESHET_ASSIGN_OR_RETURN(EventPage page, events.Read(stream, std::max<int64_t>(0, newest - count),
+                                                       count, absl::ZeroDuration()));
+  return std::move(page.events);
+}
+
+absl::Status SetRecentEvents(const JobRecord& record, const std::vector<StoredEvent>& tail,
+                             job::v1::Job& job) {
+  job.clear_recent_events();
+  const auto in_tail = [&tail](const std::string& key) {
+    return std::any_of(tail.begin(), tail.end(),
+                       [&key](const StoredEvent& stored) { return stored.key == key; });
+  };
+  for (const cluster::v1::KeyedEvent& keyed : record.recent_events()) {
+    if (!in_tail(keyed.key())) *job.add_recent_events() = keyed.event();
+  }
+  for (const StoredEvent& stored : tail) {
+    FRESHET_ASSIGN_OR_RETURN(*job.add_recent_events(), ToEvent(stored));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> ParseCursor(const std::string& cursor) {
   if (cursor.empty()) return 0;
   int64_t value = 0;
@@ -137,30 +162,6 @@ absl::StatusOr<int64_t> ParseCursor(const std::string& cursor) {
     return InvalidArgument("cursor: is none that this service gave out");
   }
   return value;
-}
-
-absl::StatusOr<int64_t> FindNewestCursor(EventLog& events, const std::string& stream) {
-  // OUT_OF_RANGE says that a cursor is above the newest one.
-  int64_t low = 0;  // not above
-  int64_t high = 1024;
-  const auto is_above = [&](int64_t cursor) -> absl::StatusOr<bool> {
-    const absl::Status status = events.Read(stream, cursor, 1, absl::ZeroDuration()).status();
-    if (status.code() == absl::StatusCode::kOutOfRange) return true;
-    FRESHET_RETURN_IF_ERROR(status);
-    return false;
-  };
-  while (true) {
-    FRESHET_ASSIGN_OR_RETURN(const bool above, is_above(high));
-    if (above) break;
-    low = high;
-    high *= 2;
-  }
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    FRESHET_ASSIGN_OR_RETURN(const bool above, is_above(middle));
-    (above ? high : low) = middle;
-  }
-  return low;
 }
 
 }  // namespace freshet

@@ -29,11 +29,16 @@ absl::StatusOr<job::v1::ListReply> ListJobs(const std::vector<JobRecord>& record
 // A stored event as Watch sends it. DATA_LOSS when it cannot be read. Pure.
 absl::StatusOr<job::v1::Event> ToEvent(const StoredEvent& stored);
 
+// The last `count` events of a stream, oldest first. Errors: those of the log.
+absl::StatusOr<std::vector<StoredEvent>> ReadTail(EventLog& events, const std::string& stream,
+                                                  int64_t count);
+// Gives `job` the states and notices that its record keeps, and behind them `tail`, the newest
+// events of its stream, with their cursors; what is in both stands in the tail. Pure.
+absl::Status SetRecentEvents(const JobRecord& record, const std::vector<StoredEvent>& tail,
+                             job::v1::Job& job);
+
 // The cursor of a WatchRequest; "" is 0. INVALID_ARGUMENT naming the field. Pure.
 absl::StatusOr<int64_t> ParseCursor(const std::string& cursor);
-
-// The newest cursor of a stream, 0 for an empty one. Finds it in O(log n) reads.
-absl::StatusOr<int64_t> FindNewestCursor(EventLog& events, const std::string& stream);
 
 }  // namespace freshet
 

@@ -1,9 +1,15 @@
 #include "controller/service/redis_job_stores.h"
 
 #include "datastore/redis/redis_trajectory_store.h"
+#include "services/base/clock.h"
 #include "services/base/status_macros.h"
 
 namespace freshet {
+namespace {
+
+constexpr absl::Duration kLookPeriod = absl::Milliseconds(200);
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<TrajectoryStore>> RedisJobStores::Find(const std::string& job) {
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<RedisTrajectoryStore> store,
@@ -23,6 +29,27 @@ absl::StatusOr<std::shared_ptr<TrajectoryStore>> RedisJobStores::Open(const Stor
 absl::Status RedisJobStores::Delete(const std::string& job) {
   FRESHET_RETURN_IF_ERROR(RedisTrajectoryStore::Delete(*client_, job));
   return DeleteJobKeys(*client_, job).status();
+}
+
+// All drivers ask; one look for all of them is enough.
+absl::Status RedisJobStores::CheckSpace() {
+  {
+    MutexLock lock(mu_);
+    if (looking_ || SystemClock::Get().Now() - looked_ < kLookPeriod) return status_;
+    looking_ = true;
+  }
+  const absl::StatusOr<RedisReply> info = client_->Command({"INFO", "memory", "errorstats"});
+  MutexLock lock(mu_);
+  looking_ = false;
+  looked_ = SystemClock::Get().Now();
+  if (!info.ok()) return status_ = absl::OkStatus();
+  memory_ = ParseRedisMemory(info->text);
+  return status_ = space_.Take(memory_, looked_);
+}
+
+RedisMemory RedisJobStores::memory() const {
+  MutexLock lock(mu_);
+  return memory_;
 }
 
 }  // namespace freshet

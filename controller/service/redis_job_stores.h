@@ -5,8 +5,11 @@
 #include <string>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "controller/jobs/job_ports.h"
+#include "controller/service/redis_space.h"
 #include "datastore/redis/redis_client.h"
+#include "services/base/mutex.h"
 
 namespace freshet {
 
@@ -18,9 +21,19 @@ class RedisJobStores final : public JobStores {
   absl::StatusOr<std::shared_ptr<TrajectoryStore>> Open(const StoreOptions& options) override;
   absl::StatusOr<std::shared_ptr<TrajectoryStore>> Find(const std::string& job) override;
   absl::Status Delete(const std::string& job) override;
+  absl::Status CheckSpace() override ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The server's memory as of the last look.
+  RedisMemory memory() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   const std::shared_ptr<RedisClient> client_;
+  mutable Mutex mu_;
+  bool looking_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Time looked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  RedisMemory memory_ ABSL_GUARDED_BY(mu_);
+  RedisSpace space_ ABSL_GUARDED_BY(mu_);
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace freshet

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "controller/service/api_errors.h"
 #include "services/base/mutex.h"
 #include "services/base/str_cat.h"
 #include "services/runtime/executor.h"
@@ -95,8 +96,8 @@ grpc::ServerWriteReactor<Response>* StreamPool::Run(
     std::function<absl::Status(StreamSink<Response>&)> produce) {
   auto* reactor = new stream_pool_internal::Reactor<Response>();
   const auto refuse = [&] {
-    reactor->Finish(
-        runtime::StatusToGrpc(ResourceExhausted("too many streams are open; try again later")));
+    reactor->Finish(runtime::StatusToGrpc(
+        Explained(ResourceExhausted("too many streams are open; try again later"), "")));
     return reactor;
   };
   if (open_.fetch_add(1) >= max_streams_) {

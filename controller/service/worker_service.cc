@@ -16,7 +16,6 @@ using cluster::v1::Directive;
 using cluster::v1::WorkerStatus;
 
 constexpr int kThreads = 8;
-constexpr size_t kMaxWaiting = 4096;
 constexpr size_t kMaxDirectives = 512;
 
 // One worker's heartbeat stream.

@@ -32,6 +32,10 @@ class WorkerServiceImpl final : public cluster::v1::WorkerService::CallbackServi
   // Ends the threads; the server is down.
   void Stop() { executor_.Stop(); }
 
+  // Calls that wait for a thread, and how many may.
+  static constexpr size_t kMaxWaiting = 4096;
+  size_t queued_calls() const { return executor_.queued(); }
+
  private:
   Controller& controller_;
   runtime::Executor executor_;

@@ -1,5 +1,7 @@
 #include "datastore/blob/blob_record.h"
 
+#include <algorithm>
+
 #include "services/base/digest.h"
 #include "services/base/str_cat.h"
 
@@ -12,14 +14,16 @@ constexpr size_t kChecksumBytes = sizeof(uint64_t);
 
 }  // namespace
 
-BlobWriter::BlobWriter(BlobKind kind, size_t size_hint) {
-  bytes_.reserve(kHeaderBytes + size_hint + kChecksumBytes);
+BlobWriter::BlobWriter(BlobKind kind, size_t size_hint, std::string before)
+    : bytes_(std::move(before)), begin_(bytes_.size()) {
+  const size_t size = begin_ + kHeaderBytes + size_hint + kChecksumBytes;
+  if (size > bytes_.capacity()) bytes_.reserve(std::max(size, 2 * bytes_.capacity()));
   Put(kFormatVersion);
   Put(static_cast<uint8_t>(kind));
 }
 
 std::string BlobWriter::Finish() && {
-  Put(Xxh3(bytes_.data(), bytes_.size()));
+  Put(Xxh3(bytes_.data() + begin_, bytes_.size() - begin_));
   return std::move(bytes_);
 }
 

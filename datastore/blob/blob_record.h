@@ -23,8 +23,8 @@ enum class BlobKind : uint8_t { kResponse = 1, kPrompt = 2, kScore = 3, kFloats 
 // Writes one record: header, then what is put, then the checksum. Confined to one thread at a time.
 class BlobWriter {
  public:
-  // `size_hint`: bytes of the content, about.
-  BlobWriter(BlobKind kind, size_t size_hint);
+  // `size_hint`: bytes of the content, about. The record goes behind what `before` holds.
+  BlobWriter(BlobKind kind, size_t size_hint, std::string before = {});
 
   template <typename T>
   requires std::is_arithmetic_v<T>
@@ -35,7 +35,7 @@ class BlobWriter {
   void PutColumn(const std::vector<T>& values) { Append(values.data(), values.size() * sizeof(T)); }
   void PutText(std::string_view text) { Append(text.data(), text.size()); }
 
-  // Ends the record with its checksum.
+  // Ends the record with its checksum. Returns `before` and the record.
   std::string Finish() &&;
 
  private:
@@ -44,6 +44,7 @@ class BlobWriter {
   }
 
   std::string bytes_;
+  const size_t begin_;
 };
 
 // Reads one record. The first failed read makes all later ones give zeros and nothing, and Finish

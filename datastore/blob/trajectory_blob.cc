@@ -77,6 +77,12 @@ void InsertNext(BlobReader& reader, std::map<std::string, Value>& map, std::stri
 }  // namespace
 
 absl::StatusOr<std::string> EncodeResponse(const Response& response) {
+  std::string blob;
+  FRESHET_RETURN_IF_ERROR(AppendResponse(response, blob));
+  return blob;
+}
+
+absl::Status AppendResponse(const Response& response, std::string& blob) {
   FRESHET_RETURN_IF_ERROR(CheckCount(response.response_ids.size(), kMaxBlobTokens, "tokens"));
   FRESHET_RETURN_IF_ERROR(
       CheckCount(response.behavior_logprobs.size(), kMaxBlobTokens, "log-probs"));
@@ -86,7 +92,8 @@ absl::StatusOr<std::string> EncodeResponse(const Response& response) {
     if (bit > 1) return InvalidArgument("record: loss_mask holds ", int{bit}, ", not 0 or 1");
   }
   BlobWriter writer(BlobKind::kResponse,
-                    32 + 9 * response.response_ids.size() + kSpanBytes * response.spans.size());
+                    32 + 9 * response.response_ids.size() + kSpanBytes * response.spans.size(),
+                    std::move(blob));
   writer.Put(static_cast<uint8_t>(response.finish));
   PutCount(writer, response.response_ids.size());
   PutCount(writer, response.behavior_logprobs.size());
@@ -103,7 +110,8 @@ absl::StatusOr<std::string> EncodeResponse(const Response& response) {
   }
   writer.Put(static_cast<uint8_t>(response.env_reward.has_value() ? 1 : 0));
   if (response.env_reward.has_value()) writer.Put(*response.env_reward);
-  return std::move(writer).Finish();
+  blob = std::move(writer).Finish();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Response> DecodeResponse(std::string_view blob) {

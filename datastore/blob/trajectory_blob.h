@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "datastore/trajectory.h"
 
@@ -33,6 +34,9 @@ constexpr int64_t kMaxBlobTextBytes = int64_t{16} << 20;  // one key or value of
 constexpr int64_t kMaxBlobEntries = int64_t{1} << 16;     // entries of a map
 
 absl::StatusOr<std::string> EncodeResponse(const Response& response);
+// The record behind what `blob` holds; several records lie in one piece that way. An error leaves
+// `blob` as it was.
+absl::Status AppendResponse(const Response& response, std::string& blob);
 absl::StatusOr<Response> DecodeResponse(std::string_view blob);
 
 absl::StatusOr<std::string> EncodePrompt(const Prompt& prompt);

@@ -13,22 +13,30 @@ absl::StatusOr<std::unique_ptr<InMemoryEventLog>> InMemoryEventLog::Create(
   return std::unique_ptr<InMemoryEventLog>(new InMemoryEventLog(options));
 }
 
-absl::StatusOr<int64_t> InMemoryEventLog::Append(const std::string& stream, const std::string& key,
-                                                 const std::string& value) {
-  FRESHET_RETURN_IF_ERROR(ValidateEventAppend(stream, key, value));
-  MutexLock lock(mu_);
-  Stream& log = streams_[stream];
-  if (!key.empty()) {
-    if (const auto seen = log.recent.find(key); seen != log.recent.end()) return seen->second;
+absl::StatusOr<std::vector<int64_t>> InMemoryEventLog::AppendAll(
+    const std::vector<NewEvent>& events) {
+  for (const NewEvent& event : events) {
+    FRESHET_RETURN_IF_ERROR(ValidateEventAppend(event.stream, event.key, event.value));
   }
-  log.events.push_back({++log.newest, key, value});
-  if (!key.empty()) log.recent[key] = log.newest;
+  std::vector<int64_t> cursors;
+  MutexLock lock(mu_);
+  for (const NewEvent& event : events) cursors.push_back(AppendOne(event));
+  appended_.NotifyAll();
+  return cursors;
+}
+
+int64_t InMemoryEventLog::AppendOne(const NewEvent& event) {
+  Stream& log = streams_[event.stream];
+  if (!event.key.empty()) {
+    if (const auto seen = log.recent.find(event.key); seen != log.recent.end()) return seen->second;
+  }
+  log.events.push_back({++log.newest, event.key, event.value});
+  if (!event.key.empty()) log.recent[event.key] = log.newest;
   const auto size = static_cast<int64_t>(log.events.size());
   if (size > options_.recent_keys) {
     log.recent.erase(log.events[static_cast<size_t>(size - options_.recent_keys - 1)].key);
   }
   if (size > options_.max_length) log.events.pop_front();
-  appended_.NotifyAll();
   return log.newest;
 }
 
@@ -61,6 +69,13 @@ absl::StatusOr<EventPage> InMemoryEventLog::Read(const std::string& stream, int6
     if (left <= absl::ZeroDuration()) return EventPage{};
     appended_.WaitFor(mu_, left);
   }
+}
+
+absl::StatusOr<int64_t> InMemoryEventLog::Newest(const std::string& stream) {
+  FRESHET_RETURN_IF_ERROR(ValidateEventRead(stream, /*after=*/0, /*max=*/1));
+  MutexLock lock(mu_);
+  const auto found = streams_.find(stream);
+  return found == streams_.end() ? 0 : found->second.newest;
 }
 
 absl::Status InMemoryEventLog::Delete(const std::string& stream) {

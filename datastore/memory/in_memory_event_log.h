@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "datastore/event_log.h"
 #include "services/base/mutex.h"
@@ -17,10 +18,10 @@ class InMemoryEventLog final : public EventLog {
  public:
   static absl::StatusOr<std::unique_ptr<InMemoryEventLog>> Create(EventLogOptions options = {});
 
-  absl::StatusOr<int64_t> Append(const std::string& stream, const std::string& key,
-                                 const std::string& value) override;
+  absl::StatusOr<std::vector<int64_t>> AppendAll(const std::vector<NewEvent>& events) override;
   absl::StatusOr<EventPage> Read(const std::string& stream, int64_t after, int64_t max,
                                  absl::Duration wait) override;
+  absl::StatusOr<int64_t> Newest(const std::string& stream) override;
   absl::Status Delete(const std::string& stream) override;
 
  private:
@@ -29,6 +30,7 @@ class InMemoryEventLog final : public EventLog {
     std::map<std::string, int64_t> recent;  // key -> cursor
     int64_t newest = 0;
   };
+  int64_t AppendOne(const NewEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Events above `after` of a stream.
   static EventPage PageOf(const Stream& log, int64_t after, int64_t max);
   explicit InMemoryEventLog(EventLogOptions options) : options_(options) {}

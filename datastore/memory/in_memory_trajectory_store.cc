@@ -61,11 +61,14 @@ absl::Status InMemoryTrajectoryStore::ReturnLease(int64_t token,
   return status;
 }
 
-absl::Status InMemoryTrajectoryStore::PutSample(int64_t token, int32_t index, Response response) {
+absl::StatusOr<std::vector<absl::Status>> InMemoryTrajectoryStore::PutSamples(
+    const std::vector<SamplePut>& samples) {
+  std::vector<absl::Status> statuses;
   MutexLock lock(mu_);
-  absl::Status status = state_.PutSample(token, index, std::move(response), clock_.Now());
+  const absl::Time now = clock_.Now();
+  for (const SamplePut& sample : samples) statuses.push_back(state_.PutSample(sample, now));
   Announce();
-  return status;
+  return statuses;
 }
 
 absl::StatusOr<std::vector<RowLease>> InMemoryTrajectoryStore::LeaseRows(Task task,
@@ -77,11 +80,16 @@ absl::StatusOr<std::vector<RowLease>> InMemoryTrajectoryStore::LeaseRows(Task ta
   return rows;
 }
 
-absl::Status InMemoryTrajectoryStore::PutFields(Task task, int64_t token, FieldValues values) {
+absl::StatusOr<std::vector<absl::Status>> InMemoryTrajectoryStore::PutRows(
+    Task task, const std::vector<RowPut>& rows) {
+  std::vector<absl::Status> statuses;
   MutexLock lock(mu_);
-  absl::Status status = state_.PutFields(task, token, std::move(values), clock_.Now());
+  const absl::Time now = clock_.Now();
+  for (const RowPut& row : rows) {
+    statuses.push_back(state_.PutFields(task, row.token, row.values, now));
+  }
   Announce();
-  return status;
+  return statuses;
 }
 
 absl::Status InMemoryTrajectoryStore::FailRow(Task task, int64_t token, const std::string& reason) {

@@ -39,10 +39,12 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
                                                    const std::vector<int64_t>& tokens) override;
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials) override;
-  absl::Status PutSample(int64_t token, int32_t index, Response response) override;
+  absl::StatusOr<std::vector<absl::Status>> PutSamples(
+      const std::vector<SamplePut>& samples) override;
   absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
                                                   int64_t max_rows) override;
-  absl::Status PutFields(Task task, int64_t token, FieldValues values) override;
+  absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
+                                                    const std::vector<RowPut>& rows) override;
   absl::Status FailRow(Task task, int64_t token, const std::string& reason) override;
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
   absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,

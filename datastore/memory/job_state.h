@@ -40,7 +40,7 @@ class JobState {
                                                    absl::Time now);
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials, absl::Time now);
-  absl::Status PutSample(int64_t token, int32_t index, Response response, absl::Time now);
+  absl::Status PutSample(const SamplePut& sample, absl::Time now);
 
   // job_state_rows.cc
   absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
@@ -72,7 +72,7 @@ class JobState {
     return ledger_.Read(after_seq, max_rows);
   }
   void TrimLedger(int64_t upto_seq) {
-    if (ledger_.backlog() >= kMaxLedgerBacklog) Changed(Topic::kAdmission);
+    if (ledger_.backlog() >= options_.max_ledger_rows) Changed(Topic::kAdmission);
     ledger_.Trim(upto_seq);
   }
 
@@ -80,10 +80,6 @@ class JobState {
   uint32_t TakeChanges();
 
  private:
-  // Rows of several hundred steps: a ledger that nobody drains stops the job before it fills
-  // memory.
-  static constexpr int64_t kMaxLedgerBacklog = int64_t{1} << 20;
-
   // What an engine was last told.
   struct EngineNote {
     PolicyVersion version;

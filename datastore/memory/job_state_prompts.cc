@@ -47,8 +47,9 @@ absl::StatusOr<PutPromptsReply> JobState::PutPrompts(const std::vector<Prompt>& 
         std::binary_search(origin_above_.begin(), origin_above_.end(), prompt.ordinal);
     if (prompt.ordinal > high_water_ && !ended) {
       if (static_cast<int64_t>(groups_.queue().size()) >= options_.max_queued_prompts) break;
+      // More behind what is queued already changes no answer.
+      if (groups_.queue().empty()) Changed(Topic::kAdmission);
       groups_.Add(prompt, now);
-      Changed(Topic::kAdmission);
     }
     high_water_ = std::max(high_water_, prompt.ordinal);
     ++reply.accepted;
@@ -135,7 +136,7 @@ std::string JobState::LeaseQueued(const LeaseRequest& request, absl::Time now, L
                     groups_.Count(GroupState::kTrained), " trained but not durable, of ",
                     options_.capacity_groups, ": a checkpoint must become durable");
     }
-    if (ledger_.backlog() >= kMaxLedgerBacklog) {
+    if (ledger_.backlog() >= options_.max_ledger_rows) {
       return StrCat("store full: ", ledger_.backlog(), " ledger rows are not drained");
     }
     if (groups_.queue().empty()) return "prompt queue empty";
@@ -230,35 +231,36 @@ absl::Status JobState::ReturnLease(int64_t token, const std::vector<int32_t>& in
   return absl::OkStatus();
 }
 
-absl::Status JobState::PutSample(int64_t token, int32_t index, Response response, absl::Time now) {
-  if (index < 0 || index >= options_.group_size) {
-    return InvalidArgument("sample index ", index, " is out of range: groups have ",
-                           options_.group_size, " samples");
-  }
+absl::Status JobState::PutSample(const SamplePut& sample, absl::Time now) {
+  FRESHET_RETURN_IF_ERROR(CheckSamplePut(sample, options_.group_size));
   ExpireLeases(now);
-  const auto it = group_tokens_.find(token);
+  const auto index = static_cast<size_t>(sample.index);
+  const auto it = group_tokens_.find(sample.token);
   if (it != group_tokens_.end()) {
-    const SampleSlot& slot = groups_.Get(it->second).samples[static_cast<size_t>(index)];
-    if (slot.response != nullptr && slot.token == token) {
+    const SampleSlot& slot = groups_.Get(it->second).samples[index];
+    if (slot.response != nullptr && slot.token == sample.token) {
       ++counters_.duplicate_puts;
       return absl::OkStatus();
     }
   }
-  Group* group = LiveLease(token);
-  if (group == nullptr || group->samples[static_cast<size_t>(index)].response != nullptr) {
+  Group* group = LiveLease(sample.token);
+  if (group == nullptr || group->samples[index].response != nullptr) {
     ++counters_.fenced_puts;
-    return FailedPrecondition("lease ", token, " is not live: sample ", index, " is refused");
+    return FailedPrecondition("lease ", sample.token, " is not live: sample ", sample.index,
+                              " is refused");
   }
   FRESHET_RETURN_IF_ERROR(
-      CheckResponse(response, {group->min_version, Committed(), /*needs_loss=*/true}));
-  SampleSlot& slot = group->samples[static_cast<size_t>(index)];
-  slot.response = std::make_shared<const Response>(std::move(response));
-  slot.token = token;
+      CheckResponse(*sample.response, {group->min_version, Committed(), /*needs_loss=*/true}));
+  if (sample.score != nullptr) FRESHET_RETURN_IF_ERROR(CheckScore(sample.score.get()));
+  SampleSlot& slot = group->samples[index];
+  slot.response = sample.response;
+  slot.token = sample.token;
   slot.partial = {};
   ++counters_.samples_put;
-  rows_.Offer(Task::kScore, *group, index);
-  if (options_.needs_ref_logprob) rows_.Offer(Task::kRefLogprob, *group, index);
-  Changed(Topic::kRows);
+  slot.score = sample.score;
+  if (slot.score == nullptr) rows_.Offer(Task::kScore, *group, sample.index);
+  if (options_.needs_ref_logprob) rows_.Offer(Task::kRefLogprob, *group, sample.index);
+  if (slot.score == nullptr || options_.needs_ref_logprob) Changed(Topic::kRows);
   if (group->NumFinished() == options_.group_size) CompleteGeneration(*group, now);
   return absl::OkStatus();
 }
@@ -277,7 +279,8 @@ void JobState::CompleteGeneration(Group& group, absl::Time now) {
   group.min_version = oldest;
   group.max_version = newest;
   groups_.Move(group, GroupState::kGenerated, now);
-  Changed(Topic::kAdmission);
+  // The group stays outstanding: its end matters to the gate only at the in-flight limit.
+  if (groups_.running() == options_.staleness.max_in_flight - 1) Changed(Topic::kAdmission);
   Changed(Topic::kBatch);
   Advance(group, now);
 }

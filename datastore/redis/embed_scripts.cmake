@@ -5,8 +5,6 @@ cmake_policy(VERSION 3.20)
 set(none)
 set(job job.lua)
 set(groups ${job} groups.lua)
-set(sample ${job} put_sample_fast.lua groups.lua)
-set(fields ${job} put_fields_fast.lua groups.lua)
 set(steps ${groups} steps.lua)
 set(durability ${steps} durability.lua)
 set(table
@@ -14,9 +12,9 @@ set(table
   "LeasePrompts|groups|lease_prompts|deny"
   "RenewLeases|groups|renew_leases|allow"
   "ReturnLease|groups|return_lease|allow"
-  "PutSample|sample|put_sample|deny"
+  "PutSamples|groups|put_samples|deny"
   "LeaseRows|groups|lease_rows|allow"
-  "PutFields|fields|put_fields|deny"
+  "PutRows|groups|put_rows|deny"
   "FailRow|groups|fail_row|allow"
   "RevokeWorker|groups|revoke_worker|allow"
   "OpenEpoch|durability|open_epoch|allow"

@@ -10,7 +10,7 @@ namespace freshet {
 namespace {
 
 // KEYS: stream, keys. ARGV: key, value, max_length, recent_keys. Answers the cursor.
-constexpr RedisScript kAppend = {"append_event", R"lua(
+constexpr char kAppendText[] = R"lua(
 local key, recent = ARGV[1], tonumber(ARGV[4])
 local n = tonumber(redis.call('HGET', KEYS[2], 'n') or '0')
 if key ~= '' then
@@ -30,7 +30,16 @@ redis.call('XADD', KEYS[1], 'MAXLEN', '=', ARGV[3], id .. '-0', 'k', key, 'v', A
 redis.call('HSET', KEYS[2], 'n', id)
 if key ~= '' then redis.call('HSET', KEYS[2], 'k' .. key, id) end
 return n
-)lua"};
+)lua";
+constexpr RedisScript kAppend = {"append_event", kAppendText};
+// For small events, which are to be seen while the server is at its memory limit: that a job stalls
+// there is one.
+const RedisScript& AppendAtLimit() {
+  static const auto* text = new std::string(StrCat("#!lua flags=allow-oom", kAppendText));
+  static const RedisScript script = {"append_event", text->c_str()};
+  return script;
+}
+constexpr size_t kMaxBytesAtLimit = 8192;
 
 // KEYS: stream, keys. ARGV: after, most events, bytes that end a page.
 // Answers {newest cursor, id, key, value, id, key, value, ...}.
@@ -64,17 +73,26 @@ absl::StatusOr<std::unique_ptr<RedisEventLog>> RedisEventLog::Create(
   return std::unique_ptr<RedisEventLog>(new RedisEventLog(std::move(client), options));
 }
 
-absl::StatusOr<int64_t> RedisEventLog::Append(const std::string& stream, const std::string& key,
-                                              const std::string& value) {
-  FRESHET_RETURN_IF_ERROR(ValidateEventAppend(stream, key, value));
-  FRESHET_ASSIGN_OR_RETURN(const RedisReply reply,
-                           client_->Run(kAppend, {stream, KeysOf(stream)},
-                                        {key, value, std::to_string(options_.max_length),
-                                         std::to_string(options_.recent_keys)}));
-  if (reply.kind != RedisReply::Kind::kInteger) {
-    return DataLoss("redis answered an append to ", stream, " with nonsense");
+absl::StatusOr<std::vector<int64_t>> RedisEventLog::AppendAll(const std::vector<NewEvent>& events) {
+  std::vector<std::vector<std::string>> commands;
+  for (const NewEvent& event : events) {
+    FRESHET_RETURN_IF_ERROR(ValidateEventAppend(event.stream, event.key, event.value));
+    const bool small = event.key.size() + event.value.size() <= kMaxBytesAtLimit;
+    commands.push_back(client_->ScriptCommand(
+        small ? AppendAtLimit() : kAppend, {event.stream, KeysOf(event.stream)},
+        {event.key, event.value, std::to_string(options_.max_length),
+         std::to_string(options_.recent_keys)}));
   }
-  return reply.integer;
+  FRESHET_ASSIGN_OR_RETURN(const auto replies, client_->Pipeline(commands));
+  std::vector<int64_t> cursors;
+  for (size_t i = 0; i < replies.size(); ++i) {
+    FRESHET_RETURN_IF_ERROR(replies[i].status());
+    if (replies[i]->kind != RedisReply::Kind::kInteger) {
+      return DataLoss("redis answered an append to ", events[i].stream, " with nonsense");
+    }
+    cursors.push_back(replies[i]->integer);
+  }
+  return cursors;
 }
 
 absl::StatusOr<EventPage> RedisEventLog::ReadNow(const std::string& stream, int64_t after,
@@ -117,6 +135,19 @@ absl::StatusOr<EventPage> RedisEventLog::Read(const std::string& stream, int64_t
           wait));
   if (woken.IsNil()) return page;
   return ReadNow(stream, after, max);
+}
+
+absl::StatusOr<int64_t> RedisEventLog::Newest(const std::string& stream) {
+  FRESHET_RETURN_IF_ERROR(ValidateEventRead(stream, /*after=*/0, /*max=*/1));
+  FRESHET_ASSIGN_OR_RETURN(const RedisReply reply, client_->Command({"HGET", KeysOf(stream), "n"}));
+  if (reply.IsNil()) return 0;
+  int64_t newest = 0;
+  const char* end = reply.text.data() + reply.text.size();
+  const auto [rest, error] = std::from_chars(reply.text.data(), end, newest);
+  if (error != std::errc() || rest != end) {
+    return DataLoss(stream, " in redis has a newest cursor '", reply.text, "' that is not ours");
+  }
+  return newest;
 }
 
 absl::Status RedisEventLog::Delete(const std::string& stream) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "datastore/event_log.h"
 #include "datastore/redis/redis_client.h"
@@ -18,6 +19,7 @@ namespace freshet {
 //   newest appends.
 // Atomicity: Append and Delete are one script or command each. Read looks first (one round trip),
 //   then blocks in XREAD on a connection of its own.
+// Memory limit: events of up to 8 KiB are taken beyond it.
 // Failure: errors as of RedisClient. After UNAVAILABLE an event may have been appended: repeat it
 //   with its key.
 // Loopholes: a server that loses its newest writes (appendfsync other than always) gives out their
@@ -28,10 +30,10 @@ class RedisEventLog final : public EventLog {
   static absl::StatusOr<std::unique_ptr<RedisEventLog>> Create(std::shared_ptr<RedisClient> client,
                                                                EventLogOptions options = {});
 
-  absl::StatusOr<int64_t> Append(const std::string& stream, const std::string& key,
-                                 const std::string& value) override;
+  absl::StatusOr<std::vector<int64_t>> AppendAll(const std::vector<NewEvent>& events) override;
   absl::StatusOr<EventPage> Read(const std::string& stream, int64_t after, int64_t max,
                                  absl::Duration wait) override;
+  absl::StatusOr<int64_t> Newest(const std::string& stream) override;
   absl::Status Delete(const std::string& stream) override;
 
  private:

@@ -14,9 +14,11 @@ constexpr char kRecordsKey[] = "{freshet}:jobs";
 constexpr char kMetaKey[] = "{freshet}:jobs:meta";
 constexpr size_t kListSlice = 32;  // records of one reply: at most 32 x kMaxRecordBytes
 
+// Runs at the memory limit too (allow-oom): a job that stalls there must be able to say so, and to
+// be cancelled. Records are few and bounded.
 // KEYS: records, meta. ARGV: operation, id, fence, expected revision, value, most records.
 // Answers {outcome, number}.
-constexpr RedisScript kWrite = {"write_job_record", R"lua(
+constexpr RedisScript kWrite = {"write_job_record", R"lua(#!lua flags=allow-oom
 local operation, id, fence = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local seen = tonumber(redis.call('HGET', KEYS[2], 'fence') or '0')
 if fence < seen then return {'fenced', seen} end

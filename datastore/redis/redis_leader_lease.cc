@@ -11,9 +11,10 @@ namespace {
 
 constexpr char kLeaderKey[] = "{freshet}:leader";
 
+// Both run at the memory limit too (allow-oom): somebody must lead to say that it is reached.
 // KEYS: leader. ARGV: candidate, address, ttl in microseconds, time in microseconds or "".
 // Answers {held, token, leader, address, remaining microseconds}.
-constexpr RedisScript kAcquire = {"acquire_leader_lease", R"lua(
+constexpr RedisScript kAcquire = {"acquire_leader_lease", R"lua(#!lua flags=allow-oom
 local candidate, ttl, now = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not now then
   local time = redis.call('TIME')
@@ -31,7 +32,7 @@ return {1, token, candidate, ARGV[2], ttl}
 )lua"};
 
 // KEYS: leader. ARGV: candidate, token.
-constexpr RedisScript kRelease = {"release_leader_lease", R"lua(
+constexpr RedisScript kRelease = {"release_leader_lease", R"lua(#!lua flags=allow-oom
 local row = redis.call('HMGET', KEYS[1], 'leader', 'token')
 if row[1] == ARGV[1] and row[2] == ARGV[2] then
   redis.call('HSET', KEYS[1], 'leader', '', 'address', '', 'expires', '0')

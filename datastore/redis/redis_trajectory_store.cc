@@ -62,7 +62,7 @@ RedisTrajectoryStore::RedisTrajectoryStore(std::shared_ptr<RedisClient> client,
                                            RedisStoreSettings settings)
     : client_(std::move(client)),
       config_(std::move(config)),
-      settings_(settings),
+      settings_(std::move(settings)),
       prefix_(config_.Prefix()),
       generation_(std::move(generation)),
       threshold_us_(ThresholdMicros(settings_, config_.options)),
@@ -153,11 +153,14 @@ std::vector<std::string> RedisTrajectoryStore::ScriptArgs(std::vector<std::strin
   return all;
 }
 
-absl::StatusOr<RedisReply> RedisTrajectoryStore::Send(const RedisScript& script,
-                                                      const std::vector<std::string>& args,
-                                                      const std::vector<Blob>& blobs) {
+absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Send(
+    const RedisScript& script, const std::vector<std::string>& args,
+    const std::vector<Blob>& blobs) {
   const std::vector<std::string> keys = {StrCat(prefix_, "state")};
-  if (blobs.empty()) return client_->Run(script, keys, args);
+  if (blobs.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(RedisReply reply, client_->Run(script, keys, args));
+    return Accept(std::move(reply));
+  }
   std::vector<std::vector<std::string>> commands;
   commands.reserve(blobs.size() + 1);
   for (const Blob& blob : blobs) {
@@ -168,13 +171,10 @@ absl::StatusOr<RedisReply> RedisTrajectoryStore::Send(const RedisScript& script,
   commands.push_back(client_->ScriptCommand(script, keys, args));
   FRESHET_ASSIGN_OR_RETURN(auto replies, client_->Pipeline(commands));
   if (replies.size() != commands.size()) return Internal("redis: a pipeline lost replies");
-  absl::StatusOr<RedisReply>& answer = replies.back();
-  if (!answer.ok()) return std::move(answer);
-  const bool retry = !answer->items.empty() && answer->items.front().text == "RETRY";
-  for (const absl::StatusOr<RedisReply>& reply : replies) {
-    if (retry && !reply.ok()) return reply.status();  // the bytes were refused
-  }
-  return std::move(answer);
+  FRESHET_RETURN_IF_ERROR(replies.back().status());
+  FRESHET_ASSIGN_OR_RETURN(Answer answer, Accept(*std::move(replies.back())));
+  for (const absl::StatusOr<RedisReply>& reply : replies) answer.bytes.Update(reply.status());
+  return answer;
 }
 
 absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Accept(RedisReply reply) {
@@ -223,9 +223,11 @@ absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Run(
     const RedisScript& script, std::vector<std::string> args, const std::vector<Blob>& blobs) {
   const std::vector<std::string> all = ScriptArgs(std::move(args));
   for (int i = 0; i < kMaxTries; ++i) {
-    FRESHET_ASSIGN_OR_RETURN(RedisReply reply, Send(script, all, blobs));
-    FRESHET_ASSIGN_OR_RETURN(Answer answer, Accept(std::move(reply)));
+    const absl::Time start = SystemClock::Get().Now();
+    FRESHET_ASSIGN_OR_RETURN(Answer answer, Send(script, all, blobs));
+    if (settings_.on_script) settings_.on_script(script.name, SystemClock::Get().Now() - start);
     if (answer.code != Code::kRetry) return answer;
+    FRESHET_RETURN_IF_ERROR(answer.bytes);
   }
   return StatusOf(absl::StatusCode::kUnavailable, "redis: bytes written for ", script.name,
                   " were gone ", kMaxTries, " times when it ran");

@@ -2,10 +2,12 @@
 #define FRESHET_DATASTORE_REDIS_REDIS_TRAJECTORY_STORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,9 @@ struct RedisStoreSettings {
   // the lease's TTL by the server's clock, never by a clock of one's own. Whoever calls Sweep does
   // so several times within it, or quiet times would pass for outages.
   std::optional<absl::Duration> outage_threshold;
+  // Called after each script that was answered, with its name (as of its file) and the time that
+  // its round trip took. Called from the threads of the operations.
+  std::function<void(std::string_view script, absl::Duration took)> on_script;
 };
 
 // A group that ended dead.
@@ -52,16 +57,17 @@ struct DeadLetter {
 //   `rleases:TASK`), `holds` and `tokens` (lease token -> row, group), `claimed`, `step:S`,
 //   `digests`, `durable` (the journal), `ledger` (stream; one entry per group, its id the number of
 //   its first row), `stats`, `reasons`, `engines`, `replay`, `replays`, `revoked`, `above`, `dead`
-//   (list, the newest 1,000), `changes` (hash) with the channel `changed`, `trash` (what is to be
-//   deleted, by time). Bytes: `b:p:ORDINAL:SUM` (prompt), `b:TOKEN:INDEX:SUM` (response or partial)
-//   and `b:TOKEN:r:SUM` (reference log-probs), TOKEN being the fencing token of the lease they were
-//   made under and SUM their checksum.
+//   (list, the newest 1,000), `changes` (hash) with a channel `changed:TOPIC` for each, `trash`
+//   (what is to be deleted, by time). Bytes: `b:p:ORDINAL:SUM` (prompt), `b:TOKEN:INDEX:SUM`
+//   (response or partial) and `b:TOKEN:r:SUM` (reference log-probs), TOKEN being the fencing token
+//   of the lease they were made under and SUM their checksum.
 // Atomicity. Each operation is one script in one round trip; those that bring bytes send them in
 //   front, in the same round trip, under a name that nobody else uses, to expire in 5 minutes; the
-//   script makes them permanent or refuses. So no refused worker changes accepted bytes. Operations
-//   that hand bytes out fetch them in a second round trip; what was deleted in between belonged to
-//   a group that ended, and is left out. Bytes of ended attempts are deleted a minute (or one lease
-//   TTL) later, those of durable steps at once, by Sweep, in slices.
+//   script makes them permanent or refuses. So no refused worker changes accepted bytes. PutSamples
+//   and PutRows are one script per 256 entries or 16 MiB of bytes, whichever comes first.
+//   Operations that hand bytes out fetch them in a second round trip; what was deleted in between
+//   belonged to a group that ended, and is left out. Bytes of ended attempts are deleted a minute
+//   (or one lease TTL) later, those of durable steps at once, by Sweep, in slices.
 // Failure. UNAVAILABLE: the effect of the call is unknown until it is repeated; all operations may
 //   be. RESOURCE_EXHAUSTED: Redis is at its memory limit, nothing changed; operations that free
 //   memory or move the job on work nevertheless. Bytes that are gone or fail their checksum end
@@ -103,10 +109,12 @@ class RedisTrajectoryStore final : public TrajectoryStore {
                                                    const std::vector<int64_t>& tokens) override;
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials) override;
-  absl::Status PutSample(int64_t token, int32_t index, Response response) override;
+  absl::StatusOr<std::vector<absl::Status>> PutSamples(
+      const std::vector<SamplePut>& samples) override;
   absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
                                                   int64_t max_rows) override;
-  absl::Status PutFields(Task task, int64_t token, FieldValues values) override;
+  absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
+                                                    const std::vector<RowPut>& rows) override;
   absl::Status FailRow(Task task, int64_t token, const std::string& reason) override;
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
   absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,
@@ -168,6 +176,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   struct Answer {
     Code code = Code::kOk;
     std::vector<RedisReply> values;
+    absl::Status bytes;  // why bytes that came along were refused, the first of them
     // INTERNAL unless there are that many values.
     absl::Status Expect(size_t num_values) const;
   };
@@ -178,22 +187,62 @@ class RedisTrajectoryStore final : public TrajectoryStore {
     int64_t attempt = 0;
     std::string field;  // as in drop_corrupt.lua
     std::string checksum;
-    int64_t size_hint = 0;
+    int64_t offset = 0;  // in the blob
+    int64_t size = 0;    // 0: the whole blob
+  };
+  // What to fetch: each place once, named by its position.
+  struct FetchPlan {
+    std::vector<BlobPlace> places;
+    std::map<std::string, size_t> prompts;  // position by blob name
+
+    size_t Add(BlobPlace place);
+    size_t AddPrompt(BlobPlace place);
   };
   // A sample as the scripts describe it, before its bytes are there.
   struct SampleTicket {
     SampleKey key;
-    std::string prompt_sum;
-    std::string record;  // SampleRecord
     std::string score;
-    std::string ref;  // "TOKEN CHECKSUM", or ""
+    size_t prompt = 0;  // positions in the plan
+    size_t response = 0;
+    std::optional<size_t> ref;
   };
-  // Decoded bytes by blob name, and the places whose bytes cannot be read, with the reason.
+  // A lease before its bytes are there.
+  struct LeaseTicket {
+    GroupLease lease;
+    size_t prompt = 0;                                // positions in the plan
+    std::vector<std::pair<size_t, size_t>> partials;  // position in `missing`, and in the plan
+  };
+  // Decoded bytes by position in the plan, null where the place holds something else or what cannot
+  // be read; and the latter, with the reason.
   struct Bytes {
-    std::map<std::string, std::shared_ptr<const Prompt>> prompts;
-    std::map<std::string, std::shared_ptr<const Response>> responses;
-    std::map<std::string, std::shared_ptr<const std::vector<float>>> floats;
+    std::vector<std::shared_ptr<const Prompt>> prompts;
+    std::vector<std::shared_ptr<const Response>> responses;
+    std::vector<std::shared_ptr<const std::vector<float>>> floats;
     std::vector<std::pair<BlobPlace, std::string>> corrupt;
+  };
+  // Entries of a call for a script that answers with the faults of entries; one round trip.
+  struct Put {
+    size_t position = 0;            // in the caller's list
+    std::vector<std::string> args;  // as many for each
+  };
+  struct PutSlice {
+    std::vector<Put> puts;
+    std::vector<Blob> blobs;
+    size_t bytes = 0;
+    bool Full() const;
+  };
+  // Samples of one lease in one blob, while it is being filled.
+  struct SampleBlob {
+    std::string bytes;
+    int32_t first = 0;         // index of the first sample
+    std::string sums;          // checksums of the samples
+    std::vector<size_t> puts;  // in the slice
+  };
+  // Why a script did not take the entry at `position`.
+  struct PutFault {
+    size_t position = 0;
+    std::string code;
+    int64_t values[2] = {0, 0};
   };
   // The batch that NextBatch gave last, for the digest of its commit.
   struct Claim {
@@ -207,34 +256,50 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   std::vector<std::string> ScriptArgs(std::vector<std::string> args) const;
   absl::StatusOr<Answer> Run(const RedisScript& script, std::vector<std::string> args,
                              const std::vector<Blob>& blobs = {});
-  absl::StatusOr<RedisReply> Send(const RedisScript& script, const std::vector<std::string>& args,
-                                  const std::vector<Blob>& blobs);
+  absl::StatusOr<Answer> Send(const RedisScript& script, const std::vector<std::string>& args,
+                              const std::vector<Blob>& blobs);
   absl::StatusOr<Answer> Accept(RedisReply reply);
+
+  // redis_trajectory_store_puts.cc. `head`: the arguments in front of those of the entries.
+  absl::StatusOr<std::vector<PutFault>> SendPuts(const RedisScript& script,
+                                                 const std::vector<std::string>& head,
+                                                 PutSlice slice);
+  absl::StatusOr<PutSlice> SampleSlice(const std::vector<SamplePut>& samples, size_t& next,
+                                       std::vector<absl::Status>& statuses) const;
+  absl::StatusOr<Put> MakePut(const SamplePut& sample, size_t position,
+                              std::map<int64_t, SampleBlob>& blobs, PutSlice& slice) const;
+  void Seal(std::map<int64_t, SampleBlob> blobs, PutSlice& slice) const;
+  absl::Status AddPut(Task task, const RowPut& row, size_t position, PutSlice& slice) const;
+  absl::Status RefusedSample(const SamplePut& sample, const PutFault& fault) const;
   // Token of the port <-> token of the scripts.
   std::string ScriptToken(int64_t token) const;
   int64_t PortToken(int64_t token) const { return token + config_.origin.TokenBase(); }
 
   // redis_trajectory_store_bytes.cc
-  absl::StatusOr<Bytes> Fetch(const std::vector<BlobPlace>& places);
-  absl::Status FetchSlice(const std::vector<BlobPlace>& places, Bytes& bytes);
-  static void Decode(const BlobPlace& place, const RedisReply& reply, Bytes& bytes);
+  absl::StatusOr<Bytes> Fetch(const FetchPlan& plan);
+  absl::Status FetchSlice(const FetchPlan& plan, size_t first, size_t behind, Bytes& bytes);
+  static void Decode(const FetchPlan& plan, size_t position, std::string_view blob, Bytes& bytes);
   BlobPlace PromptPlace(int64_t ordinal, int64_t attempt, const std::string& sum) const;
-  absl::StatusOr<std::vector<BlobPlace>> PlacesOf(const SampleTicket& ticket) const;
+  // Adds the places of a sample: `record` is a SampleRecord, `ref` is "TOKEN CHECKSUM" or "".
+  absl::Status AddPlaces(std::string_view record, std::string_view ref,
+                         const std::string& prompt_sum, FetchPlan& plan,
+                         SampleTicket& ticket) const;
   // Null members where the bytes are not there.
   absl::StatusOr<SampleView> View(const SampleTicket& ticket, const Bytes& bytes) const;
   // Ends the groups of these places; DATA_LOSS when one is trained already.
   absl::Status DropCorrupt(const std::vector<std::pair<BlobPlace, std::string>>& corrupt);
 
-  absl::StatusOr<GroupLease> ParseLease(const std::string& text,
-                                        std::vector<BlobPlace>& places) const;
-  absl::Status FillLease(GroupLease& lease, const std::vector<BlobPlace>& places, Bytes& bytes);
-  absl::StatusOr<RowLease> ParseRow(const RedisReply& head, const RedisReply& score,
-                                    const RedisReply& ref, SampleTicket& ticket) const;
+  absl::StatusOr<LeaseTicket> ParseLease(const std::string& text, FetchPlan& plan) const;
+  static absl::StatusOr<GroupLease> FillLease(LeaseTicket ticket, const Bytes& bytes);
+  absl::StatusOr<int64_t> ParseRow(const RedisReply& head, const RedisReply& score,
+                                   const RedisReply& ref, FetchPlan& plan,
+                                   SampleTicket& ticket) const;
   absl::StatusOr<bool> FillBatch(const Answer& answer, int64_t epoch, int64_t step,
                                  NextBatchReply& reply);
   absl::StatusOr<TrainGroup> ReadyGroup(const std::vector<SampleTicket>& tickets, int64_t step,
                                         const Bytes& bytes) const;
-  absl::StatusOr<std::vector<SampleTicket>> GroupTickets(const RedisReply* fields) const;
+  absl::StatusOr<std::vector<SampleTicket>> GroupTickets(const RedisReply* fields,
+                                                         FetchPlan& plan) const;
   std::string ExtendedDigest(std::string digest, const std::vector<int64_t>& ordinals,
                              const std::vector<int64_t>& attempts) const;
   std::vector<std::string> Uids(const std::vector<int64_t>& ordinals,

@@ -1,6 +1,5 @@
 // The trainer's operations.
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "datastore/redis/redis_trajectory_store.h"
@@ -63,7 +62,7 @@ std::string RedisTrajectoryStore::ExtendedDigest(std::string digest,
 }
 
 absl::StatusOr<std::vector<RedisTrajectoryStore::SampleTicket>> RedisTrajectoryStore::GroupTickets(
-    const RedisReply* fields) const {
+    const RedisReply* fields, FetchPlan& plan) const {
   std::string_view ordinal_text = fields[0].text;
   std::string_view attempt_text = fields[1].text;
   FRESHET_ASSIGN_OR_RETURN(const int64_t ordinal, TakeNumber(ordinal_text, ' '));
@@ -76,10 +75,9 @@ absl::StatusOr<std::vector<RedisTrajectoryStore::SampleTicket>> RedisTrajectoryS
     FRESHET_ASSIGN_OR_RETURN(const int64_t index, TakeNumber(line, ' '));
     SampleTicket ticket;
     ticket.key = {ordinal, static_cast<int32_t>(attempt), static_cast<int32_t>(index)};
-    ticket.prompt_sum = fields[2].text;
-    ticket.record = std::string(line);
     FRESHET_ASSIGN_OR_RETURN(ticket.score, TakeSized(scores));
-    FRESHET_ASSIGN_OR_RETURN(ticket.ref, TakeSized(scores));
+    FRESHET_ASSIGN_OR_RETURN(const std::string ref, TakeSized(scores));
+    FRESHET_RETURN_IF_ERROR(AddPlaces(line, ref, fields[2].text, plan, ticket));
     tickets.push_back(std::move(ticket));
   }
   return tickets;
@@ -112,23 +110,16 @@ absl::StatusOr<bool> RedisTrajectoryStore::FillBatch(const Answer& answer, int64
   FRESHET_RETURN_IF_ERROR(answer.Expect(4));
   const std::vector<RedisReply>& fields = answer.values[3].items;
   std::vector<std::vector<SampleTicket>> groups;
-  std::vector<BlobPlace> places;
-  std::set<std::string> names;
+  FetchPlan plan;
   Claim claim{epoch, step, answer.values[2].text, "", {}};
   std::vector<int64_t> ordinals;
   for (size_t i = 0; i + kGroupFields <= fields.size(); i += kGroupFields) {
-    FRESHET_ASSIGN_OR_RETURN(groups.emplace_back(), GroupTickets(&fields[i]));
-    for (const SampleTicket& ticket : groups.back()) {
-      FRESHET_ASSIGN_OR_RETURN(std::vector<BlobPlace> own, PlacesOf(ticket));
-      for (BlobPlace& place : own) {
-        if (names.insert(place.name).second) places.push_back(std::move(place));
-      }
-    }
+    FRESHET_ASSIGN_OR_RETURN(groups.emplace_back(), GroupTickets(&fields[i], plan));
     if (groups.back().empty()) return Internal("redis script: a claimed group without samples");
     ordinals.push_back(groups.back().front().key.ordinal);
     claim.attempts.push_back(groups.back().front().key.attempt);
   }
-  FRESHET_ASSIGN_OR_RETURN(const Bytes bytes, Fetch(places));
+  FRESHET_ASSIGN_OR_RETURN(const Bytes bytes, Fetch(plan));
   if (!bytes.corrupt.empty()) {
     FRESHET_RETURN_IF_ERROR(DropCorrupt(bytes.corrupt));
     return false;

@@ -1,4 +1,5 @@
 // The bytes of prompts, responses and log-probs: fetched in slices, decoded, dropped when corrupt.
+#include <algorithm>
 #include <utility>
 
 #include "datastore/blob/trajectory_blob.h"
@@ -12,62 +13,108 @@
 namespace freshet {
 namespace {
 
-// Of one MGET; its reply is one message for client and server.
+// Of one round trip; its replies are held at once by client and server.
 constexpr int64_t kSliceBytes = int64_t{32} << 20;
-constexpr size_t kSliceKeys = 1024;
+constexpr size_t kSlicePlaces = 4096;
 
-constexpr int64_t kBytesPerToken = 9;  // 8 1/8 of a response, rounded up
-constexpr int64_t kPromptBytes = 4096;
+constexpr int64_t kPromptBytes = 4096;  // about
 
 }  // namespace
 
-absl::StatusOr<RedisTrajectoryStore::Bytes> RedisTrajectoryStore::Fetch(
-    const std::vector<BlobPlace>& places) {
+size_t RedisTrajectoryStore::FetchPlan::Add(BlobPlace place) {
+  places.push_back(std::move(place));
+  return places.size() - 1;
+}
+
+size_t RedisTrajectoryStore::FetchPlan::AddPrompt(BlobPlace place) {
+  const auto [known, added] = prompts.try_emplace(place.name, places.size());
+  return added ? Add(std::move(place)) : known->second;
+}
+
+absl::StatusOr<RedisTrajectoryStore::Bytes> RedisTrajectoryStore::Fetch(const FetchPlan& plan) {
   Bytes bytes;
-  std::vector<BlobPlace> slice;
+  bytes.prompts.resize(plan.places.size());
+  bytes.responses.resize(plan.places.size());
+  bytes.floats.resize(plan.places.size());
   int64_t size = 0;
-  for (const BlobPlace& place : places) {
-    slice.push_back(place);
-    size += place.size_hint;
-    if (size < kSliceBytes && slice.size() < kSliceKeys) continue;
-    FRESHET_RETURN_IF_ERROR(FetchSlice(slice, bytes));
-    slice.clear();
+  size_t first = 0;
+  for (size_t i = 0; i < plan.places.size(); ++i) {
+    size += std::max(plan.places[i].size, kPromptBytes);
+    if (i + 1 < plan.places.size() && size < kSliceBytes && i - first < kSlicePlaces) continue;
+    FRESHET_RETURN_IF_ERROR(FetchSlice(plan, first, i + 1, bytes));
+    first = i + 1;
     size = 0;
   }
-  if (!slice.empty()) FRESHET_RETURN_IF_ERROR(FetchSlice(slice, bytes));
   return bytes;
 }
 
-absl::Status RedisTrajectoryStore::FetchSlice(const std::vector<BlobPlace>& places, Bytes& bytes) {
-  std::vector<std::string> command = {"MGET"};
-  for (const BlobPlace& place : places) command.push_back(StrCat(prefix_, "b:", place.name));
-  FRESHET_ASSIGN_OR_RETURN(const RedisReply reply, client_->Command(command));
-  if (reply.items.size() != places.size()) return Internal("redis: MGET lost replies");
-  for (size_t i = 0; i < places.size(); ++i) Decode(places[i], reply.items[i], bytes);
+// One command per blob: all of it, or the part that its places take.
+absl::Status RedisTrajectoryStore::FetchSlice(const FetchPlan& plan, size_t first, size_t behind,
+                                              Bytes& bytes) {
+  struct Part {
+    int64_t begin = 0;
+    int64_t end = 0;
+    std::vector<size_t> places;
+  };
+  std::map<std::string_view, Part> parts;
+  for (size_t i = first; i < behind; ++i) {
+    const BlobPlace& place = plan.places[i];
+    Part& part = parts[place.name];
+    part.begin = part.places.empty() ? place.offset : std::min(part.begin, place.offset);
+    part.end = std::max(part.end, place.offset + place.size);
+    part.places.push_back(i);
+  }
+  std::vector<std::vector<std::string>> commands;
+  for (const auto& [name, part] : parts) {
+    std::string key = StrCat(prefix_, "b:", name);
+    if (part.end == 0) {
+      commands.push_back({"GET", std::move(key)});
+    } else {
+      commands.push_back({"GETRANGE", std::move(key), StrCat(part.begin), StrCat(part.end - 1)});
+    }
+  }
+  FRESHET_ASSIGN_OR_RETURN(const auto replies, client_->Pipeline(commands));
+  auto reply = replies.begin();
+  for (const auto& [name, part] : parts) {
+    FRESHET_RETURN_IF_ERROR(reply->status());
+    const std::string& text = (*reply)->text;
+    for (const size_t i : part.places) {
+      const BlobPlace& place = plan.places[i];
+      // A range of a blob that is gone is empty.
+      const bool there = static_cast<int64_t>(text.size()) >= place.offset - part.begin;
+      std::string_view blob = text;
+      if (there) blob.remove_prefix(static_cast<size_t>(place.offset - part.begin));
+      if (place.size > 0) blob = blob.substr(0, static_cast<size_t>(place.size));
+      Decode(plan, i, there ? blob : std::string_view(), bytes);
+    }
+    ++reply;
+  }
   return absl::OkStatus();
 }
 
-void RedisTrajectoryStore::Decode(const BlobPlace& place, const RedisReply& reply, Bytes& bytes) {
+void RedisTrajectoryStore::Decode(const FetchPlan& plan, size_t position, std::string_view blob,
+                                  Bytes& bytes) {
+  const BlobPlace& place = plan.places[position];
   absl::Status status;
-  if (reply.kind != RedisReply::Kind::kString) {
+  if (blob.empty()) {
     status = DataLoss("bytes are gone");
-  } else if (const auto sum = BlobChecksum(reply.text); !sum.ok() || *sum != place.checksum) {
+  } else if (const auto sum = BlobChecksum(blob); !sum.ok() || *sum != place.checksum) {
     status = DataLoss("checksum is not ", place.checksum);
   } else if (place.field == "ph") {
-    auto prompt = DecodePrompt(reply.text);
+    auto prompt = DecodePrompt(blob);
     status = prompt.status();
-    if (status.ok()) bytes.prompts[place.name] = std::make_shared<const Prompt>(*std::move(prompt));
+    if (status.ok()) bytes.prompts[position] = std::make_shared<const Prompt>(*std::move(prompt));
   } else if (place.field[0] == 'q') {
-    auto values = DecodeFloats(reply.text);
+    auto values = DecodeFloats(blob);
     status = values.status();
     if (status.ok()) {
-      bytes.floats[place.name] = std::make_shared<const std::vector<float>>(*std::move(values));
+      bytes.floats[position] = std::make_shared<const std::vector<float>>(*std::move(values));
     }
   } else {
-    auto response = DecodeResponse(reply.text);
+    auto response = DecodeResponse(blob);
     status = response.status();
     if (status.ok()) {
-      bytes.responses[place.name] = std::make_shared<const Response>(*std::move(response));
+      bytes.responses[position] = std::make_shared<const Response>(*std::move(response));
     }
   }
   if (!status.ok()) bytes.corrupt.emplace_back(place, Message(status));
@@ -77,41 +124,33 @@ RedisTrajectoryStore::BlobPlace RedisTrajectoryStore::PromptPlace(int64_t ordina
                                                                   const std::string& sum) const {
   std::string digits = StrCat(ordinal);
   digits.insert(0, digits.size() < 16 ? 16 - digits.size() : 0, '0');
-  return {StrCat("p:", digits, ":", sum), ordinal, attempt, "ph", sum, kPromptBytes};
+  return {StrCat("p:", digits, ":", sum), ordinal, attempt, "ph", sum};
 }
 
-absl::StatusOr<std::vector<RedisTrajectoryStore::BlobPlace>> RedisTrajectoryStore::PlacesOf(
-    const SampleTicket& ticket) const {
+absl::Status RedisTrajectoryStore::AddPlaces(std::string_view record, std::string_view ref,
+                                             const std::string& prompt_sum, FetchPlan& plan,
+                                             SampleTicket& ticket) const {
   const SampleKey& key = ticket.key;
-  FRESHET_ASSIGN_OR_RETURN(const SampleRecord record, ParseSampleRecord(ticket.record));
-  std::vector<BlobPlace> places;
-  places.push_back(PromptPlace(key.ordinal, key.attempt, ticket.prompt_sum));
-  places.push_back({StrCat(record.token, ":", key.index, ":", record.checksum), key.ordinal,
-                    key.attempt, StrCat("s", key.index), record.checksum,
-                    record.num_tokens * kBytesPerToken});
-  if (!ticket.ref.empty()) {
-    std::string_view ref = ticket.ref;
-    const std::string token(TakePart(ref, ' '));
-    const std::string sum(ref);
-    places.push_back({StrCat(token, ":r:", sum), key.ordinal, key.attempt, StrCat("q", key.index),
-                      sum, record.num_tokens * kBytesPerToken});
-  }
-  return places;
+  FRESHET_ASSIGN_OR_RETURN(SampleRecord sample, ParseSampleRecord(record));
+  ticket.prompt = plan.AddPrompt(PromptPlace(key.ordinal, key.attempt, prompt_sum));
+  ticket.response =
+      plan.Add({std::move(sample.blob), key.ordinal, key.attempt, StrCat("s", key.index),
+                std::move(sample.checksum), sample.offset, sample.size});
+  if (ref.empty()) return absl::OkStatus();
+  const std::string_view token = TakePart(ref, ' ');
+  ticket.ref = plan.Add({StrCat(token, ":r:", ref), key.ordinal, key.attempt,
+                         StrCat("q", key.index), std::string(ref)});
+  return absl::OkStatus();
 }
 
 absl::StatusOr<SampleView> RedisTrajectoryStore::View(const SampleTicket& ticket,
                                                       const Bytes& bytes) const {
-  const auto find = [](const auto& map, const std::string& name) {
-    const auto it = map.find(name);
-    return it == map.end() ? nullptr : it->second;
-  };
-  FRESHET_ASSIGN_OR_RETURN(const std::vector<BlobPlace> places, PlacesOf(ticket));
   SampleView view;
   view.key = ticket.key;
   view.uid = SampleUid(config_.options.job, ticket.key);
-  view.prompt = find(bytes.prompts, places[0].name);
-  view.response = find(bytes.responses, places[1].name);
-  if (places.size() > 2) view.ref_logprobs = find(bytes.floats, places[2].name);
+  view.prompt = bytes.prompts[ticket.prompt];
+  view.response = bytes.responses[ticket.response];
+  if (ticket.ref.has_value()) view.ref_logprobs = bytes.floats[*ticket.ref];
   if (!ticket.score.empty()) {
     FRESHET_ASSIGN_OR_RETURN(Score score, DecodeScore(ticket.score));
     view.score = std::make_shared<const Score>(std::move(score));

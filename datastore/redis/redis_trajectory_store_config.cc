@@ -43,6 +43,7 @@ Json ToJson(const RedisStoreConfig& config) {
   json["needs_ref_logprob"] = options.needs_ref_logprob;
   json["filter_zero_variance"] = options.filter_zero_variance;
   json["max_filtered_in_a_row"] = options.max_filtered_in_a_row;
+  json["max_ledger_rows"] = options.max_ledger_rows;
   json["origin.lineage"] = origin.policy.lineage;
   json["origin.version"] = origin.policy.version;
   json["origin.epoch"] = origin.epoch;
@@ -75,6 +76,7 @@ RedisStoreConfig FromJson(const Json& json) {
   options.needs_ref_logprob = json.at("needs_ref_logprob").get<bool>();
   options.filter_zero_variance = json.at("filter_zero_variance").get<bool>();
   options.max_filtered_in_a_row = json.at("max_filtered_in_a_row").get<int64_t>();
+  options.max_ledger_rows = json.at("max_ledger_rows").get<int64_t>();
   origin.policy.lineage = json.at("origin.lineage").get<int64_t>();
   origin.policy.version = json.at("origin.version").get<int64_t>();
   origin.epoch = json.at("origin.epoch").get<int64_t>();
@@ -106,9 +108,10 @@ absl::Status RedisStoreConfig::Validate() const {
   FRESHET_RETURN_IF_ERROR(ValidateJobName(options.job));
   FRESHET_RETURN_IF_ERROR(options.Validate());
   FRESHET_RETURN_IF_ERROR(origin.Validate());
-  int64_t largest = std::max({options.capacity_groups, options.max_queued_prompts,
-                              options.max_filtered_in_a_row, origin.policy.lineage,
-                              origin.policy.version, origin.ledger_seq, origin.cursor.low_water});
+  int64_t largest =
+      std::max({options.capacity_groups, options.max_queued_prompts, options.max_filtered_in_a_row,
+                options.max_ledger_rows, origin.policy.lineage, origin.policy.version,
+                origin.ledger_seq, origin.cursor.low_water});
   for (const int64_t ordinal : origin.cursor.above) largest = std::max(largest, ordinal);
   if (largest > kMaxScriptInteger) {
     return InvalidArgument("store of job ", options.job, ": ", largest,
@@ -137,6 +140,7 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::ScriptOptions
           {"needs_ref", options.needs_ref_logprob ? "1" : "0"},
           {"filter", options.filter_zero_variance ? "1" : "0"},
           {"max_filtered", StrCat(max_filtered)},
+          {"max_ledger_rows", StrCat(options.max_ledger_rows)},
           {"lineage", StrCat(origin.policy.lineage)},
           {"resumed", origin.resumed ? "1" : "0"},
           {"origin_seq", StrCat(origin.ledger_seq)},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "services/base/log.h"
@@ -62,7 +63,7 @@ void RedisChangeFeed::Merge(std::string_view counts) {
 
 uint64_t RedisChangeFeed::Count(Topic topic) {
   MutexLock lock(mu_);
-  StartListening();
+  ListenTo(topic);
   return counts_[static_cast<size_t>(topic)];
 }
 
@@ -70,7 +71,7 @@ uint64_t RedisChangeFeed::Await(Topic topic, uint64_t seen, absl::Duration timeo
   const size_t index = static_cast<size_t>(topic);
   const absl::Time deadline = absl::Now() + timeout;
   MutexLock lock(mu_);
-  StartListening();
+  ListenTo(topic);
   while (!closed_ && counts_[index] <= seen) {
     // Waits in slices: the system's wait takes no infinite time-out.
     const absl::Duration left = std::min(deadline - absl::Now(), absl::Seconds(60));
@@ -86,31 +87,47 @@ void RedisChangeFeed::Close() {
   for (CondVar& condition : changed_) condition.NotifyAll();
 }
 
-void RedisChangeFeed::StartListening() {
+void RedisChangeFeed::ListenTo(Topic topic) {
+  const size_t index = static_cast<size_t>(topic);
+  if (!wanted_.test(index)) {
+    wanted_.set(index);
+    if (subscription_ != nullptr) subscription_->Wake();
+  }
   if (listener_.joinable()) return;
   listener_ = std::jthread([this](const std::stop_token& stop) { Listen(stop); });
 }
 
+RedisChangeFeed::TopicSet RedisChangeFeed::Wanted() {
+  MutexLock lock(mu_);
+  return wanted_;
+}
+
 void RedisChangeFeed::Listen(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    auto subscription = client_->Subscribe({StrCat(prefix_, "changed")});
+    const TopicSet topics = Wanted();
+    std::vector<std::string> channels;
+    for (size_t topic = 0; topic < topics.size(); ++topic) {
+      if (topics.test(topic)) channels.push_back(StrCat(prefix_, "changed:", topic));
+    }
+    auto subscription = client_->Subscribe(channels);
     if (subscription.ok()) {
       {
         MutexLock lock(mu_);
         subscription_ = subscription->get();
       }
-      Follow(stop, **subscription);
+      Follow(stop, topics, **subscription);
       MutexLock lock(mu_);
       subscription_ = nullptr;
     }
     MutexLock lock(mu_);
-    if (!stop.stop_requested()) stopped_.WaitFor(mu_, kRetryPause);
+    if (!stop.stop_requested() && wanted_ == topics) stopped_.WaitFor(mu_, kRetryPause);
   }
 }
 
-void RedisChangeFeed::Follow(const std::stop_token& stop, RedisSubscription& subscription) {
+void RedisChangeFeed::Follow(const std::stop_token& stop, TopicSet topics,
+                             RedisSubscription& subscription) {
   bool current = false;
-  while (!stop.stop_requested()) {
+  while (!stop.stop_requested() && Wanted() == topics) {
     // What was published before the subscription, or while it was cut, is in the counts.
     if (!current) current = ReadCounts().ok();
     auto message = subscription.Next(current ? kListenSlice : kRetryPause);

@@ -2,6 +2,7 @@
 #define FRESHET_DATASTORE_REDIS_REDIS_TRAJECTORY_STORE_FEED_H_
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,8 +21,9 @@ namespace freshet {
 
 // The change counts of a job's store, as this process knows them: from the replies to its own
 // operations, and from what other members' scripts publish. One thread listens, from the first
-// Count or Await on; after a cut connection it reads the counts again, so no change is missed.
-// Thread-safe.
+// Count or Await on, to the topics that were asked for: a rollout is not woken for every row that
+// is scored. Whenever it subscribes, and after a cut connection, it reads all counts again, so no
+// change is missed. Thread-safe.
 class RedisChangeFeed {
  public:
   // `prefix` is the job's, as in "{job}:".
@@ -39,10 +41,14 @@ class RedisChangeFeed {
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  void StartListening() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Listen(const std::stop_token& stop);
-  // Messages of one subscription, until it fails for good or `stop`.
-  void Follow(const std::stop_token& stop, RedisSubscription& subscription);
+  using TopicSet = std::bitset<kNumTopics>;
+
+  void ListenTo(Topic topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Listen(const std::stop_token& stop) ABSL_LOCKS_EXCLUDED(mu_);
+  // Messages of one subscription, until it fails for good, further topics are wanted, or `stop`.
+  void Follow(const std::stop_token& stop, TopicSet topics, RedisSubscription& subscription)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  TopicSet Wanted() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status ReadCounts();
   void Raise(size_t topic, uint64_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -50,6 +56,7 @@ class RedisChangeFeed {
   const std::string prefix_;
   Mutex mu_;
   std::array<uint64_t, kNumTopics> counts_ ABSL_GUARDED_BY(mu_) = {};
+  TopicSet wanted_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   RedisSubscription* subscription_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::array<CondVar, kNumTopics> changed_;

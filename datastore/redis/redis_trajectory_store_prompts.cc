@@ -5,7 +5,6 @@
 #include "datastore/redis/redis_trajectory_store.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
 #include "datastore/redis/trajectory_scripts.h"
-#include "datastore/response_check.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
@@ -14,15 +13,6 @@ namespace {
 
 absl::Status Revoked(const std::string& worker) {
   return FailedPrecondition("worker ", worker, " is revoked: it must register again");
-}
-
-// What CheckResponse says under the bounds that a script gave: {min version, committed version}.
-absl::Status Malformed(const Response& response, const std::vector<RedisReply>& values,
-                       int64_t lineage, bool needs_loss) {
-  if (values.size() < 2) return Internal("redis script: a refused response without its bounds");
-  const absl::Status status =
-      CheckResponse(response, {values[0].integer, {lineage, values[1].integer}, needs_loss});
-  return status.ok() ? Internal("redis script refused a well-formed response") : status;
 }
 
 }  // namespace
@@ -56,11 +46,12 @@ absl::StatusOr<PutPromptsReply> RedisTrajectoryStore::PutPrompts(
   return reply;
 }
 
-absl::StatusOr<GroupLease> RedisTrajectoryStore::ParseLease(const std::string& text,
-                                                            std::vector<BlobPlace>& places) const {
+absl::StatusOr<RedisTrajectoryStore::LeaseTicket> RedisTrajectoryStore::ParseLease(
+    const std::string& text, FetchPlan& plan) const {
   std::string_view rest = text;
   std::string_view head = TakePart(rest, '\n');
-  GroupLease lease;
+  LeaseTicket ticket;
+  GroupLease& lease = ticket.lease;
   FRESHET_ASSIGN_OR_RETURN(const int64_t token, TakeNumber(head, ' '));
   FRESHET_ASSIGN_OR_RETURN(lease.ordinal, TakeNumber(head, ' '));
   FRESHET_ASSIGN_OR_RETURN(const int64_t attempt, TakeNumber(head, ' '));
@@ -68,37 +59,31 @@ absl::StatusOr<GroupLease> RedisTrajectoryStore::ParseLease(const std::string& t
   lease.token = PortToken(token);
   lease.attempt = static_cast<int32_t>(attempt);
   lease.expires = absl::FromUnixMicros(expires);
-  places.push_back(PromptPlace(lease.ordinal, attempt, std::string(head)));
+  ticket.prompt = plan.AddPrompt(PromptPlace(lease.ordinal, attempt, std::string(head)));
   while (!rest.empty()) {
     std::string_view line = TakePart(rest, '\n');
     FRESHET_ASSIGN_OR_RETURN(const int64_t index, TakeNumber(line, ' '));
     lease.missing.push_back(static_cast<int32_t>(index));
     lease.partials.emplace_back();
     if (line.empty()) continue;
-    FRESHET_ASSIGN_OR_RETURN(const SampleRecord record, ParseSampleRecord(line));
-    places.push_back({StrCat(record.token, ":", index, ":", record.checksum), lease.ordinal,
-                      attempt, StrCat("p", index), record.checksum, record.num_tokens * 9});
+    FRESHET_ASSIGN_OR_RETURN(SampleRecord record, ParseSampleRecord(line));
+    const size_t place =
+        plan.Add({std::move(record.blob), lease.ordinal, attempt, StrCat("p", index),
+                  std::move(record.checksum), record.offset, record.size});
+    ticket.partials.emplace_back(lease.missing.size() - 1, place);
   }
-  return lease;
+  return ticket;
 }
 
-absl::Status RedisTrajectoryStore::FillLease(GroupLease& lease,
-                                             const std::vector<BlobPlace>& places, Bytes& bytes) {
-  for (const BlobPlace& place : places) {
-    if (place.ordinal != lease.ordinal || place.attempt != lease.attempt) continue;
-    if (place.field == "ph") {
-      const auto it = bytes.prompts.find(place.name);
-      if (it == bytes.prompts.end()) return DataLoss("prompt of group ", lease.ordinal);
-      lease.prompt = *it->second;
-      continue;
-    }
-    const auto it = bytes.responses.find(place.name);
-    if (it == bytes.responses.end()) return DataLoss("partial of group ", lease.ordinal);
-    for (size_t i = 0; i < lease.missing.size(); ++i) {
-      if (StrCat("p", lease.missing[i]) == place.field) lease.partials[i] = *it->second;
-    }
+absl::StatusOr<GroupLease> RedisTrajectoryStore::FillLease(LeaseTicket ticket, const Bytes& bytes) {
+  GroupLease& lease = ticket.lease;
+  if (bytes.prompts[ticket.prompt] == nullptr) return DataLoss("prompt of group ", lease.ordinal);
+  lease.prompt = *bytes.prompts[ticket.prompt];
+  for (const auto& [i, place] : ticket.partials) {
+    if (bytes.responses[place] == nullptr) return DataLoss("partial of group ", lease.ordinal);
+    lease.partials[i] = *bytes.responses[place];
   }
-  return absl::OkStatus();
+  return std::move(lease);
 }
 
 absl::StatusOr<LeaseReply> RedisTrajectoryStore::LeasePrompts(const LeaseRequest& request) {
@@ -116,17 +101,18 @@ absl::StatusOr<LeaseReply> RedisTrajectoryStore::LeasePrompts(const LeaseRequest
   FRESHET_RETURN_IF_ERROR(answer.Expect(2));
   LeaseReply reply;
   FRESHET_ASSIGN_OR_RETURN(reply.reason, LeaseReasonText(answer.values[0].text, config_));
-  std::vector<GroupLease> leases;
-  std::vector<BlobPlace> places;
+  std::vector<LeaseTicket> tickets;
+  FetchPlan plan;
   for (const RedisReply& text : answer.values[1].items) {
-    FRESHET_ASSIGN_OR_RETURN(leases.emplace_back(), ParseLease(text.text, places));
+    FRESHET_ASSIGN_OR_RETURN(tickets.emplace_back(), ParseLease(text.text, plan));
   }
-  if (leases.empty()) return reply;
-  FRESHET_ASSIGN_OR_RETURN(Bytes bytes, Fetch(places));
+  if (tickets.empty()) return reply;
+  FRESHET_ASSIGN_OR_RETURN(const Bytes bytes, Fetch(plan));
   if (!bytes.corrupt.empty()) FRESHET_RETURN_IF_ERROR(DropCorrupt(bytes.corrupt));
-  for (GroupLease& lease : leases) {
+  for (LeaseTicket& ticket : tickets) {
+    absl::StatusOr<GroupLease> lease = FillLease(std::move(ticket), bytes);
     // A group without its bytes has just ended.
-    if (FillLease(lease, places, bytes).ok()) reply.leases.push_back(std::move(lease));
+    if (lease.ok()) reply.leases.push_back(*std::move(lease));
   }
   return reply;
 }
@@ -155,18 +141,21 @@ absl::Status RedisTrajectoryStore::ReturnLease(int64_t token, const std::vector<
   for (size_t i = 0; aligned && i < indices.size(); ++i) {
     const bool empty = partials[i].response_ids.empty();
     const ResponseSummary summary = Summarize(partials[i], /*needs_loss=*/false);
-    std::string sum = "-";
+    std::string record, blob;
     if (!empty && summary.well_formed && config_.options.staleness.max > 0) {
       FRESHET_ASSIGN_OR_RETURN(std::string bytes, EncodeResponse(partials[i]));
-      FRESHET_ASSIGN_OR_RETURN(sum, BlobChecksum(bytes));
-      blobs.push_back({StrCat(script_token, ":", indices[i], ":", sum), std::move(bytes)});
+      FRESHET_ASSIGN_OR_RETURN(const std::string sum, BlobChecksum(bytes));
+      const std::string place = StrCat(indices[i], ":", sum);
+      record = SampleRecordText(script_token, sum, summary, StrCat(place, ":0:", bytes.size()));
+      blob = StrCat(script_token, ":", place);
+      blobs.push_back({blob, std::move(bytes)});
     }
-    for (std::string arg : {StrCat(indices[i]),
-                            std::string(empty                 ? "-"
-                                        : summary.well_formed ? "1"
-                                                              : "0"),
-                            StrCat(summary.lineage), StrCat(summary.oldest), StrCat(summary.newest),
-                            StrCat(summary.num_tokens), summary.spans, sum}) {
+    for (std::string arg :
+         {StrCat(indices[i]),
+          std::string(empty                 ? "-"
+                      : summary.well_formed ? "1"
+                                            : "0"),
+          StrCat(summary.lineage), StrCat(summary.oldest), StrCat(summary.newest), record, blob}) {
       args.push_back(std::move(arg));
     }
   }
@@ -184,38 +173,10 @@ absl::Status RedisTrajectoryStore::ReturnLease(int64_t token, const std::vector<
   }
   if (answer.code == Code::kResponse) {
     FRESHET_RETURN_IF_ERROR(answer.Expect(3));
-    return Malformed(partials.at(static_cast<size_t>(answer.values[2].integer)), answer.values,
-                     config_.origin.policy.lineage, /*needs_loss=*/false);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RedisTrajectoryStore::PutSample(int64_t token, int32_t index, Response response) {
-  if (index < 0 || index >= config_.options.group_size) {
-    return InvalidArgument("sample index ", index, " is out of range: groups have ",
-                           config_.options.group_size, " samples");
-  }
-  const ResponseSummary summary = Summarize(response, /*needs_loss=*/true);
-  const std::string script_token = ScriptToken(token);
-  std::string sum = "-";
-  std::vector<Blob> blobs;
-  if (summary.well_formed) {
-    FRESHET_ASSIGN_OR_RETURN(std::string bytes, EncodeResponse(response));
-    FRESHET_ASSIGN_OR_RETURN(sum, BlobChecksum(bytes));
-    blobs.push_back({StrCat(script_token, ":", index, ":", sum), std::move(bytes)});
-  }
-  FRESHET_ASSIGN_OR_RETURN(
-      const Answer answer,
-      Run(trajectory_scripts::kPutSample,
-          {script_token, StrCat(index), summary.well_formed ? "1" : "0", StrCat(summary.lineage),
-           StrCat(summary.oldest), StrCat(summary.newest), StrCat(summary.loss_oldest),
-           StrCat(summary.loss_newest), StrCat(summary.num_tokens), summary.spans, sum},
-          blobs));
-  if (answer.code == Code::kDead) {
-    return FailedPrecondition("lease ", token, " is not live: sample ", index, " is refused");
-  }
-  if (answer.code == Code::kResponse) {
-    return Malformed(response, answer.values, config_.origin.policy.lineage, /*needs_loss=*/true);
+    return Malformed(partials.at(static_cast<size_t>(answer.values[2].integer)),
+                     {answer.values[0].integer,
+                      {config_.origin.policy.lineage, answer.values[1].integer},
+                      /*needs_loss=*/false});
   }
   return absl::OkStatus();
 }

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "absl/time/time.h"
-#include "datastore/response_check.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
@@ -143,13 +142,37 @@ ResponseSummary Summarize(const Response& response, bool needs_loss) {
   return summary;
 }
 
+absl::Status Malformed(const Response& response, const ResponseBounds& bounds) {
+  const absl::Status status = CheckResponse(response, bounds);
+  return status.ok() ? Internal("redis script refused a well-formed response") : status;
+}
+
+absl::Status RowNotLive(Task task, int64_t token) {
+  return FailedPrecondition("row lease ", token, " of task ",
+                            task == Task::kScore ? "score" : "ref_logprob", " is not live");
+}
+
 absl::StatusOr<SampleRecord> ParseSampleRecord(std::string_view text) {
   SampleRecord record;
-  record.token = std::string(TakePart(text, ' '));
+  const std::string_view token = TakePart(text, ' ');
   record.checksum = std::string(TakePart(text, ' '));
   FRESHET_ASSIGN_OR_RETURN(record.num_tokens, TakeNumber(text, ' '));
+  std::string_view place = TakePart(text, ' ');
+  const std::string_view first = TakePart(place, ':');
+  const std::string_view sum = TakePart(place, ':');
+  record.blob = StrCat(token, ":", first, ":", sum);
+  FRESHET_ASSIGN_OR_RETURN(record.offset, TakeNumber(place, ':'));
+  FRESHET_ASSIGN_OR_RETURN(record.size, TakeNumber(place, ':'));
+  if (record.offset < 0 || record.size < 0) {
+    return DataLoss("store record: ", record.size, " bytes at ", record.offset);
+  }
   record.spans = std::string(text);
   return record;
+}
+
+std::string SampleRecordText(std::string_view token, std::string_view checksum,
+                             const ResponseSummary& summary, std::string_view place) {
+  return StrCat(token, " ", checksum, " ", summary.num_tokens, " ", place, " ", summary.spans);
 }
 
 absl::StatusOr<std::string> LeaseReasonText(std::string_view reason,

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "datastore/redis/redis_client.h"
 #include "datastore/redis/redis_trajectory_store_config.h"
+#include "datastore/response_check.h"
 #include "datastore/trajectory_store.h"
 
 namespace freshet {
@@ -30,15 +31,23 @@ struct ResponseSummary {
   std::string spans;  // "version:begin:end:loss;...", loss: loss-bearing tokens of the span
 };
 ResponseSummary Summarize(const Response& response, bool needs_loss);
+// What CheckResponse says of a response that a script refused under these bounds.
+absl::Status Malformed(const Response& response, const ResponseBounds& bounds);
+absl::Status RowNotLive(Task task, int64_t token);
 
-// "TOKEN CHECKSUM TOKENS SPANS": where a sample's bytes are, and the ledger's view of them.
+// "TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS": where a sample's bytes are, and the ledger's
+// view of them. The bytes lie in the blob TOKEN:FIRST:SUM, which may hold several samples.
 struct SampleRecord {
-  std::string token;  // as in the blob's name
+  std::string blob;  // its name
   std::string checksum;
   int64_t num_tokens = 0;
+  int64_t offset = 0;
+  int64_t size = 0;
   std::string spans;
 };
 absl::StatusOr<SampleRecord> ParseSampleRecord(std::string_view text);
+std::string SampleRecordText(std::string_view token, std::string_view checksum,
+                             const ResponseSummary& summary, std::string_view place);
 
 // Takes the text up to the next `separator` (or the end) from the front of `text`.
 std::string_view TakePart(std::string_view& text, char separator);

@@ -10,8 +10,10 @@
 #include "CLI/CLI.hpp"
 #include "prometheus/registry.h"
 #include "rollout/service/cluster_planes.h"
+#include "rollout/service/rollout_metrics.h"
 #include "services/base/clock.h"
 #include "services/base/str_cat.h"
+#include "services/metrics/weight_sync_metrics.h"
 #include "services/runtime/channel_cache.h"
 #include "services/runtime/process_identity.h"
 #include "services/runtime/worker_role.h"
@@ -32,7 +34,10 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, const Ro
   runtime::LogRing log;
   runtime::ShipLog(log);
   const Clock& clock = SystemClock::Get();
-  WeightSyncCounters sync;
+  const auto registry = std::make_shared<prometheus::Registry>();
+  metrics::WeightSyncMetrics sync(*registry);
+  RolloutBoard board(metrics::kKeptJobs);
+  RolloutMetrics shown(*registry);
   runtime::ChannelCache channels(runtime::ChannelOptionsOf(flags.endpoint));
   const ChannelSource source = [&](const std::string& address) -> std::shared_ptr<grpc::Channel> {
     return channels.Get(address).value_or(nullptr);
@@ -66,6 +71,7 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, const Ro
     return worker->agent()->ReportEvaluation(std::move(request));
   };
   context.clock = &clock;
+  context.board = &board;
   runtime::WorkerRole role(
       {begin->agent, /*exclusive=*/true},
       [&](const cluster::v1::Assign& assign, const std::string& name, std::stop_token) {
@@ -76,7 +82,9 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, const Ro
   runtime::ServeOptions serve;
   serve.role = "rollout";
   serve.endpoint = flags.endpoint;
-  serve.registry = std::make_shared<prometheus::Registry>();
+  serve.version = begin->agent.identity.version();
+  serve.registry = registry;
+  serve.before_scrape = [&] { shown.Show(board.Take()); };
   return runtime::Serve(role, serve);
 }
 

@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
   FRESHET_ASSIGN_OR_RETURN(work->engine_, context.make_engine(spec, model.config));
   FRESHET_ASSIGN_OR_RETURN(work->store_, context.open_store(work->job_));
   work->subscriber_ = std::make_shared<WeightSubscriber>();
+  if (spec.has_eval()) work->subscriber_->KeepEvery(spec.eval().every_steps());
   if (spec.has_environment()) {
     FRESHET_ASSIGN_OR_RETURN(work->environments_, context.open_environments(spec));
     work->episodes_ = std::make_unique<EpisodeRunner>(
@@ -50,14 +51,31 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
   RolloutOptions options = MakeRolloutOptions(
       spec, MakeSampling(spec, model.config, *model.tokenizer), assign.longest_prompt_tokens());
   options.worker = worker;
+  options.request_prefix = StrCat(assign.assignment_id(), "/");
   work->worker_ =
       std::make_unique<RolloutWorker>(*work->store_, *work->engine_, work->subscriber_,
                                       *context.clock, std::move(options), work->episodes_.get());
   context.weights->Serve(work->job_, work->subscriber_);
+  if (context.board != nullptr) {
+    work->on_board_ =
+        context.board->Begin(work->job_, [raw = work.get()] { return raw->Figures(); });
+  }
   return work;
 }
 
-RolloutWork::~RolloutWork() { context_.weights->Forget(job_); }
+RolloutWork::~RolloutWork() {
+  if (on_board_.has_value()) context_.board->End(*on_board_);
+  context_.weights->Forget(job_);
+}
+
+RolloutFigures RolloutWork::Figures() const {
+  RolloutFigures figures;
+  figures.counters = worker_->counters();
+  const std::optional<CommittedWeights> weights = subscriber_->Committed();
+  if (weights.has_value()) figures.version = weights->snapshot.manifest.policy.version;
+  figures.max_unsent_samples = RolloutOptions().max_unsent_samples;
+  return figures;
+}
 
 absl::Status RolloutWork::Run(std::stop_token stop) {
   beside_ = std::jthread([this](std::stop_token beside_stop) { RunBeside(beside_stop); });
@@ -115,13 +133,13 @@ void RolloutWork::PullWhenWithout(absl::Time& next_pull) {
 }
 
 absl::Status RolloutWork::StartEvaluation(const cluster::v1::Evaluate& evaluate) {
-  const std::optional<CommittedWeights> weights = subscriber_->Committed();
   const PolicyVersion wanted{evaluate.policy().lineage(), evaluate.policy().version()};
-  if (!weights.has_value() || weights->snapshot.manifest.policy < wanted) {
+  const std::optional<WeightSnapshot> weights = subscriber_->AtLeast(wanted);
+  if (!weights.has_value()) {
     return FailedPrecondition("this engine does not hold version ", wanted.version, " yet");
   }
   EvaluationRun run;
-  run.weights = weights->snapshot;
+  run.weights = *weights;
   run.sampling = MakeEvalSampling(spec_, model_.config, *model_.tokenizer);
   run.seed = EvalSeed(spec_);
   const int64_t rows = std::min(evaluate.rows(), kMaxEvalRows);
@@ -182,6 +200,10 @@ void RolloutWork::Report(const cluster::v1::Evaluate& evaluate, const PolicyVers
 void RolloutWork::FillStatus(AssignmentStatus& status) const {
   const std::optional<CommittedWeights> weights = subscriber_->Committed();
   const RolloutCounters counters = worker_->counters();
+  cluster::v1::RolloutTotals& totals = *status.mutable_totals();
+  totals.set_tokens_generated(counters.tokens_generated);
+  totals.set_idle_seconds(counters.idle_seconds);
+  totals.set_swap_seconds(counters.swap_seconds);
   if (weights.has_value()) {
     const PolicyVersion& policy = weights->snapshot.manifest.policy;
     status.mutable_policy()->set_lineage(policy.lineage);
@@ -215,6 +237,8 @@ void RolloutWork::SetWorker(const std::string& worker) { worker_->Rename(worker)
 void RolloutWork::SetPaused(bool paused) { worker_->SetPaused(paused); }
 
 void RolloutWork::SetMembers(const cluster::v1::Members& members) {
+  const int64_t engines = std::max(members.rollouts_size(), 1);
+  worker_->SetLeaseShare((spec_.prompts_per_step() + engines - 1) / engines);
   {
     MutexLock lock(mu_);
     members_ = members;

@@ -16,6 +16,7 @@
 #include "rollout/episode_runner.h"
 #include "rollout/inference_engine.h"
 #include "rollout/rollout_worker.h"
+#include "rollout/service/rollout_figures.h"
 #include "services/base/clock.h"
 #include "services/base/mutex.h"
 #include "services/runtime/worker_role.h"
@@ -63,6 +64,7 @@ struct RolloutContext {
       fetch_rows;
   std::function<absl::Status(cluster::v1::ReportEvaluationRequest)> report_evaluation;
   const Clock* clock = nullptr;
+  RolloutBoard* board = nullptr;  // hears of the works' figures; may be null
   // How long an engine without weights waits for a publication before it pulls, and pulls again.
   absl::Duration pull_after = absl::Seconds(1);
 };
@@ -93,8 +95,10 @@ class RolloutWork final : public runtime::JobWork {
   void Report(const cluster::v1::Evaluate& evaluate, const PolicyVersion& policy,
               const absl::StatusOr<std::vector<Response>>& responses);
   void Wake();
+  RolloutFigures Figures() const;
 
   const RolloutContext& context_;
+  std::optional<int64_t> on_board_;
   std::string job_;
   job::v1::JobSpec spec_;
   ModelSetup model_;

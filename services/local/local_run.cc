@@ -246,8 +246,9 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   recorder_options.first_ledger_seq = roles.ledger_seq;
   recorder_options.rows = options_.rows;
   if (options_.metrics_port > 0) {
-    FRESHET_ASSIGN_OR_RETURN(
-        roles.metrics, MetricsServer::Start(options_.metrics_port, setup_.store.staleness.max));
+    const MetricsServer::Job job{spec.name(), EnvironmentLabel(spec), setup_.store.staleness.max,
+                                 FullMarks(spec.reward())};
+    FRESHET_ASSIGN_OR_RETURN(roles.metrics, MetricsServer::Start(options_.metrics_port, job));
     recorder_options.metrics = roles.metrics.get();
   }
   recorder_options.before_step = [this, &roles] { return AwaitEvaluationWhenExact(roles); };

@@ -3,21 +3,29 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "services/runfolder/step_metrics.h"
+#include "trainer/batch_figures.h"
 
 namespace freshet {
 
-// Serves the run's figures for Prometheus: http://127.0.0.1:PORT/metrics, loopback only. Metric
-// names carry base units; counters grow over the process's life. Thread-safe.
+// Serves the run's figures for Prometheus: http://127.0.0.1:PORT/metrics, loopback only. The names
+// are those of a cluster's roles. Thread-safe.
 class MetricsServer {
  public:
+  struct Job {
+    std::string name;
+    std::string environment;  // "none" without one
+    int64_t staleness_bound = 0;
+    double full_marks = 1;  // reward from which on a sample counts as solved
+  };
   // FAILED_PRECONDITION when the port is taken.
-  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(int port, int64_t staleness_bound);
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(int port, const Job& job);
   ~MetricsServer();
 
-  void Observe(const StepMetrics& metrics);
+  void Observe(const StepMetrics& metrics, const std::vector<TrainGroup>& groups);
   void Observe(const EvalMetrics& metrics);
 
  private:

@@ -13,6 +13,16 @@ void CompositeScorer::Add(std::string name, double weight, std::unique_ptr<Score
 }
 
 absl::StatusOr<freshet::Score> CompositeScorer::Score(const ScoreInput& input) const {
+  if (observer_ == nullptr) return AddUp(input);
+  const absl::Time start = SystemClock::Get().Now();
+  observer_->OnBegin();
+  absl::StatusOr<freshet::Score> score = AddUp(input);
+  observer_->OnEnd(score.status(), score.ok() ? score->outcome : ScoreOutcome::kInfraError,
+                   SystemClock::Get().Now() - start);
+  return score;
+}
+
+absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) const {
   const absl::Time deadline = SystemClock::Get().Now() + input.timeout;
   freshet::Score result;
   for (const Component& component : components_) {

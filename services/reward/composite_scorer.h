@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "datastore/trajectory.h"
+#include "services/reward/score_observer.h"
 #include "services/reward/scorer.h"
 
 namespace freshet {
@@ -15,6 +17,8 @@ namespace freshet {
 class CompositeScorer {
  public:
   void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer);
+  // Hears of every Score from now on; may be null.
+  void SetObserver(std::shared_ptr<ScoreObserver> observer) { observer_ = std::move(observer); }
 
   // The components share the input's timeout. Reward is sum(weight * value); `components` holds the
   // unweighted values by name. The outcome is kWrongFormat when any component says so.
@@ -29,7 +33,10 @@ class CompositeScorer {
     double weight = 0;
     std::unique_ptr<Scorer> scorer;
   };
+  absl::StatusOr<freshet::Score> AddUp(const ScoreInput& input) const;
+
   std::vector<Component> components_;
+  std::shared_ptr<ScoreObserver> observer_;
 };
 
 }  // namespace freshet

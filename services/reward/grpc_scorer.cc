@@ -16,6 +16,9 @@
 namespace freshet {
 namespace {
 
+constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
+
 reward::v1::ScoreRequest RequestOf(const ScoreInput& input) {
   reward::v1::ScoreRequest request;
   reward::v1::ScoreItem& item = *request.add_items();
@@ -24,7 +27,9 @@ reward::v1::ScoreRequest RequestOf(const ScoreInput& input) {
   item.set_completion(std::string(input.completion));
   item.set_completion_tokens(input.completion_tokens);
   item.mutable_attributes()->insert(input.attributes.begin(), input.attributes.end());
+  item.set_stopped(input.finished);
   if (input.env_reward.has_value()) {
+    item.set_env_reward(*input.env_reward);
     (*item.mutable_attributes())["env_reward"] = StrCat(*input.env_reward);
   }
   return request;
@@ -55,12 +60,25 @@ GrpcScorer::GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string addre
       timeout_(timeout),
       stub_(reward::v1::RewardService::NewStub(std::move(channel))) {}
 
-absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const {
+absl::Status GrpcScorer::Call(const reward::v1::ScoreRequest& request, absl::Time deadline,
+                              reward::v1::ScoreReply& reply) const {
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + std::min(timeout_, input.timeout)));
+  context.set_deadline(absl::ToChronoTime(deadline));
+  return runtime::GrpcToStatus(stub_->Score(&context, request, &reply));
+}
+
+absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const {
+  const absl::Time deadline = absl::Now() + std::min(timeout_, input.timeout);
+  const reward::v1::ScoreRequest request = RequestOf(input);
   reward::v1::ScoreReply reply;
-  const absl::Status status =
-      runtime::GrpcToStatus(stub_->Score(&context, RequestOf(input), &reply));
+  absl::Status status = Call(request, deadline, reply);
+  // A service that is being restarted is waited for, as long as a call may take.
+  for (absl::Duration pause = kFirstPause;
+       absl::IsUnavailable(status) && absl::Now() + pause < deadline;
+       pause = std::min(2 * pause, kLongestPause)) {
+    absl::SleepFor(pause);
+    status = Call(request, deadline, reply);
+  }
   if (!status.ok()) {
     return StatusOf(status.code(), "reward service ", address_, ": ", Message(status));
   }

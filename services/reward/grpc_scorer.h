@@ -17,7 +17,8 @@
 namespace freshet {
 
 // Asks a reward service of the user's own for the reward of one sample. The service gets the row's
-// prompt, the completion and the row's fields, to which `env_reward` is added for an episode.
+// prompt, the completion, whether it ended by itself, the row's fields, and for an episode the
+// environment's reward, which also stands among the fields as `env_reward`.
 // Blocks for at most the smaller of `timeout` and the input's.
 // Errors, beside those of Scorer: the status of the call; UNAVAILABLE for an item with outcome
 // INFRA_ERROR; INTERNAL for a reply without exactly one finite score with an outcome. Thread-safe.
@@ -27,6 +28,9 @@ class GrpcScorer final : public Scorer {
   absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override;
 
  private:
+  absl::Status Call(const reward::v1::ScoreRequest& request, absl::Time deadline,
+                    reward::v1::ScoreReply& reply) const;
+
   const std::string address_;
   const absl::Duration timeout_;
   const std::unique_ptr<reward::v1::RewardService::Stub> stub_;

@@ -1,8 +1,11 @@
 #include "services/reward/reward_service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
+#include <thread>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -13,6 +16,9 @@
 
 namespace freshet {
 namespace {
+
+// A call is scored on one thread for so long.
+constexpr absl::Duration kAlone = absl::Milliseconds(20);
 
 // The same bytes for the same rule, whatever the order of its map's entries in memory.
 std::string CanonicalBytes(const job::v1::Reward& reward) {
@@ -46,8 +52,11 @@ trajectory::v1::Score FailureOf(const absl::Status& status) {
 
 }  // namespace
 
-RewardService::RewardService(const RewardServiceOptions& options)
+RewardService::RewardService(const RewardServiceOptions& options, const JobScorers* jobs,
+                             std::shared_ptr<ScoreObserver> observer)
     : options_(options),
+      jobs_(jobs),
+      observer_(std::move(observer)),
       scores_(options.cached_scores),
       executor_(options.threads, options.max_queued) {}
 
@@ -61,12 +70,25 @@ grpc::ServerUnaryReactor* RewardService::Score(grpc::CallbackServerContext* cont
       });
 }
 
-absl::StatusOr<RewardService::Rule> RewardService::FindRule(const job::v1::Reward& reward) {
+absl::StatusOr<JobScorer> RewardService::FindRule(const reward::v1::ScoreRequest& request) {
+  if (request.job_id().empty()) return MakeRule(request.reward());
+  if (request.has_reward()) {
+    return InvalidArgument("job_id: give either reward or job_id, not both");
+  }
+  const std::optional<JobScorer> found =
+      jobs_ == nullptr ? std::nullopt : jobs_->Find(request.job_id());
+  if (!found.has_value()) {
+    return FailedPrecondition("this worker does not work on job ", request.job_id());
+  }
+  return *found;
+}
+
+absl::StatusOr<JobScorer> RewardService::MakeRule(const job::v1::Reward& reward) {
   const std::string key = CanonicalBytes(reward);
   {
     MutexLock lock(mu_);
     const auto found = std::find_if(rules_.begin(), rules_.end(),
-                                    [&key](const Rule& rule) { return rule.key == key; });
+                                    [&key](const JobScorer& rule) { return rule.rule == key; });
     if (found != rules_.end()) {
       rules_.splice(rules_.begin(), rules_, found);
       return rules_.front();
@@ -78,9 +100,10 @@ absl::StatusOr<RewardService::Rule> RewardService::FindRule(const job::v1::Rewar
   for (auto& [name, component] : *spec.mutable_reward()->mutable_components()) {
     if (!component.has_weight()) component.set_weight(1.0);
   }
-  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const CompositeScorer> scorer,
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<CompositeScorer> scorer,
                            MakeJobScorer(spec, /*remote=*/nullptr));
-  Rule rule{key, options_.item_timeout, std::move(scorer)};
+  scorer->SetObserver(observer_);
+  JobScorer rule{key, options_.item_timeout, std::move(scorer)};
   if (reward.has_timeout_ms()) {
     if (reward.timeout_ms() < 1 || reward.timeout_ms() > 600'000) {
       return InvalidArgument("reward.timeout_ms is ", reward.timeout_ms(),
@@ -94,29 +117,52 @@ absl::StatusOr<RewardService::Rule> RewardService::FindRule(const job::v1::Rewar
   return rule;
 }
 
+trajectory::v1::Score RewardService::ScoreItem(const JobScorer& rule,
+                                               const reward::v1::ScoreItem& item,
+                                               absl::Time deadline) {
+  std::map<std::string, std::string> attributes(item.attributes().begin(), item.attributes().end());
+  if (!item.prompt().empty()) attributes["prompt"] = item.prompt();
+  ScoreInput input{item.completion(), static_cast<int32_t>(item.completion_tokens()),
+                   item.stopped(), attributes, std::min(rule.timeout, deadline - absl::Now())};
+  if (item.has_env_reward()) input.env_reward = item.env_reward();
+  const ScoreKey key = MakeScoreKey(rule.rule, input);
+  if (const std::optional<freshet::Score> known = scores_.Get(key)) return ToProto(*known);
+  const absl::StatusOr<freshet::Score> score = rule.scorer->Score(input);
+  if (score.ok()) scores_.Put(key, *score);
+  return score.ok() ? ToProto(*score) : FailureOf(score.status());
+}
+
 absl::StatusOr<reward::v1::ScoreReply> RewardService::ScoreItems(
     const reward::v1::ScoreRequest& request, const runtime::CallContext& call) {
-  if (request.items_size() < 1 || request.items_size() > kMaxItems) {
-    return InvalidArgument("items: ", request.items_size(), "; give 1 to ", kMaxItems);
+  const int items = request.items_size();
+  if (items < 1 || items > kMaxItems) {
+    return InvalidArgument("items: ", items, "; give 1 to ", kMaxItems);
   }
-  FRESHET_ASSIGN_OR_RETURN(const Rule rule, FindRule(request.reward()));
+  FRESHET_ASSIGN_OR_RETURN(const JobScorer rule, FindRule(request));
   reward::v1::ScoreReply reply;
-  for (const reward::v1::ScoreItem& item : request.items()) {
-    if (call.cancelled()) return absl::CancelledError("the caller has gone");
-    std::map<std::string, std::string> attributes(item.attributes().begin(),
-                                                  item.attributes().end());
-    if (!item.prompt().empty()) attributes["prompt"] = item.prompt();
-    const ScoreInput input{item.completion(), static_cast<int32_t>(item.completion_tokens()), true,
-                           attributes, std::min(rule.timeout, call.deadline - absl::Now())};
-    const ScoreKey key = MakeScoreKey(rule.key, input);
-    if (const std::optional<freshet::Score> known = scores_.Get(key)) {
-      *reply.add_scores() = ToProto(*known);
-      continue;
+  for (int i = 0; i < items; ++i) reply.add_scores();
+  std::atomic<int> next{0};
+  const auto score_next = [&] {
+    const int i = next.fetch_add(1);
+    if (i >= items || call.cancelled()) return false;
+    *reply.mutable_scores(i) = ScoreItem(rule, request.items(i), call.deadline);
+    return true;
+  };
+  // One after another while that is quick; scorers that wait for a service get company.
+  const absl::Time start = absl::Now();
+  std::vector<std::jthread> helpers;
+  while (score_next()) {
+    if (!helpers.empty() || absl::Now() - start < kAlone) continue;
+    const int more = std::min(options_.parallel_items, items - next.load()) - 1;
+    for (int i = 0; i < more; ++i) {
+      helpers.emplace_back([&score_next] {
+        while (score_next()) {
+        }
+      });
     }
-    const absl::StatusOr<freshet::Score> score = rule.scorer->Score(input);
-    if (score.ok()) scores_.Put(key, *score);
-    *reply.add_scores() = score.ok() ? ToProto(*score) : FailureOf(score.status());
   }
+  helpers.clear();
+  if (call.cancelled()) return absl::CancelledError("the caller has gone");
   return reply;
 }
 

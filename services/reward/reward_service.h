@@ -14,7 +14,9 @@
 #include "freshet/reward/v1/reward_service.grpc.pb.h"
 #include "services/base/mutex.h"
 #include "services/reward/composite_scorer.h"
+#include "services/reward/job_scorers.h"
 #include "services/reward/score_cache.h"
+#include "services/reward/score_observer.h"
 #include "services/runtime/executor.h"
 #include "services/runtime/unary.h"
 
@@ -25,18 +27,25 @@ struct RewardServiceOptions {
   size_t max_queued = 64;  // calls that wait; more are refused
   size_t cached_scores = 65'536;
   size_t cached_rules = 64;  // sets of scorers that are kept ready
+  // Items of one call that are scored at the same time, once the first ones show that they are
+  // slow.
+  int parallel_items = 8;
   // Of one item, where the request's reward names none.
   absl::Duration item_timeout = absl::Seconds(1);
 };
 
-// Scores completions for callers outside of a job, with the scorers that the request names. Type
-// grpc is refused: a caller could have this process connect to any address. Type environment fails,
-// since an item has no episode. Thread-safe.
+// Scores completions for callers outside of a job's loop: with the scorers that the request names,
+// or with those of a job that this process works on. Among the former, type grpc is refused: a
+// caller could have this process connect to any address. Type environment takes the item's
+// env_reward, and fails without one. Thread-safe.
 class RewardService final : public reward::v1::RewardService::CallbackService {
  public:
   static constexpr int kMaxItems = 1024;
 
-  explicit RewardService(const RewardServiceOptions& options);
+  // `jobs` must outlive the service. `observer` hears of what is scored, cached answers not
+  // included, with the scorers that requests name; both may be null.
+  explicit RewardService(const RewardServiceOptions& options, const JobScorers* jobs = nullptr,
+                         std::shared_ptr<ScoreObserver> observer = nullptr);
   // Runs what is queued. After the server's shutdown.
   ~RewardService() override = default;
 
@@ -46,22 +55,23 @@ class RewardService final : public reward::v1::RewardService::CallbackService {
 
   int64_t cache_hits() const { return scores_.hits(); }
   int64_t cache_misses() const { return scores_.misses(); }
+  // Calls that wait for a thread; of options.max_queued.
+  size_t queued() const { return executor_.queued(); }
 
  private:
-  struct Rule {
-    std::string key;
-    absl::Duration timeout;
-    std::shared_ptr<const CompositeScorer> scorer;
-  };
-
   absl::StatusOr<reward::v1::ScoreReply> ScoreItems(const reward::v1::ScoreRequest& request,
                                                     const runtime::CallContext& call);
-  absl::StatusOr<Rule> FindRule(const job::v1::Reward& reward);
+  trajectory::v1::Score ScoreItem(const JobScorer& rule, const reward::v1::ScoreItem& item,
+                                  absl::Time deadline);
+  absl::StatusOr<JobScorer> FindRule(const reward::v1::ScoreRequest& request);
+  absl::StatusOr<JobScorer> MakeRule(const job::v1::Reward& reward) ABSL_LOCKS_EXCLUDED(mu_);
 
   const RewardServiceOptions options_;
+  const JobScorers* const jobs_;
+  const std::shared_ptr<ScoreObserver> observer_;
   ScoreCache scores_;
   Mutex mu_;
-  std::list<Rule> rules_ ABSL_GUARDED_BY(mu_);  // most recently used first
+  std::list<JobScorer> rules_ ABSL_GUARDED_BY(mu_);  // most recently used first
   runtime::Executor executor_;
 };
 

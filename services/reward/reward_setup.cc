@@ -12,6 +12,9 @@ namespace freshet {
 
 namespace {
 
+// Samples that a worker scores at the same time with a service of the user's own.
+constexpr int64_t kRemoteParallel = 16;
+
 class UnconnectedScorer final : public Scorer {
  public:
   explicit UnconnectedScorer(std::string address) : address_(std::move(address)) {}
@@ -67,6 +70,10 @@ RemoteScorerFactory UnconnectedScorers() {
 RewardWorkerOptions MakeRewardOptions(const job::v1::JobSpec& spec) {
   RewardWorkerOptions options;
   options.score_timeout = absl::Milliseconds(spec.reward().timeout_ms());
+  // Scorers that wait for a service of the user's own leave the processor free meanwhile.
+  for (const auto& [name, component] : spec.reward().components()) {
+    if (component.type() == "grpc") options.parallel = kRemoteParallel;
+  }
   return options;
 }
 

@@ -25,7 +25,7 @@ RewardWorker::RewardWorker(TrajectoryStore& store, const CompositeScorer& scorer
                            ResponseDecoder decoder, RewardWorkerOptions options)
     : store_(store), scorer_(scorer), decoder_(std::move(decoder)), options_(std::move(options)) {}
 
-bool RewardWorker::ProcessRow(const RowLease& row) {
+std::optional<Score> RewardWorker::ScoreRow(const RowLease& row) {
   const SampleView& sample = row.sample;
   const std::string completion = decoder_(sample.response->response_ids);
   const ScoreInput input{completion,
@@ -35,31 +35,42 @@ bool RewardWorker::ProcessRow(const RowLease& row) {
                          options_.score_timeout,
                          sample.response->env_reward};
   absl::StatusOr<Score> score = scorer_.Score(input);
-  if (!score.ok()) {
-    const bool timeout = score.status().code() == absl::StatusCode::kDeadlineExceeded;
-    const std::string reason =
-        StrCat(timeout ? "timeout: " : "infra_error: ", Message(score.status()));
-    FRESHET_LOG(Warning) << "sample=" << sample.uid << " " << reason;
-    const absl::Status failed = store_.FailRow(Task::kScore, row.token, reason);
-    if (!failed.ok()) {
-      ++lost_;
-      FRESHET_LOG(Warning) << "sample=" << sample.uid << " fail_row=" << Message(failed);
-    } else {
-      ++(timeout ? timeouts_ : infra_errors_);
-    }
-    return false;
-  }
-  const bool wrong_format = score->outcome == ScoreOutcome::kWrongFormat;
-  FieldValues values;
-  values.score = std::make_shared<const Score>(*std::move(score));
-  const absl::Status put = store_.PutFields(Task::kScore, row.token, std::move(values));
-  if (!put.ok()) {
+  if (score.ok()) return *std::move(score);
+  const bool timeout = score.status().code() == absl::StatusCode::kDeadlineExceeded;
+  const std::string reason =
+      StrCat(timeout ? "timeout: " : "infra_error: ", Message(score.status()));
+  FRESHET_LOG(Warning) << "sample=" << sample.uid << " " << reason;
+  const absl::Status failed = store_.FailRow(Task::kScore, row.token, reason);
+  if (!failed.ok()) {
     ++lost_;
-    FRESHET_LOG(Warning) << "sample=" << sample.uid << " put_fields=" << Message(put);
-    return false;
+    FRESHET_LOG(Warning) << "sample=" << sample.uid << " fail_row=" << Message(failed);
+  } else {
+    ++(timeout ? timeouts_ : infra_errors_);
   }
-  ++(wrong_format ? wrong_format_ : ok_);
-  return true;
+  return std::nullopt;
+}
+
+int64_t RewardWorker::PutScores(const std::vector<RowPut>& scores) {
+  if (scores.empty()) return 0;
+  const absl::StatusOr<std::vector<absl::Status>> statuses = store_.PutRows(Task::kScore, scores);
+  if (!statuses.ok()) {
+    lost_ += static_cast<int64_t>(scores.size());
+    FRESHET_LOG(Warning) << "worker=" << options_.worker << " rows=" << scores.size()
+                         << " put_rows=" << Message(statuses.status());
+    return 0;
+  }
+  int64_t accepted = 0;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (!(*statuses)[i].ok()) {
+      ++lost_;
+      FRESHET_LOG(Warning) << "worker=" << options_.worker
+                           << " put_rows=" << Message((*statuses)[i]);
+      continue;
+    }
+    ++accepted;
+    ++(scores[i].values.score->outcome == ScoreOutcome::kWrongFormat ? wrong_format_ : ok_);
+  }
+  return accepted;
 }
 
 RewardWorker::Batch RewardWorker::ProcessBatch(int64_t max_rows) {
@@ -76,9 +87,19 @@ RewardWorker::Batch RewardWorker::ProcessBatch(int64_t max_rows) {
   store_down_ = false;
   Batch batch;
   batch.leased = static_cast<int64_t>(rows->size());
+  const Clock& clock = SystemClock::Get();
+  absl::Time put_at = clock.Now() + options_.put_period;
+  std::vector<RowPut> scores;
   for (const RowLease& row : *rows) {
-    if (ProcessRow(row)) ++batch.scored;
+    std::optional<Score> score = ScoreRow(row);
+    if (score.has_value()) {
+      scores.push_back({row.token, {std::make_shared<const Score>(*std::move(score)), nullptr}});
+    }
+    if (clock.Now() < put_at) continue;
+    batch.scored += PutScores(std::exchange(scores, {}));
+    put_at = clock.Now() + options_.put_period;
   }
+  batch.scored += PutScores(scores);
   return batch;
 }
 
@@ -101,13 +122,16 @@ void RewardWorker::Loop(std::stop_token stop) {
     uint64_t seen = store_.ChangeCount(Topic::kRows);
     const absl::Time start = clock.Now();
     const Batch batch = ProcessBatch(max_rows);
+    const bool more = batch.scored > 0 && batch.leased == max_rows;
     if (batch.leased > 0) max_rows = NextBatchRows(max_rows, batch.leased, clock.Now() - start);
-    if (batch.scored > 0) continue;
+    if (more) continue;
     // Rows that all failed are free again at once, which is a change of its own: do not spin on it.
-    if (batch.leased > 0) seen = store_.ChangeCount(Topic::kRows);
+    if (batch.leased > 0 && batch.scored == 0) seen = store_.ChangeCount(Topic::kRows);
     if (store_.AwaitChange(Topic::kRows, seen, options_.max_wait) == seen) {
       stopped.WaitFor(kIdlePause);
     }
+    const absl::Duration early = start + options_.lease_period - clock.Now();
+    if (early > absl::ZeroDuration()) stopped.WaitFor(early);
   }
 }
 

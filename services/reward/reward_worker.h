@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -19,13 +20,18 @@ using ResponseDecoder = std::function<std::string(const std::vector<int32_t>&)>;
 
 struct RewardWorkerOptions {
   std::string worker = "reward-0";
-  int64_t batch_rows = 64;                          // rows leased at once, >= 1
+  int64_t batch_rows = 256;                         // rows leased at once, >= 1
   int64_t parallel = 1;                             // rows that Run scores at the same time, >= 1
   absl::Duration score_timeout = absl::Seconds(1);  // per row, shared by its components
   // Work that one of Run's threads leases at once, by the time that rows took so far: what it holds
   // must be scored long before its leases end.
   absl::Duration batch_time = absl::Seconds(1);
+  // Scores are put together, but none of them waits longer than this and one row's scoring.
+  absl::Duration put_period = absl::Milliseconds(20);
   absl::Duration max_wait = absl::Milliseconds(100);  // bound of one wait for rows
+  // Least time from one lease of rows to the next, unless the first one brought all that it asked
+  // for: rows that come one by one are leased and put together.
+  absl::Duration lease_period = absl::ZeroDuration();
 };
 
 // What happened to the rows that a worker leased; each row counts in one of the first five.
@@ -72,8 +78,10 @@ class RewardWorker {
   // One of Run's threads.
   void Loop(std::stop_token stop);
   int64_t NextBatchRows(int64_t max_rows, int64_t rows, absl::Duration took) const;
-  // True when the row's score was accepted by the store.
-  bool ProcessRow(const RowLease& row);
+  // Nothing for a row that could not be scored, which is handed back.
+  std::optional<Score> ScoreRow(const RowLease& row);
+  // Returns the number of scores that the store accepted.
+  int64_t PutScores(const std::vector<RowPut>& scores);
 
   TrajectoryStore& store_;
   const CompositeScorer& scorer_;

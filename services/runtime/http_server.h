@@ -56,8 +56,10 @@ class HttpServer {
 };
 
 // /healthz (200 as long as the process answers), /readyz (200 or 503 with the reasons) and
-// /metrics (Prometheus text format). Both arguments must outlive the server.
-HttpRoutes ProbeRoutes(const Readiness& readiness, prometheus::Registry& registry);
+// /metrics (Prometheus text format, after a call of `before_scrape`, which may be empty).
+// `readiness` and `registry` must outlive the server.
+HttpRoutes ProbeRoutes(const Readiness& readiness, prometheus::Registry& registry,
+                       std::function<void()> before_scrape = nullptr);
 
 }  // namespace freshet::runtime
 

@@ -5,7 +5,9 @@
 #include <array>
 #include <utility>
 
+#include "google/protobuf/descriptor.h"
 #include "services/base/clock.h"
+#include "services/base/str_cat.h"
 
 namespace freshet::runtime {
 namespace {
@@ -61,25 +63,40 @@ RpcMetrics::RpcMetrics(std::shared_ptr<prometheus::Registry> registry)
                    .Help("Seconds from the start of a call to its status.")
                    .Register(*registry_)) {}
 
+prometheus::Counter& RpcMetrics::CounterOf(Method& entry, const std::string& method, int code) {
+  if (entry.seconds == nullptr) {
+    const size_t slash = method.rfind('/');
+    entry.labels = {{"grpc_service", method.substr(1, slash - 1)},
+                    {"grpc_method", method.substr(slash + 1)}};
+    entry.seconds = &seconds_.Add(entry.labels, Buckets());
+  }
+  prometheus::Counter*& cached = entry.by_code[code];
+  if (cached == nullptr) {
+    prometheus::Labels labels = entry.labels;
+    labels["grpc_code"] = CodeName(code);
+    cached = &handled_.Add(labels);
+  }
+  return *cached;
+}
+
+void RpcMetrics::Announce(const std::string& service) {
+  const google::protobuf::ServiceDescriptor* known =
+      google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(service);
+  if (known == nullptr) return;
+  MutexLock lock(mu_);
+  for (int i = 0; i < known->method_count(); ++i) {
+    const std::string method = StrCat("/", service, "/", known->method(i)->name());
+    CounterOf(methods_[method], method, grpc::StatusCode::OK);
+  }
+}
+
 void RpcMetrics::Observe(const std::string& method, int code, absl::Duration duration) {
   prometheus::Counter* counter = nullptr;
   prometheus::Histogram* seconds = nullptr;
   {
     MutexLock lock(mu_);
     Method& entry = methods_[method];
-    if (entry.seconds == nullptr) {
-      const size_t slash = method.rfind('/');
-      entry.labels = {{"grpc_service", method.substr(1, slash - 1)},
-                      {"grpc_method", method.substr(slash + 1)}};
-      entry.seconds = &seconds_.Add(entry.labels, Buckets());
-    }
-    prometheus::Counter*& cached = entry.by_code[code];
-    if (cached == nullptr) {
-      prometheus::Labels labels = entry.labels;
-      labels["grpc_code"] = CodeName(code);
-      cached = &handled_.Add(labels);
-    }
-    counter = cached;
+    counter = &CounterOf(entry, method, code);
     seconds = entry.seconds;
   }
   counter->Increment();

@@ -21,6 +21,9 @@ namespace freshet::runtime {
 class RpcMetrics {
  public:
   explicit RpcMetrics(std::shared_ptr<prometheus::Registry> registry);
+  // Makes the series of all methods of a service, so that they are seen before the first call:
+  // those with code OK. A service that is not linked into the program as a proto is ignored.
+  void Announce(const std::string& service) ABSL_LOCKS_EXCLUDED(mu_);
   // `method` is "/pkg.Service/Method"; `code` a gRPC code.
   void Observe(const std::string& method, int code, absl::Duration duration)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -31,6 +34,8 @@ class RpcMetrics {
     prometheus::Histogram* seconds = nullptr;
     std::map<int, prometheus::Counter*> by_code;
   };
+  prometheus::Counter& CounterOf(Method& entry, const std::string& method, int code)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<prometheus::Registry> registry_;
   prometheus::Family<prometheus::Counter>& handled_;

@@ -17,6 +17,7 @@
 #include "services/base/mutex.h"
 #include "services/base/str_cat.h"
 #include "services/runtime/http_server.h"
+#include "services/runtime/process_metrics.h"
 #include "services/runtime/server.h"
 
 namespace freshet::runtime {
@@ -148,9 +149,13 @@ int Serve(Role& role, const ServeOptions& options) {
   std::unique_ptr<HttpServer> http;
   RoleContext context;
   context.grpc_address = AdvertisedAddress(options.endpoint.advertise, (*server)->address());
+  ProcessMetrics process(*registry, options.role, options.version);
   if (!options.endpoint.http_listen.empty()) {
     auto started =
-        HttpServer::Start(options.endpoint.http_listen, ProbeRoutes(readiness, *registry));
+        HttpServer::Start(options.endpoint.http_listen, ProbeRoutes(readiness, *registry, [&] {
+                            process.Refresh();
+                            if (options.before_scrape) options.before_scrape();
+                          }));
     if (!started.ok()) return Fail(options.role, started.status(), kExitContent);
     http = *std::move(started);
     context.http_address =

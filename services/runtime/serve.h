@@ -46,9 +46,13 @@ class Role {
 };
 
 struct ServeOptions {
-  std::string role;  // "rollout"
+  std::string role;     // "rollout"
+  std::string version;  // of the program, for freshet_build_info
   EndpointOptions endpoint;
   std::shared_ptr<prometheus::Registry> registry;  // exposed as /metrics; null: a new one
+  // Brings metrics up to date that are read only when they are asked for; called on the HTTP
+  // server's thread, must be quick. May be empty.
+  std::function<void()> before_scrape;
   // For calls that still run after the drain; longer ones, such as open streams, are cancelled.
   absl::Duration shutdown_grace = absl::Seconds(2);
 };

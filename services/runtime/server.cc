@@ -117,10 +117,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   FRESHET_ASSIGN_OR_RETURN(auto credentials, Credentials(options, registry.get()));
   grpc::ServerBuilder builder;
   SetLimits(builder, options);
+  std::shared_ptr<RpcMetrics> metrics;
   if (registry != nullptr) {
+    metrics = std::make_shared<RpcMetrics>(registry);
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
-    factories.push_back(
-        std::make_unique<RpcMetricsFactory>(std::make_shared<RpcMetrics>(registry)));
+    factories.push_back(std::make_unique<RpcMetricsFactory>(metrics));
     builder.experimental().SetInterceptorCreators(std::move(factories));
   }
   int port = -1;
@@ -132,6 +133,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   state->server = builder.BuildAndStart();
   if (state->server == nullptr || port < 0) {
     return FailedPrecondition("--listen ", options.listen, ": cannot listen there; is it taken?");
+  }
+  for (const std::string& name : names) {
+    if (metrics != nullptr) metrics->Announce(name);
   }
   const auto parsed = ParseHostPort(options.listen);
   state->address = parsed.has_value() ? JoinHostPort(parsed->host, port) : options.listen;

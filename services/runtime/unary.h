@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/base/str_cat.h"
+#include "services/runtime/error_details.h"
 #include "services/runtime/executor.h"
 #include "services/runtime/status.h"
 
@@ -47,7 +48,11 @@ grpc::ServerUnaryReactor* RunUnary(Executor& executor, grpc::CallbackServerConte
     reactor->Finish(StatusToGrpc(result.status()));
   };
   if (!executor.TrySubmit(std::move(work))) {
-    reactor->Finish(StatusToGrpc(ResourceExhausted("too many calls are waiting; try again later")));
+    ErrorDetails details;
+    details.reason = "FULL";
+    details.retry_after = absl::Seconds(1);
+    reactor->Finish(StatusToGrpc(
+        WithDetails(ResourceExhausted("too many calls are waiting; try again later"), details)));
   }
   return reactor;
 }

@@ -39,6 +39,7 @@ class JobWork {
   virtual void SetMembers(const cluster::v1::Members&) {}
   virtual void Evaluate(const cluster::v1::Evaluate&) {}
   virtual void SaveCheckpoint() {}
+  virtual void SetRolloutTotals(const cluster::v1::RolloutTotals&) {}
 };
 
 // Makes the work of an assignment. May take long (a model is opened); called on the work's thread.

@@ -1,6 +1,7 @@
 """The processes of one run: redis-server and every role, each with a proxy of its own before Redis."""
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -14,9 +15,15 @@ WORKERS = ("rollout-0", "rollout-1", "reward", "trainer")
 
 
 def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """Below the range that outgoing connections use: nobody takes it by chance until it is listened on."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 32000)
+        with socket.socket() as sock:
+            try:
+                sock.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 class Profile:

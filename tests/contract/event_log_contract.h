@@ -83,6 +83,29 @@ TEST_P(EventLogContract, RepeatedKeyGivesTheFirstCursorAndChangesNothing) {
   EXPECT_EQ(page.events[0].value, "first");
 }
 
+TEST_P(EventLogContract, SeveralEventsAreAppendedAtOnce) {
+  const auto cursors = log().AppendAll({{kStream, "a", "1"},
+                                        {"{job}:samples", "a", "2"},
+                                        {kStream, "", "3"},
+                                        {kStream, "a", "4"},
+                                        {kStream, "b", "5"}});
+  ASSERT_TRUE(cursors.ok()) << cursors.status();
+  EXPECT_EQ(*cursors, (std::vector<int64_t>{1, 1, 2, 1, 3}));
+  EXPECT_EQ(Read(0).events.at(2).value, "5");
+  EXPECT_EQ(log().Read("{job}:samples", 0, 10, absl::ZeroDuration())->events.at(0).value, "2");
+}
+
+TEST_P(EventLogContract, NoEventsAreNoWork) {
+  const auto cursors = log().AppendAll({});
+  ASSERT_TRUE(cursors.ok()) << cursors.status();
+  EXPECT_TRUE(cursors->empty());
+}
+
+TEST_P(EventLogContract, OneBadEventKeepsAllOfThemOut) {
+  EXPECT_FALSE(log().AppendAll({{kStream, "a", "1"}, {"", "b", "2"}}).ok());
+  EXPECT_TRUE(Read(0).events.empty());
+}
+
 TEST_P(EventLogContract, EmptyKeyIsNeverRemembered) {
   EXPECT_EQ(Append("", "x"), 1);
   EXPECT_EQ(Append("", "x"), 2);
@@ -170,6 +193,16 @@ TEST_P(EventLogContract, CursorAboveTheNewestIsOutOfRange) {
   EXPECT_EQ(code(2), absl::StatusCode::kOutOfRange);
 }
 
+TEST_P(EventLogContract, TellsTheNewestCursor) {
+  const auto newest = [this] { return log().Newest(kStream).value_or(-1); };
+  EXPECT_EQ(newest(), 0);
+  Append("", "x");
+  Append("", "y");
+  EXPECT_EQ(newest(), 2);
+  EXPECT_TRUE(log().Delete(kStream).ok());
+  EXPECT_EQ(newest(), 0);
+}
+
 TEST_P(EventLogContract, BadArgumentsAreRefused) {
   const auto bad = absl::StatusCode::kInvalidArgument;
   EXPECT_EQ(log().Append("", "k", "v").status().code(), bad);
@@ -180,6 +213,7 @@ TEST_P(EventLogContract, BadArgumentsAreRefused) {
   EXPECT_EQ(log().Read(kStream, -1, 1, absl::ZeroDuration()).status().code(), bad);
   EXPECT_EQ(log().Read(kStream, 0, 0, absl::ZeroDuration()).status().code(), bad);
   EXPECT_EQ(log().Read(kStream, 0, kMaxEventPage + 1, absl::ZeroDuration()).status().code(), bad);
+  EXPECT_EQ(log().Newest("").status().code(), bad);
   EXPECT_EQ(log().Delete("").code(), bad);
 }
 

@@ -240,6 +240,20 @@ TEST_P(TrajectoryStoreContract, ReadLedgerPagesAndTrimForgets) {
   EXPECT_EQ(store().ReadLedger(-1, 1).status().code(), kInvalid);
 }
 
+TEST_P(TrajectoryStoreContract, ALedgerThatNobodyTrimsStopsLeasing) {
+  options_.max_ledger_rows = 5;
+  OpenEpoch();
+  Produce(2, 0);
+  Train(1);  // open + 4 rows
+  PutPrompts(1);
+  const auto reply = store().LeasePrompts({"w0", "", {0, 1}, 1});
+  EXPECT_TRUE(reply->leases.empty());
+  EXPECT_NE(reply->reason.find("5 ledger rows are not drained"), std::string::npos)
+      << reply->reason;
+  ASSERT_TRUE(store().TrimLedger(3).ok());
+  EXPECT_EQ(store().LeasePrompts({"w0", "", {0, 1}, 1})->leases.size(), 1u);
+}
+
 TEST_P(TrajectoryStoreContract, TokensOfAResumedStoreAreLargerThanTheFormerOnes) {
   PutPrompts(1);
   OpenEpoch();

@@ -69,6 +69,13 @@ TEST_F(RetryingTrajectoryStoreTest, AnOutageIsWaitedOutAndReportedOnce) {
   EXPECT_THAT(outages_[0], HasSubstr("connection refused"));
 }
 
+TEST_F(RetryingTrajectoryStoreTest, APasswordThatIsBeingChangedIsAnOutage) {
+  flaky_->error = absl::PermissionDeniedError("WRONGPASS");
+  flaky_->failures = 3;
+  EXPECT_TRUE(store_->Stats().ok());
+  EXPECT_THAT(outages_, testing::ElementsAre("WRONGPASS"));
+}
+
 TEST_F(RetryingTrajectoryStoreTest, OtherErrorsAreTheCallers) {
   flaky_->failures = 1;
   flaky_->error = absl::FailedPreconditionError("fenced");

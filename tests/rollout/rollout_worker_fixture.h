@@ -34,10 +34,12 @@ class WatchedStore final : public ForwardingTrajectoryStore {
     if (!renew_status.ok()) return renew_status;
     return ForwardingTrajectoryStore::RenewLeases(worker, tokens);
   }
-  absl::Status PutSample(int64_t token, int32_t index, Response response) override {
+  absl::StatusOr<std::vector<absl::Status>> PutSamples(
+      const std::vector<SamplePut>& samples) override {
     ++put_calls;
     if (!put_status.ok()) return put_status;
-    return ForwardingTrajectoryStore::PutSample(token, index, std::move(response));
+    if (!sample_status.ok()) return std::vector<absl::Status>(samples.size(), sample_status);
+    return ForwardingTrajectoryStore::PutSamples(samples);
   }
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials) override {
@@ -51,7 +53,8 @@ class WatchedStore final : public ForwardingTrajectoryStore {
   }
   absl::Status lease_status;
   absl::Status renew_status;
-  absl::Status put_status;
+  absl::Status put_status;     // of the call
+  absl::Status sample_status;  // of each sample
   std::vector<LeaseRequest> requests;
   int lease_calls = 0;
   int put_calls = 0;
@@ -83,6 +86,7 @@ class RolloutWorkerFixture : public testing::Test {
     store_ = std::make_unique<WatchedStore>(*memory_);
     worker_options_.group_size = 2;
     worker_options_.max_prompt_tokens = 2;
+    worker_options_.request_prefix = "job/rollout/1/";
     worker_options_.seed = 77;
     worker_options_.lease_ttl = kTtl;
     worker_options_.idle_wait = absl::ZeroDuration();

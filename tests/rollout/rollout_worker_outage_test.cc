@@ -35,6 +35,7 @@ TEST_F(RolloutWorkerOutageTest, ALeaseCallWhoseAnswerWasLostIsRepeatedUnderItsId
               }).ok());
   ASSERT_GE(store_->requests.size(), 4U);
   EXPECT_EQ(store_->requests[0].request_id, store_->requests[3].request_id);
+  EXPECT_EQ(store_->requests[0].request_id, "job/rollout/1/0");
 }
 
 TEST_F(RolloutWorkerOutageTest, FinishedSamplesAreKeptAndSentLater) {
@@ -99,12 +100,12 @@ TEST_F(RolloutWorkerOutageTest, AFullStoreIsWaitedFor) {
 TEST_F(RolloutWorkerOutageTest, AGroupWhoseTokensTheStoreRefusesIsMadeAnew) {
   PutPrompts(1);
   Publish(5);
-  store_->put_status = absl::InvalidArgumentError("spans: lineage 0 is not the committed 1");
+  store_->sample_status = absl::InvalidArgumentError("spans: lineage 0 is not the committed 1");
   ASSERT_TRUE(RunUntil([&] {
-                if (store_->put_calls == 3) store_->put_status = absl::OkStatus();
+                if (store_->put_calls == 2) store_->sample_status = absl::OkStatus();
                 return AllPut(2);
               }).ok());
-  EXPECT_EQ(worker().counters().samples_refused, 3);
+  EXPECT_EQ(worker().counters().samples_refused, 4);
   EXPECT_GE(store_->return_calls, 2);
   EXPECT_EQ(worker().counters().samples_finished, 2);
 }
@@ -112,9 +113,17 @@ TEST_F(RolloutWorkerOutageTest, AGroupWhoseTokensTheStoreRefusesIsMadeAnew) {
 TEST_F(RolloutWorkerOutageTest, AStoreThatRefusesAllSamplesEndsIt) {
   PutPrompts(1);
   Publish(5);
-  store_->put_status = absl::InvalidArgumentError("loss_mask: wrong");
+  store_->sample_status = absl::InvalidArgumentError("loss_mask: wrong");
   EXPECT_EQ(RunUntil([] { return false; }).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(store_->put_calls, 16);
+  EXPECT_EQ(worker().counters().samples_refused, 15);
+}
+
+TEST_F(RolloutWorkerOutageTest, WhatFinishesInOnePollGoesToTheStoreInOneCall) {
+  PutPrompts(2);
+  Publish(5);
+  engine_.length = [](int64_t request, int32_t) { return request == 0 ? 2U : 9U; };
+  ASSERT_TRUE(RunUntil([&] { return AllPut(4); }).ok());
+  EXPECT_EQ(store_->put_calls, 2);
 }
 
 TEST_F(RolloutWorkerOutageTest, TriesOnceMoreWhenItStops) {

@@ -97,6 +97,16 @@ TEST_F(RolloutWorkerTest, TakesOnlyWhatTheEngineHasRoomFor) {
   EXPECT_EQ(most, 4);
 }
 
+TEST_F(RolloutWorkerTest, LeasesNoMoreThanItsShareInOneTurn) {
+  PutPrompts(4);
+  Publish(5);
+  worker().SetLeaseShare(3);
+  ASSERT_TRUE(RunUntil([&] { return AllPut(8); }).ok());
+  ASSERT_GE(store_->lease_calls, 2);
+  EXPECT_EQ(store_->requests[0].max_groups, 3);
+  EXPECT_EQ(store_->requests[1].max_groups, 3);
+}
+
 TEST_F(RolloutWorkerTest, SwapsWeightsBetweenTwoTokens) {
   PutPrompts(1);
   Publish(4);

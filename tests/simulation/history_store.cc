@@ -47,21 +47,28 @@ absl::StatusOr<LeaseReply> HistoryStore::LeasePrompts(const LeaseRequest& reques
   return reply;
 }
 
-absl::Status HistoryStore::PutSample(int64_t token, int32_t index, Response response) {
-  const std::string hash = ResponseHash(response);
+absl::StatusOr<std::vector<absl::Status>> HistoryStore::PutSamples(
+    const std::vector<SamplePut>& samples) {
+  absl::StatusOr<std::vector<absl::Status>> statuses =
+      ForwardingTrajectoryStore::PutSamples(samples);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    AddPut(samples[i], statuses.ok() ? (*statuses)[i] : statuses.status());
+  }
+  return statuses;
+}
+
+void HistoryStore::AddPut(const SamplePut& sample, const absl::Status& status) {
+  const Response& response = *sample.response;
   const int64_t min_version = response.spans.empty() ? -1 : response.spans.front().policy.version;
-  const absl::Status status =
-      ForwardingTrajectoryStore::PutSample(token, index, std::move(response));
   SampleKey key;
   {
     MutexLock lock(mu_);
-    key = leases_[token];
+    key = leases_[sample.token];
   }
-  key.index = index;
+  key.index = sample.index;
   history_.Add(StrCat(R"("event":"put","uid":")", SampleUid(options().job, key), R"(","hash":")",
-                      hash, R"(","min_version":)", min_version, R"(,"code":)",
+                      ResponseHash(response), R"(","min_version":)", min_version, R"(,"code":)",
                       static_cast<int>(status.code())));
-  return status;
 }
 
 absl::StatusOr<CommitReceipt> HistoryStore::CommitStep(int64_t epoch, int64_t step,

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "services/base/file.h"
 #include "services/base/mutex.h"
@@ -41,12 +42,15 @@ class HistoryStore final : public ForwardingTrajectoryStore {
       : ForwardingTrajectoryStore(*store), store_(std::move(store)), history_(history) {}
 
   absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override;
-  absl::Status PutSample(int64_t token, int32_t index, Response response) override;
+  absl::StatusOr<std::vector<absl::Status>> PutSamples(
+      const std::vector<SamplePut>& samples) override;
   absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                            const std::vector<int64_t>& ordinals,
                                            const std::string& content_hash) override;
 
  private:
+  void AddPut(const SamplePut& sample, const absl::Status& status);
+
   const std::unique_ptr<TrajectoryStore> store_;
   History& history_;
   Mutex mu_;

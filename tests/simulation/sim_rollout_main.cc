@@ -1,5 +1,6 @@
 #include <cstdlib>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "rollout/service/rollout_process.h"
@@ -10,13 +11,16 @@
 
 // A rollout process whose engine only takes time. Environment: FRESHET_SIM_HISTORY, folder of its
 // history (none without it); FRESHET_SIM_ENGINE, "slots base_ms per_sequence_ms scale median
-// sigma".
+// sigma", all or none; FRESHET_SIM_POLL_MS, the longest sleep, after which new weights are noticed.
 int main(int argc, char** argv) {
   using namespace freshet;
   SimulatedEngineOptions options;
   if (const char* text = std::getenv("FRESHET_SIM_ENGINE"); text != nullptr) {
     std::istringstream(text) >> options.slots >> options.base_ms >> options.per_sequence_ms >>
         options.time_scale >> options.median_tokens >> options.sigma;
+  }
+  if (const char* text = std::getenv("FRESHET_SIM_POLL_MS"); text != nullptr) {
+    options.longest_poll = absl::Milliseconds(std::atof(text));
   }
   std::unique_ptr<History> history;
   if (const char* folder = std::getenv("FRESHET_SIM_HISTORY"); folder != nullptr) {

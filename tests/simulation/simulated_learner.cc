@@ -40,7 +40,7 @@ void SimulatedLearner::WriteArena() {
 
 absl::StatusOr<TrainStepResult> SimulatedLearner::TrainStep(int64_t step,
                                                             const std::vector<TrainGroup>& groups) {
-  absl::SleepFor(absl::Seconds(options_.step_seconds));
+  const absl::Time end = absl::Now() + absl::Seconds(options_.step_seconds);
   TrainStepResult result;
   for (const TrainGroup& group : groups) {
     for (const TrainSample& sample : group.samples) {
@@ -50,6 +50,7 @@ absl::StatusOr<TrainStepResult> SimulatedLearner::TrainStep(int64_t step,
   }
   WriteArena();
   if (options_.on_step) options_.on_step(step, groups);
+  absl::SleepFor(end - absl::Now());
   return result;
 }
 

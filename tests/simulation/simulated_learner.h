@@ -11,7 +11,7 @@
 namespace freshet {
 
 struct SimulatedLearnerOptions {
-  double step_seconds = 0.02;  // that training one step takes
+  double step_seconds = 0.02;  // that training one step takes, its bookkeeping included
   // Called for every step trained, redone ones included.
   std::function<void(int64_t step, const std::vector<TrainGroup>&)> on_step;
 };

@@ -87,6 +87,11 @@ class FakeTrajectoryStore final : public TrajectoryStore {
         rows_.begin(), rows_.end(), [](const Row& row) { return row.view.score != nullptr; }));
   }
 
+  int put_rows_calls() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return put_rows_calls_;
+  }
+
   const StoreOptions& options() const override { return options_; }
 
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override
@@ -130,15 +135,21 @@ class FakeTrajectoryStore final : public TrajectoryStore {
     return leases;
   }
 
-  absl::Status PutFields(Task, int64_t token, FieldValues values) override
+  absl::StatusOr<std::vector<absl::Status>> PutRows(Task, const std::vector<RowPut>& rows) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
-    Row* row = Leased(token);
-    if (row == nullptr) return FailedPrecondition("no live lease ", token);
-    row->view.score = std::move(values.score);
-    row->token = 0;
+    ++put_rows_calls_;
+    std::vector<absl::Status> statuses;
+    for (const RowPut& put : rows) {
+      Row* row = Leased(put.token);
+      statuses.push_back(row == nullptr ? FailedPrecondition("no live lease ", put.token)
+                                        : absl::OkStatus());
+      if (row == nullptr) continue;
+      row->view.score = put.values.score;
+      row->token = 0;
+    }
     Change(Topic::kBatch);
-    return absl::OkStatus();
+    return statuses;
   }
 
   absl::Status FailRow(Task, int64_t token, const std::string& reason) override
@@ -183,7 +194,9 @@ class FakeTrajectoryStore final : public TrajectoryStore {
                            const std::vector<Response>&) override {
     return None();
   }
-  absl::Status PutSample(int64_t, int32_t, Response) override { return None(); }
+  absl::StatusOr<std::vector<absl::Status>> PutSamples(const std::vector<SamplePut>&) override {
+    return None();
+  }
   absl::StatusOr<int64_t> RevokeWorker(const std::string&) override { return None(); }
   absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string&, PolicyVersion) override {
     return None();
@@ -231,6 +244,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
   int64_t high_water_ ABSL_GUARDED_BY(mu_) = -1;
   std::vector<Row> rows_ ABSL_GUARDED_BY(mu_);
   int64_t last_token_ ABSL_GUARDED_BY(mu_) = 0;
+  int put_rows_calls_ ABSL_GUARDED_BY(mu_) = 0;
   int failing_calls_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   uint64_t changes_[kNumTopics] ABSL_GUARDED_BY(mu_) = {};

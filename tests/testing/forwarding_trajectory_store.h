@@ -2,7 +2,6 @@
 #define FRESHET_TESTS_TESTING_FORWARDING_TRAJECTORY_STORE_H_
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "datastore/trajectory_store.h"
@@ -29,15 +28,17 @@ class ForwardingTrajectoryStore : public TrajectoryStore {
                            const std::vector<Response>& partials) override {
     return store_.ReturnLease(token, indices, partials);
   }
-  absl::Status PutSample(int64_t token, int32_t index, Response response) override {
-    return store_.PutSample(token, index, std::move(response));
+  absl::StatusOr<std::vector<absl::Status>> PutSamples(
+      const std::vector<SamplePut>& samples) override {
+    return store_.PutSamples(samples);
   }
   absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
                                                   int64_t max_rows) override {
     return store_.LeaseRows(task, worker, max_rows);
   }
-  absl::Status PutFields(Task task, int64_t token, FieldValues values) override {
-    return store_.PutFields(task, token, std::move(values));
+  absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
+                                                    const std::vector<RowPut>& rows) override {
+    return store_.PutRows(task, rows);
   }
   absl::Status FailRow(Task task, int64_t token, const std::string& reason) override {
     return store_.FailRow(task, token, reason);

@@ -181,6 +181,19 @@ TEST(WeightSubscriber, PreparingTheNextLeavesTheActivatedOneToTake) {
   EXPECT_EQ(subscriber.Take()->manifest.policy.version, 2);
 }
 
+TEST(WeightSubscriber, KeepsTheVersionThatAnEvaluationWillAskFor) {
+  WeightSubscriber subscriber;
+  subscriber.KeepEvery(2);
+  for (int64_t v = 1; v <= 3; ++v) {
+    ASSERT_TRUE(Prepare(subscriber, At(v)).ok());
+    ASSERT_TRUE(subscriber.Activate(At(v).receipt).ok());
+  }
+  EXPECT_EQ(subscriber.AtLeast({0, 2})->manifest.policy, (PolicyVersion{0, 2}));
+  EXPECT_EQ(subscriber.AtLeast({0, 3})->manifest.policy, (PolicyVersion{0, 3}));
+  EXPECT_EQ(subscriber.AtLeast({0, 1})->manifest.policy, (PolicyVersion{0, 3}));
+  EXPECT_FALSE(subscriber.AtLeast({0, 4}).has_value());
+}
+
 TEST(WeightSubscriber, HoldsAtMostOnePreparedVersion) {
   WeightSubscriber subscriber;
   const VersionForTest first = At(1);

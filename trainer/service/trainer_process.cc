@@ -13,11 +13,14 @@
 #include "services/base/fault_point.h"
 #include "services/base/log.h"
 #include "services/base/str_cat.h"
+#include "services/metrics/queue_metrics.h"
+#include "services/metrics/weight_sync_metrics.h"
 #include "services/runtime/channel_cache.h"
 #include "services/runtime/process_identity.h"
 #include "services/runtime/worker_role.h"
 #include "services/worker/worker_begin.h"
 #include "trainer/service/cluster_weight_plane.h"
+#include "trainer/service/trainer_metrics.h"
 #include "trainer/service/trainer_service.h"
 #include "trainer/service/training_work.h"
 
@@ -51,7 +54,9 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   runtime::ShipLog(log);
   const Clock& clock = SystemClock::Get();
   FaultPoints faults;
-  WeightSyncCounters sync;
+  const auto registry = std::make_shared<prometheus::Registry>();
+  metrics::WeightSyncMetrics sync(*registry);
+  TrainerMetrics training(*registry);
   runtime::ChannelCache channels(runtime::ChannelOptionsOf(flags.endpoint));
   const ChannelSource source = [&](const std::string& address) -> std::shared_ptr<grpc::Channel> {
     return channels.Get(address).value_or(nullptr);
@@ -78,6 +83,8 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   };
   context.clock = &clock;
   context.faults = &faults;
+  context.sync = &sync;
+  context.listener = &training;
   context.state_dir = state_dir;
   runtime::WorkerRole role(
       {begin->agent, /*exclusive=*/true},
@@ -89,7 +96,15 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   runtime::ServeOptions serve;
   serve.role = "trainer";
   serve.endpoint = flags.endpoint;
-  serve.registry = std::make_shared<prometheus::Registry>();
+  serve.version = begin->agent.identity.version();
+  serve.registry = registry;
+  metrics::QueueMetrics queues(*registry);
+  queues.Watch("trainer_calls", GrpcTrainerService::kMaxQueue,
+               [&service] { return static_cast<int64_t>(service.queued_calls()); });
+  serve.before_scrape = [&] {
+    training.Refresh();
+    queues.Refresh();
+  };
   return runtime::Serve(role, serve);
 }
 

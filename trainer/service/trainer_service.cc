@@ -21,7 +21,6 @@ namespace fs = std::filesystem;
 using trainer::v1::CheckpointChunk;
 
 constexpr int kThreads = 2;
-constexpr size_t kMaxQueue = 64;
 constexpr size_t kChunkBytes = 1 << 20;
 
 // A job id names a folder: nothing in it may lead elsewhere.

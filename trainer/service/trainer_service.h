@@ -28,6 +28,10 @@ class GrpcTrainerService final : public trainer::v1::TrainerService::CallbackSer
                                            const trainer::v1::DeleteJobFilesRequest* request,
                                            trainer::v1::DeleteJobFilesReply* reply) override;
 
+  // Calls that wait for a thread, and how many may.
+  static constexpr size_t kMaxQueue = 64;
+  size_t queued_calls() const { return calls_.queued(); }
+
  private:
   LearnerFactory& learners_;
   const std::string state_dir_;

@@ -89,7 +89,11 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> TrainingWork::Create(
 TrainingWork::~TrainingWork() = default;
 
 absl::Status TrainingWork::Run(std::stop_token stop) {
+  if (context_.listener != nullptr) {
+    context_.listener->OnBegin(assign_.job_id(), assign_.spec(), [this] { return Waiting(); });
+  }
   const absl::Status status = Train(stop);
+  if (context_.listener != nullptr) context_.listener->OnEnd(assign_.job_id());
   // A stop in the middle of the start is no failure.
   if (stop.stop_requested() && status.code() == absl::StatusCode::kCancelled) {
     return absl::OkStatus();
@@ -129,11 +133,15 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
   if (!std::holds_alternative<LossSpec>(loss)) return InvalidArgument("loss: contradictory keys");
   TrainerLoopOptions options = MakeLoopOptions(spec, assign_.job_id(), std::get<LossSpec>(loss));
   options.trainer = worker_;
-  if (checkpoint.has_value()) options.loaded = checkpoint->state.policy;
+  if (checkpoint.has_value()) {
+    options.loaded = checkpoint->state.policy;
+  } else {
+    totals_before_ = cluster::v1::RolloutTotals();
+  }
   options.checkpoint_root = root;
   options.checkpoint_files = learner_.checkpoint_files;
   WeightPublisher publisher(learner_.entries, kWeightBucketBytes, {weights_->transport()},
-                            weights_->MakeStager());
+                            weights_->MakeStager(), context_.sync);
   TrainerLoop* loop = nullptr;
   {
     MutexLock lock(mu_);
@@ -144,6 +152,7 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
     loop = loop_.get();
     policy_ = options.loaded;
   }
+  last_step_ = context_.clock->Now();  // model and warm-up are no part of a step
   absl::Status status = loop->Start(/*save_loaded=*/!checkpoint.has_value(), stop);
   if (status.ok() && !stop.stop_requested()) {
     SetPhase(AssignmentStatus::STATE_RUNNING, "");
@@ -166,24 +175,35 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
   metrics.step_seconds = absl::ToDoubleSeconds(now - last_step_);
   metrics.wall_seconds = absl::ToDoubleSeconds(now - started_);
   last_step_ = now;
+  AddRolloutFigures(metrics);
   {
     MutexLock lock(mu_);
     policy_ = report.policy;
     waits_for_ = report.redo ? StrCat("redoing step ", report.step) : "";
   }
-  // The former process may have reported the step before it died: the key makes it one row.
-  FRESHET_RETURN_IF_ERROR(
-      Append(StrCat("step/", report.policy.lineage, "/", report.step), ToJson(metrics)));
-  const std::vector<SampleRow> samples =
-      SampleRows(report, assign_.spec().output().samples_per_step(), learner_.decode);
-  const std::string stream = StrCat("{", assign_.job_id(), "}:samples");
-  for (const SampleRow& row : samples) {
-    const auto appended =
-        context_.events->Append(stream, StrCat(row.uid, "/", report.step), ToJson(row));
-    if (!appended.ok()) {
-      FRESHET_LOG(Warning) << "event=sample_not_stored error=" << Message(appended.status());
-      break;
+  if (context_.listener != nullptr) {
+    if (report.redo) {
+      context_.listener->OnRedo(assign_.job_id(), report.policy.version);
+    } else {
+      context_.listener->OnStep(assign_.job_id(), metrics, *report.groups);
     }
+  }
+  // The former process may have reported the step before it died: the key makes it one row.
+  std::vector<NewEvent> events = {
+      MetricsEvent(StrCat("step/", report.policy.lineage, "/", report.step), ToJson(metrics))};
+  const std::string stream = StrCat("{", assign_.job_id(), "}:samples");
+  for (const SampleRow& row :
+       SampleRows(report, assign_.spec().output().samples_per_step(), learner_.decode)) {
+    std::string json = ToJson(row);
+    if (static_cast<int64_t>(json.size()) > kMaxEventBytes) continue;  // too long to be looked at
+    events.push_back({stream, StrCat(row.uid, "/", report.step), std::move(json)});
+  }
+  // Rows that cannot be stored now are not worth stopping for, except that the streams then have a
+  // gap, which is logged.
+  const auto appended = context_.events->AppendAll(events);
+  if (!appended.ok()) {
+    FRESHET_LOG(Warning) << "event=step_not_stored step=" << report.step
+                         << " error=" << Message(appended.status());
   }
   return absl::OkStatus();
 }
@@ -196,21 +216,13 @@ void TrainingWork::OnStalled(const std::string& reason, absl::Duration waited) {
   waits_for_ = reason;
 }
 
-// A metrics row that cannot be stored now is not worth stopping for, except that the stream then
-// has a gap, which is logged.
-absl::Status TrainingWork::Append(const std::string& key, const std::string& metrics_json) {
+NewEvent TrainingWork::MetricsEvent(const std::string& key, const std::string& metrics_json) const {
   job::v1::Event event;
   const absl::Time now = absl::Now();
   event.mutable_time()->set_seconds(absl::ToUnixSeconds(now));
   event.mutable_time()->set_nanos(static_cast<int32_t>(absl::ToUnixNanos(now) % 1'000'000'000));
   event.set_metrics_json(metrics_json);
-  const auto appended = context_.events->Append(StrCat("{", assign_.job_id(), "}:events"), key,
-                                                event.SerializeAsString());
-  if (!appended.ok()) {
-    FRESHET_LOG(Warning) << "event=metrics_not_stored key=" << key
-                         << " error=" << Message(appended.status());
-  }
-  return absl::OkStatus();
+  return {StrCat("{", assign_.job_id(), "}:events"), key, event.SerializeAsString()};
 }
 
 void TrainingWork::Note(const std::string& kind, const std::string& severity,
@@ -240,6 +252,31 @@ void TrainingWork::SetPaused(bool paused) {
 
 void TrainingWork::SetMembers(const cluster::v1::Members& members) {
   weights_->SetMembers(members);
+}
+
+void TrainingWork::SetRolloutTotals(const cluster::v1::RolloutTotals& totals) {
+  MutexLock lock(mu_);
+  totals_ = totals;
+}
+
+absl::Duration TrainingWork::Waiting() const {
+  MutexLock lock(mu_);
+  return loop_ == nullptr ? absl::ZeroDuration() : loop_->waiting();
+}
+
+// Totals that shrink are those of a controller that has taken over: it counts from what it sees.
+void TrainingWork::AddRolloutFigures(StepMetrics& metrics) {
+  cluster::v1::RolloutTotals now;
+  {
+    MutexLock lock(mu_);
+    now = totals_;
+  }
+  const cluster::v1::RolloutTotals before = totals_before_.value_or(now);
+  totals_before_ = now;
+  metrics.tokens_generated =
+      std::max<int64_t>(0, now.tokens_generated() - before.tokens_generated());
+  metrics.rollout_idle_seconds = std::max(0.0, now.idle_seconds() - before.idle_seconds());
+  metrics.weight_swap_seconds = std::max(0.0, now.swap_seconds() - before.swap_seconds());
 }
 
 void TrainingWork::SaveCheckpoint() {

@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "datastore/event_log.h"
@@ -12,9 +14,11 @@
 #include "services/base/clock.h"
 #include "services/base/fault_point.h"
 #include "services/base/mutex.h"
+#include "services/runfolder/step_metrics.h"
 #include "services/runtime/worker_role.h"
 #include "trainer/learner_factory.h"
 #include "trainer/trainer_loop.h"
+#include "weights/weight_sync_observer.h"
 #include "weights/weight_transport.h"
 
 namespace freshet {
@@ -31,6 +35,20 @@ class TrainerWeightPlane {
   virtual void SetMembers(const cluster::v1::Members& members) = 0;
 };
 
+// Hears of a trainer's work, for metrics. Implementations are thread-safe.
+class TrainingListener {
+ public:
+  virtual ~TrainingListener() = default;
+  // `waiting`: for how long samples have been waited for now; called until OnEnd.
+  virtual void OnBegin(const std::string& job, const job::v1::JobSpec& spec,
+                       std::function<absl::Duration()> waiting) = 0;
+  // A step that was trained for the first time.
+  virtual void OnStep(const std::string& job, const StepMetrics& metrics,
+                      const std::vector<TrainGroup>& groups) = 0;
+  virtual void OnRedo(const std::string& job, int64_t version) = 0;
+  virtual void OnEnd(const std::string& job) = 0;
+};
+
 // What a trainer gives to its jobs. All must outlive the works.
 struct TrainingContext {
   StoreOpener open_store;
@@ -42,7 +60,9 @@ struct TrainingContext {
       fetch_rows;
   const Clock* clock = nullptr;
   FaultPoints* faults = nullptr;
-  std::string state_dir;  // checkpoints lie in STATE_DIR/jobs/JOB/checkpoints
+  WeightSyncObserver* sync = nullptr;    // may be null
+  TrainingListener* listener = nullptr;  // may be null
+  std::string state_dir;                 // checkpoints lie in STATE_DIR/jobs/JOB/checkpoints
 };
 
 // Folder of a job's checkpoints.
@@ -63,6 +83,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   void SetPaused(bool paused) override;
   void SetMembers(const cluster::v1::Members& members) override;
   void SaveCheckpoint() override;
+  void SetRolloutTotals(const cluster::v1::RolloutTotals& totals) override;
 
  private:
   TrainingWork(cluster::v1::Assign assign, std::string worker, const TrainingContext& context);
@@ -72,9 +93,12 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   void OnStalled(const std::string& reason, absl::Duration waited) override;
 
   absl::Status Train(std::stop_token stop);
-  absl::Status Append(const std::string& key, const std::string& metrics_json);
+  NewEvent MetricsEvent(const std::string& key, const std::string& metrics_json) const;
   void Note(const std::string& kind, const std::string& severity, const std::string& text);
   void SetPhase(cluster::v1::AssignmentStatus::State state, const std::string& waits_for);
+  absl::Duration Waiting() const;
+  // What the rollouts have done since the last step, as far as they have said it.
+  void AddRolloutFigures(StepMetrics& metrics);
 
   const cluster::v1::Assign assign_;
   const std::string worker_;
@@ -86,6 +110,8 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   StoreStats stats_before_, stats_now_;
   absl::Time started_;
   absl::Time last_step_;
+  // What the rollouts had done before the last step; unknown at the first one after a restart.
+  std::optional<cluster::v1::RolloutTotals> totals_before_;
 
   mutable Mutex mu_;
   std::unique_ptr<TrainerLoop> loop_ ABSL_GUARDED_BY(mu_);
@@ -94,6 +120,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
       cluster::v1::AssignmentStatus::STATE_STARTING;
   std::string waits_for_ ABSL_GUARDED_BY(mu_);
   PolicyVersion policy_ ABSL_GUARDED_BY(mu_);
+  cluster::v1::RolloutTotals totals_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace freshet

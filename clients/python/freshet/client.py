@@ -217,14 +217,12 @@ class Client:
     def metrics(self, id: str) -> list[dict[str, Any]]:
         """All rows of metrics.jsonl that there are now, oldest first."""
         job = self._call("Get", pb.GetRequest(job_id=id), attempts=4)
-        if not job.recent_events:
-            return []
-        last = job.recent_events[-1].cursor
+        cursors = [event.cursor for event in job.recent_events if event.cursor]
         rows = []
-        for event in self.watch(id, timeout=60):
+        for event in self.watch(id, timeout=60) if cursors else ():
             if event.kind in ("step", "eval"):
                 rows.append(event.data)
-            if event.cursor == last:
+            if event.cursor == cursors[-1]:
                 break
         return rows
 

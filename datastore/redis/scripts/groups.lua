@@ -7,9 +7,10 @@
 --   cont                                    engine version that may continue it
 -- and wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first reward),
 -- neq (1: another reward differs); by sample i: s (finished) and p (partial):
--- 'TOKEN CHECKSUM TOKENS SPANS' with spans 'version:begin:end:loss;...', u and v: 'STAGE TOKEN
--- FAILURES' of the tasks score and ref_logprob, c: the score, q: 'TOKEN CHECKSUM' of the reference
--- log-probs; rows and scores: all of a ready group in one piece.
+-- 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS' with spans 'version:begin:end:loss;...', bytes
+-- in the blob TOKEN:FIRST:SUM, u and v: 'STAGE TOKEN FAILURES' of the tasks score and ref_logprob, c:
+-- the score, q: 'TOKEN CHECKSUM' of the reference log-probs; rows and scores: all of a ready group in
+-- one piece.
 local GROUP = {'st', 'since', 'kept', 'att', 'min', 'max', 'rq', 'step', 'tok', 'fin', 'np', 'sc',
   'rf', 'lmin', 'lmax', 'ntok', 'cont', 'neq'}
 local PENDING, HELD, DONE = 1, 2, 3
@@ -22,16 +23,15 @@ local GROUP_LEASES, HOLDS, TOKENS = prefix .. 'gleases', prefix .. 'holds', pref
 local function group_key(ord) return prefix .. 'g:' .. ord end
 
 -- The group's numbers; and what the further fields hold, false where they are absent.
-local function load(ord, field1, field2, field3)
-  local wanted = {unpack(GROUP)}
-  if field1 then wanted[#GROUP + 1] = field1 end
-  if field2 then wanted[#GROUP + 2] = field2 end
-  if field3 then wanted[#GROUP + 3] = field3 end
+local function load(ord, ...)
+  local wanted, further = {unpack(GROUP)}, {...}
+  for i = 1, #further do wanted[#GROUP + i] = further[i] end
   local values = call('HMGET', group_key(ord), unpack(wanted))
   if not values[1] then return nil end
   local g = {ord = ord}
   for i = 1, #GROUP do g[GROUP[i]] = tonumber(values[i]) or 0 end
-  return g, values[#GROUP + 1], values[#GROUP + 2], values[#GROUP + 3]
+  for i = 1, #further do further[i] = values[#GROUP + i] end
+  return g, further
 end
 local function load_all(ord)
   local list = call('HGETALL', group_key(ord))
@@ -91,6 +91,11 @@ local function offer(g, task, index, failures)
   call('ZADD', PENDING_ROWS[task], g.min, row_member(g.ord, index))
 end
 
+-- The name of the blob that holds a sample.
+local function blob_of(descriptor)
+  local token, blob = descriptor:match('^(%d+) %x+ %d+ (%d+:%x+)')
+  return token .. ':' .. blob
+end
 local function number_of_tokens(descriptor) return tonumber(descriptor:match('^%d+ %x+ (%d+)')) end
 
 local function sample_head(g, step)
@@ -132,14 +137,17 @@ local function ends()
 
   -- Names of the blobs of the attempt, without the common prefix {job}:b:.
   local function blob_names(f)
-    local names = {}
+    local names, seen = {}, {}
+    local function add(name)
+      if seen[name] then return end
+      seen[name] = true
+      names[#names + 1] = name
+    end
     for index = 0, J.group_size - 1 do
-      for _, kind in ipairs({'s', 'p', 'q'}) do
-        local token, sum = (f[kind .. index] or ''):match('^(%d+) (%x+)')
-        if token then
-          names[#names + 1] = token .. ':' .. (kind == 'q' and 'r' or index) .. ':' .. sum
-        end
-      end
+      if f['s' .. index] then add(blob_of(f['s' .. index])) end
+      if f['p' .. index] then add(blob_of(f['p' .. index])) end
+      local token, sum = (f['q' .. index] or ''):match('^(%d+) (%x+)')
+      if token then add(token .. ':r:' .. sum) end
     end
     return names
   end
@@ -260,7 +268,7 @@ local function ends()
   end
   local function fail_row(token, hold, reason)
     local g, progress = load(hold.ord, STAGE[hold.task] .. hold.index)
-    local failures = failures_in(progress) + 1
+    local failures = failures_in(progress[1]) + 1
     release(token, hold)
     if failures >= J.max_row_failures then
       call('HDEL', group_key(g.ord), STAGE[hold.task] .. hold.index)
@@ -340,13 +348,13 @@ end
 
 local function is_revoked(worker) return call('ZSCORE', prefix .. 'revoked', worker) end
 
--- The group of the lease `token`, if its attempt is not forgotten; and two more of its fields.
-local function group_of(token, field1, field2)
+-- The group of the lease `token`, if its attempt is not forgotten; and further fields, as of load.
+local function group_of(token, ...)
   local ord = call('HGET', TOKENS, token)
   if not ord then return nil end
-  local g, value1, value2 = load(ord, field1, field2)
+  local g, further = load(ord, ...)
   if not g or (g.step > 0 and g.step <= J.forgotten) then return nil end
-  return g, value1, value2
+  return g, further
 end
 local function is_live(g, token) return g and g.st == LEASED and g.tok == tonumber(token) end
 

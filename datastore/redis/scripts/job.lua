@@ -18,7 +18,6 @@ local REQUEUED, FILTERED, DROPPED, DEAD = 8, 9, 10, 11
 local WAIT, DROP, REQUEUE, MASK = 0, 1, 2, 3
 local PROMPTS, ADMISSION, ROWS, BATCH, SPACE = 0, 1, 2, 3, 4
 local NEVER = 9007199254740991
-local MAX_BACKLOG = 1048576 -- ledger rows that nobody has drained
 local MAX_DEAD = 1000 -- entries of the dead-letter list
 
 
@@ -36,12 +35,6 @@ local now = tonumber(ARGV[2])
 if not now then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
-end
-
--- Whether nothing expires now and nobody was away for long: see expire() in groups.lua.
-local function is_quiet()
-  local threshold = tonumber(ARGV[4])
-  return now < J.next_expiry and (threshold <= 0 or now - J.alive < threshold / 16)
 end
 
 local function set(name, value)
@@ -69,8 +62,8 @@ local function finish(code, ...)
   for topic in pairs(topics) do
     local part = topic .. ':' .. call('HINCRBY', prefix .. 'changes', topic, 1)
     text = text == '' and part or text .. ' ' .. part
+    call('PUBLISH', prefix .. 'changed:' .. topic, part)
   end
-  if text ~= '' then call('PUBLISH', prefix .. 'changed', text) end
   return {code, text, ...}
 end
 local function refuse(...) return finish('PRECONDITION', format(...)) end

@@ -76,7 +76,7 @@ local function lease_queued()
       set('was_full', 1)
       return 'full'
     end
-    if J.seq - J.trimmed >= MAX_BACKLOG then return 'backlog' end
+    if J.seq - J.trimmed >= J.max_ledger_rows then return 'backlog' end
     local first = call('ZRANGE', prefix .. 'queue', 0, 0)[1]
     if not first then return 'empty' end
     lease(load(first))

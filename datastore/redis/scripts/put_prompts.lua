@@ -38,8 +38,9 @@ for _, prompt in ipairs(added) do
   call('ZADD', prefix .. 'queue', 0, prompt[1])
   bump('n' .. QUEUED, 1)
   bump('t' .. QUEUED, 1)
-  changed(ADMISSION)
 end
+-- More behind what is queued already changes no answer.
+if queued == 0 and #added > 0 then changed(ADMISSION) end
 set('high_water', high_water)
 return finish('OK', accepted, format('%d', high_water),
   queued + #added >= J.max_queued and 1 or 0)

@@ -23,7 +23,7 @@ for task = 0, 1 do
       returned = returned + 1
       local g, progress = load(hold.ord, STAGE[task] .. hold.index)
       ends().release(token, hold)
-      offer(g, task, hold.index, failures_in(progress))
+      offer(g, task, hold.index, failures_in(progress[1]))
       changed(ROWS)
     end
   end

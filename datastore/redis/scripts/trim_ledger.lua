@@ -1,6 +1,6 @@
 -- Rows up to a number are drained. Arguments: that number.
 local upto, ledger = math.min(num(1), J.seq), prefix .. 'ledger'
-if J.seq - J.trimmed >= MAX_BACKLOG then changed(ADMISSION) end
+if J.seq - J.trimmed >= J.max_ledger_rows then changed(ADMISSION) end
 if upto > J.trimmed then
   set('trimmed', upto)
   local next_id = format('%d-0', upto + 1)

@@ -6,9 +6,12 @@
 #include "CLI/CLI.hpp"
 #include "prometheus/registry.h"
 #include "services/base/str_cat.h"
+#include "services/metrics/queue_metrics.h"
 #include "services/reward/grpc_scorer.h"
+#include "services/reward/job_scorers.h"
 #include "services/reward/reward_service.h"
 #include "services/reward/score_cache.h"
+#include "services/reward/service/reward_metrics.h"
 #include "services/reward/service/reward_work.h"
 #include "services/runtime/channel_cache.h"
 #include "services/runtime/log_ring.h"
@@ -34,20 +37,43 @@ int Main(int argc, char** argv) {
   runtime::LogRing log;
   runtime::ShipLog(log);
   runtime::ChannelCache channels(runtime::ChannelOptionsOf(flags.endpoint));
-  const RemoteScorerFactory remote =
-      GrpcScorers([&](const std::string& address) { return channels.Get(address); },
-                  std::make_shared<ScoreCache>(kCachedScores));
-  RewardService service({});
-  runtime::ServeOptions serve;
-  serve.role = "reward";
-  serve.endpoint = flags.endpoint;
-  serve.registry = std::make_shared<prometheus::Registry>();
+  const auto registry = std::make_shared<prometheus::Registry>();
+  RewardMetrics shown(*registry);
+  const auto answers = std::make_shared<ScoreCache>(kCachedScores);
+  JobScorers scorers;
+  RewardBoard board(metrics::kKeptJobs);
+  RewardContext context;
+  context.open_store = begin->datastore.open_store;
+  context.remote =
+      GrpcScorers([&](const std::string& address) { return channels.Get(address); }, answers);
+  context.scorers = &scorers;
+  context.observers = &shown;
+  context.board = &board;
+  const RewardServiceOptions options;
+  RewardService service(options, &scorers, shown.Of(ScoreObservers::kCalls));
   runtime::WorkerRole role(
       {begin->agent, /*exclusive=*/false},
       [&](const cluster::v1::Assign& assign, const std::string& worker, std::stop_token) {
-        return RewardWork::Create(assign, worker, begin->datastore.open_store, remote);
+        return RewardWork::Create(assign, worker, context);
       },
       {&service}, &log);
+
+  shown.WatchCache(
+      "services", [&] { return answers->hits(); }, [&] { return answers->misses(); });
+  shown.WatchCache(
+      "calls", [&] { return service.cache_hits(); }, [&] { return service.cache_misses(); });
+  metrics::QueueMetrics queues(*registry);
+  queues.Watch("score_calls", static_cast<int64_t>(options.max_queued),
+               [&] { return static_cast<int64_t>(service.queued()); });
+  runtime::ServeOptions serve;
+  serve.role = "reward";
+  serve.version = begin->agent.identity.version();
+  serve.endpoint = flags.endpoint;
+  serve.registry = registry;
+  serve.before_scrape = [&] {
+    shown.Refresh(board.Take());
+    queues.Refresh();
+  };
   return runtime::Serve(role, serve);
 }
 

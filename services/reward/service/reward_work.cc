@@ -8,19 +8,44 @@
 #include "services/reward/reward_setup.h"
 
 namespace freshet {
+namespace {
+
+// Each lease and each put is a round trip that Redis makes durable. Rows that finish one by one, of
+// which there may be hundreds a second, share them at the price of this delay.
+constexpr absl::Duration kLeasePeriod = absl::Milliseconds(5);
+
+RewardFigures FiguresOf(const RewardWorker& worker) {
+  const RewardCounters counters = worker.counters();
+  return {counters.lost, counters.store_errors, /*parallel=*/0};
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
-    const cluster::v1::Assign& assign, const std::string& worker, const StoreOpener& open_store,
-    const RemoteScorerFactory& remote) {
-  std::unique_ptr<RewardWork> work(new RewardWork());
+    const cluster::v1::Assign& assign, const std::string& worker, const RewardContext& context) {
+  std::unique_ptr<RewardWork> work(new RewardWork(context));
   FRESHET_ASSIGN_OR_RETURN(ModelSetup model,
                            OpenModelBundle(assign.spec(), FromProto(assign.model())));
   work->tokenizer_ = std::move(model.tokenizer);
-  FRESHET_ASSIGN_OR_RETURN(work->scorer_, MakeJobScorer(assign.spec(), remote));
-  FRESHET_ASSIGN_OR_RETURN(work->store_, open_store(assign.job_id()));
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<CompositeScorer> scorer,
+                           MakeJobScorer(assign.spec(), context.remote));
+  if (context.observers != nullptr) scorer->SetObserver(context.observers->Of(assign.job_id()));
+  work->scorer_ = std::move(scorer);
+  FRESHET_ASSIGN_OR_RETURN(work->store_, context.open_store(assign.job_id()));
   work->options_ = MakeRewardOptions(assign.spec());
+  work->options_.lease_period = kLeasePeriod;
   work->SetWorker(worker);
+  work->registration_ =
+      context.scorers->Add(assign.job_id(), work->options_.score_timeout, work->scorer_);
+  if (context.board != nullptr) {
+    work->on_board_ =
+        context.board->Begin(assign.job_id(), [raw = work.get()] { return raw->Figures(); });
+  }
   return work;
+}
+
+RewardWork::~RewardWork() {
+  if (on_board_.has_value()) context_.board->End(*on_board_);
 }
 
 // One RewardWorker per name: rows leased under a former name are gone.
@@ -43,9 +68,24 @@ absl::Status RewardWork::Run(std::stop_token stop) {
           return tokenizer_->Decode(ids, /*skip_special=*/true);
         },
         options);
+    {
+      MutexLock lock(mu_);
+      running_ = &worker;
+    }
     worker.Run(turn);
+    MutexLock lock(mu_);
+    running_ = nullptr;
+    past_.Add(FiguresOf(worker));
   }
   return absl::OkStatus();
+}
+
+RewardFigures RewardWork::Figures() const {
+  MutexLock lock(mu_);
+  RewardFigures figures = past_;
+  if (running_ != nullptr) figures.Add(FiguresOf(*running_));
+  figures.parallel = options_.parallel;
+  return figures;
 }
 
 void RewardWork::SetWorker(const std::string& worker) {

@@ -1,8 +1,10 @@
 #ifndef FRESHET_SERVICES_REWARD_SERVICE_REWARD_WORK_H_
 #define FRESHET_SERVICES_REWARD_SERVICE_REWARD_WORK_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -10,8 +12,11 @@
 #include "freshet/cluster/v1/worker_service.pb.h"
 #include "model/model_setup.h"
 #include "services/base/mutex.h"
+#include "services/metrics/work_board.h"
 #include "services/reward/composite_scorer.h"
+#include "services/reward/job_scorers.h"
 #include "services/reward/reward_worker.h"
+#include "services/reward/score_observer.h"
 #include "services/reward/scorer_factory.h"
 #include "services/runtime/worker_role.h"
 
@@ -21,28 +26,59 @@ namespace freshet {
 using StoreOpener =
     std::function<absl::StatusOr<std::unique_ptr<TrajectoryStore>>(const std::string& job)>;
 
-// Scores the rows of one job until it is stopped; `remote` makes scorers of type grpc.
+// What a work says of itself, for metrics; see RewardCounters.
+struct RewardFigures {
+  int64_t lost = 0;
+  int64_t store_errors = 0;
+  int64_t parallel = 0;  // rows that may be scored at the same time
+
+  void Add(const RewardFigures& other) {
+    lost += other.lost;
+    store_errors += other.store_errors;
+    parallel += other.parallel;
+  }
+  void Rest() { parallel = 0; }
+};
+using RewardBoard = metrics::WorkBoard<RewardFigures>;
+
+// What a reward process gives to its jobs. All must outlive the works.
+struct RewardContext {
+  StoreOpener open_store;
+  RemoteScorerFactory remote;           // makes scorers of type grpc
+  JobScorers* scorers = nullptr;        // gets the scorers of each work
+  ScoreObservers* observers = nullptr;  // may be null
+  RewardBoard* board = nullptr;         // may be null
+};
+
+// Scores the rows of one job until it is stopped.
 class RewardWork final : public runtime::JobWork {
  public:
-  static absl::StatusOr<std::unique_ptr<runtime::JobWork>> Create(
-      const cluster::v1::Assign& assign, const std::string& worker, const StoreOpener& open_store,
-      const RemoteScorerFactory& remote);
+  static absl::StatusOr<std::unique_ptr<runtime::JobWork>> Create(const cluster::v1::Assign& assign,
+                                                                  const std::string& worker,
+                                                                  const RewardContext& context);
+  ~RewardWork() override;
 
   absl::Status Run(std::stop_token stop) override;
   void FillStatus(cluster::v1::AssignmentStatus& status) const override;
   void SetWorker(const std::string& worker) override;
 
  private:
-  RewardWork() = default;
+  explicit RewardWork(const RewardContext& context) : context_(context) {}
+  RewardFigures Figures() const;
 
+  const RewardContext& context_;
   std::unique_ptr<TrajectoryStore> store_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<CompositeScorer> scorer_;
+  std::shared_ptr<const CompositeScorer> scorer_;
+  std::unique_ptr<JobScorers::Registration> registration_;
+  std::optional<int64_t> on_board_;
   RewardWorkerOptions options_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   std::string worker_ ABSL_GUARDED_BY(mu_);
   std::stop_source renamed_ ABSL_GUARDED_BY(mu_);
+  RewardWorker* running_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the name in force
+  RewardFigures past_ ABSL_GUARDED_BY(mu_);               // under former names
 };
 
 }  // namespace freshet

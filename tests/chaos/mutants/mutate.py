@@ -28,21 +28,19 @@ MUTANTS = {
     ),
     # A repeated put counts again.
     "drop_dedupe": (
-        f"{SCRIPTS}/put_sample.lua",
-        "if finished and finished:match('^%d+') == token then\n  count('duplicate_puts', 1)\n  return finish('OK')\nend\n"
-        "if finished or not is_live(g, token) then\n",
-        "if not is_live(g, token) then\n",
+        f"{SCRIPTS}/put_samples.lua",
+        "    if finished and finished:match('^%d+') == token then\n      count('duplicate_puts', 1)\n"
+        "    elseif finished or not live then\n",
+        "    if not live then\n",
     ),
     # A rollout that lost its lease still puts its bytes in the place.
     "overwrite_blob": (
-        f"{SCRIPTS}/put_sample.lua",
-        "if finished or not is_live(g, token) then\n",
-        "if g and finished then\n"
-        "  call('PERSIST', prefix .. 'b:' .. token .. ':' .. index .. ':' .. sum)\n"
-        "  update(g, 's' .. index, token .. ' ' .. sum .. ' ' .. arg(9) .. ' ' .. arg(10))\n"
-        "  return finish('OK')\n"
-        "end\n"
-        "if not is_live(g, token) then\n",
+        f"{SCRIPTS}/put_samples.lua",
+        "    elseif finished or not live then\n",
+        "    elseif g and finished then\n"
+        "      call('PERSIST', concat({prefix, 'b:', token, ':', index, ':', field(i, 11)}))\n"
+        "      update(g, 's' .. index, concat({token, field(i, 11), field(i, 9), field(i, 10)}, ' '))\n"
+        "    elseif not live then\n",
     ),
     # Engines get weights that no step has committed.
     "publish_first": (

@@ -93,6 +93,17 @@ TEST_F(LeadershipTest, ALeaseThatCannotBeRenewedEndsHereWhenItEndsThere) {
   ASSERT_TRUE(Eventually([&] { return a.leading.load(); })) << "leads again when it can";
 }
 
+TEST_F(LeadershipTest, ADatastoreThatIsAwayIsNamed) {
+  FlakyLease flaky(lease_);
+  flaky.down = true;
+  Candidate one(flaky, clock_, "one");
+  ASSERT_TRUE(Eventually([&] { return !one.leadership.Get().trouble.empty(); }));
+  EXPECT_EQ(one.leadership.Get().trouble, "the datastore is away");
+  flaky.down = false;
+  ASSERT_TRUE(Eventually([&] { return one.leading.load(); }));
+  EXPECT_EQ(one.leadership.Get().trouble, "");
+}
+
 TEST_F(LeadershipTest, ATermThatCannotBeginIsTriedAgain) {
   Candidate a(lease_, clock_, "a", /*refusals=*/3);
   ASSERT_TRUE(Eventually([&] {

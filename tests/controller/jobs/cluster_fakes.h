@@ -182,6 +182,10 @@ class FakeRewardGateway final : public RewardGateway {
                                                const reward::v1::ScoreRequest& request,
                                                absl::Duration) override {
     ++calls;
+    {
+      MutexLock lock(mu_);
+      last_ = request;
+    }
     if (failing.load() > 0) {
       --failing;
       return absl::UnavailableError("the worker is gone");
@@ -199,8 +203,16 @@ class FakeRewardGateway final : public RewardGateway {
     }
     return reply;
   }
+  reward::v1::ScoreRequest last() {
+    MutexLock lock(mu_);
+    return last_;
+  }
   std::atomic<int> calls{0};
   std::atomic<int> failing{0};
+
+ private:
+  Mutex mu_;
+  reward::v1::ScoreRequest last_ ABSL_GUARDED_BY(mu_);
 };
 
 // What several controllers of a test share: the datastore and the workers' services. Time moves

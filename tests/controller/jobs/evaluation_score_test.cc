@@ -40,11 +40,12 @@ class EvaluationScoreTest : public testing::Test {
       const std::string answer = material_->data.held_out->Get(i)->attributes.at("answer");
       report.add_completions(i == wrong ? completion : answer);
       report.add_completion_tokens(4);
+      report.add_stopped(i != wrong);
     }
     return report;
   }
   absl::StatusOr<EvalMetrics> Score(const cluster::v1::ReportEvaluationRequest& report) {
-    return ScoreEvaluation(spec_, *material_, report, rewards_, scoring_);
+    return ScoreEvaluation("tiny", spec_, *material_, report, rewards_, scoring_);
   }
 
   job::v1::JobSpec spec_;
@@ -69,6 +70,19 @@ TEST_F(EvaluationScoreTest, APerfectScoreIsExactlyOne) {
 
 TEST_F(EvaluationScoreTest, AWrongAnswerCounts) {
   EXPECT_DOUBLE_EQ(Score(Report(2))->eval_accuracy, 5.0 / 6);
+}
+
+TEST_F(EvaluationScoreTest, AsksForTheScorersOfTheJob) {
+  auto report = Report(2);
+  for (int i = 0; i < kRows; ++i) report.add_env_rewards(i / 4.0);
+  ASSERT_TRUE(Score(report).ok());
+  const reward::v1::ScoreRequest request = rewards_.last();
+  EXPECT_EQ(request.job_id(), "tiny");
+  EXPECT_FALSE(request.has_reward());
+  ASSERT_EQ(request.items_size(), kRows);
+  EXPECT_EQ(request.items(3).env_reward(), 0.75);
+  EXPECT_TRUE(request.items(3).stopped());
+  EXPECT_FALSE(request.items(2).stopped());
 }
 
 TEST_F(EvaluationScoreTest, AnotherWorkerIsAskedWhenOneFails) {
@@ -101,6 +115,9 @@ TEST_F(EvaluationScoreTest, AReportThatDoesNotFitTheRowsIsRefused) {
   EXPECT_EQ(Score(report).status().code(), absl::StatusCode::kInvalidArgument);
   report = Report();
   report.add_env_rewards(1);
+  EXPECT_EQ(Score(report).status().code(), absl::StatusCode::kInvalidArgument);
+  report = Report();
+  report.add_stopped(true);
   EXPECT_EQ(Score(report).status().code(), absl::StatusCode::kInvalidArgument);
 }
 

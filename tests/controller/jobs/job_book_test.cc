@@ -14,14 +14,16 @@ namespace {
 class FlakyEventLog final : public EventLog {
  public:
   FlakyEventLog() : log_(*InMemoryEventLog::Create()) {}
-  absl::StatusOr<int64_t> Append(const std::string& stream, const std::string& key,
-                                 const std::string& value) override {
+  absl::StatusOr<std::vector<int64_t>> AppendAll(const std::vector<NewEvent>& events) override {
     if (down) return absl::UnavailableError("down");
-    return log_->Append(stream, key, value);
+    return log_->AppendAll(events);
   }
   absl::StatusOr<EventPage> Read(const std::string& stream, int64_t after, int64_t max,
                                  absl::Duration wait) override {
     return log_->Read(stream, after, max, wait);
+  }
+  absl::StatusOr<int64_t> Newest(const std::string& stream) override {
+    return log_->Newest(stream);
   }
   absl::Status Delete(const std::string& stream) override { return log_->Delete(stream); }
   bool down = false;

@@ -46,6 +46,13 @@ TEST(StoreSetup, EveryPolicyHasItsDisposition) {
   }
 }
 
+TEST(StoreSetup, TheLedgerOfTheWholeJobFits) {
+  TinyJob job = MakeTinyJob();
+  EXPECT_EQ(OptionsOf(job).max_ledger_rows, 1 << 20);
+  job["trainer"] = "{steps: 1000000}";
+  EXPECT_GE(OptionsOf(job).max_ledger_rows, 64 * 1'000'000LL * 8 * 4);
+}
+
 TEST(StoreSetup, WithoutCheckpointsOnTheWayTheWholeJobFits) {
   TinyJob job = MakeTinyJob();
   job["checkpoint"] = "{every_steps: 0}";

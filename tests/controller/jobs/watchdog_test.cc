@@ -73,6 +73,12 @@ INSTANTIATE_TEST_SUITE_P(
                            h.trainer_lost = "trainer trainer-0 is lost since 3s";
                          },
                          "trainer", "lost since 3s"},
+                    Case{"TrainerWarmsUp",
+                         [](JobHealth& h) {
+                           h.trainer_starts = true;
+                           h.trainer_waits = "warm-up step 3 of 9";
+                         },
+                         "trainer", "warm-up step 3 of 9"},
                     Case{"TrainerBusy",
                          [](JobHealth& h) {
                            h.explanation = Explanation{"trainer", "step 3 is claimed"};
@@ -90,6 +96,15 @@ INSTANTIATE_TEST_SUITE_P(
                            h.explanation = Explanation{"store", "store full"};
                          },
                          "store", "store full"},
+                    Case{"DatastoreFull",
+                         [](JobHealth& h) { h.store_full = "redis is at its memory limit"; },
+                         "datastore", "memory limit; step 3 needs 2 groups"},
+                    Case{"DatastoreFullWhileNoRolloutIsThere",
+                         [](JobHealth& h) {
+                           h.store_full = "redis is at its memory limit";
+                           h.rollouts = 0;
+                         },
+                         "rollout", "0 rollouts ready"},
                     Case{"DatastoreAway", [](JobHealth& h) { h.store_error = "cannot connect"; },
                          "datastore", "cannot connect"},
                     Case{"LastEvaluation", [](JobHealth& h) { h.trainer_done = true; },

@@ -114,6 +114,28 @@ TEST(RedisEventLog, WaitingReaderIsUnavailableWhenTheServerDies) {
   ASSERT_TRUE(server->Restart().ok());
 }
 
+TEST(RedisClusterRecords, TheControllerGoesOnAtTheMemoryLimit) {
+  FRESHET_SKIP_WITHOUT_REDIS();
+  const auto client = Server()->Client();
+  RedisLeaderLease lease(client);
+  RedisJobRecords records(client);
+  const auto log = RedisEventLog::Create(client);
+  const auto revision = records.Create("j", "x", 3);
+  ASSERT_TRUE(revision.ok()) << revision.status();
+  ASSERT_TRUE(client->Command({"CONFIG", "SET", "maxmemory", "100kb"}).ok());
+  const auto full = absl::StatusCode::kResourceExhausted;
+  ASSERT_EQ(client->Command({"SET", "x", "1"}).status().code(), full);
+  // Who leads, what the jobs are and why they stall can still be written.
+  EXPECT_TRUE(lease.TryAcquire("a", "a:1", absl::Seconds(2)).value_or(LeaseState()).held);
+  EXPECT_TRUE(records.Update("j", *revision, "y", 3).ok());
+  EXPECT_TRUE((*log)->Append("{j}:events", "k", "stalled").ok());
+  EXPECT_TRUE(lease.Release("a", 1).ok());
+  // What is large has to wait.
+  const auto large = (*log)->Append("{j}:samples", "", std::string(100'000, 'x'));
+  EXPECT_EQ(large.status().code(), full);
+  ASSERT_TRUE(client->Command({"CONFIG", "SET", "maxmemory", "0"}).ok());
+}
+
 TEST(RedisEventLog, JobsStreamsGoWithTheJobsKeys) {
   FRESHET_SKIP_WITHOUT_REDIS();
   const auto client = Server()->Client();

@@ -235,6 +235,16 @@ TEST_F(RedisStoreFault, AChangeByAnotherProcessWakesAWaiter) {
   writer.join();
 }
 
+TEST_F(RedisStoreFault, AChangeOfATopicThatIsAskedForLaterWakesAWaiter) {
+  const auto other = NewStore();
+  const uint64_t rows = store().ChangeCount(Topic::kRows);
+  EXPECT_EQ(store().AwaitChange(Topic::kRows, rows, absl::Milliseconds(50)), rows);
+  const uint64_t seen = store().ChangeCount(Topic::kAdmission);
+  std::thread writer([&] { EXPECT_TRUE(other->PutPrompts({Prompt{0, 0, {1}, {}}}).ok()); });
+  EXPECT_GT(store().AwaitChange(Topic::kAdmission, seen, kGuard), seen);
+  writer.join();
+}
+
 TEST_F(RedisStoreFault, AChangeDuringACutConnectionWakesAWaiter) {
   const auto other = NewStore();
   const uint64_t seen = store().ChangeCount(Topic::kAdmission);

@@ -37,6 +37,11 @@ std::string Text(const SampleView& view) {
 }  // namespace
 
 std::string Text(const absl::Status& status) { return status.ToString(); }
+std::string Text(const std::vector<absl::Status>& statuses) {
+  std::string text = StrCat(statuses.size(), " answers");
+  for (const absl::Status& status : statuses) text += StrCat("\n  ", Text(status));
+  return text;
+}
 std::string Text(int64_t value) { return StrCat(value); }
 std::string Text(const std::vector<int64_t>& values) { return List(values); }
 

@@ -15,6 +15,7 @@ namespace freshet {
 // Everything that an answer of a TrajectoryStore says, as text: two stores gave the same answer iff
 // the texts are equal.
 std::string Text(const absl::Status& status);
+std::string Text(const std::vector<absl::Status>& statuses);
 std::string Text(int64_t value);
 std::string Text(const std::vector<int64_t>& values);
 std::string Text(const PutPromptsReply& reply);

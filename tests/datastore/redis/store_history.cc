@@ -123,7 +123,8 @@ void StoreHistory::Step() {
   };
   static constexpr Choice kChoices[] = {
       {8, &StoreHistory::PutPrompts},  {14, &StoreHistory::Lease},
-      {12, &StoreHistory::PutSample},  {12, &StoreHistory::FinishLease},
+      {10, &StoreHistory::PutSample},  {12, &StoreHistory::FinishLease},
+      {5, &StoreHistory::PutSamples},  {5, &StoreHistory::PutRows},
       {3, &StoreHistory::ReturnLease}, {4, &StoreHistory::Renew},
       {4, &StoreHistory::LeaseRows},   {6, &StoreHistory::PutFields},
       {14, &StoreHistory::ServeRows},  {2, &StoreHistory::FailRow},
@@ -243,21 +244,41 @@ void StoreHistory::Spoil(Response& response) {
   }
 }
 
-void StoreHistory::PutSample() {
-  if (work_.empty()) return Lease();
+SamplePut StoreHistory::RandomPut() {
   // Mostly the newest leases; old ones are dead for the most part.
   const int64_t back =
       Chance(0.8) ? Below(std::min<int64_t>(4, std::ssize(work_))) : Below(std::ssize(work_));
   const Work& work = work_[work_.size() - 1 - static_cast<size_t>(back)];
-  if (work.lease.missing.empty()) return;
+  SamplePut put;
+  if (work.lease.missing.empty()) return {work.lease.token, 0, nullptr};
   const auto i = static_cast<size_t>(Below(std::ssize(work.lease.missing)));
-  int32_t index = work.lease.missing[i];
-  if (Chance(0.02)) index = static_cast<int32_t>(Below(5)) - 1;
+  put.index = work.lease.missing[i];
+  if (Chance(0.02)) put.index = static_cast<int32_t>(Below(5)) - 1;
   Response response = RandomResponse(work.version, work.lease.partials[i]);
   if (Chance(0.05)) Spoil(response);
-  const int64_t token = Chance(0.01) ? 12345 : work.lease.token;
-  (void)Both(StrCat("PutSample ", token, " ", index, " ", Text(response)),
-             [&](auto& s) { return s.PutSample(token, index, response); });
+  put.token = Chance(0.01) ? 12345 : work.lease.token;
+  if (Chance(0.3)) put.score = RandomScore();
+  put.response = std::make_shared<const Response>(std::move(response));
+  return put;
+}
+
+void StoreHistory::PutSample() {
+  if (work_.empty()) return Lease();
+  const SamplePut put = RandomPut();
+  if (put.response == nullptr) return;
+  (void)Both(StrCat("PutSample ", put.token, " ", put.index, " ", Text(*put.response)),
+             [&](auto& s) { return s.PutSample(put.token, put.index, *put.response); });
+}
+
+void StoreHistory::PutSamples() {
+  if (work_.empty()) return Lease();
+  std::vector<SamplePut> puts;
+  std::string what = "PutSamples";
+  for (int64_t n = Below(9); n >= 0; --n) {
+    puts.push_back(Chance(0.1) && !puts.empty() ? puts.front() : RandomPut());
+    what += StrCat(" ", puts.back().token, "/", puts.back().index);
+  }
+  (void)Both(what, [&](auto& s) { return s.PutSamples(puts); });
 }
 
 void StoreHistory::FinishLease() {
@@ -265,11 +286,22 @@ void StoreHistory::FinishLease() {
   const int64_t back = Below(std::min<int64_t>(3, std::ssize(work_)));
   const auto it = work_.end() - 1 - back;
   const Work work = *it;
+  std::vector<SamplePut> puts;
+  const bool scored = Chance(0.3);
   for (size_t i = 0; i < work.lease.missing.size(); ++i) {
-    const int32_t index = work.lease.missing[i];
-    const Response response = RandomResponse(work.version, work.lease.partials[i]);
-    (void)Both(StrCat("PutSample ", work.lease.token, " ", index, " ", Text(response)),
-               [&](auto& s) { return s.PutSample(work.lease.token, index, response); });
+    puts.push_back(
+        {work.lease.token, work.lease.missing[i],
+         std::make_shared<const Response>(RandomResponse(work.version, work.lease.partials[i]))});
+    if (scored && Chance(0.9)) puts.back().score = RandomScore();
+  }
+  if (Chance(0.5)) {
+    (void)Both(StrCat("PutSamples ", work.lease.token),
+               [&](auto& s) { return s.PutSamples(puts); });
+  } else {
+    for (const SamplePut& put : puts) {
+      (void)Both(StrCat("PutSample ", put.token, " ", put.index, " ", Text(*put.response)),
+                 [&](auto& s) { return s.PutSample(put.token, put.index, *put.response); });
+    }
   }
   if (Chance(0.9)) work_.erase(it);
 }
@@ -325,42 +357,74 @@ void StoreHistory::ServeRows() {
     const auto rows =
         Both("LeaseRows " + worker, [&](auto& s) { return s.LeaseRows(task, worker, 6); });
     if (!rows.ok()) continue;
+    const bool together = Chance(0.5);
+    std::vector<RowPut> puts;
     for (const RowLease& row : *rows) {
       if (Chance(0.05)) {
         rows_.push_back({task, row});
+      } else if (together) {
+        puts.push_back({row.token, RandomValues({task, row})});
       } else {
         PutFieldsOf({task, row});
       }
     }
+    if (!puts.empty()) (void)Both("PutRows", [&](auto& s) { return s.PutRows(task, puts); });
   }
+}
+
+const StoreHistory::Row& StoreHistory::RandomRow() {
+  const int64_t back =
+      Chance(0.8) ? Below(std::min<int64_t>(5, std::ssize(rows_))) : Below(std::ssize(rows_));
+  return rows_[rows_.size() - 1 - static_cast<size_t>(back)];
 }
 
 void StoreHistory::PutFields() {
   if (rows_.empty()) return LeaseRows();
-  const int64_t back =
-      Chance(0.8) ? Below(std::min<int64_t>(5, std::ssize(rows_))) : Below(std::ssize(rows_));
-  PutFieldsOf(rows_[rows_.size() - 1 - static_cast<size_t>(back)]);
+  PutFieldsOf(RandomRow());
 }
 
-void StoreHistory::PutFieldsOf(const Row& row) {
-  Task task = row.task;
+std::shared_ptr<const Score> StoreHistory::RandomScore() {
+  auto score = std::make_shared<Score>();
+  score->reward = Chance(0.4) ? 1.0 : 0.1 * static_cast<double>(Below(5));
+  score->components["exact"] = score->reward;
+  if (Chance(0.01)) score->reward = std::nan("");
+  if (Chance(0.01)) score->outcome = ScoreOutcome::kInfraError;
+  return Chance(0.97) ? score : nullptr;
+}
+
+FieldValues StoreHistory::RandomValues(const Row& row) {
   FieldValues values;
-  if (task == Task::kScore) {
-    auto score = std::make_shared<Score>();
-    score->reward = Chance(0.4) ? 1.0 : 0.1 * static_cast<double>(Below(5));
-    score->components["exact"] = score->reward;
-    if (Chance(0.01)) score->reward = std::nan("");
-    if (Chance(0.01)) score->outcome = ScoreOutcome::kInfraError;
-    if (Chance(0.97)) values.score = score;
+  if (row.task == Task::kScore) {
+    values.score = RandomScore();
   } else {
     const size_t tokens = row.lease.sample.response->response_ids.size() + (Chance(0.05) ? 1 : 0);
     auto logprobs = std::make_shared<std::vector<float>>(tokens, -1.5f);
     if (Chance(0.03)) logprobs->front() = std::numeric_limits<float>::infinity();
     if (Chance(0.97)) values.ref_logprobs = logprobs;
   }
+  return values;
+}
+
+void StoreHistory::PutFieldsOf(const Row& row) {
+  const FieldValues values = RandomValues(row);
+  Task task = row.task;
   if (Chance(0.03)) task = task == Task::kScore ? Task::kRefLogprob : Task::kScore;
   (void)Both(StrCat("PutFields ", row.lease.token),
              [&](auto& s) { return s.PutFields(task, row.lease.token, values); });
+}
+
+void StoreHistory::PutRows() {
+  if (rows_.empty()) return LeaseRows();
+  const Task task = RandomRow().task;
+  std::vector<RowPut> puts;
+  std::string what = "PutRows";
+  for (int64_t n = Below(7); n >= 0; --n) {
+    const Row& row = RandomRow();
+    puts.push_back(Chance(0.1) && !puts.empty() ? puts.front()
+                                                : RowPut{row.lease.token, RandomValues(row)});
+    what += StrCat(" ", puts.back().token);
+  }
+  (void)Both(what, [&](auto& s) { return s.PutRows(task, puts); });
 }
 
 void StoreHistory::FailRow() {

@@ -63,13 +63,19 @@ class StoreHistory {
   void Step();
   void PutPrompts();
   void Lease();
+  SamplePut RandomPut();
   void PutSample();
+  void PutSamples();   // of several leases, some twice
   void FinishLease();  // all of its samples
   void ReturnLease();
   void Renew();
   void LeaseRows();
+  std::shared_ptr<const Score> RandomScore();
+  const Row& RandomRow();
+  FieldValues RandomValues(const Row& row);
   void PutFields();
   void PutFieldsOf(const Row& row);
+  void PutRows();    // of several groups, some twice
   void ServeRows();  // some rows at once
   void FailRow();
   void OpenEpoch();

@@ -79,7 +79,23 @@ TEST_F(GrpcScorerTest, SendsTheSampleAndTakesTheReward) {
   EXPECT_EQ(seen.items(0).completion_tokens(), 5);
   EXPECT_EQ(seen.items(0).attributes().at("answer"), "4");
   EXPECT_EQ(seen.items(0).attributes().at("env_reward"), "0.5");
+  EXPECT_EQ(seen.items(0).env_reward(), 0.5);
+  EXPECT_TRUE(seen.items(0).stopped());
   EXPECT_FALSE(seen.has_reward());
+}
+
+TEST_F(GrpcScorerTest, AServiceThatIsBeingRestartedIsWaitedFor) {
+  int calls = 0;
+  service_.answer = [&calls](const ScoreRequest&, ScoreReply& reply) {
+    if (++calls < 3) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "shutting down");
+    reply.add_scores()->set_reward(1);
+    reply.mutable_scores(0)->set_outcome(trajectory::v1::SCORE_OUTCOME_OK);
+    return grpc::Status::OK;
+  };
+  const auto score = Ask();
+  ASSERT_TRUE(score.ok()) << score.status();
+  EXPECT_EQ(score->value, 1);
+  EXPECT_EQ(calls, 3);
 }
 
 TEST_F(GrpcScorerTest, AWrongFormatIsAValue) {

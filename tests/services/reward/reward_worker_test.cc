@@ -98,6 +98,24 @@ TEST_F(RewardWorkerTest, LeasesAtMostABatch) {
   EXPECT_EQ(worker.RunOnce(), 2);
 }
 
+TEST_F(RewardWorkerTest, PutsTheScoresOfABatchTogether) {
+  Use([](const ScoreInput&) { return ComponentScore{1}; });
+  AddRows(5);
+  RewardWorker worker = MakeWorker();
+  EXPECT_EQ(worker.RunOnce(), 5);
+  EXPECT_EQ(store_.put_rows_calls(), 1);
+}
+
+TEST_F(RewardWorkerTest, AScoreDoesNotWaitForSlowOnes) {
+  RewardWorkerOptions options;
+  options.put_period = absl::ZeroDuration();  // every row is a slow one
+  Use([](const ScoreInput&) { return ComponentScore{1}; });
+  AddRows(3);
+  RewardWorker worker(store_, scorer_, Decode, options);
+  EXPECT_EQ(worker.RunOnce(), 3);
+  EXPECT_EQ(store_.put_rows_calls(), 3);
+}
+
 TEST_F(RewardWorkerTest, ShowsTheScorerTheSample) {
   std::string completion, answer;
   int32_t tokens = 0;
@@ -201,6 +219,24 @@ TEST_F(RewardWorkerTest, RunScoresRowsThatComeLaterUntilStopped) {
   store_.Close();
   thread.join();
   EXPECT_EQ(store_.scored_rows(), 2u);
+}
+
+TEST_F(RewardWorkerTest, RunLeasesNoMoreOftenThanItsPeriod) {
+  Notification first;
+  Use([&](const ScoreInput&) {
+    first.Notify();
+    return ComponentScore{1};
+  });
+  RewardWorkerOptions options;
+  options.lease_period = absl::Hours(1);
+  RewardWorker worker(store_, scorer_, Decode, options);
+  AddRows(1);
+  std::jthread thread([&worker](std::stop_token stop) { worker.Run(stop); });
+  EXPECT_TRUE(first.WaitFor(kGuard));
+  store_.AddRow({1, 0, 0}, {}, ResponseOf("2"));
+  thread.request_stop();
+  thread.join();
+  EXPECT_EQ(store_.scored_rows(), 1u);
 }
 
 TEST_F(RewardWorkerTest, RunScoresSeveralRowsAtTheSameTime) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <prometheus/gauge.h>
 #include <prometheus/registry.h>
 #include <signal.h>
 #include <unistd.h>
@@ -17,11 +18,13 @@
 #include "tests/services/runtime/health_client.h"
 #include "tests/services/runtime/http_client.h"
 #include "tests/testing/child_process.h"
+#include "tests/testing/metrics_text.h"
 
 namespace freshet::runtime {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 constexpr absl::Duration kGuard = absl::Seconds(10);
@@ -63,6 +66,14 @@ class ServeTest : public ::testing::Test {
  protected:
   void SetUp() override {
     options_.role = "held";
+    options_.version = "1.2.3";
+    options_.registry = std::make_shared<prometheus::Registry>();
+    prometheus::Gauge& scrapes = prometheus::BuildGauge()
+                                     .Name("freshet_test_scrapes")
+                                     .Help("Scrapes.")
+                                     .Register(*options_.registry)
+                                     .Add({});
+    options_.before_scrape = [&scrapes] { scrapes.Increment(); };
     options_.endpoint.advertise = "127.0.0.1";
     options_.endpoint.drain_timeout = absl::Seconds(7);
     thread_ = std::thread([this] { code_ = Serve(role_, options_); });
@@ -132,21 +143,47 @@ TEST_F(ServeTest, EndsWhenTheRoleAsks) {
   EXPECT_EQ(Join(), 0);
 }
 
+// What GET /metrics answers, without the head.
+std::string MetricsBody(const std::string& address) {
+  const std::string answer = HttpGet(address, "/metrics");
+  return answer.substr(answer.find("\r\n\r\n") + 4);
+}
+
 TEST_F(ServeTest, ExposesRpcMetrics) {
+  const MetricLabels method = {{"grpc_service", "freshet.env.v1.EnvService"},
+                               {"grpc_method", "ListEnvironments"}};
+  MetricLabels ok = method;
+  ok["grpc_code"] = "OK";
+  // Zeros before the first call.
+  EXPECT_EQ(MetricsText(MetricsBody(role_.context().http_address))
+                .Find("freshet_grpc_server_handled_total", ok),
+            0);
   EXPECT_EQ(Health(), HealthClient::kNotServing);
   env::v1::ListEnvironmentsReply reply;
   const auto stub = env::v1::EnvService::NewStub(*MakeChannel(role_.context().grpc_address, {}));
   ASSERT_TRUE(stub->ListEnvironments(CallWithin(kGuard).get(), {}, &reply).ok());
-  const std::string metrics = HttpGet(role_.context().http_address, "/metrics");
-  EXPECT_THAT(metrics, HasSubstr("freshet_grpc_server_handled_total{"));
-  // Debian's package `prometheus` has the tool.
-  if (std::system("command -v promtool >/dev/null 2>&1") != 0) {
-    GTEST_SKIP() << "promtool is not installed";
-  }
+  const std::string metrics = MetricsBody(role_.context().http_address);
+  const MetricsText text(metrics);
+  EXPECT_THAT(text.problems(), IsEmpty());
+  EXPECT_EQ(text.Find("freshet_grpc_server_handled_total", ok), 1);
+  EXPECT_EQ(text.Find("freshet_grpc_server_handling_seconds_count", method), 1);
+  // Another opinion where there is one: Debian's package `prometheus` has the tool.
+  if (std::system("command -v promtool >/dev/null 2>&1") != 0) return;
   const std::string file = ::testing::TempDir() + "/freshet_metrics.txt";
-  ASSERT_TRUE(WriteFileAtomically(file, metrics.substr(metrics.find("\r\n\r\n") + 4)).ok());
+  ASSERT_TRUE(WriteFileAtomically(file, metrics).ok());
   const std::string command = "promtool check metrics <" + file + " >" + file + ".log 2>&1";
   EXPECT_EQ(std::system(command.c_str()), 0) << *ReadFile(file + ".log", 1 << 20);
+}
+
+TEST_F(ServeTest, SaysWhatTheProcessIsAndUses) {
+  const MetricsText text(MetricsBody(role_.context().http_address));
+  EXPECT_EQ(text.Find("freshet_build_info", {{"role", "held"}, {"version", "1.2.3"}}), 1);
+  EXPECT_GT(text.Find("process_resident_memory_bytes").value_or(0), 1e6);
+  EXPECT_GT(text.Find("process_open_fds").value_or(0), 2);
+  EXPECT_GE(text.Find("process_max_fds").value_or(0), *text.Find("process_open_fds"));
+  const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  EXPECT_NEAR(text.Find("process_start_time_seconds").value_or(0), now, 600);
+  EXPECT_EQ(text.Find("freshet_test_scrapes"), 1);  // set just before the scrape
 }
 
 // A process of its own with the flags `args`.

@@ -161,6 +161,7 @@ TEST_F(WorkerAgentTest, FencesItselfWhenItWasSilentForTooLong) {
   clock.Advance(absl::Seconds(601));
   EXPECT_THAT(worker_.events.At(1), StartsWith("fenced the controller was not reached for 10m1s"));
   EXPECT_EQ(worker_.events.At(2), "epoch w#2");
+  agent_.reset();  // before its clock
 }
 
 TEST_F(WorkerAgentTest, FencesItselfWhileNoControllerIsThere) {
@@ -173,6 +174,7 @@ TEST_F(WorkerAgentTest, FencesItselfWhileNoControllerIsThere) {
   EXPECT_THAT(worker_.events.At(1), StartsWith("fenced "));
   EXPECT_EQ(agent_->worker(), "");
   EXPECT_FALSE(agent_->connected());
+  agent_.reset();  // before its clock
 }
 
 TEST_F(WorkerAgentTest, FindsARestartedController) {

@@ -1,0 +1,359 @@
+#!/usr/bin/env python3
+"""Measures a real cluster on this machine: how soon it trains, and what a death costs.
+
+    cluster.py [--quick] [--kills N] [--hangs N] [--minutes M] [--interval S] [--seed K] [--accuracy [--seeds N]]
+
+Starts `freshet cluster up` with a state folder and ports of its own, and trains the small models of the examples with
+it: time from submit to the first step; kill -9 of rollouts and trainer, time until the controller knows and until
+all works again; the same for processes that hang (SIGSTOP), where silence alone tells; then one random role killed
+every --interval seconds, whose steps per second are compared with those of quiet minutes before and after (effective
+training time, ETTR). --accuracy trains arithmetic.yaml over the cluster and by `freshet local`, with the same seeds.
+Prints a line per figure with its goal and writes build/bench/cluster.json. Exits 1 when a goal is missed. Linux only;
+standard library only.
+"""
+import argparse
+import collections
+import datetime
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import figures
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# A process that was ready for so long starts again without a longer wait (services/cli/cluster/cluster_plan.h).
+STABLE_SECONDS = 31
+KNOWN = {"rollout": ("worker_left", "worker_lost"), "trainer": ("trainer_restarted", "worker_lost")}
+ROLES = ("rollout-1", "rollout-2", "reward-1", "trainer-1", "controller-1", "redis")
+
+
+class Cluster:
+    """A cluster under a name of its own, and the `freshet` command for it."""
+
+    def __init__(self, freshet, folder, rollouts=2):
+        self.program, self.name = str(freshet), f"bench-{os.getpid()}"
+        self.environment = dict(os.environ, XDG_STATE_HOME=str(folder))
+        self.environment.pop("FRESHET_SERVER", None)
+        begin = time.monotonic()
+        self.run("cluster", "up", "--name", self.name, "--port", "0", "--rollouts", str(rollouts), timeout=120)
+        self.up_seconds = time.monotonic() - begin
+        self.environment["FRESHET_SERVER"] = self.status()["controller"]
+
+    def run(self, *arguments, timeout=60):
+        done = subprocess.run([self.program, *arguments], capture_output=True, text=True, timeout=timeout,
+                              env=self.environment)
+        if done.returncode != 0:
+            raise RuntimeError(f"freshet {' '.join(arguments)}: exit {done.returncode}: {done.stderr.strip()[-2000:]}")
+        return done.stdout
+
+    def status(self):
+        return json.loads(self.run("cluster", "status", "--name", self.name, "--json"))
+
+    def process(self, name):
+        return next(process for process in self.status()["processes"] if process["name"] == name)
+
+    def workers(self):
+        """By name; none while no controller answers."""
+        try:
+            return {worker["name"]: worker for worker in json.loads(self.run("top", "--json", timeout=10))["workers"]}
+        except (RuntimeError, subprocess.TimeoutExpired):
+            return {}
+
+    def signal(self, name, number):
+        """Sends it; returns the time."""
+        now = time.time()
+        os.kill(self.process(name)["process"]["pid"], number)
+        return now
+
+    def await_stable(self, name):
+        while (left := self.process(name)["started"] / 1000 + STABLE_SECONDS - time.time()) > 0:
+            time.sleep(left)
+
+    def down(self):
+        self.run("cluster", "down", "--name", self.name, "--delete-data", timeout=180)
+
+
+class Follower:
+    """Collects the events of a job while it runs; `when` is the controller's or trainer's clock, on this machine."""
+
+    def __init__(self, cluster, job):
+        self.cluster, self.job, self.lock, self.stopped = cluster, job, threading.Condition(), False
+        self.notices, self.steps, self.state = [], {}, ""  # (when, kind, text); step -> when it was first done
+        self.process, self.cursors = None, set()
+        self.thread = threading.Thread(target=self.follow, daemon=True)
+        self.thread.start()
+
+    def follow(self):
+        while not self.stopped:
+            self.process = subprocess.Popen([self.cluster.program, "watch", self.job, "--json", "--from-start"], text=True,
+                                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self.cluster.environment)
+            for line in self.process.stdout:
+                self.take(json.loads(line))
+            self.process.wait()
+            time.sleep(0.2)
+
+    def take(self, event):
+        with self.lock:
+            if event["cursor"] in self.cursors:
+                return
+            self.cursors.add(event["cursor"])
+            when = datetime.datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp()
+            if "notice" in event:
+                self.notices.append((when, event["notice"]["kind"], event["notice"]["text"]))
+            elif "state" in event:
+                self.state = event["state"]["state"]
+            elif "step" in event.get("metrics", {}):
+                self.steps.setdefault(event["metrics"]["step"], when)
+            self.lock.notify_all()
+
+    def wait(self, what, predicate, seconds):
+        """The first true value of `predicate`, which is called at every event."""
+        deadline = time.monotonic() + seconds
+        with self.lock:
+            while not (value := predicate()):
+                left = deadline - time.monotonic()
+                if left <= 0 or self.state in ("FAILED", "CANCELLED"):
+                    raise RuntimeError(f"{what}: not within {seconds} s; job {self.state}; last notices: {self.notices[-3:]}")
+                self.lock.wait(min(left, 1))
+            return value
+
+    def steps_between(self, begin, end):
+        with self.lock:
+            return sum(begin <= when < end for when in self.steps.values())
+
+    def stop(self):
+        self.stopped = True
+        if self.process is not None:
+            self.process.terminate()
+        self.thread.join()
+
+
+def long_job(folder):
+    """arithmetic.yaml without warm-up, evaluation and end."""
+    lines = (ROOT / "examples/arithmetic.yaml").read_text().splitlines()
+    path = pathlib.Path(folder) / "long.yaml"
+    path.write_text("\n".join(line for line in lines if not line.startswith(("warmup:", "eval:"))) + "\n")
+    return path, ["--set", "trainer.steps=1000000", "--set", "optimizer.schedule=constant"]
+
+
+def first_steps(cluster, runs):
+    """Seconds from submit to the end of the first step."""
+    seconds = []
+    for run in range(runs):
+        begin = time.time()
+        job = f"first-{run}"
+        cluster.run("submit", str(ROOT / "examples/smoke.yaml"), "--id", job)
+        follower = Follower(cluster, job)
+        seconds.append(follower.wait("the first step", lambda: follower.steps.get(1), 120) - begin)
+        cluster.run("cancel", job)
+        follower.stop()
+        while json.loads(cluster.run("get", job, "-o", "json"))["state"] != "CANCELLED":
+            time.sleep(0.1)
+        print(f"# submit to first step: {seconds[-1]:.2f} s", file=sys.stderr, flush=True)
+    return seconds
+
+
+def await_rollout(cluster, name, epoch):
+    """Waits until a process of a later epoch works with weights; returns the time."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        worker = cluster.workers().get(name, {})
+        if worker.get("epoch", 0) > epoch and worker.get("jobs") and worker.get("version", -1) >= 0:
+            return time.time()
+        time.sleep(0.1)
+    raise RuntimeError(f"{name} did not come back")
+
+
+def hurt(cluster, follower, name, number, heal_after=None):
+    """Signals a process; returns seconds until the controller knew, and until all worked again."""
+    role = name.split("-")[0]
+    epoch = cluster.workers()[name]["epoch"]
+    last = max(follower.steps)
+    hurt_at = cluster.signal(name, number)
+
+    def known():
+        return next((when for when, kind, text in follower.notices
+                     if when >= hurt_at and kind in KNOWN[role] and name in text), None)
+
+    known_at = follower.wait(f"{name} hurt", known, 60)
+    healed_at = hurt_at
+    if heal_after is not None:
+        time.sleep(heal_after)
+        healed_at = cluster.signal(name, signal.SIGCONT)
+    if role == "trainer":
+        with follower.lock:
+            last = max(follower.steps) if heal_after is not None else last
+        # The step that was under way when it was hurt may still have been reported.
+        back_at = follower.wait("a new step", lambda: next(
+            (when for step, when in sorted(follower.steps.items()) if step > last and when > max(healed_at, known_at)), None), 120)
+    else:
+        back_at = await_rollout(cluster, name, epoch)
+    return known_at - hurt_at, back_at - healed_at
+
+
+def deaths(cluster, follower, count, patient):
+    """Kills rollouts and trainer in turn, `count` times each. Returns seconds by role: (known, back)."""
+    seconds = collections.defaultdict(list)
+    for turn in range(count):
+        for name in (f"rollout-{1 + turn % 2}", "trainer-1"):
+            if patient:
+                cluster.await_stable(name)
+            role = name.split("-")[0]
+            seconds[role].append(hurt(cluster, follower, name, signal.SIGKILL))
+            print(f"# {name} killed: known after {seconds[role][-1][0]:.2f} s, all works after {seconds[role][-1][1]:.2f} s",
+                  file=sys.stderr, flush=True)
+            time.sleep(3)
+    return seconds
+
+
+def hangs(cluster, follower, count):
+    seconds = collections.defaultdict(list)
+    for turn in range(count):
+        for name in (f"rollout-{1 + turn % 2}", "trainer-1"):
+            role = name.split("-")[0]
+            seconds[role].append(hurt(cluster, follower, name, signal.SIGSTOP, heal_after=0.5))
+            print(f"# {name} hangs: known after {seconds[role][-1][0]:.2f} s, all works {seconds[role][-1][1]:.2f} s after "
+                  "it goes on", file=sys.stderr, flush=True)
+            time.sleep(3)
+    return seconds
+
+
+def effective_time(cluster, follower, options):
+    """Share of the steps that are still made while one random role dies every interval."""
+    dice = random.Random(options.seed)
+    quiet = max(options.interval, 30)
+
+    def rate(begin, end):
+        return follower.steps_between(begin, end) / (end - begin)
+
+    def pause(seconds):
+        begin = time.time()
+        time.sleep(seconds)
+        return rate(begin, time.time())
+
+    before = pause(quiet)
+    begin, order, victims = time.time(), [], []
+    for turn in range(max(1, round(options.minutes * 60 / options.interval))):
+        if not order:
+            order = list(ROLES)
+            dice.shuffle(order)
+        victims.append(order.pop())
+        cluster.signal(victims[-1], signal.SIGKILL)
+        time.sleep(max(0, begin + (turn + 1) * options.interval - time.time()))
+        print(f"# {victims[-1]} killed: {rate(time.time() - options.interval, time.time()):.2f} steps/s in its "
+              f"{options.interval:.0f} s", file=sys.stderr, flush=True)
+    hurt_rate = rate(begin, time.time())
+    after = pause(quiet)
+    share = hurt_rate / statistics.mean([before, after])
+    return {"before": before, "hurt": hurt_rate, "after": after, "share": share, "victims": victims,
+            "lost_seconds": options.interval * (1 - share)}
+
+
+def cluster_accuracy(cluster, seed):
+    job = f"arithmetic-{seed}"
+    cluster.run("submit", str(ROOT / "examples/arithmetic.yaml"), "--id", job, "--set", f"seed={seed}", "--wait", timeout=1800)
+    cluster.run("ledger", "verify", job)
+    return last_accuracy(cluster.run("metrics", job, "--json"))
+
+
+def last_accuracy(text):
+    rows = [row for row in map(json.loads, text.splitlines()) if "eval_name" in row]
+    return max(rows, key=lambda row: row["policy_version"])["eval_accuracy"]
+
+
+def local_accuracy(freshet, seed, folder):
+    run = pathlib.Path(folder) / f"local-{seed}"
+    done = subprocess.run([str(freshet), "local", str(ROOT / "examples/arithmetic.yaml"), "--run-dir", str(run), "--set",
+                           f"seed={seed}"], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"freshet local: exit {done.returncode}: {done.stderr.strip()[-2000:]}")
+    return last_accuracy((run / "metrics.jsonl").read_text())
+
+
+def accuracies(cluster, options, folder):
+    pairs = []
+    for seed in range(1, options.seeds + 1):
+        pairs.append((cluster_accuracy(cluster, seed), local_accuracy(options.freshet, seed, folder)))
+        print(f"# arithmetic seed {seed}: cluster {pairs[-1][0]:.3f}, local {pairs[-1][1]:.3f}", file=sys.stderr, flush=True)
+    return pairs
+
+
+def death_figures(what, seconds, limits):
+    rows = []
+    for role, (known, back) in limits.items():
+        for text, limit, values in (("known", known, [pair[0] for pair in seconds[role]]),
+                                    ("all works again", back, [pair[1] for pair in seconds[role]])):
+            name = f"{role} {what}, {text}"
+            rows.append(figures.bound(f"{name}, median of {len(values)}", statistics.median(values), limit, "s", True))
+            rows.append(figures.bound(f"{name}, longest", max(values), limit, "s", True))
+    return rows
+
+
+def measure(options, folder):
+    cluster = Cluster(options.freshet, folder)
+    raw = {"up_seconds": cluster.up_seconds}
+    try:
+        starts = raw["first_step_seconds"] = first_steps(cluster, 1 if options.quick else 3)
+        rows = [figures.bound(f"submit to first step, longest of {len(starts)}", max(starts), 10, "s", True)]
+        if options.kills + options.hangs + options.minutes > 0:
+            path, overrides = long_job(folder)
+            cluster.run("submit", str(path), "--id", "long", *overrides)
+            follower = Follower(cluster, "long")
+            follower.wait("five steps", lambda: 5 in follower.steps, 120)
+            if options.kills > 0:
+                raw["kills"] = deaths(cluster, follower, options.kills, not options.quick)
+                rows += death_figures("killed", raw["kills"], {"rollout": (3, 10), "trainer": (5, 10)})
+            if options.hangs > 0:
+                raw["hangs"] = hangs(cluster, follower, options.hangs)
+                rows += death_figures("hangs", raw["hangs"], {"rollout": (3, 10), "trainer": (5, 10)})
+            if options.minutes > 0:
+                for name in ROLES if not options.quick else ():
+                    cluster.await_stable(name)
+                ettr = raw["ettr"] = effective_time(cluster, follower, options)
+                rows.append(figures.bound("ETTR, one random role killed every 60 s", 1 - ettr["lost_seconds"] / 60, 0.9, "share"))
+            cluster.run("cancel", "long")
+            follower.stop()
+            cluster.run("ledger", "verify", "long", timeout=600)
+        if options.accuracy:
+            pairs = raw["accuracy"] = accuracies(cluster, options, folder)
+            gap = abs(statistics.median(pair[0] for pair in pairs) - statistics.median(pair[1] for pair in pairs))
+            rows.append(figures.bound("arithmetic: accuracy over the cluster less local, medians", gap, 0.02, "share", True))
+    finally:
+        cluster.down()
+    return rows, raw
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=5, help="of a rollout, and of the trainer")
+    parser.add_argument("--hangs", type=int, default=3, help="of a rollout, and of the trainer")
+    parser.add_argument("--minutes", type=float, default=6, help="of deaths for the effective training time; 0: none")
+    parser.add_argument("--interval", type=float, default=60, help="seconds between two deaths")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of deaths")
+    parser.add_argument("--quick", action="store_true", help="2 kills, 1 hang, three deaths 20 s apart; processes may be young")
+    parser.add_argument("--accuracy", action="store_true", help="also compare what arithmetic.yaml learns; takes minutes")
+    parser.add_argument("--seeds", type=int, default=3, help="for --accuracy")
+    parser.add_argument("--freshet", type=pathlib.Path, default=ROOT / "build/bin/freshet")
+    options = parser.parse_args()
+    if options.quick:
+        options.kills, options.hangs, options.minutes, options.interval = 2, 1, 1, 20
+    with tempfile.TemporaryDirectory(prefix="freshet-cluster-") as folder:
+        rows, raw = measure(options, folder)
+    if "ettr" in raw:
+        ettr = raw["ettr"]
+        print(f"steps per second: {ettr['before']:.2f} before, {ettr['hurt']:.2f} with a death every {options.interval:.0f} s "
+              f"({', '.join(ettr['victims'])}), {ettr['after']:.2f} after; a death costs {ettr['lost_seconds']:.1f} s")
+    missed = figures.report(rows, ROOT / "build/bench/cluster.json", {"cores": os.cpu_count(), **raw})
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Writes docs/job-api.md from the comments of proto/freshet/job/v1/job_service.proto.
+
+usage: docs/generate_job_api.py [--check]     --check: changes nothing, exits 1 when the file is not current
+"""
+import pathlib
+import re
+import sys
+import textwrap
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROTO = ROOT / "proto/freshet/job/v1/job_service.proto"
+OUT = ROOT / "docs/job-api.md"
+
+HEAD = """# The job API: `{package}.{service}`
+
+<!-- Written by docs/generate_job_api.py from {proto}; do not edit. -->
+
+{about}
+
+The `freshet` command and the [Python client](../clients/python/README.md) are made of these calls. Keys of a job's
+spec: [job.md](job.md). For other tools the controller serves gRPC reflection with `--reflection`.
+
+Reasons (`ErrorInfo.reason`): `INVALID_JOB` with one violation per fault of a job, `INVALID_FIELD`, `NOT_FOUND`,
+`ALREADY_EXISTS`, `WRONG_STATE`, `OUT_OF_RANGE`, `FULL` and `TRY_AGAIN` with a retry delay, `NOT_LEADER` with metadata
+`leader`, `ERROR`.
+"""
+
+
+class Item:
+    """A message, enum, service, rpc, field or value, with what its comments say."""
+
+    def __init__(self, kind, name, comment, **facts):
+        self.kind, self.name, self.comment, self.children = kind, name, comment, []
+        self.__dict__.update(facts)
+
+
+FIELD = re.compile(
+    r"(?P<label>optional |repeated )?(?P<type>map<[^>]+>|[\w.]+) (?P<name>\w+) = (?P<number>\d+);\s*(?://\s*(?P<note>.*))?$")
+VALUE = re.compile(r"(?P<name>[A-Z_0-9]+) = (?P<number>\d+);\s*(?://\s*(?P<note>.*))?$")
+RPC = re.compile(r"rpc (\w+)\((stream )?([\w.]+)\) returns \((stream )?([\w.]+)\);")
+
+
+def parse(text):
+    """Top-level items in order, and the package."""
+    items, stack, comment, last, package = [], [], [], None, ""
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith("//"):
+            note = line[2:].removeprefix(" ")
+            # The rest of a comment behind a field stands in the same column.
+            if last is not None and raw.index("//") == last.column:
+                last.comment += " " + note
+            else:
+                comment.append(note)
+                last = None
+            continue
+        last = None
+        if not line:
+            comment = []
+            continue
+        where = stack[-1].children if stack else items
+        if match := re.match(r"package ([\w.]+);", line):
+            package = match[1]
+        elif match := re.match(r"(message|enum|service|oneof) (\w+) \{(\})?$", line):
+            item = Item(match[1], match[2], "\n".join(comment))
+            where.append(item)
+            if not match[3]:
+                stack.append(item)
+        elif line == "}":
+            stack.pop()
+        elif match := RPC.match(line):
+            where.append(Item("rpc", match[1], "\n".join(comment), takes=match[3], gives=match[5], stream=bool(match[4])))
+        elif stack and stack[-1].kind == "enum" and (match := VALUE.match(line)):
+            last = Item("value", match["name"], " ".join(comment + [match["note"] or ""]))
+            last.column = raw.index("//") if match["note"] else -1
+            where.append(last)
+        elif stack and (match := FIELD.match(line)):
+            last = Item("field", match["name"], " ".join(comment + [match["note"] or ""]), label=match["label"] or "",
+                        type=match["type"], oneof=stack[-1].kind == "oneof")
+            last.column = raw.index("//") if match["note"] else -1
+            (stack[-2] if last.oneof else stack[-1]).children.append(last)
+        comment = []
+    return items, package
+
+
+def paragraphs(comment):
+    parts = [part.replace("\n", " ") for part in comment.split("\n\n")]
+    return "\n\n".join(textwrap.fill(part, 120, break_on_hyphens=False, break_long_words=False) for part in parts)
+
+
+def cell(text):
+    return text.replace("\n", " ").replace("|", "\\|").strip()
+
+
+def type_name(field, known):
+    name = field.type.split(".")[-1]
+    if field.type.startswith("map<"):
+        return "map of " + field.type[4:-1].split(",")[0] + " to " + field.type[4:-1].split(",")[1].strip()
+    text = {"Timestamp": "time", "JobSpec": "[JobSpec](job.md)"}.get(name, name)
+    if name in known:
+        text = f"[{name}](#{name.lower()})"
+    return ("list of " if field.label == "repeated " else "optional " if field.label else "") + text
+
+
+def fields_table(message, known):
+    fields = [child for child in message.children if child.kind == "field"]
+    if not fields:
+        return "No fields.\n"
+    lines = ["| field | type | meaning |", "|---|---|---|"]
+    for field in fields:
+        one = " (one of these)" if field.oneof else ""
+        lines.append(f"| `{field.name}`{one} | {type_name(field, known)} | {cell(field.comment)} |")
+    return "\n".join(lines) + "\n"
+
+
+def render(text):
+    items, package = parse(text)
+    service = next(item for item in items if item.kind == "service")
+    messages = {item.name: item for item in items if item.kind == "message"}
+    calls = service.children
+    private = {name for call in calls for name in (call.takes, call.gives) if name.endswith(("Request", "Reply"))}
+    known = {name for name in messages if name not in private} | {item.name for item in items if item.kind == "enum"}
+    out = [HEAD.format(package=package, service=service.name, proto=PROTO.relative_to(ROOT), about=paragraphs(service.comment))]
+    out.append("## Calls\n\n| call | answer |\n|---|---|")
+    for call in calls:
+        gives = f"[{call.gives}](#{call.gives.lower()})" if call.gives in known else call.gives
+        out.append(f"| [{call.name}](#{call.name.lower()}) | {'stream of ' if call.stream else ''}{gives} |")
+    for call in calls:
+        out.append(f"\n### {call.name}\n\n`{call.name}({call.takes}) -> {'stream ' if call.stream else ''}{call.gives}`\n")
+        out.append(paragraphs(call.comment) + "\n")
+        for name in (call.takes, call.gives):
+            message = messages[name]
+            if name not in private or (name == call.gives and not message.children):
+                continue
+            about = f": {cell(message.comment)}" if message.comment else ""
+            out.append(f"`{name}`{about}\n\n{fields_table(message, known)}")
+    out.append("## Messages")
+    for item in items:
+        if item.kind == "message" and item.name in known:
+            out.append(f"\n### {item.name}\n")
+            if item.comment:
+                out.append(paragraphs(item.comment) + "\n")
+            out.append(fields_table(item, known).rstrip())
+        elif item.kind == "enum":
+            out.append(f"\n### {item.name}\n\n| value | meaning |\n|---|---|")
+            out += [f"| `{value.name}` | {cell(value.comment)} |" for value in item.children if not value.name.endswith("_UNSPECIFIED")]
+    return re.sub("\n{3,}", "\n\n", "\n".join(out) + "\n")
+
+
+def main():
+    written = render(PROTO.read_text())
+    if sys.argv[1:] == ["--check"]:
+        if OUT.exists() and OUT.read_text() == written:
+            return 0
+        print(f"{OUT.relative_to(ROOT)} is not current; run docs/generate_job_api.py", file=sys.stderr)
+        return 1
+    OUT.write_text(written)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+#include "rollout/service/rollout_metrics.h"
+
+#include <vector>
+
+namespace freshet {
+namespace {
+
+using metrics::Labels;
+
+constexpr char kIdleHelp[] = "Seconds that rollout engines had nothing to generate.";
+constexpr char kSwapHelp[] = "Seconds that engines spent loading new weights.";
+constexpr char kTokensHelp[] = "Tokens by phase.";
+constexpr char kSamplesHelp[] =
+    "Samples that were finished, by what became of them: put into the datastore, refused because "
+    "the lease was lost (fenced), or refused as wrong.";
+constexpr char kEpisodesHelp[] =
+    "Episodes that this engine played, by how they ended; restarted ones began again elsewhere, "
+    "refused are tries that found all workers full.";
+constexpr char kVersionHelp[] = "Policy version: committed by the trainer, or held by an engine.";
+
+}  // namespace
+
+class RolloutMetrics::Job {
+ public:
+  Job(prometheus::Registry& registry, const std::string& job)
+      : registry_(registry), labels_({{"job", job}}) {}
+
+  void Show(const RolloutFigures& figures) {
+    const RolloutCounters& c = figures.counters;
+    place_ = 0;
+    Count("freshet_rollout_idle_seconds_total", kIdleHelp, c.idle_seconds);
+    Count("freshet_weight_swap_seconds_total", kSwapHelp, c.swap_seconds);
+    Count("freshet_weight_swaps_total", "Versions of weights that engines have loaded.",
+          static_cast<double>(c.weight_swaps));
+    Count("freshet_tokens_total", kTokensHelp, Number(c.tokens_generated), "phase", "generated");
+    Count("freshet_tokens_total", kTokensHelp, Number(c.engine.tokens_prefilled), "phase",
+          "prompt");
+    Count("freshet_tokens_total", kTokensHelp, Number(c.engine.tokens_generated_evaluation),
+          "phase", "evaluation");
+    Count("freshet_rollout_samples_total", kSamplesHelp, Number(c.samples_finished), "outcome",
+          "put");
+    Count("freshet_rollout_samples_total", kSamplesHelp, Number(c.samples_fenced), "outcome",
+          "fenced");
+    Count("freshet_rollout_samples_total", kSamplesHelp, Number(c.samples_refused), "outcome",
+          "refused");
+    Count("freshet_rollout_leases_cancelled_total",
+          "Leases of prompt groups that were lost while they were generated.",
+          Number(c.leases_cancelled));
+    Count("freshet_rollout_groups_handed_back_total",
+          "Prompt groups handed back because their environment failed.",
+          Number(c.groups_handed_back));
+    Count("freshet_datastore_outages_total", "Times that the datastore could not be reached.",
+          Number(c.store_outages));
+    Gauge("freshet_rollout_unsent_samples", "Finished samples that wait for the datastore.",
+          Number(c.unsent_samples));
+    Gauge("freshet_rollout_unsent_bound_samples",
+          "Finished samples that may wait for the datastore; beyond, generation stops.",
+          Number(figures.max_unsent_samples));
+    Gauge("freshet_rollout_fenced", "1 while the datastore refuses this worker's name, else 0.",
+          c.fenced ? 1 : 0);
+    ShowEngine(c.engine);
+    ShowEpisodes(c.episodes);
+    if (figures.version >= 0) version_ = figures.version;
+    Gauge("freshet_weight_version", kVersionHelp, Number(version_), "role", "rollout");
+  }
+
+ private:
+  static double Number(int64_t value) { return static_cast<double>(value); }
+
+  void ShowEngine(const EngineStats& engine) {
+    Gauge("freshet_rollout_running_sequences", "Samples that are being generated.",
+          Number(engine.running_sequences));
+    Gauge("freshet_rollout_bound_sequences", "Samples that can be generated at the same time.",
+          Number(engine.capacity_sequences));
+    const double used = Number(engine.cache_blocks - engine.cache_blocks_free);
+    Gauge("freshet_kv_cache_used_ratio", "Share of the KV cache's blocks that are in use.",
+          engine.cache_blocks > 0 ? used / Number(engine.cache_blocks) : 0);
+  }
+
+  void ShowEpisodes(const EpisodeCounters& episodes) {
+    const char* name = "freshet_rollout_episodes_total";
+    Count(name, kEpisodesHelp, Number(episodes.terminated), "outcome", "terminated");
+    Count(name, kEpisodesHelp, Number(episodes.truncated), "outcome", "truncated");
+    Count(name, kEpisodesHelp, Number(episodes.restarted), "outcome", "restarted");
+    Count(name, kEpisodesHelp, Number(episodes.refused), "outcome", "refused");
+    Count(name, kEpisodesHelp, Number(episodes.given_up), "outcome", "given_up");
+    Count("freshet_rollout_episode_turns_total", "Turns of the policy in episodes that ended.",
+          Number(episodes.turns));
+    Gauge("freshet_rollout_open_episodes", "Episodes that are being played.",
+          Number(episodes.open));
+  }
+
+  Labels With(const char* label, const char* value) const {
+    Labels labels = labels_;
+    if (*label != '\0') labels[label] = value;
+    return labels;
+  }
+  // The calls of one Show come in a fixed order, so that the n-th is always the same series.
+  void Count(const char* name, const char* help, double total, const char* label = "",
+             const char* value = "") {
+    if (place_ == series_.size()) {
+      series_.push_back({{metrics::CounterFamily(registry_, name, help), With(label, value)}, {}});
+    }
+    metrics::RaiseTo(*series_[place_++].counter, total);
+  }
+  void Gauge(const char* name, const char* help, double now, const char* label = "",
+             const char* value = "") {
+    if (place_ == series_.size()) {
+      series_.push_back({{}, {metrics::GaugeFamily(registry_, name, help), With(label, value)}});
+    }
+    series_[place_++].gauge->Set(now);
+  }
+
+  struct One {
+    metrics::CounterSeries counter;
+    metrics::GaugeSeries gauge;
+  };
+  prometheus::Registry& registry_;
+  const Labels labels_;
+  size_t place_ = 0;
+  std::vector<One> series_;
+  int64_t version_ = 0;
+};
+
+RolloutMetrics::RolloutMetrics(prometheus::Registry& registry) : registry_(registry) {}
+RolloutMetrics::~RolloutMetrics() = default;
+
+void RolloutMetrics::Show(const std::map<std::string, RolloutFigures>& figures) {
+  std::erase_if(jobs_, [&figures](const auto& job) { return !figures.contains(job.first); });
+  for (const auto& [name, shown] : figures) {
+    std::unique_ptr<Job>& job = jobs_[name];
+    if (job == nullptr) job = std::make_unique<Job>(registry_, name);
+    job->Show(shown);
+  }
+}
+
+}  // namespace freshet

@@ -1,0 +1,113 @@
+#include "services/reward/service/reward_metrics.h"
+
+#include <array>
+#include <utility>
+
+namespace freshet {
+namespace {
+
+using metrics::CounterFamily;
+using metrics::GaugeFamily;
+using metrics::HistogramFamily;
+using metrics::Labels;
+
+// By ScoreOutcome.
+constexpr std::array kOutcomes = {"ok", "wrong_format", "timeout", "infra_error"};
+
+ScoreOutcome OutcomeOf(const absl::Status& status, ScoreOutcome outcome) {
+  if (status.ok()) return outcome;
+  return status.code() == absl::StatusCode::kDeadlineExceeded ? ScoreOutcome::kTimeout
+                                                              : ScoreOutcome::kInfraError;
+}
+
+}  // namespace
+
+class RewardMetrics::Job final : public ScoreObserver {
+ public:
+  Job(prometheus::Registry& registry, const std::string& job)
+      : in_hand_(GaugeFamily(registry, "freshet_reward_scoring_samples",
+                             "Samples that are being scored now."),
+                 Labels{{"job", job}}),
+        seconds_(HistogramFamily(registry, "freshet_reward_score_seconds",
+                                 "Seconds that the scoring of one sample took."),
+                 Labels{{"job", job}}, metrics::ShortSeconds()) {
+    auto& scored = CounterFamily(registry, "freshet_reward_scores_total",
+                                 "Samples that were scored, by outcome; a timeout or an "
+                                 "infrastructure error is tried again and is never a reward.");
+    for (size_t i = 0; i < kOutcomes.size(); ++i) {
+      outcomes_[i] = {scored, Labels{{"job", job}, {"outcome", kOutcomes[i]}}};
+    }
+  }
+
+  void OnBegin() override { in_hand_->Increment(); }
+  void OnEnd(const absl::Status& status, ScoreOutcome outcome, absl::Duration took) override {
+    in_hand_->Decrement();
+    seconds_->Observe(absl::ToDoubleSeconds(took));
+    outcomes_[static_cast<size_t>(OutcomeOf(status, outcome))]->Increment();
+  }
+
+ private:
+  metrics::GaugeSeries in_hand_;
+  metrics::HistogramSeries seconds_;
+  std::array<metrics::CounterSeries, kOutcomes.size()> outcomes_;
+};
+
+RewardMetrics::RewardMetrics(prometheus::Registry& registry) : registry_(registry) {}
+RewardMetrics::~RewardMetrics() = default;
+
+std::shared_ptr<ScoreObserver> RewardMetrics::Of(const std::string& name) {
+  MutexLock lock(mu_);
+  std::erase(order_, name);
+  order_.push_back(name);
+  std::shared_ptr<Job>& job = jobs_[name];
+  if (job == nullptr) job = std::make_shared<Job>(registry_, name);
+  const std::shared_ptr<ScoreObserver> observer = job;
+  // Those that somebody uses stay, and the last of the others.
+  size_t unused = 0;
+  for (auto it = order_.rbegin(); it != order_.rend();) {
+    const std::string other = *it;
+    ++it;
+    if (jobs_.at(other).use_count() > 1 || ++unused <= metrics::kKeptJobs) continue;
+    jobs_.erase(other);
+  }
+  std::erase_if(order_, [this](const std::string& other)
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !jobs_.contains(other); });
+  return observer;
+}
+
+void RewardMetrics::WatchCache(const std::string& cache, std::function<int64_t()> hits,
+                               std::function<int64_t()> misses) {
+  auto& family = CounterFamily(registry_, "freshet_reward_cache_requests_total",
+                               "Questions to a cache of scores, by whether it knew the answer.");
+  MutexLock lock(mu_);
+  caches_.push_back({{family, Labels{{"cache", cache}, {"result", "hit"}}},
+                     {family, Labels{{"cache", cache}, {"result", "miss"}}},
+                     std::move(hits),
+                     std::move(misses)});
+}
+
+void RewardMetrics::Refresh(const std::map<std::string, RewardFigures>& figures) {
+  MutexLock lock(mu_);
+  for (const Cache& cache : caches_) {
+    metrics::RaiseTo(*cache.hits, static_cast<double>(cache.read_hits()));
+    metrics::RaiseTo(*cache.misses, static_cast<double>(cache.read_misses()));
+  }
+  std::erase_if(rows_, [&figures](const auto& rows) { return !figures.contains(rows.first); });
+  auto& lost = CounterFamily(registry_, "freshet_reward_rows_lost_total",
+                             "Rows whose score the datastore did not take: the lease was gone, or "
+                             "it could not be reached.");
+  auto& errors = CounterFamily(registry_, "freshet_datastore_errors_total",
+                               "Calls to the datastore that failed.");
+  auto& bound = GaugeFamily(registry_, "freshet_reward_scoring_bound_samples",
+                            "Samples that may be scored at the same time.");
+  for (const auto& [job, shown] : figures) {
+    const auto [rows, made] = rows_.try_emplace(job);
+    const Labels labels = {{"job", job}};
+    if (made) rows->second = {{lost, labels}, {errors, labels}, {bound, labels}};
+    metrics::RaiseTo(*rows->second.lost, static_cast<double>(shown.lost));
+    metrics::RaiseTo(*rows->second.store_errors, static_cast<double>(shown.store_errors));
+    rows->second.bound->Set(static_cast<double>(shown.parallel));
+  }
+}
+
+}  // namespace freshet

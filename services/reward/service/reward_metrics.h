@@ -1,0 +1,59 @@
+#ifndef FRESHET_SERVICES_REWARD_SERVICE_REWARD_METRICS_H_
+#define FRESHET_SERVICES_REWARD_SERVICE_REWARD_METRICS_H_
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "services/base/mutex.h"
+#include "services/metrics/series.h"
+#include "services/reward/score_cache.h"
+#include "services/reward/score_observer.h"
+#include "services/reward/service/reward_work.h"
+
+namespace freshet {
+
+// Scoring in a reward process, for Prometheus: outcomes, latency and samples in hand, by job; what
+// callers outside of a job have scored stands under the job "-". Thread-safe.
+class RewardMetrics final : public ScoreObservers {
+ public:
+  // `registry` must outlive this object and the observers.
+  explicit RewardMetrics(prometheus::Registry& registry);
+  ~RewardMetrics() override;
+
+  std::shared_ptr<ScoreObserver> Of(const std::string& job) override ABSL_LOCKS_EXCLUDED(mu_);
+  // `cache` is a name fixed in the program; the counters are read at each Refresh.
+  void WatchCache(const std::string& cache, std::function<int64_t()> hits,
+                  std::function<int64_t()> misses) ABSL_LOCKS_EXCLUDED(mu_);
+  // Shows caches and the rows that the datastore did not take.
+  void Refresh(const std::map<std::string, RewardFigures>& figures) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  class Job;
+  struct Cache {
+    metrics::CounterSeries hits;
+    metrics::CounterSeries misses;
+    std::function<int64_t()> read_hits;
+    std::function<int64_t()> read_misses;
+  };
+  struct Rows {
+    metrics::CounterSeries lost;
+    metrics::CounterSeries store_errors;
+    metrics::GaugeSeries bound;
+  };
+
+  prometheus::Registry& registry_;
+  Mutex mu_;
+  std::map<std::string, std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::string> order_ ABSL_GUARDED_BY(mu_);  // the one asked for last is the last
+  std::map<std::string, Rows> rows_ ABSL_GUARDED_BY(mu_);
+  std::list<Cache> caches_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_REWARD_SERVICE_REWARD_METRICS_H_

@@ -1,0 +1,31 @@
+#ifndef FRESHET_SERVICES_RUNTIME_PROCESS_METRICS_H_
+#define FRESHET_SERVICES_RUNTIME_PROCESS_METRICS_H_
+
+#include <string>
+
+#include "services/metrics/series.h"
+
+namespace freshet::runtime {
+
+// What Prometheus clients say of every process (process_cpu_seconds_total and its like, out of
+// /proc), and freshet_build_info{role, version}. Confined to one thread at a time.
+class ProcessMetrics {
+ public:
+  ProcessMetrics(prometheus::Registry& registry, const std::string& role,
+                 const std::string& version);
+  // Reads /proc again. What cannot be read keeps its value.
+  void Refresh();
+
+ private:
+  prometheus::Counter& cpu_seconds_;
+  prometheus::Gauge& resident_bytes_;
+  prometheus::Gauge& virtual_bytes_;
+  prometheus::Gauge& open_fds_;
+  prometheus::Gauge& max_fds_;
+  prometheus::Gauge& threads_;
+  prometheus::Gauge& start_time_;
+};
+
+}  // namespace freshet::runtime
+
+#endif  // FRESHET_SERVICES_RUNTIME_PROCESS_METRICS_H_

@@ -1,0 +1,160 @@
+// /metrics of every role, in a cluster of real processes.
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/e2e/cluster_job.h"
+#include "tests/testing/cluster_processes.h"
+
+namespace freshet {
+namespace {
+
+using job::v1::JOB_STATE_SUCCEEDED;
+using testing::IsEmpty;
+
+const std::vector<std::string>& Roles() {
+  static const auto* roles =
+      new std::vector<std::string>{"controller", "rollout-0", "reward-0", "env-0", "trainer-0"};
+  return *roles;
+}
+
+void ExpectClean(const ClusterProcesses& cluster) {
+  for (const std::string& role : Roles()) {
+    const std::string body = cluster.MetricsBody(role);
+    const MetricsText text(body);
+    EXPECT_THAT(text.problems(), IsEmpty()) << role;
+    EXPECT_TRUE(text.Has("freshet_build_info")) << role;
+    EXPECT_TRUE(text.Has("process_resident_memory_bytes")) << role;
+    EXPECT_TRUE(text.Has("freshet_grpc_server_handled_total")) << role;
+  }
+}
+
+TEST(ClusterMetrics, EveryBinaryServesACleanTextFromTheStart) {
+  FRESHET_SKIP_WITHOUT_REDIS();
+  ClusterOptions options;
+  options.simulated = false;
+  ClusterProcesses cluster(options);
+  const absl::Status up = cluster.Start({"rollout-0", "reward-0", "env-0", "trainer-0"});
+  ASSERT_TRUE(up.ok()) << up;
+  ExpectClean(cluster);
+}
+
+class ClusterMetricsOfAJob : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (!RedisServer::Available()) return;
+    ::setenv("FRESHET_SIM_ENGINE", "16 1.0 0.02 1.0 8 0.8", 1);
+    ::setenv("FRESHET_SIM_STEP_SECONDS", "0.05", 1);
+    cluster_ = new ClusterProcesses();
+    up_ = cluster_->Start({"rollout-0", "reward-0", "env-0", "trainer-0"});
+    if (!up_.ok()) return;
+    up_ = cluster_->Submit("j", SimulatedJob(60,
+                                             "environment: {type: guess_number, max_turns: 2, "
+                                             "max_turn_tokens: 8, options: {low: \"0\", high: "
+                                             "\"9\"}}\n"
+                                             "reward: {components: {won: {type: environment}}}\n"
+                                             "eval: {rows: 8, every_steps: 20}\n"));
+    if (!up_.ok()) return;
+    if (!cluster_->AwaitStep("j", 20)) up_ = absl::InternalError(cluster_->Get("j")->DebugString());
+  }
+  static void TearDownTestSuite() { delete cluster_; }
+  void SetUp() override {
+    FRESHET_SKIP_WITHOUT_REDIS();
+    ASSERT_TRUE(up_.ok()) << up_;
+  }
+
+  static MetricLabels Job(MetricLabels more = {}) {
+    more["job"] = "j";
+    return more;
+  }
+
+  static inline ClusterProcesses* cluster_ = nullptr;
+  static inline absl::Status up_;
+};
+
+TEST_F(ClusterMetricsOfAJob, IsCleanWhileItRuns) { ExpectClean(*cluster_); }
+
+TEST_F(ClusterMetricsOfAJob, TheControllerShowsStoreQueuesAndStates) {
+  const MetricsText text = cluster_->Metrics("controller");
+  EXPECT_EQ(text.Find("freshet_controller_leading"), 1);
+  EXPECT_EQ(text.Find("freshet_datastore_up"), 1);
+  EXPECT_EQ(text.Sum("freshet_job_state", Job()), 1);
+  EXPECT_EQ(text.Find("freshet_staleness_bound_versions", Job()), 2);
+  EXPECT_GE(*text.Find("freshet_groups_entered_total", Job({{"state", "trained"}})), 80);
+  EXPECT_GT(*text.Find("freshet_group_state_seconds_total", Job({{"state", "queued"}})), 0);
+  EXPECT_TRUE(text.Find("freshet_buffer_trajectories", Job({{"state", "ready"}})).has_value());
+  EXPECT_GT(*text.Find("freshet_buffer_oldest_timestamp_seconds", Job({{"state", "queued"}})), 1e9);
+  EXPECT_EQ(text.Find("freshet_trajectories_dropped_total", Job({{"reason", "stale"}})), 0);
+  EXPECT_GT(*text.Find("freshet_job_queue_bound_entries", Job({{"queue", "prompts"}})), 0);
+  EXPECT_EQ(text.Find("freshet_workers", {{"role", "rollout"}, {"state", "ready"}}), 1);
+  EXPECT_GT(*text.Find("freshet_last_step_timestamp_seconds", Job()), 1e9);
+}
+
+TEST_F(ClusterMetricsOfAJob, TheTrainerShowsStalenessAndItsWait) {
+  const MetricsText text = cluster_->Metrics("trainer-0");
+  const double trained = *text.Find("freshet_tokens_total", Job({{"phase", "trained"}}));
+  EXPECT_GT(trained, 0);
+  EXPECT_EQ(text.Find("freshet_trajectory_staleness_versions_count", Job()), trained);
+  EXPECT_EQ(text.Find("freshet_trajectory_staleness_versions_bucket", Job({{"le", "2"}})), trained);
+  EXPECT_GT(*text.Find("freshet_trainer_wait_seconds_total", Job()), 0);
+  EXPECT_GE(*text.Find("freshet_steps_total", Job()), 20);
+  for (const char* phase : {"stage", "transfer", "activate"}) {
+    EXPECT_GE(*text.Find("freshet_weight_sync_seconds_count", {{"phase", phase}}), 20) << phase;
+  }
+  EXPECT_GT(*text.Find("freshet_reward_count", Job({{"environment", "guess_number"}})), 0);
+}
+
+TEST_F(ClusterMetricsOfAJob, TheRolloutShowsWorkAndIdleness) {
+  const MetricsText text = cluster_->Metrics("rollout-0");
+  EXPECT_GT(*text.Find("freshet_tokens_total", Job({{"phase", "generated"}})), 0);
+  EXPECT_GT(*text.Find("freshet_rollout_idle_seconds_total", Job()), 0);
+  EXPECT_GT(*text.Find("freshet_rollout_samples_total", Job({{"outcome", "put"}})), 100);
+  EXPECT_GE(*text.Find("freshet_weight_version", Job({{"role", "rollout"}})), 1);
+  EXPECT_GE(*text.Find("freshet_weight_sync_seconds_count", {{"phase", "verify"}}), 20);
+  EXPECT_GT(*text.Sum("freshet_rollout_episodes_total", Job()), 0);
+}
+
+TEST_F(ClusterMetricsOfAJob, RewardAndEnvironmentShowOutcomes) {
+  const MetricsText reward = cluster_->Metrics("reward-0");
+  EXPECT_GT(*reward.Find("freshet_reward_scores_total", Job({{"outcome", "ok"}})), 100);
+  EXPECT_EQ(reward.Find("freshet_reward_scores_total", Job({{"outcome", "infra_error"}})), 0);
+  EXPECT_GT(*reward.Find("freshet_reward_score_seconds_count", Job()), 100);
+  EXPECT_TRUE(reward.Find("freshet_reward_scoring_samples", Job()).has_value());
+  EXPECT_GT(*reward.Sum("freshet_reward_cache_requests_total"), 0);  // the evaluation's
+  const MetricsText env = cluster_->Metrics("env-0");
+  EXPECT_GT(*env.Sum("freshet_episodes_total", {{"environment", "guess_number"}}), 100);
+  EXPECT_GT(*env.Sum("freshet_environment_step_seconds_count"), 100);
+  EXPECT_GT(*env.Find("freshet_queue_bound_entries", {{"queue", "episodes"}}), 0);
+}
+
+TEST_F(ClusterMetricsOfAJob, TheRowsOfStepsSayWhatTheRolloutsDid) {
+  ASSERT_TRUE(cluster_->AwaitState("j", JOB_STATE_SUCCEEDED));
+  const ChildResult rows = cluster_->Freshet({"metrics", "j", "--json"});
+  ASSERT_EQ(rows.exit_code, 0) << rows.err;
+  double idle = 0;
+  int64_t generated = 0;
+  int64_t trained = 0;
+  int evaluations = 0;
+  std::istringstream lines(rows.out);
+  for (std::string line; std::getline(lines, line);) {
+    const auto row = nlohmann::json::parse(line);
+    if (row.contains("eval_name")) {
+      ++evaluations;
+      continue;
+    }
+    idle += row.at("rollout_idle_seconds").get<double>();
+    generated += row.at("tokens_generated").get<int64_t>();
+    trained += row.at("tokens_trained").get<int64_t>();
+    EXPECT_LT(row.at("step_seconds").get<double>(), 60);
+  }
+  EXPECT_GT(idle, 0);
+  EXPECT_GT(generated, trained / 2);
+  EXPECT_GE(evaluations, 3);  // scored with the job's own scorers, rewards of episodes among them
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,109 @@
+// A job that makes no progress says why: in `describe`, in an event and in a metric, within what is
+// 10 s at the controller's usual pace; here its time goes ten times as fast.
+
+#include <csignal>
+#include <cstdlib>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/base/str_cat.h"
+#include "tests/e2e/cluster_job.h"
+#include "tests/testing/cluster_processes.h"
+
+namespace freshet {
+namespace {
+
+using job::v1::JOB_STATE_RUNNING;
+using job::v1::JOB_STATE_SUCCEEDED;
+using testing::HasSubstr;
+
+constexpr int kSteps = 60;
+
+class WatchdogTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    FRESHET_SKIP_WITHOUT_REDIS();
+    ::setenv("FRESHET_SIM_ENGINE", "16 1.0 0.02 1.0 8 0.8", 1);
+    ::setenv("FRESHET_SIM_STEP_SECONDS", "0.05", 1);
+  }
+  void Run(const std::vector<std::string>& workers, const std::string& more) {
+    const absl::Status up = cluster_.Start(workers);
+    ASSERT_TRUE(up.ok()) << up;
+    ASSERT_TRUE(cluster_.Submit("j", SimulatedJob(kSteps, more)).ok());
+    ASSERT_TRUE(cluster_.AwaitStep("j", 5)) << cluster_.Get("j")->DebugString();
+  }
+  std::string WaitsFor() { return cluster_.Get("j").value_or(job::v1::Job()).waits_for(); }
+  std::optional<double> Blocking(const char* edge) {
+    return cluster_.Metrics("controller")
+        .Find("freshet_job_blocking_edge", {{"edge", edge}, {"job", "j"}});
+  }
+  // All three say that the job blocks on `edge`, because of `why`.
+  void ExpectStall(const char* edge, const std::string& why) {
+    EXPECT_TRUE(ClusterProcesses::Await([&] {
+      return Blocking(edge) == 1 && WaitsFor().starts_with(StrCat(edge, ": "));
+    })) << cluster_.Get("j")->ShortDebugString();
+    EXPECT_THAT(WaitsFor(), HasSubstr(why));
+    const ChildResult described = cluster_.Freshet({"describe", "j"});
+    EXPECT_THAT(described.out, HasSubstr(StrCat(edge, ": ")));
+    EXPECT_THAT(described.out, HasSubstr(why));
+    EXPECT_THAT(described.out, HasSubstr("stalled"));
+    EXPECT_THAT(cluster_.Notices("j", "stalled"),
+                testing::Contains(testing::AllOf(HasSubstr(edge), HasSubstr(why))));
+    EXPECT_GT(*cluster_.Metrics("controller").Find("freshet_job_stalled_seconds", {{"job", "j"}}),
+              0);
+  }
+  void ExpectProgress() {
+    EXPECT_TRUE(cluster_.AwaitState("j", JOB_STATE_SUCCEEDED))
+        << cluster_.Get("j")->ShortDebugString();
+    EXPECT_THAT(cluster_.Notices("j", "progress"), testing::Not(testing::IsEmpty()));
+  }
+
+  ClusterProcesses cluster_;
+};
+
+TEST_F(WatchdogTest, NamesAnEmptyRewardPool) {
+  Run({"rollout-0", "reward-0", "trainer-0"}, kLengthReward);
+  ASSERT_TRUE(cluster_.Drain("reward-0").ok());
+  ExpectStall("reward", "0 reward workers ready");
+  ASSERT_TRUE(cluster_.Launch("reward-0").ok());
+  ExpectProgress();
+}
+
+TEST_F(WatchdogTest, NamesAnEmptyRolloutPool) {
+  Run({"rollout-0", "reward-0", "trainer-0"}, kLengthReward);
+  ASSERT_TRUE(cluster_.Drain("rollout-0").ok());
+  ExpectStall("rollout", "pool default: 0 rollouts ready");
+  ASSERT_TRUE(cluster_.Launch("rollout-0").ok());
+  ExpectProgress();
+}
+
+TEST_F(WatchdogTest, NamesAHungEnvironment) {
+  Run({"rollout-0", "reward-0", "env-0", "trainer-0"},
+      "environment: {type: guess_number, max_turns: 2, max_turn_tokens: 8, "
+      "options: {low: \"0\", high: \"9\"}}\n"
+      "reward: {components: {won: {type: environment}}}\n");
+  cluster_.Signal("env-0", SIGSTOP);
+  ExpectStall("env", "0 environment workers ready");
+  cluster_.Signal("env-0", SIGCONT);
+  ExpectProgress();
+}
+
+TEST_F(WatchdogTest, NamesAFullDatastore) {
+  Run({"rollout-0", "reward-0", "trainer-0"}, kLengthReward);
+  const auto redis = cluster_.redis().Client();
+  ASSERT_TRUE(redis->Command({"CONFIG", "SET", "maxmemory", "1mb"}).ok());
+  ExpectStall("datastore", "redis is at its memory limit");
+  ASSERT_TRUE(redis->Command({"CONFIG", "SET", "maxmemory", "0"}).ok());
+  ExpectProgress();
+}
+
+TEST_F(WatchdogTest, NamesAStoppedTrainer) {
+  Run({"rollout-0", "reward-0", "trainer-0"}, kLengthReward);
+  cluster_.Signal("trainer-0", SIGSTOP);
+  ExpectStall("trainer", "trainer-0 is lost");
+  cluster_.Signal("trainer-0", SIGCONT);
+  ExpectProgress();
+}
+
+}  // namespace
+}  // namespace freshet

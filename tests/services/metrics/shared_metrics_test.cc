@@ -1,0 +1,124 @@
+// The adapters that several roles share.
+
+#include <prometheus/registry.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/metrics/queue_metrics.h"
+#include "services/metrics/series.h"
+#include "services/metrics/weight_sync_metrics.h"
+#include "services/metrics/work_board.h"
+#include "tests/testing/registry_text.h"
+
+namespace freshet::metrics {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Key;
+
+TEST(Series, IsRemovedWithItsObject) {
+  prometheus::Registry registry;
+  Counters& family = CounterFamily(registry, "freshet_steps_total", "Steps.");
+  {
+    CounterSeries a(family, {{"job", "a"}});
+    CounterSeries b(family, {{"job", "b"}});
+    b = CounterSeries(family, {{"job", "c"}});
+    a->Increment();
+    const MetricsText text = Scrape(registry);
+    EXPECT_EQ(text.Find("freshet_steps_total", {{"job", "a"}}), 1);
+    EXPECT_FALSE(text.Find("freshet_steps_total", {{"job", "b"}}).has_value());
+    EXPECT_EQ(text.Find("freshet_steps_total", {{"job", "c"}}), 0);
+  }
+  EXPECT_FALSE(Scrape(registry).Has("freshet_steps_total"));
+}
+
+TEST(RaiseTo, NeverLowersACounter) {
+  prometheus::Counter counter;
+  RaiseTo(counter, 3);
+  RaiseTo(counter, 2);
+  EXPECT_EQ(counter.Value(), 3);
+  RaiseTo(counter, 3.5);
+  EXPECT_EQ(counter.Value(), 3.5);
+}
+
+TEST(QueueMetrics, ShowsDepthAndBound) {
+  prometheus::Registry registry;
+  QueueMetrics queues(registry);
+  int64_t depth = 2;
+  queues.Watch("calls", 64, [&depth] { return depth; });
+  queues.Refresh();
+  depth = 5;
+  EXPECT_EQ(Scrape(registry).Find("freshet_queue_entries", {{"queue", "calls"}}), 2);
+  queues.Refresh();
+  const MetricsText text = Scrape(registry);
+  EXPECT_EQ(text.Find("freshet_queue_entries", {{"queue", "calls"}}), 5);
+  EXPECT_EQ(text.Find("freshet_queue_bound_entries", {{"queue", "calls"}}), 64);
+  EXPECT_THAT(text.problems(), IsEmpty());
+}
+
+TEST(WeightSyncMetrics, CountsPhasesBytesAndFailures) {
+  prometheus::Registry registry;
+  WeightSyncMetrics sync(registry);
+  MetricsText text = Scrape(registry);
+  EXPECT_EQ(text.Find("freshet_weight_sync_failures_total", {{"cause", "timeout"}}), 0);
+  sync.OnPhase(WeightPhase::kTransfer, absl::Milliseconds(30));
+  sync.OnPhase(WeightPhase::kTransfer, absl::Milliseconds(50));
+  sync.OnBytes(1000);
+  sync.OnFailure("timeout");
+  sync.OnFailure("something new");
+  text = Scrape(registry);
+  EXPECT_THAT(text.problems(), IsEmpty());
+  EXPECT_EQ(text.Find("freshet_weight_sync_seconds_count", {{"phase", "transfer"}}), 2);
+  EXPECT_NEAR(*text.Find("freshet_weight_sync_seconds_sum", {{"phase", "transfer"}}), 0.08, 1e-9);
+  EXPECT_EQ(text.Find("freshet_weight_sync_seconds_count", {{"phase", "verify"}}), 0);
+  EXPECT_EQ(text.Find("freshet_weight_sync_bytes_total"), 1000);
+  EXPECT_EQ(text.Find("freshet_weight_sync_failures_total", {{"cause", "timeout"}}), 1);
+  EXPECT_EQ(text.Find("freshet_weight_sync_failures_total", {{"cause", "other"}}), 1);
+}
+
+struct Figures {
+  int64_t done = 0;
+  int64_t running = 0;
+  void Add(const Figures& other) {
+    done += other.done;
+    running += other.running;
+  }
+  void Rest() { running = 0; }
+};
+
+TEST(WorkBoard, CountersGoOnWhenAWorkFollowsAnother) {
+  WorkBoard<Figures> board(2);
+  const int64_t first = board.Begin("a", [] { return Figures{10, 3}; });
+  EXPECT_EQ(board.Take().at("a").done, 10);
+  EXPECT_EQ(board.Take().at("a").running, 3);
+  board.End(first);
+  EXPECT_EQ(board.Take().at("a").done, 10);
+  EXPECT_EQ(board.Take().at("a").running, 0);
+  board.Begin("a", [] { return Figures{1, 4}; });
+  EXPECT_EQ(board.Take().at("a").done, 11);
+  EXPECT_EQ(board.Take().at("a").running, 4);
+}
+
+TEST(WorkBoard, AddsUpWorksOfOneJob) {
+  WorkBoard<Figures> board(2);
+  const int64_t one = board.Begin("a", [] { return Figures{10, 1}; });
+  board.Begin("a", [] { return Figures{5, 1}; });
+  EXPECT_EQ(board.Take().at("a").done, 15);
+  board.End(one);
+  EXPECT_EQ(board.Take().at("a").done, 15);
+  EXPECT_EQ(board.Take().at("a").running, 1);
+}
+
+TEST(WorkBoard, KeepsTheLastJobsOnly) {
+  WorkBoard<Figures> board(2);
+  board.Begin("busy", [] { return Figures{}; });
+  for (const char* job : {"a", "b", "a", "c"}) {
+    board.End(board.Begin(job, [] { return Figures{1, 0}; }));
+  }
+  EXPECT_THAT(board.Take(), ElementsAre(Key("a"), Key("busy"), Key("c")));
+  EXPECT_EQ(board.Take().at("a").done, 2);
+}
+
+}  // namespace
+}  // namespace freshet::metrics

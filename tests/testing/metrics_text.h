@@ -1,0 +1,63 @@
+#ifndef FRESHET_TESTS_TESTING_METRICS_TEXT_H_
+#define FRESHET_TESTS_TESTING_METRICS_TEXT_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace freshet {
+
+using MetricLabels = std::map<std::string, std::string>;
+
+// A text in Prometheus' exposition format, read strictly, and what is wrong with it: syntax, HELP
+// and TYPE, names (base units, _total on counters and on nothing else, no type in the name), label
+// names out of a fixed list, few values per label, duplicate series, histograms that do not add up.
+// More strict than `promtool check metrics`.
+class MetricsText {
+ public:
+  explicit MetricsText(const std::string& text);
+
+  // One line each, "NAME: what is wrong"; empty for a good text.
+  const std::vector<std::string>& problems() const { return problems_; }
+  // Value of a series; nothing when it is not there. Names as in the text: "x_count", "x_bucket".
+  std::optional<double> Find(const std::string& name, const MetricLabels& labels = {}) const;
+  // Sum over the series of `name` that have all of `labels`; nothing without one.
+  std::optional<double> Sum(const std::string& name, const MetricLabels& labels = {}) const;
+  bool Has(const std::string& name) const { return Sum(name).has_value(); }
+
+ private:
+  struct Series {
+    MetricLabels labels;
+    double value = 0;
+  };
+  struct Family {
+    std::string help;
+    std::string type;
+    bool closed = false;  // another family's series came after its own
+    std::map<std::string, std::vector<Series>> series;  // by name: x_bucket, x_sum, x_count
+  };
+
+  void TakeLine(const std::string& line);
+  void TakeComment(const std::string& line);
+  void TakeSeries(const std::string& line);
+  // "NAME{LABELS} VALUE" from its first brace on; false when it cannot be read.
+  static bool ReadLabels(const std::string& line, size_t& at, MetricLabels& labels);
+  // The family that the series `name` belongs to; null without one.
+  Family* FamilyOf(const std::string& name, std::string& family);
+  void CheckFamily(const std::string& name, const Family& family);
+  void CheckName(const std::string& name, const std::string& type);
+  void CheckLabels(const std::string& name, const Family& family);
+  void CheckHistogram(const std::string& name, const Family& family);
+  void Problem(const std::string& name, const std::string& what) {
+    problems_.push_back(name + ": " + what);
+  }
+
+  std::map<std::string, Family> families_;
+  std::string open_;  // family of the last series
+  std::vector<std::string> problems_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_TESTING_METRICS_TEXT_H_

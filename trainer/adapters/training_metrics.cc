@@ -1,0 +1,145 @@
+#include "trainer/adapters/training_metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace freshet {
+namespace {
+
+using metrics::Buckets;
+using metrics::CounterFamily;
+using metrics::GaugeFamily;
+using metrics::HistogramFamily;
+using metrics::Labels;
+
+constexpr const char* kPhases[] = {"wait", "compute", "optimizer", "checkpoint", "other"};
+constexpr const char* kSolved[] = {"all", "some", "none"};
+
+const Buckets& AgeBuckets() {
+  static const auto* buckets = new Buckets{0, 1, 2, 3, 4, 6, 8, 12, 16};
+  return *buckets;
+}
+
+metrics::GaugeSeries JobGauge(prometheus::Registry& registry, const char* name, const char* help,
+                              const Labels& labels) {
+  return {GaugeFamily(registry, name, help), labels};
+}
+
+Labels With(Labels labels, const char* name, const std::string& value) {
+  labels[name] = value;
+  return labels;
+}
+
+}  // namespace
+
+TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::string& job,
+                                 const std::string& environment)
+    : kl_(GaugeFamily(
+          registry, "freshet_policy_kl_nats",
+          "Estimate of the KL divergence per token in the last step: of the policy from "
+          "the one that sampled (behavior) or from the frozen one (reference).")),
+      job_(job) {
+  const Labels labels = {{"job", job}};
+  staleness_ = {HistogramFamily(registry, "freshet_trajectory_staleness_versions",
+                                "Age of trained tokens in policy versions; one observation per "
+                                "token that bears loss."),
+                labels, AgeBuckets()};
+  version_spans_ = {HistogramFamily(registry, "freshet_trajectory_version_spans",
+                                    "Runs of tokens by one policy version in a trained sample."),
+                    labels, Buckets{1, 2, 3, 4, 6, 8}};
+  completion_tokens_ = {
+      HistogramFamily(registry, "freshet_completion_tokens", "Tokens of a trained sample."), labels,
+      Buckets{1, 4, 16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536}};
+  reward_ = {HistogramFamily(registry, "freshet_reward", "Reward of a trained sample."),
+             With(labels, "environment", environment),
+             Buckets{-10, -2, -1, -0.5, 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 10}};
+  auto& phases = HistogramFamily(registry, "freshet_step_phase_seconds",
+                                 "Seconds of the parts of a training step.");
+  for (const char* phase : kPhases) {
+    phases_[phase] = {phases, With(labels, "phase", phase), metrics::LongSeconds()};
+  }
+  auto& solved =
+      CounterFamily(registry, "freshet_group_solved_total",
+                    "Trained groups by how many of their samples got full marks: the sum "
+                    "of the positive weights of the reward.");
+  for (const char* outcome : kSolved) solved_[outcome] = {solved, With(labels, "outcome", outcome)};
+  wait_ = {CounterFamily(registry, "freshet_trainer_wait_seconds_total",
+                         "Seconds that the trainer waited for samples."),
+           labels};
+  steps_ = {CounterFamily(registry, "freshet_steps_total", "Training steps done."), labels};
+  trained_ = {CounterFamily(registry, "freshet_tokens_total", "Tokens by phase."),
+              With(labels, "phase", "trained")};
+  version_ = JobGauge(registry, "freshet_weight_version",
+                      "Policy version: committed by the trainer, or held by an engine.",
+                      With(labels, "role", "trainer"));
+  reward_mean_ = JobGauge(registry, "freshet_reward_mean", "Mean reward of the last step.", labels);
+  loss_ = JobGauge(registry, "freshet_loss", "Loss of the last step.", labels);
+  entropy_ = JobGauge(registry, "freshet_policy_entropy_nats",
+                      "Entropy per token of the policy in the last step.", labels);
+  kl_behavior_ = {kl_, With(labels, "kind", "behavior")};
+  clip_ =
+      JobGauge(registry, "freshet_clip_ratio", "Share of clipped tokens in the last step.", labels);
+  grad_norm_ = JobGauge(registry, "freshet_grad_norm",
+                        "Norm of the gradient before clipping in the last step.", labels);
+  importance_ = JobGauge(registry, "freshet_importance_weight_mean",
+                         "Mean importance weight of the correction in the last step.", labels);
+  learning_rate_ =
+      JobGauge(registry, "freshet_learning_rate", "Learning rate of the last step.", labels);
+}
+
+void TrainingMetrics::OnStep(const StepMetrics& m) {
+  const Buckets& ages = AgeBuckets();
+  std::vector<double> increments(ages.size() + 1);
+  double sum = 0;
+  for (const auto& [age, tokens] : m.staleness_tokens) {
+    const auto bucket = std::lower_bound(ages.begin(), ages.end(), static_cast<double>(age));
+    increments[static_cast<size_t>(bucket - ages.begin())] += static_cast<double>(tokens);
+    sum += static_cast<double>(age * tokens);
+  }
+  staleness_->ObserveMultiple(increments, sum);
+  const double compute = std::max(0.0, m.train_seconds - m.optimizer_seconds);
+  const double named =
+      m.trainer_wait_seconds + compute + m.optimizer_seconds + m.checkpoint_seconds;
+  phases_.at("wait")->Observe(m.trainer_wait_seconds);
+  phases_.at("compute")->Observe(compute);
+  phases_.at("optimizer")->Observe(m.optimizer_seconds);
+  phases_.at("checkpoint")->Observe(m.checkpoint_seconds);
+  phases_.at("other")->Observe(std::max(0.0, m.step_seconds - named));
+  steps_->Increment();
+  trained_->Increment(static_cast<double>(m.tokens_trained));
+  version_->Set(static_cast<double>(m.policy_version));
+  reward_mean_->Set(m.reward_mean);
+  loss_->Set(m.loss);
+  entropy_->Set(m.entropy);
+  kl_behavior_->Set(m.kl_behavior);
+  clip_->Set(m.ratio_clip_fraction);
+  grad_norm_->Set(m.grad_norm);
+  importance_->Set(m.importance_weight_mean);
+  learning_rate_->Set(m.learning_rate);
+  MutexLock lock(mu_);
+  if (m.kl_ref.has_value()) {
+    if (!kl_reference_.has_value()) {
+      kl_reference_.emplace(kl_, Labels{{"job", job_}, {"kind", "reference"}});
+    }
+    (*kl_reference_)->Set(*m.kl_ref);
+  }
+  waited_ += m.trainer_wait_seconds;
+  metrics::RaiseTo(*wait_, waited_);
+}
+
+void TrainingMetrics::OnBatch(const BatchFigures& figures) {
+  for (const double reward : figures.rewards) reward_->Observe(reward);
+  for (const double tokens : figures.completion_tokens) completion_tokens_->Observe(tokens);
+  for (const double spans : figures.version_spans) version_spans_->Observe(spans);
+  solved_.at("all")->Increment(static_cast<double>(figures.solved_all));
+  solved_.at("some")->Increment(static_cast<double>(figures.solved_some));
+  solved_.at("none")->Increment(static_cast<double>(figures.solved_none));
+}
+
+void TrainingMetrics::OnWaiting(double seconds) {
+  MutexLock lock(mu_);
+  metrics::RaiseTo(*wait_, waited_ + seconds);
+}
+
+}  // namespace freshet

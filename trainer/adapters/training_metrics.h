@@ -1,0 +1,55 @@
+#ifndef FRESHET_TRAINER_ADAPTERS_TRAINING_METRICS_H_
+#define FRESHET_TRAINER_ADAPTERS_TRAINING_METRICS_H_
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "services/base/mutex.h"
+#include "services/metrics/series.h"
+#include "services/runfolder/step_metrics.h"
+#include "trainer/batch_figures.h"
+
+namespace freshet {
+
+// The training of one job, for Prometheus: staleness of the trained tokens, waiting, phases of a
+// step, policy health, rewards and lengths. Series have the label `job` and go with this object.
+// Thread-safe.
+class TrainingMetrics {
+ public:
+  // `environment`: of the job, for the label of the reward; "none" without one.
+  TrainingMetrics(prometheus::Registry& registry, const std::string& job,
+                  const std::string& environment);
+
+  // A step that was trained for the first time; one that is redone after a crash is not told.
+  void OnStep(const StepMetrics& metrics) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnBatch(const BatchFigures& figures);
+  // The version that the trainer has committed, also by redoing.
+  void OnVersion(int64_t version) { version_->Set(static_cast<double>(version)); }
+  // For how long the trainer has been waiting for samples now; 0 while it trains.
+  void OnWaiting(double seconds) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  metrics::HistogramSeries staleness_;
+  metrics::HistogramSeries version_spans_;
+  metrics::HistogramSeries completion_tokens_;
+  metrics::HistogramSeries reward_;
+  std::map<std::string, metrics::HistogramSeries> phases_;
+  std::map<std::string, metrics::CounterSeries> solved_;
+  metrics::CounterSeries wait_;
+  metrics::CounterSeries steps_;
+  metrics::CounterSeries trained_;
+  metrics::GaugeSeries version_, reward_mean_, loss_, entropy_, kl_behavior_, clip_, grad_norm_,
+      importance_, learning_rate_;
+  metrics::Gauges& kl_;
+  const std::string job_;
+  Mutex mu_;
+  // Made with the first step that has a reference.
+  std::optional<metrics::GaugeSeries> kl_reference_ ABSL_GUARDED_BY(mu_);
+  double waited_ ABSL_GUARDED_BY(mu_) = 0;  // in steps that are finished
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_ADAPTERS_TRAINING_METRICS_H_
