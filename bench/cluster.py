@@ -343,6 +343,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=3, help="for --accuracy")
     parser.add_argument("--freshet", type=pathlib.Path, default=ROOT / "build/bin/freshet")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all that was started ends
     if options.quick:
         options.kills, options.hangs, options.minutes, options.interval = 2, 1, 1, 20
     with tempfile.TemporaryDirectory(prefix="freshet-cluster-") as folder:

@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -282,6 +283,7 @@ def main():
     parser.add_argument("--keep", action="store_true", help="keep the folders of the runs")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all that was started ends
     if options.quick:
         options.steps, options.policies = 18, ["wait", "drop"]
     results, sync, alone = [], None, None

@@ -101,6 +101,9 @@ void JobCrew::InspectAssignment(const Assignment& assignment, const Member& memb
       return;
     case cluster::v1::ROLE_ROLLOUT:
       ++report.rollouts;
+      if (status != nullptr && report.rollout_waits.empty() && !status->waits_for().empty()) {
+        report.rollout_waits = StrCat("rollout ", assignment.worker(), ": ", status->waits_for());
+      }
       if (status != nullptr && status->has_totals()) {
         tally_.Take(assignment.id(), status->totals());
       }

@@ -25,7 +25,8 @@ struct CrewReport {
   std::set<std::string> replace;
   // An error that ends the job; "" without.
   std::string fatal;
-  std::string rollout_errors;                                 // transient ones, for people
+  std::string rollout_errors;  // transient ones, for people
+  std::string rollout_waits;   // what the first rollout that waits says of it
   int64_t trainers = 0, rollouts = 0, rewards = 0, envs = 0;  // assigned, alive and connected
   bool trainer_running = false;
   bool trainer_done = false;

@@ -232,6 +232,7 @@ absl::Status JobDriver::Watch(JobRecord& record, const CrewReport& report, absl:
   health.trainer_lost = report.trainer_lost;
   health.trainer_waits = report.trainer_waits;
   health.rollout_errors = report.rollout_errors;
+  health.rollout_waits = report.rollout_waits;
   if (!store_status_.ok()) health.store_error = Message(store_status_);
   if (const absl::Status space = context_.stores.CheckSpace(); !space.ok()) {
     health.store_full = Message(space);

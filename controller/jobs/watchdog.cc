@@ -60,6 +60,9 @@ Blockage Name(const JobHealth& health) {
     if (edge == "trainer" && !health.trainer_waits.empty()) {
       blockage.text += StrCat("; the trainer: ", health.trainer_waits);
     }
+    if (edge == "rollout" && !health.rollout_waits.empty()) {
+      blockage.text += StrCat("; ", health.rollout_waits);
+    }
     return blockage;
   }
   return Because("trainer",

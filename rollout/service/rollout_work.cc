@@ -230,6 +230,12 @@ void RolloutWork::FillLoad(cluster::v1::WorkerStatus& status) const {
   last_idle_ = counters.idle_seconds;
   last_tokens_ = counters.tokens_generated;
   status.set_open_episodes(counters.episodes.open);
+  status.set_running_sequences(counters.engine.running_sequences);
+  if (counters.engine.cache_blocks > 0) {
+    status.set_kv_cache_used_ratio(1.0 - static_cast<double>(counters.engine.cache_blocks_free) /
+                                             static_cast<double>(counters.engine.cache_blocks));
+  }
+  status.set_queued(counters.unsent_samples);
 }
 
 void RolloutWork::SetWorker(const std::string& worker) { worker_->Rename(worker); }

@@ -5,10 +5,10 @@
 
 namespace freshet {
 
-// A job for simulated engines and models: `steps` steps of 4 groups of 2 samples. `more` is further
-// YAML, which may not repeat a key.
-inline std::string SimulatedJob(int steps, const std::string& more = "") {
-  return "name: sim\n"
+// A job for simulated engines and models, and quick with real ones: `steps` steps of 4 groups of 2
+// samples. `more` is further YAML, which may not repeat a key.
+inline std::string QuickJob(int steps, const std::string& more = "") {
+  return "name: quick\n"
          "seed: 1\n"
          "model: {init: random, config: {hidden_size: 16, num_hidden_layers: 1, "
          "num_attention_heads: 2, intermediate_size: 32, max_position_embeddings: 64}}\n"

@@ -161,9 +161,9 @@ TEST_F(RecoveryTest, TornLastLinesAreCut) {
 
 TEST_F(RecoveryTest, HalfWrittenCheckpointsAreRemoved) {
   StartAndCrash(MakeTinyJob(), "checkpoint_write", 2);
-  EXPECT_TRUE(Exists("run/checkpoints/.step-2.tmp"));
+  EXPECT_TRUE(Exists("run/checkpoints/.step-2.epoch-1.tmp"));
   Resume();
-  EXPECT_FALSE(Exists("run/checkpoints/.step-2.tmp"));
+  EXPECT_FALSE(Exists("run/checkpoints/.step-2.epoch-1.tmp"));
 }
 
 TEST_F(RecoveryTest, ADamagedCheckpointIsPassedOverForTheOneBefore) {

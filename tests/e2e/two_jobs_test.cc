@@ -33,7 +33,7 @@ class TwoJobsTest : public testing::Test {
   }
   void Submit(const std::string& id, int steps, const std::string& more = "", int priority = 0) {
     const absl::Status submitted =
-        cluster_.Submit(id, SimulatedJob(steps, StrCat(kLengthReward, more)), priority);
+        cluster_.Submit(id, QuickJob(steps, StrCat(kLengthReward, more)), priority);
     ASSERT_TRUE(submitted.ok()) << submitted;
   }
   int Freshet(std::vector<std::string> args) {

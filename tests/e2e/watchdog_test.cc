@@ -3,6 +3,10 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -26,54 +30,60 @@ class WatchdogTest : public testing::Test {
     ::setenv("FRESHET_SIM_ENGINE", "16 1.0 0.02 1.0 8 0.8", 1);
     ::setenv("FRESHET_SIM_STEP_SECONDS", "0.05", 1);
   }
-  void Run(const std::vector<std::string>& workers, const std::string& more) {
-    const absl::Status up = cluster_.Start(workers);
+  void Run(const std::vector<std::string>& workers, const std::string& more,
+           bool simulated = true) {
+    ClusterOptions options;
+    options.simulated = simulated;
+    cluster_ = std::make_unique<ClusterProcesses>(options);
+    const absl::Status up = cluster().Start(workers);
     ASSERT_TRUE(up.ok()) << up;
-    ASSERT_TRUE(cluster_.Submit("j", SimulatedJob(kSteps, more)).ok());
-    ASSERT_TRUE(cluster_.AwaitStep("j", 5)) << cluster_.Get("j")->DebugString();
+    ASSERT_TRUE(cluster().Submit("j", QuickJob(kSteps, more)).ok());
+    ASSERT_TRUE(cluster().AwaitStep("j", 5)) << cluster().Get("j")->DebugString();
   }
-  std::string WaitsFor() { return cluster_.Get("j").value_or(job::v1::Job()).waits_for(); }
+  ClusterProcesses& cluster() { return *cluster_; }
+  std::string WaitsFor() { return cluster().Get("j").value_or(job::v1::Job()).waits_for(); }
   std::optional<double> Blocking(const char* edge) {
-    return cluster_.Metrics("controller")
+    return cluster()
+        .Metrics("controller")
         .Find("freshet_job_blocking_edge", {{"edge", edge}, {"job", "j"}});
   }
   // All three say that the job blocks on `edge`, because of `why`.
   void ExpectStall(const char* edge, const std::string& why) {
     EXPECT_TRUE(ClusterProcesses::Await([&] {
       return Blocking(edge) == 1 && WaitsFor().starts_with(StrCat(edge, ": "));
-    })) << cluster_.Get("j")->ShortDebugString();
+    })) << cluster().Get("j")->ShortDebugString();
     EXPECT_THAT(WaitsFor(), HasSubstr(why));
-    const ChildResult described = cluster_.Freshet({"describe", "j"});
+    const ChildResult described = cluster().Freshet({"describe", "j"});
     EXPECT_THAT(described.out, HasSubstr(StrCat(edge, ": ")));
     EXPECT_THAT(described.out, HasSubstr(why));
     EXPECT_THAT(described.out, HasSubstr("stalled"));
-    EXPECT_THAT(cluster_.Notices("j", "stalled"),
+    EXPECT_THAT(cluster().Notices("j", "stalled"),
                 testing::Contains(testing::AllOf(HasSubstr(edge), HasSubstr(why))));
-    EXPECT_GT(*cluster_.Metrics("controller").Find("freshet_job_stalled_seconds", {{"job", "j"}}),
+    EXPECT_GT(*cluster().Metrics("controller").Find("freshet_job_stalled_seconds", {{"job", "j"}}),
               0);
   }
   void ExpectProgress() {
-    EXPECT_TRUE(cluster_.AwaitState("j", JOB_STATE_SUCCEEDED))
-        << cluster_.Get("j")->ShortDebugString();
-    EXPECT_THAT(cluster_.Notices("j", "progress"), testing::Not(testing::IsEmpty()));
+    EXPECT_TRUE(cluster().AwaitState("j", JOB_STATE_SUCCEEDED))
+        << cluster().Get("j")->ShortDebugString();
+    EXPECT_THAT(cluster().Notices("j", "progress"), testing::Not(testing::IsEmpty()));
   }
 
-  ClusterProcesses cluster_;
+  std::unique_ptr<ClusterProcesses> cluster_;
 };
 
 TEST_F(WatchdogTest, NamesAnEmptyRewardPool) {
   Run({"rollout-0", "reward-0", "trainer-0"}, kLengthReward);
-  ASSERT_TRUE(cluster_.Drain("reward-0").ok());
+  ASSERT_TRUE(cluster().Drain("reward-0").ok());
   ExpectStall("reward", "0 reward workers ready");
-  ASSERT_TRUE(cluster_.Launch("reward-0").ok());
+  ASSERT_TRUE(cluster().Launch("reward-0").ok());
   ExpectProgress();
 }
 
 TEST_F(WatchdogTest, NamesAnEmptyRolloutPool) {
   Run({"rollout-0", "reward-0", "trainer-0"}, kLengthReward);
-  ASSERT_TRUE(cluster_.Drain("rollout-0").ok());
+  ASSERT_TRUE(cluster().Drain("rollout-0").ok());
   ExpectStall("rollout", "pool default: 0 rollouts ready");
-  ASSERT_TRUE(cluster_.Launch("rollout-0").ok());
+  ASSERT_TRUE(cluster().Launch("rollout-0").ok());
   ExpectProgress();
 }
 
@@ -81,16 +91,17 @@ TEST_F(WatchdogTest, NamesAHungEnvironment) {
   Run({"rollout-0", "reward-0", "env-0", "trainer-0"},
       "environment: {type: guess_number, max_turns: 2, max_turn_tokens: 8, "
       "options: {low: \"0\", high: \"9\"}}\n"
-      "reward: {components: {won: {type: environment}}}\n");
-  cluster_.Signal("env-0", SIGSTOP);
+      "reward: {components: {won: {type: environment}}}\n",
+      /*simulated=*/false);
+  cluster().Signal("env-0", SIGSTOP);
   ExpectStall("env", "0 environment workers ready");
-  cluster_.Signal("env-0", SIGCONT);
+  cluster().Signal("env-0", SIGCONT);
   ExpectProgress();
 }
 
 TEST_F(WatchdogTest, NamesAFullDatastore) {
   Run({"rollout-0", "reward-0", "trainer-0"}, kLengthReward);
-  const auto redis = cluster_.redis().Client();
+  const auto redis = cluster().redis().Client();
   ASSERT_TRUE(redis->Command({"CONFIG", "SET", "maxmemory", "1mb"}).ok());
   ExpectStall("datastore", "redis is at its memory limit");
   ASSERT_TRUE(redis->Command({"CONFIG", "SET", "maxmemory", "0"}).ok());
@@ -99,9 +110,9 @@ TEST_F(WatchdogTest, NamesAFullDatastore) {
 
 TEST_F(WatchdogTest, NamesAStoppedTrainer) {
   Run({"rollout-0", "reward-0", "trainer-0"}, kLengthReward);
-  cluster_.Signal("trainer-0", SIGSTOP);
+  cluster().Signal("trainer-0", SIGSTOP);
   ExpectStall("trainer", "trainer-0 is lost");
-  cluster_.Signal("trainer-0", SIGCONT);
+  cluster().Signal("trainer-0", SIGCONT);
   ExpectProgress();
 }
 

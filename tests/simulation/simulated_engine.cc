@@ -31,8 +31,13 @@ SimulatedEngine::SimulatedEngine(SimulatedEngineOptions options, const Clock& cl
 
 int64_t SimulatedEngine::Admissible(int64_t, int64_t num_samples, const SamplingParams&,
                                     int64_t most) const {
-  const int64_t room = options_.slots - static_cast<int64_t>(running_.size());
-  return std::clamp<int64_t>(room / std::max<int64_t>(num_samples, 1), 0, most);
+  const int64_t samples = std::max<int64_t>(num_samples, 1);
+  return std::clamp<int64_t>((FreeSlots() + samples - 1) / samples, 0, most);
+}
+
+int64_t SimulatedEngine::FreeSlots() const {
+  const auto taken = static_cast<int64_t>(running_.size() + waiting_.size());
+  return std::max<int64_t>(options_.slots - taken, 0);
 }
 
 int64_t SimulatedEngine::Length(uint64_t key, const SamplingParams& sampling) const {
@@ -50,7 +55,7 @@ absl::Status SimulatedEngine::Submit(GenerationRequest request) {
   }
   Advance(clock_.Now());
   for (size_t i = 0; i < request.sample_indices.size(); ++i) {
-    Sequence& sequence = running_.emplace_back();
+    Sequence& sequence = waiting_.emplace_back();
     sequence.request_id = request.id;
     sequence.lane = request.lane;
     sequence.sample_index = request.sample_indices[i];
@@ -60,7 +65,15 @@ absl::Status SimulatedEngine::Submit(GenerationRequest request) {
     if (!request.partials.empty()) sequence.response = std::move(request.partials[i]);
     sequence.done = static_cast<double>(sequence.response.response_ids.size());
   }
+  FillSlots();
   return absl::OkStatus();
+}
+
+void SimulatedEngine::FillSlots() {
+  while (!waiting_.empty() && static_cast<int64_t>(running_.size()) < options_.slots) {
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
 }
 
 double SimulatedEngine::SecondsPerToken() const {
@@ -127,21 +140,29 @@ absl::StatusOr<std::vector<GenerationOutput>> SimulatedEngine::Poll() {
     finished.push_back(Output(std::move(sequence)));
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  FillSlots();
   return finished;
 }
 
 std::vector<GenerationOutput> SimulatedEngine::Cancel(int64_t request_id) {
   Advance(clock_.Now());
   std::vector<GenerationOutput> partials;
-  for (size_t i = 0; i < running_.size();) {
-    if (running_[i].request_id != request_id) {
+  TakeBack(request_id, running_, partials);
+  TakeBack(request_id, waiting_, partials);
+  FillSlots();
+  return partials;
+}
+
+void SimulatedEngine::TakeBack(int64_t request_id, std::deque<Sequence>& from,
+                               std::vector<GenerationOutput>& partials) {
+  for (size_t i = 0; i < from.size();) {
+    if (from[i].request_id != request_id) {
       ++i;
       continue;
     }
-    partials.push_back(Output(std::move(running_[i])));
-    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+    partials.push_back(Output(std::move(from[i])));
+    from.erase(from.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  return partials;
 }
 
 absl::Status SimulatedEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot) {

@@ -2,6 +2,7 @@
 #define FRESHET_TESTS_SIMULATION_SIMULATED_ENGINE_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <string>
 #include <vector>
@@ -26,7 +27,8 @@ struct SimulatedEngineOptions {
 
 // An engine that generates nothing but takes the time for it: for tests and benchmarks of what is
 // around the engines. A response depends on (seed, ordinal, sample) alone; its tokens are stamped
-// with the version that was loaded when their time came. Weights of any shape are taken.
+// with the version that was loaded when their time came. A request is taken when one of its samples
+// finds a slot; the others wait for theirs. Weights of any shape are taken.
 // Confined to one thread.
 class SimulatedEngine final : public InferenceEngine {
  public:
@@ -41,7 +43,7 @@ class SimulatedEngine final : public InferenceEngine {
                      int64_t most) const override;
   absl::Status Submit(GenerationRequest request) override;
   absl::StatusOr<std::vector<GenerationOutput>> Poll() override;
-  bool Idle() const override { return running_.empty(); }
+  bool Idle() const override { return running_.empty() && waiting_.empty(); }
   std::vector<GenerationOutput> Cancel(int64_t request_id) override;
   void Pause(bool paused) override { paused_ = paused; }
   absl::Status LoadWeights(Lane lane, const WeightSnapshot& snapshot) override;
@@ -59,7 +61,11 @@ class SimulatedEngine final : public InferenceEngine {
     Response response;
   };
 
+  int64_t FreeSlots() const;
   double SecondsPerToken() const;
+  void FillSlots();
+  void TakeBack(int64_t request_id, std::deque<Sequence>& from,
+                std::vector<GenerationOutput>& partials);
   void Advance(absl::Time now);
   void Stamp(Sequence& sequence);
   GenerationOutput Output(Sequence sequence) const;
@@ -68,7 +74,8 @@ class SimulatedEngine final : public InferenceEngine {
   const SimulatedEngineOptions options_;
   const Clock& clock_;
   std::function<void(const WeightManifest&)> on_load_;
-  std::vector<Sequence> running_;
+  std::deque<Sequence> running_;
+  std::deque<Sequence> waiting_;
   std::vector<PolicyVersion> versions_;
   std::vector<bool> loaded_;
   bool paused_ = false;

@@ -1,5 +1,6 @@
 #include "tests/simulation/simulated_learner.h"
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 #include <utility>
@@ -45,7 +46,7 @@ absl::StatusOr<TrainStepResult> SimulatedLearner::TrainStep(int64_t step,
   for (const TrainGroup& group : groups) {
     for (const TrainSample& sample : group.samples) {
       ++trained_[sample.sample.uid];
-      result.tokens_trained += static_cast<int64_t>(sample.sample.response->response_ids.size());
+      result.tokens_trained += std::count(sample.loss_mask.begin(), sample.loss_mask.end(), 1);
     }
   }
   WriteArena();

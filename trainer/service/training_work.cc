@@ -179,6 +179,10 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
   {
     MutexLock lock(mu_);
     policy_ = report.policy;
+    waited_ += report.wait_seconds;
+    tokens_per_second_ = metrics.step_seconds > 0
+                             ? static_cast<double>(metrics.tokens_trained) / metrics.step_seconds
+                             : 0;
     waits_for_ = report.redo ? StrCat("redoing step ", report.step) : "";
   }
   if (context_.listener != nullptr) {
@@ -242,6 +246,21 @@ void TrainingWork::FillStatus(AssignmentStatus& status) const {
   status.set_waits_for(waits_for_);
   status.mutable_policy()->set_lineage(policy_.lineage);
   status.mutable_policy()->set_version(policy_.version);
+}
+
+void TrainingWork::FillLoad(cluster::v1::WorkerStatus& status) const {
+  const absl::Time now = context_.clock->Now();
+  MutexLock lock(mu_);
+  status.set_has_weights(loop_ != nullptr);
+  status.set_tokens_per_second(loop_ != nullptr ? tokens_per_second_ : 0);
+  const double waiting = loop_ != nullptr ? absl::ToDoubleSeconds(loop_->waiting()) : 0;
+  const double waited = std::max(last_waited_, waited_ + waiting);
+  const double seconds = absl::ToDoubleSeconds(now - last_load_);
+  if (last_load_ != absl::InfinitePast() && seconds > 0) {
+    status.set_busy_ratio(std::clamp(1.0 - (waited - last_waited_) / seconds, 0.0, 1.0));
+  }
+  last_load_ = now;
+  last_waited_ = waited;
 }
 
 void TrainingWork::SetPaused(bool paused) {

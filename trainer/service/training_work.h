@@ -80,6 +80,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   // OK when the last step is done and saved, or after a stop, when the last committed step is.
   absl::Status Run(std::stop_token stop) override;
   void FillStatus(cluster::v1::AssignmentStatus& status) const override;
+  void FillLoad(cluster::v1::WorkerStatus& status) const override;
   void SetPaused(bool paused) override;
   void SetMembers(const cluster::v1::Members& members) override;
   void SaveCheckpoint() override;
@@ -121,6 +122,11 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   std::string waits_for_ ABSL_GUARDED_BY(mu_);
   PolicyVersion policy_ ABSL_GUARDED_BY(mu_);
   cluster::v1::RolloutTotals totals_ ABSL_GUARDED_BY(mu_);
+  double waited_ ABSL_GUARDED_BY(mu_) = 0;             // seconds, for samples, in finished steps
+  double tokens_per_second_ ABSL_GUARDED_BY(mu_) = 0;  // of the last step
+  // For the share in FillLoad.
+  mutable absl::Time last_load_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  mutable double last_waited_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace freshet

@@ -29,7 +29,7 @@ CASES = {
     "skip_fence": ("trainer", every(0.25, "zombie", ("trainer",), 0.2)),
     "forget_early": ("trainer", every(0.3, "kill", ("trainer",), 0.05)),
     "drop_dedupe": ("rollout", every(0.05, "lose", ROLLOUTS, 0.1)),
-    "overwrite_blob": ("rollout", every(0.35, "stop", ROLLOUTS, 0.4, begin=0.2)),
+    "overwrite_blob": ("rollout", [(0.05, "hold", "rollout-0", 1.2), (0.1, "zombie", "rollout-0", 1.1)]),
     "publish_first": ("trainer", []),
 }
 

@@ -49,68 +49,69 @@ TEST_P(WatchdogEdges, NamesTheEdge) {
 
 INSTANTIATE_TEST_SUITE_P(
     Edges, WatchdogEdges,
-    testing::Values(Case{"NoReward",
-                         [](JobHealth& h) {
-                           h.rewards = 0;
-                           h.explanation = Explanation{"reward", "3 rows unscored"};
-                         },
-                         "reward", "0 reward workers ready; 3 rows unscored"},
-                    Case{"RewardSlow",
-                         [](JobHealth& h) {
-                           h.explanation = Explanation{"reward", "3 rows unscored"};
-                         },
-                         "reward", "3 rows unscored"},
-                    Case{"NoRollout", [](JobHealth& h) { h.rollouts = 0; }, "rollout",
-                         "pool default: 0 rollouts ready; step 3 needs 2 groups"},
-                    Case{"RolloutFails",
-                         [](JobHealth& h) { h.rollout_errors = "rollout-0: no weights"; },
-                         "rollout", "no weights"},
-                    Case{"NoEnv", [](JobHealth& h) { h.needs_env = true; }, "env",
-                         "0 environment workers ready"},
-                    Case{"TrainerLost",
-                         [](JobHealth& h) {
-                           h.trainers = 0;
-                           h.trainer_lost = "trainer trainer-0 is lost since 3s";
-                         },
-                         "trainer", "lost since 3s"},
-                    Case{"TrainerWarmsUp",
-                         [](JobHealth& h) {
-                           h.trainer_starts = true;
-                           h.trainer_waits = "warm-up step 3 of 9";
-                         },
-                         "trainer", "warm-up step 3 of 9"},
-                    Case{"TrainerBusy",
-                         [](JobHealth& h) {
-                           h.explanation = Explanation{"trainer", "step 3 is claimed"};
-                           h.trainer_waits = "saves a checkpoint";
-                         },
-                         "trainer", "step 3 is claimed; the trainer: saves a checkpoint"},
-                    Case{"DatasetExhausted",
-                         [](JobHealth& h) {
-                           h.explanation = Explanation{"prompts", "prompt queue empty"};
-                           h.feeder_error = "rows.jsonl:7: the prompt has no tokens";
-                         },
-                         "prompts", "rows.jsonl:7"},
-                    Case{"StoreFull",
-                         [](JobHealth& h) {
-                           h.explanation = Explanation{"store", "store full"};
-                         },
-                         "store", "store full"},
-                    Case{"DatastoreFull",
-                         [](JobHealth& h) { h.store_full = "redis is at its memory limit"; },
-                         "datastore", "memory limit; step 3 needs 2 groups"},
-                    Case{"DatastoreFullWhileNoRolloutIsThere",
-                         [](JobHealth& h) {
-                           h.store_full = "redis is at its memory limit";
-                           h.rollouts = 0;
-                         },
-                         "rollout", "0 rollouts ready"},
-                    Case{"DatastoreAway", [](JobHealth& h) { h.store_error = "cannot connect"; },
-                         "datastore", "cannot connect"},
-                    Case{"LastEvaluation", [](JobHealth& h) { h.trainer_done = true; },
-                         "evaluation", "last evaluation"},
-                    Case{"NothingKnownYet", [](JobHealth& h) { h.explanation.reset(); }, "trainer",
-                         "the trainer starts"}),
+    testing::Values(
+        Case{"NoReward",
+             [](JobHealth& h) {
+               h.rewards = 0;
+               h.explanation = Explanation{"reward", "3 rows unscored"};
+             },
+             "reward", "0 reward workers ready; 3 rows unscored"},
+        Case{"RewardSlow",
+             [](JobHealth& h) {
+               h.explanation = Explanation{"reward", "3 rows unscored"};
+             },
+             "reward", "3 rows unscored"},
+        Case{"NoRollout", [](JobHealth& h) { h.rollouts = 0; }, "rollout",
+             "pool default: 0 rollouts ready; step 3 needs 2 groups"},
+        Case{"RolloutFails", [](JobHealth& h) { h.rollout_errors = "rollout-0: no weights"; },
+             "rollout", "no weights"},
+        Case{"RolloutWaits", [](JobHealth& h) { h.rollout_waits = "rollout r0: no answer in 5s"; },
+             "rollout", "step 3 needs 2 groups; rollout r0: no answer in 5s"},
+        Case{"NoEnv", [](JobHealth& h) { h.needs_env = true; }, "env",
+             "0 environment workers ready"},
+        Case{"TrainerLost",
+             [](JobHealth& h) {
+               h.trainers = 0;
+               h.trainer_lost = "trainer trainer-0 is lost since 3s";
+             },
+             "trainer", "lost since 3s"},
+        Case{"TrainerWarmsUp",
+             [](JobHealth& h) {
+               h.trainer_starts = true;
+               h.trainer_waits = "warm-up step 3 of 9";
+             },
+             "trainer", "warm-up step 3 of 9"},
+        Case{"TrainerBusy",
+             [](JobHealth& h) {
+               h.explanation = Explanation{"trainer", "step 3 is claimed"};
+               h.trainer_waits = "saves a checkpoint";
+             },
+             "trainer", "step 3 is claimed; the trainer: saves a checkpoint"},
+        Case{"DatasetExhausted",
+             [](JobHealth& h) {
+               h.explanation = Explanation{"prompts", "prompt queue empty"};
+               h.feeder_error = "rows.jsonl:7: the prompt has no tokens";
+             },
+             "prompts", "rows.jsonl:7"},
+        Case{"StoreFull",
+             [](JobHealth& h) {
+               h.explanation = Explanation{"store", "store full"};
+             },
+             "store", "store full"},
+        Case{"DatastoreFull", [](JobHealth& h) { h.store_full = "redis is at its memory limit"; },
+             "datastore", "memory limit; step 3 needs 2 groups"},
+        Case{"DatastoreFullWhileNoRolloutIsThere",
+             [](JobHealth& h) {
+               h.store_full = "redis is at its memory limit";
+               h.rollouts = 0;
+             },
+             "rollout", "0 rollouts ready"},
+        Case{"DatastoreAway", [](JobHealth& h) { h.store_error = "cannot connect"; }, "datastore",
+             "cannot connect"},
+        Case{"LastEvaluation", [](JobHealth& h) { h.trainer_done = true; }, "evaluation",
+             "last evaluation"},
+        Case{"NothingKnownYet", [](JobHealth& h) { h.explanation.reset(); }, "trainer",
+             "the trainer starts"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(Watchdog, EveryEdgeIsAKnownLabel) {
