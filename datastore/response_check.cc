@@ -1,12 +1,43 @@
 #include "datastore/response_check.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {
+
+// The bits that `fold` gives for any eight bytes of a column; zeros fill up the last ones. Responses
+// are long, and each of them comes by here.
+template <typename T, typename Fold>
+uint64_t FoldWords(const std::vector<T>& column, Fold fold) {
+  const char* at = reinterpret_cast<const char*>(column.data());
+  size_t left = column.size() * sizeof(T);
+  uint64_t bits = 0, word = 0;
+  for (; left >= sizeof(word); left -= sizeof(word), at += sizeof(word)) {
+    std::memcpy(&word, at, sizeof(word));
+    bits |= fold(word);
+  }
+  word = 0;
+  if (left > 0) std::memcpy(&word, at, left);
+  return bits | fold(word);
+}
+
+// Whether no entry of the columns is bad by itself; which one is, the loop of CheckColumns tells.
+bool EntriesAreGood(const Response& response) {
+  constexpr uint64_t kSigns = 0x8000000080000000u;
+  const uint64_t negative =
+      FoldWords(response.response_ids, [](uint64_t two) { return two & kSigns; });
+  // Exponents of all ones carry into the sign's place.
+  const uint64_t infinite = FoldWords(response.behavior_logprobs, [](uint64_t two) {
+    return ((two & 0x7f8000007f800000u) + 0x0080000000800000u) & kSigns;
+  });
+  const uint64_t no_bit =
+      FoldWords(response.loss_mask, [](uint64_t eight) { return eight & 0xfefefefefefefefeu; });
+  return (negative | infinite | no_bit) == 0;
+}
 
 absl::Status CheckColumns(const Response& response, bool needs_loss) {
   const size_t n = response.response_ids.size();
@@ -22,8 +53,8 @@ absl::Status CheckColumns(const Response& response, bool needs_loss) {
   if (response.env_reward.has_value() && !std::isfinite(*response.env_reward)) {
     return InvalidArgument("env_reward: not finite");
   }
-  bool has_loss = false;
-  for (size_t t = 0; t < n; ++t) {
+  const bool good = EntriesAreGood(response);
+  for (size_t t = 0; t < n && !good; ++t) {
     if (response.response_ids[t] < 0) {
       return InvalidArgument("response_ids: id ", response.response_ids[t], " at token ", t,
                              " is negative");
@@ -35,9 +66,8 @@ absl::Status CheckColumns(const Response& response, bool needs_loss) {
       return InvalidArgument("loss_mask: ", static_cast<int>(response.loss_mask[t]), " at token ",
                              t, ": use 0 or 1");
     }
-    has_loss = has_loss || response.loss_mask[t] == 1;
   }
-  if (needs_loss && !has_loss) {
+  if (needs_loss && std::memchr(response.loss_mask.data(), 1, n) == nullptr) {
     return InvalidArgument("loss_mask: no loss-bearing token among ", n,
                            ": a sample needs at least one");
   }

@@ -204,18 +204,16 @@ LossWindow ComputeLossWindow(const StalenessOptions& options, int64_t version,
   for (const Span& span : response.spans) {
     const bool masked =
         options.disposition == Disposition::kMask && version - span.policy.version > options.max;
-    for (int32_t t = span.begin; t < span.end; ++t) {
-      uint8_t& bears_loss = window.loss_mask[static_cast<size_t>(t)];
-      if (bears_loss == 0) continue;
-      if (masked) {
-        bears_loss = 0;
-        ++window.masked_tokens;
-        continue;
-      }
-      ++window.loss_tokens;
-      window.min_version = std::min(window.min_version, span.policy.version);
-      window.max_version = std::max(window.max_version, span.policy.version);
+    const int64_t tokens = CountLossTokens(response.loss_mask, span.begin, span.end);
+    if (tokens == 0) continue;
+    if (masked) {
+      std::fill(window.loss_mask.begin() + span.begin, window.loss_mask.begin() + span.end, 0);
+      window.masked_tokens += tokens;
+      continue;
     }
+    window.loss_tokens += tokens;
+    window.min_version = std::min(window.min_version, span.policy.version);
+    window.max_version = std::max(window.max_version, span.policy.version);
   }
   if (window.loss_tokens == 0) window.min_version = window.max_version = version;
   return window;

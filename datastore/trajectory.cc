@@ -1,11 +1,27 @@
 #include "datastore/trajectory.h"
 
+#include <cstring>
+
 #include "services/base/str_cat.h"
 
 namespace freshet {
 
 std::string SampleUid(const std::string& job, const SampleKey& key) {
   return StrCat(job, "/", key.ordinal, "/", key.attempt, "/", key.index);
+}
+
+int64_t CountLossTokens(const std::vector<uint8_t>& loss_mask, int32_t begin, int32_t end) {
+  // Eight at a time: responses are long, and several calls read each of them.
+  const uint8_t* at = loss_mask.data() + begin;
+  const uint8_t* const behind = loss_mask.data() + end;
+  int64_t count = 0;
+  for (; behind - at >= 8; at += 8) {
+    uint64_t eight = 0;
+    std::memcpy(&eight, at, sizeof(eight));
+    count += static_cast<int64_t>((eight * 0x0101010101010101u) >> 56);
+  }
+  for (; at < behind; ++at) count += *at;
+  return count;
 }
 
 }  // namespace freshet

@@ -42,6 +42,9 @@ struct Response {
   std::optional<double> env_reward = std::nullopt;
 };
 
+// Ones among the entries [begin, end) of a loss mask, which holds 0 and 1.
+int64_t CountLossTokens(const std::vector<uint8_t>& loss_mask, int32_t begin, int32_t end);
+
 // One prompt of a job. `ordinal` is its number in the job: assigned once, growing.
 struct Prompt {
   int64_t ordinal = 0;

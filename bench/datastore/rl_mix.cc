@@ -21,7 +21,7 @@ namespace freshet {
 namespace {
 
 constexpr char kJob[] = "bench";
-constexpr size_t kPoolSize = 512;        // responses that a producer puts in turn
+constexpr size_t kPoolSize = 128;        // responses that a producer puts in turn
 constexpr int64_t kGroupsPerLease = 8;   // at most, for one producer
 constexpr int64_t kCheckpointEvery = 4;  // steps
 constexpr int64_t kRowsPerLease = 256;

@@ -1,5 +1,7 @@
 #include "datastore/blob/trajectory_blob.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "datastore/blob/blob_record.h"
@@ -22,10 +24,30 @@ void PutCount(BlobWriter& writer, size_t count) { writer.Put(static_cast<uint32_
 // One bit a token, the first in the lowest bit; unused bits are 0.
 std::vector<uint8_t> PackMask(const std::vector<uint8_t>& mask) {
   std::vector<uint8_t> bits((mask.size() + 7) / 8, 0);
-  for (size_t i = 0; i < mask.size(); ++i) {
-    bits[i / 8] = static_cast<uint8_t>(bits[i / 8] | (mask[i] << (i % 8)));
+  // Brings bit 0 of byte k to bit 56 + k; no two products meet.
+  const auto pack = [](uint64_t eight) {
+    return static_cast<uint8_t>((eight * 0x0102040810204080u) >> 56);
+  };
+  uint64_t eight = 0;
+  size_t i = 0;
+  for (; 8 * i + 8 <= mask.size(); ++i) {
+    std::memcpy(&eight, mask.data() + 8 * i, 8);
+    bits[i] = pack(eight);
+  }
+  eight = 0;
+  if (i < bits.size()) {
+    std::memcpy(&eight, mask.data() + 8 * i, mask.size() - 8 * i);
+    bits[i] = pack(eight);
   }
   return bits;
+}
+
+absl::Status CheckMask(const std::vector<uint8_t>& mask) {
+  uint8_t all = 0;
+  for (const uint8_t bit : mask) all = static_cast<uint8_t>(all | bit);
+  if (all <= 1) return absl::OkStatus();
+  const auto bad = std::find_if(mask.begin(), mask.end(), [](uint8_t bit) { return bit > 1; });
+  return InvalidArgument("record: loss_mask holds ", int{*bad}, ", not 0 or 1");
 }
 
 std::vector<uint8_t> GetMask(BlobReader& reader, int64_t count) {
@@ -35,10 +57,14 @@ std::vector<uint8_t> GetMask(BlobReader& reader, int64_t count) {
     reader.Fail("unused bits of the loss mask are set");
     return {};
   }
-  std::vector<uint8_t> mask(static_cast<size_t>(count));
-  for (size_t i = 0; i < mask.size(); ++i) {
-    mask[i] = static_cast<uint8_t>((bits[i / 8] >> (i % 8)) & 1);
+  std::vector<uint8_t> mask(8 * bits.size());
+  for (size_t i = 0; i < bits.size(); ++i) {
+    // Bit k of each of eight copies stays in byte k, and makes that byte 0 or 0x80.
+    uint64_t eight = (bits[i] * 0x0101010101010101u) & 0x8040201008040201u;
+    eight = ((eight + 0x00406070787c7e7fu) >> 7) & 0x0101010101010101u;
+    std::memcpy(mask.data() + 8 * i, &eight, sizeof(eight));
   }
+  mask.resize(static_cast<size_t>(count));
   return mask;
 }
 
@@ -88,9 +114,7 @@ absl::Status AppendResponse(const Response& response, std::string& blob) {
       CheckCount(response.behavior_logprobs.size(), kMaxBlobTokens, "log-probs"));
   FRESHET_RETURN_IF_ERROR(CheckCount(response.loss_mask.size(), kMaxBlobTokens, "mask entries"));
   FRESHET_RETURN_IF_ERROR(CheckCount(response.spans.size(), kMaxBlobSpans, "spans"));
-  for (const uint8_t bit : response.loss_mask) {
-    if (bit > 1) return InvalidArgument("record: loss_mask holds ", int{bit}, ", not 0 or 1");
-  }
+  FRESHET_RETURN_IF_ERROR(CheckMask(response.loss_mask));
   BlobWriter writer(BlobKind::kResponse,
                     32 + 9 * response.response_ids.size() + kSpanBytes * response.spans.size(),
                     std::move(blob));

@@ -14,7 +14,7 @@ set(table
   "ReturnLease|groups|return_lease|allow"
   "PutSamples|groups|put_samples|deny"
   "LeaseRows|groups|lease_rows|allow"
-  "PutRows|groups|put_rows|deny"
+  "PutRows|groups|put_rows|allow"
   "FailRow|groups|fail_row|allow"
   "RevokeWorker|groups|revoke_worker|allow"
   "OpenEpoch|durability|open_epoch|allow"

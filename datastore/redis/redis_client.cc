@@ -146,20 +146,19 @@ absl::StatusOr<std::vector<RedisRawReply>> RedisClient::State::Call(
 absl::StatusOr<std::vector<RedisRawReply>> RedisClient::State::Exchange(
     RedisConnection& connection, const std::vector<std::vector<std::string>>& commands,
     absl::Time deadline) {
-  std::string wire;
   std::set<std::string> loaded;
-  size_t bytes = 0;
+  std::vector<std::vector<std::string>> loads;
   for (const std::vector<std::string>& command : commands) {
-    for (const std::string& arg : command) bytes += arg.size() + 16;
     if (!IsScriptCall(command) || connection.known_scripts().count(command[1]) > 0) continue;
     const char* source = SourceOf(command[1]);
     if (source == nullptr || !loaded.insert(command[1]).second) continue;
-    AppendRedisCommand({"SCRIPT", "LOAD", source}, wire);
+    loads.push_back({"SCRIPT", "LOAD", source});
   }
-  wire.reserve(wire.size() + bytes);
-  for (const std::vector<std::string>& command : commands) AppendRedisCommand(command, wire);
+  RedisWire wire;
+  for (const std::vector<std::string>& load : loads) wire.Append(load);
+  for (const std::vector<std::string>& command : commands) wire.Append(command);
   FRESHET_ASSIGN_OR_RETURN(std::vector<RedisRawReply> replies,
-                           connection.Exchange(wire, loaded.size() + commands.size(), deadline));
+                           connection.Exchange(wire, deadline));
   replies.erase(replies.begin(), replies.begin() + static_cast<std::ptrdiff_t>(loaded.size()));
   connection.known_scripts().merge(loaded);
   FRESHET_RETURN_IF_ERROR(RunLostScripts(connection, commands, deadline, replies));
@@ -169,7 +168,8 @@ absl::StatusOr<std::vector<RedisRawReply>> RedisClient::State::Exchange(
 absl::Status RedisClient::State::RunLostScripts(
     RedisConnection& connection, const std::vector<std::vector<std::string>>& commands,
     absl::Time deadline, std::vector<RedisRawReply>& replies) {
-  std::string wire;
+  RedisWire wire;
+  std::vector<std::vector<std::string>> commands_again;
   std::vector<size_t> lost;
   for (size_t i = 0; i < commands.size(); ++i) {
     if (!IsScriptCall(commands[i]) || !IsError(replies[i], "NOSCRIPT")) continue;
@@ -178,12 +178,12 @@ absl::Status RedisClient::State::RunLostScripts(
     std::vector<std::string> command = commands[i];
     command[0] = "EVAL";
     command[1] = source;
-    AppendRedisCommand(command, wire);
+    commands_again.push_back(std::move(command));
     lost.push_back(i);
   }
   if (lost.empty()) return absl::OkStatus();
-  FRESHET_ASSIGN_OR_RETURN(std::vector<RedisRawReply> again,
-                           connection.Exchange(wire, lost.size(), deadline));
+  for (const std::vector<std::string>& command : commands_again) wire.Append(command);
+  FRESHET_ASSIGN_OR_RETURN(std::vector<RedisRawReply> again, connection.Exchange(wire, deadline));
   for (size_t i = 0; i < lost.size(); ++i) replies[lost[i]] = std::move(again[i]);
   return absl::OkStatus();
 }

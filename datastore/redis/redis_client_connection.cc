@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,8 @@ namespace freshet {
 namespace {
 
 constexpr size_t kReadBytes = 64 << 10;
+constexpr size_t kLargeArg = 1024;  // from here on gathering is cheaper than copying
+constexpr size_t kMaxPieces = 64;   // of one system call
 
 absl::Status Unavailable(std::string_view peer, std::string_view what) {
   return StatusOf(absl::StatusCode::kUnavailable, "redis at ", peer, ": ", what);
@@ -107,17 +110,36 @@ absl::StatusOr<int> ConnectToHost(const RedisOptions& options, const std::string
 
 }  // namespace
 
-void AppendRedisCommand(const std::vector<std::string>& args, std::string& wire) {
-  wire += '*';
-  wire += std::to_string(args.size());
-  wire += "\r\n";
+void RedisWire::Append(const std::vector<std::string>& args) {
+  text_ += '*';
+  text_ += std::to_string(args.size());
+  text_ += "\r\n";
   for (const std::string& arg : args) {
-    wire += '$';
-    wire += std::to_string(arg.size());
-    wire += "\r\n";
-    wire += arg;
-    wire += "\r\n";
+    text_ += '$';
+    text_ += std::to_string(arg.size());
+    text_ += "\r\n";
+    if (arg.size() < kLargeArg) {
+      text_ += arg;
+    } else {
+      large_.push_back({text_.size(), arg});
+    }
+    text_ += "\r\n";
   }
+  ++num_commands_;
+}
+
+std::vector<std::string_view> RedisWire::Pieces() const {
+  std::vector<std::string_view> pieces;
+  pieces.reserve(2 * large_.size() + 1);
+  const std::string_view text = text_;
+  size_t at = 0;
+  for (const Large& large : large_) {
+    pieces.push_back(text.substr(at, large.at - at));
+    pieces.push_back(large.bytes);
+    at = large.at;
+  }
+  if (at < text.size()) pieces.push_back(text.substr(at));
+  return pieces;
 }
 
 RedisConnection::RedisConnection(int fd, std::string peer, int64_t max_reply_bytes)
@@ -138,9 +160,10 @@ absl::StatusOr<std::unique_ptr<RedisConnection>> RedisConnection::Open(const Red
 }
 
 absl::Status RedisConnection::Authenticate(const RedisOptions& options, absl::Time deadline) {
-  std::string wire;
-  AppendRedisCommand({"AUTH", options.password}, wire);
-  FRESHET_ASSIGN_OR_RETURN(const std::vector<RedisRawReply> replies, Exchange(wire, 1, deadline));
+  RedisWire wire;
+  const std::vector<std::string> command = {"AUTH", options.password};
+  wire.Append(command);
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<RedisRawReply> replies, Exchange(wire, deadline));
   if (!replies[0].is_error) return absl::OkStatus();
   const std::string& text = replies[0].reply.text;
   if (text.rfind("ERR AUTH", 0) == 0) {
@@ -166,28 +189,40 @@ absl::Status RedisConnection::ReadSome() {
   return UnavailableErrno(peer_, "read", errno);
 }
 
-absl::StatusOr<size_t> RedisConnection::WriteSome(std::string_view wire) {
-  const ssize_t count = send(fd_, wire.data(), wire.size(), MSG_NOSIGNAL);
-  if (count >= 0) return static_cast<size_t>(count);
-  if (errno == EAGAIN || errno == EINTR) return size_t{0};
-  return UnavailableErrno(peer_, "write", errno);
+absl::Status RedisConnection::WriteSome(std::vector<std::string_view>& pieces, size_t& first) {
+  std::array<iovec, kMaxPieces> vectors = {};
+  msghdr message = {};
+  message.msg_iov = vectors.data();
+  for (size_t i = first; i < pieces.size() && message.msg_iovlen < kMaxPieces; ++i) {
+    // sendmsg does not write to what it sends.
+    vectors[message.msg_iovlen++] = {const_cast<char*>(pieces[i].data()), pieces[i].size()};
+  }
+  const ssize_t count = sendmsg(fd_, &message, MSG_NOSIGNAL);
+  if (count < 0 && errno != EAGAIN && errno != EINTR) {
+    return UnavailableErrno(peer_, "write", errno);
+  }
+  for (auto left = static_cast<size_t>(std::max<ssize_t>(count, 0)); left > 0;) {
+    const size_t taken = std::min(left, pieces[first].size());
+    pieces[first].remove_prefix(taken);
+    left -= taken;
+    if (pieces[first].empty()) ++first;
+  }
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<RedisRawReply>> RedisConnection::Exchange(std::string_view wire,
-                                                                     size_t num_replies,
+absl::StatusOr<std::vector<RedisRawReply>> RedisConnection::Exchange(const RedisWire& wire,
                                                                      absl::Time deadline) {
+  std::vector<std::string_view> pieces = wire.Pieces();
+  size_t first = 0;
   std::vector<RedisRawReply> replies;
-  replies.reserve(num_replies);
-  while (!wire.empty() || replies.size() < num_replies) {
-    if (!wire.empty()) {
-      FRESHET_ASSIGN_OR_RETURN(const size_t written, WriteSome(wire));
-      wire.remove_prefix(written);
-    }
-    const short events = wire.empty() ? POLLIN : POLLIN | POLLOUT;
+  replies.reserve(wire.num_commands());
+  while (first < pieces.size() || replies.size() < wire.num_commands()) {
+    if (first < pieces.size()) FRESHET_RETURN_IF_ERROR(WriteSome(pieces, first));
+    const short events = first == pieces.size() ? POLLIN : POLLIN | POLLOUT;
     FRESHET_ASSIGN_OR_RETURN(const short happened, Poll(events, deadline));
     if ((happened & ~POLLOUT) == 0) continue;
     FRESHET_RETURN_IF_ERROR(ReadSome());
-    while (replies.size() < num_replies) {
+    while (replies.size() < wire.num_commands()) {
       FRESHET_ASSIGN_OR_RETURN(std::optional<RedisRawReply> reply, parser_.Next());
       if (!reply.has_value()) break;
       replies.push_back(*std::move(reply));
@@ -197,11 +232,12 @@ absl::StatusOr<std::vector<RedisRawReply>> RedisConnection::Exchange(std::string
   return replies;
 }
 
-absl::Status RedisConnection::Send(std::string_view wire, absl::Time deadline) {
+absl::Status RedisConnection::Send(const RedisWire& wire, absl::Time deadline) {
+  std::vector<std::string_view> pieces = wire.Pieces();
+  size_t first = 0;
   while (true) {
-    FRESHET_ASSIGN_OR_RETURN(const size_t written, WriteSome(wire));
-    wire.remove_prefix(written);
-    if (wire.empty()) return absl::OkStatus();
+    FRESHET_RETURN_IF_ERROR(WriteSome(pieces, first));
+    if (first == pieces.size()) return absl::OkStatus();
     FRESHET_RETURN_IF_ERROR(Poll(POLLOUT, deadline).status());
   }
 }

@@ -17,8 +17,26 @@
 
 namespace freshet {
 
-// Appends a command to `wire` in the server's protocol.
-void AppendRedisCommand(const std::vector<std::string>& args, std::string& wire);
+// Commands in the server's protocol. Confined to one thread at a time.
+class RedisWire {
+ public:
+  // Arguments of 1 KiB or more are not copied: they must outlive this object, unchanged.
+  void Append(const std::vector<std::string>& args);
+  void Append(std::vector<std::string>&& args) = delete;
+  size_t num_commands() const { return num_commands_; }
+  // All bytes, in order. Valid until the next call of Append.
+  std::vector<std::string_view> Pieces() const;
+
+ private:
+  struct Large {
+    size_t at;  // stands in front of this byte of text_
+    std::string_view bytes;
+  };
+
+  std::string text_;
+  std::vector<Large> large_;
+  size_t num_commands_ = 0;
+};
 
 // One TCP connection to a server. Deadlines are times of SystemClock. After any error but an error
 // reply the connection must be dropped. Confined to one thread at a time.
@@ -32,14 +50,12 @@ class RedisConnection {
   RedisConnection(const RedisConnection&) = delete;
   RedisConnection& operator=(const RedisConnection&) = delete;
 
-  // Sends `wire`, which holds `num_replies` commands, and gives their replies in order. Reads while
-  // it writes, so a long pipeline cannot block both ends.
-  // DATA_LOSS also when more bytes came than were asked for.
-  absl::StatusOr<std::vector<RedisRawReply>> Exchange(std::string_view wire, size_t num_replies,
-                                                      absl::Time deadline);
+  // Sends the commands and gives their replies in order. Reads while it writes, so a long pipeline
+  // cannot block both ends. DATA_LOSS also when more bytes came than were asked for.
+  absl::StatusOr<std::vector<RedisRawReply>> Exchange(const RedisWire& wire, absl::Time deadline);
 
-  // Sends `wire` alone; its replies come by AwaitPush.
-  absl::Status Send(std::string_view wire, absl::Time deadline);
+  // Sends the commands alone; their replies come by AwaitPush.
+  absl::Status Send(const RedisWire& wire, absl::Time deadline);
   // The next reply or message, or nullopt when `wake_fd` (an eventfd, or -1) becomes readable or
   // the deadline passes.
   absl::StatusOr<std::optional<RedisRawReply>> AwaitPush(int wake_fd, absl::Time deadline);
@@ -58,8 +74,8 @@ class RedisConnection {
   absl::StatusOr<short> Poll(short events, absl::Time deadline);
   // Reads what has come. UNAVAILABLE when the connection is closed.
   absl::Status ReadSome();
-  // Writes what goes without blocking; returns the number of bytes.
-  absl::StatusOr<size_t> WriteSome(std::string_view wire);
+  // Writes what goes without blocking, and takes it off the front of `pieces`.
+  absl::Status WriteSome(std::vector<std::string_view>& pieces, size_t& first);
 
   const int fd_;
   const std::string peer_;  // "host:port"

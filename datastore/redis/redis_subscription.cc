@@ -32,7 +32,7 @@ RedisSubscription::State::State(std::shared_ptr<RedisDialer> from, std::vector<s
 
 RedisSubscription::State::~State() { close(wake_fd); }
 
-absl::Status RedisSubscription::State::Confirm(RedisConnection& opened, const std::string& wire,
+absl::Status RedisSubscription::State::Confirm(RedisConnection& opened, const RedisWire& wire,
                                                absl::Time deadline) const {
   FRESHET_RETURN_IF_ERROR(opened.Send(wire, deadline));
   for (size_t i = 0; i < channels.size(); ++i) {
@@ -52,8 +52,8 @@ absl::Status RedisSubscription::State::Open(absl::Time deadline) {
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<RedisConnection> opened, dialer->Dial(deadline));
   std::vector<std::string> command = {"SUBSCRIBE"};
   command.insert(command.end(), channels.begin(), channels.end());
-  std::string wire;
-  AppendRedisCommand(command, wire);
+  RedisWire wire;
+  wire.Append(command);
   const absl::Status confirmed = Confirm(*opened, wire, deadline);
   if (!confirmed.ok()) {
     dialer->NoteBroken();

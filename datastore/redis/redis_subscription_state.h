@@ -23,7 +23,7 @@ struct RedisSubscription::State {
 
   // Connects and subscribes; the server has confirmed all channels.
   absl::Status Open(absl::Time deadline);
-  absl::Status Confirm(RedisConnection& opened, const std::string& wire, absl::Time deadline) const;
+  absl::Status Confirm(RedisConnection& opened, const RedisWire& wire, absl::Time deadline) const;
   // The next message of the open connection.
   absl::StatusOr<std::optional<RedisMessage>> Await(absl::Time deadline);
 

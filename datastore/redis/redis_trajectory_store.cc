@@ -153,27 +153,35 @@ std::vector<std::string> RedisTrajectoryStore::ScriptArgs(std::vector<std::strin
   return all;
 }
 
-absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Send(
-    const RedisScript& script, const std::vector<std::string>& args,
-    const std::vector<Blob>& blobs) {
-  const std::vector<std::string> keys = {StrCat(prefix_, "state")};
-  if (blobs.empty()) {
-    FRESHET_ASSIGN_OR_RETURN(RedisReply reply, client_->Run(script, keys, args));
-    return Accept(std::move(reply));
-  }
-  std::vector<std::vector<std::string>> commands;
-  commands.reserve(blobs.size() + 1);
-  for (const Blob& blob : blobs) {
+RedisTrajectoryStore::Commands RedisTrajectoryStore::SetCommands(std::vector<Blob> blobs) const {
+  Commands sets;
+  sets.reserve(blobs.size() + 1);
+  for (Blob& blob : blobs) {
     // NX: a repeated call finds its bytes there, perhaps permanent already.
-    commands.push_back(
-        {"SET", StrCat(prefix_, "b:", blob.name), blob.bytes, "PX", kOrphanMillis, "NX"});
+    std::vector<std::string>& set = sets.emplace_back();
+    set.reserve(6);
+    set.push_back("SET");
+    set.push_back(StrCat(prefix_, "b:", blob.name));
+    set.push_back(std::move(blob.bytes));
+    for (const char* arg : {"PX", kOrphanMillis, "NX"}) set.push_back(arg);
   }
-  commands.push_back(client_->ScriptCommand(script, keys, args));
-  FRESHET_ASSIGN_OR_RETURN(auto replies, client_->Pipeline(commands));
-  if (replies.size() != commands.size()) return Internal("redis: a pipeline lost replies");
-  FRESHET_RETURN_IF_ERROR(replies.back().status());
-  FRESHET_ASSIGN_OR_RETURN(Answer answer, Accept(*std::move(replies.back())));
-  for (const absl::StatusOr<RedisReply>& reply : replies) answer.bytes.Update(reply.status());
+  return sets;
+}
+
+absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Send(
+    const RedisScript& script, std::vector<std::string> args, Commands& sets) {
+  sets.push_back(client_->ScriptCommand(script, {StrCat(prefix_, "state")},
+                                        ScriptArgs(std::move(args))));
+  const absl::Time start = SystemClock::Get().Now();
+  auto replies = client_->Pipeline(sets);
+  sets.pop_back();
+  FRESHET_RETURN_IF_ERROR(replies.status());
+  if (settings_.on_script) settings_.on_script(script.name, SystemClock::Get().Now() - start);
+  if (replies->size() != sets.size() + 1) return Internal("redis: a pipeline lost replies");
+  FRESHET_RETURN_IF_ERROR(replies->back().status());
+  FRESHET_ASSIGN_OR_RETURN(Answer answer, Accept(*std::move(replies->back())));
+  replies->pop_back();
+  for (const absl::StatusOr<RedisReply>& reply : *replies) answer.bytes.Update(reply.status());
   return answer;
 }
 
@@ -220,12 +228,10 @@ absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Accept(RedisR
 }
 
 absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Run(
-    const RedisScript& script, std::vector<std::string> args, const std::vector<Blob>& blobs) {
-  const std::vector<std::string> all = ScriptArgs(std::move(args));
+    const RedisScript& script, std::vector<std::string> args, std::vector<Blob> blobs) {
+  Commands sets = SetCommands(std::move(blobs));
   for (int i = 0; i < kMaxTries; ++i) {
-    const absl::Time start = SystemClock::Get().Now();
-    FRESHET_ASSIGN_OR_RETURN(Answer answer, Send(script, all, blobs));
-    if (settings_.on_script) settings_.on_script(script.name, SystemClock::Get().Now() - start);
+    FRESHET_ASSIGN_OR_RETURN(Answer answer, Send(script, args, sets));
     if (answer.code != Code::kRetry) return answer;
     FRESHET_RETURN_IF_ERROR(answer.bytes);
   }

@@ -254,16 +254,24 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   };
 
   std::vector<std::string> ScriptArgs(std::vector<std::string> args) const;
+  // Commands that bring bytes, before the script that makes them permanent or refuses.
+  using Commands = std::vector<std::vector<std::string>>;
+  Commands SetCommands(std::vector<Blob> blobs) const;
   absl::StatusOr<Answer> Run(const RedisScript& script, std::vector<std::string> args,
-                             const std::vector<Blob>& blobs = {});
-  absl::StatusOr<Answer> Send(const RedisScript& script, const std::vector<std::string>& args,
-                              const std::vector<Blob>& blobs);
+                             std::vector<Blob> blobs = {});
+  // One try: the script behind `sets`, which stay as they are.
+  absl::StatusOr<Answer> Send(const RedisScript& script, std::vector<std::string> args,
+                              Commands& sets);
   absl::StatusOr<Answer> Accept(RedisReply reply);
 
-  // redis_trajectory_store_puts.cc. `head`: the arguments in front of those of the entries.
+  // redis_trajectory_store_puts.cc
+  // The script's arguments for these entries.
+  using PutArgs =
+      std::function<std::vector<std::string>(const std::vector<std::vector<std::string>>&)>;
   absl::StatusOr<std::vector<PutFault>> SendPuts(const RedisScript& script,
-                                                 const std::vector<std::string>& head,
-                                                 PutSlice slice);
+                                                 const PutArgs& make_args, PutSlice slice);
+  static std::map<int64_t, SampleBlob> EmptyBlobs(const std::vector<SamplePut>& samples,
+                                                  size_t next);
   absl::StatusOr<PutSlice> SampleSlice(const std::vector<SamplePut>& samples, size_t& next,
                                        std::vector<absl::Status>& statuses) const;
   absl::StatusOr<Put> MakePut(const SamplePut& sample, size_t position,

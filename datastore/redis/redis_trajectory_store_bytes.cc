@@ -14,7 +14,7 @@ namespace freshet {
 namespace {
 
 // Of one round trip; its replies are held at once by client and server.
-constexpr int64_t kSliceBytes = int64_t{32} << 20;
+constexpr int64_t kSliceBytes = int64_t{4} << 20;
 constexpr size_t kSlicePlaces = 4096;
 
 constexpr int64_t kPromptBytes = 4096;  // about

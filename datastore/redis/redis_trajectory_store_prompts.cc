@@ -36,7 +36,7 @@ absl::StatusOr<PutPromptsReply> RedisTrajectoryStore::PutPrompts(
     args.push_back(std::move(sum));
   }
   FRESHET_ASSIGN_OR_RETURN(const Answer answer,
-                           Run(trajectory_scripts::kPutPrompts, std::move(args), blobs));
+                           Run(trajectory_scripts::kPutPrompts, std::move(args), std::move(blobs)));
   FRESHET_RETURN_IF_ERROR(answer.Expect(3));
   PutPromptsReply reply;
   reply.accepted = answer.values[0].integer;
@@ -160,7 +160,7 @@ absl::Status RedisTrajectoryStore::ReturnLease(int64_t token, const std::vector<
     }
   }
   FRESHET_ASSIGN_OR_RETURN(const Answer answer,
-                           Run(trajectory_scripts::kReturnLease, std::move(args), blobs));
+                           Run(trajectory_scripts::kReturnLease, std::move(args), std::move(blobs)));
   if (answer.code == Code::kDead) return FailedPrecondition("lease ", token, " is not live");
   if (answer.code == Code::kMismatch) {
     return InvalidArgument("partials: ", partials.size(), " for ", indices.size(), " indices");

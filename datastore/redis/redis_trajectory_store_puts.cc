@@ -1,5 +1,6 @@
 // The operations that bring many small things at once: samples, and values of rows.
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "datastore/blob/trajectory_blob.h"
@@ -20,15 +21,43 @@ constexpr size_t kMaxPutBytes = size_t{16} << 20;
 // Tries of entries whose bytes were gone when the script ran.
 constexpr int kMaxPutTries = 3;
 
-// Arguments of a sample that are set when its blob is complete.
-constexpr size_t kRecordArg = 8;
-constexpr size_t kBlobArg = 9;
+// Arguments of a sample: the first ones are those of its run.
+constexpr size_t kTokenArg = 0;
+constexpr size_t kVersionsArg = 1;
+constexpr size_t kBlobArg = 2;
+constexpr size_t kTokensArg = 3;
+constexpr size_t kIndexArg = 4;
+constexpr size_t kRecordArg = 5;
 
 // Every bit of the value.
 std::string Exact(double value) {
   char text[40];
   std::snprintf(text, sizeof(text), "%.17g", value);
   return text;
+}
+
+// The arguments of put_samples.lua: samples that follow each other and have token, versions and blob
+// in common are one run.
+std::vector<std::string> SampleArgs(const std::vector<std::vector<std::string>>& samples) {
+  std::vector<std::string> args;
+  for (size_t i = 0; i < samples.size();) {
+    const std::vector<std::string>& head = samples[i];
+    size_t behind = i;
+    int64_t tokens = 0;
+    while (behind < samples.size() && samples[behind][kTokenArg] == head[kTokenArg] &&
+           samples[behind][kVersionsArg] == head[kVersionsArg] &&
+           samples[behind][kBlobArg] == head[kBlobArg]) {
+      tokens += std::atoll(samples[behind++][kTokensArg].c_str());
+    }
+    for (std::string arg : {head[kTokenArg], StrCat(behind - i), head[kVersionsArg], head[kBlobArg],
+                            StrCat(tokens)}) {
+      args.push_back(std::move(arg));
+    }
+    for (; i < behind; ++i) {
+      args.insert(args.end(), samples[i].begin() + kIndexArg, samples[i].end());
+    }
+  }
+  return args;
 }
 
 }  // namespace
@@ -38,13 +67,14 @@ bool RedisTrajectoryStore::PutSlice::Full() const {
 }
 
 absl::StatusOr<std::vector<RedisTrajectoryStore::PutFault>> RedisTrajectoryStore::SendPuts(
-    const RedisScript& script, const std::vector<std::string>& head, PutSlice slice) {
+    const RedisScript& script, const PutArgs& make_args, PutSlice slice) {
   std::vector<PutFault> faults;
   if (slice.puts.empty()) return faults;
+  Commands sets = SetCommands(std::move(slice.blobs));
   for (int i = 0; i < kMaxPutTries; ++i) {
-    std::vector<std::string> args = head;
-    for (const Put& put : slice.puts) args.insert(args.end(), put.args.begin(), put.args.end());
-    FRESHET_ASSIGN_OR_RETURN(const Answer answer, Run(script, std::move(args), slice.blobs));
+    std::vector<std::vector<std::string>> entries;
+    for (const Put& put : slice.puts) entries.push_back(put.args);
+    FRESHET_ASSIGN_OR_RETURN(const Answer answer, Send(script, make_args(entries), sets));
     FRESHET_RETURN_IF_ERROR(answer.Expect(1));
     std::vector<Put> again;
     for (const RedisReply& item : answer.values[0].items) {
@@ -71,7 +101,7 @@ absl::StatusOr<RedisTrajectoryStore::Put> RedisTrajectoryStore::MakePut(
     PutSlice& slice) const {
   const ResponseSummary summary = Summarize(*sample.response, /*needs_loss=*/true);
   const std::string token = ScriptToken(sample.token);
-  std::string reward, score, record;
+  std::string versions, reward, score, record;
   if (sample.score != nullptr) {
     reward = "-";
     if (CheckScore(sample.score.get()).ok()) {
@@ -80,6 +110,8 @@ absl::StatusOr<RedisTrajectoryStore::Put> RedisTrajectoryStore::MakePut(
     }
   }
   if (summary.well_formed) {
+    versions = StrCat(summary.lineage, " ", summary.oldest, " ", summary.newest, " ",
+                      summary.loss_oldest, " ", summary.loss_newest);
     SampleBlob& blob = blobs[sample.token];
     if (blob.puts.empty()) blob.first = sample.index;
     const size_t offset = blob.bytes.size();
@@ -93,10 +125,8 @@ absl::StatusOr<RedisTrajectoryStore::Put> RedisTrajectoryStore::MakePut(
                               StrCat("@:", offset, ":", blob.bytes.size() - offset));
   }
   return Put{position,
-             {token, StrCat(sample.index), summary.well_formed ? StrCat(summary.lineage) : "-",
-              StrCat(summary.oldest), StrCat(summary.newest), StrCat(summary.loss_oldest),
-              StrCat(summary.loss_newest), StrCat(summary.num_tokens), std::move(record), "",
-              std::move(reward), std::move(score)}};
+             {token, std::move(versions), "", StrCat(summary.num_tokens), StrCat(sample.index),
+              std::move(record), std::move(reward), std::move(score)}};
 }
 
 // Names the blobs by what is in them.
@@ -116,12 +146,30 @@ void RedisTrajectoryStore::Seal(std::map<int64_t, SampleBlob> blobs, PutSlice& s
   }
 }
 
+// The blobs of the samples from `next` on, with room for about as many bytes as a slice takes.
+std::map<int64_t, RedisTrajectoryStore::SampleBlob> RedisTrajectoryStore::EmptyBlobs(
+    const std::vector<SamplePut>& samples, size_t next) {
+  constexpr size_t kBytesPerToken = 9;  // 8 1/8, rounded up
+  constexpr size_t kOtherBytes = 128;
+  std::map<int64_t, size_t> sizes;
+  size_t total = 0;
+  for (size_t i = next; i < samples.size() && i - next < kMaxPuts && total < kMaxPutBytes; ++i) {
+    if (samples[i].response == nullptr) continue;
+    const size_t size = kBytesPerToken * samples[i].response->response_ids.size() + kOtherBytes;
+    sizes[samples[i].token] += size;
+    total += size;
+  }
+  std::map<int64_t, SampleBlob> blobs;
+  for (const auto& [token, size] : sizes) blobs[token].bytes.reserve(size);
+  return blobs;
+}
+
 // Takes samples from `next` on, as many as go in one round trip.
 absl::StatusOr<RedisTrajectoryStore::PutSlice> RedisTrajectoryStore::SampleSlice(
     const std::vector<SamplePut>& samples, size_t& next,
     std::vector<absl::Status>& statuses) const {
   PutSlice slice;
-  std::map<int64_t, SampleBlob> blobs;
+  std::map<int64_t, SampleBlob> blobs = EmptyBlobs(samples, next);
   for (; next < samples.size() && !slice.Full(); ++next) {
     absl::Status& status = statuses[next];
     status = CheckSamplePut(samples[next], config_.options.group_size);
@@ -153,7 +201,8 @@ absl::StatusOr<std::vector<absl::Status>> RedisTrajectoryStore::PutSamples(
   for (size_t next = 0; next < samples.size();) {
     FRESHET_ASSIGN_OR_RETURN(PutSlice slice, SampleSlice(samples, next, statuses));
     FRESHET_ASSIGN_OR_RETURN(const std::vector<PutFault> faults,
-                             SendPuts(trajectory_scripts::kPutSamples, {}, std::move(slice)));
+                             SendPuts(trajectory_scripts::kPutSamples, SampleArgs,
+                                      std::move(slice)));
     for (const PutFault& fault : faults) {
       statuses[fault.position] = RefusedSample(samples[fault.position], fault);
     }
@@ -187,6 +236,11 @@ absl::Status RedisTrajectoryStore::AddPut(Task task, const RowPut& row, size_t p
 absl::StatusOr<std::vector<absl::Status>> RedisTrajectoryStore::PutRows(
     Task task, const std::vector<RowPut>& rows) {
   std::vector<absl::Status> statuses(rows.size());
+  const PutArgs make_args = [task](const std::vector<std::vector<std::string>>& entries) {
+    std::vector<std::string> args = {StrCat(static_cast<int>(task))};
+    for (const auto& entry : entries) args.insert(args.end(), entry.begin(), entry.end());
+    return args;
+  };
   for (size_t next = 0; next < rows.size();) {
     PutSlice slice;
     for (; next < rows.size() && !slice.Full(); ++next) {
@@ -194,7 +248,7 @@ absl::StatusOr<std::vector<absl::Status>> RedisTrajectoryStore::PutRows(
     }
     FRESHET_ASSIGN_OR_RETURN(
         const std::vector<PutFault> faults,
-        SendPuts(trajectory_scripts::kPutRows, {StrCat(static_cast<int>(task))}, std::move(slice)));
+        SendPuts(trajectory_scripts::kPutRows, make_args, std::move(slice)));
     for (const PutFault& fault : faults) {
       const FieldValues& values = rows[fault.position].values;
       absl::Status& status = statuses[fault.position];

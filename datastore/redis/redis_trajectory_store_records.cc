@@ -131,8 +131,7 @@ ResponseSummary Summarize(const Response& response, bool needs_loss) {
   summary.num_tokens = static_cast<int64_t>(response.response_ids.size());
   bool any_loss = false;
   for (const Span& span : response.spans) {
-    const auto begin = response.loss_mask.begin();
-    const int64_t loss = std::count(begin + span.begin, begin + span.end, uint8_t{1});
+    const int64_t loss = CountLossTokens(response.loss_mask, span.begin, span.end);
     if (loss > 0 && !any_loss) summary.loss_oldest = span.policy.version;
     if (loss > 0) summary.loss_newest = span.policy.version;
     any_loss = any_loss || loss > 0;

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <cstdlib>
 #include <memory>
 #include <sstream>
@@ -11,7 +13,8 @@
 
 // A rollout process whose engine only takes time. Environment: FRESHET_SIM_HISTORY, folder of its
 // history (none without it); FRESHET_SIM_ENGINE, "slots base_ms per_sequence_ms scale median
-// sigma", all or none; FRESHET_SIM_POLL_MS, the longest sleep, after which new weights are noticed.
+// sigma", all or none; FRESHET_SIM_POLL_MS, the longest sleep, after which new weights are noticed;
+// FRESHET_SIM_USAGE, folder for a file PID with the CPU seconds of the simulation itself.
 int main(int argc, char** argv) {
   using namespace freshet;
   SimulatedEngineOptions options;
@@ -21,6 +24,9 @@ int main(int argc, char** argv) {
   }
   if (const char* text = std::getenv("FRESHET_SIM_POLL_MS"); text != nullptr) {
     options.longest_poll = absl::Milliseconds(std::atof(text));
+  }
+  if (const char* folder = std::getenv("FRESHET_SIM_USAGE"); folder != nullptr) {
+    options.usage_file = StrCat(folder, "/", ::getpid());
   }
   std::unique_ptr<History> history;
   if (const char* folder = std::getenv("FRESHET_SIM_HISTORY"); folder != nullptr) {

@@ -1,10 +1,16 @@
 #include "tests/simulation/simulated_engine.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <ctime>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "services/base/log.h"
 #include "services/base/random.h"
 #include "services/base/str_cat.h"
 
@@ -20,6 +26,12 @@ double Normal(uint64_t key) {
   return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * v);
 }
 
+double ThreadCpuSeconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 }  // namespace
 
 SimulatedEngine::SimulatedEngine(SimulatedEngineOptions options, const Clock& clock)
@@ -27,7 +39,19 @@ SimulatedEngine::SimulatedEngine(SimulatedEngineOptions options, const Clock& cl
       clock_(clock),
       versions_(kNumLanes, PolicyVersion{-1, -1}),
       loaded_(kNumLanes, false),
-      now_(clock.Now()) {}
+      now_(clock.Now()) {
+  if (options_.usage_file.empty()) return;
+  usage_ =
+      UniqueFd(::open(options_.usage_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+}
+
+void SimulatedEngine::ReportUsage() {
+  if (now_ - reported_ < absl::Milliseconds(100)) return;
+  reported_ = now_;
+  char text[32];
+  const int size = std::snprintf(text, sizeof(text), "%020.6f\n", cpu_seconds_);
+  FRESHET_CHECK(::pwrite(usage_.get(), text, static_cast<size_t>(size), 0) == size);
+}
 
 int64_t SimulatedEngine::Admissible(int64_t, int64_t num_samples, const SamplingParams&,
                                     int64_t most) const {
@@ -118,6 +142,15 @@ GenerationOutput SimulatedEngine::Output(Sequence sequence) const {
 }
 
 absl::StatusOr<std::vector<GenerationOutput>> SimulatedEngine::Poll() {
+  if (usage_.get() < 0) return Generate();
+  const double before = ThreadCpuSeconds();
+  auto finished = Generate();
+  cpu_seconds_ += ThreadCpuSeconds() - before;
+  ReportUsage();
+  return finished;
+}
+
+absl::StatusOr<std::vector<GenerationOutput>> SimulatedEngine::Generate() {
   if (running_.empty()) return std::vector<GenerationOutput>();
   double left = 1e18;
   for (const Sequence& sequence : running_) {

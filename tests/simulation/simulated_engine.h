@@ -9,6 +9,7 @@
 
 #include "rollout/inference_engine.h"
 #include "services/base/clock.h"
+#include "services/base/unique_fd.h"
 
 namespace freshet {
 
@@ -23,6 +24,9 @@ struct SimulatedEngineOptions {
   double sigma = 0.9;                                   // of the logarithm
   double longest_over_median = 8;                       // cap
   absl::Duration longest_poll = absl::Milliseconds(2);  // of one wait in Poll
+  // File that holds the CPU seconds of the simulation itself, as a line of 20 characters, some
+  // tenths of a second old at most; "": none. What else the worker's thread takes is the worker's.
+  std::string usage_file = "";
 };
 
 // An engine that generates nothing but takes the time for it: for tests and benchmarks of what is
@@ -61,6 +65,8 @@ class SimulatedEngine final : public InferenceEngine {
     Response response;
   };
 
+  absl::StatusOr<std::vector<GenerationOutput>> Generate();
+  void ReportUsage();
   int64_t FreeSlots() const;
   double SecondsPerToken() const;
   void FillSlots();
@@ -82,6 +88,9 @@ class SimulatedEngine final : public InferenceEngine {
   absl::Time now_;
   int64_t tokens_ = 0;
   int64_t swaps_ = 0;
+  UniqueFd usage_;
+  double cpu_seconds_ = 0;
+  absl::Time reported_ = absl::InfinitePast();
 };
 
 }  // namespace freshet

@@ -5,9 +5,15 @@ local epoch, step, ordinals, content_hash = num(1), num(2), arg(3), arg(4)
 local fault = epoch_fault(epoch)
 if fault then return refuse('%s', fault) end
 
-local function record_trained(ordinal, f, redo)
-  local g = {ord = key(ordinal), att = tonumber(f[1])}
-  record('trained', J.group_size, 'head', sample_head(g, step), 'redo', redo, 'rows', f[2])
+-- A trained group's numbers, and its rows.
+local function trained(ordinal)
+  local f = call('HMGET', group_key(key(ordinal)), 'n', 'rows')
+  local g = unpack_group(f[1])
+  g.ord = key(ordinal)
+  return g, f[2]
+end
+local function record_trained(g, rows, redo)
+  record('trained', J.group_size, 'head', sample_head(g, step), 'redo', redo, 'rows', rows)
 end
 
 if step <= J.version then
@@ -24,7 +30,8 @@ if step <= J.version then
   end
   if step == J.redo_next then
     for _, ordinal in ipairs(split(ordinals)) do
-      record_trained(ordinal, call('HMGET', group_key(key(ordinal)), 'att', 'rows'), 1)
+      local g, rows = trained(ordinal)
+      record_trained(g, rows, 1)
     end
     set('redo_next', step + 1)
   end
@@ -38,10 +45,10 @@ local list = split(ordinals)
 if claimed ~= ordinals then
   return refuse('step %d: the %d groups are not those of its batch', step, #list)
 end
-local groups, attempts = {}, {}
+local groups, rows, attempts = {}, {}, {}
 for i, ordinal in ipairs(list) do
-  groups[i] = call('HMGET', group_key(key(ordinal)), 'att', 'rows', 'ntok')
-  attempts[i] = groups[i][1]
+  groups[i], rows[i] = trained(ordinal)
+  attempts[i] = format('%d', groups[i].att)
 end
 local digest = call('HGET', prefix .. 'digests', J.version)
 if digest ~= arg(5) or concat(attempts, ',') ~= arg(6) then
@@ -49,15 +56,15 @@ if digest ~= arg(5) or concat(attempts, ',') ~= arg(6) then
 end
 
 local B = #list
-for i, ordinal in ipairs(list) do
-  record_trained(ordinal, groups[i], 0)
+for i, g in ipairs(groups) do
+  record_trained(g, rows[i], 0)
   count('trained_samples', J.group_size)
-  count('trained_tokens', tonumber(groups[i][3]))
+  count('trained_tokens', g.ntok)
 end
-bump('n' .. CLAIMED, -B)
-bump('d' .. CLAIMED, B * (now - J.claimed_at))
-bump('n' .. TRAINED, B)
-bump('t' .. TRAINED, B)
+bump(NOW[CLAIMED], -B)
+bump(STAYED[CLAIMED], B * (now - J.claimed_at))
+bump(NOW[TRAINED], B)
+bump(ENTERED[TRAINED], B)
 set('outstanding', J.outstanding - B)
 set('trained', J.trained + B)
 call('HSET', step_key(step), 'hash', content_hash, 'digest', arg(7), 'ordinals', ordinals,

@@ -5,7 +5,7 @@ local out = {}
 for i = 1, #ARGV - 4, 5 do
   local ord, field = key(arg(i)), arg(i + 2)
   local g = load(ord)
-  local value = g and g.att == num(i + 1) and call('HGET', group_key(ord), field)
+  local value = g and g.att == num(i + 1) and load_all(ord)[field]
   local sum = value and (field == 'ph' and value or value:match('^%d+ (%x+)'))
   if sum ~= arg(i + 3) then
     out[#out + 1] = 0

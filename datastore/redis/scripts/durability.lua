@@ -42,10 +42,10 @@ local function set_durable(version, level)
   if level > known then call('HSET', prefix .. 'durable', version, level) end
   for step = J.newest_durable + 1, version do
     local B, at = J.groups_per_step, tonumber(call('HGET', step_key(step), 'at'))
-    bump('n' .. TRAINED, -B)
-    bump('d' .. TRAINED, B * (now - at))
-    bump('n' .. DURABLE, B)
-    bump('t' .. DURABLE, B)
+    bump(NOW[TRAINED], -B)
+    bump(STAYED[TRAINED], B * (now - at))
+    bump(NOW[DURABLE], B)
+    bump(ENTERED[DURABLE], B)
     set('trained', J.trained - B)
   end
   set('newest_durable', math.max(J.newest_durable, version))

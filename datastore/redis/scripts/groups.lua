@@ -1,18 +1,26 @@
 -- Part of the scripts that move groups: their records, states, indexes and leases.
 --
--- A group is the hash {job}:g:ORDINAL. Its numbers:
+-- A group is the hash {job}:g:ORDINAL. Field n holds its numbers, packed:
 --   st since kept att min max rq step tok   as in the Group of the in-memory store
 --   fin np sc rf                            finished, partial, scored, referenced samples
 --   lmin lmax ntok                          loss versions and tokens of the finished samples
 --   cont                                    engine version that may continue it
--- and wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first reward),
--- neq (1: another reward differs); by sample i: s (finished) and p (partial):
--- 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS' with spans 'version:begin:end:loss;...', bytes
--- in the blob TOKEN:FIRST:SUM, u and v: 'STAGE TOKEN FAILURES' of the tasks score and ref_logprob, c:
--- the score, q: 'TOKEN CHECKSUM' of the reference log-probs; rows and scores: all of a ready group in
--- one piece.
+--   neq                                     1: a reward differs from the first one
+-- The others: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first reward),
+-- bl (names of its finished samples' blobs), hd (tokens of its rows' leases); by sample i: s
+-- (finished) and p (partial): 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS' with spans
+-- 'version:begin:end:loss;...', bytes in the blob TOKEN:FIRST:SUM, u and v: 'STAGE TOKEN FAILURES' of
+-- the tasks score and ref_logprob, c: the score, q: 'TOKEN CHECKSUM' of the reference log-probs. From
+-- READY on these are gone; rows ('INDEX s' of each in a line) and scores ('SIZE:c' and 'SIZE:q' of
+-- each) take their place.
+--
+-- A script changes its copy of a group. settle() writes the copies and the indexes that follow from
+-- them; finish() calls it, and so does whoever reads an index after a change.
 local GROUP = {'st', 'since', 'kept', 'att', 'min', 'max', 'rq', 'step', 'tok', 'fin', 'np', 'sc',
   'rf', 'lmin', 'lmax', 'ntok', 'cont', 'neq'}
+local NOW = {[0] = 'n0', 'n1', 'n2', 'n3', 'n4', 'n5', 'n6', 'n7', 'n8', 'n9', 'n10', 'n11'}
+local ENTERED = {[0] = 't0', 't1', 't2', 't3', 't4', 't5', 't6', 't7', 't8', 't9', 't10', 't11'}
+local STAYED = {[0] = 'd0', 'd1', 'd2', 'd3', 'd4', 'd5', 'd6', 'd7', 'd8', 'd9', 'd10', 'd11'}
 local PENDING, HELD, DONE = 1, 2, 3
 local STAGE = {[0] = 'u', [1] = 'v'}
 local TASK = {[0] = 'score', [1] = 'ref_logprob'}
@@ -21,28 +29,15 @@ local PENDING_ROWS = {[0] = prefix .. 'rows:0', [1] = prefix .. 'rows:1'}
 local GROUP_LEASES, HOLDS, TOKENS = prefix .. 'gleases', prefix .. 'holds', prefix .. 'tokens'
 
 local function group_key(ord) return prefix .. 'g:' .. ord end
-
--- The group's numbers; and what the further fields hold, false where they are absent.
-local function load(ord, ...)
-  local wanted, further = {unpack(GROUP)}, {...}
-  for i = 1, #further do wanted[#GROUP + i] = further[i] end
-  local values = call('HMGET', group_key(ord), unpack(wanted))
-  if not values[1] then return nil end
-  local g = {ord = ord}
-  for i = 1, #GROUP do g[GROUP[i]] = tonumber(values[i]) or 0 end
-  for i = 1, #further do further[i] = values[#GROUP + i] end
-  return g, further
+local function pack_group(g)
+  local numbers = {}
+  for i = 1, #GROUP do numbers[i] = g[GROUP[i]] end
+  return cmsgpack.pack(numbers)
 end
-local function load_all(ord)
-  local list = call('HGETALL', group_key(ord))
-  local f = {}
-  for i = 1, #list, 2 do f[list[i]] = list[i + 1] end
-  return f
-end
-local function update(g, ...)
-  local pairs_ = {...}
-  for i = 1, #pairs_, 2 do g[pairs_[i]] = pairs_[i + 1] end
-  call('HSET', group_key(g.ord), ...)
+local function unpack_group(packed)
+  local g, numbers = {}, cmsgpack.unpack(packed)
+  for i = 1, #GROUP do g[GROUP[i]] = numbers[i] end
+  return g
 end
 
 local function is_open(st, kept)
@@ -53,41 +48,115 @@ local function is_outstanding(st, kept)
 end
 local function is_queued(st, kept) return st == QUEUED or (st == REQUEUED and kept == 0) end
 
--- Changes the state, counting and timing it, and the indexes that follow from it. g.min is the new
--- one already. The lease index is the caller's when `to` is LEASED.
+-- Copies by ordinal; false for a group that has ended in this script.
+local copies = {}
+
+-- Writes what the copy says that the keys do not: fields, then indexes.
+local function save(g)
+  if g.dirty then
+    g.fields[#g.fields + 1] = 'n'
+    g.fields[#g.fields + 1] = pack_group(g)
+    g.dirty = false
+  end
+  if #g.fields > 0 then
+    call_many('HSET', group_key(g.ord), g.fields)
+    g.fields = {}
+  end
+  local ord, st, kept, min = g.ord, g.st, g.kept, g.min
+  if st == g.old_st and kept == g.old_kept and min == g.old_min then return end
+  local function index(name, was, is, score)
+    if is and (not was or (score == min and min ~= g.old_min)) then
+      call('ZADD', prefix .. name, score, ord)
+    elseif was and not is then
+      call('ZREM', prefix .. name, ord)
+    end
+  end
+  local function is_kept(state, tokens) return state == REQUEUED and tokens == 1 end
+  index('open', is_open(g.old_st, g.old_kept), is_open(st, kept), min)
+  index('ready', g.old_st == READY, st == READY, min)
+  index('kept', is_kept(g.old_st, g.old_kept), is_kept(st, kept), min)
+  index('queue', is_queued(g.old_st, g.old_kept), is_queued(st, kept), 0)
+  if g.old_st == LEASED and st ~= LEASED then call('ZREM', GROUP_LEASES, ord) end
+  g.old_st, g.old_kept, g.old_min = st, kept, min
+end
+settle = function()
+  for _, g in pairs(copies) do
+    if g then save(g) end
+  end
+end
+
+-- The copy of a group; and what the further fields hold, false where they are absent.
+local function load(ord, ...)
+  local g, further = copies[ord], {...}
+  if g == false then return nil end
+  if g then
+    if #further == 0 then return g, further end
+    save(g)
+    return g, call('HMGET', group_key(ord), ...)
+  end
+  local values = call('HMGET', group_key(ord), 'n', ...)
+  if not values[1] then return nil end
+  g = unpack_group(values[1])
+  g.ord, g.fields, g.dirty = ord, {}, false
+  g.old_st, g.old_kept, g.old_min = g.st, g.kept, g.min
+  copies[ord] = g
+  for i = 1, #further do further[i] = values[i + 1] end
+  return g, further
+end
+local function load_all(ord)
+  if copies[ord] then save(copies[ord]) end
+  local list = call('HGETALL', group_key(ord))
+  local f = {}
+  for i = 1, #list, 2 do f[list[i]] = list[i + 1] end
+  if not f.rows then return f end
+  local at = 1
+  local function next_part()
+    local first, last = f.scores:find(':', at, true)
+    local size = tonumber(f.scores:sub(at, first - 1))
+    at = last + size + 1
+    return size > 0 and f.scores:sub(last + 1, last + size) or nil
+  end
+  for index, descriptor in f.rows:gmatch('(%d+) ([^\n]+)') do
+    f['s' .. index] = descriptor
+    f['c' .. index] = next_part()
+    f['q' .. index] = next_part()
+  end
+  return f
+end
+-- Changes numbers.
+local function update(g, ...)
+  local pairs_ = {...}
+  for i = 1, #pairs_, 2 do g[pairs_[i]] = pairs_[i + 1] end
+  g.dirty = true
+end
+-- Changes another field.
+local function write(g, name, value)
+  local fields = g.fields
+  fields[#fields + 1] = name
+  fields[#fields + 1] = value
+end
+
+-- Changes the state, counting and timing it. g.min is the new one already. The lease index is the
+-- caller's when `to` is LEASED.
 local function move(g, to, kept)
-  local from, was_kept, ord = g.st, g.kept, g.ord
+  local from, was_kept = g.st, g.kept
   kept = kept or 0
-  bump('n' .. from, -1)
-  bump('d' .. from, now - g.since)
-  bump('n' .. to, 1)
-  bump('t' .. to, 1)
+  bump(NOW[from], -1)
+  bump(STAYED[from], now - g.since)
+  bump(NOW[to], 1)
+  bump(ENTERED[to], 1)
   local before, after = is_outstanding(from, was_kept), is_outstanding(to, kept)
   if before ~= after then set('outstanding', J.outstanding + (after and 1 or -1)) end
-  if from == LEASED then
-    set('running', J.running - 1)
-    call('ZREM', GROUP_LEASES, ord)
-  end
+  if from == LEASED then set('running', J.running - 1) end
   if to == LEASED then set('running', J.running + 1) end
-  if is_open(to, kept) then
-    call('ZADD', prefix .. 'open', g.min, ord)
-  elseif is_open(from, was_kept) then
-    call('ZREM', prefix .. 'open', ord)
-  end
-  if from == READY then call('ZREM', prefix .. 'ready', ord) end
-  if to == READY then call('ZADD', prefix .. 'ready', g.min, ord) end
-  if from == REQUEUED and was_kept == 1 then call('ZREM', prefix .. 'kept', ord) end
-  if to == REQUEUED and kept == 1 then call('ZADD', prefix .. 'kept', g.min, ord) end
-  if is_queued(from, was_kept) then call('ZREM', prefix .. 'queue', ord) end
-  if is_queued(to, kept) then call('ZADD', prefix .. 'queue', 0, ord) end
-  update(g, 'st', to, 'kept', kept, 'since', now)
+  g.st, g.kept, g.since, g.dirty = to, kept, now, true
 end
 
 local function row_member(ord, index) return format('%s:%05d', ord, index) end
 
 -- The sample's inputs for the task are ready: it may be handed out (again).
 local function offer(g, task, index, failures)
-  call('HSET', group_key(g.ord), STAGE[task] .. index, PENDING .. ' 0 ' .. failures)
+  write(g, STAGE[task] .. index, PENDING .. ' 0 ' .. failures)
   call('ZADD', PENDING_ROWS[task], g.min, row_member(g.ord, index))
 end
 
@@ -106,8 +175,10 @@ end
 local function parse_hold(text)
   if not text then return nil end
   local task, ord, index, done, worker = text:match('^(%d) (%d+) (%d+) (%d) (.*)$')
-  return {task = tonumber(task), ord = ord, index = tonumber(index), done = done == '1',
-    worker = worker}
+  return {task = tonumber(task), ord = ord, index = index, done = done == '1', worker = worker}
+end
+local function hold_text(task, ord, index, done, worker)
+  return concat({task, ord, index, done, worker}, ' ')
 end
 local function failures_in(progress) return tonumber(progress:match('(%d+)$')) end
 
@@ -115,39 +186,31 @@ local function failures_in(progress) return tonumber(progress:match('(%d+)$')) e
 local made
 local function ends()
   if made then return made end
+  local function forget_listed(key, list)
+    local tokens = {}
+    for token in (list or ''):gmatch('%d+') do tokens[#tokens + 1] = token end
+    call_many('HDEL', key, tokens)
+  end
   -- Forgets the rows, holds and tokens of the attempt that `f` (load_all) describes.
   local function forget_tokens(ord, f)
-    local holds = {}
     for task = 0, 1 do
       for index = 0, J.group_size - 1 do
-        local progress = f[STAGE[task] .. index]
-        if progress then
-          local stage, token = progress:match('^(%d) (%d+)')
-          if stage == '1' then call('ZREM', PENDING_ROWS[task], row_member(ord, index)) end
-          if stage == '2' then call('ZREM', ROW_LEASES[task], token) end
-          if stage ~= '1' and token ~= '0' then holds[#holds + 1] = token end
-        end
+        local stage, token = (f[STAGE[task] .. index] or ''):match('^(%d) (%d+)')
+        if stage == '1' then call('ZREM', PENDING_ROWS[task], row_member(ord, index)) end
+        if stage == '2' then call('ZREM', ROW_LEASES[task], token) end
       end
     end
-    call_many('HDEL', HOLDS, holds)
-    local tokens = {}
-    for token in (f.toks or ''):gmatch('%d+') do tokens[#tokens + 1] = token end
-    call_many('HDEL', TOKENS, tokens)
+    forget_listed(HOLDS, f.hd)
+    forget_listed(TOKENS, f.toks)
   end
 
   -- Names of the blobs of the attempt, without the common prefix {job}:b:.
   local function blob_names(f)
-    local names, seen = {}, {}
-    local function add(name)
-      if seen[name] then return end
-      seen[name] = true
-      names[#names + 1] = name
-    end
+    local names = {}
+    for name in (f.bl or ''):gmatch('%S+') do names[#names + 1] = name end
     for index = 0, J.group_size - 1 do
-      if f['s' .. index] then add(blob_of(f['s' .. index])) end
-      if f['p' .. index] then add(blob_of(f['p' .. index])) end
-      local token, sum = (f['q' .. index] or ''):match('^(%d+) (%x+)')
-      if token then add(token .. ':r:' .. sum) end
+      local partial = f['p' .. index]
+      if partial then names[#names + 1] = blob_of(partial) end
     end
     return names
   end
@@ -177,18 +240,11 @@ local function ends()
     local names = blob_names(f)
     if #names > 0 then discard('b ' .. concat(names, ' '), now + J.grace) end
     call('DEL', group_key(g.ord))
-    local rest = {}
+    local attempt, requeues = g.att + 1, g.rq
     for _, name in ipairs(GROUP) do
-      if name ~= 'st' and name ~= 'since' and name ~= 'kept' then rest[name] = 0 end
+      if name ~= 'st' and name ~= 'since' and name ~= 'kept' then g[name] = 0 end
     end
-    rest.att, rest.rq = g.att + 1, g.rq
-    local out = {'ph', f.ph}
-    for name, value in pairs(rest) do
-      g[name] = value
-      out[#out + 1] = name
-      out[#out + 1] = value
-    end
-    call('HSET', group_key(g.ord), unpack(out))
+    g.att, g.rq, g.fields = attempt, requeues, {'ph', f.ph}
     move(g, REQUEUED, 0)
     changed(ADMISSION)
     changed(BATCH)
@@ -206,6 +262,8 @@ local function ends()
     names[#names + 1] = 'p:' .. g.ord .. ':' .. f.ph
     discard('b ' .. concat(names, ' '), now + J.grace)
     move(g, ENDS[event])
+    save(g)
+    copies[g.ord] = false
     call('DEL', group_key(g.ord))
     if event == 'dead' then
       local reason = detail == '' and label or label .. ': ' .. detail
@@ -260,6 +318,7 @@ local function ends()
     end
     table.sort(old)
     for _, ord in ipairs(old) do apply_disposition(load(ord)) end
+    settle()
   end
 
   local function release(token, hold)
@@ -310,6 +369,7 @@ local function ends()
       end
     end
     count('leases_expired', expired)
+    settle()
     local earliest = NEVER
     for _, leases in ipairs({GROUP_LEASES, ROW_LEASES[0], ROW_LEASES[1]}) do
       local first = call('ZRANGE', leases, 0, 0, 'WITHSCORES')
@@ -327,7 +387,7 @@ local function ends()
     changed(BATCH)
   end
 
-  made = {forget_tokens = forget_tokens, blob_names = blob_names, end_group = end_group,
+  made = {end_group = end_group,
     end_lease = end_lease, apply_disposition = apply_disposition, apply_dispositions = apply_dispositions,
     release = release, fail_row = fail_row, extend_leases = extend_leases,
     expire_now = expire_now, filter_group = filter_group}
@@ -358,24 +418,35 @@ local function group_of(token, ...)
 end
 local function is_live(g, token) return g and g.st == LEASED and g.tok == tonumber(token) end
 
-local function ready_part(text) return #text .. ':' .. text end
+local function ready_part(text)
+  return text and format('%d:', #text) .. text or '0:'
+end
+local function ready_score(score, ref) return ready_part(score) .. ready_part(ref) end
 
--- Moves a group on that has the fields of its next states.
-local function advance(g)
+-- Moves a group on that has the fields of its next states. `ready`: rows and scores of a group that
+-- becomes ready now and has no fields of its samples.
+local function advance(g, ready)
   if g.st == GENERATED then
     if g.sc < J.group_size then return end
     move(g, SCORED)
     if J.filter == 1 and g.neq == 0 then return ends().filter_group(g) end
   end
-  if g.st ~= SCORED then return end
-  if J.needs_ref == 1 and g.rf < J.group_size then return end
-  local f = load_all(g.ord)
-  local rows, scores = {}, {}
-  for index = 0, J.group_size - 1 do
-    rows[#rows + 1] = index .. ' ' .. f['s' .. index]
-    scores[#scores + 1] = ready_part(f['c' .. index]) .. ready_part(f['q' .. index] or '')
+  if g.st ~= SCORED or (J.needs_ref == 1 and g.rf < J.group_size) then return end
+  if not ready then
+    ready = {rows = {}, scores = {}}
+    local f, old = load_all(g.ord), {}
+    for i = 1, J.group_size do
+      local index = format('%d', i - 1)
+      ready.rows[i] = index .. ' ' .. f['s' .. index]
+      ready.scores[i] = ready_score(f['c' .. index], f['q' .. index])
+      for _, kind in ipairs({'s', 'c', 'q', 'u', 'v'}) do
+        if f[kind .. index] then old[#old + 1] = kind .. index end
+      end
+    end
+    call_many('HDEL', group_key(g.ord), old)
   end
-  update(g, 'rows', concat(rows, '\n'), 'scores', concat(scores))
+  write(g, 'rows', concat(ready.rows, '\n'))
+  write(g, 'scores', concat(ready.scores))
   move(g, READY)
   set('filtered', 0)
   changed(BATCH)

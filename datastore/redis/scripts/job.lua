@@ -20,7 +20,6 @@ local PROMPTS, ADMISSION, ROWS, BATCH, SPACE = 0, 1, 2, 3, 4
 local NEVER = 9007199254740991
 local MAX_DEAD = 1000 -- entries of the dead-letter list
 
-
 -- J: the state, {job}:state, behind it the options, {job}:options; both one packed table.
 local J
 do
@@ -52,8 +51,12 @@ local function bump(name, by) increments[name] = (increments[name] or 0) + by en
 local topics = {}
 local function changed(topic) topics[topic] = true end
 
+-- Writes what was changed in the groups so far; groups.lua has it.
+local settle = function() end
+
 -- Writes what the operation changed and makes its reply: a code, the new change counts, values.
 local function finish(code, ...)
+  settle()
   if dirty then call('SET', KEYS[1], cmsgpack.pack(J)) end
   for name, by in pairs(increments) do
     if by ~= 0 then call('HINCRBY', prefix .. 'stats', name, format('%.0f', by)) end

@@ -23,12 +23,12 @@ local function admit(kept_version)
   return J.outstanding < math.max(0, J.eta + 1 - lag) * B
 end
 
-local leases = {}
-local function lease(g)
-  local lines, old_tokens, sum = {}, nil, nil
+local leases, expires, token_groups, expiries = {}, now + J.ttl, {}, {}
+-- `further`: the group's toks and ph.
+local function lease(g, further)
+  local lines = {}
   if g.kept == 1 then
     local f = load_all(g.ord)
-    old_tokens, sum = f.toks, f.ph
     for index = 0, J.group_size - 1 do
       if not f['s' .. index] then
         local partial = f['p' .. index]
@@ -36,19 +36,20 @@ local function lease(g)
       end
     end
   else
-    local values = call('HMGET', group_key(g.ord), 'toks', 'ph')
-    old_tokens, sum = values[1] or '', values[2]
     for index = 0, J.group_size - 1 do lines[#lines + 1] = tostring(index) end
     g.min = engine
   end
   move(g, LEASED)
   set('last_token', J.last_token + 1)
-  local token, expires = J.last_token, now + J.ttl
-  update(g, 'min', g.min, 'tok', token, 'wrk', worker, 'toks', format('%s %d', old_tokens, token))
-  call('HSET', TOKENS, token, g.ord)
-  call('ZADD', GROUP_LEASES, expires, g.ord)
-  set('next_expiry', math.min(J.next_expiry, expires))
-  insert(lines, 1, format('%d %s %d %d %s', token, ordinal_number(g.ord), g.att, expires, sum))
+  g.tok = J.last_token
+  local token = format('%d', g.tok)
+  write(g, 'wrk', worker)
+  write(g, 'toks', (further[1] or '') .. ' ' .. token)
+  token_groups[#token_groups + 1] = token
+  token_groups[#token_groups + 1] = g.ord
+  expiries[#expiries + 1] = expires
+  expiries[#expiries + 1] = g.ord
+  insert(lines, 1, format('%s %s %d %d %s', token, ordinal_number(g.ord), g.att, expires, further[2]))
   leases[#leases + 1] = concat(lines, '\n')
 end
 
@@ -57,15 +58,17 @@ local function lease_kept()
   local kept = call('ZRANGE', prefix .. 'kept', 0, -1)
   for _, ord in ipairs(kept) do
     if #leases >= wanted then return end
-    local g = load(ord)
+    local g, further = load(ord, 'toks', 'ph')
     if admit(g.cont) then
-      lease(g)
+      lease(g, further)
     elseif refused == '' then
       refused = format(' %d %d %d', g.cont, J.outstanding, J.running)
     end
   end
 end
 local function lease_queued()
+  if #leases >= wanted then return 'served' end
+  local queue, next = call('ZRANGE', prefix .. 'queue', 0, wanted - #leases - 1), 1
   while #leases < wanted do
     if not admit(nil) then return 'admission' end
     if J.outstanding + J.trained >= J.capacity then
@@ -77,9 +80,9 @@ local function lease_queued()
       return 'full'
     end
     if J.seq - J.trimmed >= J.max_ledger_rows then return 'backlog' end
-    local first = call('ZRANGE', prefix .. 'queue', 0, 0)[1]
-    if not first then return 'empty' end
-    lease(load(first))
+    if not queue[next] then return 'empty' end
+    lease(load(queue[next], 'toks', 'ph'))
+    next = next + 1
     changed(PROMPTS)
   end
   return 'served'
@@ -90,6 +93,11 @@ if J.paused == 0 then
   count = wanted
   lease_kept()
   kind = lease_queued()
+end
+if #leases > 0 then
+  call_many('HSET', TOKENS, token_groups)
+  call_many('ZADD', GROUP_LEASES, expiries)
+  set('next_expiry', math.min(J.next_expiry, expires))
 end
 local reason = format('%s %d %d %d %d %d %d %d %d', kind, J.version, lineage, engine,
   J.outstanding, J.running, J.trained, J.seq - J.trimmed, count) .. refused

@@ -10,9 +10,10 @@ local full = store_full() and 1 or 0
 local function batch(committed, ordinals)
   local out = {}
   for _, ordinal in ipairs(ordinals) do
-    local f = call('HMGET', group_key(key(ordinal)), 'att', 'ph', 'rows', 'scores')
+    local f = call('HMGET', group_key(key(ordinal)), 'n', 'ph', 'rows', 'scores')
     out[#out + 1] = ordinal_number(ordinal)
-    for i = 1, 4 do out[#out + 1] = f[i] end
+    out[#out + 1] = format('%d', unpack_group(f[1]).att)
+    for i = 2, 4 do out[#out + 1] = f[i] end
   end
   return finish('BATCH', full, committed, call('HGET', prefix .. 'digests', step - 1) or '', out)
 end
@@ -33,17 +34,20 @@ if not ordinals then return finish('WAIT', full, blocking(reason, waits_for)) en
 local numbers, out = {}, {}
 for i, ord in ipairs(ordinals) do
   local group = group_key(ord)
-  local f = call('HMGET', group, 'att', 'ph', 'rows', 'scores', 'since')
-  call('HSET', group, 'st', CLAIMED, 'since', now, 'step', step)
-  bump('d' .. READY, now - tonumber(f[5]))
+  local f = call('HMGET', group, 'n', 'ph', 'rows', 'scores')
+  local g = unpack_group(f[1])
+  bump(STAYED[READY], now - g.since)
+  g.st, g.since, g.step = CLAIMED, now, step
+  call('HSET', group, 'n', pack_group(g))
   numbers[i] = ordinal_number(ord)
   out[#out + 1] = numbers[i]
-  for n = 1, 4 do out[#out + 1] = f[n] end
+  out[#out + 1] = format('%d', g.att)
+  for n = 2, 4 do out[#out + 1] = f[n] end
 end
 call_many('ZREM', prefix .. 'ready', ordinals)
-bump('n' .. READY, -#ordinals)
-bump('n' .. CLAIMED, #ordinals)
-bump('t' .. CLAIMED, #ordinals)
+bump(NOW[READY], -#ordinals)
+bump(NOW[CLAIMED], #ordinals)
+bump(ENTERED[CLAIMED], #ordinals)
 call('SET', prefix .. 'claimed', concat(numbers, ','))
 set('claimed', #ordinals)
 set('claimed_at', now)

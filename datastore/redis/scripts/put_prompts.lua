@@ -31,14 +31,19 @@ for i = 0, count - 1 do
   high_water = math.max(high_water, ordinal)
   accepted = accepted + 1
 end
+local places, fresh = {}, {}
+for _, name in ipairs(GROUP) do fresh[name] = 0 end
+fresh.st, fresh.since = QUEUED, now
 for _, prompt in ipairs(added) do
-  call('HSET', group_key(prompt[1]), 'st', QUEUED, 'since', now, 'kept', 0, 'att', prompt[2], 'ph',
-    prompt[3])
+  fresh.att = tonumber(prompt[2])
+  call('HSET', group_key(prompt[1]), 'n', pack_group(fresh), 'ph', prompt[3])
   call('PERSIST', prompt[4])
-  call('ZADD', prefix .. 'queue', 0, prompt[1])
-  bump('n' .. QUEUED, 1)
-  bump('t' .. QUEUED, 1)
+  places[#places + 1] = 0
+  places[#places + 1] = prompt[1]
 end
+call_many('ZADD', prefix .. 'queue', places)
+bump(NOW[QUEUED], #added)
+bump(ENTERED[QUEUED], #added)
 -- More behind what is queued already changes no answer.
 if queued == 0 and #added > 0 then changed(ADMISSION) end
 set('high_water', high_water)

@@ -46,13 +46,14 @@ local function put_run(first, behind)
     wanted[#wanted + 1] = STAGE[task] .. index
     wanted[#wanted + 1] = 's' .. index
   end
+  wanted[#wanted + 1] = 'bl'
   local g, values = load(holds[first].ord, unpack(wanted))
-  local reward = g and tonumber(values[1])
-  local writes, hold_writes, ended = {}, {}, {}
+  local reward, blobs = g and tonumber(values[1]), g and values[#wanted] or ''
+  local hold_writes, ended = {}, {}
   local function flush()
     if #ended == 0 then return end
-    call_many('HSET', group_key(g.ord), writes)
-    call('HSET', group_key(g.ord), 'sc', g.sc, 'rf', g.rf, 'neq', g.neq)
+    if task == 1 then write(g, 'bl', blobs) end
+    g.dirty = true
     call_many('HSET', HOLDS, hold_writes)
     call_many('ZREM', ROW_LEASES[task], ended)
   end
@@ -65,27 +66,24 @@ local function put_run(first, behind)
     end
     if code == 'TAKE' then
       taken[token] = true
-      writes[#writes + 1] = STAGE[task] .. hold.index
-      writes[#writes + 1] = DONE .. ' ' .. token .. ' ' .. failures_in(values[at])
+      write(g, STAGE[task] .. hold.index, DONE .. ' ' .. token .. ' ' .. failures_in(values[at]))
       if task == 0 then
         local value = tonumber(field(i, 3))
         if not reward then
           reward = value
-          writes[#writes + 1] = 'rw'
-          writes[#writes + 1] = field(i, 3)
+          write(g, 'rw', field(i, 3))
         elseif reward ~= value then
           g.neq = 1
         end
         g.sc = g.sc + 1
-        writes[#writes + 1] = 'c' .. hold.index
-        writes[#writes + 1] = field(i, 4)
+        write(g, 'c' .. hold.index, field(i, 4))
       else
         g.rf = g.rf + 1
-        writes[#writes + 1] = 'q' .. hold.index
-        writes[#writes + 1] = token .. ' ' .. field(i, 4)
+        write(g, 'q' .. hold.index, token .. ' ' .. field(i, 4))
+        blobs = concat({blobs, ' ', token, ':r:', field(i, 4)})
       end
       hold_writes[#hold_writes + 1] = token
-      hold_writes[#hold_writes + 1] = concat({task, hold.ord, hold.index, 1, hold.worker}, ' ')
+      hold_writes[#hold_writes + 1] = hold_text(task, hold.ord, hold.index, 1, hold.worker)
       ended[#ended + 1] = token
       if (task == 0 and g.sc or g.rf) == J.group_size then
         flush()
@@ -94,7 +92,7 @@ local function put_run(first, behind)
         return i + 1
       end
     elseif code then
-      fault(i, code, hold and number_of_tokens(values[at + 1]) or 0)
+      fault(i, code, hold and values[at + 1] and number_of_tokens(values[at + 1]) or 0)
     end
   end
   flush()

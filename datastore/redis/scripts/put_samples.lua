@@ -1,152 +1,180 @@
--- Finished samples, each for itself in order. Arguments, of each: token, index, lineage ('-' when
--- malformed), oldest and newest version, oldest and newest loss-bearing version, tokens, its
--- descriptor, the blob {job}:b:TOKEN:... that holds its bytes, reward ('' without a score, '-' when
--- that is malformed), score. Returns of those not accepted: position, code (DEAD, RESPONSE, SCORE,
--- RETRY), the group's min version and the committed one.
+-- Finished samples, each for itself in order. They come in runs of one lease, one set of versions and
+-- one blob. Arguments, of each run: token, number of samples, versions 'LINEAGE OLDEST NEWEST
+-- LOSS_OLDEST LOSS_NEWEST' ('' when malformed; the last two over loss-bearing tokens), the blob
+-- TOKEN:... that holds their bytes, their tokens in all; then of each sample: index, descriptor,
+-- reward ('' without a score, '-' when that is malformed), score. Returns of the samples not accepted:
+-- position, code (DEAD, RESPONSE, SCORE, RETRY), the group's min version and the committed one.
 expire()
-local SIZE = 12
-local total, faults = (#ARGV - 4) / SIZE, {}
-local function field(i, k) return ARGV[4 + i * SIZE + k] end
-local function number(i, k) return tonumber(field(i, k)) end
-local function fault(i, code, min) faults[#faults + 1] = {i, code, min, J.version} end
+local argv, count_state = ARGV, count
+local HEAD, SIZE = 5, 4
+local faults, position, num_put = {}, 0, 0
+local function fault(code, min) faults[#faults + 1] = {position, code, min, J.version} end
 
 -- Whether the blob is there, from now on for good.
-local there = {}
+local known_blobs = {}
 local function keep(name)
-  if there[name] == nil then
+  if known_blobs[name] == nil then
     local blob = prefix .. 'b:' .. name
-    there[name] = call('PERSIST', blob) == 1 or call('EXISTS', blob) == 1
+    known_blobs[name] = call('PERSIST', blob) == 1 or call('EXISTS', blob) == 1
   end
-  return there[name]
+  return known_blobs[name]
 end
 
--- Why sample `i` of the live lease of `g` cannot be taken, or nil.
-local function refusal(g, i)
-  local lineage = field(i, 3)
-  if lineage == '-' or tonumber(lineage) ~= J.lineage or number(i, 4) < g.min or
-      number(i, 5) > J.version then
-    return 'RESPONSE'
+-- The loss versions of a run; nil when the group's live lease can take none of its samples.
+local function check_run(g, at)
+  local lineage, oldest, newest, loss_oldest, loss_newest =
+    argv[at + 2]:match('^(%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+)$')
+  if not lineage or tonumber(lineage) ~= J.lineage or tonumber(oldest) < g.min or
+      tonumber(newest) > J.version then
+    return nil
   end
-  if field(i, 11) == '-' then return 'SCORE' end
-  if not keep(field(i, 10)) then return 'RETRY' end
+  return tonumber(loss_oldest), tonumber(loss_newest)
 end
 
--- What the samples of one run change, written at once.
-local function new_run(g, reward)
-  return {g = g, reward = reward, fields = {}, partials = {}, rows = {[0] = {}, [1] = {}}}
-end
-local function write(run, name, value)
-  local fields = run.fields
-  fields[#fields + 1] = name
-  fields[#fields + 1] = value
-end
-local function offer_later(run, task, index)
-  write(run, STAGE[task] .. index, '1 0 0')
-  local rows = run.rows[task]
-  rows[#rows + 1] = run.g.min
-  rows[#rows + 1] = row_member(run.g.ord, tonumber(index))
-end
-
-local function take(run, i, partial)
-  local g, index = run.g, field(i, 2)
-  local oldest, newest = number(i, 6), number(i, 7)
-  if g.fin > 0 then
-    oldest, newest = math.min(oldest, g.lmin), math.max(newest, g.lmax)
-  end
-  g.fin, g.lmin, g.lmax, g.ntok = g.fin + 1, oldest, newest, g.ntok + number(i, 8)
-  if partial then
-    discard('b ' .. blob_of(partial), now + J.grace)
-    run.partials[#run.partials + 1] = 'p' .. index
-    g.np = g.np - 1
-  end
-  write(run, 's' .. index, field(i, 9))
-  local reward = field(i, 11)
-  if reward == '' then
-    offer_later(run, 0, index)
-  else
-    if not run.reward then
-      run.reward = reward
-      write(run, 'rw', reward)
-    elseif tonumber(run.reward) ~= tonumber(reward) then
-      g.neq = 1
-    end
-    g.sc = g.sc + 1
-    write(run, 'c' .. index, field(i, 12))
-  end
-  if J.needs_ref == 1 then offer_later(run, 1, index) end
-  count('samples_put', 1)
-end
-
-local function flush(run)
-  local g = run.g
-  if #run.fields == 0 then return end
-  for _, name in ipairs({'fin', 'lmin', 'lmax', 'ntok', 'np', 'sc', 'neq'}) do
-    write(run, name, g[name])
-  end
-  call_many('HSET', group_key(g.ord), run.fields)
-  call_many('HDEL', group_key(g.ord), run.partials)
-  for task = 0, 1 do
-    if #run.rows[task] > 0 then
-      call_many('ZADD', PENDING_ROWS[task], run.rows[task])
-      changed(ROWS)
-    end
-  end
-end
-
-local function complete(g)
+local function complete(g, ready)
   -- From here on the versions are known from the tokens themselves.
   update(g, 'min', g.lmin, 'max', g.lmax)
   move(g, GENERATED)
   -- The group stays outstanding: its end matters to the gate only at the in-flight limit.
   if J.running == J.max_in_flight - 1 then changed(ADMISSION) end
   changed(BATCH)
-  advance(g)
+  advance(g, ready)
 end
 
--- Takes the samples of one lease from `first` up to `behind`, or to the one that ends the lease.
--- Returns the position of the next sample.
-local function put_run(first, behind)
-  local token, wanted = field(first, 1), {'rw'}
-  for i = first, behind - 1 do
-    wanted[#wanted + 1] = 's' .. field(i, 2)
-    wanted[#wanted + 1] = 'p' .. field(i, 2)
+-- Samples and versions into the group's numbers.
+local function add(g, samples, tokens, loss_oldest, loss_newest)
+  if g.fin > 0 then
+    loss_oldest, loss_newest = math.min(loss_oldest, g.lmin), math.max(loss_newest, g.lmax)
   end
-  local g, values = group_of(token, unpack(wanted))
-  local live, seen = is_live(g, token), {}
-  local run = new_run(g, g and values[1])
-  for i = first, behind - 1 do
-    local index, at = field(i, 2), 2 * (i - first) + 2
-    local finished = g and (seen[index] or values[at])
-    if finished and finished:match('^%d+') == token then
-      count('duplicate_puts', 1)
-    elseif finished or not live then
-      count('fenced_puts', 1)
-      fault(i, 'DEAD', 0)
+  update(g, 'fin', g.fin + samples, 'ntok', g.ntok + tokens, 'lmin', loss_oldest, 'lmax', loss_newest)
+  num_put = num_put + samples
+end
+local function differ(reward, other)
+  return reward ~= other and tonumber(reward) ~= tonumber(other)
+end
+
+-- A run that is the whole group, scored and in order: its samples never become fields of their own.
+-- False, and nothing has changed, for any other.
+local function put_whole(g, at, count, loss_oldest, loss_newest)
+  if g.fin + g.np > 0 or count ~= J.group_size or J.needs_ref == 1 then return false end
+  local rows, scores, neq, first = {}, {}, 0, argv[at + HEAD + 2]
+  for n = 1, count do
+    local i = at + HEAD + (n - 1) * SIZE
+    local index, reward = argv[i], argv[i + 2]
+    if tonumber(index) ~= n - 1 or reward == '' or reward == '-' then return false end
+    rows[n] = index .. ' ' .. argv[i + 1]
+    scores[n] = ready_score(argv[i + 3], nil)
+    if neq == 0 and differ(reward, first) then neq = 1 end
+  end
+  if (J.filter == 1 and neq == 0) or not keep(argv[at + 3]) then return false end
+  add(g, count, tonumber(argv[at + 4]), loss_oldest, loss_newest)
+  g.sc, g.neq = count, neq
+  write(g, 'bl', argv[at + 3])
+  complete(g, {rows = rows, scores = scores})
+  return true
+end
+
+-- What the group has of the run's samples.
+local function present(g, at, count)
+  if g.fin == J.group_size then return load_all(g.ord) end
+  local names, f = {}, {}
+  if g.fin + g.np == 0 then return f end
+  for i = at + HEAD, at + HEAD + (count - 1) * SIZE, SIZE do
+    names[#names + 1] = 's' .. argv[i]
+    names[#names + 1] = 'p' .. argv[i]
+  end
+  local _, values = load(g.ord, unpack(names))
+  for n, name in ipairs(names) do f[name] = values[n] or nil end
+  return f
+end
+
+-- Takes the samples of a run, each for itself.
+local function put_each(g, at, count, loss_oldest, loss_newest)
+  local token, blob = argv[at], argv[at + 3]
+  local f = g and present(g, at, count) or {}
+  local live, min = is_live(g, token), g and g.min
+  local further = g and select(2, load(g.ord, 'rw', 'bl'))
+  local first = further and further[1]
+  local rows, ref_rows, taken = {}, {}, false
+  local function flush()
+    if not taken then return end
+    write(g, 'bl', further[2] and further[2] .. ' ' .. blob or blob)
+    call_many('ZADD', PENDING_ROWS[0], rows)
+    call_many('ZADD', PENDING_ROWS[1], ref_rows)
+    if #rows + #ref_rows > 0 then changed(ROWS) end
+  end
+  local function take(index, i)
+    local partial, reward, descriptor = f['p' .. index], argv[i + 2], argv[i + 1]
+    taken = true
+    add(g, 1, number_of_tokens(descriptor), loss_oldest, loss_newest)
+    if partial then
+      discard('b ' .. blob_of(partial), now + J.grace)
+      call('HDEL', group_key(g.ord), 'p' .. index)
+      f['p' .. index] = nil
+      g.np = g.np - 1
+    end
+    f['s' .. index] = descriptor
+    write(g, 's' .. index, descriptor)
+    if reward == '' then
+      write(g, 'u' .. index, '1 0 0')
+      rows[#rows + 1] = min
+      rows[#rows + 1] = row_member(g.ord, index)
     else
-      local code = refusal(g, i)
-      if code then
-        fault(i, code, g.min)
-      else
-        take(run, i, values[at + 1])
-        seen[index] = field(i, 9)
-        if g.fin == J.group_size then
-          flush(run)
-          complete(g)
-          return i + 1
-        end
+      if not first then
+        first = reward
+        write(g, 'rw', reward)
       end
+      if differ(reward, first) then g.neq = 1 end
+      g.sc = g.sc + 1
+      write(g, 'c' .. index, argv[i + 3])
+    end
+    if J.needs_ref == 1 then
+      write(g, 'v' .. index, '1 0 0')
+      ref_rows[#ref_rows + 1] = min
+      ref_rows[#ref_rows + 1] = row_member(g.ord, index)
     end
   end
-  flush(run)
-  return behind
+  for i = at + HEAD, at + HEAD + (count - 1) * SIZE, SIZE do
+    local index = argv[i]
+    local finished = f['s' .. index]
+    if finished and finished:match('^%d+') == token then
+      count_state('duplicate_puts', 1)
+    elseif finished or not live then
+      count_state('fenced_puts', 1)
+      fault('DEAD', 0)
+    elseif not loss_oldest then
+      fault('RESPONSE', min)
+    elseif argv[i + 2] == '-' then
+      fault('SCORE', min)
+    elseif not keep(blob) then
+      fault('RETRY', min)
+    else
+      take(index, i)
+      if g.fin == J.group_size then
+        flush()
+        taken, live = false, false
+        complete(g)
+        -- The attempt may have ended, and with it what is known of its samples.
+        if not group_of(token) then f = {} end
+      end
+    end
+    position = position + 1
+  end
+  flush()
 end
 
-local at, MOST = 0, 256
-while at < total do
-  local behind = at + 1
-  while behind < total and behind - at < MOST and field(behind, 1) == field(at, 1) do
-    behind = behind + 1
+local at = 5
+while at <= #argv do
+  local count = tonumber(argv[at + 1])
+  local g = group_of(argv[at])
+  local loss_oldest, loss_newest
+  if is_live(g, argv[at]) then loss_oldest, loss_newest = check_run(g, at) end
+  if loss_oldest and put_whole(g, at, count, loss_oldest, loss_newest) then
+    position = position + count
+  else
+    put_each(g, at, count, loss_oldest, loss_newest)
   end
-  at = put_run(at, behind)
+  at = at + HEAD + count * SIZE
 end
+count_state('samples_put', num_put)
 return finish('OK', faults)

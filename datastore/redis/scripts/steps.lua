@@ -52,7 +52,7 @@ local function eligible()
   for i = 1, #list, 2 do
     local entry = {list[i], tonumber(list[i + 1])}
     local newest = entry[2]
-    if J.disposition == MASK then newest = tonumber(call('HGET', group_key(list[i]), 'max')) end
+    if J.disposition == MASK then newest = load(list[i]).max end
     if newest < horizon then
       stale = stale or entry
       num_stale = num_stale + 1

@@ -3,8 +3,12 @@
 #include <utility>
 #include <vector>
 
+#include "datastore/retrying_trajectory_store.h"
 #include "model/bundle_proto.h"
+#include "services/base/clock.h"
+#include "services/base/log.h"
 #include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
 #include "services/reward/reward_setup.h"
 
 namespace freshet {
@@ -31,7 +35,13 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
                            MakeJobScorer(assign.spec(), context.remote));
   if (context.observers != nullptr) scorer->SetObserver(context.observers->Of(assign.job_id()));
   work->scorer_ = std::move(scorer);
-  FRESHET_ASSIGN_OR_RETURN(work->store_, context.open_store(assign.job_id()));
+  FRESHET_ASSIGN_OR_RETURN(work->backend_, context.open_store(assign.job_id()));
+  RetryOptions retry;
+  retry.on_outage = [](const absl::Status& status) {
+    FRESHET_LOG(Warning) << "event=datastore_outage error=" << Message(status);
+  };
+  work->store_ =
+      std::make_unique<RetryingTrajectoryStore>(*work->backend_, SystemClock::Get(), retry);
   work->options_ = MakeRewardOptions(assign.spec());
   work->options_.lease_period = kLeasePeriod;
   work->SetWorker(worker);
@@ -51,6 +61,7 @@ RewardWork::~RewardWork() {
 // One RewardWorker per name: rows leased under a former name are gone.
 absl::Status RewardWork::Run(std::stop_token stop) {
   const std::stop_callback wake(stop, [this] {
+    store_->Close();
     MutexLock lock(mu_);
     renamed_.request_stop();
   });

@@ -67,6 +67,8 @@ class RewardWork final : public runtime::JobWork {
   RewardFigures Figures() const;
 
   const RewardContext& context_;
+  std::unique_ptr<TrajectoryStore> backend_;
+  // Waits out outages of the backend: scores that are not put are lost until their leases end.
   std::unique_ptr<TrajectoryStore> store_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::shared_ptr<const CompositeScorer> scorer_;

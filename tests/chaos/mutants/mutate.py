@@ -29,7 +29,7 @@ MUTANTS = {
     # A repeated put counts again.
     "drop_dedupe": (
         f"{SCRIPTS}/put_samples.lua",
-        "    if finished and finished:match('^%d+') == token then\n      count('duplicate_puts', 1)\n"
+        "    if finished and finished:match('^%d+') == token then\n      count_state('duplicate_puts', 1)\n"
         "    elseif finished or not live then\n",
         "    if not live then\n",
     ),
@@ -38,8 +38,9 @@ MUTANTS = {
         f"{SCRIPTS}/put_samples.lua",
         "    elseif finished or not live then\n",
         "    elseif g and finished then\n"
-        "      call('PERSIST', concat({prefix, 'b:', token, ':', index, ':', field(i, 11)}))\n"
-        "      update(g, 's' .. index, concat({token, field(i, 11), field(i, 9), field(i, 10)}, ' '))\n"
+        "      keep(blob)\n"
+        "      write(g, 's' .. index, argv[i + 1])\n"
+        "      write(g, 'bl', (further[2] or '') .. ' ' .. blob)\n"
         "    elseif not live then\n",
     ),
     # Engines get weights that no step has committed.

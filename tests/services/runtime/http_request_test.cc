@@ -64,7 +64,7 @@ TEST(HttpRequest, ZeroContentLengthIsNoBody) {
 }
 
 TEST(HttpRequest, TakesAnyBytes) {
-  const std::string alphabet("GET/ HTP1.\r\n: \0\xff\x7f?#a", 23);
+  const std::string alphabet("GET/ HTP1.\r\n: \0\xff\x7f?#a", 20);
   for (uint64_t seed = 0; seed < 20000; ++seed) {
     std::string bytes = seed % 2 == 0 ? "GET /a HTTP/1.1\r\n" : "";
     const uint64_t size = RandomBits(1, seed) % 64;
