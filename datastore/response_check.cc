@@ -9,8 +9,8 @@
 namespace freshet {
 namespace {
 
-// The bits that `fold` gives for any eight bytes of a column; zeros fill up the last ones. Responses
-// are long, and each of them comes by here.
+// The bits that `fold` gives for any eight bytes of a column; zeros fill up the last ones.
+// Responses are long, and each of them comes by here.
 template <typename T, typename Fold>
 uint64_t FoldWords(const std::vector<T>& column, Fold fold) {
   const char* at = reinterpret_cast<const char*>(column.data());

@@ -110,8 +110,8 @@ absl::StatusOr<std::string> WriteManifest(const fs::path& dir, const TrainingSta
 // moment: a former trainer may still be writing what its successor has made durable.
 absl::Status MoveIntoPlace(const fs::path& temporary, const fs::path& target) {
   std::error_code error;
-  if (fs::exists(target, error) && ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD,
-                                               target.c_str(), RENAME_EXCHANGE) == 0) {
+  if (fs::exists(target, error) &&
+      ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
     fs::remove_all(temporary, error);
     return absl::OkStatus();
   }

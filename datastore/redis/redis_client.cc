@@ -157,8 +157,7 @@ absl::StatusOr<std::vector<RedisRawReply>> RedisClient::State::Exchange(
   RedisWire wire;
   for (const std::vector<std::string>& load : loads) wire.Append(load);
   for (const std::vector<std::string>& command : commands) wire.Append(command);
-  FRESHET_ASSIGN_OR_RETURN(std::vector<RedisRawReply> replies,
-                           connection.Exchange(wire, deadline));
+  FRESHET_ASSIGN_OR_RETURN(std::vector<RedisRawReply> replies, connection.Exchange(wire, deadline));
   replies.erase(replies.begin(), replies.begin() + static_cast<std::ptrdiff_t>(loaded.size()));
   connection.known_scripts().merge(loaded);
   FRESHET_RETURN_IF_ERROR(RunLostScripts(connection, commands, deadline, replies));

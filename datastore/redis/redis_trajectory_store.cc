@@ -170,8 +170,8 @@ RedisTrajectoryStore::Commands RedisTrajectoryStore::SetCommands(std::vector<Blo
 
 absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Send(
     const RedisScript& script, std::vector<std::string> args, Commands& sets) {
-  sets.push_back(client_->ScriptCommand(script, {StrCat(prefix_, "state")},
-                                        ScriptArgs(std::move(args))));
+  sets.push_back(
+      client_->ScriptCommand(script, {StrCat(prefix_, "state")}, ScriptArgs(std::move(args))));
   const absl::Time start = SystemClock::Get().Now();
   auto replies = client_->Pipeline(sets);
   sets.pop_back();

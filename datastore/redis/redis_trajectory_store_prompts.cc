@@ -159,8 +159,8 @@ absl::Status RedisTrajectoryStore::ReturnLease(int64_t token, const std::vector<
       args.push_back(std::move(arg));
     }
   }
-  FRESHET_ASSIGN_OR_RETURN(const Answer answer,
-                           Run(trajectory_scripts::kReturnLease, std::move(args), std::move(blobs)));
+  FRESHET_ASSIGN_OR_RETURN(const Answer answer, Run(trajectory_scripts::kReturnLease,
+                                                    std::move(args), std::move(blobs)));
   if (answer.code == Code::kDead) return FailedPrecondition("lease ", token, " is not live");
   if (answer.code == Code::kMismatch) {
     return InvalidArgument("partials: ", partials.size(), " for ", indices.size(), " indices");

@@ -36,8 +36,8 @@ std::string Exact(double value) {
   return text;
 }
 
-// The arguments of put_samples.lua: samples that follow each other and have token, versions and blob
-// in common are one run.
+// The arguments of put_samples.lua: samples that follow each other and have token, versions and
+// blob in common are one run.
 std::vector<std::string> SampleArgs(const std::vector<std::vector<std::string>>& samples) {
   std::vector<std::string> args;
   for (size_t i = 0; i < samples.size();) {
@@ -200,9 +200,9 @@ absl::StatusOr<std::vector<absl::Status>> RedisTrajectoryStore::PutSamples(
   std::vector<absl::Status> statuses(samples.size());
   for (size_t next = 0; next < samples.size();) {
     FRESHET_ASSIGN_OR_RETURN(PutSlice slice, SampleSlice(samples, next, statuses));
-    FRESHET_ASSIGN_OR_RETURN(const std::vector<PutFault> faults,
-                             SendPuts(trajectory_scripts::kPutSamples, SampleArgs,
-                                      std::move(slice)));
+    FRESHET_ASSIGN_OR_RETURN(
+        const std::vector<PutFault> faults,
+        SendPuts(trajectory_scripts::kPutSamples, SampleArgs, std::move(slice)));
     for (const PutFault& fault : faults) {
       statuses[fault.position] = RefusedSample(samples[fault.position], fault);
     }
@@ -246,9 +246,8 @@ absl::StatusOr<std::vector<absl::Status>> RedisTrajectoryStore::PutRows(
     for (; next < rows.size() && !slice.Full(); ++next) {
       statuses[next] = AddPut(task, rows[next], next, slice);
     }
-    FRESHET_ASSIGN_OR_RETURN(
-        const std::vector<PutFault> faults,
-        SendPuts(trajectory_scripts::kPutRows, make_args, std::move(slice)));
+    FRESHET_ASSIGN_OR_RETURN(const std::vector<PutFault> faults,
+                             SendPuts(trajectory_scripts::kPutRows, make_args, std::move(slice)));
     for (const PutFault& fault : faults) {
       const FieldValues& values = rows[fault.position].values;
       absl::Status& status = statuses[fault.position];

@@ -320,10 +320,12 @@ TEST_F(CheckpointTest, OneIsThereAtEveryMomentWhileItIsReplaced) {
   const auto before = Newest();
   const TestDirectory copies;
   SnapshotPoints points(root(), copies.path());
-  ASSERT_TRUE(
-      WriteCheckpoint(root(), Contents(1, 1), [] { return absl::OkStatus(); }, points).ok());
+  ASSERT_TRUE(WriteCheckpoint(
+                  root(), Contents(1, 1), [] { return absl::OkStatus(); }, points)
+                  .ok());
   for (const std::string& point : points.points) {
-    EXPECT_EQ((*FindNewestCheckpoint(copies.File(point), "job"))->state.policy, before->state.policy);
+    EXPECT_EQ((*FindNewestCheckpoint(copies.File(point), "job"))->state.policy,
+              before->state.policy);
   }
   EXPECT_EQ(Newest()->state.policy, (PolicyVersion{1, 1}));
   EXPECT_THAT(Names(), ElementsAre("step-1"));
