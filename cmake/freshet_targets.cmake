@@ -3,8 +3,10 @@
 add_library(freshet_flags INTERFACE)
 target_compile_features(freshet_flags INTERFACE cxx_std_20)
 target_include_directories(freshet_flags INTERFACE "${PROJECT_SOURCE_DIR}")
+# As hiredis asks: a precompiled header serves only targets that define the same.
+target_compile_definitions(freshet_flags INTERFACE _FILE_OFFSET_BITS=64)
 target_compile_options(freshet_flags INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast
+  -pthread -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
   $<$<BOOL:${FRESHET_WERROR}>:-Werror>)
@@ -15,35 +17,36 @@ if(FRESHET_SANITIZE)
   target_link_options(freshet_flags INTERFACE "-fsanitize=${freshet_sanitizers}")
 endif()
 
-# An executable that reuses the precompiled header must be compiled as that was: -fPIC, not -fPIE.
-function(freshet_reuse_torch_pch TARGET)
-  set_target_properties(${TARGET} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${TARGET} PRIVATE -fPIC)
-  target_precompile_headers(${TARGET} REUSE_FROM freshet_torch_pch)
-endfunction()
-
-# freshet_library(NAME [TORCH] SRCS ... [PUBLIC ...] [PRIVATE ...])
-# A static library freshet_NAME with alias freshet::NAME. TORCH: sees LibTorch and reuses its
-# precompiled header.
+# freshet_library(NAME [TORCH | WIRE] SRCS ... [PUBLIC ...] [PRIVATE ...])
+# A static library freshet_NAME with alias freshet::NAME. TORCH: sees LibTorch; WIRE: most of it sees
+# gRPC or protobuf. Either decides which precompiled header it reuses.
 function(freshet_library NAME)
-  cmake_parse_arguments(ARG "TORCH" "" "SRCS;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;WIRE" "" "SRCS;PUBLIC;PRIVATE" ${ARGN})
   add_library(freshet_${NAME} STATIC ${ARG_SRCS})
   add_library(freshet::${NAME} ALIAS freshet_${NAME})
   target_link_libraries(freshet_${NAME} PUBLIC freshet_flags ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   if(ARG_TORCH)
     target_link_libraries(freshet_${NAME} PUBLIC freshet_torch)
-    target_precompile_headers(freshet_${NAME} REUSE_FROM freshet_torch_pch)
+    freshet_reuse_pch(freshet_${NAME} torch)
+  elseif(ARG_WIRE)
+    freshet_reuse_pch(freshet_${NAME} wire)
+  else()
+    freshet_reuse_pch(freshet_${NAME} base)
   endif()
 endfunction()
 
-# freshet_binary(NAME [TORCH] SRCS ... LIBS ...)  The executable build/bin/NAME.
+# freshet_binary(NAME [TORCH | WIRE] SRCS ... LIBS ...)  The executable build/bin/NAME.
 function(freshet_binary NAME)
-  cmake_parse_arguments(ARG "TORCH" "" "SRCS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;WIRE" "" "SRCS;LIBS" ${ARGN})
   add_executable(${NAME} ${ARG_SRCS})
   target_link_libraries(${NAME} PRIVATE freshet_flags ${ARG_LIBS})
   if(ARG_TORCH)
     target_link_libraries(${NAME} PRIVATE freshet_torch)
-    freshet_reuse_torch_pch(${NAME})
+    freshet_reuse_pch(${NAME} torch)
+  elseif(ARG_WIRE)
+    freshet_reuse_pch(${NAME} wire)
+  else()
+    freshet_reuse_pch(${NAME} base)
   endif()
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 endfunction()
@@ -51,10 +54,10 @@ endfunction()
 # What TSan builds: it runs no test that enters torch, gRPC or other processes.
 add_custom_target(freshet_unit_tests)
 
-# freshet_test(NAME [TORCH] SRCS ... LIBS ... [LABELS ...] [DEPENDS ...])
+# freshet_test(NAME [TORCH | WIRE] SRCS ... LIBS ... [LABELS ...] [DEPENDS ...])
 # One GoogleTest executable; each TEST is a ctest case. LABELS: unit (default), e2e, redis, grpc.
 function(freshet_test NAME)
-  cmake_parse_arguments(ARG "TORCH" "" "SRCS;LIBS;LABELS;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;WIRE" "" "SRCS;LIBS;LABELS;DEPENDS" ${ARGN})
   if(NOT BUILD_TESTING)
     return()
   endif()
@@ -65,8 +68,15 @@ function(freshet_test NAME)
   target_link_libraries(${NAME} PRIVATE freshet_flags ${ARG_LIBS} GTest::gmock_main)
   if(ARG_TORCH)
     target_link_libraries(${NAME} PRIVATE freshet_torch)
-    freshet_reuse_torch_pch(${NAME})
+    freshet_reuse_pch(${NAME} torch)
     list(APPEND ARG_LABELS torch)
+  else()
+    target_compile_options(${NAME} PRIVATE ${FRESHET_TEST_OPTIONS})
+    if(ARG_WIRE)
+      freshet_reuse_pch(${NAME} wire_test)
+    else()
+      freshet_reuse_pch(${NAME} test)
+    endif()
   endif()
   if(ARG_DEPENDS)
     add_dependencies(${NAME} ${ARG_DEPENDS})

@@ -13,7 +13,6 @@ add_library(freshet_torch INTERFACE)
 target_include_directories(freshet_torch SYSTEM INTERFACE
   "${FRESHET_TORCH_DIR}/include"
   "${FRESHET_TORCH_DIR}/include/torch/csrc/api/include")
-target_compile_definitions(freshet_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
 target_link_libraries(freshet_torch INTERFACE
   "${FRESHET_TORCH_DIR}/torch/lib/libtorch_cpu.so" "${FRESHET_TORCH_DIR}/torch/lib/libc10.so")
 target_link_options(freshet_torch INTERFACE

@@ -4,6 +4,7 @@
 #include "controller/service/controller_role.h"
 #include "prometheus/registry.h"
 #include "services/base/str_cat.h"
+#include "services/base/version.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/runtime/serve.h"
@@ -30,7 +31,6 @@ int Run(int argc, char** argv) {
       "Directs a Freshet cluster: jobs, workers, prompts, evaluations. Several may run; one "
       "leads, the others stand by.",
       "freshet-controller");
-  app.set_version_flag("--version", FRESHET_VERSION);
   freshet::runtime::AddEndpointFlags(app, serve.endpoint);
   freshet::runtime::AddDatastoreFlags(app, datastore);
   app.add_option("--name", name, "name in logs and as leader; default: controller-HOST-PID");
@@ -64,7 +64,7 @@ int Run(int argc, char** argv) {
     std::cerr << "freshet-controller: " << freshet::Message(role.status()) << '\n';
     return 2;
   }
-  serve.version = FRESHET_VERSION;
+  serve.version = freshet::Version();
   serve.before_scrape = [&role] { (*role)->RefreshMetrics(); };
   return freshet::runtime::Serve(**role, serve);
 }

@@ -31,8 +31,10 @@ const char* Name(LedgerEvent event);
 //   one
 //     per group. A uid appears once, redo rows apart: a group requeued with kept tokens goes on
 //     under its uids and writes no row.
-// Of a sample row, `spans` cover the whole response; min_version and max_version are over its
-// loss-bearing tokens only (train_version when there are none).
+// A redo row whose lineage is one larger than that of the rows before begins that lineage: the redo
+// gave other weights from its step on (trajectory_store.h, CommitStep). A durable row has the
+// lineage of its version. Of a sample row, `spans` cover the whole response; min_version and
+// max_version are over its loss-bearing tokens only (train_version when there are none).
 struct LedgerRow {
   int64_t seq = 0;
   LedgerEvent event = LedgerEvent::kOpen;

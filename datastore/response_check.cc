@@ -83,13 +83,19 @@ absl::Status CheckSpans(const Response& response, const ResponseBounds& bounds) 
                              " covered tokens: spans follow each other without gaps");
     }
     covered = span.end;
-    if (previous != nullptr && span.policy < previous->policy) {
+    if (previous != nullptr && span.policy.lineage < previous->policy.lineage) {
+      return InvalidArgument("spans: lineage ", span.policy.lineage, " follows lineage ",
+                             previous->policy.lineage, ": lineages must not decrease");
+    }
+    if (previous != nullptr && span.policy.version < previous->policy.version) {
       return InvalidArgument("spans: version ", span.policy.version, " follows version ",
                              previous->policy.version, ": versions must not decrease");
     }
     previous = &span;
-    if (span.policy.lineage != bounds.committed.lineage) {
-      return InvalidArgument("spans: lineage ", span.policy.lineage, " is not the committed ",
+    if (span.policy.lineage < bounds.root_lineage ||
+        span.policy.lineage > bounds.committed.lineage) {
+      return InvalidArgument("spans: lineage ", span.policy.lineage,
+                             " is none of the store's, which are ", bounds.root_lineage, " to ",
                              bounds.committed.lineage);
     }
     if (span.policy.version > bounds.committed.version) {

@@ -12,15 +12,17 @@ namespace freshet {
 
 // What a response must fulfil besides its own shape.
 struct ResponseBounds {
-  int64_t min_version = 0;  // no span is older than its group's min version
-  PolicyVersion committed;  // no span is of another lineage, or newer than this
-  bool needs_loss = true;   // at least one token bears loss (a finished sample)
+  int64_t min_version = 0;   // no span is older than its group's min version
+  int64_t root_lineage = 0;  // no span is of an older lineage
+  PolicyVersion committed;   // no span is of a newer lineage, or of a larger version than this
+  bool needs_loss = true;    // at least one token bears loss (a finished sample)
 };
 
 // INVALID_ARGUMENT naming the column, the value and the bound unless: there is at least one token,
 // ids are >= 0, every column has one entry per token, log-probs are finite, the mask is 0 or 1, and
-// the spans cover all tokens in order without gaps, with versions that do not decrease and keep
-// `bounds`. A pure function, used by every backend. Thread-safe.
+// the spans cover all tokens in order without gaps, with lineages and versions that do not decrease
+// and keep `bounds`. An engine that swaps from (L, V) to (L + 1, W) between two tokens has W >= V.
+// A pure function, used by every backend. Thread-safe.
 absl::Status CheckResponse(const Response& response, const ResponseBounds& bounds);
 
 // INVALID_ARGUMENT unless `sample` has a response and its index is one of a group's.

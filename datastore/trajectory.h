@@ -11,7 +11,8 @@
 namespace freshet {
 
 // A policy version: `version` counts committed training steps since warm-up, `lineage` the branches
-// of training history (it grows at every fork). Ordered by lineage first.
+// of training history (it grows at every fork, and when redone steps give other weights). Ordered
+// by lineage first.
 struct PolicyVersion {
   int64_t lineage = 0;
   int64_t version = 0;

@@ -186,6 +186,7 @@ struct JournalEntry {
 };
 struct OpenEpochReply {
   int64_t epoch = 0;
+  int64_t lineage = 0;             // the current one: that of the committed version
   std::vector<JournalEntry> redo;  // committed steps after the loaded version, in order
   std::string digest;              // over the surviving trained uids up to the loaded version
 };
@@ -277,9 +278,10 @@ class TrajectoryStore {
   // says that exactly these bytes were accepted: FAILED_PRECONDITION without a live lease of that
   // token, also when another worker's sample has taken the place.
   // INVALID_ARGUMENT: misaligned columns, spans that do not cover the response or decrease, or no
-  // loss-bearing token; a span that is older than the group's min version, not committed, or of
-  // another lineage; a score that PutRows would refuse. `response` holds the whole response, kept
-  // tokens of former leases included.
+  // loss-bearing token; a span that is older than the group's min version, of a version that is not
+  // committed, or of a lineage that the store never had (what older lineages of it made stays
+  // trainable: staleness counts versions alone); a score that PutRows would refuse. `response`
+  // holds the whole response, kept tokens of former leases included.
   virtual absl::StatusOr<std::vector<absl::Status>> PutSamples(
       const std::vector<SamplePut>& samples) = 0;
   // PutSamples of one: its status, or that of the call.
@@ -311,7 +313,8 @@ class TrajectoryStore {
 
   // Trainer. Fences every former epoch; its claimed groups are ready again. `loaded` is the version
   // of the weights in hand, which came from a checkpoint and so counts as durable.
-  // FAILED_PRECONDITION: another lineage than the store's, a version that is not committed, or one
+  // FAILED_PRECONDITION: a lineage that the store never had, a version of an older lineage from
+  // which the current one does not come (see CommitStep), a version that is not committed, or one
   // whose later steps are forgotten.
   virtual absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,
                                                    PolicyVersion loaded) = 0;
@@ -324,7 +327,11 @@ class TrajectoryStore {
   // atomic operation. `ordinals` must be those of NextBatch. Idempotent by (epoch, step) with the
   // same ordinals and hash; FAILED_PRECONDITION with others or from a fenced epoch. Then groups
   // that have become hopeless meet their disposition. A redone step must give the committed
-  // ordinals and hash, moves nothing, and is recorded as redo.
+  // ordinals, moves nothing, and is recorded as redo. Where its hash differs from the committed one
+  // (other hardware, program or rank count), the hash takes the place of that one, and the first
+  // such step D of an epoch raises the lineage by one: versions from D on are of the new lineage,
+  // while checkpoints of older ones are loaded up to D - 1 only, and no longer count as durable
+  // from D on. Groups and samples stay as they are. The receipt tells the lineage of the version.
   virtual absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                                    const std::vector<int64_t>& ordinals,
                                                    const std::string& content_hash) = 0;

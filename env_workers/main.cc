@@ -10,6 +10,7 @@
 #include "prometheus/registry.h"
 #include "services/base/clock.h"
 #include "services/base/str_cat.h"
+#include "services/base/version.h"
 #include "services/metrics/queue_metrics.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/runtime/log_ring.h"
@@ -20,7 +21,6 @@ namespace {
 
 int Main(int argc, char** argv) {
   CLI::App app("serves environments for multi-turn episodes", "freshet-env");
-  app.set_version_flag("--version", "freshet-env " FRESHET_VERSION);
   runtime::WorkerFlags flags;
   flags.controllers.clear();
   EnvServiceOptions options;
@@ -42,7 +42,7 @@ int Main(int argc, char** argv) {
 
   std::optional<runtime::WorkerAgentOptions> agent;
   if (!flags.controllers.empty()) {
-    auto made = runtime::MakeAgentOptions(flags, cluster::v1::ROLE_ENV, FRESHET_VERSION);
+    auto made = runtime::MakeAgentOptions(flags, cluster::v1::ROLE_ENV, Version());
     if (!made.ok()) {
       std::fprintf(stderr, "freshet-env: %s\n", Message(made.status()).c_str());
       return 2;
@@ -60,7 +60,7 @@ int Main(int argc, char** argv) {
   EnvRole role(service, std::move(agent), &log);
   metrics::QueueMetrics queues(*serve.registry);
   queues.Watch("episodes", options.max_episodes, [&service] { return service.open_episodes(); });
-  serve.version = FRESHET_VERSION;
+  serve.version = Version();
   serve.before_scrape = [&queues] { queues.Refresh(); };
   return runtime::Serve(role, serve);
 }

@@ -15,6 +15,11 @@ namespace {
 // Keeps the environment's random numbers apart from those that draw tokens.
 constexpr uint64_t kEnvironmentStream = 0x656e766972ULL;
 
+EpisodeOptions WithLabel(EpisodeOptions options) {
+  if (options.label.empty()) options.label = options.environment;
+  return options;
+}
+
 }  // namespace
 
 EpisodeRunner::EpisodeRunner(InferenceEngine& engine, EnvironmentClient& client, const Clock& clock,
@@ -23,7 +28,7 @@ EpisodeRunner::EpisodeRunner(InferenceEngine& engine, EnvironmentClient& client,
       client_(client),
       clock_(clock),
       text_(std::move(text)),
-      options_(std::move(options)) {}
+      options_(WithLabel(std::move(options))) {}
 
 void EpisodeRunner::Start(EpisodeGroup spec) {
   const GroupKey key{spec.lane, spec.id};
@@ -145,8 +150,8 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
   if (reset) {
     return GiveUp(
         group, episode,
-        InvalidArgument("environment ", options_.environment, ": the observation of a reset has ",
-                        size, " tokens, which leaves none of max_new_tokens ",
+        InvalidArgument("environment ", options_.label, ": the observation of a reset has ", size,
+                        " tokens, which leaves none of max_new_tokens ",
                         group.spec.sampling.max_new_tokens));
   }
   // No turn could answer this observation: the response ends before it.
@@ -165,8 +170,8 @@ absl::Status EpisodeRunner::AppendObservation(const Group& group, Episode& episo
   if (text.empty()) return absl::OkStatus();
   const absl::StatusOr<std::vector<int32_t>> ids = text_.encode(text);
   if (!ids.ok()) {
-    return InvalidArgument("environment ", options_.environment, ": an observation of ",
-                           text.size(), " bytes: ", Message(ids.status()));
+    return InvalidArgument("environment ", options_.label, ": an observation of ", text.size(),
+                           " bytes: ", Message(ids.status()));
   }
   if (ids->empty()) return absl::OkStatus();
   Response& response = episode.response;
@@ -184,7 +189,7 @@ absl::Status EpisodeRunner::AppendObservation(const Group& group, Episode& episo
 void EpisodeRunner::Fail(Group& group, Episode& episode, const absl::Status& status) {
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     return GiveUp(group, episode,
-                  InvalidArgument("environment ", options_.environment, ": ", Message(status)));
+                  InvalidArgument("environment ", options_.label, ": ", Message(status)));
   }
   const bool full = status.code() == absl::StatusCode::kResourceExhausted;
   if (full) ++counters_.refused;
@@ -197,8 +202,8 @@ void EpisodeRunner::Fail(Group& group, Episode& episode, const absl::Status& sta
   }
   if (episode.failures >= options_.max_failures) {
     return GiveUp(group, episode,
-                  StatusOf(status.code(), "environment ", options_.environment, ", ",
-                           episode.failures, " failures, the last: ", Message(status)));
+                  StatusOf(status.code(), "environment ", options_.label, ", ", episode.failures,
+                           " failures, the last: ", Message(status)));
   }
   if (!full) ++counters_.restarted;
   const int doublings = std::min(episode.failures + episode.refusals - 1, 16);

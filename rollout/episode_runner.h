@@ -26,7 +26,8 @@ struct EpisodeText {
 };
 
 struct EpisodeOptions {
-  std::string environment;
+  std::string environment;  // as its worker knows it; "": the only one that it has
+  std::string label;        // in messages; "": as `environment`
   std::map<std::string, std::string> options;  // a row's field of the same name wins
   int32_t max_turns = 8;
   int32_t max_turn_tokens = 0;  // tokens of one turn; 0: bounded by max_new_tokens alone

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "services/base/str_cat.h"
+
 namespace freshet {
 namespace {
 
@@ -55,7 +57,11 @@ NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec) {
 EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec) {
   const job::v1::Environment& environment = spec.environment();
   EpisodeOptions options;
-  if (environment.type() != "grpc") options.environment = environment.type();
+  if (environment.type() == "grpc") {
+    options.label = StrCat("grpc ", environment.address());
+  } else {
+    options.environment = environment.type();
+  }
   options.options.insert(environment.options().begin(), environment.options().end());
   options.max_turns = static_cast<int32_t>(environment.max_turns());
   options.max_turn_tokens = static_cast<int32_t>(environment.max_turn_tokens());

@@ -52,8 +52,9 @@ absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
   return publisher_.Publish(receipt).status();
 }
 
-// Repeats a step that a former process committed. The batch comes from the store's journal, so the
-// weights come out the same, bit for bit.
+// Repeats a step that a former process committed. The batch comes from the store's journal, so on
+// the same hardware the weights come out the same, bit for bit. Where they do not, the store raises
+// the lineage, and the receipt tells under which version they go out.
 absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
   FRESHET_ASSIGN_OR_RETURN(const NextBatchReply batch, store_.NextBatch(epoch_, entry.step));
   if (!batch.ready) {
@@ -70,15 +71,16 @@ absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
   const PolicyVersion next{policy_.lineage, entry.step};
   const std::string content_hash =
       publisher_.Stage(next, epoch_, learner_.Arena()).manifest.content_hash;
-  if (content_hash != entry.content_hash) {
-    return StatusOf(absl::StatusCode::kAborted, "step ", entry.step, " redone from version ",
-                    options_.loaded.version, " gives weights ", content_hash, ", committed were ",
-                    entry.content_hash,
-                    ": another machine, program or thread count; resume as a fork");
-  }
   FRESHET_ASSIGN_OR_RETURN(
       const CommitReceipt receipt,
       store_.CommitStep(epoch_, entry.step, Ordinals(batch.groups), content_hash));
+  if (content_hash != entry.content_hash) {
+    FRESHET_LOG(Warning) << "event=redo_gave_other_weights step=" << entry.step
+                         << " content_hash=" << content_hash << " committed=" << entry.content_hash
+                         << " lineage=" << receipt.policy.lineage
+                         << " loaded=" << options_.loaded.version;
+  }
+  if (receipt.policy != next) publisher_.Stage(receipt.policy, epoch_, learner_.Arena());
   Committed(receipt);
   report.policy = policy_;
   FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));

@@ -80,7 +80,8 @@ class TrainerLoop {
   // the last one, so that engines can start. When `save_loaded`, also writes the loaded version as
   // a checkpoint, so that a resume need not repeat what led to it. OK, with part of the steps still
   // to redo and nothing published, when `stop` came first: call nothing but the destructor then.
-  // ABORTED when a redone step gives other weights than the committed ones.
+  // Redone steps that give other weights than the committed ones are logged; what follows from them
+  // is of the lineage that the store says.
   absl::Status Start(bool save_loaded, std::stop_token stop = {});
 
   // Trains until the last step or until `stop`, then writes a final checkpoint of what was

@@ -5,10 +5,10 @@
 #include <grpcpp/support/client_callback.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "freshet/weights/v1/weight_service.pb.h"
-#include "services/base/log.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
@@ -22,6 +22,9 @@
 
 namespace freshet {
 namespace {
+
+// Of what the sources of one pull said.
+constexpr size_t kMaxReasonBytes = 500;
 
 constexpr char kPullMethod[] = "/freshet.weights.v1.WeightService/Pull";
 
@@ -193,6 +196,7 @@ absl::StatusOr<PolicyVersion> PullWeights(const PullOptions& options,
                                           const std::shared_ptr<WeightSubscriber>& subscriber,
                                           const Clock& clock, WeightSyncObserver* observer) {
   absl::Status status = NotFound("no member of the weight plane to pull from");
+  std::string reasons;
   for (const WeightMember& source : sources) {
     status = PullFrom(source, options, channels, *subscriber, clock, observer);
     // A publication that came in between serves as well.
@@ -200,13 +204,13 @@ absl::StatusOr<PolicyVersion> PullWeights(const PullOptions& options,
     if (active.has_value() && active->snapshot.manifest.policy >= options.at_least) {
       return active->snapshot.manifest.policy;
     }
-    FRESHET_LOG(Warning) << "event=pull_failed source=" << source.worker << " reason=\""
-                         << status.message() << "\"";
     // Before the first version nobody has one: that is no failure.
     if (observer != nullptr && status.code() != absl::StatusCode::kNotFound) {
       observer->OnFailure(WeightFailureCause(status));
     }
-    status = StatusOf(status.code(), source.worker, ": ", Message(status));
+    if (reasons.size() > kMaxReasonBytes) reasons.resize(kMaxReasonBytes);
+    reasons += StrCat(reasons.empty() ? "" : "; ", source.worker, ": ", Message(status));
+    status = StatusOf(status.code(), reasons);
   }
   return status;
 }

@@ -38,7 +38,7 @@ std::vector<WeightMember> PullOrder(std::vector<WeightMember> engines,
 // give it: verified bucket by bucket, then prepared and activated in `subscriber`. Blocks, for at
 // most `timeout` per source. `observer` may be null.
 // Returns the version that is active afterwards, which is newer when a publication came in between;
-// else the error of the last source, naming it. NOT_FOUND when there is no source.
+// else the code of the last source, and what every source said. NOT_FOUND when there is no source.
 absl::StatusOr<PolicyVersion> PullWeights(const PullOptions& options,
                                           const std::vector<WeightMember>& sources,
                                           const ChannelSource& channels,

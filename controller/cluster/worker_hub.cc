@@ -25,7 +25,10 @@ bool Differs(const cluster::v1::WorkerStatus& a, const cluster::v1::WorkerStatus
     const cluster::v1::AssignmentStatus& x = a.assignments(i);
     const cluster::v1::AssignmentStatus& y = b.assignments(i);
     if (x.assignment_id() != y.assignment_id() || x.state() != y.state()) return true;
-    if (x.policy().version() != y.policy().version()) return true;
+    if (x.policy().version() != y.policy().version() ||
+        x.policy().lineage() != y.policy().lineage()) {
+      return true;
+    }
   }
   return false;
 }

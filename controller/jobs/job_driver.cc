@@ -222,7 +222,7 @@ absl::Status JobDriver::Open(const JobRecord& record, const CrewReport& report) 
   if (material == nullptr) {
     if (report.trainer_address.empty()) {
       return StatusOf(absl::StatusCode::kUnavailable,
-                      "waits for the trainer to describe the model");
+                      "the trainer has not described the model yet");
     }
     if (now < open_retry_at_) return opening_;
     open_retry_at_ = now + context_.timing.retry_first;

@@ -2,6 +2,7 @@
 #include <utility>
 #include <variant>
 
+#include "controller/jobs/death_reason.h"
 #include "controller/jobs/job_driver.h"
 #include "controller/jobs/proto_time.h"
 #include "controller/jobs/store_setup.h"
@@ -174,7 +175,11 @@ std::string JobDriver::FindFailure(const CrewReport& report) {
     if (!feeder_status_.ok()) return StrCat("prompts cannot be fed: ", Message(feeder_status_));
   }
   if (explanation_.has_value() && explanation_->edge == "paused") return explanation_->text;
-  return stats_.has_value() ? deaths_.Check(*stats_) : "";
+  std::string failure = stats_.has_value() ? deaths_.Check(*stats_) : "";
+  if (failure.empty()) return failure;
+  const absl::StatusOr<std::string> last = LastDeath(*store_, *stats_);
+  if (last.ok() && !last->empty()) failure += StrCat("; the last one: ", *last);
+  return failure;
 }
 
 JobGauges JobDriver::Measure(const JobRecord& record, const Blockage& blockage,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "controller/jobs/proto_time.h"
@@ -33,6 +34,13 @@ absl::StatusOr<std::pair<int64_t, std::string>> ParseToken(const std::string& to
   }
   key.second.assign(rest + 1, end);
   return key;
+}
+
+// What a job waits for, as its reason says it: "submitted; waits for its turn" -> "its turn".
+std::string WaitedFor(const std::string& reason) {
+  constexpr std::string_view kWords = "waits for ";
+  const size_t at = reason.find(kWords);
+  return at == std::string::npos ? reason : reason.substr(at + kWords.size());
 }
 
 }  // namespace
@@ -75,10 +83,10 @@ job::v1::Worker ToWorker(const Member& member) {
 job::v1::Job ToDetailedJob(const JobRecord& record, const JobLive* live) {
   job::v1::Job job = ToJob(record, /*details=*/true);
   if (live == nullptr) {
-    if (!HasEnded(record.state())) job.set_waits_for(record.reason());
+    if (!HasEnded(record.state())) job.set_waits_for(WaitedFor(record.reason()));
     return job;
   }
-  job.set_waits_for(live->waits_for.empty() ? record.reason() : live->waits_for);
+  job.set_waits_for(live->waits_for.empty() ? WaitedFor(record.reason()) : live->waits_for);
   job.mutable_groups()->insert(live->groups.begin(), live->groups.end());
   job.mutable_ended()->insert(live->ended.begin(), live->ended.end());
   return job;

@@ -15,8 +15,10 @@
 #include "datastore/memory/group_table.h"
 #include "datastore/memory/lease_replay.h"
 #include "datastore/memory/ledger_journal.h"
+#include "datastore/memory/lineage_chain.h"
 #include "datastore/memory/row_board.h"
 #include "datastore/memory/step_journal.h"
+#include "datastore/response_check.h"
 #include "datastore/trajectory_store.h"
 
 namespace freshet {
@@ -86,7 +88,7 @@ class JobState {
     std::string refusal;  // empty: it got leases
   };
 
-  PolicyVersion Committed() const { return {lineage_, steps_.version()}; }
+  PolicyVersion Committed() const { return {lineages_.current(), steps_.version()}; }
   void Changed(Topic topic) { changes_ |= uint32_t{1} << static_cast<uint32_t>(topic); }
   int64_t NewToken() { return ++last_token_; }
 
@@ -96,6 +98,7 @@ class JobState {
   std::string LeaseQueued(const LeaseRequest& request, absl::Time now, LeaseReply& reply);
   AdmissionDecision Admission(const PolicyVersion& engine,
                               std::optional<int64_t> kept_version) const;
+  ResponseBounds Bounds(const Group& group, bool needs_loss) const;
   // The group whose live lease has this token; null for none.
   Group* LiveLease(int64_t token);
   void CompleteGeneration(Group& group, absl::Time now);
@@ -113,6 +116,9 @@ class JobState {
   // job_state_batches.cc
   absl::Status CheckEpoch(int64_t epoch) const;
   absl::Status CheckNextStep(int64_t step) const;
+  absl::Status CheckLoaded(const PolicyVersion& loaded) const;
+  // The weights of the committed step are now these.
+  void ReplaceWeights(int64_t step, const std::string& content_hash);
   std::vector<TrainGroup> Batch(int64_t step, const std::vector<int64_t>& ordinals);
   absl::StatusOr<CommitReceipt> CommitRedo(int64_t step, const std::vector<int64_t>& ordinals,
                                            const std::string& content_hash);
@@ -147,7 +153,8 @@ class JobState {
 
   const StoreOptions options_;
   const StoreOrigin origin_;
-  const int64_t lineage_;
+  LineageChain lineages_;
+  int64_t diverged_in_ = 0;  // epoch of the last redo that gave other weights
   GroupTable groups_;
   RowBoard rows_;
   LedgerJournal ledger_;

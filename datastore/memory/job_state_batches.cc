@@ -10,7 +10,7 @@ namespace freshet {
 JobState::JobState(StoreOptions options, StoreOrigin origin)
     : options_(std::move(options)),
       origin_(std::move(origin)),
-      lineage_(origin_.policy.lineage),
+      lineages_(origin_.policy.lineage),
       groups_(options_.group_size),
       ledger_(origin_.ledger_seq),
       steps_(origin_.policy.version, origin_.digest.empty() ? InitialDigest() : origin_.digest),
@@ -43,7 +43,7 @@ absl::Status JobState::RecordResume(int64_t epoch_hint, int64_t parent_lineage,
   LedgerRow row;
   row.event = LedgerEvent::kResumed;
   row.epoch = epoch_hint;
-  row.lineage = lineage_;
+  row.lineage = lineages_.root();
   row.parent_lineage = parent_lineage;
   row.fork_version = fork_version;
   row.checkpoint_sha256 = checkpoint_sha256;
@@ -52,10 +52,16 @@ absl::Status JobState::RecordResume(int64_t epoch_hint, int64_t parent_lineage,
   return absl::OkStatus();
 }
 
-absl::StatusOr<OpenEpochReply> JobState::OpenEpoch(PolicyVersion loaded, absl::Time now) {
-  if (loaded.lineage != lineage_) {
-    return FailedPrecondition("loaded lineage ", loaded.lineage, " is not the store's ", lineage_,
-                              ": a fork needs a store of its own");
+absl::Status JobState::CheckLoaded(const PolicyVersion& loaded) const {
+  if (loaded.lineage < lineages_.root() || loaded.lineage > lineages_.current()) {
+    return FailedPrecondition("loaded lineage ", loaded.lineage, " is not the store's ",
+                              lineages_.current(), ": a fork needs a store of its own");
+  }
+  if (loaded.version > lineages_.Last(loaded.lineage)) {
+    return FailedPrecondition("version ", loaded.version, " of lineage ", loaded.lineage,
+                              " is not where lineage ", lineages_.current(),
+                              " comes from: load its version ", lineages_.Last(loaded.lineage),
+                              " or an older one");
   }
   if (loaded.version > steps_.version()) {
     return FailedPrecondition("loaded version ", loaded.version,
@@ -66,6 +72,11 @@ absl::StatusOr<OpenEpochReply> JobState::OpenEpoch(PolicyVersion loaded, absl::T
                               " are forgotten: load version ", steps_.first_version(),
                               " or a newer one");
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OpenEpochReply> JobState::OpenEpoch(PolicyVersion loaded, absl::Time now) {
+  FRESHET_RETURN_IF_ERROR(CheckLoaded(loaded));
   ++epoch_;
   epoch_open_ = true;
   for (const int64_t ordinal : claimed_) {
@@ -74,6 +85,7 @@ absl::StatusOr<OpenEpochReply> JobState::OpenEpoch(PolicyVersion loaded, absl::T
   claimed_.clear();
   OpenEpochReply reply;
   reply.epoch = epoch_;
+  reply.lineage = lineages_.current();
   redo_next_ = loaded.version + 1;
   for (int64_t step = redo_next_; step <= steps_.version(); ++step) {
     const CommittedStep* committed = steps_.Find(step);
@@ -170,7 +182,7 @@ absl::StatusOr<NextBatchReply> JobState::NextBatch(int64_t epoch, int64_t step, 
 
 CommitReceipt JobState::Receipt(const CommittedStep& step) const {
   CommitReceipt receipt;
-  receipt.policy = {lineage_, step.step};
+  receipt.policy = {lineages_.Of(step.step), step.step};
   receipt.epoch = epoch_;
   receipt.step = step.step;
   receipt.content_hash = step.content_hash;
@@ -206,19 +218,28 @@ absl::StatusOr<CommitReceipt> JobState::CommitRedo(int64_t step,
   if (ordinals != committed->ordinals) {
     return FailedPrecondition("step ", step, " is committed with other groups");
   }
-  if (content_hash != committed->content_hash) {
-    return FailedPrecondition("step ", step, " is committed with content hash ",
-                              committed->content_hash, ", not ", content_hash,
-                              ": the redone weights differ and need a lineage of their own");
-  }
   if (step > redo_next_) {
     return FailedPrecondition("step ", redo_next_, " is redone before step ", step);
   }
+  if (step < redo_next_ && content_hash != committed->content_hash) {
+    return FailedPrecondition("step ", step, " is committed with content hash ",
+                              committed->content_hash, ", not ", content_hash);
+  }
   if (step == redo_next_) {
+    if (content_hash != committed->content_hash) ReplaceWeights(step, content_hash);
     WriteTrainedRows(*committed, /*redo=*/true);
     ++redo_next_;
   }
   return Receipt(*committed);
+}
+
+void JobState::ReplaceWeights(int64_t step, const std::string& content_hash) {
+  steps_.SetContentHash(step, content_hash);
+  if (diverged_in_ == epoch_) return;
+  diverged_in_ = epoch_;
+  lineages_.Diverge(step);
+  steps_.ForgetDurable(step);
+  Changed(Topic::kAdmission);
 }
 
 CommitReceipt JobState::CommitClaimed(const std::string& content_hash, absl::Time now) {
@@ -276,7 +297,7 @@ absl::Status JobState::MarkDurable(int64_t epoch, int64_t version,
   }
   LedgerRow row;
   row.event = LedgerEvent::kDurable;
-  row.lineage = lineage_;
+  row.lineage = lineages_.Of(version);
   row.version = version;
   row.checkpoint_sha256 = checkpoint_sha256;
   row.digest = *digest;

@@ -153,7 +153,7 @@ LedgerRow JobState::SampleRow(const Group& group, int32_t index, int64_t step,
                               const LossWindow& window) {
   LedgerRow row;
   row.epoch = epoch_;
-  row.lineage = lineage_;
+  row.lineage = lineages_.current();
   row.step = step;
   row.train_version = step - 1;
   row.uid = SampleUid(options_.job, {group.ordinal, group.attempt, index});

@@ -175,6 +175,10 @@ absl::StatusOr<LeaseReply> JobState::LeasePrompts(const LeaseRequest& request, a
   return reply;
 }
 
+ResponseBounds JobState::Bounds(const Group& group, bool needs_loss) const {
+  return {group.min_version, lineages_.root(), Committed(), needs_loss};
+}
+
 Group* JobState::LiveLease(int64_t token) {
   const auto it = group_tokens_.find(token);
   if (it == group_tokens_.end()) return nullptr;
@@ -220,8 +224,7 @@ absl::Status JobState::ReturnLease(int64_t token, const std::vector<int32_t>& in
     }
     seen[index] = true;
     if (partials[i].response_ids.empty()) continue;
-    FRESHET_RETURN_IF_ERROR(
-        CheckResponse(partials[i], {group->min_version, Committed(), /*needs_loss=*/false}));
+    FRESHET_RETURN_IF_ERROR(CheckResponse(partials[i], Bounds(*group, /*needs_loss=*/false)));
   }
   const bool discard = options_.staleness.max == 0;
   for (size_t i = 0; i < indices.size(); ++i) {
@@ -249,8 +252,7 @@ absl::Status JobState::PutSample(const SamplePut& sample, absl::Time now) {
     return FailedPrecondition("lease ", sample.token, " is not live: sample ", sample.index,
                               " is refused");
   }
-  FRESHET_RETURN_IF_ERROR(
-      CheckResponse(*sample.response, {group->min_version, Committed(), /*needs_loss=*/true}));
+  FRESHET_RETURN_IF_ERROR(CheckResponse(*sample.response, Bounds(*group, /*needs_loss=*/true)));
   if (sample.score != nullptr) FRESHET_RETURN_IF_ERROR(CheckScore(sample.score.get()));
   SampleSlot& slot = group->samples[index];
   slot.response = sample.response;

@@ -9,7 +9,7 @@
 namespace freshet {
 
 StepJournal::StepJournal(int64_t version, std::string digest)
-    : version_(version), origin_(version) {
+    : version_(version), newest_durable_(version) {
   digests_[version] = std::move(digest);
 }
 
@@ -25,6 +25,10 @@ const CommittedStep* StepJournal::Find(int64_t step) const {
   return it == steps_.end() ? nullptr : &it->second;
 }
 
+void StepJournal::SetContentHash(int64_t step, const std::string& content_hash) {
+  steps_.at(step).content_hash = content_hash;
+}
+
 std::optional<std::string> StepJournal::Digest(int64_t version) const {
   const auto it = digests_.find(version);
   if (it == digests_.end()) return std::nullopt;
@@ -36,13 +40,10 @@ StepJournal::Durability StepJournal::durability(int64_t version) const {
   return it == durable_.end() ? Durability::kNone : it->second;
 }
 
-int64_t StepJournal::newest_durable() const {
-  return durable_.empty() ? origin_ : durable_.rbegin()->first;
-}
-
 void StepJournal::SetDurable(int64_t version, Durability durability) {
   Durability& entry = durable_[version];
   entry = std::max(entry, durability);
+  newest_durable_ = std::max(newest_durable_, version);
 }
 
 std::vector<CommittedStep> StepJournal::Forget() {

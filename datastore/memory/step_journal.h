@@ -26,6 +26,8 @@ class StepJournal {
 
   void Append(CommittedStep step);  // step must be version() + 1
   const CommittedStep* Find(int64_t step) const;
+  // The weights of a remembered step were made anew.
+  void SetContentHash(int64_t step, const std::string& content_hash);
   int64_t version() const { return version_; }
   // Digest of `version`; nothing for one that is not remembered.
   std::optional<std::string> Digest(int64_t version) const;
@@ -34,15 +36,19 @@ class StepJournal {
 
   enum class Durability { kNone, kLoaded, kRecorded };
   Durability durability(int64_t version) const;
-  // Newest durable version; the first version before any is.
-  int64_t newest_durable() const;
+  // The newest version that ever was durable; the first version before any was.
+  int64_t newest_durable() const { return newest_durable_; }
   void SetDurable(int64_t version, Durability durability);
+  // Versions from this one on are not durable any more.
+  void ForgetDurable(int64_t version) {
+    durable_.erase(durable_.lower_bound(version), durable_.end());
+  }
   // Forgets the steps that the second-newest durable version holds; returns them.
   std::vector<CommittedStep> Forget();
 
  private:
   int64_t version_;
-  const int64_t origin_;
+  int64_t newest_durable_;
   std::map<int64_t, CommittedStep> steps_;
   std::map<int64_t, std::string> digests_;  // by version, from the oldest one remembered
   std::map<int64_t, Durability> durable_;   // by version

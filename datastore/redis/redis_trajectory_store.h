@@ -242,7 +242,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   struct PutFault {
     size_t position = 0;
     std::string code;
-    int64_t values[2] = {0, 0};
+    int64_t values[3] = {0, 0, 0};
   };
   // The batch that NextBatch gave last, for the digest of its commit.
   struct Claim {

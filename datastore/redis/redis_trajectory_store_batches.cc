@@ -25,11 +25,12 @@ absl::StatusOr<OpenEpochReply> RedisTrajectoryStore::OpenEpoch(const std::string
   FRESHET_ASSIGN_OR_RETURN(
       const Answer answer,
       Run(trajectory_scripts::kOpenEpoch, {StrCat(loaded.lineage), StrCat(loaded.version)}));
-  FRESHET_RETURN_IF_ERROR(answer.Expect(3));
+  FRESHET_RETURN_IF_ERROR(answer.Expect(4));
   OpenEpochReply reply;
   reply.epoch = answer.values[0].integer;
   reply.digest = answer.values[1].text;
-  const std::vector<RedisReply>& redo = answer.values[2].items;
+  reply.lineage = answer.values[2].integer;
+  const std::vector<RedisReply>& redo = answer.values[3].items;
   for (size_t i = 0; i + 3 < redo.size(); i += 4) {
     JournalEntry entry;
     entry.step = redo[i].integer;
@@ -180,14 +181,15 @@ absl::StatusOr<CommitReceipt> RedisTrajectoryStore::CommitStep(int64_t epoch, in
         Run(trajectory_scripts::kCommitStep,
             {StrCat(epoch), StrCat(step), list, content_hash, claim.digest,
              JoinNumbers(claim.attempts), ExtendedDigest(claim.digest, sorted, claim.attempts)}));
-    FRESHET_RETURN_IF_ERROR(answer.Expect(2));
     if (answer.code == Code::kDigest) {
+      FRESHET_RETURN_IF_ERROR(answer.Expect(2));
       claim.digest = answer.values[0].text;
       FRESHET_ASSIGN_OR_RETURN(claim.attempts, ParseNumbers(answer.values[1].text));
       continue;
     }
+    FRESHET_RETURN_IF_ERROR(answer.Expect(3));
     CommitReceipt receipt;
-    receipt.policy = {config_.origin.policy.lineage, step};
+    receipt.policy = {answer.values[2].integer, step};
     receipt.epoch = epoch;
     receipt.step = step;
     receipt.content_hash = answer.values[0].text;

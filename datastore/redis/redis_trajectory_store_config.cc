@@ -141,7 +141,7 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::ScriptOptions
           {"filter", options.filter_zero_variance ? "1" : "0"},
           {"max_filtered", StrCat(max_filtered)},
           {"max_ledger_rows", StrCat(options.max_ledger_rows)},
-          {"lineage", StrCat(origin.policy.lineage)},
+          {"root_lineage", StrCat(origin.policy.lineage)},
           {"resumed", origin.resumed ? "1" : "0"},
           {"origin_seq", StrCat(origin.ledger_seq)},
           {"grace", StrCat(GraceMicros(options))}};
@@ -149,7 +149,9 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::ScriptOptions
 
 std::vector<std::pair<std::string, std::string>> RedisStoreConfig::FirstState() const {
   const int64_t version = origin.policy.version;
-  return {{"version", StrCat(version)},
+  return {{"lineage", StrCat(origin.policy.lineage)},
+          {"diverged_in", "0"},
+          {"version", StrCat(version)},
           {"epoch", StrCat(origin.epoch)},
           {"epoch_open", "0"},
           {"redo_next", StrCat(version + 1)},

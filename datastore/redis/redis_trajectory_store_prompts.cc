@@ -150,12 +150,12 @@ absl::Status RedisTrajectoryStore::ReturnLease(int64_t token, const std::vector<
       blob = StrCat(script_token, ":", place);
       blobs.push_back({blob, std::move(bytes)});
     }
-    for (std::string arg :
-         {StrCat(indices[i]),
-          std::string(empty                 ? "-"
-                      : summary.well_formed ? "1"
-                                            : "0"),
-          StrCat(summary.lineage), StrCat(summary.oldest), StrCat(summary.newest), record, blob}) {
+    for (std::string arg : {StrCat(indices[i]),
+                            std::string(empty                 ? "-"
+                                        : summary.well_formed ? "1"
+                                                              : "0"),
+                            StrCat(summary.first_lineage), StrCat(summary.last_lineage),
+                            StrCat(summary.oldest), StrCat(summary.newest), record, blob}) {
       args.push_back(std::move(arg));
     }
   }
@@ -172,10 +172,11 @@ absl::Status RedisTrajectoryStore::ReturnLease(int64_t token, const std::vector<
                            answer.values[1].text, " is out of range, repeated or finished");
   }
   if (answer.code == Code::kResponse) {
-    FRESHET_RETURN_IF_ERROR(answer.Expect(3));
-    return Malformed(partials.at(static_cast<size_t>(answer.values[2].integer)),
+    FRESHET_RETURN_IF_ERROR(answer.Expect(4));
+    return Malformed(partials.at(static_cast<size_t>(answer.values[3].integer)),
                      {answer.values[0].integer,
-                      {config_.origin.policy.lineage, answer.values[1].integer},
+                      config_.origin.policy.lineage,
+                      {answer.values[2].integer, answer.values[1].integer},
                       /*needs_loss=*/false});
   }
   return absl::OkStatus();

@@ -84,8 +84,10 @@ absl::StatusOr<std::vector<RedisTrajectoryStore::PutFault>> RedisTrajectoryStore
         again.push_back(std::move(put));
         continue;
       }
-      PutFault fault{put.position, item.items[1].text, {item.items[2].integer, 0}};
-      if (item.items.size() > 3) fault.values[1] = item.items[3].integer;
+      PutFault fault{put.position, item.items[1].text, {item.items[2].integer}};
+      for (size_t value = 1; value < 3 && value + 2 < item.items.size(); ++value) {
+        fault.values[value] = item.items[value + 2].integer;
+      }
       faults.push_back(std::move(fault));
     }
     if (again.empty()) return faults;
@@ -110,8 +112,8 @@ absl::StatusOr<RedisTrajectoryStore::Put> RedisTrajectoryStore::MakePut(
     }
   }
   if (summary.well_formed) {
-    versions = StrCat(summary.lineage, " ", summary.oldest, " ", summary.newest, " ",
-                      summary.loss_oldest, " ", summary.loss_newest);
+    versions = StrCat(summary.first_lineage, " ", summary.last_lineage, " ", summary.oldest, " ",
+                      summary.newest, " ", summary.loss_oldest, " ", summary.loss_newest);
     SampleBlob& blob = blobs[sample.token];
     if (blob.puts.empty()) blob.first = sample.index;
     const size_t offset = blob.bytes.size();
@@ -190,7 +192,8 @@ absl::Status RedisTrajectoryStore::RefusedSample(const SamplePut& sample,
   }
   if (fault.code == "SCORE") return CheckScore(sample.score.get());
   const ResponseBounds bounds{fault.values[0],
-                              {config_.origin.policy.lineage, fault.values[1]},
+                              config_.origin.policy.lineage,
+                              {fault.values[2], fault.values[1]},
                               /*needs_loss=*/true};
   return Malformed(*sample.response, bounds);
 }

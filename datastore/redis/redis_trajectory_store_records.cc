@@ -15,7 +15,7 @@ std::string Quoted(std::string_view text) { return StrCat("'", text.substr(0, 80
 
 // The rest of a lease reason behind its kind.
 struct ReasonNumbers {
-  int64_t version = 0;
+  PolicyVersion committed;
   PolicyVersion engine;
   int64_t outstanding = 0;
   int64_t running = 0;
@@ -27,9 +27,9 @@ struct ReasonNumbers {
 
 absl::StatusOr<ReasonNumbers> ParseReason(std::string_view text, const RedisStoreConfig& config) {
   ReasonNumbers numbers;
-  for (int64_t* out :
-       {&numbers.version, &numbers.engine.lineage, &numbers.engine.version, &numbers.outstanding,
-        &numbers.running, &numbers.trained, &numbers.backlog, &numbers.count}) {
+  for (int64_t* out : {&numbers.committed.lineage, &numbers.committed.version,
+                       &numbers.engine.lineage, &numbers.engine.version, &numbers.outstanding,
+                       &numbers.running, &numbers.trained, &numbers.backlog, &numbers.count}) {
     FRESHET_ASSIGN_OR_RETURN(*out, TakeNumber(text, ' '));
   }
   if (text.empty()) return numbers;
@@ -37,7 +37,7 @@ absl::StatusOr<ReasonNumbers> ParseReason(std::string_view text, const RedisStor
   FRESHET_ASSIGN_OR_RETURN(kept.kept_version, TakeNumber(text, ' '));
   FRESHET_ASSIGN_OR_RETURN(kept.outstanding, TakeNumber(text, ' '));
   FRESHET_ASSIGN_OR_RETURN(kept.running, TakeNumber(text, ' '));
-  kept.committed = {config.origin.policy.lineage, numbers.version};
+  kept.committed = numbers.committed;
   kept.engine = numbers.engine;
   kept.last_step = config.options.last_step;
   numbers.kept = kept;
@@ -53,7 +53,7 @@ std::string StopText(std::string_view kind, const ReasonNumbers& numbers,
                      const RedisStoreConfig& config) {
   if (kind == "admission") {
     AdmissionState state;
-    state.committed = {config.origin.policy.lineage, numbers.version};
+    state.committed = numbers.committed;
     state.engine = numbers.engine;
     state.outstanding = numbers.outstanding;
     state.running = numbers.running;
@@ -120,12 +120,13 @@ ResponseSummary Summarize(const Response& response, bool needs_loss) {
   ResponseSummary summary;
   ResponseBounds any;
   any.min_version = std::numeric_limits<int64_t>::min();
-  any.committed.version = std::numeric_limits<int64_t>::max();
-  if (!response.spans.empty()) any.committed.lineage = response.spans.front().policy.lineage;
+  any.root_lineage = std::numeric_limits<int64_t>::min();
+  any.committed.lineage = any.committed.version = std::numeric_limits<int64_t>::max();
   any.needs_loss = needs_loss;
   if (!CheckResponse(response, any).ok()) return summary;
   summary.well_formed = true;
-  summary.lineage = any.committed.lineage;
+  summary.first_lineage = response.spans.front().policy.lineage;
+  summary.last_lineage = response.spans.back().policy.lineage;
   summary.oldest = response.spans.front().policy.version;
   summary.newest = response.spans.back().policy.version;
   summary.num_tokens = static_cast<int64_t>(response.response_ids.size());
@@ -135,8 +136,8 @@ ResponseSummary Summarize(const Response& response, bool needs_loss) {
     if (loss > 0 && !any_loss) summary.loss_oldest = span.policy.version;
     if (loss > 0) summary.loss_newest = span.policy.version;
     any_loss = any_loss || loss > 0;
-    summary.spans += StrCat(summary.spans.empty() ? "" : ";", span.policy.version, ":", span.begin,
-                            ":", span.end, ":", loss);
+    summary.spans += StrCat(summary.spans.empty() ? "" : ";", span.policy.lineage, ":",
+                            span.policy.version, ":", span.begin, ":", span.end, ":", loss);
   }
   return summary;
 }

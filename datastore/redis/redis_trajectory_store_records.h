@@ -21,14 +21,15 @@ namespace freshet {
 
 // What the scripts must know of a response besides its bytes.
 struct ResponseSummary {
-  bool well_formed = false;  // by its own shape, whatever the bounds; else the rest is 0
-  int64_t lineage = 0;
+  bool well_formed = false;   // by its own shape, whatever the bounds; else the rest is 0
+  int64_t first_lineage = 0;  // lineages and versions grow from token to token
+  int64_t last_lineage = 0;
   int64_t oldest = 0;  // versions over all tokens
   int64_t newest = 0;
   int64_t loss_oldest = 0;  // over loss-bearing tokens; 0 without one
   int64_t loss_newest = 0;
   int64_t num_tokens = 0;
-  std::string spans;  // "version:begin:end:loss;...", loss: loss-bearing tokens of the span
+  std::string spans;  // "lineage:version:begin:end:loss;...", loss: loss-bearing tokens of the span
 };
 ResponseSummary Summarize(const Response& response, bool needs_loss);
 // What CheckResponse says of a response that a script refused under these bounds.

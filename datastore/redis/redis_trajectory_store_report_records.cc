@@ -38,7 +38,7 @@ absl::Status FillSpans(std::string_view spans, const StalenessOptions& staleness
   while (!spans.empty()) {
     std::string_view part = TakePart(spans, ';');
     Span span;
-    span.policy.lineage = row.lineage;
+    FRESHET_ASSIGN_OR_RETURN(span.policy.lineage, TakeNumber(part, ':'));
     FRESHET_ASSIGN_OR_RETURN(span.policy.version, TakeNumber(part, ':'));
     FRESHET_ASSIGN_OR_RETURN(const int64_t begin, TakeNumber(part, ':'));
     FRESHET_ASSIGN_OR_RETURN(const int64_t end, TakeNumber(part, ':'));
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<LedgerRow>> SampleRows(LedgerRow row, const Fields& f
   FRESHET_ASSIGN_OR_RETURN(row.prompt, TakeNumber(head, ' '));
   FRESHET_ASSIGN_OR_RETURN(const int64_t attempt, TakeNumber(head, ' '));
   row.attempt = static_cast<int32_t>(attempt);
-  row.lineage = config.origin.policy.lineage;
+  FRESHET_ASSIGN_OR_RETURN(row.lineage, TakeNumber(head, ' '));
   row.redo = Value(fields, "redo") == "1";
   row.reason = std::string(Value(fields, "reason"));
   std::vector<LedgerRow> rows;
@@ -116,12 +116,13 @@ absl::StatusOr<std::vector<LedgerRow>> ExpandLedgerEntry(const RedisReply& entry
       return std::vector<LedgerRow>{row};
     case LedgerEvent::kResumed:
     case LedgerEvent::kDurable:
-      row.lineage = config.origin.policy.lineage;
       row.checkpoint_sha256 = std::string(Value(fields, "sha256"));
       row.digest = std::string(Value(fields, "digest"));
       if (row.event == LedgerEvent::kDurable) {
+        FRESHET_ASSIGN_OR_RETURN(row.lineage, Number(fields, "lineage"));
         FRESHET_ASSIGN_OR_RETURN(row.version, Number(fields, "version"));
       } else {
+        row.lineage = config.origin.policy.lineage;
         FRESHET_ASSIGN_OR_RETURN(row.epoch, Number(fields, "epoch"));
         FRESHET_ASSIGN_OR_RETURN(row.parent_lineage, Number(fields, "parent"));
         FRESHET_ASSIGN_OR_RETURN(row.fork_version, Number(fields, "fork"));

@@ -127,8 +127,10 @@ void RolloutWork::PullWhenWithout(absl::Time& next_pull) {
   }
   const absl::Status pulled =
       context_.weights->Pull(job_, Members(members.rollouts()), trainer, subscriber_);
-  if (!pulled.ok())
-    FRESHET_LOG(Info) << "event=pull_failed job=" << job_ << " reason=" << Message(pulled);
+  if (!pulled.ok() && pull_log_.Admit(Message(pulled), context_.clock->Now())) {
+    FRESHET_LOG(Info) << "event=pull_failed job=" << job_ << " reason=\"" << Message(pulled)
+                      << "\"";
+  }
   next_pull = context_.clock->Now() + context_.pull_after;
 }
 

@@ -18,6 +18,7 @@
 #include "rollout/rollout_worker.h"
 #include "rollout/service/rollout_figures.h"
 #include "services/base/clock.h"
+#include "services/base/log_gate.h"
 #include "services/base/mutex.h"
 #include "services/runtime/worker_role.h"
 #include "weights/weight_member.h"
@@ -108,6 +109,7 @@ class RolloutWork final : public runtime::JobWork {
   std::unique_ptr<EnvironmentPool> environments_;
   std::unique_ptr<EpisodeRunner> episodes_;
   std::unique_ptr<RolloutWorker> worker_;
+  LogGate pull_log_;  // of the thread beside
   std::jthread beside_;
 
   mutable Mutex mu_;

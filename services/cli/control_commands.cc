@@ -5,11 +5,16 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/clock.h"
 #include "services/base/str_cat.h"
 #include "services/cli/format/job_text.h"
+#include "services/runtime/error_details.h"
 
 namespace freshet {
 namespace {
+
+constexpr absl::Duration kDeletePatience = absl::Seconds(10);
+constexpr absl::Duration kDeletePause = absl::Milliseconds(250);
 
 // Prints the state that a call has left a job in.
 int Show(const Session& session, const absl::StatusOr<job::v1::Job>& job) {
@@ -19,8 +24,23 @@ int Show(const Session& session, const absl::StatusOr<job::v1::Job>& job) {
   return kExitDone;
 }
 
+// A reason of the server's: what is asked for will be possible in a while.
+bool IsTryAgain(const absl::Status& status) {
+  return absl::IsUnavailable(status) && runtime::DetailsOf(status).reason == "TRY_AGAIN";
+}
+
+// The workers of a job that has just ended still stop: they are waited for.
 int Delete(const Session& session, const std::string& id, bool keep_checkpoints) {
-  const absl::Status status = session.client().Delete(id, keep_checkpoints);
+  const absl::Time give_up = absl::Now() + kDeletePatience;
+  absl::Status status = session.client().Delete(id, keep_checkpoints);
+  while (IsTryAgain(status) && absl::Now() < give_up) {
+    absl::SleepFor(kDeletePause);
+    status = session.client().Delete(id, keep_checkpoints);
+  }
+  if (IsTryAgain(status)) {
+    session.Fail(status);
+    return kExitTimeout;
+  }
   if (!status.ok()) return session.Fail(status);
   std::printf("%s deleted%s\n", id.c_str(), keep_checkpoints ? ", its checkpoints kept" : "");
   return kExitDone;

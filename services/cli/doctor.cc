@@ -14,8 +14,6 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 // A cluster with a small model: five roles with LibTorch and Redis.
 constexpr int64_t kMinMemoryBytes = 4 * kGiB;
 constexpr int64_t kMinDiskBytes = 1 * kGiB;
-// Weights are passed through /dev/shm between processes on one host.
-constexpr int64_t kMinSharedMemoryBytes = 64 << 20;
 constexpr int kMinRedisMajor = 7;
 
 std::string Bytes(int64_t bytes) { return HumanCount(static_cast<double>(bytes)) + "B"; }
@@ -62,11 +60,12 @@ void JudgeRoom(const MachineFacts& facts, Findings& findings) {
   } else {
     findings.Good("memory", memory);
   }
-  const std::string shm = Bytes(facts.shared_memory_bytes) + " free in /dev/shm";
-  if (facts.shared_memory_bytes < kMinSharedMemoryBytes) {
-    findings.Warn("shm", shm + "; weights then travel by gRPC: weight_sync.transport grpc_relay");
+  // Weights are passed in memory files between processes on one host.
+  if (facts.memory_file_error.empty()) {
+    findings.Good("memfd", "processes can share memory files: weights are passed in them");
   } else {
-    findings.Good("shm", shm);
+    findings.Warn("memfd", StrCat("no memory files are shared: ", OneLine(facts.memory_file_error),
+                                  "; weights then travel by gRPC, with a copy per worker"));
   }
   const std::string disk = StrCat(Bytes(facts.state_disk_bytes), " free at ", facts.state_folder);
   if (facts.state_disk_bytes < kMinDiskBytes) {

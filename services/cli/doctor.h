@@ -14,8 +14,8 @@ struct MachineFacts {
   std::set<std::string> cpu_flags;  // of /proc/cpuinfo
   int cores = 0;
   int64_t memory_available_bytes = 0;
-  int64_t shared_memory_bytes = 0;  // free in /dev/shm
-  int64_t state_disk_bytes = 0;     // free where clusters keep their state
+  std::string memory_file_error;  // why processes cannot share memory files; "" when they can
+  int64_t state_disk_bytes = 0;   // free where clusters keep their state
   std::string state_folder;
   std::string redis_path;     // "" when redis-server is not found
   std::string redis_version;  // "7.0.15"

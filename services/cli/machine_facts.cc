@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -15,11 +16,14 @@
 #include <sstream>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "model/model_files.h"
 #include "model/tokenizer.h"
 #include "services/base/str_cat.h"
 #include "services/cli/user_folders.h"
+#include "weights/shm/memory_file.h"
+#include "weights/weight_arena.h"
 
 namespace freshet {
 namespace {
@@ -28,6 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr int kControllerPort = 7070;
 constexpr absl::Duration kServerTimeout = absl::Seconds(3);
+constexpr int64_t kProbeBytes = 1 << 20;
 
 // The value after "KEY" and a colon in a file of such lines.
 std::string LineValue(const char* path, const std::string& key) {
@@ -51,6 +56,15 @@ std::string ExistingFolder(std::string path) {
   std::error_code error;
   while (path.size() > 1 && !fs::exists(path, error)) path = fs::path(path).parent_path().string();
   return path;
+}
+
+// Why a memory file cannot be filled here and mapped through its path; "" when it can.
+std::string TryMemoryFile() {
+  const absl::StatusOr<WeightBytes> file =
+      InMemoryFile(MakeWeightBytes(std::vector<std::byte>(kProbeBytes)));
+  if (!file.ok()) return Message(file.status());
+  const absl::StatusOr<WeightBytes> mapped = MapMemoryFile(MemoryFilePath(**file), kProbeBytes);
+  return mapped.ok() ? "" : Message(mapped.status());
 }
 
 // "Redis server v=7.0.15 sha=..." -> "7.0.15".
@@ -135,7 +149,7 @@ MachineFacts GatherMachineFacts(const ConnectionFlags& connection, const std::st
   facts.cores = static_cast<int>(std::thread::hardware_concurrency());
   facts.memory_available_bytes =
       std::atoll(LineValue("/proc/meminfo", "MemAvailable").c_str()) * 1024;
-  facts.shared_memory_bytes = FreeBytes("/dev/shm");
+  facts.memory_file_error = TryMemoryFile();
   facts.state_folder = StateFolder();
   facts.state_disk_bytes = FreeBytes(ExistingFolder(facts.state_folder));
   facts.redis_path = FindProgram("redis-server");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "services/base/version.h"
 #include "services/cli/checkpoint_commands.h"
 #include "services/cli/client/session.h"
 #include "services/cli/cluster/cluster_commands.h"
@@ -21,10 +22,6 @@
 #include "services/cli/run_commands.h"
 #include "services/cli/submit_commands.h"
 #include "services/cli/tool_commands.h"
-
-#ifndef FRESHET_VERSION
-#define FRESHET_VERSION "unknown"
-#endif
 
 namespace {
 
@@ -48,7 +45,7 @@ int main(int argc, char** argv) {
     if (argc > 1 && std::strcmp(argv[1], command) == 0) return ExecLocal(argv);
   }
   CLI::App app("Freshet: asynchronous reinforcement learning for language models", "freshet");
-  app.set_version_flag("--version", "freshet " FRESHET_VERSION);
+  app.set_version_flag("--version", freshet::VersionLine("freshet"));
   app.require_subcommand(1);
   for (const char* command : kComputeCommands) {
     app.add_subcommand(command, std::string("see freshet ") + command + " --help");

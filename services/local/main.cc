@@ -1,6 +1,7 @@
 // freshet-local: what of the `freshet` command needs LibTorch. `freshet` starts it with the same
 // arguments.
 #include "CLI/CLI.hpp"
+#include "services/base/version.h"
 #include "services/cli/exit_code.h"
 #include "services/local/local_command.h"
 #include "services/local/model_commands.h"
@@ -16,6 +17,7 @@ int Finish(const absl::Status& status) {
 
 int main(int argc, char** argv) {
   CLI::App app("Freshet in one process", "freshet");
+  app.set_version_flag("--version", freshet::VersionLine("freshet-local"));
   app.require_subcommand(1);
 
   freshet::LocalCommand local;

@@ -43,6 +43,9 @@ absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) c
     }
     result.reward += component.weight * score->value;
     result.components[component.name] = score->value;
+    for (const auto& [part, value] : score->parts) {
+      result.components[StrCat(component.name, "/", part)] = value;
+    }
     if (score->outcome == ScoreOutcome::kWrongFormat) result.outcome = ScoreOutcome::kWrongFormat;
   }
   return result;

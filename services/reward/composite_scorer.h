@@ -21,7 +21,8 @@ class CompositeScorer {
   void SetObserver(std::shared_ptr<ScoreObserver> observer) { observer_ = std::move(observer); }
 
   // The components share the input's timeout. Reward is sum(weight * value); `components` holds the
-  // unweighted values by name. The outcome is kWrongFormat when any component says so.
+  // unweighted values by name, and the parts of one by "NAME/PART". The outcome is kWrongFormat
+  // when any component says so.
   //
   // When any component fails, or gives a value that is not finite, the whole is an error, with the
   // component's code and its name in the message: a failure is never a reward.

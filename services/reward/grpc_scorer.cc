@@ -18,6 +18,9 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
+// Each becomes a curve of its own.
+constexpr int kMaxParts = 64;
+constexpr size_t kMaxPartNameBytes = 64;
 
 reward::v1::ScoreRequest RequestOf(const ScoreInput& input) {
   reward::v1::ScoreRequest request;
@@ -35,6 +38,22 @@ reward::v1::ScoreRequest RequestOf(const ScoreInput& input) {
   return request;
 }
 
+absl::StatusOr<std::map<std::string, double>> PartsOf(const trajectory::v1::Score& score) {
+  if (score.components_size() > kMaxParts) {
+    return Internal(score.components_size(), " components; send at most ", kMaxParts);
+  }
+  std::map<std::string, double> parts;
+  for (const auto& [name, value] : score.components()) {
+    if (name.empty() || name.size() > kMaxPartNameBytes) {
+      return Internal("the name of a component has ", name.size(), " bytes; send 1 to ",
+                      kMaxPartNameBytes);
+    }
+    if (!std::isfinite(value)) return Internal("component ", name, " is not finite");
+    parts[name] = value;
+  }
+  return parts;
+}
+
 absl::StatusOr<ComponentScore> ValueOf(const trajectory::v1::Score& score) {
   switch (score.outcome()) {
     case trajectory::v1::SCORE_OUTCOME_OK:
@@ -49,7 +68,9 @@ absl::StatusOr<ComponentScore> ValueOf(const trajectory::v1::Score& score) {
   }
   if (!std::isfinite(score.reward())) return Internal("a reward that is not finite");
   const bool ok = score.outcome() == trajectory::v1::SCORE_OUTCOME_OK;
-  return ComponentScore{score.reward(), ok ? ScoreOutcome::kOk : ScoreOutcome::kWrongFormat};
+  ComponentScore result{score.reward(), ok ? ScoreOutcome::kOk : ScoreOutcome::kWrongFormat};
+  FRESHET_ASSIGN_OR_RETURN(result.parts, PartsOf(score));
+  return result;
 }
 
 }  // namespace

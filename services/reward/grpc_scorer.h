@@ -18,10 +18,12 @@ namespace freshet {
 
 // Asks a reward service of the user's own for the reward of one sample. The service gets the row's
 // prompt, the completion, whether it ended by itself, the row's fields, and for an episode the
-// environment's reward, which also stands among the fields as `env_reward`.
+// environment's reward, which also stands among the fields as `env_reward`. The components of its
+// score, 64 at most, are the parts.
 // Blocks for at most the smaller of `timeout` and the input's.
 // Errors, beside those of Scorer: the status of the call; UNAVAILABLE for an item with outcome
-// INFRA_ERROR; INTERNAL for a reply without exactly one finite score with an outcome. Thread-safe.
+// INFRA_ERROR; INTERNAL for a reply without exactly one finite score with an outcome, or with
+// parts that are too many, have no name of 1 to 64 bytes, or are not finite. Thread-safe.
 class GrpcScorer final : public Scorer {
  public:
   GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string address, absl::Duration timeout);

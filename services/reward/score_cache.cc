@@ -91,10 +91,10 @@ size_t ScoreCache::size() const {
 absl::StatusOr<ComponentScore> CachingScorer::Score(const ScoreInput& input) const {
   const ScoreKey key = MakeScoreKey(rule_, input);
   if (const std::optional<freshet::Score> known = cache_->Get(key)) {
-    return ComponentScore{known->reward, known->outcome};
+    return ComponentScore{known->reward, known->outcome, known->components};
   }
   absl::StatusOr<ComponentScore> score = scorer_->Score(input);
-  if (score.ok()) cache_->Put(key, {score->value, {}, score->outcome});
+  if (score.ok()) cache_->Put(key, {score->value, score->parts, score->outcome});
   return score;
 }
 

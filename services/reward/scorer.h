@@ -28,6 +28,8 @@ struct ScoreInput {
 struct ComponentScore {
   double value = 0;                          // unweighted, finite
   ScoreOutcome outcome = ScoreOutcome::kOk;  // kOk or kWrongFormat
+  // What the value is made of, by name, where the scorer says so; finite. For people: not added up.
+  std::map<std::string, double> parts = {};
 };
 
 // Judges a completion. Pure: the same input gives the same value.

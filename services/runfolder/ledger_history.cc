@@ -138,6 +138,7 @@ void LedgerHistory::AddResumed(int64_t line_number, const LedgerLine& line) {
                     branches_.rbegin()->first, " is taken");
     return;
   }
+  pending_.reset();
   Branch child;
   child.parent = line.parent_lineage;
   child.fork_version = line.fork_version.value_or(kUnlimited);
@@ -184,7 +185,7 @@ void LedgerHistory::CheckResumedSha256(int64_t line_number, const LedgerLine& li
   for (const auto& [key, sha256] : durable_) {
     const auto& [lineage, version] = key;
     if (version != *line.fork_version) continue;
-    const std::optional<int64_t> limit = VisibleVersion(line.parent_lineage, lineage);
+    const std::optional<int64_t> limit = AncestorVersion(line.parent_lineage, lineage);
     if (!limit || version > *limit) continue;
     if (sha256 == line.checkpoint_sha256) return;
     violations_.Add(Line(line_number), "resumed from checkpoint ", Short(line.checkpoint_sha256),
@@ -201,7 +202,10 @@ void LedgerHistory::AddDurable(int64_t line_number, const LedgerLine& line) {
                     line.lineage, ", which never was");
     return;
   }
-  if (line.lineage != current_lineage_) {
+  if (line.lineage == current_lineage_) {
+    CheckRedone(line_number, StrCat("version ", line.version, " is durable"));
+  }
+  if (line.lineage != current_lineage_ && !ComesFrom(line.lineage, line.version)) {
     violations_.Add(Line(line_number), "durable row of superseded lineage ", line.lineage,
                     " after lineage ", current_lineage_, " began");
   }
@@ -219,7 +223,8 @@ void LedgerHistory::AddDurable(int64_t line_number, const LedgerLine& line) {
 }
 
 void LedgerHistory::AddSample(int64_t line_number, const LedgerLine& line) {
-  if (FindBranch(line.lineage) == nullptr || line.lineage != current_lineage_) {
+  if (!Diverges(line_number, line) &&
+      (FindBranch(line.lineage) == nullptr || line.lineage != current_lineage_)) {
     violations_.Add(Line(line_number), "row of lineage ", line.lineage, " while lineage ",
                     current_lineage_, " is the current one");
     return;
@@ -261,8 +266,9 @@ void LedgerHistory::AddTrained(int64_t line_number, const LedgerLine& line) {
   Branch& branch = *FindBranch(line.lineage);
   const int64_t version = line.train_version + 1;
   if (line.redo) {
-    ++counts_.redo_rows;
+    AddRedo(line_number, line);
   } else {
+    CheckRedone(line_number, StrCat("step ", line.step, " is trained"));
     if (version < branch.last_version) {
       violations_.Add(Line(line_number), "step ", line.step, " is trained after step ",
                       branch.last_version);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,7 +35,8 @@ class LedgerHistory {
     int64_t max_staleness = 0;  // surviving
     int64_t resumes = 0;
     int64_t durable_versions = 0;
-    int64_t lineage = 0;  // of the surviving history
+    int64_t lineage = 0;      // of the surviving history
+    int64_t divergences = 0;  // redos that gave other weights, and so a new lineage
   };
 
   explicit LedgerHistory(Violations& violations) : violations_(violations) {}
@@ -62,6 +64,10 @@ class LedgerHistory {
   struct Branch {
     std::optional<int64_t> parent;
     int64_t fork_version = 0;  // versions above it are not inherited
+    // Set when a redo made the lineage: what it inherits stays trained and trainable up to
+    // fork_version, but its weights come from versions up to this one.
+    std::optional<int64_t> diverged_from;
+    int64_t epoch = 0;         // of that redo
     int64_t last_version = 0;  // highest version reached
     std::string digest;
     std::map<int64_t, std::string> digest_after;
@@ -85,12 +91,27 @@ class LedgerHistory {
     std::string uid;
   };
   struct StepTally;
+  // A lineage that a redo made must redo every step up to the newest one before it trains the next.
+  struct PendingRedo {
+    int64_t epoch = 0;
+    int64_t step = 0;            // being redone
+    int64_t first = 0;           // where another epoch begins at the latest
+    std::set<std::string> uids;  // redone of `step`
+  };
 
   void AddOpen(int64_t line_number, const LedgerLine& line);
   void AddResumed(int64_t line_number, const LedgerLine& line);
   void AddDurable(int64_t line_number, const LedgerLine& line);
   void AddSample(int64_t line_number, const LedgerLine& line);
   void AddTrained(int64_t line_number, const LedgerLine& line);
+  // ledger_redo.cc
+  // Whether the row begins a lineage by redoing a step with other weights; then it is begun.
+  bool Diverges(int64_t line_number, const LedgerLine& line);
+  void AddRedo(int64_t line_number, const LedgerLine& line);
+  // `what` does not happen before a redo that began a lineage is done.
+  void CheckRedone(int64_t line_number, const std::string& what);
+  // Whether the current lineage is, or comes from, this version, with redos alone between them.
+  bool ComesFrom(int64_t lineage, int64_t version) const;
   void CheckOrder(int64_t line_number, const LedgerLine& line);
   void CheckSpans(int64_t line_number, const LedgerLine& line);
   void CheckAge(int64_t line_number, const LedgerLine& line);
@@ -105,6 +126,8 @@ class LedgerHistory {
   Branch* FindBranch(int64_t lineage);
   // Highest version of `ancestor` that belongs to the history of `lineage`; null when it is none.
   std::optional<int64_t> VisibleVersion(int64_t lineage, int64_t ancestor) const;
+  // Highest version of `ancestor` whose weights those of `lineage` come from; null as above.
+  std::optional<int64_t> AncestorVersion(int64_t lineage, int64_t ancestor) const;
   bool Survives(int64_t lineage, int64_t train_version) const;
 
   Violations& violations_;
@@ -113,6 +136,7 @@ class LedgerHistory {
   std::optional<int64_t> last_seq_;
   std::optional<int64_t> last_epoch_;
   int64_t current_lineage_ = 0;
+  std::optional<PendingRedo> pending_;
   std::map<int64_t, Branch> branches_;
   std::map<std::pair<int64_t, int64_t>, std::string> durable_;
   std::vector<TrainedRow> trained_;

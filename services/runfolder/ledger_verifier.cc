@@ -126,6 +126,9 @@ std::string FormatVerifyReport(const VerifyReport& report) {
   line("max staleness", counts.max_staleness, " (bound ", report.bound, ", policy ",
        report.disposition, ")");
   line("resumes", counts.resumes, " (lineage ", counts.lineage, ")");
+  if (counts.divergences > 0) {
+    line("redos that differ", counts.divergences, ", each of them a lineage, nothing orphaned");
+  }
   line("durable versions", counts.durable_versions);
   line("checkpoints", report.checkpoints, " on disk, ", report.checkpoint_files, " files checked");
   for (const std::string& note : report.notes) text += "note: " + note + "\n";

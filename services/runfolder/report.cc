@@ -125,7 +125,8 @@ std::string EvaluationTable(const std::vector<EvalMetrics>& evals) {
 }
 
 std::string Shortened(const std::string& text) {
-  return text.size() <= kMaxTextBytes ? text : text.substr(0, kMaxTextBytes) + " [cut]";
+  if (text.size() <= kMaxTextBytes) return text;
+  return StrCat(std::string_view(text).substr(0, kMaxTextBytes), " [cut]");
 }
 
 std::string SampleTableRow(const SampleRow& row) {

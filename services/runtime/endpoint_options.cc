@@ -12,6 +12,7 @@
 #include "CLI/CLI.hpp"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/base/version.h"
 
 namespace freshet::runtime {
 namespace {
@@ -57,6 +58,7 @@ absl::Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t hi
 
 void AddEndpointFlags(CLI::App& app, EndpointOptions& options) {
   EndpointOptions* o = &options;
+  app.set_version_flag("--version", VersionLine(app.get_name()));
   app.add_option("--listen", o->listen, "HOST:PORT of the gRPC services; port 0: any free one")
       ->capture_default_str();
   app.add_option("--http-listen", o->http_listen,

@@ -39,7 +39,7 @@ struct EndpointOptions {
   absl::Duration drain_timeout = absl::Seconds(30);
 };
 
-// Adds --listen, --http-listen, --advertise, --tls-cert, --tls-key, --tls-ca,
+// Adds --version and --listen, --http-listen, --advertise, --tls-cert, --tls-key, --tls-ca,
 // --tls-no-client-cert, --insecure, --authz-policy, --reflection, --max-message-bytes,
 // --max-concurrent-streams, --drain-timeout-ms, with the values in `options` as defaults; parsing
 // checks them with ValidateEndpoint. `options` must outlive the parsing.

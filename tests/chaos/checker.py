@@ -31,8 +31,70 @@ def read_lines(path):
     return rows
 
 
+class Lineages:
+    """Lineages as the ledger's rows tell them: one more for each redo that gave other weights."""
+
+    def __init__(self, size, faults):
+        self.size, self.faults = size, faults  # samples of a step
+        self.current, self.begun_in, self.ends = 0, 0, {}  # ends: last version that others come from
+        self.pending = None  # {"first", "epoch", "step", "uids"} while such a redo is under way
+
+    def add(self, row, trained, newest):
+        """A row of a sample; newest: the last step in the ledger."""
+        lineage, redo = row.get("lineage", 0), row["event"] == "trained" and row.get("redo")
+        if lineage == self.current + 1 and redo and row["step"] <= newest:
+            self.diverge(row)
+        elif lineage != self.current:
+            self.faults.append(f"{row['uid']}: row of lineage {lineage} while {self.current} is the current one")
+        if redo:
+            if trained.get(row["uid"], {}).get("step") != row["step"]:
+                self.faults.append(f"{row['uid']}: redone in step {row['step']}, which never trained on it")
+            if self.pending:
+                self.redo(row, newest)
+        elif row["event"] == "trained":
+            self.check_redone(f"step {row['step']} is trained", newest)
+
+    def diverge(self, row):
+        if self.current > 0 and row["epoch"] <= self.begun_in:
+            self.faults.append(f"epoch {row['epoch']} began two lineages")
+        last = row["step"] - 1
+        self.ends = {lineage: min(end, last) for lineage, end in self.ends.items()}
+        self.ends[self.current] = last
+        self.current, self.begun_in = self.current + 1, row["epoch"]
+        self.pending = self.pending or {"first": row["step"], "epoch": row["epoch"], "step": row["step"], "uids": set()}
+        self.pending["first"] = min(self.pending["first"], row["step"])
+
+    def redo(self, row, newest):
+        """Every step from where the lineage begins to the newest one is redone, whole and in order."""
+        pending = self.pending
+        if row["epoch"] != pending["epoch"]:  # the trainer died: another one, without a checkpoint of the lineage
+            if row["step"] > pending["first"]:
+                self.faults.append(f"epoch {row['epoch']} redoes from step {row['step']}, not from {pending['first']}")
+            pending.update(epoch=row["epoch"], step=row["step"], uids=set())
+        elif row["step"] != pending["step"]:
+            if row["step"] != pending["step"] + 1 or len(pending["uids"]) != self.size:
+                self.faults.append(f"step {row['step']} redone after {len(pending['uids'])} samples of {pending['step']}")
+            pending.update(step=row["step"], uids=set())
+        pending["uids"].add(row["uid"])
+        if pending["step"] == newest and len(pending["uids"]) == self.size:
+            self.pending = None
+
+    def check_redone(self, what, newest):
+        if self.pending:
+            self.faults.append(f"{what} while lineage {self.current} has redone step {self.pending['step']} of {newest}")
+            self.pending = None
+
+    def check_durable(self, row, newest):
+        lineage = row.get("lineage", 0)
+        if lineage == self.current:
+            self.check_redone(f"version {row['version']} is durable", newest)
+        elif row["version"] > self.ends.get(lineage, -1):
+            self.faults.append(f"durable {row['version']} of lineage {lineage}: not where lineage {self.current} comes from")
+
+
 def check_ledger(job, ledger, faults):
     """Exactly B*G samples in every step, each uid once, none above the bound, digests agree."""
+    lineages, newest = Lineages(job["groups_per_step"] * job["group_size"], faults), 0
     trained, ended, epoch = {}, {}, 0
     per_step = collections.defaultdict(list)
     digest = hashlib.sha256(b"").hexdigest()
@@ -42,6 +104,10 @@ def check_ledger(job, ledger, faults):
             faults.append(f"ledger: seq {row['seq']} after {seq}")
         seq = row["seq"]
         event = row["event"]
+        if "uid" in row:
+            lineages.add(row, trained, newest)
+        elif event == "durable":
+            lineages.check_durable(row, newest)
         if event == "trained":
             if row["epoch"] < epoch:
                 faults.append(f"ledger: step {row['step']} of epoch {row['epoch']} after epoch {epoch}")
@@ -54,6 +120,7 @@ def check_ledger(job, ledger, faults):
             per_step[row["step"]].append(row)
             digest = hashlib.sha256((digest + uid).encode()).hexdigest()
             digests[row["step"]] = digest
+            newest = max(newest, row["step"])
             if row["train_version"] != row["step"] - 1:
                 faults.append(f"{uid}: step {row['step']} trains at {row['train_version']}")
             if row["train_version"] - row["min_version"] > job["eta"]:

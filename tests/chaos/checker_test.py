@@ -42,6 +42,8 @@ class Evidence:
             self.trainer.append({"t": self.tick(), "event": "commit", "epoch": 1, "step": step, "lineage": 0, "hash": f"w{step}"})
             self.rollout.append(self.load(step))
         self.ledger.append({"seq": len(self.ledger) + 1, "event": "durable", "version": STEPS, "digest": digest})
+        self.ledger_durable = self.ledger[-1]
+        self.epoch, self.lineage = 1, 0
 
     def tick(self):
         self.time += 1
@@ -49,6 +51,27 @@ class Evidence:
 
     def load(self, version, epoch=1):
         return {"t": self.tick(), "event": "load", "lineage": 0, "version": version, "epoch": epoch, "hash": f"w{version}"}
+
+    def diverge(self, first, last=STEPS):
+        """Another trainer redoes steps and gets other weights."""
+        self.epoch += 1
+        self.lineage += 1
+        self.again(first, last)
+
+    def again(self, first, last=STEPS):
+        rows = [row for row in self.ledger if row["event"] == "trained" and not row["redo"]]
+        for row in rows:
+            if first <= row["step"] <= last:
+                self.ledger.append(dict(row, seq=len(self.ledger) + 1, redo=True, epoch=self.epoch, lineage=self.lineage))
+        for step in range(first, last + 1):
+            self.trainer.append({"t": self.tick(), "event": "commit", "epoch": self.epoch, "step": step,
+                                 "lineage": self.lineage, "hash": f"w{self.lineage}/{step}"})
+        if last == STEPS:
+            self.rollout.append({"t": self.tick(), "event": "load", "lineage": self.lineage, "version": STEPS,
+                                 "epoch": self.epoch, "hash": f"w{self.lineage}/{STEPS}"})
+
+    def durable(self, version, lineage):
+        self.ledger.append(dict(self.ledger_durable, seq=len(self.ledger) + 1, version=version, lineage=lineage))
 
     def faults(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -85,6 +108,61 @@ class CheckerTest(unittest.TestCase):
         row = dict(self.run_.ledger[1], seq=len(self.run_.ledger) + 1, redo=True)
         self.run_.ledger.append(row)
         self.assertEqual(self.run_.faults(), [])
+
+    def test_a_redo_with_other_weights_orphans_nothing(self):
+        self.run_.diverge(2)
+        self.run_.durable(STEPS, 1)
+        self.assertEqual(self.run_.faults(), [])
+
+    def test_a_redo_with_other_weights_that_dies_is_redone(self):
+        self.run_.diverge(2, 2)
+        self.run_.epoch += 1
+        self.run_.again(2)
+        self.run_.diverge(1)
+        self.assertEqual(self.run_.faults(), [])
+
+    def test_a_lineage_without_a_redo(self):
+        for row in self.run_.ledger[-3:-1]:
+            row["lineage"] = 1
+        self.expect("row of lineage 1 while 0 is the current one")
+
+    def test_a_lineage_left_out(self):
+        self.run_.lineage = 1
+        self.run_.diverge(2)
+        self.expect("row of lineage 2 while 0 is the current one")
+
+    def test_two_lineages_of_one_epoch(self):
+        self.run_.diverge(2)
+        self.run_.epoch -= 1
+        self.run_.diverge(2)
+        self.expect("epoch 2 began two lineages")
+
+    def test_a_redone_step_that_lacks_a_sample(self):
+        self.run_.diverge(2)
+        rows = [row for row in self.run_.ledger if row.get("redo")]
+        self.run_.ledger.remove(rows[0])
+        self.expect("step 3 redone after 3 samples of 2")
+
+    def test_a_lineage_that_is_durable_before_it_is_redone(self):
+        self.run_.diverge(2, 2)
+        self.run_.durable(STEPS, 1)
+        self.expect("version 3 is durable while lineage 1 has redone step 2 of 3")
+
+    def test_a_trainer_that_skips_what_a_dead_one_had_to_redo(self):
+        self.run_.diverge(1, 1)
+        self.run_.epoch += 1
+        self.run_.again(2)
+        self.expect("epoch 3 redoes from step 2, not from 1")
+
+    def test_a_replaced_version_that_is_durable_later(self):
+        self.run_.diverge(2)
+        self.run_.durable(STEPS, 0)
+        self.expect("durable 3 of lineage 0: not where lineage 1 comes from")
+
+    def test_a_redone_sample_of_another_step(self):
+        self.run_.diverge(2)
+        self.run_.ledger[-1]["uid"] = "job/0/0/0"
+        self.expect("redone in step 3, which never trained on it")
 
     def test_a_torn_last_line_is_left_out(self):
         self.run_.torn = '{"event":"put","uid":"job/99'

@@ -11,7 +11,8 @@ import time
 from proxy import Proxy
 
 CONTROLLERS = ("controller-0", "controller-1")
-WORKERS = ("rollout-0", "rollout-1", "reward", "trainer")
+ROLLOUTS = ("rollout-0", "rollout-1")
+WORKERS = ROLLOUTS + ("reward", "trainer")
 
 
 def free_port():

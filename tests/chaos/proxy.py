@@ -1,4 +1,4 @@
-"""A TCP proxy of our own whose connections can be cut, held up, or lose their answers."""
+"""A TCP proxy of our own whose connections can be cut, held up, lose their answers, or deliver a request late."""
 import socket
 import struct
 import threading
@@ -12,6 +12,7 @@ class Proxy:
         self.target, self.pairs, self.lock = target, set(), threading.Lock()
         self.hold_until = 0.0
         self.to_lose = 0
+        self.marker, self.caught, self.released = None, threading.Event(), threading.Event()
         self.server = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self.server.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -32,7 +33,23 @@ class Proxy:
         with self.lock:
             self.to_lose += answers
 
+    def catch(self, marker, seconds):
+        """Keeps the next request that holds `marker`, and what follows on its connection, until `release`. False when
+        none comes within the time."""
+        self.caught.clear()
+        self.released.clear()
+        with self.lock:
+            self.marker = marker
+        self.caught.wait(seconds)
+        with self.lock:
+            self.marker = None
+        return self.caught.is_set()
+
+    def release(self):
+        self.released.set()
+
     def stop(self):
+        self.released.set()
         self.server.close()
         self.cut()
 
@@ -64,10 +81,22 @@ class Proxy:
                     time.sleep(wait)
                 if answers and self._loses():
                     break
+                if not answers and self._catches(data):
+                    self.released.wait()
                 sink.sendall(data)
         except OSError:
             pass
         self._close(pair)
+
+    def _catches(self, data):
+        if self.marker is None:
+            return False
+        with self.lock:
+            if self.marker is None or self.marker not in data:
+                return False
+            self.marker = None
+        self.caught.set()
+        return True
 
     def _loses(self):
         if self.to_lose == 0:

@@ -3,7 +3,7 @@ import random
 import signal
 import time
 
-from cluster import CONTROLLERS, WORKERS
+from cluster import CONTROLLERS, ROLLOUTS, WORKERS
 
 # Weights of the kinds of fault, by role.
 PROCESS = {"kill": 3, "stop": 2}
@@ -13,6 +13,11 @@ KINDS = {
     **{name: {**PROCESS, **CONNECTION} for name in CONTROLLERS},
     **{name: {**PROCESS, **CONNECTION, "zombie": 1} for name in WORKERS},
 }
+for _rollout in ROLLOUTS:
+    KINDS[_rollout]["late"] = 1
+EVERYTHING = "everything"  # as when the power goes
+KINDS[EVERYTHING] = {"kill": 1}
+BLOB = b"}:b:"  # in the requests that put samples
 
 
 def draw(seed, stretch=1.0, begin=0.05, end=0.9):
@@ -54,8 +59,12 @@ class Storm:
     def _inflict(self, kind, role, length):
         cluster, later = self.cluster, time.monotonic() + length
         if kind == "kill":
-            cluster.kill(role)
-            self.healing.append((later, lambda: self._restart(role)))
+            members = ("redis", *CONTROLLERS, *WORKERS) if role == EVERYTHING else (role,)
+            for member in members:
+                cluster.signal(member, signal.SIGKILL)
+            for member in members:
+                cluster.kill(member)
+                self.healing.append((later, lambda member=member: self._restart(member)))
         elif kind == "stop":
             process = cluster.processes[role]
             cluster.signal(role, signal.SIGSTOP)
@@ -63,12 +72,23 @@ class Storm:
         elif kind == "zombie":
             process = cluster.replace(role)
             self.healing.append((later, lambda: self._continue(process)))
+        elif kind == "late":
+            self._deliver_late(role, length)
         elif kind == "cut":
             cluster.proxies[role].cut()
         elif kind == "lose":
             cluster.proxies[role].lose(max(1, int(length * 10)))
         else:
             cluster.proxies[role].hold(length)
+
+    def _deliver_late(self, role, length):
+        """Replaces a rollout whose samples are on their way: they arrive when others hold its leases."""
+        proxy = self.cluster.proxies[role]
+        if not proxy.catch(BLOB, 0.5):
+            return
+        process = self.cluster.replace(role)
+        self.healing.append((time.monotonic() + length, proxy.release))
+        self.healing.append((time.monotonic() + length + 0.1, lambda: self._continue(process)))
 
     def _restart(self, role):
         if self.cluster.processes[role].poll() is not None:

@@ -8,6 +8,7 @@
 //                            StoreBackendName);
 
 #include "tests/contract/trajectory_store_batch_contract.h"
+#include "tests/contract/trajectory_store_divergence_contract.h"
 #include "tests/contract/trajectory_store_fixture.h"
 #include "tests/contract/trajectory_store_lease_contract.h"
 #include "tests/contract/trajectory_store_prompt_contract.h"

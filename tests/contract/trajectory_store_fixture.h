@@ -34,14 +34,15 @@ inline Response ResponseAt(int64_t version, int32_t tokens = 3, int64_t lineage 
 }
 
 // Continues `response` by `tokens` tokens of `version`.
-inline Response Continued(Response response, int64_t version, int32_t tokens = 2) {
+inline Response Continued(Response response, int64_t version, int32_t tokens = 2,
+                          int64_t lineage = 0) {
   const int32_t begin = static_cast<int32_t>(response.response_ids.size());
   for (int32_t i = 0; i < tokens; ++i) {
     response.response_ids.push_back(8);
     response.behavior_logprobs.push_back(-0.25f);
     response.loss_mask.push_back(1);
   }
-  response.spans.push_back({{0, version}, begin, begin + tokens});
+  response.spans.push_back({{lineage, version}, begin, begin + tokens});
   return response;
 }
 
@@ -130,8 +131,9 @@ class TrajectoryStoreContract : public testing::TestWithParam<StoreBackend> {
     for (const GroupLease& lease : Lease(version, n)) Finish(lease, version);
     ScoreAll();
   }
-  int64_t OpenEpoch(int64_t version = 0) {
-    const auto reply = store().OpenEpoch("t0", {lineage_, version});
+  int64_t OpenEpoch(int64_t version = 0) { return OpenEpochAt({lineage_, version}); }
+  int64_t OpenEpochAt(PolicyVersion loaded) {
+    const auto reply = store().OpenEpoch("t0", loaded);
     EXPECT_TRUE(reply.ok()) << reply.status();
     epoch_ = reply.ok() ? reply->epoch : -1;
     return epoch_;
@@ -148,12 +150,34 @@ class TrajectoryStoreContract : public testing::TestWithParam<StoreBackend> {
   }
   static std::string HashOf(int64_t step) { return StrCat("hash", step); }
   // Claims and commits `step`; its groups must be ready.
-  CommitReceipt Train(int64_t step) {
+  CommitReceipt Train(int64_t step) { return Train(step, HashOf(step)); }
+  CommitReceipt Train(int64_t step, const std::string& content_hash) {
     const NextBatchReply batch = NextBatch(step);
     EXPECT_TRUE(batch.ready) << batch.reason;
-    const auto receipt = store().CommitStep(epoch_, step, Ordinals(batch), HashOf(step));
+    const auto receipt = store().CommitStep(epoch_, step, Ordinals(batch), content_hash);
     EXPECT_TRUE(receipt.ok()) << receipt.status();
     return receipt.ok() ? *receipt : CommitReceipt{};
+  }
+  // Commits steps 1..`steps` in lineage 0, then has them redone from `loaded`, with other weights
+  // from step `from` on: lineage 1.
+  void DivergeAt(int64_t from, int64_t steps, int64_t loaded = 0) {
+    OpenEpoch();
+    for (int64_t step = 1; step <= steps; ++step) {
+      Produce(2, step - 1);
+      Train(step);
+    }
+    OpenEpoch(loaded);
+    RedoOthers(loaded + 1, from, steps, "other");
+    lineage_ = 1;
+  }
+  // Redoes `first`..`last`; the weights are called `name` from `from` on.
+  void RedoOthers(int64_t first, int64_t from, int64_t last, const std::string& name) {
+    for (int64_t step = first; step <= last; ++step) {
+      Train(step, step < from ? HashOf(step) : StrCat(name, step));
+    }
+  }
+  absl::Status TryOpenEpoch(PolicyVersion loaded) {
+    return store().OpenEpoch("t1", loaded).status();
   }
   StoreStats Stats() { return *store().Stats(); }
   int64_t Now(GroupState state) { return Stats().groups[static_cast<int>(state)]; }

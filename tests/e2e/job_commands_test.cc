@@ -1,4 +1,11 @@
 // validate, explain, init, --version, and what is no command.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+
 #include "tests/e2e/freshet_fixture.h"
 
 namespace freshet {
@@ -8,12 +15,42 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
+// A loopback port that nobody listens on, and that nobody else gets meanwhile.
+class DeafPort {
+ public:
+  DeafPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
+  ~DeafPort() { ::close(fd_); }
+  DeafPort(const DeafPort&) = delete;
+  DeafPort& operator=(const DeafPort&) = delete;
+  const std::string& address() const { return address_; }
+
+ private:
+  const int fd_;
+  std::string address_;
+};
+
 class JobCommandsTest : public FreshetFixture {};
 
-TEST_F(JobCommandsTest, Version) {
+TEST_F(JobCommandsTest, EveryProgramTellsTheSameVersion) {
   const ChildResult result = Freshet({"--version"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, MatchesRegex("freshet [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  const std::string version = result.out.substr(std::string("freshet").size());
+  for (const char* role : {"local", "controller", "rollout", "reward", "env", "trainer"}) {
+    const std::string name = std::string("freshet-") + role;
+    ChildProcess child({std::string(FRESHET_BIN_DIR) + "/" + name, "--version"});
+    const ChildResult answer = child.Wait(absl::Seconds(60));
+    EXPECT_EQ(answer.exit_code, 0) << name;
+    EXPECT_EQ(answer.out, name + version);
+  }
 }
 
 TEST_F(JobCommandsTest, HelpNamesEveryCommand) {
@@ -115,7 +152,10 @@ TEST_F(JobCommandsTest, LedgerVerifyFindsAViolation) {
   const ChildResult result = Freshet({"ledger", "verify", "run"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out, HasSubstr("step 1"));
-  EXPECT_EQ(Freshet({"ledger", "verify", "nowhere"}).exit_code, 3);
+  EXPECT_EQ(Freshet({"ledger", "verify", "./nowhere"}).exit_code, 3);
+  // What is no folder here is a job's id.
+  const DeafPort port;
+  EXPECT_EQ(Freshet({"ledger", "verify", "nowhere", "--server", port.address()}).exit_code, 7);
   EXPECT_EQ(Freshet({"report", "nowhere"}).exit_code, 3);
 }
 

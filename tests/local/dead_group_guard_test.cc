@@ -4,6 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/base/str_cat.h"
+#include "services/runtime/utf8.h"
 #include "tests/testing/fake_clock.h"
 
 namespace freshet {
@@ -73,6 +74,25 @@ TEST_F(DeadGroupGuardTest, DeathsInARowEndTheJobWithTheLastReason) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(status), AllOf(HasSubstr(StrCat("the last ", kLimit, " prompt groups")),
                                      HasSubstr(StrCat("broken ", kLimit - 1))));
+}
+
+TEST_F(DeadGroupGuardTest, TheLastReasonIsFoundBehindALongLedger) {
+  constexpr int64_t kMany = 6000;
+  Die(kMany);
+  EXPECT_THAT(Message(guard_.Check(*store_)), HasSubstr(StrCat("broken ", kMany - 1)));
+}
+
+TEST_F(DeadGroupGuardTest, TheReasonIsOneLineOfValidText) {
+  Die(kLimit - 1);
+  // The store cuts the text by bytes, in the middle of a character.
+  std::string text = "two\nlines ";
+  for (int i = 0; i < 300; ++i) text += "\u00e9";
+  ASSERT_TRUE(store_->FailRow(Task::kScore, NextRow().token, text).ok());
+  const std::string message = Message(guard_.Check(*store_));
+  EXPECT_THAT(message, HasSubstr("two lines \u00e9"));
+  EXPECT_EQ(message.find('\n'), std::string::npos);
+  EXPECT_EQ(runtime::ValidUtf8(message), message);
+  EXPECT_LT(message.size(), 500U);
 }
 
 TEST_F(DeadGroupGuardTest, AScoredGroupBreaksTheRow) {

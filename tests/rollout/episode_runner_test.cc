@@ -254,6 +254,21 @@ TEST_F(EpisodeRunnerTest, AFailedEpisodeBeginsAgainWithItsSeed) {
   EXPECT_EQ(runner().counters().restarted, 1);
 }
 
+TEST_F(EpisodeRunnerTest, AFailureNamesAnEnvironmentWithoutANameByItsLabel) {
+  options_.environment = "";
+  options_.label = "grpc host:1";
+  options_.max_failures = 1;
+  client_.answer = [](const Call&) -> FakeEnvironmentClient::Answer {
+    return absl::UnavailableError("refused");
+  };
+  runner().Start(Group({4}));
+  Turn();
+  ASSERT_THAT(results_, SizeIs(1));
+  EXPECT_EQ(results_[0].response.status().message(),
+            "environment grpc host:1, 1 failures, the last: refused");
+  EXPECT_EQ(client_.starts.front().environment, "");
+}
+
 TEST_F(EpisodeRunnerTest, IsGivenUpAfterSoManyFailures) {
   client_.answer = [](const Call&) -> FakeEnvironmentClient::Answer {
     return absl::DeadlineExceededError("slow");

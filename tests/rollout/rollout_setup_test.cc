@@ -81,7 +81,10 @@ TEST_F(RolloutSetup, EpisodesArePlayedAsTheJobSays) {
   EXPECT_EQ(options.max_turn_tokens, 2);
   EXPECT_EQ(options.options.at("max"), "100");
   environment.set_type("grpc");
-  EXPECT_EQ(MakeEpisodeOptions(spec_).environment, "") << "the only one of the user's worker";
+  environment.set_address("127.0.0.1:7081");
+  options = MakeEpisodeOptions(spec_);
+  EXPECT_EQ(options.environment, "") << "the only one of the user's worker";
+  EXPECT_EQ(options.label, "grpc 127.0.0.1:7081");
 }
 
 TEST_F(RolloutSetup, ThePolicysTextHasNoEndToken) {

@@ -103,8 +103,9 @@ class RolloutWorkerFixture : public testing::Test {
     ASSERT_TRUE(reply.ok()) << reply.status();
   }
   // Weights of {0, version} arrive at the engine's end of the weight plane.
-  void Publish(int64_t version) {
-    const VersionForTest made = MakeVersion({0, version}, 1, 100, 64);
+  void Publish(int64_t version) { PublishAt({0, version}); }
+  void PublishAt(const PolicyVersion& policy) {
+    const VersionForTest made = MakeVersion(policy, 1, 100, 64);
     ASSERT_TRUE(subscriber_->Prepare(made.manifest, made.bytes).ok());
     ASSERT_TRUE(subscriber_->Activate(made.receipt).ok());
   }

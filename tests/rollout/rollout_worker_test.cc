@@ -131,6 +131,35 @@ TEST_F(RolloutWorkerTest, ANewerVersionOpensTheGate) {
   EXPECT_EQ(engine_.submitted.size(), 4U);
 }
 
+TEST_F(RolloutWorkerTest, AnEngineOfAReplacedLineageWaitsForTheNewWeights) {
+  PutPrompts(2);
+  Publish(5);
+  ASSERT_TRUE(RunUntil([&] { return AllPut(4); }).ok());
+  const auto rows = store_->LeaseRows(Task::kScore, "r", 10);
+  for (const RowLease& row : *rows) {
+    auto score = std::make_shared<Score>();
+    ASSERT_TRUE(store_->PutFields(Task::kScore, row.token, {score, nullptr}).ok());
+  }
+  const int64_t first = store_->OpenEpoch("t", {0, 5})->epoch;
+  ASSERT_TRUE(store_->NextBatch(first, 6)->ready);
+  ASSERT_TRUE(store_->CommitStep(first, 6, {0, 1}, "weights").ok());
+  const int64_t second = store_->OpenEpoch("t", {0, 5})->epoch;
+  ASSERT_TRUE(store_->CommitStep(second, 6, {0, 1}, "other weights").ok());
+  PutPrompts(1);
+  Publish(6);
+  bool waited = false;
+  ASSERT_TRUE(RunUntil([&] {
+                if (!waited && engine_.loaded[0].size() == 2) {
+                  waited =
+                      worker().counters().last_wait_reason.find("lineage") != std::string::npos;
+                  if (waited) PublishAt({1, 6});
+                }
+                return AllPut(6);
+              }).ok());
+  EXPECT_TRUE(waited);
+  EXPECT_THAT(store_->requests.back().engine, (PolicyVersion{1, 6}));
+}
+
 TEST_F(RolloutWorkerTest, RenewsItsLeasesWhileItWorks) {
   PutPrompts(2);
   Publish(5);

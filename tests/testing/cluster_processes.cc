@@ -136,11 +136,11 @@ std::string ClusterProcesses::MetricsBody(const std::string& name) const {
   return head == std::string::npos ? "" : answer.substr(head + 4);
 }
 
-ChildResult ClusterProcesses::Freshet(std::vector<std::string> args) const {
-  args.insert(args.begin(), FRESHET_BIN_DIR "/freshet");
-  args.push_back("--server");
-  args.push_back(processes_.at("controller").grpc);
-  return ChildProcess(args).Wait(kCall);
+ChildResult ClusterProcesses::Freshet(const std::vector<std::string>& args) const {
+  std::vector<std::string> command = {FRESHET_BIN_DIR "/freshet"};
+  command.insert(command.end(), args.begin(), args.end());
+  command.insert(command.end(), {"--server", processes_.at("controller").grpc});
+  return ChildProcess(command).Wait(kCall);
 }
 
 absl::Status ClusterProcesses::Submit(const std::string& id, const std::string& yaml,

@@ -50,7 +50,7 @@ class ClusterProcesses {
   MetricsText Metrics(const std::string& name) const { return MetricsText(MetricsBody(name)); }
   std::string Log(const std::string& name) const { return folder_.Read("logs/" + name + ".log"); }
   // Runs the command `freshet` against the controller.
-  ChildResult Freshet(std::vector<std::string> args) const;
+  ChildResult Freshet(const std::vector<std::string>& args) const;
 
   absl::Status Submit(const std::string& id, const std::string& yaml, int32_t priority = 0);
   absl::StatusOr<job::v1::Job> Get(const std::string& id);

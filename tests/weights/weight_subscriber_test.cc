@@ -32,6 +32,19 @@ TEST(WeightSubscriber, ReleasesAVersionOnlyWithItsReceipt) {
   EXPECT_FALSE(subscriber.Take().has_value());
 }
 
+TEST(WeightSubscriber, TheSameVersionOfANewerLineageIsNewer) {
+  WeightSubscriber subscriber;
+  const VersionForTest former = At(3);
+  const VersionForTest redone = At(3, 2, 1);
+  ASSERT_TRUE(Prepare(subscriber, former).ok());
+  ASSERT_TRUE(subscriber.Activate(former.receipt).ok());
+  ASSERT_TRUE(Prepare(subscriber, redone).ok());
+  ASSERT_TRUE(subscriber.Activate(redone.receipt).ok());
+  EXPECT_EQ(subscriber.Take()->manifest.policy, (PolicyVersion{1, 3}));
+  EXPECT_EQ(Prepare(subscriber, At(4)).code(), kPrecondition) << "a version of lineage 0";
+  EXPECT_EQ(subscriber.AtLeast({0, 3})->manifest.policy, (PolicyVersion{1, 3}));
+}
+
 TEST(WeightSubscriber, AReceiptWithoutPreparedBytesIsRefused) {
   WeightSubscriber subscriber;
   EXPECT_EQ(subscriber.Activate(At(1).receipt).code(), kPrecondition);

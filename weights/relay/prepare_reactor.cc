@@ -193,6 +193,10 @@ void PrepareReactor::SetOwnResult(const absl::Status& status) {
     if (std::exchange(own_known_, true)) return;
   }
   SendResult("", status);
+  {
+    MutexLock lock(mu_);
+    own_sent_ = true;
+  }
   FinishWhenDone();
 }
 
@@ -205,7 +209,7 @@ void PrepareReactor::SendResult(const std::string& worker, const absl::Status& s
 void PrepareReactor::FinishWhenDone() {
   {
     MutexLock lock(mu_);
-    if (!own_known_ || relaying_) return;
+    if (!own_sent_ || relaying_) return;
   }
   Finish(absl::OkStatus());
 }

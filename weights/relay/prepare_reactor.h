@@ -96,6 +96,9 @@ class PrepareReactor final : public runtime::BidiReactor<grpc::ByteBuffer, grpc:
   Mutex mu_;
   std::shared_ptr<WeightReception> reception_ ABSL_GUARDED_BY(mu_);
   bool own_known_ ABSL_GUARDED_BY(mu_) = false;
+  // Later than own_known_: the relay, which may end in between, must not end the call before the
+  // result is queued.
+  bool own_sent_ ABSL_GUARDED_BY(mu_) = false;
   bool relaying_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
 };

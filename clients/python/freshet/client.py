@@ -21,6 +21,8 @@ from freshet.job.v1 import job_service_pb2_grpc
 _MAX_MESSAGE_BYTES = 16 << 20
 # A stream that lasts longer is opened again after its last event.
 _STREAM_SECONDS = 600.0
+# For workers of a job that has just ended.
+_DELETE_SECONDS = 10.0
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
 
 
@@ -139,8 +141,19 @@ class Client:
         return Job(self, self._call("Cancel", pb.CancelRequest(job_id=id, reason=reason), attempts=4))
 
     def delete(self, id: str, *, keep_checkpoints: bool = False) -> None:
+        """Removes a job that has ended, and its data.
+
+        Waits up to 10 s for workers that still stop; then raises ConnectionLost, which names them.
+        """
         request = pb.DeleteRequest(job_id=id, keep_checkpoints=keep_checkpoints)
-        self._call("Delete", request, attempts=4)
+        give_up = time.monotonic() + _DELETE_SECONDS
+        while True:
+            try:
+                self._call("Delete", request, attempts=4)
+                return
+            except errors.ConnectionLost as error:
+                if error.reason != "TRY_AGAIN" or time.monotonic() > give_up:
+                    raise
 
     def scale(self, role: str, replicas: int) -> int:
         """Sets how many workers of "rollout", "rollout/POOL", "reward" or "env" there are.

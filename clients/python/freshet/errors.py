@@ -16,7 +16,7 @@ class FreshetError(Exception):
 
 
 class ConnectionLost(FreshetError):
-    """The server is not reached."""
+    """The server is not reached, or cannot do it now; then `reason` says why."""
 
 
 class TimedOut(FreshetError):
@@ -107,6 +107,8 @@ def from_rpc(error: grpc.RpcError, address: str) -> FreshetError:
     message = error.details() or code.name
     reason, retry_after, faults = _details(error)
     extra = {"reason": reason, "retry_after": retry_after}
+    if code == grpc.StatusCode.UNAVAILABLE and reason:
+        return ConnectionLost(message, **extra)  # the server is there, but cannot do it now
     if code == grpc.StatusCode.UNAVAILABLE:
         return ConnectionLost(
             f"no connection to {address}: {message}; start a cluster with: freshet cluster up", **extra

@@ -19,14 +19,25 @@ from freshet.trajectory.v1 import trajectory_pb2
 _log = logging.getLogger("freshet.reward")
 _MAX_ITEMS = 1024
 _MAX_ERROR_CHARACTERS = 500
+# What Freshet takes of one score.
+_MAX_PARTS = 64
+_MAX_PART_NAME_BYTES = 64
 
 
 def score_of(value: Any) -> trajectory_pb2.Score:
     """The score for what a reward function returned. Raises TypeError or ValueError."""
     if isinstance(value, Mapping):
         components = {str(name): float(part) for name, part in value.items()}
-        if not components:
-            raise ValueError("the reward function returned no component")
+        if not 1 <= len(components) <= _MAX_PARTS:
+            raise ValueError(
+                f"the reward function returned {len(components)} parts; return 1 to {_MAX_PARTS}"
+            )
+        for name in components:
+            if not 1 <= len(name.encode()) <= _MAX_PART_NAME_BYTES:
+                raise ValueError(
+                    f"the name {name[:80]!r} of a part does not have 1 to"
+                    f" {_MAX_PART_NAME_BYTES} bytes"
+                )
         reward = sum(components.values())
     else:
         if value is None:
@@ -116,7 +127,8 @@ def serve_reward(
 
     function(prompt, completion, **attributes) gets texts; attributes are the fields of the dataset's
     row (`answer` among them), or those of them that it names. It returns a number, or a dict of
-    components, whose sum is the reward. It is called from several threads. What it raises is an
+    parts, whose sum is the reward; samples and metrics show each of up to 64 parts as
+    "COMPONENT/PART". It is called from several threads. What it raises is an
     infrastructure error of that sample, which is scored again or given up: never a reward of 0.
 
     A job names it so:  reward: {components: {mine: {type: grpc, address: "127.0.0.1:7080"}}}

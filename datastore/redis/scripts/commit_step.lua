@@ -1,6 +1,6 @@
 -- A step is trained. Arguments: epoch, step, its ordinals, content hash, the digest and the attempts
 -- that the caller started from, the digest that it made of them.
--- RECEIPT: content hash, digest. DIGEST: the digest and the attempts to start from.
+-- RECEIPT: content hash, digest, lineage. DIGEST: the digest and the attempts to start from.
 local epoch, step, ordinals, content_hash = num(1), num(2), arg(3), arg(4)
 local fault = epoch_fault(epoch)
 if fault then return refuse('%s', fault) end
@@ -20,22 +20,25 @@ if step <= J.version then
   local entry = call('HMGET', step_key(step), 'hash', 'digest', 'ordinals')
   if not entry[1] then return refuse('step %d is committed and forgotten', step) end
   if entry[3] ~= ordinals then return refuse('step %d is committed with other groups', step) end
-  if entry[1] ~= content_hash then
-    return finish('PRECONDITION', 'step ' .. step .. ' is committed with content hash ' ..
-      entry[1] .. ', not ' .. content_hash ..
-      ': the redone weights differ and need a lineage of their own')
-  end
   if step > J.redo_next then
     return refuse('step %d is redone before step %d', J.redo_next, step)
   end
+  if step < J.redo_next and entry[1] ~= content_hash then
+    return finish('PRECONDITION', 'step ' .. step .. ' is committed with content hash ' ..
+      entry[1] .. ', not ' .. content_hash)
+  end
   if step == J.redo_next then
+    if entry[1] ~= content_hash then
+      call('HSET', step_key(step), 'hash', content_hash)
+      diverge(step)
+    end
     for _, ordinal in ipairs(split(ordinals)) do
       local g, rows = trained(ordinal)
       record_trained(g, rows, 1)
     end
     set('redo_next', step + 1)
   end
-  return finish('RECEIPT', entry[1], entry[2])
+  return finish('RECEIPT', content_hash, entry[2], lineage_of(step))
 end
 fault = next_step_fault(step)
 if fault then return refuse('%s', fault) end
@@ -77,4 +80,4 @@ set('redo_next', step + 1)
 if J.disposition ~= WAIT then ends().apply_dispositions() end
 changed(ADMISSION)
 changed(BATCH)
-return finish('RECEIPT', content_hash, arg(7))
+return finish('RECEIPT', content_hash, arg(7), J.lineage)

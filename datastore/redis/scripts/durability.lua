@@ -1,7 +1,34 @@
 -- Part of the scripts that claim, journal and forget steps. Step S is the hash {job}:step:S: hash
 -- (of the weights), digest, ordinals, attempts, at (time of the commit).
+--
+-- The lineages of the store are J.root_lineage to J.lineage. J.ends: by number of an older one, the
+-- newest of its versions that the present history comes from; never decreasing.
 local LOADED, RECORDED = 1, 2
 local function step_key(step) return format('%sstep:%d', prefix, step) end
+
+local function last_of(lineage)
+  return lineage < J.lineage and J.ends[lineage - J.root_lineage + 1] or nil
+end
+local function lineage_of(version)
+  for lineage = J.root_lineage, J.lineage - 1 do
+    if version <= last_of(lineage) then return lineage end
+  end
+  return J.lineage
+end
+-- The redone step gave other weights: what follows from it is of a new lineage, once an epoch.
+local function diverge(step)
+  if J.diverged_in == J.epoch then return end
+  local ends = {}
+  for i, last in ipairs(J.ends or {}) do ends[i] = math.min(last, step - 1) end
+  ends[#ends + 1] = step - 1
+  set('ends', ends)
+  set('lineage', J.lineage + 1)
+  set('diverged_in', J.epoch)
+  for _, version in ipairs(call('HKEYS', prefix .. 'durable')) do
+    if tonumber(version) >= step then call('HDEL', prefix .. 'durable', version) end
+  end
+  changed(ADMISSION)
+end
 
 -- The groups claimed for a step that its trainer will not commit are ready again.
 local function unclaim()

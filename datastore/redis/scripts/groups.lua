@@ -9,7 +9,7 @@
 -- The others: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first reward),
 -- bl (names of its finished samples' blobs), hd (tokens of its rows' leases); by sample i: s
 -- (finished) and p (partial): 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS' with spans
--- 'version:begin:end:loss;...', bytes in the blob TOKEN:FIRST:SUM, u and v: 'STAGE TOKEN FAILURES' of
+-- 'lineage:version:begin:end:loss;...', bytes in the blob TOKEN:FIRST:SUM, u and v: 'STAGE TOKEN FAILURES' of
 -- the tasks score and ref_logprob, c: the score, q: 'TOKEN CHECKSUM' of the reference log-probs. From
 -- READY on these are gone; rows ('INDEX s' of each in a line) and scores ('SIZE:c' and 'SIZE:q' of
 -- each) take their place.
@@ -168,7 +168,7 @@ end
 local function number_of_tokens(descriptor) return tonumber(descriptor:match('^%d+ %x+ (%d+)')) end
 
 local function sample_head(g, step)
-  return format('%d %d %d %s %d', J.epoch, step, step - 1, ordinal_number(g.ord), g.att)
+  return format('%d %d %d %s %d %d', J.epoch, step, step - 1, ordinal_number(g.ord), g.att, J.lineage)
 end
 
 -- A hold is 'TASK ORDINAL INDEX DONE WORKER'.

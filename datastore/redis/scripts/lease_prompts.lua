@@ -1,7 +1,7 @@
 -- Groups to a rollout worker, by the admission gate. Arguments: worker, request id, the engine's
 -- lineage and version, groups asked for.
 --
--- The reason is 'KIND V LINEAGE ENGINE OUTSTANDING RUNNING TRAINED BACKLOG COUNT' and, when a group
+-- The reason is 'KIND LINEAGE V ENGINE_LINEAGE ENGINE OUTSTANDING RUNNING TRAINED BACKLOG COUNT' and, when a group
 -- with kept tokens was refused, ' KEPT OUTSTANDING RUNNING' as of then. A lease is 'TOKEN ORDINAL
 -- ATTEMPT EXPIRES CHECKSUM' and a line 'INDEX' or 'INDEX DESCRIPTOR' for each missing sample.
 local worker, request, lineage, engine, wanted = arg(1), arg(2), num(3), num(4), num(5)
@@ -99,7 +99,7 @@ if #leases > 0 then
   call_many('ZADD', GROUP_LEASES, expiries)
   set('next_expiry', math.min(J.next_expiry, expires))
 end
-local reason = format('%s %d %d %d %d %d %d %d %d', kind, J.version, lineage, engine,
+local reason = format('%s %d %d %d %d %d %d %d %d %d', kind, J.lineage, J.version, lineage, engine,
   J.outstanding, J.running, J.trained, J.seq - J.trimmed, count) .. refused
 
 local notes, note = prefix .. 'engines', #leases == 0 and reason or ''

@@ -9,6 +9,6 @@ end
 local digest = call('HGET', prefix .. 'digests', version)
 local known = tonumber(call('HGET', prefix .. 'durable', version)) or 0
 if not digest or known == RECORDED then return finish('OK') end
-record('durable', 1, 'version', version, 'sha256', arg(3), 'digest', digest)
+record('durable', 1, 'lineage', lineage_of(version), 'version', version, 'sha256', arg(3), 'digest', digest)
 set_durable(version, RECORDED)
 return finish('OK')

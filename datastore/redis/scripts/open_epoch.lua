@@ -1,10 +1,15 @@
 -- A trainer takes over. Arguments: lineage and version of its weights.
--- Returns the epoch, the digest of the version, and for each later step: step, content hash,
+-- Returns the epoch, the digest of the version, the current lineage, and for each later step: step, content hash,
 -- ordinals, attempts.
 local lineage, version = num(1), num(2)
-if lineage ~= J.lineage then
+if lineage < J.root_lineage or lineage > J.lineage then
   return refuse("loaded lineage %d is not the store's %d: a fork needs a store of its own", lineage,
     J.lineage)
+end
+local last = last_of(lineage)
+if last and version > last then
+  return refuse('version %d of lineage %d is not where lineage %d comes from: load its version %d ' ..
+    'or an older one', version, lineage, J.lineage, last)
 end
 if version > J.version then
   return refuse('loaded version %d is not committed: the store is at %d', version, J.version)
@@ -26,4 +31,4 @@ end
 local digest = call('HGET', prefix .. 'digests', version)
 set_durable(version, 1)
 changed(BATCH)
-return finish('OK', J.epoch, digest, redo)
+return finish('OK', J.epoch, digest, J.lineage, redo)

@@ -1,14 +1,15 @@
 -- Finished samples, each for itself in order. They come in runs of one lease, one set of versions and
--- one blob. Arguments, of each run: token, number of samples, versions 'LINEAGE OLDEST NEWEST
--- LOSS_OLDEST LOSS_NEWEST' ('' when malformed; the last two over loss-bearing tokens), the blob
--- TOKEN:... that holds their bytes, their tokens in all; then of each sample: index, descriptor,
+-- one blob. Arguments, of each run: token, number of samples, versions 'FIRST_LINEAGE
+-- LAST_LINEAGE OLDEST NEWEST LOSS_OLDEST LOSS_NEWEST' ('' when malformed; the last two over
+-- loss-bearing tokens), the blob TOKEN:... that holds their bytes, their tokens in all; then of each sample: index, descriptor,
 -- reward ('' without a score, '-' when that is malformed), score. Returns of the samples not accepted:
--- position, code (DEAD, RESPONSE, SCORE, RETRY), the group's min version and the committed one.
+-- position, code (DEAD, RESPONSE, SCORE, RETRY), the group's min version, the committed one and the
+-- current lineage.
 expire()
 local argv, count_state = ARGV, count
 local HEAD, SIZE = 5, 4
 local faults, position, num_put = {}, 0, 0
-local function fault(code, min) faults[#faults + 1] = {position, code, min, J.version} end
+local function fault(code, min) faults[#faults + 1] = {position, code, min, J.version, J.lineage} end
 
 -- Whether the blob is there, from now on for good.
 local known_blobs = {}
@@ -22,10 +23,10 @@ end
 
 -- The loss versions of a run; nil when the group's live lease can take none of its samples.
 local function check_run(g, at)
-  local lineage, oldest, newest, loss_oldest, loss_newest =
-    argv[at + 2]:match('^(%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+)$')
-  if not lineage or tonumber(lineage) ~= J.lineage or tonumber(oldest) < g.min or
-      tonumber(newest) > J.version then
+  local root, lineage, oldest, newest, loss_oldest, loss_newest =
+    argv[at + 2]:match('^(%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+)$')
+  if not root or tonumber(root) < J.root_lineage or tonumber(lineage) > J.lineage or
+      tonumber(oldest) < g.min or tonumber(newest) > J.version then
     return nil
   end
   return tonumber(loss_oldest), tonumber(loss_newest)

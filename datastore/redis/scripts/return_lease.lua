@@ -1,5 +1,5 @@
 -- A group back to the queue. Arguments: token, number of indices, 1 when there are as many partials,
--- then (index, kind, lineage, oldest and newest version, descriptor, blob) of each; kind: '-' empty,
+-- then (index, kind, first and last lineage, oldest and newest version, descriptor, blob) of each; kind: '-' empty,
 -- '1' well-formed, '0' malformed.
 expire()
 local token, count = arg(1), num(2)
@@ -9,7 +9,7 @@ if arg(3) ~= '1' then return finish('MISMATCH') end
 
 local group, keep, seen = group_key(g.ord), J.eta > 0, {}
 for i = 0, count - 1 do
-  local at = 4 + 7 * i
+  local at = 4 + 8 * i
   local index, kind = num(at), arg(at + 1)
   if index < 0 or index >= J.group_size or seen[index] or
       call('HEXISTS', group, 's' .. index) == 1 then
@@ -17,17 +17,17 @@ for i = 0, count - 1 do
   end
   seen[index] = true
   if kind ~= '-' then
-    if kind ~= '1' or num(at + 2) ~= J.lineage or num(at + 3) < g.min or
-        num(at + 4) > J.version then
-      return finish('RESPONSE', g.min, J.version, i)
+    if kind ~= '1' or num(at + 2) < J.root_lineage or num(at + 3) > J.lineage or
+        num(at + 4) < g.min or num(at + 5) > J.version then
+      return finish('RESPONSE', g.min, J.version, J.lineage, i)
     end
-    if keep and call('EXISTS', prefix .. 'b:' .. arg(at + 6)) == 0 then return finish('RETRY') end
+    if keep and call('EXISTS', prefix .. 'b:' .. arg(at + 7)) == 0 then return finish('RETRY') end
   end
 end
 
 local partials = g.np
 for i = 0, count - 1 do
-  local at = 4 + 7 * i
+  local at = 4 + 8 * i
   local field = 'p' .. arg(at)
   local old = call('HGET', group, field)
   if old then
@@ -36,8 +36,8 @@ for i = 0, count - 1 do
     partials = partials - 1
   end
   if keep and arg(at + 1) == '1' then
-    call('PERSIST', prefix .. 'b:' .. arg(at + 6))
-    call('HSET', group, field, arg(at + 5))
+    call('PERSIST', prefix .. 'b:' .. arg(at + 7))
+    call('HSET', group, field, arg(at + 6))
     partials = partials + 1
   end
 end

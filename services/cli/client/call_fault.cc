@@ -57,6 +57,19 @@ std::string ConnectError(const std::string& message) {
   return OneLine(at == std::string::npos ? message : message.substr(at + kCause.size()));
 }
 
+// The controller, or a worker, was refused by Redis: nothing that the caller has would help.
+std::string WithRedisFix(std::string text) {
+  const bool password =
+      text.find("NOAUTH") != std::string::npos || text.find("WRONGPASS") != std::string::npos ||
+      text.find("a password is given but the server has none") != std::string::npos;
+  if (!password) return text;
+  constexpr std::string_view kRetry = "; try again";
+  if (text.ends_with(kRetry)) text.resize(text.size() - kRetry.size());
+  return text +
+         "; start the controller and the workers with --redis-password-file FILE or the variable "
+         "FRESHET_REDIS_PASSWORD, as Redis's requirepass says";
+}
+
 std::vector<std::string> Lines(const std::string& message) {
   std::vector<std::string> lines;
   std::string_view rest = message;
@@ -109,7 +122,7 @@ std::vector<std::string> CallFaultLines(const absl::Status& status, const Server
   if (lines.empty()) {
     lines = Lines(Message(status));
     if (lines.empty()) lines.push_back(absl::StatusCodeToString(status.code()));
-    lines.back() = WithFix(lines.back(), FixFor(status, details));
+    lines.back() = WithFix(WithRedisFix(lines.back()), FixFor(status, details));
   }
   if (lines.size() > kMostLines) {
     const size_t more = lines.size() - kMostLines;

@@ -9,6 +9,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import chaos  # noqa: E402
+from cluster import ROLLOUTS  # noqa: E402
 
 TRIES = 8  # runs in which a mutant must be caught
 STUCK_SECONDS = 15
@@ -23,13 +24,12 @@ def every(seconds, kind, roles, length, begin=0.1, end=1.2):
     return faults
 
 
-ROLLOUTS = ("rollout-0", "rollout-1")
 # mutant: (role whose program is broken, faults)
 CASES = {
     "skip_fence": ("trainer", every(0.25, "zombie", ("trainer",), 0.2)),
     "forget_early": ("trainer", every(0.3, "kill", ("trainer",), 0.05)),
     "drop_dedupe": ("rollout", every(0.05, "lose", ROLLOUTS, 0.1)),
-    "overwrite_blob": ("rollout", [(0.05, "hold", "rollout-0", 1.2), (0.1, "zombie", "rollout-0", 1.1)]),
+    "overwrite_blob": ("rollout", [(0.3, "stop", "trainer", 1.2), (0.31, "late", "rollout-0", 0.8)]),
     "publish_first": ("trainer", []),
 }
 

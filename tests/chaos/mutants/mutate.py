@@ -39,7 +39,14 @@ MUTANTS = {
         "    elseif finished or not live then\n",
         "    elseif g and finished then\n"
         "      keep(blob)\n"
-        "      write(g, 's' .. index, argv[i + 1])\n"
+        "      if f.rows then\n"
+        "        f.rows = ('\\n' .. f.rows):gsub('\\n' .. index .. ' [^\\n]+', function()\n"
+        "          return '\\n' .. index .. ' ' .. argv[i + 1]\n"
+        "        end):sub(2)\n"
+        "        write(g, 'rows', f.rows)\n"
+        "      else\n"
+        "        write(g, 's' .. index, argv[i + 1])\n"
+        "      end\n"
         "      write(g, 'bl', (further[2] or '') .. ' ' .. blob)\n"
         "    elseif not live then\n",
     ),

@@ -77,6 +77,8 @@ TEST_P(RedisTrajectoryStoreProperty, AnswersAsTheInMemoryStoreDoes) {
   // The histories did contain what they are meant to contain.
   EXPECT_GT(counts.trained, 2 * static_cast<int64_t>(kHistories));
   EXPECT_GT(counts.answers["redo"], 20);
+  EXPECT_GT(counts.answers["diverged"], 20);
+  EXPECT_GT(counts.answers["OpenEpoch FAILED_PRECONDITION"], 20);
   EXPECT_EQ(counts.ends["dropped(too_old)"] > 20, GetParam() == Disposition::kDrop);
   EXPECT_EQ(counts.ends["requeued(too_old)"] > 20, GetParam() == Disposition::kRequeue);
   EXPECT_EQ(counts.ends["dead(too_slow)"] > 10, GetParam() == Disposition::kRequeue);

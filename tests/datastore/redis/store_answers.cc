@@ -81,7 +81,8 @@ std::string Text(const std::vector<RowLease>& rows) {
 }
 
 std::string Text(const OpenEpochReply& reply) {
-  std::string text = StrCat("epoch ", reply.epoch, " digest ", reply.digest);
+  std::string text =
+      StrCat("epoch ", reply.epoch, " lineage ", reply.lineage, " digest ", reply.digest);
   for (const JournalEntry& entry : reply.redo) {
     text += StrCat("\n  redo ", entry.step, " ", entry.content_hash, " ", List(entry.uids));
   }

@@ -65,6 +65,7 @@ StoreHistory::StoreHistory(uint64_t seed, TrajectoryStore& one, TrajectoryStore&
       counts_(counts),
       next_ordinal_(origin_.cursor.low_water),
       version_(origin_.policy.version),
+      lineage_(origin_.policy.lineage),
       redo_next_(version_ + 1),
       ledger_seq_(origin_.ledger_seq) {}
 
@@ -128,7 +129,7 @@ void StoreHistory::Step() {
       {3, &StoreHistory::ReturnLease}, {4, &StoreHistory::Renew},
       {4, &StoreHistory::LeaseRows},   {6, &StoreHistory::PutFields},
       {14, &StoreHistory::ServeRows},  {2, &StoreHistory::FailRow},
-      {1, &StoreHistory::OpenEpoch},   {5, &StoreHistory::NextBatch},
+      {3, &StoreHistory::OpenEpoch},   {5, &StoreHistory::NextBatch},
       {16, &StoreHistory::Commit},     {6, &StoreHistory::MarkDurable},
       {1, &StoreHistory::Revoke},      {4, &StoreHistory::PassTime},
       {1, &StoreHistory::TrimLedger}};
@@ -177,10 +178,10 @@ void StoreHistory::Lease() {
   } else {
     request.worker = Chance(0.02) ? "" : Worker("w");
     request.request_id = Chance(0.3) ? "" : StrCat("r", requests_++);
-    request.engine = {origin_.policy.lineage, version_ - (Chance(0.25) ? Below(3) : 0)};
+    request.engine = {lineage_, version_ - (Chance(0.25) ? Below(3) : 0)};
     request.engine.version = std::max<int64_t>(0, request.engine.version);
     if (Chance(0.03)) ++request.engine.version;
-    if (Chance(0.02)) request.engine.lineage = 1;
+    if (Chance(0.02)) request.engine.lineage = 1 + Below(3);
     request.max_groups = Chance(0.02) ? -1 : Below(4);
     last_request_ = request;
     last_request_at_ = clock_.Now();
@@ -189,14 +190,14 @@ void StoreHistory::Lease() {
                           [&](auto& s) { return s.LeasePrompts(request); });
   if (!reply.ok() || repeat) return;
   for (const GroupLease& lease : reply->leases) {
-    work_.push_back({lease, request.worker, request.engine.version});
+    work_.push_back({lease, request.worker, request.engine});
   }
 }
 
-Response StoreHistory::RandomResponse(int64_t from, const Response& begin) {
+Response StoreHistory::RandomResponse(const PolicyVersion& from, const Response& begin) {
   Response response = begin;
-  int64_t version = begin.spans.empty() ? from : begin.spans.back().policy.version;
-  version = std::max(version, from);
+  PolicyVersion policy = begin.spans.empty() ? from : begin.spans.back().policy;
+  policy = {std::max(policy.lineage, from.lineage), std::max(policy.version, from.version)};
   const int64_t pieces = 1 + Below(2);
   for (int64_t piece = 0; piece < pieces; ++piece) {
     const int64_t tokens = 1 + Below(4);
@@ -207,8 +208,9 @@ Response StoreHistory::RandomResponse(int64_t from, const Response& begin) {
       response.loss_mask.push_back(Chance(0.8) ? 1 : 0);
     }
     const auto end = static_cast<int32_t>(response.response_ids.size());
-    response.spans.push_back({{origin_.policy.lineage, version}, first, end});
-    if (version < version_ && Chance(0.7)) ++version;
+    response.spans.push_back({policy, first, end});
+    if (policy.version < version_ && Chance(0.7)) ++policy.version;
+    if (policy.lineage < lineage_ && Chance(0.5)) ++policy.lineage;
   }
   if (Chance(0.98)) response.loss_mask.back() = 1;
   response.finish = FinishReason::kStop;
@@ -227,7 +229,8 @@ void StoreHistory::Spoil(Response& response) {
       response.spans.front().policy.version = -1;
       break;
     case 3:
-      response.spans.back().policy.lineage = 7;
+      (Chance(0.5) ? response.spans.back() : response.spans.front()).policy.lineage =
+          Chance(0.5) ? lineage_ + 1 : Below(4) - 1;
       break;
     case 4:
       response.response_ids[0] = -1;
@@ -254,7 +257,7 @@ SamplePut StoreHistory::RandomPut() {
   const auto i = static_cast<size_t>(Below(std::ssize(work.lease.missing)));
   put.index = work.lease.missing[i];
   if (Chance(0.02)) put.index = static_cast<int32_t>(Below(5)) - 1;
-  Response response = RandomResponse(work.version, work.lease.partials[i]);
+  Response response = RandomResponse(work.engine, work.lease.partials[i]);
   if (Chance(0.05)) Spoil(response);
   put.token = Chance(0.01) ? 12345 : work.lease.token;
   if (Chance(0.3)) put.score = RandomScore();
@@ -291,7 +294,7 @@ void StoreHistory::FinishLease() {
   for (size_t i = 0; i < work.lease.missing.size(); ++i) {
     puts.push_back(
         {work.lease.token, work.lease.missing[i],
-         std::make_shared<const Response>(RandomResponse(work.version, work.lease.partials[i]))});
+         std::make_shared<const Response>(RandomResponse(work.engine, work.lease.partials[i]))});
     if (scored && Chance(0.9)) puts.back().score = RandomScore();
   }
   if (Chance(0.5)) {
@@ -316,7 +319,7 @@ void StoreHistory::ReturnLease() {
     if (Chance(0.3)) continue;
     indices.push_back(work.lease.missing[i]);
     partials.push_back(Chance(0.3) ? Response{}
-                                   : RandomResponse(work.version, work.lease.partials[i]));
+                                   : RandomResponse(work.engine, work.lease.partials[i]));
     if (Chance(0.05) && !partials.back().response_ids.empty()) Spoil(partials.back());
   }
   if (Chance(0.03)) indices.push_back(0);
@@ -437,16 +440,17 @@ void StoreHistory::FailRow() {
 }
 
 void StoreHistory::OpenEpoch() {
-  PolicyVersion loaded{origin_.policy.lineage, version_};
-  if (Chance(0.3)) loaded.version = std::max<int64_t>(0, loaded.version - Below(4));
+  PolicyVersion loaded{lineage_, version_};
+  if (Chance(0.6)) loaded.version = std::max<int64_t>(0, loaded.version - Below(3));
+  if (Chance(0.3)) loaded.lineage -= Below(lineage_ - origin_.policy.lineage + 1);
   if (Chance(0.05)) ++loaded.version;
   if (Chance(0.05)) ++loaded.lineage;
   OpenEpochAt(loaded);
 }
 
 void StoreHistory::OpenEpochAt(PolicyVersion loaded) {
-  const auto reply =
-      Both(StrCat("OpenEpoch ", loaded.version), [&](auto& s) { return s.OpenEpoch("t", loaded); });
+  const auto reply = Both(StrCat("OpenEpoch ", loaded.lineage, " ", loaded.version),
+                          [&](auto& s) { return s.OpenEpoch("t", loaded); });
   if (!reply.ok()) return;
   epoch_ = reply->epoch;
   redo_next_ = loaded.version + 1;
@@ -472,12 +476,14 @@ void StoreHistory::Commit() {
   if (Chance(0.3)) std::reverse(ordinals.begin(), ordinals.end());
   if (Chance(0.03)) ordinals.push_back(next_ordinal_);
   std::string hash = StrCat("hash", batch_step_);
-  if (Chance(0.03) && batch_step_ <= version_) hash = "other";
+  if (batch_step_ <= version_ && Chance(0.5)) hash = StrCat("other", Below(2));
   const int64_t epoch = Chance(0.03) ? epoch_ - 1 : epoch_;
   const int64_t step = Chance(0.03) ? batch_step_ + 1 : batch_step_;
   const auto receipt = Both(StrCat("CommitStep ", epoch, " ", step),
                             [&](auto& s) { return s.CommitStep(epoch, step, ordinals, hash); });
   if (!receipt.ok()) return;
+  if (receipt->policy.lineage > lineage_) ++counts_.answers["diverged"];
+  lineage_ = std::max(lineage_, receipt->policy.lineage);
   version_ = std::max(version_, receipt->step);
   redo_next_ = std::max(redo_next_, receipt->step + 1);
   if (Chance(0.9)) batch_.clear();  // else committed once more

@@ -42,7 +42,7 @@ class StoreHistory {
   struct Work {  // a group lease that somebody holds, or held
     GroupLease lease;
     std::string worker;
-    int64_t version = 0;  // of the engine
+    PolicyVersion engine;
   };
   struct Row {
     Task task;
@@ -53,7 +53,7 @@ class StoreHistory {
   bool Chance(double p);
   int64_t Version();  // committed
   std::string Worker(const char* kind);
-  Response RandomResponse(int64_t from, const Response& begin);
+  Response RandomResponse(const PolicyVersion& from, const Response& begin);
   void Spoil(Response& response);
 
   // Calls both and compares. Returns the first one's answer.
@@ -98,6 +98,7 @@ class StoreHistory {
   std::string difference_;
   int64_t next_ordinal_ = 0;
   int64_t version_ = 0;
+  int64_t lineage_ = 0;  // current
   int64_t epoch_ = 0;
   int64_t requests_ = 0;
   absl::Time last_request_at_;

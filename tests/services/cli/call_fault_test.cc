@@ -94,6 +94,23 @@ TEST(CallFault, NamesTheServerThatIsNotReached) {
                           "with freshet cluster up, or name another with --server"));
 }
 
+TEST(CallFault, APasswordThatRedisRefusesIsTheControllersToMend) {
+  const std::string fix =
+      "; start the controller and the workers with --redis-password-file FILE or the variable "
+      "FRESHET_REDIS_PASSWORD, as Redis's requirepass says";
+  runtime::ErrorDetails details;
+  details.reason = runtime::kNotLeaderReason;
+  const std::string leading =
+      "no controller leads at the moment: redis refused AUTH: WRONGPASS bad";
+  EXPECT_THAT(
+      CallFaultLines(runtime::WithDetails(absl::UnavailableError(leading + "; try again"), details),
+                     Target()),
+      ElementsAre(leading + fix));
+  const std::string refused = "redis refused GET: NOAUTH Authentication required.";
+  EXPECT_THAT(CallFaultLines(absl::PermissionDeniedError(refused), Target()),
+              ElementsAre(refused + fix));
+}
+
 TEST(CallFault, TextOfTheServerCannotMoveTheCursor) {
   EXPECT_THAT(CallFaultLines(absl::NotFoundError("a\x1b[2J; b"), Target()),
               ElementsAre("a\ufffd[2J; b"));

@@ -1,4 +1,5 @@
 // pause, resume, cancel, delete, scale.
+#include "services/runtime/error_details.h"
 #include "tests/services/cli/command_fixture.h"
 
 namespace freshet {
@@ -34,6 +35,19 @@ TEST_F(ControlCommandTest, RepeatsAnIdempotentCall) {
   const ChildResult result = Run({"pause", "a"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(service_.calls()["Pause"], 2);
+}
+
+TEST_F(ControlCommandTest, DeleteWaitsForWorkersThatStillStop) {
+  runtime::ErrorDetails details;
+  details.reason = "TRY_AGAIN";
+  const absl::Status busy =
+      runtime::WithDetails(absl::UnavailableError("rollout r0 is still stopping"), details);
+  // More than gRPC repeats by itself.
+  for (int i = 0; i < 6; ++i) service_.FailNext("Delete", busy);
+  const ChildResult result = Run({"delete", "a"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "a deleted\n");
+  EXPECT_EQ(service_.calls()["Delete"], 7);
 }
 
 TEST_F(ControlCommandTest, ARefusalIsNotRepeated) {

@@ -16,7 +16,6 @@ MachineFacts Good() {
   facts.cpu_flags = {"avx2", "avx512f", "amx_bf16"};
   facts.cores = 8;
   facts.memory_available_bytes = int64_t{16} << 30;
-  facts.shared_memory_bytes = int64_t{1} << 30;
   facts.state_disk_bytes = int64_t{50} << 30;
   facts.state_folder = "/state";
   facts.redis_path = "/usr/bin/redis-server";
@@ -64,9 +63,9 @@ TEST(Doctor, WarnsWhereItOnlyGetsWorse) {
   facts.server_error = "refused";
   facts.port_free = false;
   facts.memory_available_bytes = 1 << 30;
-  facts.shared_memory_bytes = 0;
+  facts.memory_file_error = "memfd_create: Operation not permitted";
   facts.cores = 1;
-  for (const char* subject : {"server", "ports", "memory", "shm", "cpu"}) {
+  for (const char* subject : {"server", "ports", "memory", "memfd", "cpu"}) {
     EXPECT_EQ(Of(facts, subject).grade, Finding::Grade::kWarning) << subject;
   }
 }

@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "gtest/gtest.h"
 #include "services/base/mutex.h"
@@ -96,6 +98,41 @@ TEST_F(GrpcScorerTest, AServiceThatIsBeingRestartedIsWaitedFor) {
   ASSERT_TRUE(score.ok()) << score.status();
   EXPECT_EQ(score->value, 1);
   EXPECT_EQ(calls, 3);
+}
+
+TEST_F(GrpcScorerTest, ComponentsOfTheAnswerAreParts) {
+  service_.answer = [](const ScoreRequest&, ScoreReply& reply) {
+    trajectory::v1::Score& score = *reply.add_scores();
+    score.set_reward(0.75);
+    score.set_outcome(trajectory::v1::SCORE_OUTCOME_OK);
+    (*score.mutable_components())["digits"] = 1;
+    (*score.mutable_components())["length"] = -0.25;
+    return grpc::Status::OK;
+  };
+  const auto score = Ask();
+  ASSERT_TRUE(score.ok()) << score.status();
+  EXPECT_EQ(score->value, 0.75);
+  EXPECT_EQ(score->parts, (std::map<std::string, double>{{"digits", 1}, {"length", -0.25}}));
+}
+
+TEST_F(GrpcScorerTest, PartsAreBounded) {
+  std::map<std::string, double> parts;
+  service_.answer = [&parts](const ScoreRequest&, ScoreReply& reply) {
+    trajectory::v1::Score& score = *reply.add_scores();
+    score.set_outcome(trajectory::v1::SCORE_OUTCOME_OK);
+    score.mutable_components()->insert(parts.begin(), parts.end());
+    return grpc::Status::OK;
+  };
+  for (int i = 0; i < 64; ++i) parts[std::to_string(i)] = i;
+  EXPECT_TRUE(Ask().ok());
+  parts["one more"] = 0;
+  EXPECT_EQ(Ask().status().code(), absl::StatusCode::kInternal);
+  parts = {{std::string(65, 'x'), 0}};
+  EXPECT_EQ(Ask().status().code(), absl::StatusCode::kInternal);
+  parts = {{"", 0}};
+  EXPECT_EQ(Ask().status().code(), absl::StatusCode::kInternal);
+  parts = {{"a", std::nan("")}};
+  EXPECT_EQ(Ask().status().code(), absl::StatusCode::kInternal);
 }
 
 TEST_F(GrpcScorerTest, AWrongFormatIsAValue) {

@@ -106,7 +106,7 @@ class CountingScorer final : public Scorer {
   absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override {
     ++calls_;
     if (input.completion == "fails") return absl::UnavailableError("down");
-    return ComponentScore{0.25, ScoreOutcome::kWrongFormat};
+    return ComponentScore{0.25, ScoreOutcome::kWrongFormat, {{"part", 0.5}}};
   }
 
  private:
@@ -122,6 +122,7 @@ TEST(CachingScorer, AsksOnceForTheSameInput) {
     ASSERT_TRUE(score.ok());
     EXPECT_EQ(score->value, 0.25);
     EXPECT_EQ(score->outcome, ScoreOutcome::kWrongFormat);
+    EXPECT_EQ(score->parts.at("part"), 0.5);
   }
   EXPECT_EQ(calls, 1);
 }

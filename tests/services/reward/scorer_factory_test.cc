@@ -126,6 +126,17 @@ TEST(CompositeScorer, SumsWeightedValuesAndKeepsThemByName) {
   EXPECT_EQ(score->outcome, ScoreOutcome::kOk);
 }
 
+TEST(CompositeScorer, KeepsThePartsOfAComponentBesideIt) {
+  const auto score =
+      ScoreWith({{2, ComponentScore{0.75, ScoreOutcome::kOk, {{"digits", 1}, {"length", -0.25}}}},
+                 {1, ComponentScore{1}}});
+  ASSERT_TRUE(score.ok());
+  EXPECT_EQ(score->reward, 2.5);
+  EXPECT_THAT(score->components,
+              testing::ElementsAre(testing::Pair("c0", 0.75), testing::Pair("c0/digits", 1),
+                                   testing::Pair("c0/length", -0.25), testing::Pair("c1", 1)));
+}
+
 TEST(CompositeScorer, IsOfWrongFormatWhenAComponentIs) {
   const auto score =
       ScoreWith({{1, ComponentScore{0, ScoreOutcome::kWrongFormat}}, {1, ComponentScore{1}}});

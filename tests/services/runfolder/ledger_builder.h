@@ -151,6 +151,21 @@ class LedgerBuilder {
     }
   }
 
+  // Another trainer redoes the steps after `version` and gets other weights: lineage + 1. With
+  // `steps` >= 0 it dies after so many.
+  void Diverge(int64_t version, int64_t steps = -1) {
+    ++epoch_;
+    fork_lineage_ = LineageOf(version);
+    fork_version_ = version;
+    ++lineage_;
+    Again(version, steps < 0 ? version_ : version + steps);
+  }
+  // Another trainer redoes the steps after `version` and gets what was committed.
+  void RedoInEpoch(int64_t version) {
+    ++epoch_;
+    Again(version, version_);
+  }
+
   // Rows of the given event, in order.
   std::vector<Json*> Rows(const std::string& event) {
     std::vector<Json*> found;
@@ -190,6 +205,18 @@ class LedgerBuilder {
   }
 
  private:
+  void Again(int64_t version, int64_t last) {
+    const std::vector<Json> before = rows;
+    for (Json row : before) {
+      if (row["event"] != "trained" || row["redo"]) continue;
+      if (row["train_version"] < version || row["train_version"] >= last) continue;
+      row["redo"] = true;
+      row["epoch"] = epoch_;
+      row["lineage"] = lineage_;
+      row.erase("seq");
+      Add(row);
+    }
+  }
   // The lineage that made a version of the present history.
   int64_t LineageOf(int64_t version) const {
     return version > fork_version_ || lineage_ == 0 ? lineage_ : fork_lineage_;

@@ -81,7 +81,8 @@ class JournalPoints final : public FaultPoints {
 
 class JournalTransport final : public WeightTransport {
  public:
-  explicit JournalTransport(Journal& journal) : journal_(journal) {}
+  JournalTransport(Journal& journal, std::vector<PolicyVersion>& published)
+      : journal_(journal), published_(published) {}
   int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override {
     journal_.Add(StrCat("prepare ", manifest.policy.version));
     const std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
@@ -90,10 +91,12 @@ class JournalTransport final : public WeightTransport {
   }
   void Activate(const CommitReceipt& receipt) override {
     journal_.Add(StrCat("activate ", receipt.policy.version));
+    published_.push_back(receipt.policy);
   }
 
  private:
   Journal& journal_;
+  std::vector<PolicyVersion>& published_;
 };
 
 class JournalStore final : public ForwardingTrajectoryStore {
@@ -275,7 +278,8 @@ class TrainerLoopFixture : public testing::Test {
   FakeLearner learner_{journal_};
   JournalPoints points_{journal_};
   JournalObserver observer_{journal_};
-  WeightPublisher publisher_{{}, 8, {std::make_shared<JournalTransport>(journal_)}};
+  std::vector<PolicyVersion> published_;
+  WeightPublisher publisher_{{}, 8, {std::make_shared<JournalTransport>(journal_, published_)}};
   std::stop_source stop_;
   int64_t next_ordinal_ = 0;
 

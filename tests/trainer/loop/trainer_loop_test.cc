@@ -238,13 +238,33 @@ TEST_F(TrainerLoopTest, CommittedStepsAreRedoneInOrderAndOnlyTheLastIsPublished)
   EXPECT_EQ(stats->trained_samples, 3 * 4) << "a redone sample counted twice";
 }
 
-TEST_F(TrainerLoopTest, ARedoThatGivesOtherWeightsIsRefused) {
-  Produce(4);
-  CommitAsAnother({"other weights"});
-  const absl::Status status = loop().Start(false);
-  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(Message(status), HasSubstr("step 1"));
-  EXPECT_THAT(Only({"activate"}), IsEmpty());
+TEST_F(TrainerLoopTest, ARedoThatGivesOtherWeightsGoesOnInALineageOfItsOwn) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "other weights", "other weights too"});
+  options_.steps = 4;
+  std::vector<PolicyVersion> reported;
+  observer_.on_step = [&](int64_t) { reported.push_back(publisher_.staged().manifest.policy); };
+  ASSERT_TRUE(StartAndRun().ok());
+  EXPECT_EQ(loop().committed(), 4);
+  EXPECT_THAT(Only({"train", "activate"}),
+              ElementsAre("train 1", "train 2", "train 3", "activate 3", "train 4", "activate 4"));
+  EXPECT_THAT(published_, ElementsAre(PolicyVersion{1, 3}, PolicyVersion{1, 4}));
+  EXPECT_THAT(reported, ElementsAre(PolicyVersion{0, 1}, PolicyVersion{1, 2}, PolicyVersion{1, 3},
+                                    PolicyVersion{1, 4}));
+  EXPECT_EQ(store().Stats()->trained_samples, 4 * 4) << "a redone sample counted twice";
+  const auto checkpoint = FindNewestCheckpoint(options_.checkpoint_root, "job");
+  ASSERT_TRUE(checkpoint.ok() && checkpoint->has_value()) << checkpoint.status();
+  EXPECT_EQ((*checkpoint)->state.policy, (PolicyVersion{1, 4}));
+}
+
+TEST_F(TrainerLoopTest, ACheckpointFromBeforeTheOtherWeightsLeadsBackToThem) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "other weights"});
+  ASSERT_TRUE(loop().Start(false).ok());
+  EXPECT_THAT(published_, ElementsAre(PolicyVersion{1, 2}));
+  TrainerLoop next(store(), learner_, publisher_, observer_, clock_, points_, options_);
+  ASSERT_TRUE(next.Start(false).ok());
+  EXPECT_THAT(published_, ElementsAre(PolicyVersion{1, 2}, PolicyVersion{1, 2}));
 }
 
 TEST_F(TrainerLoopTest, StopEndsARedoBetweenTwoSteps) {

@@ -1,0 +1,1 @@
+// Compiled once for each precompiled header, to own it.

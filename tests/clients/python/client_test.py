@@ -1,0 +1,234 @@
+"""freshet.Client against recorded answers."""
+
+import os
+import pathlib
+import tempfile
+import unittest
+from unittest import mock
+
+import freshet
+import grpc
+from freshet.job.v1 import job_service_pb2 as pb
+from recorded_service import Fault, RecordedService, error_details, job, state, step
+
+UNAVAILABLE = Fault(grpc.StatusCode.UNAVAILABLE, "goes down")
+YAML = "name: a\nmodel:\n  path: my-model\n"
+
+
+class ClientTest(unittest.TestCase):
+    def setUp(self):
+        self.service = RecordedService()
+        self.addCleanup(self.service.stop)
+        self.client = freshet.Client(self.service.address, timeout=10.0, patience=10.0)
+        self.addCleanup(self.client.close)
+        # Pauses between tries are none of what is tested.
+        self.pauses = mock.patch("freshet.client.time.sleep").start()
+        self.addCleanup(mock.patch.stopall)
+
+    def calls(self, method):
+        return len(self.service.requests[method])
+
+    # Submit.
+
+    def test_submit_sends_text_overrides_and_priority(self):
+        self.service.answer("Submit", job("x"))
+        submitted = self.client.submit(
+            YAML, id="x", set={"trainer.steps": 4, "a": True, "b": [1, 2]}, priority=7
+        )
+        request = self.service.requests["Submit"][0]
+        self.assertEqual((request.job_id, request.yaml, request.priority), ("x", YAML, 7))
+        self.assertEqual(list(request.overrides), ["trainer.steps=4", "a=true", "b=[1, 2]"])
+        self.assertEqual((submitted.id, submitted.state, submitted.steps), ("x", "RUNNING", 3))
+
+    def test_submit_with_an_id_is_repeated(self):
+        self.service.answer("Submit", UNAVAILABLE, UNAVAILABLE, job("x"))
+        self.assertEqual(self.client.submit(YAML, id="x").id, "x")
+        self.assertEqual({request.job_id for request in self.service.requests["Submit"]}, {"x"})
+        self.assertEqual(self.calls("Submit"), 3)
+
+    def test_submit_without_an_id_is_not_repeated(self):
+        self.service.answer("Submit", UNAVAILABLE)
+        with self.assertRaises(freshet.ConnectionLost):
+            self.client.submit(YAML)
+        self.assertEqual(self.calls("Submit"), 1)
+
+    def test_paths_of_a_job_become_absolute_for_a_server_of_this_machine(self):
+        self.service.answer("Submit", job())
+        with tempfile.TemporaryDirectory() as folder:
+            before = os.getcwd()
+            os.chdir(folder)
+            self.addCleanup(os.chdir, before)
+            pathlib.Path("my-model").mkdir()
+            pathlib.Path("job.yaml").write_text(YAML, encoding="utf-8")
+            self.client.submit("job.yaml")
+            os.chdir(before)
+            request = self.service.requests["Submit"][0]
+            self.assertEqual(request.file_name, "job.yaml")
+            path = os.path.realpath(os.path.join(folder, "my-model"))
+            self.assertEqual([os.path.realpath(o.split("=", 1)[1]) for o in request.overrides], [path])
+
+    def test_faults_of_a_job_come_one_by_one(self):
+        details = error_details(
+            "INVALID_JOB",
+            violations=[("trainer.steps", "job.yaml:3: trainer.steps: 0 is too small"), ("x", "bad")],
+        )
+        self.service.answer("Submit", Fault(grpc.StatusCode.INVALID_ARGUMENT, "2 faults", details))
+        with self.assertRaises(freshet.InvalidJob) as caught:
+            self.client.submit(YAML, id="x")
+        self.assertEqual(
+            caught.exception.faults, ["job.yaml:3: trainer.steps: 0 is too small", "x: bad"]
+        )
+        self.assertEqual(caught.exception.reason, "INVALID_JOB")
+        self.assertEqual(self.calls("Submit"), 1)
+
+    # Calls.
+
+    def test_an_idempotent_call_is_repeated_while_the_server_is_away(self):
+        self.service.answer("Get", UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, job("a"))
+        self.assertEqual(self.client.get("a").id, "a")
+        pauses = [call.args[0] for call in self.pauses.call_args_list]
+        self.assertEqual(pauses, [0.1, 0.2, 0.4])
+
+    def test_a_call_is_given_up_after_four_tries(self):
+        self.service.answer("Get", UNAVAILABLE)
+        with self.assertRaisesRegex(freshet.ConnectionLost, "freshet cluster up"):
+            self.client.get("a")
+        self.assertEqual(self.calls("Get"), 4)
+
+    def test_statuses_are_exceptions(self):
+        for code, kind in (
+            (grpc.StatusCode.NOT_FOUND, freshet.NotFound),
+            (grpc.StatusCode.FAILED_PRECONDITION, freshet.Refused),
+            (grpc.StatusCode.PERMISSION_DENIED, freshet.Refused),
+            (grpc.StatusCode.DEADLINE_EXCEEDED, freshet.TimedOut),
+            (grpc.StatusCode.INTERNAL, freshet.FreshetError),
+        ):
+            service = RecordedService()
+            service.answer("Get", Fault(code, "it is so"))
+            with freshet.Client(service.address) as client, self.assertRaises(kind):
+                client.get("a")
+            service.stop()
+
+    def test_details_say_why_and_when_to_try_again(self):
+        details = error_details("FULL", retry_seconds=5)
+        self.service.answer("Resume", Fault(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", details))
+        with self.assertRaises(freshet.Refused) as caught:
+            self.client.resume("a")
+        self.assertEqual((caught.exception.reason, caught.exception.retry_after), ("FULL", 5.0))
+
+    def test_details_that_cannot_be_read_leave_code_and_message(self):
+        fault = Fault(grpc.StatusCode.NOT_FOUND, "no job a", b"\x1a\xff\xff\xff")
+        self.service.answer("Get", fault)
+        with self.assertRaisesRegex(freshet.NotFound, "no job a"):
+            self.client.get("a")
+
+    def test_list_follows_the_pages(self):
+        self.service.answer(
+            "List",
+            pb.ListReply(jobs=[job("a")], next_page_token="2"),
+            pb.ListReply(jobs=[job("b")]),
+        )
+        jobs = self.client.list(states=("running",), name_prefix="x")
+        self.assertEqual([each.id for each in jobs], ["a", "b"])
+        first = self.service.requests["List"][0]
+        self.assertEqual((list(first.states), first.name_prefix), ([pb.JOB_STATE_RUNNING], "x"))
+        self.assertEqual(self.service.requests["List"][1].page_token, "2")
+
+    def test_scale_names_role_and_pool(self):
+        self.service.answer("Scale", pb.ScaleReply(before=2, wanted=4))
+        self.assertEqual(self.client.scale("rollout/small", 4), 2)
+        request = self.service.requests["Scale"][0]
+        self.assertEqual((request.role, request.pool, request.replicas), ("rollout", "small", 4))
+
+    def test_delete_waits_for_workers_that_still_stop(self):
+        busy = Fault(
+            grpc.StatusCode.UNAVAILABLE, "rollout r0 is still stopping", error_details("TRY_AGAIN")
+        )
+        self.service.answer("Delete", *[busy] * 6, pb.DeleteReply())
+        self.client.delete("a", keep_checkpoints=True)
+        self.assertEqual(self.calls("Delete"), 7)
+        self.assertTrue(self.service.requests["Delete"][0].keep_checkpoints)
+
+    def test_delete_says_who_still_stops_when_it_gives_up(self):
+        busy = Fault(
+            grpc.StatusCode.UNAVAILABLE, "rollout r0 is still stopping", error_details("TRY_AGAIN")
+        )
+        self.service.answer("Delete", busy)
+        with mock.patch("freshet.client._DELETE_SECONDS", 0.0):
+            with self.assertRaisesRegex(freshet.ConnectionLost, "^rollout r0 is still stopping"):
+                self.client.delete("a")
+
+    def test_a_token_needs_tls(self):
+        with self.assertRaisesRegex(ValueError, "TLS"):
+            freshet.Client("127.0.0.1:1", token="secret")
+        with self.assertRaisesRegex(ValueError, "ca"):
+            freshet.Client("127.0.0.1:1", cert="c", key="k")
+
+    # Events.
+
+    def test_watch_goes_on_after_the_last_event_of_a_broken_stream(self):
+        self.service.answer(
+            "Watch",
+            [state("c0", pb.JOB_STATE_RUNNING), step(1), UNAVAILABLE],
+            [UNAVAILABLE],
+            [step(2), state("c3", pb.JOB_STATE_SUCCEEDED, "done")],
+        )
+        self.service.answer("Get", job(state=pb.JOB_STATE_SUCCEEDED))
+        events = list(self.client.watch("a"))
+        self.assertEqual([event.cursor for event in events], ["c0", "c1", "c2", "c3"])
+        cursors = [request.cursor for request in self.service.requests["Watch"]]
+        self.assertEqual(cursors, ["", "c1", "c1"])
+        self.assertEqual([event.kind for event in events], ["state", "step", "step", "state"])
+
+    def test_a_stream_that_ends_before_the_job_is_opened_again(self):
+        self.service.answer("Watch", [step(1)], [step(2)])
+        self.service.answer("Get", job(), job(state=pb.JOB_STATE_FAILED))
+        self.assertEqual([event.cursor for event in self.client.watch("a", "c0")], ["c1", "c2"])
+        cursors = [request.cursor for request in self.service.requests["Watch"]]
+        self.assertEqual(cursors, ["c0", "c1"])
+
+    def test_watch_gives_up_when_the_server_stays_away(self):
+        self.service.answer("Watch", [UNAVAILABLE])
+        client = freshet.Client(self.service.address, patience=0.0)
+        self.addCleanup(client.close)
+        with self.assertRaises(freshet.ConnectionLost):
+            list(client.watch("a"))
+
+    def test_watch_does_not_try_again_what_is_refused(self):
+        self.service.answer("Watch", [Fault(grpc.StatusCode.NOT_FOUND, "no job a")])
+        with self.assertRaises(freshet.NotFound):
+            list(self.client.watch("a"))
+        self.assertEqual(self.calls("Watch"), 1)
+
+    def test_watch_ends_after_its_time(self):
+        self.service.answer("Watch", [step(1)])
+        self.service.answer("Get", job())
+        with self.assertRaisesRegex(freshet.TimedOut, "goes on"):
+            list(self.client.watch("a", timeout=0.0))
+
+    def test_wait_tells_steps_and_how_the_job_ended(self):
+        self.service.answer("Submit", job())
+        self.service.answer("Watch", [step(1), step(2), state("c3", pb.JOB_STATE_FAILED, "all died")])
+        self.service.answer("Get", job(state=pb.JOB_STATE_FAILED, reason="all died"))
+        steps = []
+        with self.assertRaisesRegex(freshet.JobFailed, "all died") as caught:
+            self.client.submit(YAML).wait(on_step=steps.append)
+        self.assertEqual([event.data["step"] for event in steps], [1, 2])
+        self.assertEqual(caught.exception.job.state, "FAILED")
+        self.assertIn("step 1 reward 0.100", str(steps[0]))
+        self.assertNotEqual(steps[0].data["kl"], steps[0].data["kl"])  # null is NaN
+
+    def test_metrics_are_read_up_to_now(self):
+        newest = step(2)
+        self.service.answer("Get", pb.Job(id="a", state=pb.JOB_STATE_RUNNING, recent_events=[newest]))
+        self.service.answer("Watch", [state("c0", pb.JOB_STATE_RUNNING), step(1), newest, step(3)])
+        self.assertEqual([row["step"] for row in self.client.metrics("a")], [1, 2])
+
+    def test_samples_are_rows(self):
+        self.service.answer("ListSamples", pb.ListSamplesReply(samples_json=['{"reward": 1.5}']))
+        self.assertEqual(self.client.samples("a", limit=3), [{"reward": 1.5}])
+        self.assertEqual(self.service.requests["ListSamples"][0].limit, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()

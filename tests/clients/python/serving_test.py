@@ -1,0 +1,211 @@
+"""Rewards and environments of a user's own, called through gRPC as workers call them."""
+
+import logging
+import threading
+import unittest
+
+import freshet
+import grpc
+from freshet.env.v1 import env_service_pb2 as env_pb
+from freshet.env.v1 import env_service_pb2_grpc
+from freshet.reward.v1 import reward_service_pb2 as reward_pb
+from freshet.reward.v1 import reward_service_pb2_grpc
+from freshet.trajectory.v1 import trajectory_pb2 as trajectory
+
+OK = trajectory.SCORE_OUTCOME_OK
+INFRA_ERROR = trajectory.SCORE_OUTCOME_INFRA_ERROR
+SECONDS = 20.0
+
+
+class ServingTest(unittest.TestCase):
+    def setUp(self):
+        logging.disable(logging.CRITICAL)  # what user code raises is logged
+        self.addCleanup(logging.disable, logging.NOTSET)
+
+    def connect(self, server):
+        server.start()
+        self.addCleanup(server.stop, 0.0)
+        channel = grpc.insecure_channel(server.address)
+        self.addCleanup(channel.close)
+        return channel
+
+
+class RewardTest(ServingTest):
+    def serve(self, function):
+        channel = self.connect(freshet.RewardServer(function, "127.0.0.1:0"))
+        return reward_service_pb2_grpc.RewardServiceStub(channel)
+
+    def score(self, function, *completions):
+        items = [
+            reward_pb.ScoreItem(
+                prompt="2+2=", completion=text, attributes={"answer": "4", "prompt": "x", "level": "1"}
+            )
+            for text in completions
+        ]
+        request = reward_pb.ScoreRequest(items=items)
+        return list(self.serve(function).Score(request, timeout=SECONDS).scores)
+
+    def test_a_number_is_the_reward(self):
+        def exact(prompt, completion, answer):
+            return completion == answer and prompt == "2+2="
+
+        right, wrong = self.score(exact, "4", "5")
+        self.assertEqual((right.reward, right.outcome, dict(right.components)), (1.0, OK, {}))
+        self.assertEqual((wrong.reward, wrong.outcome), (0.0, OK))
+
+    def test_a_dict_is_its_sum_and_its_parts(self):
+        (score,) = self.score(lambda prompt, completion: {"digits": 1, "length": -0.25}, "4")
+        self.assertEqual((score.reward, score.outcome), (0.75, OK))
+        self.assertEqual(dict(score.components), {"digits": 1.0, "length": -0.25})
+
+    def test_all_fields_of_the_row_go_to_keyword_arguments(self):
+        seen = []
+        self.score(lambda prompt, completion, **fields: seen.append(fields) or 0.0, "4")
+        self.assertEqual(seen, [{"answer": "4", "level": "1"}])
+
+    def test_what_cannot_be_a_reward_is_an_error_of_that_sample_alone(self):
+        answers = {
+            "raises": None,
+            "nan": float("nan"),
+            "none": None,
+            "empty": {},
+            "many": {str(i): 0 for i in range(65)},
+            "long": {"x" * 65: 0},
+            "fine": 1.0,
+        }
+
+        def function(prompt, completion):
+            if completion == "raises":
+                raise KeyError("no such row")
+            return answers[completion]
+
+        scores = dict(zip(answers, self.score(function, *answers)))
+        self.assertEqual((scores["fine"].reward, scores["fine"].outcome), (1.0, OK))
+        for name in ("raises", "nan", "none", "empty", "many", "long"):
+            self.assertEqual(scores[name].outcome, INFRA_ERROR, name)
+            self.assertEqual(scores[name].reward, 0.0)
+        self.assertIn("KeyError", scores["raises"].error)
+        self.assertIn("65 parts", scores["many"].error)
+
+    def test_an_error_is_bounded(self):
+        def fails(prompt, completion):
+            raise ValueError("x" * 10_000)
+
+        (score,) = self.score(fails, "4")
+        self.assertEqual(len(score.error), 500)
+
+    def test_a_call_without_items_is_refused(self):
+        stub = self.serve(lambda prompt, completion: 0.0)
+        with self.assertRaises(grpc.RpcError) as caught:
+            stub.Score(reward_pb.ScoreRequest(), timeout=SECONDS)
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+
+    def test_plaintext_stays_on_loopback(self):
+        with self.assertRaisesRegex(ValueError, "insecure"):
+            freshet.RewardServer(lambda prompt, completion: 0.0, "0.0.0.0:0")
+
+    def test_a_taken_port_is_an_error(self):
+        server = freshet.RewardServer(lambda prompt, completion: 0.0, "127.0.0.1:0")
+        self.addCleanup(server.stop, 0.0)
+        server.start()
+        with self.assertRaisesRegex(OSError, "cannot be listened on"):
+            freshet.RewardServer(lambda prompt, completion: 0.0, server.address)
+
+
+class Countdown:
+    """Counts down from the seed.
+
+    More than one line.
+    """
+
+    closed = 0
+
+    def reset(self, seed, options):
+        self.left = seed
+        self.by = int(options.get("by", "1"))
+        return f"{self.left}", {"left": self.left}
+
+    def step(self, action):
+        if action == "raise":
+            raise RuntimeError("broken")
+        self.left -= self.by
+        return f"{self.left}", 0.5, self.left <= 0, action == "stop", {}
+
+    def close(self):
+        Countdown.closed += 1
+
+
+def reset(seed=2, name="", **options):
+    return env_pb.EpisodeRequest(reset=env_pb.Reset(environment=name, seed=seed, options=options))
+
+
+def act(action=""):
+    return env_pb.EpisodeRequest(step=env_pb.Step(action=action))
+
+
+CLOSE = env_pb.EpisodeRequest(close=env_pb.Close())
+
+
+class EnvironmentTest(ServingTest):
+    def serve(self, cls=Countdown, **options):
+        channel = self.connect(freshet.EnvironmentServer(cls, "127.0.0.1:0", **options))
+        return env_service_pb2_grpc.EnvServiceStub(channel)
+
+    def play(self, *requests, **options):
+        return list(self.serve(**options).Episode(iter(requests), timeout=SECONDS))
+
+    def code_of(self, *requests, **options):
+        with self.assertRaises(grpc.RpcError) as caught:
+            self.play(*requests, **options)
+        return caught.exception.code()
+
+    def test_an_episode(self):
+        Countdown.closed = 0
+        first, second, third = self.play(reset(2), act(), act(), CLOSE)
+        self.assertEqual((first.observation, dict(first.info)), ("2", {"left": "2"}))
+        self.assertEqual((second.observation, second.reward, second.terminated), ("1", 0.5, False))
+        self.assertTrue(third.terminated)
+        self.assertFalse(third.truncated)
+        self.assertEqual(Countdown.closed, 1)
+
+    def test_a_stream_plays_episodes_one_after_another(self):
+        replies = self.play(reset(4, by="4"), act(), reset(9), act("stop"), CLOSE)
+        self.assertEqual([reply.observation for reply in replies], ["4", "0", "9", "8"])
+        self.assertTrue(replies[-1].truncated)
+
+    def test_a_step_without_an_episode_is_refused(self):
+        self.assertEqual(self.code_of(act()), grpc.StatusCode.FAILED_PRECONDITION)
+        self.assertEqual(self.code_of(reset(1), act(), act()), grpc.StatusCode.FAILED_PRECONDITION)
+
+    def test_another_environment_is_refused(self):
+        self.assertEqual(self.code_of(reset(name="nim")), grpc.StatusCode.INVALID_ARGUMENT)
+        self.assertEqual(len(self.play(reset(name="nim"), CLOSE, name="nim")), 1)
+
+    def test_what_the_class_raises_is_an_infrastructure_error(self):
+        self.assertEqual(self.code_of(reset(), act("raise")), grpc.StatusCode.INTERNAL)
+
+    def test_a_full_server_refuses_another_episode(self):
+        stub = self.serve(max_episodes=1)
+        first = stub.Episode(_held([reset()]), timeout=SECONDS)
+        self.assertEqual(next(first).observation, "2")
+        with self.assertRaises(grpc.RpcError) as caught:
+            list(stub.Episode(iter([reset()]), timeout=SECONDS))
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        listed = stub.ListEnvironments(env_pb.ListEnvironmentsRequest(), timeout=SECONDS)
+        self.assertEqual((listed.open_episodes, listed.max_episodes), (1, 1))
+        first.cancel()
+
+    def test_it_says_what_it_is(self):
+        listed = self.serve().ListEnvironments(env_pb.ListEnvironmentsRequest(), timeout=SECONDS)
+        (info,) = listed.environments
+        self.assertEqual((info.name, info.description), ("Countdown", "Counts down from the seed."))
+
+
+def _held(requests):
+    """The requests, after which the stream stays open."""
+    yield from requests
+    threading.Event().wait(SECONDS)
+
+
+if __name__ == "__main__":
+    unittest.main()
