@@ -12,7 +12,7 @@ class Proxy:
         self.target, self.pairs, self.lock = target, set(), threading.Lock()
         self.hold_until = 0.0
         self.to_lose = 0
-        self.marker, self.caught, self.released = None, threading.Event(), threading.Event()
+        self.marker, self.request, self.caught, self.released = None, None, threading.Event(), threading.Event()
         self.server = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self.server.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -34,8 +34,8 @@ class Proxy:
             self.to_lose += answers
 
     def catch(self, marker, seconds):
-        """Keeps the next request that holds `marker`, and what follows on its connection, until `release`. False when
-        none comes within the time."""
+        """Keeps the next request in which the pattern `marker` occurs, and what follows on its connection, until `release`. Returns it,
+        or None when none comes within the time."""
         self.caught.clear()
         self.released.clear()
         with self.lock:
@@ -43,7 +43,7 @@ class Proxy:
         self.caught.wait(seconds)
         with self.lock:
             self.marker = None
-        return self.caught.is_set()
+        return self.request if self.caught.is_set() else None
 
     def release(self):
         self.released.set()
@@ -92,9 +92,9 @@ class Proxy:
         if self.marker is None:
             return False
         with self.lock:
-            if self.marker is None or self.marker not in data:
+            if self.marker is None or not self.marker.search(data):
                 return False
-            self.marker = None
+            self.marker, self.request = None, data
         self.caught.set()
         return True
 

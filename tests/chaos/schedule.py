@@ -4,6 +4,7 @@ import signal
 import time
 
 from cluster import CONTROLLERS, ROLLOUTS, WORKERS
+from peek import PUT, Peek
 
 # Weights of the kinds of fault, by role.
 PROCESS = {"kill": 3, "stop": 2}
@@ -17,7 +18,7 @@ for _rollout in ROLLOUTS:
     KINDS[_rollout]["late"] = 1
 EVERYTHING = "everything"  # as when the power goes
 KINDS[EVERYTHING] = {"kill": 1}
-BLOB = b"}:b:"  # in the requests that put samples
+JOB = "chaos"
 
 
 def draw(seed, stretch=1.0, begin=0.05, end=0.9):
@@ -82,13 +83,18 @@ class Storm:
             cluster.proxies[role].hold(length)
 
     def _deliver_late(self, role, length):
-        """Replaces a rollout whose samples are on their way: they arrive when others hold its leases."""
+        """Replaces a rollout whose samples are on their way. They arrive when those of another are there, or late."""
         proxy = self.cluster.proxies[role]
-        if not proxy.catch(BLOB, 0.5):
+        request = proxy.catch(PUT, 1.0)
+        if request is None:
             return
         process = self.cluster.replace(role)
-        self.healing.append((time.monotonic() + length, proxy.release))
-        self.healing.append((time.monotonic() + length + 0.1, lambda: self._continue(process)))
+        try:
+            Peek(self.cluster.redis_port, JOB).await_rival(request, length)
+        except OSError:
+            pass  # Redis is down: then it is late enough
+        proxy.release()
+        self.healing.append((time.monotonic() + 0.1, lambda: self._continue(process)))
 
     def _restart(self, role):
         if self.cluster.processes[role].poll() is not None:

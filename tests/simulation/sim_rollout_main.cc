@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   if (const char* text = std::getenv("FRESHET_SIM_POLL_MS"); text != nullptr) {
     options.longest_poll = absl::Milliseconds(std::atof(text));
   }
+  options.logprob = -1 - 1e-3F * static_cast<float>(::getpid() % 1000);
   if (const char* folder = std::getenv("FRESHET_SIM_USAGE"); folder != nullptr) {
     options.usage_file = StrCat(folder, "/", ::getpid());
   }

@@ -125,7 +125,7 @@ void SimulatedEngine::Stamp(Sequence& sequence) {
   for (int32_t t = begin; t < end; ++t) {
     response.response_ids.push_back(
         static_cast<int32_t>(RandomBits(sequence.key, 3, static_cast<uint64_t>(t)) % kTokens));
-    response.behavior_logprobs.push_back(-1.0F);
+    response.behavior_logprobs.push_back(options_.logprob);
     response.loss_mask.push_back(1);
   }
   tokens_ += end - begin;

@@ -24,6 +24,8 @@ struct SimulatedEngineOptions {
   double sigma = 0.9;                                   // of the logarithm
   double longest_over_median = 8;                       // cap
   absl::Duration longest_poll = absl::Milliseconds(2);  // of one wait in Poll
+  // Log-prob of every token. Engines of other hardware give others: bytes then tell whose they are.
+  float logprob = -1;
   // File that holds the CPU seconds of the simulation itself, as a line of 20 characters, some
   // tenths of a second old at most; "": none. What else the worker's thread takes is the worker's.
   std::string usage_file = "";

@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import chaos  # noqa: E402
 from cluster import ROLLOUTS  # noqa: E402
 
-TRIES = 8  # runs in which a mutant must be caught
+TRIES = 25  # runs in which a mutant must be caught
 STUCK_SECONDS = 15
 
 
@@ -29,7 +29,7 @@ CASES = {
     "skip_fence": ("trainer", every(0.25, "zombie", ("trainer",), 0.2)),
     "forget_early": ("trainer", every(0.3, "kill", ("trainer",), 0.05)),
     "drop_dedupe": ("rollout", every(0.05, "lose", ROLLOUTS, 0.1)),
-    "overwrite_blob": ("rollout", [(0.3, "stop", "trainer", 1.2), (0.31, "late", "rollout-0", 0.8)]),
+    "overwrite_blob": ("rollout", every(0.15, "late", ROLLOUTS, 0.3)),
     "publish_first": ("trainer", []),
 }
 
