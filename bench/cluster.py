@@ -333,6 +333,7 @@ def measure(options, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peers", action="store_true", help="no effect: the bounds are fixed")
     parser.add_argument("--kills", type=int, default=5, help="of a rollout, and of the trainer")
     parser.add_argument("--hangs", type=int, default=3, help="of a rollout, and of the trainer")
     parser.add_argument("--minutes", type=float, default=6, help="of deaths for the effective training time; 0: none")

@@ -12,7 +12,8 @@ def bound(name, ours, limit, unit, lower_is_better=False):
 
 
 def report(rows, path, extra=None):
-    """Prints a line per figure, writes all to `path`; returns how many goals are missed."""
+    """Prints a line per figure, writes them to `path`, and what they were made from, if given, to NAME-raw.json beside
+    it; returns how many goals are missed."""
     missed = 0
     for row in rows:
         met = "" if "goal" not in row else ("  met" if row["ratio"] >= row["goal"] else "  MISSED")
@@ -20,5 +21,7 @@ def report(rows, path, extra=None):
         print(f"{row['name']:60} {row['ours']:8.3f} {row['unit']:9} {row['peer_name']} {row['peer']:g}"
               f"  ratio {row['ratio']:.2f}{met}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"figures": rows, **(extra or {})} if extra else rows, indent=1) + "\n")
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+    if extra:
+        path.with_name(f"{path.stem}-raw.json").write_text(json.dumps(extra, indent=1) + "\n")
     return missed

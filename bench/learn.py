@@ -63,6 +63,20 @@ def arithmetic(seeds, out):
     ]
 
 
+def smoke(seeds, out):
+    walls, gains = [], []
+    for seed in seeds:
+        wall, evals, _ = run(ROOT / "examples/smoke.yaml", seed, out / f"smoke-{seed}")
+        walls.append(wall)
+        gains.append(evals[max(evals)]["eval_accuracy"] - evals[min(evals)]["eval_accuracy"])
+        print(f"smoke seed {seed}: exact match +{gains[-1]:.3f} in {wall:.1f} s", flush=True)
+    median = statistics.median
+    return [
+        bound("smoke: rise of the exact match", median(gains), 0.1, "share", False),
+        bound("smoke: wall time", median(walls), 15.0, "s", True),
+    ]
+
+
 def stories(seeds, out, model):
     walls, gains, reached = [], [], []
     for seed in seeds:
@@ -88,16 +102,19 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--model", default=os.environ.get("FRESHET_STORIES_MODEL", ""),
                         help="directory of the stories260K model in Hugging Face layout")
-    parser.add_argument("--only", choices=["arithmetic", "stories"])
+    parser.add_argument("--peers", action="store_true", help="no effect: no peer trains on a CPU")
+    parser.add_argument("--only", choices=["arithmetic", "stories", "smoke"])
     args = parser.parse_args()
     out = ROOT / "build/bench/learn"
     out.mkdir(parents=True, exist_ok=True)
     seeds = range(1, args.seeds + 1)
     rows = []
-    if args.only != "stories":
+    if args.only in (None, "smoke"):
+        rows += smoke(seeds, out)
+    if args.only in (None, "arithmetic"):
         rows += arithmetic(seeds, out)
     model = args.model or str(ROOT.parent / "shared/data/stories260K/hf")
-    if args.only != "arithmetic":
+    if args.only in (None, "stories"):
         if pathlib.Path(model).is_dir():
             rows += stories(seeds, out, model)
         else:

@@ -280,6 +280,7 @@ def main():
     parser.add_argument("--etas", nargs="+", type=int, default=[0, 1, 2, 4])
     parser.add_argument("--policies", nargs="+", default=["wait", "drop", "requeue", "mask"],
                         choices=["wait", "drop", "requeue", "mask"])
+    parser.add_argument("--peers", action="store_true", help="no effect: the bounds are computed")
     parser.add_argument("--steps", type=int, default=40, help="to measure in a run; a third of them at staleness 0")
     parser.add_argument("--quick", action="store_true", help="few steps, without requeue and mask")
     parser.add_argument("--seed", type=int, default=1)

@@ -100,8 +100,10 @@ absl::StatusOr<ModelSetup> OpenModelBundle(const job::v1::JobSpec& spec,
 
 std::vector<std::pair<std::string, std::string>> ModelTextFiles(const ModelConfig& config,
                                                                 const Tokenizer& tokenizer) {
+  ModelConfig written = config;
+  written.dtype = Dtype::kF32;
   std::vector<std::pair<std::string, std::string>> files = {
-      {"config.json", config.ToJson()}, {"generation_config.json", config.GenerationJson()}};
+      {"config.json", written.ToJson()}, {"generation_config.json", config.GenerationJson()}};
   for (const TokenizerFile& file : tokenizer.Files()) files.emplace_back(file.name, file.content);
   return files;
 }

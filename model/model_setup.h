@@ -40,8 +40,8 @@ ModelBundle MakeModelBundle(const job::v1::JobSpec& spec, const ModelSetup& mode
 // file. INVALID_ARGUMENT for a bundle that is broken or does not fit together.
 absl::StatusOr<ModelSetup> OpenModelBundle(const job::v1::JobSpec& spec, const ModelBundle& bundle);
 
-// The files, name and content, that make a directory of weights a Hugging Face model: config,
-// generation config and tokenizer. For checkpoints.
+// The files, name and content, that make a directory of fp32 weights a Hugging Face model: config,
+// generation config and tokenizer. For checkpoints, whatever the dtype of the model was.
 std::vector<std::pair<std::string, std::string>> ModelTextFiles(const ModelConfig& config,
                                                                 const Tokenizer& tokenizer);
 

@@ -81,7 +81,7 @@ struct RolloutCounters {
 // Drives one engine: swaps weights at token boundaries, leases prompt groups through the store's
 // admission gate, generates, and puts finished samples, those of one poll at once. Never waits for
 // the trainer: it stops only when the gate gives no lease. On stop it hands back what is
-// unfinished, tokens included. An evaluation that waits for the engine goes before new leases.
+// unfinished, tokens included. An evaluation fills half of the engine before new leases are taken.
 //
 // With an EpisodeRunner every sample is an episode. What is unfinished of it cannot be continued
 // elsewhere and is not handed back; a group whose environment fails for good is handed back as a
@@ -138,7 +138,7 @@ class RolloutWorker {
     size_t finished = 0;
     std::vector<Response> responses;
 
-    bool waits_for_engine() const { return submitted < run.prompts.size(); }
+    int64_t in_flight() const { return static_cast<int64_t>(submitted - finished); }
   };
 
   absl::Status Turn();
@@ -171,6 +171,8 @@ class RolloutWorker {
   // Evaluation.
   void AdvanceEvaluation();
   absl::Status SubmitEvaluation(size_t prompt);
+  int64_t EvaluationShare() const;
+  bool EvaluationWaitsForEngine() const;
   bool EvaluationFits(size_t prompt) const;
   void DeliverEvaluation(int64_t prompt, absl::StatusOr<Response> response);
   void FinishEvaluation(absl::Status status);

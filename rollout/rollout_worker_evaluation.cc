@@ -1,5 +1,6 @@
 // Evaluations that a RolloutWorker runs beside its rollouts.
 
+#include <algorithm>
 #include <utility>
 
 #include "rollout/rollout_worker.h"
@@ -25,8 +26,23 @@ bool RolloutWorker::EvaluationBusy() const {
   return evaluating_;
 }
 
+// Sequences that an evaluation may have in the engine: half of its places, so that rollouts go on
+// beside it, and all of them when there is nothing else to generate.
+int64_t RolloutWorker::EvaluationShare() const {
+  const int64_t places = engine_.stats().capacity_sequences;
+  const bool alone = running_.empty() && gate_closed_;
+  return alone ? places : std::max<int64_t>(places / 2, 1);
+}
+
+// New leases would take the places that it has a right to.
+bool RolloutWorker::EvaluationWaitsForEngine() const {
+  return evaluation_.has_value() && evaluation_->submitted < evaluation_->run.prompts.size() &&
+         evaluation_->in_flight() < EvaluationShare();
+}
+
 bool RolloutWorker::EvaluationFits(size_t prompt) const {
   const EvaluationRun& run = evaluation_->run;
+  if (evaluation_->in_flight() >= EvaluationShare()) return false;
   if (engine_.Admissible(static_cast<int64_t>(run.prompts[prompt].size()), 1, run.sampling, 1) ==
       0) {
     return false;

@@ -37,7 +37,7 @@ absl::Status RolloutWorker::LeaseMore() {
   if (paused_.load() || fenced_ || StoreAwaited()) return absl::OkStatus();
   if (clock_.Now() < leasing_pause_until_) return absl::OkStatus();
   if (engine_.version(Lane::kRollout).version < 0) return absl::OkStatus();
-  if (evaluation_.has_value() && evaluation_->waits_for_engine()) return absl::OkStatus();
+  if (EvaluationWaitsForEngine()) return absl::OkStatus();
   const int64_t room = std::min({GroupsThatFit(), EpisodeRoom(), lease_share_.load()});
   if (room == 0) return absl::OkStatus();
   LeaseRequest request;

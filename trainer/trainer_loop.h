@@ -67,7 +67,7 @@ class TrainerObserver {
 
 // The trainer's order of events (architecture, section 3): optimizer step -> CommitStep -> publish
 // -> (asynchronously) checkpoint -> MarkDurable. Fault points: optimizer_step, commit, publish,
-// checkpoint_write, checkpoint_rename, mark_durable.
+// checkpoint_write, checkpoint_rename, mark_durable; and redo, after a redone optimizer step.
 // Run() is confined to one thread; at most one checkpoint is written at a time, on another.
 class TrainerLoop {
  public:

@@ -12,11 +12,13 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "controller/job/job_mode.h"
 #include "controller/job/job_parser.h"
 #include "controller/job/job_yaml.h"
 #include "services/base/file.h"
 #include "services/base/log.h"
+#include "services/base/mutex.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "services/cli/exit_code.h"
@@ -44,16 +46,21 @@ DisplayOptions TerminalOptions(const JobSpec& spec, int fd) {
   DisplayOptions options;
   options.terminal = ::isatty(fd) == 1;
   options.color = options.terminal && std::getenv("NO_COLOR") == nullptr;
-  winsize size{};
-  if (options.terminal && ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-    options.width = size.ws_col;
+  if (options.terminal) {
+    options.measure_width = [fd] {
+      winsize size{};
+      return ::ioctl(fd, TIOCGWINSZ, &size) == 0 ? int{size.ws_col} : 0;
+    };
+    if (const int width = options.measure_width(); width > 0) options.width = width;
   }
   options.total_steps = spec.trainer().steps();
   options.staleness_bound = spec.staleness().max();
   return options;
 }
 
-// Turns signals into a drain of the run. The signals must be blocked in every thread.
+// Turns SIGINT and SIGTERM into a drain of the attached run; the second one, and any while no run
+// is attached, ends the process at once. Made before any other thread, so that all block the
+// signals.
 class SignalWatcher {
  public:
   SignalWatcher() {
@@ -62,25 +69,33 @@ class SignalWatcher {
     sigaddset(&signals_, SIGTERM);
     sigaddset(&signals_, SIGUSR1);  // ends the watcher itself
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-  }
-  void Watch(LocalRun& run) {
-    thread_ = std::thread([this, &run] {
-      int count = 0;
+    thread_ = std::thread([this] {
       int signal = 0;
-      while (sigwait(&signals_, &signal) == 0 && signal != SIGUSR1) {
-        if (++count > 1) ::_exit(kExitInterrupted);
-        run.RequestStop();
-      }
+      while (sigwait(&signals_, &signal) == 0 && signal != SIGUSR1) StopOrExit();
     });
   }
+  // Null: none any more.
+  void Attach(LocalRun* run) {
+    const MutexLock lock(mu_);
+    run_ = run;
+  }
   ~SignalWatcher() {
-    if (!thread_.joinable()) return;
     pthread_kill(thread_.native_handle(), SIGUSR1);
     thread_.join();
   }
 
  private:
+  void StopOrExit() {
+    const MutexLock lock(mu_);
+    if (run_ == nullptr || stopping_) ::_exit(kExitInterrupted);
+    stopping_ = true;
+    run_->RequestStop();
+  }
+
   sigset_t signals_;
+  Mutex mu_;
+  LocalRun* run_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };
 
@@ -110,7 +125,8 @@ int Execute(const LocalCommand& command, const JobSetup& setup, const RunFolder&
   options.metrics_port = command.metrics_port;
   if (command.json) options.rows = WriteStdout;
   LocalRun run(setup, folder, display, SystemClock::Get(), faults, options);
-  signals.Watch(run);
+  signals.Attach(&run);
+  const absl::Cleanup detach = [&signals] { signals.Attach(nullptr); };
   const absl::StatusOr<RunResult> result = run.Run();
   if (result.ok() && result->outcome == RunOutcome::kAlreadyFinished) {
     display.ShowNote(StrCat("the run is finished already: all ", result->committed, " steps of ",

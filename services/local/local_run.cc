@@ -1,6 +1,7 @@
 #include "services/local/local_run.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <stop_token>
 #include <thread>
@@ -122,8 +123,13 @@ bool LocalRun::StopRequested() {
 absl::StatusOr<RunResult> LocalRun::Run() {
   Roles roles;
   roles.start = clock_.Now();
-  if (options_.resume.origin.policy.version >= setup_.spec.trainer().steps()) {
-    return RunResult{RunOutcome::kAlreadyFinished, options_.resume.origin.policy.version};
+  const int64_t trained = options_.resume.origin.policy.version;
+  const bool evaluated = setup_.data.held_out == nullptr || options_.resume.evaluated >= trained;
+  if (trained >= setup_.spec.trainer().steps() && evaluated) {
+    if (!std::filesystem::exists(folder_.File("report.html"))) {
+      FRESHET_RETURN_IF_ERROR(WriteReport(folder_.path()));
+    }
+    return RunResult{RunOutcome::kAlreadyFinished, trained};
   }
   // Roles share the cores as threads: a second level of threads inside each would fight over them.
   UseOneTorchThread();

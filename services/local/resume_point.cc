@@ -95,6 +95,9 @@ absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const Store
     for (const StepMetrics& step : metrics->steps) {
       point.wall_seconds = std::max(point.wall_seconds, step.wall_seconds);
     }
+    for (const EvalMetrics& eval : SurvivingMetrics(*metrics).evals) {
+      point.evaluated = std::max(point.evaluated, eval.policy_version);
+    }
     for (const EvalMetrics& eval : metrics->evals) {
       point.wall_seconds = std::max(point.wall_seconds, eval.wall_seconds);
     }

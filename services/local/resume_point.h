@@ -21,6 +21,7 @@ struct ResumePoint {
   std::optional<FoundCheckpoint> checkpoint;  // null: start from the beginning
   int64_t parent_lineage = 0;                 // meaningful when origin.resumed
   double wall_seconds = 0;                    // spent by earlier processes
+  int64_t evaluated = -1;                     // newest version with an evaluation; -1: none
 };
 
 // Reads ledger, metrics and checkpoints of the folder. Errors name the file: INVALID_ARGUMENT for a

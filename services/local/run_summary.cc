@@ -92,6 +92,8 @@ SummaryView DescribeEnd(const JobSpec& spec, const std::string& run_dir,
   view.staleness_bound = spec.staleness().max();
   view.run_dir = run_dir;
   view.checkpoint = NewestCheckpoint(run_dir);
+  if (std::filesystem::exists(run_dir + "/report.html")) view.report = "report.html";
+  int64_t evaluated = -1;
   const absl::StatusOr<MetricsHistory> history = ReadMetrics(run_dir + "/metrics.jsonl");
   if (history.ok()) {
     const MetricsHistory rows = SurvivingMetrics(*history);
@@ -115,6 +117,7 @@ SummaryView DescribeEnd(const JobSpec& spec, const std::string& run_dir,
       entry->second.after = eval.eval_accuracy;
       entry->second.after_version = eval.policy_version;
       view.wall_seconds = std::max(view.wall_seconds, eval.wall_seconds);
+      evaluated = std::max(evaluated, eval.policy_version);
     }
     for (const auto& [name, evaluation] : evaluations) view.evaluations.push_back(evaluation);
   }
@@ -122,7 +125,8 @@ SummaryView DescribeEnd(const JobSpec& spec, const std::string& run_dir,
   view.outcome = !failure.ok() ? StrCat("failed: ", Message(failure))
                  : finished    ? "finished"
                                : "interrupted";
-  if (!finished) view.resume_command = StrCat("freshet local --resume ", run_dir);
+  const bool complete = finished && (!spec.has_eval() || evaluated >= view.total_steps);
+  if (!complete) view.resume_command = StrCat("freshet local --resume ", run_dir);
   return view;
 }
 

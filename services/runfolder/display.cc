@@ -35,6 +35,12 @@ DisplayStyle Display::Style() const {
           options_.terminal && options_.color};
 }
 
+void Display::FollowWidth() {
+  if (options_.measure_width == nullptr) return;
+  const int width = options_.measure_width();
+  if (width > 0) options_.width = width;
+}
+
 void Display::WriteLive(const std::string& line) {
   live_ = line;
   sink_("\r" + line + kClearToEnd);
@@ -61,6 +67,7 @@ void Display::ShowSetup(const SetupView& view) {
 
 void Display::ShowWarmup(const WarmupView& view) {
   const MutexLock lock(mu_);
+  FollowWidth();
   if (options_.terminal) {
     WriteLive(FormatLiveWarmup(view, Style()));
     if (view.step == view.total_steps) EndLive();
@@ -91,6 +98,7 @@ StepView Display::View(const StepMetrics& metrics) {
 void Display::ShowStep(const StepMetrics& metrics) {
   const MutexLock lock(mu_);
   const StepView view = View(metrics);
+  FollowWidth();
   if (options_.terminal) {
     WriteLive(FormatLiveStep(view, Style()));
   } else {
@@ -116,11 +124,6 @@ void Display::ShowSummary(const SummaryView& view) {
   const MutexLock lock(mu_);
   EndLive();
   WriteLines(FormatSummary(view, Style()));
-}
-
-void Display::SetWidth(int width) {
-  const MutexLock lock(mu_);
-  options_.width = width;
 }
 
 }  // namespace freshet

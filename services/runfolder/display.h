@@ -17,10 +17,12 @@ namespace freshet {
 struct DisplayOptions {
   bool terminal = false;  // the sink is a terminal: one live line, overwritten in place
   bool color = false;     // false for NO_COLOR
-  int width = 80;         // columns of the terminal
+  int width = 80;         // columns
   int64_t total_steps = 0;
   int64_t staleness_bound = 0;
   int64_t rollout_engines = 1;
+  // Columns of the terminal at the moment, asked before each live line; 0: unknown. May be null.
+  std::function<int()> measure_width = nullptr;
 };
 
 // Shows a run to a person. On a terminal the newest step (or warm-up step) is one live line that
@@ -48,10 +50,8 @@ class Display {
   void ShowNote(std::string_view note);
   void ShowSummary(const SummaryView& view);
 
-  // The terminal was resized.
-  void SetWidth(int width);
-
  private:
+  void FollowWidth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteLive(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `text` is whole lines.
   void WriteLines(const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

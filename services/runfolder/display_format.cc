@@ -331,7 +331,7 @@ std::string FormatSummary(const SummaryView& view, const DisplayStyle& style) {
     add("trained", StrCat(HumanCount(static_cast<double>(view.tokens_trained)), " tokens"));
   }
   add("results", view.run_dir);
-  add("report", view.run_dir + "/report.html");
+  if (!view.report.empty()) add("report", view.run_dir + "/" + view.report);
   if (!view.checkpoint.empty()) add("checkpoint", view.run_dir + "/" + view.checkpoint);
   if (!view.resume_command.empty()) add("resume with", view.resume_command);
   return text;

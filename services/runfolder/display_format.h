@@ -88,7 +88,8 @@ struct SummaryView {
   int64_t tokens_trained = 0;
   int64_t groups_dropped = 0;
   std::string run_dir;
-  std::string checkpoint;      // newest, relative to run_dir
+  std::string report;          // relative to run_dir, as the next; "": there is none
+  std::string checkpoint;      // newest
   std::string resume_command;  // empty when there is nothing to resume
 };
 

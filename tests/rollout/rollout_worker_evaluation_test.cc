@@ -98,8 +98,8 @@ TEST_F(RolloutWorkerEvaluationTest, RefusesOneOnceItHasStopped) {
   EXPECT_FALSE(worker().EvaluationBusy());
 }
 
-// The rollouts never leave room for all of it at once: it goes before new leases.
-TEST_F(RolloutWorkerEvaluationTest, GoesBeforeNewLeases) {
+// Whenever places come free, it fills its half of them before new leases are taken.
+TEST_F(RolloutWorkerEvaluationTest, SharesTheEngineWithNewLeases) {
   PutPrompts(4);
   Publish(5);
   engine_.capacity = 4;
@@ -111,11 +111,12 @@ TEST_F(RolloutWorkerEvaluationTest, GoesBeforeNewLeases) {
   };
   ASSERT_TRUE(RunUntil([&] { return AllPut(8) && result_.has_value(); }).ok());
   ASSERT_EQ(engine_.submitted.size(), 10U);
-  for (size_t i = 0; i < 10; ++i) {
-    // 2 groups that ran before it, its 6 prompts, the other 2 groups.
-    const Lane expected = i >= 2 && i < 8 ? Lane::kEvaluation : Lane::kRollout;
-    EXPECT_EQ(engine_.submitted[i].lane, expected) << i;
-  }
+  // 2 groups that ran before it; then 2 of its prompts and a group of 2 at a time.
+  const std::vector<Lane> expected = {Lane::kRollout,    Lane::kRollout, Lane::kEvaluation,
+                                      Lane::kEvaluation, Lane::kRollout, Lane::kEvaluation,
+                                      Lane::kEvaluation, Lane::kRollout, Lane::kEvaluation,
+                                      Lane::kEvaluation};
+  for (size_t i = 0; i < 10; ++i) EXPECT_EQ(engine_.submitted[i].lane, expected[i]) << i;
 }
 
 TEST_F(RolloutWorkerEvaluationTest, GoesThroughAnEngineThatHoldsOnlyAFew) {

@@ -122,7 +122,8 @@ TEST_F(ClusterCommandTest, RestartsARoleThatDies) {
     const ProcessStamp now = Processes().at("trainer-1");
     return now.pid != before.pid && now.pid > 0 && Status()["ready"].get<bool>();
   }));
-  for (const Json& process : Status()["processes"]) {
+  const Json status = Status();
+  for (const Json& process : status["processes"]) {
     if (process["name"] == "trainer-1") {
       EXPECT_EQ(process["restarts"], 1);
     }

@@ -172,6 +172,7 @@ TEST(FormatSummary, SaysWhereResultsLieAndHowToResume) {
   view.total_steps = 140;
   view.evaluations = {{"heldout", 0.4, 0.9, 0, 40}};
   view.run_dir = "runs/arithmetic";
+  view.report = "report.html";
   view.checkpoint = "checkpoints/step-40";
   view.resume_command = "freshet local --resume runs/arithmetic";
   const std::string text = FormatSummary(view, {80, false});
@@ -180,6 +181,13 @@ TEST(FormatSummary, SaysWhereResultsLieAndHowToResume) {
                            "freshet local --resume runs/arithmetic"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+}
+
+TEST(FormatSummary, NamesNoReportThatIsNotThere) {
+  SummaryView view;
+  view.job = "arithmetic";
+  view.outcome = "interrupted";
+  EXPECT_THAT(FormatSummary(view, {80, false}), Not(HasSubstr("report")));
 }
 
 }  // namespace
