@@ -124,16 +124,16 @@ std::string StalenessText(const StepView& view, std::string_view against) {
 
 // How much room the parts of a live line take; the first layout that fits is used.
 struct LiveLayout {
-  int bar;
   size_t sparkline;
+  const char* gap;
+  int bar;
   bool time_left;
   bool words;  // say which tokens per second and what bounds the staleness
-  const char* gap;
 };
 constexpr LiveLayout kLiveLayouts[] = {
-    {16, 20, true, true, "  "}, {8, 20, true, true, "  "},   {8, 20, false, true, "  "},
-    {6, 16, false, true, "  "}, {6, 16, false, false, "  "}, {4, 10, false, false, "  "},
-    {4, 8, false, false, " "},  {3, 6, false, false, " "},
+    {20, "  ", 16, true, true}, {20, "  ", 8, true, true},   {20, "  ", 8, false, true},
+    {16, "  ", 6, false, true}, {16, "  ", 6, false, false}, {10, "  ", 4, false, false},
+    {8, " ", 4, false, false},  {6, " ", 3, false, false},
 };
 
 std::vector<Segment> LiveSegments(const StepView& view, const LiveLayout& layout, bool color) {

@@ -5,12 +5,6 @@
 #include <utility>
 
 namespace freshet {
-namespace {
-
-// Far above what any of these runs takes; a hang fails one test instead of the whole suite.
-constexpr absl::Duration kDeadline = absl::Seconds(60);
-
-}  // namespace
 
 std::vector<std::string> Lines(const std::string& text) {
   std::vector<std::string> lines;
@@ -25,8 +19,9 @@ std::unique_ptr<ChildProcess> FreshetFixture::Start(std::vector<std::string> arg
   return std::make_unique<ChildProcess>(args, ChildOptions{folder_.path(), input});
 }
 
-ChildResult FreshetFixture::Freshet(std::vector<std::string> args, const std::string& input) {
-  ChildResult result = Start(std::move(args), input)->Wait(kDeadline);
+ChildResult FreshetFixture::Freshet(std::vector<std::string> args, const std::string& input,
+                                    absl::Duration deadline) {
+  ChildResult result = Start(std::move(args), input)->Wait(deadline);
   EXPECT_FALSE(result.timed_out) << result.out << result.err;
   return result;
 }

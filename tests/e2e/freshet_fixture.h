@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -24,8 +25,10 @@ class FreshetFixture : public testing::Test {
  protected:
   // Starts `freshet ARGS`.
   std::unique_ptr<ChildProcess> Start(std::vector<std::string> args, const std::string& input = "");
-  // Runs it to its end; a run that takes longer than a minute fails the test.
-  ChildResult Freshet(std::vector<std::string> args, const std::string& input = "");
+  // Runs it to its end. A run that takes longer than `deadline`, which is far above what it needs,
+  // fails one test instead of hanging the whole suite.
+  ChildResult Freshet(std::vector<std::string> args, const std::string& input = "",
+                      absl::Duration deadline = absl::Seconds(60));
   // Trains the job in the folder "run", expecting success.
   ChildResult Train(const TinyJob& job, std::vector<std::string> flags = {});
   // `freshet local --resume run`, expecting success.

@@ -4,9 +4,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
 
 #include "tests/e2e/freshet_fixture.h"
+#include "tests/model/test_directory.h"
 
 namespace freshet {
 namespace {
@@ -130,10 +132,34 @@ TEST_F(JobCommandsTest, ValidateFindsWhatARunWouldFind) {
   EXPECT_EQ(Freshet({"validate", "missing.yaml"}).exit_code, 3);
 }
 
+const char* const kExamples = FRESHET_SOURCE_DIR "/examples";
+
 TEST_F(JobCommandsTest, EveryExampleIsValid) {
-  const std::string examples = std::string(FRESHET_SOURCE_DIR) + "/examples/";
-  EXPECT_EQ(Freshet({"validate", examples + "arithmetic.yaml"}).exit_code, 0);
-  EXPECT_EQ(Freshet({"validate", examples + "smoke.yaml"}).exit_code, 0);
+  int found = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kExamples)) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++found;
+    if (entry.path().filename() == "stories.yaml") continue;  // needs its model: see below
+    std::vector<std::string> args = {"validate", entry.path().string()};
+    if (entry.path().filename() == "calculator.yaml") {  // its path begins at the repository
+      args.insert(args.end(),
+                  {"--set", std::string("dataset.path=") + kExamples + "/calculator.jsonl"});
+    }
+    const ChildResult result = Freshet(args);
+    EXPECT_EQ(result.exit_code, 0) << entry.path() << "\n" << result.err;
+  }
+  EXPECT_GE(found, 7);
+}
+
+TEST_F(JobCommandsTest, TheStoriesExampleIsValidWithItsModel) {
+  const std::string job = std::string(kExamples) + "/stories.yaml";
+  const ChildResult without = Freshet({"validate", job});
+  EXPECT_EQ(without.exit_code, 3);
+  EXPECT_THAT(without.err, HasSubstr("model"));
+  const std::string model = ReferencePath("stories260K/hf");
+  if (!std::filesystem::exists(model)) GTEST_SKIP() << "no reference model at " << model;
+  const ChildResult with = Freshet({"validate", job, "--set", "model.path=" + model});
+  EXPECT_EQ(with.exit_code, 0) << with.err;
 }
 
 TEST_F(JobCommandsTest, LedgerVerifyFindsAViolation) {

@@ -7,6 +7,7 @@
 
 #include "model/safetensors.h"
 #include "tests/e2e/freshet_fixture.h"
+#include "tests/model/test_directory.h"
 #include "tests/testing/model_directory.h"
 
 namespace freshet {
@@ -162,20 +163,31 @@ TEST_F(ModelCommandsTest, BadCommandLines) {
   }
 }
 
-// The trained reference model, where its files are at hand.
-class ReferenceModelTest : public ModelCommandsTest {
+// A model with reference outputs, where its files are at hand.
+struct ReferenceModel {
+  const char* name;
+  const char* model;  // folders of the reference data
+  const char* reference;
+  int new_tokens;  // of its greedy continuations
+};
+
+void PrintTo(const ReferenceModel& model, std::ostream* out) { *out << model.name; }
+
+class ReferenceModelTest : public ModelCommandsTest,
+                           public testing::WithParamInterface<ReferenceModel> {
  protected:
   void SetUp() override {
-    const std::string data = std::string(FRESHET_SOURCE_DIR) + "/../shared/data";
-    model_ = data + "/stories260K/hf";
-    const std::string path = data + "/parity/stories260K/reference/reference.safetensors";
+    model_ = ReferencePath(GetParam().model);
+    const std::string path =
+        ReferencePath(GetParam().reference) + std::string("/reference.safetensors");
     if (!std::filesystem::exists(model_) || !std::filesystem::exists(path)) {
-      GTEST_SKIP() << "no reference data at " << data;
+      GTEST_SKIP() << "no reference data at " << path;
     }
     auto file = SafetensorsFile::Open(path);
     ASSERT_TRUE(file.ok()) << file.status();
     reference_ = *std::move(file);
     folder_.Write("prompts", AllPrompts());
+    ASSERT_GT(num_prompts_, 0);
   }
   template <typename Element>
   Json Read(const std::string& name) const {
@@ -200,7 +212,7 @@ class ReferenceModelTest : public ModelCommandsTest {
   int num_prompts_ = 0;
 };
 
-TEST_F(ReferenceModelTest, LogProbsEqualTheReference) {
+TEST_P(ReferenceModelTest, LogProbsEqualTheReference) {
   for (const char* engine : {"prefill", "decode", "trainer"}) {
     const std::vector<Json> rows =
         Objects({"score", model_, "--ids", "prompts", "--engine", engine});
@@ -213,9 +225,10 @@ TEST_F(ReferenceModelTest, LogProbsEqualTheReference) {
   }
 }
 
-TEST_F(ReferenceModelTest, GreedyContinuationsEqualTheReference) {
-  const std::vector<Json> rows = Objects({"generate", model_, "--ids", "prompts", "--greedy",
-                                          "--max-new-tokens", "64", "--ignore-eos"});
+TEST_P(ReferenceModelTest, GreedyContinuationsEqualTheReference) {
+  const std::vector<Json> rows =
+      Objects({"generate", model_, "--ids", "prompts", "--greedy", "--max-new-tokens",
+               std::to_string(GetParam().new_tokens), "--ignore-eos"});
   ASSERT_EQ(static_cast<int>(rows.size()), num_prompts_);
   for (int i = 0; i < num_prompts_; ++i) {
     const std::string name = "p" + std::to_string(i);
@@ -226,9 +239,19 @@ TEST_F(ReferenceModelTest, GreedyContinuationsEqualTheReference) {
   }
 }
 
-TEST_F(ReferenceModelTest, TokenizesTheReferenceCases) {
-  const std::string cases =
-      std::string(FRESHET_SOURCE_DIR) + "/../shared/data/tokenizers/stories260K/cases.jsonl";
+INSTANTIATE_TEST_SUITE_P(Reference, ReferenceModelTest,
+                         testing::Values(ReferenceModel{"Stories260K", "stories260K/hf",
+                                                        "parity/stories260K/reference", 64},
+                                         ReferenceModel{"Llama3Rope", "parity/llama3_rope",
+                                                        "parity/llama3_rope/reference", 32}),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST_F(ModelCommandsTest, TokenizesTheReferenceCases) {
+  const std::string model = ReferencePath("stories260K/hf");
+  const std::string cases = ReferencePath("tokenizers/stories260K/cases.jsonl");
+  if (!std::filesystem::exists(model) || !std::filesystem::exists(cases)) {
+    GTEST_SKIP() << "no reference data at " << cases;
+  }
   std::ifstream file(cases);
   std::vector<Json> expected;
   std::string input;
@@ -236,7 +259,8 @@ TEST_F(ReferenceModelTest, TokenizesTheReferenceCases) {
     expected.push_back(Json::parse(line));
     input += expected.back()["text"].dump() + "\n";
   }
-  const std::vector<Json> rows = Objects({"tokenize", model_}, input);
+  const std::vector<Json> rows = Objects({"tokenize", model}, input);
+  ASSERT_FALSE(expected.empty());
   ASSERT_EQ(rows.size(), expected.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i]["ids"], expected[i]["ids"]) << expected[i]["text"];

@@ -91,11 +91,28 @@ TEST_F(RecoveryTest, NoRowIsMissingWhenTheCheckpointIsFasterThanTheEvaluation) {
   ExpectComplete(kSteps);
 }
 
-TEST_F(RecoveryTest, AfterTheLastCheckpointNothingIsLeftToTrain) {
+TEST_F(RecoveryTest, AfterTheLastCheckpointTheEvaluationIsMadeUpFor) {
   StartAndCrash(MakeTinyJob(), "mark_durable", 4);
+  Resume();
+  ExpectComplete(kSteps);
+  const std::vector<Json> rows = Rows("run/metrics.jsonl");
+  const auto evaluates_the_last = [](const Json& row) {
+    return row.contains("eval_name") && row["policy_version"] == kSteps;
+  };
+  EXPECT_EQ(std::count_if(rows.begin(), rows.end(), evaluates_the_last), 1);
+  EXPECT_TRUE(std::filesystem::exists(Path("run/report.html")));
+  const ChildResult again = Resume();
+  EXPECT_THAT(again.out + again.err, HasSubstr("finished already"));
+}
+
+TEST_F(RecoveryTest, AfterTheLastCheckpointWithoutEvaluationOnlyTheReportIsMissing) {
+  TinyJob job = MakeTinyJob();
+  job.erase("eval");
+  StartAndCrash(job, "mark_durable", 4);
   const ChildResult resumed = Resume();
   EXPECT_THAT(resumed.out + resumed.err, HasSubstr("finished already"));
   ExpectComplete(kSteps);
+  EXPECT_TRUE(std::filesystem::exists(Path("run/report.html")));
 }
 
 TEST_F(RecoveryTest, AKillDuringTheWarmUpStartsAgain) {
@@ -132,6 +149,37 @@ TEST_F(RecoveryTest, FiveCrashesInARow) {
   Resume();
   ExpectComplete(14);
   EXPECT_EQ(Ledger("resumed").size(), 5U);
+}
+
+// No fault point is asked for: the kills hit whatever the threads do just then.
+TEST_F(RecoveryTest, FiveKillsAtAnyMoment) {
+  constexpr int64_t kManySteps = 250;  // more than what passes before the fifth kill
+  std::mt19937 random(20250309);
+  TinyJob job = MakeTinyJob();
+  job["trainer"] = "{steps: 250}";
+  job["eval"] = "{every_steps: 25, rows: 20}";
+  WriteJob(job);
+  std::vector<std::string> args = {"local", "job.yaml", "--run-dir", "run"};
+  for (int kill = 0; kill < 5; ++kill) {
+    SCOPED_TRACE("kill " + std::to_string(kill));
+    const auto process = Start(args);
+    ASSERT_TRUE(process->AwaitOutput("\nstep ", absl::Seconds(60)));
+    // Reads the steps that follow for that long, unless the process ends before.
+    const auto delay = absl::Microseconds(static_cast<int64_t>(random() % 100'000));
+    EXPECT_FALSE(process->AwaitOutput("never said", delay));
+    process->Signal(SIGKILL);
+    const ChildResult result = process->Wait(absl::Seconds(60));
+    ASSERT_EQ(result.signal, SIGKILL) << "exit code " << result.exit_code << result.err;
+    args = {"local", "--resume", "run"};
+  }
+  Resume();
+  ExpectComplete(kManySteps);
+  const std::vector<Json> rows = Ledger("resumed");
+  ASSERT_EQ(rows.size(), 5U);
+  for (int64_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(rows[static_cast<size_t>(i)]["lineage"], i + 1);
+    EXPECT_LT(rows[static_cast<size_t>(i)]["fork_version"].get<int64_t>(), kManySteps);
+  }
 }
 
 TEST_F(RecoveryTest, EveryModeSurvivesACrash) {

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Checks that a checkpoint written by Freshet is a Hugging Face model directory.
 
-Trains a tiny job, loads its last checkpoint in transformers, and compares log-probs with
-`freshet score` and token ids with `freshet tokenize`. More model directories can be named; they are
-compared in the same way.
+Trains a tiny job from scratch and, where the reference data lies beside the source tree,
+examples/stories.yaml from a bf16 copy of stories260K (tied head, BPE tokenizer). Loads the last
+checkpoint of each in transformers, in the dtype that its config.json declares, and compares
+log-probs with `freshet score` and token ids with `freshet tokenize`. More model directories can be
+named; their log-probs are compared in the same way, in fp32.
 
 usage: check_transformers.py FRESHET [MODEL_DIRECTORY ...]
 
@@ -13,12 +15,15 @@ Exits with 77 (skipped) where transformers or torch is not installed, with 1 on 
 import json
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 
 SKIPPED = 77
 MAX_DIFFERENCE = 1e-4
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+DATA = ROOT.parent / "shared" / "data"
 JOB = """
 name: check
 seed: 1
@@ -36,6 +41,19 @@ warmup: {sft: {steps: 20, batch_size: 32, learning_rate: 5.0e-3}}
 trainer: {steps: 3}
 optimizer: {learning_rate: 1.0e-3}
 """
+CHAR_TEXTS = ["12=", "007", "", "1</s>2", "9876543210="]
+BPE_TEXTS = [
+    "Once upon a time, there was a little girl named Lily.",
+    "",
+    " ",
+    " leading, two  inside, trailing ",
+    "a line\nand\ta tab",
+    "naïve café, 日本語, 🙂",
+    "one</s>two<s>three",
+    "<0x41> \u2581 \u00a0 \u0301e",
+    "12 + 34 = 46",
+    "supercalifragilisticexpialidocious " * 3,
+]
 
 
 def run(command, text=None):
@@ -51,11 +69,53 @@ def sequences(vocab_size, longest):
     return [[rng.randrange(vocab_size) for _ in range(length)] for length in lengths]
 
 
-def compare_logprobs(freshet, directory, scratch, torch, transformers):
+def train_tiny(freshet, scratch):
+    (scratch / "job.yaml").write_text(JOB)
+    run([freshet, "local", str(scratch / "job.yaml"), "--run-dir", str(scratch / "tiny")])
+    return scratch / "tiny" / "checkpoints" / "step-3"
+
+
+def copy_in_bf16(source, target, torch):
+    """A model directory of the same model whose weights are stored and declared as bf16."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(source, target)
+    config = json.loads((source / "config.json").read_text())
+    config["torch_dtype"] = "bfloat16"
+    (target / "config.json").write_text(json.dumps(config))
+    tensors = load_file(source / "model.safetensors")
+    rounded = {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
+    save_file(rounded, target / "model.safetensors", metadata={"format": "pt"})
+
+
+def train_stories(freshet, scratch, torch):
+    copy_in_bf16(DATA / "stories260K" / "hf", scratch / "stories260K", torch)
+    settings = [f"model.path={scratch / 'stories260K'}", "trainer.steps=2", "eval.every_steps=2",
+                "eval.rows=4", "prompts_per_step=8", "rollout.max_new_tokens=80",
+                "checkpoint.every_steps=2"]
+    command = [freshet, "local", str(ROOT / "examples" / "stories.yaml")]
+    command += ["--run-dir", str(scratch / "stories")]
+    for setting in settings:
+        command += ["--set", setting]
+    run(command)
+    return scratch / "stories" / "checkpoints" / "step-2"
+
+
+def check_config(directory):
+    """Checkpoints hold fp32 master weights, whatever the dtype of the model was."""
+    config = json.loads((directory / "config.json").read_text())
+    declared = config.get("dtype", config.get("torch_dtype"))
+    if declared != "float32":
+        sys.exit(f"{directory}: config.json declares dtype {declared!r}, not 'float32'")
+
+
+def compare_logprobs(freshet, directory, scratch, torch, transformers, dtype):
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        directory, attn_implementation="eager"
+        directory, attn_implementation="eager", dtype=dtype
     )
-    model = model.float().eval()
+    if model.dtype != torch.float32:
+        sys.exit(f"{directory}: transformers loads it as {model.dtype}")
+    model = model.eval()
     longest = min(model.config.max_position_embeddings, 128)
     lists = sequences(model.config.vocab_size, longest)
     ids_file = scratch / "ids"
@@ -72,9 +132,8 @@ def compare_logprobs(freshet, directory, scratch, torch, transformers):
     return worst
 
 
-def compare_tokenizer(freshet, directory, transformers):
+def compare_tokenizer(freshet, directory, texts, transformers):
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
-    texts = ["12=", "007", "", "1</s>2", "9876543210="]
     lines = "".join(json.dumps(text) + "\n" for text in texts)
     rows = run([freshet, "tokenize", str(directory)], lines)
     for text, row in zip(texts, rows, strict=True):
@@ -84,6 +143,14 @@ def compare_tokenizer(freshet, directory, transformers):
         decoded = tokenizer.decode(expected, clean_up_tokenization_spaces=False)
         if row["decoded"] != decoded:
             sys.exit(f"{directory}: {text!r} decodes to {row['decoded']!r}, not {decoded!r}")
+    print(f"{directory}: ids of {len(texts)} texts agree")
+
+
+def check(freshet, directory, scratch, torch, transformers, dtype="auto"):
+    worst = compare_logprobs(freshet, directory, scratch, torch, transformers, dtype)
+    print(f"{directory}: log-probs differ by at most {worst:.2g}")
+    if worst > MAX_DIFFERENCE:
+        sys.exit(f"{directory}: more than {MAX_DIFFERENCE}")
 
 
 def main():
@@ -98,16 +165,19 @@ def main():
     freshet = str(pathlib.Path(sys.argv[1]).resolve())
     with tempfile.TemporaryDirectory() as name:
         scratch = pathlib.Path(name)
-        (scratch / "job.yaml").write_text(JOB)
-        run([freshet, "local", str(scratch / "job.yaml"), "--run-dir", str(scratch / "run")])
-        directories = [scratch / "run" / "checkpoints" / "step-3", *map(pathlib.Path, sys.argv[2:])]
-        for directory in directories:
-            worst = compare_logprobs(freshet, directory, scratch, torch, transformers)
-            print(f"{directory}: log-probs differ by at most {worst:.2g}")
-            if worst > MAX_DIFFERENCE:
-                sys.exit(f"{directory}: more than {MAX_DIFFERENCE}")
-        compare_tokenizer(freshet, directories[0], transformers)
-        print(f"{directories[0]}: token ids agree")
+        tiny = train_tiny(freshet, scratch)
+        check_config(tiny)
+        check(freshet, tiny, scratch, torch, transformers)
+        compare_tokenizer(freshet, tiny, CHAR_TEXTS, transformers)
+        if (DATA / "stories260K" / "hf").is_dir():
+            stories = train_stories(freshet, scratch, torch)
+            check_config(stories)
+            check(freshet, stories, scratch, torch, transformers)
+            compare_tokenizer(freshet, stories, BPE_TEXTS, transformers)
+        else:
+            print(f"stories260K: not compared, no reference data at {DATA}")
+        for directory in sys.argv[2:]:
+            check(freshet, pathlib.Path(directory), scratch, torch, transformers, torch.float32)
     return 0
 
 
