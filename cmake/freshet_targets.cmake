@@ -35,6 +35,9 @@ function(freshet_library NAME)
   endif()
 endfunction()
 
+# What users run, without the tests and what they need.
+add_custom_target(freshet_programs)
+
 # freshet_binary(NAME [TORCH | WIRE] SRCS ... LIBS ...)  The executable build/bin/NAME.
 function(freshet_binary NAME)
   cmake_parse_arguments(ARG "TORCH;WIRE" "" "SRCS;LIBS" ${ARGN})
@@ -49,6 +52,9 @@ function(freshet_binary NAME)
     freshet_reuse_pch(${NAME} base)
   endif()
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  if(NOT CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/tests/")
+    add_dependencies(freshet_programs ${NAME})
+  endif()
 endfunction()
 
 # What TSan builds: it runs no test that enters torch, gRPC or other processes.
