@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Measures a real cluster on this machine: how soon it trains, and what a death costs.
 
-    cluster.py [--quick] [--kills N] [--hangs N] [--minutes M] [--interval S] [--seed K] [--accuracy [--seeds N]]
+    cluster.py [--quick] [--kills N] [--hangs N] [--minutes M] [--interval S] [--seed K] [--seeds N | --no-accuracy]
 
 Starts `freshet cluster up` with a state folder and ports of its own, and trains the small models of the examples with
 it: time from submit to the first step; kill -9 of rollouts and trainer, time until the controller knows and until
 all works again; the same for processes that hang (SIGSTOP), where silence alone tells; then one random role killed
 every --interval seconds, whose steps per second are compared with those of quiet minutes before and after (effective
-training time, ETTR). --accuracy trains arithmetic.yaml over the cluster and by `freshet local`, with the same seeds.
+training time, ETTR). Then arithmetic.yaml is trained over the cluster and by `freshet local`, with the same seeds,
+which takes minutes: not with --no-accuracy or --quick.
 Prints a line per figure with its goal and writes build/bench/cluster.json. Exits 1 when a goal is missed. Linux only;
 standard library only.
 """
@@ -339,12 +340,16 @@ def main():
     parser.add_argument("--minutes", type=float, default=6, help="of deaths for the effective training time; 0: none")
     parser.add_argument("--interval", type=float, default=60, help="seconds between two deaths")
     parser.add_argument("--seed", type=int, default=1, help="of the order of deaths")
-    parser.add_argument("--quick", action="store_true", help="2 kills, 1 hang, three deaths 20 s apart; processes may be young")
-    parser.add_argument("--accuracy", action="store_true", help="also compare what arithmetic.yaml learns; takes minutes")
-    parser.add_argument("--seeds", type=int, default=3, help="for --accuracy")
+    parser.add_argument("--quick", action="store_true", help="2 kills, 1 hang, three deaths 20 s apart, no accuracy; "
+                        "processes may be young")
+    parser.add_argument("--accuracy", action=argparse.BooleanOptionalAction,
+                        help="compare what arithmetic.yaml learns, which takes minutes; default: unless --quick")
+    parser.add_argument("--seeds", type=int, default=3, help="to compare arithmetic.yaml with")
     parser.add_argument("--freshet", type=pathlib.Path, default=ROOT / "build/bin/freshet")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all that was started ends
+    if options.accuracy is None:
+        options.accuracy = not options.quick
     if options.quick:
         options.kills, options.hangs, options.minutes, options.interval = 2, 1, 1, 20
     with tempfile.TemporaryDirectory(prefix="freshet-cluster-") as folder:

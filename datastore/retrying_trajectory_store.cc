@@ -67,6 +67,9 @@ absl::Status RetryingTrajectoryStore::ReturnLease(int64_t token,
                                                   const std::vector<Response>& partials) {
   return Retry([&] { return store_.ReturnLease(token, indices, partials); });
 }
+absl::Status RetryingTrajectoryStore::FailLease(int64_t token, const std::string& reason) {
+  return Retry([&] { return store_.FailLease(token, reason); });
+}
 absl::StatusOr<std::vector<absl::Status>> RetryingTrajectoryStore::PutSamples(
     const std::vector<SamplePut>& samples) {
   return Retry([&] { return store_.PutSamples(samples); });
@@ -127,6 +130,9 @@ absl::StatusOr<std::vector<LedgerRow>> RetryingTrajectoryStore::ReadLedger(int64
 }
 absl::Status RetryingTrajectoryStore::TrimLedger(int64_t upto_seq) {
   return Retry([&] { return store_.TrimLedger(upto_seq); });
+}
+absl::StatusOr<std::vector<DeadLetter>> RetryingTrajectoryStore::DeadLetters(int64_t max_letters) {
+  return Retry([&] { return store_.DeadLetters(max_letters); });
 }
 
 }  // namespace freshet

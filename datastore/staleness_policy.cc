@@ -195,6 +195,26 @@ DispositionDecision DecideDisposition(const StalenessOptions& options, int64_t v
   return {};
 }
 
+const char* Name(LeaseEnd end) {
+  switch (end) {
+    case LeaseEnd::kReturned:
+      return "returned";
+    case LeaseEnd::kFailed:
+      return "lease_failed";
+    case LeaseEnd::kExpired:
+      return "lease_expired";
+    case LeaseEnd::kWorkerLost:
+      return "worker_lost";
+  }
+  return "unknown";
+}
+
+LeaseEndDecision DecideLeaseEnd(LeaseEnd end, bool delivered, int64_t failures,
+                                int64_t max_failures) {
+  if (end == LeaseEnd::kReturned || delivered) return {failures, false};
+  return {failures + 1, failures + 1 >= max_failures};
+}
+
 LossWindow ComputeLossWindow(const StalenessOptions& options, int64_t version,
                              const Response& response) {
   LossWindow window;

@@ -139,6 +139,32 @@ DispositionDecision DecideDisposition(const StalenessOptions& options, int64_t v
                                       const GroupAge& group, int64_t requeues,
                                       int64_t max_requeues);
 
+// How the lease of a group can end while samples are missing.
+enum class LeaseEnd {
+  kReturned,    // handed back by a holder that stops, or that has no room or no environment now
+  kFailed,      // handed back because engine or environment failed on it
+  kExpired,     // not renewed in time
+  kWorkerLost,  // its holder was revoked
+};
+// Labels of the ledger: returned, lease_failed, lease_expired, worker_lost.
+const char* Name(LeaseEnd end);
+
+struct LeaseEndDecision {
+  int64_t failures = 0;  // of the group, this one included
+  bool dead = false;     // (lease_failed)
+};
+
+// What becomes of a group whose lease ends so, after `failures` of its leases failed before? At
+// `max_failures` it is dead, else it goes back to the queue. A lease fails when it ends in any way
+// but kReturned and no sample was put under it (`delivered`): a prompt that kills its engine shows
+// as silence, and cannot be told from an engine that dies for another reason. A hand-back says
+// nothing about the prompt (a drain, a pause, no room), and neither does the policy's requeue
+// (too_old); a sample that was put says that the prompt can be worked on, and leaves one less to
+// make. So a group has at most G + max_failures leases that do not end in kReturned per attempt
+// that age ends.
+LeaseEndDecision DecideLeaseEnd(LeaseEnd end, bool delivered, int64_t failures,
+                                int64_t max_failures);
+
 // The part of a response that bears loss in the step that starts from one version.
 struct LossWindow {
   std::vector<uint8_t> loss_mask;  // one entry per response token

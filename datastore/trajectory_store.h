@@ -52,6 +52,7 @@ struct StoreOptions {
   int64_t max_queued_prompts = 0;  // bound of the prompt queue
   absl::Duration lease_ttl = absl::Seconds(30);
   int32_t max_row_failures = 3;       // K: a row that fails so often makes its group dead
+  int32_t max_lease_failures = 5;     // K: a group whose leases fail so often is dead(lease_failed)
   int32_t max_requeues = 8;           // K: a group requeued so often is dead(too_slow)
   bool needs_ref_logprob = false;     // a group is ready only with Field::kRefLogprob
   bool filter_zero_variance = false;  // groups whose rewards are all equal are filtered
@@ -221,6 +222,15 @@ struct Explanation {
   std::string text;  // "step 41 needs 3 groups: 3 rows unscored, ..."
 };
 
+// A group that ended dead.
+struct DeadLetter {
+  absl::Time time;
+  int64_t ordinal = 0;
+  int32_t attempt = 0;
+  std::string reason;  // as in the ledger, cut at 300 bytes
+};
+constexpr int64_t kMaxDeadLetters = 1000;  // the newest, per job
+
 // What a waiter wants to hear of.
 //   kPrompts: PutPrompts may take more. kAdmission: LeasePrompts may give more. kRows: LeaseRows.
 //   kBatch: NextBatch. kSpace: the store became full, or has room again.
@@ -266,11 +276,17 @@ class TrajectoryStore {
   // Hands back a group: `partials` are aligned with `indices`; an empty response keeps nothing.
   // Finished samples are always kept; at eta = 0 partials never are (determinism). The group is
   // requeued: with kept tokens it keeps its attempt, its min version and its slot in `outstanding`;
-  // with none it starts a new attempt. An expired lease does the same with no partials.
+  // with none it starts a new attempt. An expired lease does the same with no partials, but may
+  // make the group dead, as FailLease does.
   // FAILED_PRECONDITION without a live lease; INVALID_ARGUMENT as for PutSample, except that a
   // partial needs no loss-bearing token.
   virtual absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                                    const std::vector<Response>& partials) = 0;
+  // Hands back a group that the engine or its environment failed on: as an expiry, with a reason.
+  // After max_lease_failures such leases, the expired ones and those of revoked workers included
+  // (DecideLeaseEnd says which count), the group is dead(lease_failed: the last reason), and
+  // another one is admitted in its place. FAILED_PRECONDITION without a live lease.
+  virtual absl::Status FailLease(int64_t token, const std::string& reason) = 0;
   // Accepts finished samples, in order, each for itself: the statuses are aligned with `samples`.
   // An error of the call as a whole (UNAVAILABLE, RESOURCE_EXHAUSTED, ...) leaves open which were
   // accepted: repeat them all. Idempotent by (token, index): a repeated put is OK and changes
@@ -304,7 +320,8 @@ class TrajectoryStore {
   // dead(reason). An expired row lease counts as a failure.
   virtual absl::Status FailRow(Task task, int64_t token, const std::string& reason) = 0;
 
-  // Controller. The worker is lost: its live leases of groups and rows end now, as by expiry,
+  // Controller. The worker is lost: its live leases of groups and rows end now, as by expiry (a
+  // worker that drains has handed its own back before),
   // except that a row lease returned this way is no failure of its row. From then on LeasePrompts,
   // LeaseRows and RenewLeases of that name give FAILED_PRECONDITION; the newest kMaxRevokedWorkers
   // names are remembered. Returns the number of leases returned. Idempotent. INVALID_ARGUMENT: an
@@ -357,6 +374,9 @@ class TrajectoryStore {
   virtual absl::StatusOr<std::vector<LedgerRow>> ReadLedger(int64_t after_seq,
                                                             int64_t max_rows) = 0;
   virtual absl::Status TrimLedger(int64_t upto_seq) = 0;
+  // Groups that died, newest first, at most `max_letters` of the newest kMaxDeadLetters.
+  // INVALID_ARGUMENT: max_letters below 1.
+  virtual absl::StatusOr<std::vector<DeadLetter>> DeadLetters(int64_t max_letters) = 0;
 
   // A number that grows whenever an operation may have changed the answer for `topic`.
   virtual uint64_t ChangeCount(Topic topic) = 0;

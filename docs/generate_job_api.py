@@ -23,7 +23,7 @@ spec: [job.md](job.md). For other tools the controller serves gRPC reflection wi
 
 Reasons (`ErrorInfo.reason`): `INVALID_JOB` with one violation per fault of a job, `INVALID_FIELD`, `NOT_FOUND`,
 `ALREADY_EXISTS`, `WRONG_STATE`, `OUT_OF_RANGE`, `FULL` and `TRY_AGAIN` with a retry delay, `NOT_LEADER` with metadata
-`leader`, `ERROR`.
+`leader`, `LEADER_AWAY`, `ERROR`.
 """
 
 

@@ -37,6 +37,7 @@ int Main(int argc, char** argv) {
                  "an episode whose client says nothing for so long is ended")
       ->check(CLI::Range(1, 86'400'000))
       ->capture_default_str();
+  runtime::AddTimeScaleFlag(app, flags.time_scale);
   if (const std::optional<int> code = runtime::ParseCommandLine(app, argc, argv)) return *code;
   options.idle_timeout = absl::Milliseconds(idle_timeout_ms);
 

@@ -14,6 +14,7 @@ namespace {
 
 // Keeps the environment's random numbers apart from those that draw tokens.
 constexpr uint64_t kEnvironmentStream = 0x656e766972ULL;
+constexpr absl::Duration kShortSilence = absl::Milliseconds(100);
 
 EpisodeOptions WithLabel(EpisodeOptions options) {
   if (options.label.empty()) options.label = options.environment;
@@ -21,6 +22,18 @@ EpisodeOptions WithLabel(EpisodeOptions options) {
 }
 
 }  // namespace
+
+std::string DescribeSilence(const EpisodeCounters& counters, const std::string& label,
+                            absl::Time now) {
+  absl::Duration silence = now - counters.silent_since;
+  if (silence < kShortSilence) return "";
+  silence = absl::Trunc(silence, silence < absl::Seconds(1) ? kShortSilence : absl::Seconds(1));
+  if (counters.waiting_for_environment == 0) {
+    return StrCat("environment ", label, " does not answer since ", absl::FormatDuration(silence));
+  }
+  return StrCat(counters.waiting_for_environment, " episodes wait for environment ", label,
+                " since ", absl::FormatDuration(silence));
+}
 
 EpisodeRunner::EpisodeRunner(InferenceEngine& engine, EnvironmentClient& client, const Clock& clock,
                              EpisodeText text, EpisodeOptions options)
@@ -98,7 +111,20 @@ std::vector<EpisodeResult> EpisodeRunner::Advance(std::vector<GenerationOutput> 
     for (EpisodeEvent& event : events) TakeEvent(std::move(event));
   }
   SubmitReady();
+  NoteSilence();
   return std::exchange(results_, {});
+}
+
+// An environment that fails again and again is silent even while nobody waits for it: episodes that
+// were given up come back with the next lease.
+void EpisodeRunner::NoteSilence() {
+  absl::Time& since = counters_.silent_since;
+  if (std::exchange(answered_, false)) {
+    failing_ = false;
+    since = absl::InfiniteFuture();
+  }
+  const bool silent = failing_ || WaitingForEnvironment() > 0;
+  since = silent ? std::min(since, clock_.Now()) : absl::InfiniteFuture();
 }
 
 void EpisodeRunner::TakeOutput(GenerationOutput output) {
@@ -124,6 +150,7 @@ void EpisodeRunner::TakeEvent(EpisodeEvent event) {
   Episode& episode = group.episodes.at(found->second.second);
   if (episode.state != State::kResetting && episode.state != State::kStepping) return;
   if (!event.answer.ok()) return Fail(group, episode, event.answer.status());
+  answered_ = true;
   TakeAnswer(group, episode, *event.answer);
 }
 
@@ -187,6 +214,7 @@ absl::Status EpisodeRunner::AppendObservation(const Group& group, Episode& episo
 }
 
 void EpisodeRunner::Fail(Group& group, Episode& episode, const absl::Status& status) {
+  failing_ = true;
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     return GiveUp(group, episode,
                   InvalidArgument("environment ", options_.label, ": ", Message(status)));
@@ -334,12 +362,26 @@ absl::Status EpisodeRunner::SubmitTurns(Group& group, const std::vector<Episode*
 EpisodeCounters EpisodeRunner::counters() const {
   EpisodeCounters counters = counters_;
   counters.open = open();
+  counters.waiting_for_engine = WaitingForEngine();
+  counters.waiting_for_environment = WaitingForEnvironment();
+  return counters;
+}
+
+int64_t EpisodeRunner::WaitingForEngine() const {
+  int64_t waiting = 0;
   for (const GroupKey& key : ready_) {
     for (const auto& [index, episode] : groups_.at(key).episodes) {
-      counters.waiting_for_engine += episode.state == State::kReady ? 1 : 0;
+      waiting += episode.state == State::kReady ? 1 : 0;
     }
   }
-  return counters;
+  return waiting;
+}
+
+// All that are neither in the engine nor on their way into it.
+int64_t EpisodeRunner::WaitingForEnvironment() const {
+  int64_t waiting = open() - WaitingForEngine();
+  for (const auto& [id, request] : by_request_) waiting -= request.open;
+  return waiting;
 }
 
 }  // namespace freshet

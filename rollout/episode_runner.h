@@ -66,7 +66,17 @@ struct EpisodeCounters {
   int64_t given_up = 0;
   int64_t turns = 0;               // of episodes that ended
   int64_t waiting_for_engine = 0;  // turns that the engine has no room for now
+  // Episodes whose next move is the environment's; those that begin again after a failure included.
+  int64_t waiting_for_environment = 0;
+  // Since when no environment has answered though episodes waited; failures are no answers. In the
+  // infinite future when none waits.
+  absl::Time silent_since = absl::InfiniteFuture();
 };
+
+// "3 episodes wait for environment LABEL since 6s"; "" when none has waited for a tenth of a
+// second. Pure.
+std::string DescribeSilence(const EpisodeCounters& counters, const std::string& label,
+                            absl::Time now);
 
 // Plays episodes: generates a turn, gives its text to the environment, appends the answer as
 // observation tokens (loss mask 0, log-prob 0, in the span of the turn before them), and so on
@@ -100,6 +110,8 @@ class EpisodeRunner {
   // Turns are ready that the engine has no room for.
   bool waiting_for_engine() const { return !ready_.empty(); }
   int64_t open() const { return static_cast<int64_t>(by_episode_.size()); }
+  // How messages name the environment.
+  const std::string& label() const { return options_.label; }
   EpisodeCounters counters() const;
 
  private:
@@ -138,6 +150,9 @@ class EpisodeRunner {
   void SubmitReady();
   bool SubmitGroup(Group& group);
   absl::Status SubmitTurns(Group& group, const std::vector<Episode*>& turns, int32_t limit);
+  int64_t WaitingForEngine() const;
+  int64_t WaitingForEnvironment() const;
+  void NoteSilence();
 
   InferenceEngine& engine_;
   EnvironmentClient& client_;
@@ -158,6 +173,8 @@ class EpisodeRunner {
   int64_t last_request_ = 0;
   std::vector<EpisodeResult> results_;
   EpisodeCounters counters_;
+  bool answered_ = false;  // an environment has answered in this Advance
+  bool failing_ = false;   // a failure came after the last answer
 };
 
 }  // namespace freshet

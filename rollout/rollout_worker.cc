@@ -13,6 +13,12 @@ namespace {
 // So many samples that the store calls wrong, without a good one in between, are a fault of ours.
 constexpr int kMaxRefusedSamples = 16;
 
+bool IsUnreachable(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kUnavailable ||
+         status.code() == absl::StatusCode::kDeadlineExceeded ||
+         status.code() == absl::StatusCode::kResourceExhausted;
+}
+
 }  // namespace
 
 RolloutWorker::RolloutWorker(TrajectoryStore& store, InferenceEngine& engine,
@@ -54,7 +60,9 @@ absl::Status RolloutWorker::Turn() {
   std::vector<GenerationOutput> outputs;
   const bool idle = engine_.Idle();
   if (!idle && !full) {
-    FRESHET_ASSIGN_OR_RETURN(outputs, engine_.Poll());
+    absl::StatusOr<std::vector<GenerationOutput>> polled = engine_.Poll();
+    if (!polled.ok()) FailAll(Message(polled.status()));
+    FRESHET_ASSIGN_OR_RETURN(outputs, std::move(polled));
     MutexLock lock(mu_);
     counters_.engine = engine_.stats();
     counters_.tokens_generated = counters_.engine.tokens_generated;
@@ -78,6 +86,7 @@ void RolloutWorker::TakeName() {
     name = std::exchange(new_name_, std::nullopt);
     if (*name == worker_) return;
     counters_.fenced = false;
+    counters_.fenced_name.clear();
   }
   DropLeases();
   worker_ = *std::move(name);
@@ -157,6 +166,7 @@ absl::Status RolloutWorker::DeliverEpisode(EpisodeResult result) {
   const auto found = running_.find(result.group);
   if (found == running_.end()) return absl::OkStatus();
   if (!result.response.ok()) return GiveUpGroup(result.group, result.response.status());
+  ++episodes_ended_;
   Keep(result.group, found->second.token, result.sample_index, *std::move(result.response));
   return absl::OkStatus();
 }
@@ -165,16 +175,21 @@ absl::Status RolloutWorker::DeliverEpisode(EpisodeResult result) {
 // more luck. What no retry mends ends the worker.
 absl::Status RolloutWorker::GiveUpGroup(int64_t ordinal, const absl::Status& why) {
   if (why.code() == absl::StatusCode::kInvalidArgument) return why;
-  const int64_t token = running_.at(ordinal).token;
+  FRESHET_RETURN_IF_ERROR(SendUnsent());  // samples of the group among them count for it
+  const auto found = running_.find(ordinal);
+  if (found == running_.end()) return absl::OkStatus();
+  const int64_t token = found->second.token;
+  // An environment that answers nobody is away; one that answers others fails on this prompt.
+  const bool away = IsUnreachable(why) && found->second.episodes_before == episodes_ended_;
   CancelGeneration(ordinal);
-  running_.erase(ordinal);
+  running_.erase(found);
   leasing_pause_until_ = clock_.Now() + options_.environment_pause;
   {
     MutexLock lock(mu_);
     ++counters_.groups_handed_back;
     counters_.last_wait_reason = Message(why);
   }
-  return HandBack(token, Message(why));
+  return away ? HandBack(token, Message(why)) : FailLease(token, Message(why));
 }
 
 void RolloutWorker::Keep(int64_t ordinal, int64_t token, int32_t index, Response response) {
@@ -225,7 +240,7 @@ absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& sta
     if (ours) {
       CancelGeneration(sample.ordinal);
       running_.erase(found);
-      FRESHET_RETURN_IF_ERROR(HandBack(sample.token, Message(status)));
+      FRESHET_RETURN_IF_ERROR(FailLease(sample.token, Message(status)));
     }
     MutexLock lock(mu_);
     ++counters_.samples_refused;

@@ -74,6 +74,7 @@ struct RolloutCounters {
   int64_t groups_handed_back = 0;  // because an environment failed
   // The store refuses this worker's name: somebody revoked it. Nothing is leased until Rename.
   bool fenced = false;
+  std::string fenced_name;
   EpisodeCounters episodes;
   EngineStats engine;
 };
@@ -86,6 +87,10 @@ struct RolloutCounters {
 // With an EpisodeRunner every sample is an episode. What is unfinished of it cannot be continued
 // elsewhere and is not handed back; a group whose environment fails for good is handed back as a
 // whole, without a reward.
+//
+// A group that something failed on (its environment, the engine, the store's check of its samples)
+// is handed back by FailLease, which the store allows a bounded number of times; one whose
+// environment cannot be reached, while it answers nobody else either, by ReturnLease.
 //
 // While the store cannot be reached (UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, ABORTED)
 // generation goes on, and finished samples are kept and sent later, until their lease is refused.
@@ -125,6 +130,7 @@ class RolloutWorker {
   struct Running {
     int64_t token = 0;
     std::map<int32_t, bool> open;  // sample indices still to come
+    int64_t episodes_before = 0;   // that had ended well when it was leased
   };
   struct Unsent {
     int64_t ordinal = 0;
@@ -150,6 +156,9 @@ class RolloutWorker {
   int64_t GroupsThatFit() const;
   absl::Status SubmitLease(GroupLease lease);
   absl::Status HandBack(int64_t token, const std::string& why);
+  absl::Status FailLease(int64_t token, const std::string& why);
+  absl::Status Given(const absl::Status& status);
+  void FailAll(const std::string& why);
   absl::Status RenewLeases();
   void CancelGeneration(int64_t ordinal);
   void DropLeases();
@@ -194,6 +203,7 @@ class RolloutWorker {
   std::map<int64_t, Running> running_;  // by ordinal
   std::deque<Unsent> unsent_;
   int refused_in_a_row_ = 0;
+  int64_t episodes_ended_ = 0;  // with a response
   absl::Time next_renewal_;
   int64_t next_request_ = 0;
   uint64_t admission_seen_ = 0;

@@ -54,6 +54,7 @@ absl::Status RolloutWorker::LeaseMore() {
     fenced_ = true;
     MutexLock lock(mu_);
     counters_.fenced = true;
+    counters_.fenced_name = worker_;
     counters_.last_wait_reason = Message(reply.status());
     return absl::OkStatus();
   }
@@ -75,6 +76,7 @@ absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
   if (running_.erase(lease.ordinal) > 0) CancelGeneration(lease.ordinal);
   Running running;
   running.token = lease.token;
+  running.episodes_before = episodes_ended_;
   for (const int32_t index : lease.missing) running.open[index] = true;
   if (episodes_ != nullptr) {
     running_[lease.ordinal] = std::move(running);
@@ -103,14 +105,36 @@ absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
   return absl::OkStatus();
 }
 
-// A lease that cannot be returned now, or is none any more, ends by itself.
+// In these two a lease that cannot be returned now, or is none any more, ends by itself.
 absl::Status RolloutWorker::HandBack(int64_t token, const std::string& why) {
   FRESHET_LOG(Warning) << "event=lease_handed_back token=" << token << " reason=\"" << why << "\"";
-  const absl::Status status = store_.ReturnLease(token, {}, {});
+  return Given(store_.ReturnLease(token, {}, {}));
+}
+
+absl::Status RolloutWorker::FailLease(int64_t token, const std::string& why) {
+  FRESHET_LOG(Warning) << "event=lease_failed token=" << token << " reason=\"" << why << "\"";
+  return Given(store_.FailLease(token, why));
+}
+
+absl::Status RolloutWorker::Given(const absl::Status& status) {
   if (StoreFailed(status) || status.code() == absl::StatusCode::kFailedPrecondition) {
     return absl::OkStatus();
   }
   return status;
+}
+
+// The engine failed, on one of the groups perhaps: which one is not known, and what it has made of
+// them is not to be trusted.
+void RolloutWorker::FailAll(const std::string& why) {
+  const absl::Status sent = SendUnsent();
+  if (!sent.ok())
+    FRESHET_LOG(Warning) << "event=samples_not_sent reason=\"" << Message(sent) << "\"";
+  for (const auto& [ordinal, running] : running_) {
+    CancelGeneration(ordinal);
+    const absl::Status status = FailLease(running.token, why);
+    if (!status.ok()) FRESHET_LOG(Warning) << "event=fail_lease_refused ordinal=" << ordinal;
+  }
+  running_.clear();
 }
 
 absl::Status RolloutWorker::RenewLeases() {

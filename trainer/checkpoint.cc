@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@ using Json = nlohmann::ordered_json;
 constexpr char kManifest[] = "manifest.json";
 constexpr char kState[] = "trainer_state.json";
 constexpr char kStepPrefix[] = "step-";
+constexpr char kSetAside[] = "replaced-";
 constexpr uint64_t kMaxJsonBytes = 64 << 20;
 
 std::vector<TensorToWrite> TensorsToWrite(const std::vector<TensorCopy>& tensors) {
@@ -180,12 +182,15 @@ absl::Status VerifyFiles(const fs::path& dir, const Json& manifest) {
   return absl::OkStatus();
 }
 
-// Directories ROOT/step-N, newest number first.
-std::vector<std::pair<int64_t, fs::path>> ListSteps(const std::string& root) {
+// Directories ROOT/step-N, with `prefix` before the name, newest number first.
+std::vector<std::pair<int64_t, fs::path>> ListSteps(const std::string& root,
+                                                    std::string_view prefix = "") {
   std::vector<std::pair<int64_t, fs::path>> steps;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root, error)) {
-    const std::string name = entry.path().filename().string();
+    std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    name.erase(0, prefix.size());
     long long number = -1;
     int used = 0;
     if (std::sscanf(name.c_str(), "step-%lld%n", &number, &used) == 1 &&
@@ -195,6 +200,16 @@ std::vector<std::pair<int64_t, fs::path>> ListSteps(const std::string& root) {
   }
   std::sort(steps.rbegin(), steps.rend());
   return steps;
+}
+
+// Out of sight first: a half-deleted directory must not look like a checkpoint.
+absl::Status RemoveStep(const std::string& root, int64_t step, const fs::path& path) {
+  const fs::path doomed = fs::path(root) / StrCat(".", kStepPrefix, step, ".tmp");
+  std::error_code error;
+  fs::remove_all(doomed, error);
+  fs::rename(path, doomed, error);
+  fs::remove_all(doomed, error);
+  return error ? WriteError(path.string(), error.value()) : absl::OkStatus();
 }
 
 }  // namespace
@@ -234,8 +249,8 @@ absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& path) {
   return found;
 }
 
-absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root,
-                                                                    const std::string& job) {
+absl::StatusOr<std::vector<FoundCheckpoint>> FindAllCheckpoints(const std::string& root,
+                                                                const std::string& job) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root, error)) {
     const std::string name = entry.path().filename().string();
@@ -244,7 +259,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::s
       fs::remove_all(entry.path(), ignored);
     }
   }
-  std::optional<FoundCheckpoint> newest;
+  std::vector<FoundCheckpoint> checkpoints;
   for (const auto& [step, path] : ListSteps(root)) {
     absl::StatusOr<FoundCheckpoint> found = OpenCheckpoint(path.string());
     if (!found.ok()) {
@@ -256,29 +271,44 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::s
       return FailedPrecondition(path.string(), ": belongs to job \"", found->state.job,
                                 "\", not to \"", job, "\"");
     }
-    if (!newest.has_value() || newest->state.policy < found->state.policy) {
-      newest = *std::move(found);
-    }
+    checkpoints.push_back(*std::move(found));
   }
-  return newest;
+  std::sort(checkpoints.begin(), checkpoints.end(),
+            [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
+              return b.state.policy < a.state.policy;
+            });
+  return checkpoints;
 }
 
-absl::Status PruneCheckpoints(const std::string& root, int64_t keep_last,
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root,
+                                                                    const std::string& job) {
+  FRESHET_ASSIGN_OR_RETURN(std::vector<FoundCheckpoint> found, FindAllCheckpoints(root, job));
+  if (found.empty()) return std::optional<FoundCheckpoint>();
+  return std::optional<FoundCheckpoint>(std::move(found.front()));
+}
+
+absl::Status SetAsideCheckpoint(const std::string& path) {
+  const fs::path from(path);
+  const fs::path aside = from.parent_path() / (kSetAside + from.filename().string());
+  std::error_code error;
+  fs::remove_all(aside, error);
+  fs::rename(from, aside, error);
+  return error ? WriteError(path, error.value()) : absl::OkStatus();
+}
+
+absl::Status PruneCheckpoints(const std::string& root, int64_t newest, int64_t keep_last,
                               std::optional<int64_t> always_keep) {
   int64_t kept = 0;
   for (const auto& [step, path] : ListSteps(root)) {
+    if (step > newest) continue;
     if (kept < keep_last) {
       ++kept;
-      continue;
+    } else if (always_keep != step) {
+      FRESHET_RETURN_IF_ERROR(RemoveStep(root, step, path));
     }
-    if (always_keep == step) continue;
-    // Out of sight first: a half-deleted directory must not look like a checkpoint.
-    const fs::path doomed = fs::path(root) / StrCat(".", kStepPrefix, step, ".tmp");
-    std::error_code error;
-    fs::remove_all(doomed, error);
-    fs::rename(path, doomed, error);
-    fs::remove_all(doomed, error);
-    if (error) return WriteError(path.string(), error.value());
+  }
+  for (const auto& [step, path] : ListSteps(root, kSetAside)) {
+    if (step <= newest) FRESHET_RETURN_IF_ERROR(RemoveStep(root, step, path));
   }
   return absl::OkStatus();
 }

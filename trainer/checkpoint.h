@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,9 +37,12 @@ struct FoundCheckpoint {
   int64_t optimizer_steps = 0;
 };
 
-// The newest complete checkpoint of `job` under `root`, by (lineage, version); nullopt when there
-// is none. Temporary directories of a killed process are removed. A damaged checkpoint is skipped
-// with a warning in favour of the one before it.
+// The complete checkpoints of `job` under `root`, newest first, by (lineage, version). Temporary
+// directories of a killed process are removed. Damaged checkpoints are left out, with a warning.
+// FAILED_PRECONDITION: one belongs to another job.
+absl::StatusOr<std::vector<FoundCheckpoint>> FindAllCheckpoints(const std::string& root,
+                                                                const std::string& job);
+// The first of them; nullopt when there is none.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root,
                                                                     const std::string& job);
 
@@ -46,8 +50,13 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::s
 // DATA_LOSS naming the file that is missing, of another size or of another hash.
 absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& path);
 
-// Deletes all but the newest `keep_last` checkpoints; `always_keep` (a version) stays too.
-absl::Status PruneCheckpoints(const std::string& root, int64_t keep_last,
+// Takes a checkpoint out of sight: step-N becomes replaced-step-N, in place of a former one.
+absl::Status SetAsideCheckpoint(const std::string& path);
+
+// Deletes all but the newest `keep_last` checkpoints up to version `newest`, and those set aside up
+// to there; `always_keep` (a version) stays too. What is above `newest`, the version written last,
+// was left behind by a history that did not last: it counts for nothing until it is overwritten.
+absl::Status PruneCheckpoints(const std::string& root, int64_t newest, int64_t keep_last,
                               std::optional<int64_t> always_keep);
 
 }  // namespace freshet

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "datastore/trajectory_store.h"
 #include "trainer/checkpoint_contents.h"
+#include "trainer/importance_ratio.h"
 
 namespace freshet {
 
@@ -23,7 +24,11 @@ struct TrainStepResult {
   double kl_ref = 0;       // nats, against the frozen reference; 0 without one
   double ratio_clip_fraction = 0;
   double importance_weight_mean = 1;
+  // Of the current policy against the one that sampled.
+  double logprob_diff = 0;  // nats, mean size of the difference
+  ImportanceRatios importance_ratios;
   int64_t tokens_trained = 0;
+  double model_flops = 0;  // operations that the model needed (model_flops.h); 0: not known
   double optimizer_seconds = 0;
   // Of every sample, in the shape of the groups; empty from a learner that has none.
   std::vector<std::vector<double>> advantages;

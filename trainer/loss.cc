@@ -252,6 +252,11 @@ void FillSums(const Tokens& tokens, const at::Tensor& ratio_N, const at::Tensor&
     const at::Tensor d_N =
         at::clamp(tokens.logprobs_N.detach() - tokens.behavior_N, -kMaxLogRatio, kMaxLogRatio);
     out.kl_behavior_sum = masked_sum(at::expm1(d_N) - d_N);
+    out.logprob_diff_sum = masked_sum(at::abs(tokens.logprobs_N - tokens.behavior_N));
+    const at::Tensor ratios_M =
+        at::masked_select(at::exp(d_N), tokens.mask_N).to(at::kDouble).to(at::kCPU).contiguous();
+    const double* ratios = ratios_M.const_data_ptr<double>();
+    for (int64_t i = 0; i < ratios_M.numel(); ++i) out.importance_ratios.Add(ratios[i]);
   }
   if (tokens.entropy_N.defined()) {
     out.entropy_sum = masked_sum(tokens.entropy_N);

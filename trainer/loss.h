@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "model/torch.h"
+#include "trainer/importance_ratio.h"
 #include "trainer/loss_spec.h"
 
 namespace freshet {
@@ -44,6 +45,8 @@ struct LossOutput {
   int64_t clipped_tokens = 0;             // the clip (or dual clip) decides this token's loss
   double ratio_sum = 0;                   // r as used, before clipping; 1 per token without anchor
   double kl_behavior_sum = 0;             // k3 estimate of KL(pi_b || pi_theta); 0 without pi_b
+  double logprob_diff_sum = 0;            // |log pi_theta - log pi_b|; 0 without pi_b
+  ImportanceRatios importance_ratios;     // pi_theta / pi_b; none without pi_b
   double kl_ref_sum = 0;                  // the configured estimate, without coef; 0 without kl
   double correction_weight_sum = 0;       // w; 1 per token without correction
   int64_t correction_limited_tokens = 0;  // truncated or left out by the correction

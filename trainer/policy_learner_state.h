@@ -62,8 +62,9 @@ struct PolicyLearner::Minibatch {
 
 struct PolicyLearner::Sums {
   double loss = 0, grad_norm = 0, entropy = 0, kl_behavior = 0, kl_ref = 0, weight = 0;
-  double optimizer_seconds = 0;
+  double optimizer_seconds = 0, logprob_diff = 0, model_flops = 0;
   int64_t tokens = 0, clipped = 0;
+  ImportanceRatios ratios;
 };
 
 }  // namespace freshet

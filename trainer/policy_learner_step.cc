@@ -7,6 +7,7 @@
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "trainer/model_flops.h"
 #include "trainer/policy_learner.h"
 #include "trainer/policy_learner_state.h"
 
@@ -48,7 +49,10 @@ absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
     result.kl_ref = sums.kl_ref / tokens;
     result.ratio_clip_fraction = static_cast<double>(sums.clipped) / tokens;
     result.importance_weight_mean = sums.weight / tokens;
+    result.logprob_diff = sums.logprob_diff / tokens;
+    result.importance_ratios = sums.ratios;
     result.tokens_trained = sums.tokens;
+    result.model_flops = sums.model_flops;
     result.advantages = std::move(all.advantages);
     result.optimizer_seconds = sums.optimizer_seconds;
     return result;
@@ -154,6 +158,9 @@ absl::Status PolicyLearner::AccumulateRun(const Minibatch& minibatch, size_t run
   sums.entropy += loss->entropy_sum;
   sums.kl_behavior += loss->kl_behavior_sum;
   sums.kl_ref += loss->kl_ref_sum;
+  sums.logprob_diff += loss->logprob_diff_sum;
+  sums.ratios.Add(loss->importance_ratios);
+  sums.model_flops += TrainingFlops(state_->options.model, trees);
   sums.weight += loss->correction_weight_sum;
   sums.tokens += loss->tokens;
   sums.clipped += loss->clipped_tokens;

@@ -103,6 +103,7 @@ StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
   if (has_reference) m.kl_ref = result.kl_ref;
   m.ratio_clip_fraction = result.ratio_clip_fraction;
   m.importance_weight_mean = result.importance_weight_mean;
+  m.logprob_diff = result.logprob_diff;
   StalenessSummary staleness = SummarizeStaleness(*report.groups, report.step - 1);
   m.staleness_mean = staleness.mean;
   m.staleness_p50 = staleness.p50;
@@ -116,6 +117,7 @@ StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
   m.trainer_wait_seconds = report.wait_seconds;
   m.train_seconds = report.train_seconds;
   m.optimizer_seconds = result.optimizer_seconds;
+  m.model_flops = result.model_flops;
   m.checkpoint_seconds = report.checkpoint_seconds;
   return m;
 }

@@ -37,6 +37,11 @@ TrainerLoop::~TrainerLoop() = default;
 absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
   FRESHET_ASSIGN_OR_RETURN(const OpenEpochReply opened,
                            store_.OpenEpoch(options_.trainer, options_.loaded));
+  if (!options_.loaded_digest.empty() && opened.digest != options_.loaded_digest) {
+    return FailedPrecondition("version ", options_.loaded.version,
+                              " was trained on other samples than the store's: digest ",
+                              options_.loaded_digest, ", not ", opened.digest);
+  }
   epoch_ = opened.epoch;
   digest_ = opened.digest;
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
@@ -227,8 +232,8 @@ absl::Status TrainerLoop::WriteCheckpointAndMark(const CheckpointContents& conte
   FRESHET_RETURN_IF_ERROR(
       store_.MarkDurable(contents.state.epoch, contents.state.policy.version, sha256));
   faults_.Reach("mark_durable");
-  return PruneCheckpoints(options_.checkpoint_root, options_.keep_checkpoints,
-                          options_.always_keep_version);
+  return PruneCheckpoints(options_.checkpoint_root, contents.state.policy.version,
+                          options_.keep_checkpoints, options_.always_keep_version);
 }
 
 absl::Status TrainerLoop::JoinCheckpoint() {

@@ -26,6 +26,7 @@ struct TrainerLoopOptions {
   std::string trainer = "trainer-0";
   std::string job;
   PolicyVersion loaded;          // version of the weights that the learner holds
+  std::string loaded_digest;     // over the uids that made it, to be the store's; "": unknown
   int64_t steps = 0;             // last step
   int64_t publish_every = 1;     // steps
   int64_t checkpoint_every = 0;  // steps; 0: only at the end
@@ -81,7 +82,8 @@ class TrainerLoop {
   // a checkpoint, so that a resume need not repeat what led to it. OK, with part of the steps still
   // to redo and nothing published, when `stop` came first: call nothing but the destructor then.
   // Redone steps that give other weights than the committed ones are logged; what follows from them
-  // is of the lineage that the store says.
+  // is of the lineage that the store says. FAILED_PRECONDITION with epoch() still 0: the store does
+  // not take the loaded version, which is of another history than its own.
   absl::Status Start(bool save_loaded, std::stop_token stop = {});
 
   // Trains until the last step or until `stop`, then writes a final checkpoint of what was
@@ -91,6 +93,8 @@ class TrainerLoop {
   absl::Status Run(std::stop_token stop);
 
   int64_t committed() const { return policy_.version; }
+  // 0 until the store has opened one for the loaded version.
+  int64_t epoch() const { return epoch_; }
 
   // While paused, no batch is claimed; a step under way is finished. Thread-safe.
   void SetPaused(bool paused) { paused_.store(paused); }

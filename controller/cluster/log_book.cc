@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -19,28 +20,44 @@ std::vector<std::string> JobsOf(const cluster::v1::WorkerStatus& status) {
   return {jobs.begin(), jobs.end()};
 }
 
+// The IDs of the words job=ID.
+std::vector<std::string> JobsNamedIn(std::string_view text) {
+  constexpr std::string_view kKey = "job=";
+  std::vector<std::string> jobs;
+  for (size_t at = text.find(kKey); at != std::string_view::npos; at = text.find(kKey, at)) {
+    const bool word = at == 0 || text[at - 1] == ' ';
+    at += kKey.size();
+    if (word) jobs.emplace_back(text.substr(at, text.find(' ', at) - at));
+  }
+  return jobs;
+}
+
 }  // namespace
 
-void LogBook::Add(cluster::v1::Role role, const cluster::v1::WorkerStatus& status) {
-  if (status.log_size() == 0 && status.log_lines_lost() == 0) return;
-  const std::vector<std::string> jobs = JobsOf(status);
-  MutexLock lock(mu_);
-  if (!rings_.contains(status.worker()) && rings_.size() >= options_.max_workers) {
+void LogBook::Append(std::vector<std::string> jobs, job::v1::LogEntry entry) {
+  if (!rings_.contains(entry.worker()) && rings_.size() >= options_.max_workers) {
     const auto oldest =
         std::min_element(rings_.begin(), rings_.end(), [](const auto& a, const auto& b) {
           return a.second.back().number < b.second.back().number;
         });
     rings_.erase(oldest);
   }
-  std::deque<Line>& ring = rings_[status.worker()];
+  if (entry.text().size() > options_.max_line_bytes) {
+    entry.mutable_text()->resize(options_.max_line_bytes);
+  }
+  std::deque<Line>& ring = rings_[entry.worker()];
+  ring.push_back({++last_, std::move(jobs), std::move(entry)});
+  if (ring.size() > options_.lines_per_worker) ring.pop_front();
+}
+
+void LogBook::Add(cluster::v1::Role role, const cluster::v1::WorkerStatus& status) {
+  if (status.log_size() == 0 && status.log_lines_lost() == 0) return;
+  const std::vector<std::string> jobs = JobsOf(status);
+  MutexLock lock(mu_);
   const auto append = [&](job::v1::LogEntry entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     entry.set_role(RoleName(role));
     entry.set_worker(status.worker());
-    if (entry.text().size() > options_.max_line_bytes) {
-      entry.mutable_text()->resize(options_.max_line_bytes);
-    }
-    ring.push_back({++last_, jobs, std::move(entry)});
-    if (ring.size() > options_.lines_per_worker) ring.pop_front();
+    Append(jobs, std::move(entry));
   };
   if (status.log_lines_lost() > 0) {
     job::v1::LogEntry entry;
@@ -55,6 +72,16 @@ void LogBook::Add(cluster::v1::Role role, const cluster::v1::WorkerStatus& statu
     entry.set_level(line.level());
     entry.set_text(line.text());
     append(std::move(entry));
+  }
+  added_.NotifyAll();
+}
+
+void LogBook::AddOwn(std::vector<job::v1::LogEntry> entries) {
+  if (entries.empty()) return;
+  MutexLock lock(mu_);
+  for (job::v1::LogEntry& entry : entries) {
+    std::vector<std::string> jobs = JobsNamedIn(entry.text());
+    Append(std::move(jobs), std::move(entry));
   }
   added_.NotifyAll();
 }

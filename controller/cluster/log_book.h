@@ -33,8 +33,8 @@ struct LogPage {
   int64_t position = 0;  // of the newest line looked at; pass it to go on after it
 };
 
-// The last lines that workers have logged, a bounded ring for each. They live in the memory of the
-// active controller only. Thread-safe.
+// The last lines that workers, and the controller, have logged, a bounded ring for each. They live
+// in the memory of the active controller only. Thread-safe.
 class LogBook {
  public:
   explicit LogBook(LogBookOptions options = {}) : options_(options) {}
@@ -43,6 +43,9 @@ class LogBook {
   // jobs that the worker has assignments of.
   void Add(cluster::v1::Role role, const cluster::v1::WorkerStatus& status)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Lines of the controller itself, with role and worker. A line belongs to the jobs that it names
+  // as job=ID.
+  void AddOwn(std::vector<job::v1::LogEntry> entries) ABSL_LOCKS_EXCLUDED(mu_);
 
   // The newest `tail` lines that match (0: all that are kept).
   LogPage Tail(const LogFilter& filter, size_t tail) const ABSL_LOCKS_EXCLUDED(mu_);
@@ -58,6 +61,8 @@ class LogBook {
     std::vector<std::string> jobs;
     job::v1::LogEntry entry;
   };
+  void Append(std::vector<std::string> jobs, job::v1::LogEntry entry)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   LogPage Collect(const LogFilter& filter, int64_t position) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -153,7 +153,12 @@ std::vector<LostWorker> Membership::FindLost(absl::Time now) {
   if (now < grace_until_) return lost;
   for (const auto& [name, member] : members_) {
     const absl::Duration silent = now - member.last_seen;
-    if (member.record.lost() || silent < options_.lost_after) continue;
+    if (member.record.lost()) continue;
+    if (member.status.refused_worker() == LeaseName(name, member.record.epoch())) {
+      lost.push_back({name, member.record.epoch(), "the datastore refuses its name"});
+      continue;
+    }
+    if (silent < options_.lost_after) continue;
     lost.push_back(
         {name, member.record.epoch(),
          StrCat("silent for ", absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(10))))});

@@ -23,8 +23,10 @@ class PoolScaler {
   virtual ~PoolScaler() = default;
 
   // Asks for `replicas` workers of a role (and pool, for rollouts); returns what was asked for
-  // before. Does not wait for them. INVALID_ARGUMENT naming the field: a role that is not scaled
-  // (only rollout, reward and env are), or a number outside of 0..kMaxReplicas.
+  // before. Connected workers that are too many are told to drain; whoever runs the processes
+  // starts those that are missing. Does not wait for either. INVALID_ARGUMENT naming the field: a
+  // role that is not scaled (only rollout, reward and env are), or a number outside of
+  // 0..kMaxReplicas.
   virtual absl::StatusOr<int32_t> SetWanted(const std::string& role, const std::string& pool,
                                             int32_t replicas) = 0;
   // What is asked for, by PoolKey. Roles that nobody has scaled are absent.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "controller/jobs/job_record.h"
 #include "controller/jobs/proto_time.h"
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
@@ -31,6 +32,27 @@ bool Differs(const cluster::v1::WorkerStatus& a, const cluster::v1::WorkerStatus
     }
   }
   return false;
+}
+
+// The connected workers of a pool that are more than `replicas`, from the last name on: of
+// "rollout-2" and "rollout-10" the latter.
+std::vector<const Member*> Surplus(const std::map<std::string, Member>& members,
+                                   const std::string& key, int32_t replicas) {
+  std::vector<const Member*> pool;
+  for (const auto& [name, member] : members) {
+    if (member.record.lost() || !member.connected || member.status.draining()) continue;
+    if (PoolKey(RoleName(member.record.role()), member.record.pool()) == key) {
+      pool.push_back(&member);
+    }
+  }
+  const auto kept = std::min(pool.size(), static_cast<size_t>(replicas));
+  const auto rank = [](const Member* member) {
+    return std::pair(member->record.name().size(), member->record.name());
+  };
+  std::sort(pool.begin(), pool.end(),
+            [&](const Member* a, const Member* b) { return rank(a) > rank(b); });
+  pool.resize(pool.size() - kept);
+  return pool;
 }
 
 }  // namespace
@@ -211,7 +233,7 @@ absl::StatusOr<std::vector<LostWorker>> WorkerHub::Check() {
   }
   for (const auto& session : ended) {
     session->stream->Finish(FailedPrecondition("epoch ", session->epoch, " of worker ",
-                                               session->worker, " is fenced: it was silent"));
+                                               session->worker, " is fenced: it was lost"));
   }
   for (const LostWorker& worker : lost) {
     FRESHET_LOG(Warning) << "worker=" << worker.name << " epoch=" << worker.epoch
@@ -333,8 +355,22 @@ absl::StatusOr<int32_t> WorkerHub::SetWanted(const std::string& role, const std:
   const int32_t before = known == wanted.end() ? 0 : known->second;
   wanted[key] = replicas;
   FRESHET_RETURN_IF_ERROR(Store([](Membership&) {}, &wanted));
-  MutexLock lock(mu_);
-  wanted_ = std::move(wanted);
+  std::vector<std::shared_ptr<Session>> surplus;
+  {
+    MutexLock lock(mu_);
+    wanted_ = std::move(wanted);
+    for (const Member* member : Surplus(membership_.members(), key, replicas)) {
+      const auto found = sessions_.find(member->record.name());
+      if (found != sessions_.end()) surplus.push_back(found->second);
+    }
+  }
+  cluster::v1::Directive directive;
+  directive.mutable_drain()->set_reason(StrCat(replicas, " of ", key, " wanted"));
+  for (const auto& session : surplus) {
+    FRESHET_LOG(Info) << "worker=" << session->worker << " epoch=" << session->epoch
+                      << " drains: " << directive.drain().reason();
+    session->stream->Send(directive);
+  }
   return before;
 }
 

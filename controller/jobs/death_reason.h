@@ -8,10 +8,12 @@
 
 namespace freshet {
 
-// Why the last group of `store` died: "score_failed: 3 times: infra_error: ...", with the error of
-// its last attempt; one line, about 300 bytes at most. "" when no dead group is among the newest
-// rows of the ledger. `stats` are the store's. Errors of the store.
-absl::StatusOr<std::string> LastDeath(TrajectoryStore& store, const StoreStats& stats);
+// A dead group's reason as one line of valid UTF-8, about 300 bytes at most: "score_failed: 3
+// times: infra_error: ...", with the error of its last attempt.
+std::string ReasonLine(const DeadLetter& letter);
+
+// That of the last group of `store` that died, "" without one. Errors of the store.
+absl::StatusOr<std::string> LastDeath(TrajectoryStore& store);
 
 }  // namespace freshet
 

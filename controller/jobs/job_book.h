@@ -49,6 +49,9 @@ class JobBook {
   // returns an error, which is then returned. Returns the record as it is stored.
   absl::StatusOr<JobRecord> Change(const std::string& id,
                                    const std::function<absl::Status(JobRecord&)>& change);
+  // FAILED_PRECONDITION: another controller leads now. For acts that the record store does not
+  // fence: what was read before an OK is of this term or of earlier ones.
+  absl::Status CheckLead() { return records_.Fence(fence_); }
   // The record and the job's streams. Idempotent.
   absl::Status Delete(const std::string& id);
 

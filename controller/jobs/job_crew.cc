@@ -104,6 +104,13 @@ void JobCrew::InspectAssignment(const Assignment& assignment, const Member& memb
       if (status != nullptr && report.rollout_waits.empty() && !status->waits_for().empty()) {
         report.rollout_waits = StrCat("rollout ", assignment.worker(), ": ", status->waits_for());
       }
+      if (status != nullptr) {
+        const absl::Duration silence = absl::Seconds(status->environment_silent_seconds());
+        if (silence > report.env_silence) {
+          report.env_silence = silence;
+          report.env_waits = StrCat("rollout ", assignment.worker(), ": ", status->waits_for());
+        }
+      }
       if (status != nullptr && status->has_totals()) {
         tally_.Take(assignment.id(), status->totals());
       }

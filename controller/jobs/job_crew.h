@@ -27,6 +27,9 @@ struct CrewReport {
   std::string fatal;
   std::string rollout_errors;  // transient ones, for people
   std::string rollout_waits;   // what the first rollout that waits says of it
+  // What the rollout says whose environment is silent for longest, and for how long.
+  std::string env_waits;
+  absl::Duration env_silence;
   int64_t trainers = 0, rollouts = 0, rewards = 0, envs = 0;  // assigned, alive and connected
   bool trainer_running = false;
   bool trainer_done = false;

@@ -195,8 +195,14 @@ absl::Status JobDriver::Reconcile(JobRecord& record, const std::vector<Member>& 
   // the same work to the next one.
   if (store_ == nullptr && !change.revoke.empty()) {
     const absl::Status opened = OpenStore(record);
-    if (!opened.ok() && opened.code() != absl::StatusCode::kInvalidArgument) return opened;
+    // What no retry mends is said by Open, and ends the job.
+    const bool lasting = opened.code() == absl::StatusCode::kInvalidArgument ||
+                         opened.code() == absl::StatusCode::kFailedPrecondition;
+    if (!opened.ok() && !lasting) return opened;
   }
+  // A record that a successor has written may name workers that are unknown here: they are not ours
+  // to revoke.
+  if (!change.revoke.empty()) FRESHET_RETURN_IF_ERROR(context_.book.CheckLead());
   for (const std::string& worker : change.revoke) {
     if (store_ != nullptr) FRESHET_RETURN_IF_ERROR(store_->RevokeWorker(worker).status());
   }

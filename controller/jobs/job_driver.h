@@ -50,6 +50,7 @@ struct JobLive {
   std::string waits_for;
   std::map<std::string, int64_t> groups;  // by state
   std::map<std::string, int64_t> ended;   // by reason
+  std::vector<DeadLetter> dead;           // newest first
 };
 
 // Drives one job that has left the queue, from the opening of its model and data to its end: gives
@@ -120,6 +121,8 @@ class JobDriver {
   absl::Status store_status_;
   std::optional<StoreStats> stats_;
   std::optional<Explanation> explanation_;
+  std::vector<DeadLetter> dead_;
+  int64_t dead_read_ = 0;  // groups that had died when it was read
   DeathWatch deaths_;
   BufferAges ages_;
   int64_t progress_mark_ = -1;

@@ -19,6 +19,7 @@ using job::v1::JOB_STATE_RUNNING;
 using job::v1::JOB_STATE_STARTING;
 
 constexpr int64_t kEventsPerRead = 1000;
+constexpr int64_t kDeadShown = 8;
 
 // The event's row of metrics, if it has one, as progress of the record.
 void TakeMetrics(const StoredEvent& stored, JobRecord& record) {
@@ -93,6 +94,10 @@ absl::Status JobDriver::LookAtStore() {
   FRESHET_RETURN_IF_ERROR(store_->Sweep().status());
   FRESHET_ASSIGN_OR_RETURN(stats_, store_->Stats());
   FRESHET_ASSIGN_OR_RETURN(explanation_, store_->Explain());
+  const int64_t dead = stats_->transitions[static_cast<size_t>(GroupState::kDead)];
+  if (dead == dead_read_) return absl::OkStatus();
+  FRESHET_ASSIGN_OR_RETURN(dead_, store_->DeadLetters(kDeadShown));
+  dead_read_ = dead;
   return absl::OkStatus();
 }
 
@@ -177,7 +182,7 @@ std::string JobDriver::FindFailure(const CrewReport& report) {
   if (explanation_.has_value() && explanation_->edge == "paused") return explanation_->text;
   std::string failure = stats_.has_value() ? deaths_.Check(*stats_) : "";
   if (failure.empty()) return failure;
-  const absl::StatusOr<std::string> last = LastDeath(*store_, *stats_);
+  const absl::StatusOr<std::string> last = LastDeath(*store_);
   if (last.ok() && !last->empty()) failure += StrCat("; the last one: ", *last);
   return failure;
 }
@@ -238,6 +243,8 @@ absl::Status JobDriver::Watch(JobRecord& record, const CrewReport& report, absl:
   health.trainer_waits = report.trainer_waits;
   health.rollout_errors = report.rollout_errors;
   health.rollout_waits = report.rollout_waits;
+  health.env_waits = report.env_waits;
+  health.env_silence = report.env_silence;
   if (!store_status_.ok()) health.store_error = Message(store_status_);
   if (const absl::Status space = context_.stores.CheckSpace(); !space.ok()) {
     health.store_full = Message(space);
@@ -255,6 +262,7 @@ absl::Status JobDriver::Watch(JobRecord& record, const CrewReport& report, absl:
       live.groups[freshet::Name(static_cast<GroupState>(state))] = stats_->groups[state];
     }
     for (const auto& [reason, groups] : stats_->ended_by_reason) live.ended[reason] = groups;
+    live.dead = dead_;
   }
   {
     MutexLock lock(mu_);

@@ -7,6 +7,7 @@
 #include "controller/job/job_parser.h"
 #include "controller/job/job_yaml.h"
 #include "controller/jobs/loss_check.h"
+#include "controller/jobs/service_check.h"
 #include "services/base/str_cat.h"
 
 namespace freshet {
@@ -43,6 +44,7 @@ CheckedSubmission CheckSubmission(const Submission& submission) {
     LossSpec loss;
     add(CheckLoss(checked.spec, result.places, loss));
     add(CheckMode(checked.spec, result.places, JobMode::kCluster));
+    add(CheckServices(checked.spec, result.places));
   }
   if (checked.faults.empty()) {
     const auto data = OpenDatasets(checked.spec);

@@ -24,8 +24,9 @@ struct CheckedSubmission {
 
 constexpr size_t kMaxOverrides = 1000;
 
-// Reads, overrides, resolves and validates a job for a cluster, its loss and the files of its
-// dataset included, which are opened. Safe on untrusted input. Thread-safe.
+// Reads, overrides, resolves and validates a job for a cluster: its keys, its loss, the options of
+// its scorers and of its environment, and the files of its dataset, which are opened. Safe on
+// untrusted input. Thread-safe.
 CheckedSubmission CheckSubmission(const Submission& submission);
 
 }  // namespace freshet

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "services/base/str_cat.h"
 
@@ -20,7 +21,12 @@ std::string StoreText(const JobHealth& health) {
   return health.explanation.has_value() ? StrCat("; ", health.explanation->text) : "";
 }
 
-Blockage Name(const JobHealth& health) {
+// No environment has answered for so long that the job waits for one, not for its rollouts.
+bool EnvironmentSilent(const JobHealth& health, absl::Duration patience) {
+  return !health.env_waits.empty() && health.env_silence >= patience / 2;
+}
+
+Blockage Name(const JobHealth& health, absl::Duration patience) {
   if (health.paused) return Because("paused", "paused on request");
   if (!health.store_error.empty()) return Because("datastore", health.store_error);
   if (health.trainers == 0) {
@@ -31,7 +37,11 @@ Blockage Name(const JobHealth& health) {
     return Because("trainer",
                    health.trainer_waits.empty() ? "the trainer starts" : health.trainer_waits);
   }
-  if (health.trainer_done) return Because("evaluation", "the last evaluation is under way");
+  if (health.trainer_done) {
+    std::string text = "the last evaluation is under way";
+    if (EnvironmentSilent(health, patience)) text += StrCat("; ", health.env_waits);
+    return Because("evaluation", std::move(text));
+  }
   const std::string edge = health.explanation.has_value() ? health.explanation->edge : "";
   // A worker that is missing matters as soon as the step depends on it.
   if (health.rollouts == 0 && edge != "trainer" && edge != "reward") {
@@ -55,6 +65,9 @@ Blockage Name(const JobHealth& health) {
   if (edge == "rollout" && !health.rollout_errors.empty()) {
     return Because("rollout", StrCat(health.rollout_errors, StoreText(health)));
   }
+  if (edge == "rollout" && EnvironmentSilent(health, patience)) {
+    return Because("env", StrCat(health.env_waits, StoreText(health)));
+  }
   if (health.explanation.has_value()) {
     Blockage blockage{false, IsKnownEdge(edge) ? edge : "store", health.explanation->text};
     if (edge == "trainer" && !health.trainer_waits.empty()) {
@@ -72,7 +85,7 @@ Blockage Name(const JobHealth& health) {
 }  // namespace
 
 Blockage FindBlockage(const JobHealth& health, absl::Duration patience) {
-  Blockage blockage = Name(health);
+  Blockage blockage = Name(health, patience);
   blockage.stalled = !health.paused && health.since_progress >= patience;
   return blockage;
 }

@@ -31,6 +31,8 @@ struct JobHealth {
   std::string trainer_waits;   // what the trainer's status says, "" when it is busy
   std::string rollout_errors;  // of assignments that failed, "" without
   std::string rollout_waits;   // what a rollout's status says, "" when all are busy
+  std::string env_waits;       // what a rollout says whose environment is silent, "" without
+  absl::Duration env_silence;  // how long it is
   std::string store_error;     // of the last call to the store, "" when it works
   std::string store_full;      // the backend has no room for new samples; "" when it has
   std::string feeder_error;    // why prompts cannot be fed, "" when they are

@@ -30,6 +30,25 @@ const char* DropReason(const std::string& label) {
   return label.starts_with("filtered(") ? "filtered" : "error";
 }
 
+// Of a sample's record and its key beside its tokens, and of a token (docs/operations.md, Memory).
+constexpr double kSampleBytes = 150;
+constexpr double kTokenBytes = 8;
+
+// States in which a group's finished samples are still to be trained on, or to be kept for a redo.
+constexpr GroupState kBuffered[] = {GroupState::kGenerated, GroupState::kScored, GroupState::kReady,
+                                    GroupState::kClaimed, GroupState::kTrained};
+
+double BufferBytes(const StoreStats& stats, int64_t group_size) {
+  double groups = 0;
+  for (const GroupState state : kBuffered) {
+    groups += static_cast<double>(stats.groups[static_cast<size_t>(state)]);
+  }
+  const auto ended = static_cast<double>(stats.trained_samples + stats.discarded_samples);
+  const auto tokens = static_cast<double>(stats.trained_tokens + stats.discarded_tokens);
+  const double mean = ended > 0 ? tokens / ended : 0;
+  return groups * static_cast<double>(group_size) * (kSampleBytes + kTokenBytes * mean);
+}
+
 const char* StateOf(const Member& member) {
   if (member.record.lost()) return "lost";
   if (member.status.draining()) return "draining";
@@ -64,6 +83,13 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
                            "Prompt groups that ended untrained, by reason.")),
       trajectories_(GaugeFamily(*registry_, "freshet_buffer_trajectories",
                                 "Samples of the prompt groups in the datastore now, by state.")),
+      bytes_(GaugeFamily(*registry_, "freshet_buffer_bytes",
+                         "Bytes of the finished samples that the datastore holds for training, "
+                         "estimated from the mean length of those that ended.")),
+      pending_(GaugeFamily(*registry_, "freshet_stream_pending_entries",
+                           "Prompt groups that rollouts have leased and not finished yet.")),
+      lag_(GaugeFamily(*registry_, "freshet_stream_lag_entries",
+                       "Prompt groups that no rollout has leased yet.")),
       oldest_(GaugeFamily(*registry_, "freshet_buffer_oldest_timestamp_seconds",
                           "Unix time since which the oldest prompt group of a state is in it, "
                           "estimated; 0 without one.")),
@@ -197,6 +223,9 @@ void ControllerMetrics::SetStats(const JobGauges& gauges) {
     Raise(job, entered_, "state", state, static_cast<double>(stats.transitions[i]));
     Raise(job, state_seconds_, "state", state, absl::ToDoubleSeconds(stats.time_in_state[i]));
   }
+  Set(job, bytes_, "", "", BufferBytes(stats, gauges.group_size));
+  Set(job, pending_, "", "", static_cast<double>(stats.running));
+  Set(job, lag_, "", "", static_cast<double>(stats.queued_prompts));
   Set(job, outstanding_, "", "", static_cast<double>(stats.outstanding));
   Set(job, version_, "", "", static_cast<double>(stats.committed_version));
   Raise(job, leases_expired_, "", "", static_cast<double>(stats.leases_expired));

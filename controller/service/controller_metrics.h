@@ -58,6 +58,9 @@ class ControllerMetrics final : public ControllerObserver {
   Counters& state_seconds_;
   Counters& ended_;
   Gauges& trajectories_;
+  Gauges& bytes_;
+  Gauges& pending_;
+  Gauges& lag_;
   Gauges& oldest_;
   Gauges& queued_;
   Gauges& bounds_;

@@ -5,6 +5,9 @@
 #include <random>
 #include <utility>
 
+#include "controller/jobs/job_record.h"
+#include "controller/jobs/proto_time.h"
+#include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "services/runtime/process_identity.h"
@@ -17,18 +20,39 @@ uint64_t RandomBitsOfSystem() {
   return (uint64_t{device()} << 32) | device();
 }
 
-ControllerOptions MakeOptions(const ControllerRoleOptions& options) {
-  const std::string name = options.name.empty()
-                               ? StrCat("controller-", runtime::HostName(), "-", getpid())
-                               : options.name;
-  // Every process is another candidate, also under the name of one that died.
-  return {StrCat(name, "#", runtime::RandomId().substr(0, 8)), options.timing, options.retention};
+std::string NameOf(const ControllerRoleOptions& options) {
+  return options.name.empty() ? StrCat("controller-", runtime::HostName(), "-", getpid())
+                              : options.name;
 }
 
-JobServiceOptions MakeServiceOptions() {
-  JobServiceOptions options;
-  options.random = RandomBitsOfSystem;
-  return options;
+ControllerOptions MakeOptions(const ControllerRoleOptions& options) {
+  // Every process is another candidate, also under the name of one that died.
+  return {StrCat(NameOf(options), "#", runtime::RandomId().substr(0, 8)), options.timing,
+          options.retention};
+}
+
+std::vector<job::v1::LogEntry> TakeLog(runtime::LogRing& ring, const std::string& name) {
+  std::vector<job::v1::LogEntry> entries;
+  // What was overwritten meanwhile is older than what a log keeps.
+  runtime::LogRing::Taken taken = ring.Take();
+  for (runtime::RingLine& line : taken.lines) {
+    job::v1::LogEntry& entry = entries.emplace_back();
+    *entry.mutable_time() = ToTimestamp(line.time);
+    entry.set_role(RoleName(cluster::v1::ROLE_CONTROLLER));
+    entry.set_worker(name);
+    entry.set_level(LogSeverityName(line.severity));
+    entry.set_text(std::move(line.text));
+  }
+  return entries;
+}
+
+JobServiceOptions MakeServiceOptions(const ControllerRoleOptions& options) {
+  JobServiceOptions service;
+  service.random = RandomBitsOfSystem;
+  if (options.log != nullptr) {
+    service.take_log = [log = options.log, name = NameOf(options)] { return TakeLog(*log, name); };
+  }
+  return service;
 }
 
 }  // namespace
@@ -57,17 +81,18 @@ ControllerRole::ControllerRole(const ControllerRoleOptions& options,
                                std::shared_ptr<RedisClient> lease_client,
                                std::unique_ptr<RedisEventLog> events)
     : records_(client),
+      wrapped_records_(options.hooks.wrap_records ? options.hooks.wrap_records(records_) : nullptr),
       events_(std::move(events)),
       lease_(std::move(lease_client)),
-      stores_(client),
+      stores_(client, options.hooks.wrap_store),
       channels_(options.channel),
       trainers_(channels_),
       rewards_(channels_),
       metrics_(options.registry, [this](const absl::Status& status) { OnDatastore(status); }),
-      controller_(
-          {records_, *events_, lease_, stores_, trainers_, rewards_, metrics_, SystemClock::Get()},
-          MakeOptions(options)),
-      jobs_(controller_, channels_, MakeServiceOptions()),
+      controller_({wrapped_records_ != nullptr ? *wrapped_records_ : records_, *events_, lease_,
+                   stores_, trainers_, rewards_, metrics_, SystemClock::Get()},
+                  MakeOptions(options)),
+      jobs_(controller_, channels_, MakeServiceOptions(options)),
       workers_(controller_),
       queues_(*options.registry),
       memory_used_(metrics::GaugeFamily(*options.registry, "freshet_datastore_memory_used_bytes",

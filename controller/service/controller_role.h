@@ -1,6 +1,7 @@
 #ifndef FRESHET_CONTROLLER_SERVICE_CONTROLLER_ROLE_H_
 #define FRESHET_CONTROLLER_SERVICE_CONTROLLER_ROLE_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,9 +19,17 @@
 #include "datastore/redis/redis_leader_lease.h"
 #include "services/metrics/queue_metrics.h"
 #include "services/runtime/channel_cache.h"
+#include "services/runtime/log_ring.h"
 #include "services/runtime/serve.h"
 
 namespace freshet {
+
+// Where a process for tests puts something of its own in. Members may be empty.
+struct ControllerHooks {
+  RedisJobStores::Wrap wrap_store;
+  // In front of the records, which outlive it.
+  std::function<std::unique_ptr<JobRecordStore>(JobRecordStore&)> wrap_records;
+};
 
 struct ControllerRoleOptions {
   RedisOptions redis;
@@ -29,6 +38,10 @@ struct ControllerRoleOptions {
   RetentionOptions retention;
   std::string name;  // "": controller-HOST-PID
   std::shared_ptr<prometheus::Registry> registry;
+  // Where the process's log lines go, for `freshet logs --role controller`; may be null. Outlives
+  // the role.
+  runtime::LogRing* log = nullptr;
+  ControllerHooks hooks;
 };
 
 // The process of a controller: its ports in Redis, its services, and its place in the life of the
@@ -53,6 +66,7 @@ class ControllerRole final : public runtime::Role {
   void OnDatastore(const absl::Status& status);
 
   RedisJobRecords records_;
+  const std::unique_ptr<JobRecordStore> wrapped_records_;  // null: none
   std::unique_ptr<RedisEventLog> events_;
   RedisLeaderLease lease_;
   RedisJobStores stores_;

@@ -22,25 +22,6 @@ using job::v1::JobService;
 constexpr int32_t kMaxPriority = 100;
 // Newest events of any kind that Get shows, behind the last states and notices.
 constexpr int64_t kRecentTail = 8;
-// Marks a call that a standby has passed on: it is not passed on again.
-constexpr char kForwarded[] = "freshet-forwarded";
-constexpr char kAuthorization[] = "authorization";
-
-struct Origin {
-  bool forwarded = false;
-  std::string authorization;
-};
-
-Origin OriginOf(const grpc::CallbackServerContext& context) {
-  Origin origin;
-  const auto& metadata = context.client_metadata();
-  origin.forwarded = metadata.find(kForwarded) != metadata.end();
-  const auto found = metadata.find(kAuthorization);
-  if (found != metadata.end()) {
-    origin.authorization.assign(found->second.data(), found->second.size());
-  }
-  return origin;
-}
 
 bool WorksOn(const Member& member, const std::string& job) {
   return std::any_of(member.status.assignments().begin(), member.status.assignments().end(),
@@ -75,6 +56,22 @@ void JobServiceImpl::Stop() {
 }
 
 template <typename Request, typename Response>
+absl::StatusOr<Response> JobServiceImpl::AskLeader(
+    const CallOrigin& origin, const Request& request, absl::Duration timeout,
+    grpc::Status (JobService::Stub::*method)(grpc::ClientContext*, const Request&, Response*)) {
+  const Leadership::View leader = controller_.Leader();
+  if (!MayPassOn(origin, leader)) return NotLeading(leader);
+  FRESHET_ASSIGN_OR_RETURN(const auto channel, channels_.Get(leader.address));
+  const auto stub = JobService::NewStub(channel);
+  const auto context = ContextToLeader(origin, timeout);
+  Response response;
+  const absl::Status answered =
+      runtime::GrpcToStatus((stub.get()->*method)(context.get(), request, &response));
+  if (!answered.ok()) return AnswerOfLeader(leader.address, answered);
+  return response;
+}
+
+template <typename Request, typename Response>
 grpc::ServerUnaryReactor* JobServiceImpl::Lead(
     grpc::CallbackServerContext* context, const Request* request, Response* response,
     grpc::Status (JobService::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
@@ -88,20 +85,8 @@ grpc::ServerUnaryReactor* JobServiceImpl::Lead(
           if (!answered.ok()) return Explained(answered.status(), job);
           return answered;
         }
-        const Leadership::View leader = controller_.Leader();
-        if (origin.forwarded || leader.address.empty() || leader.leading) return NotLeading(leader);
-        FRESHET_ASSIGN_OR_RETURN(const auto channel, channels_.Get(leader.address));
-        const auto stub = JobService::NewStub(channel);
-        const auto forward =
-            runtime::CallWithin(std::min(options_.forward_deadline, call.deadline - absl::Now()));
-        forward->AddMetadata(kForwarded, "1");
-        if (!origin.authorization.empty()) {
-          forward->AddMetadata(kAuthorization, origin.authorization);
-        }
-        Response forwarded;
-        FRESHET_RETURN_IF_ERROR(
-            runtime::GrpcToStatus((stub.get()->*method)(forward.get(), r, &forwarded)));
-        return forwarded;
+        return AskLeader(origin, r,
+                         std::min(options_.forward_deadline, call.deadline - absl::Now()), method);
       });
 }
 
@@ -199,9 +184,22 @@ absl::StatusOr<job::v1::Job> JobServiceImpl::GetJob(const std::string& id) const
 grpc::ServerUnaryReactor* JobServiceImpl::Get(grpc::CallbackServerContext* context,
                                               const job::v1::GetRequest* request,
                                               job::v1::Job* job) {
-  return Read<job::v1::GetRequest, job::v1::Job>(
-      context, request, job, request->job_id(),
-      [this, request] { return GetJob(request->job_id()); });
+  return runtime::RunUnary(
+      executor_, context, request, job,
+      [this, origin = OriginOf(*context)](
+          const job::v1::GetRequest& r,
+          const runtime::CallContext& call) -> absl::StatusOr<job::v1::Job> {
+        if (controller_.Active() == nullptr && MayPassOn(origin, controller_.Leader())) {
+          // Only the leader knows what the job waits for; the rest can be told without it.
+          absl::StatusOr<job::v1::Job> live = AskLeader(
+              origin, r, std::min(options_.live_deadline, (call.deadline - absl::Now()) / 2),
+              &JobService::Stub::Get);
+          if (live.ok()) return live;
+        }
+        absl::StatusOr<job::v1::Job> found = GetJob(r.job_id());
+        if (!found.ok()) return Explained(found.status(), r.job_id());
+        return found;
+      });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::List(grpc::CallbackServerContext* context,

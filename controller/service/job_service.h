@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "controller/jobs/controller.h"
+#include "controller/service/leader_call.h"
 #include "controller/service/stream_pool.h"
 #include "freshet/job/v1/job_service.grpc.pb.h"
 #include "services/runtime/channel_cache.h"
@@ -19,12 +22,16 @@ struct JobServiceOptions {
   int unary_threads = 8;
   int max_streams = 64;
   absl::Duration forward_deadline = absl::Seconds(30);  // where the caller has none
-  std::function<uint64_t()> random;                     // for ids that the server chooses
+  // How long a standby waits for what only the leader knows of a job, before it shows the rest.
+  absl::Duration live_deadline = absl::Seconds(2);
+  std::function<uint64_t()> random;  // for ids that the server chooses
+  // Lines that this process has logged since the last call, with worker and role. May be empty.
+  std::function<std::vector<job::v1::LogEntry>()> take_log;
 };
 
-// JobService over gRPC. Any controller answers what is in the record store and the event log (Get,
-// List, Validate, Watch, ListSamples, ReadLedger); the rest is the leader's, to whom a standby
-// passes unary calls on. Logs and ExportCheckpoint of a standby name the leader. Thread-safe.
+// JobService over gRPC. Any controller answers what is in the record store and the event log (List,
+// Validate, Watch, ListSamples, ReadLedger, and Get where the leader does not answer); the rest is
+// the leader's, to whom a standby passes calls on, streams included. Thread-safe.
 class JobServiceImpl final : public job::v1::JobService::CallbackService {
  public:
   // Both must outlive the service; `channels` lead to other controllers.
@@ -104,15 +111,36 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
   // Address of the trainer that has the job's files. UNAVAILABLE when it is not there.
   absl::StatusOr<std::string> TrainerOf(ControllerTerm& term, const JobRecord& record) const;
   absl::StatusOr<job::v1::Job> GetJob(const std::string& id) const;
+  // What the leader says to a call that a standby passes on; NotLeading where there is none.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> AskLeader(const CallOrigin& origin, const Request& request,
+                                     absl::Duration timeout,
+                                     grpc::Status (job::v1::JobService::Stub::*method)(
+                                         grpc::ClientContext*, const Request&, Response*));
   job::v1::Cluster DescribeCluster(ControllerTerm& term) const;
 
   // Streams (job_streams.cc).
   absl::Status WatchJob(const job::v1::WatchRequest& request, StreamSink<job::v1::Event>& sink);
   absl::Status SendLedger(const job::v1::ReadLedgerRequest& request,
                           StreamSink<job::v1::LedgerChunk>& sink);
-  absl::Status SendLogs(const job::v1::LogsRequest& request, StreamSink<job::v1::LogEntry>& sink);
-  absl::Status SendCheckpoint(const job::v1::ExportCheckpointRequest& request, absl::Time deadline,
-                              StreamSink<job::v1::FileChunk>& sink);
+  absl::Status SendLogs(ControllerTerm& term, const job::v1::LogsRequest& request,
+                        StreamSink<job::v1::LogEntry>& sink);
+  absl::Status SendCheckpoint(ControllerTerm& term, const job::v1::ExportCheckpointRequest& request,
+                              absl::Time deadline, StreamSink<job::v1::FileChunk>& sink);
+  // Runs `send` in the term under way, or passes on what the leader sends.
+  template <typename Request, typename Message>
+  grpc::ServerWriteReactor<Message>* LeadStream(
+      grpc::CallbackServerContext* context, const Request* request,
+      std::unique_ptr<grpc::ClientReader<Message>> (job::v1::JobService::Stub::*method)(
+          grpc::ClientContext*, const Request&),
+      std::function<absl::Status(ControllerTerm&, const Request&, absl::Time deadline,
+                                 StreamSink<Message>&)>
+          send);
+  template <typename Request, typename Message>
+  absl::Status Relay(const CallOrigin& origin, const Request& request, absl::Time deadline,
+                     std::unique_ptr<grpc::ClientReader<Message>> (
+                         job::v1::JobService::Stub::*method)(grpc::ClientContext*, const Request&),
+                     StreamSink<Message>& sink);
   absl::StatusOr<job::v1::ListSamplesReply> FindSamples(const job::v1::ListSamplesRequest& request);
 
   Controller& controller_;

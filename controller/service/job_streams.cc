@@ -8,6 +8,7 @@
 #include "datastore/ledger.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/runtime/status.h"
 #include "services/runtime/unary.h"
 
 namespace freshet {
@@ -102,50 +103,96 @@ absl::Status JobServiceImpl::SendLedger(const job::v1::ReadLedgerRequest& reques
   return Gone();
 }
 
-grpc::ServerWriteReactor<job::v1::LogEntry>* JobServiceImpl::Logs(
-    grpc::CallbackServerContext*, const job::v1::LogsRequest* request) {
-  return streams_.Run<job::v1::LogEntry>([this, r = *request](StreamSink<job::v1::LogEntry>& sink) {
-    return Explained(SendLogs(r, sink), r.job_id());
-  });
+template <typename Request, typename Message>
+grpc::ServerWriteReactor<Message>* JobServiceImpl::LeadStream(
+    grpc::CallbackServerContext* context, const Request* request,
+    std::unique_ptr<grpc::ClientReader<Message>> (job::v1::JobService::Stub::*method)(
+        grpc::ClientContext*, const Request&),
+    std::function<absl::Status(ControllerTerm&, const Request&, absl::Time, StreamSink<Message>&)>
+        send) {
+  return streams_.Run<Message>(
+      [this, r = *request, method, send = std::move(send), origin = OriginOf(*context),
+       deadline = runtime::DeadlineOf(*context)](StreamSink<Message>& sink) {
+        const auto term = controller_.Active();
+        const absl::Status sent = term != nullptr ? send(*term, r, deadline, sink)
+                                                  : Relay(origin, r, deadline, method, sink);
+        return Explained(sent, r.job_id());
+      });
 }
 
-absl::Status JobServiceImpl::SendLogs(const job::v1::LogsRequest& request,
+template <typename Request, typename Message>
+absl::Status JobServiceImpl::Relay(const CallOrigin& origin, const Request& request,
+                                   absl::Time deadline,
+                                   std::unique_ptr<grpc::ClientReader<Message>> (
+                                       job::v1::JobService::Stub::*method)(grpc::ClientContext*,
+                                                                           const Request&),
+                                   StreamSink<Message>& sink) {
+  const Leadership::View leader = controller_.Leader();
+  if (!MayPassOn(origin, leader)) return NotLeading(leader);
+  FRESHET_ASSIGN_OR_RETURN(const auto channel, channels_.Get(leader.address));
+  const auto stub = job::v1::JobService::NewStub(channel);
+  const auto context = ContextToLeader(origin, std::min(kLongestExport, deadline - absl::Now()));
+  const auto reader = (stub.get()->*method)(context.get(), request);
+  // The leader may be silent for long while the client goes away.
+  sink.WhenEnded([&context] { context->TryCancel(); });
+  Message message;
+  bool gone = false;
+  while (!gone && reader->Read(&message)) gone = !sink.Write(message);
+  if (gone) context->TryCancel();
+  const absl::Status status = runtime::GrpcToStatus(reader->Finish());
+  sink.WhenEnded(nullptr);
+  return gone ? Gone() : AnswerOfLeader(leader.address, status);
+}
+
+grpc::ServerWriteReactor<job::v1::LogEntry>* JobServiceImpl::Logs(
+    grpc::CallbackServerContext* context, const job::v1::LogsRequest* request) {
+  return LeadStream<job::v1::LogsRequest, job::v1::LogEntry>(
+      context, request, &job::v1::JobService::Stub::Logs,
+      [this](ControllerTerm& term, const job::v1::LogsRequest& r, absl::Time,
+             StreamSink<job::v1::LogEntry>& sink) { return SendLogs(term, r, sink); });
+}
+
+absl::Status JobServiceImpl::SendLogs(ControllerTerm& term, const job::v1::LogsRequest& request,
                                       StreamSink<job::v1::LogEntry>& sink) {
-  const auto term = controller_.Active();
-  if (term == nullptr) return NotLeading(controller_.Leader());
   if (request.tail() < 0) return InvalidArgument("tail: ", request.tail(), " is negative");
   if (!request.job_id().empty()) {
-    FRESHET_RETURN_IF_ERROR(term->book.Get(request.job_id()).status());
+    FRESHET_RETURN_IF_ERROR(term.book.Get(request.job_id()).status());
   }
+  LogBook& log = term.hub->log();
+  const auto add_own = [&] {
+    if (options_.take_log) log.AddOwn(options_.take_log());
+  };
   const LogFilter filter{request.job_id(), request.role(), request.worker()};
-  LogPage page = term->hub->log().Tail(filter, static_cast<size_t>(request.tail()));
+  add_own();
+  LogPage page = log.Tail(filter, static_cast<size_t>(request.tail()));
   while (true) {
     for (const job::v1::LogEntry& entry : page.entries) {
       if (!sink.Write(entry)) return Gone();
     }
     if (!request.follow()) return absl::OkStatus();
     if (sink.ended()) return Gone();
-    if (controller_.Active() != term) return NotLeading(controller_.Leader());
-    page = term->hub->log().Next(filter, page.position, kLook);
+    if (controller_.Active().get() != &term) return NotLeading(controller_.Leader());
+    add_own();
+    page = log.Next(filter, page.position, kLook);
   }
 }
 
 grpc::ServerWriteReactor<job::v1::FileChunk>* JobServiceImpl::ExportCheckpoint(
     grpc::CallbackServerContext* context, const job::v1::ExportCheckpointRequest* request) {
-  const absl::Time deadline = runtime::DeadlineOf(*context);
-  return streams_.Run<job::v1::FileChunk>(
-      [this, deadline, r = *request](StreamSink<job::v1::FileChunk>& sink) {
-        return Explained(SendCheckpoint(r, deadline, sink), r.job_id());
+  return LeadStream<job::v1::ExportCheckpointRequest, job::v1::FileChunk>(
+      context, request, &job::v1::JobService::Stub::ExportCheckpoint,
+      [this](ControllerTerm& term, const job::v1::ExportCheckpointRequest& r, absl::Time deadline,
+             StreamSink<job::v1::FileChunk>& sink) {
+        return SendCheckpoint(term, r, deadline, sink);
       });
 }
 
-absl::Status JobServiceImpl::SendCheckpoint(const job::v1::ExportCheckpointRequest& request,
+absl::Status JobServiceImpl::SendCheckpoint(ControllerTerm& term,
+                                            const job::v1::ExportCheckpointRequest& request,
                                             absl::Time deadline,
                                             StreamSink<job::v1::FileChunk>& sink) {
-  const auto term = controller_.Active();
-  if (term == nullptr) return NotLeading(controller_.Leader());
-  FRESHET_ASSIGN_OR_RETURN(const JobRecord record, term->book.Get(request.job_id()));
-  FRESHET_ASSIGN_OR_RETURN(const std::string address, TrainerOf(*term, record));
+  FRESHET_ASSIGN_OR_RETURN(const JobRecord record, term.book.Get(request.job_id()));
+  FRESHET_ASSIGN_OR_RETURN(const std::string address, TrainerOf(term, record));
   trainer::v1::ExportCheckpointRequest wanted;
   wanted.set_job_id(request.job_id());
   wanted.set_version(request.version());

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "controller/jobs/death_reason.h"
 #include "controller/jobs/proto_time.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
@@ -89,6 +90,13 @@ job::v1::Job ToDetailedJob(const JobRecord& record, const JobLive* live) {
   job.set_waits_for(live->waits_for.empty() ? WaitedFor(record.reason()) : live->waits_for);
   job.mutable_groups()->insert(live->groups.begin(), live->groups.end());
   job.mutable_ended()->insert(live->ended.begin(), live->ended.end());
+  for (const DeadLetter& letter : live->dead) {
+    job::v1::DeadGroup& dead = *job.add_dead_groups();
+    *dead.mutable_time() = ToTimestamp(letter.time);
+    dead.set_prompt(letter.ordinal);
+    dead.set_attempt(letter.attempt);
+    dead.set_reason(ReasonLine(letter));
+  }
   return job;
 }
 

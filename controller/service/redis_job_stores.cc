@@ -11,10 +11,15 @@ constexpr absl::Duration kLookPeriod = absl::Milliseconds(200);
 
 }  // namespace
 
+std::shared_ptr<TrajectoryStore> RedisJobStores::Wrapped(
+    std::unique_ptr<TrajectoryStore> store) const {
+  return wrap_ ? wrap_(std::move(store)) : std::move(store);
+}
+
 absl::StatusOr<std::shared_ptr<TrajectoryStore>> RedisJobStores::Find(const std::string& job) {
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<RedisTrajectoryStore> store,
                            RedisTrajectoryStore::Open(client_, job));
-  return std::shared_ptr<TrajectoryStore>(std::move(store));
+  return Wrapped(std::move(store));
 }
 
 absl::StatusOr<std::shared_ptr<TrajectoryStore>> RedisJobStores::Open(const StoreOptions& options) {
@@ -23,7 +28,7 @@ absl::StatusOr<std::shared_ptr<TrajectoryStore>> RedisJobStores::Open(const Stor
   if (found.status().code() != absl::StatusCode::kNotFound) return found;
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<RedisTrajectoryStore> store,
                            RedisTrajectoryStore::Create(client_, options, StoreOrigin()));
-  return std::shared_ptr<TrajectoryStore>(std::move(store));
+  return Wrapped(std::move(store));
 }
 
 absl::Status RedisJobStores::Delete(const std::string& job) {

@@ -1,6 +1,7 @@
 #ifndef FRESHET_CONTROLLER_SERVICE_REDIS_JOB_STORES_H_
 #define FRESHET_CONTROLLER_SERVICE_REDIS_JOB_STORES_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,7 +17,12 @@ namespace freshet {
 // The jobs' stores in Redis. Thread-safe.
 class RedisJobStores final : public JobStores {
  public:
-  explicit RedisJobStores(std::shared_ptr<RedisClient> client) : client_(std::move(client)) {}
+  // Puts something in front of every store that is handed out; may be empty.
+  using Wrap =
+      std::function<std::unique_ptr<TrajectoryStore>(std::unique_ptr<TrajectoryStore> store)>;
+
+  explicit RedisJobStores(std::shared_ptr<RedisClient> client, Wrap wrap = nullptr)
+      : client_(std::move(client)), wrap_(std::move(wrap)) {}
 
   absl::StatusOr<std::shared_ptr<TrajectoryStore>> Open(const StoreOptions& options) override;
   absl::StatusOr<std::shared_ptr<TrajectoryStore>> Find(const std::string& job) override;
@@ -27,7 +33,10 @@ class RedisJobStores final : public JobStores {
   RedisMemory memory() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  std::shared_ptr<TrajectoryStore> Wrapped(std::unique_ptr<TrajectoryStore> store) const;
+
   const std::shared_ptr<RedisClient> client_;
+  const Wrap wrap_;
   mutable Mutex mu_;
   bool looking_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time looked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();

@@ -48,11 +48,13 @@ struct Group {
   int64_t min_version = 0;  // meaningless while it waits in the queue without kept tokens
   int64_t max_version = 0;  // set once all samples are finished
   int64_t requeues = 0;     // for age, by the disposition
-  int64_t step = 0;         // claimed for, or trained in
+  int64_t lease_failures = 0;
+  int64_t step = 0;  // claimed for, or trained in
   // The live lease while kLeased.
   int64_t token = 0;
   std::string worker;
   absl::Time expires;
+  int64_t put_token = 0;                // of the last lease under which a sample was put
   std::vector<int64_t> attempt_tokens;  // every group lease of this attempt
   std::vector<SampleSlot> samples;      // G
 

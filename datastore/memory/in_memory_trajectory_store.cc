@@ -61,6 +61,13 @@ absl::Status InMemoryTrajectoryStore::ReturnLease(int64_t token,
   return status;
 }
 
+absl::Status InMemoryTrajectoryStore::FailLease(int64_t token, const std::string& reason) {
+  MutexLock lock(mu_);
+  absl::Status status = state_.FailLease(token, reason, clock_.Now());
+  Announce();
+  return status;
+}
+
 absl::StatusOr<std::vector<absl::Status>> InMemoryTrajectoryStore::PutSamples(
     const std::vector<SamplePut>& samples) {
   std::vector<absl::Status> statuses;
@@ -185,6 +192,14 @@ absl::Status InMemoryTrajectoryStore::TrimLedger(int64_t upto_seq) {
   state_.TrimLedger(upto_seq);
   Announce();
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<DeadLetter>> InMemoryTrajectoryStore::DeadLetters(int64_t max_letters) {
+  if (max_letters < 1) {
+    return InvalidArgument("max_letters: ", max_letters, " is too small: use at least 1");
+  }
+  MutexLock lock(mu_);
+  return state_.DeadLetters(max_letters);
 }
 
 uint64_t InMemoryTrajectoryStore::ChangeCount(Topic topic) {

@@ -39,6 +39,7 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
                                                    const std::vector<int64_t>& tokens) override;
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials) override;
+  absl::Status FailLease(int64_t token, const std::string& reason) override;
   absl::StatusOr<std::vector<absl::Status>> PutSamples(
       const std::vector<SamplePut>& samples) override;
   absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
@@ -63,6 +64,7 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
   absl::StatusOr<PromptCursor> Cursor() override;
   absl::StatusOr<std::vector<LedgerRow>> ReadLedger(int64_t after_seq, int64_t max_rows) override;
   absl::Status TrimLedger(int64_t upto_seq) override;
+  absl::StatusOr<std::vector<DeadLetter>> DeadLetters(int64_t max_letters) override;
   uint64_t ChangeCount(Topic topic) override;
   uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override;
   void Close() override;

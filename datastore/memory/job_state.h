@@ -42,6 +42,7 @@ class JobState {
                                                    absl::Time now);
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials, absl::Time now);
+  absl::Status FailLease(int64_t token, const std::string& reason, absl::Time now);
   absl::Status PutSample(const SamplePut& sample, absl::Time now);
 
   // job_state_rows.cc
@@ -69,6 +70,7 @@ class JobState {
   StoreStats Stats() const;
   Explanation Explain(absl::Time now);
   PromptCursor Cursor() const;
+  std::vector<DeadLetter> DeadLetters(int64_t max_letters) const;
 
   std::vector<LedgerRow> ReadLedger(int64_t after_seq, int64_t max_rows) const {
     return ledger_.Read(after_seq, max_rows);
@@ -132,10 +134,12 @@ class JobState {
   void ExpireLeases(absl::Time now);
   void ApplyDisposition(absl::Time now);
   void ApplyDisposition(Group& group, absl::Time now);
-  // The lease ends without all samples: back to the queue, with or without kept tokens.
-  void EndLease(Group& group, const std::string& label, absl::Time now);
+  // The lease ends without all samples: back to the queue, with or without kept tokens, or dead.
+  // `reason` is free text.
+  void EndLease(Group& group, LeaseEnd end, const std::string& reason, absl::Time now);
   // The attempt ends and the prompt waits for another one.
-  void EndAttempt(Group& group, const std::string& label, absl::Time now);
+  void EndAttempt(Group& group, const std::string& label, const std::string& detail,
+                  absl::Time now);
   // The group ends for good. `label` is a short fixed word, `detail` free text for the ledger.
   void EndGroup(Group& group, LedgerEvent event, const std::string& label,
                 const std::string& detail, absl::Time now);
@@ -163,7 +167,8 @@ class JobState {
   std::map<int64_t, int64_t> group_tokens_;    // every group lease of a live attempt -> ordinal
   std::map<std::string, EngineNote> engines_;  // by worker
   std::map<std::string, int64_t> ended_by_reason_;
-  std::set<std::string> revoked_;  // lost workers
+  std::deque<DeadLetter> dead_letters_;  // newest first
+  std::set<std::string> revoked_;        // lost workers
   std::deque<std::string> revoked_in_order_;
   std::vector<int64_t> origin_above_;  // sorted ordinals that ended before the resume
 

@@ -20,6 +20,12 @@ GroupState StateOf(LedgerEvent event) {
   }
 }
 
+std::string ReasonText(const std::string& label, const std::string& detail) {
+  std::string reason = detail.empty() ? label : StrCat(label, ": ", detail);
+  if (reason.size() > kMaxReasonBytes) reason.resize(kMaxReasonBytes);
+  return reason;
+}
+
 }  // namespace
 
 int64_t JobState::Sweep(absl::Time now) {
@@ -47,7 +53,7 @@ absl::StatusOr<int64_t> JobState::RevokeWorker(const std::string& worker, absl::
     Group& group = groups_.Get(ordinal);
     if (group.worker != worker) continue;
     ++returned;
-    EndLease(group, "worker_lost", now);
+    EndLease(group, LeaseEnd::kWorkerLost, StrCat("worker ", worker, " was lost"), now);
   }
   for (const int64_t token : rows_.HeldBy(worker)) {
     const RowHold hold = *rows_.Find(token);
@@ -75,7 +81,8 @@ void JobState::ExpireLeases(absl::Time now) {
   }
   for (const int64_t ordinal : expired) {
     ++counters_.leases_expired;
-    EndLease(groups_.Get(ordinal), "lease_expired", now);
+    Group& group = groups_.Get(ordinal);
+    EndLease(group, LeaseEnd::kExpired, StrCat("lease of ", group.worker, " expired"), now);
   }
   for (const int64_t token : rows_.Expired(now)) {
     const RowHold* hold = rows_.Find(token);
@@ -89,14 +96,24 @@ void JobState::ExpireLeases(absl::Time now) {
   next_expiry_ = std::min(next_expiry_, rows_.NextExpiry());
 }
 
-void JobState::EndLease(Group& group, const std::string& label, absl::Time now) {
-  if (!group.HasTokens()) return EndAttempt(group, label, now);
+void JobState::EndLease(Group& group, LeaseEnd end, const std::string& reason, absl::Time now) {
+  const LeaseEndDecision decision = DecideLeaseEnd(
+      end, group.put_token == group.token, group.lease_failures, options_.max_lease_failures);
+  group.lease_failures = decision.failures;
+  if (decision.dead) {
+    return EndGroup(group, LedgerEvent::kDead, Name(LeaseEnd::kFailed),
+                    StrCat(decision.failures, " times: ", reason), now);
+  }
+  if (!group.HasTokens()) {
+    return EndAttempt(group, Name(end), end == LeaseEnd::kFailed ? reason : "", now);
+  }
   groups_.Move(group, GroupState::kRequeued, now, /*kept=*/true);
   Changed(Topic::kAdmission);
 }
 
-void JobState::EndAttempt(Group& group, const std::string& label, absl::Time now) {
-  WriteEndRows(group, LedgerEvent::kRequeued, label, "");
+void JobState::EndAttempt(Group& group, const std::string& label, const std::string& detail,
+                          absl::Time now) {
+  WriteEndRows(group, LedgerEvent::kRequeued, label, detail);
   ForgetTokens(group);
   ++group.attempt;
   group.samples.assign(group.samples.size(), SampleSlot{});
@@ -111,6 +128,10 @@ void JobState::EndGroup(Group& group, LedgerEvent event, const std::string& labe
                         const std::string& detail, absl::Time now) {
   WriteEndRows(group, event, label, detail);
   ForgetTokens(group);
+  if (event == LedgerEvent::kDead) {
+    dead_letters_.push_front({now, group.ordinal, group.attempt, ReasonText(label, detail)});
+    if (std::ssize(dead_letters_) > kMaxDeadLetters) dead_letters_.pop_back();
+  }
   groups_.Move(group, StateOf(event), now);
   groups_.Erase(group.ordinal);
   was_full_ = false;
@@ -145,7 +166,7 @@ void JobState::ApplyDisposition(Group& group, absl::Time now) {
       return EndGroup(group, LedgerEvent::kDead, decision.reason, "", now);
     case Verdict::kRequeue:
       ++group.requeues;
-      return EndAttempt(group, decision.reason, now);
+      return EndAttempt(group, decision.reason, "", now);
   }
 }
 
@@ -178,8 +199,7 @@ void JobState::WriteEndRows(const Group& group, LedgerEvent event, const std::st
     const LossWindow window = ComputeLossWindow(options_.staleness, steps_.version(), tokens);
     LedgerRow row = SampleRow(group, static_cast<int32_t>(i), steps_.version() + 1, window);
     row.event = event;
-    row.reason = detail.empty() ? label : StrCat(label, ": ", detail);
-    if (row.reason.size() > kMaxReasonBytes) row.reason.resize(kMaxReasonBytes);
+    row.reason = ReasonText(label, detail);
     ledger_.Append(std::move(row));
     if (tokens.response_ids.empty()) continue;
     ++counters_.discarded_samples;

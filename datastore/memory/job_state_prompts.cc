@@ -230,7 +230,15 @@ absl::Status JobState::ReturnLease(int64_t token, const std::vector<int32_t>& in
   for (size_t i = 0; i < indices.size(); ++i) {
     group->samples[static_cast<size_t>(indices[i])].partial = discard ? Response{} : partials[i];
   }
-  EndLease(*group, "returned", now);
+  EndLease(*group, LeaseEnd::kReturned, "", now);
+  return absl::OkStatus();
+}
+
+absl::Status JobState::FailLease(int64_t token, const std::string& reason, absl::Time now) {
+  ExpireLeases(now);
+  Group* group = LiveLease(token);
+  if (group == nullptr) return FailedPrecondition("lease ", token, " is not live");
+  EndLease(*group, LeaseEnd::kFailed, reason, now);
   return absl::OkStatus();
 }
 
@@ -256,7 +264,7 @@ absl::Status JobState::PutSample(const SamplePut& sample, absl::Time now) {
   if (sample.score != nullptr) FRESHET_RETURN_IF_ERROR(CheckScore(sample.score.get()));
   SampleSlot& slot = group->samples[index];
   slot.response = sample.response;
-  slot.token = sample.token;
+  slot.token = group->put_token = sample.token;
   slot.partial = {};
   ++counters_.samples_put;
   slot.score = sample.score;

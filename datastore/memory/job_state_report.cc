@@ -148,4 +148,9 @@ Explanation JobState::Explain(absl::Time now) {
                             epoch_open_ ? "the trainer has not asked" : "no trainer is there")};
 }
 
+std::vector<DeadLetter> JobState::DeadLetters(int64_t max_letters) const {
+  const int64_t count = std::min(max_letters, std::ssize(dead_letters_));
+  return {dead_letters_.begin(), dead_letters_.begin() + count};
+}
+
 }  // namespace freshet

@@ -12,6 +12,7 @@ set(table
   "LeasePrompts|groups|lease_prompts|deny"
   "RenewLeases|groups|renew_leases|allow"
   "ReturnLease|groups|return_lease|allow"
+  "FailLease|groups|fail_lease|allow"
   "PutSamples|groups|put_samples|deny"
   "LeaseRows|groups|lease_rows|allow"
   "PutRows|groups|put_rows|allow"

@@ -38,29 +38,21 @@ struct RedisStoreSettings {
   std::function<void(std::string_view script, absl::Duration took)> on_script;
 };
 
-// A group that ended dead.
-struct DeadLetter {
-  absl::Time time;
-  int64_t ordinal = 0;
-  int32_t attempt = 0;
-  std::string reason;
-};
-
 // The store of a job whose roles are separate processes: each of them has an object of its own on
 // the same Redis. The object keeps no state that matters: any process may die at any time, and
 // another one goes on with the next operation.
 //
-// Schema. All keys begin with "{JOB}:", so that they share a slot. `config` (JSON, written once),
-//   `options` and `state` (packed: what the scripts need of it; version, epoch, counters),
-//   `g:ORDINAL` (hash: a group and its samples' descriptors), sorted sets over groups (`queue`,
-//   `kept`, `open`, `ready` by min version, `gleases` by expiry) and rows (`rows:TASK`,
-//   `rleases:TASK`), `holds` and `tokens` (lease token -> row, group), `claimed`, `step:S`,
-//   `digests`, `durable` (the journal), `ledger` (stream; one entry per group, its id the number of
-//   its first row), `stats`, `reasons`, `engines`, `replay`, `replays`, `revoked`, `above`, `dead`
-//   (list, the newest 1,000), `changes` (hash) with a channel `changed:TOPIC` for each, `trash`
-//   (what is to be deleted, by time). Bytes: `b:p:ORDINAL:SUM` (prompt), `b:TOKEN:INDEX:SUM`
-//   (response or partial) and `b:TOKEN:r:SUM` (reference log-probs), TOKEN being the fencing token
-//   of the lease they were made under and SUM their checksum.
+// Schema. All keys begin with "{JOB}:", so that they share a slot. `config` (JSON, written once,
+//   with the number of this format), `options` and `state` (packed: what the scripts need of it;
+//   version, epoch, counters), `g:ORDINAL` (hash: a group and its samples' descriptors), sorted
+//   sets over groups (`queue`, `kept`, `open`, `ready` by min version, `gleases` by expiry) and
+//   rows (`rows:TASK`, `rleases:TASK`), `holds` and `tokens` (lease token -> row, group),
+//   `claimed`, `step:S`, `digests`, `durable` (the journal), `ledger` (stream; one entry per group,
+//   its id the number of its first row), `stats`, `reasons`, `engines`, `replay`, `replays`,
+//   `revoked`, `above`, `dead` (list, the newest kMaxDeadLetters), `changes` (hash) with a channel
+//   `changed:TOPIC` for each, `trash` (what is to be deleted, by time). Bytes: `b:p:ORDINAL:SUM`
+//   (prompt), `b:TOKEN:INDEX:SUM` (response or partial) and `b:TOKEN:r:SUM` (reference log-probs),
+//   TOKEN being the fencing token of the lease they were made under and SUM their checksum.
 // Atomicity. Each operation is one script in one round trip; those that bring bytes send them in
 //   front, in the same round trip, under a name that nobody else uses, to expire in 5 minutes; the
 //   script makes them permanent or refuses. So no refused worker changes accepted bytes. PutSamples
@@ -86,11 +78,13 @@ class RedisTrajectoryStore final : public TrajectoryStore {
  public:
   // Writes the job's configuration and opens it; with the same options and origin it opens the
   // store that is there. INVALID_ARGUMENT: RedisStoreConfig::Validate. FAILED_PRECONDITION: the job
-  // has a store with other values; the message names the first difference.
+  // has a store with other values; the message names the first difference. FAILED_PRECONDITION
+  // also when the store is of another format than this program's (kRedisStoreFormat); the message
+  // names both and what to do.
   static absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> Create(
       std::shared_ptr<RedisClient> client, StoreOptions options, StoreOrigin origin,
       RedisStoreSettings settings = {});
-  // Opens the job's store. NOT_FOUND when there is none.
+  // Opens the job's store. NOT_FOUND when there is none; another format as for Create.
   static absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> Open(
       std::shared_ptr<RedisClient> client, const std::string& job,
       RedisStoreSettings settings = {});
@@ -109,6 +103,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
                                                    const std::vector<int64_t>& tokens) override;
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials) override;
+  absl::Status FailLease(int64_t token, const std::string& reason) override;
   absl::StatusOr<std::vector<absl::Status>> PutSamples(
       const std::vector<SamplePut>& samples) override;
   absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
@@ -134,14 +129,12 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   absl::StatusOr<PromptCursor> Cursor() override;
   absl::StatusOr<std::vector<LedgerRow>> ReadLedger(int64_t after_seq, int64_t max_rows) override;
   absl::Status TrimLedger(int64_t upto_seq) override;
+  absl::StatusOr<std::vector<DeadLetter>> DeadLetters(int64_t max_letters) override;
   uint64_t ChangeCount(Topic topic) override { return feed_.Count(topic); }
   uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
     return feed_.Await(topic, seen, timeout);
   }
   void Close() override { feed_.Close(); }
-
-  // Newest first, at most `max_letters`.
-  absl::StatusOr<std::vector<DeadLetter>> DeadLetters(int64_t max_letters);
 
  private:
   RedisTrajectoryStore(std::shared_ptr<RedisClient> client, RedisStoreConfig config,

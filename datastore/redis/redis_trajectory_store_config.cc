@@ -28,6 +28,7 @@ Json ToJson(const RedisStoreConfig& config) {
   const StoreOptions& options = config.options;
   const StoreOrigin& origin = config.origin;
   Json json;
+  json["format"] = kRedisStoreFormat;
   json["job"] = options.job;
   json["staleness.max"] = options.staleness.max;
   json["staleness.disposition"] = Name(options.staleness.disposition);
@@ -39,6 +40,7 @@ Json ToJson(const RedisStoreConfig& config) {
   json["max_queued_prompts"] = options.max_queued_prompts;
   json["lease_ttl_us"] = TtlMicros(options);
   json["max_row_failures"] = options.max_row_failures;
+  json["max_lease_failures"] = options.max_lease_failures;
   json["max_requeues"] = options.max_requeues;
   json["needs_ref_logprob"] = options.needs_ref_logprob;
   json["filter_zero_variance"] = options.filter_zero_variance;
@@ -72,6 +74,7 @@ RedisStoreConfig FromJson(const Json& json) {
   options.max_queued_prompts = json.at("max_queued_prompts").get<int64_t>();
   options.lease_ttl = absl::Microseconds(json.at("lease_ttl_us").get<int64_t>());
   options.max_row_failures = json.at("max_row_failures").get<int32_t>();
+  options.max_lease_failures = json.at("max_lease_failures").get<int32_t>();
   options.max_requeues = json.at("max_requeues").get<int32_t>();
   options.needs_ref_logprob = json.at("needs_ref_logprob").get<bool>();
   options.filter_zero_variance = json.at("filter_zero_variance").get<bool>();
@@ -86,6 +89,16 @@ RedisStoreConfig FromJson(const Json& json) {
   origin.cursor.low_water = json.at("origin.low_water").get<int64_t>();
   origin.cursor.above = json.at("origin.above").get<std::vector<int64_t>>();
   return config;
+}
+
+absl::Status CheckFormat(const Json& json) {
+  const int64_t format = json.value("format", int64_t{1});
+  if (format == kRedisStoreFormat) return absl::OkStatus();
+  const std::string job = json.value("job", std::string()).substr(0, kMaxJobBytes);
+  return FailedPrecondition(
+      "store of job ", job, ": format ", format, " found, this program needs ", kRedisStoreFormat,
+      ": finish the job with the ", format < kRedisStoreFormat ? "older" : "newer",
+      " program, or delete it and submit it again");
 }
 
 std::string Dump(const Json& json) {
@@ -136,6 +149,7 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::ScriptOptions
           {"max_queued", StrCat(options.max_queued_prompts)},
           {"ttl", StrCat(TtlMicros(options))},
           {"max_row_failures", StrCat(options.max_row_failures)},
+          {"max_lease_failures", StrCat(options.max_lease_failures)},
           {"max_requeues", StrCat(options.max_requeues)},
           {"needs_ref", options.needs_ref_logprob ? "1" : "0"},
           {"filter", options.filter_zero_variance ? "1" : "0"},
@@ -193,6 +207,7 @@ absl::StatusOr<RedisStoreConfig> ParseRedisStoreConfig(std::string_view json) {
     if (parsed.is_discarded() || !parsed.is_object()) {
       return DataLoss("store configuration: not a JSON object");
     }
+    FRESHET_RETURN_IF_ERROR(CheckFormat(parsed));
     RedisStoreConfig config = FromJson(parsed);
     if (const absl::Status status = config.Validate(); !status.ok()) {
       return DataLoss("store configuration: ", Message(status));

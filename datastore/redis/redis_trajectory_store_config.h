@@ -31,12 +31,18 @@ struct RedisStoreConfig {
 
 constexpr int64_t kMaxScriptInteger = int64_t{1} << 53;
 
+// Number of the format of what the scripts keep, written with the configuration. It grows with
+// every change of a key or a packed record that an older script or a newer one would misread; what
+// was written before formats had numbers counts as 1.
+constexpr int64_t kRedisStoreFormat = 2;
+
 // INVALID_ARGUMENT for a name that cannot be a job's key prefix.
 absl::Status ValidateJobName(const std::string& job);
 
 // One JSON object with fixed keys, the same text for the same values.
 std::string RedisStoreConfigToJson(const RedisStoreConfig& config);
-// Inverse. DATA_LOSS for anything else, more than 64 MiB included.
+// Inverse. FAILED_PRECONDITION for another format than kRedisStoreFormat, naming both and what to
+// do; DATA_LOSS for anything else, more than 64 MiB included.
 absl::StatusOr<RedisStoreConfig> ParseRedisStoreConfig(std::string_view json);
 // "key: STORED stored, ASKED asked" of the first difference; "" when there is none.
 std::string FirstDifference(const RedisStoreConfig& stored, const RedisStoreConfig& asked);

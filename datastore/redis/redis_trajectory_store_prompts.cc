@@ -11,6 +11,8 @@
 namespace freshet {
 namespace {
 
+constexpr size_t kMaxReasonBytes = 300;  // a script keeps no more
+
 absl::Status Revoked(const std::string& worker) {
   return FailedPrecondition("worker ", worker, " is revoked: it must register again");
 }
@@ -179,6 +181,14 @@ absl::Status RedisTrajectoryStore::ReturnLease(int64_t token, const std::vector<
                       {answer.values[2].integer, answer.values[1].integer},
                       /*needs_loss=*/false});
   }
+  return absl::OkStatus();
+}
+
+absl::Status RedisTrajectoryStore::FailLease(int64_t token, const std::string& reason) {
+  FRESHET_ASSIGN_OR_RETURN(
+      const Answer answer,
+      Run(trajectory_scripts::kFailLease, {ScriptToken(token), reason.substr(0, kMaxReasonBytes)}));
+  if (answer.code == Code::kDead) return FailedPrecondition("lease ", token, " is not live");
   return absl::OkStatus();
 }
 

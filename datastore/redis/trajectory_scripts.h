@@ -11,6 +11,7 @@ extern const RedisScript kPutPrompts;
 extern const RedisScript kLeasePrompts;
 extern const RedisScript kRenewLeases;
 extern const RedisScript kReturnLease;
+extern const RedisScript kFailLease;
 extern const RedisScript kPutSamples;
 extern const RedisScript kLeaseRows;
 extern const RedisScript kPutRows;

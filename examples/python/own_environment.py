@@ -1,6 +1,6 @@
 """An environment of your own: a game of Nim against an opponent that plays at random.
 
-    pip install ./clients/python
+    ./dev python && . .venv/bin/activate                       # installs the client
     python3 examples/python/own_environment.py                 # serves the class below; leave it running
     freshet local examples/python/own_environment.yaml         # in another terminal; or freshet submit
 """

@@ -1,6 +1,6 @@
 """A reward of your own: how well a completion sorts the digits of its prompt.
 
-    pip install ./clients/python
+    ./dev python && . .venv/bin/activate                       # installs the client
     python3 examples/python/own_reward.py                      # serves the function below; leave it running
     freshet local examples/python/own_reward.yaml              # in another terminal; or freshet submit
 """

@@ -18,6 +18,8 @@ absl::Status ClusterRolloutWeights::Pull(const std::string& job,
                                          const std::shared_ptr<WeightSubscriber>& subscriber) {
   PullOptions options;
   options.job = job;
+  options.timeout *= time_scale_;
+  options.silence_timeout *= time_scale_;
   return PullWeights(options, PullOrder(engines, trainer, TrainerPlace::kLast, seed_), channels_,
                      subscriber, clock_, observer_)
       .status();

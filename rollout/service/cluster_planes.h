@@ -16,14 +16,16 @@ namespace freshet {
 // The weight plane among processes. `service` and `clock` must outlive it. Thread-safe.
 class ClusterRolloutWeights final : public RolloutWeightPlane {
  public:
-  // `seed` spreads the joiners over the peers that they pull from. `observer` may be null.
+  // `seed` spreads the joiners over the peers that they pull from; `time_scale` is that of the
+  // timeouts. `observer` may be null.
   ClusterRolloutWeights(GrpcWeightService& service, ChannelSource channels, const Clock& clock,
-                        WeightSyncObserver* observer, uint64_t seed)
+                        WeightSyncObserver* observer, uint64_t seed, double time_scale = 1.0)
       : service_(service),
         channels_(std::move(channels)),
         clock_(clock),
         observer_(observer),
-        seed_(seed) {}
+        seed_(seed),
+        time_scale_(time_scale) {}
 
   void Serve(const std::string& job, std::shared_ptr<WeightSubscriber> subscriber) override;
   void Forget(const std::string& job) override { service_.Forget(job); }
@@ -37,6 +39,7 @@ class ClusterRolloutWeights final : public RolloutWeightPlane {
   const Clock& clock_;
   WeightSyncObserver* const observer_;
   const uint64_t seed_;
+  const double time_scale_;
 };
 
 // Environment workers of a cluster, or one that the job names.

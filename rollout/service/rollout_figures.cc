@@ -27,6 +27,8 @@ void RolloutFigures::Add(const RolloutFigures& other) {
   c.episodes.given_up += o.episodes.given_up;
   c.episodes.turns += o.episodes.turns;
   c.episodes.waiting_for_engine += o.episodes.waiting_for_engine;
+  c.episodes.waiting_for_environment += o.episodes.waiting_for_environment;
+  c.episodes.silent_since = std::min(c.episodes.silent_since, o.episodes.silent_since);
   c.engine.running_sequences += o.engine.running_sequences;
   c.engine.capacity_sequences += o.engine.capacity_sequences;
   c.engine.cache_blocks += o.engine.cache_blocks;
@@ -44,6 +46,8 @@ void RolloutFigures::Rest() {
   counters.fenced = false;
   counters.episodes.open = 0;
   counters.episodes.waiting_for_engine = 0;
+  counters.episodes.waiting_for_environment = 0;
+  counters.episodes.silent_since = absl::InfiniteFuture();
   counters.engine.running_sequences = 0;
   counters.engine.capacity_sequences = 0;
   counters.engine.cache_blocks = 0;

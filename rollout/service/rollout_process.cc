@@ -38,13 +38,14 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, const Ro
   metrics::WeightSyncMetrics sync(*registry);
   RolloutBoard board(metrics::kKeptJobs);
   RolloutMetrics shown(*registry);
-  runtime::ChannelCache channels(runtime::ChannelOptionsOf(flags.endpoint));
+  runtime::ChannelCache channels(runtime::ChannelOptionsOf(flags));
   const ChannelSource source = [&](const std::string& address) -> std::shared_ptr<grpc::Channel> {
     return channels.Get(address).value_or(nullptr);
   };
   GrpcWeightService service({.host = runtime::HostBootId()}, source, clock, &sync);
   ClusterRolloutWeights weights(service, source, clock, &sync,
-                                std::hash<std::string>()(begin->agent.identity.incarnation()));
+                                std::hash<std::string>()(begin->agent.identity.incarnation()),
+                                flags.time_scale);
 
   runtime::WorkerRole* worker = nullptr;
   RolloutContext context;
@@ -60,6 +61,8 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, const Ro
       [&](const job::v1::JobSpec& spec) -> absl::StatusOr<std::unique_ptr<EnvironmentPool>> {
     GrpcEnvironmentClientOptions options;
     options.step_timeout = absl::Milliseconds(spec.environment().step_timeout_ms());
+    options.avoid_failed *= flags.time_scale;
+    options.avoid_full *= flags.time_scale;
     return std::make_unique<ClusterEnvironments>(
         [&](const std::string& address) { return channels.Get(address); }, clock, options,
         spec.environment().address());
@@ -72,6 +75,8 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, const Ro
   };
   context.clock = &clock;
   context.board = &board;
+  context.pull_after *= flags.time_scale;
+  context.time_scale = flags.time_scale;
   runtime::WorkerRole role(
       {begin->agent, /*exclusive=*/true},
       [&](const cluster::v1::Assign& assign, const std::string& name, std::stop_token) {

@@ -44,12 +44,17 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
   if (spec.has_eval()) work->subscriber_->KeepEvery(spec.eval().every_steps());
   if (spec.has_environment()) {
     FRESHET_ASSIGN_OR_RETURN(work->environments_, context.open_environments(spec));
+    EpisodeOptions episodes = MakeEpisodeOptions(spec);
+    episodes.retry_delay *= context.time_scale;
+    episodes.max_retry_delay *= context.time_scale;
     work->episodes_ = std::make_unique<EpisodeRunner>(
         *work->engine_, work->environments_->client(), *context.clock,
-        MakeEpisodeText(*model.tokenizer), MakeEpisodeOptions(spec));
+        MakeEpisodeText(*model.tokenizer), std::move(episodes));
   }
   RolloutOptions options = MakeRolloutOptions(
       spec, MakeSampling(spec, model.config, *model.tokenizer), assign.longest_prompt_tokens());
+  options.store_retry_delay *= context.time_scale;
+  options.max_store_retry_delay *= context.time_scale;
   options.worker = worker;
   options.request_prefix = StrCat(assign.assignment_id(), "/");
   work->worker_ =
@@ -94,12 +99,13 @@ void RolloutWork::Wake() {
 
 void RolloutWork::RunBeside(std::stop_token stop) {
   absl::Time next_pull = context_.clock->Now() + context_.pull_after;
+  const absl::Duration period = std::min(kBesidePeriod, context_.pull_after);
   while (!stop.stop_requested()) {
     std::optional<cluster::v1::Evaluate> evaluate;
     std::vector<std::function<void()>> reports;
     {
       MutexLock lock(mu_);
-      if (!evaluate_.has_value() && reports_.empty()) wake_.WaitFor(mu_, kBesidePeriod);
+      if (!evaluate_.has_value() && reports_.empty()) wake_.WaitFor(mu_, period);
       evaluate = std::exchange(evaluate_, std::nullopt);
       reports.swap(reports_);
     }
@@ -211,6 +217,13 @@ void RolloutWork::FillStatus(AssignmentStatus& status) const {
     status.mutable_policy()->set_lineage(policy.lineage);
     status.mutable_policy()->set_version(policy.version);
     status.set_waits_for(counters.last_wait_reason);
+    if (episodes_ == nullptr) return;
+    const absl::Time now = context_.clock->Now();
+    const std::string silence = DescribeSilence(counters.episodes, episodes_->label(), now);
+    if (silence.empty()) return;
+    status.set_waits_for(silence);
+    status.set_environment_silent_seconds(
+        absl::ToDoubleSeconds(now - counters.episodes.silent_since));
   } else {
     status.set_waits_for("weights of the trainer");
   }
@@ -220,6 +233,7 @@ void RolloutWork::FillLoad(cluster::v1::WorkerStatus& status) const {
   const RolloutCounters counters = worker_->counters();
   const absl::Time now = context_.clock->Now();
   status.set_has_weights(subscriber_->Committed().has_value());
+  status.set_refused_worker(counters.fenced_name);
   MutexLock lock(mu_);
   const double seconds = absl::ToDoubleSeconds(now - last_load_);
   if (last_load_ != absl::InfinitePast() && seconds > 0) {

@@ -68,6 +68,7 @@ struct RolloutContext {
   RolloutBoard* board = nullptr;  // hears of the works' figures; may be null
   // How long an engine without weights waits for a publication before it pulls, and pulls again.
   absl::Duration pull_after = absl::Seconds(1);
+  double time_scale = 1.0;  // of the waits between tries
 };
 
 // Generates for one job until it is stopped.

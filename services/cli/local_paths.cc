@@ -1,8 +1,10 @@
 #include "services/cli/local_paths.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
+#include "services/cli/client/server_target.h"
 #include "services/runtime/endpoint_options.h"
 
 namespace freshet {
@@ -10,7 +12,8 @@ namespace freshet {
 std::vector<std::string> AbsolutePathOverrides(const freshet::job::v1::JobSpec& spec,
                                                const std::string& server_address) {
   std::vector<std::string> overrides;
-  if (!runtime::IsLoopback(server_address)) return overrides;
+  const std::vector<std::string> addresses = SplitAddresses(server_address);
+  if (!std::all_of(addresses.begin(), addresses.end(), runtime::IsLoopback)) return overrides;
   const auto add = [&](const char* key, const std::string& path) {
     if (path.empty() || path.front() == '/') return;
     std::error_code error;

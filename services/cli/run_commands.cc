@@ -23,12 +23,6 @@ int Fail(const absl::Status& status) {
   return ContentExitCode(status);
 }
 
-// What has a slash, or is a folder, is a run; everything else the id of a job.
-bool IsRunFolder(const std::string& argument) {
-  std::error_code error;
-  return argument.find('/') != std::string::npos || std::filesystem::exists(argument, error);
-}
-
 int VerifyLedger(const std::string& run_dir) {
   const absl::StatusOr<VerifyReport> report = VerifyRun(run_dir);
   if (!report.ok()) return Fail(report.status());
@@ -65,6 +59,11 @@ int Tokenize(const std::string& directory) {
 }
 
 }  // namespace
+
+bool IsRunFolder(const std::string& argument) {
+  std::error_code error;
+  return argument.find('/') != std::string::npos || std::filesystem::exists(argument, error);
+}
 
 void AddRunCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
   CLI::App* ledger = app.add_subcommand("ledger", "the record of what was trained on");

@@ -4,10 +4,15 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "services/base/str_cat.h"
+#include "services/cli/client/job_events.h"
 #include "services/cli/completion.h"
 #include "services/cli/exit_code.h"
+#include "services/cli/format/job_text.h"
 #include "services/cli/machine_facts.h"
+#include "services/cli/run_commands.h"
 #include "services/cli/tensorboard/event_file.h"
 
 namespace freshet {
@@ -22,9 +27,7 @@ int Doctor(const ConnectionFlags& connection, const std::string& model) {
   return fault ? kExitInternal : kExitDone;
 }
 
-int Tensorboard(const std::string& run, std::string folder) {
-  if (folder.empty()) folder = run + "/tensorboard";
-  const absl::StatusOr<std::string> path = ExportTensorboard(run, folder);
+int ShowExport(const absl::StatusOr<std::string>& path, const std::string& folder) {
   if (!path.ok()) {
     PrintError(path.status());
     return ContentExitCode(path.status());
@@ -32,6 +35,31 @@ int Tensorboard(const std::string& run, std::string folder) {
   std::printf("%s\n", path->c_str());
   std::fprintf(stderr, "next: tensorboard --logdir %s\n", folder.c_str());
   return kExitDone;
+}
+
+int TensorboardOfRun(const std::string& run, const std::string& dir) {
+  const std::string folder = dir.empty() ? run + "/tensorboard" : dir;
+  return ShowExport(ExportTensorboard(run, folder), folder);
+}
+
+// `dir` is below the current folder by default: TensorBoard shows jobs side by side.
+int TensorboardOfJob(const ConnectionFlags& connection, const std::string& id,
+                     const std::string& dir) {
+  return WithSession(connection, [&](const Session& session) {
+    const absl::StatusOr<job::v1::Job> job = session.client().Get(id);
+    if (absl::IsUnavailable(job.status()) && !session.target().named) {
+      PrintLine(StrCat(id, ": is no run folder here, and no cluster answers at ",
+                       session.target().address, "; name a run folder, or --server"));
+      return static_cast<int>(kExitContent);
+    }
+    if (!job.ok()) return session.Fail(job.status());
+    const absl::StatusOr<std::vector<std::string>> rows = ReadMetricsRows(session.client(), id);
+    if (!rows.ok()) return session.Fail(rows.status());
+    const std::string folder = dir.empty() ? "tensorboard/" + id : dir;
+    const absl::Time begin = ToTime(job->has_started() ? job->started() : job->created());
+    const double start = absl::ToDoubleSeconds(begin - absl::UnixEpoch());
+    return ShowExport(WriteEventFile(SurvivingHistory(*rows), start, folder), folder);
+  });
 }
 
 }  // namespace
@@ -46,12 +74,18 @@ void AddToolCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
 
   auto run = std::make_shared<std::string>();
   auto folder = std::make_shared<std::string>();
-  CLI::App* exports = app.add_subcommand("export", "write a run's figures for other programs");
+  CLI::App* exports =
+      app.add_subcommand("export", "write the figures of a run or a job for other programs");
   exports->require_subcommand(1);
   CLI::App* tensorboard = exports->add_subcommand("tensorboard", "as TensorBoard's event files");
-  tensorboard->add_option("RUN", *run, "run folder")->required();
-  tensorboard->add_option("DIR", *folder, "folder for the files (default RUN/tensorboard)");
-  tensorboard->callback([run, folder, &code] { code = Tensorboard(*run, *folder); });
+  tensorboard->add_option("RUN", *run, "run folder, or id of a job of the cluster")->required();
+  tensorboard->add_option("DIR", *folder,
+                          "folder for the files (default RUN/tensorboard, or tensorboard/JOB)");
+  AddConnectionFlags(*tensorboard, connection);
+  tensorboard->callback([run, folder, &connection, &code] {
+    code = IsRunFolder(*run) ? TensorboardOfRun(*run, *folder)
+                             : TensorboardOfJob(connection, *run, *folder);
+  });
 
   auto shell = std::make_shared<std::string>();
   CLI::App* completion = app.add_subcommand("completion", "print a shell's completion script");

@@ -1,8 +1,11 @@
 #include "services/local/dead_group_guard.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "controller/jobs/death_reason.h"
+#include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
@@ -13,14 +16,17 @@ int64_t Entered(const StoreStats& stats, GroupState state) {
   return stats.transitions[static_cast<size_t>(state)];
 }
 
-// Why the last group died, as far as the ledger still has it; else the label with its count.
-absl::StatusOr<std::string> LastReason(TrajectoryStore& store, const StoreStats& stats) {
-  FRESHET_ASSIGN_OR_RETURN(std::string reason, LastDeath(store, stats));
-  if (!reason.empty()) return reason;
-  for (const auto& [label, groups] : stats.ended_by_reason) {
-    if (label.starts_with("dead(")) reason = StrCat(label, " ", groups, " times");
+// One line for each of the newest `count`, oldest first; of a burst only the newest few.
+absl::Status LogDeaths(TrajectoryStore& store, int64_t count) {
+  constexpr int64_t kMostLines = 8;
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<DeadLetter> letters,
+                           store.DeadLetters(std::min(count, kMostLines)));
+  for (auto letter = letters.rbegin(); letter != letters.rend(); ++letter) {
+    FRESHET_LOG(Warning) << "event=group_died prompt=" << letter->ordinal
+                         << " attempt=" << letter->attempt << " reason=\"" << ReasonLine(*letter)
+                         << "\"";
   }
-  return reason;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -29,12 +35,16 @@ absl::Status DeadGroupGuard::Check(TrajectoryStore& store) {
   FRESHET_ASSIGN_OR_RETURN(const StoreStats stats, store.Stats());
   const int64_t scored = Entered(stats, GroupState::kScored);
   const int64_t dead = Entered(stats, GroupState::kDead);
+  if (dead > dead_seen_) {
+    FRESHET_RETURN_IF_ERROR(LogDeaths(store, dead - dead_seen_));
+    dead_seen_ = dead;
+  }
   if (scored != scored_seen_) {
     scored_seen_ = scored;
     dead_before_ = dead;
   }
   if (dead - dead_before_ < kMostDeadInARow) return absl::OkStatus();
-  FRESHET_ASSIGN_OR_RETURN(const std::string reason, LastReason(store, stats));
+  FRESHET_ASSIGN_OR_RETURN(const std::string reason, LastDeath(store));
   return FailedPrecondition("the last ", dead - dead_before_,
                             " prompt groups died and none could be scored; the last one: ", reason);
 }

@@ -9,11 +9,13 @@
 namespace freshet {
 
 // Notices a job that cannot go on because every group dies, as with a scorer that always fails:
-// without it the job would generate for ever. Confined to one thread.
+// without it the job would generate for ever. Logs each death with its reason. Confined to one
+// thread.
 class DeadGroupGuard {
  public:
   // So many groups that died with none scored in between end the job. A scorer that fails now and
-  // then never gets there: each group takes reward.max_attempts failures of one sample to die.
+  // then never gets there: each group takes reward.max_attempts failures of one sample to die, or
+  // rollout.max_attempts failed leases.
   static constexpr int64_t kMostDeadInARow = 16;
 
   // FAILED_PRECONDITION, with the reason of the last death, once kMostDeadInARow groups have died
@@ -22,6 +24,7 @@ class DeadGroupGuard {
 
  private:
   int64_t scored_seen_ = 0;
+  int64_t dead_seen_ = 0;
   int64_t dead_before_ = 0;  // when scored_seen_ was read
 };
 

@@ -1,12 +1,14 @@
 #include "services/local/evaluator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "model/row_tokens.h"
 #include "rollout/rollout_setup.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/reward/reward_setup.h"
 
 namespace freshet {
 
@@ -39,11 +41,10 @@ bool Evaluator::Start(const WeightSnapshot& weights) {
   const PolicyVersion policy = weights.manifest.policy;
   const absl::Time started = clock_.Now();
   run.done = [this, policy, started](absl::StatusOr<std::vector<Response>> responses) {
-    {
-      MutexLock lock(mu_);
-      finished_ = Finished{policy, started, std::move(responses)};
-    }
-    if (on_finished_) on_finished_();
+    if (!responses.ok()) return Finish(responses.status());
+    scoring_ = std::jthread([this, answers = Answers{policy, started, *std::move(responses)}] {
+      Finish(Score(answers));
+    });
   };
   {
     MutexLock lock(mu_);
@@ -72,63 +73,102 @@ bool Evaluator::AwaitIdle(absl::Duration timeout) {
   return true;
 }
 
+Evaluator::~Evaluator() { Close(); }
+
 void Evaluator::Close() {
-  MutexLock lock(mu_);
-  closed_ = true;
-  idle_.NotifyAll();
+  {
+    MutexLock lock(mu_);
+    closed_ = true;
+    idle_.NotifyAll();
+  }
+  give_up_.request_stop();
+}
+
+void Evaluator::Finish(absl::StatusOr<EvalMetrics> result) {
+  {
+    MutexLock lock(mu_);
+    if (closed_) return;
+    result_ = std::move(result);
+  }
+  if (on_finished_) on_finished_();
 }
 
 absl::Status Evaluator::TakeResult(const std::function<absl::Status(EvalMetrics)>& record) {
-  std::optional<Finished> finished;
+  std::optional<absl::StatusOr<EvalMetrics>> result;
   {
     MutexLock lock(mu_);
-    finished = std::exchange(finished_, std::nullopt);
+    if (closed_) return absl::OkStatus();
+    result = std::exchange(result_, std::nullopt);
   }
-  if (!finished.has_value()) return absl::OkStatus();
-  absl::StatusOr<EvalMetrics> result = Score(*finished);
-  const absl::Status status = result.ok() ? record(*std::move(result)) : result.status();
+  if (!result.has_value()) return absl::OkStatus();
+  const absl::Status status = result->ok() ? record(**std::move(result)) : result->status();
   MutexLock lock(mu_);
   running_ = false;
   idle_.NotifyAll();
   return status;
 }
 
-absl::StatusOr<EvalMetrics> Evaluator::Score(const Finished& finished) const {
-  FRESHET_RETURN_IF_ERROR(finished.responses.status());
-  const std::vector<Response>& responses = *finished.responses;
+absl::StatusOr<freshet::Score> Evaluator::ScoreRow(size_t row, const Response& response) const {
+  const std::string text = setup_.model.tokenizer->Decode(response.response_ids, true);
+  const ScoreInput input{text,
+                         static_cast<int32_t>(response.response_ids.size()),
+                         response.finish == FinishReason::kStop,
+                         rows_[row].attributes,
+                         absl::Milliseconds(setup_.spec.reward().timeout_ms()),
+                         response.env_reward,
+                         give_up_.get_token()};
+  absl::StatusOr<freshet::Score> score = setup_.scorer->Score(input);
+  for (int64_t attempt = 1; !score.ok() && !input.cancel.stop_requested() &&
+                            attempt < setup_.spec.reward().max_attempts();
+       ++attempt) {
+    score = setup_.scorer->Score(input);
+  }
+  return score;
+}
+
+absl::StatusOr<EvalMetrics> Evaluator::Score(const Answers& answers) const {
+  const std::vector<Response>& responses = answers.responses;
+  std::vector<std::optional<absl::StatusOr<freshet::Score>>> scores(rows_.size());
+  std::atomic<size_t> next{0};
+  std::atomic<bool> failed{false};
+  const auto score_rows = [&] {
+    for (size_t i = next++; i < rows_.size() && !failed; i = next++) {
+      if (give_up_.stop_requested()) return;
+      scores[i] = ScoreRow(i, responses[i]);
+      if (!scores[i]->ok()) failed = true;
+    }
+  };
+  std::vector<std::jthread> helpers;
+  const int64_t parallel =
+      std::min(RewardParallel(setup_.spec), static_cast<int64_t>(rows_.size()));
+  for (int64_t i = 1; i < parallel; ++i) helpers.emplace_back(score_rows);
+  score_rows();
+  helpers.clear();
+  if (give_up_.stop_requested()) return absl::CancelledError("the evaluation was given up");
+
   EvalMetrics metrics;
   metrics.eval_name = setup_.spec.eval().name();
-  metrics.policy_version = finished.policy.version;
-  metrics.lineage = finished.policy.lineage;
+  metrics.policy_version = answers.policy.version;
+  metrics.lineage = answers.policy.lineage;
   metrics.rows = static_cast<int64_t>(rows_.size());
-  const auto count = static_cast<double>(rows_.size());
+  // In the order of the rows, so that the sums repeat.
   for (size_t i = 0; i < rows_.size(); ++i) {
-    const std::string text = setup_.model.tokenizer->Decode(responses[i].response_ids, true);
-    const auto tokens = static_cast<int32_t>(responses[i].response_ids.size());
-    const ScoreInput input{text,
-                           tokens,
-                           responses[i].finish == FinishReason::kStop,
-                           rows_[i].attributes,
-                           absl::Milliseconds(setup_.spec.reward().timeout_ms()),
-                           responses[i].env_reward};
-    absl::StatusOr<freshet::Score> score = setup_.scorer->Score(input);
-    for (int64_t attempt = 1; !score.ok() && attempt < setup_.spec.reward().max_attempts();
-         ++attempt) {
-      score = setup_.scorer->Score(input);
-    }
+    if (!scores[i].has_value()) continue;
+    const absl::StatusOr<freshet::Score>& score = *scores[i];
     if (!score.ok()) {
-      return FailedPrecondition("evaluation of version ", finished.policy.version, ", row ", i,
-                                ": ", Message(score.status()));
+      return FailedPrecondition("evaluation of version ", answers.policy.version, ", row ", i, ": ",
+                                Message(score.status()));
     }
     metrics.eval_accuracy += score->reward;
     for (const auto& [name, value] : score->components) metrics.reward_components[name] += value;
-    metrics.completion_length_mean += tokens;
+    metrics.completion_length_mean += static_cast<double>(responses[i].response_ids.size());
   }
   // Sums first, so that a perfect score is exactly 1.
+  const auto count = static_cast<double>(rows_.size());
   metrics.eval_accuracy /= count;
   for (auto& [name, value] : metrics.reward_components) value /= count;
   metrics.completion_length_mean /= count;
-  metrics.eval_seconds = absl::ToDoubleSeconds(clock_.Now() - finished.started);
+  metrics.eval_seconds = absl::ToDoubleSeconds(clock_.Now() - answers.started);
   return metrics;
 }
 

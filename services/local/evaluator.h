@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,28 +20,31 @@
 
 namespace freshet {
 
-// Evaluates a version on the held-out rows beside the rollouts, which go on. One evaluation runs at
-// a time, until its result is taken; one that is due meanwhile is skipped and counted.
-// Thread-safe.
+// Evaluates a version on the held-out rows beside the rollouts, which go on, and scores the answers
+// on threads of its own: a slow reward holds up nobody. One evaluation runs at a time, until its
+// result is taken; one that is due meanwhile is skipped and counted. Thread-safe.
 class Evaluator {
  public:
-  // The first min(eval.rows, size) held-out rows. setup and worker must outlive this object.
-  // `on_finished` (may be empty) is called on the worker's thread when there is a result to take.
+  // The first min(eval.rows, size) held-out rows. setup and worker must outlive this object, and
+  // the worker must have ended before it does. `on_finished` (may be empty) is called on another
+  // thread when there is a result to take.
   static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const JobSetup& setup,
                                                            RolloutWorker& worker,
                                                            const Clock& clock,
                                                            std::function<void()> on_finished);
+  // Close(), and waits for the scoring to end.
+  ~Evaluator();
 
   // Starts evaluating `weights`; false when one is running.
   bool Start(const WeightSnapshot& weights);
   // Waits until none is running, or for `timeout`, or until Close(); returns whether none is.
   bool AwaitIdle(absl::Duration timeout);
-  // Nobody takes results any more: ends every wait, now and later.
+  // Nobody takes results any more: gives up what is being scored and ends every wait, now and
+  // later.
   void Close();
 
-  // Scores what has come in, if anything has, on the caller's thread, and hands it to `record`; the
-  // evaluation counts as running until that returns. Errors: of `record`, and of an evaluation that
-  // failed.
+  // Hands the result, if there is one, to `record`; the evaluation counts as running until that
+  // returns. Errors: of `record`, and of an evaluation that failed. After Close() there is none.
   absl::Status TakeResult(const std::function<absl::Status(EvalMetrics)>& record);
 
   int64_t skipped() const;
@@ -49,16 +54,18 @@ class Evaluator {
     std::vector<int32_t> prompt_ids;
     std::map<std::string, std::string> attributes;
   };
-  struct Finished {
+  struct Answers {
     PolicyVersion policy;
     absl::Time started;
-    absl::StatusOr<std::vector<Response>> responses;
+    std::vector<Response> responses;
   };
 
   Evaluator(const JobSetup& setup, RolloutWorker& worker, const Clock& clock,
             std::function<void()> on_finished)
       : setup_(setup), worker_(worker), clock_(clock), on_finished_(std::move(on_finished)) {}
-  absl::StatusOr<EvalMetrics> Score(const Finished& finished) const;
+  absl::StatusOr<EvalMetrics> Score(const Answers& answers) const;
+  absl::StatusOr<freshet::Score> ScoreRow(size_t row, const Response& response) const;
+  void Finish(absl::StatusOr<EvalMetrics> result) ABSL_LOCKS_EXCLUDED(mu_);
 
   const JobSetup& setup_;
   RolloutWorker& worker_;
@@ -71,7 +78,10 @@ class Evaluator {
   bool running_ ABSL_GUARDED_BY(mu_) = false;  // until its result has been taken
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int64_t skipped_ ABSL_GUARDED_BY(mu_) = 0;
-  std::optional<Finished> finished_ ABSL_GUARDED_BY(mu_);
+  std::optional<absl::StatusOr<EvalMetrics>> result_ ABSL_GUARDED_BY(mu_);  // to take
+
+  std::stop_source give_up_;
+  std::jthread scoring_;  // set on the worker's thread; has ended when the next one begins
 };
 
 }  // namespace freshet

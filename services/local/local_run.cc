@@ -34,6 +34,8 @@ namespace {
 constexpr int64_t kWeightBucketBytes = 4 << 20;
 constexpr absl::Duration kControlPeriod = absl::Milliseconds(50);
 constexpr absl::Duration kEvaluationDeadline = absl::Minutes(10);
+// For an evaluation that the trainer waits for when the run is to stop; then it is given up.
+constexpr absl::Duration kEvaluationGrace = absl::Seconds(2);
 
 // The training rows, for the warm-up.
 class TrainingRowsOfDataset final : public WarmupRows {
@@ -290,7 +292,7 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
 // has its fixed place: before the row of the next step.
 absl::Status LocalRun::AwaitEvaluationWhenExact(Roles& roles) {
   if (setup_.store.staleness.max > 0 || roles.evaluator == nullptr) return absl::OkStatus();
-  if (roles.evaluator->AwaitIdle(kEvaluationDeadline)) return absl::OkStatus();
+  if (roles.evaluator->AwaitIdle(kEvaluationDeadline) || StopRequested()) return absl::OkStatus();
   return StatusOf(absl::StatusCode::kDeadlineExceeded, "the evaluation before step ",
                   roles.trainer->committed(), " did not end");
 }
@@ -338,6 +340,7 @@ void LocalRun::StopThreads(Roles& roles) {
 // The controller's turn-by-turn work, until the trainer is done or a role has failed.
 absl::Status LocalRun::Control(Roles& roles) {
   DeadGroupGuard guard;
+  absl::Time give_up_evaluation = absl::InfiniteFuture();
   while (true) {
     FRESHET_RETURN_IF_ERROR(roles.store->Sweep().status());
     FRESHET_RETURN_IF_ERROR(guard.Check(*roles.store));
@@ -347,8 +350,14 @@ absl::Status LocalRun::Control(Roles& roles) {
       MutexLock lock(roles.mu);
       if (roles.trainer_done) return absl::OkStatus();
     }
+    if (StopRequested()) {
+      roles.stop_trainer.request_stop();
+      give_up_evaluation = std::min(give_up_evaluation, clock_.Now() + kEvaluationGrace);
+      if (roles.evaluator != nullptr && clock_.Now() >= give_up_evaluation) {
+        roles.evaluator->Close();
+      }
+    }
     MutexLock lock(mu_);
-    if (stop_requested_) roles.stop_trainer.request_stop();
     if (!turn_due_) wake_.WaitFor(mu_, kControlPeriod);
     turn_due_ = false;
   }

@@ -79,10 +79,11 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(int port, co
 MetricsServer::MetricsServer(std::unique_ptr<Handles> handles) : handles_(std::move(handles)) {}
 MetricsServer::~MetricsServer() = default;
 
-void MetricsServer::Observe(const StepMetrics& m, const std::vector<TrainGroup>& groups) {
+void MetricsServer::Observe(const StepMetrics& m, const FinishedStep& report) {
   Handles& h = *handles_;
   h.training.OnStep(m);
-  h.training.OnBatch(SummarizeBatch(groups, h.job.full_marks));
+  h.training.OnBatch(SummarizeBatch(*report.groups, h.job.full_marks));
+  h.training.OnRatios(report.result.importance_ratios);
   h.idle->Increment(m.rollout_idle_seconds);
   h.swap->Increment(m.weight_swap_seconds);
   h.generated->Increment(static_cast<double>(m.tokens_generated));

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "services/runfolder/step_metrics.h"
 #include "trainer/batch_figures.h"
+#include "trainer/trainer_loop.h"
 
 namespace freshet {
 
@@ -25,7 +26,7 @@ class MetricsServer {
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(int port, const Job& job);
   ~MetricsServer();
 
-  void Observe(const StepMetrics& metrics, const std::vector<TrainGroup>& groups);
+  void Observe(const StepMetrics& metrics, const FinishedStep& report);
   void Observe(const EvalMetrics& metrics);
 
  private:

@@ -76,7 +76,7 @@ absl::Status RunRecorder::OnStep(const FinishedStep& report, const WeightSnapsho
     FRESHET_RETURN_IF_ERROR(metrics_.Append(metrics));
     FRESHET_RETURN_IF_ERROR(samples_.Append(MakeSamples(report)));
     display_.ShowStep(metrics);
-    if (options_.metrics != nullptr) options_.metrics->Observe(metrics, *report.groups);
+    if (options_.metrics != nullptr) options_.metrics->Observe(metrics, report);
     if (options_.rows) options_.rows(ToJson(metrics));
   }
   return options_.on_published ? options_.on_published(report.step, weights) : absl::OkStatus();

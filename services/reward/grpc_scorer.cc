@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "services/base/mutex.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "services/runtime/status.h"
@@ -82,26 +83,36 @@ GrpcScorer::GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string addre
       stub_(reward::v1::RewardService::NewStub(std::move(channel))) {}
 
 absl::Status GrpcScorer::Call(const reward::v1::ScoreRequest& request, absl::Time deadline,
-                              reward::v1::ScoreReply& reply) const {
+                              const std::stop_token& cancel, reward::v1::ScoreReply& reply) const {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline));
+  const std::stop_callback on_cancel(cancel, [&context] { context.TryCancel(); });
   return runtime::GrpcToStatus(stub_->Score(&context, request, &reply));
 }
 
 absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const {
   const absl::Time deadline = absl::Now() + std::min(timeout_, input.timeout);
+  Notification cancelled;
+  const std::stop_callback on_cancel(input.cancel, [&cancelled] { cancelled.Notify(); });
   const reward::v1::ScoreRequest request = RequestOf(input);
   reward::v1::ScoreReply reply;
-  absl::Status status = Call(request, deadline, reply);
+  absl::Status status = Call(request, deadline, input.cancel, reply);
   // A service that is being restarted is waited for, as long as a call may take.
   for (absl::Duration pause = kFirstPause;
        absl::IsUnavailable(status) && absl::Now() + pause < deadline;
        pause = std::min(2 * pause, kLongestPause)) {
-    absl::SleepFor(pause);
-    status = Call(request, deadline, reply);
+    if (cancelled.WaitFor(pause)) break;
+    status = Call(request, deadline, input.cancel, reply);
+  }
+  if (!status.ok() && input.cancel.stop_requested()) {
+    return StatusOf(absl::StatusCode::kCancelled, "reward service ", address_,
+                    ": the call was given up");
   }
   if (!status.ok()) {
-    return StatusOf(status.code(), "reward service ", address_, ": ", Message(status));
+    // Not ours: the service, or something on the way to it, ended the call.
+    const bool theirs = status.code() == absl::StatusCode::kCancelled;
+    return StatusOf(theirs ? absl::StatusCode::kUnavailable : status.code(), "reward service ",
+                    address_, ": ", Message(status));
   }
   if (reply.scores_size() != 1) {
     return Internal("reward service ", address_, ": ", reply.scores_size(),

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -20,7 +21,7 @@ namespace freshet {
 // prompt, the completion, whether it ended by itself, the row's fields, and for an episode the
 // environment's reward, which also stands among the fields as `env_reward`. The components of its
 // score, 64 at most, are the parts.
-// Blocks for at most the smaller of `timeout` and the input's.
+// Blocks for at most the smaller of `timeout` and the input's, or until the input is cancelled.
 // Errors, beside those of Scorer: the status of the call; UNAVAILABLE for an item with outcome
 // INFRA_ERROR; INTERNAL for a reply without exactly one finite score with an outcome, or with
 // parts that are too many, have no name of 1 to 64 bytes, or are not finite. Thread-safe.
@@ -31,7 +32,7 @@ class GrpcScorer final : public Scorer {
 
  private:
   absl::Status Call(const reward::v1::ScoreRequest& request, absl::Time deadline,
-                    reward::v1::ScoreReply& reply) const;
+                    const std::stop_token& cancel, reward::v1::ScoreReply& reply) const;
 
   const std::string address_;
   const absl::Duration timeout_;

@@ -7,10 +7,11 @@
 namespace freshet {
 
 std::unique_ptr<JobScorers::Registration> JobScorers::Add(
-    const std::string& job, absl::Duration timeout, std::shared_ptr<const CompositeScorer> scorer) {
+    const std::string& job, absl::Duration timeout, std::shared_ptr<const CompositeScorer> scorer,
+    int64_t parallel) {
   MutexLock lock(mu_);
   const int64_t id = ++last_id_;
-  entries_[id] = {job, {StrCat("job ", job, " ", id), timeout, std::move(scorer)}};
+  entries_[id] = {job, {StrCat("job ", job, " ", id), timeout, std::move(scorer), parallel}};
   return std::unique_ptr<Registration>(new Registration(*this, id));
 }
 

@@ -20,6 +20,7 @@ struct JobScorer {
   std::string rule;
   absl::Duration timeout;
   std::shared_ptr<const CompositeScorer> scorer;
+  int64_t parallel = 0;  // samples of one call that may be scored at once; 0: as many as ever
 };
 
 // The scorers of the jobs that this process works on, for calls that name a job. Thread-safe.
@@ -40,8 +41,8 @@ class JobScorers {
   };
 
   std::unique_ptr<Registration> Add(const std::string& job, absl::Duration timeout,
-                                    std::shared_ptr<const CompositeScorer> scorer)
-      ABSL_LOCKS_EXCLUDED(mu_);
+                                    std::shared_ptr<const CompositeScorer> scorer,
+                                    int64_t parallel = 0) ABSL_LOCKS_EXCLUDED(mu_);
   // Those that were added last for `job`, if they are still there.
   std::optional<JobScorer> Find(const std::string& job) const ABSL_LOCKS_EXCLUDED(mu_);
 

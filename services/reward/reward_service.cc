@@ -148,12 +148,14 @@ absl::StatusOr<reward::v1::ScoreReply> RewardService::ScoreItems(
     *reply.mutable_scores(i) = ScoreItem(rule, request.items(i), call.deadline);
     return true;
   };
+  int most = options_.parallel_items;
+  if (rule.parallel > 0) most = static_cast<int>(std::min<int64_t>(rule.parallel, most));
   // One after another while that is quick; scorers that wait for a service get company.
   const absl::Time start = absl::Now();
   std::vector<std::jthread> helpers;
   while (score_next()) {
     if (!helpers.empty() || absl::Now() - start < kAlone) continue;
-    const int more = std::min(options_.parallel_items, items - next.load()) - 1;
+    const int more = std::min(most, items - next.load()) - 1;
     for (int i = 0; i < more; ++i) {
       helpers.emplace_back([&score_next] {
         while (score_next()) {

@@ -1,5 +1,6 @@
 #include "services/reward/reward_setup.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,8 +13,13 @@ namespace freshet {
 
 namespace {
 
-// Samples that a worker scores at the same time with a service of the user's own.
-constexpr int64_t kRemoteParallel = 16;
+// Where the job's parser has not filled in the defaults.
+constexpr int64_t kDefaultParallel = 16;
+
+bool AsksService(const job::v1::JobSpec& spec) {
+  return std::any_of(spec.reward().components().begin(), spec.reward().components().end(),
+                     [](const auto& entry) { return entry.second.type() == "grpc"; });
+}
 
 class UnconnectedScorer final : public Scorer {
  public:
@@ -67,13 +73,18 @@ RemoteScorerFactory UnconnectedScorers() {
   };
 }
 
+int64_t RewardParallel(const job::v1::JobSpec& spec, int64_t processors) {
+  const int64_t parallel =
+      spec.reward().has_parallel() ? spec.reward().parallel() : kDefaultParallel;
+  return AsksService(spec) ? parallel : std::clamp<int64_t>(processors, 1, parallel);
+}
+
 RewardWorkerOptions MakeRewardOptions(const job::v1::JobSpec& spec) {
   RewardWorkerOptions options;
   options.score_timeout = absl::Milliseconds(spec.reward().timeout_ms());
-  // Scorers that wait for a service of the user's own leave the processor free meanwhile.
-  for (const auto& [name, component] : spec.reward().components()) {
-    if (component.type() == "grpc") options.parallel = kRemoteParallel;
-  }
+  options.parallel = RewardParallel(spec);
+  // Nobody knows how long a call will take: no row is leased before there is a thread for it.
+  if (AsksService(spec)) options.batch_rows = 1;
   return options;
 }
 

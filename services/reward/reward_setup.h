@@ -1,7 +1,9 @@
 #ifndef FRESHET_SERVICES_REWARD_REWARD_SETUP_H_
 #define FRESHET_SERVICES_REWARD_REWARD_SETUP_H_
 
+#include <cstdint>
 #include <memory>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "freshet/job/v1/job_spec.pb.h"
@@ -18,6 +20,11 @@ absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeJobScorer(const job::v1::Jo
 
 // For checks of a job where nothing is scored: the scorers that it makes answer UNAVAILABLE.
 RemoteScorerFactory UnconnectedScorers();
+
+// Samples of a job that are scored at the same time: reward.parallel where a service of the user's
+// own is asked, which leaves this machine free meanwhile; else at most one per processor.
+int64_t RewardParallel(const job::v1::JobSpec& spec,
+                       int64_t processors = std::thread::hardware_concurrency());
 
 // The part of a worker's options that a job decides.
 RewardWorkerOptions MakeRewardOptions(const job::v1::JobSpec& spec);

@@ -16,7 +16,7 @@ class ScoreObserver {
  public:
   virtual ~ScoreObserver() = default;
   virtual void OnBegin() = 0;
-  // `status` is OK with an outcome of kOk or kWrongFormat, or the failure.
+  // `status` is OK with an outcome of kOk or kWrongFormat, or the failure, or CANCELLED.
   virtual void OnEnd(const absl::Status& status, ScoreOutcome outcome, absl::Duration took) = 0;
 };
 

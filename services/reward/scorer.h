@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,8 @@ struct ScoreInput {
   absl::Duration timeout = absl::Seconds(1);             // time that this call may take
   // Rewards that an environment gave, added up; absent when the sample is no episode.
   std::optional<double> env_reward = std::nullopt;
+  // Requested: nobody wants the score any more. Scorers that wait for somebody heed it.
+  std::stop_token cancel = {};
 };
 
 // One scorer's opinion of one sample.
@@ -36,6 +39,7 @@ struct ComponentScore {
 //
 // A completion that cannot be judged because of its form is a value (kWrongFormat). A scorer that
 // fails returns a Status, which is never taken for a reward of 0:
+//   CANCELLED: `cancel` was requested; no fault of the row or the scorer.
 //   DEADLINE_EXCEEDED: it ran into `timeout` or a limit on its work.
 //   FAILED_PRECONDITION: the row lacks what the scorer needs (an attribute, a readable answer).
 //   any other code: infrastructure error; the row is tried again.

@@ -28,6 +28,7 @@ struct StepMetrics {
   double kl_behavior = 0;        // nats per token, policy against the one that sampled
   std::optional<double> kl_ref;  // nats per token, against the frozen reference; absent without one
   double ratio_clip_fraction = 0;
+  double logprob_diff = 0;            // nats, mean size of the difference to the one that sampled
   double importance_weight_mean = 1;  // of the proximal-to-behaviour correction, after truncation
   double staleness_mean = 0;          // token weighted
   double staleness_p50 = 0;
@@ -47,6 +48,7 @@ struct StepMetrics {
   double weight_swap_seconds = 0;
   double train_seconds = 0;      // forward, backward and optimizer
   double optimizer_seconds = 0;  // part of train_seconds
+  double model_flops = 0;        // operations that forward and backward passes needed; 0: not known
   double checkpoint_seconds = 0;
   double step_seconds = 0;  // from the previous commit to this one
   double wall_seconds = 0;

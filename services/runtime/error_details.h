@@ -37,6 +37,9 @@ ErrorDetails DetailsOf(const absl::Status& status);
 // Metadata key under which a standby names the active controller, and the reason it goes with.
 inline constexpr char kLeaderMetadata[] = "leader";
 inline constexpr char kNotLeaderReason[] = "NOT_LEADER";
+// Reason of a standby that passed a call on to a leader which is gone: nobody knows what became of
+// the call, and another controller will lead.
+inline constexpr char kLeaderAwayReason[] = "LEADER_AWAY";
 
 }  // namespace freshet::runtime
 

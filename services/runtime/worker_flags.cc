@@ -42,6 +42,18 @@ absl::StatusOr<DatastoreAddress> ResolveDatastore(const DatastoreFlags& flags) {
   return address;
 }
 
+void AddTimeScaleFlag(CLI::App& app, double& time_scale) {
+  app.add_option("--time-scale", time_scale, "factor of all periods and deadlines, for tests")
+      ->check(CLI::Range(0.01, 10.0))
+      ->capture_default_str();
+}
+
+ChannelOptions Scaled(ChannelOptions options, double time_scale) {
+  options.initial_reconnect_backoff *= time_scale;
+  options.max_reconnect_backoff *= time_scale;
+  return options;
+}
+
 void AddWorkerFlags(CLI::App& app, WorkerFlags& flags) {
   AddEndpointFlags(app, flags.endpoint);
   AddDatastoreFlags(app, flags.datastore);
@@ -50,6 +62,11 @@ void AddWorkerFlags(CLI::App& app, WorkerFlags& flags) {
       ->capture_default_str();
   app.add_option("--name", flags.name, "name in the cluster; default: ROLE-HOST-PID");
   app.add_option("--pool", flags.pool, "pool of rollout engines; default: \"default\"");
+  AddTimeScaleFlag(app, flags.time_scale);
+}
+
+ChannelOptions ChannelOptionsOf(const WorkerFlags& flags) {
+  return Scaled(ChannelOptionsOf(flags.endpoint), flags.time_scale);
 }
 
 absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
@@ -57,7 +74,11 @@ absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
                                                     const std::string& program_version) {
   WorkerAgentOptions options;
   FRESHET_ASSIGN_OR_RETURN(options.controllers, ParseControllers(flags.controllers));
-  options.channel = ChannelOptionsOf(flags.endpoint);
+  options.channel = ChannelOptionsOf(flags);
+  for (absl::Duration* time : {&options.backoff.initial, &options.backoff.max,
+                               &options.call_timeout, &options.data_timeout}) {
+    *time *= flags.time_scale;
+  }
   options.identity.set_role(role);
   options.identity.set_worker(
       flags.name.empty() ? StrCat(Name(role), "-", HostName(), "-", ::getpid()) : flags.name);

@@ -32,6 +32,11 @@ struct DatastoreAddress {
 // Reads the password. INVALID_ARGUMENT naming the flag: a bad address; NOT_FOUND: no such file.
 absl::StatusOr<DatastoreAddress> ResolveDatastore(const DatastoreFlags& flags);
 
+// Adds --time-scale: the factor of all periods and deadlines of a process, for tests.
+void AddTimeScaleFlag(CLI::App& app, double& time_scale);
+// Waits between connects, scaled. Pings stay as they are: servers refuse more frequent ones.
+ChannelOptions Scaled(ChannelOptions options, double time_scale);
+
 // What all workers are told on their command line.
 struct WorkerFlags {
   EndpointOptions endpoint;
@@ -39,10 +44,14 @@ struct WorkerFlags {
   std::string controllers = "127.0.0.1:7070";
   std::string name;  // "": ROLE-HOST-PID
   std::string pool;
+  double time_scale = 1.0;
 };
-// Adds the flags of the endpoint and the datastore, and --controller, --name and --pool.
+// Adds the flags of the endpoint and the datastore, and --controller, --name, --pool and
+// --time-scale.
 void AddWorkerFlags(CLI::App& app, WorkerFlags& flags);
 
+// How such a worker calls others.
+ChannelOptions ChannelOptionsOf(const WorkerFlags& flags);
 // Options of the agent of such a worker. INVALID_ARGUMENT naming the flag.
 absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
                                                     cluster::v1::Role role,

@@ -7,6 +7,14 @@
 
 namespace freshet {
 
+RedisOptions Scaled(RedisOptions options, double time_scale) {
+  for (absl::Duration* time : {&options.connect_timeout, &options.command_timeout,
+                               &options.reconnect_backoff_min, &options.reconnect_backoff_max}) {
+    *time *= time_scale;
+  }
+  return options;
+}
+
 absl::StatusOr<WorkerBegin> BeginWorker(const runtime::WorkerFlags& flags, cluster::v1::Role role) {
   WorkerBegin begin;
   FRESHET_ASSIGN_OR_RETURN(begin.agent, runtime::MakeAgentOptions(flags, role, Version()));
@@ -16,7 +24,8 @@ absl::StatusOr<WorkerBegin> BeginWorker(const runtime::WorkerFlags& flags, clust
   options.host = address.host;
   options.port = address.port;
   options.password = address.password;
-  FRESHET_ASSIGN_OR_RETURN(begin.datastore, OpenRedisDatastore(std::move(options)));
+  FRESHET_ASSIGN_OR_RETURN(begin.datastore,
+                           OpenRedisDatastore(Scaled(std::move(options), flags.time_scale)));
   return begin;
 }
 

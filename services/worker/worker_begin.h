@@ -13,6 +13,9 @@ struct WorkerBegin {
   RedisDatastore datastore;
 };
 
+// Timeouts and waits between connects, scaled.
+RedisOptions Scaled(RedisOptions options, double time_scale);
+
 // Out of the command line. Opens no connection. INVALID_ARGUMENT or NOT_FOUND, naming the flag.
 absl::StatusOr<WorkerBegin> BeginWorker(const runtime::WorkerFlags& flags, cluster::v1::Role role);
 

@@ -3,10 +3,12 @@
 
     chaos.py [--full] [--seeds N] [--first-seed K] [--jobs J] [--keep] [--bin DIR]
 
-Every seed is one run of redis-server, two controllers, two rollouts, reward and trainer as processes of their
-own. Engine and model only take time (tests/simulation); everything else is the real thing, with the controllers'
-periods and deadlines scaled by 0.1. With --full they are real too, and the weights must come out bit for bit as
-those of a run in one process without faults. The last line is `N passed, N failed`; the evidence of a failed run is kept.
+Every seed is one run of redis-server, two controllers, two rollouts, reward and trainer as processes of their own,
+some with an environment and two workers for it. Engine and model only take time (tests/simulation); everything else
+is the real thing, with all periods and deadlines scaled by 0.1. With --full they are real too, and the weights must
+come out bit for bit as those of a run in one process without faults. A seed fails too when nothing was hurt, or
+nothing was written down that could be checked. The last line is `N passed, N failed`; the evidence of a failed run
+is kept.
 """
 import argparse
 import concurrent.futures
@@ -25,73 +27,101 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import checker  # noqa: E402
 import schedule  # noqa: E402
-from cluster import Cluster, Profile  # noqa: E402
+from cluster import CONTROLLERS, ENVIRONMENTS, WORKERS, Cluster, Profile  # noqa: E402
 
 FAST_JOB = """
 name: chaos
 seed: 1
 model: {init: random, config: {model_type: llama, hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2,
   intermediate_size: 32, max_position_embeddings: 64}}
-tokenizer: {type: char, alphabet: "0123456789+="}
+tokenizer: {type: char, alphabet: "0123456789+=<>!"}
 dataset: {type: arithmetic, operands: 2, digits: 2, train_rows: 4000}
 group_size: 2
 prompts_per_step: 4
-rollout: {max_new_tokens: 40, lease_ttl_ms: 1000}
+rollout: {max_new_tokens: 40, lease_ttl_ms: 1000, max_attempts: 100}
 staleness: {max: 2, policy: wait}
-reward: {timeout_ms: 1000, max_attempts: 100, components: {length: {type: length, max_tokens: 40, margin_tokens: 20}}}
 loss: {preset: grpo}
 filter: {zero_variance: false}
 trainer: {steps: 16}
 optimizer: {learning_rate: 1.0e-4}
-weight_sync: {timeout_ms: 1000}
+weight_sync: {timeout_ms: 1000, transport: TRANSPORT}
 checkpoint: {every_steps: 4, keep_last: 2}
+"""
+FAST_LENGTH = """
+reward: {timeout_ms: 100, max_attempts: 100, components: {length: {type: length, max_tokens: 40, margin_tokens: 20}}}
+"""
+FAST_EPISODES = """
+environment: {type: guess_number, max_turns: 3, max_turn_tokens: 6, step_timeout_ms: 500}
+reward: {timeout_ms: 100, max_attempts: 100, components: {found: {type: environment}}}
 """
 FULL_JOB = """
 name: chaos
 seed: 1
-model: {init: random, config: {model_type: llama, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4,
-  intermediate_size: 256, max_position_embeddings: 8}}
-tokenizer: {type: char, alphabet: "0123456789="}
-dataset: {type: copy, symbols: "0123456789", length: 3, train_rows: 800}
-group_size: 8
-prompts_per_step: 16
-rollout: {max_new_tokens: 4, lease_ttl_ms: 1000}
+model: {init: random, config: {model_type: llama, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 2,
+  intermediate_size: 64, max_position_embeddings: 32}}
+tokenizer: {type: char, alphabet: "0123456789=<>!?"}
+group_size: 4
+prompts_per_step: 8
 staleness: {max: 0}
-reward: {timeout_ms: 1000, max_attempts: 100, components: {exact: {type: exact_match}}}
 loss: {preset: grpo}
 filter: {zero_variance: false}
 trainer: {steps: 16}
 optimizer: {learning_rate: 1.0e-3}
-weight_sync: {timeout_ms: 1000}
+weight_sync: {timeout_ms: 1000, transport: TRANSPORT}
 checkpoint: {every_steps: 4, keep_last: 2}
 """
+FULL_COPY = """
+dataset: {type: copy, symbols: "0123456789", length: 3, train_rows: 800}
+rollout: {max_new_tokens: 4, lease_ttl_ms: 1000, max_attempts: 100}
+reward: {timeout_ms: 1000, max_attempts: 100, components: {exact: {type: exact_match}}}
+"""
+FULL_EPISODES = """
+dataset: {type: template, prompt: "{q}", rows: [{q: "?"}]}
+rollout: {max_new_tokens: 16, lease_ttl_ms: 1000, max_attempts: 100}
+environment: {type: guess_number, max_turns: 3, max_turn_tokens: 2}
+reward: {timeout_ms: 1000, max_attempts: 100, components: {found: {type: environment}}}
+"""
+
+
+BROKE_DOWN = "the run broke down:"
+NOTHING_HURT = "no fault hurt anything: there was nothing to survive"
+REDRAWS = 3  # of the faults of a seed, when those drawn hurt nothing
 
 
 class Scenario:
     """What a run trains, with which programs, and how long that may take."""
 
-    def __init__(self, profile, job, facts, seconds, stretch):
+    def __init__(self, profile, job, facts, seconds, stretch, environments=()):
         self.profile, self.job, self.facts, self.seconds, self.stretch = profile, job, facts, seconds, stretch
+        self.environments = environments
+
+    @property
+    def members(self):
+        return ("redis",) + CONTROLLERS + WORKERS + self.environments
 
     @staticmethod
-    def fast(binaries, **programs):
+    def fast(binaries, episodes=False, transport="auto", **programs):
         """Engine and model only take time; the weights are the multiset of the uids trained on."""
-        facts = {"eta": 2, "groups_per_step": 4, "group_size": 2, "steps": 16}
-        return Scenario(Profile(binaries, **programs), FAST_JOB, facts, seconds=60, stretch=1.0)
+        facts = {"eta": 2, "policy": "wait", "groups_per_step": 4, "group_size": 2, "steps": 16}
+        job = FAST_JOB.replace("TRANSPORT", transport) + (FAST_EPISODES if episodes else FAST_LENGTH)
+        return Scenario(Profile(binaries, **programs), job, facts, seconds=60, stretch=1.0,
+                        environments=ENVIRONMENTS if episodes else ())
 
     @staticmethod
-    def full(binaries):
+    def full(binaries, episodes=False, transport="auto"):
         """The real engine and model. At staleness 0 the same seed gives the same weights, bit for bit, whatever
         happened on the way: those of an undisturbed run in one process."""
-        facts = {"eta": 0, "groups_per_step": 16, "group_size": 8, "steps": 16}
-        profile = Profile(binaries, rollout="freshet-rollout", trainer="freshet-trainer")
+        facts = {"eta": 0, "policy": "wait", "groups_per_step": 8, "group_size": 4, "steps": 16}
+        profile = Profile(binaries, rollout="freshet-recorded-rollout", trainer="freshet-recorded-trainer")
+        job = FULL_JOB.replace("TRANSPORT", transport) + (FULL_EPISODES if episodes else FULL_COPY)
         with tempfile.TemporaryDirectory(prefix="freshet-chaos-local-") as folder:
             with open(os.path.join(folder, "job.yaml"), "w") as file:
-                file.write(FULL_JOB)
+                file.write(job.replace("grpc_relay", "auto"))  # within a process there is no relay
             subprocess.run([os.path.join(binaries, "freshet"), "local", "job.yaml", "--run-dir", "run"],
                            cwd=folder, check=True, capture_output=True)
             facts["weights_sha256"] = sha256(os.path.join(folder, "run", "checkpoints", "step-16", "model.safetensors"))
-        return Scenario(profile, FULL_JOB, facts, seconds=180, stretch=6.0)
+        return Scenario(profile, job, facts, seconds=180, stretch=6.0,
+                        environments=ENVIRONMENTS if episodes else ())
 
 
 def sha256(path):
@@ -128,7 +158,7 @@ def read_multiset(path):
 def run(name, scenario, faults, keep=False, seconds=None):
     """One run under `faults`. Returns (violations, summary, folder of the evidence)."""
     folder = tempfile.mkdtemp(prefix=f"freshet-chaos-{name}-")
-    cluster = Cluster(folder, scenario.profile)
+    cluster = Cluster(folder, scenario.profile, scenario.environments)
     violations, summary = [], ""
     done = threading.Event()
     storm = schedule.Storm(cluster, faults, done)
@@ -143,8 +173,10 @@ def run(name, scenario, faults, keep=False, seconds=None):
         thread.join()
         collect(cluster, scenario, state)
         violations, summary = checker.check(folder)
+        if faults and storm.inflicted == 0:
+            violations.append(NOTHING_HURT)
     except Exception as error:  # the run itself broke down: that is a failure of this seed
-        violations.append(f"{type(error).__name__}: {error}")
+        violations.append(f"{BROKE_DOWN} {type(error).__name__}: {error}")
     finally:
         done.set()
         cluster.stop_all()
@@ -154,6 +186,22 @@ def run(name, scenario, faults, keep=False, seconds=None):
         shutil.rmtree(folder, ignore_errors=True)
     summary = f"{time.monotonic() - begin:.2f} s, {storm.inflicted} of {len(faults)} faults, {summary}"
     return violations, summary, folder
+
+
+def variant(seed, full):
+    """Whether a seed has episodes with an environment (of a full run, every other one), and how its weights travel:
+    on one host through shared memory, if they are not told otherwise."""
+    return seed % (2 if full else 4) == 0, "grpc_relay" if seed % 3 == 0 else "auto"
+
+
+def play(seed, scenario, keep):
+    """The run of a seed, whose faults hurt something."""
+    for redraw in range(REDRAWS):
+        faults = schedule.draw(f"{seed}/{redraw}", scenario.members, scenario.stretch)
+        result = run(seed, scenario, faults, keep)
+        if result[0] != [NOTHING_HURT]:
+            break
+    return result
 
 
 def main():
@@ -166,12 +214,13 @@ def main():
     parser.add_argument("--bin", default=os.path.join(HERE, "..", "..", "build", "bin"))
     options = parser.parse_args()
     binaries = os.path.abspath(options.bin)
-    scenario = Scenario.full(binaries) if options.full else Scenario.fast(binaries)
-    passed = failed = 0
     seeds = range(options.first_seed, options.first_seed + options.seeds)
+    variants = {seed: variant(seed, options.full) for seed in seeds}
+    make = Scenario.full if options.full else Scenario.fast
+    scenarios = {kind: make(binaries, *kind) for kind in sorted(set(variants.values()))}
+    passed = failed = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        results = pool.map(
-            lambda seed: run(seed, scenario, schedule.draw(seed, scenario.stretch), options.keep), seeds)
+        results = pool.map(lambda seed: play(seed, scenarios[variants[seed]], options.keep), seeds)
         for seed, (violations, summary, folder) in zip(seeds, results):
             passed, failed = passed + (not violations), failed + bool(violations)
             print(f"seed {seed}: {'FAILED' if violations else 'ok'}: {summary}", flush=True)

@@ -4,14 +4,16 @@
     checker.py FOLDER
 
 FOLDER holds
-  job.json           {"eta", "groups_per_step", "group_size", "steps", "state"}; of a real model also
-                     "weights_sha256", that must come out, and "final_sha256", that did
+  job.json           {"eta", "policy", "groups_per_step", "group_size", "steps", "state"}; of a real model
+                     also "weights_sha256", that must come out, and "final_sha256", that did
   ledger.jsonl       the job's ledger, exported
-  history/*.jsonl    what each process wrote down: samples put and acknowledged, steps trained and
-                     committed, versions loaded by engines
+  history/*.jsonl    what each process wrote down. Rollouts: leases taken, samples put and acknowledged,
+                     versions loaded by engines. Trainers: steps trained and committed. Reward workers: leases
+                     taken, scores put. Controllers: prompts fed, workers revoked, records written.
   weights.txt        final weights of the simulated model: "uid count" lines; none of a real one
 
-Shares no code with the system. Prints one line per violation and exits 1, or a summary and exits 0.
+A job's filter must be off. Shares no code with the system. Prints one line per violation and exits 1, or a summary
+and exits 0. Evidence without an acknowledged sample, a load, a score, a prompt or a record is a violation itself.
 """
 import collections
 import glob
@@ -19,6 +21,10 @@ import hashlib
 import json
 import os
 import sys
+
+
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+FIRST_FAILURE = 2  # outcomes of a score: ok, wrong_format, then timeout and infra_error
 
 
 def read_lines(path):
@@ -130,6 +136,8 @@ def check_ledger(job, ledger, faults):
                 faults.append(f"durable {row['version']}: digest differs from the ledger's")
         elif event in ("filtered", "dropped", "dead", "requeued"):
             ended[row["uid"]] = row
+            if job["policy"] == "wait" and event != "requeued":
+                faults.append(f"{row['uid']}: {event} ({row.get('reason', '')}), though training waits for every group")
     for step in range(1, job["steps"] + 1):
         rows = per_step.get(step, [])
         groups = collections.Counter(row["prompt"] for row in rows)
@@ -138,8 +146,9 @@ def check_ledger(job, ledger, faults):
     return trained, ended
 
 
-def check_samples(histories, trained, ended, faults):
-    """No acknowledged sample is lost, and the bytes trained on are those accepted."""
+def check_samples(job, histories, trained, ended, faults):
+    """No acknowledged sample is lost, and the bytes trained on are those accepted. Where training waits for every
+    group, one that goes back into the queue keeps its finished samples: each of them is trained on."""
     accepted = {}
     for rows in histories.values():
         for row in rows:
@@ -148,19 +157,117 @@ def check_samples(histories, trained, ended, faults):
                 if known != row["hash"]:
                     faults.append(f"{row['uid']}: acknowledged twice with different bytes")
     for uid in accepted:
-        if uid not in trained and uid not in ended:
+        if uid in trained:
+            continue
+        if uid not in ended:
             faults.append(f"{uid}: acknowledged, and lost")
+        elif job["policy"] == "wait":
+            faults.append(f"{uid}: acknowledged, and {ended[uid]['event']}")
     seen = {}
     for rows in histories.values():
         for row in rows:
             if row["event"] != "train":
                 continue
-            for uid, digest in row["samples"]:
+            for uid, digest, _ in row["samples"]:
                 if accepted.get(uid, digest) != digest:
                     faults.append(f"{uid}: step {row['step']} trained on bytes that were not accepted")
                 if seen.setdefault(uid, digest) != digest:
                     faults.append(f"{uid}: redone with other bytes")
     return accepted
+
+
+def check_scores(histories, accepted, faults):
+    """Scores are those of the bytes accepted, one for each sample, and the ones trained with. Returns how many."""
+    scores = {}
+    for rows in histories.values():
+        for row in rows:
+            if row["event"] != "score" or row["code"] != 0:
+                continue
+            uid = row["uid"]
+            if row["outcome"] >= FIRST_FAILURE:
+                faults.append(f"{uid}: a failure to score it became a reward")
+            if accepted.get(uid, row["hash"]) != row["hash"]:
+                faults.append(f"{uid}: scored bytes that were not accepted")
+            token, reward = scores.setdefault(uid, (row["token"], row["reward"]))
+            if token != row["token"]:
+                faults.append(f"{uid}: scored under the leases {token} and {row['token']}")
+            elif reward != row["reward"]:
+                faults.append(f"{uid}: scored {reward} and {row['reward']} under one lease")
+    for rows in histories.values():
+        for row in rows:
+            if row["event"] != "train":
+                continue
+            for uid, _, reward in row["samples"]:
+                if reward is None:
+                    faults.append(f"{uid}: step {row['step']} trained on it without a score")
+                elif uid in scores and scores[uid][1] != reward:
+                    faults.append(f"{uid}: step {row['step']} trained with {reward}, scored {scores[uid][1]}")
+    return len(scores)
+
+
+def check_leases(histories, faults):
+    """A fencing token is one worker's, and a worker that is revoked gets no more of them."""
+    revoked, holders = {}, {}
+    for rows in histories.values():
+        for row in rows:
+            if row["event"] == "revoke":
+                revoked[row["worker"]] = min(row["t"], revoked.get(row["worker"], row["t"]))
+    for name, rows in histories.items():
+        for row in rows:
+            if row["event"] != "lease":
+                continue
+            # Asked for after the revocation was answered, and granted.
+            if row["begin"] > revoked.get(row["worker"], row["begin"]):
+                faults.append(f"{name}: {row['worker']} took a lease of {row['kind']} after it was revoked")
+            for token in row["tokens"]:
+                holder = holders.setdefault((row["kind"], token), row["worker"])
+                if holder != row["worker"]:
+                    faults.append(f"token {token} of {row['kind']}: held by {holder} and by {row['worker']}")
+
+
+def check_prompts(histories, trained, faults):
+    """Every prompt trained on was fed, and always with the same content. Returns how many were."""
+    fed = {}
+    for rows in histories.values():
+        for row in rows:
+            for ordinal, digest in row["prompts"] if row["event"] == "feed" else ():
+                if fed.setdefault(ordinal, digest) != digest:
+                    faults.append(f"prompt {ordinal}: fed with two contents")
+    for prompt in {row["prompt"] for row in trained.values()}:
+        if prompt not in fed:
+            faults.append(f"prompt {prompt}: trained on, and never fed")
+    return len(fed)
+
+
+def check_records(job, histories, faults):
+    """One controller acts at a time, and the life of the job has one course. Returns how many records were written."""
+    writes = [(row, name) for name, rows in histories.items() for row in rows if row["event"] == "record"]
+    leaders, revisions = {}, {}
+    newest, seen = -1, sorted((row["t"], row["fence"]) for row, _ in writes)
+    answered = 0
+    for row, name in sorted(writes, key=lambda write: write[0]["begin"]):
+        # The largest fence of the writes that were over when this one began.
+        while answered < len(seen) and seen[answered][0] < row["begin"]:
+            newest, answered = max(newest, seen[answered][1]), answered + 1
+        if row["fence"] < newest:
+            faults.append(f"{name}: wrote {row['id']} under fence {row['fence']} after one under {newest}")
+        leader = leaders.setdefault(row["fence"], name)
+        if leader != name:
+            faults.append(f"fence {row['fence']}: {leader} and {name} both led under it")
+        if row["revision"] > 0:
+            other = revisions.setdefault(row["revision"], (row["id"], row["state"], name))
+            if other != (row["id"], row["state"], name):
+                faults.append(f"revision {row['revision']}: written by {other[2]} and by {name}")
+    ended = None
+    for revision, (record, state, _) in sorted(revisions.items()):
+        if not state:
+            continue
+        if ended and state != ended:
+            faults.append(f"{record}: {ended}, and {state} at revision {revision}")
+        ended = state if state in ENDED else ended
+    if ended and ended != job["state"]:
+        faults.append(f"the job is {job['state']}, and was written as {ended}")
+    return len(revisions)
 
 
 def check_versions(histories, epochs, faults):
@@ -232,16 +339,26 @@ def check(folder):
         for path in sorted(glob.glob(os.path.join(folder, "history", "*.jsonl")))
     }
     trained, ended = check_ledger(job, ledger, faults)
-    accepted = check_samples(histories, trained, ended, faults)
+    accepted = check_samples(job, histories, trained, ended, faults)
+    counts = {
+        "samples acknowledged": len(accepted),
+        "scores put": check_scores(histories, accepted, faults),
+        "prompts fed": check_prompts(histories, trained, faults),
+        "records written": check_records(job, histories, faults),
+    }
+    check_leases(histories, faults)
     epochs = {(row["epoch"], row["step"]) for row in ledger if row["event"] == "trained"}
-    loads = check_versions(histories, epochs, faults)
+    counts["versions loaded"] = check_versions(histories, epochs, faults)
+    for what, count in counts.items():
+        if count == 0:
+            faults.append(f"no {what}: the evidence proves nothing")
     if "weights_sha256" in job:
         if job["final_sha256"] != job["weights_sha256"]:
             faults.append(f"the final weights are {job['final_sha256']}, not {job['weights_sha256']}")
     else:
         check_weights(read_weights(folder), trained, faults)
-    summary = (f"{len(trained)} samples trained, {len(accepted)} acknowledged, {len(ended)} ended otherwise, "
-               f"{loads} versions loaded, {len(histories)} processes")
+    summary = (f"{len(trained)} samples trained, {len(ended)} ended otherwise, "
+               + ", ".join(f"{count} {what}" for what, count in counts.items()) + f", {len(histories)} processes")
     return faults, summary
 
 

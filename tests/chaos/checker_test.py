@@ -18,9 +18,11 @@ class Evidence:
     """A run in which everything went well."""
 
     def __init__(self):
-        self.job = {"eta": 1, "groups_per_step": GROUPS, "group_size": SIZE, "steps": STEPS, "state": "SUCCEEDED"}
+        self.job = {"eta": 1, "policy": "wait", "groups_per_step": GROUPS, "group_size": SIZE, "steps": STEPS,
+                    "state": "SUCCEEDED"}
         self.ledger = [{"seq": 1, "event": "open"}]
-        self.rollout, self.trainer, self.time = [], [], 0
+        self.rollout, self.trainer, self.reward, self.controllers, self.time = [], [], [], ([], []), 0
+        self.record(0, 1, 1, "RUNNING")
         self.weights = {}
         self.torn = ""  # what a killed process left of its last row
         digest = hashlib.sha256(b"").hexdigest()
@@ -29,10 +31,16 @@ class Evidence:
             samples = []
             for group in range(GROUPS):
                 prompt = (step - 1) * GROUPS + group
+                self.controllers[0].append({"t": self.tick(), "event": "feed", "prompts": [[prompt, f"p{prompt}"]]})
+                self.rollout.append(self.lease("rollout#1", "groups", prompt + 1))
                 for index in range(SIZE):
                     uid = f"job/{prompt}/0/{index}"
                     self.rollout.append({"event": "put", "uid": uid, "hash": "h" + uid, "min_version": step - 1, "code": 0})
-                    samples.append([uid, "h" + uid])
+                    token = 100 + prompt * SIZE + index
+                    self.reward.append(self.lease("reward#1", "rows", token))
+                    self.reward.append({"event": "score", "uid": uid, "hash": "h" + uid, "token": token, "reward": 0.5,
+                                        "outcome": 0, "code": 0})
+                    samples.append([uid, "h" + uid, 0.5])
                     self.ledger.append({"seq": len(self.ledger) + 1, "event": "trained", "epoch": 1, "step": step,
                                         "train_version": step - 1, "uid": uid, "prompt": prompt, "redo": False,
                                         "min_version": max(0, step - 2)})
@@ -44,6 +52,16 @@ class Evidence:
         self.ledger.append({"seq": len(self.ledger) + 1, "event": "durable", "version": STEPS, "digest": digest})
         self.ledger_durable = self.ledger[-1]
         self.epoch, self.lineage = 1, 0
+        self.record(0, 1, 2, "SUCCEEDED")
+
+    def record(self, controller, fence, revision, state, begin=None):
+        begin = begin or self.tick()
+        self.controllers[controller].append({"t": self.tick(), "event": "record", "id": "job/job", "fence": fence,
+                                             "begin": begin, "revision": revision, "state": state})
+
+    def lease(self, worker, kind, token):
+        begin = self.tick()
+        return {"t": self.tick(), "event": "lease", "kind": kind, "worker": worker, "begin": begin, "tokens": [token]}
 
     def tick(self):
         self.time += 1
@@ -70,6 +88,13 @@ class Evidence:
             self.rollout.append({"t": self.tick(), "event": "load", "lineage": self.lineage, "version": STEPS,
                                  "epoch": self.epoch, "hash": f"w{self.lineage}/{STEPS}"})
 
+    def end(self, uid, event):
+        self.ledger.append({"seq": len(self.ledger) + 1, "event": event, "epoch": self.epoch, "uid": uid,
+                            "reason": "why"})
+
+    def score(self):
+        return next(row for row in self.reward if row["event"] == "score")
+
     def durable(self, version, lineage):
         self.ledger.append(dict(self.ledger_durable, seq=len(self.ledger) + 1, version=version, lineage=lineage))
 
@@ -88,6 +113,9 @@ class Evidence:
             with open(os.path.join(folder, "history/rollout-1.jsonl"), "a") as file:
                 file.write(self.torn)
             write("history/trainer-1.jsonl", self.trainer)
+            write("history/reward-1.jsonl", self.reward)
+            for number, rows in enumerate(self.controllers):
+                write(f"history/controller-{number}.jsonl", rows)
             with open(os.path.join(folder, "weights.txt"), "w") as file:
                 file.write("uids\n" + "".join(f"{uid} {count}\n" for uid, count in self.weights.items()))
             return checker.check(folder)[0]
@@ -189,6 +217,94 @@ class CheckerTest(unittest.TestCase):
     def test_a_refused_sample_may_be_lost(self):
         self.run_.rollout.append({"event": "put", "uid": "job/99/0/0", "hash": "x", "min_version": 0, "code": 9})
         self.assertEqual(self.run_.faults(), [])
+
+    def test_an_acknowledged_sample_whose_group_was_given_up(self):
+        uid = "job/99/0/0"
+        self.run_.rollout.append({"event": "put", "uid": uid, "hash": "x", "min_version": 0, "code": 0})
+        self.run_.end(uid, "requeued")
+        self.expect("job/99/0/0: acknowledged, and requeued")
+        self.run_.job["policy"] = "requeue"
+        self.assertEqual(self.run_.faults(), [])
+
+    def test_an_empty_group_may_be_requeued(self):
+        self.run_.end("job/99/0/0", "requeued")
+        self.assertEqual(self.run_.faults(), [])
+
+    def test_a_group_that_is_given_up_though_training_waits(self):
+        self.run_.end("job/99/0/0", "dead")
+        self.expect("job/99/0/0: dead (why), though training waits")
+
+    def test_evidence_that_proves_nothing(self):
+        for event, what in (("put", "samples acknowledged"), ("score", "scores put"), ("feed", "prompts fed"),
+                            ("record", "records written"), ("load", "versions loaded")):
+            self.run_ = Evidence()
+            for rows in (self.run_.rollout, self.run_.reward, *self.run_.controllers):
+                rows[:] = [row for row in rows if row["event"] != event]
+            self.expect(f"no {what}: the evidence proves nothing")
+
+    def test_a_score_of_other_bytes(self):
+        self.run_.score()["hash"] = "other"
+        self.expect("scored bytes that were not accepted")
+
+    def test_a_failure_that_became_a_reward(self):
+        self.run_.score()["outcome"] = 3
+        self.expect("a failure to score it became a reward")
+
+    def test_a_sample_scored_twice(self):
+        self.run_.reward.append(dict(self.run_.score(), token=7))
+        self.expect("scored under the leases 100 and 7")
+
+    def test_another_score_in_training(self):
+        self.run_.trainer[0]["samples"][0][2] = 0.75
+        self.expect("trained with 0.75, scored 0.5")
+
+    def test_training_without_a_score(self):
+        self.run_.trainer[0]["samples"][0][2] = None
+        self.expect("trained on it without a score")
+
+    def test_a_score_of_a_killed_worker_may_be_missing(self):
+        self.run_.reward.remove(self.run_.score())
+        self.assertEqual(self.run_.faults(), [])
+
+    def test_a_prompt_with_two_contents(self):
+        self.run_.controllers[1].append({"t": self.run_.tick(), "event": "feed", "prompts": [[0, "other"]]})
+        self.expect("prompt 0: fed with two contents")
+
+    def test_a_prompt_that_was_never_fed(self):
+        self.run_.controllers[0].remove(next(row for row in self.run_.controllers[0] if row["event"] == "feed"))
+        self.expect("prompt 0: trained on, and never fed")
+
+    def test_a_revoked_worker_that_takes_a_lease(self):
+        before = self.run_.lease("rollout#1", "groups", 50)
+        self.run_.controllers[0].append({"t": self.run_.tick(), "event": "revoke", "worker": "rollout#1"})
+        self.run_.rollout.append(before)
+        self.assertEqual(self.run_.faults(), [])
+        self.run_.rollout.append(self.run_.lease("rollout#1", "groups", 51))
+        self.expect("rollout#1 took a lease of groups after it was revoked")
+
+    def test_a_token_of_two_workers(self):
+        self.run_.rollout.append(self.run_.lease("rollout#2", "groups", 1))
+        self.expect("token 1 of groups: held by rollout#1 and by rollout#2")
+
+    def test_a_controller_that_writes_after_its_successor(self):
+        late = self.run_.tick()
+        self.run_.record(1, 2, 3, "SUCCEEDED")
+        self.run_.record(0, 1, 4, "SUCCEEDED", begin=late)  # begun before: it may have been first
+        self.assertEqual(self.run_.faults(), [])
+        self.run_.record(0, 1, 5, "SUCCEEDED")
+        self.expect("wrote job/job under fence 1 after one under 2")
+
+    def test_two_leaders_under_one_fence(self):
+        self.run_.record(1, 1, 3, "SUCCEEDED")
+        self.expect("fence 1: controller-0.jsonl and controller-1.jsonl both led under it")
+
+    def test_a_revision_written_twice(self):
+        self.run_.record(1, 2, 2, "SUCCEEDED")
+        self.expect("revision 2: written by controller-0.jsonl and by controller-1.jsonl")
+
+    def test_a_job_that_runs_after_its_end(self):
+        self.run_.record(0, 1, 3, "RUNNING")
+        self.expect("job/job: SUCCEEDED, and RUNNING at revision 3")
 
     def test_a_step_with_too_few_groups(self):
         uid = self.run_.ledger[1]["uid"]

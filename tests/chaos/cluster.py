@@ -1,4 +1,5 @@
-"""The processes of one run: redis-server and every role, each with a proxy of its own before Redis."""
+"""The processes of one run: redis-server and every role, each with a proxy before Redis and one before itself."""
+import collections
 import json
 import os
 import random
@@ -12,44 +13,53 @@ from proxy import Proxy
 
 CONTROLLERS = ("controller-0", "controller-1")
 ROLLOUTS = ("rollout-0", "rollout-1")
+ENVIRONMENTS = ("env-0", "env-1")
 WORKERS = ROLLOUTS + ("reward", "trainer")
+given, giving = collections.deque(maxlen=4096), threading.Lock()
 
 
 def free_port():
     """Below the range that outgoing connections use: nobody takes it by chance until it is listened on."""
     while True:
         port = random.SystemRandom().randrange(10000, 32000)
-        with socket.socket() as sock:
+        with socket.socket() as sock, giving:
             try:
                 sock.bind(("127.0.0.1", port))
-                return port
             except OSError:
-                pass
+                continue
+            if port not in given:
+                given.append(port)
+                return port
 
 
 class Profile:
     """Which programs play the roles, and how fast the time of the cluster goes."""
 
     def __init__(self, binaries, rollout="freshet-sim-rollout", trainer="freshet-sim-trainer", time_scale=0.1):
-        self.binaries, self.rollout, self.trainer, self.time_scale = binaries, rollout, trainer, time_scale
+        self.binaries, self.time_scale = binaries, time_scale
+        self.programs = {"controller": "freshet-recorded-controller", "reward": "freshet-recorded-reward",
+                         "env": "freshet-env", "rollout": rollout, "trainer": trainer}
 
     def program(self, name):
-        role = name.split("-")[0]
-        return os.path.join(self.binaries, {"rollout": self.rollout, "trainer": self.trainer}.get(role, f"freshet-{role}"))
+        return os.path.join(self.binaries, self.programs[name.split("-")[0]])
 
 
 class Cluster:
     """Thread-safe."""
 
-    def __init__(self, folder, profile):
+    def __init__(self, folder, profile, environments=()):
         self.folder, self.profile = folder, profile
+        self.workers = WORKERS + tuple(environments)
+        self.members = ("redis",) + CONTROLLERS + self.workers
         self.history = os.path.join(folder, "history")
         os.makedirs(self.history)
         os.makedirs(os.path.join(folder, "redis"))
         self.processes, self.zombies = {}, []
         self.redis_port = free_port()
         self.ports = {name: free_port() for name in CONTROLLERS}
-        self.proxies = {name: Proxy(self.redis_port) for name in CONTROLLERS + WORKERS}
+        self.proxies = {name: Proxy(self.redis_port) for name in CONTROLLERS + WORKERS}  # to Redis
+        self.links = {name: Proxy(port) for name, port in self.ports.items()}  # to the process itself
+        self.former_links = []
         self.lock = threading.Lock()
 
     def command(self, name):
@@ -57,15 +67,21 @@ class Cluster:
             return ["redis-server", "--port", str(self.redis_port), "--bind", "127.0.0.1", "--dir",
                     os.path.join(self.folder, "redis"), "--appendonly", "yes", "--appendfsync", "always", "--save", "",
                     "--logfile", os.path.join(self.folder, "redis.log")]
-        command = [self.profile.program(name), "--name", name, "--redis", f"127.0.0.1:{self.proxies[name].port}",
-                   "--http-listen", "", "--listen", f"127.0.0.1:{self.ports.get(name, 0)}"]
+        command = [self.profile.program(name), "--name", name, "--http-listen", "",
+                   "--listen", f"127.0.0.1:{self.links[name].target}",
+                   "--advertise", f"127.0.0.1:{self.links[name].port}", "--time-scale", str(self.profile.time_scale)]
+        if name in self.proxies:
+            command += ["--redis", f"127.0.0.1:{self.proxies[name].port}"]
         if name in CONTROLLERS:
-            return command + ["--time-scale", str(self.profile.time_scale)]
-        controllers = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+            return command
+        controllers = ",".join(f"127.0.0.1:{self.links[controller].port}" for controller in CONTROLLERS)
         command += ["--controller", controllers, "--drain-timeout-ms", "1000"]
         return command + (["--state-dir", os.path.join(self.folder, "state")] if name == "trainer" else [])
 
     def start(self, name):
+        if name in self.workers:  # a former process may still have its address
+            self.former_links.append(self.links.get(name))
+            self.links[name] = Proxy(free_port())
         environment = dict(os.environ, FRESHET_SIM_HISTORY=self.history, FRESHET_SIM_STEP_SECONDS="0.01",
                            FRESHET_SIM_ENGINE="16 1.0 0.02 1.0 8 0.8")
         with open(os.path.join(self.folder, f"{name}.log"), "ab") as log, self.lock:
@@ -74,7 +90,7 @@ class Cluster:
     def start_all(self):
         self.start("redis")
         self.await_port(self.redis_port)
-        for name in CONTROLLERS + WORKERS:
+        for name in CONTROLLERS + self.workers:
             self.start(name)
         for port in self.ports.values():
             self.await_port(port)
@@ -91,9 +107,12 @@ class Cluster:
         raise RuntimeError(f"nothing listens on port {port}")
 
     def signal(self, name, number):
+        """False when the process has ended."""
         process = self.processes.get(name)
-        if process is not None and process.poll() is None:
-            process.send_signal(number)
+        if process is None or process.poll() is not None:
+            return False
+        process.send_signal(number)
+        return True
 
     def kill(self, name):
         self.signal(name, signal.SIGKILL)
@@ -114,7 +133,7 @@ class Cluster:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        for proxy in self.proxies.values():
+        for proxy in [*self.proxies.values(), *self.links.values(), *filter(None, self.former_links)]:
             proxy.stop()
 
     def freshet(self, *arguments, timeout=20):

@@ -12,17 +12,19 @@ class Proxy:
         self.target, self.pairs, self.lock = target, set(), threading.Lock()
         self.hold_until = 0.0
         self.to_lose = 0
+        self.held = self.lost = 0  # how often it did so
         self.marker, self.request, self.caught, self.released = None, None, threading.Event(), threading.Event()
         self.server = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self.server.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self):
-        """Resets every connection."""
+        """Resets every connection. Returns how many there were."""
         with self.lock:
             pairs = list(self.pairs)
         for pair in pairs:
             self._close(pair)
+        return len(pairs)
 
     def hold(self, seconds):
         """Passes nothing on for a while."""
@@ -50,6 +52,10 @@ class Proxy:
 
     def stop(self):
         self.released.set()
+        try:
+            self.server.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        except OSError:
+            pass
         self.server.close()
         self.cut()
 
@@ -78,6 +84,7 @@ class Proxy:
             while data := source.recv(65536):
                 wait = self.hold_until - time.monotonic()
                 if wait > 0:
+                    self.held += 1
                     time.sleep(wait)
                 if answers and self._loses():
                     break
@@ -104,6 +111,7 @@ class Proxy:
         with self.lock:
             lost = self.to_lose > 0
             self.to_lose -= lost
+            self.lost += lost
             return lost
 
     def _close(self, pair):

@@ -11,6 +11,7 @@
 #include "tests/contract/trajectory_store_divergence_contract.h"
 #include "tests/contract/trajectory_store_fixture.h"
 #include "tests/contract/trajectory_store_lease_contract.h"
+#include "tests/contract/trajectory_store_lease_failure_contract.h"
 #include "tests/contract/trajectory_store_prompt_contract.h"
 #include "tests/contract/trajectory_store_puts_contract.h"
 #include "tests/contract/trajectory_store_recovery_contract.h"

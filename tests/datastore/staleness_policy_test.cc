@@ -224,6 +224,33 @@ TEST(DecideDisposition, FollowsThePolicyFromTheBoundOn) {
   }
 }
 
+TEST(DecideLeaseEnd, CountsLeasesThatFailedWithoutASample) {
+  struct Case {
+    const char* name;
+    LeaseEnd end;
+    bool delivered;
+    int64_t failures;  // before, of at most 3
+    int64_t counted;
+    bool dead;
+  };
+  const Case cases[] = {
+      {"handed back", LeaseEnd::kReturned, false, 2, 2, false},
+      {"failed", LeaseEnd::kFailed, false, 0, 1, false},
+      {"failed with a sample", LeaseEnd::kFailed, true, 2, 2, false},
+      {"failed once more", LeaseEnd::kFailed, false, 2, 3, true},
+      {"expired", LeaseEnd::kExpired, false, 1, 2, false},
+      {"expired with a sample", LeaseEnd::kExpired, true, 2, 2, false},
+      {"expired once more", LeaseEnd::kExpired, false, 2, 3, true},
+      {"worker lost", LeaseEnd::kWorkerLost, false, 2, 3, true},
+      {"worker lost with a sample", LeaseEnd::kWorkerLost, true, 2, 2, false},
+  };
+  for (const Case& c : cases) {
+    const LeaseEndDecision decision = DecideLeaseEnd(c.end, c.delivered, c.failures, 3);
+    EXPECT_EQ(decision.failures, c.counted) << c.name;
+    EXPECT_EQ(decision.dead, c.dead) << c.name;
+  }
+}
+
 // 2 tokens of version 3 (the first is an observation), 2 of version 4, 1 of version 6.
 Response MixedResponse() {
   Response response;

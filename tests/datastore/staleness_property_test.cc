@@ -45,6 +45,7 @@ INSTANTIATE_TEST_SUITE_P(Eta, StalenessProperty, testing::Values(0, 1, 2, 4));
 
 TEST_P(StalenessProperty, WaitDropsNothingKeepsTheBoundAndFinishes) {
   int64_t expired = 0;
+  int64_t died = 0;
   int64_t filtered = 0;
   int64_t deaths = 0;
   int64_t refused = 0;
@@ -59,12 +60,14 @@ TEST_P(StalenessProperty, WaitDropsNothingKeepsTheBoundAndFinishes) {
     ASSERT_EQ(Ended(result, "dead(too_slow)"), 0);
     ASSERT_EQ(Entered(result, GroupState::kTrained), options.steps * options.groups_per_step);
     expired += result.stats.leases_expired;
+    died += Ended(result, "dead(lease_failed)");
     filtered += Entered(result, GroupState::kFiltered);
     deaths += result.trainer_deaths;
     refused += result.refused_zombies;
   }
   // The histories did contain what they are meant to contain.
   EXPECT_GT(expired, 100);
+  EXPECT_GE(died, 60);
   EXPECT_GT(filtered, 100);
   EXPECT_GT(deaths, 10);
   EXPECT_GT(refused, 10);

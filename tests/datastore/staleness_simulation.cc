@@ -17,6 +17,7 @@ namespace {
 constexpr double kLeaseSeconds = 5;
 // No step takes longer than a few stragglers in a row.
 constexpr double kStuckSeconds = 3000;
+constexpr int64_t kPoisonEvery = 16;
 
 class Simulation {
  public:
@@ -106,6 +107,7 @@ class Simulation {
     queue_.After(dice_.Uniform(0.1, 0.5), [this, engine] { AskForPrompts(engine); });
   }
   void Generate(size_t engine, const GroupLease& lease) {
+    if (options_.faults && lease.ordinal % kPoisonEvery == kPoisonEvery - 1) return Poison(lease);
     const bool vanishes = Fault(0.06);
     const bool drains = !vanishes && Fault(0.05);
     double longest = 0;
@@ -137,6 +139,13 @@ class Simulation {
         HandBack(engine, lease, begin_version);
       });
     if (!vanishes) KeepAlive(engine, lease.token, longest);
+  }
+  // A prompt that kills its engine, or fails in its environment, every time.
+  void Poison(const GroupLease& lease) {
+    if (dice_.Chance(0.5)) return;
+    queue_.After(dice_.Uniform(), [this, token = lease.token] {
+      (void)store_->FailLease(token, "raised");  // refused when the disposition took the group
+    });
   }
   void KeepAlive(size_t engine, int64_t token, double left) {
     if (left <= kLeaseSeconds / 2) return;

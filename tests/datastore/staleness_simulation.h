@@ -11,8 +11,8 @@
 namespace freshet {
 
 // A random history of one job: engines that lag behind the trainer, 10 % stragglers, and, with
-// `faults`, workers that vanish (their leases expire) or hand work back, failing scorers, filtered
-// groups and a trainer that dies and redoes its steps.
+// `faults`, workers that vanish (their leases expire) or hand work back, prompts that no worker can
+// generate, failing scorers, filtered groups and a trainer that dies and redoes its steps.
 struct SimulationOptions {
   int64_t eta = 0;
   Disposition disposition = Disposition::kWait;

@@ -1,5 +1,7 @@
 // /metrics of every role, in a cluster of real processes.
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -54,8 +56,7 @@ class ClusterMetricsOfAJob : public testing::Test {
     if (!up_.ok()) return;
     up_ = cluster_->Submit("j", QuickJob(60,
                                          "environment: {type: guess_number, max_turns: 2, "
-                                         "max_turn_tokens: 8, options: {low: \"0\", high: "
-                                         "\"9\"}}\n"
+                                         "max_turn_tokens: 8, options: {max: \"10\"}}\n"
                                          "reward: {components: {won: {type: environment}}}\n"
                                          "eval: {rows: 8, every_steps: 20}\n"));
     if (!up_.ok()) return;
@@ -77,6 +78,21 @@ class ClusterMetricsOfAJob : public testing::Test {
 };
 
 TEST_F(ClusterMetricsOfAJob, IsCleanWhileItRuns) { ExpectClean(*cluster_); }
+
+TEST_F(ClusterMetricsOfAJob, PromtoolFindsNothingWrong) {
+  const char* variable = std::getenv("FRESHET_TEST_PROMTOOL");
+  const std::string promtool = variable != nullptr ? variable : "/usr/bin/promtool";
+  if (::access(promtool.c_str(), X_OK) != 0) {
+    GTEST_SKIP() << promtool << " is not installed (package prometheus): test skipped";
+  }
+  for (const std::string& role : Roles()) {
+    const ChildResult result = ChildProcess({promtool, "check", "metrics"},
+                                            {.directory = "", .input = cluster_->MetricsBody(role)})
+                                   .Wait(absl::Seconds(60));
+    EXPECT_EQ(result.exit_code, 0) << role << ":\n" << result.out << result.err;
+    EXPECT_EQ(result.out + result.err, "") << role;
+  }
+}
 
 TEST_F(ClusterMetricsOfAJob, TheControllerShowsStoreQueuesAndStates) {
   const MetricsText text = cluster_->Metrics("controller");

@@ -1,4 +1,6 @@
 // A cluster on this machine, as a user runs it: every role a process of its own.
+#include <signal.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -17,9 +19,12 @@ using testing::Not;
 
 class ClusterTest : public FreshetFixture {
  protected:
-  void SetUp() override {
+  void SetUp() override { Up({"--rollouts", "2"}); }
+  void Up(const std::vector<std::string>& flags) {
     ::setenv("XDG_STATE_HOME", Path("state").c_str(), 1);
-    const ChildResult up = Freshet({"cluster", "up", "--rollouts", "2", "--port", "0"});
+    std::vector<std::string> args = {"cluster", "up", "--port", "0"};
+    args.insert(args.end(), flags.begin(), flags.end());
+    const ChildResult up = Freshet(args);
     ASSERT_EQ(up.exit_code, 0) << up.err;
     const std::string server = After(up.out + up.err, "export FRESHET_SERVER=");
     ASSERT_THAT(server, HasSubstr("127.0.0.1:"));
@@ -102,6 +107,8 @@ TEST_F(ClusterTest, AJobFromSubmitToDelete) {
   EXPECT_THAT(Ok({"samples", "a"}).out, Not(IsEmpty()));
   EXPECT_THAT(Ok({"metrics", "a", "--plot", "reward"}).out, HasSubstr("reward"));
   EXPECT_THAT(Ok({"logs", "a", "--role", "trainer"}).out, HasSubstr("trainer"));
+  EXPECT_THAT(Ok({"logs", "a", "--role", "controller"}).out, HasSubstr("job=a state=SUCCEEDED"));
+  EXPECT_THAT(Ok({"export", "tensorboard", "a", Path("curves")}).out, HasSubstr("tfevents"));
   EXPECT_THAT(Ok({"checkpoint", "list", "a"}).out, HasSubstr("6"));
   EXPECT_THAT(Ok({"ledger", "verify", "a"}).out, HasSubstr("ok"));
   // Its workers may still be ending their work: that is said, and passes.
@@ -126,6 +133,41 @@ TEST_F(ClusterTest, PauseResumeCancel) {
   Await("long", "RUNNING");
   Ok({"cancel", "long"});
   Await("long", "CANCELLED");
+}
+
+class StandbyTest : public ClusterTest {
+ protected:
+  void SetUp() override { Up({"--standby"}); }
+  // kill -9. The supervisor starts it again, and either of them leads next.
+  void KillTheLeader() {
+    const std::string leader = Json::parse(Ok({"top", "--json"}).out)["leader"];
+    const Json status = Json::parse(Ok({"cluster", "status", "--json"}).out);
+    int killed = 0;
+    for (const Json& process : status["processes"]) {
+      if (process["grpc"] != leader) continue;
+      killed += ::kill(process["process"]["pid"].get<pid_t>(), SIGKILL) == 0 ? 1 : 0;
+    }
+    ASSERT_EQ(killed, 1) << status;
+  }
+};
+
+TEST_F(StandbyTest, CommandsGoOnWhenTheLeaderIsKilled) {
+  EXPECT_THAT(std::getenv("FRESHET_SERVER"), HasSubstr(",127.0.0.1:"));
+  TinyJob job = MakeTinyJob();
+  job["trainer"] = "{steps: 100000}";
+  job["eval"] = "";
+  Submit(job, "long");
+  Await("long", "RUNNING");
+  KillTheLeader();
+  EXPECT_EQ(Json::parse(Ok({"get", "long", "-o", "json"}).out)["id"], "long");
+  Ok({"pause", "long"});  // waits for the next leader
+  Await("long", "PAUSED");
+  EXPECT_THAT(Ok({"logs", "--role", "controller"}).out, HasSubstr("leads=yes"));
+  Ok({"resume", "long"});
+  Await("long", "RUNNING");
+  Ok({"cancel", "long"});
+  Await("long", "CANCELLED");
+  Ok({"ledger", "verify", "long"});
 }
 
 TEST_F(ClusterTest, UpTwiceSaysWhatRunsAndRolloutsScale) {

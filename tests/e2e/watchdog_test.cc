@@ -1,6 +1,9 @@
 // A job that makes no progress says why: in `describe`, in an event and in a metric, within what is
 // 10 s at the controller's usual pace; here its time goes ten times as fast.
 
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -8,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "freshet/env/v1/env_service.grpc.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/base/mutex.h"
 #include "services/base/str_cat.h"
 #include "tests/e2e/cluster_job.h"
 #include "tests/testing/cluster_processes.h"
@@ -22,6 +27,56 @@ using job::v1::JOB_STATE_SUCCEEDED;
 using testing::HasSubstr;
 
 constexpr int kSteps = 60;
+
+// An environment of a user's own whose every first step ends the episode, until it hangs.
+class UsersEnvironment final : public env::v1::EnvService::Service {
+ public:
+  UsersEnvironment() {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address_ = StrCat("127.0.0.1:", port);
+  }
+  ~UsersEnvironment() override {
+    Hang(false);
+    server_->Shutdown(std::chrono::system_clock::now());
+  }
+  const std::string& address() const { return address_; }
+  void Hang(bool hang) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    hangs_ = hang;
+    changed_.NotifyAll();
+  }
+
+  grpc::Status Episode(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<env::v1::EpisodeReply, env::v1::EpisodeRequest>* stream) override {
+    env::v1::EpisodeRequest request;
+    while (stream->Read(&request) && !request.has_close()) {
+      if (request.has_step()) HangIfSo(*context);
+      env::v1::EpisodeReply reply;
+      reply.set_observation("?");
+      reply.set_reward(request.step().action().size() % 2 == 0 ? 1 : 0);
+      reply.set_terminated(request.has_step());
+      stream->Write(reply);
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  void HangIfSo(const grpc::ServerContext& context) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    while (hangs_ && !context.IsCancelled()) changed_.WaitFor(mu_, absl::Milliseconds(100));
+  }
+
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+  Mutex mu_;
+  CondVar changed_;
+  bool hangs_ ABSL_GUARDED_BY(mu_) = false;
+};
 
 class WatchdogTest : public testing::Test {
  protected:
@@ -90,12 +145,25 @@ TEST_F(WatchdogTest, NamesAnEmptyRolloutPool) {
 TEST_F(WatchdogTest, NamesAHungEnvironment) {
   Run({"rollout-0", "reward-0", "env-0", "trainer-0"},
       "environment: {type: guess_number, max_turns: 2, max_turn_tokens: 8, "
-      "options: {low: \"0\", high: \"9\"}}\n"
+      "options: {max: \"10\"}}\n"
       "reward: {components: {won: {type: environment}}}\n",
       /*simulated=*/false);
   cluster().Signal("env-0", SIGSTOP);
   ExpectStall("env", "0 environment workers ready");
   cluster().Signal("env-0", SIGCONT);
+  ExpectProgress();
+}
+
+TEST_F(WatchdogTest, NamesAUsersEnvironmentThatNeverAnswers) {
+  UsersEnvironment environment;
+  Run({"rollout-0", "reward-0", "trainer-0"},
+      StrCat("environment: {type: grpc, address: \"", environment.address(),
+             "\", max_turns: 2, max_turn_tokens: 8, step_timeout_ms: 500}\n"
+             "reward: {components: {won: {type: environment}}}\n"),
+      /*simulated=*/false);
+  environment.Hang(true);
+  ExpectStall("env", StrCat("environment grpc ", environment.address()));
+  environment.Hang(false);
   ExpectProgress();
 }
 

@@ -1,18 +1,28 @@
 #include "services/local/evaluator.h"
 
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "controller/dataset/template_dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/char_tokenizer.h"
+#include "services/base/mutex.h"
 #include "services/base/str_cat.h"
 #include "services/reward/scorer_factory.h"
 #include "tests/rollout/rollout_worker_fixture.h"
+#include "tests/services/reward/callback_scorer.h"
 
 namespace freshet {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+constexpr absl::Duration kGuard = absl::Seconds(20);
 
 // An evaluator over a worker with a scripted engine, whose responses are the characters 'k', 'l',
 // 'm', ... (ids 10, 11, 12, ...).
@@ -54,7 +64,7 @@ class EvaluatorTest : public RolloutWorkerFixture {
   }
   Evaluator& evaluator() {
     if (evaluator_ == nullptr) {
-      auto created = Evaluator::Create(setup_, worker(), clock_, [this] { ++finished_; });
+      auto created = Evaluator::Create(setup_, worker(), clock_, [this] { finished_.Notify(); });
       EXPECT_TRUE(created.ok()) << created.status();
       evaluator_ = *std::move(created);
     }
@@ -63,6 +73,17 @@ class EvaluatorTest : public RolloutWorkerFixture {
   static WeightSnapshot Weights(int64_t version) {
     const VersionForTest made = MakeVersion({0, version}, 1, 100, 64);
     return {made.manifest, made.bytes};
+  }
+  // Runs the worker until it has the answers, and waits for their scores.
+  void RunEvaluation() {
+    ASSERT_TRUE(RunUntil([&] { return !worker().EvaluationBusy(); }).ok());
+    ASSERT_TRUE(finished_.WaitFor(kGuard));
+  }
+  // A reward service of the user's own, with the function in its place.
+  void UseService(CallbackScorer::Function function) {
+    (*setup_.spec.mutable_reward()->mutable_components())["part"].set_type("grpc");
+    setup_.scorer = std::make_unique<CompositeScorer>();
+    setup_.scorer->Add("part", 1.0, std::make_unique<CallbackScorer>(std::move(function)));
   }
   // Takes what there is; results_ grows by a successful evaluation.
   absl::Status Take() {
@@ -74,8 +95,8 @@ class EvaluatorTest : public RolloutWorkerFixture {
   }
 
   JobSetup setup_;
+  Notification finished_;
   std::unique_ptr<Evaluator> evaluator_;
-  int finished_ = 0;
   bool idle_while_recording_ = false;
   absl::Status record_status_;
   std::vector<EvalMetrics> results_;
@@ -83,7 +104,7 @@ class EvaluatorTest : public RolloutWorkerFixture {
 
 TEST_F(EvaluatorTest, ScoresEveryRowAtThePinnedVersion) {
   ASSERT_TRUE(evaluator().Start(Weights(7)));
-  ASSERT_TRUE(RunUntil([&] { return finished_ > 0; }).ok());
+  RunEvaluation();
   ASSERT_TRUE(Take().ok());
   ASSERT_EQ(results_.size(), 1U);
   const EvalMetrics& metrics = results_[0];
@@ -101,7 +122,7 @@ TEST_F(EvaluatorTest, APerfectScoreIsExact) {
   setup_.spec.mutable_eval()->set_rows(100);
   SetReward("contains", "k");
   ASSERT_TRUE(evaluator().Start(Weights(7)));
-  ASSERT_TRUE(RunUntil([&] { return finished_ > 0; }).ok());
+  RunEvaluation();
   ASSERT_TRUE(Take().ok());
   EXPECT_EQ(results_.at(0).eval_accuracy, 2.0);
   EXPECT_EQ(results_.at(0).reward_components.at("part"), 1.0);
@@ -115,8 +136,9 @@ TEST_F(EvaluatorTest, OneAtATimeAndTheOthersAreCounted) {
   EXPECT_FALSE(evaluator().AwaitIdle(absl::ZeroDuration()));
   bool restarted = false;
   ASSERT_TRUE(RunUntil([&] {
-                if (finished_ == 0) return false;
                 if (restarted) return true;
+                if (worker().EvaluationBusy()) return false;
+                EXPECT_TRUE(finished_.WaitFor(kGuard));
                 EXPECT_FALSE(evaluator().Start(Weights(8))) << "its result is not taken yet";
                 EXPECT_EQ(evaluator().skipped(), 2);
                 EXPECT_TRUE(Take().ok());
@@ -138,7 +160,7 @@ TEST_F(EvaluatorTest, NothingToTakeIsNoError) {
 TEST_F(EvaluatorTest, AStoppedWorkerGivesAnError) {
   ASSERT_TRUE(evaluator().Start(Weights(7)));
   ASSERT_TRUE(RunUntil([] { return true; }).ok());
-  EXPECT_EQ(finished_, 1);
+  EXPECT_TRUE(finished_.HasBeenNotified());
   EXPECT_FALSE(Take().ok());
   EXPECT_TRUE(evaluator().AwaitIdle(absl::ZeroDuration()));
 }
@@ -146,7 +168,7 @@ TEST_F(EvaluatorTest, AStoppedWorkerGivesAnError) {
 TEST_F(EvaluatorTest, AScorerThatFailsNamesTheRowAndIsNoZero) {
   SetReward("regex", "((?1)x|y)");
   ASSERT_TRUE(evaluator().Start(Weights(7)));
-  ASSERT_TRUE(RunUntil([&] { return finished_ > 0; }).ok());
+  RunEvaluation();
   const absl::Status status = Take();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(status), HasSubstr("evaluation of version 7, row 0: "));
@@ -155,7 +177,7 @@ TEST_F(EvaluatorTest, AScorerThatFailsNamesTheRowAndIsNoZero) {
 
 TEST_F(EvaluatorTest, AnErrorOfTheRecorderComesBack) {
   ASSERT_TRUE(evaluator().Start(Weights(7)));
-  ASSERT_TRUE(RunUntil([&] { return finished_ > 0; }).ok());
+  RunEvaluation();
   record_status_ = absl::ResourceExhaustedError("the disk is full");
   EXPECT_EQ(Take().code(), absl::StatusCode::kResourceExhausted);
 }
@@ -164,6 +186,45 @@ TEST_F(EvaluatorTest, CloseEndsWaits) {
   ASSERT_TRUE(evaluator().Start(Weights(7)));
   evaluator().Close();
   EXPECT_FALSE(evaluator().AwaitIdle(absl::InfiniteDuration()));
+}
+
+TEST_F(EvaluatorTest, AsksAServiceForSeveralRowsAtTheSameTime) {
+  Mutex mu;
+  int running = 0;
+  Notification three;
+  UseService([&](const ScoreInput&) {
+    {
+      MutexLock lock(mu);
+      if (++running == 3) three.Notify();
+    }
+    EXPECT_TRUE(three.WaitFor(kGuard)) << "nobody goes on before three are here";
+    return ComponentScore{1};
+  });
+  ASSERT_TRUE(evaluator().Start(Weights(7)));
+  RunEvaluation();
+  ASSERT_TRUE(Take().ok());
+  EXPECT_EQ(results_.at(0).eval_accuracy, 1);
+}
+
+TEST_F(EvaluatorTest, ASlowServiceHoldsUpNobodyAndIsGivenUpAtTheEnd) {
+  Notification asked, given_up;
+  UseService([&](const ScoreInput& input) -> absl::StatusOr<ComponentScore> {
+    Notification cancelled;
+    const std::stop_callback on_cancel(input.cancel, [&] { cancelled.Notify(); });
+    asked.Notify();
+    if (!cancelled.WaitFor(kGuard)) return ComponentScore{1};
+    given_up.Notify();
+    return absl::CancelledError("given up");
+  });
+  ASSERT_TRUE(evaluator().Start(Weights(7)));
+  ASSERT_TRUE(RunUntil([&] { return !worker().EvaluationBusy(); }).ok());
+  ASSERT_TRUE(asked.WaitFor(kGuard));
+  EXPECT_TRUE(Take().ok());
+  EXPECT_FALSE(given_up.HasBeenNotified()) << "to take nothing waits for nobody";
+  evaluator_.reset();
+  EXPECT_TRUE(given_up.HasBeenNotified());
+  EXPECT_TRUE(results_.empty());
+  EXPECT_FALSE(finished_.HasBeenNotified());
 }
 
 }  // namespace

@@ -223,6 +223,59 @@ TEST_F(EpisodeRunnerTest, WaitsForNobodyWhileAnEnvironmentThinks) {
   EXPECT_THAT(engine_.submitted, SizeIs(2));
 }
 
+TEST_F(EpisodeRunnerTest, TellsForHowLongNoEnvironmentHasAnswered) {
+  const auto silence = [this] {
+    return DescribeSilence(runner().counters(), runner().label(), clock_.Now());
+  };
+  runner().Start(Group({0, 1}));
+  client_.held = true;
+  Turn();
+  EXPECT_EQ(silence(), "");
+  clock_.Advance(absl::Milliseconds(5250));
+  Turn();
+  EXPECT_EQ(silence(), "2 episodes wait for environment game since 5s");
+  EXPECT_EQ(runner().counters().waiting_for_environment, 2);
+  client_.held = false;
+  Turn();
+  EXPECT_EQ(silence(), "") << "both are in the engine";
+  EXPECT_EQ(runner().counters().waiting_for_environment, 0);
+  clock_.Advance(absl::Seconds(60));
+  client_.held = true;
+  for (int i = 0; i < 3; ++i) Turn();
+  EXPECT_EQ(runner().counters().waiting_for_environment, 2);
+  clock_.Advance(absl::Milliseconds(300));
+  EXPECT_EQ(silence(), "2 episodes wait for environment game since 300ms");
+  runner().Cancel(Lane::kRollout, 7);
+  Turn();
+  EXPECT_EQ(silence(), "");
+}
+
+TEST_F(EpisodeRunnerTest, AFailureIsNoAnswer) {
+  options_.max_failures = 1;
+  client_.answer = [](const Call&) -> FakeEnvironmentClient::Answer {
+    return absl::UnavailableError("refused");
+  };
+  const auto silence = [this] {
+    return DescribeSilence(runner().counters(), runner().label(), clock_.Now());
+  };
+  runner().Start(Group({0}));
+  Turn();
+  ASSERT_THAT(results_, SizeIs(1));
+  clock_.Advance(absl::Seconds(3));
+  EXPECT_EQ(silence(), "environment game does not answer since 3s");
+  client_.held = true;
+  runner().Start(Group({0}));
+  Turn();
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(silence(), "1 episodes wait for environment game since 4s");
+  runner().Cancel(Lane::kRollout, 7);
+  client_.held = false;
+  client_.answer = [](const Call&) { return Says("a"); };
+  runner().Start(Group({0}));
+  Turn();
+  EXPECT_EQ(silence(), "");
+}
+
 TEST_F(EpisodeRunnerTest, TurnsWaitWhenTheEngineIsFull) {
   engine_.capacity = 2;
   client_.answer = [](const Call& call) { return call.turn == 0 ? Says("") : Ends(1); };

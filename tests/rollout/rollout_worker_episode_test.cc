@@ -95,6 +95,42 @@ TEST_F(RolloutWorkerEpisodeTest, AGroupWhoseEnvironmentFailsIsHandedBackWithoutA
   EXPECT_EQ((*rows)[0].sample.response->env_reward, 0.5);
 }
 
+TEST_F(RolloutWorkerEpisodeTest, AGroupWhoseEnvironmentAlwaysRaisesDiesAndOthersGoOn) {
+  PutPrompts(2);
+  Publish(5);
+  client_.answer = [&](const Call& call) -> FakeEnvironmentClient::Answer {
+    // Episodes of a group share their seed; ids count the starts.
+    const uint64_t seed = client_.starts.at(static_cast<size_t>(call.episode - 1)).seed;
+    const bool of_first_group = seed == client_.starts.front().seed;
+    if (of_first_group && call.turn == 1) return absl::InternalError("KeyError: 'answer'");
+    return Play(call);
+  };
+  ASSERT_TRUE(RunUntil([&] {
+                clock_.Advance(absl::Milliseconds(100));
+                return Now(GroupState::kDead) == 1 && AllPut(2);
+              }).ok());
+  EXPECT_EQ(store_->fail_calls, 5);
+  EXPECT_EQ(store_->return_calls, 0);
+  const std::vector<DeadLetter> dead = *store_->DeadLetters(10);
+  ASSERT_THAT(dead, SizeIs(1));
+  EXPECT_THAT(dead[0].reason, testing::StartsWith("lease_failed: 5 times: environment game"));
+  EXPECT_THAT(dead[0].reason, testing::HasSubstr("KeyError"));
+}
+
+TEST_F(RolloutWorkerEpisodeTest, AnEnvironmentThatIsAwayKillsNoGroup) {
+  PutPrompts(1);
+  Publish(5);
+  client_.answer = [&](const Call& call) -> FakeEnvironmentClient::Answer {
+    if (store_->return_calls < 12) return absl::UnavailableError("gone");
+    return Play(call);
+  };
+  ASSERT_TRUE(RunUntil([&] {
+                clock_.Advance(absl::Milliseconds(500));
+                return AllPut(2);
+              }).ok());
+  EXPECT_EQ(store_->fail_calls, 0);
+}
+
 TEST_F(RolloutWorkerEpisodeTest, AnEnvironmentThatTakesNoSuchJobEndsIt) {
   PutPrompts(1);
   Publish(5);

@@ -46,6 +46,10 @@ class WatchedStore final : public ForwardingTrajectoryStore {
     ++return_calls;
     return ForwardingTrajectoryStore::ReturnLease(token, indices, partials);
   }
+  absl::Status FailLease(int64_t token, const std::string& reason) override {
+    ++fail_calls;
+    return ForwardingTrajectoryStore::FailLease(token, reason);
+  }
   uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
     ++waits;
     if (ChangeCount(topic) > seen) ++waits_without_effect;
@@ -59,6 +63,7 @@ class WatchedStore final : public ForwardingTrajectoryStore {
   int lease_calls = 0;
   int put_calls = 0;
   int return_calls = 0;
+  int fail_calls = 0;
   int waits = 0;
   int waits_without_effect = 0;  // that return at once
 };

@@ -106,12 +106,22 @@ TEST_F(RolloutWorkerOutageTest, AGroupWhoseTokensTheStoreRefusesIsMadeAnew) {
                 return AllPut(2);
               }).ok());
   EXPECT_EQ(worker().counters().samples_refused, 4);
-  EXPECT_GE(store_->return_calls, 2);
+  EXPECT_EQ(store_->fail_calls, 2);
   EXPECT_EQ(worker().counters().samples_finished, 2);
 }
 
-TEST_F(RolloutWorkerOutageTest, AStoreThatRefusesAllSamplesEndsIt) {
+TEST_F(RolloutWorkerOutageTest, AGroupWhoseTokensTheStoreAlwaysRefusesDies) {
   PutPrompts(1);
+  Publish(5);
+  store_->sample_status = absl::InvalidArgumentError("behavior_logprobs: not finite");
+  ASSERT_TRUE(RunUntil([&] { return Now(GroupState::kDead) == 1; }).ok());
+  EXPECT_EQ(store_->fail_calls, 5);
+  EXPECT_EQ(store_->DeadLetters(1)->at(0).reason,
+            "lease_failed: 5 times: behavior_logprobs: not finite");
+}
+
+TEST_F(RolloutWorkerOutageTest, AStoreThatRefusesAllSamplesEndsIt) {
+  PutPrompts(4);
   Publish(5);
   store_->sample_status = absl::InvalidArgumentError("loss_mask: wrong");
   EXPECT_EQ(RunUntil([] { return false; }).code(), absl::StatusCode::kInvalidArgument);
@@ -192,6 +202,7 @@ TEST_F(RolloutWorkerOutageTest, ANameThatTheStoreRefusesWaitsForAnother) {
   ASSERT_TRUE(RunUntil([&] { return ++turns == 20; }).ok());
   EXPECT_EQ(store_->lease_calls, 1);
   EXPECT_TRUE(worker().counters().fenced);
+  EXPECT_EQ(worker().counters().fenced_name, "rollout-0");
   store_->lease_status = absl::OkStatus();
   worker().Rename("rollout-0#2");
   ASSERT_TRUE(RunUntil([&] { return AllPut(2); }).ok());

@@ -247,6 +247,7 @@ TEST_F(RolloutWorkerTest, AnEngineFailureEndsItAndReturnsTheLeases) {
   };
   const absl::Status status = RunUntil([] { return false; });
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(store_->fail_calls, 2);
   EXPECT_EQ(LeaseAsAnother(10).size(), 2U);
 }
 

@@ -29,27 +29,16 @@ int main(int argc, char** argv) {
   if (const char* folder = std::getenv("FRESHET_SIM_USAGE"); folder != nullptr) {
     options.usage_file = StrCat(folder, "/", ::getpid());
   }
-  std::unique_ptr<History> history;
-  if (const char* folder = std::getenv("FRESHET_SIM_HISTORY"); folder != nullptr) {
-    history = std::make_unique<History>(folder, "rollout");
-  }
+  const std::unique_ptr<History> history = History::FromEnvironment("rollout");
   RolloutHooks hooks;
-  if (history != nullptr) {
-    hooks.wrap_store = [&](std::unique_ptr<TrajectoryStore> store) {
-      return std::make_unique<HistoryStore>(std::move(store), *history);
-    };
-  }
+  hooks.wrap_store = HistoryStore::Wrap(history.get());
   return RunRolloutProcess(
       argc, argv,
       [&](const job::v1::JobSpec&,
           const ModelConfig&) -> absl::StatusOr<std::unique_ptr<InferenceEngine>> {
         auto engine = std::make_unique<SimulatedEngine>(options, SystemClock::Get());
         if (history != nullptr) {
-          engine->OnLoad([&](const WeightManifest& manifest) {
-            history->Add(StrCat(R"("event":"load","lineage":)", manifest.policy.lineage,
-                                R"(,"version":)", manifest.policy.version, R"(,"epoch":)",
-                                manifest.epoch, R"(,"hash":")", manifest.content_hash, "\""));
-          });
+          engine->OnLoad([&](const WeightManifest& manifest) { history->AddLoad(manifest); });
         }
         return engine;
       },

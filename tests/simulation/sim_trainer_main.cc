@@ -2,7 +2,6 @@
 #include <memory>
 #include <string>
 
-#include "services/base/str_cat.h"
 #include "tests/simulation/history_store.h"
 #include "tests/simulation/simulated_learner.h"
 #include "trainer/service/trainer_process.h"
@@ -15,22 +14,12 @@ int main(int argc, char** argv) {
   if (const char* text = std::getenv("FRESHET_SIM_STEP_SECONDS"); text != nullptr) {
     options.step_seconds = std::atof(text);
   }
-  std::unique_ptr<History> history;
+  const std::unique_ptr<History> history = History::FromEnvironment("trainer");
   TrainerHooks hooks;
-  if (const char* folder = std::getenv("FRESHET_SIM_HISTORY"); folder != nullptr) {
-    history = std::make_unique<History>(folder, "trainer");
-    hooks.wrap_store = [&](std::unique_ptr<TrajectoryStore> store) {
-      return std::make_unique<HistoryStore>(std::move(store), *history);
-    };
+  hooks.wrap_store = HistoryStore::Wrap(history.get());
+  if (history != nullptr) {
     options.on_step = [&](int64_t step, const std::vector<TrainGroup>& groups) {
-      std::string samples;
-      for (const TrainGroup& group : groups) {
-        for (const TrainSample& sample : group.samples) {
-          samples += StrCat(samples.empty() ? "" : ",", R"([")", sample.sample.uid, R"(",")",
-                            ResponseHash(*sample.sample.response), R"("])");
-        }
-      }
-      history->Add(StrCat(R"("event":"train","step":)", step, R"(,"samples":[)", samples, "]"));
+      history->AddTrain(step, groups);
     };
   }
   SimulatedLearnerFactory learners(options);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "services/base/file.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "tests/services/runtime/http_client.h"
@@ -31,6 +32,16 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
+std::shared_ptr<grpc::ChannelCredentials> Credentials(const runtime::TlsFiles& tls) {
+  if (!tls.enabled()) return grpc::InsecureChannelCredentials();
+  constexpr uint64_t kMaxPemBytes = 1 << 20;
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = ReadFile(tls.ca, kMaxPemBytes).value_or("");
+  options.pem_cert_chain = ReadFile(tls.cert, kMaxPemBytes).value_or("");
+  options.pem_private_key = ReadFile(tls.key, kMaxPemBytes).value_or("");
+  return grpc::SslCredentials(options);
+}
+
 std::unique_ptr<grpc::ClientContext> Context() {
   auto context = std::make_unique<grpc::ClientContext>();
   context->set_deadline(absl::ToChronoTime(absl::Now() + kCall));
@@ -53,8 +64,15 @@ std::vector<std::string> ClusterProcesses::Command(const std::string& name) cons
     command.push_back(flag);
     command.push_back(value);
   };
-  add("--listen", "127.0.0.1:0");
+  const auto former = processes_.find(name);
+  const bool back = role == "controller" && former != processes_.end();
+  add("--listen", back ? former->second.grpc : "127.0.0.1:0");
   add("--http-listen", "127.0.0.1:0");
+  if (options_.tls.enabled()) {
+    add("--tls-cert", options_.tls.cert);
+    add("--tls-key", options_.tls.key);
+    add("--tls-ca", options_.tls.ca);
+  }
   if (role != "env") add("--redis", StrCat("127.0.0.1:", redis_->port()));
   if (role == "controller") {
     add("--time-scale", StrCat(options_.time_scale));
@@ -102,7 +120,7 @@ absl::Status ClusterProcesses::Start(const std::vector<std::string>& workers) {
   FRESHET_ASSIGN_OR_RETURN(redis_, RedisServer::Start(options_.redis));
   FRESHET_RETURN_IF_ERROR(Launch("controller"));
   stub_ = job::v1::JobService::NewStub(
-      grpc::CreateChannel(processes_.at("controller").grpc, grpc::InsecureChannelCredentials()));
+      grpc::CreateChannel(processes_.at("controller").grpc, Credentials(options_.client_tls)));
   for (const std::string& worker : workers) FRESHET_RETURN_IF_ERROR(Launch(worker));
   const bool joined = Await([&] {
     job::v1::Cluster cluster;
@@ -136,10 +154,16 @@ std::string ClusterProcesses::MetricsBody(const std::string& name) const {
   return head == std::string::npos ? "" : answer.substr(head + 4);
 }
 
-ChildResult ClusterProcesses::Freshet(const std::vector<std::string>& args) const {
+ChildResult ClusterProcesses::FreshetAs(const runtime::TlsFiles& tls,
+                                        const std::vector<std::string>& args) const {
   std::vector<std::string> command = {FRESHET_BIN_DIR "/freshet"};
   command.insert(command.end(), args.begin(), args.end());
   command.insert(command.end(), {"--server", processes_.at("controller").grpc});
+  const std::map<std::string, std::string> files = {
+      {"--ca", tls.ca}, {"--cert", tls.cert}, {"--key", tls.key}};
+  for (const auto& [flag, file] : files) {
+    if (!file.empty()) command.insert(command.end(), {flag, file});
+  }
   return ChildProcess(command).Wait(kCall);
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "freshet/job/v1/job_service.grpc.pb.h"
+#include "services/runtime/endpoint_options.h"
 #include "tests/datastore/redis/redis_server.h"
 #include "tests/services/runfolder/scratch_folder.h"
 #include "tests/testing/child_process.h"
@@ -25,6 +26,9 @@ struct ClusterOptions {
   double time_scale = 0.1;
   // Redis keys beside the defaults, as in redis.conf.
   std::map<std::string, std::string> redis;
+  // Mutual TLS: files of the members, and of the command and the test; no paths: plaintext.
+  runtime::TlsFiles tls;
+  runtime::TlsFiles client_tls;
 };
 
 // A redis-server, a controller and workers as processes of their own, with ports and a folder of
@@ -37,7 +41,7 @@ class ClusterProcesses {
   // Redis and the controller, then these workers, "ROLE-ANYTHING" or "rollout.POOL-ANYTHING"; waits
   // until all are ready.
   absl::Status Start(const std::vector<std::string>& workers);
-  // One more worker, or one that was killed.
+  // One more worker, or one that has ended; a controller comes back at its former address.
   absl::Status Launch(const std::string& name);
   void Signal(const std::string& name, int signal);
   // kill -9, and waits for the end.
@@ -49,8 +53,11 @@ class ClusterProcesses {
   std::string MetricsBody(const std::string& name) const;
   MetricsText Metrics(const std::string& name) const { return MetricsText(MetricsBody(name)); }
   std::string Log(const std::string& name) const { return folder_.Read("logs/" + name + ".log"); }
-  // Runs the command `freshet` against the controller.
-  ChildResult Freshet(const std::vector<std::string>& args) const;
+  // Runs the command `freshet` against the controller, with the files of `client_tls`.
+  ChildResult Freshet(const std::vector<std::string>& args) const {
+    return FreshetAs(options_.client_tls, args);
+  }
+  ChildResult FreshetAs(const runtime::TlsFiles& tls, const std::vector<std::string>& args) const;
 
   absl::Status Submit(const std::string& id, const std::string& yaml, int32_t priority = 0);
   absl::StatusOr<job::v1::Job> Get(const std::string& id);

@@ -91,6 +91,10 @@ class FakeTrajectoryStore final : public TrajectoryStore {
     MutexLock lock(mu_);
     return put_rows_calls_;
   }
+  int lease_rows_calls() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return lease_rows_calls_;
+  }
 
   const StoreOptions& options() const override { return options_; }
 
@@ -120,6 +124,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
       ABSL_LOCKS_EXCLUDED(mu_) {
     if (task != Task::kScore) return absl::UnimplementedError("only score");
     MutexLock lock(mu_);
+    ++lease_rows_calls_;
     if (failing_calls_ > 0) {
       --failing_calls_;
       return failure_;
@@ -194,6 +199,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
                            const std::vector<Response>&) override {
     return None();
   }
+  absl::Status FailLease(int64_t, const std::string&) override { return None(); }
   absl::StatusOr<std::vector<absl::Status>> PutSamples(const std::vector<SamplePut>&) override {
     return None();
   }
@@ -216,6 +222,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
   absl::StatusOr<PromptCursor> Cursor() override { return None(); }
   absl::StatusOr<std::vector<LedgerRow>> ReadLedger(int64_t, int64_t) override { return None(); }
   absl::Status TrimLedger(int64_t) override { return None(); }
+  absl::StatusOr<std::vector<DeadLetter>> DeadLetters(int64_t) override { return None(); }
 
  private:
   struct Row {
@@ -245,6 +252,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
   std::vector<Row> rows_ ABSL_GUARDED_BY(mu_);
   int64_t last_token_ ABSL_GUARDED_BY(mu_) = 0;
   int put_rows_calls_ ABSL_GUARDED_BY(mu_) = 0;
+  int lease_rows_calls_ ABSL_GUARDED_BY(mu_) = 0;
   int failing_calls_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   uint64_t changes_[kNumTopics] ABSL_GUARDED_BY(mu_) = {};

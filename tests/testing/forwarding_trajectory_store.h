@@ -28,6 +28,9 @@ class ForwardingTrajectoryStore : public TrajectoryStore {
                            const std::vector<Response>& partials) override {
     return store_.ReturnLease(token, indices, partials);
   }
+  absl::Status FailLease(int64_t token, const std::string& reason) override {
+    return store_.FailLease(token, reason);
+  }
   absl::StatusOr<std::vector<absl::Status>> PutSamples(
       const std::vector<SamplePut>& samples) override {
     return store_.PutSamples(samples);
@@ -74,6 +77,9 @@ class ForwardingTrajectoryStore : public TrajectoryStore {
     return store_.ReadLedger(after_seq, max_rows);
   }
   absl::Status TrimLedger(int64_t upto_seq) override { return store_.TrimLedger(upto_seq); }
+  absl::StatusOr<std::vector<DeadLetter>> DeadLetters(int64_t max_letters) override {
+    return store_.DeadLetters(max_letters);
+  }
   uint64_t ChangeCount(Topic topic) override { return store_.ChangeCount(topic); }
   uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
     return store_.AwaitChange(topic, seen, timeout);

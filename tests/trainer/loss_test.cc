@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -313,6 +314,31 @@ TEST(SftLoss, RefusesWhatItCannotAverage) {
   EXPECT_FALSE(SftLoss(Doubles({-1}), Doubles({1}), 0).ok());
   EXPECT_FALSE(SftLoss(Doubles({-1}), Doubles({1, 1}), 1).ok());
   EXPECT_FALSE(SftLoss(at::Tensor(), Doubles({1}), 1).ok());
+}
+
+TEST(PolicyLossSums, TheDifferenceToTheSamplingPolicyCountsItsTokens) {
+  Golden golden;
+  golden.ratios = {1.5, 0.6, 0.7};
+  golden.rhos = {2, 1, 2};
+  const LossOutput all = Evaluate(Preset("grpo"), golden).out;
+  EXPECT_NEAR(all.logprob_diff_sum, std::log(3) - std::log(0.6) + std::log(1.4), 1e-12);
+  EXPECT_NEAR(all.importance_ratios.sum, 3 + 0.6 + 1.4, 1e-12);
+  const auto at_most = [&all](double bound) {
+    const auto* found =
+        std::find(kImportanceRatioBounds.begin(), kImportanceRatioBounds.end(), bound);
+    return all.importance_ratios
+        .tokens[static_cast<size_t>(found - kImportanceRatioBounds.begin())];
+  };
+  EXPECT_EQ(at_most(0.8), 1);
+  EXPECT_EQ(at_most(2), 1);
+  EXPECT_EQ(at_most(4), 1);
+  EXPECT_EQ(at_most(1.01), 0);
+  LossInputs masked = InputsOf(golden);
+  masked.loss_mask_N = Doubles({0, 1, 1});
+  masked.behavior_logprobs_N = Doubles({kNan, -1 - std::log(0.6), -1 - std::log(1.4)});
+  const LossOutput some = Evaluate(Preset("grpo"), masked, golden.normalizer).out;
+  EXPECT_NEAR(some.logprob_diff_sum, -std::log(0.6) + std::log(1.4), 1e-12);
+  EXPECT_NEAR(some.importance_ratios.sum, 0.6 + 1.4, 1e-12);
 }
 
 }  // namespace

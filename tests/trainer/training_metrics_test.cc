@@ -111,6 +111,18 @@ TEST_F(TrainingMetricsTest, ADivergenceFromAReferenceIsShownWhereThereIsOne) {
   EXPECT_EQ(kl("reference"), 0.5);
 }
 
+TEST_F(TrainingMetricsTest, ShowsTheDistanceToTheSamplingPolicyAndTheWork) {
+  StepMetrics step;
+  step.logprob_diff = 0.125;
+  step.model_flops = 1e9;
+  metrics_.OnStep(step);
+  metrics_.OnStep(step);
+  const MetricsText text = Scraped();
+  EXPECT_EQ(text.Find("freshet_logprob_diff", Job()), 0.125);
+  EXPECT_EQ(text.Find("freshet_model_flops_total", Job()), 2e9);
+  EXPECT_EQ(text.Find("freshet_importance_ratio_count", Job()), 0);
+}
+
 TEST_F(TrainingMetricsTest, ARedoneStepMovesTheVersionOnly) {
   metrics_.OnVersion(7);
   const MetricsText text = Scraped();

@@ -54,6 +54,11 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
   reward_ = {HistogramFamily(registry, "freshet_reward", "Reward of a trained sample."),
              With(labels, "environment", environment),
              Buckets{-10, -2, -1, -0.5, 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 10}};
+  ratios_ = {
+      HistogramFamily(registry, "freshet_importance_ratio",
+                      "Likelihood of a trained token under the policy in training, over that under "
+                      "the policy that sampled it; one observation per token that bears loss."),
+      labels, Buckets(kImportanceRatioBounds.begin(), kImportanceRatioBounds.end())};
   auto& phases = HistogramFamily(registry, "freshet_step_phase_seconds",
                                  "Seconds of the parts of a training step.");
   for (const char* phase : kPhases) {
@@ -70,6 +75,10 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
   steps_ = {CounterFamily(registry, "freshet_steps_total", "Training steps done."), labels};
   trained_ = {CounterFamily(registry, "freshet_tokens_total", "Tokens by phase."),
               With(labels, "phase", "trained")};
+  flops_ = {CounterFamily(registry, "freshet_model_flops_total",
+                          "Floating-point operations that forward and backward passes of training "
+                          "needed; per second: the rate of this."),
+            labels};
   version_ = JobGauge(registry, "freshet_weight_version",
                       "Policy version: committed by the trainer, or held by an engine.",
                       With(labels, "role", "trainer"));
@@ -84,6 +93,11 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
                         "Norm of the gradient before clipping in the last step.", labels);
   importance_ = JobGauge(registry, "freshet_importance_weight_mean",
                          "Mean importance weight of the correction in the last step.", labels);
+  logprob_diff_ = JobGauge(registry, "freshet_logprob_diff",
+                           "Mean size of the difference of a token's log-probability, in nats, "
+                           "between the policy in training and the one that sampled it, in the "
+                           "last step.",
+                           labels);
   learning_rate_ =
       JobGauge(registry, "freshet_learning_rate", "Learning rate of the last step.", labels);
 }
@@ -108,6 +122,7 @@ void TrainingMetrics::OnStep(const StepMetrics& m) {
   phases_.at("other")->Observe(std::max(0.0, m.step_seconds - named));
   steps_->Increment();
   trained_->Increment(static_cast<double>(m.tokens_trained));
+  flops_->Increment(m.model_flops);
   version_->Set(static_cast<double>(m.policy_version));
   reward_mean_->Set(m.reward_mean);
   loss_->Set(m.loss);
@@ -116,6 +131,7 @@ void TrainingMetrics::OnStep(const StepMetrics& m) {
   clip_->Set(m.ratio_clip_fraction);
   grad_norm_->Set(m.grad_norm);
   importance_->Set(m.importance_weight_mean);
+  logprob_diff_->Set(m.logprob_diff);
   learning_rate_->Set(m.learning_rate);
   MutexLock lock(mu_);
   if (m.kl_ref.has_value()) {
@@ -135,6 +151,10 @@ void TrainingMetrics::OnBatch(const BatchFigures& figures) {
   solved_.at("all")->Increment(static_cast<double>(figures.solved_all));
   solved_.at("some")->Increment(static_cast<double>(figures.solved_some));
   solved_.at("none")->Increment(static_cast<double>(figures.solved_none));
+}
+
+void TrainingMetrics::OnRatios(const ImportanceRatios& ratios) {
+  ratios_->ObserveMultiple({ratios.tokens.begin(), ratios.tokens.end()}, ratios.sum);
 }
 
 void TrainingMetrics::OnWaiting(double seconds) {

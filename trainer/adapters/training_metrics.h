@@ -10,6 +10,7 @@
 #include "services/metrics/series.h"
 #include "services/runfolder/step_metrics.h"
 #include "trainer/batch_figures.h"
+#include "trainer/importance_ratio.h"
 
 namespace freshet {
 
@@ -25,6 +26,8 @@ class TrainingMetrics {
   // A step that was trained for the first time; one that is redone after a crash is not told.
   void OnStep(const StepMetrics& metrics) ABSL_LOCKS_EXCLUDED(mu_);
   void OnBatch(const BatchFigures& figures);
+  // Of the tokens of a step that was trained for the first time.
+  void OnRatios(const ImportanceRatios& ratios);
   // The version that the trainer has committed, also by redoing.
   void OnVersion(int64_t version) { version_->Set(static_cast<double>(version)); }
   // For how long the trainer has been waiting for samples now; 0 while it trains.
@@ -35,13 +38,15 @@ class TrainingMetrics {
   metrics::HistogramSeries version_spans_;
   metrics::HistogramSeries completion_tokens_;
   metrics::HistogramSeries reward_;
+  metrics::HistogramSeries ratios_;
   std::map<std::string, metrics::HistogramSeries> phases_;
   std::map<std::string, metrics::CounterSeries> solved_;
   metrics::CounterSeries wait_;
   metrics::CounterSeries steps_;
   metrics::CounterSeries trained_;
+  metrics::CounterSeries flops_;
   metrics::GaugeSeries version_, reward_mean_, loss_, entropy_, kl_behavior_, clip_, grad_norm_,
-      importance_, learning_rate_;
+      importance_, logprob_diff_, learning_rate_;
   metrics::Gauges& kl_;
   const std::string job_;
   Mutex mu_;

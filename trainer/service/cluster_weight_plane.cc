@@ -10,13 +10,18 @@ namespace freshet {
 
 absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> ClusterWeightPlane::Create(
     const cluster::v1::Assign& assign, const std::string& host, ChannelSource channels,
-    const Clock& clock, WeightSyncObserver* observer, GrpcWeightService& service) {
+    const Clock& clock, WeightSyncObserver* observer, GrpcWeightService& service,
+    double time_scale) {
   ClusterTransportOptions options;
   options.job = assign.job_id();
   options.host = host;
   const job::v1::WeightSync& sync = assign.spec().weight_sync();
   FRESHET_ASSIGN_OR_RETURN(options.route, ParseClusterRoute(sync.transport()));
   options.timeout = absl::Milliseconds(sync.timeout_ms());
+  for (absl::Duration* time : {&options.silence_timeout, &options.activate_timeout,
+                               &options.first_retry, &options.last_retry}) {
+    *time *= time_scale;
+  }
   const ClusterRoute route = options.route;
   auto transport =
       std::make_shared<ClusterTransport>(std::move(options), std::move(channels), clock, observer);

@@ -16,10 +16,12 @@ namespace freshet {
 // and hands the newest version to those that pull it from `service`, which must outlive it.
 class ClusterWeightPlane final : public TrainerWeightPlane {
  public:
-  // INVALID_ARGUMENT: a transport that a cluster does not have.
+  // `time_scale`: of all timeouts but the job's own. INVALID_ARGUMENT: a transport that a cluster
+  // does not have.
   static absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> Create(
       const cluster::v1::Assign& assign, const std::string& host, ChannelSource channels,
-      const Clock& clock, WeightSyncObserver* observer, GrpcWeightService& service);
+      const Clock& clock, WeightSyncObserver* observer, GrpcWeightService& service,
+      double time_scale = 1.0);
   ~ClusterWeightPlane() override;
 
   std::shared_ptr<WeightTransport> transport() override { return transport_; }

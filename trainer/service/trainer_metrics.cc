@@ -6,25 +6,67 @@
 
 namespace freshet {
 
+TrainerMetrics::Job TrainerMetrics::MakeJob(const std::string& name,
+                                            const job::v1::JobSpec& spec) const {
+  const metrics::Labels labels = {{"job", name}};
+  const auto gauge = [&](const char* metric, const char* help) {
+    return metrics::GaugeSeries(metrics::GaugeFamily(registry_, metric, help), labels);
+  };
+  Job job;
+  job.metrics = std::make_unique<TrainingMetrics>(registry_, name, EnvironmentLabel(spec));
+  job.unsent = gauge("freshet_trainer_unsent_rows",
+                     "Rows of steps and samples that wait for the datastore.");
+  job.unsent_bound =
+      gauge("freshet_trainer_unsent_bound_rows",
+            "Rows that may wait for the datastore; beyond, samples are given up first.");
+  job.rows_dropped = {
+      metrics::CounterFamily(registry_, "freshet_trainer_rows_dropped_total",
+                             "Rows of steps and samples that were given up: too many waited for "
+                             "the datastore, or it refused them."),
+      labels};
+  if (peak_flops_ > 0) {
+    job.utilisation = gauge("freshet_mfu_ratio",
+                            "Operations that training the model needed in the last step, of those "
+                            "that the processor could do in the time that it trained.");
+  }
+  return job;
+}
+
 void TrainerMetrics::OnBegin(const std::string& name, const job::v1::JobSpec& spec,
                              std::function<absl::Duration()> waiting) {
   MutexLock lock(mu_);
   std::erase(ended_, name);
   Job& job = jobs_[name];
-  if (job.metrics == nullptr) {
-    job.metrics = std::make_unique<TrainingMetrics>(registry_, name, EnvironmentLabel(spec));
-  }
+  if (job.metrics == nullptr) job = MakeJob(name, spec);
+  job.dropped_before += std::exchange(job.dropped_now, 0);
   job.full_marks = FullMarks(spec.reward());
   job.waiting = std::move(waiting);
 }
 
 void TrainerMetrics::OnStep(const std::string& name, const StepMetrics& metrics,
-                            const std::vector<TrainGroup>& groups) {
+                            const FinishedStep& report) {
   MutexLock lock(mu_);
   const auto found = jobs_.find(name);
   if (found == jobs_.end()) return;
-  found->second.metrics->OnStep(metrics);
-  found->second.metrics->OnBatch(SummarizeBatch(groups, found->second.full_marks));
+  Job& job = found->second;
+  job.metrics->OnStep(metrics);
+  job.metrics->OnBatch(SummarizeBatch(*report.groups, job.full_marks));
+  job.metrics->OnRatios(report.result.importance_ratios);
+  if (peak_flops_ > 0 && metrics.train_seconds > 0) {
+    job.utilisation->Set(metrics.model_flops / metrics.train_seconds / peak_flops_);
+  }
+}
+
+void TrainerMetrics::OnRows(const std::string& name, int64_t waiting, int64_t bound,
+                            int64_t dropped) {
+  MutexLock lock(mu_);
+  const auto found = jobs_.find(name);
+  if (found == jobs_.end()) return;
+  Job& job = found->second;
+  job.unsent->Set(static_cast<double>(waiting));
+  job.unsent_bound->Set(static_cast<double>(bound));
+  job.dropped_now = static_cast<double>(dropped);
+  metrics::RaiseTo(*job.rows_dropped, job.dropped_before + job.dropped_now);
 }
 
 void TrainerMetrics::OnRedo(const std::string& name, int64_t version) {

@@ -17,13 +17,17 @@ namespace freshet {
 // has trained. Thread-safe.
 class TrainerMetrics final : public TrainingListener {
  public:
-  // `registry` must outlive this object.
-  explicit TrainerMetrics(prometheus::Registry& registry) : registry_(registry) {}
+  // `registry` must outlive this object. `peak_flops`: what the processor could do in a second, for
+  // the utilisation; 0: unknown, and none is shown.
+  explicit TrainerMetrics(prometheus::Registry& registry, double peak_flops = 0)
+      : registry_(registry), peak_flops_(peak_flops) {}
 
   void OnBegin(const std::string& job, const job::v1::JobSpec& spec,
                std::function<absl::Duration()> waiting) override ABSL_LOCKS_EXCLUDED(mu_);
   void OnStep(const std::string& job, const StepMetrics& metrics,
-              const std::vector<TrainGroup>& groups) override ABSL_LOCKS_EXCLUDED(mu_);
+              const FinishedStep& report) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnRows(const std::string& job, int64_t waiting, int64_t bound, int64_t dropped) override
+      ABSL_LOCKS_EXCLUDED(mu_);
   void OnRedo(const std::string& job, int64_t version) override ABSL_LOCKS_EXCLUDED(mu_);
   void OnEnd(const std::string& job) override ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -33,11 +37,18 @@ class TrainerMetrics final : public TrainingListener {
  private:
   struct Job {
     std::unique_ptr<TrainingMetrics> metrics;
+    metrics::GaugeSeries unsent, unsent_bound, utilisation;
+    metrics::CounterSeries rows_dropped;
+    double dropped_before = 0;  // by works of the job that have ended
+    double dropped_now = 0;     // by the work under way
     double full_marks = 1;
     std::function<absl::Duration()> waiting;  // empty when the work has ended
   };
 
+  Job MakeJob(const std::string& name, const job::v1::JobSpec& spec) const;
+
   prometheus::Registry& registry_;
+  const double peak_flops_;
   Mutex mu_;
   std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mu_);
   std::deque<std::string> ended_ ABSL_GUARDED_BY(mu_);

@@ -41,8 +41,14 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   CLI::App app("trains the models of a cluster's jobs", "freshet-trainer");
   runtime::WorkerFlags flags;
   std::string state_dir = DefaultStateDir();
+  double peak_flops = 0;
   runtime::AddWorkerFlags(app, flags);
   app.add_option("--state-dir", state_dir, "folder of the jobs' checkpoints")
+      ->capture_default_str();
+  app.add_option(
+         "--peak-flops", peak_flops,
+         "operations per second that the processor can do, for freshet_mfu_ratio; 0: unknown")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   if (const std::optional<int> code = runtime::ParseCommandLine(app, argc, argv)) return *code;
   absl::StatusOr<WorkerBegin> begin = BeginWorker(flags, cluster::v1::ROLE_TRAINER);
@@ -56,8 +62,8 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   FaultPoints faults;
   const auto registry = std::make_shared<prometheus::Registry>();
   metrics::WeightSyncMetrics sync(*registry);
-  TrainerMetrics training(*registry);
-  runtime::ChannelCache channels(runtime::ChannelOptionsOf(flags.endpoint));
+  TrainerMetrics training(*registry, peak_flops);
+  runtime::ChannelCache channels(runtime::ChannelOptionsOf(flags));
   const ChannelSource source = [&](const std::string& address) -> std::shared_ptr<grpc::Channel> {
     return channels.Get(address).value_or(nullptr);
   };
@@ -76,7 +82,8 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   context.events = begin->datastore.events.get();
   context.learners = &learners;
   context.open_weights = [&](const cluster::v1::Assign& assign) {
-    return ClusterWeightPlane::Create(assign, host, source, clock, &sync, weights);
+    return ClusterWeightPlane::Create(assign, host, source, clock, &sync, weights,
+                                      flags.time_scale);
   };
   context.fetch_rows = [&](const cluster::v1::FetchRowsRequest& request) {
     return worker->agent()->FetchRows(request);
@@ -86,6 +93,7 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   context.sync = &sync;
   context.listener = &training;
   context.state_dir = state_dir;
+  context.time_scale = flags.time_scale;
   runtime::WorkerRole role(
       {begin->agent, /*exclusive=*/true},
       [&](const cluster::v1::Assign& assign, const std::string& name, std::stop_token) {

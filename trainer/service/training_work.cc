@@ -19,6 +19,9 @@ namespace {
 
 constexpr int64_t kWeightBucketBytes = 4 << 20;
 constexpr int64_t kRowsPerCall = 512;
+// For the datastore, when the work ends while rows wait for it.
+constexpr absl::Duration kFirstRowsPause = absl::Milliseconds(50);
+constexpr absl::Duration kLastRowsWait = absl::Seconds(10);
 
 using cluster::v1::AssignmentStatus;
 
@@ -102,44 +105,97 @@ absl::Status TrainingWork::Run(std::stop_token stop) {
 }
 
 absl::Status TrainingWork::Train(std::stop_token stop) {
-  const job::v1::JobSpec& spec = assign_.spec();
-  const std::string root = CheckpointRoot(context_.state_dir, assign_.job_id());
   FRESHET_ASSIGN_OR_RETURN(redis_, context_.open_store(assign_.job_id()));
   RetryOptions retry;
+  retry.first_backoff *= context_.time_scale;
+  retry.max_backoff *= context_.time_scale;
   retry.on_outage = [this](const absl::Status& status) {
     FRESHET_LOG(Warning) << "event=datastore_outage error=" << Message(status);
     SetPhase(AssignmentStatus::STATE_RUNNING, StrCat("the datastore: ", Message(status)));
   };
   store_ = std::make_unique<RetryingTrajectoryStore>(*redis_, *context_.clock, retry);
 
-  FRESHET_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> checkpoint,
-                           FindNewestCheckpoint(root, assign_.job_id()));
+  rows_ = std::make_unique<UnsentRows>(*context_.events, UnsentRowsOptions());
+  const absl::Status status = TrainFromNewest(stop);
+  SendLastRows(stop);
+  return status;
+}
+
+std::string TrainingWork::CheckpointFolder() const {
+  return CheckpointRoot(context_.state_dir, assign_.job_id());
+}
+
+absl::Status TrainingWork::TrainFromNewest(std::stop_token stop) {
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> checkpoints,
+                           FindAllCheckpoints(CheckpointFolder(), assign_.job_id()));
+  CheckpointTry::Stage unused = CheckpointTry::Stage::kLoading;
+  if (checkpoints.empty()) return TrainFrom(nullptr, {}, stop, unused);
+  std::vector<std::string> passed_over;
+  absl::Status first_failure;
+  for (size_t i = 0; i < checkpoints.size(); ++i) {
+    CheckpointTry tried;
+    tried.older = static_cast<int64_t>(checkpoints.size() - i) - 1;
+    tried.status = TrainFrom(&checkpoints[i], passed_over, stop, tried.stage);
+    const CheckpointDecision decision = DecideCheckpoint(tried);
+    if (decision.reason.empty()) return tried.status;
+    FRESHET_LOG(Warning) << "event=checkpoint_passed_over path=" << checkpoints[i].path
+                         << " reason=" << decision.reason;
+    first_failure.Update(tried.status);
+    if (!decision.try_older) break;
+    passed_over.push_back(checkpoints[i].path);
+  }
+  return first_failure;
+}
+
+absl::Status TrainingWork::StartLearner(const FoundCheckpoint* checkpoint, std::stop_token stop) {
+  const job::v1::JobSpec& spec = assign_.spec();
   FetchedRows rows(context_, assign_.job_id());
-  if (!checkpoint.has_value() && spec.warmup().has_sft()) {
+  if (checkpoint == nullptr && spec.warmup().has_sft()) {
     FRESHET_RETURN_IF_ERROR(rows.Open());
   }
-  const LearnerStart start{
-      spec, checkpoint.has_value() ? &*checkpoint : nullptr, StrCat(root, "/step-0"), rows,
-      [&](int64_t step, int64_t steps, double loss) {
-        SetPhase(AssignmentStatus::STATE_STARTING, StrCat("warm-up step ", step, " of ", steps));
-        if (step == steps) {
-          Note("warmup", "info", StrCat("warm-up done, loss ", loss));
-        }
-        return !stop.stop_requested();
-      }};
+  const LearnerStart start{spec, checkpoint, StrCat(CheckpointFolder(), "/step-0"), rows,
+                           [&](int64_t step, int64_t steps, double loss) {
+                             SetPhase(AssignmentStatus::STATE_STARTING,
+                                      StrCat("warm-up step ", step, " of ", steps));
+                             if (step == steps) {
+                               Note("warmup", "info", StrCat("warm-up done, loss ", loss));
+                             }
+                             return !stop.stop_requested();
+                           }};
+  learner_ = {};  // of a checkpoint that was passed over
   FRESHET_ASSIGN_OR_RETURN(learner_, context_.learners->Start(start));
+  return absl::OkStatus();
+}
 
-  const auto loss = ResolveJobLoss(spec);
+absl::StatusOr<TrainerLoopOptions> TrainingWork::LoopOptions(const FoundCheckpoint* checkpoint) {
+  const auto loss = ResolveJobLoss(assign_.spec());
   if (!std::holds_alternative<LossSpec>(loss)) return InvalidArgument("loss: contradictory keys");
-  TrainerLoopOptions options = MakeLoopOptions(spec, assign_.job_id(), std::get<LossSpec>(loss));
+  TrainerLoopOptions options =
+      MakeLoopOptions(assign_.spec(), assign_.job_id(), std::get<LossSpec>(loss));
   options.trainer = worker_;
-  if (checkpoint.has_value()) {
+  if (checkpoint != nullptr) {
     options.loaded = checkpoint->state.policy;
-  } else {
-    totals_before_ = cluster::v1::RolloutTotals();
+    options.loaded_digest = checkpoint->state.digest;
   }
-  options.checkpoint_root = root;
+  options.checkpoint_root = CheckpointFolder();
   options.checkpoint_files = learner_.checkpoint_files;
+  return options;
+}
+
+absl::Status TrainingWork::TrainFrom(const FoundCheckpoint* checkpoint,
+                                     const std::vector<std::string>& passed_over,
+                                     std::stop_token stop, CheckpointTry::Stage& stage) {
+  stage = CheckpointTry::Stage::kLoading;
+  FRESHET_RETURN_IF_ERROR(StartLearner(checkpoint, stop));
+  FRESHET_ASSIGN_OR_RETURN(const TrainerLoopOptions options, LoopOptions(checkpoint));
+  if (checkpoint == nullptr) totals_before_ = cluster::v1::RolloutTotals();
+  stage = CheckpointTry::Stage::kOpening;
+  return RunLoop(options, /*save_loaded=*/checkpoint == nullptr, passed_over, stop, stage);
+}
+
+absl::Status TrainingWork::RunLoop(const TrainerLoopOptions& options, bool save_loaded,
+                                   const std::vector<std::string>& passed_over,
+                                   std::stop_token stop, CheckpointTry::Stage& stage) {
   WeightPublisher publisher(learner_.entries, kWeightBucketBytes, {weights_->transport()},
                             weights_->MakeStager(), context_.sync);
   TrainerLoop* loop = nullptr;
@@ -153,7 +209,11 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
     policy_ = options.loaded;
   }
   last_step_ = context_.clock->Now();  // model and warm-up are no part of a step
-  absl::Status status = loop->Start(/*save_loaded=*/!checkpoint.has_value(), stop);
+  absl::Status status = loop->Start(save_loaded, stop);
+  if (loop->epoch() != 0) {
+    stage = CheckpointTry::Stage::kOpened;
+    for (const std::string& path : passed_over) status.Update(SetAsideCheckpoint(path));
+  }
   if (status.ok() && !stop.stop_requested()) {
     SetPhase(AssignmentStatus::STATE_RUNNING, "");
     status = loop->Run(stop);
@@ -189,33 +249,59 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
     if (report.redo) {
       context_.listener->OnRedo(assign_.job_id(), report.policy.version);
     } else {
-      context_.listener->OnStep(assign_.job_id(), metrics, *report.groups);
+      context_.listener->OnStep(assign_.job_id(), metrics, report);
     }
   }
   // The former process may have reported the step before it died: the key makes it one row.
-  std::vector<NewEvent> events = {
-      MetricsEvent(StrCat("step/", report.policy.lineage, "/", report.step), ToJson(metrics))};
+  std::vector<UnsentRow> rows = {
+      {MetricsEvent(StrCat("step/", report.policy.lineage, "/", report.step), ToJson(metrics)),
+       false}};
   const std::string stream = StrCat("{", assign_.job_id(), "}:samples");
   for (const SampleRow& row :
        SampleRows(report, assign_.spec().output().samples_per_step(), learner_.decode)) {
     std::string json = ToJson(row);
     if (static_cast<int64_t>(json.size()) > kMaxEventBytes) continue;  // too long to be looked at
-    events.push_back({stream, StrCat(row.uid, "/", report.step), std::move(json)});
+    rows.push_back({{stream, StrCat(row.uid, "/", report.step), std::move(json)}, true});
   }
-  // Rows that cannot be stored now are not worth stopping for, except that the streams then have a
-  // gap, which is logged.
-  const auto appended = context_.events->AppendAll(events);
-  if (!appended.ok()) {
-    FRESHET_LOG(Warning) << "event=step_not_stored step=" << report.step
-                         << " error=" << Message(appended.status());
-  }
+  SendRows(std::move(rows));
   return absl::OkStatus();
+}
+
+// Rows that cannot be stored now are not worth stopping for.
+void TrainingWork::SendRows(std::vector<UnsentRow> rows) {
+  const absl::Status sent = rows_->Send(std::move(rows));
+  if (!sent.ok()) {
+    FRESHET_LOG(Warning) << "event=rows_wait rows=" << rows_->waiting()
+                         << " error=" << Message(sent);
+  }
+  if (context_.listener != nullptr) {
+    context_.listener->OnRows(assign_.job_id(), rows_->waiting(), rows_->max_rows(),
+                              rows_->dropped());
+  }
+}
+
+void TrainingWork::SendLastRows(std::stop_token stop) {
+  Notification stopped;
+  const std::stop_callback wake(stop, [&stopped] { stopped.Notify(); });
+  absl::Duration pause = kFirstRowsPause * context_.time_scale;
+  absl::Duration waited;
+  SendRows({});
+  while (rows_->waiting() > 0 && waited < kLastRowsWait * context_.time_scale &&
+         !stopped.WaitFor(pause)) {
+    waited += pause;
+    pause *= 2;
+    SendRows({});
+  }
+  if (rows_->waiting() > 0) {
+    FRESHET_LOG(Warning) << "event=rows_lost rows=" << rows_->waiting();
+  }
 }
 
 void TrainingWork::OnStalled(const std::string& reason, absl::Duration waited) {
   FRESHET_LOG(Warning) << "event=waiting job=" << assign_.job_id()
                        << " seconds=" << static_cast<int64_t>(absl::ToDoubleSeconds(waited))
                        << " reason=" << reason;
+  if (rows_->waiting() > 0) SendRows({});
   MutexLock lock(mu_);
   waits_for_ = reason;
 }

@@ -16,7 +16,9 @@
 #include "services/base/mutex.h"
 #include "services/runfolder/step_metrics.h"
 #include "services/runtime/worker_role.h"
+#include "trainer/checkpoint_choice.h"
 #include "trainer/learner_factory.h"
+#include "trainer/service/unsent_rows.h"
 #include "trainer/trainer_loop.h"
 #include "weights/weight_sync_observer.h"
 #include "weights/weight_transport.h"
@@ -44,7 +46,10 @@ class TrainingListener {
                        std::function<absl::Duration()> waiting) = 0;
   // A step that was trained for the first time.
   virtual void OnStep(const std::string& job, const StepMetrics& metrics,
-                      const std::vector<TrainGroup>& groups) = 0;
+                      const FinishedStep& report) = 0;
+  // Rows for the job's event streams: those that wait for the datastore, how many may wait, and
+  // how many were given up.
+  virtual void OnRows(const std::string& job, int64_t waiting, int64_t bound, int64_t dropped) = 0;
   virtual void OnRedo(const std::string& job, int64_t version) = 0;
   virtual void OnEnd(const std::string& job) = 0;
 };
@@ -63,13 +68,16 @@ struct TrainingContext {
   WeightSyncObserver* sync = nullptr;    // may be null
   TrainingListener* listener = nullptr;  // may be null
   std::string state_dir;                 // checkpoints lie in STATE_DIR/jobs/JOB/checkpoints
+  double time_scale = 1.0;               // of the waits while the datastore is away
 };
 
 // Folder of a job's checkpoints.
 std::string CheckpointRoot(const std::string& state_dir, const std::string& job);
 
-// Trains one job: from its newest checkpoint, redoing what was committed after it, or from the
-// beginning. Writes metrics rows and samples to the job's event streams.
+// Trains one job: from its newest checkpoint that is intact and of the history that the store has,
+// redoing what was committed after it, or from the beginning. Writes metrics rows and samples to
+// the job's event streams; while the datastore is away they wait (UnsentRows), and are sent with
+// the next step, at a stall, and at the end.
 class TrainingWork final : public runtime::JobWork, private TrainerObserver {
  public:
   static absl::StatusOr<std::unique_ptr<runtime::JobWork>> Create(const cluster::v1::Assign& assign,
@@ -94,7 +102,22 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   void OnStalled(const std::string& reason, absl::Duration waited) override;
 
   absl::Status Train(std::stop_token stop);
+  absl::Status TrainFromNewest(std::stop_token stop);
+  // Trains from `checkpoint`, or from the beginning when null. `passed_over` are newer ones that
+  // the store does not take, or that are damaged: set aside once it has taken this one.
+  absl::Status TrainFrom(const FoundCheckpoint* checkpoint,
+                         const std::vector<std::string>& passed_over, std::stop_token stop,
+                         CheckpointTry::Stage& stage);
+  absl::Status StartLearner(const FoundCheckpoint* checkpoint, std::stop_token stop);
+  absl::StatusOr<TrainerLoopOptions> LoopOptions(const FoundCheckpoint* checkpoint);
+  absl::Status RunLoop(const TrainerLoopOptions& options, bool save_loaded,
+                       const std::vector<std::string>& passed_over, std::stop_token stop,
+                       CheckpointTry::Stage& stage);
+  void SendRows(std::vector<UnsentRow> rows);
+  // Waits for the datastore for a while.
+  void SendLastRows(std::stop_token stop);
   NewEvent MetricsEvent(const std::string& key, const std::string& metrics_json) const;
+  std::string CheckpointFolder() const;
   void Note(const std::string& kind, const std::string& severity, const std::string& text);
   void SetPhase(cluster::v1::AssignmentStatus::State state, const std::string& waits_for);
   absl::Duration Waiting() const;
@@ -107,6 +130,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   std::unique_ptr<TrainerWeightPlane> weights_;
   std::unique_ptr<TrajectoryStore> redis_;
   std::unique_ptr<TrajectoryStore> store_;
+  std::unique_ptr<UnsentRows> rows_;
   StartedLearner learner_;
   StoreStats stats_before_, stats_now_;
   absl::Time started_;

@@ -18,8 +18,9 @@ from freshet.errors import (
     Refused,
     TimedOut,
 )
-from freshet.events import Event
+from freshet.events import Event, LogLine
 from freshet.job_handle import Job
+from freshet.ledger import LedgerReport
 from freshet.rewards import RewardServer, serve_reward
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "Job",
     "JobCancelled",
     "JobFailed",
+    "LedgerReport",
+    "LogLine",
     "NotFound",
     "Refused",
     "RewardServer",

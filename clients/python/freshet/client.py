@@ -6,30 +6,41 @@ import json
 import os
 import pathlib
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import grpc
 import yaml
 
-from freshet import errors
-from freshet.events import Event, event_of
+from freshet import errors, ledger
+from freshet.checkpoint import write_checkpoint
+from freshet.connection import Connection
+from freshet.events import Event, LogLine, event_of, log_line_of
 from freshet.job_handle import Job
 from freshet.job.v1 import job_service_pb2 as pb
-from freshet.job.v1 import job_service_pb2_grpc
+from freshet.ledger import LedgerReport
 
-_MAX_MESSAGE_BYTES = 16 << 20
 # A stream that lasts longer is opened again after its last event.
 _STREAM_SECONDS = 600.0
+_EXPORT_SECONDS = 4 * 3600.0
 # For workers of a job that has just ended.
 _DELETE_SECONDS = 10.0
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
+# What a cut stream ends with; INTERNAL and UNKNOWN are what a proxy or a dying server makes of it.
+_BROKEN = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.ABORTED,
+)
+_Item = TypeVar("_Item")
 
 
 class Client:
     """Calls to a controller. Safe to use from several threads.
 
-    address: HOST:PORT; by default the variable FRESHET_SERVER, else 127.0.0.1:7070.
+    address: HOST:PORT, or several with commas between where controllers stand by: one that answers is
+        used. By default the variable FRESHET_SERVER, else 127.0.0.1:7070.
     ca, cert, key: PEM files. With `ca` the connection is TLS, with all three mutual TLS.
     token: a bearer token; needs TLS.
     timeout: seconds that one call may take.
@@ -48,33 +59,13 @@ class Client:
         patience: float = 60.0,
     ):
         self.address = address or os.environ.get("FRESHET_SERVER") or "127.0.0.1:7070"
-        self._timeout = timeout
         self._patience = patience
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
-        options = [
-            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-            ("grpc.keepalive_time_ms", 10_000),
-            ("grpc.keepalive_timeout_ms", 5_000),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 2_000),
-        ]
-        if ca:
-            credentials = grpc.ssl_channel_credentials(
-                root_certificates=pathlib.Path(ca).read_bytes(),
-                private_key=pathlib.Path(key).read_bytes() if key else None,
-                certificate_chain=pathlib.Path(cert).read_bytes() if cert else None,
-            )
-            self._channel = grpc.secure_channel(self.address, credentials, options)
-        elif cert or key:
-            raise ValueError("cert and key need ca, which says whom to believe")
-        elif token:
-            raise ValueError("a token is not sent over a connection without TLS; give ca")
-        else:
-            self._channel = grpc.insecure_channel(self.address, options)
-        self._stub = job_service_pb2_grpc.JobServiceStub(self._channel)
+        self._connection = Connection(
+            self.address.split(","), ca=ca, cert=cert, key=key, token=token, timeout=timeout
+        )
 
     def close(self) -> None:
-        self._channel.close()
+        self._connection.close()
 
     def __enter__(self) -> Client:
         return self
@@ -104,7 +95,7 @@ class Client:
             overrides=overrides + self._absolute_paths(text, overrides),
             priority=priority,
         )
-        return Job(self, self._call("Submit", request, attempts=4 if id else 1))
+        return Job(self, self._connection.call("Submit", request, attempts=4 if id else 1))
 
     def validate(
         self, job: str | os.PathLike, *, set: Mapping[str, Any] | None = None
@@ -113,11 +104,11 @@ class Client:
         text, name = _job_text(job)
         overrides = [f"{key}={_scalar(value)}" for key, value in (set or {}).items()]
         request = pb.ValidateRequest(yaml=text, file_name=name, overrides=overrides)
-        return self._call("Validate", request).yaml
+        return self._connection.call("Validate", request).yaml
 
     def get(self, id: str) -> Job:
         """The job of that id. Raises NotFound."""
-        return Job(self, self._call("Get", pb.GetRequest(job_id=id), attempts=4))
+        return Job(self, self._connection.call("Get", pb.GetRequest(job_id=id), attempts=4))
 
     def list(self, *, states: tuple[str, ...] = (), name_prefix: str = "") -> list[Job]:
         """Jobs, newest first. states: any of "PENDING", "RUNNING", ..."""
@@ -125,20 +116,20 @@ class Client:
         request = pb.ListRequest(states=numbers, name_prefix=name_prefix, page_size=500)
         jobs = []
         while True:
-            reply = self._call("List", request, attempts=4)
+            reply = self._connection.call("List", request, attempts=4)
             jobs += [Job(self, job) for job in reply.jobs]
             if not reply.next_page_token:
                 return jobs
             request.page_token = reply.next_page_token
 
     def pause(self, id: str, reason: str = "") -> Job:
-        return Job(self, self._call("Pause", pb.PauseRequest(job_id=id, reason=reason), attempts=4))
+        return Job(self, self._connection.call("Pause", pb.PauseRequest(job_id=id, reason=reason), attempts=4))
 
     def resume(self, id: str) -> Job:
-        return Job(self, self._call("Resume", pb.ResumeRequest(job_id=id), attempts=4))
+        return Job(self, self._connection.call("Resume", pb.ResumeRequest(job_id=id), attempts=4))
 
     def cancel(self, id: str, reason: str = "") -> Job:
-        return Job(self, self._call("Cancel", pb.CancelRequest(job_id=id, reason=reason), attempts=4))
+        return Job(self, self._connection.call("Cancel", pb.CancelRequest(job_id=id, reason=reason), attempts=4))
 
     def delete(self, id: str, *, keep_checkpoints: bool = False) -> None:
         """Removes a job that has ended, and its data.
@@ -149,7 +140,7 @@ class Client:
         give_up = time.monotonic() + _DELETE_SECONDS
         while True:
             try:
-                self._call("Delete", request, attempts=4)
+                self._connection.call("Delete", request, attempts=4)
                 return
             except errors.ConnectionLost as error:
                 if error.reason != "TRY_AGAIN" or time.monotonic() > give_up:
@@ -162,11 +153,11 @@ class Client:
         """
         role, _, pool = role.partition("/")
         request = pb.ScaleRequest(role=role, pool=pool, replicas=replicas)
-        return self._call("Scale", request, attempts=4).before
+        return self._connection.call("Scale", request, attempts=4).before
 
     def cluster(self) -> pb.Cluster:
         """Workers, what they do, and how many of them are wanted."""
-        return self._call("GetCluster", pb.GetClusterRequest(), attempts=4)
+        return self._connection.call("GetCluster", pb.GetClusterRequest(), attempts=4)
 
     def watch(
         self, id: str, cursor: str = "", *, timeout: float | None = None
@@ -176,60 +167,101 @@ class Client:
         A broken stream is opened again after the last event: none is lost, none comes twice.
         Raises TimedOut after `timeout` seconds, ConnectionLost when the server stays away.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        give_up = time.monotonic() + self._patience
-        pause = 0.1
-        while True:
-            left = _STREAM_SECONDS if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                raise errors.TimedOut(f"job {id} has not ended within {timeout:g} s; it goes on")
-            stream = self._stub.Watch(
-                pb.WatchRequest(job_id=id, cursor=cursor),
-                timeout=min(left, _STREAM_SECONDS),
-                metadata=self._metadata,
+
+        def open_stream(seconds: float) -> Iterator[Event]:
+            nonlocal cursor
+            request = pb.WatchRequest(job_id=id, cursor=cursor)
+            for message in self._connection.stream("Watch", request, seconds):
+                cursor = message.cursor
+                yield event_of(message)
+
+        yield from self._again(open_stream, lambda: self.get(id).ended, f"job {id}", timeout)
+
+    def logs(
+        self,
+        id: str = "",
+        *,
+        role: str = "",
+        worker: str = "",
+        tail: int = 0,
+        follow: bool = False,
+        timeout: float | None = None,
+    ) -> Iterator[LogLine]:
+        """Lines logged for a job, or all with id "", of a role and a worker when they are named.
+
+        tail: so many of those that are kept; 0: all. follow: goes on with new lines until the caller
+        stops, or for `timeout` seconds, and over broken connections: no line comes twice.
+        """
+        newest: dict[str, float] = {}  # by worker
+
+        def open_stream(seconds: float) -> Iterator[LogLine]:
+            seen = dict(newest)
+            request = pb.LogsRequest(
+                job_id=id, role=role, worker=worker, tail=0 if seen else tail, follow=follow
             )
-            try:
-                for message in stream:
-                    cursor = message.cursor
-                    pause, give_up = 0.1, time.monotonic() + self._patience
-                    yield event_of(message)
-                # The job has ended, or the server goes down.
-                if self.get(id).ended:
-                    return
-            except grpc.RpcError as error:
-                code = error.code()
-                if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-                    give_up = time.monotonic() + self._patience
-                    continue
-                broken = code in (
-                    grpc.StatusCode.UNAVAILABLE,
-                    grpc.StatusCode.INTERNAL,
-                    grpc.StatusCode.UNKNOWN,
-                    grpc.StatusCode.ABORTED,
-                )
-                if not broken or time.monotonic() > give_up:
-                    raise errors.from_rpc(error, self.address) from None
-            except errors.ConnectionLost:
-                if time.monotonic() > give_up:
-                    raise
-            finally:
-                stream.cancel()
-            time.sleep(pause)
-            pause = min(2 * pause, 2.0)
+            for message in self._connection.stream("Logs", request, seconds):
+                line = log_line_of(message)
+                if line.time <= seen.get(line.worker, 0.0):
+                    continue  # sent again by a stream that was opened again
+                newest[line.worker] = max(line.time, newest.get(line.worker, 0.0))
+                yield line
+
+        try:
+            yield from self._again(open_stream, lambda: not follow, "the log", timeout)
+        except errors.TimedOut:
+            if not follow:
+                raise
 
     def checkpoints(self, id: str) -> list[pb.CheckpointInfo]:
         """Durable checkpoints, newest first."""
         request = pb.ListCheckpointsRequest(job_id=id)
-        return list(self._call("ListCheckpoints", request, attempts=4).checkpoints)
+        return list(self._connection.call("ListCheckpoints", request, attempts=4).checkpoints)
+
+    def export_checkpoint(
+        self, id: str, folder: str | os.PathLike, *, version: int = -1
+    ) -> pathlib.Path:
+        """Copies a checkpoint, the newest by default, into a new folder: a Hugging Face directory.
+
+        Every file is compared with the checkpoint's manifest; a folder that is there is complete.
+        Raises FileExistsError, NotFound when there is no such checkpoint, ConnectionLost when the
+        job's trainer is not there.
+        """
+        path = pathlib.Path(folder)
+        request = pb.ExportCheckpointRequest(job_id=id, version=version)
+        write_checkpoint(
+            self._connection.stream("ExportCheckpoint", request, _EXPORT_SECONDS), path
+        )
+        return path
+
+    def ledger(self, id: str) -> Iterator[dict[str, Any]]:
+        """Rows of the job's ledger, oldest first: which samples were trained on, and in which step."""
+        seq = 0
+
+        def open_stream(seconds: float) -> Iterator[dict[str, Any]]:
+            nonlocal seq
+            request = pb.ReadLedgerRequest(job_id=id, after_seq=seq)
+            for chunk in self._connection.stream("ReadLedger", request, seconds):
+                for text in chunk.rows:
+                    row = json.loads(text)
+                    yield row
+                    seq = row["seq"]
+
+        return self._again(open_stream, lambda: True, f"the ledger of job {id}", None)
+
+    def verify_ledger(self, id: str) -> LedgerReport:
+        """Recomputes here, from the ledger's rows, every promise about what was trained on."""
+        spec = self.get(id).message.spec
+        return ledger.verify(self.ledger(id), spec)
 
     def samples(self, id: str, limit: int = 20) -> list[dict[str, Any]]:
         """The most recent samples that were trained on, as rows of samples.jsonl."""
         request = pb.ListSamplesRequest(job_id=id, limit=limit)
-        return [json.loads(row) for row in self._call("ListSamples", request, attempts=4).samples_json]
+        reply = self._connection.call("ListSamples", request, attempts=4)
+        return [json.loads(row) for row in reply.samples_json]
 
     def metrics(self, id: str) -> list[dict[str, Any]]:
         """All rows of metrics.jsonl that there are now, oldest first."""
-        job = self._call("Get", pb.GetRequest(job_id=id), attempts=4)
+        job = self._connection.call("Get", pb.GetRequest(job_id=id), attempts=4)
         cursors = [event.cursor for event in job.recent_events if event.cursor]
         rows = []
         for event in self.watch(id, timeout=60) if cursors else ():
@@ -239,24 +271,42 @@ class Client:
                 break
         return rows
 
-    def _call(self, method: str, request: Any, attempts: int = 1) -> Any:
-        """One call; those that may be repeated are, while the server is not reached."""
+    def _again(
+        self,
+        open_stream: Callable[[float], Iterator[_Item]],
+        complete: Callable[[], bool],
+        what: str,
+        timeout: float | None,
+    ) -> Iterator[_Item]:
+        """Items of a stream that is opened again, by `open_stream(seconds)`, when it is broken.
+
+        complete: whether a stream that the server has ended holds all.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        give_up = time.monotonic() + self._patience
         pause = 0.1
         while True:
+            left = _STREAM_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise errors.TimedOut(f"{what} has not ended within {timeout:g} s; it goes on")
             try:
-                return getattr(self._stub, method)(
-                    request, timeout=self._timeout, metadata=self._metadata
-                )
-            except grpc.RpcError as error:
-                attempts -= 1
-                if error.code() != grpc.StatusCode.UNAVAILABLE or attempts <= 0:
-                    raise errors.from_rpc(error, self.address) from None
+                for item in open_stream(min(left, _STREAM_SECONDS)):
+                    pause, give_up = 0.1, time.monotonic() + self._patience
+                    yield item
+                if complete():
+                    return
+            except errors.TimedOut:
+                give_up = time.monotonic() + self._patience
+                continue
+            except errors.FreshetError as fault:
+                if fault.code not in _BROKEN or time.monotonic() > give_up:
+                    raise
             time.sleep(pause)
-            pause *= 2
+            pause = min(2 * pause, 2.0)
 
     def _absolute_paths(self, text: str, overrides: list[str]) -> list[str]:
         """A server on this machine stands in another folder: relative paths become absolute."""
-        if not self.address.startswith(_LOOPBACK):
+        if not all(each.startswith(_LOOPBACK) for each in self.address.split(",")):
             return []
         given = dict(entry.split("=", 1) for entry in overrides)
         result = []

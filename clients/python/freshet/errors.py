@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import grpc
 from google.protobuf.internal import decoder
 
 
 class FreshetError(Exception):
-    """Base class. `reason` is the server's short name of the fault ("NOT_LEADER"), or ""."""
+    """Base class. `reason` is the server's short name of the fault ("NOT_LEADER"), or "", `code` the
+    status code of the call, or None."""
+
+    code: grpc.StatusCode | None = None
 
     def __init__(self, message: str, reason: str = "", retry_after: float | None = None):
         super().__init__(message)
@@ -72,9 +77,18 @@ def _fields(data: bytes):
         yield number, value
 
 
-def _details(error: grpc.RpcError) -> tuple[str, float | None, list[str]]:
-    """Reason, retry delay in seconds and field violations of the google.rpc details."""
-    reason, retry_after, faults = "", None, []
+@dataclasses.dataclass
+class _Details:
+    """Of an error, as google.rpc messages."""
+
+    reason: str = ""
+    leader: str = ""  # address of the controller that leads
+    retry_after: float | None = None  # seconds
+    faults: list[str] = dataclasses.field(default_factory=list)  # fields that are wrong
+
+
+def _details(error: grpc.RpcError) -> _Details:
+    result = _Details()
     metadata = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
     for key, value in metadata or ():
         if key != "grpc-status-details-bin":
@@ -86,28 +100,44 @@ def _details(error: grpc.RpcError) -> tuple[str, float | None, list[str]]:
                 parts = dict(_fields(detail))
                 kind, body = parts.get(1, b"").decode(), parts.get(2, b"")
                 if kind.endswith("google.rpc.ErrorInfo"):
-                    reason = dict(_fields(body)).get(1, b"").decode()
+                    result.reason = dict(_fields(body)).get(1, b"").decode()
+                    for entry in [dict(_fields(v)) for n, v in _fields(body) if n == 3]:
+                        if entry.get(1) == b"leader":
+                            result.leader = entry.get(2, b"").decode()
                 elif kind.endswith("google.rpc.RetryInfo"):
                     delay = dict(_fields(dict(_fields(body)).get(1, b"")))
-                    retry_after = delay.get(1, 0) + delay.get(2, 0) / 1e9
+                    result.retry_after = delay.get(1, 0) + delay.get(2, 0) / 1e9
                 elif kind.endswith("google.rpc.BadRequest"):
                     for _, violation in _fields(body):
                         texts = dict(_fields(violation))
                         field = texts.get(1, b"").decode()
                         text = texts.get(2, b"").decode()
-                        faults.append(text if field in text else f"{field}: {text}")
-        except (ValueError, IndexError, UnicodeDecodeError):
+                        result.faults.append(text if field in text else f"{field}: {text}")
+        except (ValueError, IndexError, UnicodeDecodeError, TypeError, AttributeError):
             continue  # details that cannot be read; code and message stay
-    return reason, retry_after, faults
+    return result
+
+
+def reason_and_leader(error: grpc.RpcError) -> tuple[str, str]:
+    """The server's short name of the fault, and the address of the controller that leads."""
+    details = _details(error)
+    return details.reason, details.leader
 
 
 def from_rpc(error: grpc.RpcError, address: str) -> FreshetError:
     """The exception for a failed call."""
+    fault = _fault(error, address)
+    fault.code = error.code()
+    return fault
+
+
+def _fault(error: grpc.RpcError, address: str) -> FreshetError:
     code = error.code()
     message = error.details() or code.name
-    reason, retry_after, faults = _details(error)
-    extra = {"reason": reason, "retry_after": retry_after}
-    if code == grpc.StatusCode.UNAVAILABLE and reason:
+    details = _details(error)
+    faults = details.faults
+    extra = {"reason": details.reason, "retry_after": details.retry_after}
+    if code == grpc.StatusCode.UNAVAILABLE and details.reason:
         return ConnectionLost(message, **extra)  # the server is there, but cannot do it now
     if code == grpc.StatusCode.UNAVAILABLE:
         return ConnectionLost(

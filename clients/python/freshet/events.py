@@ -1,8 +1,9 @@
-"""Events of a job."""
+"""Events of a job, and log lines."""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 from typing import Any
 
@@ -50,6 +51,26 @@ class Event:
             reason = f": {self.data['reason']}" if self.data["reason"] else ""
             return f"state {self.data['state']}{reason}"
         return f"{self.data['severity']} {self.data['kind']}: {self.data['text']}"
+
+
+@dataclasses.dataclass(frozen=True)
+class LogLine:
+    """A line that a worker, or the controller, has logged."""
+
+    time: float  # seconds since 1970
+    role: str  # "rollout"
+    worker: str  # "rollout-1"
+    level: str  # "debug", "info", "warning", "error"
+    text: str
+
+    def __str__(self) -> str:
+        clock = datetime.datetime.fromtimestamp(self.time).strftime("%H:%M:%S.%f")[:-3]
+        return f"{clock} {self.worker} {self.level} {self.text}"
+
+
+def log_line_of(message: job_service_pb2.LogEntry) -> LogLine:
+    time = message.time.seconds + message.time.nanos / 1e9
+    return LogLine(time, message.role, message.worker, message.level, message.text)
 
 
 def event_of(message: job_service_pb2.Event) -> Event:

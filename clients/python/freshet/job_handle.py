@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from freshet import errors
-from freshet.events import Event, has_ended, state_name
+from freshet.events import Event, LogLine, has_ended, state_name
 from freshet.job.v1 import job_service_pb2 as pb
+from freshet.ledger import LedgerReport
 
 if TYPE_CHECKING:
     from freshet.client import Client
@@ -114,8 +117,22 @@ class Job:
     def delete(self, *, keep_checkpoints: bool = False) -> None:
         self._client.delete(self.id, keep_checkpoints=keep_checkpoints)
 
+    def logs(self, **filters: Any) -> Iterator[LogLine]:
+        """Lines logged for the job; see Client.logs."""
+        return self._client.logs(self.id, **filters)
+
     def checkpoints(self) -> list[pb.CheckpointInfo]:
         return self._client.checkpoints(self.id)
+
+    def export_checkpoint(self, folder: str | os.PathLike, *, version: int = -1) -> pathlib.Path:
+        """Copies a checkpoint into a new folder; see Client.export_checkpoint."""
+        return self._client.export_checkpoint(self.id, folder, version=version)
+
+    def ledger(self) -> Iterator[dict[str, Any]]:
+        return self._client.ledger(self.id)
+
+    def verify_ledger(self) -> LedgerReport:
+        return self._client.verify_ledger(self.id)
 
     def samples(self, limit: int = 20) -> list[dict[str, Any]]:
         return self._client.samples(self.id, limit)

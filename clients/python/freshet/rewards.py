@@ -22,6 +22,8 @@ _MAX_ERROR_CHARACTERS = 500
 # What Freshet takes of one score.
 _MAX_PARTS = 64
 _MAX_PART_NAME_BYTES = 64
+# As many as one reward worker calls at once: default of the job key reward.parallel.
+_WORKERS = 16
 
 
 def score_of(value: Any) -> trajectory_pb2.Score:
@@ -107,7 +109,7 @@ class RewardServer(Server):
         function: Callable[..., Any],
         address: str = "127.0.0.1:7080",
         *,
-        workers: int = 4,
+        workers: int = _WORKERS,
         **tls: Any,
     ):
         super().__init__(address, workers, **tls)
@@ -120,7 +122,7 @@ def serve_reward(
     function: Callable[..., Any],
     address: str = "127.0.0.1:7080",
     *,
-    workers: int = 4,
+    workers: int = _WORKERS,
     **tls: Any,
 ) -> None:
     """Serves `function` as a reward until SIGTERM or Ctrl-C.
@@ -133,6 +135,8 @@ def serve_reward(
 
     A job names it so:  reward: {components: {mine: {type: grpc, address: "127.0.0.1:7080"}}}
 
-    workers: threads. tls: cert, key, ca (PEM files), insecure, as in freshet.serving.Server.
+    workers: calls that are answered at the same time, each on a thread; others wait, and their time
+    runs (reward.timeout_ms). A job asks for reward.parallel of them at once, 16 unless it says
+    otherwise. tls: cert, key, ca (PEM files), insecure, as in freshet.serving.Server.
     """
     RewardServer(function, address, workers=workers, **tls).run("reward")

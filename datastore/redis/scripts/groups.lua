@@ -5,6 +5,7 @@
 --   fin np sc rf                            finished, partial, scored, referenced samples
 --   lmin lmax ntok                          loss versions and tokens of the finished samples
 --   cont                                    engine version that may continue it
+--   lf put                                  leases that failed, token of the last one with a sample
 --   neq                                     1: a reward differs from the first one
 -- The others: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first reward),
 -- bl (names of its finished samples' blobs), hd (tokens of its rows' leases); by sample i: s
@@ -17,7 +18,7 @@
 -- A script changes its copy of a group. settle() writes the copies and the indexes that follow from
 -- them; finish() calls it, and so does whoever reads an index after a change.
 local GROUP = {'st', 'since', 'kept', 'att', 'min', 'max', 'rq', 'step', 'tok', 'fin', 'np', 'sc',
-  'rf', 'lmin', 'lmax', 'ntok', 'cont', 'neq'}
+  'rf', 'lmin', 'lmax', 'ntok', 'cont', 'neq', 'lf', 'put'}
 local NOW = {[0] = 'n0', 'n1', 'n2', 'n3', 'n4', 'n5', 'n6', 'n7', 'n8', 'n9', 'n10', 'n11'}
 local ENTERED = {[0] = 't0', 't1', 't2', 't3', 't4', 't5', 't6', 't7', 't8', 't9', 't10', 't11'}
 local STAYED = {[0] = 'd0', 'd1', 'd2', 'd3', 'd4', 'd5', 'd6', 'd7', 'd8', 'd9', 'd10', 'd11'}
@@ -233,18 +234,18 @@ local function ends()
   end
 
   -- The attempt ends and the prompt waits for another one.
-  local function end_attempt(g, label)
+  local function end_attempt(g, label, detail)
     local f = load_all(g.ord)
-    record_end(g, f, 'requeued', label, '')
+    record_end(g, f, 'requeued', label, detail)
     forget_tokens(g.ord, f)
     local names = blob_names(f)
     if #names > 0 then discard('b ' .. concat(names, ' '), now + J.grace) end
     call('DEL', group_key(g.ord))
-    local attempt, requeues = g.att + 1, g.rq
+    local attempt, requeues, failures = g.att + 1, g.rq, g.lf
     for _, name in ipairs(GROUP) do
       if name ~= 'st' and name ~= 'since' and name ~= 'kept' then g[name] = 0 end
     end
-    g.att, g.rq, g.fields = attempt, requeues, {'ph', f.ph}
+    g.att, g.rq, g.lf, g.fields = attempt, requeues, failures, {'ph', f.ph}
     move(g, REQUEUED, 0)
     changed(ADMISSION)
     changed(BATCH)
@@ -277,9 +278,20 @@ local function ends()
     changed(SPACE)
   end
 
-  -- The lease ends without all samples: back to the queue, with or without kept tokens.
-  local function end_lease(g, label)
-    if g.fin + g.np == 0 then return end_attempt(g, label) end
+  -- staleness_policy.cc, DecideLeaseEnd. `label` says how the lease ended, `reason` is free text.
+  local function is_dead_lease(g, label)
+    if label == 'returned' or g.put == g.tok then return false end
+    update(g, 'lf', g.lf + 1)
+    return g.lf >= J.max_lease_failures
+  end
+  -- The lease ends without all samples: back to the queue, with or without kept tokens, or dead.
+  local function end_lease(g, label, reason)
+    if is_dead_lease(g, label) then
+      return end_group(g, 'dead', 'lease_failed', format('%d times: ', g.lf) .. reason)
+    end
+    if g.fin + g.np == 0 then
+      return end_attempt(g, label, label == 'lease_failed' and reason or '')
+    end
     local continue = g.min
     if g.np > 0 then
       local f = load_all(g.ord)
@@ -305,7 +317,7 @@ local function ends()
     if J.disposition == DROP then return end_group(g, 'dropped', 'too_old', '') end
     if g.rq >= J.max_requeues then return end_group(g, 'dead', 'too_slow', '') end
     update(g, 'rq', g.rq + 1)
-    end_attempt(g, 'too_old')
+    end_attempt(g, 'too_old', '')
   end
   local function apply_dispositions()
     if J.disposition == WAIT then return end
@@ -351,7 +363,8 @@ local function ends()
     table.sort(groups)
     for _, ord in ipairs(groups) do
       expired = expired + 1
-      end_lease(load(ord), 'lease_expired')
+      local g, holder = load(ord, 'wrk')
+      end_lease(g, 'lease_expired', 'lease of ' .. holder[1] .. ' expired')
     end
     local tokens = {}
     for task = 0, 1 do

@@ -47,7 +47,8 @@ local function add(g, samples, tokens, loss_oldest, loss_newest)
   if g.fin > 0 then
     loss_oldest, loss_newest = math.min(loss_oldest, g.lmin), math.max(loss_newest, g.lmax)
   end
-  update(g, 'fin', g.fin + samples, 'ntok', g.ntok + tokens, 'lmin', loss_oldest, 'lmax', loss_newest)
+  update(g, 'fin', g.fin + samples, 'ntok', g.ntok + tokens, 'lmin', loss_oldest, 'lmax', loss_newest,
+    'put', g.tok)
   num_put = num_put + samples
 end
 local function differ(reward, other)

@@ -42,5 +42,5 @@ for i = 0, count - 1 do
   end
 end
 update(g, 'np', partials)
-ends().end_lease(g, 'returned')
+ends().end_lease(g, 'returned', '')
 return finish('OK')

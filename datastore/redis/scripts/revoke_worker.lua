@@ -13,7 +13,7 @@ table.sort(groups)
 for _, ord in ipairs(groups) do
   if call('HGET', group_key(ord), 'wrk') == worker then
     returned = returned + 1
-    ends().end_lease(load(ord), 'worker_lost')
+    ends().end_lease(load(ord), 'worker_lost', 'worker ' .. worker .. ' was lost')
   end
 end
 for task = 0, 1 do

@@ -12,6 +12,7 @@
 #include "freshet/job/v1/job_service.grpc.pb.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/cli/client/controller_links.h"
 #include "services/runtime/backoff.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/status.h"
@@ -21,6 +22,7 @@ namespace freshet {
 using job::v1::Job;
 using job::v1::JobService;
 
+// A controller, for one call.
 struct JobClient::Stub {
   std::unique_ptr<JobService::Stub> rpc;
 };
@@ -63,8 +65,9 @@ std::vector<std::string> IdempotentMethods() {
 
 }  // namespace
 
-JobClient::JobClient(ServerTarget target, const Options& options, std::unique_ptr<Stub> stub)
-    : target_(std::move(target)), options_(options), stub_(std::move(stub)) {}
+JobClient::JobClient(ServerTarget target, const Options& options,
+                     std::unique_ptr<ControllerLinks> links)
+    : target_(std::move(target)), options_(options), links_(std::move(links)) {}
 
 JobClient::~JobClient() = default;
 
@@ -77,44 +80,72 @@ absl::StatusOr<std::unique_ptr<JobClient>> JobClient::Create(const ServerTarget&
   FRESHET_ASSIGN_OR_RETURN(channel_options.bearer_token,
                            runtime::ReadBearerToken(target.token_file, "FRESHET_TOKEN"));
   channel_options.idempotent_methods = IdempotentMethods();
-  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                           runtime::MakeChannel(target.address, channel_options));
-  auto stub = std::make_unique<Stub>();
-  stub->rpc = JobService::NewStub(channel);
-  return std::unique_ptr<JobClient>(new JobClient(target, options, std::move(stub)));
+  FRESHET_ASSIGN_OR_RETURN(
+      std::unique_ptr<ControllerLinks> links,
+      ControllerLinks::Create(SplitAddresses(target.address), channel_options));
+  return std::unique_ptr<JobClient>(new JobClient(target, options, std::move(links)));
+}
+
+absl::Status JobClient::Reach(const std::function<absl::Status(Stub&)>& attempt,
+                              const std::function<bool(const absl::Status&)>& again) {
+  runtime::Backoff backoff({.initial = absl::Milliseconds(100), .max = absl::Seconds(1)});
+  const absl::Time give_up = absl::Now() + options_.failover;
+  while (true) {
+    const ControllerLinks::Link link = links_->Choose();
+    Stub stub{JobService::NewStub(link.channel)};
+    absl::Status status = attempt(stub);
+    links_->Report(link, status);
+    if (!again(status) || absl::Now() >= give_up || cancelled()) return status;
+    std::this_thread::sleep_for(absl::ToChronoMilliseconds(backoff.Next()));
+  }
+}
+
+bool JobClient::cancelled() const {
+  const MutexLock lock(mu_);
+  return cancelled_;
 }
 
 template <typename Request, typename Reply, typename Method>
-absl::StatusOr<Reply> JobClient::Unary(Method method, const Request& request) {
-  Call call(*this, options_.call_timeout);
+absl::StatusOr<Reply> JobClient::Unary(Method method, const Request& request, bool repeatable) {
   Reply reply;
-  const grpc::Status status = ((*stub_->rpc).*method)(&call.context(), request, &reply);
-  if (!status.ok()) return runtime::GrpcToStatus(status);
+  const auto attempt = [&](Stub& stub) {
+    Call call(*this, options_.call_timeout);
+    return runtime::GrpcToStatus(((*stub.rpc).*method)(&call.context(), request, &reply));
+  };
+  FRESHET_RETURN_IF_ERROR(Reach(attempt, [&](const absl::Status& status) {
+    return links_->MayTryAgain(status, repeatable);
+  }));
   return reply;
 }
 
 template <typename Request, typename Message, typename Method, typename Take>
 absl::Status JobClient::Stream(Method method, const Request& request, absl::Duration timeout,
                                Take take) {
-  Call call(*this, timeout);
-  const auto reader = ((*stub_->rpc).*method)(&call.context(), request);
-  Message message;
   absl::Status taken = absl::OkStatus();
-  bool stopped = false;
-  while (!stopped && reader->Read(&message)) {
-    if constexpr (std::is_same_v<decltype(take(message)), bool>) {
-      stopped = !take(message);
-    } else {
-      taken = take(message);
-      stopped = !taken.ok();
+  bool any = false;  // then only the caller can go on from there
+  const auto attempt = [&](Stub& stub) -> absl::Status {
+    Call call(*this, timeout);
+    const auto reader = ((*stub.rpc).*method)(&call.context(), request);
+    Message message;
+    bool stopped = false;
+    while (!stopped && reader->Read(&message)) {
+      any = true;
+      if constexpr (std::is_same_v<decltype(take(message)), bool>) {
+        stopped = !take(message);
+      } else {
+        taken = take(message);
+        stopped = !taken.ok();
+      }
     }
-  }
-  if (stopped) {
+    if (!stopped) return runtime::GrpcToStatus(reader->Finish());
     call.context().TryCancel();
     reader->Finish();
-    return taken;
-  }
-  return runtime::GrpcToStatus(reader->Finish());
+    return absl::OkStatus();
+  };
+  const absl::Status status = Reach(attempt, [&](const absl::Status& failed) {
+    return !any && links_->MayTryAgain(failed, /*repeatable=*/true);
+  });
+  return taken.ok() ? status : taken;
 }
 
 absl::StatusOr<Job> JobClient::Submit(const job::v1::SubmitRequest& request) {
@@ -122,7 +153,8 @@ absl::StatusOr<Job> JobClient::Submit(const job::v1::SubmitRequest& request) {
   constexpr int kAttempts = 4;
   for (int attempt = 1;; ++attempt) {
     absl::StatusOr<Job> job =
-        Unary<job::v1::SubmitRequest, Job>(&JobService::Stub::Submit, request);
+        Unary<job::v1::SubmitRequest, Job>(&JobService::Stub::Submit, request,
+                                           /*repeatable=*/!request.job_id().empty());
     const bool again = absl::IsUnavailable(job.status()) && !request.job_id().empty();
     if (!again || attempt == kAttempts) return job;
     std::this_thread::sleep_for(absl::ToChronoMilliseconds(backoff.Next()));
@@ -215,11 +247,14 @@ absl::StatusOr<job::v1::Cluster> JobClient::GetCluster() {
 }
 
 absl::StatusOr<job::v1::Cluster> JobClient::GetCluster(absl::Duration timeout) {
+  const ControllerLinks::Link link = links_->Choose();
   Call call(*this, timeout);
   job::v1::Cluster cluster;
-  const grpc::Status status =
-      stub_->rpc->GetCluster(&call.context(), job::v1::GetClusterRequest(), &cluster);
-  if (!status.ok()) return runtime::GrpcToStatus(status);
+  const absl::Status status = runtime::GrpcToStatus(
+      JobService::NewStub(link.channel)
+          ->GetCluster(&call.context(), job::v1::GetClusterRequest(), &cluster));
+  links_->Report(link, status);
+  if (!status.ok()) return status;
   return cluster;
 }
 

@@ -15,15 +15,17 @@
 #include "services/cli/client/server_target.h"
 
 namespace grpc {
-class Channel;
 class ClientContext;
 }  // namespace grpc
 
 namespace freshet {
 
+class ControllerLinks;
+
 // Calls to JobService, each with a deadline. Statuses carry the server's google.rpc details.
 // Calls that change nothing, or are idempotent, are repeated on UNAVAILABLE within their deadline;
-// Submit is repeated only with an id. Thread-safe.
+// Submit is repeated only with an id. Of several controllers another one is asked when one does not
+// answer, and while the lead changes hands a call waits a few seconds for it. Thread-safe.
 class JobClient {
  public:
   struct Options {
@@ -31,6 +33,8 @@ class JobClient {
     // A stream that lasts longer is closed; the callers that follow open the next one.
     absl::Duration stream_timeout = absl::Minutes(10);
     absl::Duration export_timeout = absl::Hours(6);
+    // How long a call is tried again while no controller leads.
+    absl::Duration failover = absl::Seconds(6);
   };
 
   // A lazily connecting client. INVALID_ARGUMENT: a bad address or token; NOT_FOUND: a file of the
@@ -79,19 +83,25 @@ class JobClient {
   const Options& options() const { return options_; }
 
  private:
-  struct Stub;
   class Call;
 
-  JobClient(ServerTarget target, const Options& options, std::unique_ptr<Stub> stub);
+  JobClient(ServerTarget target, const Options& options, std::unique_ptr<ControllerLinks> links);
   template <typename Request, typename Reply, typename Method>
-  absl::StatusOr<Reply> Unary(Method method, const Request& request);
+  absl::StatusOr<Reply> Unary(Method method, const Request& request, bool repeatable = true);
   template <typename Request, typename Message, typename Method, typename Take>
   absl::Status Stream(Method method, const Request& request, absl::Duration timeout, Take take);
+  // Calls a controller by `attempt`, for up to options.failover while `again` says so of its
+  // status.
+  struct Stub;
+  absl::Status Reach(const std::function<absl::Status(Stub&)>& attempt,
+                     const std::function<bool(const absl::Status&)>& again)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  bool cancelled() const ABSL_LOCKS_EXCLUDED(mu_);
 
   const ServerTarget target_;
   const Options options_;
-  const std::unique_ptr<Stub> stub_;
-  Mutex mu_;
+  const std::unique_ptr<ControllerLinks> links_;
+  mutable Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<grpc::ClientContext*> running_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,9 +1,11 @@
 #include "services/cli/client/server_target.h"
 
+#include <algorithm>
 #include <exception>
 #include <map>
 #include <string_view>
 
+#include "absl/strings/str_split.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "yaml-cpp/yaml.h"
@@ -110,13 +112,27 @@ absl::StatusOr<ServerTarget> ContextNamed(const Config& config, const std::strin
   return target;
 }
 
-// `text` is HOST:PORT, which takes the files of a context with the same address, or a context.
+// One of the addresses of `list` is among `others`.
+bool SharesAddress(const std::string& list, const std::vector<std::string>& others) {
+  const std::vector<std::string> addresses = SplitAddresses(list);
+  return std::find_first_of(addresses.begin(), addresses.end(), others.begin(), others.end()) !=
+         addresses.end();
+}
+
+// `text` is HOST:PORT, or several, which take the files of a context that has one of them, or a
+// context.
 absl::StatusOr<ServerTarget> Named(const Config& config, const std::string& path,
                                    const std::string& text, const std::string& source) {
-  if (!IsAddress(text)) return ContextNamed(config, path, text, source);
+  const std::vector<std::string> addresses = SplitAddresses(text);
+  if (addresses.size() == 1 && !IsAddress(text)) return ContextNamed(config, path, text, source);
+  for (const std::string& address : addresses) {
+    if (IsAddress(address)) continue;
+    return InvalidArgument(source, ": \"", address, "\" is not HOST:PORT; write them as in ",
+                           "\"one:7070,other:7070\"");
+  }
   ServerTarget target;
   for (const auto& [name, context] : config.contexts) {
-    if (context.address == text) target = context;
+    if (SharesAddress(context.address, addresses)) target = context;
   }
   target.address = text;
   target.source = source;
@@ -140,6 +156,10 @@ absl::StatusOr<ServerTarget> Choose(const TargetSources& sources, const Config& 
 }
 
 }  // namespace
+
+std::vector<std::string> SplitAddresses(const std::string& list) {
+  return absl::StrSplit(list, ',');
+}
 
 absl::StatusOr<ServerTarget> ResolveTarget(const TargetSources& sources) {
   Config config;

@@ -37,8 +37,8 @@ void AddConnectionFlags(CLI::App& command, ConnectionFlags& flags) {
   const char* group = "Server";
   command
       .add_option("--server", flags.server,
-                  "HOST:PORT or the name of a context; else FRESHET_SERVER, the current context, "
-                  "127.0.0.1:7070")
+                  "HOST:PORT, several with commas between where controllers stand by, or the name "
+                  "of a context; else FRESHET_SERVER, the current context, 127.0.0.1:7070")
       ->group(group);
   command.add_option("--context", flags.context, "context in ~/.config/freshet/config.yaml")
       ->group(group);

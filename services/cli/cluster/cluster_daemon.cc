@@ -154,7 +154,7 @@ class Daemon {
     if (follower_ == nullptr) {
       if (!supervisor_.Ready()) return;
       absl::StatusOr<std::unique_ptr<WantedFollower>> follower =
-          WantedFollower::Start(layout_.ControllerAddress(), layout_.wanted);
+          WantedFollower::Start(layout_.Controllers(), layout_.wanted);
       if (!follower.ok()) return;
       follower_ = *std::move(follower);
     }
@@ -171,7 +171,7 @@ class Daemon {
     state.started = started_;
     state.ready = ready;
     state.stopping = host_.stop_signals() > 0;
-    state.controller = layout_.ControllerAddress();
+    state.controller = layout_.Controllers();
     state.redis_port = layout_.redis_port;
     state.wanted = layout_.wanted;
     state.processes = supervisor_.records();

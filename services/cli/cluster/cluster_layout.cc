@@ -9,14 +9,6 @@ namespace {
 
 constexpr size_t kMaxAddressBytes = 300;
 
-std::string Controllers(const ClusterLayout& layout) {
-  std::string list;
-  for (const int port : layout.controller_ports) {
-    list += StrCat(list.empty() ? "" : ",", "127.0.0.1:", port);
-  }
-  return list;
-}
-
 // The value of " KEY=" in a line, up to the next blank.
 std::string ValueOf(std::string_view line, std::string_view key) {
   const std::string pattern = StrCat(" ", key, "=");
@@ -29,8 +21,12 @@ std::string ValueOf(std::string_view line, std::string_view key) {
 
 }  // namespace
 
-std::string ClusterLayout::ControllerAddress() const {
-  return controller_ports.empty() ? "" : StrCat("127.0.0.1:", controller_ports.front());
+std::string ClusterLayout::Controllers() const {
+  std::string list;
+  for (const int port : controller_ports) {
+    list += StrCat(list.empty() ? "" : ",", "127.0.0.1:", port);
+  }
+  return list;
 }
 
 std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessId& id) {
@@ -53,7 +49,7 @@ std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessI
     return argv;
   }
   add("--listen", "127.0.0.1:0");
-  add("--controller", Controllers(layout));
+  add("--controller", layout.Controllers());
   if (!id.pool.empty()) add("--pool", id.pool);
   if (id.role == "trainer") add("--state-dir", layout.TrainerFolder());
   return argv;

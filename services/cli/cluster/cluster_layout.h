@@ -30,7 +30,8 @@ struct ClusterLayout {
   std::string TrainerFolder() const { return folder + "/trainer"; }
   std::string StateFile() const { return folder + "/cluster.json"; }
   std::string LockFile() const { return folder + "/lock"; }
-  std::string ControllerAddress() const;
+  // Of all controllers, with commas between.
+  std::string Controllers() const;
 };
 
 // The command line of a process. Pure.

@@ -19,7 +19,7 @@ struct ClusterState {
   absl::Time started;
   bool ready = false;  // all that is wanted
   bool stopping = false;
-  std::string controller;  // address of the first one
+  std::string controller;  // addresses of all of them, with commas between
   int redis_port = 0;
   std::map<std::string, int> wanted;  // by group, at the start
   std::vector<ProcessRecord> processes;

@@ -8,6 +8,13 @@
 #include "services/base/str_cat.h"
 
 namespace freshet {
+namespace {
+
+// A process that ends well without being told to was drained by the controller: the number that is
+// wanted follows within a second, and then it is not started again.
+constexpr absl::Duration kAfterDrain = absl::Seconds(2);
+
+}  // namespace
 
 Supervisor::Supervisor(ClusterLayout layout, ProcessHost& host, const Clock& clock, Report report,
                        const PlanLimits& limits)
@@ -81,10 +88,11 @@ void Supervisor::HandleExit(Process& process, const ProcessEvent& event) {
     ++revision_;
     return;
   }
-  Fail(process, how);
+  const bool drained = event.signal == 0 && event.exit_code == 0;
+  Fail(process, how, drained ? kAfterDrain : absl::ZeroDuration());
 }
 
-void Supervisor::Fail(Process& process, const std::string& why) {
+void Supervisor::Fail(Process& process, const std::string& why, absl::Duration at_least) {
   const bool stable =
       process.view.phase == Phase::kReady && clock_.Now() - process.view.since >= kStableAfter;
   process.failures = stable ? 1 : process.failures + 1;
@@ -92,10 +100,12 @@ void Supervisor::Fail(Process& process, const std::string& why) {
   process.record.stamp = {};
   process.view.killed = false;
   SetPhase(process, Phase::kBackoff);
-  const absl::Duration delay = RestartDelay(process.failures);
+  const absl::Duration delay = std::max(RestartDelay(process.failures), at_least);
   process.view.retry_at = clock_.Now() + delay;
-  report_(StrCat(process.record.id.Name(), " has died: ", why, "; starts again in ",
-                 absl::FormatDuration(delay)));
+  const bool drained = at_least > absl::ZeroDuration();
+  report_(StrCat(process.record.id.Name(), drained ? " has drained: " : " has died: ", why,
+                 "; starts again in ", absl::FormatDuration(delay),
+                 drained ? " if it is still wanted" : ""));
 }
 
 void Supervisor::Start(const ProcessId& id) {

@@ -63,7 +63,8 @@ class Supervisor {
   void HandleExit(Process& process, const ProcessEvent& event);
   void Act(const Action& action);
   void Start(const ProcessId& id);
-  void Fail(Process& process, const std::string& why);
+  void Fail(Process& process, const std::string& why,
+            absl::Duration at_least = absl::ZeroDuration());
   void SetPhase(Process& process, Phase phase);
 
   const ClusterLayout layout_;

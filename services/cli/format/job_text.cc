@@ -246,6 +246,11 @@ std::string DescribeJob(const Job& job, absl::Time now, const DisplayStyle& styl
   const std::string groups = FormatGroups(job.groups());
   line("groups", groups.empty() ? "" : groups.substr(std::string_view("groups: ").size()));
   line("ended", Counts(job.ended()));
+  if (job.dead_groups_size() > 0) text += Paint("died last", kPaintDim, style.color) + "\n";
+  for (const freshet::job::v1::DeadGroup& dead : job.dead_groups()) {
+    text += StrCat("  ", LocalTime(dead.time(), zone), " prompt ", dead.prompt(), ", attempt ",
+                   dead.attempt(), ": ", OneLine(dead.reason()), "\n");
+  }
   if (job.recent_events_size() > 0) text += Paint("events", kPaintDim, style.color) + "\n";
   for (const Event& event : job.recent_events()) {
     text += StrCat("  ", FormatEvent(event, job.steps(), zone), "\n");

@@ -145,7 +145,11 @@ absl::StatusOr<std::string> ExportTensorboard(const std::string& run_dir,
   double last = 0;
   for (const StepMetrics& row : history.steps) last = std::max(last, row.wall_seconds);
   for (const EvalMetrics& row : history.evals) last = std::max(last, row.wall_seconds);
-  const double start = static_cast<double>(info.st_mtime) - last;
+  return WriteEventFile(history, static_cast<double>(info.st_mtime) - last, folder);
+}
+
+absl::StatusOr<std::string> WriteEventFile(const MetricsHistory& history, double start,
+                                           const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return WriteError(folder, error.value());

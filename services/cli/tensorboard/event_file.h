@@ -33,6 +33,10 @@ std::string EventFileOf(const MetricsHistory& history, double start);
 absl::StatusOr<std::string> ExportTensorboard(const std::string& run_dir,
                                               const std::string& folder);
 
+// The same of rows that are there already; `start` as of EventFileOf.
+absl::StatusOr<std::string> WriteEventFile(const MetricsHistory& history, double start,
+                                           const std::string& folder);
+
 }  // namespace freshet
 
 #endif  // FRESHET_SERVICES_CLI_TENSORBOARD_EVENT_FILE_H_

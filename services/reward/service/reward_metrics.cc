@@ -42,6 +42,7 @@ class RewardMetrics::Job final : public ScoreObserver {
   void OnBegin() override { in_hand_->Increment(); }
   void OnEnd(const absl::Status& status, ScoreOutcome outcome, absl::Duration took) override {
     in_hand_->Decrement();
+    if (status.code() == absl::StatusCode::kCancelled) return;  // given up, not judged
     seconds_->Observe(absl::ToDoubleSeconds(took));
     outcomes_[static_cast<size_t>(OutcomeOf(status, outcome))]->Increment();
   }

@@ -37,6 +37,8 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
   work->scorer_ = std::move(scorer);
   FRESHET_ASSIGN_OR_RETURN(work->backend_, context.open_store(assign.job_id()));
   RetryOptions retry;
+  retry.first_backoff *= context.time_scale;
+  retry.max_backoff *= context.time_scale;
   retry.on_outage = [](const absl::Status& status) {
     FRESHET_LOG(Warning) << "event=datastore_outage error=" << Message(status);
   };
@@ -46,7 +48,8 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
   work->options_.lease_period = kLeasePeriod;
   work->SetWorker(worker);
   work->registration_ =
-      context.scorers->Add(assign.job_id(), work->options_.score_timeout, work->scorer_);
+      context.scorers->Add(assign.job_id(), work->options_.score_timeout, work->scorer_,
+                           RewardParallel(assign.spec()));
   if (context.board != nullptr) {
     work->on_board_ =
         context.board->Begin(assign.job_id(), [raw = work.get()] { return raw->Figures(); });
@@ -82,6 +85,7 @@ absl::Status RewardWork::Run(std::stop_token stop) {
     {
       MutexLock lock(mu_);
       running_ = &worker;
+      running_name_ = options.worker;
     }
     worker.Run(turn);
     MutexLock lock(mu_);
@@ -107,5 +111,12 @@ void RewardWork::SetWorker(const std::string& worker) {
 }
 
 void RewardWork::FillStatus(cluster::v1::AssignmentStatus&) const {}
+
+void RewardWork::FillLoad(cluster::v1::WorkerStatus& status) const {
+  MutexLock lock(mu_);
+  if (running_ != nullptr && running_->counters().fenced) {
+    status.set_refused_worker(running_name_);
+  }
+}
 
 }  // namespace freshet

@@ -48,6 +48,7 @@ struct RewardContext {
   JobScorers* scorers = nullptr;        // gets the scorers of each work
   ScoreObservers* observers = nullptr;  // may be null
   RewardBoard* board = nullptr;         // may be null
+  double time_scale = 1.0;              // of the waits while the datastore is away
 };
 
 // Scores the rows of one job until it is stopped.
@@ -60,6 +61,7 @@ class RewardWork final : public runtime::JobWork {
 
   absl::Status Run(std::stop_token stop) override;
   void FillStatus(cluster::v1::AssignmentStatus& status) const override;
+  void FillLoad(cluster::v1::WorkerStatus& status) const override;
   void SetWorker(const std::string& worker) override;
 
  private:
@@ -80,6 +82,7 @@ class RewardWork final : public runtime::JobWork {
   std::string worker_ ABSL_GUARDED_BY(mu_);
   std::stop_source renamed_ ABSL_GUARDED_BY(mu_);
   RewardWorker* running_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the name in force
+  std::string running_name_ ABSL_GUARDED_BY(mu_);
   RewardFigures past_ ABSL_GUARDED_BY(mu_);               // under former names
 };
 

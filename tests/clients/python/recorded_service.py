@@ -60,9 +60,6 @@ class RecordedService(job_service_pb2_grpc.JobServiceServicer):
         for answer in self._next(method, request, context):
             yield self._checked(answer, context)
 
-    def Watch(self, request, context):
-        yield from self._stream("Watch", request, context)
-
 
 def _unary(method):
     def call(self, request, context):
@@ -71,9 +68,16 @@ def _unary(method):
     return call
 
 
+def _streaming(method):
+    def call(self, request, context):
+        yield from self._stream(method, request, context)
+
+    return call
+
+
 for _name, _method in pb.DESCRIPTOR.services_by_name["JobService"].methods_by_name.items():
-    if not _method.server_streaming:
-        setattr(RecordedService, _name, _unary(_name))
+    _make = _streaming if _method.server_streaming else _unary
+    setattr(RecordedService, _name, _make(_name))
 
 
 def _field(number, value):
@@ -96,11 +100,12 @@ def _detail(kind, body):
     return _field(3, _field(1, f"type.googleapis.com/google.rpc.{kind}") + _field(2, body))
 
 
-def error_details(reason="", retry_seconds=None, violations=()):
+def error_details(reason="", retry_seconds=None, violations=(), leader=""):
     """A google.rpc.Status with ErrorInfo, RetryInfo and BadRequest."""
     details = b""
     if reason:
-        details += _detail("ErrorInfo", _field(1, reason) + _field(2, "freshet"))
+        entry = _field(3, _field(1, "leader") + _field(2, leader)) if leader else b""
+        details += _detail("ErrorInfo", _field(1, reason) + _field(2, "freshet") + entry)
     if retry_seconds is not None:
         details += _detail("RetryInfo", _field(1, _field(1, retry_seconds)))
     if violations:

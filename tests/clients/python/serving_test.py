@@ -53,6 +53,13 @@ class RewardTest(ServingTest):
         self.assertEqual((right.reward, right.outcome, dict(right.components)), (1.0, OK, {}))
         self.assertEqual((wrong.reward, wrong.outcome), (0.0, OK))
 
+    def test_as_many_calls_as_a_reward_worker_makes_run_at_the_same_time(self):
+        all_are_there = threading.Barrier(16, timeout=SECONDS)
+        stub = self.serve(lambda prompt, completion: float(all_are_there.wait() >= 0))
+        request = reward_pb.ScoreRequest(items=[reward_pb.ScoreItem(completion="4")])
+        calls = [stub.Score.future(request, timeout=2 * SECONDS) for _ in range(16)]
+        self.assertEqual([call.result().scores[0].reward for call in calls], [1.0] * 16)
+
     def test_a_dict_is_its_sum_and_its_parts(self):
         (score,) = self.score(lambda prompt, completion: {"digits": 1, "length": -0.25}, "4")
         self.assertEqual((score.reward, score.outcome), (0.75, OK))

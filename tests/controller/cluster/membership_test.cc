@@ -120,6 +120,26 @@ TEST_F(MembershipTest, AProcessThatComesBackInTimeKeepsItsEpoch) {
   EXPECT_EQ(Register("a"), epoch);
 }
 
+TEST_F(MembershipTest, ANameThatTheDatastoreRefusesGetsAnotherEpoch) {
+  const int64_t epoch = Register("a");
+  cluster::v1::WorkerStatus status;
+  status.set_worker("a");
+  status.set_epoch(epoch);
+  status.set_refused_worker(LeaseName("a", epoch));
+  ASSERT_TRUE(members_.OnStatus(status, now_).ok());
+  const std::vector<LostWorker> lost = Pass(kBeat);
+  ASSERT_EQ(lost.size(), 1U);
+  EXPECT_EQ(lost[0].reason, "the datastore refuses its name");
+  EXPECT_FALSE(Beat("a", epoch).ok());
+
+  const int64_t next = Register("a");
+  EXPECT_GT(next, epoch);
+  // The first status may have been made before the worker took its new name.
+  status.set_epoch(next);
+  ASSERT_TRUE(members_.OnStatus(status, now_).ok());
+  EXPECT_TRUE(Pass(kBeat).empty());
+}
+
 TEST_F(MembershipTest, ATakeoverInterruptsNobody) {
   const int64_t epoch = Register("a");
   Membership next(MembershipOptions(), Stored(), now_);

@@ -153,6 +153,39 @@ TEST_F(WorkerHubTest, WantedNumbersOutliveALeader) {
               testing::ElementsAre(testing::Pair("rollout", 4), testing::Pair("rollout/big", 1)));
 }
 
+TEST_F(WorkerHubTest, ARecordOfTheClusterThatCannotBeReadIsNotLedWith) {
+  const auto stored = records_.Get("cluster");
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  ASSERT_TRUE(records_.Update("cluster", stored->revision, "\xff\xff\xff", 1).ok());
+  EXPECT_EQ(WorkerHub::Create(records_, 1, clock_, WorkerHubOptions()).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
+TEST_F(WorkerHubTest, ThoseTooManyAreToldToDrain) {
+  std::vector<HubWorker> workers;
+  for (const char* name : {"rollout-1", "rollout-10", "rollout-2"}) {
+    workers.emplace_back(cluster::v1::ROLE_ROLLOUT, name);
+  }
+  workers.emplace_back(cluster::v1::ROLE_ROLLOUT, "rollout-big-1", "one", "big");
+  workers.emplace_back(cluster::v1::ROLE_REWARD, "reward-1");
+  for (HubWorker& worker : workers) ASSERT_TRUE(worker.Register(*hub_).ok());
+  const auto drained = [&](size_t i) {
+    int count = 0;
+    for (const auto& directive : workers[i].stream().All()) count += directive.has_drain() ? 1 : 0;
+    return count;
+  };
+  ASSERT_TRUE(hub_->SetWanted("rollout", "", 3).ok());
+  EXPECT_EQ(drained(0) + drained(1) + drained(2), 0);
+  ASSERT_TRUE(hub_->SetWanted("rollout", "", 2).ok());
+  EXPECT_EQ(drained(1), 1) << "the last by number";
+  EXPECT_EQ(drained(0) + drained(2), 0);
+  ASSERT_TRUE(hub_->Deregister("rollout-10", workers[1].epoch()).ok());
+  ASSERT_TRUE(hub_->SetWanted("rollout", "", 0).ok());
+  EXPECT_EQ(drained(0), 1);
+  EXPECT_EQ(drained(2), 1);
+  EXPECT_EQ(drained(3) + drained(4), 0) << "other pools and roles";
+}
+
 TEST_F(WorkerHubTest, ImpossibleNumbersAreRefused) {
   EXPECT_THAT(Message(hub_->SetWanted("trainer", "", 1).status()), HasSubstr("role: \"trainer\""));
   EXPECT_THAT(Message(hub_->SetWanted("reward", "x", 1).status()), HasSubstr("pool: "));

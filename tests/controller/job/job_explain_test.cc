@@ -60,7 +60,8 @@ TEST(ExplainKey, SuggestsTheNearestKey) {
   };
   EXPECT_EQ(message("rollout.max_new_tokns"),
             "unknown key rollout.max_new_tokns; did you mean max_new_tokens?");
-  EXPECT_EQ(message("max_attempts"), "unknown key max_attempts; did you mean reward.max_attempts?");
+  EXPECT_EQ(message("max_attempts"),
+            "unknown key max_attempts; did you mean rollout.max_attempts or reward.max_attempts?");
   EXPECT_EQ(message("timeout_ms"),
             "unknown key timeout_ms; did you mean reward.timeout_ms or "
             "reward.components.NAME.timeout_ms or weight_sync.timeout_ms?");

@@ -128,6 +128,21 @@ TEST(RewardServices, ACallFitsIntoTheTimeOfASample) {
   EXPECT_EQ(job.spec.reward().components().at("mine").timeout_ms(), 700);
 }
 
+TEST(RewardServices, AreCalledSoOftenAtOnce) {
+  const std::string components = ", components: {mine: {type: grpc, address: \"a:1\"}}}";
+  const auto parallel = [&components](const std::string& reward) {
+    return ParseJob(MinimalJobWith(6, "reward: {" + reward + components), "job.yaml")
+        .spec.reward()
+        .parallel();
+  };
+  EXPECT_EQ(parallel("timeout_ms: 700"), 16);
+  EXPECT_EQ(parallel("parallel: 1024"), 1024);
+  EXPECT_THAT(WithReward("{parallel: 0" + components),
+              ElementsAre("job.yaml:6: reward.parallel: must be from 1 to 1024, got 0"));
+  EXPECT_THAT(WithReward("{parallel: 1025" + components),
+              ElementsAre("job.yaml:6: reward.parallel: must be from 1 to 1024, got 1025"));
+}
+
 TEST(EnvironmentReward, NeedsAnEnvironment) {
   const std::string job = MinimalJobWith(6, "reward: {components: {own: {type: environment}}}");
   EXPECT_THAT(FaultLines(job + "environment: {type: guess_number}\n"), IsEmpty());

@@ -417,6 +417,9 @@ TEST_F(ControllerTest, AStandbyTakesOverAndTheFormerLeaderCanDoNothing) {
     return absl::OkStatus();
   });
   EXPECT_EQ(written.status().code(), absl::StatusCode::kFailedPrecondition);
+  // Asked before workers are revoked, which the records do not fence.
+  EXPECT_EQ(former->book.CheckLead().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(standby->Active()->book.CheckLead().ok());
   EXPECT_FALSE(rollout_.Register(*former->hub).ok());
   term_ = nullptr;
   standby->Stop();

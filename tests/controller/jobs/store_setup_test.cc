@@ -16,7 +16,7 @@ StoreOptions OptionsOf(const TinyJob& job) {
 TEST(StoreSetup, TheStoreIsMadeForTheJob) {
   TinyJob job = MakeTinyJob();
   job["staleness"] = "{max: 3, policy: requeue, max_requeues: 5}";
-  job["rollout"] = "{max_new_tokens: 4, lease_ttl_ms: 500}";
+  job["rollout"] = "{max_new_tokens: 4, lease_ttl_ms: 500, max_attempts: 7}";
   job["reward"] = "{max_attempts: 4, components: {exact: {type: exact_match}}}";
   job["filter"] = "{zero_variance: true, max_filtered_in_a_row: 33}";
   const StoreOptions store = OptionsOf(job);
@@ -30,6 +30,7 @@ TEST(StoreSetup, TheStoreIsMadeForTheJob) {
   EXPECT_EQ(store.capacity_groups, (3 + 1 + 2 * 2) * 8);
   EXPECT_EQ(store.lease_ttl, absl::Milliseconds(500));
   EXPECT_EQ(store.max_row_failures, 4);
+  EXPECT_EQ(store.max_lease_failures, 7);
   EXPECT_EQ(store.max_requeues, 5);
   EXPECT_TRUE(store.filter_zero_variance);
   EXPECT_EQ(store.max_filtered_in_a_row, 33);

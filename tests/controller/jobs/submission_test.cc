@@ -67,6 +67,39 @@ TEST(Submission, ALossThatContradictsItselfIsRefused) {
       HasSubstr("loss"));
 }
 
+TEST(Submission, OptionsThatNoScorerTakesAreToldWithTheirPlaces) {
+  const CheckedSubmission checked =
+      CheckSubmission(Yaml(MinimalJobWith(6,
+                                          "reward: {components: {a: {type: regex, pattern: \"(\"}, "
+                                          "b: {type: regex, pattern: \"[\"}}}")));
+  ASSERT_EQ(checked.faults.size(), 2U) << FormatFaults(checked.faults);
+  EXPECT_EQ(checked.faults[0].path, "reward.components.a.pattern");
+  EXPECT_EQ(checked.faults[0].line, 6);
+  EXPECT_THAT(checked.faults[0].message, HasSubstr("parenthesis"));
+  EXPECT_EQ(checked.faults[1].path, "reward.components.b.pattern");
+}
+
+TEST(Submission, OptionsThatAnEnvironmentDoesNotHaveAreTold) {
+  const std::string reward = MinimalJobWith(6, "reward: {components: {a: {type: environment}}}");
+  const CheckedSubmission checked = CheckSubmission(
+      Yaml(reward + "environment: {type: guess_number, options: {low: \"0\", max: many}}\n"));
+  ASSERT_EQ(checked.faults.size(), 2U) << FormatFaults(checked.faults);
+  EXPECT_EQ(checked.faults[0].path, "environment.options.low");
+  EXPECT_EQ(checked.faults[0].line, 9);
+  EXPECT_THAT(checked.faults[0].message, HasSubstr("guess_number has no such option; use max"));
+  EXPECT_EQ(checked.faults[1].path, "environment.options.max");
+  EXPECT_THAT(checked.faults[1].message, HasSubstr("'many'"));
+  EXPECT_EQ(FirstFault(Yaml(reward + "environment: {type: guess_number, options: {max: \"9\"}}\n")),
+            "");
+}
+
+TEST(Submission, WhatAUserServesIsNotAsked) {
+  EXPECT_EQ(FirstFault(Yaml(
+                MinimalJobWith(6, "reward: {components: {a: {type: grpc, address: \"h:1\"}}}") +
+                "environment: {type: grpc, address: \"h:2\", options: {any: thing}}\n")),
+            "");
+}
+
 TEST(Submission, AMissingDatasetIsToldBeforeAnythingStarts) {
   EXPECT_THAT(
       FirstFault(Yaml(MinimalJobWith(

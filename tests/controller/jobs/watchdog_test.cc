@@ -67,6 +67,32 @@ INSTANTIATE_TEST_SUITE_P(
              "rollout", "no weights"},
         Case{"RolloutWaits", [](JobHealth& h) { h.rollout_waits = "rollout r0: no answer in 5s"; },
              "rollout", "step 3 needs 2 groups; rollout r0: no answer in 5s"},
+        Case{"EnvSilent",
+             [](JobHealth& h) {
+               h.env_waits = "rollout r0: 4 episodes wait for environment grpc host:1 since 4s";
+               h.env_silence = kPatience / 2;
+             },
+             "env", "environment grpc host:1 since 4s; step 3 needs 2 groups"},
+        Case{"EnvThinks",
+             [](JobHealth& h) {
+               h.env_waits = "rollout r0: 4 episodes wait for environment grpc host:1 since 3.9s";
+               h.env_silence = kPatience / 2 - absl::Milliseconds(1);
+             },
+             "rollout", "step 3 needs 2 groups"},
+        Case{"EnvSilentWhileTheStepWaitsForScores",
+             [](JobHealth& h) {
+               h.explanation = Explanation{"reward", "3 rows unscored"};
+               h.env_waits = "rollout r0: 4 episodes wait for environment grpc host:1 since 60s";
+               h.env_silence = absl::Minutes(1);
+             },
+             "reward", "3 rows unscored"},
+        Case{"LastEvaluationWithASilentEnv",
+             [](JobHealth& h) {
+               h.trainer_done = true;
+               h.env_waits = "rollout r0: 4 episodes wait for environment grpc host:1 since 60s";
+               h.env_silence = absl::Minutes(1);
+             },
+             "evaluation", "environment grpc host:1"},
         Case{"NoEnv", [](JobHealth& h) { h.needs_env = true; }, "env",
              "0 environment workers ready"},
         Case{"TrainerLost",

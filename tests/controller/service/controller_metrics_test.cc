@@ -70,6 +70,27 @@ TEST_F(ControllerMetricsTest, ShowsGroupsSamplesAgesAndBounds) {
   EXPECT_EQ(text.Find("freshet_last_step_timestamp_seconds", {{"job", "a"}}), 1000);
 }
 
+TEST_F(ControllerMetricsTest, EstimatesTheBytesOfWhatIsHeld) {
+  JobGauges gauges = Gauges("a");
+  gauges.stats.groups[static_cast<size_t>(GroupState::kReady)] = 3;
+  gauges.stats.groups[static_cast<size_t>(GroupState::kTrained)] = 2;
+  gauges.stats.groups[static_cast<size_t>(GroupState::kQueued)] = 50;
+  gauges.stats.groups[static_cast<size_t>(GroupState::kDurable)] = 70;
+  gauges.stats.trained_samples = 8;
+  gauges.stats.trained_tokens = 700;
+  gauges.stats.discarded_samples = 2;
+  gauges.stats.discarded_tokens = 300;
+  gauges.stats.running = 5;
+  gauges.stats.queued_prompts = 12;
+  metrics_.OnJob(gauges);
+  const MetricsText text = Scraped();
+  EXPECT_EQ(text.Find("freshet_buffer_bytes", {{"job", "a"}}), 5 * 4 * (150 + 8 * 100));
+  EXPECT_EQ(text.Find("freshet_stream_pending_entries", {{"job", "a"}}), 5);
+  EXPECT_EQ(text.Find("freshet_stream_lag_entries", {{"job", "a"}}), 12);
+  metrics_.OnJobGone("a");
+  EXPECT_FALSE(Scraped().Has("freshet_buffer_bytes"));
+}
+
 TEST_F(ControllerMetricsTest, CountsDroppedSamplesByReason) {
   JobGauges gauges = Gauges("a");
   metrics_.OnJob(gauges);

@@ -95,6 +95,24 @@ TEST_F(JobServiceTest, WhatAClusterCannotDoIsRefusedWithTheField) {
   EXPECT_THAT(Fields(Call(&Stub::Validate, request, reply)), ElementsAre("weight_sync.transport"));
 }
 
+TEST_F(JobServiceTest, OptionsThatNobodyHasAreRefusedWithTheirFields) {
+  Serve();
+  const std::string yaml =
+      TinyClusterJob() + "environment: {type: guess_number, options: {low: \"0\"}}\n";
+  const absl::Status submitted = Submit("a", yaml);
+  EXPECT_EQ(submitted.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(runtime::DetailsOf(submitted).reason, "INVALID_JOB");
+  EXPECT_THAT(Fields(submitted), ElementsAre("environment.options.low"));
+  job::v1::ValidateRequest request;
+  request.set_yaml(TinyClusterJob());
+  request.add_overrides("reward.components.bad={type: regex, pattern: \"[\"}");
+  job::v1::ValidateReply reply;
+  const absl::Status validated = Call(&Stub::Validate, request, reply);
+  EXPECT_EQ(validated.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Fields(validated), ElementsAre("reward.components.bad.pattern"));
+  EXPECT_EQ(List()->jobs_size(), 0);
+}
+
 TEST_F(JobServiceTest, FieldsOfASubmitAreChecked) {
   Serve();
   EXPECT_THAT(Fields(Submit("no spaces")), ElementsAre("job_id"));
@@ -309,28 +327,96 @@ TEST_F(JobServiceTest, ShowsClusterAndCheckpoints) {
   EXPECT_EQ(reply.checkpoints(0).version(), 3);
 }
 
-TEST_F(JobServiceTest, AStandbyPassesCallsOnToTheLeader) {
+class StandbyControllerTest : public JobServiceTest {
+ protected:
+  // A second controller that knows who leads.
+  void StandBy() {
+    standby_ = std::make_unique<ServedController>(cluster_, "two");
+    ASSERT_TRUE(
+        Eventually([&] { return standby_->controller().Leader().address == served_->address(); }));
+  }
+  std::unique_ptr<ServedController> standby_;
+};
+
+TEST_F(StandbyControllerTest, PassesCallsOnToTheLeader) {
   Serve();
-  ServedController standby(cluster_, "two");
-  ASSERT_TRUE(
-      Eventually([&] { return standby.controller().Leader().address == served_->address(); }));
+  StandBy();
   job::v1::SubmitRequest request;
   request.set_job_id("a");
   request.set_yaml(TinyClusterJob());
   job::v1::Job job;
-  ASSERT_TRUE(standby.stub().Submit(runtime::CallWithin(kGuard).get(), request, &job).ok());
+  ASSERT_TRUE(standby_->stub().Submit(runtime::CallWithin(kGuard).get(), request, &job).ok());
   EXPECT_EQ(Get("a").id(), "a");
-  // What it cannot pass on names the leader.
+  const grpc::Status twice =
+      standby_->stub().Submit(runtime::CallWithin(kGuard).get(), job::v1::SubmitRequest(), &job);
+  EXPECT_EQ(runtime::DetailsOf(runtime::GrpcToStatus(twice)).reason, "INVALID_JOB");
+}
+
+TEST_F(StandbyControllerTest, PassesOnTheCheckpointThatTheLeaderSends) {
+  Serve();
+  Run("a");
+  StandBy();
   job::v1::ExportCheckpointRequest wanted;
   wanted.set_job_id("a");
+  wanted.set_version(3);
   const auto context = runtime::CallWithin(kGuard);
-  const auto reader = standby.stub().ExportCheckpoint(context.get(), wanted);
+  const auto reader = standby_->stub().ExportCheckpoint(context.get(), wanted);
   job::v1::FileChunk chunk;
-  EXPECT_FALSE(reader->Read(&chunk));
-  const absl::Status refused = runtime::GrpcToStatus(reader->Finish());
+  std::vector<std::string> paths;
+  while (reader->Read(&chunk)) paths.push_back(chunk.path());
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_THAT(paths, ElementsAre("config.json", "model.safetensors"));
+  wanted.set_version(9);
+  const auto again = runtime::CallWithin(kGuard);
+  const auto missing = standby_->stub().ExportCheckpoint(again.get(), wanted);
+  EXPECT_FALSE(missing->Read(&chunk));
+  EXPECT_EQ(missing->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(StandbyControllerTest, PassesOnLogsUntilTheClientHasEnough) {
+  JobServiceOptions options;
+  options.take_log = [lines = std::make_shared<std::atomic<int>>(0)] {
+    std::vector<job::v1::LogEntry> entries(1);
+    entries[0].set_role("controller");
+    entries[0].set_worker("one");
+    entries[0].set_text(StrCat("line ", ++*lines));
+    return entries;
+  };
+  Serve(options);
+  StandBy();
+  job::v1::LogsRequest request;
+  request.set_role("controller");
+  request.set_follow(true);
+  const auto context = runtime::CallWithin(kGuard);
+  const auto reader = standby_->stub().Logs(context.get(), request);
+  job::v1::LogEntry entry;
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_TRUE(reader->Read(&entry));
+    EXPECT_EQ(entry.text(), StrCat("line ", i));
+    EXPECT_EQ(entry.worker(), "one");
+  }
+  context->TryCancel();
+  reader->Finish();
+}
+
+TEST_F(StandbyControllerTest, ShowsAJobAlsoWhenTheLeaderDoesNotAnswer) {
+  Serve();
+  ASSERT_TRUE(Submit("a").ok());
+  StandBy();
+  served_->Unplug();
+  job::v1::GetRequest request;
+  request.set_job_id("a");
+  job::v1::Job job;
+  ASSERT_TRUE(standby_->stub().Get(runtime::CallWithin(kGuard).get(), request, &job).ok());
+  EXPECT_EQ(job.id(), "a");
+  // What only the leader can do is refused, and says that it may be tried again.
+  job::v1::PauseRequest pause;
+  pause.set_job_id("a");
+  const absl::Status refused =
+      runtime::GrpcToStatus(standby_->stub().Pause(runtime::CallWithin(kGuard).get(), pause, &job));
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(runtime::DetailsOf(refused).reason, runtime::kNotLeaderReason);
-  EXPECT_EQ(runtime::DetailsOf(refused).metadata.at(runtime::kLeaderMetadata), served_->address());
+  EXPECT_EQ(runtime::DetailsOf(refused).reason, runtime::kLeaderAwayReason);
+  EXPECT_TRUE(runtime::DetailsOf(refused).retry_after.has_value());
 }
 
 }  // namespace

@@ -30,5 +30,21 @@ TEST(JobViews, WhatTheDriverSaysGoesFirst) {
   EXPECT_EQ(ToDetailedJob(record, &live).waits_for(), "reward: 3 rows unscored");
 }
 
+TEST(JobViews, GroupsThatDiedComeWithTheirReasonsAsValidText) {
+  JobRecord record;
+  record.set_state(job::v1::JOB_STATE_RUNNING);
+  JobLive live;
+  live.dead.push_back({absl::FromUnixSeconds(7), 41, 4, "lease_failed: 5 times: two\nlines \xc3"});
+  live.dead.push_back({absl::FromUnixSeconds(5), 3, 0, "too_slow"});
+  const job::v1::Job job = ToDetailedJob(record, &live);
+  ASSERT_EQ(job.dead_groups_size(), 2);
+  EXPECT_EQ(job.dead_groups(0).time().seconds(), 7);
+  EXPECT_EQ(job.dead_groups(0).prompt(), 41);
+  EXPECT_EQ(job.dead_groups(0).attempt(), 4);
+  EXPECT_EQ(job.dead_groups(0).reason().find("lease_failed: 5 times: two lines "), 0U);
+  EXPECT_FALSE(job.SerializeAsString().empty());
+  EXPECT_EQ(job.dead_groups(1).reason(), "too_slow");
+}
+
 }  // namespace
 }  // namespace freshet

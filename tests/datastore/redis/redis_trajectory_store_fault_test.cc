@@ -62,6 +62,38 @@ TEST_F(RedisStoreFault, OpenReadsTheConfiguration) {
             absl::StatusCode::kDataLoss);
 }
 
+TEST_F(RedisStoreFault, AStoreOfAnotherFormatIsRefusedAndCanBeRemoved) {
+  (void)store();
+  const std::string config = Redis({"GET", "{job}:config"}).text;
+  const std::string number = StrCat("\"format\":", kRedisStoreFormat, ",");
+  const size_t at = config.find(number);
+  ASSERT_NE(at, std::string::npos) << config;
+  struct Case {
+    std::string written;  // in place of the number
+    std::string message;
+  };
+  const Case cases[] = {
+      {"", "store of job job: format 1 found, this program needs 2: finish the job with the older"},
+      {"\"format\":3,", "format 3 found, this program needs 2: finish the job with the newer"},
+  };
+  for (const Case& c : cases) {
+    std::string other = config;
+    other.replace(at, number.size(), c.written);
+    Redis({"SET", "{job}:config", other});
+    const absl::Status opened = RedisTrajectoryStore::Open(client_, "job").status();
+    EXPECT_EQ(opened.code(), kPrecondition);
+    EXPECT_THAT(Message(opened), HasSubstr(c.message));
+    EXPECT_THAT(Message(opened), HasSubstr("or delete it and submit it again"));
+    EXPECT_EQ(RedisTrajectoryStore::Create(client_, options_, origin_).status(), opened);
+  }
+  Redis({"SET", "{job}:config", "{\"format\":\"two\"}"});
+  EXPECT_EQ(RedisTrajectoryStore::Open(client_, "job").status().code(),
+            absl::StatusCode::kDataLoss);
+  ASSERT_TRUE(RedisTrajectoryStore::Delete(*client_, "job").ok());
+  EXPECT_THAT(Keys("{job}:*"), IsEmpty());
+  EXPECT_TRUE(RedisTrajectoryStore::Create(client_, options_, origin_, settings_).ok());
+}
+
 TEST_F(RedisStoreFault, RefusesJobNamesThatAreNoKeyPrefix) {
   StartServer();
   for (const char* job : {"", "a/b", "a}b", "a b", "a*"}) {

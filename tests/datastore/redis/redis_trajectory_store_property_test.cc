@@ -86,6 +86,8 @@ TEST_P(RedisTrajectoryStoreProperty, AnswersAsTheInMemoryStoreDoes) {
   EXPECT_GT(counts.ends["requeued(lease_expired)"], 30);
   EXPECT_GT(counts.ends["filtered(zero_variance)"], 50);
   EXPECT_GT(counts.ends["dead(score_failed)"], 20);
+  EXPECT_GT(counts.ends["dead(lease_failed)"], 20);
+  EXPECT_GT(counts.ends["requeued(lease_failed)"], 20);
   EXPECT_GT(counts.answers["PutSample FAILED_PRECONDITION"], 100);
   EXPECT_GT(counts.answers["PutSample INVALID_ARGUMENT"], 30);
   EXPECT_GT(counts.answers["CommitStep FAILED_PRECONDITION"], 10);

@@ -134,6 +134,15 @@ std::string Text(const PromptCursor& cursor) {
   return StrCat("low water ", cursor.low_water, " above ", List(cursor.above));
 }
 
+std::string Text(const std::vector<DeadLetter>& letters) {
+  std::string text = StrCat(letters.size(), " letters");
+  for (const DeadLetter& letter : letters) {
+    text += StrCat("\n  ", absl::ToUnixMicros(letter.time), " ", letter.ordinal, "/",
+                   letter.attempt, " ", letter.reason);
+  }
+  return text;
+}
+
 std::string Text(const std::vector<LedgerRow>& rows) {
   std::string text = StrCat(rows.size(), " rows");
   for (const LedgerRow& row : rows) text += "\n  " + LedgerRowToJson(row);

@@ -28,6 +28,7 @@ std::string Text(const StoreStats& stats);
 std::string Text(const Explanation& explanation);
 std::string Text(const PromptCursor& cursor);
 std::string Text(const std::vector<LedgerRow>& rows);
+std::string Text(const std::vector<DeadLetter>& letters);
 std::string Text(const Response& response);
 
 template <typename T>

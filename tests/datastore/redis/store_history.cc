@@ -39,6 +39,7 @@ StoreOptions HistoryOptions(uint64_t seed, Disposition disposition) {
   options.needs_ref_logprob = Draw(seed, 9) % 4 == 0;
   options.filter_zero_variance = options.group_size > 1 && Draw(seed, 10) % 2 == 0;
   options.max_filtered_in_a_row = Draw(seed, 11) % 6 == 0 ? 2 : 0;
+  options.max_lease_failures = 1 + static_cast<int32_t>(Draw(seed, 12) % 4);
   return options;
 }
 
@@ -127,12 +128,12 @@ void StoreHistory::Step() {
       {10, &StoreHistory::PutSample},  {12, &StoreHistory::FinishLease},
       {5, &StoreHistory::PutSamples},  {5, &StoreHistory::PutRows},
       {3, &StoreHistory::ReturnLease}, {4, &StoreHistory::Renew},
-      {4, &StoreHistory::LeaseRows},   {6, &StoreHistory::PutFields},
-      {14, &StoreHistory::ServeRows},  {2, &StoreHistory::FailRow},
-      {3, &StoreHistory::OpenEpoch},   {5, &StoreHistory::NextBatch},
-      {16, &StoreHistory::Commit},     {6, &StoreHistory::MarkDurable},
-      {1, &StoreHistory::Revoke},      {4, &StoreHistory::PassTime},
-      {1, &StoreHistory::TrimLedger}};
+      {2, &StoreHistory::FailLease},   {4, &StoreHistory::LeaseRows},
+      {6, &StoreHistory::PutFields},   {14, &StoreHistory::ServeRows},
+      {2, &StoreHistory::FailRow},     {3, &StoreHistory::OpenEpoch},
+      {5, &StoreHistory::NextBatch},   {16, &StoreHistory::Commit},
+      {6, &StoreHistory::MarkDurable}, {1, &StoreHistory::Revoke},
+      {4, &StoreHistory::PassTime},    {1, &StoreHistory::TrimLedger}};
   int64_t total = 0;
   for (const Choice& choice : kChoices) total += choice.weight;
   int64_t drawn = Below(total);
@@ -328,6 +329,15 @@ void StoreHistory::ReturnLease() {
              [&](auto& s) { return s.ReturnLease(work.lease.token, indices, partials); });
 }
 
+void StoreHistory::FailLease() {
+  if (work_.empty()) return;
+  const Work& work =
+      work_[work_.size() - 1 - static_cast<size_t>(Below(std::min<int64_t>(3, std::ssize(work_))))];
+  const std::string reason = Chance(0.1) ? std::string(400, 'y') : "the environment raised";
+  const int64_t token = Chance(0.02) ? 12345 : work.lease.token;
+  (void)Both(StrCat("FailLease ", token), [&](auto& s) { return s.FailLease(token, reason); });
+}
+
 void StoreHistory::Renew() {
   std::vector<int64_t> tokens;
   for (int i = 0; i < 3; ++i) {
@@ -518,6 +528,8 @@ void StoreHistory::Compare() {
   (void)Both("Stats", [](auto& s) { return s.Stats(); });
   (void)Both("Explain", [](auto& s) { return s.Explain(); });
   (void)Both("Cursor", [](auto& s) { return s.Cursor(); });
+  const int64_t letters = Below(6);
+  (void)Both(StrCat("DeadLetters ", letters), [&](auto& s) { return s.DeadLetters(letters); });
   const int64_t after = Chance(0.1) ? std::max<int64_t>(0, ledger_seq_ - 5) : ledger_seq_;
   const int64_t most = Chance(0.1) ? 2 : 10000;
   const auto rows = Both(StrCat("ReadLedger ", after, " ", most),

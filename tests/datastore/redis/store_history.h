@@ -68,6 +68,7 @@ class StoreHistory {
   void PutSamples();   // of several leases, some twice
   void FinishLease();  // all of its samples
   void ReturnLease();
+  void FailLease();
   void Renew();
   void LeaseRows();
   std::shared_ptr<const Score> RandomScore();

@@ -38,6 +38,10 @@ TEST(ClusterLayout, CommandLines) {
               AllOf(Contains("--state-dir"), Contains("/state/trainer")));
 }
 
+TEST(ClusterLayout, AllControllersAreNamed) {
+  EXPECT_EQ(Layout().Controllers(), "127.0.0.1:7070,127.0.0.1:7075");
+}
+
 TEST(ClusterLayout, NoPasswordOnACommandLine) {
   EXPECT_THAT(RedisConfigText(Layout(), "secret"),
               AllOf(HasSubstr("requirepass secret\n"), HasSubstr("appendfsync always\n"),

@@ -89,7 +89,20 @@ TEST_F(ExportCommandTest, ExportsARunForTensorboard) {
   const ChildResult result = Run({"export", "tensorboard", "run", "tb"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("tb/events.out.tfevents."));
-  EXPECT_EQ(Run({"export", "tensorboard", "absent"}).exit_code, 3);
+  EXPECT_EQ(Run({"export", "tensorboard", "./absent"}).exit_code, 3);
+}
+
+TEST_F(ExportCommandTest, ExportsAJobForTensorboard) {
+  service_.AddJob(EndedJob("b", job::v1::JOB_STATE_SUCCEEDED),
+                  EventsOfRun(3, job::v1::JOB_STATE_SUCCEEDED));
+  const ChildResult result = Run({"export", "tensorboard", "b"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("tensorboard/b/events.out.tfevents."));
+  EXPECT_THAT(result.err, HasSubstr("tensorboard --logdir tensorboard/b"));
+  const std::string file = folder_.Read(result.out.substr(0, result.out.find('\n')));
+  EXPECT_THAT(file, HasSubstr("train/reward_mean"));
+  EXPECT_EQ(Run({"export", "tensorboard", "nobody"}).exit_code, 4);
+  EXPECT_EQ(Run({"export", "tensorboard", "b", "--server", "127.0.0.1:1"}).exit_code, 7);
 }
 
 }  // namespace

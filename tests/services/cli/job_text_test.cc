@@ -87,6 +87,10 @@ TEST(JobText, DescribesWhatItWaitsForAndItsEvents) {
   (*job.mutable_groups())["queued"] = 20;
   (*job.mutable_ended())["trained"] = 768;
   (*job.mutable_ended())["dropped(too_old)"] = 0;
+  job::v1::DeadGroup* dead = job.add_dead_groups();
+  dead->set_prompt(17);
+  dead->set_attempt(2);
+  dead->set_reason("lease_failed: 5 times: environment game: KeyError\nat line 3");
   Event* event = job.add_recent_events();
   event->mutable_notice()->set_severity("warning");
   event->mutable_notice()->set_kind("worker_lost");
@@ -97,6 +101,7 @@ TEST(JobText, DescribesWhatItWaitsForAndItsEvents) {
       AllOf(HasSubstr("waits for   step 13 needs 3 groups: 3 rows unscored\n"),
             HasSubstr("step        12/140 (lineage 1)\n"),
             HasSubstr("groups      20 queued, 61 ready\n"), HasSubstr("ended       trained 768\n"),
+            HasSubstr(" prompt 17, attempt 2: lease_failed: 5 times: environment game: KeyError"),
             HasSubstr("warning worker_lost: rollout-1 is silent\n"), Not(HasSubstr("\x1b"))));
 }
 

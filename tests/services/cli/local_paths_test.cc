@@ -34,10 +34,12 @@ TEST_F(LocalPathsTest, MakesWhatExistsAbsoluteForAServerOnThisMachine) {
   EXPECT_THAT(AbsolutePathOverrides(spec_, "127.0.0.1:7070"),
               ElementsAre("dataset.path=" + here + "/rows.jsonl"));
   EXPECT_THAT(AbsolutePathOverrides(spec_, "localhost:7070").size(), 1U);
+  EXPECT_THAT(AbsolutePathOverrides(spec_, "127.0.0.1:7070,127.0.0.1:7071").size(), 1U);
 }
 
 TEST_F(LocalPathsTest, LeavesThemToAnotherMachine) {
   EXPECT_THAT(AbsolutePathOverrides(spec_, "10.1.2.3:7070"), IsEmpty());
+  EXPECT_THAT(AbsolutePathOverrides(spec_, "127.0.0.1:7070,10.1.2.3:7070"), IsEmpty());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 namespace freshet {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr char kConfig[] = R"(current: lab
@@ -53,6 +54,21 @@ TEST(ServerTarget, AContextBringsItsFiles) {
   EXPECT_EQ(ResolveTarget(sources)->key, "/k");
   sources.server = "10.0.0.5:7070";  // the address of a context
   EXPECT_EQ(ResolveTarget(sources)->key, "/k");
+}
+
+TEST(ServerTarget, SeveralControllersAreOneTarget) {
+  TargetSources sources = WithConfig();
+  sources.server = "10.0.0.6:7070,10.0.0.5:7070";
+  const absl::StatusOr<ServerTarget> target = ResolveTarget(sources);
+  ASSERT_TRUE(target.ok());
+  EXPECT_THAT(SplitAddresses(target->address), ElementsAre("10.0.0.6:7070", "10.0.0.5:7070"));
+  EXPECT_EQ(target->key, "/k");  // of the context that has one of them
+  for (const char* bad : {"a:1,", "a:1,,b:2", "lab,home", "a:1,b"}) {
+    sources.server = bad;
+    const absl::Status status = ResolveTarget(sources).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("is not HOST:PORT")) << bad;
+  }
 }
 
 TEST(ServerTarget, FlagsWinOverTheContextsFiles) {

@@ -245,6 +245,19 @@ TEST_F(SupervisorTest, SaysWhatHappens) {
   EXPECT_THAT(said_, Contains("rollout-1 has died: exit code 3; starts again in 200ms"));
 }
 
+TEST_F(SupervisorTest, AProcessThatTheControllerDrainedIsNotStartedAgain) {
+  BringUp();
+  host_.End({"rollout", "", 2}, 0, 0);
+  Tick();
+  clock_.Advance(absl::Seconds(1));
+  Tick();
+  supervisor_.SetWanted({{"rollout", 1}});
+  clock_.Advance(absl::Seconds(5));
+  Tick(2);
+  EXPECT_THAT(host_.log, Not(Contains(HasSubstr("start rollout-2"))));
+  EXPECT_TRUE(supervisor_.Ready());
+}
+
 TEST_F(SupervisorTest, RevisionGrowsOnlyWithChanges) {
   BringUp();
   const int64_t revision = supervisor_.revision();

@@ -6,7 +6,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "services/base/mutex.h"
@@ -98,6 +100,47 @@ TEST_F(GrpcScorerTest, AServiceThatIsBeingRestartedIsWaitedFor) {
   ASSERT_TRUE(score.ok()) << score.status();
   EXPECT_EQ(score->value, 1);
   EXPECT_EQ(calls, 3);
+}
+
+TEST_F(GrpcScorerTest, ACallThatNobodyWantsAnyMoreIsGivenUp) {
+  Notification called, over;
+  service_.answer = [&](const ScoreRequest&, ScoreReply&) {
+    called.Notify();
+    over.WaitFor(absl::Seconds(20));
+    return grpc::Status::OK;
+  };
+  std::stop_source cancel;
+  std::jthread canceller([&] {
+    called.WaitFor(absl::Seconds(20));
+    cancel.request_stop();
+  });
+  const Attributes attributes;
+  ScoreInput input{"four", 5, true, attributes, absl::Minutes(10)};
+  input.cancel = cancel.get_token();
+  const auto score = GrpcScorer(channel_, "user:1", absl::Minutes(10)).Score(input);
+  EXPECT_EQ(score.status().code(), absl::StatusCode::kCancelled);
+  over.Notify();
+}
+
+TEST_F(GrpcScorerTest, AServiceThatIsAwayIsNotWaitedForOnceTheCallIsGivenUp) {
+  std::stop_source cancel;
+  service_.answer = [&cancel](const ScoreRequest&, ScoreReply&) {
+    cancel.request_stop();
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "shutting down");
+  };
+  const Attributes attributes;
+  ScoreInput input{"four", 5, true, attributes, absl::Minutes(10)};
+  input.cancel = cancel.get_token();
+  const auto score = GrpcScorer(channel_, "user:1", absl::Minutes(10)).Score(input);
+  EXPECT_EQ(score.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(service_.calls, 1);
+}
+
+TEST_F(GrpcScorerTest, ACallThatTheServiceCancelsIsNotOurs) {
+  service_.answer = [](const ScoreRequest&, ScoreReply&) {
+    return grpc::Status(grpc::StatusCode::CANCELLED, "not now");
+  };
+  EXPECT_EQ(Ask().status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(GrpcScorerTest, ComponentsOfTheAnswerAreParts) {

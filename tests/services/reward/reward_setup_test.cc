@@ -55,5 +55,24 @@ TEST(RewardSetup, ARowHasTheTimeOfTheJob) {
   EXPECT_EQ(MakeRewardOptions(spec).score_timeout, absl::Milliseconds(321));
 }
 
+TEST(RewardSetup, AServiceOfTheUsersIsCalledAsOftenAsTheJobSays) {
+  job::v1::JobSpec spec;
+  Add(spec, "mine", "grpc", 1).set_address("host:9000");
+  EXPECT_EQ(MakeRewardOptions(spec).parallel, 16);
+  spec.mutable_reward()->set_parallel(40);
+  EXPECT_EQ(MakeRewardOptions(spec).parallel, 40);
+  EXPECT_EQ(MakeRewardOptions(spec).batch_rows, 1) << "no row is leased before it can be scored";
+}
+
+TEST(RewardSetup, OtherScorersGetAThreadPerProcessorAtMost) {
+  job::v1::JobSpec spec;
+  Add(spec, "exact", "exact_match", 1);
+  EXPECT_EQ(RewardParallel(spec, 2), 2);
+  EXPECT_EQ(RewardParallel(spec, 64), 16);
+  EXPECT_EQ(RewardParallel(spec, 0), 1) << "nobody knows how many there are";
+  spec.mutable_reward()->set_parallel(1);
+  EXPECT_EQ(RewardParallel(spec, 64), 1);
+}
+
 }  // namespace
 }  // namespace freshet

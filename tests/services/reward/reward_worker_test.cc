@@ -6,8 +6,10 @@
 #include "gtest/gtest.h"
 #include "services/base/mutex.h"
 #include "services/base/str_cat.h"
+#include "tests/services/reward/callback_scorer.h"
 #include "tests/services/reward/scorer_case.h"
 #include "tests/testing/fake_trajectory_store.h"
+#include "tests/testing/forwarding_trajectory_store.h"
 
 namespace freshet {
 namespace {
@@ -35,18 +37,6 @@ StoreOptions StoreOptionsOf() {
   return options;
 }
 
-class CallbackScorer final : public Scorer {
- public:
-  using Function = std::function<absl::StatusOr<ComponentScore>(const ScoreInput&)>;
-  explicit CallbackScorer(Function function) : function_(std::move(function)) {}
-  absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override {
-    return function_(input);
-  }
-
- private:
-  Function function_;
-};
-
 class RewardWorkerTest : public testing::Test {
  protected:
   void Use(CallbackScorer::Function function) {
@@ -62,6 +52,15 @@ class RewardWorkerTest : public testing::Test {
     for (int i = 0; i < count; ++i) {
       store_.AddRow({i, 0, 0}, {{"answer", "a"}}, ResponseOf(i % 2 == 0 ? "a" : "b"));
     }
+  }
+  bool AwaitScored(size_t rows) {
+    const absl::Time deadline = absl::Now() + kGuard;
+    while (absl::Now() < deadline) {
+      const uint64_t seen = store_.ChangeCount(Topic::kBatch);
+      if (store_.scored_rows() >= rows) return true;
+      store_.AwaitChange(Topic::kBatch, seen, kGuard);
+    }
+    return false;
   }
 
   FakeTrajectoryStore store_{StoreOptionsOf()};
@@ -193,6 +192,13 @@ TEST_F(RewardWorkerTest, CountsAScoreThatComesAfterTheLeaseAsLost) {
   EXPECT_EQ(worker.counters().scored(), 0);
 }
 
+TEST_F(RewardWorkerTest, SaysThatTheStoreRefusesItsName) {
+  store_.FailCalls(1, absl::FailedPreconditionError("reward-1#1 is revoked"));
+  RewardWorker worker = MakeWorker();
+  EXPECT_EQ(worker.RunOnce(), 0);
+  EXPECT_TRUE(worker.counters().fenced);
+}
+
 TEST_F(RewardWorkerTest, GoesOnAfterAStoreError) {
   Use([](const ScoreInput&) { return ComponentScore{1}; });
   AddRows(1);
@@ -201,6 +207,7 @@ TEST_F(RewardWorkerTest, GoesOnAfterAStoreError) {
   EXPECT_EQ(worker.RunOnce(), 0);
   EXPECT_EQ(worker.RunOnce(), 1);
   EXPECT_EQ(worker.counters().store_errors, 1);
+  EXPECT_FALSE(worker.counters().fenced);
 }
 
 TEST_F(RewardWorkerTest, RunScoresRowsThatComeLaterUntilStopped) {
@@ -286,6 +293,104 @@ TEST_F(RewardWorkerTest, ParallelThreadsScoreEachRowOnce) {
   thread.join();
   EXPECT_EQ(calls, 500);
   EXPECT_EQ(store_.scored_rows(), 500u);
+}
+
+TEST_F(RewardWorkerTest, ASlowRowHoldsBackNoOther) {
+  Notification others_put;
+  Use([&](const ScoreInput& input) {
+    if (input.completion == "slow") others_put.WaitFor(kGuard);
+    return ComponentScore{1};
+  });
+  store_.AddRow({0, 0, 0}, {}, ResponseOf("slow"));
+  for (int i = 1; i <= 20; ++i) store_.AddRow({i, 0, 0}, {}, ResponseOf("quick"));
+  RewardWorkerOptions options;
+  options.parallel = 2;
+  RewardWorker worker(store_, scorer_, Decode, options);
+  std::jthread thread([&worker](std::stop_token stop) { worker.Run(stop); });
+  EXPECT_TRUE(AwaitScored(20));
+  EXPECT_EQ(store_.score(0), nullptr);
+  others_put.Notify();
+  thread.request_stop();
+  thread.join();
+  EXPECT_EQ(store_.scored_rows(), 21u);
+}
+
+TEST_F(RewardWorkerTest, AScoreIsPutWhileEveryThreadIsBusyWithTheNext) {
+  Notification others_put;
+  Use([&](const ScoreInput& input) {
+    if (input.completion == "slow") others_put.WaitFor(kGuard);
+    return ComponentScore{1};
+  });
+  // Leased one and two at a time: the second quick row waits in hand when the slow one begins.
+  for (int i = 0; i < 2; ++i) store_.AddRow({i, 0, 0}, {}, ResponseOf("quick"));
+  store_.AddRow({2, 0, 0}, {}, ResponseOf("slow"));
+  RewardWorker worker(store_, scorer_, Decode, RewardWorkerOptions());
+  std::jthread thread([&worker](std::stop_token stop) { worker.Run(stop); });
+  EXPECT_TRUE(AwaitScored(2));
+  others_put.Notify();
+  EXPECT_TRUE(AwaitScored(3));
+}
+
+TEST_F(RewardWorkerTest, WhatNoThreadCanScoreIsLeftToOtherWorkers) {
+  Notification scoring, finish;
+  Use([&](const ScoreInput&) {
+    scoring.Notify();
+    EXPECT_TRUE(finish.WaitFor(kGuard));
+    return ComponentScore{1};
+  });
+  AddRows(3);
+  RewardWorker worker(store_, scorer_, Decode, RewardWorkerOptions());
+  std::jthread thread([&worker](std::stop_token stop) { worker.Run(stop); });
+  EXPECT_TRUE(scoring.WaitFor(kGuard));
+  EXPECT_EQ(store_.LeaseRows(Task::kScore, "another", 10)->size(), 2u);
+  finish.Notify();
+}
+
+TEST_F(RewardWorkerTest, AStopGivesUpCallsThatWait) {
+  Notification scoring;
+  Use([&](const ScoreInput& input) -> absl::StatusOr<ComponentScore> {
+    Notification cancelled;
+    const std::stop_callback on_cancel(input.cancel, [&] { cancelled.Notify(); });
+    scoring.Notify();
+    if (cancelled.WaitFor(kGuard)) return absl::CancelledError("given up");
+    return ComponentScore{1};
+  });
+  AddRows(1);
+  RewardWorker worker = MakeWorker();
+  std::jthread thread([&worker](std::stop_token stop) { worker.Run(stop); });
+  EXPECT_TRUE(scoring.WaitFor(kGuard));
+  thread.request_stop();
+  thread.join();
+  EXPECT_EQ(store_.scored_rows(), 0u);
+  EXPECT_THAT(store_.failures(0), testing::IsEmpty()) << "no fault of the row";
+  EXPECT_EQ(worker.counters().lost, 1);
+  EXPECT_EQ(worker.counters().failed(), 0);
+}
+
+// Counts the waits for a change of rows.
+class CountingWaits final : public ForwardingTrajectoryStore {
+ public:
+  using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
+  uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
+    if (++waits_ == 50) fifty.Notify();
+    return ForwardingTrajectoryStore::AwaitChange(topic, seen, timeout);
+  }
+  Notification fifty;
+
+ private:
+  std::atomic<int> waits_{0};
+};
+
+TEST_F(RewardWorkerTest, AsksForRowsWhenThereMayBeSome) {
+  CountingWaits watched(store_);
+  RewardWorkerOptions options;
+  options.parallel = 4;
+  options.max_wait = absl::Milliseconds(1);
+  options.look_again = absl::Hours(1);
+  RewardWorker worker(watched, scorer_, Decode, options);
+  std::jthread thread([&worker](std::stop_token stop) { worker.Run(stop); });
+  EXPECT_TRUE(watched.fifty.WaitFor(kGuard));
+  EXPECT_EQ(store_.lease_rows_calls(), 1);
 }
 
 TEST_F(RewardWorkerTest, RunReturnsWithoutCloseOnceStopped) {

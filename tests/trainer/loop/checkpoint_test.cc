@@ -359,17 +359,49 @@ TEST_F(CheckpointTest, ARootThatCannotBeWrittenIsNamed) {
 
 TEST_F(CheckpointTest, PruneKeepsTheNewestAndTheReference) {
   for (const int64_t step : {0, 2, 4, 6, 10}) ASSERT_TRUE(Write(Contents(step)).ok());
-  ASSERT_TRUE(PruneCheckpoints(root(), 5, std::nullopt).ok());
+  ASSERT_TRUE(PruneCheckpoints(root(), 10, 5, std::nullopt).ok());
   EXPECT_EQ(Names().size(), 5U);
-  ASSERT_TRUE(PruneCheckpoints(root(), 2, 0).ok());
+  ASSERT_TRUE(PruneCheckpoints(root(), 10, 2, 0).ok());
   EXPECT_THAT(Names(), UnorderedElementsAre("step-0", "step-6", "step-10"));
-  ASSERT_TRUE(PruneCheckpoints(root(), 1, std::nullopt).ok());
+  ASSERT_TRUE(PruneCheckpoints(root(), 10, 1, std::nullopt).ok());
   EXPECT_THAT(Names(), ElementsAre("step-10"));
 }
 
+// A damaged or replaced one must not push out those that a resume needs.
+TEST_F(CheckpointTest, WhatIsAboveTheVersionWrittenLastCountsForNothing) {
+  for (const int64_t step : {2, 4, 6, 8}) ASSERT_TRUE(Write(Contents(step)).ok());
+  ASSERT_TRUE(PruneCheckpoints(root(), 4, 1, std::nullopt).ok());
+  EXPECT_THAT(Names(), UnorderedElementsAre("step-4", "step-6", "step-8"));
+}
+
+TEST_F(CheckpointTest, AllAreFoundTheNewestFirst) {
+  for (const int64_t step : {9, 10, 2}) ASSERT_TRUE(Write(Contents(step)).ok());
+  ASSERT_TRUE(Write(Contents(3, 1)).ok());
+  const auto found = FindAllCheckpoints(root(), "job");
+  ASSERT_TRUE(found.ok()) << found.status();
+  std::vector<PolicyVersion> policies;
+  for (const FoundCheckpoint& checkpoint : *found) policies.push_back(checkpoint.state.policy);
+  EXPECT_THAT(policies, ElementsAre(PolicyVersion{1, 3}, PolicyVersion{0, 10}, PolicyVersion{0, 9},
+                                    PolicyVersion{0, 2}));
+}
+
+TEST_F(CheckpointTest, OneThatIsSetAsideIsSeenByNobodyAndGoesWhenItIsPassed) {
+  for (const int64_t step : {2, 4}) ASSERT_TRUE(Write(Contents(step)).ok());
+  ASSERT_TRUE(SetAsideCheckpoint(Step(4)).ok());
+  EXPECT_EQ(Newest()->path, Step(2));
+  ASSERT_TRUE(Write(Contents(4)).ok());
+  ASSERT_TRUE(SetAsideCheckpoint(Step(4)).ok()) << "again";
+  EXPECT_THAT(Names(), UnorderedElementsAre("step-2", "replaced-step-4"));
+  ASSERT_TRUE(PruneCheckpoints(root(), 3, 2, std::nullopt).ok());
+  EXPECT_THAT(Names(), UnorderedElementsAre("step-2", "replaced-step-4"));
+  ASSERT_TRUE(PruneCheckpoints(root(), 4, 2, std::nullopt).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-2"));
+  EXPECT_FALSE(SetAsideCheckpoint(Step(7)).ok());
+}
+
 TEST_F(CheckpointTest, PruneOfAnEmptyRootDoesNothing) {
-  EXPECT_TRUE(PruneCheckpoints(root(), 1, std::nullopt).ok());
-  EXPECT_TRUE(PruneCheckpoints(dir_.File("missing"), 1, std::nullopt).ok());
+  EXPECT_TRUE(PruneCheckpoints(root(), 1, 1, std::nullopt).ok());
+  EXPECT_TRUE(PruneCheckpoints(dir_.File("missing"), 1, 1, std::nullopt).ok());
 }
 
 }  // namespace

@@ -38,6 +38,9 @@ TEST_F(PolicyLearnerTest, AGrpoStepMovesProbabilityTowardsTheRewardedSample) {
   EXPECT_NEAR(result.kl_behavior, 0.0, 1e-6);
   EXPECT_NEAR(result.importance_weight_mean, 1.0, 1e-5);
   EXPECT_EQ(result.ratio_clip_fraction, 0.0);
+  EXPECT_NEAR(result.logprob_diff, 0.0, 1e-5);
+  EXPECT_NEAR(result.importance_ratios.sum, static_cast<double>(result.tokens_trained), 1e-3);
+  EXPECT_GT(result.model_flops, static_cast<double>(6 * learner->num_parameters()));
 }
 
 TEST_F(PolicyLearnerTest, RepeatedStepsMakeTheRewardedSampleLikely) {

@@ -267,6 +267,23 @@ TEST_F(TrainerLoopTest, ACheckpointFromBeforeTheOtherWeightsLeadsBackToThem) {
   EXPECT_THAT(published_, ElementsAre(PolicyVersion{1, 2}, PolicyVersion{1, 2}));
 }
 
+TEST_F(TrainerLoopTest, AVersionOfAnotherHistoryIsNotTrainedOn) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1"});
+  const auto opened = store().OpenEpoch("reader", {0, 1});
+  ASSERT_TRUE(opened.ok());
+  options_.loaded = {0, 1};
+  options_.loaded_digest = "of other samples";
+  EXPECT_EQ(loop().Start(false).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(loop().epoch(), 0);
+  EXPECT_THAT(Only({"train", "activate"}), IsEmpty());
+  options_.loaded_digest = opened->digest;
+  ASSERT_TRUE(learner_.TrainStep(1, {}).ok());
+  TrainerLoop good(store(), learner_, publisher_, observer_, clock_, points_, options_);
+  EXPECT_TRUE(good.Start(false).ok());
+  EXPECT_GT(good.epoch(), 0);
+}
+
 TEST_F(TrainerLoopTest, StopEndsARedoBetweenTwoSteps) {
   Produce(8);
   CommitAsAnother({"weights of step 1", "weights of step 2"});

@@ -1,0 +1,177 @@
+"""The controllers of a cluster, and the one that is called."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+
+from freshet import errors
+from freshet.job.v1 import job_service_pb2_grpc
+
+_MAX_MESSAGE_BYTES = 16 << 20
+# For one of several controllers to take the connection.
+_CONNECT_SECONDS = 1.0
+# For which a call is tried again while no controller leads.
+_FAILOVER_SECONDS = 6.0
+
+# Reasons of a controller that stands by: nothing was done; the leader died and may have done it.
+_NOT_LEADER = "NOT_LEADER"
+_LEADER_AWAY = "LEADER_AWAY"
+
+
+@dataclasses.dataclass
+class _Link:
+    address: str
+    channel: grpc.Channel
+    stub: job_service_pb2_grpc.JobServiceStub
+
+
+class Connection:
+    """Calls to whichever of the controllers answers: one that stands by passes calls on.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        addresses: list[str],
+        *,
+        ca: str | None,
+        cert: str | None,
+        key: str | None,
+        token: str | None,
+        timeout: float,
+    ):
+        self._timeout = timeout
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        options = [
+            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            ("grpc.keepalive_time_ms", 10_000),
+            ("grpc.keepalive_timeout_ms", 5_000),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 2_000),
+        ]
+        if ca:
+            credentials = grpc.ssl_channel_credentials(
+                root_certificates=pathlib.Path(ca).read_bytes(),
+                private_key=pathlib.Path(key).read_bytes() if key else None,
+                certificate_chain=pathlib.Path(cert).read_bytes() if cert else None,
+            )
+        elif cert or key:
+            raise ValueError("cert and key need ca, which says whom to believe")
+        elif token:
+            raise ValueError("a token is not sent over a connection without TLS; give ca")
+        else:
+            credentials = None
+        self._links = []
+        for address in addresses:
+            channel = (
+                grpc.secure_channel(address, credentials, options)
+                if credentials
+                else grpc.insecure_channel(address, options)
+            )
+            stub = job_service_pb2_grpc.JobServiceStub(channel)
+            self._links.append(_Link(address, channel, stub))
+        self._lock = threading.Lock()
+        self._used = 0
+
+    def close(self) -> None:
+        for link in self._links:
+            link.channel.close()
+
+    def call(self, method: str, request: Any, attempts: int = 1) -> Any:
+        """One call. What may be repeated (attempts > 1) is, while the server is not reached."""
+        repeatable = attempts > 1
+        give_up = time.monotonic() + _FAILOVER_SECONDS
+        pause = 0.1
+        while True:
+            link = self._choose()
+            try:
+                return getattr(link.stub, method)(
+                    request, timeout=self._timeout, metadata=self._metadata
+                )
+            except grpc.RpcError as error:
+                fault = errors.from_rpc(error, link.address)
+                self._report(link, error)
+                attempts -= 1
+                changing = self._changes_hands(fault, repeatable) and time.monotonic() < give_up
+                if error.code() != grpc.StatusCode.UNAVAILABLE or (attempts <= 0 and not changing):
+                    raise fault from None
+            time.sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    def stream(self, method: str, request: Any, timeout: float) -> Iterator[Any]:
+        """Messages of a server stream. Raises what `call` raises; never opens it again."""
+        link = self._choose()
+        stream = getattr(link.stub, method)(request, timeout=timeout, metadata=self._metadata)
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            self._report(link, error)
+            raise errors.from_rpc(error, link.address) from None
+        finally:
+            stream.cancel()
+
+    def _changes_hands(self, fault: errors.FreshetError, repeatable: bool) -> bool:
+        if not isinstance(fault, errors.ConnectionLost):
+            return False
+        if fault.reason == _NOT_LEADER:
+            return True
+        return repeatable and (
+            fault.reason == _LEADER_AWAY or (not fault.reason and len(self._links) > 1)
+        )
+
+    def _choose(self) -> _Link:
+        """Of several controllers, one that takes the connection; else the one used last."""
+        with self._lock:
+            first = self._used
+        if len(self._links) == 1:
+            return self._links[0]
+        for at in range(first, first + len(self._links)):
+            at %= len(self._links)
+            if _connects(self._links[at].channel):
+                with self._lock:
+                    self._used = at
+                return self._links[at]
+        return self._links[first]
+
+    def _report(self, link: _Link, error: grpc.RpcError) -> None:
+        """A controller that does not answer is left for the next one, one that says who leads for
+        that one."""
+        if error.code() != grpc.StatusCode.UNAVAILABLE:
+            return
+        reason, leader = errors.reason_and_leader(error)
+        addresses = [each.address for each in self._links]
+        with self._lock:
+            if leader in addresses:
+                self._used = addresses.index(leader)
+            elif not reason and self._links[self._used] is link:  # else another call has left it
+                self._used = (self._used + 1) % len(self._links)
+
+
+def _connects(channel: grpc.Channel) -> bool:
+    """Whether the channel is connected, or becomes so in time."""
+    decided = threading.Event()
+    states = []
+
+    def look(state: grpc.ChannelConnectivity) -> None:
+        states.append(state)
+        if state in (
+            grpc.ChannelConnectivity.READY,
+            grpc.ChannelConnectivity.TRANSIENT_FAILURE,
+            grpc.ChannelConnectivity.SHUTDOWN,
+        ):
+            decided.set()
+
+    channel.subscribe(look, try_to_connect=True)
+    try:
+        decided.wait(_CONNECT_SECONDS)
+    finally:
+        channel.unsubscribe(look)
+    return bool(states) and states[-1] == grpc.ChannelConnectivity.READY

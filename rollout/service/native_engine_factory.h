@@ -1,0 +1,25 @@
+#ifndef FRESHET_ROLLOUT_SERVICE_NATIVE_ENGINE_FACTORY_H_
+#define FRESHET_ROLLOUT_SERVICE_NATIVE_ENGINE_FACTORY_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "model/torch_threads.h"
+#include "rollout/native_engine.h"
+#include "rollout/rollout_setup.h"
+#include "services/base/status_macros.h"
+
+namespace freshet {
+
+// The engine of a rollout process; see EngineFactory.
+inline absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeNativeEngine(
+    const job::v1::JobSpec& spec, const ModelConfig& model) {
+  UseOneTorchThread();
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<NativeEngine> engine,
+                           NativeEngine::Create(model, MakeEngineOptions(spec)));
+  return engine;
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_SERVICE_NATIVE_ENGINE_FACTORY_H_

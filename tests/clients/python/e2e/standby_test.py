@@ -1,0 +1,47 @@
+"""The client, and the command, while a controller is killed and another one takes over."""
+
+import json
+import os
+import signal
+
+import freshet
+from cluster_case import REPOSITORY, SECONDS, ClusterCase
+
+SMOKE = REPOSITORY / "examples" / "smoke.yaml"
+
+
+class StandbyTest(ClusterCase):
+    FLAGS = ("--standby",)
+
+    def kill_the_leader(self):
+        """kill -9. The supervisor starts it again, and either controller leads next."""
+        leader = self.client.cluster().leader
+        status = json.loads(self.run_freshet("cluster", "status", "--json").stdout)
+        (process,) = (each for each in status["processes"] if each["grpc"] == leader)
+        os.kill(process["process"]["pid"], signal.SIGKILL)
+
+    def test_everything_goes_on_through_the_standby(self):
+        self.assertEqual(len(self.server.split(",")), 2)
+        job = self.client.submit(SMOKE, id="a", set={"trainer.steps": 60, "checkpoint.every_steps": 5})
+        steps = []
+        for event in job.watch(timeout=SECONDS):
+            if event.kind != "step":
+                continue
+            steps.append(event.data["step"])
+            if len(steps) == 8:
+                self.kill_the_leader()
+                self.assertIn("a", self.run_freshet("get", "a").stdout)
+                # Only a leader can; the call waits for the next one.
+                self.assertEqual(self.client.scale("rollout", 1), 1)
+                self.run_freshet("scale", "rollout", "1")
+        self.assertEqual(steps, list(range(1, 61)))
+        self.assertEqual(job.refresh().state, "SUCCEEDED")
+        self.assertTrue(job.verify_ledger().ok)
+        # Both answer everything, whichever leads now.
+        for number, address in enumerate(self.server.split(",")):
+            with freshet.Client(address) as client:
+                self.assertTrue(list(client.logs(role="controller")))
+                folder = client.export_checkpoint("a", self.folder / f"model-{number}")
+                self.assertTrue((folder / "model.safetensors").exists())
+            logs = self.run_freshet("logs", "--role", "controller", "--server", address)
+            self.assertIn("leads=yes", logs.stdout)

@@ -1,0 +1,19 @@
+#include <memory>
+
+#include "controller/service/controller_process.h"
+#include "tests/simulation/history_records.h"
+#include "tests/simulation/history_store.h"
+
+// The controller, which writes its history into the folder FRESHET_SIM_HISTORY.
+int main(int argc, char** argv) {
+  using namespace freshet;
+  const std::unique_ptr<History> history = History::FromEnvironment("controller");
+  ControllerHooks hooks;
+  hooks.wrap_store = HistoryStore::Wrap(history.get());
+  if (history != nullptr) {
+    hooks.wrap_records = [&](JobRecordStore& records) {
+      return std::make_unique<HistoryRecords>(records, *history);
+    };
+  }
+  return RunControllerProcess(argc, argv, hooks);
+}

@@ -1,0 +1,58 @@
+#ifndef FRESHET_TESTS_SIMULATION_RECORDED_LEARNER_H_
+#define FRESHET_TESTS_SIMULATION_RECORDED_LEARNER_H_
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/simulation/history.h"
+#include "trainer/learner_factory.h"
+
+namespace freshet {
+
+// A learner whose batches are written down. `history` must outlive it.
+class RecordedLearner final : public Learner {
+ public:
+  RecordedLearner(std::unique_ptr<Learner> learner, History& history)
+      : learner_(std::move(learner)), history_(history) {}
+
+  absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
+                                            const std::vector<TrainGroup>& groups) override {
+    history_.AddTrain(step, groups);
+    return learner_->TrainStep(step, groups);
+  }
+  std::string_view Arena() const override { return learner_->Arena(); }
+  absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override {
+    return learner_->Snapshot();
+  }
+
+ private:
+  const std::unique_ptr<Learner> learner_;
+  History& history_;
+};
+
+// Makes recorded learners out of another factory's; both arguments must outlive it.
+class RecordedLearnerFactory final : public LearnerFactory {
+ public:
+  RecordedLearnerFactory(LearnerFactory& learners, History& history)
+      : learners_(learners), history_(history) {}
+
+  absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec& spec) override {
+    return learners_.Describe(spec);
+  }
+  absl::StatusOr<StartedLearner> Start(const LearnerStart& start) override {
+    absl::StatusOr<StartedLearner> started = learners_.Start(start);
+    if (started.ok()) {
+      started->learner = std::make_unique<RecordedLearner>(std::move(started->learner), history_);
+    }
+    return started;
+  }
+
+ private:
+  LearnerFactory& learners_;
+  History& history_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_SIMULATION_RECORDED_LEARNER_H_

@@ -1,0 +1,13 @@
+#include <memory>
+
+#include "services/reward/service/reward_process.h"
+#include "tests/simulation/history_store.h"
+
+// The reward worker, which writes its history into the folder FRESHET_SIM_HISTORY.
+int main(int argc, char** argv) {
+  using namespace freshet;
+  const std::unique_ptr<History> history = History::FromEnvironment("reward");
+  RewardHooks hooks;
+  hooks.wrap_store = HistoryStore::Wrap(history.get());
+  return RunRewardProcess(argc, argv, hooks);
+}

@@ -1,0 +1,19 @@
+#include <memory>
+
+#include "services/base/clock.h"
+#include "tests/simulation/history_store.h"
+#include "tests/simulation/recorded_learner.h"
+#include "trainer/policy_learner_factory.h"
+#include "trainer/service/trainer_process.h"
+
+// The trainer, which writes its history into the folder FRESHET_SIM_HISTORY.
+int main(int argc, char** argv) {
+  using namespace freshet;
+  PolicyLearnerFactory learners(SystemClock::Get());
+  const std::unique_ptr<History> history = History::FromEnvironment("trainer");
+  if (history == nullptr) return RunTrainerProcess(argc, argv, learners);
+  RecordedLearnerFactory recorded(learners, *history);
+  TrainerHooks hooks;
+  hooks.wrap_store = HistoryStore::Wrap(history.get());
+  return RunTrainerProcess(argc, argv, recorded, hooks);
+}

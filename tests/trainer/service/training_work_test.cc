@@ -1,0 +1,348 @@
+#include "trainer/service/training_work.h"
+
+#include <filesystem>
+
+#include "tests/trainer/loop/trainer_loop_fixture.h"
+#include "tests/trainer/service/failing_event_log.h"
+
+namespace freshet {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using Away = FailingEventLog::Away;
+
+// Engines that are not there.
+class NoEngines final : public WeightTransport {
+ public:
+  int64_t Prepare(const WeightManifest&, WeightBytes) override { return 0; }
+  void Activate(const CommitReceipt&) override {}
+};
+
+class FakeWeightPlane final : public TrainerWeightPlane {
+ public:
+  std::shared_ptr<WeightTransport> transport() override { return std::make_shared<NoEngines>(); }
+  std::unique_ptr<WeightStager> MakeStager() override { return std::make_unique<HeapStager>(); }
+  void SetMembers(const cluster::v1::Members&) override {}
+};
+
+// Models of the fixture's kind. What was loaded, "" for the job's own model, is remembered.
+class FakeLearnerFactory final : public LearnerFactory {
+ public:
+  explicit FakeLearnerFactory(Journal& journal) : journal_(journal) {}
+  absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec&) override { return ModelBundle(); }
+  absl::StatusOr<StartedLearner> Start(const LearnerStart& start) override {
+    const std::string path = start.checkpoint == nullptr ? "" : start.checkpoint->path;
+    loaded.push_back(path.substr(path.rfind('/') + 1));
+    if (loaded.back() == damaged) return absl::DataLossError("tensor w is missing");
+    StartedLearner started;
+    auto learner = std::make_unique<FakeLearner>(journal_);
+    learner->on_train = on_train;
+    started.learner = std::move(learner);
+    started.checkpoint_files = files;
+    started.decode = [](const std::vector<int32_t>& ids) { return StrCat(ids.size(), " tokens"); };
+    return started;
+  }
+  std::vector<std::string> loaded;
+  std::string damaged = "none";  // cannot be loaded
+  std::vector<std::pair<std::string, std::string>> files = {{"config.json", "{}"}};
+  std::function<void(int64_t)> on_train;
+
+ private:
+  Journal& journal_;
+};
+
+class RowCounts final : public TrainingListener {
+ public:
+  void OnBegin(const std::string&, const job::v1::JobSpec&,
+               std::function<absl::Duration()>) override {}
+  void OnStep(const std::string&, const StepMetrics&, const FinishedStep&) override {}
+  void OnRows(const std::string&, int64_t waiting, int64_t bound, int64_t dropped) override {
+    most_waiting = std::max(most_waiting, waiting);
+    now_waiting = waiting;
+    now_dropped = dropped;
+    EXPECT_LE(waiting, bound);
+  }
+  void OnRedo(const std::string&, int64_t) override {}
+  void OnEnd(const std::string&) override {}
+  int64_t most_waiting = 0, now_waiting = 0, now_dropped = 0;
+};
+
+class TrainingWorkTest : public TrainerLoopFixture {
+ protected:
+  TrainingWorkTest() {
+    assign_.set_job_id("job");
+    job::v1::JobSpec& spec = *assign_.mutable_spec();
+    spec.set_group_size(2);
+    spec.set_prompts_per_step(2);
+    spec.mutable_trainer()->set_steps(4);
+    spec.mutable_weight_sync()->set_every_steps(1);
+    spec.mutable_checkpoint()->set_every_steps(100);
+    spec.mutable_checkpoint()->set_keep_last(2);
+    spec.mutable_output()->set_samples_per_step(1);
+    context_.open_store =
+        [this](const std::string&) -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
+      return std::make_unique<ForwardingTrajectoryStore>(store());
+    };
+    context_.events = &events_;
+    context_.learners = &learners_;
+    context_.open_weights =
+        [](const cluster::v1::Assign&) -> absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> {
+      return std::make_unique<FakeWeightPlane>();
+    };
+    context_.clock = &clock_;
+    context_.faults = &points_;
+    context_.listener = &rows_;
+    context_.state_dir = dir_.path();
+    context_.time_scale = 0.001;
+  }
+
+  // Run() of a work that must end well.
+  void RunWell() {
+    const absl::Status status = Run();
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  absl::Status Run() {
+    auto work = TrainingWork::Create(assign_, "t#1", context_);
+    if (!work.ok()) return work.status();
+    return (*work)->Run(stop_.get_token());
+  }
+  std::string Root() const { return CheckpointRoot(dir_.path(), "job"); }
+  bool Has(const std::string& name) const { return std::filesystem::exists(Root() + "/" + name); }
+  // A checkpoint of a former process, which trained on what the store says, or on something else.
+  void Save(PolicyVersion policy, const std::string& digest) {
+    CheckpointContents contents;
+    contents.state.job = "job";
+    contents.state.policy = policy;
+    contents.state.digest = digest;
+    contents.learner = *FakeLearner(journal_).Snapshot();
+    const auto written = WriteCheckpoint(
+        Root(), contents, [] { return absl::OkStatus(); }, points_);
+    ASSERT_TRUE(written.ok()) << written.status();
+  }
+  std::string DigestOf(PolicyVersion policy) {
+    const auto opened = store().OpenEpoch("reader", policy);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return opened.ok() ? opened->digest : "";
+  }
+  // Three steps were committed as lineage 0. A trainer on another machine redid step 2 with other
+  // weights: lineage 1 comes from version 1.
+  void ReplaceFromStepTwo() {
+    Produce(8);
+    CommitAsAnother({"weights of step 1", "of another machine", "of another machine too"});
+    Save({0, 1}, DigestOf({0, 1}));
+    Save({0, 3}, DigestOf({0, 3}));
+    TrainerLoop elsewhere(store(), learner_, publisher_, observer_, clock_, points_, [this] {
+      TrainerLoopOptions options = options_;
+      options.loaded = {0, 1};
+      return options;
+    }());
+    ASSERT_TRUE(elsewhere.Start(false).ok());
+    learners_.loaded.clear();
+  }
+
+  cluster::v1::Assign assign_;
+  TrainingContext context_;
+  FailingEventLog events_;
+  FakeLearnerFactory learners_{journal_};
+  RowCounts rows_;
+};
+
+TEST_F(TrainingWorkTest, WritesARowPerStep) {
+  Produce(8);
+  RunWell();
+  EXPECT_THAT(events_.Keys("{job}:events"),
+              ElementsAre("step/0/1", "step/0/2", "step/0/3", "step/0/4"));
+  EXPECT_THAT(events_.Keys("{job}:samples"), SizeIs(4));
+  EXPECT_EQ(rows_.most_waiting, 0);
+  EXPECT_TRUE(Has("step-4"));
+}
+
+TEST_F(TrainingWorkTest, RowsWaitUntilTheDatastoreIsBack) {
+  Produce(8);
+  learners_.on_train = [this](int64_t step) {
+    if (step == 2) events_.away = Away::kYes;
+    if (step == 4) events_.away = Away::kNo;
+  };
+  RunWell();
+  EXPECT_THAT(events_.Keys("{job}:events"),
+              ElementsAre("step/0/1", "step/0/2", "step/0/3", "step/0/4"));
+  EXPECT_THAT(events_.Keys("{job}:samples"), SizeIs(4));
+  EXPECT_EQ(rows_.most_waiting, 4);
+  EXPECT_EQ(rows_.now_waiting, 0);
+  EXPECT_EQ(rows_.now_dropped, 0);
+}
+
+TEST_F(TrainingWorkTest, RowsWhoseAnswerWasLostAreNotWrittenTwice) {
+  Produce(8);
+  learners_.on_train = [this](int64_t step) {
+    events_.away = step < 4 ? Away::kAnswersLost : Away::kNo;
+  };
+  RunWell();
+  EXPECT_THAT(events_.Keys("{job}:events"),
+              ElementsAre("step/0/1", "step/0/2", "step/0/3", "step/0/4"));
+  EXPECT_THAT(events_.Keys("{job}:samples"), SizeIs(4));
+}
+
+TEST_F(TrainingWorkTest, TheLastRowsAreWaitedForAfterTheLastStep) {
+  Produce(8);
+  events_.away = Away::kYes;
+  events_.back_after = 6;  // calls; there is one a step, and one at the end
+  RunWell();
+  EXPECT_THAT(events_.Keys("{job}:events"), SizeIs(4));
+  EXPECT_EQ(rows_.now_waiting, 0);
+}
+
+TEST_F(TrainingWorkTest, ADatastoreThatStaysAwayEndsNoJob) {
+  Produce(8);
+  events_.away = Away::kYes;
+  RunWell();
+  EXPECT_EQ(rows_.now_waiting, 8);
+  EXPECT_TRUE(Has("step-4"));
+}
+
+TEST_F(TrainingWorkTest, GoesOnFromTheNewestCheckpoint) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2"});
+  Save({0, 1}, DigestOf({0, 1}));
+  Save({0, 2}, DigestOf({0, 2}));
+  RunWell();
+  EXPECT_THAT(learners_.loaded, ElementsAre("step-2"));
+  EXPECT_THAT(Only({"train"}), ElementsAre("train 3", "train 4"));
+}
+
+TEST_F(TrainingWorkTest, AReplacedCheckpointIsPassedOverForTheOneBefore) {
+  ReplaceFromStepTwo();
+  const size_t before = Only({"train"}).size();
+  bool set_aside = false;
+  learners_.on_train = [&](int64_t) { set_aside |= Has("replaced-step-3") && !Has("step-3"); };
+  RunWell();
+  EXPECT_THAT(learners_.loaded, ElementsAre("step-3", "step-1"));
+  const auto trained = Only({"train"});
+  EXPECT_THAT(
+      std::vector<std::string>(trained.begin() + static_cast<ptrdiff_t>(before), trained.end()),
+      ElementsAre("train 2", "train 3", "train 4"));
+  EXPECT_TRUE(set_aside);
+  const auto newest = FindNewestCheckpoint(Root(), "job");
+  ASSERT_TRUE(newest.ok() && newest->has_value());
+  EXPECT_EQ((*newest)->state.policy.version, 4);
+  EXPECT_GE((*newest)->state.policy.lineage, 1);
+  EXPECT_FALSE(Has("replaced-step-3")) << "no use any more";
+}
+
+TEST_F(TrainingWorkTest, ACheckpointAheadOfARestoredStoreIsPassedOver) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2"});
+  Save({0, 1}, DigestOf({0, 1}));
+  Save({0, 3}, "of what the store has forgotten");
+  RunWell();
+  EXPECT_THAT(learners_.loaded, ElementsAre("step-3", "step-1"));
+}
+
+TEST_F(TrainingWorkTest, ACheckpointOfOtherSamplesIsPassedOver) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2"});
+  Save({0, 1}, DigestOf({0, 1}));
+  Save({0, 2}, "of other samples");
+  RunWell();
+  EXPECT_THAT(learners_.loaded, ElementsAre("step-2", "step-1"));
+  EXPECT_TRUE(Has("step-4"));
+}
+
+TEST_F(TrainingWorkTest, ADamagedCheckpointIsPassedOverForTheOneBefore) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2"});
+  Save({0, 1}, DigestOf({0, 1}));
+  Save({0, 2}, DigestOf({0, 2}));
+  learners_.damaged = "step-2";
+  RunWell();
+  EXPECT_THAT(learners_.loaded, ElementsAre("step-2", "step-1"));
+}
+
+TEST_F(TrainingWorkTest, WithoutAnOlderOneItFailsAndLeavesAllAsItWas) {
+  ReplaceFromStepTwo();
+  std::filesystem::remove_all(Root() + "/step-1");
+  Save({0, 2}, "d");
+  const absl::Status status = Run();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), HasSubstr("version 3 of lineage 0 is not where lineage 1"));
+  EXPECT_THAT(learners_.loaded, ElementsAre("step-3", "step-2"));
+  EXPECT_TRUE(Has("step-3"));
+  EXPECT_TRUE(Has("step-2"));
+}
+
+TEST_F(TrainingWorkTest, WithoutTheFormerTrainersCheckpointsItIsRefused) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2"});
+  const auto opened = store().OpenEpoch("former", {0, 1});
+  ASSERT_TRUE(opened.ok());
+  ASSERT_TRUE(store().OpenEpoch("former", {0, 2}).ok());  // both count as durable: 0 is forgotten
+  const absl::Status status = Run();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), HasSubstr("load version 1 or a newer one"));
+}
+
+// The store of a Redis that refuses the password for a while.
+class LockedStore final : public ForwardingTrajectoryStore {
+ public:
+  using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
+  absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override {
+    if (refusals_-- > 0) return absl::PermissionDeniedError("redis refused EVALSHA: NOAUTH");
+    return ForwardingTrajectoryStore::NextBatch(epoch, step);
+  }
+
+ private:
+  int refusals_ = 5;
+};
+
+TEST_F(TrainingWorkTest, APasswordThatIsBeingChangedIsWaitedFor) {
+  Produce(8);
+  context_.open_store =
+      [this](const std::string&) -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
+    return std::make_unique<LockedStore>(store());
+  };
+  RunWell();
+  EXPECT_TRUE(Has("step-4"));
+}
+
+// /dev/full answers every write with ENOSPC; a file beside the checkpoint stands for the disk.
+TEST_F(TrainingWorkTest, AFullDiskEndsTheWorkAndNothingIsLostWhenThereIsRoom) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2"});
+  Save({0, 2}, DigestOf({0, 2}));
+  learners_.files = {{"../config.json", "{}"}};
+  std::filesystem::create_symlink("/dev/full", Root() + "/config.json.tmp");
+  const absl::Status full = Run();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  EXPECT_FALSE(Has("step-4"));
+  std::filesystem::remove(Root() + "/config.json.tmp");
+  RunWell();
+  EXPECT_THAT(learners_.loaded, ElementsAre("step-2", "step-2"));
+  EXPECT_TRUE(Has("step-4"));
+  EXPECT_THAT(events_.Keys("{job}:events"), ElementsAre("step/0/3", "step/0/4"));
+}
+
+TEST_F(TrainingWorkTest, AnotherFailureOfTheStorePassesNoneOver) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2"});
+  Save({0, 1}, DigestOf({0, 1}));
+  Save({0, 2}, DigestOf({0, 2}));
+  context_.open_store =
+      [this](const std::string&) -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
+    class Broken final : public ForwardingTrajectoryStore {
+     public:
+      using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
+      absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string&, PolicyVersion) override {
+        return Internal("a script failed");
+      }
+    };
+    return std::make_unique<Broken>(store());
+  };
+  EXPECT_EQ(Run().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(learners_.loaded, ElementsAre("step-2"));
+}
+
+}  // namespace
+}  // namespace freshet
