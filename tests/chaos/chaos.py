@@ -199,9 +199,9 @@ def play(seed, scenario, keep):
     for redraw in range(REDRAWS):
         faults = schedule.draw(f"{seed}/{redraw}", scenario.members, scenario.stretch)
         result = run(seed, scenario, faults, keep)
-        if result[0] != [NOTHING_HURT]:
-            break
-    return result
+        if result[0] != [NOTHING_HURT] or redraw == REDRAWS - 1:
+            return result
+        shutil.rmtree(result[2], ignore_errors=True)
 
 
 def main():
