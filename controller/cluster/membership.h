@@ -65,8 +65,9 @@ class Membership {
   // FAILED_PRECONDITION: the epoch is fenced or unknown; the worker has to register again.
   absl::Status OnStatus(const cluster::v1::WorkerStatus& status, absl::Time now);
 
-  // Workers that have been silent for too long, or whose name the datastore refuses. When nobody has asked for longer than half of
-  // lost_after, this process itself was not running: then all get lost_after from now on.
+  // Workers that have been silent for too long, or whose name the datastore refuses. When nobody
+  // has asked for longer than half of lost_after, this process itself was not running: then all get
+  // lost_after from now on.
   std::vector<LostWorker> FindLost(absl::Time now);
   void MarkLost(const LostWorker& lost, absl::Time now);
   // Leaves; unknown names and former epochs are ignored.

@@ -20,7 +20,6 @@ from freshet.errors import (
 )
 from freshet.events import Event, LogLine
 from freshet.job_handle import Job
-from freshet.ledger import LedgerReport
 from freshet.rewards import RewardServer, serve_reward
 
 __all__ = [
@@ -33,7 +32,6 @@ __all__ = [
     "Job",
     "JobCancelled",
     "JobFailed",
-    "LedgerReport",
     "LogLine",
     "NotFound",
     "Refused",

@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 import grpc
 import yaml
 
-from freshet import errors, ledger
+from freshet import errors
 from freshet.checkpoint import write_checkpoint
 from freshet.connection import Connection
 from freshet.events import Event, LogLine, event_of, log_line_of
 from freshet.job_handle import Job
 from freshet.job.v1 import job_service_pb2 as pb
-from freshet.ledger import LedgerReport
 
 # A stream that lasts longer is opened again after its last event.
 _STREAM_SECONDS = 600.0
@@ -247,11 +246,6 @@ class Client:
                     seq = row["seq"]
 
         return self._again(open_stream, lambda: True, f"the ledger of job {id}", None)
-
-    def verify_ledger(self, id: str) -> LedgerReport:
-        """Recomputes here, from the ledger's rows, every promise about what was trained on."""
-        spec = self.get(id).message.spec
-        return ledger.verify(self.ledger(id), spec)
 
     def samples(self, id: str, limit: int = 20) -> list[dict[str, Any]]:
         """The most recent samples that were trained on, as rows of samples.jsonl."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from freshet import errors
 from freshet.events import Event, LogLine, has_ended, state_name
 from freshet.job.v1 import job_service_pb2 as pb
-from freshet.ledger import LedgerReport
 
 if TYPE_CHECKING:
     from freshet.client import Client
@@ -130,9 +129,6 @@ class Job:
 
     def ledger(self) -> Iterator[dict[str, Any]]:
         return self._client.ledger(self.id)
-
-    def verify_ledger(self) -> LedgerReport:
-        return self._client.verify_ledger(self.id)
 
     def samples(self, limit: int = 20) -> list[dict[str, Any]]:
         return self._client.samples(self.id, limit)

@@ -58,14 +58,12 @@ class ClientTest(ClusterCase):
             self.job.export_checkpoint(self.folder / "none", version=999)
         self.assertFalse((self.folder / "none").exists())
 
-    def test_the_ledger_proves_what_was_trained_on(self):
-        report = self.job.verify_ledger()
-        self.assertTrue(report.ok, report)
-        self.assertEqual((report.steps, report.trained_samples), (6, 6 * 8 * 8))
-        self.assertLessEqual(report.max_staleness, report.bound)
-        # As the program of the same purpose, which shares no code with it, says.
+    def test_the_ledger_tells_what_was_trained_on(self):
+        rows = list(self.job.ledger())
+        trained = {row["uid"] for row in rows if row["event"] == "trained"}
+        self.assertEqual(len(trained), 6 * 8 * 8)
         verified = self.run_freshet("ledger", "verify", "smoke").stdout
-        self.assertIn(f"every promise holds over {report.rows} rows", verified)
+        self.assertIn(f"every promise holds over {len(rows)} rows", verified)
 
     def test_logs_of_workers_and_of_the_controller(self):
         self.assertIn("trainer", {line.role for line in self.job.logs()})
