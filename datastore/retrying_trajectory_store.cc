@@ -89,9 +89,8 @@ absl::Status RetryingTrajectoryStore::FailRow(Task task, int64_t token, const st
 absl::StatusOr<int64_t> RetryingTrajectoryStore::RevokeWorker(const std::string& worker) {
   return Retry([&] { return store_.RevokeWorker(worker); });
 }
-absl::StatusOr<OpenEpochReply> RetryingTrajectoryStore::OpenEpoch(const std::string& trainer,
-                                                                  PolicyVersion loaded) {
-  return Retry([&] { return store_.OpenEpoch(trainer, loaded); });
+absl::StatusOr<OpenEpochReply> RetryingTrajectoryStore::OpenEpochFor(const EpochRequest& request) {
+  return Retry([&] { return store_.OpenEpochFor(request); });
 }
 absl::StatusOr<NextBatchReply> RetryingTrajectoryStore::NextBatch(int64_t epoch, int64_t step) {
   return Retry([&] { return store_.NextBatch(epoch, step); });

@@ -185,6 +185,11 @@ struct JournalEntry {
   std::vector<std::string> uids;  // in training order
   std::string content_hash;
 };
+struct EpochRequest {
+  std::string trainer;
+  PolicyVersion loaded;  // of the weights in hand
+  std::string digest;    // over the uids that they were trained on; empty: not compared
+};
 struct OpenEpochReply {
   int64_t epoch = 0;
   int64_t lineage = 0;             // the current one: that of the committed version
@@ -331,10 +336,13 @@ class TrajectoryStore {
   // Trainer. Fences every former epoch; its claimed groups are ready again. `loaded` is the version
   // of the weights in hand, which came from a checkpoint and so counts as durable.
   // FAILED_PRECONDITION: a lineage that the store never had, a version of an older lineage from
-  // which the current one does not come (see CommitStep), a version that is not committed, or one
-  // whose later steps are forgotten.
-  virtual absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,
-                                                   PolicyVersion loaded) = 0;
+  // which the current one does not come (see CommitStep), a version that is not committed, one
+  // whose later steps are forgotten, or another digest than the store's of that version; nothing
+  // has changed then.
+  virtual absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) = 0;
+  absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer, PolicyVersion loaded) {
+    return OpenEpochFor({trainer, loaded, ""});
+  }
   // Exactly B complete groups for `step` (= committed version + 1), oldest first, after the hard
   // staleness check; or the reason why not. Idempotent by (epoch, step) until committed. For a
   // committed step that is not forgotten: that step's batch again (redo). FAILED_PRECONDITION: a

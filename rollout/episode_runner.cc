@@ -14,6 +14,8 @@ namespace {
 
 // Keeps the environment's random numbers apart from those that draw tokens.
 constexpr uint64_t kEnvironmentStream = 0x656e766972ULL;
+// A failure says nothing of the environment after this time, if no episode is open.
+constexpr absl::Duration kFailureMemory = absl::Seconds(5);
 constexpr absl::Duration kShortSilence = absl::Milliseconds(100);
 
 EpisodeOptions WithLabel(EpisodeOptions options) {
@@ -123,6 +125,8 @@ void EpisodeRunner::NoteSilence() {
     failing_ = false;
     since = absl::InfiniteFuture();
   }
+  // Its groups went elsewhere: nothing is known of the environment any more.
+  if (groups_.empty() && clock_.Now() - failed_at_ > kFailureMemory) failing_ = false;
   const bool silent = failing_ || WaitingForEnvironment() > 0;
   since = silent ? std::min(since, clock_.Now()) : absl::InfiniteFuture();
 }
@@ -151,6 +155,7 @@ void EpisodeRunner::TakeEvent(EpisodeEvent event) {
   if (episode.state != State::kResetting && episode.state != State::kStepping) return;
   if (!event.answer.ok()) return Fail(group, episode, event.answer.status());
   answered_ = true;
+  ++answers_;
   TakeAnswer(group, episode, *event.answer);
 }
 
@@ -215,6 +220,7 @@ absl::Status EpisodeRunner::AppendObservation(const Group& group, Episode& episo
 
 void EpisodeRunner::Fail(Group& group, Episode& episode, const absl::Status& status) {
   failing_ = true;
+  failed_at_ = clock_.Now();
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     return GiveUp(group, episode,
                   InvalidArgument("environment ", options_.label, ": ", Message(status)));

@@ -113,6 +113,8 @@ class EpisodeRunner {
   // How messages name the environment.
   const std::string& label() const { return options_.label; }
   EpisodeCounters counters() const;
+  // Of environments, at resets and steps, so far.
+  int64_t answers() const { return answers_; }
 
  private:
   using GroupKey = std::pair<Lane, int64_t>;
@@ -173,8 +175,10 @@ class EpisodeRunner {
   int64_t last_request_ = 0;
   std::vector<EpisodeResult> results_;
   EpisodeCounters counters_;
+  int64_t answers_ = 0;
   bool answered_ = false;  // an environment has answered in this Advance
   bool failing_ = false;   // a failure came after the last answer
+  absl::Time failed_at_;
 };
 
 }  // namespace freshet

@@ -166,7 +166,6 @@ absl::Status RolloutWorker::DeliverEpisode(EpisodeResult result) {
   const auto found = running_.find(result.group);
   if (found == running_.end()) return absl::OkStatus();
   if (!result.response.ok()) return GiveUpGroup(result.group, result.response.status());
-  ++episodes_ended_;
   Keep(result.group, found->second.token, result.sample_index, *std::move(result.response));
   return absl::OkStatus();
 }
@@ -179,8 +178,9 @@ absl::Status RolloutWorker::GiveUpGroup(int64_t ordinal, const absl::Status& why
   const auto found = running_.find(ordinal);
   if (found == running_.end()) return absl::OkStatus();
   const int64_t token = found->second.token;
-  // An environment that answers nobody is away; one that answers others fails on this prompt.
-  const bool away = IsUnreachable(why) && found->second.episodes_before == episodes_ended_;
+  // An environment that answers nobody is away; one that has answered anybody since the lease, this
+  // group included, fails on this prompt.
+  const bool away = IsUnreachable(why) && found->second.answers_before == episodes_->answers();
   CancelGeneration(ordinal);
   running_.erase(found);
   leasing_pause_until_ = clock_.Now() + options_.environment_pause;

@@ -130,7 +130,7 @@ class RolloutWorker {
   struct Running {
     int64_t token = 0;
     std::map<int32_t, bool> open;  // sample indices still to come
-    int64_t episodes_before = 0;   // that had ended well when it was leased
+    int64_t answers_before = 0;    // of environments when it was leased
   };
   struct Unsent {
     int64_t ordinal = 0;
@@ -203,7 +203,6 @@ class RolloutWorker {
   std::map<int64_t, Running> running_;  // by ordinal
   std::deque<Unsent> unsent_;
   int refused_in_a_row_ = 0;
-  int64_t episodes_ended_ = 0;  // with a response
   absl::Time next_renewal_;
   int64_t next_request_ = 0;
   uint64_t admission_seen_ = 0;

@@ -76,7 +76,7 @@ absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
   if (running_.erase(lease.ordinal) > 0) CancelGeneration(lease.ordinal);
   Running running;
   running.token = lease.token;
-  running.episodes_before = episodes_ended_;
+  if (episodes_ != nullptr) running.answers_before = episodes_->answers();
   for (const int32_t index : lease.missing) running.open[index] = true;
   if (episodes_ != nullptr) {
     running_[lease.ordinal] = std::move(running);
@@ -131,6 +131,8 @@ void RolloutWorker::FailAll(const std::string& why) {
     FRESHET_LOG(Warning) << "event=samples_not_sent reason=\"" << Message(sent) << "\"";
   for (const auto& [ordinal, running] : running_) {
     CancelGeneration(ordinal);
+    // In an outage the rest is left to expire, which counts the same.
+    if (StoreAwaited()) continue;
     const absl::Status status = FailLease(running.token, why);
     if (!status.ok()) FRESHET_LOG(Warning) << "event=fail_lease_refused ordinal=" << ordinal;
   }

@@ -35,13 +35,9 @@ TrainerLoop::TrainerLoop(TrajectoryStore& store, Learner& learner, WeightPublish
 TrainerLoop::~TrainerLoop() = default;
 
 absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
-  FRESHET_ASSIGN_OR_RETURN(const OpenEpochReply opened,
-                           store_.OpenEpoch(options_.trainer, options_.loaded));
-  if (!options_.loaded_digest.empty() && opened.digest != options_.loaded_digest) {
-    return FailedPrecondition("version ", options_.loaded.version,
-                              " was trained on other samples than the store's: digest ",
-                              options_.loaded_digest, ", not ", opened.digest);
-  }
+  FRESHET_ASSIGN_OR_RETURN(
+      const OpenEpochReply opened,
+      store_.OpenEpochFor({options_.trainer, options_.loaded, options_.loaded_digest}));
   epoch_ = opened.epoch;
   digest_ = opened.digest;
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
@@ -141,6 +137,7 @@ absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t st
   while (!stop.stop_requested()) {
     const uint64_t seen = store_.ChangeCount(Topic::kBatch);
     if (paused_.load()) {
+      observer_.OnRest();
       store_.AwaitChange(Topic::kBatch, seen, options_.wait_slice);
       continue;
     }
@@ -213,6 +210,7 @@ absl::Status TrainerLoop::Checkpoint() {
   contents->state.seed = options_.seed;
   contents->state.digest = digest_;
   FRESHET_ASSIGN_OR_RETURN(contents->state.cursor, store_.Cursor());
+  observer_.OnRest();
   FRESHET_ASSIGN_OR_RETURN(contents->learner, learner_.Snapshot());
   contents->files = options_.checkpoint_files;
   checkpointed_ = policy_.version;

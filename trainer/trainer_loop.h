@@ -64,6 +64,9 @@ class TrainerObserver {
   virtual absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) = 0;
   // A wait has lasted stall_warning or longer.
   virtual void OnStalled(const std::string& reason, absl::Duration waited) = 0;
+  // Time to send what could not be sent before: the job is paused, or a version is about to become
+  // durable, after which its steps are not redone and not reported again.
+  virtual void OnRest() {}
 };
 
 // The trainer's order of events (architecture, section 3): optimizer step -> CommitStep -> publish

@@ -42,9 +42,17 @@ Leadership::View Leadership::Get() const {
   View view;
   view.leading = active_ != 0 && clock_.Now() < until_;
   view.token = active_;
+  view.trouble = unreachable_;
+  // The lease of this process, or of one that died at its address, is no leader to turn to.
+  if (!view.leading && (state_.held || state_.address == address_)) {
+    if (state_.held && view.trouble.empty()) {
+      view.trouble = not_begun_.empty() ? "this one is taking over"
+                                        : StrCat("this one cannot take over yet: ", not_begun_);
+    }
+    return view;
+  }
   view.leader = state_.leader;
   view.address = state_.address;
-  view.trouble = unreachable_;
   return view;
 }
 
@@ -106,6 +114,7 @@ void Leadership::Act(std::stop_token stop) {
     }
     const absl::Status status = callbacks_.on_gained(gained);
     MutexLock lock(mu_);
+    not_begun_ = Message(status);
     if (status.ok()) {
       active_ = gained;
       FRESHET_LOG(Info) << "leads=yes token=" << gained;

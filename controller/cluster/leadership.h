@@ -39,8 +39,9 @@ class Leadership {
     bool leading = false;
     int64_t token = 0;
     std::string leader;   // "" when nobody leads, as far as is known
-    std::string address;  // of the leader
-    std::string trouble;  // why the lease cannot be asked for; "" when it can
+    std::string address;  // of the leader: this process's own only while `leading`
+    std::string
+        trouble;  // why nobody is known to lead, or the lease cannot be asked for; may be ""
   };
 
   // `lease` and `clock` must outlive the object.
@@ -74,7 +75,8 @@ class Leadership {
   LeaseState state_ ABSL_GUARDED_BY(mu_);
   absl::Time until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // the lease is ours
   std::string trouble_ ABSL_GUARDED_BY(mu_);                      // why it does not lead
-  std::string unreachable_ ABSL_GUARDED_BY(mu_);                  // View.trouble
+  std::string unreachable_ ABSL_GUARDED_BY(mu_);                  // why the lease is not known
+  std::string not_begun_ ABSL_GUARDED_BY(mu_);                    // why on_gained failed last
   int64_t active_ ABSL_GUARDED_BY(mu_) = 0;                       // token we act under; 0: none
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   std::jthread renewer_;

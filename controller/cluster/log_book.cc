@@ -12,6 +12,9 @@
 namespace freshet {
 namespace {
 
+// More than any process keeps for the taking.
+constexpr int kMaxTakes = 64;
+
 std::vector<std::string> JobsOf(const cluster::v1::WorkerStatus& status) {
   std::set<std::string> jobs;
   for (const auto& assignment : status.assignments()) {
@@ -43,7 +46,10 @@ void LogBook::Append(std::vector<std::string> jobs, job::v1::LogEntry entry) {
     rings_.erase(oldest);
   }
   if (entry.text().size() > options_.max_line_bytes) {
-    entry.mutable_text()->resize(options_.max_line_bytes);
+    // Not within a character: a text must be valid UTF-8.
+    size_t size = options_.max_line_bytes;
+    while (size > 0 && (static_cast<unsigned char>(entry.text()[size]) & 0xC0) == 0x80) --size;
+    entry.mutable_text()->resize(size);
   }
   std::deque<Line>& ring = rings_[entry.worker()];
   ring.push_back({++last_, std::move(jobs), std::move(entry)});
@@ -84,6 +90,16 @@ void LogBook::AddOwn(std::vector<job::v1::LogEntry> entries) {
     Append(std::move(jobs), std::move(entry));
   }
   added_.NotifyAll();
+}
+
+void LogBook::TakeOwn(const OwnLog& own) {
+  if (!own) return;
+  MutexLock lock(own_mu_);
+  for (int take = 0; take < kMaxTakes; ++take) {
+    std::vector<job::v1::LogEntry> entries = own();
+    if (entries.empty()) return;
+    AddOwn(std::move(entries));
+  }
 }
 
 LogPage LogBook::Collect(const LogFilter& filter, int64_t position) const {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -33,6 +34,10 @@ struct LogPage {
   int64_t position = 0;  // of the newest line looked at; pass it to go on after it
 };
 
+// The oldest lines that this process has logged and nobody has taken yet, with role and worker;
+// none when all are taken.
+using OwnLog = std::function<std::vector<job::v1::LogEntry>()>;
+
 // The last lines that workers, and the controller, have logged, a bounded ring for each. They live
 // in the memory of the active controller only. Thread-safe.
 class LogBook {
@@ -46,6 +51,8 @@ class LogBook {
   // Lines of the controller itself, with role and worker. A line belongs to the jobs that it names
   // as job=ID.
   void AddOwn(std::vector<job::v1::LogEntry> entries) ABSL_LOCKS_EXCLUDED(mu_);
+  // Adds all that `own` has. To be called often: lines are in the order in which they were added.
+  void TakeOwn(const OwnLog& own) ABSL_LOCKS_EXCLUDED(own_mu_, mu_);
 
   // The newest `tail` lines that match (0: all that are kept).
   LogPage Tail(const LogFilter& filter, size_t tail) const ABSL_LOCKS_EXCLUDED(mu_);
@@ -67,6 +74,7 @@ class LogBook {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const LogBookOptions options_;
+  Mutex own_mu_ ABSL_ACQUIRED_BEFORE(mu_);  // held while lines are taken, which keeps their order
   mutable Mutex mu_;
   CondVar added_;
   std::map<std::string, std::deque<Line>> rings_ ABSL_GUARDED_BY(mu_);

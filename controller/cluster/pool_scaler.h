@@ -17,18 +17,25 @@ inline std::string PoolKey(const std::string& role, const std::string& pool) {
   return pool.empty() || pool == "default" ? role : role + "/" + pool;
 }
 
+// What becomes of workers when fewer are wanted than before.
+enum class Surplus {
+  kDrains,  // so many, at most, are told to drain
+  kStays,   // the number only says how many there are
+};
+
 // Changes how many workers a cluster has. Implementations are thread-safe.
 class PoolScaler {
  public:
   virtual ~PoolScaler() = default;
 
   // Asks for `replicas` workers of a role (and pool, for rollouts); returns what was asked for
-  // before. Connected workers that are too many are told to drain; whoever runs the processes
-  // starts those that are missing. Does not wait for either. INVALID_ARGUMENT naming the field: a
-  // role that is not scaled (only rollout, reward and env are), or a number outside of
+  // before (0: nothing). Connected workers that are too many are told to drain, but no more than
+  // fewer are wanted than before: workers that others run beside those are left alone. Whoever runs
+  // the processes starts those that are missing. Does not wait for either. INVALID_ARGUMENT naming
+  // the field: a role that is not scaled (only rollout, reward and env are), or a number outside of
   // 0..kMaxReplicas.
   virtual absl::StatusOr<int32_t> SetWanted(const std::string& role, const std::string& pool,
-                                            int32_t replicas) = 0;
+                                            int32_t replicas, Surplus surplus) = 0;
   // What is asked for, by PoolKey. Roles that nobody has scaled are absent.
   virtual std::map<std::string, int32_t> Wanted() = 0;
 };

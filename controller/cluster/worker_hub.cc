@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "controller/cluster/deposed.h"
 #include "controller/jobs/job_record.h"
 #include "controller/jobs/proto_time.h"
 #include "services/base/log.h"
@@ -16,7 +17,8 @@ namespace {
 constexpr char kClusterRecord[] = "cluster";
 
 absl::Status ClosedStatus() {
-  return StatusOf(absl::StatusCode::kUnavailable, "this controller does not lead any more");
+  return Deposed(
+      StatusOf(absl::StatusCode::kUnavailable, "this controller does not lead any more"));
 }
 
 // Whether drivers want to know of the difference between two statuses.
@@ -34,10 +36,10 @@ bool Differs(const cluster::v1::WorkerStatus& a, const cluster::v1::WorkerStatus
   return false;
 }
 
-// The connected workers of a pool that are more than `replicas`, from the last name on: of
-// "rollout-2" and "rollout-10" the latter.
-std::vector<const Member*> Surplus(const std::map<std::string, Member>& members,
-                                   const std::string& key, int32_t replicas) {
+// The connected workers of a pool that are more than `replicas`, from the last name on (of
+// "rollout-2" and "rollout-10" the latter), at most `most`.
+std::vector<const Member*> SurplusOf(const std::map<std::string, Member>& members,
+                                     const std::string& key, int32_t replicas, int32_t most) {
   std::vector<const Member*> pool;
   for (const auto& [name, member] : members) {
     if (member.record.lost() || !member.connected || member.status.draining()) continue;
@@ -51,7 +53,7 @@ std::vector<const Member*> Surplus(const std::map<std::string, Member>& members,
   };
   std::sort(pool.begin(), pool.end(),
             [&](const Member* a, const Member* b) { return rank(a) > rank(b); });
-  pool.resize(pool.size() - kept);
+  pool.resize(std::min(pool.size() - kept, static_cast<size_t>(std::max(most, 0))));
   return pool;
 }
 
@@ -99,8 +101,9 @@ absl::Status WorkerHub::Store(const std::function<void(Membership&)>& change,
     }
   }
   FRESHET_ASSIGN_OR_RETURN(const StoredRecord stored, records_.Get(kClusterRecord));
-  return records_.Update(kClusterRecord, stored.revision, record.SerializeAsString(), fence_)
-      .status();
+  return DeposedIfFenced(
+      records_.Update(kClusterRecord, stored.revision, record.SerializeAsString(), fence_)
+          .status());
 }
 
 absl::StatusOr<cluster::v1::RegisterReply> WorkerHub::Register(
@@ -337,7 +340,7 @@ absl::Status WorkerHub::CheckEpoch(const std::string& worker, int64_t epoch) con
 }
 
 absl::StatusOr<int32_t> WorkerHub::SetWanted(const std::string& role, const std::string& pool,
-                                             int32_t replicas) {
+                                             int32_t replicas, Surplus surplus) {
   if (role != "rollout" && role != "reward" && role != "env") {
     return InvalidArgument("role: \"", role.substr(0, 40),
                            "\" cannot be scaled; it must be rollout, reward or env");
@@ -353,20 +356,24 @@ absl::StatusOr<int32_t> WorkerHub::SetWanted(const std::string& role, const std:
   const std::string key = PoolKey(role, pool);
   const auto known = wanted.find(key);
   const int32_t before = known == wanted.end() ? 0 : known->second;
+  // Of a number that nobody has named before, all workers are the part that is scaled.
+  const int32_t most = surplus == Surplus::kStays ? 0
+                       : known == wanted.end()    ? kMaxReplicas
+                                                  : before - replicas;
   wanted[key] = replicas;
   FRESHET_RETURN_IF_ERROR(Store([](Membership&) {}, &wanted));
-  std::vector<std::shared_ptr<Session>> surplus;
+  std::vector<std::shared_ptr<Session>> draining;
   {
     MutexLock lock(mu_);
     wanted_ = std::move(wanted);
-    for (const Member* member : Surplus(membership_.members(), key, replicas)) {
+    for (const Member* member : SurplusOf(membership_.members(), key, replicas, most)) {
       const auto found = sessions_.find(member->record.name());
-      if (found != sessions_.end()) surplus.push_back(found->second);
+      if (found != sessions_.end()) draining.push_back(found->second);
     }
   }
   cluster::v1::Directive directive;
   directive.mutable_drain()->set_reason(StrCat(replicas, " of ", key, " wanted"));
-  for (const auto& session : surplus) {
+  for (const auto& session : draining) {
     FRESHET_LOG(Info) << "worker=" << session->worker << " epoch=" << session->epoch
                       << " drains: " << directive.drain().reason();
     session->stream->Send(directive);

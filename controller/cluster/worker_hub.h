@@ -78,7 +78,8 @@ class WorkerHub final : public PoolScaler {
   absl::Status CheckEpoch(const std::string& worker, int64_t epoch) const ABSL_LOCKS_EXCLUDED(mu_);
 
   absl::StatusOr<int32_t> SetWanted(const std::string& role, const std::string& pool,
-                                    int32_t replicas) override ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+                                    int32_t replicas, Surplus surplus) override
+      ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
   std::map<std::string, int32_t> Wanted() override ABSL_LOCKS_EXCLUDED(mu_);
 
   // A number that grows whenever a worker comes, goes, or reports another state of its work.

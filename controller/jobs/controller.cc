@@ -24,7 +24,7 @@ ControllerTerm::ControllerTerm(const ControllerPorts& ports, const ControllerOpt
     : fence(token),
       book(ports.records, ports.events, token, ports.clock),
       hub(std::move(workers)),
-      conductor(MakeContext(ports, options, *this)) {}
+      conductor(MakeContext(ports, options, *this), options.own_log) {}
 
 Controller::Controller(const ControllerPorts& ports, ControllerOptions options)
     : ports_(ports),

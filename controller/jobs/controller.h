@@ -38,6 +38,7 @@ struct ControllerOptions {
   std::string candidate;  // unique to this run of the process
   ControllerTiming timing;
   RetentionOptions retention;
+  OwnLog own_log;  // of this process; may be empty
 };
 
 // What a controller has while it leads; a new one for each term.

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "controller/cluster/deposed.h"
 #include "controller/jobs/proto_time.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
@@ -63,7 +64,7 @@ absl::Status JobBook::Create(const JobRecord& record) {
   if (created.code() == absl::StatusCode::kAlreadyExists) {
     return StatusOf(absl::StatusCode::kAlreadyExists, "there is a job ", record.id());
   }
-  FRESHET_RETURN_IF_ERROR(created);
+  FRESHET_RETURN_IF_ERROR(DeposedIfFenced(created));
   {
     MutexLock lock(mu_);
     appended_[record.id()] = 0;
@@ -88,7 +89,7 @@ absl::StatusOr<JobRecord> JobBook::Change(const std::string& id,
       const absl::Status written =
           records_.Update(stored->id, stored->revision, value, fence_).status();
       if (written.code() == absl::StatusCode::kAborted) continue;
-      FRESHET_RETURN_IF_ERROR(written);
+      FRESHET_RETURN_IF_ERROR(DeposedIfFenced(written));
     }
     AppendEvents(record).IgnoreError();  // the next change tries again
     return record;

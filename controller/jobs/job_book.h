@@ -29,7 +29,7 @@ std::string SampleStream(const std::string& job);
 // record, or Replay, appends what is missing.
 //
 // Errors: those of the ports; DATA_LOSS for a record that cannot be read. FAILED_PRECONDITION of a
-// write may say that another controller leads now.
+// write may say that another controller leads now: IsDeposed tells it of Create and Change.
 // Thread-safe.
 class JobBook {
  public:

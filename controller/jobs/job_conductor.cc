@@ -89,6 +89,7 @@ void JobConductor::Control(std::stop_token stop) {
   int64_t ticks = 0;
   while (!stop.stop_requested()) {
     const uint64_t seen = context_.hub.ChangeCount();
+    context_.hub.log().TakeOwn(own_log_);
     CheckWorkers();
     ReapDrivers();
     bool due = ticks++ % kTicksPerLook == 0 || seen != looked;

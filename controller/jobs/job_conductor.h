@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,7 +20,9 @@ namespace freshet {
 // workers are free, looks after lost workers, and lets ended jobs expire. Thread-safe.
 class JobConductor {
  public:
-  explicit JobConductor(const DriverContext& context) : context_(context) {}
+  // `own_log` (may be empty) goes into the hub's log.
+  JobConductor(const DriverContext& context, OwnLog own_log)
+      : context_(context), own_log_(std::move(own_log)) {}
   // Stop().
   ~JobConductor();
 
@@ -46,6 +49,7 @@ class JobConductor {
   bool Wait(std::stop_token stop, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
 
   const DriverContext context_;
+  const OwnLog own_log_;
   mutable Mutex mu_;
   CondVar stopping_;
   std::map<std::string, std::shared_ptr<JobDriver>> drivers_ ABSL_GUARDED_BY(mu_);

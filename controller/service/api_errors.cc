@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "controller/cluster/deposed.h"
 #include "services/base/str_cat.h"
 #include "services/runtime/error_details.h"
 
@@ -84,6 +85,11 @@ absl::Status Explained(const absl::Status& status, const std::string& job) {
       details.reason = "ERROR";
   }
   return WithDetails(status, details);
+}
+
+absl::Status Led(const absl::Status& status, const std::string& job,
+                 const Leadership::View& leader) {
+  return IsDeposed(status) ? NotLeading(leader) : Explained(status, job);
 }
 
 }  // namespace freshet

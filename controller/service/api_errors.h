@@ -19,6 +19,10 @@ absl::Status NotLeading(const Leadership::View& leader);
 // `status` with the details that help a caller: the reason, and how long to wait where trying again
 // may help. Details that it has stay.
 absl::Status Explained(const absl::Status& status, const std::string& job);
+// What a leader's call came to: Explained, but NotLeading where it was deposed before it did
+// anything (IsDeposed). `leader`: as of now.
+absl::Status Led(const absl::Status& status, const std::string& job,
+                 const Leadership::View& leader);
 
 }  // namespace freshet
 

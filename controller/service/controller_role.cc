@@ -11,6 +11,7 @@
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "services/runtime/process_identity.h"
+#include "services/runtime/utf8.h"
 
 namespace freshet {
 namespace {
@@ -25,12 +26,6 @@ std::string NameOf(const ControllerRoleOptions& options) {
                               : options.name;
 }
 
-ControllerOptions MakeOptions(const ControllerRoleOptions& options) {
-  // Every process is another candidate, also under the name of one that died.
-  return {StrCat(NameOf(options), "#", runtime::RandomId().substr(0, 8)), options.timing,
-          options.retention};
-}
-
 std::vector<job::v1::LogEntry> TakeLog(runtime::LogRing& ring, const std::string& name) {
   std::vector<job::v1::LogEntry> entries;
   // What was overwritten meanwhile is older than what a log keeps.
@@ -41,17 +36,26 @@ std::vector<job::v1::LogEntry> TakeLog(runtime::LogRing& ring, const std::string
     entry.set_role(RoleName(cluster::v1::ROLE_CONTROLLER));
     entry.set_worker(name);
     entry.set_level(LogSeverityName(line.severity));
-    entry.set_text(std::move(line.text));
+    entry.set_text(runtime::ValidUtf8(std::move(line.text)));
   }
   return entries;
 }
 
-JobServiceOptions MakeServiceOptions(const ControllerRoleOptions& options) {
+ControllerOptions MakeOptions(const ControllerRoleOptions& options) {
+  ControllerOptions made;
+  // Every process is another candidate, also under the name of one that died.
+  made.candidate = StrCat(NameOf(options), "#", runtime::RandomId().substr(0, 8));
+  made.timing = options.timing;
+  made.retention = options.retention;
+  if (options.log != nullptr) {
+    made.own_log = [log = options.log, name = NameOf(options)] { return TakeLog(*log, name); };
+  }
+  return made;
+}
+
+JobServiceOptions MakeServiceOptions() {
   JobServiceOptions service;
   service.random = RandomBitsOfSystem;
-  if (options.log != nullptr) {
-    service.take_log = [log = options.log, name = NameOf(options)] { return TakeLog(*log, name); };
-  }
   return service;
 }
 
@@ -92,7 +96,7 @@ ControllerRole::ControllerRole(const ControllerRoleOptions& options,
       controller_({wrapped_records_ != nullptr ? *wrapped_records_ : records_, *events_, lease_,
                    stores_, trainers_, rewards_, metrics_, SystemClock::Get()},
                   MakeOptions(options)),
-      jobs_(controller_, channels_, MakeServiceOptions(options)),
+      jobs_(controller_, channels_, MakeServiceOptions()),
       workers_(controller_),
       queues_(*options.registry),
       memory_used_(metrics::GaugeFamily(*options.registry, "freshet_datastore_memory_used_bytes",

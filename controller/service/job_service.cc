@@ -47,27 +47,30 @@ JobServiceImpl::JobServiceImpl(Controller& controller, runtime::ChannelCache& ch
     : controller_(controller),
       channels_(channels),
       options_(std::move(options)),
+      leader_calls_([&controller] { return controller.Leader(); }),
       executor_(options_.unary_threads, kMaxWaiting),
       streams_(options_.max_streams) {}
 
 void JobServiceImpl::Stop() {
   executor_.Stop();
   streams_.Stop();
+  leader_calls_.Stop();
 }
 
 template <typename Request, typename Response>
 absl::StatusOr<Response> JobServiceImpl::AskLeader(
     const CallOrigin& origin, const Request& request, absl::Duration timeout,
+    const runtime::CallContext& call,
     grpc::Status (JobService::Stub::*method)(grpc::ClientContext*, const Request&, Response*)) {
   const Leadership::View leader = controller_.Leader();
   if (!MayPassOn(origin, leader)) return NotLeading(leader);
   FRESHET_ASSIGN_OR_RETURN(const auto channel, channels_.Get(leader.address));
   const auto stub = JobService::NewStub(channel);
   const auto context = ContextToLeader(origin, timeout);
+  LeaderCalls::Call pending(leader_calls_, leader, *context, call.cancelled);
   Response response;
-  const absl::Status answered =
-      runtime::GrpcToStatus((stub.get()->*method)(context.get(), request, &response));
-  if (!answered.ok()) return AnswerOfLeader(leader.address, answered);
+  FRESHET_RETURN_IF_ERROR(pending.Answer(
+      runtime::GrpcToStatus((stub.get()->*method)(context.get(), request, &response))));
   return response;
 }
 
@@ -82,11 +85,12 @@ grpc::ServerUnaryReactor* JobServiceImpl::Lead(
           const Request& r, const runtime::CallContext& call) -> absl::StatusOr<Response> {
         if (const auto term = controller_.Active()) {
           absl::StatusOr<Response> answered = answer(*term);
-          if (!answered.ok()) return Explained(answered.status(), job);
+          if (!answered.ok()) return Led(answered.status(), job, controller_.Leader());
           return answered;
         }
         return AskLeader(origin, r,
-                         std::min(options_.forward_deadline, call.deadline - absl::Now()), method);
+                         std::min(options_.forward_deadline, call.deadline - absl::Now()), call,
+                         method);
       });
 }
 
@@ -192,7 +196,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::Get(grpc::CallbackServerContext* conte
         if (controller_.Active() == nullptr && MayPassOn(origin, controller_.Leader())) {
           // Only the leader knows what the job waits for; the rest can be told without it.
           absl::StatusOr<job::v1::Job> live = AskLeader(
-              origin, r, std::min(options_.live_deadline, (call.deadline - absl::Now()) / 2),
+              origin, r, std::min(options_.live_deadline, (call.deadline - absl::Now()) / 2), call,
               &JobService::Stub::Get);
           if (live.ok()) return live;
         }
@@ -325,7 +329,8 @@ grpc::ServerUnaryReactor* JobServiceImpl::Scale(grpc::CallbackServerContext* con
       [request](ControllerTerm& term) -> absl::StatusOr<job::v1::ScaleReply> {
         FRESHET_ASSIGN_OR_RETURN(
             const int32_t before,
-            term.hub->SetWanted(request->role(), request->pool(), request->replicas()));
+            term.hub->SetWanted(request->role(), request->pool(), request->replicas(),
+                                request->keep_workers() ? Surplus::kStays : Surplus::kDrains));
         job::v1::ScaleReply scaled;
         scaled.set_before(before);
         scaled.set_wanted(request->replicas());

@@ -25,8 +25,6 @@ struct JobServiceOptions {
   // How long a standby waits for what only the leader knows of a job, before it shows the rest.
   absl::Duration live_deadline = absl::Seconds(2);
   std::function<uint64_t()> random;  // for ids that the server chooses
-  // Lines that this process has logged since the last call, with worker and role. May be empty.
-  std::function<std::vector<job::v1::LogEntry>()> take_log;
 };
 
 // JobService over gRPC. Any controller answers what is in the record store and the event log (List,
@@ -114,7 +112,7 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
   // What the leader says to a call that a standby passes on; NotLeading where there is none.
   template <typename Request, typename Response>
   absl::StatusOr<Response> AskLeader(const CallOrigin& origin, const Request& request,
-                                     absl::Duration timeout,
+                                     absl::Duration timeout, const runtime::CallContext& call,
                                      grpc::Status (job::v1::JobService::Stub::*method)(
                                          grpc::ClientContext*, const Request&, Response*));
   job::v1::Cluster DescribeCluster(ControllerTerm& term) const;
@@ -146,6 +144,7 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
   Controller& controller_;
   runtime::ChannelCache& channels_;
   const JobServiceOptions options_;
+  LeaderCalls leader_calls_;
   runtime::Executor executor_;
   StreamPool streams_;
 };

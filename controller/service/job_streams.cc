@@ -133,15 +133,13 @@ absl::Status JobServiceImpl::Relay(const CallOrigin& origin, const Request& requ
   const auto stub = job::v1::JobService::NewStub(channel);
   const auto context = ContextToLeader(origin, std::min(kLongestExport, deadline - absl::Now()));
   const auto reader = (stub.get()->*method)(context.get(), request);
-  // The leader may be silent for long while the client goes away.
-  sink.WhenEnded([&context] { context->TryCancel(); });
+  LeaderCalls::Call pending(leader_calls_, leader, *context, [&sink] { return sink.ended(); });
   Message message;
   bool gone = false;
   while (!gone && reader->Read(&message)) gone = !sink.Write(message);
   if (gone) context->TryCancel();
   const absl::Status status = runtime::GrpcToStatus(reader->Finish());
-  sink.WhenEnded(nullptr);
-  return gone ? Gone() : AnswerOfLeader(leader.address, status);
+  return gone ? Gone() : pending.Answer(status);
 }
 
 grpc::ServerWriteReactor<job::v1::LogEntry>* JobServiceImpl::Logs(
@@ -159,11 +157,9 @@ absl::Status JobServiceImpl::SendLogs(ControllerTerm& term, const job::v1::LogsR
     FRESHET_RETURN_IF_ERROR(term.book.Get(request.job_id()).status());
   }
   LogBook& log = term.hub->log();
-  const auto add_own = [&] {
-    if (options_.take_log) log.AddOwn(options_.take_log());
-  };
   const LogFilter filter{request.job_id(), request.role(), request.worker()};
-  add_own();
+  const OwnLog& own = controller_.options().own_log;
+  log.TakeOwn(own);
   LogPage page = log.Tail(filter, static_cast<size_t>(request.tail()));
   while (true) {
     for (const job::v1::LogEntry& entry : page.entries) {
@@ -172,7 +168,7 @@ absl::Status JobServiceImpl::SendLogs(ControllerTerm& term, const job::v1::LogsR
     if (!request.follow()) return absl::OkStatus();
     if (sink.ended()) return Gone();
     if (controller_.Active().get() != &term) return NotLeading(controller_.Leader());
-    add_own();
+    log.TakeOwn(own);
     page = log.Next(filter, page.position, kLook);
   }
 }

@@ -1,5 +1,7 @@
 #include "controller/service/leader_call.h"
 
+#include <utility>
+
 #include "services/base/str_cat.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/error_details.h"
@@ -10,6 +12,9 @@ namespace {
 // Marks a call that a standby has passed on.
 constexpr char kForwarded[] = "freshet-forwarded";
 constexpr char kAuthorization[] = "authorization";
+// Between two looks at the calls under way, and where there are none.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+constexpr absl::Duration kIdleLook = absl::Seconds(1);
 
 }  // namespace
 
@@ -36,15 +41,67 @@ std::unique_ptr<grpc::ClientContext> ContextToLeader(const CallOrigin& origin,
   return context;
 }
 
-absl::Status AnswerOfLeader(const std::string& address, const absl::Status& status) {
-  if (!absl::IsUnavailable(status) || !runtime::DetailsOf(status).reason.empty()) return status;
+LeaderCalls::Call::Call(LeaderCalls& calls, const Leadership::View& leader,
+                        grpc::ClientContext& context, std::function<bool()> caller_gone)
+    : calls_(calls), leader_(leader), context_(context), caller_gone_(std::move(caller_gone)) {
+  MutexLock lock(calls_.mu_);
+  calls_.calls_.insert(this);
+  calls_.changed_.NotifyAll();
+}
+
+LeaderCalls::Call::~Call() {
+  MutexLock lock(calls_.mu_);
+  calls_.calls_.erase(this);
+}
+
+absl::Status LeaderCalls::Call::Answer(const absl::Status& status) const {
+  bool left = false;
+  {
+    MutexLock lock(calls_.mu_);
+    left = left_;
+  }
+  const bool silent = absl::IsUnavailable(status) && runtime::DetailsOf(status).reason.empty();
+  if (!silent && !(left && absl::IsCancelled(status))) return status;
   runtime::ErrorDetails details;
   details.reason = runtime::kLeaderAwayReason;
   details.retry_after = absl::Milliseconds(500);
   return runtime::WithDetails(
-      StatusOf(absl::StatusCode::kUnavailable, "the controller that leads, ", address,
+      StatusOf(absl::StatusCode::kUnavailable, "the controller that leads, ", leader_.address,
                ", does not answer; another one takes over, try again"),
       details);
+}
+
+LeaderCalls::LeaderCalls(std::function<Leadership::View()> leader)
+    : leader_(std::move(leader)), watcher_([this] { Watch(); }) {}
+
+LeaderCalls::~LeaderCalls() { Stop(); }
+
+void LeaderCalls::Stop() {
+  {
+    MutexLock lock(mu_);
+    stopped_ = true;
+    changed_.NotifyAll();
+  }
+  if (watcher_.joinable()) watcher_.join();
+}
+
+void LeaderCalls::Watch() {
+  MutexLock lock(mu_);
+  while (!stopped_) {
+    if (calls_.empty()) {
+      changed_.WaitFor(mu_, kIdleLook);
+      continue;
+    }
+    const Leadership::View now = leader_();
+    for (Call* call : calls_) {
+      // A candidate is one run of one process: whoever comes after it has another name.
+      if (now.leader != call->leader_.leader || now.address != call->leader_.address) {
+        call->left_ = true;
+      }
+      if (call->left_ || call->caller_gone_()) call->context_.TryCancel();
+    }
+    changed_.WaitFor(mu_, kLook);
+  }
 }
 
 }  // namespace freshet

@@ -26,9 +26,6 @@ class StreamSink {
   virtual bool Write(const Response& message) = 0;
   // The client is gone, its deadline has passed, or the server shuts down.
   virtual bool ended() const = 0;
-  // `hook` is called when the call ends before the producer does, at once if it has ended. It must
-  // neither block nor use the sink, and is not called after it was replaced. Null: none.
-  virtual void WhenEnded(std::function<void()> hook) = 0;
 };
 
 // Runs server-streaming calls on threads of its own, one each, a bounded number at a time.
@@ -71,11 +68,6 @@ class Reactor final : public grpc::ServerWriteReactor<Response>, public StreamSi
     MutexLock lock(mu_);
     return ended_;
   }
-  void WhenEnded(std::function<void()> hook) override ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    hook_ = std::move(hook);
-    if (ended_ && hook_) hook_();
-  }
 
  private:
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
@@ -87,7 +79,6 @@ class Reactor final : public grpc::ServerWriteReactor<Response>, public StreamSi
   void OnCancel() override ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     ended_ = true;
-    if (hook_) hook_();
   }
   void OnDone() override { delete this; }
 
@@ -96,7 +87,6 @@ class Reactor final : public grpc::ServerWriteReactor<Response>, public StreamSi
   Response outgoing_;  // belongs to the write that is under way
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  std::function<void()> hook_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace stream_pool_internal

@@ -51,7 +51,7 @@ class HeartbeatReactor final : public runtime::BidiReactor<WorkerStatus, Directi
       return Reading::kContinue;
     }
     const absl::Status taken = term_->hub->OnStatus(stream_, status);
-    if (!taken.ok()) Finish(Explained(taken, ""));
+    if (!taken.ok()) Finish(Led(taken, "", controller_.Leader()));
     return Reading::kContinue;
   }
   void OnEnd() override {
@@ -79,7 +79,7 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::Register(grpc::CallbackServerContex
         const auto term = controller_.Active();
         if (term == nullptr) return NotLeading(controller_.Leader());
         auto registered = term->hub->Register(r);
-        if (!registered.ok()) return Explained(registered.status(), "");
+        if (!registered.ok()) return Led(registered.status(), "", controller_.Leader());
         return registered;
       });
 }
@@ -101,7 +101,7 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::Deregister(
         const auto term = controller_.Active();
         if (term == nullptr) return NotLeading(controller_.Leader());
         const absl::Status left = term->hub->Deregister(r.worker(), r.epoch());
-        if (!left.ok()) return Explained(left, "");
+        if (!left.ok()) return Led(left, "", controller_.Leader());
         return cluster::v1::DeregisterReply();
       });
 }

@@ -113,11 +113,10 @@ absl::StatusOr<int64_t> InMemoryTrajectoryStore::RevokeWorker(const std::string&
   return returned;
 }
 
-absl::StatusOr<OpenEpochReply> InMemoryTrajectoryStore::OpenEpoch(const std::string& trainer,
-                                                                  PolicyVersion loaded) {
-  if (trainer.empty()) return InvalidArgument("trainer: empty: an epoch needs a holder");
+absl::StatusOr<OpenEpochReply> InMemoryTrajectoryStore::OpenEpochFor(const EpochRequest& request) {
+  if (request.trainer.empty()) return InvalidArgument("trainer: empty: an epoch needs a holder");
   MutexLock lock(mu_);
-  auto reply = state_.OpenEpoch(loaded, clock_.Now());
+  auto reply = state_.OpenEpoch(request.loaded, request.digest, clock_.Now());
   Announce();
   return reply;
 }

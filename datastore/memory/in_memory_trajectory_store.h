@@ -48,8 +48,7 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
                                                     const std::vector<RowPut>& rows) override;
   absl::Status FailRow(Task task, int64_t token, const std::string& reason) override;
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
-  absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,
-                                           PolicyVersion loaded) override;
+  absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override;
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override;
   absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                            const std::vector<int64_t>& ordinals,

@@ -52,7 +52,8 @@ class JobState {
   absl::Status FailRow(Task task, int64_t token, const std::string& reason, absl::Time now);
 
   // job_state_batches.cc
-  absl::StatusOr<OpenEpochReply> OpenEpoch(PolicyVersion loaded, absl::Time now);
+  absl::StatusOr<OpenEpochReply> OpenEpoch(PolicyVersion loaded, const std::string& digest,
+                                           absl::Time now);
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step, absl::Time now);
   absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                            std::vector<int64_t> ordinals,

@@ -75,8 +75,15 @@ absl::Status JobState::CheckLoaded(const PolicyVersion& loaded) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<OpenEpochReply> JobState::OpenEpoch(PolicyVersion loaded, absl::Time now) {
+absl::StatusOr<OpenEpochReply> JobState::OpenEpoch(PolicyVersion loaded, const std::string& digest,
+                                                   absl::Time now) {
   FRESHET_RETURN_IF_ERROR(CheckLoaded(loaded));
+  const std::string known = *steps_.Digest(loaded.version);
+  if (!digest.empty() && digest != known) {
+    return FailedPrecondition("version ", loaded.version,
+                              " was trained on other samples than the store's: digest ", digest,
+                              ", not ", known);
+  }
   ++epoch_;
   epoch_open_ = true;
   for (const int64_t ordinal : claimed_) {
@@ -92,7 +99,7 @@ absl::StatusOr<OpenEpochReply> JobState::OpenEpoch(PolicyVersion loaded, absl::T
     FRESHET_CHECK(committed != nullptr);
     reply.redo.push_back({step, committed->uids, committed->content_hash});
   }
-  reply.digest = *steps_.Digest(loaded.version);
+  reply.digest = known;
   SetDurable(loaded.version, StepJournal::Durability::kLoaded, now);
   Changed(Topic::kBatch);
   return reply;

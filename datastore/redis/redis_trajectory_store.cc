@@ -218,8 +218,8 @@ absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Accept(RedisR
   answer.values.assign(std::make_move_iterator(reply.items.begin() + 2),
                        std::make_move_iterator(reply.items.end()));
   if (answer.code == Code::kGone) {
-    return FailedPrecondition("the store of job ", config_.options.job,
-                              " was deleted or made anew: open it again");
+    return NotFound("the store of job ", config_.options.job,
+                    " was deleted or made anew: open it again");
   }
   const std::string text = answer.values.empty() ? "" : answer.values[0].text;
   if (answer.code == Code::kPrecondition) return FailedPrecondition(text);

@@ -64,8 +64,8 @@ struct RedisStoreSettings {
 //   be. RESOURCE_EXHAUSTED: Redis is at its memory limit, nothing changed; operations that free
 //   memory or move the job on work nevertheless. Bytes that are gone or fail their checksum end
 //   their group as dropped(corrupt) and the call goes on without it; if the group is trained
-//   already, NextBatch (of a redo) gives DATA_LOSS. FAILED_PRECONDITION also when the store was
-//   deleted, or made anew for a fork.
+//   already, NextBatch (of a redo) gives DATA_LOSS. NOT_FOUND when the store was deleted, or
+//   made anew for a fork.
 // Costs. A script takes tens of microseconds of the server; a claim of 64 groups of 16 samples
 // about
 //   0.3 ms, its commit 0.7 ms. What a script does grows with the groups and rows that it moves,
@@ -112,8 +112,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
                                                     const std::vector<RowPut>& rows) override;
   absl::Status FailRow(Task task, int64_t token, const std::string& reason) override;
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
-  absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,
-                                           PolicyVersion loaded) override;
+  absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override;
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override;
   absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                            const std::vector<int64_t>& ordinals,

@@ -19,12 +19,12 @@ constexpr size_t kGroupFields = 5;  // of next_batch.lua
 
 }  // namespace
 
-absl::StatusOr<OpenEpochReply> RedisTrajectoryStore::OpenEpoch(const std::string& trainer,
-                                                               PolicyVersion loaded) {
-  if (trainer.empty()) return InvalidArgument("trainer: empty: an epoch needs a holder");
+absl::StatusOr<OpenEpochReply> RedisTrajectoryStore::OpenEpochFor(const EpochRequest& request) {
+  if (request.trainer.empty()) return InvalidArgument("trainer: empty: an epoch needs a holder");
   FRESHET_ASSIGN_OR_RETURN(
       const Answer answer,
-      Run(trajectory_scripts::kOpenEpoch, {StrCat(loaded.lineage), StrCat(loaded.version)}));
+      Run(trajectory_scripts::kOpenEpoch,
+          {StrCat(request.loaded.lineage), StrCat(request.loaded.version), request.digest}));
   FRESHET_RETURN_IF_ERROR(answer.Expect(4));
   OpenEpochReply reply;
   reply.epoch = answer.values[0].integer;

@@ -116,7 +116,8 @@ struct LogFlags {
   bool json = false;
 };
 
-// Shows lines once, though a stream that is opened again repeats some. Confined to one thread.
+// Shows lines once, though a stream that is opened again repeats some; of that one, none from
+// before the first line of all. Confined to one thread.
 class LogPrinter {
  public:
   LogPrinter(const Terminal& terminal, bool json)
@@ -124,16 +125,17 @@ class LogPrinter {
 
   void Take(const job::v1::LogEntry& entry) {
     const absl::Time time = ToTime(entry.time());
-    absl::Time& newest = newest_[entry.worker()];
-    if (repeats_ && time <= seen_[entry.worker()]) return;
+    if (!seen_.empty()) {
+      const auto seen = seen_.find(entry.worker());
+      if (seen != seen_.end() ? time <= seen->second : time < first_) return;
+    }
+    if (newest_.empty()) first_ = time;
+    absl::Time& newest = newest_.try_emplace(entry.worker(), time).first->second;
     newest = std::max(newest, time);
     Print((json_ ? ProtoToJson(entry).dump() : FormatLogEntry(entry, style_, zone_)) + "\n");
   }
   // A new stream begins.
-  void Reopen() {
-    seen_ = newest_;
-    repeats_ = true;
-  }
+  void Reopen() { seen_ = newest_; }
 
  private:
   const DisplayStyle style_;
@@ -141,7 +143,7 @@ class LogPrinter {
   const absl::TimeZone zone_;
   std::map<std::string, absl::Time> newest_;
   std::map<std::string, absl::Time> seen_;  // `newest_` when the stream was opened
-  bool repeats_ = false;
+  absl::Time first_ = absl::InfinitePast();
 };
 
 int Logs(const Session& session, const LogFlags& flags) {
@@ -176,7 +178,7 @@ int Logs(const Session& session, const LogFlags& flags) {
       return session.Fail(status);
     }
     printer.Reopen();
-    request.set_tail(0);
+    if (any) request.set_tail(0);
     if (stop.WaitFor(backoff.Next())) return kExitDone;
   }
 }

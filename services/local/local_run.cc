@@ -1,12 +1,14 @@
 #include "services/local/local_run.h"
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <optional>
 #include <stop_token>
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "controller/dataset/dataset_setup.h"
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "model/torch_threads.h"
@@ -76,6 +78,7 @@ struct LocalRun::Roles {
   Mutex mu;
   absl::Status failure ABSL_GUARDED_BY(mu);
   bool trainer_done ABSL_GUARDED_BY(mu) = false;
+  std::atomic<bool> evaluation_awaited{false};  // by the trainer, before it goes on
 
   std::stop_source stop_trainer;
   std::stop_source stop_workers;
@@ -144,7 +147,11 @@ absl::StatusOr<RunResult> LocalRun::Run() {
   if (status.ok() && !StopRequested()) status = FinalEvaluation(roles);
   StopThreads(roles);
   const absl::Status exported = roles.recorder->ExportLedger();
-  if (status.ok()) status = roles.Failure();
+  // What a role failed with comes before what the others say of it.
+  if (const absl::Status failure = roles.Failure();
+      !failure.ok() && (status.ok() || absl::IsCancelled(status))) {
+    status = failure;
+  }
   if (status.ok()) status = exported;
   const absl::Status report = WriteReport(folder_.path());
   if (status.ok()) status = report;
@@ -292,7 +299,14 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
 // has its fixed place: before the row of the next step.
 absl::Status LocalRun::AwaitEvaluationWhenExact(Roles& roles) {
   if (setup_.store.staleness.max > 0 || roles.evaluator == nullptr) return absl::OkStatus();
-  if (roles.evaluator->AwaitIdle(kEvaluationDeadline) || StopRequested()) return absl::OkStatus();
+  roles.evaluation_awaited = true;
+  const absl::Cleanup over = [&roles] { roles.evaluation_awaited = false; };
+  if (roles.evaluator->AwaitIdle(kEvaluationDeadline)) return absl::OkStatus();
+  if (StopRequested()) {
+    roles.recorder->EmitEvent("evaluation_skipped",
+                              {{"version", StrCat(roles.trainer->committed())}});
+    return absl::OkStatus();
+  }
   return StatusOf(absl::StatusCode::kDeadlineExceeded, "the evaluation before step ",
                   roles.trainer->committed(), " did not end");
 }
@@ -352,8 +366,10 @@ absl::Status LocalRun::Control(Roles& roles) {
     }
     if (StopRequested()) {
       roles.stop_trainer.request_stop();
-      give_up_evaluation = std::min(give_up_evaluation, clock_.Now() + kEvaluationGrace);
-      if (roles.evaluator != nullptr && clock_.Now() >= give_up_evaluation) {
+      if (roles.evaluation_awaited) {
+        give_up_evaluation = std::min(give_up_evaluation, clock_.Now() + kEvaluationGrace);
+      }
+      if (clock_.Now() >= give_up_evaluation && roles.evaluation_awaited) {
         roles.evaluator->Close();
       }
     }

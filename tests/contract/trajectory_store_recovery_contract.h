@@ -32,6 +32,25 @@ TEST_P(TrajectoryStoreContract, OpenEpochRefusesVersionsThatItCannotServe) {
   EXPECT_EQ(store().OpenEpoch("", {0, 0}).status().code(), kInvalid);
 }
 
+TEST_P(TrajectoryStoreContract, WeightsOfOtherSamplesOpenNoEpochAndChangeNothing) {
+  const int64_t epoch = OpenEpoch();
+  for (int64_t step = 1; step <= 3; ++step) {
+    Produce(2, step - 1);
+    Train(step);
+  }
+  // Each version would count as durable if it were accepted, and the older ones be forgotten.
+  for (const int64_t version : {3, 2, 1}) {
+    EXPECT_EQ(store().OpenEpochFor({"t1", {0, version}, "0badc0de"}).status().code(),
+              kPrecondition);
+  }
+  Produce(2, 3);
+  EXPECT_TRUE(store().NextBatch(epoch, 4)->ready);
+  const auto opened = store().OpenEpoch("t1", {0, 0});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->redo.size(), 3U);
+  EXPECT_TRUE(store().OpenEpochFor({"t2", {0, 0}, opened->digest}).ok());
+}
+
 TEST_P(TrajectoryStoreContract, ClaimsReturnToReadyWhenTheTrainerDies) {
   OpenEpoch();
   Produce(2, 0);

@@ -117,6 +117,20 @@ TEST_F(RolloutWorkerEpisodeTest, AGroupWhoseEnvironmentAlwaysRaisesDiesAndOthers
   EXPECT_THAT(dead[0].reason, testing::HasSubstr("KeyError"));
 }
 
+TEST_F(RolloutWorkerEpisodeTest, AGroupThatHangsAnEnvironmentThatAnswersDies) {
+  PutPrompts(1);  // alone: nobody else's answers tell that the environment is there
+  Publish(5);
+  client_.answer = [&](const Call& call) -> FakeEnvironmentClient::Answer {
+    if (call.turn == 0) return EpisodeAnswer{};
+    return absl::DeadlineExceededError("no answer in 5s");
+  };
+  ASSERT_TRUE(RunUntil([&] {
+                clock_.Advance(absl::Milliseconds(500));
+                return Now(GroupState::kDead) == 1;
+              }).ok());
+  EXPECT_EQ(store_->fail_calls, 5);
+}
+
 TEST_F(RolloutWorkerEpisodeTest, AnEnvironmentThatIsAwayKillsNoGroup) {
   PutPrompts(1);
   Publish(5);

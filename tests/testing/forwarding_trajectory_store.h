@@ -49,9 +49,8 @@ class ForwardingTrajectoryStore : public TrajectoryStore {
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override {
     return store_.RevokeWorker(worker);
   }
-  absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer,
-                                           PolicyVersion loaded) override {
-    return store_.OpenEpoch(trainer, loaded);
+  absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override {
+    return store_.OpenEpochFor(request);
   }
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override {
     return store_.NextBatch(epoch, step);

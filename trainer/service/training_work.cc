@@ -21,7 +21,9 @@ constexpr int64_t kWeightBucketBytes = 4 << 20;
 constexpr int64_t kRowsPerCall = 512;
 // For the datastore, when the work ends while rows wait for it.
 constexpr absl::Duration kFirstRowsPause = absl::Milliseconds(50);
+constexpr absl::Duration kMostRowsPause = absl::Milliseconds(500);
 constexpr absl::Duration kLastRowsWait = absl::Seconds(10);
+constexpr absl::Duration kStoppedRowsWait = absl::Seconds(2);  // a drain has little time
 
 using cluster::v1::AssignmentStatus;
 
@@ -218,8 +220,12 @@ absl::Status TrainingWork::RunLoop(const TrainerLoopOptions& options, bool save_
     SetPhase(AssignmentStatus::STATE_RUNNING, "");
     status = loop->Run(stop);
   }
-  MutexLock lock(mu_);
-  loop_.reset();
+  // Destroyed without the lock: its last checkpoint may still tell of an outage.
+  std::unique_ptr<TrainerLoop> ended;
+  {
+    MutexLock lock(mu_);
+    ended = std::move(loop_);
+  }
   return status;
 }
 
@@ -280,16 +286,20 @@ void TrainingWork::SendRows(std::vector<UnsentRow> rows) {
   }
 }
 
+void TrainingWork::OnRest() {
+  if (rows_->waiting() > 0) SendRows({});
+}
+
 void TrainingWork::SendLastRows(std::stop_token stop) {
-  Notification stopped;
-  const std::stop_callback wake(stop, [&stopped] { stopped.Notify(); });
-  absl::Duration pause = kFirstRowsPause * context_.time_scale;
+  Notification never;
+  absl::Duration pause = kFirstRowsPause;
   absl::Duration waited;
   SendRows({});
-  while (rows_->waiting() > 0 && waited < kLastRowsWait * context_.time_scale &&
-         !stopped.WaitFor(pause)) {
+  while (rows_->waiting() > 0 &&
+         waited < (stop.stop_requested() ? kStoppedRowsWait : kLastRowsWait)) {
+    never.WaitFor(pause * context_.time_scale);
     waited += pause;
-    pause *= 2;
+    pause = std::min(2 * pause, kMostRowsPause);
     SendRows({});
   }
   if (rows_->waiting() > 0) {

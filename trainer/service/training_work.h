@@ -100,6 +100,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   absl::Status OnCommitted() override;
   absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) override;
   void OnStalled(const std::string& reason, absl::Duration waited) override;
+  void OnRest() override;
 
   absl::Status Train(std::stop_token stop);
   absl::Status TrainFromNewest(std::stop_token stop);

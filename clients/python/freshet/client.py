@@ -25,8 +25,10 @@ _EXPORT_SECONDS = 4 * 3600.0
 # For workers of a job that has just ended.
 _DELETE_SECONDS = 10.0
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
-# What a cut stream ends with; INTERNAL and UNKNOWN are what a proxy or a dying server makes of it.
+# What a cut stream ends with; INTERNAL and UNKNOWN are what a proxy or a dying server makes of it,
+# DEADLINE_EXCEEDED one that hangs.
 _BROKEN = (
+    grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
@@ -192,16 +194,25 @@ class Client:
         stops, or for `timeout` seconds, and over broken connections: no line comes twice.
         """
         newest: dict[str, float] = {}  # by worker
+        first = float("-inf")
 
         def open_stream(seconds: float) -> Iterator[LogLine]:
+            nonlocal first
             seen = dict(newest)
             request = pb.LogsRequest(
                 job_id=id, role=role, worker=worker, tail=0 if seen else tail, follow=follow
             )
             for message in self._connection.stream("Logs", request, seconds):
                 line = log_line_of(message)
-                if line.time <= seen.get(line.worker, 0.0):
-                    continue  # sent again by a stream that was opened again
+                # A stream that was opened again repeats lines, and sends some from before the first.
+                if line.worker in seen:
+                    old = line.time <= seen[line.worker]
+                else:
+                    old = bool(seen) and line.time < first
+                if old:
+                    continue
+                if not newest:
+                    first = line.time
                 newest[line.worker] = max(line.time, newest.get(line.worker, 0.0))
                 yield line
 
@@ -283,15 +294,20 @@ class Client:
             left = _STREAM_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise errors.TimedOut(f"{what} has not ended within {timeout:g} s; it goes on")
+            seconds = min(left, _STREAM_SECONDS)
+            opened = time.monotonic()
             try:
-                for item in open_stream(min(left, _STREAM_SECONDS)):
-                    pause, give_up = 0.1, time.monotonic() + self._patience
-                    yield item
+                try:
+                    for item in open_stream(seconds):
+                        pause, give_up = 0.1, time.monotonic() + self._patience
+                        yield item
+                except errors.TimedOut:
+                    if time.monotonic() - opened < 0.9 * seconds:
+                        raise  # it is not this stream's time that is up
+                    give_up = time.monotonic() + self._patience
+                    continue
                 if complete():
                     return
-            except errors.TimedOut:
-                give_up = time.monotonic() + self._patience
-                continue
             except errors.FreshetError as fault:
                 if fault.code not in _BROKEN or time.monotonic() > give_up:
                     raise

@@ -1,4 +1,4 @@
--- A trainer takes over. Arguments: lineage and version of its weights.
+-- A trainer takes over. Arguments: lineage and version of its weights, and the digest that they must have, or ''.
 -- Returns the epoch, the digest of the version, the current lineage, and for each later step: step, content hash,
 -- ordinals, attempts.
 local lineage, version = num(1), num(2)
@@ -18,6 +18,10 @@ if version < J.first_version then
   return refuse('the steps after version %d are forgotten: load version %d or a newer one', version,
     J.first_version)
 end
+local digest = call('HGET', prefix .. 'digests', version)
+if arg(3) ~= '' and arg(3) ~= digest then
+  return refuse("version %d was trained on other samples than the store's: digest %s, not %s", version, arg(3), digest)
+end
 set('epoch', J.epoch + 1)
 set('epoch_open', 1)
 unclaim()
@@ -28,7 +32,6 @@ for step = version + 1, J.version do
   redo[#redo + 1] = step
   for i = 1, 3 do redo[#redo + 1] = entry[i] end
 end
-local digest = call('HGET', prefix .. 'digests', version)
 set_durable(version, 1)
 changed(BATCH)
 return finish('OK', J.epoch, digest, J.lineage, redo)

@@ -47,9 +47,8 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
   work->options_ = MakeRewardOptions(assign.spec());
   work->options_.lease_period = kLeasePeriod;
   work->SetWorker(worker);
-  work->registration_ =
-      context.scorers->Add(assign.job_id(), work->options_.score_timeout, work->scorer_,
-                           RewardParallel(assign.spec()));
+  work->registration_ = context.scorers->Add(assign.job_id(), work->options_.score_timeout,
+                                             work->scorer_, RewardParallel(assign.spec()));
   if (context.board != nullptr) {
     work->on_board_ =
         context.board->Begin(assign.job_id(), [raw = work.get()] { return raw->Figures(); });
@@ -105,6 +104,7 @@ RewardFigures RewardWork::Figures() const {
 
 void RewardWork::SetWorker(const std::string& worker) {
   MutexLock lock(mu_);
+  if (worker == worker_) return;  // a new session under the same epoch: nothing is lost
   worker_ = worker;
   renamed_.request_stop();
   renamed_ = std::stop_source();

@@ -194,6 +194,22 @@ class ClientTest(unittest.TestCase):
         with self.assertRaises(freshet.ConnectionLost):
             list(client.watch("a"))
 
+    def test_watch_gives_up_when_the_server_does_not_say_whether_the_job_has_ended(self):
+        self.service.answer("Watch", [])
+        self.service.answer("Get", Fault(grpc.StatusCode.DEADLINE_EXCEEDED, "it hangs"))
+        client = freshet.Client(self.service.address, patience=0.0)
+        self.addCleanup(client.close)
+        with self.assertRaises(freshet.TimedOut):
+            list(client.watch("a"))
+        self.assertEqual(self.calls("Watch"), 1)
+
+    def test_watch_goes_on_when_the_server_was_slow_once(self):
+        slow = Fault(grpc.StatusCode.DEADLINE_EXCEEDED, "it hangs")
+        self.service.answer("Watch", [slow], [step(1)], [state("c2", pb.JOB_STATE_SUCCEEDED)])
+        self.service.answer("Get", slow, job(state=pb.JOB_STATE_SUCCEEDED))
+        self.assertEqual([event.cursor for event in self.client.watch("a")], ["c1", "c2"])
+        self.assertEqual(self.pauses.call_count, 2)
+
     def test_watch_does_not_try_again_what_is_refused(self):
         self.service.answer("Watch", [Fault(grpc.StatusCode.NOT_FOUND, "no job a")])
         with self.assertRaises(freshet.NotFound):

@@ -70,6 +70,16 @@ class TransferTest(unittest.TestCase):
         lines.close()
         self.assertEqual([request.tail for request in self.service.requests["Logs"]], [2, 0])
 
+    def test_followed_logs_begin_with_the_first_line_also_on_a_stream_opened_again(self):
+        self.service.answer(
+            "Logs",
+            [entry(5, "a"), entry(4, "late", "rollout-1"), UNAVAILABLE],
+            [entry(1, "old", "env-1"), entry(5, "a"), entry(6, "b", "env-1")],
+        )
+        lines = self.client.logs(follow=True, tail=2)
+        self.assertEqual([next(lines).text for _ in range(3)], ["a", "late", "b"])
+        lines.close()
+
     def test_logs_of_no_job_are_refused(self):
         self.service.answer("Logs", [Fault(grpc.StatusCode.NOT_FOUND, "there is no job a")])
         with self.assertRaises(freshet.NotFound):

@@ -113,6 +113,45 @@ TEST_F(LeadershipTest, ATermThatCannotBeginIsTriedAgain) {
   EXPECT_EQ(a.refusals, 0);
 }
 
+TEST_F(LeadershipTest, ACandidateThatCannotBeginItsTermIsNoLeaderToTurnTo) {
+  Candidate a(lease_, clock_, "a", /*refusals=*/1);
+  ASSERT_TRUE(Eventually([&] {
+    return a.leadership.Get().trouble == "this one cannot take over yet: records are away";
+  }));
+  const Leadership::View view = a.leadership.Get();
+  EXPECT_FALSE(view.leading);
+  EXPECT_EQ(view.address, "");
+  EXPECT_EQ(view.leader, "");
+  ASSERT_TRUE(Eventually([&] {
+    clock_.Advance(kTtl / 10);
+    return a.leading.load() && a.leadership.Get().leading;
+  }));
+  EXPECT_EQ(a.leadership.Get().address, "a:7070");
+  EXPECT_EQ(a.leadership.Get().trouble, "");
+}
+
+TEST_F(LeadershipTest, AFormerLeaderThatLostTouchIsNoLeaderToTurnTo) {
+  FlakyLease flaky(lease_);
+  Candidate a(flaky, clock_, "a");
+  ASSERT_TRUE(Eventually([&] { return a.leadership.Get().leading; }));
+  flaky.down = true;
+  clock_.Advance(kTtl);
+  EXPECT_EQ(a.leadership.Get().address, "") << "at once";
+  ASSERT_TRUE(Eventually([&] { return a.leadership.Get().trouble == "the datastore is away"; }));
+}
+
+TEST_F(LeadershipTest, TheLeaseOfAProcessThatDiedAtThisAddressIsNoLeaderToTurnTo) {
+  ASSERT_TRUE(lease_.TryAcquire("a#1", "a:7070", kTtl).ok());
+  std::atomic<int> asked{0};
+  Leadership leadership(lease_, clock_, {"a#2", kTtl, kTtl / 10},
+                        {[](int64_t) { return absl::OkStatus(); }, [](const std::string&) {},
+                         [&](const absl::Status&) { ++asked; }});
+  leadership.Start("a:7070");
+  ASSERT_TRUE(Eventually([&] { return asked > 1; }));
+  EXPECT_EQ(leadership.Get().address, "");
+  EXPECT_FALSE(leadership.Get().leading);
+}
+
 TEST_F(LeadershipTest, StopIsIdempotent) {
   Candidate a(lease_, clock_, "a");
   a.leadership.Stop();

@@ -53,6 +53,28 @@ TEST(LogBook, TheControllersOwnLinesBelongToTheJobsThatTheyName) {
   EXPECT_EQ(Texts(book.Tail({"ab", "", ""}, 0)), "job=ab ");
 }
 
+TEST(LogBook, TakesAllOfItsOwnLinesBeforeThoseOfOthers) {
+  LogBook book;
+  int taken = 0;
+  const OwnLog own = [&taken] {
+    std::vector<job::v1::LogEntry> entries;
+    if (taken == 5) return entries;
+    entries.emplace_back().set_text(StrCat("own-", ++taken));
+    return entries;
+  };
+  book.TakeOwn(own);
+  book.Add(cluster::v1::ROLE_TRAINER, Status("t", "a", {"1"}));
+  book.TakeOwn(own);
+  EXPECT_EQ(Texts(book.Tail({}, 3)), "own-4 own-5 1 ");
+  book.TakeOwn({});
+}
+
+TEST(LogBook, ASourceThatNeverEndsIsLeft) {
+  LogBook book;
+  book.TakeOwn([] { return std::vector<job::v1::LogEntry>(1); });
+  EXPECT_LE(book.Tail({}, 0).entries.size(), 64U);
+}
+
 TEST(LogBook, KeepsTheLastLinesOfEachWorker) {
   LogBookOptions options;
   options.lines_per_worker = 3;
@@ -83,6 +105,14 @@ TEST(LogBook, CutsLongLinesAndTellsOfLostOnes) {
   ASSERT_EQ(page.entries.size(), 2U);
   EXPECT_THAT(page.entries[0].text(), testing::StartsWith("7 lines were lost"));
   EXPECT_EQ(page.entries[1].text().size(), 20U);
+}
+
+TEST(LogBook, CutsNoCharacterInTwo) {
+  LogBookOptions options;
+  options.max_line_bytes = 4;
+  LogBook book(options);
+  book.Add(cluster::v1::ROLE_ROLLOUT, Status("r", "", {"abc\xc3\xa9"}));
+  EXPECT_EQ(Texts(book.Tail({}, 0)), "abc ");
 }
 
 TEST(LogBook, AReaderGoesOnWhereItWas) {

@@ -1,5 +1,6 @@
 #include "controller/cluster/worker_hub.h"
 
+#include "controller/cluster/deposed.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/controller/jobs/cluster_fakes.h"
@@ -144,9 +145,9 @@ TEST_F(WorkerHubTest, OneDirectiveNeedsAConnectedWorkerOfThatEpoch) {
 }
 
 TEST_F(WorkerHubTest, WantedNumbersOutliveALeader) {
-  EXPECT_EQ(*hub_->SetWanted("rollout", "", 2), 0);
-  EXPECT_EQ(*hub_->SetWanted("rollout", "default", 4), 2);
-  EXPECT_EQ(*hub_->SetWanted("rollout", "big", 1), 0);
+  EXPECT_EQ(*hub_->SetWanted("rollout", "", 2, Surplus::kDrains), 0);
+  EXPECT_EQ(*hub_->SetWanted("rollout", "default", 4, Surplus::kDrains), 2);
+  EXPECT_EQ(*hub_->SetWanted("rollout", "big", 1, Surplus::kDrains), 0);
   ASSERT_TRUE(rollout_.Register(*hub_).ok());
   const auto next = MakeHub(2);
   EXPECT_THAT(next->Wanted(),
@@ -174,23 +175,59 @@ TEST_F(WorkerHubTest, ThoseTooManyAreToldToDrain) {
     for (const auto& directive : workers[i].stream().All()) count += directive.has_drain() ? 1 : 0;
     return count;
   };
-  ASSERT_TRUE(hub_->SetWanted("rollout", "", 3).ok());
+  ASSERT_TRUE(hub_->SetWanted("rollout", "", 3, Surplus::kDrains).ok());
   EXPECT_EQ(drained(0) + drained(1) + drained(2), 0);
-  ASSERT_TRUE(hub_->SetWanted("rollout", "", 2).ok());
+  ASSERT_TRUE(hub_->SetWanted("rollout", "", 2, Surplus::kDrains).ok());
   EXPECT_EQ(drained(1), 1) << "the last by number";
   EXPECT_EQ(drained(0) + drained(2), 0);
   ASSERT_TRUE(hub_->Deregister("rollout-10", workers[1].epoch()).ok());
-  ASSERT_TRUE(hub_->SetWanted("rollout", "", 0).ok());
+  ASSERT_TRUE(hub_->SetWanted("rollout", "", 0, Surplus::kDrains).ok());
   EXPECT_EQ(drained(0), 1);
   EXPECT_EQ(drained(2), 1);
   EXPECT_EQ(drained(3) + drained(4), 0) << "other pools and roles";
 }
 
+TEST_F(WorkerHubTest, WorkersThatOthersRunAreNotDrained) {
+  std::vector<HubWorker> workers;
+  for (const char* name : {"rollout-1", "rollout-2", "mine-1", "mine-2"}) {
+    workers.emplace_back(cluster::v1::ROLE_ROLLOUT, name);
+  }
+  for (HubWorker& worker : workers) ASSERT_TRUE(worker.Register(*hub_).ok());
+  const auto drained = [&] {
+    int count = 0;
+    for (HubWorker& worker : workers) {
+      for (const auto& directive : worker.stream().All()) count += directive.has_drain() ? 1 : 0;
+    }
+    return count;
+  };
+  ASSERT_TRUE(hub_->SetWanted("rollout", "", 2, Surplus::kStays).ok());
+  EXPECT_EQ(drained(), 0) << "a cluster that says what it runs";
+  ASSERT_TRUE(hub_->SetWanted("rollout", "", 3, Surplus::kDrains).ok());
+  EXPECT_EQ(drained(), 0) << "more are wanted than before";
+  ASSERT_TRUE(hub_->SetWanted("rollout", "", 2, Surplus::kDrains).ok());
+  EXPECT_EQ(drained(), 1) << "one fewer is wanted than before";
+}
+
+TEST_F(WorkerHubTest, ADeposedLeadersRefusalIsMarked) {
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());
+  EXPECT_FALSE(IsDeposed(hub_->SetWanted("trainer", "", 1, Surplus::kDrains).status()));
+  ASSERT_TRUE(records_.Fence(2).ok());
+  EXPECT_TRUE(IsDeposed(hub_->SetWanted("rollout", "", 1, Surplus::kDrains).status()));
+  EXPECT_TRUE(hub_->Wanted().empty());
+  hub_->Close(absl::UnavailableError("over"));
+  EXPECT_TRUE(IsDeposed(hub_->SetWanted("rollout", "", 1, Surplus::kDrains).status()));
+  EXPECT_TRUE(IsDeposed(hub_->Deregister("r0", rollout_.epoch())));
+}
+
 TEST_F(WorkerHubTest, ImpossibleNumbersAreRefused) {
-  EXPECT_THAT(Message(hub_->SetWanted("trainer", "", 1).status()), HasSubstr("role: \"trainer\""));
-  EXPECT_THAT(Message(hub_->SetWanted("reward", "x", 1).status()), HasSubstr("pool: "));
-  EXPECT_THAT(Message(hub_->SetWanted("env", "", -1).status()), HasSubstr("replicas: -1"));
-  EXPECT_THAT(Message(hub_->SetWanted("env", "", 1001).status()), HasSubstr("replicas: 1001"));
+  EXPECT_THAT(Message(hub_->SetWanted("trainer", "", 1, Surplus::kDrains).status()),
+              HasSubstr("role: \"trainer\""));
+  EXPECT_THAT(Message(hub_->SetWanted("reward", "x", 1, Surplus::kDrains).status()),
+              HasSubstr("pool: "));
+  EXPECT_THAT(Message(hub_->SetWanted("env", "", -1, Surplus::kDrains).status()),
+              HasSubstr("replicas: -1"));
+  EXPECT_THAT(Message(hub_->SetWanted("env", "", 1001, Surplus::kDrains).status()),
+              HasSubstr("replicas: 1001"));
 }
 
 TEST_F(WorkerHubTest, CloseEndsEverything) {

@@ -227,9 +227,10 @@ struct FakeCluster {
   FakeRewardGateway rewards;
   ControllerObserver observer;
 
-  std::unique_ptr<Controller> MakeController(const std::string& name) {
+  std::unique_ptr<Controller> MakeController(const std::string& name, OwnLog own_log = {}) {
     ControllerOptions options;
     options.candidate = name;
+    options.own_log = std::move(own_log);
     options.timing.tick = absl::Milliseconds(5);
     options.timing.retry_first = absl::Milliseconds(5);
     // Tests let minutes pass in an instant: no leader is to lose its lease by that.

@@ -23,12 +23,13 @@ namespace freshet {
 // One controller of a cluster in memory, with its JobService on a port of its own.
 class ServedController {
  public:
-  ServedController(FakeCluster& cluster, const std::string& name, JobServiceOptions options = {}) {
+  ServedController(FakeCluster& cluster, const std::string& name, JobServiceOptions options = {},
+                   OwnLog own_log = {}) {
     options.random = [] {
       static std::atomic<uint64_t> next{1};
       return next++ * 0x9E3779B97F4A7C15ULL;
     };
-    controller_ = cluster.MakeController(name);
+    controller_ = cluster.MakeController(name, std::move(own_log));
     service_ = std::make_unique<JobServiceImpl>(*controller_, channels_, options);
     grpc::ServerBuilder builder;
     int port = 0;
@@ -69,8 +70,9 @@ class JobServiceTest : public testing::Test {
   using Stub = job::v1::JobService::Stub;
   static constexpr absl::Duration kGuard = absl::Seconds(20);
 
-  void Serve(JobServiceOptions options = {}) {
-    served_ = std::make_unique<ServedController>(cluster_, "one", std::move(options));
+  void Serve(JobServiceOptions options = {}, OwnLog own_log = {}) {
+    served_ =
+        std::make_unique<ServedController>(cluster_, "one", std::move(options), std::move(own_log));
     ASSERT_TRUE(served_->AwaitLead());
   }
   Stub& stub() { return served_->stub(); }

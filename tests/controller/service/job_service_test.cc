@@ -312,6 +312,21 @@ TEST_F(JobServiceTest, ScalesPools) {
   EXPECT_THAT(Fields(Call(&Stub::Scale, request, reply)), ElementsAre("replicas"));
 }
 
+TEST_F(JobServiceTest, ALeaderThatWasDeposedInMidCallSaysThatNothingWasDone) {
+  Serve();
+  ASSERT_TRUE(Submit("a").ok());
+  ASSERT_TRUE(cluster_.records.Fence(served_->controller().Active()->fence + 1).ok());
+  job::v1::ScaleRequest scale;
+  scale.set_role("rollout");
+  job::v1::ScaleReply scaled;
+  for (const absl::Status& status : {Submit("b"), Cancel("a"), Call(&Stub::Scale, scale, scaled)}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_EQ(runtime::DetailsOf(status).reason, runtime::kNotLeaderReason);
+  }
+  // What the user cannot have stays the user's error.
+  EXPECT_EQ(Cancel("nobody").code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(JobServiceTest, ShowsClusterAndCheckpoints) {
   Serve();
   Run("a");
@@ -337,6 +352,110 @@ class StandbyControllerTest : public JobServiceTest {
   }
   std::unique_ptr<ServedController> standby_;
 };
+
+// A leader that takes calls and answers none, as a process that is stopped does.
+class HungLeader final : public job::v1::JobService::Service {
+ public:
+  HungLeader() {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address_ = StrCat("127.0.0.1:", port);
+  }
+  ~HungLeader() override {
+    released_.Notify();
+    server_->Shutdown(std::chrono::system_clock::now());
+  }
+  grpc::Status Pause(grpc::ServerContext* context, const job::v1::PauseRequest*,
+                     job::v1::Job*) override {
+    return Hang(*context);
+  }
+  grpc::Status Logs(grpc::ServerContext* context, const job::v1::LogsRequest*,
+                    grpc::ServerWriter<job::v1::LogEntry>*) override {
+    return Hang(*context);
+  }
+  const std::string& address() const { return address_; }
+  int calls() const { return calls_; }
+  int cancelled() const { return cancelled_; }
+
+ private:
+  grpc::Status Hang(grpc::ServerContext& context) {
+    ++calls_;
+    while (!released_.WaitFor(absl::Milliseconds(5))) {
+      if (!context.IsCancelled()) continue;
+      ++cancelled_;
+      break;
+    }
+    return grpc::Status::OK;
+  }
+
+  Notification released_;
+  std::atomic<int> calls_{0};
+  std::atomic<int> cancelled_{0};
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+class HungLeaderTest : public JobServiceTest {
+ protected:
+  HungLeaderTest() {
+    EXPECT_TRUE(cluster_.lease.TryAcquire("hung", leader_.address(), absl::Hours(1)).ok());
+    standby_ = std::make_unique<ServedController>(cluster_, "two");
+    EXPECT_TRUE(
+        Eventually([&] { return standby_->controller().Leader().address == leader_.address(); }));
+  }
+  HungLeader leader_;
+  std::unique_ptr<ServedController> standby_;
+};
+
+TEST_F(HungLeaderTest, ACallEndsWhenTheStandbyTakesOver) {
+  absl::Status status;
+  std::thread caller([&] {
+    job::v1::PauseRequest pause;
+    pause.set_job_id("a");
+    job::v1::Job job;
+    status = runtime::GrpcToStatus(
+        standby_->stub().Pause(runtime::CallWithin(kGuard).get(), pause, &job));
+  });
+  EXPECT_TRUE(Eventually([&] { return leader_.calls() == 1; }));
+  cluster_.clock.Advance(absl::Hours(1));
+  caller.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_EQ(runtime::DetailsOf(status).reason, runtime::kLeaderAwayReason);
+  EXPECT_TRUE(Eventually([&] { return leader_.cancelled() == 1; }));
+}
+
+TEST_F(HungLeaderTest, AStreamEndsWhenTheStandbyTakesOver) {
+  absl::Status status;
+  std::thread caller([&] {
+    const auto context = runtime::CallWithin(kGuard);
+    const auto reader = standby_->stub().Logs(context.get(), job::v1::LogsRequest());
+    job::v1::LogEntry entry;
+    EXPECT_FALSE(reader->Read(&entry));
+    status = runtime::GrpcToStatus(reader->Finish());
+  });
+  EXPECT_TRUE(Eventually([&] { return leader_.calls() == 1; }));
+  cluster_.clock.Advance(absl::Hours(1));
+  caller.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_EQ(runtime::DetailsOf(status).reason, runtime::kLeaderAwayReason);
+}
+
+TEST_F(HungLeaderTest, ACallEndsWhenItsCallerIsGone) {
+  const auto context = runtime::CallWithin(kGuard);
+  std::thread caller([&] {
+    job::v1::PauseRequest pause;
+    job::v1::Job job;
+    EXPECT_EQ(standby_->stub().Pause(context.get(), pause, &job).error_code(),
+              grpc::StatusCode::CANCELLED);
+  });
+  EXPECT_TRUE(Eventually([&] { return leader_.calls() == 1; }));
+  context->TryCancel();
+  caller.join();
+  EXPECT_TRUE(Eventually([&] { return leader_.cancelled() == 1; }));
+}
 
 TEST_F(StandbyControllerTest, PassesCallsOnToTheLeader) {
   Serve();
@@ -374,15 +493,16 @@ TEST_F(StandbyControllerTest, PassesOnTheCheckpointThatTheLeaderSends) {
 }
 
 TEST_F(StandbyControllerTest, PassesOnLogsUntilTheClientHasEnough) {
-  JobServiceOptions options;
-  options.take_log = [lines = std::make_shared<std::atomic<int>>(0)] {
-    std::vector<job::v1::LogEntry> entries(1);
-    entries[0].set_role("controller");
-    entries[0].set_worker("one");
-    entries[0].set_text(StrCat("line ", ++*lines));
+  const auto own = [lines = std::make_shared<std::atomic<int>>(0)] {
+    std::vector<job::v1::LogEntry> entries;
+    if (*lines == 3) return entries;
+    job::v1::LogEntry& entry = entries.emplace_back();
+    entry.set_role("controller");
+    entry.set_worker("one");
+    entry.set_text(StrCat("line ", ++*lines));
     return entries;
   };
-  Serve(options);
+  Serve({}, own);
   StandBy();
   job::v1::LogsRequest request;
   request.set_role("controller");

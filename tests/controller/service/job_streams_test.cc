@@ -162,6 +162,33 @@ TEST_F(JobStreamsTest, StreamsAreBounded) {
   reader->Finish();
 }
 
+TEST_F(JobStreamsTest, TheControllersOwnLinesAreTakenAsTheyCome) {
+  std::atomic<int> last{0};   // line that there is
+  std::atomic<int> taken{0};  // line that was taken
+  Serve({}, [&] {
+    std::vector<job::v1::LogEntry> entries;
+    if (taken == last) return entries;
+    job::v1::LogEntry& entry = entries.emplace_back();
+    entry.set_role("controller");
+    entry.set_text(StrCat("line ", ++taken));
+    return entries;
+  });
+  for (const int line : {1, 2}) {
+    last = line;
+    ASSERT_TRUE(Eventually([&] { return taken == line; })) << "though nobody asks for them";
+  }
+  last = 5;
+  job::v1::LogsRequest request;
+  request.set_tail(2);
+  const auto context = runtime::CallWithin(kGuard);
+  const auto reader = stub().Logs(context.get(), request);
+  job::v1::LogEntry entry;
+  std::vector<std::string> texts;
+  while (reader->Read(&entry)) texts.push_back(entry.text());
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_THAT(texts, ElementsAre("line 4", "line 5"));
+}
+
 TEST_F(JobStreamsTest, SamplesComeNewestFirst) {
   Serve();
   ASSERT_TRUE(Submit("a").ok());

@@ -110,7 +110,7 @@ TEST_F(RedisStoreFault, DeleteRemovesOneStoreAndFencesItsObjects) {
   Redis({"SET", "{job2}:state", "kept"});
   ASSERT_TRUE(RedisTrajectoryStore::Delete(*client_, "job").ok());
   EXPECT_EQ(Keys("*").size(), 2u);
-  EXPECT_EQ(store().Stats().status().code(), kPrecondition);
+  EXPECT_EQ(store().Stats().status().code(), absl::StatusCode::kNotFound);
   // A fork takes the name; the old object must not touch it.
   StoreOrigin fork;
   fork.policy = {1, 4};
@@ -118,7 +118,7 @@ TEST_F(RedisStoreFault, DeleteRemovesOneStoreAndFencesItsObjects) {
   fork.resumed = true;
   auto forked = RedisTrajectoryStore::Create(client_, options_, fork, settings_);
   ASSERT_TRUE(forked.ok()) << forked.status();
-  EXPECT_EQ(store().Sweep().status().code(), kPrecondition);
+  EXPECT_EQ(store().Sweep().status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ((*forked)->Stats()->committed_version, 4);
 }
 
@@ -128,7 +128,7 @@ TEST_F(RedisStoreFault, AStoreMadeAnewRefusesObjectsOfTheOldOne) {
   const auto anew = NewStore();  // the same values
   ASSERT_TRUE(anew->PutPrompts({Prompt{0, 0, {1}, {}}}).ok());
   ASSERT_EQ(anew->LeasePrompts({"w1", "", {0, 0}, 1})->leases.at(0).token, lease.token);
-  EXPECT_EQ(store().PutSample(lease.token, 0, ResponseAt(0)).code(), kPrecondition);
+  EXPECT_EQ(store().PutSample(lease.token, 0, ResponseAt(0)).code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(RedisStoreFault, AHalfRemovedStoreIsNoStore) {

@@ -70,5 +70,16 @@ TEST_F(ViewCommandTest, FollowedLogsComeOnceThoughTheStreamIsOpenedAgain) {
   EXPECT_EQ(result.out.find("step 1"), result.out.rfind("step 1"));
 }
 
+TEST_F(ViewCommandTest, FollowedLogsBeginWithTheFirstLineAlsoWhenTheStreamIsOpenedAgain) {
+  service_.SetLogs({Line(5, "trainer", "step 5")});
+  const auto child = Start({"logs", "-f", "--tail", "1"});
+  ASSERT_TRUE(child->AwaitOutput("step 5", absl::Seconds(10)));
+  service_.SetLogs({Line(1, "rollout", "an old line"), Line(5, "trainer", "step 5"),
+                    Line(6, "rollout", "a new line")});
+  ASSERT_TRUE(child->AwaitOutput("a new line", absl::Seconds(10)));
+  child->Signal(SIGINT);
+  EXPECT_THAT(child->Wait(absl::Seconds(10)).out, Not(HasSubstr("an old line")));
+}
+
 }  // namespace
 }  // namespace freshet

@@ -334,7 +334,7 @@ TEST_F(TrainingWorkTest, AnotherFailureOfTheStorePassesNoneOver) {
     class Broken final : public ForwardingTrajectoryStore {
      public:
       using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
-      absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string&, PolicyVersion) override {
+      absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest&) override {
         return Internal("a script failed");
       }
     };
