@@ -363,6 +363,8 @@ absl::StatusOr<std::vector<double>> ServerTimeOfClaims(const RlMixOptions& optio
     FRESHET_RETURN_IF_ERROR(store->PutRows(Task::kScore, scores).status());
     FRESHET_RETURN_IF_ERROR(client->Command({"SLOWLOG", "RESET"}).status());
     FRESHET_RETURN_IF_ERROR(
+        client->Command({"CONFIG", "SET", "slowlog-max-len", "100000"}).status());
+    FRESHET_RETURN_IF_ERROR(
         client->Command({"CONFIG", "SET", "slowlog-log-slower-than", "0"}).status());
     FRESHET_ASSIGN_OR_RETURN(const NextBatchReply batch, store->NextBatch(opened.epoch, step));
     // The newest entry first: MGETs of the bytes, then the script.
@@ -380,6 +382,7 @@ absl::StatusOr<std::vector<double>> ServerTimeOfClaims(const RlMixOptions& optio
     FRESHET_RETURN_IF_ERROR(store->MarkDurable(opened.epoch, step, "sha"));
   }
   FRESHET_RETURN_IF_ERROR(RedisTrajectoryStore::Delete(*client, kJob));
+  if (seconds.empty()) return Internal("the server's slow log names no script");
   return seconds;
 }
 
