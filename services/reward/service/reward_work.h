@@ -83,7 +83,7 @@ class RewardWork final : public runtime::JobWork {
   std::stop_source renamed_ ABSL_GUARDED_BY(mu_);
   RewardWorker* running_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the name in force
   std::string running_name_ ABSL_GUARDED_BY(mu_);
-  RewardFigures past_ ABSL_GUARDED_BY(mu_);               // under former names
+  RewardFigures past_ ABSL_GUARDED_BY(mu_);  // under former names
 };
 
 }  // namespace freshet
