@@ -326,8 +326,8 @@ class TrajectoryStore {
   virtual absl::Status FailRow(Task task, int64_t token, const std::string& reason) = 0;
 
   // Controller. The worker is lost: its live leases of groups and rows end now, as by expiry (a
-  // worker that drains has handed its own back before),
-  // except that a row lease returned this way is no failure of its row. From then on LeasePrompts,
+  // worker that drains has handed its own back before), except that a row lease returned this way
+  // is no failure of its row. From then on LeasePrompts,
   // LeaseRows and RenewLeases of that name give FAILED_PRECONDITION; the newest kMaxRevokedWorkers
   // names are remembered. Returns the number of leases returned. Idempotent. INVALID_ARGUMENT: an
   // empty name.

@@ -85,7 +85,6 @@ void RolloutWorker::TakeName() {
     if (!new_name_.has_value()) return;
     name = std::exchange(new_name_, std::nullopt);
     if (*name == worker_) return;
-    counters_.fenced = false;
     counters_.fenced_name.clear();
   }
   DropLeases();

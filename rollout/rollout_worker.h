@@ -73,8 +73,7 @@ struct RolloutCounters {
   int64_t store_outages = 0;
   int64_t groups_handed_back = 0;  // because an environment failed
   // The store refuses this worker's name: somebody revoked it. Nothing is leased until Rename.
-  bool fenced = false;
-  std::string fenced_name;
+  std::string fenced_name;  // empty: it does not
   EpisodeCounters episodes;
   EngineStats engine;
 };

@@ -53,7 +53,6 @@ absl::Status RolloutWorker::LeaseMore() {
     DropLeases();
     fenced_ = true;
     MutexLock lock(mu_);
-    counters_.fenced = true;
     counters_.fenced_name = worker_;
     counters_.last_wait_reason = Message(reply.status());
     return absl::OkStatus();

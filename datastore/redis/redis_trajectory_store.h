@@ -67,9 +67,8 @@ struct RedisStoreSettings {
 //   already, NextBatch (of a redo) gives DATA_LOSS. NOT_FOUND when the store was deleted, or
 //   made anew for a fork.
 // Costs. A script takes tens of microseconds of the server; a claim of 64 groups of 16 samples
-// about
-//   0.3 ms, its commit 0.7 ms. What a script does grows with the groups and rows that it moves,
-//   never with the tokens.
+//   about 0.9 ms (docs/benchmarks.md). What a script does grows with the groups and rows that it
+//   moves, never with the tokens.
 // Loopholes. With an appendfsync other than `always`, a Redis that dies forgets acknowledged
 //   operations. Ordinals and versions are counted in doubles: up to 2^53. A repeated request_id
 //   leaves out leases whose group has ended and been deleted.

@@ -18,7 +18,7 @@ void RolloutFigures::Add(const RolloutFigures& other) {
   c.unsent_samples += o.unsent_samples;
   c.store_outages += o.store_outages;
   c.groups_handed_back += o.groups_handed_back;
-  c.fenced = c.fenced || o.fenced;
+  if (c.fenced_name.empty()) c.fenced_name = o.fenced_name;
   c.episodes.open += o.episodes.open;
   c.episodes.terminated += o.episodes.terminated;
   c.episodes.truncated += o.episodes.truncated;
@@ -43,7 +43,7 @@ void RolloutFigures::Add(const RolloutFigures& other) {
 
 void RolloutFigures::Rest() {
   counters.unsent_samples = 0;
-  counters.fenced = false;
+  counters.fenced_name.clear();
   counters.episodes.open = 0;
   counters.episodes.waiting_for_engine = 0;
   counters.episodes.waiting_for_environment = 0;

@@ -57,7 +57,7 @@ class RolloutMetrics::Job {
           "Finished samples that may wait for the datastore; beyond, generation stops.",
           Number(figures.max_unsent_samples));
     Gauge("freshet_rollout_fenced", "1 while the datastore refuses this worker's name, else 0.",
-          c.fenced ? 1 : 0);
+          c.fenced_name.empty() ? 0 : 1);
     ShowEngine(c.engine);
     ShowEpisodes(c.episodes);
     if (figures.version >= 0) version_ = figures.version;
