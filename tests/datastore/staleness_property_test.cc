@@ -5,9 +5,12 @@
 #include "services/base/str_cat.h"
 #include "tests/datastore/naive_gate_simulation.h"
 #include "tests/datastore/staleness_simulation.h"
+#include "tests/testing/sanitized.h"
 
 namespace freshet {
 namespace {
+
+constexpr uint64_t kHistories = 60 / kHistoryDivisor;
 
 using testing::IsEmpty;
 
@@ -49,7 +52,7 @@ TEST_P(StalenessProperty, WaitDropsNothingKeepsTheBoundAndFinishes) {
   int64_t filtered = 0;
   int64_t deaths = 0;
   int64_t refused = 0;
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < kHistories; ++seed) {
     const auto options = HistoryOf(seed, GetParam(), Disposition::kWait, /*faults=*/true);
     SCOPED_TRACE(Describe(options));
     const SimulationResult result = SimulateJob(options);
@@ -66,11 +69,11 @@ TEST_P(StalenessProperty, WaitDropsNothingKeepsTheBoundAndFinishes) {
     refused += result.refused_zombies;
   }
   // The histories did contain what they are meant to contain.
-  EXPECT_GT(expired, 100);
-  EXPECT_GE(died, 60);
-  EXPECT_GT(filtered, 100);
-  EXPECT_GT(deaths, 10);
-  EXPECT_GT(refused, 10);
+  EXPECT_GT(expired, 100 / kHistoryDivisor);
+  EXPECT_GE(died, 60 / kHistoryDivisor);
+  EXPECT_GT(filtered, 100 / kHistoryDivisor);
+  EXPECT_GT(deaths, 10 / kHistoryDivisor);
+  EXPECT_GT(refused, 10 / kHistoryDivisor);
 }
 
 TEST_P(StalenessProperty, TheSimplerRuleDropsGroupsWhereOursDropsNone) {
@@ -99,7 +102,7 @@ TEST_P(StalenessProperty, TheSimplerRuleDropsGroupsWhereOursDropsNone) {
 }
 
 TEST(StalenessAtZero, BoundZeroAdmitsExactlyBGroupsPerVersion) {
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < kHistories; ++seed) {
     const auto options = HistoryOf(seed, 0, Disposition::kWait, /*faults=*/false);
     SCOPED_TRACE(Describe(options));
     const SimulationResult result = SimulateJob(options);

@@ -228,18 +228,33 @@ TEST_F(RewardWorkerTest, RunScoresRowsThatComeLaterUntilStopped) {
   EXPECT_EQ(store_.scored_rows(), 2u);
 }
 
+// Tells when a lease first brought fewer rows than it asked for.
+class WatchedLeases final : public ForwardingTrajectoryStore {
+ public:
+  using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
+  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
+                                                  int64_t max_rows) override {
+    absl::StatusOr<std::vector<RowLease>> rows =
+        ForwardingTrajectoryStore::LeaseRows(task, worker, max_rows);
+    const bool fewer = rows.ok() && static_cast<int64_t>(rows->size()) < max_rows;
+    if (fewer && !std::exchange(told_, true)) none_left.Notify();
+    return rows;
+  }
+  Notification none_left;
+
+ private:
+  bool told_ = false;  // of the worker's only thread that leases
+};
+
 TEST_F(RewardWorkerTest, RunLeasesNoMoreOftenThanItsPeriod) {
-  Notification first;
-  Use([&](const ScoreInput&) {
-    first.Notify();
-    return ComponentScore{1};
-  });
+  WatchedLeases watched(store_);
+  Use([](const ScoreInput&) { return ComponentScore{1}; });
   RewardWorkerOptions options;
   options.lease_period = absl::Hours(1);
-  RewardWorker worker(store_, scorer_, Decode, options);
+  RewardWorker worker(watched, scorer_, Decode, options);
   AddRows(1);
   std::jthread thread([&worker](std::stop_token stop) { worker.Run(stop); });
-  EXPECT_TRUE(first.WaitFor(kGuard));
+  EXPECT_TRUE(watched.none_left.WaitFor(kGuard));
   store_.AddRow({1, 0, 0}, {}, ResponseOf("2"));
   thread.request_stop();
   thread.join();
