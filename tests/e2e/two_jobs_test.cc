@@ -62,8 +62,8 @@ class TwoJobsTest : public testing::Test {
 
 TEST_F(TwoJobsTest, RunSideBySideOnPoolsOfTheirOwn) {
   Start({"rollout-0", "rollout.blue-0", "reward-0", "trainer-0", "trainer-1"});
-  Submit("one", 40);
-  Submit("two", 40, "pool: blue\n");
+  Submit("one", 150);
+  Submit("two", 150, "pool: blue\n");
   // Both are at work at the same time.
   EXPECT_TRUE(ClusterProcesses::Await(
       [&] { return State("one") == JOB_STATE_RUNNING && State("two") == JOB_STATE_RUNNING; }));
@@ -77,7 +77,7 @@ TEST_F(TwoJobsTest, RunSideBySideOnPoolsOfTheirOwn) {
 
 TEST_F(TwoJobsTest, WaitInLineByPriority) {
   Start({"rollout-0", "reward-0", "trainer-0"});
-  Submit("first", 40);
+  Submit("first", 150);
   ASSERT_TRUE(cluster_.AwaitState("first", JOB_STATE_RUNNING));
   Submit("low", 5);
   Submit("high", 5, "", 10);
@@ -149,7 +149,7 @@ TEST_F(TwoJobsTest, ADeletedJobLeavesNothingInRedis) {
 
 TEST_F(TwoJobsTest, ARolloutThatJoinsTakesItsShare) {
   Start({"rollout-0", "reward-0", "trainer-0"});
-  Submit("j", 150);
+  Submit("j", 100'000);
   ASSERT_TRUE(cluster_.AwaitStep("j", 5));
   ASSERT_TRUE(cluster_.Launch("rollout-1").ok());
   EXPECT_TRUE(ClusterProcesses::Await([&] {
@@ -157,9 +157,14 @@ TEST_F(TwoJobsTest, ARolloutThatJoinsTakesItsShare) {
                          .Find("freshet_rollout_samples_total", {{"job", "j"}, {"outcome", "put"}});
     return put.value_or(0) > 0;
   })) << cluster_.Log("rollout-1");
-  // And leaves again without harm.
+  // And carries the job alone when the first one leaves.
   EXPECT_TRUE(cluster_.Drain("rollout-0").ok());
-  EXPECT_TRUE(cluster_.AwaitState("j", JOB_STATE_SUCCEEDED)) << cluster_.Get("j")->DebugString();
+  EXPECT_TRUE(cluster_.AwaitStep("j", cluster_.Get("j")->step() + 20))
+      << cluster_.Get("j")->DebugString();
+  Freshet({"cancel", "j"});
+  EXPECT_TRUE(cluster_.AwaitState("j", JOB_STATE_CANCELLED));
+  const ChildResult verified = cluster_.Freshet({"ledger", "verify", "j"});
+  EXPECT_EQ(verified.exit_code, 0) << verified.out << verified.err;
 }
 
 }  // namespace

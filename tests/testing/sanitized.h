@@ -3,8 +3,8 @@
 
 namespace freshet {
 
-// Property tests divide by this the number of their random histories, and what they expect to see
-// in all of them together: a sanitizer makes them slow, and without one all histories run.
+// Property tests divide by this the number of their random histories: a sanitizer makes them slow,
+// and all histories run without one.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr int kHistoryDivisor = 5;
 #elif defined(__has_feature)

@@ -163,21 +163,24 @@ TEST_F(JobStreamsTest, StreamsAreBounded) {
 }
 
 TEST_F(JobStreamsTest, TheControllersOwnLinesAreTakenAsTheyCome) {
-  std::atomic<int> last{0};   // line that there is
-  std::atomic<int> taken{0};  // line that was taken
-  Serve({}, [&] {
+  struct Lines {
+    std::atomic<int> last{0};   // line that there is
+    std::atomic<int> taken{0};  // line that was taken
+  };
+  const auto lines = std::make_shared<Lines>();  // the controller outlives this function
+  Serve({}, [lines] {
     std::vector<job::v1::LogEntry> entries;
-    if (taken == last) return entries;
+    if (lines->taken == lines->last) return entries;
     job::v1::LogEntry& entry = entries.emplace_back();
     entry.set_role("controller");
-    entry.set_text(StrCat("line ", ++taken));
+    entry.set_text(StrCat("line ", ++lines->taken));
     return entries;
   });
   for (const int line : {1, 2}) {
-    last = line;
-    ASSERT_TRUE(Eventually([&] { return taken == line; })) << "though nobody asks for them";
+    lines->last = line;
+    ASSERT_TRUE(Eventually([&] { return lines->taken == line; })) << "though nobody asks for them";
   }
-  last = 5;
+  lines->last = 5;
   job::v1::LogsRequest request;
   request.set_tail(2);
   const auto context = runtime::CallWithin(kGuard);

@@ -75,27 +75,24 @@ TEST_P(RedisTrajectoryStoreProperty, AnswersAsTheInMemoryStoreDoes) {
     const std::string difference = RunHistory(seed, counts);
     ASSERT_EQ(difference, "") << "seed " << seed << ", disposition " << Name(GetParam());
   }
-  // The histories did contain what they are meant to contain.
   EXPECT_GT(counts.trained, 2 * static_cast<int64_t>(kHistories));
-  EXPECT_GT(counts.answers["redo"], 20 / kHistoryDivisor);
-  EXPECT_GT(counts.answers["diverged"], 20 / kHistoryDivisor);
-  EXPECT_GT(counts.answers["OpenEpoch FAILED_PRECONDITION"], 20 / kHistoryDivisor);
-  EXPECT_EQ(counts.ends["dropped(too_old)"] > 20 / kHistoryDivisor,
-            GetParam() == Disposition::kDrop);
-  EXPECT_EQ(counts.ends["requeued(too_old)"] > 20 / kHistoryDivisor,
-            GetParam() == Disposition::kRequeue);
-  EXPECT_EQ(counts.ends["dead(too_slow)"] > 10 / kHistoryDivisor,
-            GetParam() == Disposition::kRequeue);
-  EXPECT_EQ(counts.ends["dropped(fully_masked)"] > 5 / kHistoryDivisor,
-            GetParam() == Disposition::kMask);
-  EXPECT_GT(counts.ends["requeued(lease_expired)"], 30 / kHistoryDivisor);
-  EXPECT_GT(counts.ends["filtered(zero_variance)"], 50 / kHistoryDivisor);
-  EXPECT_GT(counts.ends["dead(score_failed)"], 20 / kHistoryDivisor);
-  EXPECT_GT(counts.ends["dead(lease_failed)"], 20 / kHistoryDivisor);
-  EXPECT_GT(counts.ends["requeued(lease_failed)"], 20 / kHistoryDivisor);
-  EXPECT_GT(counts.answers["PutSample FAILED_PRECONDITION"], 100 / kHistoryDivisor);
-  EXPECT_GT(counts.answers["PutSample INVALID_ARGUMENT"], 30 / kHistoryDivisor);
-  EXPECT_GT(counts.answers["CommitStep FAILED_PRECONDITION"], 10 / kHistoryDivisor);
+  if (kHistoryDivisor > 1) return;
+  // The histories, when none is left out, did contain what they are meant to contain.
+  EXPECT_GT(counts.answers["redo"], 20);
+  EXPECT_GT(counts.answers["diverged"], 20);
+  EXPECT_GT(counts.answers["OpenEpoch FAILED_PRECONDITION"], 20);
+  EXPECT_EQ(counts.ends["dropped(too_old)"] > 20, GetParam() == Disposition::kDrop);
+  EXPECT_EQ(counts.ends["requeued(too_old)"] > 20, GetParam() == Disposition::kRequeue);
+  EXPECT_EQ(counts.ends["dead(too_slow)"] > 10, GetParam() == Disposition::kRequeue);
+  EXPECT_EQ(counts.ends["dropped(fully_masked)"] > 5, GetParam() == Disposition::kMask);
+  EXPECT_GT(counts.ends["requeued(lease_expired)"], 30);
+  EXPECT_GT(counts.ends["filtered(zero_variance)"], 50);
+  EXPECT_GT(counts.ends["dead(score_failed)"], 20);
+  EXPECT_GT(counts.ends["dead(lease_failed)"], 20);
+  EXPECT_GT(counts.ends["requeued(lease_failed)"], 20);
+  EXPECT_GT(counts.answers["PutSample FAILED_PRECONDITION"], 100);
+  EXPECT_GT(counts.answers["PutSample INVALID_ARGUMENT"], 30);
+  EXPECT_GT(counts.answers["CommitStep FAILED_PRECONDITION"], 10);
   std::string summary = StrCat("trained ", counts.trained);
   for (const auto& [reason, groups] : counts.ends) summary += StrCat("; ", reason, " ", groups);
   for (const auto& [answer, calls] : counts.answers) summary += StrCat("; ", answer, " ", calls);
