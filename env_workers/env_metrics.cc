@@ -7,6 +7,8 @@ constexpr const char* kOutcomes[] = {"terminated", "truncated", "abandoned", "fa
 
 }  // namespace
 
+const char* Name(EpisodeOutcome outcome) { return kOutcomes[static_cast<size_t>(outcome)]; }
+
 EnvMetrics::EnvMetrics(prometheus::Registry& registry, const EnvironmentRegistry& environments) {
   auto& episodes = prometheus::BuildCounter()
                        .Name("freshet_episodes_total")
@@ -22,7 +24,7 @@ EnvMetrics::EnvMetrics(prometheus::Registry& registry, const EnvironmentRegistry
                       .Register(registry);
   open_ = &prometheus::BuildGauge()
                .Name("freshet_episodes_open")
-               .Help("Episode streams that are open.")
+               .Help("Episodes that are open; those that wait for a place not counted.")
                .Register(registry)
                .Add({});
   for (const auto& [name, type] : environments.types()) {

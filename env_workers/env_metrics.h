@@ -17,6 +17,8 @@
 namespace freshet {
 
 enum class EpisodeOutcome { kTerminated, kTruncated, kAbandoned, kFailed };
+// "terminated", as in labels and logs.
+const char* Name(EpisodeOutcome outcome);
 
 // What an environment worker counts: freshet_episodes_total{environment, outcome},
 // freshet_episode_turns{environment}, freshet_environment_step_seconds{environment} and

@@ -9,6 +9,7 @@
 #include "env_workers/environment.h"
 #include "prometheus/registry.h"
 #include "services/base/clock.h"
+#include "services/base/log.h"
 #include "services/base/str_cat.h"
 #include "services/base/version.h"
 #include "services/metrics/queue_metrics.h"
@@ -40,6 +41,7 @@ int Main(int argc, char** argv) {
   runtime::AddTimeScaleFlag(app, flags.time_scale);
   if (const std::optional<int> code = runtime::ParseCommandLine(app, argc, argv)) return *code;
   options.idle_timeout = absl::Milliseconds(idle_timeout_ms);
+  options.max_waiting = options.max_episodes;
 
   std::optional<runtime::WorkerAgentOptions> agent;
   if (!flags.controllers.empty()) {
@@ -50,6 +52,7 @@ int Main(int argc, char** argv) {
     }
     agent = *std::move(made);
   }
+  if (!flags.name.empty()) SetLogWorker(flags.name);
   runtime::LogRing log;
   runtime::ShipLog(log);
   runtime::ServeOptions serve;
@@ -61,6 +64,8 @@ int Main(int argc, char** argv) {
   EnvRole role(service, std::move(agent), &log);
   metrics::QueueMetrics queues(*serve.registry);
   queues.Watch("episodes", options.max_episodes, [&service] { return service.open_episodes(); });
+  queues.Watch("episodes_waiting", options.max_waiting,
+               [&service] { return service.waiting_episodes(); });
   serve.version = Version();
   serve.before_scrape = [&queues] { queues.Refresh(); };
   return runtime::Serve(role, serve);

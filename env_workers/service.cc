@@ -1,12 +1,16 @@
 #include "env_workers/service.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "env_workers/episode_session.h"
+#include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/base/trace.h"
 #include "services/runtime/bidi_reactor.h"
 
 namespace freshet {
@@ -29,21 +33,51 @@ EpisodeReply ToProto(const EnvironmentReply& reply) {
   return proto;
 }
 
+absl::Status Draining() {
+  return absl::UnavailableError("this environment worker is draining; use another one");
+}
+
+// The trace of the sample that is called for, where its life is logged; else "".
+std::string LoggedTrace(const grpc::CallbackServerContext& context) {
+  const auto& headers = context.client_metadata();
+  const auto found = headers.find(kTraceparentKey);
+  if (found == headers.end()) return "";
+  const std::optional<TraceContext> trace =
+      ParseTraceparent({found->second.data(), found->second.size()});
+  return trace.has_value() && trace->sampled ? trace->trace_id : "";
+}
+
 }  // namespace
 
 class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, EpisodeReply> {
  public:
-  explicit Stream(EnvService& service)
+  // `trace`: of the sample whose episodes these are, where its life is logged; else "".
+  Stream(EnvService& service, std::string trace)
       : BidiReactor(kMaxQueuedReplies),
         service_(service),
+        trace_(std::move(trace)),
         session_(service.environments_),
         last_message_(service.clock_.Now()) {}
+
+  // The stream has waited, and has a place now: what it was asked meanwhile is answered.
+  void TakePlace() ABSL_LOCKS_EXCLUDED(mu_) {
+    std::optional<EpisodeRequest> first;
+    {
+      MutexLock lock(mu_);
+      place_ = Place::kRunning;
+      last_message_ = service_.clock_.Now();
+      first.swap(held_);
+    }
+    if (!first.has_value()) return;
+    Take(*first);
+    ResumeReading();
+  }
 
   // Ends the stream when its client has said nothing since `before`.
   void EndIfIdle(absl::Time before) ABSL_LOCKS_EXCLUDED(mu_) {
     {
       MutexLock lock(mu_);
-      if (busy_ || last_message_ > before) return;
+      if (place_ != Place::kRunning || busy_ || last_message_ > before) return;
     }
     Finish(StatusOf(absl::StatusCode::kDeadlineExceeded, "the client said nothing for ",
                     absl::FormatDuration(service_.options_.idle_timeout)));
@@ -52,14 +86,36 @@ class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, Epi
  private:
   void OnOpen() override {
     Touch(false);
-    const absl::Status admitted = service_.Admit(this);
-    if (!admitted.ok()) Finish(admitted);
+    const absl::StatusOr<Place> place = service_.Admit(this);
+    if (!place.ok()) {
+      Finish(place.status());
+      return;
+    }
+    MutexLock lock(mu_);
+    // Whoever left meanwhile may have given it a place already.
+    if (place_ == Place::kNone) place_ = *place;
   }
 
   Reading OnMessage(const EpisodeRequest& message) override {
+    {
+      MutexLock lock(mu_);
+      if (place_ == Place::kNone) return Reading::kContinue;  // refused, but not over yet
+      if (place_ == Place::kWaiting) {
+        held_ = message;
+        return Reading::kPause;
+      }
+    }
+    Take(message);
+    return Reading::kContinue;
+  }
+
+  // Called by the thread that reads, or by that of the stream whose place this one got.
+  void Take(const EpisodeRequest& message) ABSL_LOCKS_EXCLUDED(mu_, work_mu_) {
+    MutexLock lock(work_mu_);
+    if (ended_) return;
     if (message.request_case() == EpisodeRequest::kClose) {
       Finish(absl::OkStatus());
-      return Reading::kContinue;
+      return;
     }
     Touch(true);
     absl::StatusOr<EnvironmentReply> reply = Answer(message);
@@ -70,15 +126,19 @@ class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, Epi
       Finish(ResourceExhausted("more than ", kMaxQueuedReplies,
                                " requests without waiting for their answers"));
     }
-    return Reading::kContinue;
   }
 
   void OnEnd() override {
-    CountAbandoned();
+    {
+      MutexLock lock(work_mu_);
+      CountAbandoned();
+      ended_ = true;
+    }
     service_.Leave(this);
   }
 
-  absl::StatusOr<EnvironmentReply> Answer(const EpisodeRequest& message) {
+  absl::StatusOr<EnvironmentReply> Answer(const EpisodeRequest& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_mu_) {
     const absl::Time start = service_.clock_.Now();
     absl::StatusOr<EnvironmentReply> reply = InvalidArgument("the request is empty");
     if (message.request_case() == EpisodeRequest::kReset) {
@@ -87,6 +147,10 @@ class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, Epi
       const env::v1::Reset& reset = message.reset();
       reply = session_.Reset(reset.environment(), reset.seed(),
                              {reset.options().begin(), reset.options().end()});
+      if (!trace_.empty() && reply.ok()) {
+        FRESHET_LOG(Info) << "event=episode_begins trace=" << trace_
+                          << " environment=" << reset.environment() << " seed=" << reset.seed();
+      }
     } else if (message.request_case() == EpisodeRequest::kStep) {
       reply = session_.Step(message.step().action());
       Count(reply);
@@ -97,19 +161,26 @@ class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, Epi
     return reply;
   }
 
-  void Count(const absl::StatusOr<EnvironmentReply>& reply) {
-    if (service_.metrics_ == nullptr || session_.running()) return;
-    const EpisodeOutcome outcome = !reply.ok()         ? EpisodeOutcome::kFailed
-                                   : reply->terminated ? EpisodeOutcome::kTerminated
-                                                       : EpisodeOutcome::kTruncated;
-    service_.metrics_->CountEpisode(session_.environment(), outcome, session_.turns());
+  void Count(const absl::StatusOr<EnvironmentReply>& reply)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_mu_) {
+    if (session_.running()) return;
+    CountEnd(!reply.ok()         ? EpisodeOutcome::kFailed
+             : reply->terminated ? EpisodeOutcome::kTerminated
+                                 : EpisodeOutcome::kTruncated);
   }
 
   // An episode that runs still when its stream ends or another one begins.
-  void CountAbandoned() {
-    if (service_.metrics_ == nullptr || !session_.running()) return;
-    service_.metrics_->CountEpisode(session_.environment(), EpisodeOutcome::kAbandoned,
-                                    session_.turns());
+  void CountAbandoned() ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_mu_) {
+    if (session_.running()) CountEnd(EpisodeOutcome::kAbandoned);
+  }
+
+  void CountEnd(EpisodeOutcome outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_mu_) {
+    if (service_.metrics_ != nullptr) {
+      service_.metrics_->CountEpisode(session_.environment(), outcome, session_.turns());
+    }
+    if (trace_.empty()) return;
+    FRESHET_LOG(Info) << "event=episode_ended trace=" << trace_ << " outcome=" << Name(outcome)
+                      << " turns=" << session_.turns();
   }
 
   void Touch(bool busy) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -119,8 +190,13 @@ class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, Epi
   }
 
   EnvService& service_;
-  EpisodeSession session_;
+  const std::string trace_;
+  Mutex work_mu_;  // taken before mu_
+  EpisodeSession session_ ABSL_GUARDED_BY(work_mu_);
+  bool ended_ ABSL_GUARDED_BY(work_mu_) = false;
   Mutex mu_;
+  Place place_ ABSL_GUARDED_BY(mu_) = Place::kNone;
+  std::optional<EpisodeRequest> held_ ABSL_GUARDED_BY(mu_);  // came while it waited
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time last_message_ ABSL_GUARDED_BY(mu_);
 };
@@ -141,11 +217,11 @@ EnvService::~EnvService() {
 }
 
 grpc::ServerBidiReactor<EpisodeRequest, EpisodeReply>* EnvService::Episode(
-    grpc::CallbackServerContext*) {
-  auto stream = std::make_shared<Stream>(*this);
+    grpc::CallbackServerContext* context) {
+  auto stream = std::make_shared<Stream>(*this, LoggedTrace(*context));
   {
     MutexLock lock(mu_);
-    streams_.insert(stream);
+    guests_[stream.get()] = Guest{stream, Place::kNone, clock_.Now()};
   }
   return Stream::Open(std::move(stream));
 }
@@ -153,25 +229,71 @@ grpc::ServerBidiReactor<EpisodeRequest, EpisodeReply>* EnvService::Episode(
 absl::Status EnvService::CheckAdmitting() const {
   MutexLock lock(mu_);
   if (admitting_) return absl::OkStatus();
-  return absl::UnavailableError("this environment worker is draining; use another one");
+  return Draining();
 }
 
-absl::Status EnvService::Admit(Stream*) {
-  FRESHET_RETURN_IF_ERROR(CheckAdmitting());
-  const int64_t open = open_episodes();
-  if (open > options_.max_episodes) {
-    return ResourceExhausted("all of ", options_.max_episodes,
-                             " episodes are taken; use another worker");
-  }
-  if (metrics_ != nullptr) metrics_->SetOpen(open);
-  return absl::OkStatus();
-}
-
-void EnvService::Leave(Stream* stream) {
+absl::StatusOr<EnvService::Place> EnvService::Admit(Stream* stream) {
   MutexLock lock(mu_);
-  std::erase_if(streams_, [stream](const auto& other) { return other.get() == stream; });
-  if (metrics_ != nullptr) metrics_->SetOpen(static_cast<int64_t>(streams_.size()));
-  changed_.NotifyAll();
+  if (!admitting_) return Draining();
+  Guest& guest = guests_.at(stream);
+  if (running_ < options_.max_episodes) {
+    guest.place = Place::kRunning;
+    ++running_;
+    ShowOpen();
+  } else if (static_cast<int64_t>(waiting_.size()) < options_.max_waiting) {
+    guest.place = Place::kWaiting;
+    waiting_.push_back(stream);
+  } else {
+    return Full();
+  }
+  return guest.place;
+}
+
+absl::Status EnvService::Full() const {
+  return ResourceExhausted("all of ", options_.max_episodes,
+                           " episodes are taken; use another worker");
+}
+
+// A place that comes free goes to the stream that has waited longest.
+void EnvService::Leave(Stream* stream) {
+  std::shared_ptr<Stream> next;
+  {
+    MutexLock lock(mu_);
+    const auto found = guests_.find(stream);
+    if (found == guests_.end()) return;
+    const Place place = found->second.place;
+    guests_.erase(found);
+    if (place == Place::kWaiting) std::erase(waiting_, stream);
+    if (place == Place::kRunning) {
+      --running_;
+      if (!waiting_.empty()) {
+        Guest& guest = guests_.at(waiting_.front());
+        waiting_.pop_front();
+        guest.place = Place::kRunning;
+        ++running_;
+        next = guest.stream;
+      }
+      ShowOpen();
+    }
+    changed_.NotifyAll();
+  }
+  if (next != nullptr) next->TakePlace();
+}
+
+std::vector<std::shared_ptr<EnvService::Stream>> EnvService::TakeWaiting(absl::Time before) {
+  std::vector<std::shared_ptr<Stream>> taken;
+  while (!waiting_.empty()) {
+    Guest& guest = guests_.at(waiting_.front());
+    if (guest.since > before) break;
+    guest.place = Place::kNone;
+    taken.push_back(guest.stream);
+    waiting_.pop_front();
+  }
+  return taken;
+}
+
+void EnvService::ShowOpen() {
+  if (metrics_ != nullptr) metrics_->SetOpen(running_);
 }
 
 grpc::ServerUnaryReactor* EnvService::ListEnvironments(grpc::CallbackServerContext* context,
@@ -191,17 +313,27 @@ grpc::ServerUnaryReactor* EnvService::ListEnvironments(grpc::CallbackServerConte
 
 int64_t EnvService::open_episodes() const {
   MutexLock lock(mu_);
-  return static_cast<int64_t>(streams_.size());
+  return running_;
+}
+
+int64_t EnvService::waiting_episodes() const {
+  MutexLock lock(mu_);
+  return static_cast<int64_t>(waiting_.size());
 }
 
 void EnvService::StopAdmitting() {
-  MutexLock lock(mu_);
-  admitting_ = false;
+  std::vector<std::shared_ptr<Stream>> refused;
+  {
+    MutexLock lock(mu_);
+    admitting_ = false;
+    refused = TakeWaiting(absl::InfiniteFuture());
+  }
+  for (const std::shared_ptr<Stream>& stream : refused) stream->Finish(Draining());
 }
 
 bool EnvService::AwaitNoEpisodes(absl::Time deadline) {
   MutexLock lock(mu_);
-  while (!streams_.empty()) {
+  while (!guests_.empty()) {
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) return false;
     changed_.WaitFor(mu_, left);
@@ -210,13 +342,18 @@ bool EnvService::AwaitNoEpisodes(absl::Time deadline) {
 }
 
 void EnvService::EndIdle() {
+  const absl::Time now = clock_.Now();
+  std::vector<std::shared_ptr<Stream>> refused;
   std::vector<std::shared_ptr<Stream>> streams;
   {
     MutexLock lock(mu_);
-    streams.assign(streams_.begin(), streams_.end());
+    refused = TakeWaiting(now - options_.max_wait);
+    for (const auto& [stream, guest] : guests_) streams.push_back(guest.stream);
   }
-  const absl::Time before = clock_.Now() - options_.idle_timeout;
-  for (const std::shared_ptr<Stream>& stream : streams) stream->EndIfIdle(before);
+  for (const std::shared_ptr<Stream>& stream : refused) stream->Finish(Full());
+  for (const std::shared_ptr<Stream>& stream : streams) {
+    stream->EndIfIdle(now - options_.idle_timeout);
+  }
 }
 
 void EnvService::Run(std::stop_token stop) {

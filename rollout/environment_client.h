@@ -16,6 +16,7 @@ struct EpisodeStart {
   std::string environment;
   uint64_t seed = 0;
   std::map<std::string, std::string> options;
+  std::string traceparent = {};  // of the sample (W3C trace context); "": none
 };
 
 // What an environment says after a reset or a step.

@@ -8,6 +8,7 @@
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/base/trace.h"
 
 namespace freshet {
 namespace {
@@ -50,9 +51,11 @@ void EpisodeRunner::Start(EpisodeGroup spec) {
   Cancel(spec.lane, spec.id);
   Group& group = groups_[key];
   group.spec = std::move(spec);
-  for (const int32_t index : group.spec.sample_indices) {
+  for (size_t i = 0; i < group.spec.sample_indices.size(); ++i) {
+    const int32_t index = group.spec.sample_indices[i];
     Episode& episode = group.episodes[index];
     episode.index = index;
+    if (i < group.spec.uids.size()) episode.uid = group.spec.uids[i];
     Open(group, episode);
   }
   if (group.episodes.empty()) groups_.erase(key);
@@ -71,6 +74,9 @@ void EpisodeRunner::Open(Group& group, Episode& episode) {
       RandomBits(group.spec.seed, static_cast<uint64_t>(group.spec.ordinal), kEnvironmentStream);
   start.options = group.spec.attributes;
   start.options.insert(options_.options.begin(), options_.options.end());
+  if (!episode.uid.empty()) {
+    start.traceparent = Traceparent(MakeTraceContext(episode.uid, "rollout", options_.trace_ratio));
+  }
   client_.Reset(episode.id, start);
 }
 
@@ -230,9 +236,11 @@ void EpisodeRunner::Fail(Group& group, Episode& episode, const absl::Status& sta
   if (!full || ++episode.refusals >= options_.max_refusals) {
     ++episode.failures;
     episode.refusals = 0;
-    FRESHET_LOG(Warning) << "event=episode_failed ordinal=" << group.spec.ordinal
-                         << " sample=" << episode.index << " failures=" << episode.failures
-                         << " reason=\"" << Message(status) << "\"";
+    FRESHET_LOG(Warning) << "event=episode_failed "
+                         << (episode.uid.empty() ? StrCat("ordinal=", group.spec.ordinal)
+                                                 : TraceWords(episode.uid))
+                         << " failures=" << episode.failures << " reason=\"" << Message(status)
+                         << "\"";
   }
   if (episode.failures >= options_.max_failures) {
     return GiveUp(group, episode,

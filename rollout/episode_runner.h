@@ -35,6 +35,7 @@ struct EpisodeOptions {
   int32_t max_refusals = 100;   // tries while all workers are full, before that is a failure
   absl::Duration retry_delay = absl::Milliseconds(50);  // doubles with each retry of an episode
   absl::Duration max_retry_delay = absl::Seconds(2);
+  double trace_ratio = 0;  // share of the samples whose lives are logged
 };
 
 // Samples of one prompt that are to become episodes.
@@ -47,6 +48,7 @@ struct EpisodeGroup {
   int64_t ordinal = 0;
   std::vector<int32_t> sample_indices;
   SamplingParams sampling;  // max_new_tokens bounds the whole response, observations included
+  std::vector<std::string> uids = {};  // of the samples, aligned with their indices; or empty
 };
 
 // A trajectory, or why its episode was given up.
@@ -122,6 +124,7 @@ class EpisodeRunner {
   struct Episode {
     int64_t id = 0;  // towards the client; new at every restart
     int32_t index = 0;
+    std::string uid;
     State state = State::kDelayed;
     Response response;
     double reward = 0;

@@ -65,6 +65,7 @@ EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec) {
   options.options.insert(environment.options().begin(), environment.options().end());
   options.max_turns = static_cast<int32_t>(environment.max_turns());
   options.max_turn_tokens = static_cast<int32_t>(environment.max_turn_tokens());
+  options.trace_ratio = spec.output().trace_ratio();
   return options;
 }
 
@@ -83,6 +84,7 @@ RolloutOptions MakeRolloutOptions(const job::v1::JobSpec& spec, const SamplingPa
   options.group_size = spec.group_size();
   options.max_prompt_tokens = longest_prompt_tokens;
   options.lease_ttl = absl::Milliseconds(spec.rollout().lease_ttl_ms());
+  options.trace_ratio = spec.output().trace_ratio();
   return options;
 }
 

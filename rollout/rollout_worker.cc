@@ -6,6 +6,7 @@
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/base/trace.h"
 
 namespace freshet {
 namespace {
@@ -118,8 +119,7 @@ bool RolloutWorker::StoreFailed(const absl::Status& status) {
   }
   if (store_delay_ == absl::ZeroDuration()) {
     store_delay_ = options_.store_retry_delay;
-    FRESHET_LOG(Warning) << "event=store_outage worker=" << worker_ << " reason=\""
-                         << Message(status) << "\"";
+    FRESHET_LOG(Warning) << "event=store_outage reason=\"" << Message(status) << "\"";
     MutexLock lock(mu_);
     ++counters_.store_outages;
   } else {
@@ -133,7 +133,7 @@ void RolloutWorker::StoreWorks() {
   if (store_delay_ == absl::ZeroDuration()) return;
   store_delay_ = absl::ZeroDuration();
   store_retry_at_ = absl::InfinitePast();
-  FRESHET_LOG(Info) << "event=store_back worker=" << worker_;
+  FRESHET_LOG(Info) << "event=store_back";
 }
 
 absl::Status RolloutWorker::Deliver(std::vector<GenerationOutput> outputs) {
@@ -151,7 +151,7 @@ absl::Status RolloutWorker::Deliver(std::vector<GenerationOutput> outputs) {
       }
       const auto found = running_.find(output.request_id);
       if (found == running_.end()) continue;
-      Keep(output.request_id, found->second.token, output.sample_index, std::move(output.response));
+      Keep(output.request_id, found->second, output.sample_index, std::move(output.response));
     }
   }
   return SendUnsent();
@@ -165,7 +165,7 @@ absl::Status RolloutWorker::DeliverEpisode(EpisodeResult result) {
   const auto found = running_.find(result.group);
   if (found == running_.end()) return absl::OkStatus();
   if (!result.response.ok()) return GiveUpGroup(result.group, result.response.status());
-  Keep(result.group, found->second.token, result.sample_index, *std::move(result.response));
+  Keep(result.group, found->second, result.sample_index, *std::move(result.response));
   return absl::OkStatus();
 }
 
@@ -191,8 +191,31 @@ absl::Status RolloutWorker::GiveUpGroup(int64_t ordinal, const absl::Status& why
   return away ? HandBack(token, Message(why)) : FailLease(token, Message(why));
 }
 
-void RolloutWorker::Keep(int64_t ordinal, int64_t token, int32_t index, Response response) {
-  unsent_.push_back({ordinal, token, index, std::make_shared<const Response>(std::move(response))});
+void RolloutWorker::Keep(int64_t ordinal, const Running& running, int32_t index,
+                         Response response) {
+  unsent_.push_back({{ordinal, running.attempt, index},
+                     running.token,
+                     std::make_shared<const Response>(std::move(response))});
+}
+
+std::string RolloutWorker::Uid(const SampleKey& key) const {
+  return SampleUid(store_.options().job, key);
+}
+
+void RolloutWorker::TraceSettled(const Unsent& sample, const absl::Status& status) const {
+  if (options_.trace_ratio <= 0) return;
+  const std::string uid = Uid(sample.key);
+  if (!IsTraced(uid, options_.trace_ratio)) return;
+  const Response& response = *sample.response;
+  if (!status.ok()) {
+    FRESHET_LOG(Info) << "event=sample_refused " << TraceWords(uid) << " reason=\""
+                      << Message(status) << "\"";
+    return;
+  }
+  FRESHET_LOG(Info) << "event=sample_stored " << TraceWords(uid)
+                    << " tokens=" << response.response_ids.size()
+                    << " version=" << response.spans.back().policy.version
+                    << " spans=" << response.spans.size();
 }
 
 // All that is finished goes to the store at once; during an outage it waits.
@@ -201,7 +224,7 @@ absl::Status RolloutWorker::SendUnsent() {
   if (!StoreAwaited()) {
     std::vector<SamplePut> puts;
     for (const Unsent& sample : unsent_) {
-      puts.push_back({sample.token, sample.index, sample.response});
+      puts.push_back({sample.token, sample.key.index, sample.response});
     }
     const absl::StatusOr<std::vector<absl::Status>> statuses = store_.PutSamples(puts);
     if (!StoreFailed(statuses.status())) {
@@ -222,11 +245,12 @@ absl::Status RolloutWorker::SendUnsent() {
 
 // The store took the sample or will never take it.
 absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& status) {
-  const auto found = running_.find(sample.ordinal);
+  TraceSettled(sample, status);
+  const auto found = running_.find(sample.key.ordinal);
   const bool ours = found != running_.end() && found->second.token == sample.token;
   if (status.code() == absl::StatusCode::kFailedPrecondition) {
     if (ours) {
-      CancelGeneration(sample.ordinal);
+      CancelGeneration(sample.key.ordinal);
       running_.erase(found);
     }
     MutexLock lock(mu_);
@@ -237,7 +261,7 @@ absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& sta
       ++refused_in_a_row_ < kMaxRefusedSamples) {
     // Its tokens may come from a history that a fork has orphaned: made anew they do not.
     if (ours) {
-      CancelGeneration(sample.ordinal);
+      CancelGeneration(sample.key.ordinal);
       running_.erase(found);
       FRESHET_RETURN_IF_ERROR(FailLease(sample.token, Message(status)));
     }
@@ -248,7 +272,7 @@ absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& sta
   FRESHET_RETURN_IF_ERROR(status);
   refused_in_a_row_ = 0;
   if (ours) {
-    found->second.open.erase(sample.index);
+    found->second.open.erase(sample.key.index);
     if (found->second.open.empty()) running_.erase(found);
   }
   MutexLock lock(mu_);

@@ -57,6 +57,7 @@ struct RolloutOptions {
   absl::Duration max_store_retry_delay = absl::Seconds(2);
   // Pause of leasing after a group was handed back because its environment failed.
   absl::Duration environment_pause = absl::Seconds(1);
+  double trace_ratio = 0;  // share of the samples whose lives are logged
 };
 
 struct RolloutCounters {
@@ -128,13 +129,13 @@ class RolloutWorker {
  private:
   struct Running {
     int64_t token = 0;
+    int32_t attempt = 0;
     std::map<int32_t, bool> open;  // sample indices still to come
     int64_t answers_before = 0;    // of environments when it was leased
   };
   struct Unsent {
-    int64_t ordinal = 0;
+    SampleKey key;
     int64_t token = 0;
-    int32_t index = 0;
     std::shared_ptr<const Response> response;
   };
   struct ActiveEvaluation {
@@ -167,9 +168,12 @@ class RolloutWorker {
   absl::Status Deliver(std::vector<GenerationOutput> outputs);
   absl::Status DeliverEpisode(EpisodeResult result);
   absl::Status GiveUpGroup(int64_t ordinal, const absl::Status& why);
-  void Keep(int64_t ordinal, int64_t token, int32_t index, Response response);
+  void Keep(int64_t ordinal, const Running& running, int32_t index, Response response);
   absl::Status SendUnsent();
   absl::Status Settle(const Unsent& sample, const absl::Status& status);
+  std::string Uid(const SampleKey& key) const;
+  // Logs what became of a sample, of those whose lives are logged.
+  void TraceSettled(const Unsent& sample, const absl::Status& status) const;
 
   // The store's outages. `status` is of a call that may be repeated; true: it will be.
   bool StoreFailed(const absl::Status& status);

@@ -8,6 +8,7 @@
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/base/trace.h"
 
 namespace freshet {
 
@@ -75,13 +76,24 @@ absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
   if (running_.erase(lease.ordinal) > 0) CancelGeneration(lease.ordinal);
   Running running;
   running.token = lease.token;
+  running.attempt = lease.attempt;
   if (episodes_ != nullptr) running.answers_before = episodes_->answers();
+  std::vector<std::string> uids;
+  if (episodes_ != nullptr || options_.trace_ratio > 0) {
+    for (const int32_t index : lease.missing) {
+      uids.push_back(Uid({lease.ordinal, lease.attempt, index}));
+      if (!IsTraced(uids.back(), options_.trace_ratio)) continue;
+      FRESHET_LOG(Info) << "event=sample_leased " << TraceWords(uids.back())
+                        << " token=" << lease.token
+                        << " version=" << engine_.version(Lane::kRollout).version;
+    }
+  }
   for (const int32_t index : lease.missing) running.open[index] = true;
   if (episodes_ != nullptr) {
     running_[lease.ordinal] = std::move(running);
     episodes_->Start({Lane::kRollout, lease.ordinal, std::move(lease.prompt.prompt_ids),
                       std::move(lease.prompt.attributes), options_.seed, lease.ordinal,
-                      std::move(lease.missing), options_.sampling});
+                      std::move(lease.missing), options_.sampling, std::move(uids)});
     return absl::OkStatus();
   }
   GenerationRequest request;

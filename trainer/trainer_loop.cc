@@ -8,6 +8,7 @@
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/base/trace.h"
 
 namespace freshet {
 namespace {
@@ -104,6 +105,18 @@ void TrainerLoop::Committed(const CommitReceipt& receipt) {
   uncommitted_ = false;
 }
 
+void TrainerLoop::TraceTrained(int64_t step, const std::vector<TrainGroup>& groups) const {
+  if (options_.trace_ratio <= 0) return;
+  for (const TrainGroup& group : groups) {
+    for (const TrainSample& sample : group.samples) {
+      const std::string& uid = sample.sample.uid;
+      if (!IsTraced(uid, options_.trace_ratio)) continue;
+      FRESHET_LOG(Info) << "event=sample_trained " << TraceWords(uid) << " step=" << step
+                        << " min_version=" << sample.min_version;
+    }
+  }
+}
+
 absl::Status TrainerLoop::Run(std::stop_token stop) {
   absl::Status status;
   while (status.ok() && policy_.version < options_.steps && !stop.stop_requested()) {
@@ -184,6 +197,7 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
   FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,
                            store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));
   Committed(receipt);
+  TraceTrained(step, batch.groups);
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
   faults_.Reach("commit");
 
@@ -215,7 +229,9 @@ absl::Status TrainerLoop::Checkpoint() {
   contents->files = options_.checkpoint_files;
   checkpointed_ = policy_.version;
   checkpoint_thread_ = std::jthread([this, contents] {
+    const LogScope scope(options_.job);
     const absl::Status status = WriteCheckpointAndMark(*contents);
+    observer_.OnCheckpoint(status);
     MutexLock lock(mu_);
     checkpoint_status_ = status;
   });

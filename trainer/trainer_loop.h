@@ -37,6 +37,7 @@ struct TrainerLoopOptions {
   uint64_t seed = 0;
   absl::Duration wait_slice = absl::Seconds(1);      // longest silent wait for a batch
   absl::Duration stall_warning = absl::Seconds(10);  // a wait this long names its reason
+  double trace_ratio = 0;                            // share of the samples whose lives are logged
 };
 
 // One finished step, as seen by the loop.
@@ -53,7 +54,7 @@ struct FinishedStep {
   bool redo = false;
 };
 
-// What the loop tells its surroundings. Called on the loop's thread.
+// What the loop tells its surroundings. Called on the loop's thread, unless said otherwise.
 class TrainerObserver {
  public:
   virtual ~TrainerObserver() = default;
@@ -64,6 +65,8 @@ class TrainerObserver {
   virtual absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) = 0;
   // A wait has lasted stall_warning or longer.
   virtual void OnStalled(const std::string& reason, absl::Duration waited) = 0;
+  // A checkpoint was written and is durable, or why not. Called by the thread that writes it.
+  virtual void OnCheckpoint(const absl::Status& /*status*/) {}
   // Time to send what could not be sent before: the job is paused, or a version is about to become
   // durable, after which its steps are not redone and not reported again.
   virtual void OnRest() {}
@@ -113,6 +116,7 @@ class TrainerLoop {
   absl::StatusOr<CommitReceipt> Redo(const JournalEntry& entry);
   absl::Status Train(int64_t step, const std::vector<TrainGroup>& groups, TrainStepResult& result);
   void Committed(const CommitReceipt& receipt);
+  void TraceTrained(int64_t step, const std::vector<TrainGroup>& groups) const;
   absl::Status Checkpoint();
   absl::Status JoinCheckpoint();
   absl::Status WriteCheckpointAndMark(const CheckpointContents& contents);

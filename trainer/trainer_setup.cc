@@ -48,6 +48,7 @@ TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::stri
   // The reference policy is version 0.
   if (loss.NeedsReference()) options.always_keep_version = 0;
   options.seed = static_cast<uint64_t>(spec.seed());
+  options.trace_ratio = spec.output().trace_ratio();
   return options;
 }
 

@@ -308,7 +308,7 @@ void ClusterTransport::NoteFailure(Member& member, const PolicyVersion& policy,
     member.refused = policy;
   }
   if (observer_ != nullptr) observer_->OnFailure(WeightFailureCause(status));
-  FRESHET_LOG(Warning) << "event=weights_missed worker=" << member.view.member.worker
+  FRESHET_LOG(Warning) << "event=weights_missed member=" << member.view.member.worker
                        << " version=" << policy.version << " reason=\"" << status.message() << "\"";
 }
 

@@ -39,7 +39,7 @@ absl::StatusOr<ClusterRoute> ParseClusterRoute(std::string_view transport);
 struct ClusterTransportOptions {
   std::string job;
   ClusterRoute route = ClusterRoute::kAuto;
-  std::string host;  // runtime::HostBootId()
+  std::string host;  // runtime::HostId()
   // Longest time that bringing one version may take; slower members are left out of it.
   absl::Duration timeout = absl::Seconds(30);
   // A member of a chain that is not heard from for so long is skipped.

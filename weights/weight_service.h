@@ -23,7 +23,7 @@
 namespace freshet {
 
 struct WeightServiceOptions {
-  std::string host;     // runtime::HostBootId(): who shares memory with this process
+  std::string host;     // runtime::HostId(): who shares memory with this process
   int max_streams = 8;  // Prepare calls at a time, and Pull calls at a time
   absl::Duration max_call = absl::Minutes(30);  // longest deadline that a caller may set
 };

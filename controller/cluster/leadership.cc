@@ -34,7 +34,8 @@ void Leadership::Stop() {
   }
   if (token == 0) return;
   const absl::Status released = lease_.Release(options_.candidate, token);
-  if (!released.ok()) FRESHET_LOG(Warning) << "lease=" << Message(released);
+  if (!released.ok())
+    FRESHET_LOG(Warning) << "event=lease_not_released error=" << Message(released);
 }
 
 Leadership::View Leadership::Get() const {
@@ -75,7 +76,8 @@ void Leadership::Renew(std::stop_token stop) {
       state_ = *std::move(state);
     } else {
       trouble_ = Message(state.status());
-      if (unreachable_ != trouble_) FRESHET_LOG(Warning) << "lease=unknown reason=" << trouble_;
+      if (unreachable_ != trouble_)
+        FRESHET_LOG(Warning) << "event=lease_unknown reason=" << trouble_;
       unreachable_ = trouble_;
     }
     changed_.NotifyAll();
@@ -108,7 +110,7 @@ void Leadership::Act(std::stop_token stop) {
       }
     }
     if (lost != 0) {
-      FRESHET_LOG(Warning) << "leads=no token=" << lost << " reason=" << why;
+      FRESHET_LOG(Warning) << "event=lead leads=no token=" << lost << " reason=" << why;
       callbacks_.on_lost(why);
       continue;
     }
@@ -117,9 +119,10 @@ void Leadership::Act(std::stop_token stop) {
     not_begun_ = Message(status);
     if (status.ok()) {
       active_ = gained;
-      FRESHET_LOG(Info) << "leads=yes token=" << gained;
+      FRESHET_LOG(Info) << "event=lead leads=yes token=" << gained;
     } else {
-      FRESHET_LOG(Warning) << "leads=not_yet token=" << gained << " reason=" << Message(status);
+      FRESHET_LOG(Warning) << "event=lead leads=not_yet token=" << gained
+                           << " reason=" << Message(status);
       retry_at = clock_.Now() + options_.renewal;
     }
   }

@@ -131,8 +131,9 @@ absl::StatusOr<cluster::v1::RegisterReply> WorkerHub::Register(
     former->stream->Finish(
         FailedPrecondition("epoch ", former->epoch, " of worker ", request.worker(), " is fenced"));
   }
-  FRESHET_LOG(Info) << "worker=" << request.worker() << " epoch=" << registration.record.epoch()
-                    << " registered: " << registration.reason;
+  FRESHET_LOG(Info) << "event=member_registered member=" << request.worker()
+                    << " epoch=" << registration.record.epoch()
+                    << " reason=" << registration.reason;
   cluster::v1::RegisterReply reply;
   reply.set_epoch(registration.record.epoch());
   *reply.mutable_heartbeat_interval() = ToDuration(options_.heartbeat_interval);
@@ -160,7 +161,7 @@ absl::Status WorkerHub::Deregister(const std::string& worker, int64_t epoch) {
     Changed();
   }
   if (session != nullptr) session->stream->Finish(absl::OkStatus());
-  FRESHET_LOG(Info) << "worker=" << worker << " epoch=" << epoch << " left";
+  FRESHET_LOG(Info) << "event=member_left member=" << worker << " epoch=" << epoch;
   return absl::OkStatus();
 }
 
@@ -239,8 +240,8 @@ absl::StatusOr<std::vector<LostWorker>> WorkerHub::Check() {
                                                session->worker, " is fenced: it was lost"));
   }
   for (const LostWorker& worker : lost) {
-    FRESHET_LOG(Warning) << "worker=" << worker.name << " epoch=" << worker.epoch
-                         << " lost: " << worker.reason;
+    FRESHET_LOG(Warning) << "event=member_lost member=" << worker.name << " epoch=" << worker.epoch
+                         << " reason=" << worker.reason;
   }
   return lost;
 }
@@ -341,16 +342,7 @@ absl::Status WorkerHub::CheckEpoch(const std::string& worker, int64_t epoch) con
 
 absl::StatusOr<int32_t> WorkerHub::SetWanted(const std::string& role, const std::string& pool,
                                              int32_t replicas, Surplus surplus) {
-  if (role != "rollout" && role != "reward" && role != "env") {
-    return InvalidArgument("role: \"", role.substr(0, 40),
-                           "\" cannot be scaled; it must be rollout, reward or env");
-  }
-  if (!pool.empty() && role != "rollout") {
-    return InvalidArgument("pool: only rollouts have pools");
-  }
-  if (replicas < 0 || replicas > kMaxReplicas) {
-    return InvalidArgument("replicas: ", replicas, " is not within 0 and ", kMaxReplicas);
-  }
+  FRESHET_RETURN_IF_ERROR(CheckScale(role, pool, replicas));
   MutexLock write_lock(write_mu_);
   std::map<std::string, int32_t> wanted = Wanted();
   const std::string key = PoolKey(role, pool);
@@ -374,8 +366,8 @@ absl::StatusOr<int32_t> WorkerHub::SetWanted(const std::string& role, const std:
   cluster::v1::Directive directive;
   directive.mutable_drain()->set_reason(StrCat(replicas, " of ", key, " wanted"));
   for (const auto& session : draining) {
-    FRESHET_LOG(Info) << "worker=" << session->worker << " epoch=" << session->epoch
-                      << " drains: " << directive.drain().reason();
+    FRESHET_LOG(Info) << "event=member_drains member=" << session->worker
+                      << " epoch=" << session->epoch << " reason=" << directive.drain().reason();
     session->stream->Send(directive);
   }
   return before;

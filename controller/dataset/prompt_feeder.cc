@@ -106,7 +106,9 @@ absl::Status PromptFeeder::Run(std::stop_token stop) {
     const absl::StatusOr<bool> fed = FeedOnce();
     if (!fed.ok() && !IsTransient(fed.status())) return fed.status();
     if (fed.ok() && *fed) continue;
-    if (!fed.ok()) FRESHET_LOG(Warning) << "put_prompts=" << Message(fed.status());
+    if (!fed.ok()) {
+      FRESHET_LOG(Warning) << "event=put_prompts_failed error=" << Message(fed.status());
+    }
     if (store_.AwaitChange(Topic::kPrompts, seen, options_.max_wait) == seen) {
       stopped.WaitFor(kIdlePause);
     }

@@ -12,9 +12,10 @@ constexpr int64_t kReadOnly = -1;
 
 DriverContext MakeContext(const ControllerPorts& ports, const ControllerOptions& options,
                           ControllerTerm& term) {
-  return DriverContext{term.book,    *term.hub,      term.claims,       ports.events,
-                       ports.stores, ports.trainers, ports.rewards,     ports.observer,
-                       ports.clock,  options.timing, options.retention, term.fence};
+  return DriverContext{term.book,    *term.hub,      term.claims,    ports.events,
+                       ports.stores, ports.trainers, ports.rewards,  ports.observer,
+                       term.pools,   ports.clock,    options.timing, options.retention,
+                       term.fence};
 }
 
 }  // namespace
@@ -22,8 +23,10 @@ DriverContext MakeContext(const ControllerPorts& ports, const ControllerOptions&
 ControllerTerm::ControllerTerm(const ControllerPorts& ports, const ControllerOptions& options,
                                int64_t token, std::unique_ptr<WorkerHub> workers)
     : fence(token),
-      book(ports.records, ports.events, token, ports.clock),
+      book(ports.records, ports.events, token, ports.clock,
+           [&observer = ports.observer](job::v1::JobState state) { observer.OnJobEnded(state); }),
       hub(std::move(workers)),
+      pools(options.pools),
       conductor(MakeContext(ports, options, *this), options.own_log) {}
 
 Controller::Controller(const ControllerPorts& ports, ControllerOptions options)

@@ -8,12 +8,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "controller/cluster/leadership.h"
+#include "controller/cluster/pool_scaler.h"
 #include "controller/cluster/worker_hub.h"
 #include "controller/jobs/controller_timing.h"
 #include "controller/jobs/job_book.h"
 #include "controller/jobs/job_conductor.h"
 #include "controller/jobs/job_ports.h"
 #include "controller/jobs/retention.h"
+#include "controller/scaling/pool_keeper.h"
 #include "datastore/event_log.h"
 #include "datastore/job_records.h"
 #include "datastore/leader_lease.h"
@@ -32,12 +34,15 @@ struct ControllerPorts {
   RewardGateway& rewards;
   ControllerObserver& observer;
   const Clock& clock;
+  // Changes the number of workers; null: the controller itself does, by its record and by drains.
+  PoolScaler* scaler = nullptr;
 };
 
 struct ControllerOptions {
   std::string candidate;  // unique to this run of the process
   ControllerTiming timing;
   RetentionOptions retention;
+  PoolOptions pools;
   OwnLog own_log;  // of this process; may be empty
 };
 
@@ -50,6 +55,7 @@ struct ControllerTerm {
   JobBook book;
   std::unique_ptr<WorkerHub> hub;
   Claims claims;
+  PoolKeeper pools;
   JobConductor conductor;  // last: its drivers use all of the above
 };
 
@@ -73,6 +79,10 @@ class Controller {
   const JobBook& book() const { return book_; }
   const ControllerPorts& ports() const { return ports_; }
   const ControllerOptions& options() const { return options_; }
+  // What changes the number of workers during a term.
+  PoolScaler& Scaler(ControllerTerm& term) const {
+    return ports_.scaler != nullptr ? *ports_.scaler : *term.hub;
+  }
 
  private:
   absl::Status BeginTerm(int64_t token) ABSL_LOCKS_EXCLUDED(mu_);

@@ -83,6 +83,7 @@ absl::StatusOr<JobRecord> JobBook::Change(const std::string& id,
     }
     FRESHET_RETURN_IF_ERROR(stored.status());
     FRESHET_ASSIGN_OR_RETURN(JobRecord record, Parse(*stored));
+    const bool had_ended = HasEnded(record.state());
     FRESHET_RETURN_IF_ERROR(change(record));
     const std::string value = record.SerializeAsString();
     if (value != stored->value) {
@@ -90,6 +91,7 @@ absl::StatusOr<JobRecord> JobBook::Change(const std::string& id,
           records_.Update(stored->id, stored->revision, value, fence_).status();
       if (written.code() == absl::StatusCode::kAborted) continue;
       FRESHET_RETURN_IF_ERROR(DeposedIfFenced(written));
+      if (on_end_ && !had_ended && HasEnded(record.state())) on_end_(record.state());
     }
     AppendEvents(record).IgnoreError();  // the next change tries again
     return record;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,9 +34,17 @@ std::string SampleStream(const std::string& job);
 // Thread-safe.
 class JobBook {
  public:
-  // `fence`: the leader's token, or -1 for a controller that only reads.
-  JobBook(JobRecordStore& records, EventLog& events, int64_t fence, const Clock& clock)
-      : records_(records), events_(events), fence_(fence), clock_(clock) {}
+  // Hears of each end of a job that Change has written; must be quick and thread-safe.
+  using OnEnd = std::function<void(job::v1::JobState state)>;
+
+  // `fence`: the leader's token, or -1 for a controller that only reads. `on_end` may be empty.
+  JobBook(JobRecordStore& records, EventLog& events, int64_t fence, const Clock& clock,
+          OnEnd on_end = nullptr)
+      : records_(records),
+        events_(events),
+        fence_(fence),
+        clock_(clock),
+        on_end_(std::move(on_end)) {}
 
   // NOT_FOUND "there is no job ID".
   absl::StatusOr<JobRecord> Get(const std::string& id) const;
@@ -71,6 +80,7 @@ class JobBook {
   EventLog& events_;
   const int64_t fence_;
   const Clock& clock_;
+  const OnEnd on_end_;
   Mutex mu_;
   // Events of a job that are known to be in the log: those with a number up to this one.
   std::map<std::string, int64_t> appended_ ABSL_GUARDED_BY(mu_);

@@ -40,8 +40,8 @@ absl::Status JobConductor::Start() {
     context_.claims.Claim(Claims::Trainer(record.trainer()), record.id());
     context_.claims.Claim(Claims::Pool(record.pool()), record.id());
     drivers.push_back(std::make_shared<JobDriver>(context_, record));
-    FRESHET_LOG(Info) << "job=" << record.id() << " taken over, " << StateName(record.state())
-                      << " at step " << record.step();
+    FRESHET_LOG(Info) << "event=job_taken_over job=" << record.id()
+                      << " state=" << StateName(record.state()) << " step=" << record.step();
     MutexLock lock(mu_);
     drivers_[record.id()] = drivers.back();
   }
@@ -101,11 +101,12 @@ void JobConductor::Control(std::stop_token stop) {
       looked = seen;
       const absl::Status status = RunQueue();
       if (!status.ok()) {
-        FRESHET_LOG(Warning) << "queue=" << Message(status);
+        FRESHET_LOG(Warning) << "event=queue_failed error=" << Message(status);
         MutexLock lock(mu_);
         queue_changed_ = true;
       }
     }
+    LookAtPools();
     context_.hub.AwaitChange(seen, context_.timing.tick);
   }
 }
@@ -114,7 +115,7 @@ void JobConductor::CheckWorkers() {
   const std::vector<Member> before = context_.hub.Workers();
   const absl::StatusOr<std::vector<LostWorker>> lost = context_.hub.Check();
   if (!lost.ok()) {
-    FRESHET_LOG(Warning) << "workers=" << Message(lost.status());
+    FRESHET_LOG(Warning) << "event=workers_failed error=" << Message(lost.status());
     return;
   }
   for (const LostWorker& worker : *lost) {
@@ -123,6 +124,22 @@ void JobConductor::CheckWorkers() {
     }
   }
   context_.observer.OnWorkers(context_.hub.Workers());
+}
+
+void JobConductor::LookAtPools() {
+  const absl::Time now = context_.clock.Now();
+  if (!context_.pools.Due(now)) return;
+  PoolInput input;
+  input.workers = context_.hub.Workers();
+  input.queued = waited_for_;
+  input.asked = context_.hub.Wanted();
+  {
+    MutexLock lock(mu_);
+    for (const auto& [id, driver] : drivers_) {
+      if (!driver->finished()) input.jobs.push_back(driver->Demand());
+    }
+  }
+  context_.observer.OnPools(context_.pools.Look(input, now));
 }
 
 void JobConductor::ReapDrivers() {
@@ -151,6 +168,8 @@ absl::Status JobConductor::RunQueue() {
     input.queue.push_back(ToQueued(record));
     reasons[record.id()] = record.reason();
   }
+  waited_for_.clear();
+  for (const QueuedJob& job : input.queue) waited_for_.insert(job.pool);
   if (input.queue.empty()) return absl::OkStatus();
   const std::vector<Member> workers = context_.hub.Workers();
   std::map<std::string, PoolSlot> pools;
@@ -227,7 +246,7 @@ absl::Status JobConductor::StartJob(const std::string& job, const std::string& t
     drivers_[job] = driver;
   }
   driver->Start();
-  FRESHET_LOG(Info) << "job=" << job << " starts on trainer " << trainer << ", pool " << pool;
+  FRESHET_LOG(Info) << "event=job_starts job=" << job << " trainer=" << trainer << " pool=" << pool;
   return absl::OkStatus();
 }
 
@@ -245,7 +264,7 @@ bool JobConductor::Wait(std::stop_token stop, absl::Duration timeout) {
 void JobConductor::Maintain(std::stop_token stop) {
   while (Wait(stop, context_.timing.retention_period)) {
     const absl::Status status = Expire();
-    if (!status.ok()) FRESHET_LOG(Warning) << "retention=" << Message(status);
+    if (!status.ok()) FRESHET_LOG(Warning) << "event=retention_failed error=" << Message(status);
   }
 }
 
@@ -255,7 +274,7 @@ absl::Status JobConductor::Expire() {
     if (Driver(expiry.job) != nullptr) continue;
     FRESHET_RETURN_IF_ERROR(context_.stores.Delete(expiry.job));
     FRESHET_RETURN_IF_ERROR(context_.book.Delete(expiry.job));
-    FRESHET_LOG(Info) << "job=" << expiry.job << " expired: " << expiry.reason;
+    FRESHET_LOG(Info) << "event=job_expired job=" << expiry.job << " reason=" << expiry.reason;
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -41,6 +42,7 @@ class JobConductor {
   void Control(std::stop_token stop);
   void Maintain(std::stop_token stop);
   void CheckWorkers();
+  void LookAtPools() ABSL_LOCKS_EXCLUDED(mu_);
   void ReapDrivers() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status RunQueue();
   absl::Status StartJob(const std::string& job, const std::string& trainer, const std::string& pool,
@@ -55,6 +57,7 @@ class JobConductor {
   std::map<std::string, std::shared_ptr<JobDriver>> drivers_ ABSL_GUARDED_BY(mu_);
   bool queue_changed_ ABSL_GUARDED_BY(mu_) = true;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  std::set<std::string> waited_for_;  // pools that queued jobs wait for; of the control thread
   std::jthread control_;
   std::jthread maintenance_;
 };

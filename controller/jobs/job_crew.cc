@@ -94,6 +94,7 @@ void JobCrew::InspectAssignment(const Assignment& assignment, const Member& memb
       report.trainer_lists_work = status != nullptr;
       if (status == nullptr) return;
       report.trainer_running = running;
+      report.trainer_busy = member.status.busy_ratio();
       report.trainer_done = status->state() == AssignmentStatus::STATE_DONE;
       report.trainer_waits = status->state() == AssignmentStatus::STATE_FAILED
                                  ? StrCat("failed: ", status->error())

@@ -32,6 +32,7 @@ struct CrewReport {
   absl::Duration env_silence;
   int64_t trainers = 0, rollouts = 0, rewards = 0, envs = 0;  // assigned, alive and connected
   bool trainer_running = false;
+  double trainer_busy = 0;  // share of time, since the status before
   bool trainer_done = false;
   std::string trainer_waits;
   std::string trainer_lost;  // "" when it is there

@@ -42,6 +42,10 @@ JobDriver::JobDriver(const DriverContext& context, const JobRecord& record)
       crew_(context.hub, context.timing, record.id(), context.fence << kRevisionBits),
       last_progress_(context.clock.Now()) {
   crew_.Reserve(record);
+  demand_.job = id_;
+  demand_.pool = record.pool();
+  demand_.phase = JobPhase::kStarts;
+  demand_.measured = last_progress_;
 }
 
 JobDriver::~JobDriver() { Stop(); }
@@ -64,6 +68,11 @@ bool JobDriver::finished() const {
 JobLive JobDriver::Live() const {
   MutexLock lock(mu_);
   return live_;
+}
+
+JobDemand JobDriver::Demand() const {
+  MutexLock lock(mu_);
+  return demand_;
 }
 
 absl::StatusOr<cluster::v1::FetchRowsReply> JobDriver::FetchRows(
@@ -99,10 +108,14 @@ absl::StatusOr<JobRecord> JobDriver::Change(const std::function<absl::Status(Job
 }
 
 void JobDriver::Run(std::stop_token stop) {
+  const LogScope scope(id_);
   while (!stop.stop_requested()) {
     const uint64_t seen = context_.hub.ChangeCount();
     const absl::StatusOr<bool> done = Turn();
-    if (!done.ok()) FRESHET_LOG(Warning) << "job=" << id_ << " turn=" << Message(done.status());
+    if (!done.ok()) {
+      FRESHET_LOG(Warning) << "event=turn_failed job=" << id_
+                           << " error=" << Message(done.status());
+    }
     if (done.ok() && *done) break;
     if (!stop.stop_requested()) context_.hub.AwaitChange(seen, context_.timing.tick);
   }
@@ -252,6 +265,7 @@ absl::Status JobDriver::Open(const JobRecord& record, const CrewReport& report) 
     feeder_ = std::make_unique<PromptFeeder>(*store_, *material->data.train,
                                              MakePromptEncoder(*material->tokenizer), options);
     feeder_thread_ = std::jthread([this](std::stop_token stop) {
+      const LogScope scope(id_);
       const absl::Status status = feeder_->Run(stop);
       if (stop.stop_requested()) return;
       MutexLock lock(mu_);
@@ -292,7 +306,7 @@ absl::StatusOr<bool> JobDriver::Finish(job::v1::JobState state, const std::strin
     return absl::OkStatus();
   };
   FRESHET_ASSIGN_OR_RETURN(const JobRecord record, Change(change));
-  FRESHET_LOG(Info) << "job=" << id_ << " state=" << StateName(record.state())
+  FRESHET_LOG(Info) << "event=job_ended job=" << id_ << " state=" << StateName(record.state())
                     << " reason=" << record.reason();
   StopFeeder();
   return false;  // the next turn finds the end and lets the workers go

@@ -23,6 +23,7 @@
 #include "controller/jobs/job_ports.h"
 #include "controller/jobs/retention.h"
 #include "controller/jobs/watchdog.h"
+#include "controller/scaling/pool_keeper.h"
 #include "datastore/event_log.h"
 #include "services/base/clock.h"
 #include "services/base/mutex.h"
@@ -39,6 +40,7 @@ struct DriverContext {
   TrainerGateway& trainers;
   RewardGateway& rewards;
   ControllerObserver& observer;
+  PoolKeeper& pools;
   const Clock& clock;
   ControllerTiming timing;
   RetentionOptions retention;
@@ -72,6 +74,8 @@ class JobDriver {
   bool finished() const ABSL_LOCKS_EXCLUDED(mu_);
 
   JobLive Live() const ABSL_LOCKS_EXCLUDED(mu_);
+  // What the job asks of its pool, as of the last turn.
+  JobDemand Demand() const ABSL_LOCKS_EXCLUDED(mu_);
   // UNAVAILABLE: the data is not open yet. Else see freshet::FetchRows.
   absl::StatusOr<cluster::v1::FetchRowsReply> FetchRows(
       const cluster::v1::FetchRowsRequest& request) const ABSL_LOCKS_EXCLUDED(mu_);
@@ -101,6 +105,8 @@ class JobDriver {
   std::string FindFailure(const CrewReport& report);
   bool FinalEvaluationOver(const JobRecord& record, absl::Time now);
   absl::Status Watch(JobRecord& record, const CrewReport& report, absl::Time now);
+  JobDemand MeasureDemandOf(const JobRecord& record, const CrewReport& report,
+                            const JobGauges& gauges, absl::Time now) const;
   JobGauges Measure(const JobRecord& record, const Blockage& blockage, absl::Duration stalled_for,
                     absl::Time now);
   // Ends the job. True when that is stored.
@@ -142,6 +148,7 @@ class JobDriver {
   std::shared_ptr<JobEvaluations> evaluations_ ABSL_GUARDED_BY(mu_);
   absl::Status feeder_status_ ABSL_GUARDED_BY(mu_);
   JobLive live_ ABSL_GUARDED_BY(mu_);
+  JobDemand demand_ ABSL_GUARDED_BY(mu_);
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
 
   std::jthread feeder_thread_;

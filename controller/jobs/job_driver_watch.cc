@@ -215,6 +215,25 @@ JobGauges JobDriver::Measure(const JobRecord& record, const Blockage& blockage,
   return gauges;
 }
 
+JobDemand JobDriver::MeasureDemandOf(const JobRecord& record, const CrewReport& report,
+                                     const JobGauges& gauges, absl::Time now) const {
+  JobSituation situation;
+  situation.paused = record.state() == JOB_STATE_PAUSED;
+  situation.trainers = report.trainers;
+  situation.trainer_running = report.trainer_running;
+  situation.trainer_done = report.trainer_done || record.trainer_done();
+  situation.trainer_busy = report.trainer_busy;
+  situation.opens = !opening_.ok() || !stats_.has_value();
+  if (!situation.opens && store_status_.ok()) {
+    situation.stats = &gauges.stats;
+    situation.oldest_ready = gauges.oldest[static_cast<size_t>(GroupState::kReady)];
+  }
+  JobDemand demand = MeasureDemand(MakeStoreOptions(spec_, id_), situation, now);
+  demand.job = id_;
+  demand.pool = record.pool();
+  return demand;
+}
+
 absl::Status JobDriver::Watch(JobRecord& record, const CrewReport& report, absl::Time now) {
   if (stats_.has_value()) {
     const int64_t mark = ProgressMark(*stats_);
@@ -255,6 +274,7 @@ absl::Status JobDriver::Watch(JobRecord& record, const CrewReport& report, absl:
   const Blockage blockage = FindBlockage(health, context_.timing.patience);
 
   JobGauges gauges = Measure(record, blockage, health.since_progress, now);
+  JobDemand demand = MeasureDemandOf(record, report, gauges, now);
   JobLive live;
   live.waits_for = StrCat(blockage.edge, ": ", blockage.text);
   if (stats_.has_value()) {
@@ -267,6 +287,7 @@ absl::Status JobDriver::Watch(JobRecord& record, const CrewReport& report, absl:
   {
     MutexLock lock(mu_);
     live_ = std::move(live);
+    demand_ = std::move(demand);
     if (evaluations_ != nullptr) gauges.evaluations_skipped = evaluations_->skipped();
   }
   context_.observer.OnJob(gauges);

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "controller/cluster/membership.h"
+#include "controller/scaling/pool_keeper.h"
 #include "datastore/trajectory_store.h"
 #include "freshet/job/v1/job_service.pb.h"
 #include "freshet/reward/v1/reward_service.pb.h"
@@ -96,8 +97,12 @@ class ControllerObserver {
   virtual void OnLeading(bool /*leading*/) {}
   virtual void OnJob(const JobGauges& /*gauges*/) {}
   virtual void OnJobGone(const std::string& /*id*/) {}
+  // The leader has written the end of a job: SUCCEEDED, FAILED or CANCELLED.
+  virtual void OnJobEnded(job::v1::JobState /*state*/) {}
   virtual void OnWorkers(const std::vector<Member>& /*workers*/) {}
   virtual void OnWorkerLost(cluster::v1::Role /*role*/) {}
+  // All pools of the cluster, about once a second while this controller leads.
+  virtual void OnPools(const std::vector<PoolFigures>& /*pools*/) {}
 };
 
 }  // namespace freshet

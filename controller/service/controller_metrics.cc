@@ -16,6 +16,8 @@ constexpr std::array kJobStates = {job::v1::JOB_STATE_PENDING,   job::v1::JOB_ST
                                    job::v1::JOB_STATE_RUNNING,   job::v1::JOB_STATE_PAUSED,
                                    job::v1::JOB_STATE_SUCCEEDED, job::v1::JOB_STATE_FAILED,
                                    job::v1::JOB_STATE_CANCELLED};
+constexpr std::array kJobEnds = {job::v1::JOB_STATE_SUCCEEDED, job::v1::JOB_STATE_FAILED,
+                                 job::v1::JOB_STATE_CANCELLED};
 constexpr std::array kRoles = {cluster::v1::ROLE_ROLLOUT, cluster::v1::ROLE_REWARD,
                                cluster::v1::ROLE_ENV, cluster::v1::ROLE_TRAINER};
 constexpr std::array kWorkerStates = {"joining", "ready", "draining", "lost"};
@@ -29,6 +31,9 @@ const char* DropReason(const std::string& label) {
   if (label == "dropped(orphaned)") return "cancelled";
   return label.starts_with("filtered(") ? "filtered" : "error";
 }
+
+// Pools that have series; workers name them.
+constexpr size_t kMostPools = 256;
 
 // Of a sample's record and its key beside its tokens, and of a token (docs/operations.md, Memory).
 constexpr double kSampleBytes = 150;
@@ -125,10 +130,19 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
                                    "For how long a stalled job has made no progress, else 0.")),
       skipped_(CounterFamily(*registry_, "freshet_evaluations_skipped_total",
                              "Evaluations that were due while another one ran.")),
+      jobs_ended_(CounterFamily(*registry_, "freshet_jobs_ended_total",
+                                "Jobs whose end this controller wrote while it led, by how they "
+                                "ended; one that is resumed may end again.")),
       workers_(GaugeFamily(*registry_, "freshet_workers", "Workers by role and state.")),
       lost_(CounterFamily(*registry_, "freshet_workers_lost_total",
-                          "Workers that were declared lost, by role.")) {
+                          "Workers that were declared lost, by role.")),
+      wanted_(GaugeFamily(*registry_, "freshet_rollout_wanted_replicas",
+                          "Rollouts that a pool should have; the label says why.")),
+      ready_(GaugeFamily(*registry_, "freshet_pool_ready_workers",
+                         "Rollouts of a pool that are ready; 0 while this controller does not "
+                         "lead.")) {
   for (const auto role : kRoles) lost_.Add({{"role", RoleName(role)}});
+  for (const auto state : kJobEnds) jobs_ended_.Add({{"state", StateName(state)}});
   OnWorkers({});
 }
 
@@ -139,10 +153,12 @@ void ControllerMetrics::OnDatastore(const absl::Status& status) {
 
 void ControllerMetrics::OnLeading(bool leading) {
   leader_.Set(leading ? 1 : 0);
-  if (leading) return;
   std::vector<std::string> jobs;
   {
     MutexLock lock(mu_);
+    leading_ = leading;
+    if (leading) return;
+    SetPools({});
     for (const auto& [job, series] : series_) jobs.push_back(job);
   }
   for (const std::string& job : jobs) OnJobGone(job);
@@ -243,7 +259,7 @@ void ControllerMetrics::SetStats(const JobGauges& gauges) {
 
 void ControllerMetrics::SetEnds(const JobGauges& gauges) {
   const StoreStats& stats = gauges.stats;
-  std::map<std::string, double> by_kind;
+  std::map<std::string, double> by_kind = {{"dead", 0}};
   std::map<std::string, double> dropped;
   for (const char* reason : kDropReasons) dropped[reason] = 0;
   for (const auto& [label, groups] : stats.ended_by_reason) {
@@ -276,6 +292,40 @@ void ControllerMetrics::OnWorkers(const std::vector<Member>& workers) {
       });
       workers_.Add({{"role", RoleName(role)}, {"state", state}}).Set(static_cast<double>(count));
     }
+  }
+}
+
+void ControllerMetrics::OnJobEnded(job::v1::JobState state) {
+  jobs_ended_.Add({{"state", StateName(state)}}).Increment();
+}
+
+void ControllerMetrics::OnPools(const std::vector<PoolFigures>& pools) {
+  MutexLock lock(mu_);
+  if (leading_) SetPools(pools);
+}
+
+void ControllerMetrics::SetPools(const std::vector<PoolFigures>& pools) {
+  for (auto& [name, pool] : pools_) {
+    const bool known = std::any_of(pools.begin(), pools.end(), [&name = name](const auto& figures) {
+      return figures.pool == name;
+    });
+    if (known) continue;
+    pool.wanted.reset();
+    pool.ready->Set(0);
+  }
+  for (const PoolFigures& figures : pools) {
+    if (pools_.size() >= kMostPools && !pools_.contains(figures.pool)) continue;
+    Pool& pool = pools_[figures.pool];
+    if (pool.ready == nullptr) pool.ready = &ready_.Add({{"pool", figures.pool}});
+    pool.ready->Set(figures.ready);
+    if (pool.reason != figures.reason || !pool.wanted.has_value()) {
+      // One after the other: whoever adds up the series of a pool must not count it twice.
+      pool.wanted.reset();
+      pool.wanted.emplace(
+          wanted_, metrics::Labels{{"pool", figures.pool}, {"reason", Name(figures.reason)}});
+      pool.reason = figures.reason;
+    }
+    (*pool.wanted)->Set(figures.wanted);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -25,8 +26,11 @@ class ControllerMetrics final : public ControllerObserver {
   void OnLeading(bool leading) override ABSL_LOCKS_EXCLUDED(mu_);
   void OnJob(const JobGauges& gauges) override ABSL_LOCKS_EXCLUDED(mu_);
   void OnJobGone(const std::string& id) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnJobEnded(job::v1::JobState state) override;
   void OnWorkers(const std::vector<Member>& workers) override;
   void OnWorkerLost(cluster::v1::Role role) override;
+  // Ignored while this controller does not lead: no other one's figures are to be doubled.
+  void OnPools(const std::vector<PoolFigures>& pools) override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   using Gauges = metrics::Gauges;
@@ -45,6 +49,7 @@ class ControllerMetrics final : public ControllerObserver {
   void SetStats(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetEnds(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetBounds(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetPools(const std::vector<PoolFigures>& pools) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<prometheus::Registry> registry_;
   const std::function<void(const absl::Status&)> on_datastore_;
@@ -77,9 +82,20 @@ class ControllerMetrics final : public ControllerObserver {
   Gauges& blocking_;
   Gauges& stalled_seconds_;
   Counters& skipped_;
+  Counters& jobs_ended_;
   Gauges& workers_;
   Counters& lost_;
+  Gauges& wanted_;
+  Gauges& ready_;
+  // The series of a pool: of the reason in force, and of its engines that are ready.
+  struct Pool {
+    ScalingReason reason = ScalingReason::kFixed;
+    std::optional<metrics::GaugeSeries> wanted;
+    prometheus::Gauge* ready = nullptr;  // stays, with 0, when nobody speaks of the pool any more
+  };
   Mutex mu_;
+  bool leading_ ABSL_GUARDED_BY(mu_) = false;
+  std::map<std::string, Pool> pools_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, Series> series_ ABSL_GUARDED_BY(mu_);  // by job
 };
 

@@ -1,8 +1,12 @@
 #include "controller/service/controller_process.h"
 
+#include <cstdlib>
 #include <iostream>
+#include <vector>
 
 #include "CLI/CLI.hpp"
+#include "controller/kubernetes/scale_target.h"
+#include "controller/scaling/pool_bounds.h"
 #include "prometheus/registry.h"
 #include "services/base/str_cat.h"
 #include "services/base/version.h"
@@ -20,6 +24,47 @@ namespace {
 constexpr int kBlockingConnections = 128;
 constexpr int kConnections = 16;
 
+// Flags of scaling.
+struct ScalingFlags {
+  std::vector<std::string> bounds;
+  std::string kubernetes_namespace;
+  std::vector<std::string> targets;
+};
+
+void AddScalingFlags(CLI::App& app, ScalingFlags& flags) {
+  app.add_option(
+      "--pool-bounds", flags.bounds,
+      "POOL=MIN..MAX: a pool of rollouts that scales by itself, and its bounds; repeated");
+  CLI::Option* const name_space =
+      app.add_option("--kubernetes-namespace", flags.kubernetes_namespace,
+                     "the workers are pods of this namespace, and are scaled as such");
+  app.add_option(
+         "--scale-target", flags.targets,
+         "KEY=RESOURCE/NAME: the workload of rollout/POOL, reward or env, among deployments "
+         "or leaderworkersets; repeated")
+      ->needs(name_space);
+}
+
+// INVALID_ARGUMENT naming the flag.
+absl::Status TakeScalingFlags(const ScalingFlags& flags, ControllerRoleOptions& options) {
+  auto bounds = ParsePoolBounds(flags.bounds);
+  if (!bounds.ok()) return InvalidArgument("--pool-bounds: ", Message(bounds.status()));
+  options.pool_bounds = *std::move(bounds);
+  if (flags.kubernetes_namespace.empty()) return absl::OkStatus();
+  auto targets = ParseScaleTargets(flags.targets);
+  if (!targets.ok()) return InvalidArgument("--scale-target: ", Message(targets.status()));
+  auto kubernetes = KubernetesOfPod(flags.kubernetes_namespace, [](const char* variable) {
+    const char* const value = std::getenv(variable);
+    return std::string(value != nullptr ? value : "");
+  });
+  if (!kubernetes.ok()) {
+    return InvalidArgument("--kubernetes-namespace: ", Message(kubernetes.status()));
+  }
+  kubernetes->targets = *std::move(targets);
+  options.kubernetes = *std::move(kubernetes);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
@@ -32,6 +77,7 @@ int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
   double time_scale = 1.0;
   double keep_hours = 24.0;
   std::string name;
+  std::string status_listen;
   // Outlives the last line that this process logs.
   static auto* const log = new runtime::LogRing;
   runtime::ShipLog(*log);
@@ -41,12 +87,22 @@ int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
       "leads, the others stand by.",
       "freshet-controller");
   runtime::AddEndpointFlags(app, serve.endpoint);
+  runtime::AddUsersFlag(app, serve.endpoint);
   runtime::AddDatastoreFlags(app, datastore);
   app.add_option("--name", name, "name in logs and as leader; default: controller-HOST-PID");
+  app.add_option("--status-listen", status_listen,
+                 "loopback HOST:PORT of the status page; \"\": none")
+      ->check([](const std::string& address) {
+        return address.empty() || runtime::IsLoopback(address)
+                   ? std::string()
+                   : address + " is not a loopback address: reach the page by a port-forward";
+      });
   app.add_option("--keep-hours", keep_hours,
                  "hours that a job's data stays in the datastore after its end")
       ->check(CLI::Range(0.01, 8760.0))
       ->capture_default_str();
+  ScalingFlags scaling;
+  AddScalingFlags(app, scaling);
   runtime::AddTimeScaleFlag(app, time_scale);
   if (const auto code = runtime::ParseCommandLine(app, argc, argv)) return *code;
 
@@ -63,12 +119,19 @@ int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
   options.redis.max_blocking_connections = kBlockingConnections;
   options.redis = Scaled(options.redis, time_scale);
   options.channel = runtime::Scaled(runtime::ChannelOptionsOf(serve.endpoint), time_scale);
+  if (serve.endpoint.require_client_cert) options.member_name = serve.endpoint.tls_peer_name;
   options.timing = ControllerTiming().Scaled(time_scale);
+  options.time_scale = time_scale;
   options.retention.keep = absl::Hours(keep_hours);
   options.name = name;
+  options.status_listen = status_listen;
   options.registry = serve.registry;
   options.log = log;
   options.hooks = hooks;
+  if (const absl::Status taken = TakeScalingFlags(scaling, options); !taken.ok()) {
+    std::cerr << "freshet-controller: " << Message(taken) << '\n';
+    return 2;
+  }
   auto role = ControllerRole::Create(options);
   if (!role.ok()) {
     std::cerr << "freshet-controller: " << Message(role.status()) << '\n';
@@ -76,6 +139,10 @@ int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
   }
   serve.version = Version();
   serve.before_scrape = [&role] { (*role)->RefreshMetrics(); };
+  serve.ready_fields = [&role] {
+    const std::string page = (*role)->status_address();
+    return page.empty() ? std::string() : StrCat(" status=", page);
+  };
   return runtime::Serve(**role, serve);
 }
 

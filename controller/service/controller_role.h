@@ -2,13 +2,19 @@
 #define FRESHET_CONTROLLER_SERVICE_CONTROLLER_ROLE_H_
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "controller/jobs/controller.h"
+#include "controller/kubernetes/kubernetes_cluster.h"
 #include "controller/service/controller_metrics.h"
+#include "controller/service/controller_status.h"
+#include "controller/service/external_scaler.h"
 #include "controller/service/grpc_gateways.h"
 #include "controller/service/job_service.h"
 #include "controller/service/redis_job_stores.h"
@@ -17,8 +23,10 @@
 #include "datastore/redis/redis_event_log.h"
 #include "datastore/redis/redis_job_records.h"
 #include "datastore/redis/redis_leader_lease.h"
+#include "services/base/mutex.h"
 #include "services/metrics/queue_metrics.h"
 #include "services/runtime/channel_cache.h"
+#include "services/runtime/http_server.h"
 #include "services/runtime/log_ring.h"
 #include "services/runtime/serve.h"
 
@@ -34,9 +42,15 @@ struct ControllerHooks {
 struct ControllerRoleOptions {
   RedisOptions redis;
   runtime::ChannelOptions channel;  // to workers and other controllers
+  // Of callers' certificates, see WorkerServiceImpl; "": a worker registers as whatever it says.
+  std::string member_name;
   ControllerTiming timing;
+  double time_scale = 1;  // of the rules of scaling, whose times are not in `timing`
   RetentionOptions retention;
-  std::string name;  // "": controller-HOST-PID
+  std::map<std::string, PoolBounds> pool_bounds;  // of pools that scale by themselves
+  std::optional<KubernetesOptions> kubernetes;    // where its workers are pods
+  std::string name;                               // "": controller-HOST-PID
+  std::string status_listen;                      // loopback HOST:PORT of the status page; "": none
   std::shared_ptr<prometheus::Registry> registry;
   // Where the process's log lines go, for `freshet logs --role controller`; may be null. Outlives
   // the role.
@@ -58,12 +72,17 @@ class ControllerRole final : public runtime::Role {
   void Stop() override;
 
   // Brings metrics up to date that are read when they are asked for.
-  void RefreshMetrics();
+  void RefreshMetrics() ABSL_LOCKS_EXCLUDED(refresh_mu_);
+  // HOST:PORT of the status page once the role has started; "" without one.
+  std::string status_address() const { return page_ != nullptr ? page_->address() : ""; }
 
  private:
   ControllerRole(const ControllerRoleOptions& options, std::shared_ptr<RedisClient> client,
-                 std::shared_ptr<RedisClient> lease_client, std::unique_ptr<RedisEventLog> events);
+                 std::shared_ptr<RedisClient> lease_client, std::unique_ptr<RedisEventLog> events,
+                 std::unique_ptr<KubernetesCluster> kubernetes);
   void OnDatastore(const absl::Status& status);
+  // Asks the datastore for its state every second, also while no job does.
+  void WatchDatastore(std::stop_token stop);
 
   RedisJobRecords records_;
   const std::unique_ptr<JobRecordStore> wrapped_records_;  // null: none
@@ -75,12 +94,23 @@ class ControllerRole final : public runtime::Role {
   GrpcRewardGateway rewards_;
   runtime::Readiness* readiness_ = nullptr;  // set before anything is asked
   ControllerMetrics metrics_;
+  const std::unique_ptr<KubernetesCluster> kubernetes_;  // null: none
   Controller controller_;
   JobServiceImpl jobs_;
   WorkerServiceImpl workers_;
+  const std::string status_listen_;
+  ControllerStatus status_;
+  ExternalScalerImpl scaler_;
+  std::unique_ptr<runtime::HttpServer> page_;  // null: none
   metrics::QueueMetrics queues_;
   prometheus::Gauge& memory_used_;
   prometheus::Gauge& memory_bound_;
+  prometheus::Counter& evicted_;
+  metrics::Gauges& append_only_;
+  Mutex refresh_mu_;
+  // From the first answer on.
+  std::optional<metrics::GaugeSeries> append_only_ok_ ABSL_GUARDED_BY(refresh_mu_);
+  std::jthread watch_;  // last: uses the stores
 };
 
 }  // namespace freshet

@@ -10,16 +10,19 @@
 namespace freshet {
 namespace {
 
-// One unary call of `method` at `address`.
+constexpr cluster::v1::Role kTrainer = cluster::v1::ROLE_TRAINER;
+
+// One unary call of `method` at `address`, of a member of that role.
 template <typename Service, typename Request, typename Response>
-absl::StatusOr<Response> Call(runtime::ChannelCache& channels, const std::string& address,
+absl::StatusOr<Response> Call(runtime::ChannelCache& channels, cluster::v1::Role role,
+                              const std::string& address,
                               grpc::Status (Service::Stub::*method)(grpc::ClientContext*,
                                                                     const Request&, Response*),
                               const Request& request, absl::Duration deadline) {
   if (address.empty()) {
     return StatusOf(absl::StatusCode::kUnavailable, "the worker has no address yet");
   }
-  FRESHET_ASSIGN_OR_RETURN(const auto channel, channels.Get(address));
+  FRESHET_ASSIGN_OR_RETURN(const auto channel, channels.Get(address, role));
   const auto stub = Service::NewStub(channel);
   const auto context = runtime::CallWithin(deadline);
   Response response;
@@ -36,23 +39,23 @@ absl::StatusOr<trainer::v1::ModelBundle> GrpcTrainerGateway::DescribeModel(
     const std::string& address, const job::v1::JobSpec& spec, absl::Duration deadline) {
   trainer::v1::DescribeModelRequest request;
   *request.mutable_spec() = spec;
-  return Call<TrainerService>(channels_, address, &TrainerService::Stub::DescribeModel, request,
-                              deadline);
+  return Call<TrainerService>(channels_, kTrainer, address, &TrainerService::Stub::DescribeModel,
+                              request, deadline);
 }
 
 absl::StatusOr<trainer::v1::ListCheckpointsReply> GrpcTrainerGateway::ListCheckpoints(
     const std::string& address, const std::string& job, absl::Duration deadline) {
   trainer::v1::ListCheckpointsRequest request;
   request.set_job_id(job);
-  return Call<TrainerService>(channels_, address, &TrainerService::Stub::ListCheckpoints, request,
-                              deadline);
+  return Call<TrainerService>(channels_, kTrainer, address, &TrainerService::Stub::ListCheckpoints,
+                              request, deadline);
 }
 
 absl::Status GrpcTrainerGateway::ExportCheckpoint(
     const std::string& address, const trainer::v1::ExportCheckpointRequest& request,
     absl::Duration deadline,
     const std::function<absl::Status(const trainer::v1::CheckpointChunk&)>& sink) {
-  FRESHET_ASSIGN_OR_RETURN(const auto channel, channels_.Get(address));
+  FRESHET_ASSIGN_OR_RETURN(const auto channel, channels_.Get(address, kTrainer));
   const auto stub = TrainerService::NewStub(channel);
   const auto context = runtime::CallWithin(deadline);
   const auto reader = stub->ExportCheckpoint(context.get(), request);
@@ -68,15 +71,16 @@ absl::Status GrpcTrainerGateway::DeleteJobFiles(const std::string& address, cons
                                                 absl::Duration deadline) {
   trainer::v1::DeleteJobFilesRequest request;
   request.set_job_id(job);
-  return Call<TrainerService>(channels_, address, &TrainerService::Stub::DeleteJobFiles, request,
-                              deadline)
+  return Call<TrainerService>(channels_, kTrainer, address, &TrainerService::Stub::DeleteJobFiles,
+                              request, deadline)
       .status();
 }
 
 absl::StatusOr<reward::v1::ScoreReply> GrpcRewardGateway::Score(
     const std::string& address, const reward::v1::ScoreRequest& request, absl::Duration deadline) {
-  return Call<reward::v1::RewardService>(
-      channels_, address, &reward::v1::RewardService::Stub::Score, request, deadline);
+  return Call<reward::v1::RewardService>(channels_, cluster::v1::ROLE_REWARD, address,
+                                         &reward::v1::RewardService::Stub::Score, request,
+                                         deadline);
 }
 
 }  // namespace freshet

@@ -20,8 +20,6 @@ namespace {
 using job::v1::JobService;
 
 constexpr int32_t kMaxPriority = 100;
-// Newest events of any kind that Get shows, behind the last states and notices.
-constexpr int64_t kRecentTail = 8;
 
 bool WorksOn(const Member& member, const std::string& job) {
   return std::any_of(member.status.assignments().begin(), member.status.assignments().end(),
@@ -46,6 +44,7 @@ JobServiceImpl::JobServiceImpl(Controller& controller, runtime::ChannelCache& ch
                                JobServiceOptions options)
     : controller_(controller),
       channels_(channels),
+      reader_(controller),
       options_(std::move(options)),
       leader_calls_([&controller] { return controller.Leader(); }),
       executor_(options_.unary_threads, kMaxWaiting),
@@ -64,7 +63,8 @@ absl::StatusOr<Response> JobServiceImpl::AskLeader(
     grpc::Status (JobService::Stub::*method)(grpc::ClientContext*, const Request&, Response*)) {
   const Leadership::View leader = controller_.Leader();
   if (!MayPassOn(origin, leader)) return NotLeading(leader);
-  FRESHET_ASSIGN_OR_RETURN(const auto channel, channels_.Get(leader.address));
+  FRESHET_ASSIGN_OR_RETURN(const auto channel,
+                           channels_.Get(leader.address, cluster::v1::ROLE_CONTROLLER));
   const auto stub = JobService::NewStub(channel);
   const auto context = ContextToLeader(origin, timeout);
   LeaderCalls::Call pending(leader_calls_, leader, *context, call.cancelled);
@@ -173,18 +173,6 @@ grpc::ServerUnaryReactor* JobServiceImpl::Validate(grpc::CallbackServerContext* 
       });
 }
 
-absl::StatusOr<job::v1::Job> JobServiceImpl::GetJob(const std::string& id) const {
-  FRESHET_ASSIGN_OR_RETURN(const JobRecord record, controller_.book().Get(id));
-  FRESHET_ASSIGN_OR_RETURN(const std::vector<StoredEvent> tail,
-                           ReadTail(controller_.ports().events, EventStream(id), kRecentTail));
-  const auto term = controller_.Active();
-  const auto driver = term != nullptr ? term->conductor.Driver(id) : nullptr;
-  const JobLive live = driver != nullptr ? driver->Live() : JobLive();
-  job::v1::Job job = ToDetailedJob(record, driver != nullptr ? &live : nullptr);
-  FRESHET_RETURN_IF_ERROR(SetRecentEvents(record, tail, job));
-  return job;
-}
-
 grpc::ServerUnaryReactor* JobServiceImpl::Get(grpc::CallbackServerContext* context,
                                               const job::v1::GetRequest* request,
                                               job::v1::Job* job) {
@@ -200,7 +188,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::Get(grpc::CallbackServerContext* conte
               &JobService::Stub::Get);
           if (live.ok()) return live;
         }
-        absl::StatusOr<job::v1::Job> found = GetJob(r.job_id());
+        absl::StatusOr<job::v1::Job> found = reader_.Get(r.job_id());
         if (!found.ok()) return Explained(found.status(), r.job_id());
         return found;
       });
@@ -210,10 +198,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::List(grpc::CallbackServerContext* cont
                                                const job::v1::ListRequest* request,
                                                job::v1::ListReply* reply) {
   return Read<job::v1::ListRequest, job::v1::ListReply>(
-      context, request, reply, "", [this, request]() -> absl::StatusOr<job::v1::ListReply> {
-        FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, controller_.book().List());
-        return ListJobs(records, *request);
-      });
+      context, request, reply, "", [this, request] { return reader_.List(*request); });
 }
 
 absl::StatusOr<job::v1::Job> JobServiceImpl::ChangeJob(
@@ -326,11 +311,11 @@ grpc::ServerUnaryReactor* JobServiceImpl::Scale(grpc::CallbackServerContext* con
                                                 job::v1::ScaleReply* reply) {
   return Lead<job::v1::ScaleRequest, job::v1::ScaleReply>(
       context, request, reply, &JobService::Stub::Scale, "",
-      [request](ControllerTerm& term) -> absl::StatusOr<job::v1::ScaleReply> {
-        FRESHET_ASSIGN_OR_RETURN(
-            const int32_t before,
-            term.hub->SetWanted(request->role(), request->pool(), request->replicas(),
-                                request->keep_workers() ? Surplus::kStays : Surplus::kDrains));
+      [this, request](ControllerTerm& term) -> absl::StatusOr<job::v1::ScaleReply> {
+        FRESHET_ASSIGN_OR_RETURN(const int32_t before,
+                                 controller_.Scaler(term).SetWanted(
+                                     request->role(), request->pool(), request->replicas(),
+                                     request->keep_workers() ? Surplus::kStays : Surplus::kDrains));
         job::v1::ScaleReply scaled;
         scaled.set_before(before);
         scaled.set_wanted(request->replicas());
@@ -364,31 +349,12 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(
       });
 }
 
-job::v1::Cluster JobServiceImpl::DescribeCluster(ControllerTerm& term) const {
-  job::v1::Cluster cluster;
-  for (const Member& member : term.hub->Workers()) *cluster.add_workers() = ToWorker(member);
-  cluster.set_leader(controller_.Leader().address);
-  for (const auto& [key, replicas] : term.hub->Wanted())
-    (*cluster.mutable_wanted())[key] = replicas;
-  return cluster;
-}
-
 grpc::ServerUnaryReactor* JobServiceImpl::GetCluster(grpc::CallbackServerContext* context,
                                                      const job::v1::GetClusterRequest* request,
                                                      job::v1::Cluster* reply) {
   return Lead<job::v1::GetClusterRequest, job::v1::Cluster>(
       context, request, reply, &JobService::Stub::GetCluster, "",
-      [this](ControllerTerm& term) -> absl::StatusOr<job::v1::Cluster> {
-        job::v1::Cluster cluster = DescribeCluster(term);
-        FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, term.book.List());
-        for (const JobRecord& record : records) {
-          if (HasEnded(record.state())) continue;
-          const auto driver = term.conductor.Driver(record.id());
-          const JobLive live = driver != nullptr ? driver->Live() : JobLive();
-          *cluster.add_jobs() = ToDetailedJob(record, driver != nullptr ? &live : nullptr);
-        }
-        return cluster;
-      });
+      [this](ControllerTerm& term) { return reader_.Cluster(term); });
 }
 
 }  // namespace freshet

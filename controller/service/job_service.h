@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "controller/jobs/controller.h"
+#include "controller/service/job_reader.h"
 #include "controller/service/leader_call.h"
 #include "controller/service/stream_pool.h"
 #include "freshet/job/v1/job_service.grpc.pb.h"
@@ -108,14 +109,12 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
                                                  const job::v1::DeleteRequest& request);
   // Address of the trainer that has the job's files. UNAVAILABLE when it is not there.
   absl::StatusOr<std::string> TrainerOf(ControllerTerm& term, const JobRecord& record) const;
-  absl::StatusOr<job::v1::Job> GetJob(const std::string& id) const;
   // What the leader says to a call that a standby passes on; NotLeading where there is none.
   template <typename Request, typename Response>
   absl::StatusOr<Response> AskLeader(const CallOrigin& origin, const Request& request,
                                      absl::Duration timeout, const runtime::CallContext& call,
                                      grpc::Status (job::v1::JobService::Stub::*method)(
                                          grpc::ClientContext*, const Request&, Response*));
-  job::v1::Cluster DescribeCluster(ControllerTerm& term) const;
 
   // Streams (job_streams.cc).
   absl::Status WatchJob(const job::v1::WatchRequest& request, StreamSink<job::v1::Event>& sink);
@@ -139,10 +138,10 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
                      std::unique_ptr<grpc::ClientReader<Message>> (
                          job::v1::JobService::Stub::*method)(grpc::ClientContext*, const Request&),
                      StreamSink<Message>& sink);
-  absl::StatusOr<job::v1::ListSamplesReply> FindSamples(const job::v1::ListSamplesRequest& request);
 
   Controller& controller_;
   runtime::ChannelCache& channels_;
+  const JobReader reader_;
   const JobServiceOptions options_;
   LeaderCalls leader_calls_;
   runtime::Executor executor_;

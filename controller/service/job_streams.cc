@@ -19,8 +19,6 @@ constexpr absl::Duration kLook = absl::Seconds(1);
 constexpr int64_t kEventsPerRead = 500;
 constexpr int64_t kLedgerRowsPerRead = 2000;
 constexpr size_t kLedgerChunkBytes = size_t{1} << 20;
-constexpr int32_t kDefaultSamples = 20;
-constexpr int32_t kMaxSamples = 1000;
 constexpr absl::Duration kLongestExport = absl::Hours(4);
 
 absl::Status Gone() { return absl::CancelledError("the client is gone"); }
@@ -129,7 +127,8 @@ absl::Status JobServiceImpl::Relay(const CallOrigin& origin, const Request& requ
                                    StreamSink<Message>& sink) {
   const Leadership::View leader = controller_.Leader();
   if (!MayPassOn(origin, leader)) return NotLeading(leader);
-  FRESHET_ASSIGN_OR_RETURN(const auto channel, channels_.Get(leader.address));
+  FRESHET_ASSIGN_OR_RETURN(const auto channel,
+                           channels_.Get(leader.address, cluster::v1::ROLE_CONTROLLER));
   const auto stub = job::v1::JobService::NewStub(channel);
   const auto context = ContextToLeader(origin, std::min(kLongestExport, deadline - absl::Now()));
   const auto reader = (stub.get()->*method)(context.get(), request);
@@ -209,27 +208,10 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListSamples(grpc::CallbackServerContex
       executor_, context, request, reply,
       [this](const job::v1::ListSamplesRequest& r,
              const runtime::CallContext&) -> absl::StatusOr<job::v1::ListSamplesReply> {
-        auto found = FindSamples(r);
+        auto found = reader_.Samples(r);
         if (!found.ok()) return Explained(found.status(), r.job_id());
         return found;
       });
-}
-
-absl::StatusOr<job::v1::ListSamplesReply> JobServiceImpl::FindSamples(
-    const job::v1::ListSamplesRequest& request) {
-  if (request.limit() < 0 || request.limit() > kMaxSamples) {
-    return InvalidArgument("limit: ", request.limit(), " is not within 0 and ", kMaxSamples);
-  }
-  const int64_t limit = request.limit() == 0 ? kDefaultSamples : request.limit();
-  FRESHET_RETURN_IF_ERROR(controller_.book().Get(request.job_id()).status());
-  EventLog& events = controller_.ports().events;
-  const std::string stream = SampleStream(request.job_id());
-  FRESHET_ASSIGN_OR_RETURN(const std::vector<StoredEvent> tail, ReadTail(events, stream, limit));
-  job::v1::ListSamplesReply reply;
-  for (auto event = tail.rbegin(); event != tail.rend(); ++event) {
-    reply.add_samples_json(event->value);
-  }
-  return reply;
 }
 
 }  // namespace freshet

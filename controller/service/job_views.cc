@@ -81,6 +81,25 @@ job::v1::Worker ToWorker(const Member& member) {
   return worker;
 }
 
+job::v1::PoolScale ToPoolScale(const PoolFigures& figures) {
+  job::v1::PoolScale scale;
+  scale.set_pool(figures.pool);
+  scale.set_ready(figures.ready);
+  scale.set_wanted(figures.wanted);
+  scale.set_reason(Name(figures.reason));
+  scale.set_text(figures.text);
+  if (figures.bounds.has_value()) {
+    scale.set_min(figures.bounds->min);
+    scale.set_max(figures.bounds->max);
+  }
+  return scale;
+}
+
+std::string PoolOf(const JobRecord& record) {
+  if (!record.pool().empty()) return record.pool();
+  return record.spec().pool().empty() ? "default" : record.spec().pool();
+}
+
 job::v1::Job ToDetailedJob(const JobRecord& record, const JobLive* live) {
   job::v1::Job job = ToJob(record, /*details=*/true);
   if (live == nullptr) {

@@ -9,6 +9,7 @@
 #include "controller/cluster/membership.h"
 #include "controller/jobs/job_driver.h"
 #include "controller/jobs/job_record.h"
+#include "controller/scaling/pool_keeper.h"
 #include "datastore/event_log.h"
 #include "freshet/job/v1/job_service.pb.h"
 
@@ -16,6 +17,12 @@ namespace freshet {
 
 // A worker as the API shows it. Pure.
 job::v1::Worker ToWorker(const Member& member);
+
+// A pool as the API shows it. Pure.
+job::v1::PoolScale ToPoolScale(const PoolFigures& figures);
+
+// The pool that a job works on, or waits for. Pure.
+std::string PoolOf(const JobRecord& record);
 
 // The job as Get shows it; `live` is null where no driver is at hand. Pure.
 job::v1::Job ToDetailedJob(const JobRecord& record, const JobLive* live);

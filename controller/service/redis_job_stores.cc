@@ -43,18 +43,21 @@ absl::Status RedisJobStores::CheckSpace() {
     if (looking_ || SystemClock::Get().Now() - looked_ < kLookPeriod) return status_;
     looking_ = true;
   }
-  const absl::StatusOr<RedisReply> info = client_->Command({"INFO", "memory", "errorstats"});
+  const absl::StatusOr<RedisReply> info =
+      client_->Command({"INFO", "memory", "errorstats", "stats", "persistence"});
   MutexLock lock(mu_);
   looking_ = false;
   looked_ = SystemClock::Get().Now();
   if (!info.ok()) return status_ = absl::OkStatus();
-  memory_ = ParseRedisMemory(info->text);
-  return status_ = space_.Take(memory_, looked_);
+  RedisReading reading = ParseRedisInfo(info->text);
+  reading.evicted = evicted_.Take(reading.evicted);
+  reading_ = reading;
+  return status_ = space_.Take(reading, looked_);
 }
 
-RedisMemory RedisJobStores::memory() const {
+std::optional<RedisReading> RedisJobStores::reading() const {
   MutexLock lock(mu_);
-  return memory_;
+  return reading_;
 }
 
 }  // namespace freshet

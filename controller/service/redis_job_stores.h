@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -29,8 +30,9 @@ class RedisJobStores final : public JobStores {
   absl::Status Delete(const std::string& job) override;
   absl::Status CheckSpace() override ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The server's memory as of the last look.
-  RedisMemory memory() const ABSL_LOCKS_EXCLUDED(mu_);
+  // What the server said when it was last asked, by CheckSpace; `evicted` counts on over its
+  // restarts. Empty before it has answered.
+  std::optional<RedisReading> reading() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   std::shared_ptr<TrajectoryStore> Wrapped(std::unique_ptr<TrajectoryStore> store) const;
@@ -40,7 +42,8 @@ class RedisJobStores final : public JobStores {
   mutable Mutex mu_;
   bool looking_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time looked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
-  RedisMemory memory_ ABSL_GUARDED_BY(mu_);
+  std::optional<RedisReading> reading_ ABSL_GUARDED_BY(mu_);
+  GrowingTotal evicted_ ABSL_GUARDED_BY(mu_);
   RedisSpace space_ ABSL_GUARDED_BY(mu_);
   absl::Status status_ ABSL_GUARDED_BY(mu_);
 };

@@ -19,9 +19,12 @@ double Megabytes(int64_t bytes) { return static_cast<double>(bytes / 100'000) / 
 
 }  // namespace
 
-RedisMemory ParseRedisMemory(std::string_view info) {
+RedisReading ParseRedisInfo(std::string_view info) {
   constexpr std::string_view kRefused = "errorstat_OOM:count=";
-  RedisMemory memory;
+  RedisReading reading;
+  bool enabled = false;
+  bool written = false;
+  bool rewritten = false;
   while (!info.empty()) {
     const size_t end = std::min(info.find('\n'), info.size());
     const std::string_view line = info.substr(0, end);
@@ -29,20 +32,27 @@ RedisMemory ParseRedisMemory(std::string_view info) {
     const size_t colon = line.find(':');
     if (colon == std::string_view::npos) continue;
     const std::string_view name = line.substr(0, colon);
-    if (name == "used_memory") memory.used_bytes = NumberOf(line.substr(colon + 1));
-    if (name == "maxmemory") memory.bound_bytes = NumberOf(line.substr(colon + 1));
-    if (line.starts_with(kRefused)) memory.refused = NumberOf(line.substr(kRefused.size()));
+    std::string_view value = line.substr(colon + 1);
+    if (value.ends_with('\r')) value.remove_suffix(1);
+    if (name == "used_memory") reading.used_bytes = NumberOf(value);
+    if (name == "maxmemory") reading.bound_bytes = NumberOf(value);
+    if (name == "evicted_keys") reading.evicted = NumberOf(value);
+    if (name == "aof_enabled") enabled = value == "1";
+    if (name == "aof_last_write_status") written = value == "ok";
+    if (name == "aof_last_bgrewrite_status") rewritten = value == "ok";
+    if (line.starts_with(kRefused)) reading.refused = NumberOf(line.substr(kRefused.size()));
   }
-  return memory;
+  reading.append_only_ok = enabled && written && rewritten;
+  return reading;
 }
 
-absl::Status RedisSpace::Take(const RedisMemory& memory, absl::Time now) {
-  const int64_t before = std::exchange(refused_, memory.refused);
-  if (before >= 0 && memory.refused > before) refused_at_ = now;
-  const bool full = memory.bound_bytes > 0 && memory.used_bytes >= memory.bound_bytes;
+absl::Status RedisSpace::Take(const RedisReading& reading, absl::Time now) {
+  const int64_t before = std::exchange(refused_, reading.refused);
+  if (before >= 0 && reading.refused > before) refused_at_ = now;
+  const bool full = reading.bound_bytes > 0 && reading.used_bytes >= reading.bound_bytes;
   if (!full && now - refused_at_ >= kAfterRefusal) return absl::OkStatus();
-  return ResourceExhausted("redis is at its memory limit: ", Megabytes(memory.used_bytes), " of ",
-                           Megabytes(memory.bound_bytes),
+  return ResourceExhausted("redis is at its memory limit: ", Megabytes(reading.used_bytes), " of ",
+                           Megabytes(reading.bound_bytes),
                            " MB used (maxmemory); give it more, or delete jobs");
 }
 

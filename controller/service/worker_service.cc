@@ -4,10 +4,14 @@
 #include <utility>
 
 #include "controller/service/api_errors.h"
+#include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/runtime/authorizer.h"
 #include "services/runtime/bidi_reactor.h"
+#include "services/runtime/peer_name.h"
 #include "services/runtime/unary.h"
+#include "services/runtime/worker_flags.h"
 
 namespace freshet {
 namespace {
@@ -66,16 +70,34 @@ class HeartbeatReactor final : public runtime::BidiReactor<WorkerStatus, Directi
 
 }  // namespace
 
-WorkerServiceImpl::WorkerServiceImpl(Controller& controller)
-    : controller_(controller), executor_(kThreads, kMaxWaiting) {}
+WorkerServiceImpl::WorkerServiceImpl(Controller& controller, std::string member_name)
+    : controller_(controller),
+      member_name_(std::move(member_name)),
+      executor_(kThreads, kMaxWaiting) {}
+
+absl::Status WorkerServiceImpl::CheckRole(const grpc::CallbackServerContext& context,
+                                          const cluster::v1::RegisterRequest& request) const {
+  if (member_name_.empty()) return absl::OkStatus();
+  const std::string role = runtime::Name(request.role());
+  const std::string name = runtime::PeerName(member_name_, role);
+  if (runtime::HasDnsName(runtime::DnsNamesOf(*context.auth_context()), name)) {
+    return absl::OkStatus();
+  }
+  FRESHET_LOG(Warning) << "event=role_refused claimed_role=" << role << " peer=" << context.peer()
+                       << " reason=\"the certificate is not that of " << name << "\"";
+  return StatusOf(absl::StatusCode::kPermissionDenied,
+                  "the certificate of this worker is not that ", "of the role ", role,
+                  ": it needs the DNS name ", name);
+}
 
 grpc::ServerUnaryReactor* WorkerServiceImpl::Register(grpc::CallbackServerContext* context,
                                                       const cluster::v1::RegisterRequest* request,
                                                       cluster::v1::RegisterReply* reply) {
   return runtime::RunUnary(
       executor_, context, request, reply,
-      [this](const cluster::v1::RegisterRequest& r,
-             const runtime::CallContext&) -> absl::StatusOr<cluster::v1::RegisterReply> {
+      [this, context](const cluster::v1::RegisterRequest& r,
+                      const runtime::CallContext&) -> absl::StatusOr<cluster::v1::RegisterReply> {
+        FRESHET_RETURN_IF_ERROR(CheckRole(*context, r));
         const auto term = controller_.Active();
         if (term == nullptr) return NotLeading(controller_.Leader());
         auto registered = term->hub->Register(r);

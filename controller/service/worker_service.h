@@ -1,6 +1,9 @@
 #ifndef FRESHET_CONTROLLER_SERVICE_WORKER_SERVICE_H_
 #define FRESHET_CONTROLLER_SERVICE_WORKER_SERVICE_H_
 
+#include <string>
+
+#include "absl/status/status.h"
 #include "controller/jobs/controller.h"
 #include "freshet/cluster/v1/worker_service.grpc.pb.h"
 #include "services/runtime/executor.h"
@@ -11,8 +14,9 @@ namespace freshet {
 // names the leader. Thread-safe.
 class WorkerServiceImpl final : public cluster::v1::WorkerService::CallbackService {
  public:
-  // `controller` must outlive the service.
-  explicit WorkerServiceImpl(Controller& controller);
+  // `controller` must outlive the service. With `member_name`, the name that members have in their
+  // certificates (runtime/peer_name.h), a worker registers only as what its certificate says.
+  explicit WorkerServiceImpl(Controller& controller, std::string member_name = "");
 
   grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
                                      const cluster::v1::RegisterRequest* request,
@@ -37,7 +41,11 @@ class WorkerServiceImpl final : public cluster::v1::WorkerService::CallbackServi
   size_t queued_calls() const { return executor_.queued(); }
 
  private:
+  absl::Status CheckRole(const grpc::CallbackServerContext& context,
+                         const cluster::v1::RegisterRequest& request) const;
+
   Controller& controller_;
+  const std::string member_name_;
   runtime::Executor executor_;
 };
 

@@ -166,8 +166,9 @@ absl::Status RedisTrajectoryStore::DropCorrupt(
         place.field == "ph" ? StrCat("prompt: ", what)
                             : StrCat(place.field[0] == 'q' ? "ref_logprobs of sample " : "sample ",
                                      place.field.substr(1), ": ", what);
-    FRESHET_LOG(Warning) << "job=" << config_.options.job << " group=" << place.ordinal
-                         << " attempt=" << place.attempt << " corrupt=\"" << text << "\"";
+    FRESHET_LOG(Warning) << "event=corrupt job=" << config_.options.job
+                         << " group=" << place.ordinal << " attempt=" << place.attempt
+                         << " reason=\"" << text << "\"";
     for (const std::string& arg :
          {StrCat(place.ordinal), StrCat(place.attempt), place.field, place.checksum, text}) {
       args.push_back(arg);

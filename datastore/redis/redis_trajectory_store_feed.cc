@@ -134,7 +134,8 @@ void RedisChangeFeed::Follow(const std::stop_token& stop, TopicSet topics,
     if (!message.ok()) {
       current = false;
       if (message.status().code() != absl::StatusCode::kUnavailable) {
-        FRESHET_LOG(Warning) << "change_feed=" << prefix_ << " error=" << Message(message.status());
+        FRESHET_LOG(Warning) << "event=change_feed_failed prefix=" << prefix_
+                             << " error=" << Message(message.status());
         return;
       }
     } else if (message->has_value()) {

@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "services/base/str_cat.h"
+#include "services/base/trace.h"
 #include "services/runtime/status.h"
 
 namespace freshet {
@@ -24,11 +25,12 @@ absl::Status EndOf(const grpc::Status& status) {
 
 std::shared_ptr<EnvironmentStream> EnvironmentStream::Start(
     std::shared_ptr<env::v1::EnvService::Stub> stub, env::v1::EpisodeRequest first,
-    absl::Duration timeout, OnAnswer on_answer) {
+    const std::string& traceparent, absl::Duration timeout, OnAnswer on_answer) {
   std::shared_ptr<EnvironmentStream> stream(
       new EnvironmentStream(std::move(stub), std::move(on_answer)));
   stream->self_ = stream;
   stream->context_.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  if (!traceparent.empty()) stream->context_.AddMetadata(kTraceparentKey, traceparent);
   stream->stub_->async()->Episode(&stream->context_, stream.get());
   stream->AddHold();
   {
@@ -78,14 +80,22 @@ void EnvironmentStream::End() {
   MutexLock lock(mu_);
   on_answer_ = nullptr;
   if (!held_) return;
-  if (writing_ || waiting_) {
+  if (waiting_) {
     context_.TryCancel();
+  } else if (writing_) {
+    // The answer came before the word that its request was sent.
+    closing_ = true;
+    return;
   } else {
-    outgoing_.mutable_close();
-    writing_ = true;
-    StartWriteLast(&outgoing_, grpc::WriteOptions());
+    WriteClose();
   }
   ReleaseHold();
+}
+
+void EnvironmentStream::WriteClose() {
+  outgoing_.mutable_close();
+  writing_ = true;
+  StartWriteLast(&outgoing_, grpc::WriteOptions());
 }
 
 void EnvironmentStream::OnReadDone(bool ok) {
@@ -111,7 +121,13 @@ void EnvironmentStream::OnReadDone(bool ok) {
 void EnvironmentStream::OnWriteDone(bool ok) {
   MutexLock lock(mu_);
   writing_ = false;
-  if (!ok || !held_ || !queued_.has_value()) return;
+  if (!held_) return;
+  if (closing_) {
+    if (ok) WriteClose();
+    ReleaseHold();
+    return;
+  }
+  if (!ok || !queued_.has_value()) return;
   env::v1::EpisodeRequest next = *std::move(queued_);
   queued_.reset();
   Write(std::move(next));

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -25,9 +26,11 @@ class EnvironmentStream final
   // Called from a thread of gRPC with the answer to the last request, or why there is none.
   using OnAnswer = std::function<void(absl::StatusOr<EpisodeAnswer>)>;
 
-  // Opens the stream and sends `first`. It ends after `timeout` at the latest.
+  // Opens the stream, with the header `traceparent` unless that is "", and sends `first`. It ends
+  // after `timeout` at the latest.
   static std::shared_ptr<EnvironmentStream> Start(std::shared_ptr<env::v1::EnvService::Stub> stub,
                                                   env::v1::EpisodeRequest first,
+                                                  const std::string& traceparent,
                                                   absl::Duration timeout, OnAnswer on_answer);
 
   // Sends a request once the former one is answered. When the stream has ended, the answer is its
@@ -44,6 +47,7 @@ class EnvironmentStream final
   EnvironmentStream(std::shared_ptr<env::v1::EnvService::Stub> stub, OnAnswer on_answer)
       : stub_(std::move(stub)), on_answer_(std::move(on_answer)) {}
   void Write(env::v1::EpisodeRequest request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WriteClose() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReleaseHold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<env::v1::EnvService::Stub> stub_;
@@ -57,6 +61,7 @@ class EnvironmentStream final
   std::optional<env::v1::EpisodeRequest> queued_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool waiting_ ABSL_GUARDED_BY(mu_) = false;  // for an answer
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;  // to be closed after the write that is under way
   bool held_ ABSL_GUARDED_BY(mu_) = true;      // the reactor may be used from outside
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mu_);
 };

@@ -128,11 +128,11 @@ void GrpcEnvironmentClient::Reset(int64_t episode, const EpisodeStart& start) {
   request.mutable_reset()->set_environment(start.environment);
   request.mutable_reset()->set_seed(start.seed);
   request.mutable_reset()->mutable_options()->insert(start.options.begin(), start.options.end());
-  open.stream = std::make_shared<Stream>(
-      EnvironmentStream::Start(worker->stub, std::move(request), options_.episode_timeout,
-                               [inbox = inbox_, episode](absl::StatusOr<EpisodeAnswer> answer) {
-                                 inbox->Put(episode, std::move(answer));
-                               }));
+  open.stream = std::make_shared<Stream>(EnvironmentStream::Start(
+      worker->stub, std::move(request), start.traceparent, options_.episode_timeout,
+      [inbox = inbox_, episode](absl::StatusOr<EpisodeAnswer> answer) {
+        inbox->Put(episode, std::move(answer));
+      }));
 }
 
 void GrpcEnvironmentClient::Step(int64_t episode, std::string action) {

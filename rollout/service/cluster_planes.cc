@@ -20,7 +20,11 @@ absl::Status ClusterRolloutWeights::Pull(const std::string& job,
   options.job = job;
   options.timeout *= time_scale_;
   options.silence_timeout *= time_scale_;
-  return PullWeights(options, PullOrder(engines, trainer, TrainerPlace::kLast, seed_), channels_,
+  const ChannelSource channels = [&](const std::string& address) {
+    return trainer.has_value() && trainer->address == address ? trainers_(address)
+                                                              : engines_(address);
+  };
+  return PullWeights(options, PullOrder(engines, trainer, TrainerPlace::kLast, seed_), channels,
                      subscriber, clock_, observer_)
       .status();
 }

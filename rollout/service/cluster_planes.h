@@ -16,12 +16,14 @@ namespace freshet {
 // The weight plane among processes. `service` and `clock` must outlive it. Thread-safe.
 class ClusterRolloutWeights final : public RolloutWeightPlane {
  public:
-  // `seed` spreads the joiners over the peers that they pull from; `time_scale` is that of the
-  // timeouts. `observer` may be null.
-  ClusterRolloutWeights(GrpcWeightService& service, ChannelSource channels, const Clock& clock,
-                        WeightSyncObserver* observer, uint64_t seed, double time_scale = 1.0)
+  // Channels to engines and to trainers. `seed` spreads the joiners over the peers that they pull
+  // from; `time_scale` is that of the timeouts. `observer` may be null.
+  ClusterRolloutWeights(GrpcWeightService& service, ChannelSource engines, ChannelSource trainers,
+                        const Clock& clock, WeightSyncObserver* observer, uint64_t seed,
+                        double time_scale = 1.0)
       : service_(service),
-        channels_(std::move(channels)),
+        engines_(std::move(engines)),
+        trainers_(std::move(trainers)),
         clock_(clock),
         observer_(observer),
         seed_(seed),
@@ -35,7 +37,8 @@ class ClusterRolloutWeights final : public RolloutWeightPlane {
 
  private:
   GrpcWeightService& service_;
-  const ChannelSource channels_;
+  const ChannelSource engines_;
+  const ChannelSource trainers_;
   const Clock& clock_;
   WeightSyncObserver* const observer_;
   const uint64_t seed_;

@@ -39,11 +39,14 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, const Ro
   RolloutBoard board(metrics::kKeptJobs);
   RolloutMetrics shown(*registry);
   runtime::ChannelCache channels(runtime::ChannelOptionsOf(flags));
-  const ChannelSource source = [&](const std::string& address) -> std::shared_ptr<grpc::Channel> {
-    return channels.Get(address).value_or(nullptr);
+  const auto members = [&channels](cluster::v1::Role role) -> ChannelSource {
+    return [&channels, role](const std::string& address) -> std::shared_ptr<grpc::Channel> {
+      return channels.Get(address, role).value_or(nullptr);
+    };
   };
-  GrpcWeightService service({.host = runtime::HostBootId()}, source, clock, &sync);
-  ClusterRolloutWeights weights(service, source, clock, &sync,
+  const ChannelSource engines = members(cluster::v1::ROLE_ROLLOUT);
+  GrpcWeightService service({.host = runtime::HostId()}, engines, clock, &sync);
+  ClusterRolloutWeights weights(service, engines, members(cluster::v1::ROLE_TRAINER), clock, &sync,
                                 std::hash<std::string>()(begin->agent.identity.incarnation()),
                                 flags.time_scale);
 
@@ -63,9 +66,13 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, const Ro
     options.step_timeout = absl::Milliseconds(spec.environment().step_timeout_ms());
     options.avoid_failed *= flags.time_scale;
     options.avoid_full *= flags.time_scale;
+    // An address of the job's own is no member's.
+    const bool own = !spec.environment().address().empty();
     return std::make_unique<ClusterEnvironments>(
-        [&](const std::string& address) { return channels.Get(address); }, clock, options,
-        spec.environment().address());
+        [&channels, own](const std::string& address) {
+          return own ? channels.Get(address) : channels.Get(address, cluster::v1::ROLE_ENV);
+        },
+        clock, options, spec.environment().address());
   };
   context.fetch_rows = [&](const cluster::v1::FetchRowsRequest& request) {
     return worker->agent()->FetchRows(request);

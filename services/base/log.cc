@@ -8,12 +8,16 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "services/base/log_line.h"
 #include "services/base/mutex.h"
+#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {
 
 std::atomic<LogSeverity> min_severity{LogSeverity::kInfo};
+std::atomic<LogFormat> log_format{LogFormat::kText};
+thread_local const std::string* current_job = nullptr;
 
 const char* BaseName(const char* file) {
   const char* slash = std::strrchr(file, '/');
@@ -26,7 +30,18 @@ struct SinkHolder {
   LogSink sink ABSL_GUARDED_BY(mu);
 };
 
-// Never destroyed: threads may log while the process ends.
+struct Identity {
+  Mutex mu;
+  std::string role ABSL_GUARDED_BY(mu);
+  std::string worker ABSL_GUARDED_BY(mu);
+};
+
+// These are never destroyed: threads may log while the process ends.
+Identity& ThisProcess() {
+  static auto* identity = new Identity;
+  return *identity;
+}
+
 SinkHolder& Holder() {
   static auto* holder = new SinkHolder;
   return *holder;
@@ -47,6 +62,26 @@ void CallSink(LogSeverity severity, absl::Time time, std::string_view text) {
 }  // namespace
 
 void SetMinLogSeverity(LogSeverity severity) { min_severity = severity; }
+
+void SetLogFormat(LogFormat format) { log_format = format; }
+
+void SetLogRole(std::string role) {
+  Identity& identity = ThisProcess();
+  MutexLock lock(identity.mu);
+  identity.role = std::move(role);
+}
+
+void SetLogWorker(std::string worker) {
+  Identity& identity = ThisProcess();
+  MutexLock lock(identity.mu);
+  identity.worker = std::move(worker);
+}
+
+LogScope::LogScope(std::string job) : job_(std::move(job)), outer_(current_job) {
+  current_job = &job_;
+}
+
+LogScope::~LogScope() { current_job = outer_; }
 
 void SetLogSink(LogSink sink) {
   SinkHolder& holder = Holder();
@@ -70,20 +105,31 @@ const char* LogSeverityName(LogSeverity severity) {
 namespace log_internal {
 
 Line::Line(LogSeverity severity, const char* file, int line)
-    : severity_(severity), time_(absl::Now()) {
-  const std::string prefix =
-      "time=" + absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time_, absl::UTCTimeZone()) +
-      " level=" + LogSeverityName(severity) + " ";
-  prefix_ = prefix.size();
-  stream_ << prefix << "at=" << BaseName(file) << ":" << line << " ";
-}
+    : severity_(severity), file_(file), line_(line), time_(absl::Now()) {}
 
 Line::~Line() {
   if (severity_ < min_severity.load()) return;
-  std::string text = stream_.str();
-  CallSink(severity_, time_, std::string_view(text).substr(prefix_));
-  text += "\n";
-  std::fwrite(text.data(), 1, text.size(), stderr);
+  const std::string text = stream_.str();
+  const std::string place = StrCat(BaseName(file_), ":", line_);
+  LogLine line;
+  line.time = time_;
+  line.severity = severity_;
+  line.place = place;
+  line.text = text;
+  if (current_job != nullptr) line.job = *current_job;
+  CallSink(severity_, time_, FormatLogText(line));
+  std::string role;
+  std::string worker;
+  {
+    Identity& identity = ThisProcess();
+    MutexLock lock(identity.mu);
+    role = identity.role;
+    worker = identity.worker;
+  }
+  line.role = role;
+  line.worker = worker;
+  const std::string written = FormatLogLine(line, log_format.load()) + "\n";
+  std::fwrite(written.data(), 1, written.size(), stderr);
 }
 
 void CheckFailed(const char* file, int line, const char* expression) {

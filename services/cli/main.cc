@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
   int code = freshet::kExitDone;
   freshet::ConnectionFlags connection;
   freshet::AddConnectionFlags(app, connection);
-  freshet::AddClusterCommands(app, code);
+  freshet::AddClusterCommands(app, connection, code);
   freshet::AddSubmitCommands(app, connection, code);
   freshet::AddQueryCommands(app, connection, code);
   freshet::AddClusterViewCommands(app, connection, code);

@@ -1,5 +1,6 @@
 #include "services/cli/submit_commands.h"
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "controller/job/job_parser.h"
 #include "services/base/file.h"
 #include "services/base/str_cat.h"
+#include "services/cli/client/job_events.h"
 #include "services/cli/client/job_follower.h"
 #include "services/cli/exit_code.h"
 #include "services/cli/local_paths.h"
@@ -31,6 +33,8 @@ struct SubmitFlags {
   bool follow = false;
   bool dry_run = false;
   double timeout_seconds = 0;
+  double min_gain = 0;
+  bool has_min_gain = false;
 };
 
 void Write(std::string_view text) {
@@ -40,6 +44,24 @@ void Write(std::string_view text) {
 
 absl::Duration TimeLimit(double seconds) {
   return seconds > 0 ? absl::Seconds(seconds) : absl::InfiniteDuration();
+}
+
+// A job that has succeeded, and whose last evaluation is to lie so much above its first.
+int CheckGain(const Session& session, const std::string& id, double min_gain) {
+  const absl::StatusOr<std::vector<std::string>> rows = ReadMetricsRows(session.client(), id);
+  if (!rows.ok()) return session.Fail(rows.status());
+  const std::vector<EvalMetrics> evals = SurvivingHistory(*rows).evals;
+  if (evals.size() < 2) {
+    PrintLine(StrCat("job ", id, " has ", evals.size(),
+                     " evaluations; --min-gain compares the last one with the first"));
+    return kExitInternal;
+  }
+  const double gain = evals.back().eval_accuracy - evals.front().eval_accuracy;
+  // What differs by rounding alone is enough.
+  if (gain >= min_gain - 1e-9) return kExitDone;
+  PrintLine(StrCat("evaluation ", gain < 0 ? "fell" : "rose", " by ", std::abs(gain),
+                   ", less than ", min_gain));
+  return kExitInternal;
 }
 
 int DryRun(const Session& session, const job::v1::SubmitRequest& submit) {
@@ -56,6 +78,10 @@ int DryRun(const Session& session, const job::v1::SubmitRequest& submit) {
 }
 
 int Submit(const ConnectionFlags& connection, const SubmitFlags& flags) {
+  if (flags.has_min_gain && !flags.wait && !flags.follow) {
+    PrintLine("--min-gain needs the job's end: add --wait or -f");
+    return kExitCommandLine;
+  }
   const absl::StatusOr<std::string> text = ReadFile(flags.file, kMaxJobBytes);
   if (!text.ok()) {
     PrintError(text.status());
@@ -91,7 +117,9 @@ int Submit(const ConnectionFlags& connection, const SubmitFlags& flags) {
     options.from_start = true;
     options.timeout = TimeLimit(flags.timeout_seconds);
     options.ask_twice = true;
-    return FollowJob(session, id, options, DescribeTerminal(), Write);
+    const int code = FollowJob(session, id, options, DescribeTerminal(), Write);
+    if (code != kExitDone || !flags.has_min_gain) return code;
+    return CheckGain(session, id, flags.min_gain);
   });
 }
 
@@ -110,8 +138,14 @@ void AddSubmitCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
   submit->add_flag("--dry-run", flags->dry_run, "only check it; prints the resolved job");
   submit->add_option("--timeout", flags->timeout_seconds, "seconds to wait at most; then exit 8")
       ->check(CLI::PositiveNumber);
+  const CLI::Option* min_gain =
+      submit->add_option("--min-gain", flags->min_gain,
+                         "exit 1 when the last evaluation is less than so much above the first");
   AddConnectionFlags(*submit, connection);
-  submit->callback([flags, &connection, &code] { code = Submit(connection, *flags); });
+  submit->callback([flags, min_gain, &connection, &code] {
+    flags->has_min_gain = min_gain->count() > 0;
+    code = Submit(connection, *flags);
+  });
 
   auto job = std::make_shared<std::string>();
   auto options = std::make_shared<FollowOptions>();

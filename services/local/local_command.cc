@@ -16,6 +16,7 @@
 #include "controller/job/job_mode.h"
 #include "controller/job/job_parser.h"
 #include "controller/job/job_yaml.h"
+#include "controller/status_page/status_routes.h"
 #include "services/base/file.h"
 #include "services/base/log.h"
 #include "services/base/mutex.h"
@@ -25,6 +26,7 @@
 #include "services/local/crash_point.h"
 #include "services/local/local_run.h"
 #include "services/local/local_services.h"
+#include "services/local/local_status.h"
 #include "services/local/run_summary.h"
 
 namespace freshet {
@@ -109,7 +111,8 @@ void WriteStdout(const std::string& line) {
 // What the job asks of a cluster and one process has no use for.
 void WarnOfIgnoredKeys(const JobSpec& spec) {
   if (spec.pool() == "default") return;
-  FRESHET_LOG(Warning) << "pool=" << spec.pool() << " reason=\"freshet local has one engine\"";
+  FRESHET_LOG(Warning) << "event=key_ignored pool=" << spec.pool()
+                       << " reason=\"freshet local has one engine\"";
 }
 
 int Execute(const LocalCommand& command, const JobSetup& setup, const RunFolder& folder,
@@ -120,7 +123,20 @@ int Execute(const LocalCommand& command, const JobSetup& setup, const RunFolder&
     std::fwrite(text.data(), 1, text.size(), out);
     std::fflush(out);
   });
+  LocalStatus status(setup.spec, SystemClock::Get());
+  std::unique_ptr<runtime::HttpServer> page;
+  if (!command.status_listen.empty()) {
+    status.LoadHistory(folder.File("metrics.jsonl"), folder.File("samples.jsonl"));
+    auto served = ServeStatusPage(command.status_listen, status);
+    if (!served.ok()) {
+      PrintError(served.status());
+      return ContentExitCode(served.status());
+    }
+    page = *std::move(served);
+    display.ShowNote(StrCat("status page: http://", page->address(), "/"));
+  }
   LocalRunOptions options;
+  options.status = &status;
   options.resume = std::move(resume);
   options.metrics_port = command.metrics_port;
   if (command.json) options.rows = WriteStdout;
@@ -144,6 +160,7 @@ int Execute(const LocalCommand& command, const JobSetup& setup, const RunFolder&
 }  // namespace
 
 int RunLocalCommand(const LocalCommand& command) {
+  SetLogRole("local");
   SignalWatcher signals;
   absl::StatusOr<std::unique_ptr<FaultPoints>> faults = MakeFaultPoints(command.crash_at);
   if (!faults.ok()) {

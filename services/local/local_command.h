@@ -14,7 +14,8 @@ struct LocalCommand {
   std::vector<std::string> overrides;  // --set
   bool json = false;
   int metrics_port = 0;
-  std::string crash_at;  // POINT:N, for tests of recovery
+  std::string status_listen = "127.0.0.1:0";  // of the status page; "": none
+  std::string crash_at;                       // POINT:N, for tests of recovery
 };
 
 // Runs it and returns the exit code. Handles SIGINT and SIGTERM: the first drains and saves, the

@@ -142,10 +142,15 @@ absl::StatusOr<RunResult> LocalRun::Run() {
   FRESHET_RETURN_IF_ERROR(MakeLearner(roles));
   if (StopRequested()) return RunResult{RunOutcome::kInterrupted, 0};
   FRESHET_RETURN_IF_ERROR(MakeRoles(roles));
+  if (options_.status != nullptr) {
+    options_.status->Watch(roles.store.get(), roles.rollout.get());
+    options_.status->SetState(job::v1::JOB_STATE_RUNNING, "the trainer is at work");
+  }
   StartThreads(roles);
   absl::Status status = Control(roles);
   if (status.ok() && !StopRequested()) status = FinalEvaluation(roles);
   StopThreads(roles);
+  if (options_.status != nullptr) options_.status->Watch(nullptr, nullptr);
   const absl::Status exported = roles.recorder->ExportLedger();
   // What a role failed with comes before what the others say of it.
   if (const absl::Status failure = roles.Failure();
@@ -260,6 +265,15 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   recorder_options.wall_offset_seconds = resume.wall_seconds;
   recorder_options.first_ledger_seq = roles.ledger_seq;
   recorder_options.rows = options_.rows;
+  if (LocalStatus* const status = options_.status) {
+    recorder_options.rows = [status, rows = options_.rows](const std::string& row) {
+      status->AddRow(row);
+      if (rows) rows(row);
+    };
+    recorder_options.samples = [status](const std::vector<SampleRow>& rows) {
+      status->AddSamples(rows);
+    };
+  }
   if (options_.metrics_port > 0) {
     const MetricsServer::Job job{spec.name(), EnvironmentLabel(spec), setup_.store.staleness.max,
                                  FullMarks(spec.reward())};

@@ -9,6 +9,7 @@
 #include "services/base/clock.h"
 #include "services/base/fault_point.h"
 #include "services/local/job_setup.h"
+#include "services/local/local_status.h"
 #include "services/local/resume_point.h"
 #include "services/local/run_folder.h"
 #include "services/local/run_recorder.h"
@@ -17,9 +18,10 @@
 namespace freshet {
 
 struct LocalRunOptions {
-  ResumePoint resume;    // of the folder
-  RowSink rows;          // rows of --json; may be empty
-  int metrics_port = 0;  // 0: no metrics server; else on the loopback address
+  ResumePoint resume;             // of the folder
+  RowSink rows;                   // rows of --json; may be empty
+  int metrics_port = 0;           // 0: no metrics server; else on the loopback address
+  LocalStatus* status = nullptr;  // what the status page shows; may be null, outlives the run
 };
 
 enum class RunOutcome { kFinished, kInterrupted, kAlreadyFinished };

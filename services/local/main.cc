@@ -5,6 +5,7 @@
 #include "services/cli/exit_code.h"
 #include "services/local/local_command.h"
 #include "services/local/model_commands.h"
+#include "services/runtime/endpoint_options.h"
 
 namespace {
 
@@ -29,8 +30,11 @@ int main(int argc, char** argv) {
   run->add_option("--set", local.overrides, "override a key of the job: a.b=c")
       ->allow_extra_args(false);
   run->add_flag("--json", local.json, "rows of metrics.jsonl and events on stdout");
+  freshet::runtime::AddLogFlag(*run);
   run->add_option("--metrics-port", local.metrics_port, "serve /metrics on this loopback port")
       ->check(CLI::Range(1, 65535));
+  run->add_option("--status-listen", local.status_listen,
+                  "loopback HOST:PORT of the status page; \"\": none (default: any free port)");
   run->add_option("--crash-at", local.crash_at, "POINT:N: die there, to test recovery")->group("");
   job->excludes(resume);
 

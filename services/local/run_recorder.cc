@@ -74,10 +74,12 @@ absl::Status RunRecorder::OnStep(const FinishedStep& report, const WeightSnapsho
     MutexLock lock(mu_);
     const StepMetrics metrics = MakeMetrics(report);
     FRESHET_RETURN_IF_ERROR(metrics_.Append(metrics));
-    FRESHET_RETURN_IF_ERROR(samples_.Append(MakeSamples(report)));
+    const std::vector<SampleRow> samples = MakeSamples(report);
+    FRESHET_RETURN_IF_ERROR(samples_.Append(samples));
     display_.ShowStep(metrics);
     if (options_.metrics != nullptr) options_.metrics->Observe(metrics, report);
     if (options_.rows) options_.rows(ToJson(metrics));
+    if (options_.samples) options_.samples(samples);
   }
   return options_.on_published ? options_.on_published(report.step, weights) : absl::OkStatus();
 }

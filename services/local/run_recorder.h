@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rollout/rollout_worker.h"
 #include "services/base/clock.h"
@@ -22,6 +23,8 @@ namespace freshet {
 // Where a run's machine-readable rows go besides the folder: stdout under --json. Called with one
 // line without its newline.
 using RowSink = std::function<void(const std::string&)>;
+// Gets the samples of a step that the run keeps.
+using SampleSink = std::function<void(const std::vector<SampleRow>&)>;
 
 // Writes down what a run does: ledger, metrics and samples in its folder, the live display, and the
 // rows of --json. Thread-safe.
@@ -32,6 +35,7 @@ class RunRecorder final : public TrainerObserver {
     double wall_offset_seconds = 0;    // of the run's earlier processes
     int64_t first_ledger_seq = 0;      // rows up to this one are in the file already
     RowSink rows;                      // may be empty
+    SampleSink samples;                // may be empty
     MetricsServer* metrics = nullptr;  // may be null
     // Called on the trainer's thread before the row of every step is written; its error stops the
     // run. May be empty.

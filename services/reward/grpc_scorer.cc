@@ -12,6 +12,7 @@
 #include "services/base/mutex.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/base/trace.h"
 #include "services/runtime/status.h"
 
 namespace freshet {
@@ -82,9 +83,11 @@ GrpcScorer::GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string addre
       timeout_(timeout),
       stub_(reward::v1::RewardService::NewStub(std::move(channel))) {}
 
-absl::Status GrpcScorer::Call(const reward::v1::ScoreRequest& request, absl::Time deadline,
+absl::Status GrpcScorer::Call(const reward::v1::ScoreRequest& request,
+                              const std::string& traceparent, absl::Time deadline,
                               const std::stop_token& cancel, reward::v1::ScoreReply& reply) const {
   grpc::ClientContext context;
+  if (!traceparent.empty()) context.AddMetadata(kTraceparentKey, traceparent);
   context.set_deadline(absl::ToChronoTime(deadline));
   const std::stop_callback on_cancel(cancel, [&context] { context.TryCancel(); });
   return runtime::GrpcToStatus(stub_->Score(&context, request, &reply));
@@ -95,14 +98,17 @@ absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const 
   Notification cancelled;
   const std::stop_callback on_cancel(input.cancel, [&cancelled] { cancelled.Notify(); });
   const reward::v1::ScoreRequest request = RequestOf(input);
+  const std::string traceparent =
+      input.uid.empty() ? ""
+                        : Traceparent(MakeTraceContext(input.uid, "reward", input.trace_ratio));
   reward::v1::ScoreReply reply;
-  absl::Status status = Call(request, deadline, input.cancel, reply);
+  absl::Status status = Call(request, traceparent, deadline, input.cancel, reply);
   // A service that is being restarted is waited for, as long as a call may take.
   for (absl::Duration pause = kFirstPause;
        absl::IsUnavailable(status) && absl::Now() + pause < deadline;
        pause = std::min(2 * pause, kLongestPause)) {
     if (cancelled.WaitFor(pause)) break;
-    status = Call(request, deadline, input.cancel, reply);
+    status = Call(request, traceparent, deadline, input.cancel, reply);
   }
   if (!status.ok() && input.cancel.stop_requested()) {
     return StatusOf(absl::StatusCode::kCancelled, "reward service ", address_,

@@ -19,20 +19,22 @@ namespace freshet {
 
 // Asks a reward service of the user's own for the reward of one sample. The service gets the row's
 // prompt, the completion, whether it ended by itself, the row's fields, and for an episode the
-// environment's reward, which also stands among the fields as `env_reward`. The components of its
-// score, 64 at most, are the parts.
-// Blocks for at most the smaller of `timeout` and the input's, or until the input is cancelled.
-// Errors, beside those of Scorer: the status of the call; UNAVAILABLE for an item with outcome
-// INFRA_ERROR; INTERNAL for a reply without exactly one finite score with an outcome, or with
-// parts that are too many, have no name of 1 to 64 bytes, or are not finite. Thread-safe.
+// environment's reward, which also stands among the fields as `env_reward`; and the sample's trace
+// in the header `traceparent`. The components of its score, 64 at most, are the parts. Blocks for
+// at most the smaller of `timeout` and the input's, or until the input is cancelled. Errors, beside
+// those of Scorer: the status of the call; UNAVAILABLE for an item with outcome INFRA_ERROR;
+// INTERNAL for a reply without exactly one finite score with an outcome, or with parts that are too
+// many, have no name of 1 to 64 bytes, or are not finite. Thread-safe.
 class GrpcScorer final : public Scorer {
  public:
   GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string address, absl::Duration timeout);
   absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override;
 
  private:
-  absl::Status Call(const reward::v1::ScoreRequest& request, absl::Time deadline,
-                    const std::stop_token& cancel, reward::v1::ScoreReply& reply) const;
+  // `traceparent`: header of that name; "": none.
+  absl::Status Call(const reward::v1::ScoreRequest& request, const std::string& traceparent,
+                    absl::Time deadline, const std::stop_token& cancel,
+                    reward::v1::ScoreReply& reply) const;
 
   const std::string address_;
   const absl::Duration timeout_;

@@ -83,6 +83,7 @@ RewardWorkerOptions MakeRewardOptions(const job::v1::JobSpec& spec) {
   RewardWorkerOptions options;
   options.score_timeout = absl::Milliseconds(spec.reward().timeout_ms());
   options.parallel = RewardParallel(spec);
+  options.trace_ratio = spec.output().trace_ratio();
   // Nobody knows how long a call will take: no row is leased before there is a thread for it.
   if (AsksService(spec)) options.batch_rows = 1;
   return options;

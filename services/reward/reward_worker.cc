@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "services/base/log.h"
 #include "services/base/str_cat.h"
+#include "services/base/trace.h"
 
 namespace freshet {
 namespace {
@@ -73,6 +74,7 @@ void RewardWorker::Run(std::stop_token stop) {
 
 // Looks after the rows in hand while all other threads may be busy for long.
 void RewardWorker::Keep(Turn& turn) {
+  const LogScope scope(store_.options().job);
   while (!turn.stop.stop_requested()) {
     bool put = false;
     {
@@ -92,6 +94,7 @@ void RewardWorker::Keep(Turn& turn) {
 }
 
 void RewardWorker::Loop(Turn& turn) {
+  const LogScope scope(store_.options().job);
   while (const std::optional<HeldRow> held = Next(turn)) Process(*held);
 }
 
@@ -160,9 +163,17 @@ std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held) {
                          sample.prompt->attributes,
                          options_.score_timeout,
                          sample.response->env_reward,
-                         held.cancel};
+                         held.cancel,
+                         sample.uid,
+                         options_.trace_ratio};
   absl::StatusOr<Score> score = scorer_.Score(input);
-  if (score.ok()) return *std::move(score);
+  if (score.ok()) {
+    if (IsTraced(sample.uid, options_.trace_ratio)) {
+      FRESHET_LOG(Info) << "event=sample_scored " << TraceWords(sample.uid)
+                        << " reward=" << score->reward;
+    }
+    return *std::move(score);
+  }
   if (score.status().code() == absl::StatusCode::kCancelled && held.cancel.stop_requested()) {
     ++lost_;
     return std::nullopt;
@@ -170,11 +181,13 @@ std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held) {
   const bool timeout = score.status().code() == absl::StatusCode::kDeadlineExceeded;
   const std::string reason =
       StrCat(timeout ? "timeout: " : "infra_error: ", Message(score.status()));
-  FRESHET_LOG(Warning) << "sample=" << sample.uid << " " << reason;
+  FRESHET_LOG(Warning) << "event=score_failed " << TraceWords(sample.uid) << " reason=\"" << reason
+                       << "\"";
   const absl::Status failed = store_.FailRow(Task::kScore, held.row.token, reason);
   if (!failed.ok()) {
     ++lost_;
-    FRESHET_LOG(Warning) << "sample=" << sample.uid << " fail_row=" << Message(failed);
+    FRESHET_LOG(Warning) << "event=fail_row_refused " << TraceWords(sample.uid) << " reason=\""
+                         << Message(failed) << "\"";
   } else {
     ++(timeout ? timeouts_ : infra_errors_);
   }
@@ -231,8 +244,7 @@ int64_t RewardWorker::LeaseRows(int64_t max_rows) {
     ++store_errors_;
     if (absl::IsFailedPrecondition(rows.status())) fenced_ = true;
     if (!std::exchange(store_down_, true)) {
-      FRESHET_LOG(Warning) << "worker=" << options_.worker
-                           << " lease_rows=" << Message(rows.status());
+      FRESHET_LOG(Warning) << "event=lease_rows_failed error=" << Message(rows.status());
     }
     return 0;
   }
@@ -288,15 +300,14 @@ void RewardWorker::PutScores(const std::vector<RowPut>& scores) {
   const absl::StatusOr<std::vector<absl::Status>> statuses = store_.PutRows(Task::kScore, scores);
   if (!statuses.ok()) {
     lost_ += static_cast<int64_t>(scores.size());
-    FRESHET_LOG(Warning) << "worker=" << options_.worker << " rows=" << scores.size()
-                         << " put_rows=" << Message(statuses.status());
+    FRESHET_LOG(Warning) << "event=put_rows_failed rows=" << scores.size()
+                         << " error=" << Message(statuses.status());
     return;
   }
   for (size_t i = 0; i < scores.size(); ++i) {
     if (!(*statuses)[i].ok()) {
       ++lost_;
-      FRESHET_LOG(Warning) << "worker=" << options_.worker
-                           << " put_rows=" << Message((*statuses)[i]);
+      FRESHET_LOG(Warning) << "event=row_refused error=" << Message((*statuses)[i]);
       continue;
     }
     ++(scores[i].values.score->outcome == ScoreOutcome::kWrongFormat ? wrong_format_ : ok_);
@@ -315,8 +326,7 @@ void RewardWorker::RenewWhenDue() {
   // The name is revoked, and with it all leases. Any other error: the next check tries again.
   if (refused.status().code() != absl::StatusCode::kFailedPrecondition) {
     if (!refused.ok()) {
-      FRESHET_LOG(Warning) << "worker=" << options_.worker
-                           << " renew_leases=" << Message(refused.status());
+      FRESHET_LOG(Warning) << "event=renew_leases_failed error=" << Message(refused.status());
       return;
     }
     lost = *refused;

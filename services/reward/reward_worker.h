@@ -40,6 +40,7 @@ struct RewardWorkerOptions {
   // for: rows that come one by one are leased and put together.
   absl::Duration lease_period = absl::ZeroDuration();
   absl::Duration renewal_check = absl::Milliseconds(250);  // looks so often whether one is due
+  double trace_ratio = 0;  // share of the samples whose lives are logged
 };
 
 // What happened to the rows that a worker leased; each row counts in one of the first five.

@@ -25,6 +25,8 @@ struct ScoreInput {
   std::optional<double> env_reward = std::nullopt;
   // Requested: nobody wants the score any more. Scorers that wait for somebody heed it.
   std::stop_token cancel = {};
+  std::string_view uid = {};  // of the sample; empty: not known
+  double trace_ratio = 0;     // share of the samples whose lives are logged
 };
 
 // One scorer's opinion of one sample.

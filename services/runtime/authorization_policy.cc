@@ -1,11 +1,11 @@
 #include "services/runtime/authorization_policy.h"
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "nlohmann/json.hpp"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/runtime/json_keys.h"
 
 namespace freshet::runtime {
 namespace {
@@ -14,18 +14,6 @@ using nlohmann::json;
 
 constexpr size_t kMaxPolicyBytes = 1 << 20;
 constexpr int kMaxDepth = 16;
-
-// Every key of `object` is one of `known`.
-absl::Status CheckKeys(const json& object, const std::string& where,
-                       std::initializer_list<const char*> known) {
-  if (!object.is_object()) return InvalidArgument(where, ": not an object");
-  for (const auto& item : object.items()) {
-    const bool found = std::any_of(known.begin(), known.end(),
-                                   [&](const char* name) { return item.key() == name; });
-    if (!found) return InvalidArgument(where, ": key \"", item.key(), "\" is not supported");
-  }
-  return absl::OkStatus();
-}
 
 absl::StatusOr<std::string> ReadName(const json& object, const std::string& where) {
   const auto found = object.find("name");

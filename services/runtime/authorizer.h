@@ -1,64 +1,66 @@
 #ifndef FRESHET_SERVICES_RUNTIME_AUTHORIZER_H_
 #define FRESHET_SERVICES_RUNTIME_AUTHORIZER_H_
 
+#include <grpcpp/security/auth_context.h>
 #include <grpcpp/security/auth_metadata_processor.h>
 #include <prometheus/counter.h>
 #include <prometheus/registry.h>
 
+#include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "services/base/clock.h"
-#include "services/base/mutex.h"
 #include "services/runtime/authorization_policy.h"
+#include "services/runtime/endpoint_options.h"
+#include "services/runtime/user_list.h"
+#include "services/runtime/watched_file.h"
 
 namespace freshet::runtime {
 
-// Lets a call through when the policy file allows it; else the call ends with PERMISSION_DENIED.
-// The file is read again when it has changed, looked at once per `refresh`; one that cannot be used
-// is logged and counted, and the last good one stays in force. Thread-safe.
+// DNS names of the peer's certificate; none without a certificate.
+std::vector<std::string> DnsNamesOf(const grpc::AuthContext& context);
+
+// Finds out who calls, by certificate and token, and lets the call through when the policy file
+// allows it. A call with a token that is not known ends with UNAUTHENTICATED, one that is not
+// allowed with PERMISSION_DENIED. Both files are read again when they change. Thread-safe.
 class Authorizer final : public grpc::AuthMetadataProcessor {
  public:
-  // `registry` (may be null) gets freshet_authz_denied_total and freshet_authz_reloads_total.
-  // Returns what reading and parsing say about the file, naming it.
+  // Of `options` authz_policy, users and tls.refresh count. `registry` (may be null) gets
+  // freshet_authz_denied_total and freshet_authz_reloads_total, with users also
+  // freshet_authn_failures_total. Returns what reading and parsing say about a file, naming it.
   static absl::StatusOr<std::shared_ptr<Authorizer>> Create(
-      const std::string& path, absl::Duration refresh, prometheus::Registry* registry,
+      const EndpointOptions& options, prometheus::Registry* registry,
       const Clock& clock = SystemClock::Get());
 
   bool IsBlocking() const override { return false; }
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
                        OutputMetadata* consumed, OutputMetadata* response) override;
 
-  // The decision in force now for those principals, after a look at the file.
+  // The principals of a call: `names`, of the caller's certificate, and those of the user whose
+  // token is in `authorization`, the values of that header. UNAUTHENTICATED: it is no bearer token,
+  // or not known. Without users the header is not looked at.
+  absl::StatusOr<std::vector<std::string>> Identify(
+      std::vector<std::string> names, const std::vector<std::string_view>& authorization);
+  // The decision in force now for those principals.
   AuthorizationDecision Decide(const std::vector<std::string>& principals, const std::string& path);
 
  private:
-  // What tells one state of a file from another.
-  struct Stamp {
-    int64_t mtime_ns = 0;
-    int64_t size = 0;
-    uint64_t inode = 0;
-    bool operator==(const Stamp&) const = default;
-  };
-  Authorizer(const std::string& path, absl::Duration refresh, const Clock& clock)
-      : path_(path), refresh_(refresh), clock_(clock) {}
-  static Stamp StampOf(const std::string& path);
-  static absl::StatusOr<AuthorizationPolicy> Load(const std::string& path);
-  std::shared_ptr<const AuthorizationPolicy> Current() ABSL_LOCKS_EXCLUDED(mu_);
+  // Why a call is not authenticated; missing: it is denied, and has no token.
+  enum Failure { kMissing, kMalformed, kUnknown, kFailures };
+  Authorizer() = default;
+  void Register(prometheus::Registry& registry, bool users);
+  void Count(Failure failure);
 
-  const std::string path_;
-  const absl::Duration refresh_;
-  const Clock& clock_;
+  std::unique_ptr<WatchedFile<AuthorizationPolicy>> policy_;
+  std::unique_ptr<WatchedFile<UserList>> users_;  // null: tokens are not looked at
   prometheus::Counter* denied_ = nullptr;
   prometheus::Counter* reloads_ok_ = nullptr;
   prometheus::Counter* reloads_failed_ = nullptr;
-  Mutex mu_;
-  std::shared_ptr<const AuthorizationPolicy> policy_ ABSL_GUARDED_BY(mu_);
-  Stamp stamp_ ABSL_GUARDED_BY(mu_);
-  absl::Time next_look_ ABSL_GUARDED_BY(mu_);
+  std::array<prometheus::Counter*, kFailures> failures_{};
 };
 
 }  // namespace freshet::runtime

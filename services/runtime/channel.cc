@@ -12,6 +12,7 @@
 #include "services/base/file.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/runtime/peer_name.h"
 #include "services/runtime/tls.h"
 
 namespace freshet::runtime {
@@ -80,7 +81,8 @@ absl::Status Check(const std::string& address, const ChannelOptions& options) {
   }
   if (!options.bearer_token.empty() && !options.tls.files.enabled()) {
     return InvalidArgument("address ", address,
-                           ": a bearer token is not sent over plaintext; set up TLS");
+                           ": a bearer token is not sent over plaintext; set up TLS (--ca), or "
+                           "leave out --token-file and FRESHET_TOKEN");
   }
   return absl::OkStatus();
 }
@@ -90,7 +92,15 @@ absl::Status Check(const std::string& address, const ChannelOptions& options) {
 ChannelOptions ChannelOptionsOf(const EndpointOptions& endpoint) {
   ChannelOptions options;
   options.tls.files = endpoint.tls;
+  options.tls.member_name = endpoint.tls_peer_name;
   options.max_message_bytes = endpoint.max_message_bytes;
+  return options;
+}
+
+ChannelOptions ForMember(ChannelOptions options, std::string_view role) {
+  if (!options.tls.member_name.empty()) {
+    options.tls.server_name = PeerName(options.tls.member_name, role);
+  }
   return options;
 }
 

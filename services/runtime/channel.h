@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,6 +20,9 @@ namespace freshet::runtime {
 struct ClientTls {
   TlsFiles files;           // `cert` and `key` only for mutual TLS
   std::string server_name;  // expected name in the server's certificate; "": that of the address
+  // Expected name of members of the cluster, with "{role}", see peer_name.h; "": server_name
+  // counts.
+  std::string member_name;
 };
 
 struct ChannelOptions {
@@ -43,6 +47,9 @@ inline constexpr absl::Duration kMinPingInterval = absl::Milliseconds(500);
 
 // The identity of a server used as a client: the same files.
 ChannelOptions ChannelOptionsOf(const EndpointOptions& endpoint);
+
+// The same for a channel to a member of that role ("trainer"), at whatever address.
+ChannelOptions ForMember(ChannelOptions options, std::string_view role);
 
 // A lazily connecting channel to `address` (HOST:PORT, or unix:PATH).
 // Returns INVALID_ARGUMENT: a bad address, a token over plaintext, keepalive below the minimum;

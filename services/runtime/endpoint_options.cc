@@ -3,16 +3,20 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <functional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "services/base/version.h"
+#include "services/runtime/peer_name.h"
 
 namespace freshet::runtime {
 namespace {
@@ -28,8 +32,13 @@ std::string OneLine(std::string text) {
 
 absl::Status CheckTls(const EndpointOptions& o) {
   if (!o.tls.enabled()) {
-    if (!o.authz_policy.empty()) {
-      return InvalidArgument("--authz-policy needs TLS: give --tls-cert, --tls-key and --tls-ca");
+    const std::array<std::pair<const char*, const std::string*>, 3> need_tls = {
+        {{"--authz-policy", &o.authz_policy},
+         {"--users", &o.users},
+         {"--tls-peer-name", &o.tls_peer_name}}};
+    for (const auto& [flag, value] : need_tls) {
+      if (value->empty()) continue;
+      return InvalidArgument(flag, " needs TLS: give --tls-cert, --tls-key and --tls-ca");
     }
     return absl::OkStatus();
   }
@@ -42,6 +51,12 @@ absl::Status CheckTls(const EndpointOptions& o) {
         "--tls-ca is missing: client certificates are checked against it; give it, or "
         "--tls-no-client-cert");
   }
+  if (!o.users.empty() && o.authz_policy.empty()) {
+    return InvalidArgument(
+        "--users needs --authz-policy, which says what roles may call; without it all may call "
+        "all");
+  }
+  if (!o.tls_peer_name.empty()) FRESHET_RETURN_IF_ERROR(ValidatePeerName(o.tls_peer_name));
   if (o.tls.refresh < absl::Seconds(1)) {
     return InvalidArgument("the TLS files are read again every ",
                            absl::FormatDuration(o.tls.refresh), ", at least 1s is needed");
@@ -71,6 +86,9 @@ void AddEndpointFlags(CLI::App& app, EndpointOptions& options) {
   app.add_flag_callback(
       "--tls-no-client-cert", [o] { o->require_client_cert = false; },
       "accept clients without a certificate");
+  app.add_option("--tls-peer-name", o->tls_peer_name,
+                 "name in the certificates of members of the cluster, whatever their address; "
+                 "{role} in it is the role that is called");
   app.add_flag("--insecure", o->insecure, "allow plaintext on other than loopback addresses");
   app.add_option("--authz-policy", o->authz_policy, "JSON file: which peers may call what");
   app.add_flag("--reflection", o->reflection, "serve gRPC reflection");
@@ -83,10 +101,26 @@ void AddEndpointFlags(CLI::App& app, EndpointOptions& options) {
       "--drain-timeout-ms",
       [o](const int64_t& value) { o->drain_timeout = absl::Milliseconds(value); },
       "time to finish or hand back work after SIGTERM");
+  AddLogFlag(app);
   app.final_callback([o] {
     const absl::Status status = ValidateEndpoint(*o);
     if (!status.ok()) throw CLI::ValidationError(Message(status));
   });
+}
+
+void AddLogFlag(CLI::App& app) {
+  app.add_option_function<std::string>(
+         "--log-format",
+         [](const std::string& format) {
+           SetLogFormat(format == "json" ? LogFormat::kJson : LogFormat::kText);
+         },
+         "of the lines on stderr: text (KEY=VALUE) or json")
+      ->check(CLI::IsMember({"text", "json"}));
+}
+
+void AddUsersFlag(CLI::App& app, EndpointOptions& options) {
+  app.add_option("--users", options.users,
+                 "JSON file: users, their roles and the SHA-256 of their tokens");
 }
 
 absl::Status ValidateEndpoint(const EndpointOptions& o) {

@@ -30,8 +30,12 @@ struct EndpointOptions {
   std::string advertise;  // HOST or HOST:PORT that others reach us at; "": the bound address
   TlsFiles tls;
   bool require_client_cert = true;  // mutual TLS; needs tls.ca
-  bool insecure = false;            // allow plaintext on other than loopback addresses
-  std::string authz_policy;         // JSON file, see authorization_policy.h; "": all may call all
+  // Name in the certificates of the members of the cluster, see peer_name.h; "": that of their
+  // address.
+  std::string tls_peer_name;
+  bool insecure = false;     // allow plaintext on other than loopback addresses
+  std::string authz_policy;  // JSON file, see authorization_policy.h; "": all may call all
+  std::string users;         // JSON file, see user_list.h; "": tokens are not looked at
   bool reflection = false;
   int64_t max_message_bytes = 16 << 20;
   int max_concurrent_streams = 1024;  // per connection
@@ -40,13 +44,18 @@ struct EndpointOptions {
 };
 
 // Adds --version and --listen, --http-listen, --advertise, --tls-cert, --tls-key, --tls-ca,
-// --tls-no-client-cert, --insecure, --authz-policy, --reflection, --max-message-bytes,
-// --max-concurrent-streams, --drain-timeout-ms, with the values in `options` as defaults; parsing
-// checks them with ValidateEndpoint. `options` must outlive the parsing.
+// --tls-no-client-cert, --tls-peer-name, --insecure, --authz-policy, --reflection,
+// --max-message-bytes, --max-concurrent-streams, --drain-timeout-ms, with the values in `options`
+// as defaults; parsing checks them with ValidateEndpoint. `options` must outlive the parsing.
 void AddEndpointFlags(CLI::App& app, EndpointOptions& options);
+// Adds --log-format, which takes effect when it is parsed; AddEndpointFlags does, too.
+void AddLogFlag(CLI::App& app);
+// Adds --users, of programs that people call.
+void AddUsersFlag(CLI::App& app, EndpointOptions& options);
 
 // INVALID_ARGUMENT, one line naming the flag: plaintext on a non-loopback address without
-// `insecure`, an incomplete set of TLS files, a policy without TLS, a bad address or bound.
+// `insecure`, an incomplete set of TLS files, a policy, users or a peer's name without TLS, users
+// without a policy, a bad address, name or bound.
 absl::Status ValidateEndpoint(const EndpointOptions& options);
 
 // Parses the command line. An exit code when the process has to end: 0 after --help or --version,

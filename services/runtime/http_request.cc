@@ -43,8 +43,8 @@ std::string_view TakeLine(std::string_view& text) {
   return line;
 }
 
-// 0, or the status with which a header is refused.
-int CheckHeader(std::string_view line) {
+// 0, or the status with which a header is refused. Keeps those that a request has.
+int TakeHeader(std::string_view line, HttpRequest& request) {
   const size_t colon = line.find(':');
   if (colon == line.npos || !IsToken(line.substr(0, colon))) return 400;
   const std::string name = Lower(line.substr(0, colon));
@@ -54,6 +54,10 @@ int CheckHeader(std::string_view line) {
   }
   if (name == "content-length" && value != "0") return 413;
   if (name == "transfer-encoding") return 413;
+  if (name == "host") {
+    if (!request.host.empty()) return 400;  // which of two is meant, nobody can say
+    request.host = std::string(value);
+  }
   return 0;
 }
 
@@ -79,13 +83,17 @@ HttpParse ParseHttpRequest(std::string_view bytes, size_t max_bytes) {
   if (!IsToken(method) || !version.starts_with("HTTP/")) return Refuse(400);
   if (version != "HTTP/1.1" && version != "HTTP/1.0") return Refuse(505);
   if (!IsTarget(target)) return Refuse(400);
+  HttpParse parse{HttpParse::State::kComplete, {}, 0};
   while (!head.empty()) {
-    if (const int status = CheckHeader(TakeLine(head)); status != 0) return Refuse(status);
+    if (const int status = TakeHeader(TakeLine(head), parse.request); status != 0) {
+      return Refuse(status);
+    }
   }
   if (method != "GET" && method != "HEAD") return Refuse(405);
-  HttpParse parse{HttpParse::State::kComplete, {}, 0};
   parse.request.head = method == "HEAD";
-  parse.request.path = std::string(target.substr(0, target.find('?')));
+  const size_t question = target.find('?');
+  parse.request.path = std::string(target.substr(0, question));
+  if (question != target.npos) parse.request.query = std::string(target.substr(question + 1));
   return parse;
 }
 
@@ -95,6 +103,8 @@ const char* HttpReason(int status) {
       return "OK";
     case 400:
       return "Bad Request";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:

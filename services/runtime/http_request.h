@@ -8,8 +8,10 @@
 namespace freshet::runtime {
 
 struct HttpRequest {
-  bool head = false;  // HEAD instead of GET
-  std::string path;   // without the query
+  bool head = false;    // HEAD instead of GET
+  std::string path;     // without the query
+  std::string query{};  // after the '?', without it
+  std::string host{};   // header Host; "" without one
 };
 
 // What the bytes received so far are.

@@ -44,7 +44,8 @@ class Fd {
   int fd_;
 };
 
-absl::StatusOr<sockaddr_storage> SocketAddress(const HostPort& where, socklen_t& size) {
+absl::StatusOr<sockaddr_storage> SocketAddress(const HostPort& where, const char* flag,
+                                               socklen_t& size) {
   sockaddr_storage storage{};
   const std::string host = where.host == "localhost" ? "127.0.0.1" : where.host;
   sockaddr_in v4{};
@@ -63,8 +64,7 @@ absl::StatusOr<sockaddr_storage> SocketAddress(const HostPort& where, socklen_t&
     std::memcpy(&storage, &v6, sizeof(v6));
     return storage;
   }
-  return InvalidArgument("--http-listen: \"", where.host,
-                         "\" is neither an IP address nor localhost");
+  return InvalidArgument(flag, ": \"", where.host, "\" is neither an IP address nor localhost");
 }
 
 int BoundPort(int fd) {
@@ -78,19 +78,18 @@ int BoundPort(int fd) {
   return ntohs(port);
 }
 
-absl::StatusOr<Fd> Listen(const std::string& listen) {
+absl::StatusOr<Fd> Listen(const std::string& listen, const char* flag) {
   const auto where = ParseHostPort(listen);
-  if (!where.has_value()) return InvalidArgument("--http-listen ", listen, " is not HOST:PORT");
+  if (!where.has_value()) return InvalidArgument(flag, " ", listen, " is not HOST:PORT");
   socklen_t size = 0;
-  FRESHET_ASSIGN_OR_RETURN(const sockaddr_storage address, SocketAddress(*where, size));
+  FRESHET_ASSIGN_OR_RETURN(const sockaddr_storage address, SocketAddress(*where, flag, size));
   Fd fd(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
   if (fd.get() < 0 || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
       ::bind(fd.get(), static_cast<const sockaddr*>(static_cast<const void*>(&address)), size) !=
           0 ||
       ::listen(fd.get(), 64) != 0) {
-    return FailedPrecondition("--http-listen ", listen,
-                              ": cannot listen there: ", std::strerror(errno));
+    return FailedPrecondition(flag, " ", listen, ": cannot listen there: ", std::strerror(errno));
   }
   return fd;
 }
@@ -101,6 +100,9 @@ std::string Serialize(const HttpResponse& response, bool with_body) {
                             "\r\nContent-Length: ", response.body.size(),
                             "\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n");
   if (response.status == 405) text += "Allow: GET, HEAD\r\n";
+  for (const auto& [name, value] : response.headers) {
+    text += StrCat(name, ": ", value, "\r\n");
+  }
   text += "Connection: close\r\n\r\n";
   if (with_body) text += response.body;
   return text;
@@ -111,13 +113,13 @@ std::string Serialize(const HttpResponse& response, bool with_body) {
 // Owner of all connections; everything but the constructor and Stop runs on its thread.
 class HttpServer::Loop {
  public:
-  Loop(Fd listener, Fd wake_read, Fd wake_write, std::string address, HttpRoutes routes,
+  Loop(Fd listener, Fd wake_read, Fd wake_write, std::string address, HttpHandler handler,
        const HttpLimits& limits, const Clock& clock)
       : listener_(std::move(listener)),
         wake_read_(std::move(wake_read)),
         wake_write_(std::move(wake_write)),
         address_(std::move(address)),
-        routes_(std::move(routes)),
+        handler_(std::move(handler)),
         limits_(limits),
         clock_(clock),
         thread_([this] { Run(); }) {}
@@ -153,7 +155,7 @@ class HttpServer::Loop {
   Fd wake_read_;
   Fd wake_write_;
   const std::string address_;
-  const HttpRoutes routes_;
+  const HttpHandler handler_;
   const HttpLimits limits_;
   const Clock& clock_;
   std::list<Connection> connections_;
@@ -222,11 +224,9 @@ void HttpServer::Loop::Answer(Connection& connection, const HttpParse& parse) {
   HttpResponse response;
   if (parse.state == HttpParse::State::kRefused) {
     response.status = parse.status;
-  } else if (const auto route = routes_.find(parse.request.path); route == routes_.end()) {
-    response.status = 404;
   } else {
     try {
-      response = route->second();
+      response = handler_(parse.request);
     } catch (const std::exception& error) {
       FRESHET_LOG(Error) << "event=http_failed path=" << parse.request.path << " error=\""
                          << error.what() << "\"";
@@ -259,7 +259,18 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
                                                               HttpRoutes routes,
                                                               const HttpLimits& limits,
                                                               const Clock& clock) {
-  FRESHET_ASSIGN_OR_RETURN(Fd listener, Listen(listen));
+  HttpHandler handler = [routes = std::move(routes)](const HttpRequest& request) {
+    const auto route = routes.find(request.path);
+    return route == routes.end() ? HttpResponse{.status = 404} : route->second();
+  };
+  return Start(listen, std::move(handler), limits, clock);
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen,
+                                                              HttpHandler handler,
+                                                              const HttpLimits& limits,
+                                                              const Clock& clock) {
+  FRESHET_ASSIGN_OR_RETURN(Fd listener, Listen(listen, limits.flag));
   std::array<int, 2> pipe{};
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) {
     return ResourceExhausted("no pipe: ", std::strerror(errno));
@@ -269,7 +280,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
   const std::string address = JoinHostPort(ParseHostPort(listen)->host, BoundPort(listener.get()));
   return std::unique_ptr<HttpServer>(new HttpServer(
       std::make_unique<Loop>(std::move(listener), std::move(wake_read), std::move(wake_write),
-                             address, std::move(routes), limits, clock)));
+                             address, std::move(handler), limits, clock)));
 }
 
 HttpServer::HttpServer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}

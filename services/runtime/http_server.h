@@ -6,10 +6,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/base/clock.h"
+#include "services/runtime/http_request.h"
 #include "services/runtime/readiness.h"
 
 namespace prometheus {
@@ -22,15 +25,19 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body{};
+  std::vector<std::pair<std::string, std::string>> headers{};  // more of them
 };
 
-// Path without query -> answer. Called on the server's thread, one at a time: must be quick.
+// Answers a request. Called on the server's thread, one at a time: who is slow holds up the others.
+using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
+// Path without query -> answer, as for a handler. Other paths are 404.
 using HttpRoutes = std::map<std::string, std::function<HttpResponse()>>;
 
 struct HttpLimits {
   size_t max_connections = 64;                   // more are closed at once
   size_t max_request_bytes = 8192;               // of request line and headers; more: 431
   absl::Duration io_timeout = absl::Seconds(5);  // to send a request, or to take an answer
+  const char* flag = "--http-listen";            // that gave the address, for messages
 };
 
 // A small HTTP/1.1 server for probes, metrics and status pages: GET and HEAD, no request bodies,
@@ -39,6 +46,10 @@ class HttpServer {
  public:
   // `listen` is HOST:PORT with a numeric host or "localhost".
   // Returns INVALID_ARGUMENT: a bad address; FAILED_PRECONDITION: it cannot be listened on.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen,
+                                                           HttpHandler handler,
+                                                           const HttpLimits& limits = {},
+                                                           const Clock& clock = SystemClock::Get());
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen,
                                                            HttpRoutes routes,
                                                            const HttpLimits& limits = {},

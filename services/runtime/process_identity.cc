@@ -1,6 +1,7 @@
 #include "services/runtime/process_identity.h"
 
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,12 +14,14 @@
 
 namespace freshet::runtime {
 
-std::string HostBootId() {
+std::string HostId() {
   // Not ReadFile: files under /proc have no size.
   std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
+  std::string boot;
+  std::getline(file, boot);
+  struct stat pids {};
+  if (boot.empty() || ::stat("/proc/self/ns/pid", &pids) != 0) return "";
+  return StrCat(boot, "/", pids.st_ino);
 }
 
 std::string RandomId() {

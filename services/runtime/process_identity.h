@@ -5,9 +5,9 @@
 
 namespace freshet::runtime {
 
-// Identifies the running system, so that workers know who shares memory with them; "" when the
-// system does not say.
-std::string HostBootId();
+// Identifies the running system and the PID namespace of this process: those of the same id can
+// open each other's files below /proc, and so share memory. "" when the system does not say.
+std::string HostId();
 
 // 32 hex digits from the system's entropy: another one in every process.
 std::string RandomId();

@@ -10,12 +10,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "services/base/log.h"
 #include "services/base/mutex.h"
 #include "services/base/str_cat.h"
+#include "services/runtime/certificate_metrics.h"
 #include "services/runtime/http_server.h"
 #include "services/runtime/process_metrics.h"
 #include "services/runtime/server.h"
@@ -134,6 +136,7 @@ absl::Status EndInOrder(Role& role, const ServeOptions& options, Readiness& read
 }  // namespace
 
 int Serve(Role& role, const ServeOptions& options) {
+  SetLogRole(options.role);
   if (const absl::Status status = ValidateEndpoint(options.endpoint); !status.ok()) {
     return Fail(options.role, status, kExitCommandLine);
   }
@@ -150,10 +153,15 @@ int Serve(Role& role, const ServeOptions& options) {
   RoleContext context;
   context.grpc_address = AdvertisedAddress(options.endpoint.advertise, (*server)->address());
   ProcessMetrics process(*registry, options.role, options.version);
+  std::optional<CertificateMetrics> certificate;
+  if (!options.endpoint.tls.cert.empty()) {
+    certificate.emplace(*registry, options.endpoint.tls.cert);
+  }
   if (!options.endpoint.http_listen.empty()) {
     auto started =
         HttpServer::Start(options.endpoint.http_listen, ProbeRoutes(readiness, *registry, [&] {
                             process.Refresh();
+                            if (certificate.has_value()) certificate->Refresh();
                             if (options.before_scrape) options.before_scrape();
                           }));
     if (!started.ok()) return Fail(options.role, started.status(), kExitContent);
@@ -174,12 +182,13 @@ int Serve(Role& role, const ServeOptions& options) {
     return Fail(options.role, started, ContentCode(started));
   }
   readiness.Set("serving", true);
-  std::printf("ready %s grpc=%s http=%s\n", options.role.c_str(), (*server)->address().c_str(),
-              http == nullptr ? "-" : http->address().c_str());
+  std::printf("ready %s grpc=%s http=%s%s\n", options.role.c_str(), (*server)->address().c_str(),
+              http == nullptr ? "-" : http->address().c_str(),
+              options.ready_fields ? options.ready_fields().c_str() : "");
   std::fflush(stdout);
 
   absl::Status result = stop.Await();
-  FRESHET_LOG(Info) << "event=drain role=" << options.role;
+  FRESHET_LOG(Info) << "event=drain";
   const absl::Status drained = EndInOrder(role, options, readiness, **server);
   role.Stop();
   readiness.OnChange(nullptr);

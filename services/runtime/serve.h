@@ -53,6 +53,8 @@ struct ServeOptions {
   // Brings metrics up to date that are read only when they are asked for; called on the HTTP
   // server's thread, must be quick. May be empty.
   std::function<void()> before_scrape;
+  // More of the ready line: " KEY=VALUE" each. Called once, after Role::Start. May be empty.
+  std::function<std::string()> ready_fields;
   // For calls that still run after the drain; longer ones, such as open streams, are cancelled.
   absl::Duration shutdown_grace = absl::Seconds(2);
 };
@@ -60,14 +62,14 @@ struct ServeOptions {
 // Runs a role until SIGTERM, SIGINT or request_drain, and returns the exit code of the process.
 // Binds both ports, calls Start, prints one line to stdout
 //   ready ROLE grpc=HOST:PORT http=HOST:PORT
-// (http=- without such a port) and waits. The readiness has the condition "serving", which holds
-// between that line and the end. To end: readiness off, Role::Drain within drain_timeout, server
-// shutdown within shutdown_grace, Role::Stop.
-// Exit codes: 0 drained; 1 Drain or request_drain brought an error; 2 bad endpoint options; 3 a TLS
-// or policy file, or an address that is taken; for a failed Start 3 when the code is
-// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION or DATA_LOSS, 7 for UNAVAILABLE, else 1. A
-// second signal ends the process at once with 130. Errors are one line on stderr. One call at a
-// time per process. SIGPIPE stays ignored.
+// (http=- without such a port, and then the role's own fields) and waits. The readiness has the
+// condition "serving", which holds between that line and the end. To end: readiness off,
+// Role::Drain within drain_timeout, server shutdown within shutdown_grace, Role::Stop. Exit codes:
+// 0 drained; 1 Drain or request_drain brought an error; 2 bad endpoint options; 3 a TLS or policy
+// file, or an address that is taken; for a failed Start 3 when the code is INVALID_ARGUMENT,
+// NOT_FOUND, FAILED_PRECONDITION or DATA_LOSS, 7 for UNAVAILABLE, else 1. A second signal ends the
+// process at once with 130. Errors are one line on stderr. One call at a time per process. SIGPIPE
+// stays ignored.
 int Serve(Role& role, const ServeOptions& options);
 
 }  // namespace freshet::runtime

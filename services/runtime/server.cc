@@ -71,9 +71,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
                            MakeServerCredentials(options.tls, options.require_client_cert));
   if (!options.authz_policy.empty()) {
-    FRESHET_ASSIGN_OR_RETURN(
-        std::shared_ptr<Authorizer> authorizer,
-        Authorizer::Create(options.authz_policy, options.tls.refresh, registry));
+    FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<Authorizer> authorizer,
+                             Authorizer::Create(options, registry));
     credentials->SetAuthMetadataProcessor(authorizer);
   }
   return credentials;

@@ -17,14 +17,14 @@ class Registry;
 
 namespace freshet::runtime {
 
-// A listening gRPC server: TLS with certificate reload, authorization per method, bounded messages,
-// streams and memory, grpc.health.v1, and RPC metrics. Thread-safe.
+// A listening gRPC server: TLS with certificate reload, users' tokens, authorization per method,
+// bounded messages, streams and memory, grpc.health.v1, and RPC metrics. Thread-safe.
 class Server {
  public:
   // Listens and serves at once; health says NOT_SERVING until SetServing(true). `services` must
   // outlive the server. `registry` gets freshet_grpc_server_*; may be null.
   // Returns INVALID_ARGUMENT: ValidateEndpoint's; FAILED_PRECONDITION: the address is taken;
-  // NOT_FOUND or INVALID_ARGUMENT: a TLS or policy file that cannot be used.
+  // NOT_FOUND or INVALID_ARGUMENT: a file of TLS, policy or users that cannot be used.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const EndpointOptions& options, const std::vector<grpc::Service*>& services,
       std::shared_ptr<prometheus::Registry> registry);

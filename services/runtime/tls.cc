@@ -2,10 +2,12 @@
 
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
+#include <openssl/asn1.h>
 #include <openssl/bio.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
+#include <ctime>
 #include <string>
 
 #include "services/base/file.h"
@@ -83,6 +85,15 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials
   if (!files.ca.empty()) options.watch_root_certs();
   if (!files.cert.empty()) options.watch_identity_key_cert_pairs();
   return grpc::experimental::TlsCredentials(options);
+}
+
+absl::StatusOr<absl::Time> CertificateEnd(const std::string& path) {
+  FRESHET_ASSIGN_OR_RETURN(const auto cert, ReadCertificate(path));
+  std::tm end{};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(cert.get()), &end) != 1) {
+    return InvalidArgument(path, ": the certificate's end is no time");
+  }
+  return absl::FromTimeT(::timegm(&end));
 }
 
 }  // namespace freshet::runtime

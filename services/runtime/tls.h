@@ -5,8 +5,10 @@
 #include <grpcpp/security/server_credentials.h>
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/endpoint_options.h"
 
@@ -19,6 +21,9 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const TlsFiles& files, bool require_client_cert);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
     const TlsFiles& files);
+
+// When the first certificate of a PEM file ends. NOT_FOUND, INVALID_ARGUMENT: it cannot be read.
+absl::StatusOr<absl::Time> CertificateEnd(const std::string& path);
 
 }  // namespace freshet::runtime
 

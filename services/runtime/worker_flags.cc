@@ -74,7 +74,7 @@ absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
                                                     const std::string& program_version) {
   WorkerAgentOptions options;
   FRESHET_ASSIGN_OR_RETURN(options.controllers, ParseControllers(flags.controllers));
-  options.channel = ChannelOptionsOf(flags);
+  options.channel = ForMember(ChannelOptionsOf(flags), Name(cluster::v1::ROLE_CONTROLLER));
   for (absl::Duration* time : {&options.backoff.initial, &options.backoff.max,
                                &options.call_timeout, &options.data_timeout}) {
     *time *= flags.time_scale;
@@ -82,8 +82,9 @@ absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
   options.identity.set_role(role);
   options.identity.set_worker(
       flags.name.empty() ? StrCat(Name(role), "-", HostName(), "-", ::getpid()) : flags.name);
+  SetLogWorker(options.identity.worker());
   options.identity.set_pool(flags.pool);
-  options.identity.set_host(HostBootId());
+  options.identity.set_host(HostId());
   options.identity.set_version(program_version);
   options.identity.set_incarnation(RandomId());
   return options;

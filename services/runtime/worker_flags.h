@@ -52,7 +52,8 @@ void AddWorkerFlags(CLI::App& app, WorkerFlags& flags);
 
 // How such a worker calls others.
 ChannelOptions ChannelOptionsOf(const WorkerFlags& flags);
-// Options of the agent of such a worker. INVALID_ARGUMENT naming the flag.
+// Options of the agent of such a worker, whose name the log's lines bear from here on.
+// INVALID_ARGUMENT naming the flag.
 absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
                                                     cluster::v1::Role role,
                                                     const std::string& program_version);

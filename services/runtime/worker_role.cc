@@ -216,6 +216,7 @@ void WorkerRole::OnAssign(const cluster::v1::Assign& assign) {
 
 void WorkerRole::RunAssignment(const std::shared_ptr<Assignment>& assignment,
                                std::stop_token stop) {
+  const LogScope scope(assignment->assign.job_id());
   std::string worker;
   {
     MutexLock lock(mu_);

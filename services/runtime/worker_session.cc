@@ -101,7 +101,7 @@ absl::Status WorkerAgent::Impl::Session(const std::string& address) {
     connected_ = true;
     cv_.NotifyAll();
   }
-  FRESHET_LOG(Info) << "event=registered worker=" << worker << " controller=" << address;
+  FRESHET_LOG(Info) << "event=registered member=" << worker << " controller=" << address;
   queue_.AddEpoch(std::move(worker));
   const absl::Status ended = Beat(*stub);
   {
@@ -232,7 +232,7 @@ void WorkerAgent::Impl::Fence(const std::string& reason) {
     worker_.clear();
     connected_ = false;
   }
-  FRESHET_LOG(Warning) << "event=fenced worker=" << name() << " reason=\"" << reason << "\"";
+  FRESHET_LOG(Warning) << "event=fenced member=" << name() << " reason=\"" << reason << "\"";
   queue_.AddFenced(reason);
 }
 

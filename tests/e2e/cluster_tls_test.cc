@@ -7,8 +7,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "services/base/digest.h"
+#include "services/base/file.h"
+#include "services/base/str_cat.h"
 #include "tests/e2e/cluster_job.h"
 #include "tests/services/runtime/certificates.h"
+#include "tests/testing/chart_policy.h"
 #include "tests/testing/cluster_processes.h"
 
 namespace freshet {
@@ -17,6 +21,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr char kNames[] = "IP:127.0.0.1,DNS:localhost";
+constexpr int kRefused = 4;
 constexpr int kNoConnection = 7;
 
 class ClusterTlsTest : public testing::Test {
@@ -78,6 +83,100 @@ TEST_F(ClusterTlsTest, KeepsOutWhoHasNoCertificateOfTheAuthority) {
   EXPECT_EQ(cluster_->FreshetAs(certs_.Files("", "ca"), {"list"}).exit_code, kNoConnection);
   EXPECT_EQ(cluster_->FreshetAs(certs_.Files("stranger", "ca"), {"list"}).exit_code, kNoConnection);
   EXPECT_EQ(cluster_->FreshetAs(certs_.Files("user", "other"), {"list"}).exit_code, kNoConnection);
+}
+
+// A cluster as the chart sets it up: a certificate per role that says no address, the chart's
+// policies, users with tokens.
+class ClusterRolesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    FRESHET_SKIP_WITHOUT_REDIS();
+    certs_.MakeAuthority("ca");
+    for (const char* role : {"controller", "rollout", "reward", "env", "trainer", "user"}) {
+      const bool controller = std::string(role) == "controller";
+      certs_.Make(role, "ca",
+                  StrCat("DNS:", ChartName(role), controller ? ",IP:127.0.0.1,DNS:localhost" : ""));
+      Write(StrCat(role, ".json"), ChartPolicy(role));
+    }
+    std::string users;
+    for (const char* role : {"viewer", "submitter", "admin"}) {
+      Write(StrCat(role, ".token"), StrCat("token-of-a-", role, "\n"));
+      users += StrCat(users.empty() ? "" : ",", R"({"name": ")", role, R"(", "role": ")", role,
+                      R"(", "token_sha256": ")", Sha256Hex(StrCat("token-of-a-", role)), R"("})");
+    }
+    Write("users.json", StrCat(R"({"users": [)", users, "]}"));
+    ASSERT_FALSE(testing::Test::HasFatalFailure());
+    ClusterOptions options;
+    options.simulated = false;
+    options.client_tls = certs_.Files("user", "ca");
+    options.token_file = certs_.Path("submitter.token");
+    options.flags = [this](const std::string& role) { return Flags(role); };
+    cluster_ = std::make_unique<ClusterProcesses>(options);
+    const absl::Status up =
+        cluster_->Start({"rollout-0", "rollout-1", "reward-0", "env-0", "trainer-0"});
+    ASSERT_TRUE(up.ok()) << up;
+  }
+  void Write(const std::string& name, const std::string& text) {
+    ASSERT_TRUE(WriteFileAtomically(certs_.Path(name), text).ok());
+  }
+  std::vector<std::string> Flags(const std::string& role) const {
+    std::vector<std::string> flags = {
+        "--tls-cert",     certs_.Path(role + ".pem"), "--tls-key",       certs_.Path(role + ".key"),
+        "--tls-ca",       certs_.Path("ca.pem"),      "--tls-peer-name", kChartPeerName,
+        "--authz-policy", certs_.Path(role + ".json")};
+    if (role == "controller") {
+      flags.insert(flags.end(), {"--users", certs_.Path("users.json")});
+    }
+    return flags;
+  }
+  // Exit code of a command with the token of that role.
+  int CodeAs(const std::string& role, std::vector<std::string> args) {
+    args.insert(args.end(), {"--token-file", certs_.Path(role + ".token")});
+    return cluster_->FreshetAs(certs_.Files("user", "ca"), args).exit_code;
+  }
+
+  Certificates certs_;
+  std::unique_ptr<ClusterProcesses> cluster_;
+};
+
+TEST_F(ClusterRolesTest, TrainsUnderTheChartsPoliciesWithoutADenial) {
+  cluster_->folder().Write(
+      "job.yaml", QuickJob(8,
+                           "weight_sync: {transport: grpc_relay}\n"
+                           "environment: {type: guess_number, max_turns: 2, max_turn_tokens: 8}\n"
+                           "reward: {components: {won: {type: environment}}}\n"
+                           "eval: {rows: 4, every_steps: 4}\n"));
+  const ChildResult submitted =
+      cluster_->Freshet({"submit", cluster_->folder().File("job.yaml"), "--id", "j"});
+  ASSERT_EQ(submitted.exit_code, 0) << submitted.out << submitted.err;
+  EXPECT_THAT(cluster_->Freshet({"watch", "j"}).out, HasSubstr("SUCCEEDED"));
+  EXPECT_EQ(cluster_->Freshet({"ledger", "verify", "j"}).exit_code, 0);
+  for (const char* name :
+       {"controller", "rollout-0", "rollout-1", "reward-0", "env-0", "trainer-0"}) {
+    EXPECT_EQ(cluster_->Metrics(name).Find("freshet_authz_denied_total"), 0) << cluster_->Log(name);
+  }
+}
+
+TEST_F(ClusterRolesTest, UsersMayDoWhatTheirRoleMay) {
+  EXPECT_EQ(CodeAs("viewer", {"list"}), 0);
+  EXPECT_EQ(CodeAs("viewer", {"scale", "reward", "1"}), kRefused);
+  EXPECT_EQ(CodeAs("submitter", {"scale", "reward", "1"}), kRefused);
+  EXPECT_EQ(CodeAs("admin", {"scale", "reward", "1"}), 0);
+  Write("stranger.token", "token-of-nobody\n");
+  EXPECT_EQ(CodeAs("stranger", {"list"}), kRefused);
+  const ChildResult without = cluster_->FreshetAs(certs_.Files("user", "ca"), {"list"});
+  EXPECT_EQ(without.exit_code, kRefused);
+  EXPECT_THAT(without.err, HasSubstr("without a token"));
+  const MetricsText metrics = cluster_->Metrics("controller");
+  EXPECT_EQ(metrics.Find("freshet_authn_failures_total", {{"reason", "unknown"}}), 1);
+  EXPECT_EQ(metrics.Find("freshet_authn_failures_total", {{"reason", "missing"}}), 1);
+}
+
+TEST_F(ClusterRolesTest, AStandbyPassesCallsOnByTheLeadersName) {
+  ASSERT_TRUE(cluster_->Launch("controller-1").ok());
+  const ChildResult cluster = cluster_->Freshet({"top", "--json"}, "controller-1");
+  EXPECT_EQ(cluster.exit_code, 0) << cluster.err << cluster_->Log("controller-1");
+  EXPECT_THAT(cluster.out, HasSubstr("trainer-0"));
 }
 
 }  // namespace

@@ -102,25 +102,35 @@ class WatchdogTest : public testing::Test {
         .Metrics("controller")
         .Find("freshet_job_blocking_edge", {{"edge", edge}, {"job", "j"}});
   }
-  // All three say that the job blocks on `edge`, because of `why`.
-  void ExpectStall(const char* edge, const std::string& why) {
+  // All three say that the job blocks on `edge`, because of `why`; the event, which is made as the
+  // stall begins, because of `at_first`.
+  void ExpectStall(const char* edge, const std::string& why) { ExpectStall(edge, why, why); }
+  void ExpectStall(const char* edge, const std::string& why, const std::string& at_first) {
     EXPECT_TRUE(ClusterProcesses::Await([&] {
-      return Blocking(edge) == 1 && WaitsFor().starts_with(StrCat(edge, ": "));
+      const std::string text = WaitsFor();
+      return Blocking(edge) == 1 && text.starts_with(StrCat(edge, ": ")) &&
+             text.find(why) != std::string::npos;
     })) << cluster().Get("j")->ShortDebugString();
-    EXPECT_THAT(WaitsFor(), HasSubstr(why));
     const ChildResult described = cluster().Freshet({"describe", "j"});
     EXPECT_THAT(described.out, HasSubstr(StrCat(edge, ": ")));
     EXPECT_THAT(described.out, HasSubstr(why));
     EXPECT_THAT(described.out, HasSubstr("stalled"));
     EXPECT_THAT(cluster().Notices("j", "stalled"),
-                testing::Contains(testing::AllOf(HasSubstr(edge), HasSubstr(why))));
-    EXPECT_GT(*cluster().Metrics("controller").Find("freshet_job_stalled_seconds", {{"job", "j"}}),
-              0);
+                testing::Contains(testing::AllOf(HasSubstr(edge), HasSubstr(at_first))));
+    EXPECT_TRUE(ClusterProcesses::Await([&] {
+      return cluster()
+                 .Metrics("controller")
+                 .Find("freshet_job_stalled_seconds", {{"job", "j"}})
+                 .value_or(0) > 0;
+    }));
   }
   void ExpectProgress() {
+    // While it runs: of the events of a job, only the last ones are told.
+    EXPECT_TRUE(ClusterProcesses::Await([&] {
+      return !cluster().Notices("j", "progress").empty();
+    })) << cluster().Get("j")->ShortDebugString();
     EXPECT_TRUE(cluster().AwaitState("j", JOB_STATE_SUCCEEDED))
         << cluster().Get("j")->ShortDebugString();
-    EXPECT_THAT(cluster().Notices("j", "progress"), testing::Not(testing::IsEmpty()));
   }
 
   std::unique_ptr<ClusterProcesses> cluster_;
@@ -179,7 +189,7 @@ TEST_F(WatchdogTest, NamesAFullDatastore) {
 TEST_F(WatchdogTest, NamesAStoppedTrainer) {
   Run({"rollout-0", "reward-0", "trainer-0"}, kLengthReward);
   cluster().Signal("trainer-0", SIGSTOP);
-  ExpectStall("trainer", "trainer-0 is lost");
+  ExpectStall("trainer", "trainer-0 is lost", "trainer trainer-0 ");
   cluster().Signal("trainer-0", SIGCONT);
   ExpectProgress();
 }

@@ -142,11 +142,14 @@ TEST_F(EnvServiceTest, AnEmptyRequestEndsTheStream) {
 
 TEST_F(EnvServiceTest, RefusesMoreEpisodesThanItMayHold) {
   options_.max_episodes = 2;
+  options_.max_waiting = 0;
   const auto one = Open();
   one->Ask(ResetOf("guess_number"));
   const auto two = Open();
   two->Ask(ResetOf("guess_number"));
   const auto three = Open();
+  // What a refused client has sent meanwhile begins no episode.
+  three->stream->Write(ResetOf("guess_number"));
   EXPECT_EQ(three->End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   one->stream->WritesDone();
   EXPECT_TRUE(one->End().ok());
@@ -157,6 +160,71 @@ TEST_F(EnvServiceTest, RefusesMoreEpisodesThanItMayHold) {
     (*call)->stream->WritesDone();
     EXPECT_TRUE((*call)->End().ok());
   }
+  ASSERT_TRUE(service_->AwaitNoEpisodes(absl::Now() + absl::Seconds(10)));
+  EXPECT_NE(Metrics().find("{environment=\"guess_number\",outcome=\"abandoned\"} 3"),
+            std::string::npos)
+      << Metrics();
+}
+
+TEST_F(EnvServiceTest, AStreamThatFindsNoPlaceWaitsForOne) {
+  options_.max_episodes = 1;
+  options_.max_waiting = 2;
+  const auto one = Open();
+  one->Ask(ResetOf("guess_number"));
+  const auto two = Open();
+  ASSERT_TRUE(two->stream->Write(ResetOf("guess_number", {{"guesses", "1"}})));
+  while (service_->waiting_episodes() < 1) std::this_thread::yield();
+  const auto three = Open();
+  ASSERT_TRUE(three->stream->Write(ResetOf("guess_number")));
+  while (service_->waiting_episodes() < 2) std::this_thread::yield();
+  const auto four = Open();
+  EXPECT_EQ(four->End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(service_->open_episodes(), 1);  // never more than there are places
+  one->stream->WritesDone();
+  EXPECT_TRUE(one->End().ok());
+  EpisodeReply reply;
+  EXPECT_TRUE(two->stream->Read(&reply));  // the older one
+  EXPECT_TRUE(two->Ask(StepOf("x")).truncated());
+  EXPECT_EQ(service_->waiting_episodes(), 1);
+  two->stream->WritesDone();
+  EXPECT_TRUE(two->End().ok());
+  EXPECT_TRUE(three->stream->Read(&reply));
+  three->stream->WritesDone();
+  EXPECT_TRUE(three->End().ok());
+}
+
+TEST_F(EnvServiceTest, NoStreamWaitsForAPlaceForLong) {
+  options_.max_episodes = 1;
+  const auto one = Open();
+  one->Ask(ResetOf("guess_number"));
+  const auto two = Open();
+  ASSERT_TRUE(two->stream->Write(ResetOf("guess_number")));
+  while (service_->waiting_episodes() < 1) std::this_thread::yield();
+  clock_.Advance(options_.max_wait / 2);
+  service_->EndIdle();
+  EXPECT_EQ(service_->waiting_episodes(), 1);
+  clock_.Advance(options_.max_wait);
+  service_->EndIdle();
+  EXPECT_EQ(two->End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(service_->waiting_episodes(), 0);
+  EXPECT_EQ(one->Ask(StepOf("x")).observation(), "!");
+  one->stream->WritesDone();
+  EXPECT_TRUE(one->End().ok());
+}
+
+TEST_F(EnvServiceTest, AWaitingStreamMayBeCancelled) {
+  options_.max_episodes = 1;
+  const auto one = Open();
+  one->Ask(ResetOf("guess_number"));
+  const auto two = Open();
+  ASSERT_TRUE(two->stream->Write(ResetOf("guess_number")));
+  while (service_->waiting_episodes() < 1) std::this_thread::yield();
+  two->context.TryCancel();
+  EXPECT_EQ(two->End().error_code(), grpc::StatusCode::CANCELLED);
+  while (service_->waiting_episodes() > 0) std::this_thread::yield();
+  one->stream->WritesDone();
+  EXPECT_TRUE(one->End().ok());
+  EXPECT_TRUE(service_->AwaitNoEpisodes(absl::Now() + absl::Seconds(10)));
 }
 
 TEST_F(EnvServiceTest, EndsAStreamWhoseClientSaysNothing) {
@@ -185,9 +253,13 @@ TEST_F(EnvServiceTest, ACancelledStreamGivesItsPlaceBack) {
 }
 
 TEST_F(EnvServiceTest, DrainingItFinishesWhatRunsAndTakesNothingNew) {
+  options_.max_episodes = 1;
   const auto running = Open();
   running->Ask(ResetOf("guess_number"));
+  const auto waiting = Open();
+  while (service_->waiting_episodes() < 1) std::this_thread::yield();
   service_->StopAdmitting();
+  EXPECT_EQ(waiting->End().error_code(), grpc::StatusCode::UNAVAILABLE);
   const auto late = Open();
   EXPECT_EQ(late->End().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_FALSE(service_->AwaitNoEpisodes(absl::Now()));

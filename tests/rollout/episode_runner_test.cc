@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/base/trace.h"
 #include "tests/contract/weight_version.h"
 #include "tests/rollout/fake_environment_client.h"
 #include "tests/rollout/fake_inference_engine.h"
@@ -198,6 +199,7 @@ TEST_F(EpisodeRunnerTest, SamplesOfAGroupMeetTheSameEpisode) {
   options_.options = {{"max", "10"}, {"level", "1"}};
   EpisodeGroup group = Group({0, 2, 5});
   group.attributes = {{"level", "9"}, {"answer", "4"}};
+  group.uids = {"j/7/0/0", "j/7/0/2", "j/7/0/5"};
   runner().Start(std::move(group));
   runner().Start(Group({0}, 8));
   ASSERT_THAT(client_.starts, SizeIs(4));
@@ -206,6 +208,10 @@ TEST_F(EpisodeRunnerTest, SamplesOfAGroupMeetTheSameEpisode) {
   EXPECT_NE(client_.starts[0].seed, client_.starts[3].seed);
   EXPECT_THAT(client_.starts[0].options,
               UnorderedElementsAre(Pair("max", "10"), Pair("level", "9"), Pair("answer", "4")));
+  // Each sample is a trace of its own.
+  EXPECT_EQ(client_.starts[1].traceparent,
+            Traceparent(MakeTraceContext("j/7/0/2", "rollout", /*ratio=*/0)));
+  EXPECT_EQ(client_.starts[3].traceparent, "");  // of a sample without a uid
   Turn();
   ASSERT_THAT(engine_.submitted, SizeIs(2));  // one request per group
   EXPECT_THAT(engine_.submitted[0].sample_indices, ElementsAre(0, 2, 5));

@@ -12,7 +12,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/base/str_cat.h"
+#include "services/base/trace.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/log_lines.h"
 
 namespace freshet {
 namespace {
@@ -49,10 +51,11 @@ class GrpcEnvironmentClientTest : public testing::Test {
     for (auto& [address, worker] : workers_) Stop(address);
   }
 
-  void AddWorker(const std::string& address, int64_t max_episodes = 100) {
+  void AddWorker(const std::string& address, int64_t max_episodes = 100, int64_t max_waiting = 0) {
     Worker& worker = workers_[address];
     EnvServiceOptions options;
     options.max_episodes = max_episodes;
+    options.max_waiting = max_waiting;
     worker.service = std::make_unique<EnvService>(BuiltinEnvironments(), clock_, nullptr, options);
     Serve(worker, *worker.service);
   }
@@ -134,6 +137,27 @@ TEST_F(GrpcEnvironmentClientTest, PlaysAnEpisode) {
   EXPECT_TRUE(workers_["a:1"].service->AwaitNoEpisodes(absl::Now() + absl::Seconds(10)));
 }
 
+TEST_F(GrpcEnvironmentClientTest, TheWorkerLogsTheEpisodesOfSamplesWhoseLivesAreLogged) {
+  const LogLines log;
+  AddWorker("a:1");
+  Use({"a:1"});
+  for (const double ratio : {0.0, 1.0}) {
+    EpisodeStart start = Guess("1");
+    start.traceparent = Traceparent(MakeTraceContext("j/1/0/2", "rollout", ratio));
+    const auto id = static_cast<int64_t>(ratio) + 1;
+    client().Reset(id, start);
+    ASSERT_TRUE(Next().answer.ok());
+    client().Step(id, "x");
+    ASSERT_TRUE(Next().answer.ok());
+    client().Close(id);
+  }
+  const std::string trace = "trace=" + TraceIdOf("j/1/0/2");
+  EXPECT_THAT(
+      log.With(trace),
+      testing::ElementsAre("event=episode_begins " + trace + " environment=guess_number seed=1",
+                           "event=episode_ended " + trace + " outcome=truncated turns=1"));
+}
+
 TEST_F(GrpcEnvironmentClientTest, ManyEpisodesRunAtTheSameTime) {
   AddWorker("a:1");
   AddWorker("b:1");
@@ -183,6 +207,27 @@ TEST_F(GrpcEnvironmentClientTest, AFullWorkerIsPassedOver) {
   client().Reset(4, Guess());
   EXPECT_TRUE(Next().answer.ok());
   EXPECT_EQ(OpenAt("b:1"), 2);
+}
+
+TEST_F(GrpcEnvironmentClientTest, EpisodesBeyondTheWorkersPlacesWaitForOne) {
+  AddWorker("a:1", /*max_episodes=*/3, /*max_waiting=*/100);
+  Use({"a:1"});
+  for (int64_t id = 1; id <= 60; ++id) client().Reset(id, Guess("1"));
+  // Whoever has a place plays to the end and leaves; nobody is refused, or cut off.
+  std::map<int64_t, int> answers;
+  for (int i = 0; i < 120; ++i) {
+    const EpisodeEvent event = Next();
+    ASSERT_TRUE(event.answer.ok()) << event.answer.status();
+    if (++answers[event.episode] == 1) {
+      client().Step(event.episode, "x");
+    } else {
+      EXPECT_TRUE(event.answer->truncated);
+      client().Close(event.episode);
+    }
+    EXPECT_LE(OpenAt("a:1"), 3);
+  }
+  EXPECT_THAT(answers, SizeIs(60));
+  EXPECT_TRUE(workers_["a:1"].service->AwaitNoEpisodes(absl::Now() + absl::Seconds(10)));
 }
 
 TEST_F(GrpcEnvironmentClientTest, AnEpisodeOfADeadWorkerBeginsAgainElsewhere) {

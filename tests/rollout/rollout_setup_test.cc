@@ -75,7 +75,9 @@ TEST_F(RolloutSetup, EpisodesArePlayedAsTheJobSays) {
   environment.set_max_turns(5);
   environment.set_max_turn_tokens(2);
   (*environment.mutable_options())["max"] = "100";
+  spec_.mutable_output()->set_trace_ratio(0.25);
   EpisodeOptions options = MakeEpisodeOptions(spec_);
+  EXPECT_EQ(options.trace_ratio, 0.25);
   EXPECT_EQ(options.environment, "guess_number");
   EXPECT_EQ(options.max_turns, 5);
   EXPECT_EQ(options.max_turn_tokens, 2);
@@ -94,7 +96,9 @@ TEST_F(RolloutSetup, ThePolicysTextHasNoEndToken) {
 }
 
 TEST_F(RolloutSetup, TheWorkerKnowsTheSizeOfALease) {
+  spec_.mutable_output()->set_trace_ratio(0.25);
   const RolloutOptions options = MakeRolloutOptions(spec_, Sampling(), 12);
+  EXPECT_EQ(options.trace_ratio, 0.25);
   EXPECT_EQ(options.seed, 7U);
   EXPECT_EQ(options.group_size, 4);
   EXPECT_EQ(options.max_prompt_tokens, 12);

@@ -2,7 +2,9 @@
 
 #include <set>
 
+#include "services/base/trace.h"
 #include "tests/rollout/rollout_worker_fixture.h"
+#include "tests/testing/log_lines.h"
 
 namespace freshet {
 namespace {
@@ -30,6 +32,28 @@ TEST_F(RolloutWorkerTest, LeasesGeneratesAndDelivers) {
   EXPECT_THAT(first.sample_indices, ElementsAre(0, 1));
   EXPECT_EQ(first.sampling.max_new_tokens, 16);
   EXPECT_TRUE(first.partials.empty());
+}
+
+TEST_F(RolloutWorkerTest, LogsTheLivesOfTheShareOfSamplesThatIsAskedFor) {
+  const LogLines log;
+  worker_options_.trace_ratio = 1;
+  PutPrompts(1);
+  Publish(5);
+  ASSERT_TRUE(RunUntil([&] { return AllPut(2); }).ok());
+  for (const int32_t index : {0, 1}) {
+    const std::string sample = TraceWords(SampleUid(store_->options().job, {0, 0, index}));
+    EXPECT_THAT(log.With(sample),
+                ElementsAre(testing::StartsWith("event=sample_leased " + sample + " token="),
+                            "event=sample_stored " + sample + " tokens=4 version=5 spans=1"));
+  }
+}
+
+TEST_F(RolloutWorkerTest, LogsNoLifeUnlessItIsAskedTo) {
+  const LogLines log;
+  PutPrompts(1);
+  Publish(5);
+  ASSERT_TRUE(RunUntil([&] { return AllPut(2); }).ok());
+  EXPECT_THAT(log.With("trace="), IsEmpty());
 }
 
 TEST_F(RolloutWorkerTest, DeliversEachSampleAsSoonAsItIsFinished) {

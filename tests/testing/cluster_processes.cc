@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
 #include "services/base/file.h"
 #include "services/base/status_macros.h"
@@ -32,14 +33,19 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-std::shared_ptr<grpc::ChannelCredentials> Credentials(const runtime::TlsFiles& tls) {
+std::shared_ptr<grpc::ChannelCredentials> Credentials(const runtime::TlsFiles& tls,
+                                                      const std::string& token_file) {
   if (!tls.enabled()) return grpc::InsecureChannelCredentials();
   constexpr uint64_t kMaxPemBytes = 1 << 20;
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = ReadFile(tls.ca, kMaxPemBytes).value_or("");
   options.pem_cert_chain = ReadFile(tls.cert, kMaxPemBytes).value_or("");
   options.pem_private_key = ReadFile(tls.key, kMaxPemBytes).value_or("");
-  return grpc::SslCredentials(options);
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::SslCredentials(options);
+  const std::string token = ReadFile(token_file, kMaxPemBytes).value_or("");
+  if (token.empty()) return credentials;
+  const std::string bare(absl::StripTrailingAsciiWhitespace(token));
+  return grpc::CompositeChannelCredentials(credentials, grpc::AccessTokenCredentials(bare));
 }
 
 std::unique_ptr<grpc::ClientContext> Context() {
@@ -72,6 +78,9 @@ std::vector<std::string> ClusterProcesses::Command(const std::string& name) cons
     add("--tls-cert", options_.tls.cert);
     add("--tls-key", options_.tls.key);
     add("--tls-ca", options_.tls.ca);
+  }
+  if (options_.flags) {
+    for (std::string& flag : options_.flags(role)) command.push_back(std::move(flag));
   }
   if (role != "env") add("--redis", StrCat("127.0.0.1:", redis_->port()));
   if (role == "controller") {
@@ -119,8 +128,8 @@ absl::Status ClusterProcesses::Await(const std::string& name, Process& process) 
 absl::Status ClusterProcesses::Start(const std::vector<std::string>& workers) {
   FRESHET_ASSIGN_OR_RETURN(redis_, RedisServer::Start(options_.redis));
   FRESHET_RETURN_IF_ERROR(Launch("controller"));
-  stub_ = job::v1::JobService::NewStub(
-      grpc::CreateChannel(processes_.at("controller").grpc, Credentials(options_.client_tls)));
+  stub_ = job::v1::JobService::NewStub(grpc::CreateChannel(
+      processes_.at("controller").grpc, Credentials(options_.client_tls, options_.token_file)));
   for (const std::string& worker : workers) FRESHET_RETURN_IF_ERROR(Launch(worker));
   const bool joined = Await([&] {
     job::v1::Cluster cluster;
@@ -154,13 +163,15 @@ std::string ClusterProcesses::MetricsBody(const std::string& name) const {
   return head == std::string::npos ? "" : answer.substr(head + 4);
 }
 
-ChildResult ClusterProcesses::FreshetAs(const runtime::TlsFiles& tls,
-                                        const std::vector<std::string>& args) const {
+ChildResult ClusterProcesses::RunFreshet(const runtime::TlsFiles& tls,
+                                         const std::string& token_file,
+                                         const std::string& controller,
+                                         const std::vector<std::string>& args) const {
   std::vector<std::string> command = {FRESHET_BIN_DIR "/freshet"};
   command.insert(command.end(), args.begin(), args.end());
-  command.insert(command.end(), {"--server", processes_.at("controller").grpc});
+  command.insert(command.end(), {"--server", processes_.at(controller).grpc});
   const std::map<std::string, std::string> files = {
-      {"--ca", tls.ca}, {"--cert", tls.cert}, {"--key", tls.key}};
+      {"--ca", tls.ca}, {"--cert", tls.cert}, {"--key", tls.key}, {"--token-file", token_file}};
   for (const auto& [flag, file] : files) {
     if (!file.empty()) command.insert(command.end(), {flag, file});
   }

@@ -29,6 +29,10 @@ struct ClusterOptions {
   // Mutual TLS: files of the members, and of the command and the test; no paths: plaintext.
   runtime::TlsFiles tls;
   runtime::TlsFiles client_tls;
+  // First line: the token of the command and the test; "": none.
+  std::string token_file;
+  // More flags of the processes of a role; may be empty.
+  std::function<std::vector<std::string>(const std::string& role)> flags;
 };
 
 // A redis-server, a controller and workers as processes of their own, with ports and a folder of
@@ -53,11 +57,15 @@ class ClusterProcesses {
   std::string MetricsBody(const std::string& name) const;
   MetricsText Metrics(const std::string& name) const { return MetricsText(MetricsBody(name)); }
   std::string Log(const std::string& name) const { return folder_.Read("logs/" + name + ".log"); }
-  // Runs the command `freshet` against the controller, with the files of `client_tls`.
-  ChildResult Freshet(const std::vector<std::string>& args) const {
-    return FreshetAs(options_.client_tls, args);
+  // Runs the command `freshet` against a controller, with the files of `client_tls` and the token.
+  ChildResult Freshet(const std::vector<std::string>& args,
+                      const std::string& controller = "controller") const {
+    return RunFreshet(options_.client_tls, options_.token_file, controller, args);
   }
-  ChildResult FreshetAs(const runtime::TlsFiles& tls, const std::vector<std::string>& args) const;
+  // The same with other files, and without a token.
+  ChildResult FreshetAs(const runtime::TlsFiles& tls, const std::vector<std::string>& args) const {
+    return RunFreshet(tls, "", "controller", args);
+  }
 
   absl::Status Submit(const std::string& id, const std::string& yaml, int32_t priority = 0);
   absl::StatusOr<job::v1::Job> Get(const std::string& id);
@@ -82,6 +90,8 @@ class ClusterProcesses {
     std::string http;
   };
   std::vector<std::string> Command(const std::string& name) const;
+  ChildResult RunFreshet(const runtime::TlsFiles& tls, const std::string& token_file,
+                         const std::string& controller, const std::vector<std::string>& args) const;
   absl::Status Await(const std::string& name, Process& process);
 
   const ClusterOptions options_;

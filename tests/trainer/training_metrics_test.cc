@@ -35,6 +35,25 @@ TEST_F(TrainingMetricsTest, ShowsZerosFromTheStart) {
   EXPECT_EQ(text.Find("freshet_group_solved_total", Job({{"outcome", "some"}})), 0);
 }
 
+TEST_F(TrainingMetricsTest, FiguresOfTheLastStepAppearWithTheFirst) {
+  const char* const names[] = {"freshet_reward_mean",
+                               "freshet_loss",
+                               "freshet_policy_entropy_nats",
+                               "freshet_policy_kl_nats",
+                               "freshet_clip_ratio",
+                               "freshet_grad_norm",
+                               "freshet_importance_weight_mean",
+                               "freshet_logprob_diff",
+                               "freshet_learning_rate"};
+  metrics_.OnVersion(3);  // redone after a restart
+  for (const char* name : names) EXPECT_FALSE(Scraped().Has(name)) << name;
+  StepMetrics step;
+  step.reward_mean = 0.75;
+  metrics_.OnStep(step);
+  for (const char* name : names) EXPECT_TRUE(Scraped().Has(name)) << name;
+  EXPECT_EQ(Scraped().Find("freshet_reward_mean", Job()), 0.75);
+}
+
 TEST_F(TrainingMetricsTest, StalenessIsWeightedByTokens) {
   StepMetrics step;
   step.staleness_tokens = {{0, 100}, {2, 30}, {5, 7}};

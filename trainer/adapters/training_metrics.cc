@@ -21,11 +21,6 @@ const Buckets& AgeBuckets() {
   return *buckets;
 }
 
-metrics::GaugeSeries JobGauge(prometheus::Registry& registry, const char* name, const char* help,
-                              const Labels& labels) {
-  return {GaugeFamily(registry, name, help), labels};
-}
-
 Labels With(Labels labels, const char* name, const std::string& value) {
   labels[name] = value;
   return labels;
@@ -39,6 +34,22 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
           registry, "freshet_policy_kl_nats",
           "Estimate of the KL divergence per token in the last step: of the policy from "
           "the one that sampled (behavior) or from the frozen one (reference).")),
+      reward_mean_(GaugeFamily(registry, "freshet_reward_mean", "Mean reward of the last step.")),
+      loss_(GaugeFamily(registry, "freshet_loss", "Loss of the last step.")),
+      entropy_(GaugeFamily(registry, "freshet_policy_entropy_nats",
+                           "Entropy per token of the policy in the last step.")),
+      clip_(
+          GaugeFamily(registry, "freshet_clip_ratio", "Share of clipped tokens in the last step.")),
+      grad_norm_(GaugeFamily(registry, "freshet_grad_norm",
+                             "Norm of the gradient before clipping in the last step.")),
+      importance_(GaugeFamily(registry, "freshet_importance_weight_mean",
+                              "Mean importance weight of the correction in the last step.")),
+      logprob_diff_(
+          GaugeFamily(registry, "freshet_logprob_diff",
+                      "Mean size of the difference of a token's log-probability, in nats, between "
+                      "the policy in training and the one that sampled it, in the last step.")),
+      learning_rate_(
+          GaugeFamily(registry, "freshet_learning_rate", "Learning rate of the last step.")),
       job_(job) {
   const Labels labels = {{"job", job}};
   staleness_ = {HistogramFamily(registry, "freshet_trajectory_staleness_versions",
@@ -79,27 +90,9 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
                           "Floating-point operations that forward and backward passes of training "
                           "needed; per second: the rate of this."),
             labels};
-  version_ = JobGauge(registry, "freshet_weight_version",
-                      "Policy version: committed by the trainer, or held by an engine.",
-                      With(labels, "role", "trainer"));
-  reward_mean_ = JobGauge(registry, "freshet_reward_mean", "Mean reward of the last step.", labels);
-  loss_ = JobGauge(registry, "freshet_loss", "Loss of the last step.", labels);
-  entropy_ = JobGauge(registry, "freshet_policy_entropy_nats",
-                      "Entropy per token of the policy in the last step.", labels);
-  kl_behavior_ = {kl_, With(labels, "kind", "behavior")};
-  clip_ =
-      JobGauge(registry, "freshet_clip_ratio", "Share of clipped tokens in the last step.", labels);
-  grad_norm_ = JobGauge(registry, "freshet_grad_norm",
-                        "Norm of the gradient before clipping in the last step.", labels);
-  importance_ = JobGauge(registry, "freshet_importance_weight_mean",
-                         "Mean importance weight of the correction in the last step.", labels);
-  logprob_diff_ = JobGauge(registry, "freshet_logprob_diff",
-                           "Mean size of the difference of a token's log-probability, in nats, "
-                           "between the policy in training and the one that sampled it, in the "
-                           "last step.",
-                           labels);
-  learning_rate_ =
-      JobGauge(registry, "freshet_learning_rate", "Learning rate of the last step.", labels);
+  version_ = {GaugeFamily(registry, "freshet_weight_version",
+                          "Policy version: committed by the trainer, or held by an engine."),
+              With(labels, "role", "trainer")};
 }
 
 void TrainingMetrics::OnStep(const StepMetrics& m) {
@@ -124,24 +117,30 @@ void TrainingMetrics::OnStep(const StepMetrics& m) {
   trained_->Increment(static_cast<double>(m.tokens_trained));
   flops_->Increment(m.model_flops);
   version_->Set(static_cast<double>(m.policy_version));
-  reward_mean_->Set(m.reward_mean);
-  loss_->Set(m.loss);
-  entropy_->Set(m.entropy);
-  kl_behavior_->Set(m.kl_behavior);
-  clip_->Set(m.ratio_clip_fraction);
-  grad_norm_->Set(m.grad_norm);
-  importance_->Set(m.importance_weight_mean);
-  logprob_diff_->Set(m.logprob_diff);
-  learning_rate_->Set(m.learning_rate);
   MutexLock lock(mu_);
-  if (m.kl_ref.has_value()) {
-    if (!kl_reference_.has_value()) {
-      kl_reference_.emplace(kl_, Labels{{"job", job_}, {"kind", "reference"}});
-    }
-    (*kl_reference_)->Set(*m.kl_ref);
-  }
+  SetLast(reward_mean_, "", m.reward_mean);
+  SetLast(loss_, "", m.loss);
+  SetLast(entropy_, "", m.entropy);
+  SetLast(kl_, "behavior", m.kl_behavior);
+  if (m.kl_ref.has_value()) SetLast(kl_, "reference", *m.kl_ref);
+  SetLast(clip_, "", m.ratio_clip_fraction);
+  SetLast(grad_norm_, "", m.grad_norm);
+  SetLast(importance_, "", m.importance_weight_mean);
+  SetLast(logprob_diff_, "", m.logprob_diff);
+  SetLast(learning_rate_, "", m.learning_rate);
   waited_ += m.trainer_wait_seconds;
   metrics::RaiseTo(*wait_, waited_);
+}
+
+void TrainingMetrics::SetLast(metrics::Gauges& family, const std::string& kind, double value) {
+  const std::pair<metrics::Gauges*, std::string> key{&family, kind};
+  auto found = last_.find(key);
+  if (found == last_.end()) {
+    Labels labels = {{"job", job_}};
+    if (!kind.empty()) labels["kind"] = kind;
+    found = last_.emplace(key, metrics::GaugeSeries(family, labels)).first;
+  }
+  found->second->Set(value);
 }
 
 void TrainingMetrics::OnBatch(const BatchFigures& figures) {

@@ -3,8 +3,8 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 
 #include "services/base/mutex.h"
 #include "services/metrics/series.h"
@@ -34,6 +34,10 @@ class TrainingMetrics {
   void OnWaiting(double seconds) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // `kind`: the label of that name, where it is not empty.
+  void SetLast(metrics::Gauges& family, const std::string& kind, double value)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   metrics::HistogramSeries staleness_;
   metrics::HistogramSeries version_spans_;
   metrics::HistogramSeries completion_tokens_;
@@ -45,13 +49,14 @@ class TrainingMetrics {
   metrics::CounterSeries steps_;
   metrics::CounterSeries trained_;
   metrics::CounterSeries flops_;
-  metrics::GaugeSeries version_, reward_mean_, loss_, entropy_, kl_behavior_, clip_, grad_norm_,
-      importance_, logprob_diff_, learning_rate_;
-  metrics::Gauges& kl_;
+  metrics::GaugeSeries version_;
+  metrics::Gauges &kl_, &reward_mean_, &loss_, &entropy_, &clip_, &grad_norm_, &importance_,
+      &logprob_diff_, &learning_rate_;
   const std::string job_;
   Mutex mu_;
-  // Made with the first step that has a reference.
-  std::optional<metrics::GaugeSeries> kl_reference_ ABSL_GUARDED_BY(mu_);
+  // Of the last step: made with the first one that has a value, so that no curve begins at 0.
+  std::map<std::pair<metrics::Gauges*, std::string>, metrics::GaugeSeries> last_
+      ABSL_GUARDED_BY(mu_);
   double waited_ ABSL_GUARDED_BY(mu_) = 0;  // in steps that are finished
 };
 

@@ -24,11 +24,11 @@ TrainerMetrics::Job TrainerMetrics::MakeJob(const std::string& name,
                              "Rows of steps and samples that were given up: too many waited for "
                              "the datastore, or it refused them."),
       labels};
-  if (peak_flops_ > 0) {
-    job.utilisation = gauge("freshet_mfu_ratio",
-                            "Operations that training the model needed in the last step, of those "
-                            "that the processor could do in the time that it trained.");
-  }
+  auto& checkpoints =
+      metrics::CounterFamily(registry_, "freshet_checkpoints_total",
+                             "Checkpoints, by whether they were written and are durable.");
+  job.checkpoints_ok = {checkpoints, {{"job", name}, {"result", "ok"}}};
+  job.checkpoints_failed = {checkpoints, {{"job", name}, {"result", "error"}}};
   return job;
 }
 
@@ -43,17 +43,24 @@ void TrainerMetrics::OnBegin(const std::string& name, const job::v1::JobSpec& sp
   job.waiting = std::move(waiting);
 }
 
-void TrainerMetrics::OnStep(const std::string& name, const StepMetrics& metrics,
+void TrainerMetrics::OnStep(const std::string& name, const StepMetrics& step,
                             const FinishedStep& report) {
   MutexLock lock(mu_);
   const auto found = jobs_.find(name);
   if (found == jobs_.end()) return;
   Job& job = found->second;
-  job.metrics->OnStep(metrics);
+  job.metrics->OnStep(step);
   job.metrics->OnBatch(SummarizeBatch(*report.groups, job.full_marks));
   job.metrics->OnRatios(report.result.importance_ratios);
-  if (peak_flops_ > 0 && metrics.train_seconds > 0) {
-    job.utilisation->Set(metrics.model_flops / metrics.train_seconds / peak_flops_);
+  if (peak_flops_ > 0 && step.train_seconds > 0) {
+    if (!job.utilisation.has_value()) {
+      job.utilisation.emplace(
+          metrics::GaugeFamily(registry_, "freshet_mfu_ratio",
+                               "Operations that training the model needed in the last step, of "
+                               "those that the processor could do in the time that it trained."),
+          metrics::Labels{{"job", name}});
+    }
+    (*job.utilisation)->Set(step.model_flops / step.train_seconds / peak_flops_);
   }
 }
 
@@ -67,6 +74,14 @@ void TrainerMetrics::OnRows(const std::string& name, int64_t waiting, int64_t bo
   job.unsent_bound->Set(static_cast<double>(bound));
   job.dropped_now = static_cast<double>(dropped);
   metrics::RaiseTo(*job.rows_dropped, job.dropped_before + job.dropped_now);
+}
+
+void TrainerMetrics::OnCheckpoint(const std::string& name, bool ok) {
+  MutexLock lock(mu_);
+  const auto found = jobs_.find(name);
+  if (found == jobs_.end()) return;
+  Job& job = found->second;
+  (ok ? job.checkpoints_ok : job.checkpoints_failed)->Increment();
 }
 
 void TrainerMetrics::OnRedo(const std::string& name, int64_t version) {

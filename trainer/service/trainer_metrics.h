@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "services/base/mutex.h"
@@ -24,11 +25,12 @@ class TrainerMetrics final : public TrainingListener {
 
   void OnBegin(const std::string& job, const job::v1::JobSpec& spec,
                std::function<absl::Duration()> waiting) override ABSL_LOCKS_EXCLUDED(mu_);
-  void OnStep(const std::string& job, const StepMetrics& metrics,
-              const FinishedStep& report) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnStep(const std::string& job, const StepMetrics& step, const FinishedStep& report) override
+      ABSL_LOCKS_EXCLUDED(mu_);
   void OnRows(const std::string& job, int64_t waiting, int64_t bound, int64_t dropped) override
       ABSL_LOCKS_EXCLUDED(mu_);
   void OnRedo(const std::string& job, int64_t version) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnCheckpoint(const std::string& job, bool ok) override ABSL_LOCKS_EXCLUDED(mu_);
   void OnEnd(const std::string& job) override ABSL_LOCKS_EXCLUDED(mu_);
 
   // Brings the time that the trainer has been waiting up to date.
@@ -37,8 +39,9 @@ class TrainerMetrics final : public TrainingListener {
  private:
   struct Job {
     std::unique_ptr<TrainingMetrics> metrics;
-    metrics::GaugeSeries unsent, unsent_bound, utilisation;
-    metrics::CounterSeries rows_dropped;
+    metrics::GaugeSeries unsent, unsent_bound;
+    std::optional<metrics::GaugeSeries> utilisation;  // from the first step on
+    metrics::CounterSeries rows_dropped, checkpoints_ok, checkpoints_failed;
     double dropped_before = 0;  // by works of the job that have ended
     double dropped_now = 0;     // by the work under way
     double full_marks = 1;

@@ -64,10 +64,11 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   metrics::WeightSyncMetrics sync(*registry);
   TrainerMetrics training(*registry, peak_flops);
   runtime::ChannelCache channels(runtime::ChannelOptionsOf(flags));
+  // To the engines that it publishes to.
   const ChannelSource source = [&](const std::string& address) -> std::shared_ptr<grpc::Channel> {
-    return channels.Get(address).value_or(nullptr);
+    return channels.Get(address, cluster::v1::ROLE_ROLLOUT).value_or(nullptr);
   };
-  const std::string host = runtime::HostBootId();
+  const std::string host = runtime::HostId();
   GrpcWeightService weights({.host = host}, source, clock, &sync);
   GrpcTrainerService service(learners, state_dir);
 

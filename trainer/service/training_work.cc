@@ -286,6 +286,13 @@ void TrainingWork::SendRows(std::vector<UnsentRow> rows) {
   }
 }
 
+void TrainingWork::OnCheckpoint(const absl::Status& status) {
+  if (!status.ok()) FRESHET_LOG(Error) << "event=checkpoint_failed error=" << Message(status);
+  if (context_.listener != nullptr) {
+    context_.listener->OnCheckpoint(assign_.job_id(), status.ok());
+  }
+}
+
 void TrainingWork::OnRest() {
   if (rows_->waiting() > 0) SendRows({});
 }

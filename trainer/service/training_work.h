@@ -51,6 +51,7 @@ class TrainingListener {
   // how many were given up.
   virtual void OnRows(const std::string& job, int64_t waiting, int64_t bound, int64_t dropped) = 0;
   virtual void OnRedo(const std::string& job, int64_t version) = 0;
+  virtual void OnCheckpoint(const std::string& /*job*/, bool /*ok*/) {}
   virtual void OnEnd(const std::string& job) = 0;
 };
 
@@ -100,6 +101,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   absl::Status OnCommitted() override;
   absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) override;
   void OnStalled(const std::string& reason, absl::Duration waited) override;
+  void OnCheckpoint(const absl::Status& status) override;
   void OnRest() override;
 
   absl::Status Train(std::stop_token stop);

@@ -14,7 +14,7 @@ import yaml
 
 from freshet import errors
 from freshet.checkpoint import write_checkpoint
-from freshet.connection import Connection
+from freshet.connection import Connection, read_token
 from freshet.events import Event, LogLine, event_of, log_line_of
 from freshet.job_handle import Job
 from freshet.job.v1 import job_service_pb2 as pb
@@ -43,7 +43,8 @@ class Client:
     address: HOST:PORT, or several with commas between where controllers stand by: one that answers is
         used. By default the variable FRESHET_SERVER, else 127.0.0.1:7070.
     ca, cert, key: PEM files. With `ca` the connection is TLS, with all three mutual TLS.
-    token: a bearer token; needs TLS.
+    token, token_file: a bearer token, or a file whose first line it is; by default the variable
+        FRESHET_TOKEN. It is sent over TLS only: without `ca` a token is an error.
     timeout: seconds that one call may take.
     patience: seconds for which a broken stream is opened again before it counts as lost.
     """
@@ -56,13 +57,19 @@ class Client:
         cert: str | None = None,
         key: str | None = None,
         token: str | None = None,
+        token_file: str | os.PathLike | None = None,
         timeout: float = 15.0,
         patience: float = 60.0,
     ):
         self.address = address or os.environ.get("FRESHET_SERVER") or "127.0.0.1:7070"
         self._patience = patience
         self._connection = Connection(
-            self.address.split(","), ca=ca, cert=cert, key=key, token=token, timeout=timeout
+            self.address.split(","),
+            ca=ca,
+            cert=cert,
+            key=key,
+            token=read_token(token, token_file),
+            timeout=timeout,
         )
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import threading
 import time
@@ -15,6 +16,7 @@ from freshet import errors
 from freshet.job.v1 import job_service_pb2_grpc
 
 _MAX_MESSAGE_BYTES = 16 << 20
+_MAX_TOKEN = 16 << 10
 # For one of several controllers to take the connection.
 _CONNECT_SECONDS = 1.0
 # For which a call is tried again while no controller leads.
@@ -30,6 +32,32 @@ class _Link:
     address: str
     channel: grpc.Channel
     stub: job_service_pb2_grpc.JobServiceStub
+
+
+def read_token(token: str | None, token_file: str | os.PathLike | None) -> str | None:
+    """The bearer token: as given, else the first line of the file, else the variable FRESHET_TOKEN.
+
+    Raises ValueError, which never shows the token, and OSError when the file cannot be read.
+    """
+    source = "token"
+    if token is not None and token_file is not None:
+        raise ValueError("token and token_file are both given; one of them is enough")
+    if token_file is not None:
+        source = str(token_file)
+        with open(token_file, encoding="ascii", errors="replace") as file:
+            token = file.readline(_MAX_TOKEN + 1).rstrip("\r\n")
+        if not token:
+            raise ValueError(f"{source}: has no token in its first line")
+    elif token is None:
+        source = "FRESHET_TOKEN"
+        token = os.environ.get("FRESHET_TOKEN")
+    if not token:
+        return None
+    if len(token) > _MAX_TOKEN or not all("!" <= letter <= "~" for letter in token):
+        raise ValueError(
+            f"{source}: a token is at most {_MAX_TOKEN} printable ASCII characters, without blanks"
+        )
+    return token
 
 
 class Connection:
@@ -66,7 +94,10 @@ class Connection:
         elif cert or key:
             raise ValueError("cert and key need ca, which says whom to believe")
         elif token:
-            raise ValueError("a token is not sent over a connection without TLS; give ca")
+            raise ValueError(
+                "a token (of token, token_file or FRESHET_TOKEN) is not sent over a connection "
+                "without TLS; give ca, or leave the token out"
+            )
         else:
             credentials = None
         self._links = []

@@ -38,9 +38,9 @@ std::string FixFor(const absl::Status& status, const runtime::ErrorDetails& deta
     case absl::StatusCode::kResourceExhausted:
       return "try again later";
     case absl::StatusCode::kPermissionDenied:
-      return "ask for the right, or use another --cert or --token-file";
+      return "ask for the right, or use another --token-file or --cert";
     case absl::StatusCode::kUnauthenticated:
-      return "give --cert and --key, or --token-file";
+      return "give another --token-file; an admin of the cluster has the tokens";
     case absl::StatusCode::kUnimplemented:
       return "the server is of another version; compare freshet --version with freshet top";
     case absl::StatusCode::kOutOfRange:

@@ -13,6 +13,7 @@
 #include "services/base/file.h"
 #include "services/base/str_cat.h"
 #include "services/cli/client/session.h"
+#include "services/cli/cluster/cluster_health.h"
 #include "services/cli/cluster/cluster_layout.h"
 #include "services/cli/cluster/cluster_report.h"
 #include "services/cli/cluster/cluster_state.h"
@@ -87,6 +88,9 @@ int Status(const std::string& name, bool json) {
                               : "not complete",
               state->controller.c_str());
   std::printf("%s", DescribeCluster(*state).c_str());
+  if (const std::string page = StatusPage(*state); !page.empty()) {
+    std::printf("status page: %s\n", page.c_str());
+  }
   std::printf("state and logs: %s\n", ClusterFolder(name).c_str());
   return kExitDone;
 }
@@ -115,8 +119,9 @@ void AddName(CLI::App& command, std::string& name) {
 
 }  // namespace
 
-void AddClusterCommands(CLI::App& app, int& code) {
-  CLI::App* cluster = app.add_subcommand("cluster", "a cluster of processes on this machine");
+void AddClusterCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
+  CLI::App* cluster =
+      app.add_subcommand("cluster", "a cluster of processes on this machine; health of any");
   cluster->require_subcommand(1);
   auto flags = std::make_shared<ClusterUpFlags>();
   CLI::App* up = cluster->add_subcommand("up", "start one, or say what runs");
@@ -144,6 +149,18 @@ void AddClusterCommands(CLI::App& app, int& code) {
   AddName(*status, *name);
   status->add_flag("--json", *json, "as JSON");
   status->callback([=, &code] { code = Status(*name, *json); });
+
+  auto seconds = std::make_shared<double>(0);
+  CLI::App* health = cluster->add_subcommand(
+      "health", "exit 0 when a job can be trained: controller, datastore, a worker of each role");
+  health->add_option("--wait", *seconds, "seconds to ask again until that is so")
+      ->check(CLI::Range(0.0, 86'400.0));
+  AddConnectionFlags(*health, connection);
+  health->callback([seconds, &connection, &code] {
+    code = WithSession(connection, [&](const Session& session) {
+      return CheckClusterHealth(session, absl::Seconds(*seconds));
+    });
+  });
 }
 
 }  // namespace freshet

@@ -46,6 +46,7 @@ std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessI
     const auto at = static_cast<size_t>(id.index - 1);
     const int port = at < layout.controller_ports.size() ? layout.controller_ports[at] : 0;
     add("--listen", StrCat("127.0.0.1:", port));
+    add("--status-listen", "127.0.0.1:0");
     return argv;
   }
   add("--listen", "127.0.0.1:0");
@@ -70,7 +71,7 @@ std::optional<ReadyLine> ParseReadyLine(const ProcessId& id, std::string_view li
   const std::string head = StrCat("ready ", id.role);
   if (line.substr(0, head.size()) != head) return std::nullopt;
   if (line.size() > head.size() && line[head.size()] != ' ') return std::nullopt;
-  return ReadyLine{ValueOf(line, "grpc"), ValueOf(line, "http")};
+  return ReadyLine{ValueOf(line, "grpc"), ValueOf(line, "http"), ValueOf(line, "status")};
 }
 
 bool IsClusterName(std::string_view name) {

@@ -40,10 +40,11 @@ std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessI
 // redis.conf: loopback, append-only file synced before each answer, nothing evicted.
 std::string RedisConfigText(const ClusterLayout& layout, const std::string& password);
 
-// The addresses in "ready ROLE grpc=HOST:PORT http=HOST:PORT" of stdout, or what redis-server says
-// when it is ready (with no addresses). Nothing for another line.
+// The addresses in "ready ROLE grpc=HOST:PORT http=HOST:PORT [status=HOST:PORT]" of stdout, or what
+// redis-server says when it is ready (with no addresses). Nothing for another line.
 struct ReadyLine {
   std::string grpc, http;
+  std::string status;  // page of a controller
 };
 std::optional<ReadyLine> ParseReadyLine(const ProcessId& id, std::string_view line);
 

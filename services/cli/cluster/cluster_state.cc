@@ -34,6 +34,7 @@ Json RecordToJson(const ProcessRecord& record) {
           {"started", absl::ToUnixMillis(record.started)},
           {"grpc", record.grpc},
           {"http", record.http},
+          {"status", record.status},
           {"restarts", record.restarts},
           {"last_end", record.last_end}};
 }
@@ -50,6 +51,7 @@ ProcessRecord RecordOf(const Json& json) {
   record.started = absl::FromUnixMillis(json.at("started").get<int64_t>());
   record.grpc = json.at("grpc").get<std::string>();
   record.http = json.at("http").get<std::string>();
+  record.status = json.value("status", std::string());
   record.restarts = json.at("restarts").get<int>();
   record.last_end = json.at("last_end").get<std::string>();
   return record;
@@ -103,6 +105,15 @@ absl::StatusOr<ClusterState> ParseState(std::string_view text, const std::string
   } catch (const Json::exception& error) {
     return InvalidArgument(source, ": cannot be read: ", error.what());
   }
+}
+
+std::string StatusPage(const ClusterState& state) {
+  for (const ProcessRecord& record : state.processes) {
+    if (record.phase == Phase::kReady && !record.status.empty()) {
+      return StrCat("http://", record.status, "/");
+    }
+  }
+  return "";
 }
 
 std::string FormatState(const ClusterState& state, const std::map<std::string, std::string>& health,

@@ -34,6 +34,9 @@ absl::StatusOr<ClusterState> ParseState(std::string_view json, const std::string
 std::string FormatState(const ClusterState& state, const std::map<std::string, std::string>& health,
                         absl::Time now);
 
+// Address of the status page of a controller that runs, "http://HOST:PORT/"; "" without one.
+std::string StatusPage(const ClusterState& state);
+
 const char* PhaseName(Phase phase);
 
 }  // namespace freshet

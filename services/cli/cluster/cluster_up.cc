@@ -145,6 +145,9 @@ int SayUp(const ClusterUpFlags& flags, const char* what) {
   std::printf("cluster %s %s: controller %s\n", flags.name.c_str(), what,
               state->controller.c_str());
   std::printf("%s", DescribeCluster(*state).c_str());
+  if (const std::string page = StatusPage(*state); !page.empty()) {
+    std::printf("status page: %s\n", page.c_str());
+  }
   const bool usual = state->controller == StrCat("127.0.0.1:", kDefaultPort);
   std::fprintf(
       stderr, "next: %s%sfreshet submit examples/arithmetic.yaml\n",

@@ -73,6 +73,7 @@ void Supervisor::Handle(const ProcessEvent& event) {
   if (!ready) return;
   process.record.grpc = ready->grpc;
   process.record.http = ready->http;
+  process.record.status = ready->status;
   SetPhase(process, Phase::kReady);
   report_(StrCat(event.id.Name(), " is ready",
                  ready->grpc.empty() ? "" : StrCat(": grpc ", ready->grpc),

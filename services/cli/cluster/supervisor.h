@@ -21,6 +21,7 @@ struct ProcessRecord {
   ProcessStamp stamp;
   absl::Time started = absl::InfinitePast();
   std::string grpc, http;  // addresses, once it was ready
+  std::string status;      // of a controller's status page
   int restarts = 0;
   std::string last_end;  // "exit code 1", "signal 9"; "" before the first one
 };

@@ -134,6 +134,16 @@ std::string NumberAt(const Json& row, const char* key) {
   return found->is_number_float() ? absl::StrFormat("%.4g", found->get<double>()) : found->dump();
 }
 
+// "2 of 4 ready in pool default, which has 1 to 8; trainer waits: ..."
+std::string Rollouts(const freshet::job::v1::PoolScale& scale) {
+  std::string text = StrCat(scale.ready(), " of ", scale.wanted(), " ready in pool ", scale.pool());
+  if (scale.max() == 0) return text;
+  std::string reason = scale.reason();
+  std::replace(reason.begin(), reason.end(), '_', ' ');
+  return StrCat(text, ", which has ", scale.min(), " to ", scale.max(), "; ", reason, ": ",
+                OneLine(scale.text()));
+}
+
 }  // namespace
 
 std::string StateName(JobState state) {
@@ -233,6 +243,7 @@ std::string DescribeJob(const Job& job, absl::Time now, const DisplayStyle& styl
   line("state", StrCat(Paint(StateName(job.state()), StateColor(job.state()), style.color),
                        job.reason().empty() ? "" : ": ", job.reason()));
   line("waits for", job.waits_for());
+  line("rollouts", job.has_rollouts() ? Rollouts(job.rollouts()) : "");
   line("step",
        StrCat(Progress(job), job.lineage() > 0 ? StrCat(" (lineage ", job.lineage(), ")") : ""));
   line("reward", Reward(job));

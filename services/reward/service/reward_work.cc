@@ -16,7 +16,7 @@ namespace {
 
 // Each lease and each put is a round trip that Redis makes durable. Rows that finish one by one, of
 // which there may be hundreds a second, share them at the price of this delay.
-constexpr absl::Duration kLeasePeriod = absl::Milliseconds(5);
+constexpr absl::Duration kLeasePeriod = absl::Milliseconds(10);
 
 RewardFigures FiguresOf(const RewardWorker& worker) {
   const RewardCounters counters = worker.counters();

@@ -8,6 +8,7 @@ from unittest import mock
 
 import freshet
 import grpc
+from freshet.connection import read_token
 from freshet.job.v1 import job_service_pb2 as pb
 from recorded_service import Fault, RecordedService, error_details, job, state, step
 
@@ -163,6 +164,30 @@ class ClientTest(unittest.TestCase):
             freshet.Client("127.0.0.1:1", token="secret")
         with self.assertRaisesRegex(ValueError, "ca"):
             freshet.Client("127.0.0.1:1", cert="c", key="k")
+        with mock.patch.dict(os.environ, {"FRESHET_TOKEN": "secret"}):
+            with self.assertRaisesRegex(ValueError, "TLS") as fault:
+                freshet.Client("127.0.0.1:1")
+        self.assertNotIn("secret", str(fault.exception))
+
+    def test_a_token_comes_from_the_argument_a_file_or_the_environment(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "token"
+            file.write_text("from-file\nsecond line\n")
+            with mock.patch.dict(os.environ, {"FRESHET_TOKEN": "from-env"}):
+                self.assertEqual(read_token("given", None), "given")
+                self.assertEqual(read_token(None, file), "from-file")
+                self.assertEqual(read_token(None, None), "from-env")
+                self.assertIsNone(read_token("", None))
+            with mock.patch.dict(os.environ, {"FRESHET_TOKEN": ""}):
+                self.assertIsNone(read_token(None, None))
+            with self.assertRaisesRegex(ValueError, "one of them"):
+                read_token("given", file)
+            for bad in ("\n", "with blank\n", "\u00e9\n", "x" * 20000):
+                file.write_text(bad, encoding="utf-8")
+                with self.assertRaisesRegex(ValueError, "token"):
+                    read_token(None, file)
+            with self.assertRaises(FileNotFoundError):
+                read_token(None, file.with_name("absent"))
 
     # Events.
 

@@ -226,19 +226,22 @@ struct FakeCluster {
   FakeTrainerGateway trainers;
   FakeRewardGateway rewards;
   ControllerObserver observer;
+  PoolOptions pools;
+  PoolScaler* scaler = nullptr;
 
   std::unique_ptr<Controller> MakeController(const std::string& name, OwnLog own_log = {}) {
     ControllerOptions options;
     options.candidate = name;
     options.own_log = std::move(own_log);
+    options.pools = pools;
     options.timing.tick = absl::Milliseconds(5);
     options.timing.retry_first = absl::Milliseconds(5);
     // Tests let minutes pass in an instant: no leader is to lose its lease by that.
     options.timing.leader_ttl = absl::Hours(1);
     options.timing.leader_renewal = absl::Milliseconds(10);
-    return std::make_unique<Controller>(
-        ControllerPorts{records, *events, lease, stores, trainers, rewards, observer, clock},
-        options);
+    return std::make_unique<Controller>(ControllerPorts{records, *events, lease, stores, trainers,
+                                                        rewards, observer, clock, scaler},
+                                        options);
   }
 };
 

@@ -97,6 +97,40 @@ TEST_F(JobBookTest, ALostAppendIsMadeUpForByTheNextLeader) {
   EXPECT_THAT(Keys("a"), testing::ElementsAre("state/1", "notice/2"));
 }
 
+TEST_F(JobBookTest, TellsOfEachEndOnce) {
+  std::vector<job::v1::JobState> ends;
+  JobBook book(records_, events_, 7, clock_,
+               [&](job::v1::JobState state) { ends.push_back(state); });
+  ASSERT_TRUE(book.Create(NewRecord("a")).ok());
+  ASSERT_TRUE(book.Change("a", Note).ok());
+  EXPECT_TRUE(ends.empty());
+  const auto cancel = [this](JobRecord& record) { return WantCancelled(record, "", clock_.Now()); };
+  ASSERT_TRUE(book.Change("a", cancel).ok());
+  ASSERT_TRUE(book.Change("a", cancel).ok());
+  ASSERT_TRUE(book.Change("a", Note).ok());  // what has ended may still change
+  EXPECT_THAT(ends, testing::ElementsAre(job::v1::JOB_STATE_CANCELLED));
+  // Resumed, it may end again.
+  ASSERT_TRUE(
+      book.Change("a", [this](JobRecord& record) { return WantResumed(record, clock_.Now()); })
+          .ok());
+  ASSERT_TRUE(book.Change("a", cancel).ok());
+  EXPECT_EQ(ends.size(), 2U);
+}
+
+TEST_F(JobBookTest, AnEndThatIsNotWrittenIsNotTold) {
+  std::vector<job::v1::JobState> ends;
+  JobBook former(records_, events_, 7, clock_,
+                 [&](job::v1::JobState state) { ends.push_back(state); });
+  ASSERT_TRUE(former.Create(NewRecord("a")).ok());
+  ASSERT_TRUE(MakeBook(8)->Change("a", Note).ok());
+  EXPECT_FALSE(
+      former
+          .Change("a",
+                  [this](JobRecord& record) { return WantCancelled(record, "", clock_.Now()); })
+          .ok());
+  EXPECT_TRUE(ends.empty());
+}
+
 TEST_F(JobBookTest, AFormerLeaderCannotWrite) {
   ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
   ASSERT_TRUE(MakeBook(8)->Change("a", Note).ok());

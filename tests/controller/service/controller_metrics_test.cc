@@ -98,6 +98,7 @@ TEST_F(ControllerMetricsTest, CountsDroppedSamplesByReason) {
     return text.Find("freshet_trajectories_dropped_total", {{"job", "a"}, {"reason", reason}});
   };
   EXPECT_EQ(dropped(Scraped(), "stale"), 0);  // zeros from the start
+  EXPECT_EQ(Scraped().Find("freshet_groups_ended_total", {{"job", "a"}, {"reason", "dead"}}), 0);
   gauges.stats.ended_by_reason = {{"dropped(too_old)", 2},        {"dead(too_slow)", 1},
                                   {"dead(no GPU: 17 of)", 3},     {"dead(no GPU: 18 of)", 1},
                                   {"filtered(zero_variance)", 5}, {"dropped(corrupt)", 1},
@@ -131,6 +132,57 @@ TEST_F(ControllerMetricsTest, NamesTheEdgeOfAStalledJob) {
   text = Scraped();
   EXPECT_EQ(text.Sum("freshet_job_blocking_edge"), 0);
   EXPECT_EQ(text.Find("freshet_job_stalled_seconds", {{"job", "a"}}), 0);
+}
+
+TEST_F(ControllerMetricsTest, CountsTheEndsOfJobs) {
+  const auto ended = [this](const char* state) {
+    return Scraped().Find("freshet_jobs_ended_total", {{"state", state}});
+  };
+  for (const char* state : {"SUCCEEDED", "FAILED", "CANCELLED"}) EXPECT_EQ(ended(state), 0);
+  metrics_.OnJobEnded(job::v1::JOB_STATE_FAILED);
+  metrics_.OnJobEnded(job::v1::JOB_STATE_FAILED);
+  metrics_.OnJobEnded(job::v1::JOB_STATE_SUCCEEDED);
+  metrics_.OnLeading(false);  // who led counts on
+  EXPECT_EQ(ended("SUCCEEDED"), 1);
+  EXPECT_EQ(ended("FAILED"), 2);
+  EXPECT_EQ(ended("CANCELLED"), 0);
+}
+
+TEST_F(ControllerMetricsTest, OneSeriesPerPoolCarriesTheWantedNumber) {
+  const auto pool = [](const char* name, int32_t ready, int32_t wanted, ScalingReason reason) {
+    PoolFigures figures;
+    figures.pool = name;
+    figures.ready = ready;
+    figures.wanted = wanted;
+    figures.reason = reason;
+    return figures;
+  };
+  const auto wanted = [this](const char* name) {
+    return Scraped().Sum("freshet_rollout_wanted_replicas", {{"pool", name}});
+  };
+  const auto ready = [this](const char* name) {
+    return Scraped().Find("freshet_pool_ready_workers", {{"pool", name}});
+  };
+  metrics_.OnPools({pool("a", 2, 4, ScalingReason::kTrainerWaits)});
+  EXPECT_FALSE(wanted("a").has_value()) << "it does not lead";
+  metrics_.OnLeading(true);
+  metrics_.OnPools(
+      {pool("a", 2, 4, ScalingReason::kTrainerWaits), pool("b", 1, 1, ScalingReason::kFixed)});
+  EXPECT_EQ(Scraped().Find("freshet_rollout_wanted_replicas",
+                           {{"pool", "a"}, {"reason", "trainer_waits"}}),
+            4);
+  EXPECT_EQ(ready("a"), 2);
+  metrics_.OnPools({pool("a", 4, 3, ScalingReason::kEnginesIdle)});
+  EXPECT_EQ(Scraped().Find("freshet_rollout_wanted_replicas",
+                           {{"pool", "a"}, {"reason", "engines_idle"}}),
+            3);
+  EXPECT_EQ(wanted("a"), 3) << "the former reason has no series any more";
+  EXPECT_FALSE(wanted("b").has_value());
+  EXPECT_EQ(ready("b"), 0);
+  metrics_.OnLeading(false);
+  metrics_.OnPools({pool("a", 4, 3, ScalingReason::kEnginesIdle)});
+  EXPECT_FALSE(Scraped().Has("freshet_rollout_wanted_replicas"));
+  EXPECT_EQ(ready("a"), 0);
 }
 
 TEST_F(ControllerMetricsTest, AJobThatIsGoneLeavesNoSeries) {

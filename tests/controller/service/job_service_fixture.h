@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "controller/service/controller_status.h"
+#include "controller/service/external_scaler.h"
 #include "controller/service/job_service.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -31,10 +33,13 @@ class ServedController {
     };
     controller_ = cluster.MakeController(name, std::move(own_log));
     service_ = std::make_unique<JobServiceImpl>(*controller_, channels_, options);
+    status_ = std::make_unique<ControllerStatus>(*controller_, channels_);
+    scaler_ = std::make_unique<ExternalScalerImpl>(*controller_, *status_);
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(service_.get());
+    builder.RegisterService(scaler_.get());
     server_ = builder.BuildAndStart();
     address_ = StrCat("127.0.0.1:", port);
     stub_ = job::v1::JobService::NewStub(*runtime::MakeChannel(address_, {}));
@@ -44,6 +49,7 @@ class ServedController {
     Unplug();
     controller_->Stop();
     service_->Stop();
+    scaler_->Stop();
   }
 
   // Nobody reaches it any more; it keeps its lease.
@@ -59,6 +65,8 @@ class ServedController {
   runtime::ChannelCache channels_{runtime::ChannelOptions{}};
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<JobServiceImpl> service_;
+  std::unique_ptr<ControllerStatus> status_;
+  std::unique_ptr<ExternalScalerImpl> scaler_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   std::unique_ptr<job::v1::JobService::Stub> stub_;

@@ -312,6 +312,51 @@ TEST_F(JobServiceTest, ScalesPools) {
   EXPECT_THAT(Fields(Call(&Stub::Scale, request, reply)), ElementsAre("replicas"));
 }
 
+// Workers that are somebody else's, such as pods.
+class OtherScaler final : public PoolScaler {
+ public:
+  absl::StatusOr<int32_t> SetWanted(const std::string& role, const std::string& pool,
+                                    int32_t replicas, Surplus) override {
+    if (pool == "locked") return FailedPrecondition("kubernetes: HTTP 403: forbidden");
+    MutexLock lock(mu_);
+    return std::exchange(wanted_[PoolKey(role, pool)], replicas);
+  }
+  std::map<std::string, int32_t> Wanted() override {
+    MutexLock lock(mu_);
+    return wanted_;
+  }
+
+ private:
+  Mutex mu_;
+  std::map<std::string, int32_t> wanted_ ABSL_GUARDED_BY(mu_);
+};
+
+TEST_F(JobServiceTest, WhereWorkersArePodsNobodyIsToldToDrain) {
+  OtherScaler scaler;
+  cluster_.scaler = &scaler;
+  Serve();
+  Run("a");
+  job::v1::ScaleRequest request;
+  request.set_role("rollout");
+  request.set_replicas(3);
+  job::v1::ScaleReply reply;
+  ASSERT_TRUE(Call(&Stub::Scale, request, reply).ok());
+  request.set_replicas(0);
+  ASSERT_TRUE(Call(&Stub::Scale, request, reply).ok());
+  EXPECT_EQ(reply.before(), 3);
+  for (const cluster::v1::Directive& directive : rollout_.stream().All()) {
+    EXPECT_FALSE(directive.has_drain());
+  }
+  job::v1::Cluster cluster;
+  ASSERT_TRUE(Call(&Stub::GetCluster, job::v1::GetClusterRequest(), cluster).ok());
+  EXPECT_EQ(cluster.wanted().at("rollout"), 0);
+  request.set_pool("locked");
+  const absl::Status refused = Call(&Stub::Scale, request, reply);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("HTTP 403: forbidden"));
+  served_ = nullptr;  // before the scaler
+}
+
 TEST_F(JobServiceTest, ALeaderThatWasDeposedInMidCallSaysThatNothingWasDone) {
   Serve();
   ASSERT_TRUE(Submit("a").ok());

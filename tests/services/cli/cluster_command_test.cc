@@ -29,7 +29,8 @@ constexpr char kRole[] = R"(#!/bin/sh
 role=${0##*freshet-}
 [ -e "$(dirname "$0")/broken-$role" ] && { echo "cannot do it" >&2; exit 3; }
 trap 'exit 0' TERM
-echo "ready $role grpc=127.0.0.1:1 http=-"
+[ "$role" = controller ] && page=" status=127.0.0.1:5"
+echo "ready $role grpc=127.0.0.1:1 http=-$page"
 while :; do sleep 0.05; done
 )";
 
@@ -87,7 +88,8 @@ class ClusterCommandTest : public testing::Test {
 TEST_F(ClusterCommandTest, ComesUpSaysWhatRunsAndGoesDown) {
   const ChildResult up = Up({"--rollouts", "2"});
   ASSERT_EQ(up.exit_code, 0) << up.err;
-  EXPECT_THAT(up.out, AllOf(HasSubstr("cluster t is up"), HasSubstr("rollout-2")));
+  EXPECT_THAT(up.out, AllOf(HasSubstr("cluster t is up"), HasSubstr("rollout-2"),
+                            HasSubstr("status page: http://127.0.0.1:5/\n")));
   EXPECT_THAT(up.err, HasSubstr("next: export FRESHET_SERVER=127.0.0.1:"));
   const std::map<std::string, ProcessStamp> processes = Processes();
   EXPECT_EQ(processes.size(), 8U);  // supervisor, redis, controller, 2 rollouts, 3 others
@@ -96,7 +98,9 @@ TEST_F(ClusterCommandTest, ComesUpSaysWhatRunsAndGoesDown) {
   EXPECT_EQ(again.exit_code, 0);
   EXPECT_THAT(again.out, AllOf(HasSubstr("is up already"), HasSubstr("rollout-2")));
   EXPECT_EQ(Processes().at("supervisor").pid, processes.at("supervisor").pid);
-  EXPECT_THAT(Run({"cluster", "status", "--name", "t"}).out, HasSubstr("cluster t: ready"));
+  EXPECT_THAT(
+      Run({"cluster", "status", "--name", "t"}).out,
+      AllOf(HasSubstr("cluster t: ready"), HasSubstr("status page: http://127.0.0.1:5/\n")));
 
   EXPECT_EQ(Run({"cluster", "down", "--name", "t"}).exit_code, 0);
   for (const auto& [name, stamp] : processes) EXPECT_FALSE(Runs(stamp)) << name;

@@ -30,7 +30,8 @@ TEST(ClusterLayout, CommandLines) {
   EXPECT_THAT(CommandLine(Layout(), {"controller", "", 2}),
               ElementsAre("/bin/freshet-controller", "--name", "controller-2", "--http-listen",
                           "127.0.0.1:0", "--redis", "127.0.0.1:6000", "--redis-password-file",
-                          "/state/redis.password", "--listen", "127.0.0.1:7075"));
+                          "/state/redis.password", "--listen", "127.0.0.1:7075", "--status-listen",
+                          "127.0.0.1:0"));
   EXPECT_THAT(CommandLine(Layout(), {"rollout", "small", 1}),
               AllOf(Contains("--pool"), Contains("small"), Contains("rollout-small-1"),
                     Contains("127.0.0.1:7070,127.0.0.1:7075"), Not(Contains("--state-dir"))));
@@ -55,6 +56,11 @@ TEST(ClusterLayout, ReadyLines) {
   ASSERT_TRUE(line.has_value());
   EXPECT_EQ(line->grpc, "127.0.0.1:1");
   EXPECT_EQ(line->http, "127.0.0.1:2");
+  EXPECT_EQ(line->status, "");
+  EXPECT_EQ(
+      ParseReadyLine({"controller", "", 1}, "ready controller grpc=h:1 http=h:2 status=127.0.0.1:3")
+          ->status,
+      "127.0.0.1:3");
   EXPECT_EQ(ParseReadyLine(rollout, "ready rollout grpc=h:1 http=-")->http, "");
   EXPECT_FALSE(ParseReadyLine(rollout, "ready trainer grpc=h:1 http=h:2"));
   EXPECT_FALSE(ParseReadyLine(rollout, "ready rollouts"));

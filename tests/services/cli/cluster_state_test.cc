@@ -46,6 +46,23 @@ TEST(ClusterState, IsReadBackAsItWasWritten) {
   EXPECT_EQ(state->processes[1].phase, Phase::kBackoff);
 }
 
+TEST(ClusterState, NamesTheStatusPageOfAControllerThatRuns) {
+  ClusterState state = SomeState();
+  EXPECT_EQ(StatusPage(state), "");
+  ProcessRecord dead;
+  dead.id = {"controller", "", 1};
+  dead.phase = Phase::kBackoff;
+  dead.status = "127.0.0.1:3";
+  ProcessRecord leader = dead;
+  leader.id.index = 2;
+  leader.phase = Phase::kReady;
+  leader.status = "127.0.0.1:4";
+  state.processes.push_back(dead);
+  state.processes.push_back(leader);
+  EXPECT_EQ(StatusPage(state), "http://127.0.0.1:4/");
+  EXPECT_EQ(StatusPage(*ParseState(StateToJson(state), "cluster.json")), "http://127.0.0.1:4/");
+}
+
 TEST(ClusterState, RefusesWhatIsNone) {
   for (const char* text : {"", "{", "[]", "{}", R"({"name": 3})"}) {
     const absl::Status status = ParseState(text, "cluster.json").status();

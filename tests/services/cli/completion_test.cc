@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/cli/checkpoint_commands.h"
+#include "services/cli/cluster/cluster_commands.h"
 #include "services/cli/submit_commands.h"
 #include "services/cli/tool_commands.h"
 
@@ -20,6 +21,7 @@ std::string Script(const std::string& shell) {
   ConnectionFlags connection;
   int code = 0;
   AddSubmitCommands(app, connection, code);
+  AddClusterCommands(app, connection, code);
   AddCheckpointCommands(app, connection, code);
   AddToolCommands(app, connection, code);
   app.add_subcommand("secret", "hidden")->group("");
@@ -27,12 +29,15 @@ std::string Script(const std::string& shell) {
 }
 
 TEST(Completion, BashKnowsCommandsFlagsAndJobs) {
-  EXPECT_THAT(Script("bash"), AllOf(HasSubstr("'') words='submit watch checkpoint"),
-                                    HasSubstr("'checkpoint') words='list export"),
-                                    HasSubstr("--dry-run"), HasSubstr("freshet list -o name"),
-                                    HasSubstr("'completion') words='--help -h bash zsh fish'"),
-                                    HasSubstr("complete -o default -F _freshet freshet\n"),
-                                    Not(HasSubstr("secret"))));
+  EXPECT_THAT(
+      Script("bash"),
+      AllOf(HasSubstr("'') words='submit watch cluster checkpoint"),
+            HasSubstr("'checkpoint') words='list export"), HasSubstr("--dry-run"),
+            HasSubstr("--min-gain"), HasSubstr("'cluster') words='up down status health"),
+            HasSubstr("'cluster health') words='--help -h --wait"),
+            HasSubstr("freshet list -o name"),
+            HasSubstr("'completion') words='--help -h bash zsh fish'"),
+            HasSubstr("complete -o default -F _freshet freshet\n"), Not(HasSubstr("secret"))));
 }
 
 TEST(Completion, ZshAndFishDescribeThem) {

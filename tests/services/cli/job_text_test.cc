@@ -105,6 +105,24 @@ TEST(JobText, DescribesWhatItWaitsForAndItsEvents) {
             HasSubstr("warning worker_lost: rollout-1 is silent\n"), Not(HasSubstr("\x1b"))));
 }
 
+TEST(JobText, DescribesHowManyRolloutsThereShouldBe) {
+  Job job = Running();
+  job::v1::PoolScale* scale = job.mutable_rollouts();
+  scale->set_pool("default");
+  scale->set_ready(2);
+  scale->set_wanted(4);
+  scale->set_reason("trainer_waits");
+  scale->set_text("the trainer waits 34 % of its time");
+  EXPECT_THAT(DescribeJob(job, Now(), {80, false}),
+              HasSubstr("rollouts    2 of 4 ready in pool default\n"));
+  scale->set_min(1);
+  scale->set_max(8);
+  EXPECT_THAT(
+      DescribeJob(job, Now(), {80, false}),
+      HasSubstr("rollouts    2 of 4 ready in pool default, which has 1 to 8; trainer waits: "
+                "the trainer waits 34 % of its time\n"));
+}
+
 TEST(JobText, EventsOnOneLine) {
   Event event;
   event.mutable_time()->set_seconds(kStart);

@@ -78,6 +78,52 @@ TEST_F(SubmitCommandTest, WaitReturnsHowTheJobEnded) {
   EXPECT_EQ(Run({"submit", kJob, "--id", "stopped", "-f"}).exit_code, 6);
 }
 
+// The events of a run that was evaluated with these results.
+std::vector<job::v1::Event> EvaluatedRun(const std::vector<double>& results,
+                                         job::v1::JobState end = JOB_STATE_SUCCEEDED) {
+  std::vector<job::v1::Event> events;
+  const auto add = [&]() -> job::v1::Event& {
+    job::v1::Event& event = events.emplace_back();
+    event.set_cursor(StrCat(events.size()));
+    event.mutable_time()->set_seconds(1700000000 + static_cast<int64_t>(events.size()));
+    return event;
+  };
+  add().mutable_state()->set_state(JOB_STATE_RUNNING);
+  for (size_t i = 0; i < results.size(); ++i) {
+    add().set_metrics_json(StrCat(R"({"eval_name": "heldout", "eval_accuracy": )", results[i],
+                                  R"(, "policy_version": )", 10 * i, R"(, "lineage": 0})"));
+  }
+  add().mutable_state()->set_state(end);
+  return events;
+}
+
+TEST_F(SubmitCommandTest, MinGainComparesTheLastEvaluationWithTheFirst) {
+  service_.AddJob(EndedJob("better", JOB_STATE_SUCCEEDED), EvaluatedRun({0.5, 0.9, 0.6}));
+  const ChildResult enough = Run({"submit", kJob, "--id", "better", "--wait", "--min-gain", "0.1"});
+  EXPECT_EQ(enough.exit_code, 0) << enough.err;
+  const ChildResult more = Run({"submit", kJob, "--id", "better", "-f", "--min-gain", "0.2"});
+  EXPECT_EQ(more.exit_code, 1);
+  EXPECT_THAT(more.err, HasSubstr("freshet: evaluation rose by 0.1, less than 0.2\n"));
+  service_.AddJob(EndedJob("worse", JOB_STATE_SUCCEEDED), EvaluatedRun({0.5, 0.25}));
+  const ChildResult worse = Run({"submit", kJob, "--id", "worse", "--wait", "--min-gain=0"});
+  EXPECT_EQ(worse.exit_code, 1);
+  EXPECT_THAT(worse.err, HasSubstr("evaluation fell by 0.25, less than 0\n"));
+  EXPECT_EQ(Run({"submit", kJob, "--id", "worse", "--wait", "--min-gain=-0.3"}).exit_code, 0);
+}
+
+TEST_F(SubmitCommandTest, MinGainNeedsTwoEvaluationsOfAJobThatSucceeded) {
+  service_.AddJob(EndedJob("once", JOB_STATE_SUCCEEDED), EvaluatedRun({0.5}));
+  const ChildResult once = Run({"submit", kJob, "--id", "once", "--wait", "--min-gain", "0"});
+  EXPECT_EQ(once.exit_code, 1);
+  EXPECT_THAT(once.err, HasSubstr("job once has 1 evaluations"));
+  service_.AddJob(EndedJob("bad", JOB_STATE_FAILED), EvaluatedRun({0.5, 0.9}, JOB_STATE_FAILED));
+  EXPECT_EQ(Run({"submit", kJob, "--id", "bad", "--wait", "--min-gain", "0"}).exit_code, 5);
+  const ChildResult alone = Run({"submit", kJob, "--id", "new", "--min-gain", "0.1"});
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("--wait or -f"));
+  EXPECT_EQ(service_.last_submit().job_id(), "bad");  // nothing was submitted
+}
+
 TEST_F(SubmitCommandTest, FollowShowsEverySteps) {
   const ChildResult result = Run({"submit", kJob, "-f"});
   EXPECT_EQ(result.exit_code, 0);

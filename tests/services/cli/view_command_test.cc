@@ -1,4 +1,8 @@
 // top and logs.
+#include <thread>
+#include <utility>
+#include <vector>
+
 #include "nlohmann/json.hpp"
 #include "tests/services/cli/command_fixture.h"
 
@@ -41,6 +45,58 @@ TEST_F(ViewCommandTest, TopShowsOnePageInAPipe) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("controller controller-1"), HasSubstr("a  RUNNING"),
                                 HasSubstr("rollout-1"), Not(HasSubstr("\x1b"))));
   EXPECT_EQ(nlohmann::json::parse(Run({"top", "--json"}).out)["leader"], "controller-1");
+}
+
+job::v1::Cluster ClusterOf(const std::vector<std::pair<const char*, const char*>>& workers) {
+  job::v1::Cluster cluster;
+  cluster.set_leader("h:7070");
+  for (const auto& [role, state] : workers) {
+    job::v1::Worker* worker = cluster.add_workers();
+    worker->set_role(role);
+    worker->set_state(state);
+  }
+  return cluster;
+}
+
+TEST_F(ViewCommandTest, HealthNeedsALeaderAndAReadyWorkerOfEachRole) {
+  service_.SetCluster(ClusterOf(
+      {{"rollout", "ready"}, {"rollout", "lost"}, {"reward", "ready"}, {"trainer", "ready"}}));
+  const ChildResult healthy = Run({"cluster", "health"});
+  EXPECT_EQ(healthy.exit_code, 0) << healthy.err;
+  EXPECT_EQ(healthy.out, "controller h:7070 leads; ready: 1 reward, 1 rollout, 1 trainer\n");
+
+  job::v1::Cluster poor = ClusterOf({{"rollout", "joining"}, {"reward", "ready"}});
+  poor.clear_leader();
+  service_.SetCluster(poor);
+  const ChildResult lacking = Run({"cluster", "health"});
+  EXPECT_EQ(lacking.exit_code, 1);
+  EXPECT_EQ(lacking.err,
+            "freshet: no controller leads\n"
+            "freshet: no rollout is ready, of 1 registered\n"
+            "freshet: no trainer is ready, of 0 registered\n");
+}
+
+TEST_F(ViewCommandTest, HealthWaits) {
+  service_.SetCluster(ClusterOf({{"rollout", "ready"}, {"reward", "ready"}}));
+  const auto child = Start({"cluster", "health", "--wait", "60"});
+  while (service_.calls()["GetCluster"] < 2) std::this_thread::yield();
+  service_.SetCluster(ClusterOf({{"rollout", "ready"}, {"reward", "ready"}, {"trainer", "ready"}}));
+  EXPECT_EQ(child->Wait(absl::Seconds(20)).exit_code, 0);
+
+  service_.SetCluster(ClusterOf({{"rollout", "ready"}, {"reward", "ready"}}));
+  const ChildResult late = Run({"cluster", "health", "--wait", "0.2"});
+  EXPECT_EQ(late.exit_code, 1);
+  EXPECT_THAT(late.err, HasSubstr("no trainer is ready"));
+}
+
+TEST_F(ViewCommandTest, HealthOfAClusterThatDoesNotAnswer) {
+  const ChildResult nobody = Run({"cluster", "health", "--server", "127.0.0.1:1"});
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_THAT(nobody.err, HasSubstr("127.0.0.1:1"));
+  service_.FailNext("GetCluster", absl::PermissionDeniedError("not allowed"));
+  const ChildResult refused = Run({"cluster", "health"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("not allowed"));
 }
 
 TEST_F(ViewCommandTest, TopGoesOnWhenTheServerComesBack) {

@@ -6,12 +6,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
 
 #include "gtest/gtest.h"
 #include "services/base/mutex.h"
+#include "services/base/trace.h"
 #include "tests/services/reward/scorer_case.h"
 
 namespace freshet {
@@ -25,9 +27,14 @@ class UserService final : public reward::v1::RewardService::Service {
  public:
   std::function<grpc::Status(const ScoreRequest&, ScoreReply&)> answer;
   int calls = 0;
-  grpc::Status Score(grpc::ServerContext*, const ScoreRequest* request,
+  std::string traceparent;  // of the last call
+  grpc::Status Score(grpc::ServerContext* context, const ScoreRequest* request,
                      ScoreReply* reply) override {
     ++calls;
+    const auto header = context->client_metadata().find("traceparent");
+    traceparent = header == context->client_metadata().end()
+                      ? ""
+                      : std::string(header->second.data(), header->second.size());
     return answer(*request, *reply);
   }
 };
@@ -86,6 +93,24 @@ TEST_F(GrpcScorerTest, SendsTheSampleAndTakesTheReward) {
   EXPECT_EQ(seen.items(0).env_reward(), 0.5);
   EXPECT_TRUE(seen.items(0).stopped());
   EXPECT_FALSE(seen.has_reward());
+}
+
+TEST_F(GrpcScorerTest, SendsTheTraceOfTheSample) {
+  ASSERT_TRUE(Ask().ok());
+  EXPECT_EQ(service_.traceparent, "");  // of a sample that is not known
+  const Attributes none;
+  ScoreInput input{"four", 5, true, none, absl::Seconds(10)};
+  input.uid = "j/1/0/2";
+  const GrpcScorer scorer(channel_, "user:1", absl::Seconds(10));
+  ASSERT_TRUE(scorer.Score(input).ok());
+  std::optional<TraceContext> trace = ParseTraceparent(service_.traceparent);
+  ASSERT_TRUE(trace.has_value()) << service_.traceparent;
+  EXPECT_EQ(trace->trace_id, TraceIdOf("j/1/0/2"));
+  EXPECT_FALSE(trace->sampled);
+  input.trace_ratio = 1;
+  ASSERT_TRUE(scorer.Score(input).ok());
+  trace = ParseTraceparent(service_.traceparent);
+  EXPECT_TRUE(trace.has_value() && trace->sampled) << service_.traceparent;
 }
 
 TEST_F(GrpcScorerTest, AServiceThatIsBeingRestartedIsWaitedFor) {

@@ -6,10 +6,12 @@
 #include "gtest/gtest.h"
 #include "services/base/mutex.h"
 #include "services/base/str_cat.h"
+#include "services/base/trace.h"
 #include "tests/services/reward/callback_scorer.h"
 #include "tests/services/reward/scorer_case.h"
 #include "tests/testing/fake_trajectory_store.h"
 #include "tests/testing/forwarding_trajectory_store.h"
+#include "tests/testing/log_lines.h"
 
 namespace freshet {
 namespace {
@@ -87,6 +89,29 @@ TEST_F(RewardWorkerTest, ShowsTheScorerTheRewardOfTheEpisode) {
   RewardWorker worker = MakeWorker();
   EXPECT_EQ(worker.RunOnce(), 1);
   EXPECT_EQ(store_.score(0)->reward, 0.25);
+}
+
+TEST_F(RewardWorkerTest, LogsTheScoresOfSamplesWhoseLivesAreLogged) {
+  const LogLines log;
+  Use([](const ScoreInput& input) -> absl::StatusOr<ComponentScore> {
+    if (input.completion == "b") return absl::UnavailableError("no GPU");
+    return ComponentScore{0.5};
+  });
+  AddRows(2);
+  RewardWorkerOptions options;
+  EXPECT_EQ(RewardWorker(store_, scorer_, Decode, options).RunOnce(), 1);
+  EXPECT_THAT(log.With("event=sample_scored"), testing::IsEmpty());
+  // What fails is named whatever the share.
+  const std::string failed = TraceWords(SampleUid("j", {1, 0, 0}));
+  EXPECT_THAT(
+      log.With("event=score_failed"),
+      testing::Each(testing::AllOf(testing::HasSubstr(failed), testing::HasSubstr("no GPU"))));
+  options.trace_ratio = 1;
+  AddRows(1);
+  EXPECT_EQ(RewardWorker(store_, scorer_, Decode, options).RunOnce(), 1);
+  EXPECT_THAT(log.With("event=sample_scored"),
+              testing::ElementsAre("event=sample_scored " + TraceWords(SampleUid("j", {0, 0, 0})) +
+                                   " reward=0.5"));
 }
 
 TEST_F(RewardWorkerTest, LeasesAtMostABatch) {

@@ -33,13 +33,14 @@ class Certificates {
         " -out " + Path(name + ".pem"));
   }
   // NAME.pem and NAME.key, signed by `authority`; `names` is a subjectAltName value.
-  void Make(const std::string& name, const std::string& authority, const std::string& names) {
+  void Make(const std::string& name, const std::string& authority, const std::string& names,
+            int days = 2) {
     ASSERT_TRUE(WriteFileAtomically(Path(name + ".ext"), "subjectAltName=" + names + "\n").ok());
     Run("openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=" +
         name + " -keyout " + Path(name + ".key") + " -out " + Path(name + ".csr"));
     Run("openssl x509 -req -in " + Path(name + ".csr") + " -CA " + Path(authority + ".pem") +
-        " -CAkey " + Path(authority + ".key") + " -CAcreateserial -days 2 -extfile " +
-        Path(name + ".ext") + " -out " + Path(name + ".pem"));
+        " -CAkey " + Path(authority + ".key") + " -CAcreateserial -days " + std::to_string(days) +
+        " -extfile " + Path(name + ".ext") + " -out " + Path(name + ".pem"));
   }
   // Files of the identity `name`, whose peers are checked against `authority`.
   runtime::TlsFiles Files(const std::string& name, const std::string& authority) const {

@@ -20,6 +20,7 @@ Parsed Parse(std::vector<const char*> args) {
   Parsed parsed;
   CLI::App app("a role", "freshet-test");
   AddEndpointFlags(app, parsed.options);
+  AddUsersFlag(app, parsed.options);
   args.insert(args.begin(), "freshet-test");
   ::testing::internal::CaptureStderr();
   parsed.code = ParseCommandLine(app, static_cast<int>(args.size()), args.data());
@@ -46,8 +47,12 @@ TEST(EndpointFlags, SetTheOptions) {
                                "k",
                                "--tls-ca",
                                "r",
+                               "--tls-peer-name",
+                               "freshet-{role}.rl.svc",
                                "--authz-policy",
                                "p",
+                               "--users",
+                               "u",
                                "--reflection",
                                "--max-message-bytes",
                                "1048576",
@@ -62,7 +67,9 @@ TEST(EndpointFlags, SetTheOptions) {
   EXPECT_EQ(parsed.options.tls.cert, "c");
   EXPECT_EQ(parsed.options.tls.key, "k");
   EXPECT_EQ(parsed.options.tls.ca, "r");
+  EXPECT_EQ(parsed.options.tls_peer_name, "freshet-{role}.rl.svc");
   EXPECT_EQ(parsed.options.authz_policy, "p");
+  EXPECT_EQ(parsed.options.users, "u");
   EXPECT_TRUE(parsed.options.reflection);
   EXPECT_TRUE(parsed.options.require_client_cert);
   EXPECT_EQ(parsed.options.max_message_bytes, 1048576);
@@ -78,7 +85,13 @@ TEST(EndpointFlags, RefuseBadOnesWithOneLineAndCodeTwo) {
       {{"--http-listen", "127.0.0.1:x"}, "--http-listen"},
       {{"--tls-cert", "c"}, "--tls-key is missing"},
       {{"--tls-cert", "c", "--tls-key", "k"}, "--tls-ca is missing"},
-      {{"--authz-policy", "p"}, "needs TLS"},
+      {{"--authz-policy", "p"}, "--authz-policy needs TLS"},
+      {{"--users", "u"}, "--users needs TLS"},
+      {{"--tls-peer-name", "n"}, "--tls-peer-name needs TLS"},
+      {{"--tls-cert", "c", "--tls-key", "k", "--tls-ca", "r", "--users", "u"},
+       "--users needs --authz-policy"},
+      {{"--tls-cert", "c", "--tls-key", "k", "--tls-ca", "r", "--tls-peer-name", "{rank}.svc"},
+       "--tls-peer-name {rank}.svc makes no DNS name"},
       {{"--max-message-bytes", "1"}, "--max-message-bytes 1 is not between 65536 and"},
       {{"--max-concurrent-streams", "0"}, "--max-concurrent-streams 0"},
       {{"--drain-timeout-ms", "-1"}, "--drain-timeout-ms"},

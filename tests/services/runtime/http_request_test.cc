@@ -14,6 +14,8 @@ TEST(HttpRequest, IsReadFromItsHead) {
       ParseHttpRequest("GET /metrics?name=x HTTP/1.1\r\nHost: a\r\nAccept:\t*/* \r\n\r\n", 8192);
   EXPECT_EQ(get.state, State::kComplete);
   EXPECT_EQ(get.request.path, "/metrics");
+  EXPECT_EQ(get.request.query, "name=x");
+  EXPECT_EQ(get.request.host, "a");
   EXPECT_FALSE(get.request.head);
   EXPECT_TRUE(ParseHttpRequest("HEAD / HTTP/1.0\r\n\r\n", 8192).request.head);
 }
@@ -45,6 +47,7 @@ TEST(HttpRequest, RefusesWhatItDoesNotServe) {
       {"GET / HTTP/1.1\r\nA : b\r\n\r\n", 400},
       {"GET / HTTP/1.1\r\nA: b\r\n folded\r\n\r\n", 400},
       {"GET / HTTP/1.1\r\nA: b\nB: c\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400},
       {"GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 413},
       {"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 413},
       {"\x16\x03\x01\x02", 400},

@@ -38,6 +38,19 @@ TEST(HttpServer, AnswersItsRoutesOnly) {
   }
 }
 
+TEST(HttpServer, AHandlerSeesTheRequestAndAddsHeaders) {
+  auto server = HttpServer::Start("127.0.0.1:0", [](const HttpRequest& request) {
+    HttpResponse response;
+    response.body = request.path + " " + request.query + " " + request.host + "\n";
+    response.headers = {{"X-One", "1"}};
+    return response;
+  });
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string answer = HttpGet((*server)->address(), "/a/b?c=1?d");
+  EXPECT_THAT(answer, HasSubstr("\r\nX-One: 1\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\n/a/b c=1?d test\n"));
+}
+
 TEST(HttpServer, LeavesTheBodyOutForHead) {
   const auto server = StartOrDie(Hello());
   RawConnection connection(server->address());

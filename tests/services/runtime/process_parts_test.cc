@@ -1,8 +1,14 @@
 // The small parts: readiness, log ring, executor, backoff, identity.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <filesystem>
+#include <system_error>
 
 #include "services/base/log.h"
 #include "services/runtime/backoff.h"
@@ -150,8 +156,53 @@ TEST(ValidUtf8, KeepsWhatIsValidAndMarksTheRest) {
 TEST(ProcessIdentity, IsAnotherOneEachTime) {
   EXPECT_EQ(RandomId().size(), 32u);
   EXPECT_NE(RandomId(), RandomId());
-  EXPECT_EQ(HostBootId(), HostBootId());
   EXPECT_FALSE(HostName().empty());
+}
+
+TEST(HostId, NamesTheSystemAndThePidNamespace) {
+  EXPECT_EQ(HostId(), HostId());
+  std::error_code error;
+  // "pid:[4026531836]"
+  const std::string link = std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
+  ASSERT_FALSE(error) << error.message();
+  const size_t bracket = link.find('[');
+  ASSERT_NE(bracket, std::string::npos) << link;
+  const std::string inode = link.substr(bracket + 1, link.size() - bracket - 2);
+  EXPECT_THAT(HostId(), ::testing::MatchesRegex("[-0-9a-f]*/" + inode));
+  EXPECT_GT(HostId().size(), inode.size() + 30);
+}
+
+// Two pods of a node are such processes: both are PID 1, and /proc/1 is another one for each.
+TEST(HostId, IsAnotherOneInAnotherPidNamespace) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t parent = ::fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    if (::unshare(CLONE_NEWPID) != 0) ::_exit(77);
+    const pid_t child = ::fork();
+    if (child < 0) ::_exit(77);
+    if (child == 0) {
+      const std::string id = HostId();
+      ::_exit(::write(ends[1], id.data(), id.size()) == static_cast<ssize_t>(id.size()) ? 0 : 1);
+    }
+    int status = 0;
+    ::_exit(::waitpid(child, &status, 0) == child && status == 0 ? 0 : 1);
+  }
+  ::close(ends[1]);
+  std::string id(256, '\0');
+  const ssize_t size = ::read(ends[0], id.data(), id.size());
+  ::close(ends[0]);
+  int status = 0;
+  ASSERT_EQ(::waitpid(parent, &status, 0), parent);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+    GTEST_SKIP() << "no PID namespaces for this user";
+  }
+  ASSERT_EQ(status, 0);
+  ASSERT_GT(size, 0);
+  id.resize(static_cast<size_t>(size));
+  EXPECT_NE(id, HostId());
+  EXPECT_EQ(id.substr(0, id.find('/')), HostId().substr(0, HostId().find('/')));
 }
 
 }  // namespace

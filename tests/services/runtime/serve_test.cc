@@ -14,6 +14,7 @@
 #include "services/runtime/channel.h"
 #include "services/runtime/server.h"
 #include "services/runtime/status.h"
+#include "tests/services/runtime/certificates.h"
 #include "tests/services/runtime/echo_service.h"
 #include "tests/services/runtime/health_client.h"
 #include "tests/services/runtime/http_client.h"
@@ -186,6 +187,32 @@ TEST_F(ServeTest, SaysWhatTheProcessIsAndUses) {
   EXPECT_EQ(text.Find("freshet_test_scrapes"), 1);  // set just before the scrape
 }
 
+TEST(ServeTls, ShowsWhenItsCertificateEnds) {
+  Certificates certs;
+  certs.MakeAuthority("ca");
+  certs.Make("held", "ca", "DNS:localhost");
+  ServeOptions options;
+  options.role = "held";
+  options.endpoint.tls = certs.Files("held", "ca");
+  HeldRole role;
+  int code = -1;
+  std::thread thread([&] { code = Serve(role, options); });
+  EXPECT_TRUE(role.started.WaitFor(kGuard));
+  const MetricsText text(MetricsBody(role.context().http_address));
+  const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  EXPECT_NEAR(text.Find("freshet_tls_certificate_expiry_timestamp_seconds").value_or(0),
+              now + 2 * 86400, 600);
+  role.go.Notify();
+  role.context().request_drain(absl::OkStatus());
+  thread.join();
+  EXPECT_EQ(code, 0);
+}
+
+TEST_F(ServeTest, ShowsNoCertificateWithoutTls) {
+  EXPECT_THAT(MetricsBody(role_.context().http_address),
+              ::testing::Not(HasSubstr("freshet_tls_certificate")));
+}
+
 // A process of its own with the flags `args`.
 ChildResult RunEcho(std::vector<std::string> args) {
   args.insert(args.begin(), ECHO_ROLE);
@@ -229,6 +256,7 @@ TEST(ServeProcess, TellsErrorsByItsExitCode) {
       {{"--listen", "0.0.0.0:0"}, 2, "--insecure"},
       {{"--nonsense"}, 2, "--nonsense"},
       {{"--tls-cert", "/no/c", "--tls-key", "/no/k", "--tls-ca", "/no/ca"}, 3, "/no/ca"},
+      {{"--tls-peer-name", "n"}, 2, "needs TLS"},
       {{"--listen", "192.0.2.1:1", "--insecure"}, 3, "192.0.2.1:1"},
       {{"--http-listen", "192.0.2.1:1"}, 3, "192.0.2.1:1"},
       {{"--fail-start", "content"}, 3, "bad model"},

@@ -1,60 +1,24 @@
 // TLS, mutual TLS, rotation, and authorization over real connections.
+#include "services/runtime/tls.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
-#include <prometheus/text_serializer.h>
 
+#include <cstdlib>
+
+#include "absl/time/clock.h"
 #include "services/base/str_cat.h"
 #include "services/runtime/authorizer.h"
-#include "services/runtime/channel.h"
-#include "services/runtime/server.h"
-#include "services/runtime/status.h"
-#include "tests/services/runtime/certificates.h"
-#include "tests/services/runtime/echo_service.h"
-#include "tests/services/runtime/health_client.h"
+#include "services/runtime/certificate_metrics.h"
+#include "services/runtime/channel_cache.h"
+#include "tests/services/runtime/tls_fixture.h"
 #include "tests/testing/fake_clock.h"
 
 namespace freshet::runtime {
 namespace {
 
 using ::testing::HasSubstr;
-constexpr absl::Duration kGuard = absl::Seconds(10);
-constexpr char kServerNames[] = "DNS:localhost,IP:127.0.0.1,URI:spiffe://f/controller";
-
-class TlsTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    certs_.MakeAuthority("ca");
-    certs_.Make("server", "ca", kServerNames);
-    certs_.Make("rollout", "ca", "URI:spiffe://f/rollout");
-    options_.listen = "127.0.0.1:0";
-    options_.tls = certs_.Files("server", "ca");
-  }
-  void Start() {
-    auto server = Server::Start(options_, {&service_}, registry_);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-  }
-  // One call over a connection of its own.
-  absl::Status Call(const TlsFiles& files, const std::string& server_name = "",
-                    absl::Duration timeout = kGuard) {
-    ChannelOptions options;
-    options.tls.files = files;
-    options.tls.server_name = server_name;
-    options.own_connection = true;
-    const auto channel = MakeChannel(server_->address(), options);
-    if (!channel.ok()) return channel.status();
-    env::v1::ListEnvironmentsReply reply;
-    return GrpcToStatus(env::v1::EnvService::NewStub(*channel)->ListEnvironments(
-        CallWithin(timeout).get(), {}, &reply));
-  }
-
-  Certificates certs_;
-  EndpointOptions options_;
-  EchoService service_;
-  std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
-  std::unique_ptr<Server> server_;
-};
 
 TEST_F(TlsTest, LetsInWhoHasACertificateOfTheAuthority) {
   Start();
@@ -86,19 +50,6 @@ TEST_F(TlsTest, AsksForNoCertificateWhenToldSo) {
   options_.require_client_cert = false;
   Start();
   EXPECT_TRUE(Call(certs_.Files("", "ca")).ok());
-}
-
-TEST_F(TlsTest, SendsTheBearerToken) {
-  Start();
-  ChannelOptions options;
-  options.tls.files = certs_.Files("rollout", "ca");
-  options.bearer_token = "abc";
-  const auto channel = MakeChannel(server_->address(), options);
-  ASSERT_TRUE(channel.ok()) << channel.status();
-  env::v1::ListEnvironmentsReply reply;
-  EXPECT_TRUE(env::v1::EnvService::NewStub(*channel)
-                  ->ListEnvironments(CallWithin(kGuard).get(), {}, &reply)
-                  .ok());
 }
 
 TEST_F(TlsTest, NamesFilesThatCannotBeUsed) {
@@ -160,13 +111,66 @@ TEST_F(TlsTest, AuthorizesByCertificateAndMethod) {
   const absl::Status denied = Call(certs_.Files("reward", "ca"));
   EXPECT_EQ(denied.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(denied.message()), ::testing::Not(HasSubstr("rollouts")));
-  EXPECT_THAT(prometheus::TextSerializer().Serialize(registry_->Collect()),
-              HasSubstr("freshet_authz_denied_total 1"));
+  EXPECT_THAT(Metrics(), HasSubstr("freshet_authz_denied_total 1"));
+  EXPECT_THAT(Metrics(), ::testing::Not(HasSubstr("freshet_authn_failures_total")));
 }
 
 TEST_F(TlsTest, DoesNotStartWithoutAPolicyThatItWasGiven) {
   options_.authz_policy = certs_.Path("absent.json");
   EXPECT_EQ(Server::Start(options_, {}, nullptr).status().code(), absl::StatusCode::kNotFound);
+}
+
+// What the cluster's own certificate names are good for: addresses may be any.
+TEST_F(TlsTest, MembersAreCheckedByTheNameOfTheirRole) {
+  certs_.Make("member", "ca", "DNS:freshet-rollout.rl.svc");
+  options_.tls = certs_.Files("member", "ca");
+  Start();
+  ChannelOptions options;
+  options.tls.files = certs_.Files("rollout", "ca");
+  options.tls.member_name = "freshet-{role}.rl.svc";
+  ChannelCache channels(options);
+  const auto call = [&](const auto&... where) {
+    const auto channel = channels.Get(server_->address(), where...);
+    return channel.ok() ? CallOver(*channel) : channel.status();
+  };
+  EXPECT_TRUE(call(cluster::v1::ROLE_ROLLOUT).ok());
+  EXPECT_TRUE(absl::IsUnavailable(call(cluster::v1::ROLE_TRAINER)));
+  // An address that a job names is checked against its own host, which the certificate has not.
+  EXPECT_TRUE(absl::IsUnavailable(call()));
+  EXPECT_EQ(*channels.Get(server_->address(), cluster::v1::ROLE_ROLLOUT),
+            *channels.Get(server_->address(), cluster::v1::ROLE_ROLLOUT));
+}
+
+TEST_F(TlsTest, WithoutAMembersNameTheHostCounts) {
+  Start();
+  ChannelOptions options;
+  options.tls.files = certs_.Files("rollout", "ca");
+  ChannelCache channels(options);
+  const auto member = channels.Get(server_->address(), cluster::v1::ROLE_TRAINER);
+  ASSERT_TRUE(member.ok()) << member.status();
+  EXPECT_TRUE(CallOver(*member).ok());
+  EXPECT_EQ(*member, *channels.Get(server_->address()));
+}
+
+TEST_F(TlsTest, TellsWhenItsCertificateEnds) {
+  const std::string path = certs_.Path("server.pem");
+  CertificateMetrics certificate(*registry_, path);
+  const auto shown = [&] {
+    const std::string text = Metrics();
+    const std::string name = "\nfreshet_tls_certificate_expiry_timestamp_seconds ";
+    const size_t at = text.find(name);
+    return at == std::string::npos ? 0.0 : std::strtod(text.c_str() + at + name.size(), nullptr);
+  };
+  const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  EXPECT_NEAR(shown(), now + 2 * 86400, 600);
+  certs_.Make("server", "ca", kServerNames, /*days=*/9);
+  certificate.Refresh();
+  EXPECT_NEAR(shown(), now + 9 * 86400, 600);
+  ASSERT_TRUE(WriteFileAtomically(path, "no certificate\n").ok());
+  certificate.Refresh();
+  EXPECT_NEAR(shown(), now + 9 * 86400, 600);
+  EXPECT_EQ(CertificateEnd(path).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CertificateEnd(certs_.Path("absent.pem")).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(Authorizer, ReadsAChangedPolicyAndKeepsTheLastGoodOne) {
@@ -179,7 +183,10 @@ TEST(Authorizer, ReadsAChangedPolicyAndKeepsTheLastGoodOne) {
   write("alice");
   FakeClock clock;
   prometheus::Registry registry;
-  const auto authorizer = Authorizer::Create(path, absl::Seconds(10), &registry, clock);
+  EndpointOptions options;
+  options.authz_policy = path;
+  options.tls.refresh = absl::Seconds(10);
+  const auto authorizer = Authorizer::Create(options, &registry, clock);
   ASSERT_TRUE(authorizer.ok()) << authorizer.status();
   const auto allows = [&](const char* who) { return (*authorizer)->Decide({who}, "/s/m").allowed; };
   EXPECT_TRUE(allows("alice"));

@@ -368,6 +368,7 @@ TEST_F(WorkerAgentTest, GivesTheConnectionUpWhenTheWorkerLagsTooFarBehind) {
   options.max_pending_directives = 4;
   Start(options);
   const auto stream = controller_.streams.At(0);
+  ASSERT_EQ(worker_.events.At(0), "epoch w#1");  // waits no longer among the directives
   for (int i = 0; i < 20; ++i) stream->Send(Say(StrCat(i)));
   EXPECT_TRUE(stream->ended.WaitFor(kGuard));
   EXPECT_EQ(controller_.registrations.size(), 1u) << "not before there is room again";

@@ -3,6 +3,8 @@
 #include <thread>
 
 #include "services/base/file.h"
+#include "services/base/trace.h"
+#include "tests/testing/log_lines.h"
 #include "tests/trainer/loop/trainer_loop_fixture.h"
 
 namespace freshet {
@@ -48,6 +50,18 @@ TEST_F(TrainerLoopTest, AStepGoesOptimizerCommitPublishCheckpointDurable) {
               ElementsAre("point publish", "point checkpoint_write", "point checkpoint_rename",
                           "MarkDurable 1", "point mark_durable"));
   EXPECT_THAT(Saved(), ElementsAre(1));
+}
+
+TEST_F(TrainerLoopTest, LogsTheSamplesOfAStepWhoseLivesAreLogged) {
+  const LogLines log;
+  options_.steps = 1;
+  options_.trace_ratio = 1;
+  Produce(2);
+  ASSERT_TRUE(StartAndRun().ok());
+  EXPECT_THAT(log.With("event=sample_trained"), testing::SizeIs(4));
+  EXPECT_THAT(
+      log.With(TraceWords("job/1/0/1")),
+      ElementsAre("event=sample_trained " + TraceWords("job/1/0/1") + " step=1 min_version=0"));
 }
 
 TEST_F(TrainerLoopTest, TrainsEveryStepAndSavesTheLast) {

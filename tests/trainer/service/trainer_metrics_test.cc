@@ -58,8 +58,29 @@ TEST_F(TrainerMetricsTest, TheUtilisationNeedsAPeak) {
   }
   TrainerMetrics metrics(registry_, /*peak_flops=*/6e9);
   Begin(metrics);
+  EXPECT_FALSE(Value("freshet_mfu_ratio").has_value());  // before the first step
   metrics.OnStep("j", step, report);
   EXPECT_EQ(Value("freshet_mfu_ratio"), 0.25);
+}
+
+TEST_F(TrainerMetricsTest, CountsCheckpoints) {
+  TrainerMetrics metrics(registry_);
+  Begin(metrics);
+  const auto count = [this](const char* result) {
+    return Scraped().Find("freshet_checkpoints_total", {{"job", "j"}, {"result", result}});
+  };
+  EXPECT_EQ(count("ok"), 0);
+  EXPECT_EQ(count("error"), 0);
+  metrics.OnCheckpoint("j", true);
+  metrics.OnCheckpoint("j", true);
+  metrics.OnCheckpoint("j", false);
+  metrics.OnCheckpoint("other", false);
+  metrics.OnEnd("j");
+  metrics.OnCheckpoint("j", true);  // the last one
+  EXPECT_EQ(count("ok"), 3);
+  EXPECT_EQ(count("error"), 1);
+  EXPECT_FALSE(
+      Scraped().Find("freshet_checkpoints_total", {{"job", "other"}, {"result", "error"}}));
 }
 
 TEST_F(TrainerMetricsTest, RatiosOfTokensAreCountedByClass) {

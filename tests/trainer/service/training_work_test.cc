@@ -1,6 +1,8 @@
 #include "trainer/service/training_work.h"
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "tests/trainer/loop/trainer_loop_fixture.h"
 #include "tests/trainer/service/failing_event_log.h"
@@ -66,8 +68,10 @@ class RowCounts final : public TrainingListener {
     EXPECT_LE(waiting, bound);
   }
   void OnRedo(const std::string&, int64_t) override {}
+  void OnCheckpoint(const std::string&, bool ok) override { ++(ok ? saved : not_saved); }
   void OnEnd(const std::string&) override {}
   int64_t most_waiting = 0, now_waiting = 0, now_dropped = 0;
+  std::atomic<int64_t> saved = 0, not_saved = 0;
 };
 
 class TrainingWorkTest : public TrainerLoopFixture {
@@ -158,6 +162,27 @@ TEST_F(TrainingWorkTest, WritesARowPerStep) {
   EXPECT_THAT(events_.Keys("{job}:samples"), SizeIs(4));
   EXPECT_EQ(rows_.most_waiting, 0);
   EXPECT_TRUE(Has("step-4"));
+}
+
+TEST_F(TrainingWorkTest, TellsOfEachCheckpoint) {
+  assign_.mutable_spec()->mutable_checkpoint()->set_every_steps(2);
+  Produce(8);
+  RunWell();
+  EXPECT_EQ(rows_.saved, 3);  // of the beginning, and of steps 2 and 4
+  EXPECT_EQ(rows_.not_saved, 0);
+}
+
+TEST_F(TrainingWorkTest, TellsOfACheckpointThatCannotBeWritten) {
+  assign_.mutable_spec()->mutable_checkpoint()->set_every_steps(2);
+  Produce(8);
+  learners_.on_train = [this](int64_t step) {
+    if (step != 2) return;
+    while (rows_.saved < 1) std::this_thread::yield();  // the first one is written beside the steps
+    std::filesystem::remove_all(Root());
+    dir_.Write("jobs/job/checkpoints", "a file");
+  };
+  EXPECT_FALSE(Run().ok());
+  EXPECT_GE(rows_.not_saved, 1);
 }
 
 TEST_F(TrainingWorkTest, RowsWaitUntilTheDatastoreIsBack) {

@@ -1,0 +1,84 @@
+# The images of Freshet. One stage compiles everything; the images take from it what they run, and
+# nothing else: no shell, no package manager, no compiler.
+#
+#   control       freshet-controller, -reward, -env, the freshet command, redis-server,
+#                 freshet-tunnel (TLS for Redis' connections)
+#   compute       freshet-rollout, -trainer, freshet local, LibTorch for CPUs
+#   compute-cuda  compute with LibTorch's CUDA libraries; the node brings the driver
+#
+# ./dev image builds them and tells their sizes. By hand:
+#   docker build --target control -t freshet-control .
+# BASE is the system to compile on: Debian 12, under any name. Its libraries end up in the images.
+ARG BASE=docker.io/library/debian:12
+
+FROM ${BASE} AS build
+ARG JOBS=
+ENV XDG_CACHE_HOME=/cache FRESHET_JOBS=${JOBS} DEBIAN_FRONTEND=noninteractive
+WORKDIR /src
+# What is compiled with changes seldom, so it comes first. The secret `ca` is a PEM file for networks
+# whose proxy has a certificate authority of its own; policy-rc.d keeps packages from starting daemons.
+COPY dev ./
+COPY cmake/torch_wheels.txt cmake/
+RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secrets/ca \
+    if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
+    printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d && \
+    ./dev setup && \
+    apt-get install -y -qq --no-install-recommends patchelf redis-server redis-tools >/dev/null && \
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb
+COPY . .
+ARG VERSION=0.1.0
+RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secrets/ca \
+    if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
+    ./dev build && \
+    python3 images/assemble_root.py control /out/control --version "${VERSION}" && \
+    python3 images/assemble_root.py compute /out/compute --version "${VERSION}" && \
+    rm -rf build
+
+FROM scratch AS control
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="freshet-control" \
+      org.opencontainers.image.description="Freshet: controller, reward, environment, command line" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /out/control/ /
+ENV PATH=/usr/bin HOME=/home/freshet
+USER 10001:10001
+WORKDIR /home/freshet
+ENTRYPOINT ["/usr/bin/freshet"]
+CMD ["--help"]
+
+FROM scratch AS compute
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="freshet-compute" \
+      org.opencontainers.image.description="Freshet: rollout and trainer, on CPUs" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /out/compute/ /
+ENV PATH=/usr/bin HOME=/home/freshet
+USER 10001:10001
+WORKDIR /home/freshet
+ENTRYPOINT ["/usr/bin/freshet"]
+CMD ["--help"]
+
+# Nothing is compiled again: the same programs, with the libraries that register CUDA's kernels.
+FROM build AS build-cuda
+RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secrets/ca \
+    if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
+    python3 images/assemble_root.py compute-cuda /out/compute-cuda --from-root /out/compute --version "${VERSION}"
+
+FROM scratch AS compute-cuda
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="freshet-compute-cuda" \
+      org.opencontainers.image.description="Freshet: rollout and trainer, with CUDA" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build-cuda /out/compute-cuda/ /
+ENV PATH=/usr/bin HOME=/home/freshet \
+    NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+USER 10001:10001
+WORKDIR /home/freshet
+ENTRYPOINT ["/usr/bin/freshet"]
+CMD ["--help"]

@@ -1,0 +1,45 @@
+#ifndef FRESHET_CONTROLLER_KUBERNETES_CURL_HTTP_CLIENT_H_
+#define FRESHET_CONTROLLER_KUBERNETES_CURL_HTTP_CLIENT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "controller/kubernetes/http_client.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+struct CurlHttpOptions {
+  std::string server;   // "https://HOST:PORT", or "http://" for a server of a test
+  std::string ca_file;  // roots in PEM that the server is checked against
+  // Holds a bearer token, which is read for every call: it may be replaced at any time. "": none.
+  std::string token_file;
+};
+
+// HTTP over TLS by libcurl. Follows no redirection and no proxy of the environment, so the token
+// goes to the server alone. Connections are kept for the next call.
+class CurlHttpClient final : public HttpClient {
+ public:
+  // Opens no connection. INVALID_ARGUMENT: a server of another form, https without roots, or a
+  // token over plaintext.
+  static absl::StatusOr<std::unique_ptr<CurlHttpClient>> Create(CurlHttpOptions options);
+  ~CurlHttpClient() override;
+
+  absl::StatusOr<HttpReply> Send(const HttpCall& call) override ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Handle;
+  explicit CurlHttpClient(CurlHttpOptions options);
+  std::unique_ptr<Handle> Take() ABSL_LOCKS_EXCLUDED(mu_);
+  void GiveBack(std::unique_ptr<Handle> handle) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const CurlHttpOptions options_;
+  Mutex mu_;
+  std::vector<std::unique_ptr<Handle>> idle_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_KUBERNETES_CURL_HTTP_CLIENT_H_

@@ -1,0 +1,40 @@
+#ifndef FRESHET_CONTROLLER_KUBERNETES_HTTP_CLIENT_H_
+#define FRESHET_CONTROLLER_KUBERNETES_HTTP_CLIENT_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace freshet {
+
+struct HttpCall {
+  std::string method;  // "GET" or "PATCH"
+  std::string path;    // with the leading slash, escaped where it must be
+  std::string content_type;
+  std::string body;
+  absl::Duration deadline = absl::Seconds(5);
+  size_t max_reply_bytes = size_t{1} << 20;
+};
+
+struct HttpReply {
+  int status = 0;
+  std::string body;
+};
+
+// Calls to one HTTP server. Thread-safe.
+//
+// Errors: DEADLINE_EXCEEDED; UNAVAILABLE: no connection, or it broke; PERMISSION_DENIED: the server
+// is not whom its certificate must name; DATA_LOSS: a reply that is too large or no HTTP;
+// FAILED_PRECONDITION: the client's own files cannot be used.
+class HttpClient {
+ public:
+  virtual ~HttpClient() = default;
+  // An answer of any status is a reply; redirections are not followed.
+  virtual absl::StatusOr<HttpReply> Send(const HttpCall& call) = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_KUBERNETES_HTTP_CLIENT_H_

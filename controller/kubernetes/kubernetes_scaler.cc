@@ -1,0 +1,66 @@
+#include "controller/kubernetes/kubernetes_scaler.h"
+
+#include "services/base/log.h"
+#include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+constexpr absl::Duration kScaleDeadline = absl::Seconds(5);
+constexpr absl::Duration kReadDeadline = absl::Seconds(1);
+// An answer is good for so long; after a failure nobody asks for a while.
+constexpr absl::Duration kFresh = absl::Seconds(2);
+constexpr absl::Duration kAfterFailure = absl::Seconds(10);
+
+}  // namespace
+
+absl::StatusOr<int32_t> KubernetesScaler::SetWanted(const std::string& role,
+                                                    const std::string& pool, int32_t replicas,
+                                                    Surplus surplus) {
+  FRESHET_RETURN_IF_ERROR(CheckScale(role, pool, replicas));
+  if (surplus == Surplus::kStays) {
+    return InvalidArgument("keep_workers: Kubernetes says how many workers there are");
+  }
+  const std::string key = PoolKey(role, pool);
+  const auto target = targets_.find(key);
+  if (target == targets_.end()) {
+    return InvalidArgument(role == "rollout" ? "pool: " : "role: ", key,
+                           " is no workload that the controller may scale; see --scale-target");
+  }
+  FRESHET_ASSIGN_OR_RETURN(const int32_t before, api_.GetReplicas(target->second, kScaleDeadline));
+  FRESHET_RETURN_IF_ERROR(api_.SetReplicas(target->second, replicas, kScaleDeadline));
+  FRESHET_LOG(Info) << "event=scaled target=" << key << " replicas=" << replicas
+                    << " before=" << before;
+  MutexLock lock(mu_);
+  wanted_[key] = replicas;
+  return before;
+}
+
+std::map<std::string, int32_t> KubernetesScaler::Wanted() {
+  {
+    MutexLock lock(mu_);
+    if (asking_ || clock_.Now() < ask_again_) return wanted_;
+    asking_ = true;
+  }
+  std::map<std::string, int32_t> read;
+  absl::Status status;
+  for (const auto& [key, target] : targets_) {
+    const absl::StatusOr<int32_t> replicas = api_.GetReplicas(target, kReadDeadline);
+    if (replicas.ok()) {
+      read[key] = *replicas;
+    } else if (status.ok()) {
+      status = replicas.status();
+    }
+    // Where nobody answers, one time-out is enough.
+    if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) break;
+  }
+  if (!status.ok()) FRESHET_LOG(Warning) << "event=scale_not_read error=" << Message(status);
+  MutexLock lock(mu_);
+  asking_ = false;
+  ask_again_ = clock_.Now() + (status.ok() ? kFresh : kAfterFailure);
+  for (const auto& [key, replicas] : read) wanted_[key] = replicas;
+  return wanted_;
+}
+
+}  // namespace freshet

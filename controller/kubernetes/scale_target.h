@@ -1,0 +1,34 @@
+#ifndef FRESHET_CONTROLLER_KUBERNETES_SCALE_TARGET_H_
+#define FRESHET_CONTROLLER_KUBERNETES_SCALE_TARGET_H_
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace freshet {
+
+// A workload of Kubernetes that has a scale.
+struct ScaleTarget {
+  enum class Resource { kDeployment, kLeaderWorkerSet };
+  Resource resource = Resource::kDeployment;
+  std::string name;
+  bool operator==(const ScaleTarget&) const = default;
+};
+
+// Targets by PoolKey from texts "KEY=RESOURCE/NAME". KEY is rollout/POOL, reward or env; RESOURCE
+// is deployments or leaderworkersets. INVALID_ARGUMENT naming the text: another form, a NAME that
+// no object can have, or a KEY named twice.
+absl::StatusOr<std::map<std::string, ScaleTarget>> ParseScaleTargets(
+    const std::vector<std::string>& texts);
+
+// Whether `name` may be that of an object of Kubernetes: a DNS subdomain (RFC 1123), up to 253
+// lower-case letters, digits, '-' and '.', with a letter or digit at both ends. Such a name needs
+// no escaping in a path.
+bool IsObjectName(std::string_view name);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_KUBERNETES_SCALE_TARGET_H_

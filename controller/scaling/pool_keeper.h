@@ -1,0 +1,68 @@
+#ifndef FRESHET_CONTROLLER_SCALING_POOL_KEEPER_H_
+#define FRESHET_CONTROLLER_SCALING_POOL_KEEPER_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "controller/scaling/pool_decision.h"
+#include "controller/scaling/pool_signals.h"
+#include "services/base/mutex.h"
+
+namespace freshet {
+
+// A pool as it was looked at last.
+struct PoolFigures {
+  std::string pool;
+  int32_t ready = 0;
+  int32_t wanted = 0;
+  ScalingReason reason = ScalingReason::kFixed;
+  std::string text;                  // the reason for people
+  std::optional<PoolBounds> bounds;  // none: the number is nobody's decision
+};
+
+struct PoolOptions {
+  std::map<std::string, PoolBounds> bounds;  // of the pools that scale by themselves
+  ScalingRules rules;
+  absl::Duration period = absl::Seconds(1);  // between two looks
+};
+
+// What there is to look at.
+struct PoolInput {
+  std::vector<Member> workers;
+  std::vector<JobDemand> jobs;           // that have left the queue
+  std::set<std::string> queued;          // pools that a job waits for
+  std::map<std::string, int32_t> asked;  // for by hand, by PoolKey
+};
+
+// The pools of a cluster during one term of leadership. A pool with bounds gets a decision; its
+// first one starts from the engines that the former leader knew. Others show what was asked for by
+// hand, or else how many engines they had in the last minutes. Thread-safe.
+class PoolKeeper {
+ public:
+  explicit PoolKeeper(PoolOptions options) : options_(std::move(options)) {}
+
+  // Whether it is time for the next look.
+  bool Due(absl::Time now) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns all pools.
+  std::vector<PoolFigures> Look(const PoolInput& input, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // As of the last look, by name; none before the first one.
+  std::vector<PoolFigures> Pools() const ABSL_LOCKS_EXCLUDED(mu_);
+  std::optional<PoolFigures> Find(const std::string& pool) const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  const PoolOptions options_;
+  mutable Mutex mu_;
+  absl::Time looked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  std::map<std::string, PoolState> states_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, PoolFigures> pools_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_SCALING_POOL_KEEPER_H_

@@ -1,0 +1,35 @@
+#ifndef FRESHET_CONTROLLER_STATUS_PAGE_STATUS_JSON_H_
+#define FRESHET_CONTROLLER_STATUS_PAGE_STATUS_JSON_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "controller/status_page/status_source.h"
+
+namespace freshet {
+
+// Bodies of the status page's HTTP API (docs/status-page.md). All of them are one JSON object with
+// a fixed order of keys, valid UTF-8 whatever the jobs contain. Times are RFC 3339 in UTC with
+// milliseconds, null where there is none. Pure.
+
+// GET /api/jobs
+std::string JobsToJson(const StatusIdentity& identity, const job::v1::ListReply& jobs,
+                       absl::Time now);
+// GET /api/jobs/ID. `yaml`: the resolved job file.
+std::string JobToJson(const job::v1::Job& job, const std::string& yaml);
+// GET /api/jobs/ID/metrics. Of each row the keys that the page draws; a row that is none is left
+// out.
+std::string MetricsToJson(const StatusRows& rows);
+// GET /api/jobs/ID/samples. Texts are cut at kMaxSampleText bytes, with "truncated": true.
+std::string SamplesToJson(const std::vector<std::string>& rows);
+constexpr size_t kMaxSampleText = 4000;
+// GET /api/workers: workers, and the pools that they make up.
+std::string WorkersToJson(const job::v1::Cluster& cluster);
+// Any answer but 200.
+std::string ErrorToJson(const absl::Status& status);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_STATUS_PAGE_STATUS_JSON_H_

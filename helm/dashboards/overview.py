@@ -1,0 +1,79 @@
+"""Is the cluster well, do jobs learn, who waits for whom?"""
+
+from panels import curves, dashboard, number
+from shared import ACCURACY, DROPPED, GROUPS, REWARD, STALENESS, WAITS
+
+UP = ((None, "red"), (1, "green"))
+PANELS = [
+    number("Jobs running", "Jobs in state RUNNING.", ('sum(freshet_job_state{@all, state="RUNNING"})', "")),
+    number(
+        "Controllers leading",
+        "Exactly one.",
+        ("sum(freshet_controller_leading{@all})", ""),
+        steps=((None, "red"), (1, "green"), (2, "red")),
+    ),
+    number(
+        "Datastore",
+        "1 while every controller gets answers from the datastore.",
+        ("min(freshet_datastore_up{@all})", ""),
+        steps=UP,
+    ),
+    number(
+        "Workers ready",
+        "Registered workers, by role.",
+        ('sum by (role) (freshet_workers{@all, state="ready"})', "{{role}}"),
+        width=12,
+    ),
+    REWARD,
+    ACCURACY,
+    STALENESS,
+    WAITS,
+    curves(
+        "Tokens per second",
+        "Prompt tokens read, tokens generated for training and for evaluation, tokens trained.",
+        ("sum by (phase) (rate(freshet_tokens_total{@job}[$__rate_interval]))", "{{phase}}"),
+        unit="cps",
+    ),
+    curves(
+        "Steps per minute",
+        "Committed training steps.",
+        ("60 * sum by (job) (rate(freshet_steps_total{@job}[$__rate_interval]))", "{{job}}"),
+    ),
+    GROUPS,
+    DROPPED,
+    curves(
+        "Stalled for",
+        "Seconds without any progress; 0 while a job moves. Which edge blocks it: freshet describe.",
+        ("max by (job) (freshet_job_stalled_seconds{@job})", "{{job}}"),
+        unit="s",
+    ),
+    curves(
+        "Rollouts wanted and ready",
+        "By pool: what is wanted, by the autoscaler or by hand, and what is ready.",
+        ("max by (pool) (freshet_rollout_wanted_replicas{@all})", "{{pool}} wanted"),
+        ("max by (pool) (freshet_pool_ready_workers{@all})", "{{pool}} ready"),
+    ),
+    curves(
+        "Group outcomes",
+        "Share of trained groups whose samples all, partly or never got full marks. Only 'some' teaches.",
+        (
+            (
+                "sum by (outcome) (rate(freshet_group_solved_total{@job}[$__rate_interval])) "
+                "/ on () group_left sum(rate(freshet_group_solved_total{@job}[$__rate_interval]))"
+            ),
+            "{{outcome}}",
+        ),
+        unit="percentunit",
+        high=1,
+        stacked=True,
+    ),
+    curves(
+        "Workers lost, leases returned",
+        "Workers that fell silent, and leases that ran out or were revoked, in a quarter of an hour.",
+        ("sum by (role) (increase(freshet_workers_lost_total{@all}[15m]))", "lost {{role}}"),
+        ("sum(increase(freshet_leases_expired_total{@job}[15m]))", "leases"),
+    ),
+]
+DASHBOARD = dashboard(
+    "freshet-overview", "Freshet / Overview", "Is the cluster well, do jobs learn, who waits for whom?", PANELS
+)

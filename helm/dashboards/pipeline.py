@@ -1,0 +1,127 @@
+"""From prompt to training step: waiting, ages, weights."""
+
+from panels import buckets, curves, dashboard
+from shared import GROUPS, STALENESS, WAITS
+
+UP = ((None, "red"), (1, "green"))
+PANELS = [
+    WAITS,
+    curves(
+        "Idle engines",
+        "Share of the time that each rollout had nothing to generate.",
+        ("sum by (instance) (rate(freshet_rollout_idle_seconds_total{@job}[$__rate_interval]))", "{{instance}}"),
+        unit="percentunit",
+        high=1,
+    ),
+    curves(
+        "Step time by phase",
+        "Mean seconds of the parts of a training step.",
+        (
+            (
+                "sum by (phase) (rate(freshet_step_phase_seconds_sum{@job}[$__rate_interval])) / "
+                "sum by (phase) (rate(freshet_step_phase_seconds_count{@job}[$__rate_interval]))"
+            ),
+            "{{phase}}",
+        ),
+        unit="s",
+        stacked=True,
+    ),
+    STALENESS,
+    buckets(
+        "Ages of trained tokens",
+        "Tokens per second by age in policy versions.",
+        "sum by (le) (rate(freshet_trajectory_staleness_versions_bucket{@job}[$__rate_interval]))",
+    ),
+    curves(
+        "Samples of several versions",
+        "Share of trained samples whose weights changed while they were generated.",
+        (
+            (
+                '1 - sum by (job) (rate(freshet_trajectory_version_spans_bucket{@job, le="1"}[$__rate_interval])) / '
+                "sum by (job) (rate(freshet_trajectory_version_spans_count{@job}[$__rate_interval]))"
+            ),
+            "{{job}}",
+        ),
+        unit="percentunit",
+        high=1,
+    ),
+    GROUPS,
+    curves(
+        "Oldest group by state",
+        "Seconds for which the oldest prompt group of a state has been in it.",
+        ("max by (state) (time() - (freshet_buffer_oldest_timestamp_seconds{@job} > 0))", "{{state}}"),
+        unit="s",
+    ),
+    curves(
+        "Time in a state",
+        "Mean seconds that a prompt group spends in a state.",
+        (
+            (
+                "sum by (state) (rate(freshet_group_state_seconds_total{@job}[$__rate_interval])) / "
+                "(sum by (state) (rate(freshet_groups_entered_total{@job}[$__rate_interval])) > 0)"
+            ),
+            "{{state}}",
+        ),
+        unit="s",
+    ),
+    curves(
+        "Groups under way",
+        "Groups that count against the staleness bound, and those of them that are being generated.",
+        ("sum by (job) (freshet_outstanding_groups{@job})", "{{job}} outstanding"),
+        ("sum by (job) (freshet_stream_pending_entries{@job})", "{{job}} leased"),
+    ),
+    curves(
+        "Queues",
+        "Share of each bounded queue of a job that is in use. At 1 whoever fills it waits.",
+        (
+            "max by (job, queue) (freshet_job_queue_entries{@job} / freshet_job_queue_bound_entries{@job})",
+            "{{job}} {{queue}}",
+        ),
+        unit="percentunit",
+        high=1,
+    ),
+    curves(
+        "Versions",
+        "Committed by the trainer, and held by the engines. Engines that lag get fewer leases.",
+        ("max by (job) (freshet_committed_version{@job})", "{{job}} committed"),
+        ('max by (job) (freshet_weight_version{@job, role="rollout"})', "{{job}} newest engine"),
+        ('min by (job) (freshet_weight_version{@job, role="rollout"})', "{{job}} oldest engine"),
+    ),
+    curves(
+        "Weight publication, p95",
+        "Seconds of its phases: the trainer times stage, transfer and activate, an engine verify.",
+        (
+            (
+                "histogram_quantile(0.95, sum by (le, phase)"
+                " (rate(freshet_weight_sync_seconds_bucket{@all}[$__rate_interval])))"
+            ),
+            "{{phase}}",
+        ),
+        unit="s",
+    ),
+    curves(
+        "Weight failures",
+        "Engines that a publication left out, and pulls that failed, in a quarter of an hour, by cause.",
+        ("sum by (cause) (increase(freshet_weight_sync_failures_total{@all}[15m]))", "{{cause}}"),
+    ),
+    curves(
+        "Finished samples",
+        "Per second, by what became of them: put into the datastore, refused since the lease was lost, or refused as"
+        " wrong.",
+        ("sum by (outcome) (rate(freshet_rollout_samples_total{@job}[$__rate_interval]))", "{{outcome}}"),
+        unit="cps",
+    ),
+    curves(
+        "Scores",
+        "Per second, by outcome. Timeouts and infrastructure errors are tried again and are never a reward.",
+        ("sum by (outcome) (rate(freshet_reward_scores_total{@job}[$__rate_interval]))", "{{outcome}}"),
+        unit="cps",
+    ),
+]
+DASHBOARD = dashboard(
+    "freshet-pipeline",
+    "Freshet / Async pipeline",
+    "From prompt to training step: waiting, ages, weights.",
+    PANELS,
+    width=6,
+)

@@ -1,0 +1,172 @@
+{{/* Names and labels. */}}
+
+{{- define "freshet.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 32 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Prefix of every name: at most 32 characters, so that "-rollout-POOL" and what Kubernetes adds still fit. */}}
+{{- define "freshet.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 32 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 32 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 32 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "freshet.chart" -}}
+{{- printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "freshet.namespace" -}}
+{{- .Release.Namespace -}}
+{{- end -}}
+
+{{/* Labels that select the pods of this release: list ROOT COMPONENT; COMPONENT "" selects all of them. */}}
+{{- define "freshet.selectorLabels" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ include "freshet.name" $root }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+{{- with index . 1 }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels of an object: list ROOT COMPONENT. */}}
+{{- define "freshet.labels" -}}
+{{- $root := index . 0 -}}
+{{- include "freshet.selectorLabels" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+app.kubernetes.io/part-of: freshet
+helm.sh/chart: {{ include "freshet.chart" $root }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Metadata of an object: dict root, name, component, and perhaps labels and annotations to add. */}}
+{{- define "freshet.metadata" -}}
+{{- $root := .root -}}
+name: {{ .name }}
+namespace: {{ include "freshet.namespace" $root }}
+labels:
+  {{- include "freshet.labels" (list $root .component) | nindent 2 }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- $annotations := dict -}}
+{{- range $key, $value := $root.Values.commonAnnotations }}{{ $_ := set $annotations $key $value }}{{ end -}}
+{{- range $key, $value := .annotations }}{{ $_ := set $annotations $key $value }}{{ end -}}
+{{- with $annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "freshet.serviceAccountName" -}}
+{{- default (include "freshet.fullname" .) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{- define "freshet.controllerServiceAccountName" -}}
+{{- default (printf "%s-controller" (include "freshet.fullname" .)) .Values.serviceAccount.controllerName -}}
+{{- end -}}
+
+{{/* An image: list ROOT IMAGE DEFAULT, the names of a role's own image winning over the default's. */}}
+{{- define "freshet.image" -}}
+{{- $root := index . 0 -}}
+{{- $own := default dict (index . 1) -}}
+{{- $base := index . 2 -}}
+{{- $registry := default $root.Values.image.registry $own.registry -}}
+{{- $repository := default $base.repository $own.repository -}}
+{{- $tag := coalesce $own.tag $root.Values.image.tag $root.Chart.AppVersion -}}
+{{- $digest := ternary $own.digest $base.digest (not (empty $own.repository)) | default $own.digest -}}
+{{- if $registry }}{{ $registry }}/{{ end }}{{ $repository }}:{{ $tag }}{{ with $digest }}@{{ . }}{{ end -}}
+{{- end -}}
+
+{{/* The name by which members know a role, in its certificate and in policies: list ROOT ROLE. */}}
+{{- define "freshet.peerName" -}}
+{{- $root := index . 0 -}}
+{{- printf "%s-%s.%s.svc" (include "freshet.fullname" $root) (index . 1) (include "freshet.namespace" $root) -}}
+{{- end -}}
+
+{{/* The secret with a role's certificate: list ROOT ROLE. */}}
+{{- define "freshet.tlsSecret" -}}
+{{- $root := index . 0 -}}
+{{- $role := index . 1 -}}
+{{- if eq $root.Values.tls.mode "existingSecrets" -}}
+{{- get $root.Values.tls.existingSecrets $role -}}
+{{- else -}}
+{{- printf "%s-tls-%s" (include "freshet.fullname" $root) $role -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where members speak TLS. */}}
+{{- define "freshet.tls" -}}
+{{- if ne .Values.tls.mode "disabled" }}true{{ end -}}
+{{- end -}}
+
+{{/* "true" where Redis is reached through the tunnel. */}}
+{{- define "freshet.redisTunnel" -}}
+{{- if .Values.redis.enabled -}}
+{{- include "freshet.tls" . -}}
+{{- else if .Values.redis.external.tls.enabled -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where any pool asks KEDA. */}}
+{{- define "freshet.keda" -}}
+{{- $root := . -}}
+{{- range $name, $pool := .Values.rollout.pools -}}
+{{- $cfg := fromYaml (include "freshet.pool" (list $root $name)) -}}
+{{- if and $cfg.enabled (eq $cfg.autoscaling.kind "keda") }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* `over` laid over `base`, key by key, maps within maps too; a null takes a key away: list BASE OVER. */}}
+{{- define "freshet.overlay" -}}
+{{- $base := index . 0 -}}
+{{- $over := index . 1 -}}
+{{- $out := dict -}}
+{{- range $key, $value := $base -}}
+{{- if not (hasKey $over $key) }}{{ $_ := set $out $key $value }}{{ end -}}
+{{- end -}}
+{{- range $key, $value := $over -}}
+{{- if and (kindIs "map" $value) (kindIs "map" (get $base $key)) -}}
+{{- $_ := set $out $key (fromYaml (include "freshet.overlay" (list (get $base $key) $value))) -}}
+{{- else if not (kindIs "invalid" $value) -}}
+{{- $_ := set $out $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $out -}}
+{{- end -}}
+
+{{/* Everything about a pool: the keys of `rollout`, with those of the pool over them: list ROOT POOL. */}}
+{{- define "freshet.pool" -}}
+{{- $root := index . 0 -}}
+{{- $pool := default dict (get $root.Values.rollout.pools (index . 1)) -}}
+{{- include "freshet.overlay" (list (set (omit $root.Values.rollout "pools") "enabled" true) $pool) -}}
+{{- end -}}
+
+{{/* Kind and API version of a pool's workload: of its configuration. */}}
+{{- define "freshet.poolApi" -}}
+{{- if eq .kind "LeaderWorkerSet" }}leaderworkerset.x-k8s.io/v1{{ else }}apps/v1{{ end -}}
+{{- end -}}
+
+{{/* spec.replicas: what is there already, unless the value has changed since: dict root, api, kind, name, replicas. */}}
+{{- define "freshet.replicas" -}}
+{{- $live := lookup .api .kind (include "freshet.namespace" .root) .name -}}
+{{- $wanted := int .replicas -}}
+{{- if $live -}}
+{{- $annotations := default dict $live.metadata.annotations -}}
+{{- if and (eq (toString (get $annotations "freshet.io/replicas")) (toString $wanted)) (hasKey $live.spec "replicas") -}}
+{{- $wanted = int $live.spec.replicas -}}
+{{- end -}}
+{{- end -}}
+{{- $wanted -}}
+{{- end -}}

@@ -1,0 +1,158 @@
+{{/* What the schema cannot say. Every message names the key and what to write. */}}
+{{- define "freshet.validate" -}}
+{{- include "freshet.validateRedis" . -}}
+{{- include "freshet.validateTls" . -}}
+{{- include "freshet.validatePools" . -}}
+{{- include "freshet.validateRoles" . -}}
+{{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
+{{- fail "metrics.podMonitor.enabled and metrics.serviceMonitor.enabled are both true: every pod would be scraped twice; set one of them to false" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "freshet.validateRedis" -}}
+{{- $redis := .Values.redis -}}
+{{- if and $redis.enabled $redis.external.host -}}
+{{- fail (printf "redis.enabled is true and redis.external.host is %q: a cluster has one Redis; set redis.enabled=false, or leave redis.external.host empty" $redis.external.host) -}}
+{{- end -}}
+{{- if and (not $redis.enabled) (not $redis.external.host) -}}
+{{- fail "redis.enabled is false and redis.external.host is empty: the cluster has no Redis; set redis.external.host, or redis.enabled=true" -}}
+{{- end -}}
+{{- if and $redis.auth.password $redis.auth.existingSecret -}}
+{{- fail "redis.auth.password and redis.auth.existingSecret are both set: leave one of them empty" -}}
+{{- end -}}
+{{- if and (not $redis.enabled) (not $redis.external.tls.enabled) (not .Values.insecure) -}}
+{{- fail "redis.external.tls.enabled is false: samples and the password would be readable on the network; set redis.external.tls.enabled=true, or insecure=true" -}}
+{{- end -}}
+{{- if and $redis.external.tls.clientCertificate (not $redis.external.tls.existingSecret) -}}
+{{- fail "redis.external.tls.clientCertificate is true without a secret: set redis.external.tls.existingSecret to one with tls.crt, tls.key and ca.crt" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "freshet.validateTls" -}}
+{{- $tls := .Values.tls -}}
+{{- if and (eq $tls.mode "disabled") (not .Values.insecure) -}}
+{{- fail "tls.mode is disabled: calls would be readable and open to every pod that reaches them; choose tls.mode generated, certManager or existingSecrets, or set insecure=true" -}}
+{{- end -}}
+{{- if and (eq $tls.mode "certManager") (not $tls.certManager.issuerRef.name) -}}
+{{- fail "tls.mode is certManager without an issuer: set tls.certManager.issuerRef.name (and kind: Issuer or ClusterIssuer)" -}}
+{{- end -}}
+{{- if eq $tls.mode "existingSecrets" -}}
+{{- range $identity := fromYamlArray (include "freshet.identities" .) -}}
+{{- if not (get $tls.existingSecrets $identity.name) -}}
+{{- fail (printf "tls.mode is existingSecrets without a secret for %s: set tls.existingSecrets.%s to one with tls.crt, tls.key and ca.crt, whose certificate has the DNS name %s" $identity.name $identity.name (include "freshet.peerName" (list $ $identity.name))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if eq $tls.mode "generated" -}}
+{{- if ge (int $tls.generated.renewBeforeDays) (int $tls.generated.validityDays) -}}
+{{- fail (printf "tls.generated.renewBeforeDays is %d: it must be below tls.generated.validityDays, %d" (int $tls.generated.renewBeforeDays) (int $tls.generated.validityDays)) -}}
+{{- end -}}
+{{- range $name, $names := $tls.generated.extra -}}
+{{- if has $name (list "controller" "rollout" "reward" "env" "trainer" "redis" "keda" "user") -}}
+{{- fail (printf "tls.generated.extra.%s: %s is a role of the chart; choose another name" $name $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (ne $tls.mode "disabled") (not .Values.auth.existingSecret) -}}
+{{- $users := 0 -}}
+{{- range $name, $user := .Values.auth.users -}}
+{{- if $user }}{{ $users = add1 $users }}{{ end -}}
+{{- end -}}
+{{- if eq (int $users) 0 -}}
+{{- fail "auth.users is empty: nobody could submit a job; add auth.users.NAME.role=admin, or set auth.existingSecret" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.tests.enabled (ne $tls.mode "disabled") -}}
+{{- if not (include "freshet.testSecret" .) -}}
+{{- fail "tests.enabled needs a token that may submit: add a submitter or admin to auth.users without tokenSha256, set tests.tokenSecret, or tests.enabled=false" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "freshet.validatePools" -}}
+{{- $enabled := list -}}
+{{- range $name, $pool := .Values.rollout.pools -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?$" $name) -}}
+{{- fail (printf "rollout.pools.%s: a pool's name has at most 20 lower-case letters, digits and dashes, and begins and ends with a letter or digit" $name) -}}
+{{- end -}}
+{{- $cfg := fromYaml (include "freshet.pool" (list $ $name)) -}}
+{{- if $cfg.enabled -}}
+{{- $enabled = append $enabled $name -}}
+{{- include "freshet.validateGrace" (list (printf "rollout.pools.%s" $name) $cfg) -}}
+{{- if ne $cfg.autoscaling.kind "none" -}}
+{{- include "freshet.validateBounds" (list (printf "rollout.pools.%s" $name) $cfg.autoscaling) -}}
+{{- end -}}
+{{- if and (eq $cfg.autoscaling.kind "hpa") (lt (int $cfg.autoscaling.minReplicas) 1) -}}
+{{- fail (printf "rollout.pools.%s.autoscaling.minReplicas is 0: an HPA cannot scale from 0; set it to 1, or autoscaling.kind=keda" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $enabled -}}
+{{- fail "rollout.pools has no pool that is enabled: nothing would generate samples; set rollout.pools.default.enabled=true" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "freshet.validateRoles" -}}
+{{- include "freshet.validateGrace" (list "controller" .Values.controller) -}}
+{{- include "freshet.validateGrace" (list "trainer" .Values.trainer) -}}
+{{- range $role := list "reward" "env" -}}
+{{- $cfg := get $.Values $role -}}
+{{- if $cfg.enabled -}}
+{{- include "freshet.validateGrace" (list $role $cfg) -}}
+{{- if $cfg.autoscaling.enabled -}}
+{{- include "freshet.validateBounds" (list $role $cfg.autoscaling) -}}
+{{- if lt (int $cfg.autoscaling.minReplicas) 1 -}}
+{{- fail (printf "%s.autoscaling.minReplicas is 0: an HPA cannot scale from 0; set it to 1" $role) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if lt (int .Values.controller.replicas) 1 -}}
+{{- fail "controller.replicas is 0: nothing would direct the cluster; set it to 1, or 2 for a standby" -}}
+{{- end -}}
+{{- with .Values.controller.datasets -}}
+{{- if and .existingClaim .configMap -}}
+{{- fail "controller.datasets.existingClaim and controller.datasets.configMap are both set: leave one of them empty" -}}
+{{- end -}}
+{{- end -}}
+{{- $disk := .Values.trainer.persistence -}}
+{{- if and (gt (int .Values.trainer.ranks) 1) (not .Values.trainer.image.repository) -}}
+{{- fail (printf "trainer.ranks is %d: the chart's own images train with one rank; set trainer.ranks=1, or trainer.image.repository to an image whose freshet-trainer takes --rank, --ranks and --rendezvous" (int .Values.trainer.ranks)) -}}
+{{- end -}}
+{{- if and (gt (int .Values.trainer.ranks) 1) $disk.enabled (not $disk.existingClaim) -}}
+{{- fail "trainer.ranks is above 1 without a shared volume: all ranks load one checkpoint; set trainer.persistence.existingClaim to a ReadWriteMany claim" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A drain must end before the pod is killed: list WHERE CFG. */}}
+{{- define "freshet.validateGrace" -}}
+{{- $where := index . 0 -}}
+{{- $cfg := index . 1 -}}
+{{- $needed := add (int $cfg.drainTimeoutSeconds) (int $cfg.preStopSleepSeconds) 5 -}}
+{{- if lt (int $cfg.terminationGracePeriodSeconds) (int $needed) -}}
+{{- fail (printf "%s.terminationGracePeriodSeconds is %d: pods would be killed while they drain; set it to at least %d (drainTimeoutSeconds + preStopSleepSeconds + 5)" $where (int $cfg.terminationGracePeriodSeconds) (int $needed)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "freshet.validateBounds" -}}
+{{- $where := index . 0 -}}
+{{- $scaling := index . 1 -}}
+{{- if gt (int $scaling.minReplicas) (int $scaling.maxReplicas) -}}
+{{- fail (printf "%s.autoscaling.minReplicas is %d, above maxReplicas %d: swap them" $where (int $scaling.minReplicas) (int $scaling.maxReplicas)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Secret with the token of `helm test`: the first user, by name, who may submit and whose token the chart makes. */}}
+{{- define "freshet.testSecret" -}}
+{{- $found := .Values.tests.tokenSecret -}}
+{{- if not .Values.auth.existingSecret -}}
+{{- range $name, $user := .Values.auth.users -}}
+{{- if and $user (not $found) -}}
+{{- if and (has $user.role (list "submitter" "admin")) (not $user.tokenSha256) -}}
+{{- $found = printf "%s-user-%s" (include "freshet.fullname" $) $name -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $found -}}
+{{- end -}}

@@ -1,0 +1,71 @@
+#ifndef FRESHET_SERVICES_LOCAL_LOCAL_STATUS_H_
+#define FRESHET_SERVICES_LOCAL_LOCAL_STATUS_H_
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "controller/job/job_schema.h"
+#include "controller/status_page/status_source.h"
+#include "datastore/trajectory_store.h"
+#include "services/base/clock.h"
+#include "services/base/mutex.h"
+#include "services/runfolder/samples_log.h"
+#include "services/runfolder/step_metrics.h"
+
+namespace freshet {
+
+class RolloutWorker;
+
+// What the status page shows of a run in this process: one job, whose workers are its threads.
+// Keeps the newest 100,000 rows and 1,000 samples. Thread-safe.
+class LocalStatus final : public StatusSource {
+ public:
+  // `clock` must outlive it. The job is STARTING.
+  LocalStatus(const JobSpec& spec, const Clock& clock);
+
+  // The rows that a resumed run has written already; what cannot be read is left out.
+  void LoadHistory(const std::string& metrics_path, const std::string& samples_path);
+  // A row of metrics.jsonl, or an event of --json. Anything else is ignored.
+  void AddRow(const std::string& json) ABSL_LOCKS_EXCLUDED(mu_);
+  void AddSamples(const std::vector<SampleRow>& rows) ABSL_LOCKS_EXCLUDED(mu_);
+  // Adds an event, too.
+  void SetState(job::v1::JobState state, const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);
+  // Where the present state of the job is; both null: nowhere any more, and nobody is using them
+  // when this returns.
+  void Watch(TrajectoryStore* store, const RolloutWorker* rollout) ABSL_LOCKS_EXCLUDED(live_mu_);
+
+  StatusIdentity Identity() override;
+  absl::StatusOr<job::v1::ListReply> List(int limit) override;
+  absl::StatusOr<job::v1::Job> Get(const std::string& id) override;
+  absl::StatusOr<StatusRows> Metrics(const std::string& id, int64_t after, int64_t limit) override;
+  absl::StatusOr<std::vector<std::string>> Samples(const std::string& id, int limit) override;
+  absl::StatusOr<job::v1::Cluster> Cluster() override;
+
+ private:
+  absl::Status Check(const std::string& id) const;
+  void AddEvent(job::v1::Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  job::v1::Worker MakeWorker(const std::string& role) const;
+
+  const Clock& clock_;
+  const std::string id_;
+
+  Mutex mu_;
+  job::v1::Job job_ ABSL_GUARDED_BY(mu_);
+  std::optional<StepMetrics> last_step_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::pair<int64_t, std::string>> rows_ ABSL_GUARDED_BY(mu_);  // by cursor
+  int64_t cursor_ ABSL_GUARDED_BY(mu_) = 0;                                // of the newest row
+  std::deque<std::string> samples_ ABSL_GUARDED_BY(mu_);                   // oldest first
+
+  Mutex live_mu_;
+  TrajectoryStore* store_ ABSL_GUARDED_BY(live_mu_) = nullptr;
+  const RolloutWorker* rollout_ ABSL_GUARDED_BY(live_mu_) = nullptr;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_LOCAL_LOCAL_STATUS_H_

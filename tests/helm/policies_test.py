@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""The chart's authorization policies against the protos: every rule names methods that exist, and every method of a
+service is allowed to somebody. Exits 1 with one line per fault."""
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+POLICIES = ROOT / "helm/freshet/policies"
+ROLES = {"controller", "rollout", "reward", "env", "trainer"}
+# What each role serves.
+SERVED = {
+    "controller": {"freshet.job.v1.JobService", "freshet.cluster.v1.WorkerService", "externalscaler.ExternalScaler"},
+    "rollout": {"freshet.weights.v1.WeightService"},
+    "reward": {"freshet.reward.v1.RewardService"},
+    "env": {"freshet.env.v1.EnvService"},
+    "trainer": {"freshet.trainer.v1.TrainerService", "freshet.weights.v1.WeightService"},
+}
+# Of services whose protos are not in the tree: health and reflection of gRPC itself.
+FOREIGN = {
+    "grpc.health.v1.Health": {"Check", "Watch"},
+    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo"},
+}
+# Methods that a role serves and nobody calls there: engines take weights, the trainer gives them.
+NOT_CALLED = {
+    "trainer": {"/freshet.weights.v1.WeightService/Prepare", "/freshet.weights.v1.WeightService/PrepareShared",
+                "/freshet.weights.v1.WeightService/Activate"},
+}
+# What the lesser roles of users must not reach.
+ADMIN_ONLY = {"/freshet.job.v1.JobService/Delete", "/freshet.job.v1.JobService/Scale"}
+READ_ONLY = {"Validate", "Get", "List", "Watch", "ListCheckpoints", "ListSamples", "ReadLedger", "Logs", "GetCluster"}
+
+
+def methods():
+    """service -> names of its methods, of every proto in the tree."""
+    found = {name: set(names) for name, names in FOREIGN.items()}
+    for path in (ROOT / "proto").rglob("*.proto"):
+        text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
+        package = re.search(r"^package ([\w.]+);", text, re.M)
+        for service in re.finditer(r"^service (\w+) \{(.*?)^\}", text, re.M | re.S):
+            name = f"{package.group(1)}.{service.group(1)}"
+            found[name] = set(re.findall(r"\brpc (\w+)\s*\(", service.group(2)))
+    return found
+
+
+def faults():
+    known = methods()
+    paths = {f"/{service}/{method}" for service, names in known.items() for method in names}
+    if {path.stem for path in POLICIES.glob("*.json")} != ROLES:
+        yield f"{POLICIES}: not one policy for each of {', '.join(sorted(ROLES))}"
+        return
+    for role in sorted(ROLES):
+        file = POLICIES / f"{role}.json"
+        policy = json.loads(file.read_text(encoding="utf-8"))
+        if set(policy) - {"name", "deny_rules", "allow_rules"} or policy["name"] != role:
+            yield f"{file}: not a policy named {role}"
+        allowed, by_principal = set(), {}
+        for rule in policy["allow_rules"]:
+            principals = rule.get("source", {}).get("principals", [])
+            if rule["name"] != "health" and not principals:
+                yield f"{file}: rule {rule['name']} is open to everybody"
+            for principal in principals:
+                if not re.fullmatch(r"@(controller|rollout|reward|env|trainer|keda)|role:(viewer|submitter|admin)", principal):
+                    yield f"{file}: rule {rule['name']} names {principal}, which is no role"
+            for path in rule["request"]["paths"]:
+                if path not in paths:
+                    yield f"{file}: rule {rule['name']} allows {path}, which no proto has"
+                allowed.add(path)
+                for principal in principals:
+                    by_principal.setdefault(principal, set()).add(path)
+        for service in SERVED[role]:
+            for method in known.get(service, set()):
+                path = f"/{service}/{method}"
+                if path not in allowed and path not in NOT_CALLED.get(role, set()):
+                    yield f"{file}: {path} is allowed to nobody"
+        for path in sorted(allowed):
+            if path.split("/")[1] not in SERVED[role] | {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}:
+                yield f"{file}: {path} is not served by {role}"
+        if role != "controller":
+            continue
+        for user in ("role:viewer", "role:submitter"):
+            for path in by_principal.get(user, set()) & ADMIN_ONLY:
+                yield f"{file}: {path} is allowed to {user}"
+        for path in by_principal["role:viewer"]:
+            if path.rsplit("/", 1)[1] not in READ_ONLY:
+                yield f"{file}: {path} is allowed to role:viewer and changes something"
+        for path in by_principal["role:viewer"] - by_principal["role:submitter"]:
+            yield f"{file}: {path} is allowed to a viewer and not to a submitter"
+        for path in by_principal["role:submitter"] - by_principal["role:admin"]:
+            yield f"{file}: {path} is allowed to a submitter and not to an admin"
+
+
+def main():
+    found = list(faults())
+    for fault in found:
+        print(fault)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

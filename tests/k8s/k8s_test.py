@@ -1,0 +1,393 @@
+#!/usr/bin/env python3
+"""Installs the chart on a real Kubernetes and puts a job through what a cluster does to it: what `./dev k8s-test` runs.
+
+    k8s_test.py [--kubeconfig FILE] [--image-loader COMMAND --archives DIR] [--quick]
+
+With no values: helm install, helm test, examples/arithmetic.yaml to its accuracy while the rollouts are scaled 1, 4, 2
+by kubectl; the same by `freshet scale`; what each role of users may do; the status page; pods of every role deleted at
+random, one every 20 s for 5 minutes, under a second job; helm upgrade with other settings for every role under a third
+one; after each of them `freshet ledger verify`; KEDA's scaler by grpcurl; helm uninstall, which must leave nothing but the
+claims that the notes name. One line per check, at the end `N passed, N failed`; exit code 0 when none failed. The
+namespace is made by the test, with Pod Security "restricted" enforced, and removed at the end.
+
+Which cluster: --kubeconfig, else KUBECONFIG, else ~/.kube/config. To get one on this machine, any of
+
+    kind create cluster                 images:  --image-loader 'kind load image-archive {archive}'
+    minikube start                      images:  --image-loader 'minikube image load {archive}'
+    k3s server                          images:  --image-loader 'k3s ctr images import {archive}'
+                                        config:  --kubeconfig /etc/rancher/k3s/k3s.yaml
+
+The loader is run once per image that the chart names, with {image} and {archive} filled in; the archives come from
+`./dev image --archive DIR`. Without a loader the cluster has to be able to pull the images: push them to a registry and
+say --set image.registry=REGISTRY.
+"""
+import argparse
+import dataclasses
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+REPOSITORY = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, HERE)
+import images  # noqa: E402
+import pod_chaos  # noqa: E402
+import surface  # noqa: E402
+from freshet_client import FreshetClient, JobEnded  # noqa: E402
+from kube import DrainWatch, Failure, Helm, Kubectl, wait_for  # noqa: E402
+from report import Report, gather_evidence, say  # noqa: E402
+
+WANT_CLUSTER = ("no Kubernetes answers{}. Name one with --kubeconfig FILE or KUBECONFIG; `./dev k8s-test --help` says how to "
+                "get one on this machine")
+# Settings that every role's pods are started with: an upgrade with them replaces all pods.
+UPGRADE = ["controller.keepHours=48", "rollout.drainTimeoutSeconds=25", "reward.drainTimeoutSeconds=10",
+           "env.maxEpisodes=512", "trainer.drainTimeoutSeconds=200", "redis.extraConfig=slowlog-max-len 64",
+           # Nothing follows the number that the controller wants here: its scaler is asked for it.
+           "controller.extraArgs[0]=--pool-bounds=default=1..4"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    job: str                  # of the first and of the last part
+    overrides: tuple          # for it
+    accuracy: float           # that it must reach
+    scales: tuple             # replicas of the default pool, one after the other
+    chaos_seconds: float
+    chaos_every: float
+    chaos_overrides: tuple    # arithmetic, made long enough
+    upgrade_at: int           # step
+    job_seconds: float        # that a job may take
+
+
+FULL = Profile(job="arithmetic", overrides=(), accuracy=0.90, scales=(4, 2), chaos_seconds=300, chaos_every=20,
+               chaos_overrides=("trainer.steps=100000", "warmup.sft.steps=30", "checkpoint.every_steps=10",
+                                "eval.every_steps=1000"), upgrade_at=40, job_seconds=1500)
+QUICK = Profile(job="smoke", overrides=("trainer.steps=150",), accuracy=0.5, scales=(2, 1), chaos_seconds=60,
+                chaos_every=10, chaos_overrides=("trainer.steps=100000", "warmup.sft.steps=10",
+                                                 "checkpoint.every_steps=10", "eval.every_steps=1000"),
+                upgrade_at=15, job_seconds=600)
+
+
+class Scenario:
+    def __init__(self, options, profile, folder):
+        self.options, self.profile, self.folder = options, profile, folder
+        self.release = options.release
+        # As the chart's names begin.
+        self.fullname = options.release if "freshet" in options.release else f"{options.release}-freshet"
+        self.kubectl = Kubectl(options.kubectl, options.kubeconfig, options.context, options.namespace)
+        self.helm = Helm(options.helm, options.kubeconfig, options.context, options.namespace)
+        self.client = None
+        self.notes = ""
+        self.before = set()
+        self.versions = {}
+        self.report = Report()
+
+    # Before anything is installed.
+
+    def look_at_cluster(self):
+        done = self.kubectl.run("version", "-o", "json", timeout=20, check=False)
+        found = json.loads(done.stdout) if done.stdout.strip().startswith("{") else {}
+        if "serverVersion" not in found:
+            where = f" ({done.stderr.strip().splitlines()[-1]})" if done.stderr.strip() else ""
+            raise Failure(WANT_CLUSTER.format(where))
+        self.versions = {"kubernetes": found["serverVersion"]["gitVersion"],
+                         "kubectl": found["clientVersion"]["gitVersion"],
+                         "helm": self.helm.run("version", "--short").stdout.strip()}
+        return ", ".join(f"{name} {version}" for name, version in self.versions.items())
+
+    def chart_flags(self):
+        return [flag for value in self.options.set or [] for flag in ("--set", value)]
+
+    def load_images(self):
+        rendered = self.helm.run("template", self.release, self.options.chart, *self.chart_flags()).stdout
+        named = images.images_of(rendered)
+        if not self.options.image_loader:
+            return f"{len(named)} images, which the cluster has or pulls"
+        loaded = images.load_images(named, self.options.archives, self.options.image_loader, say)
+        return f"{len(loaded)} of {len(named)} images loaded"
+
+    def make_namespace(self):
+        labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
+        manifest = {"apiVersion": "v1", "kind": "Namespace",
+                    "metadata": {"name": self.options.namespace, "labels": labels}}
+        self.kubectl.run("create", "-f", "-", input_text=json.dumps(manifest))
+        # The cluster itself puts things into a new namespace.
+        wait_for("the namespace's service account", 60,
+                 lambda: self.kubectl.run("get", "serviceaccount", "default", check=False).returncode == 0)
+        wait_for("the namespace's root certificate", 60,
+                 lambda: self.kubectl.run("get", "configmap", "kube-root-ca.crt", check=False).returncode == 0)
+        self.before = self.kubectl.inventory()
+
+    # The parts of the test.
+
+    def install(self):
+        self.helm.run("install", self.release, self.options.chart, *self.chart_flags(), "--wait", "--timeout", "10m",
+                      timeout=660)
+        self.notes = self.helm.run("get", "notes", self.release).stdout
+        self.client = FreshetClient(self.options.freshet, self.kubectl, self.fullname, self.folder)
+        self.client.forward.await_listening(60)
+        wait_for("a worker of every role", 60, lambda: all(
+            self.client.workers(role) for role in ("rollout", "reward", "env", "trainer")))
+        return f"{len(self.client.cluster()['workers'])} workers registered"
+
+    def helm_test(self):
+        begin = time.monotonic()
+        self.helm.run("test", self.release, "--timeout", "5m", timeout=330)
+        seconds = time.monotonic() - begin
+        if seconds > self.options.helm_test_bound:
+            raise Failure(f"passed, but took {seconds:.0f} s; its bound is {self.options.helm_test_bound:.0f} s")
+
+    def start_job(self, job, example, overrides):
+        self.client.submit(os.path.join(REPOSITORY, "examples", f"{example}.yaml"), job, overrides)
+
+    def submit_first(self):
+        self.start_job("first", self.profile.job, self.profile.overrides)
+        return f"at step {self.client.await_step('first', 1, 300)['step']}"
+
+    def scale(self):
+        """Under the running job, by kubectl, as a user or an autoscaler would."""
+        pool = f"deployment/{self.fullname}-rollout-default"
+        lines, drained = [], []
+        for replicas in self.profile.scales:
+            selector = f"app.kubernetes.io/instance={self.release},app.kubernetes.io/component=rollout"
+            watches = [DrainWatch(self.kubectl, pod["metadata"]["name"], "rollout")
+                       for pod in self.kubectl.items("pods", selector)]
+            begin = time.monotonic()
+            try:
+                self.kubectl.run("scale", pool, f"--replicas={replicas}")
+                wait_for(f"{replicas} rollouts", 180, lambda: len(self.client.workers("rollout")) == replicas and
+                         not self.client.workers("rollout", "draining"))
+                lines.append(f"{replicas} after {time.monotonic() - begin:.1f} s")
+                wait_for(f"the end of all pods but {replicas}", 90,
+                         lambda: len(self.kubectl.items("pods", selector)) == replicas)
+            finally:
+                for watch in watches:
+                    watch.close()
+            drained += [watch.seconds for watch in watches if watch.seconds is not None]
+        state = self.client.job("first")
+        if state["state"] not in ("STARTING", "RUNNING"):
+            raise Failure(f"the job was {state['state']} before the scaling was over: it shows nothing")
+        lost = [event["notice"]["text"] for event in state.get("recent_events", [])
+                if event.get("notice", {}).get("kind") == "worker_lost"]
+        if lost:
+            raise Failure(f"workers were lost where they should have drained: {'; '.join(lost)}")
+        ended = f"; pods ended {min(drained):.1f} to {max(drained):.1f} s after SIGTERM" if drained else ""
+        return ", ".join(lines) + f", at step {state['step']}" + ended
+
+    def first_ends(self):
+        end = self.client.await_end("first", self.profile.job_seconds)
+        if end["state"] != "SUCCEEDED":
+            raise Failure(f"job first is {end['state']}: {end['reason']}")
+        accuracy = end.get("eval_accuracy")
+        if accuracy is None or accuracy < self.profile.accuracy:
+            raise Failure(f"accuracy {accuracy} after {end['step']} steps, at least {self.profile.accuracy} is asked for")
+        return f"accuracy {accuracy:.3f} after {end['step']} steps"
+
+    def scale_by_freshet(self):
+        """The same by the API of the cluster: the controller asks Kubernetes."""
+        lines = []
+        for replicas in (self.profile.scales[-1] + 1, self.profile.scales[-1]):
+            begin = time.monotonic()
+            self.client.call("scale", "rollout", str(replicas))
+            spec = self.kubectl.json("get", f"deployment/{self.fullname}-rollout-default")["spec"]["replicas"]
+            if spec != replicas:
+                raise Failure(f"the Deployment has {spec} replicas after freshet scale rollout {replicas}")
+            wait_for(f"{replicas} rollouts", 180, lambda: len(self.client.workers("rollout")) == replicas)
+            lines.append(f"{replicas} after {time.monotonic() - begin:.1f} s")
+        return ", ".join(lines)
+
+    def chaos(self):
+        self.start_job("chaos", "arithmetic", self.profile.chaos_overrides)
+        before = self.client.await_step("chaos", 3, 300)["step"]
+        deletions = pod_chaos.plan(self.options.seed, pod_chaos.ROLES, self.profile.chaos_seconds,
+                                   self.profile.chaos_every)
+        chaos = pod_chaos.PodChaos(self.kubectl, self.release, deletions, say)
+        try:
+            chaos.join()
+        finally:
+            chaos.stop()
+        hit = {role for _, role, _, _ in chaos.deleted}
+        if not hit >= set(pod_chaos.ROLES):
+            raise Failure(f"no pod was deleted of: {', '.join(sorted(set(pod_chaos.ROLES) - hit))} ({chaos.missed})")
+        self.await_pods_ready(240)
+        under = self.client.await_step("chaos", 0, 60)["step"]
+        after = self.client.await_step("chaos", under + 5, 240)["step"]
+        return (f"seed {self.options.seed}: {len(chaos.deleted)} pods deleted, step {before} before, {under} at the end, "
+                f"{after} a little later")
+
+    def chaos_job_ends(self):
+        wait_for("the cancellation", 60, lambda: self.client.call("cancel", "chaos"))
+        end = self.client.await_end("chaos", 300)
+        if end["state"] != "CANCELLED":
+            raise Failure(f"job chaos is {end['state']}: {end['reason']}")
+        return f"cancelled at step {end['step']}"
+
+    def upgrade(self):
+        self.start_job("upgrade", self.profile.job, self.profile.overrides)
+        before = self.client.await_step("upgrade", self.profile.upgrade_at, 600)
+        if before["state"] == "SUCCEEDED":
+            raise Failure("the job ended before the upgrade: it shows nothing")
+        begin = time.monotonic()
+        pods = self.pod_ids()
+        flags = [flag for value in UPGRADE for flag in ("--set", value)]
+        self.helm.run("upgrade", self.release, self.options.chart, "--reuse-values", *flags, "--wait", "--timeout", "15m",
+                      timeout=930)
+        # Of a Deployment helm waits only for as many new pods as there must be at any time.
+        kept = pods
+        end = time.monotonic() + 180
+        while kept and time.monotonic() < end:
+            time.sleep(0.5)
+            kept = {name: uid for name, uid in self.pod_ids().items() if pods.get(name) == uid}
+        if kept:
+            raise Failure(f"pods still run with the former settings: {', '.join(sorted(kept))}")
+        seconds = time.monotonic() - begin
+        end = self.client.await_end("upgrade", self.profile.job_seconds)
+        if end["state"] != "SUCCEEDED":
+            raise Failure(f"job upgrade is {end['state']}: {end['reason']}")
+        return f"upgraded at step {before['step']} in {seconds:.0f} s; the job succeeded"
+
+    def verify(self, job):
+        text = self.client.verify(job)
+        found = re.search(r"^ok: .*$", text, re.M)
+        if not found:
+            raise Failure(f"ledger verify says: {text.strip()[-300:]}")
+        return found.group(0)
+
+    def uninstall(self):
+        self.client.close()
+        self.helm.run("uninstall", self.release, "--wait", "--timeout", "10m", timeout=660)
+        claims = {f"persistentvolumeclaim/{item['metadata']['name']}" for item in self.kubectl.items("pvc")}
+        wait_for("the end of all pods", 300, lambda: not self.kubectl.items("pods"))
+        # What belongs to something that was deleted goes a little later.
+        left, end = {"all"}, time.monotonic() + 60
+        while left and time.monotonic() < end:
+            left = self.kubectl.inventory() - self.before - claims
+        if left:
+            raise Failure(f"still there: {', '.join(sorted(left))}")
+        unnamed = [claim for claim in sorted(claims) if claim.split("/")[1] not in self.notes]
+        if unnamed:
+            raise Failure(f"claims that the notes did not name: {', '.join(unnamed)}")
+        return f"{len(claims)} claims are left, as the notes say"
+
+    # What they share.
+
+    def clear(self, job):
+        """The job keeps its trainer no longer, whatever became of its part of the test."""
+        try:
+            if self.client.job(job)["state"] not in ("SUCCEEDED", "FAILED", "CANCELLED"):
+                self.client.call("cancel", job)
+                self.client.await_end(job, 120)
+        except Failure as failure:
+            say(f"job {job}: {failure}")
+
+    def pod_ids(self):
+        selector = f"app.kubernetes.io/instance={self.release},app.kubernetes.io/component"
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.kubectl.items("pods", selector)
+                if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") in ("Pending", "Running")}
+
+    def await_pods_ready(self, deadline_s):
+        def ready(pod):
+            conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
+            return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+        def look():
+            pods = [pod for pod in self.kubectl.items("pods", f"app.kubernetes.io/instance={self.release}")
+                    if pod["status"].get("phase") not in ("Succeeded", "Failed")]
+            return bool(pods) and all(ready(pod) for pod in pods)
+        wait_for("all pods ready again", deadline_s, look, every_s=1)
+
+    def remove_namespace(self):
+        self.kubectl.run("delete", "namespace", self.options.namespace, "--timeout=300s", timeout=330)
+
+    def run(self):
+        report = self.report
+        if not report.check("a Kubernetes answers", self.look_at_cluster):
+            return
+        if not report.check("images", self.load_images) or not report.check("namespace, restricted", self.make_namespace):
+            return
+        installed = report.check("helm install", self.install)
+        if installed:
+            report.check("helm test", self.helm_test)
+            if report.check("a job begins", self.submit_first):
+                report.check(f"scale 1 -> {' -> '.join(map(str, self.profile.scales))} while it runs", self.scale)
+                report.check(f"{self.profile.job} reaches its accuracy", self.first_ends)
+                report.check("its ledger", lambda: self.verify("first"))
+                self.clear("first")
+                report.check("freshet scale does the same", self.scale_by_freshet)
+                report.check("who may do what", lambda: surface.rights(self.client))
+                report.check("the status page", lambda: surface.status_page(self.kubectl, self.fullname))
+            report.check(f"pods of every role deleted for {self.profile.chaos_seconds:.0f} s", self.chaos)
+            report.check("that job ends", self.chaos_job_ends)
+            report.check("its ledger", lambda: self.verify("chaos"))
+            self.clear("chaos")
+            report.check("helm upgrade in mid-job", self.upgrade)
+            report.check("its ledger", lambda: self.verify("upgrade"))
+            report.check("KEDA's scaler, by grpcurl", lambda: surface.scaler(self.client, self.options.namespace))
+        if report.counts()[1] and self.options.evidence:
+            gather_evidence(self.kubectl, self.client, self.options.evidence)
+            say(f"evidence: {self.options.evidence}")
+        if self.options.keep:
+            say(f"kept: release {self.release} in namespace {self.options.namespace}")
+            return
+        if installed:
+            report.check("helm uninstall", self.uninstall)
+        report.check("the namespace goes", self.remove_namespace)
+
+
+def parse(arguments=None):
+    description, rest = __doc__.split("\n\n", 1)
+    parser = argparse.ArgumentParser(prog="./dev k8s-test", description=description, epilog=rest,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the same in a few minutes: smoke.yaml, a minute of deletions")
+    parser.add_argument("--kubeconfig", help="of the cluster (default: KUBECONFIG, else ~/.kube/config)")
+    parser.add_argument("--context", help="of the kubeconfig")
+    parser.add_argument("--namespace", default="freshet-test", help="that is made and removed (default freshet-test)")
+    parser.add_argument("--release", default="freshet", help="name of the release (default freshet)")
+    parser.add_argument("--chart", default=os.path.join(REPOSITORY, "helm", "freshet"))
+    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a value of the chart (default: none)")
+    parser.add_argument("--image-loader", metavar="COMMAND", help="brings an image to the cluster; see below")
+    parser.add_argument("--archives", default=os.path.join(REPOSITORY, "build", "images"), metavar="DIR",
+                        help="where ./dev image --archive put the images (default build/images)")
+    parser.add_argument("--freshet", default=os.path.join(REPOSITORY, "build", "bin", "freshet"), help="the command")
+    parser.add_argument("--kubectl", default="kubectl")
+    parser.add_argument("--helm", default="helm")
+    parser.add_argument("--seed", type=int, default=1, help="of the deletions (default 1)")
+    parser.add_argument("--helm-test-bound", type=float, default=60, metavar="S", help="seconds (default 60)")
+    parser.add_argument("--evidence", metavar="DIR", help="where logs go if a check fails")
+    parser.add_argument("--report", metavar="FILE", help="checks, times and versions as JSON")
+    parser.add_argument("--keep", action="store_true", help="leave the release and the namespace")
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = parse()
+    if shutil.which(options.kubectl) is None:
+        sys.exit(f"dev k8s-test: {options.kubectl} is not there: https://kubernetes.io/docs/tasks/tools, or a script that "
+                 "calls the one of your cluster (k3s kubectl, minikube kubectl --) by --kubectl")
+    for tool in (options.helm, options.freshet, "grpcurl"):
+        if shutil.which(tool) is None:
+            sys.exit(f"dev k8s-test: {tool} is not there; ./dev k8s-test builds it")
+    folder = tempfile.mkdtemp(prefix="freshet-k8s-")
+    scenario = Scenario(options, QUICK if options.quick else FULL, folder)
+    begin = time.monotonic()
+    try:
+        scenario.run()
+    finally:
+        if scenario.client is not None:
+            scenario.client.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    passed, failed = scenario.report.counts()
+    if options.report:
+        with open(options.report, "w", encoding="utf-8") as file:
+            json.dump({"versions": scenario.versions, "seconds": round(time.monotonic() - begin, 1),
+                       "checks": scenario.report.rows}, file, indent=1)
+    say(f"{passed} passed, {failed} failed")
+    sys.exit(0 if failed == 0 else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+// The status page in a real browser.
+//
+//   node status_page_test.mjs [--screenshots DIR] [--url URL --job ID]
+//
+// Without --url: every behaviour of the page, against made-up jobs (fixture_server.mjs). With --url: the page that a
+// controller or `freshet local` serves at URL shows the job ID with its curves and samples, as the binary has it built
+// in. Needs playwright-core (NODE_PATH or node_modules) and a Chromium: CHROMIUM names it, else /usr/bin/chromium.
+// The last line is `N passed, N failed`.
+import { mkdirSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import assert from "node:assert/strict";
+import { HOSTILE, evalRow, makeFixture, serve, stepRow } from "./fixture_server.mjs";
+
+const flags = new Map();
+for (let i = 2; i < process.argv.length; i += 2) flags.set(process.argv[i], process.argv[i + 1]);
+for (const flag of flags.keys()) {
+  if (!["--screenshots", "--url", "--job"].includes(flag)) {
+    console.error(`no such flag: ${flag}`);
+    process.exit(2);
+  }
+}
+
+function loadPlaywright() {
+  try {
+    return createRequire(import.meta.url)("playwright-core");
+  } catch {
+    console.error("playwright-core is not installed; ./dev status-page installs it and runs this");
+    process.exit(2);
+  }
+}
+
+const { chromium } = loadPlaywright();
+const shots = flags.get("--screenshots");
+if (shots) mkdirSync(shots, { recursive: true });
+
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM || "/usr/bin/chromium",
+  args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+});
+
+let passed = 0;
+let failed = 0;
+
+// A page of its own; nothing may go wrong in its console, and nothing may be asked from elsewhere.
+async function withPage(url, work, { colorScheme = "light", faultsExpected = false } = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme, timezoneId: "UTC" });
+  const page = await context.newPage();
+  const problems = [];
+  page.on("pageerror", (error) => problems.push(`error: ${error.message}`));
+  page.on("console", (message) => {
+    // A browser also logs answers other than 200, which some tests provoke.
+    if (message.type() === "error" && !(faultsExpected && message.text().includes("Failed to load resource"))) {
+      problems.push(`console: ${message.text()}`);
+    }
+  });
+  page.on("request", (request) => {
+    if (!request.url().startsWith(url) && !request.url().startsWith("data:")) problems.push(`asked ${request.url()}`);
+  });
+  try {
+    await page.goto(url);
+    await page.waitForSelector("body[data-ready=true]");
+    await work(page);
+    assert.deepEqual(problems, []);
+  } finally {
+    await context.close();
+  }
+}
+
+async function test(name, work) {
+  try {
+    await work();
+    passed += 1;
+    console.log(`ok     ${name}`);
+  } catch (error) {
+    failed += 1;
+    console.log(`FAILED ${name}: ${error.message}`);
+  }
+}
+
+async function withFixture(work, options = {}) {
+  const fixture = makeFixture();
+  const server = await serve(fixture);
+  try {
+    await withPage(server.url, (page) => work(page, fixture, server.url), options);
+  } finally {
+    server.close();
+  }
+}
+
+const text = (page, selector) => page.locator(selector).innerText();
+const cells = async (page, table) => (await page.locator(`${table} tbody tr`).allInnerTexts()).map((row) => row.split("\t").map((cell) => cell.trim()));
+const curveLength = (page, key, n) => page.locator(`[data-chart=${key}] path.series`).nth(n).evaluate((path) => path.getTotalLength());
+const refresh = (page) => page.evaluate(() => window.dispatchEvent(new HashChangeEvent("hashchange")));
+
+async function fixtureTests() {
+  await test("shows the job at work first, and all jobs", () => withFixture(async (page) => {
+    assert.equal(await text(page, "#job-title"), "arithmetic-9bb9d9d0");
+    const rows = await cells(page, "#jobs");
+    assert.deepEqual(rows.map((row) => row[1]), ["RUNNING", "SUCCEEDED", "FAILED"]);
+    assert.equal(rows[0][2], "124/320");
+    assert.match(await text(page, "#server"), /^controller 0\.1\.0 · leads/);
+  }));
+
+  await test("draws reward and staleness with their bound from all pages of the metrics", () => withFixture(async (page, fixture) => {
+    for (const key of ["reward", "staleness", "throughput", "waiting", "entropy", "length"]) {
+      assert.ok(await curveLength(page, key, 0) > 100, key);
+    }
+    assert.equal(await page.locator("[data-chart=reward] circle").count(), 4);
+    assert.equal(await page.locator("[data-chart=staleness] path.limit").count(), 1);
+    assert.match(await text(page, "[data-chart=staleness] .legend"), /bound 2/);
+    assert.ok(fixture.asked.includes("/api/jobs/arithmetic-9bb9d9d0/metrics?after=100&limit=1000"));
+    if (shots) await page.screenshot({ path: join(shots, "status-page.png"), fullPage: true });
+  }));
+
+  await test("says who waits for whom", () => withFixture(async (page) => {
+    assert.match(await text(page, "#waits"), /^waits for trainer: step 125 is claimed/);
+    assert.equal(await page.locator(".node.blocks").getAttribute("data-box"), "trainer");
+    assert.match(await page.locator("[data-box=rollout]").textContent(), /40 being generated1\/2 ready/);
+    assert.match(await page.locator("#flow").textContent(), /new weights: version 124, engines up to 1 behind/);
+  }));
+
+  await test("shows pools, workers and what each waits for", () => withFixture(async (page) => {
+    const pools = await cells(page, "#pools");
+    assert.deepEqual(pools.map((row) => row.slice(0, 2)), [["env", "1/1"], ["reward", "1/1"], ["rollout", "1/2"], ["trainer", "1/1"]]);
+    assert.equal(pools[2][6], "1");
+    assert.deepEqual(pools.map((row) => row[8]), ["", "", "the trainer waits 31% of its time", ""]);
+    const workers = await cells(page, "#workers");
+    assert.equal(workers.length, 5);
+    assert.equal(workers[3][1], "lost");
+    assert.equal(workers[3].at(-1), "silent for 2s");
+    assert.equal(workers[1].at(-1), "rows to score");
+  }));
+
+  await test("shows samples with rewards as text, whatever they contain", () => withFixture(async (page) => {
+    const rows = await cells(page, "#samples");
+    assert.deepEqual(rows[0].slice(0, 4), ["124", "12+34=", "046", "1"]);
+    assert.equal(rows[0][7], "122, 123");
+    assert.equal(await page.locator("#samples tbody tr").nth(1).locator("td").nth(2).textContent(), `${HOSTILE} …`);
+    assert.equal(await page.locator("#samples img, #samples script").count(), 0);
+    assert.equal(await page.evaluate(() => window.hacked), undefined);
+  }));
+
+  await test("follows the job as it goes, asking for new rows only", () => withFixture(async (page, fixture) => {
+    const id = fixture.jobs[0].id;
+    const before = await curveLength(page, "reward", 0);
+    fixture.asked.length = 0;
+    for (let step = 125; step <= 200; ++step) fixture.rows[id].push(stepRow(step));
+    fixture.jobs[0].step = 200;
+    await page.waitForFunction(() => document.querySelector("#tiles").innerText.includes("200 of 320"), null, { timeout: 8000 });
+    assert.notEqual(await curveLength(page, "reward", 0), before);
+    assert.ok(fixture.asked.includes(`/api/jobs/${id}/metrics?after=128&limit=1000`));
+    assert.ok(!fixture.asked.includes(`/api/jobs/${id}/metrics?after=0&limit=1000`));
+  }));
+
+  await test("lets the surviving history count after a fork", () => withFixture(async (page, fixture) => {
+    const id = fixture.jobs[1].id;
+    fixture.rows[id] = [evalRow(0), ...[1, 2, 3, 4].map((step) => ({ ...stepRow(step), reward_mean: 0.1 })),
+      ...[3, 4, 5].map((step) => ({ ...stepRow(step, 1), reward_mean: 0.9 }))];
+    await page.goto(`${page.url().split("#")[0]}#job=${id}`);
+    await page.waitForFunction((wanted) => document.querySelector("#job-title").textContent === wanted, id);
+    await page.waitForSelector("[data-chart=reward] path.series", { state: "attached" });
+    const points = await page.locator("[data-chart=reward] path.series").first().evaluate((path) => path.getAttribute("d").split(/[ML]/).length - 1);
+    assert.equal(points, 5);
+    assert.match(await text(page, "[data-chart=reward] .legend"), /mean 0\.9/);
+  }));
+
+  await test("another job by its link; a failed one says why", () => withFixture(async (page) => {
+    await page.click("#jobs a >> text=broken-0");
+    await page.waitForFunction(() => document.querySelector("#job-title").textContent === "broken-0");
+    assert.match(await text(page, "#waits"), /^failed: the last 16 prompt groups died/);
+    assert.match(await page.locator("#waits").getAttribute("class"), /error/);
+    assert.match(await text(page, "[data-chart=reward]"), /nothing yet/);
+    assert.match(await text(page, "#flow-text"), /not at work/);
+  }));
+
+  await test("a stall is marked", () => withFixture(async (page, fixture) => {
+    fixture.jobs[0].waits_for = "reward: step 125 needs 3 groups: 3 rows unscored, reward pool 0/1 ready";
+    fixture.jobs[0].events.push({ time: null, kind: "stalled", severity: "warning", text: "no progress for 8s" });
+    await refresh(page);
+    await page.waitForSelector("#waits.warning");
+    assert.equal(await page.locator(".node.blocks").getAttribute("data-box"), "reward");
+    if (shots) await page.screenshot({ path: join(shots, "status-page-stalled.png") });
+  }));
+
+  await test("without a leader the rest stays and the reason is shown", () => withFixture(async (page, fixture) => {
+    fixture.workersDown = true;
+    Object.assign(fixture.server, { leads: false, leader: "10.0.0.2:7070" });
+    await refresh(page);
+    await page.waitForFunction(() => document.querySelector("#workers-text").textContent !== "");
+    assert.equal(await text(page, "#workers-text"), "no controller leads; try again");
+    assert.equal((await cells(page, "#workers")).length, 5);
+    assert.match(await text(page, "#server"), /stands by; 10\.0\.0\.2:7070 leads/);
+    assert.equal(await text(page, "#connection"), "");
+  }, { faultsExpected: true }));
+
+  await test("an outage is said and ends by itself", () => withFixture(async (page, fixture) => {
+    fixture.down = true;
+    await page.waitForSelector("#connection.away", { timeout: 8000 });
+    assert.match(await text(page, "#connection"), /no answer: redis .* Connection refused/);
+    assert.equal(await text(page, "#job-title"), "arithmetic-9bb9d9d0");
+    fixture.down = false;
+    await page.waitForSelector("#connection:not(.away)", { state: "attached", timeout: 8000 });
+  }, { faultsExpected: true }));
+
+  await test("a job made anew under its name begins again", () => withFixture(async (page, fixture) => {
+    const id = fixture.jobs[0].id;
+    fixture.rows[id] = [stepRow(1), stepRow(2)];
+    fixture.jobs[0].step = 2;
+    await page.waitForFunction(() => document.querySelector("#tiles").innerText.includes("2 of 320"), null, { timeout: 8000 });
+    await page.waitForFunction(() => (document.querySelector("[data-chart=reward] path.series")?.getAttribute("d") || "").split(/[ML]/).length - 1 === 2, null, { timeout: 8000 });
+  }, { faultsExpected: true }));
+
+  await test("a pointer over a curve tells its values", () => withFixture(async (page) => {
+    const svg = page.locator("[data-chart=reward] svg");
+    await svg.scrollIntoViewIfNeeded();
+    const box = await svg.boundingBox();
+    await page.mouse.move(box.x + box.width * 0.5, box.y + box.height * 0.5);
+    assert.match(await text(page, "[data-chart=reward] .tip"), /^step \d+\nmean 0\.\d+\nevaluation 0\.\d+$/);
+  }));
+
+  await test("ten thousand steps stay quick", () => withFixture(async (page, fixture) => {
+    const id = "long-0";
+    fixture.rows[id] = Array.from({ length: 10000 }, (_, i) => stepRow(i + 1));
+    fixture.jobs.push({ ...fixture.jobs[0], id, step: 10000, steps: 20000 });
+    await page.goto(`${page.url().split("#")[0]}#job=${id}`);
+    await page.waitForFunction(() => document.querySelector("#tiles").innerText.includes("10k of 20k"), null, { timeout: 30000 });
+    const points = await page.locator("[data-chart=reward] path.series").first().evaluate((path) => path.getAttribute("d").split(/[ML]/).length - 1);
+    assert.ok(points > 100 && points <= 500, String(points));
+  }));
+
+  await test("reads well in the dark, and on a narrow screen", () => withFixture(async (page) => {
+    if (shots) await page.screenshot({ path: join(shots, "status-page-dark.png") });
+    await page.setViewportSize({ width: 400, height: 800 });
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 400);
+  }, { colorScheme: "dark" }));
+}
+
+async function liveTests(url, job) {
+  await test("the page that is built in shows the job", () => withPage(url, async (page) => {
+    await page.goto(`${url}#job=${encodeURIComponent(job)}`);
+    await page.waitForFunction((wanted) => document.querySelector("#job-title").textContent === wanted, job);
+    // A level curve has no height, which counts as not visible.
+    await page.waitForSelector("[data-chart=reward] path.series", { state: "attached", timeout: 30000 });
+    await page.waitForSelector("[data-chart=staleness] path.limit", { state: "attached" });
+    await page.waitForFunction(() => document.querySelectorAll("#samples td.num").length > 0, null, { timeout: 30000 });
+    assert.ok((await cells(page, "#workers")).length > 0);
+    assert.match(await page.locator("#yaml").textContent(), /staleness:/);
+    if (shots) await page.screenshot({ path: join(shots, "status-page-live.png"), fullPage: true });
+  }));
+  await test("its answers carry the policy, and a foreign host is refused", async () => {
+    const answer = await fetch(url);
+    assert.match(answer.headers.get("content-security-policy"), /^default-src 'none'/);
+    const { request } = await import("node:http");
+    const status = await new Promise((resolve, reject) => {
+      request(url, { headers: { Host: "evil.example" } }, (response) => resolve(response.statusCode)).on("error", reject).end();
+    });
+    assert.equal(status, 403);
+  });
+  await test("faults are JSON with a reason", async () => {
+    const missing = await fetch(`${url}api/jobs/no-such-job`);
+    assert.equal(missing.status, 404);
+    assert.equal((await missing.json()).error.code, "NOT_FOUND");
+    const bad = await fetch(`${url}api/jobs/${encodeURIComponent(job)}/metrics?after=x`);
+    assert.equal(bad.status, 400);
+    assert.match((await bad.json()).error.message, /^after: "x" is no number/);
+  });
+}
+
+if (flags.has("--url")) {
+  await liveTests(flags.get("--url").replace(/\/?$/, "/"), flags.get("--job") || "");
+} else {
+  await fixtureTests();
+}
+await browser.close();
+console.log(`${passed} passed, ${failed} failed`);
+process.exit(failed === 0 ? 0 : 1);
