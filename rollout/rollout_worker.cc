@@ -53,7 +53,7 @@ absl::Status RolloutWorker::Run(std::stop_token stop) {
 absl::Status RolloutWorker::Turn() {
   TakeName();
   FRESHET_RETURN_IF_ERROR(SwapWeights());
-  FRESHET_RETURN_IF_ERROR(SendUnsent());
+  FRESHET_RETURN_IF_ERROR(SendWhenDue());
   FRESHET_RETURN_IF_ERROR(RenewLeases());
   AdvanceEvaluation();
   FRESHET_RETURN_IF_ERROR(LeaseMore());
@@ -154,7 +154,7 @@ absl::Status RolloutWorker::Deliver(std::vector<GenerationOutput> outputs) {
       Keep(output.request_id, found->second, output.sample_index, std::move(output.response));
     }
   }
-  return SendUnsent();
+  return SendWhenDue();
 }
 
 absl::Status RolloutWorker::DeliverEpisode(EpisodeResult result) {
@@ -191,8 +191,9 @@ absl::Status RolloutWorker::GiveUpGroup(int64_t ordinal, const absl::Status& why
   return away ? HandBack(token, Message(why)) : FailLease(token, Message(why));
 }
 
-void RolloutWorker::Keep(int64_t ordinal, const Running& running, int32_t index,
-                         Response response) {
+void RolloutWorker::Keep(int64_t ordinal, Running& running, int32_t index, Response response) {
+  if (unsent_.empty()) send_at_ = clock_.Now() + options_.put_period;
+  if (++running.unsent == running.open.size()) send_at_ = absl::InfinitePast();
   unsent_.push_back({{ordinal, running.attempt, index},
                      running.token,
                      std::make_shared<const Response>(std::move(response))});
@@ -218,7 +219,12 @@ void RolloutWorker::TraceSettled(const Unsent& sample, const absl::Status& statu
                     << " spans=" << response.spans.size();
 }
 
-// All that is finished goes to the store at once; during an outage it waits.
+absl::Status RolloutWorker::SendWhenDue() {
+  if (clock_.Now() < send_at_ && !engine_.Idle()) return absl::OkStatus();
+  return SendUnsent();
+}
+
+// All that is finished goes to the store; during an outage it waits.
 absl::Status RolloutWorker::SendUnsent() {
   if (unsent_.empty()) return absl::OkStatus();
   if (!StoreAwaited()) {
@@ -273,6 +279,7 @@ absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& sta
   refused_in_a_row_ = 0;
   if (ours) {
     found->second.open.erase(sample.key.index);
+    --found->second.unsent;
     if (found->second.open.empty()) running_.erase(found);
   }
   MutexLock lock(mu_);

@@ -50,6 +50,9 @@ struct RolloutOptions {
   absl::Duration lease_ttl = absl::Seconds(30);
   absl::Duration idle_wait = absl::Milliseconds(2);  // longest sleep without work: bounds how late
                                                      // newly activated weights are noticed
+  // Longest time that a finished sample waits for others of its engine, to be put with them. One
+  // that completes what the engine has of its group goes at once, with all that wait.
+  absl::Duration put_period;
   // While the store cannot be reached: finished samples that are kept, beyond which generation
   // stops, and the pause between two tries, which doubles.
   int64_t max_unsent_samples = 4096;
@@ -80,8 +83,8 @@ struct RolloutCounters {
 };
 
 // Drives one engine: swaps weights at token boundaries, leases prompt groups through the store's
-// admission gate, generates, and puts finished samples, those of one poll at once. Never waits for
-// the trainer: it stops only when the gate gives no lease. On stop it hands back what is
+// admission gate, generates, and puts finished samples, several at once (`put_period`). Never waits
+// for the trainer: it stops only when the gate gives no lease. On stop it hands back what is
 // unfinished, tokens included. An evaluation fills half of the engine before new leases are taken.
 //
 // With an EpisodeRunner every sample is an episode. What is unfinished of it cannot be continued
@@ -130,7 +133,8 @@ class RolloutWorker {
   struct Running {
     int64_t token = 0;
     int32_t attempt = 0;
-    std::map<int32_t, bool> open;  // sample indices still to come
+    std::map<int32_t, bool> open;  // sample indices that the store does not have yet
+    size_t unsent = 0;             // of these, how many are finished
     int64_t answers_before = 0;    // of environments when it was leased
   };
   struct Unsent {
@@ -168,7 +172,8 @@ class RolloutWorker {
   absl::Status Deliver(std::vector<GenerationOutput> outputs);
   absl::Status DeliverEpisode(EpisodeResult result);
   absl::Status GiveUpGroup(int64_t ordinal, const absl::Status& why);
-  void Keep(int64_t ordinal, const Running& running, int32_t index, Response response);
+  void Keep(int64_t ordinal, Running& running, int32_t index, Response response);
+  absl::Status SendWhenDue();
   absl::Status SendUnsent();
   absl::Status Settle(const Unsent& sample, const absl::Status& status);
   std::string Uid(const SampleKey& key) const;
@@ -205,6 +210,7 @@ class RolloutWorker {
   std::string worker_;                  // name in leases
   std::map<int64_t, Running> running_;  // by ordinal
   std::deque<Unsent> unsent_;
+  absl::Time send_at_ = absl::InfinitePast();  // when unsent_ is due
   int refused_in_a_row_ = 0;
   absl::Time next_renewal_;
   int64_t next_request_ = 0;

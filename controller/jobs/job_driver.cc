@@ -14,9 +14,6 @@ namespace {
 
 using job::v1::JOB_STATE_CANCELLED;
 using job::v1::JOB_STATE_FAILED;
-using job::v1::JOB_STATE_PAUSED;
-using job::v1::JOB_STATE_RUNNING;
-using job::v1::JOB_STATE_STARTING;
 using job::v1::JOB_STATE_SUCCEEDED;
 
 // Revisions of member lists: the leader's token above, a counter below.

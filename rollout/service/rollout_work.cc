@@ -16,6 +16,9 @@ namespace {
 using cluster::v1::AssignmentStatus;
 
 constexpr absl::Duration kBesidePeriod = absl::Seconds(1);
+// Each put is a round trip that Redis makes durable. Samples of groups that are not complete share
+// them: nobody trains on them yet.
+constexpr absl::Duration kPutPeriod = absl::Milliseconds(100);
 constexpr int64_t kMaxEvalRows = 100'000;
 constexpr int64_t kRowsPerCall = 512;
 
@@ -55,6 +58,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
       spec, MakeSampling(spec, model.config, *model.tokenizer), assign.longest_prompt_tokens());
   options.store_retry_delay *= context.time_scale;
   options.max_store_retry_delay *= context.time_scale;
+  options.put_period = kPutPeriod * context.time_scale;
   options.worker = worker;
   options.request_prefix = StrCat(assign.assignment_id(), "/");
   work->worker_ =

@@ -1,6 +1,8 @@
 #include "rollout/rollout_worker.h"
 
+#include <map>
 #include <set>
+#include <vector>
 
 #include "services/base/trace.h"
 #include "tests/rollout/rollout_worker_fixture.h"
@@ -67,6 +69,68 @@ TEST_F(RolloutWorkerTest, DeliversEachSampleAsSoonAsItIsFinished) {
               }).ok());
   EXPECT_EQ(polls_at_first, 2);
   EXPECT_EQ(engine_.polls, 9);
+}
+
+TEST_F(RolloutWorkerTest, ASampleThatCompletesItsGroupGoesAtOnceWithAllThatWait) {
+  worker_options_.put_period = absl::Hours(1);
+  PutPrompts(2);
+  Publish(5);
+  // Of group 0 the samples end in polls 2 and 5, of group 1 in polls 3 and 9.
+  engine_.length = [](int64_t group, int32_t sample) {
+    return std::vector<size_t>{2, 5, 3, 9}[static_cast<size_t>(2 * group + sample)];
+  };
+  std::map<int, int64_t> put_by_poll;
+  ASSERT_TRUE(RunUntil([&] {
+                put_by_poll.try_emplace(engine_.polls, Stats().samples_put);
+                return AllPut(4);
+              }).ok());
+  EXPECT_EQ(put_by_poll[4], 0);
+  EXPECT_EQ(put_by_poll[5], 3);
+  EXPECT_EQ(put_by_poll[8], 3);
+  EXPECT_EQ(put_by_poll[9], 4);
+  EXPECT_EQ(store_->put_calls, 2);
+}
+
+TEST_F(RolloutWorkerTest, ASampleOfAGroupThatGoesOnWaitsNoLongerThanItsPeriod) {
+  worker_options_.put_period = absl::Milliseconds(100);
+  PutPrompts(1);
+  Publish(5);
+  engine_.length = [](int64_t, int32_t sample) { return sample == 0 ? 2U : 9U; };
+  std::map<int, int64_t> put_by_poll;
+  ASSERT_TRUE(RunUntil([&] {
+                if (put_by_poll.try_emplace(engine_.polls, Stats().samples_put).second) {
+                  clock_.Advance(absl::Milliseconds(25));
+                }
+                return AllPut(2);
+              }).ok());
+  EXPECT_EQ(put_by_poll[5], 0);
+  EXPECT_EQ(put_by_poll[7], 1);
+  EXPECT_EQ(store_->put_calls, 2);
+}
+
+TEST_F(RolloutWorkerTest, AnEngineWithoutWorkPutsWhatIsFinished) {
+  worker_options_.put_period = absl::Hours(1);
+  PutPrompts(1);
+  Publish(5);
+  engine_.length = [](int64_t, int32_t sample) { return sample == 0 ? 2U : 9U; };
+  bool cancelled = false;
+  ASSERT_TRUE(RunUntil([&] {
+                if (engine_.polls == 4 && !cancelled) {
+                  cancelled = true;
+                  engine_.Cancel(0);
+                }
+                return AllPut(1);
+              }).ok());
+  EXPECT_EQ(store_->put_calls, 1);
+}
+
+TEST_F(RolloutWorkerTest, AWorkerThatStopsPutsWhatIsFinished) {
+  worker_options_.put_period = absl::Hours(1);
+  PutPrompts(1);
+  Publish(5);
+  engine_.length = [](int64_t, int32_t sample) { return sample == 0 ? 2U : 9U; };
+  ASSERT_TRUE(RunUntil([&] { return engine_.polls == 4; }).ok());
+  EXPECT_TRUE(AllPut(1));
 }
 
 TEST_F(RolloutWorkerTest, LeasesNothingBeforeTheFirstWeights) {
