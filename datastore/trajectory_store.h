@@ -115,7 +115,8 @@ struct LeaseRequest {
 };
 struct LeaseReply {
   std::vector<GroupLease> leases;
-  std::string reason;  // why no more leases came than these; never empty
+  std::string reason;       // why no more leases came than these; never empty
+  PolicyVersion committed;  // the newest version, when the answer was made
 };
 
 // A sample as a task's worker or the trainer sees it.

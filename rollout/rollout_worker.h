@@ -73,6 +73,7 @@ struct RolloutCounters {
   int64_t leases_cancelled = 0;
   int64_t weight_swaps = 0;
   std::string last_wait_reason;  // why no lease came, the last time
+  PolicyVersion committed;       // the newest version that the store has told of
   int64_t unsent_samples = 0;    // finished, while the store cannot be reached
   int64_t store_outages = 0;
   int64_t groups_handed_back = 0;  // because an environment failed

@@ -64,6 +64,7 @@ absl::Status RolloutWorker::LeaseMore() {
   {
     MutexLock lock(mu_);
     counters_.last_wait_reason = reply->reason;
+    counters_.committed = std::max(counters_.committed, reply->committed);
   }
   for (GroupLease& lease : reply->leases) {
     FRESHET_RETURN_IF_ERROR(SubmitLease(std::move(lease)));

@@ -275,9 +275,11 @@ bool ClusterTransport::RelayOnly(const std::string& worker) const {
 void ClusterTransport::Note(const Delivery& delivery, const Outcomes& outcomes, bool activated) {
   const PolicyVersion policy = delivery.manifest.policy;
   MutexLock lock(mu_);
-  for (const auto& [worker, status] : outcomes) {
-    const auto found = members_.find(worker);
-    if (found == members_.end()) continue;
+  for (const WeightMember& served : delivery.members) {
+    const absl::Status& status = outcomes.at(served.worker);
+    const auto found = members_.find(served.worker);
+    // Its worker may have begun anew meanwhile, without what the former work was given.
+    if (found == members_.end() || found->second.view.member != served) continue;
     Member& member = found->second;
     if (!status.ok()) {
       // What a publication calls off is no failure of the member.
@@ -287,7 +289,6 @@ void ClusterTransport::Note(const Delivery& delivery, const Outcomes& outcomes, 
       member.view.holds = policy;
       member.view.error.clear();
       member.lagging = false;
-      member.refused.reset();
       member.retry = absl::ZeroDuration();
     }
   }
@@ -305,7 +306,7 @@ void ClusterTransport::NoteFailure(Member& member, const PolicyVersion& policy,
     member.next_try = clock_.Now() + member.retry;
   } else {
     member.lagging = false;
-    member.refused = policy;
+    member.next_try = clock_.Now() + options_.last_retry;
   }
   if (observer_ != nullptr) observer_->OnFailure(WeightFailureCause(status));
   FRESHET_LOG(Warning) << "event=weights_missed member=" << member.view.member.worker
@@ -320,7 +321,7 @@ std::optional<ClusterTransport::Delivery> ClusterTransport::NextCatchUp(absl::Ti
   const PolicyVersion policy = committed_->snapshot.manifest.policy;
   Delivery delivery{committed_->snapshot.manifest, committed_->snapshot.bytes, {}, true};
   for (const auto& [worker, member] : members_) {
-    if (member.view.holds == policy || member.refused == policy) continue;
+    if (member.view.holds == policy) continue;
     if (member.next_try <= now) {
       delivery.members.push_back(member.view.member);
     } else {

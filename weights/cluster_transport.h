@@ -46,7 +46,7 @@ struct ClusterTransportOptions {
   absl::Duration silence_timeout = absl::Seconds(8);
   absl::Duration activate_timeout = absl::Seconds(5);
   // Between attempts to bring the committed version to a member that missed it: doubles from the
-  // first to the second.
+  // first to the second; to one that refused it: the second.
   absl::Duration first_retry = absl::Milliseconds(500);
   absl::Duration last_retry = absl::Seconds(30);
 };
@@ -63,7 +63,7 @@ struct MemberView {
 // a chain. It takes `timeout` at most, whatever the members do; a member that leaves meanwhile is
 // not waited for. A member that could not be reached is no longer waited for by later publications:
 // it is served in the background, as is one that joins between two publications, until it holds the
-// committed version.
+// committed version. One that refuses a version is offered it again, though seldom.
 // Prepare and Activate: by one thread, in turns. All else is thread-safe.
 class ClusterTransport final : public WeightTransport {
  public:
@@ -86,9 +86,8 @@ class ClusterTransport final : public WeightTransport {
  private:
   struct Member {
     MemberView view;
-    bool relay_only = false;               // shares no memory with us
-    bool lagging = false;                  // could not be reached: served in the background
-    std::optional<PolicyVersion> refused;  // this version: trying again is of no use
+    bool relay_only = false;  // shares no memory with us
+    bool lagging = false;     // could not be reached: served in the background
     absl::Time next_try = absl::InfinitePast();
     absl::Duration retry;
   };

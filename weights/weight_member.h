@@ -8,7 +8,8 @@ namespace freshet {
 // A member of a job's weight plane.
 struct WeightMember {
   std::string worker;
-  std::string address;  // host:port of its WeightService
+  std::string address;    // host:port of its WeightService
+  std::string work = {};  // its assignment: another one begins without weights
   bool operator==(const WeightMember&) const = default;
 };
 

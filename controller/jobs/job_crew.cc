@@ -39,8 +39,9 @@ const Member* PresentMember(const std::vector<Member>& workers, const Assignment
   return member;
 }
 
-weights::v1::Member ToMember(const Member& member) {
+weights::v1::Member ToMember(const Member& member, const Assignment& assignment) {
   weights::v1::Member proto;
+  proto.set_work(assignment.id());
   proto.set_worker(member.record.name());
   proto.set_address(member.record.address());
   return proto;
@@ -166,11 +167,11 @@ std::shared_ptr<const cluster::v1::Members> JobCrew::MakeMembers(
       continue;
     }
     if (assignment.role() == cluster::v1::ROLE_ROLLOUT)
-      *members->add_rollouts() = ToMember(*member);
+      *members->add_rollouts() = ToMember(*member, assignment);
     if (assignment.role() == cluster::v1::ROLE_TRAINER)
-      *members->mutable_trainer() = ToMember(*member);
+      *members->mutable_trainer() = ToMember(*member, assignment);
     if (assignment.role() == cluster::v1::ROLE_ENV)
-      *members->add_environments() = ToMember(*member);
+      *members->add_environments() = ToMember(*member, assignment);
   }
   const std::string text = members->SerializeAsString();
   if (members_ == nullptr || text != members_text_) {

@@ -158,6 +158,7 @@ absl::StatusOr<LeaseReply> JobState::LeasePrompts(const LeaseRequest& request, a
   ExpireLeases(now);
   if (const LeaseReply* known = replay_.Find(request.worker, request.request_id)) return *known;
   LeaseReply reply;
+  reply.committed = Committed();
   if (!paused_.empty()) {
     reply.reason = StrCat("job paused: ", paused_);
   } else {

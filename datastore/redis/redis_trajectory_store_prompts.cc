@@ -103,6 +103,7 @@ absl::StatusOr<LeaseReply> RedisTrajectoryStore::LeasePrompts(const LeaseRequest
   FRESHET_RETURN_IF_ERROR(answer.Expect(2));
   LeaseReply reply;
   FRESHET_ASSIGN_OR_RETURN(reply.reason, LeaseReasonText(answer.values[0].text, config_));
+  FRESHET_ASSIGN_OR_RETURN(reply.committed, LeaseReasonVersion(answer.values[0].text));
   std::vector<LeaseTicket> tickets;
   FetchPlan plan;
   for (const RedisReply& text : answer.values[1].items) {

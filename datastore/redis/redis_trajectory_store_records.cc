@@ -186,6 +186,14 @@ absl::StatusOr<std::string> LeaseReasonText(std::string_view reason,
   return text;
 }
 
+absl::StatusOr<PolicyVersion> LeaseReasonVersion(std::string_view reason) {
+  TakePart(reason, ' ');
+  PolicyVersion policy;
+  FRESHET_ASSIGN_OR_RETURN(policy.lineage, TakeNumber(reason, ' '));
+  FRESHET_ASSIGN_OR_RETURN(policy.version, TakeNumber(reason, ' '));
+  return policy;
+}
+
 absl::StatusOr<Explanation> EdgeText(const RedisReply& edge, const RedisStoreConfig& config) {
   if (edge.items.size() != 5) return DataLoss("store record: an edge of ", edge.items.size());
   Explanation explanation{edge.items[0].text, edge.items[1].text};

@@ -63,6 +63,8 @@ absl::StatusOr<std::vector<int64_t>> ParseNumbers(std::string_view text);
 // The text of a lease reply's reason, from the numbers that lease_prompts.lua gives.
 absl::StatusOr<std::string> LeaseReasonText(std::string_view reason,
                                             const RedisStoreConfig& config);
+// The committed version among these numbers.
+absl::StatusOr<PolicyVersion> LeaseReasonVersion(std::string_view reason);
 
 // An edge of steps.lua as the port's explanation. Engines' notes become text by LeaseReasonText.
 absl::StatusOr<Explanation> EdgeText(const RedisReply& edge, const RedisStoreConfig& config);

@@ -12,12 +12,13 @@ void ClusterRolloutWeights::Serve(const std::string& job,
   service_.Serve(job, std::move(endpoint));
 }
 
-absl::Status ClusterRolloutWeights::Pull(const std::string& job,
+absl::Status ClusterRolloutWeights::Pull(const std::string& job, const PolicyVersion& at_least,
                                          const std::vector<WeightMember>& engines,
                                          const std::optional<WeightMember>& trainer,
                                          const std::shared_ptr<WeightSubscriber>& subscriber) {
   PullOptions options;
   options.job = job;
+  options.at_least = at_least;
   options.timeout *= time_scale_;
   options.silence_timeout *= time_scale_;
   const ChannelSource channels = [&](const std::string& address) {

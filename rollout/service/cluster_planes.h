@@ -31,7 +31,8 @@ class ClusterRolloutWeights final : public RolloutWeightPlane {
 
   void Serve(const std::string& job, std::shared_ptr<WeightSubscriber> subscriber) override;
   void Forget(const std::string& job) override { service_.Forget(job); }
-  absl::Status Pull(const std::string& job, const std::vector<WeightMember>& engines,
+  absl::Status Pull(const std::string& job, const PolicyVersion& at_least,
+                    const std::vector<WeightMember>& engines,
                     const std::optional<WeightMember>& trainer,
                     const std::shared_ptr<WeightSubscriber>& subscriber) override;
 

@@ -102,7 +102,9 @@ void RolloutWork::Wake() {
 }
 
 void RolloutWork::RunBeside(std::stop_token stop) {
-  absl::Time next_pull = context_.clock->Now() + context_.pull_after;
+  PullTimer timer(context_.pull_after,
+                  context_.pull_after + absl::Milliseconds(spec_.weight_sync().timeout_ms()),
+                  context_.clock->Now());
   const absl::Duration period = std::min(kBesidePeriod, context_.pull_after);
   while (!stop.stop_requested()) {
     std::optional<cluster::v1::Evaluate> evaluate;
@@ -118,14 +120,20 @@ void RolloutWork::RunBeside(std::stop_token stop) {
       const absl::Status status = StartEvaluation(*evaluate);
       if (!status.ok()) Report(*evaluate, {}, status);
     }
-    PullWhenWithout(next_pull);
+    PullWhenDue(timer);
   }
 }
 
-// A publication brings the first version as a rule; an engine that joins between two steps of a
-// trainer that is busy fetches it.
-void RolloutWork::PullWhenWithout(absl::Time& next_pull) {
-  if (subscriber_->Committed().has_value() || context_.clock->Now() < next_pull) return;
+// A publication brings the weights as a rule. An engine that joins between two steps of a trainer
+// that is busy fetches them, and so does one that publications miss.
+void RolloutWork::PullWhenDue(PullTimer& timer) {
+  const std::optional<CommittedWeights> weights = subscriber_->Committed();
+  std::optional<PolicyVersion> held;
+  if (weights.has_value()) held = weights->snapshot.manifest.policy;
+  PolicyVersion published = worker_->counters().committed;
+  published.version -= published.version % std::max<int64_t>(spec_.weight_sync().every_steps(), 1);
+  const PullDecision decision = timer.Look(held, published, context_.clock->Now());
+  if (!decision.pull) return;
   cluster::v1::Members members;
   {
     MutexLock lock(mu_);
@@ -135,13 +143,15 @@ void RolloutWork::PullWhenWithout(absl::Time& next_pull) {
   if (members.has_trainer()) {
     trainer = WeightMember{members.trainer().worker(), members.trainer().address()};
   }
-  const absl::Status pulled =
-      context_.weights->Pull(job_, Members(members.rollouts()), trainer, subscriber_);
-  if (!pulled.ok() && pull_log_.Admit(Message(pulled), context_.clock->Now())) {
+  const absl::Status pulled = context_.weights->Pull(
+      job_, decision.at_least, Members(members.rollouts()), trainer, subscriber_);
+  if (held.has_value()) {
+    FRESHET_LOG(Warning) << "event=weights_behind job=" << job_ << " reason=\"" << decision.reason
+                         << "\" pulled=\"" << (pulled.ok() ? "ok" : Message(pulled)) << "\"";
+  } else if (!pulled.ok() && pull_log_.Admit(Message(pulled), context_.clock->Now())) {
     FRESHET_LOG(Info) << "event=pull_failed job=" << job_ << " reason=\"" << Message(pulled)
                       << "\"";
   }
-  next_pull = context_.clock->Now() + context_.pull_after;
 }
 
 absl::Status RolloutWork::StartEvaluation(const cluster::v1::Evaluate& evaluate) {

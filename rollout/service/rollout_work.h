@@ -16,6 +16,7 @@
 #include "rollout/episode_runner.h"
 #include "rollout/inference_engine.h"
 #include "rollout/rollout_worker.h"
+#include "rollout/service/pull_timer.h"
 #include "rollout/service/rollout_figures.h"
 #include "services/base/clock.h"
 #include "services/base/log_gate.h"
@@ -47,8 +48,9 @@ class RolloutWeightPlane {
   virtual ~RolloutWeightPlane() = default;
   virtual void Serve(const std::string& job, std::shared_ptr<WeightSubscriber> subscriber) = 0;
   virtual void Forget(const std::string& job) = 0;
-  // Brings the newest version of a member; see PullWeights.
-  virtual absl::Status Pull(const std::string& job, const std::vector<WeightMember>& engines,
+  // Brings the newest version of a member, `at_least` that one; see PullWeights.
+  virtual absl::Status Pull(const std::string& job, const PolicyVersion& at_least,
+                            const std::vector<WeightMember>& engines,
                             const std::optional<WeightMember>& trainer,
                             const std::shared_ptr<WeightSubscriber>& subscriber) = 0;
 };
@@ -92,7 +94,7 @@ class RolloutWork final : public runtime::JobWork {
 
   // Thread beside the engine's: pulls weights that did not come, prepares and reports evaluations.
   void RunBeside(std::stop_token stop);
-  void PullWhenWithout(absl::Time& next_pull);
+  void PullWhenDue(PullTimer& timer);
   absl::Status StartEvaluation(const cluster::v1::Evaluate& evaluate);
   void Report(const cluster::v1::Evaluate& evaluate, const PolicyVersion& policy,
               const absl::StatusOr<std::vector<Response>>& responses);

@@ -11,7 +11,9 @@ nothing was written down that could be checked. The last line is `N passed, N fa
 is kept.
 """
 import argparse
+import collections
 import concurrent.futures
+import glob
 import hashlib
 import json
 import os
@@ -27,7 +29,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import checker  # noqa: E402
 import schedule  # noqa: E402
-from cluster import CONTROLLERS, ENVIRONMENTS, WORKERS, Cluster, Profile  # noqa: E402
+from cluster import CONTROLLERS, ENVIRONMENTS, ROLLOUTS, WORKERS, Cluster, Profile  # noqa: E402
 
 FAST_JOB = """
 name: chaos
@@ -204,16 +206,45 @@ def play(seed, scenario, keep):
         shutil.rmtree(result[2], ignore_errors=True)
 
 
+def report(name, violations, summary, folder, keep):
+    print(f"{name}: {'FAILED' if violations else 'ok'}: {summary}", flush=True)
+    for violation in violations[:5]:
+        print(f"  {violation}")
+    for line in last_words(folder) if violations else ():
+        print(f"  {line}")
+    if violations or keep:
+        print(f"  evidence: {folder}", flush=True)
+
+
+def last_words(folder, lines=5, width=300):
+    """What the members logged last, for those who cannot look at the evidence."""
+    for path in sorted(glob.glob(os.path.join(folder, "*.log"))):
+        with open(path, errors="replace") as file:
+            for line in collections.deque(file, maxlen=lines):
+                yield f"{os.path.basename(path)}: {line.rstrip()[:width]}"
+
+
+def deaf(scenario, keep):
+    """A run in which no call reaches an engine: what a trainer publishes must be fetched."""
+    return run("deaf", scenario, [(0.0, "hold_calls", rollout, 1e6) for rollout in ROLLOUTS], keep)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=25)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--full", action="store_true", help="the real engine and model")
+    parser.add_argument("--deaf", action="store_true", help="instead: one run in which nobody reaches the engines")
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
     parser.add_argument("--keep", action="store_true", help="keep the evidence of good runs too")
     parser.add_argument("--bin", default=os.path.join(HERE, "..", "..", "build", "bin"))
     options = parser.parse_args()
     binaries = os.path.abspath(options.bin)
+    if options.deaf:
+        violations, summary, folder = deaf(Scenario.fast(binaries), options.keep)
+        report("deaf engines", violations, summary, folder, options.keep)
+        print(f"{int(not violations)} passed, {int(bool(violations))} failed")
+        return 1 if violations else 0
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     variants = {seed: variant(seed, options.full) for seed in seeds}
     make = Scenario.full if options.full else Scenario.fast
@@ -223,11 +254,7 @@ def main():
         results = pool.map(lambda seed: play(seed, scenarios[variants[seed]], options.keep), seeds)
         for seed, (violations, summary, folder) in zip(seeds, results):
             passed, failed = passed + (not violations), failed + bool(violations)
-            print(f"seed {seed}: {'FAILED' if violations else 'ok'}: {summary}", flush=True)
-            for violation in violations[:5]:
-                print(f"  {violation}")
-            if violations or options.keep:
-                print(f"  evidence: {folder}", flush=True)
+            report(f"seed {seed}", violations, summary, folder, options.keep)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

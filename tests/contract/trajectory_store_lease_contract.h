@@ -99,6 +99,7 @@ TEST_P(TrajectoryStoreContract, RequeuedGroupsWithTokensGoOnlyToEnginesNotOlderT
   const GroupLease lease = Lease(1, 1)[0];
   ASSERT_TRUE(store().ReturnLease(lease.token, {0}, {ResponseAt(1)}).ok());
   const LeaseReply reply = Ask(0, 1, "late");
+  EXPECT_EQ(reply.committed, (PolicyVersion{0, 1}));
   EXPECT_THAT(reply.leases, IsEmpty());
   EXPECT_THAT(reply.reason, HasSubstr("cannot continue"));
   EXPECT_THAT(Ask(1, 1).leases, SizeIs(1));

@@ -180,6 +180,43 @@ TEST_F(WeightRelayTest, AMemberThatRefusesIsSkippedAndAskedAgainNextTime) {
   EXPECT_EQ(counters_.totals().failures.at("refused"), 2);
 }
 
+TEST_F(WeightRelayTest, AMemberThatRefusesAVersionIsOfferedItAgain) {
+  options_.first_retry = options_.last_retry = absl::Milliseconds(20);
+  engines_.push_back(std::make_unique<TestMember>("engine-0", WeightEndpoint{}, kHost));
+  members_.push_back(engines_[0]->member());
+  EXPECT_EQ(Publish(1), 0);
+  EXPECT_EQ(counters_.totals().failures.at("refused"), 1);
+  Notification activated;
+  engines_.clear();
+  engines_.push_back(std::make_unique<TestMember>(
+      "engine-0",
+      WeightEndpoint{std::make_shared<WeightSubscriber>([&] { activated.Notify(); }), {}, {}},
+      kHost, members_[0].address));
+  ASSERT_TRUE(activated.WaitFor(absl::Seconds(30)));
+  EXPECT_TRUE(Holds(0, 1));
+  transport_.reset();
+}
+
+TEST_F(WeightRelayTest, AWorkerThatBeginsAnewHoldsNothing) {
+  options_.first_retry = absl::Milliseconds(20);
+  StartEngines(1);
+  members_[0].work = "first";
+  EXPECT_EQ(Publish(1), 1);
+  EXPECT_EQ(Transport().Members()[0].holds, (PolicyVersion{0, 1}));
+  Notification activated;
+  const std::string address = members_[0].address;
+  engines_.clear();
+  engines_.push_back(std::make_unique<TestMember>(
+      "engine-0",
+      WeightEndpoint{std::make_shared<WeightSubscriber>([&] { activated.Notify(); }), {}, {}},
+      kHost, address));
+  members_[0].work = "second";
+  Transport().SetMembers(2, members_);
+  ASSERT_TRUE(activated.WaitFor(absl::Seconds(30)));
+  EXPECT_TRUE(Holds(0, 1));
+  transport_.reset();
+}
+
 TEST_F(WeightRelayTest, AChunkSpoiledOnTheWayReachesNobody) {
   StartEngines(4);
   Spoil(1, Fault::kFlipBit, 3);

@@ -48,7 +48,7 @@ std::unique_ptr<WeightStager> ClusterWeightPlane::MakeStager() {
 void ClusterWeightPlane::SetMembers(const cluster::v1::Members& members) {
   std::vector<WeightMember> engines;
   for (const weights::v1::Member& member : members.rollouts()) {
-    engines.push_back({member.worker(), member.address()});
+    engines.push_back({member.worker(), member.address(), member.work()});
   }
   transport_->SetMembers(members.revision(), std::move(engines));
 }
