@@ -133,10 +133,11 @@ void RolloutWork::PullWhenDue(PullTimer& timer) {
   PolicyVersion published = worker_->counters().committed;
   published.version -= published.version % std::max<int64_t>(spec_.weight_sync().every_steps(), 1);
   const PullDecision decision = timer.Look(held, published, context_.clock->Now());
-  if (!decision.pull) return;
   cluster::v1::Members members;
   {
     MutexLock lock(mu_);
+    if (held.has_value() && *held >= published) pull_error_.clear();
+    if (!decision.pull) return;
     members = members_;
   }
   std::optional<WeightMember> trainer;
@@ -145,6 +146,10 @@ void RolloutWork::PullWhenDue(PullTimer& timer) {
   }
   const absl::Status pulled = context_.weights->Pull(
       job_, decision.at_least, Members(members.rollouts()), trainer, subscriber_);
+  {
+    MutexLock lock(mu_);
+    pull_error_ = pulled.ok() ? "" : Message(pulled);
+  }
   if (held.has_value()) {
     FRESHET_LOG(Warning) << "event=weights_behind job=" << job_ << " reason=\"" << decision.reason
                          << "\" pulled=\"" << (pulled.ok() ? "ok" : Message(pulled)) << "\"";
@@ -231,6 +236,13 @@ void RolloutWork::FillStatus(AssignmentStatus& status) const {
     status.mutable_policy()->set_lineage(policy.lineage);
     status.mutable_policy()->set_version(policy.version);
     status.set_waits_for(counters.last_wait_reason);
+    {
+      MutexLock lock(mu_);
+      if (!pull_error_.empty()) {
+        status.set_waits_for(
+            StrCat("newer weights do not come: ", pull_error_, "; ", counters.last_wait_reason));
+      }
+    }
     if (episodes_ == nullptr) return;
     const absl::Time now = context_.clock->Now();
     const std::string silence = DescribeSilence(counters.episodes, episodes_->label(), now);

@@ -118,6 +118,7 @@ class RolloutWork final : public runtime::JobWork {
   mutable Mutex mu_;
   CondVar wake_;
   cluster::v1::Members members_ ABSL_GUARDED_BY(mu_);
+  std::string pull_error_ ABSL_GUARDED_BY(mu_);  // of the last pull, while weights are missing
   std::optional<cluster::v1::Evaluate> evaluate_ ABSL_GUARDED_BY(mu_);  // to start
   std::vector<std::function<void()>> reports_ ABSL_GUARDED_BY(mu_);     // to send
   // For rates in FillLoad.
