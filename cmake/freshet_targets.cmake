@@ -71,7 +71,8 @@ if(BUILD_TESTING AND NOT FRESHET_SANITIZE)
 endif()
 
 # freshet_test(NAME [TORCH | WIRE] [THREADS] SRCS ... LIBS ... [LABEL ...] [DEPENDS ...])
-# One GoogleTest executable; each TEST is a ctest case. LABEL: unit (default), grpc, redis, e2e.
+# One GoogleTest executable; each TEST is a ctest case. (Under a sanitizer the executable is: to start
+# it takes longer than most tests.) LABEL: unit (default), grpc, redis, e2e.
 # THREADS: a unit test that starts threads, which TSan watches; its label is unit_threads.
 function(freshet_test NAME)
   cmake_parse_arguments(ARG "TORCH;WIRE;THREADS" "LABEL" "SRCS;LIBS;DEPENDS" ${ARGN})
@@ -110,6 +111,11 @@ function(freshet_test NAME)
   target_compile_definitions(${NAME} PRIVATE
     "FRESHET_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"" "FRESHET_BIN_DIR=\"${PROJECT_BINARY_DIR}/bin\"")
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  if(FRESHET_SANITIZE)
+    add_test(NAME ${NAME} COMMAND ${NAME})
+    set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 1200)
+    return()
+  endif()
   gtest_discover_tests(${NAME} TEST_PREFIX "${NAME}." DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 600)
 endfunction()
