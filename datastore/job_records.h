@@ -21,6 +21,9 @@ constexpr int64_t kMaxRecordBytes = int64_t{4} << 20;
 constexpr int64_t kMaxRecords = 10'000;
 constexpr int64_t kMaxFence = int64_t{1} << 53;  // server-side scripts count in doubles
 
+// The cluster's own keys carry this tag where a job's carry its id: no job may have it as its id.
+constexpr char kClusterTag[] = "freshet";
+
 // Durable records of a cluster's jobs, written by the active controller only. A revision is a
 // number that grows with every write to the store and is never used twice, deleted records
 // included. `fence` is the writer's leadership token (leader_lease.h).

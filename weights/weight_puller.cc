@@ -156,6 +156,7 @@ absl::Status PullFrom(const WeightMember& source, const PullOptions& options,
   if (channel == nullptr) return absl::UnavailableError("no channel to it");
   const auto events = std::make_shared<EventCount>();
   const std::shared_ptr<PullCall> call = PullCall::Open(channel, options, events);
+  const std::stop_callback cancel(options.stop, [&call] { call->Cancel(); });
   const PullCall::News news = Await(*call, *events, clock, options.silence_timeout);
   FRESHET_RETURN_IF_ERROR(news.status);
   if (news.reception == nullptr) return DataLoss("no manifest came");
@@ -198,6 +199,9 @@ absl::StatusOr<PolicyVersion> PullWeights(const PullOptions& options,
   absl::Status status = NotFound("no member of the weight plane to pull from");
   std::string reasons;
   for (const WeightMember& source : sources) {
+    if (options.stop.stop_requested()) {
+      return StatusOf(absl::StatusCode::kCancelled, "the engine stops");
+    }
     status = PullFrom(source, options, channels, *subscriber, clock, observer);
     // A publication that came in between serves as well.
     const std::optional<CommittedWeights> active = subscriber->Committed();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct PullOptions {
   WeightLimits limits;
   absl::Duration timeout = absl::Seconds(30);          // for one member
   absl::Duration silence_timeout = absl::Seconds(10);  // without a byte from it
+  std::stop_token stop;                                // ends the pull at once: CANCELLED
 };
 
 enum class TrainerPlace { kFirst, kLast };

@@ -22,20 +22,15 @@ void Leadership::Stop() {
     if (std::exchange(stopped_, true)) return;
     changed_.NotifyAll();
   }
-  renewer_.request_stop();
   actor_.request_stop();
   if (actor_.joinable()) actor_.join();
-  if (renewer_.joinable()) renewer_.join();
-  int64_t token = 0;
+  renewer_.request_stop();
   {
     MutexLock lock(mu_);
-    if (state_.held) token = state_.token;
-    state_ = LeaseState{};
+    changed_.NotifyAll();
   }
-  if (token == 0) return;
-  const absl::Status released = lease_.Release(options_.candidate, token);
-  if (!released.ok())
-    FRESHET_LOG(Warning) << "event=lease_not_released error=" << Message(released);
+  if (renewer_.joinable()) renewer_.join();
+  GiveUp();
 }
 
 Leadership::View Leadership::Get() const {
@@ -58,31 +53,63 @@ Leadership::View Leadership::Get() const {
 }
 
 void Leadership::WaitFor(absl::Duration timeout) {
-  if (!stopped_) changed_.WaitFor(mu_, std::max(timeout, absl::Milliseconds(1)));
+  changed_.WaitFor(mu_, std::max(timeout, absl::Milliseconds(1)));
+}
+
+bool Leadership::Candidate() const {
+  MutexLock lock(mu_);
+  return !stopped_ && !ending_;
+}
+
+// One try: a lease that cannot be released ends by itself.
+void Leadership::GiveUp() {
+  int64_t token = 0;
+  {
+    MutexLock lock(mu_);
+    if (!state_.held) return;
+    token = state_.token;
+    state_ = LeaseState{};
+    until_ = absl::InfinitePast();
+  }
+  const absl::Status released = lease_.Release(options_.candidate, token);
+  if (!released.ok()) {
+    FRESHET_LOG(Warning) << "event=lease_not_released error=" << Message(released);
+  }
+}
+
+void Leadership::Ask() {
+  const absl::Time asked = clock_.Now();
+  absl::StatusOr<LeaseState> state = lease_.TryAcquire(options_.candidate, address_, options_.ttl);
+  if (callbacks_.on_asked) callbacks_.on_asked(state.status());
+  MutexLock lock(mu_);
+  if (state.ok()) {
+    trouble_ = state->held ? "" : StrCat(state->leader, " leads");
+    unreachable_.clear();
+    until_ = state->held ? asked + state->remaining : absl::InfinitePast();
+    state_ = *std::move(state);
+  } else {
+    trouble_ = Message(state.status());
+    if (unreachable_ != trouble_) FRESHET_LOG(Warning) << "event=lease_unknown reason=" << trouble_;
+    unreachable_ = trouble_;
+  }
+  changed_.NotifyAll();
 }
 
 void Leadership::Renew(std::stop_token stop) {
   while (!stop.stop_requested()) {
-    const absl::Time asked = clock_.Now();
     const absl::Time next = absl::Now() + options_.renewal;
-    absl::StatusOr<LeaseState> state =
-        lease_.TryAcquire(options_.candidate, address_, options_.ttl);
-    if (callbacks_.on_asked) callbacks_.on_asked(state.status());
-    MutexLock lock(mu_);
-    if (state.ok()) {
-      trouble_ = state->held ? "" : StrCat(state->leader, " leads");
-      unreachable_.clear();
-      until_ = state->held ? asked + state->remaining : absl::InfinitePast();
-      state_ = *std::move(state);
+    // What ends a term may take long; whoever else can lead must not wait for it.
+    if (Candidate()) {
+      Ask();
     } else {
-      trouble_ = Message(state.status());
-      if (unreachable_ != trouble_)
-        FRESHET_LOG(Warning) << "event=lease_unknown reason=" << trouble_;
-      unreachable_ = trouble_;
+      GiveUp();
     }
-    changed_.NotifyAll();
+    MutexLock lock(mu_);
     // The pace is one of real time: a clock that stands still must not end the questions.
-    while (!stopped_ && absl::Now() < next) WaitFor(next - absl::Now());
+    while (!stop.stop_requested() && absl::Now() < next &&
+           !((stopped_ || ending_) && state_.held)) {
+      WaitFor(next - absl::Now());
+    }
   }
 }
 
@@ -98,6 +125,8 @@ void Leadership::Act(std::stop_token stop) {
       const bool held = state_.held && now < until_ && !stopped_;
       if (active_ != 0 && (!held || state_.token != active_)) {
         lost = std::exchange(active_, 0);
+        ending_ = true;
+        changed_.NotifyAll();
         why = stopped_ ? "it stops" : trouble_.empty() ? "its lease ended" : trouble_;
       } else if (active_ == 0 && held && now >= retry_at) {
         gained = state_.token;
@@ -112,6 +141,9 @@ void Leadership::Act(std::stop_token stop) {
     if (lost != 0) {
       FRESHET_LOG(Warning) << "event=lead leads=no token=" << lost << " reason=" << why;
       callbacks_.on_lost(why);
+      MutexLock lock(mu_);
+      ending_ = false;
+      changed_.NotifyAll();
       continue;
     }
     const absl::Status status = callbacks_.on_gained(gained);

@@ -18,7 +18,8 @@ namespace freshet {
 // Whether this process leads, and what follows from it. One thread keeps asking for the lease;
 // another acts on what is known, so that a lease that cannot be renewed, because the datastore
 // hangs, ends here when it ends there: leading stops when `remaining`, counted from before the
-// question, is over. Thread-safe.
+// question, is over. While a term ends the lease is given up: another may lead before on_lost is
+// through. Thread-safe.
 class Leadership {
  public:
   struct Options {
@@ -61,6 +62,9 @@ class Leadership {
 
  private:
   void Renew(std::stop_token stop) ABSL_LOCKS_EXCLUDED(mu_);
+  void Ask() ABSL_LOCKS_EXCLUDED(mu_);
+  void GiveUp() ABSL_LOCKS_EXCLUDED(mu_);
+  bool Candidate() const ABSL_LOCKS_EXCLUDED(mu_);
   void Act(std::stop_token stop) ABSL_LOCKS_EXCLUDED(mu_);
   void WaitFor(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -78,6 +82,7 @@ class Leadership {
   std::string unreachable_ ABSL_GUARDED_BY(mu_);                  // why the lease is not known
   std::string not_begun_ ABSL_GUARDED_BY(mu_);                    // why on_gained failed last
   int64_t active_ ABSL_GUARDED_BY(mu_) = 0;                       // token we act under; 0: none
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;                      // on_lost runs
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   std::jthread renewer_;
   std::jthread actor_;

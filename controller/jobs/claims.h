@@ -25,6 +25,14 @@ class Claims {
     const auto found = holders_.find(what);
     return found == holders_.end() ? "" : found->second;
   }
+  // Frees the trainers that `job` has but for this one.
+  void ReleaseOtherTrainers(const std::string& job, const std::string& name)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    std::erase_if(holders_, [&job, kept = Trainer(name)](const auto& entry) {
+      return entry.second == job && entry.first.starts_with(Trainer("")) && entry.first != kept;
+    });
+  }
   // Frees all that `job` has.
   void Release(const std::string& job) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);

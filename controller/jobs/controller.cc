@@ -71,11 +71,12 @@ void Controller::EndTerm(const std::string& why) {
     term = std::move(term_);
     term_ = nullptr;
   }
+  if (term != nullptr) {
+    term->hub->Close(
+        StatusOf(absl::StatusCode::kUnavailable, "this controller does not lead any more: ", why));
+    term->conductor.Stop();
+  }
   ports_.observer.OnLeading(false);
-  if (term == nullptr) return;
-  term->hub->Close(
-      StatusOf(absl::StatusCode::kUnavailable, "this controller does not lead any more: ", why));
-  term->conductor.Stop();
 }
 
 }  // namespace freshet

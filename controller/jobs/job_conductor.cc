@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "controller/cluster/deposed.h"
 #include "controller/jobs/proto_time.h"
 #include "controller/jobs/scheduler.h"
 #include "services/base/log.h"
@@ -36,19 +37,22 @@ absl::Status JobConductor::Start() {
   std::vector<std::shared_ptr<JobDriver>> drivers;
   for (const JobRecord& record : records) {
     FRESHET_RETURN_IF_ERROR(context_.book.Replay(record));
-    if (!IsActive(record)) continue;
-    context_.claims.Claim(Claims::Trainer(record.trainer()), record.id());
-    context_.claims.Claim(Claims::Pool(record.pool()), record.id());
-    drivers.push_back(std::make_shared<JobDriver>(context_, record));
-    FRESHET_LOG(Info) << "event=job_taken_over job=" << record.id()
-                      << " state=" << StateName(record.state()) << " step=" << record.step();
-    MutexLock lock(mu_);
-    drivers_[record.id()] = drivers.back();
+    if (IsActive(record)) drivers.push_back(Adopt(record));
   }
   for (const auto& driver : drivers) driver->Start();
   control_ = std::jthread([this](std::stop_token stop) { Control(stop); });
   maintenance_ = std::jthread([this](std::stop_token stop) { Maintain(stop); });
   return absl::OkStatus();
+}
+
+std::shared_ptr<JobDriver> JobConductor::Adopt(const JobRecord& record) {
+  context_.claims.Claim(Claims::Trainer(record.trainer()), record.id());
+  context_.claims.Claim(Claims::Pool(record.pool()), record.id());
+  auto driver = std::make_shared<JobDriver>(context_, record);
+  FRESHET_LOG(Info) << "event=job_taken_over job=" << record.id()
+                    << " state=" << StateName(record.state()) << " step=" << record.step();
+  MutexLock lock(mu_);
+  return drivers_[record.id()] = std::move(driver);
 }
 
 void JobConductor::Stop() {
@@ -164,7 +168,10 @@ absl::Status JobConductor::RunQueue() {
   ScheduleInput input;
   std::map<std::string, std::string> reasons;
   for (const JobRecord& record : records) {
-    if (record.state() != JOB_STATE_PENDING || Driver(record.id()) != nullptr) continue;
+    if (Driver(record.id()) != nullptr) continue;
+    // Its start was written, but the datastore's answer did not come.
+    if (IsActive(record)) Adopt(record)->Start();
+    if (record.state() != JOB_STATE_PENDING) continue;
     input.queue.push_back(ToQueued(record));
     reasons[record.id()] = record.reason();
   }
@@ -272,6 +279,10 @@ absl::Status JobConductor::Expire() {
   FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, context_.book.List());
   for (const Expiry& expiry : FindExpired(records, context_.clock.Now(), context_.retention)) {
     if (Driver(expiry.job) != nullptr) continue;
+    const absl::Status marked = context_.book.Change(expiry.job, WantDeleted).status();
+    if (marked.code() == absl::StatusCode::kNotFound) continue;  // deleted meanwhile
+    if (marked.code() == absl::StatusCode::kFailedPrecondition && !IsDeposed(marked)) continue;
+    FRESHET_RETURN_IF_ERROR(marked);
     FRESHET_RETURN_IF_ERROR(context_.stores.Delete(expiry.job));
     FRESHET_RETURN_IF_ERROR(context_.book.Delete(expiry.job));
     FRESHET_LOG(Info) << "event=job_expired job=" << expiry.job << " reason=" << expiry.reason;

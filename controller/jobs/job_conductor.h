@@ -44,6 +44,8 @@ class JobConductor {
   void CheckWorkers();
   void LookAtPools() ABSL_LOCKS_EXCLUDED(mu_);
   void ReapDrivers() ABSL_LOCKS_EXCLUDED(mu_);
+  // Makes the driver of an active job; the caller starts it.
+  std::shared_ptr<JobDriver> Adopt(const JobRecord& record) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status RunQueue();
   absl::Status StartJob(const std::string& job, const std::string& trainer, const std::string& pool,
                         const std::vector<Member>& workers);

@@ -200,7 +200,10 @@ absl::Status JobDriver::Reconcile(JobRecord& record, const std::vector<Member>& 
   }
   JobRecord planned = record;
   const AssignmentChange change = PlanAssignments(planned, workers, rules, now);
-  if (SameAssignments(planned, record)) return absl::OkStatus();
+  if (SameAssignments(planned, record)) {
+    context_.claims.ReleaseOtherTrainers(id_, record.trainer());
+    return absl::OkStatus();
+  }
   // Leases return before the record forgets who held them: a controller that dies in between leaves
   // the same work to the next one.
   if (store_ == nullptr && !change.revoke.empty()) {
@@ -225,6 +228,7 @@ absl::Status JobDriver::Reconcile(JobRecord& record, const std::vector<Member>& 
                              }
                              return absl::OkStatus();
                            }));
+  context_.claims.ReleaseOtherTrainers(id_, record.trainer());
   return absl::OkStatus();
 }
 

@@ -135,7 +135,7 @@ class JobDriver {
   std::string progress_text_;
   absl::Time last_progress_;
   absl::Time last_step_ = absl::InfinitePast();
-  int64_t last_committed_ = -1;
+  int64_t last_committed_ = 0;  // before the first step
   std::string stalled_edge_;
   absl::Time saved_ = absl::InfinitePast();
   std::optional<absl::Time> cancelling_since_;

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "controller/jobs/proto_time.h"
+#include "datastore/job_records.h"
 #include "services/base/digest.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
@@ -173,6 +174,7 @@ absl::Status WantResumed(JobRecord& record, absl::Time now) {
   if (record.wanted() == cluster::v1::WANTED_CANCELLED) {
     return FailedPrecondition("job ", record.id(), " is being cancelled; resume it afterwards");
   }
+  if (record.deleting()) return FailedPrecondition("job ", record.id(), " is being deleted");
   const bool ended = HasEnded(record.state());
   record.clear_wanted();
   record.clear_wanted_reason();
@@ -184,6 +186,15 @@ absl::Status WantResumed(JobRecord& record, absl::Time now) {
   record.clear_trainer_done();
   record.clear_final_evaluation_done();
   return MoveTo(record, JOB_STATE_PENDING, "resumed; waits for its turn", now);
+}
+
+absl::Status WantDeleted(JobRecord& record) {
+  if (!HasEnded(record.state())) {
+    return FailedPrecondition("job ", record.id(), " is ", StateName(record.state()),
+                              "; cancel it first");
+  }
+  record.set_deleting(true);
+  return absl::OkStatus();
 }
 
 absl::Status WantCancelled(JobRecord& record, const std::string& reason, absl::Time now) {
@@ -237,6 +248,9 @@ const char* RoleName(cluster::v1::Role role) {
 }
 
 absl::Status ValidateJobId(const std::string& id) {
+  if (id == kClusterTag) {
+    return InvalidArgument("'", id, "' names the cluster's own records; choose another");
+  }
   const auto allowed = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
   };

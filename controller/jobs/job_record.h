@@ -53,6 +53,9 @@ void AddNotice(JobRecord& record, Severity severity, const std::string& kind,
 absl::Status WantPaused(JobRecord& record, const std::string& reason, absl::Time now);
 absl::Status WantResumed(JobRecord& record, absl::Time now);
 absl::Status WantCancelled(JobRecord& record, const std::string& reason, absl::Time now);
+// Before anything of the job is removed: from then on nobody can resume it. FAILED_PRECONDITION
+// unless the job has ended.
+absl::Status WantDeleted(JobRecord& record);
 
 // A new assignment of the record; its id is JOB/ROLE/NUMBER. `role` is a role's short name.
 Assignment NewAssignment(JobRecord& record, cluster::v1::Role role, const std::string& worker,
@@ -64,7 +67,7 @@ std::string JobOfAssignment(const std::string& assignment_id);
 const char* RoleName(cluster::v1::Role role);
 
 // INVALID_ARGUMENT unless `id` is 1 to 63 letters, digits, '.', '_' and '-', the first of them a
-// letter or a digit.
+// letter or a digit, or when it is kClusterTag.
 absl::Status ValidateJobId(const std::string& id);
 // NAME-xxxxxxxx, as long as ids may be.
 std::string MakeJobId(const std::string& name, uint64_t random_bits);

@@ -248,6 +248,11 @@ class Decider {
     }
     const Gain gain = JudgeGain();
     if (gain == Gain::kNone) return TakeBack(figures);
+    if (gain == Gain::kNotKnown && m.ready < kEnginesThere * s_.wanted) {
+      return Hold(ScalingReason::kEnginesMissing,
+                  StrCat(absl::StrFormat("%.1f", m.ready), " of ", s_.wanted,
+                         " engines were ready: too few to judge the last growth"));
+    }
     if (s_.wanted >= bounds_.max) return Hold(ScalingReason::kAtMaximum, figures);
     const bool room = now_.time >= s_.floor_until || m.full < kNoRoom;
     if (s_.wanted >= now_.admissible || !room) {

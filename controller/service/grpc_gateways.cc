@@ -1,5 +1,8 @@
 #include "controller/service/grpc_gateways.h"
 
+#include <memory>
+#include <string>
+
 #include "freshet/reward/v1/reward_service.grpc.pb.h"
 #include "freshet/trainer/v1/trainer_service.grpc.pb.h"
 #include "services/base/status_macros.h"
@@ -12,6 +15,15 @@ namespace {
 
 constexpr cluster::v1::Role kTrainer = cluster::v1::ROLE_TRAINER;
 
+// A channel that cannot be made now can be later: its certificate may be in the midst of a change.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelTo(runtime::ChannelCache& channels,
+                                                         const std::string& address,
+                                                         cluster::v1::Role role) {
+  auto channel = channels.Get(address, role);
+  if (channel.ok()) return channel;
+  return StatusOf(absl::StatusCode::kUnavailable, address, ": ", Message(channel.status()));
+}
+
 // One unary call of `method` at `address`, of a member of that role.
 template <typename Service, typename Request, typename Response>
 absl::StatusOr<Response> Call(runtime::ChannelCache& channels, cluster::v1::Role role,
@@ -22,7 +34,7 @@ absl::StatusOr<Response> Call(runtime::ChannelCache& channels, cluster::v1::Role
   if (address.empty()) {
     return StatusOf(absl::StatusCode::kUnavailable, "the worker has no address yet");
   }
-  FRESHET_ASSIGN_OR_RETURN(const auto channel, channels.Get(address, role));
+  FRESHET_ASSIGN_OR_RETURN(const auto channel, ChannelTo(channels, address, role));
   const auto stub = Service::NewStub(channel);
   const auto context = runtime::CallWithin(deadline);
   Response response;
@@ -55,7 +67,7 @@ absl::Status GrpcTrainerGateway::ExportCheckpoint(
     const std::string& address, const trainer::v1::ExportCheckpointRequest& request,
     absl::Duration deadline,
     const std::function<absl::Status(const trainer::v1::CheckpointChunk&)>& sink) {
-  FRESHET_ASSIGN_OR_RETURN(const auto channel, channels_.Get(address, kTrainer));
+  FRESHET_ASSIGN_OR_RETURN(const auto channel, ChannelTo(channels_, address, kTrainer));
   const auto stub = TrainerService::NewStub(channel);
   const auto context = runtime::CallWithin(deadline);
   const auto reader = stub->ExportCheckpoint(context.get(), request);

@@ -269,10 +269,8 @@ absl::StatusOr<job::v1::DeleteReply> JobServiceImpl::DeleteJob(
   const absl::StatusOr<JobRecord> record = term.book.Get(request.job_id());
   if (record.status().code() == absl::StatusCode::kNotFound) return job::v1::DeleteReply();
   FRESHET_RETURN_IF_ERROR(record.status());
-  if (!HasEnded(record->state())) {
-    return FailedPrecondition("job ", record->id(), " is ", StateName(record->state()),
-                              "; cancel it first");
-  }
+  JobRecord ended = *record;
+  FRESHET_RETURN_IF_ERROR(WantDeleted(ended));
   // Who still works on it could write what nobody would remove.
   if (term.conductor.Driver(record->id()) != nullptr) {
     return StatusOf(absl::StatusCode::kUnavailable, "the workers of job ", record->id(),
@@ -284,14 +282,19 @@ absl::StatusOr<job::v1::DeleteReply> JobServiceImpl::DeleteJob(
                     member.record.name(), " is still stopping its work on job ", record->id(),
                     "; try again");
   }
+  std::string trainer_address;
   if (!request.keep_checkpoints() && !record->trainer().empty()) {
     const absl::StatusOr<std::string> address = TrainerOf(term, *record);
     if (!address.ok()) {
       return StatusOf(absl::StatusCode::kUnavailable, Message(address.status()),
                       "; try again when it is, or keep the checkpoints");
     }
+    trainer_address = *address;
+  }
+  FRESHET_RETURN_IF_ERROR(term.book.Change(record->id(), WantDeleted).status());
+  if (!trainer_address.empty()) {
     FRESHET_RETURN_IF_ERROR(controller_.ports().trainers.DeleteJobFiles(
-        *address, record->id(), controller_.options().timing.call_deadline));
+        trainer_address, record->id(), controller_.options().timing.call_deadline));
   }
   FRESHET_RETURN_IF_ERROR(controller_.ports().stores.Delete(record->id()));
   FRESHET_RETURN_IF_ERROR(term.book.Delete(record->id()));

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <vector>
 
+#include "datastore/job_records.h"
 #include "datastore/redis/redis_client.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
@@ -36,6 +37,9 @@ absl::StatusOr<int64_t> UnlinkSlices(RedisClient& client, const std::vector<Redi
 absl::StatusOr<int64_t> DeleteJobKeys(RedisClient& client, const std::string& job) {
   if (job.empty() || !std::all_of(job.begin(), job.end(), IsJobIdChar)) {
     return InvalidArgument("job id '", job, "' is empty or has characters outside [A-Za-z0-9._-]");
+  }
+  if (job == kClusterTag) {
+    return InvalidArgument("'", job, "' is no job: the cluster's own keys carry it");
   }
   int64_t removed = 0;
   std::string cursor = "0";

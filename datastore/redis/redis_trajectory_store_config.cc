@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "datastore/job_records.h"
 #include "nlohmann/json.hpp"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
@@ -112,6 +113,9 @@ absl::Status ValidateJobName(const std::string& job) {
                      std::all_of(job.begin(), job.end(), [](unsigned char c) {
                        return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
                      });
+  if (job == kClusterTag) {
+    return InvalidArgument("job: '", job, "' is taken: the cluster's own keys carry it");
+  }
   if (plain) return absl::OkStatus();
   return InvalidArgument("job: '", job.substr(0, 80), "' must be 1 to ", kMaxJobBytes,
                          " characters of [A-Za-z0-9._-]");

@@ -102,8 +102,9 @@ absl::StatusOr<LeaseReply> RedisTrajectoryStore::LeasePrompts(const LeaseRequest
   if (answer.code == Code::kRevoked) return Revoked(request.worker);
   FRESHET_RETURN_IF_ERROR(answer.Expect(2));
   LeaseReply reply;
-  FRESHET_ASSIGN_OR_RETURN(reply.reason, LeaseReasonText(answer.values[0].text, config_));
-  FRESHET_ASSIGN_OR_RETURN(reply.committed, LeaseReasonVersion(answer.values[0].text));
+  FRESHET_ASSIGN_OR_RETURN(LeaseReason reason, ParseLeaseReason(answer.values[0].text, config_));
+  reply.reason = std::move(reason.text);
+  reply.committed = reason.committed;
   std::vector<LeaseTicket> tickets;
   FetchPlan plan;
   for (const RedisReply& text : answer.values[1].items) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "services/base/status_macros.h"
@@ -175,23 +178,15 @@ std::string SampleRecordText(std::string_view token, std::string_view checksum,
   return StrCat(token, " ", checksum, " ", summary.num_tokens, " ", place, " ", summary.spans);
 }
 
-absl::StatusOr<std::string> LeaseReasonText(std::string_view reason,
-                                            const RedisStoreConfig& config) {
+absl::StatusOr<LeaseReason> ParseLeaseReason(std::string_view reason,
+                                             const RedisStoreConfig& config) {
   const std::string_view kind = TakePart(reason, ' ');
   FRESHET_ASSIGN_OR_RETURN(const ReasonNumbers numbers, ParseReason(reason, config));
   std::string text = StopText(kind, numbers, config);
   if (numbers.kept.has_value()) {
     text += StrCat("; ", DecideAdmission(config.options.staleness, *numbers.kept).reason);
   }
-  return text;
-}
-
-absl::StatusOr<PolicyVersion> LeaseReasonVersion(std::string_view reason) {
-  TakePart(reason, ' ');
-  PolicyVersion policy;
-  FRESHET_ASSIGN_OR_RETURN(policy.lineage, TakeNumber(reason, ' '));
-  FRESHET_ASSIGN_OR_RETURN(policy.version, TakeNumber(reason, ' '));
-  return policy;
+  return LeaseReason{std::move(text), numbers.committed, numbers.engine};
 }
 
 absl::StatusOr<Explanation> EdgeText(const RedisReply& edge, const RedisStoreConfig& config) {
@@ -211,12 +206,9 @@ absl::StatusOr<Explanation> EdgeText(const RedisReply& edge, const RedisStoreCon
   std::sort(notes.begin(), notes.end());
   constexpr size_t kMaxNotesBytes = 600;
   for (const auto& [worker, note] : notes) {
-    std::string_view rest = note;
-    TakePart(rest, ' ');
-    FRESHET_ASSIGN_OR_RETURN(const ReasonNumbers numbers, ParseReason(rest, config));
-    FRESHET_ASSIGN_OR_RETURN(const std::string reason, LeaseReasonText(note, config));
+    FRESHET_ASSIGN_OR_RETURN(const LeaseReason reason, ParseLeaseReason(note, config));
     explanation.text +=
-        StrCat("; ", worker, " at version ", numbers.engine.version, " was told: ", reason);
+        StrCat("; ", worker, " at version ", reason.engine.version, " was told: ", reason.text);
     if (explanation.text.size() - before > kMaxNotesBytes) break;
   }
   return explanation;

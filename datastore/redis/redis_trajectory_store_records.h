@@ -60,13 +60,16 @@ absl::StatusOr<std::string> TakeSized(std::string_view& text);
 std::string JoinNumbers(const std::vector<int64_t>& numbers);
 absl::StatusOr<std::vector<int64_t>> ParseNumbers(std::string_view text);
 
-// The text of a lease reply's reason, from the numbers that lease_prompts.lua gives.
-absl::StatusOr<std::string> LeaseReasonText(std::string_view reason,
-                                            const RedisStoreConfig& config);
-// The committed version among these numbers.
-absl::StatusOr<PolicyVersion> LeaseReasonVersion(std::string_view reason);
+// Why a lease reply holds no more groups, from the numbers that lease_prompts.lua gives.
+struct LeaseReason {
+  std::string text;
+  PolicyVersion committed;
+  PolicyVersion engine;  // of the engine that asked
+};
+absl::StatusOr<LeaseReason> ParseLeaseReason(std::string_view reason,
+                                             const RedisStoreConfig& config);
 
-// An edge of steps.lua as the port's explanation. Engines' notes become text by LeaseReasonText.
+// An edge of steps.lua as the port's explanation. Engines' notes become text by ParseLeaseReason.
 absl::StatusOr<Explanation> EdgeText(const RedisReply& edge, const RedisStoreConfig& config);
 
 // The rows of one ledger entry: [id, [name, value, ...]] of XRANGE.

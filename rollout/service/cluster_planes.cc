@@ -1,5 +1,7 @@
 #include "rollout/service/cluster_planes.h"
 
+#include <utility>
+
 #include "services/base/status_macros.h"
 #include "weights/weight_puller.h"
 
@@ -15,10 +17,12 @@ void ClusterRolloutWeights::Serve(const std::string& job,
 absl::Status ClusterRolloutWeights::Pull(const std::string& job, const PolicyVersion& at_least,
                                          const std::vector<WeightMember>& engines,
                                          const std::optional<WeightMember>& trainer,
-                                         const std::shared_ptr<WeightSubscriber>& subscriber) {
+                                         const std::shared_ptr<WeightSubscriber>& subscriber,
+                                         std::stop_token stop) {
   PullOptions options;
   options.job = job;
   options.at_least = at_least;
+  options.stop = std::move(stop);
   options.timeout *= time_scale_;
   options.silence_timeout *= time_scale_;
   const ChannelSource channels = [&](const std::string& address) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,7 +35,8 @@ class ClusterRolloutWeights final : public RolloutWeightPlane {
   absl::Status Pull(const std::string& job, const PolicyVersion& at_least,
                     const std::vector<WeightMember>& engines,
                     const std::optional<WeightMember>& trainer,
-                    const std::shared_ptr<WeightSubscriber>& subscriber) override;
+                    const std::shared_ptr<WeightSubscriber>& subscriber,
+                    std::stop_token stop) override;
 
  private:
   GrpcWeightService& service_;

@@ -115,18 +115,20 @@ void RolloutWork::RunBeside(std::stop_token stop) {
       evaluate = std::exchange(evaluate_, std::nullopt);
       reports.swap(reports_);
     }
+    if (stop.stop_requested())
+      return;  // nobody may hear a report, and a drain does not wait for it
     for (const auto& report : reports) report();
     if (evaluate.has_value()) {
       const absl::Status status = StartEvaluation(*evaluate);
       if (!status.ok()) Report(*evaluate, {}, status);
     }
-    PullWhenDue(timer);
+    PullWhenDue(timer, stop);
   }
 }
 
 // A publication brings the weights as a rule. An engine that joins between two steps of a trainer
 // that is busy fetches them, and so does one that publications miss.
-void RolloutWork::PullWhenDue(PullTimer& timer) {
+void RolloutWork::PullWhenDue(PullTimer& timer, const std::stop_token& stop) {
   const std::optional<CommittedWeights> weights = subscriber_->Committed();
   std::optional<PolicyVersion> held;
   if (weights.has_value()) held = weights->snapshot.manifest.policy;
@@ -136,7 +138,9 @@ void RolloutWork::PullWhenDue(PullTimer& timer) {
   cluster::v1::Members members;
   {
     MutexLock lock(mu_);
-    if (held.has_value() && *held >= published) pull_error_.clear();
+    if (failed_pull_.has_value() && held.has_value() && *held >= failed_pull_->at_least) {
+      failed_pull_.reset();
+    }
     if (!decision.pull) return;
     members = members_;
   }
@@ -145,10 +149,12 @@ void RolloutWork::PullWhenDue(PullTimer& timer) {
     trainer = WeightMember{members.trainer().worker(), members.trainer().address()};
   }
   const absl::Status pulled = context_.weights->Pull(
-      job_, decision.at_least, Members(members.rollouts()), trainer, subscriber_);
+      job_, decision.at_least, Members(members.rollouts()), trainer, subscriber_, stop);
+  if (stop.stop_requested()) return;
   {
     MutexLock lock(mu_);
-    pull_error_ = pulled.ok() ? "" : Message(pulled);
+    failed_pull_.reset();
+    if (!pulled.ok()) failed_pull_ = FailedPull{decision.at_least, std::string(Message(pulled))};
   }
   if (held.has_value()) {
     FRESHET_LOG(Warning) << "event=weights_behind job=" << job_ << " reason=\"" << decision.reason
@@ -238,9 +244,9 @@ void RolloutWork::FillStatus(AssignmentStatus& status) const {
     status.set_waits_for(counters.last_wait_reason);
     {
       MutexLock lock(mu_);
-      if (!pull_error_.empty()) {
-        status.set_waits_for(
-            StrCat("newer weights do not come: ", pull_error_, "; ", counters.last_wait_reason));
+      if (failed_pull_.has_value()) {
+        status.set_waits_for(StrCat("newer weights do not come: ", failed_pull_->error, "; ",
+                                    counters.last_wait_reason));
       }
     }
     if (episodes_ == nullptr) return;

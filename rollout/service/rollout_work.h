@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -52,7 +53,8 @@ class RolloutWeightPlane {
   virtual absl::Status Pull(const std::string& job, const PolicyVersion& at_least,
                             const std::vector<WeightMember>& engines,
                             const std::optional<WeightMember>& trainer,
-                            const std::shared_ptr<WeightSubscriber>& subscriber) = 0;
+                            const std::shared_ptr<WeightSubscriber>& subscriber,
+                            std::stop_token stop) = 0;
 };
 
 // What a rollout process gives to its jobs. All must outlive the works.
@@ -94,7 +96,7 @@ class RolloutWork final : public runtime::JobWork {
 
   // Thread beside the engine's: pulls weights that did not come, prepares and reports evaluations.
   void RunBeside(std::stop_token stop);
-  void PullWhenDue(PullTimer& timer);
+  void PullWhenDue(PullTimer& timer, const std::stop_token& stop);
   absl::Status StartEvaluation(const cluster::v1::Evaluate& evaluate);
   void Report(const cluster::v1::Evaluate& evaluate, const PolicyVersion& policy,
               const absl::StatusOr<std::vector<Response>>& responses);
@@ -118,7 +120,12 @@ class RolloutWork final : public runtime::JobWork {
   mutable Mutex mu_;
   CondVar wake_;
   cluster::v1::Members members_ ABSL_GUARDED_BY(mu_);
-  std::string pull_error_ ABSL_GUARDED_BY(mu_);  // of the last pull, while weights are missing
+  // The last pull, where it failed and what it asked for is still missing.
+  struct FailedPull {
+    PolicyVersion at_least;
+    std::string error;
+  };
+  std::optional<FailedPull> failed_pull_ ABSL_GUARDED_BY(mu_);
   std::optional<cluster::v1::Evaluate> evaluate_ ABSL_GUARDED_BY(mu_);  // to start
   std::vector<std::function<void()>> reports_ ABSL_GUARDED_BY(mu_);     // to send
   // For rates in FillLoad.

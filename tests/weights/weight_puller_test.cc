@@ -3,7 +3,9 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -21,14 +23,17 @@ class ScriptedMember final : public weights::v1::WeightService::Service {
       : replies_(std::move(replies)), hang_(hang) {}
   grpc::Status Pull(grpc::ServerContext* context, const weights::v1::PullRequest*,
                     grpc::ServerWriter<weights::v1::PullReply>* writer) override {
+    called_.Notify();
     for (const auto& reply : replies_) writer->Write(reply);
     while (hang_ && !context->IsCancelled()) std::this_thread::yield();
     return grpc::Status::OK;
   }
+  bool AwaitCall() { return called_.WaitFor(absl::Seconds(60)); }
 
  private:
   const std::vector<weights::v1::PullReply> replies_;
   const bool hang_;
+  Notification called_;
 };
 
 weights::v1::PullReply HeaderOf(const VersionForTest& version) {
@@ -141,6 +146,20 @@ TEST_F(WeightPullerTest, GoesOnToTheNextSourceWhateverIsWrongWithOne) {
   int64_t failures = 0;
   for (const auto& [cause, count] : counters_.totals().failures) failures += count;
   EXPECT_EQ(failures, 11);
+}
+
+TEST_F(WeightPullerTest, AStopEndsItAtOnceAndAsksNobodyElse) {
+  options_.silence_timeout = options_.timeout = absl::Hours(1);
+  std::stop_source stop;
+  options_.stop = stop.get_token();
+  const std::vector<WeightMember> sources = {Scripted({HeaderOf(version_)}, /*hang=*/true),
+                                             Holder(version_)};
+  std::jthread stopper([&] {
+    EXPECT_TRUE(scripted_.front()->AwaitCall());
+    stop.request_stop();
+  });
+  EXPECT_EQ(Pull(sources).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(joiner_->Committed().has_value());
 }
 
 TEST_F(WeightPullerTest, NamesTheLastSourceWhenNoneHasIt) {

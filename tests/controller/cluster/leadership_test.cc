@@ -1,5 +1,9 @@
 #include "controller/cluster/leadership.h"
 
+#include <atomic>
+#include <string>
+#include <thread>
+
 #include "datastore/memory/in_memory_leader_lease.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -77,6 +81,51 @@ TEST_F(LeadershipTest, AStopHandsOverAtOnceUnderALargerToken) {
   EXPECT_FALSE(a.leading);
   ASSERT_TRUE(Eventually([&] { return b.leading.load(); }));
   EXPECT_GT(b.tokens, a.tokens);
+}
+
+TEST_F(LeadershipTest, AnotherLeadsWhileATermTakesLongToEnd) {
+  Notification ends;
+  std::atomic<bool> ended{false};
+  Leadership slow(lease_, clock_, {"slow", kTtl, kTtl / 10},
+                  {[](int64_t) { return absl::OkStatus(); },
+                   [&](const std::string&) {
+                     EXPECT_TRUE(ends.WaitFor(absl::Seconds(60)));
+                     ended = true;
+                   },
+                   {}});
+  slow.Start("slow:7070");
+  ASSERT_TRUE(Eventually([&] { return slow.Get().leading; }));
+  Candidate b(lease_, clock_, "b");
+  std::jthread stop([&] { slow.Stop(); });
+  EXPECT_TRUE(Eventually([&] { return b.leading.load(); })) << "at once: the clock stands still";
+  EXPECT_FALSE(ended);
+  ends.Notify();
+}
+
+TEST_F(LeadershipTest, ALapsedLeaseIsNotTakenBackWhileItsTermEnds) {
+  FlakyLease flaky(lease_);
+  Notification ends;
+  std::atomic<int> gained{0};
+  Leadership slow(flaky, clock_, {"slow", kTtl, kTtl / 10},
+                  {[&](int64_t) {
+                     ++gained;
+                     return absl::OkStatus();
+                   },
+                   [&](const std::string&) { EXPECT_TRUE(ends.WaitFor(absl::Seconds(60))); },
+                   {}});
+  slow.Start("slow:7070");
+  ASSERT_TRUE(Eventually([&] { return slow.Get().leading; }));
+  flaky.down = true;
+  clock_.Advance(kTtl);
+  ASSERT_TRUE(Eventually([&] { return slow.Get().trouble == "the datastore is away"; }));
+  flaky.down = false;
+  {
+    Candidate b(lease_, clock_, "b");
+    EXPECT_TRUE(Eventually([&] { return b.leading.load(); }));
+    EXPECT_EQ(gained, 1);
+    ends.Notify();
+  }
+  EXPECT_TRUE(Eventually([&] { return gained == 2; })) << "it is a candidate again";
 }
 
 TEST_F(LeadershipTest, ALeaseThatCannotBeRenewedEndsHereWhenItEndsThere) {

@@ -215,11 +215,42 @@ class FakeRewardGateway final : public RewardGateway {
   reward::v1::ScoreRequest last_ ABSL_GUARDED_BY(mu_);
 };
 
+// Records whose answer may be lost: the write happens, and the writer does not hear of it.
+class LossyJobRecords final : public JobRecordStore {
+ public:
+  absl::StatusOr<int64_t> Create(const std::string& id, const std::string& value,
+                                 int64_t fence) override {
+    return records_.Create(id, value, fence);
+  }
+  absl::StatusOr<int64_t> Update(const std::string& id, int64_t expected_revision,
+                                 const std::string& value, int64_t fence) override {
+    auto written = records_.Update(id, expected_revision, value, fence);
+    JobRecord record;
+    const bool starts = id.starts_with("job/") && record.ParseFromString(value) &&
+                        record.state() == job::v1::JOB_STATE_STARTING;
+    if (starts && lost_starts.load() > 0 && lost_starts.fetch_sub(1) > 0) {
+      return StatusOf(absl::StatusCode::kUnavailable, "the connection ended");
+    }
+    return written;
+  }
+  absl::StatusOr<StoredRecord> Get(const std::string& id) override { return records_.Get(id); }
+  absl::StatusOr<std::vector<StoredRecord>> List() override { return records_.List(); }
+  absl::Status Delete(const std::string& id, int64_t fence) override {
+    return records_.Delete(id, fence);
+  }
+  absl::Status Fence(int64_t fence) override { return records_.Fence(fence); }
+
+  std::atomic<int> lost_starts{0};  // writes of a job's start whose answer is lost
+
+ private:
+  InMemoryJobRecords records_;
+};
+
 // What several controllers of a test share: the datastore and the workers' services. Time moves
 // only when a test says so, so nobody is lost by accident; periods of threads are short.
 struct FakeCluster {
   FakeClock clock;
-  InMemoryJobRecords records;
+  LossyJobRecords records;
   std::unique_ptr<InMemoryEventLog> events = *InMemoryEventLog::Create();
   InMemoryLeaderLease lease{clock};
   MemoryJobStores stores{clock};

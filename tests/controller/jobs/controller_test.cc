@@ -229,6 +229,13 @@ TEST_F(ControllerTest, ATrainerThatFailsAgainAndAgainEndsTheJob) {
   EXPECT_THAT(Record("a").reason(), HasSubstr("lineage differs (8 times in a row"));
 }
 
+TEST_F(ControllerTest, AJobRunsWhoseStartWasWrittenWithoutAnAnswer) {
+  cluster_.records.lost_starts = 1;
+  Run("a");
+  EXPECT_EQ(cluster_.records.lost_starts, 0);
+  EXPECT_EQ(term_->claims.HolderOf(Claims::Trainer("t0")), "a");
+}
+
 TEST_F(ControllerTest, TwoJobsTakeTurns) {
   Run("a");
   Submit("b");
@@ -356,6 +363,21 @@ TEST_F(ControllerTest, ALostTrainersJobWaitsAndGoesOn) {
   Join({&again});
   EXPECT_TRUE(Eventually([&] { return again.Work() != "" && again.Work() != work; }));
   EXPECT_EQ(Record("a").state(), JOB_STATE_RUNNING);
+}
+
+TEST_F(ControllerTest, ATrainerThatWasReplacedIsFreeForOthers) {
+  Run("a");
+  HubWorker other(cluster::v1::ROLE_TRAINER, "t1");
+  Join({&other});
+  ASSERT_TRUE(Eventually([&] {
+    cluster_.clock.Advance(absl::Milliseconds(200));
+    rollout_.Beat().IgnoreError();
+    reward_.Beat().IgnoreError();
+    other.Beat().IgnoreError();
+    return other.Work().starts_with("a/");
+  }));
+  EXPECT_EQ(term_->claims.HolderOf(Claims::Trainer("t1")), "a");
+  EXPECT_TRUE(Eventually([&] { return term_->claims.HolderOf(Claims::Trainer("t0")).empty(); }));
 }
 
 TEST_F(ControllerTest, ARestartOfTheControllerInterruptsNobody) {

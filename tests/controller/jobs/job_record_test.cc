@@ -126,6 +126,19 @@ TEST(JobRecord, ResumeOfASuccessIsRefused) {
   EXPECT_EQ(WantResumed(record, kNow).code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(JobRecord, OnlyAnEndedJobIsDeletedAndThenItCannotBeResumed) {
+  JobRecord active = Record(JOB_STATE_RUNNING);
+  EXPECT_EQ(WantDeleted(active).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(active.deleting());
+  JobRecord record = Record(JOB_STATE_FAILED);
+  ASSERT_TRUE(WantDeleted(record).ok());
+  ASSERT_TRUE(WantDeleted(record).ok()) << "idempotent";
+  const absl::Status resumed = WantResumed(record, kNow);
+  EXPECT_EQ(resumed.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(resumed.message()), HasSubstr("is being deleted"));
+  EXPECT_EQ(record.state(), JOB_STATE_FAILED);
+}
+
 TEST(JobRecord, CancelOfAnActiveJobIsAWishAndIdempotent) {
   JobRecord record = Record(JOB_STATE_RUNNING);
   AddTrainer(record);
@@ -156,7 +169,7 @@ TEST(JobRecord, AssignmentIdsNameTheJobAndGrow) {
 TEST(JobRecord, IdsAreChecked) {
   for (const char* good : {"a", "A1.b_c-d", "9x"}) EXPECT_TRUE(ValidateJobId(good).ok()) << good;
   EXPECT_TRUE(ValidateJobId(std::string(63, 'a')).ok());
-  for (const char* bad : {"", "-a", ".a", "a b", "a/b", "a{b", "\xc3\xa4"}) {
+  for (const char* bad : {"", "-a", ".a", "a b", "a/b", "a{b", "\xc3\xa4", "freshet"}) {
     EXPECT_FALSE(ValidateJobId(bad).ok()) << bad;
   }
   EXPECT_FALSE(ValidateJobId(std::string(64, 'a')).ok());

@@ -185,6 +185,23 @@ TEST(PoolDecision, ASingleEngineThatIsMissingDoesNotHoldUpTheRest) {
   EXPECT_GT(pool.Run(60).wanted, 8);
 }
 
+TEST(PoolDecision, WhileTheLastGrowthCannotBeJudgedItSaysWhatIsMissing) {
+  Pool pool({1, 64});
+  pool.signals.ready = pool.signals.expected = 4;
+  pool.Load(0.5, 1);
+  ASSERT_EQ(pool.Run(34).wanted, 8);
+  pool.follows = false;
+  pool.signals.ready = 7;  // 88 %
+  pool.Load(0.5, 1);
+  EXPECT_EQ(pool.Run(600).wanted, 8);
+  EXPECT_EQ(pool.decision.reason, ScalingReason::kEnginesMissing);
+  EXPECT_EQ(pool.decision.text, "7.0 of 8 engines were ready: too few to judge the last growth");
+  pool.signals.ready = 8;
+  pool.Load(0.5, 1);
+  pool.Run(100);
+  EXPECT_EQ(pool.decision.reason, ScalingReason::kNoGain) << "judged once they are all there";
+}
+
 TEST(PoolDecision, TheStalenessBoundLimitsIt) {
   Pool pool({1, 100});
   pool.signals.ready = pool.signals.expected = 4;

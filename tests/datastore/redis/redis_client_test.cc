@@ -295,9 +295,9 @@ TEST_F(RedisClientTest, DeleteJobKeysRemovesThatJobsKeysOnly) {
   EXPECT_EQ(client->Command({"DBSIZE"})->integer, 5);
 }
 
-TEST_F(RedisClientTest, DeleteJobKeysRefusesAPattern) {
+TEST_F(RedisClientTest, DeleteJobKeysRefusesAPatternAndTheClustersOwnKeys) {
   const auto client = StartServer();
-  for (const char* job : {"", "*", "a*", "a}:*{", "[ab]", "a b"}) {
+  for (const char* job : {"", "*", "a*", "a}:*{", "[ab]", "a b", "freshet"}) {
     EXPECT_EQ(DeleteJobKeys(*client, job).status().code(), absl::StatusCode::kInvalidArgument)
         << job;
   }
