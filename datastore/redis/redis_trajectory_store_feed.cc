@@ -141,6 +141,8 @@ void RedisChangeFeed::Follow(const std::stop_token& stop, TopicSet topics,
     } else if (message->has_value()) {
       if ((*message)->channel.empty()) current = false;
       Merge((*message)->payload);
+    } else {
+      current = false;  // a subscription that has died without a word is as quiet as this one
     }
   }
 }

@@ -1,6 +1,7 @@
 #ifndef FRESHET_SERVICES_RUNTIME_CERTIFICATE_METRICS_H_
 #define FRESHET_SERVICES_RUNTIME_CERTIFICATE_METRICS_H_
 
+#include <array>
 #include <string>
 
 #include "services/metrics/series.h"
@@ -8,19 +9,22 @@
 
 namespace freshet::runtime {
 
-// freshet_tls_certificate_expiry_timestamp_seconds: when this process' own certificate ends.
+// freshet_tls_certificate_expiry_timestamp_seconds: when the first of this process' own certificate
+// and the authorities that it trusts ends. An authority that has ended counts as long as it is
+// among them.
 // Confined to one thread at a time.
 class CertificateMetrics {
  public:
-  // `path`: PEM file whose first certificate counts.
-  CertificateMetrics(prometheus::Registry& registry, std::string path);
-  // Reads the file again when it has changed. While it cannot be used, the value stays.
+  // PEM files: the first certificate of `cert` and all of `ca` count; `ca` may be empty.
+  CertificateMetrics(prometheus::Registry& registry, std::string cert, std::string ca = "");
+  // Reads the files again when one has changed. While one cannot be used, the value stays.
   void Refresh();
 
  private:
-  const std::string path_;
+  const std::string cert_;
+  const std::string ca_;
   prometheus::Gauge& expiry_;
-  FileStamp stamp_;
+  std::array<FileStamp, 2> stamps_;
 };
 
 }  // namespace freshet::runtime

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -17,32 +18,19 @@
 #include <utility>
 #include <vector>
 
+#include "services/base/listener.h"
 #include "services/base/log.h"
+#include "services/base/log_gate.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/base/unique_fd.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/runtime/http_request.h"
 
 namespace freshet::runtime {
 namespace {
 
-// Closes a descriptor at the end of a scope.
-class Fd {
- public:
-  explicit Fd(int fd = -1) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
+constexpr int kBacklog = 64;
 
 absl::StatusOr<sockaddr_storage> SocketAddress(const HostPort& where, const char* flag,
                                                socklen_t& size) {
@@ -67,31 +55,12 @@ absl::StatusOr<sockaddr_storage> SocketAddress(const HostPort& where, const char
   return InvalidArgument(flag, ": \"", where.host, "\" is neither an IP address nor localhost");
 }
 
-int BoundPort(int fd) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof(storage);
-  if (::getsockname(fd, static_cast<sockaddr*>(static_cast<void*>(&storage)), &size) != 0) return 0;
-  uint16_t port = 0;  // at the same place for both families
-  std::memcpy(&port,
-              static_cast<char*>(static_cast<void*>(&storage)) + offsetof(sockaddr_in, sin_port),
-              sizeof(port));
-  return ntohs(port);
-}
-
-absl::StatusOr<Fd> Listen(const std::string& listen, const char* flag) {
+absl::StatusOr<Listener> Listen(const std::string& listen, const char* flag) {
   const auto where = ParseHostPort(listen);
   if (!where.has_value()) return InvalidArgument(flag, " ", listen, " is not HOST:PORT");
   socklen_t size = 0;
   FRESHET_ASSIGN_OR_RETURN(const sockaddr_storage address, SocketAddress(*where, flag, size));
-  Fd fd(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int on = 1;
-  if (fd.get() < 0 || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-      ::bind(fd.get(), static_cast<const sockaddr*>(static_cast<const void*>(&address)), size) !=
-          0 ||
-      ::listen(fd.get(), 64) != 0) {
-    return FailedPrecondition(flag, " ", listen, ": cannot listen there: ", std::strerror(errno));
-  }
-  return fd;
+  return Listener::On(address, size, kBacklog, StrCat(flag, " ", listen));
 }
 
 std::string Serialize(const HttpResponse& response, bool with_body) {
@@ -113,8 +82,8 @@ std::string Serialize(const HttpResponse& response, bool with_body) {
 // Owner of all connections; everything but the constructor and Stop runs on its thread.
 class HttpServer::Loop {
  public:
-  Loop(Fd listener, Fd wake_read, Fd wake_write, std::string address, HttpHandler handler,
-       const HttpLimits& limits, const Clock& clock)
+  Loop(Listener listener, UniqueFd wake_read, UniqueFd wake_write, std::string address,
+       HttpHandler handler, const HttpLimits& limits, const Clock& clock)
       : listener_(std::move(listener)),
         wake_read_(std::move(wake_read)),
         wake_write_(std::move(wake_write)),
@@ -134,7 +103,7 @@ class HttpServer::Loop {
 
  private:
   struct Connection {
-    Fd fd;
+    UniqueFd fd;
     absl::Time deadline;
     std::string input;
     std::string output;  // not empty: the request has been answered
@@ -144,6 +113,9 @@ class HttpServer::Loop {
 
   void Run();
   void Accept();
+  // Closes the oldest connection without a complete request, so that idle ones do not keep probes
+  // out, else the oldest whose answer has been sent whole. False: all are being answered.
+  bool MakeRoom();
   // False when the connection is to be closed.
   bool Advance(Connection& connection);
   bool Receive(Connection& connection);
@@ -151,21 +123,23 @@ class HttpServer::Loop {
   void Answer(Connection& connection, const HttpParse& parse);
   int TimeoutMs() const;
 
-  Fd listener_;
-  Fd wake_read_;
-  Fd wake_write_;
+  Listener listener_;
+  UniqueFd wake_read_;
+  UniqueFd wake_write_;
   const std::string address_;
   const HttpHandler handler_;
   const HttpLimits limits_;
   const Clock& clock_;
-  std::list<Connection> connections_;
+  std::list<Connection> connections_;  // the oldest first
+  LogGate accept_gate_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
 
 void HttpServer::Loop::Run() {
   while (!stop_) {
-    std::vector<pollfd> polled = {{wake_read_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    std::vector<pollfd> polled = {{wake_read_.get(), POLLIN, 0},
+                                  {listener_.WaitFd(clock_.Now()), POLLIN, 0}};
     for (const Connection& connection : connections_) {
       const bool writes = !connection.output.empty() && !connection.draining;
       polled.push_back({connection.fd.get(), static_cast<short>(writes ? POLLOUT : POLLIN), 0});
@@ -187,6 +161,7 @@ void HttpServer::Loop::Run() {
 int HttpServer::Loop::TimeoutMs() const {
   absl::Duration wait = absl::Seconds(60);
   const absl::Time now = clock_.Now();
+  if (now < listener_.rests_until()) wait = listener_.rests_until() - now;
   for (const Connection& connection : connections_) {
     wait = std::min(wait, connection.deadline - now);
   }
@@ -194,12 +169,32 @@ int HttpServer::Loop::TimeoutMs() const {
 }
 
 void HttpServer::Loop::Accept() {
-  while (true) {
-    Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (fd.get() < 0) return;
-    if (connections_.size() >= limits_.max_connections) continue;
-    connections_.push_back({std::move(fd), clock_.Now() + limits_.io_timeout, {}, {}, 0, false});
+  for (int i = 0; i < kBacklog; ++i) {
+    const absl::Time now = clock_.Now();
+    absl::StatusOr<UniqueFd> fd = listener_.Accept(now);
+    if (!fd.ok()) {
+      if (accept_gate_.Admit(Message(fd.status()), now)) {
+        FRESHET_LOG(Warning) << "event=http_not_accepted error=\"" << Message(fd.status()) << "\"";
+      }
+      return;
+    }
+    if (fd->get() < 0) return;
+    if (connections_.size() >= limits_.max_connections && !MakeRoom()) continue;
+    connections_.push_back({*std::move(fd), now + limits_.io_timeout, {}, {}, 0, false});
+    // Its request is often there already: answered, it is not closed for the next one.
+    if (!Advance(connections_.back())) connections_.pop_back();
   }
+}
+
+bool HttpServer::Loop::MakeRoom() {
+  auto oldest = std::ranges::find_if(
+      connections_, [](const Connection& connection) { return connection.output.empty(); });
+  if (oldest == connections_.end()) {
+    oldest = std::ranges::find_if(connections_, &Connection::draining);
+  }
+  if (oldest == connections_.end()) return false;
+  connections_.erase(oldest);
+  return true;
 }
 
 bool HttpServer::Loop::Advance(Connection& connection) {
@@ -270,14 +265,14 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
                                                               HttpHandler handler,
                                                               const HttpLimits& limits,
                                                               const Clock& clock) {
-  FRESHET_ASSIGN_OR_RETURN(Fd listener, Listen(listen, limits.flag));
+  FRESHET_ASSIGN_OR_RETURN(Listener listener, Listen(listen, limits.flag));
   std::array<int, 2> pipe{};
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) {
     return ResourceExhausted("no pipe: ", std::strerror(errno));
   }
-  Fd wake_read(pipe[0]);
-  Fd wake_write(pipe[1]);
-  const std::string address = JoinHostPort(ParseHostPort(listen)->host, BoundPort(listener.get()));
+  UniqueFd wake_read(pipe[0]);
+  UniqueFd wake_write(pipe[1]);
+  const std::string address = JoinHostPort(ParseHostPort(listen)->host, listener.port());
   return std::unique_ptr<HttpServer>(new HttpServer(
       std::make_unique<Loop>(std::move(listener), std::move(wake_read), std::move(wake_write),
                              address, std::move(handler), limits, clock)));

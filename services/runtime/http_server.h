@@ -34,7 +34,9 @@ using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
 using HttpRoutes = std::map<std::string, std::function<HttpResponse()>>;
 
 struct HttpLimits {
-  size_t max_connections = 64;                   // more are closed at once
+  // For one more the oldest without a complete request is closed, else the oldest that has its
+  // answer; while all are being answered, the new one.
+  size_t max_connections = 64;
   size_t max_request_bytes = 8192;               // of request line and headers; more: 431
   absl::Duration io_timeout = absl::Seconds(5);  // to send a request, or to take an answer
   const char* flag = "--http-listen";            // that gave the address, for messages

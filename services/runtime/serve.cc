@@ -155,7 +155,7 @@ int Serve(Role& role, const ServeOptions& options) {
   ProcessMetrics process(*registry, options.role, options.version);
   std::optional<CertificateMetrics> certificate;
   if (!options.endpoint.tls.cert.empty()) {
-    certificate.emplace(*registry, options.endpoint.tls.cert);
+    certificate.emplace(*registry, options.endpoint.tls.cert, options.endpoint.tls.ca);
   }
   if (!options.endpoint.http_listen.empty()) {
     auto started =

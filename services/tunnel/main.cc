@@ -1,6 +1,9 @@
 #include <signal.h>
+#include <sys/resource.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -58,6 +61,17 @@ sigset_t BlockStopSignals() {
   return signals;
 }
 
+// Connections take two descriptors each, and the soft limit is often 1024 for the sake of programs
+// that use select.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    FRESHET_LOG(Warning) << "event=descriptor_limit_kept error=\"" << std::strerror(errno) << "\"";
+  }
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(
       "Brings the connections of a program without TLS into TLS "
@@ -92,6 +106,7 @@ int Main(int argc, char** argv) {
     return Fail(status, kExitCommandLine);
   }
   const sigset_t signals = BlockStopSignals();
+  RaiseDescriptorLimit();
   const auto tunnel = Tunnel::Start(options);
   if (!tunnel.ok()) return Fail(tunnel.status(), kExitContent);
   std::printf("ready tunnel listen=%s connect=%s\n", (*tunnel)->address().c_str(),

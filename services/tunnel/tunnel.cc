@@ -2,14 +2,16 @@
 
 #include <fcntl.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <list>
 #include <optional>
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "services/base/listener.h"
 #include "services/base/log.h"
 #include "services/base/log_gate.h"
 #include "services/base/mutex.h"
@@ -32,6 +35,12 @@ namespace {
 
 constexpr int kBacklog = 128;
 constexpr absl::Duration kTick = absl::Seconds(1);
+// For standard streams, sockets of the loop and of the resolver, files of certificates.
+constexpr uint64_t kSpareDescriptors = 16;
+// Places of what is no link in what poll is asked about.
+constexpr size_t kWakeWait = 0;
+constexpr size_t kListenerWait = 1;
+constexpr size_t kNumOwnWaits = 2;
 
 // Looks `where` up. Blocks as long as the resolver does.
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const runtime::HostPort& where, bool numeric) {
@@ -116,28 +125,10 @@ class AddressBook {
   std::thread thread_;  // last: it uses the others
 };
 
-absl::StatusOr<UniqueFd> Listen(const std::string& listen, const runtime::HostPort& where) {
-  FRESHET_ASSIGN_OR_RETURN(const auto addresses, Resolve(where, /*numeric=*/true));
-  const SocketAddress& address = addresses.front();
-  UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int on = 1;
-  const auto* raw = static_cast<const sockaddr*>(static_cast<const void*>(&address.storage));
-  if (fd.get() < 0 || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-      ::bind(fd.get(), raw, address.size) != 0 || ::listen(fd.get(), kBacklog) != 0) {
-    return FailedPrecondition(listen, ": cannot listen there: ", std::strerror(errno));
-  }
-  return fd;
-}
-
-int BoundPort(int fd) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof(storage);
-  if (::getsockname(fd, static_cast<sockaddr*>(static_cast<void*>(&storage)), &size) != 0) return 0;
-  in_port_t port = 0;  // at the same place for both families
-  std::memcpy(&port,
-              static_cast<char*>(static_cast<void*>(&storage)) + offsetof(sockaddr_in, sin_port),
-              sizeof(port));
-  return ntohs(port);
+// The soft limit: what more cannot be opened, and what poll can be asked about.
+uint64_t MaxDescriptors() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : kSpareDescriptors;
 }
 
 }  // namespace
@@ -145,7 +136,7 @@ int BoundPort(int fd) {
 // Everything but the constructor and the destructor runs on its thread.
 class Tunnel::Loop {
  public:
-  Loop(const TunnelOptions& options, std::unique_ptr<TlsContext> context, UniqueFd listener,
+  Loop(const TunnelOptions& options, std::unique_ptr<TlsContext> context, Listener listener,
        UniqueFd wake_read, UniqueFd wake_write, std::string address,
        const runtime::HostPort& target)
       : options_(options),
@@ -168,32 +159,44 @@ class Tunnel::Loop {
  private:
   void Run() {
     std::vector<pollfd> waits;
+    std::vector<size_t> ends;  // of each link's entries in `waits`; the first begin at kNumOwnWaits
     while (!stop_) {
-      // Without descriptors connections wait in the kernel; asked for, they would keep this thread
-      // turning.
-      const bool accepts = absl::Now() >= next_accept_;
-      waits.assign({{wake_read_.get(), POLLIN, 0}, {accepts ? listener_.get() : -1, POLLIN, 0}});
+      waits.assign({{wake_read_.get(), POLLIN, 0}, {listener_.WaitFd(absl::Now()), POLLIN, 0}});
+      ends.clear();
       bool hurried = false;
       for (const TunnelLink& link : links_) {
-        for (const pollfd& wait : link.Waits()) waits.push_back(wait);
+        link.AddWaits(waits);
+        ends.push_back(waits.size());
         hurried |= link.hurried();
       }
-      const int timeout = hurried ? 0 : static_cast<int>(absl::ToInt64Milliseconds(kTick));
-      ::poll(waits.data(), waits.size(), timeout);
+      Wait(waits, hurried ? absl::ZeroDuration() : kTick);
       const absl::Time now = absl::Now();
-      StepLinks(waits, now);
-      if (waits[1].revents != 0) Accept(now);
+      StepLinks(waits, ends, now);
+      if (waits[kListenerWait].revents != 0) Accept(now);
     }
   }
 
-  // `waits` has two entries for each link, after the first two.
-  void StepLinks(const std::vector<pollfd>& waits, absl::Time now) {
+  void Wait(std::vector<pollfd>& waits, absl::Duration wait) {
+    const int timeout = static_cast<int>(absl::ToInt64Milliseconds(wait));
+    if (::poll(waits.data(), waits.size(), timeout) >= 0 || errno == EINTR) return;
+    const std::string error = std::strerror(errno);
+    if (poll_gate_.Admit(error, absl::Now())) {
+      FRESHET_LOG(Error) << "event=poll_failed descriptors=" << waits.size() << " error=\"" << error
+                         << "\"";
+    }
+    // Asked again at once it would fail again. Links have their turn at every tick.
+    ::poll(&waits[kWakeWait], 1, timeout);
+  }
+
+  void StepLinks(const std::vector<pollfd>& waits, const std::vector<size_t>& ends,
+                 absl::Time now) {
     const bool all = now >= next_sweep_;  // deadlines
     if (all) next_sweep_ = now + kTick;
-    size_t at = 2;
-    for (auto link = links_.begin(); link != links_.end(); at += 2) {
-      const bool turn =
-          all || link->hurried() || waits[at].revents != 0 || waits[at + 1].revents != 0;
+    size_t at = kNumOwnWaits;
+    auto end = ends.begin();
+    for (auto link = links_.begin(); link != links_.end(); ++end) {
+      bool turn = all || link->hurried();
+      for (; at < *end; ++at) turn |= waits[at].revents != 0;
       if (turn && !link->Step(now)) {
         Report(link->status(), now);
         link = links_.erase(link);
@@ -205,20 +208,15 @@ class Tunnel::Loop {
 
   void Accept(absl::Time now) {
     for (int i = 0; i < kBacklog; ++i) {
-      UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (fd.get() < 0) {
-        if (errno == EINTR || errno == ECONNABORTED) continue;
-        if (errno == EAGAIN) return;
-        Report(ResourceExhausted("accept: ", std::strerror(errno)), now);
-        next_accept_ = now + kTick;
-        return;
-      }
+      absl::StatusOr<UniqueFd> fd = listener_.Accept(now);
+      if (!fd.ok()) return Report(fd.status(), now);
+      if (fd->get() < 0) return;
       if (links_.size() >= options_.max_links) {
         Report(ResourceExhausted("more than ", options_.max_links, " connections"), now);
         continue;
       }
       const std::optional<SocketAddress> target = book_.Next();
-      links_.emplace_back(*context_, options_.tls.server, std::move(fd),
+      links_.emplace_back(*context_, options_.tls.server, *std::move(fd),
                           target.has_value() ? &*target : nullptr, now,
                           now + options_.setup_timeout);
       if (links_.back().Step(now)) continue;
@@ -235,15 +233,15 @@ class Tunnel::Loop {
 
   const TunnelOptions options_;
   const std::unique_ptr<TlsContext> context_;
-  const UniqueFd listener_;
+  Listener listener_;
   const UniqueFd wake_read_;
   const UniqueFd wake_write_;
   const std::string address_;
   AddressBook book_;
   std::list<TunnelLink> links_;
   LogGate gate_{absl::Seconds(10)};
+  LogGate poll_gate_;
   absl::Time next_sweep_ = absl::InfinitePast();
-  absl::Time next_accept_ = absl::InfinitePast();
   std::atomic<bool> stop_ = false;
   std::thread thread_;  // last: it uses the others
 };
@@ -266,18 +264,36 @@ absl::Status ValidateTunnel(const TunnelOptions& options) {
   return ValidateTunnelTls(options.tls);
 }
 
-absl::StatusOr<std::unique_ptr<Tunnel>> Tunnel::Start(const TunnelOptions& options) {
-  FRESHET_RETURN_IF_ERROR(ValidateTunnel(options));
+LinkBound BoundLinks(size_t wanted, uint64_t max_descriptors) {
+  const uint64_t room =
+      max_descriptors > kSpareDescriptors ? (max_descriptors - kSpareDescriptors) / 2 : 0;
+  const uint64_t links = std::max<uint64_t>(room, 1);
+  if (links >= wanted) return {wanted, ""};
+  return {static_cast<size_t>(links), StrCat(max_descriptors, " descriptors are enough for ", links,
+                                             " connections, not for ", wanted)};
+}
+
+absl::StatusOr<std::unique_ptr<Tunnel>> Tunnel::Start(const TunnelOptions& wanted) {
+  FRESHET_RETURN_IF_ERROR(ValidateTunnel(wanted));
+  TunnelOptions options = wanted;
+  const LinkBound bound = BoundLinks(wanted.max_links, MaxDescriptors());
+  options.max_links = bound.links;
+  if (!bound.reason.empty()) {
+    FRESHET_LOG(Warning) << "event=connections_bounded reason=\"" << bound.reason << "\"";
+  }
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<TlsContext> context, TlsContext::Create(options.tls));
   const runtime::HostPort where = *runtime::ParseHostPort(options.listen);
-  FRESHET_ASSIGN_OR_RETURN(UniqueFd listener, Listen(options.listen, where));
+  FRESHET_ASSIGN_OR_RETURN(const auto addresses, Resolve(where, /*numeric=*/true));
+  FRESHET_ASSIGN_OR_RETURN(
+      Listener listener,
+      Listener::On(addresses.front().storage, addresses.front().size, kBacklog, options.listen));
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
     return ResourceExhausted("no pipe: ", std::strerror(errno));
   }
   UniqueFd wake_read(ends[0]);
   UniqueFd wake_write(ends[1]);
-  std::string address = runtime::JoinHostPort(where.host, BoundPort(listener.get()));
+  std::string address = runtime::JoinHostPort(where.host, listener.port());
   return std::unique_ptr<Tunnel>(new Tunnel(std::make_unique<Loop>(
       options, std::move(context), std::move(listener), std::move(wake_read), std::move(wake_write),
       std::move(address), *runtime::ParseHostPort(options.connect))));

@@ -55,8 +55,8 @@ class TunnelLink {
   TunnelLink(TlsContext& context, bool server, UniqueFd accepted, const SocketAddress* target,
              absl::Time now, absl::Time setup_deadline);
 
-  // What it waits for: two entries, with descriptor -1 where nothing.
-  std::array<pollfd, 2> Waits() const;
+  // Appends what it waits for: up to two entries, none without a descriptor.
+  void AddWaits(std::vector<pollfd>& waits) const;
   // Does what can be done; false when the link has ended, with status() saying
   // why.
   bool Step(absl::Time now);

@@ -7,6 +7,7 @@ lint       `helm lint --strict` with every ci/*-values.yaml
 unittest   `helm unittest --strict`
 manifests  `helm template` with every ci/*-values.yaml through `kubeconform -strict`, custom resources included; together
            they must render every kind that the templates have. LeaderWorkerSet has no schema here: the unit tests look at it.
+           Every selector of a PrometheusRule must name namespace and release.
 
 Exits with 1 and says what does not hold.
 """
@@ -20,6 +21,8 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 CHART = os.path.join(os.path.dirname(os.path.dirname(HERE)), "helm", "freshet")
 sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(os.path.dirname(CHART), "dashboards"))
+import promql  # noqa: E402
 import schemas  # noqa: E402
 import tools  # noqa: E402
 
@@ -61,6 +64,18 @@ def kinds_of_templates(texts):
     return kinds
 
 
+def unscoped_selectors(manifests):
+    """Selectors of rendered PrometheusRules that would also see other releases. Pure."""
+    import yaml  # only the rules need it
+    found = []
+    for document in yaml.safe_load_all(manifests):
+        if document and document["kind"] == "PrometheusRule":
+            for rule in [rule for group in document["spec"]["groups"] for rule in group["rules"]]:
+                found += [selector for selector in promql.selectors(rule["expr"])
+                          if not re.search(r'{namespace="[^"]+",release="[^"]+"[,}]', selector)]
+    return found
+
+
 def lint(helm, **_):
     for values in values_files():
         run([helm, "lint", "--strict", CHART, "--values", values])
@@ -77,6 +92,9 @@ def manifests(helm, kubeconform, folder, **_):
     for values in values_files():
         text = run([helm, "template", "freshet", CHART, "--namespace", "rl", "--values", values])
         rendered |= kinds_of(text)
+        unscoped = unscoped_selectors(text)
+        if unscoped:
+            raise Fault(f"{os.path.relpath(values)}: rules see other releases by {', '.join(unscoped)}")
         try:
             run([kubeconform, "-strict", "-summary", "-kubernetes-version", version, "-skip", ",".join(WITHOUT_SCHEMA),
                  "-schema-location", location], text)

@@ -234,8 +234,8 @@ class Scenario:
         begin = time.monotonic()
         pods = self.pod_ids()
         flags = [flag for value in UPGRADE for flag in ("--set", value)]
-        self.helm.run("upgrade", self.release, self.options.chart, "--reuse-values", *flags, "--wait", "--timeout", "15m",
-                      timeout=930)
+        self.helm.run("upgrade", self.release, self.options.chart, "--reset-then-reuse-values", *flags, "--wait", "--timeout",
+                      "15m", timeout=930)
         # Of a Deployment helm waits only for as many new pods as there must be at any time.
         kept = pods
         end = time.monotonic() + 180

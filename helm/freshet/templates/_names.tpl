@@ -4,18 +4,18 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 32 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Prefix of every name: at most 32 characters, so that "-rollout-POOL" and what Kubernetes adds still fit. */}}
+{{/*
+Prefix of every name: at most 32 characters, so that "-rollout-POOL" and what Kubernetes adds still fit. A longer name ends
+in a hash of itself, so that two of them differ.
+*/}}
 {{- define "freshet.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 32 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 32 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 32 | trimSuffix "-" -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- if .Values.fullnameOverride }}{{ $full = .Values.fullnameOverride }}{{ end -}}
+{{- if gt (len $full) 32 -}}
+{{- $full = printf "%s-%s" ($full | trunc 23 | trimSuffix "-") ($full | sha256sum | trunc 8) -}}
 {{- end -}}
-{{- end -}}
+{{- $full -}}
 {{- end -}}
 
 {{- define "freshet.chart" -}}
@@ -76,7 +76,10 @@ annotations:
 {{- default (printf "%s-controller" (include "freshet.fullname" .)) .Values.serviceAccount.controllerName -}}
 {{- end -}}
 
-{{/* An image: list ROOT IMAGE DEFAULT, the names of a role's own image winning over the default's. */}}
+{{/*
+An image: list ROOT IMAGE DEFAULT, the names of a role's own image winning over the default's. The default's digest names
+the default's content: it does not count where the role says another repository or tag.
+*/}}
 {{- define "freshet.image" -}}
 {{- $root := index . 0 -}}
 {{- $own := default dict (index . 1) -}}
@@ -84,7 +87,8 @@ annotations:
 {{- $registry := default $root.Values.image.registry $own.registry -}}
 {{- $repository := default $base.repository $own.repository -}}
 {{- $tag := coalesce $own.tag $root.Values.image.tag $root.Chart.AppVersion -}}
-{{- $digest := ternary $own.digest $base.digest (not (empty $own.repository)) | default $own.digest -}}
+{{- $digest := $own.digest -}}
+{{- if not (or $own.repository $own.tag $digest) }}{{ $digest = $base.digest }}{{ end -}}
 {{- if $registry }}{{ $registry }}/{{ end }}{{ $repository }}:{{ $tag }}{{ with $digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
@@ -158,11 +162,16 @@ true
 {{- if eq .kind "LeaderWorkerSet" }}leaderworkerset.x-k8s.io/v1{{ else }}apps/v1{{ end -}}
 {{- end -}}
 
-{{/* spec.replicas: what is there already, unless the value has changed since: dict root, api, kind, name, replicas. */}}
+{{/*
+spec.replicas: what is there already, unless the value has changed since: dict root, api, kind, name, replicas, scaled. Where
+an autoscaler decides (scaled) it is what is there, or nothing: a number that vanishes from a manifest would become 1.
+*/}}
 {{- define "freshet.replicas" -}}
 {{- $live := lookup .api .kind (include "freshet.namespace" .root) .name -}}
-{{- $wanted := int .replicas -}}
-{{- if $live -}}
+{{- $wanted := ternary "" (int .replicas) .scaled -}}
+{{- if and $live .scaled -}}
+{{- if hasKey $live.spec "replicas" }}{{ $wanted = int $live.spec.replicas }}{{ end -}}
+{{- else if $live -}}
 {{- $annotations := default dict $live.metadata.annotations -}}
 {{- if and (eq (toString (get $annotations "freshet.io/replicas")) (toString $wanted)) (hasKey $live.spec "replicas") -}}
 {{- $wanted = int $live.spec.replicas -}}

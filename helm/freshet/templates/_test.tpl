@@ -1,3 +1,30 @@
+{{/* What `values.yaml` says of a pool's engines, "true" where there is one at least: a pool's configuration. */}}
+{{- define "freshet.poolHasEngines" -}}
+{{- if gt (int (ternary .replicas .autoscaling.minReplicas (eq .autoscaling.kind "none"))) 0 }}true{{ end -}}
+{{- end -}}
+
+{{/* "true" where some pool has an engine without a job that asks for it. */}}
+{{- define "freshet.hasEngines" -}}
+{{- range $name, $pool := .Values.rollout.pools -}}
+{{- $cfg := fromYaml (include "freshet.pool" (list $ $name)) -}}
+{{- if and $cfg.enabled (include "freshet.poolHasEngines" $cfg) }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Pool of the smoke job: `tests.pool`, else the first by name that has engines, else the first that scales by itself, else the first. */}}
+{{- define "freshet.testPool" -}}
+{{- $first := dict -}}
+{{- range $name, $pool := .Values.rollout.pools -}}
+{{- $cfg := fromYaml (include "freshet.pool" (list $ $name)) -}}
+{{- if $cfg.enabled -}}
+{{- $kind := "empty" -}}
+{{- if include "freshet.poolHasEngines" $cfg }}{{ $kind = "running" }}{{ else if ne $cfg.autoscaling.kind "none" }}{{ $kind = "scaled" }}{{ end -}}
+{{- if not (hasKey $first $kind) }}{{ $_ := set $first $kind $name }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- coalesce .Values.tests.pool $first.running $first.scaled $first.empty -}}
+{{- end -}}
+
 {{- define "freshet.testFlags" -}}
 --server={{ include "freshet.fullname" . }}-controller.{{ include "freshet.namespace" . }}.svc:7070
 {{- if include "freshet.tls" . }}, --ca=/etc/freshet/tls/ca.crt, --cert=/etc/freshet/tls/tls.crt, --key=/etc/freshet/tls/tls.key, --token-file=/etc/freshet/token/token

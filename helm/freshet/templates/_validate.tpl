@@ -1,11 +1,19 @@
 {{/* What the schema cannot say. Every message names the key and what to write. */}}
 {{- define "freshet.validate" -}}
+{{- include "freshet.validateName" . -}}
 {{- include "freshet.validateRedis" . -}}
 {{- include "freshet.validateTls" . -}}
 {{- include "freshet.validatePools" . -}}
 {{- include "freshet.validateRoles" . -}}
 {{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
 {{- fail "metrics.podMonitor.enabled and metrics.serviceMonitor.enabled are both true: every pod would be scraped twice; set one of them to false" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "freshet.validateName" -}}
+{{- $name := include "freshet.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "the prefix of all names is %q, from release %q: services need lower-case letters, digits and dashes, a letter first and no dash last; set fullnameOverride to such a name" $name .Release.Name) -}}
 {{- end -}}
 {{- end -}}
 
@@ -44,6 +52,9 @@
 {{- end -}}
 {{- end -}}
 {{- if eq $tls.mode "generated" -}}
+{{- if lt (int $tls.generated.caValidityDays) (int $tls.generated.validityDays) -}}
+{{- fail (printf "tls.generated.caValidityDays is %d, below tls.generated.validityDays %d: certificates would outlive the CA that vouches for them; set tls.generated.caValidityDays to at least %d" (int $tls.generated.caValidityDays) (int $tls.generated.validityDays) (int $tls.generated.validityDays)) -}}
+{{- end -}}
 {{- if ge (int $tls.generated.renewBeforeDays) (int $tls.generated.validityDays) -}}
 {{- fail (printf "tls.generated.renewBeforeDays is %d: it must be below tls.generated.validityDays, %d" (int $tls.generated.renewBeforeDays) (int $tls.generated.validityDays)) -}}
 {{- end -}}
@@ -82,6 +93,13 @@
 {{- if ne $cfg.autoscaling.kind "none" -}}
 {{- include "freshet.validateBounds" (list (printf "rollout.pools.%s" $name) $cfg.autoscaling) -}}
 {{- end -}}
+{{- $object := printf "%s-rollout-%s" (include "freshet.fullname" $) $name -}}
+{{- if and (eq $cfg.kind "LeaderWorkerSet") (gt (len $object) 48) -}}
+{{- fail (printf "rollout.pools.%s: the LeaderWorkerSet %s has %d characters: its StatefulSets and what they append must fit into a label of 63; set fullnameOverride, or name the pool, so that it has at most 48" $name $object (len $object)) -}}
+{{- end -}}
+{{- if and (ne $cfg.autoscaling.kind "none") (eq $cfg.kind "LeaderWorkerSet") (gt (int $cfg.leaderWorkerSet.size) 1) -}}
+{{- fail (printf "rollout.pools.%s.autoscaling.kind is %s with leaderWorkerSet.size %d: an autoscaler wants a number of engines, and a LeaderWorkerSet is scaled by groups; set autoscaling.kind=none, or leaderWorkerSet.size=1" $name $cfg.autoscaling.kind (int $cfg.leaderWorkerSet.size)) -}}
+{{- end -}}
 {{- if and (eq $cfg.autoscaling.kind "hpa") (lt (int $cfg.autoscaling.minReplicas) 1) -}}
 {{- fail (printf "rollout.pools.%s.autoscaling.minReplicas is 0: an HPA cannot scale from 0; set it to 1, or autoscaling.kind=keda" $name) -}}
 {{- end -}}
@@ -89,6 +107,9 @@
 {{- end -}}
 {{- if not $enabled -}}
 {{- fail "rollout.pools has no pool that is enabled: nothing would generate samples; set rollout.pools.default.enabled=true" -}}
+{{- end -}}
+{{- if and .Values.tests.enabled .Values.tests.pool (not (has .Values.tests.pool $enabled)) -}}
+{{- fail (printf "tests.pool is %q, which is no enabled pool: set it to one of %s, or leave it empty" .Values.tests.pool (join ", " $enabled)) -}}
 {{- end -}}
 {{- end -}}
 

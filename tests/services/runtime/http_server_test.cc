@@ -2,13 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <prometheus/counter.h>
 #include <prometheus/registry.h>
 
+#include <atomic>
+#include <list>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "services/base/mutex.h"
 #include "tests/services/runtime/http_client.h"
+#include "tests/services/tunnel/descriptor_limit.h"
 
 namespace freshet::runtime {
 namespace {
@@ -108,17 +115,74 @@ TEST(HttpServer, ClosesAConnectionThatDoesNotReadItsAnswer) {
   EXPECT_THAT(answer, EndsWith("hi\n"));
 }
 
-TEST(HttpServer, ClosesConnectionsBeyondItsBound) {
-  const auto server = StartOrDie(Hello(), {.max_connections = 2});
+// Patient enough that no place becomes free by itself.
+constexpr HttpLimits kTwoPatient = {.max_connections = 2, .io_timeout = absl::Minutes(1)};
+
+TEST(HttpServer, ClosesTheOldestWithoutARequestForOneMore) {
+  const auto server = StartOrDie(Hello(), kTwoPatient);
   RawConnection first(server->address());
   RawConnection second(server->address());
   first.Send("GET ");
   second.Send("GET ");
-  RawConnection third(server->address());
-  third.Send("GET /hello HTTP/1.1\r\n\r\n");
-  EXPECT_EQ(third.ReadAll(), "");
-  first.Send("/hello HTTP/1.1\r\n\r\n");
-  EXPECT_THAT(first.ReadAll(), EndsWith("hi\n"));
+  EXPECT_THAT(HttpGet(server->address(), "/hello"), EndsWith("hi\n"));
+  bool closed = false;
+  EXPECT_EQ(first.ReadAll(&closed), "");
+  EXPECT_TRUE(closed);
+  second.Send("/hello HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(second.ReadAll(), EndsWith("hi\n"));
+}
+
+TEST(HttpServer, IdleConnectionsDoNotKeepProbesOut) {
+  const auto server = StartOrDie(Hello(), {.io_timeout = absl::Minutes(1)});
+  std::list<RawConnection> idle;
+  for (int i = 0; i < 200; ++i) {
+    idle.emplace_back(server->address());
+    if (i % 20 != 0) continue;
+    EXPECT_THAT(HttpGet(server->address(), "/hello"), EndsWith("hi\n")) << i;
+  }
+}
+
+TEST(HttpServer, AnsweredConnectionsThatStayOpenDoNotKeepProbesOut) {
+  const auto server = StartOrDie(Hello(), kTwoPatient);
+  std::list<RawConnection> answered;
+  for (int i = 0; i < 3; ++i) {
+    answered.emplace_back(server->address());
+    answered.back().Send("GET /hello HTTP/1.1\r\n\r\n");
+    EXPECT_THAT(answered.back().ReadAll(), EndsWith("hi\n")) << i;
+  }
+}
+
+TEST(HttpServer, NeverClosesAConnectionThatIsBeingAnswered) {
+  constexpr size_t kSize = 64 << 20;  // more than the kernel buffers
+  std::atomic<int> asked = 0;
+  Notification both;
+  HttpRoutes routes = Hello();
+  routes["/big"] = [&] {
+    if (++asked == 2) both.Notify();
+    return HttpResponse{.body = std::string(kSize, 'x')};
+  };
+  const auto server = StartOrDie(std::move(routes), kTwoPatient);
+  RawConnection first(server->address());
+  RawConnection second(server->address());
+  first.Send("GET /big HTTP/1.1\r\n\r\n");
+  second.Send("GET /big HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(both.WaitFor(absl::Seconds(10)));
+  EXPECT_EQ(HttpGet(server->address(), "/hello"), "");
+  EXPECT_GT(first.ReadAll().size(), kSize);
+  EXPECT_GT(second.ReadAll().size(), kSize);
+}
+
+TEST(HttpServer, WaitsForDescriptorsWithoutTurning) {
+  const auto server = StartOrDie(Hello());
+  std::optional<SoftDescriptorLimit> limit(std::in_place,
+                                           static_cast<rlim_t>(NextDescriptor()) + 1);
+  RawConnection client(server->address());  // has the last one
+  ASSERT_TRUE(client.Send("GET /hello HTTP/1.1\r\n\r\n"));
+  const absl::Duration before = ProcessCpuTime();
+  ::poll(nullptr, 0, 400);  // time to turn
+  EXPECT_LT(ProcessCpuTime() - before, absl::Milliseconds(100));
+  limit.reset();
+  EXPECT_THAT(client.ReadAll(), EndsWith("hi\n"));
 }
 
 TEST(HttpServer, SaysFiveHundredWhenARouteThrows) {

@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -20,7 +23,9 @@
 #include "services/base/str_cat.h"
 #include "services/base/unique_fd.h"
 #include "services/runtime/endpoint_options.h"
+#include "services/tunnel/tunnel_link.h"
 #include "tests/services/runtime/certificates.h"
+#include "tests/services/tunnel/descriptor_limit.h"
 
 namespace freshet {
 namespace {
@@ -299,10 +304,127 @@ TEST_F(TunnelTest, BrokenFilesLeaveTheFormerInForce) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Ping(*client), "ping");
 }
 
+// A server's tunnel with connections that never say anything, and one that works.
+class CrowdedTunnelTest : public TunnelTest {
+ protected:
+  static constexpr size_t kNumIdle = 60;
+
+  void SetUp() override {
+    TunnelOptions options;
+    options.listen = "127.0.0.1:0";
+    options.connect = echo_.address();
+    options.tls = Tls("redis", true);
+    options.setup_timeout = absl::Minutes(1);  // the idle ones stay
+    auto server = Tunnel::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    client_ = Start(Tls("rollout", false), server_->address());
+    for (size_t i = 0; i < kNumIdle; ++i) idle_.push_back(Connect(server_->address()));
+    // The last that is accepted: the idle ones are links by now.
+    working_ = Connect(client_->address());
+    ASSERT_EQ(Echoed(), "ping");
+  }
+  std::string Echoed() const {
+    Send(working_, "ping");
+    return Receive(working_, 4);
+  }
+
+  std::unique_ptr<Tunnel> server_;
+  std::unique_ptr<Tunnel> client_;
+  std::vector<UniqueFd> idle_;
+  UniqueFd working_;
+};
+
+TEST_F(CrowdedTunnelTest, PollIsNotAskedAboutTwoDescriptorsOfEveryConnection) {
+  // Enough for one of each idle connection, not for two: poll refuses more than the limit.
+  const SoftDescriptorLimit limit(kNumIdle + kNumIdle / 2);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  int echoed = 0;
+  // With a turn at every tick only, one takes seconds.
+  while (echoed < 100 && absl::Now() < deadline && Echoed() == "ping") ++echoed;
+  EXPECT_EQ(echoed, 100);
+}
+
+TEST_F(CrowdedTunnelTest, WhenPollFailsBytesArriveWithoutTurning) {
+  const SoftDescriptorLimit limit(kNumIdle / 2);
+  const absl::Time start = absl::Now();
+  const absl::Duration before = ProcessCpuTime();
+  EXPECT_EQ(Echoed(), "ping");
+  EXPECT_EQ(Echoed(), "ping");
+  EXPECT_LT(ProcessCpuTime() - before, absl::Milliseconds(50) + (absl::Now() - start) / 4);
+}
+
+TEST_F(TunnelTest, HasNoMoreConnectionsThanItsDescriptorsAreEnoughFor) {
+  const auto server = Start(Tls("redis", true), echo_.address());
+  std::unique_ptr<Tunnel> client;
+  {
+    const SoftDescriptorLimit limit(64);  // at the tunnel's start: (64 - 16) / 2 connections
+    client = Start(Tls("rollout", false), server->address());
+  }
+  std::vector<UniqueFd> open;
+  for (int i = 0; i < 24; ++i) {
+    open.push_back(Connect(client->address()));
+    Send(open.back(), "ping");
+    ASSERT_EQ(Receive(open.back(), 4), "ping") << i;
+  }
+  EXPECT_EQ(Ping(*client), "");
+}
+
 TEST_F(TunnelTest, ACheckSaysWhetherSomethingListens) {
   EXPECT_TRUE(CheckListening(echo_.address()).ok());
   EXPECT_FALSE(CheckListening("127.0.0.1:1").ok());
   EXPECT_TRUE(absl::IsInvalidArgument(CheckListening("here")));
+}
+
+int Option(const UniqueFd& fd, int name) {
+  int value = -1;
+  socklen_t size = sizeof(value);
+  EXPECT_EQ(::getsockopt(fd.get(), IPPROTO_TCP, name, &value, &size), 0);
+  return value;
+}
+
+void ExpectADeadPeerIsNoticed(const UniqueFd& fd) {
+  EXPECT_EQ(Option(fd, TCP_KEEPIDLE) + Option(fd, TCP_KEEPCNT) * Option(fd, TCP_KEEPINTVL), 90);
+  EXPECT_EQ(Option(fd, TCP_USER_TIMEOUT), 90'000);
+}
+
+TEST_F(TunnelTest, ADeadPeerOfEitherSideIsNoticed) {
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_port = htons(static_cast<uint16_t>(runtime::ParseHostPort(echo_.address())->port));
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  SocketAddress target;
+  std::memcpy(&target.storage, &where, sizeof(where));
+  target.size = sizeof(where);
+  const auto connected = BeginConnect(target);
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  ExpectADeadPeerIsNoticed(*connected);
+
+  const auto context = TlsContext::Create(Tls("redis", true));
+  ASSERT_TRUE(context.ok()) << context.status();
+  const UniqueFd accepted(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const TunnelLink link(**context, /*server=*/true, UniqueFd(::dup(accepted.get())), &target,
+                        absl::Now(), absl::InfiniteFuture());
+  ExpectADeadPeerIsNoticed(accepted);
+}
+
+TEST(BoundLinksTest, TwoDescriptorsEachBesideThoseForAllElse) {
+  struct Case {
+    size_t wanted;
+    uint64_t max_descriptors;
+    size_t links;
+  };
+  for (const Case& c : {Case{4096, 0, 1}, Case{4096, 16, 1}, Case{4096, 18, 1}, Case{4096, 20, 2},
+                        Case{4096, 1024, 504},   // (1024 - 16) / 2
+                        Case{4096, 8207, 4095},  // 8191 / 2
+                        Case{4096, 8208, 4096}, Case{4096, 1 << 20, 4096},
+                        Case{4096, RLIM_INFINITY, 4096}, Case{7, 1024, 7}}) {
+    const LinkBound bound = BoundLinks(c.wanted, c.max_descriptors);
+    EXPECT_EQ(bound.links, c.links) << c.max_descriptors;
+    EXPECT_EQ(bound.reason.empty(), c.links == c.wanted) << bound.reason;
+  }
+  EXPECT_EQ(BoundLinks(4096, 1024).reason,
+            "1024 descriptors are enough for 504 connections, not for 4096");
 }
 
 TunnelOptions Bad(bool server, const std::string& listen, const std::string& connect) {
