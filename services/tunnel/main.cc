@@ -23,6 +23,7 @@ constexpr int kExitNoConnection = 7;
 struct Flags {
   std::string tls_listen, plain_listen, tls_connect, plain_connect, check;
   TunnelTls tls;
+  size_t max_connections = TunnelOptions().max_links;
 };
 
 int Fail(const absl::Status& status, int code) {
@@ -47,6 +48,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "who may connect, by the name in the certificate: exact, "
                  "prefix*, *suffix; "
                  "several times; default: everybody with a certificate");
+  app.add_option("--max-connections", flags.max_connections,
+                 "more are closed at once; each takes 50 to 110 kB")
+      ->check(CLI::Range(size_t{1}, size_t{1} << 16))
+      ->capture_default_str();
   app.add_option("--check", flags.check, "only say whether HOST:PORT accepts connections");
 }
 
@@ -100,6 +105,7 @@ int Main(int argc, char** argv) {
   TunnelOptions options;
   options.tls = flags.tls;
   options.tls.server = server;
+  options.max_links = flags.max_connections;
   options.listen = server ? flags.tls_listen : flags.plain_listen;
   options.connect = server ? flags.plain_connect : flags.tls_connect;
   if (const absl::Status status = ValidateTunnel(options); !status.ok()) {

@@ -19,7 +19,7 @@ struct TunnelOptions {
   // With `server` the side that listens speaks TLS, else the side that
   // connects. The other side is plain, and on loopback only.
   TunnelTls tls;
-  size_t max_links = 4096;  // more connections are closed at once; see also BoundLinks
+  size_t max_links = 2048;  // more connections are closed at once; see also BoundLinks
   absl::Duration setup_timeout = absl::Seconds(10);   // to connect and shake hands
   absl::Duration resolve_period = absl::Seconds(10);  // a name is looked up so often
 };

@@ -83,6 +83,7 @@ password
   restartPolicy: Always
   command: [freshet-tunnel]
   args:
+    - --max-connections={{ int .Values.tunnel.maxConnections }}
     - --plain-listen=127.0.0.1:6379
     - --tls-connect={{ include "freshet.redisTarget" . }}
     {{- if .Values.redis.enabled }}

@@ -155,10 +155,16 @@ void AddClusterCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
       "health", "exit 0 when a job can be trained: controller, datastore, a worker of each role");
   health->add_option("--wait", *seconds, "seconds to ask again until that is so")
       ->check(CLI::Range(0.0, 86'400.0));
+  auto roles = std::make_shared<std::vector<std::string>>(kRolesOfAJob);
+  health
+      ->add_option("--need", *roles,
+                   "roles of which a worker must be ready: rollout,reward,trainer unless said")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"rollout", "reward", "env", "trainer"}));
   AddConnectionFlags(*health, connection);
-  health->callback([seconds, &connection, &code] {
+  health->callback([seconds, roles, &connection, &code] {
     code = WithSession(connection, [&](const Session& session) {
-      return CheckClusterHealth(session, absl::Seconds(*seconds));
+      return CheckClusterHealth(session, *roles, absl::Seconds(*seconds));
     });
   });
 }

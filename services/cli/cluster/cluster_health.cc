@@ -16,7 +16,6 @@
 namespace freshet {
 namespace {
 
-constexpr const char* kNeededRoles[] = {"rollout", "reward", "trainer"};
 constexpr absl::Duration kAskEvery = absl::Milliseconds(500);
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 
@@ -33,11 +32,12 @@ std::map<std::string, std::pair<int, int>> CountWorkers(const job::v1::Cluster& 
 
 }  // namespace
 
-std::vector<std::string> MissingFromCluster(const job::v1::Cluster& cluster) {
+std::vector<std::string> MissingFromCluster(const job::v1::Cluster& cluster,
+                                            const std::vector<std::string>& roles) {
   std::vector<std::string> missing;
   if (cluster.leader().empty()) missing.push_back("no controller leads");
   const auto counts = CountWorkers(cluster);
-  for (const char* role : kNeededRoles) {
+  for (const std::string& role : roles) {
     const auto found = counts.find(role);
     const auto [ready, all] = found == counts.end() ? std::pair(0, 0) : found->second;
     if (ready == 0) missing.push_back(StrCat("no ", role, " is ready, of ", all, " registered"));
@@ -55,7 +55,8 @@ std::string DescribeHealth(const job::v1::Cluster& cluster) {
   return text;
 }
 
-int CheckClusterHealth(const Session& session, absl::Duration wait) {
+int CheckClusterHealth(const Session& session, const std::vector<std::string>& roles,
+                       absl::Duration wait) {
   Notification stop;
   const Interrupt interrupt([&](int) {
     stop.Notify();
@@ -66,7 +67,7 @@ int CheckClusterHealth(const Session& session, absl::Duration wait) {
     const absl::StatusOr<job::v1::Cluster> cluster = session.client().GetCluster(kAskTimeout);
     if (stop.HasBeenNotified()) return kExitInterrupted;
     const std::vector<std::string> missing =
-        cluster.ok() ? MissingFromCluster(*cluster)
+        cluster.ok() ? MissingFromCluster(*cluster, roles)
                      : CallFaultLines(cluster.status(), session.target());
     if (cluster.ok() && missing.empty()) {
       std::printf("%s\n", DescribeHealth(*cluster).c_str());
