@@ -116,8 +116,9 @@ def take_needed_libraries(root):
                 continue
             name = os.path.basename(library)
             install(root, library, f"{LIBRARIES}/{name}")
-            if name.startswith("ld-linux"):
-                os.symlink(f"../lib/x86_64-linux-gnu/{name}", os.path.join(root, "usr/lib64", name))
+            loader = os.path.join(root, "usr/lib64", name)
+            if name.startswith("ld-linux") and not os.path.lexists(loader):  # compute-cuda begins with compute's tree
+                os.symlink(f"../lib/x86_64-linux-gnu/{name}", loader)
             taken[library] = True
     return list(taken)
 
