@@ -5,9 +5,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <ctime>
 
 #include "absl/time/time.h"
+#include "services/base/unique_fd.h"
 
 namespace freshet {
 
@@ -25,6 +27,19 @@ class SoftDescriptorLimit {
 
  private:
   rlimit former_{};
+};
+
+// Low descriptors that are taken while others are opened and free afterwards, below a limit that
+// those others exceed: UBSan looks at an object of a new type through a pipe.
+class LowDescriptors {
+ public:
+  LowDescriptors() {
+    for (UniqueFd& fd : fds_) fd = UniqueFd(::dup(STDERR_FILENO));
+  }
+  void Free() { fds_ = {}; }
+
+ private:
+  std::array<UniqueFd, 4> fds_;
 };
 
 // The descriptor that the next socket gets.

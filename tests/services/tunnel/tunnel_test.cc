@@ -323,12 +323,14 @@ class CrowdedTunnelTest : public TunnelTest {
     // The last that is accepted: the idle ones are links by now.
     working_ = Connect(client_->address());
     ASSERT_EQ(Echoed(), "ping");
+    low_.Free();
   }
   std::string Echoed() const {
     Send(working_, "ping");
     return Receive(working_, 4);
   }
 
+  LowDescriptors low_;
   std::unique_ptr<Tunnel> server_;
   std::unique_ptr<Tunnel> client_;
   std::vector<UniqueFd> idle_;
