@@ -3,8 +3,8 @@
 
 usage: helm/generate_values_table.py [--check]     --check: changes nothing, exits 1 when the table is not current
 
-A comment that begins with "-- " describes the key below it, with everything that the key holds. A key without one is
-described by the keys that it holds; a last key without one is a fault.
+A comment that begins with "-- " describes the key below it, with everything that the key holds: a second one within is a
+fault. A key without one is described by the keys that it holds; a last key without one is a fault.
 """
 import json
 import pathlib
@@ -42,6 +42,9 @@ def rows(text):
             continue
         depth = len(match.group(1)) // 2
         if described is not None and depth > described:
+            if comment is not None:
+                sys.exit(f"{CHART / 'values.yaml'}:{number}: {match.group(2)} has a comment \"# -- ...\", and so has a key "
+                         "that holds it")
             continue  # within a key that is described as a whole
         described = None
         path = path[:depth] + [match.group(2)]
