@@ -35,6 +35,9 @@ class LeaderLease {
   // and stays while the same candidate renews.
   virtual absl::StatusOr<LeaseState> TryAcquire(const std::string& candidate,
                                                 const std::string& address, absl::Duration ttl) = 0;
+  // Who holds the lease, for those that do not want it now: `held` is false, and `leader` is ""
+  // while nobody holds it.
+  virtual absl::StatusOr<LeaseState> Look() = 0;
   // Frees the lease at once. OK and without effect when another holds it or the token is another.
   virtual absl::Status Release(const std::string& candidate, int64_t token) = 0;
 };

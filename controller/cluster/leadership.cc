@@ -77,13 +77,14 @@ void Leadership::GiveUp() {
   }
 }
 
-void Leadership::Ask() {
+void Leadership::Ask(bool candidate) {
   const absl::Time asked = clock_.Now();
-  absl::StatusOr<LeaseState> state = lease_.TryAcquire(options_.candidate, address_, options_.ttl);
+  absl::StatusOr<LeaseState> state =
+      candidate ? lease_.TryAcquire(options_.candidate, address_, options_.ttl) : lease_.Look();
   if (callbacks_.on_asked) callbacks_.on_asked(state.status());
   MutexLock lock(mu_);
   if (state.ok()) {
-    trouble_ = state->held ? "" : StrCat(state->leader, " leads");
+    trouble_ = state->leader.empty() || state->held ? "" : StrCat(state->leader, " leads");
     unreachable_.clear();
     until_ = state->held ? asked + state->remaining : absl::InfinitePast();
     state_ = *std::move(state);
@@ -99,11 +100,9 @@ void Leadership::Renew(std::stop_token stop) {
   while (!stop.stop_requested()) {
     const absl::Time next = absl::Now() + options_.renewal;
     // What ends a term may take long; whoever else can lead must not wait for it.
-    if (Candidate()) {
-      Ask();
-    } else {
-      GiveUp();
-    }
+    const bool candidate = Candidate();
+    if (!candidate) GiveUp();
+    Ask(candidate);
     MutexLock lock(mu_);
     // The pace is one of real time: a clock that stands still must not end the questions.
     while (!stop.stop_requested() && absl::Now() < next &&

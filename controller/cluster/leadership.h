@@ -19,7 +19,7 @@ namespace freshet {
 // another acts on what is known, so that a lease that cannot be renewed, because the datastore
 // hangs, ends here when it ends there: leading stops when `remaining`, counted from before the
 // question, is over. While a term ends the lease is given up: another may lead before on_lost is
-// through. Thread-safe.
+// through, and is named here meanwhile. Thread-safe.
 class Leadership {
  public:
   struct Options {
@@ -62,7 +62,8 @@ class Leadership {
 
  private:
   void Renew(std::stop_token stop) ABSL_LOCKS_EXCLUDED(mu_);
-  void Ask() ABSL_LOCKS_EXCLUDED(mu_);
+  // For the lease, or only who has it.
+  void Ask(bool candidate) ABSL_LOCKS_EXCLUDED(mu_);
   void GiveUp() ABSL_LOCKS_EXCLUDED(mu_);
   bool Candidate() const ABSL_LOCKS_EXCLUDED(mu_);
   void Act(std::stop_token stop) ABSL_LOCKS_EXCLUDED(mu_);

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,6 +18,14 @@ constexpr int32_t kMaxReplicas = 1000;
 // "rollout" for the pools "" and "default", else "rollout/POOL"; "reward", "env".
 inline std::string PoolKey(const std::string& role, const std::string& pool) {
   return pool.empty() || pool == "default" ? role : role + "/" + pool;
+}
+
+// The pool of rollouts that a PoolKey is of; none for other roles.
+inline std::optional<std::string> PoolOfKey(const std::string& key) {
+  constexpr std::string_view kRollout = "rollout/";
+  if (key == "rollout") return "default";
+  if (!key.starts_with(kRollout)) return std::nullopt;
+  return key.substr(kRollout.size());
 }
 
 // INVALID_ARGUMENT naming the field: a role that is not scaled (only rollout, reward and env are),

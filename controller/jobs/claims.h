@@ -2,6 +2,7 @@
 #define FRESHET_CONTROLLER_JOBS_CLAIMS_H_
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "services/base/mutex.h"
@@ -32,6 +33,11 @@ class Claims {
     std::erase_if(holders_, [&job, kept = Trainer(name)](const auto& entry) {
       return entry.second == job && entry.first.starts_with(Trainer("")) && entry.first != kept;
     });
+  }
+  // Frees all that jobs have which are not among `jobs`.
+  void ReleaseAllBut(const std::set<std::string>& jobs) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    std::erase_if(holders_, [&jobs](const auto& entry) { return !jobs.contains(entry.second); });
   }
   // Frees all that `job` has.
   void Release(const std::string& job) ABSL_LOCKS_EXCLUDED(mu_) {

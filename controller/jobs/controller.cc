@@ -12,10 +12,11 @@ constexpr int64_t kReadOnly = -1;
 
 DriverContext MakeContext(const ControllerPorts& ports, const ControllerOptions& options,
                           ControllerTerm& term) {
-  return DriverContext{term.book,    *term.hub,      term.claims,    ports.events,
-                       ports.stores, ports.trainers, ports.rewards,  ports.observer,
-                       term.pools,   ports.clock,    options.timing, options.retention,
-                       term.fence};
+  PoolScaler& scaler = ports.scaler != nullptr ? *ports.scaler : *term.hub;
+  return DriverContext{term.book,         *term.hub,      term.claims,   ports.events,
+                       ports.stores,      ports.trainers, ports.rewards, ports.observer,
+                       term.pools,        scaler,         ports.clock,   options.timing,
+                       options.retention, term.fence};
 }
 
 }  // namespace
@@ -71,12 +72,14 @@ void Controller::EndTerm(const std::string& why) {
     term = std::move(term_);
     term_ = nullptr;
   }
+  ports_.observer.OnLeading(false);
   if (term != nullptr) {
     term->hub->Close(
         StatusOf(absl::StatusCode::kUnavailable, "this controller does not lead any more: ", why));
     term->conductor.Stop();
+    // Again: drivers report until they have ended.
+    ports_.observer.OnLeading(false);
   }
-  ports_.observer.OnLeading(false);
 }
 
 }  // namespace freshet

@@ -16,7 +16,8 @@ struct ControllerTiming {
   absl::Duration patience = absl::Seconds(8);     // without progress: a stall, told within 10 s
   absl::Duration retry_first = absl::Seconds(1);  // of work that failed; doubles
   absl::Duration retry_most = absl::Seconds(30);
-  absl::Duration other_trainer_after = absl::Seconds(60);  // a lost trainer's job may go elsewhere
+  // A lost trainer's job may go elsewhere; infinite where no other has its checkpoints.
+  absl::Duration other_trainer_after = absl::Seconds(60);
   absl::Duration describe_deadline = absl::Seconds(60);    // of TrainerService.DescribeModel
   absl::Duration call_deadline = absl::Seconds(10);        // of short calls to workers
   absl::Duration score_deadline = absl::Seconds(60);       // of one call of RewardService.Score

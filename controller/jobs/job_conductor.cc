@@ -42,6 +42,7 @@ absl::Status JobConductor::Start() {
   for (const auto& driver : drivers) driver->Start();
   control_ = std::jthread([this](std::stop_token stop) { Control(stop); });
   maintenance_ = std::jthread([this](std::stop_token stop) { Maintain(stop); });
+  pools_ = std::jthread([this](std::stop_token stop) { WatchPools(stop); });
   return absl::OkStatus();
 }
 
@@ -61,12 +62,16 @@ void JobConductor::Stop() {
     MutexLock lock(mu_);
     stopped_ = true;
     stopping_.NotifyAll();
+    drivers = drivers_;
   }
-  control_.request_stop();
-  maintenance_.request_stop();
+  for (std::jthread* thread : {&control_, &maintenance_, &pools_}) thread->request_stop();
   context_.hub.Wake();
-  if (control_.joinable()) control_.join();
-  if (maintenance_.joinable()) maintenance_.join();
+  // All before the first is waited for: one may be in a call that takes a minute.
+  for (const auto& [id, driver] : drivers) driver->RequestStop();
+  drivers.clear();
+  for (std::jthread* thread : {&control_, &maintenance_, &pools_}) {
+    if (thread->joinable()) thread->join();
+  }
   {
     MutexLock lock(mu_);
     drivers.swap(drivers_);
@@ -110,7 +115,6 @@ void JobConductor::Control(std::stop_token stop) {
         queue_changed_ = true;
       }
     }
-    LookAtPools();
     context_.hub.AwaitChange(seen, context_.timing.tick);
   }
 }
@@ -135,10 +139,10 @@ void JobConductor::LookAtPools() {
   if (!context_.pools.Due(now)) return;
   PoolInput input;
   input.workers = context_.hub.Workers();
-  input.queued = waited_for_;
-  input.asked = context_.hub.Wanted();
+  input.asked = context_.scaler.Wanted();
   {
     MutexLock lock(mu_);
+    input.queued = waited_for_;
     for (const auto& [id, driver] : drivers_) {
       if (!driver->finished()) input.jobs.push_back(driver->Demand());
     }
@@ -167,16 +171,30 @@ absl::Status JobConductor::RunQueue() {
   FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, context_.book.List());
   ScheduleInput input;
   std::map<std::string, std::string> reasons;
+  std::set<std::string> driven;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [id, driver] : drivers_) driven.insert(id);
+  }
   for (const JobRecord& record : records) {
-    if (Driver(record.id()) != nullptr) continue;
-    // Its start was written, but the datastore's answer did not come.
-    if (IsActive(record)) Adopt(record)->Start();
+    if (driven.contains(record.id())) continue;
+    if (IsActive(record)) {
+      // Its start was written, but the datastore's answer did not come. It has kept its claims.
+      Adopt(record)->Start();
+      driven.insert(record.id());
+      continue;
+    }
     if (record.state() != JOB_STATE_PENDING) continue;
     input.queue.push_back(ToQueued(record));
     reasons[record.id()] = record.reason();
   }
-  waited_for_.clear();
-  for (const QueuedJob& job : input.queue) waited_for_.insert(job.pool);
+  // Nor was the start of any other job written.
+  context_.claims.ReleaseAllBut(driven);
+  {
+    MutexLock lock(mu_);
+    waited_for_.clear();
+    for (const QueuedJob& job : input.queue) waited_for_.insert(job.pool);
+  }
   if (input.queue.empty()) return absl::OkStatus();
   const std::vector<Member> workers = context_.hub.Workers();
   std::map<std::string, PoolSlot> pools;
@@ -242,10 +260,10 @@ absl::Status JobConductor::StartJob(const std::string& job, const std::string& t
           ? context_.book.Change(job, started)
           : absl::StatusOr<JobRecord>(FailedPrecondition("the workers were taken"));
   if (!record.ok()) {
+    // It may have been written: what it needs stays its own until the record is read.
+    if (record.status().code() == absl::StatusCode::kUnavailable) return record.status();
     context_.claims.Release(job);
-    // Paused or cancelled meanwhile: that is no error of the queue.
-    return record.status().code() == absl::StatusCode::kUnavailable ? record.status()
-                                                                    : absl::OkStatus();
+    return absl::OkStatus();  // paused or cancelled meanwhile: that is no error of the queue
   }
   auto driver = std::make_shared<JobDriver>(context_, *record);
   {
@@ -270,14 +288,19 @@ bool JobConductor::Wait(std::stop_token stop, absl::Duration timeout) {
 
 void JobConductor::Maintain(std::stop_token stop) {
   while (Wait(stop, context_.timing.retention_period)) {
-    const absl::Status status = Expire();
+    const absl::Status status = Expire(stop);
     if (!status.ok()) FRESHET_LOG(Warning) << "event=retention_failed error=" << Message(status);
   }
 }
 
-absl::Status JobConductor::Expire() {
+void JobConductor::WatchPools(std::stop_token stop) {
+  while (Wait(stop, context_.timing.tick)) LookAtPools();
+}
+
+absl::Status JobConductor::Expire(std::stop_token stop) {
   FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, context_.book.List());
   for (const Expiry& expiry : FindExpired(records, context_.clock.Now(), context_.retention)) {
+    if (stop.stop_requested()) break;
     if (Driver(expiry.job) != nullptr) continue;
     const absl::Status marked = context_.book.Change(expiry.job, WantDeleted).status();
     if (marked.code() == absl::StatusCode::kNotFound) continue;  // deleted meanwhile

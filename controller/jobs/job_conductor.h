@@ -41,6 +41,7 @@ class JobConductor {
  private:
   void Control(std::stop_token stop);
   void Maintain(std::stop_token stop);
+  void WatchPools(std::stop_token stop);
   void CheckWorkers();
   void LookAtPools() ABSL_LOCKS_EXCLUDED(mu_);
   void ReapDrivers() ABSL_LOCKS_EXCLUDED(mu_);
@@ -49,7 +50,7 @@ class JobConductor {
   absl::Status RunQueue();
   absl::Status StartJob(const std::string& job, const std::string& trainer, const std::string& pool,
                         const std::vector<Member>& workers);
-  absl::Status Expire();
+  absl::Status Expire(std::stop_token stop);
   bool Wait(std::stop_token stop, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
 
   const DriverContext context_;
@@ -59,9 +60,10 @@ class JobConductor {
   std::map<std::string, std::shared_ptr<JobDriver>> drivers_ ABSL_GUARDED_BY(mu_);
   bool queue_changed_ ABSL_GUARDED_BY(mu_) = true;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  std::set<std::string> waited_for_;  // pools that queued jobs wait for; of the control thread
+  std::set<std::string> waited_for_ ABSL_GUARDED_BY(mu_);  // pools that queued jobs wait for
   std::jthread control_;
   std::jthread maintenance_;
+  std::jthread pools_;  // of its own: whoever scales them may be slow to say how many are wanted
 };
 
 }  // namespace freshet

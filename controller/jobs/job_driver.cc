@@ -48,12 +48,16 @@ JobDriver::JobDriver(const DriverContext& context, const JobRecord& record)
 JobDriver::~JobDriver() { Stop(); }
 
 void JobDriver::Start() {
-  thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
+  thread_ = std::thread([this] { Run(stop_.get_token()); });
+}
+
+void JobDriver::RequestStop() {
+  stop_.request_stop();
+  context_.hub.Wake();
 }
 
 void JobDriver::Stop() {
-  thread_.request_stop();
-  context_.hub.Wake();
+  RequestStop();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -204,6 +208,9 @@ absl::Status JobDriver::Reconcile(JobRecord& record, const std::vector<Member>& 
     context_.claims.ReleaseOtherTrainers(id_, record.trainer());
     return absl::OkStatus();
   }
+  // A record that a successor has written may name workers that are unknown here: they are not ours
+  // to revoke.
+  if (!change.revoke.empty()) FRESHET_RETURN_IF_ERROR(context_.book.CheckLead());
   // Leases return before the record forgets who held them: a controller that dies in between leaves
   // the same work to the next one.
   if (store_ == nullptr && !change.revoke.empty()) {
@@ -213,9 +220,6 @@ absl::Status JobDriver::Reconcile(JobRecord& record, const std::vector<Member>& 
                          opened.code() == absl::StatusCode::kFailedPrecondition;
     if (!opened.ok() && !lasting) return opened;
   }
-  // A record that a successor has written may name workers that are unknown here: they are not ours
-  // to revoke.
-  if (!change.revoke.empty()) FRESHET_RETURN_IF_ERROR(context_.book.CheckLead());
   for (const std::string& worker : change.revoke) {
     if (store_ != nullptr) FRESHET_RETURN_IF_ERROR(store_->RevokeWorker(worker).status());
   }
@@ -257,7 +261,13 @@ absl::Status JobDriver::Open(const JobRecord& record, const CrewReport& report) 
           context_.hub, context_.rewards, context_.timing, context_.clock, id_, spec_, material);
     }
   }
-  if (store_ == nullptr) FRESHET_RETURN_IF_ERROR(OpenStore(record));
+  if (store_ == nullptr) {
+    // A successor may have deleted the job while the trainer described the model.
+    if (const absl::Status leads = context_.book.CheckLead(); !leads.ok()) {
+      return StatusOf(absl::StatusCode::kUnavailable, Message(leads));
+    }
+    FRESHET_RETURN_IF_ERROR(OpenStore(record));
+  }
   if (base_assign_ == nullptr) base_assign_ = BaseAssign(record);
   if (feeder_ == nullptr) {
     FRESHET_ASSIGN_OR_RETURN(PromptCursor cursor, store_->Cursor());

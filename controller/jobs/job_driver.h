@@ -5,12 +5,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "controller/cluster/pool_scaler.h"
 #include "controller/cluster/worker_hub.h"
 #include "controller/dataset/prompt_feeder.h"
 #include "controller/jobs/buffer_ages.h"
@@ -41,6 +43,7 @@ struct DriverContext {
   RewardGateway& rewards;
   ControllerObserver& observer;
   PoolKeeper& pools;
+  PoolScaler& scaler;  // may take a second to answer
   const Clock& clock;
   ControllerTiming timing;
   RetentionOptions retention;
@@ -68,6 +71,8 @@ class JobDriver {
   ~JobDriver();
 
   void Start();
+  // Asks for what Stop waits for, so that several drivers end side by side.
+  void RequestStop();
   // Ends the driver, not the job. Idempotent.
   void Stop();
   // The job has ended, or is gone: the driver has nothing left to do.
@@ -152,7 +157,8 @@ class JobDriver {
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
 
   std::jthread feeder_thread_;
-  std::jthread thread_;
+  std::stop_source stop_;
+  std::thread thread_;
 };
 
 }  // namespace freshet

@@ -94,6 +94,7 @@ class ControllerObserver {
   virtual ~ControllerObserver() = default;
   // Whether the datastore answers; said a few times per second.
   virtual void OnDatastore(const absl::Status& /*status*/) {}
+  // False twice: when a term begins to end, and when nothing of it reports any more.
   virtual void OnLeading(bool /*leading*/) {}
   virtual void OnJob(const JobGauges& /*gauges*/) {}
   virtual void OnJobGone(const std::string& /*id*/) {}

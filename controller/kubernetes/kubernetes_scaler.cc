@@ -1,5 +1,8 @@
 #include "controller/kubernetes/kubernetes_scaler.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
@@ -12,6 +15,11 @@ constexpr absl::Duration kReadDeadline = absl::Seconds(1);
 // An answer is good for so long; after a failure nobody asks for a while.
 constexpr absl::Duration kFresh = absl::Seconds(2);
 constexpr absl::Duration kAfterFailure = absl::Seconds(10);
+
+int32_t WorkersOf(const ScaleTarget& target, int32_t replicas) {
+  const int64_t workers = int64_t{replicas} * target.size;
+  return static_cast<int32_t>(std::min<int64_t>(workers, std::numeric_limits<int32_t>::max()));
+}
 
 }  // namespace
 
@@ -28,13 +36,19 @@ absl::StatusOr<int32_t> KubernetesScaler::SetWanted(const std::string& role,
     return InvalidArgument(role == "rollout" ? "pool: " : "role: ", key,
                            " is no workload that the controller may scale; see --scale-target");
   }
+  const int32_t size = target->second.size;
+  if (replicas % size != 0) {
+    const int32_t fewer = replicas - replicas % size;
+    return InvalidArgument("replicas: ", key, " has groups of ", size, " workers: ", replicas,
+                           " is no multiple; take ", fewer, " or ", fewer + size);
+  }
   FRESHET_ASSIGN_OR_RETURN(const int32_t before, api_.GetReplicas(target->second, kScaleDeadline));
-  FRESHET_RETURN_IF_ERROR(api_.SetReplicas(target->second, replicas, kScaleDeadline));
+  FRESHET_RETURN_IF_ERROR(api_.SetReplicas(target->second, replicas / size, kScaleDeadline));
   FRESHET_LOG(Info) << "event=scaled target=" << key << " replicas=" << replicas
-                    << " before=" << before;
+                    << " before=" << WorkersOf(target->second, before);
   MutexLock lock(mu_);
   wanted_[key] = replicas;
-  return before;
+  return WorkersOf(target->second, before);
 }
 
 std::map<std::string, int32_t> KubernetesScaler::Wanted() {
@@ -48,7 +62,7 @@ std::map<std::string, int32_t> KubernetesScaler::Wanted() {
   for (const auto& [key, target] : targets_) {
     const absl::StatusOr<int32_t> replicas = api_.GetReplicas(target, kReadDeadline);
     if (replicas.ok()) {
-      read[key] = *replicas;
+      read[key] = WorkersOf(target, *replicas);
     } else if (status.ok()) {
       status = replicas.status();
     }

@@ -16,9 +16,11 @@ namespace freshet {
 // Workers that are pods: asks Kubernetes for more or fewer of them by the scale of their workload.
 // Nobody is told to drain: Kubernetes chooses pods, those with the least deletion cost first, and
 // ends them with SIGTERM, which drains them; a pod that ended by itself would be started again.
+// Numbers are of workers, also where Kubernetes counts groups of them.
 //
 // Beside those of PoolScaler, SetWanted has the errors of KubernetesApi, and INVALID_ARGUMENT for a
-// pool that is no target, and for Surplus::kStays: Kubernetes says how many there are.
+// pool that is no target, for a number that is no multiple of its groups' size, and for
+// Surplus::kStays: Kubernetes says how many there are.
 // Thread-safe.
 class KubernetesScaler final : public PoolScaler {
  public:

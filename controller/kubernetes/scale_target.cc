@@ -1,6 +1,8 @@
 #include "controller/kubernetes/scale_target.h"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 
 #include "controller/cluster/pool_scaler.h"
 #include "services/base/status_macros.h"
@@ -18,7 +20,20 @@ absl::Status BadForm(const std::string& text) {
       "\"", text.substr(0, 120),
       "\" is not KEY=RESOURCE/NAME, such as rollout/default=deployments/engines, "
       "with KEY rollout/POOL, reward or env, and RESOURCE deployments or "
-      "leaderworkersets");
+      "leaderworkersets; NAME of the latter may end with *SIZE, 1 to ",
+      kMaxGroupSize);
+}
+
+// Takes "*SIZE" off a name; 1 without it, none when SIZE is no such number.
+std::optional<int32_t> TakeSize(std::string& name) {
+  const size_t star = name.find('*');
+  if (star == std::string::npos) return 1;
+  int32_t size = 0;
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + star + 1, end, size);
+  if (error != std::errc() || rest != end || size < 1 || size > kMaxGroupSize) return std::nullopt;
+  name.resize(star);
+  return size;
 }
 
 absl::StatusOr<std::string> ParseKey(const std::string& text, const std::string& key) {
@@ -50,6 +65,9 @@ absl::StatusOr<std::map<std::string, ScaleTarget>> ParseScaleTargets(
     target.name = text.substr(slash + 1);
     if (resource == "leaderworkersets") {
       target.resource = ScaleTarget::Resource::kLeaderWorkerSet;
+      const std::optional<int32_t> size = TakeSize(target.name);
+      if (!size.has_value()) return BadForm(text);
+      target.size = *size;
     } else if (resource != "deployments") {
       return BadForm(text);
     }

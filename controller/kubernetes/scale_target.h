@@ -1,6 +1,7 @@
 #ifndef FRESHET_CONTROLLER_KUBERNETES_SCALE_TARGET_H_
 #define FRESHET_CONTROLLER_KUBERNETES_SCALE_TARGET_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -10,17 +11,21 @@
 
 namespace freshet {
 
+constexpr int32_t kMaxGroupSize = 1000;
+
 // A workload of Kubernetes that has a scale.
 struct ScaleTarget {
   enum class Resource { kDeployment, kLeaderWorkerSet };
   Resource resource = Resource::kDeployment;
   std::string name;
+  int32_t size = 1;  // workers of one replica
   bool operator==(const ScaleTarget&) const = default;
 };
 
 // Targets by PoolKey from texts "KEY=RESOURCE/NAME". KEY is rollout/POOL, reward or env; RESOURCE
-// is deployments or leaderworkersets. INVALID_ARGUMENT naming the text: another form, a NAME that
-// no object can have, or a KEY named twice.
+// is deployments or leaderworkersets; NAME of the latter may end with "*SIZE", the workers of a
+// group, 1 to kMaxGroupSize. INVALID_ARGUMENT naming the text: another form, a NAME that no object
+// can have, or a KEY named twice.
 absl::StatusOr<std::map<std::string, ScaleTarget>> ParseScaleTargets(
     const std::vector<std::string>& texts);
 

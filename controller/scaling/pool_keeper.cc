@@ -18,6 +18,9 @@ std::set<std::string> NamesOf(const PoolOptions& options, const PoolInput& input
   for (const Member& member : input.workers) {
     if (member.record.role() == cluster::v1::ROLE_ROLLOUT) names.insert(member.record.pool());
   }
+  for (const auto& [key, replicas] : input.asked) {
+    if (const auto pool = PoolOfKey(key)) names.insert(*pool);
+  }
   return names;
 }
 
@@ -25,7 +28,7 @@ void Fix(const PoolInput& input, PoolFigures& figures) {
   const auto asked = input.asked.find(PoolKey("rollout", figures.pool));
   if (asked != input.asked.end()) {
     figures.wanted = asked->second;
-    figures.text = "asked for by hand";
+    figures.text = "as many as asked for";
     return;
   }
   figures.wanted = static_cast<int32_t>(

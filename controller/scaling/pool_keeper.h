@@ -36,12 +36,12 @@ struct PoolInput {
   std::vector<Member> workers;
   std::vector<JobDemand> jobs;           // that have left the queue
   std::set<std::string> queued;          // pools that a job waits for
-  std::map<std::string, int32_t> asked;  // for by hand, by PoolKey
+  std::map<std::string, int32_t> asked;  // for, by PoolKey: by hand, or by a workload of Kubernetes
 };
 
 // The pools of a cluster during one term of leadership. A pool with bounds gets a decision; its
-// first one starts from the engines that the former leader knew. Others show what was asked for by
-// hand, or else how many engines they had in the last minutes. Thread-safe.
+// first one starts from the engines that the former leader knew. Others show what was asked for, or
+// else how many engines they had in the last minutes. Thread-safe.
 class PoolKeeper {
  public:
   explicit PoolKeeper(PoolOptions options) : options_(std::move(options)) {}

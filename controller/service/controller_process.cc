@@ -41,7 +41,7 @@ void AddScalingFlags(CLI::App& app, ScalingFlags& flags) {
   app.add_option(
          "--scale-target", flags.targets,
          "KEY=RESOURCE/NAME: the workload of rollout/POOL, reward or env, among deployments "
-         "or leaderworkersets; repeated")
+         "or leaderworkersets, these with *SIZE where a group has several workers; repeated")
       ->needs(name_space);
 }
 
@@ -101,6 +101,10 @@ int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
                  "hours that a job's data stays in the datastore after its end")
       ->check(CLI::Range(0.01, 8760.0))
       ->capture_default_str();
+  bool keep_trainer = false;
+  app.add_flag("--keep-trainer", keep_trainer,
+               "a job waits for the trainer that has its checkpoints, however long; without it "
+               "another one takes its place after 60 s and must find them");
   ScalingFlags scaling;
   AddScalingFlags(app, scaling);
   runtime::AddTimeScaleFlag(app, time_scale);
@@ -121,6 +125,7 @@ int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
   options.channel = runtime::Scaled(runtime::ChannelOptionsOf(serve.endpoint), time_scale);
   if (serve.endpoint.require_client_cert) options.member_name = serve.endpoint.tls_peer_name;
   options.timing = ControllerTiming().Scaled(time_scale);
+  if (keep_trainer) options.timing.other_trainer_after = absl::InfiniteDuration();
   options.time_scale = time_scale;
   options.retention.keep = absl::Hours(keep_hours);
   options.name = name;

@@ -20,6 +20,13 @@ absl::StatusOr<LeaseState> InMemoryLeaderLease::TryAcquire(const std::string& ca
   return LeaseState{true, token_, leader_, address_, ttl};
 }
 
+absl::StatusOr<LeaseState> InMemoryLeaderLease::Look() {
+  const absl::Time now = clock_.Now();
+  MutexLock lock(mu_);
+  if (leader_.empty() || now >= expires_) return LeaseState{false, token_, "", "", {}};
+  return LeaseState{false, token_, leader_, address_, expires_ - now};
+}
+
 absl::Status InMemoryLeaderLease::Release(const std::string& candidate, int64_t token) {
   MutexLock lock(mu_);
   if (leader_ != candidate || token_ != token) return absl::OkStatus();

@@ -18,6 +18,7 @@ class InMemoryLeaderLease final : public LeaderLease {
 
   absl::StatusOr<LeaseState> TryAcquire(const std::string& candidate, const std::string& address,
                                         absl::Duration ttl) override;
+  absl::StatusOr<LeaseState> Look() override;
   absl::Status Release(const std::string& candidate, int64_t token) override;
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kLeaderKey[] = "{freshet}:leader";
 
-// Both run at the memory limit too (allow-oom): somebody must lead to say that it is reached.
+// All run at the memory limit too (allow-oom): somebody must lead to say that it is reached.
 // KEYS: leader. ARGV: candidate, address, ttl in microseconds, time in microseconds or "".
 // Answers {held, token, leader, address, remaining microseconds}.
 constexpr RedisScript kAcquire = {"acquire_leader_lease", R"lua(#!lua flags=allow-oom
@@ -31,6 +31,19 @@ redis.call('HSET', KEYS[1], 'leader', candidate, 'address', ARGV[2],
 return {1, token, candidate, ARGV[2], ttl}
 )lua"};
 
+// KEYS: leader. ARGV: time in microseconds or "". Answers as kAcquire does.
+constexpr RedisScript kLook = {"look_at_leader_lease", R"lua(#!lua flags=no-writes
+local now = tonumber(ARGV[1])
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local row = redis.call('HMGET', KEYS[1], 'leader', 'address', 'token', 'expires')
+local leader, token, expires = row[1] or '', tonumber(row[3] or '0'), tonumber(row[4] or '0')
+if leader == '' or now >= expires then return {0, token, '', '', 0} end
+return {0, token, leader, row[2] or '', expires - now}
+)lua"};
+
 // KEYS: leader. ARGV: candidate, token.
 constexpr RedisScript kRelease = {"release_leader_lease", R"lua(#!lua flags=allow-oom
 local row = redis.call('HMGET', KEYS[1], 'leader', 'token')
@@ -40,21 +53,32 @@ end
 return 0
 )lua"};
 
+absl::StatusOr<LeaseState> ReadState(const RedisReply& reply) {
+  if (reply.items.size() != 5) return DataLoss("redis answered the leader lease with nonsense");
+  return LeaseState{reply.items[0].integer == 1, reply.items[1].integer, reply.items[2].text,
+                    reply.items[3].text, absl::Microseconds(reply.items[4].integer)};
+}
+
 }  // namespace
+
+std::string RedisLeaderLease::Now() const {
+  return clock_ == nullptr ? "" : std::to_string(absl::ToUnixMicros(clock_->Now()));
+}
 
 absl::StatusOr<LeaseState> RedisLeaderLease::TryAcquire(const std::string& candidate,
                                                         const std::string& address,
                                                         absl::Duration ttl) {
   FRESHET_RETURN_IF_ERROR(ValidateLeaderRequest(candidate, ttl));
-  const std::string now =
-      clock_ == nullptr ? "" : std::to_string(absl::ToUnixMicros(clock_->Now()));
   FRESHET_ASSIGN_OR_RETURN(
       const RedisReply reply,
       client_->Run(kAcquire, {kLeaderKey},
-                   {candidate, address, std::to_string(absl::ToInt64Microseconds(ttl)), now}));
-  if (reply.items.size() != 5) return DataLoss("redis answered the leader lease with nonsense");
-  return LeaseState{reply.items[0].integer == 1, reply.items[1].integer, reply.items[2].text,
-                    reply.items[3].text, absl::Microseconds(reply.items[4].integer)};
+                   {candidate, address, std::to_string(absl::ToInt64Microseconds(ttl)), Now()}));
+  return ReadState(reply);
+}
+
+absl::StatusOr<LeaseState> RedisLeaderLease::Look() {
+  FRESHET_ASSIGN_OR_RETURN(const RedisReply reply, client_->Run(kLook, {kLeaderKey}, {Now()}));
+  return ReadState(reply);
 }
 
 absl::Status RedisLeaderLease::Release(const std::string& candidate, int64_t token) {

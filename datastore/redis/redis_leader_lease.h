@@ -31,9 +31,13 @@ class RedisLeaderLease final : public LeaderLease {
 
   absl::StatusOr<LeaseState> TryAcquire(const std::string& candidate, const std::string& address,
                                         absl::Duration ttl) override;
+  absl::StatusOr<LeaseState> Look() override;
   absl::Status Release(const std::string& candidate, int64_t token) override;
 
  private:
+  // In microseconds; "": the server's own.
+  std::string Now() const;
+
   std::shared_ptr<RedisClient> client_;
   const Clock* clock_;
 };

@@ -117,6 +117,30 @@ TEST_P(LeaderLeaseContract, ReleaseByAnotherOrWithAnotherTokenDoesNothing) {
   EXPECT_FALSE(Try("b").held);
 }
 
+TEST_P(LeaderLeaseContract, ALookTakesNothing) {
+  const auto look = [this] {
+    const auto state = lease().Look();
+    EXPECT_TRUE(state.ok()) << state.status();
+    return state.value_or(LeaseState());
+  };
+  EXPECT_FALSE(look().held);
+  EXPECT_EQ(look().leader, "");
+  const int64_t token = Try("a").token;
+  clock_.Advance(absl::Milliseconds(500));
+  const LeaseState state = look();
+  EXPECT_FALSE(state.held);
+  EXPECT_EQ(state.token, token);
+  EXPECT_EQ(state.leader, "a");
+  EXPECT_EQ(state.address, "a:7070");
+  EXPECT_EQ(state.remaining, absl::Milliseconds(1500)) << "the first look renewed nothing";
+  clock_.Advance(absl::Milliseconds(1500));
+  EXPECT_EQ(look().leader, "") << "the lease has ended";
+  EXPECT_EQ(Try("a").token, token) << "a look ends nothing";
+  ASSERT_TRUE(lease().Release("a", token).ok());
+  EXPECT_EQ(look().leader, "");
+  EXPECT_EQ(look().address, "");
+}
+
 TEST_P(LeaderLeaseContract, TokenGrowsAlsoWhenTheSameCandidateComesBack) {
   const int64_t first = Try("a").token;
   ASSERT_TRUE(lease().Release("a", first).ok());

@@ -21,13 +21,21 @@ class FlakyLease final : public LeaderLease {
   explicit FlakyLease(LeaderLease& lease) : lease_(lease) {}
   absl::StatusOr<LeaseState> TryAcquire(const std::string& candidate, const std::string& address,
                                         absl::Duration ttl) override {
+    ++asked;
     if (down) return absl::UnavailableError("the datastore is away");
     return lease_.TryAcquire(candidate, address, ttl);
+  }
+  absl::StatusOr<LeaseState> Look() override {
+    ++looked;
+    if (down) return absl::UnavailableError("the datastore is away");
+    return lease_.Look();
   }
   absl::Status Release(const std::string& candidate, int64_t token) override {
     return lease_.Release(candidate, token);
   }
   std::atomic<bool> down{false};
+  std::atomic<int> asked{0};
+  std::atomic<int> looked{0};
 
  private:
   LeaderLease& lease_;
@@ -98,6 +106,7 @@ TEST_F(LeadershipTest, AnotherLeadsWhileATermTakesLongToEnd) {
   Candidate b(lease_, clock_, "b");
   std::jthread stop([&] { slow.Stop(); });
   EXPECT_TRUE(Eventually([&] { return b.leading.load(); })) << "at once: the clock stands still";
+  EXPECT_TRUE(Eventually([&] { return slow.Get().address == "b:7070"; })) << "it names the other";
   EXPECT_FALSE(ended);
   ends.Notify();
 }
@@ -122,10 +131,18 @@ TEST_F(LeadershipTest, ALapsedLeaseIsNotTakenBackWhileItsTermEnds) {
   flaky.down = true;
   clock_.Advance(kTtl);
   ASSERT_TRUE(Eventually([&] { return losing.load(); }));
+  // The question that was under way when the term ended is over by the second look.
+  const int former_looks = flaky.looked;
+  ASSERT_TRUE(Eventually([&] { return flaky.looked > former_looks + 1; }));
+  const int former_asks = flaky.asked;
   flaky.down = false;
+  const int looks = flaky.looked;
+  ASSERT_TRUE(Eventually([&] { return flaky.looked > looks + 3; }));
+  EXPECT_EQ(flaky.asked, former_asks) << "nobody holds the lease, and it does not want it";
   {
     Candidate b(lease_, clock_, "b");
     EXPECT_TRUE(Eventually([&] { return b.leading.load(); }));
+    EXPECT_TRUE(Eventually([&] { return slow.Get().address == "b:7070"; }));
     EXPECT_EQ(gained, 1);
     ends.Notify();
   }

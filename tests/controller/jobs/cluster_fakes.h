@@ -215,7 +215,8 @@ class FakeRewardGateway final : public RewardGateway {
   reward::v1::ScoreRequest last_ ABSL_GUARDED_BY(mu_);
 };
 
-// Records whose answer may be lost: the write happens, and the writer does not hear of it.
+// Records that may fail, or whose answer may be lost: the write happens, and the writer does not
+// hear of it.
 class LossyJobRecords final : public JobRecordStore {
  public:
   absl::StatusOr<int64_t> Create(const std::string& id, const std::string& value,
@@ -224,23 +225,34 @@ class LossyJobRecords final : public JobRecordStore {
   }
   absl::StatusOr<int64_t> Update(const std::string& id, int64_t expected_revision,
                                  const std::string& value, int64_t fence) override {
-    auto written = records_.Update(id, expected_revision, value, fence);
     JobRecord record;
     const bool starts = id.starts_with("job/") && record.ParseFromString(value) &&
                         record.state() == job::v1::JOB_STATE_STARTING;
-    if (starts && lost_starts.load() > 0 && lost_starts.fetch_sub(1) > 0) {
+    const bool refused = starts && refused_starts.load() > 0 && refused_starts.fetch_sub(1) > 0;
+    if (refused) return StatusOf(absl::StatusCode::kUnavailable, "no connection");
+    auto written = records_.Update(id, expected_revision, value, fence);
+    if (starts && lost_starts.load() > 0) {
+      unlisted = true;
+      --lost_starts;
       return StatusOf(absl::StatusCode::kUnavailable, "the connection ended");
     }
     return written;
   }
   absl::StatusOr<StoredRecord> Get(const std::string& id) override { return records_.Get(id); }
-  absl::StatusOr<std::vector<StoredRecord>> List() override { return records_.List(); }
+  absl::StatusOr<std::vector<StoredRecord>> List() override {
+    if (!unlisted) return records_.List();
+    ++refused_lists;
+    return StatusOf(absl::StatusCode::kUnavailable, "no connection");
+  }
   absl::Status Delete(const std::string& id, int64_t fence) override {
     return records_.Delete(id, fence);
   }
   absl::Status Fence(int64_t fence) override { return records_.Fence(fence); }
 
-  std::atomic<int> lost_starts{0};  // writes of a job's start whose answer is lost
+  std::atomic<int> lost_starts{0};     // writes of a job's start whose answer is lost
+  std::atomic<int> refused_starts{0};  // those that fail
+  std::atomic<bool> unlisted{false};   // List fails: so after a lost start
+  std::atomic<int> refused_lists{0};
 
  private:
   InMemoryJobRecords records_;
@@ -259,6 +271,7 @@ struct FakeCluster {
   ControllerObserver observer;
   PoolOptions pools;
   PoolScaler* scaler = nullptr;
+  absl::Duration other_trainer_after = ControllerTiming().other_trainer_after;
 
   std::unique_ptr<Controller> MakeController(const std::string& name, OwnLog own_log = {}) {
     ControllerOptions options;
@@ -267,6 +280,7 @@ struct FakeCluster {
     options.pools = pools;
     options.timing.tick = absl::Milliseconds(5);
     options.timing.retry_first = absl::Milliseconds(5);
+    options.timing.other_trainer_after = other_trainer_after;
     // Tests let minutes pass in an instant: no leader is to lose its lease by that.
     options.timing.leader_ttl = absl::Hours(1);
     options.timing.leader_renewal = absl::Milliseconds(10);

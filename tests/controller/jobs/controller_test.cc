@@ -231,9 +231,50 @@ TEST_F(ControllerTest, ATrainerThatFailsAgainAndAgainEndsTheJob) {
 
 TEST_F(ControllerTest, AJobRunsWhoseStartWasWrittenWithoutAnAnswer) {
   cluster_.records.lost_starts = 1;
-  Run("a");
-  EXPECT_EQ(cluster_.records.lost_starts, 0);
+  JoinAll();
+  Submit("a");
+  ASSERT_TRUE(Eventually([&] { return cluster_.records.refused_lists > 0; }));
+  EXPECT_EQ(term_->claims.HolderOf(Claims::Trainer("t0")), "a") << "no other job may take it";
+  EXPECT_EQ(term_->claims.HolderOf(Claims::Pool("default")), "a");
+  cluster_.records.unlisted = false;
+  ASSERT_TRUE(Eventually([&] { return trainer_.Work() != "" && rollout_.Work() != ""; }));
+  Beat();
+  ASSERT_TRUE(Becomes("a", JOB_STATE_RUNNING));
   EXPECT_EQ(term_->claims.HolderOf(Claims::Trainer("t0")), "a");
+}
+
+TEST_F(ControllerTest, AJobWhoseStartWasNotWrittenKeepsNothingFromItself) {
+  cluster_.records.refused_starts = 1;
+  Run("a");
+  EXPECT_EQ(cluster_.records.refused_starts, 0);
+}
+
+TEST_F(ControllerTest, WhoeverScalesThePoolsSaysHowManyAreWanted) {
+  class FiveEngines final : public PoolScaler {
+   public:
+    absl::StatusOr<int32_t> SetWanted(const std::string&, const std::string&, int32_t,
+                                      Surplus) override {
+      return 5;
+    }
+    std::map<std::string, int32_t> Wanted() override { return {{"rollout", 5}}; }
+  } scaler;
+  cluster_.scaler = &scaler;
+  TakeOver("two");
+  Join({&rollout_});
+  EXPECT_TRUE(Eventually([&] {
+    cluster_.clock.Advance(absl::Milliseconds(100));
+    rollout_.Beat().IgnoreError();
+    const auto pool = term_->pools.Find("default");
+    return pool.has_value() && pool->ready == 1 && pool->wanted == 5;
+  }));
+  ASSERT_TRUE(term_->hub->Deregister("r0", rollout_.epoch()).ok());
+  EXPECT_TRUE(Eventually([&] {
+    cluster_.clock.Advance(absl::Milliseconds(100));
+    const auto pool = term_->pools.Find("default");
+    return pool.has_value() && pool->ready == 0 && pool->wanted == 5;
+  })) << "none is left, and they are wanted all the same";
+  controller_->Stop();
+  term_ = nullptr;
 }
 
 TEST_F(ControllerTest, TwoJobsTakeTurns) {
@@ -378,6 +419,29 @@ TEST_F(ControllerTest, ATrainerThatWasReplacedIsFreeForOthers) {
   }));
   EXPECT_EQ(term_->claims.HolderOf(Claims::Trainer("t1")), "a");
   EXPECT_TRUE(Eventually([&] { return term_->claims.HolderOf(Claims::Trainer("t0")).empty(); }));
+}
+
+TEST_F(ControllerTest, AJobWaitsForItsTrainerWhereNoOtherHasItsCheckpoints) {
+  cluster_.other_trainer_after = absl::InfiniteDuration();
+  TakeOver("two");
+  Run("a");
+  HubWorker other(cluster::v1::ROLE_TRAINER, "t1");
+  Join({&other});
+  const auto driver = term_->conductor.Driver("a");
+  const absl::Time end = cluster_.clock.Now() + absl::Minutes(3);
+  ASSERT_TRUE(Eventually([&] {
+    cluster_.clock.Advance(absl::Milliseconds(200));
+    rollout_.Beat().IgnoreError();
+    reward_.Beat().IgnoreError();
+    other.Beat().IgnoreError();
+    return cluster_.clock.Now() > end &&
+           driver->Live().waits_for.find("trainer t0") != std::string::npos;
+  }));
+  EXPECT_EQ(other.Work(), "");
+  EXPECT_EQ(Record("a").trainer(), "t0");
+  HubWorker again(cluster::v1::ROLE_TRAINER, "t0", "two");
+  Join({&again});
+  EXPECT_TRUE(Eventually([&] { return again.Work().starts_with("a/"); }));
 }
 
 TEST_F(ControllerTest, ARestartOfTheControllerInterruptsNobody) {

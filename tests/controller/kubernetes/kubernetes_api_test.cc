@@ -111,14 +111,17 @@ TEST_F(KubernetesApiTest, AnswersThatAreNoScaleAreRefused) {
 TEST(ScaleTargets, AreReadFromFlags) {
   const auto targets = ParseScaleTargets({"rollout/default=deployments/f-rollout-default",
                                           "rollout/big=leaderworkersets/f-big",
+                                          "rollout/wide=leaderworkersets/f-wide*8",
                                           "reward=deployments/f-reward", "env=deployments/f-env"});
   ASSERT_TRUE(targets.ok()) << targets.status();
   using Resource = ScaleTarget::Resource;
-  EXPECT_THAT(*targets,
-              ElementsAre(Pair("env", ScaleTarget{Resource::kDeployment, "f-env"}),
-                          Pair("reward", ScaleTarget{Resource::kDeployment, "f-reward"}),
-                          Pair("rollout", ScaleTarget{Resource::kDeployment, "f-rollout-default"}),
-                          Pair("rollout/big", ScaleTarget{Resource::kLeaderWorkerSet, "f-big"})));
+  EXPECT_THAT(
+      *targets,
+      ElementsAre(Pair("env", ScaleTarget{Resource::kDeployment, "f-env"}),
+                  Pair("reward", ScaleTarget{Resource::kDeployment, "f-reward"}),
+                  Pair("rollout", ScaleTarget{Resource::kDeployment, "f-rollout-default"}),
+                  Pair("rollout/big", ScaleTarget{Resource::kLeaderWorkerSet, "f-big"}),
+                  Pair("rollout/wide", ScaleTarget{Resource::kLeaderWorkerSet, "f-wide", 8})));
 }
 
 TEST(ScaleTargets, WhatIsNoneIsNamed) {
@@ -126,7 +129,10 @@ TEST(ScaleTargets, WhatIsNoneIsNamed) {
        {"", "rollout", "rollout/default", "rollout/default=f", "rollout=deployments/f",
         "rollout/=deployments/f", "trainer=deployments/f", "reward=statefulsets/f",
         "reward=deployments/", "reward=deployments/F", "reward=deployments/a/b",
-        "reward=deployments/../pods/x"}) {
+        "reward=deployments/../pods/x", "reward=deployments/f*2", "rollout/a=leaderworkersets/f*",
+        "rollout/a=leaderworkersets/f*0", "rollout/a=leaderworkersets/f*1001",
+        "rollout/a=leaderworkersets/f*2x", "rollout/a=leaderworkersets/f*2*2",
+        "rollout/a=leaderworkersets/*2"}) {
     const auto targets = ParseScaleTargets({text});
     EXPECT_EQ(targets.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(targets.status().message()), HasSubstr(text));

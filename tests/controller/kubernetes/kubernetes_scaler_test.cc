@@ -37,6 +37,23 @@ TEST_F(KubernetesScalerTest, AsksKubernetesForTheNumber) {
   EXPECT_THAT(http_.calls.back().path, HasSubstr("/leaderworkersets/groups/scale"));
 }
 
+TEST_F(KubernetesScalerTest, CountsWorkersWhereKubernetesCountsGroups) {
+  KubernetesScaler scaler{api_, *ParseScaleTargets({"rollout/big=leaderworkersets/groups*4"}),
+                          clock_};
+  EXPECT_THAT(scaler.Wanted(), ElementsAre(Pair("rollout/big", 8)));
+  const auto before = scaler.SetWanted("rollout", "big", 12, Surplus::kDrains);
+  ASSERT_TRUE(before.ok()) << before.status();
+  EXPECT_EQ(*before, 8);
+  EXPECT_THAT(http_.calls.back().path, HasSubstr("/leaderworkersets/groups/scale"));
+  EXPECT_EQ(http_.calls.back().body, "{\"spec\":{\"replicas\":3}}");
+  EXPECT_THAT(scaler.Wanted(), ElementsAre(Pair("rollout/big", 12)));
+  http_.calls.clear();
+  const auto part = scaler.SetWanted("rollout", "big", 6, Surplus::kDrains);
+  EXPECT_EQ(part.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(part.status().message()), HasSubstr("take 4 or 8"));
+  EXPECT_THAT(http_.calls, IsEmpty());
+}
+
 TEST_F(KubernetesScalerTest, WhatItMayNotScaleIsRefusedWithTheField) {
   const auto message = [](const absl::StatusOr<int32_t>& result) {
     EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);

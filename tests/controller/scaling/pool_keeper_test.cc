@@ -121,9 +121,11 @@ TEST(PoolKeeper, DecidesForPoolsWithBoundsAndShowsTheOthers) {
   input.workers = {Engine("a", "scales"), Engine("b", "by-hand"), Engine("c", "free")};
   input.workers.push_back(Engine("d", "free"));
   input.workers.back().record.set_lost(true);
-  input.asked = {{"rollout/by-hand", 5}};
+  input.asked = {{"reward", 2}, {"rollout/by-hand", 5}, {"rollout/gone", 3}};
   keeper.Look(input, kNow);
-  ASSERT_EQ(keeper.Pools().size(), 3U);
+  ASSERT_EQ(keeper.Pools().size(), 4U);
+  EXPECT_EQ(keeper.Find("gone")->wanted, 3) << "none of its engines is left";
+  EXPECT_EQ(keeper.Find("gone")->ready, 0);
   EXPECT_EQ(keeper.Find("scales")->wanted, 1);
   EXPECT_EQ(keeper.Find("scales")->reason, ScalingReason::kNoJob);
   EXPECT_EQ(keeper.Find("scales")->bounds, (PoolBounds{1, 4}));
