@@ -100,6 +100,9 @@
 {{- if and (ne $cfg.autoscaling.kind "none") (eq $cfg.kind "LeaderWorkerSet") (gt (int $cfg.leaderWorkerSet.size) 1) -}}
 {{- fail (printf "rollout.pools.%s.autoscaling.kind is %s with leaderWorkerSet.size %d: an autoscaler wants a number of engines, and a LeaderWorkerSet is scaled by groups; set autoscaling.kind=none, or leaderWorkerSet.size=1" $name $cfg.autoscaling.kind (int $cfg.leaderWorkerSet.size)) -}}
 {{- end -}}
+{{- if and (eq $cfg.autoscaling.kind "keda") (lookup "autoscaling/v2" "HorizontalPodAutoscaler" (include "freshet.namespace" $) $object) -}}
+{{- fail (printf "rollout.pools.%s.autoscaling.kind is keda, and the HorizontalPodAutoscaler %s is still there: KEDA takes no workload that another one scales; kubectl -n %s delete hpa %s, or upgrade with autoscaling.kind=none first" $name $object (include "freshet.namespace" $) $object) -}}
+{{- end -}}
 {{- if and (eq $cfg.autoscaling.kind "hpa") (lt (int $cfg.autoscaling.minReplicas) 1) -}}
 {{- fail (printf "rollout.pools.%s.autoscaling.minReplicas is 0: an HPA cannot scale from 0; set it to 1, or autoscaling.kind=keda" $name) -}}
 {{- end -}}
