@@ -28,6 +28,16 @@
 {{- if and $redis.auth.password $redis.auth.existingSecret -}}
 {{- fail "redis.auth.password and redis.auth.existingSecret are both set: leave one of them empty" -}}
 {{- end -}}
+{{- if contains "\n" (default "" $redis.auth.password) -}}
+{{- fail "redis.auth.password has more than one line: Redis would take all of it, and its clients the first line; write it without a line end" -}}
+{{- end -}}
+{{- if and $redis.enabled $redis.auth.existingSecret -}}
+{{- $secret := lookup "v1" "Secret" (include "freshet.namespace" .) $redis.auth.existingSecret -}}
+{{- $key := $redis.auth.existingSecretPasswordKey -}}
+{{- if contains "\n" (default "" (get (default dict $secret.data) (toString $key)) | b64dec) -}}
+{{- fail (printf "redis.auth.existingSecret: key %s of the secret %s ends its line: Redis would take that as part of the password, and its clients would not; write the password without a line end (printf %%s, not echo)" $key $redis.auth.existingSecret) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (not $redis.enabled) (not $redis.external.tls.enabled) (not .Values.insecure) -}}
 {{- fail "redis.external.tls.enabled is false: samples and the password would be readable on the network; set redis.external.tls.enabled=true, or insecure=true" -}}
 {{- end -}}
