@@ -29,8 +29,8 @@ in a hash of itself, so that two of them differ.
 {{/* Labels that select the pods of this release: list ROOT COMPONENT; COMPONENT "" selects all of them. */}}
 {{- define "freshet.selectorLabels" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ include "freshet.name" $root }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/name: {{ include "freshet.name" $root | quote }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- with index . 1 }}
 app.kubernetes.io/component: {{ . }}
 {{- end }}
@@ -53,7 +53,7 @@ helm.sh/chart: {{ include "freshet.chart" $root }}
 {{- define "freshet.metadata" -}}
 {{- $root := .root -}}
 name: {{ .name }}
-namespace: {{ include "freshet.namespace" $root }}
+namespace: {{ include "freshet.namespace" $root | quote }}
 labels:
   {{- include "freshet.labels" (list $root .component) | nindent 2 }}
   {{- with .labels }}

@@ -28,6 +28,16 @@
 {{- if and $redis.auth.password $redis.auth.existingSecret -}}
 {{- fail "redis.auth.password and redis.auth.existingSecret are both set: leave one of them empty" -}}
 {{- end -}}
+{{- if contains "\n" (default "" $redis.auth.password) -}}
+{{- fail "redis.auth.password has more than one line: Redis would take all of it, and its clients the first line; write it without a line end" -}}
+{{- end -}}
+{{- if and $redis.enabled $redis.auth.existingSecret -}}
+{{- $secret := lookup "v1" "Secret" (include "freshet.namespace" .) $redis.auth.existingSecret -}}
+{{- $key := $redis.auth.existingSecretPasswordKey -}}
+{{- if contains "\n" (default "" (get (default dict $secret.data) (toString $key)) | b64dec) -}}
+{{- fail (printf "redis.auth.existingSecret: key %s of the secret %s ends its line: Redis would take that as part of the password, and its clients would not; write the password without a line end (printf %%s, not echo)" $key $redis.auth.existingSecret) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (not $redis.enabled) (not $redis.external.tls.enabled) (not .Values.insecure) -}}
 {{- fail "redis.external.tls.enabled is false: samples and the password would be readable on the network; set redis.external.tls.enabled=true, or insecure=true" -}}
 {{- end -}}
@@ -99,6 +109,9 @@
 {{- end -}}
 {{- if and (ne $cfg.autoscaling.kind "none") (eq $cfg.kind "LeaderWorkerSet") (gt (int $cfg.leaderWorkerSet.size) 1) -}}
 {{- fail (printf "rollout.pools.%s.autoscaling.kind is %s with leaderWorkerSet.size %d: an autoscaler wants a number of engines, and a LeaderWorkerSet is scaled by groups; set autoscaling.kind=none, or leaderWorkerSet.size=1" $name $cfg.autoscaling.kind (int $cfg.leaderWorkerSet.size)) -}}
+{{- end -}}
+{{- if and (eq $cfg.autoscaling.kind "keda") (lookup "autoscaling/v2" "HorizontalPodAutoscaler" (include "freshet.namespace" $) $object) -}}
+{{- fail (printf "rollout.pools.%s.autoscaling.kind is keda, and the HorizontalPodAutoscaler %s is still there: KEDA takes no workload that another one scales; kubectl -n %s delete hpa %s, or upgrade with autoscaling.kind=none first" $name $object (include "freshet.namespace" $) $object) -}}
 {{- end -}}
 {{- if and (eq $cfg.autoscaling.kind "hpa") (lt (int $cfg.autoscaling.minReplicas) 1) -}}
 {{- fail (printf "rollout.pools.%s.autoscaling.minReplicas is 0: an HPA cannot scale from 0; set it to 1, or autoscaling.kind=keda" $name) -}}

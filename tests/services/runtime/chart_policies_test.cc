@@ -95,7 +95,9 @@ TEST(ChartPolicies, RolesOfUsersContainEachOther) {
     }
     EXPECT_FALSE(UserMay("", method)) << method;
   }
-  for (const char* method : {"Submit", "Pause", "Resume", "Cancel", "ExportCheckpoint"}) {
+  // Validate opens the files that its caller's job names.
+  for (const char* method :
+       {"Submit", "Validate", "Pause", "Resume", "Cancel", "ExportCheckpoint"}) {
     EXPECT_FALSE(UserMay("viewer", method)) << method;
     EXPECT_TRUE(UserMay("submitter", method)) << method;
     EXPECT_TRUE(UserMay("admin", method)) << method;
