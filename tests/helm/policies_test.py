@@ -20,6 +20,7 @@ SERVED = {
 # Of services whose protos are not in the tree: health and reflection of gRPC itself.
 FOREIGN = {
     "grpc.health.v1.Health": {"Check", "Watch"},
+    "grpc.reflection.v1.ServerReflection": {"ServerReflectionInfo"},
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo"},
 }
 # Methods that a role serves and nobody calls there: engines take weights, the trainer gives them.
@@ -27,8 +28,10 @@ NOT_CALLED = {
     "trainer": {"/freshet.weights.v1.WeightService/Prepare", "/freshet.weights.v1.WeightService/PrepareShared",
                 "/freshet.weights.v1.WeightService/Activate"},
 }
+# Clients ask for v1 first, and for v1alpha where a server answers that it has none: a denial ends the attempt.
+REFLECTION = {f"/{service}/{method}" for service, methods in FOREIGN.items() if "reflection" in service for method in methods}
 # What the lesser roles of users must not reach.
-ADMIN_ONLY = {"/freshet.job.v1.JobService/Delete", "/freshet.job.v1.JobService/Scale"}
+ADMIN_ONLY = {"/freshet.job.v1.JobService/Delete", "/freshet.job.v1.JobService/Scale"} | REFLECTION
 # Of the API, all that viewers may call. Validate is not among them: it opens the files that the caller's job names.
 READ_ONLY = {"Get", "List", "Watch", "ListCheckpoints", "ListSamples", "ReadLedger", "Logs", "GetCluster"}
 
@@ -76,13 +79,15 @@ def faults():
                 if path not in allowed and path not in NOT_CALLED.get(role, set()):
                     yield f"{file}: {path} is allowed to nobody"
         for path in sorted(allowed):
-            if path.split("/")[1] not in SERVED[role] | {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}:
+            if path.split("/")[1] not in SERVED[role] | set(FOREIGN):
                 yield f"{file}: {path} is not served by {role}"
         if role != "controller":
             continue
         for user in ("role:viewer", "role:submitter"):
             for path in by_principal.get(user, set()) & ADMIN_ONLY:
                 yield f"{file}: {path} is allowed to {user}"
+        for path in REFLECTION - by_principal["role:admin"]:
+            yield f"{file}: {path} is not allowed to role:admin"
         for path in by_principal["role:viewer"]:
             if path.rsplit("/", 1)[1] not in READ_ONLY:
                 yield f"{file}: {path} is allowed to role:viewer, which is not to read files or change anything"
