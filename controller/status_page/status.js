@@ -134,7 +134,7 @@ function surviving(rows) {
       if (superseded(row, row.step)) continue;
       const known = steps.get(row.step);
       if (known === undefined || row.lineage >= known.lineage) steps.set(row.step, row);
-    } else if (row.eval_name !== undefined && !superseded(row, row.policy_version + 1)) {
+    } else if (row.eval_name !== undefined && !superseded(row, row.policy_version)) {
       const key = `${row.eval_name}/${row.policy_version}`;
       const known = evals.get(key);
       if (known === undefined || row.lineage >= known.lineage) evals.set(key, row);

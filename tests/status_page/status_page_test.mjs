@@ -165,6 +165,17 @@ async function fixtureTests() {
     assert.match(await text(page, "[data-chart=reward] .legend"), /mean 0\.9/);
   }));
 
+  await test("keeps an evaluation of the version from which a later lineage goes on", () => withFixture(async (page, fixture) => {
+    const id = fixture.jobs[1].id;
+    // Lineage 1 begins with step 3: version 2 counts still, version 3 is another one now.
+    fixture.rows[id] = [...[1, 2, 3, 4].map((step) => stepRow(step)), ...[0, 1, 2, 3].map((version) => evalRow(version)),
+      ...[3, 4].map((step) => stepRow(step, 1))];
+    await page.goto(`${page.url().split("#")[0]}#job=${id}`);
+    await page.waitForFunction((wanted) => document.querySelector("#job-title").textContent === wanted, id);
+    await page.waitForSelector("[data-chart=reward] circle", { state: "attached" });
+    assert.equal(await page.locator("[data-chart=reward] circle").count(), 3);
+  }));
+
   await test("another job by its link; a failed one says why", () => withFixture(async (page) => {
     await page.click("#jobs a >> text=broken-0");
     await page.waitForFunction(() => document.querySelector("#job-title").textContent === "broken-0");
