@@ -37,6 +37,12 @@ absl::StatusOr<std::pair<int64_t, std::string>> ParseToken(const std::string& to
   return key;
 }
 
+// Position in a list by state.
+int StateRank(const JobRecord& record) {
+  if (HasEnded(record.state())) return 2;
+  return record.state() == job::v1::JOB_STATE_PENDING ? 1 : 0;
+}
+
 // What a job waits for, as its reason says it: "submitted; waits for its turn" -> "its turn".
 std::string WaitedFor(const std::string& reason) {
   constexpr std::string_view kWords = "waits for ";
@@ -152,6 +158,19 @@ absl::StatusOr<job::v1::ListReply> ListJobs(const std::vector<JobRecord>& record
     *reply.add_jobs() = ToJob(**begin, /*details=*/false);
   }
   return reply;
+}
+
+StatusJobs ListJobsByState(const std::vector<JobRecord>& records, size_t limit) {
+  std::vector<const JobRecord*> order;
+  for (const JobRecord& record : records) order.push_back(&record);
+  std::sort(order.begin(), order.end(), [](const JobRecord* a, const JobRecord* b) {
+    return std::pair(StateRank(*a), SortKey(*a)) < std::pair(StateRank(*b), SortKey(*b));
+  });
+  StatusJobs list;
+  list.more = order.size() > limit;
+  if (list.more) order.resize(limit);
+  for (const JobRecord* record : order) list.jobs.push_back(ToJob(*record, /*details=*/false));
+  return list;
 }
 
 absl::StatusOr<job::v1::Event> ToEvent(const StoredEvent& stored) {

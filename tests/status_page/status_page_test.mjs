@@ -102,6 +102,14 @@ async function fixtureTests() {
     assert.match(await text(page, "#server"), /^controller 0\.1\.0 · leads/);
   }));
 
+  await test("says that there are older jobs", () => withFixture(async (page, fixture) => {
+    assert.equal(await page.locator("#jobs-more").isVisible(), false);
+    fixture.moreJobs = true;
+    await refresh(page);
+    await page.waitForSelector("#jobs-more:not([hidden])");
+    assert.equal(await text(page, "#jobs-more"), "older ones: freshet list");
+  }));
+
   await test("draws reward and staleness with their bound from all pages of the metrics", () => withFixture(async (page, fixture) => {
     for (const key of ["reward", "staleness", "throughput", "waiting", "entropy", "length"]) {
       assert.ok(await curveLength(page, key, 0) > 100, key);
