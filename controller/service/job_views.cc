@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -41,6 +42,19 @@ absl::StatusOr<std::pair<int64_t, std::string>> ParseToken(const std::string& to
 int StateRank(const JobRecord& record) {
   if (HasEnded(record.state())) return 2;
   return record.state() == job::v1::JOB_STATE_PENDING ? 1 : 0;
+}
+
+// Drops the oldest events until at most `count` are left, of at most kMaxTailBytes; the newest one
+// stays.
+void KeepNewest(std::vector<StoredEvent>& events, int64_t count) {
+  size_t bytes = 0;
+  auto first = events.end();
+  while (first != events.begin() && events.end() - first < count) {
+    bytes += (first - 1)->value.size();
+    if (bytes > kMaxTailBytes && first != events.end()) break;
+    --first;
+  }
+  events.erase(events.begin(), first);
 }
 
 // What a job waits for, as its reason says it: "submitted; waits for its turn" -> "its turn".
@@ -185,10 +199,18 @@ absl::StatusOr<job::v1::Event> ToEvent(const StoredEvent& stored) {
 absl::StatusOr<std::vector<StoredEvent>> ReadTail(EventLog& events, const std::string& stream,
                                                   int64_t count) {
   FRESHET_ASSIGN_OR_RETURN(const int64_t newest, events.Newest(stream));
-  if (newest == 0) return std::vector<StoredEvent>();
-  FRESHET_ASSIGN_OR_RETURN(EventPage page, events.Read(stream, std::max<int64_t>(0, newest - count),
-                                                       count, absl::ZeroDuration()));
-  return std::move(page.events);
+  std::vector<StoredEvent> tail;
+  // A page also ends with its bytes, before the newest event.
+  for (int64_t cursor = std::max<int64_t>(0, newest - count); cursor < newest;
+       cursor = tail.back().cursor) {
+    FRESHET_ASSIGN_OR_RETURN(EventPage page,
+                             events.Read(stream, cursor, count, absl::ZeroDuration()));
+    if (page.events.empty()) break;
+    tail.insert(tail.end(), std::make_move_iterator(page.events.begin()),
+                std::make_move_iterator(page.events.end()));
+    KeepNewest(tail, count);
+  }
+  return tail;
 }
 
 absl::Status SetRecentEvents(const JobRecord& record, const std::vector<StoredEvent>& tail,

@@ -42,7 +42,9 @@ StatusJobs ListJobsByState(const std::vector<JobRecord>& records, size_t limit);
 // A stored event as Watch sends it. DATA_LOSS when it cannot be read. Pure.
 absl::StatusOr<job::v1::Event> ToEvent(const StoredEvent& stored);
 
-// The last `count` events of a stream, oldest first. Errors: those of the log.
+constexpr size_t kMaxTailBytes = size_t{15} << 20;  // fits a gRPC message: 16 MiB by default
+// The last `count` events of a stream, oldest first; only the newest of them where their values
+// have more than kMaxTailBytes. Holds that much and a page. Errors: those of the log.
 absl::StatusOr<std::vector<StoredEvent>> ReadTail(EventLog& events, const std::string& stream,
                                                   int64_t count);
 // Gives `job` the states and notices that its record keeps, and behind them `tail`, the newest

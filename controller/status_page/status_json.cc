@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "datastore/event_log.h"
 #include "nlohmann/json.hpp"
 #include "services/base/str_cat.h"
 
@@ -52,12 +53,11 @@ std::string Dump(const Json& value) {
   return value.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
-// Null for what is no row: too long, or not JSON. What is nested too deeply is left
+// Null for what is no row: longer than an event, or not JSON. What is nested too deeply is left
 // out.
 Json Parse(const std::string& text) {
-  constexpr size_t kMaxRowBytes = size_t{256} << 10;
   constexpr int kMaxDepth = 8;
-  if (text.size() > kMaxRowBytes) return nullptr;
+  if (text.size() > size_t{kMaxEventBytes}) return nullptr;
   Json row = Json::parse(
       text, [](int depth, Json::parse_event_t, Json&) { return depth <= kMaxDepth; },
       /*allow_exceptions=*/false);

@@ -4,11 +4,16 @@
 #include <utility>
 #include <vector>
 
+#include "datastore/memory/in_memory_event_log.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 std::string WaitsFor(job::v1::JobState state, const std::string& reason) {
   JobRecord record;
@@ -90,6 +95,38 @@ TEST(JobViews, AQueueDoesNotHideTheJobAtWork) {
   EXPECT_EQ(list.jobs[0].id(), "job-0");
   EXPECT_EQ(list.jobs[1].id(), "job-150");
   EXPECT_TRUE(list.more);
+}
+
+// Cursors of the last `count` of `sizes.size()` events of these sizes.
+std::vector<int64_t> TailOf(const std::vector<size_t>& sizes, int64_t count) {
+  const auto events = InMemoryEventLog::Create();
+  for (const size_t size : sizes) {
+    EXPECT_TRUE((*events)->Append("s", "", std::string(size, 'x')).ok());
+  }
+  const auto tail = ReadTail(**events, "s", count);
+  EXPECT_TRUE(tail.ok()) << tail.status();
+  std::vector<int64_t> cursors;
+  for (const StoredEvent& event : *tail) cursors.push_back(event.cursor);
+  return cursors;
+}
+
+TEST(ReadTail, IsTheNewestEventsOldestFirst) {
+  EXPECT_THAT(TailOf({}, 3), IsEmpty());
+  EXPECT_THAT(TailOf({1, 1}, 3), ElementsAre(1, 2));
+  EXPECT_THAT(TailOf({1, 1, 1, 1}, 3), ElementsAre(2, 3, 4));
+}
+
+TEST(ReadTail, GoesOnWhereAPageEndsWithItsBytes) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  // A page holds the first four of these six; the bound three of 4 MiB.
+  EXPECT_THAT(TailOf(std::vector<size_t>(6, 4 * kMiB), 6), ElementsAre(4, 5, 6));
+  // 3 + 4 + 4 + 4 MiB are the bound itself.
+  EXPECT_THAT(TailOf({4 * kMiB, 3 * kMiB, 4 * kMiB, 4 * kMiB, 4 * kMiB}, 5),
+              ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(TailOf({4 * kMiB, 3 * kMiB + 1, 4 * kMiB, 4 * kMiB, 4 * kMiB}, 5),
+              ElementsAre(3, 4, 5));
+  // No gap: a small event before one that does not fit is left out, too.
+  EXPECT_THAT(TailOf({1, 4 * kMiB, 4 * kMiB, 4 * kMiB, 4 * kMiB}, 5), ElementsAre(3, 4, 5));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "datastore/event_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -100,7 +101,7 @@ TEST(StatusJson, RowsThatAreNoneAreLeftOut) {
       "null",
       "\xff",
       std::string(100'000, '['),
-      StrCat(R"({"step":1,"reward_mean":")", std::string(300'000, 'x'), R"("})")};
+      StrCat(R"({"step":1,"reward_mean":")", std::string(size_t{kMaxEventBytes}, 'x'), R"("})")};
   EXPECT_EQ(json::parse(MetricsToJson(rows))["rows"], json::array());
 }
 
@@ -126,6 +127,17 @@ TEST(StatusJson, LongTextsOfSamplesAreCutBetweenCharacters) {
   EXPECT_FALSE(samples[0].contains("secret"));
   EXPECT_EQ(samples[1]["truncated"], false);
   EXPECT_EQ(samples[1]["completion"].get<std::string>().size(), 10U);
+}
+
+TEST(StatusJson, ASampleAsLongAsAnEventIsShown) {
+  json row = {{"step", 1}, {"prompt", "p"}, {"completion", ""}};
+  row["completion"] = std::string(size_t{kMaxEventBytes} - row.dump().size(), 'x');
+  ASSERT_EQ(row.dump().size(), size_t{kMaxEventBytes});
+  json samples = json::parse(SamplesToJson({row.dump()}))["samples"];
+  ASSERT_EQ(samples.size(), 1U);
+  EXPECT_EQ(samples[0]["truncated"], true);
+  EXPECT_EQ(samples[0]["completion"].get<std::string>().size(), kMaxSampleText);
+  EXPECT_EQ(json::parse(SamplesToJson({row.dump() + " "}))["samples"].size(), 0U);
 }
 
 TEST(StatusJson, PoolsCountThoseThatAreReadyAndShowThoseThatAreMissing) {
