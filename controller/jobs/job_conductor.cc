@@ -105,7 +105,7 @@ void JobConductor::Control(std::stop_token stop) {
       looked = seen;
       const absl::Status status = RunQueue();
       if (!status.ok()) {
-        FRESHET_LOG(Warning) << "event=queue_failed error=" << Message(status);
+        FRESHET_LOG(Warning) << "event=queue_failed error=" << LogQuoted(Message(status));
         MutexLock lock(mu_);
         queue_changed_ = true;
       }
@@ -119,7 +119,7 @@ void JobConductor::CheckWorkers() {
   const std::vector<Member> before = context_.hub.Workers();
   const absl::StatusOr<std::vector<LostWorker>> lost = context_.hub.Check();
   if (!lost.ok()) {
-    FRESHET_LOG(Warning) << "event=workers_failed error=" << Message(lost.status());
+    FRESHET_LOG(Warning) << "event=workers_failed error=" << LogQuoted(Message(lost.status()));
     return;
   }
   for (const LostWorker& worker : *lost) {
@@ -271,7 +271,9 @@ bool JobConductor::Wait(std::stop_token stop, absl::Duration timeout) {
 void JobConductor::Maintain(std::stop_token stop) {
   while (Wait(stop, context_.timing.retention_period)) {
     const absl::Status status = Expire();
-    if (!status.ok()) FRESHET_LOG(Warning) << "event=retention_failed error=" << Message(status);
+    if (!status.ok()) {
+      FRESHET_LOG(Warning) << "event=retention_failed error=" << LogQuoted(Message(status));
+    }
   }
 }
 
@@ -285,7 +287,8 @@ absl::Status JobConductor::Expire() {
     FRESHET_RETURN_IF_ERROR(marked);
     FRESHET_RETURN_IF_ERROR(context_.stores.Delete(expiry.job));
     FRESHET_RETURN_IF_ERROR(context_.book.Delete(expiry.job));
-    FRESHET_LOG(Info) << "event=job_expired job=" << expiry.job << " reason=" << expiry.reason;
+    FRESHET_LOG(Info) << "event=job_expired job=" << expiry.job
+                      << " reason=" << LogQuoted(expiry.reason);
   }
   return absl::OkStatus();
 }
