@@ -30,7 +30,9 @@ absl::Status EnvRole::Drain(absl::Time deadline) {
   }
   if (agent_ == nullptr) return absl::OkStatus();
   const absl::Status left = agent_->Deregister("drained");
-  if (!left.ok()) FRESHET_LOG(Warning) << "event=deregister_failed error=" << Message(left);
+  if (!left.ok()) {
+    FRESHET_LOG(Warning) << "event=deregister_failed error=" << LogQuoted(Message(left));
+  }
   return absl::OkStatus();
 }
 
@@ -53,7 +55,7 @@ void EnvRole::OnFenced(const std::string& reason) {
 
 void EnvRole::OnDirective(const cluster::v1::Directive& directive) {
   if (directive.directive_case() == cluster::v1::Directive::kDrain) {
-    FRESHET_LOG(Info) << "event=drain reason=\"" << directive.drain().reason() << "\"";
+    FRESHET_LOG(Info) << "event=drain reason=" << LogQuoted(directive.drain().reason());
     context_.request_drain(absl::OkStatus());
   }
 }

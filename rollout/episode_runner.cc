@@ -239,8 +239,8 @@ void EpisodeRunner::Fail(Group& group, Episode& episode, const absl::Status& sta
     FRESHET_LOG(Warning) << "event=episode_failed "
                          << (episode.uid.empty() ? StrCat("ordinal=", group.spec.ordinal)
                                                  : TraceWords(episode.uid))
-                         << " failures=" << episode.failures << " reason=\"" << Message(status)
-                         << "\"";
+                         << " failures=" << episode.failures
+                         << " reason=" << LogQuoted(Message(status));
   }
   if (episode.failures >= options_.max_failures) {
     return GiveUp(group, episode,

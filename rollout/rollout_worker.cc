@@ -119,7 +119,7 @@ bool RolloutWorker::StoreFailed(const absl::Status& status) {
   }
   if (store_delay_ == absl::ZeroDuration()) {
     store_delay_ = options_.store_retry_delay;
-    FRESHET_LOG(Warning) << "event=store_outage reason=\"" << Message(status) << "\"";
+    FRESHET_LOG(Warning) << "event=store_outage reason=" << LogQuoted(Message(status));
     MutexLock lock(mu_);
     ++counters_.store_outages;
   } else {
@@ -209,8 +209,8 @@ void RolloutWorker::TraceSettled(const Unsent& sample, const absl::Status& statu
   if (!IsTraced(uid, options_.trace_ratio)) return;
   const Response& response = *sample.response;
   if (!status.ok()) {
-    FRESHET_LOG(Info) << "event=sample_refused " << TraceWords(uid) << " reason=\""
-                      << Message(status) << "\"";
+    FRESHET_LOG(Info) << "event=sample_refused " << TraceWords(uid)
+                      << " reason=" << LogQuoted(Message(status));
     return;
   }
   FRESHET_LOG(Info) << "event=sample_stored " << TraceWords(uid)

@@ -119,12 +119,12 @@ absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
 
 // In these two a lease that cannot be returned now, or is none any more, ends by itself.
 absl::Status RolloutWorker::HandBack(int64_t token, const std::string& why) {
-  FRESHET_LOG(Warning) << "event=lease_handed_back token=" << token << " reason=\"" << why << "\"";
+  FRESHET_LOG(Warning) << "event=lease_handed_back token=" << token << " reason=" << LogQuoted(why);
   return Given(store_.ReturnLease(token, {}, {}));
 }
 
 absl::Status RolloutWorker::FailLease(int64_t token, const std::string& why) {
-  FRESHET_LOG(Warning) << "event=lease_failed token=" << token << " reason=\"" << why << "\"";
+  FRESHET_LOG(Warning) << "event=lease_failed token=" << token << " reason=" << LogQuoted(why);
   return Given(store_.FailLease(token, why));
 }
 
@@ -139,8 +139,9 @@ absl::Status RolloutWorker::Given(const absl::Status& status) {
 // them is not to be trusted.
 void RolloutWorker::FailAll(const std::string& why) {
   const absl::Status sent = SendUnsent();
-  if (!sent.ok())
-    FRESHET_LOG(Warning) << "event=samples_not_sent reason=\"" << Message(sent) << "\"";
+  if (!sent.ok()) {
+    FRESHET_LOG(Warning) << "event=samples_not_sent reason=" << LogQuoted(Message(sent));
+  }
   for (const auto& [ordinal, running] : running_) {
     CancelGeneration(ordinal);
     // In an outage the rest is left to expire, which counts the same.
@@ -199,8 +200,8 @@ void RolloutWorker::ReturnAll() {
   store_retry_at_ = absl::InfinitePast();  // one more try
   const absl::Status sent = SendUnsent();
   if (!sent.ok() || !unsent_.empty()) {
-    FRESHET_LOG(Warning) << "event=samples_not_sent count=" << unsent_.size() << " reason=\""
-                         << Message(sent) << "\"";
+    FRESHET_LOG(Warning) << "event=samples_not_sent count=" << unsent_.size()
+                         << " reason=" << LogQuoted(Message(sent));
   }
   for (auto& [ordinal, running] : running_) {
     std::vector<int32_t> indices;
@@ -219,8 +220,8 @@ void RolloutWorker::ReturnAll() {
       status = store_.ReturnLease(running.token, {}, {});
     }
     if (!status.ok()) {
-      FRESHET_LOG(Warning) << "event=return_lease_refused ordinal=" << ordinal << " reason=\""
-                           << Message(status) << "\"";
+      FRESHET_LOG(Warning) << "event=return_lease_refused ordinal=" << ordinal
+                           << " reason=" << LogQuoted(Message(status));
     }
     if (StoreFailed(status)) break;  // the others expire as well
   }

@@ -263,8 +263,8 @@ absl::StatusOr<std::vector<FoundCheckpoint>> FindAllCheckpoints(const std::strin
   for (const auto& [step, path] : ListSteps(root)) {
     absl::StatusOr<FoundCheckpoint> found = OpenCheckpoint(path.string());
     if (!found.ok()) {
-      FRESHET_LOG(Warning) << "event=checkpoint_skipped reason=\"" << found.status().message()
-                           << "\"";
+      FRESHET_LOG(Warning) << "event=checkpoint_skipped reason="
+                           << LogQuoted(Message(found.status()));
       continue;
     }
     if (found->state.job != job) {

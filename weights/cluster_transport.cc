@@ -147,7 +147,7 @@ ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
   absl::StatusOr<WeightBytes> file = delivery.bytes;
   if (!shared.empty()) file = InMemoryFile(delivery.bytes);
   if (!file.ok()) {
-    FRESHET_LOG(Warning) << "event=no_shared_memory reason=\"" << file.status().message() << "\"";
+    FRESHET_LOG(Warning) << "event=no_shared_memory reason=" << LogQuoted(Message(file.status()));
     if (options_.route == ClusterRoute::kShm) {
       for (const WeightMember& member : shared) outcomes[member.worker] = file.status();
     } else {
@@ -310,7 +310,7 @@ void ClusterTransport::NoteFailure(Member& member, const PolicyVersion& policy,
   }
   if (observer_ != nullptr) observer_->OnFailure(WeightFailureCause(status));
   FRESHET_LOG(Warning) << "event=weights_missed member=" << member.view.member.worker
-                       << " version=" << policy.version << " reason=\"" << status.message() << "\"";
+                       << " version=" << policy.version << " reason=" << LogQuoted(Message(status));
 }
 
 std::optional<ClusterTransport::Delivery> ClusterTransport::NextCatchUp(absl::Time& next) {

@@ -1,6 +1,7 @@
 #include "weights/inprocess_transport.h"
 
 #include "services/base/log.h"
+#include "services/base/str_cat.h"
 
 namespace freshet {
 
@@ -12,7 +13,7 @@ int64_t InProcessTransport::Prepare(const WeightManifest& manifest, WeightBytes 
       ++holders;
     } else {
       FRESHET_LOG(Warning) << "event=weights_refused version=" << manifest.policy.version
-                           << " reason=\"" << status.message() << "\"";
+                           << " reason=" << LogQuoted(Message(status));
     }
   }
   return holders;
@@ -23,7 +24,7 @@ void InProcessTransport::Activate(const CommitReceipt& receipt) {
     const absl::Status status = subscriber->Activate(receipt);
     if (!status.ok()) {
       FRESHET_LOG(Warning) << "event=activation_refused version=" << receipt.policy.version
-                           << " reason=\"" << status.message() << "\"";
+                           << " reason=" << LogQuoted(Message(status));
     }
   }
 }

@@ -28,7 +28,9 @@ const WeightSnapshot& WeightPublisher::Stage(PolicyVersion policy, int64_t epoch
   absl::StatusOr<WeightBytes> bytes = stager_->Stage(
       std::as_bytes(std::span(arena.data(), arena.size())), bucket_bytes_, staged_.manifest);
   // Without memory for one more copy of the weights the trainer cannot go on.
-  if (!bytes.ok()) FRESHET_LOG(Error) << "event=stage_failed error=\"" << bytes.status() << "\"";
+  if (!bytes.ok()) {
+    FRESHET_LOG(Error) << "event=stage_failed error=" << LogQuoted(bytes.status().ToString());
+  }
   FRESHET_CHECK(bytes.ok());
   staged_.bytes = *std::move(bytes);
   if (observer_ != nullptr) {

@@ -73,7 +73,7 @@ void Leadership::GiveUp() {
   }
   const absl::Status released = lease_.Release(options_.candidate, token);
   if (!released.ok()) {
-    FRESHET_LOG(Warning) << "event=lease_not_released error=" << Message(released);
+    FRESHET_LOG(Warning) << "event=lease_not_released error=" << LogQuoted(Message(released));
   }
 }
 
@@ -90,7 +90,9 @@ void Leadership::Ask(bool candidate) {
     state_ = *std::move(state);
   } else {
     trouble_ = Message(state.status());
-    if (unreachable_ != trouble_) FRESHET_LOG(Warning) << "event=lease_unknown reason=" << trouble_;
+    if (unreachable_ != trouble_) {
+      FRESHET_LOG(Warning) << "event=lease_unknown reason=" << LogQuoted(trouble_);
+    }
     unreachable_ = trouble_;
   }
   changed_.NotifyAll();
@@ -138,7 +140,7 @@ void Leadership::Act(std::stop_token stop) {
       }
     }
     if (lost != 0) {
-      FRESHET_LOG(Warning) << "event=lead leads=no token=" << lost << " reason=" << why;
+      FRESHET_LOG(Warning) << "event=lead leads=no token=" << lost << " reason=" << LogQuoted(why);
       callbacks_.on_lost(why);
       MutexLock lock(mu_);
       ending_ = false;
@@ -153,7 +155,7 @@ void Leadership::Act(std::stop_token stop) {
       FRESHET_LOG(Info) << "event=lead leads=yes token=" << gained;
     } else {
       FRESHET_LOG(Warning) << "event=lead leads=not_yet token=" << gained
-                           << " reason=" << Message(status);
+                           << " reason=" << LogQuoted(Message(status));
       retry_at = clock_.Now() + options_.renewal;
     }
   }

@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "controller/jobs/job_record.h"
+#include "services/base/log_line.h"
 #include "services/base/str_cat.h"
 
 namespace freshet {
@@ -23,14 +24,11 @@ std::vector<std::string> JobsOf(const cluster::v1::WorkerStatus& status) {
   return {jobs.begin(), jobs.end()};
 }
 
-// The IDs of the words job=ID.
+// The IDs of the words job=ID, those within quotes aside.
 std::vector<std::string> JobsNamedIn(std::string_view text) {
-  constexpr std::string_view kKey = "job=";
   std::vector<std::string> jobs;
-  for (size_t at = text.find(kKey); at != std::string_view::npos; at = text.find(kKey, at)) {
-    const bool word = at == 0 || text[at - 1] == ' ';
-    at += kKey.size();
-    if (word) jobs.emplace_back(text.substr(at, text.find(' ', at) - at));
+  for (const auto& [key, value] : ParseLogText(text)) {
+    if (key == "job") jobs.push_back(value.substr(0, value.find(' ')));
   }
   return jobs;
 }

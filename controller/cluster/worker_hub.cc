@@ -133,7 +133,7 @@ absl::StatusOr<cluster::v1::RegisterReply> WorkerHub::Register(
   }
   FRESHET_LOG(Info) << "event=member_registered member=" << request.worker()
                     << " epoch=" << registration.record.epoch()
-                    << " reason=" << registration.reason;
+                    << " reason=" << LogQuoted(registration.reason);
   cluster::v1::RegisterReply reply;
   reply.set_epoch(registration.record.epoch());
   *reply.mutable_heartbeat_interval() = ToDuration(options_.heartbeat_interval);
@@ -241,7 +241,7 @@ absl::StatusOr<std::vector<LostWorker>> WorkerHub::Check() {
   }
   for (const LostWorker& worker : lost) {
     FRESHET_LOG(Warning) << "event=member_lost member=" << worker.name << " epoch=" << worker.epoch
-                         << " reason=" << worker.reason;
+                         << " reason=" << LogQuoted(worker.reason);
   }
   return lost;
 }
@@ -367,7 +367,8 @@ absl::StatusOr<int32_t> WorkerHub::SetWanted(const std::string& role, const std:
   directive.mutable_drain()->set_reason(StrCat(replicas, " of ", key, " wanted"));
   for (const auto& session : draining) {
     FRESHET_LOG(Info) << "event=member_drains member=" << session->worker
-                      << " epoch=" << session->epoch << " reason=" << directive.drain().reason();
+                      << " epoch=" << session->epoch
+                      << " reason=" << LogQuoted(directive.drain().reason());
     session->stream->Send(directive);
   }
   return before;

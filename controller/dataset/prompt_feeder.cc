@@ -107,7 +107,7 @@ absl::Status PromptFeeder::Run(std::stop_token stop) {
     if (!fed.ok() && !IsTransient(fed.status())) return fed.status();
     if (fed.ok() && *fed) continue;
     if (!fed.ok()) {
-      FRESHET_LOG(Warning) << "event=put_prompts_failed error=" << Message(fed.status());
+      FRESHET_LOG(Warning) << "event=put_prompts_failed error=" << LogQuoted(Message(fed.status()));
     }
     if (store_.AwaitChange(Topic::kPrompts, seen, options_.max_wait) == seen) {
       stopped.WaitFor(kIdlePause);

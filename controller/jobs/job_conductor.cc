@@ -110,7 +110,7 @@ void JobConductor::Control(std::stop_token stop) {
       looked = seen;
       const absl::Status status = RunQueue();
       if (!status.ok()) {
-        FRESHET_LOG(Warning) << "event=queue_failed error=" << Message(status);
+        FRESHET_LOG(Warning) << "event=queue_failed error=" << LogQuoted(Message(status));
         MutexLock lock(mu_);
         queue_changed_ = true;
       }
@@ -123,7 +123,7 @@ void JobConductor::CheckWorkers() {
   const std::vector<Member> before = context_.hub.Workers();
   const absl::StatusOr<std::vector<LostWorker>> lost = context_.hub.Check();
   if (!lost.ok()) {
-    FRESHET_LOG(Warning) << "event=workers_failed error=" << Message(lost.status());
+    FRESHET_LOG(Warning) << "event=workers_failed error=" << LogQuoted(Message(lost.status()));
     return;
   }
   for (const LostWorker& worker : *lost) {
@@ -289,7 +289,9 @@ bool JobConductor::Wait(std::stop_token stop, absl::Duration timeout) {
 void JobConductor::Maintain(std::stop_token stop) {
   while (Wait(stop, context_.timing.retention_period)) {
     const absl::Status status = Expire(stop);
-    if (!status.ok()) FRESHET_LOG(Warning) << "event=retention_failed error=" << Message(status);
+    if (!status.ok()) {
+      FRESHET_LOG(Warning) << "event=retention_failed error=" << LogQuoted(Message(status));
+    }
   }
 }
 
@@ -308,7 +310,8 @@ absl::Status JobConductor::Expire(std::stop_token stop) {
     FRESHET_RETURN_IF_ERROR(marked);
     FRESHET_RETURN_IF_ERROR(context_.stores.Delete(expiry.job));
     FRESHET_RETURN_IF_ERROR(context_.book.Delete(expiry.job));
-    FRESHET_LOG(Info) << "event=job_expired job=" << expiry.job << " reason=" << expiry.reason;
+    FRESHET_LOG(Info) << "event=job_expired job=" << expiry.job
+                      << " reason=" << LogQuoted(expiry.reason);
   }
   return absl::OkStatus();
 }

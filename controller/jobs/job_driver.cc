@@ -115,7 +115,7 @@ void JobDriver::Run(std::stop_token stop) {
     const absl::StatusOr<bool> done = Turn();
     if (!done.ok()) {
       FRESHET_LOG(Warning) << "event=turn_failed job=" << id_
-                           << " error=" << Message(done.status());
+                           << " error=" << LogQuoted(Message(done.status()));
     }
     if (done.ok() && *done) break;
     if (!stop.stop_requested()) context_.hub.AwaitChange(seen, context_.timing.tick);
@@ -318,7 +318,7 @@ absl::StatusOr<bool> JobDriver::Finish(job::v1::JobState state, const std::strin
   };
   FRESHET_ASSIGN_OR_RETURN(const JobRecord record, Change(change));
   FRESHET_LOG(Info) << "event=job_ended job=" << id_ << " state=" << StateName(record.state())
-                    << " reason=" << record.reason();
+                    << " reason=" << LogQuoted(record.reason());
   StopFeeder();
   return false;  // the next turn finds the end and lets the workers go
 }

@@ -92,7 +92,7 @@ void KubernetesCluster::TellCosts(const std::vector<Member>& workers) {
     }
     costs_.Failed(cost, clock_.Now());
     FRESHET_LOG(Warning) << "event=deletion_cost_failed pod=" << cost.pod << " cost=" << cost.cost
-                         << " error=" << Message(told);
+                         << " error=" << LogQuoted(Message(told));
     // Where nobody answers, one time-out is enough.
     if (absl::IsUnavailable(told) || absl::IsDeadlineExceeded(told)) return;
   }

@@ -69,7 +69,9 @@ std::map<std::string, int32_t> KubernetesScaler::Wanted() {
     // Where nobody answers, one time-out is enough.
     if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) break;
   }
-  if (!status.ok()) FRESHET_LOG(Warning) << "event=scale_not_read error=" << Message(status);
+  if (!status.ok()) {
+    FRESHET_LOG(Warning) << "event=scale_not_read error=" << LogQuoted(Message(status));
+  }
   MutexLock lock(mu_);
   asking_ = false;
   ask_again_ = clock_.Now() + (status.ok() ? kFresh : kAfterFailure);

@@ -74,7 +74,8 @@ std::vector<PoolFigures> PoolKeeper::Look(const PoolInput& input, absl::Time now
       state = std::move(decision.next);
       if (before != figures.wanted) {
         FRESHET_LOG(Info) << "event=pool_wanted pool=" << pool << " wanted=" << figures.wanted
-                          << " reason=" << Name(figures.reason) << " why=" << figures.text;
+                          << " reason=" << Name(figures.reason)
+                          << " why=" << LogQuoted(figures.text);
       }
     }
     all.push_back(figures);

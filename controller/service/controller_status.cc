@@ -44,11 +44,7 @@ StatusIdentity ControllerStatus::Identity() {
   return {"controller", Version(), controller_.Active() != nullptr, controller_.Leader().address};
 }
 
-absl::StatusOr<job::v1::ListReply> ControllerStatus::List(int limit) {
-  job::v1::ListRequest request;
-  request.set_page_size(limit);
-  return reader_.List(request);
-}
+absl::StatusOr<StatusJobs> ControllerStatus::List(int limit) { return reader_.ListByState(limit); }
 
 absl::StatusOr<job::v1::Job> ControllerStatus::Get(const std::string& id) {
   if (controller_.Active() == nullptr) {

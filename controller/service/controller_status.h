@@ -19,7 +19,7 @@ class ControllerStatus final : public StatusSource {
       : controller_(controller), channels_(channels), reader_(controller) {}
 
   StatusIdentity Identity() override;
-  absl::StatusOr<job::v1::ListReply> List(int limit) override;
+  absl::StatusOr<StatusJobs> List(int limit) override;
   absl::StatusOr<job::v1::Job> Get(const std::string& id) override;
   absl::StatusOr<StatusRows> Metrics(const std::string& id, int64_t after, int64_t limit) override;
   absl::StatusOr<std::vector<std::string>> Samples(const std::string& id, int limit) override;

@@ -1,5 +1,6 @@
 #include "controller/service/job_reader.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -27,6 +28,11 @@ void SetPool(const PoolKeeper& pools, const JobRecord& record, job::v1::Job& job
 absl::StatusOr<job::v1::ListReply> JobReader::List(const job::v1::ListRequest& request) const {
   FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, controller_.book().List());
   return ListJobs(records, request);
+}
+
+absl::StatusOr<StatusJobs> JobReader::ListByState(int limit) const {
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, controller_.book().List());
+  return ListJobsByState(records, static_cast<size_t>(std::max(limit, 0)));
 }
 
 absl::StatusOr<job::v1::Job> JobReader::Get(const std::string& id) const {

@@ -21,6 +21,8 @@ class JobReader {
   explicit JobReader(const Controller& controller) : controller_(controller) {}
 
   absl::StatusOr<job::v1::ListReply> List(const job::v1::ListRequest& request) const;
+  // What the status page lists: StatusSource::List.
+  absl::StatusOr<StatusJobs> ListByState(int limit) const;
   // With its events; with what it waits for while this controller leads and a driver works on it.
   absl::StatusOr<job::v1::Job> Get(const std::string& id) const;
   absl::StatusOr<job::v1::ListSamplesReply> Samples(

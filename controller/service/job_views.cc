@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,25 @@ absl::StatusOr<std::pair<int64_t, std::string>> ParseToken(const std::string& to
   }
   key.second.assign(rest + 1, end);
   return key;
+}
+
+// Position in a list by state.
+int StateRank(const JobRecord& record) {
+  if (HasEnded(record.state())) return 2;
+  return record.state() == job::v1::JOB_STATE_PENDING ? 1 : 0;
+}
+
+// Drops the oldest events until at most `count` are left, of at most kMaxTailBytes; the newest one
+// stays.
+void KeepNewest(std::vector<StoredEvent>& events, int64_t count) {
+  size_t bytes = 0;
+  auto first = events.end();
+  while (first != events.begin() && events.end() - first < count) {
+    bytes += (first - 1)->value.size();
+    if (bytes > kMaxTailBytes && first != events.end()) break;
+    --first;
+  }
+  events.erase(events.begin(), first);
 }
 
 // What a job waits for, as its reason says it: "submitted; waits for its turn" -> "its turn".
@@ -154,6 +174,19 @@ absl::StatusOr<job::v1::ListReply> ListJobs(const std::vector<JobRecord>& record
   return reply;
 }
 
+StatusJobs ListJobsByState(const std::vector<JobRecord>& records, size_t limit) {
+  std::vector<const JobRecord*> order;
+  for (const JobRecord& record : records) order.push_back(&record);
+  std::sort(order.begin(), order.end(), [](const JobRecord* a, const JobRecord* b) {
+    return std::pair(StateRank(*a), SortKey(*a)) < std::pair(StateRank(*b), SortKey(*b));
+  });
+  StatusJobs list;
+  list.more = order.size() > limit;
+  if (list.more) order.resize(limit);
+  for (const JobRecord* record : order) list.jobs.push_back(ToJob(*record, /*details=*/false));
+  return list;
+}
+
 absl::StatusOr<job::v1::Event> ToEvent(const StoredEvent& stored) {
   job::v1::Event event;
   if (!event.ParseFromString(stored.value)) {
@@ -166,10 +199,18 @@ absl::StatusOr<job::v1::Event> ToEvent(const StoredEvent& stored) {
 absl::StatusOr<std::vector<StoredEvent>> ReadTail(EventLog& events, const std::string& stream,
                                                   int64_t count) {
   FRESHET_ASSIGN_OR_RETURN(const int64_t newest, events.Newest(stream));
-  if (newest == 0) return std::vector<StoredEvent>();
-  FRESHET_ASSIGN_OR_RETURN(EventPage page, events.Read(stream, std::max<int64_t>(0, newest - count),
-                                                       count, absl::ZeroDuration()));
-  return std::move(page.events);
+  std::vector<StoredEvent> tail;
+  // A page also ends with its bytes, before the newest event.
+  for (int64_t cursor = std::max<int64_t>(0, newest - count); cursor < newest;
+       cursor = tail.back().cursor) {
+    FRESHET_ASSIGN_OR_RETURN(EventPage page,
+                             events.Read(stream, cursor, count, absl::ZeroDuration()));
+    if (page.events.empty()) break;
+    tail.insert(tail.end(), std::make_move_iterator(page.events.begin()),
+                std::make_move_iterator(page.events.end()));
+    KeepNewest(tail, count);
+  }
+  return tail;
 }
 
 absl::Status SetRecentEvents(const JobRecord& record, const std::vector<StoredEvent>& tail,

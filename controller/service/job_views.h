@@ -1,6 +1,7 @@
 #ifndef FRESHET_CONTROLLER_SERVICE_JOB_VIEWS_H_
 #define FRESHET_CONTROLLER_SERVICE_JOB_VIEWS_H_
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "controller/jobs/job_driver.h"
 #include "controller/jobs/job_record.h"
 #include "controller/scaling/pool_keeper.h"
+#include "controller/status_page/status_source.h"
 #include "datastore/event_log.h"
 #include "freshet/job/v1/job_service.pb.h"
 
@@ -33,10 +35,16 @@ job::v1::Job ToDetailedJob(const JobRecord& record, const JobLive* live);
 absl::StatusOr<job::v1::ListReply> ListJobs(const std::vector<JobRecord>& records,
                                             const job::v1::ListRequest& request);
 
+// The first `limit` jobs: those at work, then those that are PENDING, then those that have ended;
+// of each kind the newest first. Pure.
+StatusJobs ListJobsByState(const std::vector<JobRecord>& records, size_t limit);
+
 // A stored event as Watch sends it. DATA_LOSS when it cannot be read. Pure.
 absl::StatusOr<job::v1::Event> ToEvent(const StoredEvent& stored);
 
-// The last `count` events of a stream, oldest first. Errors: those of the log.
+constexpr size_t kMaxTailBytes = size_t{15} << 20;  // fits a gRPC message: 16 MiB by default
+// The last `count` events of a stream, oldest first; only the newest of them where their values
+// have more than kMaxTailBytes. Holds that much and a page. Errors: those of the log.
 absl::StatusOr<std::vector<StoredEvent>> ReadTail(EventLog& events, const std::string& stream,
                                                   int64_t count);
 // Gives `job` the states and notices that its record keeps, and behind them `tail`, the newest

@@ -9,7 +9,8 @@ const MAX_POINTS = 500; // of a curve; more are averaged
 const SVG = "http://www.w3.org/2000/svg";
 
 const state = {
-  jobs: [],
+  jobs: [],          // those at work first
+  moreJobs: false,   // there are others behind these
   chosen: "",        // id of the job that is shown
   job: null,
   rows: [],          // of its metrics, in the order in which they came
@@ -134,7 +135,7 @@ function surviving(rows) {
       if (superseded(row, row.step)) continue;
       const known = steps.get(row.step);
       if (known === undefined || row.lineage >= known.lineage) steps.set(row.step, row);
-    } else if (row.eval_name !== undefined && !superseded(row, row.policy_version + 1)) {
+    } else if (row.eval_name !== undefined && !superseded(row, row.policy_version)) {
       const key = `${row.eval_name}/${row.policy_version}`;
       const known = evals.get(key);
       if (known === undefined || row.lineage >= known.lineage) evals.set(key, row);
@@ -404,6 +405,7 @@ function showJobs() {
     { title: "Age", number: true, cell: (job) => since(job.created) },
     { title: "Why", cell: (job) => job.reason || "" },
   ], state.jobs, "no job; next: freshet submit JOB.yaml", (job) => (job.id === state.chosen ? "chosen" : ""));
+  byId("jobs-more").hidden = !state.moreJobs;
 }
 
 function tile(name, value, more = "", extra = null) {
@@ -534,7 +536,7 @@ async function ask(path) {
 
 const jobPath = (id) => `api/jobs/${encodeURIComponent(id)}`;
 
-// The job named after '#', else the first that is at work, else the newest.
+// The job named after '#', else the first that is at work, else the first of the list.
 function choose() {
   const named = new URLSearchParams(location.hash.slice(1)).get("job");
   const working = state.jobs.find((job) => ["RUNNING", "STARTING"].includes(job.state)) || state.jobs[0];
@@ -600,6 +602,7 @@ async function refresh() {
     const answer = await ask("api/jobs");
     state.server = answer.server;
     state.jobs = answer.jobs;
+    state.moreJobs = answer.more;
     choose();
     await askWorkers();
     await askJob();

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "datastore/event_log.h"
 #include "nlohmann/json.hpp"
 #include "services/base/str_cat.h"
 
@@ -52,11 +53,11 @@ std::string Dump(const Json& value) {
   return value.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
-// Null for what is no row: too long, or not JSON. What is nested too deeply is left out.
+// Null for what is no row: longer than an event, or not JSON. What is nested too deeply is left
+// out.
 Json Parse(const std::string& text) {
-  constexpr size_t kMaxRowBytes = size_t{256} << 10;
   constexpr int kMaxDepth = 8;
-  if (text.size() > kMaxRowBytes) return nullptr;
+  if (text.size() > size_t{kMaxEventBytes}) return nullptr;
   Json row = Json::parse(
       text, [](int depth, Json::parse_event_t, Json&) { return depth <= kMaxDepth; },
       /*allow_exceptions=*/false);
@@ -236,10 +237,9 @@ Json WorkerToJson(const job::v1::Worker& worker) {
 
 }  // namespace
 
-std::string JobsToJson(const StatusIdentity& identity, const job::v1::ListReply& jobs,
-                       absl::Time now) {
+std::string JobsToJson(const StatusIdentity& identity, const StatusJobs& jobs, absl::Time now) {
   Json list = Json::array();
-  for (const job::v1::Job& job : jobs.jobs()) list.push_back(Summary(job));
+  for (const job::v1::Job& job : jobs.jobs) list.push_back(Summary(job));
   Json body = Json::object();
   body["server"] = {{"role", identity.role},
                     {"version", identity.version},
@@ -247,7 +247,7 @@ std::string JobsToJson(const StatusIdentity& identity, const job::v1::ListReply&
                     {"leader", identity.leader},
                     {"now", TimeToJson(now)}};
   body["jobs"] = std::move(list);
-  body["more"] = !jobs.next_page_token().empty();
+  body["more"] = jobs.more;
   return Dump(body);
 }
 

@@ -15,8 +15,7 @@ namespace freshet {
 // milliseconds, null where there is none. Pure.
 
 // GET /api/jobs
-std::string JobsToJson(const StatusIdentity& identity, const job::v1::ListReply& jobs,
-                       absl::Time now);
+std::string JobsToJson(const StatusIdentity& identity, const StatusJobs& jobs, absl::Time now);
 // GET /api/jobs/ID. `yaml`: the resolved job file.
 std::string JobToJson(const job::v1::Job& job, const std::string& yaml);
 // GET /api/jobs/ID/metrics. Of each row the keys that the page draws; a row that is none is left

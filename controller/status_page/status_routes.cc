@@ -103,7 +103,7 @@ std::string Decode(std::string_view segment) {
 }
 
 absl::StatusOr<std::string> ListJobs(StatusSource& source, absl::Time now) {
-  FRESHET_ASSIGN_OR_RETURN(const job::v1::ListReply jobs, source.List(kMaxJobs));
+  FRESHET_ASSIGN_OR_RETURN(const StatusJobs jobs, source.List(kMaxJobs));
   return JobsToJson(source.Identity(), jobs, now);
 }
 

@@ -18,6 +18,12 @@ struct StatusIdentity {
   std::string leader;   // address of the one that does; "" where none is known
 };
 
+// The head of the list of jobs, without events.
+struct StatusJobs {
+  std::vector<job::v1::Job> jobs;
+  bool more = false;  // there are others behind these
+};
+
 // A page of a job's rows of metrics.
 struct StatusRows {
   std::vector<std::string> rows;  // as in metrics.jsonl, oldest first
@@ -35,8 +41,9 @@ class StatusSource {
   virtual ~StatusSource() = default;
 
   virtual StatusIdentity Identity() = 0;
-  // The newest `limit` jobs, newest first, without events.
-  virtual absl::StatusOr<job::v1::ListReply> List(int limit) = 0;
+  // Up to `limit` jobs: those at work first, then those that wait, then those that have ended; of
+  // each kind the newest first.
+  virtual absl::StatusOr<StatusJobs> List(int limit) = 0;
   // With events, and what the job waits for where that is known.
   virtual absl::StatusOr<job::v1::Job> Get(const std::string& id) = 0;
   // Rows after the cursor `after`; 0: from the oldest one that is kept. Looks at up to `limit`

@@ -168,7 +168,7 @@ absl::Status RedisTrajectoryStore::DropCorrupt(
                                      place.field.substr(1), ": ", what);
     FRESHET_LOG(Warning) << "event=corrupt job=" << config_.options.job
                          << " group=" << place.ordinal << " attempt=" << place.attempt
-                         << " reason=\"" << text << "\"";
+                         << " reason=" << LogQuoted(text);
     for (const std::string& arg :
          {StrCat(place.ordinal), StrCat(place.attempt), place.field, place.checksum, text}) {
       args.push_back(arg);

@@ -135,7 +135,7 @@ void RedisChangeFeed::Follow(const std::stop_token& stop, TopicSet topics,
       current = false;
       if (message.status().code() != absl::StatusCode::kUnavailable) {
         FRESHET_LOG(Warning) << "event=change_feed_failed prefix=" << prefix_
-                             << " error=" << Message(message.status());
+                             << " error=" << LogQuoted(Message(message.status()));
         return;
       }
     } else if (message->has_value()) {

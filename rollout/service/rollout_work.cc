@@ -157,11 +157,12 @@ void RolloutWork::PullWhenDue(PullTimer& timer, const std::stop_token& stop) {
     if (!pulled.ok()) failed_pull_ = FailedPull{decision.at_least, std::string(Message(pulled))};
   }
   if (held.has_value()) {
-    FRESHET_LOG(Warning) << "event=weights_behind job=" << job_ << " reason=\"" << decision.reason
-                         << "\" pulled=\"" << (pulled.ok() ? "ok" : Message(pulled)) << "\"";
+    FRESHET_LOG(Warning) << "event=weights_behind job=" << job_
+                         << " reason=" << LogQuoted(decision.reason)
+                         << " pulled=" << LogQuoted(pulled.ok() ? "ok" : Message(pulled));
   } else if (!pulled.ok() && pull_log_.Admit(Message(pulled), context_.clock->Now())) {
-    FRESHET_LOG(Info) << "event=pull_failed job=" << job_ << " reason=\"" << Message(pulled)
-                      << "\"";
+    FRESHET_LOG(Info) << "event=pull_failed job=" << job_
+                      << " reason=" << LogQuoted(Message(pulled));
   }
 }
 
@@ -226,7 +227,7 @@ void RolloutWork::Report(const cluster::v1::Evaluate& evaluate, const PolicyVers
   const absl::Status sent = context_.report_evaluation(std::move(request));
   if (!sent.ok()) {
     FRESHET_LOG(Warning) << "event=evaluation_not_reported job=" << job_
-                         << " error=" << Message(sent);
+                         << " error=" << LogQuoted(Message(sent));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "services/base/log.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -100,6 +101,12 @@ const char* LogSeverityName(LogSeverity severity) {
       return "error";
   }
   return "?";
+}
+
+std::string LogQuoted(std::string_view text) {
+  std::string quoted = StrCat("\"", text, "\"");
+  std::replace(quoted.begin() + 1, quoted.end() - 1, '"', '\'');
+  return quoted;
 }
 
 namespace log_internal {

@@ -47,6 +47,10 @@ class LogScope {
   const std::string* const outer_;
 };
 
+// "TEXT", with ' for each " within: a value that ends where it ends. For what comes from elsewhere,
+// such as the error of another process, and must not name keys of its own.
+std::string LogQuoted(std::string_view text);
+
 namespace log_internal {
 
 // Collects one line and writes it to stderr when it goes out of scope.
@@ -75,8 +79,9 @@ class Line {
 }  // namespace log_internal
 }  // namespace freshet
 
-// FRESHET_LOG(Info) << "event=step step=" << step << " reason=" << reason;  one line on stderr,
-// made of words KEY=VALUE. A value goes to the next key; quote one that may hold such words.
+// FRESHET_LOG(Info) << "event=step step=" << step << " reason=" << LogQuoted(reason);  one line on
+// stderr, made of words KEY=VALUE. A value goes to the next key; quote one that may hold such
+// words.
 #define FRESHET_LOG(severity) \
   ::freshet::log_internal::Line(::freshet::LogSeverity::k##severity, __FILE__, __LINE__)
 

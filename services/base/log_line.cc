@@ -28,13 +28,13 @@ size_t EndOfValue(std::string_view text, size_t from) {
   return text.size();
 }
 
-// The quote that ends the value whose first quote is at `from`; npos without one.
+// The quote that ends the value whose first quote is at `from`; the end without one.
 size_t ClosingQuote(std::string_view text, size_t from) {
   for (size_t quote = text.find('"', from + 1); quote != std::string_view::npos;
        quote = text.find('"', quote + 1)) {
     if (quote + 1 == text.size() || text[quote + 1] == ' ') return quote;
   }
-  return std::string_view::npos;
+  return text.size();
 }
 
 std::string_view Trimmed(std::string_view text) {
@@ -43,8 +43,13 @@ std::string_view Trimmed(std::string_view text) {
 }
 
 bool NamesJob(std::string_view text) {
-  return text.starts_with("job=") || text.find(" job=") != std::string_view::npos;
+  if (text.find("job=") == std::string_view::npos) return false;
+  const auto fields = ParseLogText(text);
+  return std::any_of(fields.begin(), fields.end(),
+                     [](const auto& field) { return field.first == "job"; });
 }
+
+bool IsControl(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
 std::string TimeText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
@@ -89,9 +94,8 @@ std::vector<std::pair<std::string, std::string>> ParseLogText(std::string_view t
     }
     const std::string_view key = text.substr(at, key_length - 1);
     at += key_length;
-    const size_t quote =
-        at < text.size() && text[at] == '"' ? ClosingQuote(text, at) : std::string_view::npos;
-    if (quote != std::string_view::npos) {
+    if (at < text.size() && text[at] == '"') {
+      const size_t quote = ClosingQuote(text, at);
       fields.emplace_back(key, text.substr(at + 1, quote - at - 1));
       at = quote + 1;
     } else {
@@ -108,8 +112,7 @@ std::string FormatLogText(const LogLine& line) {
   std::string text = StrCat("at=", line.place, " ");
   if (!line.job.empty() && !NamesJob(line.text)) text += StrCat("job=", line.job, " ");
   text += line.text;
-  // A line stays a line.
-  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::replace_if(text.begin(), text.end(), IsControl, ' ');
   return text;
 }
 

@@ -23,8 +23,8 @@ absl::Status LogDeaths(TrajectoryStore& store, int64_t count) {
                            store.DeadLetters(std::min(count, kMostLines)));
   for (auto letter = letters.rbegin(); letter != letters.rend(); ++letter) {
     FRESHET_LOG(Warning) << "event=group_died prompt=" << letter->ordinal
-                         << " attempt=" << letter->attempt << " reason=\"" << ReasonLine(*letter)
-                         << "\"";
+                         << " attempt=" << letter->attempt
+                         << " reason=" << LogQuoted(ReasonLine(*letter));
   }
   return absl::OkStatus();
 }

@@ -128,12 +128,12 @@ absl::Status LocalStatus::Check(const std::string& id) const {
   return NotFound("there is no job ", id, "; this process runs ", id_);
 }
 
-absl::StatusOr<job::v1::ListReply> LocalStatus::List(int) {
-  job::v1::ListReply reply;
+absl::StatusOr<StatusJobs> LocalStatus::List(int) {
+  StatusJobs list;
   MutexLock lock(mu_);
-  *reply.add_jobs() = job_;
-  reply.mutable_jobs(0)->clear_recent_events();
-  return reply;
+  list.jobs.push_back(job_);
+  list.jobs.front().clear_recent_events();
+  return list;
 }
 
 absl::StatusOr<job::v1::Job> LocalStatus::Get(const std::string& id) {

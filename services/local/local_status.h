@@ -40,7 +40,7 @@ class LocalStatus final : public StatusSource {
   void Watch(TrajectoryStore* store, const RolloutWorker* rollout) ABSL_LOCKS_EXCLUDED(live_mu_);
 
   StatusIdentity Identity() override;
-  absl::StatusOr<job::v1::ListReply> List(int limit) override;
+  absl::StatusOr<StatusJobs> List(int limit) override;
   absl::StatusOr<job::v1::Job> Get(const std::string& id) override;
   absl::StatusOr<StatusRows> Metrics(const std::string& id, int64_t after, int64_t limit) override;
   absl::StatusOr<std::vector<std::string>> Samples(const std::string& id, int limit) override;

@@ -181,13 +181,13 @@ std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held) {
   const bool timeout = score.status().code() == absl::StatusCode::kDeadlineExceeded;
   const std::string reason =
       StrCat(timeout ? "timeout: " : "infra_error: ", Message(score.status()));
-  FRESHET_LOG(Warning) << "event=score_failed " << TraceWords(sample.uid) << " reason=\"" << reason
-                       << "\"";
+  FRESHET_LOG(Warning) << "event=score_failed " << TraceWords(sample.uid)
+                       << " reason=" << LogQuoted(reason);
   const absl::Status failed = store_.FailRow(Task::kScore, held.row.token, reason);
   if (!failed.ok()) {
     ++lost_;
-    FRESHET_LOG(Warning) << "event=fail_row_refused " << TraceWords(sample.uid) << " reason=\""
-                         << Message(failed) << "\"";
+    FRESHET_LOG(Warning) << "event=fail_row_refused " << TraceWords(sample.uid)
+                         << " reason=" << LogQuoted(Message(failed));
   } else {
     ++(timeout ? timeouts_ : infra_errors_);
   }
@@ -244,7 +244,7 @@ int64_t RewardWorker::LeaseRows(int64_t max_rows) {
     ++store_errors_;
     if (absl::IsFailedPrecondition(rows.status())) fenced_ = true;
     if (!std::exchange(store_down_, true)) {
-      FRESHET_LOG(Warning) << "event=lease_rows_failed error=" << Message(rows.status());
+      FRESHET_LOG(Warning) << "event=lease_rows_failed error=" << LogQuoted(Message(rows.status()));
     }
     return 0;
   }
@@ -301,13 +301,13 @@ void RewardWorker::PutScores(const std::vector<RowPut>& scores) {
   if (!statuses.ok()) {
     lost_ += static_cast<int64_t>(scores.size());
     FRESHET_LOG(Warning) << "event=put_rows_failed rows=" << scores.size()
-                         << " error=" << Message(statuses.status());
+                         << " error=" << LogQuoted(Message(statuses.status()));
     return;
   }
   for (size_t i = 0; i < scores.size(); ++i) {
     if (!(*statuses)[i].ok()) {
       ++lost_;
-      FRESHET_LOG(Warning) << "event=row_refused error=" << Message((*statuses)[i]);
+      FRESHET_LOG(Warning) << "event=row_refused error=" << LogQuoted(Message((*statuses)[i]));
       continue;
     }
     ++(scores[i].values.score->outcome == ScoreOutcome::kWrongFormat ? wrong_format_ : ok_);
@@ -326,7 +326,8 @@ void RewardWorker::RenewWhenDue() {
   // The name is revoked, and with it all leases. Any other error: the next check tries again.
   if (refused.status().code() != absl::StatusCode::kFailedPrecondition) {
     if (!refused.ok()) {
-      FRESHET_LOG(Warning) << "event=renew_leases_failed error=" << Message(refused.status());
+      FRESHET_LOG(Warning) << "event=renew_leases_failed error="
+                           << LogQuoted(Message(refused.status()));
       return;
     }
     lost = *refused;

@@ -150,16 +150,18 @@ grpc::Status Authorizer::Process(const InputMetadata& metadata, grpc::AuthContex
   const std::vector<std::string> names = PrincipalsOf(*context);
   const absl::StatusOr<std::vector<std::string>> caller = Identify(names, authorization);
   if (!caller.ok()) {
-    FRESHET_LOG(Warning) << "event=token_refused path=" << path << " caller=\"" << Joined(names)
-                         << "\" reason=\"" << Message(caller.status()) << "\"";
+    FRESHET_LOG(Warning) << "event=token_refused path=" << LogQuoted(path)
+                         << " caller=" << LogQuoted(Joined(names))
+                         << " reason=" << LogQuoted(Message(caller.status()));
     return {grpc::StatusCode::UNAUTHENTICATED, Message(caller.status())};
   }
   const AuthorizationDecision decision = Decide(*caller, path);
   if (decision.allowed) return grpc::Status::OK;
   if (denied_ != nullptr) denied_->Increment();
   // Which rule it was is for the operator's eyes only.
-  FRESHET_LOG(Warning) << "event=call_denied path=" << path << " caller=\"" << Joined(*caller)
-                       << "\" reason=\"" << decision.reason << "\"";
+  FRESHET_LOG(Warning) << "event=call_denied path=" << LogQuoted(path)
+                       << " caller=" << LogQuoted(Joined(*caller))
+                       << " reason=" << LogQuoted(decision.reason);
   if (users_ == nullptr || !authorization.empty()) {
     return {grpc::StatusCode::PERMISSION_DENIED, "the policy does not allow this call"};
   }

@@ -78,7 +78,7 @@ void CertificateMetrics::Refresh() {
   if (end.ok()) {
     expiry_.Set(static_cast<double>(absl::ToUnixSeconds(*end)));
   } else {
-    FRESHET_LOG(Error) << "event=certificate_kept error=\"" << Message(end.status()) << "\"";
+    FRESHET_LOG(Error) << "event=certificate_kept error=" << LogQuoted(Message(end.status()));
   }
 }
 

@@ -145,7 +145,7 @@ void HttpServer::Loop::Run() {
       polled.push_back({connection.fd.get(), static_cast<short>(writes ? POLLOUT : POLLIN), 0});
     }
     if (::poll(polled.data(), polled.size(), TimeoutMs()) < 0 && errno != EINTR) {
-      FRESHET_LOG(Error) << "event=http_stopped error=\"" << std::strerror(errno) << "\"";
+      FRESHET_LOG(Error) << "event=http_stopped error=" << LogQuoted(std::strerror(errno));
       return;
     }
     const absl::Time now = clock_.Now();
@@ -174,7 +174,7 @@ void HttpServer::Loop::Accept() {
     absl::StatusOr<UniqueFd> fd = listener_.Accept(now);
     if (!fd.ok()) {
       if (accept_gate_.Admit(Message(fd.status()), now)) {
-        FRESHET_LOG(Warning) << "event=http_not_accepted error=\"" << Message(fd.status()) << "\"";
+        FRESHET_LOG(Warning) << "event=http_not_accepted error=" << LogQuoted(Message(fd.status()));
       }
       return;
     }
@@ -223,8 +223,8 @@ void HttpServer::Loop::Answer(Connection& connection, const HttpParse& parse) {
     try {
       response = handler_(parse.request);
     } catch (const std::exception& error) {
-      FRESHET_LOG(Error) << "event=http_failed path=" << parse.request.path << " error=\""
-                         << error.what() << "\"";
+      FRESHET_LOG(Error) << "event=http_failed path=" << LogQuoted(parse.request.path)
+                         << " error=" << LogQuoted(error.what());
       response = {500, response.content_type, ""};
     }
   }

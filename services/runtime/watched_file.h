@@ -65,8 +65,8 @@ class WatchedFile {
       value_ = std::make_shared<const T>(*std::move(value));
       FRESHET_LOG(Info) << "event=" << options_.what << "_reloaded file=" << options_.path;
     } else {
-      FRESHET_LOG(Error) << "event=" << options_.what << "_kept error=\"" << Message(value.status())
-                         << "\"";
+      FRESHET_LOG(Error) << "event=" << options_.what
+                         << "_kept error=" << LogQuoted(Message(value.status()));
     }
     if (options_.on_change) options_.on_change(value.ok());
     return value_;

@@ -58,7 +58,9 @@ absl::Status WorkerRole::Drain(absl::Time deadline) {
     all_ended = assignment->ended.WaitFor(deadline - absl::Now()) && all_ended;
   }
   const absl::Status left = agent_->Deregister("drained");
-  if (!left.ok()) FRESHET_LOG(Warning) << "event=deregister_failed error=" << left.message();
+  if (!left.ok()) {
+    FRESHET_LOG(Warning) << "event=deregister_failed error=" << LogQuoted(Message(left));
+  }
   if (!all_ended) return StatusOf(absl::StatusCode::kDeadlineExceeded, "the drain took too long");
   return absl::OkStatus();
 }
@@ -117,7 +119,7 @@ void WorkerRole::OnEpoch(const std::string& worker) {
 }
 
 void WorkerRole::OnFenced(const std::string& reason) {
-  FRESHET_LOG(Warning) << "event=fenced reason=" << reason;
+  FRESHET_LOG(Warning) << "event=fenced reason=" << LogQuoted(reason);
   context_.readiness->Set("controller", false, reason);
 }
 
@@ -127,7 +129,7 @@ void WorkerRole::OnDirective(const cluster::v1::Directive& directive) {
       return OnAssign(directive.assign());
     case cluster::v1::Directive::kUnassign:
       FRESHET_LOG(Info) << "event=unassigned assignment=" << directive.unassign().assignment_id()
-                        << " reason=" << directive.unassign().reason();
+                        << " reason=" << LogQuoted(directive.unassign().reason());
       return End(directive.unassign().assignment_id());
     case cluster::v1::Directive::kPause: {
       const std::string& id = directive.pause().assignment_id();
@@ -161,7 +163,7 @@ void WorkerRole::OnDirective(const cluster::v1::Directive& directive) {
         work.SetRolloutTotals(directive.rollout_progress().totals());
       });
     case cluster::v1::Directive::kDrain:
-      FRESHET_LOG(Info) << "event=drain reason=" << directive.drain().reason();
+      FRESHET_LOG(Info) << "event=drain reason=" << LogQuoted(directive.drain().reason());
       return context_.request_drain(absl::OkStatus());
     case cluster::v1::Directive::DIRECTIVE_NOT_SET:
       FRESHET_LOG(Warning) << "event=unknown_directive";
@@ -243,7 +245,7 @@ void WorkerRole::RunAssignment(const std::shared_ptr<Assignment>& assignment,
   }
   if (!result.ok()) {
     FRESHET_LOG(Error) << "event=work_failed job=" << assignment->assign.job_id()
-                       << " error=" << Message(result);
+                       << " error=" << LogQuoted(Message(result));
   }
   {
     MutexLock lock(assignment->mu);

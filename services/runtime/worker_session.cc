@@ -70,8 +70,8 @@ void WorkerAgent::Impl::Control() {
     }
     if (Message(status) != last_error) {
       last_error = Message(status);
-      FRESHET_LOG(Warning) << "event=controller_lost controller=" << address << " error=\""
-                           << last_error << "\"";
+      FRESHET_LOG(Warning) << "event=controller_lost controller=" << address
+                           << " error=" << LogQuoted(last_error);
     }
     leader = LeaderOf(status);
     const bool redirected = !leader.empty() && leader != address && ++redirects <= kMaxRedirects;
@@ -232,7 +232,7 @@ void WorkerAgent::Impl::Fence(const std::string& reason) {
     worker_.clear();
     connected_ = false;
   }
-  FRESHET_LOG(Warning) << "event=fenced member=" << name() << " reason=\"" << reason << "\"";
+  FRESHET_LOG(Warning) << "event=fenced member=" << name() << " reason=" << LogQuoted(reason);
   queue_.AddFenced(reason);
 }
 

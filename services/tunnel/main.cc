@@ -73,7 +73,7 @@ void RaiseDescriptorLimit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    FRESHET_LOG(Warning) << "event=descriptor_limit_kept error=\"" << std::strerror(errno) << "\"";
+    FRESHET_LOG(Warning) << "event=descriptor_limit_kept error=" << LogQuoted(std::strerror(errno));
   }
 }
 

@@ -174,7 +174,7 @@ void TlsContext::Refresh(absl::Time now) {
   stamps_ = stamps;
   absl::StatusOr<std::shared_ptr<SSL_CTX>> context = Load();
   if (!context.ok()) {
-    FRESHET_LOG(Error) << "event=tls_files_kept error=\"" << Message(context.status()) << "\"";
+    FRESHET_LOG(Error) << "event=tls_files_kept error=" << LogQuoted(Message(context.status()));
     return;
   }
   context_ = *std::move(context);

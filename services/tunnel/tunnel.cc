@@ -101,8 +101,8 @@ class AddressBook {
       absl::StatusOr<std::vector<SocketAddress>> found = Resolve(where_, /*numeric=*/false);
       if (!found.ok()) {
         if (gate.Admit(Message(found.status()), absl::Now())) {
-          FRESHET_LOG(Warning) << "event=name_not_resolved error=\"" << Message(found.status())
-                               << "\"";
+          FRESHET_LOG(Warning) << "event=name_not_resolved error="
+                               << LogQuoted(Message(found.status()));
         }
         continue;
       }
@@ -181,8 +181,8 @@ class Tunnel::Loop {
     if (::poll(waits.data(), waits.size(), timeout) >= 0 || errno == EINTR) return;
     const std::string error = std::strerror(errno);
     if (poll_gate_.Admit(error, absl::Now())) {
-      FRESHET_LOG(Error) << "event=poll_failed descriptors=" << waits.size() << " error=\"" << error
-                         << "\"";
+      FRESHET_LOG(Error) << "event=poll_failed descriptors=" << waits.size()
+                         << " error=" << LogQuoted(error);
     }
     // Asked again at once it would fail again. Links have their turn at every tick.
     ::poll(&waits[kWakeWait], 1, timeout);
@@ -227,8 +227,8 @@ class Tunnel::Loop {
 
   void Report(const absl::Status& status, absl::Time now) {
     if (status.ok() || !gate_.Admit(Message(status), now)) return;
-    FRESHET_LOG(Warning) << "event=connection_failed target=" << options_.connect << " error=\""
-                         << Message(status) << "\"";
+    FRESHET_LOG(Warning) << "event=connection_failed target=" << options_.connect
+                         << " error=" << LogQuoted(Message(status));
   }
 
   const TunnelOptions options_;
@@ -279,7 +279,7 @@ absl::StatusOr<std::unique_ptr<Tunnel>> Tunnel::Start(const TunnelOptions& wante
   const LinkBound bound = BoundLinks(wanted.max_links, MaxDescriptors());
   options.max_links = bound.links;
   if (!bound.reason.empty()) {
-    FRESHET_LOG(Warning) << "event=connections_bounded reason=\"" << bound.reason << "\"";
+    FRESHET_LOG(Warning) << "event=connections_bounded reason=" << LogQuoted(bound.reason);
   }
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<TlsContext> context, TlsContext::Create(options.tls));
   const runtime::HostPort where = *runtime::ParseHostPort(options.listen);

@@ -39,6 +39,12 @@ TEST(ParseLogText, FindsKeysAndTheirValues) {
               ElementsAre(Pair("reason", "k=v, w=x"), Pair("empty", ""), Pair("last", "")));
 }
 
+TEST(ParseLogText, AValueWithoutItsClosingQuoteIsTheRest) {
+  EXPECT_THAT(ParseLogText("event=x error=\"cut short job=7 st"),
+              ElementsAre(Pair("event", "x"), Pair("error", "cut short job=7 st")));
+  EXPECT_THAT(ParseLogText("a=1 b=\""), ElementsAre(Pair("a", "1"), Pair("b", "")));
+}
+
 TEST(ParseLogText, WhatHasNoKeyIsTheMessage) {
   EXPECT_THAT(ParseLogText("it begins"), ElementsAre(Pair("message", "it begins")));
   EXPECT_THAT(ParseLogText("first job=a \"and\" reason=\"x\" then more"),
@@ -85,6 +91,28 @@ TEST(FormatLogLine, AJobThatTheTextNamesCounts) {
     EXPECT_EQ(nlohmann::json::parse(FormatLogLine(Line(text), LogFormat::kJson))["job"], "other");
   }
   EXPECT_EQ(FormatLogText(Line("nojob=1")), "at=file.cc:12 job=sums nojob=1");
+}
+
+TEST(FormatLogLine, AJobWithinQuotesIsNotNamed) {
+  const std::string text = "event=x error=\"quota exceeded for job=7\"";
+  EXPECT_EQ(FormatLogText(Line(text)), "at=file.cc:12 job=sums " + text);
+  EXPECT_EQ(nlohmann::json::parse(FormatLogLine(Line(text), LogFormat::kJson))["job"], "sums");
+}
+
+TEST(FormatLogLine, ControlCharactersAreBlanks) {
+  EXPECT_EQ(FormatLogText(Line("a\r\x1b[31mb\tc\x7f\x1f\n")),
+            "at=file.cc:12 job=sums a  [31mb c   ");
+  EXPECT_EQ(FormatLogText(Line({"\0 ~\xc3\xa4", 5})), "at=file.cc:12 job=sums   ~\xc3\xa4");
+}
+
+TEST(LogQuoted, AValueEndsWhereItEnds) {
+  EXPECT_EQ(LogQuoted(""), "\"\"");
+  EXPECT_EQ(LogQuoted("\""), "\"'\"");
+  const std::string text = "event=x error=" + LogQuoted("x\" job=other-1 step=3") + " step=4";
+  EXPECT_THAT(
+      ParseLogText(text),
+      ElementsAre(Pair("event", "x"), Pair("error", "x' job=other-1 step=3"), Pair("step", "4")));
+  EXPECT_EQ(nlohmann::json::parse(FormatLogLine(Line(text), LogFormat::kJson))["job"], "sums");
 }
 
 TEST(FormatLogLine, AsJson) {

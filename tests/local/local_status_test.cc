@@ -42,7 +42,7 @@ TEST_F(LocalStatusTest, TheJobFollowsItsRows) {
   EXPECT_EQ(job->step(), 2);
   EXPECT_EQ(job->steps(), 9);
   EXPECT_EQ(job->eval_accuracy(), 0.25);
-  EXPECT_EQ(status_.List(10)->jobs(0).recent_events_size(), 0);
+  EXPECT_EQ(status_.List(10)->jobs.at(0).recent_events_size(), 0);
 }
 
 TEST_F(LocalStatusTest, RowsComeOnceInPages) {

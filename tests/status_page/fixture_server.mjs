@@ -98,6 +98,7 @@ export function makeFixture() {
       ],
       wanted: { env: 1, reward: 1, rollout: 2 },
     },
+    moreJobs: false,    // there are older ones
     workersDown: false, // nobody leads
     down: false,        // the datastore is away
     asked: [],          // paths of requests
@@ -111,7 +112,7 @@ function answer(fixture, path, query) {
   if (path === "/api/jobs") {
     const summary = ({ id, name, state, reason, priority, created, started, finished, step, steps, lineage, reward_mean, eval_accuracy }) =>
       ({ id, name, state, reason, priority, created, started, finished, step, steps, lineage, reward_mean, eval_accuracy });
-    return [200, { server: fixture.server, jobs: fixture.jobs.map(summary), more: false }];
+    return [200, { server: fixture.server, jobs: fixture.jobs.map(summary), more: fixture.moreJobs }];
   }
   if (path === "/api/workers") {
     return fixture.workersDown ? fault(503, "UNAVAILABLE", "no controller leads; try again") : [200, fixture.workers];

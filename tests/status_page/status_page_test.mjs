@@ -102,6 +102,14 @@ async function fixtureTests() {
     assert.match(await text(page, "#server"), /^controller 0\.1\.0 · leads/);
   }));
 
+  await test("says that there are older jobs", () => withFixture(async (page, fixture) => {
+    assert.equal(await page.locator("#jobs-more").isVisible(), false);
+    fixture.moreJobs = true;
+    await refresh(page);
+    await page.waitForSelector("#jobs-more:not([hidden])");
+    assert.equal(await text(page, "#jobs-more"), "older ones: freshet list");
+  }));
+
   await test("draws reward and staleness with their bound from all pages of the metrics", () => withFixture(async (page, fixture) => {
     for (const key of ["reward", "staleness", "throughput", "waiting", "entropy", "length"]) {
       assert.ok(await curveLength(page, key, 0) > 100, key);
@@ -163,6 +171,17 @@ async function fixtureTests() {
     const points = await page.locator("[data-chart=reward] path.series").first().evaluate((path) => path.getAttribute("d").split(/[ML]/).length - 1);
     assert.equal(points, 5);
     assert.match(await text(page, "[data-chart=reward] .legend"), /mean 0\.9/);
+  }));
+
+  await test("keeps an evaluation of the version from which a later lineage goes on", () => withFixture(async (page, fixture) => {
+    const id = fixture.jobs[1].id;
+    // Lineage 1 begins with step 3: version 2 counts still, version 3 is another one now.
+    fixture.rows[id] = [...[1, 2, 3, 4].map((step) => stepRow(step)), ...[0, 1, 2, 3].map((version) => evalRow(version)),
+      ...[3, 4].map((step) => stepRow(step, 1))];
+    await page.goto(`${page.url().split("#")[0]}#job=${id}`);
+    await page.waitForFunction((wanted) => document.querySelector("#job-title").textContent === wanted, id);
+    await page.waitForSelector("[data-chart=reward] circle", { state: "attached" });
+    assert.equal(await page.locator("[data-chart=reward] circle").count(), 3);
   }));
 
   await test("another job by its link; a failed one says why", () => withFixture(async (page) => {

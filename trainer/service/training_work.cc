@@ -112,7 +112,7 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
   retry.first_backoff *= context_.time_scale;
   retry.max_backoff *= context_.time_scale;
   retry.on_outage = [this](const absl::Status& status) {
-    FRESHET_LOG(Warning) << "event=datastore_outage error=" << Message(status);
+    FRESHET_LOG(Warning) << "event=datastore_outage error=" << LogQuoted(Message(status));
     SetPhase(AssignmentStatus::STATE_RUNNING, StrCat("the datastore: ", Message(status)));
   };
   store_ = std::make_unique<RetryingTrajectoryStore>(*redis_, *context_.clock, retry);
@@ -141,7 +141,7 @@ absl::Status TrainingWork::TrainFromNewest(std::stop_token stop) {
     const CheckpointDecision decision = DecideCheckpoint(tried);
     if (decision.reason.empty()) return tried.status;
     FRESHET_LOG(Warning) << "event=checkpoint_passed_over path=" << checkpoints[i].path
-                         << " reason=" << decision.reason;
+                         << " reason=" << LogQuoted(decision.reason);
     first_failure.Update(tried.status);
     if (!decision.try_older) break;
     passed_over.push_back(checkpoints[i].path);
@@ -278,7 +278,7 @@ void TrainingWork::SendRows(std::vector<UnsentRow> rows) {
   const absl::Status sent = rows_->Send(std::move(rows));
   if (!sent.ok()) {
     FRESHET_LOG(Warning) << "event=rows_wait rows=" << rows_->waiting()
-                         << " error=" << Message(sent);
+                         << " error=" << LogQuoted(Message(sent));
   }
   if (context_.listener != nullptr) {
     context_.listener->OnRows(assign_.job_id(), rows_->waiting(), rows_->max_rows(),
@@ -287,7 +287,9 @@ void TrainingWork::SendRows(std::vector<UnsentRow> rows) {
 }
 
 void TrainingWork::OnCheckpoint(const absl::Status& status) {
-  if (!status.ok()) FRESHET_LOG(Error) << "event=checkpoint_failed error=" << Message(status);
+  if (!status.ok()) {
+    FRESHET_LOG(Error) << "event=checkpoint_failed error=" << LogQuoted(Message(status));
+  }
   if (context_.listener != nullptr) {
     context_.listener->OnCheckpoint(assign_.job_id(), status.ok());
   }
@@ -317,7 +319,7 @@ void TrainingWork::SendLastRows(std::stop_token stop) {
 void TrainingWork::OnStalled(const std::string& reason, absl::Duration waited) {
   FRESHET_LOG(Warning) << "event=waiting job=" << assign_.job_id()
                        << " seconds=" << static_cast<int64_t>(absl::ToDoubleSeconds(waited))
-                       << " reason=" << reason;
+                       << " reason=" << LogQuoted(reason);
   if (rows_->waiting() > 0) SendRows({});
   MutexLock lock(mu_);
   waits_for_ = reason;
@@ -334,7 +336,7 @@ NewEvent TrainingWork::MetricsEvent(const std::string& key, const std::string& m
 
 void TrainingWork::Note(const std::string& kind, const std::string& severity,
                         const std::string& text) {
-  FRESHET_LOG(Info) << "event=" << kind << " severity=" << severity << " text=" << text;
+  FRESHET_LOG(Info) << "event=" << kind << " severity=" << severity << " text=" << LogQuoted(text);
 }
 
 void TrainingWork::SetPhase(AssignmentStatus::State state, const std::string& waits_for) {

@@ -83,7 +83,7 @@ void UnsentRows::MakeRoom() {
 void UnsentRows::Drop(std::deque<UnsentRow>::iterator row, const std::string& reason) {
   if (!row->expendable) {
     FRESHET_LOG(Warning) << "event=row_dropped stream=" << row->event.stream
-                         << " key=" << row->event.key << " reason=" << reason;
+                         << " key=" << row->event.key << " reason=" << LogQuoted(reason);
   }
   bytes_ -= BytesOf(*row);
   rows_.erase(row);

@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
   retry.first_backoff *= context.time_scale;
   retry.max_backoff *= context.time_scale;
   retry.on_outage = [](const absl::Status& status) {
-    FRESHET_LOG(Warning) << "event=datastore_outage error=" << Message(status);
+    FRESHET_LOG(Warning) << "event=datastore_outage error=" << LogQuoted(Message(status));
   };
   work->store_ =
       std::make_unique<RetryingTrajectoryStore>(*work->backend_, SystemClock::Get(), retry);

@@ -39,7 +39,7 @@ TEST(LogBook, FiltersByJobRoleAndWorker) {
 TEST(LogBook, TheControllersOwnLinesBelongToTheJobsThatTheyName) {
   LogBook book;
   book.Add(cluster::v1::ROLE_TRAINER, Status("t", "a", {"1"}));
-  std::vector<job::v1::LogEntry> own(3);
+  std::vector<job::v1::LogEntry> own(4);
   for (job::v1::LogEntry& entry : own) {
     entry.set_role("controller");
     entry.set_worker("controller-1");
@@ -47,10 +47,11 @@ TEST(LogBook, TheControllersOwnLinesBelongToTheJobsThatTheyName) {
   own[0].set_text("at=job_driver.cc:1 job=a state=RUNNING");
   own[1].set_text("job=ab");
   own[2].set_text("nojob=a worker=w");
+  own[3].set_text("job=ab error=\"not for job=a here\"");
   book.AddOwn(std::move(own));
-  EXPECT_EQ(book.Tail({"", "controller", ""}, 0).entries.size(), 3U);
+  EXPECT_EQ(book.Tail({"", "controller", ""}, 0).entries.size(), 4U);
   EXPECT_EQ(Texts(book.Tail({"a", "", ""}, 0)), "1 at=job_driver.cc:1 job=a state=RUNNING ");
-  EXPECT_EQ(Texts(book.Tail({"ab", "", ""}, 0)), "job=ab ");
+  EXPECT_EQ(Texts(book.Tail({"ab", "", ""}, 0)), "job=ab job=ab error=\"not for job=a here\" ");
 }
 
 TEST(LogBook, TakesAllOfItsOwnLinesBeforeThoseOfOthers) {

@@ -35,10 +35,11 @@ TEST_F(ControllerStatusTest, TheLeaderShowsItsJobsAndWorkers) {
   ControllerStatus status(served_->controller(), channels_);
   EXPECT_TRUE(status.Identity().leads);
   EXPECT_EQ(status.Identity().leader, served_->address());
-  const absl::StatusOr<job::v1::ListReply> jobs = status.List(10);
+  const absl::StatusOr<StatusJobs> jobs = status.List(10);
   ASSERT_TRUE(jobs.ok()) << jobs.status();
-  ASSERT_EQ(jobs->jobs_size(), 1);
-  EXPECT_EQ(jobs->jobs(0).id(), "a");
+  ASSERT_EQ(jobs->jobs.size(), 1U);
+  EXPECT_EQ(jobs->jobs[0].id(), "a");
+  EXPECT_FALSE(jobs->more);
   EXPECT_EQ(status.Get("a")->state(), job::v1::JOB_STATE_RUNNING);
   EXPECT_EQ(status.Get("none").status().code(), absl::StatusCode::kNotFound);
   const absl::StatusOr<job::v1::Cluster> cluster = status.Cluster();
@@ -96,7 +97,7 @@ TEST_F(ControllerStatusTest, AStandbyShowsJobsAlsoWhenTheLeaderDoesNotAnswer) {
   served_->Unplug();
   ControllerStatus status(standby_->controller(), channels_);
   EXPECT_EQ(status.Get("a")->id(), "a");
-  EXPECT_EQ(status.List(10)->jobs_size(), 1);
+  EXPECT_EQ(status.List(10)->jobs.size(), 1U);
   const absl::Status away = status.Cluster().status();
   EXPECT_FALSE(away.ok());
   EXPECT_THAT(Message(away), HasSubstr(served_->address()));

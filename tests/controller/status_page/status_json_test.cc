@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "datastore/event_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -29,11 +30,9 @@ job::v1::Job SomeJob() {
 }
 
 TEST(StatusJson, AListNamesTheServerAndItsJobs) {
-  job::v1::ListReply reply;
-  *reply.add_jobs() = SomeJob();
-  reply.set_next_page_token("5/add-1");
-  const json body = json::parse(JobsToJson({"controller", "0.1.0", true, "h:1"}, reply,
-                                           absl::FromUnixSeconds(1'000'000'060)));
+  StatusJobs jobs = {{SomeJob()}, /*more=*/true};
+  const json body = json::parse(
+      JobsToJson({"controller", "0.1.0", true, "h:1"}, jobs, absl::FromUnixSeconds(1'000'000'060)));
   EXPECT_EQ(body["server"], json::parse(R"({"role":"controller","version":"0.1.0","leads":true,
       "leader":"h:1","now":"2001-09-09T01:47:40.000Z"})"));
   ASSERT_EQ(body["jobs"].size(), 1U);
@@ -46,6 +45,8 @@ TEST(StatusJson, AListNamesTheServerAndItsJobs) {
   EXPECT_EQ(job["step"], 7);
   EXPECT_FALSE(job.contains("yaml"));
   EXPECT_EQ(body["more"], true);
+  jobs.more = false;
+  EXPECT_EQ(json::parse(JobsToJson({}, jobs, absl::UnixEpoch()))["more"], false);
 }
 
 TEST(StatusJson, AJobHasWhatItWaitsForItsGroupsAndEventsWithoutRowsOfMetrics) {
@@ -93,13 +94,14 @@ TEST(StatusJson, RowsHaveTheKeysThatAreDrawn) {
 
 TEST(StatusJson, RowsThatAreNoneAreLeftOut) {
   StatusRows rows;
-  rows.rows = {"",
-               "{",
-               "[1]",
-               "null",
-               "\xff",
-               std::string(100'000, '['),
-               StrCat(R"({"step":1,"reward_mean":")", std::string(300'000, 'x'), R"("})")};
+  rows.rows = {
+      "",
+      "{",
+      "[1]",
+      "null",
+      "\xff",
+      std::string(100'000, '['),
+      StrCat(R"({"step":1,"reward_mean":")", std::string(size_t{kMaxEventBytes}, 'x'), R"("})")};
   EXPECT_EQ(json::parse(MetricsToJson(rows))["rows"], json::array());
 }
 
@@ -125,6 +127,17 @@ TEST(StatusJson, LongTextsOfSamplesAreCutBetweenCharacters) {
   EXPECT_FALSE(samples[0].contains("secret"));
   EXPECT_EQ(samples[1]["truncated"], false);
   EXPECT_EQ(samples[1]["completion"].get<std::string>().size(), 10U);
+}
+
+TEST(StatusJson, ASampleAsLongAsAnEventIsShown) {
+  json row = {{"step", 1}, {"prompt", "p"}, {"completion", ""}};
+  row["completion"] = std::string(size_t{kMaxEventBytes} - row.dump().size(), 'x');
+  ASSERT_EQ(row.dump().size(), size_t{kMaxEventBytes});
+  json samples = json::parse(SamplesToJson({row.dump()}))["samples"];
+  ASSERT_EQ(samples.size(), 1U);
+  EXPECT_EQ(samples[0]["truncated"], true);
+  EXPECT_EQ(samples[0]["completion"].get<std::string>().size(), kMaxSampleText);
+  EXPECT_EQ(json::parse(SamplesToJson({row.dump() + " "}))["samples"].size(), 0U);
 }
 
 TEST(StatusJson, PoolsCountThoseThatAreReadyAndShowThoseThatAreMissing) {

@@ -14,11 +14,11 @@ using ::testing::StartsWith;
 class FakeSource final : public StatusSource {
  public:
   StatusIdentity Identity() override { return {"local", "0.1.0", true, ""}; }
-  absl::StatusOr<job::v1::ListReply> List(int limit) override {
+  absl::StatusOr<StatusJobs> List(int limit) override {
     if (!fault.ok()) return fault;
-    job::v1::ListReply reply;
-    reply.add_jobs()->set_id(StrCat("of-", limit));
-    return reply;
+    StatusJobs list;
+    list.jobs.emplace_back().set_id(StrCat("of-", limit));
+    return list;
   }
   absl::StatusOr<job::v1::Job> Get(const std::string& id) override {
     if (id == "none") return NotFound("there is no job none");
