@@ -3,6 +3,8 @@
 from panels import buckets, curves, dashboard
 from shared import GROUPS, STALENESS, WAITS
 
+# The edges that all jobs have, whatever their bounds: only these can be added up. Newer Prometheus writes 1 as 1.0.
+AGES = "(?:0|1|2|3|4|6|8|12|16)(?:[.]0)?|[+]Inf"
 UP = ((None, "red"), (1, "green"))
 PANELS = [
     WAITS,
@@ -29,8 +31,8 @@ PANELS = [
     STALENESS,
     buckets(
         "Ages of trained tokens",
-        "Tokens per second by age in policy versions.",
-        "sum by (le) (rate(freshet_trajectory_staleness_versions_bucket{@job}[$__rate_interval]))",
+        "Tokens per second by age in policy versions; those above 16 together.",
+        f'sum by (le) (rate(freshet_trajectory_staleness_versions_bucket{{@job, le=~"{AGES}"}}[$__rate_interval]))',
     ),
     curves(
         "Samples of several versions",
