@@ -1,7 +1,7 @@
 """From prompt to training step: waiting, ages, weights."""
 
 from panels import buckets, curves, dashboard
-from shared import GROUPS, STALENESS, WAITS
+from shared import GROUPS, STALENESS, WAITS, quantile
 
 # The edges that all jobs have, whatever their bounds: only these can be added up. Newer Prometheus writes 1 as 1.0.
 AGES = "(?:0|1|2|3|4|6|8|12|16)(?:[.]0)?|[+]Inf"
@@ -91,7 +91,8 @@ PANELS = [
     ),
     curves(
         "Weight publication, p95",
-        "Seconds of its phases: the trainer times stage, transfer and activate, an engine verify.",
+        "Seconds of its phases: the trainer times stage, transfer and activate, an engine verify; and until an engine has"
+        " the weights, by the way they come. Far above the others: one engine or link is slow.",
         (
             (
                 "histogram_quantile(0.95, sum by (le, phase)"
@@ -99,6 +100,7 @@ PANELS = [
             ),
             "{{phase}}",
         ),
+        (quantile(0.95, "freshet_weight_member_seconds", "route"), "engine by {{route}}"),
         unit="s",
     ),
     curves(
