@@ -96,8 +96,8 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
       lag_(GaugeFamily(*registry_, "freshet_stream_lag_entries",
                        "Prompt groups that no rollout has leased yet.")),
       oldest_(GaugeFamily(*registry_, "freshet_buffer_oldest_timestamp_seconds",
-                          "Unix time since which the oldest prompt group of a state is in it, "
-                          "estimated; 0 without one.")),
+                          "Unix time since which the oldest prompt group of a state is in it, if "
+                          "they leave in the order in which they came; 0 without one.")),
       queued_(GaugeFamily(*registry_, "freshet_job_queue_entries",
                           "Entries of a bounded queue of a job now: prompts that wait for a lease, "
                           "groups in the store, groups that are generated.")),

@@ -50,7 +50,8 @@ PANELS = [
     GROUPS,
     curves(
         "Oldest group by state",
-        "Seconds for which the oldest prompt group of a state has been in it.",
+        "Seconds for which the oldest prompt group of a state has been in it, if they leave in the order in which they came:"
+        " it grows while nothing of the state moves. One that is stuck while others pass does not show.",
         ("max by (state) (time() - (freshet_buffer_oldest_timestamp_seconds{@job} > 0))", "{{state}}"),
         unit="s",
     ),
