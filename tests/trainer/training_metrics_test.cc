@@ -89,7 +89,9 @@ TEST(TrainingMetricsAges, HaveTheBoundAsAnEdgeAndAreFew) {
     };
     const double all = bound > 1 ? 12 : bound > 0 ? 7 : 3;
     EXPECT_EQ(younger_or_as_old(bound), all) << bound;
-    if (bound > 0) EXPECT_EQ(younger_or_as_old(bound - 1), all - 3) << bound;
+    if (bound > 0) {
+      EXPECT_EQ(younger_or_as_old(bound - 1), all - 3) << bound;
+    }
     EXPECT_EQ(text.Find("freshet_trained_tokens_at_bound_total", {{"job", "a"}}), 3) << bound;
     // The edges that the panel of all jobs adds up.
     int64_t edges = 0;
