@@ -21,6 +21,9 @@ constexpr absl::Duration kCallOff = absl::Seconds(1);
 // Bytes that an engine maps and verifies in a second at least; one core does tens of times that.
 constexpr size_t kSlowestVerify = size_t{128} << 20;
 
+// The slowest member of a publication is logged when it takes longer.
+constexpr absl::Duration kSlowMember = absl::Seconds(1);
+
 // Whether a member with this outcome may be all right soon: it was not there, not yet or not any
 // more, or too slow.
 bool Unreachable(const absl::Status& status) {
@@ -110,9 +113,10 @@ int64_t ClusterTransport::Prepare(const WeightManifest& manifest, WeightBytes by
   }
   const Outcomes outcomes = Deliver(prepared_);
   if (observer_ != nullptr) observer_->OnPhase(WeightPhase::kTransfer, clock_.Now() - start);
+  Observe(prepared_, outcomes);
   Note(prepared_, outcomes, false);
   std::erase_if(prepared_.members, [&outcomes](const WeightMember& member) {
-    return !outcomes.at(member.worker).ok();
+    return !outcomes.at(member.worker).status.ok();
   });
   return static_cast<int64_t>(prepared_.members.size());
 }
@@ -149,7 +153,7 @@ ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
   if (!file.ok()) {
     FRESHET_LOG(Warning) << "event=no_shared_memory reason=" << LogQuoted(Message(file.status()));
     if (options_.route == ClusterRoute::kShm) {
-      for (const WeightMember& member : shared) outcomes[member.worker] = file.status();
+      for (const WeightMember& member : shared) outcomes[member.worker].status = file.status();
     } else {
       relayed.insert(relayed.end(), shared.begin(), shared.end());
     }
@@ -169,7 +173,7 @@ ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
   // Those who turned out not to share memory with us form a chain of their own.
   std::vector<WeightMember> others;
   for (const WeightMember& member : shared) {
-    if (absl::IsUnimplemented(outcomes.at(member.worker))) others.push_back(member);
+    if (absl::IsUnimplemented(outcomes.at(member.worker).status)) others.push_back(member);
   }
   if (others.empty()) return outcomes;
   {
@@ -179,8 +183,8 @@ ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
       if (found != members_.end()) found->second.relay_only = true;
     }
   }
-  for (auto& [worker, status] : SendRelay(delivery, others, deadline)) {
-    outcomes[worker] = std::move(status);
+  for (auto& [worker, outcome] : SendRelay(delivery, others, deadline)) {
+    outcomes[worker] = std::move(outcome);
   }
   return outcomes;
 }
@@ -196,7 +200,7 @@ ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery
   const absl::Duration timeout =
       std::min(options_.timeout,
                options_.silence_timeout + absl::Seconds(1) * (file.size() / kSlowestVerify));
-  const std::vector<absl::Status> statuses = CallMembers(
+  const std::vector<MemberAnswer> answers = CallMembers(
       members, channels_, timeout, events_,
       [&](const std::string& worker) { return Departed(delivery, worker); },
       [&](weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
@@ -208,20 +212,23 @@ ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery
                                     });
       });
   Outcomes outcomes;
-  for (size_t i = 0; i < members.size(); ++i) outcomes[members[i].worker] = statuses[i];
+  for (size_t i = 0; i < members.size(); ++i) {
+    outcomes[members[i].worker] = {answers[i].status, answers[i].took};
+  }
   return outcomes;
 }
 
 ClusterTransport::Outcomes ClusterTransport::SendRelay(const Delivery& delivery,
                                                        const std::vector<WeightMember>& members,
                                                        absl::Time deadline) {
+  const absl::Time start = clock_.Now();
   Outcomes outcomes;
   RelayHooks hooks;
   hooks.available = [&delivery]() -> absl::StatusOr<int64_t> {
     return delivery.manifest.total_bytes;
   };
-  hooks.on_result = [&outcomes](const std::string& worker, const absl::Status& status) {
-    outcomes[worker] = status;
+  hooks.on_result = [&](const std::string& worker, const absl::Status& status) {
+    outcomes[worker] = {status, clock_.Now() - start, /*relayed=*/true};
   };
   hooks.departed = [&](const std::string& worker) { return Departed(delivery, worker); };
   if (observer_ != nullptr) {
@@ -232,8 +239,9 @@ ClusterTransport::Outcomes ClusterTransport::SendRelay(const Delivery& delivery,
               std::move(hooks), channels_, clock_, events_)
       .Run();
   for (const WeightMember& member : members) {
-    outcomes.try_emplace(member.worker,
-                         absl::DeadlineExceededError("not reached in the publication's time"));
+    outcomes.try_emplace(
+        member.worker, Outcome{absl::DeadlineExceededError("not reached in the publication's time"),
+                               clock_.Now() - start, /*relayed=*/true});
   }
   return outcomes;
 }
@@ -243,7 +251,7 @@ ClusterTransport::Outcomes ClusterTransport::SendActivate(const Delivery& delive
   auto request = std::make_shared<weights::v1::ActivateRequest>();
   request->set_job(options_.job);
   ReceiptToProto(receipt, *request->mutable_receipt());
-  const std::vector<absl::Status> statuses = CallMembers(
+  const std::vector<MemberAnswer> answers = CallMembers(
       delivery.members, channels_, options_.activate_timeout, events_,
       [&](const std::string& worker) { return Departed(delivery, worker); },
       [&](weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
@@ -255,8 +263,8 @@ ClusterTransport::Outcomes ClusterTransport::SendActivate(const Delivery& delive
                                });
       });
   Outcomes outcomes;
-  for (size_t i = 0; i < statuses.size(); ++i) {
-    outcomes[delivery.members[i].worker] = statuses[i];
+  for (size_t i = 0; i < answers.size(); ++i) {
+    outcomes[delivery.members[i].worker] = {answers[i].status, answers[i].took};
   }
   return outcomes;
 }
@@ -272,11 +280,33 @@ bool ClusterTransport::RelayOnly(const std::string& worker) const {
   return found != members_.end() && found->second.relay_only;
 }
 
+void ClusterTransport::Observe(const Delivery& delivery, const Outcomes& outcomes) const {
+  std::vector<absl::Duration> shared;
+  std::vector<absl::Duration> relayed;
+  const std::string* slowest = nullptr;
+  absl::Duration longest = kSlowMember;
+  for (const auto& [worker, outcome] : outcomes) {
+    if (!outcome.status.ok()) continue;
+    (outcome.relayed ? relayed : shared).push_back(outcome.took);
+    if (outcome.took <= longest) continue;
+    slowest = &worker;
+    longest = outcome.took;
+  }
+  if (slowest != nullptr) {
+    FRESHET_LOG(Info) << "event=weights_slow member=" << *slowest
+                      << " seconds=" << absl::ToDoubleSeconds(longest)
+                      << " version=" << delivery.manifest.policy.version;
+  }
+  if (observer_ == nullptr) return;
+  if (!shared.empty()) observer_->OnMembers(options_.job, "shm", shared);
+  if (!relayed.empty()) observer_->OnMembers(options_.job, "grpc_relay", relayed);
+}
+
 void ClusterTransport::Note(const Delivery& delivery, const Outcomes& outcomes, bool activated) {
   const PolicyVersion policy = delivery.manifest.policy;
   MutexLock lock(mu_);
   for (const WeightMember& served : delivery.members) {
-    const absl::Status& status = outcomes.at(served.worker);
+    const absl::Status& status = outcomes.at(served.worker).status;
     const auto found = members_.find(served.worker);
     // Its worker may have begun anew meanwhile, without what the former work was given.
     if (found == members_.end() || found->second.view.member != served) continue;
@@ -345,7 +375,7 @@ void ClusterTransport::RunCatchUp(std::stop_token stop) {
     const Outcomes outcomes = Deliver(*delivery);
     Note(*delivery, outcomes, false);
     std::erase_if(delivery->members, [&outcomes](const WeightMember& member) {
-      return !outcomes.at(member.worker).ok();
+      return !outcomes.at(member.worker).status.ok();
     });
     const std::optional<CommittedWeights> committed = Committed();
     if (!delivery->members.empty() && committed.has_value() &&

@@ -98,7 +98,13 @@ class ClusterTransport final : public WeightTransport {
     std::vector<WeightMember> members;
     bool background = false;
   };
-  using Outcomes = std::map<std::string, absl::Status>;  // by worker
+  // What became of one member of a delivery, and when, counted from the start of its call or chain.
+  struct Outcome {
+    absl::Status status;
+    absl::Duration took;
+    bool relayed = false;
+  };
+  using Outcomes = std::map<std::string, Outcome>;  // by worker
 
   // Brings a version to members; every one of them has an outcome.
   Outcomes Deliver(const Delivery& delivery) ABSL_LOCKS_EXCLUDED(mu_);
@@ -110,6 +116,8 @@ class ClusterTransport final : public WeightTransport {
   // True when a delivery shall not wait for a member any more.
   bool Departed(const Delivery& delivery, const std::string& worker) const ABSL_LOCKS_EXCLUDED(mu_);
   bool RelayOnly(const std::string& worker) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Tells the observer how long those members took that now have what was published.
+  void Observe(const Delivery& delivery, const Outcomes& outcomes) const;
   // Notes what became of a delivery's members; `activated`: the outcomes are those of Activate.
   void Note(const Delivery& delivery, const Outcomes& outcomes, bool activated)
       ABSL_LOCKS_EXCLUDED(mu_);

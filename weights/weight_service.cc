@@ -17,7 +17,6 @@ namespace freshet {
 namespace {
 
 constexpr int kCallThreads = 4;
-constexpr size_t kMaxQueuedCalls = 64;
 
 // Sends a committed version: header, then chunks.
 class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
@@ -125,6 +124,16 @@ absl::Status GrpcWeightService::TakeOver(const std::string& job, const WeightMan
   }
   if (former != nullptr) former->Abort("a newer call brings the weights");
   return absl::OkStatus();
+}
+
+int GrpcWeightService::open_prepares() const {
+  MutexLock lock(mu_);
+  return prepares_;
+}
+
+int GrpcWeightService::open_pulls() const {
+  MutexLock lock(pulls_->mu);
+  return pulls_->running;
 }
 
 void GrpcWeightService::Ended() {

@@ -39,6 +39,8 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
                                                 weights::v1::WeightService::Service>>>>,
                                 private PrepareHost {
  public:
+  static constexpr size_t kMaxQueuedCalls = 64;
+
   // `observer` may be null.
   GrpcWeightService(WeightServiceOptions options, ChannelSource channels, const Clock& clock,
                     WeightSyncObserver* observer);
@@ -48,6 +50,14 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
   void Serve(const std::string& job, WeightEndpoint endpoint) ABSL_LOCKS_EXCLUDED(mu_);
   // No longer takes part; calls under way end with ABORTED.
   void Forget(const std::string& job) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Unary calls that wait for a thread; of kMaxQueuedCalls.
+  size_t queued_calls() const { return calls_.queued(); }
+  // Prepare calls, and Pull calls, that are open; each of max_streams(). Those that are being
+  // refused count, too.
+  int open_prepares() const ABSL_LOCKS_EXCLUDED(mu_);
+  int open_pulls() const;
+  int max_streams() const { return options_.max_streams; }
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Prepare(
       grpc::CallbackServerContext* context) override;
@@ -81,7 +91,7 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
   const Clock& clock_;
   WeightSyncObserver* const observer_;
   WeightBufferPool pool_;
-  Mutex mu_;
+  mutable Mutex mu_;
   std::map<std::string, WeightEndpoint> endpoints_ ABSL_GUARDED_BY(mu_);
   // The call that brings a job's next version, and which one that is.
   struct Bringing {

@@ -1,5 +1,7 @@
 #include "weights/weight_sync_observer.h"
 
+#include <algorithm>
+
 namespace freshet {
 
 const char* WeightPhaseName(WeightPhase phase) {
@@ -52,6 +54,16 @@ void WeightSyncCounters::OnBytes(int64_t bytes) {
 void WeightSyncCounters::OnFailure(const char* cause) {
   MutexLock lock(mu_);
   ++totals_.failures[cause];
+}
+
+void WeightSyncCounters::OnMembers(const std::string& job, const char* route,
+                                   const std::vector<absl::Duration>& took) {
+  (void)job;
+  MutexLock lock(mu_);
+  Totals::Members& of_route = totals_.members[route];
+  ++of_route.publications;
+  of_route.members += static_cast<int64_t>(took.size());
+  of_route.slowest_seconds += absl::ToDoubleSeconds(*std::max_element(took.begin(), took.end()));
 }
 
 WeightSyncCounters::Totals WeightSyncCounters::totals() const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -31,6 +32,11 @@ class WeightSyncObserver {
   virtual void OnPhase(WeightPhase phase, absl::Duration took) = 0;
   virtual void OnBytes(int64_t bytes) = 0;  // that left this process, shared memory not counted
   virtual void OnFailure(const char* cause) = 0;
+  // A publication of `job` has brought its version to members by one route ("shm" or
+  // "grpc_relay"); how long each of them took, in any order and at least one. In a chain who stands
+  // behind a slow one is as slow.
+  virtual void OnMembers(const std::string& job, const char* route,
+                         const std::vector<absl::Duration>& took) = 0;
 };
 
 // Sums. Thread-safe.
@@ -41,11 +47,19 @@ class WeightSyncCounters final : public WeightSyncObserver {
     std::array<int64_t, kNumWeightPhases> count{};
     int64_t bytes = 0;
     std::map<std::string, int64_t> failures;  // by cause
+    struct Members {
+      int64_t publications = 0;
+      int64_t members = 0;
+      double slowest_seconds = 0;  // of the slowest member of each publication
+    };
+    std::map<std::string, Members> members;  // by route
   };
 
   void OnPhase(WeightPhase phase, absl::Duration took) override;
   void OnBytes(int64_t bytes) override;
   void OnFailure(const char* cause) override;
+  void OnMembers(const std::string& job, const char* route,
+                 const std::vector<absl::Duration>& took) override;
   Totals totals() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -12,9 +12,10 @@
 namespace freshet {
 
 // Since when the oldest prompt group of each state has been in it, estimated from how many entered
-// the state and how many are there: groups leave a state in the order in which they came, but for
-// few. Exact to the time between two readings while that order holds; groups that were there at the
-// first reading count from then. Confined to one thread.
+// the state and how many are there, as if groups left it in the order in which they came. So it
+// says that nothing of a state moves, or how long all of it takes to pass; one group that is stuck
+// while others pass does not show. Exact to the time between two readings while that order holds;
+// groups that were there at the first reading count from then. Confined to one thread.
 class BufferAges {
  public:
   void Take(const StoreStats& stats, absl::Time now);

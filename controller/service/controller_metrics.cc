@@ -32,7 +32,7 @@ const char* DropReason(const std::string& label) {
   return label.starts_with("filtered(") ? "filtered" : "error";
 }
 
-// Pools that have series; workers name them.
+// Pools that have series at a time; workers and jobs name them.
 constexpr size_t kMostPools = 256;
 
 // Of a sample's record and its key beside its tokens, and of a token (docs/operations.md, Memory).
@@ -96,8 +96,8 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
       lag_(GaugeFamily(*registry_, "freshet_stream_lag_entries",
                        "Prompt groups that no rollout has leased yet.")),
       oldest_(GaugeFamily(*registry_, "freshet_buffer_oldest_timestamp_seconds",
-                          "Unix time since which the oldest prompt group of a state is in it, "
-                          "estimated; 0 without one.")),
+                          "Unix time since which the oldest prompt group of a state is in it, if "
+                          "they leave in the order in which they came; 0 without one.")),
       queued_(GaugeFamily(*registry_, "freshet_job_queue_entries",
                           "Entries of a bounded queue of a job now: prompts that wait for a lease, "
                           "groups in the store, groups that are generated.")),
@@ -139,8 +139,7 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
       wanted_(GaugeFamily(*registry_, "freshet_rollout_wanted_replicas",
                           "Rollouts that a pool should have; the label says why.")),
       ready_(GaugeFamily(*registry_, "freshet_pool_ready_workers",
-                         "Rollouts of a pool that are ready; 0 while this controller does not "
-                         "lead.")) {
+                         "Rollouts of a pool that are ready; of the controller that leads.")) {
   for (const auto role : kRoles) lost_.Add({{"role", RoleName(role)}});
   for (const auto state : kJobEnds) jobs_ended_.Add({{"state", StateName(state)}});
   OnWorkers({});
@@ -305,18 +304,16 @@ void ControllerMetrics::OnPools(const std::vector<PoolFigures>& pools) {
 }
 
 void ControllerMetrics::SetPools(const std::vector<PoolFigures>& pools) {
-  for (auto& [name, pool] : pools_) {
-    const bool known = std::any_of(pools.begin(), pools.end(), [&name = name](const auto& figures) {
-      return figures.pool == name;
+  std::erase_if(pools_, [&pools](const auto& shown) {
+    return std::none_of(pools.begin(), pools.end(), [&shown](const PoolFigures& figures) {
+      return figures.pool == shown.first;
     });
-    if (known) continue;
-    pool.wanted.reset();
-    pool.ready->Set(0);
-  }
+  });
   for (const PoolFigures& figures : pools) {
     if (pools_.size() >= kMostPools && !pools_.contains(figures.pool)) continue;
-    Pool& pool = pools_[figures.pool];
-    if (pool.ready == nullptr) pool.ready = &ready_.Add({{"pool", figures.pool}});
+    const auto [found, made] = pools_.try_emplace(figures.pool);
+    Pool& pool = found->second;
+    if (made) pool.ready = {ready_, {{"pool", figures.pool}}};
     pool.ready->Set(figures.ready);
     if (pool.reason != figures.reason || !pool.wanted.has_value()) {
       // One after the other: whoever adds up the series of a pool must not count it twice.

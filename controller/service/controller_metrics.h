@@ -87,11 +87,11 @@ class ControllerMetrics final : public ControllerObserver {
   Counters& lost_;
   Gauges& wanted_;
   Gauges& ready_;
-  // The series of a pool: of the reason in force, and of its engines that are ready.
+  // The series of a pool that somebody names: of the reason in force, and of its ready engines.
   struct Pool {
     ScalingReason reason = ScalingReason::kFixed;
     std::optional<metrics::GaugeSeries> wanted;
-    prometheus::Gauge* ready = nullptr;  // stays, with 0, when nobody speaks of the pool any more
+    metrics::GaugeSeries ready;
   };
   Mutex mu_;
   bool leading_ ABSL_GUARDED_BY(mu_) = false;

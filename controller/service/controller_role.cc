@@ -138,6 +138,10 @@ ControllerRole::ControllerRole(const ControllerRoleOptions& options,
                 [this] { return int64_t{jobs_.open_streams()}; });
   queues_.Watch("worker_calls", WorkerServiceImpl::kMaxWaiting,
                 [this] { return static_cast<int64_t>(workers_.queued_calls()); });
+  queues_.Watch("scaler_calls", ExternalScalerImpl::kMaxWaiting,
+                [this] { return static_cast<int64_t>(scaler_.queued_calls()); });
+  queues_.Watch("scaler_streams", ExternalScalerImpl::kMaxStreams,
+                [this] { return int64_t{scaler_.open_streams()}; });
 }
 
 void ControllerRole::RefreshMetrics() {

@@ -26,6 +26,7 @@ class ExternalScalerImpl final : public externalscaler::ExternalScaler::Callback
   static constexpr absl::Duration kLook = absl::Milliseconds(500);
   static constexpr absl::Duration kStandbyLook = absl::Seconds(5);
   static constexpr int kMaxStreams = 32;
+  static constexpr size_t kMaxWaiting = 64;
 
   // Both must outlive the service; `cluster` is asked for the cluster where `controller` does not
   // lead.
@@ -51,12 +52,16 @@ class ExternalScalerImpl final : public externalscaler::ExternalScaler::Callback
       grpc::CallbackServerContext* context,
       const externalscaler::ScaledObjectRef* request) override;
 
+  // Calls that wait for a thread; of kMaxWaiting.
+  size_t queued_calls() const { return executor_.queued(); }
+  // Of kMaxStreams.
+  int open_streams() const { return streams_.open(); }
+
   // Ends the threads; the server is down.
   void Stop();
 
  private:
   static constexpr int kThreads = 2;
-  static constexpr size_t kMaxWaiting = 64;
 
   // The number that the pool of the trigger should have.
   absl::StatusOr<int32_t> Wanted(const externalscaler::ScaledObjectRef& target) const;

@@ -1,8 +1,10 @@
 """From prompt to training step: waiting, ages, weights."""
 
 from panels import buckets, curves, dashboard
-from shared import GROUPS, STALENESS, WAITS
+from shared import GROUPS, STALENESS, WAITS, quantile
 
+# The edges that all jobs have, whatever their bounds: only these can be added up. Newer Prometheus writes 1 as 1.0.
+AGES = "(?:0|1|2|3|4|6|8|12|16)(?:[.]0)?|[+]Inf"
 UP = ((None, "red"), (1, "green"))
 PANELS = [
     WAITS,
@@ -29,8 +31,8 @@ PANELS = [
     STALENESS,
     buckets(
         "Ages of trained tokens",
-        "Tokens per second by age in policy versions.",
-        "sum by (le) (rate(freshet_trajectory_staleness_versions_bucket{@job}[$__rate_interval]))",
+        "Tokens per second by age in policy versions; those above 16 together.",
+        f'sum by (le) (rate(freshet_trajectory_staleness_versions_bucket{{@job, le=~"{AGES}"}}[$__rate_interval]))',
     ),
     curves(
         "Samples of several versions",
@@ -48,7 +50,8 @@ PANELS = [
     GROUPS,
     curves(
         "Oldest group by state",
-        "Seconds for which the oldest prompt group of a state has been in it.",
+        "Seconds for which the oldest prompt group of a state has been in it, if they leave in the order in which they came:"
+        " it grows while nothing of the state moves. One that is stuck while others pass does not show.",
         ("max by (state) (time() - (freshet_buffer_oldest_timestamp_seconds{@job} > 0))", "{{state}}"),
         unit="s",
     ),
@@ -89,7 +92,8 @@ PANELS = [
     ),
     curves(
         "Weight publication, p95",
-        "Seconds of its phases: the trainer times stage, transfer and activate, an engine verify.",
+        "Seconds of its phases: the trainer times stage, transfer and activate, an engine verify; and until an engine has"
+        " the weights, by the way they come. Far above the others: one engine or link is slow.",
         (
             (
                 "histogram_quantile(0.95, sum by (le, phase)"
@@ -97,6 +101,7 @@ PANELS = [
             ),
             "{{phase}}",
         ),
+        (quantile(0.95, "freshet_weight_member_seconds", "route"), "engine by {{route}}"),
         unit="s",
     ),
     curves(

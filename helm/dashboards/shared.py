@@ -28,7 +28,7 @@ ACCURACY = curves(
 )
 STALENESS = curves(
     "Staleness of trained tokens",
-    "Age in policy versions. The highest curve never passes the bound.",
+    "Age in policy versions. No curve passes the bound, which is an edge of the buckets.",
     (quantile(0.5, "freshet_trajectory_staleness_versions", "job"), "{{job}} p50"),
     (quantile(0.99, "freshet_trajectory_staleness_versions", "job"), "{{job}} p99"),
     ("max by (job) (freshet_staleness_bound_versions{@job})", "{{job}} bound"),

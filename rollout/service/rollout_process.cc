@@ -13,6 +13,7 @@
 #include "rollout/service/rollout_metrics.h"
 #include "services/base/clock.h"
 #include "services/base/str_cat.h"
+#include "services/metrics/queue_metrics.h"
 #include "services/metrics/weight_sync_metrics.h"
 #include "services/runtime/channel_cache.h"
 #include "services/runtime/process_identity.h"
@@ -96,7 +97,17 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, const Ro
   serve.endpoint = flags.endpoint;
   serve.version = begin->agent.identity.version();
   serve.registry = registry;
-  serve.before_scrape = [&] { shown.Show(board.Take()); };
+  metrics::QueueMetrics queues(*registry);
+  queues.Watch("weight_calls", GrpcWeightService::kMaxQueuedCalls,
+               [&service] { return static_cast<int64_t>(service.queued_calls()); });
+  queues.Watch("weight_prepares", service.max_streams(),
+               [&service] { return int64_t{service.open_prepares()}; });
+  queues.Watch("weight_pulls", service.max_streams(),
+               [&service] { return int64_t{service.open_pulls()}; });
+  serve.before_scrape = [&] {
+    shown.Show(board.Take());
+    queues.Refresh();
+  };
   return runtime::Serve(role, serve);
 }
 

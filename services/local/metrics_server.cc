@@ -30,7 +30,9 @@ metrics::CounterSeries MakeCounter(prometheus::Registry& registry, const char* n
 
 struct MetricsServer::Handles {
   explicit Handles(const Job& of)
-      : job(of), labels({{"job", of.name}}), training(r, of.name, of.environment) {}
+      : job(of),
+        labels({{"job", of.name}}),
+        training(r, of.name, of.environment, of.staleness_bound) {}
   metrics::CounterSeries Ended(const char* reason) {
     return MakeCounter(r, "freshet_groups_ended_total",
                        "Prompt groups that ended untrained, by reason.",

@@ -1,5 +1,8 @@
 #include "services/metrics/weight_sync_metrics.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace freshet::metrics {
 namespace {
 
@@ -15,7 +18,16 @@ WeightSyncMetrics::WeightSyncMetrics(prometheus::Registry& registry)
                  .Add({})),
       failures_(CounterFamily(registry, "freshet_weight_sync_failures_total",
                               "Members that a publication left out, or pulls that failed, by "
-                              "cause.")) {
+                              "cause.")),
+      members_(HistogramFamily(
+          registry, "freshet_weight_member_seconds",
+          "Seconds that a member took to get the version of a publication, by the way it came; one "
+          "observation per member that got it.")),
+      slowest_(CounterFamily(registry, "freshet_weight_slowest_member_seconds_total",
+                             "Seconds that the slowest member of each publication took; over "
+                             "freshet_weight_publications_total: their mean.")),
+      publications_(CounterFamily(registry, "freshet_weight_publications_total",
+                                  "Publications that brought a version to at least one member.")) {
   Histograms& seconds = HistogramFamily(
       registry, "freshet_weight_sync_seconds",
       "Seconds of the phases of a weight publication: the trainer times stage, transfer and "
@@ -37,6 +49,32 @@ void WeightSyncMetrics::OnFailure(const char* cause) {
   MutexLock lock(mu_);
   const auto found = by_cause_.find(cause);
   (found == by_cause_.end() ? by_cause_.at("other") : found->second)->Increment();
+}
+
+WeightSyncMetrics::Route& WeightSyncMetrics::Of(const std::string& job, const char* route) {
+  if (recent_.empty() || recent_.back() != job) {
+    std::erase(recent_, job);
+    recent_.push_back(job);
+    if (recent_.size() > kKeptJobs + 1) {
+      jobs_.erase(recent_.front());
+      recent_.pop_front();
+    }
+  }
+  auto& routes = jobs_[job];
+  const auto found = routes.find(route);
+  if (found != routes.end()) return found->second;
+  const Labels labels = {{"job", job}, {"route", route}};
+  Route made{{members_, labels, LongSeconds()}, {slowest_, labels}, {publications_, labels}};
+  return routes.emplace(route, std::move(made)).first->second;
+}
+
+void WeightSyncMetrics::OnMembers(const std::string& job, const char* route,
+                                  const std::vector<absl::Duration>& took) {
+  MutexLock lock(mu_);
+  const Route& series = Of(job, route);
+  for (const absl::Duration time : took) series.members->Observe(absl::ToDoubleSeconds(time));
+  series.slowest->Increment(absl::ToDoubleSeconds(*std::max_element(took.begin(), took.end())));
+  series.publications->Increment();
 }
 
 }  // namespace freshet::metrics

@@ -107,6 +107,7 @@ TEST_F(ClusterMetricsOfAJob, TheControllerShowsStoreQueuesAndStates) {
   EXPECT_EQ(text.Find("freshet_trajectories_dropped_total", Job({{"reason", "stale"}})), 0);
   EXPECT_GT(*text.Find("freshet_job_queue_bound_entries", Job({{"queue", "prompts"}})), 0);
   EXPECT_EQ(text.Find("freshet_workers", {{"role", "rollout"}, {"state", "ready"}}), 1);
+  EXPECT_EQ(text.Find("freshet_queue_bound_entries", {{"queue", "scaler_calls"}}), 64);
   EXPECT_GT(*text.Find("freshet_last_step_timestamp_seconds", Job()), 1e9);
 }
 
@@ -128,6 +129,9 @@ TEST_F(ClusterMetricsOfAJob, TheTrainerShowsStalenessAndItsWait) {
     EXPECT_GE(*text.Find("freshet_weight_sync_seconds_count", {{"phase", phase}}), 20) << phase;
   }
   EXPECT_GT(*text.Find("freshet_reward_count", Job({{"environment", "guess_number"}})), 0);
+  EXPECT_GE(*text.Sum("freshet_weight_publications_total", Job()), 10);
+  EXPECT_GE(*text.Sum("freshet_weight_member_seconds_count", Job()), 10);
+  EXPECT_EQ(text.Find("freshet_queue_bound_entries", {{"queue", "weight_pulls"}}), 8);
 }
 
 TEST_F(ClusterMetricsOfAJob, TheRolloutShowsWorkAndIdleness) {
@@ -138,6 +142,8 @@ TEST_F(ClusterMetricsOfAJob, TheRolloutShowsWorkAndIdleness) {
   EXPECT_GE(*text.Find("freshet_weight_version", Job({{"role", "rollout"}})), 1);
   EXPECT_GE(*text.Find("freshet_weight_sync_seconds_count", {{"phase", "verify"}}), 20);
   EXPECT_GT(*text.Sum("freshet_rollout_episodes_total", Job()), 0);
+  EXPECT_EQ(text.Find("freshet_queue_bound_entries", {{"queue", "weight_calls"}}), 64);
+  EXPECT_EQ(text.Find("freshet_queue_bound_entries", {{"queue", "weight_prepares"}}), 8);
 }
 
 TEST_F(ClusterMetricsOfAJob, RewardAndEnvironmentShowOutcomes) {

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/base/str_cat.h"
 #include "tests/testing/registry_text.h"
 
 namespace freshet {
@@ -24,7 +25,7 @@ class TrainingMetricsTest : public testing::Test {
   }
 
   prometheus::Registry registry_;
-  TrainingMetrics metrics_{registry_, "a", "none"};
+  TrainingMetrics metrics_{registry_, "a", "none", /*staleness_bound=*/5};
 };
 
 TEST_F(TrainingMetricsTest, ShowsZerosFromTheStart) {
@@ -67,7 +68,39 @@ TEST_F(TrainingMetricsTest, StalenessIsWeightedByTokens) {
   EXPECT_EQ(text.Find(name + "_bucket", Job({{"le", "1"}})), 200);
   EXPECT_EQ(text.Find(name + "_bucket", Job({{"le", "2"}})), 260);
   EXPECT_EQ(text.Find(name + "_bucket", Job({{"le", "4"}})), 260);
-  EXPECT_EQ(text.Find(name + "_bucket", Job({{"le", "6"}})), 274);
+  EXPECT_EQ(text.Find(name + "_bucket", Job({{"le", "5"}})), 274);
+  EXPECT_EQ(text.Find("freshet_trained_tokens_at_bound_total", Job()), 14);
+}
+
+TEST(TrainingMetricsAges, HaveTheBoundAsAnEdgeAndAreFew) {
+  const std::string name = "freshet_trajectory_staleness_versions_bucket";
+  for (const int64_t bound : {0, 1, 2, 5, 9, 12, 16, 17, 24, 33, 1024}) {
+    prometheus::Registry registry;
+    TrainingMetrics metrics(registry, "a", "none", bound);
+    StepMetrics step;
+    step.staleness_tokens[bound] = 3;
+    if (bound > 0) step.staleness_tokens[bound - 1] = 4;
+    if (bound > 1) step.staleness_tokens[0] = 5;
+    metrics.OnStep(step);
+    const MetricsText text = Scrape(registry);
+    EXPECT_THAT(text.problems(), IsEmpty());
+    const auto younger_or_as_old = [&](int64_t age) {
+      return text.Find(name, {{"job", "a"}, {"le", StrCat(age)}});
+    };
+    const double all = bound > 1 ? 12 : bound > 0 ? 7 : 3;
+    EXPECT_EQ(younger_or_as_old(bound), all) << bound;
+    if (bound > 0) {
+      EXPECT_EQ(younger_or_as_old(bound - 1), all - 3) << bound;
+    }
+    EXPECT_EQ(text.Find("freshet_trained_tokens_at_bound_total", {{"job", "a"}}), 3) << bound;
+    // The edges that the panel of all jobs adds up.
+    int64_t edges = 0;
+    for (const int64_t age : {0, 1, 2, 3, 4, 6, 8, 12, 16}) {
+      EXPECT_TRUE(younger_or_as_old(age).has_value()) << bound << ", " << age;
+    }
+    for (int64_t age = 0; age <= 2048; ++age) edges += younger_or_as_old(age).has_value() ? 1 : 0;
+    EXPECT_LE(edges, 17) << bound;
+  }
 }
 
 TEST_F(TrainingMetricsTest, PhasesAddUpToTheStep) {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/contract/weight_version.h"
 #include "tests/weights/weight_plane_fixture.h"
@@ -355,6 +356,54 @@ TEST_F(WeightRelayTest, PhasesAreTimed) {
   const auto engine_totals = engine(1).counters().totals();
   EXPECT_EQ(engine_totals.count[static_cast<size_t>(WeightPhase::kVerify)], 2);
   EXPECT_GT(engine_totals.seconds[static_cast<size_t>(WeightPhase::kVerify)], 0);
+}
+
+TEST_F(WeightRelayTest, TheTimeOfEveryMemberIsTold) {
+  options_.route = ClusterRoute::kAuto;
+  StartEngines(2);
+  for (int i = 2; i < 5; ++i) {
+    engines_.push_back(MakeEngine(StrCat("engine-", i), "another-host"));
+    members_.push_back(engines_.back()->member());
+  }
+  engines_.back().reset();  // what fails has no time
+  EXPECT_EQ(Publish(1), 4);
+  EXPECT_EQ(Publish(2), 4);
+  auto members = counters_.totals().members;
+  EXPECT_EQ(members.size(), 2U);
+  EXPECT_EQ(members["shm"].publications, 2);
+  EXPECT_EQ(members["shm"].members, 4);
+  EXPECT_EQ(members["grpc_relay"].publications, 2);
+  EXPECT_EQ(members["grpc_relay"].members, 4);
+  EXPECT_GT(members["grpc_relay"].slowest_seconds, 0);
+}
+
+// Shares memory and takes its time.
+class SlowMember final : public weights::v1::WeightService::Service {
+ public:
+  grpc::Status PrepareShared(grpc::ServerContext*, const weights::v1::PrepareSharedRequest*,
+                             weights::v1::PrepareReply*) override {
+    absl::SleepFor(kTakes);
+    return grpc::Status::OK;
+  }
+  grpc::Status Activate(grpc::ServerContext*, const weights::v1::ActivateRequest*,
+                        weights::v1::ActivateReply*) override {
+    return grpc::Status::OK;
+  }
+  static constexpr absl::Duration kTakes = absl::Milliseconds(300);
+};
+
+TEST_F(WeightRelayTest, ASlowMemberIsTheSlowestOfEveryPublication) {
+  options_.route = ClusterRoute::kShm;
+  StartEngines(3);
+  SlowMember slow;
+  TestServer server(&slow);
+  members_.push_back({"slow", server.address()});
+  EXPECT_EQ(Publish(1), 4);
+  EXPECT_EQ(Publish(2), 4);
+  const auto shared = counters_.totals().members["shm"];
+  EXPECT_EQ(shared.members, 8);
+  EXPECT_GE(shared.slowest_seconds, 2 * absl::ToDoubleSeconds(SlowMember::kTakes));
+  transport_.reset();
 }
 
 TEST(ClusterRoute, IsWhatTheJobSays) {

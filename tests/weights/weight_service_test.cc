@@ -246,6 +246,8 @@ TEST_F(WeightServiceTest, TakesOnlySoManyStreams) {
     PrepareReply accepted;
     ASSERT_TRUE(streams.back()->Read(&accepted));
   }
+  EXPECT_EQ(engine_->service().open_prepares(), engine_->service().max_streams());
+  EXPECT_EQ(engine_->service().open_pulls(), 0);
   EXPECT_EQ(Send({Header(version_)}).status, grpc::StatusCode::RESOURCE_EXHAUSTED);
   for (const auto& context : contexts) context->TryCancel();
   for (const auto& stream : streams) stream->Finish();

@@ -1,7 +1,8 @@
 #include "trainer/adapters/training_metrics.h"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
+#include <set>
 #include <vector>
 
 namespace freshet {
@@ -16,9 +17,17 @@ using metrics::Labels;
 constexpr const char* kPhases[] = {"wait", "compute", "optimizer", "checkpoint", "other"};
 constexpr const char* kSolved[] = {"all", "some", "none"};
 
-const Buckets& AgeBuckets() {
-  static const auto* buckets = new Buckets{0, 1, 2, 3, 4, 6, 8, 12, 16};
-  return *buckets;
+// Ages that every job has an edge for, so that its buckets can be added to those of others.
+constexpr int64_t kCommonAges[] = {0, 1, 2, 3, 4, 6, 8, 12, 16};
+
+// Those, doubling ones up to the bound, and two about the bound: so no quantile of what is at the
+// bound lies above it, and none of what is younger reaches it.
+Buckets AgeBuckets(int64_t bound) {
+  std::set<int64_t> ages(std::begin(kCommonAges), std::end(kCommonAges));
+  for (int64_t age = 2 * *ages.rbegin(); age < bound; age *= 2) ages.insert(age);
+  ages.insert(std::max<int64_t>(bound - 1, 0));
+  ages.insert(bound);
+  return {ages.begin(), ages.end()};
 }
 
 Labels With(Labels labels, const char* name, const std::string& value) {
@@ -29,8 +38,9 @@ Labels With(Labels labels, const char* name, const std::string& value) {
 }  // namespace
 
 TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::string& job,
-                                 const std::string& environment)
-    : kl_(GaugeFamily(
+                                 const std::string& environment, int64_t staleness_bound)
+    : age_edges_(AgeBuckets(staleness_bound)),
+      kl_(GaugeFamily(
           registry, "freshet_policy_kl_nats",
           "Estimate of the KL divergence per token in the last step: of the policy from "
           "the one that sampled (behavior) or from the frozen one (reference).")),
@@ -50,12 +60,17 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
                       "the policy in training and the one that sampled it, in the last step.")),
       learning_rate_(
           GaugeFamily(registry, "freshet_learning_rate", "Learning rate of the last step.")),
-      job_(job) {
+      job_(job),
+      staleness_bound_(staleness_bound) {
   const Labels labels = {{"job", job}};
   staleness_ = {HistogramFamily(registry, "freshet_trajectory_staleness_versions",
                                 "Age of trained tokens in policy versions; one observation per "
                                 "token that bears loss."),
-                labels, AgeBuckets()};
+                labels, age_edges_};
+  at_bound_ = {CounterFamily(registry, "freshet_trained_tokens_at_bound_total",
+                             "Trained tokens that are as old as the staleness bound allows; over "
+                             "freshet_trajectory_staleness_versions_count: their share."),
+               labels};
   version_spans_ = {HistogramFamily(registry, "freshet_trajectory_version_spans",
                                     "Runs of tokens by one policy version in a trained sample."),
                     labels, Buckets{1, 2, 3, 4, 6, 8}};
@@ -96,15 +111,18 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
 }
 
 void TrainingMetrics::OnStep(const StepMetrics& m) {
-  const Buckets& ages = AgeBuckets();
-  std::vector<double> increments(ages.size() + 1);
+  std::vector<double> increments(age_edges_.size() + 1);
   double sum = 0;
+  double at_bound = 0;
   for (const auto& [age, tokens] : m.staleness_tokens) {
-    const auto bucket = std::lower_bound(ages.begin(), ages.end(), static_cast<double>(age));
-    increments[static_cast<size_t>(bucket - ages.begin())] += static_cast<double>(tokens);
+    const auto bucket =
+        std::lower_bound(age_edges_.begin(), age_edges_.end(), static_cast<double>(age));
+    increments[static_cast<size_t>(bucket - age_edges_.begin())] += static_cast<double>(tokens);
+    if (age >= staleness_bound_) at_bound += static_cast<double>(tokens);
     sum += static_cast<double>(age * tokens);
   }
   staleness_->ObserveMultiple(increments, sum);
+  at_bound_->Increment(at_bound);
   const double compute = std::max(0.0, m.train_seconds - m.optimizer_seconds);
   const double named =
       m.trainer_wait_seconds + compute + m.optimizer_seconds + m.checkpoint_seconds;

@@ -1,6 +1,7 @@
 #ifndef FRESHET_TRAINER_ADAPTERS_TRAINING_METRICS_H_
 #define FRESHET_TRAINER_ADAPTERS_TRAINING_METRICS_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,9 +20,10 @@ namespace freshet {
 // Thread-safe.
 class TrainingMetrics {
  public:
-  // `environment`: of the job, for the label of the reward; "none" without one.
+  // `environment`: of the job, for the label of the reward; "none" without one. `staleness_bound`:
+  // of the job, in versions.
   TrainingMetrics(prometheus::Registry& registry, const std::string& job,
-                  const std::string& environment);
+                  const std::string& environment, int64_t staleness_bound);
 
   // A step that was trained for the first time; one that is redone after a crash is not told.
   void OnStep(const StepMetrics& metrics) ABSL_LOCKS_EXCLUDED(mu_);
@@ -38,7 +40,9 @@ class TrainingMetrics {
   void SetLast(metrics::Gauges& family, const std::string& kind, double value)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  const metrics::Buckets age_edges_;
   metrics::HistogramSeries staleness_;
+  metrics::CounterSeries at_bound_;
   metrics::HistogramSeries version_spans_;
   metrics::HistogramSeries completion_tokens_;
   metrics::HistogramSeries reward_;
@@ -53,6 +57,7 @@ class TrainingMetrics {
   metrics::Gauges &kl_, &reward_mean_, &loss_, &entropy_, &clip_, &grad_norm_, &importance_,
       &logprob_diff_, &learning_rate_;
   const std::string job_;
+  const int64_t staleness_bound_;
   Mutex mu_;
   // Of the last step: made with the first one that has a value, so that no curve begins at 0.
   std::map<std::pair<metrics::Gauges*, std::string>, metrics::GaugeSeries> last_

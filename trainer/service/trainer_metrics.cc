@@ -13,7 +13,8 @@ TrainerMetrics::Job TrainerMetrics::MakeJob(const std::string& name,
     return metrics::GaugeSeries(metrics::GaugeFamily(registry_, metric, help), labels);
   };
   Job job;
-  job.metrics = std::make_unique<TrainingMetrics>(registry_, name, EnvironmentLabel(spec));
+  job.metrics = std::make_unique<TrainingMetrics>(registry_, name, EnvironmentLabel(spec),
+                                                  spec.staleness().max());
   job.unsent = gauge("freshet_trainer_unsent_rows",
                      "Rows of steps and samples that wait for the datastore.");
   job.unsent_bound =

@@ -110,6 +110,12 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   metrics::QueueMetrics queues(*registry);
   queues.Watch("trainer_calls", GrpcTrainerService::kMaxQueue,
                [&service] { return static_cast<int64_t>(service.queued_calls()); });
+  queues.Watch("weight_calls", GrpcWeightService::kMaxQueuedCalls,
+               [&weights] { return static_cast<int64_t>(weights.queued_calls()); });
+  queues.Watch("weight_prepares", weights.max_streams(),
+               [&weights] { return int64_t{weights.open_prepares()}; });
+  queues.Watch("weight_pulls", weights.max_streams(),
+               [&weights] { return int64_t{weights.open_pulls()}; });
   serve.before_scrape = [&] {
     training.Refresh();
     queues.Refresh();

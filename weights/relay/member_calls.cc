@@ -16,11 +16,12 @@ constexpr absl::Duration kGrace = absl::Seconds(1);
 
 // Shared with the call's end, which may come when nobody waits any more.
 struct Call {
+  const absl::Time begun = absl::Now();
   grpc::ClientContext context;
   std::unique_ptr<weights::v1::WeightService::Stub> stub;
   Mutex mu;
   bool done ABSL_GUARDED_BY(mu) = false;
-  absl::Status status ABSL_GUARDED_BY(mu);
+  MemberAnswer answer ABSL_GUARDED_BY(mu);
 };
 
 bool Done(Call& call) {
@@ -31,12 +32,12 @@ bool Done(Call& call) {
 void End(Call& call, absl::Status status) {
   MutexLock lock(call.mu);
   if (std::exchange(call.done, true)) return;
-  call.status = std::move(status);
+  call.answer = {std::move(status), absl::Now() - call.begun};
 }
 
 }  // namespace
 
-std::vector<absl::Status> CallMembers(const std::vector<WeightMember>& members,
+std::vector<MemberAnswer> CallMembers(const std::vector<WeightMember>& members,
                                       const ChannelSource& channels, absl::Duration timeout,
                                       const std::shared_ptr<EventCount>& events,
                                       const std::function<bool(const std::string&)>& departed,
@@ -75,12 +76,12 @@ std::vector<absl::Status> CallMembers(const std::vector<WeightMember>& members,
     if (!waiting) break;
     events->Await(seen, give_up - absl::Now());
   }
-  std::vector<absl::Status> statuses;
+  std::vector<MemberAnswer> answers;
   for (const auto& call : calls) {
     MutexLock lock(call->mu);
-    statuses.push_back(call->status);
+    answers.push_back(call->answer);
   }
-  return statuses;
+  return answers;
 }
 
 }  // namespace freshet

@@ -21,11 +21,16 @@ namespace freshet {
 using StartMemberCall = std::function<void(weights::v1::WeightService::Stub&, grpc::ClientContext*,
                                            std::function<void(grpc::Status)>)>;
 
+struct MemberAnswer {
+  absl::Status status;
+  absl::Duration took;  // from the start of the call to its end, or until it was given up
+};
+
 // Calls all members at once, each with a deadline of `timeout`, and waits for them: so one that
 // hangs holds up no other, and the whole takes `timeout` at most. A member for which `departed`
 // (may be empty) becomes true is given up at the next notification of `events`.
-// Returns one status per member, in their order.
-std::vector<absl::Status> CallMembers(const std::vector<WeightMember>& members,
+// Returns one answer per member, in their order.
+std::vector<MemberAnswer> CallMembers(const std::vector<WeightMember>& members,
                                       const ChannelSource& channels, absl::Duration timeout,
                                       const std::shared_ptr<EventCount>& events,
                                       const std::function<bool(const std::string&)>& departed,

@@ -45,6 +45,14 @@ TEST_F(BufferAgesTest, TheOldestIsTheFirstThatCameAndHasNotLeft) {
   EXPECT_EQ(Age(), absl::ZeroDuration());
 }
 
+TEST_F(BufferAgesTest, OneThatIsStuckWhileOthersPassDoesNotShow) {
+  Pass(1, 0);
+  for (int i = 0; i < 100; ++i) Pass(1, 1);
+  EXPECT_EQ(Age(), absl::ZeroDuration());
+  for (int i = 0; i < 100; ++i) Pass(0, 0);
+  EXPECT_EQ(Age(), absl::Seconds(100));  // nothing moves
+}
+
 TEST_F(BufferAgesTest, GroupsThatWereThereBeforeCountFromTheFirstReading) {
   stats_.transitions[kReady] = 100;
   stats_.groups[kReady] = 10;

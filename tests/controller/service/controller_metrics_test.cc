@@ -2,8 +2,12 @@
 
 #include <prometheus/registry.h>
 
+#include <string>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/base/str_cat.h"
 #include "tests/testing/registry_text.h"
 
 namespace freshet {
@@ -177,12 +181,36 @@ TEST_F(ControllerMetricsTest, OneSeriesPerPoolCarriesTheWantedNumber) {
                            {{"pool", "a"}, {"reason", "engines_idle"}}),
             3);
   EXPECT_EQ(wanted("a"), 3) << "the former reason has no series any more";
-  EXPECT_FALSE(wanted("b").has_value());
-  EXPECT_EQ(ready("b"), 0);
+  EXPECT_FALSE(wanted("b").has_value()) << "nobody names it any more";
+  EXPECT_FALSE(ready("b").has_value());
   metrics_.OnLeading(false);
   metrics_.OnPools({pool("a", 4, 3, ScalingReason::kEnginesIdle)});
   EXPECT_FALSE(Scraped().Has("freshet_rollout_wanted_replicas"));
-  EXPECT_EQ(ready("a"), 0);
+  EXPECT_FALSE(ready("a").has_value());
+  metrics_.OnLeading(true);
+  metrics_.OnPools({pool("a", 4, 3, ScalingReason::kEnginesIdle)});
+  EXPECT_EQ(ready("a"), 4);
+}
+
+TEST_F(ControllerMetricsTest, PoolsThatNobodyNamesMakeRoomForOthers) {
+  metrics_.OnLeading(true);
+  const auto name = [this](int first, int pools) {
+    std::vector<PoolFigures> all;
+    for (int i = first; i < first + pools; ++i) {
+      all.emplace_back();
+      all.back().pool = StrCat("pool-", i);
+      all.back().ready = 1;
+    }
+    metrics_.OnPools(all);
+    return Scraped();
+  };
+  MetricsText text = name(0, 300);
+  EXPECT_EQ(text.Sum("freshet_pool_ready_workers"), 256);
+  EXPECT_FALSE(text.Find("freshet_pool_ready_workers", {{"pool", "pool-299"}}).has_value());
+  text = name(298, 200);
+  EXPECT_EQ(text.Sum("freshet_pool_ready_workers"), 200);
+  EXPECT_EQ(text.Find("freshet_pool_ready_workers", {{"pool", "pool-299"}}), 1);
+  EXPECT_TRUE(text.Sum("freshet_rollout_wanted_replicas", {{"pool", "pool-497"}}).has_value());
 }
 
 TEST_F(ControllerMetricsTest, AJobThatIsGoneLeavesNoSeries) {

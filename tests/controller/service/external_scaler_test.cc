@@ -80,6 +80,7 @@ TEST_F(ExternalScalerTest, OneReplicaIsWorthOne) {
   externalscaler::GetMetricSpecResponse pushed;
   ASSERT_TRUE(stream->Read(&pushed));
   EXPECT_EQ(pushed.SerializeAsString(), spec.SerializeAsString());
+  EXPECT_EQ(served_->scaler().open_streams(), 1);
   context->TryCancel();
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }

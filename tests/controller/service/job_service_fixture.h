@@ -58,6 +58,7 @@ class ServedController {
     return Eventually([this] { return controller_->Active() != nullptr; });
   }
   Controller& controller() { return *controller_; }
+  ExternalScalerImpl& scaler() { return *scaler_; }
   job::v1::JobService::Stub& stub() { return *stub_; }
   const std::string& address() const { return address_; }
 

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/base/str_cat.h"
 #include "services/metrics/queue_metrics.h"
 #include "services/metrics/series.h"
 #include "services/metrics/weight_sync_metrics.h"
@@ -75,6 +76,41 @@ TEST(WeightSyncMetrics, CountsPhasesBytesAndFailures) {
   EXPECT_EQ(text.Find("freshet_weight_sync_bytes_total"), 1000);
   EXPECT_EQ(text.Find("freshet_weight_sync_failures_total", {{"cause", "timeout"}}), 1);
   EXPECT_EQ(text.Find("freshet_weight_sync_failures_total", {{"cause", "other"}}), 1);
+}
+
+TEST(WeightSyncMetrics, TimesTheMembersOfAJobByRoute) {
+  prometheus::Registry registry;
+  WeightSyncMetrics sync(registry);
+  EXPECT_FALSE(Scrape(registry).Has("freshet_weight_member_seconds_count"));
+  sync.OnMembers("a", "grpc_relay", {absl::Seconds(1), absl::Seconds(8), absl::Seconds(2)});
+  sync.OnMembers("a", "grpc_relay", {absl::Seconds(4), absl::Seconds(2)});
+  sync.OnMembers("a", "shm", {absl::Seconds(1)});
+  const MetricsText text = Scrape(registry);
+  EXPECT_THAT(text.problems(), IsEmpty());
+  const MetricLabels chain = {{"job", "a"}, {"route", "grpc_relay"}};
+  EXPECT_EQ(text.Find("freshet_weight_member_seconds_count", chain), 5);
+  EXPECT_EQ(text.Find("freshet_weight_member_seconds_sum", chain), 17);
+  EXPECT_EQ(text.Find("freshet_weight_slowest_member_seconds_total", chain), 12);
+  EXPECT_EQ(text.Find("freshet_weight_publications_total", chain), 2);
+  EXPECT_EQ(text.Find("freshet_weight_member_seconds_count", {{"job", "a"}, {"route", "shm"}}), 1);
+}
+
+TEST(WeightSyncMetrics, KeepsTheJobsThatPublishedLast) {
+  prometheus::Registry registry;
+  WeightSyncMetrics sync(registry);
+  const auto shown = [&registry](const std::string& job) {
+    return Scrape(registry).Find("freshet_weight_publications_total",
+                                 {{"job", job}, {"route", "shm"}});
+  };
+  for (size_t i = 0; i <= kKeptJobs; ++i) sync.OnMembers(StrCat(i), "shm", {absl::Seconds(1)});
+  EXPECT_EQ(shown("0"), 1);
+  sync.OnMembers("0", "shm", {absl::Seconds(1)});  // it goes on
+  sync.OnMembers("new", "shm", {absl::Seconds(1)});
+  EXPECT_EQ(shown("0"), 2);
+  EXPECT_EQ(shown("new"), 1);
+  EXPECT_FALSE(shown("1").has_value());
+  EXPECT_EQ(Scrape(registry).Sum("freshet_weight_publications_total"),
+            static_cast<double>(kKeptJobs + 2));
 }
 
 struct Figures {
