@@ -33,7 +33,7 @@ const char* DropReason(const std::string& label) {
 }
 
 // Pools that have series at a time; workers and jobs name them.
-constexpr size_t kMostPools = 256;
+constexpr size_t kMostPools = 100;
 
 // Of a sample's record and its key beside its tokens, and of a token (docs/operations.md, Memory).
 constexpr double kSampleBytes = 150;

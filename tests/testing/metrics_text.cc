@@ -15,9 +15,10 @@ constexpr size_t kMaxValuesPerLabel = 100;
 // Every label there is, and with it the promise that its values are few.
 const std::set<std::string>& KnownLabels() {
   static const auto* labels = new std::set<std::string>{
-      "cache",        "cause", "edge",   "end",    "environment", "grpc_code", "grpc_method",
-      "grpc_service", "job",   "kind",   "le",     "name",        "outcome",   "phase",
-      "pool",         "queue", "reason", "result", "role",        "state",     "version"};
+      "cache",       "cause",        "edge",  "end",    "environment", "grpc_code",
+      "grpc_method", "grpc_service", "job",   "kind",   "le",          "name",
+      "outcome",     "phase",        "pool",  "queue",  "reason",      "result",
+      "role",        "route",        "state", "version"};
   return *labels;
 }
 

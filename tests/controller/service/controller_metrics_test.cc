@@ -204,13 +204,13 @@ TEST_F(ControllerMetricsTest, PoolsThatNobodyNamesMakeRoomForOthers) {
     metrics_.OnPools(all);
     return Scraped();
   };
-  MetricsText text = name(0, 300);
-  EXPECT_EQ(text.Sum("freshet_pool_ready_workers"), 256);
-  EXPECT_FALSE(text.Find("freshet_pool_ready_workers", {{"pool", "pool-299"}}).has_value());
-  text = name(298, 200);
-  EXPECT_EQ(text.Sum("freshet_pool_ready_workers"), 200);
-  EXPECT_EQ(text.Find("freshet_pool_ready_workers", {{"pool", "pool-299"}}), 1);
-  EXPECT_TRUE(text.Sum("freshet_rollout_wanted_replicas", {{"pool", "pool-497"}}).has_value());
+  MetricsText text = name(0, 120);
+  EXPECT_EQ(text.Sum("freshet_pool_ready_workers"), 100);
+  EXPECT_FALSE(text.Find("freshet_pool_ready_workers", {{"pool", "pool-119"}}).has_value());
+  text = name(118, 60);
+  EXPECT_EQ(text.Sum("freshet_pool_ready_workers"), 60);
+  EXPECT_EQ(text.Find("freshet_pool_ready_workers", {{"pool", "pool-119"}}), 1);
+  EXPECT_TRUE(text.Sum("freshet_rollout_wanted_replicas", {{"pool", "pool-177"}}).has_value());
 }
 
 TEST_F(ControllerMetricsTest, AJobThatIsGoneLeavesNoSeries) {
