@@ -64,6 +64,7 @@ CMD ["--help"]
 
 # Nothing is compiled again: the same programs, with the libraries that register CUDA's kernels.
 FROM build AS build-cuda
+ARG VERSION=0.1.0
 RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secrets/ca \
     if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
     python3 images/assemble_root.py compute-cuda /out/compute-cuda --from-root /out/compute --version "${VERSION}"

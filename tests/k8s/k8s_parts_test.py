@@ -116,6 +116,9 @@ class ImageBuildTest(unittest.TestCase):
             dockerfile = file.read()
         defaults = [line.split("=")[1].strip() for line in dockerfile.splitlines() if line.startswith("ARG VERSION=")]
         self.assertEqual(set(defaults), {build_images.project_version()})
+        for stage in dockerfile.split("\nFROM ")[1:]:
+            # Some builders give a stage none of the arguments of the stage that it begins from.
+            self.assertEqual("${VERSION}" in stage, "\nARG VERSION=" in stage, stage.splitlines()[0])
         for target in build_images.TARGETS:
             self.assertIn(f"FROM scratch AS {target}\n", dockerfile)
         self.assertEqual(dockerfile.count(f"USER {assemble_root.USER_ID}:{assemble_root.USER_ID}\n"), len(build_images.TARGETS))
