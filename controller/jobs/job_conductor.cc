@@ -47,8 +47,12 @@ absl::Status JobConductor::Start() {
 }
 
 std::shared_ptr<JobDriver> JobConductor::Adopt(const JobRecord& record) {
-  context_.claims.Claim(Claims::Trainer(record.trainer()), record.id());
-  context_.claims.Claim(Claims::Pool(record.pool()), record.id());
+  const bool trainer = context_.claims.Claim(Claims::Trainer(record.trainer()), record.id());
+  const bool pool = context_.claims.Claim(Claims::Pool(record.pool()), record.id());
+  if (!trainer || !pool) {
+    FRESHET_LOG(Error) << "event=claimed_twice job=" << record.id()
+                       << " trainer=" << record.trainer() << " pool=" << record.pool();
+  }
   auto driver = std::make_shared<JobDriver>(context_, record);
   FRESHET_LOG(Info) << "event=job_taken_over job=" << record.id()
                     << " state=" << StateName(record.state()) << " step=" << record.step();

@@ -238,7 +238,10 @@ class LossyJobRecords final : public JobRecordStore {
     }
     return written;
   }
-  absl::StatusOr<StoredRecord> Get(const std::string& id) override { return records_.Get(id); }
+  absl::StatusOr<StoredRecord> Get(const std::string& id) override {
+    ++reads;
+    return records_.Get(id);
+  }
   absl::StatusOr<std::vector<StoredRecord>> List() override {
     if (!unlisted) return records_.List();
     ++refused_lists;
@@ -253,6 +256,7 @@ class LossyJobRecords final : public JobRecordStore {
   std::atomic<int> refused_starts{0};  // those that fail
   std::atomic<bool> unlisted{false};   // List fails: so after a lost start
   std::atomic<int> refused_lists{0};
+  std::atomic<int> reads{0};  // by Get: a turn of a driver begins with one
 
  private:
   InMemoryJobRecords records_;

@@ -427,15 +427,23 @@ TEST_F(ControllerTest, AJobWaitsForItsTrainerWhereNoOtherHasItsCheckpoints) {
   Run("a");
   HubWorker other(cluster::v1::ROLE_TRAINER, "t1");
   Join({&other});
-  const auto driver = term_->conductor.Driver("a");
-  const absl::Time end = cluster_.clock.Now() + absl::Minutes(3);
   ASSERT_TRUE(Eventually([&] {
-    cluster_.clock.Advance(absl::Milliseconds(200));
+    cluster_.clock.Advance(absl::Milliseconds(20));
     rollout_.Beat().IgnoreError();
     reward_.Beat().IgnoreError();
     other.Beat().IgnoreError();
-    return cluster_.clock.Now() > end &&
-           driver->Live().waits_for.find("trainer t0") != std::string::npos;
+    return trainer_.stream().finished();
+  }));
+  const auto driver = term_->conductor.Driver("a");
+  ASSERT_TRUE(Eventually(
+      [&] { return driver->Live().waits_for.find("trainer t0 is lost") != std::string::npos; }));
+  cluster_.clock.Advance(absl::Minutes(3));
+  const int reads = cluster_.records.reads;
+  ASSERT_TRUE(Eventually([&] {
+    rollout_.Beat().IgnoreError();
+    reward_.Beat().IgnoreError();
+    other.Beat().IgnoreError();
+    return cluster_.records.reads > reads + 10;
   }));
   EXPECT_EQ(other.Work(), "");
   EXPECT_EQ(Record("a").trainer(), "t0");
