@@ -98,9 +98,9 @@ class EpisodeRunner {
   EpisodeRunner(InferenceEngine& engine, EnvironmentClient& client, const Clock& clock,
                 EpisodeText text, EpisodeOptions options);
 
-  void Start(EpisodeGroup group);
+  void Start(EpisodeGroup spec);
   // Drops what is left of a group: no result of it comes any more.
-  void Cancel(Lane lane, int64_t group);
+  void Cancel(Lane lane, int64_t id);
 
   // Takes the engine's outputs and the environments' answers, submits the turns that are ready.
   // Returns the episodes that ended. Errors of a result: INVALID_ARGUMENT: no retry helps (options,

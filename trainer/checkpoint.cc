@@ -32,6 +32,7 @@ constexpr uint64_t kMaxJsonBytes = 64 << 20;
 
 std::vector<TensorToWrite> TensorsToWrite(const std::vector<TensorCopy>& tensors) {
   std::vector<TensorToWrite> out;
+  out.reserve(tensors.size());
   for (const TensorCopy& tensor : tensors) {
     out.push_back(
         {tensor.name, tensor.dtype, tensor.shape, tensor.bytes.data(), tensor.bytes.size()});

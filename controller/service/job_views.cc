@@ -176,6 +176,7 @@ absl::StatusOr<job::v1::ListReply> ListJobs(const std::vector<JobRecord>& record
 
 StatusJobs ListJobsByState(const std::vector<JobRecord>& records, size_t limit) {
   std::vector<const JobRecord*> order;
+  order.reserve(records.size());
   for (const JobRecord& record : records) order.push_back(&record);
   std::sort(order.begin(), order.end(), [](const JobRecord* a, const JobRecord* b) {
     return std::pair(StateRank(*a), SortKey(*a)) < std::pair(StateRank(*b), SortKey(*b));

@@ -33,7 +33,7 @@ WorkerRole::WorkerRole(WorkerRoleOptions options, JobWorkFactory factory,
       services_(std::move(services)),
       log_(log) {}
 
-WorkerRole::~WorkerRole() { Stop(); }
+WorkerRole::~WorkerRole() { WorkerRole::Stop(); }
 
 absl::Status WorkerRole::Start(const RoleContext& context) {
   context_ = context;

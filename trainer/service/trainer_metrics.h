@@ -23,15 +23,15 @@ class TrainerMetrics final : public TrainingListener {
   explicit TrainerMetrics(prometheus::Registry& registry, double peak_flops = 0)
       : registry_(registry), peak_flops_(peak_flops) {}
 
-  void OnBegin(const std::string& job, const job::v1::JobSpec& spec,
+  void OnBegin(const std::string& name, const job::v1::JobSpec& spec,
                std::function<absl::Duration()> waiting) override ABSL_LOCKS_EXCLUDED(mu_);
-  void OnStep(const std::string& job, const StepMetrics& step, const FinishedStep& report) override
+  void OnStep(const std::string& name, const StepMetrics& step, const FinishedStep& report) override
       ABSL_LOCKS_EXCLUDED(mu_);
-  void OnRows(const std::string& job, int64_t waiting, int64_t bound, int64_t dropped) override
+  void OnRows(const std::string& name, int64_t waiting, int64_t bound, int64_t dropped) override
       ABSL_LOCKS_EXCLUDED(mu_);
-  void OnRedo(const std::string& job, int64_t version) override ABSL_LOCKS_EXCLUDED(mu_);
-  void OnCheckpoint(const std::string& job, bool ok) override ABSL_LOCKS_EXCLUDED(mu_);
-  void OnEnd(const std::string& job) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnRedo(const std::string& name, int64_t version) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnCheckpoint(const std::string& name, bool ok) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnEnd(const std::string& name) override ABSL_LOCKS_EXCLUDED(mu_);
 
   // Brings the time that the trainer has been waiting up to date.
   void Refresh() ABSL_LOCKS_EXCLUDED(mu_);
