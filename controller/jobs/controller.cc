@@ -12,10 +12,9 @@ constexpr int64_t kReadOnly = -1;
 
 DriverContext MakeContext(const ControllerPorts& ports, const ControllerOptions& options,
                           ControllerTerm& term) {
-  PoolScaler& scaler = ports.scaler != nullptr ? *ports.scaler : *term.hub;
   return DriverContext{term.book,         *term.hub,      term.claims,   ports.events,
                        ports.stores,      ports.trainers, ports.rewards, ports.observer,
-                       term.pools,        scaler,         ports.clock,   options.timing,
+                       term.pools,        term.scaler,    ports.clock,   options.timing,
                        options.retention, term.fence};
 }
 
@@ -27,6 +26,7 @@ ControllerTerm::ControllerTerm(const ControllerPorts& ports, const ControllerOpt
       book(ports.records, ports.events, token, ports.clock,
            [&observer = ports.observer](job::v1::JobState state) { observer.OnJobEnded(state); }),
       hub(std::move(workers)),
+      scaler(ports.scaler != nullptr ? *ports.scaler : *hub),
       pools(options.pools),
       conductor(MakeContext(ports, options, *this), options.own_log) {}
 

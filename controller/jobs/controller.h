@@ -54,6 +54,7 @@ struct ControllerTerm {
   const int64_t fence;
   JobBook book;
   std::unique_ptr<WorkerHub> hub;
+  PoolScaler& scaler;  // changes the number of workers: the ports' one, or else the hub
   Claims claims;
   PoolKeeper pools;
   JobConductor conductor;  // last: its drivers use all of the above
@@ -79,10 +80,6 @@ class Controller {
   const JobBook& book() const { return book_; }
   const ControllerPorts& ports() const { return ports_; }
   const ControllerOptions& options() const { return options_; }
-  // What changes the number of workers during a term.
-  PoolScaler& Scaler(ControllerTerm& term) const {
-    return ports_.scaler != nullptr ? *ports_.scaler : *term.hub;
-  }
 
  private:
   absl::Status BeginTerm(int64_t token) ABSL_LOCKS_EXCLUDED(mu_);

@@ -75,7 +75,7 @@ enum class ScalingReason {
   kTrainerAway,  // the trainer is lost, or restarts
   kUnknown,      // nothing is known of the job: the datastore does not answer
   kNoJob,
-  kFixed,  // the pool has no bounds: what was asked for by hand, or what there is
+  kFixed,  // the pool has no bounds: what was asked for, or what there is
 };
 inline constexpr int kNumScalingReasons = 19;
 // "trainer_waits"; in the order of the enum.

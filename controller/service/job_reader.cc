@@ -87,7 +87,7 @@ absl::StatusOr<job::v1::Cluster> JobReader::Cluster(ControllerTerm& term) const 
   job::v1::Cluster cluster;
   for (const Member& member : term.hub->Workers()) *cluster.add_workers() = ToWorker(member);
   cluster.set_leader(controller_.Leader().address);
-  for (const auto& [key, replicas] : controller_.Scaler(term).Wanted()) {
+  for (const auto& [key, replicas] : term.scaler.Wanted()) {
     (*cluster.mutable_wanted())[key] = replicas;
   }
   for (const PoolFigures& pool : term.pools.Pools()) *cluster.add_pools() = ToPoolScale(pool);

@@ -314,11 +314,11 @@ grpc::ServerUnaryReactor* JobServiceImpl::Scale(grpc::CallbackServerContext* con
                                                 job::v1::ScaleReply* reply) {
   return Lead<job::v1::ScaleRequest, job::v1::ScaleReply>(
       context, request, reply, &JobService::Stub::Scale, "",
-      [this, request](ControllerTerm& term) -> absl::StatusOr<job::v1::ScaleReply> {
-        FRESHET_ASSIGN_OR_RETURN(const int32_t before,
-                                 controller_.Scaler(term).SetWanted(
-                                     request->role(), request->pool(), request->replicas(),
-                                     request->keep_workers() ? Surplus::kStays : Surplus::kDrains));
+      [request](ControllerTerm& term) -> absl::StatusOr<job::v1::ScaleReply> {
+        FRESHET_ASSIGN_OR_RETURN(
+            const int32_t before,
+            term.scaler.SetWanted(request->role(), request->pool(), request->replicas(),
+                                  request->keep_workers() ? Surplus::kStays : Surplus::kDrains));
         job::v1::ScaleReply scaled;
         scaled.set_before(before);
         scaled.set_wanted(request->replicas());

@@ -11,9 +11,9 @@ namespace {
 
 constexpr char kLeaderKey[] = "{freshet}:leader";
 
-// All run at the memory limit too (allow-oom): somebody must lead to say that it is reached.
+// Both run at the memory limit too (allow-oom): somebody must lead to say that it is reached.
 // KEYS: leader. ARGV: candidate, address, ttl in microseconds, time in microseconds or "".
-// Answers {held, token, leader, address, remaining microseconds}.
+// Answers {held, token, leader, address, remaining microseconds}. The candidate "" takes nothing.
 constexpr RedisScript kAcquire = {"acquire_leader_lease", R"lua(#!lua flags=allow-oom
 local candidate, ttl, now = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not now then
@@ -25,23 +25,11 @@ local leader, token, expires = row[1] or '', tonumber(row[3] or '0'), tonumber(r
 if leader ~= candidate and leader ~= '' and now < expires then
   return {0, token, leader, row[2] or '', expires - now}
 end
+if candidate == '' then return {0, token, '', '', 0} end
 if leader ~= candidate then token = token + 1 end
 redis.call('HSET', KEYS[1], 'leader', candidate, 'address', ARGV[2],
            'token', string.format('%.0f', token), 'expires', string.format('%.0f', now + ttl))
 return {1, token, candidate, ARGV[2], ttl}
-)lua"};
-
-// KEYS: leader. ARGV: time in microseconds or "". Answers as kAcquire does.
-constexpr RedisScript kLook = {"look_at_leader_lease", R"lua(#!lua flags=no-writes
-local now = tonumber(ARGV[1])
-if not now then
-  local time = redis.call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
-local row = redis.call('HMGET', KEYS[1], 'leader', 'address', 'token', 'expires')
-local leader, token, expires = row[1] or '', tonumber(row[3] or '0'), tonumber(row[4] or '0')
-if leader == '' or now >= expires then return {0, token, '', '', 0} end
-return {0, token, leader, row[2] or '', expires - now}
 )lua"};
 
 // KEYS: leader. ARGV: candidate, token.
@@ -77,7 +65,8 @@ absl::StatusOr<LeaseState> RedisLeaderLease::TryAcquire(const std::string& candi
 }
 
 absl::StatusOr<LeaseState> RedisLeaderLease::Look() {
-  FRESHET_ASSIGN_OR_RETURN(const RedisReply reply, client_->Run(kLook, {kLeaderKey}, {Now()}));
+  FRESHET_ASSIGN_OR_RETURN(const RedisReply reply,
+                           client_->Run(kAcquire, {kLeaderKey}, {"", "", "0", Now()}));
   return ReadState(reply);
 }
 
