@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <string_view>
@@ -110,15 +111,22 @@ absl::StatusOr<std::string> WriteManifest(const fs::path& dir, const TrainingSta
 }
 
 // A checkpoint that is there already is exchanged for the new one, so that there is one at every
-// moment: a former trainer may still be writing what its successor has made durable.
+// moment: a former trainer may still be writing what its successor has made durable. Nor is one
+// touched when `temporary` is gone, as the successor of a trainer that was stopped leaves it.
 absl::Status MoveIntoPlace(const fs::path& temporary, const fs::path& target) {
+  const auto rename = [&](unsigned flags) {
+    return ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), flags) == 0;
+  };
   std::error_code error;
-  if (fs::exists(target, error) &&
-      ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+  if (rename(RENAME_NOREPLACE)) return absl::OkStatus();
+  if (errno == EEXIST && rename(RENAME_EXCHANGE)) {
     fs::remove_all(temporary, error);
     return absl::OkStatus();
   }
-  // New, or on a file system that cannot exchange.
+  const bool unsupported = errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP;
+  if (!unsupported) return WriteError(target.string(), errno);
+  // A file system that knows neither.
+  if (!fs::exists(temporary, error)) return WriteError(target.string(), ENOENT);
   fs::remove_all(target, error);
   fs::rename(temporary, target, error);
   return error ? WriteError(target.string(), error.value()) : absl::OkStatus();

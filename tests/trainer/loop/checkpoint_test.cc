@@ -331,6 +331,21 @@ TEST_F(CheckpointTest, OneIsThereAtEveryMomentWhileItIsReplaced) {
   EXPECT_THAT(Names(), ElementsAre("step-1"));
 }
 
+// It was stopped before its last rename; its successor cleaned up and wrote the same step.
+TEST_F(CheckpointTest, AFormerTrainerThatGoesOnLeavesItsSuccessorsCheckpoint) {
+  const auto written = WriteCheckpoint(
+      root(), Contents(1),
+      [&] {
+        EXPECT_FALSE(Newest().has_value());  // which removes what is unfinished
+        EXPECT_TRUE(Write(Contents(1, 1)).ok());
+        return absl::OkStatus();
+      },
+      faults_);
+  EXPECT_FALSE(written.ok());
+  EXPECT_EQ(Newest()->state.policy, (PolicyVersion{1, 1}));
+  EXPECT_THAT(Names(), ElementsAre("step-1"));
+}
+
 TEST_F(CheckpointTest, AnExceptionOfALibraryBecomesAStatus) {
   const auto written = WriteCheckpoint(
       root(), Contents(1), []() -> absl::Status { throw std::runtime_error("burns"); }, faults_);
