@@ -25,6 +25,7 @@ absl::Status EventLogOptions::Validate() const {
     return InvalidArgument("event log: recent_keys ", recent_keys,
                            " is not between 1 and max_length ", max_length);
   }
+  if (max_bytes < 1) return InvalidArgument("event log: max_bytes ", max_bytes, " is below 1");
   return absl::OkStatus();
 }
 

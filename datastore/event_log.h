@@ -33,6 +33,8 @@ struct EventPage {
 struct EventLogOptions {
   int64_t max_length = 100'000;  // events kept in a stream; older ones go
   int64_t recent_keys = 10'000;  // keys by which Append is idempotent; at most max_length
+  // Bytes of keys and values kept in a stream; older events go, but never the newest one.
+  int64_t max_bytes = int64_t{64} << 20;
 
   // INVALID_ARGUMENT naming the option, its value and its bound.
   absl::Status Validate() const;
@@ -56,9 +58,9 @@ class EventLog {
   virtual ~EventLog() = default;
 
   // Appends the events, in order, to their streams, in one round trip. Returns their cursors. A key
-  // that is among the stream's recent_keys newest appends gives that event's cursor and changes
-  // nothing, whatever the value; "" is never remembered. INVALID_ARGUMENT changes nothing; after
-  // another error some of the events may be there.
+  // that is among the stream's recent_keys newest appends, and whose event is still there, gives
+  // that event's cursor and changes nothing, whatever the value; "" is never remembered.
+  // INVALID_ARGUMENT changes nothing; after another error some of the events may be there.
   virtual absl::StatusOr<std::vector<int64_t>> AppendAll(const std::vector<NewEvent>& events) = 0;
   // AppendAll of one event: its cursor.
   absl::StatusOr<int64_t> Append(const std::string& stream, const std::string& key,

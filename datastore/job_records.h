@@ -24,6 +24,14 @@ constexpr int64_t kMaxFence = int64_t{1} << 53;  // server-side scripts count in
 // The cluster's own keys carry this tag where a job's carry its id: no job may have it as its id.
 constexpr char kClusterTag[] = "freshet";
 
+// Authorization to remove what the datastore holds of a job.
+struct JobRemoval {
+  std::string job;
+  // A store of a larger generation (StoreOptions) belongs to a newer job of that id, and stays.
+  int64_t generation = 0;
+  int64_t fence = 0;  // the caller's leadership token, checked as for a write of a record
+};
+
 // Durable records of a cluster's jobs, written by the active controller only. A revision is a
 // number that grows with every write to the store and is never used twice, deleted records
 // included. `fence` is the writer's leadership token (leader_lease.h).

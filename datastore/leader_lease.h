@@ -31,8 +31,9 @@ class LeaderLease {
   virtual ~LeaderLease() = default;
 
   // Takes the lease when it is free, has ended or is the candidate's own (which renews it and sets
-  // the address); else tells who holds it. The token grows by at least 1 at each change of holder
-  // and stays while the same candidate renews.
+  // the address); else tells who holds it. The token grows by at least 1 whenever the lease is
+  // taken, also by the candidate that held it before it ended or was released, and stays while the
+  // holder renews.
   virtual absl::StatusOr<LeaseState> TryAcquire(const std::string& candidate,
                                                 const std::string& address, absl::Duration ttl) = 0;
   // Who holds the lease, for those that do not want it now: `held` is false, and `leader` is ""

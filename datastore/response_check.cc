@@ -31,9 +31,11 @@ bool EntriesAreGood(const Response& response) {
   const uint64_t negative =
       FoldWords(response.response_ids, [](uint64_t two) { return two & kSigns; });
   // Exponents of all ones carry into the sign's place.
-  const uint64_t infinite = FoldWords(response.behavior_logprobs, [](uint64_t two) {
+  const auto infinite_bits = [](uint64_t two) {
     return ((two & 0x7f8000007f800000u) + 0x0080000000800000u) & kSigns;
-  });
+  };
+  const uint64_t infinite = FoldWords(response.behavior_logprobs, infinite_bits) |
+                            FoldWords(response.sampling_logprobs, infinite_bits);
   const uint64_t no_bit =
       FoldWords(response.loss_mask, [](uint64_t eight) { return eight & 0xfefefefefefefefeu; });
   return (negative | infinite | no_bit) == 0;
@@ -45,6 +47,11 @@ absl::Status CheckColumns(const Response& response, bool needs_loss) {
   if (response.behavior_logprobs.size() != n) {
     return InvalidArgument("behavior_logprobs: ", response.behavior_logprobs.size(),
                            " entries for ", n, " tokens: give one per token");
+  }
+  const size_t sampling = response.sampling_logprobs.size();
+  if (sampling != n && sampling != 0) {
+    return InvalidArgument("sampling_logprobs: ", sampling, " entries for ", n,
+                           " tokens: give one per token, or none");
   }
   if (response.loss_mask.size() != n) {
     return InvalidArgument("loss_mask: ", response.loss_mask.size(), " entries for ", n,
@@ -61,6 +68,9 @@ absl::Status CheckColumns(const Response& response, bool needs_loss) {
     }
     if (!std::isfinite(response.behavior_logprobs[t])) {
       return InvalidArgument("behavior_logprobs: the entry at token ", t, " is not finite");
+    }
+    if (sampling > 0 && !std::isfinite(response.sampling_logprobs[t])) {
+      return InvalidArgument("sampling_logprobs: the entry at token ", t, " is not finite");
     }
     if (response.loss_mask[t] > 1) {
       return InvalidArgument("loss_mask: ", static_cast<int>(response.loss_mask[t]), " at token ",

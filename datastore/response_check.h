@@ -19,10 +19,10 @@ struct ResponseBounds {
 };
 
 // INVALID_ARGUMENT naming the column, the value and the bound unless: there is at least one token,
-// ids are >= 0, every column has one entry per token, log-probs are finite, the mask is 0 or 1, and
-// the spans cover all tokens in order without gaps, with lineages and versions that do not decrease
-// and keep `bounds`. An engine that swaps from (L, V) to (L + 1, W) between two tokens has W >= V.
-// A pure function, used by every backend. Thread-safe.
+// ids are >= 0, every column has one entry per token (sampling_logprobs may have none), log-probs
+// are finite, the mask is 0 or 1, and the spans cover all tokens in order without gaps, with
+// lineages and versions that do not decrease and keep `bounds`. An engine that swaps from (L, V) to
+// (L + 1, W) between two tokens has W >= V. A pure function, used by every backend. Thread-safe.
 absl::Status CheckResponse(const Response& response, const ResponseBounds& bounds);
 
 // INVALID_ARGUMENT unless `sample` has a response and its index is one of a group's.

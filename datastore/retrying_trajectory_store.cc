@@ -70,21 +70,24 @@ absl::Status RetryingTrajectoryStore::ReturnLease(int64_t token,
 absl::Status RetryingTrajectoryStore::FailLease(int64_t token, const std::string& reason) {
   return Retry([&] { return store_.FailLease(token, reason); });
 }
+absl::Status RetryingTrajectoryStore::HandBackLease(int64_t token, const std::string& reason) {
+  return Retry([&] { return store_.HandBackLease(token, reason); });
+}
 absl::StatusOr<std::vector<absl::Status>> RetryingTrajectoryStore::PutSamples(
     const std::vector<SamplePut>& samples) {
   return Retry([&] { return store_.PutSamples(samples); });
 }
-absl::StatusOr<std::vector<RowLease>> RetryingTrajectoryStore::LeaseRows(Task task,
-                                                                         const std::string& worker,
-                                                                         int64_t max_rows) {
-  return Retry([&] { return store_.LeaseRows(task, worker, max_rows); });
+absl::StatusOr<std::vector<RowLease>> RetryingTrajectoryStore::LeaseRowsFor(
+    const RowRequest& request) {
+  return Retry([&] { return store_.LeaseRowsFor(request); });
 }
 absl::StatusOr<std::vector<absl::Status>> RetryingTrajectoryStore::PutRows(
     Task task, const std::vector<RowPut>& rows) {
   return Retry([&] { return store_.PutRows(task, rows); });
 }
-absl::Status RetryingTrajectoryStore::FailRow(Task task, int64_t token, const std::string& reason) {
-  return Retry([&] { return store_.FailRow(task, token, reason); });
+absl::Status RetryingTrajectoryStore::EndRow(Task task, int64_t token, RowEnd end,
+                                             const std::string& reason) {
+  return Retry([&] { return store_.EndRow(task, token, end, reason); });
 }
 absl::StatusOr<int64_t> RetryingTrajectoryStore::RevokeWorker(const std::string& worker) {
   return Retry([&] { return store_.RevokeWorker(worker); });

@@ -41,13 +41,13 @@ class RetryingTrajectoryStore final : public TrajectoryStore {
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials) override;
   absl::Status FailLease(int64_t token, const std::string& reason) override;
+  absl::Status HandBackLease(int64_t token, const std::string& reason) override;
   absl::StatusOr<std::vector<absl::Status>> PutSamples(
       const std::vector<SamplePut>& samples) override;
-  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
-                                                  int64_t max_rows) override;
+  absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override;
   absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
                                                     const std::vector<RowPut>& rows) override;
-  absl::Status FailRow(Task task, int64_t token, const std::string& reason) override;
+  absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) override;
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
   absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override;
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override;

@@ -199,6 +199,8 @@ const char* Name(LeaseEnd end) {
   switch (end) {
     case LeaseEnd::kReturned:
       return "returned";
+    case LeaseEnd::kHandedBack:
+      return "handed_back";
     case LeaseEnd::kFailed:
       return "lease_failed";
     case LeaseEnd::kExpired:
@@ -209,10 +211,54 @@ const char* Name(LeaseEnd end) {
   return "unknown";
 }
 
-LeaseEndDecision DecideLeaseEnd(LeaseEnd end, bool delivered, int64_t failures,
-                                int64_t max_failures) {
-  if (end == LeaseEnd::kReturned || delivered) return {failures, false};
-  return {failures + 1, failures + 1 >= max_failures};
+LeaseEndDecision DecideLeaseEnd(LeaseEnd end, bool delivered, int64_t loss, absl::Time now,
+                                const LeaseHistory& history, const LeaseLimits& limits) {
+  LeaseEndDecision decision;
+  LeaseHistory& next = decision.history = history;
+  if (delivered) {
+    next.losses = next.hand_backs = 0;
+    return decision;
+  }
+  const bool lost = end == LeaseEnd::kExpired || end == LeaseEnd::kWorkerLost;
+  if (end == LeaseEnd::kReturned) return decision;
+  if (end == LeaseEnd::kFailed) ++next.failures;
+  if (lost) {
+    next.losses = history.last_loss == loss - 1 ? history.losses + 1 : 1;
+    next.last_loss = loss;
+  }
+  if (lost || end == LeaseEnd::kHandedBack) {
+    if (history.hand_backs == 0 || now - history.counted_at >= limits.lease_ttl) {
+      ++next.hand_backs;
+      next.counted_at = now;
+    }
+    if (next.hand_backs >= limits.max_hand_backs) {
+      decision.dead = LeaseEnd::kHandedBack;
+      decision.count = next.hand_backs;
+    }
+  }
+  if (end != LeaseEnd::kHandedBack && next.failures + next.losses >= limits.max_failures) {
+    decision.dead = LeaseEnd::kFailed;
+    decision.count = next.failures + next.losses;
+  }
+  decision.behind = end == LeaseEnd::kHandedBack && next.hand_backs > 1;
+  return decision;
+}
+
+int64_t QueuePlace(int64_t high_water, int64_t ordinal, int64_t hand_backs, int64_t max_in_flight) {
+  constexpr int64_t kBits = 6;
+  const int64_t bit = (ordinal >> (hand_backs % kBits)) & 1;
+  return high_water + 1 + bit * max_in_flight;
+}
+
+RowEndDecision DecideRowEnd(RowEnd end, RowCounts counts, int64_t max_failures) {
+  bool failed = end == RowEnd::kFailed;
+  if (end == RowEnd::kWorkerLost) {
+    failed = ++counts.losses > max_failures;
+  } else if (end != RowEnd::kExpired) {
+    counts.losses = 0;
+  }
+  if (failed) ++counts.failures;
+  return {counts, counts.failures >= max_failures};
 }
 
 LossWindow ComputeLossWindow(const StalenessOptions& options, int64_t version,

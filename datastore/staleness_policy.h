@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "datastore/trajectory.h"
 
 namespace freshet {
@@ -141,29 +142,90 @@ DispositionDecision DecideDisposition(const StalenessOptions& options, int64_t v
 
 // How the lease of a group can end while samples are missing.
 enum class LeaseEnd {
-  kReturned,    // handed back by a holder that stops, or that has no room or no environment now
-  kFailed,      // handed back because engine or environment failed on it
+  kReturned,    // its holder stops or has no room: says nothing about the prompt
+  kHandedBack,  // nothing could be tried: its environment did not answer
+  kFailed,      // engine or environment failed on the prompt
   kExpired,     // not renewed in time
   kWorkerLost,  // its holder was revoked
 };
-// Labels of the ledger: returned, lease_failed, lease_expired, worker_lost.
+// Labels of the ledger: returned, handed_back, lease_failed, lease_expired, worker_lost.
 const char* Name(LeaseEnd end);
 
-struct LeaseEndDecision {
-  int64_t failures = 0;  // of the group, this one included
-  bool dead = false;     // (lease_failed)
+// How the leases of a group ended, over all of its attempts.
+struct LeaseHistory {
+  int64_t failures = 0;    // in kFailed
+  int64_t losses = 0;      // consecutive losses of the job at which the lost worker held the group
+  int64_t last_loss = 0;   // number of the newest of these
+  int64_t hand_backs = 0;  // counted hand-backs and losses since a sample was put
+  absl::Time counted_at;   // when hand_backs last grew
 };
 
-// What becomes of a group whose lease ends so, after `failures` of its leases failed before? At
-// `max_failures` it is dead, else it goes back to the queue. A lease fails when it ends in any way
-// but kReturned and no sample was put under it (`delivered`): a prompt that kills its engine shows
-// as silence, and cannot be told from an engine that dies for another reason. A hand-back says
-// nothing about the prompt (a drain, a pause, no room), and neither does the policy's requeue
-// (too_old); a sample that was put says that the prompt can be worked on, and leaves one less to
-// make. So a group has at most G + max_failures leases that do not end in kReturned per attempt
-// that age ends.
-LeaseEndDecision DecideLeaseEnd(LeaseEnd end, bool delivered, int64_t failures,
-                                int64_t max_failures);
+struct LeaseLimits {
+  int64_t max_failures = 1;
+  int64_t max_hand_backs = 1;
+  absl::Duration lease_ttl;
+};
+
+struct LeaseEndDecision {
+  LeaseHistory history;  // this end included
+  // Set when the group is dead: kFailed after `count` failures and losses, or kHandedBack after
+  // `count` hand-backs. Otherwise the group goes back to the queue.
+  std::optional<LeaseEnd> dead;
+  int64_t count = 0;
+  bool behind = false;  // it loses its place in the queue (QueuePlace)
+};
+
+// Decides what becomes of a group whose lease ends at `now`. `delivered`: a sample was put under
+// the lease. `loss`: for kExpired and kWorkerLost, the number of this loss among the worker losses
+// of the job, from 1; all leases that one worker loses are one loss.
+//
+// * A sample that was put resets losses and hand-backs: the prompt can be worked on.
+// * kFailed counts as a failure.
+// * A prompt that kills its engine looks like an engine that dies for another reason. But it is
+//   held at every loss of the job, while any other prompt soon gives a sample or is not held at a
+//   loss. So only consecutive losses add up. Failures and losses together make the group dead at
+//   max_failures.
+// * kHandedBack, and a loss of any cause, counts towards max_hand_backs, once per lease TTL. So a
+//   group that never gives a sample ends, whatever the cause; and it outlives a short outage of its
+//   environment, in which it is tried often.
+// * A group keeps its place in the queue at the first counted hand-back, so that a short outage of
+//   the environment changes no batch at eta = 0. From the second on it loses its place, so that a
+//   prompt that always fails blocks no step.
+LeaseEndDecision DecideLeaseEnd(LeaseEnd end, bool delivered, int64_t loss, absl::Time now,
+                                const LeaseHistory& history, const LeaseLimits& limits);
+
+// The new place of a group that loses its place in the queue, which is leased by (place, ordinal);
+// the place of every other group is its ordinal. The new place is behind all waiting prompts. Half
+// of the groups, chosen by a bit of the ordinal that changes with each hand-back, go
+// `max_in_flight` places further back: this separates prompts that are handed back together because
+// of one of them.
+int64_t QueuePlace(int64_t high_water, int64_t ordinal, int64_t hand_backs, int64_t max_in_flight);
+
+// How the lease of a row can end without a value for it.
+enum class RowEnd {
+  kFailed,      // it could not be processed
+  kReturned,    // its scorer is unavailable, or its holder has no room
+  kExpired,     // not renewed in time
+  kWorkerLost,  // its holder was revoked
+};
+
+// How the leases of a row ended, for one task.
+struct RowCounts {
+  int32_t failures = 0;
+  int32_t losses = 0;  // consecutive leases that ended with the loss of their worker
+};
+struct RowEndDecision {
+  RowCounts counts;   // this end included
+  bool dead = false;  // its group is dead
+};
+
+// Decides what becomes of a row whose lease ends: after `max_failures` failures its group is dead,
+// otherwise the row is offered again. kReturned and kExpired say nothing about the row and are no
+// failures. kWorkerLost may mean that the row kills its workers, or that they are replaced: the
+// first `max_failures` losses in a row do not count, each further one is a failure. kFailed and
+// kReturned show that a worker outlived the row and reset the losses. So at most 2 * max_failures
+// workers in a row are lost with the same row.
+RowEndDecision DecideRowEnd(RowEnd end, RowCounts counts, int64_t max_failures);
 
 // The part of a response that bears loss in the step that starts from one version.
 struct LossWindow {

@@ -30,15 +30,21 @@ struct Span {
 enum class FinishReason { kNone, kStop, kLength };
 
 // What a rollout engine made of one prompt. response_ids, behavior_logprobs and loss_mask have one
-// entry per response token; spans cover [0, response_ids.size()) in order without gaps.
+// entry per response token, sampling_logprobs one per token or none; spans cover
+// [0, response_ids.size()) in order without gaps.
 struct Response {
   std::vector<int32_t> response_ids;
-  // log p(token) under the policy that sampled it, after temperature and truncation, in nats.
+  // log p(token) under the policy that sampled it, after the temperature and before top_k and
+  // top_p, in nats: what a trainer compares its own log-probs with. 0 at observation tokens.
   std::vector<float> behavior_logprobs;
   // 1 where the token bears loss; 0 for observation tokens.
   std::vector<uint8_t> loss_mask;
   std::vector<Span> spans;
   FinishReason finish = FinishReason::kNone;
+  // log p(token) under the distribution that it was drawn from, after top_k and top_p, in nats.
+  // Empty if no token was drawn from a truncated distribution: behavior_logprobs hold the values
+  // then. If only some were, the other tokens repeat their entries of behavior_logprobs.
+  std::vector<float> sampling_logprobs;
   // Sum of the rewards that an environment gave in this episode; absent without an environment.
   std::optional<double> env_reward = std::nullopt;
 };

@@ -40,6 +40,7 @@ absl::Status StoreOptions::Validate() const {
   FRESHET_RETURN_IF_ERROR(AtLeast("max_ledger_rows", max_ledger_rows, 1));
   FRESHET_RETURN_IF_ERROR(AtLeast("max_row_failures", max_row_failures, 1));
   FRESHET_RETURN_IF_ERROR(AtLeast("max_lease_failures", max_lease_failures, 1));
+  FRESHET_RETURN_IF_ERROR(AtLeast("max_hand_backs", max_hand_backs, 1));
   FRESHET_RETURN_IF_ERROR(AtLeast("max_requeues", max_requeues, 0));
   FRESHET_RETURN_IF_ERROR(AtLeast("max_filtered_in_a_row", max_filtered_in_a_row, 0));
   if (filter_zero_variance && group_size == 1) {

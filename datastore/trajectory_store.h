@@ -45,14 +45,17 @@ constexpr int kNumTasks = 2;
 // Configuration of one job's store; fixed for its life.
 struct StoreOptions {
   std::string job;
+  // Larger for each later job of this id; 0 for jobs of older versions.
+  int64_t generation = 0;
   StalenessOptions staleness;      // eta, disposition, B, max_in_flight groups
   int32_t group_size = 1;          // G
   int64_t last_step = 0;           // no lease beyond the groups that this many steps need
   int64_t capacity_groups = 0;     // outstanding + trained-but-not-durable groups at most
   int64_t max_queued_prompts = 0;  // bound of the prompt queue
   absl::Duration lease_ttl = absl::Seconds(30);
-  int32_t max_row_failures = 3;       // K: a row that fails so often makes its group dead
+  int32_t max_row_failures = 3;       // K: see DecideRowEnd
   int32_t max_lease_failures = 5;     // K: a group whose leases fail so often is dead(lease_failed)
+  int32_t max_hand_backs = 16;        // K: a group handed back so often is dead(handed_back)
   int32_t max_requeues = 8;           // K: a group requeued so often is dead(too_slow)
   bool needs_ref_logprob = false;     // a group is ready only with Field::kRefLogprob
   bool filter_zero_variance = false;  // groups whose rewards are all equal are filtered
@@ -129,6 +132,12 @@ struct SampleView {
   std::shared_ptr<const std::vector<float>> ref_logprobs;  // null unless asked for
 };
 
+struct RowRequest {
+  Task task = Task::kScore;
+  std::string worker;
+  std::string request_id;  // a repeated id gets the same answer
+  int64_t max_rows = 0;
+};
 struct RowLease {
   int64_t token = 0;
   absl::Time expires;
@@ -169,7 +178,7 @@ struct NextBatchReply {
   std::vector<TrainGroup> groups;  // exactly B, sorted by ordinal, when ready
   std::string reason;              // which group and which edge blocks, with counts; never empty
   bool paused = false;             // the job paused itself (for example: all groups filtered)
-  // No prompt can be leased until a checkpoint is durable: the trainer must make one now.
+  // Few prompts or none can be leased until a checkpoint is durable: the trainer must make one.
   bool store_full = false;
 };
 
@@ -190,7 +199,10 @@ struct EpochRequest {
   std::string trainer;
   PolicyVersion loaded;  // of the weights in hand
   std::string digest;    // over the uids that they were trained on; empty: not compared
+  std::string id = {};   // unique, and kept when the request is repeated; empty: not idempotent
 };
+constexpr int64_t kMaxEpochRequests = 16;  // newest ids that a store remembers
+
 struct OpenEpochReply {
   int64_t epoch = 0;
   int64_t lineage = 0;             // the current one: that of the committed version
@@ -271,19 +283,21 @@ class TrajectoryStore {
 
   // Rollout. Runs the admission gate (staleness_policy.h) once per group handed out. Requeued
   // groups with kept tokens go first, and only to an engine with v_e >= their min version and their
-  // newest partial token (versions within a sample do not decrease); then the queue by ordinal. A
-  // repeated request_id of a worker returns the same leases, as long as it is among the worker's
-  // recent ones; an empty id is never remembered.
+  // newest partial token (versions within a sample do not decrease); then the queue by ordinal,
+  // except for groups that lost their place (HandBackLease). A repeated request_id of a worker
+  // returns the same leases, as long as it is among the worker's recent ones; an empty id is never
+  // remembered.
   virtual absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) = 0;
   // Extends the leases of these tokens (of groups or rows) to one TTL from now. Returns the tokens
   // that are no longer live or belong to another worker: the caller stops working for them.
   virtual absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
                                                            const std::vector<int64_t>& tokens) = 0;
-  // Hands back a group: `partials` are aligned with `indices`; an empty response keeps nothing.
-  // Finished samples are always kept; at eta = 0 partials never are (determinism). The group is
-  // requeued: with kept tokens it keeps its attempt, its min version and its slot in `outstanding`;
-  // with none it starts a new attempt. An expired lease does the same with no partials, but may
-  // make the group dead, as FailLease does.
+  // Returns a group whose holder stops or has no room. `partials` are aligned with `indices`; an
+  // empty response keeps nothing. Finished samples are always kept; at eta = 0 partials never are
+  // (determinism). The group is requeued: with kept tokens it keeps its attempt, its min version
+  // and its slot in `outstanding`; with none it starts a new attempt, in its former place in the
+  // queue. An expired lease does the same with no partials, but may make the group dead, as
+  // FailLease and HandBackLease do.
   // FAILED_PRECONDITION without a live lease; INVALID_ARGUMENT as for PutSample, except that a
   // partial needs no loss-bearing token.
   virtual absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
@@ -293,6 +307,12 @@ class TrajectoryStore {
   // (DecideLeaseEnd says which count), the group is dead(lease_failed: the last reason), and
   // another one is admitted in its place. FAILED_PRECONDITION without a live lease.
   virtual absl::Status FailLease(int64_t token, const std::string& reason) = 0;
+  // Hands back a group on which nothing could be tried because its environment does not answer. If
+  // that repeats (DecideLeaseEnd), a group without kept tokens loses its place in the queue: it
+  // goes behind the waiting prompts (QueuePlace). After max_hand_backs it is
+  // dead(handed_back: the last reason), and another one is admitted in its place.
+  // FAILED_PRECONDITION without a live lease.
+  virtual absl::Status HandBackLease(int64_t token, const std::string& reason) = 0;
   // Accepts finished samples, in order, each for itself: the statuses are aligned with `samples`.
   // An error of the call as a whole (UNAVAILABLE, RESOURCE_EXHAUSTED, ...) leaves open which were
   // accepted: repeat them all. Idempotent by (token, index): a repeated put is OK and changes
@@ -310,8 +330,13 @@ class TrajectoryStore {
   absl::Status PutSample(int64_t token, int32_t index, Response response);
 
   // Reward and reference workers: rows whose inputs for `task` are ready, each once, oldest first.
-  virtual absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
-                                                          int64_t max_rows) = 0;
+  // A repeat of the request_id of the worker's last call that brought rows returns those of them
+  // whose leases are live, and renews these; an empty id is never remembered.
+  virtual absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) = 0;
+  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
+                                                  int64_t max_rows) {
+    return LeaseRowsFor({task, worker, "", max_rows});
+  }
   // Puts the values of leased rows, in order, each for itself, as PutSamples does. Idempotent by
   // token. FAILED_PRECONDITION without a live lease of that token and task.
   // INVALID_ARGUMENT: the task's value is absent, not finite or misaligned with the response, or a
@@ -322,16 +347,20 @@ class TrajectoryStore {
                                                             const std::vector<RowPut>& rows) = 0;
   // PutRows of one: its status, or that of the call.
   absl::Status PutFields(Task task, int64_t token, FieldValues values);
-  // The row could not be processed; it is tried again, and after max_row_failures its group is
-  // dead(reason). An expired row lease counts as a failure.
-  virtual absl::Status FailRow(Task task, int64_t token, const std::string& reason) = 0;
+  // Ends the lease of a row: `end` is kFailed, with a reason, or kReturned. The row is offered
+  // again, or its group is dead(TASK_failed: the last reason), as DecideRowEnd says; an expired
+  // lease does the same without a reason. FAILED_PRECONDITION without a live lease of that token
+  // and task. INVALID_ARGUMENT: another `end`.
+  virtual absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) = 0;
+  absl::Status FailRow(Task task, int64_t token, const std::string& reason) {
+    return EndRow(task, token, RowEnd::kFailed, reason);
+  }
 
-  // Controller. The worker is lost: its live leases of groups and rows end now, as by expiry (a
-  // worker that drains has handed its own back before), except that a row lease returned this way
-  // is no failure of its row. From then on LeasePrompts,
-  // LeaseRows and RenewLeases of that name give FAILED_PRECONDITION; the newest kMaxRevokedWorkers
-  // names are remembered. Returns the number of leases returned. Idempotent. INVALID_ARGUMENT: an
-  // empty name.
+  // Controller. The worker is lost: its live leases of groups and rows end now, as DecideLeaseEnd
+  // and DecideRowEnd say (a worker that drains has handed its own back before). From then on
+  // LeasePrompts, LeaseRows and RenewLeases of that name give FAILED_PRECONDITION; the newest
+  // kMaxRevokedWorkers names are remembered. Returns the number of leases returned. Idempotent.
+  // INVALID_ARGUMENT: an empty name.
   virtual absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) = 0;
 
   // Trainer. Fences every former epoch; its claimed groups are ready again. `loaded` is the version
@@ -339,7 +368,9 @@ class TrajectoryStore {
   // FAILED_PRECONDITION: a lineage that the store never had, a version of an older lineage from
   // which the current one does not come (see CommitStep), a version that is not committed, one
   // whose later steps are forgotten, or another digest than the store's of that version; nothing
-  // has changed then.
+  // has changed then. A repeated id gets the same epoch again and changes nothing, so that a call
+  // whose answer was lost can be repeated; ABORTED when that epoch has been fenced, which says
+  // nothing about `loaded`.
   virtual absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) = 0;
   absl::StatusOr<OpenEpochReply> OpenEpoch(const std::string& trainer, PolicyVersion loaded) {
     return OpenEpochFor({trainer, loaded, ""});

@@ -1,14 +1,11 @@
 #include "model/model_config.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <utility>
 
 #include "model/json_document.h"
-#include "services/base/file.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
@@ -317,15 +314,14 @@ absl::Status MergeGenerationConfig(std::string_view text, const std::string& sou
   return FaultsToStatus(faults);
 }
 
-absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory) {
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory, const DataRoots& roots) {
   const std::string path = StrCat(directory, "/config.json");
-  FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
+  FRESHET_ASSIGN_OR_RETURN(const std::string text, roots.ReadFile(path, kMaxConfigBytes));
   FRESHET_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(text, path));
   const std::string generation_path = StrCat(directory, "/generation_config.json");
-  struct stat info {};
-  if (::stat(generation_path.c_str(), &info) == 0) {
+  if (roots.Exists(generation_path)) {
     FRESHET_ASSIGN_OR_RETURN(const std::string generation,
-                             ReadFile(generation_path, kMaxConfigBytes));
+                             roots.ReadFile(generation_path, kMaxConfigBytes));
     FRESHET_RETURN_IF_ERROR(MergeGenerationConfig(generation, generation_path, config));
   }
   return config;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "model/dtype.h"
+#include "services/base/data_roots.h"
 
 namespace freshet {
 
@@ -74,8 +75,9 @@ absl::Status MergeGenerationConfig(std::string_view text, const std::string& sou
                                    ModelConfig& config);
 
 // config.json and, when present, generation_config.json of a Hugging Face directory.
-// Returns also NOT_FOUND: there is no config.json.
-absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory);
+// Returns also NOT_FOUND: there is no config.json; errors of DataRoots.
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory,
+                                            const DataRoots& roots = DataRoots::Unlimited());
 
 }  // namespace freshet
 

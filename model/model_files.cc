@@ -1,13 +1,13 @@
 #include "model/model_files.h"
 
 #include <dirent.h>
-#include <sys/stat.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <unordered_set>
 
 #include "model/json_document.h"
-#include "services/base/file.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
@@ -21,14 +21,9 @@ constexpr size_t kMaxShards = 4096;
 constexpr char kSingleName[] = "model.safetensors";
 constexpr char kIndexName[] = "model.safetensors.index.json";
 
-bool Exists(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0;
-}
-
-bool IsDirectory(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+absl::Status CheckDirectory(const std::string& path, const DataRoots& roots) {
+  const absl::Status status = roots.Open(path, O_PATH | O_DIRECTORY).status();
+  return absl::IsNotFound(status) ? NotFound(path, ": no such model directory") : status;
 }
 
 bool EndsWith(std::string_view text, std::string_view end) {
@@ -36,9 +31,11 @@ bool EndsWith(std::string_view text, std::string_view end) {
 }
 
 // The alphabetically first file of PyTorch's pickle format in a directory; empty when none.
-std::string FindPickle(const std::string& directory) {
+std::string FindPickle(const std::string& directory, const DataRoots& roots) {
   std::string found;
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(directory.c_str()), ::closedir);
+  const absl::StatusOr<UniqueFd> fd = roots.Open(directory, O_RDONLY | O_DIRECTORY);
+  if (!fd.ok()) return found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::fdopendir(::dup(fd->get())), ::closedir);
   if (dir == nullptr) return found;
   while (const dirent* entry = ::readdir(dir.get())) {
     const std::string name = entry->d_name;
@@ -95,20 +92,21 @@ bool IsHarmlessExtra(std::string_view name) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WeightFiles>> WeightFiles::Open(const std::string& directory) {
-  if (!IsDirectory(directory)) return NotFound(directory, ": no such model directory");
+absl::StatusOr<std::unique_ptr<WeightFiles>> WeightFiles::Open(const std::string& directory,
+                                                               const DataRoots& roots) {
+  FRESHET_RETURN_IF_ERROR(CheckDirectory(directory, roots));
   std::unique_ptr<WeightFiles> files(new WeightFiles());
   const std::string single = StrCat(directory, "/", kSingleName);
   const std::string index = StrCat(directory, "/", kIndexName);
-  if (Exists(single)) {
-    FRESHET_RETURN_IF_ERROR(files->OpenSingle(single));
+  if (roots.Exists(single)) {
+    FRESHET_RETURN_IF_ERROR(files->OpenSingle(single, roots));
     return files;
   }
-  if (Exists(index)) {
-    FRESHET_RETURN_IF_ERROR(files->OpenShards(directory, index));
+  if (roots.Exists(index)) {
+    FRESHET_RETURN_IF_ERROR(files->OpenShards(directory, index, roots));
     return files;
   }
-  if (const std::string pickle = FindPickle(directory); !pickle.empty()) {
+  if (const std::string pickle = FindPickle(directory, roots); !pickle.empty()) {
     return InvalidArgument(directory, "/", pickle, ": pickle files are not read, for they can run ",
                            "code; convert the model to safetensors");
   }
@@ -120,17 +118,19 @@ void WeightFiles::AddTensor(const SafetensorsFile& file, const std::string& name
   tensors_[name] = {file.path(), info.dtype, info.shape, file.Data(info)};
 }
 
-absl::Status WeightFiles::OpenSingle(const std::string& path) {
+absl::Status WeightFiles::OpenSingle(const std::string& path, const DataRoots& roots) {
   path_ = path;
-  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> file, SafetensorsFile::Open(path));
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> file,
+                           SafetensorsFile::Open(path, roots));
   for (const std::string& name : file->names()) AddTensor(*file, name, *file->Find(name));
   files_.push_back(std::move(file));
   return absl::OkStatus();
 }
 
-absl::Status WeightFiles::OpenShards(const std::string& directory, const std::string& index_path) {
+absl::Status WeightFiles::OpenShards(const std::string& directory, const std::string& index_path,
+                                     const DataRoots& roots) {
   path_ = index_path;
-  FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(index_path, kMaxIndexBytes));
+  FRESHET_ASSIGN_OR_RETURN(const std::string text, roots.ReadFile(index_path, kMaxIndexBytes));
   FRESHET_ASSIGN_OR_RETURN(const Json json, ParseJson(text, index_path));
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (map == json.end() || !map->is_object() || map->empty()) {
@@ -153,7 +153,7 @@ absl::Status WeightFiles::OpenShards(const std::string& directory, const std::st
                            kMaxShards);
   }
   for (const auto& [shard, names] : shards) {
-    auto file = SafetensorsFile::Open(StrCat(directory, "/", shard));
+    auto file = SafetensorsFile::Open(StrCat(directory, "/", shard), roots);
     if (!file.ok()) {
       faults.push_back(Message(file.status()));
       continue;
@@ -220,10 +220,12 @@ NonFiniteCount CountNonFinite(Dtype dtype, std::string_view data) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<ModelFiles>> ModelFiles::Open(const std::string& directory) {
-  if (!IsDirectory(directory)) return NotFound(directory, ": no such model directory");
-  FRESHET_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(directory));
-  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<WeightFiles> weights, WeightFiles::Open(directory));
+absl::StatusOr<std::unique_ptr<ModelFiles>> ModelFiles::Open(const std::string& directory,
+                                                             const DataRoots& roots) {
+  FRESHET_RETURN_IF_ERROR(CheckDirectory(directory, roots));
+  FRESHET_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(directory, roots));
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<WeightFiles> weights,
+                           WeightFiles::Open(directory, roots));
   return std::unique_ptr<ModelFiles>(new ModelFiles(std::move(config), std::move(weights)));
 }
 

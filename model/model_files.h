@@ -35,7 +35,9 @@ class WeightFiles {
   //   INVALID_ARGUMENT: only pickle files (convert them to safetensors); a broken or truncated
   //     file; an index that names a file outside of the directory, a shard that is missing, or a
   //     tensor that its shard does not hold. One line per fault.
-  static absl::StatusOr<std::unique_ptr<WeightFiles>> Open(const std::string& directory);
+  //   Errors of DataRoots.
+  static absl::StatusOr<std::unique_ptr<WeightFiles>> Open(
+      const std::string& directory, const DataRoots& roots = DataRoots::Unlimited());
 
   // Null when there is none of that name. Lives as long as this object.
   const StoredTensor* Find(std::string_view name) const;
@@ -46,8 +48,9 @@ class WeightFiles {
 
  private:
   WeightFiles() = default;
-  absl::Status OpenSingle(const std::string& path);
-  absl::Status OpenShards(const std::string& directory, const std::string& index_path);
+  absl::Status OpenSingle(const std::string& path, const DataRoots& roots);
+  absl::Status OpenShards(const std::string& directory, const std::string& index_path,
+                          const DataRoots& roots);
   void AddTensor(const SafetensorsFile& file, const std::string& name, const TensorInfo& info);
 
   std::string path_;
@@ -69,7 +72,8 @@ std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config);
 class ModelFiles {
  public:
   // Returns the errors of LoadModelConfig and of WeightFiles::Open.
-  static absl::StatusOr<std::unique_ptr<ModelFiles>> Open(const std::string& directory);
+  static absl::StatusOr<std::unique_ptr<ModelFiles>> Open(
+      const std::string& directory, const DataRoots& roots = DataRoots::Unlimited());
 
   const ModelConfig& config() const { return config_; }
   const WeightFiles& weights() const { return *weights_; }

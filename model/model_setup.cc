@@ -43,10 +43,11 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeCharTokenizer(const job::v1::JobS
   return tokenizer;
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const job::v1::JobSpec& spec) {
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const job::v1::JobSpec& spec,
+                                                         const DataRoots& roots) {
   if (DefinedByJob(spec)) return MakeCharTokenizer(spec);
-  return LoadTokenizer(spec.tokenizer().type() == "file" ? spec.tokenizer().path()
-                                                         : spec.model().path());
+  return LoadTokenizer(
+      spec.tokenizer().type() == "file" ? spec.tokenizer().path() : spec.model().path(), roots);
 }
 
 absl::Status CheckVocabulary(const ModelSetup& model, const std::string& source) {
@@ -58,22 +59,22 @@ absl::Status CheckVocabulary(const ModelSetup& model, const std::string& source)
 
 }  // namespace
 
-absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec) {
+absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec, const DataRoots& roots) {
   ModelSetup model;
   if (!spec.model().has_path()) {
-    FRESHET_ASSIGN_OR_RETURN(model.tokenizer, OpenTokenizer(spec));
+    FRESHET_ASSIGN_OR_RETURN(model.tokenizer, OpenTokenizer(spec, roots));
     model.config = RandomModel(spec.model().config(), *model.tokenizer);
     FRESHET_RETURN_IF_ERROR(model.config.Validate());
     return model;
   }
-  FRESHET_ASSIGN_OR_RETURN(model.files, ModelFiles::Open(spec.model().path()));
+  FRESHET_ASSIGN_OR_RETURN(model.files, ModelFiles::Open(spec.model().path(), roots));
   model.config = model.files->config();
   std::string faults;
   for (const std::string& fault : model.files->CheckTensors()) {
     faults += (faults.empty() ? "" : "\n") + fault;
   }
   if (!faults.empty()) return InvalidArgument(faults);
-  FRESHET_ASSIGN_OR_RETURN(model.tokenizer, OpenTokenizer(spec));
+  FRESHET_ASSIGN_OR_RETURN(model.tokenizer, OpenTokenizer(spec, roots));
   FRESHET_RETURN_IF_ERROR(CheckVocabulary(model, spec.model().path()));
   return model;
 }

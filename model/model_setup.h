@@ -11,6 +11,7 @@
 #include "model/model_config.h"
 #include "model/model_files.h"
 #include "model/tokenizer.h"
+#include "services/base/data_roots.h"
 
 namespace freshet {
 
@@ -27,7 +28,8 @@ struct ModelSetup {
 //   NOT_FOUND: a file or directory that the job names is not there.
 //   INVALID_ARGUMENT: broken or unsuitable files, one line per fault; a tokenizer with more ids
 //     than the model has embeddings.
-absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec);
+//   Errors of DataRoots.
+absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec, const DataRoots& roots);
 
 // A model without its weights, as it travels to roles that have no file system.
 struct ModelBundle {

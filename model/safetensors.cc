@@ -162,17 +162,14 @@ std::string ShapeToString(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) return NotFound(path, ": cannot be opened: ", std::strerror(errno));
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return NotFound(path, ": ", std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) return InvalidArgument(path, ": not a regular file");
-  const auto size = static_cast<uint64_t>(info.st_size);
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path,
+                                                                       const DataRoots& roots) {
+  FRESHET_ASSIGN_OR_RETURN(const RegularFile opened, roots.OpenFile(path));
+  const uint64_t size = opened.size;
   if (size < kLengthBytes) {
     return InvalidArgument(path, ": is truncated: ", size, " bytes, want at least ", kLengthBytes);
   }
-  void* map = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  void* map = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, opened.fd.get(), 0);
   if (map == MAP_FAILED) return NotFound(path, ": cannot be mapped: ", std::strerror(errno));
   std::unique_ptr<SafetensorsFile> file(
       new SafetensorsFile(path, static_cast<const char*>(map), size));

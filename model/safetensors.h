@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "model/dtype.h"
+#include "services/base/data_roots.h"
 
 namespace freshet {
 
@@ -35,7 +36,9 @@ class SafetensorsFile {
   // Returns:
   //   NOT_FOUND: no such file, or it cannot be read.
   //   INVALID_ARGUMENT: not a valid file; a truncated one is named with its sizes.
-  static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
+  //   Errors of DataRoots.
+  static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(
+      const std::string& path, const DataRoots& roots = DataRoots::Unlimited());
 
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;

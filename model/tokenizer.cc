@@ -1,12 +1,9 @@
 #include "model/tokenizer.h"
 
-#include <sys/stat.h>
-
 #include <utility>
 
 #include "model/bpe_tokenizer.h"
 #include "model/tokenizer_json.h"
-#include "services/base/file.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
@@ -16,11 +13,6 @@ namespace {
 constexpr uint64_t kMaxFileBytes = uint64_t{64} << 20;
 constexpr char kTokenizerJson[] = "tokenizer.json";
 constexpr char kTokenizerConfig[] = "tokenizer_config.json";
-
-bool Exists(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0;
-}
 
 }  // namespace
 
@@ -45,13 +37,14 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizer(std::vector<TokenizerF
   return BpeTokenizer::Create(std::move(spec), path);
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory) {
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory,
+                                                         const DataRoots& roots) {
   std::vector<TokenizerFile> files;
   for (const char* name :
        {kTokenizerJson, kTokenizerConfig, "special_tokens_map.json", "chat_template.jinja"}) {
     const std::string path = StrCat(directory, "/", name);
-    if (!Exists(path)) continue;
-    FRESHET_ASSIGN_OR_RETURN(std::string content, ReadFile(path, kMaxFileBytes));
+    if (!roots.Exists(path)) continue;
+    FRESHET_ASSIGN_OR_RETURN(std::string content, roots.ReadFile(path, kMaxFileBytes));
     files.push_back({name, std::move(content)});
   }
   return ParseTokenizer(std::move(files), directory);

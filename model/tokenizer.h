@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/base/data_roots.h"
 
 namespace freshet {
 
@@ -57,8 +58,9 @@ class Tokenizer {
 absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizer(std::vector<TokenizerFile> files,
                                                           const std::string& source);
 
-// ParseTokenizer on the files in `directory`, each at most 64 MiB.
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory);
+// ParseTokenizer on the files in `directory`, each at most 64 MiB. Errors also as of DataRoots.
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
+    const std::string& directory, const DataRoots& roots = DataRoots::Unlimited());
 
 }  // namespace freshet
 

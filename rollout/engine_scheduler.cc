@@ -20,7 +20,9 @@ KvCacheShape CacheShape(const ModelConfig& config) {
 absl::Status CheckPartial(const GenerationRequest& request, const Response& partial,
                           int64_t vocab_size) {
   const size_t size = partial.response_ids.size();
-  if (partial.behavior_logprobs.size() != size || partial.loss_mask.size() != size) {
+  const size_t truncated = partial.sampling_logprobs.size();
+  if (partial.behavior_logprobs.size() != size || partial.loss_mask.size() != size ||
+      (truncated != size && truncated != 0)) {
     return InvalidArgument("request ", request.id, ": columns of a partial response of ", size,
                            " tokens differ in length");
   }
@@ -108,17 +110,19 @@ absl::Status EngineScheduler::Submit(GenerationRequest request) {
                              limits_.max_sequences, " run, ", reserved_blocks_, " of ",
                              cache_.num_blocks(), " cache blocks are reserved");
   }
-  RunningGroup& group = groups_[static_cast<int>(request.lane)].emplace_back();
+  // Made completely before it is listed and counted: an allocation may throw.
+  RunningGroup group;
   group.request = std::move(request);
   group.reserved = blocks;
-  reserved_blocks_ += blocks;
-  running_ += num_samples;
   for (size_t i = 0; i < group.request.sample_indices.size(); ++i) {
     RunningSample& sample = group.samples.emplace_back();
     sample.index = group.request.sample_indices[i];
     if (!group.request.partials.empty()) sample.response = std::move(group.request.partials[i]);
   }
   group.request.partials.clear();
+  groups_[static_cast<int>(group.request.lane)].push_back(std::move(group));
+  reserved_blocks_ += blocks;
+  running_ += num_samples;
   return absl::OkStatus();
 }
 
@@ -223,6 +227,13 @@ void EngineScheduler::Draw(Lane lane, RunningGroup& group, RunningSample& sample
       RandomBits(group.request.seed, static_cast<uint64_t>(group.request.ordinal),
                  static_cast<uint64_t>(sample.index), response.response_ids.size());
   const SampledToken token = SampleToken(logits, config_.vocab_size, sampling, ToUniform(bits));
+  // Tokens before the first truncated one were drawn from the whole distribution, or observed.
+  if (response.sampling_logprobs.empty() && sampling.Truncates()) {
+    response.sampling_logprobs = response.behavior_logprobs;
+  }
+  if (sampling.Truncates() || !response.sampling_logprobs.empty()) {
+    response.sampling_logprobs.push_back(token.sampling_logprob);
+  }
   response.response_ids.push_back(token.id);
   response.behavior_logprobs.push_back(token.logprob);
   response.loss_mask.push_back(1);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "rollout/engine_call.h"
 #include "services/base/log.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
@@ -196,6 +197,7 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
   Response& response = episode.response;
   response.response_ids.resize(before);
   response.behavior_logprobs.resize(before);
+  if (!response.sampling_logprobs.empty()) response.sampling_logprobs.resize(before);
   response.loss_mask.resize(before);
   response.spans.back().end = static_cast<int32_t>(before);
   Finish(group, episode, false);
@@ -216,6 +218,7 @@ absl::Status EpisodeRunner::AppendObservation(const Group& group, Episode& episo
   response.response_ids.insert(response.response_ids.end(), ids->begin(), ids->end());
   const size_t size = response.response_ids.size();
   response.behavior_logprobs.resize(size, 0.0F);
+  if (!response.sampling_logprobs.empty()) response.sampling_logprobs.resize(size, 0.0F);
   response.loss_mask.resize(size, 0);
   if (response.spans.empty()) {
     response.spans.push_back({engine_.version(group.spec.lane), 0, 0});
@@ -267,11 +270,12 @@ void EpisodeRunner::Finish(Group& group, Episode& episode, bool terminated) {
   Remove(key, episode.index);
 }
 
-void EpisodeRunner::GiveUp(Group& group, Episode& episode, absl::Status status) {
+void EpisodeRunner::GiveUp(Group& group, Episode& episode, absl::Status status,
+                           bool engine_failed) {
   client_.Close(episode.id);
   ++counters_.given_up;
   const GroupKey key{group.spec.lane, group.spec.id};
-  results_.push_back({key.first, key.second, episode.index, std::move(status)});
+  results_.push_back({key.first, key.second, episode.index, std::move(status), engine_failed});
   Remove(key, episode.index);
 }
 
@@ -310,7 +314,8 @@ void EpisodeRunner::SubmitReady() {
   }
 }
 
-// Turns of one length limit share a request. False when the engine has no room for all of them.
+// Turns of one length limit share a request. False when the engine has no room for all of them, or
+// fails.
 bool EpisodeRunner::SubmitGroup(Group& group) {
   std::map<int32_t, std::vector<Episode*>> by_limit;
   for (auto& [index, episode] : group.episodes) {
@@ -339,7 +344,9 @@ bool EpisodeRunner::SubmitGroup(Group& group) {
       first += count;
       if (status.ok()) continue;
       const bool all = part.size() == group.episodes.size();
-      for (Episode* episode : part) GiveUp(group, *episode, status);
+      const bool failed = IsEngineFailure(status);
+      for (Episode* episode : part) GiveUp(group, *episode, status, failed);
+      if (failed) return false;
       if (all) return true;
     }
   }
@@ -363,7 +370,7 @@ absl::Status EpisodeRunner::SubmitTurns(Group& group, const std::vector<Episode*
     kept = kept || !episode->response.response_ids.empty();
   }
   if (!kept) request.partials.clear();
-  FRESHET_RETURN_IF_ERROR(engine_.Submit(std::move(request)));
+  FRESHET_RETURN_IF_ERROR(CallEngine([&] { return engine_.Submit(std::move(request)); }));
   const int64_t id = ++last_request_;
   by_request_[id] = {{group.spec.lane, group.spec.id}, static_cast<int64_t>(turns.size())};
   for (Episode* episode : turns) {

@@ -57,6 +57,7 @@ struct EpisodeResult {
   int64_t group = 0;
   int32_t sample_index = 0;
   absl::StatusOr<Response> response = Response{};
+  bool engine_failed = false;  // so it was given up: says nothing of its environment
 };
 
 struct EpisodeCounters {
@@ -99,12 +100,13 @@ class EpisodeRunner {
                 EpisodeText text, EpisodeOptions options);
 
   void Start(EpisodeGroup spec);
-  // Drops what is left of a group: no result of it comes any more.
+  // Drops the rest of a group: no further result of it comes.
   void Cancel(Lane lane, int64_t id);
 
   // Takes the engine's outputs and the environments' answers, submits the turns that are ready.
-  // Returns the episodes that ended. Errors of a result: INVALID_ARGUMENT: no retry helps (options,
-  // an observation without tokens, a request that the engine refuses); any other: max_failures.
+  // Returns the episodes that ended. Errors of a result: INVALID_ARGUMENT: no retry of this prompt
+  // helps (options, an observation without tokens, a request that the engine refuses); any other:
+  // max_failures, or the engine failed when it was given a turn (engine_failed).
   std::vector<EpisodeResult> Advance(std::vector<GenerationOutput> outputs);
 
   // Waits for an environment's answer, for at most `timeout` of real time.
@@ -148,7 +150,7 @@ class EpisodeRunner {
   absl::Status AppendObservation(const Group& group, Episode& episode, const std::string& text);
   void Fail(Group& group, Episode& episode, const absl::Status& status);
   void Finish(Group& group, Episode& episode, bool terminated);
-  void GiveUp(Group& group, Episode& episode, absl::Status status);
+  void GiveUp(Group& group, Episode& episode, absl::Status status, bool engine_failed = false);
   void Remove(const GroupKey& key, int32_t index);
   void MakeReady(Group& group, Episode& episode);
   int32_t TurnLimit(const Group& group, const Episode& episode) const;

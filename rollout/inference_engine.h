@@ -37,6 +37,9 @@ struct GenerationOutput {
   int64_t request_id = 0;
   Lane lane = Lane::kRollout;
   int32_t sample_index = 0;
+  // Its behavior_logprobs are over the whole vocabulary at the request's temperature, whatever
+  // top_k and top_p cut off; greedy tokens carry those of temperature 1. sampling_logprobs, after
+  // the cut, are there when sampling.Truncates() or a partial had them.
   Response response;
 };
 

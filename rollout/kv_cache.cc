@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "services/base/log.h"
 
@@ -20,7 +21,7 @@ KvCache::KvCache(const KvCacheShape& shape, int64_t num_blocks)
   // hands out zero pages, so blocks never used cost no memory.
   const size_t bytes = static_cast<size_t>(num_blocks * block_stride_) * sizeof(float);
   data_.reset(static_cast<float*>(std::calloc(1, bytes)));
-  FRESHET_CHECK(data_ != nullptr);
+  if (data_ == nullptr) throw std::bad_alloc();
   for (int32_t block = static_cast<int32_t>(num_blocks) - 1; block >= 0; --block) {
     free_.push_back(block);
   }

@@ -57,7 +57,11 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
     return InvalidArgument("cache_blocks ", options.cache_blocks, " is below 0");
   }
   FRESHET_RETURN_IF_ERROR(config.Validate());
-  return std::unique_ptr<NativeEngine>(new NativeEngine(config, options));
+  try {
+    return std::unique_ptr<NativeEngine>(new NativeEngine(config, options));
+  } catch (const std::exception& error) {
+    return Internal("the engine cannot be made: ", std::string(error.what()).substr(0, 300));
+  }
 }
 
 NativeEngine::NativeEngine(const ModelConfig& config, const NativeEngineOptions& options)
@@ -81,7 +85,11 @@ absl::Status NativeEngine::Submit(GenerationRequest request) {
   if (!lanes_[static_cast<int>(request.lane)]->snapshot.has_value()) {
     return FailedPrecondition("the engine has no weights yet");
   }
-  return scheduler_.Submit(std::move(request));
+  try {
+    return scheduler_.Submit(std::move(request));
+  } catch (const std::exception& error) {
+    return Internal("the engine failed: ", std::string(error.what()).substr(0, 300));
+  }
 }
 
 bool NativeEngine::Idle() const {

@@ -88,4 +88,12 @@ RolloutOptions MakeRolloutOptions(const job::v1::JobSpec& spec, const SamplingPa
   return options;
 }
 
+int MostEngineFailures(const job::v1::JobSpec& spec) {
+  constexpr int kMoreThanOnePrompt = 3;
+  // A job that an older program took has no max_attempts; the store has its default then.
+  const int64_t attempts = spec.rollout().has_max_attempts() ? spec.rollout().max_attempts()
+                                                             : StoreOptions().max_lease_failures;
+  return static_cast<int>(attempts) + kMoreThanOnePrompt;
+}
+
 }  // namespace freshet

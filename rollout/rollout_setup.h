@@ -36,6 +36,10 @@ EpisodeText MakeEpisodeText(const Tokenizer& tokenizer);
 RolloutOptions MakeRolloutOptions(const job::v1::JobSpec& spec, const SamplingParams& sampling,
                                   int64_t longest_prompt_tokens);
 
+// most_engine_failures where a new engine is made: a prompt that the engine fails on is given up
+// before.
+int MostEngineFailures(const job::v1::JobSpec& spec);
+
 }  // namespace freshet
 
 #endif  // FRESHET_ROLLOUT_ROLLOUT_SETUP_H_

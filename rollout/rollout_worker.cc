@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rollout/engine_call.h"
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
@@ -55,15 +56,25 @@ absl::Status RolloutWorker::Turn() {
   FRESHET_RETURN_IF_ERROR(SwapWeights());
   FRESHET_RETURN_IF_ERROR(SendWhenDue());
   FRESHET_RETURN_IF_ERROR(RenewLeases());
-  AdvanceEvaluation();
+  FRESHET_RETURN_IF_ERROR(AdvanceEvaluation());
   FRESHET_RETURN_IF_ERROR(LeaseMore());
+  if (!EngineRests()) evaluation_yields_ = false;
   const bool full = static_cast<int64_t>(unsent_.size()) >= options_.max_unsent_samples;
   std::vector<GenerationOutput> outputs;
   const bool idle = engine_.Idle();
   if (!idle && !full) {
-    absl::StatusOr<std::vector<GenerationOutput>> polled = engine_.Poll();
-    if (!polled.ok()) FailAll(Message(polled.status()));
-    FRESHET_ASSIGN_OR_RETURN(outputs, std::move(polled));
+    absl::StatusOr<std::vector<GenerationOutput>> polled =
+        CallEngine([this] { return engine_.Poll(); });
+    if (polled.ok()) {
+      outputs = *std::move(polled);
+      if (!outputs.empty()) {
+        engine_failures_in_a_row_ = 0;
+        failed_alone_.clear();
+        engine_worked_ = true;
+      }
+    } else {
+      FRESHET_RETURN_IF_ERROR(EngineFailed(polled.status()));
+    }
     MutexLock lock(mu_);
     counters_.engine = engine_.stats();
     counters_.tokens_generated = counters_.engine.tokens_generated;
@@ -146,7 +157,7 @@ absl::Status RolloutWorker::Deliver(std::vector<GenerationOutput> outputs) {
   } else {
     for (GenerationOutput& output : outputs) {
       if (output.lane == Lane::kEvaluation) {
-        DeliverEvaluation(-1 - output.request_id, std::move(output.response));
+        DeliverEvaluation(static_cast<size_t>(-1 - output.request_id), std::move(output.response));
         continue;
       }
       const auto found = running_.find(output.request_id);
@@ -158,21 +169,25 @@ absl::Status RolloutWorker::Deliver(std::vector<GenerationOutput> outputs) {
 }
 
 absl::Status RolloutWorker::DeliverEpisode(EpisodeResult result) {
-  if (result.lane == Lane::kEvaluation) {
-    DeliverEvaluation(result.group, std::move(result.response));
+  const bool evaluation = result.lane == Lane::kEvaluation;
+  const auto prompt = static_cast<size_t>(result.group);
+  const auto found = running_.find(result.group);
+  const bool in_hand = evaluation
+                           ? evaluation_.has_value() && evaluation_->in_flight.contains(prompt)
+                           : found != running_.end();
+  if (!in_hand) return absl::OkStatus();
+  if (result.engine_failed) return EngineFailed(result.response.status());
+  if (evaluation) {
+    DeliverEvaluation(prompt, std::move(result.response));
     return absl::OkStatus();
   }
-  const auto found = running_.find(result.group);
-  if (found == running_.end()) return absl::OkStatus();
   if (!result.response.ok()) return GiveUpGroup(result.group, result.response.status());
   Keep(result.group, found->second, result.sample_index, *std::move(result.response));
   return absl::OkStatus();
 }
 
-// Without its environment a sample has no reward: the group goes back, and somebody else may have
-// more luck. What no retry mends ends the worker.
+// Without its environment a sample has no reward: the group is handed back.
 absl::Status RolloutWorker::GiveUpGroup(int64_t ordinal, const absl::Status& why) {
-  if (why.code() == absl::StatusCode::kInvalidArgument) return why;
   FRESHET_RETURN_IF_ERROR(SendUnsent());  // samples of the group among them count for it
   const auto found = running_.find(ordinal);
   if (found == running_.end()) return absl::OkStatus();
@@ -182,7 +197,10 @@ absl::Status RolloutWorker::GiveUpGroup(int64_t ordinal, const absl::Status& why
   const bool away = IsUnreachable(why) && found->second.answers_before == episodes_->answers();
   CancelGeneration(ordinal);
   running_.erase(found);
-  leasing_pause_until_ = clock_.Now() + options_.environment_pause;
+  // A pause does not help a prompt that is itself at fault.
+  if (why.code() != absl::StatusCode::kInvalidArgument) {
+    leasing_pause_until_ = clock_.Now() + options_.environment_pause;
+  }
   {
     MutexLock lock(mu_);
     ++counters_.groups_handed_back;
@@ -280,7 +298,10 @@ absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& sta
   if (ours) {
     found->second.open.erase(sample.key.index);
     --found->second.unsent;
-    if (found->second.open.empty()) running_.erase(found);
+    if (found->second.open.empty()) {
+      running_.erase(found);
+      if (most_in_hand_ < std::numeric_limits<int64_t>::max()) ++most_in_hand_;
+    }
   }
   MutexLock lock(mu_);
   ++counters_.samples_finished;

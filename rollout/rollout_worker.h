@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@
 
 namespace freshet {
 
+// For each prompt of an evaluation: its response, or why it has none.
+using EvaluationAnswers = std::vector<absl::StatusOr<Response>>;
+
 // An evaluation to run beside the rollouts: every prompt once, all at one pinned version.
 struct EvaluationRun {
   WeightSnapshot weights;
@@ -33,9 +37,11 @@ struct EvaluationRun {
   std::vector<std::map<std::string, std::string>> attributes = {};
   SamplingParams sampling;
   uint64_t seed = 0;
-  // Called once on the worker's thread with the responses, one per prompt, when all are there; or
-  // with an error when the run had to be given up. The worker takes the next evaluation by then.
-  std::function<void(absl::StatusOr<std::vector<Response>>)> done;
+  // Called once on the worker's thread with the answers, one per prompt, when all are there; or
+  // with an error when the run had to be given up. The worker takes the next evaluation by then. A
+  // prompt that fails is tried three times, unless no retry helps (INVALID_ARGUMENT). A failure of
+  // the engine counts only if it had nothing but that prompt.
+  std::function<void(absl::StatusOr<EvaluationAnswers>)> done;
 };
 
 struct RolloutOptions {
@@ -58,8 +64,13 @@ struct RolloutOptions {
   int64_t max_unsent_samples = 4096;
   absl::Duration store_retry_delay = absl::Milliseconds(50);
   absl::Duration max_store_retry_delay = absl::Seconds(2);
-  // Pause of leasing after a group was handed back because its environment failed.
+  // Pause of leasing after a group was handed back because its environment failed, and longest
+  // pause after failures of the engine.
   absl::Duration environment_pause = absl::Seconds(1);
+  // Failures of the engine in a row, without a finished generation in between, that end the worker:
+  // whoever runs it makes a new engine. By default nobody does, and whatever the engine fails on
+  // alone is to blame.
+  int most_engine_failures = std::numeric_limits<int>::max();
   double trace_ratio = 0;  // share of the samples whose lives are logged
 };
 
@@ -77,6 +88,7 @@ struct RolloutCounters {
   int64_t unsent_samples = 0;    // finished, while the store cannot be reached
   int64_t store_outages = 0;
   int64_t groups_handed_back = 0;  // because an environment failed
+  int64_t engine_failures = 0;
   // The store refuses this worker's name: somebody revoked it. Nothing is leased until Rename.
   std::string fenced_name;  // empty: it does not
   EpisodeCounters episodes;
@@ -92,9 +104,20 @@ struct RolloutCounters {
 // elsewhere and is not handed back; a group whose environment fails for good is handed back as a
 // whole, without a reward.
 //
-// A group that something failed on (its environment, the engine, the store's check of its samples)
-// is handed back by FailLease, which the store allows a bounded number of times; one whose
-// environment cannot be reached, while it answers nobody else either, by ReturnLease.
+// A lease ends by FailLease when the environment or the engine failed on its group, the engine
+// refused it, or the store refused its samples; by HandBackLease when the environment answers no
+// episode at all. The store bounds the number of both.
+//
+// When the engine fails on several groups at once, nobody knows on which: all go back by
+// ReturnLease, and groups are leased one at a time until one is done, then two, and so on. So the
+// prompt that the engine fails on comes alone and is given up, and no other one is. A prompt of an
+// evaluation counts as a group here.
+//
+// An engine that fails on everything must not cost prompts, which others can generate. So after it
+// has failed on a group alone, others are tried alone. Until it finishes something, only the first
+// of these groups has failed, and not even that one if the engine has never finished anything; the
+// others go back by ReturnLease. When no untried group can be had, one of them is tried again and
+// then has failed.
 //
 // While the store cannot be reached (UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, ABORTED)
 // generation goes on, and finished samples are kept and sent later, until their lease is refused.
@@ -106,9 +129,9 @@ class RolloutWorker {
                 std::shared_ptr<WeightSubscriber> weights, const Clock& clock,
                 RolloutOptions options, EpisodeRunner* episodes = nullptr);
 
-  // Works until `stop`, then returns all leases. An engine or store failure that cannot be retried
-  // ends it with that status, and so does an environment that does not take the job's options.
-  // May be called again after it has returned.
+  // Works until `stop`, then returns all leases. A store failure that cannot be retried ends it
+  // with that status, and so do weights that the engine refuses and most_engine_failures. May be
+  // called again after it has returned.
   absl::Status Run(std::stop_token stop);
 
   // Queues an evaluation; it may come before Run. False when one is queued or running, or when Run
@@ -145,11 +168,14 @@ class RolloutWorker {
   };
   struct ActiveEvaluation {
     EvaluationRun run;
-    size_t submitted = 0;
-    size_t finished = 0;
-    std::vector<Response> responses;
+    size_t submitted = 0;  // prompts that were, at least once
+    size_t finished = 0;   // prompts with an answer
+    std::set<size_t> in_flight = {};
+    std::deque<size_t> again = {};  // failed prompts to submit once more
+    std::map<size_t, int> failures = {};
+    EvaluationAnswers answers = {};
 
-    int64_t in_flight() const { return static_cast<int64_t>(submitted - finished); }
+    bool waits() const { return submitted < run.prompts.size() || !again.empty(); }
   };
 
   absl::Status Turn();
@@ -160,10 +186,15 @@ class RolloutWorker {
   absl::Status LeaseMore();
   int64_t GroupsThatFit() const;
   absl::Status SubmitLease(GroupLease lease);
+  absl::Status ReturnLease(int64_t token, const std::string& why);
   absl::Status HandBack(int64_t token, const std::string& why);
   absl::Status FailLease(int64_t token, const std::string& why);
   absl::Status Given(const absl::Status& status);
-  void FailAll(const std::string& why);
+  absl::Status EngineFailed(const absl::Status& why);
+  int64_t InHand() const;
+  bool EngineRests() const;
+  bool IsToBlame(int64_t request) const;
+  absl::Status SubmitLeases(std::vector<GroupLease> leases, bool only_one);
   absl::Status RenewLeases();
   void CancelGeneration(int64_t ordinal);
   void DropLeases();
@@ -187,12 +218,15 @@ class RolloutWorker {
   bool StoreAwaited() const { return clock_.Now() < store_retry_at_; }
 
   // Evaluation.
-  void AdvanceEvaluation();
+  absl::Status AdvanceEvaluation();
   absl::Status SubmitEvaluation(size_t prompt);
   int64_t EvaluationShare() const;
   bool EvaluationWaitsForEngine() const;
   bool EvaluationFits(size_t prompt) const;
-  void DeliverEvaluation(int64_t prompt, absl::StatusOr<Response> response);
+  int64_t EvaluationInFlight() const;
+  void CancelEvaluation(size_t prompt);
+  void TakeBackEvaluation(const absl::Status& why, bool count);
+  void DeliverEvaluation(size_t prompt, absl::StatusOr<Response> response);
   void FinishEvaluation(absl::Status status);
 
   void Idle();
@@ -213,6 +247,14 @@ class RolloutWorker {
   std::deque<Unsent> unsent_;
   absl::Time send_at_ = absl::InfinitePast();  // when unsent_ is due
   int refused_in_a_row_ = 0;
+  int engine_failures_in_a_row_ = 0;
+  // What the engine failed on alone since it last finished something: ordinals, and -1 - I for the
+  // prompt I of the evaluation.
+  std::set<int64_t> failed_alone_;
+  bool engine_worked_ = false;  // it has finished something
+  // Groups and prompts of the evaluation that may be in hand: few after the engine has failed.
+  int64_t most_in_hand_ = std::numeric_limits<int64_t>::max();
+  bool evaluation_yields_ = false;  // the engine failed on it: groups are leased first
   absl::Time next_renewal_;
   int64_t next_request_ = 0;
   uint64_t admission_seen_ = 0;

@@ -1,15 +1,20 @@
 // Evaluations that a RolloutWorker runs beside its rollouts.
 
 #include <algorithm>
+#include <limits>
+#include <set>
 #include <utility>
 
+#include "rollout/engine_call.h"
 #include "rollout/rollout_worker.h"
+#include "services/base/status_macros.h"
 
 namespace freshet {
 namespace {
 
 // Requests of the evaluation lane are numbered below zero, so that they never meet an ordinal.
 constexpr int64_t kEvaluationRequests = -1;
+constexpr int kMostEvaluationTries = 3;  // of one prompt
 
 }  // namespace
 
@@ -34,15 +39,19 @@ int64_t RolloutWorker::EvaluationShare() const {
   return alone ? places : std::max<int64_t>(places / 2, 1);
 }
 
+int64_t RolloutWorker::EvaluationInFlight() const {
+  return evaluation_.has_value() ? static_cast<int64_t>(evaluation_->in_flight.size()) : 0;
+}
+
 // New leases would take the places that it has a right to.
 bool RolloutWorker::EvaluationWaitsForEngine() const {
-  return evaluation_.has_value() && evaluation_->submitted < evaluation_->run.prompts.size() &&
-         evaluation_->in_flight() < EvaluationShare();
+  return evaluation_.has_value() && evaluation_->waits() && !evaluation_yields_ &&
+         EvaluationInFlight() < EvaluationShare();
 }
 
 bool RolloutWorker::EvaluationFits(size_t prompt) const {
   const EvaluationRun& run = evaluation_->run;
-  if (evaluation_->in_flight() >= EvaluationShare()) return false;
+  if (EvaluationInFlight() >= EvaluationShare() || InHand() >= most_in_hand_) return false;
   if (engine_.Admissible(static_cast<int64_t>(run.prompts[prompt].size()), 1, run.sampling, 1) ==
       0) {
     return false;
@@ -71,34 +80,80 @@ absl::Status RolloutWorker::SubmitEvaluation(size_t prompt) {
   request.ordinal = number;
   request.sample_indices = {0};
   request.sampling = run.sampling;
-  return engine_.Submit(std::move(request));
+  return CallEngine([&] { return engine_.Submit(std::move(request)); });
 }
 
-void RolloutWorker::AdvanceEvaluation() {
+absl::Status RolloutWorker::AdvanceEvaluation() {
   if (!evaluation_.has_value()) {
     MutexLock lock(mu_);
-    if (!queued_evaluation_.has_value()) return;
-    evaluation_ = ActiveEvaluation{std::move(*queued_evaluation_), 0, 0, {}};
+    if (!queued_evaluation_.has_value()) return absl::OkStatus();
+    evaluation_ = ActiveEvaluation{std::move(*queued_evaluation_)};
     queued_evaluation_.reset();
   }
   ActiveEvaluation& active = *evaluation_;
-  if (active.submitted == 0 && active.responses.empty()) {
-    active.responses.resize(active.run.prompts.size());
+  if (active.submitted == 0 && active.answers.empty()) {
+    active.answers.resize(active.run.prompts.size());
     const absl::Status status = engine_.LoadWeights(Lane::kEvaluation, active.run.weights);
-    if (!status.ok()) return FinishEvaluation(status);
+    if (!status.ok()) {
+      FinishEvaluation(status);
+      return absl::OkStatus();
+    }
   }
-  while (active.submitted < active.run.prompts.size() && EvaluationFits(active.submitted)) {
-    const absl::Status status = SubmitEvaluation(active.submitted);
-    if (!status.ok()) return FinishEvaluation(status);
-    ++active.submitted;
+  absl::Status status;
+  while (status.ok() && active.waits() && !EngineRests() && !evaluation_yields_) {
+    const bool fresh = active.submitted < active.run.prompts.size();
+    const size_t prompt = fresh ? active.submitted : active.again.front();
+    if (!EvaluationFits(prompt)) break;
+    if (fresh) {
+      ++active.submitted;
+    } else {
+      active.again.pop_front();
+    }
+    active.in_flight.insert(prompt);
+    status = SubmitEvaluation(prompt);
+    if (IsEngineFailure(status)) {
+      FRESHET_RETURN_IF_ERROR(EngineFailed(status));
+    } else if (!status.ok()) {
+      DeliverEvaluation(prompt, status);
+    }
   }
   if (active.finished == active.run.prompts.size()) FinishEvaluation(absl::OkStatus());
+  return absl::OkStatus();
 }
 
-void RolloutWorker::DeliverEvaluation(int64_t prompt, absl::StatusOr<Response> response) {
+// Its prompts in flight are generated again. `count`: as failures of theirs.
+void RolloutWorker::TakeBackEvaluation(const absl::Status& why, bool count) {
   if (!evaluation_.has_value()) return;
-  if (!response.ok()) return FinishEvaluation(response.status());
-  evaluation_->responses[static_cast<size_t>(prompt)] = *std::move(response);
+  const std::set<size_t> prompts = evaluation_->in_flight;
+  for (const size_t prompt : prompts) {
+    CancelEvaluation(prompt);
+    if (count) {
+      DeliverEvaluation(prompt, why);
+    } else {
+      evaluation_->in_flight.erase(prompt);
+      evaluation_->again.push_back(prompt);
+    }
+  }
+}
+
+void RolloutWorker::CancelEvaluation(size_t prompt) {
+  const auto number = static_cast<int64_t>(prompt);
+  if (episodes_ != nullptr) {
+    episodes_->Cancel(Lane::kEvaluation, number);
+  } else {
+    engine_.Cancel(kEvaluationRequests - number);
+  }
+}
+
+void RolloutWorker::DeliverEvaluation(size_t prompt, absl::StatusOr<Response> response) {
+  if (!evaluation_.has_value() || evaluation_->in_flight.erase(prompt) == 0) return;
+  if (response.ok() && most_in_hand_ < std::numeric_limits<int64_t>::max()) ++most_in_hand_;
+  if (!response.ok() && !absl::IsInvalidArgument(response.status()) &&
+      ++evaluation_->failures[prompt] < kMostEvaluationTries) {
+    evaluation_->again.push_back(prompt);
+    return;
+  }
+  evaluation_->answers[prompt] = std::move(response);
   ++evaluation_->finished;
 }
 
@@ -108,20 +163,13 @@ void RolloutWorker::FinishEvaluation(absl::Status status) {
     MutexLock lock(mu_);
     if (!ended.has_value()) {
       if (!queued_evaluation_.has_value()) return;
-      ended = ActiveEvaluation{std::move(*queued_evaluation_), 0, 0, {}};
+      ended = ActiveEvaluation{std::move(*queued_evaluation_)};
       queued_evaluation_.reset();
     }
     evaluating_ = false;
   }
-  if (status.ok()) return ended->run.done(std::move(ended->responses));
-  for (size_t i = 0; i < ended->submitted; ++i) {
-    const auto number = static_cast<int64_t>(i);
-    if (episodes_ != nullptr) {
-      episodes_->Cancel(Lane::kEvaluation, number);
-    } else {
-      engine_.Cancel(kEvaluationRequests - number);
-    }
-  }
+  if (status.ok()) return ended->run.done(std::move(ended->answers));
+  for (const size_t prompt : ended->in_flight) CancelEvaluation(prompt);
   ended->run.done(std::move(status));
 }
 

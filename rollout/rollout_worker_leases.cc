@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "rollout/engine_call.h"
 #include "rollout/rollout_worker.h"
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
@@ -39,8 +40,13 @@ absl::Status RolloutWorker::LeaseMore() {
   if (clock_.Now() < leasing_pause_until_) return absl::OkStatus();
   if (engine_.version(Lane::kRollout).version < 0) return absl::OkStatus();
   if (EvaluationWaitsForEngine()) return absl::OkStatus();
-  const int64_t room = std::min({GroupsThatFit(), EpisodeRoom(), lease_share_.load()});
-  if (room == 0) return absl::OkStatus();
+  const int64_t allowed = most_in_hand_ - InHand();
+  int64_t room = std::min({GroupsThatFit(), EpisodeRoom(), lease_share_.load(), allowed});
+  if (room <= 0) return absl::OkStatus();
+  // So many that there are others among them than those that the engine failed on. Two, since
+  // prompts that engines fail on may follow each other.
+  const bool only_one = !failed_alone_.empty();
+  if (only_one) room = static_cast<int64_t>(failed_alone_.size()) + 2;
   LeaseRequest request;
   request.worker = worker_;
   request.request_id = StrCat(options_.request_prefix, next_request_);
@@ -66,10 +72,29 @@ absl::Status RolloutWorker::LeaseMore() {
     counters_.last_wait_reason = reply->reason;
     counters_.committed = std::max(counters_.committed, reply->committed);
   }
-  for (GroupLease& lease : reply->leases) {
-    FRESHET_RETURN_IF_ERROR(SubmitLease(std::move(lease)));
+  return SubmitLeases(std::move(reply->leases), only_one);
+}
+
+// With `only_one` submits one lease, preferably of a group on which the engine has not failed, and
+// returns the others. Returns the rest, too, once the engine fails.
+absl::Status RolloutWorker::SubmitLeases(std::vector<GroupLease> leases, bool only_one) {
+  if (only_one && !leases.empty()) {
+    const auto other = std::find_if(leases.rbegin(), leases.rend(), [this](const GroupLease& l) {
+      return !failed_alone_.contains(l.ordinal);
+    });
+    if (other != leases.rend()) std::swap(leases.front(), *other);
   }
-  return absl::OkStatus();
+  const int failures_before = engine_failures_in_a_row_;
+  absl::Status status;
+  for (size_t i = 0; i < leases.size(); ++i) {
+    if (!status.ok() || engine_failures_in_a_row_ > failures_before || (only_one && i > 0)) {
+      status.Update(
+          ReturnLease(leases[i].token, "an engine that has failed tries one group at a time"));
+    } else {
+      status.Update(SubmitLease(std::move(leases[i])));
+    }
+  }
+  return status;
 }
 
 absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
@@ -107,20 +132,28 @@ absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
   const bool kept = std::any_of(lease.partials.begin(), lease.partials.end(),
                                 [](const Response& r) { return !r.response_ids.empty(); });
   if (kept) request.partials = std::move(lease.partials);
-  const absl::Status status = engine_.Submit(std::move(request));
+  const absl::Status status = CallEngine([&] { return engine_.Submit(std::move(request)); });
   if (status.code() == absl::StatusCode::kResourceExhausted) {
-    // Longer than estimated: back to the queue; somebody has room later.
-    return HandBack(lease.token, Message(status));
+    // Longer than estimated: back to the queue until an engine has room.
+    return ReturnLease(lease.token, Message(status));
   }
-  FRESHET_RETURN_IF_ERROR(status);
+  if (status.code() == absl::StatusCode::kInvalidArgument) {
+    return FailLease(lease.token, Message(status));
+  }
   running_[lease.ordinal] = std::move(running);
-  return absl::OkStatus();
+  return status.ok() ? status : EngineFailed(status);
 }
 
-// In these two a lease that cannot be returned now, or is none any more, ends by itself.
+// ReturnLease, HandBack and FailLease: a lease that cannot be returned, or is not live, ends by
+// itself.
+absl::Status RolloutWorker::ReturnLease(int64_t token, const std::string& why) {
+  FRESHET_LOG(Warning) << "event=lease_returned token=" << token << " reason=" << LogQuoted(why);
+  return Given(store_.ReturnLease(token, {}, {}));
+}
+
 absl::Status RolloutWorker::HandBack(int64_t token, const std::string& why) {
   FRESHET_LOG(Warning) << "event=lease_handed_back token=" << token << " reason=" << LogQuoted(why);
-  return Given(store_.ReturnLease(token, {}, {}));
+  return Given(store_.HandBackLease(token, why));
 }
 
 absl::Status RolloutWorker::FailLease(int64_t token, const std::string& why) {
@@ -135,21 +168,62 @@ absl::Status RolloutWorker::Given(const absl::Status& status) {
   return status;
 }
 
-// The engine failed, on one of the groups perhaps: which one is not known, and what it has made of
-// them is not to be trusted.
-void RolloutWorker::FailAll(const std::string& why) {
-  const absl::Status sent = SendUnsent();
-  if (!sent.ok()) {
-    FRESHET_LOG(Warning) << "event=samples_not_sent reason=" << LogQuoted(Message(sent));
+int64_t RolloutWorker::InHand() const {
+  return static_cast<int64_t>(running_.size()) + EvaluationInFlight();
+}
+
+// Leasing pauses after a failure of the engine, so that other engines can take the groups.
+bool RolloutWorker::EngineRests() const {
+  return engine_failures_in_a_row_ > 0 && clock_.Now() < leasing_pause_until_;
+}
+
+// Whether a failure on `request`, the only one that the engine had, counts against the request
+// rather than the engine. A request that is leased again counts: no other was available.
+bool RolloutWorker::IsToBlame(int64_t request) const {
+  if (options_.most_engine_failures == std::numeric_limits<int>::max()) return true;
+  return failed_alone_.empty() ? engine_worked_ : failed_alone_.contains(request);
+}
+
+// The output of everything in hand is discarded, and all of it starts again.
+absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
+  FRESHET_LOG(Warning) << "event=engine_failed groups=" << running_.size()
+                       << " evaluation_prompts=" << EvaluationInFlight()
+                       << " reason=" << LogQuoted(Message(why));
+  const absl::Status sent = SendUnsent();  // samples that were finished before
+  // Only of what the engine had alone is it known that the engine failed on it.
+  const bool alone = InHand() == 1;
+  evaluation_yields_ = EvaluationInFlight() > 0;
+  bool blame = false, repeated = false;
+  if (alone) {
+    const int64_t request = evaluation_yields_
+                                ? -1 - static_cast<int64_t>(*evaluation_->in_flight.begin())
+                                : running_.begin()->first;
+    blame = IsToBlame(request);
+    repeated = !failed_alone_.insert(request).second;
   }
+  TakeBackEvaluation(why, blame);
+  for (const auto& [ordinal, running] : running_) CancelGeneration(ordinal);
+  FRESHET_RETURN_IF_ERROR(sent);
   for (const auto& [ordinal, running] : running_) {
-    CancelGeneration(ordinal);
-    // In an outage the rest is left to expire, which counts the same.
-    if (StoreAwaited()) continue;
-    const absl::Status status = FailLease(running.token, why);
-    if (!status.ok()) FRESHET_LOG(Warning) << "event=fail_lease_refused ordinal=" << ordinal;
+    if (StoreAwaited()) break;  // in an outage leases are left to expire
+    FRESHET_RETURN_IF_ERROR(blame ? FailLease(running.token, Message(why))
+                                  : ReturnLease(running.token, Message(why)));
   }
   running_.clear();
+  most_in_hand_ = 1;
+  {
+    MutexLock lock(mu_);
+    ++counters_.engine_failures;
+    counters_.last_wait_reason = Message(why);
+  }
+  if (++engine_failures_in_a_row_ >= options_.most_engine_failures) return why;
+  constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
+  constexpr int kMostDoublings = 10;
+  const int doublings =
+      repeated ? kMostDoublings : std::min(engine_failures_in_a_row_ - 1, kMostDoublings);
+  leasing_pause_until_ =
+      clock_.Now() + std::min(options_.environment_pause, kFirstPause * (int64_t{1} << doublings));
+  return absl::OkStatus();
 }
 
 absl::Status RolloutWorker::RenewLeases() {

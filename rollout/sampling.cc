@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "services/base/str_cat.h"
 
@@ -21,6 +20,12 @@ double LogSumExp(const float* logits, int64_t size, double scale, float max) {
   return max * scale + std::log(sum);
 }
 
+double TotalWeight(const std::vector<Candidate>& candidates) {
+  double total = 0;
+  for (const Candidate& candidate : candidates) total += candidate.weight;
+  return total;
+}
+
 // The most likely tokens left by top_k and top_p, most likely first.
 std::vector<Candidate> Truncate(std::vector<Candidate> all, const SamplingParams& params) {
   std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
@@ -30,8 +35,7 @@ std::vector<Candidate> Truncate(std::vector<Candidate> all, const SamplingParams
     all.resize(static_cast<size_t>(params.top_k));
   }
   if (params.top_p < 1.0) {
-    const double total = std::accumulate(
-        all.begin(), all.end(), 0.0, [](double sum, const Candidate& c) { return sum + c.weight; });
+    const double total = TotalWeight(all);
     double mass = 0;
     size_t keep = 0;
     while (keep < all.size() && mass < params.top_p * total) mass += all[keep++].weight;
@@ -40,9 +44,7 @@ std::vector<Candidate> Truncate(std::vector<Candidate> all, const SamplingParams
   return all;
 }
 
-SampledToken Draw(const std::vector<Candidate>& candidates, double uniform) {
-  double total = 0;
-  for (const Candidate& candidate : candidates) total += candidate.weight;
+const Candidate& Draw(const std::vector<Candidate>& candidates, double total, double uniform) {
   double left = uniform * total;
   // Rounding can carry `left` past the end: then the last token that can be drawn at all is taken.
   const Candidate* chosen = &candidates.back();
@@ -51,7 +53,7 @@ SampledToken Draw(const std::vector<Candidate>& candidates, double uniform) {
     if (left < candidate.weight) break;
     left -= candidate.weight;
   }
-  return {chosen->id, static_cast<float>(std::log(chosen->weight / total))};
+  return *chosen;
 }
 
 }  // namespace
@@ -70,8 +72,8 @@ SampledToken SampleToken(const float* logits, int64_t vocab_size, const Sampling
                          double uniform) {
   const float* best = std::max_element(logits, logits + vocab_size);
   if (params.temperature == 0.0) {
-    return {static_cast<int32_t>(best - logits),
-            static_cast<float>(*best - LogSumExp(logits, vocab_size, 1.0, *best))};
+    const auto logprob = static_cast<float>(*best - LogSumExp(logits, vocab_size, 1.0, *best));
+    return {static_cast<int32_t>(best - logits), logprob, logprob};
   }
   const double scale = 1.0 / params.temperature;
   std::vector<Candidate> candidates(static_cast<size_t>(vocab_size));
@@ -79,8 +81,15 @@ SampledToken SampleToken(const float* logits, int64_t vocab_size, const Sampling
     candidates[static_cast<size_t>(i)] = {static_cast<int32_t>(i),
                                           std::exp((logits[i] - *best) * scale)};
   }
-  if (params.top_k > 0 || params.top_p < 1.0) candidates = Truncate(std::move(candidates), params);
-  return Draw(candidates, uniform);
+  const double whole = TotalWeight(candidates);
+  double total = whole;
+  if (params.Truncates()) {
+    candidates = Truncate(std::move(candidates), params);
+    total = TotalWeight(candidates);
+  }
+  const Candidate& drawn = Draw(candidates, total, uniform);
+  return {drawn.id, static_cast<float>(std::log(drawn.weight / whole)),
+          static_cast<float>(std::log(drawn.weight / total))};
 }
 
 }  // namespace freshet

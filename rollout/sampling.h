@@ -18,13 +18,18 @@ struct SamplingParams {
 
   // INVALID_ARGUMENT naming the parameter and its range.
   absl::Status Validate() const;
+  // Whether tokens are drawn from a part of the vocabulary. Greedy tokens are not drawn.
+  bool Truncates() const { return temperature > 0 && (top_k > 0 || top_p < 1.0); }
 };
 
 struct SampledToken {
   int32_t id = 0;
-  // log p(id) under the distribution that it was drawn from: after temperature and truncation.
-  // Greedy tokens carry their log-prob at temperature 1.
+  // log p(id) over the whole vocabulary: after the temperature, before top_k and top_p. Greedy
+  // tokens carry their log-prob at temperature 1.
   float logprob = 0;
+  // log p(id) under the distribution that it was drawn from: after top_k and top_p. The same as
+  // `logprob` where nothing is truncated.
+  float sampling_logprob = 0;
 };
 
 // Draws one token from `logits` [vocab_size]. `uniform` in [0, 1) decides, so the same logits and

@@ -1,8 +1,7 @@
 #ifndef FRESHET_TRAINER_CHECKPOINT_H_
 #define FRESHET_TRAINER_CHECKPOINT_H_
 
-#include <functional>
-#include <optional>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,51 +12,59 @@
 
 namespace freshet {
 
-// A checkpoint is a directory ROOT/step-N in Hugging Face layout, plus
+// A checkpoint is a directory in Hugging Face layout, plus
 //   optimizer.safetensors      moments
 //   trainer_state.json         TrainingState
-//   manifest.json              written last: step, lineage, digest, and name, size and SHA-256 of
-//                              every other file
-// It is written as ROOT/.step-N.tmp, fsynced, and renamed, so a directory named step-N is complete.
+//   manifest.json              written last: job, step, lineage, digest, writer epoch, and name,
+//                              size and SHA-256 of every other file
+// It is complete when the manifest lists config.json, model.safetensors and the two files above,
+// and every listed file is there as listed. Names and order of checkpoints: checkpoint_folder.h.
 
-// Writes one checkpoint and returns the SHA-256 of its manifest. An existing step-N (of a lineage
-// that was orphaned) is replaced. `before_rename` runs when all bytes are durable, before the
-// directory gets its name; its error stops the write. On error nothing new is left behind:
-// RESOURCE_EXHAUSTED for a full disk, else FAILED_PRECONDITION naming the path.
-absl::StatusOr<std::string> WriteCheckpoint(const std::string& root,
-                                            const CheckpointContents& contents,
-                                            const std::function<absl::Status()>& before_rename,
-                                            FaultPoints& faults);
+// What manifest.json says of its checkpoint.
+struct CheckpointManifest {
+  struct File {
+    std::string name;
+    uint64_t bytes = 0;
+    std::string sha256;
+  };
+  std::string job;
+  PolicyVersion policy;
+  std::string digest;
+  int64_t writer_epoch = 0;  // 0 in manifests without one
+  std::vector<File> files;
+  std::string sha256;  // of manifest.json
+  uint64_t bytes = 0;  // of manifest.json
+};
 
 // A checkpoint found on disk, verified against its manifest.
 struct FoundCheckpoint {
   std::string path;
   std::string manifest_sha256;
+  int64_t writer_epoch = 0;
   TrainingState state;
   int64_t optimizer_steps = 0;
 };
 
-// The complete checkpoints of `job` under `root`, newest first, by (lineage, version). Temporary
-// directories of a killed process are removed. Damaged checkpoints are left out, with a warning.
-// FAILED_PRECONDITION: one belongs to another job.
-absl::StatusOr<std::vector<FoundCheckpoint>> FindAllCheckpoints(const std::string& root,
-                                                                const std::string& job);
-// The first of them; nullopt when there is none.
-absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root,
-                                                                    const std::string& job);
+// Reads manifest.json of a checkpoint directory. The other files are not looked at.
+// Returns:
+//   DATA_LOSS: it is missing, is no manifest, or lacks a required file.
+//   FAILED_PRECONDITION: a program with another format has written it; the message names both.
+//   UNAVAILABLE: it is there and cannot be read.
+absl::StatusOr<CheckpointManifest> ReadCheckpointManifest(const std::string& path);
 
-// Verifies the manifest and reads the state of one checkpoint directory.
-// DATA_LOSS naming the file that is missing, of another size or of another hash.
+// ReadCheckpointManifest, and DATA_LOSS naming a file that is missing or of another size. The
+// contents of the files are not read.
+absl::StatusOr<CheckpointManifest> InspectCheckpoint(const std::string& path);
+
+// InspectCheckpoint; then verifies the SHA-256 of every file and reads the state. DATA_LOSS naming
+// the file that differs.
 absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& path);
 
-// Takes a checkpoint out of sight: step-N becomes replaced-step-N, in place of a former one.
-absl::Status SetAsideCheckpoint(const std::string& path);
-
-// Deletes all but the newest `keep_last` checkpoints up to version `newest`, and those set aside up
-// to there; `always_keep` (a version) stays too. What is above `newest`, the version written last,
-// was left behind by a history that did not last: it counts for nothing until it is overwritten.
-absl::Status PruneCheckpoints(const std::string& root, int64_t newest, int64_t keep_last,
-                              std::optional<int64_t> always_keep);
+// Writes the files of a checkpoint and then its manifest into the empty directory `path`, and
+// fsyncs all of it. Returns the SHA-256 of the manifest. RESOURCE_EXHAUSTED for a full disk, else
+// FAILED_PRECONDITION naming the path. Fault point before the manifest: checkpoint_write.
+absl::StatusOr<std::string> FillCheckpoint(const std::string& path,
+                                           const CheckpointContents& contents, FaultPoints& faults);
 
 }  // namespace freshet
 

@@ -41,6 +41,7 @@ struct TrainingState {
 // Everything in one checkpoint directory.
 struct CheckpointContents {
   TrainingState state;
+  int64_t writer_epoch = 0;  // orders the writers of one folder, see checkpoint_folder.h
   std::shared_ptr<const LearnerState> learner;
   // Text files copied as they are: config.json, generation_config.json, tokenizer files.
   std::vector<std::pair<std::string, std::string>> files;

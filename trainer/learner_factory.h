@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "freshet/job/v1/job_spec.pb.h"
 #include "model/model_setup.h"
+#include "services/base/data_roots.h"
 #include "trainer/checkpoint.h"
 #include "trainer/learner.h"
 #include "trainer/sft_warmup.h"
@@ -20,6 +21,7 @@ namespace freshet {
 // Where a job's weights come from.
 struct LearnerStart {
   const job::v1::JobSpec& spec;
+  const DataRoots& roots;  // of the files that the spec names
   // The checkpoint to go on from; null: the job's model, followed by its warm-up.
   const FoundCheckpoint* checkpoint = nullptr;
   std::string first_checkpoint;  // directory of version 0: the frozen reference, when going on
@@ -42,7 +44,8 @@ class LearnerFactory {
  public:
   virtual ~LearnerFactory() = default;
   // What roles without a file system need of the job's model. Errors as of OpenModel.
-  virtual absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec& spec) = 0;
+  virtual absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec& spec,
+                                               const DataRoots& roots) = 0;
   // May take minutes. CANCELLED when `progress` stopped it.
   virtual absl::StatusOr<StartedLearner> Start(const LearnerStart& start) = 0;
 };

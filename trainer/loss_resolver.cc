@@ -1,3 +1,4 @@
+#include <optional>
 #include <utility>
 
 #include "services/base/str_cat.h"
@@ -98,6 +99,10 @@ class Resolver {
   void ResolveCorrection() {
     CorrectionKind kind = spec_.correction.kind;
     Choose("correction.kind", in_.correction_kind, kCorrections, kind);
+    if (!in_.correction_kind && spec_.anchor == AnchorKind::kProximal &&
+        UncorrectedStaleness(spec_, shape_.max_staleness)) {
+      kind = CorrectionKind::kTis;
+    }
     if (kind != spec_.correction.kind) {
       spec_.correction = DefaultCorrection(kind);
     }
@@ -205,6 +210,18 @@ class Resolver {
 };
 
 }  // namespace
+
+std::optional<std::string> UncorrectedStaleness(const LossSpec& spec, int64_t max_staleness) {
+  if (max_staleness <= 0 || spec.anchor == AnchorKind::kBehavior ||
+      spec.correction.kind != CorrectionKind::kNone) {
+    return std::nullopt;
+  }
+  return StrCat("samples up to ", max_staleness, max_staleness == 1 ? " version" : " versions",
+                " old are trained without an importance weight: ",
+                spec.anchor == AnchorKind::kNone
+                    ? "loss.anchor is none: set it to proximal"
+                    : "loss.correction.kind is none: set loss.correction to {kind: tis, cap: 2.0}");
+}
 
 std::variant<LossSpec, std::vector<LossFault>> ResolveLoss(const LossOverrides& overrides,
                                                            const LossBatchShape& shape) {

@@ -26,7 +26,8 @@ std::variant<LossSpec, std::vector<LossFault>> ResolveJobLoss(const job::v1::Job
   overrides.aggregate = FRESHET_OPTIONAL(keys, aggregate);
   overrides.entropy_coef = FRESHET_OPTIONAL(keys, entropy_coef);
 #undef FRESHET_OPTIONAL
-  return ResolveLoss(overrides, {spec.group_size(), spec.prompts_per_step()});
+  return ResolveLoss(overrides,
+                     {spec.group_size(), spec.prompts_per_step(), spec.staleness().max()});
 }
 
 }  // namespace freshet

@@ -112,10 +112,11 @@ struct LossOverrides {
   std::optional<double> entropy_coef;
 };
 
-// The part of a job that decides whether an advantage is defined.
+// The part of a job that decides whether an advantage is defined, and whether samples are stale.
 struct LossBatchShape {
   int64_t group_size = 0;       // samples per prompt
   int64_t groups_per_step = 0;  // prompts per training step
+  int64_t max_staleness = 0;    // most versions between a token and the step that trains on it
 };
 
 // One reason why a loss is refused. `field` is the key's path ("loss.correction.kind"); `message`
@@ -139,10 +140,15 @@ const std::vector<LossPreset>& LossPresets();
 //   INVALID_ARGUMENT: unknown name; the message lists the valid ones.
 absl::StatusOr<LossSpec> ExpandPreset(std::string_view name);
 
+// A warning of one line, with the fix, if the loss trains on stale samples without an importance
+// weight; nullopt if it has one or `max_staleness` is 0. Pure; thread-safe.
+std::optional<std::string> UncorrectedStaleness(const LossSpec& spec, int64_t max_staleness);
+
 // Expands the preset, lays the overrides over it and refuses contradictions, all at once: either
 // the loss or at least one fault. A correction kind that differs from the preset's takes its own
-// defaults (tis: cap 2; mask: low 0.5, cap 5; seq_tis: cap 2). kl.coef 0 switches the KL term off,
-// as kl.kind none does. Pure; thread-safe.
+// defaults (tis: cap 2; mask: low 0.5, cap 5; seq_tis: cap 2). Where neither the preset nor the
+// overrides name a kind, samples may be stale and the anchor is proximal, the kind is tis. kl.coef
+// 0 switches the KL term off, as kl.kind none does. Pure; thread-safe.
 //
 // Refused: an unknown name; a number out of range or not finite; a correction whose effect the
 // anchor already has (behavior) or that has no anchor (none); a clip, a ratio level or cispo

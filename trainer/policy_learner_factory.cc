@@ -43,14 +43,15 @@ absl::Status LoadFirst(const LearnerStart& start, const ModelSetup& model, bool 
 
 }  // namespace
 
-absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpec& spec) {
-  FRESHET_ASSIGN_OR_RETURN(const ModelSetup model, OpenModel(spec));
+absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpec& spec,
+                                                           const DataRoots& roots) {
+  FRESHET_ASSIGN_OR_RETURN(const ModelSetup model, OpenModel(spec, roots));
   return MakeModelBundle(spec, model);
 }
 
 absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& start) {
   UseOneTorchThread();
-  FRESHET_ASSIGN_OR_RETURN(ModelSetup model, OpenModel(start.spec));
+  FRESHET_ASSIGN_OR_RETURN(ModelSetup model, OpenModel(start.spec, start.roots));
   const auto loss = ResolveJobLoss(start.spec);
   if (!std::holds_alternative<LossSpec>(loss)) return InvalidArgument("loss: contradictory keys");
   const LossSpec& resolved = std::get<LossSpec>(loss);

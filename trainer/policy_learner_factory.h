@@ -11,7 +11,8 @@ class PolicyLearnerFactory final : public LearnerFactory {
  public:
   // `clock` must outlive the learners.
   explicit PolicyLearnerFactory(const Clock& clock) : clock_(clock) {}
-  absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec& spec) override;
+  absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec& spec,
+                                       const DataRoots& roots) override;
   absl::StatusOr<StartedLearner> Start(const LearnerStart& start) override;
 
  private:

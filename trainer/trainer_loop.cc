@@ -36,11 +36,15 @@ TrainerLoop::TrainerLoop(TrajectoryStore& store, Learner& learner, WeightPublish
 TrainerLoop::~TrainerLoop() = default;
 
 absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
-  FRESHET_ASSIGN_OR_RETURN(
-      const OpenEpochReply opened,
-      store_.OpenEpochFor({options_.trainer, options_.loaded, options_.loaded_digest}));
+  const int64_t seen = HighestWriterEpoch(options_.checkpoint_root);
+  FRESHET_ASSIGN_OR_RETURN(const OpenEpochReply opened,
+                           store_.OpenEpochFor({options_.trainer, options_.loaded,
+                                                options_.loaded_digest, options_.request_id}));
   epoch_ = opened.epoch;
   digest_ = opened.digest;
+  writer_epoch_ = WriterEpoch(epoch_, seen);
+  FRESHET_RETURN_IF_ERROR(TidyCheckpoints(options_.checkpoint_root, writer_epoch_,
+                                          options_.passed_over, options_.damaged));
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
   const WeightSnapshot& staged = publisher_.Stage(policy_, epoch_, learner_.Arena());
   // The loaded version was committed before; its receipt is made from what the store said.
@@ -219,6 +223,7 @@ absl::Status TrainerLoop::Checkpoint() {
   FRESHET_RETURN_IF_ERROR(JoinCheckpoint());
   auto contents = std::make_shared<CheckpointContents>();
   contents->state.job = options_.job;
+  contents->writer_epoch = writer_epoch_;
   contents->state.policy = policy_;
   contents->state.epoch = epoch_;
   contents->state.seed = options_.seed;
@@ -246,8 +251,9 @@ absl::Status TrainerLoop::WriteCheckpointAndMark(const CheckpointContents& conte
   FRESHET_RETURN_IF_ERROR(
       store_.MarkDurable(contents.state.epoch, contents.state.policy.version, sha256));
   faults_.Reach("mark_durable");
-  return PruneCheckpoints(options_.checkpoint_root, contents.state.policy.version,
-                          options_.keep_checkpoints, options_.always_keep_version);
+  return PruneCheckpoints(options_.checkpoint_root, contents.writer_epoch,
+                          contents.state.policy.version, options_.keep_checkpoints,
+                          options_.always_keep_version);
 }
 
 absl::Status TrainerLoop::JoinCheckpoint() {

@@ -16,7 +16,7 @@
 #include "services/base/clock.h"
 #include "services/base/fault_point.h"
 #include "services/base/mutex.h"
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint_folder.h"
 #include "trainer/learner.h"
 #include "weights/weight_publisher.h"
 
@@ -27,12 +27,16 @@ struct TrainerLoopOptions {
   std::string job;
   PolicyVersion loaded;          // version of the weights that the learner holds
   std::string loaded_digest;     // over the uids that made it, to be the store's; "": unknown
+  std::string request_id;        // EpochRequest::id of its OpenEpoch
   int64_t steps = 0;             // last step
   int64_t publish_every = 1;     // steps
   int64_t checkpoint_every = 0;  // steps; 0: only at the end
   int64_t keep_checkpoints = 2;
   std::optional<int64_t> always_keep_version;  // a reference policy's checkpoint
   std::string checkpoint_root;
+  // Paths of checkpoints to set aside: see TidyCheckpoints.
+  std::vector<std::string> passed_over;
+  std::vector<std::string> damaged;
   std::vector<std::pair<std::string, std::string>> checkpoint_files;  // config, tokenizer
   uint64_t seed = 0;
   absl::Duration wait_slice = absl::Seconds(1);      // longest silent wait for a batch
@@ -83,13 +87,14 @@ class TrainerLoop {
               TrainerLoopOptions options);
   ~TrainerLoop();
 
-  // Opens an epoch, redoes the steps that were committed after the loaded version, and publishes
-  // the last one, so that engines can start. When `save_loaded`, also writes the loaded version as
-  // a checkpoint, so that a resume need not repeat what led to it. OK, with part of the steps still
-  // to redo and nothing published, when `stop` came first: call nothing but the destructor then.
-  // Redone steps that give other weights than the committed ones are logged; what follows from them
-  // is of the lineage that the store says. FAILED_PRECONDITION with epoch() still 0: the store does
-  // not take the loaded version, which is of another history than its own.
+  // Opens an epoch, tidies the checkpoints (TidyCheckpoints), redoes the steps that were committed
+  // after the loaded version, and publishes the last one, so that engines can start. When
+  // `save_loaded`, also writes the loaded version as a checkpoint, so that a resume need not repeat
+  // what led to it. OK, with part of the steps still to redo and nothing published, when `stop`
+  // came first: call nothing but the destructor then. Redone steps that give other weights than the
+  // committed ones are logged; what follows from them is of the lineage that the store says.
+  // FAILED_PRECONDITION with epoch() still 0: the store does not take the loaded version, which is
+  // of another history than its own.
   absl::Status Start(bool save_loaded, std::stop_token stop = {});
 
   // Trains until the last step or until `stop`, then writes a final checkpoint of what was
@@ -129,6 +134,7 @@ class TrainerLoop {
   FaultPoints& faults_;
   const TrainerLoopOptions options_;
   int64_t epoch_ = 0;
+  int64_t writer_epoch_ = 0;  // of its checkpoints
   PolicyVersion policy_;
   std::string digest_;
   bool uncommitted_ = false;       // the learner holds a step that is not committed

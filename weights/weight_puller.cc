@@ -172,8 +172,7 @@ absl::Status PullFrom(const WeightMember& source, const PullOptions& options,
   if (observer != nullptr) {
     observer->OnPhase(WeightPhase::kVerify, news.reception->verify_time());
   }
-  FRESHET_RETURN_IF_ERROR(subscriber.PrepareVerified(manifest, news.reception->bytes()));
-  return subscriber.Activate(news.receipt);
+  return subscriber.TakeFromPeer({{manifest, news.reception->bytes()}, news.receipt});
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "weights/weight_service.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -95,7 +94,7 @@ void GrpcWeightService::Forget(const std::string& job) {
   {
     MutexLock lock(mu_);
     endpoints_.erase(job);
-    if (const auto current = current_.extract(job)) running = current.mapped().call.lock();
+    if (const auto current = current_.extract(job)) running = current.mapped().lock();
   }
   if (running != nullptr) running->Abort(StrCat("this member has left job ", job));
 }
@@ -109,21 +108,13 @@ absl::StatusOr<WeightEndpoint> GrpcWeightService::Find(const std::string& job) {
   return found->second;
 }
 
-absl::Status GrpcWeightService::TakeOver(const std::string& job, const WeightManifest& manifest,
-                                         std::shared_ptr<PrepareReactor> reactor) {
+void GrpcWeightService::TakeOver(const std::string& job, std::shared_ptr<PrepareReactor> reactor) {
   std::shared_ptr<PrepareReactor> former;
   {
     MutexLock lock(mu_);
-    Bringing& current = current_[job];
-    former = current.call.lock();
-    if (former != nullptr &&
-        std::tie(current.epoch, current.policy) > std::tie(manifest.epoch, manifest.policy)) {
-      return absl::AbortedError(StrCat("version ", current.policy.version, " is on its way"));
-    }
-    current = {reactor, manifest.epoch, manifest.policy};
+    former = std::exchange(current_[job], std::move(reactor)).lock();
   }
   if (former != nullptr) former->Abort("a newer call brings the weights");
-  return absl::OkStatus();
 }
 
 int GrpcWeightService::open_prepares() const {

@@ -73,8 +73,8 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
  private:
   // PrepareHost:
   absl::StatusOr<WeightEndpoint> Find(const std::string& job) override ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status TakeOver(const std::string& job, const WeightManifest& manifest,
-                        std::shared_ptr<PrepareReactor> reactor) override ABSL_LOCKS_EXCLUDED(mu_);
+  void TakeOver(const std::string& job, std::shared_ptr<PrepareReactor> reactor) override
+      ABSL_LOCKS_EXCLUDED(mu_);
   bool Submit(std::function<void()> work) override { return relays_.TrySubmit(std::move(work)); }
   void Ended() override ABSL_LOCKS_EXCLUDED(mu_);
   WeightBufferPool& pool() override { return pool_; }
@@ -93,13 +93,8 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
   WeightBufferPool pool_;
   mutable Mutex mu_;
   std::map<std::string, WeightEndpoint> endpoints_ ABSL_GUARDED_BY(mu_);
-  // The call that brings a job's next version, and which one that is.
-  struct Bringing {
-    std::weak_ptr<PrepareReactor> call;
-    int64_t epoch = 0;
-    PolicyVersion policy;
-  };
-  std::map<std::string, Bringing> current_ ABSL_GUARDED_BY(mu_);
+  // The call that brings a job's next version.
+  std::map<std::string, std::weak_ptr<PrepareReactor>> current_ ABSL_GUARDED_BY(mu_);
   int prepares_ ABSL_GUARDED_BY(mu_) = 0;
   // Counted by streams that may end after this object, hence shared.
   struct Pulls;

@@ -9,9 +9,11 @@
 namespace freshet {
 namespace {
 
-bool Holds(const std::optional<WeightSnapshot>& held, const WeightManifest& manifest) {
-  return held.has_value() && held->manifest.policy == manifest.policy &&
-         held->manifest.content_hash == manifest.content_hash;
+// `Named` is WeightManifest or CommitReceipt.
+template <typename Named>
+bool Holds(const WeightSnapshot& held, const Named& version) {
+  return held.manifest.policy == version.policy &&
+         held.manifest.content_hash == version.content_hash;
 }
 
 }  // namespace
@@ -22,30 +24,19 @@ absl::StatusOr<WeightSubscriber::Admission> WeightSubscriber::AdmitLocked(
     return FailedPrecondition("version ", manifest.policy.version, " comes from trainer epoch ",
                               manifest.epoch, ", fenced by epoch ", newest_epoch_);
   }
-  if (active_.has_value()) {
+  if (active_.has_value() && source_ != Source::kPeer) {
     const WeightManifest& active = active_->snapshot.manifest;
     if (manifest.policy < active.policy ||
-        (manifest.policy == active.policy && manifest.content_hash != active.content_hash)) {
+        (manifest.policy == active.policy && manifest.content_hash != active.content_hash &&
+         source_ == Source::kTrainer)) {
       return FailedPrecondition("version ", manifest.policy.version, " of lineage ",
                                 manifest.policy.lineage, " is not newer than the active version ",
                                 active.policy.version, " of lineage ", active.policy.lineage);
     }
   }
-  if (prepared_.has_value() && manifest.epoch == prepared_->manifest.epoch &&
-      manifest.policy < prepared_->manifest.policy) {
-    return FailedPrecondition("version ", manifest.policy.version, " of lineage ",
-                              manifest.policy.lineage, " is older than the prepared version ",
-                              prepared_->manifest.policy.version);
-  }
-  newest_epoch_ = manifest.epoch;
-  if (active_.has_value() && manifest.policy == active_->snapshot.manifest.policy) {
-    return Admission::kHeld;
-  }
-  if (Holds(prepared_, manifest)) {
-    prepared_->manifest.epoch = manifest.epoch;
-    return Admission::kHeld;
-  }
-  return Admission::kBring;
+  const bool active = active_.has_value() && Holds(active_->snapshot, manifest);
+  const bool prepared = prepared_.has_value() && Holds(*prepared_, manifest);
+  return active || prepared ? Admission::kHeld : Admission::kBring;
 }
 
 absl::StatusOr<WeightSubscriber::Admission> WeightSubscriber::Admit(
@@ -77,26 +68,58 @@ absl::Status WeightSubscriber::Activate(const CommitReceipt& receipt) {
                                 newest_epoch_);
     }
     newest_epoch_ = receipt.epoch;
-    const auto matches = [&receipt](const WeightManifest& manifest) {
-      return manifest.policy == receipt.policy && manifest.content_hash == receipt.content_hash;
-    };
-    if (active_.has_value() && matches(active_->snapshot.manifest)) {
-      // Who joins from here on learns of the newest trainer.
+    if (active_.has_value() && Holds(active_->snapshot, receipt)) {
+      // Engines that join later learn of the newest trainer.
       active_->snapshot.manifest.epoch = receipt.epoch;
       active_->receipt = receipt;
+      source_ = Source::kTrainer;
       return absl::OkStatus();
     }
-    if (!prepared_.has_value() || !matches(prepared_->manifest)) {
+    if (!prepared_.has_value() || !Holds(*prepared_, receipt)) {
       return FailedPrecondition("no prepared version matches the receipt of version ",
                                 receipt.policy.version, " with content hash ",
                                 receipt.content_hash);
     }
-    active_ = CommittedWeights{*std::exchange(prepared_, std::nullopt), receipt};
-    ready_ = true;
-    Keep();
+    prepared_->manifest.epoch = receipt.epoch;
+    // The active version may have come after the prepared one and be newer.
+    FRESHET_RETURN_IF_ERROR(AdmitLocked(prepared_->manifest).status());
+    SetActive({*std::exchange(prepared_, std::nullopt), receipt}, Source::kTrainer);
   }
   if (on_activated_) on_activated_();
   return absl::OkStatus();
+}
+
+absl::Status WeightSubscriber::TakeFromPeer(CommittedWeights weights) {
+  if (!Holds(weights.snapshot, weights.receipt)) {
+    return FailedPrecondition("the receipt of version ", weights.receipt.policy.version,
+                              " with content hash ", weights.receipt.content_hash,
+                              " is not that of the weights");
+  }
+  {
+    MutexLock lock(mu_);
+    FRESHET_RETURN_IF_ERROR(AdmitLocked(weights.snapshot.manifest).status());
+    if (active_.has_value() && Holds(active_->snapshot, weights.receipt)) return absl::OkStatus();
+    // A late receipt must not activate an older version than this one.
+    if (prepared_.has_value() && !(weights.snapshot.manifest.policy < prepared_->manifest.policy)) {
+      prepared_.reset();
+    }
+    SetActive(std::move(weights), Source::kPeer);
+  }
+  if (on_activated_) on_activated_();
+  return absl::OkStatus();
+}
+
+void WeightSubscriber::OnCommitted(const PolicyVersion& committed) {
+  MutexLock lock(mu_);
+  if (!active_.has_value() || committed < active_->snapshot.manifest.policy) return;
+  if (source_ == Source::kPeer) source_ = Source::kCommitted;
+}
+
+void WeightSubscriber::SetActive(CommittedWeights weights, Source source) {
+  active_ = std::move(weights);
+  source_ = source;
+  ready_ = true;
+  Keep();
 }
 
 std::optional<WeightSnapshot> WeightSubscriber::Take() {

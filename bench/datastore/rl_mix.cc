@@ -281,7 +281,7 @@ absl::Status Mix::Train(TrajectoryStore& store) {
 absl::StatusOr<RlMixResult> Mix::Run() {
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<RedisClient> client,
                            RedisClient::Create(options_.redis));
-  FRESHET_RETURN_IF_ERROR(RedisTrajectoryStore::Delete(*client, kJob));
+  FRESHET_RETURN_IF_ERROR(DeleteJobKeys(*client, {kJob}).status());
   FRESHET_RETURN_IF_ERROR(Open().status());
   const auto server_cpu = [&client]() -> absl::StatusOr<double> {
     FRESHET_ASSIGN_OR_RETURN(const RedisReply info, client->Command({"INFO", "cpu"}));
@@ -312,7 +312,7 @@ absl::StatusOr<RlMixResult> Mix::Run() {
     MutexLock lock(mu_);
     FRESHET_RETURN_IF_ERROR(status_);
   }
-  FRESHET_RETURN_IF_ERROR(RedisTrajectoryStore::Delete(*client, kJob));
+  FRESHET_RETURN_IF_ERROR(DeleteJobKeys(*client, {kJob}).status());
   return std::move(result_);
 }
 
@@ -333,7 +333,7 @@ int64_t MeanRecordBytes(const RlMixOptions& options) {
 
 absl::StatusOr<std::vector<double>> ServerTimeOfClaims(const RlMixOptions& options, int claims) {
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<RedisClient> client, RedisClient::Create(options.redis));
-  FRESHET_RETURN_IF_ERROR(RedisTrajectoryStore::Delete(*client, kJob));
+  FRESHET_RETURN_IF_ERROR(DeleteJobKeys(*client, {kJob}).status());
   FRESHET_ASSIGN_OR_RETURN(const std::unique_ptr<RedisTrajectoryStore> store,
                            RedisTrajectoryStore::Create(client, MixStoreOptions(options), {}, {}));
   FRESHET_ASSIGN_OR_RETURN(const OpenEpochReply opened, store->OpenEpoch("trainer", {}));
@@ -381,7 +381,7 @@ absl::StatusOr<std::vector<double>> ServerTimeOfClaims(const RlMixOptions& optio
     FRESHET_RETURN_IF_ERROR(store->CommitStep(opened.epoch, step, ordinals, "hash").status());
     FRESHET_RETURN_IF_ERROR(store->MarkDurable(opened.epoch, step, "sha"));
   }
-  FRESHET_RETURN_IF_ERROR(RedisTrajectoryStore::Delete(*client, kJob));
+  FRESHET_RETURN_IF_ERROR(DeleteJobKeys(*client, {kJob}).status());
   if (seconds.empty()) return Internal("the server's slow log names no script");
   return seconds;
 }

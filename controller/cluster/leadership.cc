@@ -58,7 +58,11 @@ void Leadership::WaitFor(absl::Duration timeout) {
 
 bool Leadership::Candidate() const {
   MutexLock lock(mu_);
-  return !stopped_ && !ending_;
+  return !stopped_ && !ending_ && !MustGiveUp();
+}
+
+bool Leadership::MustGiveUp() const {
+  return state_.held && (stopped_ || ending_ || state_.token == ended_);
 }
 
 // One try: a lease that cannot be released ends by itself.
@@ -101,14 +105,13 @@ void Leadership::Ask(bool candidate) {
 void Leadership::Renew(std::stop_token stop) {
   while (!stop.stop_requested()) {
     const absl::Time next = absl::Now() + options_.renewal;
-    // What ends a term may take long; whoever else can lead must not wait for it.
+    // on_lost may take long; another controller that can lead must not wait for it.
     const bool candidate = Candidate();
     if (!candidate) GiveUp();
     Ask(candidate);
     MutexLock lock(mu_);
     // The pace is one of real time: a clock that stands still must not end the questions.
-    while (!stop.stop_requested() && absl::Now() < next &&
-           !((stopped_ || ending_) && state_.held)) {
+    while (!stop.stop_requested() && absl::Now() < next && !MustGiveUp()) {
       WaitFor(next - absl::Now());
     }
   }
@@ -123,9 +126,10 @@ void Leadership::Act(std::stop_token stop) {
     {
       MutexLock lock(mu_);
       const absl::Time now = clock_.Now();
-      const bool held = state_.held && now < until_ && !stopped_;
+      const bool held = state_.held && now < until_ && !MustGiveUp();
       if (active_ != 0 && (!held || state_.token != active_)) {
         lost = std::exchange(active_, 0);
+        ended_ = lost;
         ending_ = true;
         changed_.NotifyAll();
         why = stopped_ ? "it stops" : trouble_.empty() ? "its lease ended" : trouble_;

@@ -15,11 +15,11 @@
 
 namespace freshet {
 
-// Whether this process leads, and what follows from it. One thread keeps asking for the lease;
-// another acts on what is known, so that a lease that cannot be renewed, because the datastore
-// hangs, ends here when it ends there: leading stops when `remaining`, counted from before the
-// question, is over. While a term ends the lease is given up: another may lead before on_lost is
-// through, and is named here meanwhile. Thread-safe.
+// Leader election of this process. One thread renews the lease; another begins and ends terms from
+// the last known state. If the datastore hangs, leading stops here when the lease ends there:
+// `remaining` is counted from before the request. While a term ends, the lease is released: another
+// controller may lead, and is named here, before on_lost returns. No two terms share a token: a
+// lease that is still held under the token of an ended term is released, too. Thread-safe.
 class Leadership {
  public:
   struct Options {
@@ -62,10 +62,12 @@ class Leadership {
 
  private:
   void Renew(std::stop_token stop) ABSL_LOCKS_EXCLUDED(mu_);
-  // For the lease, or only who has it.
+  // Asks for the lease, or only who holds it.
   void Ask(bool candidate) ABSL_LOCKS_EXCLUDED(mu_);
   void GiveUp() ABSL_LOCKS_EXCLUDED(mu_);
   bool Candidate() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The lease is held, but no term may begin or continue under it.
+  bool MustGiveUp() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Act(std::stop_token stop) ABSL_LOCKS_EXCLUDED(mu_);
   void WaitFor(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -83,7 +85,8 @@ class Leadership {
   std::string unreachable_ ABSL_GUARDED_BY(mu_);                  // why the lease is not known
   std::string not_begun_ ABSL_GUARDED_BY(mu_);                    // why on_gained failed last
   int64_t active_ ABSL_GUARDED_BY(mu_) = 0;                       // token we act under; 0: none
-  bool ending_ ABSL_GUARDED_BY(mu_) = false;                      // on_lost runs
+  int64_t ended_ ABSL_GUARDED_BY(mu_) = 0;    // token of the last term that ended
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;  // on_lost runs
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   std::jthread renewer_;
   std::jthread actor_;

@@ -59,16 +59,17 @@ RowOptions MakeRowOptions(const JobSpec& spec) {
   return options;
 }
 
-absl::StatusOr<DatasetSplit> OpenJsonl(const JobSpec& spec) {
+absl::StatusOr<DatasetSplit> OpenJsonl(const JobSpec& spec, const DataRoots& roots) {
   const job::v1::Dataset& data = spec.dataset();
   JsonlDatasetOptions options;
   options.path = data.path();
   options.row = MakeRowOptions(spec);
-  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> rows, JsonlDataset::Load(options));
+  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> rows, JsonlDataset::Load(options, roots));
   if (!spec.has_eval()) return DatasetSplit{std::move(rows), nullptr};
   if (!data.has_eval_path()) return SplitHeldOut(std::move(rows), spec.eval().rows());
   options.path = data.eval_path();
-  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> held_out, JsonlDataset::Load(options));
+  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> held_out,
+                           JsonlDataset::Load(options, roots));
   return DatasetSplit{std::move(rows), std::move(held_out)};
 }
 
@@ -111,7 +112,7 @@ absl::Status CheckAnswers(const Dataset& data, const Tokenizer& tokenizer, int64
 
 }  // namespace
 
-absl::StatusOr<DatasetSplit> OpenDatasets(const JobSpec& spec) {
+absl::StatusOr<DatasetSplit> OpenDatasets(const JobSpec& spec, const DataRoots& roots) {
   const job::v1::Dataset& data = spec.dataset();
   if (data.type() == "arithmetic") {
     ArithmeticDatasetOptions options;
@@ -125,7 +126,7 @@ absl::StatusOr<DatasetSplit> OpenDatasets(const JobSpec& spec) {
     options.length = data.length();
     return OpenGenerated<CopyDataset>(options, spec);
   }
-  return data.type() == "jsonl" ? OpenJsonl(spec) : OpenTemplate(spec);
+  return data.type() == "jsonl" ? OpenJsonl(spec, roots) : OpenTemplate(spec);
 }
 
 PromptEncoder MakePromptEncoder(const Tokenizer& tokenizer) {

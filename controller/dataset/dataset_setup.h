@@ -8,12 +8,14 @@
 #include "controller/dataset/prompt_feeder.h"
 #include "freshet/job/v1/job_spec.pb.h"
 #include "model/tokenizer.h"
+#include "services/base/data_roots.h"
 
 namespace freshet {
 
 // Opens the rows that a resolved job trains and is evaluated on; held_out is null without an
-// evaluation. Errors have one line per fault, each naming file or field and the fix.
-absl::StatusOr<DatasetSplit> OpenDatasets(const job::v1::JobSpec& spec);
+// evaluation. Files are opened below `roots`. Errors have one line per fault, each naming file or
+// field and the fix.
+absl::StatusOr<DatasetSplit> OpenDatasets(const job::v1::JobSpec& spec, const DataRoots& roots);
 
 // `tokenizer` must outlive the encoder.
 PromptEncoder MakePromptEncoder(const Tokenizer& tokenizer);

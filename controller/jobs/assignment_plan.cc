@@ -71,6 +71,11 @@ class Planner {
   void Note(Severity severity, const char* kind, std::string text) {
     change_.notes.push_back({severity, kind, std::move(text)});
   }
+  void NoteFailure(const Assignment& assignment) {
+    const std::string& what = rules_.replace.at(assignment.id());
+    if (what.empty()) return;
+    Note(Severity::kWarning, "worker_failed", StrCat(what, "; its work begins again"));
+  }
 
   void KeepWorker(const Assignment& assignment) {
     const Member* member = FindMember(workers_, assignment.worker());
@@ -80,7 +85,10 @@ class Planner {
       next_.push_back(assignment);
       return;
     }
-    if (same) return;  // begun again under a new id, if it takes work
+    if (same) {  // restarted under a new id, if the worker takes work
+      NoteFailure(assignment);
+      return;
+    }
     if (assignment.role() != ROLE_ENV) {
       change_.revoke.push_back(LeaseName(assignment.worker(), assignment.epoch()));
     }
@@ -103,6 +111,7 @@ class Planner {
         return;
       }
       if (rules_.replace.contains(assignment.id())) {
+        NoteFailure(assignment);
         Add(*member);
         return;
       }

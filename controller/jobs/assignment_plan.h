@@ -2,7 +2,6 @@
 #define FRESHET_CONTROLLER_JOBS_ASSIGNMENT_PLAN_H_
 
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -13,8 +12,8 @@
 namespace freshet {
 
 struct AssignmentRules {
-  // Assignments that failed and are to be begun again, under new ids.
-  std::set<std::string> replace;
+  // Failed assignments to restart under new ids: id -> text of the notice, "" for none.
+  std::map<std::string, std::string> replace;
   // Trainer that may take the place of a lost one; "" for none.
   std::string other_trainer;
 };

@@ -15,7 +15,7 @@ DriverContext MakeContext(const ControllerPorts& ports, const ControllerOptions&
   return DriverContext{term.book,         *term.hub,      term.claims,   ports.events,
                        ports.stores,      ports.trainers, ports.rewards, ports.observer,
                        term.pools,        term.scaler,    ports.clock,   options.timing,
-                       options.retention, term.fence};
+                       options.retention, options.roots,  term.fence};
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ std::shared_ptr<ControllerTerm> Controller::Active() const {
 }
 
 absl::Status Controller::BeginTerm(int64_t token) {
-  // Whoever led before cannot write any more; only then is what it wrote read.
+  // Fence the former leader before its records are read.
   FRESHET_RETURN_IF_ERROR(ports_.records.Fence(token));
   WorkerHubOptions options;
   options.heartbeat_interval = options_.timing.heartbeat_interval;

@@ -20,6 +20,7 @@
 #include "datastore/job_records.h"
 #include "datastore/leader_lease.h"
 #include "services/base/clock.h"
+#include "services/base/data_roots.h"
 #include "services/base/mutex.h"
 
 namespace freshet {
@@ -43,7 +44,8 @@ struct ControllerOptions {
   ControllerTiming timing;
   RetentionOptions retention;
   PoolOptions pools;
-  OwnLog own_log;  // of this process; may be empty
+  OwnLog own_log;   // of this process; may be empty
+  DataRoots roots;  // of the files that jobs name
 };
 
 // What a controller has while it leads; a new one for each term.
@@ -69,7 +71,7 @@ class Controller {
 
   // Competes for the leadership from here on. `address`: where others reach this process.
   void Start(const std::string& address) { leadership_.Start(address); }
-  // Gives the leadership to whoever stands by. Jobs go on. Idempotent.
+  // Hands the leadership over to a standby. Jobs go on. Idempotent.
   void Stop() { leadership_.Stop(); }
 
   // The term under way; null while this controller stands by, or when its lease has ended.

@@ -16,6 +16,10 @@ struct ControllerTiming {
   absl::Duration patience = absl::Seconds(8);     // without progress: a stall, told within 10 s
   absl::Duration retry_first = absl::Seconds(1);  // of work that failed; doubles
   absl::Duration retry_most = absl::Seconds(30);
+  // Failures of its workers that end a job; see WorkFailures.
+  int trainer_failures = 8;
+  int worker_failures = 8;
+  absl::Duration failure_window = absl::Minutes(10);
   // A lost trainer's job may go elsewhere; infinite where no other has its checkpoints.
   absl::Duration other_trainer_after = absl::Seconds(60);
   absl::Duration describe_deadline = absl::Seconds(60);    // of TrainerService.DescribeModel
@@ -30,9 +34,10 @@ struct ControllerTiming {
     ControllerTiming t = *this;
     for (absl::Duration* d :
          {&t.heartbeat_interval, &t.lost_after, &t.rejoin_grace, &t.leader_ttl, &t.leader_renewal,
-          &t.tick, &t.patience, &t.retry_first, &t.retry_most, &t.other_trainer_after,
-          &t.describe_deadline, &t.call_deadline, &t.score_deadline, &t.evaluation_deadline,
-          &t.final_evaluation_deadline, &t.last_checkpoint_deadline, &t.retention_period}) {
+          &t.tick, &t.patience, &t.retry_first, &t.retry_most, &t.failure_window,
+          &t.other_trainer_after, &t.describe_deadline, &t.call_deadline, &t.score_deadline,
+          &t.evaluation_deadline, &t.final_evaluation_deadline, &t.last_checkpoint_deadline,
+          &t.retention_period}) {
       *d *= factor;
     }
     return t;

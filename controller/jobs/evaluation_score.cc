@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
@@ -37,6 +38,11 @@ class Scoring {
       return InvalidArgument("stopped: the evaluation has ", rows, " rows, the report ",
                              report_.stopped_size());
     }
+    for (const auto& [row, error] : report_.failed_rows()) {
+      if (row >= 0 && row < rows) continue;
+      return InvalidArgument("failed_rows: the evaluation has ", rows, " rows, the report names ",
+                             row);
+    }
     EvalMetrics metrics;
     metrics.eval_name = spec_.eval().name();
     metrics.policy_version = report_.policy().version();
@@ -45,8 +51,16 @@ class Scoring {
     for (int64_t first = 0; first < rows; first += kItemsPerCall) {
       FRESHET_RETURN_IF_ERROR(ScoreSlice(first, std::min(first + kItemsPerCall, rows), metrics));
     }
+    if (metrics.eval_failed_rows > 0) {
+      FRESHET_LOG(Warning) << "event=evaluation_rows_failed version=" << metrics.policy_version
+                           << " count=" << metrics.eval_failed_rows
+                           << " first=" << LogQuoted(first_failure_);
+    }
+    const int64_t scored = rows - metrics.eval_failed_rows;
+    if (scored == 0)
+      return FailedPrecondition("none of ", rows, " rows has a score; ", first_failure_);
     // Sums first, so that a perfect score is exactly 1.
-    const auto count = static_cast<double>(rows);
+    const auto count = static_cast<double>(scored);
     metrics.eval_accuracy /= count;
     for (auto& [name, value] : metrics.reward_components) value /= count;
     metrics.completion_length_mean /= count;
@@ -71,8 +85,16 @@ class Scoring {
 
   absl::Status ScoreSlice(int64_t first, int64_t end, EvalMetrics& metrics) {
     std::vector<int64_t> open;
-    for (int64_t row = first; row < end; ++row) open.push_back(row);
+    for (int64_t row = first; row < end; ++row) {
+      const auto failed = report_.failed_rows().find(row);
+      if (failed == report_.failed_rows().end()) {
+        open.push_back(row);
+      } else {
+        LeaveOut(row, failed->second, metrics);
+      }
+    }
     for (int64_t attempt = 1; !open.empty(); ++attempt) {
+      if (attempt > 1) options_.pause();
       reward::v1::ScoreRequest request;
       request.set_job_id(job_);  // the job's own scorers, with what they are connected to
       for (const int64_t row : open) {
@@ -91,7 +113,7 @@ class Scoring {
           metrics.completion_length_mean +=
               static_cast<double>(report_.completion_tokens(static_cast<int>(open[i])));
         } else if (attempt >= spec_.reward().max_attempts()) {
-          return FailedPrecondition("row ", open[i], ": ", score.error());
+          LeaveOut(open[i], score.error(), metrics);
         } else {
           failed.push_back(open[i]);
         }
@@ -101,6 +123,10 @@ class Scoring {
     return absl::OkStatus();
   }
 
+  void LeaveOut(int64_t row, const std::string& error, EvalMetrics& metrics) {
+    if (metrics.eval_failed_rows++ == 0) first_failure_ = StrCat("row ", row, ": ", error);
+  }
+
   // One call, on one reward worker after another.
   absl::StatusOr<reward::v1::ScoreReply> Call(const reward::v1::ScoreRequest& request) {
     absl::Status last = StatusOf(absl::StatusCode::kUnavailable, "no reward worker is there");
@@ -108,7 +134,6 @@ class Scoring {
       if (options_.stopped()) return absl::CancelledError("stopped");
       const std::vector<std::string> workers = options_.reward_workers();
       if (workers.empty()) continue;  // until one comes, or the evaluation is stopped
-      ++tries;
       const std::string& address = workers[next_worker_++ % workers.size()];
       absl::StatusOr<reward::v1::ScoreReply> reply =
           rewards_.Score(address, request, options_.call_deadline);
@@ -117,6 +142,8 @@ class Scoring {
                                    " scores for ", request.items_size(), " items")
                         : reply.status();
       if (last.code() == absl::StatusCode::kInvalidArgument) return last;
+      // A worker, or the service that its scorer calls, is away: a wait, too.
+      if (!absl::IsUnavailable(last)) ++tries;
     }
     return last;
   }
@@ -128,6 +155,7 @@ class Scoring {
   RewardGateway& rewards_;
   const EvaluationScoring& options_;
   size_t next_worker_ = 0;
+  std::string first_failure_;
 };
 
 }  // namespace

@@ -21,15 +21,17 @@ struct EvaluationScoring {
   // Waits a little before the next try; returns at once when stopped.
   std::function<void()> pause;
   absl::Duration call_deadline;
-  int max_tries = 10;  // of one call; while there is no worker nothing counts
+  int max_tries = 10;  // of one call; while no worker or reward service is there nothing counts
 };
 
 // Scores the responses of an evaluation of `job` on the cluster's reward workers, in slices, and
 // makes the row of metrics.jsonl of it. The workers use the job's own scorers; one that does not
 // work on the job yet counts as a failed try. A row that cannot be scored is tried
-// reward.max_attempts times; then the evaluation fails: a failure is never a reward. Blocks.
-// Returns: INVALID_ARGUMENT for a report that does not fit the rows; FAILED_PRECONDITION naming the
-// row and its error; the last worker's error when none answered; CANCELLED when stopped.
+// reward.max_attempts times. Rows without a score, and rows that could not be generated according
+// to the report, are counted and left out of the means: a failure is never a reward. Blocks.
+// Returns: INVALID_ARGUMENT for a report that does not fit the rows; FAILED_PRECONDITION with the
+// first row's error when every row failed; the last worker's error when none answered; CANCELLED
+// when stopped.
 // eval_seconds and wall_seconds are left to the caller.
 absl::StatusOr<EvalMetrics> ScoreEvaluation(const std::string& job, const job::v1::JobSpec& spec,
                                             const JobMaterial& material,

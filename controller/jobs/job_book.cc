@@ -14,7 +14,10 @@ namespace {
 
 constexpr char kPrefix[] = "job/";
 constexpr int kMaxTries = 16;
-// Events older than this are in the log, whoever wrote them.
+// A generation has the leader's token in the bits above, a counter in those below. Exact as a Lua
+// number up to token 2^29.
+constexpr int kGenerationBits = 24;
+// Older events are in the log already, whichever leader wrote them.
 constexpr absl::Duration kReplayed = absl::Minutes(1);
 
 std::string RecordId(const std::string& job) { return StrCat(kPrefix, job); }
@@ -58,7 +61,11 @@ absl::StatusOr<std::vector<JobRecord>> JobBook::List() const {
   return jobs;
 }
 
-absl::Status JobBook::Create(const JobRecord& record) {
+absl::Status JobBook::Create(JobRecord record) {
+  {
+    MutexLock lock(mu_);
+    record.set_store_generation((fence_ << kGenerationBits) + ++made_);
+  }
   const absl::Status created =
       records_.Create(RecordId(record.id()), record.SerializeAsString(), fence_).status();
   if (created.code() == absl::StatusCode::kAlreadyExists) {
@@ -100,12 +107,17 @@ absl::StatusOr<JobRecord> JobBook::Change(const std::string& id,
                   kMaxTries, " times in a row; try again");
 }
 
-absl::Status JobBook::Delete(const std::string& id) {
-  FRESHET_RETURN_IF_ERROR(events_.Delete(EventStream(id)));
-  FRESHET_RETURN_IF_ERROR(events_.Delete(SampleStream(id)));
-  FRESHET_RETURN_IF_ERROR(records_.Delete(RecordId(id), fence_));
+absl::Status JobBook::Delete(const JobRecord& record,
+                             const std::function<absl::Status(const JobRemoval&)>& remove_rest) {
+  MutexLock deletion(deletion_mu_);
+  const absl::StatusOr<JobRecord> found = Get(record.id());
+  if (found.status().code() == absl::StatusCode::kNotFound) return absl::OkStatus();
+  FRESHET_RETURN_IF_ERROR(found.status());
+  if (found->store_generation() != record.store_generation()) return absl::OkStatus();
+  FRESHET_RETURN_IF_ERROR(remove_rest(Removal(record)));
+  FRESHET_RETURN_IF_ERROR(records_.Delete(RecordId(record.id()), fence_));
   MutexLock lock(mu_);
-  appended_.erase(id);
+  appended_.erase(record.id());
   return absl::OkStatus();
 }
 

@@ -51,8 +51,9 @@ class JobBook {
   // Sorted by id.
   absl::StatusOr<std::vector<JobRecord>> List() const;
 
+  // Sets the record's store generation, which is larger than that of every earlier job.
   // ALREADY_EXISTS: the id is taken.
-  absl::Status Create(const JobRecord& record);
+  absl::Status Create(JobRecord record);
   // Applies `change` to the current record and stores the result; tries again when another writer
   // was faster, so `change` may run several times. Nothing is written when it changes nothing or
   // returns an error, which is then returned. Returns the record as it is stored.
@@ -61,8 +62,16 @@ class JobBook {
   // FAILED_PRECONDITION: another controller leads now. For acts that the record store does not
   // fence: what was read before an OK is of this term or of earlier ones.
   absl::Status CheckLead() { return records_.Fence(fence_); }
-  // The record and the job's streams. Idempotent.
-  absl::Status Delete(const std::string& id);
+  // Authorization to remove what the datastore holds of the job besides its record.
+  JobRemoval Removal(const JobRecord& record) const {
+    return {record.id(), record.store_generation(), fence_};
+  }
+  // Calls `remove_rest`, then deletes the record; neither where the id belongs to a newer job.
+  // Deletions run one after the other, so that none meets a job whose id another one freed.
+  // Idempotent.
+  absl::Status Delete(const JobRecord& record,
+                      const std::function<absl::Status(const JobRemoval&)>& remove_rest)
+      ABSL_LOCKS_EXCLUDED(deletion_mu_);
 
   // Appends the events of the record's last minute that may be missing in the log: what a new
   // leader does with each job before it acts.
@@ -81,7 +90,9 @@ class JobBook {
   const int64_t fence_;
   const Clock& clock_;
   const OnEnd on_end_;
+  Mutex deletion_mu_;
   Mutex mu_;
+  int64_t made_ ABSL_GUARDED_BY(mu_) = 0;  // records created
   // Events of a job that are known to be in the log: those with a number up to this one.
   std::map<std::string, int64_t> appended_ ABSL_GUARDED_BY(mu_);
 };

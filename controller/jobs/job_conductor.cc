@@ -33,11 +33,17 @@ QueuedJob ToQueued(const JobRecord& record) {
 JobConductor::~JobConductor() { Stop(); }
 
 absl::Status JobConductor::Start() {
-  FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, context_.book.List());
+  FRESHET_ASSIGN_OR_RETURN(std::vector<JobRecord> records, context_.book.List());
+  // If two jobs name the same trainer or pool, the one that started first keeps it.
+  std::stable_sort(records.begin(), records.end(), [](const JobRecord& a, const JobRecord& b) {
+    return FromTimestamp(a.started()) < FromTimestamp(b.started());
+  });
   std::vector<std::shared_ptr<JobDriver>> drivers;
   for (const JobRecord& record : records) {
     FRESHET_RETURN_IF_ERROR(context_.book.Replay(record));
-    if (IsActive(record)) drivers.push_back(Adopt(record));
+    if (!IsActive(record)) continue;
+    FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<JobDriver> driver, Adopt(record));
+    if (driver != nullptr) drivers.push_back(std::move(driver));
   }
   for (const auto& driver : drivers) driver->Start();
   control_ = std::jthread([this](std::stop_token stop) { Control(stop); });
@@ -46,12 +52,28 @@ absl::Status JobConductor::Start() {
   return absl::OkStatus();
 }
 
-std::shared_ptr<JobDriver> JobConductor::Adopt(const JobRecord& record) {
-  const bool trainer = context_.claims.Claim(Claims::Trainer(record.trainer()), record.id());
-  const bool pool = context_.claims.Claim(Claims::Pool(record.pool()), record.id());
-  if (!trainer || !pool) {
+absl::StatusOr<std::shared_ptr<JobDriver>> JobConductor::Adopt(const JobRecord& record) {
+  const std::string trainer = Claims::Trainer(record.trainer());
+  const bool has_trainer = context_.claims.Claim(trainer, record.id());
+  if (!has_trainer || !context_.claims.Claim(Claims::Pool(record.pool()), record.id())) {
+    const std::string reason = has_trainer
+                                   ? StrCat("pool ", record.pool(), " is that of job ",
+                                            context_.claims.HolderOf(Claims::Pool(record.pool())))
+                                   : StrCat("trainer ", record.trainer(), " is that of job ",
+                                            context_.claims.HolderOf(trainer));
+    context_.claims.Release(record.id());
     FRESHET_LOG(Error) << "event=claimed_twice job=" << record.id()
-                       << " trainer=" << record.trainer() << " pool=" << record.pool();
+                       << " reason=" << LogQuoted(reason);
+    FRESHET_RETURN_IF_ERROR(context_.book
+                                .Change(record.id(),
+                                        [&](JobRecord& current) {
+                                          if (!IsActive(current)) return absl::OkStatus();
+                                          return GiveWorkersUp(
+                                              current, StrCat(reason, ", which started first"),
+                                              context_.clock.Now());
+                                        })
+                                .status());
+    return nullptr;
   }
   auto driver = std::make_shared<JobDriver>(context_, record);
   FRESHET_LOG(Info) << "event=job_taken_over job=" << record.id()
@@ -183,8 +205,10 @@ absl::Status JobConductor::RunQueue() {
   for (const JobRecord& record : records) {
     if (driven.contains(record.id())) continue;
     if (IsActive(record)) {
-      // Its start was written, but the datastore's answer did not come. It has kept its claims.
-      Adopt(record)->Start();
+      // Its start was written, but the datastore's reply was lost. Its claims are still held.
+      FRESHET_ASSIGN_OR_RETURN(const std::shared_ptr<JobDriver> driver, Adopt(record));
+      if (driver == nullptr) continue;
+      driver->Start();
       driven.insert(record.id());
       continue;
     }
@@ -305,15 +329,20 @@ void JobConductor::WatchPools(std::stop_token stop) {
 
 absl::Status JobConductor::Expire(std::stop_token stop) {
   FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, context_.book.List());
+  for (const JobRecord& record : records) {
+    if (stop.stop_requested()) break;
+    if (HasEnded(record.state()) && Driver(record.id()) == nullptr) FreeEnded(context_, record);
+  }
   for (const Expiry& expiry : FindExpired(records, context_.clock.Now(), context_.retention)) {
     if (stop.stop_requested()) break;
     if (Driver(expiry.job) != nullptr) continue;
-    const absl::Status marked = context_.book.Change(expiry.job, WantDeleted).status();
-    if (marked.code() == absl::StatusCode::kNotFound) continue;  // deleted meanwhile
-    if (marked.code() == absl::StatusCode::kFailedPrecondition && !IsDeposed(marked)) continue;
-    FRESHET_RETURN_IF_ERROR(marked);
-    FRESHET_RETURN_IF_ERROR(context_.stores.Delete(expiry.job));
-    FRESHET_RETURN_IF_ERROR(context_.book.Delete(expiry.job));
+    const absl::StatusOr<JobRecord> marked = context_.book.Change(expiry.job, WantDeleted);
+    const absl::StatusCode code = marked.status().code();
+    if (code == absl::StatusCode::kNotFound) continue;  // deleted meanwhile
+    if (code == absl::StatusCode::kFailedPrecondition && !IsDeposed(marked.status())) continue;
+    FRESHET_RETURN_IF_ERROR(marked.status());
+    FRESHET_RETURN_IF_ERROR(context_.book.Delete(
+        *marked, [this](const JobRemoval& job) { return context_.stores.Delete(job); }));
     FRESHET_LOG(Info) << "event=job_expired job=" << expiry.job
                       << " reason=" << LogQuoted(expiry.reason);
   }

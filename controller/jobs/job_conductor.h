@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "controller/jobs/claims.h"
 #include "controller/jobs/job_driver.h"
 #include "services/base/mutex.h"
@@ -45,8 +46,10 @@ class JobConductor {
   void CheckWorkers();
   void LookAtPools() ABSL_LOCKS_EXCLUDED(mu_);
   void ReapDrivers() ABSL_LOCKS_EXCLUDED(mu_);
-  // Makes the driver of an active job; the caller starts it.
-  std::shared_ptr<JobDriver> Adopt(const JobRecord& record) ABSL_LOCKS_EXCLUDED(mu_);
+  // Creates the driver of an active job; the caller starts it. Null if another job holds its
+  // trainer or pool: the job has given its workers up (GiveWorkersUp).
+  absl::StatusOr<std::shared_ptr<JobDriver>> Adopt(const JobRecord& record)
+      ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status RunQueue();
   absl::Status StartJob(const std::string& job, const std::string& trainer, const std::string& pool,
                         const std::vector<Member>& workers);
@@ -63,7 +66,7 @@ class JobConductor {
   std::set<std::string> waited_for_ ABSL_GUARDED_BY(mu_);  // pools that queued jobs wait for
   std::jthread control_;
   std::jthread maintenance_;
-  std::jthread pools_;  // of its own: whoever scales them may be slow to say how many are wanted
+  std::jthread pools_;  // separate: the scaler may answer slowly
 };
 
 }  // namespace freshet

@@ -18,17 +18,6 @@ const AssignmentStatus* FindStatus(const Member& member, const std::string& id) 
   return nullptr;
 }
 
-bool IsTransient(int code) {
-  switch (static_cast<absl::StatusCode>(code)) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kFailedPrecondition:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // The worker is there in the epoch of the assignment.
 const Member* PresentMember(const std::vector<Member>& workers, const Assignment& assignment) {
   const Member* member = FindMember(workers, assignment.worker());
@@ -53,7 +42,10 @@ CrewReport JobCrew::Inspect(const JobRecord& record, const std::vector<Member>& 
                             int64_t committed, absl::Time now) {
   if (committed > committed_) {
     committed_ = committed;
-    failures_in_row_.clear();
+    work_failures_.OnStep();
+  }
+  for (const Assignment& assignment : record.assignments()) {
+    work_failures_.OnWorker(assignment.role(), assignment.worker(), now);
   }
   CrewReport report;
   for (const Assignment& assignment : record.assignments()) {
@@ -126,6 +118,10 @@ void JobCrew::InspectAssignment(const Assignment& assignment, const Member& memb
     case cluster::v1::ROLE_REWARD:
       ++report.rewards;
       report.reward_addresses.push_back(member.record.address());
+      if (status != nullptr && report.reward_waits.empty() && !status->waits_for().empty()) {
+        report.reward_waits =
+            StrCat("reward worker ", assignment.worker(), ": ", status->waits_for());
+      }
       return;
     default:
       ++report.envs;
@@ -134,27 +130,26 @@ void JobCrew::InspectAssignment(const Assignment& assignment, const Member& memb
 
 void JobCrew::OnFailed(const Assignment& assignment, const AssignmentStatus& status, absl::Time now,
                        CrewReport& report) {
-  const std::string what = StrCat(RoleName(assignment.role()), " ", assignment.worker(), ": ",
-                                  status.error().empty() ? "failed" : status.error());
-  if (!IsTransient(status.error_code())) {
-    report.fatal = what;
-    return;
-  }
   auto found = failures_.find(assignment.id());
   if (found == failures_.end()) {
-    const int row = ++failures_in_row_[assignment.worker()];
-    absl::Duration pause = timing_.retry_first;
-    for (int i = 1; i < row && pause < timing_.retry_most; ++i) pause *= 2;
-    found = failures_.emplace(assignment.id(), Failure{now + std::min(pause, timing_.retry_most)})
-                .first;
+    FailureDecision decision =
+        work_failures_.Add({assignment.role(), assignment.worker(),
+                            static_cast<absl::StatusCode>(status.error_code()), status.error()},
+                           now);
+    report.failed.push_back(assignment.role());
+    const absl::Time retry_at = now + decision.pause;
+    found = failures_.emplace(assignment.id(), Failure{std::move(decision), retry_at}).first;
   }
-  const int row = failures_in_row_[assignment.worker()];
-  if (row >= kMostFailuresInARow && assignment.role() == cluster::v1::ROLE_TRAINER) {
-    report.fatal = StrCat(what, " (", row, " times in a row without a step)");
+  const auto& [decision, retry_at] = found->second;
+  if (decision.ends_job) {
+    report.fatal = decision.reason;
     return;
   }
-  if (assignment.role() == cluster::v1::ROLE_ROLLOUT) report.rollout_errors = what;
-  if (now >= found->second.retry_at) report.replace.insert(assignment.id());
+  report.errors[assignment.role()] = decision.reason;
+  if (now < retry_at) return;
+  // Failures in a row are reported at powers of two: 1, 2, 4, ...
+  const bool told = (decision.in_row & (decision.in_row - 1)) == 0;
+  report.replace[assignment.id()] = told ? decision.reason : "";
 }
 
 std::shared_ptr<const cluster::v1::Members> JobCrew::MakeMembers(

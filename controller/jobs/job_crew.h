@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,17 +15,21 @@
 #include "controller/jobs/job_record.h"
 #include "controller/jobs/rollout_tally.h"
 #include "controller/jobs/watchdog.h"
+#include "controller/jobs/work_failures.h"
 
 namespace freshet {
 
 // What the workers of a job report at one moment.
 struct CrewReport {
-  // Assignments that failed for a transient reason and whose pause is over.
-  std::set<std::string> replace;
+  // Failed assignments whose pause is over, for AssignmentRules::replace.
+  std::map<std::string, std::string> replace;
   // An error that ends the job; "" without.
   std::string fatal;
-  std::string rollout_errors;  // transient ones, for people
-  std::string rollout_waits;   // what the first rollout that waits says of it
+  // For display: one error for each role with work that has not restarted yet.
+  std::map<cluster::v1::Role, std::string> errors;
+  std::vector<cluster::v1::Role> failed;  // one entry for each failure since the last Inspect
+  std::string rollout_waits;              // what the first rollout that waits says of it
+  std::string reward_waits;               // what the first reward worker that waits says of it
   // What the rollout says whose environment is silent for longest, and for how long.
   std::string env_waits;
   absl::Duration env_silence;
@@ -50,12 +53,13 @@ class JobCrew {
   // `first_revision`: revisions of member lists are above it, so that they grow from one leader to
   // the next.
   JobCrew(WorkerHub& hub, const ControllerTiming& timing, std::string job, int64_t first_revision)
-      : hub_(hub), timing_(timing), job_(std::move(job)), revision_(first_revision) {}
+      : hub_(hub),
+        timing_(timing),
+        job_(std::move(job)),
+        revision_(first_revision),
+        work_failures_(timing) {}
 
-  // Work that fails again and again without a step in between ends the job.
-  static constexpr int kMostFailuresInARow = 8;
-
-  // `committed`: version that the store has committed; a larger one than before forgives failures.
+  // `committed`: version that the store has committed.
   CrewReport Inspect(const JobRecord& record, const std::vector<Member>& workers, int64_t committed,
                      absl::Time now);
 
@@ -72,6 +76,7 @@ class JobCrew {
 
  private:
   struct Failure {
+    FailureDecision decision;
     absl::Time retry_at;
   };
   void InspectAssignment(const Assignment& assignment, const Member& member, absl::Time now,
@@ -87,9 +92,9 @@ class JobCrew {
   int64_t revision_;
   std::string members_text_;  // of the last list, to notice changes
   std::shared_ptr<const cluster::v1::Members> members_;
-  std::string published_;                       // what SetDesired was told last
-  std::map<std::string, Failure> failures_;     // by assignment id
-  std::map<std::string, int> failures_in_row_;  // by worker
+  std::string published_;                    // what SetDesired was told last
+  std::map<std::string, Failure> failures_;  // by assignment id
+  WorkFailures work_failures_;
   int64_t committed_ = -1;
   RolloutTally tally_;
   std::string told_progress_;  // assignment and sums that the trainer was told last

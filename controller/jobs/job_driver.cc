@@ -32,6 +32,15 @@ bool SameAssignments(const JobRecord& a, const JobRecord& b) {
 
 }  // namespace
 
+void FreeEnded(const DriverContext& context, const JobRecord& record) {
+  const absl::Status freed =
+      context.stores.Free(context.book.Removal(record),
+                          /*resumable=*/record.state() != JOB_STATE_SUCCEEDED);
+  if (freed.ok()) return;
+  FRESHET_LOG(Warning) << "event=free_failed job=" << record.id()
+                       << " error=" << LogQuoted(Message(freed));
+}
+
 JobDriver::JobDriver(const DriverContext& context, const JobRecord& record)
     : context_(context),
       id_(record.id()),
@@ -136,6 +145,7 @@ absl::StatusOr<bool> JobDriver::Turn() {
     crew_.Dismiss();
     context_.claims.Release(id_);
     context_.observer.OnJobGone(id_);
+    if (stored.ok() && HasEnded(stored->state())) FreeEnded(context_, *stored);
     MutexLock lock(mu_);
     finished_ = true;
     return true;
@@ -146,6 +156,7 @@ absl::StatusOr<bool> JobDriver::Turn() {
   const std::vector<Member> workers = context_.hub.Workers();
   CrewReport report =
       crew_.Inspect(record, workers, stats_.has_value() ? stats_->committed_version : -1, now);
+  for (const cluster::v1::Role role : report.failed) context_.observer.OnWorkFailed(role);
 
   if (record.wanted() == cluster::v1::WANTED_CANCELLED) {
     if (base_assign_ != nullptr || report.trainer_lists_work) {
@@ -253,7 +264,7 @@ absl::Status JobDriver::Open(const JobRecord& record, const CrewReport& report) 
     FRESHET_ASSIGN_OR_RETURN(trainer::v1::ModelBundle bundle,
                              context_.trainers.DescribeModel(report.trainer_address, spec_,
                                                              context_.timing.describe_deadline));
-    FRESHET_ASSIGN_OR_RETURN(material, OpenJobMaterial(spec_, std::move(bundle)));
+    FRESHET_ASSIGN_OR_RETURN(material, OpenJobMaterial(spec_, std::move(bundle), context_.roots));
     MutexLock lock(mu_);
     material_ = material;
     if (spec_.has_eval()) {
@@ -287,8 +298,9 @@ absl::Status JobDriver::Open(const JobRecord& record, const CrewReport& report) 
 }
 
 absl::Status JobDriver::OpenStore(const JobRecord& record) {
-  FRESHET_ASSIGN_OR_RETURN(store_,
-                           context_.stores.Open(MakeStoreOptions(record.spec(), record.id())));
+  StoreOptions options = MakeStoreOptions(record.spec(), record.id());
+  options.generation = record.store_generation();
+  FRESHET_ASSIGN_OR_RETURN(store_, context_.stores.Open(options));
   return absl::OkStatus();
 }
 

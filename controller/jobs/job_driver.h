@@ -47,8 +47,12 @@ struct DriverContext {
   const Clock& clock;
   ControllerTiming timing;
   RetentionOptions retention;
+  DataRoots roots;  // of the files that jobs name
   int64_t fence = 0;
 };
+
+// Frees what the datastore need not keep of a job that has ended. Failures are logged.
+void FreeEnded(const DriverContext& context, const JobRecord& record);
 
 // State of a running job that is in nobody's record.
 struct JobLive {

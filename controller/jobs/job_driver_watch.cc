@@ -260,8 +260,15 @@ absl::Status JobDriver::Watch(JobRecord& record, const CrewReport& report, absl:
   health.pool = record.pool();
   health.trainer_lost = report.trainer_lost;
   health.trainer_waits = report.trainer_waits;
-  health.rollout_errors = report.rollout_errors;
+  const auto errors = [&report](cluster::v1::Role role) {
+    const auto found = report.errors.find(role);
+    return found == report.errors.end() ? "" : found->second;
+  };
+  health.rollout_errors = errors(cluster::v1::ROLE_ROLLOUT);
+  health.reward_errors = errors(cluster::v1::ROLE_REWARD);
+  health.env_errors = errors(cluster::v1::ROLE_ENV);
   health.rollout_waits = report.rollout_waits;
+  health.reward_waits = report.reward_waits;
   health.env_waits = report.env_waits;
   health.env_silence = report.env_silence;
   if (!store_status_.ok()) health.store_error = Message(store_status_);

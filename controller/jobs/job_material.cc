@@ -25,13 +25,14 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const job::v1::JobSpec&
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const JobMaterial>> OpenJobMaterial(
-    const job::v1::JobSpec& spec, trainer::v1::ModelBundle bundle) {
+absl::StatusOr<std::shared_ptr<const JobMaterial>> OpenJobMaterial(const job::v1::JobSpec& spec,
+                                                                   trainer::v1::ModelBundle bundle,
+                                                                   const DataRoots& roots) {
   auto material = std::make_shared<JobMaterial>();
   FRESHET_ASSIGN_OR_RETURN(const ModelConfig config,
                            ParseModelConfig(bundle.config_json(), "the trainer's config.json"));
   FRESHET_ASSIGN_OR_RETURN(material->tokenizer, OpenTokenizer(spec, bundle));
-  FRESHET_ASSIGN_OR_RETURN(material->data, OpenDatasets(spec));
+  FRESHET_ASSIGN_OR_RETURN(material->data, OpenDatasets(spec, roots));
   FRESHET_ASSIGN_OR_RETURN(material->bounds, CheckRows(spec, material->data, *material->tokenizer,
                                                        config.max_position_embeddings));
   material->model = std::make_shared<const trainer::v1::ModelBundle>(std::move(bundle));

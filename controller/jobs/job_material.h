@@ -23,9 +23,10 @@ struct JobMaterial {
 
 // Opens the datasets of a resolved job and checks every row with the model's tokenizer.
 // Errors have one line per fault, each naming file or field and the fix: INVALID_ARGUMENT,
-// NOT_FOUND.
+// NOT_FOUND, FAILED_PRECONDITION. Files are opened below `roots`.
 absl::StatusOr<std::shared_ptr<const JobMaterial>> OpenJobMaterial(const job::v1::JobSpec& spec,
-                                                                   trainer::v1::ModelBundle bundle);
+                                                                   trainer::v1::ModelBundle bundle,
+                                                                   const DataRoots& roots);
 
 constexpr int64_t kMaxRowsPerFetch = 4096;
 

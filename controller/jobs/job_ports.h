@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "controller/cluster/membership.h"
 #include "controller/scaling/pool_keeper.h"
+#include "datastore/job_records.h"
 #include "datastore/trajectory_store.h"
 #include "freshet/job/v1/job_service.pb.h"
 #include "freshet/reward/v1/reward_service.pb.h"
@@ -28,11 +29,20 @@ class JobStores {
   virtual ~JobStores() = default;
   // Opens the store of options.job, or makes it. The caller may keep it as long as it likes; the
   // store of a job may be open several times. UNAVAILABLE: the backend cannot be reached.
+  // FAILED_PRECONDITION: the store is of another generation than options.generation.
   virtual absl::StatusOr<std::shared_ptr<TrajectoryStore>> Open(const StoreOptions& options) = 0;
   // The store of a job that has one; NOT_FOUND otherwise.
   virtual absl::StatusOr<std::shared_ptr<TrajectoryStore>> Find(const std::string& job) = 0;
-  // Removes everything that the store of `job` holds. Idempotent. Nobody may work on it any more.
-  virtual absl::Status Delete(const std::string& job) = 0;
+  // Removes everything that the datastore holds of the job except its record: store, events and
+  // sample rows. Call it when nobody works on the job. Idempotent. FAILED_PRECONDITION: another
+  // controller leads, or the id belongs to a newer job, whose data stays.
+  virtual absl::Status Delete(const JobRemoval& removal) = 0;
+  // Frees what an ended job does not need: bytes already marked for deletion and, unless the job is
+  // resumable, the bytes of all samples. The ledger stays. Idempotent; called often. Errors as of
+  // Delete.
+  virtual absl::Status Free(const JobRemoval& /*removal*/, bool /*resumable*/) {
+    return absl::OkStatus();
+  }
   // RESOURCE_EXHAUSTED with the figures while the backend has no room for new samples; OK when it
   // has, or cannot be asked. Asked often.
   virtual absl::Status CheckSpace() { return absl::OkStatus(); }
@@ -94,7 +104,7 @@ class ControllerObserver {
   virtual ~ControllerObserver() = default;
   // Whether the datastore answers; said a few times per second.
   virtual void OnDatastore(const absl::Status& /*status*/) {}
-  // False twice: when a term begins to end, and when nothing of it reports any more.
+  // False twice: when a term begins to end, and after its last report.
   virtual void OnLeading(bool /*leading*/) {}
   virtual void OnJob(const JobGauges& /*gauges*/) {}
   virtual void OnJobGone(const std::string& /*id*/) {}
@@ -102,6 +112,8 @@ class ControllerObserver {
   virtual void OnJobEnded(job::v1::JobState /*state*/) {}
   virtual void OnWorkers(const std::vector<Member>& /*workers*/) {}
   virtual void OnWorkerLost(cluster::v1::Role /*role*/) {}
+  // The work of a worker ended with an error.
+  virtual void OnWorkFailed(cluster::v1::Role /*role*/) {}
   // All pools of the cluster, about once a second while this controller leads.
   virtual void OnPools(const std::vector<PoolFigures>& /*pools*/) {}
 };

@@ -8,6 +8,7 @@
 #include "services/base/digest.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/runtime/utf8.h"
 
 namespace freshet {
 namespace {
@@ -54,8 +55,11 @@ job::v1::Event* AddEvent(JobRecord& record, const char* kind, absl::Time now) {
   return record.mutable_recent_events(record.recent_events_size() - 1)->mutable_event();
 }
 
+// As the record keeps it.
+std::string Cut(const std::string& text) { return runtime::ValidUtf8(text, kMaxReasonBytes); }
+
 std::string Because(const std::string& what, const std::string& reason) {
-  return reason.empty() ? what : StrCat(what, ": ", reason.substr(0, kMaxReasonBytes));
+  return reason.empty() ? what : StrCat(what, ": ", Cut(reason));
 }
 
 }  // namespace
@@ -111,7 +115,7 @@ JobRecord NewJobRecord(const std::string& id, const job::v1::JobSpec& spec, int3
 }
 
 absl::Status MoveTo(JobRecord& record, JobState state, const std::string& reason, absl::Time now) {
-  const std::string text = reason.substr(0, kMaxReasonBytes);
+  const std::string text = Cut(reason);
   if (record.state() == state) {
     record.set_reason(text);
     return absl::OkStatus();
@@ -145,7 +149,7 @@ void AddNotice(JobRecord& record, Severity severity, const std::string& kind,
                        : severity == Severity::kWarning ? "warning"
                                                         : "error");
   notice->set_kind(kind);
-  notice->set_text(text.substr(0, kMaxReasonBytes));
+  notice->set_text(Cut(text));
 }
 
 absl::Status WantPaused(JobRecord& record, const std::string& reason, absl::Time now) {
@@ -159,7 +163,7 @@ absl::Status WantPaused(JobRecord& record, const std::string& reason, absl::Time
     return absl::OkStatus();
   }
   record.set_wanted(cluster::v1::WANTED_PAUSED);
-  record.set_wanted_reason(reason.substr(0, kMaxReasonBytes));
+  record.set_wanted_reason(Cut(reason));
   if (record.state() == JOB_STATE_PENDING) {
     return MoveTo(record, JOB_STATE_PAUSED, Because("paused on request", reason), now);
   }
@@ -188,6 +192,19 @@ absl::Status WantResumed(JobRecord& record, absl::Time now) {
   return MoveTo(record, JOB_STATE_PENDING, "resumed; waits for its turn", now);
 }
 
+absl::Status GiveWorkersUp(JobRecord& record, const std::string& reason, absl::Time now) {
+  record.clear_assignments();
+  switch (record.wanted()) {
+    case cluster::v1::WANTED_CANCELLED:
+      return MoveTo(record, JOB_STATE_CANCELLED,
+                    Because("cancelled on request", record.wanted_reason()), now);
+    case cluster::v1::WANTED_PAUSED:
+      return MoveTo(record, JOB_STATE_PAUSED, Because("paused on request", reason), now);
+    default:
+      return MoveTo(record, JOB_STATE_PENDING, StrCat(reason, "; waits for its turn"), now);
+  }
+}
+
 absl::Status WantDeleted(JobRecord& record) {
   if (!HasEnded(record.state())) {
     return FailedPrecondition("job ", record.id(), " is ", StateName(record.state()),
@@ -207,7 +224,7 @@ absl::Status WantCancelled(JobRecord& record, const std::string& reason, absl::T
     return MoveTo(record, JOB_STATE_CANCELLED, Because("cancelled on request", reason), now);
   }
   record.set_wanted(cluster::v1::WANTED_CANCELLED);
-  record.set_wanted_reason(reason.substr(0, kMaxReasonBytes));
+  record.set_wanted_reason(Cut(reason));
   record.set_reason(Because("is being cancelled", reason));
   return absl::OkStatus();
 }

@@ -53,6 +53,9 @@ void AddNotice(JobRecord& record, Severity severity, const std::string& kind,
 absl::Status WantPaused(JobRecord& record, const std::string& reason, absl::Time now);
 absl::Status WantResumed(JobRecord& record, absl::Time now);
 absl::Status WantCancelled(JobRecord& record, const std::string& reason, absl::Time now);
+// Takes an active job's workers away, which another job holds: it becomes PENDING, or PAUSED or
+// CANCELLED if the user asked for that.
+absl::Status GiveWorkersUp(JobRecord& record, const std::string& reason, absl::Time now);
 // Before anything of the job is removed: from then on nobody can resume it. FAILED_PRECONDITION
 // unless the job has ended.
 absl::Status WantDeleted(JobRecord& record);

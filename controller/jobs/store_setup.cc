@@ -31,6 +31,9 @@ StoreOptions MakeStoreOptions(const job::v1::JobSpec& spec, const std::string& j
   if (spec.rollout().has_max_attempts()) {  // a job that an older program took has none
     store.max_lease_failures = static_cast<int32_t>(spec.rollout().max_attempts());
   }
+  if (spec.rollout().has_max_hand_backs()) {
+    store.max_hand_backs = static_cast<int32_t>(spec.rollout().max_hand_backs());
+  }
   store.max_requeues = static_cast<int32_t>(spec.staleness().max_requeues());
   store.filter_zero_variance = spec.filter().zero_variance();
   store.max_filtered_in_a_row = spec.filter().max_filtered_in_a_row();

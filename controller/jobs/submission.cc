@@ -21,7 +21,7 @@ CheckedSubmission Refuse(const std::string& file, std::string message) {
 
 }  // namespace
 
-CheckedSubmission CheckSubmission(const Submission& submission) {
+CheckedSubmission CheckSubmission(const Submission& submission, const DataRoots& roots) {
   const std::string file = submission.file_name.empty() ? "job" : submission.file_name;
   const bool has_spec = submission.spec != nullptr;
   if (has_spec == !submission.yaml.empty()) {
@@ -47,7 +47,7 @@ CheckedSubmission CheckSubmission(const Submission& submission) {
     add(CheckServices(checked.spec, result.places));
   }
   if (checked.faults.empty()) {
-    const auto data = OpenDatasets(checked.spec);
+    const auto data = OpenDatasets(checked.spec, roots);
     if (!data.ok()) checked.faults.push_back(result.places.At("dataset", Message(data.status())));
   }
   SortFaults(checked.faults);

@@ -6,6 +6,7 @@
 
 #include "controller/job/fault.h"
 #include "freshet/job/v1/job_service.pb.h"
+#include "services/base/data_roots.h"
 
 namespace freshet {
 
@@ -25,9 +26,9 @@ struct CheckedSubmission {
 constexpr size_t kMaxOverrides = 1000;
 
 // Reads, overrides, resolves and validates a job for a cluster: its keys, its loss, the options of
-// its scorers and of its environment, and the files of its dataset, which are opened. Safe on
-// untrusted input. Thread-safe.
-CheckedSubmission CheckSubmission(const Submission& submission);
+// its scorers and of its environment, and the files of its dataset, which are opened below `roots`.
+// Safe on untrusted input. Thread-safe.
+CheckedSubmission CheckSubmission(const Submission& submission, const DataRoots& roots);
 
 }  // namespace freshet
 

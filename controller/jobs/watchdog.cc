@@ -55,6 +55,9 @@ Blockage Name(const JobHealth& health, absl::Duration patience) {
   if (edge == "reward" && health.rewards == 0) {
     return Because("reward", StrCat("0 reward workers ready", StoreText(health)));
   }
+  if (edge == "reward" && !health.reward_errors.empty()) {
+    return Because("reward", StrCat(health.reward_errors, StoreText(health)));
+  }
   // Samples that cannot be put look as if nobody made any; training goes on meanwhile.
   if (!health.store_full.empty() && edge != "trainer") {
     return Because("datastore", StrCat(health.store_full, StoreText(health)));
@@ -64,6 +67,9 @@ Blockage Name(const JobHealth& health, absl::Duration patience) {
   }
   if (edge == "rollout" && !health.rollout_errors.empty()) {
     return Because("rollout", StrCat(health.rollout_errors, StoreText(health)));
+  }
+  if (edge == "rollout" && !health.env_errors.empty()) {
+    return Because("env", StrCat(health.env_errors, StoreText(health)));
   }
   if (edge == "rollout" && EnvironmentSilent(health, patience)) {
     return Because("env", StrCat(health.env_waits, StoreText(health)));
@@ -75,6 +81,9 @@ Blockage Name(const JobHealth& health, absl::Duration patience) {
     }
     if (edge == "rollout" && !health.rollout_waits.empty()) {
       blockage.text += StrCat("; ", health.rollout_waits);
+    }
+    if (edge == "reward" && !health.reward_waits.empty()) {
+      blockage.text += StrCat("; ", health.reward_waits);
     }
     return blockage;
   }

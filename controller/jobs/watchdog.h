@@ -27,10 +27,12 @@ struct JobHealth {
   bool trainer_starts = false;  // it opens the model, warms up, or redoes steps
   bool trainer_done = false;    // all steps are done; an evaluation may be under way
   std::string pool;
-  std::string trainer_lost;    // "trainer-0 lost 3s ago"; "" when it is there
-  std::string trainer_waits;   // what the trainer's status says, "" when it is busy
-  std::string rollout_errors;  // of assignments that failed, "" without
+  std::string trainer_lost;   // "trainer-0 lost 3s ago"; "" when it is there
+  std::string trainer_waits;  // what the trainer's status says, "" when it is busy
+  // Errors of work that has not restarted yet, "" without.
+  std::string rollout_errors, reward_errors, env_errors;
   std::string rollout_waits;   // what a rollout's status says, "" when all are busy
+  std::string reward_waits;    // what a reward worker's status says, "" when all are busy
   std::string env_waits;       // what a rollout says whose environment is silent, "" without
   absl::Duration env_silence;  // how long it is
   std::string store_error;     // of the last call to the store, "" when it works

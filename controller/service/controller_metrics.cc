@@ -136,11 +136,16 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
       workers_(GaugeFamily(*registry_, "freshet_workers", "Workers by role and state.")),
       lost_(CounterFamily(*registry_, "freshet_workers_lost_total",
                           "Workers that were declared lost, by role.")),
+      failed_(CounterFamily(*registry_, "freshet_work_failures_total",
+                            "Times that a worker's work for a job ended with an error, by role.")),
       wanted_(GaugeFamily(*registry_, "freshet_rollout_wanted_replicas",
                           "Rollouts that a pool should have; the label says why.")),
       ready_(GaugeFamily(*registry_, "freshet_pool_ready_workers",
                          "Rollouts of a pool that are ready; of the controller that leads.")) {
-  for (const auto role : kRoles) lost_.Add({{"role", RoleName(role)}});
+  for (const auto role : kRoles) {
+    lost_.Add({{"role", RoleName(role)}});
+    failed_.Add({{"role", RoleName(role)}});
+  }
   for (const auto state : kJobEnds) jobs_ended_.Add({{"state", StateName(state)}});
   OnWorkers({});
 }
@@ -328,6 +333,10 @@ void ControllerMetrics::SetPools(const std::vector<PoolFigures>& pools) {
 
 void ControllerMetrics::OnWorkerLost(cluster::v1::Role role) {
   lost_.Add({{"role", RoleName(role)}}).Increment();
+}
+
+void ControllerMetrics::OnWorkFailed(cluster::v1::Role role) {
+  failed_.Add({{"role", RoleName(role)}}).Increment();
 }
 
 }  // namespace freshet

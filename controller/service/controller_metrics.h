@@ -29,6 +29,7 @@ class ControllerMetrics final : public ControllerObserver {
   void OnJobEnded(job::v1::JobState state) override;
   void OnWorkers(const std::vector<Member>& workers) override;
   void OnWorkerLost(cluster::v1::Role role) override;
+  void OnWorkFailed(cluster::v1::Role role) override;
   // Ignored while this controller does not lead: no other one's figures are to be doubled.
   void OnPools(const std::vector<PoolFigures>& pools) override ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -85,6 +86,7 @@ class ControllerMetrics final : public ControllerObserver {
   Counters& jobs_ended_;
   Gauges& workers_;
   Counters& lost_;
+  Counters& failed_;
   Gauges& wanted_;
   Gauges& ready_;
   // The series of a pool that somebody names: of the reason in force, and of its ready engines.

@@ -105,6 +105,8 @@ int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
   app.add_flag("--keep-trainer", keep_trainer,
                "a job waits for the trainer that has its checkpoints, however long; without it "
                "another one takes its place after 60 s and must find them");
+  std::vector<std::string> data_roots;
+  runtime::AddDataRootFlag(app, data_roots);
   ScalingFlags scaling;
   AddScalingFlags(app, scaling);
   runtime::AddTimeScaleFlag(app, time_scale);
@@ -137,6 +139,12 @@ int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
     std::cerr << "freshet-controller: " << Message(taken) << '\n';
     return 2;
   }
+  auto roots = DataRoots::Create(data_roots);
+  if (!roots.ok()) {
+    std::cerr << "freshet-controller: " << Message(roots.status()) << '\n';
+    return 2;
+  }
+  options.roots = *std::move(roots);
   auto role = ControllerRole::Create(options);
   if (!role.ok()) {
     std::cerr << "freshet-controller: " << Message(role.status()) << '\n';

@@ -51,6 +51,7 @@ ControllerOptions MakeOptions(const ControllerRoleOptions& options) {
   made.candidate = StrCat(NameOf(options), "#", runtime::RandomId().substr(0, 8));
   made.timing = options.timing;
   made.retention = options.retention;
+  made.roots = options.roots;
   made.pools.bounds = options.pool_bounds;
   made.pools.rules = ScalingRules().Scaled(options.time_scale);
   made.pools.period = options.timing.heartbeat_interval;
@@ -190,7 +191,7 @@ absl::Status ControllerRole::Start(const runtime::RoleContext& context) {
 }
 
 absl::Status ControllerRole::Drain(absl::Time) {
-  // Whoever stands by takes over at once; workers go on meanwhile.
+  // A standby takes over at once; workers go on meanwhile.
   controller_.Stop();
   return absl::OkStatus();
 }

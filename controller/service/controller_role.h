@@ -47,6 +47,7 @@ struct ControllerRoleOptions {
   ControllerTiming timing;
   double time_scale = 1;  // of the rules of scaling, whose times are not in `timing`
   RetentionOptions retention;
+  DataRoots roots;                                // of the files that jobs name
   std::map<std::string, PoolBounds> pool_bounds;  // of pools that scale by themselves
   std::optional<KubernetesOptions> kubernetes;    // where its workers are pods
   std::string name;                               // "": controller-HOST-PID

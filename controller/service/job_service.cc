@@ -127,7 +127,8 @@ absl::StatusOr<job::v1::Job> JobServiceImpl::SubmitJob(ControllerTerm& term,
     const absl::Status valid = ValidateJobId(request.job_id());
     if (!valid.ok()) return BadField("job_id", Message(valid));
   }
-  const CheckedSubmission checked = CheckSubmission(ToSubmission(request));
+  const CheckedSubmission checked =
+      CheckSubmission(ToSubmission(request), controller_.options().roots);
   if (!checked.faults.empty()) return FaultyJob(checked.faults);
   const std::string id = request.job_id().empty()
                              ? MakeJobId(checked.spec.name(), options_.random())
@@ -163,8 +164,9 @@ grpc::ServerUnaryReactor* JobServiceImpl::Validate(grpc::CallbackServerContext* 
                                                    const job::v1::ValidateRequest* request,
                                                    job::v1::ValidateReply* reply) {
   return Read<job::v1::ValidateRequest, job::v1::ValidateReply>(
-      context, request, reply, "", [request]() -> absl::StatusOr<job::v1::ValidateReply> {
-        CheckedSubmission checked = CheckSubmission(ToSubmission(*request));
+      context, request, reply, "", [this, request]() -> absl::StatusOr<job::v1::ValidateReply> {
+        CheckedSubmission checked =
+            CheckSubmission(ToSubmission(*request), controller_.options().roots);
         if (!checked.faults.empty()) return FaultyJob(checked.faults);
         job::v1::ValidateReply answer;
         answer.set_yaml(WriteJobYaml(checked.spec));
@@ -291,13 +293,13 @@ absl::StatusOr<job::v1::DeleteReply> JobServiceImpl::DeleteJob(
     }
     trainer_address = *address;
   }
-  FRESHET_RETURN_IF_ERROR(term.book.Change(record->id(), WantDeleted).status());
+  FRESHET_ASSIGN_OR_RETURN(const JobRecord marked, term.book.Change(record->id(), WantDeleted));
   if (!trainer_address.empty()) {
     FRESHET_RETURN_IF_ERROR(controller_.ports().trainers.DeleteJobFiles(
         trainer_address, record->id(), controller_.options().timing.call_deadline));
   }
-  FRESHET_RETURN_IF_ERROR(controller_.ports().stores.Delete(record->id()));
-  FRESHET_RETURN_IF_ERROR(term.book.Delete(record->id()));
+  FRESHET_RETURN_IF_ERROR(term.book.Delete(
+      marked, [this](const JobRemoval& job) { return controller_.ports().stores.Delete(job); }));
   return job::v1::DeleteReply();
 }
 

@@ -3,6 +3,7 @@
 #include "datastore/redis/redis_trajectory_store.h"
 #include "services/base/clock.h"
 #include "services/base/status_macros.h"
+#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {
@@ -25,15 +26,46 @@ absl::StatusOr<std::shared_ptr<TrajectoryStore>> RedisJobStores::Find(const std:
 absl::StatusOr<std::shared_ptr<TrajectoryStore>> RedisJobStores::Open(const StoreOptions& options) {
   // A store that is there may have been made anew by a fork: it counts as it is.
   absl::StatusOr<std::shared_ptr<TrajectoryStore>> found = Find(options.job);
+  if (found.ok()) {
+    const int64_t generation = (*found)->options().generation;
+    // A store of an older version has no generation.
+    if (generation == 0 || generation == options.generation) return found;
+    return FailedPrecondition(
+        "the store of job ", options.job, " is of generation ", generation, ", not ",
+        options.generation, ": another job has or had the id; delete the job and submit it again");
+  }
   if (found.status().code() != absl::StatusCode::kNotFound) return found;
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<RedisTrajectoryStore> store,
                            RedisTrajectoryStore::Create(client_, options, StoreOrigin()));
   return Wrapped(std::move(store));
 }
 
-absl::Status RedisJobStores::Delete(const std::string& job) {
-  FRESHET_RETURN_IF_ERROR(RedisTrajectoryStore::Delete(*client_, job));
-  return DeleteJobKeys(*client_, job).status();
+absl::Status RedisJobStores::Delete(const JobRemoval& removal) {
+  FRESHET_RETURN_IF_ERROR(DeleteJobKeys(*client_, removal).status());
+  MutexLock lock(mu_);
+  freed_.erase(removal.job);
+  return absl::OkStatus();
+}
+
+absl::Status RedisJobStores::Free(const JobRemoval& removal, bool resumable) {
+  if (resumable) {
+    const auto store = RedisTrajectoryStore::Open(client_, removal.job);
+    const absl::StatusCode code = store.status().code();
+    // No store, or one of another format, which the version that wrote it frees.
+    if (code == absl::StatusCode::kNotFound) return absl::OkStatus();
+    if (code == absl::StatusCode::kFailedPrecondition) return absl::OkStatus();
+    FRESHET_RETURN_IF_ERROR(store.status());
+    return (*store)->Sweep().status();
+  }
+  {
+    MutexLock lock(mu_);
+    const auto known = freed_.find(removal.job);
+    if (known != freed_.end() && known->second == removal.generation) return absl::OkStatus();
+  }
+  FRESHET_RETURN_IF_ERROR(DeleteJobSamples(*client_, removal).status());
+  MutexLock lock(mu_);
+  freed_[removal.job] = removal.generation;
+  return absl::OkStatus();
 }
 
 // All drivers ask; one look for all of them is enough.

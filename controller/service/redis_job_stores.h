@@ -1,7 +1,9 @@
 #ifndef FRESHET_CONTROLLER_SERVICE_REDIS_JOB_STORES_H_
 #define FRESHET_CONTROLLER_SERVICE_REDIS_JOB_STORES_H_
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,7 +29,8 @@ class RedisJobStores final : public JobStores {
 
   absl::StatusOr<std::shared_ptr<TrajectoryStore>> Open(const StoreOptions& options) override;
   absl::StatusOr<std::shared_ptr<TrajectoryStore>> Find(const std::string& job) override;
-  absl::Status Delete(const std::string& job) override;
+  absl::Status Delete(const JobRemoval& removal) override;
+  absl::Status Free(const JobRemoval& removal, bool resumable) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckSpace() override ABSL_LOCKS_EXCLUDED(mu_);
 
   // What the server said when it was last asked, by CheckSpace; `evicted` counts on over its
@@ -46,6 +49,7 @@ class RedisJobStores final : public JobStores {
   GrowingTotal evicted_ ABSL_GUARDED_BY(mu_);
   RedisSpace space_ ABSL_GUARDED_BY(mu_);
   absl::Status status_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, int64_t> freed_ ABSL_GUARDED_BY(mu_);  // generation by job
 };
 
 }  // namespace freshet

@@ -1,7 +1,5 @@
 #include "controller/service/redis_space.h"
 
-#include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "services/base/str_cat.h"
@@ -9,42 +7,9 @@
 namespace freshet {
 namespace {
 
-int64_t NumberOf(std::string_view text) {
-  int64_t number = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-  return parsed.ec == std::errc() ? number : 0;
-}
-
 double Megabytes(int64_t bytes) { return static_cast<double>(bytes / 100'000) / 10.0; }
 
 }  // namespace
-
-RedisReading ParseRedisInfo(std::string_view info) {
-  constexpr std::string_view kRefused = "errorstat_OOM:count=";
-  RedisReading reading;
-  bool enabled = false;
-  bool written = false;
-  bool rewritten = false;
-  while (!info.empty()) {
-    const size_t end = std::min(info.find('\n'), info.size());
-    const std::string_view line = info.substr(0, end);
-    info.remove_prefix(std::min(end + 1, info.size()));
-    const size_t colon = line.find(':');
-    if (colon == std::string_view::npos) continue;
-    const std::string_view name = line.substr(0, colon);
-    std::string_view value = line.substr(colon + 1);
-    if (value.ends_with('\r')) value.remove_suffix(1);
-    if (name == "used_memory") reading.used_bytes = NumberOf(value);
-    if (name == "maxmemory") reading.bound_bytes = NumberOf(value);
-    if (name == "evicted_keys") reading.evicted = NumberOf(value);
-    if (name == "aof_enabled") enabled = value == "1";
-    if (name == "aof_last_write_status") written = value == "ok";
-    if (name == "aof_last_bgrewrite_status") rewritten = value == "ok";
-    if (line.starts_with(kRefused)) reading.refused = NumberOf(line.substr(kRefused.size()));
-  }
-  reading.append_only_ok = enabled && written && rewritten;
-  return reading;
-}
 
 absl::Status RedisSpace::Take(const RedisReading& reading, absl::Time now) {
   const int64_t before = std::exchange(refused_, reading.refused);

@@ -2,26 +2,12 @@
 #define FRESHET_CONTROLLER_SERVICE_REDIS_SPACE_H_
 
 #include <cstdint>
-#include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "datastore/redis/redis_reading.h"
 
 namespace freshet {
-
-// What a Redis server says of its state: fields of INFO memory, errorstats, stats and persistence.
-struct RedisReading {
-  int64_t used_bytes = 0;
-  int64_t bound_bytes = 0;  // maxmemory; 0: no limit
-  int64_t refused = 0;      // commands refused for lack of memory, since the server began
-  int64_t evicted = 0;      // keys thrown away for lack of memory, since the server began
-  // The append-only file is on, and its last write and last rewrite went well.
-  bool append_only_ok = false;
-};
-
-// Reads `info`, lines of NAME:VALUE; what is absent stays as above. Pure.
-RedisReading ParseRedisInfo(std::string_view info);
 
 // Adds up a count that begins at 0 again with each new server. Confined to one thread at a time.
 class GrowingTotal {

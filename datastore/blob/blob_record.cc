@@ -8,17 +8,16 @@
 namespace freshet {
 namespace {
 
-constexpr uint8_t kFormatVersion = 1;
 constexpr size_t kHeaderBytes = 2;
 constexpr size_t kChecksumBytes = sizeof(uint64_t);
 
 }  // namespace
 
-BlobWriter::BlobWriter(BlobKind kind, size_t size_hint, std::string before)
+BlobWriter::BlobWriter(BlobKind kind, size_t size_hint, std::string before, uint8_t version)
     : bytes_(std::move(before)), begin_(bytes_.size()) {
   const size_t size = begin_ + kHeaderBytes + size_hint + kChecksumBytes;
   if (size > bytes_.capacity()) bytes_.reserve(std::max(size, 2 * bytes_.capacity()));
-  Put(kFormatVersion);
+  Put(version);
   Put(static_cast<uint8_t>(kind));
 }
 
@@ -27,7 +26,7 @@ std::string BlobWriter::Finish() && {
   return std::move(bytes_);
 }
 
-absl::StatusOr<BlobReader> BlobReader::Open(BlobKind kind, std::string_view blob) {
+absl::StatusOr<BlobReader> BlobReader::Open(BlobKind kind, std::string_view blob, uint8_t newest) {
   if (blob.size() < kHeaderBytes + kChecksumBytes) {
     return DataLoss("record of ", blob.size(), " bytes is shorter than its header");
   }
@@ -40,10 +39,11 @@ absl::StatusOr<BlobReader> BlobReader::Open(BlobKind kind, std::string_view blob
                     " instead of ", Hex64(checksum));
   }
   BlobReader reader(content);
-  const auto version = reader.Get<uint8_t>();
+  reader.version_ = reader.Get<uint8_t>();
   const auto found = reader.Get<uint8_t>();
-  if (version != kFormatVersion) {
-    return DataLoss("record has format version ", int{version}, ", known is ", int{kFormatVersion});
+  if (reader.version_ < 1 || reader.version_ > newest) {
+    return DataLoss("record has format version ", int{reader.version_}, ", known are 1 to ",
+                    int{newest});
   }
   if (found != static_cast<uint8_t>(kind)) {
     return DataLoss("record is of kind ", int{found}, " instead of ", static_cast<int>(kind));

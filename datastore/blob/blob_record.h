@@ -24,7 +24,7 @@ enum class BlobKind : uint8_t { kResponse = 1, kPrompt = 2, kScore = 3, kFloats 
 class BlobWriter {
  public:
   // `size_hint`: bytes of the content, about. The record goes behind what `before` holds.
-  BlobWriter(BlobKind kind, size_t size_hint, std::string before = {});
+  BlobWriter(BlobKind kind, size_t size_hint, std::string before = {}, uint8_t version = 1);
 
   template <typename T>
   requires std::is_arithmetic_v<T>
@@ -52,8 +52,9 @@ class BlobWriter {
 // Confined to one thread at a time.
 class BlobReader {
  public:
-  // DATA_LOSS: too short, a wrong checksum, another version or kind.
-  static absl::StatusOr<BlobReader> Open(BlobKind kind, std::string_view blob);
+  // DATA_LOSS: too short, a wrong checksum, a version outside [1, newest], another kind.
+  static absl::StatusOr<BlobReader> Open(BlobKind kind, std::string_view blob, uint8_t newest = 1);
+  uint8_t version() const { return version_; }
 
   template <typename T>
   requires std::is_arithmetic_v<T> T Get() {
@@ -89,6 +90,7 @@ class BlobReader {
   const char* Take(size_t size);
 
   std::string_view left_;
+  uint8_t version_ = 0;
   const char* why_ = nullptr;
 };
 

@@ -12,6 +12,8 @@
 namespace freshet {
 namespace {
 
+// Format version of a response with sampling_logprobs.
+constexpr uint8_t kSamplingVersion = 2;
 constexpr int64_t kSpanBytes = 2 * sizeof(int64_t) + 2 * sizeof(int32_t);
 
 absl::Status CheckCount(size_t count, int64_t limit, const char* what) {
@@ -112,12 +114,16 @@ absl::Status AppendResponse(const Response& response, std::string& blob) {
   FRESHET_RETURN_IF_ERROR(CheckCount(response.response_ids.size(), kMaxBlobTokens, "tokens"));
   FRESHET_RETURN_IF_ERROR(
       CheckCount(response.behavior_logprobs.size(), kMaxBlobTokens, "log-probs"));
+  FRESHET_RETURN_IF_ERROR(
+      CheckCount(response.sampling_logprobs.size(), kMaxBlobTokens, "log-probs"));
   FRESHET_RETURN_IF_ERROR(CheckCount(response.loss_mask.size(), kMaxBlobTokens, "mask entries"));
   FRESHET_RETURN_IF_ERROR(CheckCount(response.spans.size(), kMaxBlobSpans, "spans"));
   FRESHET_RETURN_IF_ERROR(CheckMask(response.loss_mask));
+  const std::vector<float>& sampling = response.sampling_logprobs;
   BlobWriter writer(BlobKind::kResponse,
-                    32 + 9 * response.response_ids.size() + kSpanBytes * response.spans.size(),
-                    std::move(blob));
+                    36 + 9 * response.response_ids.size() + kSpanBytes * response.spans.size() +
+                        sizeof(float) * sampling.size(),
+                    std::move(blob), sampling.empty() ? uint8_t{1} : kSamplingVersion);
   writer.Put(static_cast<uint8_t>(response.finish));
   PutCount(writer, response.response_ids.size());
   PutCount(writer, response.behavior_logprobs.size());
@@ -134,12 +140,17 @@ absl::Status AppendResponse(const Response& response, std::string& blob) {
   }
   writer.Put(static_cast<uint8_t>(response.env_reward.has_value() ? 1 : 0));
   if (response.env_reward.has_value()) writer.Put(*response.env_reward);
+  if (!sampling.empty()) {
+    PutCount(writer, sampling.size());
+    writer.PutColumn(sampling);
+  }
   blob = std::move(writer).Finish();
   return absl::OkStatus();
 }
 
 absl::StatusOr<Response> DecodeResponse(std::string_view blob) {
-  FRESHET_ASSIGN_OR_RETURN(BlobReader reader, BlobReader::Open(BlobKind::kResponse, blob));
+  FRESHET_ASSIGN_OR_RETURN(BlobReader reader,
+                           BlobReader::Open(BlobKind::kResponse, blob, kSamplingVersion));
   Response response;
   const auto finish = reader.Get<uint8_t>();
   if (finish > static_cast<uint8_t>(FinishReason::kLength)) reader.Fail("unknown finish reason");
@@ -155,6 +166,11 @@ absl::StatusOr<Response> DecodeResponse(std::string_view blob) {
   const auto has_env_reward = reader.Get<uint8_t>();
   if (has_env_reward > 1) reader.Fail("neither with nor without an environment's reward");
   if (has_env_reward == 1) response.env_reward = reader.Get<double>();
+  if (reader.version() == kSamplingVersion) {
+    const int64_t num_sampling = reader.GetCount(kMaxBlobTokens);
+    if (num_sampling == 0) reader.Fail("the column of sampling log-probs is empty");
+    response.sampling_logprobs = reader.GetColumn<float>(num_sampling);
+  }
   FRESHET_RETURN_IF_ERROR(reader.Finish());
   return response;
 }

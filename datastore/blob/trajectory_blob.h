@@ -14,14 +14,15 @@ namespace freshet {
 
 // Binary records of the values that a store keeps outside its process: one value, one record.
 //
-//   byte 0     format version (1)
+//   byte 0     format version: 2 for a response with sampling_logprobs, else 1
 //   byte 1     kind: 1 response, 2 prompt, 3 score, 4 floats
 //   columns    little-endian, each preceded by its count where it has one
 //   last 8     XXH3-64 of all bytes before
 //
-// A response costs 8 1/8 bytes a token: int32 id, fp32 log-prob, one bit of loss mask. Its columns
-// may differ in length (they are written with their own counts); a store checks them by
-// CheckResponse. Values come back bit for bit, NaN included.
+// A response costs 8 1/8 bytes a token: int32 id, fp32 log-prob, one bit of loss mask; and 4 more
+// where it has sampling_logprobs, which come last. Its columns may differ in length (they are
+// written with their own counts); a store checks them by CheckResponse. Values come back bit for
+// bit, NaN included.
 //
 // Encode never fails for values within the limits below; beyond them it gives INVALID_ARGUMENT.
 // Decode gives DATA_LOSS for any record that Encode did not make: another version or kind, a wrong

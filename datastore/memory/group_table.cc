@@ -87,7 +87,7 @@ GroupAge Group::Age() const {
 Group& GroupTable::Add(Prompt prompt, absl::Time now) {
   const int64_t ordinal = prompt.ordinal;
   Group& group = groups_[ordinal];
-  group.ordinal = ordinal;
+  group.ordinal = group.place = ordinal;
   group.attempt = prompt.first_attempt;
   group.prompt = std::make_shared<const Prompt>(std::move(prompt));
   group.since = now;
@@ -145,7 +145,7 @@ void GroupTable::Index(const Group& group) {
   if (group.state == S::kLeased) running_.insert(group.ordinal);
   if (group.state == S::kRequeued && group.kept) kept_.insert(group.ordinal);
   if (group.state == S::kQueued || (group.state == S::kRequeued && !group.kept)) {
-    queue_.insert(group.ordinal);
+    queue_.emplace(group.place, group.ordinal);
   }
 }
 
@@ -153,7 +153,7 @@ void GroupTable::Unindex(const Group& group) {
   outstanding_.erase(group.ordinal);
   running_.erase(group.ordinal);
   kept_.erase(group.ordinal);
-  queue_.erase(group.ordinal);
+  queue_.erase({group.place, group.ordinal});
 }
 
 }  // namespace freshet

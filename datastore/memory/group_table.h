@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -23,7 +24,7 @@ struct TaskProgress {
   Stage stage = Stage::kBlocked;
   RowKey key;         // place among the pending rows
   int64_t token = 0;  // of the lease, kept when done
-  int32_t failures = 0;
+  RowCounts counts;
 };
 
 struct SampleSlot {
@@ -48,8 +49,9 @@ struct Group {
   int64_t min_version = 0;  // meaningless while it waits in the queue without kept tokens
   int64_t max_version = 0;  // set once all samples are finished
   int64_t requeues = 0;     // for age, by the disposition
-  int64_t lease_failures = 0;
-  int64_t step = 0;  // claimed for, or trained in
+  LeaseHistory leases;
+  int64_t place = 0;  // in the queue: the ordinal, or QueuePlace
+  int64_t step = 0;   // claimed for, or trained in
   // The live lease while kLeased.
   int64_t token = 0;
   std::string worker;
@@ -89,7 +91,8 @@ class GroupTable {
   const std::set<int64_t>& outstanding_ordinals() const { return outstanding_; }
   const std::set<int64_t>& running_ordinals() const { return running_; }
   const std::set<int64_t>& kept_ordinals() const { return kept_; }  // requeued with tokens
-  const std::set<int64_t>& queue() const { return queue_; }         // leased by ordinal
+  // (place, ordinal), in lease order.
+  const std::set<std::pair<int64_t, int64_t>>& queue() const { return queue_; }
   const std::map<int64_t, Group>& groups() const { return groups_; }
 
   // Adds the states' counts and times.
@@ -101,7 +104,7 @@ class GroupTable {
 
   const int32_t group_size_;
   std::map<int64_t, Group> groups_;
-  std::set<int64_t> queue_;
+  std::set<std::pair<int64_t, int64_t>> queue_;
   std::set<int64_t> kept_;
   std::set<int64_t> outstanding_;
   std::set<int64_t> running_;

@@ -6,6 +6,13 @@
 #include "services/base/status_macros.h"
 
 namespace freshet {
+namespace {
+
+int64_t BytesOf(const StoredEvent& event) {
+  return static_cast<int64_t>(event.key.size() + event.value.size());
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<InMemoryEventLog>> InMemoryEventLog::Create(
     EventLogOptions options) {
@@ -30,13 +37,23 @@ int64_t InMemoryEventLog::AppendOne(const NewEvent& event) {
   if (!event.key.empty()) {
     if (const auto seen = log.recent.find(event.key); seen != log.recent.end()) return seen->second;
   }
+  const auto forget = [&log](const StoredEvent& old) {
+    const auto known = log.recent.find(old.key);
+    if (known != log.recent.end() && known->second == old.cursor) log.recent.erase(known);
+  };
   log.events.push_back({++log.newest, event.key, event.value});
+  log.bytes += BytesOf(log.events.back());
   if (!event.key.empty()) log.recent[event.key] = log.newest;
   const auto size = static_cast<int64_t>(log.events.size());
   if (size > options_.recent_keys) {
-    log.recent.erase(log.events[static_cast<size_t>(size - options_.recent_keys - 1)].key);
+    forget(log.events[static_cast<size_t>(size - options_.recent_keys - 1)]);
   }
-  if (size > options_.max_length) log.events.pop_front();
+  while (log.events.size() > 1 && (static_cast<int64_t>(log.events.size()) > options_.max_length ||
+                                   log.bytes > options_.max_bytes)) {
+    forget(log.events.front());
+    log.bytes -= BytesOf(log.events.front());
+    log.events.pop_front();
+  }
   return log.newest;
 }
 

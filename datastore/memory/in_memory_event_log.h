@@ -29,6 +29,7 @@ class InMemoryEventLog final : public EventLog {
     std::deque<StoredEvent> events;
     std::map<std::string, int64_t> recent;  // key -> cursor
     int64_t newest = 0;
+    int64_t bytes = 0;
   };
   int64_t AppendOne(const NewEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Events above `after` of a stream.

@@ -10,10 +10,11 @@ absl::StatusOr<LeaseState> InMemoryLeaderLease::TryAcquire(const std::string& ca
   FRESHET_RETURN_IF_ERROR(ValidateLeaderRequest(candidate, ttl));
   const absl::Time now = clock_.Now();
   MutexLock lock(mu_);
-  if (leader_ != candidate && !leader_.empty() && now < expires_) {
+  const bool in_force = !leader_.empty() && now < expires_;
+  if (leader_ != candidate && in_force) {
     return LeaseState{false, token_, leader_, address_, expires_ - now};
   }
-  if (leader_ != candidate) ++token_;
+  if (!in_force) ++token_;
   leader_ = candidate;
   address_ = address;
   expires_ = now + ttl;

@@ -63,7 +63,14 @@ absl::Status InMemoryTrajectoryStore::ReturnLease(int64_t token,
 
 absl::Status InMemoryTrajectoryStore::FailLease(int64_t token, const std::string& reason) {
   MutexLock lock(mu_);
-  absl::Status status = state_.FailLease(token, reason, clock_.Now());
+  absl::Status status = state_.GiveUpLease(token, LeaseEnd::kFailed, reason, clock_.Now());
+  Announce();
+  return status;
+}
+
+absl::Status InMemoryTrajectoryStore::HandBackLease(int64_t token, const std::string& reason) {
+  MutexLock lock(mu_);
+  absl::Status status = state_.GiveUpLease(token, LeaseEnd::kHandedBack, reason, clock_.Now());
   Announce();
   return status;
 }
@@ -78,11 +85,10 @@ absl::StatusOr<std::vector<absl::Status>> InMemoryTrajectoryStore::PutSamples(
   return statuses;
 }
 
-absl::StatusOr<std::vector<RowLease>> InMemoryTrajectoryStore::LeaseRows(Task task,
-                                                                         const std::string& worker,
-                                                                         int64_t max_rows) {
+absl::StatusOr<std::vector<RowLease>> InMemoryTrajectoryStore::LeaseRowsFor(
+    const RowRequest& request) {
   MutexLock lock(mu_);
-  auto rows = state_.LeaseRows(task, worker, max_rows, clock_.Now());
+  auto rows = state_.LeaseRows(request, clock_.Now());
   Announce();
   return rows;
 }
@@ -99,9 +105,10 @@ absl::StatusOr<std::vector<absl::Status>> InMemoryTrajectoryStore::PutRows(
   return statuses;
 }
 
-absl::Status InMemoryTrajectoryStore::FailRow(Task task, int64_t token, const std::string& reason) {
+absl::Status InMemoryTrajectoryStore::EndRow(Task task, int64_t token, RowEnd end,
+                                             const std::string& reason) {
   MutexLock lock(mu_);
-  absl::Status status = state_.FailRow(task, token, reason, clock_.Now());
+  absl::Status status = state_.EndRow(task, token, end, reason, clock_.Now());
   Announce();
   return status;
 }
@@ -116,7 +123,7 @@ absl::StatusOr<int64_t> InMemoryTrajectoryStore::RevokeWorker(const std::string&
 absl::StatusOr<OpenEpochReply> InMemoryTrajectoryStore::OpenEpochFor(const EpochRequest& request) {
   if (request.trainer.empty()) return InvalidArgument("trainer: empty: an epoch needs a holder");
   MutexLock lock(mu_);
-  auto reply = state_.OpenEpoch(request.loaded, request.digest, clock_.Now());
+  auto reply = state_.OpenEpoch(request, clock_.Now());
   Announce();
   return reply;
 }

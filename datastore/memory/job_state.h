@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,18 +43,18 @@ class JobState {
                                                    absl::Time now);
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials, absl::Time now);
-  absl::Status FailLease(int64_t token, const std::string& reason, absl::Time now);
+  // FailLease and HandBackLease.
+  absl::Status GiveUpLease(int64_t token, LeaseEnd end, const std::string& reason, absl::Time now);
   absl::Status PutSample(const SamplePut& sample, absl::Time now);
 
   // job_state_rows.cc
-  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
-                                                  int64_t max_rows, absl::Time now);
+  absl::StatusOr<std::vector<RowLease>> LeaseRows(const RowRequest& request, absl::Time now);
   absl::Status PutFields(Task task, int64_t token, FieldValues values, absl::Time now);
-  absl::Status FailRow(Task task, int64_t token, const std::string& reason, absl::Time now);
+  absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason,
+                      absl::Time now);
 
   // job_state_batches.cc
-  absl::StatusOr<OpenEpochReply> OpenEpoch(PolicyVersion loaded, const std::string& digest,
-                                           absl::Time now);
+  absl::StatusOr<OpenEpochReply> OpenEpoch(const EpochRequest& request, absl::Time now);
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step, absl::Time now);
   absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                            std::vector<int64_t> ordinals,
@@ -85,6 +86,11 @@ class JobState {
   uint32_t TakeChanges();
 
  private:
+  // The last answer to a worker's LeaseRows that brought rows.
+  struct RowAnswer {
+    std::string request_id;
+    std::vector<int64_t> tokens;
+  };
   // What an engine was last told.
   struct EngineNote {
     PolicyVersion version;
@@ -111,7 +117,9 @@ class JobState {
   // job_state_rows.cc
   SampleView View(const Group& group, int32_t index) const;
   absl::StatusOr<RowHold*> LiveRow(Task task, int64_t token);
-  void FailHeldRow(int64_t token, const std::string& reason, absl::Time now);
+  std::vector<RowLease> RepeatRows(const RowRequest& request, const RowAnswer& answer,
+                                   absl::Time now);
+  void EndHeldRow(int64_t token, RowEnd end, const std::string& reason, absl::Time now);
   // Moves a group on that has the fields of its next states.
   void Advance(Group& group, absl::Time now);
   void Filter(Group& group, absl::Time now);
@@ -120,6 +128,8 @@ class JobState {
   absl::Status CheckEpoch(int64_t epoch) const;
   absl::Status CheckNextStep(int64_t step) const;
   absl::Status CheckLoaded(const PolicyVersion& loaded) const;
+  // The epoch that a request of this id opened; 0: none that is remembered.
+  int64_t EpochOf(const std::string& id) const;
   // The weights of the committed step are now these.
   void ReplaceWeights(int64_t step, const std::string& content_hash);
   std::vector<TrainGroup> Batch(int64_t step, const std::vector<int64_t>& ordinals);
@@ -138,6 +148,8 @@ class JobState {
   // The lease ends without all samples: back to the queue, with or without kept tokens, or dead.
   // `reason` is free text.
   void EndLease(Group& group, LeaseEnd end, const std::string& reason, absl::Time now);
+  // Number of the loss of a worker by which this group's lease ends.
+  int64_t CountLoss(const Group& group);
   // The attempt ends and the prompt waits for another one.
   void EndAttempt(Group& group, const std::string& label, const std::string& detail,
                   absl::Time now);
@@ -165,8 +177,9 @@ class JobState {
   LedgerJournal ledger_;
   StepJournal steps_;
   LeaseReplay replay_;
-  std::map<int64_t, int64_t> group_tokens_;    // every group lease of a live attempt -> ordinal
-  std::map<std::string, EngineNote> engines_;  // by worker
+  std::map<std::string, RowAnswer> row_answers_;  // by worker
+  std::map<int64_t, int64_t> group_tokens_;       // every group lease of a live attempt -> ordinal
+  std::map<std::string, EngineNote> engines_;     // by worker
   std::map<std::string, int64_t> ended_by_reason_;
   std::deque<DeadLetter> dead_letters_;  // newest first
   std::set<std::string> revoked_;        // lost workers
@@ -177,6 +190,7 @@ class JobState {
   int64_t high_water_;
   int64_t epoch_;  // last one used
   bool epoch_open_ = false;
+  std::deque<std::pair<std::string, int64_t>> epoch_requests_;  // newest ids, with their epochs
   int64_t redo_next_ = 0;         // next step to redo; version() + 1 when there is none
   std::vector<int64_t> claimed_;  // for step version() + 1, in this epoch
   std::string paused_;            // reason; empty: not paused
@@ -184,6 +198,9 @@ class JobState {
   bool was_full_ = false;
   bool resume_recorded_ = false;
   absl::Time next_expiry_ = absl::InfiniteFuture();  // no lease expires before it
+  int64_t losses_ = 0;                               // of workers that held leases of groups
+  std::string lost_worker_;                          // the newest of these
+  int64_t lost_token_ = 0;                           // newest token as of then
   uint32_t changes_ = 0;
   StoreStats counters_;  // only the plain counters in it
 };

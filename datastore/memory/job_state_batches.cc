@@ -75,31 +75,45 @@ absl::Status JobState::CheckLoaded(const PolicyVersion& loaded) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<OpenEpochReply> JobState::OpenEpoch(PolicyVersion loaded, const std::string& digest,
-                                                   absl::Time now) {
+int64_t JobState::EpochOf(const std::string& id) const {
+  const auto it = std::find_if(epoch_requests_.begin(), epoch_requests_.end(),
+                               [&](const auto& known) { return known.first == id; });
+  return it == epoch_requests_.end() ? 0 : it->second;
+}
+
+absl::StatusOr<OpenEpochReply> JobState::OpenEpoch(const EpochRequest& request, absl::Time now) {
+  const PolicyVersion& loaded = request.loaded;
+  const int64_t opened = EpochOf(request.id);
+  if (opened > 0) {
+    const absl::Status fenced = CheckEpoch(opened);
+    if (!fenced.ok()) return StatusOf(absl::StatusCode::kAborted, Message(fenced));
+  }
   FRESHET_RETURN_IF_ERROR(CheckLoaded(loaded));
   const std::string known = *steps_.Digest(loaded.version);
-  if (!digest.empty() && digest != known) {
+  if (!request.digest.empty() && request.digest != known) {
     return FailedPrecondition("version ", loaded.version,
-                              " was trained on other samples than the store's: digest ", digest,
-                              ", not ", known);
+                              " was trained on other samples than the store's: digest ",
+                              request.digest, ", not ", known);
   }
-  ++epoch_;
-  epoch_open_ = true;
-  for (const int64_t ordinal : claimed_) {
-    groups_.Move(groups_.Get(ordinal), GroupState::kReady, now);
-  }
-  claimed_.clear();
   OpenEpochReply reply;
-  reply.epoch = epoch_;
+  reply.epoch = opened > 0 ? opened : epoch_ + 1;
   reply.lineage = lineages_.current();
-  redo_next_ = loaded.version + 1;
-  for (int64_t step = redo_next_; step <= steps_.version(); ++step) {
+  for (int64_t step = loaded.version + 1; step <= steps_.version(); ++step) {
     const CommittedStep* committed = steps_.Find(step);
     FRESHET_CHECK(committed != nullptr);
     reply.redo.push_back({step, committed->uids, committed->content_hash});
   }
   reply.digest = known;
+  if (opened > 0) return reply;
+  ++epoch_;
+  epoch_open_ = true;
+  if (!request.id.empty()) epoch_requests_.emplace_back(request.id, epoch_);
+  if (std::ssize(epoch_requests_) > kMaxEpochRequests) epoch_requests_.pop_front();
+  for (const int64_t ordinal : claimed_) {
+    groups_.Move(groups_.Get(ordinal), GroupState::kReady, now);
+  }
+  claimed_.clear();
+  redo_next_ = loaded.version + 1;
   SetDurable(loaded.version, StepJournal::Durability::kLoaded, now);
   Changed(Topic::kBatch);
   return reply;

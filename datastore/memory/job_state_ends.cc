@@ -46,6 +46,7 @@ absl::StatusOr<int64_t> JobState::RevokeWorker(const std::string& worker, absl::
     }
   }
   engines_.erase(worker);
+  row_answers_.erase(worker);
   int64_t returned = 0;
   const std::vector<int64_t> running(groups_.running_ordinals().begin(),
                                      groups_.running_ordinals().end());
@@ -56,12 +57,9 @@ absl::StatusOr<int64_t> JobState::RevokeWorker(const std::string& worker, absl::
     EndLease(group, LeaseEnd::kWorkerLost, StrCat("worker ", worker, " was lost"), now);
   }
   for (const int64_t token : rows_.HeldBy(worker)) {
-    const RowHold hold = *rows_.Find(token);
-    Group& group = groups_.Get(hold.ordinal);
+    if (rows_.Find(token) == nullptr) continue;  // its group died with a row before it
     ++returned;
-    rows_.Release(group, token);
-    rows_.Offer(hold.task, group, hold.index);
-    Changed(Topic::kRows);
+    EndHeldRow(token, RowEnd::kWorkerLost, StrCat("worker ", worker, " was lost"), now);
   }
   counters_.leases_expired += returned;
   return returned;
@@ -85,10 +83,8 @@ void JobState::ExpireLeases(absl::Time now) {
     EndLease(group, LeaseEnd::kExpired, StrCat("lease of ", group.worker, " expired"), now);
   }
   for (const int64_t token : rows_.Expired(now)) {
-    const RowHold* hold = rows_.Find(token);
-    if (hold == nullptr) continue;  // its group died with a row before it
     ++counters_.leases_expired;
-    FailHeldRow(token, StrCat("lease of ", hold->worker, " expired"), now);
+    EndHeldRow(token, RowEnd::kExpired, "", now);
   }
   for (const int64_t ordinal : groups_.running_ordinals()) {
     next_expiry_ = std::min(next_expiry_, groups_.Get(ordinal).expires);
@@ -96,16 +92,31 @@ void JobState::ExpireLeases(absl::Time now) {
   next_expiry_ = std::min(next_expiry_, rows_.NextExpiry());
 }
 
+int64_t JobState::CountLoss(const Group& group) {
+  // What a worker leased before it was lost is part of the same loss.
+  if (group.worker == lost_worker_ && group.token <= lost_token_) return losses_;
+  lost_worker_ = group.worker;
+  lost_token_ = last_token_;
+  return ++losses_;
+}
+
 void JobState::EndLease(Group& group, LeaseEnd end, const std::string& reason, absl::Time now) {
+  const bool lost = end == LeaseEnd::kExpired || end == LeaseEnd::kWorkerLost;
   const LeaseEndDecision decision = DecideLeaseEnd(
-      end, group.put_token == group.token, group.lease_failures, options_.max_lease_failures);
-  group.lease_failures = decision.failures;
-  if (decision.dead) {
-    return EndGroup(group, LedgerEvent::kDead, Name(LeaseEnd::kFailed),
-                    StrCat(decision.failures, " times: ", reason), now);
+      end, group.put_token == group.token, lost ? CountLoss(group) : 0, now, group.leases,
+      {options_.max_lease_failures, options_.max_hand_backs, options_.lease_ttl});
+  group.leases = decision.history;
+  if (decision.dead.has_value()) {
+    return EndGroup(group, LedgerEvent::kDead, Name(*decision.dead),
+                    StrCat(decision.count, " times: ", reason), now);
   }
   if (!group.HasTokens()) {
-    return EndAttempt(group, Name(end), end == LeaseEnd::kFailed ? reason : "", now);
+    if (decision.behind) {
+      group.place = QueuePlace(high_water_, group.ordinal, group.leases.hand_backs,
+                               options_.staleness.max_in_flight);
+    }
+    const bool told = end == LeaseEnd::kFailed || end == LeaseEnd::kHandedBack;
+    return EndAttempt(group, Name(end), told ? reason : "", now);
   }
   groups_.Move(group, GroupState::kRequeued, now, /*kept=*/true);
   Changed(Topic::kAdmission);

@@ -121,7 +121,7 @@ std::string JobState::LeaseKept(const LeaseRequest& request, absl::Time now, Lea
   return refusal;
 }
 
-// Leases prompts by ordinal; returns why it stopped.
+// Leases prompts in the queue's order; returns why it stopped.
 std::string JobState::LeaseQueued(const LeaseRequest& request, absl::Time now, LeaseReply& reply) {
   while (static_cast<int64_t>(reply.leases.size()) < request.max_groups) {
     const AdmissionDecision decision = Admission(request.engine, std::nullopt);
@@ -140,7 +140,7 @@ std::string JobState::LeaseQueued(const LeaseRequest& request, absl::Time now, L
       return StrCat("store full: ", ledger_.backlog(), " ledger rows are not drained");
     }
     if (groups_.queue().empty()) return "prompt queue empty";
-    Group& group = groups_.Get(*groups_.queue().begin());
+    Group& group = groups_.Get(groups_.queue().begin()->second);
     reply.leases.push_back(Lease(group, request, now));
     Changed(Topic::kPrompts);
   }
@@ -235,11 +235,12 @@ absl::Status JobState::ReturnLease(int64_t token, const std::vector<int32_t>& in
   return absl::OkStatus();
 }
 
-absl::Status JobState::FailLease(int64_t token, const std::string& reason, absl::Time now) {
+absl::Status JobState::GiveUpLease(int64_t token, LeaseEnd end, const std::string& reason,
+                                   absl::Time now) {
   ExpireLeases(now);
   Group* group = LiveLease(token);
   if (group == nullptr) return FailedPrecondition("lease ", token, " is not live");
-  EndLease(*group, LeaseEnd::kFailed, reason, now);
+  EndLease(*group, end, reason, now);
   return absl::OkStatus();
 }
 

@@ -10,6 +10,9 @@
 namespace freshet {
 namespace {
 
+// Workers whose last answer is remembered.
+constexpr size_t kMaxRowAnswers = 1024;
+
 const char* Name(Task task) { return task == Task::kScore ? "score" : "ref_logprob"; }
 
 }  // namespace
@@ -26,23 +29,44 @@ SampleView JobState::View(const Group& group, int32_t index) const {
   return view;
 }
 
-absl::StatusOr<std::vector<RowLease>> JobState::LeaseRows(Task task, const std::string& worker,
-                                                          int64_t max_rows, absl::Time now) {
+absl::StatusOr<std::vector<RowLease>> JobState::LeaseRows(const RowRequest& request,
+                                                          absl::Time now) {
+  const auto& [task, worker, request_id, max_rows] = request;
   if (worker.empty()) return InvalidArgument("worker: empty: a lease needs a holder");
   if (max_rows < 0) return InvalidArgument("max_rows: ", max_rows, " is negative");
   FRESHET_RETURN_IF_ERROR(CheckWorker(worker));
   ExpireLeases(now);
+  const auto known = row_answers_.find(worker);
+  if (known != row_answers_.end() && known->second.request_id == request_id) {
+    return RepeatRows(request, known->second, now);
+  }
   std::vector<RowLease> leases;
+  RowAnswer answer{request_id, {}};
   const absl::Time expires = now + options_.lease_ttl;
   while (static_cast<int64_t>(leases.size()) < max_rows && rows_.pending(task) > 0) {
     RowLease lease;
     lease.token = NewToken();
     lease.expires = expires;
+    answer.tokens.push_back(lease.token);
     const std::optional<RowKey> key = rows_.Take(task, groups_, lease.token, worker, expires);
     FRESHET_CHECK(key.has_value());
     lease.sample = View(groups_.Get(std::get<1>(*key)), std::get<2>(*key));
     next_expiry_ = std::min(next_expiry_, expires);
     leases.push_back(std::move(lease));
+  }
+  const bool remember = known != row_answers_.end() || row_answers_.size() < kMaxRowAnswers;
+  if (!leases.empty() && !request_id.empty() && remember) row_answers_[worker] = std::move(answer);
+  return leases;
+}
+
+std::vector<RowLease> JobState::RepeatRows(const RowRequest& request, const RowAnswer& answer,
+                                           absl::Time now) {
+  std::vector<RowLease> leases;
+  for (const int64_t token : answer.tokens) {
+    RowHold* hold = rows_.Find(token);
+    if (hold == nullptr || hold->done || hold->task != request.task) continue;
+    hold->expires = now + options_.lease_ttl;
+    leases.push_back({token, hold->expires, View(groups_.Get(hold->ordinal), hold->index)});
   }
   return leases;
 }
@@ -74,24 +98,29 @@ absl::Status JobState::PutFields(Task task, int64_t token, FieldValues values, a
   return absl::OkStatus();
 }
 
-absl::Status JobState::FailRow(Task task, int64_t token, const std::string& reason,
-                               absl::Time now) {
+absl::Status JobState::EndRow(Task task, int64_t token, RowEnd end, const std::string& reason,
+                              absl::Time now) {
+  if (end != RowEnd::kFailed && end != RowEnd::kReturned) {
+    return InvalidArgument("end of row lease ", token, ": only a failure or a return is reported");
+  }
   ExpireLeases(now);
   FRESHET_ASSIGN_OR_RETURN(RowHold * hold, LiveRow(task, token));
   if (hold->done) return FailedPrecondition("row lease ", token, " is done already");
-  FailHeldRow(token, reason, now);
+  EndHeldRow(token, end, reason, now);
   return absl::OkStatus();
 }
 
-void JobState::FailHeldRow(int64_t token, const std::string& reason, absl::Time now) {
+void JobState::EndHeldRow(int64_t token, RowEnd end, const std::string& reason, absl::Time now) {
   const RowHold hold = *rows_.Find(token);
   Group& group = groups_.Get(hold.ordinal);
   TaskProgress& progress =
       group.samples[static_cast<size_t>(hold.index)].tasks[static_cast<size_t>(hold.task)];
   rows_.Release(group, token);
-  if (++progress.failures >= options_.max_row_failures) {
+  const RowEndDecision decision = DecideRowEnd(end, progress.counts, options_.max_row_failures);
+  progress.counts = decision.counts;
+  if (decision.dead) {
     EndGroup(group, LedgerEvent::kDead, StrCat(Name(hold.task), "_failed"),
-             StrCat(progress.failures, " times: ", reason), now);
+             StrCat(decision.counts.failures, " times: ", reason), now);
     return;
   }
   rows_.Offer(hold.task, group, hold.index);

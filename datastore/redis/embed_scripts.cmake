@@ -16,7 +16,7 @@ set(table
   "PutSamples|groups|put_samples|deny"
   "LeaseRows|groups|lease_rows|allow"
   "PutRows|groups|put_rows|allow"
-  "FailRow|groups|fail_row|allow"
+  "EndRow|groups|end_row|allow"
   "RevokeWorker|groups|revoke_worker|allow"
   "OpenEpoch|durability|open_epoch|allow"
   "NextBatch|durability|next_batch|allow"
@@ -31,6 +31,7 @@ set(table
   "Cursor|steps|cursor|deny"
   "ReadLedger|job|read_ledger|deny"
   "TrimLedger|job|trim_ledger|allow"
+  "PackLedger|job|pack_ledger|allow"
   "Create|none|create|deny")
 set(code "#include \"datastore/redis/trajectory_scripts.h\"\n\nnamespace freshet::trajectory_scripts {\n")
 foreach(entry IN LISTS table)

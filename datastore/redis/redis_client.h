@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "datastore/job_records.h"
 #include "datastore/redis/redis_subscription.h"
 
 namespace freshet {
@@ -61,9 +62,9 @@ struct RedisCounters {
 // Errors of all calls:
 //   UNAVAILABLE: no connection, a cut one, a timeout, no free connection in time, or the server
 //   says
-//     LOADING, READONLY, MASTERDOWN, TRYAGAIN or CLUSTERDOWN. After a cut connection or a timeout
-//     the effect is unknown: repeat only what is idempotent.
-//   RESOURCE_EXHAUSTED: the server is out of memory (OOM) or cannot persist (MISCONF); no effect.
+//     LOADING, READONLY, MASTERDOWN, TRYAGAIN, CLUSTERDOWN or MISCONF (it cannot write its files).
+//     After a cut connection or a timeout the effect is unknown: repeat only what is idempotent.
+//   RESOURCE_EXHAUSTED: the server is out of memory (OOM); no effect.
 //   PERMISSION_DENIED: NOAUTH, WRONGPASS, NOPERM, or a password that the server does not want.
 //   DATA_LOSS: a reply is larger or deeper than the limits, or is not the Redis protocol.
 //   FAILED_PRECONDITION: a key holds another type (WRONGTYPE).
@@ -117,10 +118,17 @@ class RedisClient {
   std::shared_ptr<State> state_;
 };
 
-// Deletes every key `{job}:*` in slices by SCAN and UNLINK. Returns the number of keys removed. Run
-// it when no member works on the job any more; a key written meanwhile may stay.
+// Deletes every key `{job}:*` in slices by SCAN and UNLINK. Returns the number of keys removed.
+// Call it when no member works on the job; a key written meanwhile may stay. The first slice closes
+// the job's trajectory store to all that have it open, the last one frees its name. Idempotent:
+// repeat it after an error.
 // INVALID_ARGUMENT: an empty job id, or one with characters other than [A-Za-z0-9._-].
-absl::StatusOr<int64_t> DeleteJobKeys(RedisClient& client, const std::string& job);
+// FAILED_PRECONDITION: the job records have seen a larger fence, or the store is of a larger
+// generation; each slice checks both in the same atomic operation.
+absl::StatusOr<int64_t> DeleteJobKeys(RedisClient& client, const JobRemoval& removal);
+// As DeleteJobKeys, but only the groups of the job's store, their bytes and their leases: for a job
+// that is not resumed. Its ledger and counters can still be read.
+absl::StatusOr<int64_t> DeleteJobSamples(RedisClient& client, const JobRemoval& removal);
 
 }  // namespace freshet
 

@@ -27,7 +27,7 @@ constexpr ErrorWord kErrorWords[] = {
     {"NOREPLICAS", absl::StatusCode::kUnavailable},
     {"BUSY", absl::StatusCode::kUnavailable},
     {"OOM", absl::StatusCode::kResourceExhausted},
-    {"MISCONF", absl::StatusCode::kResourceExhausted},
+    {"MISCONF", absl::StatusCode::kUnavailable},
     {"NOAUTH", absl::StatusCode::kPermissionDenied},
     {"WRONGPASS", absl::StatusCode::kPermissionDenied},
     {"NOPERM", absl::StatusCode::kPermissionDenied},

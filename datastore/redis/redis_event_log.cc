@@ -9,7 +9,8 @@
 namespace freshet {
 namespace {
 
-// KEYS: stream, keys. ARGV: key, value, max_length, recent_keys. Answers the cursor.
+// KEYS: stream, keys. ARGV: key, value, max_length, recent_keys, max_bytes. Answers the cursor.
+// Bytes are counted from event `c` on: older versions appended those before it.
 constexpr char kAppendText[] = R"lua(
 local key, recent = ARGV[1], tonumber(ARGV[4])
 local n = tonumber(redis.call('HGET', KEYS[2], 'n') or '0')
@@ -18,16 +19,31 @@ if key ~= '' then
   if seen > 0 and seen > n - recent then return seen end
 end
 n = n + 1
-local old = string.format('%.0f', n - recent)
-if n > recent then
-  local row = redis.call('XRANGE', KEYS[1], old .. '-0', old .. '-0')[1]
-  if row and row[2][2] ~= '' and redis.call('HGET', KEYS[2], 'k' .. row[2][2]) == old then
-    redis.call('HDEL', KEYS[2], 'k' .. row[2][2])
+local function forget(row)
+  local cursor, name = string.match(row[1], '^%d+'), row[2][2]
+  if name ~= '' and redis.call('HGET', KEYS[2], 'k' .. name) == cursor then
+    redis.call('HDEL', KEYS[2], 'k' .. name)
   end
+  return tonumber(cursor)
+end
+if n > recent then
+  local old = string.format('%.0f-0', n - recent)
+  local row = redis.call('XRANGE', KEYS[1], old, old)[1]
+  if row then forget(row) end
+end
+local counted = redis.call('HMGET', KEYS[2], 'b', 'c')
+local bytes, from = tonumber(counted[1] or '0') + #key + #ARGV[2], tonumber(counted[2] or n)
+local length = redis.call('XLEN', KEYS[1])
+while length > 0 and (length >= tonumber(ARGV[3]) or bytes > tonumber(ARGV[5])) do
+  local row = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+  if forget(row) >= from then bytes = bytes - #row[2][2] - #row[2][4] end
+  redis.call('XDEL', KEYS[1], row[1])
+  length = length - 1
 end
 local id = string.format('%.0f', n)
-redis.call('XADD', KEYS[1], 'MAXLEN', '=', ARGV[3], id .. '-0', 'k', key, 'v', ARGV[2])
-redis.call('HSET', KEYS[2], 'n', id)
+redis.call('XADD', KEYS[1], id .. '-0', 'k', key, 'v', ARGV[2])
+redis.call('HSET', KEYS[2], 'n', id, 'b', string.format('%.0f', bytes), 'c',
+  string.format('%.0f', from))
 if key ~= '' then redis.call('HSET', KEYS[2], 'k' .. key, id) end
 return n
 )lua";
@@ -81,7 +97,7 @@ absl::StatusOr<std::vector<int64_t>> RedisEventLog::AppendAll(const std::vector<
     commands.push_back(client_->ScriptCommand(
         small ? AppendAtLimit() : kAppend, {event.stream, KeysOf(event.stream)},
         {event.key, event.value, std::to_string(options_.max_length),
-         std::to_string(options_.recent_keys)}));
+         std::to_string(options_.recent_keys), std::to_string(options_.max_bytes)}));
   }
   FRESHET_ASSIGN_OR_RETURN(const auto replies, client_->Pipeline(commands));
   std::vector<int64_t> cursors;

@@ -14,8 +14,9 @@ namespace freshet {
 
 // Event streams in Redis.
 //
-// Schema: stream NAME with entries `N-0` of fields `k` (key) and `v` (value), trimmed to
-//   max_length. Hash NAME:keys: `n` (the newest cursor) and `k` + key -> cursor for the recent_keys
+// Schema: stream NAME with entries `N-0` of fields `k` (key) and `v` (value), trimmed to max_length
+//   and max_bytes. Hash NAME:keys: `n` (the newest cursor), `b` (bytes of the entries from cursor
+//   `c` on), `c` (the first entry that was counted) and `k` + key -> cursor for the recent_keys
 //   newest appends.
 // Atomicity: Append and Delete are one script or command each. Read looks first (one round trip),
 //   then blocks in XREAD on a connection of its own.

@@ -11,7 +11,6 @@ namespace freshet {
 namespace {
 
 constexpr char kRecordsKey[] = "{freshet}:jobs";
-constexpr char kMetaKey[] = "{freshet}:jobs:meta";
 constexpr size_t kListSlice = 32;  // records of one reply: at most 32 x kMaxRecordBytes
 
 // Runs at the memory limit too (allow-oom): a job that stalls there must be able to say so, and to
@@ -61,7 +60,7 @@ absl::StatusOr<int64_t> RedisJobRecords::Write(const char* operation, const std:
                                                const std::string& value) {
   FRESHET_ASSIGN_OR_RETURN(
       const RedisReply reply,
-      client_->Run(kWrite, {kRecordsKey, kMetaKey},
+      client_->Run(kWrite, {kRecordsKey, kRecordsMetaKey},
                    {operation, id, std::to_string(fence), std::to_string(expected), value,
                     std::to_string(kMaxRecords)}));
   if (reply.items.size() != 2) return DataLoss("redis answered a job record's write with nonsense");

@@ -12,6 +12,8 @@
 
 namespace freshet {
 
+inline constexpr char kRecordsMetaKey[] = "{freshet}:jobs:meta";
+
 // Job records of a cluster in Redis.
 //
 // Schema: hash `{freshet}:jobs`: id -> "REVISION VALUE". Hash `{freshet}:jobs:meta`: `revision`

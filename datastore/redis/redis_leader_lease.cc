@@ -22,11 +22,12 @@ if not now then
 end
 local row = redis.call('HMGET', KEYS[1], 'leader', 'address', 'token', 'expires')
 local leader, token, expires = row[1] or '', tonumber(row[3] or '0'), tonumber(row[4] or '0')
-if leader ~= candidate and leader ~= '' and now < expires then
+local in_force = leader ~= '' and now < expires
+if leader ~= candidate and in_force then
   return {0, token, leader, row[2] or '', expires - now}
 end
 if candidate == '' then return {0, token, '', '', 0} end
-if leader ~= candidate then token = token + 1 end
+if not in_force then token = token + 1 end
 redis.call('HSET', KEYS[1], 'leader', candidate, 'address', ARGV[2],
            'token', string.format('%.0f', token), 'expires', string.format('%.0f', now + ttl))
 return {1, token, candidate, ARGV[2], ttl}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "datastore/redis/redis_reading.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
 #include "datastore/redis/trajectory_scripts.h"
 #include "services/base/status_macros.h"
@@ -24,21 +25,6 @@ std::string ThresholdMicros(const RedisStoreSettings& settings, const StoreOptio
 
 std::string NowMicros(const Clock* clock) {
   return clock == nullptr ? "" : StrCat(absl::ToUnixMicros(clock->Now()));
-}
-
-// Deletes the keys that match, in slices.
-absl::Status DeleteMatching(RedisClient& client, const std::string& pattern) {
-  std::string cursor = "0";
-  do {
-    FRESHET_ASSIGN_OR_RETURN(const RedisReply reply,
-                             client.Command({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}));
-    if (reply.items.size() != 2) return Internal("redis: a reply of SCAN that is no pair");
-    cursor = reply.items[0].text;
-    std::vector<std::string> unlink = {"UNLINK"};
-    for (const RedisReply& key : reply.items[1].items) unlink.push_back(key.text);
-    if (unlink.size() > 1) FRESHET_RETURN_IF_ERROR(client.Command(unlink).status());
-  } while (cursor != "0");
-  return absl::OkStatus();
 }
 
 // What create.lua found, or wrote.
@@ -101,7 +87,7 @@ absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> RedisTrajectoryStore::Crea
   }
   if (known.generation.empty()) {
     return FailedPrecondition("the store of job ", config.options.job,
-                              " is half removed: finish its Delete first");
+                              " is half removed: delete the job first");
   }
   return std::unique_ptr<RedisTrajectoryStore>(
       new RedisTrajectoryStore(std::move(client), std::move(config), known.generation, settings));
@@ -116,25 +102,6 @@ absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> RedisTrajectoryStore::Open
   FRESHET_ASSIGN_OR_RETURN(RedisStoreConfig config, ParseRedisStoreConfig(known.json));
   return std::unique_ptr<RedisTrajectoryStore>(
       new RedisTrajectoryStore(std::move(client), std::move(config), known.generation, settings));
-}
-
-absl::Status RedisTrajectoryStore::Delete(RedisClient& client, const std::string& job) {
-  FRESHET_RETURN_IF_ERROR(ValidateJobName(job));
-  const std::string prefix = StrCat("{", job, "}:");
-  // The configuration goes last: while it is there, no new store takes the name.
-  std::vector<std::string> unlink = {"UNLINK", StrCat(prefix, "state"), StrCat(prefix, "options")};
-  for (const char* name :
-       {"queue",     "kept",      "open",    "ready",   "gleases", "rows:0",  "rows:1",
-        "rleases:0", "rleases:1", "holds",   "tokens",  "claimed", "digests", "durable",
-        "ledger",    "stats",     "reasons", "engines", "replay",  "replays", "revoked",
-        "above",     "dead",      "changes", "trash"}) {
-    unlink.push_back(StrCat(prefix, name));
-  }
-  FRESHET_RETURN_IF_ERROR(client.Command(unlink).status());
-  for (const char* family : {"g:*", "b:*", "step:*"}) {
-    FRESHET_RETURN_IF_ERROR(DeleteMatching(client, StrCat(prefix, family)));
-  }
-  return client.Command({"UNLINK", StrCat(prefix, "config")}).status();
 }
 
 absl::Status RedisTrajectoryStore::Answer::Expect(size_t num_values) const {
@@ -188,23 +155,15 @@ absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Send(
 absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Accept(RedisReply reply) {
   if (reply.items.size() < 2) return Internal("redis script: an answer without a code");
   static constexpr std::pair<std::string_view, Code> kCodes[] = {
-      {"OK", Code::kOk},
-      {"GONE", Code::kGone},
-      {"PRECONDITION", Code::kPrecondition},
-      {"INVALID", Code::kInvalid},
-      {"RETRY", Code::kRetry},
-      {"REVOKED", Code::kRevoked},
-      {"DEAD", Code::kDead},
-      {"DONE", Code::kDone},
-      {"MISMATCH", Code::kMismatch},
-      {"INDEX", Code::kIndex},
-      {"RESPONSE", Code::kResponse},
-      {"FIELD", Code::kField},
-      {"BATCH", Code::kBatch},
-      {"WAIT", Code::kWait},
-      {"PAUSED", Code::kPaused},
-      {"RECEIPT", Code::kReceipt},
-      {"DIGEST", Code::kDigest},
+      {"OK", Code::kOk},           {"GONE", Code::kGone},
+      {"FENCED", Code::kFenced},   {"PRECONDITION", Code::kPrecondition},
+      {"INVALID", Code::kInvalid}, {"RETRY", Code::kRetry},
+      {"REVOKED", Code::kRevoked}, {"DEAD", Code::kDead},
+      {"DONE", Code::kDone},       {"MISMATCH", Code::kMismatch},
+      {"INDEX", Code::kIndex},     {"RESPONSE", Code::kResponse},
+      {"FIELD", Code::kField},     {"BATCH", Code::kBatch},
+      {"WAIT", Code::kWait},       {"PAUSED", Code::kPaused},
+      {"RECEIPT", Code::kReceipt}, {"DIGEST", Code::kDigest},
   };
   Answer answer;
   const auto* const code =
@@ -224,7 +183,22 @@ absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Accept(RedisR
   const std::string text = answer.values.empty() ? "" : answer.values[0].text;
   if (answer.code == Code::kPrecondition) return FailedPrecondition(text);
   if (answer.code == Code::kInvalid) return InvalidArgument(text);
+  if (answer.code == Code::kFenced) return StatusOf(absl::StatusCode::kAborted, text);
   return answer;
+}
+
+int64_t RedisTrajectoryStore::PressedPercent() {
+  {
+    MutexLock lock(mu_);
+    const absl::Time now = SystemClock::Get().Now();
+    if (now - memory_read_ < settings_.memory_period) return pressed_percent_;
+    memory_read_ = now;
+  }
+  const absl::StatusOr<RedisReply> info = client_->Command({"INFO", "memory"});
+  MemoryPressure pressure;
+  if (info.ok()) pressure = DecidePressure(ParseRedisInfo(info->text));
+  MutexLock lock(mu_);
+  return pressed_percent_ = pressure.pressed ? pressure.percent : 0;
 }
 
 absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Run(

@@ -36,6 +36,10 @@ struct RedisStoreSettings {
   // Called after each script that was answered, with its name (as of its file) and the time that
   // its round trip took. Called from the threads of the operations.
   std::function<void(std::string_view script, absl::Duration took)> on_script;
+  // Maximum age of the server's memory figures, which LeasePrompts and NextBatch refresh.
+  absl::Duration memory_period = absl::Seconds(1);
+  // Sweep packs ledger rows into segments of about this many. At least 1.
+  int64_t ledger_segment_rows = 4096;
 };
 
 // The store of a job whose roles are separate processes: each of them has an object of its own on
@@ -48,11 +52,13 @@ struct RedisStoreSettings {
 //   sets over groups (`queue`, `kept`, `open`, `ready` by min version, `gleases` by expiry) and
 //   rows (`rows:TASK`, `rleases:TASK`), `holds` and `tokens` (lease token -> row, group),
 //   `claimed`, `step:S`, `digests`, `durable` (the journal), `ledger` (stream; one entry per group,
-//   its id the number of its first row), `stats`, `reasons`, `engines`, `replay`, `replays`,
-//   `revoked`, `above`, `dead` (list, the newest kMaxDeadLetters), `changes` (hash) with a channel
-//   `changed:TOPIC` for each, `trash` (what is to be deleted, by time). Bytes: `b:p:ORDINAL:SUM`
-//   (prompt), `b:TOKEN:INDEX:SUM` (response or partial) and `b:TOKEN:r:SUM` (reference log-probs),
-//   TOKEN being the fencing token of the lease they were made under and SUM their checksum.
+//   its id the number of its first row), `segments` (stream; ledger rows that Sweep has packed),
+//   `stats`, `reasons`, `engines`, `replay`, `replays`,
+//   `row_answers`, `revoked`, `above`, `dead` (list, the newest kMaxDeadLetters), `changes` (hash)
+//   with a channel `changed:TOPIC` for each, `trash` (what is to be deleted, by time). Bytes:
+//   `b:p:ORDINAL:SUM` (prompt), `b:TOKEN:INDEX:SUM` (response or partial) and `b:TOKEN:r:SUM`
+//   (reference log-probs), TOKEN being the fencing token of the lease they were made under and SUM
+//   their checksum.
 // Atomicity. Each operation is one script in one round trip; those that bring bytes send them in
 //   front, in the same round trip, under a name that nobody else uses, to expire in 5 minutes; the
 //   script makes them permanent or refuses. So no refused worker changes accepted bytes. PutSamples
@@ -62,10 +68,11 @@ struct RedisStoreSettings {
 //   (or one lease TTL) later, those of durable steps at once, by Sweep, in slices.
 // Failure. UNAVAILABLE: the effect of the call is unknown until it is repeated; all operations may
 //   be. RESOURCE_EXHAUSTED: Redis is at its memory limit, nothing changed; operations that free
-//   memory or move the job on work nevertheless. Bytes that are gone or fail their checksum end
-//   their group as dropped(corrupt) and the call goes on without it; if the group is trained
-//   already, NextBatch (of a redo) gives DATA_LOSS. NOT_FOUND when the store was deleted, or
-//   made anew for a fork.
+//   memory or move the job on work nevertheless. From kPressurePercent of the limit on,
+//   LeasePrompts admits only the groups of one step and NextBatch reports store_full, which leaves
+//   room for samples of running groups. Bytes that are gone or fail their checksum end their group
+//   as dropped(corrupt) and the call goes on without it; if the group is trained already, NextBatch
+//   (of a redo) gives DATA_LOSS. NOT_FOUND when the store was deleted, or made anew for a fork.
 // Costs. A script takes tens of microseconds of the server; a claim of 64 groups of 16 samples
 //   about 0.9 ms (docs/benchmarks.md). What a script does grows with the groups and rows that it
 //   moves, never with the tokens.
@@ -87,9 +94,6 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   static absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> Open(
       std::shared_ptr<RedisClient> client, const std::string& job,
       RedisStoreSettings settings = {});
-  // Removes the job's store, not the other keys of the job. Objects that have it open are refused
-  // from the first moment on. Idempotent; also finishes a removal that was cut off.
-  static absl::Status Delete(RedisClient& client, const std::string& job);
 
   ~RedisTrajectoryStore() override = default;
 
@@ -103,13 +107,13 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials) override;
   absl::Status FailLease(int64_t token, const std::string& reason) override;
+  absl::Status HandBackLease(int64_t token, const std::string& reason) override;
   absl::StatusOr<std::vector<absl::Status>> PutSamples(
       const std::vector<SamplePut>& samples) override;
-  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
-                                                  int64_t max_rows) override;
+  absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override;
   absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
                                                     const std::vector<RowPut>& rows) override;
-  absl::Status FailRow(Task task, int64_t token, const std::string& reason) override;
+  absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) override;
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
   absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override;
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override;
@@ -120,7 +124,8 @@ class RedisTrajectoryStore final : public TrajectoryStore {
                            const std::string& checkpoint_sha256) override;
   absl::Status RecordResume(int64_t epoch_hint, int64_t parent_lineage, int64_t fork_version,
                             const std::string& checkpoint_sha256) override;
-  // Also deletes what is due, at most about 6,000 groups a call.
+  // Also packs ledger rows, at most 16 segments a call, and deletes what is due, at most about
+  // 6,000 groups a call.
   absl::StatusOr<int64_t> Sweep() override;
   absl::StatusOr<StoreStats> Stats() override;
   absl::StatusOr<Explanation> Explain() override;
@@ -147,6 +152,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   enum class Code {
     kOk,
     kGone,
+    kFenced,
     kPrecondition,
     kInvalid,
     kRetry,
@@ -254,6 +260,9 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   absl::StatusOr<Answer> Send(const RedisScript& script, std::vector<std::string> args,
                               Commands& sets);
   absl::StatusOr<Answer> Accept(RedisReply reply);
+  // Memory use of the server in percent of its limit while DecidePressure says `pressed`;
+  // otherwise, and when the server does not answer, 0.
+  int64_t PressedPercent() ABSL_LOCKS_EXCLUDED(mu_);
 
   // redis_trajectory_store_puts.cc
   // The script's arguments for these entries.
@@ -288,6 +297,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   // Ends the groups of these places; DATA_LOSS when one is trained already.
   absl::Status DropCorrupt(const std::vector<std::pair<BlobPlace, std::string>>& corrupt);
 
+  absl::Status GiveUpLease(int64_t token, LeaseEnd end, const std::string& reason);
   absl::StatusOr<LeaseTicket> ParseLease(const std::string& text, FetchPlan& plan) const;
   static absl::StatusOr<GroupLease> FillLease(LeaseTicket ticket, const Bytes& bytes);
   absl::StatusOr<int64_t> ParseRow(const RedisReply& head, const RedisReply& score,
@@ -304,6 +314,18 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   std::vector<std::string> Uids(const std::vector<int64_t>& ordinals,
                                 const std::vector<int64_t>& attempts) const;
 
+  // redis_trajectory_store_reports.cc
+  struct LedgerPage {
+    int64_t after = 0;    // ignore rows up to this one: they are read or trimmed
+    bool packed = false;  // from a segment
+    std::vector<RedisReply> entries;
+  };
+  // Reads the segment that holds row after_seq + 1, or up to `max_entries` entries, of which the
+  // first holds that row. Past the newest row: the newest entry.
+  absl::StatusOr<LedgerPage> ReadLedgerPage(int64_t after_seq, int64_t max_entries);
+  // Packs the rows behind `after` into segments while enough rows for one are left.
+  absl::Status PackLedger(int64_t after, int64_t newest);
+
   const std::shared_ptr<RedisClient> client_;
   const RedisStoreConfig config_;
   const RedisStoreSettings settings_;
@@ -313,6 +335,8 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   RedisChangeFeed feed_;
   Mutex mu_;
   Claim claim_ ABSL_GUARDED_BY(mu_);
+  int64_t pressed_percent_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Time memory_read_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 
 }  // namespace freshet

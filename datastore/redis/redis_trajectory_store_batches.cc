@@ -21,10 +21,10 @@ constexpr size_t kGroupFields = 5;  // of next_batch.lua
 
 absl::StatusOr<OpenEpochReply> RedisTrajectoryStore::OpenEpochFor(const EpochRequest& request) {
   if (request.trainer.empty()) return InvalidArgument("trainer: empty: an epoch needs a holder");
-  FRESHET_ASSIGN_OR_RETURN(
-      const Answer answer,
-      Run(trajectory_scripts::kOpenEpoch,
-          {StrCat(request.loaded.lineage), StrCat(request.loaded.version), request.digest}));
+  FRESHET_ASSIGN_OR_RETURN(const Answer answer,
+                           Run(trajectory_scripts::kOpenEpoch,
+                               {StrCat(request.loaded.lineage), StrCat(request.loaded.version),
+                                request.digest, request.id, StrCat(kMaxEpochRequests)}));
   FRESHET_RETURN_IF_ERROR(answer.Expect(4));
   OpenEpochReply reply;
   reply.epoch = answer.values[0].integer;
@@ -140,7 +140,7 @@ absl::StatusOr<NextBatchReply> RedisTrajectoryStore::NextBatch(int64_t epoch, in
                              Run(trajectory_scripts::kNextBatch, {StrCat(epoch), StrCat(step)}));
     if (answer.values.size() < 2) return Internal("redis script: a batch without values");
     NextBatchReply reply;
-    reply.store_full = answer.values[0].integer == 1;
+    reply.store_full = answer.values[0].integer == 1 || PressedPercent() > 0;
     if (answer.code == Code::kPaused) {
       reply.paused = true;
       reply.reason = StrCat("job paused: the last ", answer.values[1].integer,

@@ -30,6 +30,7 @@ Json ToJson(const RedisStoreConfig& config) {
   const StoreOrigin& origin = config.origin;
   Json json;
   json["format"] = kRedisStoreFormat;
+  json["generation"] = options.generation;  // redis_client_job_keys.cc matches it in the text
   json["job"] = options.job;
   json["staleness.max"] = options.staleness.max;
   json["staleness.disposition"] = Name(options.staleness.disposition);
@@ -42,6 +43,7 @@ Json ToJson(const RedisStoreConfig& config) {
   json["lease_ttl_us"] = TtlMicros(options);
   json["max_row_failures"] = options.max_row_failures;
   json["max_lease_failures"] = options.max_lease_failures;
+  json["max_hand_backs"] = options.max_hand_backs;
   json["max_requeues"] = options.max_requeues;
   json["needs_ref_logprob"] = options.needs_ref_logprob;
   json["filter_zero_variance"] = options.filter_zero_variance;
@@ -62,6 +64,7 @@ RedisStoreConfig FromJson(const Json& json) {
   RedisStoreConfig config;
   StoreOptions& options = config.options;
   StoreOrigin& origin = config.origin;
+  options.generation = json.value("generation", int64_t{0});
   options.job = json.at("job").get<std::string>();
   options.staleness.max = json.at("staleness.max").get<int64_t>();
   const auto disposition =
@@ -76,6 +79,8 @@ RedisStoreConfig FromJson(const Json& json) {
   options.lease_ttl = absl::Microseconds(json.at("lease_ttl_us").get<int64_t>());
   options.max_row_failures = json.at("max_row_failures").get<int32_t>();
   options.max_lease_failures = json.at("max_lease_failures").get<int32_t>();
+  // Absent in stores of older versions, which get the default.
+  options.max_hand_backs = json.value("max_hand_backs", options.max_hand_backs);
   options.max_requeues = json.at("max_requeues").get<int32_t>();
   options.needs_ref_logprob = json.at("needs_ref_logprob").get<bool>();
   options.filter_zero_variance = json.at("filter_zero_variance").get<bool>();
@@ -154,6 +159,7 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::ScriptOptions
           {"ttl", StrCat(TtlMicros(options))},
           {"max_row_failures", StrCat(options.max_row_failures)},
           {"max_lease_failures", StrCat(options.max_lease_failures)},
+          {"max_hand_backs", StrCat(options.max_hand_backs)},
           {"max_requeues", StrCat(options.max_requeues)},
           {"needs_ref", options.needs_ref_logprob ? "1" : "0"},
           {"filter", options.filter_zero_variance ? "1" : "0"},
@@ -181,6 +187,7 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::FirstState() 
           {"resume_recorded", "0"},
           {"seq", StrCat(origin.ledger_seq)},
           {"trimmed", StrCat(origin.ledger_seq)},
+          {"packed", StrCat(origin.ledger_seq)},
           {"next_expiry", "9007199254740991"},  // never: the scripts' NEVER
           {"first_version", StrCat(version)},
           {"newest_durable", StrCat(version)},

@@ -95,10 +95,11 @@ absl::StatusOr<LeaseReply> RedisTrajectoryStore::LeasePrompts(const LeaseRequest
                            ", lineage ", request.engine.lineage, ", version ",
                            request.engine.version, ": none may be negative");
   }
-  FRESHET_ASSIGN_OR_RETURN(const Answer answer,
-                           Run(trajectory_scripts::kLeasePrompts,
-                               {request.worker, request.request_id, StrCat(request.engine.lineage),
-                                StrCat(request.engine.version), StrCat(request.max_groups)}));
+  FRESHET_ASSIGN_OR_RETURN(
+      const Answer answer,
+      Run(trajectory_scripts::kLeasePrompts,
+          {request.worker, request.request_id, StrCat(request.engine.lineage),
+           StrCat(request.engine.version), StrCat(request.max_groups), StrCat(PressedPercent())}));
   if (answer.code == Code::kRevoked) return Revoked(request.worker);
   FRESHET_RETURN_IF_ERROR(answer.Expect(2));
   LeaseReply reply;
@@ -187,9 +188,18 @@ absl::Status RedisTrajectoryStore::ReturnLease(int64_t token, const std::vector<
 }
 
 absl::Status RedisTrajectoryStore::FailLease(int64_t token, const std::string& reason) {
-  FRESHET_ASSIGN_OR_RETURN(
-      const Answer answer,
-      Run(trajectory_scripts::kFailLease, {ScriptToken(token), reason.substr(0, kMaxReasonBytes)}));
+  return GiveUpLease(token, LeaseEnd::kFailed, reason);
+}
+
+absl::Status RedisTrajectoryStore::HandBackLease(int64_t token, const std::string& reason) {
+  return GiveUpLease(token, LeaseEnd::kHandedBack, reason);
+}
+
+absl::Status RedisTrajectoryStore::GiveUpLease(int64_t token, LeaseEnd end,
+                                               const std::string& reason) {
+  FRESHET_ASSIGN_OR_RETURN(const Answer answer,
+                           Run(trajectory_scripts::kFailLease,
+                               {ScriptToken(token), Name(end), reason.substr(0, kMaxReasonBytes)}));
   if (answer.code == Code::kDead) return FailedPrecondition("lease ", token, " is not live");
   return absl::OkStatus();
 }

@@ -157,7 +157,8 @@ std::map<int64_t, RedisTrajectoryStore::SampleBlob> RedisTrajectoryStore::EmptyB
   size_t total = 0;
   for (size_t i = next; i < samples.size() && i - next < kMaxPuts && total < kMaxPutBytes; ++i) {
     if (samples[i].response == nullptr) continue;
-    const size_t size = kBytesPerToken * samples[i].response->response_ids.size() + kOtherBytes;
+    const size_t size = kBytesPerToken * samples[i].response->response_ids.size() +
+                        sizeof(float) * samples[i].response->sampling_logprobs.size() + kOtherBytes;
     sizes[samples[i].token] += size;
     total += size;
   }

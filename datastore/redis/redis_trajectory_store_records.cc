@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "datastore/redis/redis_reading.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
@@ -24,7 +25,8 @@ struct ReasonNumbers {
   int64_t running = 0;
   int64_t trained = 0;
   int64_t backlog = 0;
-  int64_t count = 0;                   // groups asked for, or filtered groups of a paused job
+  // Groups asked for, filtered groups of a paused job, or percent of the server's memory limit.
+  int64_t count = 0;
   std::optional<AdmissionState> kept;  // at the first refusal of a group with kept tokens
 };
 
@@ -67,6 +69,11 @@ std::string StopText(std::string_view kind, const ReasonNumbers& numbers,
     return StrCat("store full: ", numbers.outstanding, " groups outstanding and ", numbers.trained,
                   " trained but not durable, of ", config.options.capacity_groups,
                   ": a checkpoint must become durable");
+  }
+  if (kind == "memory") {
+    return StrCat(PressureText(numbers.count), ": from ", kPressurePercent,
+                  " % on a job gets only the ", config.options.staleness.groups_per_step,
+                  " groups of its next step, and ", numbers.outstanding, " are outstanding");
   }
   if (kind == "backlog") {
     return StrCat("store full: ", numbers.backlog, " ledger rows are not drained");

@@ -1,7 +1,9 @@
 // The controller's operations: sweeping, reports, the ledger.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "datastore/redis/ledger_segment.h"
 #include "datastore/redis/redis_trajectory_store.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
 #include "datastore/redis/trajectory_scripts.h"
@@ -17,12 +19,25 @@ constexpr int64_t kCollectEntries = 64;
 constexpr int kCollectSlices = 100;
 // Ledger entries of one page: each is a group with a few hundred bytes per sample.
 constexpr int64_t kLedgerPage = 512;
+constexpr int kPackSlices = 16;  // segments that one Sweep makes
+
+// The number of the first row of an entry of a stream.
+absl::StatusOr<int64_t> FirstRowOf(const RedisReply& entry) {
+  if (entry.items.empty()) return DataLoss("ledger entry: not an entry of a stream");
+  std::string_view id = entry.items[0].text;
+  return TakeNumber(id, '-');
+}
 
 }  // namespace
 
 absl::StatusOr<int64_t> RedisTrajectoryStore::Sweep() {
   FRESHET_ASSIGN_OR_RETURN(const Answer swept, Run(trajectory_scripts::kSweep, {}));
-  FRESHET_RETURN_IF_ERROR(swept.Expect(1));
+  FRESHET_RETURN_IF_ERROR(swept.Expect(3));
+  const absl::Status packed = PackLedger(swept.values[1].integer, swept.values[2].integer);
+  // Rows that cannot be packed stay as they are; ReadLedger says what is wrong with them.
+  if (!absl::IsDataLoss(packed) && !absl::IsResourceExhausted(packed)) {
+    FRESHET_RETURN_IF_ERROR(packed);
+  }
   for (int i = 0; i < kCollectSlices; ++i) {
     FRESHET_ASSIGN_OR_RETURN(const Answer collected,
                              Run(trajectory_scripts::kCollect, {StrCat(kCollectEntries)}));
@@ -67,24 +82,79 @@ absl::StatusOr<std::vector<LedgerRow>> RedisTrajectoryStore::ReadLedger(int64_t 
   }
   std::vector<LedgerRow> rows;
   while (static_cast<int64_t>(rows.size()) < max_rows) {
-    const int64_t entries = std::min(kLedgerPage, max_rows - static_cast<int64_t>(rows.size()));
-    FRESHET_ASSIGN_OR_RETURN(const Answer answer, Run(trajectory_scripts::kReadLedger,
-                                                      {StrCat(after_seq), StrCat(entries)}));
-    FRESHET_RETURN_IF_ERROR(answer.Expect(2));
-    std::string_view after_text = answer.values[0].text;
-    FRESHET_ASSIGN_OR_RETURN(const int64_t after, TakeNumber(after_text, ' '));
+    const size_t left = static_cast<size_t>(max_rows) - rows.size();
+    FRESHET_ASSIGN_OR_RETURN(
+        const LedgerPage page,
+        ReadLedgerPage(after_seq, std::min(kLedgerPage, static_cast<int64_t>(left))));
     const size_t before = rows.size();
-    for (const RedisReply& entry : answer.values[1].items) {
-      FRESHET_ASSIGN_OR_RETURN(std::vector<LedgerRow> expanded, ExpandLedgerEntry(entry, config_));
-      for (LedgerRow& row : expanded) {
-        const bool wanted = row.seq > after && static_cast<int64_t>(rows.size()) < max_rows;
-        if (wanted) rows.push_back(std::move(row));
+    for (size_t i = 0; i < page.entries.size() && rows.size() - before < left; ++i) {
+      if (i + 1 < page.entries.size()) {
+        FRESHET_ASSIGN_OR_RETURN(const int64_t next, FirstRowOf(page.entries[i + 1]));
+        if (next <= page.after + 1) continue;
       }
+      FRESHET_ASSIGN_OR_RETURN(std::vector<LedgerRow> expanded,
+                               ExpandLedgerEntry(page.entries[i], config_));
+      std::copy_if(std::make_move_iterator(expanded.begin()),
+                   std::make_move_iterator(expanded.end()), std::back_inserter(rows),
+                   [&page](const LedgerRow& row) { return row.seq > page.after; });
     }
-    if (rows.size() == before) break;
+    if (rows.size() == before) {
+      if (page.packed) return DataLoss("ledger: the segment of row ", page.after + 1, " is gone");
+      break;
+    }
+    rows.resize(std::min(rows.size(), before + left));
     after_seq = rows.back().seq;
   }
   return rows;
+}
+
+absl::StatusOr<RedisTrajectoryStore::LedgerPage> RedisTrajectoryStore::ReadLedgerPage(
+    int64_t after_seq, int64_t max_entries) {
+  FRESHET_ASSIGN_OR_RETURN(Answer answer, Run(trajectory_scripts::kReadLedger,
+                                              {StrCat(after_seq), StrCat(max_entries)}));
+  FRESHET_RETURN_IF_ERROR(answer.Expect(3));
+  LedgerPage page;
+  std::string_view after = answer.values[0].text;
+  FRESHET_ASSIGN_OR_RETURN(page.after, TakeNumber(after, ' '));
+  page.packed = !answer.values[1].text.empty();
+  if (page.packed) {
+    FRESHET_ASSIGN_OR_RETURN(page.entries, UnpackLedgerSegment(answer.values[1].text));
+  } else {
+    page.entries = std::move(answer.values[2].items);
+  }
+  return page;
+}
+
+absl::Status RedisTrajectoryStore::PackLedger(int64_t after, int64_t newest) {
+  const int64_t wanted = settings_.ledger_segment_rows;
+  for (int i = 0; i < kPackSlices && newest - after >= wanted; ++i) {
+    std::vector<RedisReply> entries;
+    int64_t last = after;
+    while (last - after < wanted) {
+      const int64_t left = wanted - (last - after);
+      const int64_t groups = (left + options().group_size - 1) / options().group_size;
+      FRESHET_ASSIGN_OR_RETURN(LedgerPage page,
+                               ReadLedgerPage(last, std::min(groups, kLedgerPage)));
+      // Another caller has packed or trimmed them.
+      if (page.packed || page.entries.empty()) return absl::OkStatus();
+      // A damaged entry stays where it is: in a segment it would hide the entries behind it.
+      for (const RedisReply& entry : page.entries) {
+        FRESHET_ASSIGN_OR_RETURN(const std::vector<LedgerRow> rows,
+                                 ExpandLedgerEntry(entry, config_));
+        const bool first = last == after;
+        if (first ? rows.front().seq > last + 1 : rows.front().seq != last + 1) {
+          return DataLoss("ledger: row ", last + 1, " is missing");
+        }
+        last = std::max(last, rows.back().seq);
+      }
+      std::move(page.entries.begin(), page.entries.end(), std::back_inserter(entries));
+    }
+    FRESHET_ASSIGN_OR_RETURN(const std::string segment, PackLedgerSegment(entries));
+    FRESHET_RETURN_IF_ERROR(
+        Run(trajectory_scripts::kPackLedger, {StrCat(after), StrCat(last), segment}).status());
+    after = last;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RedisTrajectoryStore::TrimLedger(int64_t upto_seq) {

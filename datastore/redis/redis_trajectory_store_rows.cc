@@ -33,13 +33,14 @@ absl::StatusOr<int64_t> RedisTrajectoryStore::ParseRow(const RedisReply& head,
   return PortToken(token);
 }
 
-absl::StatusOr<std::vector<RowLease>> RedisTrajectoryStore::LeaseRows(Task task,
-                                                                      const std::string& worker,
-                                                                      int64_t max_rows) {
+absl::StatusOr<std::vector<RowLease>> RedisTrajectoryStore::LeaseRowsFor(
+    const RowRequest& request) {
+  const auto& [task, worker, request_id, max_rows] = request;
   if (worker.empty()) return InvalidArgument("worker: empty: a lease needs a holder");
   if (max_rows < 0) return InvalidArgument("max_rows: ", max_rows, " is negative");
-  FRESHET_ASSIGN_OR_RETURN(const Answer answer, Run(trajectory_scripts::kLeaseRows,
-                                                    {TaskNumber(task), worker, StrCat(max_rows)}));
+  FRESHET_ASSIGN_OR_RETURN(const Answer answer,
+                           Run(trajectory_scripts::kLeaseRows,
+                               {TaskNumber(task), worker, StrCat(max_rows), request_id}));
   if (answer.code == Code::kRevoked) {
     return FailedPrecondition("worker ", worker, " is revoked: it must register again");
   }
@@ -73,10 +74,15 @@ absl::StatusOr<std::vector<RowLease>> RedisTrajectoryStore::LeaseRows(Task task,
   return readable;
 }
 
-absl::Status RedisTrajectoryStore::FailRow(Task task, int64_t token, const std::string& reason) {
+absl::Status RedisTrajectoryStore::EndRow(Task task, int64_t token, RowEnd end,
+                                          const std::string& reason) {
+  if (end != RowEnd::kFailed && end != RowEnd::kReturned) {
+    return InvalidArgument("end of row lease ", token, ": only a failure or a return is reported");
+  }
   FRESHET_ASSIGN_OR_RETURN(
       const Answer answer,
-      Run(trajectory_scripts::kFailRow, {TaskNumber(task), ScriptToken(token), reason}));
+      Run(trajectory_scripts::kEndRow, {TaskNumber(task), ScriptToken(token),
+                                        end == RowEnd::kFailed ? "failed" : "returned", reason}));
   if (answer.code == Code::kDead) return RowNotLive(task, token);
   if (answer.code == Code::kDone)
     return FailedPrecondition("row lease ", token, " is done already");

@@ -15,7 +15,7 @@ extern const RedisScript kFailLease;
 extern const RedisScript kPutSamples;
 extern const RedisScript kLeaseRows;
 extern const RedisScript kPutRows;
-extern const RedisScript kFailRow;
+extern const RedisScript kEndRow;
 extern const RedisScript kRevokeWorker;
 extern const RedisScript kOpenEpoch;
 extern const RedisScript kNextBatch;
@@ -30,6 +30,7 @@ extern const RedisScript kExplain;
 extern const RedisScript kCursor;
 extern const RedisScript kReadLedger;
 extern const RedisScript kTrimLedger;
+extern const RedisScript kPackLedger;
 extern const RedisScript kCreate;
 
 }  // namespace freshet::trajectory_scripts

@@ -68,9 +68,11 @@ PANELS = [
         stacked=True,
     ),
     curves(
-        "Workers lost, leases returned",
-        "Workers that fell silent, and leases that ran out or were revoked, in a quarter of an hour.",
+        "Workers lost or failing, leases returned",
+        "Workers that fell silent, work that ended with an error, and leases that ran out or were revoked, in a"
+        " quarter of an hour.",
         ("sum by (role) (increase(freshet_workers_lost_total{@all}[15m]))", "lost {{role}}"),
+        ("sum by (role) (increase(freshet_work_failures_total{@all}[15m]))", "failed {{role}}"),
         ("sum(increase(freshet_leases_expired_total{@job}[15m]))", "leases"),
     ),
 ]

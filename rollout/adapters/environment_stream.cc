@@ -25,9 +25,9 @@ absl::Status EndOf(const grpc::Status& status) {
 
 std::shared_ptr<EnvironmentStream> EnvironmentStream::Start(
     std::shared_ptr<env::v1::EnvService::Stub> stub, env::v1::EpisodeRequest first,
-    const std::string& traceparent, absl::Duration timeout, OnAnswer on_answer) {
+    const std::string& traceparent, absl::Duration timeout, OnAnswer on_answer, OnEnd on_end) {
   std::shared_ptr<EnvironmentStream> stream(
-      new EnvironmentStream(std::move(stub), std::move(on_answer)));
+      new EnvironmentStream(std::move(stub), std::move(on_answer), std::move(on_end)));
   stream->self_ = stream;
   stream->context_.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   if (!traceparent.empty()) stream->context_.AddMetadata(kTraceparentKey, traceparent);
@@ -92,6 +92,11 @@ void EnvironmentStream::End() {
   ReleaseHold();
 }
 
+void EnvironmentStream::Cancel() {
+  End();
+  context_.TryCancel();
+}
+
 void EnvironmentStream::WriteClose() {
   outgoing_.mutable_close();
   writing_ = true;
@@ -134,7 +139,8 @@ void EnvironmentStream::OnWriteDone(bool ok) {
 }
 
 void EnvironmentStream::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<EnvironmentStream> self = std::move(self_);
+  std::shared_ptr<EnvironmentStream> self = std::move(self_);
+  const OnEnd on_end = on_end_;
   OnAnswer answer;
   const absl::Status why = EndOf(status);
   {
@@ -143,6 +149,8 @@ void EnvironmentStream::OnDone(const grpc::Status& status) {
     if (waiting_) answer = on_answer_;
   }
   if (answer) answer(why);
+  self.reset();
+  on_end();
 }
 
 }  // namespace freshet

@@ -1,8 +1,11 @@
 #include "rollout/adapters/grpc_environment_client.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "freshet/env/v1/env_service.grpc.pb.h"
 #include "rollout/adapters/environment_stream.h"
@@ -20,17 +23,24 @@ class GrpcEnvironmentClient::Stream final {
   const std::shared_ptr<EnvironmentStream> stream_;
 };
 
-// Answers that wait to be taken; streams that outlive the client still find it. At most one answer
-// per open episode waits.
+// Answers that wait to be taken, at most one per open episode, and the streams that have not ended.
 struct GrpcEnvironmentClient::Inbox {
   Mutex mu;
   CondVar arrived;
+  CondVar ended;
   std::vector<EpisodeEvent> events ABSL_GUARDED_BY(mu);
+  std::map<int64_t, std::weak_ptr<EnvironmentStream>> streams ABSL_GUARDED_BY(mu);
+  int64_t streams_started ABSL_GUARDED_BY(mu) = 0;
 
   void Put(int64_t episode, absl::StatusOr<EpisodeAnswer> answer) ABSL_LOCKS_EXCLUDED(mu) {
     MutexLock lock(mu);
     events.push_back({episode, std::move(answer)});
     arrived.NotifyAll();
+  }
+  void Remove(int64_t stream) ABSL_LOCKS_EXCLUDED(mu) {
+    MutexLock lock(mu);
+    streams.erase(stream);
+    ended.NotifyAll();
   }
 };
 
@@ -49,7 +59,22 @@ GrpcEnvironmentClient::GrpcEnvironmentClient(ChannelMaker make_channel, const Cl
       options_(options),
       inbox_(std::make_shared<Inbox>()) {}
 
-GrpcEnvironmentClient::~GrpcEnvironmentClient() = default;
+// A channel's last reference must not be dropped on a gRPC thread: at process exit, that destroys
+// the completion queue which the thread polls.
+GrpcEnvironmentClient::~GrpcEnvironmentClient() {
+  open_.clear();
+  std::vector<std::shared_ptr<EnvironmentStream>> streams;
+  {
+    MutexLock lock(inbox_->mu);
+    for (const auto& [number, stream] : inbox_->streams) streams.push_back(stream.lock());
+  }
+  for (const auto& stream : streams) {
+    if (stream != nullptr) stream->Cancel();
+  }
+  streams.clear();
+  MutexLock lock(inbox_->mu);
+  while (!inbox_->streams.empty()) inbox_->ended.WaitFor(inbox_->mu, absl::Seconds(1));
+}
 
 void GrpcEnvironmentClient::SetAddresses(std::vector<std::string> addresses) {
   MutexLock lock(mu_);
@@ -128,11 +153,24 @@ void GrpcEnvironmentClient::Reset(int64_t episode, const EpisodeStart& start) {
   request.mutable_reset()->set_environment(start.environment);
   request.mutable_reset()->set_seed(start.seed);
   request.mutable_reset()->mutable_options()->insert(start.options.begin(), start.options.end());
-  open.stream = std::make_shared<Stream>(EnvironmentStream::Start(
+  int64_t number = 0;
+  {
+    MutexLock lock(inbox_->mu);
+    number = ++inbox_->streams_started;
+    inbox_->streams[number];
+  }
+  const std::shared_ptr<EnvironmentStream> stream = EnvironmentStream::Start(
       worker->stub, std::move(request), start.traceparent, options_.episode_timeout,
       [inbox = inbox_, episode](absl::StatusOr<EpisodeAnswer> answer) {
         inbox->Put(episode, std::move(answer));
-      }));
+      },
+      [inbox = inbox_, number] { inbox->Remove(number); });
+  open.stream = std::make_shared<Stream>(stream);
+  MutexLock lock(inbox_->mu);
+  // It may have ended already.
+  if (const auto found = inbox_->streams.find(number); found != inbox_->streams.end()) {
+    found->second = stream;
+  }
 }
 
 void GrpcEnvironmentClient::Step(int64_t episode, std::string action) {

@@ -37,7 +37,7 @@ class GrpcEnvironmentClient final : public EnvironmentClient {
   // The clock must outlive the client.
   GrpcEnvironmentClient(ChannelMaker make_channel, const Clock& clock,
                         GrpcEnvironmentClientOptions options);
-  // Cancels all episodes.
+  // Cancels all episodes and waits until their streams have ended. Not from a thread of gRPC.
   ~GrpcEnvironmentClient() override;
 
   // The workers from now on. Episodes on workers that are no longer listed go on.

@@ -18,6 +18,7 @@ void RolloutFigures::Add(const RolloutFigures& other) {
   c.unsent_samples += o.unsent_samples;
   c.store_outages += o.store_outages;
   c.groups_handed_back += o.groups_handed_back;
+  c.engine_failures += o.engine_failures;
   if (c.fenced_name.empty()) c.fenced_name = o.fenced_name;
   c.episodes.open += o.episodes.open;
   c.episodes.terminated += o.episodes.terminated;

@@ -49,6 +49,8 @@ class RolloutMetrics::Job {
     Count("freshet_rollout_groups_handed_back_total",
           "Prompt groups handed back because their environment failed.",
           Number(c.groups_handed_back));
+    Count("freshet_rollout_engine_failures_total",
+          "Times that the engine failed while it generated.", Number(c.engine_failures));
     Count("freshet_datastore_outages_total", "Times that the datastore could not be reached.",
           Number(c.store_outages));
     Gauge("freshet_rollout_unsent_samples", "Finished samples that wait for the datastore.",

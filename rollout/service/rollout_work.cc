@@ -6,9 +6,11 @@
 #include "model/bundle_proto.h"
 #include "model/row_tokens.h"
 #include "rollout/rollout_setup.h"
+#include "rollout/service/evaluation_report.h"
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/runtime/utf8.h"
 
 namespace freshet {
 namespace {
@@ -60,6 +62,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
   options.max_store_retry_delay *= context.time_scale;
   options.put_period = kPutPeriod * context.time_scale;
   options.worker = worker;
+  options.most_engine_failures = MostEngineFailures(spec);
   options.request_prefix = StrCat(assign.assignment_id(), "/");
   work->worker_ =
       std::make_unique<RolloutWorker>(*work->store_, *work->engine_, work->subscriber_,
@@ -133,6 +136,7 @@ void RolloutWork::PullWhenDue(PullTimer& timer, const std::stop_token& stop) {
   std::optional<PolicyVersion> held;
   if (weights.has_value()) held = weights->snapshot.manifest.policy;
   PolicyVersion published = worker_->counters().committed;
+  subscriber_->OnCommitted(published);
   published.version -= published.version % std::max<int64_t>(spec_.weight_sync().every_steps(), 1);
   const PullDecision decision = timer.Look(held, published, context_.clock->Now());
   cluster::v1::Members members;
@@ -195,10 +199,10 @@ absl::Status RolloutWork::StartEvaluation(const cluster::v1::Evaluate& evaluate)
     }
   }
   const PolicyVersion policy = run.weights.manifest.policy;
-  run.done = [this, evaluate, policy](absl::StatusOr<std::vector<Response>> responses) {
+  run.done = [this, evaluate, policy](absl::StatusOr<EvaluationAnswers> answers) {
     MutexLock lock(mu_);
-    reports_.push_back([this, evaluate, policy, responses = std::move(responses)] {
-      Report(evaluate, policy, responses);
+    reports_.push_back([this, evaluate, policy, answers = std::move(answers)] {
+      Report(evaluate, policy, answers);
     });
     wake_.NotifyAll();
   };
@@ -207,22 +211,16 @@ absl::Status RolloutWork::StartEvaluation(const cluster::v1::Evaluate& evaluate)
 }
 
 void RolloutWork::Report(const cluster::v1::Evaluate& evaluate, const PolicyVersion& policy,
-                         const absl::StatusOr<std::vector<Response>>& responses) {
+                         const absl::StatusOr<EvaluationAnswers>& answers) {
   cluster::v1::ReportEvaluationRequest request;
   request.set_job_id(job_);
   request.set_evaluation_id(evaluate.evaluation_id());
   request.mutable_policy()->set_lineage(policy.lineage);
   request.mutable_policy()->set_version(policy.version);
-  if (!responses.ok()) {
-    request.set_error(Message(responses.status()));
+  if (!answers.ok()) {
+    request.set_error(runtime::ValidUtf8(Message(answers.status())));
   } else {
-    for (const Response& response : *responses) {
-      request.add_completions(
-          model_.tokenizer->Decode(response.response_ids, /*skip_special=*/true));
-      request.add_completion_tokens(static_cast<int64_t>(response.response_ids.size()));
-      request.add_stopped(response.finish == FinishReason::kStop);
-      if (response.env_reward.has_value()) request.add_env_rewards(*response.env_reward);
-    }
+    AddAnswers(*answers, *model_.tokenizer, spec_.has_environment(), request);
   }
   const absl::Status sent = context_.report_evaluation(std::move(request));
   if (!sent.ok()) {

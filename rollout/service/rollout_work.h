@@ -99,7 +99,7 @@ class RolloutWork final : public runtime::JobWork {
   void PullWhenDue(PullTimer& timer, const std::stop_token& stop);
   absl::Status StartEvaluation(const cluster::v1::Evaluate& evaluate);
   void Report(const cluster::v1::Evaluate& evaluate, const PolicyVersion& policy,
-              const absl::StatusOr<std::vector<Response>>& responses);
+              const absl::StatusOr<EvaluationAnswers>& answers);
   void Wake();
   RolloutFigures Figures() const;
 

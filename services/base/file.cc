@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "services/base/data_roots.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
@@ -36,26 +37,7 @@ absl::Status WriteError(const std::string& path, int error_number) {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) return NotFound(path, ": cannot be opened: ", std::strerror(errno));
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return NotFound(path, ": ", std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) return InvalidArgument(path, ": not a regular file");
-  const auto size = static_cast<uint64_t>(info.st_size);
-  if (size > max_bytes) {
-    return InvalidArgument(path, ": ", size, " bytes, more than the limit of ", max_bytes);
-  }
-  std::string contents(size, '\0');
-  size_t done = 0;
-  while (done < contents.size()) {
-    const ssize_t got = ::read(fd.get(), contents.data() + done, contents.size() - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return NotFound(path, ": cannot be read: ", std::strerror(errno));
-    if (got == 0) break;
-    done += static_cast<size_t>(got);
-  }
-  contents.resize(done);
-  return contents;
+  return DataRoots::Unlimited().ReadFile(path, max_bytes);
 }
 
 absl::Status SyncPath(const std::string& path) {

@@ -31,6 +31,8 @@ int Validate(const std::string& path, const std::vector<std::string>& overrides)
   if (!setup.ok()) return Fail(setup.status());
   std::printf("%s# loss expands to: %s\n", WriteJobYaml(job.spec).c_str(),
               DescribeLoss((*setup)->loss).c_str());
+  const auto uncorrected = UncorrectedStaleness((*setup)->loss, job.spec.staleness().max());
+  if (uncorrected.has_value()) std::printf("# warning: %s\n", uncorrected->c_str());
   return kExitDone;
 }
 

@@ -6,6 +6,7 @@
 
 #include "model/row_tokens.h"
 #include "rollout/rollout_setup.h"
+#include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "services/reward/reward_setup.h"
@@ -40,11 +41,13 @@ bool Evaluator::Start(const WeightSnapshot& weights) {
   }
   const PolicyVersion policy = weights.manifest.policy;
   const absl::Time started = clock_.Now();
-  run.done = [this, policy, started](absl::StatusOr<std::vector<Response>> responses) {
-    if (!responses.ok()) return Finish(responses.status());
-    scoring_ = std::jthread([this, answers = Answers{policy, started, *std::move(responses)}] {
-      Finish(Score(answers));
-    });
+  run.done = [this, policy, started](absl::StatusOr<EvaluationAnswers> given) {
+    if (!given.ok()) {
+      return Finish(StatusOf(given.status().code(), "evaluation of version ", policy.version, ": ",
+                             Message(given.status())));
+    }
+    scoring_ = std::jthread(
+        [this, answers = Answers{policy, started, *std::move(given)}] { Finish(Score(answers)); });
   };
   {
     MutexLock lock(mu_);
@@ -93,7 +96,8 @@ void Evaluator::Finish(absl::StatusOr<EvalMetrics> result) {
   if (on_finished_) on_finished_();
 }
 
-absl::Status Evaluator::TakeResult(const std::function<absl::Status(EvalMetrics)>& record) {
+absl::Status Evaluator::TakeResult(
+    const std::function<absl::Status(absl::StatusOr<EvalMetrics>)>& record) {
   std::optional<absl::StatusOr<EvalMetrics>> result;
   {
     MutexLock lock(mu_);
@@ -101,7 +105,7 @@ absl::Status Evaluator::TakeResult(const std::function<absl::Status(EvalMetrics)
     result = std::exchange(result_, std::nullopt);
   }
   if (!result.has_value()) return absl::OkStatus();
-  const absl::Status status = result->ok() ? record(**std::move(result)) : result->status();
+  const absl::Status status = record(*std::move(result));
   MutexLock lock(mu_);
   running_ = false;
   idle_.NotifyAll();
@@ -127,15 +131,13 @@ absl::StatusOr<freshet::Score> Evaluator::ScoreRow(size_t row, const Response& r
 }
 
 absl::StatusOr<EvalMetrics> Evaluator::Score(const Answers& answers) const {
-  const std::vector<Response>& responses = answers.responses;
-  std::vector<std::optional<absl::StatusOr<freshet::Score>>> scores(rows_.size());
+  std::vector<absl::StatusOr<freshet::Score>> scores(rows_.size());
   std::atomic<size_t> next{0};
-  std::atomic<bool> failed{false};
   const auto score_rows = [&] {
-    for (size_t i = next++; i < rows_.size() && !failed; i = next++) {
+    for (size_t i = next++; i < rows_.size(); i = next++) {
       if (give_up_.stop_requested()) return;
-      scores[i] = ScoreRow(i, responses[i]);
-      if (!scores[i]->ok()) failed = true;
+      const absl::StatusOr<Response>& answer = answers.answers[i];
+      scores[i] = answer.ok() ? ScoreRow(i, *answer) : answer.status();
     }
   };
   std::vector<std::jthread> helpers;
@@ -152,19 +154,31 @@ absl::StatusOr<EvalMetrics> Evaluator::Score(const Answers& answers) const {
   metrics.lineage = answers.policy.lineage;
   metrics.rows = static_cast<int64_t>(rows_.size());
   // In the order of the rows, so that the sums repeat.
+  std::string first_failure;
   for (size_t i = 0; i < rows_.size(); ++i) {
-    if (!scores[i].has_value()) continue;
-    const absl::StatusOr<freshet::Score>& score = *scores[i];
+    const absl::StatusOr<freshet::Score>& score = scores[i];
     if (!score.ok()) {
-      return FailedPrecondition("evaluation of version ", answers.policy.version, ", row ", i, ": ",
-                                Message(score.status()));
+      if (metrics.eval_failed_rows++ == 0) {
+        first_failure = StrCat("row ", i, ": ", Message(score.status()));
+      }
+      continue;
     }
     metrics.eval_accuracy += score->reward;
     for (const auto& [name, value] : score->components) metrics.reward_components[name] += value;
-    metrics.completion_length_mean += static_cast<double>(responses[i].response_ids.size());
+    metrics.completion_length_mean += static_cast<double>(answers.answers[i]->response_ids.size());
+  }
+  if (metrics.eval_failed_rows > 0) {
+    FRESHET_LOG(Warning) << "event=evaluation_rows_failed version=" << metrics.policy_version
+                         << " count=" << metrics.eval_failed_rows
+                         << " first=" << LogQuoted(first_failure);
+  }
+  const int64_t scored = metrics.rows - metrics.eval_failed_rows;
+  if (scored == 0) {
+    return FailedPrecondition("evaluation of version ", answers.policy.version, ": none of ",
+                              metrics.rows, " rows has a score; ", first_failure);
   }
   // Sums first, so that a perfect score is exactly 1.
-  const auto count = static_cast<double>(rows_.size());
+  const auto count = static_cast<double>(scored);
   metrics.eval_accuracy /= count;
   for (auto& [name, value] : metrics.reward_components) value /= count;
   metrics.completion_length_mean /= count;

@@ -39,13 +39,14 @@ class Evaluator {
   bool Start(const WeightSnapshot& weights);
   // Waits until none is running, or for `timeout`, or until Close(); returns whether none is.
   bool AwaitIdle(absl::Duration timeout);
-  // Nobody takes results any more: gives up what is being scored and ends every wait, now and
-  // later.
+  // No results are taken after this: stops scoring and ends every wait, present and future.
   void Close();
 
-  // Hands the result, if there is one, to `record`; the evaluation counts as running until that
-  // returns. Errors: of `record`, and of an evaluation that failed. After Close() there is none.
-  absl::Status TakeResult(const std::function<absl::Status(EvalMetrics)>& record);
+  // Hands the result, if there is one, to `record`, and returns what that returns; the evaluation
+  // counts as running until then. Rows that cannot be generated, or scored in reward.max_attempts
+  // tries, are left out; the result is an error when no row has a score, or when the evaluation was
+  // given up. After Close() there is none.
+  absl::Status TakeResult(const std::function<absl::Status(absl::StatusOr<EvalMetrics>)>& record);
 
   int64_t skipped() const;
 
@@ -57,7 +58,7 @@ class Evaluator {
   struct Answers {
     PolicyVersion policy;
     absl::Time started;
-    std::vector<Response> responses;
+    EvaluationAnswers answers;
   };
 
   Evaluator(const JobSetup& setup, RolloutWorker& worker, const Clock& clock,

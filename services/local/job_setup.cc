@@ -20,9 +20,9 @@ absl::StatusOr<std::unique_ptr<JobSetup>> PrepareJob(const JobSpec& spec, const 
   for (Fault& fault : CheckServices(spec, places)) faults.push_back(std::move(fault));
   SortFaults(faults);
   if (!faults.empty()) return InvalidArgument(FormatFaults(faults));
-  FRESHET_ASSIGN_OR_RETURN(setup->model, OpenModel(spec));
+  FRESHET_ASSIGN_OR_RETURN(setup->model, OpenModel(spec, DataRoots::Unlimited()));
   const ModelSetup& model = setup->model;
-  FRESHET_ASSIGN_OR_RETURN(setup->data, OpenDatasets(spec));
+  FRESHET_ASSIGN_OR_RETURN(setup->data, OpenDatasets(spec, DataRoots::Unlimited()));
   FRESHET_ASSIGN_OR_RETURN(setup->scorer, MakeJobScorer(spec, remote));
   setup->sampling = MakeSampling(spec, model.config, *model.tokenizer);
   setup->eval_sampling = MakeEvalSampling(spec, model.config, *model.tokenizer);

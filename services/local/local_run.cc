@@ -143,7 +143,7 @@ absl::StatusOr<RunResult> LocalRun::Run() {
   if (StopRequested()) return RunResult{RunOutcome::kInterrupted, 0};
   FRESHET_RETURN_IF_ERROR(MakeRoles(roles));
   if (options_.status != nullptr) {
-    options_.status->Watch(roles.store.get(), roles.rollout.get());
+    options_.status->Watch(roles.store.get(), roles.rollout.get(), roles.reward.get());
     options_.status->SetState(job::v1::JOB_STATE_RUNNING, "the trainer is at work");
   }
   StartThreads(roles);
@@ -201,7 +201,7 @@ absl::Status LocalRun::MakeLearner(Roles& roles) {
     FRESHET_RETURN_IF_ERROR(learner.LoadOptimizer(checkpoint.path, checkpoint.optimizer_steps));
     if (setup_.loss.NeedsReference()) {
       FRESHET_ASSIGN_OR_RETURN(const auto first,
-                               ModelFiles::Open(folder_.File("checkpoints/step-0")));
+                               ModelFiles::Open(CheckpointPath(folder_.File("checkpoints"), 0)));
       return learner.LoadReference(*first);
     }
     return absl::OkStatus();
@@ -298,6 +298,7 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   TrainerLoopOptions options = MakeLoopOptions(setup_.spec, setup_.store.job, setup_.loss);
   options.loaded = options_.resume.origin.policy;
   options.checkpoint_root = folder_.File("checkpoints");
+  options.damaged = options_.resume.damaged;
   options.checkpoint_files = ModelTextFiles(setup_.model.config, *setup_.model.tokenizer);
   roles.trainer =
       std::make_unique<TrainerLoop>(*roles.store, *roles.learner, *roles.publisher, *roles.recorder,
@@ -321,8 +322,10 @@ absl::Status LocalRun::AwaitEvaluationWhenExact(Roles& roles) {
                               {{"version", StrCat(roles.trainer->committed())}});
     return absl::OkStatus();
   }
-  return StatusOf(absl::StatusCode::kDeadlineExceeded, "the evaluation before step ",
-                  roles.trainer->committed(), " did not end");
+  roles.recorder->OnEvaluationFailed(
+      StrCat("the evaluation before step ", roles.trainer->committed() + 1, " did not end within ",
+             absl::FormatDuration(kEvaluationDeadline), "; it goes on beside the training"));
+  return absl::OkStatus();
 }
 
 absl::Status LocalRun::EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights) {
@@ -395,8 +398,11 @@ absl::Status LocalRun::Control(Roles& roles) {
 
 absl::Status LocalRun::TakeEvaluation(Roles& roles) {
   if (roles.evaluator == nullptr) return absl::OkStatus();
-  return roles.evaluator->TakeResult(
-      [&roles](EvalMetrics metrics) { return roles.recorder->RecordEval(std::move(metrics)); });
+  return roles.evaluator->TakeResult([&roles](absl::StatusOr<EvalMetrics> result) {
+    if (result.ok()) return roles.recorder->RecordEval(*std::move(result));
+    roles.recorder->OnEvaluationFailed(Message(result.status()));
+    return absl::OkStatus();
+  });
 }
 
 absl::Status LocalRun::FinalEvaluation(Roles& roles) {
@@ -414,8 +420,9 @@ absl::Status LocalRun::FinalEvaluation(Roles& roles) {
     wake_.WaitFor(mu_, absl::Milliseconds(5));
   }
   if (StopRequested()) return absl::OkStatus();
-  return StatusOf(absl::StatusCode::kDeadlineExceeded, "the last evaluation did not end within ",
-                  absl::FormatDuration(kEvaluationDeadline));
+  roles.recorder->OnEvaluationFailed(
+      StrCat("the last evaluation did not end within ", absl::FormatDuration(kEvaluationDeadline)));
+  return absl::OkStatus();
 }
 
 }  // namespace freshet

@@ -11,6 +11,7 @@
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "services/base/version.h"
+#include "services/reward/reward_worker.h"
 #include "services/runfolder/jsonl.h"
 
 namespace freshet {
@@ -115,10 +116,12 @@ void LocalStatus::SetState(job::v1::JobState state, const std::string& reason) {
   AddEvent(std::move(event));
 }
 
-void LocalStatus::Watch(TrajectoryStore* store, const RolloutWorker* rollout) {
+void LocalStatus::Watch(TrajectoryStore* store, const RolloutWorker* rollout,
+                        const RewardWorker* reward) {
   MutexLock lock(live_mu_);
   store_ = store;
   rollout_ = rollout;
+  reward_ = reward;
 }
 
 StatusIdentity LocalStatus::Identity() { return {"local", Version(), true, ""}; }
@@ -153,7 +156,10 @@ absl::StatusOr<job::v1::Job> LocalStatus::Get(const std::string& id) {
   for (const auto& [reason, groups] : stats.ended_by_reason)
     (*job.mutable_ended())[reason] = groups;
   FRESHET_ASSIGN_OR_RETURN(const Explanation explanation, store_->Explain());
-  job.set_waits_for(StrCat(explanation.edge, ": ", explanation.text));
+  const std::string scorer = reward_ == nullptr ? "" : reward_->WaitsFor();
+  job.set_waits_for(StrCat(explanation.edge, ": ", explanation.text,
+                           explanation.edge == "reward" && !scorer.empty() ? "; " : "",
+                           explanation.edge == "reward" ? scorer : ""));
   return job;
 }
 
@@ -226,7 +232,9 @@ absl::StatusOr<job::v1::Cluster> LocalStatus::Cluster() {
       Share(static_cast<double>(engine.cache_blocks - engine.cache_blocks_free),
             static_cast<double>(engine.cache_blocks)));
   if (engine.running_sequences == 0) rollout.set_waits_for(counters.last_wait_reason);
-  *cluster.add_workers() = MakeWorker("reward");
+  job::v1::Worker reward = MakeWorker("reward");
+  if (reward_ != nullptr) reward.set_waits_for(reward_->WaitsFor());
+  *cluster.add_workers() = std::move(reward);
   *cluster.add_workers() = std::move(rollout);
   *cluster.add_workers() = std::move(trainer);
   return cluster;

@@ -19,6 +19,7 @@
 
 namespace freshet {
 
+class RewardWorker;
 class RolloutWorker;
 
 // What the status page shows of a run in this process: one job, whose workers are its threads.
@@ -35,9 +36,10 @@ class LocalStatus final : public StatusSource {
   void AddSamples(const std::vector<SampleRow>& rows) ABSL_LOCKS_EXCLUDED(mu_);
   // Adds an event, too.
   void SetState(job::v1::JobState state, const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);
-  // Where the present state of the job is; both null: nowhere any more, and nobody is using them
-  // when this returns.
-  void Watch(TrajectoryStore* store, const RolloutWorker* rollout) ABSL_LOCKS_EXCLUDED(live_mu_);
+  // Sources of the job's live state. All null: there are none, and none is in use when this
+  // returns.
+  void Watch(TrajectoryStore* store, const RolloutWorker* rollout,
+             const RewardWorker* reward = nullptr) ABSL_LOCKS_EXCLUDED(live_mu_);
 
   StatusIdentity Identity() override;
   absl::StatusOr<StatusJobs> List(int limit) override;
@@ -64,6 +66,7 @@ class LocalStatus final : public StatusSource {
   Mutex live_mu_;
   TrajectoryStore* store_ ABSL_GUARDED_BY(live_mu_) = nullptr;
   const RolloutWorker* rollout_ ABSL_GUARDED_BY(live_mu_) = nullptr;
+  const RewardWorker* reward_ ABSL_GUARDED_BY(live_mu_) = nullptr;
 };
 
 }  // namespace freshet

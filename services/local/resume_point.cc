@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "datastore/ledger.h"
 #include "services/base/status_macros.h"
@@ -68,8 +69,10 @@ absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const Store
   ResumePoint point;
   FRESHET_ASSIGN_OR_RETURN(const LedgerFacts facts,
                            ReadLedgerFacts(folder.File("ledger.jsonl"), options));
-  FRESHET_ASSIGN_OR_RETURN(point.checkpoint,
-                           FindNewestCheckpoint(folder.File("checkpoints"), options.job));
+  FRESHET_ASSIGN_OR_RETURN(FoundCheckpoints found,
+                           FindAllCheckpoints(folder.File("checkpoints"), options.job));
+  if (!found.complete.empty()) point.checkpoint = std::move(found.complete.front());
+  point.damaged = std::move(found.damaged);
   if (!facts.opened) {
     // Killed before the first row was written: nothing happened yet that could be orphaned.
     point.checkpoint.reset();

@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "datastore/trajectory_store.h"
 #include "services/local/run_folder.h"
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint_folder.h"
 
 namespace freshet {
 
@@ -19,6 +20,7 @@ struct ResumePoint {
   StoreOrigin origin;
   int32_t first_attempt = 0;
   std::optional<FoundCheckpoint> checkpoint;  // null: start from the beginning
+  std::vector<std::string> damaged;           // paths of checkpoints
   int64_t parent_lineage = 0;                 // meaningful when origin.resumed
   double wall_seconds = 0;                    // spent by earlier processes
   int64_t evaluated = -1;                     // newest version with an evaluation; -1: none

@@ -119,6 +119,11 @@ absl::Status RunRecorder::RecordEval(EvalMetrics metrics) {
   return absl::OkStatus();
 }
 
+void RunRecorder::OnEvaluationFailed(const std::string& reason) {
+  display_.ShowNote(reason);
+  EmitEvent("evaluation_failed", {{"reason", reason}});
+}
+
 void RunRecorder::EmitEvent(const std::string& name,
                             const std::map<std::string, std::string>& fields) {
   if (!options_.rows) return;

@@ -54,6 +54,8 @@ class RunRecorder final : public TrainerObserver {
   // Appends all ledger rows that the file does not have yet.
   absl::Status ExportLedger();
   absl::Status RecordEval(EvalMetrics metrics);
+  // An evaluation has no result; training goes on.
+  void OnEvaluationFailed(const std::string& reason);
   // {"event": NAME, ...}: for --json only.
   void EmitEvent(const std::string& name, const std::map<std::string, std::string>& fields);
 

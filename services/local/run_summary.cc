@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <vector>
 
 #include "services/base/str_cat.h"
 #include "services/runfolder/metrics_log.h"
+#include "trainer/checkpoint_folder.h"
 #include "trainer/loss_spec.h"
 
 namespace freshet {
@@ -36,15 +38,11 @@ std::string DescribeRewards(const job::v1::Reward& reward) {
   return text;
 }
 
-// ROOT/checkpoints/step-N with the largest N, relative to ROOT.
+// The newest of ROOT/checkpoints, relative to ROOT.
 std::string NewestCheckpoint(const std::string& run_dir) {
-  std::error_code error;
-  int64_t newest = -1;
-  for (const auto& entry : std::filesystem::directory_iterator(run_dir + "/checkpoints", error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-")) newest = std::max<int64_t>(newest, std::atoll(name.c_str() + 5));
-  }
-  return newest < 0 ? "" : StrCat("checkpoints/step-", newest);
+  const std::vector<ListedCheckpoint> listed = ListCheckpoints(run_dir + "/checkpoints");
+  if (listed.empty()) return "";
+  return StrCat("checkpoints/", std::filesystem::path(listed.front().path).filename().string());
 }
 
 }  // namespace
@@ -64,6 +62,7 @@ SetupView DescribeSetup(const JobSetup& setup, const std::string& run_dir, int64
   view.staleness_policy = spec.staleness().policy();
   view.reward = DescribeRewards(spec.reward());
   view.loss = DescribeLoss(setup.loss);
+  view.warning = UncorrectedStaleness(setup.loss, view.staleness_bound).value_or("");
   view.optimizer = StrCat("AdamW, learning rate ", spec.optimizer().learning_rate(), " ",
                           spec.optimizer().schedule());
   if (spec.warmup().has_sft() && !origin.resumed) {

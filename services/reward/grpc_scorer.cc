@@ -20,6 +20,12 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
+// Looks so often whether the call is given up while it waits for a connection.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+// A channel shows so soon that its connection broke.
+constexpr absl::Duration kBreakShows = absl::Milliseconds(100);
+// A sample that breaks the connection so often may be what kills the service.
+constexpr int kMaxBreaks = 2;
 // Each becomes a curve of its own.
 constexpr int kMaxParts = 64;
 constexpr size_t kMaxPartNameBytes = 64;
@@ -64,7 +70,7 @@ absl::StatusOr<ComponentScore> ValueOf(const trajectory::v1::Score& score) {
     case trajectory::v1::SCORE_OUTCOME_TIMEOUT:
       return StatusOf(absl::StatusCode::kDeadlineExceeded, "it ran out of time: ", score.error());
     case trajectory::v1::SCORE_OUTCOME_INFRA_ERROR:
-      return StatusOf(absl::StatusCode::kUnavailable, "it failed: ", score.error());
+      return Internal("it failed: ", score.error());
     default:
       return Internal("a score without an outcome; the service must set it, to OK for a reward");
   }
@@ -79,18 +85,44 @@ absl::StatusOr<ComponentScore> ValueOf(const trajectory::v1::Score& score) {
 
 GrpcScorer::GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string address,
                        absl::Duration timeout)
-    : address_(std::move(address)),
+    : channel_(std::move(channel)),
+      address_(std::move(address)),
       timeout_(timeout),
-      stub_(reward::v1::RewardService::NewStub(std::move(channel))) {}
+      stub_(reward::v1::RewardService::NewStub(channel_)) {}
 
-absl::Status GrpcScorer::Call(const reward::v1::ScoreRequest& request,
-                              const std::string& traceparent, absl::Time deadline,
-                              const std::stop_token& cancel, reward::v1::ScoreReply& reply) const {
+// A host that is gone does not refuse a connection: the call waits for one until its deadline.
+bool GrpcScorer::Unconnected() const {
+  const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/false);
+  return state == GRPC_CHANNEL_IDLE || state == GRPC_CHANNEL_CONNECTING ||
+         state == GRPC_CHANNEL_TRANSIENT_FAILURE;
+}
+
+bool GrpcScorer::Connect(absl::Time deadline, const std::stop_token& cancel) const {
+  grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
+  while ((state == GRPC_CHANNEL_IDLE || state == GRPC_CHANNEL_CONNECTING) &&
+         absl::Now() < deadline && !cancel.stop_requested()) {
+    channel_->WaitForStateChange(state,
+                                 absl::ToChronoTime(std::min(absl::Now() + kLook, deadline)));
+    state = channel_->GetState(/*try_to_connect=*/true);
+  }
+  return state == GRPC_CHANNEL_READY;
+}
+
+GrpcScorer::Ended GrpcScorer::Call(const reward::v1::ScoreRequest& request,
+                                   const std::string& traceparent, absl::Time deadline,
+                                   const std::stop_token& cancel,
+                                   reward::v1::ScoreReply& reply) const {
+  const bool connected = Connect(deadline, cancel);
   grpc::ClientContext context;
   if (!traceparent.empty()) context.AddMetadata(kTraceparentKey, traceparent);
   context.set_deadline(absl::ToChronoTime(deadline));
   const std::stop_callback on_cancel(cancel, [&context] { context.TryCancel(); });
-  return runtime::GrpcToStatus(stub_->Score(&context, request, &reply));
+  Ended ended{runtime::GrpcToStatus(stub_->Score(&context, request, &reply))};
+  // A service that answers UNAVAILABLE keeps its connection.
+  ended.broke = connected && absl::IsUnavailable(ended.status) &&
+                channel_->WaitForStateChange(GRPC_CHANNEL_READY,
+                                             absl::ToChronoTime(absl::Now() + kBreakShows));
+  return ended;
 }
 
 absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const {
@@ -102,23 +134,36 @@ absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const 
       input.uid.empty() ? ""
                         : Traceparent(MakeTraceContext(input.uid, "reward", input.trace_ratio));
   reward::v1::ScoreReply reply;
-  absl::Status status = Call(request, traceparent, deadline, input.cancel, reply);
+  absl::Status status;
+  int breaks = 0;
   // A service that is being restarted is waited for, as long as a call may take.
-  for (absl::Duration pause = kFirstPause;
-       absl::IsUnavailable(status) && absl::Now() + pause < deadline;
-       pause = std::min(2 * pause, kLongestPause)) {
-    if (cancelled.WaitFor(pause)) break;
-    status = Call(request, traceparent, deadline, input.cancel, reply);
+  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const Ended ended = Call(request, traceparent, deadline, input.cancel, reply);
+    status = ended.status;
+    if (ended.broke) ++breaks;
+    if (!absl::IsUnavailable(status) || breaks == kMaxBreaks || absl::Now() + pause >= deadline ||
+        cancelled.WaitFor(pause)) {
+      break;
+    }
   }
   if (!status.ok() && input.cancel.stop_requested()) {
     return StatusOf(absl::StatusCode::kCancelled, "reward service ", address_,
                     ": the call was given up");
   }
+  if (absl::IsUnavailable(status) && breaks > 0) {
+    return StatusOf(absl::StatusCode::kAborted, "reward service ", address_,
+                    ": the connection broke while it had the sample: ", Message(status));
+  }
   if (!status.ok()) {
     // Not ours: the service, or something on the way to it, ended the call.
     const bool theirs = status.code() == absl::StatusCode::kCancelled;
-    return StatusOf(theirs ? absl::StatusCode::kUnavailable : status.code(), "reward service ",
-                    address_, ": ", Message(status));
+    absl::StatusCode code = status.code();
+    if (theirs || (absl::IsDeadlineExceeded(status) && Unconnected())) {
+      code = absl::StatusCode::kUnavailable;
+    } else if (code == absl::StatusCode::kAborted) {
+      code = absl::StatusCode::kInternal;  // an answer of the service, not a broken connection
+    }
+    return StatusOf(code, "reward service ", address_, ": ", Message(status));
   }
   if (reply.scores_size() != 1) {
     return Internal("reward service ", address_, ": ", reply.scores_size(),

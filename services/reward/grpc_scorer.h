@@ -22,20 +22,30 @@ namespace freshet {
 // environment's reward, which also stands among the fields as `env_reward`; and the sample's trace
 // in the header `traceparent`. The components of its score, 64 at most, are the parts. Blocks for
 // at most the smaller of `timeout` and the input's, or until the input is cancelled. Errors, beside
-// those of Scorer: the status of the call; UNAVAILABLE for an item with outcome INFRA_ERROR;
-// INTERNAL for a reply without exactly one finite score with an outcome, or with parts that are too
-// many, have no name of 1 to 64 bytes, or are not finite. Thread-safe.
+// those of Scorer: the status of the call; UNAVAILABLE also for a timeout without a connection;
+// ABORTED instead of UNAVAILABLE if a connection broke while the service had the sample;
+// INTERNAL for the status ABORTED, for an item with outcome INFRA_ERROR, and for a reply without
+// exactly one finite score with an outcome, or with parts that are too many, have no name of 1 to
+// 64 bytes, or are not finite. Thread-safe.
 class GrpcScorer final : public Scorer {
  public:
   GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string address, absl::Duration timeout);
   absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override;
 
  private:
+  struct Ended {
+    absl::Status status;
+    bool broke = false;  // UNAVAILABLE, since the connection broke after the request was sent
+  };
+  // Waits for a connection; false when none can be made now.
+  bool Connect(absl::Time deadline, const std::stop_token& cancel) const;
   // `traceparent`: header of that name; "": none.
-  absl::Status Call(const reward::v1::ScoreRequest& request, const std::string& traceparent,
-                    absl::Time deadline, const std::stop_token& cancel,
-                    reward::v1::ScoreReply& reply) const;
+  Ended Call(const reward::v1::ScoreRequest& request, const std::string& traceparent,
+             absl::Time deadline, const std::stop_token& cancel,
+             reward::v1::ScoreReply& reply) const;
+  bool Unconnected() const;
 
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::string address_;
   const absl::Duration timeout_;
   const std::unique_ptr<reward::v1::RewardService::Stub> stub_;

@@ -13,6 +13,7 @@
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 #include "services/reward/reward_setup.h"
+#include "services/runtime/utf8.h"
 
 namespace freshet {
 namespace {
@@ -46,7 +47,7 @@ trajectory::v1::Score FailureOf(const absl::Status& status) {
   const bool timeout = status.code() == absl::StatusCode::kDeadlineExceeded;
   proto.set_outcome(timeout ? trajectory::v1::SCORE_OUTCOME_TIMEOUT
                             : trajectory::v1::SCORE_OUTCOME_INFRA_ERROR);
-  proto.set_error(Message(status));
+  proto.set_error(runtime::ValidUtf8(Message(status)));
   return proto;
 }
 
@@ -117,9 +118,9 @@ absl::StatusOr<JobScorer> RewardService::MakeRule(const job::v1::Reward& reward)
   return rule;
 }
 
-trajectory::v1::Score RewardService::ScoreItem(const JobScorer& rule,
-                                               const reward::v1::ScoreItem& item,
-                                               absl::Time deadline) {
+absl::StatusOr<trajectory::v1::Score> RewardService::ScoreItem(const JobScorer& rule,
+                                                               const reward::v1::ScoreItem& item,
+                                                               absl::Time deadline) {
   std::map<std::string, std::string> attributes(item.attributes().begin(), item.attributes().end());
   if (!item.prompt().empty()) attributes["prompt"] = item.prompt();
   ScoreInput input{item.completion(), static_cast<int32_t>(item.completion_tokens()),
@@ -128,8 +129,10 @@ trajectory::v1::Score RewardService::ScoreItem(const JobScorer& rule,
   const ScoreKey key = MakeScoreKey(rule.rule, input);
   if (const std::optional<freshet::Score> known = scores_.Get(key)) return ToProto(*known);
   const absl::StatusOr<freshet::Score> score = rule.scorer->Score(input);
-  if (score.ok()) scores_.Put(key, *score);
-  return score.ok() ? ToProto(*score) : FailureOf(score.status());
+  if (absl::IsUnavailable(score.status())) return score.status();
+  if (!score.ok()) return FailureOf(score.status());
+  scores_.Put(key, *score);
+  return ToProto(*score);
 }
 
 absl::StatusOr<reward::v1::ScoreReply> RewardService::ScoreItems(
@@ -142,11 +145,20 @@ absl::StatusOr<reward::v1::ScoreReply> RewardService::ScoreItems(
   reward::v1::ScoreReply reply;
   for (int i = 0; i < items; ++i) reply.add_scores();
   std::atomic<int> next{0};
+  Mutex mu;
+  absl::Status away;  // UNAVAILABLE of a service; the scores that were made stay in the cache
   const auto score_next = [&] {
     const int i = next.fetch_add(1);
     if (i >= items || call.cancelled()) return false;
-    *reply.mutable_scores(i) = ScoreItem(rule, request.items(i), call.deadline);
-    return true;
+    absl::StatusOr<trajectory::v1::Score> score = ScoreItem(rule, request.items(i), call.deadline);
+    if (score.ok()) {
+      *reply.mutable_scores(i) = *std::move(score);
+      return true;
+    }
+    next = items;
+    MutexLock lock(mu);
+    away.Update(score.status());
+    return false;
   };
   int most = options_.parallel_items;
   if (rule.parallel > 0) most = static_cast<int>(std::min<int64_t>(rule.parallel, most));
@@ -165,6 +177,7 @@ absl::StatusOr<reward::v1::ScoreReply> RewardService::ScoreItems(
   }
   helpers.clear();
   if (call.cancelled()) return absl::CancelledError("the caller has gone");
+  FRESHET_RETURN_IF_ERROR(away);
   return reply;
 }
 

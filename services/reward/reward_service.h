@@ -61,8 +61,10 @@ class RewardService final : public reward::v1::RewardService::CallbackService {
  private:
   absl::StatusOr<reward::v1::ScoreReply> ScoreItems(const reward::v1::ScoreRequest& request,
                                                     const runtime::CallContext& call);
-  trajectory::v1::Score ScoreItem(const JobScorer& rule, const reward::v1::ScoreItem& item,
-                                  absl::Time deadline);
+  // UNAVAILABLE: a service that the rule calls is away.
+  absl::StatusOr<trajectory::v1::Score> ScoreItem(const JobScorer& rule,
+                                                  const reward::v1::ScoreItem& item,
+                                                  absl::Time deadline);
   absl::StatusOr<JobScorer> FindRule(const reward::v1::ScoreRequest& request);
   absl::StatusOr<JobScorer> MakeRule(const job::v1::Reward& reward) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -15,8 +15,14 @@ namespace {
 
 // After Close() the store's waits return at once; this bounds the rate of the loop until the stop.
 constexpr absl::Duration kIdlePause = absl::Milliseconds(1);
-// Rows in hand beyond which none is leased: the store does not take their scores for now.
-constexpr int64_t kMaxInHand = 4096;
+// Rows that another worker took over are not removed.
+constexpr size_t kMaxSuspects = 1024;
+
+// Errors after which the same call may succeed later.
+bool MayPass(const absl::Status& status) {
+  return !status.ok() && !absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status) &&
+         !absl::IsNotFound(status);
+}
 
 }  // namespace
 
@@ -64,12 +70,15 @@ void RewardWorker::Run(std::stop_token stop) {
     turn.stopped.Notify();
     GiveUpAll();
   });
-  const std::jthread keeper([this, &turn] { Keep(turn); });
-  std::vector<std::jthread> others;
-  for (int64_t i = 1; i < options_.parallel; ++i) {
-    others.emplace_back([this, &turn] { Loop(turn); });
+  {
+    const std::jthread keeper([this, &turn] { Keep(turn); });
+    std::vector<std::jthread> others;
+    for (int64_t i = 1; i < options_.parallel; ++i) {
+      others.emplace_back([this, &turn] { Loop(turn); });
+    }
+    Loop(turn);
   }
-  Loop(turn);
+  PutRest();
 }
 
 // Looks after the rows in hand while all other threads may be busy for long.
@@ -126,16 +135,18 @@ std::optional<RewardWorker::HeldRow> RewardWorker::Next(Turn& turn) {
 }
 
 RewardWorker::HeldRow RewardWorker::PopQueued() {
-  HeldRow held{std::move(queue_.front()), {}};
+  HeldRow held;
+  held.row = std::move(queue_.front());
   queue_.pop_front();
   held.cancel = in_hand_.at(held.row.token).get_token();
-  ++scoring_;
+  held.number = ++begun_;
+  held.alone = scoring_++ == 0;
   return held;
 }
 
 void RewardWorker::Process(const HeldRow& held) {
   const absl::Time start = clock_.Now();
-  std::optional<Score> score = ScoreRow(held);
+  std::optional<Score> score = ScoreRow(held, start);
   const absl::Time now = clock_.Now();
   MutexLock lock(mu_);
   --scoring_;
@@ -154,7 +165,7 @@ void RewardWorker::Process(const HeldRow& held) {
   done_.push_back({held.row.token, {std::make_shared<const Score>(*std::move(score)), nullptr}});
 }
 
-std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held) {
+std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time start) {
   const SampleView& sample = held.row.sample;
   const std::string completion = decoder_(sample.response->response_ids);
   const ScoreInput input{completion,
@@ -167,6 +178,22 @@ std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held) {
                          sample.uid,
                          options_.trace_ratio};
   absl::StatusOr<Score> score = scorer_.Score(input);
+  if (score.status().code() == absl::StatusCode::kCancelled && held.cancel.stop_requested()) {
+    ++lost_;
+    return std::nullopt;
+  }
+  const bool broke = absl::IsAborted(score.status());
+  bool away = broke || absl::IsUnavailable(score.status());
+  {
+    MutexLock lock(mu_);
+    if (away) {
+      Note(scorer_away_, "scorer", score.status(), start);
+    } else {
+      scorer_away_ = {};
+      suspects_.erase(sample.uid);
+    }
+    if (broke && IsSuspect(held)) away = false;
+  }
   if (score.ok()) {
     if (IsTraced(sample.uid, options_.trace_ratio)) {
       FRESHET_LOG(Info) << "event=sample_scored " << TraceWords(sample.uid)
@@ -174,24 +201,53 @@ std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held) {
     }
     return *std::move(score);
   }
-  if (score.status().code() == absl::StatusCode::kCancelled && held.cancel.stop_requested()) {
-    ++lost_;
-    return std::nullopt;
-  }
-  const bool timeout = score.status().code() == absl::StatusCode::kDeadlineExceeded;
-  const std::string reason =
-      StrCat(timeout ? "timeout: " : "infra_error: ", Message(score.status()));
-  FRESHET_LOG(Warning) << "event=score_failed " << TraceWords(sample.uid)
-                       << " reason=" << LogQuoted(reason);
-  const absl::Status failed = store_.FailRow(Task::kScore, held.row.token, reason);
-  if (!failed.ok()) {
-    ++lost_;
-    FRESHET_LOG(Warning) << "event=fail_row_refused " << TraceWords(sample.uid)
-                         << " reason=" << LogQuoted(Message(failed));
-  } else {
-    ++(timeout ? timeouts_ : infra_errors_);
-  }
+  HandBack(held.row, score.status(), away);
   return std::nullopt;
+}
+
+// When a scorer ends, every row that it has fails, and only a row that was scored alone can be the
+// cause. A planned restart looks the same, so the second time counts. While the scorer is
+// unavailable one row is tried at a time, so that the cause is scored alone.
+bool RewardWorker::IsSuspect(const HeldRow& held) {
+  if (!held.alone || held.number != begun_) return false;
+  const std::string& uid = held.row.sample.uid;
+  if (suspects_.erase(uid) > 0) return true;
+  if (suspects_.size() >= kMaxSuspects) suspects_.clear();
+  suspects_.insert(uid);
+  return false;
+}
+
+void RewardWorker::HandBack(const RowLease& row, const absl::Status& error, bool away) {
+  const bool timeout = absl::IsDeadlineExceeded(error);
+  const std::string reason = StrCat(timeout ? "timeout: " : "infra_error: ", Message(error));
+  if (!away) {
+    FRESHET_LOG(Warning) << "event=score_failed " << TraceWords(row.sample.uid)
+                         << " reason=" << LogQuoted(reason);
+  }
+  const absl::Status ended = away ? store_.EndRow(Task::kScore, row.token, RowEnd::kReturned, "")
+                                  : store_.EndRow(Task::kScore, row.token, RowEnd::kFailed, reason);
+  if (!ended.ok()) {
+    ++lost_;
+    FRESHET_LOG(Warning) << "event=end_row_refused " << TraceWords(row.sample.uid)
+                         << " reason=" << LogQuoted(Message(ended));
+  } else {
+    ++(away ? returned_ : timeout ? timeouts_ : infra_errors_);
+  }
+}
+
+void RewardWorker::Note(Outage& outage, const std::string& what, const absl::Status& error,
+                        absl::Time start) {
+  if (outage.reason.empty()) {
+    outage.since = start;
+    outage.pause = options_.first_retry;
+    FRESHET_LOG(Warning) << "event=" << what << "_away error=" << LogQuoted(Message(error));
+  } else if (start < outage.retry_at) {
+    return;
+  } else {
+    outage.pause = std::min(2 * outage.pause, options_.longest_retry);
+  }
+  outage.reason = Message(error);
+  outage.retry_at = clock_.Now() + outage.pause;
 }
 
 void RewardWorker::LeaseMore(Turn& turn) {
@@ -217,14 +273,18 @@ void RewardWorker::LeaseMore(Turn& turn) {
 bool RewardWorker::AwaitRows(Turn& turn) {
   absl::Duration pause = next_lease_ - clock_.Now();
   const absl::Duration wait = options_.max_wait;
-  bool full = false;
+  bool blocked = false;
   {
     MutexLock lock(mu_);
-    full = static_cast<int64_t>(in_hand_.size()) >= kMaxInHand;
+    blocked = std::ssize(in_hand_) >= options_.max_in_hand;
+    if (!scorer_away_.reason.empty()) {
+      pause = std::max(pause, scorer_away_.retry_at - clock_.Now());
+      blocked = blocked || scoring_ > 0;  // one row is tried at a time
+    }
     // Rows that failed are free again at once, which is a change of its own: do not spin on it.
     if (std::exchange(only_failures_, false)) pause = std::max(pause, wait);
   }
-  if (full) pause = absl::InfiniteDuration();
+  if (blocked) pause = absl::InfiniteDuration();
   if (pause > absl::ZeroDuration()) {
     turn.stopped.WaitFor(std::min(pause, wait));
     if (pause > wait) return false;
@@ -238,17 +298,21 @@ bool RewardWorker::AwaitRows(Turn& turn) {
 
 int64_t RewardWorker::LeaseRows(int64_t max_rows) {
   const absl::Time now = clock_.Now();
-  absl::StatusOr<std::vector<RowLease>> rows =
-      store_.LeaseRows(Task::kScore, options_.worker, max_rows);
+  // The same id until a call succeeds, so that a lost answer strands no rows.
+  absl::StatusOr<std::vector<RowLease>> rows = store_.LeaseRowsFor(
+      {Task::kScore, options_.worker, StrCat(options_.request_prefix, requests_), max_rows});
   if (!rows.ok()) {
     ++store_errors_;
     if (absl::IsFailedPrecondition(rows.status())) fenced_ = true;
+    // Repeating this request would renew the leases of rows that cannot be read.
+    if (absl::IsInternal(rows.status()) || absl::IsDataLoss(rows.status())) ++requests_;
     if (!std::exchange(store_down_, true)) {
       FRESHET_LOG(Warning) << "event=lease_rows_failed error=" << LogQuoted(Message(rows.status()));
     }
     return 0;
   }
   store_down_ = false;
+  ++requests_;
   const auto count = static_cast<int64_t>(rows->size());
   MutexLock lock(mu_);
   if (in_hand_.empty()) next_renewal_ = now + store_.options().lease_ttl / 3;
@@ -262,6 +326,7 @@ int64_t RewardWorker::LeaseRows(int64_t max_rows) {
 
 // Rows for every idle thread, and as many ahead as batch_time suffices for.
 int64_t RewardWorker::Room() {
+  if (!scorer_away_.reason.empty()) return 1;
   if (std::exchange(measured_, false)) {
     const double affordable = row_time_ <= absl::ZeroDuration()
                                   ? static_cast<double>(options_.batch_rows)
@@ -271,12 +336,14 @@ int64_t RewardWorker::Room() {
   }
   const int64_t wanted =
       std::min(std::max(options_.batch_rows, options_.parallel), options_.parallel * ahead_);
-  return std::max<int64_t>(wanted - scoring_ - static_cast<int64_t>(queue_.size()), 1);
+  return std::clamp<int64_t>(wanted - scoring_ - std::ssize(queue_), 1,
+                             std::max<int64_t>(options_.max_in_hand - std::ssize(in_hand_), 1));
 }
 
 bool RewardWorker::PutDue() const {
   if (putting_ || done_.empty()) return false;
-  return (queue_.empty() && scoring_ == 0) || clock_.Now() >= put_at_;
+  const bool more_to_come = !queue_.empty() || scoring_ > 0 || !store_away_.reason.empty();
+  return !more_to_come || clock_.Now() >= put_at_;
 }
 
 void RewardWorker::PutDone() {
@@ -290,19 +357,44 @@ void RewardWorker::PutDone() {
       }
       scores = std::exchange(done_, {});
     }
-    PutScores(scores);
+    const absl::Time start = clock_.Now();
+    const absl::Status put = PutScores(scores);
     MutexLock lock(mu_);
+    if (!put.ok()) {
+      Note(store_away_, "store", put, start);
+      put_at_ = store_away_.retry_at;
+      done_.insert(done_.begin(), scores.begin(), scores.end());
+      putting_ = false;
+      return;
+    }
+    store_away_ = {};
     for (const RowPut& score : scores) in_hand_.erase(score.token);
   }
 }
 
-void RewardWorker::PutScores(const std::vector<RowPut>& scores) {
+void RewardWorker::PutRest() {
+  {
+    MutexLock lock(mu_);
+    putting_ = true;
+  }
+  PutDone();
+  MutexLock lock(mu_);
+  if (done_.empty()) return;
+  FRESHET_LOG(Warning) << "event=scores_not_sent count=" << done_.size()
+                       << " error=" << LogQuoted(store_away_.reason);
+  lost_ += std::ssize(done_);
+  for (const RowPut& score : done_) in_hand_.erase(score.token);
+  done_.clear();
+}
+
+absl::Status RewardWorker::PutScores(const std::vector<RowPut>& scores) {
   const absl::StatusOr<std::vector<absl::Status>> statuses = store_.PutRows(Task::kScore, scores);
+  if (MayPass(statuses.status())) return statuses.status();
   if (!statuses.ok()) {
-    lost_ += static_cast<int64_t>(scores.size());
+    lost_ += std::ssize(scores);
     FRESHET_LOG(Warning) << "event=put_rows_failed rows=" << scores.size()
                          << " error=" << LogQuoted(Message(statuses.status()));
-    return;
+    return absl::OkStatus();
   }
   for (size_t i = 0; i < scores.size(); ++i) {
     if (!(*statuses)[i].ok()) {
@@ -312,6 +404,7 @@ void RewardWorker::PutScores(const std::vector<RowPut>& scores) {
     }
     ++(scores[i].values.score->outcome == ScoreOutcome::kWrongFormat ? wrong_format_ : ok_);
   }
+  return absl::OkStatus();
 }
 
 void RewardWorker::RenewWhenDue() {
@@ -362,10 +455,26 @@ RewardCounters RewardWorker::counters() const {
   counters.wrong_format = wrong_format_.load();
   counters.timeouts = timeouts_.load();
   counters.infra_errors = infra_errors_.load();
+  counters.returned = returned_.load();
   counters.lost = lost_.load();
   counters.store_errors = store_errors_.load();
   counters.fenced = fenced_.load();
+  MutexLock lock(mu_);
+  counters.unsent = std::ssize(in_hand_) - std::ssize(queue_) - scoring_;
   return counters;
+}
+
+std::string RewardWorker::WaitsFor() const {
+  const absl::Time now = clock_.Now();
+  const auto text = [now](const char* what, const Outage& outage) {
+    return StrCat(what, " since ",
+                  absl::FormatDuration(absl::Trunc(now - outage.since, absl::Seconds(1))), ": ",
+                  outage.reason);
+  };
+  MutexLock lock(mu_);
+  if (!scorer_away_.reason.empty()) return text("rows wait for their scorer", scorer_away_);
+  if (!store_away_.reason.empty()) return text("scores wait for the datastore", store_away_);
+  return "";
 }
 
 }  // namespace freshet

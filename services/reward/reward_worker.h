@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -24,7 +25,8 @@ using ResponseDecoder = std::function<std::string(const std::vector<int32_t>&)>;
 
 struct RewardWorkerOptions {
   std::string worker = "reward-0";
-  int64_t parallel = 1;  // rows that Run scores at the same time, >= 1
+  std::string request_prefix;  // of request ids; unique among workers of the same name
+  int64_t parallel = 1;        // rows that Run scores at the same time, >= 1
   // Rows leased at once, >= 1. Run leases as many as its idle threads where that is more, and fewer
   // as long as it does not know how long rows take.
   int64_t batch_rows = 256;
@@ -40,18 +42,26 @@ struct RewardWorkerOptions {
   // for: rows that come one by one are leased and put together.
   absl::Duration lease_period = absl::ZeroDuration();
   absl::Duration renewal_check = absl::Milliseconds(250);  // looks so often whether one is due
+  // Most rows in hand, including those with a score that the store has not taken.
+  int64_t max_in_hand = 4096;
+  // Back-off while the scorer or the store is unavailable: the first pause, which doubles, and the
+  // longest one.
+  absl::Duration first_retry = absl::Milliseconds(200);
+  absl::Duration longest_retry = absl::Seconds(5);
   double trace_ratio = 0;  // share of the samples whose lives are logged
 };
 
-// What happened to the rows that a worker leased; each row counts in one of the first five.
+// What happened to the rows that a worker leased; each row counts in one of the first six.
 struct RewardCounters {
   int64_t ok = 0;            // scored, outcome kOk
   int64_t wrong_format = 0;  // scored, outcome kWrongFormat
   int64_t timeouts = 0;      // failed with DEADLINE_EXCEEDED, to be tried again
   int64_t infra_errors = 0;  // failed otherwise, to be tried again
-  // Processed, but the store refused the result (lease gone, store down); or given up, when the
-  // lease was lost or the worker stopped.
+  int64_t returned = 0;      // handed back, because the scorer was or became unavailable
+  // Processed, but the store refused the result (lease gone); or given up, when the lease was lost
+  // or the worker stopped.
   int64_t lost = 0;
+  int64_t unsent = 0;        // rows with a score that the store has not taken yet
   int64_t store_errors = 0;  // calls to LeaseRows that failed
   // The store refuses the worker's name: somebody revoked it. Nothing is leased under it again.
   bool fenced = false;
@@ -61,9 +71,13 @@ struct RewardCounters {
 };
 
 // Leases rows of Task::kScore, scores them and puts the rewards. A row whose scorer fails is handed
-// back with the reason (FailRow) and never rewarded. The leases of rows in hand are renewed,
-// however long their scoring takes; a row whose lease is lost all the same is given up. Any number
-// of workers may share a store and a scorer.
+// back with the reason (FailRow) and never rewarded. While the scorer is unavailable (UNAVAILABLE)
+// no row fails: rows are handed back, and one at a time is tried, with back-off. The same holds
+// when the scorer becomes unavailable while it has a row (ABORTED); but every second time that this
+// happens to the same row with no other row being scored here, the row has failed. Scores that the
+// store does not take are kept and put again. The leases of rows in hand are renewed, however long
+// their scoring takes; a row whose lease is lost all the same is given up. Any number of workers
+// may share a store and a scorer.
 //
 // The store, the scorer and the clock must outlive the worker. RunOnce and Run are confined to one
 // thread at a time, the one that calls them, beside which Run has `parallel` of its own; the others
@@ -87,11 +101,22 @@ class RewardWorker {
   void RenewWhenDue() ABSL_LOCKS_EXCLUDED(mu_);
 
   RewardCounters counters() const;
+  // The scorer or the store that it waits for, since when and why; "" when both answer.
+  std::string WaitsFor() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct HeldRow {
     RowLease row;
     std::stop_token cancel;
+    int64_t number = 0;  // of rows whose scoring began, this one included
+    bool alone = false;  // no other was being scored then
+  };
+  // An outage of the scorer or the store: from the first failed call to the next success.
+  struct Outage {
+    std::string reason;  // empty: none
+    absl::Time since;
+    absl::Duration pause;
+    absl::Time retry_at;
   };
   struct Turn {
     std::stop_token stop;
@@ -106,8 +131,15 @@ class RewardWorker {
   std::optional<HeldRow> Next(Turn& turn) ABSL_LOCKS_EXCLUDED(mu_);
   HeldRow PopQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Process(const HeldRow& held) ABSL_LOCKS_EXCLUDED(mu_);
+  // Its scorer went away in the middle of it. Whether that is a failure of the row.
+  bool IsSuspect(const HeldRow& held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Nothing for a row that could not be scored, which is handed back.
-  std::optional<Score> ScoreRow(const HeldRow& held);
+  std::optional<Score> ScoreRow(const HeldRow& held, absl::Time start);
+  // `away`: no fault of the row.
+  void HandBack(const RowLease& row, const absl::Status& error, bool away);
+  // Records a failed call that began at `start`. Calls that overlap count as one try.
+  void Note(Outage& outage, const std::string& what, const absl::Status& error, absl::Time start)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // By the one thread that has set leasing_.
   void LeaseMore(Turn& turn) ABSL_LOCKS_EXCLUDED(mu_);
@@ -118,7 +150,10 @@ class RewardWorker {
   bool PutDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // By the one thread that has set putting_.
   void PutDone() ABSL_LOCKS_EXCLUDED(mu_);
-  void PutScores(const std::vector<RowPut>& scores);
+  // On error the store has taken none and may take them later.
+  absl::Status PutScores(const std::vector<RowPut>& scores);
+  // When all other threads have ended: a last try to put the scores left; those that fail are lost.
+  void PutRest() ABSL_LOCKS_EXCLUDED(mu_);
   void GiveUpAll() ABSL_LOCKS_EXCLUDED(mu_);
 
   TrajectoryStore& store_;
@@ -129,6 +164,7 @@ class RewardWorker {
 
   // Of the thread that leases.
   uint64_t rows_seen_ = 0;   // change count before the last lease
+  int64_t requests_ = 0;     // calls to LeaseRows that were answered
   bool await_rows_ = false;  // there were no more rows than it brought
   absl::Time next_lease_ = absl::InfinitePast();
   absl::Time look_again_ = absl::InfinitePast();
@@ -141,12 +177,17 @@ class RewardWorker {
   std::map<int64_t, std::stop_source> in_hand_ ABSL_GUARDED_BY(mu_);
   std::deque<RowLease> queue_ ABSL_GUARDED_BY(mu_);
   int64_t scoring_ ABSL_GUARDED_BY(mu_) = 0;  // rows that threads are scoring
+  int64_t begun_ ABSL_GUARDED_BY(mu_) = 0;    // rows whose scoring began, ever
+  // Uids of rows in whose middle the scorer went away once, while they were alone.
+  std::set<std::string> suspects_ ABSL_GUARDED_BY(mu_);
   std::vector<RowPut> done_ ABSL_GUARDED_BY(mu_);
   absl::Time put_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();  // of done_
   bool putting_ ABSL_GUARDED_BY(mu_) = false;
+  Outage scorer_away_ ABSL_GUARDED_BY(mu_);
+  Outage store_away_ ABSL_GUARDED_BY(mu_);  // for puts
   bool leasing_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  bool only_failures_ ABSL_GUARDED_BY(mu_) = false;  // of late
+  bool only_failures_ ABSL_GUARDED_BY(mu_) = false;  // recently
   absl::Time next_renewal_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   // Pace: rows leased ahead per thread, which doubles when rows have been measured since.
   int64_t ahead_ ABSL_GUARDED_BY(mu_) = 1;
@@ -157,6 +198,7 @@ class RewardWorker {
   std::atomic<int64_t> wrong_format_{0};
   std::atomic<int64_t> timeouts_{0};
   std::atomic<int64_t> infra_errors_{0};
+  std::atomic<int64_t> returned_{0};
   std::atomic<int64_t> lost_{0};
   std::atomic<int64_t> store_errors_{0};
   std::atomic<bool> fenced_{false};

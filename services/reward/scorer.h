@@ -23,7 +23,7 @@ struct ScoreInput {
   absl::Duration timeout = absl::Seconds(1);             // time that this call may take
   // Rewards that an environment gave, added up; absent when the sample is no episode.
   std::optional<double> env_reward = std::nullopt;
-  // Requested: nobody wants the score any more. Scorers that wait for somebody heed it.
+  // Requested: the score is not needed. Scorers that wait for a service stop then.
   std::stop_token cancel = {};
   std::string_view uid = {};  // of the sample; empty: not known
   double trace_ratio = 0;     // share of the samples whose lives are logged
@@ -44,7 +44,9 @@ struct ComponentScore {
 //   CANCELLED: `cancel` was requested; no fault of the row or the scorer.
 //   DEADLINE_EXCEEDED: it ran into `timeout` or a limit on its work.
 //   FAILED_PRECONDITION: the row lacks what the scorer needs (an attribute, a readable answer).
-//   any other code: infrastructure error; the row is tried again.
+//   UNAVAILABLE: a service that it calls is away; no fault of the row, which waits for it.
+//   ABORTED: a service that it calls became unavailable while it had the row, which may be why.
+//   any other code: infrastructure error; the row is tried again, as often as its job allows.
 // Implementations are thread-safe.
 class Scorer {
  public:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -20,18 +21,24 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{16} << 20;
 
-// N of a folder named step-N; nothing for other names.
-std::optional<int64_t> StepOfFolder(const std::string& name) {
-  constexpr size_t kPrefix = 5;
-  if (name.rfind("step-", 0) != 0 || name.size() == kPrefix || name.size() > kPrefix + 18) {
-    return std::nullopt;
-  }
-  int64_t step = 0;
-  for (const char digit : name.substr(kPrefix)) {
+std::optional<int64_t> ParseNumber(std::string_view digits) {
+  if (digits.empty() || digits.size() > 18) return std::nullopt;
+  int64_t number = 0;
+  for (const char digit : digits) {
     if (digit < '0' || digit > '9') return std::nullopt;
-    step = step * 10 + (digit - '0');
+    number = number * 10 + (digit - '0');
   }
-  return step;
+  return number;
+}
+
+// N of a folder named step-N or step-N.epoch-E; nothing for other names.
+std::optional<int64_t> StepOfFolder(std::string_view name) {
+  constexpr std::string_view kPrefix = "step-", kEpoch = ".epoch-";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  const size_t end = name.find(kEpoch);
+  if (end != name.npos && !ParseNumber(name.substr(end + kEpoch.size()))) return std::nullopt;
+  return ParseNumber(name.substr(0, end));
 }
 
 bool IsPlainName(const std::string& name) {

@@ -254,6 +254,7 @@ std::string FormatSetup(const SetupView& view, const DisplayStyle& style) {
                    view.staleness_bound == 1 ? "" : "s", ", policy ", view.staleness_policy));
   add("reward", view.reward);
   add("loss", view.loss);
+  add("warning", view.warning);
   add("optimizer", view.optimizer);
   add("warm-up", view.warmup);
   add("evaluation", view.evaluation);
@@ -307,7 +308,8 @@ std::string FormatEval(const EvalView& view, const DisplayStyle& style) {
   const EvalMetrics& m = view.metrics;
   std::string line = StrCat("eval ", m.eval_name, " at version ", m.policy_version, ": ",
                             Paint(Fixed3(m.eval_accuracy), kBold, style.color));
-  if (m.rows > 0) line += StrCat(" over ", m.rows, " rows");
+  if (m.rows > 0) line += StrCat(" over ", m.rows - m.eval_failed_rows, " rows");
+  if (m.eval_failed_rows > 0) line += StrCat(" (", m.eval_failed_rows, " more failed)");
   if (view.first_accuracy) line += StrCat(", first ", Fixed3(*view.first_accuracy));
   return line;
 }

@@ -32,8 +32,9 @@ struct SetupView {
   int64_t steps = 0;
   int64_t staleness_bound = 0;
   std::string staleness_policy;
-  std::string reward;  // "exact 1.0"
-  std::string loss;    // what the preset expands to
+  std::string reward;   // "exact 1.0"
+  std::string loss;     // what the preset expands to
+  std::string warning;  // what of the loss a person should know
   std::string optimizer;
   std::string warmup;
   std::string evaluation;

@@ -118,8 +118,9 @@ std::string EvaluationTable(const std::vector<EvalMetrics>& evals) {
     out += StrCat("<tr><td>", EscapeXml(eval.eval_name), "</td><td class=\"num\">",
                   eval.policy_version, "</td><td class=\"num\">", Fixed3(eval.eval_accuracy),
                   "</td><td class=\"num\">") +
-           StrCat(eval.rows, "</td><td class=\"num\">", HumanSeconds(eval.wall_seconds),
-                  "</td></tr>\n");
+           StrCat(eval.rows - eval.eval_failed_rows,
+                  eval.eval_failed_rows > 0 ? StrCat(" of ", eval.rows) : "",
+                  "</td><td class=\"num\">", HumanSeconds(eval.wall_seconds), "</td></tr>\n");
   }
   return out + "</tbody></table></div>\n";
 }

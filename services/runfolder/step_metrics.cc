@@ -69,6 +69,7 @@ constexpr Field<EvalMetrics> kEvalFields[] = {
     {"policy_version", &EvalMetrics::policy_version},
     {"lineage", &EvalMetrics::lineage},
     {"rows", &EvalMetrics::rows},
+    {"eval_failed_rows", &EvalMetrics::eval_failed_rows},
     {"reward_components", &EvalMetrics::reward_components},
     {"completion_length_mean", &EvalMetrics::completion_length_mean},
     {"eval_seconds", &EvalMetrics::eval_seconds},

@@ -57,10 +57,11 @@ struct StepMetrics {
 // One row of metrics.jsonl about an evaluation.
 struct EvalMetrics {
   std::string eval_name;
-  double eval_accuracy = 0;  // mean reward where the reward is not exact
+  double eval_accuracy = 0;  // over the scored rows; mean reward where the reward is not exact
   int64_t policy_version = 0;
   int64_t lineage = 0;
   int64_t rows = 0;
+  int64_t eval_failed_rows = 0;  // of these, those without a score: they count in no mean
   std::map<std::string, double> reward_components;
   double completion_length_mean = 0;
   double eval_seconds = 0;

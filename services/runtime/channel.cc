@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "nlohmann/json.hpp"
@@ -20,6 +21,30 @@ namespace {
 
 constexpr int kMaxMetadataBytes = 64 << 10;
 constexpr uint64_t kMaxTokenBytes = 16 << 10;
+
+// Sends the token of a cluster on loopback with each call.
+class ClusterToken final : public grpc::MetadataCredentialsPlugin {
+ public:
+  explicit ClusterToken(std::string token) : header_("Bearer " + std::move(token)) {}
+  bool IsBlocking() const override { return false; }
+  grpc::Status GetMetadata(grpc::string_ref, grpc::string_ref, const grpc::AuthContext&,
+                           std::multimap<grpc::string, grpc::string>* metadata) override {
+    metadata->emplace("authorization", header_);
+    return grpc::Status::OK;
+  }
+
+ private:
+  const std::string header_;
+};
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> LocalCredentials(
+    const std::string& address, const std::string& token_file) {
+  FRESHET_ASSIGN_OR_RETURN(std::string token, ReadBearerToken(token_file, nullptr));
+  return grpc::CompositeChannelCredentials(
+      grpc::experimental::LocalCredentials(LocalTypeOf(address)),
+      grpc::experimental::MetadataCredentialsFromPlugin(
+          std::make_unique<ClusterToken>(std::move(token)), GRPC_SECURITY_NONE));
+}
 
 int Millis(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -84,6 +109,10 @@ absl::Status Check(const std::string& address, const ChannelOptions& options) {
                            ": a bearer token is not sent over plaintext; set up TLS (--ca), or "
                            "leave out --token-file and FRESHET_TOKEN");
   }
+  if (!options.cluster_token_file.empty() && !IsLoopback(address)) {
+    return InvalidArgument("address ", address,
+                           ": the token of a cluster on loopback is not sent to other machines");
+  }
   return absl::OkStatus();
 }
 
@@ -93,6 +122,7 @@ ChannelOptions ChannelOptionsOf(const EndpointOptions& endpoint) {
   ChannelOptions options;
   options.tls.files = endpoint.tls;
   options.tls.member_name = endpoint.tls_peer_name;
+  options.member_token_file = endpoint.cluster_token_file;
   options.max_message_bytes = endpoint.max_message_bytes;
   return options;
 }
@@ -101,6 +131,7 @@ ChannelOptions ForMember(ChannelOptions options, std::string_view role) {
   if (!options.tls.member_name.empty()) {
     options.tls.server_name = PeerName(options.tls.member_name, role);
   }
+  options.cluster_token_file = options.member_token_file;
   return options;
 }
 
@@ -114,6 +145,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ad
       credentials = grpc::CompositeChannelCredentials(
           credentials, grpc::AccessTokenCredentials(options.bearer_token));
     }
+  } else if (!options.cluster_token_file.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(credentials, LocalCredentials(address, options.cluster_token_file));
   }
   return grpc::CreateCustomChannel(address, credentials, Arguments(options));
 }
@@ -126,6 +159,10 @@ std::unique_ptr<grpc::ClientContext> CallWithin(absl::Duration timeout) {
   auto context = std::make_unique<grpc::ClientContext>();
   SetDeadline(*context, timeout);
   return context;
+}
+
+grpc_local_connect_type LocalTypeOf(const std::string& address) {
+  return address.starts_with("unix:") ? UDS : LOCAL_TCP;
 }
 
 absl::StatusOr<std::string> ReadBearerToken(const std::string& file, const char* variable) {

@@ -1,6 +1,7 @@
 #ifndef FRESHET_SERVICES_RUNTIME_CHANNEL_H_
 #define FRESHET_SERVICES_RUNTIME_CHANNEL_H_
 
+#include <grpc/grpc_security_constants.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
@@ -28,6 +29,10 @@ struct ClientTls {
 struct ChannelOptions {
   ClientTls tls;
   std::string bearer_token;  // sent with every call; refused without TLS; never logged
+  // EndpointOptions::cluster_token_file of the server: its token is sent with every call, in
+  // plaintext; refused for an address that is not loopback. ForMember sets it; "": none.
+  std::string cluster_token_file;
+  std::string member_token_file;  // for ForMember
   int64_t max_message_bytes = 16 << 20;
   // The server's minimum (kMinPingInterval) is below this.
   absl::Duration keepalive_time = absl::Seconds(10);
@@ -52,8 +57,8 @@ ChannelOptions ChannelOptionsOf(const EndpointOptions& endpoint);
 ChannelOptions ForMember(ChannelOptions options, std::string_view role);
 
 // A lazily connecting channel to `address` (HOST:PORT, or unix:PATH).
-// Returns INVALID_ARGUMENT: a bad address, a token over plaintext, keepalive below the minimum;
-// NOT_FOUND: a TLS file that cannot be read.
+// Returns INVALID_ARGUMENT: a bad address, a token over plaintext, a cluster's token to another
+// machine, keepalive below the minimum; NOT_FOUND: a file that cannot be read.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ChannelOptions& options);
 
@@ -62,6 +67,9 @@ void SetDeadline(grpc::ClientContext& context, absl::Duration timeout);
 
 // A context for one call with that deadline.
 std::unique_ptr<grpc::ClientContext> CallWithin(absl::Duration timeout);
+
+// Type of a loopback address for gRPC's local credentials.
+grpc_local_connect_type LocalTypeOf(const std::string& address);
 
 // A bearer token: the first line of `file`, else the value of the environment variable `variable`;
 // "" when neither is given. NOT_FOUND or INVALID_ARGUMENT when `file` is given but has no token.

@@ -17,7 +17,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelCache::Get(const std::stri
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelCache::Open(const std::string& address,
                                                                   const ChannelOptions& options) {
-  const std::pair<std::string, std::string> key(address, options.tls.server_name);
+  const std::pair<std::string, std::string> key(
+      address, options.tls.files.enabled() ? options.tls.server_name : options.cluster_token_file);
   MutexLock lock(mu_);
   const auto found = channels_.find(key);
   if (found != channels_.end()) return found->second;

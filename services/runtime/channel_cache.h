@@ -38,7 +38,7 @@ class ChannelCache {
 
   const ChannelOptions options_;
   Mutex mu_;
-  // By address and server_name.
+  // By address, and server_name or cluster_token_file.
   std::map<std::pair<std::string, std::string>, std::shared_ptr<grpc::Channel>> channels_
       ABSL_GUARDED_BY(mu_);
 };

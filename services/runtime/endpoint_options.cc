@@ -90,6 +90,8 @@ void AddEndpointFlags(CLI::App& app, EndpointOptions& options) {
                  "name in the certificates of members of the cluster, whatever their address; "
                  "{role} in it is the role that is called");
   app.add_flag("--insecure", o->insecure, "allow plaintext on other than loopback addresses");
+  app.add_option("--cluster-token-file", o->cluster_token_file,
+                 "file with the secret that members and callers of a cluster on loopback share");
   app.add_option("--authz-policy", o->authz_policy, "JSON file: which peers may call what");
   app.add_flag("--reflection", o->reflection, "serve gRPC reflection");
   app.add_option("--max-message-bytes", o->max_message_bytes, "largest gRPC message")
@@ -135,6 +137,11 @@ absl::Status ValidateEndpoint(const EndpointOptions& o) {
     return InvalidArgument("--listen ", o.listen,
                            " is not a loopback address: give --tls-cert, --tls-key and --tls-ca, "
                            "or --insecure for plaintext");
+  }
+  if (!o.cluster_token_file.empty() && (o.tls.enabled() || !IsLoopback(o.listen))) {
+    return InvalidArgument(
+        "--cluster-token-file is for plaintext on loopback; use certificates "
+        "and --users elsewhere");
   }
   FRESHET_RETURN_IF_ERROR(CheckRange("--max-message-bytes", o.max_message_bytes, 1 << 16, 1 << 30));
   FRESHET_RETURN_IF_ERROR(

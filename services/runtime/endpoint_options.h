@@ -33,7 +33,10 @@ struct EndpointOptions {
   // Name in the certificates of the members of the cluster, see peer_name.h; "": that of their
   // address.
   std::string tls_peer_name;
-  bool insecure = false;     // allow plaintext on other than loopback addresses
+  bool insecure = false;  // allow plaintext on other than loopback addresses
+  // File whose first line is the secret that members and callers of a cluster on loopback share;
+  // calls without it are refused. "": without TLS every local user may call.
+  std::string cluster_token_file;
   std::string authz_policy;  // JSON file, see authorization_policy.h; "": all may call all
   std::string users;         // JSON file, see user_list.h; "": tokens are not looked at
   bool reflection = false;
@@ -44,9 +47,10 @@ struct EndpointOptions {
 };
 
 // Adds --version and --listen, --http-listen, --advertise, --tls-cert, --tls-key, --tls-ca,
-// --tls-no-client-cert, --tls-peer-name, --insecure, --authz-policy, --reflection,
-// --max-message-bytes, --max-concurrent-streams, --drain-timeout-ms, with the values in `options`
-// as defaults; parsing checks them with ValidateEndpoint. `options` must outlive the parsing.
+// --tls-no-client-cert, --tls-peer-name, --insecure, --cluster-token-file, --authz-policy,
+// --reflection, --max-message-bytes, --max-concurrent-streams, --drain-timeout-ms, with the values
+// in `options` as defaults; parsing checks them with ValidateEndpoint. `options` must outlive the
+// parsing.
 void AddEndpointFlags(CLI::App& app, EndpointOptions& options);
 // Adds --log-format, which takes effect when it is parsed; AddEndpointFlags does, too.
 void AddLogFlag(CLI::App& app);
@@ -55,7 +59,7 @@ void AddUsersFlag(CLI::App& app, EndpointOptions& options);
 
 // INVALID_ARGUMENT, one line naming the flag: plaintext on a non-loopback address without
 // `insecure`, an incomplete set of TLS files, a policy, users or a peer's name without TLS, users
-// without a policy, a bad address, name or bound.
+// without a policy, a cluster's token with TLS or off loopback, a bad address, name or bound.
 absl::Status ValidateEndpoint(const EndpointOptions& options);
 
 // Parses the command line. An exit code when the process has to end: 0 after --help or --version,

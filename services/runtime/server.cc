@@ -5,6 +5,8 @@
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/impl/server_initializer.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/security/auth_metadata_processor.h>
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <mutex>
 #include <utility>
 
+#include "services/base/digest.h"
 #include "services/base/mutex.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
@@ -65,8 +68,39 @@ class Plugins final : public grpc::ServerBuilderOption {
   const bool reflection_;
 };
 
+// Accepts only calls with the token of a cluster on loopback.
+class ClusterTokenCheck final : public grpc::AuthMetadataProcessor {
+ public:
+  explicit ClusterTokenCheck(const std::string& token) : digest_(Sha256Hex("Bearer " + token)) {}
+  bool IsBlocking() const override { return false; }
+  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext*, OutputMetadata*,
+                       OutputMetadata*) override {
+    const auto header = metadata.find("authorization");
+    // Compares digests, so that timing reveals nothing of the token.
+    if (header != metadata.end() &&
+        Sha256Hex({header->second.data(), header->second.size()}) == digest_) {
+      return grpc::Status::OK;
+    }
+    return {grpc::StatusCode::UNAUTHENTICATED,
+            "the call has not this cluster's token: give the file cluster.token of the cluster's "
+            "folder with --token-file, a process with --cluster-token-file; commands and clients "
+            "of the user who started the cluster find it where they use the address as "
+            "`freshet cluster up` prints it"};
+  }
+
+ private:
+  const std::string digest_;
+};
+
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(
     const EndpointOptions& options, prometheus::Registry* registry) {
+  if (!options.cluster_token_file.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(const std::string token,
+                             ReadBearerToken(options.cluster_token_file, nullptr));
+    auto local = grpc::experimental::LocalServerCredentials(LocalTypeOf(options.listen));
+    local->SetAuthMetadataProcessor(std::make_shared<ClusterTokenCheck>(token));
+    return local;
+  }
   if (!options.tls.enabled()) return grpc::InsecureServerCredentials();
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
                            MakeServerCredentials(options.tls, options.require_client_cert));

@@ -42,6 +42,12 @@ absl::StatusOr<DatastoreAddress> ResolveDatastore(const DatastoreFlags& flags) {
   return address;
 }
 
+void AddDataRootFlag(CLI::App& app, std::vector<std::string>& folders) {
+  app.add_option("--data-root", folders,
+                 "folder below which jobs may name files (datasets, models, tokenizers); repeated; "
+                 "without it a job may name none");
+}
+
 void AddTimeScaleFlag(CLI::App& app, double& time_scale) {
   app.add_option("--time-scale", time_scale, "factor of all periods and deadlines, for tests")
       ->check(CLI::Range(0.01, 10.0))

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "freshet/cluster/v1/worker_service.pb.h"
@@ -31,6 +32,9 @@ struct DatastoreAddress {
 };
 // Reads the password. INVALID_ARGUMENT naming the flag: a bad address; NOT_FOUND: no such file.
 absl::StatusOr<DatastoreAddress> ResolveDatastore(const DatastoreFlags& flags);
+
+// Adds --data-root: folders for DataRoots::Create.
+void AddDataRootFlag(CLI::App& app, std::vector<std::string>& folders);
 
 // Adds --time-scale: the factor of all periods and deadlines of a process, for tests.
 void AddTimeScaleFlag(CLI::App& app, double& time_scale);

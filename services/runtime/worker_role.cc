@@ -5,6 +5,7 @@
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/runtime/utf8.h"
 
 namespace freshet::runtime {
 
@@ -88,11 +89,12 @@ void WorkerRole::FillStatus(cluster::v1::WorkerStatus& status) {
     MutexLock lock(assignment->mu);
     one.set_state(assignment->state);
     if (!assignment->result.ok()) {
-      one.set_error(Message(assignment->result));
+      one.set_error(ValidUtf8(Message(assignment->result)));
       one.set_error_code(static_cast<int>(assignment->result.code()));
     }
     if (assignment->work == nullptr) continue;
     assignment->work->FillStatus(one);
+    one.set_waits_for(ValidUtf8(one.waits_for()));
     assignment->work->FillLoad(status);
     if (one.state() == AssignmentStatus::STATE_RUNNING && assignment->paused) {
       one.set_state(AssignmentStatus::STATE_PAUSED);

@@ -40,7 +40,7 @@ tokenizer: {type: char, alphabet: "0123456789+=<>!"}
 dataset: {type: arithmetic, operands: 2, digits: 2, train_rows: 4000}
 group_size: 2
 prompts_per_step: 4
-rollout: {max_new_tokens: 40, lease_ttl_ms: 1000, max_attempts: 100}
+rollout: {max_new_tokens: 40, lease_ttl_ms: 2000}
 staleness: {max: 2, policy: wait}
 loss: {preset: grpo}
 filter: {zero_variance: false}
@@ -50,11 +50,11 @@ weight_sync: {timeout_ms: 1000, transport: TRANSPORT}
 checkpoint: {every_steps: 4, keep_last: 2}
 """
 FAST_LENGTH = """
-reward: {timeout_ms: 100, max_attempts: 100, components: {length: {type: length, max_tokens: 40, margin_tokens: 20}}}
+reward: {timeout_ms: 100, components: {length: {type: length, max_tokens: 40, margin_tokens: 20}}}
 """
 FAST_EPISODES = """
 environment: {type: guess_number, max_turns: 3, max_turn_tokens: 6, step_timeout_ms: 500}
-reward: {timeout_ms: 100, max_attempts: 100, components: {found: {type: environment}}}
+reward: {timeout_ms: 100, components: {found: {type: environment}}}
 """
 FULL_JOB = """
 name: chaos
@@ -74,14 +74,14 @@ checkpoint: {every_steps: 4, keep_last: 2}
 """
 FULL_COPY = """
 dataset: {type: copy, symbols: "0123456789", length: 3, train_rows: 800}
-rollout: {max_new_tokens: 4, lease_ttl_ms: 1000, max_attempts: 100}
-reward: {timeout_ms: 1000, max_attempts: 100, components: {exact: {type: exact_match}}}
+rollout: {max_new_tokens: 4, lease_ttl_ms: 2000}
+reward: {timeout_ms: 1000, components: {exact: {type: exact_match}}}
 """
 FULL_EPISODES = """
 dataset: {type: template, prompt: "{q}", rows: [{q: "?"}]}
-rollout: {max_new_tokens: 16, lease_ttl_ms: 1000, max_attempts: 100}
+rollout: {max_new_tokens: 16, lease_ttl_ms: 2000}
 environment: {type: guess_number, max_turns: 3, max_turn_tokens: 2}
-reward: {timeout_ms: 1000, max_attempts: 100, components: {found: {type: environment}}}
+reward: {timeout_ms: 1000, components: {found: {type: environment}}}
 """
 
 
@@ -106,7 +106,7 @@ class Scenario:
         """Engine and model only take time; the weights are the multiset of the uids trained on."""
         facts = {"eta": 2, "policy": "wait", "groups_per_step": 4, "group_size": 2, "steps": 16}
         job = FAST_JOB.replace("TRANSPORT", transport) + (FAST_EPISODES if episodes else FAST_LENGTH)
-        return Scenario(Profile(binaries, **programs), job, facts, seconds=60, stretch=1.0,
+        return Scenario(Profile(binaries, **programs), job, facts, seconds=120, stretch=1.0,
                         environments=ENVIRONMENTS if episodes else ())
 
     @staticmethod

@@ -15,6 +15,7 @@ CONTROLLERS = ("controller-0", "controller-1")
 ROLLOUTS = ("rollout-0", "rollout-1")
 ENVIRONMENTS = ("env-0", "env-1")
 WORKERS = ROLLOUTS + ("reward", "trainer")
+PATIENCE_S = 60  # for a process to listen, for a command to end
 given, giving = collections.deque(maxlen=4096), threading.Lock()
 
 
@@ -97,7 +98,7 @@ class Cluster:
 
     @staticmethod
     def await_port(port):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
@@ -136,7 +137,7 @@ class Cluster:
         for proxy in [*self.proxies.values(), *self.links.values(), *filter(None, self.former_links)]:
             proxy.stop()
 
-    def freshet(self, *arguments, timeout=20):
+    def freshet(self, *arguments, timeout=PATIENCE_S):
         """Runs the command against the controller that leads; the other one refuses with exit code 7 or 8."""
         for port in self.ports.values():
             result = subprocess.run([os.path.join(self.profile.binaries, "freshet"), *arguments, "--server", f"127.0.0.1:{port}"],
@@ -149,7 +150,7 @@ class Cluster:
         path = os.path.join(self.folder, "job.yaml")
         with open(path, "w") as file:
             file.write(text)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while (result := self.freshet("submit", path, "--id", job)).returncode != 0:
             if time.monotonic() > deadline or result.returncode not in (7, 8):
                 raise RuntimeError(f"submit: exit {result.returncode}: {result.stderr.strip()}")

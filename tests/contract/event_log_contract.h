@@ -27,12 +27,13 @@ class EventLogContract : public testing::TestWithParam<EventLogBackend> {
   static constexpr const char* kStream = "{job}:events";
 
   void SetUp() override {
-    EventLogOptions options;
-    options.max_length = 10;
-    options.recent_keys = 4;
-    log_ = GetParam().create(options);
+    options_.max_length = 10;
+    options_.recent_keys = 4;
+    Make();
     if (log_ == nullptr) GTEST_SKIP() << "the backend is not installed";
   }
+  // An empty log with options_.
+  void Make() { log_ = GetParam().create(options_); }
   EventLog& log() { return *log_; }
   int64_t Append(const std::string& key, const std::string& value) {
     const auto cursor = log_->Append(kStream, key, value);
@@ -49,6 +50,8 @@ class EventLogContract : public testing::TestWithParam<EventLogBackend> {
     for (const StoredEvent& event : page.events) cursors.push_back(event.cursor);
     return cursors;
   }
+
+  EventLogOptions options_;
 
  private:
   std::shared_ptr<EventLog> log_;
@@ -131,6 +134,21 @@ TEST_P(EventLogContract, LongStreamLosesItsOldestAndReadersAreToldOfTheGap) {
   EXPECT_TRUE(Read(14).gap);
   EXPECT_FALSE(Read(15).gap);
   EXPECT_FALSE(Read(25).gap);
+}
+
+TEST_P(EventLogContract, AStreamIsBoundedByItsBytesToo) {
+  options_.max_bytes = 100;
+  Make();
+  for (int i = 1; i <= 6; ++i) Append(StrCat("k", i), std::string(28, 'v'));  // 30 bytes each
+  EXPECT_EQ(Cursors(Read(0)), (std::vector<int64_t>{4, 5, 6}));
+  EXPECT_TRUE(Read(0).gap);
+  EXPECT_EQ(Append("k4", "x"), 4);
+  // An event above the limit stays until the next one comes; its key is forgotten with it.
+  EXPECT_EQ(Append("large", std::string(200, 'v')), 7);
+  EXPECT_EQ(Cursors(Read(0)), (std::vector<int64_t>{7}));
+  EXPECT_EQ(Append("k6", std::string(28, 'v')), 8);
+  EXPECT_EQ(Append("", "x"), 9);
+  EXPECT_EQ(Cursors(Read(0)), (std::vector<int64_t>{8, 9}));
 }
 
 TEST_P(EventLogContract, ReaderThatWaitsGetsTheEventThatComes) {
@@ -221,6 +239,7 @@ TEST_P(EventLogContract, BadOptionsAreRefused) {
   EXPECT_FALSE((EventLogOptions{0, 1}.Validate().ok()));
   EXPECT_FALSE((EventLogOptions{10, 0}.Validate().ok()));
   EXPECT_FALSE((EventLogOptions{10, 11}.Validate().ok()));
+  EXPECT_FALSE((EventLogOptions{10, 10, 0}.Validate().ok()));
   EXPECT_TRUE((EventLogOptions{10, 10}.Validate().ok()));
 }
 

@@ -94,12 +94,14 @@ TEST_P(LeaderLeaseContract, EndedLeaseGoesToTheNextWithALargerToken) {
   EXPECT_EQ(former.leader, "b");
 }
 
-TEST_P(LeaderLeaseContract, HolderWhoseLeaseEndedButNobodyTookItGoesOnWithItsToken) {
+TEST_P(LeaderLeaseContract, HolderWhoseLeaseEndedTakesItAgainWithALargerToken) {
   const int64_t token = Try("a").token;
-  clock_.Advance(absl::Minutes(1));
+  clock_.Advance(kTtl);
   const LeaseState state = Try("a");
   EXPECT_TRUE(state.held);
-  EXPECT_EQ(state.token, token);
+  EXPECT_GT(state.token, token);
+  EXPECT_EQ(state.remaining, kTtl);
+  EXPECT_EQ(Try("a").token, state.token) << "a renewal";
 }
 
 TEST_P(LeaderLeaseContract, ReleasedLeaseGoesAtOnceToTheNext) {
@@ -135,8 +137,9 @@ TEST_P(LeaderLeaseContract, ALookTakesNothing) {
   EXPECT_EQ(state.remaining, absl::Milliseconds(1500)) << "the first look renewed nothing";
   clock_.Advance(absl::Milliseconds(1500));
   EXPECT_EQ(look().leader, "") << "the lease has ended";
-  EXPECT_EQ(Try("a").token, token) << "a look ends nothing";
-  ASSERT_TRUE(lease().Release("a", token).ok());
+  const int64_t second = Try("a").token;
+  EXPECT_EQ(second, token + 1) << "a look takes no token";
+  ASSERT_TRUE(lease().Release("a", second).ok());
   EXPECT_EQ(look().leader, "");
   EXPECT_EQ(look().address, "");
 }
@@ -146,7 +149,10 @@ TEST_P(LeaderLeaseContract, TokenGrowsAlsoWhenTheSameCandidateComesBack) {
   ASSERT_TRUE(lease().Release("a", first).ok());
   const int64_t second = Try("b").token;
   ASSERT_TRUE(lease().Release("b", second).ok());
-  EXPECT_GT(Try("a").token, second);
+  const int64_t third = Try("a").token;
+  EXPECT_GT(third, second);
+  ASSERT_TRUE(lease().Release("a", third).ok());
+  EXPECT_GT(Try("a").token, third) << "nobody led in between";
 }
 
 TEST_P(LeaderLeaseContract, BadArgumentsAreRefused) {

@@ -231,6 +231,18 @@ TEST_P(TrajectoryStoreContract, PutSampleRefusesMalformedResponses) {
       {"no loss", [](Response& r) { r.loss_mask.assign(3, 0); }},
       {"negative id", [](Response& r) { r.response_ids[1] = -1; }},
       {"log-prob not finite", [](Response& r) { r.behavior_logprobs[1] = NAN; }},
+      {"short sampling log-probs",
+       [](Response& r) {
+         r.sampling_logprobs = {-1, -1};
+       }},
+      {"long sampling log-probs",
+       [](Response& r) {
+         r.sampling_logprobs = {-1, -1, -1, -1};
+       }},
+      {"sampling log-prob not finite",
+       [](Response& r) {
+         r.sampling_logprobs = {-1, NAN, -1};
+       }},
       {"no spans", [](Response& r) { r.spans.clear(); }},
       {"span too short", [](Response& r) { r.spans[0].end = 2; }},
       {"span too long", [](Response& r) { r.spans[0].end = 4; }},

@@ -88,14 +88,205 @@ TEST_P(TrajectoryStoreContract, AGroupThatKillsItsWorkersIsDeadWithTheWorkersNam
   EXPECT_EQ(Lease(0, 1, "w0#3")[0].ordinal, 1);
 }
 
-TEST_P(TrajectoryStoreContract, AHandedBackLeaseIsNoFailure) {
+TEST_P(TrajectoryStoreContract, LossesCountOnlyInARow) {
+  options_.max_lease_failures = 2;
+  PutPrompts(2);
+  const GroupLease first = Lease(0, 1, "w0#1")[0];
+  Lease(0, 1, "w1#1");
+  ASSERT_EQ(*store().RevokeWorker("w0#1"), 1);
+  ASSERT_EQ(*store().RevokeWorker("w1#1"), 1);  // a loss without the first group
+  EXPECT_EQ(Lease(0, 1, "w0#2")[0].ordinal, first.ordinal);
+  ASSERT_EQ(*store().RevokeWorker("w0#2"), 1);
+  EXPECT_EQ(Now(GroupState::kDead), 0);
+  EXPECT_EQ(Lease(0, 1, "w0#3")[0].ordinal, first.ordinal);
+  ASSERT_EQ(*store().RevokeWorker("w0#3"), 1);
+  EXPECT_EQ(Ledger(LedgerEvent::kDead).at(0).reason, "lease_failed: 2 times: worker w0#3 was lost");
+}
+
+TEST_P(TrajectoryStoreContract, AWorkerThatIsLostWithManyGroupsIsOneLoss) {
+  options_.max_lease_failures = 2;
+  options_.group_size = 3;
+  PutPrompts(3);
+  const auto leases = Lease(0, 3, "w0#1");
+  ASSERT_TRUE(store().PutSample(leases[1].token, 0, ResponseAt(0)).ok());
+  ASSERT_EQ(*store().RevokeWorker("w0#1"), 3);
+  const auto again = Lease(0, 3, "w1#1");
+  EXPECT_EQ(again[0].ordinal, leases[1].ordinal) << "the one with kept tokens";
+  ASSERT_TRUE(store().PutSample(again[1].token, 0, ResponseAt(0)).ok());
+  ASSERT_EQ(*store().RevokeWorker("w1#1"), 3);
+  // Group 0 gave a sample the second time, group 1 the first time, group 2 never.
+  const auto dead = Ledger(LedgerEvent::kDead);
+  ASSERT_THAT(dead, SizeIs(1));
+  EXPECT_EQ(dead[0].prompt, leases[2].ordinal);
+}
+
+TEST_P(TrajectoryStoreContract, LeasesOfOneWorkerThatExpireApartAreOneLoss) {
+  options_.max_lease_failures = 2;
+  PutPrompts(2);
+  const GroupLease first = Lease(0, 1, "w0#1")[0];
+  clock_.Advance(absl::Seconds(5));
+  Lease(0, 1, "w0#1");
+  clock_.Advance(options_.lease_ttl - absl::Seconds(5));
+  ASSERT_EQ(*store().Sweep(), 1);
+  clock_.Advance(absl::Seconds(5));
+  ASSERT_EQ(*store().Sweep(), 1);
+  EXPECT_EQ(Lease(0, 1, "w0#2")[0].ordinal, first.ordinal);
+  ASSERT_EQ(*store().RevokeWorker("w0#2"), 1);
+  EXPECT_EQ(Now(GroupState::kDead), 1) << "the first one was there at both losses";
+}
+
+TEST_P(TrajectoryStoreContract, AReturnedLeaseIsNoFailureAndKeepsItsPlace) {
   options_.max_lease_failures = 1;
+  options_.max_hand_backs = 1;
   PutPrompts(1);
   for (int i = 0; i < 10; ++i) {
-    ASSERT_TRUE(store().ReturnLease(Lease(0, 1)[0].token, {}, {}).ok());
+    const GroupLease lease = Lease(0, 1)[0];
+    EXPECT_EQ(lease.ordinal, 0);
+    ASSERT_TRUE(store().ReturnLease(lease.token, {}, {}).ok());
+    PassLease();
   }
   EXPECT_EQ(Now(GroupState::kDead), 0);
   EXPECT_EQ(Lease(0, 1)[0].attempt, 10);
+}
+
+TEST_P(TrajectoryStoreContract, AHandedBackLeaseGoesBackToTheQueueWithItsReason) {
+  PutPrompts(1);
+  const GroupLease lease = Lease(0, 1)[0];
+  ASSERT_TRUE(store().HandBackLease(lease.token, "environment game: gone").ok());
+  EXPECT_EQ(Stats().outstanding, 0);
+  const auto rows = Ledger(LedgerEvent::kRequeued);
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_EQ(rows[0].reason, "handed_back: environment game: gone");
+  EXPECT_EQ(store().HandBackLease(lease.token, "again").code(), kPrecondition);
+  EXPECT_EQ(Lease(0, 1)[0].attempt, lease.attempt + 1);
+}
+
+TEST_P(TrajectoryStoreContract, HandBacksOfAShortOutageCountOnceAndKeepThePlace) {
+  options_.max_lease_failures = 1;
+  options_.max_hand_backs = 2;
+  PutPrompts(3);
+  for (int second = 0; second < 29; ++second) {
+    const GroupLease lease = Lease(0, 1)[0];
+    EXPECT_EQ(lease.ordinal, 0);
+    ASSERT_TRUE(store().HandBackLease(lease.token, "gone").ok());
+    clock_.Advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(Now(GroupState::kDead), 0);
+}
+
+TEST_P(TrajectoryStoreContract, AGroupThatIsHandedBackAgainGoesBehindWhatWaits) {
+  PutPrompts(3);
+  EXPECT_TRUE(store().HandBackLease(Lease(0, 1)[0].token, "gone").ok());
+  PassLease();
+  EXPECT_TRUE(store().HandBackLease(Lease(0, 1)[0].token, "gone").ok());
+  PutPrompts(2);                                                        // these come behind it
+  ASSERT_TRUE(store().ReturnLease(Lease(0, 1)[0].token, {}, {}).ok());  // keeps the place
+  std::vector<int64_t> ordinals;
+  for (const GroupLease& lease : Lease(0, 4)) ordinals.push_back(lease.ordinal);
+  EXPECT_THAT(ordinals, ElementsAre(1, 2, 0, 3));
+}
+
+TEST_P(TrajectoryStoreContract, AGroupThatIsHandedBackForEverIsDeadWithTheLastReason) {
+  options_.max_hand_backs = 3;
+  PutPrompts(1);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Now(GroupState::kDead), 0);
+    ASSERT_TRUE(store().HandBackLease(Lease(0, 1)[0].token, StrCat("no answer ", i)).ok());
+    PassLease();
+  }
+  EXPECT_EQ(Ledger(LedgerEvent::kDead).at(0).reason, "handed_back: 3 times: no answer 2");
+  EXPECT_EQ(store().DeadLetters(1)->at(0).reason, "handed_back: 3 times: no answer 2");
+  EXPECT_EQ(Stats().queued_prompts, 0);
+}
+
+TEST_P(TrajectoryStoreContract, LossesOfAnyCauseEndAGroupToo) {
+  options_.max_hand_backs = 3;
+  PutPrompts(2);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Now(GroupState::kDead), 0);
+    EXPECT_EQ(Lease(0, 1, StrCat("w0#", i))[0].ordinal, 0);
+    Lease(0, 1, StrCat("w1#", i));
+    ASSERT_EQ(*store().RevokeWorker(StrCat("w0#", i)), 1);
+    // In between another worker is lost, without the group.
+    ASSERT_EQ(*store().RevokeWorker(StrCat("w1#", i)), 1);
+    PassLease();
+  }
+  EXPECT_EQ(Ledger(LedgerEvent::kDead).at(0).reason, "handed_back: 3 times: worker w0#2 was lost");
+}
+
+TEST_P(TrajectoryStoreContract, AGroupWithKeptTokensIsHandedBackABoundedNumberOfTimes) {
+  options_.staleness.max = 0;
+  options_.max_hand_backs = 2;
+  PutPrompts(3);
+  const auto leases = Lease(0, 2);
+  ASSERT_TRUE(store().PutSample(leases[0].token, 0, ResponseAt(0)).ok());
+  ASSERT_TRUE(store().HandBackLease(leases[0].token, "gone").ok());  // it gave a sample
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Now(GroupState::kDead), 0);
+    ASSERT_EQ(*store().RenewLeases("w0", {leases[1].token}), std::vector<int64_t>{});
+    const GroupLease again = Lease(0, 1)[0];
+    EXPECT_EQ(again.ordinal, 0) << "it holds its slot";
+    ASSERT_TRUE(store().HandBackLease(again.token, "gone").ok());
+    clock_.Advance(options_.lease_ttl - absl::Seconds(1));
+    ASSERT_EQ(*store().RenewLeases("w0", {leases[1].token}), std::vector<int64_t>{});
+    clock_.Advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(Now(GroupState::kDead), 1);
+  EXPECT_EQ(Lease(0, 1)[0].ordinal, 2) << "another one takes its slot";
+}
+
+TEST_P(TrajectoryStoreContract, ASampleMakesHandBacksAndLossesCountAnew) {
+  options_.group_size = 3;
+  options_.max_hand_backs = 2;
+  options_.max_lease_failures = 2;
+  PutPrompts(1);
+  for (int32_t index = 0; index < 2; ++index) {
+    ASSERT_TRUE(store().HandBackLease(Lease(0, 1)[0].token, "gone").ok());
+    PassLease();
+    const GroupLease lease = Lease(0, 1)[0];
+    ASSERT_TRUE(store().PutSample(lease.token, index, ResponseAt(0)).ok());
+    ASSERT_TRUE(store().HandBackLease(lease.token, "gone").ok());
+    PassLease();
+  }
+  Lease(0, 1, "w1#1");
+  ASSERT_EQ(*store().RevokeWorker("w1#1"), 1);
+  EXPECT_EQ(Now(GroupState::kDead), 0);
+  Lease(0, 1, "w1#2");
+  ASSERT_EQ(*store().RevokeWorker("w1#2"), 1);
+  EXPECT_EQ(Now(GroupState::kDead), 1);
+}
+
+// A prompt that hangs its environment blocks no step, also at eta = 0.
+TEST_P(TrajectoryStoreContract, APromptThatIsAlwaysHandedBackHoldsUpNoStep) {
+  options_.staleness.max = 0;
+  options_.max_hand_backs = 3;
+  OpenEpoch();
+  PutPrompts(10);
+  std::vector<std::vector<int64_t>> steps;
+  for (int64_t step = 1; step <= 4; ++step) {
+    std::vector<int64_t> finished;
+    for (int tries = 0; tries < 10 && finished.size() < 2; ++tries) {
+      const GroupLease lease = Lease(step - 1, 1)[0];
+      if (lease.ordinal == 1) {
+        ASSERT_TRUE(store().HandBackLease(lease.token, "no answer in 5s").ok());
+        PassLease();
+        continue;
+      }
+      Finish(lease, step - 1);
+      finished.push_back(lease.ordinal);
+    }
+    EXPECT_THAT(Ask(step - 1, 1).leases, IsEmpty()) << "B groups a version and no more";
+    ScoreAll();
+    const NextBatchReply batch = NextBatch(step);
+    ASSERT_TRUE(batch.ready) << batch.reason;
+    steps.push_back(Ordinals(batch));
+    ASSERT_TRUE(store().CommitStep(epoch_, step, Ordinals(batch), HashOf(step)).ok());
+  }
+  using Batch = std::vector<int64_t>;
+  EXPECT_THAT(steps, ElementsAre(Batch{0, 2}, Batch{3, 4}, Batch{5, 6}, Batch{7, 8}));
+  Finish(Lease(4, 1)[0], 4);
+  ASSERT_TRUE(store().HandBackLease(Lease(4, 1)[0].token, "no answer in 5s").ok());
+  EXPECT_EQ(Now(GroupState::kDead), 1);
 }
 
 TEST_P(TrajectoryStoreContract, ALeaseThatGaveASampleIsNoFailure) {

@@ -276,6 +276,58 @@ TEST_P(TrajectoryStoreContract, TokensOfAResumedStoreAreLargerThanTheFormerOnes)
   EXPECT_GT(resumed->LeasePrompts({"w0", "", {0, 0}, 1})->leases[0].token, before);
 }
 
+TEST_P(TrajectoryStoreContract, ARepeatedOpenEpochGivesTheSameEpoch) {
+  OpenEpoch();
+  Produce(2, 0);
+  Train(1);
+  Produce(2, 1);
+  const EpochRequest request{"t1", {0, 0}, "", "a"};
+  const auto opened = store().OpenEpochFor(request);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->epoch, 2);
+  const uint64_t changes = store().ChangeCount(Topic::kBatch);
+  for (int i = 0; i < 2; ++i) {
+    const auto again = store().OpenEpochFor(request);
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->epoch, opened->epoch);
+    EXPECT_EQ(again->lineage, opened->lineage);
+    EXPECT_EQ(again->digest, opened->digest);
+    ASSERT_THAT(again->redo, SizeIs(1));
+    EXPECT_EQ(again->redo[0].uids, opened->redo.at(0).uids);
+    EXPECT_EQ(again->redo[0].content_hash, HashOf(1));
+  }
+  EXPECT_EQ(store().ChangeCount(Topic::kBatch), changes);
+  epoch_ = opened->epoch;
+  Train(1);  // the redo
+  const NextBatchReply claimed = NextBatch(2);
+  EXPECT_EQ(store().OpenEpochFor(request)->epoch, 2) << "a late one takes nothing away";
+  EXPECT_TRUE(store().CommitStep(epoch_, 2, Ordinals(claimed), HashOf(2)).ok());
+}
+
+TEST_P(TrajectoryStoreContract, ARepeatedOpenEpochFencesNobody) {
+  ASSERT_EQ(store().OpenEpochFor({"t1", {0, 0}, "", "a"})->epoch, 1);
+  const int64_t next = store().OpenEpochFor({"t2", {0, 0}, "", "b"})->epoch;
+  EXPECT_EQ(next, 2);
+  const absl::Status fenced = store().OpenEpochFor({"t1", {0, 0}, "", "a"}).status();
+  EXPECT_EQ(fenced.code(), absl::StatusCode::kAborted)
+      << "not FAILED_PRECONDITION: see CheckpointChoice";
+  EXPECT_EQ(Message(fenced), "trainer epoch 1 is fenced: the open one is 2");
+  EXPECT_TRUE(store().NextBatch(next, 1).ok());
+  // Without an id every call opens one; ids that are too old are forgotten.
+  EXPECT_EQ(OpenEpoch(), 3);
+  EXPECT_EQ(OpenEpoch(), 4);
+  EXPECT_EQ(store().OpenEpochFor({"t2", {0, 0}, "", "b"}).status().code(),
+            absl::StatusCode::kAborted);
+  for (int64_t i = 1; i <= kMaxEpochRequests; ++i) {
+    EXPECT_EQ(store().OpenEpochFor({"t3", {0, 0}, "", StrCat("c", i)})->epoch, 4 + i);
+  }
+  EXPECT_EQ(store().OpenEpochFor({"t3", {0, 0}, "", "c1"}).status().code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(store().OpenEpochFor({"t3", {0, 0}, "", StrCat("c", kMaxEpochRequests)})->epoch,
+            4 + kMaxEpochRequests);
+  EXPECT_EQ(store().OpenEpochFor({"t2", {0, 0}, "", "b"})->epoch, 5 + kMaxEpochRequests);
+}
+
 }  // namespace freshet
 
 #endif  // FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_RECOVERY_CONTRACT_H_

@@ -63,6 +63,46 @@ TEST_P(TrajectoryStoreContract, RowsOfARevokedWorkerGoOnWithoutAFailure) {
   EXPECT_EQ(Now(GroupState::kReady), 1);
 }
 
+TEST_P(TrajectoryStoreContract, ARowThatOutlivesManyWorkersKillsItsGroup) {
+  options_.max_row_failures = 2;
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  const auto lose = [this](int epoch, int64_t rows) {
+    const std::string worker = StrCat("r0#", epoch);
+    EXPECT_THAT(Rows(Task::kScore, rows, worker), SizeIs(static_cast<size_t>(rows)));
+    EXPECT_EQ(*store().RevokeWorker(worker), rows);
+  };
+  for (int epoch = 1; epoch <= 3; ++epoch) lose(epoch, 1);
+  // A worker has outlived it: the row was not at fault.
+  const auto back = Rows(Task::kScore, 1, "r1#1");
+  ASSERT_TRUE(store().EndRow(Task::kScore, back[0].token, RowEnd::kReturned, "").ok());
+  lose(4, 1);
+  lose(5, 1);
+  EXPECT_EQ(Now(GroupState::kDead), 0);
+  lose(6, 1);
+  EXPECT_EQ(Now(GroupState::kDead), 1);
+  EXPECT_EQ(Ledger(LedgerEvent::kDead)[0].reason, "score_failed: 2 times: worker r0#6 was lost");
+}
+
+TEST_P(TrajectoryStoreContract, AWorkersRowsOfAGroupThatDiesWithItCountOnce) {
+  options_.max_row_failures = 1;
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  EXPECT_THAT(Rows(Task::kScore, 2, "r0#1"), SizeIs(2));
+  EXPECT_EQ(*store().RevokeWorker("r0#1"), 2);
+  EXPECT_THAT(Rows(Task::kScore, 2, "r0#2"), SizeIs(2));
+  EXPECT_EQ(*store().RevokeWorker("r0#2"), 1);
+  EXPECT_EQ(Now(GroupState::kDead), 1);
+}
+
+TEST_P(TrajectoryStoreContract, ARevokedNameGetsNoRowsAgain) {
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  ASSERT_THAT(*store().LeaseRowsFor({Task::kScore, "r0#1", "a", 1}), SizeIs(1));
+  ASSERT_EQ(*store().RevokeWorker("r0#1"), 1);
+  EXPECT_EQ(store().LeaseRowsFor({Task::kScore, "r0#1", "a", 1}).status().code(), kPrecondition);
+}
+
 TEST_P(TrajectoryStoreContract, RevokeIsIdempotentAndTakesAnyName) {
   PutPrompts(1);
   Lease(0, 1, "w0#1");

@@ -25,6 +25,25 @@ TEST_P(TrajectoryStoreContract, RowsAreOfferedAsSoonAsTheirSampleIsFinished) {
   EXPECT_EQ(rows[0].expires, clock_.Now() + options_.lease_ttl);
 }
 
+TEST_P(TrajectoryStoreContract, SamplingLogprobsStayWithTheirResponse) {
+  PutPrompts(1);
+  const GroupLease lease = Lease(0, 1)[0];
+  Response partial = ResponseAt(0, 2);
+  partial.sampling_logprobs = {-0.25f, -0.125f};
+  ASSERT_TRUE(store().PutSample(lease.token, 1, ResponseAt(0)).ok());
+  ASSERT_TRUE(store().ReturnLease(lease.token, {0}, {partial}).ok());
+  const GroupLease next = Lease(0, 1, "w1")[0];
+  ASSERT_EQ(next.partials.size(), 1u);
+  EXPECT_EQ(next.partials[0].sampling_logprobs, partial.sampling_logprobs);
+  ASSERT_TRUE(store().PutSample(next.token, 0, partial).ok());
+  const auto rows = Rows(Task::kScore);
+  ASSERT_EQ(rows.size(), 2u);
+  for (const auto& row : rows) {
+    EXPECT_EQ(row.sample.response->sampling_logprobs,
+              row.sample.key.index == 0 ? partial.sampling_logprobs : std::vector<float>{});
+  }
+}
+
 TEST_P(TrajectoryStoreContract, EachRowIsHandedOutOnceAndOldestFirst) {
   PutPrompts(2);
   const auto leases = Lease(0, 2);
@@ -119,18 +138,95 @@ TEST_P(TrajectoryStoreContract, AFailedRowIsTriedAgainAndThenKillsItsGroup) {
   EXPECT_EQ(store().PutFields(Task::kScore, rows[1].token, ScoreOf(1)).code(), kPrecondition);
 }
 
-TEST_P(TrajectoryStoreContract, AnExpiredRowLeaseGoesToAnotherWorkerAndCountsAsAFailure) {
-  options_.max_row_failures = 2;
+TEST_P(TrajectoryStoreContract, AnExpiredRowLeaseGoesToAnotherWorkerWithoutAFailure) {
+  options_.max_row_failures = 1;
   PutPrompts(1);
   const GroupLease lease = Lease(0, 1)[0];
   Finish(lease, 0);
-  EXPECT_EQ(Rows(Task::kScore).size(), 2u);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_THAT(Rows(Task::kScore, 1000, StrCat("r", i)), SizeIs(2));
+    PassLease();
+    EXPECT_EQ(*store().Sweep(), 2);
+  }
+  EXPECT_EQ(Now(GroupState::kDead), 0);
+  ScoreAll();
+  EXPECT_EQ(Now(GroupState::kReady), 1);
+}
+
+TEST_P(TrajectoryStoreContract, ARowThatIsHandedBackComesAgainWithoutAFailure) {
+  options_.max_row_failures = 1;
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  for (int i = 0; i < 5; ++i) {
+    const uint64_t seen = store().ChangeCount(Topic::kRows);
+    const auto rows = Rows(Task::kScore, 1);
+    ASSERT_THAT(rows, SizeIs(1));
+    EXPECT_EQ(rows[0].sample.key.index, 0);
+    EXPECT_TRUE(store().EndRow(Task::kScore, rows[0].token, RowEnd::kReturned, "").ok());
+    EXPECT_GT(store().ChangeCount(Topic::kRows), seen);
+    EXPECT_EQ(store().EndRow(Task::kScore, rows[0].token, RowEnd::kReturned, "").code(),
+              kPrecondition);
+  }
+  ScoreAll();
+  EXPECT_EQ(Now(GroupState::kReady), 1);
+}
+
+TEST_P(TrajectoryStoreContract, WorkersDoNotReportTheirOwnLoss) {
+  PutPrompts(1);
+  Finish(Lease(0, 1)[0], 0);
+  const auto rows = Rows(Task::kScore);
+  EXPECT_EQ(store().EndRow(Task::kScore, rows[0].token, RowEnd::kExpired, "").code(), kInvalid);
+  EXPECT_EQ(store().EndRow(Task::kScore, rows[0].token, RowEnd::kWorkerLost, "").code(), kInvalid);
+  EXPECT_TRUE(store().PutFields(Task::kScore, rows[0].token, ScoreOf(1)).ok());
+}
+
+TEST_P(TrajectoryStoreContract, ARepeatedRequestForRowsGetsTheSameLeases) {
+  PutPrompts(2);
+  for (const GroupLease& lease : Lease(0, 2)) Finish(lease, 0);
+  const auto ask = [this](const std::string& id, int64_t n = 2, const std::string& worker = "r0") {
+    return *store().LeaseRowsFor({Task::kScore, worker, id, n});
+  };
+  const auto tokens = [](const std::vector<RowLease>& rows) {
+    std::vector<int64_t> all;
+    for (const RowLease& row : rows) all.push_back(row.token);
+    return all;
+  };
+  const auto first = ask("a");
+  ASSERT_THAT(first, SizeIs(2));
+  clock_.Advance(options_.lease_ttl / 2);
+  const auto again = ask("a", 4);
+  EXPECT_EQ(tokens(again), tokens(first));
+  ASSERT_THAT(again, SizeIs(2));
+  EXPECT_EQ(again[1].sample.key, first[1].sample.key);
+  EXPECT_EQ(again[1].sample.uid, first[1].sample.uid);
+  EXPECT_EQ(again[1].sample.prompt->attributes, first[1].sample.prompt->attributes);
+  EXPECT_EQ(again[1].sample.response->response_ids, first[1].sample.response->response_ids);
+  EXPECT_EQ(again[1].expires, clock_.Now() + options_.lease_ttl) << "they are renewed";
+  // The id of another worker is another request.
+  const auto others = ask("a", 1, "r1");
+  ASSERT_THAT(others, SizeIs(1));
+  EXPECT_NE(others[0].sample.key, first[0].sample.key);
+  EXPECT_NE(others[0].sample.key, first[1].sample.key);
+  // What has ended is left out.
+  ASSERT_TRUE(store().PutFields(Task::kScore, first[0].token, ScoreOf(1)).ok());
+  EXPECT_EQ(tokens(ask("a")), std::vector<int64_t>{first[1].token});
   PassLease();
-  EXPECT_EQ(*store().Sweep(), 2);
-  EXPECT_EQ(Rows(Task::kScore, 1000, "r1").size(), 2u);
-  PassLease();
-  (void)*store().Sweep();
-  EXPECT_EQ(Now(GroupState::kDead), 1);
+  EXPECT_THAT(ask("a"), IsEmpty());
+  EXPECT_THAT(ask("b", 1000), SizeIs(3));
+}
+
+TEST_P(TrajectoryStoreContract, OnlyAnAnswerWithRowsIsRemembered) {
+  PutPrompts(1);
+  EXPECT_THAT(*store().LeaseRowsFor({Task::kScore, "r0", "a", 1}), IsEmpty());
+  Finish(Lease(0, 1)[0], 0);
+  const auto rows = *store().LeaseRowsFor({Task::kScore, "r0", "a", 1});
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_EQ(rows[0].sample.key.index, 0);
+  const auto other = *store().LeaseRowsFor({Task::kScore, "r0", "", 1});
+  ASSERT_THAT(other, SizeIs(1));
+  EXPECT_EQ(other[0].sample.key.index, 1);
+  EXPECT_THAT(*store().LeaseRowsFor({Task::kScore, "r0", "", 1}), IsEmpty());
+  EXPECT_THAT(*store().LeaseRowsFor({Task::kRefLogprob, "r0", "a", 1}), IsEmpty());
 }
 
 TEST_P(TrajectoryStoreContract, RenewExtendsRowLeases) {

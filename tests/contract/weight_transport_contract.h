@@ -141,9 +141,11 @@ TEST_P(WeightTransportContract, AReceiptOfOtherBytesActivatesNothing) {
 
 TEST_P(WeightTransportContract, OneRefusingEngineDoesNotHoldUpTheOthers) {
   Connect(3);
-  // Engine 1 has seen a newer trainer epoch.
+  // A newer trainer has published to engine 1.
   const VersionForTest newer = MakeVersion({0, 1}, 9, 100, 64);
   ASSERT_TRUE(engine(1).Prepare(newer.manifest, newer.bytes).ok());
+  ASSERT_TRUE(engine(1).Activate(newer.receipt).ok());
+  ASSERT_TRUE(engine(1).Take().has_value());
   const VersionForTest version = MakeVersion({0, 1}, 2, 1000, 64);
   EXPECT_EQ(transport().Prepare(version.manifest, version.bytes), 2);
   transport().Activate(version.receipt);

@@ -26,6 +26,11 @@ class FlakyStore final : public ForwardingTrajectoryStore {
     if (failures-- > 0) return error;
     return ForwardingTrajectoryStore::Stats();
   }
+  absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override {
+    auto reply = ForwardingTrajectoryStore::OpenEpochFor(request);
+    if (failures-- > 0) return error;  // the answer is lost
+    return reply;
+  }
   int failures = 0;
   int calls = 0;
   absl::Status error = absl::UnavailableError("connection refused");
@@ -69,6 +74,14 @@ TEST_F(RetryingTrajectoryStoreTest, AnOutageIsWaitedOutAndReportedOnce) {
   EXPECT_THAT(outages_[0], HasSubstr("connection refused"));
 }
 
+TEST_F(RetryingTrajectoryStoreTest, LostAnswersToOpenEpochOpenOneEpoch) {
+  flaky_->failures = 3;
+  const auto opened = store_->OpenEpochFor({"t0", {0, 0}, "", "a"});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->epoch, 1);
+  EXPECT_EQ(store_->OpenEpoch("t1", {0, 0})->epoch, 2);
+}
+
 TEST_F(RetryingTrajectoryStoreTest, APasswordThatIsBeingChangedIsAnOutage) {
   flaky_->error = absl::PermissionDeniedError("WRONGPASS");
   flaky_->failures = 3;
@@ -77,10 +90,13 @@ TEST_F(RetryingTrajectoryStoreTest, APasswordThatIsBeingChangedIsAnOutage) {
 }
 
 TEST_F(RetryingTrajectoryStoreTest, OtherErrorsAreTheCallers) {
-  flaky_->failures = 1;
-  flaky_->error = absl::FailedPreconditionError("fenced");
-  EXPECT_EQ(store_->Stats().status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(flaky_->calls, 1);
+  for (const auto code : {absl::StatusCode::kFailedPrecondition, absl::StatusCode::kAborted}) {
+    flaky_->calls = 0;
+    flaky_->failures = 1;
+    flaky_->error = absl::Status(code, "fenced");
+    EXPECT_EQ(store_->Stats().status().code(), code);
+    EXPECT_EQ(flaky_->calls, 1);
+  }
   EXPECT_TRUE(outages_.empty());
 }
 

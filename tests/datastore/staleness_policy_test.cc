@@ -224,6 +224,9 @@ TEST(DecideDisposition, FollowsThePolicyFromTheBoundOn) {
   }
 }
 
+constexpr LeaseLimits kLimits{3, 2, absl::Seconds(30)};
+const absl::Time kNow = absl::UnixEpoch() + absl::Hours(1);
+
 TEST(DecideLeaseEnd, CountsLeasesThatFailedWithoutASample) {
   struct Case {
     const char* name;
@@ -234,19 +237,140 @@ TEST(DecideLeaseEnd, CountsLeasesThatFailedWithoutASample) {
     bool dead;
   };
   const Case cases[] = {
-      {"handed back", LeaseEnd::kReturned, false, 2, 2, false},
+      {"returned", LeaseEnd::kReturned, false, 2, 2, false},
+      {"handed back", LeaseEnd::kHandedBack, false, 2, 2, false},
       {"failed", LeaseEnd::kFailed, false, 0, 1, false},
       {"failed with a sample", LeaseEnd::kFailed, true, 2, 2, false},
       {"failed once more", LeaseEnd::kFailed, false, 2, 3, true},
-      {"expired", LeaseEnd::kExpired, false, 1, 2, false},
       {"expired with a sample", LeaseEnd::kExpired, true, 2, 2, false},
-      {"expired once more", LeaseEnd::kExpired, false, 2, 3, true},
-      {"worker lost", LeaseEnd::kWorkerLost, false, 2, 3, true},
+      {"expired once more", LeaseEnd::kExpired, false, 2, 2, true},
+      {"worker lost", LeaseEnd::kWorkerLost, false, 1, 1, false},
+      {"worker lost once more", LeaseEnd::kWorkerLost, false, 2, 2, true},
       {"worker lost with a sample", LeaseEnd::kWorkerLost, true, 2, 2, false},
   };
   for (const Case& c : cases) {
-    const LeaseEndDecision decision = DecideLeaseEnd(c.end, c.delivered, c.failures, 3);
-    EXPECT_EQ(decision.failures, c.counted) << c.name;
+    LeaseHistory history;
+    history.failures = c.failures;
+    const LeaseEndDecision decision =
+        DecideLeaseEnd(c.end, c.delivered, /*loss=*/1, kNow, history, kLimits);
+    EXPECT_EQ(decision.history.failures, c.counted) << c.name;
+    EXPECT_EQ(decision.dead.has_value(), c.dead) << c.name;
+    if (!c.dead) continue;
+    EXPECT_EQ(decision.dead, LeaseEnd::kFailed) << c.name;
+    EXPECT_EQ(decision.count, 3) << c.name;
+  }
+}
+
+TEST(DecideLeaseEnd, LossesCountInARow) {
+  LeaseHistory history;
+  history.losses = 2;
+  history.last_loss = 7;
+  const auto after = [&](int64_t loss, bool delivered = false) {
+    return DecideLeaseEnd(LeaseEnd::kWorkerLost, delivered, loss, kNow, history, kLimits);
+  };
+  EXPECT_EQ(after(8).history.losses, 3);
+  EXPECT_EQ(after(8).history.last_loss, 8);
+  EXPECT_EQ(after(8).dead, LeaseEnd::kFailed);
+  // It had no part in loss 8: something else takes workers, too.
+  EXPECT_EQ(after(9).history.losses, 1);
+  EXPECT_EQ(after(9).dead, std::nullopt);
+  EXPECT_EQ(after(8, /*delivered=*/true).history.losses, 0);
+}
+
+TEST(DecideLeaseEnd, HandBacksAndLossesCountOnceInALeaseTtl) {
+  struct Case {
+    const char* name;
+    LeaseEnd end;
+    bool delivered;
+    absl::Duration since;  // the last one that counted
+    int64_t counted;       // one counted before, of at most 2
+    bool dead;
+  };
+  const Case cases[] = {
+      {"at once", LeaseEnd::kHandedBack, false, absl::Seconds(29), 1, false},
+      {"later", LeaseEnd::kHandedBack, false, absl::Seconds(30), 2, true},
+      {"lost at once", LeaseEnd::kExpired, false, absl::Seconds(1), 1, false},
+      {"lost later", LeaseEnd::kWorkerLost, false, absl::Seconds(30), 2, true},
+      {"failed", LeaseEnd::kFailed, false, absl::Hours(1), 1, false},
+      {"returned", LeaseEnd::kReturned, false, absl::Hours(1), 1, false},
+      {"gave a sample", LeaseEnd::kHandedBack, true, absl::Hours(1), 0, false},
+  };
+  for (const Case& c : cases) {
+    LeaseHistory history;
+    history.hand_backs = 1;
+    history.counted_at = kNow - c.since;
+    const LeaseEndDecision decision =
+        DecideLeaseEnd(c.end, c.delivered, /*loss=*/1, kNow, history, kLimits);
+    EXPECT_EQ(decision.history.hand_backs, c.counted) << c.name;
+    EXPECT_EQ(decision.history.counted_at, c.counted == 2 ? kNow : history.counted_at) << c.name;
+    ASSERT_EQ(decision.dead.has_value(), c.dead) << c.name;
+    if (c.dead) {
+      EXPECT_EQ(decision.dead, LeaseEnd::kHandedBack) << c.name;
+    }
+  }
+  const LeaseEndDecision first =
+      DecideLeaseEnd(LeaseEnd::kHandedBack, false, 0, kNow, LeaseHistory{}, kLimits);
+  EXPECT_EQ(first.history.hand_backs, 1);
+  EXPECT_EQ(first.history.counted_at, kNow);
+}
+
+TEST(DecideLeaseEnd, AGroupGivesUpItsPlaceFromTheSecondHandBackOn) {
+  LeaseLimits limits = kLimits;
+  limits.max_hand_backs = 10;
+  LeaseHistory history;
+  const auto behind = [&](LeaseEnd end, absl::Time now) {
+    const LeaseEndDecision decision = DecideLeaseEnd(end, false, 1, now, history, limits);
+    history = decision.history;
+    return decision.behind;
+  };
+  EXPECT_FALSE(behind(LeaseEnd::kHandedBack, kNow));
+  EXPECT_FALSE(behind(LeaseEnd::kHandedBack, kNow + absl::Seconds(29)));
+  EXPECT_TRUE(behind(LeaseEnd::kHandedBack, kNow + absl::Seconds(30)));
+  EXPECT_TRUE(behind(LeaseEnd::kHandedBack, kNow + absl::Seconds(31)));
+  // Determinism at eta = 0: lost and stopped workers change no order.
+  EXPECT_FALSE(behind(LeaseEnd::kReturned, kNow + absl::Seconds(90)));
+  EXPECT_FALSE(behind(LeaseEnd::kWorkerLost, kNow + absl::Seconds(90)));
+}
+
+TEST(QueuePlace, IsBehindWhatWaitsAndSeparatesNeighbours) {
+  EXPECT_EQ(QueuePlace(40, 3, 2, 8), 41);
+  EXPECT_EQ(QueuePlace(40, 4, 2, 8), 49);
+  // Any two of 64 neighbours part within six hand-backs.
+  for (int64_t one = 100; one < 164; ++one) {
+    for (int64_t other = one + 1; other < 164; ++other) {
+      bool parted = false;
+      for (int64_t n = 2; n < 8; ++n)
+        parted |= QueuePlace(0, one, n, 8) != QueuePlace(0, other, n, 8);
+      EXPECT_TRUE(parted) << one << " and " << other;
+    }
+  }
+}
+
+TEST(DecideRowEnd, CountsFailuresAndLongSeriesOfLostWorkers) {
+  struct Case {
+    const char* name;
+    RowEnd end;
+    RowCounts before;  // of at most 3 failures
+    RowCounts after;
+    bool dead;
+  };
+  const Case cases[] = {
+      {"failed", RowEnd::kFailed, {1, 0}, {2, 0}, false},
+      {"failed once more", RowEnd::kFailed, {2, 0}, {3, 0}, true},
+      {"failed after losses", RowEnd::kFailed, {0, 3}, {1, 0}, false},
+      {"handed back", RowEnd::kReturned, {2, 0}, {2, 0}, false},
+      {"handed back after losses", RowEnd::kReturned, {2, 5}, {2, 0}, false},
+      {"expired", RowEnd::kExpired, {2, 0}, {2, 0}, false},
+      {"expired after losses", RowEnd::kExpired, {2, 5}, {2, 5}, false},
+      {"first worker lost", RowEnd::kWorkerLost, {2, 0}, {2, 1}, false},
+      {"third worker lost", RowEnd::kWorkerLost, {0, 2}, {0, 3}, false},
+      {"fourth worker lost", RowEnd::kWorkerLost, {0, 3}, {1, 4}, false},
+      {"sixth worker lost", RowEnd::kWorkerLost, {2, 5}, {3, 6}, true},
+  };
+  for (const Case& c : cases) {
+    const RowEndDecision decision = DecideRowEnd(c.end, c.before, 3);
+    EXPECT_EQ(decision.counts.failures, c.after.failures) << c.name;
+    EXPECT_EQ(decision.counts.losses, c.after.losses) << c.name;
     EXPECT_EQ(decision.dead, c.dead) << c.name;
   }
 }

@@ -110,6 +110,13 @@ class Simulation {
     if (options_.faults && lease.ordinal % kPoisonEvery == kPoisonEvery - 1) return Poison(lease);
     const bool vanishes = Fault(0.06);
     const bool drains = !vanishes && Fault(0.05);
+    // Its environment answers nobody.
+    if (!vanishes && !drains && Fault(0.08)) {
+      queue_.After(dice_.Uniform(), [this, token = lease.token] {
+        (void)store_->HandBackLease(token, "no answer");
+      });
+      return;
+    }
     double longest = 0;
     const int64_t begin_version = engines_[engine];
     for (size_t i = 0; i < lease.missing.size(); ++i) {
@@ -140,11 +147,13 @@ class Simulation {
       });
     if (!vanishes) KeepAlive(engine, lease.token, longest);
   }
-  // A prompt that kills its engine, or fails in its environment, every time.
+  // A prompt that kills its engine, fails in its environment or hangs it, every time.
   void Poison(const GroupLease& lease) {
-    if (dice_.Chance(0.5)) return;
-    queue_.After(dice_.Uniform(), [this, token = lease.token] {
-      (void)store_->FailLease(token, "raised");  // refused when the disposition took the group
+    const bool hangs = lease.ordinal / kPoisonEvery % 2 == 0;
+    if (!hangs && dice_.Chance(0.5)) return;
+    queue_.After(dice_.Uniform(), [this, token = lease.token, hangs] {
+      // Refused when the disposition took the group.
+      (void)(hangs ? store_->HandBackLease(token, "hangs") : store_->FailLease(token, "raised"));
     });
   }
   void KeepAlive(size_t engine, int64_t token, double left) {

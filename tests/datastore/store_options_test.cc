@@ -38,6 +38,7 @@ TEST(StoreOptions, ValidateNamesTheOptionAndTheBound) {
       {"max_queued_prompts: 0", [](StoreOptions& o) { o.max_queued_prompts = 0; }},
       {"max_row_failures: 0", [](StoreOptions& o) { o.max_row_failures = 0; }},
       {"max_lease_failures: 0", [](StoreOptions& o) { o.max_lease_failures = 0; }},
+      {"max_hand_backs: 0", [](StoreOptions& o) { o.max_hand_backs = 0; }},
       {"max_requeues: -1", [](StoreOptions& o) { o.max_requeues = -1; }},
       {"max_filtered_in_a_row: -1", [](StoreOptions& o) { o.max_filtered_in_a_row = -1; }},
       {"filter_zero_variance: group_size 1",

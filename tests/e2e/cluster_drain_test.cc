@@ -17,7 +17,7 @@ namespace {
 
 using job::v1::JOB_STATE_SUCCEEDED;
 
-constexpr int kSteps = 100;
+constexpr int kSteps = 120;
 
 class ClusterDrainTest : public testing::Test {
  protected:

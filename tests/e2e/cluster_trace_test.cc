@@ -1,5 +1,7 @@
 // The life of one sample in the logs of real processes.
 
+#include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <sstream>
 #include <string>
@@ -16,6 +18,7 @@ namespace freshet {
 namespace {
 
 using Json = nlohmann::json;
+using testing::UnorderedElementsAre;
 
 // The lines of the log of all processes that are JSON objects, by role.
 std::map<std::string, std::vector<Json>> LinesOf(const ClusterProcesses& cluster,
@@ -31,6 +34,53 @@ std::map<std::string, std::vector<Json>> LinesOf(const ClusterProcesses& cluster
     }
   }
   return lines;
+}
+
+// A line about a sample.
+struct Line {
+  std::string role;
+  size_t place = 0;  // among the lines of its process
+  Json json = Json::object();
+};
+
+// The trace of the sample that was trained on first; "" before.
+std::string FirstTrained(const std::vector<Json>& trainer) {
+  for (const Json& line : trainer) {
+    if (line.value("event", "") == "sample_trained") return line.value("trace", "");
+  }
+  return "";
+}
+
+std::vector<Line> LifeOf(const std::map<std::string, std::vector<Json>>& lines,
+                         const std::string& trace) {
+  std::vector<Line> life;
+  for (const auto& [role, of_role] : lines) {
+    for (size_t place = 0; place < of_role.size() && !trace.empty(); ++place) {
+      if (of_role[place].value("trace", "") != trace) continue;
+      life.push_back({role, place, of_role[place]});
+    }
+  }
+  return life;
+}
+
+// "ROLE event" of each line.
+std::vector<std::string> Events(const std::vector<Line>& life) {
+  std::vector<std::string> events;
+  for (const Line& line : life) events.push_back(line.role + " " + line.json.value("event", ""));
+  return events;
+}
+
+const Line& Find(const std::vector<Line>& life, const std::string& event) {
+  static const Line none;
+  for (const Line& line : life) {
+    if (line.json.value("event", "") == event) return line;
+  }
+  ADD_FAILURE() << "no line of " << event;
+  return none;
+}
+
+int64_t Number(const Line& line, const std::string& key) {
+  return std::atoll(line.json.value(key, "").c_str());
 }
 
 TEST(ClusterTrace, TheLogsOfAllRolesTellTheLifeOfASample) {
@@ -54,39 +104,38 @@ TEST(ClusterTrace, TheLogsOfAllRolesTellTheLifeOfASample) {
   ASSERT_TRUE(submitted.ok()) << submitted;
   ASSERT_TRUE(cluster.AwaitState("j", job::v1::JOB_STATE_SUCCEEDED));
 
-  const std::map<std::string, std::vector<Json>> lines = LinesOf(cluster, names);
+  // Processes write their lines in their own time: all stages are there sooner or later.
+  std::map<std::string, std::vector<Json>> lines;
+  std::vector<Line> life;
+  ASSERT_TRUE(ClusterProcesses::Await([&] {
+    lines = LinesOf(cluster, names);
+    life = LifeOf(lines, FirstTrained(lines["trainer"]));
+    return Events(life).size() == 6;
+  })) << life.size()
+      << " lines";
   for (const char* role : {"controller", "rollout", "reward", "env", "trainer"}) {
     EXPECT_TRUE(lines.contains(role)) << role;
   }
-  std::string trace;
-  for (const Json& line : lines.at("trainer")) {
-    if (line.value("event", "") != "sample_trained") continue;
-    EXPECT_EQ(line.value("trace", ""), TraceIdOf(line.value("sample", "")));
-    trace = line.value("trace", "");
-  }
-  ASSERT_NE(trace, "");
-  // By "ROLE event": when it was.
-  std::map<std::string, std::string> life;
-  for (const auto& [role, of_role] : lines) {
-    for (const Json& line : of_role) {
-      if (line.value("trace", "") != trace) continue;
-      life[role + " " + line.value("event", "")] = line.value("time", "");
-      if (role != "env") {
-        EXPECT_EQ(line.value("job", ""), "j") << line;
-      }
+  EXPECT_THAT(Events(life), UnorderedElementsAre("rollout sample_leased", "env episode_begins",
+                                                 "env episode_ended", "rollout sample_stored",
+                                                 "reward sample_scored", "trainer sample_trained"));
+  for (const Line& line : life) {
+    if (line.role != "env") {
+      EXPECT_EQ(line.json.value("job", ""), "j") << line.json;
+      EXPECT_EQ(line.json.value("trace", ""), TraceIdOf(line.json.value("sample", "")));
     }
   }
-  const std::vector<std::string> stages = {"rollout sample_leased", "env episode_begins",
-                                           "env episode_ended", "reward sample_scored",
-                                           "trainer sample_trained"};
-  std::string before;
-  for (const std::string& stage : stages) {
-    ASSERT_TRUE(life.contains(stage)) << stage;
-    EXPECT_LE(before, life[stage]) << stage;
-    before = life[stage];
-  }
-  EXPECT_TRUE(life.contains("rollout sample_stored"));
-  EXPECT_EQ(life.size(), stages.size() + 1);
+  // Clocks of different processes order nothing. Lines of one process have an order; of several,
+  // the versions that they name: engines get newer ones only, and a step begins from a version that
+  // is not older than the samples it trains on.
+  const Line& leased = Find(life, "sample_leased");
+  const Line& stored = Find(life, "sample_stored");
+  const Line& trained = Find(life, "sample_trained");
+  EXPECT_LT(leased.place, stored.place);
+  EXPECT_LT(Find(life, "episode_begins").place, Find(life, "episode_ended").place);
+  EXPECT_LE(Number(leased, "version"), Number(trained, "min_version"));
+  EXPECT_LE(Number(trained, "min_version"), Number(stored, "version"));
+  EXPECT_LT(Number(stored, "version"), Number(trained, "step"));
 }
 
 }  // namespace

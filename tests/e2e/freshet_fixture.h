@@ -28,7 +28,7 @@ class FreshetFixture : public testing::Test {
   // Runs it to its end. A run that takes longer than `deadline`, which is far above what it needs,
   // fails one test instead of hanging the whole suite.
   ChildResult Freshet(std::vector<std::string> args, const std::string& input = "",
-                      absl::Duration deadline = absl::Seconds(60));
+                      absl::Duration deadline = absl::Minutes(3));
   // Trains the job in the folder "run", expecting success.
   ChildResult Train(const TinyJob& job, std::vector<std::string> flags = {});
   // `freshet local --resume run`, expecting success.

@@ -117,6 +117,22 @@ TEST_F(JobCommandsTest, ValidatePrintsTheResolvedJob) {
   EXPECT_EQ(Freshet({"validate", "resolved.yaml"}).out, result.out) << "a fixed point";
 }
 
+TEST_F(JobCommandsTest, StaleSamplesThatNothingCorrectsAreSaidAloud) {
+  TinyJob job = MakeTinyJob();
+  job["loss"] = "{preset: grpo}";
+  WriteJob(job);
+  EXPECT_THAT(Freshet({"validate", "job.yaml"}).out,
+              AllOf(HasSubstr("correction: {kind: tis, cap: 2.0}"), Not(HasSubstr("# warning"))));
+  job["loss"] = "{preset: grpo, correction: {kind: none}}";
+  WriteJob(job);
+  EXPECT_THAT(Freshet({"validate", "job.yaml"}).out,
+              HasSubstr("# warning: samples up to 1 version old are trained without"));
+  const ChildResult run = Freshet({"local", "job.yaml", "--run-dir", "run", "--set",
+                                   "trainer.steps=1", "--set", "warmup.sft.steps=1"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out + run.err, HasSubstr("warning     samples up to 1 version old"));
+}
+
 TEST_F(JobCommandsTest, ValidateFindsWhatARunWouldFind) {
   TinyJob job = MakeTinyJob();
   job["staleness"] = "{max: -1}";

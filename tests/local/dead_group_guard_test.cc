@@ -38,7 +38,7 @@ class DeadGroupGuardTest : public testing::Test {
     EXPECT_TRUE(store_->PutPrompts({prompt}).ok());
     const auto leased = store_->LeasePrompts({"rollout", "", {0, 0}, 1});
     EXPECT_EQ(leased->leases.size(), 1U) << leased->reason;
-    Response response{{2}, {-1.0F}, {1}, {{{0, 0}, 0, 1}}, FinishReason::kStop};
+    Response response{{2}, {-1.0F}, {1}, {{{0, 0}, 0, 1}}, FinishReason::kStop, {}};
     EXPECT_TRUE(store_->PutSample(leased->leases[0].token, 0, response).ok());
     const auto rows = store_->LeaseRows(Task::kScore, "reward", 1);
     EXPECT_EQ(rows->size(), 1U);

@@ -1,5 +1,6 @@
 #include "services/local/evaluator.h"
 
+#include <atomic>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -85,11 +86,12 @@ class EvaluatorTest : public RolloutWorkerFixture {
     setup_.scorer = std::make_unique<CompositeScorer>();
     setup_.scorer->Add("part", 1.0, std::make_unique<CallbackScorer>(std::move(function)));
   }
-  // Takes what there is; results_ grows by a successful evaluation.
+  // Takes what there is; results_ grows by a successful evaluation, else failure_ says why.
   absl::Status Take() {
-    return evaluator().TakeResult([this](EvalMetrics metrics) {
+    return evaluator().TakeResult([this](absl::StatusOr<EvalMetrics> result) {
       idle_while_recording_ = evaluator().AwaitIdle(absl::ZeroDuration());
-      results_.push_back(std::move(metrics));
+      failure_ = result.status();
+      if (result.ok()) results_.push_back(*std::move(result));
       return record_status_;
     });
   }
@@ -99,6 +101,7 @@ class EvaluatorTest : public RolloutWorkerFixture {
   std::unique_ptr<Evaluator> evaluator_;
   bool idle_while_recording_ = false;
   absl::Status record_status_;
+  absl::Status failure_;
   std::vector<EvalMetrics> results_;
 };
 
@@ -161,18 +164,57 @@ TEST_F(EvaluatorTest, AStoppedWorkerGivesAnError) {
   ASSERT_TRUE(evaluator().Start(Weights(7)));
   ASSERT_TRUE(RunUntil([] { return true; }).ok());
   EXPECT_TRUE(finished_.HasBeenNotified());
-  EXPECT_FALSE(Take().ok());
+  EXPECT_TRUE(Take().ok());
+  EXPECT_EQ(failure_.code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(evaluator().AwaitIdle(absl::ZeroDuration()));
 }
 
-TEST_F(EvaluatorTest, AScorerThatFailsNamesTheRowAndIsNoZero) {
+TEST_F(EvaluatorTest, AScorerThatAlwaysFailsNamesARowAndIsNoZero) {
   SetReward("regex", "((?1)x|y)");
   ASSERT_TRUE(evaluator().Start(Weights(7)));
   RunEvaluation();
-  const absl::Status status = Take();
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(status), HasSubstr("evaluation of version 7, row 0: "));
+  EXPECT_TRUE(Take().ok()) << "no error of the job";
+  EXPECT_EQ(failure_.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(failure_),
+              HasSubstr("evaluation of version 7: none of 3 rows has a score; row 0: "));
   EXPECT_TRUE(results_.empty());
+}
+
+TEST_F(EvaluatorTest, ARowThatCannotBeScoredIsCountedAndLeftOut) {
+  std::atomic<int> calls{0};
+  UseService([&calls](const ScoreInput& input) -> absl::StatusOr<ComponentScore> {
+    ++calls;
+    // The answer to row 1 is "kl".
+    if (input.completion == "kl") return absl::InternalError("the sandbox is full");
+    return ComponentScore{0.5};
+  });
+  ASSERT_TRUE(evaluator().Start(Weights(7)));
+  RunEvaluation();
+  ASSERT_TRUE(Take().ok());
+  ASSERT_EQ(results_.size(), 1U) << failure_;
+  EXPECT_EQ(results_[0].rows, 3);
+  EXPECT_EQ(results_[0].eval_failed_rows, 1);
+  EXPECT_EQ(results_[0].eval_accuracy, 0.5);
+  EXPECT_EQ(results_[0].reward_components.at("part"), 0.5);
+  EXPECT_EQ(results_[0].completion_length_mean, 1);
+  EXPECT_EQ(calls, 2 + setup_.spec.reward().max_attempts());
+}
+
+TEST_F(EvaluatorTest, ARowThatCannotBeGeneratedIsCountedAndLeftOut) {
+  engine_.refusal = [](const GenerationRequest& request) {
+    return request.id == -1 ? absl::InternalError("the engine failed") : absl::OkStatus();
+  };
+  ASSERT_TRUE(evaluator().Start(Weights(7)));
+  const auto pass_pauses = [this] {
+    clock_.Advance(absl::Seconds(1));
+    return !worker().EvaluationBusy();
+  };
+  ASSERT_TRUE(RunUntil(pass_pauses).ok());
+  ASSERT_TRUE(finished_.WaitFor(kGuard));
+  ASSERT_TRUE(Take().ok());
+  ASSERT_EQ(results_.size(), 1U) << failure_;
+  EXPECT_EQ(results_[0].eval_failed_rows, 1);
+  EXPECT_DOUBLE_EQ(results_[0].eval_accuracy, 2 / 2.0) << "of rows 1 and 2 the first is right";
 }
 
 TEST_F(EvaluatorTest, AnErrorOfTheRecorderComesBack) {

@@ -5,6 +5,7 @@
 #include "datastore/ledger.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/base/file.h"
 #include "services/base/str_cat.h"
 #include "services/runfolder/step_metrics.h"
 #include "tests/services/runfolder/scratch_folder.h"
@@ -65,6 +66,7 @@ class ResumePointTest : public testing::Test {
     auto learner = std::make_shared<LearnerState>();
     learner->model = {{"w", Dtype::kF32, {1}, std::vector<std::byte>(4)}};
     contents.learner = learner;
+    contents.files = {{"config.json", "{}"}};
     FaultPoints faults;
     const auto sha256 = WriteCheckpoint(
         folder_->File("checkpoints"), contents, [] { return absl::OkStatus(); }, faults);
@@ -134,6 +136,32 @@ TEST_F(ResumePointTest, ACheckpointIsWhereTheForkBegins) {
   EXPECT_EQ(point.origin.cursor.low_water, 16);
   EXPECT_THAT(point.origin.cursor.above, ElementsAre(20, 21));
   EXPECT_EQ(point.parent_lineage, 0);
+}
+
+TEST_F(ResumePointTest, ADamagedCheckpointIsPassedOverAndNamed) {
+  AppendLedger(OpenRow());
+  SaveCheckpoint({0, 2});
+  SaveCheckpoint({0, 4});
+  Append("checkpoints/step-4/config.json", "x");
+  const ResumePoint point = Find();
+  ASSERT_TRUE(point.checkpoint.has_value());
+  EXPECT_EQ(point.checkpoint->state.policy, (PolicyVersion{0, 2}));
+  EXPECT_THAT(point.damaged, ElementsAre(folder_->File("checkpoints/step-4")));
+}
+
+// As written by versions without it.
+TEST_F(ResumePointTest, ACheckpointWithoutAWriterEpochIsWhereTheForkBegins) {
+  AppendLedger(OpenRow());
+  SaveCheckpoint({0, 2});
+  const std::string path = folder_->File("checkpoints/step-2/manifest.json");
+  std::string manifest = *ReadFile(path, 1 << 20);
+  const std::string key = "\"writer_epoch\": 0,";
+  ASSERT_NE(manifest.find(key), std::string::npos);
+  manifest.erase(manifest.find(key), key.size());
+  std::ofstream(path, std::ios::binary) << manifest;
+  const ResumePoint point = Find();
+  ASSERT_TRUE(point.checkpoint.has_value());
+  EXPECT_EQ(point.origin.policy, (PolicyVersion{1, 2}));
 }
 
 TEST_F(ResumePointTest, TheParentIsTheLineageOfTheCheckpoint) {

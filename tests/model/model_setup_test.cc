@@ -1,5 +1,7 @@
 #include "model/model_setup.h"
 
+#include <filesystem>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/row_tokens.h"
@@ -37,7 +39,7 @@ job::v1::JobSpec RandomModelJob() {
 }
 
 ModelSetup MustOpen(const job::v1::JobSpec& spec) {
-  absl::StatusOr<ModelSetup> model = OpenModel(spec);
+  absl::StatusOr<ModelSetup> model = OpenModel(spec, DataRoots::Unlimited());
   EXPECT_TRUE(model.ok()) << model.status();
   return model.ok() ? *std::move(model) : ModelSetup{};
 }
@@ -66,11 +68,33 @@ TEST(OpenModel, TakesSizesFromTheJobAndTheVocabularyFromTheTokenizer) {
 TEST(OpenModel, NamesWhatIsWrong) {
   job::v1::JobSpec spec = RandomModelJob();
   spec.mutable_tokenizer()->set_alphabet("00");
-  EXPECT_THAT(Message(OpenModel(spec).status()), HasSubstr("tokenizer.alphabet: "));
+  EXPECT_THAT(Message(OpenModel(spec, DataRoots::Unlimited()).status()),
+              HasSubstr("tokenizer.alphabet: "));
   spec = RandomModelJob();
   spec.mutable_model()->clear_init();
   spec.mutable_model()->set_path("/no/such/directory");
-  EXPECT_EQ(OpenModel(spec).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(OpenModel(spec, DataRoots::Unlimited()).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(OpenModel, OpensNoFileThatJobsMayNotName) {
+  const TestDirectory directory;
+  std::filesystem::create_directories(directory.File("data"));
+  const job::v1::JobSpec tokenizer = WithTokenizerFiles(RandomModelJob(), directory);
+  job::v1::JobSpec weights = RandomModelJob();
+  weights.mutable_model()->clear_init();
+  weights.mutable_model()->set_path(directory.path());
+  // A folder that jobs may name, with links to files outside of it.
+  job::v1::JobSpec linked = tokenizer;
+  linked.mutable_tokenizer()->set_path(directory.File("data"));
+  std::filesystem::create_symlink("../tokenizer.json", directory.File("data/tokenizer.json"));
+  const DataRoots roots = *DataRoots::Create({directory.File("data")});
+  for (const job::v1::JobSpec& spec : {tokenizer, weights, linked}) {
+    const absl::Status refused = OpenModel(spec, roots).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(refused), HasSubstr("--data-root"));
+  }
+  EXPECT_TRUE(OpenModel(tokenizer, *DataRoots::Create({directory.path()})).ok());
+  EXPECT_TRUE(OpenModel(linked, *DataRoots::Create({directory.path()})).ok());
 }
 
 TEST(ModelBundle, CarriesAModelToARoleWithoutFiles) {

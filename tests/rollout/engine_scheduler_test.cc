@@ -1,5 +1,7 @@
 #include "rollout/engine_scheduler.h"
 
+#include <cmath>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/base/str_cat.h"
@@ -7,6 +9,7 @@
 namespace freshet {
 namespace {
 
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -149,6 +152,67 @@ TEST_F(EngineSchedulerTest, KeptTokensAreComputedBeforeOneIsDrawn) {
   const std::vector<GenerationOutput> partial = scheduler.Cancel(1);
   ASSERT_THAT(partial, SizeIs(1));
   EXPECT_THAT(partial[0].response.response_ids, ElementsAre(5, 6, 2));
+}
+
+// The prompt's last token gives logits of 5 for token 2 and 0 for the seven others.
+TEST_F(EngineSchedulerTest, ATruncatedTokenHasBothLogprobs) {
+  const float whole = static_cast<float>(-std::log(1 + 7 * std::exp(-5.0)));
+  for (const double temperature : {1.0, 0.0}) {
+    EngineScheduler scheduler = Make(limits_);
+    GenerationRequest request = Request(1, 4);
+    request.sampling.temperature = temperature;
+    request.sampling.top_k = 1;
+    ASSERT_TRUE(scheduler.Submit(request).ok());
+    Turn(scheduler);
+    Turn(scheduler);
+    const Response response = scheduler.Cancel(1).at(0).response;
+    EXPECT_THAT(response.behavior_logprobs, Each(testing::FloatNear(whole, 1e-6F)));
+    if (temperature == 0.0) {
+      EXPECT_THAT(response.sampling_logprobs, IsEmpty()) << "greedy";
+    } else {
+      EXPECT_THAT(response.sampling_logprobs, ElementsAre(0.0F, 0.0F));
+    }
+  }
+}
+
+TEST_F(EngineSchedulerTest, AMixedResponseHasASamplingLogprobPerToken) {
+  Response kept;
+  kept.response_ids = {5, 6};
+  kept.behavior_logprobs = {-1, -2};
+  kept.loss_mask = {1, 1};
+  kept.spans = {{{0, 2}, 0, 2}};
+  for (const bool cut_before : {false, true}) {
+    EngineScheduler scheduler = Make(limits_);
+    GenerationRequest request = Request(1, 4);
+    request.sampling.temperature = 1;
+    request.sampling.top_k = cut_before ? 0 : 1;
+    if (cut_before) kept.sampling_logprobs = {-0.5, -0.25};
+    request.partials = {kept};
+    ASSERT_TRUE(scheduler.Submit(request).ok());
+    Turn(scheduler);
+    Turn(scheduler);
+    const Response response = scheduler.Cancel(1).at(0).response;
+    ASSERT_THAT(response.behavior_logprobs, SizeIs(3));
+    if (cut_before) {
+      EXPECT_THAT(response.sampling_logprobs,
+                  ElementsAre(-0.5F, -0.25F, response.behavior_logprobs[2]));
+    } else {
+      EXPECT_THAT(response.sampling_logprobs, ElementsAre(-1, -2, 0));
+    }
+  }
+}
+
+TEST_F(EngineSchedulerTest, AColumnOfSamplingLogprobsIsWholeOrEmpty) {
+  EngineScheduler scheduler = Make(limits_);
+  GenerationRequest request = Request(1, 4);
+  Response kept;
+  kept.response_ids = {5, 6};
+  kept.behavior_logprobs = {-1, -2};
+  kept.loss_mask = {1, 1};
+  kept.spans = {{{0, 2}, 0, 2}};
+  kept.sampling_logprobs = {-1};
+  request.partials = {kept};
+  EXPECT_EQ(scheduler.Submit(request).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(EngineSchedulerTest, AForgottenCacheIsComputedAgainInTheSameBlocks) {

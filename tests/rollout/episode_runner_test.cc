@@ -113,6 +113,18 @@ TEST_F(EpisodeRunnerTest, AResponseIsTheWholeDialogue) {
   EXPECT_EQ(runner().counters().turns, 2);
 }
 
+TEST_F(EpisodeRunnerTest, ObservationsHaveASamplingLogprobOfZeroWhereTurnsHaveOne) {
+  client_.answer = [](const Call& call) {
+    return call.turn == 2 ? Ends(1) : Says(call.turn == 0 ? "" : "ab");
+  };
+  EpisodeGroup group = Group({0});
+  group.sampling.top_p = 0.9;
+  runner().Start(std::move(group));
+  RunUntilResults(1);
+  EXPECT_THAT(OnlyResponse().sampling_logprobs,
+              ElementsAre(-0.25F, -0.25F, 0.F, 0.F, -0.25F, -0.25F));
+}
+
 TEST_F(EpisodeRunnerTest, TheActionIsTheTextOfTheTurnAlone) {
   client_.answer = [](const Call& call) { return call.turn == 2 ? Ends(1) : Says("ab"); };
   runner().Start(Group({0}));
@@ -176,9 +188,12 @@ TEST_F(EpisodeRunnerTest, EndsWhenTheEnvironmentTruncates) {
 TEST_F(EpisodeRunnerTest, EndsWhenAnObservationLeavesNoRoomForATurn) {
   max_new_tokens_ = 5;
   client_.answer = [](const Call& call) { return call.turn == 0 ? Says("") : Says("abc", 0.5); };
-  runner().Start(Group({0}));
+  EpisodeGroup group = Group({0});
+  group.sampling.top_p = 0.9;
+  runner().Start(std::move(group));
   RunUntilResults(1);
   const Response& response = OnlyResponse();
+  EXPECT_EQ(response.sampling_logprobs.size(), 2U);
   EXPECT_THAT(response.response_ids, ElementsAre(10, 11));
   EXPECT_EQ(response.spans, (std::vector<Span>{{{0, 5}, 0, 2}}));
   EXPECT_EQ(response.loss_mask.size(), 2U);

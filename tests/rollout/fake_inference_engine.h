@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "rollout/inference_engine.h"
+#include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
 
 namespace freshet {
@@ -22,11 +24,16 @@ class FakeInferenceEngine final : public InferenceEngine {
   std::function<size_t(int64_t request, int32_t sample)> length = [](int64_t, int32_t) {
     return 4U;
   };
-  std::function<void()> on_turn;        // at every question whether the engine is idle
-  std::function<void()> on_poll;        // after the tokens of a Poll are made
-  absl::Status poll_status;             // what every Poll answers
+  std::function<void()> on_turn;  // at every question whether the engine is idle
+  std::function<void()> on_poll;  // after the tokens of a Poll are made
+  absl::Status poll_status;       // what every Poll answers
+  // Poll fails with this, if it is not OK, of the requests in hand.
+  std::function<absl::Status(const std::set<int64_t>& requests)> fail_poll;
+  std::function<absl::Status(const GenerationRequest&)> fail_submit;
   absl::Status load_status[kNumLanes];  // what LoadWeights answers
   int refuse_submits = 0;               // so many answers RESOURCE_EXHAUSTED
+  std::function<absl::Status(const GenerationRequest&)>
+      refusal;  // why one is refused; may be empty
 
   std::vector<GenerationRequest> submitted;
   std::vector<int64_t> cancelled;
@@ -43,13 +50,18 @@ class FakeInferenceEngine final : public InferenceEngine {
       --refuse_submits;
       return ResourceExhausted("told to refuse");
     }
+    if (const absl::Status refused = refusal ? refusal(request) : absl::OkStatus(); !refused.ok()) {
+      return refused;
+    }
     if (version(request.lane).version < 0) return FailedPrecondition("no weights");
+    if (fail_submit) FRESHET_RETURN_IF_ERROR(fail_submit(request));
     submitted.push_back(request);
     for (size_t i = 0; i < request.sample_indices.size(); ++i) {
       Sample& sample = samples_.emplace_back();
       sample.request = request.id;
       sample.lane = request.lane;
       sample.index = request.sample_indices[i];
+      sample.truncates = request.sampling.Truncates();
       if (!request.partials.empty()) sample.response = request.partials[i];
     }
     return absl::OkStatus();
@@ -58,6 +70,11 @@ class FakeInferenceEngine final : public InferenceEngine {
   absl::StatusOr<std::vector<GenerationOutput>> Poll() override {
     ++polls;
     if (!poll_status.ok()) return poll_status;
+    if (fail_poll) {
+      std::set<int64_t> requests;
+      for (const Sample& sample : samples_) requests.insert(sample.request);
+      FRESHET_RETURN_IF_ERROR(fail_poll(requests));
+    }
     std::vector<GenerationOutput> finished;
     std::erase_if(samples_, [&](Sample& sample) {
       AddToken(sample);
@@ -114,12 +131,17 @@ class FakeInferenceEngine final : public InferenceEngine {
     int64_t request = 0;
     Lane lane = Lane::kRollout;
     int32_t index = 0;
+    bool truncates = false;
     Response response;
   };
 
   void AddToken(Sample& sample) {
     Response& response = sample.response;
     const auto size = static_cast<int32_t>(response.response_ids.size());
+    if (sample.truncates) {
+      response.sampling_logprobs.resize(static_cast<size_t>(size), 0.0F);
+      response.sampling_logprobs.push_back(-0.25F);
+    }
     response.response_ids.push_back(10 + size);
     response.behavior_logprobs.push_back(-0.5F);
     response.loss_mask.push_back(1);

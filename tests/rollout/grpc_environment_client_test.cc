@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -25,10 +26,16 @@ using testing::SizeIs;
 class OddService final : public env::v1::EnvService::Service {
  public:
   int replies_per_request = 0;
+  bool stays = false;  // answers once, and ends when it is cancelled
   grpc::Status Episode(
-      grpc::ServerContext*,
+      grpc::ServerContext* context,
       grpc::ServerReaderWriter<env::v1::EpisodeReply, env::v1::EpisodeRequest>* stream) override {
     env::v1::EpisodeRequest request;
+    if (stays) {
+      stream->Read(&request);
+      stream->Write({});
+      while (!context->IsCancelled()) std::this_thread::yield();
+    }
     while (stream->Read(&request)) {
       for (int i = 0; i < replies_per_request; ++i) stream->Write({});
     }
@@ -245,6 +252,26 @@ TEST_F(GrpcEnvironmentClientTest, AnEpisodeOfADeadWorkerBeginsAgainElsewhere) {
   client().Reset(2, Guess());
   EXPECT_TRUE(Next().answer.ok());
   EXPECT_EQ(OpenAt("b:1"), 1);
+}
+
+TEST_F(GrpcEnvironmentClientTest, WhenItIsDestroyedNoStreamHoldsAChannel) {
+  AddOddWorker("a:1");  // neither answers nor ends an episode
+  Use({"a:1"});
+  for (int64_t id = 1; id <= 20; ++id) client().Reset(id, Guess());
+  client().Close(1);
+  EXPECT_GT(workers_["a:1"].channel.use_count(), 20);
+  client_.reset();
+  EXPECT_EQ(workers_["a:1"].channel.use_count(), 1);
+}
+
+TEST_F(GrpcEnvironmentClientTest, WhenItIsDestroyedNoWorkerIsWaitedFor) {
+  AddOddWorker("a:1").stays = true;
+  Use({"a:1"});
+  client().Reset(1, Guess());
+  EXPECT_TRUE(Next().answer.ok());
+  client().Close(1);
+  client_.reset();
+  EXPECT_EQ(workers_["a:1"].channel.use_count(), 1);
 }
 
 TEST_F(GrpcEnvironmentClientTest, ASilentWorkerTimesOut) {

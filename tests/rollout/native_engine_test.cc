@@ -220,7 +220,7 @@ TEST_F(NativeEngineTest, ReservedBlocksAreEnoughAtEveryLength) {
 
 TEST_F(NativeEngineTest, RefusesBadRequestsAndStaysUsable) {
   const std::unique_ptr<NativeEngine> engine = MakeEngine();
-  const Response part = {{1, 2}, {-1.0F, -1.0F}, {1, 1}, {{{0, 1}, 0, 2}}, FinishReason::kNone};
+  const Response part = {{1, 2}, {-1.0F, -1.0F}, {1, 1}, {{{0, 1}, 0, 2}}, FinishReason::kNone, {}};
   const struct {
     const char* named;
     std::function<void(GenerationRequest&)> damage;

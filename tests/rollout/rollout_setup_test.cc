@@ -22,7 +22,7 @@ class RolloutSetup : public testing::Test {
     rollout.add_stop_token_ids(2);
     rollout.set_max_sequences(64);
     rollout.set_max_batch_tokens(128);
-    rollout.set_lease_ttl_ms(500);
+    rollout.set_lease_ttl_ms(2500);
     model_.eos_token_ids = {9};
   }
   SamplingParams Sampling() const { return MakeSampling(spec_, model_, *tokenizer_); }
@@ -58,6 +58,12 @@ TEST_F(RolloutSetup, AnEngineHasRoomForAGroup) {
   EXPECT_EQ(MakeEngineOptions(spec_).max_sequences, 64);
   spec_.mutable_rollout()->set_max_sequences(2);
   EXPECT_EQ(MakeEngineOptions(spec_).max_sequences, 4);
+}
+
+TEST_F(RolloutSetup, AnEngineMayFailMoreOftenThanItTakesToGiveAPromptUp) {
+  EXPECT_EQ(MostEngineFailures(spec_), 5 + 3) << "as an older program took the job";
+  spec_.mutable_rollout()->set_max_attempts(2);
+  EXPECT_EQ(MostEngineFailures(spec_), 2 + 3);
 }
 
 TEST_F(RolloutSetup, TheEngineFollowsDtypeAndKv) {
@@ -102,7 +108,7 @@ TEST_F(RolloutSetup, TheWorkerKnowsTheSizeOfALease) {
   EXPECT_EQ(options.seed, 7U);
   EXPECT_EQ(options.group_size, 4);
   EXPECT_EQ(options.max_prompt_tokens, 12);
-  EXPECT_EQ(options.lease_ttl, absl::Milliseconds(500));
+  EXPECT_EQ(options.lease_ttl, absl::Milliseconds(2500));
   EXPECT_EQ(options.sampling.max_new_tokens, 3);
 }
 

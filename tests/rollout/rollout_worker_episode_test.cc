@@ -87,7 +87,7 @@ TEST_F(RolloutWorkerEpisodeTest, AGroupWhoseEnvironmentFailsIsHandedBackWithoutA
                 return AllPut(2);
               }).ok());
   EXPECT_EQ(worker().counters().groups_handed_back, 1);
-  EXPECT_EQ(store_->return_calls, 1);
+  EXPECT_EQ(store_->hand_back_calls, 1);
   // Both samples of the first try were tried up to three times; then the group came again.
   EXPECT_GE(client_.starts.size(), 3U + 2U);
   const auto rows = store_->LeaseRows(Task::kScore, "r", 10);
@@ -110,7 +110,7 @@ TEST_F(RolloutWorkerEpisodeTest, AGroupWhoseEnvironmentAlwaysRaisesDiesAndOthers
                 return Now(GroupState::kDead) == 1 && AllPut(2);
               }).ok());
   EXPECT_EQ(store_->fail_calls, 5);
-  EXPECT_EQ(store_->return_calls, 0);
+  EXPECT_EQ(store_->hand_back_calls, 0);
   const std::vector<DeadLetter> dead = *store_->DeadLetters(10);
   ASSERT_THAT(dead, SizeIs(1));
   EXPECT_THAT(dead[0].reason, testing::StartsWith("lease_failed: 5 times: environment game"));
@@ -135,7 +135,7 @@ TEST_F(RolloutWorkerEpisodeTest, AnEnvironmentThatIsAwayKillsNoGroup) {
   PutPrompts(1);
   Publish(5);
   client_.answer = [&](const Call& call) -> FakeEnvironmentClient::Answer {
-    if (store_->return_calls < 12) return absl::UnavailableError("gone");
+    if (store_->hand_back_calls < 12) return absl::UnavailableError("gone");
     return Play(call);
   };
   ASSERT_TRUE(RunUntil([&] {
@@ -145,15 +145,74 @@ TEST_F(RolloutWorkerEpisodeTest, AnEnvironmentThatIsAwayKillsNoGroup) {
   EXPECT_EQ(store_->fail_calls, 0);
 }
 
-TEST_F(RolloutWorkerEpisodeTest, AnEnvironmentThatTakesNoSuchJobEndsIt) {
-  PutPrompts(1);
+TEST_F(RolloutWorkerEpisodeTest, APromptThatItsEnvironmentRefusesIsGivenUpAndOthersGoOn) {
+  PutPrompts(2);
   Publish(5);
-  client_.answer = [](const Call&) -> FakeEnvironmentClient::Answer {
-    return absl::InvalidArgumentError("environment 'game' is unknown");
+  client_.answer = [&](const Call& call) -> FakeEnvironmentClient::Answer {
+    const uint64_t seed = client_.starts.at(static_cast<size_t>(call.episode - 1)).seed;
+    if (seed == client_.starts.front().seed) return absl::InvalidArgumentError("no such level");
+    return Play(call);
   };
-  const absl::Status status = RunUntil([] { return false; });
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(LeaseAsAnother(10).size(), 1U);
+  ASSERT_TRUE(RunUntil([&] { return Now(GroupState::kDead) == 1 && AllPut(2); }).ok())
+      << "without a pause: the clock stands still";
+  EXPECT_EQ(store_->fail_calls, 5);
+  EXPECT_THAT((*store_->DeadLetters(1))[0].reason, testing::HasSubstr("no such level"));
+}
+
+TEST_F(RolloutWorkerEpisodeTest, APromptWhoseFirstObservationIsTooLongIsGivenUpAndOthersGoOn) {
+  PutPrompts(2);
+  Publish(5);
+  client_.answer = [&](const Call& call) -> FakeEnvironmentClient::Answer {
+    const uint64_t seed = client_.starts.at(static_cast<size_t>(call.episode - 1)).seed;
+    const bool first = seed == client_.starts.front().seed;
+    if (call.turn == 0 && first) return EpisodeAnswer{std::string(16, 'x'), 0, false, false};
+    return Play(call);
+  };
+  ASSERT_TRUE(RunUntil([&] { return Now(GroupState::kDead) == 1 && AllPut(2); }).ok());
+  EXPECT_THAT((*store_->DeadLetters(1))[0].reason,
+              testing::HasSubstr("the observation of a reset has 16 tokens"));
+}
+
+TEST_F(RolloutWorkerEpisodeTest, AnEngineThatFailsToTakeTurnsCostsNoPrompt) {
+  PutPrompts(10);
+  Publish(5);
+  worker_options_.most_engine_failures = 5;
+  engine_.fail_submit = [](const GenerationRequest&) {
+    return absl::InternalError("the engine failed: std::bad_alloc");
+  };
+  const absl::Status status = RunUntil([&] {
+    clock_.Advance(absl::Milliseconds(100));
+    return false;
+  });
+  EXPECT_EQ(status.message(), "the engine failed: std::bad_alloc") << "a new engine is made";
+  EXPECT_EQ(worker().counters().engine_failures, 5);
+  EXPECT_EQ(worker().counters().groups_handed_back, 0);
+  EXPECT_EQ(store_->fail_calls, 0);
+  EXPECT_EQ(client_.open(), 0U);
+  EXPECT_THAT(LeaseAsAnother(10), testing::Not(testing::IsEmpty()));
+}
+
+TEST_F(RolloutWorkerEpisodeTest, AnEvaluationOutlivesAnEngineThatFailsToTakeATurn) {
+  Publish(5);
+  int failures = 0;
+  engine_.fail_submit = [&](const GenerationRequest&) {
+    return ++failures < 3 ? absl::InternalError("out of memory") : absl::OkStatus();
+  };
+  const VersionForTest made = MakeVersion({0, 3}, 1, 100, 64);
+  EvaluationRun run;
+  run.weights = {made.manifest, made.bytes};
+  run.prompts = {{2, 0}, {2, 1}, {2, 2}};
+  run.sampling.max_new_tokens = 9;
+  std::optional<absl::StatusOr<EvaluationAnswers>> result;
+  run.done = [&](absl::StatusOr<EvaluationAnswers> answers) { result = std::move(answers); };
+  ASSERT_TRUE(worker().StartEvaluation(std::move(run)));
+  ASSERT_TRUE(RunUntil([&] {
+                clock_.Advance(absl::Milliseconds(100));
+                return result.has_value();
+              }).ok());
+  ASSERT_TRUE(result->ok()) << result->status();
+  for (const absl::StatusOr<Response>& response : **result) EXPECT_TRUE(response.ok());
+  EXPECT_EQ(worker().counters().engine_failures, 2);
 }
 
 TEST_F(RolloutWorkerEpisodeTest, HandsBackNoHalfEpisodes) {
@@ -203,24 +262,23 @@ TEST_F(RolloutWorkerEpisodeTest, EvaluatesByEpisodesToo) {
   run.attributes = {{{"answer", "0"}}, {{"answer", "1"}}, {{"answer", "2"}}};
   run.sampling.max_new_tokens = 9;
   run.seed = 5;
-  std::optional<absl::StatusOr<std::vector<Response>>> result;
-  run.done = [&](absl::StatusOr<std::vector<Response>> responses) {
-    result = std::move(responses);
-  };
+  std::optional<absl::StatusOr<EvaluationAnswers>> result;
+  run.done = [&](absl::StatusOr<EvaluationAnswers> answers) { result = std::move(answers); };
   ASSERT_TRUE(worker().StartEvaluation(std::move(run)));
   ASSERT_TRUE(RunUntil([&] { return result.has_value() && AllPut(2); }).ok());
   ASSERT_TRUE(result->ok()) << result->status();
   ASSERT_THAT(**result, SizeIs(3));
-  for (const Response& response : **result) {
-    EXPECT_THAT(response.response_ids, ElementsAre(10, 11, 'a', 13, 14));
-    EXPECT_EQ(response.spans.front().policy, (PolicyVersion{0, 3}));
-    EXPECT_EQ(response.env_reward, 0.5);
+  for (const absl::StatusOr<Response>& response : **result) {
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_THAT(response->response_ids, ElementsAre(10, 11, 'a', 13, 14));
+    EXPECT_EQ(response->spans.front().policy, (PolicyVersion{0, 3}));
+    EXPECT_EQ(response->env_reward, 0.5);
   }
   EXPECT_EQ(client_.starts[1].options.at("answer"), "1");
   EXPECT_NE(client_.starts[0].seed, client_.starts[1].seed);
 }
 
-TEST_F(RolloutWorkerEpisodeTest, AnEvaluationWhoseEnvironmentFailsIsGivenUp) {
+TEST_F(RolloutWorkerEpisodeTest, AnEvaluationWhoseEnvironmentFailsEnds) {
   Publish(5);
   client_.answer = [](const Call&) -> FakeEnvironmentClient::Answer {
     return absl::UnavailableError("gone");
@@ -230,16 +288,17 @@ TEST_F(RolloutWorkerEpisodeTest, AnEvaluationWhoseEnvironmentFailsIsGivenUp) {
   run.weights = {made.manifest, made.bytes};
   run.prompts = {{2, 0}, {2, 1}};
   run.sampling.max_new_tokens = 9;
-  std::optional<absl::StatusOr<std::vector<Response>>> result;
-  run.done = [&](absl::StatusOr<std::vector<Response>> responses) {
-    result = std::move(responses);
-  };
+  std::optional<absl::StatusOr<EvaluationAnswers>> result;
+  run.done = [&](absl::StatusOr<EvaluationAnswers> answers) { result = std::move(answers); };
   ASSERT_TRUE(worker().StartEvaluation(std::move(run)));
   ASSERT_TRUE(RunUntil([&] {
                 clock_.Advance(absl::Milliseconds(100));
                 return result.has_value();
               }).ok());
-  EXPECT_EQ(result->status().code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(result->ok()) << result->status();
+  for (const absl::StatusOr<Response>& response : **result) {
+    EXPECT_EQ(response.status().code(), absl::StatusCode::kUnavailable);
+  }
   EXPECT_EQ(client_.open(), 0U);
   EXPECT_FALSE(worker().EvaluationBusy());
 }

@@ -18,13 +18,13 @@ class RolloutWorkerEvaluationTest : public RolloutWorkerFixture {
     for (size_t i = 0; i < n; ++i) run.prompts.push_back({2, static_cast<int32_t>(i)});
     run.sampling.max_new_tokens = 7;
     run.seed = 5;
-    run.done = [this](absl::StatusOr<std::vector<Response>> result) {
+    run.done = [this](absl::StatusOr<EvaluationAnswers> result) {
       EXPECT_FALSE(result_.has_value()) << "done twice";
       result_ = std::move(result);
     };
     return run;
   }
-  std::optional<absl::StatusOr<std::vector<Response>>> result_;
+  std::optional<absl::StatusOr<EvaluationAnswers>> result_;
 };
 
 TEST_F(RolloutWorkerEvaluationTest, RunsBesideRolloutsAtItsPinnedVersion) {
@@ -38,12 +38,13 @@ TEST_F(RolloutWorkerEvaluationTest, RunsBesideRolloutsAtItsPinnedVersion) {
   ASSERT_TRUE(RunUntil([&] { return result_.has_value() && AllPut(4); }).ok());
   EXPECT_FALSE(worker().EvaluationBusy());
   ASSERT_TRUE(result_->ok()) << result_->status();
-  const std::vector<Response>& responses = **result_;
+  const EvaluationAnswers& responses = **result_;
   ASSERT_EQ(responses.size(), 4U);
   for (size_t i = 0; i < 4; ++i) {
     // Request -1 - i is prompt i.
-    ASSERT_EQ(responses[i].response_ids.size(), i + 1);
-    EXPECT_EQ(responses[i].spans[0].policy, (PolicyVersion{0, 3}));
+    ASSERT_TRUE(responses[i].ok()) << responses[i].status();
+    ASSERT_EQ(responses[i]->response_ids.size(), i + 1);
+    EXPECT_EQ(responses[i]->spans[0].policy, (PolicyVersion{0, 3}));
   }
   EXPECT_EQ(engine_.version(Lane::kRollout), (PolicyVersion{0, 5}));
   EXPECT_EQ(engine_.loaded[1], std::vector<PolicyVersion>({{0, 3}}));
@@ -80,7 +81,7 @@ TEST_F(RolloutWorkerEvaluationTest, TakesTheNextOneWhenItHandsOverTheResult) {
   Publish(5);
   EvaluationRun run = Evaluation(1);
   bool accepted = false;
-  run.done = [&](absl::StatusOr<std::vector<Response>>) {
+  run.done = [&](absl::StatusOr<EvaluationAnswers>) {
     EXPECT_FALSE(worker().EvaluationBusy());
     accepted = worker().StartEvaluation(Evaluation(1));
   };
@@ -193,12 +194,33 @@ TEST_F(RolloutWorkerEvaluationTest, WeightsThatTheEngineRefusesEndOnlyTheEvaluat
   EXPECT_FALSE(worker().EvaluationBusy());
 }
 
-TEST_F(RolloutWorkerEvaluationTest, APromptThatTheEngineRefusesEndsOnlyTheEvaluation) {
+TEST_F(RolloutWorkerEvaluationTest, APromptThatTheEngineRefusesIsTriedAgain) {
   Publish(5);
-  engine_.refuse_submits = 1;
+  engine_.refuse_submits = 2;
   ASSERT_TRUE(worker().StartEvaluation(Evaluation(2)));
   ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
-  EXPECT_EQ(result_->status().code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(result_->ok()) << result_->status();
+  EXPECT_TRUE((**result_)[0].ok());
+  EXPECT_TRUE((**result_)[1].ok());
+}
+
+TEST_F(RolloutWorkerEvaluationTest, APromptThatTheEngineAlwaysRefusesEndsNoOther) {
+  Publish(5);
+  int tries = 0, wrong = 0;
+  engine_.refusal = [&](const GenerationRequest& request) {
+    if (request.id == -1 && ++tries > 0) return absl::ResourceExhaustedError("no room");
+    if (request.id == -2 && ++wrong > 0) return absl::InvalidArgumentError("too long");
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(worker().StartEvaluation(Evaluation(3)));
+  ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
+  ASSERT_TRUE(result_->ok()) << result_->status();
+  const EvaluationAnswers& answers = **result_;
+  EXPECT_EQ(answers[0].status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(answers[1].status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(answers[2].ok()) << answers[2].status();
+  EXPECT_EQ(tries, 3);
+  EXPECT_EQ(wrong, 1) << "no retry helps";
 }
 
 }  // namespace

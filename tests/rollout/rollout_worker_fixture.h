@@ -50,6 +50,10 @@ class WatchedStore final : public ForwardingTrajectoryStore {
     ++fail_calls;
     return ForwardingTrajectoryStore::FailLease(token, reason);
   }
+  absl::Status HandBackLease(int64_t token, const std::string& reason) override {
+    ++hand_back_calls;
+    return ForwardingTrajectoryStore::HandBackLease(token, reason);
+  }
   uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
     ++waits;
     if (ChangeCount(topic) > seen) ++waits_without_effect;
@@ -64,6 +68,7 @@ class WatchedStore final : public ForwardingTrajectoryStore {
   int put_calls = 0;
   int return_calls = 0;
   int fail_calls = 0;
+  int hand_back_calls = 0;
   int waits = 0;
   int waits_without_effect = 0;  // that return at once
 };

@@ -327,18 +327,6 @@ TEST_F(RolloutWorkerTest, ReturnsALeaseThatTheEngineHasNoRoomFor) {
   EXPECT_EQ(Now(GroupState::kGenerated), 2);
 }
 
-TEST_F(RolloutWorkerTest, AnEngineFailureEndsItAndReturnsTheLeases) {
-  PutPrompts(2);
-  Publish(5);
-  engine_.on_poll = [&] {
-    if (engine_.polls == 2) engine_.poll_status = absl::InternalError("the engine burns");
-  };
-  const absl::Status status = RunUntil([] { return false; });
-  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(store_->fail_calls, 2);
-  EXPECT_EQ(LeaseAsAnother(10).size(), 2U);
-}
-
 TEST_F(RolloutWorkerTest, AStoreFailureEndsIt) {
   PutPrompts(1);
   Publish(5);

@@ -87,13 +87,13 @@ TEST(SampleToken, TopKKeepsTheLikeliestAndRenormalises) {
   ASSERT_EQ(shares.size(), 2U);
   EXPECT_NEAR(shares.at(1), 0.4 / 0.7, 2e-4);
   EXPECT_NEAR(shares.at(3), 0.3 / 0.7, 2e-4);
-  EXPECT_NEAR(Sample(logits, Params(1.0, 2), 0.0).logprob, std::log(0.4 / 0.7), 1e-6);
+  EXPECT_NEAR(Sample(logits, Params(1.0, 2), 0.0).sampling_logprob, std::log(0.4 / 0.7), 1e-6);
 }
 
 TEST(SampleToken, TopKOfOneIsCertain) {
   const SampledToken token = Sample(LogitsOf({0.1, 0.4, 0.2, 0.3}), Params(1.0, 1), 0.9);
   EXPECT_EQ(token.id, 1);
-  EXPECT_EQ(token.logprob, 0.0F);
+  EXPECT_EQ(token.sampling_logprob, 0.0F);
 }
 
 TEST(SampleToken, TopKBeyondTheVocabularyChangesNothing) {
@@ -109,7 +109,29 @@ TEST(SampleToken, TopPKeepsTheSmallestSetThatReachesTheMass) {
   EXPECT_EQ(Shares(logits, Params(1.0, 0, 0.9)).size(), 3U);  // 0.8 < 0.9 <= 0.95
   EXPECT_EQ(Shares(logits, Params(1.0, 0, 0.99)).size(), 4U);
   EXPECT_EQ(Shares(logits, Params(1.0, 0, 1e-9)).size(), 1U);
-  EXPECT_NEAR(Sample(logits, Params(1.0, 0, 0.6), 0.0).logprob, std::log(0.5 / 0.8), 1e-6);
+  EXPECT_NEAR(Sample(logits, Params(1.0, 0, 0.6), 0.0).sampling_logprob, std::log(0.5 / 0.8), 1e-6);
+}
+
+// A trainer compares it with the log-prob of its own whole distribution.
+TEST(SampleToken, LogprobKnowsNoCut) {
+  const std::vector<double> squares = {1.0 / 26, 16.0 / 26, 9.0 / 26};  // p^2, for T = 0.5
+  const std::vector<float> logits = LogitsOf({0.125, 0.5, 0.375});
+  for (const SamplingParams& params : {Params(0.5, 2), Params(0.5, 0, 0.9), Params(0.5, 2, 0.5)}) {
+    EXPECT_TRUE(params.Truncates());
+    const SampledToken token = Sample(logits, params, 0.0);
+    EXPECT_EQ(token.id, 1);
+    EXPECT_NEAR(token.logprob, std::log(squares[1]), 1e-6);
+    EXPECT_GT(token.sampling_logprob, token.logprob + 1e-2);
+  }
+}
+
+TEST(SampleToken, BothLogprobsAreOneWhereNothingIsCut) {
+  const std::vector<float> logits = LogitsOf({0.1, 0.2, 0.3, 0.4});
+  for (const SamplingParams& params : {Params(0.7), Params(0.0), Params(0.0, 2, 0.5)}) {
+    EXPECT_FALSE(params.Truncates());
+    const SampledToken token = Sample(logits, params, 0.3);
+    EXPECT_EQ(token.logprob, token.sampling_logprob);
+  }
 }
 
 TEST(SampleToken, TopPCountsTheMassThatTopKLeft) {

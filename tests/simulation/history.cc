@@ -56,6 +56,7 @@ void History::AddTrain(int64_t step, const std::vector<TrainGroup>& groups) {
 std::string ResponseHash(const Response& response) {
   uint64_t hash = Xxh3(response.response_ids.data(), response.response_ids.size() * 4);
   hash = Xxh3(response.behavior_logprobs.data(), response.behavior_logprobs.size() * 4, hash);
+  hash = Xxh3(response.sampling_logprobs.data(), response.sampling_logprobs.size() * 4, hash);
   hash = Xxh3(response.loss_mask.data(), response.loss_mask.size(), hash);
   for (const Span& span : response.spans) {
     const int64_t fields[] = {span.policy.lineage, span.policy.version, span.begin, span.end};

@@ -85,11 +85,9 @@ void HistoryStore::AddPut(const SamplePut& sample, const absl::Status& status) {
                       static_cast<int>(status.code())));
 }
 
-absl::StatusOr<std::vector<RowLease>> HistoryStore::LeaseRows(Task task, const std::string& worker,
-                                                              int64_t max_rows) {
+absl::StatusOr<std::vector<RowLease>> HistoryStore::LeaseRowsFor(const RowRequest& request) {
   const int64_t begin = History::Now();
-  absl::StatusOr<std::vector<RowLease>> leases =
-      ForwardingTrajectoryStore::LeaseRows(task, worker, max_rows);
+  absl::StatusOr<std::vector<RowLease>> leases = ForwardingTrajectoryStore::LeaseRowsFor(request);
   if (!leases.ok()) return leases;
   std::vector<int64_t> tokens;
   {
@@ -99,7 +97,7 @@ absl::StatusOr<std::vector<RowLease>> HistoryStore::LeaseRows(Task task, const s
       tokens.push_back(lease.token);
     }
   }
-  AddLease("rows", worker, begin, tokens);
+  AddLease("rows", request.worker, begin, tokens);
   return leases;
 }
 

@@ -29,8 +29,7 @@ class HistoryStore final : public ForwardingTrajectoryStore {
   absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override;
   absl::StatusOr<std::vector<absl::Status>> PutSamples(
       const std::vector<SamplePut>& samples) override;
-  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
-                                                  int64_t max_rows) override;
+  absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override;
   absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
                                                     const std::vector<RowPut>& rows) override;
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;

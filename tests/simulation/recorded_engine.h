@@ -1,45 +1,27 @@
 #ifndef FRESHET_TESTS_SIMULATION_RECORDED_ENGINE_H_
 #define FRESHET_TESTS_SIMULATION_RECORDED_ENGINE_H_
 
-#include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
-#include "rollout/inference_engine.h"
+#include "tests/simulation/forwarding_engine.h"
 #include "tests/simulation/history.h"
 
 namespace freshet {
 
 // An engine whose loads are written down. `history` must outlive it.
-class RecordedEngine final : public InferenceEngine {
+class RecordedEngine final : public ForwardingEngine {
  public:
   RecordedEngine(std::unique_ptr<InferenceEngine> engine, History& history)
-      : engine_(std::move(engine)), history_(history) {}
+      : ForwardingEngine(std::move(engine)), history_(history) {}
 
-  int64_t Admissible(int64_t prompt_tokens, int64_t num_samples, const SamplingParams& sampling,
-                     int64_t most) const override {
-    return engine_->Admissible(prompt_tokens, num_samples, sampling, most);
-  }
-  absl::Status Submit(GenerationRequest request) override {
-    return engine_->Submit(std::move(request));
-  }
-  absl::StatusOr<std::vector<GenerationOutput>> Poll() override { return engine_->Poll(); }
-  bool Idle() const override { return engine_->Idle(); }
-  std::vector<GenerationOutput> Cancel(int64_t request_id) override {
-    return engine_->Cancel(request_id);
-  }
-  void Pause(bool paused) override { engine_->Pause(paused); }
   absl::Status LoadWeights(Lane lane, const WeightSnapshot& snapshot) override {
-    const absl::Status status = engine_->LoadWeights(lane, snapshot);
+    const absl::Status status = ForwardingEngine::LoadWeights(lane, snapshot);
     if (status.ok() && lane == Lane::kRollout) history_.AddLoad(snapshot.manifest);
     return status;
   }
-  PolicyVersion version(Lane lane) const override { return engine_->version(lane); }
-  EngineStats stats() const override { return engine_->stats(); }
 
  private:
-  const std::unique_ptr<InferenceEngine> engine_;
   History& history_;
 };
 

@@ -37,8 +37,9 @@ class RecordedLearnerFactory final : public LearnerFactory {
   RecordedLearnerFactory(LearnerFactory& learners, History& history)
       : learners_(learners), history_(history) {}
 
-  absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec& spec) override {
-    return learners_.Describe(spec);
+  absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec& spec,
+                                       const DataRoots& roots) override {
+    return learners_.Describe(spec, roots);
   }
   absl::StatusOr<StartedLearner> Start(const LearnerStart& start) override {
     absl::StatusOr<StartedLearner> started = learners_.Start(start);

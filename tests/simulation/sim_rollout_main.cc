@@ -4,16 +4,19 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "rollout/service/rollout_process.h"
 #include "services/base/clock.h"
 #include "services/base/str_cat.h"
+#include "tests/simulation/failing_engine.h"
 #include "tests/simulation/history_store.h"
 #include "tests/simulation/simulated_engine.h"
 
 // A rollout process whose engine only takes time. Environment: FRESHET_SIM_HISTORY, folder of its
 // history (none without it); FRESHET_SIM_ENGINE, "slots base_ms per_sequence_ms scale median
-// sigma", all or none; FRESHET_SIM_POLL_MS, the longest sleep, after which new weights are noticed;
+// sigma", all or none; FRESHET_SIM_FAULT, prompts that break the engine, see failing_engine.h;
+// FRESHET_SIM_POLL_MS, the longest sleep, after which new weights are noticed;
 // FRESHET_SIM_USAGE, folder for a file PID with the CPU seconds of the simulation itself.
 int main(int argc, char** argv) {
   using namespace freshet;
@@ -40,7 +43,9 @@ int main(int argc, char** argv) {
         if (history != nullptr) {
           engine->OnLoad([&](const WeightManifest& manifest) { history->AddLoad(manifest); });
         }
-        return engine;
+        const char* faults = std::getenv("FRESHET_SIM_FAULT");
+        if (faults == nullptr) return engine;
+        return std::make_unique<FailingEngine>(std::move(engine), EngineFaults::Parse(faults));
       },
       hooks);
 }

@@ -87,7 +87,9 @@ absl::Status SimulatedEngine::Submit(GenerationRequest request) {
                               static_cast<uint64_t>(sequence.sample_index));
     sequence.length = Length(sequence.key, request.sampling);
     if (!request.partials.empty()) sequence.response = std::move(request.partials[i]);
-    sequence.done = static_cast<double>(sequence.response.response_ids.size());
+    const size_t kept = sequence.response.response_ids.size();
+    sequence.done = static_cast<double>(kept);
+    sequence.length = std::max(sequence.length, static_cast<int64_t>(kept) + 1);
   }
   FillSlots();
   return absl::OkStatus();

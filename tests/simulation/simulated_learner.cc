@@ -65,8 +65,9 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> SimulatedLearner::Snapshot()
   return std::shared_ptr<const LearnerState>(std::move(state));
 }
 
-absl::StatusOr<ModelBundle> SimulatedLearnerFactory::Describe(const job::v1::JobSpec& spec) {
-  FRESHET_ASSIGN_OR_RETURN(const ModelSetup model, OpenModel(spec));
+absl::StatusOr<ModelBundle> SimulatedLearnerFactory::Describe(const job::v1::JobSpec& spec,
+                                                              const DataRoots& roots) {
+  FRESHET_ASSIGN_OR_RETURN(const ModelSetup model, OpenModel(spec, roots));
   return MakeModelBundle(spec, model);
 }
 

@@ -43,7 +43,8 @@ class SimulatedLearnerFactory final : public LearnerFactory {
  public:
   explicit SimulatedLearnerFactory(SimulatedLearnerOptions options)
       : options_(std::move(options)) {}
-  absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec& spec) override;
+  absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec& spec,
+                                       const DataRoots& roots) override;
   absl::StatusOr<StartedLearner> Start(const LearnerStart& start) override;
 
  private:

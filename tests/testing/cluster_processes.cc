@@ -18,6 +18,8 @@ namespace {
 
 constexpr absl::Duration kStart = absl::Seconds(60);
 constexpr absl::Duration kCall = absl::Seconds(20);
+// For a drain, and for a command, which may watch a job to its end.
+constexpr absl::Duration kEnd = absl::Seconds(90);
 
 std::string RoleOf(const std::string& name) { return name.substr(0, name.find_first_of("-.")); }
 
@@ -131,13 +133,15 @@ absl::Status ClusterProcesses::Start(const std::vector<std::string>& workers) {
   stub_ = job::v1::JobService::NewStub(grpc::CreateChannel(
       processes_.at("controller").grpc, Credentials(options_.client_tls, options_.token_file)));
   for (const std::string& worker : workers) FRESHET_RETURN_IF_ERROR(Launch(worker));
-  const bool joined = Await([&] {
-    job::v1::Cluster cluster;
-    if (!stub_->GetCluster(Context().get(), {}, &cluster).ok()) return false;
-    size_t ready = 0;
-    for (const auto& worker : cluster.workers()) ready += worker.state() == "ready" ? 1 : 0;
-    return ready == workers.size();
-  });
+  const bool joined = Await(
+      [&] {
+        job::v1::Cluster cluster;
+        if (!stub_->GetCluster(Context().get(), {}, &cluster).ok()) return false;
+        size_t ready = 0;
+        for (const auto& worker : cluster.workers()) ready += worker.state() == "ready" ? 1 : 0;
+        return ready == workers.size();
+      },
+      kStart);
   return joined ? absl::OkStatus() : absl::InternalError("not all workers have joined");
 }
 
@@ -147,12 +151,12 @@ void ClusterProcesses::Signal(const std::string& name, int signal) {
 
 void ClusterProcesses::Kill(const std::string& name) {
   Signal(name, SIGKILL);
-  processes_.at(name).child->Wait(kCall);
+  processes_.at(name).child->Wait(kEnd);
 }
 
 absl::Status ClusterProcesses::Drain(const std::string& name) {
   Signal(name, SIGTERM);
-  const ChildResult result = processes_.at(name).child->Wait(kCall);
+  const ChildResult result = processes_.at(name).child->Wait(kEnd);
   if (result.exit_code == 0) return absl::OkStatus();
   return absl::InternalError(StrCat(name, " ended with ", result.exit_code, ": ", Log(name)));
 }
@@ -175,7 +179,7 @@ ChildResult ClusterProcesses::RunFreshet(const runtime::TlsFiles& tls,
   for (const auto& [flag, file] : files) {
     if (!file.empty()) command.insert(command.end(), {flag, file});
   }
-  return ChildProcess(command).Wait(kCall);
+  return ChildProcess(command).Wait(kEnd);
 }
 
 absl::Status ClusterProcesses::Submit(const std::string& id, const std::string& yaml,

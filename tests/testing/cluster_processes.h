@@ -22,8 +22,9 @@ namespace freshet {
 struct ClusterOptions {
   // Engines and models that only take time, in the real rollout and trainer processes.
   bool simulated = true;
-  // Of all periods and deadlines of the controller: a stall is told within 1 s, not within 10 s.
-  double time_scale = 0.1;
+  // Of all periods and deadlines of the controller. At 0.1 a stall is told within 1 s, not within
+  // 10 s; but a worker that a busy machine keeps from running for 0.2 s is lost.
+  double time_scale = 1;
   // Redis keys beside the defaults, as in redis.conf.
   std::map<std::string, std::string> redis;
   // Mutual TLS: files of the members, and of the command and the test; no paths: plaintext.
@@ -72,10 +73,10 @@ class ClusterProcesses {
   // Texts of the events of this kind that the job has kept.
   std::vector<std::string> Notices(const std::string& id, const std::string& kind);
   // Looks until `holds`, often; false after `timeout`.
-  static bool Await(const std::function<bool()>& holds, absl::Duration timeout = absl::Seconds(30));
+  static bool Await(const std::function<bool()>& holds, absl::Duration timeout = absl::Seconds(60));
   bool AwaitState(const std::string& id, job::v1::JobState state,
-                  absl::Duration timeout = absl::Seconds(60));
-  bool AwaitStep(const std::string& id, int64_t step, absl::Duration timeout = absl::Seconds(60));
+                  absl::Duration timeout = absl::Minutes(3));
+  bool AwaitStep(const std::string& id, int64_t step, absl::Duration timeout = absl::Minutes(3));
 
   job::v1::JobService::Stub& jobs() { return *stub_; }
   RedisServer& redis() { return *redis_; }

@@ -47,6 +47,13 @@ class FakeTrajectoryStore final : public TrajectoryStore {
     Change(Topic::kRows);
   }
 
+  // The next `count` calls of PutRows return `status` and change nothing.
+  void FailPuts(int count, absl::Status status) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    failing_puts_ = count;
+    put_failure_ = std::move(status);
+  }
+
   // The next `count` calls of LeaseRows and PutPrompts return `status`.
   void FailCalls(int count, absl::Status status) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
@@ -87,6 +94,12 @@ class FakeTrajectoryStore final : public TrajectoryStore {
         rows_.begin(), rows_.end(), [](const Row& row) { return row.view.score != nullptr; }));
   }
 
+  size_t leased_rows() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return static_cast<size_t>(
+        std::count_if(rows_.begin(), rows_.end(), [](const Row& row) { return row.token != 0; }));
+  }
+
   int put_rows_calls() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     return put_rows_calls_;
@@ -119,10 +132,9 @@ class FakeTrajectoryStore final : public TrajectoryStore {
     return reply;
   }
 
-  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string&,
-                                                  int64_t max_rows) override
+  absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override
       ABSL_LOCKS_EXCLUDED(mu_) {
-    if (task != Task::kScore) return absl::UnimplementedError("only score");
+    if (request.task != Task::kScore) return absl::UnimplementedError("only score");
     MutexLock lock(mu_);
     ++lease_rows_calls_;
     if (failing_calls_ > 0) {
@@ -131,7 +143,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
     }
     std::vector<RowLease> leases;
     for (Row& row : rows_) {
-      if (static_cast<int64_t>(leases.size()) >= max_rows) break;
+      if (static_cast<int64_t>(leases.size()) >= request.max_rows) break;
       const bool dead = static_cast<int32_t>(row.failures.size()) >= options_.max_row_failures;
       if (row.token != 0 || row.view.score != nullptr || dead) continue;
       row.token = ++last_token_;
@@ -144,6 +156,11 @@ class FakeTrajectoryStore final : public TrajectoryStore {
       ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     ++put_rows_calls_;
+    if (failing_puts_ > 0) {
+      --failing_puts_;
+      Change(Topic::kBatch);
+      return put_failure_;
+    }
     std::vector<absl::Status> statuses;
     for (const RowPut& put : rows) {
       Row* row = Leased(put.token);
@@ -157,12 +174,12 @@ class FakeTrajectoryStore final : public TrajectoryStore {
     return statuses;
   }
 
-  absl::Status FailRow(Task, int64_t token, const std::string& reason) override
+  absl::Status EndRow(Task, int64_t token, RowEnd end, const std::string& reason) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     Row* row = Leased(token);
     if (row == nullptr) return FailedPrecondition("no live lease ", token);
-    row->failures.push_back(reason);
+    if (end == RowEnd::kFailed) row->failures.push_back(reason);
     row->token = 0;
     Change(Topic::kRows);
     return absl::OkStatus();
@@ -200,6 +217,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
     return None();
   }
   absl::Status FailLease(int64_t, const std::string&) override { return None(); }
+  absl::Status HandBackLease(int64_t, const std::string&) override { return None(); }
   absl::StatusOr<std::vector<absl::Status>> PutSamples(const std::vector<SamplePut>&) override {
     return None();
   }
@@ -251,6 +269,8 @@ class FakeTrajectoryStore final : public TrajectoryStore {
   int64_t last_token_ ABSL_GUARDED_BY(mu_) = 0;
   int put_rows_calls_ ABSL_GUARDED_BY(mu_) = 0;
   int lease_rows_calls_ ABSL_GUARDED_BY(mu_) = 0;
+  int failing_puts_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status put_failure_ ABSL_GUARDED_BY(mu_);
   int failing_calls_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   uint64_t changes_[kNumTopics] ABSL_GUARDED_BY(mu_) = {};

@@ -31,20 +31,22 @@ class ForwardingTrajectoryStore : public TrajectoryStore {
   absl::Status FailLease(int64_t token, const std::string& reason) override {
     return store_.FailLease(token, reason);
   }
+  absl::Status HandBackLease(int64_t token, const std::string& reason) override {
+    return store_.HandBackLease(token, reason);
+  }
   absl::StatusOr<std::vector<absl::Status>> PutSamples(
       const std::vector<SamplePut>& samples) override {
     return store_.PutSamples(samples);
   }
-  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
-                                                  int64_t max_rows) override {
-    return store_.LeaseRows(task, worker, max_rows);
+  absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override {
+    return store_.LeaseRowsFor(request);
   }
   absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
                                                     const std::vector<RowPut>& rows) override {
     return store_.PutRows(task, rows);
   }
-  absl::Status FailRow(Task task, int64_t token, const std::string& reason) override {
-    return store_.FailRow(task, token, reason);
+  absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) override {
+    return store_.EndRow(task, token, end, reason);
   }
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override {
     return store_.RevokeWorker(worker);

@@ -35,9 +35,14 @@ TEST(CheckpointChoice, TheOldestIsTheLastToBeTried) {
 }
 
 TEST(CheckpointChoice, OtherFailuresAreNoneOfTheCheckpoints) {
-  const absl::Status statuses[] = {absl::OkStatus(),          absl::UnavailableError("x"),
-                                   absl::CancelledError("x"), absl::InternalError("x"),
-                                   absl::DataLossError("x"),  absl::FailedPreconditionError("x")};
+  // ABORTED: the trainer itself is fenced.
+  const absl::Status statuses[] = {absl::OkStatus(),
+                                   absl::UnavailableError("x"),
+                                   absl::CancelledError("x"),
+                                   absl::InternalError("x"),
+                                   absl::AbortedError("x"),
+                                   absl::DataLossError("x"),
+                                   absl::FailedPreconditionError("x")};
   for (const absl::Status& status : statuses) {
     const auto opened = DecideCheckpoint({Stage::kOpened, status, 1});
     EXPECT_FALSE(opened.try_older) << status;

@@ -14,7 +14,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr LossBatchShape kShape{8, 16};
+constexpr LossBatchShape kShape{8, 16, 0};
+constexpr LossBatchShape kStale{8, 16, 1};
+constexpr CorrectionSpec kTis2{CorrectionKind::kTis, 2.0, 0.0};
 
 LossSpec Resolved(const LossOverrides& overrides, const LossBatchShape& shape = kShape) {
   const auto result = ResolveLoss(overrides, shape);
@@ -123,6 +125,56 @@ TEST(LossSpec, CorrectionKindKeepsThePresetsBoundsOnlyWhenItIsThePresets) {
   EXPECT_EQ(Resolved(overrides).correction, (CorrectionSpec{CorrectionKind::kSeqTis, 3.0, 0.0}));
 }
 
+TEST(LossSpec, StaleSamplesAreCorrectedUnlessTheJobSaysOtherwise) {
+  for (const LossPreset& preset : LossPresets()) {
+    SCOPED_TRACE(preset.name);
+    const LossSpec fresh = *ExpandPreset(preset.name);
+    const LossOverrides overrides = Preset(preset.name.data());
+    EXPECT_EQ(Resolved(overrides), fresh);
+    LossSpec stale = fresh;
+    if (fresh.anchor == AnchorKind::kProximal && fresh.correction.kind == CorrectionKind::kNone) {
+      stale.correction = kTis2;
+    }
+    EXPECT_EQ(Resolved(overrides, kStale), stale);
+    EXPECT_EQ(UncorrectedStaleness(stale, 1), std::nullopt);
+  }
+  EXPECT_EQ(Resolved(Preset("grpo"), kStale).correction, kTis2);
+  EXPECT_EQ(Resolved(Preset("gspo"), kStale).correction, kTis2);
+  EXPECT_EQ(Resolved(Preset("cispo"), kStale).correction, CorrectionSpec{});
+  EXPECT_EQ(Resolved(Preset("icepop"), kStale).correction.kind, CorrectionKind::kMask);
+}
+
+TEST(LossSpec, TheDefaultCorrectionGivesWayToWhatIsWritten) {
+  LossOverrides overrides;
+  overrides.correction_cap = 3;
+  EXPECT_EQ(Resolved(overrides, kStale).correction, (CorrectionSpec{CorrectionKind::kTis, 3, 0}));
+  overrides.correction_kind = "mask";
+  EXPECT_EQ(Resolved(overrides, kStale).correction, (CorrectionSpec{CorrectionKind::kMask, 3, .5}));
+  overrides = {};
+  overrides.correction_kind = "none";
+  EXPECT_EQ(Resolved(overrides, kStale).correction, CorrectionSpec{});
+  overrides.preset = "icepop";
+  EXPECT_EQ(Resolved(overrides, kStale).correction, CorrectionSpec{});
+  overrides = {};
+  overrides.anchor = "behavior";
+  EXPECT_EQ(Resolved(overrides, kStale).correction, CorrectionSpec{});
+  overrides.anchor = "none";
+  EXPECT_EQ(Resolved(overrides, kStale).correction, CorrectionSpec{});
+}
+
+TEST(LossSpec, StaleSamplesWithoutACorrectionAreSaidAloud) {
+  LossSpec spec = *ExpandPreset("grpo");
+  EXPECT_EQ(UncorrectedStaleness(spec, 0), std::nullopt);
+  EXPECT_EQ(UncorrectedStaleness(spec, 1).value_or(""),
+            "samples up to 1 version old are trained without an importance weight: "
+            "loss.correction.kind is none: set loss.correction to {kind: tis, cap: 2.0}");
+  EXPECT_THAT(UncorrectedStaleness(spec, 3).value_or(""), HasSubstr("up to 3 versions old"));
+  spec.anchor = AnchorKind::kBehavior;
+  EXPECT_EQ(UncorrectedStaleness(spec, 1), std::nullopt);
+  spec.anchor = AnchorKind::kNone;
+  EXPECT_THAT(UncorrectedStaleness(spec, 1).value_or(""), HasSubstr("loss.anchor is none"));
+}
+
 TEST(LossSpec, KlCoefficientZeroNeedsNoReference) {
   LossOverrides overrides;
   overrides.kl_kind = "k3";
@@ -187,6 +239,7 @@ TEST(LossSpec, PrintedLineReadsBackAsTheSameLoss) {
   for (const LossSpec& spec : specs) {
     SCOPED_TRACE(DescribeLoss(spec));
     EXPECT_EQ(Resolved(FromYaml(DescribeLoss(spec))), spec);
+    EXPECT_EQ(Resolved(FromYaml(DescribeLoss(spec)), kStale), spec);
   }
 }
 

@@ -95,6 +95,23 @@ TEST(PolicyLoss, GrpoAveragesTokensThenSequences) {
   EXPECT_EQ(result.out.correction_limited_tokens, 0);
 }
 
+// On the first minibatch of a step the ratio is 1 and never clipped, so only the correction can
+// tell a stale sample from a fresh one.
+TEST(PolicyLoss, StaleSamplesOfADefaultJobCarryTheirImportanceWeight) {
+  Golden golden;
+  golden.ratios = {1, 1, 1};
+  golden.rhos = {1.5, 0.5, 4};  // of what a version older sampled
+  LossOverrides overrides;
+  const auto gradient = [&](int64_t max_staleness) {
+    const auto resolved = ResolveLoss(overrides, {2, 1, max_staleness});
+    return Evaluate(std::get<LossSpec>(resolved), golden).gradient;
+  };
+  ExpectNear(gradient(1), {-1.5 / 4, -0.5 / 4, 2.0 / 2});  // the last weight is cut at 2
+  ExpectNear(gradient(0), {-0.25, -0.25, 0.5});
+  overrides.correction_kind = "none";
+  ExpectNear(gradient(1), {-0.25, -0.25, 0.5});
+}
+
 TEST(PolicyLoss, DapoAveragesTokensWithAHigherUpperClip) {
   const Evaluation result = Evaluate(Preset("dapo"));
   EXPECT_NEAR(result.out.loss_value, -0.98 / 3, 1e-12);  // (-1.28 - 0.5 + 0.8) / 3

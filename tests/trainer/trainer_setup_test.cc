@@ -87,6 +87,16 @@ TEST(LossSetup, EveryKeyReachesTheLoss) {
             "0.01}, aggregate: sequence_mean, entropy_coef: 0.001}");
 }
 
+TEST(LossSetup, TheStalenessBoundDecidesOnTheCorrection) {
+  job::v1::JobSpec spec = Job();
+  const auto kind = [&] { return std::get<LossSpec>(ResolveJobLoss(spec)).correction.kind; };
+  EXPECT_EQ(kind(), CorrectionKind::kNone);
+  spec.mutable_staleness()->set_max(1);
+  EXPECT_EQ(kind(), CorrectionKind::kTis);
+  spec.mutable_loss()->mutable_correction()->set_kind("none");
+  EXPECT_EQ(kind(), CorrectionKind::kNone);
+}
+
 TEST(LossSetup, TheSizeOfAGroupDecidesToo) {
   job::v1::JobSpec spec = Job();
   spec.set_group_size(1);

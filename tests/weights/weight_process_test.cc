@@ -22,6 +22,8 @@ namespace {
 
 constexpr char kPipe[] = "FRESHET_TEST_PIPE";
 constexpr char kAddress[] = "FRESHET_TEST_ADDRESS";
+// Timeout for a stopped member; working members are not silent for so long, even on a busy machine.
+constexpr absl::Duration kSilence = absl::Seconds(2);
 
 VersionForTest Version(int64_t number, int64_t epoch) {
   return MakeVersion({0, number}, epoch, (3 << 20) + 1, 64 << 10);
@@ -76,7 +78,7 @@ ClusterTransportOptions Options(ClusterRoute route) {
   return {.job = kJob,
           .route = route,
           .host = kHost,
-          .silence_timeout = absl::Milliseconds(500),
+          .silence_timeout = kSilence,
           .first_retry = absl::Milliseconds(20),
           .last_retry = absl::Milliseconds(100)};
 }

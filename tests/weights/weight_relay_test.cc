@@ -20,6 +20,9 @@ namespace {
 
 using Fault = PrepareProxy::Fault;
 
+// Timeout for a silent member; working members are not silent for so long, even on a busy machine.
+constexpr absl::Duration kShortSilence = absl::Seconds(2);
+
 // A port that takes connections and never says a word.
 class MutePort {
  public:
@@ -91,7 +94,7 @@ class WeightRelayTest : public testing::Test {
   ClusterTransportOptions options_ = {.job = kJob,
                                       .route = ClusterRoute::kRelay,
                                       .host = kHost,
-                                      .silence_timeout = absl::Seconds(2),
+                                      .silence_timeout = absl::Minutes(1),
                                       .first_retry = absl::Hours(1),
                                       .last_retry = absl::Hours(1)};
   std::vector<std::unique_ptr<TestMember>> engines_;
@@ -139,7 +142,7 @@ TEST_F(WeightRelayTest, ADeadMemberIsSkippedWhereverItStands) {
 }
 
 TEST_F(WeightRelayTest, AMemberThatNeverAnswersIsSkippedAfterItsSilence) {
-  options_.silence_timeout = absl::Milliseconds(300);
+  options_.silence_timeout = kShortSilence;
   StartEngines(3);
   const MutePort mute;
   members_[1].address = mute.address();
@@ -151,7 +154,7 @@ TEST_F(WeightRelayTest, AMemberThatNeverAnswersIsSkippedAfterItsSilence) {
 }
 
 TEST_F(WeightRelayTest, AMemberThatTakesBytesAndStaysSilentIsSkipped) {
-  options_.silence_timeout = absl::Milliseconds(300);
+  options_.silence_timeout = kShortSilence;
   StartEngines(4);
   Spoil(0, Fault::kSwallow);
   Spoil(2, Fault::kSwallow);
@@ -161,7 +164,7 @@ TEST_F(WeightRelayTest, AMemberThatTakesBytesAndStaysSilentIsSkipped) {
 }
 
 TEST_F(WeightRelayTest, AMemberThatHungIsNotWaitedForAgain) {
-  options_.silence_timeout = absl::Milliseconds(300);
+  options_.silence_timeout = kShortSilence;
   StartEngines(2);
   const PrepareProxy& hung = Spoil(0, Fault::kSwallow);
   for (int64_t v = 1; v <= 4; ++v) EXPECT_EQ(Publish(v), 1);
@@ -173,6 +176,7 @@ TEST_F(WeightRelayTest, AMemberThatRefusesIsSkippedAndAskedAgainNextTime) {
   StartEngines(3);
   const VersionForTest newer = MakeVersion({0, 1}, 9, 100, 64);
   ASSERT_TRUE(engine(1).subscriber().Prepare(newer.manifest, newer.bytes).ok());
+  ASSERT_TRUE(engine(1).subscriber().Activate(newer.receipt).ok());
   EXPECT_EQ(Publish(1), 2);
   EXPECT_TRUE(Holds(0, 1));
   EXPECT_TRUE(Holds(2, 1));
@@ -232,12 +236,20 @@ TEST_F(WeightRelayTest, AChunkSpoiledOnTheWayReachesNobody) {
 }
 
 TEST_F(WeightRelayTest, ATornStreamReachesOnlyThoseAroundIt) {
+  // Until engine 1 notices the broken stream, it may take over streams that others are serving.
+  // Then they are left out of the publication, and get the version in the background.
+  options_.first_retry = options_.last_retry = absl::Milliseconds(20);
   StartEngines(4);
   Spoil(1, Fault::kTear, 3);
-  EXPECT_EQ(Publish(1), 3);
+  Publish(1);
+  EXPECT_TRUE(Holds(0, 1));
+  for (int i = 2; i < 4; ++i) {
+    const absl::Time guard = absl::Now() + absl::Seconds(30);
+    while (!Holds(i, 1) && absl::Now() < guard) std::this_thread::yield();
+    EXPECT_TRUE(Holds(i, 1)) << ErrorOf(StrCat("engine-", i));
+  }
   EXPECT_FALSE(engine(1).subscriber().Committed().has_value());
-  EXPECT_TRUE(Holds(2, 1));
-  EXPECT_TRUE(Holds(3, 1));
+  transport_.reset();
 }
 
 TEST_F(WeightRelayTest, AStreamWithoutItsHeaderIsRefused) {

@@ -206,20 +206,40 @@ TEST_F(WeightServiceTest, ACallTakesOverFromOneThatHangs) {
   EXPECT_TRUE(Prepared(version_));
 }
 
-TEST_F(WeightServiceTest, AnOlderVersionDoesNotTakeOver) {
-  const VersionForTest newer = MakeVersion({0, 2}, 1, 1000, 64);
-  grpc::ClientContext context;
-  SetTestDeadline(context);
-  const auto stream = stub_->Prepare(&context);
-  ASSERT_TRUE(stream->Write(Header(newer)));
-  PrepareReply reply;
-  ASSERT_TRUE(stream->Read(&reply));
-  EXPECT_EQ(Send({Header(version_)}).status, grpc::StatusCode::ABORTED);
-  ASSERT_TRUE(stream->Write(Chunk(newer, 0, 1000)));
-  ASSERT_TRUE(stream->Read(&reply));
-  ASSERT_EQ(reply.members_size(), 1);
-  EXPECT_TRUE(reply.members(0).prepared());
-  EXPECT_TRUE(stream->Finish().ok());
+// Any engine may call Prepare, and may claim anything.
+TEST_F(WeightServiceTest, NoCallOfPrepareKeepsTheNextPublicationOut) {
+  constexpr int64_t kHuge = int64_t{1} << 60;
+  const VersionForTest first = MakeVersion({0, 1}, 1, 1000, 64);
+  ASSERT_TRUE(Send({Header(first), Chunk(first, 0, 1000)}).prepared);
+  ASSERT_TRUE(Activate(first.receipt).ok());
+  int64_t version = 1;
+  const auto publish = [&] {
+    const VersionForTest next = MakeVersion({0, ++version}, 1, 1000, 64);
+    const Outcome sent = Send({Header(next), Chunk(next, 0, 1000)});
+    EXPECT_TRUE(sent.prepared) << sent.error;
+    return sent.prepared && Activate(next.receipt).ok();
+  };
+  for (const VersionForTest& claimed :
+       {MakeVersion({0, 50}, kHuge, 1000, 64), MakeVersion({0, kHuge}, 1, 1000, 64),
+        MakeVersion({kHuge, kHuge}, kHuge, 1000, 64)}) {
+    const std::string what =
+        StrCat("epoch ", claimed.manifest.epoch, " version ", claimed.manifest.policy.version);
+    Send({Header(claimed)});
+    EXPECT_TRUE(publish()) << what << ", a header alone";
+    Send({Header(claimed), Chunk(first, 0, 1000)});
+    EXPECT_TRUE(publish()) << what << ", garbage";
+    EXPECT_TRUE(Send({Header(claimed), Chunk(claimed, 0, 1000)}).prepared);
+    EXPECT_TRUE(publish()) << what << ", whole";
+    grpc::ClientContext context;
+    SetTestDeadline(context);
+    const auto hanging = stub_->Prepare(&context);
+    ASSERT_TRUE(hanging->Write(Header(claimed)));
+    PrepareReply accepted;
+    ASSERT_TRUE(hanging->Read(&accepted));
+    EXPECT_TRUE(publish()) << what << ", a call that hangs";
+    context.TryCancel();
+    hanging->Finish();
+  }
 }
 
 TEST_F(WeightServiceTest, AForgottenJobEndsItsCalls) {
@@ -278,6 +298,7 @@ TEST_F(WeightServiceTest, RefusesSharedMemoryThatIsNotAsAnnounced) {
 TEST_F(WeightServiceTest, FencesAnOlderTrainerInEveryCall) {
   const VersionForTest current = MakeVersion({0, 1}, 5, 1000, 64);
   ASSERT_TRUE(Send({Header(current), Chunk(current, 0, 1000)}).prepared);
+  ASSERT_TRUE(Activate(current.receipt).ok());
   const VersionForTest zombie = MakeVersion({0, 2}, 4, 1000, 64);
   const auto file = InMemoryFile(zombie.bytes);
   ASSERT_TRUE(file.ok());

@@ -1,5 +1,6 @@
 #include "weights/weight_subscriber.h"
 
+#include <algorithm>
 #include <string>
 #include <thread>
 
@@ -96,11 +97,104 @@ TEST(WeightSubscriber, FencesOlderEpochsInBothPhases) {
   const VersionForTest old_prepared = At(1, 1);
   ASSERT_TRUE(Prepare(subscriber, old_prepared).ok());
   ASSERT_TRUE(Prepare(subscriber, At(1, 2)).ok());
+  EXPECT_TRUE(subscriber.Activate(At(1, 2).receipt).ok());
+  EXPECT_EQ(subscriber.Committed()->snapshot.manifest.epoch, 2) << "that of the receipt";
   const absl::Status refused = Prepare(subscriber, At(2, 1));
   EXPECT_EQ(refused.code(), kPrecondition);
   EXPECT_NE(Message(refused).find("fenced by epoch 2"), std::string::npos);
   EXPECT_EQ(subscriber.Activate(old_prepared.receipt).code(), kPrecondition);
-  EXPECT_TRUE(subscriber.Activate(At(1, 2).receipt).ok());
+}
+
+TEST(WeightSubscriber, OnlyAReceiptFences) {
+  constexpr int64_t kHuge = int64_t{1} << 60;
+  WeightSubscriber subscriber;
+  ASSERT_TRUE(Prepare(subscriber, At(1)).ok());
+  ASSERT_TRUE(subscriber.Activate(At(1).receipt).ok());
+  ASSERT_TRUE(subscriber.Admit(At(2, kHuge).manifest).ok());
+  ASSERT_TRUE(Prepare(subscriber, At(kHuge)).ok());
+  ASSERT_TRUE(Prepare(subscriber, At(2)).ok());
+  // The same version under another name.
+  ASSERT_TRUE(Prepare(subscriber, At(2, kHuge)).ok());
+  ASSERT_TRUE(subscriber.Activate(At(2).receipt).ok());
+  EXPECT_EQ(subscriber.Committed()->snapshot.manifest.epoch, 1);
+  ASSERT_TRUE(Prepare(subscriber, At(3)).ok());
+  EXPECT_TRUE(subscriber.Activate(At(3).receipt).ok());
+}
+
+TEST(WeightSubscriber, WhatAPeerSaysIsCommittedStandsBackForTheTrainer) {
+  constexpr int64_t kHuge = int64_t{1} << 60;
+  int activations = 0;
+  WeightSubscriber subscriber([&] { ++activations; });
+  const auto take = [&](const VersionForTest& version) {
+    return subscriber.TakeFromPeer({{version.manifest, version.bytes}, version.receipt});
+  };
+  ASSERT_TRUE(take(At(kHuge, kHuge, kHuge)).ok());
+  EXPECT_EQ(subscriber.Take()->manifest.policy.version, kHuge);
+  EXPECT_EQ(activations, 1);
+  ASSERT_TRUE(Prepare(subscriber, At(4)).ok());
+  ASSERT_TRUE(subscriber.Activate(At(4).receipt).ok());
+  EXPECT_EQ(subscriber.Take()->manifest.policy.version, 4);
+  EXPECT_EQ(take(At(3)).code(), kPrecondition) << "older than what the trainer activated";
+  EXPECT_TRUE(take(At(4)).ok()) << "held already";
+  EXPECT_EQ(activations, 2);
+  CommittedWeights other{{At(5).manifest, At(5).bytes}, At(6).receipt};
+  EXPECT_EQ(subscriber.TakeFromPeer(other).code(), kPrecondition);
+}
+
+TEST(WeightSubscriber, TheTrainerConfirmsWhatAPeerHasGiven) {
+  WeightSubscriber subscriber;
+  const VersionForTest version = At(4, 2);
+  ASSERT_TRUE(subscriber.TakeFromPeer({{version.manifest, version.bytes}, version.receipt}).ok());
+  EXPECT_EQ(*subscriber.Admit(version.manifest), WeightSubscriber::Admission::kHeld);
+  // Other bytes of the same version are the trainer's, or nobody's.
+  EXPECT_EQ(*subscriber.Admit(MakeVersion({0, 4}, 2, 999, 64).manifest),
+            WeightSubscriber::Admission::kBring);
+  ASSERT_TRUE(subscriber.Activate(version.receipt).ok());
+  EXPECT_EQ(Prepare(subscriber, At(3, 2)).code(), kPrecondition);
+  EXPECT_EQ(Prepare(subscriber, At(5, 1)).code(), kPrecondition) << "fenced by the receipt";
+}
+
+TEST(WeightSubscriber, AnOlderPreparedVersionIsNotActivatedAfterANewerOne) {
+  WeightSubscriber subscriber;
+  const VersionForTest newer = At(5);
+  ASSERT_TRUE(Prepare(subscriber, At(3)).ok());
+  ASSERT_TRUE(subscriber.TakeFromPeer({{newer.manifest, newer.bytes}, newer.receipt}).ok());
+  ASSERT_TRUE(subscriber.Activate(newer.receipt).ok());
+  EXPECT_EQ(subscriber.Activate(At(3).receipt).code(), kPrecondition);
+  EXPECT_EQ(subscriber.Committed()->snapshot.manifest.policy.version, 5);
+}
+
+TEST(WeightSubscriber, WhatIsPreparedIsDroppedForANewerVersionOfAPeer) {
+  for (const int64_t prepared : {9, 10, 11}) {
+    WeightSubscriber subscriber;
+    const VersionForTest pulled = At(10);
+    ASSERT_TRUE(Prepare(subscriber, At(prepared)).ok());
+    ASSERT_TRUE(subscriber.TakeFromPeer({{pulled.manifest, pulled.bytes}, pulled.receipt}).ok());
+    // The receipt was on its way for long.
+    EXPECT_EQ(subscriber.Activate(At(prepared).receipt).ok(), prepared >= 10);
+    EXPECT_EQ(subscriber.Committed()->snapshot.manifest.policy.version,
+              std::max<int64_t>(prepared, 10));
+  }
+}
+
+// A trainer of epoch 1 goes on where it was stopped: in the middle of a publication.
+TEST(WeightSubscriber, ACommittedVersionOfAPeerIsNotReplacedByAnOlderOne) {
+  WeightSubscriber subscriber;
+  const VersionForTest pulled = At(10, 2);
+  ASSERT_TRUE(subscriber.TakeFromPeer({{pulled.manifest, pulled.bytes}, pulled.receipt}).ok());
+  subscriber.OnCommitted({0, 9});
+  EXPECT_TRUE(subscriber.Admit(At(9).manifest).ok()) << "the peer may have made version 10 up";
+  ASSERT_TRUE(Prepare(subscriber, At(9)).ok());
+  subscriber.OnCommitted({0, 10});
+  EXPECT_EQ(subscriber.Activate(At(9).receipt).code(), kPrecondition);
+  EXPECT_EQ(Prepare(subscriber, At(9)).code(), kPrecondition);
+  EXPECT_EQ(subscriber.Committed()->snapshot.manifest.policy.version, 10);
+  // The trainer's bytes of the same version, and newer ones, still come.
+  const VersionForTest own = MakeVersion({0, 10}, 2, 999, 64);
+  ASSERT_TRUE(Prepare(subscriber, own).ok());
+  EXPECT_TRUE(subscriber.Activate(own.receipt).ok());
+  ASSERT_TRUE(Prepare(subscriber, At(11, 2)).ok());
+  EXPECT_TRUE(subscriber.Activate(At(11, 2).receipt).ok());
 }
 
 TEST(WeightSubscriber, AReceiptOfANewerEpochFencesTheOlder) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "prometheus/registry.h"
@@ -43,6 +44,8 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   std::string state_dir = DefaultStateDir();
   double peak_flops = 0;
   runtime::AddWorkerFlags(app, flags);
+  std::vector<std::string> data_roots;
+  runtime::AddDataRootFlag(app, data_roots);
   app.add_option("--state-dir", state_dir, "folder of the jobs' checkpoints")
       ->capture_default_str();
   app.add_option(
@@ -51,6 +54,11 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   if (const std::optional<int> code = runtime::ParseCommandLine(app, argc, argv)) return *code;
+  const absl::StatusOr<DataRoots> roots = DataRoots::Create(data_roots);
+  if (!roots.ok()) {
+    std::fprintf(stderr, "freshet-trainer: %s\n", Message(roots.status()).c_str());
+    return 2;
+  }
   absl::StatusOr<WorkerBegin> begin = BeginWorker(flags, cluster::v1::ROLE_TRAINER);
   if (!begin.ok()) {
     std::fprintf(stderr, "freshet-trainer: %s\n", Message(begin.status()).c_str());
@@ -70,7 +78,7 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   };
   const std::string host = runtime::HostId();
   GrpcWeightService weights({.host = host}, source, clock, &sync);
-  GrpcTrainerService service(learners, state_dir);
+  GrpcTrainerService service(learners, state_dir, *roots);
 
   runtime::WorkerRole* worker = nullptr;
   TrainingContext context;
@@ -82,6 +90,7 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   };
   context.events = begin->datastore.events.get();
   context.learners = &learners;
+  context.roots = *roots;
   context.open_weights = [&](const cluster::v1::Assign& assign) {
     return ClusterWeightPlane::Create(assign, host, source, clock, &sync, weights,
                                       flags.time_scale);

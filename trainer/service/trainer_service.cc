@@ -11,7 +11,7 @@
 #include "services/base/str_cat.h"
 #include "services/runtime/status.h"
 #include "services/runtime/unary.h"
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint_folder.h"
 #include "trainer/service/training_work.h"
 
 namespace freshet {
@@ -33,37 +33,21 @@ absl::Status CheckJobId(const std::string& id) {
   return InvalidArgument("job_id: letters, digits, '.', '_' and '-', at most 63, are allowed");
 }
 
-// Complete checkpoints of a job, newest first.
-absl::StatusOr<std::vector<FoundCheckpoint>> FindCheckpoints(const std::string& state_dir,
-                                                             const std::string& job) {
-  FRESHET_RETURN_IF_ERROR(CheckJobId(job));
-  std::vector<FoundCheckpoint> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(CheckpointRoot(state_dir, job), error)) {
-    if (!entry.path().filename().string().starts_with("step-")) continue;
-    absl::StatusOr<FoundCheckpoint> checkpoint = OpenCheckpoint(entry.path());
-    if (checkpoint.ok()) found.push_back(*std::move(checkpoint));
-  }
-  std::sort(found.begin(), found.end(), [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
-    return a.state.policy > b.state.policy;
-  });
-  return found;
+int64_t SizeOf(const CheckpointManifest& manifest) {
+  uint64_t bytes = manifest.bytes;
+  for (const CheckpointManifest::File& file : manifest.files) bytes += file.bytes;
+  return static_cast<int64_t>(bytes);
 }
 
-int64_t SizeOf(const std::string& folder) {
-  int64_t bytes = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.is_regular_file(error)) bytes += static_cast<int64_t>(entry.file_size(error));
-  }
-  return bytes;
-}
-
-// Streams the files of a folder, one chunk at a time: the next is read when the last was taken.
+// Streams files, one chunk at a time: the next is read when the last was taken.
 class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
  public:
-  explicit ExportReactor(std::vector<fs::path> files) : files_(std::move(files)) { WriteNext(); }
-  explicit ExportReactor(const absl::Status& error) { Finish(runtime::StatusToGrpc(error)); }
+  // Call it once, on any thread. The reactor may have deleted itself when it returns.
+  void Start(absl::StatusOr<std::vector<fs::path>> files) {
+    if (!files.ok()) return Finish(runtime::StatusToGrpc(files.status()));
+    files_ = *std::move(files);
+    WriteNext();
+  }
 
   void OnWriteDone(bool ok) override {
     if (!ok) return Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller has gone"));
@@ -94,7 +78,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
     StartWrite(&chunk_);
   }
 
-  const std::vector<fs::path> files_;
+  std::vector<fs::path> files_;
   size_t next_ = 0;
   std::ifstream file_;
   CheckpointChunk chunk_;
@@ -102,19 +86,15 @@ class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
 
 absl::StatusOr<std::vector<fs::path>> FilesToExport(
     const std::string& state_dir, const trainer::v1::ExportCheckpointRequest& request) {
-  FRESHET_ASSIGN_OR_RETURN(const auto found, FindCheckpoints(state_dir, request.job_id()));
-  for (const FoundCheckpoint& checkpoint : found) {
-    if (request.version() >= 0 && checkpoint.state.policy.version != request.version()) continue;
+  FRESHET_RETURN_IF_ERROR(CheckJobId(request.job_id()));
+  for (const auto& [path, manifest] :
+       ListCheckpoints(CheckpointRoot(state_dir, request.job_id()))) {
+    if (request.version() >= 0 && manifest.policy.version != request.version()) continue;
     std::vector<fs::path> files;
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(checkpoint.path, error)) {
-      files.push_back(entry.path());
+    for (const CheckpointManifest::File& file : manifest.files) {
+      files.push_back(fs::path(path) / file.name);
     }
-    // The manifest last, as it was written.
-    std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {
-      const bool a_last = a.filename() == "manifest.json", b_last = b.filename() == "manifest.json";
-      return a_last != b_last ? b_last : a < b;
-    });
+    files.push_back(fs::path(path) / "manifest.json");  // last, as it was written
     return files;
   }
   return StatusOf(absl::StatusCode::kNotFound, "job ", request.job_id(), " has no checkpoint",
@@ -123,8 +103,12 @@ absl::StatusOr<std::vector<fs::path>> FilesToExport(
 
 }  // namespace
 
-GrpcTrainerService::GrpcTrainerService(LearnerFactory& learners, std::string state_dir)
-    : learners_(learners), state_dir_(std::move(state_dir)), calls_(kThreads, kMaxQueue) {}
+GrpcTrainerService::GrpcTrainerService(LearnerFactory& learners, std::string state_dir,
+                                       DataRoots roots)
+    : learners_(learners),
+      state_dir_(std::move(state_dir)),
+      roots_(std::move(roots)),
+      calls_(kThreads, kMaxQueue) {}
 
 grpc::ServerUnaryReactor* GrpcTrainerService::DescribeModel(
     grpc::CallbackServerContext* context, const trainer::v1::DescribeModelRequest* request,
@@ -133,7 +117,7 @@ grpc::ServerUnaryReactor* GrpcTrainerService::DescribeModel(
       calls_, context, request, reply,
       [this](const trainer::v1::DescribeModelRequest& call,
              const runtime::CallContext&) -> absl::StatusOr<trainer::v1::ModelBundle> {
-        FRESHET_ASSIGN_OR_RETURN(const ModelBundle bundle, learners_.Describe(call.spec()));
+        FRESHET_ASSIGN_OR_RETURN(const ModelBundle bundle, learners_.Describe(call.spec(), roots_));
         return ToProto(bundle);
       });
 }
@@ -145,15 +129,16 @@ grpc::ServerUnaryReactor* GrpcTrainerService::ListCheckpoints(
       calls_, context, request, reply,
       [this](const trainer::v1::ListCheckpointsRequest& call,
              const runtime::CallContext&) -> absl::StatusOr<trainer::v1::ListCheckpointsReply> {
-        FRESHET_ASSIGN_OR_RETURN(const auto found, FindCheckpoints(state_dir_, call.job_id()));
+        FRESHET_RETURN_IF_ERROR(CheckJobId(call.job_id()));
         trainer::v1::ListCheckpointsReply listed;
-        for (const FoundCheckpoint& checkpoint : found) {
+        for (const auto& [path, manifest] :
+             freshet::ListCheckpoints(CheckpointRoot(state_dir_, call.job_id()))) {
           trainer::v1::CheckpointInfo& info = *listed.add_checkpoints();
-          info.set_lineage(checkpoint.state.policy.lineage);
-          info.set_version(checkpoint.state.policy.version);
-          info.set_size_bytes(SizeOf(checkpoint.path));
-          info.set_manifest_sha256(checkpoint.manifest_sha256);
-          info.set_path(checkpoint.path);
+          info.set_lineage(manifest.policy.lineage);
+          info.set_version(manifest.policy.version);
+          info.set_size_bytes(SizeOf(manifest));
+          info.set_manifest_sha256(manifest.sha256);
+          info.set_path(path);
         }
         return listed;
       });
@@ -161,9 +146,13 @@ grpc::ServerUnaryReactor* GrpcTrainerService::ListCheckpoints(
 
 grpc::ServerWriteReactor<CheckpointChunk>* GrpcTrainerService::ExportCheckpoint(
     grpc::CallbackServerContext*, const trainer::v1::ExportCheckpointRequest* request) {
-  absl::StatusOr<std::vector<fs::path>> files = FilesToExport(state_dir_, *request);
-  if (!files.ok()) return new ExportReactor(files.status());
-  return new ExportReactor(*std::move(files));
+  // Deletes itself when the call has ended.
+  auto* const reactor = new ExportReactor();
+  if (!calls_.TrySubmit(
+          [this, reactor, call = *request] { reactor->Start(FilesToExport(state_dir_, call)); })) {
+    reactor->Start(ResourceExhausted("too many calls are waiting; try again later"));
+  }
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* GrpcTrainerService::DeleteJobFiles(

@@ -12,8 +12,8 @@ namespace freshet {
 // TrainerService over the checkpoints in one state folder. Thread-safe.
 class GrpcTrainerService final : public trainer::v1::TrainerService::CallbackService {
  public:
-  // `learners` must outlive the service.
-  GrpcTrainerService(LearnerFactory& learners, std::string state_dir);
+  // `learners` must outlive the service. The files that jobs name are opened below `roots`.
+  GrpcTrainerService(LearnerFactory& learners, std::string state_dir, DataRoots roots);
 
   grpc::ServerUnaryReactor* DescribeModel(grpc::CallbackServerContext* context,
                                           const trainer::v1::DescribeModelRequest* request,
@@ -35,6 +35,7 @@ class GrpcTrainerService final : public trainer::v1::TrainerService::CallbackSer
  private:
   LearnerFactory& learners_;
   const std::string state_dir_;
+  const DataRoots roots_;
   runtime::Executor calls_;
 };
 

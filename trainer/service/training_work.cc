@@ -10,6 +10,7 @@
 #include "services/base/log.h"
 #include "services/base/status_macros.h"
 #include "services/base/str_cat.h"
+#include "services/runtime/process_identity.h"
 #include "trainer/loss_setup.h"
 #include "trainer/step_report.h"
 #include "trainer/trainer_setup.h"
@@ -128,16 +129,17 @@ std::string TrainingWork::CheckpointFolder() const {
 }
 
 absl::Status TrainingWork::TrainFromNewest(std::stop_token stop) {
-  FRESHET_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> checkpoints,
+  FRESHET_ASSIGN_OR_RETURN(const FoundCheckpoints found,
                            FindAllCheckpoints(CheckpointFolder(), assign_.job_id()));
-  CheckpointTry::Stage unused = CheckpointTry::Stage::kLoading;
-  if (checkpoints.empty()) return TrainFrom(nullptr, {}, stop, unused);
+  const std::vector<FoundCheckpoint>& checkpoints = found.complete;
   std::vector<std::string> passed_over;
+  CheckpointTry::Stage unused = CheckpointTry::Stage::kLoading;
+  if (checkpoints.empty()) return TrainFrom(nullptr, passed_over, found.damaged, stop, unused);
   absl::Status first_failure;
   for (size_t i = 0; i < checkpoints.size(); ++i) {
     CheckpointTry tried;
     tried.older = static_cast<int64_t>(checkpoints.size() - i) - 1;
-    tried.status = TrainFrom(&checkpoints[i], passed_over, stop, tried.stage);
+    tried.status = TrainFrom(&checkpoints[i], passed_over, found.damaged, stop, tried.stage);
     const CheckpointDecision decision = DecideCheckpoint(tried);
     if (decision.reason.empty()) return tried.status;
     FRESHET_LOG(Warning) << "event=checkpoint_passed_over path=" << checkpoints[i].path
@@ -155,7 +157,11 @@ absl::Status TrainingWork::StartLearner(const FoundCheckpoint* checkpoint, std::
   if (checkpoint == nullptr && spec.warmup().has_sft()) {
     FRESHET_RETURN_IF_ERROR(rows.Open());
   }
-  const LearnerStart start{spec, checkpoint, StrCat(CheckpointFolder(), "/step-0"), rows,
+  const LearnerStart start{spec,
+                           context_.roots,
+                           checkpoint,
+                           CheckpointPath(CheckpointFolder(), 0),
+                           rows,
                            [&](int64_t step, int64_t steps, double loss) {
                              SetPhase(AssignmentStatus::STATE_STARTING,
                                       StrCat("warm-up step ", step, " of ", steps));
@@ -175,6 +181,7 @@ absl::StatusOr<TrainerLoopOptions> TrainingWork::LoopOptions(const FoundCheckpoi
   TrainerLoopOptions options =
       MakeLoopOptions(assign_.spec(), assign_.job_id(), std::get<LossSpec>(loss));
   options.trainer = worker_;
+  options.request_id = runtime::RandomId();
   if (checkpoint != nullptr) {
     options.loaded = checkpoint->state.policy;
     options.loaded_digest = checkpoint->state.digest;
@@ -186,17 +193,19 @@ absl::StatusOr<TrainerLoopOptions> TrainingWork::LoopOptions(const FoundCheckpoi
 
 absl::Status TrainingWork::TrainFrom(const FoundCheckpoint* checkpoint,
                                      const std::vector<std::string>& passed_over,
-                                     std::stop_token stop, CheckpointTry::Stage& stage) {
+                                     const std::vector<std::string>& damaged, std::stop_token stop,
+                                     CheckpointTry::Stage& stage) {
   stage = CheckpointTry::Stage::kLoading;
   FRESHET_RETURN_IF_ERROR(StartLearner(checkpoint, stop));
-  FRESHET_ASSIGN_OR_RETURN(const TrainerLoopOptions options, LoopOptions(checkpoint));
+  FRESHET_ASSIGN_OR_RETURN(TrainerLoopOptions options, LoopOptions(checkpoint));
+  options.passed_over = passed_over;
+  options.damaged = damaged;
   if (checkpoint == nullptr) totals_before_ = cluster::v1::RolloutTotals();
   stage = CheckpointTry::Stage::kOpening;
-  return RunLoop(options, /*save_loaded=*/checkpoint == nullptr, passed_over, stop, stage);
+  return RunLoop(options, /*save_loaded=*/checkpoint == nullptr, stop, stage);
 }
 
 absl::Status TrainingWork::RunLoop(const TrainerLoopOptions& options, bool save_loaded,
-                                   const std::vector<std::string>& passed_over,
                                    std::stop_token stop, CheckpointTry::Stage& stage) {
   WeightPublisher publisher(learner_.entries, kWeightBucketBytes, {weights_->transport()},
                             weights_->MakeStager(), context_.sync);
@@ -212,10 +221,7 @@ absl::Status TrainingWork::RunLoop(const TrainerLoopOptions& options, bool save_
   }
   last_step_ = context_.clock->Now();  // model and warm-up are no part of a step
   absl::Status status = loop->Start(save_loaded, stop);
-  if (loop->epoch() != 0) {
-    stage = CheckpointTry::Stage::kOpened;
-    for (const std::string& path : passed_over) status.Update(SetAsideCheckpoint(path));
-  }
+  if (loop->epoch() != 0) stage = CheckpointTry::Stage::kOpened;
   if (status.ok() && !stop.stop_requested()) {
     SetPhase(AssignmentStatus::STATE_RUNNING, "");
     status = loop->Run(stop);

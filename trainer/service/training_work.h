@@ -12,6 +12,7 @@
 #include "datastore/trajectory_store.h"
 #include "freshet/cluster/v1/worker_service.pb.h"
 #include "services/base/clock.h"
+#include "services/base/data_roots.h"
 #include "services/base/fault_point.h"
 #include "services/base/mutex.h"
 #include "services/runfolder/step_metrics.h"
@@ -60,6 +61,7 @@ struct TrainingContext {
   StoreOpener open_store;
   EventLog* events = nullptr;
   LearnerFactory* learners = nullptr;
+  DataRoots roots;  // of the files that jobs name
   std::function<absl::StatusOr<std::unique_ptr<TrainerWeightPlane>>(const cluster::v1::Assign&)>
       open_weights;
   std::function<absl::StatusOr<cluster::v1::FetchRowsReply>(const cluster::v1::FetchRowsRequest&)>
@@ -107,14 +109,15 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   absl::Status Train(std::stop_token stop);
   absl::Status TrainFromNewest(std::stop_token stop);
   // Trains from `checkpoint`, or from the beginning when null. `passed_over` are newer ones that
-  // the store does not take, or that are damaged: set aside once it has taken this one.
+  // the store does not take, or that cannot be loaded, `damaged` those that FindAllCheckpoints
+  // named: set aside once the store has taken this one.
   absl::Status TrainFrom(const FoundCheckpoint* checkpoint,
-                         const std::vector<std::string>& passed_over, std::stop_token stop,
+                         const std::vector<std::string>& passed_over,
+                         const std::vector<std::string>& damaged, std::stop_token stop,
                          CheckpointTry::Stage& stage);
   absl::Status StartLearner(const FoundCheckpoint* checkpoint, std::stop_token stop);
   absl::StatusOr<TrainerLoopOptions> LoopOptions(const FoundCheckpoint* checkpoint);
-  absl::Status RunLoop(const TrainerLoopOptions& options, bool save_loaded,
-                       const std::vector<std::string>& passed_over, std::stop_token stop,
+  absl::Status RunLoop(const TrainerLoopOptions& options, bool save_loaded, std::stop_token stop,
                        CheckpointTry::Stage& stage);
   void SendRows(std::vector<UnsentRow> rows);
   // Waits for the datastore for a while.

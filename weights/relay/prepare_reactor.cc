@@ -108,7 +108,7 @@ absl::Status PrepareReactor::OnHeader(const grpc::ByteBuffer& message) {
     MutexLock lock(mu_);
     reception_ = *std::move(reception);
   }
-  FRESHET_RETURN_IF_ERROR(host_.TakeOver(relay.job, relay.manifest, shared_from_this()));
+  host_.TakeOver(relay.job, shared_from_this());
   Send(EncodeMessage(weights::v1::PrepareReply()));
   if (!relay.chain.empty()) StartRelay(std::move(relay));
   CompleteWhenWhole();

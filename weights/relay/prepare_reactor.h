@@ -42,10 +42,9 @@ class PrepareHost {
   virtual ~PrepareHost() = default;
   // NOT_FOUND: no such job here.
   virtual absl::StatusOr<WeightEndpoint> Find(const std::string& job) = 0;
-  // `reactor` brings the job's next version, `manifest`; a call that did so before is aborted.
-  // ABORTED: that one brings a newer version.
-  virtual absl::Status TakeOver(const std::string& job, const WeightManifest& manifest,
-                                std::shared_ptr<PrepareReactor> reactor) = 0;
+  // `reactor` brings the job's next version; aborts a former call that does. The versions that the
+  // calls claim are not compared: a claim may be false.
+  virtual void TakeOver(const std::string& job, std::shared_ptr<PrepareReactor> reactor) = 0;
   // Runs work that may block; false when there is no thread for it.
   virtual bool Submit(std::function<void()> work) = 0;
   // A call has ended.

@@ -44,7 +44,9 @@ class Client:
         used. By default the variable FRESHET_SERVER, else 127.0.0.1:7070.
     ca, cert, key: PEM files. With `ca` the connection is TLS, with all three mutual TLS.
     token, token_file: a bearer token, or a file whose first line it is; by default the variable
-        FRESHET_TOKEN. It is sent over TLS only: without `ca` a token is an error.
+        FRESHET_TOKEN. Without `ca` it is sent over loopback only, and the variable's not at all. A
+        cluster that this user has started with `freshet cluster up` needs none: its own is found
+        where the address is written as `cluster up` prints it.
     timeout: seconds that one call may take.
     patience: seconds for which a broken stream is opened again before it counts as lost.
     """
@@ -69,6 +71,7 @@ class Client:
             cert=cert,
             key=key,
             token=read_token(token, token_file),
+            token_is_given=token is not None or token_file is not None,
             timeout=timeout,
         )
 

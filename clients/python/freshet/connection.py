@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
+import json
 import os
 import pathlib
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +20,7 @@ from freshet.job.v1 import job_service_pb2_grpc
 
 _MAX_MESSAGE_BYTES = 16 << 20
 _MAX_TOKEN = 16 << 10
+_LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+|\[::1\]):[0-9]+$")
 # For one of several controllers to take the connection.
 _CONNECT_SECONDS = 1.0
 # For which a call is tried again while no controller leads.
@@ -32,6 +36,7 @@ class _Link:
     address: str
     channel: grpc.Channel
     stub: job_service_pb2_grpc.JobServiceStub
+    metadata: tuple[tuple[str, str], ...]
 
 
 def read_token(token: str | None, token_file: str | os.PathLike | None) -> str | None:
@@ -60,6 +65,34 @@ def read_token(token: str | None, token_file: str | os.PathLike | None) -> str |
     return token
 
 
+def local_cluster_token(address: str) -> str | None:
+    """The token of the cluster that this user runs here with a controller at the address.
+
+    Addresses are compared as text: another way to write a loopback address may reach another
+    user's process.
+    """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    root = pathlib.Path(state if state.startswith("/") else pathlib.Path.home() / ".local/state")
+    for file in sorted(root.glob("freshet/clusters/*/cluster.json")):
+        try:
+            controllers = json.loads(file.read_text(encoding="utf-8"))["controller"].split(",")
+            if address in controllers and _is_locked(file.with_name("lock")):
+                return read_token(None, file.with_name("cluster.token"))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            continue  # not a running cluster
+    return None
+
+
+def _is_locked(file: pathlib.Path) -> bool:
+    """Whether the process that started the cluster holds its lock."""
+    with open(file, "rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 class Connection:
     """Calls to whichever of the controllers answers: one that stands by passes calls on.
 
@@ -74,10 +107,10 @@ class Connection:
         cert: str | None,
         key: str | None,
         token: str | None,
+        token_is_given: bool,
         timeout: float,
     ):
         self._timeout = timeout
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         options = [
             ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
             ("grpc.keepalive_time_ms", 10_000),
@@ -93,22 +126,27 @@ class Connection:
             )
         elif cert or key:
             raise ValueError("cert and key need ca, which says whom to believe")
-        elif token:
-            raise ValueError(
-                "a token (of token, token_file or FRESHET_TOKEN) is not sent over a connection "
-                "without TLS; give ca, or leave the token out"
-            )
         else:
             credentials = None
         self._links = []
         for address in addresses:
+            sent = token
+            if not credentials:
+                given = token_is_given and _LOOPBACK.match(address)
+                sent = token if given else local_cluster_token(address)
+            if token and not sent:
+                raise ValueError(
+                    f"a token is not sent to {address} without TLS; give ca, or leave out "
+                    "token, token_file and FRESHET_TOKEN"
+                )
             channel = (
                 grpc.secure_channel(address, credentials, options)
                 if credentials
                 else grpc.insecure_channel(address, options)
             )
             stub = job_service_pb2_grpc.JobServiceStub(channel)
-            self._links.append(_Link(address, channel, stub))
+            metadata = (("authorization", f"Bearer {sent}"),) if sent else ()
+            self._links.append(_Link(address, channel, stub, metadata))
         self._lock = threading.Lock()
         self._used = 0
 
@@ -125,7 +163,7 @@ class Connection:
             link = self._choose()
             try:
                 return getattr(link.stub, method)(
-                    request, timeout=self._timeout, metadata=self._metadata
+                    request, timeout=self._timeout, metadata=link.metadata
                 )
             except grpc.RpcError as error:
                 fault = errors.from_rpc(error, link.address)
@@ -140,7 +178,7 @@ class Connection:
     def stream(self, method: str, request: Any, timeout: float) -> Iterator[Any]:
         """Messages of a server stream. Raises what `call` raises; never opens it again."""
         link = self._choose()
-        stream = getattr(link.stub, method)(request, timeout=timeout, metadata=self._metadata)
+        stream = getattr(link.stub, method)(request, timeout=timeout, metadata=link.metadata)
         try:
             yield from stream
         except grpc.RpcError as error:

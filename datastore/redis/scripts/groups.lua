@@ -7,18 +7,22 @@
 --   cont                                    engine version that may continue it
 --   lf put                                  leases that failed, token of the last one with a sample
 --   neq                                     1: a reward differs from the first one
--- The others: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first reward),
--- bl (names of its finished samples' blobs), hd (tokens of its rows' leases); by sample i: s
--- (finished) and p (partial): 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS' with spans
--- 'lineage:version:begin:end:loss;...', bytes in the blob TOKEN:FIRST:SUM, u and v: 'STAGE TOKEN FAILURES' of
--- the tasks score and ref_logprob, c: the score, q: 'TOKEN CHECKSUM' of the reference log-probs. From
--- READY on these are gone; rows ('INDEX s' of each in a line) and scores ('SIZE:c' and 'SIZE:q' of
--- each) take their place.
+--   ls lsn hb hbt pl                        losses, last_loss, hand_backs, counted_at, place
+-- The others: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first
+-- reward), bl (names of its finished samples' blobs), hd (tokens of its rows' leases); by sample i:
+-- s (finished) and p (partial): 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS' with spans
+-- 'lineage:version:begin:end:loss;...', bytes in the blob TOKEN:FIRST:SUM, u and v: 'STAGE TOKEN
+-- COUNTS' of the tasks score and ref_logprob with counts 'FAILURES LOSSES' ('0' for none), c: the
+-- score, q: 'TOKEN CHECKSUM' of the reference log-probs. From READY on these are gone; rows
+-- ('INDEX s' of each in a line) and scores ('SIZE:c' and 'SIZE:q' of each) take their place.
 --
 -- A script changes its copy of a group. settle() writes the copies and the indexes that follow from
 -- them; finish() calls it, and so does whoever reads an index after a change.
 local GROUP = {'st', 'since', 'kept', 'att', 'min', 'max', 'rq', 'step', 'tok', 'fin', 'np', 'sc',
-  'rf', 'lmin', 'lmax', 'ntok', 'cont', 'neq', 'lf', 'put'}
+  'rf', 'lmin', 'lmax', 'ntok', 'cont', 'neq', 'lf', 'put', 'ls', 'lsn', 'hb', 'hbt', 'pl'}
+-- Fields that the next attempt keeps.
+local LASTING = {st = true, since = true, kept = true, att = true, rq = true, lf = true, ls = true,
+  lsn = true, hb = true, hbt = true, pl = true}
 local NOW = {[0] = 'n0', 'n1', 'n2', 'n3', 'n4', 'n5', 'n6', 'n7', 'n8', 'n9', 'n10', 'n11'}
 local ENTERED = {[0] = 't0', 't1', 't2', 't3', 't4', 't5', 't6', 't7', 't8', 't9', 't10', 't11'}
 local STAYED = {[0] = 'd0', 'd1', 'd2', 'd3', 'd4', 'd5', 'd6', 'd7', 'd8', 'd9', 'd10', 'd11'}
@@ -37,7 +41,7 @@ local function pack_group(g)
 end
 local function unpack_group(packed)
   local g, numbers = {}, cmsgpack.unpack(packed)
-  for i = 1, #GROUP do g[GROUP[i]] = numbers[i] end
+  for i = 1, #GROUP do g[GROUP[i]] = numbers[i] or 0 end -- older versions packed fewer
   return g
 end
 
@@ -76,7 +80,7 @@ local function save(g)
   index('open', is_open(g.old_st, g.old_kept), is_open(st, kept), min)
   index('ready', g.old_st == READY, st == READY, min)
   index('kept', is_kept(g.old_st, g.old_kept), is_kept(st, kept), min)
-  index('queue', is_queued(g.old_st, g.old_kept), is_queued(st, kept), 0)
+  index('queue', is_queued(g.old_st, g.old_kept), is_queued(st, kept), g.pl)
   if g.old_st == LEASED and st ~= LEASED then call('ZREM', GROUP_LEASES, ord) end
   g.old_st, g.old_kept, g.old_min = st, kept, min
 end
@@ -156,8 +160,8 @@ end
 local function row_member(ord, index) return format('%s:%05d', ord, index) end
 
 -- The sample's inputs for the task are ready: it may be handed out (again).
-local function offer(g, task, index, failures)
-  write(g, STAGE[task] .. index, PENDING .. ' 0 ' .. failures)
+local function offer(g, task, index, counts)
+  write(g, STAGE[task] .. index, PENDING .. ' 0 ' .. counts)
   call('ZADD', PENDING_ROWS[task], g.min, row_member(g.ord, index))
 end
 
@@ -181,7 +185,7 @@ end
 local function hold_text(task, ord, index, done, worker)
   return concat({task, ord, index, done, worker}, ' ')
 end
-local function failures_in(progress) return tonumber(progress:match('(%d+)$')) end
+local function counts_in(progress) return progress:match('^%d %d+ (.*)$') end
 
 -- How attempts and groups end: made when the first one does, for most calls end none.
 local made
@@ -241,11 +245,10 @@ local function ends()
     local names = blob_names(f)
     if #names > 0 then discard('b ' .. concat(names, ' '), now + J.grace) end
     call('DEL', group_key(g.ord))
-    local attempt, requeues, failures = g.att + 1, g.rq, g.lf
     for _, name in ipairs(GROUP) do
-      if name ~= 'st' and name ~= 'since' and name ~= 'kept' then g[name] = 0 end
+      if not LASTING[name] then g[name] = 0 end
     end
-    g.att, g.rq, g.lf, g.fields = attempt, requeues, failures, {'ph', f.ph}
+    g.att, g.fields = g.att + 1, {'ph', f.ph}
     move(g, REQUEUED, 0)
     changed(ADMISSION)
     changed(BATCH)
@@ -278,19 +281,51 @@ local function ends()
     changed(SPACE)
   end
 
-  -- staleness_policy.cc, DecideLeaseEnd. `label` says how the lease ended, `reason` is free text.
-  local function is_dead_lease(g, label)
-    if label == 'returned' or g.put == g.tok then return false end
-    update(g, 'lf', g.lf + 1)
-    return g.lf >= J.max_lease_failures
+  -- Sequence number of the loss of `worker`, which ends the group's lease. All leases that it took
+  -- before it was lost belong to the same loss.
+  local function count_loss(g, worker)
+    if worker ~= J.lost_worker or g.tok > J.lost_token then
+      set('lost_worker', worker)
+      set('lost_token', J.last_token)
+      set('losses', J.losses + 1)
+    end
+    return J.losses
+  end
+  -- staleness_policy.cc, DecideLeaseEnd. `label` says how the lease ended; `lost` is the lost
+  -- worker or nil. Returns label and count if the group is dead, else nil.
+  local function decide_lease_end(g, label, lost)
+    local loss = lost and count_loss(g, lost)
+    if g.put == g.tok then
+      update(g, 'ls', 0, 'hb', 0)
+      return nil
+    end
+    if label == 'returned' then return nil end
+    local dead, times
+    if label == 'lease_failed' then update(g, 'lf', g.lf + 1) end
+    if lost then update(g, 'ls', g.lsn == loss - 1 and g.ls + 1 or 1, 'lsn', loss) end
+    if lost or label == 'handed_back' then
+      if g.hb == 0 or now - g.hbt >= J.ttl then update(g, 'hb', g.hb + 1, 'hbt', now) end
+      if g.hb >= J.max_hand_backs then dead, times = 'handed_back', g.hb end
+    end
+    if label ~= 'handed_back' and g.lf + g.ls >= J.max_lease_failures then
+      dead, times = 'lease_failed', g.lf + g.ls
+    end
+    return dead, times
+  end
+  -- staleness_policy.cc, QueuePlace.
+  local function queue_place(g)
+    local bit = math.floor(tonumber(g.ord) / 2 ^ (g.hb % 6)) % 2
+    return J.high_water + 1 + bit * J.max_in_flight
   end
   -- The lease ends without all samples: back to the queue, with or without kept tokens, or dead.
-  local function end_lease(g, label, reason)
-    if is_dead_lease(g, label) then
-      return end_group(g, 'dead', 'lease_failed', format('%d times: ', g.lf) .. reason)
-    end
+  -- `reason` is free text.
+  local function end_lease(g, label, reason, lost)
+    local dead, times = decide_lease_end(g, label, lost)
+    if dead then return end_group(g, 'dead', dead, format('%d times: ', times) .. reason) end
     if g.fin + g.np == 0 then
-      return end_attempt(g, label, label == 'lease_failed' and reason or '')
+      local told = label == 'lease_failed' or label == 'handed_back'
+      if label == 'handed_back' and g.hb > 1 then g.pl = queue_place(g) end
+      return end_attempt(g, label, told and reason or '')
     end
     local continue = g.min
     if g.np > 0 then
@@ -337,16 +372,40 @@ local function ends()
     call('ZREM', ROW_LEASES[hold.task], token)
     call('HDEL', HOLDS, token)
   end
-  local function fail_row(token, hold, reason)
+  -- staleness_policy.cc, DecideRowEnd. `label` says how the lease ended, `reason` is free text.
+  local function end_row(token, hold, label, reason)
     local g, progress = load(hold.ord, STAGE[hold.task] .. hold.index)
-    local failures = failures_in(progress[1]) + 1
+    local failures, losses = counts_in(progress[1]):match('^(%d+) ?(%d*)$')
+    failures, losses = tonumber(failures), tonumber(losses) or 0
+    local failed = label == 'failed'
+    if label == 'worker_lost' then
+      losses = losses + 1
+      failed = losses > J.max_row_failures
+    elseif label ~= 'expired' then
+      losses = 0
+    end
+    if failed then failures = failures + 1 end
     release(token, hold)
     if failures >= J.max_row_failures then
       call('HDEL', group_key(g.ord), STAGE[hold.task] .. hold.index)
       return end_group(g, 'dead', TASK[hold.task] .. '_failed', failures .. ' times: ' .. reason)
     end
-    offer(g, hold.task, hold.index, failures)
+    offer(g, hold.task, hold.index, failures .. ' ' .. losses)
     changed(ROWS)
+  end
+  -- Ends the leases of rows with these tokens, oldest first. Returns how many there were.
+  local function end_rows(numbers, label, reason)
+    local ended = 0
+    table.sort(numbers)
+    for _, number in ipairs(numbers) do
+      local token = format('%d', number)
+      local hold = parse_hold(call('HGET', HOLDS, token))
+      if hold then -- else its group died with a row before it
+        ended = ended + 1
+        end_row(token, hold, label, reason)
+      end
+    end
+    return ended
   end
 
   local function extend_leases(gap)
@@ -364,7 +423,7 @@ local function ends()
     for _, ord in ipairs(groups) do
       expired = expired + 1
       local g, holder = load(ord, 'wrk')
-      end_lease(g, 'lease_expired', 'lease of ' .. holder[1] .. ' expired')
+      end_lease(g, 'lease_expired', 'lease of ' .. holder[1] .. ' expired', holder[1])
     end
     local tokens = {}
     for task = 0, 1 do
@@ -372,15 +431,7 @@ local function ends()
         tokens[#tokens + 1] = tonumber(token)
       end
     end
-    table.sort(tokens)
-    for _, number in ipairs(tokens) do
-      local token = format('%d', number)
-      local hold = parse_hold(call('HGET', HOLDS, token))
-      if hold then -- else its group died with a row before it
-        expired = expired + 1
-        fail_row(token, hold, 'lease of ' .. hold.worker .. ' expired')
-      end
-    end
+    expired = expired + end_rows(tokens, 'expired', '')
     count('leases_expired', expired)
     settle()
     local earliest = NEVER
@@ -402,7 +453,7 @@ local function ends()
 
   made = {end_group = end_group,
     end_lease = end_lease, apply_disposition = apply_disposition, apply_dispositions = apply_dispositions,
-    release = release, fail_row = fail_row, extend_leases = extend_leases,
+    end_row = end_row, end_rows = end_rows, extend_leases = extend_leases,
     expire_now = expire_now, filter_group = filter_group}
   return made
 end

@@ -20,13 +20,17 @@ local PROMPTS, ADMISSION, ROWS, BATCH, SPACE = 0, 1, 2, 3, 4
 local NEVER = 9007199254740991
 local MAX_DEAD = 1000 -- entries of the dead-letter list
 
--- J: the state, {job}:state, behind it the options, {job}:options; both one packed table.
+-- J: the state, {job}:state, behind it the options, {job}:options, each one packed table; behind
+-- both the defaults of keys that older versions did not write.
 local J
+local LACKING = {max_hand_backs = 16, losses = 0, lost_worker = '', lost_token = 0, packed = 0,
+  epoch_requests = {}}
 do
   local packed = call('MGET', KEYS[1], prefix .. 'options')
   if not packed[1] or not packed[2] then return {'GONE', ''} end
   local options = cmsgpack.unpack(packed[2])
   if options.generation ~= ARGV[3] then return {'GONE', ''} end
+  setmetatable(options, {__index = LACKING})
   J = setmetatable(cmsgpack.unpack(packed[1]), {__index = options})
 end
 local dirty = false

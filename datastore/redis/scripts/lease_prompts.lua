@@ -1,9 +1,11 @@
 -- Groups to a rollout worker, by the admission gate. Arguments: worker, request id, the engine's
--- lineage and version, groups asked for.
+-- lineage and version, groups asked for, percent of the memory limit in use while Redis is under
+-- memory pressure (redis_reading.h), else 0.
 --
--- The reason is 'KIND LINEAGE V ENGINE_LINEAGE ENGINE OUTSTANDING RUNNING TRAINED BACKLOG COUNT' and, when a group
--- with kept tokens was refused, ' KEPT OUTSTANDING RUNNING' as of then. A lease is 'TOKEN ORDINAL
--- ATTEMPT EXPIRES CHECKSUM' and a line 'INDEX' or 'INDEX DESCRIPTOR' for each missing sample.
+-- The reason is 'KIND LINEAGE V ENGINE_LINEAGE ENGINE OUTSTANDING RUNNING TRAINED BACKLOG COUNT'
+-- and, when a group with kept tokens was refused, ' KEPT OUTSTANDING RUNNING' as of then. A lease
+-- is 'TOKEN ORDINAL ATTEMPT EXPIRES CHECKSUM' and a line 'INDEX' or 'INDEX DESCRIPTOR' for each
+-- missing sample.
 local worker, request, lineage, engine, wanted = arg(1), arg(2), num(3), num(4), num(5)
 if is_revoked(worker) then return finish('REVOKED') end
 expire()
@@ -71,6 +73,7 @@ local function lease_queued()
   local queue, next = call('ZRANGE', prefix .. 'queue', 0, wanted - #leases - 1), 1
   while #leases < wanted do
     if not admit(nil) then return 'admission' end
+    if num(6) > 0 and J.outstanding >= J.groups_per_step then return 'memory' end
     if J.outstanding + J.trained >= J.capacity then
       if J.was_full == 0 then
         changed(BATCH)
@@ -93,6 +96,7 @@ if J.paused == 0 then
   count = wanted
   lease_kept()
   kind = lease_queued()
+  if kind == 'memory' then count = num(6) end
 end
 if #leases > 0 then
   call_many('HSET', TOKENS, token_groups)

@@ -1,17 +1,26 @@
--- Rows that wait for a task, oldest first. Arguments: task, worker, rows asked for.
+-- Rows that wait for a task, oldest first. Arguments: task, worker, rows asked for, request id.
 -- Returns the expiry and for each row 'TOKEN ORDINAL ATTEMPT INDEX CHECKSUM DESCRIPTOR', its score
 -- and its reference log-probs.
-local task, worker, wanted = num(1), arg(2), num(3)
+local task, worker, wanted, request = num(1), arg(2), num(3), arg(4)
 if is_revoked(worker) then return finish('REVOKED') end
 expire()
 local expires, out = now + J.ttl, {}
 local expires_text = format('%d', expires)
-local popped = wanted > 0 and call('ZRANGE', PENDING_ROWS[task], 0, wanted - 1) or {}
-call_many('ZREM', PENDING_ROWS[task], popped)
+local holds, leases, tokens = {}, {}, {}
 
-local holds, leases = {}, {}
+-- Adds a row to the answer; s, c, q: its fields.
+local function show(token, head, index, tail, s, c, q)
+  tokens[#tokens + 1] = token
+  leases[#leases + 1] = expires_text
+  leases[#leases + 1] = token
+  out[#out + 1] = concat({token, head, index, tail, s})
+  out[#out + 1] = c or ''
+  out[#out + 1] = q or ''
+end
+local function head_of(ord, g) return format(' %d %d ', tonumber(ord), g.att) end
+
 -- Leases the rows popped[first..last], which are of one group.
-local function lease_run(ord, first, last)
+local function lease_run(ord, popped, first, last)
   local indices, fields = {}, {'ph', 'hd'}
   for n = first, last do
     local index = format('%d', tonumber(popped[n]:sub(18)))
@@ -19,34 +28,57 @@ local function lease_run(ord, first, last)
     for _, kind in ipairs({'s', 'c', 'q', STAGE[task]}) do fields[#fields + 1] = kind .. index end
   end
   local g, f = load(ord, unpack(fields))
-  local head, tail = format(' %d %d ', tonumber(ord), g.att), ' ' .. f[1] .. ' '
-  local tokens = {f[2] or ''}
+  local head, tail = head_of(ord, g), ' ' .. f[1] .. ' '
+  local held = {f[2] or ''}
   for n, index in ipairs(indices) do
     local token, at = format('%d', J.last_token + n), 4 * n - 1
-    write(g, STAGE[task] .. index, HELD .. ' ' .. token .. ' ' .. failures_in(f[at + 3]))
-    tokens[n + 1] = token
+    write(g, STAGE[task] .. index, HELD .. ' ' .. token .. ' ' .. counts_in(f[at + 3]))
+    held[n + 1] = token
     holds[#holds + 1] = token
     holds[#holds + 1] = hold_text(task, ord, index, 0, worker)
-    leases[#leases + 1] = expires_text
-    leases[#leases + 1] = token
-    out[#out + 1] = concat({token, head, index, tail, f[at]})
-    out[#out + 1] = f[at + 1] or ''
-    out[#out + 1] = f[at + 2] or ''
+    show(token, head, index, tail, f[at], f[at + 1], f[at + 2])
   end
-  write(g, 'hd', concat(tokens, ' '))
+  write(g, 'hd', concat(held, ' '))
   set('last_token', J.last_token + #indices)
 end
-
-local at, MOST = 1, 256
-while at <= #popped do
-  local ord, last = popped[at]:sub(1, 16), at
-  while last < #popped and last - at < MOST - 1 and popped[last + 1]:sub(1, 16) == ord do
-    last = last + 1
+local function lease_rows()
+  local popped = wanted > 0 and call('ZRANGE', PENDING_ROWS[task], 0, wanted - 1) or {}
+  call_many('ZREM', PENDING_ROWS[task], popped)
+  local at, MOST = 1, 256
+  while at <= #popped do
+    local ord, last = popped[at]:sub(1, 16), at
+    while last < #popped and last - at < MOST - 1 and popped[last + 1]:sub(1, 16) == ord do
+      last = last + 1
+    end
+    lease_run(ord, popped, at, last)
+    at = last + 1
   end
-  lease_run(ord, at, last)
-  at = last + 1
+  call_many('HSET', HOLDS, holds)
 end
-call_many('HSET', HOLDS, holds)
+
+-- The rows of the worker's last answer whose leases are live.
+local function repeat_rows(answer)
+  for _, token in ipairs(answer) do
+    local hold = parse_hold(call('HGET', HOLDS, token))
+    if hold and not hold.done and hold.task == task then
+      local index = hold.index
+      local g, f = load(hold.ord, 'ph', 's' .. index, 'c' .. index, 'q' .. index)
+      show(token, head_of(hold.ord, g), index, ' ' .. f[1] .. ' ', f[2], f[3], f[4])
+    end
+  end
+end
+
+local answers = prefix .. 'row_answers'
+local known = request ~= '' and call('HGET', answers, worker)
+local answer = known and cmsgpack.unpack(known)
+if answer and answer[1] == request then
+  repeat_rows(answer[2])
+else
+  lease_rows()
+  if request ~= '' and #tokens > 0 and (known or call('HLEN', answers) < 1024) then
+    call('HSET', answers, worker, cmsgpack.pack({request, tokens}))
+  end
+end
 call_many('ZADD', ROW_LEASES[task], leases)
-if #popped > 0 then set('next_expiry', math.min(J.next_expiry, expires)) end
+if #tokens > 0 then set('next_expiry', math.min(J.next_expiry, expires)) end
 return finish('OK', expires_text, out)

@@ -1,7 +1,15 @@
--- A trainer takes over. Arguments: lineage and version of its weights, and the digest that they must have, or ''.
--- Returns the epoch, the digest of the version, the current lineage, and for each later step: step, content hash,
--- ordinals, attempts.
-local lineage, version = num(1), num(2)
+-- A trainer takes over. Arguments: lineage and version of its weights, the digest that they must
+-- have or '', the request's id or '', the maximum number of ids to remember.
+-- Returns the epoch, the digest of the version, the current lineage, and for each later step: step,
+-- content hash, ordinals, attempts.
+local lineage, version, id = num(1), num(2), arg(4)
+-- {id, epoch} of the newest requests that had an id.
+local requests, opened = J.epoch_requests, nil
+for _, known in ipairs(requests) do
+  if known[1] == id then opened = known[2] end
+end
+local fault = opened and epoch_fault(opened)
+if fault then return finish('FENCED', fault) end
 if lineage < J.root_lineage or lineage > J.lineage then
   return refuse("loaded lineage %d is not the store's %d: a fork needs a store of its own", lineage,
     J.lineage)
@@ -22,16 +30,23 @@ local digest = call('HGET', prefix .. 'digests', version)
 if arg(3) ~= '' and arg(3) ~= digest then
   return refuse("version %d was trained on other samples than the store's: digest %s, not %s", version, arg(3), digest)
 end
-set('epoch', J.epoch + 1)
-set('epoch_open', 1)
-unclaim()
-set('redo_next', version + 1)
 local redo = {}
 for step = version + 1, J.version do
   local entry = call('HMGET', step_key(step), 'hash', 'ordinals', 'attempts')
   redo[#redo + 1] = step
   for i = 1, 3 do redo[#redo + 1] = entry[i] end
 end
+if opened then return finish('OK', opened, digest, J.lineage, redo) end
+set('epoch', J.epoch + 1)
+if id ~= '' then
+  local newest = {}
+  for i = math.max(1, #requests + 2 - num(5)), #requests do newest[#newest + 1] = requests[i] end
+  newest[#newest + 1] = {id, J.epoch}
+  set('epoch_requests', newest)
+end
+set('epoch_open', 1)
+unclaim()
+set('redo_next', version + 1)
 set_durable(version, 1)
 changed(BATCH)
 return finish('OK', J.epoch, digest, J.lineage, redo)

@@ -35,10 +35,10 @@ local places, fresh = {}, {}
 for _, name in ipairs(GROUP) do fresh[name] = 0 end
 fresh.st, fresh.since = QUEUED, now
 for _, prompt in ipairs(added) do
-  fresh.att = tonumber(prompt[2])
+  fresh.att, fresh.pl = tonumber(prompt[2]), tonumber(prompt[1])
   call('HSET', group_key(prompt[1]), 'n', pack_group(fresh), 'ph', prompt[3])
   call('PERSIST', prompt[4])
-  places[#places + 1] = 0
+  places[#places + 1] = fresh.pl
   places[#places + 1] = prompt[1]
 end
 call_many('ZADD', prefix .. 'queue', places)

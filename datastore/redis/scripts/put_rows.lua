@@ -66,7 +66,7 @@ local function put_run(first, behind)
     end
     if code == 'TAKE' then
       taken[token] = true
-      write(g, STAGE[task] .. hold.index, DONE .. ' ' .. token .. ' ' .. failures_in(values[at]))
+      write(g, STAGE[task] .. hold.index, DONE .. ' ' .. token .. ' ' .. counts_in(values[at]))
       if task == 0 then
         local value = tonumber(field(i, 3))
         if not reward then

@@ -1,7 +1,16 @@
--- Ledger entries that hold rows after a number. Arguments: that number, entries at most.
--- Returns the number after which rows are wanted and not trimmed, and the entries.
+-- Ledger rows after a number. Arguments: that number, entries at most.
+-- Returns the number after which rows are wanted and not trimmed, and the segment that holds the next
+-- one or the entries from its one on.
 local after = math.max(num(1), J.trimmed)
+local function holder(stream)
+  return call('XREVRANGE', stream, format('%d-0', after + 1), '-', 'COUNT', 1)[1]
+end
+if after < J.packed then
+  local segment = holder(prefix .. 'segments')
+  if not segment or segment[2][2] == '' then return refuse('row %d of the ledger is gone', after + 1) end
+  return finish('OK', format('%d', after), segment[2][2], {})
+end
 local ledger = prefix .. 'ledger'
-local first = call('XREVRANGE', ledger, format('%d-0', after + 1), '-', 'COUNT', 1)[1]
+local first = holder(ledger)
 local start = first and first[1] or format('%d-0', after + 1)
-return finish('OK', format('%d', after), call('XRANGE', ledger, start, '+', 'COUNT', num(2)))
+return finish('OK', format('%d', after), '', call('XRANGE', ledger, start, '+', 'COUNT', num(2)))

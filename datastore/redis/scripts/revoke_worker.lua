@@ -7,26 +7,24 @@ if not is_revoked(worker) then
   if call('ZCARD', revoked) > num(2) then call('ZPOPMIN', revoked) end
 end
 call('HDEL', prefix .. 'engines', worker)
+call('HDEL', prefix .. 'row_answers', worker)
 local returned = 0
 local groups = call('ZRANGE', GROUP_LEASES, 0, -1)
 table.sort(groups)
 for _, ord in ipairs(groups) do
   if call('HGET', group_key(ord), 'wrk') == worker then
     returned = returned + 1
-    ends().end_lease(load(ord), 'worker_lost', 'worker ' .. worker .. ' was lost')
+    ends().end_lease(load(ord), 'worker_lost', 'worker ' .. worker .. ' was lost', worker)
   end
 end
+local rows = {}
 for task = 0, 1 do
   for _, token in ipairs(call('ZRANGE', ROW_LEASES[task], 0, -1)) do
-    local hold = parse_hold(call('HGET', HOLDS, token))
-    if hold.worker == worker then
-      returned = returned + 1
-      local g, progress = load(hold.ord, STAGE[task] .. hold.index)
-      ends().release(token, hold)
-      offer(g, task, hold.index, failures_in(progress[1]))
-      changed(ROWS)
+    if parse_hold(call('HGET', HOLDS, token)).worker == worker then
+      rows[#rows + 1] = tonumber(token)
     end
   end
 end
+returned = returned + ends().end_rows(rows, 'worker_lost', 'worker ' .. worker .. ' was lost')
 count('leases_expired', returned)
 return finish('OK', returned)

@@ -77,8 +77,11 @@ absl::StatusOr<std::unique_ptr<JobClient>> JobClient::Create(const ServerTarget&
   channel_options.tls.files.ca = target.ca;
   channel_options.tls.files.cert = target.cert;
   channel_options.tls.files.key = target.key;
-  FRESHET_ASSIGN_OR_RETURN(channel_options.bearer_token,
-                           runtime::ReadBearerToken(target.token_file, "FRESHET_TOKEN"));
+  channel_options.cluster_token_file = target.cluster_token_file;
+  if (target.cluster_token_file.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(channel_options.bearer_token,
+                             runtime::ReadBearerToken(target.token_file, "FRESHET_TOKEN"));
+  }
   channel_options.idempotent_methods = IdempotentMethods();
   FRESHET_ASSIGN_OR_RETURN(
       std::unique_ptr<ControllerLinks> links,

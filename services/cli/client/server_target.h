@@ -15,7 +15,8 @@ struct ServerTarget {
   std::string ca;       // PEM files; empty: plaintext
   std::string cert;
   std::string key;
-  std::string token_file;  // first line is a bearer token
+  std::string token_file;          // first line is a bearer token
+  std::string cluster_token_file;  // of a cluster on this machine, sent over loopback
   std::string source;  // where the address comes from, for messages: "--server", "FRESHET_SERVER"
   bool named = true;   // not the default
 };

@@ -8,11 +8,14 @@
 #include <cstdlib>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "services/base/file.h"
 #include "services/base/status_macros.h"
 #include "services/cli/client/call_fault.h"
+#include "services/cli/client/local_cluster.h"
 #include "services/cli/user_folders.h"
+#include "services/runtime/endpoint_options.h"
 
 namespace freshet {
 namespace {
@@ -47,7 +50,10 @@ void AddConnectionFlags(CLI::App& command, ConnectionFlags& flags) {
   command.add_option("--cert", flags.cert, "PEM file: our certificate, for mutual TLS")
       ->group(group);
   command.add_option("--key", flags.key, "PEM file: its key")->group(group);
-  command.add_option("--token-file", flags.token_file, "file with a bearer token")->group(group);
+  command
+      .add_option("--token-file", flags.token_file,
+                  "file with a bearer token; without --ca it is sent over loopback only")
+      ->group(group);
 }
 
 absl::StatusOr<ServerTarget> TargetOf(const ConnectionFlags& flags) {
@@ -63,7 +69,15 @@ absl::StatusOr<ServerTarget> TargetOf(const ConnectionFlags& flags) {
   absl::StatusOr<std::string> config = ReadFile(sources.config_path, kMaxConfigBytes);
   if (config.ok()) sources.config = *std::move(config);
   if (!config.ok() && !absl::IsNotFound(config.status())) return config.status();
-  return ResolveTarget(sources);
+  FRESHET_ASSIGN_OR_RETURN(ServerTarget target, ResolveTarget(sources));
+  const std::vector<std::string> addresses = SplitAddresses(target.address);
+  if (!target.ca.empty()) return target;
+  if (target.token_file.empty()) {
+    target.cluster_token_file = LocalClusterTokenFile(StateFolder(), addresses);
+  } else if (std::all_of(addresses.begin(), addresses.end(), runtime::IsLoopback)) {
+    target.cluster_token_file = std::exchange(target.token_file, "");
+  }
+  return target;
 }
 
 Terminal DescribeTerminal() {

@@ -19,7 +19,8 @@ struct ConnectionFlags {
 // Adds the flags; `flags` must outlive the parse.
 void AddConnectionFlags(CLI::App& command, ConnectionFlags& flags);
 
-// Target of the flags, FRESHET_SERVER and ~/.config/freshet/config.yaml ($XDG_CONFIG_HOME).
+// Target of the flags, FRESHET_SERVER and ~/.config/freshet/config.yaml ($XDG_CONFIG_HOME), with
+// the token of the cluster if this user started it on this machine.
 absl::StatusOr<ServerTarget> TargetOf(const ConnectionFlags& flags);
 
 // Where and how this process writes to people.

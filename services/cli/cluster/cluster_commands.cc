@@ -106,6 +106,10 @@ void AddUpFlags(CLI::App& command, ClusterUpFlags& flags) {
       ->check(CLI::Range(0, 65535));
   command.add_option("--timeout", flags.timeout_seconds, "seconds until all must be ready")
       ->check(CLI::Range(1.0, 3600.0));
+  command
+      .add_option("--data-root", flags.data_roots,
+                  "folder below which jobs may name files, besides your home; repeated")
+      ->check(CLI::ExistingDirectory);
   command.add_option("--bin-dir", flags.binary_folder, "folder of the roles' programs")->group("");
 }
 

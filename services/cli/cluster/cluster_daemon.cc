@@ -25,6 +25,7 @@
 #include "services/cli/cluster/supervisor.h"
 #include "services/cli/cluster/wanted_follower.h"
 #include "services/cli/exit_code.h"
+#include "services/runtime/channel.h"
 #include "services/runtime/process_identity.h"
 
 namespace freshet {
@@ -57,10 +58,14 @@ absl::Status PrepareFolders(const ClusterLayout& layout) {
   }
   const std::string password = runtime::RandomId();
   FRESHET_RETURN_IF_ERROR(WriteSecret(layout.PasswordFile(), password + "\n"));
+  // Kept over restarts: clients that run go on.
+  if (!runtime::ReadBearerToken(layout.TokenFile(), nullptr).ok()) {
+    FRESHET_RETURN_IF_ERROR(WriteSecret(layout.TokenFile(), runtime::RandomId() + "\n"));
+  }
   return WriteSecret(layout.RedisConfig(), RedisConfigText(layout, password));
 }
 
-// Tells people what happens: the log, and whoever waits for the start.
+// Reports progress to the log and to the command that waits for the start.
 class Reporter {
  public:
   Reporter(const ClusterLayout& layout, int progress_fd)
@@ -154,7 +159,7 @@ class Daemon {
     if (follower_ == nullptr) {
       if (!supervisor_.Ready()) return;
       absl::StatusOr<std::unique_ptr<WantedFollower>> follower =
-          WantedFollower::Start(layout_.Controllers(), layout_.wanted);
+          WantedFollower::Start(layout_.Controllers(), layout_.wanted, layout_.TokenFile());
       if (!follower.ok()) return;
       follower_ = *std::move(follower);
     }

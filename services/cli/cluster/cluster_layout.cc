@@ -37,10 +37,14 @@ std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessI
     argv.push_back(std::move(flag));
     argv.push_back(std::move(value));
   };
+  add("--cluster-token-file", layout.TokenFile());
   // Environment workers keep nothing.
   if (id.role != "env") {
     add("--redis", StrCat("127.0.0.1:", layout.redis_port));
     add("--redis-password-file", layout.PasswordFile());
+  }
+  if (id.role == "controller" || id.role == "trainer") {
+    for (const std::string& folder : layout.data_roots) add("--data-root", folder);
   }
   if (id.role == "controller") {
     const auto at = static_cast<size_t>(id.index - 1);

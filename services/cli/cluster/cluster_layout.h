@@ -18,13 +18,15 @@ struct ClusterLayout {
   std::string binary_folder;  // of freshet-ROLE
   std::string redis_program;
   int redis_port = 0;
-  std::vector<int> controller_ports;  // one per controller
-  std::map<std::string, int> wanted;  // processes by group, at the start
+  std::vector<int> controller_ports;    // one per controller
+  std::map<std::string, int> wanted;    // processes by group, at the start
+  std::vector<std::string> data_roots;  // folders below which jobs may name files; absolute
 
   std::string LogFile(const std::string& process) const {
     return folder + "/logs/" + process + ".log";
   }
   std::string PasswordFile() const { return folder + "/redis.password"; }
+  std::string TokenFile() const { return folder + "/cluster.token"; }
   std::string RedisConfig() const { return folder + "/redis.conf"; }
   std::string RedisFolder() const { return folder + "/redis"; }
   std::string TrainerFolder() const { return folder + "/trainer"; }

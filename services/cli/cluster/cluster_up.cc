@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -50,6 +51,12 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
   layout.name = flags.name;
   layout.folder = ClusterFolder(flags.name);
   layout.binary_folder = flags.binary_folder.empty() ? BinaryFolder() : flags.binary_folder;
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
+    layout.data_roots.push_back(home);
+  }
+  for (const std::string& folder : flags.data_roots) {
+    layout.data_roots.push_back(std::filesystem::absolute(folder));
+  }
   layout.redis_program = FindProgram("redis-server");
   layout.redis_port = FreePort();
   layout.controller_ports = {flags.port == 0 ? FreePort() : flags.port};
@@ -91,6 +98,7 @@ std::vector<std::string> SuperviseArguments(const ClusterUpFlags& flags, int pro
   add("--timeout", StrCat(flags.timeout_seconds));
   add("--progress-fd", StrCat(progress_fd));
   if (!flags.binary_folder.empty()) add("--bin-dir", flags.binary_folder);
+  for (const std::string& folder : flags.data_roots) add("--data-root", folder);
   if (flags.standby) arguments.push_back("--standby");
   return arguments;
 }
@@ -160,7 +168,12 @@ int SayUp(const ClusterUpFlags& flags, const char* what) {
 std::string ClusterFolder(const std::string& name) { return StateFolder() + "/clusters/" + name; }
 
 int ClusterUp(const ClusterUpFlags& flags) {
-  if (ClusterRuns(flags.name)) return SayUp(flags, "is up already");
+  if (ClusterRuns(flags.name)) {
+    return SayUp(flags, flags.data_roots.empty()
+                            ? "is up already"
+                            : "is up already, with its former data roots (freshet cluster down, "
+                              "then up, gives it others)");
+  }
   RemoveStrays(flags.name);
   const absl::StatusOr<ClusterLayout> layout = LayoutOf(flags);
   if (!layout.ok()) {

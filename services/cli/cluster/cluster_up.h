@@ -2,6 +2,7 @@
 #define FRESHET_SERVICES_CLI_CLUSTER_CLUSTER_UP_H_
 
 #include <string>
+#include <vector>
 
 namespace freshet {
 
@@ -17,7 +18,9 @@ struct ClusterUpFlags {
   bool foreground = false;
   double timeout_seconds = 90;
   std::string binary_folder;  // of freshet-ROLE; "" is this program's
-  int progress_fd = -1;       // of the supervisor process
+  // Folders below which jobs may name files, besides the caller's home.
+  std::vector<std::string> data_roots;
+  int progress_fd = -1;  // of the supervisor process
 };
 
 // Starts a cluster's supervisor in the background and waits until all is ready, or says what runs

@@ -31,8 +31,10 @@ std::map<std::string, int> ScalableGroups(const job::v1::Cluster& cluster) {
 }
 
 absl::StatusOr<std::unique_ptr<WantedFollower>> WantedFollower::Start(
-    const std::string& controller, const std::map<std::string, int>& initial) {
+    const std::string& controller, const std::map<std::string, int>& initial,
+    const std::string& cluster_token_file) {
   ServerTarget target;
+  target.cluster_token_file = cluster_token_file;
   target.address = controller;
   target.source = "the cluster";
   JobClient::Options options;

@@ -24,7 +24,8 @@ class WantedFollower {
  public:
   // Starts at once; `initial` are processes by group.
   static absl::StatusOr<std::unique_ptr<WantedFollower>> Start(
-      const std::string& controller, const std::map<std::string, int>& initial);
+      const std::string& controller, const std::map<std::string, int>& initial,
+      const std::string& cluster_token_file);
   ~WantedFollower();
 
   // What the controller said last; empty while it has not answered.

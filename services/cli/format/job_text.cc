@@ -13,6 +13,7 @@
 #include "services/cli/format/proto_json.h"
 #include "services/cli/format/text_table.h"
 #include "services/runfolder/step_metrics.h"
+#include "trainer/loss_setup.h"
 
 namespace freshet {
 namespace {
@@ -144,6 +145,14 @@ std::string Rollouts(const freshet::job::v1::PoolScale& scale) {
                 OneLine(scale.text()));
 }
 
+// What of its loss a person should know; "" for a spec whose loss does not resolve here.
+std::string LossWarning(const freshet::job::v1::JobSpec& spec) {
+  const auto resolved = ResolveJobLoss(spec);
+  const auto* loss = std::get_if<LossSpec>(&resolved);
+  if (loss == nullptr) return "";
+  return UncorrectedStaleness(*loss, spec.staleness().max()).value_or("");
+}
+
 }  // namespace
 
 std::string StateName(JobState state) {
@@ -243,6 +252,7 @@ std::string DescribeJob(const Job& job, absl::Time now, const DisplayStyle& styl
   line("state", StrCat(Paint(StateName(job.state()), StateColor(job.state()), style.color),
                        job.reason().empty() ? "" : ": ", job.reason()));
   line("waits for", job.waits_for());
+  line("warning", LossWarning(job.spec()));
   line("rollouts", job.has_rollouts() ? Rollouts(job.rollouts()) : "");
   line("step",
        StrCat(Progress(job), job.lineage() > 0 ? StrCat(" (lineage ", job.lineage(), ")") : ""));

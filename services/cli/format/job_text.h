@@ -31,7 +31,8 @@ std::string FormatJobs(const std::vector<freshet::job::v1::Job>& jobs, OutputFor
 // One job. Table as in a list; JSON and YAML: one object.
 std::string FormatJob(const freshet::job::v1::Job& job, OutputFormat format, absl::Time now);
 
-// Everything about one job: state and why, progress, what it waits for, store, last events.
+// Everything about one job: state and why, progress, what it waits for, what to know of its loss,
+// store, last events.
 std::string DescribeJob(const freshet::job::v1::Job& job, absl::Time now,
                         const DisplayStyle& style);
 

@@ -96,18 +96,31 @@ void RewardMetrics::Refresh(const std::map<std::string, RewardFigures>& figures)
   std::erase_if(rows_, [&figures](const auto& rows) { return !figures.contains(rows.first); });
   auto& lost = CounterFamily(registry_, "freshet_reward_rows_lost_total",
                              "Rows whose score the datastore did not take: the lease was gone, or "
-                             "it could not be reached.");
+                             "the worker stopped.");
   auto& errors = CounterFamily(registry_, "freshet_datastore_errors_total",
                                "Calls to the datastore that failed.");
   auto& bound = GaugeFamily(registry_, "freshet_reward_scoring_bound_samples",
                             "Samples that may be scored at the same time.");
+  auto& unsent =
+      GaugeFamily(registry_, "freshet_reward_unsent_scores", "Scores that wait for the datastore.");
+  auto& unsent_bound = GaugeFamily(registry_, "freshet_reward_unsent_bound_scores",
+                                   "Scores that wait for the datastore and samples that are being "
+                                   "scored, at most; at the bound no sample is leased.");
   for (const auto& [job, shown] : figures) {
     const auto [rows, made] = rows_.try_emplace(job);
     const Labels labels = {{"job", job}};
-    if (made) rows->second = {{lost, labels}, {errors, labels}, {bound, labels}};
+    if (made) {
+      rows->second = {{lost, labels},
+                      {errors, labels},
+                      {bound, labels},
+                      {unsent, labels},
+                      {unsent_bound, labels}};
+    }
     metrics::RaiseTo(*rows->second.lost, static_cast<double>(shown.lost));
     metrics::RaiseTo(*rows->second.store_errors, static_cast<double>(shown.store_errors));
     rows->second.bound->Set(static_cast<double>(shown.parallel));
+    rows->second.unsent->Set(static_cast<double>(shown.unsent));
+    rows->second.unsent_bound->Set(static_cast<double>(shown.max_in_hand));
   }
 }
 

@@ -44,6 +44,8 @@ class RewardMetrics final : public ScoreObservers {
     metrics::CounterSeries lost;
     metrics::CounterSeries store_errors;
     metrics::GaugeSeries bound;
+    metrics::GaugeSeries unsent;
+    metrics::GaugeSeries unsent_bound;
   };
 
   prometheus::Registry& registry_;

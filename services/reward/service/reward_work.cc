@@ -20,7 +20,7 @@ constexpr absl::Duration kLeasePeriod = absl::Milliseconds(10);
 
 RewardFigures FiguresOf(const RewardWorker& worker) {
   const RewardCounters counters = worker.counters();
-  return {counters.lost, counters.store_errors, /*parallel=*/0};
+  return {counters.lost, counters.store_errors, /*parallel=*/0, counters.unsent};
 }
 
 }  // namespace
@@ -46,6 +46,9 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
       std::make_unique<RetryingTrajectoryStore>(*work->backend_, SystemClock::Get(), retry);
   work->options_ = MakeRewardOptions(assign.spec());
   work->options_.lease_period = kLeasePeriod;
+  work->options_.request_prefix = StrCat(assign.assignment_id(), "/");
+  work->options_.first_retry *= context.time_scale;
+  work->options_.longest_retry *= context.time_scale;
   work->SetWorker(worker);
   work->registration_ = context.scorers->Add(assign.job_id(), work->options_.score_timeout,
                                              work->scorer_, RewardParallel(assign.spec()));
@@ -99,6 +102,7 @@ RewardFigures RewardWork::Figures() const {
   RewardFigures figures = past_;
   if (running_ != nullptr) figures.Add(FiguresOf(*running_));
   figures.parallel = options_.parallel;
+  figures.max_in_hand = options_.max_in_hand;
   return figures;
 }
 
@@ -110,7 +114,10 @@ void RewardWork::SetWorker(const std::string& worker) {
   renamed_ = std::stop_source();
 }
 
-void RewardWork::FillStatus(cluster::v1::AssignmentStatus&) const {}
+void RewardWork::FillStatus(cluster::v1::AssignmentStatus& status) const {
+  MutexLock lock(mu_);
+  if (running_ != nullptr) status.set_waits_for(running_->WaitsFor());
+}
 
 void RewardWork::FillLoad(cluster::v1::WorkerStatus& status) const {
   MutexLock lock(mu_);

@@ -30,14 +30,18 @@ using StoreOpener =
 struct RewardFigures {
   int64_t lost = 0;
   int64_t store_errors = 0;
-  int64_t parallel = 0;  // rows that may be scored at the same time
+  int64_t parallel = 0;     // rows that may be scored at the same time
+  int64_t unsent = 0;       // scores that wait for the datastore
+  int64_t max_in_hand = 0;  // bound of those and of the rows that are being scored
 
   void Add(const RewardFigures& other) {
     lost += other.lost;
     store_errors += other.store_errors;
     parallel += other.parallel;
+    unsent += other.unsent;
+    max_in_hand += other.max_in_hand;
   }
-  void Rest() { parallel = 0; }
+  void Rest() { parallel = unsent = max_in_hand = 0; }
 };
 using RewardBoard = metrics::WorkBoard<RewardFigures>;
 
@@ -70,7 +74,7 @@ class RewardWork final : public runtime::JobWork {
 
   const RewardContext& context_;
   std::unique_ptr<TrajectoryStore> backend_;
-  // Waits out outages of the backend: scores that are not put are lost until their leases end.
+  // Waits out outages of the backend.
   std::unique_ptr<TrajectoryStore> store_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::shared_ptr<const CompositeScorer> scorer_;

@@ -1,5 +1,6 @@
 """freshet.Client against recorded answers."""
 
+import fcntl
 import os
 import pathlib
 import tempfile
@@ -52,6 +53,32 @@ class ClientTest(unittest.TestCase):
         with self.assertRaises(freshet.ConnectionLost):
             self.client.submit(YAML)
         self.assertEqual(self.calls("Submit"), 1)
+
+    def test_the_token_of_this_users_own_cluster_is_found(self):
+        self.service.answer("Get", job("a"))
+        with tempfile.TemporaryDirectory() as state:
+            folder = pathlib.Path(state) / "freshet/clusters/mine"
+            folder.mkdir(parents=True)
+            (folder / "cluster.json").write_text(f'{{"controller": "{self.service.address}"}}')
+            (folder / "cluster.token").write_text("s3cret\n")
+            held = open(folder / "lock", "w")
+            environment = {"XDG_STATE_HOME": state, "FRESHET_TOKEN": "for-another-place"}
+            with mock.patch.dict(os.environ, environment):
+                with self.assertRaisesRegex(ValueError, "TLS"):
+                    freshet.Client(self.service.address)  # that cluster does not run
+                with held:
+                    fcntl.flock(held, fcntl.LOCK_EX)
+                    port = self.service.address.rpartition(":")[2]
+                    with self.assertRaisesRegex(ValueError, "TLS"):
+                        freshet.Client(f"{self.service.address},localhost:{port}")
+                    with freshet.Client(self.service.address) as client:
+                        client.get("a")
+                    self.assertEqual(self.service.metadata["authorization"], "Bearer s3cret")
+                    with freshet.Client(self.service.address, token="another") as client:
+                        client.get("a")
+                    self.assertEqual(self.service.metadata["authorization"], "Bearer another")
+        self.client.get("a")
+        self.assertNotIn("authorization", self.service.metadata)
 
     def test_paths_of_a_job_become_absolute_for_a_server_of_this_machine(self):
         self.service.answer("Submit", job())
@@ -161,7 +188,7 @@ class ClientTest(unittest.TestCase):
 
     def test_a_token_needs_tls(self):
         with self.assertRaisesRegex(ValueError, "TLS"):
-            freshet.Client("127.0.0.1:1", token="secret")
+            freshet.Client("host:1", token="secret")
         with self.assertRaisesRegex(ValueError, "ca"):
             freshet.Client("127.0.0.1:1", cert="c", key="k")
         with mock.patch.dict(os.environ, {"FRESHET_TOKEN": "secret"}):

@@ -1,6 +1,7 @@
 #include "controller/cluster/leadership.h"
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -15,7 +16,7 @@ namespace {
 
 constexpr absl::Duration kTtl = absl::Milliseconds(100);
 
-// A lease that can be out of reach.
+// A lease whose requests (`down`) or answers (`lossy`) can be lost.
 class FlakyLease final : public LeaderLease {
  public:
   explicit FlakyLease(LeaderLease& lease) : lease_(lease) {}
@@ -23,7 +24,10 @@ class FlakyLease final : public LeaderLease {
                                         absl::Duration ttl) override {
     ++asked;
     if (down) return absl::UnavailableError("the datastore is away");
-    return lease_.TryAcquire(candidate, address, ttl);
+    const auto state = lease_.TryAcquire(candidate, address, ttl);
+    if (on_acquired) on_acquired();
+    if (lossy) return absl::UnavailableError("the answer is lost");
+    return state;
   }
   absl::StatusOr<LeaseState> Look() override {
     ++looked;
@@ -31,9 +35,12 @@ class FlakyLease final : public LeaderLease {
     return lease_.Look();
   }
   absl::Status Release(const std::string& candidate, int64_t token) override {
+    if (down || lossy) return absl::UnavailableError("the datastore is away");
     return lease_.Release(candidate, token);
   }
+  std::function<void()> on_acquired;  // before TryAcquire answers; set before it is called
   std::atomic<bool> down{false};
+  std::atomic<bool> lossy{false};
   std::atomic<int> asked{0};
   std::atomic<int> looked{0};
 
@@ -161,6 +168,37 @@ TEST_F(LeadershipTest, ALeaseThatCannotBeRenewedEndsHereWhenItEndsThere) {
   ASSERT_TRUE(Eventually([&] { return !a.leading; }));
   flaky.down = false;
   ASSERT_TRUE(Eventually([&] { return a.leading.load(); })) << "leads again when it can";
+  EXPECT_EQ(a.tokens, 2);
+}
+
+TEST_F(LeadershipTest, ALeaseIsCountedFromBeforeItWasAskedFor) {
+  FlakyLease slow(lease_);
+  slow.on_acquired = [&] {
+    clock_.Advance(kTtl * 6 / 10);  // until the answer is here
+    slow.down = true;
+  };
+  Candidate a(slow, clock_, "a");
+  ASSERT_TRUE(Eventually([&] { return a.leading.load() && a.leadership.Get().leading; }));
+  clock_.Advance(kTtl * 4 / 10);
+  EXPECT_FALSE(a.leadership.Get().leading) << "another may lead";
+}
+
+TEST_F(LeadershipTest, NoTermBeginsUnderTheTokenOfOneThatEnded) {
+  FlakyLease flaky(lease_);
+  Candidate a(flaky, clock_, "a");
+  ASSERT_TRUE(Eventually([&] { return a.leadership.Get().leading; }));
+  const int64_t first = a.tokens;
+  // It renews the lease, but the answer is lost.
+  flaky.lossy = true;
+  clock_.Advance(kTtl * 9 / 10);
+  const int asked = flaky.asked;
+  ASSERT_TRUE(Eventually([&] { return flaky.asked > asked + 1; }));
+  clock_.Advance(kTtl / 10);
+  ASSERT_TRUE(Eventually([&] { return !a.leading; }));
+  ASSERT_EQ(lease_.Look()->leader, "a") << "it holds the lease, and does not know it";
+  flaky.lossy = false;
+  ASSERT_TRUE(Eventually([&] { return a.leading.load(); }));
+  EXPECT_GT(a.tokens, first);
 }
 
 TEST_F(LeadershipTest, ADatastoreThatIsAwayIsNamed) {

@@ -25,7 +25,7 @@ class DatasetSetup : public testing::Test {
     return parsed.spec;
   }
   DatasetSplit Open() const {
-    auto split = OpenDatasets(Spec());
+    auto split = OpenDatasets(Spec(), DataRoots::Unlimited());
     EXPECT_TRUE(split.ok()) << split.status();
     return split.ok() ? *std::move(split) : DatasetSplit{};
   }
@@ -60,7 +60,7 @@ TEST_F(DatasetSetup, RowsMustHaveTheFieldsOfTheRewards) {
   job_["warmup"] = "";
   job_["eval"] = "";
   job_["reward"] = "{components: {a: {type: contains, text: \"{name}\"}}}";
-  const auto data = OpenDatasets(Spec());
+  const auto data = OpenDatasets(Spec(), DataRoots::Unlimited());
   EXPECT_EQ(data.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Message(data.status()), AllOf(HasSubstr("rows.jsonl:2: "), HasSubstr("'name'")));
 }

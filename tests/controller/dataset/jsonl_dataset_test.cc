@@ -27,7 +27,7 @@ class JsonlDatasetTest : public testing::Test {
 
   absl::StatusOr<std::unique_ptr<JsonlDataset>> Load(const std::string& contents) {
     std::ofstream(options_.path, std::ios::binary) << contents;
-    return JsonlDataset::Load(options_);
+    return JsonlDataset::Load(options_, DataRoots::Unlimited());
   }
   // The message of the failure that `contents` must cause, without the folder.
   std::string Fault(const std::string& contents) {
@@ -207,14 +207,108 @@ TEST_F(JsonlDatasetTest, RefusesAFileWithoutRows) {
 
 TEST_F(JsonlDatasetTest, NamesAMissingFile) {
   options_.path = folder_ + "/absent.jsonl";
-  const auto dataset = JsonlDataset::Load(options_);
+  const auto dataset = JsonlDataset::Load(options_, DataRoots::Unlimited());
   EXPECT_EQ(dataset.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(dataset.status().message()), HasSubstr("absent.jsonl"));
 }
 
 TEST_F(JsonlDatasetTest, RefusesAFolder) {
   options_.path = folder_;
-  EXPECT_EQ(JsonlDataset::Load(options_).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(JsonlDataset::Load(options_, DataRoots::Unlimited()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// Rows whose prompts are "0", "1", ..., each padded to `bytes`, with a blank line every fifth.
+std::string NumberedRows(int rows, size_t bytes) {
+  std::string contents;
+  for (int i = 0; i < rows; ++i) {
+    const std::string number = StrCat(i);
+    contents += StrCat("{\"question\": \"", number, "\", \"answer\": \"a\", \"x\": \"",
+                       std::string(bytes, 'x'), "\"}\n", i % 5 == 4 ? " \n" : "");
+  }
+  return contents;
+}
+
+TEST_F(JsonlDatasetTest, FindsEveryRowOfManyBlocks) {
+  for (const size_t bytes : {size_t{0}, size_t{300}, size_t{5000}}) {
+    const auto dataset = Load(NumberedRows(400, bytes));
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    ASSERT_EQ((*dataset)->size(), 400);
+    for (const int i : {0, 399, 7, 200, 199, 4, 5, 100}) {
+      EXPECT_EQ((*dataset)->Get(i)->prompt, StrCat(i)) << bytes;
+      EXPECT_EQ((*dataset)->Where(i), StrCat(options_.path, ":", i + i / 5 + 1)) << bytes;
+    }
+  }
+}
+
+TEST_F(JsonlDatasetTest, HoldsFarLessThanTheFile) {
+  const auto few = Load(NumberedRows(10, 0));
+  EXPECT_LE((*few)->held_bytes(), 1000u);
+  const std::string contents = NumberedRows(2000, 4000);
+  const auto many = Load(contents);
+  EXPECT_LE((*many)->held_bytes(), 1000u + contents.size() / 100);
+  const std::string small = NumberedRows(100000, 0);
+  const auto small_rows = Load(small);
+  EXPECT_LE((*small_rows)->held_bytes(), 1000u + small.size() / 100) << "nor by number of rows";
+}
+
+TEST_F(JsonlDatasetTest, NamesAFileThatHasChanged) {
+  const std::string contents = NumberedRows(400, 300);
+  const auto dataset = Load(contents);
+  const auto rewrite = [&](const std::string& text) {
+    std::ofstream(options_.path, std::ios::binary) << text;
+  };
+  std::string changed = contents;
+  changed.replace(changed.find("\"200\""), 5, "\"201\"");
+  const struct {
+    const char* name;
+    std::string text;
+  } cases[] = {{"as long", changed}, {"cut", contents.substr(0, 1000)}, {"empty", ""}};
+  for (const auto& c : cases) {
+    rewrite(c.text);
+    const absl::Status status = (*dataset)->Get(200).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << c.name;
+    EXPECT_THAT(Message(status), HasSubstr(options_.path + ": has changed")) << c.name;
+    EXPECT_EQ((*dataset)->Where(200), options_.path) << c.name;
+  }
+  rewrite(contents + "{\"question\": \"new\", \"answer\": \"a\"}\n");
+  EXPECT_EQ((*dataset)->Get(399)->prompt, "399") << "what is appended does not matter";
+  EXPECT_EQ((*dataset)->size(), 400);
+}
+
+TEST_F(JsonlDatasetTest, AFileThatIsReplacedIsStillRead) {
+  const auto dataset = Load(NumberedRows(400, 300));
+  std::filesystem::remove(options_.path);
+  std::ofstream(options_.path) << "another\n";
+  EXPECT_EQ((*dataset)->Get(200)->prompt, "200");
+}
+
+// A file that ends before a long line shows that the rows before that are found without it.
+TEST_F(JsonlDatasetTest, ALongLineIsReadForNoOtherRow) {
+  const std::string rows = NumberedRows(5, 300);
+  const std::string lines[] = {std::string(1 << 20, ' ') + "\n", NumberedRows(1, 1 << 20)};
+  for (const std::string& line : lines) {
+    const auto dataset = Load(rows + line + rows);
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    EXPECT_EQ((*dataset)->Get((*dataset)->size() - 1)->prompt, "4");
+    EXPECT_EQ((*dataset)->Get((*dataset)->size() - 5)->prompt, "0");
+    std::filesystem::resize_file(options_.path, rows.size());
+    for (int i = 0; i < 5; ++i) {
+      const auto row = (*dataset)->Get(i);
+      ASSERT_TRUE(row.ok()) << row.status();
+      EXPECT_EQ(row->prompt, StrCat(i));
+    }
+  }
+}
+
+TEST_F(JsonlDatasetTest, ALongLineIsNeverHeld) {
+  options_.max_line_bytes = 1000;
+  const std::string ok = "{\"question\": \"q\", \"answer\": \"a\"}\n";
+  EXPECT_EQ(Fault(ok + std::string(1 << 20, 'x') + "\n" + ok),
+            "d.jsonl:2: line has 1048576 bytes, more than 1000; split or shorten the row");
+  const auto blank = Load(ok + std::string(1 << 20, ' ') + "\n" + ok);
+  ASSERT_TRUE(blank.ok()) << blank.status();
+  EXPECT_EQ((*blank)->Where(1), options_.path + ":3");
 }
 
 TEST_F(JsonlDatasetTest, LoadsGsm8k) {
@@ -222,7 +316,7 @@ TEST_F(JsonlDatasetTest, LoadsGsm8k) {
   if (!std::filesystem::exists(options_.path)) {
     GTEST_SKIP() << "the reference data set gsm8k is not on this machine";
   }
-  const auto dataset = JsonlDataset::Load(options_);
+  const auto dataset = JsonlDataset::Load(options_, DataRoots::Unlimited());
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   ASSERT_EQ((*dataset)->size(), 1319);
   EXPECT_THAT((*dataset)->Get(0)->prompt, StartsWith("Janet\xE2\x80\x99s ducks lay 16 eggs"));

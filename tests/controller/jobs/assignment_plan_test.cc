@@ -187,11 +187,14 @@ TEST_F(AssignmentPlanTest, AnotherTrainerTakesALostOnesPlaceOnlyWhenItMay) {
 TEST_F(AssignmentPlanTest, FailedWorkIsBegunAgainUnderANewIdWithoutFencingItsWorker) {
   Plan(Crew());
   AssignmentRules rules;
-  rules.replace = {IdOf("r0"), IdOf("t")};
+  rules.replace = {{IdOf("r0"), ""}, {IdOf("t"), "trainer t: no weights"}};
   const std::string rollout = IdOf("r0");
   const std::string trainer = IdOf("t");
   const AssignmentChange change = Plan(Crew(), rules);
   EXPECT_TRUE(change.revoke.empty());
+  ASSERT_EQ(change.notes.size(), 1U);
+  EXPECT_EQ(change.notes[0].kind, "worker_failed");
+  EXPECT_EQ(change.notes[0].text, "trainer t: no weights; its work begins again");
   EXPECT_NE(IdOf("r0"), rollout);
   EXPECT_NE(IdOf("r0"), "");
   EXPECT_NE(IdOf("t"), trainer);

@@ -56,7 +56,9 @@ inline std::string TinyClusterJob() {
 // Stores in memory, shared by the controllers of a test as Redis is.
 class MemoryJobStores final : public JobStores {
  public:
-  explicit MemoryJobStores(const Clock& clock) : clock_(clock) {}
+  // `events`: where the jobs' streams are.
+  MemoryJobStores(const Clock& clock, const std::unique_ptr<InMemoryEventLog>& events)
+      : clock_(clock), events_(events) {}
 
   absl::StatusOr<std::shared_ptr<TrajectoryStore>> Open(const StoreOptions& options) override {
     MutexLock lock(mu_);
@@ -74,10 +76,30 @@ class MemoryJobStores final : public JobStores {
     if (found == stores_.end()) return NotFound("job ", job, " has no store");
     return Handle(found->second);
   }
-  absl::Status Delete(const std::string& job) override {
+  absl::Status Delete(const JobRemoval& removal) override {
     MutexLock lock(mu_);
-    stores_.erase(job);
+    removals_.push_back(removal);
+    stores_.erase(removal.job);
+    for (const std::string& stream : {EventStream(removal.job), SampleStream(removal.job)}) {
+      const absl::Status deleted = events_->Delete(stream);
+      if (!deleted.ok()) return deleted;
+    }
     return absl::OkStatus();
+  }
+  absl::Status Free(const JobRemoval& removal, bool resumable) override {
+    MutexLock lock(mu_);
+    freed_[removal.job] = resumable;
+    return absl::OkStatus();
+  }
+  // Calls of Delete so far.
+  std::vector<JobRemoval> removals() {
+    MutexLock lock(mu_);
+    return removals_;
+  }
+  // Jobs that were freed, and whether they were taken as resumable.
+  std::map<std::string, bool> freed() {
+    MutexLock lock(mu_);
+    return freed_;
   }
 
  private:
@@ -101,8 +123,11 @@ class MemoryJobStores final : public JobStores {
   }
 
   const Clock& clock_;
+  const std::unique_ptr<InMemoryEventLog>& events_;
   Mutex mu_;
   std::map<std::string, std::shared_ptr<InMemoryTrajectoryStore>> stores_ ABSL_GUARDED_BY(mu_);
+  std::vector<JobRemoval> removals_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, bool> freed_ ABSL_GUARDED_BY(mu_);
 };
 
 // Describes TinyClusterJob's model, and has one checkpoint of every job.
@@ -269,12 +294,13 @@ struct FakeCluster {
   LossyJobRecords records;
   std::unique_ptr<InMemoryEventLog> events = *InMemoryEventLog::Create();
   InMemoryLeaderLease lease{clock};
-  MemoryJobStores stores{clock};
+  MemoryJobStores stores{clock, events};
   FakeTrainerGateway trainers;
   FakeRewardGateway rewards;
   ControllerObserver observer;
   PoolOptions pools;
   PoolScaler* scaler = nullptr;
+  DataRoots roots = DataRoots::Unlimited();
   absl::Duration other_trainer_after = ControllerTiming().other_trainer_after;
 
   std::unique_ptr<Controller> MakeController(const std::string& name, OwnLog own_log = {}) {
@@ -282,6 +308,7 @@ struct FakeCluster {
     options.candidate = name;
     options.own_log = std::move(own_log);
     options.pools = pools;
+    options.roots = roots;
     options.timing.tick = absl::Milliseconds(5);
     options.timing.retry_first = absl::Milliseconds(5);
     options.timing.other_trainer_after = other_trainer_after;

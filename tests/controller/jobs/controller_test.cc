@@ -54,7 +54,7 @@ class ControllerTest : public testing::Test {
   job::v1::JobSpec Spec(const std::string& more = "") {
     Submission submission;
     submission.yaml = TinyClusterJob() + more;
-    const CheckedSubmission checked = CheckSubmission(submission);
+    const CheckedSubmission checked = CheckSubmission(submission, DataRoots::Unlimited());
     EXPECT_TRUE(checked.faults.empty()) << FormatFaults(checked.faults);
     return checked.spec;
   }
@@ -111,6 +111,17 @@ class ControllerTest : public testing::Test {
       if (event.notice().kind() == kind) texts.push_back(event.notice().text());
     }
     return texts;
+  }
+  // Reasons of the job's moves to a state, as its events tell them.
+  std::vector<std::string> Reasons(const std::string& id, job::v1::JobState state) {
+    std::vector<std::string> reasons;
+    const auto page = cluster_.events->Read(EventStream(id), 0, 1000, absl::ZeroDuration());
+    for (const StoredEvent& stored : page->events) {
+      job::v1::Event event;
+      event.ParseFromString(stored.value);
+      if (event.state().state() == state) reasons.push_back(event.state().reason());
+    }
+    return reasons;
   }
   std::shared_ptr<TrajectoryStore> Store(const std::string& id) {
     auto store = cluster_.stores.Find(id);
@@ -188,28 +199,64 @@ TEST_F(ControllerTest, ADoneTrainerEndsTheJob) {
   Report(trainer_, AssignmentStatus::STATE_DONE);
   ASSERT_TRUE(Becomes("a", JOB_STATE_SUCCEEDED));
   EXPECT_EQ(Record("a").reason(), "all 4 steps are done and saved");
+  ASSERT_TRUE(Eventually([&] { return cluster_.stores.freed().contains("a"); }));
+  EXPECT_FALSE(cluster_.stores.freed().at("a"));  // nobody resumes it
   EXPECT_TRUE(Eventually([&] { return trainer_.Work() == "" && rollout_.Work() == ""; }));
 }
 
-TEST_F(ControllerTest, AnErrorThatWillNotPassEndsTheJob) {
+TEST_F(ControllerTest, AnErrorOfTheTrainerThatWillNotPassEndsTheJob) {
   Run("a");
-  Report(rollout_, AssignmentStatus::STATE_FAILED, "out of memory",
-         absl::StatusCode::kResourceExhausted);
+  Report(trainer_, AssignmentStatus::STATE_FAILED, "bad checkpoint", absl::StatusCode::kDataLoss);
   ASSERT_TRUE(Becomes("a", JOB_STATE_FAILED));
-  EXPECT_EQ(Record("a").reason(), "rollout r0: out of memory");
+  EXPECT_EQ(Record("a").reason(), "trainer t0: bad checkpoint");
 }
 
-TEST_F(ControllerTest, AnErrorThatMayPassBeginsTheWorkAnew) {
+TEST_F(ControllerTest, AnErrorOfAnotherWorkerBeginsItsWorkAnew) {
   Run("a");
-  const std::string id = rollout_.Work();
-  Report(rollout_, AssignmentStatus::STATE_FAILED, "no weights yet",
-         absl::StatusCode::kUnavailable);
+  int failures = 0;
+  for (HubWorker* worker : {&rollout_, &reward_, &rollout_}) {
+    const std::string id = worker->Work();
+    Report(*worker, AssignmentStatus::STATE_FAILED, "std::bad_alloc", absl::StatusCode::kInternal);
+    ASSERT_TRUE(Eventually([&] {
+      cluster_.clock.Advance(absl::Milliseconds(1));
+      Beat();
+      return worker->Work() != "" && worker->Work() != id;
+    }));
+    EXPECT_EQ(Record("a").state(), JOB_STATE_RUNNING);
+    ++failures;
+    ASSERT_TRUE(Eventually(
+        [&] { return Notices("a", "worker_failed").size() == static_cast<size_t>(failures); }));
+    EXPECT_THAT(Notices("a", "worker_failed").back(),
+                HasSubstr(StrCat(worker->name(), ": std::bad_alloc")));
+  }
+}
+
+TEST_F(ControllerTest, AWorkerWhoseWorkFailsIsNamedUntilItBeginsAnew) {
+  Run("a");
+  Report(rollout_, AssignmentStatus::STATE_FAILED, "std::bad_alloc", absl::StatusCode::kInternal);
+  const auto driver = term_->conductor.Driver("a");
+  ASSERT_NE(driver, nullptr);
   EXPECT_TRUE(Eventually([&] {
-    cluster_.clock.Advance(absl::Milliseconds(1));
-    Beat();
-    return rollout_.Work() != "" && rollout_.Work() != id;
+    return driver->Live().waits_for.find("rollout r0: std::bad_alloc") != std::string::npos;
   }));
-  EXPECT_EQ(Record("a").state(), JOB_STATE_RUNNING);
+}
+
+TEST_F(ControllerTest, ARoleWhoseWorkersAllFailForGoodEndsTheJob) {
+  Run("a");
+  EXPECT_TRUE(Eventually([&] {
+    cluster_.clock.Advance(absl::Milliseconds(50));
+    if (reward_.Work() != "") {
+      AssignmentStatus report;
+      report.set_state(AssignmentStatus::STATE_FAILED);
+      report.set_error("no such scorer");
+      report.set_error_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
+      reward_.Report(reward_.Work(), report);
+    }
+    Beat();
+    return Record("a").state() == JOB_STATE_FAILED;
+  }));
+  EXPECT_THAT(Record("a").reason(), HasSubstr("each reward worker failed 8 times"));
+  EXPECT_THAT(Record("a").reason(), HasSubstr("no such scorer"));
 }
 
 TEST_F(ControllerTest, ATrainerThatFailsAgainAndAgainEndsTheJob) {
@@ -370,9 +417,10 @@ TEST_F(ControllerTest, ALostRolloutsLeasesReturnAndItRejoins) {
   EXPECT_THAT(Notices("a", "worker_lost")[0], HasSubstr("rollout r0 is lost: silent for"));
 
   const int64_t epoch = rollout_.epoch();
+  // It may have its new work as soon as it has joined.
+  const std::string former = rollout_.Work();
   Join({&rollout_});
   EXPECT_GT(rollout_.epoch(), epoch);
-  const std::string former = rollout_.Work();
   EXPECT_TRUE(Eventually([&] { return rollout_.Work() != former && rollout_.Work() != ""; }));
   EXPECT_TRUE(Lease("a").ok());
   EXPECT_EQ(Record("a").state(), JOB_STATE_RUNNING);
@@ -481,6 +529,28 @@ TEST_F(ControllerTest, ARestartOfTheControllerInterruptsNobody) {
   EXPECT_TRUE(Becomes("a", JOB_STATE_SUCCEEDED));
 }
 
+// Member lists of a later term are newer than those of a former one, also of the same controller.
+TEST_F(ControllerTest, ALeaderThatLeadsAgainIsHeard) {
+  Run("a");
+  const auto members = [this] {
+    const std::string work = trainer_.Work();
+    return work.empty() ? cluster::v1::Members() : trainer_.assign(work).members();
+  };
+  ASSERT_TRUE(Eventually([&] { return members().rollouts_size() == 1; }));
+  const int64_t revision = members().revision();
+  const int64_t fence = term_->fence;
+  cluster_.clock.Advance(absl::Hours(1));  // its lease ends
+  ASSERT_TRUE(Eventually([&] {
+    term_ = controller_->Active();
+    return term_ != nullptr && term_->fence > fence;
+  }));
+  JoinAll();
+  HubWorker other(cluster::v1::ROLE_ROLLOUT, "r1");
+  Join({&other});
+  EXPECT_TRUE(Eventually([&] { return members().rollouts_size() == 2; }));
+  EXPECT_GT(members().revision(), revision);
+}
+
 TEST_F(ControllerTest, AWorkerThatDiesDuringATakeoverIsMissed) {
   Run("a");
   const auto store = Store("a");
@@ -519,15 +589,72 @@ TEST_F(ControllerTest, AStandbyTakesOverAndTheFormerLeaderCanDoNothing) {
   standby->Stop();
 }
 
+TEST_F(ControllerTest, AFormerLeaderThatDoesNotKnowItRevokesNobody) {
+  Run("a");
+  const auto store = Store("a");
+  ASSERT_TRUE(Eventually([&] { return store->Stats()->queued_prompts > 0; }));
+  // A successor leads, and has taken the rollout in under an epoch that this leader never gave.
+  JobBook successor(cluster_.records, *cluster_.events, term_->fence + 1, cluster_.clock);
+  ASSERT_TRUE(successor.CheckLead().ok());
+  const auto written = successor.Change("a", [](JobRecord& record) {
+    for (Assignment& assignment : *record.mutable_assignments()) {
+      if (assignment.role() == cluster::v1::ROLE_ROLLOUT) assignment.set_epoch(99);
+    }
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(written.ok()) << written.status();
+  const int reads = cluster_.records.reads;
+  ASSERT_TRUE(Eventually([&] { return cluster_.records.reads > reads + 10; }));
+  EXPECT_TRUE(store->LeasePrompts({LeaseName("r0", 99), "", {0, 0}, 1}).ok());
+}
+
+TEST_F(ControllerTest, OfTwoJobsWithOneTrainerTheOneThatStartedFirstKeepsIt) {
+  Run("b");
+  const int64_t fence = term_->fence;
+  controller_->Stop();
+  term_ = nullptr;
+  // Another job's record names the same trainer and pool, and comes first by its id.
+  cluster_.clock.Advance(absl::Seconds(1));
+  JobBook book(cluster_.records, *cluster_.events, fence, cluster_.clock);
+  JobRecord later = NewJobRecord("a", Spec(), 0, cluster_.clock.Now());
+  ASSERT_TRUE(MoveTo(later, JOB_STATE_STARTING, "starts", cluster_.clock.Now()).ok());
+  later.set_trainer("t0");
+  later.set_pool("default");
+  *later.add_assignments() = NewAssignment(later, cluster::v1::ROLE_TRAINER, "t0", trainer_.epoch(),
+                                           "one", cluster_.clock.Now());
+  ASSERT_TRUE(book.Create(later).ok());
+  Lead("two");
+  ASSERT_TRUE(Becomes("a", JOB_STATE_PENDING));
+  EXPECT_EQ(Record("a").assignments_size(), 0);
+  JoinAll();
+  Beat();
+  EXPECT_TRUE(Eventually([&] {
+    return Record("a").reason() == "waits for trainer t0, which has its files: it works for b";
+  }));
+  EXPECT_EQ(term_->conductor.Driver("a"), nullptr);
+  EXPECT_TRUE(trainer_.Work().starts_with("b/"));
+  EXPECT_EQ(Record("b").state(), JOB_STATE_RUNNING);
+  EXPECT_EQ(Reasons("a", JOB_STATE_PENDING).back(),
+            "trainer t0 is that of job b, which started first; waits for its turn");
+  // It starts like any job that waits.
+  Report(trainer_, AssignmentStatus::STATE_DONE);
+  ASSERT_TRUE(Becomes("b", JOB_STATE_SUCCEEDED));
+  EXPECT_TRUE(Becomes("a", JOB_STATE_STARTING));
+}
+
 TEST_F(ControllerTest, AStallIsNamedWithinTenSeconds) {
   Run("a");
   // Nothing is generated: the rollouts are gone.
   ASSERT_TRUE(term_->hub->Deregister("r0", rollout_.epoch()).ok());
   const absl::Time before = cluster_.clock.Now();
   ASSERT_TRUE(Eventually([&] {
-    cluster_.clock.Advance(absl::Milliseconds(20));
+    cluster_.clock.Advance(absl::Milliseconds(100));
     trainer_.Beat().IgnoreError();
     reward_.Beat().IgnoreError();
+    // Time goes on once the job's driver has begun a turn at this one: of two reads, one is its
+    // first.
+    const int reads = cluster_.records.reads;
+    EXPECT_TRUE(Eventually([&] { return cluster_.records.reads >= reads + 2; }));
     return !Notices("a", "stalled").empty();
   }));
   EXPECT_LE(cluster_.clock.Now() - before, absl::Seconds(12));
@@ -617,7 +744,7 @@ TEST_F(ControllerTest, ProgressIsReadFromTheTrainersRows) {
     cluster_.clock.Advance(absl::Milliseconds(5));
     return Record("a").step() == 3 && Record("a").reward_mean() == 0.5;
   }));
-  // An older lineage does not count any more.
+  // An older lineage does not count.
   event.set_metrics_json("{\"step\": 9, \"lineage\": 0, \"reward_mean\": 0.9}");
   ASSERT_TRUE(
       cluster_.events->Append(EventStream("a"), "step/0/9", event.SerializeAsString()).ok());

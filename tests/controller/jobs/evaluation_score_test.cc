@@ -17,11 +17,12 @@ class EvaluationScoreTest : public testing::Test {
   EvaluationScoreTest() {
     Submission submission;
     submission.yaml = TinyClusterJob() + "eval: {rows: 6}\n";
-    const CheckedSubmission checked = CheckSubmission(submission);
+    const CheckedSubmission checked = CheckSubmission(submission, DataRoots::Unlimited());
     EXPECT_TRUE(checked.faults.empty()) << FormatFaults(checked.faults);
     spec_ = checked.spec;
     FakeTrainerGateway trainers;
-    auto material = OpenJobMaterial(spec_, *trainers.DescribeModel("", spec_, absl::Seconds(1)));
+    auto material = OpenJobMaterial(spec_, *trainers.DescribeModel("", spec_, absl::Seconds(1)),
+                                    DataRoots::Unlimited());
     EXPECT_TRUE(material.ok()) << material.status();
     material_ = *material;
     scoring_.reward_workers = [this] { return workers_; };
@@ -97,11 +98,44 @@ TEST_F(EvaluationScoreTest, WithoutARewardWorkerItWaitsForOne) {
   EXPECT_EQ(pauses_, 3);
 }
 
-TEST_F(EvaluationScoreTest, AFailureIsNeverAReward) {
+TEST_F(EvaluationScoreTest, WhileARewardServiceIsAwayItWaits) {
+  rewards_.failing = 10 * scoring_.max_tries;
+  const auto metrics = Score(Report());
+  ASSERT_TRUE(metrics.ok()) << metrics.status();
+  EXPECT_EQ(metrics->eval_failed_rows, 0);
+}
+
+TEST_F(EvaluationScoreTest, AFailureIsNeverARewardAndIsLeftOut) {
   const auto metrics = Score(Report(4, "infra"));
-  EXPECT_EQ(metrics.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(metrics.status()), HasSubstr("row 4: sandbox is full"));
+  ASSERT_TRUE(metrics.ok()) << metrics.status();
+  EXPECT_EQ(metrics->eval_accuracy, 1.0);
+  EXPECT_EQ(metrics->rows, kRows);
+  EXPECT_EQ(metrics->eval_failed_rows, 1);
+  EXPECT_EQ(metrics->reward_components.at("exact"), 1.0);
+  EXPECT_EQ(metrics->completion_length_mean, 4);
   EXPECT_EQ(rewards_.calls, spec_.reward().max_attempts());
+  EXPECT_EQ(pauses_, spec_.reward().max_attempts() - 1);
+}
+
+TEST_F(EvaluationScoreTest, ARowThatWasNotGeneratedIsLeftOut) {
+  auto report = Report(1);
+  (*report.mutable_failed_rows())[1] = "the environment raised";
+  const auto metrics = Score(report);
+  ASSERT_TRUE(metrics.ok()) << metrics.status();
+  EXPECT_EQ(metrics->eval_accuracy, 1.0);
+  EXPECT_EQ(metrics->eval_failed_rows, 1);
+  EXPECT_EQ(rewards_.last().items_size(), kRows - 1) << "nobody scores it";
+  (*report.mutable_failed_rows())[kRows] = "there is no such row";
+  EXPECT_EQ(Score(report).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(EvaluationScoreTest, WithoutAnyScoreThereIsNoResult) {
+  auto report = Report();
+  for (int i = 0; i < kRows; ++i) (*report.mutable_failed_rows())[i] = "the environment raised";
+  const auto metrics = Score(report);
+  EXPECT_EQ(metrics.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(metrics.status()),
+              HasSubstr("none of 6 rows has a score; row 0: the environment raised"));
 }
 
 TEST_F(EvaluationScoreTest, AStopEndsIt) {

@@ -131,11 +131,13 @@ TEST_F(JobBookTest, AnEndThatIsNotWrittenIsNotTold) {
   EXPECT_TRUE(ends.empty());
 }
 
+absl::Status Remove(const JobRemoval&) { return absl::OkStatus(); }
+
 TEST_F(JobBookTest, AFormerLeaderCannotWrite) {
   ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
   ASSERT_TRUE(MakeBook(8)->Change("a", Note).ok());
   EXPECT_EQ(book_->Change("a", Note).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(book_->Delete("a").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(book_->Delete(*book_->Get("a"), Remove).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(JobBookTest, AReaderCannotWrite) {
@@ -172,13 +174,37 @@ TEST_F(JobBookTest, ARefusedChangeWritesNothing) {
   EXPECT_EQ(book_->Get("a")->step(), 0);
 }
 
-TEST_F(JobBookTest, DeletionTakesTheStreamsToo) {
+TEST_F(JobBookTest, DeletionIsOfOneJobAndLeavesALaterOneOfItsIdAlone) {
   ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
-  ASSERT_TRUE(book_->AppendMetrics("a", "eval/0/0", "{}").ok());
-  ASSERT_TRUE(book_->Delete("a").ok());
-  ASSERT_TRUE(book_->Delete("a").ok());
-  EXPECT_TRUE(Keys("a").empty());
+  const JobRecord former = *book_->Get("a");
+  int removed = 0;
+  const auto remove = [&](const JobRemoval& removal) {
+    ++removed;
+    EXPECT_EQ(removal.generation, former.store_generation());
+    EXPECT_TRUE(book_->Get("a").ok()) << "the record keeps the id until the rest is gone";
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(book_->Delete(former, remove).ok());
+  ASSERT_TRUE(book_->Delete(former, remove).ok());
   EXPECT_EQ(book_->Get("a").status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(book_->Delete(former, remove).ok());
+  EXPECT_TRUE(book_->Get("a").ok());
+  EXPECT_EQ(removed, 1);
+}
+
+TEST_F(JobBookTest, GenerationsGrowFromOneRecordToTheNextAndFromOneLeaderToTheNext) {
+  ASSERT_TRUE(book_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(book_->Create(NewRecord("b")).ok());
+  ASSERT_TRUE(MakeBook(8)->Create(NewRecord("c")).ok());
+  const auto generation = [this](const char* id) { return book_->Get(id)->store_generation(); };
+  EXPECT_GT(generation("a"), 0);
+  EXPECT_GT(generation("b"), generation("a"));
+  EXPECT_GT(generation("c"), generation("b"));
+  const JobRemoval removal = book_->Removal(*book_->Get("b"));
+  EXPECT_EQ(removal.job, "b");
+  EXPECT_EQ(removal.generation, generation("b"));
+  EXPECT_EQ(removal.fence, 7);
 }
 
 TEST_F(JobBookTest, ABrokenRecordIsToldAndNotGuessed) {

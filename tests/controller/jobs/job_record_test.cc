@@ -126,6 +126,28 @@ TEST(JobRecord, ResumeOfASuccessIsRefused) {
   EXPECT_EQ(WantResumed(record, kNow).code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(JobRecord, AJobWithoutItsWorkersWaitsUnlessItIsNotToRun) {
+  const struct {
+    JobState state;
+    cluster::v1::Wanted wanted;
+    JobState becomes;
+  } cases[] = {{JOB_STATE_STARTING, cluster::v1::WANTED_UNSPECIFIED, JOB_STATE_PENDING},
+               {JOB_STATE_RUNNING, cluster::v1::WANTED_UNSPECIFIED, JOB_STATE_PENDING},
+               {JOB_STATE_PAUSED, cluster::v1::WANTED_UNSPECIFIED, JOB_STATE_PENDING},
+               {JOB_STATE_PAUSED, cluster::v1::WANTED_PAUSED, JOB_STATE_PAUSED},
+               {JOB_STATE_RUNNING, cluster::v1::WANTED_PAUSED, JOB_STATE_PAUSED},
+               {JOB_STATE_RUNNING, cluster::v1::WANTED_CANCELLED, JOB_STATE_CANCELLED}};
+  for (const auto& c : cases) {
+    JobRecord record = Record(c.state);
+    record.set_wanted(c.wanted);
+    AddTrainer(record);
+    ASSERT_TRUE(GiveWorkersUp(record, "trainer-0 is another's", kNow).ok());
+    EXPECT_EQ(record.state(), c.becomes);
+    EXPECT_EQ(record.assignments_size(), 0);
+    EXPECT_FALSE(IsActive(record));
+  }
+}
+
 TEST(JobRecord, OnlyAnEndedJobIsDeletedAndThenItCannotBeResumed) {
   JobRecord active = Record(JOB_STATE_RUNNING);
   EXPECT_EQ(WantDeleted(active).code(), absl::StatusCode::kFailedPrecondition);
@@ -147,6 +169,22 @@ TEST(JobRecord, CancelOfAnActiveJobIsAWishAndIdempotent) {
   EXPECT_EQ(record.state(), JOB_STATE_RUNNING);
   EXPECT_EQ(record.wanted_reason(), "enough");
   EXPECT_FALSE(WantPaused(record, "", kNow).ok());
+}
+
+// A record with half a character could not be read again.
+TEST(JobRecord, LongReasonsAreCutBetweenTwoCharacters) {
+  std::string reason = "x";
+  while (reason.size() < 5000) reason += "\xc3\xa9";
+  JobRecord paused = Record(JOB_STATE_PENDING), cancelled = Record(JOB_STATE_RUNNING);
+  AddTrainer(cancelled);
+  ASSERT_TRUE(WantPaused(paused, reason, kNow).ok());
+  ASSERT_TRUE(WantCancelled(cancelled, reason, kNow).ok());
+  AddNotice(cancelled, Severity::kError, "worker_failed", reason, kNow);
+  for (const JobRecord& record : {paused, cancelled}) {
+    JobRecord read;
+    EXPECT_TRUE(read.ParseFromString(record.SerializeAsString()));
+    EXPECT_GT(read.reason().size(), 4000U);
+  }
 }
 
 TEST(JobRecord, CancelOfAPausedJobWithoutWorkersIsAtOnce) {

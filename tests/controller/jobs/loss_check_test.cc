@@ -22,8 +22,16 @@ std::vector<Fault> Check(const std::string& keys, LossSpec& loss) {
 
 TEST(LossCheck, ExpandsThePreset) {
   LossSpec loss;
+  EXPECT_THAT(Check("{preset: decoupled_ppo}", loss), IsEmpty());
+  EXPECT_EQ(loss, *ExpandPreset("decoupled_ppo"));
+}
+
+TEST(LossCheck, AJobWithStaleSamplesIsCorrectedByDefault) {
+  LossSpec loss;
   EXPECT_THAT(Check("{preset: dapo}", loss), IsEmpty());
-  EXPECT_EQ(loss, *ExpandPreset("dapo"));
+  EXPECT_EQ(loss.correction.kind, CorrectionKind::kTis);
+  EXPECT_THAT(Check("{preset: dapo, correction: {kind: none}}", loss), IsEmpty());
+  EXPECT_EQ(loss.correction.kind, CorrectionKind::kNone);
 }
 
 TEST(LossCheck, ALossThatContradictsItselfIsNamedWithItsPlace) {

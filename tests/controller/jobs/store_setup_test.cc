@@ -1,6 +1,7 @@
 #include "controller/jobs/store_setup.h"
 
 #include "controller/job/job_parser.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/tiny_job.h"
 
@@ -16,7 +17,7 @@ StoreOptions OptionsOf(const TinyJob& job) {
 TEST(StoreSetup, TheStoreIsMadeForTheJob) {
   TinyJob job = MakeTinyJob();
   job["staleness"] = "{max: 3, policy: requeue, max_requeues: 5}";
-  job["rollout"] = "{max_new_tokens: 4, lease_ttl_ms: 500, max_attempts: 7}";
+  job["rollout"] = "{max_new_tokens: 4, lease_ttl_ms: 2500, max_attempts: 7, max_hand_backs: 9}";
   job["reward"] = "{max_attempts: 4, components: {exact: {type: exact_match}}}";
   job["filter"] = "{zero_variance: true, max_filtered_in_a_row: 33}";
   const StoreOptions store = OptionsOf(job);
@@ -28,13 +29,28 @@ TEST(StoreSetup, TheStoreIsMadeForTheJob) {
   EXPECT_EQ(store.group_size, 4);
   EXPECT_EQ(store.last_step, 6);
   EXPECT_EQ(store.capacity_groups, (3 + 1 + 2 * 2) * 8);
-  EXPECT_EQ(store.lease_ttl, absl::Milliseconds(500));
+  EXPECT_EQ(store.lease_ttl, absl::Milliseconds(2500));
   EXPECT_EQ(store.max_row_failures, 4);
   EXPECT_EQ(store.max_lease_failures, 7);
+  EXPECT_EQ(store.max_hand_backs, 9);
   EXPECT_EQ(store.max_requeues, 5);
   EXPECT_TRUE(store.filter_zero_variance);
   EXPECT_EQ(store.max_filtered_in_a_row, 33);
   EXPECT_TRUE(store.Validate().ok()) << store.Validate();
+}
+
+TEST(StoreSetup, LeasesThatAreNotRenewedForLessThanTwoSecondsAreRefused) {
+  TinyJob job = MakeTinyJob();
+  job["rollout"] = "{max_new_tokens: 4, lease_ttl_ms: 1999}";
+  const JobResult parsed = ParseJob(ToYaml(job), "job.yaml", {});
+  EXPECT_THAT(FormatFaults(parsed.faults), testing::HasSubstr("rollout.lease_ttl_ms"));
+}
+
+// A job that a version without the key accepted.
+TEST(StoreSetup, AJobWithoutMaxHandBacksGetsTheDefault) {
+  job::v1::JobSpec spec = ParseJob(ToYaml(MakeTinyJob()), "job.yaml", {}).spec;
+  spec.mutable_rollout()->clear_max_hand_backs();
+  EXPECT_EQ(MakeStoreOptions(spec, "tiny-7").max_hand_backs, 16);
 }
 
 TEST(StoreSetup, EveryPolicyHasItsDisposition) {

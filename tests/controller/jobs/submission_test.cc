@@ -3,14 +3,21 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/controller/job/job_text.h"
+#include "tests/services/runfolder/scratch_folder.h"
 
 namespace freshet {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
+CheckedSubmission Check(const Submission& submission,
+                        const DataRoots& roots = DataRoots::Unlimited()) {
+  return CheckSubmission(submission, roots);
+}
+
 std::string FirstFault(const Submission& submission) {
-  const CheckedSubmission checked = CheckSubmission(submission);
+  const CheckedSubmission checked = Check(submission);
   return checked.faults.empty() ? "" : FormatFault(checked.faults[0]);
 }
 
@@ -22,17 +29,17 @@ Submission Yaml(const std::string& yaml) {
 }
 
 TEST(Submission, AJobFileIsResolved) {
-  const CheckedSubmission checked = CheckSubmission(Yaml(MinimalJob()));
+  const CheckedSubmission checked = Check(Yaml(MinimalJob()));
   ASSERT_TRUE(checked.faults.empty()) << FormatFaults(checked.faults);
   EXPECT_EQ(checked.spec.prompts_per_step(), 64);
   EXPECT_EQ(checked.spec.pool(), "default");
 }
 
 TEST(Submission, ASpecIsResolvedToTheSame) {
-  const CheckedSubmission from_yaml = CheckSubmission(Yaml(MinimalJob()));
+  const CheckedSubmission from_yaml = Check(Yaml(MinimalJob()));
   Submission submission;
   submission.spec = &from_yaml.spec;
-  const CheckedSubmission from_spec = CheckSubmission(submission);
+  const CheckedSubmission from_spec = Check(submission);
   ASSERT_TRUE(from_spec.faults.empty()) << FormatFaults(from_spec.faults);
   EXPECT_EQ(from_spec.spec.SerializeAsString(), from_yaml.spec.SerializeAsString());
 }
@@ -40,7 +47,7 @@ TEST(Submission, ASpecIsResolvedToTheSame) {
 TEST(Submission, OverridesHold) {
   Submission submission = Yaml(MinimalJob());
   submission.overrides = {"trainer.steps=3"};
-  EXPECT_EQ(CheckSubmission(submission).spec.trainer().steps(), 3);
+  EXPECT_EQ(Check(submission).spec.trainer().steps(), 3);
 }
 
 TEST(Submission, NothingOrBothIsRefused) {
@@ -53,7 +60,7 @@ TEST(Submission, NothingOrBothIsRefused) {
 
 TEST(Submission, EveryFaultIsToldWithItsPlace) {
   const CheckedSubmission checked =
-      CheckSubmission(Yaml(MinimalJobWith(7, "trainer: {steps: 0}") + "colour: blue\n"));
+      Check(Yaml(MinimalJobWith(7, "trainer: {steps: 0}") + "colour: blue\n"));
   ASSERT_EQ(checked.faults.size(), 2U);
   EXPECT_EQ(checked.faults[0].line, 7);
   EXPECT_EQ(checked.faults[0].path, "trainer.steps");
@@ -69,9 +76,9 @@ TEST(Submission, ALossThatContradictsItselfIsRefused) {
 
 TEST(Submission, OptionsThatNoScorerTakesAreToldWithTheirPlaces) {
   const CheckedSubmission checked =
-      CheckSubmission(Yaml(MinimalJobWith(6,
-                                          "reward: {components: {a: {type: regex, pattern: \"(\"}, "
-                                          "b: {type: regex, pattern: \"[\"}}}")));
+      Check(Yaml(MinimalJobWith(6,
+                                "reward: {components: {a: {type: regex, pattern: \"(\"}, "
+                                "b: {type: regex, pattern: \"[\"}}}")));
   ASSERT_EQ(checked.faults.size(), 2U) << FormatFaults(checked.faults);
   EXPECT_EQ(checked.faults[0].path, "reward.components.a.pattern");
   EXPECT_EQ(checked.faults[0].line, 6);
@@ -81,8 +88,8 @@ TEST(Submission, OptionsThatNoScorerTakesAreToldWithTheirPlaces) {
 
 TEST(Submission, OptionsThatAnEnvironmentDoesNotHaveAreTold) {
   const std::string reward = MinimalJobWith(6, "reward: {components: {a: {type: environment}}}");
-  const CheckedSubmission checked = CheckSubmission(
-      Yaml(reward + "environment: {type: guess_number, options: {low: \"0\", max: many}}\n"));
+  const CheckedSubmission checked =
+      Check(Yaml(reward + "environment: {type: guess_number, options: {low: \"0\", max: many}}\n"));
   ASSERT_EQ(checked.faults.size(), 2U) << FormatFaults(checked.faults);
   EXPECT_EQ(checked.faults[0].path, "environment.options.low");
   EXPECT_EQ(checked.faults[0].line, 9);
@@ -105,6 +112,27 @@ TEST(Submission, AMissingDatasetIsToldBeforeAnythingStarts) {
       FirstFault(Yaml(MinimalJobWith(
           4, "dataset: {type: jsonl, path: /nowhere/rows.jsonl, prompt: \"{q}\", answer: a}"))),
       HasSubstr("/nowhere/rows.jsonl"));
+}
+
+// Both files of a dataset must lie below the folders that the process was given.
+TEST(Submission, AFileThatJobsMayNotNameIsRefused) {
+  const ScratchFolder scratch;
+  scratch.Write("data/rows.jsonl", "{\"q\": \"1\", \"answer\": \"a\"}\n");
+  scratch.Write("users.jsonl", "{\"q\": \"1\", \"answer\": \"a\"}\n");
+  const auto fault = [&](const std::string& path, const std::string& eval_path) {
+    const CheckedSubmission checked =
+        Check(Yaml(MinimalJobWith(4, "dataset: {type: jsonl, path: " + scratch.File(path) +
+                                         ", eval_path: " + scratch.File(eval_path) +
+                                         ", prompt: \"{q}\", answer: answer}") +
+                   "eval: {rows: 1}\n"),
+              *DataRoots::Create({scratch.File("data")}));
+    return FormatFaults(checked.faults);
+  };
+  EXPECT_EQ(fault("data/rows.jsonl", "data/rows.jsonl"), "");
+  EXPECT_THAT(fault("users.jsonl", "data/rows.jsonl"),
+              AllOf(HasSubstr("dataset: "), HasSubstr("--data-root")));
+  EXPECT_THAT(fault("data/rows.jsonl", "users.jsonl"), HasSubstr("--data-root"));
+  EXPECT_THAT(fault("data/../users.jsonl", "data/rows.jsonl"), HasSubstr("--data-root"));
 }
 
 TEST(Submission, ATransportOfOneProcessDoesNotFitACluster) {

@@ -61,10 +61,24 @@ INSTANTIATE_TEST_SUITE_P(
                h.explanation = Explanation{"reward", "3 rows unscored"};
              },
              "reward", "3 rows unscored"},
+        Case{"ScorerAway",
+             [](JobHealth& h) {
+               h.explanation = Explanation{"reward", "3 rows unscored"};
+               h.reward_waits = "reward worker r0: rows wait for their scorer since 4s: host:1";
+             },
+             "reward", "3 rows unscored; reward worker r0: rows wait for their scorer since 4s"},
         Case{"NoRollout", [](JobHealth& h) { h.rollouts = 0; }, "rollout",
              "pool default: 0 rollouts ready; step 3 needs 2 groups"},
         Case{"RolloutFails", [](JobHealth& h) { h.rollout_errors = "rollout-0: no weights"; },
              "rollout", "no weights"},
+        Case{"RewardFails",
+             [](JobHealth& h) {
+               h.explanation = Explanation{"reward", "3 rows unscored"};
+               h.reward_errors = "reward w0: no scorer";
+             },
+             "reward", "reward w0: no scorer; 3 rows unscored"},
+        Case{"EnvFails", [](JobHealth& h) { h.env_errors = "env e0: failed"; }, "env",
+             "env e0: failed; step 3 needs 2 groups"},
         Case{"RolloutWaits", [](JobHealth& h) { h.rollout_waits = "rollout r0: no answer in 5s"; },
              "rollout", "step 3 needs 2 groups; rollout r0: no answer in 5s"},
         Case{"EnvSilent",

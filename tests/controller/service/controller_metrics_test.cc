@@ -138,6 +138,16 @@ TEST_F(ControllerMetricsTest, NamesTheEdgeOfAStalledJob) {
   EXPECT_EQ(text.Find("freshet_job_stalled_seconds", {{"job", "a"}}), 0);
 }
 
+TEST_F(ControllerMetricsTest, CountsTheFailuresOfWorkers) {
+  const auto failures = [this](const char* role) {
+    return Scraped().Find("freshet_work_failures_total", {{"role", role}});
+  };
+  EXPECT_EQ(failures("rollout"), 0);
+  metrics_.OnWorkFailed(cluster::v1::ROLE_ROLLOUT);
+  EXPECT_EQ(failures("rollout"), 1);
+  EXPECT_EQ(failures("reward"), 0);
+}
+
 TEST_F(ControllerMetricsTest, CountsTheEndsOfJobs) {
   const auto ended = [this](const char* state) {
     return Scraped().Find("freshet_jobs_ended_total", {{"state", state}});

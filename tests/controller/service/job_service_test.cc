@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/controller/service/job_service_fixture.h"
+#include "tests/services/runfolder/scratch_folder.h"
 
 namespace freshet {
 namespace {
@@ -19,6 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::Pair;
 
 TEST_F(JobServiceTest, ARetriedSubmitIsOneJob) {
   Serve();
@@ -110,6 +112,29 @@ TEST_F(JobServiceTest, OptionsThatNobodyHasAreRefusedWithTheirFields) {
   const absl::Status validated = Call(&Stub::Validate, request, reply);
   EXPECT_EQ(validated.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Fields(validated), ElementsAre("reward.components.bad.pattern"));
+  EXPECT_EQ(List()->jobs_size(), 0);
+}
+
+TEST_F(JobServiceTest, FilesThatJobsMayNotNameAreRefusedBySubmitAndValidate) {
+  const ScratchFolder scratch;
+  scratch.Write("users.jsonl", "{\"q\": \"1\", \"answer\": \"1\"}\n");
+  cluster_.roots = DataRoots();
+  Serve();
+  job::v1::ValidateRequest request;
+  request.set_yaml(TinyClusterJob());
+  request.add_overrides("dataset={type: jsonl, path: " + scratch.File("users.jsonl") +
+                        ", prompt: \"{q}\", answer: answer}");
+  job::v1::ValidateReply reply;
+  const absl::Status validated = Call(&Stub::Validate, request, reply);
+  EXPECT_EQ(validated.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(validated), HasSubstr("--data-root"));
+  job::v1::SubmitRequest submit;
+  submit.set_yaml(request.yaml());
+  *submit.mutable_overrides() = request.overrides();
+  job::v1::Job job;
+  const absl::Status submitted = Call(&Stub::Submit, submit, job);
+  EXPECT_EQ(submitted.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(submitted), HasSubstr("--data-root"));
   EXPECT_EQ(List()->jobs_size(), 0);
 }
 
@@ -287,6 +312,10 @@ TEST_F(JobServiceTest, DeletingWaitsForTheWorkersAndLeavesNothing) {
   }));
   EXPECT_THAT(cluster_.trainers.deleted(), ElementsAre("a"));
   EXPECT_EQ(cluster_.stores.Find("a").status().code(), absl::StatusCode::kNotFound);
+  ASSERT_EQ(cluster_.stores.removals().size(), 1U);
+  EXPECT_EQ(cluster_.stores.removals()[0].fence, served_->controller().Leader().token);
+  EXPECT_GT(cluster_.stores.removals()[0].generation, 0);
+  EXPECT_THAT(cluster_.stores.freed(), ElementsAre(Pair("a", true)));  // cancelled: resumable
   for (const std::string& stream : {EventStream("a"), SampleStream("a")}) {
     EXPECT_TRUE(cluster_.events->Read(stream, 0, 10, absl::ZeroDuration())->events.empty());
   }

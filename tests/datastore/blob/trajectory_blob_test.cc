@@ -27,6 +27,12 @@ Response SampleResponse() {
   return response;
 }
 
+Response TruncatedResponse() {
+  Response response = SampleResponse();
+  response.sampling_logprobs = {-0.25f, 0.f, -1e-38f, -3.f, -6.f, -7.f, -8.f, -9.f, -10.f};
+  return response;
+}
+
 Prompt SamplePrompt() {
   Prompt prompt;
   prompt.ordinal = 1'234'567'890'123;
@@ -54,6 +60,8 @@ struct Kind {
 std::vector<Kind> AllKinds() {
   return {
       {"response", *EncodeResponse(SampleResponse()),
+       [](std::string_view blob) { return DecodeResponse(blob).status().code(); }},
+      {"truncated", *EncodeResponse(TruncatedResponse()),
        [](std::string_view blob) { return DecodeResponse(blob).status().code(); }},
       {"prompt", *EncodePrompt(SamplePrompt()),
        [](std::string_view blob) { return DecodePrompt(blob).status().code(); }},
@@ -84,6 +92,43 @@ TEST(TrajectoryBlob, ResponseComesBackBitForBit) {
   EXPECT_EQ(got->spans, sent.spans);
   EXPECT_EQ(got->finish, sent.finish);
   EXPECT_EQ(got->env_reward, sent.env_reward);
+}
+
+TEST(TrajectoryBlob, SamplingLogprobsComeBack) {
+  const Response sent = TruncatedResponse();
+  const auto got = DecodeResponse(*EncodeResponse(sent));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->sampling_logprobs, sent.sampling_logprobs);
+  EXPECT_EQ(got->behavior_logprobs, sent.behavior_logprobs);
+  EXPECT_EQ(got->env_reward, sent.env_reward);
+}
+
+// The record of a response without sampling_logprobs, byte by byte.
+TEST(TrajectoryBlob, AResponseWithoutSamplingLogprobsIsOfVersionOne) {
+  BlobWriter writer(BlobKind::kResponse, 64);
+  writer.Put(uint8_t{1});
+  for (const uint32_t count : {1, 1, 1, 1}) writer.Put(count);
+  writer.Put(int32_t{5});
+  writer.Put(-0.5f);
+  writer.Put(uint8_t{1});
+  writer.Put(int64_t{0});
+  writer.Put(int64_t{3});
+  writer.Put(int32_t{0});
+  writer.Put(int32_t{1});
+  writer.Put(uint8_t{0});
+  const std::string blob = std::move(writer).Finish();
+  EXPECT_EQ(blob[0], 1);
+  Response response;
+  response.response_ids = {5};
+  response.behavior_logprobs = {-0.5f};
+  response.loss_mask = {1};
+  response.spans = {{{0, 3}, 0, 1}};
+  response.finish = FinishReason::kStop;
+  EXPECT_EQ(*EncodeResponse(response), blob);
+  const auto got = DecodeResponse(blob);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->response_ids, response.response_ids);
+  EXPECT_TRUE(got->sampling_logprobs.empty());
 }
 
 TEST(TrajectoryBlob, ResponsesOfEveryLengthComeBack) {
@@ -190,7 +235,7 @@ TEST(TrajectoryBlob, AnotherKindIsDataLoss) {
   const std::vector<Kind> kinds = AllKinds();
   for (const Kind& written : kinds) {
     for (const Kind& read : kinds) {
-      const bool same = std::string(written.name) == read.name;
+      const bool same = written.blob[1] == read.blob[1];
       EXPECT_EQ(read.decode(written.blob),
                 same ? absl::StatusCode::kOk : absl::StatusCode::kDataLoss)
           << written.name << " read as " << read.name;
@@ -201,8 +246,12 @@ TEST(TrajectoryBlob, AnotherKindIsDataLoss) {
 TEST(TrajectoryBlob, AnotherFormatVersionIsDataLoss) {
   for (const Kind& kind : AllKinds()) {
     std::string blob = kind.blob;
-    blob[0] = 2;
-    EXPECT_EQ(kind.decode(Resealed(blob)), absl::StatusCode::kDataLoss) << kind.name;
+    for (const int version : {0, 1, 2, 3, 255}) {
+      if (version == kind.blob[0]) continue;
+      blob[0] = static_cast<char>(version);
+      EXPECT_EQ(kind.decode(Resealed(blob)), absl::StatusCode::kDataLoss)
+          << kind.name << " " << version;
+    }
   }
 }
 
@@ -234,6 +283,26 @@ TEST(TrajectoryBlob, HostileCountsAreDataLoss) {
   for (int i = 0; i < 3; ++i) spans.Put(uint32_t{0});
   spans.Put(static_cast<uint32_t>(kMaxBlobSpans));
   EXPECT_EQ(DecodeResponse(std::move(spans).Finish()).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// The column is last: its count, then nine values, then the checksum.
+TEST(TrajectoryBlob, HostileSamplingLogprobsAreDataLoss) {
+  const std::string good = *EncodeResponse(TruncatedResponse());
+  const size_t at = good.size() - sizeof(uint64_t) - 9 * sizeof(float) - sizeof(uint32_t);
+  const auto with = [&](uint32_t count, size_t bytes) {
+    std::string blob = good.substr(0, at);
+    blob.append(reinterpret_cast<const char*>(&count), sizeof(count));
+    blob.append(bytes + sizeof(uint64_t), '\0');
+    return DecodeResponse(Resealed(blob)).status().code();
+  };
+  EXPECT_EQ(with(9, 36), absl::StatusCode::kOk);
+  EXPECT_EQ(with(3, 12), absl::StatusCode::kOk) << "lengths are the store's matter";
+  EXPECT_EQ(with(0, 0), absl::StatusCode::kDataLoss) << "empty";
+  EXPECT_EQ(with(9, 35), absl::StatusCode::kDataLoss) << "a byte short";
+  EXPECT_EQ(with(9, 37), absl::StatusCode::kDataLoss) << "a byte more";
+  EXPECT_EQ(with(8, 36), absl::StatusCode::kDataLoss) << "a value more";
+  EXPECT_EQ(with(static_cast<uint32_t>(kMaxBlobTokens), 36), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(with(0xffffffff, 36), absl::StatusCode::kDataLoss);
 }
 
 TEST(TrajectoryBlob, KeysOutOfOrderAreDataLoss) {
@@ -269,7 +338,7 @@ TEST(TrajectoryBlob, RandomBytesAreDataLoss) {
       bytes[i] = static_cast<char>(RandomBits(seed, i) & 0xff);
     }
     // Half of them get past the checksum, the version and the kind.
-    if (bytes.size() >= 10 && seed % 2 == 0) bytes[0] = 1;
+    if (bytes.size() >= 10 && seed % 2 == 0) bytes[0] = seed % 4 == 0 ? 1 : 2;
     for (const Kind& kind : AllKinds()) {
       if (bytes.size() >= 10 && seed % 2 == 0) {
         bytes[1] = kind.blob[1];

@@ -153,7 +153,7 @@ TEST(RedisErrorStatus, FirstWordGivesTheCode) {
       {"OOM command not allowed when used memory > 'maxmemory'.",
        absl::StatusCode::kResourceExhausted},
       {"MISCONF Errors writing to the AOF file: No space left on device",
-       absl::StatusCode::kResourceExhausted},
+       absl::StatusCode::kUnavailable},
       {"NOAUTH Authentication required.", absl::StatusCode::kPermissionDenied},
       {"WRONGPASS invalid username-password pair", absl::StatusCode::kPermissionDenied},
       {"NOPERM this user has no permissions", absl::StatusCode::kPermissionDenied},

@@ -4,6 +4,7 @@
 #include "datastore/redis/redis_job_records.h"
 #include "datastore/redis/redis_leader_lease.h"
 #include "services/base/clock.h"
+#include "services/base/str_cat.h"
 #include "tests/contract/event_log_contract.h"
 #include "tests/contract/job_records_contract.h"
 #include "tests/contract/leader_lease_contract.h"
@@ -136,12 +137,32 @@ TEST(RedisClusterRecords, TheControllerGoesOnAtTheMemoryLimit) {
   ASSERT_TRUE(client->Command({"CONFIG", "SET", "maxmemory", "0"}).ok());
 }
 
+// A stream that an older program began has no count of its bytes.
+TEST(RedisEventLog, TheStreamOfAnOlderProgramIsBoundedByWhatComesAfterIt) {
+  FRESHET_SKIP_WITHOUT_REDIS();
+  const auto client = Server()->Client();
+  EventLogOptions options;
+  options.max_bytes = 100;
+  const auto log = RedisEventLog::Create(client, options);
+  for (int i = 1; i <= 5; ++i) {
+    const std::string id = StrCat(i, "-0");
+    ASSERT_TRUE(client->Command({"XADD", "{j}:events", id, "k", "", "v", "0123456789"}).ok());
+  }
+  ASSERT_TRUE(client->Command({"HSET", "{j}:events:keys", "n", "5"}).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE((*log)->Append("{j}:events", "", "0123456789").ok());
+  EXPECT_EQ((*log)->Read("{j}:events", 0, 100, absl::ZeroDuration())->events.size(), 8u);
+  ASSERT_TRUE((*log)->Append("{j}:events", "", std::string(80, 'x')).ok());
+  const auto page = (*log)->Read("{j}:events", 0, 100, absl::ZeroDuration());
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(page->events.front().cursor, 7);  // 6 went with those before the count
+}
+
 TEST(RedisEventLog, JobsStreamsGoWithTheJobsKeys) {
   FRESHET_SKIP_WITHOUT_REDIS();
   const auto client = Server()->Client();
   const auto log = RedisEventLog::Create(client);
   ASSERT_TRUE((*log)->Append("{j}:events", "k", "x").ok());
-  EXPECT_EQ(*DeleteJobKeys(*client, "j"), 2);
+  EXPECT_EQ(*DeleteJobKeys(*client, {"j"}), 2);
   EXPECT_EQ(*(*log)->Append("{j}:events", "k", "x"), 1);
 }
 

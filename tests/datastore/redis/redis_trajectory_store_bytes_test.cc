@@ -180,5 +180,21 @@ TEST_F(RedisStoreBytes, ABatchOf64GroupsOf16IsWhole) {
   EXPECT_EQ(store().ReadLedger(1, 10'000)->size(), 4u * 1024 + 4);
 }
 
+TEST_F(RedisStoreBytes, PromptsThatAreAcceptedStay) {
+  PutPrompts(2);
+  const auto prompts = Keys("{job}:b:p:*");
+  ASSERT_THAT(prompts, SizeIs(2));
+  for (const std::string& key : prompts) EXPECT_EQ(Redis({"PTTL", key}).integer, -1) << key;
+}
+
+TEST_F(RedisStoreBytes, NothingIsLeftOfALeaseWhoseAttemptEnded) {
+  const auto leases = Lease(0, 2);
+  EXPECT_EQ(Redis({"HLEN", "{job}:tokens"}).integer, 2);
+  ASSERT_TRUE(store().ReturnLease(leases[0].token, {}, {}).ok());
+  ASSERT_TRUE(store().FailLease(leases[1].token, "raised").ok());
+  EXPECT_EQ(Redis({"HLEN", "{job}:tokens"}).integer, 0);
+  EXPECT_EQ(Redis({"ZCARD", "{job}:gleases"}).integer, 0);
+}
+
 }  // namespace
 }  // namespace freshet

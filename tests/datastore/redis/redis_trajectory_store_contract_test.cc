@@ -33,6 +33,7 @@ std::unique_ptr<TrajectoryStore> CreateInRedis(StoreOptions options, StoreOrigin
   EXPECT_TRUE(Server().Flush().ok());
   RedisStoreSettings settings;
   settings.clock = &clock;
+  settings.ledger_segment_rows = 3;
   auto store =
       RedisTrajectoryStore::Create(client, std::move(options), std::move(origin), settings);
   EXPECT_TRUE(store.ok()) << store.status();

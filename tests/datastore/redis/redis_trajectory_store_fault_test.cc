@@ -89,7 +89,7 @@ TEST_F(RedisStoreFault, AStoreOfAnotherFormatIsRefusedAndCanBeRemoved) {
   Redis({"SET", "{job}:config", "{\"format\":\"two\"}"});
   EXPECT_EQ(RedisTrajectoryStore::Open(client_, "job").status().code(),
             absl::StatusCode::kDataLoss);
-  ASSERT_TRUE(RedisTrajectoryStore::Delete(*client_, "job").ok());
+  ASSERT_TRUE(DeleteJobKeys(*client_, {"job"}).ok());
   EXPECT_THAT(Keys("{job}:*"), IsEmpty());
   EXPECT_TRUE(RedisTrajectoryStore::Create(client_, options_, origin_, settings_).ok());
 }
@@ -100,16 +100,15 @@ TEST_F(RedisStoreFault, RefusesJobNamesThatAreNoKeyPrefix) {
     options_.job = job;
     EXPECT_EQ(RedisTrajectoryStore::Create(client_, options_, origin_).status().code(), kInvalid);
     EXPECT_EQ(RedisTrajectoryStore::Open(client_, job).status().code(), kInvalid);
-    EXPECT_EQ(RedisTrajectoryStore::Delete(*client_, job).code(), kInvalid);
+    EXPECT_EQ(DeleteJobKeys(*client_, {job}).status().code(), kInvalid);
   }
 }
 
 TEST_F(RedisStoreFault, DeleteRemovesOneStoreAndFencesItsObjects) {
   Produce(2, 0);
-  Redis({"SET", "{job}:events", "kept"});
   Redis({"SET", "{job2}:state", "kept"});
-  ASSERT_TRUE(RedisTrajectoryStore::Delete(*client_, "job").ok());
-  EXPECT_EQ(Keys("*").size(), 2u);
+  ASSERT_TRUE(DeleteJobKeys(*client_, {"job"}).ok());
+  EXPECT_EQ(Keys("*").size(), 1u);
   EXPECT_EQ(store().Stats().status().code(), absl::StatusCode::kNotFound);
   // A fork takes the name; the old object must not touch it.
   StoreOrigin fork;
@@ -122,9 +121,46 @@ TEST_F(RedisStoreFault, DeleteRemovesOneStoreAndFencesItsObjects) {
   EXPECT_EQ((*forked)->Stats()->committed_version, 4);
 }
 
+TEST_F(RedisStoreFault, ALateRemovalLeavesTheStoreOfALaterJobAlone) {
+  options_.generation = 7;
+  (void)store();
+  Redis({"SET", "{job}:events", "of the later job"});
+  const std::string before = Everything();
+  const absl::Status late = DeleteJobKeys(*client_, {"job", /*generation=*/6}).status();
+  EXPECT_EQ(late.code(), kPrecondition);
+  EXPECT_THAT(Message(late), HasSubstr("generation 7, later than 6"));
+  EXPECT_EQ(Everything(), before);
+  EXPECT_TRUE(DeleteJobKeys(*client_, {"job", /*generation=*/7}).ok());
+  EXPECT_THAT(Keys("*"), IsEmpty());
+}
+
+TEST_F(RedisStoreFault, AFormerLeaderRemovesNothing) {
+  (void)store();
+  Redis({"HSET", "{freshet}:jobs:meta", "fence", "5"});
+  const std::string before = Everything();
+  EXPECT_EQ(DeleteJobKeys(*client_, {"job", 0, /*fence=*/4}).status().code(), kPrecondition);
+  EXPECT_EQ(Everything(), before);
+  EXPECT_TRUE(DeleteJobKeys(*client_, {"job", 0, /*fence=*/5}).ok());
+  EXPECT_THAT(Keys("{job}:*"), IsEmpty());
+}
+
+// Stores of older versions have no generation.
+TEST_F(RedisStoreFault, AStoreWithoutAGenerationIsOpenedAndRemoved) {
+  (void)store();
+  std::string config = Redis({"GET", "{job}:config"}).text;
+  const std::string generation = "\"generation\":0,";
+  ASSERT_NE(config.find(generation), std::string::npos) << config;
+  config.erase(config.find(generation), generation.size());
+  Redis({"SET", "{job}:config", config});
+  EXPECT_EQ((*RedisTrajectoryStore::Open(client_, "job", settings_))->options().generation, 0);
+  EXPECT_NE(NewStore(), nullptr);
+  EXPECT_TRUE(DeleteJobKeys(*client_, {"job"}).ok());
+  EXPECT_THAT(Keys("*"), IsEmpty());
+}
+
 TEST_F(RedisStoreFault, AStoreMadeAnewRefusesObjectsOfTheOldOne) {
   const GroupLease lease = Lease(0, 1)[0];
-  ASSERT_TRUE(RedisTrajectoryStore::Delete(*client_, "job").ok());
+  ASSERT_TRUE(DeleteJobKeys(*client_, {"job"}).ok());
   const auto anew = NewStore();  // the same values
   ASSERT_TRUE(anew->PutPrompts({Prompt{0, 0, {1}, {}}}).ok());
   ASSERT_EQ(anew->LeasePrompts({"w1", "", {0, 0}, 1})->leases.at(0).token, lease.token);
@@ -138,7 +174,7 @@ TEST_F(RedisStoreFault, AHalfRemovedStoreIsNoStore) {
             absl::StatusCode::kNotFound);
   EXPECT_EQ(RedisTrajectoryStore::Create(client_, options_, origin_, settings_).status().code(),
             kPrecondition);
-  ASSERT_TRUE(RedisTrajectoryStore::Delete(*client_, "job").ok());
+  ASSERT_TRUE(DeleteJobKeys(*client_, {"job"}).ok());
   EXPECT_NE(NewStore(), nullptr);
 }
 
@@ -324,6 +360,81 @@ TEST_F(RedisStoreFault, LeasesAreExtendedByTheLengthOfAnOutage) {
   clock_.Advance(options_.lease_ttl - absl::Seconds(1));
   EXPECT_THAT(*store().RenewLeases("w0", {lease.token}), IsEmpty());
   EXPECT_TRUE(store().PutSample(lease.token, 0, ResponseAt(0)).ok());
+}
+
+TEST_F(RedisStoreFault, RowLeasesAreExtendedByTheLengthOfAnOutageToo) {
+  settings_.outage_threshold = absl::Seconds(8);
+  options_.needs_ref_logprob = true;
+  options_.max_row_failures = 1;
+  const auto leases = Lease(0, 2);  // until 30 s
+  Finish(leases[0], 0);
+  int64_t expired = 0;
+  const auto pass = [&](absl::Duration time) {
+    clock_.Advance(time);
+    expired += *store().Sweep();
+  };
+  for (int i = 0; i < 4; ++i) pass(absl::Seconds(5));
+  std::vector<int64_t> rows;  // until 50 s
+  for (const Task task : {Task::kScore, Task::kRefLogprob}) {
+    const auto leased = *store().LeaseRows(task, "r0", 1);
+    rows.push_back(leased.at(0).token);
+  }
+  pass(absl::Minutes(5));
+  EXPECT_EQ(expired, 0);
+  for (int i = 0; i < 3; ++i) pass(absl::Seconds(5));
+  EXPECT_EQ(expired, 1) << "that of the group alone";
+  EXPECT_THAT(*store().RenewLeases("r0", rows), IsEmpty());
+}
+
+// A store without max_hand_backs and losses, with groups of 20 numbers, all places of the queue 0.
+constexpr char kAgeStore[] = R"lua(
+local prefix = '{job}:'
+local function change(key, edit)
+  local value = cmsgpack.unpack(redis.call('GET', key))
+  edit(value)
+  redis.call('SET', key, cmsgpack.pack(value))
+end
+change(prefix .. 'options', function(options) options.max_hand_backs = nil end)
+change(prefix .. 'state', function(state)
+  for _, name in ipairs({'losses', 'lost_worker', 'lost_token', 'packed', 'epoch_requests'}) do
+    state[name] = nil
+  end
+end)
+for _, key in ipairs(redis.call('KEYS', prefix .. 'g:*')) do
+  local numbers = cmsgpack.unpack(redis.call('HGET', key, 'n'))
+  for i = 21, #numbers do numbers[i] = nil end
+  redis.call('HSET', key, 'n', cmsgpack.pack(numbers))
+end
+for _, ordinal in ipairs(redis.call('ZRANGE', prefix .. 'queue', 0, -1)) do
+  redis.call('ZADD', prefix .. 'queue', 0, ordinal)
+end
+local config = redis.call('GET', prefix .. 'config')
+local changed
+config, changed = config:gsub('"max_hand_backs":%d+,', '')
+redis.call('SET', prefix .. 'config', config)
+return changed
+)lua";
+
+TEST_F(RedisStoreFault, AStoreOfTheVersionBeforeGoesOn) {
+  OpenEpoch();
+  const auto leases = Lease(0, 3, "w0#1");
+  PutPrompts(2);
+  ASSERT_TRUE(store().PutSample(leases[0].token, 0, ResponseAt(0)).ok());
+  ASSERT_EQ(Redis({"EVAL", kAgeStore, "0"}).integer, 1);
+  const auto opened = RedisTrajectoryStore::Open(client_, "job", settings_);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ((*opened)->options().max_hand_backs, 16);
+  ASSERT_NE(NewStore(), nullptr) << "Create with the defaults finds it";
+  ASSERT_TRUE(store().HandBackLease(leases[1].token, "gone").ok());
+  ASSERT_TRUE(store().PutSample(leases[0].token, 1, ResponseAt(0)).ok());
+  ASSERT_EQ(*store().RevokeWorker("w0#1"), 1);
+  EXPECT_EQ(store().OpenEpochFor({"t0", {0, 0}, "", "a"})->epoch, 2);
+  EXPECT_EQ(store().OpenEpochFor({"t0", {0, 0}, "", "a"})->epoch, 2);
+  const auto reply = store().LeasePrompts({"w1", "", {0, 0}, 10});
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  std::vector<int64_t> ordinals;
+  for (const GroupLease& lease : reply->leases) ordinals.push_back(lease.ordinal);
+  EXPECT_THAT(ordinals, testing::ElementsAre(1, 2, 3));
 }
 
 TEST_F(RedisStoreFault, LeasesExpireInTimeWhenSomebodyIsThere) {

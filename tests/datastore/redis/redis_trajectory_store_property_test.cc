@@ -35,6 +35,7 @@ class RedisTrajectoryStoreProperty : public testing::TestWithParam<Disposition> 
     const StoreOrigin origin = HistoryOrigin(seed);
     RedisStoreSettings settings;
     settings.clock = &clock;
+    settings.ledger_segment_rows = 8;
     auto memory = InMemoryTrajectoryStore::Create(options, origin, clock);
     if (!memory.ok()) return memory.status().ToString();
     auto redis = RedisTrajectoryStore::Create(client_, options, origin, settings);
@@ -80,6 +81,7 @@ TEST_P(RedisTrajectoryStoreProperty, AnswersAsTheInMemoryStoreDoes) {
   // The histories, when none is left out, did contain what they are meant to contain.
   EXPECT_GT(counts.answers["redo"], 20);
   EXPECT_GT(counts.answers["diverged"], 20);
+  EXPECT_GT(counts.answers["rows again"], 20);
   EXPECT_GT(counts.answers["OpenEpoch FAILED_PRECONDITION"], 20);
   EXPECT_EQ(counts.ends["dropped(too_old)"] > 20, GetParam() == Disposition::kDrop);
   EXPECT_EQ(counts.ends["requeued(too_old)"] > 20, GetParam() == Disposition::kRequeue);
@@ -87,9 +89,11 @@ TEST_P(RedisTrajectoryStoreProperty, AnswersAsTheInMemoryStoreDoes) {
   EXPECT_EQ(counts.ends["dropped(fully_masked)"] > 5, GetParam() == Disposition::kMask);
   EXPECT_GT(counts.ends["requeued(lease_expired)"], 30);
   EXPECT_GT(counts.ends["filtered(zero_variance)"], 50);
-  EXPECT_GT(counts.ends["dead(score_failed)"], 20);
+  EXPECT_GT(counts.ends["dead(score_failed)"], 10);
   EXPECT_GT(counts.ends["dead(lease_failed)"], 20);
   EXPECT_GT(counts.ends["requeued(lease_failed)"], 20);
+  EXPECT_GT(counts.ends["requeued(handed_back)"], 100);
+  EXPECT_GT(counts.ends["dead(handed_back)"], 20);
   EXPECT_GT(counts.answers["PutSample FAILED_PRECONDITION"], 100);
   EXPECT_GT(counts.answers["PutSample INVALID_ARGUMENT"], 30);
   EXPECT_GT(counts.answers["CommitStep FAILED_PRECONDITION"], 10);

@@ -52,7 +52,8 @@ std::string Text(const PutPromptsReply& reply) {
 std::string Text(const Response& response) {
   std::string text =
       StrCat("ids ", List(response.response_ids), " logp ", List(response.behavior_logprobs),
-             " mask ", Mask(response.loss_mask), " finish ", static_cast<int>(response.finish));
+             " drawn ", List(response.sampling_logprobs), " mask ", Mask(response.loss_mask),
+             " finish ", static_cast<int>(response.finish));
   for (const Span& span : response.spans) {
     text += StrCat(" (", span.policy.lineage, ",", span.policy.version, " ", span.begin, "-",
                    span.end, ")");

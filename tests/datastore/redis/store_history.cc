@@ -40,6 +40,7 @@ StoreOptions HistoryOptions(uint64_t seed, Disposition disposition) {
   options.filter_zero_variance = options.group_size > 1 && Draw(seed, 10) % 2 == 0;
   options.max_filtered_in_a_row = Draw(seed, 11) % 6 == 0 ? 2 : 0;
   options.max_lease_failures = 1 + static_cast<int32_t>(Draw(seed, 12) % 4);
+  options.max_hand_backs = 1 + static_cast<int32_t>(Draw(seed, 13) % 5);
   return options;
 }
 
@@ -124,16 +125,17 @@ void StoreHistory::Step() {
     void (StoreHistory::*call)();
   };
   static constexpr Choice kChoices[] = {
-      {8, &StoreHistory::PutPrompts},  {14, &StoreHistory::Lease},
-      {10, &StoreHistory::PutSample},  {12, &StoreHistory::FinishLease},
-      {5, &StoreHistory::PutSamples},  {5, &StoreHistory::PutRows},
-      {3, &StoreHistory::ReturnLease}, {4, &StoreHistory::Renew},
-      {2, &StoreHistory::FailLease},   {4, &StoreHistory::LeaseRows},
-      {6, &StoreHistory::PutFields},   {14, &StoreHistory::ServeRows},
-      {2, &StoreHistory::FailRow},     {3, &StoreHistory::OpenEpoch},
-      {5, &StoreHistory::NextBatch},   {16, &StoreHistory::Commit},
-      {6, &StoreHistory::MarkDurable}, {1, &StoreHistory::Revoke},
-      {4, &StoreHistory::PassTime},    {1, &StoreHistory::TrimLedger}};
+      {8, &StoreHistory::PutPrompts},   {14, &StoreHistory::Lease},
+      {10, &StoreHistory::PutSample},   {12, &StoreHistory::FinishLease},
+      {5, &StoreHistory::PutSamples},   {5, &StoreHistory::PutRows},
+      {3, &StoreHistory::ReturnLease},  {4, &StoreHistory::Renew},
+      {2, &StoreHistory::FailLease},    {4, &StoreHistory::LeaseRows},
+      {6, &StoreHistory::PutFields},    {14, &StoreHistory::ServeRows},
+      {4, &StoreHistory::EndRow},       {3, &StoreHistory::OpenEpoch},
+      {5, &StoreHistory::NextBatch},    {16, &StoreHistory::Commit},
+      {6, &StoreHistory::MarkDurable},  {1, &StoreHistory::Revoke},
+      {4, &StoreHistory::PassTime},     {1, &StoreHistory::TrimLedger},
+      {2, &StoreHistory::HandBackLease}};
   int64_t total = 0;
   for (const Choice& choice : kChoices) total += choice.weight;
   int64_t drawn = Below(total);
@@ -200,12 +202,15 @@ Response StoreHistory::RandomResponse(const PolicyVersion& from, const Response&
   PolicyVersion policy = begin.spans.empty() ? from : begin.spans.back().policy;
   policy = {std::max(policy.lineage, from.lineage), std::max(policy.version, from.version)};
   const int64_t pieces = 1 + Below(2);
+  const bool truncated = !begin.sampling_logprobs.empty() || Chance(0.3);
+  if (truncated) response.sampling_logprobs = begin.behavior_logprobs;
   for (int64_t piece = 0; piece < pieces; ++piece) {
     const int64_t tokens = 1 + Below(4);
     const auto first = static_cast<int32_t>(response.response_ids.size());
     for (int64_t i = 0; i < tokens; ++i) {
       response.response_ids.push_back(static_cast<int32_t>(Below(1000)));
       response.behavior_logprobs.push_back(-0.125f * static_cast<float>(Below(50)));
+      if (truncated) response.sampling_logprobs.push_back(-0.25f * static_cast<float>(Below(9)));
       response.loss_mask.push_back(Chance(0.8) ? 1 : 0);
     }
     const auto end = static_cast<int32_t>(response.response_ids.size());
@@ -329,13 +334,29 @@ void StoreHistory::ReturnLease() {
              [&](auto& s) { return s.ReturnLease(work.lease.token, indices, partials); });
 }
 
-void StoreHistory::FailLease() {
+void StoreHistory::FailLease() { GiveUpLease(/*failed=*/true); }
+
+// Often all of what is leased, as when an environment is away.
+void StoreHistory::HandBackLease() {
+  for (int64_t n = Chance(0.4) ? 4 : 1; n > 0; --n) {
+    if (Chance(0.4)) Lease();
+    GiveUpLease(/*failed=*/false);
+    if (Chance(0.3)) clock_.Advance(kTtl / 2);
+  }
+}
+
+void StoreHistory::GiveUpLease(bool failed) {
   if (work_.empty()) return;
   const Work& work =
       work_[work_.size() - 1 - static_cast<size_t>(Below(std::min<int64_t>(3, std::ssize(work_))))];
   const std::string reason = Chance(0.1) ? std::string(400, 'y') : "the environment raised";
   const int64_t token = Chance(0.02) ? 12345 : work.lease.token;
-  (void)Both(StrCat("FailLease ", token), [&](auto& s) { return s.FailLease(token, reason); });
+  if (failed) {
+    (void)Both(StrCat("FailLease ", token), [&](auto& s) { return s.FailLease(token, reason); });
+  } else {
+    (void)Both(StrCat("HandBackLease ", token),
+               [&](auto& s) { return s.HandBackLease(token, reason); });
+  }
 }
 
 void StoreHistory::Renew() {
@@ -355,12 +376,17 @@ void StoreHistory::Renew() {
 void StoreHistory::LeaseRows() {
   const Task task =
       one_.options().needs_ref_logprob && Chance(0.5) ? Task::kRefLogprob : Task::kScore;
-  const std::string worker = Chance(0.02) ? "" : Worker("r");
-  const int64_t count = Chance(0.02) ? -1 : Below(5);
-  const auto rows =
-      Both("LeaseRows " + worker, [&](auto& s) { return s.LeaseRows(task, worker, count); });
-  if (!rows.ok()) return;
-  for (const RowLease& row : *rows) rows_.push_back({task, row});
+  const bool again = Chance(0.3) && !last_rows_.worker.empty();
+  if (!again) {
+    last_rows_ = {task, Chance(0.02) ? "" : Worker("r"),
+                  Chance(0.3) ? "" : StrCat("q", requests_++), Chance(0.02) ? -1 : Below(5)};
+  }
+  const RowRequest& request = last_rows_;
+  const auto rows = Both(StrCat("LeaseRows ", request.worker, " ", request.request_id),
+                         [&](auto& s) { return s.LeaseRowsFor(request); });
+  if (again && rows.ok() && !rows->empty()) ++counts_.answers["rows again"];
+  if (!rows.ok() || Chance(0.2)) return;  // or the answer is lost
+  for (const RowLease& row : *rows) rows_.push_back({request.task, row});
 }
 
 void StoreHistory::ServeRows() {
@@ -440,13 +466,14 @@ void StoreHistory::PutRows() {
   (void)Both(what, [&](auto& s) { return s.PutRows(task, puts); });
 }
 
-void StoreHistory::FailRow() {
+void StoreHistory::EndRow() {
   if (rows_.empty()) return;
   const Row& row =
       rows_[rows_.size() - 1 - static_cast<size_t>(Below(std::min<int64_t>(4, std::ssize(rows_))))];
   const std::string reason = Chance(0.1) ? std::string(400, 'x') : "no route";
-  (void)Both(StrCat("FailRow ", row.lease.token),
-             [&](auto& s) { return s.FailRow(row.task, row.lease.token, reason); });
+  const RowEnd end = Chance(0.25) ? RowEnd::kReturned : RowEnd::kFailed;
+  (void)Both(StrCat("EndRow ", row.lease.token),
+             [&](auto& s) { return s.EndRow(row.task, row.lease.token, end, reason); });
 }
 
 void StoreHistory::OpenEpoch() {
@@ -459,11 +486,14 @@ void StoreHistory::OpenEpoch() {
 }
 
 void StoreHistory::OpenEpochAt(PolicyVersion loaded) {
-  const auto reply = Both(StrCat("OpenEpoch ", loaded.lineage, " ", loaded.version),
-                          [&](auto& s) { return s.OpenEpoch("t", loaded); });
-  if (!reply.ok()) return;
+  EpochRequest request{"t", loaded, "", Chance(0.5) ? StrCat("e", requests_++) : ""};
+  if (Chance(0.2) && !last_epoch_request_.id.empty()) request = last_epoch_request_;
+  if (!request.id.empty()) last_epoch_request_ = request;
+  const auto reply = Both(StrCat("OpenEpoch ", request.loaded.lineage, " ", request.loaded.version),
+                          [&](auto& s) { return s.OpenEpochFor(request); });
+  if (!reply.ok() || reply->epoch == epoch_) return;
   epoch_ = reply->epoch;
-  redo_next_ = loaded.version + 1;
+  redo_next_ = request.loaded.version + 1;
   batch_.clear();
 }
 

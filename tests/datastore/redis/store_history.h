@@ -69,6 +69,8 @@ class StoreHistory {
   void FinishLease();  // all of its samples
   void ReturnLease();
   void FailLease();
+  void HandBackLease();
+  void GiveUpLease(bool failed);
   void Renew();
   void LeaseRows();
   std::shared_ptr<const Score> RandomScore();
@@ -78,7 +80,7 @@ class StoreHistory {
   void PutFieldsOf(const Row& row);
   void PutRows();    // of several groups, some twice
   void ServeRows();  // some rows at once
-  void FailRow();
+  void EndRow();
   void OpenEpoch();
   void OpenEpochAt(PolicyVersion loaded);
   void NextBatch();
@@ -104,6 +106,8 @@ class StoreHistory {
   int64_t requests_ = 0;
   absl::Time last_request_at_;
   LeaseRequest last_request_;
+  EpochRequest last_epoch_request_;
+  RowRequest last_rows_;  // the last request for rows
   std::vector<Work> work_;
   std::vector<Row> rows_;
   std::vector<int64_t> batch_;

@@ -71,10 +71,10 @@ class ClusterCommandTest : public testing::Test {
     }
     return processes;
   }
-  // Looks again until `condition` holds; false after 10 s.
+  // Looks again until `condition` holds; false after 30 s.
   template <typename Condition>
   static bool Await(const Condition& condition) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(10);
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
     while (!condition()) {
       if (absl::Now() > deadline) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -111,7 +111,7 @@ TEST_F(ClusterCommandTest, ComesUpSaysWhatRunsAndGoesDown) {
 
 TEST_F(ClusterCommandTest, TheSecretIsReadableByTheOwnerAlone) {
   ASSERT_EQ(Up().exit_code, 0);
-  for (const char* file : {"redis.password", "redis.conf"}) {
+  for (const char* file : {"redis.password", "redis.conf", "cluster.token"}) {
     const auto perms = std::filesystem::status(folder_.File(State(file))).permissions();
     EXPECT_EQ(perms & std::filesystem::perms::all,
               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);

@@ -21,6 +21,7 @@ ClusterLayout Layout() {
   layout.redis_program = "/usr/bin/redis-server";
   layout.redis_port = 6000;
   layout.controller_ports = {7070, 7075};
+  layout.data_roots = {"/home/ann", "/data"};
   return layout;
 }
 
@@ -29,14 +30,17 @@ TEST(ClusterLayout, CommandLines) {
               ElementsAre("/usr/bin/redis-server", "/state/redis.conf"));
   EXPECT_THAT(CommandLine(Layout(), {"controller", "", 2}),
               ElementsAre("/bin/freshet-controller", "--name", "controller-2", "--http-listen",
-                          "127.0.0.1:0", "--redis", "127.0.0.1:6000", "--redis-password-file",
-                          "/state/redis.password", "--listen", "127.0.0.1:7075", "--status-listen",
-                          "127.0.0.1:0"));
+                          "127.0.0.1:0", "--cluster-token-file", "/state/cluster.token", "--redis",
+                          "127.0.0.1:6000", "--redis-password-file", "/state/redis.password",
+                          "--data-root", "/home/ann", "--data-root", "/data", "--listen",
+                          "127.0.0.1:7075", "--status-listen", "127.0.0.1:0"));
   EXPECT_THAT(CommandLine(Layout(), {"rollout", "small", 1}),
               AllOf(Contains("--pool"), Contains("small"), Contains("rollout-small-1"),
-                    Contains("127.0.0.1:7070,127.0.0.1:7075"), Not(Contains("--state-dir"))));
+                    Contains("127.0.0.1:7070,127.0.0.1:7075"), Not(Contains("--state-dir")),
+                    Not(Contains("--data-root"))));
   EXPECT_THAT(CommandLine(Layout(), {"trainer", "", 1}),
-              AllOf(Contains("--state-dir"), Contains("/state/trainer")));
+              AllOf(Contains("--state-dir"), Contains("/state/trainer"), Contains("/home/ann"),
+                    Contains("/data")));
 }
 
 TEST(ClusterLayout, AllControllersAreNamed) {

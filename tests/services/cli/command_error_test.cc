@@ -62,9 +62,11 @@ TEST_F(CommandErrorTest, AFaultOfTheServerIsInternal) {
   EXPECT_EQ(Run({"list"}).exit_code, 1);
 }
 
-TEST_F(CommandErrorTest, ATokenIsNotSentOverPlaintext) {
+TEST_F(CommandErrorTest, ATokenIsNotSentToOtherMachinesOverPlaintext) {
   folder_.Write("token", "secret\n");
-  const ChildResult result = Run({"list", "--token-file", "token"});
+  EXPECT_EQ(Run({"list", "--token-file", "token"}).exit_code, 0) << "over loopback";
+  EXPECT_EQ(service_.last_authorization(), "Bearer secret");
+  const ChildResult result = Run({"list", "--token-file", "token", "--server", "192.0.2.1:7070"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, testing::Not(HasSubstr("secret")));
   EXPECT_EQ(Run({"list", "--ca", "absent.pem"}).exit_code, 3);

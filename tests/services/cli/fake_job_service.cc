@@ -93,6 +93,11 @@ job::v1::SubmitRequest FakeJobService::last_submit() const {
   return last_submit_;
 }
 
+std::string FakeJobService::last_authorization() const {
+  const MutexLock lock(mu_);
+  return last_authorization_;
+}
+
 job::v1::ScaleRequest FakeJobService::last_scale() const {
   const MutexLock lock(mu_);
   return last_scale_;
@@ -164,9 +169,13 @@ grpc::Status FakeJobService::Get(Context*, const job::v1::GetRequest* request, J
   return grpc::Status::OK;
 }
 
-grpc::Status FakeJobService::List(Context*, const job::v1::ListRequest* request,
+grpc::Status FakeJobService::List(Context* context, const job::v1::ListRequest* request,
                                   job::v1::ListReply* reply) {
   const MutexLock lock(mu_);
+  const auto header = context->client_metadata().find("authorization");
+  last_authorization_ = header == context->client_metadata().end()
+                            ? ""
+                            : std::string(header->second.data(), header->second.size());
   const absl::Status status = Begin("List");
   if (!status.ok()) return StatusToGrpc(status);
   // Pages of two, so that callers have to turn them.

@@ -105,6 +105,17 @@ TEST(JobText, DescribesWhatItWaitsForAndItsEvents) {
             HasSubstr("warning worker_lost: rollout-1 is silent\n"), Not(HasSubstr("\x1b"))));
 }
 
+TEST(JobText, DescribesStaleSamplesThatNothingCorrects) {
+  Job job = Running();
+  job.mutable_spec()->set_group_size(4);
+  job.mutable_spec()->set_prompts_per_step(8);
+  job.mutable_spec()->mutable_staleness()->set_max(2);
+  EXPECT_THAT(DescribeJob(job, Now(), {80, false}), Not(HasSubstr("warning")));
+  job.mutable_spec()->mutable_loss()->mutable_correction()->set_kind("none");
+  EXPECT_THAT(DescribeJob(job, Now(), {80, false}),
+              HasSubstr("warning     samples up to 2 versions old are trained without"));
+}
+
 TEST(JobText, DescribesHowManyRolloutsThereShouldBe) {
   Job job = Running();
   job::v1::PoolScale* scale = job.mutable_rollouts();

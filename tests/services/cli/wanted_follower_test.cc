@@ -10,7 +10,8 @@ namespace {
 
 TEST(WantedFollower, TellsWhatItRunsWithoutDrainingWhatOthersRun) {
   FakeJobService service;
-  const auto follower = WantedFollower::Start(service.address(), {{"rollout", 2}, {"trainer", 1}});
+  const auto follower =
+      WantedFollower::Start(service.address(), {{"rollout", 2}, {"trainer", 1}}, "");
   ASSERT_TRUE(follower.ok()) << follower.status();
   const absl::Time give_up = absl::Now() + absl::Seconds(20);
   while ((*follower)->wanted().empty() && absl::Now() < give_up) {

@@ -1,6 +1,9 @@
 #include "services/reward/grpc_scorer.h"
 
 #include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <functional>
@@ -13,8 +16,13 @@
 
 #include "gtest/gtest.h"
 #include "services/base/mutex.h"
+#include "services/base/str_cat.h"
 #include "services/base/trace.h"
+#include "services/reward/reward_worker.h"
+#include "tests/fault_proxy/fault_proxy.h"
 #include "tests/services/reward/scorer_case.h"
+#include "tests/testing/fake_clock.h"
+#include "tests/testing/fake_trajectory_store.h"
 
 namespace freshet {
 namespace {
@@ -128,15 +136,17 @@ TEST_F(GrpcScorerTest, AServiceThatIsBeingRestartedIsWaitedFor) {
 }
 
 TEST_F(GrpcScorerTest, ACallThatNobodyWantsAnyMoreIsGivenUp) {
-  Notification called, over;
-  service_.answer = [&](const ScoreRequest&, ScoreReply&) {
-    called.Notify();
-    over.WaitFor(absl::Seconds(20));
+  // The handler may end after the test's body.
+  const auto called = std::make_shared<Notification>();
+  const auto over = std::make_shared<Notification>();
+  service_.answer = [called, over](const ScoreRequest&, ScoreReply&) {
+    called->Notify();
+    over->WaitFor(absl::Seconds(20));
     return grpc::Status::OK;
   };
   std::stop_source cancel;
   std::jthread canceller([&] {
-    called.WaitFor(absl::Seconds(20));
+    called->WaitFor(absl::Seconds(20));
     cancel.request_stop();
   });
   const Attributes attributes;
@@ -144,12 +154,12 @@ TEST_F(GrpcScorerTest, ACallThatNobodyWantsAnyMoreIsGivenUp) {
   input.cancel = cancel.get_token();
   const auto score = GrpcScorer(channel_, "user:1", absl::Minutes(10)).Score(input);
   EXPECT_EQ(score.status().code(), absl::StatusCode::kCancelled);
-  over.Notify();
+  over->Notify();
 }
 
 TEST_F(GrpcScorerTest, AServiceThatIsAwayIsNotWaitedForOnceTheCallIsGivenUp) {
   std::stop_source cancel;
-  service_.answer = [&cancel](const ScoreRequest&, ScoreReply&) {
+  service_.answer = [cancel](const ScoreRequest&, ScoreReply&) {
     cancel.request_stop();
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "shutting down");
   };
@@ -214,7 +224,7 @@ TEST_F(GrpcScorerTest, WhatTheServiceCouldNotScoreIsNoReward) {
   Answer(trajectory::v1::SCORE_OUTCOME_TIMEOUT, 1, "the judge is slow");
   EXPECT_EQ(Ask().status().code(), absl::StatusCode::kDeadlineExceeded);
   Answer(trajectory::v1::SCORE_OUTCOME_INFRA_ERROR, 1, "no GPU");
-  EXPECT_EQ(Ask().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Ask().status().code(), absl::StatusCode::kInternal) << "it is there: a failure";
   EXPECT_EQ(Ask().status().message(), "reward service user:1: it failed: no GPU");
 }
 
@@ -233,6 +243,10 @@ TEST_F(GrpcScorerTest, TheCallsStatusIsTheScorers) {
   };
   EXPECT_EQ(Ask().status().code(), absl::StatusCode::kUnknown);
   EXPECT_EQ(Ask().status().message(), "reward service user:1: ZeroDivisionError");
+  service_.answer = [](const ScoreRequest&, ScoreReply&) {
+    return grpc::Status(grpc::StatusCode::ABORTED, "a transaction");
+  };
+  EXPECT_EQ(Ask().status().code(), absl::StatusCode::kInternal) << "it has not gone away";
 }
 
 TEST_F(GrpcScorerTest, DoesNotWaitLongerThanItMay) {
@@ -246,6 +260,198 @@ TEST_F(GrpcScorerTest, DoesNotWaitLongerThanItMay) {
   const ScoreInput input{"x", 1, true, none, absl::Milliseconds(30)};
   EXPECT_EQ(scorer.Score(input).status().code(), absl::StatusCode::kDeadlineExceeded);
   release.Notify();
+}
+
+// Tries a server that is away again soon.
+grpc::ChannelArguments SoonAgain() {
+  grpc::ChannelArguments args;
+  for (const char* backoff :
+       {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+        GRPC_ARG_MAX_RECONNECT_BACKOFF_MS}) {
+    args.SetInt(backoff, 100);
+  }
+  return args;
+}
+
+// The same service behind a socket that may be closed.
+class AwayServiceTest : public GrpcScorerTest {
+ protected:
+  AwayServiceTest() : path_(StrCat(testing::TempDir(), "away-", getpid(), ".sock")) {
+    unlink(path_.c_str());
+    socket_ =
+        grpc::CreateCustomChannel("unix:" + path_, grpc::InsecureChannelCredentials(), SoonAgain());
+  }
+  ~AwayServiceTest() override {
+    if (remote_ != nullptr) remote_->Shutdown(std::chrono::system_clock::now());
+    unlink(path_.c_str());
+  }
+  void Start() {
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&service_);
+    builder.AddListeningPort("unix:" + path_, grpc::InsecureServerCredentials());
+    remote_ = builder.BuildAndStart();
+    ASSERT_NE(remote_, nullptr);
+  }
+  absl::StatusOr<ComponentScore> AskWithin(absl::Duration timeout) {
+    return ScoreText(GrpcScorer(socket_, "user:1", timeout), "four");
+  }
+
+  const std::string path_;
+  std::shared_ptr<grpc::Channel> socket_;
+  std::unique_ptr<grpc::Server> remote_;
+};
+
+TEST_F(AwayServiceTest, RowsWaitUntilItIsBack) {
+  StoreOptions options;
+  options.job = "j";
+  options.max_row_failures = 1;
+  FakeTrajectoryStore store(options);
+  for (int i = 0; i < 4; ++i) {
+    Response response;
+    response.response_ids = {i};
+    store.AddRow({i, 0, 0}, {}, response);
+  }
+  CompositeScorer scorer;
+  scorer.Add("judge", 1.0,
+             std::make_unique<GrpcScorer>(socket_, "user:1", absl::Milliseconds(200)));
+  FakeClock clock;
+  RewardWorker worker(
+      store, scorer, [](const std::vector<int32_t>&) { return "four"; }, RewardWorkerOptions(),
+      clock);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(worker.RunOnce(), 0);
+    clock.Advance(absl::Seconds(50));
+  }
+  EXPECT_EQ(worker.counters().returned, 8);
+  EXPECT_NE(worker.WaitsFor().find("since 1m40s: component judge: reward service user:1: "),
+            std::string::npos)
+      << worker.WaitsFor();
+  Start();
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (store.scored_rows() < 4 && absl::Now() < deadline) worker.RunOnce();
+  EXPECT_EQ(store.scored_rows(), 4U);
+  for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(store.failures(i).empty());
+}
+
+TEST_F(AwayServiceTest, AHostThatDoesNotAnswerIsAwayAndASlowServiceIsNot) {
+  // Connections are taken and nobody reads them.
+  const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  ASSERT_LT(path_.size(), sizeof(address.sun_path));
+  path_.copy(address.sun_path, path_.size());
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  EXPECT_EQ(AskWithin(absl::Milliseconds(50)).status().code(), absl::StatusCode::kUnavailable);
+  close(listener);
+  unlink(path_.c_str());
+
+  Start();
+  EXPECT_TRUE(AskWithin(absl::Seconds(20)).ok());
+  // The service may be called only after the scorer has given the call up.
+  const auto release = std::make_shared<Notification>();
+  service_.answer = [release](const ScoreRequest&, ScoreReply&) {
+    release->WaitFor(absl::Seconds(20));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(AskWithin(absl::Milliseconds(50)).status().code(), absl::StatusCode::kDeadlineExceeded);
+  release->Notify();
+}
+
+TEST_F(AwayServiceTest, OneThatAnswersUnavailableHasNotGoneAway) {
+  Start();
+  service_.answer = [this](const ScoreRequest&, ScoreReply& reply) {
+    if (service_.calls < 5) {
+      return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the judge is loading");
+    }
+    reply.add_scores()->set_outcome(trajectory::v1::SCORE_OUTCOME_OK);
+    return grpc::Status::OK;
+  };
+  const auto score = AskWithin(absl::Seconds(20));
+  EXPECT_TRUE(score.ok()) << score.status();
+}
+
+// The same service behind a proxy: when that cuts the connections, the service has died.
+class DyingServiceTest : public GrpcScorerTest {
+ protected:
+  DyingServiceTest() {
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&service_);
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    remote_ = builder.BuildAndStart();
+    proxy_ = *FaultProxy::Start(port);
+    dying_ = grpc::CreateCustomChannel(StrCat("127.0.0.1:", proxy_->port()),
+                                       grpc::InsecureChannelCredentials(), SoonAgain());
+    store_options_.job = "j";
+    store_options_.max_row_failures = 1;
+  }
+  ~DyingServiceTest() override { remote_->Shutdown(std::chrono::system_clock::now()); }
+  // Scores four rows, called "0" to "3", of which each ends the service for a while as often as
+  // `deaths` says.
+  void ScoreRows(FakeTrajectoryStore& store, std::map<std::string, int> deaths) {
+    service_.answer = [this, deaths](const ScoreRequest& request, ScoreReply& reply) mutable {
+      if (deaths[request.items(0).completion()]-- > 0) proxy_->SetDown(true);
+      reply.add_scores()->set_outcome(trajectory::v1::SCORE_OUTCOME_OK);
+      return grpc::Status::OK;
+    };
+    for (int i = 0; i < 4; ++i) {
+      Response response;
+      response.response_ids = {i};
+      store.AddRow({i, 0, 0}, {}, response);
+    }
+    CompositeScorer scorer;
+    scorer.Add("judge", 1.0, std::make_unique<GrpcScorer>(dying_, "user:1", absl::Seconds(1)));
+    RewardWorkerOptions options;
+    options.batch_rows = 1;  // as Run does while the service is away
+    RewardWorker worker(
+        store, scorer, [](const std::vector<int32_t>& ids) { return StrCat(ids[0]); }, options);
+    const auto over = [&store](size_t i) {
+      return store.score(i) != nullptr || !store.failures(i).empty();
+    };
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (!(over(0) && over(1) && over(2) && over(3)) && absl::Now() < deadline) {
+      worker.RunOnce();
+      proxy_->SetDown(false);
+    }
+  }
+
+  std::unique_ptr<grpc::Server> remote_;
+  std::unique_ptr<FaultProxy> proxy_;
+  std::shared_ptr<grpc::Channel> dying_;
+  StoreOptions store_options_;
+};
+
+TEST_F(DyingServiceTest, ARowThatKillsItIsGivenUpAndTheOthersAreScored) {
+  FakeTrajectoryStore store(store_options_);
+  ScoreRows(store, {{"0", 1000}});
+  EXPECT_EQ(store.scored_rows(), 3U);
+  ASSERT_EQ(store.failures(0).size(), 1U);
+  EXPECT_NE(store.failures(0)[0].find("user:1: the connection broke while it had the sample"),
+            std::string::npos)
+      << store.failures(0)[0];
+}
+
+TEST_F(DyingServiceTest, ARestartInTheMiddleOfARowCostsNothing) {
+  FakeTrajectoryStore store(store_options_);
+  ScoreRows(store, {{"0", 1}, {"3", 1}});
+  EXPECT_EQ(store.scored_rows(), 4U);
+}
+
+TEST_F(DyingServiceTest, ACallIsMadeASecondTimeAfterAConnectionThatBroke) {
+  int deaths = 1;
+  service_.answer = [&](const ScoreRequest&, ScoreReply& reply) {
+    if (deaths-- > 0) proxy_->ResetPeers();
+    reply.add_scores()->set_outcome(trajectory::v1::SCORE_OUTCOME_OK);
+    return grpc::Status::OK;
+  };
+  const GrpcScorer scorer(dying_, "user:1", absl::Seconds(20));
+  const auto score = ScoreText(scorer, "four");
+  EXPECT_TRUE(score.ok()) << score.status();
+  EXPECT_EQ(service_.calls, 2);
+  deaths = 2;
+  EXPECT_EQ(ScoreText(scorer, "four").status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(service_.calls, 4) << "and no third time";
 }
 
 TEST_F(GrpcScorerTest, TheFactoryCachesAndPassesChannelErrorsOn) {

@@ -52,7 +52,7 @@ TEST_F(RewardMetricsTest, ShowsCachesAndLostRows) {
   int64_t hits = 4;
   metrics_.WatchCache(
       "calls", [&hits] { return hits; }, [] { return int64_t{6}; });
-  metrics_.Refresh({{"a", {2, 1, 16}}});
+  metrics_.Refresh({{"a", {2, 1, 16, 3, 4096}}});
   MetricsText text = Scraped();
   const std::string name = "freshet_reward_cache_requests_total";
   EXPECT_EQ(text.Find(name, {{"cache", "calls"}, {"result", "hit"}}), 4);
@@ -60,6 +60,8 @@ TEST_F(RewardMetricsTest, ShowsCachesAndLostRows) {
   EXPECT_EQ(text.Find("freshet_reward_rows_lost_total", {{"job", "a"}}), 2);
   EXPECT_EQ(text.Find("freshet_datastore_errors_total", {{"job", "a"}}), 1);
   EXPECT_EQ(text.Find("freshet_reward_scoring_bound_samples", {{"job", "a"}}), 16);
+  EXPECT_EQ(text.Find("freshet_reward_unsent_scores", {{"job", "a"}}), 3);
+  EXPECT_EQ(text.Find("freshet_reward_unsent_bound_scores", {{"job", "a"}}), 4096);
   hits = 9;
   metrics_.Refresh({});
   text = Scraped();

@@ -166,6 +166,25 @@ TEST_F(RewardServiceTest, UsesTheScorersOfAJobThatItWorksOn) {
   EXPECT_EQ(reply_.scores(1).reward(), -2);  // cut off
 }
 
+TEST_F(RewardServiceTest, AServiceOfTheJobThatIsAwayFailsTheCallAndNoItem) {
+  bool away = true;
+  int scored = 0;
+  const auto work = Work("job-1", std::make_unique<FunctionScorer>([&](const ScoreInput& input) {
+                           if (away && input.completion == "b") {
+                             return absl::StatusOr<double>(absl::UnavailableError("no route"));
+                           }
+                           ++scored;
+                           return absl::StatusOr<double>(1.0);
+                         }));
+  AddItem("a", "4");
+  AddItem("b", "4");
+  EXPECT_EQ(Score().error_code(), grpc::StatusCode::UNAVAILABLE);
+  away = false;
+  ASSERT_TRUE(Score().ok());
+  EXPECT_EQ(reply_.scores(1).outcome(), SCORE_OUTCOME_OK);
+  EXPECT_EQ(scored, 2) << "the first one's score is kept";
+}
+
 TEST_F(RewardServiceTest, RefusesAJobThatItDoesNotWorkOn) {
   AddItem("4", "4");
   auto work =

@@ -170,6 +170,32 @@ TEST_F(RewardWorkerLeaseTest, ARenewalThatFailsIsTriedAgain) {
   EXPECT_TRUE(AwaitScored(1));
 }
 
+// Loses its first answer to LeaseRows.
+class LosesAnAnswer final : public ForwardingTrajectoryStore {
+ public:
+  using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
+  absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override {
+    absl::StatusOr<std::vector<RowLease>> rows = ForwardingTrajectoryStore::LeaseRowsFor(request);
+    if (std::exchange(lost_, true)) return rows;
+    return absl::UnavailableError("the connection broke");
+  }
+
+ private:
+  bool lost_ = false;
+};
+
+TEST_F(RewardWorkerLeaseTest, RowsLeasedUnderALostAnswerAreScoredAtOnce) {
+  AddRows(3);
+  scorer_.Add("c", 1.0, std::make_unique<CallbackScorer>([](const ScoreInput&) {
+                return ComponentScore{1};
+              }));
+  LosesAnAnswer lossy(*memory_);
+  RewardWorker worker(
+      lossy, scorer_, [](const std::vector<int32_t>&) { return "x"; }, options_, clock_);
+  EXPECT_EQ(worker.RunOnce(), 0);
+  EXPECT_EQ(worker.RunOnce(), 3) << "before any lease has ended";
+}
+
 TEST_F(RewardWorkerLeaseTest, ARowWhoseLeaseIsLostIsGivenUp) {
   AddRows(1);
   Start();

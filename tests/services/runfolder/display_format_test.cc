@@ -135,12 +135,13 @@ TEST(FormatSetup, ShowsEachPartAndWrapsLongOnes) {
   view.staleness_bound = 2;
   view.staleness_policy = "wait";
   view.loss = "advantage grpo, ratio token, anchor proximal, clip 0.2 to 0.28, correction tis 2";
+  view.warning = "samples up to 2 versions old are trained without an importance weight";
   view.threads = "1 trainer, 1 engine";
   view.run_dir = "runs/arithmetic";
   const std::string text = FormatSetup(view, {60, false});
-  for (const char* part :
-       {"arithmetic\n", "llama, 790k parameters", "64 prompts x 8 samples, 140 steps",
-        "at most 2 versions, policy wait", "threads", "runs/arithmetic"}) {
+  for (const char* part : {"arithmetic\n", "llama, 790k parameters",
+                           "64 prompts x 8 samples, 140 steps", "at most 2 versions, policy wait",
+                           "warning", "up to 2 versions old", "threads", "runs/arithmetic"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   EXPECT_THAT(text, Not(HasSubstr("warm-up")));
@@ -162,6 +163,9 @@ TEST(FormatEval, ComparesWithTheFirst) {
   view.first_accuracy = 0.5;
   EXPECT_EQ(FormatEval(view, {80, false}),
             "eval heldout at version 20: 0.900 over 512 rows, first 0.500");
+  view.metrics.eval_failed_rows = 12;
+  EXPECT_EQ(FormatEval(view, {80, false}),
+            "eval heldout at version 20: 0.900 over 500 rows (12 more failed), first 0.500");
 }
 
 TEST(FormatSummary, SaysWhereResultsLieAndHowToResume) {

@@ -182,6 +182,20 @@ TEST(LedgerVerifier, IgnoresUnfinishedCheckpointFolders) {
   EXPECT_TRUE(Verify(builder).ok);
 }
 
+// The names on file systems that cannot exchange names.
+TEST(LedgerVerifier, ChecksCheckpointFoldersThatNameTheirWriter) {
+  LedgerBuilder builder = LedgerBuilder::Forked();
+  const int64_t before = Verify(builder).checkpoints;
+  for (const char* name : {"manifest.json", "model.safetensors"}) {
+    const std::string file = std::string("checkpoints/step-6/") + name;
+    builder.files[std::string("checkpoints/step-6.epoch-2/") + name] = builder.files.at(file);
+  }
+  EXPECT_TRUE(Verify(builder).ok);
+  EXPECT_EQ(Verify(builder).checkpoints, before + 1);
+  builder.files["checkpoints/step-6.epoch-2/model.safetensors"] += "x";
+  EXPECT_FALSE(Verify(builder).ok);
+}
+
 TEST(LedgerVerifier, ListsTheFirstViolationsAndCountsTheRest) {
   LedgerBuilder builder;
   for (int64_t step = 1; step <= 10; ++step) builder.Step();

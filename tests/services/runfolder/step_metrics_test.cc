@@ -43,7 +43,8 @@ TEST(StepMetrics, HoldsEveryKeyOfTheContract) {
 
 TEST(EvalMetrics, HoldsEveryKeyOfTheContract) {
   const auto json = nlohmann::json::parse(ToJson(EvalMetrics{}));
-  for (const char* key : {"eval_name", "eval_accuracy", "policy_version", "wall_seconds"}) {
+  for (const char* key : {"eval_name", "eval_accuracy", "policy_version", "rows",
+                          "eval_failed_rows", "wall_seconds"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_FALSE(json.contains("step"));

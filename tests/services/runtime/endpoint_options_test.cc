@@ -80,6 +80,8 @@ TEST(EndpointFlags, SetTheOptions) {
 TEST(EndpointFlags, RefuseBadOnesWithOneLineAndCodeTwo) {
   const std::vector<std::pair<std::vector<const char*>, const char*>> bad = {
       {{"--listen", "0.0.0.0:7070"}, "--insecure"},
+      {{"--listen", "0.0.0.0:7070", "--insecure", "--cluster-token-file", "t"},
+       "--cluster-token-file"},
       {{"--listen", "example.org:7070"}, "--insecure"},
       {{"--listen", "7070"}, "not HOST:PORT"},
       {{"--http-listen", "127.0.0.1:x"}, "--http-listen"},

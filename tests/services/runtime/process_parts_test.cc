@@ -153,6 +153,15 @@ TEST(ValidUtf8, KeepsWhatIsValidAndMarksTheRest) {
   for (const auto& [text, valid] : bad) EXPECT_EQ(ValidUtf8(text), valid);
 }
 
+TEST(ValidUtf8, IsCutBetweenTwoCharacters) {
+  EXPECT_EQ(ValidUtf8("abc", 3), "abc");
+  EXPECT_EQ(ValidUtf8("abcd", 3), "abc");
+  EXPECT_EQ(ValidUtf8("ab\xc3\xa9", 3), "ab");
+  EXPECT_EQ(ValidUtf8("ab\xc3\xa9", 4), "ab\xc3\xa9");
+  EXPECT_EQ(ValidUtf8("\xf0\x9f\x98\x80", 3), "");
+  EXPECT_EQ(ValidUtf8("a\xff\xff", 2), "a?");
+}
+
 TEST(ProcessIdentity, IsAnotherOneEachTime) {
   EXPECT_EQ(RandomId().size(), 32u);
   EXPECT_NE(RandomId(), RandomId());

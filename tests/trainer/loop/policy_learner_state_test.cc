@@ -2,7 +2,7 @@
 #include "model/safetensors.h"
 #include "tests/model/test_directory.h"
 #include "tests/trainer/loop/policy_learner_fixture.h"
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint_folder.h"
 
 namespace freshet {
 namespace {

@@ -9,7 +9,9 @@ namespace freshet {
 namespace {
 
 using PolicyLearnerTest = PolicyLearnerFixture;
+using testing::FloatNear;
 using testing::HasSubstr;
+using testing::Pointwise;
 
 TEST_F(PolicyLearnerTest, AGrpoStepMovesProbabilityTowardsTheRewardedSample) {
   const auto learner = MakeLearner();
@@ -221,41 +223,81 @@ TEST_F(PolicyLearnerTest, AStrongKlHoldsThePolicyBack) {
   EXPECT_LT(distance(50.0), 0.5 * distance(1e-6));
 }
 
-TEST_F(PolicyLearnerTest, EnginesLogprobsAreThoseOfTheTrainingForward) {
-  options_.temperature = 0.7;
-  const auto learner = MakeLearner();
-  const auto engine = NativeEngine::Create(options_.model, {});
-  ASSERT_TRUE(engine.ok()) << engine.status();
+// Three groups of four samples that an engine makes with the learner's weights.
+std::vector<TrainGroup> Generated(const PolicyLearner& learner, const ModelConfig& model,
+                                  const SamplingParams& sampling) {
+  const auto engine = NativeEngine::Create(model, {});
+  EXPECT_TRUE(engine.ok()) << engine.status();
   WeightSnapshot snapshot;
-  snapshot.bytes = CopyWeightBytes(learner->Arena());
-  ASSERT_TRUE((*engine)->LoadWeights(Lane::kRollout, snapshot).ok());
+  snapshot.bytes = CopyWeightBytes(learner.Arena());
+  EXPECT_TRUE((*engine)->LoadWeights(Lane::kRollout, snapshot).ok());
   std::vector<TrainGroup> groups;
   for (int64_t g = 0; g < 3; ++g) {
     groups.push_back({g, {}});
-    const auto prompt = MakePrompt(g, Tokens(15 + g, static_cast<uint64_t>(g)));
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < 15 + g; ++i) ids.push_back(static_cast<int32_t>((7 * g + 5 * i) % 32));
+    const auto prompt = MakePrompt(g, std::move(ids));
     GenerationRequest request;
     request.id = g;
     request.ordinal = g;
     request.prompt_ids = prompt->prompt_ids;
     request.sample_indices = {0, 1, 2, 3};
-    request.sampling.temperature = 0.7;
-    request.sampling.max_new_tokens = 8;
-    ASSERT_TRUE((*engine)->Submit(request).ok());
+    request.sampling = sampling;
+    EXPECT_TRUE((*engine)->Submit(request).ok());
     while (!(*engine)->Idle()) {
       const auto outputs = (*engine)->Poll();
-      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      EXPECT_TRUE(outputs.ok()) << outputs.status();
+      if (!outputs.ok()) return groups;
       for (const GenerationOutput& output : *outputs) {
-        groups.back().samples.push_back(
-            MakeTrainSample(prompt, output.sample_index, output.response.response_ids,
-                            output.response.behavior_logprobs, output.sample_index));
+        groups.back().samples.push_back(MakeTrainSample(
+            prompt, output.sample_index, output.response.response_ids, {}, output.sample_index));
+        ReplaceResponse(groups.back().samples.back(), output.response);
       }
     }
   }
-  EXPECT_LT(Train(*learner, 1, groups).kl_behavior, 1e-8);
-  // Scored at another temperature the same samples are far off.
-  PolicyLearnerOptions other = options_;
-  other.temperature = 1.0;
-  EXPECT_GT(Train(*MakeLearner(other), 1, groups).kl_behavior, 1e-3);
+  return groups;
+}
+
+TEST_F(PolicyLearnerTest, EnginesLogprobsAreThoseOfTheTrainingForward) {
+  SamplingParams whole, nucleus, likeliest;
+  nucleus.top_p = 0.9;
+  likeliest.top_k = 8;
+  for (SamplingParams sampling : {whole, nucleus, likeliest}) {
+    SCOPED_TRACE(StrCat("top_p ", sampling.top_p, " top_k ", sampling.top_k));
+    sampling.temperature = options_.temperature = 0.7;
+    sampling.max_new_tokens = 8;
+    const auto learner = MakeLearner();
+    const std::vector<TrainGroup> groups = Generated(*learner, options_.model, sampling);
+    const TrainStepResult result = Train(*learner, 1, groups);
+    EXPECT_LT(result.kl_behavior, 1e-8);
+    EXPECT_LT(result.logprob_diff, 1e-6);
+    // Scored at another temperature the same samples are far off.
+    PolicyLearnerOptions other = options_;
+    other.temperature = 1.0;
+    EXPECT_GT(Train(*MakeLearner(other), 1, groups).kl_behavior, 1e-3);
+  }
+}
+
+TEST_F(PolicyLearnerTest, EachTruncatedTokenHasTheLogprobOfTheTrainingForward) {
+  SamplingParams nucleus, likeliest;
+  nucleus.top_p = 0.9;
+  likeliest.top_k = 8;
+  for (SamplingParams sampling : {nucleus, likeliest}) {
+    SCOPED_TRACE(StrCat("top_p ", sampling.top_p, " top_k ", sampling.top_k));
+    sampling.max_new_tokens = 8;
+    const auto learner = MakeLearner();
+    for (const TrainGroup& group : Generated(*learner, options_.model, sampling)) {
+      for (const TrainSample& sample : group.samples) {
+        const Response& response = *sample.sample.response;
+        const std::vector<float> expected = Logprobs(*learner, sample);
+        EXPECT_THAT(response.behavior_logprobs, Pointwise(FloatNear(1e-4F), expected));
+        ASSERT_EQ(response.sampling_logprobs.size(), expected.size());
+        for (size_t t = 0; t < expected.size(); ++t) {
+          EXPECT_GT(response.sampling_logprobs[t], response.behavior_logprobs[t]) << t;
+        }
+      }
+    }
+  }
 }
 
 TEST_F(PolicyLearnerTest, FollowsItsSchedule) {

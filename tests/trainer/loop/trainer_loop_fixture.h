@@ -206,7 +206,7 @@ class TrainerLoopFixture : public testing::Test {
     for (const GroupLease& lease : leased->leases) {
       for (const int32_t index : lease.missing) {
         const Response response = {
-            {3, 4}, {-1.0F, -1.0F}, {1, 1}, {{{0, version}, 0, 2}}, FinishReason::kStop};
+            {3, 4}, {-1.0F, -1.0F}, {1, 1}, {{{0, version}, 0, 2}}, FinishReason::kStop, {}};
         ASSERT_TRUE(store().PutSample(lease.token, index, response).ok());
       }
     }

@@ -227,6 +227,45 @@ TEST_F(TrainerLoopTest, AFencedTrainerStopsAndPublishesNothing) {
   EXPECT_THAT(Only({"activate"}), ElementsAre("activate 0", "activate 1", "activate 2"));
 }
 
+// It committed step 2 and was stopped; its successor has redone and saved it.
+TEST_F(TrainerLoopTest, AFencedTrainersCheckpointDoesNotReplaceItsSuccessors) {
+  Produce(4);
+  options_.steps = 2;
+  observer_.on_step = [&](int64_t step) {
+    if (step != 2) return;
+    JournalObserver observer(journal_);
+    TrainerLoop successor(store(), learner_, publisher_, observer, clock_, points_, options_);
+    ASSERT_TRUE(successor.Start(false).ok());
+    ASSERT_TRUE(successor.Run(stop_.get_token()).ok());
+  };
+  const absl::Status status = StartAndRun();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), HasSubstr("step-2: a trainer of writer epoch 2"));
+  const auto saved = OpenCheckpoint(options_.checkpoint_root + "/step-2");
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(saved->state.epoch, 2);
+}
+
+// A store restored from a backup repeats epochs that checkpoints already have.
+TEST_F(TrainerLoopTest, WhatLaterEpochsOfARestoredStoreLeftIsReplaced) {
+  CheckpointContents left;
+  left.state.job = "job";
+  left.state.policy = {0, 2};
+  left.state.epoch = left.writer_epoch = 9;
+  left.learner = *learner_.Snapshot();
+  left.files = options_.checkpoint_files;
+  ASSERT_TRUE(WriteCheckpoint(
+                  options_.checkpoint_root, left, [] { return absl::OkStatus(); }, points_)
+                  .ok());
+  options_.steps = 2;
+  Produce(4);
+  ASSERT_TRUE(StartAndRun().ok());
+  const auto saved = OpenCheckpoint(options_.checkpoint_root + "/step-2");
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(saved->state.epoch, 1);
+  EXPECT_EQ(saved->writer_epoch, 10);
+}
+
 TEST_F(TrainerLoopTest, WeightsOfAStepThatWasNotCommittedAreNotSaved) {
   Produce(8);
   learner_.on_train = [&](int64_t step) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "tests/trainer/loop/trainer_loop_fixture.h"
@@ -34,7 +35,9 @@ class FakeWeightPlane final : public TrainerWeightPlane {
 class FakeLearnerFactory final : public LearnerFactory {
  public:
   explicit FakeLearnerFactory(Journal& journal) : journal_(journal) {}
-  absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec&) override { return ModelBundle(); }
+  absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec&, const DataRoots&) override {
+    return ModelBundle();
+  }
   absl::StatusOr<StartedLearner> Start(const LearnerStart& start) override {
     const std::string path = start.checkpoint == nullptr ? "" : start.checkpoint->path;
     loaded.push_back(path.substr(path.rfind('/') + 1));
@@ -43,13 +46,12 @@ class FakeLearnerFactory final : public LearnerFactory {
     auto learner = std::make_unique<FakeLearner>(journal_);
     learner->on_train = on_train;
     started.learner = std::move(learner);
-    started.checkpoint_files = files;
+    started.checkpoint_files = {{"config.json", "{}"}};
     started.decode = [](const std::vector<int32_t>& ids) { return StrCat(ids.size(), " tokens"); };
     return started;
   }
   std::vector<std::string> loaded;
   std::string damaged = "none";  // cannot be loaded
-  std::vector<std::pair<std::string, std::string>> files = {{"config.json", "{}"}};
   std::function<void(int64_t)> on_train;
 
  private:
@@ -122,6 +124,7 @@ class TrainingWorkTest : public TrainerLoopFixture {
     contents.state.policy = policy;
     contents.state.digest = digest;
     contents.learner = *FakeLearner(journal_).Snapshot();
+    contents.files = {{"config.json", "{}"}};
     const auto written = WriteCheckpoint(
         Root(), contents, [] { return absl::OkStatus(); }, points_);
     ASSERT_TRUE(written.ok()) << written.status();
@@ -286,6 +289,29 @@ TEST_F(TrainingWorkTest, ADamagedCheckpointIsPassedOverForTheOneBefore) {
   EXPECT_THAT(learners_.loaded, ElementsAre("step-2", "step-1"));
 }
 
+// Found before anything is loaded: it takes no place of those that are kept.
+TEST_F(TrainingWorkTest, ADamagedCheckpointIsSetAsideAndNotCountedAsKept) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2", "weights of step 3"});
+  Save({0, 1}, DigestOf({0, 1}));
+  for (const int64_t step : {2, 3}) {
+    Save({0, step}, "");
+    std::fstream file(StrCat(Root(), "/step-", step, "/model.safetensors"),
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.put('\x7f');  // the size stays
+  }
+  bool set_aside = false;
+  learners_.on_train = [&](int64_t) {
+    set_aside |= Has("replaced-step-2") && Has("replaced-step-3") && !Has("step-3");
+  };
+  RunWell();
+  EXPECT_THAT(learners_.loaded, ElementsAre("step-1"));
+  EXPECT_TRUE(set_aside);
+  EXPECT_TRUE(Has("step-4"));
+  EXPECT_TRUE(Has("step-1")) << "the other one of the two that are kept";
+  EXPECT_FALSE(Has("replaced-step-3"));
+}
+
 TEST_F(TrainingWorkTest, WithoutAnOlderOneItFailsAndLeavesAllAsItWas) {
   ReplaceFromStepTwo();
   std::filesystem::remove_all(Root() + "/step-1");
@@ -332,17 +358,91 @@ TEST_F(TrainingWorkTest, APasswordThatIsBeingChangedIsWaitedFor) {
   EXPECT_TRUE(Has("step-4"));
 }
 
-// /dev/full answers every write with ENOSPC; a file beside the checkpoint stands for the disk.
+// The first answer to OpenEpoch is lost on its way.
+class LosingStore final : public ForwardingTrajectoryStore {
+ public:
+  using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
+  absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override {
+    auto reply = ForwardingTrajectoryStore::OpenEpochFor(request);
+    if (std::exchange(lost_, true)) return reply;
+    return absl::UnavailableError("connection reset");
+  }
+
+ private:
+  bool lost_ = false;
+};
+
+TEST_F(TrainingWorkTest, ALostAnswerToOpenEpochOpensOneEpoch) {
+  Produce(8);
+  context_.open_store =
+      [this](const std::string&) -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
+    return std::make_unique<LosingStore>(store());
+  };
+  RunWell();
+  EXPECT_EQ(store().OpenEpoch("reader", {0, 4})->epoch, 2);
+  RunWell();  // a work of its own has an epoch of its own
+  EXPECT_EQ(store().OpenEpoch("reader", {0, 4})->epoch, 4);
+}
+
+// Its answer is lost too, and another trainer opens an epoch before it asks again.
+class OvertakenStore final : public ForwardingTrajectoryStore {
+ public:
+  OvertakenStore(TrajectoryStore& store, PolicyVersion others)
+      : ForwardingTrajectoryStore(store), others_(others) {}
+  absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override {
+    auto reply = ForwardingTrajectoryStore::OpenEpochFor(request);
+    if (std::exchange(lost_, true)) return reply;
+    EXPECT_TRUE(ForwardingTrajectoryStore::OpenEpochFor({"other", others_, ""}).ok());
+    return absl::UnavailableError("connection reset");
+  }
+
+ private:
+  const PolicyVersion others_;
+  bool lost_ = false;
+};
+
+TEST_F(TrainingWorkTest, OneThatIsFencedWhileItAsksAgainPassesNoCheckpointOver) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2"});
+  Save({0, 1}, DigestOf({0, 1}));
+  Save({0, 2}, DigestOf({0, 2}));
+  const int64_t before = store().OpenEpoch("reader", {0, 2})->epoch;
+  context_.open_store =
+      [this](const std::string&) -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
+    return std::make_unique<OvertakenStore>(store(), PolicyVersion{0, 2});
+  };
+  EXPECT_EQ(Run().code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(learners_.loaded, ElementsAre("step-2"));
+  EXPECT_TRUE(Has("step-2"));
+  EXPECT_TRUE(store().NextBatch(before + 2, 3).ok()) << "the other one goes on";
+}
+
+// /dev/full answers every write with ENOSPC.
+class FullDisk final : public FaultPoints {
+ public:
+  explicit FullDisk(std::string root) : root_(std::move(root)) {}
+  void Reach(std::string_view point) override {
+    if (point != "checkpoint_write") return;
+    for (const auto& entry : std::filesystem::directory_iterator(root_)) {
+      if (entry.path().extension() != ".tmp") continue;
+      std::filesystem::create_symlink("/dev/full", entry.path() / "manifest.json.tmp");
+    }
+  }
+
+ private:
+  std::string root_;
+};
+
 TEST_F(TrainingWorkTest, AFullDiskEndsTheWorkAndNothingIsLostWhenThereIsRoom) {
   Produce(8);
   CommitAsAnother({"weights of step 1", "weights of step 2"});
   Save({0, 2}, DigestOf({0, 2}));
-  learners_.files = {{"../config.json", "{}"}};
-  std::filesystem::create_symlink("/dev/full", Root() + "/config.json.tmp");
+  FullDisk disk(Root());
+  context_.faults = &disk;
   const absl::Status full = Run();
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
   EXPECT_FALSE(Has("step-4"));
-  std::filesystem::remove(Root() + "/config.json.tmp");
+  context_.faults = &points_;
   RunWell();
   EXPECT_THAT(learners_.loaded, ElementsAre("step-2", "step-2"));
   EXPECT_TRUE(Has("step-4"));

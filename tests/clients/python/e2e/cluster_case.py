@@ -26,7 +26,9 @@ class ClusterCase(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
-        cls.environment = {**os.environ, "XDG_STATE_HOME": folder.name, "XDG_CONFIG_HOME": folder.name}
+        # The client in this process looks there for the cluster's token.
+        os.environ["XDG_STATE_HOME"] = folder.name
+        cls.environment = {**os.environ, "XDG_CONFIG_HOME": folder.name}
         up = cls.run_freshet("cluster", "up", "--port", "0", *cls.FLAGS)
         cls.addClassCleanup(lambda: cls.run_freshet("cluster", "down"))
         cls.server = re.search(r"export FRESHET_SERVER=([^;]+);", up.stderr)[1]

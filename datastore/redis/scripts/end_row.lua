@@ -1,4 +1,4 @@
--- A row could not be processed. Arguments: task, token, reason.
+-- Ends the lease of a row. Arguments: task, token, 'failed' or 'returned', reason.
 expire()
 local task, token = num(1), arg(2)
 local hold = parse_hold(call('HGET', HOLDS, token))
@@ -8,5 +8,5 @@ if hold.done then
   if g.step > 0 and g.step <= J.forgotten then return finish('DEAD') end
   return finish('DONE')
 end
-ends().fail_row(token, hold, arg(3))
+ends().end_row(token, hold, arg(3), arg(4))
 return finish('OK')

@@ -1,0 +1,18 @@
+#ifndef FRESHET_ROLLOUT_SERVICE_EVALUATION_REPORT_H_
+#define FRESHET_ROLLOUT_SERVICE_EVALUATION_REPORT_H_
+
+#include "freshet/cluster/v1/worker_service.pb.h"
+#include "model/tokenizer.h"
+#include "rollout/rollout_worker.h"
+
+namespace freshet {
+
+// Adds the answers of an evaluation to its report, one entry per row; failed_rows names rows
+// without a response. When no row has one, `error` says so, with the error of row 0. `episodes`:
+// each row has a reward of the environment.
+void AddAnswers(const EvaluationAnswers& answers, const Tokenizer& tokenizer, bool episodes,
+                cluster::v1::ReportEvaluationRequest& report);
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_SERVICE_EVALUATION_REPORT_H_
