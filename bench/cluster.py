@@ -30,7 +30,7 @@ import time
 import figures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# A process that was ready for so long starts again without a longer wait (services/cli/cluster/cluster_plan.h).
+# A process that was ready for so long starts again without a longer wait (cli/cluster/cluster_plan.h).
 STABLE_SECONDS = 31
 KNOWN = {"rollout": ("worker_left", "worker_lost"), "trainer": ("trainer_restarted", "worker_lost")}
 ROLES = ("rollout-1", "rollout-2", "reward-1", "trainer-1", "controller-1", "redis")

@@ -1,3 +1,3 @@
-#include "controller/service/controller_process.h"
+#include "controller/controller_process.h"
 
 int main(int argc, char** argv) { return freshet::RunControllerProcess(argc, argv); }

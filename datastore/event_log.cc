@@ -1,7 +1,7 @@
 #include "datastore/event_log.h"
 
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -1,6 +1,6 @@
 #include "datastore/job_records.h"
 
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 

@@ -1,6 +1,6 @@
 #include "datastore/leader_lease.h"
 
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 

@@ -4,10 +4,10 @@
 #include <limits>
 #include <utility>
 
+#include "base/digest.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "services/base/digest.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {
@@ -81,7 +81,7 @@ bool TooDeep(std::string_view line) {
   return false;
 }
 
-// Reads typed members of one object and remembers the first fault.
+// Reads typed members of one object and remembers the first error.
 class Reader {
  public:
   explicit Reader(const Json& json) : json_(json) {}
@@ -94,7 +94,7 @@ class Reader {
                          value->get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
     if (!value->is_number_integer() || too_big || value->get<int64_t>() < low ||
         value->get<int64_t>() > high) {
-      Fault(key, StrCat("must be an integer from ", low, " to ", high));
+      AddError(key, StrCat("must be an integer from ", low, " to ", high));
       return;
     }
     out = value->get<int64_t>();
@@ -107,31 +107,31 @@ class Reader {
   void Read(const char* key, std::string& out) {
     const Json* value = Find(key);
     if (value == nullptr) return;
-    if (!value->is_string()) return Fault(key, "must be a string");
+    if (!value->is_string()) return AddError(key, "must be a string");
     out = value->get<std::string>();
   }
   void Read(const char* key, bool& out) {
     const Json* value = Find(key);
     if (value == nullptr) return;
-    if (!value->is_boolean()) return Fault(key, "must be true or false");
+    if (!value->is_boolean()) return AddError(key, "must be true or false");
     out = value->get<bool>();
   }
   void Read(const char* key, std::vector<Span>& out) {
     const Json* value = Find(key);
     if (value == nullptr) return;
     if (!value->is_array() || value->size() > kMaxSpans) {
-      return Fault(key, StrCat("must be an array of at most ", kMaxSpans, " spans"));
+      return AddError(key, StrCat("must be an array of at most ", kMaxSpans, " spans"));
     }
     for (const Json& entry : *value) {
-      if (!entry.is_object()) return Fault(key, "must hold objects");
+      if (!entry.is_object()) return AddError(key, "must hold objects");
       Span span;
       Reader reader(entry);
       reader.Read("lineage", span.policy.lineage);
       reader.Read("version", span.policy.version);
       reader.Read("begin", span.begin);
       reader.Read("end", span.end);
-      if (!reader.status().ok()) return Fault(key, Message(reader.status()));
-      if (span.end <= span.begin) return Fault(key, "must have begin < end");
+      if (!reader.status().ok()) return AddError(key, Message(reader.status()));
+      if (span.end <= span.begin) return AddError(key, "must have begin < end");
       out.push_back(span);
     }
   }
@@ -142,10 +142,10 @@ class Reader {
   const Json* Find(const char* key) {
     const auto it = json_.find(key);
     if (it != json_.end()) return &*it;
-    Fault(key, "is missing");
+    AddError(key, "is missing");
     return nullptr;
   }
-  void Fault(const char* key, const std::string& what) {
+  void AddError(const char* key, const std::string& what) {
     if (status_.ok()) status_ = InvalidArgument("ledger line: ", key, " ", what);
   }
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "datastore/trajectory_store.h"
-#include "services/base/clock.h"
-#include "services/base/mutex.h"
 
 namespace freshet {
 

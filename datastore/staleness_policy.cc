@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

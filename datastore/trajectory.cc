@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 

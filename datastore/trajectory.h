@@ -1,23 +1,15 @@
 #ifndef FRESHET_DATASTORE_TRAJECTORY_H_
 #define FRESHET_DATASTORE_TRAJECTORY_H_
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace freshet {
+#include "base/policy_version.h"
 
-// A policy version: `version` counts committed training steps since warm-up, `lineage` the branches
-// of training history (it grows at every fork, and when redone steps give other weights). Ordered
-// by lineage first.
-struct PolicyVersion {
-  int64_t lineage = 0;
-  int64_t version = 0;
-  auto operator<=>(const PolicyVersion&) const = default;
-};
+namespace freshet {
 
 // Tokens [begin, end) of one response, all sampled by one policy version.
 struct Span {

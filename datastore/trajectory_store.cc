@@ -2,8 +2,8 @@
 
 #include <array>
 
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

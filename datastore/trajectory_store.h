@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -180,14 +181,6 @@ struct NextBatchReply {
   bool paused = false;             // the job paused itself (for example: all groups filtered)
   // Few prompts or none can be leased until a checkpoint is durable: the trainer must make one.
   bool store_full = false;
-};
-
-struct CommitReceipt {
-  PolicyVersion policy;  // the version that this step made
-  int64_t epoch = 0;
-  int64_t step = 0;
-  std::string content_hash;  // of the weights
-  std::string digest;        // over all surviving trained uids, this step included
 };
 
 struct JournalEntry {
@@ -426,6 +419,10 @@ class TrajectoryStore {
   // Wakes every waiter, now and later. Operations go on working.
   virtual void Close() = 0;
 };
+
+// Opens the trajectory store of the job with this id. Errors as of the store's Open.
+using StoreOpener =
+    std::function<absl::StatusOr<std::unique_ptr<TrajectoryStore>>(const std::string& job)>;
 
 }  // namespace freshet
 

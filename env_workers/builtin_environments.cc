@@ -1,10 +1,10 @@
 #include <memory>
 #include <utility>
 
+#include "base/log.h"
 #include "env_workers/calculator.h"
 #include "env_workers/environment.h"
 #include "env_workers/guess_number.h"
-#include "services/base/log.h"
 
 namespace freshet {
 

@@ -2,11 +2,11 @@
 
 #include <optional>
 
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "env_workers/integer_expression.h"
 #include "env_workers/option_reader.h"
-#include "services/base/random.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -1,8 +1,8 @@
 #include "env_workers/env_role.h"
 
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 
@@ -13,7 +13,8 @@ absl::Status EnvRole::Start(const runtime::RoleContext& context) {
   runtime::WorkerAgentOptions agent = *agent_options_;
   agent.identity.set_address(context.grpc_address);
   agent.identity.set_http_address(context.http_address);
-  FRESHET_ASSIGN_OR_RETURN(agent_, runtime::WorkerAgent::Start(agent, *this, *this, log_));
+  FRESHET_ASSIGN_OR_RETURN(agent_, runtime::WorkerAgent::Create(agent, *this, *this, log_));
+  agent_->Begin();
   return absl::OkStatus();
 }
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "env_workers/service.h"
-#include "services/base/mutex.h"
 #include "services/runtime/serve.h"
-#include "services/runtime/worker_agent.h"
+#include "services/worker/worker_agent.h"
 
 namespace freshet {
 

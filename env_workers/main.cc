@@ -5,17 +5,17 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str_cat.h"
+#include "base/version.h"
 #include "env_workers/env_role.h"
 #include "env_workers/environment.h"
 #include "prometheus/registry.h"
-#include "services/base/clock.h"
-#include "services/base/log.h"
-#include "services/base/str_cat.h"
-#include "services/base/version.h"
-#include "services/metrics/queue_metrics.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/runtime/log_ring.h"
-#include "services/runtime/worker_flags.h"
+#include "services/runtime/queue_metrics.h"
+#include "services/worker/worker_flags.h"
 
 namespace freshet {
 namespace {

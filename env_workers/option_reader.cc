@@ -2,8 +2,8 @@
 
 #include <optional>
 
+#include "base/str_cat.h"
 #include "env_workers/integer_expression.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {
@@ -21,8 +21,8 @@ int64_t OptionReader::Int(const std::string& name, int64_t otherwise, int64_t mi
   if (found == options_.end()) return otherwise;
   const std::optional<int64_t> value = ParseInteger(found->second);
   if (value.has_value() && *value >= min && *value <= max) return *value;
-  Fault(InvalidArgument("options.", name, ": ", Quoted(found->second), "; give an integer from ",
-                        min, " to ", max));
+  AddError(InvalidArgument("options.", name, ": ", Quoted(found->second), "; give an integer from ",
+                           min, " to ", max));
   return otherwise;
 }
 
@@ -34,7 +34,7 @@ std::string OptionReader::Choice(const std::string& name, const std::vector<std:
     if (found->second == one) return one;
     listed += (listed.empty() ? "" : " or ") + one;
   }
-  Fault(InvalidArgument("options.", name, ": ", Quoted(found->second), "; use ", listed));
+  AddError(InvalidArgument("options.", name, ": ", Quoted(found->second), "; use ", listed));
   return allowed.front();
 }
 

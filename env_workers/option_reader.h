@@ -10,7 +10,7 @@
 
 namespace freshet {
 
-// Reads the options of one reset and keeps the first fault. Confined to one thread.
+// Reads the options of one reset and keeps the first error. Confined to one thread.
 class OptionReader {
  public:
   explicit OptionReader(const EnvironmentOptions& options) : options_(options) {}
@@ -22,12 +22,12 @@ class OptionReader {
   // The text as it is, or `otherwise`.
   std::string Text(const std::string& name, const std::string& otherwise) const;
 
-  // The first fault: INVALID_ARGUMENT "options.NAME: VALUE ...".
+  // The first error: INVALID_ARGUMENT "options.NAME: VALUE ...".
   const absl::Status& status() const { return status_; }
 
  private:
-  void Fault(absl::Status fault) {
-    if (status_.ok()) status_ = std::move(fault);
+  void AddError(absl::Status error) {
+    if (status_.ok()) status_ = std::move(error);
   }
 
   const EnvironmentOptions& options_;

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/trace.h"
 #include "env_workers/episode_session.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
-#include "services/base/trace.h"
 #include "services/runtime/bidi_reactor.h"
 
 namespace freshet {

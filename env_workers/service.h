@@ -12,11 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "env_workers/env_metrics.h"
 #include "env_workers/environment.h"
 #include "freshet/env/v1/env_service.grpc.pb.h"
-#include "services/base/clock.h"
-#include "services/base/mutex.h"
 
 namespace freshet {
 

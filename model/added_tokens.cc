@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/utf8.h"
+#include "base/utf8.h"
 
 namespace freshet {
 namespace {

@@ -6,10 +6,10 @@
 #include <tuple>
 #include <unordered_set>
 
-#include "model/utf8.h"
-#include "services/base/random.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/utf8.h"
 
 namespace freshet {
 namespace {

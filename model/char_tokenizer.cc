@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "model/utf8.h"
+#include "base/str_cat.h"
+#include "base/utf8.h"
 #include "nlohmann/json.hpp"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -5,9 +5,9 @@
 #include <iterator>
 #include <utility>
 
-#include "model/json_document.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/json_document.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {
@@ -41,17 +41,17 @@ constexpr const char* kRequired[] = {"vocab_size", "hidden_size", "num_hidden_la
 void CheckSupported(JsonFields& fields) {
   const std::string activation = fields.String("hidden_act", "silu");
   if (activation != "silu") {
-    fields.AddFault(
+    fields.AddError(
         StrCat("hidden_act ", JsonExcerpt(activation), " is not supported; supported: silu"));
   }
   for (const char* name : {"attention_bias", "mlp_bias"}) {
-    if (fields.Bool(name, false)) fields.AddFault(StrCat(name, " true is not supported"));
+    if (fields.Bool(name, false)) fields.AddError(StrCat(name, " true is not supported"));
   }
   if (fields.Number("partial_rotary_factor", 1.0) != 1.0) {
-    fields.AddFault("partial_rotary_factor other than 1 is not supported");
+    fields.AddError("partial_rotary_factor other than 1 is not supported");
   }
   if (fields.Has("quantization_config")) {
-    fields.AddFault("quantization_config: quantized weights are not supported");
+    fields.AddError("quantization_config: quantized weights are not supported");
   }
   const Json& architectures = fields.Get("architectures");
   if (architectures.is_null()) return;
@@ -59,7 +59,7 @@ void CheckSupported(JsonFields& fields) {
   if (!architectures.is_array() || architectures.empty() ||
       std::none_of(architectures.begin(), architectures.end(), is_llama)) {
     const bool listed = architectures.is_array() && !architectures.empty();
-    fields.AddFault(StrCat("architecture ", JsonExcerpt(listed ? architectures[0] : architectures),
+    fields.AddError(StrCat("architecture ", JsonExcerpt(listed ? architectures[0] : architectures),
                            " is not supported; supported: LlamaForCausalLM"));
   }
 }
@@ -75,7 +75,7 @@ void ReadDtype(JsonFields& fields, ModelConfig& config) {
   } else if (dtype == "float16") {
     config.dtype = Dtype::kF16;
   } else {
-    fields.AddFault(StrCat(name, " ", JsonExcerpt(dtype),
+    fields.AddError(StrCat(name, " ", JsonExcerpt(dtype),
                            " is not supported; supported: float32, bfloat16, float16"));
   }
 }
@@ -93,20 +93,20 @@ void ReadRopeScaling(JsonFields& rope, RopeScaling& scaling) {
     scaling.original_max_position_embeddings =
         rope.RequiredInt("original_max_position_embeddings", 1, 1 << 24);
   } else {
-    rope.AddFault(StrCat("rope_type ", JsonExcerpt(type),
+    rope.AddError(StrCat("rope_type ", JsonExcerpt(type),
                          " is not supported; supported: default, linear, llama3"));
     return;
   }
-  if (!rope.Has("factor")) rope.AddFault("factor is missing");
+  if (!rope.Has("factor")) rope.AddError("factor is missing");
   scaling.factor = rope.Number("factor", scaling.factor);
 }
 
-void ReadRope(JsonFields& fields, const std::string& source, std::vector<std::string>& faults,
+void ReadRope(JsonFields& fields, const std::string& source, std::vector<std::string>& errors,
               ModelConfig& config) {
   config.rope_theta = fields.Number("rope_theta", config.rope_theta);
   for (const char* part : {"rope_parameters", "rope_scaling"}) {
     if (!fields.Has(part)) continue;
-    JsonFields rope(fields.Get(part), StrCat(source, ": ", part), faults);
+    JsonFields rope(fields.Get(part), StrCat(source, ": ", part), errors);
     config.rope_theta = rope.Number("rope_theta", config.rope_theta);
     ReadRopeScaling(rope, config.rope_scaling);
     return;  // the newer spelling wins, as in transformers
@@ -119,12 +119,12 @@ void ReadTokenIds(JsonFields& fields, const char* name, std::vector<int32_t>& id
   if (value.is_null()) return;
   const Json list = value.is_array() ? value : Json::array({value});
   if (list.size() > kMaxEosIds) {
-    fields.AddFault(StrCat(name, " has ", list.size(), " ids, want at most ", kMaxEosIds));
+    fields.AddError(StrCat(name, " has ", list.size(), " ids, want at most ", kMaxEosIds));
     return;
   }
   for (const Json& id : list) {
     if (!id.is_number_integer() || id < 0 || id > kMaxTokenId) {
-      fields.AddFault(StrCat(name, " holds ", JsonExcerpt(id), ", want token ids"));
+      fields.AddError(StrCat(name, " holds ", JsonExcerpt(id), ", want token ids"));
       return;
     }
     const auto number = id.get<int32_t>();
@@ -132,31 +132,31 @@ void ReadTokenIds(JsonFields& fields, const char* name, std::vector<int32_t>& id
   }
 }
 
-void CheckRope(const ModelConfig& config, std::vector<std::string>& faults) {
+void CheckRope(const ModelConfig& config, std::vector<std::string>& errors) {
   const RopeScaling& rope = config.rope_scaling;
   if (!(config.rope_theta > 0.0) || !std::isfinite(config.rope_theta)) {
-    faults.push_back(StrCat("rope_theta is ", config.rope_theta, ", want a number above 0"));
+    errors.push_back(StrCat("rope_theta is ", config.rope_theta, ", want a number above 0"));
   }
   if (rope.kind == RopeScaling::Kind::kNone) return;
   if (!(rope.factor >= 1.0) || !std::isfinite(rope.factor)) {
-    faults.push_back(StrCat("rope scaling factor is ", rope.factor, ", want at least 1"));
+    errors.push_back(StrCat("rope scaling factor is ", rope.factor, ", want at least 1"));
   }
   if (rope.kind != RopeScaling::Kind::kLlama3) return;
   if (!(rope.low_freq_factor > 0.0 && rope.low_freq_factor < rope.high_freq_factor) ||
       !std::isfinite(rope.high_freq_factor)) {
-    faults.push_back(StrCat("rope scaling low_freq_factor is ", rope.low_freq_factor,
+    errors.push_back(StrCat("rope scaling low_freq_factor is ", rope.low_freq_factor,
                             ", want above 0 and below high_freq_factor ", rope.high_freq_factor));
   }
   if (rope.original_max_position_embeddings < 1) {
-    faults.push_back(StrCat("rope scaling original_max_position_embeddings is ",
+    errors.push_back(StrCat("rope scaling original_max_position_embeddings is ",
                             rope.original_max_position_embeddings, ", want at least 1"));
   }
 }
 
-void CheckTokenIds(const ModelConfig& config, std::vector<std::string>& faults) {
+void CheckTokenIds(const ModelConfig& config, std::vector<std::string>& errors) {
   const auto check = [&](const char* name, int64_t id) {
     if (id >= 0 && id < config.vocab_size) return;
-    faults.push_back(
+    errors.push_back(
         StrCat(name, " is ", id, ", want from 0 to vocab_size - 1 = ", config.vocab_size - 1));
   };
   if (config.bos_token_id) check("bos_token_id", *config.bos_token_id);
@@ -195,37 +195,37 @@ void ModelConfig::DeriveDefaults() {
   if (head_dim == 0 && divides) head_dim = hidden_size / num_attention_heads;
 }
 
-std::vector<std::string> ModelConfig::Faults() const {
-  std::vector<std::string> faults;
+std::vector<std::string> ModelConfig::Errors() const {
+  std::vector<std::string> errors;
   for (const SizeBound& size : kSizes) {
     const int64_t value = this->*size.field;
     if (value >= 1 && value <= size.max) continue;
     if (size.field == &ModelConfig::head_dim && value == 0 && num_attention_heads > 0) {
-      faults.push_back(StrCat("hidden_size ", hidden_size, " is not a multiple of ",
+      errors.push_back(StrCat("hidden_size ", hidden_size, " is not a multiple of ",
                               "num_attention_heads ", num_attention_heads, "; set head_dim"));
       continue;
     }
-    faults.push_back(StrCat(size.name, " is ", value, ", want from 1 to ", size.max));
+    errors.push_back(StrCat(size.name, " is ", value, ", want from 1 to ", size.max));
   }
   if (head_dim % 2 != 0) {
-    faults.push_back(StrCat("head_dim is ", head_dim, ", want an even number"));
+    errors.push_back(StrCat("head_dim is ", head_dim, ", want an even number"));
   }
   if (num_key_value_heads > 0 && num_attention_heads % num_key_value_heads != 0) {
-    faults.push_back(StrCat("num_attention_heads ", num_attention_heads,
+    errors.push_back(StrCat("num_attention_heads ", num_attention_heads,
                             " is not a multiple of num_key_value_heads ", num_key_value_heads));
   }
   if (!(rms_norm_eps > 0.0 && rms_norm_eps < 1.0)) {
-    faults.push_back(StrCat("rms_norm_eps is ", rms_norm_eps, ", want between 0 and 1"));
+    errors.push_back(StrCat("rms_norm_eps is ", rms_norm_eps, ", want between 0 and 1"));
   }
   if (!(initializer_range >= 0.0 && initializer_range <= 100.0)) {
-    faults.push_back(StrCat("initializer_range is ", initializer_range, ", want from 0 to 100"));
+    errors.push_back(StrCat("initializer_range is ", initializer_range, ", want from 0 to 100"));
   }
-  CheckRope(*this, faults);
-  CheckTokenIds(*this, faults);
-  return faults;
+  CheckRope(*this, errors);
+  CheckTokenIds(*this, errors);
+  return errors;
 }
 
-absl::Status ModelConfig::Validate() const { return FaultsToStatus(Faults()); }
+absl::Status ModelConfig::Validate() const { return ErrorsToStatus(Errors()); }
 
 std::string ModelConfig::ToJson() const {
   const char* dtype_name = dtype == Dtype::kBf16  ? "bfloat16"
@@ -266,9 +266,9 @@ std::string ModelConfig::GenerationJson() const {
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::string& source) {
   FRESHET_ASSIGN_OR_RETURN(const Json json, ParseJson(text, source));
-  std::vector<std::string> faults;
-  JsonFields fields(json, source, faults);
-  FRESHET_RETURN_IF_ERROR(FaultsToStatus(faults));
+  std::vector<std::string> errors;
+  JsonFields fields(json, source, errors);
+  FRESHET_RETURN_IF_ERROR(ErrorsToStatus(errors));
   const Json& type = fields.Get("model_type");
   if (type != "llama") {
     if (type.is_null()) return InvalidArgument(source, ": model_type is missing, want llama");
@@ -288,30 +288,30 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
   config.rms_norm_eps = fields.Number("rms_norm_eps", config.rms_norm_eps);
   config.initializer_range = fields.Number("initializer_range", config.initializer_range);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
-  ReadRope(fields, source, faults, config);
+  ReadRope(fields, source, errors, config);
   ReadDtype(fields, config);
   ReadTokenIds(fields, "eos_token_id", config.eos_token_ids);
   std::vector<int32_t> bos;
   ReadTokenIds(fields, "bos_token_id", bos);
   if (!bos.empty()) config.bos_token_id = bos.front();
-  FRESHET_RETURN_IF_ERROR(FaultsToStatus(faults));
+  FRESHET_RETURN_IF_ERROR(ErrorsToStatus(errors));
   config.DeriveDefaults();
-  for (const std::string& fault : config.Faults()) fields.AddFault(fault);
-  FRESHET_RETURN_IF_ERROR(FaultsToStatus(faults));
+  for (const std::string& error : config.Errors()) fields.AddError(error);
+  FRESHET_RETURN_IF_ERROR(ErrorsToStatus(errors));
   return config;
 }
 
 absl::Status MergeGenerationConfig(std::string_view text, const std::string& source,
                                    ModelConfig& config) {
   FRESHET_ASSIGN_OR_RETURN(const Json json, ParseJson(text, source));
-  std::vector<std::string> faults;
-  JsonFields fields(json, source, faults);
+  std::vector<std::string> errors;
+  JsonFields fields(json, source, errors);
   ReadTokenIds(fields, "eos_token_id", config.eos_token_ids);
-  FRESHET_RETURN_IF_ERROR(FaultsToStatus(faults));
-  std::vector<std::string> id_faults;
-  CheckTokenIds(config, id_faults);
-  for (const std::string& fault : id_faults) fields.AddFault(fault);
-  return FaultsToStatus(faults);
+  FRESHET_RETURN_IF_ERROR(ErrorsToStatus(errors));
+  std::vector<std::string> id_errors;
+  CheckTokenIds(config, id_errors);
+  for (const std::string& error : id_errors) fields.AddError(error);
+  return ErrorsToStatus(errors);
 }
 
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory, const DataRoots& roots) {

@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/data_roots.h"
 #include "model/dtype.h"
-#include "services/base/data_roots.h"
 
 namespace freshet {
 
@@ -52,9 +52,9 @@ struct ModelConfig {
   // Fills num_key_value_heads and head_dim, where they are 0, from the other sizes.
   void DeriveDefaults();
 
-  // Everything that is wrong, one line per fault: name, value and bound. Empty: valid.
-  std::vector<std::string> Faults() const;
-  // INVALID_ARGUMENT with Faults(), one a line.
+  // Everything that is wrong, one line per error: name, value and bound. Empty: valid.
+  std::vector<std::string> Errors() const;
+  // INVALID_ARGUMENT with Errors(), one a line.
   absl::Status Validate() const;
 
   // config.json that transformers (4 and 5) loads as LlamaForCausalLM and ParseModelConfig reads
@@ -66,7 +66,7 @@ struct ModelConfig {
 
 // Reads config.json, in the spelling with rope_theta, rope_scaling and torch_dtype or in the one
 // with rope_parameters and dtype. `source` (its path) starts every line of an error.
-// Returns INVALID_ARGUMENT, one line per fault: broken JSON; an architecture, activation, rope type
+// Returns INVALID_ARGUMENT, one line per error: broken JSON; an architecture, activation, rope type
 // or feature that is not supported (named); a missing or invalid value.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::string& source);
 

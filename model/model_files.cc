@@ -7,9 +7,9 @@
 #include <cstring>
 #include <unordered_set>
 
-#include "model/json_document.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/json_document.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {
@@ -69,7 +69,7 @@ NonFiniteCount CountExponent(std::string_view data, Bits exponent) {
 }
 
 // Empty when the tensor can be loaded.
-std::string TensorFault(const ExpectedTensor& expected, const StoredTensor& tensor) {
+std::string TensorError(const ExpectedTensor& expected, const StoredTensor& tensor) {
   if (tensor.shape != expected.shape) {
     return StrCat("has shape ", ShapeToString(tensor.shape), ", want ",
                   ShapeToString(expected.shape));
@@ -138,11 +138,11 @@ absl::Status WeightFiles::OpenShards(const std::string& directory, const std::st
   }
   // Tensor names by shard.
   std::map<std::string, std::vector<std::string>> shards;
-  std::vector<std::string> faults;
+  std::vector<std::string> errors;
   for (const auto& [name, shard] : map->items()) {
     if (!shard.is_string() || shard.get<std::string>().empty() ||
         !IsShardName(shard.get<std::string>())) {
-      faults.push_back(StrCat(index_path, ": tensor ", Quote(name), " is in ", JsonExcerpt(shard),
+      errors.push_back(StrCat(index_path, ": tensor ", Quote(name), " is in ", JsonExcerpt(shard),
                               ", want the name of a .safetensors file in the same directory"));
       continue;
     }
@@ -155,20 +155,20 @@ absl::Status WeightFiles::OpenShards(const std::string& directory, const std::st
   for (const auto& [shard, names] : shards) {
     auto file = SafetensorsFile::Open(StrCat(directory, "/", shard), roots);
     if (!file.ok()) {
-      faults.push_back(Message(file.status()));
+      errors.push_back(Message(file.status()));
       continue;
     }
     for (const std::string& name : names) {
       if (const TensorInfo* info = (*file)->Find(name)) {
         AddTensor(**file, name, *info);
       } else {
-        faults.push_back(StrCat((*file)->path(), ": tensor ", Quote(name), " is missing, though ",
+        errors.push_back(StrCat((*file)->path(), ": tensor ", Quote(name), " is missing, though ",
                                 kIndexName, " lists it there"));
       }
     }
     files_.push_back(*std::move(file));
   }
-  return FaultsToStatus(faults);
+  return ErrorsToStatus(errors);
 }
 
 const StoredTensor* WeightFiles::Find(std::string_view name) const {
@@ -230,25 +230,25 @@ absl::StatusOr<std::unique_ptr<ModelFiles>> ModelFiles::Open(const std::string& 
 }
 
 std::vector<std::string> ModelFiles::CheckTensors() const {
-  std::vector<std::string> faults;
+  std::vector<std::string> errors;
   std::unordered_set<std::string> expected_names;
   for (const ExpectedTensor& expected : ExpectedTensors(config_)) {
     expected_names.insert(expected.name);
     const StoredTensor* tensor = Find(expected.name);
     if (tensor == nullptr) {
-      faults.push_back(StrCat(weights_->path(), ": tensor ", Quote(expected.name), " is missing"));
+      errors.push_back(StrCat(weights_->path(), ": tensor ", Quote(expected.name), " is missing"));
       continue;
     }
-    const std::string fault = TensorFault(expected, *tensor);
-    if (fault.empty()) continue;
-    faults.push_back(StrCat(tensor->path, ": tensor ", Quote(expected.name), " ", fault));
+    const std::string error = TensorError(expected, *tensor);
+    if (error.empty()) continue;
+    errors.push_back(StrCat(tensor->path, ": tensor ", Quote(expected.name), " ", error));
   }
   for (const auto& [name, tensor] : weights_->tensors()) {
     if (expected_names.count(name) > 0 || IsHarmlessExtra(name)) continue;
-    faults.push_back(StrCat(tensor.path, ": tensor ", Quote(name),
+    errors.push_back(StrCat(tensor.path, ": tensor ", Quote(name),
                             " is not part of a llama model of this config"));
   }
-  return faults;
+  return errors;
 }
 
 }  // namespace freshet

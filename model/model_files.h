@@ -34,7 +34,7 @@ class WeightFiles {
   //   NOT_FOUND: no such directory, or no weights in it.
   //   INVALID_ARGUMENT: only pickle files (convert them to safetensors); a broken or truncated
   //     file; an index that names a file outside of the directory, a shard that is missing, or a
-  //     tensor that its shard does not hold. One line per fault.
+  //     tensor that its shard does not hold. One line per error.
   //   Errors of DataRoots.
   static absl::StatusOr<std::unique_ptr<WeightFiles>> Open(
       const std::string& directory, const DataRoots& roots = DataRoots::Unlimited());
@@ -79,7 +79,7 @@ class ModelFiles {
   const WeightFiles& weights() const { return *weights_; }
   const StoredTensor* Find(std::string_view name) const { return weights_->Find(name); }
 
-  // What is wrong with the weights, one line per fault, each naming file and tensor: a tensor that
+  // What is wrong with the weights, one line per error, each naming file and tensor: a tensor that
   // is missing, of another shape, of a dtype other than F32, BF16 and F16, or that holds NaN or
   // infinite values; one below "model." that a Llama model does not use (stored inverse rope
   // frequencies and the head of a tied model are harmless). Empty: the model can be loaded. Reads

@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "model/char_tokenizer.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {
@@ -69,11 +69,11 @@ absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec, const DataRoo
   }
   FRESHET_ASSIGN_OR_RETURN(model.files, ModelFiles::Open(spec.model().path(), roots));
   model.config = model.files->config();
-  std::string faults;
-  for (const std::string& fault : model.files->CheckTensors()) {
-    faults += (faults.empty() ? "" : "\n") + fault;
+  std::string errors;
+  for (const std::string& error : model.files->CheckTensors()) {
+    errors += (errors.empty() ? "" : "\n") + error;
   }
-  if (!faults.empty()) return InvalidArgument(faults);
+  if (!errors.empty()) return InvalidArgument(errors);
   FRESHET_ASSIGN_OR_RETURN(model.tokenizer, OpenTokenizer(spec, roots));
   FRESHET_RETURN_IF_ERROR(CheckVocabulary(model, spec.model().path()));
   return model;

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/data_roots.h"
 #include "freshet/job/v1/job_spec.pb.h"
 #include "model/model_config.h"
 #include "model/model_files.h"
 #include "model/tokenizer.h"
-#include "services/base/data_roots.h"
 
 namespace freshet {
 
@@ -26,7 +26,7 @@ struct ModelSetup {
 // Opens model and tokenizer of a resolved job and reads every weight.
 // Returns:
 //   NOT_FOUND: a file or directory that the job names is not there.
-//   INVALID_ARGUMENT: broken or unsuitable files, one line per fault; a tokenizer with more ids
+//   INVALID_ARGUMENT: broken or unsuitable files, one line per error; a tokenizer with more ids
 //     than the model has embeddings.
 //   Errors of DataRoots.
 absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec, const DataRoots& roots);

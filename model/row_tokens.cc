@@ -1,6 +1,6 @@
 #include "model/row_tokens.h"
 
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 

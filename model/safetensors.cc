@@ -11,11 +11,11 @@
 #include <limits>
 #include <utility>
 
-#include "model/json_document.h"
-#include "services/base/file.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
-#include "services/base/unique_fd.h"
+#include "base/file.h"
+#include "base/json_document.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/unique_fd.h"
 
 namespace freshet {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/data_roots.h"
 #include "model/dtype.h"
-#include "services/base/data_roots.h"
 
 namespace freshet {
 

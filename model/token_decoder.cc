@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "model/utf8.h"
+#include "base/utf8.h"
 
 namespace freshet {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "model/bpe_tokenizer.h"
 #include "model/tokenizer_json.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/base/data_roots.h"
+#include "base/data_roots.h"
 
 namespace freshet {
 

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "model/json_document.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/json_document.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {
@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 constexpr int kMaxSequenceDepth = 8;
 constexpr size_t kMaxAddedTokenBytes = 4096;
 
-// Names the place of a fault: "PATH: normalizer".
+// Names the place of an error: "PATH: normalizer".
 struct Place {
   const std::string& source;
   const char* part;

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/random.h"
 #include "model/layer_ops.h"
 #include "model/rope.h"
-#include "services/base/random.h"
 
 namespace freshet {
 namespace {

@@ -3,12 +3,12 @@
 #include <utility>
 #include <variant>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "job/loss_setup.h"
 #include "model/torch_threads.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
-#include "trainer/loss_setup.h"
-#include "trainer/policy_learner.h"
-#include "trainer/trainer_setup.h"
+#include "trainer/learner/policy_learner.h"
+#include "trainer/loop/trainer_setup.h"
 
 namespace freshet {
 namespace {

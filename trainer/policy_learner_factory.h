@@ -1,8 +1,8 @@
 #ifndef FRESHET_TRAINER_POLICY_LEARNER_FACTORY_H_
 #define FRESHET_TRAINER_POLICY_LEARNER_FACTORY_H_
 
-#include "services/base/clock.h"
-#include "trainer/learner_factory.h"
+#include "base/clock.h"
+#include "trainer/service/learner_factory.h"
 
 namespace freshet {
 

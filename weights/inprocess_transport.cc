@@ -1,7 +1,7 @@
 #include "weights/inprocess_transport.h"
 
-#include "services/base/log.h"
-#include "services/base/str_cat.h"
+#include "base/log.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 

@@ -4,10 +4,10 @@
 #include <iterator>
 #include <string_view>
 
-#include "services/base/digest.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/digest.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "datastore/trajectory.h"
-#include "datastore/trajectory_store.h"
+#include "base/policy_version.h"
 #include "weights/weight_arena.h"
 
 namespace freshet {

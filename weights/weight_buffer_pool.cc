@@ -3,7 +3,7 @@
 #include <new>
 #include <utility>
 
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 #include "weights/weight_arena.h"
 
 namespace freshet {

@@ -3,9 +3,9 @@
 #include <span>
 #include <utility>
 
-#include "services/base/clock.h"
-#include "services/base/log.h"
-#include "services/base/str_cat.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "datastore/trajectory_store.h"
+#include "base/policy_version.h"
 #include "weights/manifest.h"
 #include "weights/weight_stager.h"
 #include "weights/weight_sync_observer.h"

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 #include "weights/manifest.h"
 #include "weights/weight_buffer_pool.h"
 

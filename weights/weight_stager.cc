@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "services/base/status_macros.h"
+#include "base/status_macros.h"
 
 namespace freshet {
 

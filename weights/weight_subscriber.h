@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "datastore/trajectory_store.h"
-#include "services/base/mutex.h"
+#include "base/mutex.h"
+#include "base/policy_version.h"
 #include "weights/manifest.h"
 
 namespace freshet {

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 
 namespace freshet {
 

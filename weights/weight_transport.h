@@ -2,7 +2,7 @@
 #define FRESHET_WEIGHTS_WEIGHT_TRANSPORT_H_
 
 #include "absl/status/status.h"
-#include "datastore/trajectory_store.h"
+#include "base/policy_version.h"
 #include "weights/manifest.h"
 
 namespace freshet {

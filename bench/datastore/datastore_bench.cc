@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "base/str_cat.h"
 #include "bench/datastore/redis_set.h"
 #include "bench/datastore/rl_mix.h"
 #include "nlohmann/json.hpp"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {
@@ -52,7 +52,7 @@ int Set(const RedisSetOptions& options) {
                 {"server_cpu_seconds", result->server_cpu_seconds}});
 }
 
-int Claims(const RlMixOptions& options, int claims) {
+int Reservations(const RlMixOptions& options, int claims) {
   const absl::StatusOr<std::vector<double>> seconds = ServerTimeOfClaims(options, claims);
   if (!seconds.ok()) return Fail(seconds.status());
   return Print({{"groups", options.groups_per_step}, {"server_seconds", *seconds}});
@@ -87,7 +87,7 @@ int Main(int argc, char** argv) {
   set_command->add_option("--bytes", set.value_bytes)->required()->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   if (mix_command->parsed()) return Mix(mix);
-  if (claims_command->parsed()) return Claims(mix, claims);
+  if (claims_command->parsed()) return Reservations(mix, claims);
   if (set_command->parsed()) return Set(set);
   return Print({{"bytes", MeanRecordBytes(mix)}});
 }

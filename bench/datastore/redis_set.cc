@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "bench/datastore/cpu_time.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/mutex.h"
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "bench/datastore/cpu_time.h"
 #include "datastore/blob/trajectory_blob.h"
 #include "datastore/redis/redis_trajectory_store.h"
-#include "services/base/mutex.h"
-#include "services/base/random.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -21,15 +21,15 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "services/base/clock.h"
-#include "services/base/mutex.h"
-#include "services/base/str_cat.h"
 #include "services/runtime/channel.h"
-#include "weights/cluster_transport.h"
+#include "weights/grpc/cluster_transport.h"
+#include "weights/grpc/weight_service.h"
 #include "weights/shm/memory_file.h"
 #include "weights/weight_publisher.h"
-#include "weights/weight_service.h"
 
 namespace freshet {
 namespace {

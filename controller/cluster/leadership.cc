@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "services/base/log.h"
-#include "services/base/str_cat.h"
+#include "base/log.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 Leadership::~Leadership() { Stop(); }

@@ -4,9 +4,9 @@
 #include <cctype>
 #include <utility>
 
-#include "controller/jobs/job_record.h"
-#include "controller/jobs/proto_time.h"
-#include "services/base/str_cat.h"
+#include "base/proto_time.h"
+#include "base/str_cat.h"
+#include "controller/jobs/record/job_record.h"
 
 namespace freshet {
 namespace {

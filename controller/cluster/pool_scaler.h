@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 

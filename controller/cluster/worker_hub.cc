@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "controller/cluster/deposed.h"
-#include "controller/jobs/job_record.h"
-#include "controller/jobs/proto_time.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/log.h"
+#include "base/proto_time.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "controller/jobs/record/deposed.h"
+#include "controller/jobs/record/job_record.h"
 
 namespace freshet {
 namespace {

@@ -11,13 +11,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "controller/cluster/directive_plan.h"
-#include "controller/cluster/log_book.h"
 #include "controller/cluster/membership.h"
 #include "controller/cluster/pool_scaler.h"
+#include "controller/cluster/worker_logs.h"
 #include "datastore/job_records.h"
-#include "services/base/clock.h"
-#include "services/base/mutex.h"
 
 namespace freshet {
 
@@ -92,7 +92,7 @@ class WorkerHub final : public PoolScaler {
   // Ends all streams with `status` and every wait; nothing is accepted any more.
   void Close(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
-  LogBook& log() { return log_; }
+  WorkerLogs& log() { return log_; }
 
  private:
   struct Session {
@@ -123,7 +123,7 @@ class WorkerHub final : public PoolScaler {
   const int64_t fence_;
   const Clock& clock_;
   const WorkerHubOptions options_;
-  LogBook log_;
+  WorkerLogs log_;
 
   // Orders the writers of the record; held while the record store is asked.
   Mutex write_mu_ ABSL_ACQUIRED_BEFORE(mu_);

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/base/file.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "controller/kubernetes/http_client.h"
-#include "services/base/mutex.h"
 
 namespace freshet {
 

@@ -4,9 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

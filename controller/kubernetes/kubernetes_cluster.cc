@@ -3,11 +3,11 @@
 #include <stop_token>
 #include <utility>
 
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "controller/kubernetes/curl_http_client.h"
-#include "services/base/log.h"
-#include "services/base/mutex.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "controller/kubernetes/deletion_costs.h"
 #include "controller/kubernetes/http_client.h"
 #include "controller/kubernetes/kubernetes_scaler.h"
-#include "services/base/clock.h"
 
 namespace freshet {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

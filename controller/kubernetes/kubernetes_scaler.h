@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "controller/cluster/pool_scaler.h"
 #include "controller/kubernetes/kubernetes_api.h"
-#include "services/base/clock.h"
-#include "services/base/mutex.h"
 
 namespace freshet {
 

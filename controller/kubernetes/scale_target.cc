@@ -4,9 +4,9 @@
 #include <charconv>
 #include <optional>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "controller/cluster/pool_scaler.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/str_cat.h"
 #include "datastore/event_log.h"
 #include "nlohmann/json.hpp"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -6,11 +6,11 @@
 #include <string_view>
 #include <utility>
 
-#include "controller/job/job_yaml.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "controller/status_page/status_files.h"
 #include "controller/status_page/status_json.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "job/job_yaml.h"
 #include "services/runtime/endpoint_options.h"
 
 namespace freshet {
@@ -49,12 +49,12 @@ HttpResponse File(std::string_view text, const char* type) {
   return {200, type, std::string(text)};
 }
 
-HttpResponse Fault(const absl::Status& status) {
+HttpResponse ErrorResponse(const absl::Status& status) {
   return {HttpCode(status), kJsonType, ErrorToJson(status)};
 }
 
 HttpResponse Json(absl::StatusOr<std::string> body) {
-  if (!body.ok()) return Fault(body.status());
+  if (!body.ok()) return ErrorResponse(body.status());
   return {200, kJsonType, *std::move(body)};
 }
 
@@ -138,11 +138,11 @@ HttpResponse AnswerJob(StatusSource& source, std::string_view path, std::string_
   const size_t slash = path.find('/');
   const std::string id = Decode(path.substr(0, slash));
   const std::string_view part = slash == path.npos ? "" : path.substr(slash);
-  if (id.empty()) return Fault(NotFound("there is no job without an id"));
+  if (id.empty()) return ErrorResponse(NotFound("there is no job without an id"));
   if (part.empty()) return Json(ShowJob(source, id));
   if (part == "/metrics") return Json(ShowMetrics(source, id, query));
   if (part == "/samples") return Json(ShowSamples(source, id, query));
-  return Fault(NotFound("a job has /metrics and /samples, not ", part));
+  return ErrorResponse(NotFound("a job has /metrics and /samples, not ", part));
 }
 
 HttpResponse Route(StatusSource& source, const HttpRequest& request, absl::Time now) {
@@ -156,7 +156,7 @@ HttpResponse Route(StatusSource& source, const HttpRequest& request, absl::Time 
   if (path.starts_with(kJobs)) {
     return AnswerJob(source, path.substr(kJobs.size()), request.query);
   }
-  return Fault(NotFound("there is nothing at ", path));
+  return ErrorResponse(NotFound("there is nothing at ", path));
 }
 
 // Clients without the header are no browsers.

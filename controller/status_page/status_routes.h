@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "controller/status_page/status_source.h"
-#include "services/base/clock.h"
 #include "services/runtime/http_request.h"
 #include "services/runtime/http_server.h"
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "services/base/digest.h"
-#include "services/base/str_cat.h"
+#include "base/digest.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/digest.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/blob/blob_record.h"
-#include "services/base/digest.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

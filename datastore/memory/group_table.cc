@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/base/log.h"
+#include "base/log.h"
 
 namespace freshet {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "services/base/clock.h"
-#include "services/base/status_macros.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
 
 namespace freshet {
 namespace {

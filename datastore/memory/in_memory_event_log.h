@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "datastore/event_log.h"
-#include "services/base/mutex.h"
 
 namespace freshet {
 

@@ -1,6 +1,6 @@
 #include "datastore/memory/in_memory_job_records.h"
 
-#include "services/base/status_macros.h"
+#include "base/status_macros.h"
 
 namespace freshet {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "datastore/job_records.h"
-#include "services/base/mutex.h"
 
 namespace freshet {
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "datastore/leader_lease.h"
-#include "services/base/clock.h"
-#include "services/base/mutex.h"
 
 namespace freshet {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 absl::StatusOr<std::unique_ptr<InMemoryTrajectoryStore>> InMemoryTrajectoryStore::Create(

@@ -11,10 +11,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "datastore/memory/job_state.h"
 #include "datastore/trajectory_store.h"
-#include "services/base/clock.h"
-#include "services/base/mutex.h"
 
 namespace freshet {
 

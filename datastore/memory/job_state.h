@@ -17,7 +17,7 @@
 #include "datastore/memory/lease_replay.h"
 #include "datastore/memory/ledger_journal.h"
 #include "datastore/memory/lineage_chain.h"
-#include "datastore/memory/row_board.h"
+#include "datastore/memory/row_table.h"
 #include "datastore/memory/step_journal.h"
 #include "datastore/response_check.h"
 #include "datastore/trajectory_store.h"
@@ -173,7 +173,7 @@ class JobState {
   LineageChain lineages_;
   int64_t diverged_in_ = 0;  // epoch of the last redo that gave other weights
   GroupTable groups_;
-  RowBoard rows_;
+  RowTable rows_;
   LedgerJournal ledger_;
   StepJournal steps_;
   LeaseReplay replay_;

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/memory/job_state.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 JobState::JobState(StoreOptions options, StoreOrigin origin)

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/str_cat.h"
 #include "datastore/memory/job_state.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

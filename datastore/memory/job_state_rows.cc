@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/memory/job_state.h"
 #include "datastore/response_check.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "services/base/log.h"
+#include "base/log.h"
 
 namespace freshet {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -8,14 +8,14 @@
 #include <set>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/redis/redis_client_connection.h"
 #include "datastore/redis/redis_client_pool.h"
 #include "datastore/redis/redis_subscription_state.h"
-#include "services/base/clock.h"
-#include "services/base/log.h"
-#include "services/base/mutex.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

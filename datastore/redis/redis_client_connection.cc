@@ -15,9 +15,9 @@
 #include <cstring>
 #include <utility>
 
-#include "services/base/clock.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

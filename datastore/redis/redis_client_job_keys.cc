@@ -3,11 +3,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/job_records.h"
 #include "datastore/redis/redis_client.h"
 #include "datastore/redis/redis_job_records.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -11,9 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "datastore/redis/redis_client.h"
 #include "datastore/redis/redis_client_connection.h"
-#include "services/base/mutex.h"
 
 namespace freshet {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/base/log.h"
-#include "services/base/str_cat.h"
+#include "base/log.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

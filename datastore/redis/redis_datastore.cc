@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "datastore/redis/redis_event_log.h"
 #include "datastore/redis/redis_trajectory_store.h"
-#include "services/base/status_macros.h"
 
 namespace freshet {
 

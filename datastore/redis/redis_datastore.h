@@ -1,7 +1,6 @@
 #ifndef FRESHET_DATASTORE_REDIS_REDIS_DATASTORE_H_
 #define FRESHET_DATASTORE_REDIS_REDIS_DATASTORE_H_
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,9 +15,7 @@ namespace freshet {
 struct RedisDatastore {
   std::shared_ptr<RedisClient> client;
   std::unique_ptr<EventLog> events;
-  // The trajectory store of a job. Errors as of RedisTrajectoryStore::Open.
-  std::function<absl::StatusOr<std::unique_ptr<TrajectoryStore>>(const std::string& job)>
-      open_store;
+  StoreOpener open_store;  // as of RedisTrajectoryStore::Open
 };
 
 // Opens no connection. INVALID_ARGUMENT for bad options.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

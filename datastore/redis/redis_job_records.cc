@@ -4,8 +4,8 @@
 #include <charconv>
 #include <string_view>
 
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "datastore/leader_lease.h"
 #include "datastore/redis/redis_client.h"
-#include "services/base/clock.h"
 
 namespace freshet {
 

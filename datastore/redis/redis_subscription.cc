@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/redis/redis_subscription_state.h"
-#include "services/base/clock.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

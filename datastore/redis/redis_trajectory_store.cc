@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/redis/redis_reading.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
 #include "datastore/redis/trajectory_scripts.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -15,12 +15,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "datastore/redis/redis_client.h"
 #include "datastore/redis/redis_trajectory_store_config.h"
 #include "datastore/redis/redis_trajectory_store_feed.h"
 #include "datastore/trajectory_store.h"
-#include "services/base/clock.h"
-#include "services/base/mutex.h"
 
 namespace freshet {
 
@@ -217,7 +217,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
     std::vector<std::shared_ptr<const std::vector<float>>> floats;
     std::vector<std::pair<BlobPlace, std::string>> corrupt;
   };
-  // Entries of a call for a script that answers with the faults of entries; one round trip.
+  // Entries of a call for a script that answers with the errors of entries; one round trip.
   struct Put {
     size_t position = 0;            // in the caller's list
     std::vector<std::string> args;  // as many for each
@@ -236,7 +236,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
     std::vector<size_t> puts;  // in the slice
   };
   // Why a script did not take the entry at `position`.
-  struct PutFault {
+  struct PutError {
     size_t position = 0;
     std::string code;
     int64_t values[3] = {0, 0, 0};
@@ -268,7 +268,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   // The script's arguments for these entries.
   using PutArgs =
       std::function<std::vector<std::string>(const std::vector<std::vector<std::string>>&)>;
-  absl::StatusOr<std::vector<PutFault>> SendPuts(const RedisScript& script,
+  absl::StatusOr<std::vector<PutError>> SendPuts(const RedisScript& script,
                                                  const PutArgs& make_args, PutSlice slice);
   static std::map<int64_t, SampleBlob> EmptyBlobs(const std::vector<SamplePut>& samples,
                                                   size_t next);
@@ -278,7 +278,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
                               std::map<int64_t, SampleBlob>& blobs, PutSlice& slice) const;
   void Seal(std::map<int64_t, SampleBlob> blobs, PutSlice& slice) const;
   absl::Status AddPut(Task task, const RowPut& row, size_t position, PutSlice& slice) const;
-  absl::Status RefusedSample(const SamplePut& sample, const PutFault& fault) const;
+  absl::Status RefusedSample(const SamplePut& sample, const PutError& error) const;
   // Token of the port <-> token of the scripts.
   std::string ScriptToken(int64_t token) const;
   int64_t PortToken(int64_t token) const { return token + config_.origin.TokenBase(); }

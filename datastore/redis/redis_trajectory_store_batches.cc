@@ -2,16 +2,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/redis/redis_trajectory_store.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
 #include "datastore/redis/trajectory_scripts.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {
 
-// Claims of one call of NextBatch that met corrupt bytes: each ends at least one group.
+// Reservations of one call of NextBatch that met corrupt bytes: each ends at least one group.
 constexpr int kMaxClaims = 256;
 // Tries of a commit whose digest was computed from an older state.
 constexpr int kMaxCommits = 3;

@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/blob/trajectory_blob.h"
 #include "datastore/redis/redis_trajectory_store.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
 #include "datastore/redis/trajectory_scripts.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

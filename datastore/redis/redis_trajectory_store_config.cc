@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/job_records.h"
 #include "nlohmann/json.hpp"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

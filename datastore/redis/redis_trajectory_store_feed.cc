@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "services/base/log.h"
-#include "services/base/str_cat.h"
+#include "base/log.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

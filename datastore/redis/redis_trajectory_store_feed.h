@@ -12,10 +12,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "datastore/redis/redis_client.h"
 #include "datastore/redis/redis_subscription.h"
 #include "datastore/trajectory_store.h"
-#include "services/base/mutex.h"
 
 namespace freshet {
 

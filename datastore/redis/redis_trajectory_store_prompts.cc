@@ -1,12 +1,12 @@
 // The operations of prompts and of rollouts.
 #include <utility>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/blob/trajectory_blob.h"
 #include "datastore/redis/redis_trajectory_store.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
 #include "datastore/redis/trajectory_scripts.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

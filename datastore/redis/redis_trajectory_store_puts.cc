@@ -3,14 +3,14 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/digest.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/blob/trajectory_blob.h"
 #include "datastore/redis/redis_trajectory_store.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
 #include "datastore/redis/trajectory_scripts.h"
 #include "datastore/response_check.h"
-#include "services/base/digest.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {
@@ -66,10 +66,10 @@ bool RedisTrajectoryStore::PutSlice::Full() const {
   return puts.size() >= kMaxPuts || bytes >= kMaxPutBytes;
 }
 
-absl::StatusOr<std::vector<RedisTrajectoryStore::PutFault>> RedisTrajectoryStore::SendPuts(
+absl::StatusOr<std::vector<RedisTrajectoryStore::PutError>> RedisTrajectoryStore::SendPuts(
     const RedisScript& script, const PutArgs& make_args, PutSlice slice) {
-  std::vector<PutFault> faults;
-  if (slice.puts.empty()) return faults;
+  std::vector<PutError> errors;
+  if (slice.puts.empty()) return errors;
   Commands sets = SetCommands(std::move(slice.blobs));
   for (int i = 0; i < kMaxPutTries; ++i) {
     std::vector<std::vector<std::string>> entries;
@@ -78,19 +78,19 @@ absl::StatusOr<std::vector<RedisTrajectoryStore::PutFault>> RedisTrajectoryStore
     FRESHET_RETURN_IF_ERROR(answer.Expect(1));
     std::vector<Put> again;
     for (const RedisReply& item : answer.values[0].items) {
-      if (item.items.size() < 3) return Internal("redis script: a fault without values");
+      if (item.items.size() < 3) return Internal("redis script: an error without values");
       Put& put = slice.puts.at(static_cast<size_t>(item.items[0].integer));
       if (item.items[1].text == "RETRY") {
         again.push_back(std::move(put));
         continue;
       }
-      PutFault fault{put.position, item.items[1].text, {item.items[2].integer}};
+      PutError error{put.position, item.items[1].text, {item.items[2].integer}};
       for (size_t value = 1; value < 3 && value + 2 < item.items.size(); ++value) {
-        fault.values[value] = item.items[value + 2].integer;
+        error.values[value] = item.items[value + 2].integer;
       }
-      faults.push_back(std::move(fault));
+      errors.push_back(std::move(error));
     }
-    if (again.empty()) return faults;
+    if (again.empty()) return errors;
     FRESHET_RETURN_IF_ERROR(answer.bytes);
     slice.puts = std::move(again);
   }
@@ -186,15 +186,15 @@ absl::StatusOr<RedisTrajectoryStore::PutSlice> RedisTrajectoryStore::SampleSlice
 }
 
 absl::Status RedisTrajectoryStore::RefusedSample(const SamplePut& sample,
-                                                 const PutFault& fault) const {
-  if (fault.code == "DEAD") {
+                                                 const PutError& error) const {
+  if (error.code == "DEAD") {
     return FailedPrecondition("lease ", sample.token, " is not live: sample ", sample.index,
                               " is refused");
   }
-  if (fault.code == "SCORE") return CheckScore(sample.score.get());
-  const ResponseBounds bounds{fault.values[0],
+  if (error.code == "SCORE") return CheckScore(sample.score.get());
+  const ResponseBounds bounds{error.values[0],
                               config_.origin.policy.lineage,
-                              {fault.values[2], fault.values[1]},
+                              {error.values[2], error.values[1]},
                               /*needs_loss=*/true};
   return Malformed(*sample.response, bounds);
 }
@@ -205,10 +205,10 @@ absl::StatusOr<std::vector<absl::Status>> RedisTrajectoryStore::PutSamples(
   for (size_t next = 0; next < samples.size();) {
     FRESHET_ASSIGN_OR_RETURN(PutSlice slice, SampleSlice(samples, next, statuses));
     FRESHET_ASSIGN_OR_RETURN(
-        const std::vector<PutFault> faults,
+        const std::vector<PutError> errors,
         SendPuts(trajectory_scripts::kPutSamples, SampleArgs, std::move(slice)));
-    for (const PutFault& fault : faults) {
-      statuses[fault.position] = RefusedSample(samples[fault.position], fault);
+    for (const PutError& error : errors) {
+      statuses[error.position] = RefusedSample(samples[error.position], error);
     }
   }
   return statuses;
@@ -250,17 +250,17 @@ absl::StatusOr<std::vector<absl::Status>> RedisTrajectoryStore::PutRows(
     for (; next < rows.size() && !slice.Full(); ++next) {
       statuses[next] = AddPut(task, rows[next], next, slice);
     }
-    FRESHET_ASSIGN_OR_RETURN(const std::vector<PutFault> faults,
+    FRESHET_ASSIGN_OR_RETURN(const std::vector<PutError> errors,
                              SendPuts(trajectory_scripts::kPutRows, make_args, std::move(slice)));
-    for (const PutFault& fault : faults) {
-      const FieldValues& values = rows[fault.position].values;
-      absl::Status& status = statuses[fault.position];
-      if (fault.code == "DEAD") {
-        status = RowNotLive(task, rows[fault.position].token);
+    for (const PutError& error : errors) {
+      const FieldValues& values = rows[error.position].values;
+      absl::Status& status = statuses[error.position];
+      if (error.code == "DEAD") {
+        status = RowNotLive(task, rows[error.position].token);
         continue;
       }
       status = task == Task::kScore ? CheckScore(values.score.get())
-                                    : CheckRefLogprobs(values.ref_logprobs.get(), fault.values[0]);
+                                    : CheckRefLogprobs(values.ref_logprobs.get(), error.values[0]);
       if (status.ok()) status = Internal("redis script refused a well-formed value");
     }
   }

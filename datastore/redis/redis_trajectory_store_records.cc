@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/redis/redis_reading.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

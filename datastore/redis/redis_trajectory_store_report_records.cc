@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <map>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

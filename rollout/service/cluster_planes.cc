@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "services/base/status_macros.h"
-#include "weights/weight_puller.h"
+#include "base/status_macros.h"
+#include "weights/grpc/weight_puller.h"
 
 namespace freshet {
 

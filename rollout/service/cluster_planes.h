@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "rollout/adapters/grpc_environment_client.h"
+#include "rollout/environment/grpc/grpc_environment_client.h"
 #include "rollout/service/rollout_work.h"
-#include "weights/weight_service.h"
+#include "weights/grpc/weight_service.h"
 
 namespace freshet {
 

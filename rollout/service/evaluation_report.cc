@@ -1,7 +1,7 @@
 #include "rollout/service/evaluation_report.h"
 
-#include "services/base/str_cat.h"
-#include "services/runtime/utf8.h"
+#include "base/str_cat.h"
+#include "base/utf8.h"
 
 namespace freshet {
 namespace {
@@ -17,7 +17,7 @@ void AddAnswers(const EvaluationAnswers& answers, const Tokenizer& tokenizer, bo
     const bool ok = answers[i].ok();
     if (!ok) {
       (*report.mutable_failed_rows())[static_cast<int64_t>(i)] =
-          runtime::ValidUtf8(Message(answers[i].status()), kMaxErrorBytes);
+          ValidUtf8(Message(answers[i].status()), kMaxErrorBytes);
     }
     const Response& response = ok ? *answers[i] : kNone;
     report.add_completions(ok ? tokenizer.Decode(response.response_ids, /*skip_special=*/true)
@@ -27,9 +27,9 @@ void AddAnswers(const EvaluationAnswers& answers, const Tokenizer& tokenizer, bo
     if (episodes) report.add_env_rewards(response.env_reward.value_or(0));
   }
   if (!answers.empty() && report.failed_rows().size() == answers.size()) {
-    report.set_error(runtime::ValidUtf8(
-        StrCat("none of ", answers.size(),
-               " rows could be generated; row 0: ", Message(answers[0].status()))));
+    report.set_error(
+        ValidUtf8(StrCat("none of ", answers.size(),
+                         " rows could be generated; row 0: ", Message(answers[0].status()))));
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include "freshet/cluster/v1/worker_service.pb.h"
 #include "model/tokenizer.h"
-#include "rollout/rollout_worker.h"
+#include "rollout/worker/rollout_worker.h"
 
 namespace freshet {
 

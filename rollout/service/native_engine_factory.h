@@ -4,10 +4,10 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "base/status_macros.h"
 #include "model/torch_threads.h"
-#include "rollout/native_engine.h"
-#include "rollout/rollout_setup.h"
-#include "services/base/status_macros.h"
+#include "rollout/engine/native_engine.h"
+#include "rollout/worker/rollout_setup.h"
 
 namespace freshet {
 

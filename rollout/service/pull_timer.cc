@@ -1,6 +1,6 @@
 #include "rollout/service/pull_timer.h"
 
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 

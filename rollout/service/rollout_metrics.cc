@@ -25,8 +25,8 @@ class RolloutMetrics::Job {
   Job(prometheus::Registry& registry, const std::string& job)
       : registry_(registry), labels_({{"job", job}}) {}
 
-  void Show(const RolloutFigures& figures) {
-    const RolloutCounters& c = figures.counters;
+  void Show(const RolloutStats& stats) {
+    const RolloutCounters& c = stats.counters;
     place_ = 0;
     Count("freshet_rollout_idle_seconds_total", kIdleHelp, c.idle_seconds);
     Count("freshet_weight_swap_seconds_total", kSwapHelp, c.swap_seconds);
@@ -57,12 +57,12 @@ class RolloutMetrics::Job {
           Number(c.unsent_samples));
     Gauge("freshet_rollout_unsent_bound_samples",
           "Finished samples that may wait for the datastore; beyond, generation stops.",
-          Number(figures.max_unsent_samples));
+          Number(stats.max_unsent_samples));
     Gauge("freshet_rollout_fenced", "1 while the datastore refuses this worker's name, else 0.",
           c.fenced_name.empty() ? 0 : 1);
     ShowEngine(c.engine);
     ShowEpisodes(c.episodes);
-    if (figures.version >= 0) version_ = figures.version;
+    if (stats.version >= 0) version_ = stats.version;
     Gauge("freshet_weight_version", kVersionHelp, Number(version_), "role", "rollout");
   }
 
@@ -127,9 +127,9 @@ class RolloutMetrics::Job {
 RolloutMetrics::RolloutMetrics(prometheus::Registry& registry) : registry_(registry) {}
 RolloutMetrics::~RolloutMetrics() = default;
 
-void RolloutMetrics::Show(const std::map<std::string, RolloutFigures>& figures) {
-  std::erase_if(jobs_, [&figures](const auto& job) { return !figures.contains(job.first); });
-  for (const auto& [name, shown] : figures) {
+void RolloutMetrics::Show(const std::map<std::string, RolloutStats>& stats) {
+  std::erase_if(jobs_, [&stats](const auto& job) { return !stats.contains(job.first); });
+  for (const auto& [name, shown] : stats) {
     std::unique_ptr<Job>& job = jobs_[name];
     if (job == nullptr) job = std::make_unique<Job>(registry_, name);
     job->Show(shown);

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "rollout/service/rollout_figures.h"
-#include "services/metrics/series.h"
+#include "rollout/service/rollout_stats.h"
+#include "services/runtime/series.h"
 
 namespace freshet {
 
@@ -17,8 +17,9 @@ class RolloutMetrics {
   explicit RolloutMetrics(prometheus::Registry& registry);
   ~RolloutMetrics();
 
-  // Makes the series say what the board says; those of jobs that it has forgotten are removed.
-  void Show(const std::map<std::string, RolloutFigures>& figures);
+  // Makes the series say what the stats_by_job says; those of jobs that it has forgotten are
+  // removed.
+  void Show(const std::map<std::string, RolloutStats>& stats);
 
  private:
   class Job;

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/utf8.h"
 #include "model/bundle_proto.h"
 #include "model/row_tokens.h"
-#include "rollout/rollout_setup.h"
 #include "rollout/service/evaluation_report.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
-#include "services/runtime/utf8.h"
+#include "rollout/worker/rollout_setup.h"
 
 namespace freshet {
 namespace {
@@ -36,8 +36,9 @@ std::vector<WeightMember> Members(
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
-    const cluster::v1::Assign& assign, const std::string& worker, const RolloutContext& context) {
-  std::unique_ptr<RolloutWork> work(new RolloutWork(context));
+    const cluster::v1::Assign& assign, const std::string& worker,
+    runtime::ControllerCalls& controller, const RolloutContext& context) {
+  std::unique_ptr<RolloutWork> work(new RolloutWork(controller, context));
   work->job_ = assign.job_id();
   work->spec_ = assign.spec();
   const job::v1::JobSpec& spec = work->spec_;
@@ -68,25 +69,25 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
       std::make_unique<RolloutWorker>(*work->store_, *work->engine_, work->subscriber_,
                                       *context.clock, std::move(options), work->episodes_.get());
   context.weights->Serve(work->job_, work->subscriber_);
-  if (context.board != nullptr) {
+  if (context.stats_by_job != nullptr) {
     work->on_board_ =
-        context.board->Begin(work->job_, [raw = work.get()] { return raw->Figures(); });
+        context.stats_by_job->Begin(work->job_, [raw = work.get()] { return raw->Stats(); });
   }
   return work;
 }
 
 RolloutWork::~RolloutWork() {
-  if (on_board_.has_value()) context_.board->End(*on_board_);
+  if (on_board_.has_value()) context_.stats_by_job->End(*on_board_);
   context_.weights->Forget(job_);
 }
 
-RolloutFigures RolloutWork::Figures() const {
-  RolloutFigures figures;
-  figures.counters = worker_->counters();
+RolloutStats RolloutWork::Stats() const {
+  RolloutStats stats;
+  stats.counters = worker_->counters();
   const std::optional<CommittedWeights> weights = subscriber_->Committed();
-  if (weights.has_value()) figures.version = weights->snapshot.manifest.policy.version;
-  figures.max_unsent_samples = RolloutOptions().max_unsent_samples;
-  return figures;
+  if (weights.has_value()) stats.version = weights->snapshot.manifest.policy.version;
+  stats.max_unsent_samples = RolloutOptions().max_unsent_samples;
+  return stats;
 }
 
 absl::Status RolloutWork::Run(std::stop_token stop) {
@@ -187,7 +188,7 @@ absl::Status RolloutWork::StartEvaluation(const cluster::v1::Evaluate& evaluate)
     request.set_held_out(true);
     request.set_first(static_cast<int64_t>(run.prompts.size()));
     request.set_count(std::min(kRowsPerCall, rows - request.first()));
-    FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply, context_.fetch_rows(request));
+    FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply, controller_.FetchRows(request));
     if (reply.rows().empty()) break;
     for (const trajectory::v1::DatasetRow& row : reply.rows()) {
       FRESHET_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
@@ -218,11 +219,11 @@ void RolloutWork::Report(const cluster::v1::Evaluate& evaluate, const PolicyVers
   request.mutable_policy()->set_lineage(policy.lineage);
   request.mutable_policy()->set_version(policy.version);
   if (!answers.ok()) {
-    request.set_error(runtime::ValidUtf8(Message(answers.status())));
+    request.set_error(ValidUtf8(Message(answers.status())));
   } else {
     AddAnswers(*answers, *model_.tokenizer, spec_.has_environment(), request);
   }
-  const absl::Status sent = context_.report_evaluation(std::move(request));
+  const absl::Status sent = controller_.ReportEvaluation(std::move(request));
   if (!sent.ok()) {
     FRESHET_LOG(Warning) << "event=evaluation_not_reported job=" << job_
                          << " error=" << LogQuoted(Message(sent));

@@ -10,26 +10,23 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/log_gate.h"
+#include "base/mutex.h"
 #include "datastore/trajectory_store.h"
 #include "freshet/cluster/v1/worker_service.pb.h"
 #include "model/model_setup.h"
-#include "rollout/environment_client.h"
-#include "rollout/episode_runner.h"
-#include "rollout/inference_engine.h"
-#include "rollout/rollout_worker.h"
+#include "rollout/engine/inference_engine.h"
+#include "rollout/environment/environment_client.h"
 #include "rollout/service/pull_timer.h"
-#include "rollout/service/rollout_figures.h"
-#include "services/base/clock.h"
-#include "services/base/log_gate.h"
-#include "services/base/mutex.h"
-#include "services/runtime/worker_role.h"
+#include "rollout/service/rollout_stats.h"
+#include "rollout/worker/episode_runner.h"
+#include "rollout/worker/rollout_worker.h"
+#include "services/worker/worker_role.h"
 #include "weights/weight_member.h"
 #include "weights/weight_subscriber.h"
 
 namespace freshet {
-
-using StoreOpener =
-    std::function<absl::StatusOr<std::unique_ptr<TrajectoryStore>>(const std::string& job)>;
 
 // An engine for the model of a job.
 using EngineFactory = std::function<absl::StatusOr<std::unique_ptr<InferenceEngine>>(
@@ -65,11 +62,8 @@ struct RolloutContext {
   // Null result: the job's environment cannot be had here.
   std::function<absl::StatusOr<std::unique_ptr<EnvironmentPool>>(const job::v1::JobSpec&)>
       open_environments;
-  std::function<absl::StatusOr<cluster::v1::FetchRowsReply>(const cluster::v1::FetchRowsRequest&)>
-      fetch_rows;
-  std::function<absl::Status(cluster::v1::ReportEvaluationRequest)> report_evaluation;
   const Clock* clock = nullptr;
-  RolloutBoard* board = nullptr;  // hears of the works' figures; may be null
+  RolloutStatsByJob* stats_by_job = nullptr;  // hears of the works' stats; may be null
   // How long an engine without weights waits for a publication before it pulls, and pulls again.
   absl::Duration pull_after = absl::Seconds(1);
   double time_scale = 1.0;  // of the waits between tries
@@ -79,7 +73,7 @@ struct RolloutContext {
 class RolloutWork final : public runtime::JobWork {
  public:
   static absl::StatusOr<std::unique_ptr<runtime::JobWork>> Create(const cluster::v1::Assign& assign,
-                                                                  const std::string& worker,
+                                                                  const std::string& worker, runtime::ControllerCalls& controller,
                                                                   const RolloutContext& context);
   ~RolloutWork() override;
 
@@ -92,7 +86,8 @@ class RolloutWork final : public runtime::JobWork {
   void Evaluate(const cluster::v1::Evaluate& evaluate) override;
 
  private:
-  explicit RolloutWork(const RolloutContext& context) : context_(context) {}
+  RolloutWork(runtime::ControllerCalls& controller, const RolloutContext& context)
+      : controller_(controller), context_(context) {}
 
   // Thread beside the engine's: pulls weights that did not come, prepares and reports evaluations.
   void RunBeside(std::stop_token stop);
@@ -101,8 +96,9 @@ class RolloutWork final : public runtime::JobWork {
   void Report(const cluster::v1::Evaluate& evaluate, const PolicyVersion& policy,
               const absl::StatusOr<EvaluationAnswers>& answers);
   void Wake();
-  RolloutFigures Figures() const;
+  RolloutStats Stats() const;
 
+  runtime::ControllerCalls& controller_;
   const RolloutContext& context_;
   std::optional<int64_t> on_board_;
   std::string job_;

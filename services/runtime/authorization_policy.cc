@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 #include "services/runtime/json_keys.h"
 
 namespace freshet::runtime {

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
-#include "services/metrics/series.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "services/runtime/series.h"
 
 namespace freshet::runtime {
 namespace {

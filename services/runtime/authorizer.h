@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/base/clock.h"
+#include "base/clock.h"
 #include "services/runtime/authorization_policy.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/runtime/user_list.h"

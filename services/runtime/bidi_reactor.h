@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 #include "services/runtime/status.h"
 
 namespace freshet::runtime {

@@ -4,8 +4,8 @@
 #include <array>
 #include <string>
 
-#include "services/metrics/series.h"
 #include "services/runtime/file_stamp.h"
+#include "services/runtime/series.h"
 
 namespace freshet::runtime {
 

@@ -9,10 +9,10 @@
 #include <map>
 #include <utility>
 
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "services/base/file.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 #include "services/runtime/peer_name.h"
 #include "services/runtime/tls.h"
 

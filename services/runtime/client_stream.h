@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 #include "services/runtime/status.h"
 
 namespace freshet::runtime {

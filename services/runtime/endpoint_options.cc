@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
-#include "services/base/version.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/version.h"
 #include "services/runtime/peer_name.h"
 
 namespace freshet::runtime {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/cord.h"
+#include "base/str_cat.h"
 #include "google/rpc/error_details.pb.h"
-#include "services/base/str_cat.h"
 
 namespace freshet::runtime {
 namespace {

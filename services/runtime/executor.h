@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 
 namespace freshet::runtime {
 

@@ -18,12 +18,12 @@
 #include <utility>
 #include <vector>
 
-#include "services/base/listener.h"
-#include "services/base/log.h"
-#include "services/base/log_gate.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
-#include "services/base/unique_fd.h"
+#include "base/listener.h"
+#include "base/log.h"
+#include "base/log_gate.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/unique_fd.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/runtime/http_request.h"
 

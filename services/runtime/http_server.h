@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/base/clock.h"
+#include "base/clock.h"
 #include "services/runtime/http_request.h"
 #include "services/runtime/readiness.h"
 

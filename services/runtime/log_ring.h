@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "services/base/log.h"
-#include "services/base/mutex.h"
+#include "base/log.h"
+#include "base/mutex.h"
 
 namespace freshet::runtime {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 
 namespace freshet::runtime {
 namespace {

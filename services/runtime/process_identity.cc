@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <fstream>
 
-#include "services/base/digest.h"
-#include "services/base/log.h"
-#include "services/base/str_cat.h"
+#include "base/digest.h"
+#include "base/log.h"
+#include "base/str_cat.h"
 
 namespace freshet::runtime {
 

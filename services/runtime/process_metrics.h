@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "services/metrics/series.h"
+#include "services/runtime/series.h"
 
 namespace freshet::runtime {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 
 namespace freshet::runtime {
 

@@ -5,9 +5,9 @@
 #include <array>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/str_cat.h"
 #include "google/protobuf/descriptor.h"
-#include "services/base/clock.h"
-#include "services/base/str_cat.h"
 
 namespace freshet::runtime {
 namespace {

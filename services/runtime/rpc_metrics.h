@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 
 namespace freshet::runtime {
 

@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "services/base/log.h"
-#include "services/base/mutex.h"
-#include "services/base/str_cat.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/str_cat.h"
 #include "services/runtime/certificate_metrics.h"
 #include "services/runtime/http_server.h"
 #include "services/runtime/process_metrics.h"

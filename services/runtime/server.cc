@@ -14,10 +14,10 @@
 #include <mutex>
 #include <utility>
 
-#include "services/base/digest.h"
-#include "services/base/mutex.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/digest.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "services/runtime/authorizer.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/process_identity.h"

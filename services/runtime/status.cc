@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/strings/cord.h"
+#include "base/str_cat.h"
+#include "base/utf8.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "services/base/str_cat.h"
 #include "services/runtime/error_details.h"
-#include "services/runtime/utf8.h"
 
 namespace freshet::runtime {
 namespace {

@@ -10,9 +10,9 @@
 #include <ctime>
 #include <string>
 
-#include "services/base/file.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet::runtime {
 namespace {

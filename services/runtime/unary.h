@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 #include "services/runtime/error_details.h"
 #include "services/runtime/executor.h"
 #include "services/runtime/status.h"

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <set>
 
-#include "model/json_document.h"
-#include "services/base/digest.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/digest.h"
+#include "base/json_document.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "services/runtime/json_keys.h"
 
 namespace freshet::runtime {

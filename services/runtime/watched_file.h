@@ -10,12 +10,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/base/clock.h"
-#include "services/base/file.h"
-#include "services/base/log.h"
-#include "services/base/mutex.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "services/runtime/file_stamp.h"
 
 namespace freshet::runtime {

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "services/base/log.h"
-#include "services/base/str_cat.h"
-#include "services/base/version.h"
+#include "base/log.h"
+#include "base/str_cat.h"
+#include "base/version.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/tunnel/tunnel.h"
 

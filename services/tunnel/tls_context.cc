@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "services/runtime/authorization_policy.h"
 
 namespace freshet {

@@ -20,13 +20,13 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "services/base/listener.h"
-#include "services/base/log.h"
-#include "services/base/log_gate.h"
-#include "services/base/mutex.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
-#include "services/base/unique_fd.h"
+#include "base/listener.h"
+#include "base/log.h"
+#include "base/log_gate.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/unique_fd.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/tunnel/tunnel_link.h"
 

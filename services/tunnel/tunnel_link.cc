@@ -10,8 +10,8 @@
 #include <cstring>
 #include <utility>
 
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/base/unique_fd.h"
+#include "base/unique_fd.h"
 #include "services/tunnel/tls_context.h"
 
 namespace freshet {

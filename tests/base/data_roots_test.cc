@@ -1,13 +1,13 @@
-#include "services/base/data_roots.h"
+#include "base/data_roots.h"
 
 #include <fcntl.h>
 
 #include <cerrno>
 #include <filesystem>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/model/test_directory.h"
 
 namespace freshet {

@@ -1,4 +1,4 @@
-#include "services/base/digest.h"
+#include "base/digest.h"
 
 #include <string>
 

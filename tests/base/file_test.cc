@@ -1,12 +1,12 @@
-#include "services/base/file.h"
+#include "base/file.h"
 
 #include <cerrno>
 #include <filesystem>
 #include <string>
 #include <utility>
 
+#include "base/str_cat.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/model/test_directory.h"
 
 namespace freshet {

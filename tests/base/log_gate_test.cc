@@ -1,4 +1,4 @@
-#include "services/base/log_gate.h"
+#include "base/log_gate.h"
 
 #include "gtest/gtest.h"
 

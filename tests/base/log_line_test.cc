@@ -1,4 +1,4 @@
-#include "services/base/log_line.h"
+#include "base/log_line.h"
 
 #include <string>
 #include <vector>

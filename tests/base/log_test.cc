@@ -1,4 +1,4 @@
-#include "services/base/log.h"
+#include "base/log.h"
 
 #include <string>
 #include <thread>

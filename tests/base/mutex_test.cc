@@ -1,4 +1,4 @@
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 
 #include <thread>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "services/base/random.h"
+#include "base/random.h"
 
 #include <cmath>
 #include <set>

@@ -1,9 +1,9 @@
-#include "services/base/row_order.h"
+#include "base/row_order.h"
 
 #include <vector>
 
+#include "base/permutation.h"
 #include "gtest/gtest.h"
-#include "services/base/permutation.h"
 
 namespace freshet {
 namespace {

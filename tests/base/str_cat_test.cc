@@ -1,10 +1,10 @@
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 
 #include <string>
 #include <string_view>
 
+#include "base/status_macros.h"
 #include "gtest/gtest.h"
-#include "services/base/status_macros.h"
 
 namespace freshet {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/base/text_template.h"
+#include "base/text_template.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,10 +1,10 @@
-#include "services/base/trace.h"
+#include "base/trace.h"
 
 #include <set>
 #include <string>
 
+#include "base/str_cat.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "datastore/job_records.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 

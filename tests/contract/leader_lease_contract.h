@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "datastore/leader_lease.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/testing/fake_clock.h"
 
 namespace freshet {

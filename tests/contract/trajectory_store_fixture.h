@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "datastore/trajectory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/testing/fake_clock.h"
 
 namespace freshet {
@@ -149,7 +149,7 @@ class TrajectoryStoreContract : public testing::TestWithParam<StoreBackend> {
     return ordinals;
   }
   static std::string HashOf(int64_t step) { return StrCat("hash", step); }
-  // Claims and commits `step`; its groups must be ready.
+  // Reservations and commits `step`; its groups must be ready.
   CommitReceipt Train(int64_t step) { return Train(step, HashOf(step)); }
   CommitReceipt Train(int64_t step, const std::string& content_hash) {
     const NextBatchReply batch = NextBatch(step);

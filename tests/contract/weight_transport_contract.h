@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
+#include "base/str_cat.h"
 #include "gtest/gtest.h"
-#include "services/base/mutex.h"
-#include "services/base/str_cat.h"
 #include "tests/contract/weight_version.h"
 #include "weights/weight_subscriber.h"
 #include "weights/weight_transport.h"

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "datastore/trajectory_store.h"
-#include "services/base/random.h"
 #include "weights/manifest.h"
 
 namespace freshet {

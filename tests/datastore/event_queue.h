@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/base/random.h"
+#include "base/random.h"
 
 namespace freshet {
 

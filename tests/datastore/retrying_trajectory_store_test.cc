@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/forwarding_trajectory_store.h"
 

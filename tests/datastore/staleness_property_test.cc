@@ -1,8 +1,8 @@
 #include <string>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/datastore/naive_gate_simulation.h"
 #include "tests/datastore/staleness_simulation.h"
 #include "tests/testing/sanitized.h"

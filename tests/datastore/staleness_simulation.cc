@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "base/str_cat.h"
 #include "datastore/memory/in_memory_trajectory_store.h"
-#include "services/base/str_cat.h"
 #include "tests/datastore/event_queue.h"
 #include "tests/testing/fake_clock.h"
 

@@ -1,10 +1,10 @@
 #include <functional>
 #include <string>
 
+#include "base/str_cat.h"
 #include "datastore/trajectory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

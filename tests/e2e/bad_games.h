@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 
+#include "base/mutex.h"
+#include "base/str_cat.h"
 #include "freshet/env/v1/env_service.grpc.pb.h"
-#include "services/base/mutex.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 

@@ -1,4 +1,4 @@
-// Job files, datasets and run folders that cannot work: one line per fault with place and fix, the
+// Job files, datasets and run folders that cannot work: one line per error with place and fix, the
 // right exit code, and nothing left behind.
 #include "tests/e2e/refusal_fixture.h"
 

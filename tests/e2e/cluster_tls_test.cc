@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "base/digest.h"
+#include "base/file.h"
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "services/base/digest.h"
-#include "services/base/file.h"
-#include "services/base/str_cat.h"
 #include "tests/e2e/cluster_job.h"
 #include "tests/services/runtime/certificates.h"
 #include "tests/testing/chart_policy.h"

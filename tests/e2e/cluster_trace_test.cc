@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/trace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "services/base/trace.h"
 #include "tests/e2e/cluster_job.h"
 #include "tests/testing/cluster_processes.h"
 

@@ -5,9 +5,9 @@
 #include <limits>
 #include <string>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/e2e/bad_games.h"
 #include "tests/e2e/cluster_job.h"
 #include "tests/testing/cluster_processes.h"

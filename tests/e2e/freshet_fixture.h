@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/tiny_job.h"
-#include "tests/services/runfolder/scratch_folder.h"
+#include "tests/runlog/scratch_folder.h"
 #include "tests/testing/child_process.h"
 
 namespace freshet {

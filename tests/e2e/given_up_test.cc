@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "services/base/str_cat.h"
 #include "tests/e2e/bad_games.h"
 #include "tests/e2e/cluster_job.h"
 #include "tests/testing/cluster_processes.h"
@@ -181,18 +181,18 @@ TEST_P(GivenUpGamesTest, EnvironmentsThatHangAtTheirReset) {
 INSTANTIATE_TEST_SUITE_P(Staleness, GivenUpGamesTest, testing::Values(0, 1),
                          [](const auto& tested) { return StrCat("max_", tested.param); });
 
-struct FaultCase {
+struct ErrorCase {
   const char* name;
-  const char* faults;  // see failing_engine.h
+  const char* errors;  // see failing_engine.h
   const char* reason;
 };
-void PrintTo(const FaultCase& fault, std::ostream* out) { *out << fault.name; }
+void PrintTo(const ErrorCase& error, std::ostream* out) { *out << error.name; }
 
-class GivenUpByEngineTest : public GivenUpFixture, public testing::WithParamInterface<FaultCase> {};
+class GivenUpByEngineTest : public GivenUpFixture, public testing::WithParamInterface<ErrorCase> {};
 
 TEST_P(GivenUpByEngineTest, EveryFiftiethPromptBreaksTheEngine) {
   const int64_t one_in = OneIn() > 0 ? OneIn() : 50;
-  ::setenv("FRESHET_SIM_FAULT", StrCat(one_in, " ", GetParam().faults).c_str(), 1);
+  ::setenv("FRESHET_SIM_FAULT", StrCat(one_in, " ", GetParam().errors).c_str(), 1);
   ASSERT_NO_FATAL_FAILURE(Run(one_in, /*eta=*/0, kLengthReward));
   ASSERT_NO_FATAL_FAILURE(ExpectTold(GetParam().reason));
   ExpectFinished(GetParam().reason);
@@ -201,11 +201,11 @@ TEST_P(GivenUpByEngineTest, EveryFiftiethPromptBreaksTheEngine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Faults, GivenUpByEngineTest,
-    testing::Values(FaultCase{"submit_throws", "submit throw", "bad_alloc"},
-                    FaultCase{"submit_fails", "submit internal", "a kernel of the engine failed"},
-                    FaultCase{"poll_throws", "poll throw", "bad_alloc"},
-                    FaultCase{"poll_fails", "poll internal", "a kernel of the engine failed"}),
+    Errors, GivenUpByEngineTest,
+    testing::Values(ErrorCase{"submit_throws", "submit throw", "bad_alloc"},
+                    ErrorCase{"submit_fails", "submit internal", "a kernel of the engine failed"},
+                    ErrorCase{"poll_throws", "poll throw", "bad_alloc"},
+                    ErrorCase{"poll_fails", "poll internal", "a kernel of the engine failed"}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace

@@ -47,7 +47,7 @@ class RefusalFixture : public FreshetFixture {
     folder_.Write("job.yaml", ToYaml(job));
     return ExpectRefused({"job.yaml"}, parts, num_lines);
   }
-  // The tiny job with these keys replaced has exactly one fault.
+  // The tiny job with these keys replaced has exactly one error.
   void Refuse(const TinyJob& keys, const std::vector<std::string>& parts) {
     TinyJob job = MakeTinyJob();
     for (const auto& [key, value] : keys) job[key] = value;

@@ -3,9 +3,9 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/e2e/cluster_job.h"
 #include "tests/testing/cluster_processes.h"
 

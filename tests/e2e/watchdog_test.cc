@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
+#include "base/str_cat.h"
 #include "freshet/env/v1/env_service.grpc.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/mutex.h"
-#include "services/base/str_cat.h"
 #include "tests/e2e/cluster_job.h"
 #include "tests/testing/cluster_processes.h"
 

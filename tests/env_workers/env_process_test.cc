@@ -8,7 +8,7 @@
 
 #include "freshet/env/v1/env_service.grpc.pb.h"
 #include "gtest/gtest.h"
-#include "tests/services/runfolder/scratch_folder.h"
+#include "tests/runlog/scratch_folder.h"
 #include "tests/testing/child_process.h"
 
 namespace freshet {

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "base/str_cat.h"
 #include "env_workers/service.h"
 #include "gtest/gtest.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
-#include "services/base/str_cat.h"
 #include "tests/testing/fake_clock.h"
 
 namespace freshet {

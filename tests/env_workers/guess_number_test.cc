@@ -3,8 +3,8 @@
 #include <set>
 #include <string>
 
+#include "base/str_cat.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 #include "tests/fault_proxy/fault_link.h"
 
 namespace freshet {

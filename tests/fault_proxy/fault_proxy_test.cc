@@ -14,8 +14,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "gtest/gtest.h"
-#include "services/base/clock.h"
 #include "tests/fault_proxy/scripted_server.h"
 
 namespace freshet {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/base/log.h"
+#include "base/log.h"
 
 namespace freshet {
 

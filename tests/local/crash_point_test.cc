@@ -1,10 +1,10 @@
-#include "services/local/crash_point.h"
+#include "local/crash_point.h"
 
 #include <csignal>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -1,10 +1,10 @@
-#include "services/local/dead_group_guard.h"
+#include "local/dead_group_guard.h"
 
+#include "base/str_cat.h"
+#include "base/utf8.h"
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
-#include "services/runtime/utf8.h"
 #include "tests/testing/fake_clock.h"
 
 namespace freshet {
@@ -91,7 +91,7 @@ TEST_F(DeadGroupGuardTest, TheReasonIsOneLineOfValidText) {
   const std::string message = Message(guard_.Check(*store_));
   EXPECT_THAT(message, HasSubstr("two lines \u00e9"));
   EXPECT_EQ(message.find('\n'), std::string::npos);
-  EXPECT_EQ(runtime::ValidUtf8(message), message);
+  EXPECT_EQ(ValidUtf8(message), message);
   EXPECT_LT(message.size(), 500U);
 }
 

@@ -1,4 +1,4 @@
-#include "services/local/evaluator.h"
+#include "local/evaluator.h"
 
 #include <atomic>
 #include <memory>
@@ -7,15 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "controller/dataset/template_dataset.h"
+#include "base/mutex.h"
+#include "base/str_cat.h"
+#include "dataset/template_dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/char_tokenizer.h"
-#include "services/base/mutex.h"
-#include "services/base/str_cat.h"
-#include "services/reward/scorer_factory.h"
-#include "tests/rollout/rollout_worker_fixture.h"
-#include "tests/services/reward/callback_scorer.h"
+#include "services/reward/scorers/scorer_factory.h"
+#include "tests/rollout/worker/rollout_worker_fixture.h"
+#include "tests/services/reward/worker/callback_scorer.h"
 
 namespace freshet {
 namespace {

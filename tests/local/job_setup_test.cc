@@ -1,13 +1,13 @@
-#include "services/local/job_setup.h"
+#include "local/job_setup.h"
 
 #include <filesystem>
 
-#include "controller/job/job_parser.h"
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
+#include "job/job_parser.h"
 #include "tests/e2e/tiny_job.h"
-#include "tests/services/runfolder/scratch_folder.h"
+#include "tests/runlog/scratch_folder.h"
 
 namespace freshet {
 namespace {
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 absl::StatusOr<std::unique_ptr<JobSetup>> Prepare(const TinyJob& job) {
   const JobResult parsed = ParseJob(ToYaml(job), "job.yaml", {});
-  EXPECT_TRUE(parsed.faults.empty()) << FormatFaults(parsed.faults);
+  EXPECT_TRUE(parsed.errors.empty()) << FormatConfigErrors(parsed.errors);
   return PrepareJob(parsed.spec, parsed.places);
 }
 

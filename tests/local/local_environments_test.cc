@@ -1,4 +1,4 @@
-#include "services/local/local_environments.h"
+#include "local/local_environments.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,12 +1,12 @@
-#include "services/local/local_services.h"
+#include "local/local_services.h"
 
 #include <grpcpp/grpcpp.h>
 
+#include "base/str_cat.h"
 #include "env_workers/service.h"
 #include "freshet/reward/v1/reward_service.grpc.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

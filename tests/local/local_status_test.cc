@@ -1,8 +1,8 @@
-#include "services/local/local_status.h"
+#include "local/local_status.h"
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -1,14 +1,14 @@
-#include "services/local/resume_point.h"
+#include "local/resume_point.h"
 
 #include <fstream>
 
+#include "base/file.h"
+#include "base/str_cat.h"
 #include "datastore/ledger.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/file.h"
-#include "services/base/str_cat.h"
-#include "services/runfolder/step_metrics.h"
-#include "tests/services/runfolder/scratch_folder.h"
+#include "runlog/step_metrics.h"
+#include "tests/runlog/scratch_folder.h"
 
 namespace freshet {
 namespace {

@@ -1,12 +1,12 @@
-#include "services/local/run_folder.h"
+#include "local/run_folder.h"
 
 #include <filesystem>
 #include <utility>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
-#include "tests/services/runfolder/scratch_folder.h"
+#include "tests/runlog/scratch_folder.h"
 
 namespace freshet {
 namespace {

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "services/base/str_cat.h"
 #include "tests/model/test_directory.h"
 
 namespace freshet {
@@ -216,7 +216,7 @@ TEST(ModelConfig, ValidatesAConfigMadeInCode) {
   config.num_attention_heads = 4;
   config.intermediate_size = 512;
   config.DeriveDefaults();
-  EXPECT_THAT(config.Faults(), IsEmpty());
+  EXPECT_THAT(config.Errors(), IsEmpty());
   EXPECT_EQ(config.num_key_value_heads, 4);
   EXPECT_EQ(config.head_dim, 32);
 }

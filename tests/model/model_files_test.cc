@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "services/base/str_cat.h"
 #include "tests/model/test_directory.h"
 
 namespace freshet {
@@ -77,7 +77,7 @@ class ModelFilesTest : public ::testing::Test {
     return {{"metadata", {{"total_size", 1}}}, {"weight_map", map}};
   }
 
-  std::vector<std::string> Faults() const {
+  std::vector<std::string> Errors() const {
     const auto files = ModelFiles::Open(dir_.path());
     EXPECT_TRUE(files.ok()) << files.status();
     return files.ok() ? (*files)->CheckTensors() : std::vector<std::string>{"not opened"};
@@ -123,7 +123,7 @@ TEST_F(ModelFilesTest, NamesMissingTensors) {
   tensors_.erase("model.layers.1.mlp.up_proj.weight");
   tensors_.erase("lm_head.weight");
   WriteSingle();
-  EXPECT_THAT(Faults(),
+  EXPECT_THAT(Errors(),
               ElementsAre(StrCat(dir_.File(kWeights),
                                  ": tensor \"model.layers.1.mlp.up_proj.weight\" is missing"),
                           StrCat(dir_.File(kWeights), ": tensor \"lm_head.weight\" is missing")));
@@ -132,21 +132,21 @@ TEST_F(ModelFilesTest, NamesMissingTensors) {
 TEST_F(ModelFilesTest, NamesAMisshapenTensor) {
   Put("model.layers.0.self_attn.k_proj.weight", {4, 2});
   WriteSingle();
-  EXPECT_THAT(Faults(), ElementsAre(HasSubstr("tensor \"model.layers.0.self_attn.k_proj.weight\" "
+  EXPECT_THAT(Errors(), ElementsAre(HasSubstr("tensor \"model.layers.0.self_attn.k_proj.weight\" "
                                               "has shape [4, 2], want [2, 4]")));
 }
 
 TEST_F(ModelFilesTest, NamesAnUnsupportedDtype) {
   tensors_["model.norm.weight"].dtype = Dtype::kI32;
   WriteSingle();
-  EXPECT_THAT(Faults(), ElementsAre(HasSubstr("dtype I32 is not supported for weights")));
+  EXPECT_THAT(Errors(), ElementsAre(HasSubstr("dtype I32 is not supported for weights")));
 }
 
 TEST_F(ModelFilesTest, NamesNonFiniteValues) {
   tensors_["model.norm.weight"].values = {1, std::numeric_limits<float>::quiet_NaN(), 1,
                                           -std::numeric_limits<float>::infinity()};
   WriteSingle();
-  EXPECT_THAT(Faults(),
+  EXPECT_THAT(Errors(),
               ElementsAre(HasSubstr(
                   "\"model.norm.weight\" holds 2 NaN or infinite values, the first at element 1")));
 }
@@ -156,7 +156,7 @@ TEST_F(ModelFilesTest, NamesTensorsThatTheModelWouldIgnore) {
   Put("model.layers.0.self_attn.rotary_emb.inv_freq", {1});
   Put("v_head.weight", {1});
   WriteSingle();
-  EXPECT_THAT(Faults(), ElementsAre(HasSubstr("\"model.layers.0.self_attn.q_proj.bias\" is not "
+  EXPECT_THAT(Errors(), ElementsAre(HasSubstr("\"model.layers.0.self_attn.q_proj.bias\" is not "
                                               "part of a llama model of this config")));
 }
 
@@ -164,10 +164,10 @@ TEST_F(ModelFilesTest, NeedsNoHeadWhenTied) {
   config_.tie_word_embeddings = true;
   dir_.Write("config.json", config_.ToJson());
   WriteSingle();
-  EXPECT_THAT(Faults(), IsEmpty());  // with a head that is not used
+  EXPECT_THAT(Errors(), IsEmpty());  // with a head that is not used
   tensors_.erase("lm_head.weight");
   WriteSingle();
-  EXPECT_THAT(Faults(), IsEmpty());
+  EXPECT_THAT(Errors(), IsEmpty());
 }
 
 TEST_F(ModelFilesTest, RefusesATruncatedFile) {

@@ -2,10 +2,10 @@
 
 #include <filesystem>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/row_tokens.h"
-#include "services/base/str_cat.h"
 #include "tests/model/test_directory.h"
 
 namespace freshet {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/model/test_directory.h"
 
 namespace freshet {

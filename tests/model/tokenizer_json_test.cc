@@ -1,10 +1,10 @@
 // What tokenizer.json and tokenizer_config.json may hold, and how bad ones are refused.
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/tokenizer.h"
 #include "nlohmann/json.hpp"
-#include "services/base/str_cat.h"
 #include "tests/model/test_directory.h"
 
 namespace freshet {

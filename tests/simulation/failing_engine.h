@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 #include "tests/simulation/forwarding_engine.h"
 
 namespace freshet {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "rollout/inference_engine.h"
+#include "rollout/engine/inference_engine.h"
 
 namespace freshet {
 

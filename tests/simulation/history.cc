@@ -5,9 +5,9 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "services/base/digest.h"
-#include "services/base/log.h"
-#include "services/base/str_cat.h"
+#include "base/digest.h"
+#include "base/log.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 

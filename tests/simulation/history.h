@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
+#include "base/mutex.h"
 #include "datastore/trajectory.h"
 #include "datastore/trajectory_store.h"
-#include "services/base/file.h"
-#include "services/base/mutex.h"
 #include "weights/manifest.h"
 
 namespace freshet {

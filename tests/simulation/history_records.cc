@@ -1,7 +1,7 @@
 #include "tests/simulation/history_records.h"
 
-#include "controller/jobs/job_record.h"
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
+#include "controller/jobs/record/job_record.h"
 
 namespace freshet {
 

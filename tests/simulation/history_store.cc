@@ -1,7 +1,7 @@
 #include "tests/simulation/history_store.h"
 
-#include "services/base/digest.h"
-#include "services/base/str_cat.h"
+#include "base/digest.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

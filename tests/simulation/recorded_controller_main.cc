@@ -1,6 +1,6 @@
 #include <memory>
 
-#include "controller/service/controller_process.h"
+#include "controller/controller_process.h"
 #include "tests/simulation/history_records.h"
 #include "tests/simulation/history_store.h"
 

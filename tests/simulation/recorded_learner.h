@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/simulation/history.h"
-#include "trainer/learner_factory.h"
+#include "trainer/service/learner_factory.h"
 
 namespace freshet {
 

@@ -7,7 +7,5 @@
 int main(int argc, char** argv) {
   using namespace freshet;
   const std::unique_ptr<History> history = History::FromEnvironment("reward");
-  RewardHooks hooks;
-  hooks.wrap_store = HistoryStore::Wrap(history.get());
-  return RunRewardProcess(argc, argv, hooks);
+  return RunRewardProcess(argc, argv, HistoryStore::Wrap(history.get()));
 }

@@ -1,8 +1,8 @@
 #include <memory>
 
+#include "base/status_macros.h"
 #include "rollout/service/native_engine_factory.h"
 #include "rollout/service/rollout_process.h"
-#include "services/base/status_macros.h"
 #include "tests/simulation/history_store.h"
 #include "tests/simulation/recorded_engine.h"
 
@@ -11,8 +11,6 @@ int main(int argc, char** argv) {
   using namespace freshet;
   const std::unique_ptr<History> history = History::FromEnvironment("rollout");
   if (history == nullptr) return RunRolloutProcess(argc, argv, MakeNativeEngine);
-  RolloutHooks hooks;
-  hooks.wrap_store = HistoryStore::Wrap(history.get());
   return RunRolloutProcess(
       argc, argv,
       [&](const job::v1::JobSpec& spec,
@@ -21,5 +19,5 @@ int main(int argc, char** argv) {
                                  MakeNativeEngine(spec, model));
         return std::make_unique<RecordedEngine>(std::move(engine), *history);
       },
-      hooks);
+      HistoryStore::Wrap(history.get()));
 }

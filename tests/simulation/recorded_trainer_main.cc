@@ -1,6 +1,6 @@
 #include <memory>
 
-#include "services/base/clock.h"
+#include "base/clock.h"
 #include "tests/simulation/history_store.h"
 #include "tests/simulation/recorded_learner.h"
 #include "trainer/policy_learner_factory.h"
@@ -13,7 +13,5 @@ int main(int argc, char** argv) {
   const std::unique_ptr<History> history = History::FromEnvironment("trainer");
   if (history == nullptr) return RunTrainerProcess(argc, argv, learners);
   RecordedLearnerFactory recorded(learners, *history);
-  TrainerHooks hooks;
-  hooks.wrap_store = HistoryStore::Wrap(history.get());
-  return RunTrainerProcess(argc, argv, recorded, hooks);
+  return RunTrainerProcess(argc, argv, recorded, HistoryStore::Wrap(history.get()));
 }

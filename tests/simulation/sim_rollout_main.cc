@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/str_cat.h"
 #include "rollout/service/rollout_process.h"
-#include "services/base/clock.h"
-#include "services/base/str_cat.h"
 #include "tests/simulation/failing_engine.h"
 #include "tests/simulation/history_store.h"
 #include "tests/simulation/simulated_engine.h"
@@ -33,8 +33,6 @@ int main(int argc, char** argv) {
     options.usage_file = StrCat(folder, "/", ::getpid());
   }
   const std::unique_ptr<History> history = History::FromEnvironment("rollout");
-  RolloutHooks hooks;
-  hooks.wrap_store = HistoryStore::Wrap(history.get());
   return RunRolloutProcess(
       argc, argv,
       [&](const job::v1::JobSpec&,
@@ -47,5 +45,5 @@ int main(int argc, char** argv) {
         if (faults == nullptr) return engine;
         return std::make_unique<FailingEngine>(std::move(engine), EngineFaults::Parse(faults));
       },
-      hooks);
+      HistoryStore::Wrap(history.get()));
 }

@@ -15,13 +15,11 @@ int main(int argc, char** argv) {
     options.step_seconds = std::atof(text);
   }
   const std::unique_ptr<History> history = History::FromEnvironment("trainer");
-  TrainerHooks hooks;
-  hooks.wrap_store = HistoryStore::Wrap(history.get());
   if (history != nullptr) {
     options.on_step = [&](int64_t step, const std::vector<TrainGroup>& groups) {
       history->AddTrain(step, groups);
     };
   }
   SimulatedLearnerFactory learners(options);
-  return RunTrainerProcess(argc, argv, learners, hooks);
+  return RunTrainerProcess(argc, argv, learners, HistoryStore::Wrap(history.get()));
 }

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "services/base/log.h"
-#include "services/base/random.h"
-#include "services/base/str_cat.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "rollout/inference_engine.h"
-#include "services/base/clock.h"
-#include "services/base/unique_fd.h"
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "rollout/engine/inference_engine.h"
 
 namespace freshet {
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "model/safetensors.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "trainer/learner_factory.h"
+#include "trainer/service/learner_factory.h"
 
 namespace freshet {
 

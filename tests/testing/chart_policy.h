@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "services/base/file.h"
-#include "services/base/str_cat.h"
+#include "base/file.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 

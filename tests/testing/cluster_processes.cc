@@ -8,9 +8,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
-#include "services/base/file.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "tests/services/runtime/http_client.h"
 
 namespace freshet {

@@ -13,7 +13,7 @@
 #include "freshet/job/v1/job_service.grpc.pb.h"
 #include "services/runtime/endpoint_options.h"
 #include "tests/datastore/redis/redis_server.h"
-#include "tests/services/runfolder/scratch_folder.h"
+#include "tests/runlog/scratch_folder.h"
 #include "tests/testing/child_process.h"
 #include "tests/testing/metrics_text.h"
 

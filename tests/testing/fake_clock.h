@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "absl/time/time.h"
-#include "services/base/clock.h"
+#include "base/clock.h"
 
 namespace freshet {
 

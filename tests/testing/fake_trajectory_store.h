@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "base/mutex.h"
+#include "base/str_cat.h"
 #include "datastore/trajectory_store.h"
-#include "services/base/mutex.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "services/base/log.h"
-#include "services/base/mutex.h"
+#include "base/log.h"
+#include "base/mutex.h"
 
 namespace freshet {
 

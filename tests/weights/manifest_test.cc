@@ -2,9 +2,9 @@
 
 #include <string>
 
+#include "base/digest.h"
+#include "base/str_cat.h"
 #include "gtest/gtest.h"
-#include "services/base/digest.h"
-#include "services/base/str_cat.h"
 #include "tests/contract/weight_version.h"
 
 namespace freshet {

@@ -4,8 +4,8 @@
 #include <string>
 #include <thread>
 
+#include "base/str_cat.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/contract/weight_version.h"
 
 namespace freshet {

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/base/status_macros.h"
+#include "base/status_macros.h"
 #include "weights/shm/memory_file.h"
 
 namespace freshet {

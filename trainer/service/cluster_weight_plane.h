@@ -5,10 +5,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "services/base/clock.h"
+#include "base/clock.h"
 #include "trainer/service/training_work.h"
-#include "weights/cluster_transport.h"
-#include "weights/weight_service.h"
+#include "weights/grpc/cluster_transport.h"
+#include "weights/grpc/weight_service.h"
 
 namespace freshet {
 

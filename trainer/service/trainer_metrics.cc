@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "trainer/trainer_setup.h"
+#include "trainer/loop/trainer_setup.h"
 
 namespace freshet {
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "services/base/mutex.h"
-#include "trainer/adapters/training_metrics.h"
+#include "base/mutex.h"
+#include "trainer/service/training_metrics.h"
 #include "trainer/service/training_work.h"
 
 namespace freshet {

@@ -9,21 +9,15 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "prometheus/registry.h"
-#include "services/base/clock.h"
-#include "services/base/fault_point.h"
-#include "services/base/log.h"
-#include "services/base/str_cat.h"
-#include "services/metrics/queue_metrics.h"
-#include "services/metrics/weight_sync_metrics.h"
-#include "services/runtime/channel_cache.h"
+#include "base/clock.h"
+#include "base/fault_point.h"
+#include "base/str_cat.h"
 #include "services/runtime/process_identity.h"
-#include "services/runtime/worker_role.h"
-#include "services/worker/worker_begin.h"
 #include "trainer/service/cluster_weight_plane.h"
 #include "trainer/service/trainer_metrics.h"
 #include "trainer/service/trainer_service.h"
 #include "trainer/service/training_work.h"
+#include "weights/grpc/weight_sync_metrics.h"
 
 namespace freshet {
 namespace {
@@ -38,7 +32,7 @@ std::string DefaultStateDir() {
 
 }  // namespace
 
-int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const TrainerHooks& hooks) {
+int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, StoreWrapper wrap_store) {
   CLI::App app("trains the models of a cluster's jobs", "freshet-trainer");
   runtime::WorkerFlags flags;
   std::string state_dir = DefaultStateDir();
@@ -59,44 +53,29 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
     std::fprintf(stderr, "freshet-trainer: %s\n", Message(roots.status()).c_str());
     return 2;
   }
-  absl::StatusOr<WorkerBegin> begin = BeginWorker(flags, cluster::v1::ROLE_TRAINER);
-  if (!begin.ok()) {
-    std::fprintf(stderr, "freshet-trainer: %s\n", Message(begin.status()).c_str());
-    return 2;
-  }
-  runtime::LogRing log;
-  runtime::ShipLog(log);
+  const auto process =
+      WorkerProcess::Create(flags, cluster::v1::ROLE_TRAINER, std::move(wrap_store));
+  if (process == nullptr) return 2;
+
   const Clock& clock = SystemClock::Get();
   FaultPoints faults;
-  const auto registry = std::make_shared<prometheus::Registry>();
-  metrics::WeightSyncMetrics sync(*registry);
-  TrainerMetrics training(*registry, peak_flops);
-  runtime::ChannelCache channels(runtime::ChannelOptionsOf(flags));
-  // To the engines that it publishes to.
-  const ChannelSource source = [&](const std::string& address) -> std::shared_ptr<grpc::Channel> {
-    return channels.Get(address, cluster::v1::ROLE_ROLLOUT).value_or(nullptr);
-  };
+  metrics::WeightSyncMetrics sync(process->registry());
+  TrainerMetrics training(process->registry(), peak_flops);
+  const ChannelSource engines = process->Members(cluster::v1::ROLE_ROLLOUT);
   const std::string host = runtime::HostId();
-  GrpcWeightService weights({.host = host}, source, clock, &sync);
+  GrpcWeightService weights({.host = host}, engines, clock, &sync);
+  WatchQueues(weights, process->queues());
   GrpcTrainerService service(learners, state_dir, *roots);
-
-  runtime::WorkerRole* worker = nullptr;
+  process->queues().Watch("trainer_calls", GrpcTrainerService::kMaxQueue,
+                          [&] { return static_cast<int64_t>(service.queued_calls()); });
   TrainingContext context;
-  context.open_store =
-      [&](const std::string& job) -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
-    absl::StatusOr<std::unique_ptr<TrajectoryStore>> store = begin->datastore.open_store(job);
-    if (!store.ok() || !hooks.wrap_store) return store;
-    return hooks.wrap_store(*std::move(store));
-  };
-  context.events = begin->datastore.events.get();
+  context.open_store = process->open_store();
+  context.events = &process->events();
   context.learners = &learners;
   context.roots = *roots;
   context.open_weights = [&](const cluster::v1::Assign& assign) {
-    return ClusterWeightPlane::Create(assign, host, source, clock, &sync, weights,
+    return ClusterWeightPlane::Create(assign, host, engines, clock, &sync, weights,
                                       flags.time_scale);
-  };
-  context.fetch_rows = [&](const cluster::v1::FetchRowsRequest& request) {
-    return worker->agent()->FetchRows(request);
   };
   context.clock = &clock;
   context.faults = &faults;
@@ -104,32 +83,12 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, const Tra
   context.listener = &training;
   context.state_dir = state_dir;
   context.time_scale = flags.time_scale;
-  runtime::WorkerRole role(
-      {begin->agent, /*exclusive=*/true},
-      [&](const cluster::v1::Assign& assign, const std::string& name, std::stop_token) {
-        return TrainingWork::Create(assign, name, context);
-      },
-      {&weights, &service}, &log);
-  worker = &role;
-  runtime::ServeOptions serve;
-  serve.role = "trainer";
-  serve.endpoint = flags.endpoint;
-  serve.version = begin->agent.identity.version();
-  serve.registry = registry;
-  metrics::QueueMetrics queues(*registry);
-  queues.Watch("trainer_calls", GrpcTrainerService::kMaxQueue,
-               [&service] { return static_cast<int64_t>(service.queued_calls()); });
-  queues.Watch("weight_calls", GrpcWeightService::kMaxQueuedCalls,
-               [&weights] { return static_cast<int64_t>(weights.queued_calls()); });
-  queues.Watch("weight_prepares", weights.max_streams(),
-               [&weights] { return int64_t{weights.open_prepares()}; });
-  queues.Watch("weight_pulls", weights.max_streams(),
-               [&weights] { return int64_t{weights.open_pulls()}; });
-  serve.before_scrape = [&] {
-    training.Refresh();
-    queues.Refresh();
-  };
-  return runtime::Serve(role, serve);
+  return process->Serve(
+      /*exclusive=*/true,
+      [&](const cluster::v1::Assign& assign, const std::string& worker,
+          runtime::ControllerCalls& controller,
+          std::stop_token) { return TrainingWork::Create(assign, worker, controller, context); },
+      {&weights, &service}, [&] { training.Refresh(); });
 }
 
 }  // namespace freshet

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "model/bundle_proto.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
 #include "services/runtime/status.h"
 #include "services/runtime/unary.h"
-#include "trainer/checkpoint_folder.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/service/training_work.h"
 
 namespace freshet {

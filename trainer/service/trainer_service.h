@@ -5,7 +5,7 @@
 
 #include "freshet/trainer/v1/trainer_service.grpc.pb.h"
 #include "services/runtime/executor.h"
-#include "trainer/learner_factory.h"
+#include "trainer/service/learner_factory.h"
 
 namespace freshet {
 

@@ -5,15 +5,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/retrying_trajectory_store.h"
 #include "freshet/job/v1/job_service.pb.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "job/loss_setup.h"
 #include "services/runtime/process_identity.h"
-#include "trainer/loss_setup.h"
-#include "trainer/step_report.h"
-#include "trainer/trainer_setup.h"
+#include "trainer/loop/step_report.h"
+#include "trainer/loop/trainer_setup.h"
 
 namespace freshet {
 namespace {
@@ -31,8 +31,8 @@ using cluster::v1::AssignmentStatus;
 // The training rows, which the controller has; fetched in pieces and kept.
 class FetchedRows final : public WarmupRows {
  public:
-  FetchedRows(const TrainingContext& context, std::string job)
-      : context_(context), job_(std::move(job)) {}
+  FetchedRows(runtime::ControllerCalls& controller, std::string job)
+      : controller_(controller), job_(std::move(job)) {}
 
   // Asks for the number of rows.
   absl::Status Open() { return Fetch(0); }
@@ -49,7 +49,7 @@ class FetchedRows final : public WarmupRows {
     request.set_job_id(job_);
     request.set_first(index / kRowsPerCall * kRowsPerCall);
     request.set_count(kRowsPerCall);
-    FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply, context_.fetch_rows(request));
+    FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply, controller_.FetchRows(request));
     if (reply.total() < 1) return Internal("the controller has no training rows of job ", job_);
     rows_.resize(static_cast<size_t>(reply.total()));
     auto place = static_cast<size_t>(request.first());
@@ -64,7 +64,7 @@ class FetchedRows final : public WarmupRows {
     return absl::OkStatus();
   }
 
-  const TrainingContext& context_;
+  runtime::ControllerCalls& controller_;
   const std::string job_;
   std::vector<std::optional<WarmupRow>> rows_;
 };
@@ -76,8 +76,11 @@ std::string CheckpointRoot(const std::string& state_dir, const std::string& job)
 }
 
 TrainingWork::TrainingWork(cluster::v1::Assign assign, std::string worker,
-                           const TrainingContext& context)
-    : assign_(std::move(assign)), worker_(std::move(worker)), context_(context) {
+                           runtime::ControllerCalls& controller, const TrainingContext& context)
+    : assign_(std::move(assign)),
+      worker_(std::move(worker)),
+      controller_(controller),
+      context_(context) {
   started_ = last_step_ = context_.clock->Now();
   if (assign_.has_started()) {
     started_ = absl::FromUnixSeconds(assign_.started().seconds()) +
@@ -86,8 +89,9 @@ TrainingWork::TrainingWork(cluster::v1::Assign assign, std::string worker,
 }
 
 absl::StatusOr<std::unique_ptr<runtime::JobWork>> TrainingWork::Create(
-    const cluster::v1::Assign& assign, const std::string& worker, const TrainingContext& context) {
-  std::unique_ptr<TrainingWork> work(new TrainingWork(assign, worker, context));
+    const cluster::v1::Assign& assign, const std::string& worker,
+    runtime::ControllerCalls& controller, const TrainingContext& context) {
+  std::unique_ptr<TrainingWork> work(new TrainingWork(assign, worker, controller, context));
   FRESHET_ASSIGN_OR_RETURN(work->weights_, context.open_weights(assign));
   return work;
 }
@@ -118,7 +122,7 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
   };
   store_ = std::make_unique<RetryingTrajectoryStore>(*redis_, *context_.clock, retry);
 
-  rows_ = std::make_unique<UnsentRows>(*context_.events, UnsentRowsOptions());
+  rows_ = std::make_unique<EventOutbox>(*context_.events, EventOutboxOptions());
   const absl::Status status = TrainFromNewest(stop);
   SendLastRows(stop);
   return status;
@@ -153,7 +157,7 @@ absl::Status TrainingWork::TrainFromNewest(std::stop_token stop) {
 
 absl::Status TrainingWork::StartLearner(const FoundCheckpoint* checkpoint, std::stop_token stop) {
   const job::v1::JobSpec& spec = assign_.spec();
-  FetchedRows rows(context_, assign_.job_id());
+  FetchedRows rows(controller_, assign_.job_id());
   if (checkpoint == nullptr && spec.warmup().has_sft()) {
     FRESHET_RETURN_IF_ERROR(rows.Open());
   }
@@ -247,7 +251,7 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
   metrics.step_seconds = absl::ToDoubleSeconds(now - last_step_);
   metrics.wall_seconds = absl::ToDoubleSeconds(now - started_);
   last_step_ = now;
-  AddRolloutFigures(metrics);
+  AddRolloutStats(metrics);
   {
     MutexLock lock(mu_);
     policy_ = report.policy;
@@ -265,7 +269,7 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
     }
   }
   // The former process may have reported the step before it died: the key makes it one row.
-  std::vector<UnsentRow> rows = {
+  std::vector<OutboxRow> rows = {
       {MetricsEvent(StrCat("step/", report.policy.lineage, "/", report.step), ToJson(metrics)),
        false}};
   const std::string stream = StrCat("{", assign_.job_id(), "}:samples");
@@ -280,7 +284,7 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
 }
 
 // Rows that cannot be stored now are not worth stopping for.
-void TrainingWork::SendRows(std::vector<UnsentRow> rows) {
+void TrainingWork::SendRows(std::vector<OutboxRow> rows) {
   const absl::Status sent = rows_->Send(std::move(rows));
   if (!sent.ok()) {
     FRESHET_LOG(Warning) << "event=rows_wait rows=" << rows_->waiting()
@@ -395,7 +399,7 @@ absl::Duration TrainingWork::Waiting() const {
 }
 
 // Totals that shrink are those of a controller that has taken over: it counts from what it sees.
-void TrainingWork::AddRolloutFigures(StepMetrics& metrics) {
+void TrainingWork::AddRolloutStats(StepMetrics& metrics) {
   cluster::v1::RolloutTotals now;
   {
     MutexLock lock(mu_);

@@ -8,26 +8,23 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/data_roots.h"
+#include "base/fault_point.h"
+#include "base/mutex.h"
 #include "datastore/event_log.h"
 #include "datastore/trajectory_store.h"
 #include "freshet/cluster/v1/worker_service.pb.h"
-#include "services/base/clock.h"
-#include "services/base/data_roots.h"
-#include "services/base/fault_point.h"
-#include "services/base/mutex.h"
-#include "services/runfolder/step_metrics.h"
-#include "services/runtime/worker_role.h"
-#include "trainer/checkpoint_choice.h"
-#include "trainer/learner_factory.h"
-#include "trainer/service/unsent_rows.h"
-#include "trainer/trainer_loop.h"
+#include "runlog/step_metrics.h"
+#include "services/worker/worker_role.h"
+#include "trainer/checkpoint/checkpoint_choice.h"
+#include "trainer/loop/trainer_loop.h"
+#include "trainer/service/event_outbox.h"
+#include "trainer/service/learner_factory.h"
 #include "weights/weight_sync_observer.h"
 #include "weights/weight_transport.h"
 
 namespace freshet {
-
-using StoreOpener =
-    std::function<absl::StatusOr<std::unique_ptr<TrajectoryStore>>(const std::string& job)>;
 
 // The trainer's side of a job's weight plane.
 class TrainerWeightPlane {
@@ -64,8 +61,6 @@ struct TrainingContext {
   DataRoots roots;  // of the files that jobs name
   std::function<absl::StatusOr<std::unique_ptr<TrainerWeightPlane>>(const cluster::v1::Assign&)>
       open_weights;
-  std::function<absl::StatusOr<cluster::v1::FetchRowsReply>(const cluster::v1::FetchRowsRequest&)>
-      fetch_rows;
   const Clock* clock = nullptr;
   FaultPoints* faults = nullptr;
   WeightSyncObserver* sync = nullptr;    // may be null
@@ -79,12 +74,12 @@ std::string CheckpointRoot(const std::string& state_dir, const std::string& job)
 
 // Trains one job: from its newest checkpoint that is intact and of the history that the store has,
 // redoing what was committed after it, or from the beginning. Writes metrics rows and samples to
-// the job's event streams; while the datastore is away they wait (UnsentRows), and are sent with
+// the job's event streams; while the datastore is away they wait (EventOutbox), and are sent with
 // the next step, at a stall, and at the end.
 class TrainingWork final : public runtime::JobWork, private TrainerObserver {
  public:
   static absl::StatusOr<std::unique_ptr<runtime::JobWork>> Create(const cluster::v1::Assign& assign,
-                                                                  const std::string& worker,
+                                                                  const std::string& worker, runtime::ControllerCalls& controller,
                                                                   const TrainingContext& context);
   ~TrainingWork() override;
 
@@ -98,7 +93,8 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   void SetRolloutTotals(const cluster::v1::RolloutTotals& totals) override;
 
  private:
-  TrainingWork(cluster::v1::Assign assign, std::string worker, const TrainingContext& context);
+  TrainingWork(cluster::v1::Assign assign, std::string worker,
+               runtime::ControllerCalls& controller, const TrainingContext& context);
 
   absl::Status OnCommitted() override;
   absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) override;
@@ -119,7 +115,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   absl::StatusOr<TrainerLoopOptions> LoopOptions(const FoundCheckpoint* checkpoint);
   absl::Status RunLoop(const TrainerLoopOptions& options, bool save_loaded, std::stop_token stop,
                        CheckpointTry::Stage& stage);
-  void SendRows(std::vector<UnsentRow> rows);
+  void SendRows(std::vector<OutboxRow> rows);
   // Waits for the datastore for a while.
   void SendLastRows(std::stop_token stop);
   NewEvent MetricsEvent(const std::string& key, const std::string& metrics_json) const;
@@ -128,15 +124,16 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   void SetPhase(cluster::v1::AssignmentStatus::State state, const std::string& waits_for);
   absl::Duration Waiting() const;
   // What the rollouts have done since the last step, as far as they have said it.
-  void AddRolloutFigures(StepMetrics& metrics);
+  void AddRolloutStats(StepMetrics& metrics);
 
   const cluster::v1::Assign assign_;
   const std::string worker_;
+  runtime::ControllerCalls& controller_;
   const TrainingContext& context_;
   std::unique_ptr<TrainerWeightPlane> weights_;
   std::unique_ptr<TrajectoryStore> redis_;
   std::unique_ptr<TrajectoryStore> store_;
-  std::unique_ptr<UnsentRows> rows_;
+  std::unique_ptr<EventOutbox> rows_;
   StartedLearner learner_;
   StoreStats stats_before_, stats_now_;
   absl::Time started_;

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <utility>
 
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

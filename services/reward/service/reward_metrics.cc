@@ -87,13 +87,13 @@ void RewardMetrics::WatchCache(const std::string& cache, std::function<int64_t()
                      std::move(misses)});
 }
 
-void RewardMetrics::Refresh(const std::map<std::string, RewardFigures>& figures) {
+void RewardMetrics::Refresh(const std::map<std::string, RewardStats>& stats) {
   MutexLock lock(mu_);
   for (const Cache& cache : caches_) {
     metrics::RaiseTo(*cache.hits, static_cast<double>(cache.read_hits()));
     metrics::RaiseTo(*cache.misses, static_cast<double>(cache.read_misses()));
   }
-  std::erase_if(rows_, [&figures](const auto& rows) { return !figures.contains(rows.first); });
+  std::erase_if(rows_, [&stats](const auto& rows) { return !stats.contains(rows.first); });
   auto& lost = CounterFamily(registry_, "freshet_reward_rows_lost_total",
                              "Rows whose score the datastore did not take: the lease was gone, or "
                              "the worker stopped.");
@@ -106,7 +106,7 @@ void RewardMetrics::Refresh(const std::map<std::string, RewardFigures>& figures)
   auto& unsent_bound = GaugeFamily(registry_, "freshet_reward_unsent_bound_scores",
                                    "Scores that wait for the datastore and samples that are being "
                                    "scored, at most; at the bound no sample is leased.");
-  for (const auto& [job, shown] : figures) {
+  for (const auto& [job, shown] : stats) {
     const auto [rows, made] = rows_.try_emplace(job);
     const Labels labels = {{"job", job}};
     if (made) {

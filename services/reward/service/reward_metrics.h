@@ -9,11 +9,11 @@
 #include <memory>
 #include <string>
 
-#include "services/base/mutex.h"
-#include "services/metrics/series.h"
-#include "services/reward/score_cache.h"
-#include "services/reward/score_observer.h"
+#include "base/mutex.h"
+#include "services/reward/scorers/score_cache.h"
+#include "services/reward/scorers/score_observer.h"
 #include "services/reward/service/reward_work.h"
+#include "services/runtime/series.h"
 
 namespace freshet {
 
@@ -30,7 +30,7 @@ class RewardMetrics final : public ScoreObservers {
   void WatchCache(const std::string& cache, std::function<int64_t()> hits,
                   std::function<int64_t()> misses) ABSL_LOCKS_EXCLUDED(mu_);
   // Shows caches and the rows that the datastore did not take.
-  void Refresh(const std::map<std::string, RewardFigures>& figures) ABSL_LOCKS_EXCLUDED(mu_);
+  void Refresh(const std::map<std::string, RewardStats>& stats) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   class Job;

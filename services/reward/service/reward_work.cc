@@ -3,13 +3,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "datastore/retrying_trajectory_store.h"
 #include "model/bundle_proto.h"
-#include "services/base/clock.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
-#include "services/reward/reward_setup.h"
+#include "services/reward/worker/reward_setup.h"
 
 namespace freshet {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 // which there may be hundreds a second, share them at the price of this delay.
 constexpr absl::Duration kLeasePeriod = absl::Milliseconds(10);
 
-RewardFigures FiguresOf(const RewardWorker& worker) {
+RewardStats FiguresOf(const RewardWorker& worker) {
   const RewardCounters counters = worker.counters();
   return {counters.lost, counters.store_errors, /*parallel=*/0, counters.unsent};
 }
@@ -52,15 +52,15 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
   work->SetWorker(worker);
   work->registration_ = context.scorers->Add(assign.job_id(), work->options_.score_timeout,
                                              work->scorer_, RewardParallel(assign.spec()));
-  if (context.board != nullptr) {
+  if (context.stats_by_job != nullptr) {
     work->on_board_ =
-        context.board->Begin(assign.job_id(), [raw = work.get()] { return raw->Figures(); });
+        context.stats_by_job->Begin(assign.job_id(), [raw = work.get()] { return raw->Stats(); });
   }
   return work;
 }
 
 RewardWork::~RewardWork() {
-  if (on_board_.has_value()) context_.board->End(*on_board_);
+  if (on_board_.has_value()) context_.stats_by_job->End(*on_board_);
 }
 
 // One RewardWorker per name: rows leased under a former name are gone.
@@ -97,13 +97,13 @@ absl::Status RewardWork::Run(std::stop_token stop) {
   return absl::OkStatus();
 }
 
-RewardFigures RewardWork::Figures() const {
+RewardStats RewardWork::Stats() const {
   MutexLock lock(mu_);
-  RewardFigures figures = past_;
-  if (running_ != nullptr) figures.Add(FiguresOf(*running_));
-  figures.parallel = options_.parallel;
-  figures.max_in_hand = options_.max_in_hand;
-  return figures;
+  RewardStats stats = past_;
+  if (running_ != nullptr) stats.Add(FiguresOf(*running_));
+  stats.parallel = options_.parallel;
+  stats.max_in_hand = options_.max_in_hand;
+  return stats;
 }
 
 void RewardWork::SetWorker(const std::string& worker) {

@@ -8,33 +8,29 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "datastore/trajectory_store.h"
 #include "freshet/cluster/v1/worker_service.pb.h"
 #include "model/model_setup.h"
-#include "services/base/mutex.h"
-#include "services/metrics/work_board.h"
-#include "services/reward/composite_scorer.h"
-#include "services/reward/job_scorers.h"
-#include "services/reward/reward_worker.h"
-#include "services/reward/score_observer.h"
-#include "services/reward/scorer_factory.h"
-#include "services/runtime/worker_role.h"
+#include "services/reward/scorers/composite_scorer.h"
+#include "services/reward/scorers/job_scorers.h"
+#include "services/reward/scorers/score_observer.h"
+#include "services/reward/scorers/scorer_factory.h"
+#include "services/reward/worker/reward_worker.h"
+#include "services/runtime/stats_by_job.h"
+#include "services/worker/worker_role.h"
 
 namespace freshet {
 
-// Opens the trajectory store of a job by its id.
-using StoreOpener =
-    std::function<absl::StatusOr<std::unique_ptr<TrajectoryStore>>(const std::string& job)>;
-
 // What a work says of itself, for metrics; see RewardCounters.
-struct RewardFigures {
+struct RewardStats {
   int64_t lost = 0;
   int64_t store_errors = 0;
   int64_t parallel = 0;     // rows that may be scored at the same time
   int64_t unsent = 0;       // scores that wait for the datastore
   int64_t max_in_hand = 0;  // bound of those and of the rows that are being scored
 
-  void Add(const RewardFigures& other) {
+  void Add(const RewardStats& other) {
     lost += other.lost;
     store_errors += other.store_errors;
     parallel += other.parallel;
@@ -43,16 +39,16 @@ struct RewardFigures {
   }
   void Rest() { parallel = unsent = max_in_hand = 0; }
 };
-using RewardBoard = metrics::WorkBoard<RewardFigures>;
+using RewardStatsByJob = metrics::StatsByJob<RewardStats>;
 
 // What a reward process gives to its jobs. All must outlive the works.
 struct RewardContext {
   StoreOpener open_store;
-  RemoteScorerFactory remote;           // makes scorers of type grpc
-  JobScorers* scorers = nullptr;        // gets the scorers of each work
-  ScoreObservers* observers = nullptr;  // may be null
-  RewardBoard* board = nullptr;         // may be null
-  double time_scale = 1.0;              // of the waits while the datastore is away
+  RemoteScorerFactory remote;                // makes scorers of type grpc
+  JobScorers* scorers = nullptr;             // gets the scorers of each work
+  ScoreObservers* observers = nullptr;       // may be null
+  RewardStatsByJob* stats_by_job = nullptr;  // may be null
+  double time_scale = 1.0;                   // of the waits while the datastore is away
 };
 
 // Scores the rows of one job until it is stopped.
@@ -70,7 +66,7 @@ class RewardWork final : public runtime::JobWork {
 
  private:
   explicit RewardWork(const RewardContext& context) : context_(context) {}
-  RewardFigures Figures() const;
+  RewardStats Stats() const;
 
   const RewardContext& context_;
   std::unique_ptr<TrajectoryStore> backend_;
@@ -87,7 +83,7 @@ class RewardWork final : public runtime::JobWork {
   std::stop_source renamed_ ABSL_GUARDED_BY(mu_);
   RewardWorker* running_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the name in force
   std::string running_name_ ABSL_GUARDED_BY(mu_);
-  RewardFigures past_ ABSL_GUARDED_BY(mu_);  // under former names
+  RewardStats past_ ABSL_GUARDED_BY(mu_);  // under former names
 };
 
 }  // namespace freshet

@@ -52,7 +52,7 @@ MUTANTS = {
     ),
     # Engines get weights that no step has committed.
     "publish_first": (
-        "trainer/trainer_loop.cc",
+        "trainer/loop/trainer_loop.cc",
         "  FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,\n"
         "                           store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));\n  Committed(receipt);\n",
         "  FRESHET_RETURN_IF_ERROR(publisher_.Publish({next, epoch_, step, content_hash, digest_}).status());\n"

@@ -8,7 +8,7 @@
 #include "datastore/memory/in_memory_leader_lease.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/controller/jobs/cluster_fakes.h"
+#include "tests/controller/jobs/driver/cluster_fakes.h"
 #include "tests/testing/fake_clock.h"
 
 namespace freshet {

@@ -1,9 +1,9 @@
 #include "controller/cluster/worker_hub.h"
 
-#include "controller/cluster/deposed.h"
+#include "controller/jobs/record/deposed.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/controller/jobs/cluster_fakes.h"
+#include "tests/controller/jobs/driver/cluster_fakes.h"
 
 namespace freshet {
 namespace {

@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
+#include "base/str_cat.h"
+#include "base/unique_fd.h"
 #include "gtest/gtest.h"
-#include "services/base/mutex.h"
-#include "services/base/str_cat.h"
-#include "services/base/unique_fd.h"
 
 namespace freshet {
 

@@ -1,8 +1,8 @@
 #include "controller/kubernetes/kubernetes_api.h"
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/controller/kubernetes/fake_http.h"
 
 namespace freshet {

@@ -3,11 +3,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "datastore/event_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

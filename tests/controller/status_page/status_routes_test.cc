@@ -1,8 +1,8 @@
 #include "controller/status_page/status_routes.h"
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {
@@ -15,7 +15,7 @@ class FakeSource final : public StatusSource {
  public:
   StatusIdentity Identity() override { return {"local", "0.1.0", true, ""}; }
   absl::StatusOr<StatusJobs> List(int limit) override {
-    if (!fault.ok()) return fault;
+    if (!error.ok()) return error;
     StatusJobs list;
     list.jobs.emplace_back().set_id(StrCat("of-", limit));
     return list;
@@ -36,7 +36,7 @@ class FakeSource final : public StatusSource {
   }
   absl::StatusOr<job::v1::Cluster> Cluster() override { return job::v1::Cluster(); }
 
-  absl::Status fault;
+  absl::Status error;
   std::string asked;
 };
 
@@ -104,10 +104,10 @@ TEST_F(StatusRoutes, SaysWhatIsNotThere) {
 }
 
 TEST_F(StatusRoutes, TellsAnOutageFromAFaultOfOurs) {
-  source_.fault = StatusOf(absl::StatusCode::kUnavailable, "redis: Connection refused");
+  source_.error = StatusOf(absl::StatusCode::kUnavailable, "redis: Connection refused");
   EXPECT_EQ(Get("/api/jobs").status, 503);
   EXPECT_THAT(Get("/api/jobs").body, HasSubstr("redis: Connection refused"));
-  source_.fault = DataLoss("a record cannot be read");
+  source_.error = DataLoss("a record cannot be read");
   EXPECT_EQ(Get("/api/jobs").status, 500);
 }
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "base/digest.h"
+#include "base/random.h"
 #include "datastore/blob/blob_record.h"
 #include "gtest/gtest.h"
-#include "services/base/digest.h"
-#include "services/base/random.h"
 
 namespace freshet {
 namespace {

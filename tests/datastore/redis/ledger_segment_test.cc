@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/str_cat.h"
 #include "datastore/redis/redis_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/clock.h"
-#include "services/base/str_cat.h"
 #include "tests/datastore/redis/redis_server.h"
 #include "tests/fault_proxy/fault_proxy.h"
 #include "tests/fault_proxy/scripted_server.h"

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "base/random.h"
+#include "base/str_cat.h"
 #include "gtest/gtest.h"
-#include "services/base/random.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/datastore/redis/redis_server.h"
 
 namespace freshet {

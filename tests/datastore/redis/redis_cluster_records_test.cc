@@ -1,10 +1,10 @@
 #include <memory>
 
+#include "base/clock.h"
+#include "base/str_cat.h"
 #include "datastore/redis/redis_event_log.h"
 #include "datastore/redis/redis_job_records.h"
 #include "datastore/redis/redis_leader_lease.h"
-#include "services/base/clock.h"
-#include "services/base/str_cat.h"
 #include "tests/contract/event_log_contract.h"
 #include "tests/contract/job_records_contract.h"
 #include "tests/contract/leader_lease_contract.h"

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/mutex.h"
 #include "datastore/retrying_trajectory_store.h"
-#include "services/base/mutex.h"
 #include "tests/datastore/redis/redis_store_fixture.h"
 
 namespace freshet {

@@ -16,10 +16,10 @@
 #include <tuple>
 #include <utility>
 
-#include "services/base/clock.h"
-#include "services/base/log.h"
-#include "services/base/status_macros.h"
-#include "services/base/str_cat.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "datastore/redis/redis_trajectory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/contract/trajectory_store_fixture.h"
 #include "tests/datastore/redis/redis_server.h"
 #include "tests/testing/fake_clock.h"

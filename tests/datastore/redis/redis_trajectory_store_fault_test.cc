@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 #include "tests/datastore/redis/redis_store_fixture.h"
 #include "tests/datastore/redis/store_answers.h"
 

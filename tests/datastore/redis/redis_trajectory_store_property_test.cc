@@ -4,10 +4,10 @@
 #include <string>
 #include <utility>
 
+#include "base/str_cat.h"
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "datastore/redis/redis_trajectory_store.h"
 #include "gtest/gtest.h"
-#include "services/base/str_cat.h"
 #include "tests/datastore/redis/redis_server.h"
 #include "tests/datastore/redis/store_history.h"
 #include "tests/testing/sanitized.h"

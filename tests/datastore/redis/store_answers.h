@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/str_cat.h"
 #include "datastore/trajectory_store.h"
-#include "services/base/str_cat.h"
 
 namespace freshet {
 

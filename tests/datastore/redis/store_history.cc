@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
-#include "services/base/random.h"
-#include "services/base/str_cat.h"
+#include "base/random.h"
+#include "base/str_cat.h"
 
 namespace freshet {
 namespace {

@@ -4,8 +4,8 @@
 #include <functional>
 #include <vector>
 
+#include "base/random.h"
 #include "gtest/gtest.h"
-#include "services/base/random.h"
 
 namespace freshet {
 namespace {

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <string>
 
+#include "base/random.h"
 #include "gtest/gtest.h"
 #include "model/tensor_convert.h"
 #include "model/torch_threads.h"
-#include "services/base/random.h"
 #include "tests/testing/tiny_model.h"
 
 namespace freshet {

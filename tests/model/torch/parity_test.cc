@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "gtest/gtest.h"
 #include "model/model_weights.h"
 #include "model/packed_forward.h"
@@ -13,8 +14,7 @@
 #include "model/tensor_convert.h"
 #include "model/torch_threads.h"
 #include "nlohmann/json.hpp"
-#include "rollout/native_engine.h"
-#include "services/base/file.h"
+#include "rollout/engine/native_engine.h"
 #include "tests/model/test_directory.h"
 
 namespace freshet {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/clock.h"
-#include "services/base/file.h"
+#include "base/file.h"
 #include "tests/services/runtime/certificates.h"
 
 namespace freshet::runtime {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "services/base/file.h"
+#include "base/file.h"
 #include "services/runtime/endpoint_options.h"
 
 namespace freshet {

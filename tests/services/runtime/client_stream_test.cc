@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/server.h"
 #include "tests/services/runtime/echo_service.h"

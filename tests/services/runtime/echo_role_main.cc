@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 #include "services/runtime/serve.h"
 #include "tests/services/runtime/echo_service.h"
 

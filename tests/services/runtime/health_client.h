@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 #include "services/runtime/channel.h"
 
 namespace freshet {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "services/base/random.h"
+#include "base/random.h"
 
 namespace freshet::runtime {
 namespace {

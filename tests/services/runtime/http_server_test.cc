@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/base/mutex.h"
+#include "base/mutex.h"
 #include "tests/services/runtime/http_client.h"
 #include "tests/services/tunnel/descriptor_limit.h"
 

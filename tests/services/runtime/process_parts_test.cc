@@ -10,13 +10,13 @@
 #include <filesystem>
 #include <system_error>
 
-#include "services/base/log.h"
-#include "services/runtime/backoff.h"
+#include "base/backoff.h"
+#include "base/log.h"
+#include "base/utf8.h"
 #include "services/runtime/executor.h"
 #include "services/runtime/log_ring.h"
 #include "services/runtime/process_identity.h"
 #include "services/runtime/readiness.h"
-#include "services/runtime/utf8.h"
 
 namespace freshet::runtime {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "services/base/file.h"
+#include "base/file.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/server.h"
 #include "services/runtime/status.h"

@@ -10,9 +10,9 @@
 #include <chrono>
 #include <thread>
 
-#include "services/base/file.h"
-#include "services/base/mutex.h"
-#include "services/base/str_cat.h"
+#include "base/file.h"
+#include "base/mutex.h"
+#include "base/str_cat.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/client_stream.h"
 #include "services/runtime/error_details.h"

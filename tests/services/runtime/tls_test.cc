@@ -8,10 +8,10 @@
 #include <cstdlib>
 
 #include "absl/time/clock.h"
-#include "services/base/str_cat.h"
+#include "base/str_cat.h"
 #include "services/runtime/authorizer.h"
 #include "services/runtime/certificate_metrics.h"
-#include "services/runtime/channel_cache.h"
+#include "services/worker/channel_cache.h"
 #include "tests/services/runtime/tls_fixture.h"
 #include "tests/testing/fake_clock.h"
 

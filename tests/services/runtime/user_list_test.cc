@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "services/base/digest.h"
-#include "services/base/str_cat.h"
+#include "base/digest.h"
+#include "base/str_cat.h"
 
 namespace freshet::runtime {
 namespace {

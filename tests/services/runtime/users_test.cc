@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "services/base/digest.h"
-#include "services/base/str_cat.h"
+#include "base/digest.h"
+#include "base/str_cat.h"
 #include "services/runtime/authorizer.h"
 #include "services/runtime/client_stream.h"
 #include "tests/services/runtime/tls_fixture.h"

@@ -9,7 +9,7 @@
 #include <ctime>
 
 #include "absl/time/time.h"
-#include "services/base/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace freshet {
 

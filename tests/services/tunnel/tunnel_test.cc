@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "services/base/str_cat.h"
-#include "services/base/unique_fd.h"
+#include "base/str_cat.h"
+#include "base/unique_fd.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/tunnel/tunnel_link.h"
 #include "tests/services/runtime/certificates.h"

@@ -9,15 +9,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
+#include "base/str_cat.h"
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/mutex.h"
-#include "services/base/str_cat.h"
 #include "tests/model/test_directory.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/forwarding_trajectory_store.h"
-#include "trainer/trainer_loop.h"
+#include "trainer/loop/trainer_loop.h"
 
 namespace freshet {
 

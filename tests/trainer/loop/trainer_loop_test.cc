@@ -1,9 +1,9 @@
-#include "trainer/trainer_loop.h"
+#include "trainer/loop/trainer_loop.h"
 
 #include <thread>
 
-#include "services/base/file.h"
-#include "services/base/trace.h"
+#include "base/file.h"
+#include "base/trace.h"
 #include "tests/testing/log_lines.h"
 #include "tests/trainer/loop/trainer_loop_fixture.h"
 

@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/digest.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/digest.h"
 #include "tests/model/test_directory.h"
-#include "trainer/checkpoint_folder.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/service/training_work.h"
 
 namespace freshet {

@@ -76,6 +76,17 @@ class RowCounts final : public TrainingListener {
   std::atomic<int64_t> saved = 0, not_saved = 0;
 };
 
+class NoController final : public runtime::ControllerCalls {
+ public:
+  absl::StatusOr<cluster::v1::FetchRowsReply> FetchRows(
+      const cluster::v1::FetchRowsRequest&) override {
+    return absl::UnavailableError("no controller");
+  }
+  absl::Status ReportEvaluation(cluster::v1::ReportEvaluationRequest) override {
+    return absl::UnavailableError("no controller");
+  }
+};
+
 class TrainingWorkTest : public TrainerLoopFixture {
  protected:
   TrainingWorkTest() {
@@ -111,7 +122,7 @@ class TrainingWorkTest : public TrainerLoopFixture {
     ASSERT_TRUE(status.ok()) << status;
   }
   absl::Status Run() {
-    auto work = TrainingWork::Create(assign_, "t#1", context_);
+    auto work = TrainingWork::Create(assign_, "t#1", controller_, context_);
     if (!work.ok()) return work.status();
     return (*work)->Run(stop_.get_token());
   }
@@ -151,6 +162,7 @@ class TrainingWorkTest : public TrainerLoopFixture {
   }
 
   cluster::v1::Assign assign_;
+  NoController controller_;
   TrainingContext context_;
   FailingEventLog events_;
   FakeLearnerFactory learners_{journal_};

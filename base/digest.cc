@@ -1,0 +1,78 @@
+#include "base/digest.h"
+
+#include <openssl/evp.h>
+#include <xxhash.h>
+
+#include <array>
+#include <cstdio>
+#include <vector>
+
+#include "base/log.h"
+#include "base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+constexpr char kHexDigits[] = "0123456789abcdef";
+
+}  // namespace
+
+struct Sha256::State {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  ~State() { EVP_MD_CTX_free(context); }
+};
+
+Sha256::Sha256() : state_(std::make_unique<State>()) {
+  FRESHET_CHECK(EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1);
+}
+
+Sha256::~Sha256() = default;
+
+void Sha256::Update(std::string_view bytes) {
+  FRESHET_CHECK(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) == 1);
+}
+
+std::string Sha256::FinishHex() {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned int size = 0;
+  FRESHET_CHECK(EVP_DigestFinal_ex(state_->context, digest.data(), &size) == 1);
+  std::string hex;
+  hex.reserve(2 * size);
+  for (unsigned int i = 0; i < size; ++i) {
+    hex.push_back(kHexDigits[digest[i] >> 4]);
+    hex.push_back(kHexDigits[digest[i] & 15]);
+  }
+  return hex;
+}
+
+std::string Sha256Hex(std::string_view bytes) {
+  Sha256 hash;
+  hash.Update(bytes);
+  return hash.FinishHex();
+}
+
+absl::StatusOr<std::string> Sha256File(const std::string& path) {
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                       &std::fclose);
+  if (file == nullptr) return NotFound(path, ": cannot be opened");
+  Sha256 hash;
+  std::vector<char> buffer(1 << 20);
+  size_t read = 0;
+  while ((read = std::fread(buffer.data(), 1, buffer.size(), file.get())) > 0) {
+    hash.Update({buffer.data(), read});
+  }
+  if (std::ferror(file.get()) != 0) return NotFound(path, ": cannot be read");
+  return hash.FinishHex();
+}
+
+uint64_t Xxh3(const void* data, size_t size, uint64_t seed) {
+  return XXH3_64bits_withSeed(data, size, seed);
+}
+
+std::string Hex64(uint64_t value) {
+  std::string hex(16, '0');
+  for (int i = 15; i >= 0; --i, value >>= 4) hex[static_cast<size_t>(i)] = kHexDigits[value & 15];
+  return hex;
+}
+
+}  // namespace freshet

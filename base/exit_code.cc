@@ -1,0 +1,37 @@
+#include "base/exit_code.h"
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+constexpr size_t kMostLines = 5;
+
+}  // namespace
+
+ExitCode ContentExitCode(const absl::Status& status) {
+  if (status.ok()) return kExitDone;
+  return status.code() == absl::StatusCode::kInternal ? kExitInternal : kExitContent;
+}
+
+void PrintError(const absl::Status& status) {
+  const std::vector<std::string> lines = absl::StrSplit(Message(status), '\n', absl::SkipEmpty());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    // The parts that collect errors cut their own lists; their last line stays last.
+    const bool counts_rest = i + 1 == lines.size() && lines[i].rfind("and ", 0) == 0;
+    if (i < kMostLines || counts_rest) {
+      std::fprintf(stderr, "freshet: %s\n", lines[i].c_str());
+    } else {
+      std::fprintf(stderr, "freshet: and %zu more\n", lines.size() - i);
+      return;
+    }
+  }
+  if (lines.empty()) std::fprintf(stderr, "freshet: %s\n", status.ToString().c_str());
+}
+
+}  // namespace freshet

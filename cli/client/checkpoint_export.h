@@ -1,0 +1,56 @@
+#ifndef FRESHET_CLI_CLIENT_CHECKPOINT_EXPORT_H_
+#define FRESHET_CLI_CLIENT_CHECKPOINT_EXPORT_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/digest.h"
+#include "freshet/job/v1/job_service.pb.h"
+
+namespace freshet {
+
+// Receives the files of a checkpoint into a new folder. They are written beside it under a
+// temporary name, compared with the checkpoint's manifest, fsynced and renamed, so that a folder of
+// the given name is complete. What is left of a failure is removed. Confined to one thread.
+class CheckpointExport {
+ public:
+  // FAILED_PRECONDITION: the folder exists, or cannot be made.
+  static absl::StatusOr<std::unique_ptr<CheckpointExport>> Begin(const std::string& folder);
+  ~CheckpointExport();
+
+  // INVALID_ARGUMENT: a path that leads out of the folder; DATA_LOSS: data before a path, or too
+  // many files; RESOURCE_EXHAUSTED: the disk is full.
+  absl::Status Take(const job::v1::FileChunk& chunk);
+  // DATA_LOSS naming the file that is missing or is not what the manifest says.
+  absl::Status Finish();
+
+  int64_t bytes() const { return bytes_; }
+  size_t files() const { return digests_.size(); }
+
+ private:
+  struct File;
+  struct Digest {
+    int64_t bytes = 0;
+    std::string sha256;
+  };
+
+  CheckpointExport(std::string folder, std::string temporary);
+  absl::Status Open(const std::string& path);
+  absl::Status CloseFile();
+  absl::Status CheckManifest() const;
+
+  const std::string folder_;
+  const std::string temporary_;
+  bool finished_ = false;
+  int64_t bytes_ = 0;
+  std::unique_ptr<File> file_;
+  std::map<std::string, Digest> digests_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CLI_CLIENT_CHECKPOINT_EXPORT_H_

@@ -1,0 +1,176 @@
+#include "cli/cluster/cluster_commands.h"
+
+#include <signal.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "base/exit_code.h"
+#include "base/file.h"
+#include "base/str_cat.h"
+#include "cli/client/session.h"
+#include "cli/cluster/cluster_health.h"
+#include "cli/cluster/cluster_layout.h"
+#include "cli/cluster/cluster_report.h"
+#include "cli/cluster/cluster_state.h"
+#include "cli/cluster/cluster_up.h"
+#include "cli/cluster/posix_process_host.h"
+
+namespace freshet {
+namespace {
+
+// Workers, then controllers, then Redis drain: three times the roles' own limit.
+constexpr absl::Duration kDownTimeout = absl::Seconds(120);
+constexpr absl::Duration kPoll = absl::Milliseconds(50);
+
+bool AwaitEnd(const std::string& name, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (ClusterRuns(name)) {
+    if (absl::Now() >= deadline) return false;
+    std::this_thread::sleep_for(absl::ToChronoMilliseconds(kPoll));
+  }
+  return true;
+}
+
+int Down(const std::string& name, bool delete_data) {
+  const bool ran = ClusterRuns(name);
+  if (ran) {
+    const absl::StatusOr<ClusterState> state = ReadClusterState(name);
+    if (!state.ok() || !Runs(state->supervisor)) {
+      PrintLine(StrCat("cluster ", name, " is just starting; try again in a second"));
+      return kExitInternal;
+    }
+    const auto pid = static_cast<pid_t>(state->supervisor.pid);
+    ::kill(pid, SIGTERM);
+    if (!AwaitEnd(name, kDownTimeout)) {
+      PrintLine(StrCat("cluster ", name, " has not ended within ",
+                       absl::FormatDuration(kDownTimeout), "; it is killed"));
+      ::kill(pid, SIGKILL);
+      AwaitEnd(name, absl::Seconds(10));
+    }
+  }
+  const int strays = RemoveStrays(name);
+  if (strays > 0) std::fprintf(stderr, "killed %d processes of a supervisor that died\n", strays);
+  std::printf("cluster %s %s\n", name.c_str(), ran ? "is down" : "was not running");
+  if (delete_data) {
+    std::error_code error;
+    std::filesystem::remove_all(ClusterFolder(name), error);
+    std::printf("%s removed\n", ClusterFolder(name).c_str());
+  } else if (ran) {
+    std::fprintf(stderr, "jobs and checkpoints stay in %s; freshet cluster up goes on with them\n",
+                 ClusterFolder(name).c_str());
+  }
+  return kExitDone;
+}
+
+int Status(const std::string& name, bool json) {
+  const absl::StatusOr<ClusterState> state = ReadClusterState(name);
+  if (!ClusterRuns(name) || !state.ok()) {
+    if (json) std::printf("{\"name\": \"%s\", \"running\": false}\n", name.c_str());
+    PrintLine(StrCat("cluster ", name, " is not running; start it with freshet cluster up",
+                     name == "default" ? "" : " --name " + name));
+    return kExitNoConnection;
+  }
+  if (json) {
+    const absl::StatusOr<std::string> text =
+        ReadFile(ClusterFolder(name) + "/cluster.json", 4 << 20);
+    std::printf("%s", text.ok() ? text->c_str() : StateToJson(*state).c_str());
+    return kExitDone;
+  }
+  std::printf("cluster %s: %s, controller %s\n", name.c_str(),
+              state->stopping ? "stops"
+              : state->ready  ? "ready"
+                              : "not complete",
+              state->controller.c_str());
+  std::printf("%s", DescribeCluster(*state).c_str());
+  if (const std::string page = StatusPage(*state); !page.empty()) {
+    std::printf("status page: %s\n", page.c_str());
+  }
+  std::printf("state and logs: %s\n", ClusterFolder(name).c_str());
+  return kExitDone;
+}
+
+void AddUpFlags(CLI::App& command, ClusterUpFlags& flags) {
+  const auto count = CLI::Range(0, 64);
+  command.add_option("--rollouts", flags.rollouts, "rollout engines")->check(count);
+  command.add_option("--rewards", flags.rewards, "reward workers")->check(count);
+  command.add_option("--envs", flags.envs, "environment workers")->check(count);
+  command.add_option("--trainers", flags.trainers, "trainers")->check(count);
+  command.add_flag("--standby", flags.standby, "a second controller that takes over");
+  command.add_option("--port", flags.port, "of the controller; 0: any free one")
+      ->check(CLI::Range(0, 65535));
+  command.add_option("--timeout", flags.timeout_seconds, "seconds until all must be ready")
+      ->check(CLI::Range(1.0, 3600.0));
+  command
+      .add_option("--data-root", flags.data_roots,
+                  "folder below which jobs may name files, besides your home; repeated")
+      ->check(CLI::ExistingDirectory);
+  command.add_option("--bin-dir", flags.binary_folder, "folder of the roles' programs")->group("");
+}
+
+void AddName(CLI::App& command, std::string& name) {
+  command.add_option("--name", name, "of the cluster")->check([](const std::string& text) {
+    return IsClusterName(text)
+               ? std::string()
+               : "\"" + text + "\" is no name; use letters, digits, '.', '_', '-', at most 63";
+  });
+}
+
+}  // namespace
+
+void AddClusterCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
+  CLI::App* cluster =
+      app.add_subcommand("cluster", "a cluster of processes on this machine; health of any");
+  cluster->require_subcommand(1);
+  auto flags = std::make_shared<ClusterUpFlags>();
+  CLI::App* up = cluster->add_subcommand("up", "start one, or say what runs");
+  AddName(*up, flags->name);
+  AddUpFlags(*up, *flags);
+  up->add_flag("--foreground", flags->foreground, "stay, and end it with Ctrl-C");
+  up->callback([flags, &code] { code = ClusterUp(*flags); });
+
+  CLI::App* supervise = cluster->add_subcommand("supervise", "what `up` leaves running");
+  supervise->group("");
+  AddName(*supervise, flags->name);
+  AddUpFlags(*supervise, *flags);
+  supervise->add_option("--progress-fd", flags->progress_fd);
+  supervise->callback([flags, &code] { code = ClusterSupervise(*flags); });
+
+  auto name = std::make_shared<std::string>("default");
+  auto delete_data = std::make_shared<bool>(false);
+  CLI::App* down = cluster->add_subcommand("down", "drain and stop it; jobs and checkpoints stay");
+  AddName(*down, *name);
+  down->add_flag("--delete-data", *delete_data, "also remove jobs, checkpoints and logs");
+  down->callback([=, &code] { code = Down(*name, *delete_data); });
+
+  auto json = std::make_shared<bool>(false);
+  CLI::App* status = cluster->add_subcommand("status", "its processes, ports and health");
+  AddName(*status, *name);
+  status->add_flag("--json", *json, "as JSON");
+  status->callback([=, &code] { code = Status(*name, *json); });
+
+  auto seconds = std::make_shared<double>(0);
+  CLI::App* health = cluster->add_subcommand(
+      "health", "exit 0 when a job can be trained: controller, datastore, a worker of each role");
+  health->add_option("--wait", *seconds, "seconds to ask again until that is so")
+      ->check(CLI::Range(0.0, 86'400.0));
+  auto roles = std::make_shared<std::vector<std::string>>(kRolesOfAJob);
+  health
+      ->add_option("--need", *roles,
+                   "roles of which a worker must be ready: rollout,reward,trainer unless said")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"rollout", "reward", "env", "trainer"}));
+  AddConnectionFlags(*health, connection);
+  health->callback([seconds, roles, &connection, &code] {
+    code = WithSession(connection, [&](const Session& session) {
+      return CheckClusterHealth(session, *roles, absl::Seconds(*seconds));
+    });
+  });
+}
+
+}  // namespace freshet

@@ -1,0 +1,91 @@
+#include "cli/cluster/cluster_layout.h"
+
+#include <cctype>
+
+#include "base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+constexpr size_t kMaxAddressBytes = 300;
+
+// The value of " KEY=" in a line, up to the next blank.
+std::string ValueOf(std::string_view line, std::string_view key) {
+  const std::string pattern = StrCat(" ", key, "=");
+  const size_t at = line.find(pattern);
+  if (at == std::string_view::npos) return "";
+  const std::string_view rest = line.substr(at + pattern.size());
+  const std::string_view value = rest.substr(0, rest.find(' '));
+  return value == "-" || value.size() > kMaxAddressBytes ? "" : std::string(value);
+}
+
+}  // namespace
+
+std::string ClusterLayout::Controllers() const {
+  std::string list;
+  for (const int port : controller_ports) {
+    list += StrCat(list.empty() ? "" : ",", "127.0.0.1:", port);
+  }
+  return list;
+}
+
+std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessId& id) {
+  if (id.role == "redis") return {layout.redis_program, layout.RedisConfig()};
+  std::vector<std::string> argv = {layout.binary_folder + "/freshet-" + id.role, "--name",
+                                   id.Name(), "--http-listen", "127.0.0.1:0"};
+  const auto add = [&](std::string flag, std::string value) {
+    argv.push_back(std::move(flag));
+    argv.push_back(std::move(value));
+  };
+  add("--cluster-token-file", layout.TokenFile());
+  // Environment workers keep nothing.
+  if (id.role != "env") {
+    add("--redis", StrCat("127.0.0.1:", layout.redis_port));
+    add("--redis-password-file", layout.PasswordFile());
+  }
+  if (id.role == "controller" || id.role == "trainer") {
+    for (const std::string& folder : layout.data_roots) add("--data-root", folder);
+  }
+  if (id.role == "controller") {
+    const auto at = static_cast<size_t>(id.index - 1);
+    const int port = at < layout.controller_ports.size() ? layout.controller_ports[at] : 0;
+    add("--listen", StrCat("127.0.0.1:", port));
+    add("--status-listen", "127.0.0.1:0");
+    return argv;
+  }
+  add("--listen", "127.0.0.1:0");
+  add("--controller", layout.Controllers());
+  if (!id.pool.empty()) add("--pool", id.pool);
+  if (id.role == "trainer") add("--state-dir", layout.TrainerFolder());
+  return argv;
+}
+
+std::string RedisConfigText(const ClusterLayout& layout, const std::string& password) {
+  return StrCat("bind 127.0.0.1\nport ", layout.redis_port, "\nprotected-mode yes\nrequirepass ",
+                password, "\ndir \"", layout.RedisFolder(),
+                "\"\nappendonly yes\nappendfsync always\nsave \"\"\n"
+                "maxmemory-policy noeviction\ndaemonize no\nlogfile \"\"\n");
+}
+
+std::optional<ReadyLine> ParseReadyLine(const ProcessId& id, std::string_view line) {
+  if (id.role == "redis") {
+    if (line.find("Ready to accept connections") == std::string_view::npos) return std::nullopt;
+    return ReadyLine{};
+  }
+  const std::string head = StrCat("ready ", id.role);
+  if (line.substr(0, head.size()) != head) return std::nullopt;
+  if (line.size() > head.size() && line[head.size()] != ' ') return std::nullopt;
+  return ReadyLine{ValueOf(line, "grpc"), ValueOf(line, "http"), ValueOf(line, "status")};
+}
+
+bool IsClusterName(std::string_view name) {
+  if (name.empty() || name.size() > 63 || name.front() == '.') return false;
+  for (const char c : name) {
+    const bool good =
+        std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
+    if (!good) return false;
+  }
+  return true;
+}
+
+}  // namespace freshet

@@ -1,0 +1,58 @@
+#ifndef FRESHET_CLI_CLUSTER_CLUSTER_LAYOUT_H_
+#define FRESHET_CLI_CLUSTER_CLUSTER_LAYOUT_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/cluster/cluster_plan.h"
+
+namespace freshet {
+
+// Where the parts of a cluster on this machine are: folders, ports and programs.
+struct ClusterLayout {
+  std::string name;
+  std::string folder;         // of its state
+  std::string binary_folder;  // of freshet-ROLE
+  std::string redis_program;
+  int redis_port = 0;
+  std::vector<int> controller_ports;    // one per controller
+  std::map<std::string, int> wanted;    // processes by group, at the start
+  std::vector<std::string> data_roots;  // folders below which jobs may name files; absolute
+
+  std::string LogFile(const std::string& process) const {
+    return folder + "/logs/" + process + ".log";
+  }
+  std::string PasswordFile() const { return folder + "/redis.password"; }
+  std::string TokenFile() const { return folder + "/cluster.token"; }
+  std::string RedisConfig() const { return folder + "/redis.conf"; }
+  std::string RedisFolder() const { return folder + "/redis"; }
+  std::string TrainerFolder() const { return folder + "/trainer"; }
+  std::string StateFile() const { return folder + "/cluster.json"; }
+  std::string LockFile() const { return folder + "/lock"; }
+  // Of all controllers, with commas between.
+  std::string Controllers() const;
+};
+
+// The command line of a process. Pure.
+std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessId& id);
+
+// redis.conf: loopback, append-only file synced before each answer, nothing evicted.
+std::string RedisConfigText(const ClusterLayout& layout, const std::string& password);
+
+// The addresses in "ready ROLE grpc=HOST:PORT http=HOST:PORT [status=HOST:PORT]" of stdout, or what
+// redis-server says when it is ready (with no addresses). Nothing for another line.
+struct ReadyLine {
+  std::string grpc, http;
+  std::string status;  // page of a controller
+};
+std::optional<ReadyLine> ParseReadyLine(const ProcessId& id, std::string_view line);
+
+// Letters, digits, '.', '_' and '-', at most 63, not beginning with '.'.
+bool IsClusterName(std::string_view name);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CLI_CLUSTER_CLUSTER_LAYOUT_H_

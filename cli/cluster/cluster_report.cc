@@ -1,0 +1,69 @@
+#include "cli/cluster/cluster_report.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+#include "absl/time/clock.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "cli/cluster/cluster_lock.h"
+#include "cli/cluster/cluster_up.h"
+#include "cli/cluster/http_probe.h"
+#include "cli/cluster/posix_process_host.h"
+
+namespace freshet {
+namespace {
+
+constexpr uint64_t kMaxStateBytes = 4 << 20;
+constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
+
+std::string StateFile(const std::string& name) { return ClusterFolder(name) + "/cluster.json"; }
+
+}  // namespace
+
+bool ClusterRuns(const std::string& name) {
+  std::error_code error;
+  if (!std::filesystem::exists(ClusterFolder(name) + "/lock", error)) return false;
+  return absl::IsFailedPrecondition(ClusterLock::Take(ClusterFolder(name) + "/lock").status());
+}
+
+absl::StatusOr<ClusterState> ReadClusterState(const std::string& name) {
+  FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(StateFile(name), kMaxStateBytes));
+  return ParseState(text, StateFile(name));
+}
+
+std::string DescribeCluster(const ClusterState& state) {
+  std::map<std::string, std::string> health;
+  for (const ProcessRecord& record : state.processes) {
+    std::string& said = health[record.id.Name()];
+    if (!Runs(record.stamp)) {
+      said = "not running";
+    } else if (!record.http.empty()) {
+      const int status = HttpStatus(record.http, "/readyz", kProbeTimeout);
+      said = status == 200 ? "ready" : status == 0 ? "no answer" : "not ready";
+    } else if (record.phase == Phase::kReady) {
+      said = "runs";
+    }
+  }
+  return FormatState(state, health, absl::Now());
+}
+
+int RemoveStrays(const std::string& name) {
+  const absl::StatusOr<ClusterState> state = ReadClusterState(name);
+  int removed = 0;
+  if (state.ok()) {
+    for (const ProcessRecord& record : state->processes) {
+      if (!Runs(record.stamp)) continue;
+      ::kill(static_cast<pid_t>(record.stamp.pid), SIGKILL);
+      ++removed;
+    }
+  }
+  ::unlink(StateFile(name).c_str());
+  return removed;
+}
+
+}  // namespace freshet

@@ -1,0 +1,44 @@
+#ifndef FRESHET_CLI_CLUSTER_CLUSTER_STATE_H_
+#define FRESHET_CLI_CLUSTER_CLUSTER_STATE_H_
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cli/cluster/supervisor.h"
+
+namespace freshet {
+
+// What a supervisor writes down about its cluster (cluster.json), for `freshet cluster` to read.
+struct ClusterState {
+  std::string name;
+  ProcessStamp supervisor;
+  absl::Time started;
+  bool ready = false;  // all that is wanted
+  bool stopping = false;
+  std::string controller;  // addresses of all of them, with commas between
+  int redis_port = 0;
+  std::map<std::string, int> wanted;  // by group, at the start
+  std::vector<ProcessRecord> processes;
+};
+
+std::string StateToJson(const ClusterState& state);
+// INVALID_ARGUMENT naming the key.
+absl::StatusOr<ClusterState> ParseState(std::string_view json, const std::string& source);
+
+// A line per process. `health` holds what each process's HTTP port said, by name: "ready", "not
+// ready", "no answer".
+std::string FormatState(const ClusterState& state, const std::map<std::string, std::string>& health,
+                        absl::Time now);
+
+// Address of the status page of a controller that runs, "http://HOST:PORT/"; "" without one.
+std::string StatusPage(const ClusterState& state);
+
+const char* PhaseName(Phase phase);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CLI_CLUSTER_CLUSTER_STATE_H_

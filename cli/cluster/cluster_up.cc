@@ -1,0 +1,213 @@
+#include "cli/cluster/cluster_up.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/str_cat.h"
+#include "cli/client/interrupt.h"
+#include "cli/client/session.h"
+#include "cli/client/user_folders.h"
+#include "cli/cluster/cluster_daemon.h"
+#include "cli/cluster/cluster_report.h"
+#include "cli/machine/machine_facts.h"
+
+namespace freshet {
+namespace {
+
+constexpr int kDefaultPort = 7070;
+
+// A port that nobody listens on now; 0 when there is none.
+int FreePort() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return 0;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  int port = 0;
+  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
+    port = ntohs(address.sin_port);
+  }
+  ::close(fd);
+  return port;
+}
+
+absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
+  ClusterLayout layout;
+  layout.name = flags.name;
+  layout.folder = ClusterFolder(flags.name);
+  layout.binary_folder = flags.binary_folder.empty() ? BinaryFolder() : flags.binary_folder;
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
+    layout.data_roots.push_back(home);
+  }
+  for (const std::string& folder : flags.data_roots) {
+    layout.data_roots.push_back(std::filesystem::absolute(folder));
+  }
+  layout.redis_program = FindProgram("redis-server");
+  layout.redis_port = FreePort();
+  layout.controller_ports = {flags.port == 0 ? FreePort() : flags.port};
+  if (flags.standby) layout.controller_ports.push_back(FreePort());
+  layout.wanted = {{"redis", 1},
+                   {"controller", static_cast<int>(layout.controller_ports.size())},
+                   {"rollout", flags.rollouts},
+                   {"reward", flags.rewards},
+                   {"env", flags.envs},
+                   {"trainer", flags.trainers}};
+  if (layout.redis_program.empty()) {
+    return NotFound("redis-server is not found; apt install redis-server");
+  }
+  for (const auto& [role, count] : layout.wanted) {
+    const std::string program = layout.binary_folder + "/freshet-" + role;
+    if (role != "redis" && count > 0 && ::access(program.c_str(), X_OK) != 0) {
+      return NotFound(program, ": is not there; build it with ./dev build");
+    }
+  }
+  if (flags.port != 0 && !PortIsFree(flags.port)) {
+    return FailedPrecondition("127.0.0.1:", flags.port,
+                              " is taken by another program; use --port P (0: any free one)");
+  }
+  return layout;
+}
+
+std::vector<std::string> SuperviseArguments(const ClusterUpFlags& flags, int progress_fd) {
+  std::vector<std::string> arguments = {"freshet", "cluster", "supervise"};
+  const auto add = [&](const char* flag, const std::string& value) {
+    arguments.push_back(flag);
+    arguments.push_back(value);
+  };
+  add("--name", flags.name);
+  add("--port", StrCat(flags.port));
+  add("--rollouts", StrCat(flags.rollouts));
+  add("--rewards", StrCat(flags.rewards));
+  add("--envs", StrCat(flags.envs));
+  add("--trainers", StrCat(flags.trainers));
+  add("--timeout", StrCat(flags.timeout_seconds));
+  add("--progress-fd", StrCat(progress_fd));
+  if (!flags.binary_folder.empty()) add("--bin-dir", flags.binary_folder);
+  for (const std::string& folder : flags.data_roots) add("--data-root", folder);
+  if (flags.standby) arguments.push_back("--standby");
+  return arguments;
+}
+
+// Starts the supervisor in a session of its own; its lines come from the descriptor returned.
+absl::StatusOr<int> StartSupervisor(const ClusterUpFlags& flags, pid_t& pid) {
+  int pipe[2];
+  if (::pipe2(pipe, O_CLOEXEC) != 0) return ResourceExhausted("pipe: ", std::strerror(errno));
+  const std::vector<std::string> arguments = SuperviseArguments(flags, pipe[1]);
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  pid = ::fork();
+  if (pid == 0) {
+    ::setsid();
+    const int null = ::open("/dev/null", O_RDWR);
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
+    ::fcntl(pipe[1], F_SETFD, 0);
+    ::execv("/proc/self/exe", argv.data());
+    ::_exit(127);
+  }
+  ::close(pipe[1]);
+  if (pid < 0) {
+    ::close(pipe[0]);
+    return ResourceExhausted("fork: ", std::strerror(errno));
+  }
+  return pipe[0];
+}
+
+// Shows the supervisor's lines until it is ready (true) or has ended.
+bool AwaitUp(int fd) {
+  std::FILE* file = ::fdopen(fd, "r");
+  if (file == nullptr) return false;
+  char* line = nullptr;
+  size_t size = 0;
+  bool up = false;
+  while (!up && ::getline(&line, &size, file) > 0) {
+    up = std::string(line) == StrCat(kUpLine, "\n");
+    if (!up) std::fprintf(stderr, "%s", line);
+  }
+  std::free(line);
+  std::fclose(file);
+  return up;
+}
+
+int SayUp(const ClusterUpFlags& flags, const char* what) {
+  const absl::StatusOr<ClusterState> state = ReadClusterState(flags.name);
+  if (!state.ok()) {
+    PrintError(state.status());
+    return kExitInternal;
+  }
+  std::printf("cluster %s %s: controller %s\n", flags.name.c_str(), what,
+              state->controller.c_str());
+  std::printf("%s", DescribeCluster(*state).c_str());
+  if (const std::string page = StatusPage(*state); !page.empty()) {
+    std::printf("status page: %s\n", page.c_str());
+  }
+  const bool usual = state->controller == StrCat("127.0.0.1:", kDefaultPort);
+  std::fprintf(
+      stderr, "next: %s%sfreshet submit examples/arithmetic.yaml\n",
+      usual ? "" : "export FRESHET_SERVER=", usual ? "" : (state->controller + "; ").c_str());
+  return kExitDone;
+}
+
+}  // namespace
+
+std::string ClusterFolder(const std::string& name) { return StateFolder() + "/clusters/" + name; }
+
+int ClusterUp(const ClusterUpFlags& flags) {
+  if (ClusterRuns(flags.name)) {
+    return SayUp(flags, flags.data_roots.empty()
+                            ? "is up already"
+                            : "is up already, with its former data roots (freshet cluster down, "
+                              "then up, gives it others)");
+  }
+  RemoveStrays(flags.name);
+  const absl::StatusOr<ClusterLayout> layout = LayoutOf(flags);
+  if (!layout.ok()) {
+    PrintError(layout.status());
+    return ContentExitCode(layout.status());
+  }
+  if (flags.foreground) return ClusterSupervise(flags);
+  pid_t pid = -1;
+  const absl::StatusOr<int> lines = StartSupervisor(flags, pid);
+  if (!lines.ok()) {
+    PrintError(lines.status());
+    return kExitInternal;
+  }
+  const Interrupt interrupt([pid](int) { ::kill(pid, SIGTERM); });
+  if (AwaitUp(*lines)) return SayUp(flags, "is up");
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  if (interrupt.count() > 0) return kExitInterrupted;
+  PrintLine(StrCat("cluster ", flags.name, " did not come up; logs: ", ClusterFolder(flags.name),
+                   "/logs, machine: freshet doctor"));
+  return WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : kExitInternal;
+}
+
+int ClusterSupervise(const ClusterUpFlags& flags) {
+  const absl::StatusOr<ClusterLayout> layout = LayoutOf(flags);
+  if (!layout.ok()) {
+    PrintError(layout.status());
+    return ContentExitCode(layout.status());
+  }
+  if (flags.progress_fd >= 0) ::fcntl(flags.progress_fd, F_SETFD, FD_CLOEXEC);
+  DaemonOptions options;
+  options.progress_fd = flags.progress_fd;
+  options.up_timeout = absl::Seconds(flags.timeout_seconds);
+  return RunClusterDaemon(*layout, options);
+}
+
+}  // namespace freshet

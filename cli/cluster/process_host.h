@@ -1,0 +1,47 @@
+#ifndef FRESHET_CLI_CLUSTER_PROCESS_HOST_H_
+#define FRESHET_CLI_CLUSTER_PROCESS_HOST_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cli/cluster/cluster_plan.h"
+
+namespace freshet {
+
+// Something that a process did.
+struct ProcessEvent {
+  enum class Kind { kLine, kExited };
+  Kind kind = Kind::kLine;
+  ProcessId id;
+  std::string line;   // kLine: of its stdout, without the newline
+  int exit_code = 0;  // kExited; -1 when a signal ended it
+  int signal = 0;
+};
+
+// Who a process is, so that another process with the same number is not taken for it.
+struct ProcessStamp {
+  int64_t pid = 0;
+  int64_t start_ticks = 0;  // since boot
+};
+
+// Processes of this machine, a port. A process dies with the host that started it. Confined to one
+// thread, which lives as long as the processes.
+class ProcessHost {
+ public:
+  virtual ~ProcessHost() = default;
+  // argv[0] is a path. Output goes to the log of the process.
+  // FAILED_PRECONDITION: it cannot be started; RESOURCE_EXHAUSTED: no more processes.
+  virtual absl::StatusOr<ProcessStamp> Start(const ProcessId& id,
+                                             const std::vector<std::string>& argv) = 0;
+  // Nothing happens when it has ended.
+  virtual void Signal(const ProcessId& id, int signal) = 0;
+  // What happened, waiting for at most `timeout` when nothing did.
+  virtual std::vector<ProcessEvent> Wait(absl::Duration timeout) = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CLI_CLUSTER_PROCESS_HOST_H_

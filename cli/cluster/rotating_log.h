@@ -1,0 +1,33 @@
+#ifndef FRESHET_CLI_CLUSTER_ROTATING_LOG_H_
+#define FRESHET_CLI_CLUSTER_ROTATING_LOG_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace freshet {
+
+// A log of bounded size: when the file exceeds the limit it becomes PATH.1, replacing the former
+// one, and a new one begins. What cannot be written (a full disk) is dropped. Confined to one
+// thread.
+class RotatingLog {
+ public:
+  RotatingLog(std::string path, int64_t max_bytes);
+  ~RotatingLog();
+  RotatingLog(const RotatingLog&) = delete;
+  RotatingLog& operator=(const RotatingLog&) = delete;
+
+  void Write(std::string_view bytes);
+
+ private:
+  void Open();
+
+  const std::string path_;
+  const int64_t max_bytes_;
+  int fd_ = -1;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CLI_CLUSTER_ROTATING_LOG_H_

@@ -1,0 +1,154 @@
+#include "cli/commands/checkpoint_commands.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include "base/str_cat.h"
+#include "cli/client/checkpoint_export.h"
+#include "cli/client/interrupt.h"
+#include "cli/client/ledger_export.h"
+#include "cli/commands/query_commands.h"
+#include "cli/format/job_text.h"
+#include "cli/format/output_format.h"
+#include "runlog/ledger_verifier.h"
+
+namespace freshet {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder that is removed at the end of a scope.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::error_code error;
+    std::string name = (fs::temp_directory_path(error) / "freshet-ledger-XXXXXX").string();
+    if (::mkdtemp(name.data()) != nullptr) path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+int List(const Session& session, const std::string& id, OutputFormat format) {
+  const absl::StatusOr<job::v1::ListCheckpointsReply> reply = session.client().ListCheckpoints(id);
+  if (!reply.ok()) return session.Fail(reply.status());
+  std::printf("%s", FormatCheckpoints(*reply, format).c_str());
+  if (reply->checkpoints().empty()) {
+    std::fprintf(stderr, "no checkpoint yet; freshet watch %s shows the steps\n", id.c_str());
+  }
+  return kExitDone;
+}
+
+int FailFolder(const absl::Status& status) {
+  PrintError(status);
+  return ContentExitCode(status);
+}
+
+int Export(const Session& session, const std::string& id, const std::string& folder, int64_t step) {
+  absl::StatusOr<std::unique_ptr<CheckpointExport>> into = CheckpointExport::Begin(folder);
+  if (!into.ok()) return FailFolder(into.status());
+  const Interrupt interrupt([&](int) { session.client().CancelStreams(); });
+  absl::Status written = absl::OkStatus();
+  const absl::Status status =
+      session.client().ExportCheckpoint(id, step, [&](const job::v1::FileChunk& chunk) {
+        written = (*into)->Take(chunk);
+        return written;
+      });
+  if (interrupt.count() > 0) {
+    PrintLine("interrupted; nothing was written");
+    return kExitInterrupted;
+  }
+  if (!written.ok()) return FailFolder(written);
+  if (!status.ok()) return session.Fail(status);
+  const absl::Status finished = (*into)->Finish();
+  if (!finished.ok()) return FailFolder(finished);
+  std::printf("%s\n", folder.c_str());
+  std::fprintf(stderr, "%zu files, %sB\n", (*into)->files(),
+               HumanCount(static_cast<double>((*into)->bytes())).c_str());
+  return kExitDone;
+}
+
+}  // namespace
+
+int VerifyJobLedger(const ConnectionFlags& connection, const std::string& job_id) {
+  return WithSession(connection, [&](const Session& session) {
+    const TemporaryFolder folder;
+    if (folder.path().empty()) {
+      PrintLine("no temporary folder can be made; set TMPDIR to one with room");
+      return static_cast<int>(kExitContent);
+    }
+    const absl::Status status = ExportLedger(session.client(), job_id, folder.path());
+    if (absl::IsUnavailable(status) && !session.target().named) {
+      PrintLine(StrCat(job_id, ": is no run folder here, and no cluster answers at ",
+                       session.target().address, "; name a run folder, or --server"));
+      return static_cast<int>(kExitContent);
+    }
+    if (!status.ok()) return session.Fail(status);
+    const absl::StatusOr<VerifyReport> report = VerifyRun(folder.path());
+    if (!report.ok()) return FailFolder(report.status());
+    std::printf("%s", FormatVerifyReport(*report).c_str());
+    return static_cast<int>(report->ok ? kExitDone : kExitInternal);
+  });
+}
+
+int ExportJobLedger(const ConnectionFlags& connection, const std::string& job_id,
+                    const std::string& folder) {
+  return WithSession(connection, [&](const Session& session) {
+    std::error_code error;
+    if (!fs::create_directory(folder, error)) {
+      PrintLine(
+          StrCat(folder, ": ", error ? error.message() : "exists already; name a new folder"));
+      return static_cast<int>(kExitContent);
+    }
+    const absl::Status status = ExportLedger(session.client(), job_id, folder);
+    if (!status.ok()) {
+      fs::remove_all(folder, error);
+      return session.Fail(status);
+    }
+    std::printf("%s\n", folder.c_str());
+    return static_cast<int>(kExitDone);
+  });
+}
+
+void AddCheckpointCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
+  CLI::App* checkpoint = app.add_subcommand("checkpoint", "checkpoints of a job");
+  checkpoint->require_subcommand(1);
+  auto id = std::make_shared<std::string>();
+  auto format = std::make_shared<std::string>("table");
+  CLI::App* list = checkpoint->add_subcommand("list", "durable checkpoints, newest first");
+  list->add_option("JOB", *id, "id of the job")->required();
+  AddOutputFlag(*list, *format);
+  AddConnectionFlags(*list, connection);
+  list->callback([=, &connection, &code] {
+    code = WithSession(connection, [&](const Session& session) {
+      return List(session, *id, ParseOutputFormat(*format));
+    });
+  });
+
+  auto folder = std::make_shared<std::string>();
+  auto step = std::make_shared<int64_t>(-1);
+  CLI::App* copy = checkpoint->add_subcommand("export", "copy one here, as a Hugging Face folder");
+  copy->add_option("JOB", *id, "id of the job")->required();
+  copy->add_option("DIR", *folder, "new folder")->required();
+  copy->add_option("--step", *step, "which one; the newest by default")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
+  AddConnectionFlags(*copy, connection);
+  copy->callback([=, &connection, &code] {
+    code = WithSession(
+        connection, [&](const Session& session) { return Export(session, *id, *folder, *step); });
+  });
+}
+
+}  // namespace freshet

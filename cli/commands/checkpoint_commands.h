@@ -1,0 +1,24 @@
+#ifndef FRESHET_CLI_COMMANDS_CHECKPOINT_COMMANDS_H_
+#define FRESHET_CLI_COMMANDS_CHECKPOINT_COMMANDS_H_
+
+#include "CLI/CLI.hpp"
+#include "cli/client/session.h"
+
+namespace freshet {
+
+// Writes a job's ledger and resolved job file into the new folder `folder`: what `ledger verify`
+// and other checkers read. Returns the exit code; on an error the folder is removed.
+int ExportJobLedger(const ConnectionFlags& connection, const std::string& job_id,
+                    const std::string& folder);
+
+// checkpoint list and export. Arguments as in AddSubmitCommands.
+void AddCheckpointCommands(CLI::App& app, ConnectionFlags& connection, int& code);
+
+// ledger verify for a job of the cluster: brings its ledger into a temporary run folder and
+// verifies that. Returns the exit code; 3 when no server was named and the default one is not
+// there, since then the argument was more likely meant as a folder.
+int VerifyJobLedger(const ConnectionFlags& connection, const std::string& job_id);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CLI_COMMANDS_CHECKPOINT_COMMANDS_H_

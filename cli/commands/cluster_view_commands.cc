@@ -1,0 +1,218 @@
+#include "cli/commands/cluster_view_commands.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "base/backoff.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "cli/client/interrupt.h"
+#include "cli/format/cluster_text.h"
+#include "cli/format/job_text.h"
+#include "cli/format/proto_json.h"
+
+namespace freshet {
+namespace {
+
+using job::v1::Cluster;
+using job::v1::Job;
+
+// How long a lost connection is tried again.
+constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr int kMaxTopJobs = 4;
+
+constexpr const char* kHomeAndClear = "\x1b[H\x1b[J";
+
+void Print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+struct TopFlags {
+  double interval_seconds = 1;
+  int iterations = 0;  // 0: without end on a terminal, else one
+  bool json = false;
+};
+
+// What one screen shows. A job's newest step stays known while its recent events hold none.
+class TopModel {
+ public:
+  absl::StatusOr<std::string> Next(JobClient& client, const DisplayStyle& style) {
+    FRESHET_ASSIGN_OR_RETURN(const Cluster cluster, client.GetCluster());
+    std::vector<TopJob> jobs;
+    std::map<std::string, StepMetrics> last_steps;
+    for (const Job& listed : cluster.jobs()) {
+      if (jobs.size() == kMaxTopJobs) break;
+      const absl::StatusOr<Job> job = client.Get(listed.id());
+      TopJob top{job.ok() ? *job : listed, std::nullopt};
+      top.last_step = LastStep(top.job);
+      const auto known = last_steps_.find(listed.id());
+      if (!top.last_step && known != last_steps_.end()) top.last_step = known->second;
+      if (top.last_step) last_steps[listed.id()] = *top.last_step;
+      jobs.push_back(std::move(top));
+    }
+    last_steps_ = std::move(last_steps);
+    return FormatTop(cluster, jobs, absl::Now(), style);
+  }
+
+ private:
+  std::map<std::string, StepMetrics> last_steps_;
+};
+
+int TopJson(const Session& session) {
+  const absl::StatusOr<Cluster> cluster = session.client().GetCluster();
+  if (!cluster.ok()) return session.Fail(cluster.status());
+  Print(ProtoToJson(*cluster).dump(2) + "\n");
+  return kExitDone;
+}
+
+int Top(const Session& session, const TopFlags& flags) {
+  if (flags.json) return TopJson(session);
+  const Terminal terminal = DescribeTerminal();
+  const int screens = flags.iterations > 0 ? flags.iterations : terminal.out ? 0 : 1;
+  Notification stop;
+  const Interrupt interrupt([&](int) {
+    stop.Notify();
+    session.client().CancelStreams();
+  });
+  TopModel model;
+  absl::Time reached = absl::Now();
+  bool any = false;
+  for (int shown = 0; screens == 0 || shown < screens;) {
+    const int width = terminal.out ? DescribeTerminal().width : 160;
+    const absl::StatusOr<std::string> screen =
+        model.Next(session.client(), {width, terminal.color});
+    if (stop.HasBeenNotified()) break;
+    if (screen.ok()) {
+      any = true;
+      reached = absl::Now();
+      Print((terminal.out ? kHomeAndClear : "") + *screen);
+      if (++shown == screens) break;
+    } else {
+      const bool broken =
+          absl::IsUnavailable(screen.status()) || absl::IsDeadlineExceeded(screen.status());
+      if (!any || !broken || absl::Now() - reached > kPatience) {
+        return session.Fail(screen.status());
+      }
+      if (terminal.out) Print("connection lost, trying again\n");
+    }
+    if (stop.WaitFor(absl::Seconds(flags.interval_seconds))) break;
+  }
+  return kExitDone;
+}
+
+struct LogFlags {
+  std::string job, role, worker;
+  int tail = 200;
+  bool follow = false;
+  bool json = false;
+};
+
+// Shows lines once, though a stream that is opened again repeats some; of that one, none from
+// before the first line of all. Confined to one thread.
+class LogPrinter {
+ public:
+  LogPrinter(const Terminal& terminal, bool json)
+      : style_{terminal.width, terminal.color}, json_(json), zone_(absl::LocalTimeZone()) {}
+
+  void Take(const job::v1::LogEntry& entry) {
+    const absl::Time time = ToTime(entry.time());
+    if (!seen_.empty()) {
+      const auto seen = seen_.find(entry.worker());
+      if (seen != seen_.end() ? time <= seen->second : time < first_) return;
+    }
+    if (newest_.empty()) first_ = time;
+    absl::Time& newest = newest_.try_emplace(entry.worker(), time).first->second;
+    newest = std::max(newest, time);
+    Print((json_ ? ProtoToJson(entry).dump() : FormatLogEntry(entry, style_, zone_)) + "\n");
+  }
+  // A new stream begins.
+  void Reopen() { seen_ = newest_; }
+
+ private:
+  const DisplayStyle style_;
+  const bool json_;
+  const absl::TimeZone zone_;
+  std::map<std::string, absl::Time> newest_;
+  std::map<std::string, absl::Time> seen_;  // `newest_` when the stream was opened
+  absl::Time first_ = absl::InfinitePast();
+};
+
+int Logs(const Session& session, const LogFlags& flags) {
+  job::v1::LogsRequest request;
+  request.set_job_id(flags.job);
+  request.set_role(flags.role);
+  request.set_worker(flags.worker);
+  request.set_tail(flags.tail);
+  request.set_follow(flags.follow);
+  LogPrinter printer(DescribeTerminal(), flags.json);
+  Notification stop;
+  const Interrupt interrupt([&](int) {
+    stop.Notify();
+    session.client().CancelStreams();
+  });
+  Backoff backoff({.initial = absl::Milliseconds(200), .max = absl::Seconds(2)});
+  absl::Time reached = absl::Now();
+  bool any = false;
+  while (true) {
+    const absl::Status status = session.client().Logs(request, [&](const auto& entry) {
+      any = true;
+      reached = absl::Now();
+      printer.Take(entry);
+      return !stop.HasBeenNotified();
+    });
+    if (stop.HasBeenNotified()) return kExitDone;
+    if (!flags.follow) return status.ok() ? static_cast<int>(kExitDone) : session.Fail(status);
+    if (absl::IsDeadlineExceeded(status) || status.ok()) {
+      reached = absl::Now();
+      backoff.Reset();
+    } else if (!any || !absl::IsUnavailable(status) || absl::Now() - reached > kPatience) {
+      return session.Fail(status);
+    }
+    printer.Reopen();
+    if (any) request.set_tail(0);
+    if (stop.WaitFor(backoff.Next())) return kExitDone;
+  }
+}
+
+}  // namespace
+
+void AddClusterViewCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
+  auto top_flags = std::make_shared<TopFlags>();
+  CLI::App* top = app.add_subcommand("top", "jobs, pools and workers of the cluster, live");
+  top->add_option("-n", top_flags->iterations, "so many screens (one where stdout is no terminal)")
+      ->check(CLI::Range(1, 1000000));
+  top->add_option("--interval", top_flags->interval_seconds, "seconds between two screens")
+      ->check(CLI::Range(0.1, 3600.0));
+  top->add_flag("--json", top_flags->json, "the cluster as JSON, once");
+  AddConnectionFlags(*top, connection);
+  top->callback([top_flags, &connection, &code] {
+    code =
+        WithSession(connection, [&](const Session& session) { return Top(session, *top_flags); });
+  });
+
+  auto flags = std::make_shared<LogFlags>();
+  CLI::App* logs = app.add_subcommand("logs", "what workers logged, for a job or at all");
+  logs->add_option("JOB", flags->job, "id of the job; without one, all lines");
+  logs->add_flag("-f,--follow", flags->follow, "go on with new lines");
+  logs->add_option("--role", flags->role, "only this role")
+      ->check(CLI::IsMember({"controller", "rollout", "reward", "env", "trainer"}));
+  logs->add_option("--worker", flags->worker, "only the worker of this name");
+  logs->add_option("--tail", flags->tail, "lines to begin with; 0: all that are kept")
+      ->check(CLI::Range(0, 1000000));
+  logs->add_flag("--json", flags->json, "entries as JSON lines");
+  AddConnectionFlags(*logs, connection);
+  logs->callback([flags, &connection, &code] {
+    code = WithSession(connection, [&](const Session& session) { return Logs(session, *flags); });
+  });
+}
+
+}  // namespace freshet

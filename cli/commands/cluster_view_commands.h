@@ -1,0 +1,14 @@
+#ifndef FRESHET_CLI_COMMANDS_CLUSTER_VIEW_COMMANDS_H_
+#define FRESHET_CLI_COMMANDS_CLUSTER_VIEW_COMMANDS_H_
+
+#include "CLI/CLI.hpp"
+#include "cli/client/session.h"
+
+namespace freshet {
+
+// top and logs: what a cluster does now. Arguments as in AddSubmitCommands.
+void AddClusterViewCommands(CLI::App& app, ConnectionFlags& connection, int& code);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CLI_COMMANDS_CLUSTER_VIEW_COMMANDS_H_

@@ -1,0 +1,16 @@
+#ifndef FRESHET_CLI_COMMANDS_COMPLETION_H_
+#define FRESHET_CLI_COMMANDS_COMPLETION_H_
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+
+namespace freshet {
+
+// The completion script of `shell` ("bash", "zsh", "fish") for the commands, flags and job ids of
+// `app`. To be sourced, as in: source <(freshet completion bash).
+std::string CompletionScript(const CLI::App& app, const std::string& shell);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CLI_COMMANDS_COMPLETION_H_

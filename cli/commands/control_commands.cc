@@ -1,0 +1,120 @@
+#include "cli/commands/control_commands.h"
+
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/time/clock.h"
+#include "base/str_cat.h"
+#include "cli/format/job_text.h"
+#include "services/runtime/error_details.h"
+
+namespace freshet {
+namespace {
+
+constexpr absl::Duration kDeletePatience = absl::Seconds(10);
+constexpr absl::Duration kDeletePause = absl::Milliseconds(250);
+
+// Prints the state that a call has left a job in.
+int Show(const Session& session, const absl::StatusOr<job::v1::Job>& job) {
+  if (!job.ok()) return session.Fail(job.status());
+  std::printf("%s %s%s%s\n", job->id().c_str(), StateName(job->state()).c_str(),
+              job->reason().empty() ? "" : ": ", job->reason().c_str());
+  return kExitDone;
+}
+
+// A reason of the server's: what is asked for will be possible in a while.
+bool IsTryAgain(const absl::Status& status) {
+  return absl::IsUnavailable(status) && runtime::DetailsOf(status).reason == "TRY_AGAIN";
+}
+
+// The workers of a job that has just ended still stop: they are waited for.
+int Delete(const Session& session, const std::string& id, bool keep_checkpoints) {
+  const absl::Time give_up = absl::Now() + kDeletePatience;
+  absl::Status status = session.client().Delete(id, keep_checkpoints);
+  while (IsTryAgain(status) && absl::Now() < give_up) {
+    absl::SleepFor(kDeletePause);
+    status = session.client().Delete(id, keep_checkpoints);
+  }
+  if (IsTryAgain(status)) {
+    session.Fail(status);
+    return kExitTimeout;
+  }
+  if (!status.ok()) return session.Fail(status);
+  std::printf("%s deleted%s\n", id.c_str(), keep_checkpoints ? ", its checkpoints kept" : "");
+  return kExitDone;
+}
+
+int Scale(const Session& session, const std::string& target, int replicas) {
+  job::v1::ScaleRequest request;
+  const size_t slash = target.find('/');
+  request.set_role(target.substr(0, slash));
+  if (slash != std::string::npos) request.set_pool(target.substr(slash + 1));
+  request.set_replicas(replicas);
+  const absl::StatusOr<job::v1::ScaleReply> reply = session.client().Scale(request);
+  if (!reply.ok()) return session.Fail(reply.status());
+  std::printf("%s %d -> %d\n", target.c_str(), reply->before(), reply->wanted());
+  std::fprintf(stderr, "next: freshet top\n");
+  return kExitDone;
+}
+
+using JobCall =
+    std::function<int(const Session&, const std::string& id, const std::string& reason)>;
+
+void AddJobCall(CLI::App& app, ConnectionFlags& connection, int& code, const char* name,
+                const char* help, bool with_reason, const JobCall& call) {
+  auto id = std::make_shared<std::string>();
+  auto reason = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand(name, help);
+  command->add_option("JOB", *id, "id of the job")->required();
+  if (with_reason)
+    command->add_option("--reason", *reason, "kept with the job, for others to read");
+  AddConnectionFlags(*command, connection);
+  command->callback([=, &connection, &code] {
+    code = WithSession(connection,
+                       [&](const Session& session) { return call(session, *id, *reason); });
+  });
+}
+
+}  // namespace
+
+void AddControlCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
+  AddJobCall(app, connection, code, "pause", "stop generating and training; work is kept", true,
+             [](const Session& session, const std::string& id, const std::string& reason) {
+               return Show(session, session.client().Pause(id, reason));
+             });
+  AddJobCall(app, connection, code, "resume",
+             "go on with a paused job, or with a failed or cancelled one from its last checkpoint",
+             false, [](const Session& session, const std::string& id, const std::string&) {
+               return Show(session, session.client().Resume(id));
+             });
+  AddJobCall(app, connection, code, "cancel", "end a job after a last checkpoint", true,
+             [](const Session& session, const std::string& id, const std::string& reason) {
+               return Show(session, session.client().Cancel(id, reason));
+             });
+
+  auto id = std::make_shared<std::string>();
+  auto keep = std::make_shared<bool>(false);
+  CLI::App* remove = app.add_subcommand("delete", "remove a job that has ended, and its data");
+  remove->add_option("JOB", *id, "id of the job")->required();
+  remove->add_flag("--keep-checkpoints", *keep, "leave its checkpoints on the trainer's disk");
+  AddConnectionFlags(*remove, connection);
+  remove->callback([=, &connection, &code] {
+    code = WithSession(connection,
+                       [&](const Session& session) { return Delete(session, *id, *keep); });
+  });
+
+  auto target = std::make_shared<std::string>();
+  auto replicas = std::make_shared<int>(0);
+  CLI::App* scale = app.add_subcommand("scale", "set how many workers of a role there are");
+  scale->add_option("ROLE", *target, "rollout, rollout/POOL, reward or env")->required();
+  scale->add_option("N", *replicas, "how many")->required()->check(CLI::Range(0, 100000));
+  AddConnectionFlags(*scale, connection);
+  scale->callback([=, &connection, &code] {
+    code = WithSession(connection,
+                       [&](const Session& session) { return Scale(session, *target, *replicas); });
+  });
+}
+
+}  // namespace freshet

@@ -1,0 +1,31 @@
+#include "cli/commands/local_paths.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "cli/client/server_target.h"
+#include "services/runtime/endpoint_options.h"
+
+namespace freshet {
+
+std::vector<std::string> AbsolutePathOverrides(const freshet::job::v1::JobSpec& spec,
+                                               const std::string& server_address) {
+  std::vector<std::string> overrides;
+  const std::vector<std::string> addresses = SplitAddresses(server_address);
+  if (!std::all_of(addresses.begin(), addresses.end(), runtime::IsLoopback)) return overrides;
+  const auto add = [&](const char* key, const std::string& path) {
+    if (path.empty() || path.front() == '/') return;
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) return;
+    const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+    if (!error) overrides.push_back(std::string(key) + "=" + absolute.lexically_normal().string());
+  };
+  add("model.path", spec.model().path());
+  add("tokenizer.path", spec.tokenizer().path());
+  add("dataset.path", spec.dataset().path());
+  add("dataset.eval_path", spec.dataset().eval_path());
+  return overrides;
+}
+
+}  // namespace freshet

@@ -1,0 +1,215 @@
+#include "cli/commands/query_commands.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/str_cat.h"
+#include "cli/client/job_events.h"
+#include "cli/format/job_text.h"
+#include "cli/format/metrics_plot.h"
+#include "cli/format/output_format.h"
+#include "cli/format/text_table.h"
+#include "runlog/metrics_log.h"
+
+namespace freshet {
+namespace {
+
+constexpr size_t kMaxListed = 10000;
+
+void Print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+int Get(const Session& session, const std::string& id, OutputFormat format) {
+  const absl::StatusOr<job::v1::Job> job = session.client().Get(id);
+  if (!job.ok()) return session.Fail(job.status());
+  Print(FormatJob(*job, format, absl::Now()));
+  return kExitDone;
+}
+
+int List(const Session& session, const std::vector<job::v1::JobState>& states,
+         OutputFormat format) {
+  const absl::StatusOr<std::vector<job::v1::Job>> jobs = session.client().List(states, kMaxListed);
+  if (!jobs.ok()) return session.Fail(jobs.status());
+  Print(FormatJobs(*jobs, format, absl::Now()));
+  if (jobs->empty() && (format == OutputFormat::kTable || format == OutputFormat::kWide)) {
+    std::fprintf(stderr, "no job%s; next: freshet submit JOB.yaml\n",
+                 states.empty() ? "" : " in this state");
+  }
+  return kExitDone;
+}
+
+int Describe(const Session& session, const std::string& id) {
+  const absl::StatusOr<job::v1::Job> job = session.client().Get(id);
+  if (!job.ok()) return session.Fail(job.status());
+  const Terminal terminal = DescribeTerminal();
+  Print(DescribeJob(*job, absl::Now(), {terminal.width, terminal.color}));
+  return kExitDone;
+}
+
+int Samples(const Session& session, const std::string& id, int count, bool json) {
+  const absl::StatusOr<job::v1::ListSamplesReply> reply = session.client().ListSamples(id, count);
+  if (!reply.ok()) return session.Fail(reply.status());
+  const Terminal terminal = DescribeTerminal();
+  for (const std::string& row : reply->samples_json()) {
+    if (json) {
+      Print(row + "\n");
+      continue;
+    }
+    const absl::StatusOr<std::string> text = FormatSample(row, {terminal.width, terminal.color});
+    Print(text.ok() ? *text + "\n" : Message(text.status()) + "\n");
+  }
+  if (reply->samples_json().empty()) {
+    std::fprintf(stderr, "no sample was trained on yet; freshet describe %s says what is awaited\n",
+                 id.c_str());
+  }
+  return kExitDone;
+}
+
+struct MetricsFlags {
+  std::string job;
+  std::string plot;
+  bool json = false;
+  bool ascii = false;
+  int height = 12;
+  int tail = 20;
+};
+
+std::string MetricsTable(const std::vector<StepMetrics>& steps, int tail) {
+  TextTable table(
+      {"STEP", "REWARD", "STD", "STALE", "KL", "ENTROPY", "LOSS", "GRAD", "WAIT", "SECONDS"});
+  const size_t count = std::min(steps.size(), static_cast<size_t>(tail));
+  for (size_t i = steps.size() - count; i < steps.size(); ++i) {
+    const StepMetrics& m = steps[i];
+    table.AddRow({StrCat(m.step), absl::StrFormat("%.3f", m.reward_mean),
+                  absl::StrFormat("%.3f", m.reward_std), StrCat(m.staleness_max),
+                  absl::StrFormat("%.2e", m.kl_behavior), absl::StrFormat("%.3f", m.entropy),
+                  absl::StrFormat("%.2e", m.loss), absl::StrFormat("%.3g", m.grad_norm),
+                  absl::StrFormat("%.2f", m.trainer_wait_seconds),
+                  absl::StrFormat("%.2f", m.step_seconds)});
+  }
+  return table.Format();
+}
+
+int Metrics(const Session& session, const MetricsFlags& flags) {
+  const absl::StatusOr<std::vector<std::string>> rows =
+      ReadMetricsRows(session.client(), flags.job);
+  if (!rows.ok()) return session.Fail(rows.status());
+  if (flags.json) {
+    for (const std::string& row : *rows) Print(row + "\n");
+    return kExitDone;
+  }
+  const MetricsHistory history = SurvivingHistory(*rows);
+  if (flags.plot.empty()) {
+    Print(MetricsTable(history.steps, flags.tail));
+    return kExitDone;
+  }
+  std::vector<std::string> surviving;
+  for (const StepMetrics& step : history.steps) surviving.push_back(ToJson(step));
+  for (const EvalMetrics& eval : history.evals) surviving.push_back(ToJson(eval));
+  const absl::StatusOr<Series> series = SeriesOf(surviving, flags.plot);
+  if (!series.ok()) {
+    PrintError(series.status());
+    return kExitCommandLine;
+  }
+  const Terminal terminal = DescribeTerminal();
+  PlotOptions options;
+  options.width = std::min(terminal.width, 120);
+  options.height = flags.height;
+  options.ascii = flags.ascii || (terminal.out && !terminal.utf8);
+  Print(PlotSeries(StrCat(flags.job, " ", flags.plot), *series, options));
+  return kExitDone;
+}
+
+void AddMetrics(CLI::App& app, ConnectionFlags& connection, int& code) {
+  auto flags = std::make_shared<MetricsFlags>();
+  CLI::App* metrics = app.add_subcommand("metrics", "a job's steps as a table, plot or JSON lines");
+  metrics->add_option("JOB", flags->job, "id of the job")->required();
+  auto* plot = metrics->add_option(
+      "--plot", flags->plot, "KEY of metrics.jsonl to plot: reward, eval, loss, entropy, ...");
+  metrics->add_flag("--json", flags->json, "the rows of metrics.jsonl")->excludes(plot);
+  metrics->add_flag("--ascii", flags->ascii, "plot with '*' instead of braille dots");
+  metrics->add_option("--height", flags->height, "lines of the plot")->check(CLI::Range(2, 100));
+  metrics->add_option("-n,--tail", flags->tail, "last rows of the table")
+      ->check(CLI::Range(1, 100000));
+  AddConnectionFlags(*metrics, connection);
+  metrics->callback([flags, &connection, &code] {
+    code =
+        WithSession(connection, [&](const Session& session) { return Metrics(session, *flags); });
+  });
+}
+
+}  // namespace
+
+void AddOutputFlag(CLI::App& command, std::string& format) {
+  command.add_option("-o,--output", format, "table, wide, json, yaml or name")
+      ->check(CLI::IsMember({"table", "wide", "json", "yaml", "name"}));
+}
+
+void AddQueryCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
+  auto id = std::make_shared<std::string>();
+  auto format = std::make_shared<std::string>("table");
+  CLI::App* get = app.add_subcommand("get", "one job");
+  get->add_option("JOB", *id, "id of the job")->required();
+  AddOutputFlag(*get, *format);
+  AddConnectionFlags(*get, connection);
+  get->callback([=, &connection, &code] {
+    code = WithSession(connection, [&](const Session& session) {
+      return Get(session, *id, ParseOutputFormat(*format));
+    });
+  });
+
+  auto states = std::make_shared<std::vector<std::string>>();
+  CLI::App* list = app.add_subcommand("list", "jobs, newest first");
+  list->add_option("--state", *states,
+                   "only these: pending, starting, running, paused, succeeded, "
+                   "failed, cancelled")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  AddOutputFlag(*list, *format);
+  AddConnectionFlags(*list, connection);
+  list->callback([=, &connection, &code] {
+    std::vector<job::v1::JobState> wanted;
+    for (const std::string& name : *states) {
+      const absl::StatusOr<job::v1::JobState> state = ParseState(name);
+      if (!state.ok()) {
+        PrintError(InvalidArgument("--state: ", Message(state.status())));
+        code = kExitCommandLine;
+        return;
+      }
+      wanted.push_back(*state);
+    }
+    code = WithSession(connection, [&](const Session& session) {
+      return List(session, wanted, ParseOutputFormat(*format));
+    });
+  });
+
+  CLI::App* describe =
+      app.add_subcommand("describe", "everything about a job, and its last events");
+  describe->add_option("JOB", *id, "id of the job")->required();
+  AddConnectionFlags(*describe, connection);
+  describe->callback([=, &connection, &code] {
+    code = WithSession(connection, [&](const Session& session) { return Describe(session, *id); });
+  });
+
+  auto count = std::make_shared<int>(5);
+  auto json = std::make_shared<bool>(false);
+  CLI::App* samples = app.add_subcommand("samples", "what a job was trained on last, as text");
+  samples->add_option("JOB", *id, "id of the job")->required();
+  samples->add_option("-n", *count, "how many")->check(CLI::Range(1, 1000));
+  samples->add_flag("--json", *json, "the rows of samples.jsonl");
+  AddConnectionFlags(*samples, connection);
+  samples->callback([=, &connection, &code] {
+    code = WithSession(
+        connection, [&](const Session& session) { return Samples(session, *id, *count, *json); });
+  });
+  AddMetrics(app, connection, code);
+}
+
+}  // namespace freshet

@@ -1,0 +1,101 @@
+#include "cli/commands/run_commands.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include "base/exit_code.h"
+#include "base/str_cat.h"
+#include "cli/commands/checkpoint_commands.h"
+#include "model/tokenizer.h"
+#include "nlohmann/json.hpp"
+#include "runlog/ledger_verifier.h"
+#include "runlog/report.h"
+
+namespace freshet {
+namespace {
+
+int Fail(const absl::Status& status) {
+  PrintError(status);
+  return ContentExitCode(status);
+}
+
+int VerifyLedger(const std::string& run_dir) {
+  const absl::StatusOr<VerifyReport> report = VerifyRun(run_dir);
+  if (!report.ok()) return Fail(report.status());
+  std::printf("%s", FormatVerifyReport(*report).c_str());
+  return report->ok ? kExitDone : kExitInternal;
+}
+
+int Report(const std::string& run_dir) {
+  const absl::Status status = WriteReport(run_dir);
+  if (!status.ok()) return Fail(status);
+  std::printf("%s/report.html\n", run_dir.c_str());
+  return kExitDone;
+}
+
+// JSON strings on stdin, one a line; {"ids", "decoded"} a line on stdout.
+int Tokenize(const std::string& directory) {
+  const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(directory);
+  if (!tokenizer.ok()) return Fail(tokenizer.status());
+  std::string line;
+  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+    const nlohmann::json text = nlohmann::json::parse(line, nullptr, false);
+    if (!text.is_string()) {
+      return Fail(InvalidArgument("stdin:", number, ": not a JSON string"));
+    }
+    const absl::StatusOr<std::vector<int32_t>> ids = (*tokenizer)->Encode(text.get<std::string>());
+    if (!ids.ok()) {
+      return Fail(StatusOf(ids.status().code(), "stdin:", number, ": ", Message(ids.status())));
+    }
+    const nlohmann::ordered_json row = {
+        {"ids", *ids}, {"decoded", (*tokenizer)->Decode(*ids, /*skip_special=*/false)}};
+    std::printf("%s\n", row.dump().c_str());
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+bool IsRunFolder(const std::string& argument) {
+  std::error_code error;
+  return argument.find('/') != std::string::npos || std::filesystem::exists(argument, error);
+}
+
+void AddRunCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
+  CLI::App* ledger = app.add_subcommand("ledger", "the record of what was trained on");
+  ledger->require_subcommand(1);
+  auto run_dir = std::make_shared<std::string>();
+  CLI::App* verify = ledger->add_subcommand("verify", "recompute every promise of a run");
+  verify->add_option("RUN", *run_dir, "run folder, or id of a job of the cluster")->required();
+  AddConnectionFlags(*verify, connection);
+  verify->callback([run_dir, &connection, &code] {
+    code = IsRunFolder(*run_dir) ? VerifyLedger(*run_dir) : VerifyJobLedger(connection, *run_dir);
+  });
+
+  auto job_id = std::make_shared<std::string>();
+  auto new_folder = std::make_shared<std::string>();
+  CLI::App* export_ledger =
+      ledger->add_subcommand("export", "write a job's ledger into a new folder");
+  export_ledger->add_option("JOB", *job_id, "id of a job of the cluster")->required();
+  export_ledger->add_option("DIR", *new_folder, "folder to make")->required();
+  AddConnectionFlags(*export_ledger, connection);
+  export_ledger->callback([job_id, new_folder, &connection, &code] {
+    code = ExportJobLedger(connection, *job_id, *new_folder);
+  });
+
+  auto report_dir = std::make_shared<std::string>();
+  CLI::App* report = app.add_subcommand("report", "write a run's report.html anew");
+  report->add_option("RUN", *report_dir, "run folder")->required();
+  report->callback([report_dir, &code] { code = Report(*report_dir); });
+
+  auto model = std::make_shared<std::string>();
+  CLI::App* tokenize = app.add_subcommand("tokenize", "token ids of JSON strings on stdin");
+  tokenize->add_option("MODEL", *model, "directory with tokenizer.json")->required();
+  tokenize->callback([model, &code] { code = Tokenize(*model); });
+}
+
+}  // namespace freshet

@@ -1,0 +1,173 @@
+#include "cli/commands/submit_commands.h"
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/exit_code.h"
+#include "base/file.h"
+#include "base/str_cat.h"
+#include "cli/client/job_events.h"
+#include "cli/client/job_follower.h"
+#include "cli/commands/local_paths.h"
+#include "job/config_error.h"
+#include "job/job_parser.h"
+
+namespace freshet {
+namespace {
+
+constexpr uint64_t kMaxJobBytes = 4 << 20;
+
+struct SubmitFlags {
+  std::string file;
+  std::string id;
+  std::vector<std::string> overrides;
+  int priority = 0;
+  bool wait = false;
+  bool follow = false;
+  bool dry_run = false;
+  double timeout_seconds = 0;
+  double min_gain = 0;
+  bool has_min_gain = false;
+};
+
+void Write(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+absl::Duration TimeLimit(double seconds) {
+  return seconds > 0 ? absl::Seconds(seconds) : absl::InfiniteDuration();
+}
+
+// A job that has succeeded, and whose last evaluation is to lie so much above its first.
+int CheckGain(const Session& session, const std::string& id, double min_gain) {
+  const absl::StatusOr<std::vector<std::string>> rows = ReadMetricsRows(session.client(), id);
+  if (!rows.ok()) return session.Fail(rows.status());
+  const std::vector<EvalMetrics> evals = SurvivingHistory(*rows).evals;
+  if (evals.size() < 2) {
+    PrintLine(StrCat("job ", id, " has ", evals.size(),
+                     " evaluations; --min-gain compares the last one with the first"));
+    return kExitInternal;
+  }
+  const double gain = evals.back().eval_accuracy - evals.front().eval_accuracy;
+  // What differs by rounding alone is enough.
+  if (gain >= min_gain - 1e-9) return kExitDone;
+  PrintLine(StrCat("evaluation ", gain < 0 ? "fell" : "rose", " by ", std::abs(gain),
+                   ", less than ", min_gain));
+  return kExitInternal;
+}
+
+int DryRun(const Session& session, const job::v1::SubmitRequest& submit) {
+  job::v1::ValidateRequest request;
+  request.set_yaml(submit.yaml());
+  request.set_file_name(submit.file_name());
+  *request.mutable_overrides() = submit.overrides();
+  const absl::StatusOr<job::v1::ValidateReply> reply = session.client().Validate(request);
+  if (!reply.ok()) return session.Fail(reply.status());
+  Write(reply->yaml());
+  std::fprintf(stderr, "%s is good; nothing was submitted. next: freshet submit %s\n",
+               submit.file_name().c_str(), submit.file_name().c_str());
+  return kExitDone;
+}
+
+int Submit(const ConnectionFlags& connection, const SubmitFlags& flags) {
+  if (flags.has_min_gain && !flags.wait && !flags.follow) {
+    PrintLine("--min-gain needs the job's end: add --wait or -f");
+    return kExitCommandLine;
+  }
+  const absl::StatusOr<std::string> text = ReadFile(flags.file, kMaxJobBytes);
+  if (!text.ok()) {
+    PrintError(text.status());
+    return kExitContent;
+  }
+  // The same reader as the server's: an error in the file is told without a server.
+  const JobResult job = ParseJob(*text, flags.file, flags.overrides);
+  if (!job.errors.empty()) {
+    PrintError(absl::InvalidArgumentError(FormatConfigErrors(job.errors)));
+    return kExitContent;
+  }
+  return WithSession(connection, [&](const Session& session) {
+    job::v1::SubmitRequest request;
+    request.set_job_id(flags.id);
+    request.set_yaml(*text);
+    request.set_file_name(flags.file);
+    request.set_priority(flags.priority);
+    for (const std::string& entry : flags.overrides) request.add_overrides(entry);
+    for (const std::string& entry : AbsolutePathOverrides(job.spec, session.target().address)) {
+      request.add_overrides(entry);
+    }
+    if (flags.dry_run) return DryRun(session, request);
+    const absl::StatusOr<job::v1::Job> submitted = session.client().Submit(request);
+    if (!submitted.ok()) return session.Fail(submitted.status());
+    const std::string& id = submitted->id();
+    Write(id + "\n");
+    if (!flags.wait && !flags.follow) {
+      std::fprintf(stderr, "next: freshet watch %s\n", id.c_str());
+      return static_cast<int>(kExitDone);
+    }
+    FollowOptions options;
+    options.show = flags.follow ? FollowOptions::Show::kEvents : FollowOptions::Show::kNothing;
+    options.from_start = true;
+    options.timeout = TimeLimit(flags.timeout_seconds);
+    options.ask_twice = true;
+    const int code = FollowJob(session, id, options, DescribeTerminal(), Write);
+    if (code != kExitDone || !flags.has_min_gain) return code;
+    return CheckGain(session, id, flags.min_gain);
+  });
+}
+
+}  // namespace
+
+void AddSubmitCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
+  auto flags = std::make_shared<SubmitFlags>();
+  CLI::App* submit = app.add_subcommand("submit", "send a job to a cluster; prints its id");
+  submit->add_option("FILE", flags->file, "job file (YAML)")->required();
+  submit->add_option("--id", flags->id, "id of the job: submitting it again is the same job");
+  submit->add_option("--set", flags->overrides, "override a key: a.b=c")->allow_extra_args(false);
+  submit->add_option("--priority", flags->priority, "larger goes first")
+      ->check(CLI::Range(-100, 100));
+  submit->add_flag("--wait", flags->wait, "return when the job has ended, with its exit code");
+  submit->add_flag("-f,--follow", flags->follow, "show the job to its end");
+  submit->add_flag("--dry-run", flags->dry_run, "only check it; prints the resolved job");
+  submit->add_option("--timeout", flags->timeout_seconds, "seconds to wait at most; then exit 8")
+      ->check(CLI::PositiveNumber);
+  const CLI::Option* min_gain =
+      submit->add_option("--min-gain", flags->min_gain,
+                         "exit 1 when the last evaluation is less than so much above the first");
+  AddConnectionFlags(*submit, connection);
+  submit->callback([flags, min_gain, &connection, &code] {
+    flags->has_min_gain = min_gain->count() > 0;
+    code = Submit(connection, *flags);
+  });
+
+  auto job = std::make_shared<std::string>();
+  auto options = std::make_shared<FollowOptions>();
+  auto seconds = std::make_shared<double>(0);
+  auto json = std::make_shared<bool>(false);
+  CLI::App* watch = app.add_subcommand("watch", "show a job as it goes, to its end");
+  watch->add_option("JOB", *job, "id of the job")->required();
+  watch->add_flag("--json", *json, "events as JSON lines");
+  watch->add_flag("--from-start", options->from_start,
+                  "begin with the first event (the default where stdout is no terminal)");
+  watch->add_option("--timeout", *seconds, "seconds to watch at most; then exit 8")
+      ->check(CLI::PositiveNumber);
+  AddConnectionFlags(*watch, connection);
+  watch->callback([job, options, seconds, json, &connection, &code] {
+    const Terminal terminal = DescribeTerminal();
+    options->timeout = TimeLimit(*seconds);
+    options->from_start = options->from_start || !terminal.out;
+    if (*json) options->show = FollowOptions::Show::kJson;
+    code = WithSession(connection, [&](const Session& session) {
+      return FollowJob(session, *job, *options, terminal, Write);
+    });
+  });
+}
+
+}  // namespace freshet

@@ -1,0 +1,61 @@
+#ifndef FRESHET_CLI_FORMAT_JOB_TEXT_H_
+#define FRESHET_CLI_FORMAT_JOB_TEXT_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cli/format/output_format.h"
+#include "freshet/job/v1/job_service.pb.h"
+#include "runlog/display_format.h"
+
+namespace freshet {
+
+// Jobs, events and checkpoints as text; pure functions. Every text ends with a newline unless said.
+
+// "RUNNING"; "UNKNOWN" for a state of a newer server.
+std::string StateName(freshet::job::v1::JobState state);
+// Inverse, in any letter case. INVALID_ARGUMENT lists the states.
+absl::StatusOr<freshet::job::v1::JobState> ParseState(std::string_view name);
+// SUCCEEDED, FAILED or CANCELLED.
+bool HasEnded(freshet::job::v1::JobState state);
+
+absl::Time ToTime(const google::protobuf::Timestamp& time);
+
+// A list of jobs. Table: one line each; JSON and YAML: one array.
+std::string FormatJobs(const std::vector<freshet::job::v1::Job>& jobs, OutputFormat format,
+                       absl::Time now);
+// One job. Table as in a list; JSON and YAML: one object.
+std::string FormatJob(const freshet::job::v1::Job& job, OutputFormat format, absl::Time now);
+
+// Everything about one job: state and why, progress, what it waits for, what to know of its loss,
+// store, last events.
+std::string DescribeJob(const freshet::job::v1::Job& job, absl::Time now,
+                        const DisplayStyle& style);
+
+// One event on one line without a newline; `time_zone` is that of the reader. A row of metrics is
+// shortened to what matters; `total_steps` 0 is unknown.
+std::string FormatEvent(const freshet::job::v1::Event& event, int64_t total_steps,
+                        absl::TimeZone time_zone);
+
+// "groups: 3 queued, 12 leased, ..." in the order of a group's life, without a newline; "" when
+// there are none.
+std::string FormatGroups(const google::protobuf::Map<std::string, int64_t>& groups);
+
+std::string FormatCheckpoints(const freshet::job::v1::ListCheckpointsReply& reply,
+                              OutputFormat format);
+
+// One line of a worker's log without a newline.
+std::string FormatLogEntry(const freshet::job::v1::LogEntry& entry, const DisplayStyle& style,
+                           absl::TimeZone time_zone);
+
+// A row of samples.jsonl as a person reads it: prompt, completion, reward by component.
+// INVALID_ARGUMENT when it is no JSON object.
+absl::StatusOr<std::string> FormatSample(std::string_view json, const DisplayStyle& style);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CLI_FORMAT_JOB_TEXT_H_

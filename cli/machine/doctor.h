@@ -1,0 +1,49 @@
+#ifndef FRESHET_CLI_MACHINE_DOCTOR_H_
+#define FRESHET_CLI_MACHINE_DOCTOR_H_
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace freshet {
+
+// What is known about this machine. Gathered by GatherMachineFacts, judged by Diagnose.
+struct MachineFacts {
+  std::set<std::string> cpu_flags;  // of /proc/cpuinfo
+  int cores = 0;
+  int64_t memory_available_bytes = 0;
+  std::string memory_file_error;  // why processes cannot share memory files; "" when they can
+  int64_t state_disk_bytes = 0;   // free where clusters keep their state
+  std::string state_folder;
+  std::string redis_path;     // "" when redis-server is not found
+  std::string redis_version;  // "7.0.15"
+  std::vector<std::string> missing_binaries;
+  bool port_free = false;  // of the default controller
+  int port = 0;
+  bool server_reached = false;
+  std::string server;        // address
+  std::string server_error;  // why it was not reached
+  int64_t workers = 0;       // of the cluster that was reached
+  std::string model_path;    // "" when none was named
+  std::vector<std::string> model_errors;
+  std::string model_text;  // "llama, 3 layers" when it is good
+};
+
+struct Finding {
+  enum class Grade { kGood, kWarning, kError };
+  Grade grade = Grade::kGood;
+  std::string subject;  // "cpu"
+  std::string text;     // with the fix, unless it is good
+};
+
+// Pure. Errors are what makes `freshet local` or `freshet cluster up` fail.
+std::vector<Finding> Diagnose(const MachineFacts& facts);
+
+// A line each and a verdict.
+std::string FormatFindings(const std::vector<Finding>& findings, bool color);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CLI_MACHINE_DOCTOR_H_

@@ -1,0 +1,341 @@
+#include "controller/api/controller_metrics.h"
+
+#include <algorithm>
+#include <array>
+
+#include "controller/jobs/plan/watchdog.h"
+#include "controller/jobs/record/job_record.h"
+
+namespace freshet {
+namespace {
+
+using metrics::CounterFamily;
+using metrics::GaugeFamily;
+
+constexpr std::array kJobStates = {job::v1::JOB_STATE_PENDING,   job::v1::JOB_STATE_STARTING,
+                                   job::v1::JOB_STATE_RUNNING,   job::v1::JOB_STATE_PAUSED,
+                                   job::v1::JOB_STATE_SUCCEEDED, job::v1::JOB_STATE_FAILED,
+                                   job::v1::JOB_STATE_CANCELLED};
+constexpr std::array kJobEnds = {job::v1::JOB_STATE_SUCCEEDED, job::v1::JOB_STATE_FAILED,
+                                 job::v1::JOB_STATE_CANCELLED};
+constexpr std::array kRoles = {cluster::v1::ROLE_ROLLOUT, cluster::v1::ROLE_REWARD,
+                               cluster::v1::ROLE_ENV, cluster::v1::ROLE_TRAINER};
+constexpr std::array kWorkerStates = {"joining", "ready", "draining", "lost"};
+
+// Reasons of freshet_trajectories_dropped_total.
+constexpr const char* kDropReasons[] = {"stale", "error", "filtered", "cancelled", "duplicate"};
+
+// By the label that the store gives the end of a group, "dropped(too_old)".
+const char* DropReason(const std::string& label) {
+  if (label == "dropped(too_old)" || label == "dead(too_slow)") return "stale";
+  if (label == "dropped(orphaned)") return "cancelled";
+  return label.starts_with("filtered(") ? "filtered" : "error";
+}
+
+// Pools that have series at a time; workers and jobs name them.
+constexpr size_t kMostPools = 100;
+
+// Of a sample's record and its key beside its tokens, and of a token (docs/operations.md, Memory).
+constexpr double kSampleBytes = 150;
+constexpr double kTokenBytes = 8;
+
+// States in which a group's finished samples are still to be trained on, or to be kept for a redo.
+constexpr GroupState kBuffered[] = {GroupState::kGenerated, GroupState::kScored, GroupState::kReady,
+                                    GroupState::kClaimed, GroupState::kTrained};
+
+double BufferBytes(const StoreStats& stats, int64_t group_size) {
+  double groups = 0;
+  for (const GroupState state : kBuffered) {
+    groups += static_cast<double>(stats.groups[static_cast<size_t>(state)]);
+  }
+  const auto ended = static_cast<double>(stats.trained_samples + stats.discarded_samples);
+  const auto tokens = static_cast<double>(stats.trained_tokens + stats.discarded_tokens);
+  const double mean = ended > 0 ? tokens / ended : 0;
+  return groups * static_cast<double>(group_size) * (kSampleBytes + kTokenBytes * mean);
+}
+
+const char* StateOf(const Member& member) {
+  if (member.record.lost()) return "lost";
+  if (member.status.draining()) return "draining";
+  return member.connected ? "ready" : "joining";
+}
+
+}  // namespace
+
+ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> registry,
+                                     std::function<void(const absl::Status&)> on_datastore)
+    : registry_(std::move(registry)),
+      on_datastore_(std::move(on_datastore)),
+      leader_(GaugeFamily(*registry_, "freshet_controller_leading",
+                          "1 while this controller leads the cluster, else 0.")
+                  .Add({})),
+      datastore_up_(
+          GaugeFamily(*registry_, "freshet_datastore_up", "1 while the datastore answers, else 0.")
+              .Add({})),
+      job_state_(GaugeFamily(*registry_, "freshet_job_state",
+                             "1 for the state that a job is in, 0 for the others.")),
+      job_info_(GaugeFamily(*registry_, "freshet_job_info", "Names of active jobs; always 1.")),
+      groups_(GaugeFamily(*registry_, "freshet_buffer_groups",
+                          "Prompt groups in the datastore now, by state.")),
+      outstanding_(GaugeFamily(*registry_, "freshet_outstanding_groups",
+                               "Prompt groups that count against the staleness bound.")),
+      entered_(CounterFamily(*registry_, "freshet_groups_entered_total",
+                             "Prompt groups that entered a state.")),
+      state_seconds_(CounterFamily(*registry_, "freshet_group_state_seconds_total",
+                                   "Seconds that prompt groups spent in a state, over stays that "
+                                   "ended; divided by the groups: their age.")),
+      ended_(CounterFamily(*registry_, "freshet_groups_ended_total",
+                           "Prompt groups that ended untrained, by reason.")),
+      trajectories_(GaugeFamily(*registry_, "freshet_buffer_trajectories",
+                                "Samples of the prompt groups in the datastore now, by state.")),
+      bytes_(GaugeFamily(*registry_, "freshet_buffer_bytes",
+                         "Bytes of the finished samples that the datastore holds for training, "
+                         "estimated from the mean length of those that ended.")),
+      pending_(GaugeFamily(*registry_, "freshet_stream_pending_entries",
+                           "Prompt groups that rollouts have leased and not finished yet.")),
+      lag_(GaugeFamily(*registry_, "freshet_stream_lag_entries",
+                       "Prompt groups that no rollout has leased yet.")),
+      oldest_(GaugeFamily(*registry_, "freshet_buffer_oldest_timestamp_seconds",
+                          "Unix time since which the oldest prompt group of a state is in it, if "
+                          "they leave in the order in which they came; 0 without one.")),
+      queued_(GaugeFamily(*registry_, "freshet_job_queue_entries",
+                          "Entries of a bounded queue of a job now: prompts that wait for a lease, "
+                          "groups in the store, groups that are generated.")),
+      bounds_(GaugeFamily(*registry_, "freshet_job_queue_bound_entries",
+                          "Entries that a bounded queue of a job can hold; more wait.")),
+      ledger_backlog_(GaugeFamily(*registry_, "freshet_ledger_rows",
+                                  "Rows of the ledger that the datastore keeps.")),
+      filtered_in_a_row_(GaugeFamily(*registry_, "freshet_filtered_in_a_row_groups",
+                                     "Prompt groups filtered since the last one that was not.")),
+      accuracy_(GaugeFamily(*registry_, "freshet_eval_accuracy_ratio",
+                            "Result of the newest evaluation.")),
+      dropped_(CounterFamily(*registry_, "freshet_trajectories_dropped_total",
+                             "Samples that were not trained on, by reason.")),
+      lengths_(CounterFamily(*registry_, "freshet_response_tokens_total",
+                             "Tokens of samples that were trained on or discarded; over "
+                             "freshet_response_samples_total: the length bias.")),
+      samples_(CounterFamily(*registry_, "freshet_response_samples_total",
+                             "Samples that were trained on or discarded.")),
+      leases_expired_(CounterFamily(*registry_, "freshet_leases_expired_total",
+                                    "Leases that ran out or were revoked.")),
+      bound_(GaugeFamily(*registry_, "freshet_staleness_bound_versions",
+                         "Staleness bound of the job, in policy versions.")),
+      version_(GaugeFamily(*registry_, "freshet_committed_version",
+                           "Policy version that the datastore has committed.")),
+      last_step_(GaugeFamily(*registry_, "freshet_last_step_timestamp_seconds",
+                             "Unix time at which the last committed step was seen; 0 before.")),
+      blocking_(GaugeFamily(*registry_, "freshet_job_blocking_edge",
+                            "1 for the edge on which a stalled job blocks, 0 for the others.")),
+      stalled_seconds_(GaugeFamily(*registry_, "freshet_job_stalled_seconds",
+                                   "For how long a stalled job has made no progress, else 0.")),
+      skipped_(CounterFamily(*registry_, "freshet_evaluations_skipped_total",
+                             "Evaluations that were due while another one ran.")),
+      jobs_ended_(CounterFamily(*registry_, "freshet_jobs_ended_total",
+                                "Jobs whose end this controller wrote while it led, by how they "
+                                "ended; one that is resumed may end again.")),
+      workers_(GaugeFamily(*registry_, "freshet_workers", "Workers by role and state.")),
+      lost_(CounterFamily(*registry_, "freshet_workers_lost_total",
+                          "Workers that were declared lost, by role.")),
+      failed_(CounterFamily(*registry_, "freshet_work_failures_total",
+                            "Times that a worker's work for a job ended with an error, by role.")),
+      wanted_(GaugeFamily(*registry_, "freshet_rollout_wanted_replicas",
+                          "Rollouts that a pool should have; the label says why.")),
+      ready_(GaugeFamily(*registry_, "freshet_pool_ready_workers",
+                         "Rollouts of a pool that are ready; of the controller that leads.")) {
+  for (const auto role : kRoles) {
+    lost_.Add({{"role", RoleName(role)}});
+    failed_.Add({{"role", RoleName(role)}});
+  }
+  for (const auto state : kJobEnds) jobs_ended_.Add({{"state", StateName(state)}});
+  OnWorkers({});
+}
+
+void ControllerMetrics::OnDatastore(const absl::Status& status) {
+  datastore_up_.Set(status.ok() ? 1 : 0);
+  if (on_datastore_) on_datastore_(status);
+}
+
+void ControllerMetrics::OnLeading(bool leading) {
+  leader_.Set(leading ? 1 : 0);
+  std::vector<std::string> jobs;
+  {
+    MutexLock lock(mu_);
+    leading_ = leading;
+    if (leading) return;
+    SetPools({});
+    for (const auto& [job, series] : series_) jobs.push_back(job);
+  }
+  for (const std::string& job : jobs) OnJobGone(job);
+  OnWorkers({});
+}
+
+void ControllerMetrics::Set(const std::string& job, Gauges& family, const char* label,
+                            const std::string& value, double number) {
+  prometheus::Gauge*& gauge = series_[job].gauges[{&family, value}];
+  if (gauge == nullptr) {
+    prometheus::Labels labels = {{"job", job}};
+    if (*label != '\0') labels[label] = value;
+    gauge = &family.Add(labels);
+  }
+  gauge->Set(number);
+}
+
+void ControllerMetrics::Raise(const std::string& job, Counters& family, const char* label,
+                              const std::string& value, double number) {
+  prometheus::Counter*& counter = series_[job].counters[{&family, value}];
+  if (counter == nullptr) {
+    prometheus::Labels labels = {{"job", job}};
+    if (*label != '\0') labels[label] = value;
+    counter = &family.Add(labels);
+  }
+  const double growth = number - counter->Value();
+  if (growth > 0) counter->Increment(growth);
+}
+
+void ControllerMetrics::OnJob(const JobGauges& gauges) {
+  MutexLock lock(mu_);
+  const std::string& job = gauges.id;
+  for (const auto state : kJobStates) {
+    Set(job, job_state_, "state", StateName(state), state == gauges.state ? 1 : 0);
+  }
+  Set(job, job_info_, "name", gauges.name, 1);
+  Set(job, bound_, "", "", static_cast<double>(gauges.staleness_bound));
+  Set(job, last_step_, "", "",
+      gauges.last_step == absl::InfinitePast()
+          ? 0
+          : absl::ToDoubleSeconds(gauges.last_step - absl::UnixEpoch()));
+  for (const char* edge : kBlockingEdges) {
+    Set(job, blocking_, "edge", edge, gauges.blocking_edge == edge ? 1 : 0);
+  }
+  Set(job, stalled_seconds_, "", "", absl::ToDoubleSeconds(gauges.stalled_for));
+  Raise(job, skipped_, "", "", static_cast<double>(gauges.evaluations_skipped));
+  if (gauges.eval_accuracy.has_value()) Set(job, accuracy_, "", "", *gauges.eval_accuracy);
+  SetBounds(gauges);
+  if (gauges.has_stats) SetStats(gauges);
+}
+
+void ControllerMetrics::SetBounds(const JobGauges& gauges) {
+  const StoreStats& stats = gauges.stats;
+  const struct {
+    const char* queue;
+    int64_t entries;
+    int64_t bound;
+  } queues[] = {{"prompts", stats.queued_prompts, gauges.max_queued_prompts},
+                {"groups", stats.capacity_used, gauges.capacity_groups},
+                {"groups_in_flight", stats.running, gauges.max_in_flight_groups}};
+  for (const auto& [queue, entries, bound] : queues) {
+    Set(gauges.id, queued_, "queue", queue, static_cast<double>(entries));
+    Set(gauges.id, bounds_, "queue", queue, static_cast<double>(bound));
+  }
+}
+
+void ControllerMetrics::SetStats(const JobGauges& gauges) {
+  const std::string& job = gauges.id;
+  const StoreStats& stats = gauges.stats;
+  for (int i = 0; i < kNumGroupStates; ++i) {
+    const char* state = Name(static_cast<GroupState>(i));
+    const auto groups = static_cast<double>(stats.groups[i]);
+    Set(job, groups_, "state", state, groups);
+    Set(job, trajectories_, "state", state, groups * static_cast<double>(gauges.group_size));
+    const absl::Time oldest = gauges.oldest[static_cast<size_t>(i)];
+    Set(job, oldest_, "state", state,
+        oldest == absl::InfiniteFuture() ? 0 : absl::ToDoubleSeconds(oldest - absl::UnixEpoch()));
+    Raise(job, entered_, "state", state, static_cast<double>(stats.transitions[i]));
+    Raise(job, state_seconds_, "state", state, absl::ToDoubleSeconds(stats.time_in_state[i]));
+  }
+  Set(job, bytes_, "", "", BufferBytes(stats, gauges.group_size));
+  Set(job, pending_, "", "", static_cast<double>(stats.running));
+  Set(job, lag_, "", "", static_cast<double>(stats.queued_prompts));
+  Set(job, outstanding_, "", "", static_cast<double>(stats.outstanding));
+  Set(job, version_, "", "", static_cast<double>(stats.committed_version));
+  Raise(job, leases_expired_, "", "", static_cast<double>(stats.leases_expired));
+  for (const char* kind : {"trained", "discarded"}) {
+    const bool trained = std::string(kind) == "trained";
+    Raise(job, lengths_, "end", kind,
+          static_cast<double>(trained ? stats.trained_tokens : stats.discarded_tokens));
+    Raise(job, samples_, "end", kind,
+          static_cast<double>(trained ? stats.trained_samples : stats.discarded_samples));
+  }
+  Set(job, ledger_backlog_, "", "", static_cast<double>(stats.ledger_backlog));
+  Set(job, filtered_in_a_row_, "", "", static_cast<double>(stats.filtered_in_a_row));
+  SetEnds(gauges);
+}
+
+void ControllerMetrics::SetEnds(const JobGauges& gauges) {
+  const StoreStats& stats = gauges.stats;
+  std::map<std::string, double> by_kind = {{"dead", 0}};
+  std::map<std::string, double> dropped;
+  for (const char* reason : kDropReasons) dropped[reason] = 0;
+  for (const auto& [label, groups] : stats.ended_by_reason) {
+    // What stands in the brackets of a dead group may be any text of a scorer.
+    by_kind[label.starts_with("dead(") ? "dead" : label] += static_cast<double>(groups);
+    dropped[DropReason(label)] += static_cast<double>(groups * gauges.group_size);
+  }
+  dropped["duplicate"] += static_cast<double>(stats.duplicate_puts);
+  dropped["cancelled"] += static_cast<double>(stats.fenced_puts);
+  for (const auto& [kind, groups] : by_kind) Raise(gauges.id, ended_, "reason", kind, groups);
+  for (const auto& [reason, samples] : dropped) {
+    Raise(gauges.id, dropped_, "reason", reason, samples);
+  }
+}
+
+void ControllerMetrics::OnJobGone(const std::string& id) {
+  MutexLock lock(mu_);
+  const auto found = series_.find(id);
+  if (found == series_.end()) return;
+  for (const auto& [key, gauge] : found->second.gauges) key.first->Remove(gauge);
+  for (const auto& [key, counter] : found->second.counters) key.first->Remove(counter);
+  series_.erase(found);
+}
+
+void ControllerMetrics::OnWorkers(const std::vector<Member>& workers) {
+  for (const auto role : kRoles) {
+    for (const char* state : kWorkerStates) {
+      const auto count = std::count_if(workers.begin(), workers.end(), [&](const Member& member) {
+        return member.record.role() == role && std::string(StateOf(member)) == state;
+      });
+      workers_.Add({{"role", RoleName(role)}, {"state", state}}).Set(static_cast<double>(count));
+    }
+  }
+}
+
+void ControllerMetrics::OnJobEnded(job::v1::JobState state) {
+  jobs_ended_.Add({{"state", StateName(state)}}).Increment();
+}
+
+void ControllerMetrics::OnPools(const std::vector<PoolStats>& pools) {
+  MutexLock lock(mu_);
+  if (leading_) SetPools(pools);
+}
+
+void ControllerMetrics::SetPools(const std::vector<PoolStats>& pools) {
+  std::erase_if(pools_, [&pools](const auto& shown) {
+    return std::none_of(pools.begin(), pools.end(),
+                        [&shown](const PoolStats& stats) { return stats.pool == shown.first; });
+  });
+  for (const PoolStats& stats : pools) {
+    if (pools_.size() >= kMostPools && !pools_.contains(stats.pool)) continue;
+    const auto [found, made] = pools_.try_emplace(stats.pool);
+    Pool& pool = found->second;
+    if (made) pool.ready = {ready_, {{"pool", stats.pool}}};
+    pool.ready->Set(stats.ready);
+    if (pool.reason != stats.reason || !pool.wanted.has_value()) {
+      // One after the other: whoever adds up the series of a pool must not count it twice.
+      pool.wanted.reset();
+      pool.wanted.emplace(wanted_,
+                          metrics::Labels{{"pool", stats.pool}, {"reason", Name(stats.reason)}});
+      pool.reason = stats.reason;
+    }
+    (*pool.wanted)->Set(stats.wanted);
+  }
+}
+
+void ControllerMetrics::OnWorkerLost(cluster::v1::Role role) {
+  lost_.Add({{"role", RoleName(role)}}).Increment();
+}
+
+void ControllerMetrics::OnWorkFailed(cluster::v1::Role role) {
+  failed_.Add({{"role", RoleName(role)}}).Increment();
+}
+
+}  // namespace freshet

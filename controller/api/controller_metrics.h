@@ -1,0 +1,106 @@
+#ifndef FRESHET_CONTROLLER_API_CONTROLLER_METRICS_H_
+#define FRESHET_CONTROLLER_API_CONTROLLER_METRICS_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/mutex.h"
+#include "controller/jobs/driver/job_ports.h"
+#include "services/runtime/series.h"
+
+namespace freshet {
+
+// The controller's stats for Prometheus. Labels are bounded: jobs appear while they are active.
+// Thread-safe.
+class ControllerMetrics final : public ControllerObserver {
+ public:
+  // `on_datastore` (may be empty) hears whether the datastore answers.
+  ControllerMetrics(std::shared_ptr<prometheus::Registry> registry,
+                    std::function<void(const absl::Status&)> on_datastore);
+
+  void OnDatastore(const absl::Status& status) override;
+  void OnLeading(bool leading) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnJob(const JobGauges& gauges) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnJobGone(const std::string& id) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnJobEnded(job::v1::JobState state) override;
+  void OnWorkers(const std::vector<Member>& workers) override;
+  void OnWorkerLost(cluster::v1::Role role) override;
+  void OnWorkFailed(cluster::v1::Role role) override;
+  // Ignored while this controller does not lead: no other one's stats are to be doubled.
+  void OnPools(const std::vector<PoolStats>& pools) override ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  using Gauges = metrics::Gauges;
+  using Counters = metrics::Counters;
+
+  // A family's series of one job, to be removed with it.
+  struct Series {
+    std::map<std::pair<Gauges*, std::string>, prometheus::Gauge*> gauges;
+    std::map<std::pair<Counters*, std::string>, prometheus::Counter*> counters;
+  };
+  void Set(const std::string& job, Gauges& family, const char* label, const std::string& value,
+           double number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Brings a counter up to `number`, which only grows.
+  void Raise(const std::string& job, Counters& family, const char* label, const std::string& value,
+             double number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetStats(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetEnds(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetBounds(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetPools(const std::vector<PoolStats>& pools) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::shared_ptr<prometheus::Registry> registry_;
+  const std::function<void(const absl::Status&)> on_datastore_;
+  prometheus::Gauge& leader_;
+  prometheus::Gauge& datastore_up_;
+  Gauges& job_state_;
+  Gauges& job_info_;
+  Gauges& groups_;
+  Gauges& outstanding_;
+  Counters& entered_;
+  Counters& state_seconds_;
+  Counters& ended_;
+  Gauges& trajectories_;
+  Gauges& bytes_;
+  Gauges& pending_;
+  Gauges& lag_;
+  Gauges& oldest_;
+  Gauges& queued_;
+  Gauges& bounds_;
+  Gauges& ledger_backlog_;
+  Gauges& filtered_in_a_row_;
+  Gauges& accuracy_;
+  Counters& dropped_;
+  Counters& lengths_;
+  Counters& samples_;
+  Counters& leases_expired_;
+  Gauges& bound_;
+  Gauges& version_;
+  Gauges& last_step_;
+  Gauges& blocking_;
+  Gauges& stalled_seconds_;
+  Counters& skipped_;
+  Counters& jobs_ended_;
+  Gauges& workers_;
+  Counters& lost_;
+  Counters& failed_;
+  Gauges& wanted_;
+  Gauges& ready_;
+  // The series of a pool that somebody names: of the reason in force, and of its ready engines.
+  struct Pool {
+    ScalingReason reason = ScalingReason::kFixed;
+    std::optional<metrics::GaugeSeries> wanted;
+    metrics::GaugeSeries ready;
+  };
+  Mutex mu_;
+  bool leading_ ABSL_GUARDED_BY(mu_) = false;
+  std::map<std::string, Pool> pools_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Series> series_ ABSL_GUARDED_BY(mu_);  // by job
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_API_CONTROLLER_METRICS_H_

@@ -1,0 +1,107 @@
+#include "controller/api/leader_call.h"
+
+#include <utility>
+
+#include "base/str_cat.h"
+#include "services/runtime/channel.h"
+#include "services/runtime/error_details.h"
+
+namespace freshet {
+namespace {
+
+// Marks a call that a standby has passed on.
+constexpr char kForwarded[] = "freshet-forwarded";
+constexpr char kAuthorization[] = "authorization";
+// Between two looks at the calls under way, and where there are none.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+constexpr absl::Duration kIdleLook = absl::Seconds(1);
+
+}  // namespace
+
+CallOrigin OriginOf(const grpc::CallbackServerContext& context) {
+  CallOrigin origin;
+  const auto& metadata = context.client_metadata();
+  origin.forwarded = metadata.find(kForwarded) != metadata.end();
+  const auto found = metadata.find(kAuthorization);
+  if (found != metadata.end()) {
+    origin.authorization.assign(found->second.data(), found->second.size());
+  }
+  return origin;
+}
+
+bool MayPassOn(const CallOrigin& origin, const Leadership::View& leader) {
+  return !origin.forwarded && !leader.address.empty() && !leader.leading;
+}
+
+std::unique_ptr<grpc::ClientContext> ContextToLeader(const CallOrigin& origin,
+                                                     absl::Duration timeout) {
+  std::unique_ptr<grpc::ClientContext> context = runtime::CallWithin(timeout);
+  context->AddMetadata(kForwarded, "1");
+  if (!origin.authorization.empty()) context->AddMetadata(kAuthorization, origin.authorization);
+  return context;
+}
+
+LeaderCalls::Call::Call(LeaderCalls& calls, const Leadership::View& leader,
+                        grpc::ClientContext& context, std::function<bool()> caller_gone)
+    : calls_(calls), leader_(leader), context_(context), caller_gone_(std::move(caller_gone)) {
+  MutexLock lock(calls_.mu_);
+  calls_.calls_.insert(this);
+  calls_.changed_.NotifyAll();
+}
+
+LeaderCalls::Call::~Call() {
+  MutexLock lock(calls_.mu_);
+  calls_.calls_.erase(this);
+}
+
+absl::Status LeaderCalls::Call::Answer(const absl::Status& status) const {
+  bool left = false;
+  {
+    MutexLock lock(calls_.mu_);
+    left = left_;
+  }
+  const bool silent = absl::IsUnavailable(status) && runtime::DetailsOf(status).reason.empty();
+  if (!silent && !(left && absl::IsCancelled(status))) return status;
+  runtime::ErrorDetails details;
+  details.reason = runtime::kLeaderAwayReason;
+  details.retry_after = absl::Milliseconds(500);
+  return runtime::WithDetails(
+      StatusOf(absl::StatusCode::kUnavailable, "the controller that leads, ", leader_.address,
+               ", does not answer; another one takes over, try again"),
+      details);
+}
+
+LeaderCalls::LeaderCalls(std::function<Leadership::View()> leader)
+    : leader_(std::move(leader)), watcher_([this] { Watch(); }) {}
+
+LeaderCalls::~LeaderCalls() { Stop(); }
+
+void LeaderCalls::Stop() {
+  {
+    MutexLock lock(mu_);
+    stopped_ = true;
+    changed_.NotifyAll();
+  }
+  if (watcher_.joinable()) watcher_.join();
+}
+
+void LeaderCalls::Watch() {
+  MutexLock lock(mu_);
+  while (!stopped_) {
+    if (calls_.empty()) {
+      changed_.WaitFor(mu_, kIdleLook);
+      continue;
+    }
+    const Leadership::View now = leader_();
+    for (Call* call : calls_) {
+      // A candidate is one run of one process: whoever comes after it has another name.
+      if (now.leader != call->leader_.leader || now.address != call->leader_.address) {
+        call->left_ = true;
+      }
+      if (call->left_ || call->caller_gone_()) call->context_.TryCancel();
+    }
+    changed_.WaitFor(mu_, kLook);
+  }
+}
+
+}  // namespace freshet

@@ -1,0 +1,124 @@
+#ifndef FRESHET_CONTROLLER_API_STREAM_POOL_H_
+#define FRESHET_CONTROLLER_API_STREAM_POOL_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <functional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "base/str_cat.h"
+#include "controller/api/api_errors.h"
+#include "services/runtime/executor.h"
+#include "services/runtime/status.h"
+
+namespace freshet {
+
+// The sending side of a server-streaming call, for a producer that may block. Thread-safe.
+template <typename Response>
+class StreamSink {
+ public:
+  virtual ~StreamSink() = default;
+  // Returns when the transport has taken the message; false when the call has ended.
+  virtual bool Write(const Response& message) = 0;
+  // The client is gone, its deadline has passed, or the server shuts down.
+  virtual bool ended() const = 0;
+};
+
+// Runs server-streaming calls on threads of its own, one each, a bounded number at a time.
+// Thread-safe.
+class StreamPool {
+ public:
+  explicit StreamPool(int max_streams) : max_streams_(max_streams), executor_(max_streams, 64) {}
+
+  // Answers a call: `produce` writes to the sink and returns the call's status. RESOURCE_EXHAUSTED
+  // when too many streams are open. To be returned from a CallbackService method.
+  template <typename Response>
+  grpc::ServerWriteReactor<Response>* Run(
+      std::function<absl::Status(StreamSink<Response>&)> produce);
+
+  // No stream may run any more: the server is down.
+  void Stop() { executor_.Stop(); }
+  int open() const { return open_.load(); }
+
+ private:
+  const int max_streams_;
+  std::atomic<int> open_{0};
+  runtime::Executor executor_;
+};
+
+namespace stream_pool_internal {
+
+template <typename Response>
+class Reactor final : public grpc::ServerWriteReactor<Response>, public StreamSink<Response> {
+ public:
+  bool Write(const Response& message) override ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    if (ended_) return false;
+    outgoing_ = message;
+    writing_ = true;
+    grpc::ServerWriteReactor<Response>::StartWrite(&outgoing_);
+    while (writing_) taken_.WaitFor(mu_, absl::Seconds(1));
+    return !ended_;
+  }
+  bool ended() const override ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return ended_;
+  }
+
+ private:
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    writing_ = false;
+    if (!ok) ended_ = true;
+    taken_.NotifyAll();
+  }
+  void OnCancel() override ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    ended_ = true;
+  }
+  void OnDone() override { delete this; }
+
+  mutable Mutex mu_;
+  CondVar taken_;
+  Response outgoing_;  // belongs to the write that is under way
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace stream_pool_internal
+
+template <typename Response>
+grpc::ServerWriteReactor<Response>* StreamPool::Run(
+    std::function<absl::Status(StreamSink<Response>&)> produce) {
+  auto* reactor = new stream_pool_internal::Reactor<Response>();
+  const auto refuse = [&] {
+    reactor->Finish(runtime::StatusToGrpc(
+        Explained(ResourceExhausted("too many streams are open; try again later"), "")));
+    return reactor;
+  };
+  if (open_.fetch_add(1) >= max_streams_) {
+    open_.fetch_sub(1);
+    return refuse();
+  }
+  const bool queued = executor_.TrySubmit([this, reactor, produce = std::move(produce)] {
+    absl::Status status;
+    try {
+      status = produce(*reactor);
+    } catch (const std::exception& error) {
+      status = Internal("an unexpected error: ", error.what());
+    }
+    open_.fetch_sub(1);
+    reactor->Finish(runtime::StatusToGrpc(status));
+  });
+  if (queued) return reactor;
+  open_.fetch_sub(1);
+  return refuse();
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_API_STREAM_POOL_H_

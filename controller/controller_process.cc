@@ -1,0 +1,162 @@
+#include "controller/controller_process.h"
+
+#include <cstdlib>
+#include <iostream>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "base/str_cat.h"
+#include "base/version.h"
+#include "controller/autoscale/pool_bounds.h"
+#include "controller/kubernetes/scale_target.h"
+#include "prometheus/registry.h"
+#include "services/runtime/channel.h"
+#include "services/runtime/endpoint_options.h"
+#include "services/runtime/log_ring.h"
+#include "services/runtime/serve.h"
+#include "services/worker/worker_process.h"
+#include "services/worker/worker_flags.h"
+
+namespace freshet {
+namespace {
+
+// Watchers block in the datastore, one connection each.
+constexpr int kBlockingConnections = 128;
+constexpr int kConnections = 16;
+
+// Flags of scaling.
+struct ScalingFlags {
+  std::vector<std::string> bounds;
+  std::string kubernetes_namespace;
+  std::vector<std::string> targets;
+};
+
+void AddScalingFlags(CLI::App& app, ScalingFlags& flags) {
+  app.add_option(
+      "--pool-bounds", flags.bounds,
+      "POOL=MIN..MAX: a pool of rollouts that scales by itself, and its bounds; repeated");
+  CLI::Option* const name_space =
+      app.add_option("--kubernetes-namespace", flags.kubernetes_namespace,
+                     "the workers are pods of this namespace, and are scaled as such");
+  app.add_option(
+         "--scale-target", flags.targets,
+         "KEY=RESOURCE/NAME: the workload of rollout/POOL, reward or env, among deployments "
+         "or leaderworkersets, these with *SIZE where a group has several workers; repeated")
+      ->needs(name_space);
+}
+
+// INVALID_ARGUMENT naming the flag.
+absl::Status TakeScalingFlags(const ScalingFlags& flags, ControllerRoleOptions& options) {
+  auto bounds = ParsePoolBounds(flags.bounds);
+  if (!bounds.ok()) return InvalidArgument("--pool-bounds: ", Message(bounds.status()));
+  options.pool_bounds = *std::move(bounds);
+  if (flags.kubernetes_namespace.empty()) return absl::OkStatus();
+  auto targets = ParseScaleTargets(flags.targets);
+  if (!targets.ok()) return InvalidArgument("--scale-target: ", Message(targets.status()));
+  auto kubernetes = KubernetesOfPod(flags.kubernetes_namespace, [](const char* variable) {
+    const char* const value = std::getenv(variable);
+    return std::string(value != nullptr ? value : "");
+  });
+  if (!kubernetes.ok()) {
+    return InvalidArgument("--kubernetes-namespace: ", Message(kubernetes.status()));
+  }
+  kubernetes->targets = *std::move(targets);
+  options.kubernetes = *std::move(kubernetes);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
+  runtime::ServeOptions serve;
+  serve.role = "controller";
+  serve.endpoint.listen = "127.0.0.1:7070";
+  serve.endpoint.http_listen = "127.0.0.1:8081";
+  serve.registry = std::make_shared<prometheus::Registry>();
+  runtime::DatastoreFlags datastore;
+  double time_scale = 1.0;
+  double keep_hours = 24.0;
+  std::string name;
+  std::string status_listen;
+  // Outlives the last line that this process logs.
+  static auto* const log = new runtime::LogRing;
+  runtime::ShipLog(*log);
+
+  CLI::App app(
+      "Directs a Freshet cluster: jobs, workers, prompts, evaluations. Several may run; one "
+      "leads, the others stand by.",
+      "freshet-controller");
+  runtime::AddEndpointFlags(app, serve.endpoint);
+  runtime::AddUsersFlag(app, serve.endpoint);
+  runtime::AddDatastoreFlags(app, datastore);
+  app.add_option("--name", name, "name in logs and as leader; default: controller-HOST-PID");
+  app.add_option("--status-listen", status_listen,
+                 "loopback HOST:PORT of the status page; \"\": none")
+      ->check([](const std::string& address) {
+        return address.empty() || runtime::IsLoopback(address)
+                   ? std::string()
+                   : address + " is not a loopback address: reach the page by a port-forward";
+      });
+  app.add_option("--keep-hours", keep_hours,
+                 "hours that a job's data stays in the datastore after its end")
+      ->check(CLI::Range(0.01, 8760.0))
+      ->capture_default_str();
+  bool keep_trainer = false;
+  app.add_flag("--keep-trainer", keep_trainer,
+               "a job waits for the trainer that has its checkpoints, however long; without it "
+               "another one takes its place after 60 s and must find them");
+  std::vector<std::string> data_roots;
+  runtime::AddDataRootFlag(app, data_roots);
+  ScalingFlags scaling;
+  AddScalingFlags(app, scaling);
+  runtime::AddTimeScaleFlag(app, time_scale);
+  if (const auto code = runtime::ParseCommandLine(app, argc, argv)) return *code;
+
+  const auto address = runtime::ResolveDatastore(datastore);
+  if (!address.ok()) {
+    std::cerr << "freshet-controller: " << Message(address.status()) << '\n';
+    return 2;
+  }
+  ControllerRoleOptions options;
+  options.redis.host = address->host;
+  options.redis.port = address->port;
+  options.redis.password = address->password;
+  options.redis.max_connections = kConnections;
+  options.redis.max_blocking_connections = kBlockingConnections;
+  options.redis = Scaled(options.redis, time_scale);
+  options.channel = runtime::Scaled(runtime::ChannelOptionsOf(serve.endpoint), time_scale);
+  if (serve.endpoint.require_client_cert) options.member_name = serve.endpoint.tls_peer_name;
+  options.timing = ControllerTiming().Scaled(time_scale);
+  if (keep_trainer) options.timing.other_trainer_after = absl::InfiniteDuration();
+  options.time_scale = time_scale;
+  options.retention.keep = absl::Hours(keep_hours);
+  options.name = name;
+  options.status_listen = status_listen;
+  options.registry = serve.registry;
+  options.log = log;
+  options.hooks = hooks;
+  if (const absl::Status taken = TakeScalingFlags(scaling, options); !taken.ok()) {
+    std::cerr << "freshet-controller: " << Message(taken) << '\n';
+    return 2;
+  }
+  auto roots = DataRoots::Create(data_roots);
+  if (!roots.ok()) {
+    std::cerr << "freshet-controller: " << Message(roots.status()) << '\n';
+    return 2;
+  }
+  options.roots = *std::move(roots);
+  auto role = ControllerRole::Create(options);
+  if (!role.ok()) {
+    std::cerr << "freshet-controller: " << Message(role.status()) << '\n';
+    return 2;
+  }
+  serve.version = Version();
+  serve.before_scrape = [&role] { (*role)->RefreshMetrics(); };
+  serve.ready_fields = [&role] {
+    const std::string page = (*role)->status_address();
+    return page.empty() ? std::string() : StrCat(" status=", page);
+  };
+  return runtime::Serve(**role, serve);
+}
+
+}  // namespace freshet

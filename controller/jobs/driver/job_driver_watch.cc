@@ -1,0 +1,323 @@
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "base/log.h"
+#include "base/proto_time.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "controller/jobs/driver/job_driver.h"
+#include "controller/jobs/plan/death_reason.h"
+#include "controller/jobs/plan/store_setup.h"
+#include "runlog/step_metrics.h"
+
+namespace freshet {
+namespace {
+
+using job::v1::JOB_STATE_PAUSED;
+using job::v1::JOB_STATE_RUNNING;
+using job::v1::JOB_STATE_STARTING;
+
+constexpr int64_t kEventsPerRead = 1000;
+constexpr int64_t kDeadShown = 8;
+
+// The event's row of metrics, if it has one, as progress of the record.
+void TakeMetrics(const StoredEvent& stored, JobRecord& record) {
+  job::v1::Event event;
+  if (!event.ParseFromString(stored.value) || event.metrics_json().empty()) return;
+  const absl::StatusOr<MetricsRow> row = ParseMetricsRow(event.metrics_json());
+  if (!row.ok()) return;
+  if (const auto* step = std::get_if<StepMetrics>(&*row)) {
+    const auto key = std::make_pair(step->lineage, step->step);
+    if (key < std::make_pair(record.lineage(), record.step())) return;
+    record.set_lineage(step->lineage);
+    record.set_step(step->step);
+    record.set_reward_mean(step->reward_mean);
+  } else if (const auto* eval = std::get_if<EvalMetrics>(&*row)) {
+    record.set_eval_accuracy(eval->eval_accuracy);
+  }
+}
+
+void CopyProgress(const JobRecord& from, JobRecord& to) {
+  to.set_step(from.step());
+  to.set_lineage(from.lineage());
+  to.set_reward_mean(from.reward_mean());
+  if (from.has_eval_accuracy()) to.set_eval_accuracy(from.eval_accuracy());
+  to.set_metrics_cursor(from.metrics_cursor());
+}
+
+}  // namespace
+
+absl::Status JobDriver::MoveState(JobRecord& record, const WorkersReport& report) {
+  const absl::Time now = context_.clock.Now();
+  const bool pause = record.wanted() == cluster::v1::WANTED_PAUSED;
+  const bool works = report.trainer_running || report.trainer_done ||
+                     (stats_.has_value() && stats_->committed_version > 0);
+  const bool resumes = !pause && record.state() == JOB_STATE_PAUSED;
+  const bool starts = !pause && works && record.state() == JOB_STATE_STARTING;
+  const bool done = report.trainer_done && !record.trainer_done();
+  const bool pauses = pause && record.state() != JOB_STATE_PAUSED;
+  if (!pauses && !resumes && !starts && !done) return absl::OkStatus();
+  last_progress_ = now;
+  FRESHET_ASSIGN_OR_RETURN(
+      record, Change([&](JobRecord& current) {
+        if (HasEnded(current.state())) return absl::OkStatus();
+        if (done) current.set_trainer_done(true);
+        if (current.wanted() == cluster::v1::WANTED_PAUSED) {
+          return MoveTo(current, JOB_STATE_PAUSED,
+                        current.wanted_reason().empty()
+                            ? "paused on request; keeps its workers"
+                            : StrCat("paused on request: ", current.wanted_reason()),
+                        now);
+        }
+        if (current.state() == JOB_STATE_PAUSED || current.state() == JOB_STATE_STARTING) {
+          return MoveTo(current, works ? JOB_STATE_RUNNING : JOB_STATE_STARTING,
+                        works ? "the trainer is at work" : "workers open model and data", now);
+        }
+        return absl::OkStatus();
+      }));
+  return absl::OkStatus();
+}
+
+bool JobDriver::TrainerLetGo(const WorkersReport& report, absl::Time now) {
+  if (!cancelling_since_.has_value()) {
+    cancelling_since_ = now;
+    cancel_sequence_ = report.trainer_sequence;
+  }
+  if (report.trainers == 0) return true;
+  // A later status that does not name the work any more.
+  if (!report.trainer_lists_work && report.trainer_sequence != cancel_sequence_) return true;
+  return now - *cancelling_since_ >= context_.timing.last_checkpoint_deadline;
+}
+
+absl::Status JobDriver::LookAtStore() {
+  FRESHET_RETURN_IF_ERROR(store_->Sweep().status());
+  FRESHET_ASSIGN_OR_RETURN(stats_, store_->Stats());
+  FRESHET_ASSIGN_OR_RETURN(explanation_, store_->Explain());
+  const int64_t dead = stats_->transitions[static_cast<size_t>(GroupState::kDead)];
+  if (dead == dead_read_) return absl::OkStatus();
+  FRESHET_ASSIGN_OR_RETURN(dead_, store_->DeadLetters(kDeadShown));
+  dead_read_ = dead;
+  return absl::OkStatus();
+}
+
+absl::Status JobDriver::ReadProgress(JobRecord& record, bool save) {
+  JobRecord read = record;
+  while (true) {
+    absl::StatusOr<EventPage> page = context_.events.Read(EventStream(id_), read.metrics_cursor(),
+                                                          kEventsPerRead, absl::ZeroDuration());
+    if (page.status().code() == absl::StatusCode::kOutOfRange) {
+      read.set_metrics_cursor(0);  // the stream began anew
+      break;
+    }
+    FRESHET_RETURN_IF_ERROR(page.status());
+    for (const StoredEvent& event : page->events) TakeMetrics(event, read);
+    if (!page->events.empty()) read.set_metrics_cursor(page->events.back().cursor);
+    if (static_cast<int64_t>(page->events.size()) < kEventsPerRead) break;
+  }
+  if (read.metrics_cursor() == record.metrics_cursor()) return absl::OkStatus();
+  // One write per second is enough while the job is at work.
+  const absl::Time now = context_.clock.Now();
+  if (now - saved_ >= 5 * context_.timing.tick || save) {
+    saved_ = now;
+    FRESHET_ASSIGN_OR_RETURN(record, Change([&](JobRecord& current) {
+                               CopyProgress(read, current);
+                               return absl::OkStatus();
+                             }));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobDriver::Evaluate(JobRecord& record, const WorkersReport& report, absl::Time now) {
+  std::shared_ptr<JobEvaluations> evaluations;
+  {
+    MutexLock lock(mu_);
+    evaluations = evaluations_;
+  }
+  if (evaluations == nullptr || record.wanted() == cluster::v1::WANTED_PAUSED) {
+    return absl::OkStatus();
+  }
+  const int64_t committed = record.trainer_done() ? spec_.trainer().steps()
+                            : stats_.has_value()  ? stats_->committed_version
+                                                  : -1;
+  const std::optional<JobEvaluations::Ended> ended = evaluations->Turn(
+      committed, record.evaluated_version(), report.evaluators, report.reward_addresses, now);
+  if (!ended.has_value()) return absl::OkStatus();
+  last_progress_ = now;
+  int64_t version = ended->version;
+  if (ended->metrics.has_value()) {
+    EvalMetrics metrics = *ended->metrics;
+    metrics.wall_seconds = absl::ToDoubleSeconds(now - FromTimestamp(record.started()));
+    version = std::max(version, metrics.policy_version);
+    FRESHET_RETURN_IF_ERROR(context_.registry.AppendMetrics(
+        id_, StrCat("eval/", metrics.lineage, "/", metrics.policy_version), ToJson(metrics)));
+  }
+  FRESHET_ASSIGN_OR_RETURN(
+      record, Change([&](JobRecord& current) {
+        current.set_evaluated_version(std::max(current.evaluated_version(), version));
+        if (ended->metrics.has_value()) {
+          current.set_eval_accuracy(ended->metrics->eval_accuracy);
+        }
+        if (!ended->error.empty()) {
+          AddNotice(current, Severity::kWarning, "evaluation_failed", ended->error, now);
+        }
+        return absl::OkStatus();
+      }));
+  return absl::OkStatus();
+}
+
+bool JobDriver::FinalEvaluationOver(const JobRecord& record, absl::Time now) {
+  if (!spec_.has_eval() || record.evaluated_version() >= spec_.trainer().steps()) return true;
+  if (record.wanted() == cluster::v1::WANTED_PAUSED) return false;
+  if (!trainer_done_since_.has_value()) trainer_done_since_ = now;
+  return now - *trainer_done_since_ >= context_.timing.final_evaluation_deadline;
+}
+
+std::string JobDriver::FindFailure(const WorkersReport& report) {
+  if (!report.fatal.empty()) return report.fatal;
+  {
+    MutexLock lock(mu_);
+    if (!feeder_status_.ok()) return StrCat("prompts cannot be fed: ", Message(feeder_status_));
+  }
+  if (explanation_.has_value() && explanation_->edge == "paused") return explanation_->text;
+  std::string failure = stats_.has_value() ? deaths_.Check(*stats_) : "";
+  if (failure.empty()) return failure;
+  const absl::StatusOr<std::string> last = LastDeath(*store_);
+  if (last.ok() && !last->empty()) failure += StrCat("; the last one: ", *last);
+  return failure;
+}
+
+JobGauges JobDriver::Measure(const JobRecord& record, const Blockage& blockage,
+                             absl::Duration stalled_for, absl::Time now) {
+  JobGauges gauges;
+  gauges.id = id_;
+  gauges.name = spec_.name();
+  gauges.state = record.state();
+  gauges.staleness_bound = spec_.staleness().max();
+  gauges.last_step = last_step_;
+  if (record.has_eval_accuracy()) gauges.eval_accuracy = record.eval_accuracy();
+  if (blockage.stalled) {
+    gauges.blocking_edge = blockage.edge;
+    gauges.stalled_for = stalled_for;
+  }
+  const StoreOptions bounds = MakeStoreOptions(spec_, id_);
+  gauges.group_size = bounds.group_size;
+  gauges.capacity_groups = bounds.capacity_groups;
+  gauges.max_queued_prompts = bounds.max_queued_prompts;
+  gauges.max_in_flight_groups = bounds.staleness.max_in_flight;
+  if (!stats_.has_value()) return gauges;
+  gauges.has_stats = true;
+  gauges.stats = *stats_;
+  ages_.Take(*stats_, now);
+  for (size_t state = 0; state < kNumGroupStates; ++state) {
+    gauges.oldest[state] = ages_.oldest(static_cast<GroupState>(state));
+  }
+  return gauges;
+}
+
+JobDemand JobDriver::MeasureDemandOf(const JobRecord& record, const WorkersReport& report,
+                                     const JobGauges& gauges, absl::Time now) const {
+  JobSituation situation;
+  situation.paused = record.state() == JOB_STATE_PAUSED;
+  situation.trainers = report.trainers;
+  situation.trainer_running = report.trainer_running;
+  situation.trainer_done = report.trainer_done || record.trainer_done();
+  situation.trainer_busy = report.trainer_busy;
+  situation.opens = !opening_.ok() || !stats_.has_value();
+  if (!situation.opens && store_status_.ok()) {
+    situation.stats = &gauges.stats;
+    situation.oldest_ready = gauges.oldest[static_cast<size_t>(GroupState::kReady)];
+  }
+  JobDemand demand = MeasureDemand(MakeStoreOptions(spec_, id_), situation, now);
+  demand.job = id_;
+  demand.pool = record.pool();
+  return demand;
+}
+
+absl::Status JobDriver::Watch(JobRecord& record, const WorkersReport& report, absl::Time now) {
+  if (stats_.has_value()) {
+    const int64_t mark = ProgressMark(*stats_);
+    if (std::exchange(progress_mark_, mark) != mark) last_progress_ = now;
+    if (std::exchange(last_committed_, stats_->committed_version) != stats_->committed_version) {
+      last_step_ = now;
+    }
+  }
+  // A warm-up moves nothing in the store: what the trainer says of it counts. Once it is at work,
+  // it only says what it waits for.
+  if (std::exchange(progress_text_, report.trainer_waits) != report.trainer_waits &&
+      !report.trainer_running) {
+    last_progress_ = now;
+  }
+  JobHealth health;
+  health.trainers = report.trainers;
+  health.rollouts = report.rollouts;
+  health.rewards = report.rewards;
+  health.envs = report.envs;
+  health.needs_env = NeedsEnvWorkers(spec_);
+  health.paused = record.state() == JOB_STATE_PAUSED;
+  health.trainer_starts = report.trainers > 0 && !report.trainer_running && !report.trainer_done;
+  health.trainer_done = record.trainer_done();
+  health.pool = record.pool();
+  health.trainer_lost = report.trainer_lost;
+  health.trainer_waits = report.trainer_waits;
+  const auto errors = [&report](cluster::v1::Role role) {
+    const auto found = report.errors.find(role);
+    return found == report.errors.end() ? "" : found->second;
+  };
+  health.rollout_errors = errors(cluster::v1::ROLE_ROLLOUT);
+  health.reward_errors = errors(cluster::v1::ROLE_REWARD);
+  health.env_errors = errors(cluster::v1::ROLE_ENV);
+  health.rollout_waits = report.rollout_waits;
+  health.reward_waits = report.reward_waits;
+  health.env_waits = report.env_waits;
+  health.env_silence = report.env_silence;
+  if (!store_status_.ok()) health.store_error = Message(store_status_);
+  if (const absl::Status space = context_.stores.CheckSpace(); !space.ok()) {
+    health.store_full = Message(space);
+  }
+  if (opening_.ok()) health.explanation = explanation_;
+  if (!opening_.ok() && health.trainer_waits.empty()) health.trainer_waits = Message(opening_);
+  health.since_progress = now - last_progress_;
+  const Blockage blockage = FindBlockage(health, context_.timing.patience);
+
+  JobGauges gauges = Measure(record, blockage, health.since_progress, now);
+  JobDemand demand = MeasureDemandOf(record, report, gauges, now);
+  JobLive live;
+  live.waits_for = StrCat(blockage.edge, ": ", blockage.text);
+  if (stats_.has_value()) {
+    for (int state = 0; state < kNumGroupStates; ++state) {
+      live.groups[freshet::Name(static_cast<GroupState>(state))] = stats_->groups[state];
+    }
+    for (const auto& [reason, groups] : stats_->ended_by_reason) live.ended[reason] = groups;
+    live.dead = dead_;
+  }
+  {
+    MutexLock lock(mu_);
+    live_ = std::move(live);
+    demand_ = std::move(demand);
+    if (evaluations_ != nullptr) gauges.evaluations_skipped = evaluations_->skipped();
+  }
+  context_.observer.OnJob(gauges);
+
+  const std::string edge = blockage.stalled ? blockage.edge : "";
+  if (edge == stalled_edge_) return absl::OkStatus();
+  FRESHET_ASSIGN_OR_RETURN(
+      record, Change([&](JobRecord& current) {
+        if (HasEnded(current.state())) return absl::OkStatus();
+        if (blockage.stalled) {
+          AddNotice(
+              current, Severity::kWarning, "stalled",
+              StrCat("no progress for ",
+                     absl::FormatDuration(absl::Trunc(health.since_progress, absl::Seconds(1))),
+                     ": ", blockage.edge, ": ", blockage.text),
+              now);
+        } else {
+          AddNotice(current, Severity::kInfo, "progress", "the job makes progress again", now);
+        }
+        return absl::OkStatus();
+      }));
+  stalled_edge_ = edge;
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

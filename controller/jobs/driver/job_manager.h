@@ -1,0 +1,74 @@
+#ifndef FRESHET_CONTROLLER_JOBS_DRIVER_JOB_MANAGER_H_
+#define FRESHET_CONTROLLER_JOBS_DRIVER_JOB_MANAGER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "controller/jobs/driver/job_driver.h"
+#include "controller/jobs/driver/reservations.h"
+
+namespace freshet {
+
+// All jobs during one term of leadership: takes over those that run, starts queued ones when their
+// workers are free, looks after lost workers, and lets ended jobs expire. Thread-safe.
+class JobManager {
+ public:
+  // `own_log` (may be empty) goes into the hub's log.
+  JobManager(const DriverContext& context, OwnLog own_log)
+      : context_(context), own_log_(std::move(own_log)) {}
+  // Stop().
+  ~JobManager();
+
+  // Takes over the jobs of the former leader: their work is reserved before this returns, so that
+  // no worker that comes back is sent away. Errors: those of the datastore; then nothing runs.
+  absl::Status Start();
+  // Ends all threads; jobs go on without a controller. Idempotent.
+  void Stop();
+
+  // The driver of an active job; null for others.
+  std::shared_ptr<JobDriver> Driver(const std::string& job) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Something about the queue has changed.
+  void LookAtQueue() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  void Control(std::stop_token stop);
+  void Maintain(std::stop_token stop);
+  void WatchPools(std::stop_token stop);
+  void CheckWorkers();
+  void LookAtPools() ABSL_LOCKS_EXCLUDED(mu_);
+  void ReapDrivers() ABSL_LOCKS_EXCLUDED(mu_);
+  // Creates the driver of an active job; the caller starts it. Null if another job holds its
+  // trainer or pool: the job has given its workers up (GiveWorkersUp).
+  absl::StatusOr<std::shared_ptr<JobDriver>> Adopt(const JobRecord& record)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status RunQueue();
+  absl::Status StartJob(const std::string& job, const std::string& trainer, const std::string& pool,
+                        const std::vector<Member>& workers);
+  absl::Status Expire(std::stop_token stop);
+  bool Wait(std::stop_token stop, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const DriverContext context_;
+  const OwnLog own_log_;
+  mutable Mutex mu_;
+  CondVar stopping_;
+  std::map<std::string, std::shared_ptr<JobDriver>> drivers_ ABSL_GUARDED_BY(mu_);
+  bool queue_changed_ ABSL_GUARDED_BY(mu_) = true;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  std::set<std::string> waited_for_ ABSL_GUARDED_BY(mu_);  // pools that queued jobs wait for
+  std::jthread control_;
+  std::jthread maintenance_;
+  std::jthread pools_;  // separate: the scaler may answer slowly
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_JOBS_DRIVER_JOB_MANAGER_H_

@@ -1,0 +1,20 @@
+#ifndef FRESHET_CONTROLLER_JOBS_PLAN_DEATH_REASON_H_
+#define FRESHET_CONTROLLER_JOBS_PLAN_DEATH_REASON_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "datastore/trajectory_store.h"
+
+namespace freshet {
+
+// A dead group's reason as one line of valid UTF-8, about 300 bytes at most: "score_failed: 3
+// times: infra_error: ...", with the error of its last attempt.
+std::string ReasonLine(const DeadLetter& letter);
+
+// That of the last group of `store` that died, "" without one. Errors of the store.
+absl::StatusOr<std::string> LastDeath(TrajectoryStore& store);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_JOBS_PLAN_DEATH_REASON_H_

@@ -1,0 +1,94 @@
+#include "controller/jobs/plan/evaluation_plan.h"
+
+#include <algorithm>
+
+#include "base/str_cat.h"
+
+namespace freshet {
+
+DueEvaluation FindDueEvaluation(const EvaluationRule& rule, int64_t committed, int64_t begun) {
+  DueEvaluation due;
+  const int64_t reached = std::min(committed, rule.last);
+  if (reached < 0) return due;
+  const int64_t newest = reached == rule.last ? reached : reached - reached % rule.every;
+  if (newest <= begun) return due;
+  due.version = newest;
+  // Multiples of `every` in (begun, newest).
+  const int64_t upto = (newest + rule.every - 1) / rule.every;        // those in [0, newest)
+  const int64_t begun_upto = begun < 0 ? 0 : begun / rule.every + 1;  // those in [0, begun]
+  due.skipped = std::max<int64_t>(0, upto - begun_upto);
+  return due;
+}
+
+std::optional<EvaluationTracker::Running> EvaluationTracker::Direct(
+    const std::vector<EvaluatorSlot>& slots, absl::Time now) {
+  const EvaluatorSlot* best = nullptr;
+  for (const EvaluatorSlot& slot : slots) {
+    if (slot.policy.version < running_->version) continue;
+    // Another worker than the one that failed, where there is one.
+    const bool same = slot.worker == running_->worker;
+    const bool best_same = best != nullptr && best->worker == running_->worker;
+    if (best == nullptr || (best_same && !same) ||
+        (same == best_same && slot.policy < best->policy)) {
+      best = &slot;
+    }
+  }
+  if (best == nullptr) return std::nullopt;
+  ++running_->tries;
+  running_->id =
+      StrCat(job_, "/eval/", running_->version, "/", running_->tries, "/", absl::ToUnixMicros(now));
+  running_->worker = best->worker;
+  running_->epoch = best->epoch;
+  running_->tried = now;
+  last_error_.clear();
+  return running_;
+}
+
+std::optional<EvaluationTracker::Running> EvaluationTracker::Begin(
+    const std::string& job, int64_t version, const std::vector<EvaluatorSlot>& slots,
+    absl::Time now) {
+  job_ = job;
+  running_ = Running{};
+  running_->version = version;
+  running_->begun = now;
+  std::optional<Running> begun = Direct(slots, now);
+  if (!begun.has_value()) running_.reset();
+  return begun;
+}
+
+EvaluationTracker::Outcome EvaluationTracker::Check(const std::vector<EvaluatorSlot>& slots,
+                                                    absl::Time now) {
+  Outcome outcome;
+  if (!running_.has_value() || running_->reported) return outcome;
+  const bool there = std::any_of(slots.begin(), slots.end(), [this](const EvaluatorSlot& slot) {
+    return slot.worker == running_->worker && slot.epoch == running_->epoch;
+  });
+  const bool late = now - running_->tried >= deadline_;
+  if (there && !late && last_error_.empty()) return outcome;
+  const std::string why = !last_error_.empty() ? last_error_
+                          : !there             ? StrCat("rollout ", running_->worker, " is gone")
+                                   : StrCat("rollout ", running_->worker, " took more than ",
+                                            absl::FormatDuration(deadline_));
+  if (running_->tries >= max_tries_) {
+    outcome.given_up = StrCat("the evaluation of version ", running_->version,
+                              " was given up after ", running_->tries, " tries: ", why);
+    running_.reset();
+    return outcome;
+  }
+  outcome.retry = Direct(slots, now);  // none: looked at again
+  return outcome;
+}
+
+void EvaluationTracker::Fail(const std::string& id, const std::string& error) {
+  if (running_.has_value() && running_->id == id && !running_->reported) {
+    last_error_ = error.empty() ? "no reason was given" : error;
+  }
+}
+
+bool EvaluationTracker::Report(const std::string& id) {
+  if (!running_.has_value() || running_->id != id || running_->reported) return false;
+  running_->reported = true;
+  return true;
+}
+
+}  // namespace freshet

@@ -1,0 +1,32 @@
+#ifndef FRESHET_CONTROLLER_JOBS_PLAN_RETENTION_H_
+#define FRESHET_CONTROLLER_JOBS_PLAN_RETENTION_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "controller/jobs/record/job_record.h"
+
+namespace freshet {
+
+// A job that has ended keeps its record, its events and samples, and its trajectory store (ledger
+// included), so that it can be looked at, verified, and (unless it succeeded) resumed. All of that
+// goes when it expires. Checkpoints stay on the trainer.
+struct RetentionOptions {
+  absl::Duration keep = absl::Hours(24);  // after the end
+  size_t max_ended = 100;                 // jobs; beyond, those that ended first go earlier
+};
+
+struct Expiry {
+  std::string job;
+  std::string reason;
+};
+
+// Jobs that expire now, oldest end first. Jobs that have not ended never do. Pure.
+std::vector<Expiry> FindExpired(const std::vector<JobRecord>& records, absl::Time now,
+                                const RetentionOptions& options);
+
+}  // namespace freshet
+
+#endif  // FRESHET_CONTROLLER_JOBS_PLAN_RETENTION_H_

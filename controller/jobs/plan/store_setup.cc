@@ -1,0 +1,50 @@
+#include "controller/jobs/plan/store_setup.h"
+
+#include <algorithm>
+
+#include "job/job_validator.h"
+
+namespace freshet {
+namespace {
+
+constexpr double kMostLedgerRows = 1e15;  // exact in a script's numbers
+
+}  // namespace
+
+StoreOptions MakeStoreOptions(const job::v1::JobSpec& spec, const std::string& job) {
+  StoreOptions store;
+  store.job = job;
+  store.staleness.max = spec.staleness().max();
+  const std::string& policy = spec.staleness().policy();
+  store.staleness.disposition = policy == "drop"      ? Disposition::kDrop
+                                : policy == "requeue" ? Disposition::kRequeue
+                                : policy == "mask"    ? Disposition::kMask
+                                                      : Disposition::kWait;
+  store.staleness.groups_per_step = spec.prompts_per_step();
+  store.staleness.max_in_flight = spec.rollout().max_inflight_groups();
+  store.group_size = static_cast<int32_t>(spec.group_size());
+  store.last_step = spec.trainer().steps();
+  store.capacity_groups = CapacityGroups(spec);
+  store.max_queued_prompts = spec.datastore().max_queued_prompts();
+  store.lease_ttl = absl::Milliseconds(spec.rollout().lease_ttl_ms());
+  store.max_row_failures = static_cast<int32_t>(spec.reward().max_attempts());
+  if (spec.rollout().has_max_attempts()) {  // a job that an older program took has none
+    store.max_lease_failures = static_cast<int32_t>(spec.rollout().max_attempts());
+  }
+  if (spec.rollout().has_max_hand_backs()) {
+    store.max_hand_backs = static_cast<int32_t>(spec.rollout().max_hand_backs());
+  }
+  store.max_requeues = static_cast<int32_t>(spec.staleness().max_requeues());
+  store.filter_zero_variance = spec.filter().zero_variance();
+  store.max_filtered_in_a_row = spec.filter().max_filtered_in_a_row();
+  // The ledger stays whole as long as the job: every sample is trained once, and those of groups
+  // that end otherwise, or begin again, come on top.
+  constexpr double kRowsPerTrainedSample = 64;
+  const double rows = kRowsPerTrainedSample * static_cast<double>(store.last_step) *
+                      static_cast<double>(store.staleness.groups_per_step) * store.group_size;
+  store.max_ledger_rows = static_cast<int64_t>(
+      std::clamp(rows, static_cast<double>(store.max_ledger_rows), kMostLedgerRows));
+  return store;
+}
+
+}  // namespace freshet

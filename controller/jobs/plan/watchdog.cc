@@ -1,0 +1,136 @@
+#include "controller/jobs/plan/watchdog.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+bool IsKnownEdge(const std::string& edge) {
+  return std::any_of(std::begin(kBlockingEdges), std::end(kBlockingEdges),
+                     [&edge](const char* known) { return edge == known; });
+}
+
+Blockage Because(const char* edge, std::string text) { return {false, edge, std::move(text)}; }
+
+// The step that is under way, as the store tells it.
+std::string StoreText(const JobHealth& health) {
+  return health.explanation.has_value() ? StrCat("; ", health.explanation->text) : "";
+}
+
+// No environment has answered for so long that the job waits for one, not for its rollouts.
+bool EnvironmentSilent(const JobHealth& health, absl::Duration patience) {
+  return !health.env_waits.empty() && health.env_silence >= patience / 2;
+}
+
+Blockage Name(const JobHealth& health, absl::Duration patience) {
+  if (health.paused) return Because("paused", "paused on request");
+  if (!health.store_error.empty()) return Because("datastore", health.store_error);
+  if (health.trainers == 0) {
+    return Because("trainer",
+                   health.trainer_lost.empty() ? "no trainer has the job" : health.trainer_lost);
+  }
+  if (health.trainer_starts) {
+    return Because("trainer",
+                   health.trainer_waits.empty() ? "the trainer starts" : health.trainer_waits);
+  }
+  if (health.trainer_done) {
+    std::string text = "the last evaluation is under way";
+    if (EnvironmentSilent(health, patience)) text += StrCat("; ", health.env_waits);
+    return Because("evaluation", std::move(text));
+  }
+  const std::string edge = health.explanation.has_value() ? health.explanation->edge : "";
+  // A worker that is missing matters as soon as the step depends on it.
+  if (health.rollouts == 0 && edge != "trainer" && edge != "reward") {
+    return Because("rollout", StrCat("pool ", health.pool, ": 0 rollouts ready",
+                                     health.rollout_errors.empty() ? "" : "; ",
+                                     health.rollout_errors, StoreText(health)));
+  }
+  if (health.needs_env && health.envs == 0 && edge != "trainer" && edge != "reward") {
+    return Because("env", StrCat("0 environment workers ready", StoreText(health)));
+  }
+  if (edge == "reward" && health.rewards == 0) {
+    return Because("reward", StrCat("0 reward workers ready", StoreText(health)));
+  }
+  if (edge == "reward" && !health.reward_errors.empty()) {
+    return Because("reward", StrCat(health.reward_errors, StoreText(health)));
+  }
+  // Samples that cannot be put look as if nobody made any; training goes on meanwhile.
+  if (!health.store_full.empty() && edge != "trainer") {
+    return Because("datastore", StrCat(health.store_full, StoreText(health)));
+  }
+  if (edge == "prompts" && !health.feeder_error.empty()) {
+    return Because("prompts", StrCat("no prompts can be fed: ", health.feeder_error));
+  }
+  if (edge == "rollout" && !health.rollout_errors.empty()) {
+    return Because("rollout", StrCat(health.rollout_errors, StoreText(health)));
+  }
+  if (edge == "rollout" && !health.env_errors.empty()) {
+    return Because("env", StrCat(health.env_errors, StoreText(health)));
+  }
+  if (edge == "rollout" && EnvironmentSilent(health, patience)) {
+    return Because("env", StrCat(health.env_waits, StoreText(health)));
+  }
+  if (health.explanation.has_value()) {
+    Blockage blockage{false, IsKnownEdge(edge) ? edge : "store", health.explanation->text};
+    if (edge == "trainer" && !health.trainer_waits.empty()) {
+      blockage.text += StrCat("; the trainer: ", health.trainer_waits);
+    }
+    if (edge == "rollout" && !health.rollout_waits.empty()) {
+      blockage.text += StrCat("; ", health.rollout_waits);
+    }
+    if (edge == "reward" && !health.reward_waits.empty()) {
+      blockage.text += StrCat("; ", health.reward_waits);
+    }
+    return blockage;
+  }
+  return Because("trainer",
+                 health.trainer_waits.empty() ? "the trainer starts" : health.trainer_waits);
+}
+
+}  // namespace
+
+Blockage FindBlockage(const JobHealth& health, absl::Duration patience) {
+  Blockage blockage = Name(health, patience);
+  blockage.stalled = !health.paused && health.since_progress >= patience;
+  return blockage;
+}
+
+int64_t ProgressMark(const StoreStats& stats) {
+  // Puts that were refused are no progress, and neither are groups that go back to the queue: an
+  // engine that is lost again and again requeues for ever.
+  int64_t mark = stats.samples_put + stats.committed_version;
+  for (int state = 0; state < kNumGroupStates; ++state) {
+    const auto name = static_cast<GroupState>(state);
+    if (name == GroupState::kQueued || name == GroupState::kLeased ||
+        name == GroupState::kRequeued) {
+      continue;
+    }
+    mark += stats.transitions[state];
+  }
+  return mark;
+}
+
+std::string DeathWatch::Check(const StoreStats& stats) {
+  const int64_t scored = stats.transitions[static_cast<size_t>(GroupState::kScored)];
+  const int64_t dead = stats.transitions[static_cast<size_t>(GroupState::kDead)];
+  if (scored != scored_seen_) {
+    scored_seen_ = scored;
+    dead_before_ = dead;
+  }
+  if (dead - dead_before_ < kMostDeadInARow) return "";
+  std::string last;
+  int64_t most = 0;
+  for (const auto& [label, groups] : stats.ended_by_reason) {
+    if (!label.starts_with("dead(") || groups <= most) continue;
+    last = label;
+    most = groups;
+  }
+  return StrCat("the last ", dead - dead_before_,
+                " prompt groups died and none could be scored; most of them: ", last);
+}
+
+}  // namespace freshet

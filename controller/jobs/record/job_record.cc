@@ -1,0 +1,315 @@
+#include "controller/jobs/record/job_record.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/digest.h"
+#include "base/proto_time.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/utf8.h"
+#include "datastore/job_records.h"
+
+namespace freshet {
+namespace {
+
+using job::v1::JOB_STATE_CANCELLED;
+using job::v1::JOB_STATE_FAILED;
+using job::v1::JOB_STATE_PAUSED;
+using job::v1::JOB_STATE_PENDING;
+using job::v1::JOB_STATE_RUNNING;
+using job::v1::JOB_STATE_STARTING;
+using job::v1::JOB_STATE_SUCCEEDED;
+using job::v1::JobState;
+
+constexpr size_t kMaxIdLength = 63;
+constexpr size_t kMaxReasonBytes = 4096;
+
+bool IsLegal(JobState from, JobState to) {
+  switch (from) {
+    case JOB_STATE_PENDING:
+      return to == JOB_STATE_STARTING || to == JOB_STATE_PAUSED || to == JOB_STATE_FAILED ||
+             to == JOB_STATE_CANCELLED;
+    case JOB_STATE_STARTING:
+      return to != JOB_STATE_SUCCEEDED;
+    case JOB_STATE_RUNNING:
+      return to != JOB_STATE_STARTING;
+    case JOB_STATE_PAUSED:
+      return true;
+    case JOB_STATE_FAILED:
+    case JOB_STATE_CANCELLED:
+      return to == JOB_STATE_PENDING;
+    default:
+      return false;
+  }
+}
+
+job::v1::Event* AddEvent(JobRecord& record, const char* kind, absl::Time now) {
+  cluster::v1::KeyedEvent* keyed = record.add_recent_events();
+  record.set_events_made(record.events_made() + 1);
+  keyed->set_key(StrCat(kind, "/", record.events_made()));
+  *keyed->mutable_event()->mutable_time() = ToTimestamp(now);
+  if (record.recent_events_size() > kRecentEvents) {
+    record.mutable_recent_events()->DeleteSubrange(0, record.recent_events_size() - kRecentEvents);
+  }
+  return record.mutable_recent_events(record.recent_events_size() - 1)->mutable_event();
+}
+
+// As the record keeps it.
+std::string Cut(const std::string& text) { return ValidUtf8(text, kMaxReasonBytes); }
+
+std::string Because(const std::string& what, const std::string& reason) {
+  return reason.empty() ? what : StrCat(what, ": ", Cut(reason));
+}
+
+}  // namespace
+
+const char* StateName(JobState state) {
+  switch (state) {
+    case JOB_STATE_PENDING:
+      return "PENDING";
+    case JOB_STATE_STARTING:
+      return "STARTING";
+    case JOB_STATE_RUNNING:
+      return "RUNNING";
+    case JOB_STATE_PAUSED:
+      return "PAUSED";
+    case JOB_STATE_SUCCEEDED:
+      return "SUCCEEDED";
+    case JOB_STATE_FAILED:
+      return "FAILED";
+    case JOB_STATE_CANCELLED:
+      return "CANCELLED";
+    default:
+      return "UNSPECIFIED";
+  }
+}
+
+bool HasEnded(JobState state) {
+  return state == JOB_STATE_SUCCEEDED || state == JOB_STATE_FAILED || state == JOB_STATE_CANCELLED;
+}
+
+bool IsActive(const JobRecord& record) {
+  return record.state() == JOB_STATE_STARTING || record.state() == JOB_STATE_RUNNING ||
+         (record.state() == JOB_STATE_PAUSED && record.assignments_size() > 0);
+}
+
+bool NeedsEnvWorkers(const job::v1::JobSpec& spec) {
+  return spec.has_environment() && spec.environment().address().empty();
+}
+
+JobRecord NewJobRecord(const std::string& id, const job::v1::JobSpec& spec, int32_t priority,
+                       absl::Time now) {
+  JobRecord record;
+  record.set_id(id);
+  *record.mutable_spec() = spec;
+  record.set_priority(priority);
+  *record.mutable_created() = ToTimestamp(now);
+  record.set_evaluated_version(-1);
+  record.set_state(JOB_STATE_PENDING);
+  record.set_reason("submitted; waits for its turn");
+  job::v1::StateChange* change = AddEvent(record, "state", now)->mutable_state();
+  change->set_state(record.state());
+  change->set_reason(record.reason());
+  return record;
+}
+
+absl::Status MoveTo(JobRecord& record, JobState state, const std::string& reason, absl::Time now) {
+  const std::string text = Cut(reason);
+  if (record.state() == state) {
+    record.set_reason(text);
+    return absl::OkStatus();
+  }
+  if (!IsLegal(record.state(), state)) {
+    return FailedPrecondition("job ", record.id(), " is ", StateName(record.state()),
+                              " and cannot become ", StateName(state));
+  }
+  if (state == JOB_STATE_STARTING) {
+    record.set_runs(record.runs() + 1);
+    if (!record.has_started()) *record.mutable_started() = ToTimestamp(now);
+  }
+  record.set_state(state);
+  record.set_reason(text);
+  if (HasEnded(state)) {
+    *record.mutable_finished() = ToTimestamp(now);
+    record.clear_assignments();
+    record.clear_wanted();
+    record.clear_wanted_reason();
+  }
+  job::v1::StateChange* change = AddEvent(record, "state", now)->mutable_state();
+  change->set_state(state);
+  change->set_reason(text);
+  return absl::OkStatus();
+}
+
+void AddNotice(JobRecord& record, Severity severity, const std::string& kind,
+               const std::string& text, absl::Time now) {
+  job::v1::Notice* notice = AddEvent(record, "notice", now)->mutable_notice();
+  notice->set_severity(severity == Severity::kInfo      ? "info"
+                       : severity == Severity::kWarning ? "warning"
+                                                        : "error");
+  notice->set_kind(kind);
+  notice->set_text(Cut(text));
+}
+
+absl::Status WantPaused(JobRecord& record, const std::string& reason, absl::Time now) {
+  if (HasEnded(record.state())) {
+    return FailedPrecondition("job ", record.id(), " has ended: it is ", StateName(record.state()));
+  }
+  if (record.wanted() == cluster::v1::WANTED_CANCELLED) {
+    return FailedPrecondition("job ", record.id(), " is being cancelled");
+  }
+  if (record.state() == JOB_STATE_PAUSED && record.wanted() == cluster::v1::WANTED_PAUSED) {
+    return absl::OkStatus();
+  }
+  record.set_wanted(cluster::v1::WANTED_PAUSED);
+  record.set_wanted_reason(Cut(reason));
+  if (record.state() == JOB_STATE_PENDING) {
+    return MoveTo(record, JOB_STATE_PAUSED, Because("paused on request", reason), now);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WantResumed(JobRecord& record, absl::Time now) {
+  if (record.state() == JOB_STATE_SUCCEEDED) {
+    return FailedPrecondition("job ", record.id(),
+                              " has succeeded: there is nothing left to resume");
+  }
+  if (record.wanted() == cluster::v1::WANTED_CANCELLED) {
+    return FailedPrecondition("job ", record.id(), " is being cancelled; resume it afterwards");
+  }
+  if (record.deleting()) return FailedPrecondition("job ", record.id(), " is being deleted");
+  const bool ended = HasEnded(record.state());
+  record.clear_wanted();
+  record.clear_wanted_reason();
+  if (!ended && !(record.state() == JOB_STATE_PAUSED && record.assignments_size() == 0)) {
+    return absl::OkStatus();
+  }
+  record.clear_finished();
+  record.clear_expires();
+  record.clear_trainer_done();
+  record.clear_final_evaluation_done();
+  return MoveTo(record, JOB_STATE_PENDING, "resumed; waits for its turn", now);
+}
+
+absl::Status GiveWorkersUp(JobRecord& record, const std::string& reason, absl::Time now) {
+  record.clear_assignments();
+  switch (record.wanted()) {
+    case cluster::v1::WANTED_CANCELLED:
+      return MoveTo(record, JOB_STATE_CANCELLED,
+                    Because("cancelled on request", record.wanted_reason()), now);
+    case cluster::v1::WANTED_PAUSED:
+      return MoveTo(record, JOB_STATE_PAUSED, Because("paused on request", reason), now);
+    default:
+      return MoveTo(record, JOB_STATE_PENDING, StrCat(reason, "; waits for its turn"), now);
+  }
+}
+
+absl::Status WantDeleted(JobRecord& record) {
+  if (!HasEnded(record.state())) {
+    return FailedPrecondition("job ", record.id(), " is ", StateName(record.state()),
+                              "; cancel it first");
+  }
+  record.set_deleting(true);
+  return absl::OkStatus();
+}
+
+absl::Status WantCancelled(JobRecord& record, const std::string& reason, absl::Time now) {
+  if (record.state() == JOB_STATE_CANCELLED) return absl::OkStatus();
+  if (HasEnded(record.state())) {
+    return FailedPrecondition("job ", record.id(), " has ended: it is ", StateName(record.state()));
+  }
+  if (record.wanted() == cluster::v1::WANTED_CANCELLED) return absl::OkStatus();
+  if (!IsActive(record)) {
+    return MoveTo(record, JOB_STATE_CANCELLED, Because("cancelled on request", reason), now);
+  }
+  record.set_wanted(cluster::v1::WANTED_CANCELLED);
+  record.set_wanted_reason(Cut(reason));
+  record.set_reason(Because("is being cancelled", reason));
+  return absl::OkStatus();
+}
+
+Assignment NewAssignment(JobRecord& record, cluster::v1::Role role, const std::string& worker,
+                         int64_t epoch, const std::string& incarnation, absl::Time now) {
+  record.set_assignments_made(record.assignments_made() + 1);
+  Assignment assignment;
+  assignment.set_id(StrCat(record.id(), "/", RoleName(role), "/", record.assignments_made()));
+  assignment.set_role(role);
+  assignment.set_worker(worker);
+  assignment.set_epoch(epoch);
+  assignment.set_incarnation(incarnation);
+  *assignment.mutable_since() = ToTimestamp(now);
+  return assignment;
+}
+
+std::string JobOfAssignment(const std::string& assignment_id) {
+  const size_t end = assignment_id.find('/');
+  return end == std::string::npos ? "" : assignment_id.substr(0, end);
+}
+
+const char* RoleName(cluster::v1::Role role) {
+  switch (role) {
+    case cluster::v1::ROLE_CONTROLLER:
+      return "controller";
+    case cluster::v1::ROLE_ROLLOUT:
+      return "rollout";
+    case cluster::v1::ROLE_REWARD:
+      return "reward";
+    case cluster::v1::ROLE_ENV:
+      return "env";
+    case cluster::v1::ROLE_TRAINER:
+      return "trainer";
+    default:
+      return "unknown";
+  }
+}
+
+absl::Status ValidateJobId(const std::string& id) {
+  if (id == kClusterTag) {
+    return InvalidArgument("'", id, "' names the cluster's own records; choose another");
+  }
+  const auto allowed = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
+  };
+  const bool good = !id.empty() && id.size() <= kMaxIdLength &&
+                    std::isalnum(static_cast<unsigned char>(id.front())) != 0 &&
+                    std::all_of(id.begin(), id.end(), allowed);
+  if (good) return absl::OkStatus();
+  return InvalidArgument("must be 1 to ", kMaxIdLength,
+                         " letters, digits, '.', '_' and '-', beginning with a letter or digit");
+}
+
+std::string MakeJobId(const std::string& name, uint64_t random_bits) {
+  const std::string suffix = Hex64(random_bits).substr(0, 8);
+  std::string stem;
+  for (const char c : name.substr(0, kMaxIdLength - suffix.size() - 1)) {
+    stem += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
+  }
+  if (stem.empty() || stem.front() == '-') stem.insert(0, "job");
+  return StrCat(stem.substr(0, kMaxIdLength - suffix.size() - 1), "-", suffix);
+}
+
+job::v1::Job ToJob(const JobRecord& record, bool details) {
+  job::v1::Job job;
+  job.set_id(record.id());
+  job.set_name(record.spec().name());
+  *job.mutable_spec() = record.spec();
+  job.set_state(record.state());
+  job.set_reason(record.reason());
+  job.set_priority(record.priority());
+  *job.mutable_created() = record.created();
+  if (record.has_started()) *job.mutable_started() = record.started();
+  if (record.has_finished()) *job.mutable_finished() = record.finished();
+  if (record.has_expires()) *job.mutable_expires() = record.expires();
+  job.set_step(record.step());
+  job.set_steps(record.spec().trainer().steps());
+  job.set_lineage(record.lineage());
+  job.set_reward_mean(record.reward_mean());
+  if (record.has_eval_accuracy()) job.set_eval_accuracy(record.eval_accuracy());
+  if (details) {
+    for (const auto& keyed : record.recent_events()) *job.add_recent_events() = keyed.event();
+  }
+  return job;
+}
+
+}  // namespace freshet

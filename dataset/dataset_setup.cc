@@ -1,0 +1,168 @@
+#include "dataset/dataset_setup.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/text_template.h"
+#include "dataset/arithmetic_dataset.h"
+#include "dataset/copy_dataset.h"
+#include "dataset/error_list.h"
+#include "dataset/jsonl_dataset.h"
+#include "dataset/template_dataset.h"
+#include "model/row_tokens.h"
+
+namespace freshet {
+namespace {
+
+using job::v1::JobSpec;
+
+template <typename DatasetType, typename Options>
+absl::StatusOr<DatasetSplit> OpenGenerated(Options options, const JobSpec& spec) {
+  options.rows.train_rows = spec.dataset().train_rows();
+  options.rows.held_out_rows = spec.has_eval() ? spec.eval().rows() : 0;
+  options.rows.seed = static_cast<uint64_t>(spec.seed());
+  DatasetSplit split;
+  FRESHET_ASSIGN_OR_RETURN(split.train, DatasetType::Create(options, DatasetPart::kTrain));
+  if (spec.has_eval()) {
+    FRESHET_ASSIGN_OR_RETURN(split.held_out, DatasetType::Create(options, DatasetPart::kHeldOut));
+  }
+  return split;
+}
+
+// Fields that the texts of the reward components name: rows must have them.
+std::vector<std::string> RewardFields(const job::v1::Reward& reward) {
+  std::vector<std::string> fields;
+  for (const auto& [name, component] : reward.components()) {
+    const absl::StatusOr<TextTemplate> text = TextTemplate::Parse(component.text());
+    if (!text.ok()) continue;  // told when the scorer is made
+    for (const std::string& field : text->fields()) {
+      if (field != "answer" && field != "prompt") fields.push_back(field);
+    }
+  }
+  std::sort(fields.begin(), fields.end());
+  fields.erase(std::unique(fields.begin(), fields.end()), fields.end());
+  return fields;
+}
+
+RowOptions MakeRowOptions(const JobSpec& spec) {
+  const job::v1::Dataset& data = spec.dataset();
+  RowOptions options;
+  options.prompt = data.prompt();
+  options.answer = data.answer();
+  options.fields.insert(data.fields().begin(), data.fields().end());
+  options.required = RewardFields(spec.reward());
+  return options;
+}
+
+absl::StatusOr<DatasetSplit> OpenJsonl(const JobSpec& spec, const DataRoots& roots) {
+  const job::v1::Dataset& data = spec.dataset();
+  JsonlDatasetOptions options;
+  options.path = data.path();
+  options.row = MakeRowOptions(spec);
+  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> rows, JsonlDataset::Load(options, roots));
+  if (!spec.has_eval()) return DatasetSplit{std::move(rows), nullptr};
+  if (!data.has_eval_path()) return SplitHeldOut(std::move(rows), spec.eval().rows());
+  options.path = data.eval_path();
+  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> held_out,
+                           JsonlDataset::Load(options, roots));
+  return DatasetSplit{std::move(rows), std::move(held_out)};
+}
+
+absl::StatusOr<DatasetSplit> OpenTemplate(const JobSpec& spec) {
+  TemplateDatasetOptions options;
+  options.row = MakeRowOptions(spec);
+  for (const job::v1::Row& row : spec.dataset().rows()) {
+    options.rows.emplace_back(row.values().begin(), row.values().end());
+  }
+  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> rows, TemplateDataset::Create(options));
+  // A list of rows is evaluated on itself: there is nothing to hold out from a handful of prompts.
+  return DatasetSplit{rows, spec.has_eval() ? rows : nullptr};
+}
+
+int64_t LongestResponse(const JobSpec& spec) {
+  return std::max(spec.rollout().max_new_tokens(), spec.eval().max_new_tokens());
+}
+
+// Every row that the supervised warm-up may draw has an answer that fits behind its prompt.
+absl::Status CheckAnswers(const Dataset& data, const Tokenizer& tokenizer, int64_t context_tokens) {
+  ErrorList errors;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    FRESHET_ASSIGN_OR_RETURN(const DatasetRow row, data.Get(i));
+    const std::string where = data.Where(i);
+    const auto answer = EncodeAnswer(tokenizer, row.attributes, where);
+    if (!answer.ok()) {
+      errors.Add(Message(answer.status()));
+      continue;
+    }
+    FRESHET_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
+                             EncodePrompt(tokenizer, row.prompt));
+    const size_t tokens = prompt.size() + answer->size();
+    if (static_cast<int64_t>(tokens) <= context_tokens) continue;
+    errors.Add(StrCat(where, ": prompt and answer have ", tokens,
+                      " tokens, the model's context is ", context_tokens,
+                      "; shorten or remove the row"));
+  }
+  return errors.ToStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DatasetSplit> OpenDatasets(const JobSpec& spec, const DataRoots& roots) {
+  const job::v1::Dataset& data = spec.dataset();
+  if (data.type() == "arithmetic") {
+    ArithmeticDatasetOptions options;
+    options.operands = data.operands();
+    options.digits = data.digits();
+    return OpenGenerated<ArithmeticDataset>(options, spec);
+  }
+  if (data.type() == "copy") {
+    CopyDatasetOptions options;
+    options.symbols = data.symbols();
+    options.length = data.length();
+    return OpenGenerated<CopyDataset>(options, spec);
+  }
+  return data.type() == "jsonl" ? OpenJsonl(spec, roots) : OpenTemplate(spec);
+}
+
+PromptEncoder MakePromptEncoder(const Tokenizer& tokenizer) {
+  return [&tokenizer](const std::string& text) { return EncodePrompt(tokenizer, text); };
+}
+
+absl::StatusOr<PromptBounds> CheckRows(const JobSpec& spec, const DatasetSplit& data,
+                                       const Tokenizer& tokenizer, int64_t context_tokens) {
+  PromptBounds bounds;
+  bounds.most = context_tokens - LongestResponse(spec);
+  if (bounds.most < 1) {
+    return InvalidArgument("rollout.max_new_tokens: ", LongestResponse(spec),
+                           " leaves no room for a prompt in the model's context of ",
+                           context_tokens, " tokens");
+  }
+  const PromptEncoder encoder = [&](const std::string& text) {
+    absl::StatusOr<std::vector<int32_t>> ids = EncodePrompt(tokenizer, text);
+    if (ids.ok()) bounds.longest = std::max(bounds.longest, static_cast<int64_t>(ids->size()));
+    return ids;
+  };
+  FRESHET_RETURN_IF_ERROR(ValidatePrompts(*data.train, encoder, bounds.most));
+  if (data.held_out != nullptr) {
+    FRESHET_RETURN_IF_ERROR(ValidatePrompts(*data.held_out, encoder, bounds.most));
+  }
+  if (spec.warmup().has_sft()) {
+    FRESHET_RETURN_IF_ERROR(CheckAnswers(*data.train, tokenizer, context_tokens));
+  }
+  return bounds;
+}
+
+PromptFeederOptions MakeFeederOptions(const JobSpec& spec, const PromptBounds& bounds) {
+  PromptFeederOptions options;
+  options.seed = static_cast<uint64_t>(spec.seed());
+  options.shuffle = spec.dataset().shuffle();
+  options.max_prompt_tokens = bounds.most;
+  return options;
+}
+
+}  // namespace freshet

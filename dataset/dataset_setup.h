@@ -1,0 +1,40 @@
+#ifndef FRESHET_DATASET_DATASET_SETUP_H_
+#define FRESHET_DATASET_DATASET_SETUP_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "base/data_roots.h"
+#include "dataset/dataset.h"
+#include "dataset/prompt_feeder.h"
+#include "freshet/job/v1/job_spec.pb.h"
+#include "model/tokenizer.h"
+
+namespace freshet {
+
+// Opens the rows that a resolved job trains and is evaluated on; held_out is null without an
+// evaluation. Files are opened below `roots`. Errors have one line per error, each naming file or
+// field and the fix.
+absl::StatusOr<DatasetSplit> OpenDatasets(const job::v1::JobSpec& spec, const DataRoots& roots);
+
+// `tokenizer` must outlive the encoder.
+PromptEncoder MakePromptEncoder(const Tokenizer& tokenizer);
+
+// Lengths of prompts in tokens.
+struct PromptBounds {
+  int64_t most = 0;     // that leaves room for the longest response
+  int64_t longest = 0;  // there is in the rows
+};
+
+// Checks every row before a job starts: prompts are encoded and leave room for the response in the
+// model's context of `context_tokens`; with a supervised warm-up, answers do too.
+// INVALID_ARGUMENT with one line per error, each naming the row.
+absl::StatusOr<PromptBounds> CheckRows(const job::v1::JobSpec& spec, const DatasetSplit& data,
+                                       const Tokenizer& tokenizer, int64_t context_tokens);
+
+// The part of a feeder's options that a job decides: seed, order and bounds.
+PromptFeederOptions MakeFeederOptions(const job::v1::JobSpec& spec, const PromptBounds& bounds);
+
+}  // namespace freshet
+
+#endif  // FRESHET_DATASET_DATASET_SETUP_H_

@@ -1,0 +1,63 @@
+#include "dataset/json_fields.h"
+
+#include <cstddef>
+
+#include "base/str_cat.h"
+#include "nlohmann/json.hpp"
+
+namespace freshet {
+namespace {
+
+constexpr int kMaxDepth = 32;
+
+// Depth of brackets outside strings, counted up to kMaxDepth + 1. The parser checks the rest.
+bool IsTooDeep(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kMaxDepth) return true;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<std::map<std::string, std::string>> ParseJsonFields(std::string_view text) {
+  // The parser takes a NUL byte for the end of its input.
+  const size_t nul = text.find('\0');
+  if (nul != std::string_view::npos) return InvalidArgument("NUL byte at byte ", nul + 1);
+  if (IsTooDeep(text)) {
+    return InvalidArgument("JSON nested deeper than ", kMaxDepth, " levels; flatten the row");
+  }
+  nlohmann::json json;
+  try {
+    json = nlohmann::json::parse(text.begin(), text.end());
+  } catch (const nlohmann::json::parse_error& error) {
+    return InvalidArgument("not valid JSON or UTF-8 at byte ", error.byte);
+  } catch (const nlohmann::json::exception& error) {
+    return InvalidArgument("not valid JSON: ", error.what());
+  }
+  if (!json.is_object()) {
+    return InvalidArgument("a JSON ", json.type_name(),
+                           " where an object is wanted, as {\"question\": "
+                           "\"...\", \"answer\": \"...\"}");
+  }
+  std::map<std::string, std::string> fields;
+  for (const auto& [name, value] : json.items()) {
+    if (value.is_null()) continue;
+    fields[name] = value.is_string() ? value.get<std::string>() : value.dump();
+  }
+  return fields;
+}
+
+}  // namespace freshet

@@ -1,0 +1,104 @@
+#include "dataset/row_builder.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+using Fields = std::map<std::string, std::string>;
+
+constexpr size_t kMaxNamesShown = 8;
+constexpr size_t kMaxNameBytes = 40;
+constexpr std::array<std::array<std::string_view, 4>, 2> kAliasSets = {{
+    {"question", "problem", "input", "prompt"},
+    {"answer", "solution", "target", "ground_truth"},
+}};
+
+// Other names of `field` that the row has.
+std::vector<std::string> AliasesIn(const Fields& fields, const std::string& field) {
+  std::vector<std::string> found;
+  for (const auto& set : kAliasSets) {
+    if (std::find(set.begin(), set.end(), field) == set.end()) continue;
+    for (const std::string_view name : set) {
+      if (name != field && fields.count(std::string(name)) > 0) found.emplace_back(name);
+    }
+  }
+  return found;
+}
+
+// Field names come from outside: control characters and bytes that may not be ASCII become '?'.
+std::string Printable(const std::string& name) {
+  std::string result = name.substr(0, kMaxNameBytes);
+  for (char& c : result) {
+    if (c < 0x20 || c > 0x7E) c = '?';
+  }
+  return name.size() > kMaxNameBytes ? result + "..." : result;
+}
+
+std::string ListNames(const Fields& fields) {
+  if (fields.empty()) return "no fields";
+  std::string result;
+  size_t shown = 0;
+  for (const auto& [name, value] : fields) {
+    if (++shown > kMaxNamesShown) return StrCat(result, ", ...");
+    result += StrCat(shown == 1 ? "" : ", ", Printable(name));
+  }
+  return result;
+}
+
+}  // namespace
+
+RowBuilder::RowBuilder(TextTemplate prompt, const RowOptions& options)
+    : prompt_(std::move(prompt)),
+      answer_(options.answer),
+      names_(options.fields),
+      wanted_(prompt_.fields()) {
+  if (!answer_.empty()) wanted_.push_back(answer_);
+  for (const auto& [name, in_row] : names_) wanted_.push_back(name);
+  wanted_.insert(wanted_.end(), options.required.begin(), options.required.end());
+}
+
+absl::StatusOr<RowBuilder> RowBuilder::Create(const RowOptions& options) {
+  absl::StatusOr<TextTemplate> parsed = TextTemplate::Parse(options.prompt);
+  if (!parsed.ok()) return InvalidArgument("dataset.prompt: ", Message(parsed.status()));
+  return RowBuilder(*std::move(parsed), options);
+}
+
+absl::StatusOr<std::string> RowBuilder::Resolve(const std::string& field,
+                                                const Fields& fields) const {
+  const auto named = names_.find(field);
+  const std::string& name = named == names_.end() ? field : named->second;
+  const auto it = fields.find(name);
+  if (it != fields.end()) return it->second;
+  const std::vector<std::string> aliases =
+      named == names_.end() ? AliasesIn(fields, name) : std::vector<std::string>();
+  if (aliases.size() == 1) return fields.at(aliases.front());
+  if (aliases.empty()) {
+    return InvalidArgument("field '", name, "' is missing; the row has ", ListNames(fields));
+  }
+  return InvalidArgument("field '", name, "' is missing, and both '", aliases[0], "' and '",
+                         aliases[1], "' could stand for it; name the one to use");
+}
+
+absl::StatusOr<DatasetRow> RowBuilder::Build(const Fields& fields) const {
+  // Every name is looked up in the row as it came, so that one alias never hides another.
+  Fields resolved = fields;
+  for (const std::string& field : wanted_) {
+    FRESHET_ASSIGN_OR_RETURN(resolved[field], Resolve(field, fields));
+  }
+  DatasetRow row;
+  FRESHET_ASSIGN_OR_RETURN(row.prompt, prompt_.Render(resolved));
+  if (row.prompt.empty()) return InvalidArgument("the prompt is empty");
+  if (!answer_.empty()) resolved["answer"] = resolved[answer_];
+  row.attributes = std::move(resolved);
+  return row;
+}
+
+}  // namespace freshet

@@ -1,0 +1,258 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text_template.h"
+#include "job/rule_context.h"
+
+namespace freshet {
+namespace {
+
+using Components = std::map<std::string, job::v1::RewardComponent>;
+
+// The attribute that every row with a gold answer has.
+constexpr char kAnswerField[] = "answer";
+
+// The components in the order of their names.
+Components SortedComponents(const JobSpec& spec) {
+  return {spec.reward().components().begin(), spec.reward().components().end()};
+}
+
+// The UTF-8 characters of `text`.
+std::vector<std::string> Characters(std::string_view text) {
+  std::vector<std::string> characters;
+  for (const char c : text) {
+    if ((static_cast<unsigned char>(c) & 0xC0) != 0x80 || characters.empty()) {
+      characters.emplace_back();
+    }
+    characters.back() += c;
+  }
+  return characters;
+}
+
+bool IsGenerated(const job::v1::Dataset& dataset) {
+  return dataset.type() == "arithmetic" || dataset.type() == "copy";
+}
+
+// Characters of a generated prompt with its '=', and of its answer.
+int64_t PromptCharacters(const job::v1::Dataset& dataset) {
+  return dataset.type() == "arithmetic" ? dataset.operands() * (dataset.digits() + 1)
+                                        : dataset.length() + 1;
+}
+int64_t AnswerCharacters(const job::v1::Dataset& dataset) {
+  return dataset.type() == "arithmetic" ? dataset.digits() + 1 : dataset.length();
+}
+
+void CheckAlphabet(RuleContext& context) {
+  const job::v1::Tokenizer& tokenizer = context.spec().tokenizer();
+  if (tokenizer.type() != "char" || !context.Usable({"tokenizer"})) {
+    return;
+  }
+  std::set<std::string> alphabet;
+  for (const std::string& character : Characters(tokenizer.alphabet())) {
+    if (!alphabet.insert(character).second) {
+      context.Add("tokenizer.alphabet", "holds '", Excerpt(character),
+                  "' twice; give each character once");
+      return;
+    }
+  }
+  const job::v1::Dataset& dataset = context.spec().dataset();
+  if (!IsGenerated(dataset) || !context.Usable({"dataset"})) {
+    return;
+  }
+  const std::string needed =
+      dataset.type() == "arithmetic" ? "0123456789+=" : dataset.symbols() + "=";
+  for (const std::string& character : Characters(needed)) {
+    if (!alphabet.contains(character)) {
+      context.Add("tokenizer.alphabet", "lacks '", Excerpt(character), "', which dataset.type ",
+                  dataset.type(), " needs");
+      return;
+    }
+  }
+}
+
+// Prompt, completion and context. With a char tokenizer and generated rows the lengths are known;
+// else a prompt has at least one token.
+void CheckLengths(RuleContext& context) {
+  const JobSpec& spec = context.spec();
+  if (!context.Usable({"rollout.max_new_tokens", "model", "tokenizer", "dataset"})) {
+    return;
+  }
+  const bool known = IsGenerated(spec.dataset()) && spec.tokenizer().type() == "char";
+  const int64_t answer = AnswerCharacters(spec.dataset());
+  if (known && !spec.has_environment() && spec.rollout().max_new_tokens() < answer) {
+    context.Add("rollout.max_new_tokens", "must be at least ", answer,
+                ", the length of an answer, got ", spec.rollout().max_new_tokens());
+  }
+  if (!spec.model().has_config()) {
+    return;
+  }
+  const int64_t prompt = known ? PromptCharacters(spec.dataset()) : 1;
+  const int64_t room = spec.model().config().max_position_embeddings() - prompt;
+  const auto check = [&](const char* path, int64_t tokens) {
+    if (tokens > room) {
+      context.Add(path, "a prompt of ", prompt, prompt == 1 ? " token and " : " tokens and ",
+                  tokens, " new ones do not fit into model.config.max_position_embeddings ",
+                  prompt + room, room > 0 ? StrCat("; the most is ", room) : "");
+    }
+  };
+  check("rollout.max_new_tokens", spec.rollout().max_new_tokens());
+  if (spec.has_eval() && context.Usable({"eval"}) &&
+      spec.eval().max_new_tokens() != spec.rollout().max_new_tokens()) {
+    check("eval.max_new_tokens", spec.eval().max_new_tokens());
+  }
+}
+
+bool CheckSymbols(RuleContext& context) {
+  const std::string& symbols = context.spec().dataset().symbols();
+  const std::vector<std::string> all = Characters(symbols);
+  const std::set<std::string> unique(all.begin(), all.end());
+  if (unique.size() == all.size() && !unique.contains("=")) {
+    return true;
+  }
+  context.Add("dataset.symbols", "must be different characters without '=', got '",
+              Excerpt(symbols), "'");
+  return false;
+}
+
+// There are rows enough to train on, and others to evaluate on.
+void CheckGeneratedRows(RuleContext& context) {
+  const job::v1::Dataset& dataset = context.spec().dataset();
+  if (!IsGenerated(dataset) || !context.Usable({"dataset"})) {
+    return;
+  }
+  double base = 10;
+  double exponent = static_cast<double>(dataset.operands() * dataset.digits());
+  if (dataset.type() == "copy") {
+    if (!CheckSymbols(context)) return;
+    base = static_cast<double>(Characters(dataset.symbols()).size());
+    exponent = static_cast<double>(dataset.length());
+  }
+  constexpr double kLargestSpace = 4611686018427387904.0;  // 2^62, exact as a double
+  const double space = std::pow(base, exponent);
+  if (space > kLargestSpace) {
+    context.Add(dataset.type() == "copy" ? "dataset.length" : "dataset.digits", "makes ",
+                FormatBound(base), "^", FormatBound(exponent),
+                " different rows; the most is 2^62, make it smaller");
+    return;
+  }
+  const double trained = static_cast<double>(dataset.train_rows());
+  if (trained > space) {
+    context.Add("dataset.train_rows", "must be at most ", FormatBound(space),
+                ", the different rows of this dataset, got ", dataset.train_rows());
+  } else if (context.spec().has_eval() && context.Usable({"eval.rows"}) &&
+             static_cast<double>(context.spec().eval().rows()) > space - trained) {
+    context.Add("eval.rows", "must be at most ", FormatBound(space - trained),
+                ", what dataset.train_rows ", dataset.train_rows(), " leaves of ",
+                FormatBound(space), " different rows, got ", context.spec().eval().rows(),
+                trained == space ? "; lower dataset.train_rows" : "");
+  }
+}
+
+// Template texts by the key that holds them.
+std::map<std::string, std::string> Templates(const JobSpec& spec) {
+  std::map<std::string, std::string> templates;
+  if (spec.dataset().has_prompt()) {
+    templates["dataset.prompt"] = spec.dataset().prompt();
+  }
+  for (const auto& [name, component] : spec.reward().components()) {
+    if (component.has_text()) {
+      templates[StrCat("reward.components.", name, ".text")] = component.text();
+    }
+  }
+  return templates;
+}
+
+// Braces, gold answers that are asked for but not there, and fields that template rows lack.
+void CheckTemplates(RuleContext& context) {
+  const job::v1::Dataset& dataset = context.spec().dataset();
+  const bool has_answers = IsGenerated(dataset) || dataset.has_answer();
+  std::map<std::string, std::string> wanted;  // field -> the key that asks for it
+  for (const auto& [path, text] : Templates(context.spec())) {
+    if (!context.Usable({path})) continue;
+    const absl::StatusOr<TextTemplate> parsed = TextTemplate::Parse(text);
+    if (!parsed.ok()) {
+      context.Add(path, Message(parsed.status()));
+      continue;
+    }
+    for (const std::string& field : parsed->fields()) {
+      if (path == "dataset.prompt" || field != kAnswerField) {
+        wanted.emplace(field, path);
+      } else if (!has_answers && context.Usable({"dataset.type", "dataset.answer"})) {
+        context.Add(path,
+                    "asks for the gold answer, but rows have none; name their field in "
+                    "dataset.answer");
+      }
+    }
+  }
+  if (!has_answers && context.spec().warmup().has_sft() &&
+      context.Usable({"dataset.type", "dataset.answer", "warmup"})) {
+    context.Add("warmup.sft", "trains on gold answers; name their field in dataset.answer");
+  }
+  if (dataset.type() != "template" || !context.Usable({"dataset"})) {
+    return;
+  }
+  if (dataset.has_answer()) {
+    wanted.emplace(dataset.answer(), "dataset.answer");
+  }
+  for (int i = 0; i < dataset.rows_size(); ++i) {
+    for (const auto& [field, path] : wanted) {
+      if (!dataset.rows(i).values().contains(field)) {
+        context.Add(StrCat("dataset.rows.", i), "has no field '", Excerpt(field), "', which ",
+                    Excerpt(path, 120), " asks for");
+      }
+    }
+  }
+}
+
+void CheckLengthReward(RuleContext& context, const std::string& path,
+                       const job::v1::RewardComponent& component) {
+  if (component.shape() == "soft_overlong") {
+    if (component.has_min_tokens()) {
+      context.Add(path + ".min_tokens", "has no effect with shape soft_overlong; remove it");
+    }
+    if (component.margin_tokens() > component.max_tokens()) {
+      context.Add(path + ".margin_tokens", "must be at most max_tokens ", component.max_tokens(),
+                  ", got ", component.margin_tokens());
+    }
+  } else if (component.min_tokens() > component.max_tokens()) {
+    context.Add(path + ".min_tokens", "must be at most max_tokens ", component.max_tokens(),
+                ", got ", component.min_tokens());
+  }
+}
+
+void CheckReward(RuleContext& context) {
+  for (const auto& [name, component] : SortedComponents(context.spec())) {
+    const std::string path = StrCat("reward.components.", name);
+    if (!context.Usable({path})) {
+      continue;
+    }
+    if (!IsName(name, "_-") || name.size() > 63) {
+      context.Add(path,
+                  "the name of a component is at most 63 letters, digits, '_' and '-', "
+                  "starting with a letter or a digit");
+    }
+    if (component.type() == "contains" && !component.has_text()) {
+      context.Add(path + ".text", "is required but missing");
+    } else if (component.type() == "length") {
+      CheckLengthReward(context, path, component);
+    }
+  }
+}
+
+}  // namespace
+
+void CheckDataRules(RuleContext& context) {
+  CheckAlphabet(context);
+  CheckLengths(context);
+  CheckGeneratedRows(context);
+  CheckReward(context);
+  CheckTemplates(context);
+}
+
+}  // namespace freshet

@@ -1,0 +1,27 @@
+#include "job/job_mode.h"
+
+#include <string>
+
+#include "base/str_cat.h"
+
+namespace freshet {
+
+std::vector<ConfigError> CheckMode(const JobSpec& spec, const KeyPlaces& places, JobMode mode) {
+  std::vector<ConfigError> errors;
+  const std::string& transport = spec.weight_sync().transport();
+  if (mode == JobMode::kLocal && (transport == "shm" || transport == "grpc_relay")) {
+    errors.push_back(
+        places.At("weight_sync.transport",
+                  StrCat(transport,
+                         " joins processes, but freshet local is one process; use auto or "
+                         "inprocess, or submit the job to a cluster")));
+  }
+  if (mode == JobMode::kCluster && transport == "inprocess") {
+    errors.push_back(places.At("weight_sync.transport",
+                               "inprocess works within one process only; use auto, shm or "
+                               "grpc_relay, or freshet local"));
+  }
+  return errors;
+}
+
+}  // namespace freshet

@@ -1,0 +1,191 @@
+#include "job/job_validator.h"
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+#include <string>
+
+#include "base/str_cat.h"
+#include "job/key_rules.h"
+#include "job/rule_context.h"
+
+namespace freshet {
+namespace {
+
+void CheckNames(RuleContext& context) {
+  const JobSpec& spec = context.spec();
+  if (context.Usable({"name"}) && !IsName(spec.name(), "._-")) {
+    context.Add("name", "must be letters, digits, '.', '_' and '-', starting with a letter or a ",
+                "digit; got '", Excerpt(spec.name()), "'");
+  }
+  if (spec.has_eval() && context.Usable({"eval"}) && !IsName(spec.eval().name(), "_-")) {
+    context.Add("eval.name", "must be letters, digits, '_' and '-', starting with a letter or a ",
+                "digit; got '", Excerpt(spec.eval().name()), "'");
+  }
+}
+
+void CheckModelSource(RuleContext& context) {
+  const job::v1::Model& model = context.spec().model();
+  if (!context.Usable({"model.init", "model.path"})) {
+    return;
+  }
+  if (model.has_init() && model.has_path()) {
+    context.Add("model.path", "contradicts model.init ", model.init(), "; keep one of the two");
+  } else if (!model.has_init() && !model.has_path()) {
+    context.Add("model", "needs exactly one of init (random, with config) and path (a Hugging ",
+                "Face directory)");
+  } else if (model.has_path() && model.path().empty()) {
+    context.Add("model.path",
+                "is empty; give a Hugging Face directory, here or by --set model.path=DIR");
+  }
+  if (model.has_init() && !context.spec().has_tokenizer() && context.Usable({"tokenizer"})) {
+    context.Add("tokenizer", "is required with model.init random, for example ",
+                "{type: char, alphabet: \"0123456789+=\"}");
+  }
+}
+
+void CheckModelShape(RuleContext& context) {
+  if (!context.spec().model().has_config() || !context.Usable({"model"})) {
+    return;
+  }
+  const job::v1::ModelConfig& config = context.spec().model().config();
+  const int64_t heads = config.num_attention_heads();
+  if (!config.has_head_dim() && config.hidden_size() % heads != 0) {
+    context.Add("model.config.hidden_size", "must be a multiple of num_attention_heads ", heads,
+                ", got ", config.hidden_size(), "; or give head_dim");
+  } else if (config.has_head_dim() && config.head_dim() % 2 != 0) {
+    context.Add("model.config.head_dim", "must be even, got ", config.head_dim(),
+                " (hidden_size / num_attention_heads where it is not given)");
+  }
+  if (heads % std::max<int64_t>(1, config.num_key_value_heads()) != 0) {
+    context.Add("model.config.num_key_value_heads", "must divide num_attention_heads ", heads,
+                ", got ", config.num_key_value_heads());
+  }
+}
+
+void CheckSteps(RuleContext& context) {
+  const JobSpec& spec = context.spec();
+  const int64_t minibatches = spec.trainer().minibatches_per_step();
+  if (context.Usable({"trainer.minibatches_per_step", "prompts_per_step"}) && minibatches > 0 &&
+      spec.prompts_per_step() % minibatches != 0) {
+    context.Add("trainer.minibatches_per_step", "must divide prompts_per_step ",
+                spec.prompts_per_step(), ", got ", minibatches);
+  }
+  if (context.Usable({"trainer.max_tokens_per_microbatch", "rollout.max_new_tokens"}) &&
+      spec.trainer().max_tokens_per_microbatch() <= spec.rollout().max_new_tokens()) {
+    context.Add("trainer.max_tokens_per_microbatch", "must be more than rollout.max_new_tokens ",
+                spec.rollout().max_new_tokens(), ", so that one sample fits, got ",
+                spec.trainer().max_tokens_per_microbatch());
+  }
+  if (context.Usable({"rollout.max_sequences", "group_size"}) &&
+      spec.rollout().max_sequences() < spec.group_size()) {
+    context.Add("rollout.max_sequences", "must be at least group_size ", spec.group_size(),
+                ", so that one group fits, got ", spec.rollout().max_sequences());
+  }
+}
+
+// Every advantage but reinforce_pp, which looks at the whole batch, compares the samples of a
+// group.
+void CheckGroupSize(RuleContext& context) {
+  const job::v1::Loss& loss = context.spec().loss();
+  if (context.spec().group_size() != 1 || !context.Usable({"group_size", "loss"})) {
+    return;
+  }
+  const bool own = loss.has_advantage();
+  const std::string name = own ? loss.advantage() : loss.has_preset() ? loss.preset() : "grpo";
+  if (name != "reinforce_pp") {
+    context.Add("group_size", "must be at least 2: ", own ? "loss.advantage " : "loss.preset ",
+                name, " compares the samples of a group (reinforce_pp does not)");
+  }
+}
+
+void CheckStaleness(RuleContext& context) {
+  const JobSpec& spec = context.spec();
+  const int64_t eta = spec.staleness().max();
+  if (!context.Usable({"staleness.max"})) {
+    return;
+  }
+  if (context.Usable({"weight_sync.every_steps"}) && spec.weight_sync().every_steps() > eta + 1) {
+    context.Add("weight_sync.every_steps", "must be at most staleness.max + 1 = ", eta + 1,
+                ", got ", spec.weight_sync().every_steps(),
+                "; training would wait for samples that engines may only make with newer weights");
+  }
+  if (!context.Usable({"datastore.capacity_groups", "checkpoint.every_steps", "prompts_per_step",
+                       "trainer.steps"})) {
+    return;
+  }
+  const int64_t least = LeastCapacityGroups(spec);
+  if (CapacityGroups(spec) >= least) {
+    return;
+  }
+  if (spec.checkpoint().every_steps() == 0) {
+    context.Add("datastore.capacity_groups", "must be at least (staleness.max ", eta,
+                " + 1 + trainer.steps ", spec.trainer().steps(), ") * prompts_per_step ",
+                spec.prompts_per_step(), " = ", least, ", or 0, got ",
+                spec.datastore().capacity_groups(),
+                "; without checkpoints on the way the store keeps every group");
+  } else {
+    context.Add("datastore.capacity_groups", "must be at least (staleness.max ", eta,
+                " + 1 + 2 * checkpoint.every_steps ", spec.checkpoint().every_steps(),
+                ") * prompts_per_step ", spec.prompts_per_step(), " = ", least, ", or 0, got ",
+                spec.datastore().capacity_groups(), "; or checkpoint more often");
+  }
+}
+
+void CheckOptimizer(RuleContext& context) {
+  const job::v1::Optimizer& optimizer = context.spec().optimizer();
+  if (context.Usable({"optimizer.min_learning_rate", "optimizer.learning_rate"}) &&
+      optimizer.min_learning_rate() > optimizer.learning_rate()) {
+    context.Add("optimizer.min_learning_rate", "must be at most learning_rate ",
+                FormatBound(optimizer.learning_rate()), ", got ",
+                FormatBound(optimizer.min_learning_rate()));
+  }
+  const int64_t steps = context.spec().trainer().steps();
+  if (context.Usable({"optimizer.warmup_steps", "trainer.steps"}) &&
+      optimizer.warmup_steps() > steps) {
+    context.Add("optimizer.warmup_steps", "must be at most trainer.steps ", steps, ", got ",
+                optimizer.warmup_steps());
+  }
+}
+
+}  // namespace
+
+bool IsName(std::string_view text, std::string_view punctuation) {
+  const auto is_alnum = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  return !text.empty() && is_alnum(text[0]) && std::all_of(text.begin(), text.end(), [&](char c) {
+    return is_alnum(c) || punctuation.find(c) != std::string_view::npos;
+  });
+}
+
+std::vector<ConfigError> ValidateJob(const JobSpec& spec, const KeyPlaces& places,
+                                     const std::vector<ConfigError>& earlier) {
+  std::vector<ConfigError> errors = earlier;
+  std::vector<ConfigError> of_keys = CheckKeys(spec, places, earlier);
+  errors.insert(errors.end(), std::make_move_iterator(of_keys.begin()),
+                std::make_move_iterator(of_keys.end()));
+  RuleContext context(spec, places, errors);
+  CheckNames(context);
+  CheckModelSource(context);
+  CheckModelShape(context);
+  CheckDataRules(context);
+  CheckServiceRules(context);
+  CheckSteps(context);
+  CheckGroupSize(context);
+  CheckStaleness(context);
+  CheckOptimizer(context);
+  errors.erase(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(earlier.size()));
+  return errors;
+}
+
+int64_t LeastCapacityGroups(const JobSpec& spec) {
+  const int64_t every = spec.checkpoint().every_steps();
+  const int64_t kept_steps = every == 0 ? spec.trainer().steps() : 2 * every;
+  return (spec.staleness().max() + 1 + kept_steps) * spec.prompts_per_step();
+}
+
+int64_t CapacityGroups(const JobSpec& spec) {
+  const int64_t given = spec.datastore().capacity_groups();
+  return given == 0 ? LeastCapacityGroups(spec) : given;
+}
+
+}  // namespace freshet

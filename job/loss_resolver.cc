@@ -1,0 +1,231 @@
+#include <optional>
+#include <utility>
+
+#include "base/str_cat.h"
+#include "job/loss_names.h"
+#include "job/loss_spec.h"
+
+namespace freshet {
+namespace {
+
+// Lays overrides over a preset, collecting errors.
+class Resolver {
+ public:
+  Resolver(const LossOverrides& overrides, const LossBatchShape& shape)
+      : in_(overrides), shape_(shape) {}
+
+  std::variant<LossSpec, std::vector<LossError>> Resolve() {
+    const absl::StatusOr<LossSpec> preset = ExpandPreset(in_.preset.value_or("grpo"));
+    if (!preset.ok()) {
+      AddError("preset", Message(preset.status()));
+    } else {
+      spec_ = *preset;
+    }
+    Choose("advantage", in_.advantage, kAdvantages, spec_.advantage);
+    Choose("surrogate", in_.surrogate, kSurrogates, spec_.surrogate);
+    Choose("ratio", in_.ratio, kRatios, spec_.ratio);
+    Choose("anchor", in_.anchor, kAnchors, spec_.anchor);
+    Choose("aggregate", in_.aggregate, kAggregates, spec_.aggregate);
+    ResolveClip();
+    ResolveCorrection();
+    ResolveKl();
+    if (in_.entropy_coef) {
+      spec_.entropy_coef = *in_.entropy_coef;
+      CheckRange("entropy_coef", spec_.entropy_coef, 0, 1000);
+    }
+    CheckAnchor();
+    CheckGroups();
+    if (errors_.empty()) {
+      return spec_;
+    }
+    return std::move(errors_);
+  }
+
+ private:
+  void AddError(std::string_view key, std::string message) {
+    errors_.push_back({StrCat("loss.", key), std::move(message)});
+  }
+
+  template <typename Kind, size_t kSize>
+  void Choose(std::string_view key, const std::optional<std::string>& name,
+              const std::array<LossName<Kind>, kSize>& names, Kind& out) {
+    if (!name) {
+      return;
+    }
+    for (const auto& entry : names) {
+      if (entry.name == *name) {
+        out = entry.kind;
+        return;
+      }
+    }
+    AddError(key, StrCat(QuoteInput(*name), " is not one of ", JoinLossNames(names)));
+  }
+
+  void CheckRange(std::string_view key, double value, double low, double high) {
+    if (!(value >= low && value <= high)) {
+      AddError(key, StrCat(LossNumber(value), " is outside [", LossNumber(low), ", ",
+                           LossNumber(high), "]"));
+    }
+  }
+
+  // As CheckRange, without the lower end.
+  void CheckAbove(std::string_view key, double value, double low, double high) {
+    if (!(value > low && value <= high)) {
+      AddError(key, StrCat(LossNumber(value), " is outside (", LossNumber(low), ", ",
+                           LossNumber(high), "]"));
+    }
+  }
+
+  void ResolveClip() {
+    if (in_.clip_low) {
+      spec_.clip.low = *in_.clip_low;
+    }
+    if (in_.clip_high) {
+      spec_.clip.high = *in_.clip_high;
+    }
+    if (in_.clip_dual) {
+      spec_.clip.dual = in_.clip_dual;
+    }
+    CheckAbove("clip.low", spec_.clip.low, 0, 1);
+    CheckAbove("clip.high", spec_.clip.high, 0, 1000);
+    if (spec_.clip.dual) {
+      CheckAbove("clip.dual", *spec_.clip.dual, 1, 1000);
+      if (spec_.surrogate != SurrogateKind::kPpo) {
+        AddError("clip.dual", "a dual clip needs surrogate ppo: remove clip.dual");
+      }
+    }
+  }
+
+  void ResolveCorrection() {
+    CorrectionKind kind = spec_.correction.kind;
+    Choose("correction.kind", in_.correction_kind, kCorrections, kind);
+    if (!in_.correction_kind && spec_.anchor == AnchorKind::kProximal &&
+        UncorrectedStaleness(spec_, shape_.max_staleness)) {
+      kind = CorrectionKind::kTis;
+    }
+    if (kind != spec_.correction.kind) {
+      spec_.correction = DefaultCorrection(kind);
+    }
+    if (kind == CorrectionKind::kNone) {
+      for (const auto& [key, value] : {std::pair{"correction.cap", in_.correction_cap},
+                                       std::pair{"correction.low", in_.correction_low}}) {
+        if (value) {
+          AddError(key, StrCat("set to ", LossNumber(*value),
+                               " but correction.kind is none: set kind tis, mask or seq_tis"));
+        }
+      }
+      return;
+    }
+    spec_.correction.cap = in_.correction_cap.value_or(spec_.correction.cap);
+    spec_.correction.low = in_.correction_low.value_or(spec_.correction.low);
+    // Bounds on either side of 1, so that on-policy tokens keep the weight 1.
+    CheckRange("correction.cap", spec_.correction.cap, 1, 1e6);
+    CheckRange("correction.low", spec_.correction.low, 0, 1);
+  }
+
+  void ResolveKl() {
+    const KlKind preset_kind = spec_.kl.kind;
+    Choose("kl.kind", in_.kl_kind, kKls, spec_.kl.kind);
+    if (spec_.kl.kind == KlKind::kNone) {
+      spec_.kl.coef = 0;
+      if (in_.kl_coef && *in_.kl_coef != 0) {
+        AddError("kl.coef",
+                 StrCat("set to ", LossNumber(*in_.kl_coef), " but kl.kind is none: set kind k3"));
+      }
+      return;
+    }
+    if (in_.kl_coef) {
+      spec_.kl.coef = *in_.kl_coef;
+      CheckRange("kl.coef", spec_.kl.coef, 0, 1000);
+      if (spec_.kl.coef == 0) {
+        spec_.kl = KlSpec{};
+      }
+    } else if (preset_kind == KlKind::kNone) {
+      AddError("kl.coef", StrCat("missing: kl.kind ", NameOf(kKls, spec_.kl.kind),
+                                 " needs a coefficient, for example 0.001"));
+    }
+  }
+
+  void CheckAnchor() {
+    const std::string_view correction = NameOf(kCorrections, spec_.correction.kind);
+    const bool corrected = spec_.correction.kind != CorrectionKind::kNone;
+    if (spec_.anchor == AnchorKind::kBehavior && corrected) {
+      AddError(
+          "correction.kind",
+          StrCat("two importance corrections: ", correction, " weights by proximal/behaviour, but ",
+                 "with anchor behavior the ratio already divides by behaviour: set anchor "
+                 "proximal or correction.kind none"));
+    }
+    if (spec_.anchor != AnchorKind::kNone) {
+      return;
+    }
+    if (corrected) {
+      AddError("correction.kind", StrCat(correction,
+                                         " corrects a proximal anchor, but anchor is none: "
+                                         "set anchor proximal or correction.kind none"));
+    }
+    for (const auto& [key, value] :
+         {std::pair{"clip.low", in_.clip_low}, std::pair{"clip.high", in_.clip_high},
+          std::pair{"clip.dual", in_.clip_dual}}) {
+      if (value) {
+        AddError(key, StrCat("set to ", LossNumber(*value),
+                             " but anchor is none, so there is no ratio to clip: remove it or set "
+                             "anchor proximal"));
+      }
+    }
+    if (spec_.ratio == RatioLevel::kSequence) {
+      AddError("ratio", "sequence needs an anchor, but anchor is none: set anchor proximal");
+    }
+    if (spec_.surrogate == SurrogateKind::kCispo) {
+      AddError("surrogate",
+               "cispo needs an anchor, but anchor is none: set anchor behavior or proximal");
+    }
+    spec_.clip = ClipSpec{};
+  }
+
+  void CheckGroups() {
+    if (shape_.group_size < 1 || shape_.groups_per_step < 1) {
+      AddError("advantage", StrCat("group size ", shape_.group_size, " and groups per step ",
+                                   shape_.groups_per_step, " must be at least 1"));
+      return;
+    }
+    const std::string_view name = NameOf(kAdvantages, spec_.advantage);
+    if (spec_.advantage == AdvantageKind::kReinforcePp) {
+      if (shape_.group_size == 1 && shape_.groups_per_step == 1) {
+        AddError("advantage", StrCat(name,
+                                     " compares the samples of a step, but a step has 1: set "
+                                     "group_size or groups per step to at least 2"));
+      }
+    } else if (shape_.group_size == 1) {
+      AddError("advantage", StrCat(name,
+                                   " compares the samples of a group, but group_size is 1: set "
+                                   "group_size to at least 2, or advantage reinforce_pp"));
+    }
+  }
+
+  const LossOverrides& in_;
+  const LossBatchShape& shape_;
+  LossSpec spec_;
+  std::vector<LossError> errors_;
+};
+
+}  // namespace
+
+std::optional<std::string> UncorrectedStaleness(const LossSpec& spec, int64_t max_staleness) {
+  if (max_staleness <= 0 || spec.anchor == AnchorKind::kBehavior ||
+      spec.correction.kind != CorrectionKind::kNone) {
+    return std::nullopt;
+  }
+  return StrCat("samples up to ", max_staleness, max_staleness == 1 ? " version" : " versions",
+                " old are trained without an importance weight: ",
+                spec.anchor == AnchorKind::kNone
+                    ? "loss.anchor is none: set it to proximal"
+                    : "loss.correction.kind is none: set loss.correction to {kind: tis, cap: 2.0}");
+}
+
+std::variant<LossSpec, std::vector<LossError>> ResolveLoss(const LossOverrides& overrides,
+                                                           const LossBatchShape& shape) {
+  return Resolver(overrides, shape).Resolve();
+}
+
+}  // namespace freshet

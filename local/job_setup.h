@@ -1,0 +1,43 @@
+#ifndef FRESHET_LOCAL_JOB_SETUP_H_
+#define FRESHET_LOCAL_JOB_SETUP_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "dataset/dataset.h"
+#include "dataset/dataset_setup.h"
+#include "datastore/trajectory_store.h"
+#include "job/config_error.h"
+#include "job/job_schema.h"
+#include "job/loss_spec.h"
+#include "model/model_setup.h"
+#include "rollout/engine/sampling.h"
+#include "services/reward/scorers/composite_scorer.h"
+#include "services/reward/worker/reward_setup.h"
+
+namespace freshet {
+
+// Everything that a job file names, opened and checked: what the roles are made from when one
+// process has them all.
+struct JobSetup {
+  JobSpec spec;
+  ModelSetup model;
+  DatasetSplit data;  // held_out is null without evaluation
+  PromptBounds prompts;
+  std::unique_ptr<CompositeScorer> scorer;
+  LossSpec loss;
+  SamplingParams sampling;
+  SamplingParams eval_sampling;
+  StoreOptions store;
+};
+
+// Opens model, tokenizer and datasets, and checks every prompt. Writes nothing, connects to
+// nothing. `remote` makes the scorers of type grpc. Errors have one line per error, each naming
+// file or field and the fix.
+absl::StatusOr<std::unique_ptr<JobSetup>> PrepareJob(
+    const JobSpec& spec, const KeyPlaces& places,
+    const RemoteScorerFactory& remote = UnconnectedScorers());
+
+}  // namespace freshet
+
+#endif  // FRESHET_LOCAL_JOB_SETUP_H_

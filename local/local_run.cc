@@ -1,0 +1,428 @@
+#include "local/local_run.h"
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "dataset/dataset_setup.h"
+#include "datastore/memory/in_memory_trajectory_store.h"
+#include "local/dead_group_guard.h"
+#include "local/evaluator.h"
+#include "local/local_environments.h"
+#include "local/local_services.h"
+#include "local/run_summary.h"
+#include "model/torch_threads.h"
+#include "rollout/engine/native_engine.h"
+#include "rollout/worker/rollout_setup.h"
+#include "runlog/report.h"
+#include "services/reward/worker/reward_setup.h"
+#include "services/reward/worker/reward_worker.h"
+#include "trainer/learner/policy_learner.h"
+#include "trainer/learner/sft_warmup.h"
+#include "trainer/loop/trainer_setup.h"
+#include "weights/inprocess_transport.h"
+
+namespace freshet {
+namespace {
+
+constexpr int64_t kWeightBucketBytes = 4 << 20;
+constexpr absl::Duration kControlPeriod = absl::Milliseconds(50);
+constexpr absl::Duration kEvaluationDeadline = absl::Minutes(10);
+// For an evaluation that the trainer waits for when the run is to stop; then it is given up.
+constexpr absl::Duration kEvaluationGrace = absl::Seconds(2);
+
+// The training rows, for the warm-up.
+class TrainingRowsOfDataset final : public WarmupRows {
+ public:
+  explicit TrainingRowsOfDataset(const Dataset& data) : data_(data) {}
+  int64_t size() const override { return data_.size(); }
+  absl::StatusOr<WarmupRow> Get(int64_t index) override {
+    FRESHET_ASSIGN_OR_RETURN(DatasetRow row, data_.Get(index));
+    return WarmupRow{std::move(row.prompt), std::move(row.attributes), data_.Where(index)};
+  }
+
+ private:
+  const Dataset& data_;
+};
+
+}  // namespace
+
+// The parts of a running job, in the order in which they are made; destroyed in reverse.
+struct LocalRun::Roles {
+  absl::Time start;
+  int64_t ledger_seq = 0;  // last row in the folder's ledger before the recorder opens it
+  std::unique_ptr<PolicyLearner> learner;
+  std::unique_ptr<InMemoryTrajectoryStore> store;
+  std::shared_ptr<WeightSubscriber> subscriber = std::make_shared<WeightSubscriber>();
+  std::unique_ptr<NativeEngine> engine;
+  std::unique_ptr<EnvironmentClient> environments;  // with an environment only, as episodes
+  std::unique_ptr<EpisodeRunner> episodes;
+  std::unique_ptr<RolloutWorker> rollout;
+  std::unique_ptr<RewardWorker> reward;
+  std::unique_ptr<PromptFeeder> feeder;
+  std::unique_ptr<Evaluator> evaluator;
+  std::unique_ptr<MetricsServer> metrics;
+  std::unique_ptr<RunRecorder> recorder;
+  std::unique_ptr<WeightPublisher> publisher;
+  std::unique_ptr<TrainerLoop> trainer;
+
+  // Set by the role threads. `failure` is the first error of any role.
+  Mutex mu;
+  absl::Status failure ABSL_GUARDED_BY(mu);
+  bool trainer_done ABSL_GUARDED_BY(mu) = false;
+  std::atomic<bool> evaluation_awaited{false};  // by the trainer, before it goes on
+
+  std::stop_source stop_trainer;
+  std::stop_source stop_workers;
+  std::vector<std::jthread> threads;
+  std::jthread trainer_thread;
+
+  void Fail(const absl::Status& status) {
+    if (status.ok()) return;
+    MutexLock lock(mu);
+    if (failure.ok()) failure = status;
+  }
+  absl::Status Failure() {
+    MutexLock lock(mu);
+    return failure;
+  }
+};
+
+LocalRun::LocalRun(const JobSetup& setup, const RunFolder& folder, Display& display,
+                   const Clock& clock, FaultPoints& faults, LocalRunOptions options)
+    : setup_(setup),
+      folder_(folder),
+      display_(display),
+      clock_(clock),
+      faults_(faults),
+      options_(std::move(options)) {}
+
+LocalRun::~LocalRun() = default;
+
+void LocalRun::RequestStop() {
+  MutexLock lock(mu_);
+  stop_requested_ = true;
+  turn_due_ = true;
+  wake_.NotifyAll();
+}
+
+void LocalRun::WakeController() {
+  MutexLock lock(mu_);
+  turn_due_ = true;
+  wake_.NotifyAll();
+}
+
+bool LocalRun::StopRequested() {
+  MutexLock lock(mu_);
+  return stop_requested_;
+}
+
+absl::StatusOr<RunResult> LocalRun::Run() {
+  Roles roles;
+  roles.start = clock_.Now();
+  const int64_t trained = options_.resume.origin.policy.version;
+  const bool evaluated = setup_.data.held_out == nullptr || options_.resume.evaluated >= trained;
+  if (trained >= setup_.spec.trainer().steps() && evaluated) {
+    if (!std::filesystem::exists(folder_.File("report.html"))) {
+      FRESHET_RETURN_IF_ERROR(WriteReport(folder_.path()));
+    }
+    return RunResult{RunOutcome::kAlreadyFinished, trained};
+  }
+  // Roles share the cores as threads: a second level of threads inside each would fight over them.
+  UseOneTorchThread();
+  FRESHET_RETURN_IF_ERROR(MakeStore(roles));
+  FRESHET_RETURN_IF_ERROR(MakeLearner(roles));
+  if (StopRequested()) return RunResult{RunOutcome::kInterrupted, 0};
+  FRESHET_RETURN_IF_ERROR(MakeRoles(roles));
+  if (options_.status != nullptr) {
+    options_.status->Watch(roles.store.get(), roles.rollout.get(), roles.reward.get());
+    options_.status->SetState(job::v1::JOB_STATE_RUNNING, "the trainer is at work");
+  }
+  StartThreads(roles);
+  absl::Status status = Control(roles);
+  if (status.ok() && !StopRequested()) status = FinalEvaluation(roles);
+  StopThreads(roles);
+  if (options_.status != nullptr) options_.status->Watch(nullptr, nullptr);
+  const absl::Status exported = roles.recorder->ExportLedger();
+  // What a role failed with comes before what the others say of it.
+  if (const absl::Status failure = roles.Failure();
+      !failure.ok() && (status.ok() || absl::IsCancelled(status))) {
+    status = failure;
+  }
+  if (status.ok()) status = exported;
+  const absl::Status report = WriteReport(folder_.path());
+  if (status.ok()) status = report;
+  FRESHET_RETURN_IF_ERROR(status);
+  const int64_t committed = roles.trainer->committed();
+  return RunResult{
+      committed >= setup_.spec.trainer().steps() ? RunOutcome::kFinished : RunOutcome::kInterrupted,
+      committed};
+}
+
+// The store, and its first row in the folder's ledger: from here on a killed run is a resumed one.
+absl::Status LocalRun::MakeStore(Roles& roles) {
+  const ResumePoint& resume = options_.resume;
+  FRESHET_ASSIGN_OR_RETURN(roles.store,
+                           InMemoryTrajectoryStore::Create(setup_.store, resume.origin, clock_));
+  if (resume.origin.resumed) {
+    FRESHET_RETURN_IF_ERROR(roles.store->RecordResume(
+        resume.origin.epoch + 1, resume.parent_lineage, resume.origin.policy.version,
+        resume.checkpoint.has_value() ? resume.checkpoint->manifest_sha256 : ""));
+  }
+  FRESHET_ASSIGN_OR_RETURN(LedgerLog ledger, LedgerLog::Open(folder_.File("ledger.jsonl")));
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<LedgerRow> rows,
+                           roles.store->ReadLedger(resume.origin.ledger_seq, /*max_rows=*/1));
+  if (rows.size() != 1) return Internal("the store's ledger begins with ", rows.size(), " rows");
+  roles.ledger_seq = rows.back().seq;
+  return ledger.Append(rows);
+}
+
+// Weights to start from: of the checkpoint, or of the model followed by the warm-up.
+absl::Status LocalRun::MakeLearner(Roles& roles) {
+  FRESHET_ASSIGN_OR_RETURN(
+      roles.learner,
+      PolicyLearner::Create(MakeLearnerOptions(setup_.spec, setup_.model.config, setup_.loss),
+                            clock_));
+  PolicyLearner& learner = *roles.learner;
+  display_.ShowSetup(
+      DescribeSetup(setup_, folder_.path(), learner.num_parameters(), options_.resume.origin));
+  if (options_.resume.checkpoint.has_value()) {
+    const FoundCheckpoint& checkpoint = *options_.resume.checkpoint;
+    FRESHET_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(checkpoint.path));
+    FRESHET_RETURN_IF_ERROR(learner.LoadModel(*files));
+    FRESHET_RETURN_IF_ERROR(learner.LoadOptimizer(checkpoint.path, checkpoint.optimizer_steps));
+    if (setup_.loss.NeedsReference()) {
+      FRESHET_ASSIGN_OR_RETURN(const auto first,
+                               ModelFiles::Open(CheckpointPath(folder_.File("checkpoints"), 0)));
+      return learner.LoadReference(*first);
+    }
+    return absl::OkStatus();
+  }
+  if (setup_.model.files != nullptr) {
+    FRESHET_RETURN_IF_ERROR(learner.LoadModel(*setup_.model.files));
+  } else {
+    learner.InitializeRandom(static_cast<uint64_t>(setup_.spec.seed()));
+  }
+  if (setup_.spec.warmup().has_sft()) {
+    const absl::Time start = clock_.Now();
+    TrainingRowsOfDataset rows(*setup_.data.train);
+    const absl::Status status =
+        RunSftWarmup(setup_.spec, *setup_.model.tokenizer, rows, learner,
+                     [&](int64_t step, int64_t steps, double loss) {
+                       display_.ShowWarmup(
+                           {"sft", step, steps, loss, absl::ToDoubleSeconds(clock_.Now() - start)});
+                       return !StopRequested();
+                     });
+    if (!status.ok() && !StopRequested()) return status;
+  }
+  if (setup_.loss.NeedsReference()) learner.FreezeReference();
+  return absl::OkStatus();
+}
+
+absl::Status LocalRun::MakeRoles(Roles& roles) {
+  const JobSpec& spec = setup_.spec;
+  const ResumePoint& resume = options_.resume;
+  FRESHET_ASSIGN_OR_RETURN(roles.engine,
+                           NativeEngine::Create(setup_.model.config, MakeEngineOptions(spec)));
+  if (spec.has_environment()) {
+    if (spec.environment().type() == "grpc") {
+      roles.environments = ConnectEnvironment(spec.environment(), clock_);
+    } else {
+      roles.environments = std::make_unique<LocalEnvironments>(BuiltinEnvironments());
+    }
+    roles.episodes = std::make_unique<EpisodeRunner>(*roles.engine, *roles.environments, clock_,
+                                                     MakeEpisodeText(*setup_.model.tokenizer),
+                                                     MakeEpisodeOptions(spec));
+  }
+  roles.rollout = std::make_unique<RolloutWorker>(
+      *roles.store, *roles.engine, roles.subscriber, clock_,
+      MakeRolloutOptions(spec, setup_.sampling, setup_.prompts.longest), roles.episodes.get());
+  roles.reward = std::make_unique<RewardWorker>(
+      *roles.store, *setup_.scorer,
+      [this](const std::vector<int32_t>& ids) {
+        return setup_.model.tokenizer->Decode(ids, /*skip_special=*/true);
+      },
+      MakeRewardOptions(spec));
+  PromptFeederOptions feeder_options = MakeFeederOptions(spec, setup_.prompts);
+  feeder_options.first_attempt = resume.first_attempt;
+  feeder_options.start = resume.origin.cursor;
+  roles.feeder = std::make_unique<PromptFeeder>(
+      *roles.store, *setup_.data.train, MakePromptEncoder(*setup_.model.tokenizer), feeder_options);
+  if (setup_.data.held_out != nullptr) {
+    FRESHET_ASSIGN_OR_RETURN(roles.evaluator, Evaluator::Create(setup_, *roles.rollout, clock_,
+                                                                [this] { WakeController(); }));
+  }
+  RunRecorder::Options recorder_options;
+  recorder_options.start = roles.start;
+  recorder_options.wall_offset_seconds = resume.wall_seconds;
+  recorder_options.first_ledger_seq = roles.ledger_seq;
+  recorder_options.rows = options_.rows;
+  if (LocalStatus* const status = options_.status) {
+    recorder_options.rows = [status, rows = options_.rows](const std::string& row) {
+      status->AddRow(row);
+      if (rows) rows(row);
+    };
+    recorder_options.samples = [status](const std::vector<SampleRow>& rows) {
+      status->AddSamples(rows);
+    };
+  }
+  if (options_.metrics_port > 0) {
+    const MetricsServer::Job job{spec.name(), EnvironmentLabel(spec), setup_.store.staleness.max,
+                                 FullMarks(spec.reward())};
+    FRESHET_ASSIGN_OR_RETURN(roles.metrics, MetricsServer::Start(options_.metrics_port, job));
+    recorder_options.metrics = roles.metrics.get();
+  }
+  recorder_options.before_step = [this, &roles] { return AwaitEvaluationWhenExact(roles); };
+  recorder_options.on_published = [this, &roles](int64_t step, const WeightSnapshot& weights) {
+    return EvaluateWhenDue(roles, step, weights);
+  };
+  FRESHET_ASSIGN_OR_RETURN(
+      roles.recorder, RunRecorder::Create(setup_, folder_, *roles.store, *roles.rollout, display_,
+                                          clock_, std::move(recorder_options)));
+  return MakeTrainer(roles);
+}
+
+absl::Status LocalRun::MakeTrainer(Roles& roles) {
+  std::vector<std::shared_ptr<WeightTransport>> transports = {
+      std::make_shared<InProcessTransport>(std::vector{roles.subscriber})};
+  roles.publisher = std::make_unique<WeightPublisher>(roles.learner->WeightEntries(),
+                                                      kWeightBucketBytes, std::move(transports));
+  TrainerLoopOptions options = MakeLoopOptions(setup_.spec, setup_.store.job, setup_.loss);
+  options.loaded = options_.resume.origin.policy;
+  options.checkpoint_root = folder_.File("checkpoints");
+  options.damaged = options_.resume.damaged;
+  options.checkpoint_files = ModelTextFiles(setup_.model.config, *setup_.model.tokenizer);
+  roles.trainer =
+      std::make_unique<TrainerLoop>(*roles.store, *roles.learner, *roles.publisher, *roles.recorder,
+                                    clock_, faults_, std::move(options));
+  // Without a checkpoint the loaded weights are saved as the first one, so that a resume need not
+  // repeat the warm-up, and a reference policy survives.
+  FRESHET_RETURN_IF_ERROR(
+      roles.trainer->Start(/*save_loaded=*/!options_.resume.checkpoint.has_value()));
+  return EvaluateWhenDue(roles, roles.trainer->committed(), roles.publisher->staged());
+}
+
+// Where runs must repeat bit for bit, no evaluation may be skipped for lack of time, and its row
+// has its fixed place: before the row of the next step.
+absl::Status LocalRun::AwaitEvaluationWhenExact(Roles& roles) {
+  if (setup_.store.staleness.max > 0 || roles.evaluator == nullptr) return absl::OkStatus();
+  roles.evaluation_awaited = true;
+  const absl::Cleanup over = [&roles] { roles.evaluation_awaited = false; };
+  if (roles.evaluator->AwaitIdle(kEvaluationDeadline)) return absl::OkStatus();
+  if (StopRequested()) {
+    roles.recorder->EmitEvent("evaluation_skipped",
+                              {{"version", StrCat(roles.trainer->committed())}});
+    return absl::OkStatus();
+  }
+  roles.recorder->OnEvaluationFailed(
+      StrCat("the evaluation before step ", roles.trainer->committed() + 1, " did not end within ",
+             absl::FormatDuration(kEvaluationDeadline), "; it goes on beside the training"));
+  return absl::OkStatus();
+}
+
+absl::Status LocalRun::EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights) {
+  if (roles.evaluator == nullptr) return absl::OkStatus();
+  const bool last = step == setup_.spec.trainer().steps();
+  // The last version is evaluated when the trainer is done: FinalEvaluation.
+  if (last || step % setup_.spec.eval().every_steps() != 0) return absl::OkStatus();
+  if (!roles.evaluator->Start(weights)) {
+    roles.recorder->EmitEvent("evaluation_skipped", {{"version", StrCat(step)}});
+  }
+  return absl::OkStatus();
+}
+
+void LocalRun::StartThreads(Roles& roles) {
+  const std::stop_token stop = roles.stop_workers.get_token();
+  roles.threads.emplace_back([&roles, stop] { roles.Fail(roles.feeder->Run(stop)); });
+  roles.threads.emplace_back([&roles, stop] { roles.reward->Run(stop); });
+  roles.threads.emplace_back([&roles, stop] {
+    UseOneTorchThread();
+    roles.Fail(roles.rollout->Run(stop));
+  });
+  roles.trainer_thread = std::jthread([this, &roles] {
+    UseOneTorchThread();
+    roles.Fail(roles.trainer->Run(roles.stop_trainer.get_token()));
+    {
+      MutexLock lock(roles.mu);
+      roles.trainer_done = true;
+    }
+    WakeController();
+  });
+}
+
+void LocalRun::StopThreads(Roles& roles) {
+  roles.stop_trainer.request_stop();
+  roles.store->Close();
+  if (roles.evaluator != nullptr) roles.evaluator->Close();
+  if (roles.trainer_thread.joinable()) roles.trainer_thread.join();
+  roles.stop_workers.request_stop();
+  roles.store->Close();
+  roles.threads.clear();
+}
+
+// The controller's turn-by-turn work, until the trainer is done or a role has failed.
+absl::Status LocalRun::Control(Roles& roles) {
+  DeadGroupGuard guard;
+  absl::Time give_up_evaluation = absl::InfiniteFuture();
+  while (true) {
+    FRESHET_RETURN_IF_ERROR(roles.store->Sweep().status());
+    FRESHET_RETURN_IF_ERROR(guard.Check(*roles.store));
+    FRESHET_RETURN_IF_ERROR(TakeEvaluation(roles));
+    FRESHET_RETURN_IF_ERROR(roles.Failure());
+    {
+      MutexLock lock(roles.mu);
+      if (roles.trainer_done) return absl::OkStatus();
+    }
+    if (StopRequested()) {
+      roles.stop_trainer.request_stop();
+      if (roles.evaluation_awaited) {
+        give_up_evaluation = std::min(give_up_evaluation, clock_.Now() + kEvaluationGrace);
+      }
+      if (clock_.Now() >= give_up_evaluation && roles.evaluation_awaited) {
+        roles.evaluator->Close();
+      }
+    }
+    MutexLock lock(mu_);
+    if (!turn_due_) wake_.WaitFor(mu_, kControlPeriod);
+    turn_due_ = false;
+  }
+}
+
+absl::Status LocalRun::TakeEvaluation(Roles& roles) {
+  if (roles.evaluator == nullptr) return absl::OkStatus();
+  return roles.evaluator->TakeResult([&roles](absl::StatusOr<EvalMetrics> result) {
+    if (result.ok()) return roles.recorder->RecordEval(*std::move(result));
+    roles.recorder->OnEvaluationFailed(Message(result.status()));
+    return absl::OkStatus();
+  });
+}
+
+absl::Status LocalRun::FinalEvaluation(Roles& roles) {
+  if (roles.evaluator == nullptr) return absl::OkStatus();
+  bool started = false;
+  const absl::Time deadline = clock_.Now() + kEvaluationDeadline;
+  while (clock_.Now() < deadline && !StopRequested()) {
+    FRESHET_RETURN_IF_ERROR(roles.Failure());
+    FRESHET_RETURN_IF_ERROR(TakeEvaluation(roles));
+    if (roles.evaluator->AwaitIdle(absl::ZeroDuration())) {
+      if (started) return absl::OkStatus();
+      started = roles.evaluator->Start(roles.publisher->staged());
+    }
+    MutexLock lock(mu_);
+    wake_.WaitFor(mu_, absl::Milliseconds(5));
+  }
+  if (StopRequested()) return absl::OkStatus();
+  roles.recorder->OnEvaluationFailed(
+      StrCat("the last evaluation did not end within ", absl::FormatDuration(kEvaluationDeadline)));
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

@@ -1,0 +1,80 @@
+#ifndef FRESHET_LOCAL_LOCAL_RUN_H_
+#define FRESHET_LOCAL_LOCAL_RUN_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "base/fault_point.h"
+#include "local/job_setup.h"
+#include "local/local_status.h"
+#include "local/resume_point.h"
+#include "local/run_folder.h"
+#include "local/run_recorder.h"
+#include "runlog/display.h"
+
+namespace freshet {
+
+struct LocalRunOptions {
+  ResumePoint resume;             // of the folder
+  RowSink rows;                   // rows of --json; may be empty
+  int metrics_port = 0;           // 0: no metrics server; else on the loopback address
+  LocalStatus* status = nullptr;  // what the status page shows; may be null, outlives the run
+};
+
+enum class RunOutcome { kFinished, kInterrupted, kAlreadyFinished };
+
+struct RunResult {
+  RunOutcome outcome = RunOutcome::kFinished;
+  int64_t committed = 0;  // last step
+};
+
+// Every role of a job as threads of this process: prompt feeder, one rollout engine, reward worker,
+// trainer, and this object's Run() as controller (evaluation, sweeping, deadlines).
+class LocalRun {
+ public:
+  LocalRun(const JobSetup& setup, const RunFolder& folder, Display& display, const Clock& clock,
+           FaultPoints& faults, LocalRunOptions options);
+  ~LocalRun();
+
+  // Trains to the last step. Blocks. Errors: those of the roles; a job that cannot go on is
+  // FAILED_PRECONDITION with the reason.
+  absl::StatusOr<RunResult> Run();
+
+  // Asks Run() to drain, checkpoint and return. Safe from any thread, at any time.
+  void RequestStop();
+
+ private:
+  struct Roles;
+  bool StopRequested();
+  // Has the controller take its next turn at once.
+  void WakeController();
+  absl::Status MakeStore(Roles& roles);
+  absl::Status MakeLearner(Roles& roles);
+  absl::Status MakeRoles(Roles& roles);
+  absl::Status MakeTrainer(Roles& roles);
+  void StartThreads(Roles& roles);
+  void StopThreads(Roles& roles);
+  absl::Status Control(Roles& roles);
+  absl::Status AwaitEvaluationWhenExact(Roles& roles);
+  absl::Status EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights);
+  absl::Status TakeEvaluation(Roles& roles);
+  absl::Status FinalEvaluation(Roles& roles);
+
+  const JobSetup& setup_;
+  const RunFolder& folder_;
+  Display& display_;
+  const Clock& clock_;
+  FaultPoints& faults_;
+  const LocalRunOptions options_;
+  Mutex mu_;
+  CondVar wake_;
+  bool stop_requested_ ABSL_GUARDED_BY(mu_) = false;
+  bool turn_due_ ABSL_GUARDED_BY(mu_) = false;  // the controller has something to look at
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_LOCAL_LOCAL_RUN_H_

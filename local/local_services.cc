@@ -1,0 +1,29 @@
+#include "local/local_services.h"
+
+#include <string>
+
+#include "rollout/environment/grpc/grpc_environment_client.h"
+#include "services/reward/service/grpc_scorer.h"
+#include "services/runtime/channel.h"
+
+namespace freshet {
+namespace {
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address) {
+  return runtime::MakeChannel(address, {});
+}
+
+}  // namespace
+
+RemoteScorerFactory ConnectedScorers() { return GrpcScorers(Connect, /*cache=*/nullptr); }
+
+std::unique_ptr<EnvironmentClient> ConnectEnvironment(const job::v1::Environment& environment,
+                                                      const Clock& clock) {
+  GrpcEnvironmentClientOptions options;
+  options.step_timeout = absl::Milliseconds(environment.step_timeout_ms());
+  auto client = std::make_unique<GrpcEnvironmentClient>(Connect, clock, options);
+  client->SetAddresses({environment.address()});
+  return client;
+}
+
+}  // namespace freshet

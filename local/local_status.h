@@ -1,0 +1,74 @@
+#ifndef FRESHET_LOCAL_LOCAL_STATUS_H_
+#define FRESHET_LOCAL_LOCAL_STATUS_H_
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "controller/status_page/status_source.h"
+#include "datastore/trajectory_store.h"
+#include "job/job_schema.h"
+#include "runlog/samples_log.h"
+#include "runlog/step_metrics.h"
+
+namespace freshet {
+
+class RewardWorker;
+class RolloutWorker;
+
+// What the status page shows of a run in this process: one job, whose workers are its threads.
+// Keeps the newest 100,000 rows and 1,000 samples. Thread-safe.
+class LocalStatus final : public StatusSource {
+ public:
+  // `clock` must outlive it. The job is STARTING.
+  LocalStatus(const JobSpec& spec, const Clock& clock);
+
+  // The rows that a resumed run has written already; what cannot be read is left out.
+  void LoadHistory(const std::string& metrics_path, const std::string& samples_path);
+  // A row of metrics.jsonl, or an event of --json. Anything else is ignored.
+  void AddRow(const std::string& json) ABSL_LOCKS_EXCLUDED(mu_);
+  void AddSamples(const std::vector<SampleRow>& rows) ABSL_LOCKS_EXCLUDED(mu_);
+  // Adds an event, too.
+  void SetState(job::v1::JobState state, const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);
+  // Sources of the job's live state. All null: there are none, and none is in use when this
+  // returns.
+  void Watch(TrajectoryStore* store, const RolloutWorker* rollout,
+             const RewardWorker* reward = nullptr) ABSL_LOCKS_EXCLUDED(live_mu_);
+
+  StatusIdentity Identity() override;
+  absl::StatusOr<StatusJobs> List(int limit) override;
+  absl::StatusOr<job::v1::Job> Get(const std::string& id) override;
+  absl::StatusOr<StatusRows> Metrics(const std::string& id, int64_t after, int64_t limit) override;
+  absl::StatusOr<std::vector<std::string>> Samples(const std::string& id, int limit) override;
+  absl::StatusOr<job::v1::Cluster> Cluster() override;
+
+ private:
+  absl::Status Check(const std::string& id) const;
+  void AddEvent(job::v1::Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  job::v1::Worker MakeWorker(const std::string& role) const;
+
+  const Clock& clock_;
+  const std::string id_;
+
+  Mutex mu_;
+  job::v1::Job job_ ABSL_GUARDED_BY(mu_);
+  std::optional<StepMetrics> last_step_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::pair<int64_t, std::string>> rows_ ABSL_GUARDED_BY(mu_);  // by cursor
+  int64_t cursor_ ABSL_GUARDED_BY(mu_) = 0;                                // of the newest row
+  std::deque<std::string> samples_ ABSL_GUARDED_BY(mu_);                   // oldest first
+
+  Mutex live_mu_;
+  TrajectoryStore* store_ ABSL_GUARDED_BY(live_mu_) = nullptr;
+  const RolloutWorker* rollout_ ABSL_GUARDED_BY(live_mu_) = nullptr;
+  const RewardWorker* reward_ ABSL_GUARDED_BY(live_mu_) = nullptr;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_LOCAL_LOCAL_STATUS_H_

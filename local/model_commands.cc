@@ -1,0 +1,147 @@
+#include "local/model_commands.h"
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "model/model_files.h"
+#include "nlohmann/json.hpp"
+#include "rollout/engine/native_engine.h"
+#include "trainer/learner/policy_learner.h"
+
+namespace freshet {
+namespace {
+
+constexpr uint64_t kMaxIdsBytes = 256 << 20;
+
+// The id lists of a file, one JSON array a line.
+absl::StatusOr<std::vector<std::vector<int32_t>>> ReadIds(const std::string& path,
+                                                          const ModelConfig& model) {
+  FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxIdsBytes));
+  std::vector<std::vector<int32_t>> lists;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const int64_t line = static_cast<int64_t>(lists.size()) + 1;
+    const nlohmann::json json =
+        nlohmann::json::parse(text.begin() + static_cast<ptrdiff_t>(begin),
+                              text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    if (!json.is_array() || json.empty()) {
+      return InvalidArgument(path, ":", line, ": not a JSON array of at least one token id");
+    }
+    std::vector<int32_t>& ids = lists.emplace_back();
+    for (const nlohmann::json& id : json) {
+      if (!id.is_number_integer() || id.get<int64_t>() < 0 ||
+          id.get<int64_t>() >= model.vocab_size) {
+        return InvalidArgument(path, ":", line, ": ", id.dump(), " is not a token id below ",
+                               model.vocab_size);
+      }
+      ids.push_back(id.get<int32_t>());
+    }
+    if (static_cast<int64_t>(ids.size()) > model.max_position_embeddings) {
+      return InvalidArgument(path, ":", line, ": ", ids.size(), " tokens, the model's context is ",
+                             model.max_position_embeddings);
+    }
+    begin = end + 1;
+  }
+  return lists;
+}
+
+struct LoadedModel {
+  std::unique_ptr<ModelFiles> files;
+  std::unique_ptr<PolicyLearner> learner;  // holds the arena
+};
+
+absl::StatusOr<LoadedModel> Load(const std::string& directory, bool bf16) {
+  LoadedModel model;
+  FRESHET_ASSIGN_OR_RETURN(model.files, ModelFiles::Open(directory));
+  std::string errors;
+  for (const std::string& error : model.files->CheckTensors()) {
+    errors += (errors.empty() ? "" : "\n") + error;
+  }
+  if (!errors.empty()) return InvalidArgument(errors);
+  PolicyLearnerOptions options;
+  options.model = model.files->config();
+  options.bf16 = bf16;
+  FRESHET_ASSIGN_OR_RETURN(model.learner,
+                           PolicyLearner::Create(std::move(options), SystemClock::Get()));
+  FRESHET_RETURN_IF_ERROR(model.learner->LoadModel(*model.files));
+  return model;
+}
+
+absl::StatusOr<std::unique_ptr<NativeEngine>> MakeEngine(const LoadedModel& model, bool bf16) {
+  NativeEngineOptions options;
+  options.max_sequences = 64;
+  options.bf16 = bf16;
+  FRESHET_ASSIGN_OR_RETURN(auto engine, NativeEngine::Create(model.files->config(), options));
+  const std::string_view arena = model.learner->Arena();
+  WeightSnapshot snapshot;
+  snapshot.bytes = CopyWeightBytes(arena);
+  FRESHET_RETURN_IF_ERROR(engine->LoadWeights(Lane::kRollout, snapshot));
+  return engine;
+}
+
+void PrintLine(const nlohmann::ordered_json& json) { std::printf("%s\n", json.dump().c_str()); }
+
+}  // namespace
+
+absl::Status RunScore(const ScoreCommand& command) {
+  const bool bf16 = command.dtype == "bf16";
+  FRESHET_ASSIGN_OR_RETURN(const LoadedModel model, Load(command.model, bf16));
+  FRESHET_ASSIGN_OR_RETURN(const auto lists, ReadIds(command.ids_file, model.files->config()));
+  FRESHET_ASSIGN_OR_RETURN(const auto engine, MakeEngine(model, bf16));
+  for (const std::vector<int32_t>& ids : lists) {
+    std::vector<float> logprobs;
+    if (command.engine == "trainer") {
+      FRESHET_ASSIGN_OR_RETURN(const auto scores, model.learner->Score({ids}));
+      logprobs = scores.front();
+    } else {
+      FRESHET_ASSIGN_OR_RETURN(logprobs, engine->Score(ids, command.engine == "decode"));
+    }
+    PrintLine({{"logprobs", logprobs}});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunGenerate(const GenerateCommand& command) {
+  const bool bf16 = command.dtype == "bf16";
+  FRESHET_ASSIGN_OR_RETURN(const LoadedModel model, Load(command.model, bf16));
+  FRESHET_ASSIGN_OR_RETURN(const auto lists, ReadIds(command.ids_file, model.files->config()));
+  FRESHET_ASSIGN_OR_RETURN(const auto engine, MakeEngine(model, bf16));
+  std::vector<Response> responses(lists.size());
+  size_t submitted = 0;
+  while (submitted < lists.size() || !engine->Idle()) {
+    while (submitted < lists.size()) {
+      GenerationRequest request;
+      request.id = static_cast<int64_t>(submitted);
+      request.prompt_ids = lists[submitted];
+      request.seed = static_cast<uint64_t>(command.seed);
+      request.ordinal = request.id;
+      request.sample_indices = {0};
+      request.sampling.temperature = command.temperature;
+      request.sampling.max_new_tokens = static_cast<int32_t>(command.max_new_tokens);
+      if (!command.ignore_eos) request.sampling.stop_ids = model.files->config().eos_token_ids;
+      const absl::Status status = engine->Submit(std::move(request));
+      if (status.code() == absl::StatusCode::kResourceExhausted) break;
+      if (!status.ok()) {
+        return StatusOf(status.code(), command.ids_file, ":", submitted + 1, ": ", Message(status));
+      }
+      ++submitted;
+    }
+    FRESHET_ASSIGN_OR_RETURN(std::vector<GenerationOutput> outputs, engine->Poll());
+    for (GenerationOutput& output : outputs) {
+      responses[static_cast<size_t>(output.request_id)] = std::move(output.response);
+    }
+  }
+  for (const Response& response : responses) {
+    PrintLine({{"ids", response.response_ids}, {"logprobs", response.behavior_logprobs}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

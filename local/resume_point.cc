@@ -1,0 +1,111 @@
+#include "local/resume_point.h"
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "datastore/ledger.h"
+#include "runlog/metrics_log.h"
+
+namespace freshet {
+namespace {
+
+// What the ledger of the earlier processes says.
+struct LedgerFacts {
+  bool opened = false;
+  int64_t seq = 0;
+  int64_t epoch = 0;
+  int64_t lineage = 0;
+  int32_t attempt = -1;
+};
+
+absl::Status CheckOpenRow(const std::string& path, const LedgerRow& row,
+                          const StoreOptions& options) {
+  if (row.job != options.job) {
+    return FailedPrecondition(path, ": belongs to job \"", row.job, "\", not to \"", options.job,
+                              "\"");
+  }
+  const auto check = [&path](const char* key, const auto& began, const auto& now) {
+    if (began == now) return absl::OkStatus();
+    return FailedPrecondition(path, ": the run began with ", key, " ", began, ", the job says ",
+                              now, "; start another run to change it");
+  };
+  const StalenessOptions& staleness = options.staleness;
+  FRESHET_RETURN_IF_ERROR(check("staleness.max", row.bound, staleness.max));
+  FRESHET_RETURN_IF_ERROR(
+      check("staleness.policy", row.disposition, std::string(Name(staleness.disposition))));
+  FRESHET_RETURN_IF_ERROR(
+      check("prompts_per_step", row.groups_per_step, staleness.groups_per_step));
+  return check("group_size", row.group_size, int64_t{options.group_size});
+}
+
+absl::StatusOr<LedgerFacts> ReadLedgerFacts(const std::string& path, const StoreOptions& options) {
+  LedgerFacts facts;
+  std::ifstream file(path);
+  std::string line;
+  int64_t number = 0;
+  while (std::getline(file, line)) {
+    ++number;
+    if (file.eof()) break;  // a torn last line: no newline ended it
+    const absl::StatusOr<LedgerRow> row = ParseLedgerRow(line);
+    if (!row.ok()) return InvalidArgument(path, ":", number, ": ", Message(row.status()));
+    if (row->event == LedgerEvent::kOpen) {
+      FRESHET_RETURN_IF_ERROR(CheckOpenRow(path, *row, options));
+      facts.opened = true;
+    }
+    facts.seq = std::max(facts.seq, row->seq);
+    facts.epoch = std::max(facts.epoch, row->epoch);
+    facts.lineage = std::max(facts.lineage, row->lineage);
+    facts.attempt = std::max(facts.attempt, row->attempt);
+  }
+  return facts;
+}
+
+}  // namespace
+
+absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const StoreOptions& options) {
+  ResumePoint point;
+  FRESHET_ASSIGN_OR_RETURN(const LedgerFacts facts,
+                           ReadLedgerFacts(folder.File("ledger.jsonl"), options));
+  FRESHET_ASSIGN_OR_RETURN(FoundCheckpoints found,
+                           FindAllCheckpoints(folder.File("checkpoints"), options.job));
+  if (!found.complete.empty()) point.checkpoint = std::move(found.complete.front());
+  point.damaged = std::move(found.damaged);
+  if (!facts.opened) {
+    // Killed before the first row was written: nothing happened yet that could be orphaned.
+    point.checkpoint.reset();
+    return point;
+  }
+  point.origin.resumed = true;
+  point.origin.epoch = facts.epoch;
+  point.origin.ledger_seq = facts.seq;
+  point.origin.policy.lineage = facts.lineage + 1;
+  point.origin.digest = InitialDigest();
+  // A requeue after the last exported row may have used one number more.
+  point.first_attempt = facts.attempt + 2;
+  point.parent_lineage = facts.lineage;
+  if (point.checkpoint.has_value()) {
+    const TrainingState& state = point.checkpoint->state;
+    point.origin.policy.version = state.policy.version;
+    point.origin.digest = state.digest;
+    point.origin.cursor = state.cursor;
+    point.parent_lineage = state.policy.lineage;
+  }
+  const absl::StatusOr<MetricsHistory> metrics = ReadMetrics(folder.File("metrics.jsonl"));
+  if (metrics.ok()) {
+    for (const StepMetrics& step : metrics->steps) {
+      point.wall_seconds = std::max(point.wall_seconds, step.wall_seconds);
+    }
+    for (const EvalMetrics& eval : SurvivingMetrics(*metrics).evals) {
+      point.evaluated = std::max(point.evaluated, eval.policy_version);
+    }
+    for (const EvalMetrics& eval : metrics->evals) {
+      point.wall_seconds = std::max(point.wall_seconds, eval.wall_seconds);
+    }
+  }
+  return point;
+}
+
+}  // namespace freshet

@@ -1,0 +1,94 @@
+#ifndef FRESHET_LOCAL_RUN_RECORDER_H_
+#define FRESHET_LOCAL_RUN_RECORDER_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "local/job_setup.h"
+#include "local/metrics_server.h"
+#include "local/run_folder.h"
+#include "rollout/worker/rollout_worker.h"
+#include "runlog/display.h"
+#include "runlog/ledger_log.h"
+#include "runlog/metrics_log.h"
+#include "runlog/samples_log.h"
+#include "trainer/loop/trainer_loop.h"
+
+namespace freshet {
+
+// Where a run's machine-readable rows go besides the folder: stdout under --json. Called with one
+// line without its newline.
+using RowSink = std::function<void(const std::string&)>;
+// Gets the samples of a step that the run keeps.
+using SampleSink = std::function<void(const std::vector<SampleRow>&)>;
+
+// Writes down what a run does: ledger, metrics and samples in its folder, the live display, and the
+// rows of --json. Thread-safe.
+class RunRecorder final : public TrainerObserver {
+ public:
+  struct Options {
+    absl::Time start;                  // of this process's work; wall_seconds counts from here
+    double wall_offset_seconds = 0;    // of the run's earlier processes
+    int64_t first_ledger_seq = 0;      // rows up to this one are in the file already
+    RowSink rows;                      // may be empty
+    SampleSink samples;                // may be empty
+    MetricsServer* metrics = nullptr;  // may be null
+    // Called on the trainer's thread before the row of every step is written; its error stops the
+    // run. May be empty.
+    std::function<absl::Status()> before_step;
+    // Called on the trainer's thread for every step; starts evaluations that are due.
+    std::function<absl::Status(int64_t step, const WeightSnapshot&)> on_published;
+  };
+  static absl::StatusOr<std::unique_ptr<RunRecorder>> Create(
+      const JobSetup& setup, const RunFolder& folder, TrajectoryStore& store,
+      const RolloutWorker& rollout, Display& display, const Clock& clock, Options options);
+
+  absl::Status OnCommitted() override;
+  absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) override;
+  void OnStalled(const std::string& reason, absl::Duration waited) override;
+
+  // Appends all ledger rows that the file does not have yet.
+  absl::Status ExportLedger();
+  absl::Status RecordEval(EvalMetrics metrics);
+  // An evaluation has no result; training goes on.
+  void OnEvaluationFailed(const std::string& reason);
+  // {"event": NAME, ...}: for --json only.
+  void EmitEvent(const std::string& name, const std::map<std::string, std::string>& fields);
+
+  double WallSeconds() const;
+
+ private:
+  RunRecorder(const JobSetup& setup, TrajectoryStore& store, const RolloutWorker& rollout,
+              Display& display, const Clock& clock, Options options, LedgerLog ledger,
+              MetricsLog metrics, SamplesLog samples);
+  StepMetrics MakeMetrics(const FinishedStep& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<SampleRow> MakeSamples(const FinishedStep& report) const;
+
+  const JobSetup& setup_;
+  TrajectoryStore& store_;
+  const RolloutWorker& rollout_;
+  Display& display_;
+  const Clock& clock_;
+  const Options options_;
+
+  Mutex mu_;
+  LedgerLog ledger_ ABSL_GUARDED_BY(mu_);
+  MetricsLog metrics_ ABSL_GUARDED_BY(mu_);
+  SamplesLog samples_ ABSL_GUARDED_BY(mu_);
+  int64_t exported_seq_ ABSL_GUARDED_BY(mu_) = 0;
+  // Counters at the last commit and at the one before, from which per-step figures are made. They
+  // are read before the new weights go out: what those set going belongs to the next step.
+  RolloutCounters rollout_now_ ABSL_GUARDED_BY(mu_);
+  RolloutCounters rollout_before_ ABSL_GUARDED_BY(mu_);
+  StoreStats stats_now_ ABSL_GUARDED_BY(mu_);
+  StoreStats stats_before_ ABSL_GUARDED_BY(mu_);
+  absl::Time last_step_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_LOCAL_RUN_RECORDER_H_

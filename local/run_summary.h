@@ -1,0 +1,23 @@
+#ifndef FRESHET_LOCAL_RUN_SUMMARY_H_
+#define FRESHET_LOCAL_RUN_SUMMARY_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "datastore/trajectory_store.h"
+#include "local/job_setup.h"
+#include "runlog/display_format.h"
+
+namespace freshet {
+
+// What the display shows before a run starts.
+SetupView DescribeSetup(const JobSetup& setup, const std::string& run_dir, int64_t parameters,
+                        const StoreOrigin& origin);
+
+// What it shows at the end, read back from the run folder. `failure` OK: finished or interrupted.
+SummaryView DescribeEnd(const JobSpec& spec, const std::string& run_dir,
+                        const absl::Status& failure);
+
+}  // namespace freshet
+
+#endif  // FRESHET_LOCAL_RUN_SUMMARY_H_

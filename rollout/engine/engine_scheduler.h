@@ -1,0 +1,79 @@
+#ifndef FRESHET_ROLLOUT_ENGINE_ENGINE_SCHEDULER_H_
+#define FRESHET_ROLLOUT_ENGINE_ENGINE_SCHEDULER_H_
+
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "model/model_config.h"
+#include "rollout/engine/engine_batch.h"
+#include "rollout/engine/inference_engine.h"
+#include "rollout/engine/kv_cache.h"
+#include "rollout/engine/sampling.h"
+
+namespace freshet {
+
+struct EngineLimits {
+  int64_t max_sequences = 512;
+  int64_t max_batch_tokens = 2048;
+  int64_t cache_blocks = 1;
+};
+
+// Which tokens an engine computes next, and what becomes of those that it draws: requests of both
+// lanes, their share of the paged cache, batches of prompt and response tokens, and the samples'
+// responses. Knows nothing of weights: the engine's forward pass lies between Fill and Accept.
+// Confined to one thread.
+class EngineScheduler {
+ public:
+  EngineScheduler(const ModelConfig& config, const EngineLimits& limits);
+
+  // As of InferenceEngine.
+  int64_t Admissible(int64_t prompt_tokens, int64_t num_samples, const SamplingParams& sampling,
+                     int64_t most) const;
+  absl::Status Submit(GenerationRequest request);
+  std::vector<GenerationOutput> Cancel(int64_t request_id);
+  // INVALID_ARGUMENT for a request that the model cannot serve whatever the load.
+  absl::Status CheckRequest(const GenerationRequest& request) const;
+  bool HasWork(Lane lane) const { return !groups_[static_cast<int>(lane)].empty(); }
+
+  // The lane's next batch; empty when it has nothing to compute. The blocks of its tokens are
+  // allocated, their keys and values still to be written.
+  EngineBatch Fill(Lane lane);
+  // The keys and values of `batch` are in the cache. Draws a token for every sample that wants one
+  // from its row of `logits` [batch.wants.size()][vocab_size], stamps it with `policy`, and returns
+  // the samples that finished.
+  std::vector<GenerationOutput> Accept(Lane lane, const EngineBatch& batch, const float* logits,
+                                       PolicyVersion policy);
+  // Everything in the lane is computed again, with the tokens that there are.
+  void ForgetCache(Lane lane);
+
+  KvCache& cache() { return cache_; }
+  const KvCache& cache() const { return cache_; }
+  const EngineLimits& limits() const { return limits_; }
+  // Running samples, cache and counters; the rest is 0.
+  EngineStats stats() const;
+
+ private:
+  int64_t BlocksNeeded(int64_t prompt_tokens, int64_t num_samples, int64_t max_new_tokens) const;
+  void FillFromGroup(RunningGroup& group, EngineBatch& batch);
+  void FillFromSample(RunningGroup& group, RunningSample& sample, EngineBatch& batch);
+  void Fork(RunningGroup& group, RunningSample& sample);
+  void Draw(Lane lane, RunningGroup& group, RunningSample& sample, const float* logits,
+            PolicyVersion policy, std::vector<GenerationOutput>& finished);
+  void RemoveFinished(Lane lane);
+  void Release(RunningSample& sample);
+  void Release(RunningGroup& group);
+
+  const ModelConfig config_;
+  const EngineLimits limits_;
+  KvCache cache_;
+  std::list<RunningGroup> groups_[kNumLanes];
+  int64_t reserved_blocks_ = 0;
+  int64_t running_ = 0;
+  EngineStats counters_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_ENGINE_ENGINE_SCHEDULER_H_

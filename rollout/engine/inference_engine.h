@@ -1,0 +1,97 @@
+#ifndef FRESHET_ROLLOUT_ENGINE_INFERENCE_ENGINE_H_
+#define FRESHET_ROLLOUT_ENGINE_INFERENCE_ENGINE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "datastore/trajectory.h"
+#include "rollout/engine/sampling.h"
+#include "weights/manifest.h"
+
+namespace freshet {
+
+// Which weights a request is generated with: the rollout lane follows every new version in flight,
+// the evaluation lane keeps the version that was pinned for it.
+enum class Lane { kRollout, kEvaluation };
+constexpr int kNumLanes = 2;
+
+// Several samples of one prompt. The prompt is computed once and shared.
+struct GenerationRequest {
+  int64_t id = 0;  // chosen by the caller, unique among requests in flight
+  Lane lane = Lane::kRollout;
+  std::vector<int32_t> prompt_ids;
+  // Keys of the random numbers: a token depends on (seed, ordinal, sample index, position) and on
+  // the weights alone, never on the batch that it was made in.
+  uint64_t seed = 0;
+  int64_t ordinal = 0;
+  std::vector<int32_t> sample_indices;
+  // Tokens kept from an earlier attempt, aligned with sample_indices, or empty.
+  std::vector<Response> partials;
+  SamplingParams sampling;
+};
+
+struct GenerationOutput {
+  int64_t request_id = 0;
+  Lane lane = Lane::kRollout;
+  int32_t sample_index = 0;
+  // Its behavior_logprobs are over the whole vocabulary at the request's temperature, whatever
+  // top_k and top_p cut off; greedy tokens carry those of temperature 1. sampling_logprobs, after
+  // the cut, are there when sampling.Truncates() or a partial had them.
+  Response response;
+};
+
+struct EngineStats {
+  int64_t running_sequences = 0;
+  int64_t capacity_sequences = 0;
+  int64_t cache_blocks = 0;
+  int64_t cache_blocks_free = 0;
+  int64_t tokens_generated = 0;  // since creation, rollout lane
+  int64_t tokens_generated_evaluation = 0;
+  int64_t tokens_prefilled = 0;
+  int64_t weight_swaps = 0;
+};
+
+// Token in, token out generation. Adapters of other servers implement the same port.
+// Confined to one thread.
+class InferenceEngine {
+ public:
+  virtual ~InferenceEngine() = default;
+
+  // How many requests of this size Submit would accept now, up to `most`.
+  virtual int64_t Admissible(int64_t prompt_tokens, int64_t num_samples,
+                             const SamplingParams& sampling, int64_t most) const = 0;
+
+  // Queues the samples of one prompt.
+  // Returns:
+  //   INVALID_ARGUMENT: empty prompt, token outside of the vocabulary, prompt plus max_new_tokens
+  //   beyond the model's context, more than the whole cache holds, or bad sampling parameters.
+  //   RESOURCE_EXHAUSTED: no room now; retry after some samples have finished.
+  //   FAILED_PRECONDITION: the lane has no weights yet.
+  virtual absl::Status Submit(GenerationRequest request) = 0;
+
+  // Advances generation by one batch of tokens and returns the samples that finished with it. An
+  // empty answer with Idle() true means that there is nothing to do.
+  virtual absl::StatusOr<std::vector<GenerationOutput>> Poll() = 0;
+  virtual bool Idle() const = 0;
+
+  // Stops a request; its unfinished samples come back as partial responses (finish kNone).
+  virtual std::vector<GenerationOutput> Cancel(int64_t request_id) = 0;
+
+  // While paused, Poll generates nothing in the rollout lane.
+  virtual void Pause(bool paused) = 0;
+
+  // Swaps the lane's weights at a token boundary. Samples in flight go on: tokens from now on are
+  // stamped with the new version. INVALID_ARGUMENT when the snapshot is not of this model.
+  virtual absl::Status LoadWeights(Lane lane, const WeightSnapshot& snapshot) = 0;
+
+  // What the lane would stamp on its next token; {-1, -1} without weights.
+  virtual PolicyVersion version(Lane lane) const = 0;
+  virtual EngineStats stats() const = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_ENGINE_INFERENCE_ENGINE_H_

@@ -1,0 +1,73 @@
+#ifndef FRESHET_ROLLOUT_ENGINE_KV_CACHE_H_
+#define FRESHET_ROLLOUT_ENGINE_KV_CACHE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace freshet {
+
+// Shape of the cache of one model.
+struct KvCacheShape {
+  int64_t num_layers = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+};
+
+// Tokens per block: one AVX-512 register of fp32 scores.
+constexpr int64_t kKvBlockTokens = 16;
+
+// Paged store of keys and values in fp32. A block holds kKvBlockTokens tokens of all layers and
+// heads; sequences name their blocks in a table, and blocks of a shared prompt are counted, not
+// copied. Within a block and head, keys lie transposed [head_dim][tokens] and values
+// [tokens][head_dim], so that the attention kernel streams both.
+// Confined to the thread of its engine.
+class KvCache {
+ public:
+  KvCache(const KvCacheShape& shape, int64_t num_blocks);
+
+  // A block with one reference. Callers reserve beforehand (EngineScheduler::Admissible): running
+  // out is a broken invariant.
+  int32_t Allocate();
+  void AddReference(int32_t block);
+  void Release(int32_t block);
+  // Copies the first `tokens` tokens of a block, all layers.
+  void CopyPrefix(int32_t from, int32_t to, int64_t tokens);
+
+  // Writes one token's key and value, each [num_kv_heads][head_dim].
+  void Write(int64_t layer, int32_t block, int64_t slot, const float* key, const float* value);
+
+  // Base of a block's keys and values for one layer and head.
+  const float* Keys(int64_t layer, int32_t block, int64_t kv_head) const {
+    return Head(layer, block, kv_head);
+  }
+  const float* Values(int64_t layer, int32_t block, int64_t kv_head) const {
+    return Head(layer, block, kv_head) + shape_.head_dim * kKvBlockTokens;
+  }
+
+  int64_t num_blocks() const { return num_blocks_; }
+  int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
+  const KvCacheShape& shape() const { return shape_; }
+
+ private:
+  float* Head(int64_t layer, int32_t block, int64_t kv_head) const {
+    return data_.get() + block * block_stride_ + layer * layer_stride_ + kv_head * head_stride_;
+  }
+
+  struct FreeDeleter {
+    void operator()(float* data) const;
+  };
+
+  KvCacheShape shape_;
+  int64_t num_blocks_;
+  int64_t head_stride_;
+  int64_t layer_stride_;
+  int64_t block_stride_;
+  std::unique_ptr<float[], FreeDeleter> data_;
+  std::vector<int32_t> references_;
+  std::vector<int32_t> free_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_ENGINE_KV_CACHE_H_

@@ -1,0 +1,156 @@
+#include "rollout/environment/grpc/environment_stream.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/str_cat.h"
+#include "base/trace.h"
+#include "services/runtime/status.h"
+
+namespace freshet {
+namespace {
+
+EpisodeAnswer AnswerOf(const env::v1::EpisodeReply& reply) {
+  return {reply.observation(), reply.reward(), reply.terminated(), reply.truncated()};
+}
+
+// Why a stream that has ended gives no answer: OK is no reason.
+absl::Status EndOf(const grpc::Status& status) {
+  if (status.ok()) return absl::UnavailableError("the environment worker ended the episode");
+  return runtime::GrpcToStatus(status);
+}
+
+}  // namespace
+
+std::shared_ptr<EnvironmentStream> EnvironmentStream::Start(
+    std::shared_ptr<env::v1::EnvService::Stub> stub, env::v1::EpisodeRequest first,
+    const std::string& traceparent, absl::Duration timeout, OnAnswer on_answer, OnEnd on_end) {
+  std::shared_ptr<EnvironmentStream> stream(
+      new EnvironmentStream(std::move(stub), std::move(on_answer), std::move(on_end)));
+  stream->self_ = stream;
+  stream->context_.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  if (!traceparent.empty()) stream->context_.AddMetadata(kTraceparentKey, traceparent);
+  stream->stub_->async()->Episode(&stream->context_, stream.get());
+  stream->AddHold();
+  {
+    MutexLock lock(stream->mu_);
+    stream->waiting_ = true;
+    stream->Write(std::move(first));
+  }
+  stream->StartRead(&stream->incoming_);
+  stream->StartCall();
+  return stream;
+}
+
+void EnvironmentStream::Write(env::v1::EpisodeRequest request) {
+  writing_ = true;
+  outgoing_ = std::move(request);
+  StartWrite(&outgoing_);
+}
+
+void EnvironmentStream::ReleaseHold() {
+  if (std::exchange(held_, false)) RemoveHold();
+}
+
+void EnvironmentStream::Send(env::v1::EpisodeRequest request) {
+  OnAnswer refuse;
+  absl::Status why;
+  {
+    MutexLock lock(mu_);
+    if (!on_answer_) return;
+    if (ended_.has_value()) {
+      refuse = on_answer_;
+      why = *ended_;
+    } else {
+      waiting_ = true;
+      // Without the hold the stream is about to end, and OnDone answers.
+      if (!held_) return;
+      if (writing_) {
+        queued_ = std::move(request);
+      } else {
+        Write(std::move(request));
+      }
+    }
+  }
+  if (refuse) refuse(why);
+}
+
+void EnvironmentStream::End() {
+  MutexLock lock(mu_);
+  on_answer_ = nullptr;
+  if (!held_) return;
+  if (waiting_) {
+    context_.TryCancel();
+  } else if (writing_) {
+    // The answer came before the word that its request was sent.
+    closing_ = true;
+    return;
+  } else {
+    WriteClose();
+  }
+  ReleaseHold();
+}
+
+void EnvironmentStream::Cancel() {
+  End();
+  context_.TryCancel();
+}
+
+void EnvironmentStream::WriteClose() {
+  outgoing_.mutable_close();
+  writing_ = true;
+  StartWriteLast(&outgoing_, grpc::WriteOptions());
+}
+
+void EnvironmentStream::OnReadDone(bool ok) {
+  OnAnswer answer;
+  {
+    MutexLock lock(mu_);
+    if (!ok) {
+      ReleaseHold();
+      return;  // OnDone tells why
+    }
+    if (!std::exchange(waiting_, false)) {
+      context_.TryCancel();  // nobody asked: the worker breaks the protocol
+    } else {
+      answer = on_answer_;
+    }
+  }
+  const EpisodeAnswer given = AnswerOf(incoming_);
+  incoming_.Clear();
+  StartRead(&incoming_);
+  if (answer) answer(given);
+}
+
+void EnvironmentStream::OnWriteDone(bool ok) {
+  MutexLock lock(mu_);
+  writing_ = false;
+  if (!held_) return;
+  if (closing_) {
+    if (ok) WriteClose();
+    ReleaseHold();
+    return;
+  }
+  if (!ok || !queued_.has_value()) return;
+  env::v1::EpisodeRequest next = *std::move(queued_);
+  queued_.reset();
+  Write(std::move(next));
+}
+
+void EnvironmentStream::OnDone(const grpc::Status& status) {
+  std::shared_ptr<EnvironmentStream> self = std::move(self_);
+  const OnEnd on_end = on_end_;
+  OnAnswer answer;
+  const absl::Status why = EndOf(status);
+  {
+    MutexLock lock(mu_);
+    ended_ = why;
+    if (waiting_) answer = on_answer_;
+  }
+  if (answer) answer(why);
+  self.reset();
+  on_end();
+}
+
+}  // namespace freshet

@@ -1,0 +1,91 @@
+#ifndef FRESHET_ROLLOUT_ENVIRONMENT_GRPC_GRPC_ENVIRONMENT_CLIENT_H_
+#define FRESHET_ROLLOUT_ENVIRONMENT_GRPC_GRPC_ENVIRONMENT_CLIENT_H_
+
+#include <grpcpp/channel.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "rollout/environment/environment_client.h"
+
+namespace freshet {
+
+struct GrpcEnvironmentClientOptions {
+  absl::Duration step_timeout = absl::Seconds(5);   // for one answer
+  absl::Duration episode_timeout = absl::Hours(1);  // for a whole episode
+  // A worker that failed, or was full, is taken only where there is no other for so long.
+  absl::Duration avoid_failed = absl::Seconds(5);
+  absl::Duration avoid_full = absl::Milliseconds(200);
+};
+
+// Episodes on environment workers behind gRPC, one stream each. A new episode goes to the worker
+// with the fewest open episodes of this client, in turn among equals; an episode stays where it is.
+// Time-outs are found by Poll.
+// SetAddresses and open_episodes are thread-safe; the rest is confined to one thread.
+class GrpcEnvironmentClient final : public EnvironmentClient {
+ public:
+  // A channel to HOST:PORT; an error makes episodes that would go there fail with it.
+  using ChannelMaker =
+      std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>;
+
+  // The clock must outlive the client.
+  GrpcEnvironmentClient(ChannelMaker make_channel, const Clock& clock,
+                        GrpcEnvironmentClientOptions options);
+  // Cancels all episodes and waits until their streams have ended. Not from a thread of gRPC.
+  ~GrpcEnvironmentClient() override;
+
+  // The workers from now on. Episodes on workers that are no longer listed go on.
+  void SetAddresses(std::vector<std::string> addresses);
+  int64_t open_episodes() const;
+
+  void Reset(int64_t episode, const EpisodeStart& start) override;
+  void Step(int64_t episode, std::string action) override;
+  void Close(int64_t episode) override;
+  std::vector<EpisodeEvent> Poll() override;
+  void Await(absl::Duration timeout) override;
+
+ private:
+  class Stream;
+  struct Inbox;
+  struct Worker;
+  struct Open {
+    std::shared_ptr<Stream> stream;
+    std::string address;
+    bool waiting = false;  // for an answer
+    absl::Time deadline;   // of that answer
+  };
+
+  void TakeAddresses();
+  Worker* PickWorker();
+  void Refuse(int64_t episode, absl::Status status);
+  // The episode is over here; false when it was over before.
+  bool Forget(int64_t episode);
+  void Blame(const std::string& address, const absl::Status& status);
+  void CheckDeadlines();
+  void Expect(int64_t episode, Open& open);
+
+  const ChannelMaker make_channel_;
+  const Clock& clock_;
+  const GrpcEnvironmentClientOptions options_;
+  const std::shared_ptr<Inbox> inbox_;
+
+  std::map<std::string, std::unique_ptr<Worker>> workers_;  // by address
+  std::map<int64_t, Open> open_;
+  std::multimap<absl::Time, int64_t> deadlines_;
+  uint64_t picks_ = 0;
+
+  mutable Mutex mu_;
+  std::vector<std::string> new_addresses_ ABSL_GUARDED_BY(mu_);
+  bool addresses_changed_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t num_open_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_ENVIRONMENT_GRPC_GRPC_ENVIRONMENT_CLIENT_H_

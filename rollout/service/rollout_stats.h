@@ -1,0 +1,25 @@
+#ifndef FRESHET_ROLLOUT_SERVICE_ROLLOUT_STATS_H_
+#define FRESHET_ROLLOUT_SERVICE_ROLLOUT_STATS_H_
+
+#include <cstdint>
+
+#include "rollout/worker/rollout_worker.h"
+#include "services/runtime/stats_by_job.h"
+
+namespace freshet {
+
+// What a rollout's work says of itself, for metrics.
+struct RolloutStats {
+  RolloutCounters counters;
+  int64_t version = -1;  // of the weights that it generates with; -1: none
+  int64_t max_unsent_samples = 0;
+
+  void Add(const RolloutStats& other);
+  void Rest();
+};
+
+using RolloutStatsByJob = metrics::StatsByJob<RolloutStats>;
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_SERVICE_ROLLOUT_STATS_H_

@@ -1,0 +1,99 @@
+#include "rollout/worker/rollout_setup.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+constexpr uint64_t kEvalStream = 0x6576616cULL;
+
+}  // namespace
+
+SamplingParams MakeSampling(const job::v1::JobSpec& spec, const ModelConfig& model,
+                            const Tokenizer& tokenizer) {
+  const job::v1::Rollout& rollout = spec.rollout();
+  SamplingParams sampling;
+  sampling.temperature = rollout.temperature();
+  sampling.top_p = rollout.top_p();
+  sampling.top_k = static_cast<int32_t>(rollout.top_k());
+  sampling.max_new_tokens = static_cast<int32_t>(rollout.max_new_tokens());
+  sampling.stop_ids = model.eos_token_ids;
+  if (tokenizer.eos_id().has_value()) sampling.stop_ids.push_back(*tokenizer.eos_id());
+  for (const int64_t id : rollout.stop_token_ids()) {
+    sampling.stop_ids.push_back(static_cast<int32_t>(id));
+  }
+  return sampling;
+}
+
+SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const ModelConfig& model,
+                                const Tokenizer& tokenizer) {
+  SamplingParams sampling = MakeSampling(spec, model, tokenizer);
+  sampling.top_k = 0;
+  sampling.top_p = spec.eval().top_p();
+  sampling.temperature = spec.eval().temperature();
+  if (spec.eval().has_max_new_tokens()) {
+    sampling.max_new_tokens = static_cast<int32_t>(spec.eval().max_new_tokens());
+  }
+  return sampling;
+}
+
+uint64_t EvalSeed(const job::v1::JobSpec& spec) {
+  return static_cast<uint64_t>(spec.seed()) ^ kEvalStream;
+}
+
+NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec) {
+  NativeEngineOptions options;
+  options.max_sequences = std::max(spec.rollout().max_sequences(), spec.group_size());
+  options.max_batch_tokens = spec.rollout().max_batch_tokens();
+  options.bf16 = spec.model().dtype() == "bf16";
+  options.kv = spec.weight_sync().kv() == "recompute" ? KvPolicy::kRecompute : KvPolicy::kKeep;
+  return options;
+}
+
+EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec) {
+  const job::v1::Environment& environment = spec.environment();
+  EpisodeOptions options;
+  if (environment.type() == "grpc") {
+    options.label = StrCat("grpc ", environment.address());
+  } else {
+    options.environment = environment.type();
+  }
+  options.options.insert(environment.options().begin(), environment.options().end());
+  options.max_turns = static_cast<int32_t>(environment.max_turns());
+  options.max_turn_tokens = static_cast<int32_t>(environment.max_turn_tokens());
+  options.trace_ratio = spec.output().trace_ratio();
+  return options;
+}
+
+EpisodeText MakeEpisodeText(const Tokenizer& tokenizer) {
+  return {[&tokenizer](const std::vector<int32_t>& ids) {
+            return tokenizer.Decode(ids, /*skip_special=*/true);
+          },
+          [&tokenizer](const std::string& text) { return tokenizer.Encode(text); }};
+}
+
+RolloutOptions MakeRolloutOptions(const job::v1::JobSpec& spec, const SamplingParams& sampling,
+                                  int64_t longest_prompt_tokens) {
+  RolloutOptions options;
+  options.sampling = sampling;
+  options.seed = static_cast<uint64_t>(spec.seed());
+  options.group_size = spec.group_size();
+  options.max_prompt_tokens = longest_prompt_tokens;
+  options.lease_ttl = absl::Milliseconds(spec.rollout().lease_ttl_ms());
+  options.trace_ratio = spec.output().trace_ratio();
+  return options;
+}
+
+int MostEngineFailures(const job::v1::JobSpec& spec) {
+  constexpr int kMoreThanOnePrompt = 3;
+  // A job that an older program took has no max_attempts; the store has its default then.
+  const int64_t attempts = spec.rollout().has_max_attempts() ? spec.rollout().max_attempts()
+                                                             : StoreOptions().max_lease_failures;
+  return static_cast<int>(attempts) + kMoreThanOnePrompt;
+}
+
+}  // namespace freshet

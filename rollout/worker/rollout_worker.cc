@@ -1,0 +1,327 @@
+#include "rollout/worker/rollout_worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/trace.h"
+#include "rollout/engine/engine_call.h"
+
+namespace freshet {
+namespace {
+
+// So many samples that the store calls wrong, without a good one in between, are a fault of ours.
+constexpr int kMaxRefusedSamples = 16;
+
+bool IsUnreachable(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kUnavailable ||
+         status.code() == absl::StatusCode::kDeadlineExceeded ||
+         status.code() == absl::StatusCode::kResourceExhausted;
+}
+
+}  // namespace
+
+RolloutWorker::RolloutWorker(TrajectoryStore& store, InferenceEngine& engine,
+                             std::shared_ptr<WeightSubscriber> weights, const Clock& clock,
+                             RolloutOptions options, EpisodeRunner* episodes)
+    : store_(store),
+      engine_(engine),
+      weights_(std::move(weights)),
+      clock_(clock),
+      options_(std::move(options)),
+      episodes_(episodes),
+      worker_(options_.worker) {}
+
+absl::Status RolloutWorker::Run(std::stop_token stop) {
+  {
+    MutexLock lock(mu_);
+    ended_ = false;
+  }
+  next_renewal_ = clock_.Now() + options_.lease_ttl / 3;
+  absl::Status status;
+  while (status.ok() && !stop.stop_requested()) status = Turn();
+  ReturnAll();
+  {
+    MutexLock lock(mu_);
+    ended_ = true;
+  }
+  FinishEvaluation(absl::CancelledError("the rollout worker stops"));
+  return status;
+}
+
+absl::Status RolloutWorker::Turn() {
+  TakeName();
+  FRESHET_RETURN_IF_ERROR(SwapWeights());
+  FRESHET_RETURN_IF_ERROR(SendWhenDue());
+  FRESHET_RETURN_IF_ERROR(RenewLeases());
+  FRESHET_RETURN_IF_ERROR(AdvanceEvaluation());
+  FRESHET_RETURN_IF_ERROR(LeaseMore());
+  if (!EngineRests()) evaluation_yields_ = false;
+  const bool full = static_cast<int64_t>(unsent_.size()) >= options_.max_unsent_samples;
+  std::vector<GenerationOutput> outputs;
+  const bool idle = engine_.Idle();
+  if (!idle && !full) {
+    absl::StatusOr<std::vector<GenerationOutput>> polled =
+        CallEngine([this] { return engine_.Poll(); });
+    if (polled.ok()) {
+      outputs = *std::move(polled);
+      if (!outputs.empty()) {
+        engine_failures_in_a_row_ = 0;
+        failed_alone_.clear();
+        engine_worked_ = true;
+      }
+    } else {
+      FRESHET_RETURN_IF_ERROR(EngineFailed(polled.status()));
+    }
+    MutexLock lock(mu_);
+    counters_.engine = engine_.stats();
+    counters_.tokens_generated = counters_.engine.tokens_generated;
+  }
+  FRESHET_RETURN_IF_ERROR(Deliver(std::move(outputs)));
+  // Episodes may just have submitted their next turns.
+  if ((idle && (episodes_ == nullptr || engine_.Idle())) || full) Idle();
+  return absl::OkStatus();
+}
+
+void RolloutWorker::Rename(std::string worker) {
+  MutexLock lock(mu_);
+  new_name_ = std::move(worker);
+}
+
+void RolloutWorker::TakeName() {
+  std::optional<std::string> name;
+  {
+    MutexLock lock(mu_);
+    if (!new_name_.has_value()) return;
+    name = std::exchange(new_name_, std::nullopt);
+    if (*name == worker_) return;
+    counters_.fenced_name.clear();
+  }
+  DropLeases();
+  worker_ = *std::move(name);
+  fenced_ = false;
+  gate_closed_ = false;
+}
+
+absl::Status RolloutWorker::SwapWeights() {
+  std::optional<WeightSnapshot> snapshot = weights_->Take();
+  if (!snapshot.has_value()) return absl::OkStatus();
+  const absl::Time start = clock_.Now();
+  FRESHET_RETURN_IF_ERROR(engine_.LoadWeights(Lane::kRollout, *snapshot));
+  gate_closed_ = false;  // a newer version may be let in
+  MutexLock lock(mu_);
+  ++counters_.weight_swaps;
+  counters_.swap_seconds += absl::ToDoubleSeconds(clock_.Now() - start);
+  return absl::OkStatus();
+}
+
+bool RolloutWorker::StoreFailed(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kPermissionDenied:  // a password that is being changed
+      break;
+    default:
+      return false;
+  }
+  if (store_delay_ == absl::ZeroDuration()) {
+    store_delay_ = options_.store_retry_delay;
+    FRESHET_LOG(Warning) << "event=store_outage reason=" << LogQuoted(Message(status));
+    MutexLock lock(mu_);
+    ++counters_.store_outages;
+  } else {
+    store_delay_ = std::min(store_delay_ * 2, options_.max_store_retry_delay);
+  }
+  store_retry_at_ = clock_.Now() + store_delay_;
+  return true;
+}
+
+void RolloutWorker::StoreWorks() {
+  if (store_delay_ == absl::ZeroDuration()) return;
+  store_delay_ = absl::ZeroDuration();
+  store_retry_at_ = absl::InfinitePast();
+  FRESHET_LOG(Info) << "event=store_back";
+}
+
+absl::Status RolloutWorker::Deliver(std::vector<GenerationOutput> outputs) {
+  if (episodes_ != nullptr) {
+    for (EpisodeResult& result : episodes_->Advance(std::move(outputs))) {
+      FRESHET_RETURN_IF_ERROR(DeliverEpisode(std::move(result)));
+    }
+    MutexLock lock(mu_);
+    counters_.episodes = episodes_->counters();
+  } else {
+    for (GenerationOutput& output : outputs) {
+      if (output.lane == Lane::kEvaluation) {
+        DeliverEvaluation(static_cast<size_t>(-1 - output.request_id), std::move(output.response));
+        continue;
+      }
+      const auto found = running_.find(output.request_id);
+      if (found == running_.end()) continue;
+      Keep(output.request_id, found->second, output.sample_index, std::move(output.response));
+    }
+  }
+  return SendWhenDue();
+}
+
+absl::Status RolloutWorker::DeliverEpisode(EpisodeResult result) {
+  const bool evaluation = result.lane == Lane::kEvaluation;
+  const auto prompt = static_cast<size_t>(result.group);
+  const auto found = running_.find(result.group);
+  const bool in_hand = evaluation
+                           ? evaluation_.has_value() && evaluation_->in_flight.contains(prompt)
+                           : found != running_.end();
+  if (!in_hand) return absl::OkStatus();
+  if (result.engine_failed) return EngineFailed(result.response.status());
+  if (evaluation) {
+    DeliverEvaluation(prompt, std::move(result.response));
+    return absl::OkStatus();
+  }
+  if (!result.response.ok()) return GiveUpGroup(result.group, result.response.status());
+  Keep(result.group, found->second, result.sample_index, *std::move(result.response));
+  return absl::OkStatus();
+}
+
+// Without its environment a sample has no reward: the group is handed back.
+absl::Status RolloutWorker::GiveUpGroup(int64_t ordinal, const absl::Status& why) {
+  FRESHET_RETURN_IF_ERROR(SendUnsent());  // samples of the group among them count for it
+  const auto found = running_.find(ordinal);
+  if (found == running_.end()) return absl::OkStatus();
+  const int64_t token = found->second.token;
+  // An environment that answers nobody is away; one that has answered anybody since the lease, this
+  // group included, fails on this prompt.
+  const bool away = IsUnreachable(why) && found->second.answers_before == episodes_->answers();
+  CancelGeneration(ordinal);
+  running_.erase(found);
+  // A pause does not help a prompt that is itself at fault.
+  if (why.code() != absl::StatusCode::kInvalidArgument) {
+    leasing_pause_until_ = clock_.Now() + options_.environment_pause;
+  }
+  {
+    MutexLock lock(mu_);
+    ++counters_.groups_handed_back;
+    counters_.last_wait_reason = Message(why);
+  }
+  return away ? HandBack(token, Message(why)) : FailLease(token, Message(why));
+}
+
+void RolloutWorker::Keep(int64_t ordinal, Running& running, int32_t index, Response response) {
+  if (unsent_.empty()) send_at_ = clock_.Now() + options_.put_period;
+  if (++running.unsent == running.open.size()) send_at_ = absl::InfinitePast();
+  unsent_.push_back({{ordinal, running.attempt, index},
+                     running.token,
+                     std::make_shared<const Response>(std::move(response))});
+}
+
+std::string RolloutWorker::Uid(const SampleKey& key) const {
+  return SampleUid(store_.options().job, key);
+}
+
+void RolloutWorker::TraceSettled(const Unsent& sample, const absl::Status& status) const {
+  if (options_.trace_ratio <= 0) return;
+  const std::string uid = Uid(sample.key);
+  if (!IsTraced(uid, options_.trace_ratio)) return;
+  const Response& response = *sample.response;
+  if (!status.ok()) {
+    FRESHET_LOG(Info) << "event=sample_refused " << TraceWords(uid)
+                      << " reason=" << LogQuoted(Message(status));
+    return;
+  }
+  FRESHET_LOG(Info) << "event=sample_stored " << TraceWords(uid)
+                    << " tokens=" << response.response_ids.size()
+                    << " version=" << response.spans.back().policy.version
+                    << " spans=" << response.spans.size();
+}
+
+absl::Status RolloutWorker::SendWhenDue() {
+  if (clock_.Now() < send_at_ && !engine_.Idle()) return absl::OkStatus();
+  return SendUnsent();
+}
+
+// All that is finished goes to the store; during an outage it waits.
+absl::Status RolloutWorker::SendUnsent() {
+  if (unsent_.empty()) return absl::OkStatus();
+  if (!StoreAwaited()) {
+    std::vector<SamplePut> puts;
+    for (const Unsent& sample : unsent_) {
+      puts.push_back({sample.token, sample.key.index, sample.response});
+    }
+    const absl::StatusOr<std::vector<absl::Status>> statuses = store_.PutSamples(puts);
+    if (!StoreFailed(statuses.status())) {
+      StoreWorks();
+      FRESHET_RETURN_IF_ERROR(statuses.status());
+      const std::vector<Unsent> sent(std::make_move_iterator(unsent_.begin()),
+                                     std::make_move_iterator(unsent_.end()));
+      unsent_.clear();
+      for (size_t i = 0; i < sent.size(); ++i) {
+        FRESHET_RETURN_IF_ERROR(Settle(sent[i], (*statuses)[i]));
+      }
+    }
+  }
+  MutexLock lock(mu_);
+  counters_.unsent_samples = static_cast<int64_t>(unsent_.size());
+  return absl::OkStatus();
+}
+
+// The store took the sample or will never take it.
+absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& status) {
+  TraceSettled(sample, status);
+  const auto found = running_.find(sample.key.ordinal);
+  const bool ours = found != running_.end() && found->second.token == sample.token;
+  if (status.code() == absl::StatusCode::kFailedPrecondition) {
+    if (ours) {
+      CancelGeneration(sample.key.ordinal);
+      running_.erase(found);
+    }
+    MutexLock lock(mu_);
+    ++counters_.samples_fenced;
+    return absl::OkStatus();
+  }
+  if (status.code() == absl::StatusCode::kInvalidArgument &&
+      ++refused_in_a_row_ < kMaxRefusedSamples) {
+    // Its tokens may come from a history that a fork has orphaned: made anew they do not.
+    if (ours) {
+      CancelGeneration(sample.key.ordinal);
+      running_.erase(found);
+      FRESHET_RETURN_IF_ERROR(FailLease(sample.token, Message(status)));
+    }
+    MutexLock lock(mu_);
+    ++counters_.samples_refused;
+    return absl::OkStatus();
+  }
+  FRESHET_RETURN_IF_ERROR(status);
+  refused_in_a_row_ = 0;
+  if (ours) {
+    found->second.open.erase(sample.key.index);
+    --found->second.unsent;
+    if (found->second.open.empty()) {
+      running_.erase(found);
+      if (most_in_hand_ < std::numeric_limits<int64_t>::max()) ++most_in_hand_;
+    }
+  }
+  MutexLock lock(mu_);
+  ++counters_.samples_finished;
+  return absl::OkStatus();
+}
+
+void RolloutWorker::Idle() {
+  const absl::Time start = clock_.Now();
+  if (episodes_ != nullptr && episodes_->open() > 0) {
+    episodes_->Await(options_.idle_wait);
+  } else {
+    store_.AwaitChange(Topic::kAdmission, admission_seen_, options_.idle_wait);
+  }
+  MutexLock lock(mu_);
+  counters_.idle_seconds += absl::ToDoubleSeconds(clock_.Now() - start);
+}
+
+RolloutCounters RolloutWorker::counters() const {
+  MutexLock lock(mu_);
+  return counters_;
+}
+
+}  // namespace freshet

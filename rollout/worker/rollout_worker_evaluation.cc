@@ -1,0 +1,176 @@
+// Evaluations that a RolloutWorker runs beside its rollouts.
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "rollout/engine/engine_call.h"
+#include "rollout/worker/rollout_worker.h"
+
+namespace freshet {
+namespace {
+
+// Requests of the evaluation lane are numbered below zero, so that they never meet an ordinal.
+constexpr int64_t kEvaluationRequests = -1;
+constexpr int kMostEvaluationTries = 3;  // of one prompt
+
+}  // namespace
+
+bool RolloutWorker::StartEvaluation(EvaluationRun run) {
+  MutexLock lock(mu_);
+  if (evaluating_ || ended_) return false;
+  evaluating_ = true;
+  queued_evaluation_ = std::move(run);
+  return true;
+}
+
+bool RolloutWorker::EvaluationBusy() const {
+  MutexLock lock(mu_);
+  return evaluating_;
+}
+
+// Sequences that an evaluation may have in the engine: half of its places, so that rollouts go on
+// beside it, and all of them when there is nothing else to generate.
+int64_t RolloutWorker::EvaluationShare() const {
+  const int64_t places = engine_.stats().capacity_sequences;
+  const bool alone = running_.empty() && gate_closed_;
+  return alone ? places : std::max<int64_t>(places / 2, 1);
+}
+
+int64_t RolloutWorker::EvaluationInFlight() const {
+  return evaluation_.has_value() ? static_cast<int64_t>(evaluation_->in_flight.size()) : 0;
+}
+
+// New leases would take the places that it has a right to.
+bool RolloutWorker::EvaluationWaitsForEngine() const {
+  return evaluation_.has_value() && evaluation_->waits() && !evaluation_yields_ &&
+         EvaluationInFlight() < EvaluationShare();
+}
+
+bool RolloutWorker::EvaluationFits(size_t prompt) const {
+  const EvaluationRun& run = evaluation_->run;
+  if (EvaluationInFlight() >= EvaluationShare() || InHand() >= most_in_hand_) return false;
+  if (engine_.Admissible(static_cast<int64_t>(run.prompts[prompt].size()), 1, run.sampling, 1) ==
+      0) {
+    return false;
+  }
+  // Episodes that wait for their environment hold no place in the engine, but will want one.
+  return episodes_ == nullptr ||
+         (!episodes_->waiting_for_engine() &&
+          (episodes_->open() == 0 || episodes_->open() < engine_.stats().capacity_sequences));
+}
+
+absl::Status RolloutWorker::SubmitEvaluation(size_t prompt) {
+  const EvaluationRun& run = evaluation_->run;
+  const auto number = static_cast<int64_t>(prompt);
+  if (episodes_ != nullptr) {
+    EpisodeGroup group{Lane::kEvaluation, number, run.prompts[prompt], {}, run.seed, number, {0},
+                       run.sampling};
+    if (prompt < run.attributes.size()) group.attributes = run.attributes[prompt];
+    episodes_->Start(std::move(group));
+    return absl::OkStatus();
+  }
+  GenerationRequest request;
+  request.id = kEvaluationRequests - number;
+  request.lane = Lane::kEvaluation;
+  request.prompt_ids = run.prompts[prompt];
+  request.seed = run.seed;
+  request.ordinal = number;
+  request.sample_indices = {0};
+  request.sampling = run.sampling;
+  return CallEngine([&] { return engine_.Submit(std::move(request)); });
+}
+
+absl::Status RolloutWorker::AdvanceEvaluation() {
+  if (!evaluation_.has_value()) {
+    MutexLock lock(mu_);
+    if (!queued_evaluation_.has_value()) return absl::OkStatus();
+    evaluation_ = ActiveEvaluation{std::move(*queued_evaluation_)};
+    queued_evaluation_.reset();
+  }
+  ActiveEvaluation& active = *evaluation_;
+  if (active.submitted == 0 && active.answers.empty()) {
+    active.answers.resize(active.run.prompts.size());
+    const absl::Status status = engine_.LoadWeights(Lane::kEvaluation, active.run.weights);
+    if (!status.ok()) {
+      FinishEvaluation(status);
+      return absl::OkStatus();
+    }
+  }
+  absl::Status status;
+  while (status.ok() && active.waits() && !EngineRests() && !evaluation_yields_) {
+    const bool fresh = active.submitted < active.run.prompts.size();
+    const size_t prompt = fresh ? active.submitted : active.again.front();
+    if (!EvaluationFits(prompt)) break;
+    if (fresh) {
+      ++active.submitted;
+    } else {
+      active.again.pop_front();
+    }
+    active.in_flight.insert(prompt);
+    status = SubmitEvaluation(prompt);
+    if (IsEngineFailure(status)) {
+      FRESHET_RETURN_IF_ERROR(EngineFailed(status));
+    } else if (!status.ok()) {
+      DeliverEvaluation(prompt, status);
+    }
+  }
+  if (active.finished == active.run.prompts.size()) FinishEvaluation(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+// Its prompts in flight are generated again. `count`: as failures of theirs.
+void RolloutWorker::TakeBackEvaluation(const absl::Status& why, bool count) {
+  if (!evaluation_.has_value()) return;
+  const std::set<size_t> prompts = evaluation_->in_flight;
+  for (const size_t prompt : prompts) {
+    CancelEvaluation(prompt);
+    if (count) {
+      DeliverEvaluation(prompt, why);
+    } else {
+      evaluation_->in_flight.erase(prompt);
+      evaluation_->again.push_back(prompt);
+    }
+  }
+}
+
+void RolloutWorker::CancelEvaluation(size_t prompt) {
+  const auto number = static_cast<int64_t>(prompt);
+  if (episodes_ != nullptr) {
+    episodes_->Cancel(Lane::kEvaluation, number);
+  } else {
+    engine_.Cancel(kEvaluationRequests - number);
+  }
+}
+
+void RolloutWorker::DeliverEvaluation(size_t prompt, absl::StatusOr<Response> response) {
+  if (!evaluation_.has_value() || evaluation_->in_flight.erase(prompt) == 0) return;
+  if (response.ok() && most_in_hand_ < std::numeric_limits<int64_t>::max()) ++most_in_hand_;
+  if (!response.ok() && !absl::IsInvalidArgument(response.status()) &&
+      ++evaluation_->failures[prompt] < kMostEvaluationTries) {
+    evaluation_->again.push_back(prompt);
+    return;
+  }
+  evaluation_->answers[prompt] = std::move(response);
+  ++evaluation_->finished;
+}
+
+void RolloutWorker::FinishEvaluation(absl::Status status) {
+  std::optional<ActiveEvaluation> ended = std::exchange(evaluation_, std::nullopt);
+  {
+    MutexLock lock(mu_);
+    if (!ended.has_value()) {
+      if (!queued_evaluation_.has_value()) return;
+      ended = ActiveEvaluation{std::move(*queued_evaluation_)};
+      queued_evaluation_.reset();
+    }
+    evaluating_ = false;
+  }
+  if (status.ok()) return ended->run.done(std::move(ended->answers));
+  for (const size_t prompt : ended->in_flight) CancelEvaluation(prompt);
+  ended->run.done(std::move(status));
+}
+
+}  // namespace freshet

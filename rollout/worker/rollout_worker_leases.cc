@@ -1,0 +1,307 @@
+// How a RolloutWorker comes to its leases, keeps them and loses them.
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/trace.h"
+#include "rollout/engine/engine_call.h"
+#include "rollout/worker/rollout_worker.h"
+
+namespace freshet {
+
+int64_t RolloutWorker::GroupsThatFit() const {
+  constexpr int64_t kMostPerCall = 64;
+  return engine_.Admissible(options_.max_prompt_tokens, options_.group_size, options_.sampling,
+                            kMostPerCall);
+}
+
+// Groups whose episodes may begin. Those that wait for their environment hold no place in the
+// engine: twice its capacity may be open, so that it has work meanwhile.
+int64_t RolloutWorker::EpisodeRoom() const {
+  constexpr int64_t kEpisodesPerPlace = 2;
+  if (episodes_ == nullptr) return std::numeric_limits<int64_t>::max();
+  if (episodes_->waiting_for_engine()) return 0;
+  const int64_t most = kEpisodesPerPlace * engine_.stats().capacity_sequences;
+  if (episodes_->open() == 0) return std::max<int64_t>(most / options_.group_size, 1);
+  return std::max<int64_t>((most - episodes_->open()) / options_.group_size, 0);
+}
+
+absl::Status RolloutWorker::LeaseMore() {
+  const uint64_t changes = store_.ChangeCount(Topic::kAdmission);
+  // The gate's answer holds until the store says that something changed.
+  if (gate_closed_ && changes == admission_seen_) return absl::OkStatus();
+  gate_closed_ = false;
+  admission_seen_ = changes;
+  if (paused_.load() || fenced_ || StoreAwaited()) return absl::OkStatus();
+  if (clock_.Now() < leasing_pause_until_) return absl::OkStatus();
+  if (engine_.version(Lane::kRollout).version < 0) return absl::OkStatus();
+  if (EvaluationWaitsForEngine()) return absl::OkStatus();
+  const int64_t allowed = most_in_hand_ - InHand();
+  int64_t room = std::min({GroupsThatFit(), EpisodeRoom(), lease_share_.load(), allowed});
+  if (room <= 0) return absl::OkStatus();
+  // So many that there are others among them than those that the engine failed on. Two, since
+  // prompts that engines fail on may follow each other.
+  const bool only_one = !failed_alone_.empty();
+  if (only_one) room = static_cast<int64_t>(failed_alone_.size()) + 2;
+  LeaseRequest request;
+  request.worker = worker_;
+  request.request_id = StrCat(options_.request_prefix, next_request_);
+  request.engine = engine_.version(Lane::kRollout);
+  request.max_groups = room;
+  absl::StatusOr<LeaseReply> reply = store_.LeasePrompts(request);
+  // The same id again: leases of an answer that was lost on its way come with the next one.
+  if (StoreFailed(reply.status())) return absl::OkStatus();
+  StoreWorks();
+  if (reply.status().code() == absl::StatusCode::kFailedPrecondition) {
+    DropLeases();
+    fenced_ = true;
+    MutexLock lock(mu_);
+    counters_.fenced_name = worker_;
+    counters_.last_wait_reason = Message(reply.status());
+    return absl::OkStatus();
+  }
+  FRESHET_RETURN_IF_ERROR(reply.status());
+  ++next_request_;
+  gate_closed_ = static_cast<int64_t>(reply->leases.size()) < room;
+  {
+    MutexLock lock(mu_);
+    counters_.last_wait_reason = reply->reason;
+    counters_.committed = std::max(counters_.committed, reply->committed);
+  }
+  return SubmitLeases(std::move(reply->leases), only_one);
+}
+
+// With `only_one` submits one lease, preferably of a group on which the engine has not failed, and
+// returns the others. Returns the rest, too, once the engine fails.
+absl::Status RolloutWorker::SubmitLeases(std::vector<GroupLease> leases, bool only_one) {
+  if (only_one && !leases.empty()) {
+    const auto other = std::find_if(leases.rbegin(), leases.rend(), [this](const GroupLease& l) {
+      return !failed_alone_.contains(l.ordinal);
+    });
+    if (other != leases.rend()) std::swap(leases.front(), *other);
+  }
+  const int failures_before = engine_failures_in_a_row_;
+  absl::Status status;
+  for (size_t i = 0; i < leases.size(); ++i) {
+    if (!status.ok() || engine_failures_in_a_row_ > failures_before || (only_one && i > 0)) {
+      status.Update(
+          ReturnLease(leases[i].token, "an engine that has failed tries one group at a time"));
+    } else {
+      status.Update(SubmitLease(std::move(leases[i])));
+    }
+  }
+  return status;
+}
+
+absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
+  // A lease of ours that expired meanwhile may come back to us under a new token.
+  if (running_.erase(lease.ordinal) > 0) CancelGeneration(lease.ordinal);
+  Running running;
+  running.token = lease.token;
+  running.attempt = lease.attempt;
+  if (episodes_ != nullptr) running.answers_before = episodes_->answers();
+  std::vector<std::string> uids;
+  if (episodes_ != nullptr || options_.trace_ratio > 0) {
+    for (const int32_t index : lease.missing) {
+      uids.push_back(Uid({lease.ordinal, lease.attempt, index}));
+      if (!IsTraced(uids.back(), options_.trace_ratio)) continue;
+      FRESHET_LOG(Info) << "event=sample_leased " << TraceWords(uids.back())
+                        << " token=" << lease.token
+                        << " version=" << engine_.version(Lane::kRollout).version;
+    }
+  }
+  for (const int32_t index : lease.missing) running.open[index] = true;
+  if (episodes_ != nullptr) {
+    running_[lease.ordinal] = std::move(running);
+    episodes_->Start({Lane::kRollout, lease.ordinal, std::move(lease.prompt.prompt_ids),
+                      std::move(lease.prompt.attributes), options_.seed, lease.ordinal,
+                      std::move(lease.missing), options_.sampling, std::move(uids)});
+    return absl::OkStatus();
+  }
+  GenerationRequest request;
+  request.id = lease.ordinal;
+  request.prompt_ids = std::move(lease.prompt.prompt_ids);
+  request.seed = options_.seed;
+  request.ordinal = lease.ordinal;
+  request.sample_indices = lease.missing;
+  request.sampling = options_.sampling;
+  const bool kept = std::any_of(lease.partials.begin(), lease.partials.end(),
+                                [](const Response& r) { return !r.response_ids.empty(); });
+  if (kept) request.partials = std::move(lease.partials);
+  const absl::Status status = CallEngine([&] { return engine_.Submit(std::move(request)); });
+  if (status.code() == absl::StatusCode::kResourceExhausted) {
+    // Longer than estimated: back to the queue until an engine has room.
+    return ReturnLease(lease.token, Message(status));
+  }
+  if (status.code() == absl::StatusCode::kInvalidArgument) {
+    return FailLease(lease.token, Message(status));
+  }
+  running_[lease.ordinal] = std::move(running);
+  return status.ok() ? status : EngineFailed(status);
+}
+
+// ReturnLease, HandBack and FailLease: a lease that cannot be returned, or is not live, ends by
+// itself.
+absl::Status RolloutWorker::ReturnLease(int64_t token, const std::string& why) {
+  FRESHET_LOG(Warning) << "event=lease_returned token=" << token << " reason=" << LogQuoted(why);
+  return IgnoreLostLease(store_.ReturnLease(token, {}, {}));
+}
+
+absl::Status RolloutWorker::HandBack(int64_t token, const std::string& why) {
+  FRESHET_LOG(Warning) << "event=lease_handed_back token=" << token << " reason=" << LogQuoted(why);
+  return IgnoreLostLease(store_.HandBackLease(token, why));
+}
+
+absl::Status RolloutWorker::FailLease(int64_t token, const std::string& why) {
+  FRESHET_LOG(Warning) << "event=lease_failed token=" << token << " reason=" << LogQuoted(why);
+  return IgnoreLostLease(store_.FailLease(token, why));
+}
+
+absl::Status RolloutWorker::IgnoreLostLease(const absl::Status& status) {
+  if (StoreFailed(status) || status.code() == absl::StatusCode::kFailedPrecondition) {
+    return absl::OkStatus();
+  }
+  return status;
+}
+
+int64_t RolloutWorker::InHand() const {
+  return static_cast<int64_t>(running_.size()) + EvaluationInFlight();
+}
+
+// Leasing pauses after a failure of the engine, so that other engines can take the groups.
+bool RolloutWorker::EngineRests() const {
+  return engine_failures_in_a_row_ > 0 && clock_.Now() < leasing_pause_until_;
+}
+
+// Whether a failure on `request`, the only one that the engine had, counts against the request
+// rather than the engine. A request that is leased again counts: no other was available.
+bool RolloutWorker::IsToBlame(int64_t request) const {
+  if (options_.most_engine_failures == std::numeric_limits<int>::max()) return true;
+  return failed_alone_.empty() ? engine_worked_ : failed_alone_.contains(request);
+}
+
+// The output of everything in hand is discarded, and all of it starts again.
+absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
+  FRESHET_LOG(Warning) << "event=engine_failed groups=" << running_.size()
+                       << " evaluation_prompts=" << EvaluationInFlight()
+                       << " reason=" << LogQuoted(Message(why));
+  const absl::Status sent = SendUnsent();  // samples that were finished before
+  // Only of what the engine had alone is it known that the engine failed on it.
+  const bool alone = InHand() == 1;
+  evaluation_yields_ = EvaluationInFlight() > 0;
+  bool blame = false, repeated = false;
+  if (alone) {
+    const int64_t request = evaluation_yields_
+                                ? -1 - static_cast<int64_t>(*evaluation_->in_flight.begin())
+                                : running_.begin()->first;
+    blame = IsToBlame(request);
+    repeated = !failed_alone_.insert(request).second;
+  }
+  TakeBackEvaluation(why, blame);
+  for (const auto& [ordinal, running] : running_) CancelGeneration(ordinal);
+  FRESHET_RETURN_IF_ERROR(sent);
+  for (const auto& [ordinal, running] : running_) {
+    if (StoreAwaited()) break;  // in an outage leases are left to expire
+    FRESHET_RETURN_IF_ERROR(blame ? FailLease(running.token, Message(why))
+                                  : ReturnLease(running.token, Message(why)));
+  }
+  running_.clear();
+  most_in_hand_ = 1;
+  {
+    MutexLock lock(mu_);
+    ++counters_.engine_failures;
+    counters_.last_wait_reason = Message(why);
+  }
+  if (++engine_failures_in_a_row_ >= options_.most_engine_failures) return why;
+  constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
+  constexpr int kMostDoublings = 10;
+  const int doublings =
+      repeated ? kMostDoublings : std::min(engine_failures_in_a_row_ - 1, kMostDoublings);
+  leasing_pause_until_ =
+      clock_.Now() + std::min(options_.environment_pause, kFirstPause * (int64_t{1} << doublings));
+  return absl::OkStatus();
+}
+
+absl::Status RolloutWorker::RenewLeases() {
+  if (clock_.Now() < next_renewal_ || StoreAwaited()) return absl::OkStatus();
+  if (!running_.empty()) {
+    std::vector<int64_t> tokens;
+    for (const auto& [ordinal, running] : running_) tokens.push_back(running.token);
+    const absl::StatusOr<std::vector<int64_t>> lost = store_.RenewLeases(worker_, tokens);
+    if (StoreFailed(lost.status())) return absl::OkStatus();
+    StoreWorks();
+    if (lost.status().code() == absl::StatusCode::kFailedPrecondition) {
+      DropLeases();
+    } else {
+      FRESHET_RETURN_IF_ERROR(lost.status());
+      std::erase_if(running_, [&](const auto& entry) {
+        if (std::find(lost->begin(), lost->end(), entry.second.token) == lost->end()) return false;
+        CancelGeneration(entry.first);
+        MutexLock lock(mu_);
+        ++counters_.leases_cancelled;
+        return true;
+      });
+    }
+  }
+  next_renewal_ = clock_.Now() + options_.lease_ttl / 3;
+  return absl::OkStatus();
+}
+
+void RolloutWorker::CancelGeneration(int64_t ordinal) {
+  if (episodes_ != nullptr) {
+    episodes_->Cancel(Lane::kRollout, ordinal);
+  } else {
+    engine_.Cancel(ordinal);
+  }
+}
+
+// All leases are somebody else's now, and so are the samples made under them.
+void RolloutWorker::DropLeases() {
+  for (const auto& [ordinal, running] : running_) CancelGeneration(ordinal);
+  MutexLock lock(mu_);
+  counters_.leases_cancelled += static_cast<int64_t>(running_.size());
+  counters_.samples_fenced += static_cast<int64_t>(unsent_.size());
+  counters_.unsent_samples = 0;
+  running_.clear();
+  unsent_.clear();
+}
+
+void RolloutWorker::ReturnAll() {
+  store_retry_at_ = absl::InfinitePast();  // one more try
+  const absl::Status sent = SendUnsent();
+  if (!sent.ok() || !unsent_.empty()) {
+    FRESHET_LOG(Warning) << "event=samples_not_sent count=" << unsent_.size()
+                         << " reason=" << LogQuoted(Message(sent));
+  }
+  for (auto& [ordinal, running] : running_) {
+    std::vector<int32_t> indices;
+    std::vector<Response> partials;
+    if (episodes_ != nullptr) {
+      episodes_->Cancel(Lane::kRollout, ordinal);
+    } else {
+      for (GenerationOutput& output : engine_.Cancel(ordinal)) {
+        indices.push_back(output.sample_index);
+        partials.push_back(std::move(output.response));
+      }
+    }
+    absl::Status status = store_.ReturnLease(running.token, indices, partials);
+    // Tokens that are of no use, as after a fork, must not keep the lease.
+    if (status.code() == absl::StatusCode::kInvalidArgument) {
+      status = store_.ReturnLease(running.token, {}, {});
+    }
+    if (!status.ok()) {
+      FRESHET_LOG(Warning) << "event=return_lease_refused ordinal=" << ordinal
+                           << " reason=" << LogQuoted(Message(status));
+    }
+    if (StoreFailed(status)) break;  // the others expire as well
+  }
+  for (auto& [ordinal, running] : running_) CancelGeneration(ordinal);
+  running_.clear();
+  unsent_.clear();
+}
+
+}  // namespace freshet

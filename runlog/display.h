@@ -1,0 +1,73 @@
+#ifndef FRESHET_RUNLOG_DISPLAY_H_
+#define FRESHET_RUNLOG_DISPLAY_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "base/mutex.h"
+#include "runlog/display_format.h"
+
+namespace freshet {
+
+struct DisplayOptions {
+  bool terminal = false;  // the sink is a terminal: one live line, overwritten in place
+  bool color = false;     // false for NO_COLOR
+  int width = 80;         // columns
+  int64_t total_steps = 0;
+  int64_t staleness_bound = 0;
+  int64_t rollout_engines = 1;
+  // Columns of the terminal at the moment, asked before each live line; 0: unknown. May be null.
+  std::function<int()> measure_width = nullptr;
+};
+
+// Shows a run to a person. On a terminal the newest step (or warm-up step) is one live line that
+// the next overwrites, and everything else scrolls by above it; elsewhere each is a plain line.
+//
+// The lock serialises whole texts to the sink and is held while it writes.
+// Thread-safe.
+class Display {
+ public:
+  // Receives texts in order; must not call back.
+  using Sink = std::function<void(std::string_view)>;
+
+  Display(const DisplayOptions& options, Sink sink);
+  // Ends the live line.
+  ~Display();
+  Display(const Display&) = delete;
+  Display& operator=(const Display&) = delete;
+
+  void ShowSetup(const SetupView& view);
+  // Plain style: every tenth of the stage only.
+  void ShowWarmup(const WarmupView& view);
+  void ShowStep(const StepMetrics& metrics);
+  void ShowEval(const EvalMetrics& metrics);
+  // One line of text, for events and warnings.
+  void ShowNote(std::string_view note);
+  void ShowSummary(const SummaryView& view);
+
+ private:
+  void FollowWidth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WriteLive(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `text` is whole lines.
+  void WriteLines(const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndLive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  DisplayStyle Style() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  StepView View(const StepMetrics& metrics) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Sink sink_;
+  Mutex mu_;
+  DisplayOptions options_ ABSL_GUARDED_BY(mu_);
+  std::string live_ ABSL_GUARDED_BY(mu_);  // the line now standing without its newline
+  std::deque<double> rewards_ ABSL_GUARDED_BY(mu_);
+  std::deque<double> seconds_ ABSL_GUARDED_BY(mu_);  // of recent steps, for the estimate
+  std::map<std::string, double> first_accuracy_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_RUNLOG_DISPLAY_H_

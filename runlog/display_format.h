@@ -1,0 +1,123 @@
+#ifndef FRESHET_RUNLOG_DISPLAY_FORMAT_H_
+#define FRESHET_RUNLOG_DISPLAY_FORMAT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runlog/step_metrics.h"
+
+namespace freshet {
+
+// What a person sees of a run, as pure functions: values in, text out. Widths are in terminal
+// columns; every character used takes one. No text ends with a newline unless said.
+
+// How to write. Color uses ANSI sequences; callers turn it off for NO_COLOR and for pipes.
+struct DisplayStyle {
+  int width = 80;
+  bool color = false;
+};
+
+// The set-up, shown before anything runs. Empty texts leave their line out.
+struct SetupView {
+  std::string job;
+  std::string model;  // "llama, 3 layers, hidden 128, fp32, random"
+  int64_t parameters = 0;
+  std::string dataset;  // "arithmetic, 2 operands, 2 digits, 8000 rows"
+  int64_t prompts_per_step = 0;
+  int64_t group_size = 0;
+  int64_t steps = 0;
+  int64_t staleness_bound = 0;
+  std::string staleness_policy;
+  std::string reward;   // "exact 1.0"
+  std::string loss;     // what the preset expands to
+  std::string warning;  // what of the loss a person should know
+  std::string optimizer;
+  std::string warmup;
+  std::string evaluation;
+  std::string threads;      // "1 trainer, 1 rollout engine, 2 scorers"
+  std::string checkpoints;  // "every 20 steps, 2 kept"
+  std::string run_dir;
+  std::string resumed;  // "from step 40, lineage 1"
+};
+
+struct WarmupView {
+  std::string stage;  // "sft"
+  int64_t step = 0;
+  int64_t total_steps = 0;
+  double loss = 0;
+  double seconds = 0;  // since the stage began
+};
+
+// A finished step and what surrounds it.
+struct StepView {
+  StepMetrics metrics;
+  int64_t total_steps = 0;
+  int64_t staleness_bound = 0;
+  int64_t rollout_engines = 1;
+  std::vector<double> recent_rewards;  // oldest first, this step's last
+  double seconds_left = 0;             // estimate; 0 when unknown
+};
+
+struct EvalView {
+  EvalMetrics metrics;
+  std::optional<double> first_accuracy;  // of the same evaluation, when this is not the first
+};
+
+// How a run ended and where its results lie.
+struct SummaryView {
+  struct Evaluation {
+    std::string name;
+    double before = 0;
+    double after = 0;
+    int64_t before_version = 0;
+    int64_t after_version = 0;
+  };
+  std::string job;
+  std::string outcome;  // "finished" | "interrupted" | "failed: WHY"
+  int64_t steps = 0;
+  int64_t total_steps = 0;
+  double wall_seconds = 0;
+  std::vector<Evaluation> evaluations;
+  double reward_first = 0;
+  double reward_last = 0;
+  int64_t staleness_max = 0;
+  int64_t staleness_bound = 0;
+  int64_t tokens_trained = 0;
+  int64_t groups_dropped = 0;
+  std::string run_dir;
+  std::string report;          // relative to run_dir, as the next; "": there is none
+  std::string checkpoint;      // newest
+  std::string resume_command;  // empty when there is nothing to resume
+};
+
+// "812", "12.3k", "4.56M".
+std::string HumanCount(double value);
+// "4.2s", "45s", "1m23s", "2h05m".
+std::string HumanSeconds(double seconds);
+// The last `columns` values as bars of eight heights between their minimum and maximum; a value
+// that is not finite is a blank.
+std::string Sparkline(const std::vector<double>& values, size_t columns);
+// `columns` wide, filled up to `fraction` (clamped to 0..1).
+std::string ProgressBar(double fraction, int columns);
+// Columns that the text takes: UTF-8 characters, ANSI sequences not counted.
+int Columns(std::string_view text);
+
+// Several lines, each ended by a newline.
+std::string FormatSetup(const SetupView& view, const DisplayStyle& style);
+std::string FormatSummary(const SummaryView& view, const DisplayStyle& style);
+
+// One line for a terminal, at most min(width, 120) columns; what matters least is left out first.
+std::string FormatLiveStep(const StepView& view, const DisplayStyle& style);
+std::string FormatLiveWarmup(const WarmupView& view, const DisplayStyle& style);
+// One line for a pipe or a file: words, no bar, no color, whatever its length.
+std::string FormatPlainStep(const StepView& view);
+std::string FormatPlainWarmup(const WarmupView& view);
+std::string FormatEval(const EvalView& view, const DisplayStyle& style);
+
+}  // namespace freshet
+
+#endif  // FRESHET_RUNLOG_DISPLAY_FORMAT_H_

@@ -1,0 +1,66 @@
+#ifndef FRESHET_RUNLOG_LEDGER_LINE_H_
+#define FRESHET_RUNLOG_LEDGER_LINE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace freshet {
+
+// One line of ledger.jsonl as an outsider reads it: parsed here from the documented keys alone,
+// sharing no code with the store that wrote it.
+struct LedgerLine {
+  enum class Event { kOpen, kResumed, kDurable, kTrained, kFiltered, kDropped, kRequeued, kDead };
+  struct Span {
+    int64_t lineage = 0;
+    int64_t version = 0;
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+
+  Event event = Event::kOpen;
+  std::optional<int64_t> seq;  // always present in sample rows
+  std::optional<int64_t> epoch;
+  int64_t lineage = 0;
+  // open
+  std::string job;
+  int64_t bound = 0;
+  std::string disposition;
+  int64_t groups_per_step = 0;
+  int64_t group_size = 0;
+  // resumed
+  int64_t parent_lineage = 0;
+  std::optional<int64_t> fork_version;  // set when the resume is a fork
+  // durable
+  int64_t version = 0;
+  // resumed, durable
+  std::string checkpoint_sha256;
+  std::string digest;
+  // sample rows
+  int64_t step = 0;
+  int64_t train_version = 0;
+  std::string uid;
+  int64_t prompt = 0;
+  int64_t attempt = 0;
+  int64_t sample = 0;
+  bool redo = false;
+  int64_t loss_tokens = 0;
+  int64_t masked_tokens = 0;
+  std::vector<Span> spans;
+  int64_t min_version = 0;
+  int64_t max_version = 0;
+  std::string reason;
+
+  bool IsSample() const { return event >= Event::kTrained; }
+};
+
+// INVALID_ARGUMENT naming the key that is missing or has a wrong type or range.
+absl::StatusOr<LedgerLine> ParseLedgerLine(std::string_view line);
+
+}  // namespace freshet
+
+#endif  // FRESHET_RUNLOG_LEDGER_LINE_H_

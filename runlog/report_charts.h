@@ -1,0 +1,17 @@
+#ifndef FRESHET_RUNLOG_REPORT_CHARTS_H_
+#define FRESHET_RUNLOG_REPORT_CHARTS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runlog/metrics_log.h"
+
+namespace freshet {
+
+// All charts of a report, one <figure> after the other. `bound`: the staleness bound, where known.
+std::string RenderCharts(const MetricsHistory& surviving, std::optional<int64_t> bound);
+
+}  // namespace freshet
+
+#endif  // FRESHET_RUNLOG_REPORT_CHARTS_H_

@@ -1,0 +1,70 @@
+#ifndef FRESHET_RUNLOG_SAMPLES_LOG_H_
+#define FRESHET_RUNLOG_SAMPLES_LOG_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/file.h"
+#include "datastore/trajectory.h"
+
+namespace freshet {
+
+// One row of samples.jsonl: a sample as a person reads it.
+struct SampleRow {
+  int64_t step = 0;            // the training step that used it
+  int64_t policy_version = 0;  // the version that this step published
+  int64_t lineage = 0;
+  std::string uid;
+  std::string prompt;      // text
+  std::string completion;  // text
+  double reward = 0;
+  std::map<std::string, double> components;  // unweighted value by name
+  double advantage = 0;
+  int64_t tokens = 0;  // of the completion
+  std::vector<Span> spans;
+  std::string finish;  // stop | length
+};
+
+// One line without its newline; fixed key order; non-finite numbers are null, bytes that are not
+// UTF-8 are replaced.
+std::string ToJson(const SampleRow& row);
+// Inverse; absent keys keep their defaults. INVALID_ARGUMENT for anything malformed.
+absl::StatusOr<SampleRow> ParseSampleRow(std::string_view line);
+
+// Writer of samples.jsonl. Confined to one thread at a time.
+class SamplesLog {
+ public:
+  // Opens for appending, creating the file when absent; a torn last line is cut off first.
+  static absl::StatusOr<SamplesLog> Open(const std::string& path);
+
+  // Appends all rows by one write. RESOURCE_EXHAUSTED when the disk is full, else
+  // FAILED_PRECONDITION.
+  absl::Status Append(const std::vector<SampleRow>& rows);
+  absl::Status Sync() { return appender_.Sync(); }
+
+ private:
+  explicit SamplesLog(LineAppender appender) : appender_(std::move(appender)) {}
+  LineAppender appender_;
+};
+
+// The first and the last rows of a samples.jsonl; no row is in both.
+struct SampleExcerpt {
+  std::vector<SampleRow> first;
+  std::vector<SampleRow> last;
+};
+
+// Reads the file in one pass, keeping at most `num_first` and `num_last` rows; malformed rows are
+// skipped. NOT_FOUND when there is no such file.
+absl::StatusOr<SampleExcerpt> ReadSampleExcerpt(const std::string& path, size_t num_first,
+                                                size_t num_last);
+
+}  // namespace freshet
+
+#endif  // FRESHET_RUNLOG_SAMPLES_LOG_H_

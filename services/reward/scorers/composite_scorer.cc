@@ -1,0 +1,54 @@
+#include "services/reward/scorers/composite_scorer.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/str_cat.h"
+
+namespace freshet {
+
+void CompositeScorer::Add(std::string name, double weight, std::unique_ptr<Scorer> scorer) {
+  components_.push_back({std::move(name), weight, std::move(scorer)});
+}
+
+absl::StatusOr<freshet::Score> CompositeScorer::Score(const ScoreInput& input) const {
+  if (observer_ == nullptr) return AddUp(input);
+  const absl::Time start = SystemClock::Get().Now();
+  observer_->OnBegin();
+  absl::StatusOr<freshet::Score> score = AddUp(input);
+  observer_->OnEnd(score.status(), score.ok() ? score->outcome : ScoreOutcome::kInfraError,
+                   SystemClock::Get().Now() - start);
+  return score;
+}
+
+absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) const {
+  const absl::Time deadline = SystemClock::Get().Now() + input.timeout;
+  freshet::Score result;
+  for (const Component& component : components_) {
+    ScoreInput rest = input;
+    rest.timeout = deadline - SystemClock::Get().Now();
+    if (rest.timeout <= absl::ZeroDuration()) {
+      return StatusOf(absl::StatusCode::kDeadlineExceeded, "component ", component.name,
+                      ": no time left of ", absl::FormatDuration(input.timeout));
+    }
+    const absl::StatusOr<ComponentScore> score = component.scorer->Score(rest);
+    if (!score.ok()) {
+      return StatusOf(score.status().code(), "component ", component.name, ": ",
+                      Message(score.status()));
+    }
+    if (!std::isfinite(score->value)) {
+      return Internal("component ", component.name, ": value is ", score->value,
+                      "; it must be finite");
+    }
+    result.reward += component.weight * score->value;
+    result.components[component.name] = score->value;
+    for (const auto& [part, value] : score->parts) {
+      result.components[StrCat(component.name, "/", part)] = value;
+    }
+    if (score->outcome == ScoreOutcome::kWrongFormat) result.outcome = ScoreOutcome::kWrongFormat;
+  }
+  return result;
+}
+
+}  // namespace freshet

@@ -1,0 +1,45 @@
+#ifndef FRESHET_SERVICES_REWARD_SCORERS_COMPOSITE_SCORER_H_
+#define FRESHET_SERVICES_REWARD_SCORERS_COMPOSITE_SCORER_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "datastore/trajectory.h"
+#include "services/reward/scorers/score_observer.h"
+#include "services/reward/scorers/scorer.h"
+
+namespace freshet {
+
+// Weighted sum of named scorers. Thread-compatible: const methods may run concurrently.
+class CompositeScorer {
+ public:
+  void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer);
+  // Hears of every Score from now on; may be null.
+  void SetObserver(std::shared_ptr<ScoreObserver> observer) { observer_ = std::move(observer); }
+
+  // The components share the input's timeout. Reward is sum(weight * value); `components` holds the
+  // unweighted values by name, and the parts of one by "NAME/PART". The outcome is kWrongFormat
+  // when any component says so.
+  //
+  // When any component fails, or gives a value that is not finite, the whole is an error, with the
+  // component's code and its name in the message: a failure is never a reward.
+  absl::StatusOr<freshet::Score> Score(const ScoreInput& input) const;
+
+ private:
+  struct Component {
+    std::string name;
+    double weight = 0;
+    std::unique_ptr<Scorer> scorer;
+  };
+  absl::StatusOr<freshet::Score> AddUp(const ScoreInput& input) const;
+
+  std::vector<Component> components_;
+  std::shared_ptr<ScoreObserver> observer_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_REWARD_SCORERS_COMPOSITE_SCORER_H_

@@ -1,0 +1,35 @@
+#ifndef FRESHET_SERVICES_REWARD_SCORERS_SCORE_OBSERVER_H_
+#define FRESHET_SERVICES_REWARD_SCORERS_SCORE_OBSERVER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "datastore/trajectory.h"
+
+namespace freshet {
+
+// Hears of every sample that is scored, for metrics. Called from several threads; must be quick.
+// Implementations are thread-safe.
+class ScoreObserver {
+ public:
+  virtual ~ScoreObserver() = default;
+  virtual void OnBegin() = 0;
+  // `status` is OK with an outcome of kOk or kWrongFormat, or the failure, or CANCELLED.
+  virtual void OnEnd(const absl::Status& status, ScoreOutcome outcome, absl::Duration took) = 0;
+};
+
+// The observers of a process, one per job. Thread-safe.
+class ScoreObservers {
+ public:
+  virtual ~ScoreObservers() = default;
+  // `job` is an id, or kCalls for what callers outside of a job ask.
+  virtual std::shared_ptr<ScoreObserver> Of(const std::string& job) = 0;
+
+  static constexpr char kCalls[] = "-";
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_REWARD_SCORERS_SCORE_OBSERVER_H_

@@ -1,0 +1,195 @@
+#include "services/reward/service/grpc_scorer.h"
+
+#include <grpcpp/client_context.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/trace.h"
+#include "services/runtime/status.h"
+
+namespace freshet {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
+// Looks so often whether the call is given up while it waits for a connection.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+// A channel shows so soon that its connection broke.
+constexpr absl::Duration kBreakShows = absl::Milliseconds(100);
+// A sample that breaks the connection so often may be what kills the service.
+constexpr int kMaxBreaks = 2;
+// Each becomes a curve of its own.
+constexpr int kMaxParts = 64;
+constexpr size_t kMaxPartNameBytes = 64;
+
+reward::v1::ScoreRequest RequestOf(const ScoreInput& input) {
+  reward::v1::ScoreRequest request;
+  reward::v1::ScoreItem& item = *request.add_items();
+  const auto prompt = input.attributes.find("prompt");
+  if (prompt != input.attributes.end()) item.set_prompt(prompt->second);
+  item.set_completion(std::string(input.completion));
+  item.set_completion_tokens(input.completion_tokens);
+  item.mutable_attributes()->insert(input.attributes.begin(), input.attributes.end());
+  item.set_stopped(input.finished);
+  if (input.env_reward.has_value()) {
+    item.set_env_reward(*input.env_reward);
+    (*item.mutable_attributes())["env_reward"] = StrCat(*input.env_reward);
+  }
+  return request;
+}
+
+absl::StatusOr<std::map<std::string, double>> PartsOf(const trajectory::v1::Score& score) {
+  if (score.components_size() > kMaxParts) {
+    return Internal(score.components_size(), " components; send at most ", kMaxParts);
+  }
+  std::map<std::string, double> parts;
+  for (const auto& [name, value] : score.components()) {
+    if (name.empty() || name.size() > kMaxPartNameBytes) {
+      return Internal("the name of a component has ", name.size(), " bytes; send 1 to ",
+                      kMaxPartNameBytes);
+    }
+    if (!std::isfinite(value)) return Internal("component ", name, " is not finite");
+    parts[name] = value;
+  }
+  return parts;
+}
+
+absl::StatusOr<ComponentScore> ValueOf(const trajectory::v1::Score& score) {
+  switch (score.outcome()) {
+    case trajectory::v1::SCORE_OUTCOME_OK:
+    case trajectory::v1::SCORE_OUTCOME_WRONG_FORMAT:
+      break;
+    case trajectory::v1::SCORE_OUTCOME_TIMEOUT:
+      return StatusOf(absl::StatusCode::kDeadlineExceeded, "it ran out of time: ", score.error());
+    case trajectory::v1::SCORE_OUTCOME_INFRA_ERROR:
+      return Internal("it failed: ", score.error());
+    default:
+      return Internal("a score without an outcome; the service must set it, to OK for a reward");
+  }
+  if (!std::isfinite(score.reward())) return Internal("a reward that is not finite");
+  const bool ok = score.outcome() == trajectory::v1::SCORE_OUTCOME_OK;
+  ComponentScore result{score.reward(), ok ? ScoreOutcome::kOk : ScoreOutcome::kWrongFormat};
+  FRESHET_ASSIGN_OR_RETURN(result.parts, PartsOf(score));
+  return result;
+}
+
+}  // namespace
+
+GrpcScorer::GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string address,
+                       absl::Duration timeout)
+    : channel_(std::move(channel)),
+      address_(std::move(address)),
+      timeout_(timeout),
+      stub_(reward::v1::RewardService::NewStub(channel_)) {}
+
+// A host that is gone does not refuse a connection: the call waits for one until its deadline.
+bool GrpcScorer::Unconnected() const {
+  const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/false);
+  return state == GRPC_CHANNEL_IDLE || state == GRPC_CHANNEL_CONNECTING ||
+         state == GRPC_CHANNEL_TRANSIENT_FAILURE;
+}
+
+bool GrpcScorer::Connect(absl::Time deadline, const std::stop_token& cancel) const {
+  grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
+  while ((state == GRPC_CHANNEL_IDLE || state == GRPC_CHANNEL_CONNECTING) &&
+         absl::Now() < deadline && !cancel.stop_requested()) {
+    channel_->WaitForStateChange(state,
+                                 absl::ToChronoTime(std::min(absl::Now() + kLook, deadline)));
+    state = channel_->GetState(/*try_to_connect=*/true);
+  }
+  return state == GRPC_CHANNEL_READY;
+}
+
+GrpcScorer::Ended GrpcScorer::Call(const reward::v1::ScoreRequest& request,
+                                   const std::string& traceparent, absl::Time deadline,
+                                   const std::stop_token& cancel,
+                                   reward::v1::ScoreReply& reply) const {
+  const bool connected = Connect(deadline, cancel);
+  grpc::ClientContext context;
+  if (!traceparent.empty()) context.AddMetadata(kTraceparentKey, traceparent);
+  context.set_deadline(absl::ToChronoTime(deadline));
+  const std::stop_callback on_cancel(cancel, [&context] { context.TryCancel(); });
+  Ended ended{runtime::GrpcToStatus(stub_->Score(&context, request, &reply))};
+  // A service that answers UNAVAILABLE keeps its connection.
+  ended.broke = connected && absl::IsUnavailable(ended.status) &&
+                channel_->WaitForStateChange(GRPC_CHANNEL_READY,
+                                             absl::ToChronoTime(absl::Now() + kBreakShows));
+  return ended;
+}
+
+absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const {
+  const absl::Time deadline = absl::Now() + std::min(timeout_, input.timeout);
+  Notification cancelled;
+  const std::stop_callback on_cancel(input.cancel, [&cancelled] { cancelled.Notify(); });
+  const reward::v1::ScoreRequest request = RequestOf(input);
+  const std::string traceparent =
+      input.uid.empty() ? ""
+                        : Traceparent(MakeTraceContext(input.uid, "reward", input.trace_ratio));
+  reward::v1::ScoreReply reply;
+  absl::Status status;
+  int breaks = 0;
+  // A service that is being restarted is waited for, as long as a call may take.
+  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const Ended ended = Call(request, traceparent, deadline, input.cancel, reply);
+    status = ended.status;
+    if (ended.broke) ++breaks;
+    if (!absl::IsUnavailable(status) || breaks == kMaxBreaks || absl::Now() + pause >= deadline ||
+        cancelled.WaitFor(pause)) {
+      break;
+    }
+  }
+  if (!status.ok() && input.cancel.stop_requested()) {
+    return StatusOf(absl::StatusCode::kCancelled, "reward service ", address_,
+                    ": the call was given up");
+  }
+  if (absl::IsUnavailable(status) && breaks > 0) {
+    return StatusOf(absl::StatusCode::kAborted, "reward service ", address_,
+                    ": the connection broke while it had the sample: ", Message(status));
+  }
+  if (!status.ok()) {
+    // Not ours: the service, or something on the way to it, ended the call.
+    const bool theirs = status.code() == absl::StatusCode::kCancelled;
+    absl::StatusCode code = status.code();
+    if (theirs || (absl::IsDeadlineExceeded(status) && Unconnected())) {
+      code = absl::StatusCode::kUnavailable;
+    } else if (code == absl::StatusCode::kAborted) {
+      code = absl::StatusCode::kInternal;  // an answer of the service, not a broken connection
+    }
+    return StatusOf(code, "reward service ", address_, ": ", Message(status));
+  }
+  if (reply.scores_size() != 1) {
+    return Internal("reward service ", address_, ": ", reply.scores_size(),
+                    " scores for 1 item; it must give one per item");
+  }
+  absl::StatusOr<ComponentScore> score = ValueOf(reply.scores(0));
+  if (score.ok()) return score;
+  return StatusOf(score.status().code(), "reward service ", address_, ": ",
+                  Message(score.status()));
+}
+
+RemoteScorerFactory GrpcScorers(
+    std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>
+        make_channel,
+    std::shared_ptr<ScoreCache> cache) {
+  // A service may answer otherwise in the next job: each scorer remembers for itself.
+  const auto scorers = std::make_shared<std::atomic<int64_t>>(0);
+  return [make_channel = std::move(make_channel), cache = std::move(cache), scorers](
+             const std::string& address,
+             absl::Duration timeout) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+    FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, make_channel(address));
+    auto scorer = std::make_unique<GrpcScorer>(std::move(channel), address, timeout);
+    if (cache == nullptr) return scorer;
+    return std::make_unique<CachingScorer>(StrCat("grpc ", ++*scorers, " ", address),
+                                           std::move(scorer), cache);
+  };
+}
+
+}  // namespace freshet

@@ -1,0 +1,63 @@
+#ifndef FRESHET_SERVICES_REWARD_SERVICE_GRPC_SCORER_H_
+#define FRESHET_SERVICES_REWARD_SERVICE_GRPC_SCORER_H_
+
+#include <grpcpp/channel.h>
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "freshet/reward/v1/reward_service.grpc.pb.h"
+#include "services/reward/scorers/score_cache.h"
+#include "services/reward/scorers/scorer.h"
+#include "services/reward/scorers/scorer_factory.h"
+
+namespace freshet {
+
+// Asks a reward service of the user's own for the reward of one sample. The service gets the row's
+// prompt, the completion, whether it ended by itself, the row's fields, and for an episode the
+// environment's reward, which also stands among the fields as `env_reward`; and the sample's trace
+// in the header `traceparent`. The components of its score, 64 at most, are the parts. Blocks for
+// at most the smaller of `timeout` and the input's, or until the input is cancelled. Errors, beside
+// those of Scorer: the status of the call; UNAVAILABLE also for a timeout without a connection;
+// ABORTED instead of UNAVAILABLE if a connection broke while the service had the sample;
+// INTERNAL for the status ABORTED, for an item with outcome INFRA_ERROR, and for a reply without
+// exactly one finite score with an outcome, or with parts that are too many, have no name of 1 to
+// 64 bytes, or are not finite. Thread-safe.
+class GrpcScorer final : public Scorer {
+ public:
+  GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string address, absl::Duration timeout);
+  absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override;
+
+ private:
+  struct Ended {
+    absl::Status status;
+    bool broke = false;  // UNAVAILABLE, since the connection broke after the request was sent
+  };
+  // Waits for a connection; false when none can be made now.
+  bool Connect(absl::Time deadline, const std::stop_token& cancel) const;
+  // `traceparent`: header of that name; "": none.
+  Ended Call(const reward::v1::ScoreRequest& request, const std::string& traceparent,
+             absl::Time deadline, const std::stop_token& cancel,
+             reward::v1::ScoreReply& reply) const;
+  bool Unconnected() const;
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::string address_;
+  const absl::Duration timeout_;
+  const std::unique_ptr<reward::v1::RewardService::Stub> stub_;
+};
+
+// Makes the scorers of type grpc, over channels from `make_channel`. What a service has answered to
+// one of them is remembered in `cache` (may be null), which bounds the memory of all of them.
+RemoteScorerFactory GrpcScorers(
+    std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>
+        make_channel,
+    std::shared_ptr<ScoreCache> cache);
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_REWARD_SERVICE_GRPC_SCORER_H_

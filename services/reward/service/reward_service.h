@@ -1,0 +1,82 @@
+#ifndef FRESHET_SERVICES_REWARD_SERVICE_REWARD_SERVICE_H_
+#define FRESHET_SERVICES_REWARD_SERVICE_REWARD_SERVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "freshet/reward/v1/reward_service.grpc.pb.h"
+#include "services/reward/scorers/composite_scorer.h"
+#include "services/reward/scorers/job_scorers.h"
+#include "services/reward/scorers/score_cache.h"
+#include "services/reward/scorers/score_observer.h"
+#include "services/runtime/executor.h"
+#include "services/runtime/unary.h"
+
+namespace freshet {
+
+struct RewardServiceOptions {
+  int threads = 2;         // calls that are scored at the same time
+  size_t max_queued = 64;  // calls that wait; more are refused
+  size_t cached_scores = 65'536;
+  size_t cached_rules = 64;  // sets of scorers that are kept ready
+  // Items of one call that are scored at the same time, once the first ones show that they are
+  // slow.
+  int parallel_items = 8;
+  // Of one item, where the request's reward names none.
+  absl::Duration item_timeout = absl::Seconds(1);
+};
+
+// Scores completions for callers outside of a job's loop: with the scorers that the request names,
+// or with those of a job that this process works on. Among the former, type grpc is refused: a
+// caller could have this process connect to any address. Type environment takes the item's
+// env_reward, and fails without one. Thread-safe.
+class RewardService final : public reward::v1::RewardService::CallbackService {
+ public:
+  static constexpr int kMaxItems = 1024;
+
+  // `jobs` must outlive the service. `observer` hears of what is scored, cached answers not
+  // included, with the scorers that requests name; both may be null.
+  explicit RewardService(const RewardServiceOptions& options, const JobScorers* jobs = nullptr,
+                         std::shared_ptr<ScoreObserver> observer = nullptr);
+  // Runs what is queued. After the server's shutdown.
+  ~RewardService() override = default;
+
+  grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context,
+                                  const reward::v1::ScoreRequest* request,
+                                  reward::v1::ScoreReply* reply) override;
+
+  int64_t cache_hits() const { return scores_.hits(); }
+  int64_t cache_misses() const { return scores_.misses(); }
+  // Calls that wait for a thread; of options.max_queued.
+  size_t queued() const { return executor_.queued(); }
+
+ private:
+  absl::StatusOr<reward::v1::ScoreReply> ScoreItems(const reward::v1::ScoreRequest& request,
+                                                    const runtime::CallContext& call);
+  // UNAVAILABLE: a service that the rule calls is away.
+  absl::StatusOr<trajectory::v1::Score> ScoreItem(const JobScorer& rule,
+                                                  const reward::v1::ScoreItem& item,
+                                                  absl::Time deadline);
+  absl::StatusOr<JobScorer> FindRule(const reward::v1::ScoreRequest& request);
+  absl::StatusOr<JobScorer> MakeRule(const job::v1::Reward& reward) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const RewardServiceOptions options_;
+  const JobScorers* const jobs_;
+  const std::shared_ptr<ScoreObserver> observer_;
+  ScoreCache scores_;
+  Mutex mu_;
+  std::list<JobScorer> rules_ ABSL_GUARDED_BY(mu_);  // most recently used first
+  runtime::Executor executor_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_REWARD_SERVICE_REWARD_SERVICE_H_

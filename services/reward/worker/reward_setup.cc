@@ -1,0 +1,92 @@
+#include "services/reward/worker/reward_setup.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "base/str_cat.h"
+
+namespace freshet {
+
+namespace {
+
+// Where the job's parser has not filled in the defaults.
+constexpr int64_t kDefaultParallel = 16;
+
+bool AsksService(const job::v1::JobSpec& spec) {
+  return std::any_of(spec.reward().components().begin(), spec.reward().components().end(),
+                     [](const auto& entry) { return entry.second.type() == "grpc"; });
+}
+
+class UnconnectedScorer final : public Scorer {
+ public:
+  explicit UnconnectedScorer(std::string address) : address_(std::move(address)) {}
+  absl::StatusOr<ComponentScore> Score(const ScoreInput& /*input*/) const override {
+    return StatusOf(absl::StatusCode::kUnavailable, "reward service ", address_,
+                    ": not connected in this process");
+  }
+
+ private:
+  const std::string address_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeJobScorer(const job::v1::JobSpec& spec,
+                                                               const RemoteScorerFactory& remote) {
+// proto optional -> std::optional, where the getters are named alike.
+#define FRESHET_OPTIONAL(field) \
+  (component.has_##field() ? std::make_optional(component.field()) : std::nullopt)
+  std::map<std::string, ScorerOptions> components;
+  for (const auto& [name, component] : spec.reward().components()) {
+    ScorerOptions& options = components[name];
+    options.type = component.type();
+    options.weight = component.weight();
+    options.text = FRESHET_OPTIONAL(text);
+    options.min_count = FRESHET_OPTIONAL(min_count);
+    options.place = FRESHET_OPTIONAL(place);
+    options.pattern = FRESHET_OPTIONAL(pattern);
+    options.match = FRESHET_OPTIONAL(match);
+    options.shape = FRESHET_OPTIONAL(shape);
+    options.min_tokens = FRESHET_OPTIONAL(min_tokens);
+    options.max_tokens = FRESHET_OPTIONAL(max_tokens);
+    options.margin_tokens = FRESHET_OPTIONAL(margin_tokens);
+    options.ignore_case = FRESHET_OPTIONAL(ignore_case);
+    options.strip_space = FRESHET_OPTIONAL(strip_space);
+    options.tolerance = FRESHET_OPTIONAL(tolerance);
+    options.address = FRESHET_OPTIONAL(address);
+    options.timeout_ms = FRESHET_OPTIONAL(timeout_ms);
+  }
+#undef FRESHET_OPTIONAL
+  absl::StatusOr<std::unique_ptr<CompositeScorer>> scorer = MakeCompositeScorer(components, remote);
+  if (!scorer.ok()) return InvalidArgument("reward.components.", Message(scorer.status()));
+  return scorer;
+}
+
+RemoteScorerFactory UnconnectedScorers() {
+  return [](const std::string& address,
+            absl::Duration /*timeout*/) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+    return std::make_unique<UnconnectedScorer>(address);
+  };
+}
+
+int64_t RewardParallel(const job::v1::JobSpec& spec, int64_t processors) {
+  const int64_t parallel =
+      spec.reward().has_parallel() ? spec.reward().parallel() : kDefaultParallel;
+  return AsksService(spec) ? parallel : std::clamp<int64_t>(processors, 1, parallel);
+}
+
+RewardWorkerOptions MakeRewardOptions(const job::v1::JobSpec& spec) {
+  RewardWorkerOptions options;
+  options.score_timeout = absl::Milliseconds(spec.reward().timeout_ms());
+  options.parallel = RewardParallel(spec);
+  options.trace_ratio = spec.output().trace_ratio();
+  // Nobody knows how long a call will take: no row is leased before there is a thread for it.
+  if (AsksService(spec)) options.batch_rows = 1;
+  return options;
+}
+
+}  // namespace freshet

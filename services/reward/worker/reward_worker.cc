@@ -1,0 +1,480 @@
+#include "services/reward/worker/reward_worker.h"
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/log.h"
+#include "base/str_cat.h"
+#include "base/trace.h"
+
+namespace freshet {
+namespace {
+
+// After Close() the store's waits return at once; this bounds the rate of the loop until the stop.
+constexpr absl::Duration kIdlePause = absl::Milliseconds(1);
+// Rows that another worker took over are not removed.
+constexpr size_t kMaxSuspects = 1024;
+
+// Errors after which the same call may succeed later.
+bool MayPass(const absl::Status& status) {
+  return !status.ok() && !absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status) &&
+         !absl::IsNotFound(status);
+}
+
+}  // namespace
+
+RewardWorker::RewardWorker(TrajectoryStore& store, const CompositeScorer& scorer,
+                           ResponseDecoder decoder, RewardWorkerOptions options, const Clock& clock)
+    : store_(store),
+      scorer_(scorer),
+      decoder_(std::move(decoder)),
+      options_(std::move(options)),
+      clock_(clock) {}
+
+int64_t RewardWorker::RunOnce() {
+  const int64_t before = counters().scored();
+  LeaseRows(options_.batch_rows);
+  while (true) {
+    std::optional<HeldRow> held;
+    {
+      MutexLock lock(mu_);
+      if (PutDue()) {
+        putting_ = true;
+      } else if (!queue_.empty()) {
+        held = PopQueued();
+      } else {
+        break;
+      }
+    }
+    if (!held.has_value()) {
+      PutDone();
+      continue;
+    }
+    Process(*held);
+    RenewWhenDue();
+  }
+  return counters().scored() - before;
+}
+
+void RewardWorker::Run(std::stop_token stop) {
+  {
+    MutexLock lock(mu_);
+    stopping_ = false;
+  }
+  Turn turn;
+  turn.stop = stop;
+  const std::stop_callback on_stop(stop, [this, &turn] {
+    turn.stopped.Notify();
+    GiveUpAll();
+  });
+  {
+    const std::jthread keeper([this, &turn] { Keep(turn); });
+    std::vector<std::jthread> others;
+    for (int64_t i = 1; i < options_.parallel; ++i) {
+      others.emplace_back([this, &turn] { Loop(turn); });
+    }
+    Loop(turn);
+  }
+  PutRest();
+}
+
+// Looks after the rows in hand while all other threads may be busy for long.
+void RewardWorker::Keep(Turn& turn) {
+  const LogScope scope(store_.options().job);
+  while (!turn.stop.stop_requested()) {
+    bool put = false;
+    {
+      MutexLock lock(mu_);
+      put = PutDue();
+      if (put) {
+        putting_ = true;
+      } else {
+        absl::Duration wait = options_.renewal_check;
+        if (!done_.empty() && !putting_) wait = std::min(wait, put_at_ - clock_.Now());
+        renewal_cv_.WaitFor(mu_, std::max(wait, kIdlePause));
+      }
+    }
+    if (put) PutDone();
+    RenewWhenDue();
+  }
+}
+
+void RewardWorker::Loop(Turn& turn) {
+  const LogScope scope(store_.options().job);
+  while (const std::optional<HeldRow> held = Next(turn)) Process(*held);
+}
+
+std::optional<RewardWorker::HeldRow> RewardWorker::Next(Turn& turn) {
+  while (true) {
+    bool put = false;
+    {
+      MutexLock lock(mu_);
+      put = PutDue();
+      if (put) {
+        putting_ = true;
+      } else if (!queue_.empty()) {
+        return PopQueued();
+      } else if (turn.stop.stop_requested()) {
+        return std::nullopt;
+      } else if (leasing_) {
+        work_.WaitFor(mu_, options_.look_again);
+        continue;
+      } else {
+        leasing_ = true;
+      }
+    }
+    if (put) {
+      PutDone();
+    } else {
+      LeaseMore(turn);
+    }
+  }
+}
+
+RewardWorker::HeldRow RewardWorker::PopQueued() {
+  HeldRow held;
+  held.row = std::move(queue_.front());
+  queue_.pop_front();
+  held.cancel = in_hand_.at(held.row.token).get_token();
+  held.number = ++begun_;
+  held.alone = scoring_++ == 0;
+  return held;
+}
+
+void RewardWorker::Process(const HeldRow& held) {
+  const absl::Time start = clock_.Now();
+  std::optional<Score> score = ScoreRow(held, start);
+  const absl::Time now = clock_.Now();
+  MutexLock lock(mu_);
+  --scoring_;
+  // Rises at once with a slow row, and falls slowly.
+  row_time_ = std::max(now - start, 0.9 * row_time_ + 0.1 * (now - start));
+  measured_ = true;
+  only_failures_ = !score.has_value();
+  if (!score.has_value()) {
+    in_hand_.erase(held.row.token);
+    return;
+  }
+  if (done_.empty()) {
+    put_at_ = now + options_.put_period;
+    renewal_cv_.NotifyAll();
+  }
+  done_.push_back({held.row.token, {std::make_shared<const Score>(*std::move(score)), nullptr}});
+}
+
+std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time start) {
+  const SampleView& sample = held.row.sample;
+  const std::string completion = decoder_(sample.response->response_ids);
+  const ScoreInput input{completion,
+                         static_cast<int32_t>(sample.response->response_ids.size()),
+                         sample.response->finish == FinishReason::kStop,
+                         sample.prompt->attributes,
+                         options_.score_timeout,
+                         sample.response->env_reward,
+                         held.cancel,
+                         sample.uid,
+                         options_.trace_ratio};
+  absl::StatusOr<Score> score = scorer_.Score(input);
+  if (score.status().code() == absl::StatusCode::kCancelled && held.cancel.stop_requested()) {
+    ++lost_;
+    return std::nullopt;
+  }
+  const bool broke = absl::IsAborted(score.status());
+  bool away = broke || absl::IsUnavailable(score.status());
+  {
+    MutexLock lock(mu_);
+    if (away) {
+      Note(scorer_away_, "scorer", score.status(), start);
+    } else {
+      scorer_away_ = {};
+      suspects_.erase(sample.uid);
+    }
+    if (broke && IsSuspect(held)) away = false;
+  }
+  if (score.ok()) {
+    if (IsTraced(sample.uid, options_.trace_ratio)) {
+      FRESHET_LOG(Info) << "event=sample_scored " << TraceWords(sample.uid)
+                        << " reward=" << score->reward;
+    }
+    return *std::move(score);
+  }
+  HandBack(held.row, score.status(), away);
+  return std::nullopt;
+}
+
+// When a scorer ends, every row that it has fails, and only a row that was scored alone can be the
+// cause. A planned restart looks the same, so the second time counts. While the scorer is
+// unavailable one row is tried at a time, so that the cause is scored alone.
+bool RewardWorker::IsSuspect(const HeldRow& held) {
+  if (!held.alone || held.number != begun_) return false;
+  const std::string& uid = held.row.sample.uid;
+  if (suspects_.erase(uid) > 0) return true;
+  if (suspects_.size() >= kMaxSuspects) suspects_.clear();
+  suspects_.insert(uid);
+  return false;
+}
+
+void RewardWorker::HandBack(const RowLease& row, const absl::Status& error, bool away) {
+  const bool timeout = absl::IsDeadlineExceeded(error);
+  const std::string reason = StrCat(timeout ? "timeout: " : "infra_error: ", Message(error));
+  if (!away) {
+    FRESHET_LOG(Warning) << "event=score_failed " << TraceWords(row.sample.uid)
+                         << " reason=" << LogQuoted(reason);
+  }
+  const absl::Status ended = away ? store_.EndRow(Task::kScore, row.token, RowEnd::kReturned, "")
+                                  : store_.EndRow(Task::kScore, row.token, RowEnd::kFailed, reason);
+  if (!ended.ok()) {
+    ++lost_;
+    FRESHET_LOG(Warning) << "event=end_row_refused " << TraceWords(row.sample.uid)
+                         << " reason=" << LogQuoted(Message(ended));
+  } else {
+    ++(away ? returned_ : timeout ? timeouts_ : infra_errors_);
+  }
+}
+
+void RewardWorker::Note(Outage& outage, const std::string& what, const absl::Status& error,
+                        absl::Time start) {
+  if (outage.reason.empty()) {
+    outage.since = start;
+    outage.pause = options_.first_retry;
+    FRESHET_LOG(Warning) << "event=" << what << "_away error=" << LogQuoted(Message(error));
+  } else if (start < outage.retry_at) {
+    return;
+  } else {
+    outage.pause = std::min(2 * outage.pause, options_.longest_retry);
+  }
+  outage.reason = Message(error);
+  outage.retry_at = clock_.Now() + outage.pause;
+}
+
+void RewardWorker::LeaseMore(Turn& turn) {
+  if (AwaitRows(turn)) {
+    int64_t room = 0;
+    {
+      MutexLock lock(mu_);
+      room = Room();
+    }
+    const absl::Time now = clock_.Now();
+    rows_seen_ = store_.ChangeCount(Topic::kRows);
+    await_rows_ = LeaseRows(room) < room;
+    next_lease_ = await_rows_ ? now + options_.lease_period : now;
+    look_again_ = now + options_.look_again;
+  }
+  MutexLock lock(mu_);
+  leasing_ = false;
+  // Without rows this thread is the next one to lease.
+  if (!queue_.empty() || PutDue()) work_.NotifyAll();
+}
+
+// True when it is time to lease; false, after a while, when it is not yet.
+bool RewardWorker::AwaitRows(Turn& turn) {
+  absl::Duration pause = next_lease_ - clock_.Now();
+  const absl::Duration wait = options_.max_wait;
+  bool blocked = false;
+  {
+    MutexLock lock(mu_);
+    blocked = std::ssize(in_hand_) >= options_.max_in_hand;
+    if (!scorer_away_.reason.empty()) {
+      pause = std::max(pause, scorer_away_.retry_at - clock_.Now());
+      blocked = blocked || scoring_ > 0;  // one row is tried at a time
+    }
+    // Rows that failed are free again at once, which is a change of its own: do not spin on it.
+    if (std::exchange(only_failures_, false)) pause = std::max(pause, wait);
+  }
+  if (blocked) pause = absl::InfiniteDuration();
+  if (pause > absl::ZeroDuration()) {
+    turn.stopped.WaitFor(std::min(pause, wait));
+    if (pause > wait) return false;
+  }
+  if (turn.stop.stop_requested()) return false;
+  if (!await_rows_ || clock_.Now() >= look_again_) return true;
+  if (store_.AwaitChange(Topic::kRows, rows_seen_, wait) != rows_seen_) return true;
+  turn.stopped.WaitFor(kIdlePause);
+  return false;
+}
+
+int64_t RewardWorker::LeaseRows(int64_t max_rows) {
+  const absl::Time now = clock_.Now();
+  // The same id until a call succeeds, so that a lost answer strands no rows.
+  absl::StatusOr<std::vector<RowLease>> rows = store_.LeaseRowsFor(
+      {Task::kScore, options_.worker, StrCat(options_.request_prefix, requests_), max_rows});
+  if (!rows.ok()) {
+    ++store_errors_;
+    if (absl::IsFailedPrecondition(rows.status())) fenced_ = true;
+    // Repeating this request would renew the leases of rows that cannot be read.
+    if (absl::IsInternal(rows.status()) || absl::IsDataLoss(rows.status())) ++requests_;
+    if (!std::exchange(store_down_, true)) {
+      FRESHET_LOG(Warning) << "event=lease_rows_failed error=" << LogQuoted(Message(rows.status()));
+    }
+    return 0;
+  }
+  store_down_ = false;
+  ++requests_;
+  const auto count = static_cast<int64_t>(rows->size());
+  MutexLock lock(mu_);
+  if (in_hand_.empty()) next_renewal_ = now + store_.options().lease_ttl / 3;
+  for (RowLease& row : *rows) {
+    std::stop_source& cancel = in_hand_[row.token];
+    if (stopping_) cancel.request_stop();
+    queue_.push_back(std::move(row));
+  }
+  return count;
+}
+
+// Rows for every idle thread, and as many ahead as batch_time suffices for.
+int64_t RewardWorker::Room() {
+  if (!scorer_away_.reason.empty()) return 1;
+  if (std::exchange(measured_, false)) {
+    const double affordable = row_time_ <= absl::ZeroDuration()
+                                  ? static_cast<double>(options_.batch_rows)
+                                  : absl::FDivDuration(options_.batch_time, row_time_);
+    const int64_t most = std::max<int64_t>(std::min(options_.batch_rows, 2 * ahead_), 1);
+    ahead_ = static_cast<int64_t>(std::clamp(affordable, 1.0, static_cast<double>(most)));
+  }
+  const int64_t wanted =
+      std::min(std::max(options_.batch_rows, options_.parallel), options_.parallel * ahead_);
+  return std::clamp<int64_t>(wanted - scoring_ - std::ssize(queue_), 1,
+                             std::max<int64_t>(options_.max_in_hand - std::ssize(in_hand_), 1));
+}
+
+bool RewardWorker::PutDue() const {
+  if (putting_ || done_.empty()) return false;
+  const bool more_to_come = !queue_.empty() || scoring_ > 0 || !store_away_.reason.empty();
+  return !more_to_come || clock_.Now() >= put_at_;
+}
+
+void RewardWorker::PutDone() {
+  while (true) {
+    std::vector<RowPut> scores;
+    {
+      MutexLock lock(mu_);
+      if (done_.empty()) {
+        putting_ = false;
+        return;
+      }
+      scores = std::exchange(done_, {});
+    }
+    const absl::Time start = clock_.Now();
+    const absl::Status put = PutScores(scores);
+    MutexLock lock(mu_);
+    if (!put.ok()) {
+      Note(store_away_, "store", put, start);
+      put_at_ = store_away_.retry_at;
+      done_.insert(done_.begin(), scores.begin(), scores.end());
+      putting_ = false;
+      return;
+    }
+    store_away_ = {};
+    for (const RowPut& score : scores) in_hand_.erase(score.token);
+  }
+}
+
+void RewardWorker::PutRest() {
+  {
+    MutexLock lock(mu_);
+    putting_ = true;
+  }
+  PutDone();
+  MutexLock lock(mu_);
+  if (done_.empty()) return;
+  FRESHET_LOG(Warning) << "event=scores_not_sent count=" << done_.size()
+                       << " error=" << LogQuoted(store_away_.reason);
+  lost_ += std::ssize(done_);
+  for (const RowPut& score : done_) in_hand_.erase(score.token);
+  done_.clear();
+}
+
+absl::Status RewardWorker::PutScores(const std::vector<RowPut>& scores) {
+  const absl::StatusOr<std::vector<absl::Status>> statuses = store_.PutRows(Task::kScore, scores);
+  if (MayPass(statuses.status())) return statuses.status();
+  if (!statuses.ok()) {
+    lost_ += std::ssize(scores);
+    FRESHET_LOG(Warning) << "event=put_rows_failed rows=" << scores.size()
+                         << " error=" << LogQuoted(Message(statuses.status()));
+    return absl::OkStatus();
+  }
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (!(*statuses)[i].ok()) {
+      ++lost_;
+      FRESHET_LOG(Warning) << "event=row_refused error=" << LogQuoted(Message((*statuses)[i]));
+      continue;
+    }
+    ++(scores[i].values.score->outcome == ScoreOutcome::kWrongFormat ? wrong_format_ : ok_);
+  }
+  return absl::OkStatus();
+}
+
+void RewardWorker::RenewWhenDue() {
+  const absl::Time now = clock_.Now();
+  std::vector<int64_t> lost;
+  {
+    MutexLock lock(mu_);
+    if (in_hand_.empty() || now < next_renewal_) return;
+    for (const auto& [token, cancel] : in_hand_) lost.push_back(token);
+  }
+  const absl::StatusOr<std::vector<int64_t>> refused = store_.RenewLeases(options_.worker, lost);
+  // The name is revoked, and with it all leases. Any other error: the next check tries again.
+  if (refused.status().code() != absl::StatusCode::kFailedPrecondition) {
+    if (!refused.ok()) {
+      FRESHET_LOG(Warning) << "event=renew_leases_failed error="
+                           << LogQuoted(Message(refused.status()));
+      return;
+    }
+    lost = *refused;
+  }
+  std::vector<std::stop_source> ended;
+  {
+    MutexLock lock(mu_);
+    next_renewal_ = now + store_.options().lease_ttl / 3;
+    for (const int64_t token : lost) {
+      const auto found = in_hand_.find(token);
+      if (found != in_hand_.end()) ended.push_back(found->second);
+    }
+  }
+  for (std::stop_source& cancel : ended) cancel.request_stop();
+}
+
+void RewardWorker::GiveUpAll() {
+  std::vector<std::stop_source> all;
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    for (const auto& [token, cancel] : in_hand_) all.push_back(cancel);
+    work_.NotifyAll();
+    renewal_cv_.NotifyAll();
+  }
+  for (std::stop_source& cancel : all) cancel.request_stop();
+}
+
+RewardCounters RewardWorker::counters() const {
+  RewardCounters counters;
+  counters.ok = ok_.load();
+  counters.wrong_format = wrong_format_.load();
+  counters.timeouts = timeouts_.load();
+  counters.infra_errors = infra_errors_.load();
+  counters.returned = returned_.load();
+  counters.lost = lost_.load();
+  counters.store_errors = store_errors_.load();
+  counters.fenced = fenced_.load();
+  MutexLock lock(mu_);
+  counters.unsent = std::ssize(in_hand_) - std::ssize(queue_) - scoring_;
+  return counters;
+}
+
+std::string RewardWorker::WaitsFor() const {
+  const absl::Time now = clock_.Now();
+  const auto text = [now](const char* what, const Outage& outage) {
+    return StrCat(what, " since ",
+                  absl::FormatDuration(absl::Trunc(now - outage.since, absl::Seconds(1))), ": ",
+                  outage.reason);
+  };
+  MutexLock lock(mu_);
+  if (!scorer_away_.reason.empty()) return text("rows wait for their scorer", scorer_away_);
+  if (!store_away_.reason.empty()) return text("scores wait for the datastore", store_away_);
+  return "";
+}
+
+}  // namespace freshet

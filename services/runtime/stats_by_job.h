@@ -1,0 +1,81 @@
+#ifndef FRESHET_SERVICES_RUNTIME_STATS_BY_JOB_H_
+#define FRESHET_SERVICES_RUNTIME_STATS_BY_JOB_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/mutex.h"
+
+namespace freshet::metrics {
+
+// Stats of the works of a process, by job. A work's counters begin at 0; those of the stats_by_job
+// go on when one work on a job follows another. `Stats` has
+//   void Add(const Stats& other);  // counters and gauges
+//   void Rest();                     // after the work: gauges become 0
+// Thread-safe.
+template <typename Stats>
+class StatsByJob {
+ public:
+  using Read = std::function<Stats()>;
+
+  // `kept`: jobs without a work whose stats are kept; those that ended first go first.
+  explicit StatsByJob(size_t kept) : kept_(kept) {}
+
+  // A work on `job` begins. `read` is called until End, which reads a last time.
+  int64_t Begin(const std::string& job, Read read) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    std::erase(ended_, job);
+    works_[++last_id_] = {job, std::move(read)};
+    past_[job];
+    return last_id_;
+  }
+
+  void End(int64_t id) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    const auto found = works_.find(id);
+    if (found == works_.end()) return;
+    const std::string job = found->second.job;
+    Stats last = found->second.read();
+    last.Rest();
+    past_[job].Add(last);
+    works_.erase(found);
+    for (const auto& [other, work] : works_) {
+      if (work.job == job) return;
+    }
+    ended_.push_back(job);
+    if (ended_.size() <= kept_) return;
+    past_.erase(ended_.front());
+    ended_.pop_front();
+  }
+
+  // Of every job that is worked on, and of the last ones that were.
+  std::map<std::string, Stats> Take() const ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    std::map<std::string, Stats> all = past_;
+    for (const auto& [id, work] : works_) all[work.job].Add(work.read());
+    return all;
+  }
+
+ private:
+  struct Work {
+    std::string job;
+    Read read;
+  };
+
+  const size_t kept_;
+  mutable Mutex mu_;
+  int64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<int64_t, Work> works_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Stats> past_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::string> ended_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet::metrics
+
+#endif  // FRESHET_SERVICES_RUNTIME_STATS_BY_JOB_H_

@@ -1,0 +1,48 @@
+#ifndef FRESHET_SERVICES_WORKER_CHANNEL_CACHE_H_
+#define FRESHET_SERVICES_WORKER_CHANNEL_CACHE_H_
+
+#include <grpcpp/channel.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/mutex.h"
+#include "freshet/cluster/v1/worker_service.pb.h"
+#include "services/runtime/channel.h"
+
+namespace freshet::runtime {
+
+// Channels to the members of a cluster and to addresses that jobs name, one per address and
+// expected name. Holds at most kMaxChannels: those that nobody else uses go first. Thread-safe.
+class ChannelCache {
+ public:
+  static constexpr size_t kMaxChannels = 1024;
+
+  explicit ChannelCache(ChannelOptions options) : options_(std::move(options)) {}
+
+  // To an address that a job names: the certificate there must be of its host.
+  // Errors as of MakeChannel; RESOURCE_EXHAUSTED when kMaxChannels are in use.
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> Get(const std::string& address)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // To a member of that role, whose certificate is as ForMember says. The same errors.
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> Get(const std::string& address,
+                                                     cluster::v1::Role role)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> Open(const std::string& address,
+                                                      const ChannelOptions& options)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  const ChannelOptions options_;
+  Mutex mu_;
+  // By address, and server_name or cluster_token_file.
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<grpc::Channel>> channels_
+      ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet::runtime
+
+#endif  // FRESHET_SERVICES_WORKER_CHANNEL_CACHE_H_

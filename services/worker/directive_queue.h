@@ -1,0 +1,59 @@
+#ifndef FRESHET_SERVICES_WORKER_DIRECTIVE_QUEUE_H_
+#define FRESHET_SERVICES_WORKER_DIRECTIVE_QUEUE_H_
+
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <thread>
+#include <variant>
+
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "services/worker/worker_ports.h"
+
+namespace freshet::runtime {
+
+// Hands a worker's events to its sink, in order, on a thread of its own. Thread-safe.
+class DirectiveQueue {
+ public:
+  // `sink` must outlive the queue.
+  DirectiveQueue(DirectiveSink& sink, size_t max_directives);
+  // Stop().
+  ~DirectiveQueue();
+
+  // These two always find a place: the agent adds few of them, and only while there is room.
+  void AddEpoch(std::string worker) ABSL_LOCKS_EXCLUDED(mu_);
+  void AddFenced(std::string reason) ABSL_LOCKS_EXCLUDED(mu_);
+  // False when max_directives events wait.
+  bool AddDirective(cluster::v1::Directive directive) ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits until at least half of the places are free; false when they are not within `timeout`.
+  bool AwaitRoom(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the thread after the call that it is in; what still waits is dropped. Idempotent.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_, join_mu_);
+
+ private:
+  struct Epoch {
+    std::string worker;
+  };
+  struct Fenced {
+    std::string reason;
+  };
+  using Event = std::variant<Epoch, Fenced, cluster::v1::Directive>;
+
+  void Add(Event event) ABSL_LOCKS_EXCLUDED(mu_);
+  void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  void Deliver(const Event& event);
+
+  DirectiveSink& sink_;
+  const size_t max_directives_;
+  Mutex mu_;
+  CondVar cv_;
+  std::deque<Event> events_ ABSL_GUARDED_BY(mu_);
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  Mutex join_mu_;
+  std::thread thread_ ABSL_GUARDED_BY(join_mu_);
+};
+
+}  // namespace freshet::runtime
+
+#endif  // FRESHET_SERVICES_WORKER_DIRECTIVE_QUEUE_H_

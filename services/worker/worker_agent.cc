@@ -1,0 +1,182 @@
+#include "services/worker/worker_agent.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/digest.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "services/worker/worker_agent_impl.h"
+
+namespace freshet::runtime {
+namespace {
+
+using Stub = ControllerStubs::Stub;
+
+// A vanished controller is noticed by pings about as fast as it would notice us.
+constexpr absl::Duration kPingTime = absl::Seconds(1);
+constexpr absl::Duration kPingTimeout = absl::Seconds(2);
+
+// What repeating the call later, or at another controller, may cure.
+bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status) || absl::IsAborted(status);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ParseControllers(const std::string& list) {
+  std::vector<std::string> addresses;
+  size_t begin = 0;
+  while (begin <= list.size()) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string address = list.substr(begin, end - begin);
+    const auto parsed = ParseHostPort(address);
+    if (!parsed.has_value() || parsed->port == 0) {
+      return InvalidArgument("--controller: \"", address, "\" is not HOST:PORT");
+    }
+    addresses.push_back(address);
+    begin = end + 1;
+  }
+  return addresses;
+}
+
+WorkerAgentOptions WorkerAgent::Impl::WithDefaults(WorkerAgentOptions options) {
+  options.channel.keepalive_time = kPingTime;
+  options.channel.keepalive_timeout = kPingTimeout;
+  options.channel.own_connection = true;
+  if (options.backoff.seed == 0) {  // so that workers do not come back all at once
+    const std::string who = StrCat(options.identity.worker(), options.identity.incarnation());
+    options.backoff.seed = Xxh3(who.data(), who.size());
+  }
+  return options;
+}
+
+void WorkerAgent::Impl::SendStatusNow() {
+  MutexLock lock(mu_);
+  beat_now_ = true;
+  if (stream_ != nullptr) stream_->Interrupt();
+}
+
+void WorkerAgent::Impl::Stop() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    if (stream_ != nullptr) stream_->Cancel();
+    cv_.NotifyAll();
+  }
+  stubs_.Stop();
+  queue_.Stop();
+  MutexLock lock(join_mu_);
+  if (control_.joinable()) control_.join();
+}
+
+std::optional<WorkerAgent::Impl::Leader> WorkerAgent::Impl::AwaitLeader(absl::Time deadline) {
+  MutexLock lock(mu_);
+  while (true) {
+    if (stopping_) return std::nullopt;
+    if (connected_) return Leader{stub_, epoch_};
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return std::nullopt;
+    cv_.WaitFor(mu_, left);
+  }
+}
+
+template <typename Call>
+absl::Status WorkerAgent::Impl::CallLeader(const Call& call) {
+  const absl::Time deadline = absl::Now() + options_.data_timeout;
+  Backoff backoff(options_.backoff);
+  absl::Status status = absl::UnavailableError("no controller is reached");
+  while (absl::Now() < deadline) {
+    const std::optional<Leader> leader = AwaitLeader(deadline);
+    if (!leader.has_value()) break;
+    status = stubs_.Run(deadline - absl::Now(), [&](grpc::ClientContext& context) {
+      return call(*leader->stub, context, leader->epoch);
+    });
+    if (status.ok() || !IsTransient(status)) return status;
+    const absl::Time again = std::min(absl::Now() + backoff.Next(), deadline);
+    MutexLock lock(mu_);
+    while (!stopping_ && absl::Now() < again) cv_.WaitFor(mu_, again - absl::Now());
+  }
+  return IsTransient(status) ? absl::UnavailableError(status.message()) : status;
+}
+
+absl::Status WorkerAgent::Impl::Deregister(const std::string& reason) {
+  std::shared_ptr<Stub> stub;
+  cluster::v1::DeregisterRequest request;
+  bool registering = false;
+  {
+    MutexLock lock(mu_);
+    leaving_ = true;
+    registering = stream_ == nullptr;
+    if (stream_ != nullptr) stream_->Interrupt();
+    cv_.NotifyAll();
+  }
+  if (registering) stubs_.CancelAll();
+  {
+    MutexLock lock(mu_);
+    // Control sends the last status and ends.
+    const absl::Time deadline = absl::Now() + 2 * options_.call_timeout;
+    while (!control_ended_ && absl::Now() < deadline) cv_.WaitFor(mu_, deadline - absl::Now());
+    stub = stub_;
+    request.set_epoch(epoch_);
+  }
+  absl::Status status;
+  if (request.epoch() != 0) {
+    request.set_worker(name());
+    request.set_reason(reason);
+    status = stubs_.Run(options_.call_timeout, [&](grpc::ClientContext& context) {
+      cluster::v1::DeregisterReply reply;
+      return stub->Deregister(&context, request, &reply);
+    });
+  }
+  Stop();
+  return status;
+}
+
+absl::StatusOr<std::unique_ptr<WorkerAgent>> WorkerAgent::Create(const WorkerAgentOptions& options, StatusSource& source, DirectiveSink& sink, LogRing* log, const Clock& clock) {
+  if (options.controllers.empty()) return InvalidArgument("--controller is missing");
+  if (options.identity.worker().empty()) return InvalidArgument("the worker has no name");
+  if (options.identity.role() == cluster::v1::ROLE_UNSPECIFIED) {
+    return InvalidArgument("worker ", options.identity.worker(), " has no role");
+  }
+  auto impl = std::make_unique<Impl>(options, source, sink, log, clock);
+  FRESHET_RETURN_IF_ERROR(impl->Open());
+  return std::unique_ptr<WorkerAgent>(new WorkerAgent(std::move(impl)));
+}
+
+WorkerAgent::WorkerAgent(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+WorkerAgent::~WorkerAgent() = default;
+void WorkerAgent::Begin() { impl_->Begin(); }
+
+std::string WorkerAgent::worker() const { return impl_->worker(); }
+bool WorkerAgent::connected() const { return impl_->connected(); }
+std::string WorkerAgent::controller() const { return impl_->controller(); }
+void WorkerAgent::SendStatusNow() { impl_->SendStatusNow(); }
+void WorkerAgent::Stop() { impl_->Stop(); }
+absl::Status WorkerAgent::Deregister(const std::string& reason) {
+  return impl_->Deregister(reason);
+}
+
+absl::StatusOr<cluster::v1::FetchRowsReply> WorkerAgent::FetchRows(
+    const cluster::v1::FetchRowsRequest& request) {
+  cluster::v1::FetchRowsReply reply;
+  FRESHET_RETURN_IF_ERROR(impl_->CallLeader([&](Stub& stub, grpc::ClientContext& context, int64_t) {
+    reply.Clear();
+    return stub.FetchRows(&context, request, &reply);
+  }));
+  return reply;
+}
+
+absl::Status WorkerAgent::ReportEvaluation(cluster::v1::ReportEvaluationRequest request) {
+  request.set_worker(impl_->name());
+  return impl_->CallLeader([&](Stub& stub, grpc::ClientContext& context, int64_t epoch) {
+    request.set_epoch(epoch);
+    cluster::v1::ReportEvaluationReply reply;
+    return stub.ReportEvaluation(&context, request, &reply);
+  });
+}
+
+}  // namespace freshet::runtime

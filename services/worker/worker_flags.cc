@@ -1,0 +1,122 @@
+#include "services/worker/worker_flags.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "CLI/CLI.hpp"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "services/runtime/process_identity.h"
+
+namespace freshet::runtime {
+namespace {
+
+constexpr size_t kMaxPasswordBytes = 4096;
+
+}  // namespace
+
+void AddDatastoreFlags(CLI::App& app, DatastoreFlags& flags) {
+  app.add_option("--redis", flags.address, "HOST:PORT of the datastore")->capture_default_str();
+  app.add_option("--redis-password-file", flags.password_file,
+                 "file with the datastore's password; else the variable FRESHET_REDIS_PASSWORD");
+}
+
+absl::StatusOr<DatastoreAddress> ResolveDatastore(const DatastoreFlags& flags) {
+  const std::optional<HostPort> parsed = ParseHostPort(flags.address);
+  if (!parsed.has_value() || parsed->port == 0) {
+    return InvalidArgument("--redis \"", flags.address, "\" is not HOST:PORT");
+  }
+  DatastoreAddress address{parsed->host, parsed->port, ""};
+  if (!flags.password_file.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(std::string text, ReadFile(flags.password_file, kMaxPasswordBytes));
+    address.password = text.substr(0, text.find('\n'));
+    if (address.password.empty()) {
+      return InvalidArgument("--redis-password-file ", flags.password_file, " is empty");
+    }
+  } else if (const char* variable = std::getenv("FRESHET_REDIS_PASSWORD"); variable != nullptr) {
+    address.password = variable;
+  }
+  return address;
+}
+
+void AddDataRootFlag(CLI::App& app, std::vector<std::string>& folders) {
+  app.add_option("--data-root", folders,
+                 "folder below which jobs may name files (datasets, models, tokenizers); repeated; "
+                 "without it a job may name none");
+}
+
+void AddTimeScaleFlag(CLI::App& app, double& time_scale) {
+  app.add_option("--time-scale", time_scale, "factor of all periods and deadlines, for tests")
+      ->check(CLI::Range(0.01, 10.0))
+      ->capture_default_str();
+}
+
+ChannelOptions Scaled(ChannelOptions options, double time_scale) {
+  options.initial_reconnect_backoff *= time_scale;
+  options.max_reconnect_backoff *= time_scale;
+  return options;
+}
+
+void AddWorkerFlags(CLI::App& app, WorkerFlags& flags) {
+  AddEndpointFlags(app, flags.endpoint);
+  AddDatastoreFlags(app, flags.datastore);
+  app.add_option("--controller", flags.controllers,
+                 "HOST:PORT of the controller; several, separated by commas, with standbys")
+      ->capture_default_str();
+  app.add_option("--name", flags.name, "name in the cluster; default: ROLE-HOST-PID");
+  app.add_option("--pool", flags.pool, "pool of rollout engines; default: \"default\"");
+  AddTimeScaleFlag(app, flags.time_scale);
+}
+
+ChannelOptions ChannelOptionsOf(const WorkerFlags& flags) {
+  return Scaled(ChannelOptionsOf(flags.endpoint), flags.time_scale);
+}
+
+absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
+                                                    cluster::v1::Role role,
+                                                    const std::string& program_version) {
+  WorkerAgentOptions options;
+  FRESHET_ASSIGN_OR_RETURN(options.controllers, ParseControllers(flags.controllers));
+  options.channel = ForMember(ChannelOptionsOf(flags), Name(cluster::v1::ROLE_CONTROLLER));
+  for (absl::Duration* time : {&options.backoff.initial, &options.backoff.max,
+                               &options.call_timeout, &options.data_timeout}) {
+    *time *= flags.time_scale;
+  }
+  options.identity.set_role(role);
+  options.identity.set_worker(
+      flags.name.empty() ? StrCat(Name(role), "-", HostName(), "-", ::getpid()) : flags.name);
+  SetLogWorker(options.identity.worker());
+  options.identity.set_pool(flags.pool);
+  options.identity.set_host(HostId());
+  options.identity.set_version(program_version);
+  options.identity.set_incarnation(RandomId());
+  return options;
+}
+
+void ShipLog(LogRing& ring) {
+  SetLogSink([&ring](LogSeverity severity, absl::Time time, std::string_view text) {
+    ring.Add(severity, time, text);
+  });
+}
+
+const char* Name(cluster::v1::Role role) {
+  switch (role) {
+    case cluster::v1::ROLE_CONTROLLER:
+      return "controller";
+    case cluster::v1::ROLE_ROLLOUT:
+      return "rollout";
+    case cluster::v1::ROLE_REWARD:
+      return "reward";
+    case cluster::v1::ROLE_ENV:
+      return "env";
+    case cluster::v1::ROLE_TRAINER:
+      return "trainer";
+    default:
+      return "unknown";
+  }
+}
+
+}  // namespace freshet::runtime

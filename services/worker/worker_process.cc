@@ -1,0 +1,95 @@
+#include "services/worker/worker_process.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/version.h"
+#include "services/runtime/serve.h"
+
+namespace freshet {
+namespace {
+
+absl::StatusOr<RedisDatastore> OpenDatastore(const runtime::WorkerFlags& flags) {
+  FRESHET_ASSIGN_OR_RETURN(const runtime::DatastoreAddress address,
+                           runtime::ResolveDatastore(flags.datastore));
+  RedisOptions options;
+  options.host = address.host;
+  options.port = address.port;
+  options.password = address.password;
+  return OpenRedisDatastore(Scaled(std::move(options), flags.time_scale));
+}
+
+}  // namespace
+
+RedisOptions Scaled(RedisOptions options, double time_scale) {
+  for (absl::Duration* time : {&options.connect_timeout, &options.command_timeout,
+                               &options.reconnect_backoff_min, &options.reconnect_backoff_max}) {
+    *time *= time_scale;
+  }
+  return options;
+}
+
+std::unique_ptr<WorkerProcess> WorkerProcess::Create(const runtime::WorkerFlags& flags,
+                                                     cluster::v1::Role role,
+                                                     StoreWrapper wrap_store) {
+  absl::StatusOr<runtime::WorkerAgentOptions> agent =
+      runtime::MakeAgentOptions(flags, role, Version());
+  absl::StatusOr<RedisDatastore> datastore =
+      agent.ok() ? OpenDatastore(flags) : absl::StatusOr<RedisDatastore>(agent.status());
+  if (!datastore.ok()) {
+    std::fprintf(stderr, "freshet-%s: %s\n", runtime::Name(role),
+                 Message(datastore.status()).c_str());
+    return nullptr;
+  }
+  return std::unique_ptr<WorkerProcess>(new WorkerProcess(
+      flags, role, *std::move(agent), *std::move(datastore), std::move(wrap_store)));
+}
+
+WorkerProcess::WorkerProcess(const runtime::WorkerFlags& flags, cluster::v1::Role role,
+                             runtime::WorkerAgentOptions agent, RedisDatastore datastore,
+                             StoreWrapper wrap_store)
+    : flags_(flags),
+      role_(role),
+      agent_(std::move(agent)),
+      datastore_(std::move(datastore)),
+      wrap_store_(std::move(wrap_store)),
+      channels_(runtime::ChannelOptionsOf(flags)),
+      registry_(std::make_shared<prometheus::Registry>()),
+      queues_(*registry_) {
+  runtime::ShipLog(log_);
+}
+
+StoreOpener WorkerProcess::open_store() {
+  return [this](const std::string& job) -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
+    FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<TrajectoryStore> store, datastore_.open_store(job));
+    if (wrap_store_) store = wrap_store_(std::move(store));
+    return store;
+  };
+}
+
+std::function<std::shared_ptr<grpc::Channel>(const std::string&)> WorkerProcess::Members(
+    cluster::v1::Role role) {
+  return [this, role](const std::string& address) {
+    return channels_.Get(address, role).value_or(nullptr);
+  };
+}
+
+int WorkerProcess::Serve(bool exclusive, runtime::JobWorkFactory factory,
+                         std::vector<grpc::Service*> services,
+                         const std::function<void()>& refresh) {
+  runtime::WorkerRole role({agent_, exclusive}, std::move(factory), std::move(services), &log_);
+  runtime::ServeOptions serve;
+  serve.role = runtime::Name(role_);
+  serve.version = agent_.identity.version();
+  serve.endpoint = flags_.endpoint;
+  serve.registry = registry_;
+  serve.before_scrape = [this, &refresh] {
+    refresh();
+    queues_.Refresh();
+  };
+  return runtime::Serve(role, serve);
+}
+
+}  // namespace freshet

@@ -1,0 +1,71 @@
+#ifndef FRESHET_SERVICES_WORKER_WORKER_PROCESS_H_
+#define FRESHET_SERVICES_WORKER_WORKER_PROCESS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "datastore/redis/redis_datastore.h"
+#include "datastore/trajectory_store.h"
+#include "prometheus/registry.h"
+#include "services/runtime/log_ring.h"
+#include "services/runtime/queue_metrics.h"
+#include "services/worker/channel_cache.h"
+#include "services/worker/worker_flags.h"
+#include "services/worker/worker_role.h"
+
+namespace freshet {
+
+// Wraps the trajectory stores of a process, for tests. May be empty.
+using StoreWrapper =
+    std::function<std::unique_ptr<TrajectoryStore>(std::unique_ptr<TrajectoryStore>)>;
+
+// Connect timeouts and back-offs multiplied by `time_scale`.
+RedisOptions Scaled(RedisOptions options, double time_scale);
+
+// What the main() of every worker that runs jobs needs: the datastore, channels to other members, a
+// metrics registry, and a log that is sent to the controller. Must outlive the works of the process.
+class WorkerProcess {
+ public:
+  // Opens no connection. On error prints "PROGRAM: message", naming the flag, and returns null: the
+  // process exits with 2.
+  static std::unique_ptr<WorkerProcess> Create(const runtime::WorkerFlags& flags,
+                                               cluster::v1::Role role, StoreWrapper wrap_store);
+
+  StoreOpener open_store();
+  EventLog& events() { return *datastore_.events; }
+  runtime::ChannelCache& channels() { return channels_; }
+  // Channels to members of `role`; null for an address that no channel can be made for.
+  std::function<std::shared_ptr<grpc::Channel>(const std::string& address)> Members(
+      cluster::v1::Role role);
+  prometheus::Registry& registry() { return *registry_; }
+  metrics::QueueMetrics& queues() { return queues_; }
+  // Unique per start of the process.
+  const std::string& incarnation() const { return agent_.identity.incarnation(); }
+
+  // Serves until the process is told to stop. An `exclusive` worker runs one job at a time.
+  // `refresh` is called before each scrape of the metrics. Returns the exit code.
+  int Serve(bool exclusive, runtime::JobWorkFactory factory, std::vector<grpc::Service*> services,
+            const std::function<void()>& refresh);
+
+ private:
+  WorkerProcess(const runtime::WorkerFlags& flags, cluster::v1::Role role,
+                runtime::WorkerAgentOptions agent, RedisDatastore datastore,
+                StoreWrapper wrap_store);
+
+  const runtime::WorkerFlags flags_;
+  const cluster::v1::Role role_;
+  const runtime::WorkerAgentOptions agent_;
+  const RedisDatastore datastore_;
+  const StoreWrapper wrap_store_;
+  runtime::LogRing log_;
+  runtime::ChannelCache channels_;
+  const std::shared_ptr<prometheus::Registry> registry_;
+  metrics::QueueMetrics queues_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_WORKER_WORKER_PROCESS_H_

@@ -1,0 +1,103 @@
+#ifndef FRESHET_SERVICES_WORKER_WORKER_ROLE_H_
+#define FRESHET_SERVICES_WORKER_WORKER_ROLE_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "freshet/cluster/v1/worker_service.pb.h"
+#include "services/runtime/serve.h"
+#include "services/worker/worker_agent.h"
+
+namespace freshet::runtime {
+
+// One job's work on a worker.
+class JobWork {
+ public:
+  virtual ~JobWork() = default;
+
+  // Works until the job is done or `stop`, then hands back what is unfinished. Called once, on a
+  // thread of its own; all other methods may be called meanwhile, and are quick. UNAVAILABLE,
+  // ABORTED and FAILED_PRECONDITION mean that the work may succeed when it is begun again.
+  virtual absl::Status Run(std::stop_token stop) = 0;
+
+  // What it does now; fills waits_for and policy, and the state where it is not RUNNING.
+  virtual void FillStatus(cluster::v1::AssignmentStatus& status) const = 0;
+  // What it adds to the worker's load.
+  virtual void FillLoad(cluster::v1::WorkerStatus&) const {}
+
+  // The name for leases from now on, "NAME#EPOCH". Leases under a former name are gone.
+  virtual void SetWorker(const std::string&) {}
+  virtual void SetPaused(bool) {}
+  virtual void SetMembers(const cluster::v1::Members&) {}
+  virtual void Evaluate(const cluster::v1::Evaluate&) {}
+  virtual void SaveCheckpoint() {}
+  virtual void SetRolloutTotals(const cluster::v1::RolloutTotals&) {}
+};
+
+// Makes the work of an assignment. May take long (a model is opened); called on the work's thread.
+// `worker` is the name for leases; `controller` outlives the work.
+using JobWorkFactory = std::function<absl::StatusOr<std::unique_ptr<JobWork>>(
+    const cluster::v1::Assign& assign, const std::string& worker, ControllerCalls& controller,
+    std::stop_token stop)>;
+
+struct WorkerRoleOptions {
+  WorkerAgentOptions agent;  // identity.address and http_address are filled in at the start
+  // A worker that has one job at a time gives up the former one for a new assignment.
+  bool exclusive = true;
+};
+
+// The part that rollout, reward and trainer workers share: joins the cluster, runs a JobWork per
+// assignment, reports on them, drains. Thread-safe.
+class WorkerRole : public Role, private StatusSource, private DirectiveSink {
+ public:
+  // `services` are registered with the server and must outlive the role; `log` may be null.
+  WorkerRole(WorkerRoleOptions options, JobWorkFactory factory,
+             std::vector<grpc::Service*> services, LogRing* log);
+  ~WorkerRole() override;
+
+  std::vector<grpc::Service*> Services() override { return services_; }
+  absl::Status Start(const RoleContext& context) override;
+  absl::Status Drain(absl::Time deadline) override;
+  void Stop() override;
+
+ private:
+  struct Assignment;
+
+  void FillStatus(cluster::v1::WorkerStatus& status) override;
+  std::vector<std::string> AssignmentIds() override;
+  void OnEpoch(const std::string& worker) override;
+  void OnDirective(const cluster::v1::Directive& directive) override;
+  void OnFenced(const std::string& reason) override;
+
+  void OnAssign(const cluster::v1::Assign& assign);
+  void RunAssignment(const std::shared_ptr<Assignment>& assignment, std::stop_token stop);
+  // Stops one assignment and waits until its work has ended.
+  void End(const std::string& assignment_id);
+  std::vector<std::shared_ptr<Assignment>> All();
+  // Calls `fn` with the work of an assignment, if it has one.
+  void WithWork(const std::string& assignment_id, const std::function<void(JobWork&)>& fn);
+
+  const WorkerRoleOptions options_;
+  const JobWorkFactory factory_;
+  const std::vector<grpc::Service*> services_;
+  LogRing* const log_;
+  RoleContext context_;
+  std::unique_ptr<WorkerAgent> agent_;
+
+  Mutex mu_;
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  std::string worker_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<Assignment>> assignments_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace freshet::runtime
+
+#endif  // FRESHET_SERVICES_WORKER_WORKER_ROLE_H_

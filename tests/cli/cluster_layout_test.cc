@@ -1,0 +1,87 @@
+#include "cli/cluster/cluster_layout.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace freshet {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+ClusterLayout Layout() {
+  ClusterLayout layout;
+  layout.folder = "/state";
+  layout.binary_folder = "/bin";
+  layout.redis_program = "/usr/bin/redis-server";
+  layout.redis_port = 6000;
+  layout.controller_ports = {7070, 7075};
+  layout.data_roots = {"/home/ann", "/data"};
+  return layout;
+}
+
+TEST(ClusterLayout, CommandLines) {
+  EXPECT_THAT(CommandLine(Layout(), {"redis", "", 1}),
+              ElementsAre("/usr/bin/redis-server", "/state/redis.conf"));
+  EXPECT_THAT(CommandLine(Layout(), {"controller", "", 2}),
+              ElementsAre("/bin/freshet-controller", "--name", "controller-2", "--http-listen",
+                          "127.0.0.1:0", "--cluster-token-file", "/state/cluster.token", "--redis",
+                          "127.0.0.1:6000", "--redis-password-file", "/state/redis.password",
+                          "--data-root", "/home/ann", "--data-root", "/data", "--listen",
+                          "127.0.0.1:7075", "--status-listen", "127.0.0.1:0"));
+  EXPECT_THAT(CommandLine(Layout(), {"rollout", "small", 1}),
+              AllOf(Contains("--pool"), Contains("small"), Contains("rollout-small-1"),
+                    Contains("127.0.0.1:7070,127.0.0.1:7075"), Not(Contains("--state-dir")),
+                    Not(Contains("--data-root"))));
+  EXPECT_THAT(CommandLine(Layout(), {"trainer", "", 1}),
+              AllOf(Contains("--state-dir"), Contains("/state/trainer"), Contains("/home/ann"),
+                    Contains("/data")));
+}
+
+TEST(ClusterLayout, AllControllersAreNamed) {
+  EXPECT_EQ(Layout().Controllers(), "127.0.0.1:7070,127.0.0.1:7075");
+}
+
+TEST(ClusterLayout, NoPasswordOnACommandLine) {
+  EXPECT_THAT(RedisConfigText(Layout(), "secret"),
+              AllOf(HasSubstr("requirepass secret\n"), HasSubstr("appendfsync always\n"),
+                    HasSubstr("bind 127.0.0.1\n"), HasSubstr("appendonly yes\n")));
+}
+
+TEST(ClusterLayout, ReadyLines) {
+  const ProcessId rollout{"rollout", "", 1};
+  const std::optional<ReadyLine> line =
+      ParseReadyLine(rollout, "ready rollout grpc=127.0.0.1:1 http=127.0.0.1:2");
+  ASSERT_TRUE(line.has_value());
+  EXPECT_EQ(line->grpc, "127.0.0.1:1");
+  EXPECT_EQ(line->http, "127.0.0.1:2");
+  EXPECT_EQ(line->status, "");
+  EXPECT_EQ(
+      ParseReadyLine({"controller", "", 1}, "ready controller grpc=h:1 http=h:2 status=127.0.0.1:3")
+          ->status,
+      "127.0.0.1:3");
+  EXPECT_EQ(ParseReadyLine(rollout, "ready rollout grpc=h:1 http=-")->http, "");
+  EXPECT_FALSE(ParseReadyLine(rollout, "ready trainer grpc=h:1 http=h:2"));
+  EXPECT_FALSE(ParseReadyLine(rollout, "ready rollouts"));
+  EXPECT_FALSE(ParseReadyLine(rollout, "not ready rollout"));
+  EXPECT_FALSE(ParseReadyLine(rollout, ""));
+  EXPECT_TRUE(ParseReadyLine({"redis", "", 1}, "7:M 1 Jan * Ready to accept connections tcp"));
+  EXPECT_EQ(ParseReadyLine(rollout, "ready rollout grpc=" + std::string(1000, 'x'))->grpc, "");
+}
+
+TEST(ClusterLayout, Names) {
+  for (const char* good : {"default", "a", "my_cluster-2.x"}) EXPECT_TRUE(IsClusterName(good));
+  for (const std::string bad : {"", ".", "../x", "a/b", "a b", ".hidden"}) {
+    EXPECT_FALSE(IsClusterName(bad)) << bad;
+  }
+  EXPECT_TRUE(IsClusterName(std::string(63, 'a')));
+  EXPECT_FALSE(IsClusterName(std::string(64, 'a')));
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,52 @@
+#include "cli/commands/completion.h"
+
+#include <string>
+
+#include "cli/cluster/cluster_commands.h"
+#include "cli/commands/checkpoint_commands.h"
+#include "cli/commands/submit_commands.h"
+#include "cli/commands/tool_commands.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace freshet {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string Script(const std::string& shell) {
+  CLI::App app("Test", "freshet");
+  ConnectionFlags connection;
+  int code = 0;
+  AddSubmitCommands(app, connection, code);
+  AddClusterCommands(app, connection, code);
+  AddCheckpointCommands(app, connection, code);
+  AddToolCommands(app, connection, code);
+  app.add_subcommand("secret", "hidden")->group("");
+  return CompletionScript(app, shell);
+}
+
+TEST(Completion, BashKnowsCommandsFlagsAndJobs) {
+  EXPECT_THAT(
+      Script("bash"),
+      AllOf(HasSubstr("'') words='submit watch cluster checkpoint"),
+            HasSubstr("'checkpoint') words='list export"), HasSubstr("--dry-run"),
+            HasSubstr("--min-gain"), HasSubstr("'cluster') words='up down status health"),
+            HasSubstr("'cluster health') words='--help -h --wait"),
+            HasSubstr("freshet list -o name"),
+            HasSubstr("'completion') words='--help -h bash zsh fish'"),
+            HasSubstr("complete -o default -F _freshet freshet\n"), Not(HasSubstr("secret"))));
+}
+
+TEST(Completion, ZshAndFishDescribeThem) {
+  EXPECT_THAT(Script("zsh"), AllOf(HasSubstr("'submit:send a job to a cluster; prints its id'"),
+                                   HasSubstr("compdef _freshet freshet")));
+  EXPECT_THAT(Script("fish"),
+              AllOf(HasSubstr("complete -c freshet -n '__freshet_exactly ' -f -a submit -d "),
+                    HasSubstr("-n '__freshet_within checkpoint export' -l step")));
+}
+
+}  // namespace
+}  // namespace freshet

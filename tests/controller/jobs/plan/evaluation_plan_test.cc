@@ -1,0 +1,102 @@
+#include "controller/jobs/plan/evaluation_plan.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace freshet {
+namespace {
+
+using testing::HasSubstr;
+
+const absl::Time kNow = absl::FromUnixSeconds(1000);
+constexpr absl::Duration kDeadline = absl::Minutes(1);
+
+int64_t Due(const EvaluationRule& rule, int64_t committed, int64_t begun) {
+  return FindDueEvaluation(rule, committed, begun).version.value_or(-1);
+}
+
+TEST(EvaluationRule, ZeroEveryAndTheLast) {
+  const EvaluationRule rule{20, 45};
+  EXPECT_EQ(Due(rule, -1, -1), -1);
+  EXPECT_EQ(Due(rule, 0, -1), 0);
+  EXPECT_EQ(Due(rule, 0, 0), -1);
+  EXPECT_EQ(Due(rule, 19, 0), -1);
+  EXPECT_EQ(Due(rule, 20, 0), 20);
+  EXPECT_EQ(Due(rule, 33, 0), 20);
+  EXPECT_EQ(Due(rule, 33, 20), -1);
+  EXPECT_EQ(Due(rule, 45, 40), 45);
+  EXPECT_EQ(Due(rule, 45, 45), -1);
+}
+
+TEST(EvaluationRule, CountsTheVersionsThatWerePassedOver) {
+  const EvaluationRule rule{10, 100};
+  EXPECT_EQ(FindDueEvaluation(rule, 10, 0).skipped, 0);
+  EXPECT_EQ(FindDueEvaluation(rule, 35, 0).skipped, 2);   // 10 and 20
+  EXPECT_EQ(FindDueEvaluation(rule, 35, -1).skipped, 3);  // 0 as well
+  EXPECT_EQ(FindDueEvaluation(rule, 100, 90).skipped, 0);
+  EXPECT_EQ(FindDueEvaluation(rule, 35, 12).skipped, 1);  // 20
+}
+
+EvaluatorSlot Slot(const std::string& worker, int64_t version) {
+  return {worker, 1, "job/rollout/" + worker, {0, version}};
+}
+
+TEST(EvaluationTracker, WaitsForARolloutThatHasTheVersion) {
+  EvaluationTracker tracker(kDeadline, 3);
+  EXPECT_FALSE(tracker.Begin("job", 20, {Slot("a", 19)}, kNow).has_value());
+  EXPECT_TRUE(tracker.idle());
+  const auto begun = tracker.Begin("job", 20, {Slot("a", 22), Slot("b", 20)}, kNow);
+  ASSERT_TRUE(begun.has_value());
+  EXPECT_EQ(begun->worker, "b") << "the version that is due, where there is one";
+  EXPECT_FALSE(tracker.idle());
+}
+
+TEST(EvaluationTracker, AnotherWorkerTriesWhenTheFirstIsGone) {
+  EvaluationTracker tracker(kDeadline, 3);
+  const auto first = tracker.Begin("job", 0, {Slot("a", 0), Slot("b", 1)}, kNow);
+  const auto outcome = tracker.Check({Slot("b", 1)}, kNow);
+  ASSERT_TRUE(outcome.retry.has_value());
+  EXPECT_EQ(outcome.retry->worker, "b");
+  EXPECT_NE(outcome.retry->id, first->id);
+  EXPECT_FALSE(tracker.Report(first->id)) << "the first try is not waited for any more";
+  EXPECT_TRUE(tracker.Report(outcome.retry->id));
+}
+
+TEST(EvaluationTracker, AnotherWorkerTriesWhenTheFirstIsLateOrFails) {
+  EvaluationTracker tracker(kDeadline, 3);
+  const std::vector<EvaluatorSlot> slots = {Slot("a", 0), Slot("b", 0)};
+  const auto first = tracker.Begin("job", 0, slots, kNow);
+  EXPECT_FALSE(tracker.Check(slots, kNow + kDeadline - absl::Seconds(1)).retry.has_value());
+  const auto late = tracker.Check(slots, kNow + kDeadline);
+  ASSERT_TRUE(late.retry.has_value());
+  EXPECT_NE(late.retry->worker, first->worker);
+  tracker.Fail(late.retry->id, "out of memory");
+  const auto failed = tracker.Check(slots, kNow + kDeadline);
+  ASSERT_TRUE(failed.retry.has_value());
+  EXPECT_EQ(failed.retry->tries, 3);
+}
+
+TEST(EvaluationTracker, GivesUpAfterItsTries) {
+  EvaluationTracker tracker(kDeadline, 2);
+  const std::vector<EvaluatorSlot> slots = {Slot("a", 0)};
+  tracker.Fail(tracker.Begin("job", 0, slots, kNow)->id, "first");
+  const auto second = tracker.Check(slots, kNow);
+  ASSERT_TRUE(second.retry.has_value()) << "the same worker where there is no other";
+  tracker.Fail(second.retry->id, "out of memory");
+  const auto outcome = tracker.Check(slots, kNow);
+  EXPECT_THAT(outcome.given_up, HasSubstr("after 2 tries: out of memory"));
+  EXPECT_TRUE(tracker.idle());
+}
+
+TEST(EvaluationTracker, AReportIsTakenOnceAndThenNothingIsTriedAgain) {
+  EvaluationTracker tracker(kDeadline, 3);
+  const auto begun = tracker.Begin("job", 0, {Slot("a", 0)}, kNow);
+  EXPECT_TRUE(tracker.Report(begun->id));
+  EXPECT_FALSE(tracker.Report(begun->id));
+  const auto outcome = tracker.Check({}, kNow + 2 * kDeadline);
+  EXPECT_FALSE(outcome.retry.has_value());
+  EXPECT_TRUE(outcome.given_up.empty());
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,102 @@
+#include "controller/jobs/plan/scheduler.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace freshet {
+namespace {
+
+using testing::HasSubstr;
+
+QueuedJob Job(const std::string& id, int priority, int created, const std::string& pool = "default",
+              const std::string& trainer = "") {
+  return {id, priority, absl::FromUnixSeconds(created), pool, trainer};
+}
+
+ScheduleInput OneOfEach(std::vector<QueuedJob> queue) {
+  ScheduleInput input;
+  input.queue = std::move(queue);
+  input.trainers = {{"trainer-0", true, ""}};
+  input.pools = {{"default", 2, ""}};
+  return input;
+}
+
+std::string Started(const Schedule& schedule) {
+  std::string text;
+  for (const JobStart& start : schedule.starts) {
+    text += start.job + "@" + start.trainer + "," + start.pool + " ";
+  }
+  return text;
+}
+
+TEST(Scheduler, StartsTheJobThatCanStart) {
+  const Schedule schedule = ScheduleJobs(OneOfEach({Job("a", 0, 1)}));
+  EXPECT_EQ(Started(schedule), "a@trainer-0,default ");
+  EXPECT_TRUE(schedule.waits.empty());
+}
+
+TEST(Scheduler, PriorityComesBeforeAge) {
+  const Schedule schedule =
+      ScheduleJobs(OneOfEach({Job("old", 0, 1), Job("urgent", 5, 9), Job("low", -5, 0)}));
+  EXPECT_EQ(Started(schedule), "urgent@trainer-0,default ");
+  ASSERT_EQ(schedule.waits.size(), 2U);
+  EXPECT_EQ(schedule.waits[0].job, "old");
+  EXPECT_EQ(schedule.waits[0].reason, "waits for a trainer: 0 of 1 free, taken by urgent");
+}
+
+TEST(Scheduler, TheOlderOfEqualsComesFirst) {
+  EXPECT_EQ(Started(ScheduleJobs(OneOfEach({Job("b", 0, 2), Job("a", 0, 1)}))),
+            "a@trainer-0,default ");
+}
+
+TEST(Scheduler, SaysThatThereIsNoTrainer) {
+  ScheduleInput input = OneOfEach({Job("a", 0, 1)});
+  input.trainers = {{"trainer-0", false, ""}};
+  EXPECT_EQ(ScheduleJobs(input).waits[0].reason, "waits for a trainer: 0 of 1 ready");
+  input.trainers.clear();
+  EXPECT_EQ(ScheduleJobs(input).waits[0].reason, "waits for a trainer: 0 of 1 ready");
+}
+
+TEST(Scheduler, SaysThatThereAreNoRollouts) {
+  ScheduleInput input = OneOfEach({Job("a", 0, 1)});
+  input.pools = {{"default", 0, ""}};
+  EXPECT_EQ(ScheduleJobs(input).waits[0].reason, "waits for rollouts: 0 ready in pool default");
+}
+
+TEST(Scheduler, SaysWhoHasThePool) {
+  ScheduleInput input = OneOfEach({Job("a", 0, 1)});
+  input.pools = {{"default", 2, "other"}};
+  EXPECT_EQ(ScheduleJobs(input).waits[0].reason,
+            "waits for pool default: its 2 rollouts work for other");
+}
+
+TEST(Scheduler, TwoJobsRunBesideEachOtherOnWorkersOfTheirOwn) {
+  ScheduleInput input = OneOfEach({Job("a", 0, 1, "x"), Job("b", 0, 2, "y")});
+  input.trainers = {{"trainer-1", true, ""}, {"trainer-0", true, ""}};
+  input.pools = {{"x", 1, ""}, {"y", 1, ""}};
+  EXPECT_EQ(Started(ScheduleJobs(input)), "a@trainer-0,x b@trainer-1,y ");
+}
+
+TEST(Scheduler, AJobThatWaitsForItsPoolDoesNotHoldUpOneThatCanRun) {
+  ScheduleInput input = OneOfEach({Job("a", 0, 1, "x"), Job("b", 0, 2, "y")});
+  input.trainers = {{"trainer-0", true, ""}, {"trainer-1", true, ""}};
+  input.pools = {{"x", 0, ""}, {"y", 1, ""}};
+  EXPECT_EQ(Started(ScheduleJobs(input)), "b@trainer-1,y ");
+}
+
+TEST(Scheduler, WhatTheFirstJobWaitsWithIsNotGivenToLaterOnes) {
+  ScheduleInput input = OneOfEach({Job("a", 0, 1, "x"), Job("b", 0, 2, "y")});
+  input.pools = {{"x", 0, ""}, {"y", 1, ""}};
+  const Schedule schedule = ScheduleJobs(input);
+  EXPECT_TRUE(schedule.starts.empty()) << "one trainer, kept for a";
+}
+
+TEST(Scheduler, AResumedJobGoesBackToTheTrainerThatHasItsFiles) {
+  ScheduleInput input = OneOfEach({Job("a", 0, 1, "default", "trainer-1")});
+  EXPECT_THAT(ScheduleJobs(input).waits[0].reason, HasSubstr("trainer-1, which has its files"));
+  input.trainers.push_back({"trainer-1", true, ""});
+  EXPECT_EQ(Started(ScheduleJobs(input)), "a@trainer-1,default ");
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,217 @@
+#include "controller/jobs/record/job_registry.h"
+
+#include "base/str_cat.h"
+#include "datastore/memory/in_memory_event_log.h"
+#include "datastore/memory/in_memory_job_records.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fake_clock.h"
+
+namespace freshet {
+namespace {
+
+// An event log that can be out of order.
+class FlakyEventLog final : public EventLog {
+ public:
+  FlakyEventLog() : log_(*InMemoryEventLog::Create()) {}
+  absl::StatusOr<std::vector<int64_t>> AppendAll(const std::vector<NewEvent>& events) override {
+    if (down) return absl::UnavailableError("down");
+    return log_->AppendAll(events);
+  }
+  absl::StatusOr<EventPage> Read(const std::string& stream, int64_t after, int64_t max,
+                                 absl::Duration wait) override {
+    return log_->Read(stream, after, max, wait);
+  }
+  absl::StatusOr<int64_t> Newest(const std::string& stream) override {
+    return log_->Newest(stream);
+  }
+  absl::Status Delete(const std::string& stream) override { return log_->Delete(stream); }
+  bool down = false;
+
+ private:
+  std::unique_ptr<InMemoryEventLog> log_;
+};
+
+class JobRegistryTest : public testing::Test {
+ protected:
+  JobRegistryTest() { registry_ = MakeRegistry(7); }
+  std::unique_ptr<JobRegistry> MakeRegistry(int64_t fence) {
+    return std::make_unique<JobRegistry>(records_, events_, fence, clock_);
+  }
+  JobRecord NewRecord(const std::string& id) {
+    job::v1::JobSpec spec;
+    spec.set_name(id);
+    return NewJobRecord(id, spec, 0, clock_.Now());
+  }
+  std::vector<std::string> Keys(const std::string& id) {
+    std::vector<std::string> keys;
+    const auto page = events_.Read(EventStream(id), 0, 100, absl::ZeroDuration());
+    for (const StoredEvent& event : page->events) keys.push_back(event.key);
+    return keys;
+  }
+
+  FakeClock clock_;
+  InMemoryJobRecords records_;
+  FlakyEventLog events_;
+  std::unique_ptr<JobRegistry> registry_;
+};
+
+absl::Status Note(JobRecord& record) {
+  AddNotice(record, Severity::kInfo, "kind", "text", absl::FromUnixMicros(1'000'000'000));
+  return absl::OkStatus();
+}
+
+TEST_F(JobRegistryTest, KeepsWhatItIsGiven) {
+  ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(registry_->Create(NewRecord("b")).ok());
+  EXPECT_EQ(registry_->Get("a")->spec().name(), "a");
+  EXPECT_EQ(registry_->List()->size(), 2U);
+  EXPECT_EQ(registry_->Create(NewRecord("a")).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(registry_->Get("c").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(JobRegistryTest, AppendsEachEventOnce) {
+  ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(registry_->Change("a", Note).ok());
+  ASSERT_TRUE(registry_->Change("a", Note).ok());
+  EXPECT_THAT(Keys("a"), testing::ElementsAre("state/1", "notice/2", "notice/3"));
+}
+
+TEST_F(JobRegistryTest, ALostAppendIsMadeUpForByTheNextChange) {
+  events_.down = true;
+  ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(registry_->Change("a", Note).ok());
+  events_.down = false;
+  EXPECT_TRUE(Keys("a").empty());
+  ASSERT_TRUE(registry_->Change("a", [](JobRecord&) { return absl::OkStatus(); }).ok());
+  EXPECT_THAT(Keys("a"), testing::ElementsAre("state/1", "notice/2"));
+}
+
+TEST_F(JobRegistryTest, ALostAppendIsMadeUpForByTheNextLeader) {
+  ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
+  events_.down = true;
+  ASSERT_TRUE(registry_->Change("a", Note).ok());
+  events_.down = false;
+  const auto next = MakeRegistry(8);
+  ASSERT_TRUE(next->Replay(*next->Get("a")).ok());
+  EXPECT_THAT(Keys("a"), testing::ElementsAre("state/1", "notice/2"));
+}
+
+TEST_F(JobRegistryTest, TellsOfEachEndOnce) {
+  std::vector<job::v1::JobState> ends;
+  JobRegistry registry(records_, events_, 7, clock_,
+                       [&](job::v1::JobState state) { ends.push_back(state); });
+  ASSERT_TRUE(registry.Create(NewRecord("a")).ok());
+  ASSERT_TRUE(registry.Change("a", Note).ok());
+  EXPECT_TRUE(ends.empty());
+  const auto cancel = [this](JobRecord& record) { return WantCancelled(record, "", clock_.Now()); };
+  ASSERT_TRUE(registry.Change("a", cancel).ok());
+  ASSERT_TRUE(registry.Change("a", cancel).ok());
+  ASSERT_TRUE(registry.Change("a", Note).ok());  // what has ended may still change
+  EXPECT_THAT(ends, testing::ElementsAre(job::v1::JOB_STATE_CANCELLED));
+  // Resumed, it may end again.
+  ASSERT_TRUE(
+      registry.Change("a", [this](JobRecord& record) { return WantResumed(record, clock_.Now()); })
+          .ok());
+  ASSERT_TRUE(registry.Change("a", cancel).ok());
+  EXPECT_EQ(ends.size(), 2U);
+}
+
+TEST_F(JobRegistryTest, AnEndThatIsNotWrittenIsNotTold) {
+  std::vector<job::v1::JobState> ends;
+  JobRegistry former(records_, events_, 7, clock_,
+                     [&](job::v1::JobState state) { ends.push_back(state); });
+  ASSERT_TRUE(former.Create(NewRecord("a")).ok());
+  ASSERT_TRUE(MakeRegistry(8)->Change("a", Note).ok());
+  EXPECT_FALSE(
+      former
+          .Change("a",
+                  [this](JobRecord& record) { return WantCancelled(record, "", clock_.Now()); })
+          .ok());
+  EXPECT_TRUE(ends.empty());
+}
+
+absl::Status Remove(const JobRemoval&) { return absl::OkStatus(); }
+
+TEST_F(JobRegistryTest, AFormerLeaderCannotWrite) {
+  ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(MakeRegistry(8)->Change("a", Note).ok());
+  EXPECT_EQ(registry_->Change("a", Note).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(registry_->Delete(*registry_->Get("a"), Remove).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(JobRegistryTest, AReaderCannotWrite) {
+  ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
+  const auto reader = MakeRegistry(-1);
+  EXPECT_TRUE(reader->Get("a").ok());
+  EXPECT_FALSE(reader->Change("a", Note).ok());
+}
+
+TEST_F(JobRegistryTest, AChangeThatLosesARaceIsTriedAgainOnTheNewRecord) {
+  ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
+  int calls = 0;
+  const auto record = registry_->Change("a", [&](JobRecord& current) {
+    // Another writer comes in between, once.
+    if (++calls == 1) {
+      EXPECT_TRUE(MakeRegistry(7)->Change("a", Note).ok());
+    }
+    current.set_step(5);
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(record->step(), 5);
+  EXPECT_EQ(record->recent_events_size(), 2);
+}
+
+TEST_F(JobRegistryTest, ARefusedChangeWritesNothing) {
+  ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
+  const auto refused = registry_->Change("a", [](JobRecord& record) {
+    record.set_step(9);
+    return absl::FailedPreconditionError("no");
+  });
+  EXPECT_FALSE(refused.ok());
+  EXPECT_EQ(registry_->Get("a")->step(), 0);
+}
+
+TEST_F(JobRegistryTest, DeletionIsOfOneJobAndLeavesALaterOneOfItsIdAlone) {
+  ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
+  const JobRecord former = *registry_->Get("a");
+  int removed = 0;
+  const auto remove = [&](const JobRemoval& removal) {
+    ++removed;
+    EXPECT_EQ(removal.generation, former.store_generation());
+    EXPECT_TRUE(registry_->Get("a").ok()) << "the record keeps the id until the rest is gone";
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(registry_->Delete(former, remove).ok());
+  ASSERT_TRUE(registry_->Delete(former, remove).ok());
+  EXPECT_EQ(registry_->Get("a").status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(registry_->Delete(former, remove).ok());
+  EXPECT_TRUE(registry_->Get("a").ok());
+  EXPECT_EQ(removed, 1);
+}
+
+TEST_F(JobRegistryTest, GenerationsGrowFromOneRecordToTheNextAndFromOneLeaderToTheNext) {
+  ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
+  ASSERT_TRUE(registry_->Create(NewRecord("b")).ok());
+  ASSERT_TRUE(MakeRegistry(8)->Create(NewRecord("c")).ok());
+  const auto generation = [this](const char* id) { return registry_->Get(id)->store_generation(); };
+  EXPECT_GT(generation("a"), 0);
+  EXPECT_GT(generation("b"), generation("a"));
+  EXPECT_GT(generation("c"), generation("b"));
+  const JobRemoval removal = registry_->Removal(*registry_->Get("b"));
+  EXPECT_EQ(removal.job, "b");
+  EXPECT_EQ(removal.generation, generation("b"));
+  EXPECT_EQ(removal.fence, 7);
+}
+
+TEST_F(JobRegistryTest, ABrokenRecordIsToldAndNotGuessed) {
+  ASSERT_TRUE(records_.Create("job/x", "\xff\xff\xff", 7).ok());
+  EXPECT_EQ(registry_->Get("x").status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace freshet

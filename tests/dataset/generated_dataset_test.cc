@@ -1,0 +1,179 @@
+// The arithmetic and the copy dataset.
+#include <set>
+
+#include "dataset/arithmetic_dataset.h"
+#include "dataset/copy_dataset.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace freshet {
+namespace {
+
+using testing::HasSubstr;
+
+std::set<std::string> Prompts(const Dataset& dataset) {
+  std::set<std::string> prompts;
+  for (int64_t i = 0; i < dataset.size(); ++i) prompts.insert(dataset.Get(i)->prompt);
+  return prompts;
+}
+
+std::unique_ptr<ArithmeticDataset> Arithmetic(int64_t operands, int64_t digits, GeneratedRows rows,
+                                              DatasetPart part) {
+  auto dataset = ArithmeticDataset::Create({operands, digits, rows}, part);
+  EXPECT_TRUE(dataset.ok()) << dataset.status();
+  return *std::move(dataset);
+}
+
+bool Disjoint(const std::set<std::string>& a, const std::set<std::string>& b) {
+  for (const std::string& x : a) {
+    if (b.count(x) > 0) return false;
+  }
+  return true;
+}
+
+TEST(ArithmeticDataset, MakesPaddedSums) {
+  const auto dataset = Arithmetic(2, 2, {8000, 512, 1}, DatasetPart::kTrain);
+  ASSERT_EQ(dataset->size(), 8000);
+  for (int64_t i = 0; i < dataset->size(); ++i) {
+    const DatasetRow row = *dataset->Get(i);
+    ASSERT_EQ(row.prompt.size(), 6u);
+    ASSERT_EQ(row.prompt[2], '+');
+    ASSERT_EQ(row.prompt[5], '=');
+    ASSERT_EQ(row.attributes.at("answer").size(), 3u);
+    ASSERT_EQ(std::stoi(row.attributes.at("answer")),
+              std::stoi(row.prompt.substr(0, 2)) + std::stoi(row.prompt.substr(3, 2)));
+  }
+}
+
+TEST(ArithmeticDataset, FitsTenOperandsInOneMoreDigit) {
+  const auto dataset = Arithmetic(10, 1, {100, 0, 3}, DatasetPart::kTrain);
+  for (int64_t i = 0; i < dataset->size(); ++i) {
+    const DatasetRow row = *dataset->Get(i);
+    int sum = 0;
+    for (size_t at = 0; at < row.prompt.size(); at += 2) sum += row.prompt[at] - '0';
+    EXPECT_EQ(row.prompt.size(), 20u);
+    EXPECT_EQ(row.attributes.at("answer").size(), 2u);
+    EXPECT_EQ(std::stoi(row.attributes.at("answer")), sum);
+  }
+}
+
+TEST(ArithmeticDataset, RowsAreDistinctAndPartsDisjointForEverySeed) {
+  const GeneratedRows one{8000, 512, 1}, two{8000, 512, 2};
+  const auto train_1 = Prompts(*Arithmetic(2, 2, one, DatasetPart::kTrain));
+  const auto train_2 = Prompts(*Arithmetic(2, 2, two, DatasetPart::kTrain));
+  const auto held_1 = Prompts(*Arithmetic(2, 2, one, DatasetPart::kHeldOut));
+  const auto held_2 = Prompts(*Arithmetic(2, 2, two, DatasetPart::kHeldOut));
+  EXPECT_EQ(train_1.size(), 8000u);
+  EXPECT_EQ(held_1.size(), 512u);
+  EXPECT_NE(held_1, held_2);
+  for (const auto& train : {train_1, train_2}) {
+    EXPECT_TRUE(Disjoint(train, held_1));
+    EXPECT_TRUE(Disjoint(train, held_2));
+  }
+}
+
+TEST(ArithmeticDataset, PartsCanTakeTheWholeSpace) {
+  const GeneratedRows rows{70, 30, 5};
+  auto all = Prompts(*Arithmetic(2, 1, rows, DatasetPart::kTrain));
+  all.merge(Prompts(*Arithmetic(2, 1, rows, DatasetPart::kHeldOut)));
+  EXPECT_EQ(all.size(), 100u);
+}
+
+TEST(ArithmeticDataset, IsTheSameForTheSameSeedOnly) {
+  const auto a = Arithmetic(2, 3, {100, 10, 7}, DatasetPart::kTrain);
+  const auto b = Arithmetic(2, 3, {100, 10, 7}, DatasetPart::kTrain);
+  const auto c = Arithmetic(2, 3, {100, 10, 8}, DatasetPart::kTrain);
+  int64_t same_as_c = 0;
+  for (int64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(a->Get(i)->prompt, b->Get(i)->prompt);
+    if (a->Get(i)->prompt == c->Get(i)->prompt) ++same_as_c;
+  }
+  EXPECT_LT(same_as_c, 20);
+}
+
+TEST(ArithmeticDataset, HeldOutRowsDoNotDependOnTheirNumber) {
+  const auto few = Arithmetic(2, 2, {8000, 10, 1}, DatasetPart::kHeldOut);
+  const auto many = Arithmetic(2, 2, {8000, 2000, 1}, DatasetPart::kHeldOut);
+  for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(few->Get(i)->prompt, many->Get(i)->prompt);
+}
+
+TEST(ArithmeticDataset, NamesTheOptionOutOfItsBounds) {
+  const struct {
+    ArithmeticDatasetOptions options;
+    DatasetPart part;
+    const char* error;
+  } cases[] = {
+      {{1, 2, {1, 1, 0}}, DatasetPart::kTrain, "dataset.operands is 1; it must be 2..10"},
+      {{11, 1, {1, 1, 0}}, DatasetPart::kTrain, "dataset.operands is 11"},
+      {{2, 0, {1, 1, 0}}, DatasetPart::kTrain, "dataset.digits is 0; it must be 1..9"},
+      {{3, 7, {1, 1, 0}}, DatasetPart::kTrain, "dataset.digits is 7; it must be 1..6"},
+      {{2, 1, {0, 1, 0}}, DatasetPart::kTrain, "dataset.train_rows is 0; it must be 1..100"},
+      {{2, 1, {101, 0, 0}}, DatasetPart::kTrain, "dataset.train_rows is 101"},
+      {{2, 1, {90, 11, 0}}, DatasetPart::kTrain, "held-out rows are 11; they must be 0..10"},
+      {{2, 1, {90, 0, 0}}, DatasetPart::kHeldOut, "held-out rows are 0; they must be 1..10"},
+  };
+  for (const auto& c : cases) {
+    const auto dataset = ArithmeticDataset::Create(c.options, c.part);
+    EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument) << c.error;
+    EXPECT_THAT(std::string(dataset.status().message()), HasSubstr(c.error));
+  }
+}
+
+TEST(CopyDataset, AnswersWithThePromptsSymbols) {
+  CopyDatasetOptions options;
+  options.symbols = "ab\xC3\xA9";  // three characters, the last of two bytes
+  options.length = 3;
+  options.rows = {20, 7, 1};
+  const auto train = CopyDataset::Create(options, DatasetPart::kTrain);
+  const auto held = CopyDataset::Create(options, DatasetPart::kHeldOut);
+  ASSERT_TRUE(train.ok()) << train.status();
+  ASSERT_TRUE(held.ok()) << held.status();
+  auto all = Prompts(**train);
+  all.merge(Prompts(**held));
+  EXPECT_EQ(all.size(), 27u);  // 3^3
+  EXPECT_EQ(all.count("\xC3\xA9"
+                      "ab="),
+            1u);
+  for (int64_t i = 0; i < 20; ++i) {
+    const DatasetRow row = *(*train)->Get(i);
+    EXPECT_EQ(row.prompt, row.attributes.at("answer") + "=");
+  }
+}
+
+TEST(CopyDataset, NamesTheOptionOutOfItsBounds) {
+  const GeneratedRows rows{2, 1, 0};
+  const struct {
+    CopyDatasetOptions options;
+    const char* error;
+  } cases[] = {
+      {{"", 2, rows}, "dataset.symbols has 0 characters"},
+      {{"aba", 2, rows}, "dataset.symbols has 3 characters, 2 of them different"},
+      {{"ab=", 2, rows}, "dataset.symbols"},
+      {{"ab", 0, rows}, "dataset.length is 0"},
+      {{"ab", 63, rows}, "dataset.length is 63"},
+      {{"ab", 1, rows}, "held-out rows are 1; they must be 0..0"},
+  };
+  for (const auto& c : cases) {
+    const auto dataset = CopyDataset::Create(c.options, DatasetPart::kTrain);
+    EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument) << c.error;
+    EXPECT_THAT(std::string(dataset.status().message()), HasSubstr(c.error));
+  }
+}
+
+TEST(CopyDataset, TakesALargeSpace) {
+  const auto dataset = CopyDataset::Create({"ab", 62, {5, 5, 0}}, DatasetPart::kHeldOut);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->Get(4)->prompt.size(), 63u);
+}
+
+TEST(GeneratedSpace, SizeSaysWhenItOverflows) {
+  EXPECT_EQ(SpaceSize(10, 0), 1);
+  EXPECT_EQ(SpaceSize(10, 18), 1000000000000000000);
+  EXPECT_EQ(SpaceSize(10, 19), -1);
+  EXPECT_EQ(SpaceSize(2, 62), int64_t{1} << 62);
+  EXPECT_EQ(SpaceSize(2, 63), -1);
+  EXPECT_EQ(SpaceSize(1, 65536), 1);
+}
+
+}  // namespace
+}  // namespace freshet

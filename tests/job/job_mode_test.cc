@@ -1,0 +1,45 @@
+#include "job/job_mode.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/job/job_text.h"
+
+namespace freshet {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<std::string> Refused(const std::string& transport, JobMode mode) {
+  const JobResult job =
+      ParseJob(MinimalJob() + "weight_sync: {transport: " + transport + "}\n", "job.yaml");
+  EXPECT_THAT(job.errors, IsEmpty());
+  std::vector<std::string> lines;
+  for (const ConfigError& error : CheckMode(job.spec, job.places, mode)) {
+    lines.push_back(FormatConfigError(error));
+  }
+  return lines;
+}
+
+TEST(JobMode, OneProcessHasNobodyToSendWeightsTo) {
+  EXPECT_THAT(Refused("auto", JobMode::kLocal), IsEmpty());
+  EXPECT_THAT(Refused("inprocess", JobMode::kLocal), IsEmpty());
+  for (const char* transport : {"shm", "grpc_relay"}) {
+    EXPECT_THAT(Refused(transport, JobMode::kLocal),
+                ElementsAre(StrCat("job.yaml:9: weight_sync.transport: ", transport,
+                                   " joins processes, but freshet local is one process; use auto "
+                                   "or inprocess, or submit the job to a cluster")));
+  }
+}
+
+TEST(JobMode, SeparateServicesShareNoProcess) {
+  for (const char* transport : {"auto", "shm", "grpc_relay"}) {
+    EXPECT_THAT(Refused(transport, JobMode::kCluster), IsEmpty());
+  }
+  EXPECT_THAT(Refused("inprocess", JobMode::kCluster),
+              ElementsAre("job.yaml:9: weight_sync.transport: inprocess works within one process "
+                          "only; use auto, shm or grpc_relay, or freshet local"));
+}
+
+}  // namespace
+}  // namespace freshet

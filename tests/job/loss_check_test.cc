@@ -1,0 +1,47 @@
+#include "job/loss_check.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "job/job_parser.h"
+#include "tests/e2e/tiny_job.h"
+
+namespace freshet {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::vector<ConfigError> Check(const std::string& keys, LossSpec& loss) {
+  TinyJob job = MakeTinyJob();
+  job["loss"] = keys;
+  const JobResult parsed = ParseJob(ToYaml(job), "job.yaml", {});
+  EXPECT_TRUE(parsed.errors.empty()) << FormatConfigErrors(parsed.errors);
+  return CheckLoss(parsed.spec, parsed.places, loss);
+}
+
+TEST(LossCheck, ExpandsThePreset) {
+  LossSpec loss;
+  EXPECT_THAT(Check("{preset: decoupled_ppo}", loss), IsEmpty());
+  EXPECT_EQ(loss, *ExpandPreset("decoupled_ppo"));
+}
+
+TEST(LossCheck, AJobWithStaleSamplesIsCorrectedByDefault) {
+  LossSpec loss;
+  EXPECT_THAT(Check("{preset: dapo}", loss), IsEmpty());
+  EXPECT_EQ(loss.correction.kind, CorrectionKind::kTis);
+  EXPECT_THAT(Check("{preset: dapo, correction: {kind: none}}", loss), IsEmpty());
+  EXPECT_EQ(loss.correction.kind, CorrectionKind::kNone);
+}
+
+TEST(LossCheck, ALossThatContradictsItselfIsNamedWithItsPlace) {
+  LossSpec loss;
+  const std::vector<ConfigError> errors =
+      Check("{anchor: behavior, correction: {kind: tis, cap: 2.0}}", loss);
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_THAT(FormatConfigErrors(errors),
+              AllOf(HasSubstr("job.yaml:"), HasSubstr("loss.correction.kind")));
+}
+
+}  // namespace
+}  // namespace freshet

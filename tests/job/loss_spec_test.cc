@@ -1,0 +1,346 @@
+#include "job/loss_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/str_cat.h"
+#include "yaml-cpp/yaml.h"
+
+namespace freshet {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr LossBatchShape kShape{8, 16, 0};
+constexpr LossBatchShape kStale{8, 16, 1};
+constexpr CorrectionSpec kTis2{CorrectionKind::kTis, 2.0, 0.0};
+
+LossSpec Resolved(const LossOverrides& overrides, const LossBatchShape& shape = kShape) {
+  const auto result = ResolveLoss(overrides, shape);
+  if (const auto* errors = std::get_if<std::vector<LossError>>(&result)) {
+    for (const LossError& error : *errors) {
+      ADD_FAILURE() << error.field << ": " << error.message;
+    }
+    return {};
+  }
+  return std::get<LossSpec>(result);
+}
+
+std::vector<LossError> Errors(const LossOverrides& overrides,
+                              const LossBatchShape& shape = kShape) {
+  const auto result = ResolveLoss(overrides, shape);
+  const auto* errors = std::get_if<std::vector<LossError>>(&result);
+  return errors ? *errors : std::vector<LossError>{};
+}
+
+LossOverrides Preset(const char* name) {
+  LossOverrides overrides;
+  overrides.preset = name;
+  return overrides;
+}
+
+TEST(LossSpec, PresetsExpandToTheDocumentedLines) {
+  const struct {
+    const char* name;
+    const char* line;
+  } cases[] = {
+      {"grpo",
+       "loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
+       "correction: {kind: none}, kl: {kind: none}, aggregate: sequence_mean}"},
+      {"dr_grpo",
+       "loss: {advantage: dr_grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
+       "correction: {kind: none}, kl: {kind: none}, aggregate: sequence_sum_norm}"},
+      {"dapo",
+       "loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.28}, "
+       "correction: {kind: none}, kl: {kind: none}, aggregate: token_mean}"},
+      {"rloo",
+       "loss: {advantage: rloo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
+       "correction: {kind: none}, kl: {kind: none}, aggregate: sequence_sum_norm}"},
+      {"reinforce_pp",
+       "loss: {advantage: reinforce_pp, ratio: token, anchor: proximal, clip: {low: 0.2, high: "
+       "0.2}, correction: {kind: none}, kl: {kind: none}, aggregate: token_mean}"},
+      {"gspo",
+       "loss: {advantage: grpo, ratio: sequence, anchor: proximal, clip: {low: 0.0003, high: "
+       "0.0004}, correction: {kind: none}, kl: {kind: none}, aggregate: sequence_mean}"},
+      {"cispo",
+       "loss: {advantage: grpo, surrogate: cispo, ratio: token, anchor: behavior, clip: {low: 1.0, "
+       "high: 1.0}, correction: {kind: none}, kl: {kind: none}, aggregate: token_mean}"},
+      {"decoupled_ppo",
+       "loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
+       "correction: {kind: mask, cap: 5.0, low: 0.0}, kl: {kind: none}, aggregate: token_mean}"},
+      {"icepop",
+       "loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
+       "correction: {kind: mask, cap: 5.0, low: 0.5}, kl: {kind: none}, aggregate: sequence_mean}"},
+  };
+  ASSERT_EQ(LossPresets().size(), std::size(cases));
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    SCOPED_TRACE(cases[i].name);
+    EXPECT_EQ(LossPresets()[i].name, cases[i].name);
+    EXPECT_EQ(DescribeLoss(Resolved(Preset(cases[i].name))), cases[i].line);
+  }
+}
+
+TEST(LossSpec, DapoSaysThatItIsTheLossOnly) {
+  for (const LossPreset& preset : LossPresets()) {
+    if (preset.name == "dapo") {
+      EXPECT_THAT(std::string(preset.summary), HasSubstr("the loss only"));
+    }
+  }
+}
+
+TEST(LossSpec, IsGrpoWhenNothingIsWritten) { EXPECT_EQ(Resolved({}), *ExpandPreset("grpo")); }
+
+TEST(LossSpec, UnknownPresetListsTheValidOnes) {
+  const absl::Status status = ExpandPreset("gpro\n").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(status), HasSubstr("'gpro?' is not one of grpo, dr_grpo, dapo"));
+}
+
+TEST(LossSpec, OverridesLieOverThePreset) {
+  LossOverrides overrides = Preset("grpo");
+  overrides.clip_high = 0.28;
+  overrides.clip_dual = 3.0;
+  overrides.correction_kind = "tis";
+  overrides.kl_kind = "k3";
+  overrides.kl_coef = 0.001;
+  overrides.aggregate = "token_mean";
+  overrides.entropy_coef = 0.01;
+  EXPECT_EQ(DescribeLoss(Resolved(overrides)),
+            "loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.28, "
+            "dual: 3.0}, correction: {kind: tis, cap: 2.0}, kl: {kind: k3, coef: 0.001}, "
+            "aggregate: token_mean, entropy_coef: 0.01}");
+}
+
+TEST(LossSpec, CorrectionKindKeepsThePresetsBoundsOnlyWhenItIsThePresets) {
+  LossOverrides overrides = Preset("decoupled_ppo");
+  overrides.correction_kind = "mask";
+  EXPECT_EQ(Resolved(overrides).correction, (CorrectionSpec{CorrectionKind::kMask, 5.0, 0.0}));
+  overrides.preset = "grpo";
+  EXPECT_EQ(Resolved(overrides).correction, (CorrectionSpec{CorrectionKind::kMask, 5.0, 0.5}));
+  overrides.correction_kind = "seq_tis";
+  overrides.correction_cap = 3.0;
+  EXPECT_EQ(Resolved(overrides).correction, (CorrectionSpec{CorrectionKind::kSeqTis, 3.0, 0.0}));
+}
+
+TEST(LossSpec, StaleSamplesAreCorrectedUnlessTheJobSaysOtherwise) {
+  for (const LossPreset& preset : LossPresets()) {
+    SCOPED_TRACE(preset.name);
+    const LossSpec fresh = *ExpandPreset(preset.name);
+    const LossOverrides overrides = Preset(preset.name.data());
+    EXPECT_EQ(Resolved(overrides), fresh);
+    LossSpec stale = fresh;
+    if (fresh.anchor == AnchorKind::kProximal && fresh.correction.kind == CorrectionKind::kNone) {
+      stale.correction = kTis2;
+    }
+    EXPECT_EQ(Resolved(overrides, kStale), stale);
+    EXPECT_EQ(UncorrectedStaleness(stale, 1), std::nullopt);
+  }
+  EXPECT_EQ(Resolved(Preset("grpo"), kStale).correction, kTis2);
+  EXPECT_EQ(Resolved(Preset("gspo"), kStale).correction, kTis2);
+  EXPECT_EQ(Resolved(Preset("cispo"), kStale).correction, CorrectionSpec{});
+  EXPECT_EQ(Resolved(Preset("icepop"), kStale).correction.kind, CorrectionKind::kMask);
+}
+
+TEST(LossSpec, TheDefaultCorrectionGivesWayToWhatIsWritten) {
+  LossOverrides overrides;
+  overrides.correction_cap = 3;
+  EXPECT_EQ(Resolved(overrides, kStale).correction, (CorrectionSpec{CorrectionKind::kTis, 3, 0}));
+  overrides.correction_kind = "mask";
+  EXPECT_EQ(Resolved(overrides, kStale).correction, (CorrectionSpec{CorrectionKind::kMask, 3, .5}));
+  overrides = {};
+  overrides.correction_kind = "none";
+  EXPECT_EQ(Resolved(overrides, kStale).correction, CorrectionSpec{});
+  overrides.preset = "icepop";
+  EXPECT_EQ(Resolved(overrides, kStale).correction, CorrectionSpec{});
+  overrides = {};
+  overrides.anchor = "behavior";
+  EXPECT_EQ(Resolved(overrides, kStale).correction, CorrectionSpec{});
+  overrides.anchor = "none";
+  EXPECT_EQ(Resolved(overrides, kStale).correction, CorrectionSpec{});
+}
+
+TEST(LossSpec, StaleSamplesWithoutACorrectionAreSaidAloud) {
+  LossSpec spec = *ExpandPreset("grpo");
+  EXPECT_EQ(UncorrectedStaleness(spec, 0), std::nullopt);
+  EXPECT_EQ(UncorrectedStaleness(spec, 1).value_or(""),
+            "samples up to 1 version old are trained without an importance weight: "
+            "loss.correction.kind is none: set loss.correction to {kind: tis, cap: 2.0}");
+  EXPECT_THAT(UncorrectedStaleness(spec, 3).value_or(""), HasSubstr("up to 3 versions old"));
+  spec.anchor = AnchorKind::kBehavior;
+  EXPECT_EQ(UncorrectedStaleness(spec, 1), std::nullopt);
+  spec.anchor = AnchorKind::kNone;
+  EXPECT_THAT(UncorrectedStaleness(spec, 1).value_or(""), HasSubstr("loss.anchor is none"));
+}
+
+TEST(LossSpec, KlCoefficientZeroNeedsNoReference) {
+  LossOverrides overrides;
+  overrides.kl_kind = "k3";
+  overrides.kl_coef = 0.0;
+  EXPECT_FALSE(Resolved(overrides).NeedsReference());
+  overrides.kl_coef = 0.1;
+  EXPECT_TRUE(Resolved(overrides).NeedsReference());
+}
+
+TEST(LossSpec, PlainReinforceHasNoClip) {
+  LossOverrides overrides = Preset("rloo");
+  overrides.anchor = "none";
+  const LossSpec spec = Resolved(overrides);
+  EXPECT_FALSE(spec.NeedsProximal());
+  EXPECT_FALSE(spec.NeedsBehavior());
+  EXPECT_EQ(DescribeLoss(spec),
+            "loss: {advantage: rloo, anchor: none, correction: {kind: none}, kl: {kind: none}, "
+            "aggregate: sequence_sum_norm}");
+}
+
+template <typename Value>
+void Read(const YAML::Node& node, std::optional<Value>& out) {
+  if (node) {
+    out = node.as<Value>();
+  }
+}
+
+LossOverrides FromYaml(const std::string& line) {
+  const YAML::Node loss = YAML::Load(line)["loss"];
+  LossOverrides out;
+  Read(loss["advantage"], out.advantage);
+  Read(loss["surrogate"], out.surrogate);
+  Read(loss["ratio"], out.ratio);
+  Read(loss["anchor"], out.anchor);
+  Read(loss["aggregate"], out.aggregate);
+  Read(loss["entropy_coef"], out.entropy_coef);
+  if (loss["clip"]) {
+    Read(loss["clip"]["low"], out.clip_low);
+    Read(loss["clip"]["high"], out.clip_high);
+    Read(loss["clip"]["dual"], out.clip_dual);
+  }
+  Read(loss["correction"]["kind"], out.correction_kind);
+  Read(loss["correction"]["cap"], out.correction_cap);
+  Read(loss["correction"]["low"], out.correction_low);
+  Read(loss["kl"]["kind"], out.kl_kind);
+  Read(loss["kl"]["coef"], out.kl_coef);
+  return out;
+}
+
+TEST(LossSpec, PrintedLineReadsBackAsTheSameLoss) {
+  std::vector<LossSpec> specs;
+  for (const LossPreset& preset : LossPresets()) {
+    specs.push_back(*ExpandPreset(preset.name));
+    specs.push_back(*ExpandPreset(preset.name));
+    specs.back().clip = {1e-7, 1.0 / 3, std::nullopt};
+    specs.back().kl = {KlKind::kK2, 1e-9};
+    specs.back().entropy_coef = 0.1;
+  }
+  specs.emplace_back().anchor = AnchorKind::kNone;
+  specs.emplace_back().clip.dual = 3;
+  specs.emplace_back().correction = {CorrectionKind::kTis, 1e6, 0.25};
+  for (const LossSpec& spec : specs) {
+    SCOPED_TRACE(DescribeLoss(spec));
+    EXPECT_EQ(Resolved(FromYaml(DescribeLoss(spec))), spec);
+    EXPECT_EQ(Resolved(FromYaml(DescribeLoss(spec)), kStale), spec);
+  }
+}
+
+struct Refused {
+  const char* name;
+  LossOverrides overrides;
+  const char* field;
+  const char* message;
+};
+
+LossOverrides With(void (*change)(LossOverrides&)) {
+  LossOverrides overrides;
+  change(overrides);
+  return overrides;
+}
+
+std::vector<Refused> RefusedCases() {
+  return {
+      {"cispo and tis", With([](auto& o) { o.preset = "cispo", o.correction_kind = "tis"; }),
+       "loss.correction.kind", "two importance corrections"},
+      {"behavior and tis", With([](auto& o) { o.anchor = "behavior", o.correction_kind = "tis"; }),
+       "loss.correction.kind", "two importance corrections"},
+      {"decoupled on behavior",
+       With([](auto& o) { o.preset = "decoupled_ppo", o.anchor = "behavior"; }),
+       "loss.correction.kind", "two importance corrections"},
+      {"tis without anchor", With([](auto& o) { o.anchor = "none", o.correction_kind = "tis"; }),
+       "loss.correction.kind", "anchor is none: set anchor proximal"},
+      {"clip without anchor", With([](auto& o) { o.anchor = "none", o.clip_high = 0.3; }),
+       "loss.clip.high", "no ratio to clip"},
+      {"sequence without anchor", With([](auto& o) { o.preset = "gspo", o.anchor = "none"; }),
+       "loss.ratio", "needs an anchor"},
+      {"cispo without anchor", With([](auto& o) { o.preset = "cispo", o.anchor = "none"; }),
+       "loss.surrogate", "needs an anchor"},
+      {"dual in cispo", With([](auto& o) { o.preset = "cispo", o.clip_dual = 3; }),
+       "loss.clip.dual", "needs surrogate ppo"},
+      {"clip low 0", With([](auto& o) { o.clip_low = 0; }), "loss.clip.low",
+       "0.0 is outside (0.0, 1.0]"},
+      {"clip low above 1", With([](auto& o) { o.clip_low = 1.5; }), "loss.clip.low",
+       "1.5 is outside (0.0, 1.0]"},
+      {"clip high negative", With([](auto& o) { o.clip_high = -0.1; }), "loss.clip.high",
+       "-0.1 is outside"},
+      {"clip high nan",
+       With([](auto& o) { o.clip_high = std::numeric_limits<double>::quiet_NaN(); }),
+       "loss.clip.high", "nan is outside"},
+      {"dual 1", With([](auto& o) { o.clip_dual = 1; }), "loss.clip.dual", "1.0 is outside"},
+      {"cap below 1", With([](auto& o) { o.correction_kind = "tis", o.correction_cap = 0.5; }),
+       "loss.correction.cap", "0.5 is outside [1.0, "},
+      {"low above 1", With([](auto& o) { o.correction_kind = "mask", o.correction_low = 1.1; }),
+       "loss.correction.low", "1.1 is outside [0.0, 1.0]"},
+      {"cap without kind", With([](auto& o) { o.correction_cap = 2; }), "loss.correction.cap",
+       "correction.kind is none"},
+      {"kl coef without kind", With([](auto& o) { o.kl_coef = 0.1; }), "loss.kl.coef",
+       "kl.kind is none: set kind k3"},
+      {"kl kind without coef", With([](auto& o) { o.kl_kind = "k3"; }), "loss.kl.coef",
+       "kl.kind k3 needs a coefficient"},
+      {"kl coef negative", With([](auto& o) { o.kl_kind = "k3", o.kl_coef = -1; }), "loss.kl.coef",
+       "-1.0 is outside"},
+      {"entropy negative", With([](auto& o) { o.entropy_coef = -1; }), "loss.entropy_coef",
+       "-1.0 is outside"},
+      {"unknown advantage", With([](auto& o) { o.advantage = "gae"; }), "loss.advantage",
+       "'gae' is not one of grpo, dr_grpo, rloo"},
+      {"unknown preset", With([](auto& o) { o.preset = "ppo2"; }), "loss.preset",
+       "'ppo2' is not one of grpo"},
+      {"unknown correction", With([](auto& o) { o.correction_kind = "tiss"; }),
+       "loss.correction.kind", "'tiss' is not one of none, tis, mask, seq_tis"},
+  };
+}
+
+TEST(LossSpec, RefusesContradictionsByKey) {
+  for (const Refused& refused : RefusedCases()) {
+    SCOPED_TRACE(refused.name);
+    const std::vector<LossError> errors = Errors(refused.overrides);
+    ASSERT_EQ(errors.size(), 1u);
+    EXPECT_EQ(errors[0].field, refused.field);
+    EXPECT_THAT(errors[0].message, HasSubstr(refused.message));
+  }
+}
+
+TEST(LossSpec, ReportsEveryFaultAtOnce) {
+  LossOverrides overrides;
+  overrides.ratio = "word";
+  overrides.clip_low = -1;
+  overrides.kl_kind = "k9";
+  EXPECT_EQ(Errors(overrides).size(), 3u);
+}
+
+TEST(LossSpec, RefusesGroupAdvantageOfOneSample) {
+  for (const char* preset : {"grpo", "dr_grpo", "dapo", "rloo", "gspo"}) {
+    SCOPED_TRACE(preset);
+    const std::vector<LossError> errors = Errors(Preset(preset), {1, 16});
+    ASSERT_EQ(errors.size(), 1u);
+    EXPECT_EQ(errors[0].field, "loss.advantage");
+    EXPECT_THAT(errors[0].message, HasSubstr("group_size is 1: set group_size to at least 2"));
+    EXPECT_THAT(Errors(Preset(preset), {2, 1}), IsEmpty());
+  }
+}
+
+TEST(LossSpec, BatchAdvantageOfOneSampleNeedsTwoGroups) {
+  EXPECT_THAT(Errors(Preset("reinforce_pp"), {1, 2}), IsEmpty());
+  EXPECT_EQ(Errors(Preset("reinforce_pp"), {1, 1}).size(), 1u);
+}
+
+}  // namespace
+}  // namespace freshet

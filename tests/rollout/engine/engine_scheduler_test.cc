@@ -1,0 +1,252 @@
+#include "rollout/engine/engine_scheduler.h"
+
+#include <cmath>
+
+#include "base/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace freshet {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr int64_t kVocabulary = 8;
+constexpr int32_t kStop = 7;
+
+// A scheduler without a model: logits are made up so that every sample draws `next_`.
+class EngineSchedulerTest : public testing::Test {
+ protected:
+  EngineScheduler Make(const EngineLimits& limits) const {
+    ModelConfig config;
+    config.vocab_size = kVocabulary;
+    config.hidden_size = 8;
+    config.num_hidden_layers = 1;
+    config.num_attention_heads = 2;
+    config.num_key_value_heads = 1;
+    config.head_dim = 4;
+    config.intermediate_size = 8;
+    config.max_position_embeddings = 256;
+    return EngineScheduler(config, limits);
+  }
+  static GenerationRequest Request(int64_t id, int64_t prompt_tokens, int32_t samples = 1,
+                                   Lane lane = Lane::kRollout) {
+    GenerationRequest request;
+    request.id = id;
+    request.lane = lane;
+    request.prompt_ids.assign(static_cast<size_t>(prompt_tokens), 1);
+    for (int32_t i = 0; i < samples; ++i) request.sample_indices.push_back(i);
+    request.sampling.temperature = 0;
+    request.sampling.max_new_tokens = 4;
+    request.sampling.stop_ids = {kStop};
+    return request;
+  }
+  std::vector<GenerationOutput> Accept(EngineScheduler& scheduler, const EngineBatch& batch,
+                                       int64_t version = 3, Lane lane = Lane::kRollout) const {
+    std::vector<float> logits(batch.wants.size() * kVocabulary, 0.0F);
+    for (size_t row = 0; row < batch.wants.size(); ++row) {
+      logits[row * kVocabulary + static_cast<size_t>(next_)] = 5;
+    }
+    return scheduler.Accept(lane, batch, logits.data(), {0, version});
+  }
+  // One turn of the rollout lane.
+  std::vector<GenerationOutput> Turn(EngineScheduler& scheduler, int64_t version = 3) const {
+    const EngineBatch batch = scheduler.Fill(Lane::kRollout);
+    return Accept(scheduler, batch, version);
+  }
+
+  EngineLimits limits_{.max_sequences = 16, .max_batch_tokens = 64, .cache_blocks = 64};
+  int32_t next_ = 2;
+};
+
+TEST_F(EngineSchedulerTest, APromptIsComputedOnceForAllItsSamples) {
+  EngineScheduler scheduler = Make(limits_);
+  ASSERT_TRUE(scheduler.Submit(Request(1, 20, 3)).ok());
+  const EngineBatch prefill = scheduler.Fill(Lane::kRollout);
+  EXPECT_EQ(prefill.size(), 20);
+  ASSERT_THAT(prefill.wants, SizeIs(1));
+  EXPECT_EQ(prefill.wants[0].row, 19);
+  EXPECT_THAT(Accept(scheduler, prefill), IsEmpty());
+  EXPECT_EQ(scheduler.stats().tokens_generated, 3) << "each sample drew from the same row";
+  EXPECT_EQ(scheduler.stats().tokens_prefilled, 20);
+  const EngineBatch decode = scheduler.Fill(Lane::kRollout);
+  EXPECT_THAT(decode.token_ids, ElementsAre(2, 2, 2));
+  EXPECT_THAT(decode.positions, ElementsAre(20, 20, 20));
+}
+
+TEST_F(EngineSchedulerTest, RunningSamplesNeverWaitForALongPrompt) {
+  limits_.max_batch_tokens = 8;
+  EngineScheduler scheduler = Make(limits_);
+  ASSERT_TRUE(scheduler.Submit(Request(1, 4, 2)).ok());
+  Turn(scheduler);
+  ASSERT_TRUE(scheduler.Submit(Request(2, 30)).ok());
+  const EngineBatch batch = scheduler.Fill(Lane::kRollout);
+  EXPECT_EQ(batch.size(), 8);
+  EXPECT_THAT(batch.wants, SizeIs(2)) << "two decoded tokens; the prompt is not done";
+  EXPECT_THAT(batch.positions, ElementsAre(4, 4, 0, 1, 2, 3, 4, 5));
+}
+
+TEST_F(EngineSchedulerTest, SamplesEndWithAStopTokenOrAtTheirLimit) {
+  EngineScheduler scheduler = Make(limits_);
+  ASSERT_TRUE(scheduler.Submit(Request(1, 4)).ok());
+  ASSERT_TRUE(scheduler.Submit(Request(2, 4)).ok());
+  for (int turn = 0; turn < 3; ++turn) EXPECT_THAT(Turn(scheduler), IsEmpty());
+  next_ = kStop;
+  const std::vector<GenerationOutput> outputs = Turn(scheduler);
+  ASSERT_THAT(outputs, SizeIs(2));
+  EXPECT_EQ(outputs[0].response.finish, FinishReason::kStop) << "a stop token at the limit";
+  EXPECT_THAT(outputs[0].response.response_ids, ElementsAre(2, 2, 2, kStop));
+  EXPECT_FALSE(scheduler.HasWork(Lane::kRollout));
+
+  next_ = 2;
+  ASSERT_TRUE(scheduler.Submit(Request(3, 4)).ok());
+  for (int turn = 0; turn < 3; ++turn) EXPECT_THAT(Turn(scheduler), IsEmpty());
+  EXPECT_EQ(Turn(scheduler).at(0).response.finish, FinishReason::kLength);
+}
+
+TEST_F(EngineSchedulerTest, TokensCarryTheVersionThatDrewThem) {
+  EngineScheduler scheduler = Make(limits_);
+  ASSERT_TRUE(scheduler.Submit(Request(1, 4)).ok());
+  Turn(scheduler, 3);
+  Turn(scheduler, 3);
+  Turn(scheduler, 4);
+  const std::vector<GenerationOutput> outputs = Turn(scheduler, 4);
+  ASSERT_THAT(outputs, SizeIs(1));
+  EXPECT_THAT(outputs[0].response.spans, ElementsAre(Span{{0, 3}, 0, 2}, Span{{0, 4}, 2, 4}));
+}
+
+TEST_F(EngineSchedulerTest, WhatEndsGivesItsBlocksBack) {
+  EngineScheduler scheduler = Make(limits_);
+  ASSERT_TRUE(scheduler.Submit(Request(1, 20, 4)).ok());
+  ASSERT_TRUE(scheduler.Submit(Request(2, 33, 2)).ok());
+  Turn(scheduler);
+  EXPECT_LT(scheduler.stats().cache_blocks_free, 64);
+  EXPECT_THAT(scheduler.Cancel(2), SizeIs(2));
+  next_ = kStop;
+  EXPECT_THAT(Turn(scheduler), SizeIs(4));
+  EXPECT_EQ(scheduler.stats().cache_blocks_free, 64);
+  EXPECT_EQ(scheduler.stats().running_sequences, 0);
+  EXPECT_EQ(scheduler.Admissible(20, 4, Request(1, 20).sampling, 100), 4) << "16 samples";
+}
+
+TEST_F(EngineSchedulerTest, KeptTokensAreComputedBeforeOneIsDrawn) {
+  EngineScheduler scheduler = Make(limits_);
+  GenerationRequest request = Request(1, 4);
+  Response kept;
+  kept.response_ids = {5, 6};
+  kept.behavior_logprobs = {-1, -1};
+  kept.loss_mask = {1, 1};
+  kept.spans = {{{0, 2}, 0, 2}};
+  request.partials = {kept};
+  ASSERT_TRUE(scheduler.Submit(request).ok());
+  Turn(scheduler);
+  const EngineBatch batch = scheduler.Fill(Lane::kRollout);
+  EXPECT_THAT(batch.token_ids, ElementsAre(5, 6));
+  ASSERT_THAT(batch.wants, SizeIs(1));
+  EXPECT_EQ(batch.wants[0].row, 1);
+  Accept(scheduler, batch);
+  const std::vector<GenerationOutput> partial = scheduler.Cancel(1);
+  ASSERT_THAT(partial, SizeIs(1));
+  EXPECT_THAT(partial[0].response.response_ids, ElementsAre(5, 6, 2));
+}
+
+// The prompt's last token gives logits of 5 for token 2 and 0 for the seven others.
+TEST_F(EngineSchedulerTest, ATruncatedTokenHasBothLogprobs) {
+  const float whole = static_cast<float>(-std::log(1 + 7 * std::exp(-5.0)));
+  for (const double temperature : {1.0, 0.0}) {
+    EngineScheduler scheduler = Make(limits_);
+    GenerationRequest request = Request(1, 4);
+    request.sampling.temperature = temperature;
+    request.sampling.top_k = 1;
+    ASSERT_TRUE(scheduler.Submit(request).ok());
+    Turn(scheduler);
+    Turn(scheduler);
+    const Response response = scheduler.Cancel(1).at(0).response;
+    EXPECT_THAT(response.behavior_logprobs, Each(testing::FloatNear(whole, 1e-6F)));
+    if (temperature == 0.0) {
+      EXPECT_THAT(response.sampling_logprobs, IsEmpty()) << "greedy";
+    } else {
+      EXPECT_THAT(response.sampling_logprobs, ElementsAre(0.0F, 0.0F));
+    }
+  }
+}
+
+TEST_F(EngineSchedulerTest, AMixedResponseHasASamplingLogprobPerToken) {
+  Response kept;
+  kept.response_ids = {5, 6};
+  kept.behavior_logprobs = {-1, -2};
+  kept.loss_mask = {1, 1};
+  kept.spans = {{{0, 2}, 0, 2}};
+  for (const bool cut_before : {false, true}) {
+    EngineScheduler scheduler = Make(limits_);
+    GenerationRequest request = Request(1, 4);
+    request.sampling.temperature = 1;
+    request.sampling.top_k = cut_before ? 0 : 1;
+    if (cut_before) kept.sampling_logprobs = {-0.5, -0.25};
+    request.partials = {kept};
+    ASSERT_TRUE(scheduler.Submit(request).ok());
+    Turn(scheduler);
+    Turn(scheduler);
+    const Response response = scheduler.Cancel(1).at(0).response;
+    ASSERT_THAT(response.behavior_logprobs, SizeIs(3));
+    if (cut_before) {
+      EXPECT_THAT(response.sampling_logprobs,
+                  ElementsAre(-0.5F, -0.25F, response.behavior_logprobs[2]));
+    } else {
+      EXPECT_THAT(response.sampling_logprobs, ElementsAre(-1, -2, 0));
+    }
+  }
+}
+
+TEST_F(EngineSchedulerTest, AColumnOfSamplingLogprobsIsWholeOrEmpty) {
+  EngineScheduler scheduler = Make(limits_);
+  GenerationRequest request = Request(1, 4);
+  Response kept;
+  kept.response_ids = {5, 6};
+  kept.behavior_logprobs = {-1, -2};
+  kept.loss_mask = {1, 1};
+  kept.spans = {{{0, 2}, 0, 2}};
+  kept.sampling_logprobs = {-1};
+  request.partials = {kept};
+  EXPECT_EQ(scheduler.Submit(request).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(EngineSchedulerTest, AForgottenCacheIsComputedAgainInTheSameBlocks) {
+  EngineScheduler scheduler = Make(limits_);
+  ASSERT_TRUE(scheduler.Submit(Request(1, 20, 2)).ok());
+  Turn(scheduler);
+  Turn(scheduler);
+  const int64_t free = scheduler.stats().cache_blocks_free;
+  scheduler.ForgetCache(Lane::kRollout);
+  EXPECT_EQ(scheduler.Fill(Lane::kRollout).size(), 20);
+  EXPECT_EQ(scheduler.stats().cache_blocks_free, free);
+}
+
+TEST_F(EngineSchedulerTest, TheLanesAreApart) {
+  EngineScheduler scheduler = Make(limits_);
+  ASSERT_TRUE(scheduler.Submit(Request(1, 4, 1, Lane::kEvaluation)).ok());
+  EXPECT_FALSE(scheduler.HasWork(Lane::kRollout));
+  EXPECT_EQ(scheduler.Fill(Lane::kRollout).size(), 0);
+  const EngineBatch batch = scheduler.Fill(Lane::kEvaluation);
+  EXPECT_EQ(batch.size(), 4);
+  Accept(scheduler, batch, 9, Lane::kEvaluation);
+  EXPECT_EQ(scheduler.stats().tokens_generated, 0);
+  EXPECT_EQ(scheduler.stats().tokens_generated_evaluation, 1);
+}
+
+TEST_F(EngineSchedulerTest, RefusesWhatDoesNotFit) {
+  limits_.max_sequences = 4;
+  limits_.cache_blocks = 6;
+  EngineScheduler scheduler = Make(limits_);
+  EXPECT_THAT(Message(scheduler.Submit(Request(1, 100))), HasSubstr("cache blocks"));
+  ASSERT_TRUE(scheduler.Submit(Request(2, 4, 3)).ok());
+  EXPECT_EQ(scheduler.Submit(Request(3, 4, 2)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(scheduler.Submit(Request(4, 300)).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace freshet

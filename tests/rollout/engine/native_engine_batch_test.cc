@@ -1,0 +1,86 @@
+#include <cmath>
+#include <string>
+
+#include "base/str_cat.h"
+#include "tests/rollout/engine/engine_run.h"
+
+namespace freshet {
+namespace {
+
+// A sample's bits must not depend on what else is in the batch, at any width of the matrices: a
+// kernel that splits its sums by the number of rows would show here.
+struct Width {
+  int64_t vocab, hidden, heads, kv_heads, head_dim, inner;
+};
+
+class NativeEngineBatchTest : public EngineTest, public testing::WithParamInterface<Width> {
+ protected:
+  NativeEngineBatchTest() {
+    const Width& width = GetParam();
+    config_.vocab_size = width.vocab;
+    config_.hidden_size = width.hidden;
+    config_.num_attention_heads = width.heads;
+    config_.num_key_value_heads = width.kv_heads;
+    config_.head_dim = width.head_dim;
+    config_.intermediate_size = width.inner;
+    config_.initializer_range = 1.5 / std::sqrt(static_cast<double>(width.hidden));
+  }
+  GenerationRequest Watched() const { return Request(100, 37, 1, 24); }
+};
+
+TEST_P(NativeEngineBatchTest, TwentyNeighboursChangeNothing) {
+  const Response alone = Alone(Watched());
+  const std::unique_ptr<NativeEngine> engine = MakeEngine();
+  Responses responses;
+  for (int64_t id = 0; id < 10; ++id) Submit(*engine, Request(id, 3 + 5 * id, 1 + id % 4));
+  Poll(*engine, responses);
+  Submit(*engine, Watched());
+  for (int64_t id = 10; id < 20; ++id) {
+    Poll(*engine, responses);
+    Submit(*engine, Request(id, 3 + 5 * (id - 10), 8));
+  }
+  while (!engine->Idle()) Poll(*engine, responses);
+  ExpectSameBits(responses[{100, 0}], alone);
+}
+
+TEST_P(NativeEngineBatchTest, ChunkedPrefillChangesNothing) {
+  const Response alone = Alone(Watched());
+  for (const int64_t room : {1, 7, 16, 33}) {
+    NativeEngineOptions options;
+    options.max_batch_tokens = room;
+    SCOPED_TRACE(StrCat(room, " tokens a batch"));
+    ExpectSameBits(Alone(Watched(), options), alone);
+    const std::unique_ptr<NativeEngine> engine = MakeEngine(options);
+    for (int64_t id = 0; id < 6; ++id) Submit(*engine, Request(id, 9 * id + 1, 2));
+    Submit(*engine, Watched());
+    ExpectSameBits(Drain(*engine)[{100, 0}], alone);
+  }
+}
+
+TEST_P(NativeEngineBatchTest, SiblingsChangeNothing) {
+  const Response alone = Alone(Watched());
+  GenerationRequest group = Watched();
+  group.sample_indices = {5, 3, 0, 9, 1};
+  const std::unique_ptr<NativeEngine> engine = MakeEngine();
+  Submit(*engine, group);
+  Responses responses = Drain(*engine);
+  ASSERT_EQ(responses.size(), 5U);
+  ExpectSameBits(responses[{100, 0}], alone);
+}
+
+TEST_P(NativeEngineBatchTest, LargeBatchesChangeNothing) {
+  const Response alone = Alone(Watched());
+  const std::unique_ptr<NativeEngine> engine = MakeEngine();
+  for (int64_t id = 0; id < 12; ++id) Submit(*engine, Request(id, 90, 16, 8));
+  Submit(*engine, Watched());
+  ExpectSameBits(Drain(*engine)[{100, 0}], alone);
+}
+
+INSTANTIATE_TEST_SUITE_P(Widths, NativeEngineBatchTest,
+                         testing::Values(Width{32, 32, 4, 2, 8, 48}, Width{512, 64, 8, 4, 8, 172},
+                                         Width{40, 96, 6, 2, 16, 200},
+                                         Width{1000, 256, 8, 8, 32, 688}),
+                         [](const auto& tested) { return StrCat("Hidden", tested.param.hidden); });
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,166 @@
+#ifndef FRESHET_TESTS_ROLLOUT_WORKER_ROLLOUT_WORKER_FIXTURE_H_
+#define FRESHET_TESTS_ROLLOUT_WORKER_ROLLOUT_WORKER_FIXTURE_H_
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "datastore/memory/in_memory_trajectory_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rollout/worker/rollout_worker.h"
+#include "tests/contract/weight_version.h"
+#include "tests/rollout/worker/fake_inference_engine.h"
+#include "tests/testing/fake_clock.h"
+#include "tests/testing/forwarding_trajectory_store.h"
+
+namespace freshet {
+
+// The in-memory store, with operations that can be made to fail and calls that are counted.
+class WatchedStore final : public ForwardingTrajectoryStore {
+ public:
+  using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
+  absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override {
+    ++lease_calls;
+    requests.push_back(request);
+    if (!lease_status.ok()) return lease_status;
+    return ForwardingTrajectoryStore::LeasePrompts(request);
+  }
+  absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
+                                                   const std::vector<int64_t>& tokens) override {
+    if (!renew_status.ok()) return renew_status;
+    return ForwardingTrajectoryStore::RenewLeases(worker, tokens);
+  }
+  absl::StatusOr<std::vector<absl::Status>> PutSamples(
+      const std::vector<SamplePut>& samples) override {
+    ++put_calls;
+    if (!put_status.ok()) return put_status;
+    if (!sample_status.ok()) return std::vector<absl::Status>(samples.size(), sample_status);
+    return ForwardingTrajectoryStore::PutSamples(samples);
+  }
+  absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
+                           const std::vector<Response>& partials) override {
+    ++return_calls;
+    return ForwardingTrajectoryStore::ReturnLease(token, indices, partials);
+  }
+  absl::Status FailLease(int64_t token, const std::string& reason) override {
+    ++fail_calls;
+    return ForwardingTrajectoryStore::FailLease(token, reason);
+  }
+  absl::Status HandBackLease(int64_t token, const std::string& reason) override {
+    ++hand_back_calls;
+    return ForwardingTrajectoryStore::HandBackLease(token, reason);
+  }
+  uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
+    ++waits;
+    if (ChangeCount(topic) > seen) ++waits_without_effect;
+    return ForwardingTrajectoryStore::AwaitChange(topic, seen, timeout);
+  }
+  absl::Status lease_status;
+  absl::Status renew_status;
+  absl::Status put_status;     // of the call
+  absl::Status sample_status;  // of each sample
+  std::vector<LeaseRequest> requests;
+  int lease_calls = 0;
+  int put_calls = 0;
+  int return_calls = 0;
+  int fail_calls = 0;
+  int hand_back_calls = 0;
+  int waits = 0;
+  int waits_without_effect = 0;  // that return at once
+};
+
+// A worker with a scripted engine on a store that stands at version 5, with B = 2, G = 2, eta = 1.
+// Run() happens on the test's thread and is steered by the engine's hooks.
+class RolloutWorkerFixture : public testing::Test {
+ protected:
+  RolloutWorkerFixture() {
+    StoreOptions options;
+    options.job = "job";
+    options.staleness.max = 1;
+    options.staleness.groups_per_step = 2;
+    options.staleness.max_in_flight = 100;
+    options.group_size = 2;
+    options.last_step = 100;
+    options.capacity_groups = 1000;
+    options.max_queued_prompts = 100;
+    options.lease_ttl = kTtl;
+    StoreOrigin origin;
+    origin.policy = {0, 5};
+    auto created = InMemoryTrajectoryStore::Create(options, origin, clock_);
+    EXPECT_TRUE(created.ok()) << created.status();
+    memory_ = *std::move(created);
+    store_ = std::make_unique<WatchedStore>(*memory_);
+    worker_options_.group_size = 2;
+    worker_options_.max_prompt_tokens = 2;
+    worker_options_.request_prefix = "job/rollout/1/";
+    worker_options_.seed = 77;
+    worker_options_.lease_ttl = kTtl;
+    worker_options_.idle_wait = absl::ZeroDuration();
+    worker_options_.sampling.max_new_tokens = 16;
+  }
+
+  void PutPrompts(int64_t n) {
+    std::vector<Prompt> prompts(static_cast<size_t>(n));
+    for (Prompt& prompt : prompts) {
+      prompt.ordinal = next_ordinal_++;
+      prompt.prompt_ids = {1, static_cast<int32_t>(prompt.ordinal)};
+    }
+    const auto reply = store_->PutPrompts(prompts);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+  }
+  // Weights of {0, version} arrive at the engine's end of the weight plane.
+  void Publish(int64_t version) { PublishAt({0, version}); }
+  void PublishAt(const PolicyVersion& policy) {
+    const VersionForTest made = MakeVersion(policy, 1, 100, 64);
+    ASSERT_TRUE(subscriber_->Prepare(made.manifest, made.bytes).ok());
+    ASSERT_TRUE(subscriber_->Activate(made.receipt).ok());
+  }
+  RolloutWorker& worker() {
+    if (worker_ == nullptr) {
+      worker_ = std::make_unique<RolloutWorker>(*store_, engine_, subscriber_, clock_,
+                                                worker_options_, episodes_.get());
+    }
+    return *worker_;
+  }
+  // Runs the worker until `done` holds, at most 2000 turns.
+  absl::Status RunUntil(const std::function<bool()>& done) {
+    std::stop_source stop;
+    int turns = 0;
+    engine_.on_turn = [&] {
+      if (done() || ++turns >= 2000) stop.request_stop();
+    };
+    const absl::Status status = worker().Run(stop.get_token());
+    EXPECT_LT(turns, 2000) << "the worker never got there";
+    engine_.on_turn = nullptr;
+    return status;
+  }
+  StoreStats Stats() { return *store_->Stats(); }
+  int64_t Now(GroupState state) { return Stats().groups[static_cast<int>(state)]; }
+  bool AllPut(int64_t samples) { return Stats().samples_put == samples; }
+  std::vector<GroupLease> LeaseAsAnother(int64_t n) {
+    const auto reply = store_->LeasePrompts({"another", "", {0, 5}, n});
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    return reply->leases;
+  }
+
+  static constexpr absl::Duration kTtl = absl::Seconds(30);
+  FakeClock clock_;
+  std::unique_ptr<InMemoryTrajectoryStore> memory_;
+  std::unique_ptr<WatchedStore> store_;
+  FakeInferenceEngine engine_;
+  std::shared_ptr<WeightSubscriber> subscriber_ = std::make_shared<WeightSubscriber>();
+  RolloutOptions worker_options_;
+  std::unique_ptr<EpisodeRunner> episodes_;  // null: no environment
+  int64_t next_ordinal_ = 0;
+
+ private:
+  std::unique_ptr<RolloutWorker> worker_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_ROLLOUT_WORKER_ROLLOUT_WORKER_FIXTURE_H_

@@ -1,0 +1,115 @@
+// Exact match, contains and length.
+#include "gtest/gtest.h"
+#include "tests/services/reward/scorers/scorer_case.h"
+
+namespace freshet {
+namespace {
+
+TEST(ExactMatchScorer, ComparesStrippedTexts) {
+  const auto scorer = MustMakeScorer(OptionsOfType("exact_match"));
+  const Attributes row = {{"answer", " 046\n"}};
+  EXPECT_EQ(ValueOf(*scorer, "046", row), 1);
+  EXPECT_EQ(ValueOf(*scorer, "\t046 \r\n", row), 1);
+  EXPECT_EQ(ValueOf(*scorer, "46", row), 0);
+  EXPECT_EQ(ValueOf(*scorer, "0 46", row), 0);
+  EXPECT_EQ(ValueOf(*scorer, "", row), 0);
+  EXPECT_EQ(ValueOf(*scorer, " ", {{"answer", ""}}), 1);
+}
+
+TEST(ExactMatchScorer, KeepsSpaceWhenAsked) {
+  ScorerOptions options = OptionsOfType("exact_match");
+  options.strip_space = false;
+  const auto scorer = MustMakeScorer(options);
+  EXPECT_EQ(ValueOf(*scorer, "a ", {{"answer", "a"}}), 0);
+  EXPECT_EQ(ValueOf(*scorer, "a", {{"answer", "a"}}), 1);
+}
+
+TEST(ExactMatchScorer, IgnoresCaseWhenAsked) {
+  ScorerOptions options = OptionsOfType("exact_match");
+  EXPECT_EQ(ValueOf(*MustMakeScorer(options), "Yes", {{"answer", "yes"}}), 0);
+  options.ignore_case = true;
+  EXPECT_EQ(ValueOf(*MustMakeScorer(options), "Yes", {{"answer", "yEs"}}), 1);
+}
+
+TEST(ExactMatchScorer, FillsATemplate) {
+  ScorerOptions options = OptionsOfType("exact_match");
+  options.text = "<{a}-{b}>";
+  const auto scorer = MustMakeScorer(options);
+  EXPECT_EQ(ValueOf(*scorer, "<x-y>", {{"a", "x"}, {"b", "y"}}), 1);
+}
+
+TEST(ExactMatchScorer, FailsWithoutTheAttribute) {
+  const auto score = ScoreText(*MustMakeScorer(OptionsOfType("exact_match")), "x", {});
+  EXPECT_EQ(score.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(ContainsScorer, CountsUpToMinCountWithoutOverlap) {
+  ScorerOptions options = OptionsOfType("contains");
+  options.text = "{name}";
+  options.min_count = 3;
+  const auto scorer = MustMakeScorer(options);
+  const Attributes row = {{"name", "aa"}};
+  EXPECT_EQ(ValueOf(*scorer, "aa aa aa", row), 1);
+  EXPECT_EQ(ValueOf(*scorer, "aaaaaa", row), 1);
+  EXPECT_EQ(ValueOf(*scorer, "aaaaa", row), 0);  // overlapping: 4, not overlapping: 2
+  EXPECT_EQ(ValueOf(*scorer, "aa AA aa", row), 0);
+  EXPECT_EQ(ValueOf(*scorer, "", row), 0);
+}
+
+TEST(ContainsScorer, IgnoresCaseWhenAsked) {
+  ScorerOptions options = OptionsOfType("contains");
+  options.text = "hApPy";
+  options.ignore_case = true;
+  EXPECT_EQ(ValueOf(*MustMakeScorer(options), "HAPPY"), 1);
+}
+
+TEST(ContainsScorer, FailsOnAnEmptyText) {
+  ScorerOptions options = OptionsOfType("contains");
+  options.text = "{name}";
+  const auto score = ScoreText(*MustMakeScorer(options), "x", {{"name", ""}});
+  EXPECT_EQ(score.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+double LengthValue(const ScorerOptions& options, int32_t tokens) {
+  const Attributes none;
+  const auto score = MustMakeScorer(options)->Score(ScoreInput{"", tokens, true, none});
+  EXPECT_TRUE(score.ok());
+  return score.ok() ? score->value : -9;
+}
+
+TEST(LengthScorer, FallsLinearlyOutsideTheWindow) {
+  ScorerOptions options = OptionsOfType("length");
+  options.min_tokens = 8;
+  options.max_tokens = 12;
+  options.margin_tokens = 4;
+  const struct {
+    int32_t tokens;
+    double want;
+  } cases[] = {{0, 0},  {4, 0},     {5, 0.25},  {7, 0.75}, {8, 1},
+               {12, 1}, {13, 0.75}, {15, 0.25}, {16, 0},   {1000, 0}};
+  for (const auto& c : cases) EXPECT_EQ(LengthValue(options, c.tokens), c.want) << c.tokens;
+}
+
+TEST(LengthScorer, DropsAtOnceWithoutAMargin) {
+  ScorerOptions options = OptionsOfType("length");
+  options.max_tokens = 12;
+  EXPECT_EQ(LengthValue(options, 0), 1);
+  EXPECT_EQ(LengthValue(options, 12), 1);
+  EXPECT_EQ(LengthValue(options, 13), 0);
+}
+
+TEST(LengthScorer, PunishesOverlongSoftly) {
+  ScorerOptions options = OptionsOfType("length");
+  options.shape = "soft_overlong";
+  options.max_tokens = 20;
+  options.margin_tokens = 4;
+  // 0 up to 16 = 20 - 4, then ((20 - 4) - tokens) / 4, -1 from 20 on.
+  const struct {
+    int32_t tokens;
+    double want;
+  } cases[] = {{0, 0}, {16, 0}, {17, -0.25}, {18, -0.5}, {20, -1}, {21, -1}};
+  for (const auto& c : cases) EXPECT_EQ(LengthValue(options, c.tokens), c.want) << c.tokens;
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,162 @@
+#ifndef FRESHET_TESTS_SERVICES_WORKER_SCRIPTED_CONTROLLER_H_
+#define FRESHET_TESTS_SERVICES_WORKER_SCRIPTED_CONTROLLER_H_
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/str_cat.h"
+#include "freshet/cluster/v1/worker_service.grpc.pb.h"
+#include "services/runtime/bidi_reactor.h"
+#include "services/runtime/executor.h"
+#include "services/runtime/server.h"
+#include "services/runtime/unary.h"
+
+namespace freshet {
+
+// A list that tests wait on. Thread-safe.
+template <typename T>
+class Seen {
+ public:
+  void Add(T value) {
+    MutexLock lock(mu_);
+    values_.push_back(std::move(value));
+    cv_.NotifyAll();
+  }
+  size_t size() const {
+    MutexLock lock(mu_);
+    return values_.size();
+  }
+  // Waits for entry `index`, counted from 0; fails the test after 20 s.
+  T At(size_t index) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    MutexLock lock(mu_);
+    while (values_.size() <= index && absl::Now() < deadline) cv_.WaitFor(mu_, absl::Seconds(1));
+    if (values_.size() > index) return values_[index];
+    ADD_FAILURE() << "only " << values_.size() << " entries after 20 s";
+    return T();
+  }
+  // Waits for an entry after those there are now, and returns the first.
+  T Next() { return At(size()); }
+
+ private:
+  mutable Mutex mu_;
+  CondVar cv_;
+  std::vector<T> values_ ABSL_GUARDED_BY(mu_);
+};
+
+// A controller that says what a test tells it to. Listens on loopback. Thread-safe.
+class ScriptedController final : public cluster::v1::WorkerService::CallbackService {
+ public:
+  using Status = cluster::v1::WorkerStatus;
+  using Directive = cluster::v1::Directive;
+
+  // One heartbeat stream.
+  class Stream final : public runtime::BidiReactor<Status, Directive> {
+   public:
+    explicit Stream(ScriptedController& owner) : BidiReactor(1024), owner_(owner) {}
+    Notification ended;
+
+   private:
+    Reading OnMessage(const Status& status) override {
+      owner_.statuses.Add(status);
+      return Reading::kContinue;
+    }
+    void OnEnd() override { ended.Notify(); }
+    ScriptedController& owner_;
+  };
+
+  explicit ScriptedController(const std::string& listen = "127.0.0.1:0") {
+    // Each registration gets the next epoch; a status every 10 ms, and nobody is lost.
+    on_register = [this](const cluster::v1::RegisterRequest&) {
+      cluster::v1::RegisterReply reply;
+      reply.set_epoch(++epoch_);
+      reply.mutable_heartbeat_interval()->set_nanos(10'000'000);
+      reply.mutable_lost_after()->set_seconds(600);
+      return reply;
+    };
+    runtime::EndpointOptions options;
+    options.listen = listen;
+    auto server = runtime::Server::Start(options, {this}, nullptr);
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  ~ScriptedController() override { End(); }
+  // No handler runs afterwards: before what they refer to goes. Idempotent.
+  void End() {
+    Down();
+    executor_.Stop();
+  }
+  const std::string& address() const { return server_->address(); }
+  void Down() { server_->Shutdown(absl::Now()); }
+
+  // Set before the worker comes.
+  std::function<absl::StatusOr<cluster::v1::RegisterReply>(const cluster::v1::RegisterRequest&)>
+      on_register;
+  std::function<absl::StatusOr<cluster::v1::FetchRowsReply>(const cluster::v1::FetchRowsRequest&)>
+      on_fetch_rows;
+  std::function<absl::Status(const cluster::v1::ReportEvaluationRequest&)> on_report;
+
+  Seen<cluster::v1::RegisterRequest> registrations;
+  Seen<std::shared_ptr<Stream>> streams;
+  Seen<Status> statuses;
+  Seen<cluster::v1::DeregisterRequest> deregistrations;
+
+ private:
+  using Context = grpc::CallbackServerContext;
+  using Unary = grpc::ServerUnaryReactor;
+
+  Unary* Register(Context* context, const cluster::v1::RegisterRequest* request,
+                  cluster::v1::RegisterReply* reply) override {
+    return runtime::RunUnary(executor_, context, request, reply,
+                             [this](const auto& asked, const runtime::CallContext&) {
+                               registrations.Add(asked);
+                               return on_register(asked);
+                             });
+  }
+  grpc::ServerBidiReactor<Status, Directive>* Heartbeat(Context*) override {
+    auto stream = std::make_shared<Stream>(*this);
+    streams.Add(stream);
+    return Stream::Open(stream);
+  }
+  Unary* Deregister(Context* context, const cluster::v1::DeregisterRequest* request,
+                    cluster::v1::DeregisterReply* reply) override {
+    using Reply = cluster::v1::DeregisterReply;
+    return runtime::RunUnary(
+        executor_, context, request, reply,
+        [this](const auto& asked, const runtime::CallContext&) -> absl::StatusOr<Reply> {
+          deregistrations.Add(asked);
+          return Reply();
+        });
+  }
+  Unary* FetchRows(Context* context, const cluster::v1::FetchRowsRequest* request,
+                   cluster::v1::FetchRowsReply* reply) override {
+    return runtime::RunUnary(
+        executor_, context, request, reply,
+        [this](const auto& asked, const runtime::CallContext&) { return on_fetch_rows(asked); });
+  }
+  Unary* ReportEvaluation(Context* context, const cluster::v1::ReportEvaluationRequest* request,
+                          cluster::v1::ReportEvaluationReply* reply) override {
+    using Reply = cluster::v1::ReportEvaluationReply;
+    return runtime::RunUnary(
+        executor_, context, request, reply,
+        [this](const auto& asked, const runtime::CallContext&) -> absl::StatusOr<Reply> {
+          const absl::Status status = on_report(asked);
+          if (!status.ok()) return status;
+          return Reply();
+        });
+  }
+
+  runtime::Executor executor_{2, 16};
+  std::atomic<int64_t> epoch_{0};
+  std::unique_ptr<runtime::Server> server_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_SERVICES_WORKER_SCRIPTED_CONTROLLER_H_

@@ -1,0 +1,189 @@
+#include "model/model_files.h"
+#include "model/safetensors.h"
+#include "tests/model/test_directory.h"
+#include "tests/trainer/learner/policy_learner_fixture.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
+
+namespace freshet {
+namespace {
+
+// What goes out of a learner and into another one.
+class PolicyLearnerStateTest : public PolicyLearnerFixture {
+ protected:
+  // Writes the learner's checkpoint as step `step` and returns its directory.
+  std::string Save(const PolicyLearner& learner, int64_t step) {
+    CheckpointContents contents;
+    contents.state.job = "job";
+    contents.state.policy = {0, step};
+    contents.learner = *learner.Snapshot();
+    contents.files = {{"config.json", options_.model.ToJson()}};
+    FaultPoints faults;
+    const auto written = WriteCheckpoint(
+        dir_.path(), contents, [] { return absl::OkStatus(); }, faults);
+    EXPECT_TRUE(written.ok()) << written.status();
+    return dir_.File(StrCat("step-", step));
+  }
+  // A learner with the weights and the optimizer of a checkpoint.
+  std::unique_ptr<PolicyLearner> Load(const std::string& path) {
+    auto learner = MakeLearner();
+    learner->InitializeRandom(999);
+    const auto files = ModelFiles::Open(path);
+    EXPECT_TRUE(files.ok()) << files.status();
+    EXPECT_TRUE((*files)->CheckTensors().empty());
+    EXPECT_TRUE(learner->LoadModel(**files).ok());
+    const auto found = OpenCheckpoint(path);
+    EXPECT_TRUE(found.ok()) << found.status();
+    const absl::Status loaded = learner->LoadOptimizer(path, found->optimizer_steps);
+    EXPECT_TRUE(loaded.ok()) << loaded;
+    return learner;
+  }
+  TestDirectory dir_;
+};
+
+TEST_F(PolicyLearnerStateTest, ContinuesFromACheckpointBitForBit) {
+  for (const bool tied : {false, true}) {
+    options_.model.tie_word_embeddings = tied;
+    options_.weight_decay = 0.1;
+    options_.minibatches_per_step = 2;
+    const auto learner = MakeLearner();
+    const std::vector<TrainGroup> groups = OnPolicyGroups(*learner, 4);
+    Train(*learner, 1, groups);
+    Train(*learner, 2, groups);
+    const auto resumed = Load(Save(*learner, tied ? 20 : 10));
+    EXPECT_EQ(Weights(*resumed), Weights(*learner));
+    for (int64_t step = 3; step <= 5; ++step) {
+      const TrainStepResult expected = Train(*learner, step, groups);
+      const TrainStepResult result = Train(*resumed, step, groups);
+      EXPECT_EQ(result.loss, expected.loss);
+      EXPECT_EQ(result.grad_norm, expected.grad_norm);
+    }
+    EXPECT_EQ(Weights(*resumed), Weights(*learner));
+  }
+}
+
+TEST_F(PolicyLearnerStateTest, WithoutItsOptimizerItWouldNot) {
+  const auto learner = MakeLearner();
+  const std::vector<TrainGroup> groups = OnPolicyGroups(*learner, 4);
+  Train(*learner, 1, groups);
+  const auto resumed = Load(Save(*learner, 1));
+  resumed->BeginPolicyTraining();
+  Train(*learner, 2, groups);
+  Train(*resumed, 2, groups);
+  EXPECT_NE(Weights(*resumed), Weights(*learner));
+}
+
+TEST_F(PolicyLearnerStateTest, ASnapshotIsACopy) {
+  const auto learner = MakeLearner();
+  const std::vector<TrainGroup> groups = OnPolicyGroups(*learner, 2);
+  Train(*learner, 1, groups);
+  const auto snapshot = *learner->Snapshot();
+  const auto model = snapshot->model;
+  const auto optimizer = snapshot->optimizer;
+  Train(*learner, 2, groups);
+  for (size_t i = 0; i < model.size(); ++i) EXPECT_EQ(snapshot->model[i].bytes, model[i].bytes);
+  for (size_t i = 0; i < optimizer.size(); ++i) {
+    EXPECT_EQ(snapshot->optimizer[i].bytes, optimizer[i].bytes);
+  }
+  EXPECT_EQ(snapshot->optimizer_steps, 1);
+}
+
+TEST_F(PolicyLearnerStateTest, WeightEntriesDescribeTheArena) {
+  const auto learner = MakeLearner();
+  const auto snapshot = *learner->Snapshot();
+  const std::string_view arena = learner->Arena();
+  const std::vector<WeightEntry> entries = learner->WeightEntries();
+  ASSERT_EQ(entries.size(), snapshot->model.size());
+  int64_t parameters = 0;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const TensorCopy& tensor = snapshot->model[i];
+    EXPECT_EQ(entries[i].name, tensor.name);
+    EXPECT_EQ(entries[i].shape, tensor.shape);
+    EXPECT_EQ(entries[i].dtype, "F32");
+    const auto offset = static_cast<size_t>(entries[i].offset_bytes);
+    ASSERT_LE(offset + tensor.bytes.size(), arena.size());
+    EXPECT_EQ(std::memcmp(arena.data() + offset, tensor.bytes.data(), tensor.bytes.size()), 0);
+    parameters += static_cast<int64_t>(tensor.bytes.size() / sizeof(float));
+  }
+  EXPECT_EQ(learner->num_parameters(), parameters);
+}
+
+TEST_F(PolicyLearnerStateTest, AnOptimizerOfAnotherModelIsDataLoss) {
+  const auto learner = MakeLearner();
+  const std::string path = Save(*learner, 1);
+  PolicyLearnerOptions other = options_;
+  other.model.intermediate_size = 64;
+  const auto misfit = MakeLearner(other);
+  const std::vector<float> before = Weights(*misfit);
+  EXPECT_EQ(misfit->LoadOptimizer(path, 0).code(), absl::StatusCode::kDataLoss);
+  other = options_;
+  other.model.num_hidden_layers = 3;
+  EXPECT_EQ(MakeLearner(other)->LoadOptimizer(path, 0).code(), absl::StatusCode::kDataLoss);
+  EXPECT_FALSE(learner->LoadOptimizer(dir_.File("missing"), 0).ok());
+  EXPECT_FALSE(learner->LoadOptimizer(path, -1).ok());
+  EXPECT_EQ(Weights(*misfit), before);
+}
+
+TEST_F(PolicyLearnerStateTest, AModelOfAnotherShapeIsRefused) {
+  const std::string path = Save(*MakeLearner(), 1);
+  PolicyLearnerOptions other = options_;
+  other.model.intermediate_size = 64;
+  const auto misfit = MakeLearner(other);
+  const auto files = ModelFiles::Open(path);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(misfit->LoadModel(**files).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(misfit->LoadReference(**files).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(PolicyLearnerStateTest, AReferenceFromADirectoryIsAFrozenOne) {
+  options_.loss.kl = {KlKind::kK3, 0.1};
+  const auto frozen = MakeLearner();
+  const std::vector<TrainGroup> groups = OnPolicyGroups(*frozen, 2);
+  const auto files = ModelFiles::Open(Save(*frozen, 1));
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto loaded = MakeLearner();
+  frozen->FreezeReference();
+  ASSERT_TRUE(loaded->LoadReference(**files).ok());
+  for (int64_t step = 1; step <= 3; ++step) {
+    EXPECT_EQ(Train(*frozen, step, groups).kl_ref, Train(*loaded, step, groups).kl_ref);
+  }
+  EXPECT_EQ(Weights(*frozen), Weights(*loaded));
+}
+
+TEST_F(PolicyLearnerStateTest, SupervisedStepsLearnTheAnswerAndLeaveNoOptimizerState) {
+  const auto learner = MakeLearner();
+  const std::vector<SftExample> examples = {{{1, 2, 3}, {4, 5}}, {{6}, {7, 8, 9}}};
+  const double first = *learner->SftStep(examples, 0.01);
+  double last = first;
+  for (int i = 0; i < 40; ++i) last = *learner->SftStep(examples, 0.01);
+  EXPECT_GT(first, 2.0);
+  EXPECT_LT(last, 0.1);
+  // The loss is the mean over answer tokens alone.
+  const auto scores = *learner->Score({{1, 2, 3, 4, 5}, {6, 7, 8, 9}});
+  const double nll =
+      -(scores[0][2] + scores[0][3] + scores[1][0] + scores[1][1] + scores[1][2]) / 5;
+  EXPECT_NEAR(*learner->SftStep(examples, 0.0), nll, 1e-5);
+  EXPECT_GT((*learner->Snapshot())->optimizer_steps, 0);
+  learner->BeginPolicyTraining();
+  EXPECT_EQ((*learner->Snapshot())->optimizer_steps, 0);
+}
+
+TEST_F(PolicyLearnerStateTest, MicrobatchesOfSupervisedStepsAddUp) {
+  options_.epsilon = 1e-3;
+  const std::vector<SftExample> examples = {{{1, 2, 3}, {4, 5}}, {{6}, {7, 8, 9}}, {{1}, {2}}};
+  const auto whole = MakeLearner();
+  options_.max_tokens_per_microbatch = 1;
+  const auto split = MakeLearner();
+  EXPECT_NEAR(*whole->SftStep(examples, 0.01), *split->SftStep(examples, 0.01), 1e-6);
+  EXPECT_LT(MaxDifference(Weights(*whole), Weights(*split)), 1e-6);
+}
+
+TEST_F(PolicyLearnerStateTest, ScoreOfASingleTokenIsEmpty) {
+  const auto scores = MakeLearner()->Score({{5}, {1, 2}, {}});
+  ASSERT_TRUE(scores.ok()) << scores.status();
+  EXPECT_TRUE((*scores)[0].empty());
+  EXPECT_EQ((*scores)[1].size(), 1U);
+  EXPECT_TRUE((*scores)[2].empty());
+}
+
+}  // namespace
+}  // namespace freshet

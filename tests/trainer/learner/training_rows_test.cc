@@ -1,0 +1,76 @@
+#include "trainer/learner/training_rows.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/trainer/learner/train_groups.h"
+
+namespace freshet {
+namespace {
+
+using testing::ElementsAre;
+using testing::FloatEq;
+
+std::vector<TrainGroup> TwoGroups() {
+  const auto first = MakePrompt(4, {1, 2});
+  const auto second = MakePrompt(9, {3});
+  TrainGroup a{4,
+               {MakeTrainSample(first, 0, {5, 6, 7}, {-0.1F, -0.2F, -0.3F}, 1.0),
+                MakeTrainSample(first, 1, {8}, {-0.4F}, 0.0)}};
+  TrainGroup b{9,
+               {MakeTrainSample(second, 0, {9, 9}, {-0.5F, -0.6F}, 2.0),
+                MakeTrainSample(second, 1, {7, 7}, {-0.7F, -0.8F}, 6.0)}};
+  return {a, b};
+}
+
+TEST(MakeTrainingRows, EveryGroupIsATreeWithItsPromptStoredOnce) {
+  const auto rows = MakeTrainingRows(TwoGroups(), AdvantageKind::kDrGrpo);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->trees.size(), 2U);
+  EXPECT_THAT(rows->trees[0].prefix, ElementsAre(1, 2));
+  EXPECT_THAT(rows->trees[0].suffixes, ElementsAre(ElementsAre(5, 6, 7), ElementsAre(8)));
+  EXPECT_THAT(rows->trees[1].suffixes, ElementsAre(ElementsAre(9, 9), ElementsAre(7, 7)));
+  EXPECT_EQ(rows->num_sequences, 4);
+  EXPECT_EQ(rows->loss_tokens, 8);
+}
+
+TEST(MakeTrainingRows, ColumnsFollowTheTargetsOfThePackedBatch) {
+  const auto rows = MakeTrainingRows(TwoGroups(), AdvantageKind::kDrGrpo);
+  ASSERT_TRUE(rows.ok());
+  const TrainingRows::Columns& a = rows->columns[0];
+  EXPECT_THAT(a.behavior_logprobs, ElementsAre(-0.1F, -0.2F, -0.3F, -0.4F));
+  EXPECT_THAT(a.advantages, ElementsAre(0.5F, 0.5F, 0.5F, -0.5F));  // mean 0.5
+  EXPECT_THAT(a.sequence_index, ElementsAre(0, 0, 0, 1));
+  EXPECT_EQ(a.num_sequences, 2);
+  EXPECT_THAT(rows->columns[1].advantages, ElementsAre(-2.0F, -2.0F, 2.0F, 2.0F));  // mean 4
+  const PackedBatch batch = PackTrees({rows->trees[0]});
+  EXPECT_EQ(batch.target_ids.size(), a.advantages.size());
+  EXPECT_THAT(batch.target_ids, ElementsAre(5, 6, 7, 8));
+  EXPECT_EQ(batch.target_sequences, a.sequence_index);
+}
+
+TEST(MakeTrainingRows, TheMaskIsTheBatchsNotTheResponses) {
+  std::vector<TrainGroup> groups = TwoGroups();
+  groups[0].samples[0].loss_mask = {0, 1, 0};
+  const auto rows = MakeTrainingRows(groups, AdvantageKind::kDrGrpo);
+  ASSERT_TRUE(rows.ok());
+  EXPECT_THAT(rows->columns[0].loss_mask, ElementsAre(0.0F, 1.0F, 0.0F, 1.0F));
+  EXPECT_EQ(rows->loss_tokens, 6);
+}
+
+TEST(MakeTrainingRows, AdvantagesAreOfTheKindAskedFor) {
+  const auto rows = MakeTrainingRows(TwoGroups(), AdvantageKind::kRloo);
+  ASSERT_TRUE(rows.ok());
+  EXPECT_THAT(rows->columns[1].advantages,
+              ElementsAre(FloatEq(-4), FloatEq(-4), FloatEq(4), FloatEq(4)));
+}
+
+TEST(MakeTrainingRows, NamesTheSampleWithoutAScore) {
+  std::vector<TrainGroup> groups = TwoGroups();
+  groups[1].samples[1].sample.score = nullptr;
+  const auto rows = MakeTrainingRows(groups, AdvantageKind::kGrpo);
+  EXPECT_EQ(rows.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(rows.status()), testing::HasSubstr("job/9/0/1"));
+}
+
+}  // namespace
+}  // namespace freshet

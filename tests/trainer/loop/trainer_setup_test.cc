@@ -1,0 +1,109 @@
+#include "trainer/loop/trainer_setup.h"
+
+#include <variant>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "job/loss_setup.h"
+
+namespace freshet {
+namespace {
+
+job::v1::JobSpec Job() {
+  job::v1::JobSpec spec;
+  spec.set_seed(3);
+  spec.set_group_size(4);
+  spec.set_prompts_per_step(8);
+  spec.mutable_trainer()->set_steps(50);
+  spec.mutable_trainer()->set_minibatches_per_step(2);
+  spec.mutable_trainer()->set_max_tokens_per_microbatch(4096);
+  spec.mutable_optimizer()->set_learning_rate(0.1);
+  spec.mutable_optimizer()->set_schedule("cosine");
+  spec.mutable_optimizer()->set_warmup_steps(5);
+  spec.mutable_optimizer()->set_min_learning_rate(0.02);
+  spec.mutable_optimizer()->set_beta2(0.98);
+  spec.mutable_rollout()->set_temperature(0.7);
+  spec.mutable_rollout()->set_max_new_tokens(32);
+  spec.mutable_weight_sync()->set_every_steps(2);
+  spec.mutable_checkpoint()->set_every_steps(10);
+  spec.mutable_checkpoint()->set_keep_last(3);
+  return spec;
+}
+
+TEST(TrainerSetup, TheScheduleEndsAtTheSmallestRate) {
+  const LearningRateSchedule schedule = MakeSchedule(Job());
+  EXPECT_EQ(schedule.kind, ScheduleKind::kCosine);
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 5), 0.1);
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 50), 0.02);
+}
+
+TEST(TrainerSetup, TheLearnerIsMadeForTheJob) {
+  ModelConfig model;
+  model.vocab_size = 12;
+  const PolicyLearnerOptions options = MakeLearnerOptions(Job(), model, LossSpec{});
+  EXPECT_EQ(options.model.vocab_size, 12);
+  EXPECT_EQ(options.minibatches_per_step, 2);
+  EXPECT_EQ(options.max_tokens_per_microbatch, 4096);
+  EXPECT_DOUBLE_EQ(options.temperature, 0.7);
+  EXPECT_EQ(options.max_new_tokens, 32);
+  EXPECT_DOUBLE_EQ(options.beta2, 0.98);
+  EXPECT_FALSE(options.bf16);
+}
+
+TEST(TrainerSetup, TheLoopKeepsTheReferenceCheckpoint) {
+  LossSpec loss;
+  TrainerLoopOptions options = MakeLoopOptions(Job(), "job-7", loss);
+  EXPECT_EQ(options.job, "job-7");
+  EXPECT_EQ(options.steps, 50);
+  EXPECT_EQ(options.publish_every, 2);
+  EXPECT_EQ(options.checkpoint_every, 10);
+  EXPECT_EQ(options.keep_checkpoints, 3);
+  EXPECT_EQ(options.seed, 3U);
+  EXPECT_FALSE(options.always_keep_version.has_value());
+  loss.kl = {KlKind::kK3, 0.1};
+  EXPECT_EQ(MakeLoopOptions(Job(), "job-7", loss).always_keep_version, 0);
+}
+
+TEST(LossSetup, EveryKeyReachesTheLoss) {
+  job::v1::JobSpec spec = Job();
+  job::v1::Loss& loss = *spec.mutable_loss();
+  loss.set_preset("dapo");
+  loss.set_advantage("rloo");
+  loss.mutable_clip()->set_low(0.1);
+  loss.mutable_clip()->set_high(0.3);
+  loss.mutable_clip()->set_dual(3);
+  loss.mutable_correction()->set_kind("mask");
+  loss.mutable_correction()->set_cap(4);
+  loss.mutable_correction()->set_low(0.25);
+  loss.mutable_kl()->set_kind("k2");
+  loss.mutable_kl()->set_coef(0.01);
+  loss.set_aggregate("sequence_mean");
+  loss.set_entropy_coef(0.001);
+  const auto resolved = ResolveJobLoss(spec);
+  ASSERT_TRUE(std::holds_alternative<LossSpec>(resolved));
+  EXPECT_EQ(DescribeLoss(std::get<LossSpec>(resolved)),
+            "loss: {advantage: rloo, ratio: token, anchor: proximal, clip: {low: 0.1, high: 0.3, "
+            "dual: 3.0}, correction: {kind: mask, cap: 4.0, low: 0.25}, kl: {kind: k2, coef: "
+            "0.01}, aggregate: sequence_mean, entropy_coef: 0.001}");
+}
+
+TEST(LossSetup, TheStalenessBoundDecidesOnTheCorrection) {
+  job::v1::JobSpec spec = Job();
+  const auto kind = [&] { return std::get<LossSpec>(ResolveJobLoss(spec)).correction.kind; };
+  EXPECT_EQ(kind(), CorrectionKind::kNone);
+  spec.mutable_staleness()->set_max(1);
+  EXPECT_EQ(kind(), CorrectionKind::kTis);
+  spec.mutable_loss()->mutable_correction()->set_kind("none");
+  EXPECT_EQ(kind(), CorrectionKind::kNone);
+}
+
+TEST(LossSetup, TheSizeOfAGroupDecidesToo) {
+  job::v1::JobSpec spec = Job();
+  spec.set_group_size(1);
+  const auto resolved = ResolveJobLoss(spec);
+  ASSERT_TRUE(std::holds_alternative<std::vector<LossError>>(resolved));
+  EXPECT_EQ(std::get<std::vector<LossError>>(resolved)[0].field, "loss.advantage");
+}
+
+}  // namespace
+}  // namespace freshet

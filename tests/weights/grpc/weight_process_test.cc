@@ -1,0 +1,193 @@
+// Members that are processes of their own: this binary, started again for one disabled test.
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "gtest/gtest.h"
+#include "tests/contract/weight_version.h"
+#include "tests/weights/grpc/weight_plane_fixture.h"
+#include "weights/grpc/cluster_transport.h"
+#include "weights/grpc/manifest_codec.h"
+
+namespace freshet {
+namespace {
+
+constexpr char kPipe[] = "FRESHET_TEST_PIPE";
+constexpr char kAddress[] = "FRESHET_TEST_ADDRESS";
+// Timeout for a stopped member; working members are not silent for so long, even on a busy machine.
+constexpr absl::Duration kSilence = absl::Seconds(2);
+
+VersionForTest Version(int64_t number, int64_t epoch) {
+  return MakeVersion({0, number}, epoch, (3 << 20) + 1, 64 << 10);
+}
+
+// A child process that runs a disabled test of this binary and tells one line.
+class Child {
+ public:
+  Child(const std::string& test, const std::string& address) {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    const int told = ::fcntl(ends[1], F_DUPFD, 0);  // the child's end survives the exec
+    std::vector<std::string> words = {"child", "--gtest_also_run_disabled_tests",
+                                      StrCat("--gtest_filter=WeightProcess.DISABLED_", test)};
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    ::setenv(kPipe, StrCat(told).c_str(), 1);
+    ::setenv(kAddress, address.c_str(), 1);
+    EXPECT_EQ(::posix_spawn(&pid_, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ),
+              0);
+    ::close(told);
+    ::close(ends[1]);
+    char byte = 0;
+    while (::read(ends[0], &byte, 1) == 1 && byte != '\n') line_.push_back(byte);
+    ::close(ends[0]);
+    EXPECT_NE(line_, "") << "the child told nothing";
+  }
+  ~Child() { Kill(); }
+  void Signal(int number) const { ::kill(pid_, number); }
+  void Kill() {
+    if (pid_ <= 0) return;
+    Signal(SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  const std::string& line() const { return line_; }
+
+ private:
+  pid_t pid_ = 0;
+  std::string line_;
+};
+
+void TellAndWait(const std::string& line) {
+  const std::string text = line + "\n";
+  const int fd = std::atoi(std::getenv(kPipe));
+  if (::write(fd, text.data(), text.size()) < 0) ::_exit(1);
+  while (true) ::pause();
+}
+
+ClusterTransportOptions Options(ClusterRoute route) {
+  return {.job = kJob,
+          .route = route,
+          .host = kHost,
+          .silence_timeout = kSilence,
+          .first_retry = absl::Milliseconds(20),
+          .last_retry = absl::Milliseconds(100)};
+}
+
+int64_t Publish(ClusterTransport& transport, const VersionForTest& version) {
+  const int64_t holders = transport.Prepare(version.manifest, version.bytes);
+  transport.Activate(version.receipt);
+  return holders;
+}
+
+// Child: an engine that lives until it is killed.
+TEST(WeightProcess, DISABLED_Engine) {
+  const auto engine = MakeEngine("child");
+  TellAndWait(engine->member().address);
+}
+
+// Child: a trainer that is in the middle of a Prepare.
+TEST(WeightProcess, DISABLED_TrainerInTheMiddle) {
+  const VersionForTest version = Version(1, 1);
+  const auto stub = weights::v1::WeightService::NewStub(TestChannel(std::getenv(kAddress)));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(5));
+  const auto stream = stub->Prepare(&context);
+  weights::v1::PrepareRequest request;
+  request.mutable_header()->set_job(kJob);
+  ManifestToProto(version.manifest, *request.mutable_header()->mutable_manifest());
+  ASSERT_TRUE(stream->Write(request));
+  weights::v1::PrepareReply accepted;
+  ASSERT_TRUE(stream->Read(&accepted));
+  request.mutable_chunk()->set_data(version.bytes->data(), 1 << 20);
+  ASSERT_TRUE(stream->Write(request));
+  TellAndWait("half");
+}
+
+// Child: a trainer that has published a version through shared memory.
+TEST(WeightProcess, DISABLED_TrainerThatShared) {
+  ClusterTransport transport(Options(ClusterRoute::kShm), TestChannel, SystemClock::Get(), nullptr);
+  transport.SetMembers(1, {{"engine", std::getenv(kAddress)}});
+  const int64_t holders = Publish(transport, Version(1, 1));
+  TellAndWait(StrCat(holders));
+}
+
+TEST(WeightProcess, ATrainerKilledInTheMiddleOfAVersionLeavesNothing) {
+  const auto engine = MakeEngine("engine");
+  Child trainer("TrainerInTheMiddle", engine->member().address);
+  ASSERT_EQ(trainer.line(), "half");
+  trainer.Kill();
+  EXPECT_FALSE(engine->subscriber().Activate(Version(1, 1).receipt).ok());
+  // The next trainer brings the same version and goes on.
+  for (const ClusterRoute route : {ClusterRoute::kRelay, ClusterRoute::kShm}) {
+    ClusterTransport transport(Options(route), TestChannel, SystemClock::Get(), nullptr);
+    transport.SetMembers(1, {engine->member()});
+    const int64_t number = route == ClusterRoute::kRelay ? 1 : 2;
+    EXPECT_EQ(Publish(transport, Version(number, 2)), 1);
+    EXPECT_EQ(*engine->subscriber().Take()->bytes, *Version(number, 2).bytes);
+  }
+}
+
+TEST(WeightProcess, AnEngineKeepsWhatAKilledTrainerShared) {
+  const auto engine = MakeEngine("engine");
+  Child trainer("TrainerThatShared", engine->member().address);
+  ASSERT_EQ(trainer.line(), "1");
+  const auto taken = engine->subscriber().Take();
+  ASSERT_TRUE(taken.has_value());
+  trainer.Kill();
+  EXPECT_TRUE(VerifyBuckets(taken->manifest, *taken->bytes).ok());
+  EXPECT_EQ(*taken->bytes, *Version(1, 1).bytes);
+}
+
+TEST(WeightProcess, AStoppedEngineHoldsUpNobodyAndCatchesUp) {
+  for (const ClusterRoute route : {ClusterRoute::kRelay, ClusterRoute::kShm}) {
+    Child stopped("Engine", "");
+    const auto engine = MakeEngine("engine");
+    ClusterTransport transport(Options(route), TestChannel, SystemClock::Get(), nullptr);
+    transport.SetMembers(1, {{"a-child", stopped.line()}, engine->member()});
+    EXPECT_EQ(Publish(transport, Version(1, 1)), 2);
+    stopped.Signal(SIGSTOP);
+    EXPECT_EQ(Publish(transport, Version(2, 1)), 1);
+    EXPECT_EQ(Publish(transport, Version(3, 1)), 1);
+    EXPECT_EQ(*engine->subscriber().Take()->bytes, *Version(3, 1).bytes);
+    stopped.Signal(SIGCONT);
+    Mutex mu;
+    CondVar pause;
+    const auto holds = [&] { return transport.Members()[0].holds; };
+    for (int i = 0; i < 3000 && holds() != (PolicyVersion{0, 3}); ++i) {
+      MutexLock lock(mu);
+      pause.WaitFor(mu, absl::Milliseconds(10));
+    }
+    EXPECT_EQ(holds(), (PolicyVersion{0, 3}));
+    EXPECT_EQ(Publish(transport, Version(4, 1)), 2);
+  }
+}
+
+TEST(WeightProcess, AChainSurvivesTheDeathOfAnyOfItsEngines) {
+  for (size_t dead = 0; dead < 3; ++dead) {
+    std::vector<std::unique_ptr<Child>> engines;
+    std::vector<WeightMember> members;
+    for (int i = 0; i < 3; ++i) {
+      engines.push_back(std::make_unique<Child>("Engine", ""));
+      members.push_back({StrCat("engine-", i), engines.back()->line()});
+    }
+    ClusterTransport transport(Options(ClusterRoute::kRelay), TestChannel, SystemClock::Get(),
+                               nullptr);
+    transport.SetMembers(1, members);
+    EXPECT_EQ(Publish(transport, Version(1, 1)), 3);
+    engines[dead]->Kill();
+    EXPECT_EQ(Publish(transport, Version(2, 1)), 2) << dead;
+  }
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,52 @@
+#ifndef FRESHET_TRAINER_CHECKPOINT_CHECKPOINT_CONTENTS_H_
+#define FRESHET_TRAINER_CHECKPOINT_CHECKPOINT_CONTENTS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "datastore/trajectory_store.h"
+#include "model/dtype.h"
+
+namespace freshet {
+
+// A tensor in host memory, little-endian row-major.
+struct TensorCopy {
+  std::string name;
+  Dtype dtype = Dtype::kF32;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+};
+
+// A learner's part of a checkpoint.
+struct LearnerState {
+  std::vector<TensorCopy> model;      // Hugging Face names and shapes
+  std::vector<TensorCopy> optimizer;  // moments, "exp_avg.NAME" and "exp_avg_sq.NAME"
+  int64_t optimizer_steps = 0;
+};
+
+// The job's part: where the run stood when this version was committed.
+struct TrainingState {
+  std::string job;
+  PolicyVersion policy;
+  int64_t epoch = 0;
+  uint64_t seed = 0;
+  std::string digest;  // over the surviving trained uids
+  PromptCursor cursor;
+};
+
+// Everything in one checkpoint directory.
+struct CheckpointContents {
+  TrainingState state;
+  int64_t writer_epoch = 0;  // orders the writers of one folder, see checkpoint_folder.h
+  std::shared_ptr<const LearnerState> learner;
+  // Text files copied as they are: config.json, generation_config.json, tokenizer files.
+  std::vector<std::pair<std::string, std::string>> files;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_CHECKPOINT_CHECKPOINT_CONTENTS_H_

@@ -1,0 +1,120 @@
+#ifndef FRESHET_TRAINER_CHECKPOINT_CHECKPOINT_FOLDER_H_
+#define FRESHET_TRAINER_CHECKPOINT_CHECKPOINT_FOLDER_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/fault_point.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+namespace freshet {
+
+// The checkpoints of a job are in one folder ROOT, which several trainers may share: the current
+// one, and former ones that are fenced but have not noticed. Each has a *writer epoch*, larger than
+// all earlier ones (WriterEpoch), which the manifests of its checkpoints carry.
+//
+//   step-N               the checkpoint of version N
+//   step-N.epoch-E       the same, by writer epoch E. If both exist, the one with the higher writer
+//                        epoch in its manifest counts
+//   .step-N.epoch-E.tmp  being written, or being deleted, by E
+//   replaced-step-N      set aside: damaged, or of an abandoned history
+//
+// Only writer E creates names with epoch E. A new checkpoint is renamed to step-N, which fails if
+// step-N exists. If the existing one is of a newer writer, it stays and the write fails. Otherwise
+// the new one becomes step-N.epoch-E and then exchanges names with it; on a file system without
+// RENAME_EXCHANGE (NFS) it keeps that name. So a complete step-N exists at every moment of a
+// replacement. An older trainer that is paused anywhere and continues loses no checkpoint of a
+// newer one: it moves a directory to a name of its own before it reads the manifest and deletes,
+// and moves a newer one back.
+//
+// Two gaps remain. A trainer that is paused after MarkDurable deletes, when it continues, the
+// checkpoints before its own durable one, except those of newer writers. And since the epochs of a
+// restored store repeat (WriterEpoch), a fenced trainer that has not written yet may have the
+// writer epoch of its successor.
+
+// Directory operations behind the guarantees above; tests replace them. Thread-safe.
+class DirectoryOps {
+ public:
+  virtual ~DirectoryOps() = default;
+  // rename(2): 0 or errno. EEXIST or ENOTEMPTY when `to` is a directory that is not empty.
+  virtual int Rename(const std::string& from, const std::string& to);
+  // Exchanges two names in one step: 0 or errno.
+  virtual int Exchange(const std::string& a, const std::string& b);
+  // fsync of a directory.
+  virtual absl::Status Sync(const std::string& path);
+
+  static DirectoryOps& Default();
+};
+
+// Writes one checkpoint as described above and returns the SHA-256 of its manifest; files and names
+// are durable then. A damaged step-N is set aside. `before_rename` runs when all bytes are durable,
+// before the directory gets its name; its error stops the write. On error nothing new is left:
+//   RESOURCE_EXHAUSTED: the disk is full.
+//   FAILED_PRECONDITION: step-N is of a newer writer epoch or of another format, or a path cannot
+//     be written.
+//   UNAVAILABLE: the manifest of an existing step-N cannot be read.
+absl::StatusOr<std::string> WriteCheckpoint(const std::string& root,
+                                            const CheckpointContents& contents,
+                                            const std::function<absl::Status()>& before_rename,
+                                            FaultPoints& faults,
+                                            DirectoryOps& ops = DirectoryOps::Default());
+
+struct FoundCheckpoints {
+  std::vector<FoundCheckpoint> complete;  // newest first, by (lineage, version, writer epoch)
+  std::vector<std::string> damaged;       // paths
+};
+
+// Verifies every checkpoint of `job` under `root`. Damaged and unreadable ones, and those that are
+// gone meanwhile, are left out of `complete`, with a warning. Changes nothing. A `damaged` one may
+// be intact later: another trainer may have renamed it for a moment.
+// FAILED_PRECONDITION: one belongs to another job, or is of another format; the message names it.
+absl::StatusOr<FoundCheckpoints> FindAllCheckpoints(const std::string& root,
+                                                    const std::string& job);
+// The first complete one; nullopt when there is none.
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root,
+                                                                    const std::string& job);
+
+struct ListedCheckpoint {
+  std::string path;
+  CheckpointManifest manifest;
+};
+// The checkpoints whose files are there with the sizes that their manifests say, newest first.
+// Manifests are read, other files are not: fast, whatever the size of the model.
+std::vector<ListedCheckpoint> ListCheckpoints(const std::string& root);
+
+// The directory of version `step`; ROOT/step-N when there is none.
+std::string CheckpointPath(const std::string& root, int64_t step);
+
+// The writer epoch of a trainer whose epoch in the store is `store_epoch`: that number, or more if
+// the folder has higher ones because the store was restored from a backup. `seen`:
+// HighestWriterEpoch(root), read before the epoch was opened, so that a successor's do not count.
+int64_t WriterEpoch(int64_t store_epoch, int64_t seen);
+// The highest writer epoch in the names and manifests of the folder; 0 if there is none.
+int64_t HighestWriterEpoch(const std::string& root);
+
+// For a trainer that has just opened its epoch: deletes unfinished directories of older writers,
+// and renames to replaced-step-N, replacing a former one, the checkpoints at `passed_over` and
+// those at `damaged` (FindAllCheckpoints) that OpenCheckpoint still finds damaged. Checkpoints of
+// newer writers stay; a path that is gone is no error.
+absl::Status TidyCheckpoints(const std::string& root, int64_t writer_epoch,
+                             const std::vector<std::string>& passed_over,
+                             const std::vector<std::string>& damaged = {},
+                             DirectoryOps& ops = DirectoryOps::Default());
+
+// Deletes all but the checkpoints of the newest `keep_last` versions up to `newest`, and those set
+// aside up to there; `always_keep` (a version) stays too. A version counts when it has a complete
+// checkpoint (InspectCheckpoint); damaged ones up to `newest` are deleted. Unreadable ones neither
+// count nor are deleted, and those of newer writers stay. Versions above `newest`, which has just
+// become durable, belong to an abandoned history: they are ignored until they are overwritten.
+absl::Status PruneCheckpoints(const std::string& root, int64_t writer_epoch, int64_t newest,
+                              int64_t keep_last, std::optional<int64_t> always_keep,
+                              DirectoryOps& ops = DirectoryOps::Default());
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_CHECKPOINT_CHECKPOINT_FOLDER_H_

@@ -1,0 +1,58 @@
+#ifndef FRESHET_TRAINER_LEARNER_LEARNER_H_
+#define FRESHET_TRAINER_LEARNER_LEARNER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "datastore/trajectory_store.h"
+#include "trainer/checkpoint/checkpoint_contents.h"
+#include "trainer/loss/importance_ratio.h"
+
+namespace freshet {
+
+// What one training step did. Means are over loss-bearing tokens unless said otherwise.
+struct TrainStepResult {
+  double loss = 0;
+  double grad_norm = 0;  // before clipping; mean over the step's minibatches
+  double learning_rate = 0;
+  double entropy = 0;      // nats
+  double kl_behavior = 0;  // nats, k3 estimate, current against behaviour policy
+  double kl_ref = 0;       // nats, against the frozen reference; 0 without one
+  double ratio_clip_fraction = 0;
+  double importance_weight_mean = 1;
+  // Of the current policy against the one that sampled.
+  double logprob_diff = 0;  // nats, mean size of the difference
+  ImportanceRatios importance_ratios;
+  int64_t tokens_trained = 0;
+  double model_flops = 0;  // operations that the model needed (model_flops.h); 0: not known
+  double optimizer_seconds = 0;
+  // Of every sample, in the shape of the groups; empty from a learner that has none.
+  std::vector<std::vector<double>> advantages;
+};
+
+// The model under training: turns batches into new weights. The trainer loop around it decides
+// when; this port decides how. Confined to the thread of the trainer loop, except that contents
+// returned by Snapshot() may be used anywhere.
+class Learner {
+ public:
+  virtual ~Learner() = default;
+
+  // Trains on exactly these groups, in this order. On error the weights must not be published.
+  // FAILED_PRECONDITION when loss or gradient is not finite (names what), with weights unchanged.
+  virtual absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
+                                                    const std::vector<TrainGroup>& groups) = 0;
+
+  // The parameters as one flat arena, valid until the next TrainStep.
+  virtual std::string_view Arena() const = 0;
+
+  // A copy of all that a checkpoint must hold of the learner.
+  virtual absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_LEARNER_LEARNER_H_

@@ -1,0 +1,37 @@
+#include "trainer/learner/model_flops.h"
+
+#include <cstdint>
+
+namespace freshet {
+namespace {
+
+// Keys that `count` causal queries see which stand after `before` others.
+double Pairs(double before, double count) { return count * before + count * (count + 1) / 2; }
+
+}  // namespace
+
+double TrainingFlops(const ModelConfig& model, const std::vector<PackTree>& trees) {
+  double tokens = 0, predicting = 0, pairs = 0;
+  for (const PackTree& tree : trees) {
+    const auto prefix = static_cast<double>(tree.prefix.size());
+    tokens += static_cast<double>(PackedTokens(tree));
+    pairs += Pairs(0, prefix);
+    predicting += tree.suffixes.empty() ? prefix - 1 : 1;
+    for (const std::vector<int32_t>& suffix : tree.suffixes) {
+      const double queries = static_cast<double>(suffix.size()) - 1;
+      pairs += Pairs(prefix, queries);
+      predicting += queries;
+    }
+  }
+  const auto hidden = static_cast<double>(model.hidden_size);
+  const auto queries = static_cast<double>(model.num_attention_heads * model.head_dim);
+  const auto keys = static_cast<double>(model.num_key_value_heads * model.head_dim);
+  const auto inner = static_cast<double>(model.intermediate_size);
+  const double layer = hidden * (queries + 2 * keys) + queries * hidden + 3 * hidden * inner;
+  const auto layers = static_cast<double>(model.num_hidden_layers);
+  const double forward = 2 * layers * layer * tokens + 4 * layers * queries * pairs +
+                         2 * hidden * static_cast<double>(model.vocab_size) * predicting;
+  return 3 * forward;
+}
+
+}  // namespace freshet

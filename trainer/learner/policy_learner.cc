@@ -1,0 +1,219 @@
+#include "trainer/learner/policy_learner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "model/model_weights.h"
+#include "model/packed_forward.h"
+#include "model/safetensors.h"
+#include "model/tensor_convert.h"
+#include "trainer/learner/optimizer.h"
+#include "trainer/learner/policy_learner_state.h"
+#include "trainer/loss/loss.h"
+
+namespace freshet {
+namespace {
+
+TensorCopy CopyTensor(std::string name, const at::Tensor& tensor, std::vector<int64_t> shape) {
+  TensorCopy copy{std::move(name), Dtype::kF32, std::move(shape), {}};
+  const at::Tensor flat = tensor.detach().contiguous();
+  const auto* data = static_cast<const std::byte*>(flat.const_data_ptr());
+  copy.bytes.assign(data, data + flat.nbytes());
+  return copy;
+}
+
+}  // namespace
+
+absl::Status TorchError(const std::exception& error) {
+  return Internal("training failed: ", std::string(error.what()).substr(0, 300));
+}
+
+std::vector<TrainedParameter> TrainedParameters(const TransformerWeights& weights) {
+  std::vector<TrainedParameter> leaves;
+  leaves.push_back({"embed", weights.embed_VH, std::nullopt});
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const TransformerWeights::Layer& layer = weights.layers[i];
+    const std::string prefix = StrCat("layers.", i, ".");
+    leaves.push_back({prefix + "input_norm", layer.input_norm_H, std::nullopt});
+    leaves.push_back({prefix + "qkv", layer.qkv, std::nullopt});
+    leaves.push_back({prefix + "o", layer.o, std::nullopt});
+    leaves.push_back({prefix + "post_norm", layer.post_norm_H, std::nullopt});
+    leaves.push_back({prefix + "gate_up", layer.gate_up, std::nullopt});
+    leaves.push_back({prefix + "down", layer.down, std::nullopt});
+  }
+  leaves.push_back({"norm", weights.norm_H, std::nullopt});
+  if (!weights.lm_head_VH.is_same(weights.embed_VH)) {
+    leaves.push_back({"lm_head", weights.lm_head_VH, std::nullopt});
+  }
+  return leaves;
+}
+
+PolicyLearner::PolicyLearner(std::unique_ptr<State> state) : state_(std::move(state)) {}
+PolicyLearner::~PolicyLearner() = default;
+
+absl::StatusOr<std::unique_ptr<PolicyLearner>> PolicyLearner::Create(PolicyLearnerOptions options,
+                                                                     const Clock& clock) {
+  FRESHET_RETURN_IF_ERROR(options.model.Validate());
+  FRESHET_RETURN_IF_ERROR(ValidateSchedule(options.schedule));
+  if (options.minibatches_per_step < 1 || options.max_tokens_per_microbatch < 1) {
+    return InvalidArgument("minibatches_per_step and max_tokens_per_microbatch must be at least 1");
+  }
+  try {
+    std::unique_ptr<PolicyLearner> learner(
+        new PolicyLearner(std::make_unique<State>(std::move(options), clock)));
+    FRESHET_RETURN_IF_ERROR(learner->ResetOptimizer());
+    return learner;
+  } catch (const std::exception& error) {
+    return TorchError(error);
+  }
+}
+
+absl::Status PolicyLearner::ResetOptimizer() {
+  const PolicyLearnerOptions& o = state_->options;
+  FRESHET_ASSIGN_OR_RETURN(AdamW optimizer, AdamW::Create(TrainedParameters(state_->weights),
+                                                          {o.beta1, o.beta2, o.epsilon,
+                                                           o.weight_decay, o.grad_clip_norm}));
+  state_->optimizer.emplace(std::move(optimizer));
+  return absl::OkStatus();
+}
+
+void PolicyLearner::InitializeRandom(uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  InitializeWeights(state_->layout, state_->options.model.initializer_range, seed, state_->flat);
+}
+
+absl::Status PolicyLearner::LoadModel(const ModelFiles& files) {
+  const at::NoGradGuard no_grad;
+  return FillArena(files, state_->layout, state_->flat);
+}
+
+void PolicyLearner::FreezeReference() { state_->reference = state_->flat.detach().clone(); }
+
+absl::Status PolicyLearner::LoadReference(const ModelFiles& files) {
+  at::Tensor reference = at::zeros_like(state_->flat);
+  FRESHET_RETURN_IF_ERROR(FillArena(files, state_->layout, reference));
+  state_->reference = std::move(reference);
+  return absl::OkStatus();
+}
+
+absl::Status PolicyLearner::LoadOptimizer(const std::string& checkpoint_dir,
+                                          int64_t optimizer_steps) {
+  const std::string path = checkpoint_dir + "/optimizer.safetensors";
+  FRESHET_ASSIGN_OR_RETURN(const auto file, SafetensorsFile::Open(path));
+  AdamWState state;
+  state.step = optimizer_steps;
+  const auto read = [&](const std::string& name, const at::Tensor& like, at::Tensor& out) {
+    const TensorInfo* info = file->Find(name);
+    if (info == nullptr || info->dtype != Dtype::kF32 || info->shape != like.sizes().vec()) {
+      return DataLoss(path, ": tensor ", name, " is missing or misshapen");
+    }
+    out = at::empty_like(like, like.options().requires_grad(false));
+    std::memcpy(out.mutable_data_ptr<float>(), file->Data(*info).data(), info->bytes);
+    return absl::OkStatus();
+  };
+  for (const TrainedParameter& leaf : TrainedParameters(state_->weights)) {
+    AdamWMoments& moments = state.moments[leaf.name];
+    FRESHET_RETURN_IF_ERROR(read("exp_avg." + leaf.name, leaf.value, moments.exp_avg));
+    FRESHET_RETURN_IF_ERROR(read("exp_avg_sq." + leaf.name, leaf.value, moments.exp_avg_sq));
+  }
+  return state_->optimizer->SetState(state);
+}
+
+absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& examples,
+                                              double learning_rate) {
+  try {
+    std::vector<PackTree> trees;
+    int64_t total = 0;
+    for (const SftExample& example : examples) {
+      trees.push_back({example.prompt, {example.answer}});
+      total += static_cast<int64_t>(example.answer.size());
+    }
+    state_->optimizer->ZeroGrad();
+    double nll = 0;
+    for (const auto& [begin, end] :
+         SplitByTokens(trees, state_->options.max_tokens_per_microbatch)) {
+      const std::vector<PackTree> run(trees.begin() + static_cast<ptrdiff_t>(begin),
+                                      trees.begin() + static_cast<ptrdiff_t>(end));
+      const TargetLogprobs out =
+          state_->Forward(state_->weights, PackTrees(run), 1.0, Entropy::kNone);
+      FRESHET_ASSIGN_OR_RETURN(
+          const SftOutput loss,
+          SftLoss(out.logprobs_M, at::ones_like(out.logprobs_M), static_cast<double>(total)));
+      loss.loss.backward();
+      nll += loss.nll_sum;
+    }
+    FRESHET_RETURN_IF_ERROR(state_->optimizer->Step(learning_rate).status());
+    return nll / static_cast<double>(total);
+  } catch (const std::exception& error) {
+    return TorchError(error);
+  }
+}
+
+void PolicyLearner::BeginPolicyTraining() {
+  const absl::Status status = ResetOptimizer();
+  FRESHET_CHECK(status.ok());  // the same options were accepted before
+}
+
+absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(
+    const std::vector<std::vector<int32_t>>& sequences) {
+  try {
+    const at::NoGradGuard no_grad;
+    std::vector<std::vector<float>> scores;
+    for (const std::vector<int32_t>& sequence : sequences) {
+      if (sequence.size() < 2) {
+        scores.emplace_back();
+        continue;
+      }
+      const TargetLogprobs out =
+          state_->Forward(state_->weights, PackTrees({{sequence, {}}}), 1.0, Entropy::kNone);
+      scores.push_back(ToFloats(out.logprobs_M));
+    }
+    return scores;
+  } catch (const std::exception& error) {
+    return TorchError(error);
+  }
+}
+
+std::string_view PolicyLearner::Arena() const {
+  return {static_cast<const char*>(state_->flat.const_data_ptr()), state_->flat.nbytes()};
+}
+
+absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() const {
+  try {
+    const at::NoGradGuard no_grad;
+    auto snapshot = std::make_shared<LearnerState>();
+    for (const ParameterEntry& entry : state_->layout.entries) {
+      snapshot->model.push_back(
+          CopyTensor(entry.name, state_->flat.narrow(0, entry.offset, entry.size), entry.shape));
+    }
+    const AdamWState optimizer = state_->optimizer->GetState();
+    for (const auto& [name, moments] : optimizer.moments) {
+      const std::vector<int64_t> shape = moments.exp_avg.sizes().vec();
+      snapshot->optimizer.push_back(CopyTensor("exp_avg." + name, moments.exp_avg, shape));
+      snapshot->optimizer.push_back(CopyTensor("exp_avg_sq." + name, moments.exp_avg_sq, shape));
+    }
+    snapshot->optimizer_steps = optimizer.step;
+    return std::shared_ptr<const LearnerState>(std::move(snapshot));
+  } catch (const std::exception& error) {
+    return TorchError(error);
+  }
+}
+
+std::vector<WeightEntry> PolicyLearner::WeightEntries() const {
+  std::vector<WeightEntry> entries;
+  for (const ParameterEntry& entry : state_->layout.entries) {
+    entries.push_back(
+        {entry.name, "F32", entry.shape, entry.offset * static_cast<int64_t>(sizeof(float))});
+  }
+  return entries;
+}
+
+int64_t PolicyLearner::num_parameters() const { return state_->layout.num_parameters; }
+
+}  // namespace freshet

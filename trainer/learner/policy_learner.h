@@ -1,0 +1,95 @@
+#ifndef FRESHET_TRAINER_LEARNER_POLICY_LEARNER_H_
+#define FRESHET_TRAINER_LEARNER_POLICY_LEARNER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "job/loss_spec.h"
+#include "model/model_config.h"
+#include "model/model_files.h"
+#include "model/packed_batch.h"
+#include "trainer/learner/learner.h"
+#include "trainer/learner/learning_rate.h"
+#include "weights/manifest.h"
+
+namespace freshet {
+
+struct PolicyLearnerOptions {
+  ModelConfig model;
+  bool bf16 = false;  // multiply matrices in bf16; masters stay fp32
+  LossSpec loss;
+  int64_t minibatches_per_step = 1;  // optimizer steps per training step
+  int64_t max_tokens_per_microbatch = 8192;
+  double temperature = 1.0;    // that rollouts sample at; 0 counts as 1
+  int64_t max_new_tokens = 1;  // constant of the sequence_sum_norm aggregate
+  LearningRateSchedule schedule;
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0, grad_clip_norm = 1.0;
+};
+
+// One row of supervised warm-up: loss on the answer only.
+struct SftExample {
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> answer;
+};
+
+// Learner over LibTorch: a Llama-family policy with fp32 masters in one flat arena, trained by the
+// declarative policy loss. Prompts shared by a group are computed once; sequences are packed.
+// Steps with several minibatches take the proximal log-probs before the first update.
+// LibTorch errors become INTERNAL. Confined to one thread at a time.
+class PolicyLearner final : public Learner {
+ public:
+  static absl::StatusOr<std::unique_ptr<PolicyLearner>> Create(PolicyLearnerOptions options,
+                                                               const Clock& clock);
+  ~PolicyLearner() override;
+
+  // Weights to start from; one of the two must be called before training.
+  void InitializeRandom(uint64_t seed);
+  absl::Status LoadModel(const ModelFiles& files);
+  // Moments and update count of a checkpoint directory. DATA_LOSS when they do not fit the model.
+  absl::Status LoadOptimizer(const std::string& checkpoint_dir, int64_t optimizer_steps);
+
+  // Freezes the present weights as the reference policy of the KL term.
+  void FreezeReference();
+  // Loads the reference from a directory instead.
+  absl::Status LoadReference(const ModelFiles& files);
+
+  // One supervised step; returns the mean loss per answer token, nats. Uses its own optimizer
+  // state, which BeginPolicyTraining() discards.
+  absl::StatusOr<double> SftStep(const std::vector<SftExample>& examples, double learning_rate);
+  void BeginPolicyTraining();
+
+  // Log-probs of tokens 1.. of each sequence given those before it, by the training forward.
+  absl::StatusOr<std::vector<std::vector<float>>> Score(
+      const std::vector<std::vector<int32_t>>& sequences);
+
+  absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
+                                            const std::vector<TrainGroup>& groups) override;
+  std::string_view Arena() const override;
+  absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override;
+
+  // Entries of the arena for the weight manifest.
+  std::vector<WeightEntry> WeightEntries() const;
+  int64_t num_parameters() const;
+
+ private:
+  struct State;
+  struct Minibatch;
+  struct Sums;
+  explicit PolicyLearner(std::unique_ptr<State> state);
+
+  absl::Status TrainMinibatches(const std::vector<Minibatch>& minibatches, int64_t step,
+                                Sums& sums);
+  absl::Status TrainMinibatch(const Minibatch& minibatch, int64_t step, Sums& sums);
+  absl::Status AccumulateRun(const Minibatch& minibatch, size_t run, Sums& sums);
+  absl::Status FillProximal(Minibatch& minibatch);
+  absl::Status ResetOptimizer();
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_LEARNER_POLICY_LEARNER_H_

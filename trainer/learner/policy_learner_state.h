@@ -1,0 +1,72 @@
+#ifndef FRESHET_TRAINER_LEARNER_POLICY_LEARNER_STATE_H_
+#define FRESHET_TRAINER_LEARNER_POLICY_LEARNER_STATE_H_
+
+#include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "model/packed_forward.h"
+#include "model/transformer.h"
+#include "trainer/learner/optimizer.h"
+#include "trainer/learner/policy_learner.h"
+#include "trainer/learner/training_rows.h"
+#include "trainer/loss/loss.h"
+
+// What the parts of PolicyLearner share. Not for others.
+
+namespace freshet {
+
+// The status of an exception that LibTorch threw while training.
+absl::Status TorchError(const std::exception& error);
+
+// The tensors of `weights` that are optimised, in a fixed order; a tied head appears once.
+std::vector<TrainedParameter> TrainedParameters(const TransformerWeights& weights);
+
+struct PolicyLearner::State {
+  State(PolicyLearnerOptions given, const Clock& given_clock)
+      : options(std::move(given)),
+        clock(given_clock),
+        layout(MakeParameterLayout(options.model)),
+        model(options.model),
+        flat(at::zeros({layout.num_elements}, at::kFloat)),
+        weights(ViewWeights(layout, flat)) {
+    for (TrainedParameter& leaf : TrainedParameters(weights)) leaf.value.set_requires_grad(true);
+  }
+
+  PolicyLearnerOptions options;
+  const Clock& clock;
+  ParameterLayout layout;
+  Transformer model;
+  at::Tensor flat;
+  TransformerWeights weights;  // leaves that view `flat`
+  std::optional<AdamW> optimizer;
+  std::optional<at::Tensor> reference;  // flat arena of the frozen policy
+
+  double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
+  at::ScalarType dtype() const { return options.bf16 ? at::kBFloat16 : at::kFloat; }
+
+  TargetLogprobs Forward(const TransformerWeights& with, const PackedBatch& batch, double temp,
+                         Entropy entropy) const {
+    return PackedForward(model, CastWeights(with, dtype()), batch, temp, entropy);
+  }
+};
+
+// One optimizer step's share of a batch, cut into runs of trees that fit a microbatch.
+struct PolicyLearner::Minibatch {
+  TrainingRows rows;
+  std::vector<std::pair<size_t, size_t>> runs;
+  std::vector<at::Tensor> proximal;  // per run; empty: the current policy is the proximal one
+  LossNormalizer normalizer;
+};
+
+struct PolicyLearner::Sums {
+  double loss = 0, grad_norm = 0, entropy = 0, kl_behavior = 0, kl_ref = 0, weight = 0;
+  double optimizer_seconds = 0, logprob_diff = 0, model_flops = 0;
+  int64_t tokens = 0, clipped = 0;
+  ImportanceRatios ratios;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_LEARNER_POLICY_LEARNER_STATE_H_

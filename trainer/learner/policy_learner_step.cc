@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "model/tensor_convert.h"
+#include "trainer/learner/model_flops.h"
+#include "trainer/learner/policy_learner.h"
+#include "trainer/learner/policy_learner_state.h"
+
+namespace freshet {
+
+absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
+                                                         const std::vector<TrainGroup>& groups) {
+  const PolicyLearnerOptions& options = state_->options;
+  FRESHET_ASSIGN_OR_RETURN(TrainingRows all, MakeTrainingRows(groups, options.loss.advantage));
+  const size_t parts = std::min(static_cast<size_t>(options.minibatches_per_step), groups.size());
+  std::vector<Minibatch> minibatches(parts);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    TrainingRows& rows = minibatches[g * parts / groups.size()].rows;
+    rows.trees.push_back(std::move(all.trees[g]));
+    for (const float mask : all.columns[g].loss_mask) rows.loss_tokens += mask > 0 ? 1 : 0;
+    rows.num_sequences += all.columns[g].num_sequences;
+    rows.columns.push_back(std::move(all.columns[g]));
+  }
+  try {
+    for (Minibatch& minibatch : minibatches) {
+      minibatch.runs = SplitByTokens(minibatch.rows.trees, options.max_tokens_per_microbatch);
+      minibatch.normalizer = {static_cast<double>(minibatch.rows.loss_tokens),
+                              static_cast<double>(minibatch.rows.num_sequences),
+                              static_cast<double>(options.max_new_tokens)};
+      // With one minibatch the policy does not move between: it is its own proximal policy.
+      if (parts > 1 && options.loss.NeedsProximal()) {
+        FRESHET_RETURN_IF_ERROR(FillProximal(minibatch));
+      }
+    }
+    Sums sums;
+    FRESHET_RETURN_IF_ERROR(TrainMinibatches(minibatches, step, sums));
+    const auto tokens = static_cast<double>(std::max<int64_t>(sums.tokens, 1));
+    TrainStepResult result;
+    result.loss = sums.loss / static_cast<double>(parts);
+    result.grad_norm = sums.grad_norm / static_cast<double>(parts);
+    result.learning_rate = LearningRate(options.schedule, step);
+    result.entropy = sums.entropy / tokens;
+    result.kl_behavior = sums.kl_behavior / tokens;
+    result.kl_ref = sums.kl_ref / tokens;
+    result.ratio_clip_fraction = static_cast<double>(sums.clipped) / tokens;
+    result.importance_weight_mean = sums.weight / tokens;
+    result.logprob_diff = sums.logprob_diff / tokens;
+    result.importance_ratios = sums.ratios;
+    result.tokens_trained = sums.tokens;
+    result.model_flops = sums.model_flops;
+    result.advantages = std::move(all.advantages);
+    result.optimizer_seconds = sums.optimizer_seconds;
+    return result;
+  } catch (const std::exception& error) {
+    return TorchError(error);
+  }
+}
+
+absl::Status PolicyLearner::FillProximal(Minibatch& minibatch) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [begin, end] : minibatch.runs) {
+    const std::vector<PackTree> trees(minibatch.rows.trees.begin() + static_cast<ptrdiff_t>(begin),
+                                      minibatch.rows.trees.begin() + static_cast<ptrdiff_t>(end));
+    minibatch.proximal.push_back(
+        state_->Forward(state_->weights, PackTrees(trees), state_->temperature(), Entropy::kNone)
+            .logprobs_M);
+  }
+  return absl::OkStatus();
+}
+
+// All updates of a step or none: when a later minibatch fails, the earlier ones are undone.
+absl::Status PolicyLearner::TrainMinibatches(const std::vector<Minibatch>& minibatches,
+                                             int64_t step, Sums& sums) {
+  if (minibatches.size() == 1) return TrainMinibatch(minibatches.front(), step, sums);
+  const at::Tensor weights = state_->flat.detach().clone();
+  AdamWState optimizer = state_->optimizer->GetState();
+  for (auto& [name, moments] : optimizer.moments) {
+    moments = {moments.exp_avg.detach().clone(), moments.exp_avg_sq.detach().clone()};
+  }
+  absl::Status status;
+  try {
+    for (size_t m = 0; m < minibatches.size() && status.ok(); ++m) {
+      status = TrainMinibatch(minibatches[m], step, sums);
+    }
+  } catch (const std::exception& error) {
+    status = TorchError(error);
+  }
+  if (!status.ok()) {
+    std::memcpy(state_->flat.mutable_data_ptr(), weights.const_data_ptr(), weights.nbytes());
+    FRESHET_RETURN_IF_ERROR(state_->optimizer->SetState(optimizer));
+  }
+  return status;
+}
+
+absl::Status PolicyLearner::TrainMinibatch(const Minibatch& minibatch, int64_t step, Sums& sums) {
+  state_->optimizer->ZeroGrad();
+  for (size_t run = 0; run < minibatch.runs.size(); ++run) {
+    FRESHET_RETURN_IF_ERROR(AccumulateRun(minibatch, run, sums));
+  }
+  const absl::Time start = state_->clock.Now();
+  FRESHET_ASSIGN_OR_RETURN(const StepReport report,
+                           state_->optimizer->Step(LearningRate(state_->options.schedule, step)));
+  sums.optimizer_seconds += absl::ToDoubleSeconds(state_->clock.Now() - start);
+  sums.grad_norm += report.grad_norm;
+  return absl::OkStatus();
+}
+
+absl::Status PolicyLearner::AccumulateRun(const Minibatch& minibatch, size_t run, Sums& sums) {
+  const auto& [begin, end] = minibatch.runs[run];
+  std::vector<PackTree> trees;
+  TrainingRows::Columns columns;
+  for (size_t t = begin; t < end; ++t) {
+    trees.push_back(minibatch.rows.trees[t]);
+    const TrainingRows::Columns& part = minibatch.rows.columns[t];
+    const auto append = [](auto& to, const auto& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    append(columns.behavior_logprobs, part.behavior_logprobs);
+    append(columns.loss_mask, part.loss_mask);
+    append(columns.advantages, part.advantages);
+    for (const int64_t sequence : part.sequence_index) {
+      columns.sequence_index.push_back(columns.num_sequences + sequence);
+    }
+    columns.num_sequences += part.num_sequences;
+  }
+  const PackedBatch batch = PackTrees(trees);
+  LossInputs inputs;
+  if (state_->options.loss.NeedsReference() && state_->reference.has_value()) {
+    const at::NoGradGuard no_grad;
+    inputs.ref_logprobs_N = state_
+                                ->Forward(ViewWeights(state_->layout, *state_->reference), batch,
+                                          state_->temperature(), Entropy::kNone)
+                                .logprobs_M;
+  }
+  const TargetLogprobs out = state_->Forward(
+      state_->weights, batch, state_->temperature(),
+      state_->options.loss.NeedsEntropy() ? Entropy::kDifferentiable : Entropy::kValue);
+  inputs.logprobs_N = out.logprobs_M;
+  inputs.entropy_N = out.entropies_M;
+  inputs.proximal_logprobs_N =
+      minibatch.proximal.empty() ? out.logprobs_M.detach() : minibatch.proximal[run];
+  inputs.behavior_logprobs_N = ToTensor(columns.behavior_logprobs);
+  inputs.advantages_N = ToTensor(columns.advantages);
+  inputs.loss_mask_N = ToTensor(columns.loss_mask);
+  inputs.sequence_index_N = ToTensor(columns.sequence_index);
+  inputs.num_sequences = columns.num_sequences;
+  const absl::StatusOr<LossOutput> loss =
+      PolicyLoss(state_->options.loss, inputs, minibatch.normalizer);
+  // What is not finite here was made by the model: the step fails, the weights stay as they were.
+  if (!loss.ok()) return FailedPrecondition(Message(loss.status()));
+  loss->loss.backward();
+  sums.loss += loss->loss_value;
+  sums.entropy += loss->entropy_sum;
+  sums.kl_behavior += loss->kl_behavior_sum;
+  sums.kl_ref += loss->kl_ref_sum;
+  sums.logprob_diff += loss->logprob_diff_sum;
+  sums.ratios.Add(loss->importance_ratios);
+  sums.model_flops += TrainingFlops(state_->options.model, trees);
+  sums.weight += loss->correction_weight_sum;
+  sums.tokens += loss->tokens;
+  sums.clipped += loss->clipped_tokens;
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

@@ -1,0 +1,39 @@
+#ifndef FRESHET_TRAINER_LEARNER_TRAINING_ROWS_H_
+#define FRESHET_TRAINER_LEARNER_TRAINING_ROWS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "datastore/trajectory_store.h"
+#include "job/loss_spec.h"
+#include "model/packed_batch.h"
+
+namespace freshet {
+
+// A training batch as packed trees and per-token columns: tree g is prompt group g, its suffixes
+// are the group's responses; the columns follow the order of PackedBatch targets.
+struct TrainingRows {
+  std::vector<PackTree> trees;
+  // Per tree, concatenated over its responses.
+  struct Columns {
+    std::vector<float> behavior_logprobs;
+    std::vector<float> loss_mask;
+    std::vector<float> advantages;
+    std::vector<int64_t> sequence_index;  // within the tree
+    int64_t num_sequences = 0;
+  };
+  std::vector<Columns> columns;
+  std::vector<std::vector<double>> advantages;  // by group and sample
+  int64_t loss_tokens = 0;
+  int64_t num_sequences = 0;
+};
+
+// Pure. Advantages are computed over all groups given (some kinds normalise over the batch).
+// INVALID_ARGUMENT for a sample without score, or rewards that ComputeAdvantages refuses.
+absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& groups,
+                                              AdvantageKind advantage);
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_LEARNER_TRAINING_ROWS_H_

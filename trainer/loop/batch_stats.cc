@@ -1,0 +1,32 @@
+#include "trainer/loop/batch_stats.h"
+
+namespace freshet {
+namespace {
+
+// Rewards are sums of products: the last bits of full marks depend on the order.
+constexpr double kRounding = 1e-9;
+
+}  // namespace
+
+BatchStats SummarizeBatch(const std::vector<TrainGroup>& groups, double full_marks) {
+  BatchStats stats;
+  for (const TrainGroup& group : groups) {
+    size_t solved = 0;
+    for (const TrainSample& sample : group.samples) {
+      const Response& response = *sample.sample.response;
+      const double reward = sample.sample.score->reward;
+      stats.rewards.push_back(reward);
+      stats.completion_tokens.push_back(static_cast<double>(response.response_ids.size()));
+      stats.version_spans.push_back(static_cast<double>(response.spans.size()));
+      solved += reward >= full_marks - kRounding ? 1 : 0;
+    }
+    if (solved == group.samples.size()) {
+      ++stats.solved_all;
+    } else {
+      ++(solved == 0 ? stats.solved_none : stats.solved_some);
+    }
+  }
+  return stats;
+}
+
+}  // namespace freshet

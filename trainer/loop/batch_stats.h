@@ -1,0 +1,27 @@
+#ifndef FRESHET_TRAINER_LOOP_BATCH_STATS_H_
+#define FRESHET_TRAINER_LOOP_BATCH_STATS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "datastore/trajectory_store.h"
+
+namespace freshet {
+
+// The samples of a trained batch one by one, for histograms. One entry per sample.
+struct BatchStats {
+  std::vector<double> rewards;
+  std::vector<double> completion_tokens;
+  std::vector<double> version_spans;  // runs of tokens by one policy version
+  // Groups by how many of their samples got full marks.
+  int64_t solved_all = 0;
+  int64_t solved_some = 0;
+  int64_t solved_none = 0;
+};
+
+// `full_marks`: the reward from which on a sample counts as solved. Pure.
+BatchStats SummarizeBatch(const std::vector<TrainGroup>& groups, double full_marks);
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_LOOP_BATCH_STATS_H_

@@ -1,0 +1,42 @@
+#ifndef FRESHET_TRAINER_LOOP_STEP_REPORT_H_
+#define FRESHET_TRAINER_LOOP_STEP_REPORT_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "datastore/trajectory_store.h"
+#include "runlog/samples_log.h"
+#include "runlog/step_metrics.h"
+#include "trainer/loop/trainer_loop.h"
+
+namespace freshet {
+
+// Token-weighted ages of a batch's loss-bearing tokens, in versions.
+struct StalenessSummary {
+  std::map<int64_t, int64_t> tokens;  // age -> tokens
+  double mean = 0;
+  double p50 = 0;
+  int64_t max = 0;
+};
+// `train_version` is the version that the step started from.
+StalenessSummary SummarizeStaleness(const std::vector<TrainGroup>& groups, int64_t train_version);
+
+// What a finished step says of itself: rewards, lengths, loss, staleness, and what happened to
+// groups between two readings of the store. What the trainer cannot know stays 0: tokens_generated,
+// rollout_idle_seconds, weight_swap_seconds, step_seconds, wall_seconds. kl_ref is set iff
+// `has_reference`. Pure.
+StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
+                          const StoreStats& now, bool has_reference);
+
+// The first `most` samples of the step as rows of samples.jsonl. `decode` gives the text of
+// response tokens.
+std::vector<SampleRow> SampleRows(
+    const FinishedStep& report, int64_t most,
+    const std::function<std::string(const std::vector<int32_t>&)>& decode);
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_LOOP_STEP_REPORT_H_

@@ -1,0 +1,265 @@
+#include "trainer/loop/trainer_loop.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/trace.h"
+
+namespace freshet {
+namespace {
+
+std::vector<int64_t> Ordinals(const std::vector<TrainGroup>& groups) {
+  std::vector<int64_t> ordinals;
+  for (const TrainGroup& group : groups) ordinals.push_back(group.ordinal);
+  return ordinals;
+}
+
+}  // namespace
+
+TrainerLoop::TrainerLoop(TrajectoryStore& store, Learner& learner, WeightPublisher& publisher,
+                         TrainerObserver& observer, const Clock& clock, FaultPoints& faults,
+                         TrainerLoopOptions options)
+    : store_(store),
+      learner_(learner),
+      publisher_(publisher),
+      observer_(observer),
+      clock_(clock),
+      faults_(faults),
+      options_(std::move(options)),
+      policy_(options_.loaded) {}
+
+TrainerLoop::~TrainerLoop() = default;
+
+absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
+  const int64_t seen = HighestWriterEpoch(options_.checkpoint_root);
+  FRESHET_ASSIGN_OR_RETURN(const OpenEpochReply opened,
+                           store_.OpenEpochFor({options_.trainer, options_.loaded,
+                                                options_.loaded_digest, options_.request_id}));
+  epoch_ = opened.epoch;
+  digest_ = opened.digest;
+  writer_epoch_ = WriterEpoch(epoch_, seen);
+  FRESHET_RETURN_IF_ERROR(TidyCheckpoints(options_.checkpoint_root, writer_epoch_,
+                                          options_.passed_over, options_.damaged));
+  FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
+  const WeightSnapshot& staged = publisher_.Stage(policy_, epoch_, learner_.Arena());
+  // The loaded version was committed before; its receipt is made from what the store said.
+  CommitReceipt receipt{policy_, epoch_, policy_.version, staged.manifest.content_hash, digest_};
+  if (save_loaded) FRESHET_RETURN_IF_ERROR(Checkpoint());
+  if (!save_loaded) checkpointed_ = policy_.version;
+  for (const JournalEntry& entry : opened.redo) {
+    if (stop.stop_requested()) return absl::OkStatus();
+    FRESHET_ASSIGN_OR_RETURN(receipt, Redo(entry));
+  }
+  return publisher_.Publish(receipt).status();
+}
+
+// Repeats a step that a former process committed. The batch comes from the store's journal, so on
+// the same hardware the weights come out the same, bit for bit. Where they do not, the store raises
+// the lineage, and the receipt tells under which version they go out.
+absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
+  FRESHET_ASSIGN_OR_RETURN(const NextBatchReply batch, store_.NextBatch(epoch_, entry.step));
+  if (!batch.ready) {
+    return Internal("the batch of committed step ", entry.step, " is not there: ", batch.reason);
+  }
+  FinishedStep report;
+  report.step = entry.step;
+  report.groups = &batch.groups;
+  report.redo = true;
+  const absl::Time start = clock_.Now();
+  FRESHET_RETURN_IF_ERROR(Train(entry.step, batch.groups, report.result));
+  report.train_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  faults_.Reach("redo");
+  const PolicyVersion next{policy_.lineage, entry.step};
+  const std::string content_hash =
+      publisher_.Stage(next, epoch_, learner_.Arena()).manifest.content_hash;
+  FRESHET_ASSIGN_OR_RETURN(
+      const CommitReceipt receipt,
+      store_.CommitStep(epoch_, entry.step, Ordinals(batch.groups), content_hash));
+  if (content_hash != entry.content_hash) {
+    FRESHET_LOG(Warning) << "event=redo_gave_other_weights step=" << entry.step
+                         << " content_hash=" << content_hash << " committed=" << entry.content_hash
+                         << " lineage=" << receipt.policy.lineage
+                         << " loaded=" << options_.loaded.version;
+  }
+  if (receipt.policy != next) publisher_.Stage(receipt.policy, epoch_, learner_.Arena());
+  Committed(receipt);
+  report.policy = policy_;
+  FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));
+  return receipt;
+}
+
+absl::Status TrainerLoop::Train(int64_t step, const std::vector<TrainGroup>& groups,
+                                TrainStepResult& result) {
+  absl::StatusOr<TrainStepResult> trained = learner_.TrainStep(step, groups);
+  // FAILED_PRECONDITION leaves the weights as they were.
+  uncommitted_ = trained.ok() || !absl::IsFailedPrecondition(trained.status());
+  if (!trained.ok()) return trained.status();
+  result = *std::move(trained);
+  return absl::OkStatus();
+}
+
+void TrainerLoop::Committed(const CommitReceipt& receipt) {
+  policy_ = receipt.policy;
+  digest_ = receipt.digest;
+  uncommitted_ = false;
+}
+
+void TrainerLoop::TraceTrained(int64_t step, const std::vector<TrainGroup>& groups) const {
+  if (options_.trace_ratio <= 0) return;
+  for (const TrainGroup& group : groups) {
+    for (const TrainSample& sample : group.samples) {
+      const std::string& uid = sample.sample.uid;
+      if (!IsTraced(uid, options_.trace_ratio)) continue;
+      FRESHET_LOG(Info) << "event=sample_trained " << TraceWords(uid) << " step=" << step
+                        << " min_version=" << sample.min_version;
+    }
+  }
+}
+
+absl::Status TrainerLoop::Run(std::stop_token stop) {
+  absl::Status status;
+  while (status.ok() && policy_.version < options_.steps && !stop.stop_requested()) {
+    const int64_t step = policy_.version + 1;
+    double waited_seconds = 0;
+    absl::StatusOr<std::optional<NextBatchReply>> batch = AwaitBatch(step, stop, waited_seconds);
+    if (!batch.ok()) {
+      status = batch.status();
+    } else if (batch->has_value()) {
+      status = Step(step, **batch, waited_seconds);
+    }
+  }
+  // What was committed is saved, whatever ended the loop; weights of a step that was not are ahead
+  // of their version.
+  if (policy_.version != checkpointed_ && !uncommitted_) {
+    const absl::Status saved = Checkpoint();
+    if (status.ok()) status = saved;
+  }
+  const absl::Status joined = JoinCheckpoint();
+  return status.ok() ? joined : status;
+}
+
+absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t step,
+                                                                      std::stop_token stop,
+                                                                      double& waited_seconds) {
+  const absl::Time start = clock_.Now();
+  absl::Time next_warning = start + options_.stall_warning;
+  waiting_since_ = absl::ToUnixNanos(start);
+  const absl::Cleanup waited = [this] { waiting_since_ = 0; };
+  const std::stop_callback wake(stop, [this] { store_.Close(); });
+  while (!stop.stop_requested()) {
+    const uint64_t seen = store_.ChangeCount(Topic::kBatch);
+    if (paused_.load()) {
+      observer_.OnRest();
+      store_.AwaitChange(Topic::kBatch, seen, options_.wait_slice);
+      continue;
+    }
+    FRESHET_ASSIGN_OR_RETURN(NextBatchReply reply, store_.NextBatch(epoch_, step));
+    const absl::Time now = clock_.Now();
+    waited_seconds = absl::ToDoubleSeconds(now - start);
+    if (reply.ready) return std::optional<NextBatchReply>(std::move(reply));
+    if (reply.paused) return FailedPrecondition("the job paused itself: ", reply.reason);
+    if (reply.store_full && policy_.version != checkpointed_) {
+      // Trained rows are kept until checkpoints hold them: make room. Once per version is enough:
+      // what fills the store after that is still being generated or scored.
+      FRESHET_RETURN_IF_ERROR(Checkpoint());
+      FRESHET_RETURN_IF_ERROR(JoinCheckpoint());
+      continue;
+    }
+    if (now >= next_warning) {
+      FRESHET_ASSIGN_OR_RETURN(const Explanation explanation, store_.Explain());
+      observer_.OnStalled(StrCat(reply.reason, "; ", explanation.text), now - start);
+      next_warning = now + options_.stall_warning;
+    }
+    store_.AwaitChange(Topic::kBatch, seen, options_.wait_slice);
+  }
+  return std::optional<NextBatchReply>();
+}
+
+absl::Duration TrainerLoop::waiting() const {
+  const int64_t since = waiting_since_.load();
+  return since == 0 ? absl::ZeroDuration() : clock_.Now() - absl::FromUnixNanos(since);
+}
+
+absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double waited_seconds) {
+  FinishedStep report;
+  report.step = step;
+  report.groups = &batch.groups;
+  report.wait_seconds = waited_seconds;
+  const absl::Time start = clock_.Now();
+  FRESHET_RETURN_IF_ERROR(Train(step, batch.groups, report.result));
+  report.train_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  faults_.Reach("optimizer_step");
+
+  const PolicyVersion next{policy_.lineage, step};
+  const std::string content_hash =
+      publisher_.Stage(next, epoch_, learner_.Arena()).manifest.content_hash;
+  FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,
+                           store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));
+  Committed(receipt);
+  TraceTrained(step, batch.groups);
+  FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
+  faults_.Reach("commit");
+
+  if (step % options_.publish_every == 0 || step == options_.steps) {
+    FRESHET_RETURN_IF_ERROR(publisher_.Publish(receipt).status());
+    faults_.Reach("publish");
+  }
+  report.policy = policy_;
+  report.checkpoint_seconds = std::exchange(checkpoint_seconds_, 0);
+  // Before the checkpoint: what a resume starts from has been reported.
+  FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));
+  const bool due = (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0) ||
+                   checkpoint_requested_.exchange(false);
+  return due ? Checkpoint() : absl::OkStatus();
+}
+
+absl::Status TrainerLoop::Checkpoint() {
+  const absl::Time start = clock_.Now();
+  FRESHET_RETURN_IF_ERROR(JoinCheckpoint());
+  auto contents = std::make_shared<CheckpointContents>();
+  contents->state.job = options_.job;
+  contents->writer_epoch = writer_epoch_;
+  contents->state.policy = policy_;
+  contents->state.epoch = epoch_;
+  contents->state.seed = options_.seed;
+  contents->state.digest = digest_;
+  FRESHET_ASSIGN_OR_RETURN(contents->state.cursor, store_.Cursor());
+  observer_.OnRest();
+  FRESHET_ASSIGN_OR_RETURN(contents->learner, learner_.Snapshot());
+  contents->files = options_.checkpoint_files;
+  checkpointed_ = policy_.version;
+  checkpoint_thread_ = std::jthread([this, contents] {
+    const LogScope scope(options_.job);
+    const absl::Status status = WriteCheckpointAndMark(*contents);
+    observer_.OnCheckpoint(status);
+    MutexLock lock(mu_);
+    checkpoint_status_ = status;
+  });
+  checkpoint_seconds_ += absl::ToDoubleSeconds(clock_.Now() - start);
+  return absl::OkStatus();
+}
+
+absl::Status TrainerLoop::WriteCheckpointAndMark(const CheckpointContents& contents) {
+  FRESHET_ASSIGN_OR_RETURN(const std::string sha256, WriteCheckpoint(
+                                                         options_.checkpoint_root, contents,
+                                                         [] { return absl::OkStatus(); }, faults_));
+  FRESHET_RETURN_IF_ERROR(
+      store_.MarkDurable(contents.state.epoch, contents.state.policy.version, sha256));
+  faults_.Reach("mark_durable");
+  return PruneCheckpoints(options_.checkpoint_root, contents.writer_epoch,
+                          contents.state.policy.version, options_.keep_checkpoints,
+                          options_.always_keep_version);
+}
+
+absl::Status TrainerLoop::JoinCheckpoint() {
+  if (checkpoint_thread_.joinable()) checkpoint_thread_.join();
+  MutexLock lock(mu_);
+  return std::exchange(checkpoint_status_, absl::OkStatus());
+}
+
+}  // namespace freshet

@@ -1,0 +1,67 @@
+#include "trainer/loop/trainer_setup.h"
+
+#include <algorithm>
+
+#include "absl/status/statusor.h"
+
+namespace freshet {
+
+LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec) {
+  const job::v1::Optimizer& optimizer = spec.optimizer();
+  LearningRateSchedule schedule;
+  const absl::StatusOr<ScheduleKind> kind = ParseScheduleKind(optimizer.schedule());
+  schedule.kind = kind.value_or(ScheduleKind::kConstant);
+  schedule.peak = optimizer.learning_rate();
+  schedule.warmup_steps = optimizer.warmup_steps();
+  schedule.total_steps = spec.trainer().steps();
+  schedule.final_fraction = optimizer.min_learning_rate() / optimizer.learning_rate();
+  return schedule;
+}
+
+PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
+                                        const LossSpec& loss) {
+  PolicyLearnerOptions options;
+  options.model = model;
+  options.bf16 = spec.model().dtype() == "bf16";
+  options.loss = loss;
+  options.minibatches_per_step = spec.trainer().minibatches_per_step();
+  options.max_tokens_per_microbatch = spec.trainer().max_tokens_per_microbatch();
+  options.temperature = spec.rollout().temperature();
+  options.max_new_tokens = spec.rollout().max_new_tokens();
+  options.schedule = MakeSchedule(spec);
+  options.beta1 = spec.optimizer().beta1();
+  options.beta2 = spec.optimizer().beta2();
+  options.epsilon = spec.optimizer().eps();
+  options.weight_decay = spec.optimizer().weight_decay();
+  options.grad_clip_norm = spec.optimizer().grad_clip_norm();
+  return options;
+}
+
+TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::string& job,
+                                   const LossSpec& loss) {
+  TrainerLoopOptions options;
+  options.job = job;
+  options.steps = spec.trainer().steps();
+  options.publish_every = spec.weight_sync().every_steps();
+  options.checkpoint_every = spec.checkpoint().every_steps();
+  options.keep_checkpoints = spec.checkpoint().keep_last();
+  // The reference policy is version 0.
+  if (loss.NeedsReference()) options.always_keep_version = 0;
+  options.seed = static_cast<uint64_t>(spec.seed());
+  options.trace_ratio = spec.output().trace_ratio();
+  return options;
+}
+
+double FullMarks(const job::v1::Reward& reward) {
+  double sum = 0;
+  for (const auto& [name, component] : reward.components()) {
+    sum += std::max(0.0, component.weight());
+  }
+  return sum;
+}
+
+std::string EnvironmentLabel(const job::v1::JobSpec& spec) {
+  return spec.has_environment() ? spec.environment().type() : "none";
+}
+
+}  // namespace freshet

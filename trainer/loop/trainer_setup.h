@@ -1,0 +1,34 @@
+#ifndef FRESHET_TRAINER_LOOP_TRAINER_SETUP_H_
+#define FRESHET_TRAINER_LOOP_TRAINER_SETUP_H_
+
+#include <string>
+
+#include "freshet/job/v1/job_spec.pb.h"
+#include "job/loss_spec.h"
+#include "model/model_config.h"
+#include "trainer/learner/learning_rate.h"
+#include "trainer/learner/policy_learner.h"
+#include "trainer/loop/trainer_loop.h"
+
+namespace freshet {
+
+// What a trainer is made from, out of a resolved job. All functions are pure and thread-safe.
+
+LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec);
+
+PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
+                                        const LossSpec& loss);
+
+// The part of a loop's options that a job decides; `job` is its id. The caller adds what it loaded
+// and where checkpoints go, with their text files (ModelTextFiles).
+TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::string& job,
+                                   const LossSpec& loss);
+
+// The reward of a sample that every component likes: the sum of the positive weights.
+double FullMarks(const job::v1::Reward& reward);
+// For labels of metrics: the type of the job's environment, "none" without one.
+std::string EnvironmentLabel(const job::v1::JobSpec& spec);
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_LOOP_TRAINER_SETUP_H_

@@ -1,0 +1,182 @@
+#include "trainer/service/training_metrics.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <vector>
+
+namespace freshet {
+namespace {
+
+using metrics::Buckets;
+using metrics::CounterFamily;
+using metrics::GaugeFamily;
+using metrics::HistogramFamily;
+using metrics::Labels;
+
+constexpr const char* kPhases[] = {"wait", "compute", "optimizer", "checkpoint", "other"};
+constexpr const char* kSolved[] = {"all", "some", "none"};
+
+// Ages that every job has an edge for, so that its buckets can be added to those of others.
+constexpr int64_t kCommonAges[] = {0, 1, 2, 3, 4, 6, 8, 12, 16};
+
+// Those, doubling ones up to the bound, and two about the bound: so no quantile of what is at the
+// bound lies above it, and none of what is younger reaches it.
+Buckets AgeBuckets(int64_t bound) {
+  std::set<int64_t> ages(std::begin(kCommonAges), std::end(kCommonAges));
+  for (int64_t age = 2 * *ages.rbegin(); age < bound; age *= 2) ages.insert(age);
+  ages.insert(std::max<int64_t>(bound - 1, 0));
+  ages.insert(bound);
+  return {ages.begin(), ages.end()};
+}
+
+Labels With(Labels labels, const char* name, const std::string& value) {
+  labels[name] = value;
+  return labels;
+}
+
+}  // namespace
+
+TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::string& job,
+                                 const std::string& environment, int64_t staleness_bound)
+    : age_edges_(AgeBuckets(staleness_bound)),
+      kl_(GaugeFamily(
+          registry, "freshet_policy_kl_nats",
+          "Estimate of the KL divergence per token in the last step: of the policy from "
+          "the one that sampled (behavior) or from the frozen one (reference).")),
+      reward_mean_(GaugeFamily(registry, "freshet_reward_mean", "Mean reward of the last step.")),
+      loss_(GaugeFamily(registry, "freshet_loss", "Loss of the last step.")),
+      entropy_(GaugeFamily(registry, "freshet_policy_entropy_nats",
+                           "Entropy per token of the policy in the last step.")),
+      clip_(
+          GaugeFamily(registry, "freshet_clip_ratio", "Share of clipped tokens in the last step.")),
+      grad_norm_(GaugeFamily(registry, "freshet_grad_norm",
+                             "Norm of the gradient before clipping in the last step.")),
+      importance_(GaugeFamily(registry, "freshet_importance_weight_mean",
+                              "Mean importance weight of the correction in the last step.")),
+      logprob_diff_(
+          GaugeFamily(registry, "freshet_logprob_diff",
+                      "Mean size of the difference of a token's log-probability, in nats, between "
+                      "the policy in training and the one that sampled it, in the last step.")),
+      learning_rate_(
+          GaugeFamily(registry, "freshet_learning_rate", "Learning rate of the last step.")),
+      job_(job),
+      staleness_bound_(staleness_bound) {
+  const Labels labels = {{"job", job}};
+  staleness_ = {HistogramFamily(registry, "freshet_trajectory_staleness_versions",
+                                "Age of trained tokens in policy versions; one observation per "
+                                "token that bears loss."),
+                labels, age_edges_};
+  at_bound_ = {CounterFamily(registry, "freshet_trained_tokens_at_bound_total",
+                             "Trained tokens that are as old as the staleness bound allows; over "
+                             "freshet_trajectory_staleness_versions_count: their share."),
+               labels};
+  version_spans_ = {HistogramFamily(registry, "freshet_trajectory_version_spans",
+                                    "Runs of tokens by one policy version in a trained sample."),
+                    labels, Buckets{1, 2, 3, 4, 6, 8}};
+  completion_tokens_ = {
+      HistogramFamily(registry, "freshet_completion_tokens", "Tokens of a trained sample."), labels,
+      Buckets{1, 4, 16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536}};
+  reward_ = {HistogramFamily(registry, "freshet_reward", "Reward of a trained sample."),
+             With(labels, "environment", environment),
+             Buckets{-10, -2, -1, -0.5, 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 10}};
+  ratios_ = {
+      HistogramFamily(registry, "freshet_importance_ratio",
+                      "Likelihood of a trained token under the policy in training, over that under "
+                      "the policy that sampled it; one observation per token that bears loss."),
+      labels, Buckets(kImportanceRatioBounds.begin(), kImportanceRatioBounds.end())};
+  auto& phases = HistogramFamily(registry, "freshet_step_phase_seconds",
+                                 "Seconds of the parts of a training step.");
+  for (const char* phase : kPhases) {
+    phases_[phase] = {phases, With(labels, "phase", phase), metrics::LongSeconds()};
+  }
+  auto& solved =
+      CounterFamily(registry, "freshet_group_solved_total",
+                    "Trained groups by how many of their samples got full marks: the sum "
+                    "of the positive weights of the reward.");
+  for (const char* outcome : kSolved) solved_[outcome] = {solved, With(labels, "outcome", outcome)};
+  wait_ = {CounterFamily(registry, "freshet_trainer_wait_seconds_total",
+                         "Seconds that the trainer waited for samples."),
+           labels};
+  steps_ = {CounterFamily(registry, "freshet_steps_total", "Training steps done."), labels};
+  trained_ = {CounterFamily(registry, "freshet_tokens_total", "Tokens by phase."),
+              With(labels, "phase", "trained")};
+  flops_ = {CounterFamily(registry, "freshet_model_flops_total",
+                          "Floating-point operations that forward and backward passes of training "
+                          "needed; per second: the rate of this."),
+            labels};
+  version_ = {GaugeFamily(registry, "freshet_weight_version",
+                          "Policy version: committed by the trainer, or held by an engine."),
+              With(labels, "role", "trainer")};
+}
+
+void TrainingMetrics::OnStep(const StepMetrics& m) {
+  std::vector<double> increments(age_edges_.size() + 1);
+  double sum = 0;
+  double at_bound = 0;
+  for (const auto& [age, tokens] : m.staleness_tokens) {
+    const auto bucket =
+        std::lower_bound(age_edges_.begin(), age_edges_.end(), static_cast<double>(age));
+    increments[static_cast<size_t>(bucket - age_edges_.begin())] += static_cast<double>(tokens);
+    if (age >= staleness_bound_) at_bound += static_cast<double>(tokens);
+    sum += static_cast<double>(age * tokens);
+  }
+  staleness_->ObserveMultiple(increments, sum);
+  at_bound_->Increment(at_bound);
+  const double compute = std::max(0.0, m.train_seconds - m.optimizer_seconds);
+  const double named =
+      m.trainer_wait_seconds + compute + m.optimizer_seconds + m.checkpoint_seconds;
+  phases_.at("wait")->Observe(m.trainer_wait_seconds);
+  phases_.at("compute")->Observe(compute);
+  phases_.at("optimizer")->Observe(m.optimizer_seconds);
+  phases_.at("checkpoint")->Observe(m.checkpoint_seconds);
+  phases_.at("other")->Observe(std::max(0.0, m.step_seconds - named));
+  steps_->Increment();
+  trained_->Increment(static_cast<double>(m.tokens_trained));
+  flops_->Increment(m.model_flops);
+  version_->Set(static_cast<double>(m.policy_version));
+  MutexLock lock(mu_);
+  SetLast(reward_mean_, "", m.reward_mean);
+  SetLast(loss_, "", m.loss);
+  SetLast(entropy_, "", m.entropy);
+  SetLast(kl_, "behavior", m.kl_behavior);
+  if (m.kl_ref.has_value()) SetLast(kl_, "reference", *m.kl_ref);
+  SetLast(clip_, "", m.ratio_clip_fraction);
+  SetLast(grad_norm_, "", m.grad_norm);
+  SetLast(importance_, "", m.importance_weight_mean);
+  SetLast(logprob_diff_, "", m.logprob_diff);
+  SetLast(learning_rate_, "", m.learning_rate);
+  waited_ += m.trainer_wait_seconds;
+  metrics::RaiseTo(*wait_, waited_);
+}
+
+void TrainingMetrics::SetLast(metrics::Gauges& family, const std::string& kind, double value) {
+  const std::pair<metrics::Gauges*, std::string> key{&family, kind};
+  auto found = last_.find(key);
+  if (found == last_.end()) {
+    Labels labels = {{"job", job_}};
+    if (!kind.empty()) labels["kind"] = kind;
+    found = last_.emplace(key, metrics::GaugeSeries(family, labels)).first;
+  }
+  found->second->Set(value);
+}
+
+void TrainingMetrics::OnBatch(const BatchStats& stats) {
+  for (const double reward : stats.rewards) reward_->Observe(reward);
+  for (const double tokens : stats.completion_tokens) completion_tokens_->Observe(tokens);
+  for (const double spans : stats.version_spans) version_spans_->Observe(spans);
+  solved_.at("all")->Increment(static_cast<double>(stats.solved_all));
+  solved_.at("some")->Increment(static_cast<double>(stats.solved_some));
+  solved_.at("none")->Increment(static_cast<double>(stats.solved_none));
+}
+
+void TrainingMetrics::OnRatios(const ImportanceRatios& ratios) {
+  ratios_->ObserveMultiple({ratios.tokens.begin(), ratios.tokens.end()}, ratios.sum);
+}
+
+void TrainingMetrics::OnWaiting(double seconds) {
+  MutexLock lock(mu_);
+  metrics::RaiseTo(*wait_, waited_ + seconds);
+}
+
+}  // namespace freshet

@@ -1,0 +1,393 @@
+#include "weights/grpc/cluster_transport.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/str_cat.h"
+#include "freshet/weights/v1/weight_service.grpc.pb.h"
+#include "weights/grpc/manifest_codec.h"
+#include "weights/grpc/member_calls.h"
+#include "weights/grpc/relay_sender.h"
+#include "weights/shm/memory_file.h"
+
+namespace freshet {
+namespace {
+
+// The idle catch-up thread looks again after so long, though it is woken by every change.
+constexpr absl::Duration kIdleLook = absl::Seconds(60);
+// How long a publication waits for a background delivery that it has called off.
+constexpr absl::Duration kCallOff = absl::Seconds(1);
+// Bytes that an engine maps and verifies in a second at least; one core does tens of times that.
+constexpr size_t kSlowestVerify = size_t{128} << 20;
+
+// The slowest member of a publication is logged when it takes longer.
+constexpr absl::Duration kSlowMember = absl::Seconds(1);
+
+// Whether a member with this outcome may be all right soon: it was not there, not yet or not any
+// more, or too slow.
+bool Unreachable(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status) || absl::IsAborted(status) ||
+         absl::IsResourceExhausted(status) || absl::IsNotFound(status);
+}
+
+}  // namespace
+
+absl::StatusOr<ClusterRoute> ParseClusterRoute(std::string_view transport) {
+  if (transport == "auto") return ClusterRoute::kAuto;
+  if (transport == "shm") return ClusterRoute::kShm;
+  if (transport == "grpc_relay") return ClusterRoute::kRelay;
+  return InvalidArgument("weight_sync.transport is '", transport,
+                         "'; a cluster takes auto, shm or grpc_relay");
+}
+
+ClusterTransport::ClusterTransport(ClusterTransportOptions options, ChannelSource channels,
+                                   const Clock& clock, WeightSyncObserver* observer)
+    : options_(std::move(options)),
+      channels_(std::move(channels)),
+      clock_(clock),
+      observer_(observer),
+      catch_up_([this](std::stop_token stop) { RunCatchUp(std::move(stop)); }) {}
+
+ClusterTransport::~ClusterTransport() {
+  catch_up_.request_stop();
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+  }
+  events_->Notify();
+}
+
+void ClusterTransport::SetMembers(int64_t revision, std::vector<WeightMember> members) {
+  {
+    MutexLock lock(mu_);
+    if (revision <= revision_) return;
+    revision_ = revision;
+    std::map<std::string, Member> next;
+    for (WeightMember& member : members) {
+      const auto known = members_.find(member.worker);
+      Member& entry = next[member.worker];
+      if (known != members_.end() && known->second.view.member == member) {
+        entry = std::move(known->second);
+      } else {
+        entry.view.member = std::move(member);
+      }
+    }
+    members_ = std::move(next);
+  }
+  events_->Notify();
+}
+
+std::optional<CommittedWeights> ClusterTransport::Committed() const {
+  MutexLock lock(mu_);
+  return committed_;
+}
+
+std::vector<MemberView> ClusterTransport::Members() const {
+  MutexLock lock(mu_);
+  std::vector<MemberView> views;
+  for (const auto& [worker, member] : members_) views.push_back(member.view);
+  return views;
+}
+
+int64_t ClusterTransport::Prepare(const WeightManifest& manifest, WeightBytes bytes) {
+  prepared_ = {manifest, std::move(bytes), {}, false};
+  {
+    MutexLock lock(mu_);
+    publishing_ = true;
+    for (const auto& [worker, member] : members_) {
+      if (!member.lagging) prepared_.members.push_back(member.view.member);
+    }
+  }
+  events_->Notify();
+  const absl::Time start = clock_.Now();
+  for (absl::Duration left = kCallOff; left > absl::ZeroDuration();
+       left = start + kCallOff - clock_.Now()) {
+    const uint64_t seen = events_->count();
+    {
+      MutexLock lock(mu_);
+      if (!catching_up_) break;
+    }
+    events_->Await(seen, left);
+  }
+  const Outcomes outcomes = Deliver(prepared_);
+  if (observer_ != nullptr) observer_->OnPhase(WeightPhase::kTransfer, clock_.Now() - start);
+  Observe(prepared_, outcomes);
+  Note(prepared_, outcomes, false);
+  std::erase_if(prepared_.members, [&outcomes](const WeightMember& member) {
+    return !outcomes.at(member.worker).status.ok();
+  });
+  return static_cast<int64_t>(prepared_.members.size());
+}
+
+void ClusterTransport::Activate(const CommitReceipt& receipt) {
+  if (prepared_.bytes != nullptr && receipt.policy == prepared_.manifest.policy &&
+      receipt.content_hash == prepared_.manifest.content_hash) {
+    MutexLock lock(mu_);
+    committed_ = CommittedWeights{{prepared_.manifest, prepared_.bytes}, receipt};
+  }
+  const absl::Time start = clock_.Now();
+  const Outcomes outcomes = SendActivate(prepared_, receipt);
+  if (observer_ != nullptr) observer_->OnPhase(WeightPhase::kActivate, clock_.Now() - start);
+  Note(prepared_, outcomes, true);
+  {
+    MutexLock lock(mu_);
+    publishing_ = false;
+  }
+  events_->Notify();
+}
+
+ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
+  const absl::Time deadline = clock_.Now() + options_.timeout;
+  std::vector<WeightMember> shared;
+  std::vector<WeightMember> relayed;
+  for (const WeightMember& member : delivery.members) {
+    const bool relay = options_.route == ClusterRoute::kRelay ||
+                       (options_.route == ClusterRoute::kAuto && RelayOnly(member.worker));
+    (relay ? relayed : shared).push_back(member);
+  }
+  Outcomes outcomes;
+  absl::StatusOr<WeightBytes> file = delivery.bytes;
+  if (!shared.empty()) file = InMemoryFile(delivery.bytes);
+  if (!file.ok()) {
+    FRESHET_LOG(Warning) << "event=no_shared_memory reason=" << LogQuoted(Message(file.status()));
+    if (options_.route == ClusterRoute::kShm) {
+      for (const WeightMember& member : shared) outcomes[member.worker].status = file.status();
+    } else {
+      relayed.insert(relayed.end(), shared.begin(), shared.end());
+    }
+    shared.clear();
+  }
+  {
+    std::jthread chain;
+    if (!relayed.empty()) {
+      chain = std::jthread([&] { outcomes = SendRelay(delivery, relayed, deadline); });
+    }
+    Outcomes mapped;
+    if (!shared.empty()) mapped = SendShared(delivery, **file, shared);
+    if (chain.joinable()) chain.join();
+    outcomes.merge(mapped);
+  }
+  if (options_.route != ClusterRoute::kAuto) return outcomes;
+  // Those who turned out not to share memory with us form a chain of their own.
+  std::vector<WeightMember> others;
+  for (const WeightMember& member : shared) {
+    if (absl::IsUnimplemented(outcomes.at(member.worker).status)) others.push_back(member);
+  }
+  if (others.empty()) return outcomes;
+  {
+    MutexLock lock(mu_);
+    for (const WeightMember& member : others) {
+      const auto found = members_.find(member.worker);
+      if (found != members_.end()) found->second.relay_only = true;
+    }
+  }
+  for (auto& [worker, outcome] : SendRelay(delivery, others, deadline)) {
+    outcomes[worker] = std::move(outcome);
+  }
+  return outcomes;
+}
+
+ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery,
+                                                        const WeightArena& file,
+                                                        const std::vector<WeightMember>& members) {
+  auto request = std::make_shared<weights::v1::PrepareSharedRequest>();
+  request->set_job(options_.job);
+  ManifestToProto(delivery.manifest, *request->mutable_manifest());
+  request->set_path(MemoryFilePath(file));
+  request->set_host(options_.host);
+  const absl::Duration timeout =
+      std::min(options_.timeout,
+               options_.silence_timeout + absl::Seconds(1) * (file.size() / kSlowestVerify));
+  const std::vector<MemberAnswer> answers = CallMembers(
+      members, channels_, timeout, events_,
+      [&](const std::string& worker) { return Departed(delivery, worker); },
+      [&](weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
+          std::function<void(grpc::Status)> done) {
+        auto reply = std::make_shared<weights::v1::PrepareReply>();
+        stub.async()->PrepareShared(context, request.get(), reply.get(),
+                                    [request, reply, done = std::move(done)](grpc::Status status) {
+                                      done(std::move(status));
+                                    });
+      });
+  Outcomes outcomes;
+  for (size_t i = 0; i < members.size(); ++i) {
+    outcomes[members[i].worker] = {answers[i].status, answers[i].took};
+  }
+  return outcomes;
+}
+
+ClusterTransport::Outcomes ClusterTransport::SendRelay(const Delivery& delivery,
+                                                       const std::vector<WeightMember>& members,
+                                                       absl::Time deadline) {
+  const absl::Time start = clock_.Now();
+  Outcomes outcomes;
+  RelayHooks hooks;
+  hooks.available = [&delivery]() -> absl::StatusOr<int64_t> {
+    return delivery.manifest.total_bytes;
+  };
+  hooks.on_result = [&](const std::string& worker, const absl::Status& status) {
+    outcomes[worker] = {status, clock_.Now() - start, /*relayed=*/true};
+  };
+  hooks.departed = [&](const std::string& worker) { return Departed(delivery, worker); };
+  if (observer_ != nullptr) {
+    hooks.on_bytes = [this](int64_t bytes) { observer_->OnBytes(bytes); };
+  }
+  RelaySender({options_.job, delivery.manifest, delivery.bytes, members, deadline,
+               options_.silence_timeout},
+              std::move(hooks), channels_, clock_, events_)
+      .Run();
+  for (const WeightMember& member : members) {
+    outcomes.try_emplace(
+        member.worker, Outcome{absl::DeadlineExceededError("not reached in the publication's time"),
+                               clock_.Now() - start, /*relayed=*/true});
+  }
+  return outcomes;
+}
+
+ClusterTransport::Outcomes ClusterTransport::SendActivate(const Delivery& delivery,
+                                                          const CommitReceipt& receipt) {
+  auto request = std::make_shared<weights::v1::ActivateRequest>();
+  request->set_job(options_.job);
+  ReceiptToProto(receipt, *request->mutable_receipt());
+  const std::vector<MemberAnswer> answers = CallMembers(
+      delivery.members, channels_, options_.activate_timeout, events_,
+      [&](const std::string& worker) { return Departed(delivery, worker); },
+      [&](weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
+          std::function<void(grpc::Status)> done) {
+        auto reply = std::make_shared<weights::v1::ActivateReply>();
+        stub.async()->Activate(context, request.get(), reply.get(),
+                               [request, reply, done = std::move(done)](grpc::Status status) {
+                                 done(std::move(status));
+                               });
+      });
+  Outcomes outcomes;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    outcomes[delivery.members[i].worker] = {answers[i].status, answers[i].took};
+  }
+  return outcomes;
+}
+
+bool ClusterTransport::Departed(const Delivery& delivery, const std::string& worker) const {
+  MutexLock lock(mu_);
+  return stopping_ || (delivery.background && publishing_) || !members_.contains(worker);
+}
+
+bool ClusterTransport::RelayOnly(const std::string& worker) const {
+  MutexLock lock(mu_);
+  const auto found = members_.find(worker);
+  return found != members_.end() && found->second.relay_only;
+}
+
+void ClusterTransport::Observe(const Delivery& delivery, const Outcomes& outcomes) const {
+  std::vector<absl::Duration> shared;
+  std::vector<absl::Duration> relayed;
+  const std::string* slowest = nullptr;
+  absl::Duration longest = kSlowMember;
+  for (const auto& [worker, outcome] : outcomes) {
+    if (!outcome.status.ok()) continue;
+    (outcome.relayed ? relayed : shared).push_back(outcome.took);
+    if (outcome.took <= longest) continue;
+    slowest = &worker;
+    longest = outcome.took;
+  }
+  if (slowest != nullptr) {
+    FRESHET_LOG(Info) << "event=weights_slow member=" << *slowest
+                      << " seconds=" << absl::ToDoubleSeconds(longest)
+                      << " version=" << delivery.manifest.policy.version;
+  }
+  if (observer_ == nullptr) return;
+  if (!shared.empty()) observer_->OnMembers(options_.job, "shm", shared);
+  if (!relayed.empty()) observer_->OnMembers(options_.job, "grpc_relay", relayed);
+}
+
+void ClusterTransport::Note(const Delivery& delivery, const Outcomes& outcomes, bool activated) {
+  const PolicyVersion policy = delivery.manifest.policy;
+  MutexLock lock(mu_);
+  for (const WeightMember& served : delivery.members) {
+    const absl::Status& status = outcomes.at(served.worker).status;
+    const auto found = members_.find(served.worker);
+    // Its worker may have begun anew meanwhile, without what the former work was given.
+    if (found == members_.end() || found->second.view.member != served) continue;
+    Member& member = found->second;
+    if (!status.ok()) {
+      // What a publication calls off is no failure of the member.
+      if (delivery.background && absl::IsCancelled(status)) continue;
+      NoteFailure(member, policy, status, activated);
+    } else if (activated) {
+      member.view.holds = policy;
+      member.view.error.clear();
+      member.lagging = false;
+      member.retry = absl::ZeroDuration();
+    }
+  }
+}
+
+void ClusterTransport::NoteFailure(Member& member, const PolicyVersion& policy,
+                                   const absl::Status& status, bool activated) {
+  member.view.error = Message(status);
+  // One that lost what it had prepared has probably started again.
+  if (activated || Unreachable(status)) {
+    member.lagging = true;
+    member.retry = member.retry == absl::ZeroDuration()
+                       ? options_.first_retry
+                       : std::min(2 * member.retry, options_.last_retry);
+    member.next_try = clock_.Now() + member.retry;
+  } else {
+    member.lagging = false;
+    member.next_try = clock_.Now() + options_.last_retry;
+  }
+  if (observer_ != nullptr) observer_->OnFailure(WeightFailureCause(status));
+  FRESHET_LOG(Warning) << "event=weights_missed member=" << member.view.member.worker
+                       << " version=" << policy.version << " reason=" << LogQuoted(Message(status));
+}
+
+std::optional<ClusterTransport::Delivery> ClusterTransport::NextCatchUp(absl::Time& next) {
+  const absl::Time now = clock_.Now();
+  next = now + kIdleLook;
+  MutexLock lock(mu_);
+  if (publishing_ || !committed_.has_value()) return std::nullopt;
+  const PolicyVersion policy = committed_->snapshot.manifest.policy;
+  Delivery delivery{committed_->snapshot.manifest, committed_->snapshot.bytes, {}, true};
+  for (const auto& [worker, member] : members_) {
+    if (member.view.holds == policy) continue;
+    if (member.next_try <= now) {
+      delivery.members.push_back(member.view.member);
+    } else {
+      next = std::min(next, member.next_try);
+    }
+  }
+  if (delivery.members.empty()) return std::nullopt;
+  catching_up_ = true;
+  return delivery;
+}
+
+void ClusterTransport::RunCatchUp(std::stop_token stop) {
+  while (!stop.stop_requested()) {
+    const uint64_t seen = events_->count();
+    absl::Time next;
+    std::optional<Delivery> delivery = NextCatchUp(next);
+    if (!delivery.has_value()) {
+      events_->Await(seen, next - clock_.Now());
+      continue;
+    }
+    const Outcomes outcomes = Deliver(*delivery);
+    Note(*delivery, outcomes, false);
+    std::erase_if(delivery->members, [&outcomes](const WeightMember& member) {
+      return !outcomes.at(member.worker).status.ok();
+    });
+    const std::optional<CommittedWeights> committed = Committed();
+    if (!delivery->members.empty() && committed.has_value() &&
+        committed->snapshot.manifest.policy == delivery->manifest.policy) {
+      Note(*delivery, SendActivate(*delivery, committed->receipt), true);
+    }
+    {
+      MutexLock lock(mu_);
+      catching_up_ = false;
+    }
+    events_->Notify();
+  }
+}
+
+}  // namespace freshet

@@ -1,0 +1,31 @@
+#ifndef FRESHET_WEIGHTS_GRPC_MANIFEST_CODEC_H_
+#define FRESHET_WEIGHTS_GRPC_MANIFEST_CODEC_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/policy_version.h"
+#include "freshet/weights/v1/weight_service.pb.h"
+#include "weights/manifest.h"
+
+namespace freshet {
+
+// Between the structs of the weight plane and their messages. What comes from outside is converted
+// as it is: CheckManifest decides whether it can be used.
+void ManifestToProto(const WeightManifest& manifest, weights::v1::Manifest& message);
+WeightManifest ManifestFromProto(const weights::v1::Manifest& message);
+
+void ReceiptToProto(const CommitReceipt& receipt, weights::v1::Receipt& message);
+CommitReceipt ReceiptFromProto(const weights::v1::Receipt& message);
+
+void PolicyToProto(const PolicyVersion& policy, trajectory::v1::PolicyVersion& message);
+PolicyVersion PolicyFromProto(const trajectory::v1::PolicyVersion& message);
+
+// A member's result; the worker "" means the receiver of the call.
+void ResultToProto(const std::string& worker, const absl::Status& status,
+                   weights::v1::MemberResult& message);
+absl::Status ResultFromProto(const weights::v1::MemberResult& message);
+
+}  // namespace freshet
+
+#endif  // FRESHET_WEIGHTS_GRPC_MANIFEST_CODEC_H_

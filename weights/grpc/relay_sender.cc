@@ -1,0 +1,149 @@
+#include "weights/grpc/relay_sender.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "weights/grpc/chunk_codec.h"
+#include "weights/grpc/manifest_codec.h"
+
+namespace freshet {
+namespace {
+
+grpc::ByteBuffer EncodeHeader(const RelayJob& job, const std::vector<WeightMember>& chain) {
+  weights::v1::PrepareRequest request;
+  weights::v1::PrepareHeader& header = *request.mutable_header();
+  header.set_job(job.job);
+  ManifestToProto(job.manifest, *header.mutable_manifest());
+  for (size_t i = 1; i < chain.size(); ++i) {
+    weights::v1::Member& member = *header.add_chain();
+    member.set_worker(chain[i].worker);
+    member.set_address(chain[i].address);
+  }
+  const int64_t nanos = absl::ToInt64Nanoseconds(job.silence_timeout);
+  header.mutable_silence_timeout()->set_seconds(nanos / 1'000'000'000);
+  header.mutable_silence_timeout()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+  return EncodeMessage(request);
+}
+
+}  // namespace
+
+// One call to the first member of a chain.
+struct RelaySender::Attempt {
+  std::shared_ptr<RelayLink> link;
+  std::string worker;
+  int64_t sent = 0;
+  bool closed = false;
+  absl::Time heard;         // last sign of life, or when we were the ones who had nothing to send
+  absl::Time looked;        // when the member was last looked at
+  absl::Duration waited;    // for the member's own result
+  absl::Duration patience;  // for it
+};
+
+RelaySender::RelaySender(RelayJob job, RelayHooks hooks, ChannelSource channels, const Clock& clock,
+                         std::shared_ptr<EventCount> events)
+    : job_(std::move(job)),
+      hooks_(std::move(hooks)),
+      channels_(std::move(channels)),
+      clock_(clock),
+      events_(std::move(events)),
+      alive_at_(clock.Now()) {
+  for (const WeightMember& member : job_.chain) open_.insert(member.worker);
+}
+
+void RelaySender::Run() {
+  std::vector<WeightMember> chain = job_.chain;
+  while (!chain.empty() && clock_.Now() < job_.deadline && hooks_.available().ok()) {
+    const std::string first = chain.front().worker;
+    absl::Status status = Serve(chain);
+    const bool ours = !hooks_.available().ok() || clock_.Now() >= job_.deadline;
+    if (IsOpen(first) && !ours) {
+      if (status.ok()) status = absl::UnavailableError("ended the call without a result");
+      Record(first, status);
+    }
+    chain.erase(chain.begin());
+    std::erase_if(chain, [this](const WeightMember& member) { return !IsOpen(member.worker); });
+  }
+}
+
+void RelaySender::Record(const std::string& worker, const absl::Status& status) {
+  if (open_.erase(worker) != 0) hooks_.on_result(worker, status);
+}
+
+absl::Status RelaySender::Serve(const std::vector<WeightMember>& chain) {
+  const std::shared_ptr<grpc::Channel> channel = channels_(chain.front().address);
+  if (channel == nullptr) {
+    return absl::UnavailableError(StrCat("no channel to ", chain.front().address));
+  }
+  Attempt attempt;
+  attempt.worker = chain.front().worker;
+  attempt.heard = attempt.looked = clock_.Now();
+  const absl::Duration left = job_.deadline - attempt.heard;
+  attempt.patience = chain.size() > 1 ? left / 2 : left;
+  attempt.link = RelayLink::Open(channel, EncodeHeader(job_, chain), left, events_);
+  absl::Status status;
+  while (true) {
+    const uint64_t seen = events_->count();
+    const RelayLink::News news = attempt.link->Listen();
+    for (const weights::v1::MemberResult& result : news.results) {
+      Record(result.worker().empty() ? attempt.worker : result.worker(), ResultFromProto(result));
+    }
+    if (news.heard) attempt.heard = clock_.Now();
+    status = news.status;
+    if (news.done) break;
+    const absl::StatusOr<bool> own_wait = Feed(attempt, news.writable);
+    status = own_wait.ok() ? CheckPatience(attempt, *own_wait) : own_wait.status();
+    if (!status.ok()) break;
+    const absl::Time now = clock_.Now();
+    if (hooks_.on_alive && now - alive_at_ >= job_.silence_timeout / 3) {
+      alive_at_ = now;
+      hooks_.on_alive();
+    }
+    events_->Await(seen, std::min(job_.silence_timeout / 3, job_.deadline - now));
+  }
+  attempt.link->Close();
+  return status;
+}
+
+absl::StatusOr<bool> RelaySender::Feed(Attempt& attempt, bool writable) {
+  FRESHET_ASSIGN_OR_RETURN(const int64_t available, hooks_.available());
+  if (!writable || attempt.closed) return false;
+  if (attempt.sent == job_.manifest.total_bytes) {
+    attempt.closed = true;
+    attempt.link->CloseWrites();
+    return false;
+  }
+  const int64_t size = std::min(kMaxChunkBytes, available - attempt.sent);
+  if (size <= 0) return true;
+  attempt.link->Write(EncodeChunk(job_.bytes, attempt.sent, size));
+  attempt.sent += size;
+  if (hooks_.on_bytes) hooks_.on_bytes(size);
+  return false;
+}
+
+absl::Status RelaySender::CheckPatience(Attempt& attempt, bool own_wait) {
+  const absl::Time now = clock_.Now();
+  const absl::Duration since = now - std::exchange(attempt.looked, now);
+  if (own_wait) {
+    attempt.heard = now;
+  } else if (IsOpen(attempt.worker)) {
+    attempt.waited += since;
+  }
+  if (now >= job_.deadline) return absl::DeadlineExceededError("the publication's time is over");
+  if (hooks_.departed && hooks_.departed(attempt.worker)) {
+    return absl::CancelledError("not a member any more");
+  }
+  if (now - attempt.heard >= job_.silence_timeout) {
+    return absl::DeadlineExceededError(
+        StrCat("no sign of life for ", absl::FormatDuration(job_.silence_timeout)));
+  }
+  if (IsOpen(attempt.worker) && attempt.waited >= attempt.patience) {
+    return absl::DeadlineExceededError(StrCat("too slow: ", attempt.sent, " of ",
+                                              job_.manifest.total_bytes, " bytes taken in ",
+                                              absl::FormatDuration(attempt.waited)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

@@ -1,0 +1,234 @@
+#include "weights/grpc/weight_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "services/runtime/status.h"
+#include "services/runtime/unary.h"
+#include "weights/grpc/chunk_codec.h"
+#include "weights/grpc/manifest_codec.h"
+#include "weights/shm/memory_file.h"
+
+namespace freshet {
+namespace {
+
+constexpr int kCallThreads = 4;
+
+// Sends a committed version: header, then chunks.
+class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  PullReactor(absl::StatusOr<CommittedWeights> weights, std::function<void()> on_end)
+      : weights_(std::move(weights)), on_end_(std::move(on_end)) {
+    if (!weights_.ok()) {
+      Finish(runtime::StatusToGrpc(weights_.status()));
+      return;
+    }
+    weights::v1::PullReply reply;
+    ManifestToProto(weights_->snapshot.manifest, *reply.mutable_header()->mutable_manifest());
+    ReceiptToProto(weights_->receipt, *reply.mutable_header()->mutable_receipt());
+    outgoing_ = EncodeMessage(reply);
+    StartWrite(&outgoing_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    const WeightSnapshot& snapshot = weights_->snapshot;
+    const int64_t size = std::min(kMaxChunkBytes, snapshot.manifest.total_bytes - sent_);
+    if (!ok) {
+      Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller is gone"));
+    } else if (size == 0) {
+      Finish(grpc::Status::OK);
+    } else {
+      outgoing_ = EncodeChunk(snapshot.bytes, sent_, size);
+      sent_ += size;
+      StartWrite(&outgoing_);
+    }
+  }
+  void OnDone() override {
+    on_end_();
+    delete this;
+  }
+
+ private:
+  const absl::StatusOr<CommittedWeights> weights_;
+  const std::function<void()> on_end_;
+  grpc::ByteBuffer outgoing_;
+  int64_t sent_ = 0;
+};
+
+}  // namespace
+
+struct GrpcWeightService::Pulls {
+  Mutex mu;
+  int running ABSL_GUARDED_BY(mu) = 0;
+};
+
+GrpcWeightService::GrpcWeightService(WeightServiceOptions options, ChannelSource channels,
+                                     const Clock& clock, WeightSyncObserver* observer)
+    : options_(std::move(options)),
+      channels_(std::move(channels)),
+      clock_(clock),
+      observer_(observer),
+      pulls_(std::make_shared<Pulls>()),
+      relays_(options_.max_streams, static_cast<size_t>(options_.max_streams)),
+      calls_(kCallThreads, kMaxQueuedCalls) {}
+
+GrpcWeightService::~GrpcWeightService() {
+  relays_.Stop();
+  calls_.Stop();
+}
+
+void GrpcWeightService::Serve(const std::string& job, WeightEndpoint endpoint) {
+  if (!endpoint.committed && endpoint.subscriber != nullptr) {
+    endpoint.committed = [subscriber = endpoint.subscriber] { return subscriber->Committed(); };
+  }
+  Forget(job);
+  MutexLock lock(mu_);
+  endpoints_[job] = std::move(endpoint);
+}
+
+void GrpcWeightService::Forget(const std::string& job) {
+  std::shared_ptr<PrepareReactor> running;
+  {
+    MutexLock lock(mu_);
+    endpoints_.erase(job);
+    if (const auto current = current_.extract(job)) running = current.mapped().lock();
+  }
+  if (running != nullptr) running->Abort(StrCat("this member has left job ", job));
+}
+
+absl::StatusOr<WeightEndpoint> GrpcWeightService::Find(const std::string& job) {
+  MutexLock lock(mu_);
+  const auto found = endpoints_.find(job);
+  if (found == endpoints_.end()) {
+    return NotFound("this process does not work on job '", job.substr(0, 100), "'");
+  }
+  return found->second;
+}
+
+void GrpcWeightService::TakeOver(const std::string& job, std::shared_ptr<PrepareReactor> reactor) {
+  std::shared_ptr<PrepareReactor> former;
+  {
+    MutexLock lock(mu_);
+    former = std::exchange(current_[job], std::move(reactor)).lock();
+  }
+  if (former != nullptr) former->Abort("a newer call brings the weights");
+}
+
+int GrpcWeightService::open_prepares() const {
+  MutexLock lock(mu_);
+  return prepares_;
+}
+
+int GrpcWeightService::open_pulls() const {
+  MutexLock lock(pulls_->mu);
+  return pulls_->running;
+}
+
+void GrpcWeightService::Ended() {
+  MutexLock lock(mu_);
+  --prepares_;
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* GrpcWeightService::Prepare(
+    grpc::CallbackServerContext* context) {
+  absl::Status refused;
+  {
+    MutexLock lock(mu_);
+    if (++prepares_ > options_.max_streams) {
+      refused = ResourceExhausted(options_.max_streams, " Prepare calls are running already");
+    }
+  }
+  PrepareHost& host = *this;
+  return PrepareReactor::Open(std::make_shared<PrepareReactor>(host, context, std::move(refused)));
+}
+
+absl::Status GrpcWeightService::TakeShared(const weights::v1::PrepareSharedRequest& request) {
+  FRESHET_ASSIGN_OR_RETURN(const WeightEndpoint endpoint, Find(request.job()));
+  if (endpoint.subscriber == nullptr) {
+    return FailedPrecondition("this member takes no weights of job ", request.job());
+  }
+  if (options_.host.empty() || request.host() != options_.host) {
+    return absl::UnimplementedError("the caller's memory is on another host");
+  }
+  const WeightManifest manifest = ManifestFromProto(request.manifest());
+  FRESHET_RETURN_IF_ERROR(CheckManifest(manifest, endpoint.limits));
+  FRESHET_ASSIGN_OR_RETURN(const WeightSubscriber::Admission admission,
+                           endpoint.subscriber->Admit(manifest));
+  if (admission == WeightSubscriber::Admission::kHeld) return absl::OkStatus();
+  FRESHET_ASSIGN_OR_RETURN(WeightBytes bytes, MapMemoryFile(request.path(), manifest.total_bytes));
+  const absl::Time start = clock_.Now();
+  FRESHET_RETURN_IF_ERROR(VerifyBuckets(manifest, *bytes));
+  if (observer_ != nullptr) observer_->OnPhase(WeightPhase::kVerify, clock_.Now() - start);
+  return endpoint.subscriber->PrepareVerified(manifest, std::move(bytes));
+}
+
+grpc::ServerUnaryReactor* GrpcWeightService::PrepareShared(
+    grpc::CallbackServerContext* context, const weights::v1::PrepareSharedRequest* request,
+    weights::v1::PrepareReply* reply) {
+  return runtime::RunUnary(
+      calls_, context, request, reply,
+      [this](const weights::v1::PrepareSharedRequest& shared,
+             const runtime::CallContext&) -> absl::StatusOr<weights::v1::PrepareReply> {
+        FRESHET_RETURN_IF_ERROR(TakeShared(shared));
+        weights::v1::PrepareReply result;
+        ResultToProto("", absl::OkStatus(), *result.add_members());
+        return result;
+      });
+}
+
+grpc::ServerUnaryReactor* GrpcWeightService::Activate(grpc::CallbackServerContext* context,
+                                                      const weights::v1::ActivateRequest* request,
+                                                      weights::v1::ActivateReply* reply) {
+  return runtime::RunUnary(
+      calls_, context, request, reply,
+      [this](const weights::v1::ActivateRequest& activate,
+             const runtime::CallContext&) -> absl::StatusOr<weights::v1::ActivateReply> {
+        FRESHET_ASSIGN_OR_RETURN(const WeightEndpoint endpoint, Find(activate.job()));
+        if (endpoint.subscriber == nullptr) {
+          return FailedPrecondition("this member takes no weights of job ", activate.job());
+        }
+        FRESHET_RETURN_IF_ERROR(
+            endpoint.subscriber->Activate(ReceiptFromProto(activate.receipt())));
+        return weights::v1::ActivateReply();
+      });
+}
+
+absl::StatusOr<CommittedWeights> GrpcWeightService::FindCommitted(const grpc::ByteBuffer& request) {
+  FRESHET_ASSIGN_OR_RETURN(const auto pull, DecodeMessage<weights::v1::PullRequest>(request));
+  FRESHET_ASSIGN_OR_RETURN(const WeightEndpoint endpoint, Find(pull.job()));
+  std::optional<CommittedWeights> committed;
+  if (endpoint.committed) committed = endpoint.committed();
+  if (!committed.has_value()) return NotFound("no committed version yet");
+  const PolicyVersion at_least = PolicyFromProto(pull.at_least());
+  const PolicyVersion held = committed->snapshot.manifest.policy;
+  if (held < at_least) {
+    return FailedPrecondition("version ", held.version, " of lineage ", held.lineage,
+                              " is older than version ", at_least.version, " of lineage ",
+                              at_least.lineage);
+  }
+  return *std::move(committed);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* GrpcWeightService::Pull(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  absl::StatusOr<CommittedWeights> weights = FindCommitted(*request);
+  if (runtime::DeadlineOf(*context) - absl::Now() > options_.max_call) {
+    weights = InvalidArgument("the call needs a deadline of at most ",
+                              absl::FormatDuration(options_.max_call));
+  }
+  {
+    MutexLock lock(pulls_->mu);
+    if (++pulls_->running > options_.max_streams) {
+      weights = ResourceExhausted(options_.max_streams, " Pull calls are running already");
+    }
+  }
+  return new PullReactor(std::move(weights), [pulls = pulls_] {
+    MutexLock lock(pulls->mu);
+    --pulls->running;
+  });
+}
+
+}  // namespace freshet
