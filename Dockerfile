@@ -1,8 +1,7 @@
 # The images of Freshet. One stage compiles everything; the images take from it what they run, and
 # nothing else: no shell, no package manager, no compiler.
 #
-#   control       freshet-controller, -reward, -env, the freshet command, redis-server,
-#                 freshet-tunnel (TLS for Redis' connections)
+#   control       freshet-controller, -reward, -env, the freshet command, redis-server
 #   compute       freshet-rollout, -trainer, freshet local, LibTorch for CPUs
 #   compute-cuda  compute with LibTorch's CUDA libraries; the node brings the driver
 #

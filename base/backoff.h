@@ -9,6 +9,13 @@
 
 namespace freshet {
 
+// The wait after the `failures`-th failure in a row: `first`, doubled with each, at most `max`.
+// failures >= 1.
+inline absl::Duration BackoffDelay(int64_t failures, absl::Duration first, absl::Duration max) {
+  const int64_t doublings = std::min<int64_t>(failures - 1, 62);
+  return std::min(first * (int64_t{1} << doublings), max);
+}
+
 // Waits between attempts: growing by `multiplier` from `initial` to `max`, each one drawn between
 // (1 - jitter) and 1 of that. The same seed gives the same waits. Confined to one thread.
 class Backoff {

@@ -129,6 +129,25 @@ absl::StatusOr<Json> ParseJson(std::string_view text, const std::string& source,
   return InvalidArgument(source, ": ", builder.reason());
 }
 
+bool NestsDeeper(std::string_view text, int max_depth) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > max_depth) return true;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return false;
+}
+
 JsonFields::JsonFields(const Json& object, std::string source, std::vector<std::string>& errors)
     : object_(object), source_(std::move(source)), errors_(errors) {
   if (!object_.is_object()) AddError(StrCat("is ", JsonExcerpt(object_), ", want an object"));

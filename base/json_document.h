@@ -23,6 +23,10 @@ struct JsonLimits {
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, const std::string& source,
                                          const JsonLimits& limits = {});
 
+// Whether brackets outside strings nest deeper than `max_depth` in `text`, which need not be valid
+// JSON. For parsers that recurse.
+bool NestsDeeper(std::string_view text, int max_depth);
+
 // Reads typed members of one JSON object and collects what is wrong with them, one line per error:
 // "SOURCE: NAME is VALUE, want ...". An absent or null member takes `fallback` and is no error.
 // Confined to one thread. The object must outlive the reader.

@@ -49,6 +49,28 @@ function(freshet_library NAME)
   endif()
 endfunction()
 
+# freshet_embedded_files(NAME HEADER FILE...)  A library with the bytes of files of this folder:
+# "page.css" is what PageCss() returns, which HEADER declares.
+function(freshet_embedded_files NAME HEADER)
+  set(sources)
+  foreach(file ${ARGN})
+    string(REGEX REPLACE "^(.)(.*)\\.(.)(.*)$" "\\1;\\2;\\3;\\4" parts "${file}")
+    list(TRANSFORM parts TOUPPER AT 0 2)
+    list(JOIN parts "" function)
+    set(source "${CMAKE_CURRENT_BINARY_DIR}/${function}.cc")
+    add_custom_command(
+      OUTPUT "${source}"
+      COMMAND "${CMAKE_COMMAND}" "-DINPUT=${CMAKE_CURRENT_SOURCE_DIR}/${file}" "-DOUTPUT=${source}"
+              "-DHEADER=${HEADER}" "-DNAME=${function}"
+              -P "${PROJECT_SOURCE_DIR}/proto/embed_bytes.cmake"
+      DEPENDS "${file}" "${PROJECT_SOURCE_DIR}/proto/embed_bytes.cmake"
+      VERBATIM)
+    list(APPEND sources "${source}")
+  endforeach()
+  freshet_library(${NAME} SRCS ${sources})
+  freshet_compile_alone(${sources})
+endfunction()
+
 # What users run, without the tests and what they need.
 add_custom_target(freshet_programs)
 
@@ -83,8 +105,8 @@ if(BUILD_TESTING AND NOT FRESHET_SANITIZE)
 endif()
 
 # freshet_test(NAME [TORCH | WIRE] [THREADS] SRCS ... LIBS ... [LABEL ...] [DEPENDS ...])
-# One GoogleTest executable; each TEST is a ctest case. (Under a sanitizer the executable is: to start
-# it takes longer than most tests.) LABEL: unit (default), grpc, redis, e2e.
+# One GoogleTest executable; each TEST is a ctest case. (With LibTorch or a sanitizer the executable is
+# one case: to start it takes longer than most tests.) LABEL: unit (default), grpc, redis, e2e.
 # THREADS: a unit test that starts threads, which TSan watches; its label is unit_threads.
 function(freshet_test NAME)
   cmake_parse_arguments(ARG "TORCH;WIRE;THREADS" "LABEL" "SRCS;LIBS;DEPENDS" ${ARGN})
@@ -126,7 +148,7 @@ function(freshet_test NAME)
   target_compile_definitions(${NAME} PRIVATE
     "FRESHET_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"" "FRESHET_BIN_DIR=\"${PROJECT_BINARY_DIR}/bin\"")
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
-  if(FRESHET_SANITIZE)
+  if(FRESHET_SANITIZE OR ARG_TORCH)
     add_test(NAME ${NAME} COMMAND ${NAME})
     set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 1200)
     return()

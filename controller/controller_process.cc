@@ -14,7 +14,6 @@
 #include "services/runtime/endpoint_options.h"
 #include "services/runtime/log_ring.h"
 #include "services/runtime/serve.h"
-#include "services/worker/worker_process.h"
 #include "services/worker/worker_flags.h"
 
 namespace freshet {
@@ -112,18 +111,15 @@ int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
   runtime::AddTimeScaleFlag(app, time_scale);
   if (const auto code = runtime::ParseCommandLine(app, argc, argv)) return *code;
 
-  const auto address = runtime::ResolveDatastore(datastore);
-  if (!address.ok()) {
-    std::cerr << "freshet-controller: " << Message(address.status()) << '\n';
+  auto redis = runtime::MakeRedisOptions(datastore, time_scale);
+  if (!redis.ok()) {
+    std::cerr << "freshet-controller: " << Message(redis.status()) << '\n';
     return 2;
   }
   ControllerRoleOptions options;
-  options.redis.host = address->host;
-  options.redis.port = address->port;
-  options.redis.password = address->password;
+  options.redis = *std::move(redis);
   options.redis.max_connections = kConnections;
   options.redis.max_blocking_connections = kBlockingConnections;
-  options.redis = Scaled(options.redis, time_scale);
   options.channel = runtime::Scaled(runtime::ChannelOptionsOf(serve.endpoint), time_scale);
   if (serve.endpoint.require_client_cert) options.member_name = serve.endpoint.tls_peer_name;
   options.timing = ControllerTiming().Scaled(time_scale);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "base/json_document.h"
 #include "base/str_cat.h"
 #include "nlohmann/json.hpp"
 
@@ -10,33 +11,13 @@ namespace {
 
 constexpr int kMaxDepth = 32;
 
-// Depth of brackets outside strings, counted up to kMaxDepth + 1. The parser checks the rest.
-bool IsTooDeep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 absl::StatusOr<std::map<std::string, std::string>> ParseJsonFields(std::string_view text) {
   // The parser takes a NUL byte for the end of its input.
   const size_t nul = text.find('\0');
   if (nul != std::string_view::npos) return InvalidArgument("NUL byte at byte ", nul + 1);
-  if (IsTooDeep(text)) {
+  if (NestsDeeper(text, kMaxDepth)) {
     return InvalidArgument("JSON nested deeper than ", kMaxDepth, " levels; flatten the row");
   }
   nlohmann::json json;

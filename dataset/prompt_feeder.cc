@@ -8,6 +8,7 @@
 #include "base/row_order.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/transient.h"
 #include "dataset/error_list.h"
 
 namespace freshet {
@@ -30,11 +31,6 @@ absl::StatusOr<std::vector<int32_t>> EncodePrompt(const std::string& where,
                            " that fit; shorten or remove the row, or leave it more room");
   }
   return ids;
-}
-
-bool IsTransient(const absl::Status& status) {
-  return status.code() == absl::StatusCode::kUnavailable ||
-         status.code() == absl::StatusCode::kResourceExhausted;
 }
 
 }  // namespace

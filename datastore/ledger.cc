@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/digest.h"
+#include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "nlohmann/json.hpp"
@@ -59,26 +60,6 @@ void SampleToJson(const LedgerRow& row, Json& json) {
   json["min_version"] = row.min_version;
   json["max_version"] = row.max_version;
   if (!row.reason.empty()) json["reason"] = row.reason;
-}
-
-// Depth of nesting, counted before the parser sees the line.
-bool TooDeep(std::string_view line) {
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      if (c == '"') quoted = false;
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return false;
 }
 
 // Reads typed members of one object and remembers the first error.
@@ -267,7 +248,7 @@ absl::StatusOr<LedgerRow> ParseLedgerRow(std::string_view line) {
   if (line.size() > kMaxLineBytes) {
     return InvalidArgument("ledger line: ", line.size(), " bytes: at most ", kMaxLineBytes);
   }
-  if (TooDeep(line)) {
+  if (NestsDeeper(line, kMaxDepth)) {
     return InvalidArgument("ledger line: nested more than ", kMaxDepth, " levels deep");
   }
   try {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/backoff.h"
+
 namespace freshet {
 namespace {
 
@@ -21,7 +23,7 @@ bool MayPass(absl::StatusCode code) {
 
 template <typename Operation>
 auto RetryingTrajectoryStore::Retry(Operation operation) -> decltype(operation()) {
-  absl::Duration backoff = options_.first_backoff;
+  int64_t tries = 0;
   const absl::Time start = clock_.Now();
   bool reported = false;
   while (true) {
@@ -34,11 +36,11 @@ auto RetryingTrajectoryStore::Retry(Operation operation) -> decltype(operation()
     {
       MutexLock lock(mu_);
       if (closed_) return result;
-      closed_changed_.WaitFor(mu_, backoff);
+      closed_changed_.WaitFor(mu_,
+                              BackoffDelay(++tries, options_.first_backoff, options_.max_backoff));
       if (closed_) return result;
     }
     retries_.fetch_add(1);
-    backoff = std::min(backoff * 2, options_.max_backoff);
   }
 }
 

@@ -28,7 +28,7 @@ TORCH_LIBRARIES = "usr/lib/freshet"
 USER_ID = 10001  # as in the Dockerfile
 
 PROGRAMS = {
-    "control": ["freshet", "freshet-controller", "freshet-reward", "freshet-env", "freshet-tunnel"],
+    "control": ["freshet", "freshet-controller", "freshet-reward", "freshet-env"],
     "compute": ["freshet", "freshet-local", "freshet-rollout", "freshet-trainer"],
 }
 # Programs of Debian: the chart's built-in Redis.
@@ -43,7 +43,7 @@ OPENED_BY_NAME = ["libcudnn_*.so*", "libnvrtc-builtins.so*", "libnvrtc.so*", "li
 # Not taken from the CUDA wheels: bootstrap plugins for fabrics that a pod does not have.
 LEFT_OUT = ["nvshmem_bootstrap_*", "nvshmem_transport_*", "libcufile_rdma.so*"]
 # Compiled in without a shared library, so no file of theirs tells that they are there.
-COMPILED_IN = ["nlohmann-json3-dev", "libcli11-dev"]
+COMPILED_IN = ["nlohmann-json3-dev", "libcli11-dev", "libboost1.74-dev"]
 # The driver's, which a node with a GPU brings into the container.
 OF_THE_NODE = ["libcuda.so.1", "libnvidia-ml.so.1"]
 CUDA_FOLDERS = ["nvidia/cu13/lib", "nvidia/cudnn/lib", "nvidia/cusparselt/lib", "nvidia/nccl/lib", "nvidia/nvshmem/lib"]

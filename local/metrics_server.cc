@@ -1,12 +1,14 @@
 #include "local/metrics_server.h"
 
-#include <prometheus/exposer.h>
+#include <prometheus/registry.h>
 
-#include <exception>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "services/runtime/http_server.h"
+#include "services/runtime/readiness.h"
 #include "services/runtime/series.h"
 #include "trainer/service/training_metrics.h"
 
@@ -39,8 +41,7 @@ struct MetricsServer::Handles {
                        {{"job", job.name}, {"reason", reason}});
   }
 
-  std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
-  prometheus::Registry& r = *registry;
+  prometheus::Registry r;
   const Job job;
   const Labels labels;
   TrainingMetrics training;
@@ -62,19 +63,17 @@ struct MetricsServer::Handles {
   metrics::GaugeSeries last_step =
       MakeGauge(r, "freshet_last_step_timestamp_seconds",
                 "Unix time at which the last committed step was seen; 0 before.", labels);
-  std::unique_ptr<prometheus::Exposer> exposer;
+  runtime::Readiness readiness;
+  std::unique_ptr<runtime::HttpServer> server;
 };
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(int port, const Job& job) {
   auto handles = std::make_unique<Handles>(job);
   handles->bound->Set(static_cast<double>(job.staleness_bound));
-  try {
-    handles->exposer = std::make_unique<prometheus::Exposer>(StrCat("127.0.0.1:", port));
-    handles->exposer->RegisterCollectable(handles->registry);
-  } catch (const std::exception& error) {
-    return FailedPrecondition("--metrics-port ", port,
-                              ": cannot listen on 127.0.0.1: ", error.what());
-  }
+  FRESHET_ASSIGN_OR_RETURN(handles->server,
+                           runtime::HttpServer::Start(StrCat("127.0.0.1:", port),
+                                                      ProbeRoutes(handles->readiness, handles->r),
+                                                      {.flag = "--metrics-port"}));
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(handles)));
 }
 

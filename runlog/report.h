@@ -4,29 +4,18 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "runlog/job_facts.h"
-#include "runlog/metrics_log.h"
-#include "runlog/samples_log.h"
 
 namespace freshet {
 
-// Writes report.html into the run folder: one self-contained page (no script, no request to
-// anywhere) with the run's curves, evaluations, samples and job, from job.yaml, metrics.jsonl and
-// samples.jsonl. What is absent is left out; a torn last line is ignored; after a resume the
-// surviving lineage is shown.
+// Writes report.html into the run folder: one self-contained page (no request to anywhere) with the
+// run's curves, evaluations, samples and job, from job.yaml, metrics.jsonl and samples.jsonl. It
+// holds their content as JSON, which its script shows (page/). What is absent is left out; a torn
+// last line is ignored; after a resume the surviving lineage is shown.
 // Returns:
 //   NOT_FOUND: `run_dir` holds neither job.yaml nor metrics.jsonl.
 //   INVALID_ARGUMENT: a malformed row, named by file and line.
 //   RESOURCE_EXHAUSTED, FAILED_PRECONDITION: the page cannot be written.
 absl::Status WriteReport(const std::string& run_dir);
-
-// The page itself. `surviving` is SurvivingMetrics() of `metrics`.
-struct ReportInput {
-  JobFacts job;
-  MetricsHistory surviving;
-  SampleExcerpt samples;
-};
-std::string RenderReport(const ReportInput& input);
 
 }  // namespace freshet
 

@@ -1,11 +1,14 @@
 #include "runlog/samples_log.h"
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <limits>
 
+#include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/utf8.h"
 #include "nlohmann/json.hpp"
 #include "runlog/jsonl.h"
 
@@ -19,14 +22,14 @@ constexpr size_t kMaxRowBytes = size_t{16} << 20;
 
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-double NumberAt(const Json& json, const char* key) {
+double NumberAt(const nlohmann::json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end()) return 0;
   if (found->is_null()) return std::numeric_limits<double>::quiet_NaN();
   return found->get<double>();
 }
 
-SampleRow Decode(const Json& json) {
+SampleRow Decode(const nlohmann::json& json) {
   SampleRow row;
   row.step = json.value("step", int64_t{0});
   row.policy_version = json.value("policy_version", int64_t{0});
@@ -38,13 +41,13 @@ SampleRow Decode(const Json& json) {
   row.advantage = NumberAt(json, "advantage");
   row.tokens = json.value("tokens", int64_t{0});
   row.finish = json.value("finish", "");
-  const Json components = json.value("components", Json::object());
+  const nlohmann::json components = json.value("components", nlohmann::json::object());
   for (const auto& [name, value] : components.items()) {
     row.components[name] =
         value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
   }
-  const Json spans = json.value("spans", Json::array());
-  for (const Json& span : spans) {
+  const nlohmann::json spans = json.value("spans", nlohmann::json::array());
+  for (const nlohmann::json& span : spans) {
     row.spans.push_back({{span.at("lineage").get<int64_t>(), span.at("version").get<int64_t>()},
                          span.at("begin").get<int32_t>(),
                          span.at("end").get<int32_t>()});
@@ -52,9 +55,7 @@ SampleRow Decode(const Json& json) {
   return row;
 }
 
-}  // namespace
-
-std::string ToJson(const SampleRow& row) {
+Json Encode(const SampleRow& row) {
   Json json = Json::object();
   json["step"] = row.step;
   json["policy_version"] = row.policy_version;
@@ -75,15 +76,32 @@ std::string ToJson(const SampleRow& row) {
                              {"end", span.end}});
   }
   json["finish"] = row.finish;
+  return json;
+}
+
+std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+}  // namespace
+
+std::string ToJson(const SampleRow& row) { return Dump(Encode(row)); }
+
+std::string ToShortJson(SampleRow row) {
+  const bool truncated = std::max(row.prompt.size(), row.completion.size()) > kMaxSampleText;
+  row.prompt = ValidUtf8(std::move(row.prompt), kMaxSampleText);
+  row.completion = ValidUtf8(std::move(row.completion), kMaxSampleText);
+  Json json = Encode(row);
+  json["truncated"] = truncated;
+  return Dump(json);
+}
+
 absl::StatusOr<SampleRow> ParseSampleRow(std::string_view line) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  FRESHET_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(line, "sample", {.max_depth = 8}));
   if (!json.is_object()) return InvalidArgument("not a JSON object");
   try {
     return Decode(json);
-  } catch (const Json::exception& error) {
+  } catch (const nlohmann::json::exception& error) {
     return InvalidArgument("value of a wrong type: ", error.what());
   }
 }

@@ -35,6 +35,10 @@ struct SampleRow {
 // One line without its newline; fixed key order; non-finite numbers are null, bytes that are not
 // UTF-8 are replaced.
 std::string ToJson(const SampleRow& row);
+// For a page: prompt and completion are cut at kMaxSampleText bytes, between two characters; the
+// additional key `truncated` says whether one was.
+std::string ToShortJson(SampleRow row);
+constexpr size_t kMaxSampleText = 4000;
 // Inverse; absent keys keep their defaults. INVALID_ARGUMENT for anything malformed.
 absl::StatusOr<SampleRow> ParseSampleRow(std::string_view line);
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "nlohmann/json.hpp"
@@ -94,7 +95,7 @@ Json Encode(const std::map<int64_t, int64_t>& value) {
 }
 
 // Decode: false when the JSON value has a wrong type.
-bool Decode(const Json& json, int64_t& value) {
+bool Decode(const nlohmann::json& json, int64_t& value) {
   if (!json.is_number_integer()) return false;
   if (json.is_number_unsigned() &&
       json.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -103,7 +104,7 @@ bool Decode(const Json& json, int64_t& value) {
   value = json.get<int64_t>();
   return true;
 }
-bool Decode(const Json& json, double& value) {
+bool Decode(const nlohmann::json& json, double& value) {
   if (json.is_null()) {
     value = std::numeric_limits<double>::quiet_NaN();
     return true;
@@ -112,25 +113,25 @@ bool Decode(const Json& json, double& value) {
   value = json.get<double>();
   return true;
 }
-bool Decode(const Json& json, std::string& value) {
+bool Decode(const nlohmann::json& json, std::string& value) {
   if (!json.is_string()) return false;
   value = json.get<std::string>();
   return true;
 }
-bool Decode(const Json& json, std::optional<double>& value) {
+bool Decode(const nlohmann::json& json, std::optional<double>& value) {
   double number = 0;
   if (!Decode(json, number)) return false;
   value = number;
   return true;
 }
-bool Decode(const Json& json, std::map<std::string, double>& value) {
+bool Decode(const nlohmann::json& json, std::map<std::string, double>& value) {
   if (!json.is_object()) return false;
   for (const auto& [key, number] : json.items()) {
     if (!Decode(number, value[key])) return false;
   }
   return true;
 }
-bool Decode(const Json& json, std::map<int64_t, int64_t>& value) {
+bool Decode(const nlohmann::json& json, std::map<int64_t, int64_t>& value) {
   if (!json.is_object()) return false;
   for (const auto& [key, number] : json.items()) {
     int64_t age = 0;
@@ -159,7 +160,7 @@ std::string Write(const Row& row, const Field<Row> (&fields)[N]) {
 }
 
 template <typename Row, size_t N>
-absl::StatusOr<MetricsRow> Read(const Json& json, const Field<Row> (&fields)[N]) {
+absl::StatusOr<MetricsRow> Read(const nlohmann::json& json, const Field<Row> (&fields)[N]) {
   Row row;
   for (const Field<Row>& field : fields) {
     const auto found = json.find(field.key);
@@ -177,7 +178,7 @@ std::string ToJson(const StepMetrics& metrics) { return Write(metrics, kStepFiel
 std::string ToJson(const EvalMetrics& metrics) { return Write(metrics, kEvalFields); }
 
 absl::StatusOr<MetricsRow> ParseMetricsRow(std::string_view line) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  FRESHET_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(line, "row", {.max_depth = 8}));
   if (!json.is_object()) return InvalidArgument("not a JSON object");
   if (json.contains("step")) return Read(json, kStepFields);
   if (json.contains("eval_name")) return Read(json, kEvalFields);

@@ -25,6 +25,7 @@
 #include "cli/cluster/replica_watcher.h"
 #include "cli/cluster/rotating_log.h"
 #include "cli/cluster/supervisor.h"
+#include "datastore/redis/redis_acl.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/process_identity.h"
 
@@ -56,13 +57,16 @@ absl::Status PrepareFolders(const ClusterLayout& layout) {
     fs::create_directories(folder, error);
     if (error) return WriteError(folder, error.value());
   }
-  const std::string password = runtime::RandomId();
-  FRESHET_RETURN_IF_ERROR(WriteSecret(layout.PasswordFile(), password + "\n"));
+  std::map<std::string, std::string> passwords = {{"default", runtime::RandomId()}};
+  for (const auto& [role, rules] : RedisRoles()) passwords[role] = runtime::RandomId();
+  for (const auto& [user, password] : passwords) {
+    FRESHET_RETURN_IF_ERROR(WriteSecret(layout.PasswordFile(user), password + "\n"));
+  }
   // Kept over restarts: clients that run go on.
   if (!runtime::ReadBearerToken(layout.TokenFile(), nullptr).ok()) {
     FRESHET_RETURN_IF_ERROR(WriteSecret(layout.TokenFile(), runtime::RandomId() + "\n"));
   }
-  return WriteSecret(layout.RedisConfig(), RedisConfigText(layout, password));
+  return WriteSecret(layout.RedisConfig(), RedisConfigText(layout, RedisAclText(passwords)));
 }
 
 // Reports progress to the log and to the command that waits for the start.

@@ -41,7 +41,8 @@ std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessI
   // Environment workers keep nothing.
   if (id.role != "env") {
     add("--redis", StrCat("127.0.0.1:", layout.redis_port));
-    add("--redis-password-file", layout.PasswordFile());
+    add("--redis-user", id.role);
+    add("--redis-password-file", layout.PasswordFile(id.role));
   }
   if (id.role == "controller" || id.role == "trainer") {
     for (const std::string& folder : layout.data_roots) add("--data-root", folder);
@@ -60,9 +61,9 @@ std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessI
   return argv;
 }
 
-std::string RedisConfigText(const ClusterLayout& layout, const std::string& password) {
-  return StrCat("bind 127.0.0.1\nport ", layout.redis_port, "\nprotected-mode yes\nrequirepass ",
-                password, "\ndir \"", layout.RedisFolder(),
+std::string RedisConfigText(const ClusterLayout& layout, const std::string& acl) {
+  return StrCat(acl, "bind 127.0.0.1\nport ", layout.redis_port, "\nprotected-mode yes\ndir \"",
+                layout.RedisFolder(),
                 "\"\nappendonly yes\nappendfsync always\nsave \"\"\n"
                 "maxmemory-policy noeviction\ndaemonize no\nlogfile \"\"\n");
 }

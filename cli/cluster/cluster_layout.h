@@ -25,7 +25,10 @@ struct ClusterLayout {
   std::string LogFile(const std::string& process) const {
     return folder + "/logs/" + process + ".log";
   }
-  std::string PasswordFile() const { return folder + "/redis.password"; }
+  // Password of a role's Redis user; of the default user, which may do everything, for "default".
+  std::string PasswordFile(const std::string& user) const {
+    return folder + (user == "default" ? "/redis.password" : "/redis." + user + ".password");
+  }
   std::string TokenFile() const { return folder + "/cluster.token"; }
   std::string RedisConfig() const { return folder + "/redis.conf"; }
   std::string RedisFolder() const { return folder + "/redis"; }
@@ -39,8 +42,9 @@ struct ClusterLayout {
 // The command line of a process. Pure.
 std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessId& id);
 
-// redis.conf: loopback, append-only file synced before each answer, nothing evicted.
-std::string RedisConfigText(const ClusterLayout& layout, const std::string& password);
+// redis.conf: loopback, append-only file synced before each answer, nothing evicted, and `acl`: the
+// lines that define users.
+std::string RedisConfigText(const ClusterLayout& layout, const std::string& acl);
 
 // The addresses in "ready ROLE grpc=HOST:PORT http=HOST:PORT [status=HOST:PORT]" of stdout, or what
 // redis-server says when it is ready (with no addresses). Nothing for another line.

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -122,9 +123,7 @@ std::vector<Action> PlanCluster(const PlanInput& input) {
 }
 
 absl::Duration RestartDelay(int failures) {
-  absl::Duration delay = absl::Milliseconds(200);
-  for (int i = 1; i < failures && delay < absl::Seconds(10); ++i) delay *= 2;
-  return std::min(delay, absl::Seconds(10));
+  return BackoffDelay(std::max(failures, 1), absl::Milliseconds(200), absl::Seconds(10));
 }
 
 }  // namespace freshet

@@ -12,8 +12,8 @@
 #include "base/status_macros.h"
 #include "cli/cluster/cluster_lock.h"
 #include "cli/cluster/cluster_up.h"
-#include "cli/cluster/http_probe.h"
 #include "cli/cluster/posix_process_host.h"
+#include "services/runtime/http_client.h"
 
 namespace freshet {
 namespace {
@@ -43,7 +43,7 @@ std::string DescribeCluster(const ClusterState& state) {
     if (!Runs(record.stamp)) {
       said = "not running";
     } else if (!record.http.empty()) {
-      const int status = HttpStatus(record.http, "/readyz", kProbeTimeout);
+      const int status = runtime::HttpGet(record.http, "/readyz", kProbeTimeout).status;
       said = status == 200 ? "ready" : status == 0 ? "no answer" : "not ready";
     } else if (record.phase == Phase::kReady) {
       said = "runs";

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "base/transient.h"
 #include "cli/cluster/cluster_layout.h"
 
 namespace freshet {
@@ -66,7 +67,7 @@ bool ReplicaWatcher::Tell(const std::map<std::string, int>& initial) {
     request.set_keep_workers(true);  // this cluster runs only its own
     const absl::Status status = client_->Scale(request).status();
     // Another answer than silence is final.
-    if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return false;
+    if (IsTransient(status)) return false;
   }
   return true;
 }

@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/transient.h"
 #include "cli/client/interrupt.h"
 #include "cli/format/cluster_text.h"
 #include "cli/format/job_text.h"
@@ -97,9 +98,7 @@ int Top(const Session& session, const TopFlags& flags) {
       Print((terminal.out ? kHomeAndClear : "") + *screen);
       if (++shown == screens) break;
     } else {
-      const bool broken =
-          absl::IsUnavailable(screen.status()) || absl::IsDeadlineExceeded(screen.status());
-      if (!any || !broken || absl::Now() - reached > kPatience) {
+      if (!any || !IsTransient(screen.status()) || absl::Now() - reached > kPatience) {
         return session.Fail(screen.status());
       }
       if (terminal.out) Print("connection lost, trying again\n");

@@ -1,19 +1,22 @@
 #include "cli/commands/tool_commands.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/exit_code.h"
+#include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "cli/client/job_events.h"
 #include "cli/commands/completion.h"
 #include "cli/commands/run_commands.h"
 #include "cli/format/job_text.h"
 #include "cli/machine/machine_facts.h"
-#include "cli/tensorboard/event_file.h"
 
 namespace freshet {
 namespace {
@@ -27,39 +30,62 @@ int Doctor(const ConnectionFlags& connection, const std::string& model) {
   return error ? kExitInternal : kExitDone;
 }
 
-int ShowExport(const absl::StatusOr<std::string>& path, const std::string& folder) {
-  if (!path.ok()) {
-    PrintError(path.status());
-    return ContentExitCode(path.status());
+// With `python3 -m`, modules in the current folder would come before the installed ones.
+constexpr char kRunExport[] = R"(import sys
+if sys.path[0] == "":
+    del sys.path[0]
+try:
+    from freshet.export import main
+except ImportError as fault:
+    sys.exit(f"freshet: {sys.executable}: {fault}; in a checkout of Freshet, install its Python client "
+             "with ./dev python, then . .venv/bin/activate; or name another Python with --python")
+sys.exit(main())
+)";
+
+struct ExportOptions {
+  std::string run, dir;
+  std::string python = "python3";
+  bool follow = false;
+};
+
+// Secrets travel in files and variables, never in the arguments, which other users can read.
+absl::StatusOr<std::vector<std::string>> ExportArguments(const ConnectionFlags& connection,
+                                                         const std::string& tracker,
+                                                         const ExportOptions& options) {
+  std::vector<std::string> args = {options.python, "-c", kRunExport, tracker};
+  const auto add = [&](const char* flag, const std::string& value) {
+    if (!value.empty()) args.insert(args.end(), {flag, value});
+  };
+  if (!IsRunFolder(options.run)) {
+    FRESHET_ASSIGN_OR_RETURN(const ServerTarget target, TargetOf(connection));
+    if (target.named) add("--server", target.address);
+    add("--ca", target.ca);
+    add("--cert", target.cert);
+    add("--key", target.key);
+    add("--token-file", target.token_file);
+    add("--token-file", target.cluster_token_file);
   }
-  std::printf("%s\n", path->c_str());
-  std::fprintf(stderr, "next: tensorboard --logdir %s\n", folder.c_str());
-  return kExitDone;
+  if (options.follow) args.emplace_back("--follow");
+  args.insert(args.end(), {"--", options.run});
+  if (!options.dir.empty()) args.push_back(options.dir);
+  return args;
 }
 
-int TensorboardOfRun(const std::string& run, const std::string& dir) {
-  const std::string folder = dir.empty() ? run + "/tensorboard" : dir;
-  return ShowExport(ExportTensorboard(run, folder), folder);
-}
-
-// `dir` is below the current folder by default: TensorBoard shows jobs side by side.
-int TensorboardOfJob(const ConnectionFlags& connection, const std::string& id,
-                     const std::string& dir) {
-  return WithSession(connection, [&](const Session& session) {
-    const absl::StatusOr<job::v1::Job> job = session.client().Get(id);
-    if (absl::IsUnavailable(job.status()) && !session.target().named) {
-      PrintLine(StrCat(id, ": is no run folder here, and no cluster answers at ",
-                       session.target().address, "; name a run folder, or --server"));
-      return static_cast<int>(kExitContent);
-    }
-    if (!job.ok()) return session.Fail(job.status());
-    const absl::StatusOr<std::vector<std::string>> rows = ReadMetricsRows(session.client(), id);
-    if (!rows.ok()) return session.Fail(rows.status());
-    const std::string folder = dir.empty() ? "tensorboard/" + id : dir;
-    const absl::Time begin = ToTime(job->has_started() ? job->started() : job->created());
-    const double start = absl::ToDoubleSeconds(begin - absl::UnixEpoch());
-    return ShowExport(WriteEventFile(SurvivingHistory(*rows), start, folder), folder);
-  });
+// Replaces this process by the Python client. Returns only on failure.
+int Export(const ConnectionFlags& connection, const std::string& tracker,
+           const ExportOptions& options) {
+  absl::StatusOr<std::vector<std::string>> args = ExportArguments(connection, tracker, options);
+  if (!args.ok()) {
+    PrintError(args.status());
+    return absl::IsNotFound(args.status()) ? kExitContent : kExitCommandLine;
+  }
+  std::vector<char*> argv;
+  for (std::string& arg : *args) argv.push_back(arg.data());
+  argv.push_back(nullptr);
+  ::execvp(argv[0], argv.data());
+  PrintLine(StrCat(options.python, ": cannot be started: ", std::strerror(errno),
+                   "; install Python 3.9 or newer, or name it with --python or FRESHET_PYTHON"));
+  return kExitInternal;
 }
 
 }  // namespace
@@ -72,20 +98,31 @@ void AddToolCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
   AddConnectionFlags(*doctor, connection);
   doctor->callback([model, &connection, &code] { code = Doctor(connection, *model); });
 
-  auto run = std::make_shared<std::string>();
-  auto folder = std::make_shared<std::string>();
-  CLI::App* exports =
-      app.add_subcommand("export", "write the figures of a run or a job for other programs");
+  CLI::App* exports = app.add_subcommand(
+      "export", "write the metrics of a run or a job for TensorBoard, W&B or MLflow");
   exports->require_subcommand(1);
-  CLI::App* tensorboard = exports->add_subcommand("tensorboard", "as TensorBoard's event files");
-  tensorboard->add_option("RUN", *run, "run folder, or id of a job of the cluster")->required();
-  tensorboard->add_option("DIR", *folder,
-                          "folder for the files (default RUN/tensorboard, or tensorboard/JOB)");
-  AddConnectionFlags(*tensorboard, connection);
-  tensorboard->callback([run, folder, &connection, &code] {
-    code = IsRunFolder(*run) ? TensorboardOfRun(*run, *folder)
-                             : TensorboardOfJob(connection, *run, *folder);
-  });
+  const auto add_tracker = [&](const std::string& name, const char* description) {
+    CLI::App* tracker = exports->add_subcommand(name, description);
+    // Not shared: CLI11 reads the environment for the options of every command.
+    auto options = std::make_shared<ExportOptions>();
+    tracker->add_option("RUN", options->run, "run folder, or id of a job of the cluster")
+        ->required();
+    if (name == "tensorboard") {
+      tracker->add_option("DIR", options->dir,
+                          "folder for the file (default RUN/tensorboard, or tensorboard/JOB)");
+    }
+    tracker->add_flag("--follow", options->follow, "go on until the run or job ends");
+    tracker
+        ->add_option("--python", options->python,
+                     "Python that has Freshet's client (default python3)")
+        ->envname("FRESHET_PYTHON");
+    AddConnectionFlags(*tracker, connection);
+    tracker->callback(
+        [name, options, &connection, &code] { code = Export(connection, name, *options); });
+  };
+  add_tracker("tensorboard", "as an event file of TensorBoard");
+  add_tracker("wandb", "as a new run of Weights & Biases; WANDB_MODE=offline needs no account");
+  add_tracker("mlflow", "as a new run of MLflow, at MLFLOW_TRACKING_URI");
 
   auto shell = std::make_shared<std::string>();
   CLI::App* completion = app.add_subcommand("completion", "print a shell's completion script");

@@ -6,7 +6,7 @@
 
 namespace freshet {
 
-// doctor, export tensorboard, completion. To be added last: completion writes down what `app` has.
+// doctor, export, completion. To be added last: completion writes down what `app` has.
 // Arguments as in AddSubmitCommands.
 void AddToolCommands(CLI::App& app, ConnectionFlags& connection, int& code);
 

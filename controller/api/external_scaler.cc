@@ -9,6 +9,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/transient.h"
 #include "controller/api/api_errors.h"
 #include "services/runtime/unary.h"
 
@@ -144,10 +145,7 @@ absl::Status ExternalScalerImpl::SendActivity(const ScaledObjectRef& target,
   do {
     const absl::StatusOr<int32_t> wanted = Wanted(target);
     // While the lead changes hands nothing is known, and nothing is said.
-    if (!wanted.ok() && !absl::IsUnavailable(wanted.status()) &&
-        !absl::IsDeadlineExceeded(wanted.status())) {
-      return wanted.status();
-    }
+    if (!wanted.ok() && !IsTransient(wanted.status())) return wanted.status();
     if (!wanted.ok() || told == (*wanted > 0)) continue;
     IsActiveResponse active;
     active.set_result(*wanted > 0);

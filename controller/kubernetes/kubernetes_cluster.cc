@@ -7,6 +7,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/transient.h"
 #include "controller/kubernetes/curl_http_client.h"
 
 namespace freshet {
@@ -94,7 +95,7 @@ void KubernetesCluster::TellCosts(const std::vector<Member>& workers) {
     FRESHET_LOG(Warning) << "event=deletion_cost_failed pod=" << cost.pod << " cost=" << cost.cost
                          << " error=" << LogQuoted(Message(told));
     // Where nobody answers, one time-out is enough.
-    if (absl::IsUnavailable(told) || absl::IsDeadlineExceeded(told)) return;
+    if (IsTransient(told)) return;
   }
 }
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/transient.h"
 
 namespace freshet {
 namespace {
@@ -67,7 +68,7 @@ std::map<std::string, int32_t> KubernetesScaler::Wanted() {
       status = replicas.status();
     }
     // Where nobody answers, one time-out is enough.
-    if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) break;
+    if (IsTransient(status)) break;
   }
   if (!status.ok()) {
     FRESHET_LOG(Warning) << "event=scale_not_read error=" << LogQuoted(Message(status));

@@ -1,12 +1,9 @@
-// The status page: asks /api every two seconds and draws what it says. No library, no build step.
-// Every text of a job is set as text, never as markup: samples are whatever a model has written.
+// The status page: asks /api every two seconds and shows what it says. Drawing is in page.js.
 "use strict";
 
 const PERIOD_MS = 2000;
 const SAMPLES_PERIOD_MS = 6000;
 const TIMEOUT_MS = 10000;
-const MAX_POINTS = 500; // of a curve; more are averaged
-const SVG = "http://www.w3.org/2000/svg";
 
 const state = {
   jobs: [],          // those at work first
@@ -22,75 +19,7 @@ const state = {
   server: null,
 };
 
-// ---------------------------------------------------------------------------------------- elements
-
-const byId = (id) => document.getElementById(id);
-
-function make(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children.filter((child) => child !== null && child !== undefined));
-  return node;
-}
-
-function draw(tag, attributes = {}, ...children) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-// Puts children into a node only where they differ from what is there: a selection or a scroll
-// position stays as long as nothing changes.
-function show(node, ...children) {
-  const fresh = node.cloneNode(false);
-  fresh.append(...children);
-  if (fresh.innerHTML !== node.innerHTML) node.replaceChildren(...fresh.childNodes);
-}
-
-function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-}
-
-// columns: [{title, number, cell(row) -> string or node, className}]
-function fillTable(table, columns, rows, empty, rowClass = () => "") {
-  const head = make("thead", {}, make("tr", {}, ...columns.map((column) =>
-    make("th", { scope: "col", class: column.number ? "num" : "" }, column.title))));
-  const body = make("tbody");
-  for (const row of rows) {
-    body.append(make("tr", { class: rowClass(row) }, ...columns.map((column) =>
-      make("td", { class: column.number ? "num" : column.className || "" }, column.cell(row)))));
-  }
-  if (rows.length === 0) body.append(make("tr", {}, make("td", { colspan: columns.length, class: "empty" }, empty)));
-  show(table, head, body);
-}
-
-// ----------------------------------------------------------------------------------------- numbers
-
-const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
-
-function figure(value, digits = 3) {
-  if (!isNumber(value)) return "–";
-  if (value !== 0 && (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3)) return value.toExponential(2);
-  return String(Number(value.toPrecision(digits)));
-}
-
-function count(value) {
-  if (!isNumber(value)) return "–";
-  for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
-    if (Math.abs(value) >= size) return `${Number((value / (unit === "k" ? 1e3 : size)).toPrecision(3))}${unit}`;
-  }
-  return String(Math.round(value));
-}
-
-const percent = (ratio) => (isNumber(ratio) ? `${Math.round(100 * Math.min(1, Math.max(0, ratio)))}%` : "–");
-
-function seconds(value) {
-  if (!isNumber(value)) return "–";
-  if (value < 60) return `${Number(value.toPrecision(2))}s`;
-  if (value < 3600) return `${Math.floor(value / 60)}m${String(Math.floor(value % 60)).padStart(2, "0")}s`;
-  return `${Math.floor(value / 3600)}h${String(Math.floor((value % 3600) / 60)).padStart(2, "0")}m`;
-}
+// ----------------------------------------------------------------------------------- times and marks
 
 // Since a time of the server's clock, by the server's clock.
 function since(time) {
@@ -114,202 +43,6 @@ function bar(ratio) {
   const fill = make("span");
   fill.style.width = percent(ratio);
   return make("span", {}, make("span", { class: "bar" }, fill), percent(ratio));
-}
-
-// ----------------------------------------------------------------------------------------- history
-
-// Rows of a lineage are superseded from the first step of any later lineage on; of several rows about
-// one step (or about one evaluation of one version) the one of the highest lineage counts.
-function surviving(rows) {
-  const begins = new Map();
-  for (const row of rows) {
-    if (row.step === undefined) continue;
-    const begin = begins.get(row.lineage);
-    if (begin === undefined || row.step < begin) begins.set(row.lineage, row.step);
-  }
-  const superseded = (row, step) => [...begins].some(([lineage, begin]) => lineage > row.lineage && step >= begin);
-  const steps = new Map();
-  const evals = new Map();
-  for (const row of rows) {
-    if (row.step !== undefined) {
-      if (superseded(row, row.step)) continue;
-      const known = steps.get(row.step);
-      if (known === undefined || row.lineage >= known.lineage) steps.set(row.step, row);
-    } else if (row.eval_name !== undefined && !superseded(row, row.policy_version)) {
-      const key = `${row.eval_name}/${row.policy_version}`;
-      const known = evals.get(key);
-      if (known === undefined || row.lineage >= known.lineage) evals.set(key, row);
-    }
-  }
-  return {
-    steps: [...steps.values()].sort((a, b) => a.step - b.step),
-    evals: [...evals.values()].sort((a, b) => a.policy_version - b.policy_version),
-  };
-}
-
-// Points [x, y] of a curve, averaged in equal runs where there are too many; null breaks the curve.
-function points(rows, x, y) {
-  const all = rows.map((row) => [x(row), y(row)]).filter(([at]) => isNumber(at));
-  if (all.length <= MAX_POINTS) return all.map(([at, value]) => [at, isNumber(value) ? value : null]);
-  const size = Math.ceil(all.length / MAX_POINTS);
-  const averaged = [];
-  for (let i = 0; i < all.length; i += size) {
-    const run = all.slice(i, i + size).filter(([, value]) => isNumber(value));
-    const middle = all[Math.min(all.length - 1, i + (size >> 1))][0];
-    averaged.push([middle, run.length ? run.reduce((sum, [, value]) => sum + value, 0) / run.length : null]);
-  }
-  return averaged;
-}
-
-// ------------------------------------------------------------------------------------------ charts
-
-const WIDTH = 560;
-const HEIGHT = 210;
-const LEFT = 52;
-const RIGHT = 10;
-const TOP = 8;
-const BOTTOM = 30;
-
-function niceStep(range, most) {
-  const rough = range / most;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  return power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
-}
-
-function ticks(low, high, most) {
-  const step = niceStep(high - low || 1, most);
-  const found = [];
-  for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-9; at += step) {
-    found.push(Math.abs(at) < step * 1e-9 ? 0 : at);
-  }
-  return found;
-}
-
-// curves: [{name, color, points, limit, dots}], bands: [{color, low, high}]
-function chart(spec) {
-  const values = [];
-  for (const curve of spec.curves) values.push(...curve.points.map(([, y]) => y));
-  for (const band of spec.bands || []) values.push(...band.low.map(([, y]) => y), ...band.high.map(([, y]) => y));
-  const finite = values.filter(isNumber);
-  const xs = spec.curves.flatMap((curve) => curve.points.map(([x]) => x));
-  const head = [make("figcaption", {}, make("h3", {}, spec.title), make("p", {}, spec.text))];
-  if (finite.length === 0 || xs.length === 0) {
-    return make("figure", { "data-chart": spec.key }, ...head, make("p", { class: "soft" }, "nothing yet"));
-  }
-  let low = Math.min(...finite, spec.from ?? Infinity);
-  let high = Math.max(...finite, spec.to ?? -Infinity);
-  if (low === high) { low -= 0.5; high += 0.5; }
-  const pad = (high - low) * 0.06;
-  if (low !== spec.from) low -= pad;
-  if (high !== spec.to) high += pad;
-  const xLow = Math.min(...xs);
-  const xHigh = Math.max(...xs, xLow + 1);
-  const px = (x) => LEFT + ((x - xLow) / (xHigh - xLow)) * (WIDTH - LEFT - RIGHT);
-  const py = (y) => TOP + ((high - y) / (high - low)) * (HEIGHT - TOP - BOTTOM);
-
-  const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${spec.title}: ${spec.text}` });
-  for (const at of ticks(low, high, 4)) {
-    svg.append(draw("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: py(at), y2: py(at) }),
-      draw("text", { x: LEFT - 7, y: py(at) + 4, "text-anchor": "end" }, figure(at)));
-  }
-  svg.append(draw("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }));
-  for (const at of ticks(xLow, xHigh, 6).filter((value) => Number.isInteger(value))) {
-    svg.append(draw("text", { x: px(at), y: HEIGHT - BOTTOM + 18, "text-anchor": "middle" }, count(at)));
-  }
-  for (const band of spec.bands || []) {
-    const upper = band.high.filter(([, y]) => isNumber(y));
-    const lower = band.low.filter(([, y]) => isNumber(y)).reverse();
-    const path = [...upper, ...lower].map(([x, y]) => `${px(x).toFixed(1)},${py(y).toFixed(1)}`).join(" ");
-    if (path) svg.append(draw("polygon", { class: `band f${band.color}`, points: path }));
-  }
-  for (const curve of spec.curves) {
-    let path = "";
-    let open = false;
-    for (const [x, y] of curve.points) {
-      if (y === null) { open = false; continue; }
-      path += `${open ? "L" : "M"}${px(x).toFixed(1)} ${py(y).toFixed(1)}`;
-      open = true;
-    }
-    svg.append(draw("path", { class: `series s${curve.color}${curve.limit ? " limit" : ""}`, d: path }));
-    if (curve.dots || curve.points.length === 1) {
-      for (const [x, y] of curve.points.filter(([, value]) => value !== null)) {
-        svg.append(draw("circle", { class: `f${curve.color}`, cx: px(x), cy: py(y), r: 3.5 }));
-      }
-    }
-  }
-  const legend = make("ul", { class: "legend" }, ...spec.curves.map((curve) => {
-    const last = curve.points.filter(([, y]) => y !== null).at(-1);
-    return make("li", {}, make("span", { class: `swatch b${curve.color}` }), `${curve.name} ${last ? figure(last[1]) : ""}`);
-  }));
-  const node = make("figure", { "data-chart": spec.key }, ...head, legend, svg);
-  addCursor(node, svg, spec, px, xLow, xHigh);
-  return node;
-}
-
-// What the curves are at the step under the pointer.
-function addCursor(node, svg, spec, px, xLow, xHigh) {
-  const line = draw("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM });
-  svg.append(line);
-  const tip = make("div", { class: "tip", hidden: "" });
-  node.append(tip);
-  svg.addEventListener("pointermove", (event) => {
-    const box = svg.getBoundingClientRect();
-    const inside = ((event.clientX - box.left) / box.width) * WIDTH;
-    const at = xLow + ((inside - LEFT) / (WIDTH - LEFT - RIGHT)) * (xHigh - xLow);
-    const nearest = (curve) => curve.points.reduce((best, point) =>
-      (best === null || Math.abs(point[0] - at) < Math.abs(best[0] - at) ? point : best), null);
-    const found = nearest(spec.curves[0]);
-    if (!found) return;
-    line.setAttribute("x1", px(found[0]));
-    line.setAttribute("x2", px(found[0]));
-    line.style.visibility = "visible";
-    tip.textContent = [`${spec.x || "step"} ${count(Math.round(found[0]))}`, ...spec.curves.map((curve) => {
-      const point = nearest(curve);
-      return `${curve.name} ${point ? figure(point[1]) : "–"}`;
-    })].join("\n");
-    tip.hidden = false;
-  });
-  svg.addEventListener("pointerleave", () => {
-    line.style.visibility = "hidden";
-    tip.hidden = true;
-  });
-}
-
-function chartsOf(history, job) {
-  const { steps, evals } = history;
-  const at = (row) => row.step;
-  const curve = (name, color, value, more = {}) => ({ name, color, points: points(steps, at, value), ...more });
-  const rate = (tokens) => (row) => (row.step_seconds > 0 ? tokens(row) / row.step_seconds : null);
-  const share = (part) => (row) => (row.step_seconds > 0 ? part(row) / row.step_seconds : null);
-  const reward = [curve("mean", 0, (row) => row.reward_mean)];
-  if (evals.length > 0) {
-    reward.push({ name: "evaluation", color: 1, dots: true, points: points(evals, (row) => row.policy_version, (row) => row.eval_accuracy) });
-  }
-  const components = [...new Set(steps.flatMap((row) => Object.keys(row.reward_components || {})))];
-  if (components.length > 1) {
-    components.slice(0, 4).forEach((name, i) => {
-      reward.push(curve(name, 2 + i, (row) => (row.reward_components || {})[name]));
-    });
-  }
-  const bound = steps.length > 0
-    ? [[steps[0].step, job.staleness_max], [steps[steps.length - 1].step, job.staleness_max]] : [];
-  return [
-    { key: "reward", title: "Reward", text: "mean of each step's samples, with one deviation; evaluations at their version", curves: reward,
-      bands: [{ color: 0, low: points(steps, at, (row) => row.reward_mean - row.reward_std), high: points(steps, at, (row) => row.reward_mean + row.reward_std) }] },
-    { key: "staleness", title: "Staleness", text: "age of the trained tokens, in policy versions", from: 0,
-      curves: [curve("median", 0, (row) => row.staleness_p50), curve("oldest", 1, (row) => row.staleness_max),
-        { name: "bound", color: 3, limit: true, points: bound }] },
-    { key: "throughput", title: "Throughput", text: "tokens per second", from: 0,
-      curves: [curve("generated", 0, rate((row) => row.tokens_generated)), curve("trained", 1, rate((row) => row.tokens_trained))] },
-    { key: "waiting", title: "Waiting", text: "share of each step: the trainer for samples, engines for work", from: 0,
-      curves: [curve("trainer waits", 0, share((row) => row.trainer_wait_seconds)),
-        curve("engines idle", 1, share((row) => row.rollout_idle_seconds)),
-        curve("weights swap", 2, share((row) => row.weight_swap_seconds))] },
-    { key: "entropy", title: "Entropy and KL", text: "nats per token; KL against the policy that sampled", from: 0,
-      curves: [curve("entropy", 0, (row) => row.entropy), curve("KL", 1, (row) => row.kl_behavior)] },
-    { key: "length", title: "Length", text: "mean tokens of a completion", from: 0,
-      curves: [curve("completion", 0, (row) => row.completion_length_mean)] },
-  ];
 }
 
 // -------------------------------------------------------------------------------- who waits for whom
@@ -408,11 +141,6 @@ function showJobs() {
   byId("jobs-more").hidden = !state.moreJobs;
 }
 
-function tile(name, value, more = "", extra = null) {
-  return make("li", {}, make("span", { class: "name" }, name), make("span", { class: "value" }, value),
-    make("span", { class: "more" }, more), extra);
-}
-
 function showTiles(job, history) {
   const last = history.steps.at(-1);
   const progress = make("progress", { max: Math.max(1, job.steps), value: Math.min(job.step, job.steps) });
@@ -474,19 +202,7 @@ function showCharts(history, job) {
 
 function showSamples() {
   setText(byId("samples-text"), state.samples.length > 0 ? "the newest ones that were trained on" : "");
-  const components = (sample) => Object.entries(sample.components || {}).map(([name, value]) => `${name} ${figure(value)}`).join(", ");
-  const spans = (sample) => (sample.spans || []).map((span) => span.version).join(", ");
-  fillTable(byId("samples"), [
-    { title: "Step", number: true, cell: (sample) => String(sample.step) },
-    { title: "Prompt", className: "text", cell: (sample) => sample.prompt },
-    { title: "Completion", className: "text", cell: (sample) => sample.completion + (sample.truncated ? " …" : "") },
-    { title: "Reward", number: true, cell: (sample) => figure(sample.reward) },
-    { title: "Parts", cell: components },
-    { title: "Advantage", number: true, cell: (sample) => figure(sample.advantage) },
-    { title: "Tokens", number: true, cell: (sample) => count(sample.tokens) },
-    { title: "Versions", number: true, cell: spans },
-    { title: "End", cell: (sample) => sample.finish || "" },
-  ], state.samples, "none yet");
+  fillSamples(byId("samples"), state.samples);
 }
 
 function showWorkers() {

@@ -6,62 +6,22 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <variant>
 
+#include "absl/strings/str_join.h"
 #include "base/str_cat.h"
-#include "datastore/event_log.h"
 #include "nlohmann/json.hpp"
+#include "runlog/samples_log.h"
+#include "runlog/step_metrics.h"
 
 namespace freshet {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kStepKeys[] = {"step",
-                                     "policy_version",
-                                     "lineage",
-                                     "reward_mean",
-                                     "reward_std",
-                                     "reward_components",
-                                     "loss",
-                                     "grad_norm",
-                                     "entropy",
-                                     "kl_behavior",
-                                     "ratio_clip_fraction",
-                                     "staleness_mean",
-                                     "staleness_p50",
-                                     "staleness_max",
-                                     "staleness_tokens",
-                                     "completion_length_mean",
-                                     "tokens_generated",
-                                     "tokens_trained",
-                                     "groups_dropped",
-                                     "groups_filtered",
-                                     "trainer_wait_seconds",
-                                     "rollout_idle_seconds",
-                                     "weight_swap_seconds",
-                                     "train_seconds",
-                                     "step_seconds",
-                                     "wall_seconds"};
-constexpr const char* kEvalKeys[] = {"eval_name", "eval_accuracy", "policy_version",
-                                     "lineage",   "rows",          "wall_seconds"};
-constexpr const char* kSampleKeys[] = {"step",      "policy_version", "lineage", "uid",
-                                       "prompt",    "completion",     "reward",  "components",
-                                       "advantage", "tokens",         "spans",   "finish"};
-
 // Bytes that are not UTF-8 are replaced: a body is always readable.
 std::string Dump(const Json& value) {
   return value.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
-}
-
-// Null for what is no row: longer than an event, or not JSON. What is nested too deeply is left
-// out.
-Json Parse(const std::string& text) {
-  constexpr int kMaxDepth = 8;
-  if (text.size() > size_t{kMaxEventBytes}) return nullptr;
-  Json row = Json::parse(
-      text, [](int depth, Json::parse_event_t, Json&) { return depth <= kMaxDepth; },
-      /*allow_exceptions=*/false);
-  return row.is_discarded() ? Json(nullptr) : row;
 }
 
 Json TimeToJson(absl::Time time) {
@@ -122,24 +82,6 @@ Json EventToJson(const job::v1::Event& event) {
   object["severity"] = event.notice().severity();
   object["text"] = event.notice().text();
   return object;
-}
-
-template <size_t N>
-Json Project(const Json& row, const char* const (&keys)[N]) {
-  Json object = Json::object();
-  for (const char* key : keys) {
-    if (const auto found = row.find(key); found != row.end()) object[key] = *found;
-  }
-  return object;
-}
-
-// Cuts `text` to at most kMaxSampleText bytes, between two characters.
-bool Cut(std::string& text) {
-  if (text.size() <= kMaxSampleText) return false;
-  size_t end = kMaxSampleText;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  text.resize(end);
-  return true;
 }
 
 // A pool of rollouts, or a role.
@@ -282,42 +224,25 @@ std::string JobToJson(const job::v1::Job& job, const std::string& yaml) {
 }
 
 std::string MetricsToJson(const StatusRows& rows) {
-  Json list = Json::array();
+  std::vector<std::string> list;
   for (const std::string& text : rows.rows) {
-    const Json row = Parse(text);
-    if (!row.is_object()) continue;
-    if (row.contains("step")) {
-      list.push_back(Project(row, kStepKeys));
-    } else if (row.contains("eval_name")) {
-      list.push_back(Project(row, kEvalKeys));
-    }
+    const absl::StatusOr<MetricsRow> row = ParseMetricsRow(text);
+    if (!row.ok()) continue;
+    if (const auto* step = std::get_if<StepMetrics>(&*row)) list.push_back(ToJson(*step));
+    if (const auto* eval = std::get_if<EvalMetrics>(&*row)) list.push_back(ToJson(*eval));
   }
-  Json body = Json::object();
-  body["rows"] = std::move(list);
-  body["cursor"] = rows.cursor;
-  body["gap"] = rows.gap;
-  body["more"] = rows.more;
-  return Dump(body);
+  const auto text = [](bool value) { return value ? "true" : "false"; };
+  return StrCat("{\"rows\":[", absl::StrJoin(list, ","), "],\"cursor\":", rows.cursor,
+                ",\"gap\":", text(rows.gap), ",\"more\":", text(rows.more), "}");
 }
 
 std::string SamplesToJson(const std::vector<std::string>& rows) {
-  Json list = Json::array();
+  std::vector<std::string> list;
   for (const std::string& text : rows) {
-    const Json row = Parse(text);
-    if (!row.is_object()) continue;
-    Json sample = Project(row, kSampleKeys);
-    bool truncated = false;
-    for (const char* key : {"prompt", "completion"}) {
-      const auto found = sample.find(key);
-      if (found == sample.end() || !found->is_string()) continue;
-      truncated |= Cut(found->get_ref<std::string&>());
-    }
-    sample["truncated"] = truncated;
-    list.push_back(std::move(sample));
+    absl::StatusOr<SampleRow> row = ParseSampleRow(text);
+    if (row.ok()) list.push_back(ToShortJson(*std::move(row)));
   }
-  Json body = Json::object();
-  body["samples"] = std::move(list);
-  return Dump(body);
+  return StrCat("{\"samples\":[", absl::StrJoin(list, ","), "]}");
 }
 
 std::string WorkersToJson(const job::v1::Cluster& cluster) {

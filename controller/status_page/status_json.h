@@ -18,12 +18,10 @@ namespace freshet {
 std::string JobsToJson(const StatusIdentity& identity, const StatusJobs& jobs, absl::Time now);
 // GET /api/jobs/ID. `yaml`: the resolved job file.
 std::string JobToJson(const job::v1::Job& job, const std::string& yaml);
-// GET /api/jobs/ID/metrics. Of each row the keys that the page draws; a row that is none is left
-// out.
+// GET /api/jobs/ID/metrics. Malformed rows are left out.
 std::string MetricsToJson(const StatusRows& rows);
-// GET /api/jobs/ID/samples. Texts are cut at kMaxSampleText bytes, with "truncated": true.
+// GET /api/jobs/ID/samples: ToShortJson of each. Malformed rows are left out.
 std::string SamplesToJson(const std::vector<std::string>& rows);
-constexpr size_t kMaxSampleText = 4000;
 // GET /api/workers: workers, and the pools that they make up.
 std::string WorkersToJson(const job::v1::Cluster& cluster);
 // Any answer but 200.

@@ -11,6 +11,7 @@
 #include "controller/status_page/status_files.h"
 #include "controller/status_page/status_json.h"
 #include "job/job_yaml.h"
+#include "runlog/page/page_files.h"
 #include "services/runtime/endpoint_options.h"
 
 namespace freshet {
@@ -150,7 +151,8 @@ HttpResponse Route(StatusSource& source, const HttpRequest& request, absl::Time 
   const std::string_view path = request.path;
   if (path == "/") return File(StatusHtml(), "text/html; charset=utf-8");
   if (path == "/status.js") return File(StatusJs(), "text/javascript; charset=utf-8");
-  if (path == "/status.css") return File(StatusCss(), "text/css; charset=utf-8");
+  if (path == "/page.js") return File(PageJs(), "text/javascript; charset=utf-8");
+  if (path == "/page.css") return File(PageCss(), "text/css; charset=utf-8");
   if (path == "/api/jobs") return Json(ListJobs(source, now));
   if (path == "/api/workers") return Json(ShowWorkers(source));
   if (path.starts_with(kJobs)) {
@@ -195,7 +197,7 @@ absl::StatusOr<std::unique_ptr<runtime::HttpServer>> ServeStatusPage(const std::
       [&source, &clock](const HttpRequest& request) {
         return AnswerStatusRequest(source, request, clock.Now());
       },
-      runtime::HttpLimits{.flag = "--status-listen"}, clock);
+      runtime::HttpLimits{.flag = "--status-listen"});
 }
 
 }  // namespace freshet

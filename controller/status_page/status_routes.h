@@ -7,12 +7,11 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "controller/status_page/status_source.h"
-#include "services/runtime/http_request.h"
 #include "services/runtime/http_server.h"
 
 namespace freshet {
 
-// Answers one request for the page or its API: / and its two files, /api/jobs, /api/jobs/ID,
+// Answers one request for the page or its API: / and its three files, /api/jobs, /api/jobs/ID,
 // /api/jobs/ID/metrics?after=&limit=, /api/jobs/ID/samples?limit=, /api/workers. Everything else is
 // 404. A request whose Host is no loopback name is refused with 403: a page of a foreign name that
 // resolves to this machine must not read it. Answers carry a policy by which a browser loads

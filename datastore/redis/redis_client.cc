@@ -51,6 +51,10 @@ absl::Status RedisOptions::Validate() const {
   if (connect_timeout <= absl::ZeroDuration() || command_timeout <= absl::ZeroDuration()) {
     return InvalidArgument("redis connect_timeout and command_timeout must be above 0");
   }
+  if (!username.empty() && password.empty()) {
+    return InvalidArgument("redis user ", username, " has no password: give the file with it");
+  }
+  FRESHET_RETURN_IF_ERROR(tls.Validate());
   if (max_reply_bytes < 1024) {
     return InvalidArgument("redis max_reply_bytes ", max_reply_bytes, " is below 1024");
   }

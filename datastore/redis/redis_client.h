@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "datastore/job_records.h"
 #include "datastore/redis/redis_subscription.h"
+#include "datastore/redis/redis_tls.h"
 
 namespace freshet {
 
@@ -18,7 +19,9 @@ namespace freshet {
 struct RedisOptions {
   std::string host = "127.0.0.1";  // name or address; all its addresses are tried in turn
   int port = 6379;
+  std::string username;  // of AUTH; "": the default user
   std::string password;  // "" sends no AUTH; never logged
+  RedisTlsOptions tls;
   absl::Duration connect_timeout = absl::Seconds(2);
   absl::Duration command_timeout = absl::Seconds(5);  // whole call: write, server, all replies
   int64_t max_reply_bytes = int64_t{256} << 20;       // of one reply

@@ -4,6 +4,8 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -25,6 +27,7 @@ namespace {
 constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kLargeArg = 1024;  // from here on gathering is cheaper than copying
 constexpr size_t kMaxPieces = 64;   // of one system call
+constexpr size_t kMaxTlsWrite = size_t{1} << 20;
 
 absl::Status Unavailable(std::string_view peer, std::string_view what) {
   return StatusOf(absl::StatusCode::kUnavailable, "redis at ", peer, ": ", what);
@@ -153,15 +156,50 @@ absl::StatusOr<std::unique_ptr<RedisConnection>> RedisConnection::Open(const Red
   FRESHET_ASSIGN_OR_RETURN(const int fd, ConnectToHost(options, peer, deadline));
   std::unique_ptr<RedisConnection> connection(
       new RedisConnection(fd, peer, options.max_reply_bytes));
+  if (options.tls.enabled) {
+    FRESHET_ASSIGN_OR_RETURN(connection->tls_, NewRedisTls(options.tls, options.host, fd));
+    FRESHET_RETURN_IF_ERROR(connection->Handshake(deadline));
+  }
   if (!options.password.empty()) {
     FRESHET_RETURN_IF_ERROR(connection->Authenticate(options, deadline));
   }
   return connection;
 }
 
+absl::Status RedisConnection::Handshake(absl::Time deadline) {
+  while (true) {
+    ERR_clear_error();
+    const int result = SSL_do_handshake(tls_.get());
+    if (result == 1) return absl::OkStatus();
+    const long verified = SSL_get_verify_result(tls_.get());  // NOLINT(google-runtime-int)
+    if (verified != X509_V_OK) {
+      return Unavailable(
+          peer_, StrCat("its certificate is refused: ", X509_verify_cert_error_string(verified)));
+    }
+    FRESHET_RETURN_IF_ERROR(TlsResult(result, "TLS handshake"));
+    FRESHET_RETURN_IF_ERROR(Poll(SSL_want_write(tls_.get()) ? POLLOUT : POLLIN, deadline).status());
+  }
+}
+
+absl::Status RedisConnection::TlsResult(int result, std::string_view what) {
+  switch (SSL_get_error(tls_.get(), result)) {
+    case SSL_ERROR_WANT_READ:
+    case SSL_ERROR_WANT_WRITE:
+      return absl::OkStatus();
+    case SSL_ERROR_ZERO_RETURN:
+      return Unavailable(peer_, "the connection was closed");
+    case SSL_ERROR_SYSCALL:
+      return errno != 0 ? UnavailableErrno(peer_, what, errno)
+                        : Unavailable(peer_, "the connection was closed");
+    default:
+      return Unavailable(peer_, StrCat(what, ": ", TakeSslError()));
+  }
+}
+
 absl::Status RedisConnection::Authenticate(const RedisOptions& options, absl::Time deadline) {
   RedisWire wire;
-  const std::vector<std::string> command = {"AUTH", options.password};
+  std::vector<std::string> command = {"AUTH", options.password};
+  if (!options.username.empty()) command.insert(command.begin() + 1, options.username);
   wire.Append(command);
   FRESHET_ASSIGN_OR_RETURN(const std::vector<RedisRawReply> replies, Exchange(wire, deadline));
   if (!replies[0].is_error) return absl::OkStatus();
@@ -182,6 +220,12 @@ absl::StatusOr<short> RedisConnection::Poll(short events, absl::Time deadline) {
 }
 
 absl::Status RedisConnection::ReadSome() {
+  if (tls_ != nullptr) {
+    ERR_clear_error();
+    const int read = SSL_read(tls_.get(), buffer_.data(), static_cast<int>(buffer_.size()));
+    if (read <= 0) return TlsResult(read, "read");
+    return parser_.Feed({buffer_.data(), static_cast<size_t>(read)});
+  }
   const ssize_t count = recv(fd_, buffer_.data(), buffer_.size(), 0);
   if (count > 0) return parser_.Feed({buffer_.data(), static_cast<size_t>(count)});
   if (count == 0) return Unavailable(peer_, "the connection was closed");
@@ -190,6 +234,28 @@ absl::Status RedisConnection::ReadSome() {
 }
 
 absl::Status RedisConnection::WriteSome(std::vector<std::string_view>& pieces, size_t& first) {
+  FRESHET_ASSIGN_OR_RETURN(size_t left,
+                           tls_ != nullptr ? WriteTls(pieces[first]) : WritePlain(pieces, first));
+  while (left > 0) {
+    const size_t taken = std::min(left, pieces[first].size());
+    pieces[first].remove_prefix(taken);
+    left -= taken;
+    if (pieces[first].empty()) ++first;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> RedisConnection::WriteTls(std::string_view piece) {
+  ERR_clear_error();
+  const int count =
+      SSL_write(tls_.get(), piece.data(), static_cast<int>(std::min(piece.size(), kMaxTlsWrite)));
+  if (count > 0) return static_cast<size_t>(count);
+  FRESHET_RETURN_IF_ERROR(TlsResult(count, "write"));
+  return size_t{0};
+}
+
+absl::StatusOr<size_t> RedisConnection::WritePlain(const std::vector<std::string_view>& pieces,
+                                                   size_t first) {
   std::array<iovec, kMaxPieces> vectors = {};
   msghdr message = {};
   message.msg_iov = vectors.data();
@@ -201,13 +267,7 @@ absl::Status RedisConnection::WriteSome(std::vector<std::string_view>& pieces, s
   if (count < 0 && errno != EAGAIN && errno != EINTR) {
     return UnavailableErrno(peer_, "write", errno);
   }
-  for (auto left = static_cast<size_t>(std::max<ssize_t>(count, 0)); left > 0;) {
-    const size_t taken = std::min(left, pieces[first].size());
-    pieces[first].remove_prefix(taken);
-    left -= taken;
-    if (pieces[first].empty()) ++first;
-  }
-  return absl::OkStatus();
+  return static_cast<size_t>(std::max<ssize_t>(count, 0));
 }
 
 absl::StatusOr<std::vector<RedisRawReply>> RedisConnection::Exchange(const RedisWire& wire,
@@ -258,10 +318,16 @@ absl::StatusOr<std::optional<RedisRawReply>> RedisConnection::AwaitPush(int wake
   }
 }
 
-bool RedisConnection::IsIdle() const {
+bool RedisConnection::IsIdle() {
   if (parser_.HasLeftover()) return false;
   pollfd now = {fd_, POLLIN, 0};
-  return poll(&now, 1, 0) == 0;
+  if (poll(&now, 1, 0) == 0) return true;
+  if (tls_ == nullptr) return false;
+  // It may be a record of TLS' own, such as a session ticket.
+  char byte = 0;
+  ERR_clear_error();
+  const int read = SSL_peek(tls_.get(), &byte, 1);
+  return read <= 0 && SSL_get_error(tls_.get(), read) == SSL_ERROR_WANT_READ;
 }
 
 }  // namespace freshet

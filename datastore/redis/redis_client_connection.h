@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "datastore/redis/redis_client.h"
 #include "datastore/redis/redis_client_reply.h"
+#include "datastore/redis/redis_tls.h"
 
 namespace freshet {
 
@@ -38,12 +39,12 @@ class RedisWire {
   size_t num_commands_ = 0;
 };
 
-// One TCP connection to a server. Deadlines are times of SystemClock. After any error but an error
-// reply the connection must be dropped. Confined to one thread at a time.
+// One TCP or TLS connection to a server. Deadlines are times of SystemClock. After any error but an
+// error reply the connection must be dropped. Confined to one thread at a time.
 class RedisConnection {
  public:
-  // Connects and authenticates. The name is resolved by the system, with the system's time limits.
-  // UNAVAILABLE or PERMISSION_DENIED.
+  // Connects, shakes hands and authenticates. The name is resolved by the system, with the system's
+  // time limits. UNAVAILABLE or PERMISSION_DENIED; INVALID_ARGUMENT: a TLS file cannot be used.
   static absl::StatusOr<std::unique_ptr<RedisConnection>> Open(const RedisOptions& options,
                                                                absl::Time deadline);
   ~RedisConnection();
@@ -61,7 +62,7 @@ class RedisConnection {
   absl::StatusOr<std::optional<RedisRawReply>> AwaitPush(int wake_fd, absl::Time deadline);
 
   // False when the server has closed it, or sent what nobody asked for.
-  bool IsIdle() const;
+  bool IsIdle();
 
   // The digests of the scripts that the server has been given on this connection.
   std::set<std::string>& known_scripts() { return known_scripts_; }
@@ -69,16 +70,22 @@ class RedisConnection {
  private:
   RedisConnection(int fd, std::string peer, int64_t max_reply_bytes);
 
+  absl::Status Handshake(absl::Time deadline);
   absl::Status Authenticate(const RedisOptions& options, absl::Time deadline);
   // Waits for `events` of poll(2) on the socket. UNAVAILABLE at the deadline.
   absl::StatusOr<short> Poll(short events, absl::Time deadline);
-  // Reads what has come. UNAVAILABLE when the connection is closed.
+  // Reads at least one byte if some have come. UNAVAILABLE when the connection is closed.
   absl::Status ReadSome();
   // Writes what goes without blocking, and takes it off the front of `pieces`.
   absl::Status WriteSome(std::vector<std::string_view>& pieces, size_t& first);
+  absl::StatusOr<size_t> WritePlain(const std::vector<std::string_view>& pieces, size_t first);
+  absl::StatusOr<size_t> WriteTls(std::string_view piece);
+  // The status of a call of OpenSSL that returned `result` <= 0: OK if it waits for the socket.
+  absl::Status TlsResult(int result, std::string_view what);
 
   const int fd_;
   const std::string peer_;  // "host:port"
+  SslPtr tls_;              // null: plain
   RedisReplyParser parser_;
   std::set<std::string> known_scripts_;
   std::vector<char> buffer_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -40,9 +41,8 @@ absl::StatusOr<std::unique_ptr<RedisConnection>> RedisDialer::Dial(absl::Time de
 void RedisDialer::LengthenBackoff() {
   const absl::Time now = SystemClock::Get().Now();
   if (now < next_try_) return;  // another thread's failure of the same moment
-  backoff_ =
-      std::clamp(backoff_ * 2, options_.reconnect_backoff_min, options_.reconnect_backoff_max);
-  next_try_ = now + backoff_;
+  next_try_ = now + BackoffDelay(++failures_, options_.reconnect_backoff_min,
+                                 options_.reconnect_backoff_max);
   backing_off_.store(true, std::memory_order_relaxed);
 }
 
@@ -50,7 +50,7 @@ void RedisDialer::NoteFit() {
   if (!backing_off_.load(std::memory_order_relaxed)) return;
   MutexLock lock(mu_);
   backing_off_.store(false, std::memory_order_relaxed);
-  backoff_ = absl::ZeroDuration();
+  failures_ = 0;
   next_try_ = absl::InfinitePast();
   changed_.NotifyAll();
 }

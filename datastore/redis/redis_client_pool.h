@@ -43,8 +43,8 @@ class RedisDialer {
   const RedisOptions options_;
   mutable Mutex mu_;
   CondVar changed_;
-  std::atomic<bool> backing_off_{false};  // spares NoteFit the lock
-  absl::Duration backoff_ ABSL_GUARDED_BY(mu_) = absl::ZeroDuration();
+  std::atomic<bool> backing_off_{false};       // spares NoteFit the lock
+  int64_t failures_ ABSL_GUARDED_BY(mu_) = 0;  // in a row
   absl::Time next_try_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   std::string last_error_ ABSL_GUARDED_BY(mu_);
   int64_t broken_ ABSL_GUARDED_BY(mu_) = 0;

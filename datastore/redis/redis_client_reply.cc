@@ -46,6 +46,9 @@ absl::Status RedisErrorStatus(std::string_view text, std::string_view command) {
   if (text.substr(0, 33) == "ERR max number of clients reached") {
     code = absl::StatusCode::kUnavailable;
   }
+  if (text.starts_with("ERR The user executing the script can't ")) {  // its ACL
+    code = absl::StatusCode::kPermissionDenied;
+  }
   return StatusOf(code, "redis refused ", command, ": ", text.substr(0, kMaxErrorText));
 }
 

@@ -2,6 +2,8 @@
 #define FRESHET_DATASTORE_REDIS_REDIS_TRAJECTORY_STORE_CONFIG_H_
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,42 +11,66 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
 #include "datastore/trajectory_store.h"
 
 namespace freshet {
 
-// What a store in Redis is created with; written once, under {job}:config.
+// Settings of one process's RedisTrajectoryStore.
+struct RedisStoreSettings {
+  // For tests: the clock for leases, which must outlive the store and be shared by all members of
+  // the job. Null: the server's clock (Redis TIME).
+  const Clock* clock = nullptr;
+  // If no member performs any operation for this long, Redis is assumed to have been unreachable,
+  // and the next operation extends all leases by that time. Zero: never. Absent: a quarter of the
+  // lease TTL with the server's clock, never with another clock. Sweep must be called several times
+  // within this period, or idle times count as outages.
+  std::optional<absl::Duration> outage_threshold;
+  // Called after each completed script with its file name and round-trip time, on the calling
+  // thread.
+  std::function<void(std::string_view script, absl::Duration took)> on_script;
+  // Maximum age of the server's memory figures; LeasePrompts and NextBatch refresh them.
+  absl::Duration memory_period = absl::Seconds(1);
+  // Approximate number of ledger rows per segment that Sweep packs. At least 1.
+  int64_t ledger_segment_rows = 4096;
+};
+
+// Parameters of a Redis store, written once to {job}:config.
 struct RedisStoreConfig {
   StoreOptions options;
   StoreOrigin origin;
 
-  // INVALID_ARGUMENT: options or an origin that do not validate, a job name with characters other
-  // than [A-Za-z0-9._-], or an ordinal or version above 2^53, which a script cannot count.
+  // INVALID_ARGUMENT: invalid options or origin, a job name with characters other than
+  // [A-Za-z0-9._-], or an ordinal or version above 2^53, which scripts cannot represent.
   absl::Status Validate() const;
-  // {job}: the common part of all keys, with the hash tag.
+  // {job}: the common key prefix, including the hash tag.
   std::string Prefix() const;
-  // Names and values that the scripts read: those that stay, and the state of a store that has just
-  // begun.
+  // Converts between the tokens of TrajectoryStore and those of the scripts. Tokens of an earlier
+  // store match no script token.
+  std::string ScriptToken(int64_t token) const;
+  int64_t PortToken(int64_t token) const { return token + origin.TokenBase(); }
+  // Names and values that the scripts read: constants, and the initial state.
   std::vector<std::pair<std::string, std::string>> ScriptOptions() const;
   std::vector<std::pair<std::string, std::string>> FirstState() const;
 };
 
 constexpr int64_t kMaxScriptInteger = int64_t{1} << 53;
 
-// Number of the format of what the scripts keep, written with the configuration. It grows with
-// every change of a key or a packed record that an older script or a newer one would misread; what
-// was written before formats had numbers counts as 1.
+// Format number of the scripts' data, stored with the configuration. Increment it for every change
+// to a key or packed record that older or newer scripts would misread. Data without a number counts
+// as 1.
 constexpr int64_t kRedisStoreFormat = 2;
 
-// INVALID_ARGUMENT for a name that cannot be a job's key prefix.
+// INVALID_ARGUMENT: not usable as a key prefix.
 absl::Status ValidateJobName(const std::string& job);
 
-// One JSON object with fixed keys, the same text for the same values.
+// A JSON object with fixed keys; equal values give equal text.
 std::string RedisStoreConfigToJson(const RedisStoreConfig& config);
-// Inverse. FAILED_PRECONDITION for another format than kRedisStoreFormat, naming both and what to
-// do; DATA_LOSS for anything else, more than 64 MiB included.
+// Inverse of RedisStoreConfigToJson. FAILED_PRECONDITION: another format than kRedisStoreFormat;
+// the message names both and the fix. DATA_LOSS: other errors, including more than 64 MiB.
 absl::StatusOr<RedisStoreConfig> ParseRedisStoreConfig(std::string_view json);
-// "key: STORED stored, ASKED asked" of the first difference; "" when there is none.
+// First difference as "key: STORED stored, ASKED asked"; "" if equal.
 std::string FirstDifference(const RedisStoreConfig& stored, const RedisStoreConfig& asked);
 
 }  // namespace freshet

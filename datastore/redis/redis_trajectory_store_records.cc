@@ -17,7 +17,7 @@ namespace {
 
 std::string Quoted(std::string_view text) { return StrCat("'", text.substr(0, 80), "'"); }
 
-// The rest of a lease reason behind its kind.
+// The numbers of a lease reason, after its kind.
 struct ReasonNumbers {
   PolicyVersion committed;
   PolicyVersion engine;
@@ -25,9 +25,9 @@ struct ReasonNumbers {
   int64_t running = 0;
   int64_t trained = 0;
   int64_t backlog = 0;
-  // Groups asked for, filtered groups of a paused job, or percent of the server's memory limit.
+  // Requested groups, filtered groups of a paused job, or percent of the memory limit.
   int64_t count = 0;
-  std::optional<AdmissionState> kept;  // at the first refusal of a group with kept tokens
+  std::optional<AdmissionState> kept;  // when the first group with kept tokens was refused
 };
 
 absl::StatusOr<ReasonNumbers> ParseReason(std::string_view text, const RedisStoreConfig& config) {
@@ -219,6 +219,74 @@ absl::StatusOr<Explanation> EdgeText(const RedisReply& edge, const RedisStoreCon
     if (explanation.text.size() - before > kMaxNotesBytes) break;
   }
   return explanation;
+}
+
+absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisReply& reasons) {
+  std::map<std::string, int64_t> numbers;
+  for (size_t i = 0; i + 1 < counters.items.size(); i += 2) {
+    std::string_view text = counters.items[i + 1].text;
+    FRESHET_ASSIGN_OR_RETURN(numbers[counters.items[i].text], TakeNumber(text, ' '));
+  }
+  StoreStats stats;
+  for (int state = 0; state < kNumGroupStates; ++state) {
+    stats.groups[state] = numbers[StrCat("n", state)];
+    stats.transitions[state] = numbers[StrCat("t", state)];
+    stats.time_in_state[state] = absl::Microseconds(numbers[StrCat("d", state)]);
+  }
+  stats.outstanding = numbers["outstanding"];
+  stats.queued_prompts = numbers["queued"];
+  stats.committed_version = numbers["version"];
+  stats.leases_expired = numbers["leases_expired"];
+  stats.samples_put = numbers["samples_put"];
+  stats.duplicate_puts = numbers["duplicate_puts"];
+  stats.fenced_puts = numbers["fenced_puts"];
+  stats.running = numbers["running"];
+  stats.capacity_used = numbers["capacity_used"];
+  stats.ledger_backlog = numbers["backlog"];
+  stats.filtered_in_a_row = numbers["filtered_in_a_row"];
+  stats.trained_samples = numbers["trained_samples"];
+  stats.trained_tokens = numbers["trained_tokens"];
+  stats.discarded_samples = numbers["discarded_samples"];
+  stats.discarded_tokens = numbers["discarded_tokens"];
+  for (size_t i = 0; i + 1 < reasons.items.size(); i += 2) {
+    std::string_view text = reasons.items[i + 1].text;
+    FRESHET_ASSIGN_OR_RETURN(const int64_t groups, TakeNumber(text, ' '));
+    stats.ended_by_reason.emplace_back(reasons.items[i].text, groups);
+  }
+  std::sort(stats.ended_by_reason.begin(), stats.ended_by_reason.end());
+  return stats;
+}
+
+PromptCursor CursorOf(int64_t high_water, std::vector<int64_t> live, const PromptCursor& origin) {
+  std::sort(live.begin(), live.end());
+  PromptCursor cursor;
+  cursor.low_water = live.empty() ? high_water + 1 : live.front();
+  // Every ordinal up to the high-water mark that is not live has ended or can never occur.
+  auto next = live.begin();
+  for (int64_t ordinal = cursor.low_water; ordinal <= high_water; ++ordinal) {
+    if (next != live.end() && *next == ordinal) {
+      ++next;
+    } else {
+      cursor.above.push_back(ordinal);
+    }
+  }
+  std::vector<int64_t> later;  // ended before a resume
+  for (const int64_t ordinal : origin.above) {
+    if (ordinal > high_water) later.push_back(ordinal);
+  }
+  std::sort(later.begin(), later.end());
+  cursor.above.insert(cursor.above.end(), later.begin(), later.end());
+  // Ended ordinals adjacent to the low-water mark raise it.
+  size_t reached = 0;
+  if (live.empty()) {
+    while (reached < cursor.above.size() && cursor.above[reached] == cursor.low_water) {
+      ++cursor.low_water;
+      ++reached;
+    }
+  }
+  cursor.above.erase(cursor.above.begin(),
+                     cursor.above.begin() + static_cast<std::ptrdiff_t>(reached));
+  return cursor;
 }
 
 }  // namespace freshet

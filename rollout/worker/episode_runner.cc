@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/backoff.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/status_macros.h"
@@ -251,9 +252,8 @@ void EpisodeRunner::Fail(Group& group, Episode& episode, const absl::Status& sta
                            " failures, the last: ", Message(status)));
   }
   if (!full) ++counters_.restarted;
-  const int doublings = std::min(episode.failures + episode.refusals - 1, 16);
-  const absl::Duration delay =
-      std::min(options_.max_retry_delay, options_.retry_delay * (int64_t{1} << doublings));
+  const absl::Duration delay = BackoffDelay(episode.failures + episode.refusals,
+                                            options_.retry_delay, options_.max_retry_delay);
   episode.state = State::kDelayed;
   delayed_.emplace(clock_.Now() + delay, episode.id);
 }

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/trace.h"
+#include "base/transient.h"
 #include "rollout/engine/engine_call.h"
 
 namespace freshet {
@@ -14,12 +16,6 @@ namespace {
 
 // So many samples that the store calls wrong, without a good one in between, are a fault of ours.
 constexpr int kMaxRefusedSamples = 16;
-
-bool IsUnreachable(const absl::Status& status) {
-  return status.code() == absl::StatusCode::kUnavailable ||
-         status.code() == absl::StatusCode::kDeadlineExceeded ||
-         status.code() == absl::StatusCode::kResourceExhausted;
-}
 
 }  // namespace
 
@@ -118,31 +114,21 @@ absl::Status RolloutWorker::SwapWeights() {
 }
 
 bool RolloutWorker::StoreFailed(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kPermissionDenied:  // a password that is being changed
-      break;
-    default:
-      return false;
-  }
-  if (store_delay_ == absl::ZeroDuration()) {
-    store_delay_ = options_.store_retry_delay;
+  // PERMISSION_DENIED: the password may be being changed.
+  if (!IsTransient(status) && !absl::IsPermissionDenied(status)) return false;
+  if (++store_failures_ == 1) {
     FRESHET_LOG(Warning) << "event=store_outage reason=" << LogQuoted(Message(status));
     MutexLock lock(mu_);
     ++counters_.store_outages;
-  } else {
-    store_delay_ = std::min(store_delay_ * 2, options_.max_store_retry_delay);
   }
-  store_retry_at_ = clock_.Now() + store_delay_;
+  store_retry_at_ = clock_.Now() + BackoffDelay(store_failures_, options_.store_retry_delay,
+                                                options_.max_store_retry_delay);
   return true;
 }
 
 void RolloutWorker::StoreWorks() {
-  if (store_delay_ == absl::ZeroDuration()) return;
-  store_delay_ = absl::ZeroDuration();
+  if (store_failures_ == 0) return;
+  store_failures_ = 0;
   store_retry_at_ = absl::InfinitePast();
   FRESHET_LOG(Info) << "event=store_back";
 }
@@ -194,7 +180,7 @@ absl::Status RolloutWorker::GiveUpGroup(int64_t ordinal, const absl::Status& why
   const int64_t token = found->second.token;
   // An environment that answers nobody is away; one that has answered anybody since the lease, this
   // group included, fails on this prompt.
-  const bool away = IsUnreachable(why) && found->second.answers_before == episodes_->answers();
+  const bool away = IsTransient(why) && found->second.answers_before == episodes_->answers();
   CancelGeneration(ordinal);
   running_.erase(found);
   // A pause does not help a prompt that is itself at fault.

@@ -262,7 +262,7 @@ class RolloutWorker {
   bool fenced_ = false;
   absl::Time leasing_pause_until_ = absl::InfinitePast();
   absl::Time store_retry_at_ = absl::InfinitePast();
-  absl::Duration store_delay_ = absl::ZeroDuration();  // > 0 during an outage
+  int64_t store_failures_ = 0;  // in a row; > 0 during an outage
   std::optional<ActiveEvaluation> evaluation_;
 
   mutable Mutex mu_;

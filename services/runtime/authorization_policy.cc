@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "nlohmann/json.hpp"
@@ -73,25 +74,6 @@ bool RuleMatches(const AuthorizationRule& rule, const std::vector<std::string>& 
   return source && (rule.paths.empty() || MatchesAny(rule.paths, path));
 }
 
-// True when `text` nests deeper than kMaxDepth: the parser recurses.
-bool TooDeep(std::string_view text) {
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      if (c == '"') quoted = false;
-      continue;
-    }
-    if (c == '"') quoted = true;
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (depth > kMaxDepth) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 StringPattern ParsePattern(std::string_view text) {
@@ -123,7 +105,9 @@ absl::StatusOr<AuthorizationPolicy> ParseAuthorizationPolicy(std::string_view te
     return InvalidArgument("policy: ", text.size(), " bytes, more than the limit of ",
                            kMaxPolicyBytes);
   }
-  if (TooDeep(text)) return InvalidArgument("policy: nested deeper than ", kMaxDepth, " levels");
+  if (NestsDeeper(text, kMaxDepth)) {
+    return InvalidArgument("policy: nested deeper than ", kMaxDepth, " levels");
+  }
   const json document = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (document.is_discarded()) return InvalidArgument("policy: not JSON");
   FRESHET_RETURN_IF_ERROR(CheckKeys(document, "policy", {"name", "deny_rules", "allow_rules"}));

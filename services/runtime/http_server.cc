@@ -1,285 +1,253 @@
 #include "services/runtime/http_server.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <cerrno>
-#include <cstring>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+#include <chrono>
 #include <exception>
 #include <list>
+#include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include "base/listener.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/log_gate.h"
-#include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "base/unique_fd.h"
 #include "services/runtime/endpoint_options.h"
-#include "services/runtime/http_request.h"
 
 namespace freshet::runtime {
 namespace {
 
-constexpr int kBacklog = 64;
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using beast::error_code;
 
-absl::StatusOr<sockaddr_storage> SocketAddress(const HostPort& where, const char* flag,
-                                               socklen_t& size) {
-  sockaddr_storage storage{};
-  const std::string host = where.host == "localhost" ? "127.0.0.1" : where.host;
-  sockaddr_in v4{};
-  if (::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(static_cast<uint16_t>(where.port));
-    size = sizeof(v4);
-    std::memcpy(&storage, &v4, sizeof(v4));
-    return storage;
+constexpr std::chrono::seconds kAcceptRetry(1);
+
+// Used only on the server's thread. Completion handlers own it too: they run after its socket was
+// closed.
+struct Connection {
+  enum class State { kReading, kWriting, kDraining };
+
+  Connection(tcp::socket socket, const HttpLimits& limits) : stream(std::move(socket)) {
+    parser.header_limit(static_cast<uint32_t>(limits.max_request_bytes));
   }
-  sockaddr_in6 v6{};
-  if (::inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(static_cast<uint16_t>(where.port));
-    size = sizeof(v6);
-    std::memcpy(&storage, &v6, sizeof(v6));
-    return storage;
-  }
-  return InvalidArgument(flag, ": \"", where.host, "\" is neither an IP address nor localhost");
+
+  beast::tcp_stream stream;
+  State state = State::kReading;
+  beast::flat_buffer input;
+  http::request_parser<http::empty_body> parser;
+  http::response<http::string_body> response;
+};
+using ConnectionPtr = std::shared_ptr<Connection>;
+
+// The status that refuses a request that cannot be parsed. 0: the connection failed, timed out or
+// was closed by the client.
+int RefusalOf(error_code failure) {
+  using http::error;
+  if (failure == error::end_of_stream || failure == error::partial_message) return 0;
+  if (failure == error::header_limit) return 431;
+  if (failure == error::body_limit) return 413;
+  if (failure == error::bad_version) return 505;
+  return failure.category() == make_error_code(error::bad_method).category() ? 400 : 0;
 }
 
-absl::StatusOr<Listener> Listen(const std::string& listen, const char* flag) {
-  const auto where = ParseHostPort(listen);
-  if (!where.has_value()) return InvalidArgument(flag, " ", listen, " is not HOST:PORT");
-  socklen_t size = 0;
-  FRESHET_ASSIGN_OR_RETURN(const sockaddr_storage address, SocketAddress(*where, flag, size));
-  return Listener::On(address, size, kBacklog, StrCat(flag, " ", listen));
-}
-
-std::string Serialize(const HttpResponse& response, bool with_body) {
-  std::string text = StrCat("HTTP/1.1 ", response.status, " ", HttpReason(response.status),
-                            "\r\nContent-Type: ", response.content_type,
-                            "\r\nContent-Length: ", response.body.size(),
-                            "\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n");
-  if (response.status == 405) text += "Allow: GET, HEAD\r\n";
-  for (const auto& [name, value] : response.headers) {
-    text += StrCat(name, ": ", value, "\r\n");
+// The status that refuses a well-formed request. 0: it is served.
+int RefusalOf(const http::request_parser<http::empty_body>& parser) {
+  const auto& head = parser.get();
+  if (head.method() != http::verb::get && head.method() != http::verb::head) return 405;
+  if (!parser.is_done()) return 413;
+  if (!head.target().starts_with('/') || head.count(http::field::host) > 1) return 400;
+  for (const char c : head.target()) {
+    if (c <= ' ' || c > '~') return 400;
   }
-  text += "Connection: close\r\n\r\n";
-  if (with_body) text += response.body;
-  return text;
+  return 0;
 }
 
 }  // namespace
 
-// Owner of all connections; everything but the constructor and Stop runs on its thread.
-class HttpServer::Loop {
+class HttpServer::Impl {
  public:
-  Loop(Listener listener, UniqueFd wake_read, UniqueFd wake_write, std::string address,
-       HttpHandler handler, const HttpLimits& limits, const Clock& clock)
-      : listener_(std::move(listener)),
-        wake_read_(std::move(wake_read)),
-        wake_write_(std::move(wake_write)),
-        address_(std::move(address)),
-        handler_(std::move(handler)),
+  // Throws boost::system::system_error if it cannot listen.
+  Impl(const tcp::endpoint& endpoint, const std::string& host, HttpHandler handler,
+       const HttpLimits& limits)
+      : handler_(std::move(handler)),
         limits_(limits),
-        clock_(clock),
-        thread_([this] { Run(); }) {}
-  ~Loop() {
-    stop_ = true;
-    const char byte = 0;
-    while (::write(wake_write_.get(), &byte, 1) < 0 && errno == EINTR) {
-    }
+        acceptor_(io_, endpoint),
+        address_(JoinHostPort(host, acceptor_.local_endpoint().port())) {
+    Accept();
+    thread_ = std::thread([this] { io_.run(); });
+  }
+  ~Impl() {
+    io_.stop();
     thread_.join();
   }
   const std::string& address() const { return address_; }
 
  private:
-  struct Connection {
-    UniqueFd fd;
-    absl::Time deadline;
-    std::string input;
-    std::string output;  // not empty: the request has been answered
-    size_t sent = 0;
-    bool draining = false;  // all sent; waits for the client to close, so that it reads the answer
-  };
-
-  void Run();
   void Accept();
-  // Closes the oldest connection without a complete request, so that idle ones do not keep probes
-  // out, else the oldest whose answer has been sent whole. False: all are being answered.
+  // Closes a connection in favour of a new one. False if all are being answered.
   bool MakeRoom();
-  // False when the connection is to be closed.
-  bool Advance(Connection& connection);
-  bool Receive(Connection& connection);
-  bool SendMore(Connection& connection);
-  void Answer(Connection& connection, const HttpParse& parse);
-  int TimeoutMs() const;
+  void Read(const ConnectionPtr& connection);
+  void Answer(const ConnectionPtr& connection, HttpResponse answer);
+  HttpResponse Handle(const http::request<http::empty_body>& head) const;
+  // Reads until the client closes. Closing with unread bytes would reset the connection, and the
+  // client could lose the answer.
+  void Drain(const ConnectionPtr& connection);
+  void Close(const ConnectionPtr& connection);
 
-  Listener listener_;
-  UniqueFd wake_read_;
-  UniqueFd wake_write_;
-  const std::string address_;
   const HttpHandler handler_;
   const HttpLimits limits_;
-  const Clock& clock_;
-  std::list<Connection> connections_;  // the oldest first
+  asio::io_context io_{1};
+  tcp::acceptor acceptor_;
+  asio::steady_timer accept_retry_{io_};
+  const std::string address_;
+  std::list<ConnectionPtr> connections_;  // oldest first
   LogGate accept_gate_;
-  std::atomic<bool> stop_{false};
   std::thread thread_;
 };
 
-void HttpServer::Loop::Run() {
-  while (!stop_) {
-    std::vector<pollfd> polled = {{wake_read_.get(), POLLIN, 0},
-                                  {listener_.WaitFd(clock_.Now()), POLLIN, 0}};
-    for (const Connection& connection : connections_) {
-      const bool writes = !connection.output.empty() && !connection.draining;
-      polled.push_back({connection.fd.get(), static_cast<short>(writes ? POLLOUT : POLLIN), 0});
-    }
-    if (::poll(polled.data(), polled.size(), TimeoutMs()) < 0 && errno != EINTR) {
-      FRESHET_LOG(Error) << "event=http_stopped error=" << LogQuoted(std::strerror(errno));
-      return;
-    }
-    const absl::Time now = clock_.Now();
-    size_t i = 2;
-    for (auto it = connections_.begin(); it != connections_.end(); ++i) {
-      const bool keep = (polled[i].revents == 0 || Advance(*it)) && now < it->deadline;
-      it = keep ? std::next(it) : connections_.erase(it);
-    }
-    if ((polled[1].revents & POLLIN) != 0) Accept();
-  }
-}
-
-int HttpServer::Loop::TimeoutMs() const {
-  absl::Duration wait = absl::Seconds(60);
-  const absl::Time now = clock_.Now();
-  if (now < listener_.rests_until()) wait = listener_.rests_until() - now;
-  for (const Connection& connection : connections_) {
-    wait = std::min(wait, connection.deadline - now);
-  }
-  return static_cast<int>(absl::ToInt64Milliseconds(std::max(wait, absl::ZeroDuration()))) + 1;
-}
-
-void HttpServer::Loop::Accept() {
-  for (int i = 0; i < kBacklog; ++i) {
-    const absl::Time now = clock_.Now();
-    absl::StatusOr<UniqueFd> fd = listener_.Accept(now);
-    if (!fd.ok()) {
-      if (accept_gate_.Admit(Message(fd.status()), now)) {
-        FRESHET_LOG(Warning) << "event=http_not_accepted error=" << LogQuoted(Message(fd.status()));
+void HttpServer::Impl::Accept() {
+  acceptor_.async_accept([this](error_code error, tcp::socket socket) {
+    if (error) {  // no descriptors: do not spin
+      if (accept_gate_.Admit(error.message(), absl::Now())) {
+        FRESHET_LOG(Warning) << "event=http_not_accepted error=" << LogQuoted(error.message());
       }
+      accept_retry_.expires_after(kAcceptRetry);
+      accept_retry_.async_wait([this](error_code) { Accept(); });
       return;
     }
-    if (fd->get() < 0) return;
-    if (connections_.size() >= limits_.max_connections && !MakeRoom()) continue;
-    connections_.push_back({*std::move(fd), now + limits_.io_timeout, {}, {}, 0, false});
-    // Its request is often there already: answered, it is not closed for the next one.
-    if (!Advance(connections_.back())) connections_.pop_back();
-  }
-}
-
-bool HttpServer::Loop::MakeRoom() {
-  auto oldest = std::ranges::find_if(
-      connections_, [](const Connection& connection) { return connection.output.empty(); });
-  if (oldest == connections_.end()) {
-    oldest = std::ranges::find_if(connections_, &Connection::draining);
-  }
-  if (oldest == connections_.end()) return false;
-  connections_.erase(oldest);
-  return true;
-}
-
-bool HttpServer::Loop::Advance(Connection& connection) {
-  return connection.output.empty() || connection.draining ? Receive(connection)
-                                                          : SendMore(connection);
-}
-
-bool HttpServer::Loop::Receive(Connection& connection) {
-  std::array<char, 4096> buffer;
-  const ssize_t got = ::recv(connection.fd.get(), buffer.data(), buffer.size(), 0);
-  if (got < 0) return errno == EINTR || errno == EAGAIN;
-  if (got == 0) return false;
-  if (connection.draining) return true;  // what follows an answered request is dropped
-  connection.input.append(buffer.data(), static_cast<size_t>(got));
-  const HttpParse parse = ParseHttpRequest(connection.input, limits_.max_request_bytes);
-  if (parse.state == HttpParse::State::kIncomplete) return true;
-  Answer(connection, parse);
-  return SendMore(connection);
-}
-
-void HttpServer::Loop::Answer(Connection& connection, const HttpParse& parse) {
-  HttpResponse response;
-  if (parse.state == HttpParse::State::kRefused) {
-    response.status = parse.status;
-  } else {
-    try {
-      response = handler_(parse.request);
-    } catch (const std::exception& error) {
-      FRESHET_LOG(Error) << "event=http_failed path=" << LogQuoted(parse.request.path)
-                         << " error=" << LogQuoted(error.what());
-      response = {500, response.content_type, ""};
+    if (connections_.size() < limits_.max_connections || MakeRoom()) {
+      connections_.push_back(std::make_shared<Connection>(std::move(socket), limits_));
+      // Before Accept: a request that has already arrived is answered before the next connection
+      // can close this one.
+      Read(connections_.back());
     }
-  }
-  if (response.status != 200 && response.body.empty()) {
-    response.body = StrCat(HttpReason(response.status), "\n");
-  }
-  connection.input.clear();
-  connection.output = Serialize(response, !parse.request.head);
-  connection.deadline = clock_.Now() + limits_.io_timeout;
+    Accept();
+  });
 }
 
-bool HttpServer::Loop::SendMore(Connection& connection) {
-  const std::string& out = connection.output;
-  while (connection.sent < out.size()) {
-    const ssize_t sent = ::send(connection.fd.get(), out.data() + connection.sent,
-                                out.size() - connection.sent, MSG_NOSIGNAL);
-    if (sent < 0) return errno == EINTR || errno == EAGAIN;
-    connection.sent += static_cast<size_t>(sent);
+bool HttpServer::Impl::MakeRoom() {
+  for (const auto state : {Connection::State::kReading, Connection::State::kDraining}) {
+    const auto oldest = std::ranges::find(connections_, state, &Connection::state);
+    if (oldest == connections_.end()) continue;
+    Close(ConnectionPtr(*oldest));
+    return true;
   }
-  // Closing with unread bytes would reset the connection and lose the answer at the client.
-  ::shutdown(connection.fd.get(), SHUT_WR);
-  connection.draining = true;
-  return true;
+  return false;
+}
+
+void HttpServer::Impl::Read(const ConnectionPtr& connection) {
+  connection->stream.expires_after(absl::ToChronoMilliseconds(limits_.io_timeout));
+  auto received = [this, connection](error_code error, size_t) {
+    const int refusal = error ? RefusalOf(error) : RefusalOf(connection->parser);
+    if (error && refusal == 0) return Close(connection);
+    Answer(connection,
+           refusal != 0 ? HttpResponse{.status = refusal} : Handle(connection->parser.get()));
+  };
+  http::async_read_header(connection->stream, connection->input, connection->parser,
+                          std::move(received));
+}
+
+HttpResponse HttpServer::Impl::Handle(const http::request<http::empty_body>& head) const {
+  const std::string_view target(head.target().data(), head.target().size());
+  const size_t question = target.find('?');
+  HttpRequest request{.path = std::string(target.substr(0, question)),
+                      .host = std::string(head[http::field::host])};
+  if (question != target.npos) request.query = target.substr(question + 1);
+  try {
+    return handler_(request);
+  } catch (const std::exception& error) {
+    FRESHET_LOG(Error) << "event=http_failed path=" << LogQuoted(request.path)
+                       << " error=" << LogQuoted(error.what());
+    return {.status = 500};
+  }
+}
+
+void HttpServer::Impl::Answer(const ConnectionPtr& connection, HttpResponse answer) {
+  http::response<http::string_body>& response = connection->response;
+  response.result(static_cast<unsigned>(answer.status));
+  response.keep_alive(false);
+  response.set(http::field::content_type, answer.content_type);
+  response.set("X-Content-Type-Options", "nosniff");
+  response.set(http::field::cache_control, "no-store");
+  if (answer.status == 405) response.set(http::field::allow, "GET, HEAD");
+  for (const auto& [name, value] : answer.headers) response.set(name, value);
+  response.body() = std::move(answer.body);
+  if (answer.status != 200 && response.body().empty()) {
+    response.body() = StrCat(std::string(response.reason()), "\n");
+  }
+  response.prepare_payload();
+  if (connection->parser.get().method() == http::verb::head) response.body().clear();
+
+  connection->state = Connection::State::kWriting;
+  connection->stream.expires_after(absl::ToChronoMilliseconds(limits_.io_timeout));
+  http::async_write(connection->stream, response, [this, connection](error_code error, size_t) {
+    if (error) return Close(connection);
+    connection->stream.socket().shutdown(tcp::socket::shutdown_send, error);
+    connection->state = Connection::State::kDraining;
+    Drain(connection);
+  });
+}
+
+void HttpServer::Impl::Drain(const ConnectionPtr& connection) {
+  connection->input.clear();
+  auto received = [this, connection](error_code error, size_t) {
+    error ? Close(connection) : Drain(connection);
+  };
+  connection->stream.async_read_some(connection->input.prepare(4096), std::move(received));
+}
+
+void HttpServer::Impl::Close(const ConnectionPtr& connection) {
+  connection->stream.close();
+  connections_.remove(connection);
 }
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen,
                                                               HttpRoutes routes,
-                                                              const HttpLimits& limits,
-                                                              const Clock& clock) {
+                                                              const HttpLimits& limits) {
   HttpHandler handler = [routes = std::move(routes)](const HttpRequest& request) {
     const auto route = routes.find(request.path);
     return route == routes.end() ? HttpResponse{.status = 404} : route->second();
   };
-  return Start(listen, std::move(handler), limits, clock);
+  return Start(listen, std::move(handler), limits);
 }
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen,
                                                               HttpHandler handler,
-                                                              const HttpLimits& limits,
-                                                              const Clock& clock) {
-  FRESHET_ASSIGN_OR_RETURN(Listener listener, Listen(listen, limits.flag));
-  std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) {
-    return ResourceExhausted("no pipe: ", std::strerror(errno));
+                                                              const HttpLimits& limits) {
+  const auto where = ParseHostPort(listen);
+  if (!where.has_value()) return InvalidArgument(limits.flag, " ", listen, " is not HOST:PORT");
+  error_code error;
+  const auto ip =
+      asio::ip::make_address(where->host == "localhost" ? "127.0.0.1" : where->host, error);
+  if (error) {
+    return InvalidArgument(limits.flag, ": \"", where->host,
+                           "\" is neither an IP address nor localhost");
   }
-  UniqueFd wake_read(pipe[0]);
-  UniqueFd wake_write(pipe[1]);
-  const std::string address = JoinHostPort(ParseHostPort(listen)->host, listener.port());
-  return std::unique_ptr<HttpServer>(new HttpServer(
-      std::make_unique<Loop>(std::move(listener), std::move(wake_read), std::move(wake_write),
-                             address, std::move(handler), limits, clock)));
+  try {
+    return std::unique_ptr<HttpServer>(
+        new HttpServer(std::make_unique<Impl>(tcp::endpoint(ip, static_cast<uint16_t>(where->port)),
+                                              where->host, std::move(handler), limits)));
+  } catch (const boost::system::system_error& failure) {
+    return FailedPrecondition(limits.flag, " ", listen,
+                              ": cannot listen there: ", failure.code().message());
+  }
 }
 
-HttpServer::HttpServer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;
-const std::string& HttpServer::address() const { return loop_->address(); }
+const std::string& HttpServer::address() const { return impl_->address(); }
 
 }  // namespace freshet::runtime

@@ -8,6 +8,7 @@
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/transient.h"
 #include "services/worker/worker_agent_impl.h"
 
 namespace freshet::runtime {
@@ -18,12 +19,6 @@ using Stub = ControllerStubs::Stub;
 // A vanished controller is noticed by pings about as fast as it would notice us.
 constexpr absl::Duration kPingTime = absl::Seconds(1);
 constexpr absl::Duration kPingTimeout = absl::Seconds(2);
-
-// What repeating the call later, or at another controller, may cure.
-bool IsTransient(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsCancelled(status) || absl::IsAborted(status);
-}
 
 }  // namespace
 
@@ -136,7 +131,10 @@ absl::Status WorkerAgent::Impl::Deregister(const std::string& reason) {
   return status;
 }
 
-absl::StatusOr<std::unique_ptr<WorkerAgent>> WorkerAgent::Create(const WorkerAgentOptions& options, StatusSource& source, DirectiveSink& sink, LogRing* log, const Clock& clock) {
+absl::StatusOr<std::unique_ptr<WorkerAgent>> WorkerAgent::Create(const WorkerAgentOptions& options,
+                                                                 StatusSource& source,
+                                                                 DirectiveSink& sink, LogRing* log,
+                                                                 const Clock& clock) {
   if (options.controllers.empty()) return InvalidArgument("--controller is missing");
   if (options.identity.worker().empty()) return InvalidArgument("the worker has no name");
   if (options.identity.role() == cluster::v1::ROLE_UNSPECIFIED) {

@@ -20,26 +20,47 @@ constexpr size_t kMaxPasswordBytes = 4096;
 
 void AddDatastoreFlags(CLI::App& app, DatastoreFlags& flags) {
   app.add_option("--redis", flags.address, "HOST:PORT of the datastore")->capture_default_str();
+  app.add_option("--redis-user", flags.username,
+                 "user of the datastore; default: Redis' default user");
   app.add_option("--redis-password-file", flags.password_file,
                  "file with the datastore's password; else the variable FRESHET_REDIS_PASSWORD");
+  CLI::Option* const tls =
+      app.add_flag("--redis-tls", flags.tls.enabled, "use TLS to the datastore");
+  app.add_option("--redis-tls-ca", flags.tls.ca,
+                 "PEM file: roots that its certificate is checked against; default: the system's")
+      ->needs(tls);
+  app.add_option("--redis-tls-cert", flags.tls.cert, "PEM file: client certificate chain")
+      ->needs(tls);
+  app.add_option("--redis-tls-key", flags.tls.key, "PEM file: its private key")->needs(tls);
+  app.add_option("--redis-tls-name", flags.tls.server_name,
+                 "name in its certificate; default: the host of --redis")
+      ->needs(tls);
 }
 
-absl::StatusOr<DatastoreAddress> ResolveDatastore(const DatastoreFlags& flags) {
+absl::StatusOr<RedisOptions> MakeRedisOptions(const DatastoreFlags& flags, double time_scale) {
   const std::optional<HostPort> parsed = ParseHostPort(flags.address);
   if (!parsed.has_value() || parsed->port == 0) {
     return InvalidArgument("--redis \"", flags.address, "\" is not HOST:PORT");
   }
-  DatastoreAddress address{parsed->host, parsed->port, ""};
+  RedisOptions options;
+  options.host = parsed->host;
+  options.port = parsed->port;
+  options.username = flags.username;
+  options.tls = flags.tls;
   if (!flags.password_file.empty()) {
     FRESHET_ASSIGN_OR_RETURN(std::string text, ReadFile(flags.password_file, kMaxPasswordBytes));
-    address.password = text.substr(0, text.find('\n'));
-    if (address.password.empty()) {
+    options.password = text.substr(0, text.find('\n'));
+    if (options.password.empty()) {
       return InvalidArgument("--redis-password-file ", flags.password_file, " is empty");
     }
   } else if (const char* variable = std::getenv("FRESHET_REDIS_PASSWORD"); variable != nullptr) {
-    address.password = variable;
+    options.password = variable;
   }
-  return address;
+  for (absl::Duration* time : {&options.connect_timeout, &options.command_timeout,
+                               &options.reconnect_backoff_min, &options.reconnect_backoff_max}) {
+    *time *= time_scale;
+  }
+  return options;
 }
 
 void AddDataRootFlag(CLI::App& app, std::vector<std::string>& folders) {

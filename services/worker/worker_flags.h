@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "datastore/redis/redis_client.h"
 #include "freshet/cluster/v1/worker_service.pb.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/runtime/log_ring.h"
@@ -20,18 +21,15 @@ namespace freshet::runtime {
 // Where the datastore is. The password is never printed.
 struct DatastoreFlags {
   std::string address = "127.0.0.1:6379";
+  std::string username;
   std::string password_file;  // "": the environment variable FRESHET_REDIS_PASSWORD, if set
+  RedisTlsOptions tls;
 };
-// Adds --redis and --redis-password-file.
+// Adds --redis, --redis-user, --redis-password-file and --redis-tls*.
 void AddDatastoreFlags(CLI::App& app, DatastoreFlags& flags);
-
-struct DatastoreAddress {
-  std::string host;
-  int port = 0;
-  std::string password;
-};
-// Reads the password. INVALID_ARGUMENT naming the flag: a bad address; NOT_FOUND: no such file.
-absl::StatusOr<DatastoreAddress> ResolveDatastore(const DatastoreFlags& flags);
+// Reads the password. Connect timeouts and back-offs are multiplied by `time_scale`.
+// INVALID_ARGUMENT naming the flag or a file that cannot be used; NOT_FOUND: no password file.
+absl::StatusOr<RedisOptions> MakeRedisOptions(const DatastoreFlags& flags, double time_scale);
 
 // Adds --data-root: folders for DataRoots::Create.
 void AddDataRootFlag(CLI::App& app, std::vector<std::string>& folders);

@@ -12,24 +12,12 @@ namespace freshet {
 namespace {
 
 absl::StatusOr<RedisDatastore> OpenDatastore(const runtime::WorkerFlags& flags) {
-  FRESHET_ASSIGN_OR_RETURN(const runtime::DatastoreAddress address,
-                           runtime::ResolveDatastore(flags.datastore));
-  RedisOptions options;
-  options.host = address.host;
-  options.port = address.port;
-  options.password = address.password;
-  return OpenRedisDatastore(Scaled(std::move(options), flags.time_scale));
+  FRESHET_ASSIGN_OR_RETURN(RedisOptions options,
+                           runtime::MakeRedisOptions(flags.datastore, flags.time_scale));
+  return OpenRedisDatastore(std::move(options));
 }
 
 }  // namespace
-
-RedisOptions Scaled(RedisOptions options, double time_scale) {
-  for (absl::Duration* time : {&options.connect_timeout, &options.command_timeout,
-                               &options.reconnect_backoff_min, &options.reconnect_backoff_max}) {
-    *time *= time_scale;
-  }
-  return options;
-}
 
 std::unique_ptr<WorkerProcess> WorkerProcess::Create(const runtime::WorkerFlags& flags,
                                                      cluster::v1::Role role,

@@ -22,11 +22,9 @@ namespace freshet {
 using StoreWrapper =
     std::function<std::unique_ptr<TrajectoryStore>(std::unique_ptr<TrajectoryStore>)>;
 
-// Connect timeouts and back-offs multiplied by `time_scale`.
-RedisOptions Scaled(RedisOptions options, double time_scale);
-
 // What the main() of every worker that runs jobs needs: the datastore, channels to other members, a
-// metrics registry, and a log that is sent to the controller. Must outlive the works of the process.
+// metrics registry, and a log that is sent to the controller. Must outlive the works of the
+// process.
 class WorkerProcess {
  public:
   // Opens no connection. On error prints "PROGRAM: message", naming the flag, and returns null: the

@@ -227,7 +227,7 @@ void WorkerRole::RunAssignment(const std::shared_ptr<Assignment>& assignment,
     MutexLock lock(mu_);
     worker = worker_;
   }
-  absl::StatusOr<std::unique_ptr<JobWork>> made = 
+  absl::StatusOr<std::unique_ptr<JobWork>> made =
       factory_(assignment->assign, worker, *agent_, stop);
   absl::Status result = made.status();
   if (made.ok()) {

@@ -60,7 +60,14 @@ TEST(ParseJson, AcceptsTheValueLimitAndRefusesOneMore) {
   EXPECT_THAT(ErrorOf("[1, 2, 3, 4]", limits), HasSubstr("more than 4 values"));
 }
 
-TEST(JsonFields, CollectsEveryFault) {
+TEST(NestsDeeper, CountsBracketsOutsideStrings) {
+  EXPECT_FALSE(NestsDeeper("[[]]", 2));
+  EXPECT_TRUE(NestsDeeper("[{}]", 1));
+  EXPECT_FALSE(NestsDeeper(R"({"[[": "\"{{"})", 1));
+  EXPECT_TRUE(NestsDeeper(std::string(100'000, '['), 64));
+}
+
+TEST(JsonFields, CollectsEveryError) {
   const auto json =
       nlohmann::json::parse(R"({"a": "x", "b": 11, "c": 1.5, "d": 18446744073709551615, "e": 1})");
   std::vector<std::string> errors;

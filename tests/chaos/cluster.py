@@ -15,6 +15,7 @@ CONTROLLERS = ("controller-0", "controller-1")
 ROLLOUTS = ("rollout-0", "rollout-1")
 ENVIRONMENTS = ("env-0", "env-1")
 WORKERS = ROLLOUTS + ("reward", "trainer")
+ROLES_OF_REDIS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../helm/freshet/redis-roles.acl")
 PATIENCE_S = 60  # for a process to listen, for a command to end
 given, giving = collections.deque(maxlen=4096), threading.Lock()
 
@@ -55,6 +56,7 @@ class Cluster:
         self.history = os.path.join(folder, "history")
         os.makedirs(self.history)
         os.makedirs(os.path.join(folder, "redis"))
+        self._write_users()
         self.processes, self.zombies = {}, []
         self.redis_port = free_port()
         self.ports = {name: free_port() for name in CONTROLLERS}
@@ -63,16 +65,29 @@ class Cluster:
         self.former_links = []
         self.lock = threading.Lock()
 
+    def _write_users(self):
+        """The roles' users of Redis, as in a real cluster; a role's password is its name."""
+        lines = ["user default on nopass ~* &* +@all\n"]
+        with open(ROLES_OF_REDIS, encoding="utf-8") as roles:
+            for role, rules in (line.split(" ", 1) for line in roles if not line.startswith("#")):
+                lines.append(f"user {role} on >{role} {rules}")
+                with open(os.path.join(self.folder, role + ".password"), "w", encoding="utf-8") as password:
+                    password.write(role)
+        with open(os.path.join(self.folder, "users.acl"), "w", encoding="utf-8") as users:
+            users.writelines(lines)
+
     def command(self, name):
         if name == "redis":
             return ["redis-server", "--port", str(self.redis_port), "--bind", "127.0.0.1", "--dir",
                     os.path.join(self.folder, "redis"), "--appendonly", "yes", "--appendfsync", "always", "--save", "",
-                    "--logfile", os.path.join(self.folder, "redis.log")]
+                    "--logfile", os.path.join(self.folder, "redis.log"), "--aclfile", os.path.join(self.folder, "users.acl")]
         command = [self.profile.program(name), "--name", name, "--http-listen", "",
                    "--listen", f"127.0.0.1:{self.links[name].target}",
                    "--advertise", f"127.0.0.1:{self.links[name].port}", "--time-scale", str(self.profile.time_scale)]
         if name in self.proxies:
-            command += ["--redis", f"127.0.0.1:{self.proxies[name].port}"]
+            role = name.split("-")[0]
+            command += ["--redis", f"127.0.0.1:{self.proxies[name].port}", "--redis-user", role,
+                        "--redis-password-file", os.path.join(self.folder, role + ".password")]
         if name in CONTROLLERS:
             return command
         controllers = ",".join(f"127.0.0.1:{self.links[controller].port}" for controller in CONTROLLERS)

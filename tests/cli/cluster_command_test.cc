@@ -109,9 +109,10 @@ TEST_F(ClusterCommandTest, ComesUpSaysWhatRunsAndGoesDown) {
   EXPECT_EQ(Run({"cluster", "down", "--name", "t"}).exit_code, 0);
 }
 
-TEST_F(ClusterCommandTest, TheSecretIsReadableByTheOwnerAlone) {
+TEST_F(ClusterCommandTest, SecretsAreReadableByTheOwnerAlone) {
   ASSERT_EQ(Up().exit_code, 0);
-  for (const char* file : {"redis.password", "redis.conf", "cluster.token"}) {
+  for (const char* file :
+       {"redis.password", "redis.rollout.password", "redis.conf", "cluster.token"}) {
     const auto perms = std::filesystem::status(folder_.File(State(file))).permissions();
     EXPECT_EQ(perms & std::filesystem::perms::all,
               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);

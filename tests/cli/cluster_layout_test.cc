@@ -28,12 +28,13 @@ ClusterLayout Layout() {
 TEST(ClusterLayout, CommandLines) {
   EXPECT_THAT(CommandLine(Layout(), {"redis", "", 1}),
               ElementsAre("/usr/bin/redis-server", "/state/redis.conf"));
-  EXPECT_THAT(CommandLine(Layout(), {"controller", "", 2}),
-              ElementsAre("/bin/freshet-controller", "--name", "controller-2", "--http-listen",
-                          "127.0.0.1:0", "--cluster-token-file", "/state/cluster.token", "--redis",
-                          "127.0.0.1:6000", "--redis-password-file", "/state/redis.password",
-                          "--data-root", "/home/ann", "--data-root", "/data", "--listen",
-                          "127.0.0.1:7075", "--status-listen", "127.0.0.1:0"));
+  EXPECT_THAT(
+      CommandLine(Layout(), {"controller", "", 2}),
+      ElementsAre("/bin/freshet-controller", "--name", "controller-2", "--http-listen",
+                  "127.0.0.1:0", "--cluster-token-file", "/state/cluster.token", "--redis",
+                  "127.0.0.1:6000", "--redis-user", "controller", "--redis-password-file",
+                  "/state/redis.controller.password", "--data-root", "/home/ann", "--data-root",
+                  "/data", "--listen", "127.0.0.1:7075", "--status-listen", "127.0.0.1:0"));
   EXPECT_THAT(CommandLine(Layout(), {"rollout", "small", 1}),
               AllOf(Contains("--pool"), Contains("small"), Contains("rollout-small-1"),
                     Contains("127.0.0.1:7070,127.0.0.1:7075"), Not(Contains("--state-dir")),
@@ -47,9 +48,9 @@ TEST(ClusterLayout, AllControllersAreNamed) {
   EXPECT_EQ(Layout().Controllers(), "127.0.0.1:7070,127.0.0.1:7075");
 }
 
-TEST(ClusterLayout, NoPasswordOnACommandLine) {
-  EXPECT_THAT(RedisConfigText(Layout(), "secret"),
-              AllOf(HasSubstr("requirepass secret\n"), HasSubstr("appendfsync always\n"),
+TEST(ClusterLayout, RedisConfig) {
+  EXPECT_THAT(RedisConfigText(Layout(), "user default on\n"),
+              AllOf(HasSubstr("user default on\n"), HasSubstr("appendfsync always\n"),
                     HasSubstr("bind 127.0.0.1\n"), HasSubstr("appendonly yes\n")));
 }
 

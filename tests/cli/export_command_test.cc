@@ -1,4 +1,4 @@
-// checkpoint list and export, ledger verify of a job, export tensorboard.
+// checkpoint list and export, ledger verify of a job, export to trackers.
 #include <algorithm>
 #include <filesystem>
 
@@ -83,26 +83,73 @@ TEST_F(ExportCommandTest, VerifiesTheLedgerOfAJob) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-TEST_F(ExportCommandTest, ExportsARunForTensorboard) {
-  folder_.Write("run/metrics.jsonl", R"({"step": 1, "reward_mean": 0.5})"
-                                     "\n");
-  const ChildResult result = Run({"export", "tensorboard", "run", "tb"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("tb/events.out.tfevents."));
-  EXPECT_EQ(Run({"export", "tensorboard", "./absent"}).exit_code, 3);
+// What the Python client does is tested in tests/clients/python; here it is a script.
+class TrackerExportTest : public CommandFixture {
+ protected:
+  TrackerExportTest() {
+    folder_.Write("run/metrics.jsonl", "");
+    // Arguments after -c and the program.
+    SetPython("shift 2; printf '%s\\n' \"$@\" >arguments; echo written; exit 5");
+    ::setenv("FRESHET_PYTHON", "./python", 1);
+  }
+  ~TrackerExportTest() override { ::unsetenv("FRESHET_PYTHON"); }
+  void SetPython(const std::string& script) {
+    folder_.Write("python", "#!/bin/sh\n" + script + "\n");
+    std::filesystem::permissions(folder_.File("python"), std::filesystem::perms::owner_all);
+  }
+  // The arguments that `args` make of the client's, a line each.
+  std::string ArgumentsOf(std::vector<std::string> args) {
+    args.insert(args.begin(), "export");
+    const ChildResult result = Run(std::move(args));
+    EXPECT_EQ(result.exit_code, 5) << result.err;
+    EXPECT_EQ(result.out, "written\n");
+    return folder_.Read("arguments");
+  }
+};
+
+TEST_F(TrackerExportTest, HandsARunFolderToThePythonClient) {
+  EXPECT_EQ(ArgumentsOf({"tensorboard", "run", "tb"}), "tensorboard\n--\nrun\ntb\n");
+  EXPECT_EQ(ArgumentsOf({"wandb", "run", "--follow"}), "wandb\n--follow\n--\nrun\n");
+  EXPECT_EQ(ArgumentsOf({"mlflow", "./absent; $(x)"}), "mlflow\n--\n./absent; $(x)\n");
+  EXPECT_EQ(ArgumentsOf({"mlflow", "--", "--a/b"}), "mlflow\n--\n--a/b\n");
 }
 
-TEST_F(ExportCommandTest, ExportsAJobForTensorboard) {
-  service_.AddJob(EndedJob("b", job::v1::JOB_STATE_SUCCEEDED),
-                  EventsOfRun(3, job::v1::JOB_STATE_SUCCEEDED));
-  const ChildResult result = Run({"export", "tensorboard", "b"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("tensorboard/b/events.out.tfevents."));
-  EXPECT_THAT(result.err, HasSubstr("tensorboard --logdir tensorboard/b"));
-  const std::string file = folder_.Read(result.out.substr(0, result.out.find('\n')));
-  EXPECT_THAT(file, HasSubstr("train/reward_mean"));
-  EXPECT_EQ(Run({"export", "tensorboard", "nobody"}).exit_code, 4);
-  EXPECT_EQ(Run({"export", "tensorboard", "b", "--server", "127.0.0.1:1"}).exit_code, 7);
+TEST_F(TrackerExportTest, HandsAJobOverWithItsServer) {
+  const std::string server = "--server\n" + service_.address() + "\n";
+  EXPECT_EQ(ArgumentsOf({"wandb", "b"}), "wandb\n" + server + "--\nb\n");
+  ::setenv("FRESHET_TOKEN", "s3cret", 1);
+  const std::string with_tls = ArgumentsOf({"wandb", "b", "--ca", "ca.pem", "--cert", "c.pem",
+                                            "--key", "k.pem", "--token-file", "token"});
+  ::unsetenv("FRESHET_TOKEN");
+  EXPECT_EQ(with_tls, "wandb\n" + server +
+                          "--ca\nca.pem\n--cert\nc.pem\n--key\nk.pem\n--token-file\ntoken\n"
+                          "--\nb\n");
+  // Over loopback a token needs no TLS.
+  EXPECT_EQ(ArgumentsOf({"wandb", "b", "--token-file", "token"}),
+            "wandb\n" + server + "--token-file\ntoken\n--\nb\n");
+  ::unsetenv("FRESHET_SERVER");
+  EXPECT_EQ(ArgumentsOf({"wandb", "b"}), "wandb\n--\nb\n");
+  folder_.Write("freshet/config.yaml", "contexts: {lab: {address: 'one:1,other:2', ca: lab.pem}}");
+  EXPECT_EQ(ArgumentsOf({"wandb", "b", "--context", "lab"}),
+            "wandb\n--server\none:1,other:2\n--ca\nlab.pem\n--\nb\n");
+  const ChildResult unknown = Run({"export", "wandb", "b", "--context", "elsewhere"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("elsewhere"));
+}
+
+TEST_F(TrackerExportTest, SaysWhatToInstall) {
+  const ChildResult no_python = Run({"export", "wandb", "run", "--python", "./absent"});
+  EXPECT_EQ(no_python.exit_code, 1);
+  EXPECT_THAT(no_python.err,
+              AllOf(HasSubstr("./absent: cannot be started"), HasSubstr("--python")));
+  // -I -S: without installed packages. A folder of the client's name here is not the client.
+  SetPython("exec python3 -I -S \"$@\"");
+  folder_.Write("freshet/export.py", "def main(): print('not the client')\n");
+  const ChildResult no_client = Run({"export", "wandb", "run"});
+  EXPECT_EQ(no_client.exit_code, 1);
+  EXPECT_EQ(no_client.out, "");
+  EXPECT_THAT(no_client.err,
+              AllOf(HasSubstr("No module named 'freshet'"), HasSubstr("./dev python")));
 }
 
 }  // namespace

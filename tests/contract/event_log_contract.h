@@ -20,6 +20,7 @@ struct EventLogBackend {
   std::string name;
   std::function<std::shared_ptr<EventLog>(const EventLogOptions&)> create;
 };
+inline void PrintTo(const EventLogBackend& backend, std::ostream* out) { *out << backend.name; }
 
 // A log that keeps 10 events and remembers 4 keys.
 class EventLogContract : public testing::TestWithParam<EventLogBackend> {

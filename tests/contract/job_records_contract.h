@@ -19,6 +19,7 @@ struct JobRecordsBackend {
   std::string name;
   std::function<std::shared_ptr<JobRecordStore>()> create;
 };
+inline void PrintTo(const JobRecordsBackend& backend, std::ostream* out) { *out << backend.name; }
 
 class JobRecordsContract : public testing::TestWithParam<JobRecordsBackend> {
  protected:

@@ -21,6 +21,7 @@ struct LeaderLeaseBackend {
   std::string name;
   std::function<std::shared_ptr<LeaderLease>(const Clock&)> create;
 };
+inline void PrintTo(const LeaderLeaseBackend& backend, std::ostream* out) { *out << backend.name; }
 
 class LeaderLeaseContract : public testing::TestWithParam<LeaderLeaseBackend> {
  protected:

@@ -21,6 +21,8 @@ struct StoreBackend {
   std::string name;
   std::function<std::unique_ptr<TrajectoryStore>(StoreOptions, StoreOrigin, FakeClock&)> create;
 };
+inline void PrintTo(Disposition disposition, std::ostream* out) { *out << Name(disposition); }
+inline void PrintTo(const StoreBackend& backend, std::ostream* out) { *out << backend.name; }
 
 // A response of `tokens` tokens sampled at `version`, all of them loss-bearing.
 inline Response ResponseAt(int64_t version, int32_t tokens = 3, int64_t lineage = 0) {

@@ -36,6 +36,10 @@ class ClusterTlsTest : public testing::Test {
     options.simulated = false;
     options.tls = certs_.Files("member", "ca");
     options.client_tls = certs_.Files("user", "ca");
+    options.redis = {{"tls-cert-file", certs_.Path("member.pem")},
+                     {"tls-key-file", certs_.Path("member.key")},
+                     {"tls-ca-cert-file", certs_.Path("ca.pem")},
+                     {"tls-auth-clients", "yes"}};
     cluster_ = std::make_unique<ClusterProcesses>(options);
     const absl::Status up =
         cluster_->Start({"rollout-0", "rollout-1", "reward-0", "env-0", "trainer-0"});

@@ -37,21 +37,10 @@ class RefusalFixture : public FreshetFixture {
     for (const std::string& part : parts) EXPECT_THAT(result.err, testing::HasSubstr(part));
     return lines;
   }
-  std::vector<std::string> RefuseText(const std::string& yaml,
-                                      const std::vector<std::string>& parts) {
-    folder_.Write("job.yaml", yaml);
-    return ExpectRefused({"job.yaml"}, parts);
-  }
   std::vector<std::string> RefuseJob(const TinyJob& job, const std::vector<std::string>& parts,
                                      size_t num_lines = 0) {
     folder_.Write("job.yaml", ToYaml(job));
     return ExpectRefused({"job.yaml"}, parts, num_lines);
-  }
-  // The tiny job with these keys replaced has exactly one error.
-  void Refuse(const TinyJob& keys, const std::vector<std::string>& parts) {
-    TinyJob job = MakeTinyJob();
-    for (const auto& [key, value] : keys) job[key] = value;
-    RefuseJob(job, parts, 1);
   }
   // Reads rows.jsonl; no warm-up, no evaluation.
   static TinyJob JsonlJob() {

@@ -19,6 +19,7 @@ struct Reference {
   const char* tokenizer;
   const char* cases;
 };
+void PrintTo(const Reference& reference, std::ostream* out) { *out << reference.name; }
 
 class TokenizerParity : public ::testing::TestWithParam<Reference> {
  protected:

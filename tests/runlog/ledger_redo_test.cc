@@ -90,6 +90,7 @@ struct Mutation {
   std::function<void(LedgerBuilder&)> apply;
   const char* message;
 };
+void PrintTo(const Mutation& mutation, std::ostream* out) { *out << mutation.name; }
 
 // Steps 1..4, redone from 2 with other weights, and step 5.
 LedgerBuilder Diverged() {

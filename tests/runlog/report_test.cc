@@ -3,135 +3,109 @@
 #include <cmath>
 #include <string>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/runlog/markup_check.h"
+#include "nlohmann/json.hpp"
+#include "runlog/metrics_log.h"
+#include "runlog/samples_log.h"
 #include "tests/runlog/scratch_folder.h"
 
 namespace freshet {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-StepMetrics Step(int64_t step) {
-  const auto at = static_cast<double>(step);
+constexpr char kHostile[] = "</script><script>alert(1)</script><!--\"'\xE2\x80\xA8{script}\n";
+
+StepMetrics Step(int64_t step, double reward = 0.5) {
   StepMetrics m;
   m.step = step;
   m.policy_version = step;
-  m.reward_mean = 0.95 - 0.5 * std::exp(-at / 40) + 0.03 * std::sin(at * 12.9898);
-  m.reward_components = {{"exact", m.reward_mean}, {"length", 0.6 + 0.1 * std::sin(at)}};
-  m.grad_norm = 0.8 + 0.3 * std::sin(at * 3.7);
-  m.entropy = 0.9 * std::exp(-at / 60) + 0.1;
-  m.kl_behavior = 0.002 + 0.001 * std::sin(at * 1.7);
-  m.ratio_clip_fraction = 0.02;
-  m.staleness_mean = 1.1;
-  m.staleness_p50 = 1;
-  m.staleness_max = 2;
-  m.staleness_tokens = {{0, 300}, {1, 1200}, {2, 500}};
-  m.completion_length_mean = 3.8;
-  m.completion_length_p95 = 4;
-  m.completion_length_max = 4;
-  m.tokens_generated = 2100;
-  m.tokens_trained = 2000;
-  m.train_seconds = 0.5;
-  m.trainer_wait_seconds = 0.2 + 0.1 * std::sin(at * 2.1);
-  m.weight_swap_seconds = 0.01;
-  m.checkpoint_seconds = step % 20 == 0 ? 0.3 : 0;
-  m.step_seconds = 0.8 + m.checkpoint_seconds;
-  m.wall_seconds = 30 + at * 0.8;
+  m.reward_mean = reward;
   return m;
 }
 
-// A run folder of `steps` steps.
-void WriteRun(const ScratchFolder& folder, int64_t steps) {
+SampleRow Sample(int64_t step, const std::string& completion) {
+  SampleRow row;
+  row.step = step;
+  row.completion = completion;
+  return row;
+}
+
+// Writes the report; returns the JSON in it, which the script shows (tests/status_page).
+nlohmann::json Reported(const ScratchFolder& folder) {
+  EXPECT_TRUE(WriteReport(folder.path()).ok());
+  const std::string page = folder.Read("report.html");
+  const std::string begin = "<script type=\"application/json\" id=\"run\">";
+  const size_t at = page.find(begin) + begin.size();
+  return nlohmann::json::parse(page.substr(at, page.find("</script>", at) - at));
+}
+
+TEST(WriteReport, HoldsTheJobTheRowsAndTheFirstAndLastSamples) {
+  const ScratchFolder folder;
   folder.Write("job.yaml",
-               "name: arith<metic>\ngroup_size: 8\nprompts_per_step: 64\n"
+               "name: arithmetic\ngroup_size: 8\nprompts_per_step: 64\n"
                "staleness: {max: 2, policy: wait}\ntrainer: {steps: 140}\n");
-  std::string metrics;
-  for (int64_t step = 0; step <= steps; ++step) {
-    if (step > 0) metrics += ToJson(Step(step)) + "\n";
-    if (step % 20 != 0) continue;
-    EvalMetrics eval;
-    eval.eval_name = "heldout";
-    eval.policy_version = step;
-    eval.rows = 512;
-    eval.eval_accuracy = 0.95 - 0.5 * std::exp(-static_cast<double>(step) / 40);
-    metrics += ToJson(eval) + "\n";
-  }
-  folder.Write("metrics.jsonl", metrics + "{\"step\":");
+  EvalMetrics eval;
+  eval.eval_name = "heldout";
+  folder.Write("metrics.jsonl", ToJson(eval) + "\n" + ToJson(Step(1)) + "\n{\"step\":");
   std::string samples;
-  for (int64_t step = 1; step <= steps; ++step) {
-    SampleRow row;
-    row.step = step;
-    row.prompt = "12+34=";
-    row.completion = "<script>alert(1)</script> & \xff";
-    row.reward = 1;
-    row.components = {{"exact", 1}};
-    row.spans = {{{0, step - 1}, 0, 4}};
-    row.finish = "stop";
-    samples += ToJson(row) + "\n";
-  }
+  for (int64_t step = 1; step <= 20; ++step) samples += ToJson(Sample(step, "046")) + "\n";
   folder.Write("samples.jsonl", samples);
+  nlohmann::json run = Reported(folder);
+  EXPECT_EQ(run["job"]["yaml"], folder.Read("job.yaml"));
+  run["job"].erase("yaml");
+  EXPECT_EQ(run["job"], nlohmann::json::parse(R"({"name":"arithmetic","steps":140,
+      "staleness_max":2,"staleness_policy":"wait","group_size":8,"prompts_per_step":64})"));
+  ASSERT_EQ(run["rows"].size(), 2U);
+  EXPECT_EQ(run["rows"][0].dump(), nlohmann::json::parse(ToJson(Step(1))).dump());
+  EXPECT_EQ(run["rows"][1]["eval_name"], "heldout");
+  ASSERT_EQ(run["samples"].size(), 13U);
+  EXPECT_EQ(run["samples"][4]["step"], 5);
+  EXPECT_EQ(run["samples"][5]["step"], 13);
+  EXPECT_EQ(run["samples"][12]["truncated"], false);
 }
 
-TEST(WriteReport, MakesOneWellFormedPage) {
+TEST(WriteReport, KeepsHostileTextsInsideItsData) {
   const ScratchFolder folder;
-  WriteRun(folder, 140);
-  ASSERT_TRUE(WriteReport(folder.path()).ok());
+  folder.Write("job.yaml", StrCat("name: young\n# \xff", kHostile));
+  StepMetrics step = Step(1);
+  step.reward_components = {{kHostile, 1}};
+  folder.Write("metrics.jsonl", ToJson(step) + "\n");
+  folder.Write("samples.jsonl", ToJson(Sample(1, StrCat(kHostile, "\xff"))) + "\n");
+  const nlohmann::json run = Reported(folder);
+  EXPECT_EQ(run["samples"][0]["completion"], StrCat(kHostile, "\xEF\xBF\xBD"));
+  EXPECT_EQ(run["job"]["yaml"], StrCat("name: young\n# \xEF\xBF\xBD", kHostile));
+  EXPECT_TRUE(run["rows"][0]["reward_components"].contains(kHostile));
   const std::string page = folder.Read("report.html");
-  EXPECT_EQ(MarkupError(page), "");
-  for (const char* part :
-       {"arith&lt;metic&gt;", ">Reward<", ">Evaluation<", ">Staleness of trained tokens<",
-        ">Throughput<", ">Where the trainer&#39;s time went<", ">Entropy<", ">KL divergence<",
-        ">Completion length<", ">Gradient norm<", ">exact</li>", ">length</li>", "the bound is 2",
-        "<details>", "prefers-color-scheme:dark", "60.0%"}) {
-    EXPECT_THAT(page, HasSubstr(part));
-  }
-  EXPECT_THAT(page, Not(HasSubstr("no data")));
+  EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
+  EXPECT_THAT(page, Not(HasSubstr("<!--")));
 }
 
-TEST(WriteReport, AsksNothingOfAnyoneAndRunsNothing) {
-  const ScratchFolder folder;
-  WriteRun(folder, 3);
-  ASSERT_TRUE(WriteReport(folder.path()).ok());
-  const std::string page = folder.Read("report.html");
-  for (const char* part : {"http:", "https:", "<script", "src=", "url(", "@import"}) {
-    EXPECT_THAT(page, Not(HasSubstr(part)));
-  }
-  EXPECT_THAT(page, HasSubstr("&lt;script&gt;alert(1)&lt;/script&gt; &amp; \xEF\xBF\xBD"));
-}
-
-TEST(WriteReport, MakesAPageOfARunThatJustBegan) {
+TEST(WriteReport, AllowsItsOwnScriptAndStyleAndNoRequests) {
   const ScratchFolder folder;
   folder.Write("job.yaml", "name: young\n");
   ASSERT_TRUE(WriteReport(folder.path()).ok());
   const std::string page = folder.Read("report.html");
-  EXPECT_EQ(MarkupError(page), "");
-  EXPECT_THAT(page, HasSubstr("no data"));
+  EXPECT_THAT(page, ContainsRegex("default-src 'none'; script-src 'sha256-[^' ]{44}'; "
+                                  "style-src 'sha256-[^' ]{44}'; img-src data:; base-uri 'none'"));
+  for (const char* part : {"src=", "url(", "@import", "{run}", "{script}", "{style}"}) {
+    EXPECT_THAT(page, Not(HasSubstr(part)));
+  }
 }
 
 TEST(WriteReport, ShowsTheSurvivingLineage) {
   const ScratchFolder folder;
-  StepMetrics orphan = Step(2);
-  orphan.reward_mean = 123.5;
-  StepMetrics again = Step(2);
+  StepMetrics again = Step(2, 0.75);
   again.lineage = 1;
   folder.Write("metrics.jsonl",
-               ToJson(Step(1)) + "\n" + ToJson(orphan) + "\n" + ToJson(again) + "\n");
-  ASSERT_TRUE(WriteReport(folder.path()).ok());
-  EXPECT_THAT(folder.Read("report.html"), Not(HasSubstr("123.5")));
-}
-
-TEST(WriteReport, SurvivesNonFiniteNumbers) {
-  const ScratchFolder folder;
-  StepMetrics broken = Step(1);
-  broken.loss = NAN;
-  broken.reward_mean = NAN;
-  broken.step_seconds = NAN;
-  folder.Write("metrics.jsonl", ToJson(broken) + "\n");
-  ASSERT_TRUE(WriteReport(folder.path()).ok());
-  EXPECT_EQ(MarkupError(folder.Read("report.html")), "");
+               ToJson(Step(1)) + "\n" + ToJson(Step(2, NAN)) + "\n" + ToJson(again) + "\n");
+  const nlohmann::json rows = Reported(folder)["rows"];
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[1]["reward_mean"], 0.75);
 }
 
 TEST(WriteReport, SaysWhatIsWrong) {

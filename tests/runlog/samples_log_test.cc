@@ -45,11 +45,24 @@ TEST(SampleRow, StaysOneLineOfJsonWhateverTheBytes) {
   EXPECT_TRUE(ParseSampleRow(line).ok());
 }
 
+TEST(ToShortJson, CutsLongTextsBetweenCharacters) {
+  SampleRow row = Row(1);
+  row.completion = "x";
+  while (row.completion.size() < kMaxSampleText + 100) row.completion += "\xC3\xA4";
+  const std::string line = ToShortJson(row);
+  EXPECT_THAT(line, ::testing::HasSubstr("\"truncated\":true"));
+  EXPECT_EQ(ParseSampleRow(line)->completion, row.completion.substr(0, kMaxSampleText - 1));
+  EXPECT_THAT(ToShortJson(Row(1)), ::testing::HasSubstr("\"truncated\":false"));
+}
+
 TEST(ParseSampleRow, RefusesWrongTypes) {
   EXPECT_TRUE(absl::IsInvalidArgument(ParseSampleRow("7").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseSampleRow(R"({"prompt":7})").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseSampleRow(R"({"spans":[{"begin":1}]})").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseSampleRow(R"({"components":{"a":"b"}})").status()));
+  const std::string deep = std::string(500'000, '[') + std::string(500'000, ']');
+  const std::string line = R"({"a":)" + deep + R"(,"components":)" + deep + "}";
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseSampleRow(line).status()));
 }
 
 TEST(ReadSampleExcerpt, KeepsFirstAndLastWithoutOverlap) {

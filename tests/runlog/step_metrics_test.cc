@@ -116,6 +116,12 @@ TEST(ParseMetricsRow, NamesTheKeyOfAWrongType) {
   EXPECT_FALSE(ParseMetricsRow("{\"step\":1").ok());
 }
 
+TEST(ParseMetricsRow, RefusesDeepNesting) {
+  const std::string deep = std::string(500'000, '[') + std::string(500'000, ']');
+  const std::string line = R"({"a":)" + deep + R"(,"b":)" + deep + R"(,"step":1})";
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseMetricsRow(line).status()));
+}
+
 TEST(ParseMetricsRow, SkipsRowsOfOtherKinds) {
   const absl::StatusOr<MetricsRow> row = ParseMetricsRow(R"({"event":"note"})");
   ASSERT_TRUE(row.ok());

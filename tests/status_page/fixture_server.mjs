@@ -5,13 +5,14 @@ import { readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const PAGE = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "controller", "status_page");
+export const ROOT = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 export const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const FILES = {
-  "/": ["status.html", "text/html; charset=utf-8"],
-  "/status.js": ["status.js", "text/javascript; charset=utf-8"],
-  "/status.css": ["status.css", "text/css; charset=utf-8"],
+  "/": ["controller/status_page/status.html", "text/html; charset=utf-8"],
+  "/status.js": ["controller/status_page/status.js", "text/javascript; charset=utf-8"],
+  "/page.js": ["runlog/page/page.js", "text/javascript; charset=utf-8"],
+  "/page.css": ["runlog/page/page.css", "text/css; charset=utf-8"],
 };
 const BEGIN = Date.parse("2026-01-05T09:00:00Z");
 const time = (seconds) => new Date(BEGIN + seconds * 1000).toISOString();
@@ -27,7 +28,8 @@ export function stepRow(step, lineage = 0) {
     reward_components: { exact: learned }, loss: 0.01 * wobble(step), grad_norm: 0.5, entropy: 0.9 * Math.exp(-step / 120) + 0.08,
     kl_behavior: 0.002 + 0.001 * Math.abs(wobble(step + 7)), ratio_clip_fraction: 0.01, staleness_mean: 1.2,
     staleness_p50: step < 3 ? step - 1 : 1 + (step % 3 === 0 ? 1 : 0), staleness_max: Math.min(2, step - 1),
-    staleness_tokens: { 0: 10, 1: 800, 2: 900 }, completion_length_mean: 3.9 + 0.05 * wobble(step + 3),
+    staleness_tokens: { 0: 10, 1: 800, 2: 900 }, completion_length_mean: 3.9 + 0.05 * wobble(step + 3), completion_length_p95: 4,
+    completion_length_max: 5, checkpoint_seconds: step % 20 === 0 ? 0.05 : 0,
     tokens_generated: 2040, tokens_trained: 2020, groups_dropped: 0, groups_filtered: 0,
     trainer_wait_seconds: 0.02 + 0.02 * Math.abs(wobble(step)), rollout_idle_seconds: 0.08, weight_swap_seconds: 0.004,
     train_seconds: 0.14, step_seconds: 0.19 + 0.01 * wobble(step + 1), wall_seconds: 31 + step * 0.19,
@@ -36,7 +38,7 @@ export function stepRow(step, lineage = 0) {
 
 export function evalRow(version, lineage = 0) {
   return { eval_name: "heldout", eval_accuracy: 0.535 + 0.43 * (1 - Math.exp(-version / 70)), policy_version: version, lineage,
-    rows: 512, wall_seconds: 31 + version * 0.19 };
+    rows: 512, eval_failed_rows: 0, wall_seconds: 31 + version * 0.19 };
 }
 
 function job(id, name, stateName, step, more = {}) {
@@ -57,7 +59,7 @@ function job(id, name, stateName, step, more = {}) {
   };
 }
 
-export const HOSTILE = "<img src=x onerror=\"window.hacked = true\"><script>window.hacked = true</script>\u202e";
+export const HOSTILE = "<img src=x onerror=\"window.hacked = true\"><script>window.hacked = true</script><!-- \u2028\u202e'";
 
 export function makeFixture() {
   const rows = [];
@@ -147,7 +149,7 @@ export async function serve(fixture) {
     const file = FILES[url.pathname];
     if (file) {
       response.setHeader("Content-Type", file[1]);
-      response.end(await readFile(join(PAGE, file[0])));
+      response.end(await readFile(join(ROOT, file[0])));
       return;
     }
     const [status, body] = answer(fixture, url.pathname, url.searchParams);

@@ -1,16 +1,19 @@
-// The status page in a real browser.
+// The status page and report.html in a real browser.
 //
 //   node status_page_test.mjs [--screenshots DIR] [--url URL --job ID]
 //
-// Without --url: every behaviour of the page, against made-up jobs (fixture_server.mjs). With --url: the page that a
-// controller or `freshet local` serves at URL shows the job ID with its curves and samples, as the binary has it built
-// in. Needs playwright-core (NODE_PATH or node_modules) and a Chromium: CHROMIUM names it, else /usr/bin/chromium.
+// Without --url: every behaviour of the page, against made-up jobs (fixture_server.mjs), and of the report that
+// build/bin/freshet writes into made-up run folders. With --url: the page that a controller or `freshet local` serves at
+// URL shows the job ID with its curves and samples, as the binary has it built in. Needs playwright-core (NODE_PATH or node_modules) and a Chromium: CHROMIUM names it, else /usr/bin/chromium.
 // The last line is `N passed, N failed`.
-import { mkdirSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import assert from "node:assert/strict";
-import { HOSTILE, evalRow, makeFixture, serve, stepRow } from "./fixture_server.mjs";
+import { HOSTILE, ROOT, evalRow, makeFixture, serve, stepRow } from "./fixture_server.mjs";
 
 const flags = new Map();
 for (let i = 2; i < process.argv.length; i += 2) flags.set(process.argv[i], process.argv[i + 1]);
@@ -49,8 +52,8 @@ async function withPage(url, work, { colorScheme = "light", faultsExpected = fal
   const problems = [];
   page.on("pageerror", (error) => problems.push(`error: ${error.message}`));
   page.on("console", (message) => {
-    // A browser also logs answers other than 200, which some tests provoke.
-    if (message.type() === "error" && !(faultsExpected && message.text().includes("Failed to load resource"))) {
+    // A browser also logs answers other than 200 and what the policy refuses, which some tests provoke.
+    if (message.type() === "error" && !(faultsExpected && /Failed to load resource|Content Security Policy/.test(message.text()))) {
       problems.push(`console: ${message.text()}`);
     }
   });
@@ -111,10 +114,10 @@ async function fixtureTests() {
   }));
 
   await test("draws reward and staleness with their bound from all pages of the metrics", () => withFixture(async (page, fixture) => {
-    for (const key of ["reward", "staleness", "throughput", "waiting", "entropy", "length"]) {
+    for (const key of ["reward", "evaluation", "staleness", "throughput", "waiting", "length", "entropy", "kl"]) {
       assert.ok(await curveLength(page, key, 0) > 100, key);
     }
-    assert.equal(await page.locator("[data-chart=reward] circle").count(), 4);
+    assert.equal(await page.locator("[data-chart=evaluation] circle").count(), 4);
     assert.equal(await page.locator("[data-chart=staleness] path.limit").count(), 1);
     assert.match(await text(page, "[data-chart=staleness] .legend"), /bound 2/);
     assert.ok(fixture.asked.includes("/api/jobs/arithmetic-9bb9d9d0/metrics?after=100&limit=1000"));
@@ -180,8 +183,8 @@ async function fixtureTests() {
       ...[3, 4].map((step) => stepRow(step, 1))];
     await page.goto(`${page.url().split("#")[0]}#job=${id}`);
     await page.waitForFunction((wanted) => document.querySelector("#job-title").textContent === wanted, id);
-    await page.waitForSelector("[data-chart=reward] circle", { state: "attached" });
-    assert.equal(await page.locator("[data-chart=reward] circle").count(), 3);
+    await page.waitForSelector("[data-chart=evaluation] circle", { state: "attached" });
+    assert.equal(await page.locator("[data-chart=evaluation] circle").count(), 3);
   }));
 
   await test("another job by its link; a failed one says why", () => withFixture(async (page) => {
@@ -235,7 +238,7 @@ async function fixtureTests() {
     await svg.scrollIntoViewIfNeeded();
     const box = await svg.boundingBox();
     await page.mouse.move(box.x + box.width * 0.5, box.y + box.height * 0.5);
-    assert.match(await text(page, "[data-chart=reward] .tip"), /^step \d+\nmean 0\.\d+\nevaluation 0\.\d+$/);
+    assert.match(await text(page, "[data-chart=reward] .tip"), /^step \d+\nmean 0\.\d+\nexact 0\.\d+$/);
   }));
 
   await test("ten thousand steps stay quick", () => withFixture(async (page, fixture) => {
@@ -253,6 +256,115 @@ async function fixtureTests() {
     await page.setViewportSize({ width: 400, height: 800 });
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 400);
   }, { colorScheme: "dark" }));
+}
+
+const JOB_YAML = "name: arithmetic\ngroup_size: 8\nprompts_per_step: 64\nstaleness: {max: 2, policy: wait}\ntrainer: {steps: 140}\n";
+
+// Has freshet write the report of a run with these files, and opens it.
+async function withReport({ yaml = JOB_YAML, rows = [], samples = [] }, work, options = {}) {
+  const folder = mkdtempSync(join(tmpdir(), "report-"));
+  try {
+    const lines = (all) => all.map((row) => `${JSON.stringify(row)}\n`).join("");
+    writeFileSync(join(folder, "job.yaml"), yaml);
+    writeFileSync(join(folder, "metrics.jsonl"), lines(rows));
+    writeFileSync(join(folder, "samples.jsonl"), lines(samples));
+    execFileSync(process.env.FRESHET || join(ROOT, "build/bin/freshet"), ["report", folder], { stdio: ["ignore", "ignore", "inherit"] });
+    await withPage(pathToFileURL(join(folder, "report.html")).href, work, options);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+function reportRows() {
+  const rows = [];
+  for (let step = 0; step <= 140; ++step) {
+    if (step > 0) rows.push({ ...stepRow(step), reward_components: { exact: stepRow(step).reward_mean, length: 0.6 }, kl_ref: 0.01 });
+    if (step % 20 === 0) rows.push(evalRow(step));
+  }
+  return rows;
+}
+
+const sample = (step, more = {}) => ({ step, policy_version: step, lineage: 0, uid: `a/${step}/0/0`, prompt: "12+34=", completion: "046", reward: 1,
+  components: { exact: 1 }, advantage: 0.5, tokens: 4, spans: [{ lineage: 0, version: step - 1, begin: 0, end: 4 }], finish: "stop", ...more });
+
+async function reportTests() {
+  for (const colorScheme of ["light", "dark"]) {
+    await test(`a report shows curves, evaluations, samples and the job, ${colorScheme}`, () => withReport(
+      { rows: reportRows(), samples: Array.from({ length: 20 }, (_, i) => sample(i + 1)) }, async (page) => {
+        assert.equal(await page.title(), "arithmetic - Freshet");
+        assert.equal(await text(page, "#subtitle"), "Freshet run report: 64 prompts of 8 samples a step");
+        const tiles = await text(page, "#tiles");
+        for (const part of ["0.535 → 0.907", "version 0 to 140, 512 rows", "140 of 140", "at most 2", "bound 2, policy wait", "283k tokens"]) {
+          assert.ok(tiles.includes(part), `${part} in ${tiles}`);
+        }
+        for (const key of ["reward", "evaluation", "staleness", "throughput", "waiting", "length", "entropy", "kl", "gradient", "clip", "loss"]) {
+          assert.ok(await curveLength(page, key, 0) > 100, key);
+        }
+        assert.match(await text(page, "[data-chart=reward] .legend"), /mean.*exact.*length/s);
+        assert.match(await text(page, "[data-chart=kl] .legend"), /to the reference 0\.01/);
+        assert.deepEqual((await page.locator("[data-chart=ages] svg text").allTextContents()).slice(-3), ["0.585", "46.8", "52.6"]);
+        // The outline of an area: its top, and back along the top of the one below.
+        const areas = (await page.locator("[data-chart=time] path.area").evaluateAll((paths) => paths.map((path) => path.getAttribute("d"))))
+          .map((d) => d.slice(1, -1).split("L"));
+        assert.equal(areas.length, 5);
+        assert.deepEqual(areas[1].slice(140).reverse(), areas[0].slice(0, 140));
+        const last = (await cells(page, "#evaluations")).at(-1);
+        assert.deepEqual(last, ["heldout", "140", "0.907", "512", "58s"]);
+        const samples = await cells(page, "#samples");
+        assert.deepEqual(samples.map((row) => row[0]), ["1", "2", "3", "4", "5", "13", "14", "15", "16", "17", "18", "19", "20"]);
+        assert.deepEqual(samples[12], ["20", "12+34=", "046", "1", "exact 1", "0.5", "4", "19", "stop"]);
+        assert.equal(await page.locator("#yaml").textContent(), JOB_YAML);
+        if (shots) await page.screenshot({ path: join(shots, `report-${colorScheme}.png`), fullPage: true });
+      }, { colorScheme }));
+  }
+
+  await test("a report shows hostile texts as texts", () => withReport({
+    yaml: Buffer.concat([Buffer.from(`name: ${JSON.stringify(HOSTILE)}\n# `), Buffer.from([0xff]), Buffer.from(HOSTILE)]),
+    rows: [{ ...evalRow(0), eval_name: HOSTILE }, { ...stepRow(1), reward_components: { [HOSTILE]: 0, "{run}": 1 } }],
+    samples: [sample(1, { prompt: HOSTILE, completion: HOSTILE, components: { [HOSTILE]: 1 }, finish: HOSTILE })],
+  }, async (page) => {
+    assert.equal(await page.locator("#name").textContent(), HOSTILE);
+    assert.ok((await page.locator("#yaml").textContent()).endsWith(`\ufffd${HOSTILE}`));
+    assert.equal(await page.locator("#samples td").nth(1).textContent(), HOSTILE);
+    assert.equal(await page.locator("#samples td").nth(2).textContent(), HOSTILE);
+    assert.ok((await page.locator("[data-chart=reward] .legend").textContent()).includes(HOSTILE));
+    assert.equal(await page.locator("img, body > main script").count(), 0);
+    assert.equal(await page.evaluate(() => window.hacked), undefined);
+  }));
+
+  await test("a report may run no other script and ask nobody", () => withReport({}, async (page) => {
+    const refused = await page.evaluate(async () => {
+      const found = [];
+      document.addEventListener("securitypolicyviolation", (event) => found.push(event.effectiveDirective));
+      const script = document.createElement("script");
+      script.textContent = "window.hacked = true";
+      document.body.append(script);
+      await fetch("https://example.invalid/").catch(() => {});
+      await new Promise((resolve) => setTimeout(resolve));
+      return found.sort();
+    });
+    assert.deepEqual(refused, ["connect-src", "script-src-elem"]);
+    assert.equal(await page.evaluate(() => window.hacked), undefined);
+  }, { faultsExpected: true }));
+
+  await test("a report of a run that just began says so", () => withReport({ yaml: "name: young\n" }, async (page) => {
+    assert.equal(await page.locator("figure").count(), 13);
+    assert.match(await text(page, "[data-chart=reward]"), /nothing yet/);
+    assert.deepEqual(await cells(page, "#samples"), [["none yet"]]);
+  }));
+
+  await test("a report survives numbers that are none, huge or equal", () => withReport({
+    rows: [1, 2, 3].flatMap((step) => [{ ...evalRow(step), eval_accuracy: null },
+      { ...stepRow(step), reward_mean: step === 2 ? null : 1e16, loss: null, entropy: step * 1e16, kl_behavior: step === 1 ? 1e308 : -1e308,
+        grad_norm: 1 + step * 1e-15, step_seconds: null, tokens_trained: Number.MAX_SAFE_INTEGER, staleness_tokens: {} }]),
+    samples: [sample(1, { reward: null, components: { exact: null } })],
+  }, async (page) => {
+    assert.match(await text(page, "[data-chart=loss]"), /nothing yet/);
+    assert.match(await text(page, "[data-chart=ages]"), /nothing yet/);
+    assert.equal((await page.locator("[data-chart=reward] path.series").first().getAttribute("d")).split("M").length - 1, 2); // a gap
+    assert.doesNotMatch(await page.locator("#charts").innerHTML(), /NaN|Infinity/);
+    assert.equal((await cells(page, "#samples"))[0][3], "–");
+  }));
 }
 
 async function liveTests(url, job) {
@@ -290,6 +402,7 @@ if (flags.has("--url")) {
   await liveTests(flags.get("--url").replace(/\/?$/, "/"), flags.get("--job") || "");
 } else {
   await fixtureTests();
+  await reportTests();
 }
 await browser.close();
 console.log(`${passed} passed, ${failed} failed`);

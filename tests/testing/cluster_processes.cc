@@ -11,7 +11,8 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "tests/services/runtime/http_client.h"
+#include "datastore/redis/redis_acl.h"
+#include "services/runtime/http_client.h"
 
 namespace freshet {
 namespace {
@@ -84,7 +85,18 @@ std::vector<std::string> ClusterProcesses::Command(const std::string& name) cons
   if (options_.flags) {
     for (std::string& flag : options_.flags(role)) command.push_back(std::move(flag));
   }
-  if (role != "env") add("--redis", StrCat("127.0.0.1:", redis_->port()));
+  if (role != "env") {
+    const bool tls = redis_->tls_port() != 0;
+    add("--redis", StrCat("127.0.0.1:", tls ? redis_->tls_port() : redis_->port()));
+    add("--redis-user", role);
+    add("--redis-password-file", folder_.File(role + ".password"));
+    if (tls) {
+      command.push_back("--redis-tls");
+      add("--redis-tls-ca", options_.tls.ca);
+      add("--redis-tls-cert", options_.tls.cert);
+      add("--redis-tls-key", options_.tls.key);
+    }
+  }
   if (role == "controller") {
     add("--time-scale", StrCat(options_.time_scale));
     return command;
@@ -129,6 +141,7 @@ absl::Status ClusterProcesses::Await(const std::string& name, Process& process) 
 
 absl::Status ClusterProcesses::Start(const std::vector<std::string>& workers) {
   FRESHET_ASSIGN_OR_RETURN(redis_, RedisServer::Start(options_.redis));
+  for (const auto& [role, rules] : RedisRoles()) folder_.Write(role + ".password", role + "\n");
   FRESHET_RETURN_IF_ERROR(Launch("controller"));
   stub_ = job::v1::JobService::NewStub(grpc::CreateChannel(
       processes_.at("controller").grpc, Credentials(options_.client_tls, options_.token_file)));
@@ -162,9 +175,7 @@ absl::Status ClusterProcesses::Drain(const std::string& name) {
 }
 
 std::string ClusterProcesses::MetricsBody(const std::string& name) const {
-  const std::string answer = HttpGet(processes_.at(name).http, "/metrics");
-  const size_t head = answer.find("\r\n\r\n");
-  return head == std::string::npos ? "" : answer.substr(head + 4);
+  return runtime::HttpGet(processes_.at(name).http, "/metrics", kEnd).body;
 }
 
 ChildResult ClusterProcesses::RunFreshet(const runtime::TlsFiles& tls,

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/backoff.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -49,7 +50,8 @@ class FetchedRows final : public WarmupRows {
     request.set_job_id(job_);
     request.set_first(index / kRowsPerCall * kRowsPerCall);
     request.set_count(kRowsPerCall);
-    FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply, controller_.FetchRows(request));
+    FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply,
+                             controller_.FetchRows(request));
     if (reply.total() < 1) return Internal("the controller has no training rows of job ", job_);
     rows_.resize(static_cast<size_t>(reply.total()));
     auto place = static_cast<size_t>(request.first());
@@ -311,14 +313,14 @@ void TrainingWork::OnRest() {
 
 void TrainingWork::SendLastRows(std::stop_token stop) {
   Notification never;
-  absl::Duration pause = kFirstRowsPause;
   absl::Duration waited;
   SendRows({});
-  while (rows_->waiting() > 0 &&
-         waited < (stop.stop_requested() ? kStoppedRowsWait : kLastRowsWait)) {
+  for (int64_t tries = 1;
+       rows_->waiting() > 0 && waited < (stop.stop_requested() ? kStoppedRowsWait : kLastRowsWait);
+       ++tries) {
+    const absl::Duration pause = BackoffDelay(tries, kFirstRowsPause, kMostRowsPause);
     never.WaitFor(pause * context_.time_scale);
     waited += pause;
-    pause = std::min(2 * pause, kMostRowsPause);
     SendRows({});
   }
   if (rows_->waiting() > 0) {

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/str_cat.h"
+#include "base/transient.h"
 #include "freshet/weights/v1/weight_service.grpc.pb.h"
 #include "weights/grpc/manifest_codec.h"
 #include "weights/grpc/member_calls.h"
@@ -27,9 +28,7 @@ constexpr absl::Duration kSlowMember = absl::Seconds(1);
 // Whether a member with this outcome may be all right soon: it was not there, not yet or not any
 // more, or too slow.
 bool Unreachable(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsCancelled(status) || absl::IsAborted(status) ||
-         absl::IsResourceExhausted(status) || absl::IsNotFound(status);
+  return IsTransient(status) || absl::IsNotFound(status);
 }
 
 }  // namespace

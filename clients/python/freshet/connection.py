@@ -76,15 +76,15 @@ def local_cluster_token(address: str) -> str | None:
     for file in sorted(root.glob("freshet/clusters/*/cluster.json")):
         try:
             controllers = json.loads(file.read_text(encoding="utf-8"))["controller"].split(",")
-            if address in controllers and _is_locked(file.with_name("lock")):
+            if address in controllers and is_locked(file.with_name("lock")):
                 return read_token(None, file.with_name("cluster.token"))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             continue  # not a running cluster
     return None
 
 
-def _is_locked(file: pathlib.Path) -> bool:
-    """Whether the process that started the cluster holds its lock."""
+def is_locked(file: pathlib.Path) -> bool:
+    """Whether a process holds the file's lock: of a cluster the one that started it."""
     with open(file, "rb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

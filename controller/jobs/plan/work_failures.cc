@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/backoff.h"
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -38,11 +39,7 @@ int WorkFailures::CountInRow(const WorkFailure& failure, absl::Time now) {
 FailureDecision WorkFailures::Add(const WorkFailure& failure, absl::Time now) {
   FailureDecision decision;
   decision.in_row = CountInRow(failure, now);
-  decision.pause = timing_.retry_first;
-  for (int i = 1; i < decision.in_row && decision.pause < timing_.retry_most; ++i) {
-    decision.pause *= 2;
-  }
-  decision.pause = std::min(decision.pause, timing_.retry_most);
+  decision.pause = BackoffDelay(decision.in_row, timing_.retry_first, timing_.retry_most);
   const char* role = RoleName(failure.role);
   decision.reason =
       StrCat(role, " ", failure.worker, ": ", failure.error.empty() ? "failed" : failure.error);

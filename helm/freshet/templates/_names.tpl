@@ -114,8 +114,8 @@ the default's content: it does not count where the role says another repository 
 {{- if ne .Values.tls.mode "disabled" }}true{{ end -}}
 {{- end -}}
 
-{{/* "true" where Redis is reached through the tunnel. */}}
-{{- define "freshet.redisTunnel" -}}
+{{/* "true" where Redis is reached by TLS. */}}
+{{- define "freshet.redisTls" -}}
 {{- if .Values.redis.enabled -}}
 {{- include "freshet.tls" . -}}
 {{- else if .Values.redis.external.tls.enabled -}}

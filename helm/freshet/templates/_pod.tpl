@@ -26,20 +26,41 @@
 - --controller={{ include "freshet.fullname" $root }}-controller.{{ include "freshet.namespace" $root }}.svc:7070
 {{- end }}
 {{- if ne .role "env" }}
-- --redis={{ include "freshet.redisAddress" $root }}
-{{- if include "freshet.redisSecret" $root }}
-- --redis-password-file=/etc/freshet/redis/password
-{{- end }}
+{{- include "freshet.redisArgs" . }}
 {{- end }}
 {{- end -}}
 
-{{/* HOST:PORT of Redis, as a member's process sees it. */}}
-{{- define "freshet.redisAddress" -}}
-{{- if include "freshet.redisTunnel" . -}}
-127.0.0.1:6379
-{{- else -}}
-{{- include "freshet.redisTarget" . -}}
-{{- end -}}
+{{/* Arguments of programs that use Redis: dict root, role. */}}
+{{- define "freshet.redisArgs" -}}
+{{- $root := .root -}}
+{{- $external := $root.Values.redis.external }}
+- --redis={{ include "freshet.redisTarget" $root }}
+{{- if include "freshet.redisUsers" $root }}
+- --redis-user={{ .role }}
+{{- end }}
+{{- if include "freshet.redisSecret" $root }}
+- --redis-password-file=/etc/freshet/redis/password
+{{- end }}
+{{- if include "freshet.redisTls" $root }}
+- --redis-tls
+{{- if $root.Values.redis.enabled }}
+- --redis-tls-name={{ include "freshet.peerName" (list $root "redis") }}
+- --redis-tls-ca=/etc/freshet/tls/ca.crt
+- --redis-tls-cert=/etc/freshet/tls/tls.crt
+- --redis-tls-key=/etc/freshet/tls/tls.key
+{{- else }}
+{{- with $external.tls.serverName }}
+- --redis-tls-name={{ . }}
+{{- end }}
+{{- if $external.tls.existingSecret }}
+- --redis-tls-ca=/etc/freshet/redis-tls/ca.crt
+{{- end }}
+{{- if $external.tls.clientCertificate }}
+- --redis-tls-cert=/etc/freshet/redis-tls/tls.crt
+- --redis-tls-key=/etc/freshet/redis-tls/tls.key
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* HOST:PORT of Redis in the network. */}}
@@ -51,7 +72,12 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Secret with Redis' password, and its key; empty where there is none. */}}
+{{/* "true" where each role has a user of its own in Redis. */}}
+{{- define "freshet.redisUsers" -}}
+{{- if or .Values.redis.enabled .Values.redis.external.users }}true{{ end -}}
+{{- end -}}
+
+{{/* Secret with the passwords of Redis; empty where there is none. */}}
 {{- define "freshet.redisSecret" -}}
 {{- if .Values.redis.enabled -}}
 {{- default (printf "%s-redis-auth" (include "freshet.fullname" .)) .Values.redis.auth.existingSecret -}}
@@ -59,6 +85,8 @@
 {{- .Values.redis.external.existingSecret -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Key of the password of Redis' default user. */}}
 {{- define "freshet.redisSecretKey" -}}
 {{- if not .Values.redis.enabled -}}
 {{- .Values.redis.external.existingSecretPasswordKey -}}
@@ -71,54 +99,7 @@ password
 
 {{/* Changes when pods must take another password: they read it at their start. */}}
 {{- define "freshet.redisChecksum" -}}
-{{- printf "%s/%s/%s" (include "freshet.redisSecret" .) (include "freshet.redisSecretKey" .) .Values.redis.auth.password | sha256sum -}}
-{{- end -}}
-
-{{/* The sidecar that reaches Redis by TLS. As an init container that stays it starts first and ends last: a drain needs Redis. */}}
-{{- define "freshet.tunnel" -}}
-{{- $external := .Values.redis.external -}}
-- name: tunnel
-  image: {{ include "freshet.image" (list . dict .Values.image.control) | quote }}
-  imagePullPolicy: {{ .Values.image.pullPolicy }}
-  restartPolicy: Always
-  command: [freshet-tunnel]
-  args:
-    - --max-connections={{ int .Values.tunnel.maxConnections }}
-    - --plain-listen=127.0.0.1:6379
-    - --tls-connect={{ include "freshet.redisTarget" . }}
-    {{- if .Values.redis.enabled }}
-    - --tls-peer-name={{ include "freshet.peerName" (list . "redis") }}
-    - --tls-ca=/etc/freshet/tls/ca.crt
-    - --tls-cert=/etc/freshet/tls/tls.crt
-    - --tls-key=/etc/freshet/tls/tls.key
-    {{- else }}
-    - --tls-peer-name={{ default $external.host $external.tls.serverName }}
-    {{- if $external.tls.existingSecret }}
-    - --tls-ca=/etc/freshet/redis-tls/ca.crt
-    {{- else }}
-    - --tls-public-roots
-    {{- end }}
-    {{- if $external.tls.clientCertificate }}
-    - --tls-cert=/etc/freshet/redis-tls/tls.crt
-    - --tls-key=/etc/freshet/redis-tls/tls.key
-    {{- end }}
-    {{- end }}
-  startupProbe:
-    exec: {command: [freshet-tunnel, --check=127.0.0.1:6379]}
-    periodSeconds: 1
-    failureThreshold: 30
-  resources:
-    {{- toYaml .Values.tunnel.resources | nindent 4 }}
-  securityContext:
-    {{- toYaml .Values.containerSecurityContext | nindent 4 }}
-  volumeMounts:
-    {{- if .Values.redis.enabled }}
-    - {name: tls, mountPath: /etc/freshet/tls, readOnly: true}
-    {{- else if $external.tls.existingSecret }}
-    - {name: redis-tls, mountPath: /etc/freshet/redis-tls, readOnly: true}
-    {{- else }}
-    []
-    {{- end }}
+{{- printf "%s/%s/%s/%s" (include "freshet.redisSecret" .) (include "freshet.redisSecretKey" .) (include "freshet.redisUsers" .) .Values.redis.auth.password | sha256sum -}}
 {{- end -}}
 
 {{/* Volume with a role's certificate: list ROOT ROLE. Never a subPath: renewed files must arrive. */}}
@@ -197,7 +178,7 @@ Template of a member's pod: metadata and spec. dict root, role, cfg, args (a lis
 {{- $base := $root.Values.image.control -}}
 {{- if $compute }}{{ $base = ternary $root.Values.image.computeCuda $root.Values.image.compute (gt $gpus 0) }}{{ end -}}
 {{- $redis := ne $role "env" -}}
-{{- $tunnel := and $redis (include "freshet.redisTunnel" $root) -}}
+{{- $redisTls := and $redis (not $root.Values.redis.enabled) (include "freshet.redisTls" $root) $root.Values.redis.external.tls.existingSecret -}}
 {{- $api := and (eq $role "controller") $cfg.kubernetesScaler -}}
 metadata:
   labels:
@@ -237,10 +218,6 @@ spec:
   securityContext:
     {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
   {{- include "freshet.scheduling" (dict "root" $root "cfg" $cfg "component" $role "pool" .pool) | nindent 2 }}
-  {{- if $tunnel }}
-  initContainers:
-    {{- include "freshet.tunnel" $root | nindent 4 }}
-  {{- end }}
   containers:
     - name: {{ $role }}
       image: {{ include "freshet.image" (list $root $cfg.image $base) | quote }}
@@ -297,6 +274,9 @@ spec:
         {{- if and $redis (include "freshet.redisSecret" $root) }}
         - {name: redis-auth, mountPath: /etc/freshet/redis, readOnly: true}
         {{- end }}
+        {{- if $redisTls }}
+        - {name: redis-tls, mountPath: /etc/freshet/redis-tls, readOnly: true}
+        {{- end }}
         {{- if (default dict $cfg.shm).sizeLimit }}
         - {name: dshm, mountPath: /dev/shm}
         {{- end }}
@@ -324,9 +304,9 @@ spec:
       secret:
         secretName: {{ include "freshet.redisSecret" $root }}
         defaultMode: 0440
-        items: [{key: {{ include "freshet.redisSecretKey" $root }}, path: password}]
+        items: [{key: {{ if include "freshet.redisUsers" $root }}{{ $role }}{{ else }}{{ include "freshet.redisSecretKey" $root }}{{ end }}, path: password}]
     {{- end }}
-    {{- if and $tunnel (not $root.Values.redis.enabled) $root.Values.redis.external.tls.existingSecret }}
+    {{- if $redisTls }}
     - name: redis-tls
       secret:
         secretName: {{ $root.Values.redis.external.tls.existingSecret }}

@@ -4,13 +4,22 @@
 {{- . | trim }}
 {{ end -}}
 dir /data
+bind * -::*
 {{- if $tls }}
-port 6390
-bind 127.0.0.1
+port 0
+tls-port 6379
+tls-auth-clients yes
+tls-protocols "TLSv1.2 TLSv1.3"
+tls-cert-file /etc/freshet/tls/tls.crt
+tls-key-file /etc/freshet/tls/tls.key
+tls-ca-cert-file /etc/freshet/tls/ca.crt
 {{- else }}
 port 6379
-bind * -::*
 {{- end }}
+# For redis-cli within the pod.
+unixsocket /run/redis/redis.sock
+unixsocketperm 700
+aclfile /etc/freshet/redis-acl/users.acl
 protected-mode no
 maxmemory {{ .Values.redis.maxMemory }}
 # An acknowledged sample survives kill -9 only so.
@@ -19,4 +28,22 @@ appendonly yes
 appendfsync always
 save ""
 maxclients 10000
+{{- end -}}
+
+{{/* users.acl: a dict of passwords by user; "default" may do everything, the roles what redis-roles.acl says. */}}
+{{- define "freshet.redisAcl" -}}
+user default reset on #{{ sha256sum .passwords.default }} ~* &* +@all
+{{- range .root.Files.Lines "redis-roles.acl" }}
+{{- if and . (not (hasPrefix "#" .)) }}
+{{- $words := regexSplit " " . 2 }}
+user {{ first $words }} reset on #{{ sha256sum (get $.passwords (first $words)) }} {{ last $words }}
+{{- end }}
+{{- end }}
+{{ end -}}
+
+{{/* The default user's password, as redis-cli takes it. */}}
+{{- define "freshet.redisCliAuth" -}}
+- name: REDISCLI_AUTH
+  valueFrom:
+    secretKeyRef: {name: {{ include "freshet.redisSecret" . }}, key: {{ include "freshet.redisSecretKey" . }}}
 {{- end -}}

@@ -34,6 +34,13 @@
 {{- if and $redis.enabled $redis.auth.existingSecret -}}
 {{- $secret := lookup "v1" "Secret" (include "freshet.namespace" .) $redis.auth.existingSecret -}}
 {{- $key := $redis.auth.existingSecretPasswordKey -}}
+{{- if $secret -}}
+{{- range $needed := list $key "controller" "rollout" "reward" "trainer" "users.acl" -}}
+{{- if not (hasKey (default dict $secret.data) $needed) -}}
+{{- fail (printf "redis.auth.existingSecret: the secret %s has no key %s: add it (docs/security.md)" $redis.auth.existingSecret $needed) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if contains "\n" (default "" (get (default dict $secret.data) (toString $key)) | b64dec) -}}
 {{- fail (printf "redis.auth.existingSecret: key %s of the secret %s ends its line: Redis would take that as part of the password, and its clients would not; write the password without a line end (printf %%s, not echo)" $key $redis.auth.existingSecret) -}}
 {{- end -}}

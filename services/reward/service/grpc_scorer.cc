@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/backoff.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -137,7 +138,8 @@ absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const 
   absl::Status status;
   int breaks = 0;
   // A service that is being restarted is waited for, as long as a call may take.
-  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+  for (int64_t tries = 1;; ++tries) {
+    const absl::Duration pause = BackoffDelay(tries, kFirstPause, kLongestPause);
     const Ended ended = Call(request, traceparent, deadline, input.cancel, reply);
     status = ended.status;
     if (ended.broke) ++breaks;

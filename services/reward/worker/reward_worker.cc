@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "base/backoff.h"
 #include "base/log.h"
 #include "base/str_cat.h"
 #include "base/trace.h"
@@ -239,15 +240,14 @@ void RewardWorker::Note(Outage& outage, const std::string& what, const absl::Sta
                         absl::Time start) {
   if (outage.reason.empty()) {
     outage.since = start;
-    outage.pause = options_.first_retry;
+    outage.failures = 0;
     FRESHET_LOG(Warning) << "event=" << what << "_away error=" << LogQuoted(Message(error));
   } else if (start < outage.retry_at) {
     return;
-  } else {
-    outage.pause = std::min(2 * outage.pause, options_.longest_retry);
   }
   outage.reason = Message(error);
-  outage.retry_at = clock_.Now() + outage.pause;
+  outage.retry_at =
+      clock_.Now() + BackoffDelay(++outage.failures, options_.first_retry, options_.longest_retry);
 }
 
 void RewardWorker::LeaseMore(Turn& turn) {

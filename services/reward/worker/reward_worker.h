@@ -115,7 +115,7 @@ class RewardWorker {
   struct Outage {
     std::string reason;  // empty: none
     absl::Time since;
-    absl::Duration pause;
+    int64_t failures = 0;  // in a row
     absl::Time retry_at;
   };
   struct Turn {

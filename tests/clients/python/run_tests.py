@@ -4,7 +4,8 @@
     run_tests.py REPOSITORY
 
 Needs grpcio, grpcio-tools and PyYAML; exits with 77 where they are missing, which ctest counts as
-skipped. The variable FRESHET_TEST_PYTHON names another interpreter that has them.
+skipped. Where tensorboard, wandb or mlflow are missing, only their tests are skipped. The variable
+FRESHET_TEST_PYTHON names another interpreter that has them.
 """
 import importlib.util
 import os

@@ -230,11 +230,11 @@ class Simulation {
     demand.job = "sim";
     demand.pool = "default";
     input.jobs.push_back(demand);
-    const PoolStats stats = autoscaler_.Look(input, clock_.Now()).front();
-    result_.last_reason = stats.reason;
-    result_.last_text = stats.text;
-    if (result_.changes.empty() || result_.wanted() != stats.wanted) {
-      result_.changes.push_back({queue_.now(), stats.wanted, stats.reason});
+    const PoolStats pool = autoscaler_.Look(input, clock_.Now()).front();
+    result_.last_reason = pool.reason;
+    result_.last_text = pool.text;
+    if (result_.changes.empty() || result_.wanted() != pool.wanted) {
+      result_.changes.push_back({queue_.now(), pool.wanted, pool.reason});
     }
     queue_.After(1, [this] { Look(); });
   }

@@ -4,10 +4,11 @@
 #include <vector>
 
 #include "base/str_cat.h"
-#include "datastore/event_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "runlog/samples_log.h"
+#include "runlog/step_metrics.h"
 
 namespace freshet {
 namespace {
@@ -76,68 +77,36 @@ TEST(StatusJson, AJobHasWhatItWaitsForItsGroupsAndEventsWithoutRowsOfMetrics) {
   EXPECT_EQ(body["yaml"], "name: add\n");
 }
 
-TEST(StatusJson, RowsHaveTheKeysThatAreDrawn) {
+TEST(StatusJson, RowsAreThoseOfMetricsJsonl) {
+  StepMetrics step;
+  step.step = 1;
+  EvalMetrics eval;
+  eval.eval_name = "heldout";
   StatusRows rows;
-  rows.rows = {
-      R"({"step":1,"reward_mean":0.5,"lineage":0,"optimizer_seconds":3})",
-      R"({"eval_name":"heldout","eval_accuracy":null,"policy_version":1,"eval_seconds":2})",
-      R"({"event":"stalled"})"};
+  rows.rows = {ToJson(step), ToJson(eval), R"({"event":"stalled"})"};
   rows.cursor = 12;
   rows.more = true;
   const json body = json::parse(MetricsToJson(rows));
-  EXPECT_EQ(body["rows"], json::parse(R"([{"step":1,"lineage":0,"reward_mean":0.5},
-      {"eval_name":"heldout","eval_accuracy":null,"policy_version":1}])"));
+  EXPECT_EQ(body["rows"], json({json::parse(ToJson(step)), json::parse(ToJson(eval))}));
   EXPECT_EQ(body["cursor"], 12);
   EXPECT_EQ(body["gap"], false);
   EXPECT_EQ(body["more"], true);
 }
 
-TEST(StatusJson, RowsThatAreNoneAreLeftOut) {
+TEST(StatusJson, MalformedRowsAreLeftOut) {
   StatusRows rows;
-  rows.rows = {
-      "",
-      "{",
-      "[1]",
-      "null",
-      "\xff",
-      std::string(100'000, '['),
-      StrCat(R"({"step":1,"reward_mean":")", std::string(size_t{kMaxEventBytes}, 'x'), R"("})")};
+  rows.rows = {"", "{", "[1]", "null", "\xff", R"({"step":"1"})"};
   EXPECT_EQ(json::parse(MetricsToJson(rows))["rows"], json::array());
+  EXPECT_EQ(json::parse(SamplesToJson(rows.rows))["samples"], json::array());
 }
 
-TEST(StatusJson, ADeepRowLosesItsDepth) {
-  StatusRows rows;
-  rows.rows = {StrCat(R"({"step":1,"reward_components":)", std::string(5000, '['),
-                      std::string(5000, ']'), "}")};
-  const std::string text = MetricsToJson(rows);
-  EXPECT_LT(text.size(), 200U);
-  EXPECT_EQ(json::parse(text)["rows"][0]["step"], 1);
-}
-
-TEST(StatusJson, LongTextsOfSamplesAreCutBetweenCharacters) {
-  std::string completion = "x";
-  while (completion.size() < kMaxSampleText + 100) completion += "ä";
-  const std::vector<std::string> rows = {
-      json({{"step", 1}, {"prompt", "p"}, {"completion", completion}, {"secret", 1}}).dump(),
-      R"({"step":2,"completion":"</script>\u0000"})"};
-  const json samples = json::parse(SamplesToJson(rows))["samples"];
-  ASSERT_EQ(samples.size(), 2U);
-  EXPECT_EQ(samples[0]["truncated"], true);
-  EXPECT_EQ(samples[0]["completion"].get<std::string>().size(), kMaxSampleText - 1);
-  EXPECT_FALSE(samples[0].contains("secret"));
-  EXPECT_EQ(samples[1]["truncated"], false);
-  EXPECT_EQ(samples[1]["completion"].get<std::string>().size(), 10U);
-}
-
-TEST(StatusJson, ASampleAsLongAsAnEventIsShown) {
-  json row = {{"step", 1}, {"prompt", "p"}, {"completion", ""}};
-  row["completion"] = std::string(size_t{kMaxEventBytes} - row.dump().size(), 'x');
-  ASSERT_EQ(row.dump().size(), size_t{kMaxEventBytes});
-  json samples = json::parse(SamplesToJson({row.dump()}))["samples"];
+TEST(StatusJson, SamplesAreShortened) {
+  const std::string completion(kMaxSampleText + 1, 'x');
+  const json samples = json::parse(SamplesToJson(
+      {json({{"step", 1}, {"completion", completion}, {"secret", 1}}).dump()}))["samples"];
   ASSERT_EQ(samples.size(), 1U);
   EXPECT_EQ(samples[0]["truncated"], true);
-  EXPECT_EQ(samples[0]["completion"].get<std::string>().size(), kMaxSampleText);
-  EXPECT_EQ(json::parse(SamplesToJson({row.dump() + " "}))["samples"].size(), 0U);
+  EXPECT_FALSE(samples[0].contains("secret"));
 }
 
 TEST(StatusJson, PoolsCountThoseThatAreReadyAndShowThoseThatAreMissing) {

@@ -58,8 +58,10 @@ TEST_F(StatusRoutes, ServesThePageAndItsFiles) {
   EXPECT_EQ(page.status, 200);
   EXPECT_EQ(page.content_type, "text/html; charset=utf-8");
   EXPECT_THAT(page.body, StartsWith("<!doctype html>"));
-  EXPECT_THAT(Get("/status.js").body, HasSubstr("\"use strict\""));
-  EXPECT_THAT(Get("/status.css").content_type, StartsWith("text/css"));
+  for (const char* script : {"/page.js", "/status.js"}) {
+    EXPECT_THAT(Get(script).body, HasSubstr("\"use strict\""));
+  }
+  EXPECT_THAT(Get("/page.css").content_type, StartsWith("text/css"));
 }
 
 TEST_F(StatusRoutes, EveryAnswerForbidsWhatIsNotItsOwn) {

@@ -33,7 +33,8 @@ INSTANTIATE_TEST_SUITE_P(Redis, JobRecordsContract,
                              []() -> std::shared_ptr<JobRecordStore> {
                                RedisServer* server = Server();
                                if (server == nullptr) return nullptr;
-                               return std::make_shared<RedisJobRecords>(server->Client());
+                               return std::make_shared<RedisJobRecords>(
+                                   server->Client("controller"));
                              }}),
                          [](const auto& tested) { return tested.param.name; });
 
@@ -43,7 +44,8 @@ INSTANTIATE_TEST_SUITE_P(Redis, LeaderLeaseContract,
                              [](const Clock& clock) -> std::shared_ptr<LeaderLease> {
                                RedisServer* server = Server();
                                if (server == nullptr) return nullptr;
-                               return std::make_shared<RedisLeaderLease>(server->Client(), &clock);
+                               return std::make_shared<RedisLeaderLease>(
+                                   server->Client("controller"), &clock);
                              }}),
                          [](const auto& tested) { return tested.param.name; });
 
@@ -53,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Redis, EventLogContract,
                              [](const EventLogOptions& options) -> std::shared_ptr<EventLog> {
                                RedisServer* server = Server();
                                if (server == nullptr) return nullptr;
-                               return *RedisEventLog::Create(server->Client(), options);
+                               return *RedisEventLog::Create(server->Client("trainer"), options);
                              }}),
                          [](const auto& tested) { return tested.param.name; });
 

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "datastore/redis/redis_acl.h"
 
 namespace freshet {
 namespace {
@@ -56,11 +57,18 @@ absl::StatusOr<std::unique_ptr<RedisServer>> RedisServer::Start(
                      {"dir", folder},
                      {"logfile", folder + "/redis.log"},
                      {"enable-debug-command", "yes"}};
+  for (const auto& [role, rules] : RedisRoles()) {
+    server->config_["user " + role] = StrCat("on >", role, " ", rules);
+  }
   for (auto& [key, value] : config) server->config_[key] = std::move(value);
   absl::Status started;
   for (int i = 0; i < kStartTries; ++i) {
     server->port_ = FreePort();
     server->config_["port"] = std::to_string(server->port_);
+    if (server->config_.contains("tls-cert-file")) {
+      server->tls_port_ = FreePort();
+      server->config_["tls-port"] = std::to_string(server->tls_port_);
+    }
     started = server->Restart();
     if (started.ok()) return server;
   }
@@ -152,8 +160,11 @@ RedisOptions RedisServer::ClientOptions() const {
   return options;
 }
 
-std::shared_ptr<RedisClient> RedisServer::Client() const {
-  absl::StatusOr<std::shared_ptr<RedisClient>> client = RedisClient::Create(ClientOptions());
+std::shared_ptr<RedisClient> RedisServer::Client(const std::string& user) const {
+  RedisOptions options = ClientOptions();
+  options.username = user;
+  if (!user.empty()) options.password = user;
+  absl::StatusOr<std::shared_ptr<RedisClient>> client = RedisClient::Create(std::move(options));
   FRESHET_CHECK(client.ok());
   return *std::move(client);
 }

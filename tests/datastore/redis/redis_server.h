@@ -31,7 +31,8 @@ class RedisServer {
   static bool Available();
 
   // `config`: redis.conf keys that replace or add to the defaults, such as {"maxmemory", "1mb"} or
-  // {"requirepass", "secret"}. Returns when the server answers.
+  // {"requirepass", "secret"}. With "tls-cert-file" it speaks TLS on tls_port(), too. Returns when
+  // the server answers.
   static absl::StatusOr<std::unique_ptr<RedisServer>> Start(
       std::map<std::string, std::string> config = {});
   ~RedisServer();
@@ -39,6 +40,7 @@ class RedisServer {
   RedisServer& operator=(const RedisServer&) = delete;
 
   int port() const { return port_; }
+  int tls_port() const { return tls_port_; }  // 0: none
   const std::string& folder() const { return folder_; }
   pid_t pid() const { return pid_; }
 
@@ -55,7 +57,8 @@ class RedisServer {
 
   // Options and a new client for this server, with its password if it has one.
   RedisOptions ClientOptions() const;
-  std::shared_ptr<RedisClient> Client() const;
+  // `user`: one of RedisRoles(), whose password is its name, or "" for the default user.
+  std::shared_ptr<RedisClient> Client(const std::string& user = "") const;
 
  private:
   RedisServer() = default;
@@ -64,6 +67,7 @@ class RedisServer {
   std::map<std::string, std::string> config_;
   std::string folder_;
   int port_ = 0;
+  int tls_port_ = 0;
   pid_t pid_ = -1;
 };
 

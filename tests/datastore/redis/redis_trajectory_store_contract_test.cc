@@ -29,7 +29,8 @@ RedisServer& Server() {
 
 std::unique_ptr<TrajectoryStore> CreateInRedis(StoreOptions options, StoreOrigin origin,
                                                FakeClock& clock) {
-  static const std::shared_ptr<RedisClient> client = Server().Client();
+  // With the rights of a worker.
+  static const std::shared_ptr<RedisClient> client = Server().Client("rollout");
   EXPECT_TRUE(Server().Flush().ok());
   RedisStoreSettings settings;
   settings.clock = &clock;

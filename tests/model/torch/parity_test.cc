@@ -27,6 +27,7 @@ struct Model {
   const char* weights;  // directory of the model
   const char* reference;
 };
+void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
 
 // A model of the reference data and what the reference implementation makes of it.
 class ParityTest : public testing::TestWithParam<Model> {

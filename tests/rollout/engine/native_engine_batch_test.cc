@@ -12,6 +12,7 @@ namespace {
 struct Width {
   int64_t vocab, hidden, heads, kv_heads, head_dim, inner;
 };
+void PrintTo(const Width& width, std::ostream* out) { *out << "hidden " << width.hidden; }
 
 class NativeEngineBatchTest : public EngineTest, public testing::WithParamInterface<Width> {
  protected:

@@ -109,6 +109,9 @@ std::vector<float> RandomQueries(size_t rows, int64_t stride, float scale) {
 struct Case {
   int64_t heads, kv_heads, dim;
 };
+void PrintTo(const Case& shape, std::ostream* out) {
+  *out << shape.heads << " heads, " << shape.kv_heads << " of keys, " << shape.dim << " wide";
+}
 class PagedAttentionShapes : public testing::TestWithParam<Case> {};
 
 TEST_P(PagedAttentionShapes, EqualsNaiveAttentionAtBlockEdges) {

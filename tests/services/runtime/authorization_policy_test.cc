@@ -28,6 +28,7 @@ struct Case {
   bool allowed;
   const char* reason;
 };
+void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
 
 class PolicyDecision : public ::testing::TestWithParam<Case> {};
 

@@ -10,18 +10,24 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
-#include "tests/services/runtime/http_client.h"
-#include "tests/services/tunnel/descriptor_limit.h"
+#include "base/random.h"
+#include "base/str_cat.h"
+#include "services/runtime/http_client.h"
+#include "tests/services/runtime/raw_connection.h"
+#include "tests/testing/descriptor_limit.h"
 
 namespace freshet::runtime {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 std::unique_ptr<HttpServer> StartOrDie(HttpRoutes routes, const HttpLimits& limits = {}) {
@@ -34,14 +40,26 @@ HttpRoutes Hello() {
   return {{"/hello", [] { return HttpResponse{.body = "hi\n"}; }}};
 }
 
+HttpResponse Get(const HttpServer& server, const std::string& path) {
+  return HttpGet(server.address(), path, absl::Seconds(10));
+}
+
+// Everything that the server sends to a client that sends `bytes`.
+std::string Answer(const HttpServer& server, const std::string& bytes) {
+  RawConnection connection(server.address());
+  connection.Send(bytes);
+  return connection.ReadAll();
+}
+
 TEST(HttpServer, AnswersItsRoutesOnly) {
   const auto server = StartOrDie(Hello());
-  const std::string answer = HttpGet(server->address(), "/hello?x=1");
+  const std::string answer = Answer(*server, "GET /hello?x=1 HTTP/1.1\r\n\r\n");
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(answer, HasSubstr("Content-Length: 3\r\n"));
   EXPECT_THAT(answer, EndsWith("\r\n\r\nhi\n"));
   for (const char* path : {"/", "/hello/", "/../etc/passwd", "/HELLO"}) {
-    EXPECT_THAT(HttpGet(server->address(), path), StartsWith("HTTP/1.1 404 Not Found\r\n")) << path;
+    EXPECT_EQ(Get(*server, path).status, 404) << path;
+    EXPECT_EQ(Get(*server, path).body, "Not Found\n") << path;
   }
 }
 
@@ -53,16 +71,15 @@ TEST(HttpServer, AHandlerSeesTheRequestAndAddsHeaders) {
     return response;
   });
   ASSERT_TRUE(server.ok()) << server.status();
-  const std::string answer = HttpGet((*server)->address(), "/a/b?c=1?d");
+  const std::string answer =
+      Answer(**server, "GET /a/b?c=1?d HTTP/1.0\r\nHost: test\r\nContent-Length: 0\r\n\r\n");
   EXPECT_THAT(answer, HasSubstr("\r\nX-One: 1\r\n"));
   EXPECT_THAT(answer, EndsWith("\r\n\r\n/a/b c=1?d test\n"));
 }
 
 TEST(HttpServer, LeavesTheBodyOutForHead) {
   const auto server = StartOrDie(Hello());
-  RawConnection connection(server->address());
-  connection.Send("HEAD /hello HTTP/1.1\r\n\r\n");
-  const std::string answer = connection.ReadAll();
+  const std::string answer = Answer(*server, "HEAD /hello HTTP/1.1\r\n\r\n");
   EXPECT_THAT(answer, HasSubstr("Content-Length: 3\r\n"));
   EXPECT_THAT(answer, EndsWith("\r\n\r\n"));
 }
@@ -78,19 +95,69 @@ TEST(HttpServer, TakesARequestInPieces) {
 
 TEST(HttpServer, RefusesHostileInputAndGoesOn) {
   const auto server = StartOrDie(Hello());
-  const std::vector<std::pair<std::string, const char*>> hostile = {
-      {"POST /hello HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
-      {std::string(64, '\0'), "HTTP/1.1 400 "},
-      {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "HTTP/1.1 400 "},
-      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/1.1 505 "},
-      {"GET /" + std::string(100'000, 'a'), "HTTP/1.1 431 "},
-      {"GET / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", "HTTP/1.1 413 "}};
-  for (const auto& [bytes, start] : hostile) {
+  const std::string get = "GET /hello HTTP/1.1\r\n";
+  std::string many = get;
+  while (many.size() < 9000) many += "A: b\r\n";
+  const std::vector<std::pair<std::string, int>> hostile = {
+      {"POST /hello HTTP/1.1\r\n\r\n", 405},
+      {"POST /hello HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 405},
+      {std::string(64, '\0'), 400},
+      {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400},
+      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
+      {"GET / HTTP/1.1 x\r\n\r\n", 505},
+      {"GET /\r\n\r\n", 400},
+      {"\r\n\r\n", 400},
+      {"GET http://evil/ HTTP/1.1\r\n\r\n", 400},
+      {std::string("GET /\0 HTTP/1.1\r\n\r\n", 20), 400},
+      {"GET /\xff HTTP/1.1\r\n\r\n", 400},
+      {get + "NoColon\r\n\r\n", 400},
+      {get + "A: b\nB: c\r\n\r\n", 400},
+      {get + "Host: a\r\nHost: b\r\n\r\n", 400},
+      {get + "Content-Length: 5\r\n\r\nhello", 413},
+      {get + "Content-Length: 99999999999\r\n\r\n", 413},
+      {get + "Transfer-Encoding: chunked\r\n\r\n", 413},
+      {"GET /" + std::string(100'000, 'a'), 431},
+      {get + "A: " + std::string(9000, 'a') + "\r\n\r\n", 431},
+      {many + "\r\n", 431}};
+  for (const auto& [bytes, status] : hostile) {
+    EXPECT_THAT(Answer(*server, bytes), StartsWith(StrCat("HTTP/1.1 ", status, " ")))
+        << bytes.substr(0, 60);
+  }
+  EXPECT_EQ(Get(*server, "/hello").body, "hi\n");
+}
+
+TEST(HttpServer, OutlivesAnyBytes) {
+  const auto server = StartOrDie(Hello(), {.max_request_bytes = 128});
+  const std::string alphabet("GET/ HTP1.\r\n: \0\xff\x7f?#a", 20);
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    std::string bytes = seed % 2 == 0 ? "GET /a HTTP/1.1\r\n" : "";
+    const uint64_t size = RandomBits(1, seed) % 192;
+    for (uint64_t i = 0; i < size; ++i) bytes += alphabet[RandomBits(2, seed, i) % alphabet.size()];
     RawConnection connection(server->address());
     connection.Send(bytes);
-    EXPECT_THAT(connection.ReadAll(), StartsWith(start));
+    connection.FinishSending();
+    bool closed = false;
+    EXPECT_THAT(connection.ReadAll(&closed), AnyOf("", StartsWith("HTTP/1.1 "))) << seed;
+    EXPECT_TRUE(closed) << seed;
   }
-  EXPECT_THAT(HttpGet(server->address(), "/hello"), EndsWith("hi\n"));
+  EXPECT_EQ(Get(*server, "/hello").body, "hi\n");
+}
+
+TEST(HttpServer, DropsWhatFollowsARequest) {
+  const auto server = StartOrDie(Hello());
+  const std::string get = "GET /hello HTTP/1.1\r\n\r\n";
+  const std::string answer = Answer(*server, get + std::string(1 << 20, '\xff') + get);
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(answer.substr(1), Not(HasSubstr("HTTP/1.1")));
+  EXPECT_THAT(answer, EndsWith("hi\n"));
+}
+
+TEST(HttpServer, AnswersAClientThatFinishedSending) {
+  const auto server = StartOrDie(Hello());
+  RawConnection connection(server->address());
+  connection.Send("GET /hello HTTP/1.1\r\n\r\n");
+  connection.FinishSending();
+  EXPECT_THAT(connection.ReadAll(), EndsWith("hi\n"));
 }
 
 TEST(HttpServer, ClosesAConnectionThatSaysNothing) {
@@ -102,6 +169,18 @@ TEST(HttpServer, ClosesAConnectionThatSaysNothing) {
   EXPECT_TRUE(closed);
 }
 
+TEST(HttpServer, LimitsTheTimeOfAWholeRequest) {
+  constexpr int kMany = 1 << 22;
+  const auto server =
+      StartOrDie(Hello(), {.max_request_bytes = 2 * kMany, .io_timeout = absl::Milliseconds(50)});
+  RawConnection slow(server->address());
+  slow.Send("GET /hello HTTP/1.1\r\nA: ");
+  int sent = 0;  // one byte at a time, each well within the timeout
+  while (sent < kMany && slow.Send("a")) ++sent;
+  EXPECT_LT(sent, kMany);
+  EXPECT_EQ(slow.ReadAll(), "");
+}
+
 TEST(HttpServer, ClosesAConnectionThatDoesNotReadItsAnswer) {
   HttpRoutes routes = Hello();
   routes["/big"] = [] { return HttpResponse{.body = std::string(64 << 20, 'x')}; };
@@ -110,9 +189,9 @@ TEST(HttpServer, ClosesAConnectionThatDoesNotReadItsAnswer) {
   RawConnection stuck(server->address());
   stuck.Send("GET /big HTTP/1.1\r\n\r\n");
   // The only place becomes free again: others are closed at once until then.
-  std::string answer;
-  for (int i = 0; i < 10'000 && answer.empty(); ++i) answer = HttpGet(server->address(), "/hello");
-  EXPECT_THAT(answer, EndsWith("hi\n"));
+  HttpResponse answer;
+  for (int i = 0; i < 10'000 && answer.body.empty(); ++i) answer = Get(*server, "/hello");
+  EXPECT_EQ(answer.body, "hi\n");
 }
 
 // Patient enough that no place becomes free by itself.
@@ -124,7 +203,7 @@ TEST(HttpServer, ClosesTheOldestWithoutARequestForOneMore) {
   RawConnection second(server->address());
   first.Send("GET ");
   second.Send("GET ");
-  EXPECT_THAT(HttpGet(server->address(), "/hello"), EndsWith("hi\n"));
+  EXPECT_EQ(Get(*server, "/hello").body, "hi\n");
   bool closed = false;
   EXPECT_EQ(first.ReadAll(&closed), "");
   EXPECT_TRUE(closed);
@@ -138,7 +217,7 @@ TEST(HttpServer, IdleConnectionsDoNotKeepProbesOut) {
   for (int i = 0; i < 200; ++i) {
     idle.emplace_back(server->address());
     if (i % 20 != 0) continue;
-    EXPECT_THAT(HttpGet(server->address(), "/hello"), EndsWith("hi\n")) << i;
+    EXPECT_EQ(Get(*server, "/hello").body, "hi\n") << i;
   }
 }
 
@@ -167,7 +246,7 @@ TEST(HttpServer, NeverClosesAConnectionThatIsBeingAnswered) {
   first.Send("GET /big HTTP/1.1\r\n\r\n");
   second.Send("GET /big HTTP/1.1\r\n\r\n");
   ASSERT_TRUE(both.WaitFor(absl::Seconds(10)));
-  EXPECT_EQ(HttpGet(server->address(), "/hello"), "");
+  EXPECT_EQ(Get(*server, "/hello").status, 0);
   EXPECT_GT(first.ReadAll().size(), kSize);
   EXPECT_GT(second.ReadAll().size(), kSize);
 }
@@ -189,8 +268,8 @@ TEST(HttpServer, SaysFiveHundredWhenARouteThrows) {
   HttpRoutes routes = Hello();
   routes["/bad"] = []() -> HttpResponse { throw std::runtime_error("broken"); };
   const auto server = StartOrDie(std::move(routes));
-  EXPECT_THAT(HttpGet(server->address(), "/bad"), StartsWith("HTTP/1.1 500 "));
-  EXPECT_THAT(HttpGet(server->address(), "/hello"), EndsWith("hi\n"));
+  EXPECT_EQ(Get(*server, "/bad").status, 500);
+  EXPECT_EQ(Get(*server, "/hello").body, "hi\n");
 }
 
 TEST(HttpServer, NamesAnAddressThatIsTaken) {
@@ -207,12 +286,11 @@ TEST(ProbeRoutes, SayWhetherTheProcessIsReady) {
   prometheus::Registry registry;
   const auto server = StartOrDie(ProbeRoutes(readiness, registry));
   readiness.Set("weights", false, "no version yet");
-  const std::string not_ready = HttpGet(server->address(), "/readyz");
-  EXPECT_THAT(not_ready, StartsWith("HTTP/1.1 503 "));
-  EXPECT_THAT(not_ready, EndsWith("weights: no version yet\n"));
-  EXPECT_THAT(HttpGet(server->address(), "/healthz"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(Get(*server, "/readyz").status, 503);
+  EXPECT_EQ(Get(*server, "/readyz").body, "weights: no version yet\n");
+  EXPECT_EQ(Get(*server, "/healthz").status, 200);
   readiness.Set("weights", true);
-  EXPECT_THAT(HttpGet(server->address(), "/readyz"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(Get(*server, "/readyz").status, 200);
 }
 
 TEST(ProbeRoutes, ServeMetricsAsText) {
@@ -220,9 +298,9 @@ TEST(ProbeRoutes, ServeMetricsAsText) {
   prometheus::Registry registry;
   prometheus::BuildCounter().Name("freshet_test_total").Help("A test.").Register(registry).Add({});
   const auto server = StartOrDie(ProbeRoutes(readiness, registry));
-  const std::string metrics = HttpGet(server->address(), "/metrics");
-  EXPECT_THAT(metrics, HasSubstr("Content-Type: text/plain; version=0.0.4"));
-  EXPECT_THAT(metrics, HasSubstr("# TYPE freshet_test_total counter\nfreshet_test_total 0"));
+  const HttpResponse metrics = Get(*server, "/metrics");
+  EXPECT_THAT(metrics.content_type, StartsWith("text/plain; version=0.0.4"));
+  EXPECT_THAT(metrics.body, HasSubstr("# TYPE freshet_test_total counter\nfreshet_test_total 0"));
 }
 
 }  // namespace

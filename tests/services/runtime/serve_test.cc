@@ -12,12 +12,12 @@
 
 #include "base/file.h"
 #include "services/runtime/channel.h"
+#include "services/runtime/http_client.h"
 #include "services/runtime/server.h"
 #include "services/runtime/status.h"
 #include "tests/services/runtime/certificates.h"
 #include "tests/services/runtime/echo_service.h"
 #include "tests/services/runtime/health_client.h"
-#include "tests/services/runtime/http_client.h"
 #include "tests/testing/child_process.h"
 #include "tests/testing/metrics_text.h"
 
@@ -27,7 +27,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
-using ::testing::StartsWith;
 constexpr absl::Duration kGuard = absl::Seconds(10);
 
 // A role whose drain ends when the test says so.
@@ -51,6 +50,9 @@ class HeldRole final : public Role {
     ++stops;
   }
   const RoleContext& context() const { return context_; }
+  HttpResponse Get(const std::string& path) const {
+    return HttpGet(context_.http_address, path, kGuard);
+  }
 
   Notification started;
   Notification draining;
@@ -92,14 +94,17 @@ class ServeTest : public ::testing::Test {
     return code_;
   }
   int Health() { return HealthClient(*MakeChannel(role_.context().grpc_address, {})).Check(""); }
-  // The state of /readyz once `wanted` is in it; waits, since it is set just after Start returns.
-  std::string Readyz(const std::string& wanted) {
-    std::string answer;
+  HttpResponse Get(const std::string& path) { return role_.Get(path); }
+  // The status of /readyz once its body is `wanted`; waits, since it is set just after Start
+  // returns.
+  int Readyz(const std::string& wanted) {
+    HttpResponse answer;
     const absl::Time deadline = absl::Now() + kGuard;
     do {
-      answer = HttpGet(role_.context().http_address, "/readyz");
-    } while (answer.find(wanted) == std::string::npos && absl::Now() < deadline);
-    return answer;
+      answer = Get("/readyz");
+    } while (answer.body != wanted && absl::Now() < deadline);
+    EXPECT_EQ(answer.body, wanted);
+    return answer.status;
   }
 
   HeldRole role_;
@@ -109,24 +114,24 @@ class ServeTest : public ::testing::Test {
 };
 
 TEST_F(ServeTest, IsReadyWhenTheRoleSaysSo) {
-  EXPECT_THAT(HttpGet(role_.context().http_address, "/healthz"), StartsWith("HTTP/1.1 200 "));
-  EXPECT_THAT(Readyz("\r\n\r\nweights: no version yet\n"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_EQ(Get("/healthz").status, 200);
+  EXPECT_EQ(Readyz("weights: no version yet\n"), 503);
   EXPECT_EQ(Health(), HealthClient::kNotServing);
   role_.context().readiness->Set("weights", true);
-  EXPECT_THAT(Readyz("\r\n\r\nready"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(Readyz("ready\n"), 200);
   EXPECT_EQ(Health(), HealthClient::kServing);
 }
 
 TEST_F(ServeTest, DrainsInOrderOnSigterm) {
   role_.context().readiness->Set("weights", true);
-  ASSERT_THAT(Readyz("\r\n\r\nready"), StartsWith("HTTP/1.1 200 "));
+  ASSERT_EQ(Readyz("ready\n"), 200);
   ASSERT_EQ(::kill(::getpid(), SIGTERM), 0);
   ASSERT_TRUE(role_.draining.WaitFor(kGuard));
   EXPECT_GT(role_.drain_left, absl::Seconds(1));
   EXPECT_LE(role_.drain_left, absl::Seconds(7));
   // While it drains: alive, not ready, and still answering calls.
-  EXPECT_THAT(HttpGet(role_.context().http_address, "/healthz"), StartsWith("HTTP/1.1 200 "));
-  EXPECT_THAT(HttpGet(role_.context().http_address, "/readyz"), HasSubstr("serving: draining"));
+  EXPECT_EQ(Get("/healthz").status, 200);
+  EXPECT_THAT(Get("/readyz").body, HasSubstr("serving: draining"));
   EXPECT_EQ(Health(), HealthClient::kNotServing);
   env::v1::ListEnvironmentsReply reply;
   const auto stub = env::v1::EnvService::NewStub(*MakeChannel(role_.context().grpc_address, {}));
@@ -144,26 +149,18 @@ TEST_F(ServeTest, EndsWhenTheRoleAsks) {
   EXPECT_EQ(Join(), 0);
 }
 
-// What GET /metrics answers, without the head.
-std::string MetricsBody(const std::string& address) {
-  const std::string answer = HttpGet(address, "/metrics");
-  return answer.substr(answer.find("\r\n\r\n") + 4);
-}
-
 TEST_F(ServeTest, ExposesRpcMetrics) {
   const MetricLabels method = {{"grpc_service", "freshet.env.v1.EnvService"},
                                {"grpc_method", "ListEnvironments"}};
   MetricLabels ok = method;
   ok["grpc_code"] = "OK";
   // Zeros before the first call.
-  EXPECT_EQ(MetricsText(MetricsBody(role_.context().http_address))
-                .Find("freshet_grpc_server_handled_total", ok),
-            0);
+  EXPECT_EQ(MetricsText(Get("/metrics").body).Find("freshet_grpc_server_handled_total", ok), 0);
   EXPECT_EQ(Health(), HealthClient::kNotServing);
   env::v1::ListEnvironmentsReply reply;
   const auto stub = env::v1::EnvService::NewStub(*MakeChannel(role_.context().grpc_address, {}));
   ASSERT_TRUE(stub->ListEnvironments(CallWithin(kGuard).get(), {}, &reply).ok());
-  const std::string metrics = MetricsBody(role_.context().http_address);
+  const std::string metrics = Get("/metrics").body;
   const MetricsText text(metrics);
   EXPECT_THAT(text.problems(), IsEmpty());
   EXPECT_EQ(text.Find("freshet_grpc_server_handled_total", ok), 1);
@@ -177,7 +174,7 @@ TEST_F(ServeTest, ExposesRpcMetrics) {
 }
 
 TEST_F(ServeTest, SaysWhatTheProcessIsAndUses) {
-  const MetricsText text(MetricsBody(role_.context().http_address));
+  const MetricsText text(Get("/metrics").body);
   EXPECT_EQ(text.Find("freshet_build_info", {{"role", "held"}, {"version", "1.2.3"}}), 1);
   EXPECT_GT(text.Find("process_resident_memory_bytes").value_or(0), 1e6);
   EXPECT_GT(text.Find("process_open_fds").value_or(0), 2);
@@ -198,7 +195,7 @@ TEST(ServeTls, ShowsWhenItsCertificateEnds) {
   int code = -1;
   std::thread thread([&] { code = Serve(role, options); });
   EXPECT_TRUE(role.started.WaitFor(kGuard));
-  const MetricsText text(MetricsBody(role.context().http_address));
+  const MetricsText text(role.Get("/metrics").body);
   const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   EXPECT_NEAR(text.Find("freshet_tls_certificate_expiry_timestamp_seconds").value_or(0),
               now + 2 * 86400, 600);
@@ -209,8 +206,7 @@ TEST(ServeTls, ShowsWhenItsCertificateEnds) {
 }
 
 TEST_F(ServeTest, ShowsNoCertificateWithoutTls) {
-  EXPECT_THAT(MetricsBody(role_.context().http_address),
-              ::testing::Not(HasSubstr("freshet_tls_certificate")));
+  EXPECT_THAT(Get("/metrics").body, ::testing::Not(HasSubstr("freshet_tls_certificate")));
 }
 
 // A process of its own with the flags `args`.

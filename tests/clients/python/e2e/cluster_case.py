@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -28,7 +29,13 @@ class ClusterCase(unittest.TestCase):
         cls.folder = pathlib.Path(folder.name)
         # The client in this process looks there for the cluster's token.
         os.environ["XDG_STATE_HOME"] = folder.name
-        cls.environment = {**os.environ, "XDG_CONFIG_HOME": folder.name}
+        site = str(pathlib.Path(freshet.__file__).parent.parent)
+        cls.environment = {
+            **os.environ,
+            "XDG_CONFIG_HOME": folder.name,
+            "FRESHET_PYTHON": sys.executable,
+            "PYTHONPATH": site,
+        }
         up = cls.run_freshet("cluster", "up", "--port", "0", *cls.FLAGS)
         cls.addClassCleanup(lambda: cls.run_freshet("cluster", "down"))
         cls.server = re.search(r"export FRESHET_SERVER=([^;]+);", up.stderr)[1]

@@ -1,7 +1,9 @@
 """The client against a real cluster."""
 
+import importlib.util
 import json
 import threading
+import unittest
 
 import freshet
 from cluster_case import REPOSITORY, SECONDS, ClusterCase
@@ -70,6 +72,14 @@ class ClientTest(ClusterCase):
         lines = list(self.job.logs(role="controller"))
         self.assertTrue(any("job=smoke" in line.text for line in lines), lines)
         self.assertEqual({line.role for line in lines}, {"controller"})
+
+    @unittest.skipUnless(importlib.util.find_spec("tensorboard"), "tensorboard is not installed")
+    def test_a_job_is_exported_for_tensorboard(self):
+        for follow in ((), ("--follow",)):
+            done = self.run_freshet("export", "tensorboard", "smoke", self.folder / "curves", *follow)
+            (file,) = (self.folder / "curves").iterdir()
+            self.assertEqual(done.stdout, f"{file}\n")
+            self.assertIn(b"train/reward_mean", file.read_bytes())
 
     def test_pause_resume_cancel_delete(self):
         job = self.client.submit(SMOKE, id="long", set={"trainer.steps": 100_000})

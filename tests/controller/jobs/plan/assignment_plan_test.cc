@@ -35,7 +35,7 @@ Member Lost(Member member) {
   return member;
 }
 
-std::vector<Member> Workers() {
+std::vector<Member> AssignableMembers() {
   return {Worker(ROLE_TRAINER, "t", 1), Worker(ROLE_ROLLOUT, "r0", 2),
           Worker(ROLE_ROLLOUT, "r1", 3), Worker(ROLE_REWARD, "w", 4), Worker(ROLE_ENV, "e", 5)};
 }
@@ -55,7 +55,7 @@ class AssignmentPlanTest : public testing::Test {
   AssignmentChange Plan(const std::vector<Member>& workers, const AssignmentRules& rules = {}) {
     return PlanAssignments(record_, workers, rules, kNow);
   }
-  std::vector<std::string> Workers() const {
+  std::vector<std::string> Assigned() const {
     std::vector<std::string> names;
     for (const Assignment& a : record_.assignments()) names.push_back(a.worker());
     return names;
@@ -71,52 +71,52 @@ class AssignmentPlanTest : public testing::Test {
 };
 
 TEST_F(AssignmentPlanTest, EverybodyWhoServesTheJobGetsWork) {
-  EXPECT_TRUE(Plan(Workers()).notes.empty());
-  EXPECT_THAT(Workers(), ElementsAre("t", "r0", "r1", "w"));
+  EXPECT_TRUE(Plan(AssignableMembers()).notes.empty());
+  EXPECT_THAT(Assigned(), ElementsAre("t", "r0", "r1", "w"));
 }
 
 TEST_F(AssignmentPlanTest, EnvironmentWorkersServeJobsThatNeedThem) {
   record_.mutable_spec()->mutable_environment()->set_type("calculator");
-  Plan(Workers());
-  EXPECT_THAT(Workers(), ElementsAre("t", "r0", "r1", "w", "e"));
+  Plan(AssignableMembers());
+  EXPECT_THAT(Assigned(), ElementsAre("t", "r0", "r1", "w", "e"));
 }
 
 TEST_F(AssignmentPlanTest, AnEnvironmentOfOnesOwnNeedsNone) {
   record_.mutable_spec()->mutable_environment()->set_type("grpc");
   record_.mutable_spec()->mutable_environment()->set_address("host:1");
-  Plan(Workers());
-  EXPECT_THAT(Workers(), ElementsAre("t", "r0", "r1", "w"));
+  Plan(AssignableMembers());
+  EXPECT_THAT(Assigned(), ElementsAre("t", "r0", "r1", "w"));
 }
 
 TEST_F(AssignmentPlanTest, RolloutsOfOtherPoolsAndWorkersThatDrainAreLeftAlone) {
-  std::vector<Member> workers = Workers();
+  std::vector<Member> workers = AssignableMembers();
   workers[1].record.set_pool("other");
   workers[2].status.set_draining(true);
   Plan(workers);
-  EXPECT_THAT(Workers(), ElementsAre("t", "w"));
+  EXPECT_THAT(Assigned(), ElementsAre("t", "w"));
 }
 
 TEST_F(AssignmentPlanTest, AWorkerThatDrainsKeepsWhatItHasUntilItLeaves) {
-  std::vector<Member> workers = Workers();
+  std::vector<Member> workers = AssignableMembers();
   Plan(workers);
   workers[1].status.set_draining(true);
   EXPECT_TRUE(Plan(workers).revoke.empty());
-  EXPECT_THAT(Workers(), ElementsAre("t", "r0", "r1", "w"));
+  EXPECT_THAT(Assigned(), ElementsAre("t", "r0", "r1", "w"));
   workers.erase(workers.begin() + 1);
   EXPECT_THAT(Plan(workers).revoke, ElementsAre("r0#2"));
-  EXPECT_THAT(Workers(), ElementsAre("t", "r1", "w"));
+  EXPECT_THAT(Assigned(), ElementsAre("t", "r1", "w"));
 }
 
 TEST_F(AssignmentPlanTest, PlanningTwiceChangesNothing) {
-  Plan(Workers());
+  Plan(AssignableMembers());
   const std::string before = record_.SerializeAsString();
-  const AssignmentChange change = Plan(Workers());
+  const AssignmentChange change = Plan(AssignableMembers());
   EXPECT_TRUE(change.revoke.empty());
   EXPECT_EQ(record_.SerializeAsString(), before);
 }
 
 TEST_F(AssignmentPlanTest, ALostRolloutGivesItsLeasesBack) {
-  std::vector<Member> workers = Workers();
+  std::vector<Member> workers = AssignableMembers();
   Plan(workers);
   workers[1] = Lost(workers[1]);
   const AssignmentChange change = Plan(workers);
@@ -124,11 +124,11 @@ TEST_F(AssignmentPlanTest, ALostRolloutGivesItsLeasesBack) {
   ASSERT_EQ(change.notes.size(), 1U);
   EXPECT_EQ(change.notes[0].kind, "worker_lost");
   EXPECT_THAT(change.notes[0].text, HasSubstr("silent for 2s"));
-  EXPECT_THAT(Workers(), ElementsAre("t", "r1", "w"));
+  EXPECT_THAT(Assigned(), ElementsAre("t", "r1", "w"));
 }
 
 TEST_F(AssignmentPlanTest, AWorkerThatComesBackGetsWorkUnderItsNewEpoch) {
-  std::vector<Member> workers = Workers();
+  std::vector<Member> workers = AssignableMembers();
   Plan(workers);
   const std::string former = IdOf("r0");
   workers[1] = Worker(ROLE_ROLLOUT, "r0", 9);
@@ -137,15 +137,15 @@ TEST_F(AssignmentPlanTest, AWorkerThatComesBackGetsWorkUnderItsNewEpoch) {
 }
 
 TEST_F(AssignmentPlanTest, AWorkerThatIsNotBackYetKeepsItsWork) {
-  std::vector<Member> workers = Workers();
+  std::vector<Member> workers = AssignableMembers();
   Plan(workers);
   for (Member& worker : workers) worker.connected = false;  // a controller has just taken over
   EXPECT_TRUE(Plan(workers).revoke.empty());
-  EXPECT_THAT(Workers(), ElementsAre("t", "r0", "r1", "w"));
+  EXPECT_THAT(Assigned(), ElementsAre("t", "r0", "r1", "w"));
 }
 
 TEST_F(AssignmentPlanTest, TheTrainersPlaceIsKept) {
-  std::vector<Member> workers = Workers();
+  std::vector<Member> workers = AssignableMembers();
   Plan(workers);
   const std::string id = IdOf("t");
   workers[0] = Lost(workers[0]);
@@ -162,7 +162,7 @@ TEST_F(AssignmentPlanTest, TheTrainersPlaceIsKept) {
 }
 
 TEST_F(AssignmentPlanTest, ANewTrainerProcessGetsAnAssignmentOfItsOwn) {
-  std::vector<Member> workers = Workers();
+  std::vector<Member> workers = AssignableMembers();
   Plan(workers);
   const std::string id = IdOf("t");
   workers[0] = Worker(ROLE_TRAINER, "t", 12, "two");
@@ -172,25 +172,25 @@ TEST_F(AssignmentPlanTest, ANewTrainerProcessGetsAnAssignmentOfItsOwn) {
 }
 
 TEST_F(AssignmentPlanTest, AnotherTrainerTakesALostOnesPlaceOnlyWhenItMay) {
-  std::vector<Member> workers = Workers();
+  std::vector<Member> workers = AssignableMembers();
   workers.push_back(Worker(ROLE_TRAINER, "t2", 20));
   workers[0] = Lost(workers[0]);
   Plan(workers);
-  EXPECT_EQ(Workers()[0], "t");
+  EXPECT_EQ(Assigned()[0], "t");
   AssignmentRules rules;
   rules.other_trainer = "t2";
   Plan(workers, rules);
-  EXPECT_EQ(Workers()[0], "t2");
+  EXPECT_EQ(Assigned()[0], "t2");
   EXPECT_EQ(record_.trainer(), "t2");
 }
 
 TEST_F(AssignmentPlanTest, FailedWorkIsBegunAgainUnderANewIdWithoutFencingItsWorker) {
-  Plan(Workers());
+  Plan(AssignableMembers());
   AssignmentRules rules;
   rules.replace = {{IdOf("r0"), ""}, {IdOf("t"), "trainer t: no weights"}};
   const std::string rollout = IdOf("r0");
   const std::string trainer = IdOf("t");
-  const AssignmentChange change = Plan(Workers(), rules);
+  const AssignmentChange change = Plan(AssignableMembers(), rules);
   EXPECT_TRUE(change.revoke.empty());
   ASSERT_EQ(change.notes.size(), 1U);
   EXPECT_EQ(change.notes[0].kind, "worker_failed");

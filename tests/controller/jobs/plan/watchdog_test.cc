@@ -36,6 +36,7 @@ struct Case {
   const char* edge;
   const char* text;
 };
+void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
 
 class WatchdogEdges : public testing::TestWithParam<Case> {};
 

@@ -1,0 +1,239 @@
+"""Writes the metrics of a run folder, or of a job of a cluster, for TensorBoard, W&B or MLflow.
+
+    python3 -m freshet.export tensorboard|wandb|mlflow RUN|JOB [DIR] [--follow] [--server HOST:PORT ...]
+
+`freshet export` runs this module, with the same arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import itertools
+import os
+import pathlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from freshet import errors
+from freshet.client import Client
+from freshet.connection import is_locked
+from freshet.metrics import History, MetricsFile, Point, point_of
+from freshet.trackers import TRACKERS, Tracker
+
+# Between two looks at a run folder that is being written.
+_POLL_SECONDS = 2.0
+
+# As `freshet` exits (base/exit_code.h).
+_INTERNAL = 1
+_COMMAND_LINE = 2
+_CONTENT = 3
+_REFUSED = 4
+_NO_CONNECTION = 7
+_TIMEOUT = 8
+_INTERRUPTED = 130
+
+
+class RunFolder:
+    """The metrics of `freshet local`."""
+
+    def __init__(self, folder: str, wait: Callable[[float], None] = time.sleep):
+        self.name = os.fsencode(os.path.basename(os.path.abspath(folder))).decode("utf-8", "replace")
+        self.tensorboard_folder = os.path.join(folder, "tensorboard")
+        self._folder = pathlib.Path(folder)
+        self._file = MetricsFile(self._folder / "metrics.jsonl")
+        self._wait = wait
+
+    def batches(self, follow: bool) -> Iterator[list[Point]]:
+        """All points there are; with `follow` also those of a run in progress, until its process ends.
+
+        Raises FileNotFoundError, and ValueError naming file and line of a malformed row.
+        """
+        while True:
+            # In this order: rows that are written before the end are read.
+            running = follow and self._is_running()
+            yield self._read(missing_ok=running)
+            if not running:
+                return
+            self._wait(_POLL_SECONDS)
+
+    def start(self, points: Iterable[Point]) -> float:
+        """When the run began, in seconds since 1970: its last row was written when the file changed."""
+        return self._file.modified() - max((point.seconds for point in points), default=0.0)
+
+    def state(self) -> str:
+        return ""
+
+    def _read(self, missing_ok: bool) -> list[Point]:
+        try:
+            return self._file.read()
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+            return []
+
+    def _is_running(self) -> bool:
+        """Whether a process holds the run (local/run_folder.h)."""
+        try:
+            return is_locked(self._folder / "job.yaml")
+        except FileNotFoundError:
+            return False
+
+
+class ClusterJob:
+    """The metrics of a job of a cluster. Raises NotFound when there is none of that id."""
+
+    def __init__(self, client: Client, id: str):
+        self.name = client.get(id).id
+        self.tensorboard_folder = os.path.join("tensorboard", self.name)
+        self._client = client
+
+    def batches(self, follow: bool) -> Iterator[list[Point]]:
+        """All points there are; with `follow` also later ones, until the job ends."""
+        rows = self._client.metrics(self.name)
+        yield self._points(rows)
+        if follow:
+            events = self._client.watch(self.name)  # from the first one
+            later = (event.data for event in events if event.kind in ("step", "eval"))
+            for row in itertools.islice(later, len(rows), None):
+                yield self._points([row])
+
+    def start(self, points: Iterable[Point]) -> float:
+        """When the job started, in seconds since 1970."""
+        message = self._client.get(self.name).message
+        begin = message.started if message.HasField("started") else message.created
+        return begin.seconds + begin.nanos / 1e9
+
+    def state(self) -> str:
+        return self._client.get(self.name).state
+
+    def _points(self, rows: list[dict]) -> list[Point]:
+        points = []
+        for row in rows:
+            try:
+                points.append(point_of(row))
+            except ValueError as fault:
+                _say(f"{self.name}: a row is left out: {fault}")
+        return [point for point in points if point is not None]
+
+
+def mirror(
+    source: RunFolder | ClusterJob, follow: bool, tracker: Callable[[float], Tracker]
+) -> Tracker:
+    """Writes a source into tracker(START), and returns that, closed.
+
+    No tracker can take points back. When a resume supersedes some, a new one gets all that survive.
+    """
+    history = History()
+    opened = None
+    try:
+        for points in source.batches(follow):
+            intact = all([history.add(point) for point in points])
+            if opened is not None and not intact:
+                opened.close("CANCELLED")
+                opened = None
+            if opened is not None:
+                opened.write([point for point in points if point in history])
+            elif points:
+                opened = tracker(source.start(history))
+                opened.write(history)
+        if opened is None:
+            opened = tracker(source.start([]))
+        opened.close(source.state())
+        return opened
+    except BaseException:
+        if opened is not None:
+            with contextlib.suppress(Exception):  # the first fault counts
+                opened.close("CANCELLED")
+        raise
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit code."""
+    options = _options(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _export(options)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except ModuleNotFoundError as fault:
+        packages = TRACKERS[options.tracker].PACKAGES
+        return _fail(f"{sys.executable}: {fault}; {sys.executable} -m pip install {packages}", _INTERNAL)
+    except errors.ConnectionLost as fault:
+        named = options.server or os.environ.get("FRESHET_SERVER")
+        if not named and not fault.reason:
+            return _fail(f"{options.run}: there is no such run folder, and {fault}", _CONTENT)
+        return _fail(fault, _NO_CONNECTION)
+    except errors.TimedOut as fault:
+        return _fail(fault, _TIMEOUT)
+    except errors.Refused as fault:
+        return _fail(fault, _REFUSED)
+    except errors.FreshetError as fault:
+        return _fail(fault, _INTERNAL)
+    except (OSError, ValueError) as fault:
+        return _fail(fault, _CONTENT)
+    except Exception as fault:
+        if type(fault).__module__.partition(".")[0] != options.tracker:
+            raise
+        return _fail(f"{options.tracker}: {fault}", _INTERNAL)
+
+
+def _export(options: argparse.Namespace) -> int:
+    importlib.import_module(options.tracker)  # else its absence would be told after hours
+    with contextlib.ExitStack() as stack:
+        # As `freshet` tells them apart.
+        if "/" in options.run or os.path.exists(options.run):
+            source = RunFolder(options.run)
+        else:
+            try:
+                client = Client(
+                    options.server,
+                    ca=options.ca,
+                    cert=options.cert,
+                    key=options.key,
+                    token_file=options.token_file,
+                )
+            except ValueError as fault:
+                return _fail(fault, _COMMAND_LINE)
+            source = ClusterJob(stack.enter_context(client), options.run)
+        folder = options.dir or source.tensorboard_folder
+        make = TRACKERS[options.tracker]
+        written = mirror(source, options.follow, lambda start: make(source.name, start, folder))
+    print(written.place)
+    if written.next:
+        print(f"next: {written.next}", file=sys.stderr)
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="freshet export")
+    parser.add_argument("tracker", choices=TRACKERS)
+    parser.add_argument("run", metavar="RUN", help="run folder, or id of a job of the cluster")
+    parser.add_argument("dir", metavar="DIR", nargs="?", help="folder for TensorBoard's file")
+    parser.add_argument("--follow", action="store_true", help="go on until the run or job ends")
+    parser.add_argument("--server", help="HOST:PORT of the controller, or several with commas")
+    for name in ("ca", "cert", "key", "token-file"):
+        parser.add_argument(f"--{name}", help="file, as in freshet --help")
+    options = parser.parse_intermixed_args(arguments)
+    if options.dir and options.tracker != "tensorboard":
+        parser.error(f"DIR: {options.tracker} takes none")
+    return options
+
+
+def _fail(fault: object, code: int) -> int:
+    if isinstance(fault, OSError) and fault.strerror:
+        fault = f"{fault.filename}: {fault.strerror}" if fault.filename else fault.strerror
+    for line in str(fault).splitlines():
+        _say(line)
+    return code
+
+
+def _say(line: str) -> None:
+    print(f"freshet: {line}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+#include "datastore/redis/redis_change_feed.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+// Longest wait for a message; Wake() and messages end it early.
+constexpr absl::Duration kListenSlice = absl::Seconds(60);
+// Pause after errors for which the client does not back off.
+constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
+
+// Parses the number at the front of `text`.
+bool TakeNumber(std::string_view& text, uint64_t& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (error != std::errc()) return false;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return true;
+}
+
+}  // namespace
+
+RedisChangeFeed::RedisChangeFeed(std::shared_ptr<RedisClient> client, std::string prefix)
+    : client_(std::move(client)), prefix_(std::move(prefix)) {}
+
+RedisChangeFeed::~RedisChangeFeed() {
+  std::jthread listener;
+  {
+    MutexLock lock(mu_);
+    listener = std::move(listener_);
+    listener.request_stop();
+    if (subscription_ != nullptr) subscription_->Wake();
+    stopped_.NotifyAll();
+  }
+}
+
+void RedisChangeFeed::Raise(size_t topic, uint64_t count) {
+  if (topic >= counts_.size() || count <= counts_[topic]) return;
+  counts_[topic] = count;
+  changed_[topic].NotifyAll();
+}
+
+void RedisChangeFeed::Merge(std::string_view counts) {
+  if (counts.empty()) return;
+  MutexLock lock(mu_);
+  while (!counts.empty()) {
+    uint64_t topic = 0;
+    uint64_t count = 0;
+    if (!TakeNumber(counts, topic) || counts.empty() || counts.front() != ':') return;
+    counts.remove_prefix(1);
+    if (!TakeNumber(counts, count)) return;
+    Raise(static_cast<size_t>(topic), count);
+    if (!counts.empty()) counts.remove_prefix(1);
+  }
+}
+
+uint64_t RedisChangeFeed::Count(Topic topic) {
+  MutexLock lock(mu_);
+  ListenTo(topic);
+  return counts_[static_cast<size_t>(topic)];
+}
+
+uint64_t RedisChangeFeed::Await(Topic topic, uint64_t seen, absl::Duration timeout) {
+  const size_t index = static_cast<size_t>(topic);
+  const absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(mu_);
+  ListenTo(topic);
+  while (!closed_ && counts_[index] <= seen) {
+    // The system's wait takes no infinite timeout.
+    const absl::Duration left = std::min(deadline - absl::Now(), absl::Seconds(60));
+    if (left <= absl::ZeroDuration()) break;
+    changed_[index].WaitFor(mu_, left);
+  }
+  return counts_[index];
+}
+
+void RedisChangeFeed::Close() {
+  MutexLock lock(mu_);
+  closed_ = true;
+  for (CondVar& condition : changed_) condition.NotifyAll();
+}
+
+void RedisChangeFeed::ListenTo(Topic topic) {
+  const size_t index = static_cast<size_t>(topic);
+  if (!wanted_.test(index)) {
+    wanted_.set(index);
+    if (subscription_ != nullptr) subscription_->Wake();
+  }
+  if (listener_.joinable()) return;
+  listener_ = std::jthread([this](const std::stop_token& stop) { Listen(stop); });
+}
+
+RedisChangeFeed::TopicSet RedisChangeFeed::Wanted() {
+  MutexLock lock(mu_);
+  return wanted_;
+}
+
+void RedisChangeFeed::Listen(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    const TopicSet topics = Wanted();
+    std::vector<std::string> channels;
+    for (size_t topic = 0; topic < topics.size(); ++topic) {
+      if (topics.test(topic)) channels.push_back(StrCat(prefix_, "changed:", topic));
+    }
+    auto subscription = client_->Subscribe(channels);
+    if (subscription.ok()) {
+      {
+        MutexLock lock(mu_);
+        subscription_ = subscription->get();
+      }
+      Follow(stop, topics, **subscription);
+      MutexLock lock(mu_);
+      subscription_ = nullptr;
+    }
+    MutexLock lock(mu_);
+    if (!stop.stop_requested() && wanted_ == topics) stopped_.WaitFor(mu_, kRetryPause);
+  }
+}
+
+void RedisChangeFeed::Follow(const std::stop_token& stop, TopicSet topics,
+                             RedisSubscription& subscription) {
+  bool current = false;
+  while (!stop.stop_requested() && Wanted() == topics) {
+    // The counts include messages missed before the subscription or during an outage.
+    if (!current) current = ReadCounts().ok();
+    auto message = subscription.Next(current ? kListenSlice : kRetryPause);
+    if (!message.ok()) {
+      current = false;
+      if (message.status().code() != absl::StatusCode::kUnavailable) {
+        FRESHET_LOG(Warning) << "event=change_feed_failed prefix=" << prefix_
+                             << " error=" << LogQuoted(Message(message.status()));
+        return;
+      }
+    } else if (message->has_value()) {
+      if ((*message)->channel.empty()) current = false;
+      Merge((*message)->payload);
+    } else {
+      current = false;  // a silently dead subscription looks the same as an idle one
+    }
+  }
+}
+
+absl::Status RedisChangeFeed::ReadCounts() {
+  const auto reply = client_->Command({"HGETALL", StrCat(prefix_, "changes")});
+  if (!reply.ok()) return reply.status();
+  std::string counts;
+  for (size_t i = 0; i + 1 < reply->items.size(); i += 2) {
+    counts +=
+        StrCat(counts.empty() ? "" : " ", reply->items[i].text, ":", reply->items[i + 1].text);
+  }
+  Merge(counts);
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

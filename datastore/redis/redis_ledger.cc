@@ -1,0 +1,237 @@
+#include "datastore/redis/redis_ledger.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "datastore/redis/ledger_segment.h"
+#include "datastore/redis/redis_trajectory_store_records.h"
+#include "datastore/redis/trajectory_scripts.h"
+
+namespace freshet {
+namespace {
+
+// Entries per page: each is a group with a few hundred bytes per sample.
+constexpr int64_t kPageEntries = 512;
+constexpr int kMaxPackedSegments = 16;  // per Pack
+
+using Fields = std::map<std::string_view, std::string_view>;
+
+std::string_view Value(const Fields& fields, std::string_view name) {
+  const auto it = fields.find(name);
+  return it == fields.end() ? std::string_view() : it->second;
+}
+
+absl::StatusOr<int64_t> Number(const Fields& fields, std::string_view name) {
+  std::string_view text = Value(fields, name);
+  return TakeNumber(text, ' ');
+}
+
+absl::StatusOr<LedgerEvent> ParseEvent(std::string_view name) {
+  for (const LedgerEvent event :
+       {LedgerEvent::kOpen, LedgerEvent::kResumed, LedgerEvent::kDurable, LedgerEvent::kTrained,
+        LedgerEvent::kFiltered, LedgerEvent::kDropped, LedgerEvent::kRequeued,
+        LedgerEvent::kDead}) {
+    if (name == Name(event)) return event;
+  }
+  return DataLoss("ledger entry: event '", name.substr(0, 40), "' is unknown");
+}
+
+// Computes a sample's loss window from its spans, like ComputeLossWindow does from the response.
+absl::Status FillSpans(std::string_view spans, const StalenessOptions& staleness, LedgerRow& row) {
+  bool any = false;
+  row.min_version = row.max_version = row.train_version;
+  while (!spans.empty()) {
+    std::string_view part = TakePart(spans, ';');
+    Span span;
+    FRESHET_ASSIGN_OR_RETURN(span.policy.lineage, TakeNumber(part, ':'));
+    FRESHET_ASSIGN_OR_RETURN(span.policy.version, TakeNumber(part, ':'));
+    FRESHET_ASSIGN_OR_RETURN(const int64_t begin, TakeNumber(part, ':'));
+    FRESHET_ASSIGN_OR_RETURN(const int64_t end, TakeNumber(part, ':'));
+    FRESHET_ASSIGN_OR_RETURN(const int64_t loss, TakeNumber(part, ':'));
+    span.begin = static_cast<int32_t>(begin);
+    span.end = static_cast<int32_t>(end);
+    const int64_t version = span.policy.version;
+    row.spans.push_back(span);
+    if (loss == 0) continue;
+    if (staleness.disposition == Disposition::kMask &&
+        row.train_version - version > staleness.max) {
+      row.masked_tokens += loss;
+      continue;
+    }
+    row.loss_tokens += loss;
+    row.min_version = any ? std::min(row.min_version, version) : version;
+    row.max_version = any ? std::max(row.max_version, version) : version;
+    any = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<LedgerRow>> SampleRows(LedgerRow row, const Fields& fields,
+                                                  const RedisStoreConfig& config) {
+  std::string_view head = Value(fields, "head");
+  FRESHET_ASSIGN_OR_RETURN(row.epoch, TakeNumber(head, ' '));
+  FRESHET_ASSIGN_OR_RETURN(row.step, TakeNumber(head, ' '));
+  FRESHET_ASSIGN_OR_RETURN(row.train_version, TakeNumber(head, ' '));
+  FRESHET_ASSIGN_OR_RETURN(row.prompt, TakeNumber(head, ' '));
+  FRESHET_ASSIGN_OR_RETURN(const int64_t attempt, TakeNumber(head, ' '));
+  row.attempt = static_cast<int32_t>(attempt);
+  FRESHET_ASSIGN_OR_RETURN(row.lineage, TakeNumber(head, ' '));
+  row.redo = Value(fields, "redo") == "1";
+  row.reason = std::string(Value(fields, "reason"));
+  std::vector<LedgerRow> rows;
+  std::string_view lines = Value(fields, "rows");
+  do {
+    std::string_view line = TakePart(lines, '\n');
+    LedgerRow sample = row;
+    sample.seq = row.seq + static_cast<int64_t>(rows.size());
+    if (!line.empty()) {
+      FRESHET_ASSIGN_OR_RETURN(const int64_t index, TakeNumber(line, ' '));
+      FRESHET_ASSIGN_OR_RETURN(const SampleRecord record, ParseSampleRecord(line));
+      sample.sample = static_cast<int32_t>(index);
+      FRESHET_RETURN_IF_ERROR(FillSpans(record.spans, config.options.staleness, sample));
+    } else {
+      sample.min_version = sample.max_version = sample.train_version;
+    }
+    sample.uid = SampleUid(config.options.job, {sample.prompt, sample.attempt, sample.sample});
+    rows.push_back(std::move(sample));
+  } while (!lines.empty());
+  return rows;
+}
+
+absl::StatusOr<std::vector<LedgerRow>> ExpandLedgerEntry(const RedisReply& entry,
+                                                         const RedisStoreConfig& config) {
+  if (entry.items.size() != 2) return DataLoss("ledger entry: not an entry of a stream");
+  Fields fields;
+  const std::vector<RedisReply>& pairs = entry.items[1].items;
+  for (size_t i = 0; i + 1 < pairs.size(); i += 2) fields[pairs[i].text] = pairs[i + 1].text;
+  LedgerRow row;
+  std::string_view id = entry.items[0].text;
+  FRESHET_ASSIGN_OR_RETURN(row.seq, TakeNumber(id, '-'));
+  FRESHET_ASSIGN_OR_RETURN(row.event, ParseEvent(Value(fields, "event")));
+  const StoreOptions& options = config.options;
+  switch (row.event) {
+    case LedgerEvent::kOpen:
+      row.job = options.job;
+      row.bound = options.staleness.max;
+      row.disposition = Name(options.staleness.disposition);
+      row.groups_per_step = options.staleness.groups_per_step;
+      row.group_size = options.group_size;
+      return std::vector<LedgerRow>{row};
+    case LedgerEvent::kResumed:
+    case LedgerEvent::kDurable:
+      row.checkpoint_sha256 = std::string(Value(fields, "sha256"));
+      row.digest = std::string(Value(fields, "digest"));
+      if (row.event == LedgerEvent::kDurable) {
+        FRESHET_ASSIGN_OR_RETURN(row.lineage, Number(fields, "lineage"));
+        FRESHET_ASSIGN_OR_RETURN(row.version, Number(fields, "version"));
+      } else {
+        row.lineage = config.origin.policy.lineage;
+        FRESHET_ASSIGN_OR_RETURN(row.epoch, Number(fields, "epoch"));
+        FRESHET_ASSIGN_OR_RETURN(row.parent_lineage, Number(fields, "parent"));
+        FRESHET_ASSIGN_OR_RETURN(row.fork_version, Number(fields, "fork"));
+      }
+      return std::vector<LedgerRow>{row};
+    default:
+      return SampleRows(std::move(row), fields, config);
+  }
+}
+
+// Number of the first row of a stream entry.
+absl::StatusOr<int64_t> FirstRowOf(const RedisReply& entry) {
+  if (entry.items.empty()) return DataLoss("ledger entry: not an entry of a stream");
+  std::string_view id = entry.items[0].text;
+  return TakeNumber(id, '-');
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<LedgerRow>> RedisLedger::Read(int64_t after_seq,
+                                                                        int64_t max_rows) {
+  if (after_seq < 0 || max_rows < 0) {
+    return InvalidArgument("ledger read after ", after_seq, " of ", max_rows,
+                           " rows: neither may be negative");
+  }
+  std::vector<LedgerRow> rows;
+  while (static_cast<int64_t>(rows.size()) < max_rows) {
+    const size_t left = static_cast<size_t>(max_rows) - rows.size();
+    FRESHET_ASSIGN_OR_RETURN(
+        const Page page,
+        ReadPage(after_seq, std::min(kPageEntries, static_cast<int64_t>(left))));
+    const size_t before = rows.size();
+    for (size_t i = 0; i < page.entries.size() && rows.size() - before < left; ++i) {
+      if (i + 1 < page.entries.size()) {
+        FRESHET_ASSIGN_OR_RETURN(const int64_t next, FirstRowOf(page.entries[i + 1]));
+        if (next <= page.after + 1) continue;
+      }
+      FRESHET_ASSIGN_OR_RETURN(std::vector<LedgerRow> expanded,
+                               ExpandLedgerEntry(page.entries[i], config_));
+      std::copy_if(std::make_move_iterator(expanded.begin()),
+                   std::make_move_iterator(expanded.end()), std::back_inserter(rows),
+                   [&page](const LedgerRow& row) { return row.seq > page.after; });
+    }
+    if (rows.size() == before) {
+      if (page.packed) return DataLoss("ledger: the segment of row ", page.after + 1, " is gone");
+      break;
+    }
+    rows.resize(std::min(rows.size(), before + left));
+    after_seq = rows.back().seq;
+  }
+  return rows;
+}
+
+absl::StatusOr<RedisLedger::Page> RedisLedger::ReadPage(
+    int64_t after_seq, int64_t max_entries) {
+  FRESHET_ASSIGN_OR_RETURN(Answer answer, Run(trajectory_scripts::kReadLedger,
+                                              {StrCat(after_seq), StrCat(max_entries)}));
+  FRESHET_RETURN_IF_ERROR(answer.Expect(3));
+  Page page;
+  std::string_view after = answer.values[0].text;
+  FRESHET_ASSIGN_OR_RETURN(page.after, TakeNumber(after, ' '));
+  page.packed = !answer.values[1].text.empty();
+  if (page.packed) {
+    FRESHET_ASSIGN_OR_RETURN(page.entries, UnpackLedgerSegment(answer.values[1].text));
+  } else {
+    page.entries = std::move(answer.values[2].items);
+  }
+  return page;
+}
+
+absl::Status RedisLedger::Pack(int64_t after, int64_t newest) {
+  const int64_t wanted = segment_rows_;
+  for (int i = 0; i < kMaxPackedSegments && newest - after >= wanted; ++i) {
+    std::vector<RedisReply> entries;
+    int64_t last = after;
+    while (last - after < wanted) {
+      const int64_t left = wanted - (last - after);
+      const int64_t groups = (left + config_.options.group_size - 1) / config_.options.group_size;
+      FRESHET_ASSIGN_OR_RETURN(Page page,
+                               ReadPage(last, std::min(groups, kPage)));
+      // Another caller has packed or trimmed them.
+      if (page.packed || page.entries.empty()) return absl::OkStatus();
+      // Do not pack a damaged entry: in a segment it would hide the entries after it.
+      for (const RedisReply& entry : page.entries) {
+        FRESHET_ASSIGN_OR_RETURN(const std::vector<LedgerRow> rows,
+                                 ExpandLedgerEntry(entry, config_));
+        const bool first = last == after;
+        if (first ? rows.front().seq > last + 1 : rows.front().seq != last + 1) {
+          return DataLoss("ledger: row ", last + 1, " is missing");
+        }
+        last = std::max(last, rows.back().seq);
+      }
+      std::move(page.entries.begin(), page.entries.end(), std::back_inserter(entries));
+    }
+    FRESHET_ASSIGN_OR_RETURN(const std::string segment, PackLedgerSegment(entries));
+    FRESHET_RETURN_IF_ERROR(
+        Run(trajectory_scripts::kPackLedger, {StrCat(after), StrCat(last), segment}).status());
+    after = last;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

@@ -1,0 +1,300 @@
+#include "datastore/redis/redis_puts.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "base/digest.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "datastore/blob/trajectory_blob.h"
+#include "datastore/redis/redis_blobs.h"
+#include "datastore/redis/redis_trajectory_store_records.h"
+#include "datastore/redis/trajectory_scripts.h"
+#include "datastore/response_check.h"
+
+namespace freshet {
+namespace {
+
+// Per script: bounds how long others wait for it and the message size.
+constexpr size_t kMaxPuts = 256;
+constexpr size_t kMaxPutBytes = size_t{16} << 20;
+
+// An entry for a script that returns errors per entry.
+struct Put {
+  size_t position = 0;                // in the caller's list
+  std::array<std::string, 3> run;     // of a sample: token, versions, blob
+  int64_t num_tokens = 0;             // of a sample
+  std::vector<std::string> args;      // same number for each entry
+};
+constexpr size_t kRecordArg = 1;  // of a sample
+
+// Entries for one script call.
+struct PutSlice {
+  std::vector<Put> puts;
+  std::vector<RedisBlob> blobs;
+  size_t bytes = 0;
+  bool Full() const { return puts.size() >= kMaxPuts || bytes >= kMaxPutBytes; }
+};
+
+// Why a script rejected the entry at `position`.
+struct PutError {
+  size_t position = 0;
+  std::string code;
+  int64_t values[3] = {0, 0, 0};
+};
+
+// Formats `value` so that it round-trips.
+std::string Exact(double value) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.17g", value);
+  return text;
+}
+
+// Arguments of put_samples.lua. Consecutive samples with the same token, versions and blob form one
+// run.
+std::vector<std::string> SampleArgs(const std::vector<Put>& puts) {
+  std::vector<std::string> args;
+  for (auto put = puts.begin(); put != puts.end();) {
+    const auto& [token, versions, blob] = put->run;
+    auto behind = put;
+    int64_t num_tokens = 0;
+    for (; behind != puts.end() && behind->run == put->run; ++behind) {
+      num_tokens += behind->num_tokens;
+    }
+    args.insert(args.end(), {token, StrCat(behind - put), versions, blob, StrCat(num_tokens)});
+    for (; put != behind; ++put) args.insert(args.end(), put->args.begin(), put->args.end());
+  }
+  return args;
+}
+
+// Sends a slice; `make_args` builds the script's arguments for its entries.
+template <typename MakeArgs>
+absl::StatusOr<std::vector<PutError>> SendPuts(RedisScriptRunner& runner, const RedisScript& script,
+                                               const MakeArgs& make_args, PutSlice slice) {
+  std::vector<PutError> errors;
+  if (slice.puts.empty()) return errors;
+  const auto done = [&](const ScriptAnswer& answer) -> absl::StatusOr<bool> {
+    FRESHET_RETURN_IF_ERROR(answer.Expect(1));
+    std::vector<Put> again;
+    for (const RedisReply& item : answer.values[0].items) {
+      if (item.items.size() < 3) return Internal("redis script: an error without values");
+      Put& put = slice.puts.at(static_cast<size_t>(item.items[0].integer));
+      if (item.items[1].text == "RETRY") {
+        again.push_back(std::move(put));
+        continue;
+      }
+      PutError error{put.position, item.items[1].text, {}};
+      for (size_t i = 0; i < 3 && i + 2 < item.items.size(); ++i) {
+        error.values[i] = item.items[i + 2].integer;
+      }
+      errors.push_back(std::move(error));
+    }
+    slice.puts = std::move(again);
+    return slice.puts.empty();
+  };
+  FRESHET_RETURN_IF_ERROR(runner.RunUntil(
+      script, std::move(slice.blobs), [&] { return make_args(slice.puts); }, done));
+  return errors;
+}
+
+// Builds a slice of samples. All samples of a lease share a blob.
+class SampleSlice {
+ public:
+  // Reserves blobs for the samples from `next` on, as many as fit in one slice.
+  SampleSlice(const RedisStoreConfig& config, const std::vector<SamplePut>& samples, size_t next)
+      : config_(config) {
+    constexpr size_t kBytesPerToken = 9;  // 8 1/8, rounded up
+    constexpr size_t kOtherBytes = 128;
+    std::map<int64_t, size_t> sizes;
+    size_t total = 0;
+    for (size_t i = next; i < samples.size() && i - next < kMaxPuts && total < kMaxPutBytes; ++i) {
+      if (samples[i].response == nullptr) continue;
+      const Response& response = *samples[i].response;
+      const size_t size = kBytesPerToken * response.response_ids.size() +
+                          sizeof(float) * response.sampling_logprobs.size() + kOtherBytes;
+      sizes[samples[i].token] += size;
+      total += size;
+    }
+    for (const auto& [token, size] : sizes) blobs_[token].bytes.reserve(size);
+  }
+
+  bool Full() const { return slice_.Full(); }
+
+  // INVALID_ARGUMENT: the sample is malformed in a way that the script does not check.
+  absl::Status Add(const SamplePut& sample, size_t position) {
+    FRESHET_RETURN_IF_ERROR(CheckSamplePut(sample, config_.options.group_size));
+    const ResponseSummary summary = Summarize(*sample.response, /*needs_loss=*/true);
+    Put put{position, {config_.ScriptToken(sample.token), "", ""}, summary.num_tokens, {}};
+    std::string reward, score, record;
+    if (sample.score != nullptr) {
+      reward = "-";
+      if (CheckScore(sample.score.get()).ok()) {
+        reward = Exact(sample.score->reward);
+        FRESHET_ASSIGN_OR_RETURN(score, EncodeScore(*sample.score));
+      }
+    }
+    if (summary.well_formed) {
+      put.run[1] = StrCat(summary.first_lineage, " ", summary.last_lineage, " ", summary.oldest,
+                          " ", summary.newest, " ", summary.loss_oldest, " ", summary.loss_newest);
+      Blob& blob = blobs_[sample.token];
+      if (blob.puts.empty()) blob.first = sample.index;
+      const size_t offset = blob.bytes.size();
+      FRESHET_RETURN_IF_ERROR(AppendResponse(*sample.response, blob.bytes));
+      FRESHET_ASSIGN_OR_RETURN(const std::string sum, BlobChecksum(blob.bytes));
+      blob.sums += sum;
+      blob.puts.push_back(slice_.puts.size());
+      const size_t size = blob.bytes.size() - offset;
+      slice_.bytes += size;
+      // Finish inserts the blob's checksum.
+      record = SampleRecordText(put.run[0], sum, summary, StrCat("@:", offset, ":", size));
+    }
+    put.args = {StrCat(sample.index), std::move(record), std::move(reward), std::move(score)};
+    slice_.puts.push_back(std::move(put));
+    return absl::OkStatus();
+  }
+
+  // Names the blobs by their content.
+  PutSlice Finish() && {
+    for (auto& [token, blob] : blobs_) {
+      if (blob.puts.empty()) continue;
+      const std::string sum =
+          blob.puts.size() == 1 ? blob.sums : Hex64(Xxh3(blob.sums.data(), blob.sums.size()));
+      const std::string place = StrCat(blob.first, ":", sum);
+      const std::string name = StrCat(config_.ScriptToken(token), ":", place);
+      for (const size_t i : blob.puts) {
+        std::string& record = slice_.puts[i].args[kRecordArg];
+        record.replace(record.find('@'), 1, place);
+        slice_.puts[i].run[2] = name;
+      }
+      slice_.blobs.push_back({name, std::move(blob.bytes)});
+    }
+    return std::move(slice_);
+  }
+
+ private:
+  struct Blob {
+    std::string bytes;
+    int32_t first = 0;         // index of the first sample
+    std::string sums;          // checksums of the samples
+    std::vector<size_t> puts;  // positions in the slice
+  };
+
+  const RedisStoreConfig& config_;
+  std::map<int64_t, Blob> blobs_;  // by lease token
+  PutSlice slice_;
+};
+
+absl::Status RefusedSample(const SamplePut& sample, const PutError& error, int64_t root_lineage) {
+  if (error.code == "DEAD") {
+    return FailedPrecondition("lease ", sample.token, " is not live: sample ", sample.index,
+                              " is refused");
+  }
+  if (error.code == "SCORE") return CheckScore(sample.score.get());
+  const ResponseBounds bounds{
+      error.values[0], root_lineage, {error.values[2], error.values[1]}, /*needs_loss=*/true};
+  return Malformed(*sample.response, bounds);
+}
+
+absl::Status RefusedRow(Task task, const RowPut& row, const PutError& error) {
+  if (error.code == "DEAD") return RowNotLive(task, row.token);
+  const absl::Status status =
+      task == Task::kScore ? CheckScore(row.values.score.get())
+                           : CheckRefLogprobs(row.values.ref_logprobs.get(), error.values[0]);
+  return status.ok() ? Internal("redis script refused a well-formed value") : status;
+}
+
+absl::Status AddRow(Task task, const RowPut& row, std::string token, size_t position,
+                    PutSlice& slice) {
+  Put put{position, {}, 0, {std::move(token), "0", "0", ""}};
+  if (task == Task::kScore && CheckScore(row.values.score.get()).ok()) {
+    FRESHET_ASSIGN_OR_RETURN(put.args[3], EncodeScore(*row.values.score));
+    put.args[1] = "1";
+    put.args[2] = Exact(row.values.score->reward);
+  } else if (task == Task::kRefLogprob && row.values.ref_logprobs != nullptr) {
+    const std::vector<float>& values = *row.values.ref_logprobs;
+    const int64_t count = static_cast<int64_t>(values.size());
+    if (CheckRefLogprobs(&values, count).ok()) {
+      FRESHET_ASSIGN_OR_RETURN(std::string bytes, EncodeFloats(values));
+      FRESHET_ASSIGN_OR_RETURN(put.args[3], BlobChecksum(bytes));
+      put.args[1] = "1";
+      put.args[2] = StrCat(count);
+      slice.bytes += bytes.size();
+      slice.blobs.push_back({StrCat(put.args[0], ":r:", put.args[3]), std::move(bytes)});
+    }
+  }
+  slice.puts.push_back(std::move(put));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PutPromptsReply> RedisPuts::PutPrompts(const std::vector<Prompt>& prompts) {
+  std::vector<std::string> args = {StrCat(prompts.size())};
+  std::vector<RedisBlob> blobs;
+  for (const Prompt& prompt : prompts) {
+    if (prompt.ordinal > kMaxScriptInteger) {
+      return InvalidArgument("prompt ordinal ", prompt.ordinal, " is too large: use at most ",
+                             kMaxScriptInteger);
+    }
+    FRESHET_ASSIGN_OR_RETURN(std::string bytes, EncodePrompt(prompt));
+    FRESHET_ASSIGN_OR_RETURN(const std::string sum, BlobChecksum(bytes));
+    if (prompt.ordinal >= 0) {
+      blobs.push_back({PromptBlobName(prompt.ordinal, sum), std::move(bytes)});
+    }
+    args.insert(args.end(), {StrCat(prompt.ordinal), StrCat(prompt.first_attempt), sum});
+  }
+  FRESHET_ASSIGN_OR_RETURN(const auto values,
+                           runner_.RunForValues(trajectory_scripts::kPutPrompts, 3, std::move(args),
+                                                std::move(blobs)));
+  FRESHET_ASSIGN_OR_RETURN(const int64_t high_water, ParseNumber(values[1].text));
+  return PutPromptsReply{values[0].integer, high_water, values[2].integer == 1};
+}
+
+absl::StatusOr<std::vector<absl::Status>> RedisPuts::PutSamples(
+    const std::vector<SamplePut>& samples) {
+  std::vector<absl::Status> statuses(samples.size());
+  for (size_t next = 0; next < samples.size();) {
+    SampleSlice slice(config_, samples, next);
+    for (; next < samples.size() && !slice.Full(); ++next) {
+      statuses[next] = slice.Add(samples[next], next);
+    }
+    FRESHET_ASSIGN_OR_RETURN(const std::vector<PutError> errors,
+                             SendPuts(runner_, trajectory_scripts::kPutSamples, SampleArgs,
+                                      std::move(slice).Finish()));
+    for (const PutError& error : errors) {
+      statuses[error.position] =
+          RefusedSample(samples[error.position], error, config_.origin.policy.lineage);
+    }
+  }
+  return statuses;
+}
+
+absl::StatusOr<std::vector<absl::Status>> RedisPuts::PutRows(Task task,
+                                                             const std::vector<RowPut>& rows) {
+  std::vector<absl::Status> statuses(rows.size());
+  const auto make_args = [task](const std::vector<Put>& puts) {
+    std::vector<std::string> args = {StrCat(static_cast<int>(task))};
+    for (const Put& put : puts) args.insert(args.end(), put.args.begin(), put.args.end());
+    return args;
+  };
+  for (size_t next = 0; next < rows.size();) {
+    PutSlice slice;
+    for (; next < rows.size() && !slice.Full(); ++next) {
+      std::string token = config_.ScriptToken(rows[next].token);
+      statuses[next] = AddRow(task, rows[next], std::move(token), next, slice);
+    }
+    FRESHET_ASSIGN_OR_RETURN(
+        const std::vector<PutError> errors,
+        SendPuts(runner_, trajectory_scripts::kPutRows, make_args, std::move(slice)));
+    for (const PutError& error : errors) {
+      statuses[error.position] = RefusedRow(task, rows[error.position], error);
+    }
+  }
+  return statuses;
+}
+
+}  // namespace freshet

@@ -1,0 +1,64 @@
+#ifndef FRESHET_TESTS_SERVICES_RUNTIME_RAW_CONNECTION_H_
+#define FRESHET_TESTS_SERVICES_RUNTIME_RAW_CONNECTION_H_
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+#include "services/runtime/endpoint_options.h"
+
+namespace freshet {
+
+// A TCP connection that sends bytes as they are. Confined to one thread.
+class RawConnection {
+ public:
+  explicit RawConnection(const std::string& address) {
+    const auto where = runtime::ParseHostPort(address);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(where->port));
+    ::inet_pton(AF_INET, where->host.c_str(), &to.sin_addr);
+    fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
+    connected_ = ::connect(fd_, static_cast<sockaddr*>(static_cast<void*>(&to)), sizeof(to)) == 0;
+  }
+  ~RawConnection() { ::close(fd_); }
+  RawConnection(const RawConnection&) = delete;
+  RawConnection& operator=(const RawConnection&) = delete;
+
+  bool connected() const { return connected_; }
+  bool Send(const std::string& bytes) {
+    return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes.size());
+  }
+  // The peer reads the end of the stream.
+  void FinishSending() { ::shutdown(fd_, SHUT_WR); }
+  // Everything until the peer closes; `closed` says whether it did within 10 s.
+  std::string ReadAll(bool* closed = nullptr) {
+    std::string all;
+    pollfd polled{fd_, POLLIN, 0};
+    char buffer[4096];
+    while (::poll(&polled, 1, 10'000) == 1) {
+      const ssize_t got = ::recv(fd_, buffer, sizeof(buffer), 0);
+      if (got <= 0) {
+        if (closed != nullptr) *closed = true;
+        return all;
+      }
+      all.append(buffer, static_cast<size_t>(got));
+    }
+    if (closed != nullptr) *closed = false;
+    return all;
+  }
+
+ private:
+  int fd_ = -1;
+  bool connected_ = false;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_SERVICES_RUNTIME_RAW_CONNECTION_H_
