@@ -9,8 +9,9 @@
 
 namespace freshet {
 
-// Waits between attempts: growing by `multiplier` from `initial` to `max`, each one drawn between
-// (1 - jitter) and 1 of that. The same seed gives the same waits. Confined to one thread.
+// Exponential backoff with jitter: the interval grows by `multiplier` from `initial` to `max`, and
+// each wait is drawn uniformly from [(1 - jitter), 1] of it. The same seed gives the same waits.
+// Confined to one thread.
 class Backoff {
  public:
   struct Options {
@@ -29,7 +30,7 @@ class Backoff {
     next_ = std::min(next_ * options_.multiplier, options_.max);
     return wait;
   }
-  // The next wait is the initial one again.
+  // The next wait starts from `initial` again.
   void Reset() { next_ = options_.initial; }
 
  private:

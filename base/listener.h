@@ -18,14 +18,14 @@
 
 namespace freshet {
 
-// A non-blocking TCP socket that listens, for a loop of poll. When a connection cannot be taken,
-// for want of descriptors, it rests: connections wait in the kernel, and asked for, they would keep
-// the loop turning. Confined to one thread.
+// Non-blocking listening TCP socket for a poll() loop. If accept fails (for example with EMFILE),
+// stops accepting for kRest so that poll() does not spin; connections wait in the kernel's backlog.
+// Confined to one thread.
 class Listener {
  public:
   static constexpr absl::Duration kRest = absl::Seconds(1);
 
-  // FAILED_PRECONDITION, beginning with `name`: the address cannot be listened on.
+  // FAILED_PRECONDITION, starting with `name`: cannot listen on the address.
   static absl::StatusOr<Listener> On(const sockaddr_storage& address, socklen_t size, int backlog,
                                      const std::string& name) {
     UniqueFd fd(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -38,23 +38,23 @@ class Listener {
     return Listener(std::move(fd));
   }
 
-  // The port really bound; 0 when the kernel does not say it.
+  // The bound port; 0 if getsockname fails.
   int port() const {
     sockaddr_storage storage{};
     socklen_t size = sizeof(storage);
     void* const raw = &storage;
     if (::getsockname(fd_.get(), static_cast<sockaddr*>(raw), &size) != 0) return 0;
-    in_port_t port = 0;  // at the same place for both families
+    in_port_t port = 0;  // same offset for IPv4 and IPv6
     std::memcpy(&port, static_cast<char*>(raw) + offsetof(sockaddr_in, sin_port), sizeof(port));
     return ntohs(port);
   }
 
-  // What to poll for reading: -1, which poll passes over, until rests_until().
+  // Descriptor to poll for reading; -1, which poll() ignores, until rests_until().
   int WaitFd(absl::Time now) const { return now < rests_until_ ? -1 : fd_.get(); }
   absl::Time rests_until() const { return rests_until_; }
 
-  // A non-blocking connection, or none (-1) when nobody waits. RESOURCE_EXHAUSTED: none can be
-  // taken, it rests.
+  // Returns a non-blocking connection, or -1 if none is pending. RESOURCE_EXHAUSTED: accept failed;
+  // stops accepting until rests_until().
   absl::StatusOr<UniqueFd> Accept(absl::Time now) {
     for (;;) {
       UniqueFd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMaxDepth = 32;
 
-// Depth of brackets outside strings, counted up to kMaxDepth + 1. The parser checks the rest.
+// Checks nesting depth only. The parser checks the rest.
 bool IsTooDeep(std::string_view text) {
   int depth = 0;
   bool in_string = false;
@@ -33,7 +33,7 @@ bool IsTooDeep(std::string_view text) {
 }  // namespace
 
 absl::StatusOr<std::map<std::string, std::string>> ParseJsonFields(std::string_view text) {
-  // The parser takes a NUL byte for the end of its input.
+  // The parser treats a NUL byte as the end of input.
   const size_t nul = text.find('\0');
   if (nul != std::string_view::npos) return InvalidArgument("NUL byte at byte ", nul + 1);
   if (IsTooDeep(text)) {

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A row of a sample with 3 spans has about 400 bytes; these leave room for any real one.
+// A sample row with 3 spans takes about 400 bytes.
 constexpr size_t kMaxLineBytes = 1 << 20;
 constexpr int kMaxDepth = 8;
 constexpr size_t kMaxSpans = 4096;
@@ -61,7 +61,7 @@ void SampleToJson(const LedgerRow& row, Json& json) {
   if (!row.reason.empty()) json["reason"] = row.reason;
 }
 
-// Depth of nesting, counted before the parser sees the line.
+// Checks nesting depth before parsing.
 bool TooDeep(std::string_view line) {
   int depth = 0;
   bool quoted = false;
@@ -81,7 +81,7 @@ bool TooDeep(std::string_view line) {
   return false;
 }
 
-// Reads typed members of one object and remembers the first error.
+// Reads typed members of one object and keeps the first error.
 class Reader {
  public:
   explicit Reader(const Json& json) : json_(json) {}
@@ -258,8 +258,7 @@ std::string LedgerRowToJson(const LedgerRow& row) {
       SampleToJson(row, json);
       break;
   }
-  // Text that is not UTF-8 (a job name, a reason) is replaced instead of making the line
-  // unwritable.
+  // Replaces invalid UTF-8 (in a job name or reason), so that the row can always be written.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -25,7 +25,7 @@ namespace {
 
 constexpr size_t kFirstSamples = 5;
 constexpr size_t kLastSamples = 8;
-// A completion longer than this is cut in the page.
+// Longer completions are truncated in the page.
 constexpr size_t kMaxTextBytes = 2000;
 
 constexpr const char* kArrow = " \u2192 ";
@@ -40,7 +40,7 @@ std::string Tile(std::string_view name, std::string_view value, std::string_view
                 "</span></li>\n");
 }
 
-// Mean over the first or last few steps: one step alone is noise.
+// Mean over the first or last few steps, because single steps are noisy.
 double RewardNear(const std::vector<StepMetrics>& steps, bool first) {
   const size_t count = std::min<size_t>(5, steps.size());
   double sum = 0;

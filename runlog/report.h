@@ -10,17 +10,17 @@
 
 namespace freshet {
 
-// Writes report.html into the run folder: one self-contained page (no script, no request to
-// anywhere) with the run's curves, evaluations, samples and job, from job.yaml, metrics.jsonl and
-// samples.jsonl. What is absent is left out; a torn last line is ignored; after a resume the
-// surviving lineage is shown.
+// Writes report.html to the run folder: a self-contained page (no scripts, no external requests)
+// with the run's curves, evaluations, samples and job, from job.yaml, metrics.jsonl and
+// samples.jsonl. Omits what is absent, ignores a torn last line, and shows the surviving lineage
+// after a resume.
 // Returns:
-//   NOT_FOUND: `run_dir` holds neither job.yaml nor metrics.jsonl.
-//   INVALID_ARGUMENT: a malformed row, named by file and line.
+//   NOT_FOUND: `run_dir` has neither job.yaml nor metrics.jsonl.
+//   INVALID_ARGUMENT: a malformed row; the message has file and line.
 //   RESOURCE_EXHAUSTED, FAILED_PRECONDITION: the page cannot be written.
 absl::Status WriteReport(const std::string& run_dir);
 
-// The page itself. `surviving` is SurvivingMetrics() of `metrics`.
+// Input of the page. `surviving` is SurvivingMetrics() of the metrics.
 struct ReportInput {
   JobFacts job;
   MetricsHistory surviving;

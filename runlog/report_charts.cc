@@ -102,7 +102,7 @@ std::string EvaluationChart(const MetricsHistory& history) {
 
 std::string StalenessHistogram(const MetricsHistory& history, std::optional<int64_t> bound) {
   std::map<int64_t, double> tokens;
-  // A bar for every age up to the bound, also where no token was that old.
+  // One bar for every age up to the bound, even without tokens.
   for (int64_t age = 0; age <= std::min<int64_t>(bound.value_or(0), 32); ++age) tokens[age] = 0;
   double total = 0;
   for (const StepMetrics& step : history.steps) {

@@ -9,7 +9,7 @@
 
 namespace freshet {
 
-// All charts of a report, one <figure> after the other. `bound`: the staleness bound, where known.
+// All charts of a report, as consecutive <figure> elements. `bound`: the staleness bound, if known.
 std::string RenderCharts(const MetricsHistory& surviving, std::optional<int64_t> bound);
 
 }  // namespace freshet

@@ -3,8 +3,8 @@
 
 namespace freshet {
 
-// Style sheet of report.html. Series colors keep at least 3:1 contrast on both backgrounds and are
-// told apart by readers with the common color deficiencies (after Okabe and Ito).
+// Style sheet of report.html. Series colors have at least 3:1 contrast on both backgrounds and are
+// distinguishable with common color vision deficiencies (after Okabe and Ito).
 inline constexpr char kReportStyle[] = R"css(
 :root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1b2330;--soft:#5b6676;--line:#dfe3ea;
 --grid:#e8ebf0;--c0:#0067b1;--c1:#c65100;--c2:#007f5f;--c3:#a8418a;--c4:#8a6d00;--c5:#3f8fd0;

@@ -22,7 +22,7 @@ struct Field {
       member;
 };
 
-// Order of the keys in a line.
+// Fields in output order.
 constexpr Field<StepMetrics> kStepFields[] = {
     {"step", &StepMetrics::step},
     {"policy_version", &StepMetrics::policy_version},
@@ -93,7 +93,7 @@ Json Encode(const std::map<int64_t, int64_t>& value) {
   return object;
 }
 
-// Decode: false when the JSON value has a wrong type.
+// Decode returns false if the JSON value has a wrong type.
 bool Decode(const Json& json, int64_t& value) {
   if (!json.is_number_integer()) return false;
   if (json.is_number_unsigned() &&

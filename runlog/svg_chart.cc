@@ -14,14 +14,14 @@
 namespace freshet {
 namespace {
 
-// The drawing, in user units; the plot lies inside the margins.
+// Drawing size in user units; the plot is inside the margins.
 constexpr double kWidth = 640;
 constexpr double kHeight = 260;
 constexpr double kLeft = 64;
 constexpr double kRight = 14;
 constexpr double kTop = 14;
 constexpr double kBottom = 44;
-constexpr size_t kMaxPoints = 400;  // more are averaged: the drawing has no room for them
+constexpr size_t kMaxPoints = 400;  // more are averaged: the drawing cannot show them
 constexpr size_t kMaxTooltips = 400;
 
 // Linear map of data onto the plot.
@@ -41,7 +41,7 @@ bool Finite(const std::pair<double, double>& point) {
   return std::isfinite(point.first) && std::isfinite(point.second);
 }
 
-// Averages neighbours until at most kMaxPoints are left.
+// Averages neighbors until at most kMaxPoints are left.
 std::vector<std::pair<double, double>> Thinned(const std::vector<std::pair<double, double>>& in) {
   const size_t run = (in.size() + kMaxPoints - 1) / kMaxPoints;
   if (run <= 1) return in;
@@ -157,7 +157,7 @@ std::string EmptyFigure(const ChartSpec& spec) {
   return Figure(spec, "", Text(kWidth / 2, kHeight / 2, "label", "middle", "no data"));
 }
 
-// Range of all finite points, never empty: ends that coincide are moved apart.
+// Range of all finite points, never empty: equal ends are moved apart.
 struct Extent {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
@@ -208,7 +208,7 @@ std::string DrawSeries(const ChartSeries& one, const Scale& scale) {
 
 std::vector<double> NiceTicks(double low, double high, int target) {
   if (!std::isfinite(low) || !std::isfinite(high) || high < low) return {0, 1};
-  // Beyond a relative 1e-12 doubles cannot tell ticks apart.
+  // Doubles cannot distinguish ticks closer than a relative 1e-12.
   const double magnitude = std::max(std::abs(low), std::abs(high));
   if (magnitude > 1e300) return {-magnitude / 2, magnitude / 2};
   const double range = std::max(high - low, std::max(magnitude * 1e-12, 1e-300));
@@ -239,7 +239,7 @@ std::string FormatTick(double value, double spacing) {
     unit = magnitude >= 1e9 ? 1e9 : magnitude >= 1e6 ? 1e6 : 1e3;
     name = magnitude >= 1e9 ? "G" : magnitude >= 1e6 ? "M" : "k";
   }
-  // As many decimals as the spacing has.
+  // Use as many decimals as the spacing has.
   double scaled = std::abs(spacing) / unit;
   int decimals = 0;
   while (decimals < 6 && std::abs(scaled - std::round(scaled)) > scaled * 1e-6) {
@@ -271,7 +271,7 @@ std::string LineChart(const ChartSpec& spec, const std::vector<ChartSeries>& ser
 }
 
 std::string StackedChart(const ChartSpec& spec, const std::vector<ChartSeries>& series) {
-  std::map<double, double> base;  // by x, the height stacked so far
+  std::map<double, double> base;  // x -> height stacked so far
   for (const ChartSeries& one : series) {
     for (const auto& point : Thinned(one.points)) {
       if (Finite(point)) base[point.first] = 0;
@@ -298,7 +298,7 @@ std::string StackedChart(const ChartSpec& spec, const std::vector<ChartSeries>& 
   const Scale scale{x.low, x.high, 0, ticks.back()};
   std::string drawing;
   for (size_t i = series.size(); i-- > 0;) {
-    // Each area reaches down to the axis; the ones below it are drawn over it.
+    // Each area extends to the axis; the ones below are drawn over it.
     const std::vector<std::pair<double, double>> points(tops[i].begin(), tops[i].end());
     drawing += StrCat("<path class=\"area f", series[i].color, "\" d=\"", PathData(points, scale),
                       "L", Coordinate(scale.X(points.back().first)), " ", Coordinate(scale.Y(0)),

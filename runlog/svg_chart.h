@@ -7,14 +7,14 @@
 
 namespace freshet {
 
-// Charts as inline SVG inside an HTML <figure>: pure functions, no script, no outside reference.
-// Colors and type come from the page's style sheet by class: `s0`..`s6` for series, `grid`, `axis`,
-// `tick`, `label`, `limit`. Values that are not finite leave gaps.
+// Charts as inline SVG in an HTML <figure>. Pure functions; no scripts or external references.
+// Colors and fonts come from the page's style sheet by class: `s0`..`s6` for series, `grid`,
+// `axis`, `tick`, `label`, `limit`. Non-finite values leave gaps.
 
 struct ChartSpec {
-  std::string id;  // unique in the page; letters, digits and dashes
+  std::string id;  // unique on the page; letters, digits and dashes
   std::string title;
-  std::string description;  // one sentence for readers of the page and for screen readers
+  std::string description;  // one sentence for readers and screen readers
   std::string x_label;
   std::string y_label;
   bool from_zero = true;  // the vertical axis includes 0
@@ -25,7 +25,7 @@ struct ChartSeries {
   std::string name;
   std::vector<std::pair<double, double>> points;  // ascending x
   int color = 0;                                  // 0..6
-  bool smooth = false;    // the points faint, a moving average over them strong
+  bool smooth = false;    // draw points faintly and a moving average strongly
   bool dots = false;      // a dot at every point
   bool is_limit = false;  // a dashed bound instead of data
 };
@@ -36,14 +36,14 @@ struct ChartBar {
   std::string note;  // written above the bar
 };
 
-// Round numbers (1, 2 or 5 times a power of ten) that span [low, high], about `target` of them.
-// At least two, ascending, for any finite input.
+// About `target` round numbers (1, 2 or 5 times a power of ten) that span [low, high]. At least
+// two, ascending, for any finite input.
 std::vector<double> NiceTicks(double low, double high, int target);
-// "0", "0.25", "12k", "3.5M", "2e-05": readable at the spacing of the ticks.
+// "0", "0.25", "12k", "3.5M", "2e-05": precise enough for the tick spacing.
 std::string FormatTick(double value, double spacing);
 
 std::string LineChart(const ChartSpec& spec, const std::vector<ChartSeries>& series);
-// Areas stacked in the order of the series, which share their x values (missing ones count as 0).
+// Areas stacked in series order. Series share their x values; missing ones count as 0.
 std::string StackedChart(const ChartSpec& spec, const std::vector<ChartSeries>& series);
 std::string BarChart(const ChartSpec& spec, const std::vector<ChartBar>& bars);
 

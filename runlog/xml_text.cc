@@ -10,8 +10,8 @@ namespace {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// Length of the UTF-8 character at the start of `text`; 0 when it is not a well-formed one that XML
-// allows (Unicode 15, table 3-7).
+// Length of the UTF-8 character at the start of `text`; 0 if it is invalid or not allowed in XML
+// (Unicode 15, table 3-7).
 size_t CharacterLength(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);

@@ -6,8 +6,8 @@
 
 namespace freshet {
 
-// Text for XML content and attribute values: markup escaped; bytes that are not UTF-8 and control
-// characters replaced by U+FFFD.
+// Escapes text for XML content and attribute values. Replaces invalid UTF-8 and control characters
+// with U+FFFD.
 std::string EscapeXml(std::string_view text);
 
 }  // namespace freshet

@@ -7,8 +7,7 @@
 
 namespace freshet {
 
-// The status code of GET `path` at a loopback `address` (127.0.0.1:PORT); 0 when there was no
-// answer in time.
+// The status code of GET `path` at a loopback `address` (127.0.0.1:PORT); 0 on timeout or error.
 int HttpStatus(const std::string& address, const std::string& path, absl::Duration timeout);
 
 }  // namespace freshet

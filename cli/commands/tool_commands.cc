@@ -42,13 +42,13 @@ int TensorboardOfRun(const std::string& run, const std::string& dir) {
   return ShowExport(ExportTensorboard(run, folder), folder);
 }
 
-// `dir` is below the current folder by default: TensorBoard shows jobs side by side.
+// By default `dir` is below the current folder, so that TensorBoard shows jobs side by side.
 int TensorboardOfJob(const ConnectionFlags& connection, const std::string& id,
                      const std::string& dir) {
   return WithSession(connection, [&](const Session& session) {
     const absl::StatusOr<job::v1::Job> job = session.client().Get(id);
     if (absl::IsUnavailable(job.status()) && !session.target().named) {
-      PrintLine(StrCat(id, ": is no run folder here, and no cluster answers at ",
+      PrintLine(StrCat(id, ": is not a run folder, and no cluster answers at ",
                        session.target().address, "; name a run folder, or --server"));
       return static_cast<int>(kExitContent);
     }
@@ -66,16 +66,14 @@ int TensorboardOfJob(const ConnectionFlags& connection, const std::string& id,
 
 void AddToolCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
   auto model = std::make_shared<std::string>();
-  CLI::App* doctor =
-      app.add_subcommand("doctor", "can this machine run Freshet? says what is missing");
+  CLI::App* doctor = app.add_subcommand("doctor", "check whether this machine can run Freshet");
   doctor->add_option("--model", *model, "also look at this Hugging Face directory");
   AddConnectionFlags(*doctor, connection);
   doctor->callback([model, &connection, &code] { code = Doctor(connection, *model); });
 
   auto run = std::make_shared<std::string>();
   auto folder = std::make_shared<std::string>();
-  CLI::App* exports =
-      app.add_subcommand("export", "write the figures of a run or a job for other programs");
+  CLI::App* exports = app.add_subcommand("export", "export the metrics of a run or a job");
   exports->require_subcommand(1);
   CLI::App* tensorboard = exports->add_subcommand("tensorboard", "as TensorBoard's event files");
   tensorboard->add_option("RUN", *run, "run folder, or id of a job of the cluster")->required();

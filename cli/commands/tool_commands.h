@@ -6,8 +6,8 @@
 
 namespace freshet {
 
-// doctor, export tensorboard, completion. To be added last: completion writes down what `app` has.
-// Arguments as in AddSubmitCommands.
+// Adds doctor, export tensorboard, completion. Call it last, because completion covers what `app`
+// has. Arguments as for AddSubmitCommands.
 void AddToolCommands(CLI::App& app, ConnectionFlags& connection, int& code);
 
 }  // namespace freshet

@@ -5,7 +5,7 @@
 
 namespace freshet {
 
-// status.html, status.js and status.css as they were at build time. Static storage.
+// status.html, status.js and status.css as of build time. Static storage.
 std::string_view StatusHtml();
 std::string_view StatusJs();
 std::string_view StatusCss();

@@ -48,13 +48,12 @@ constexpr const char* kSampleKeys[] = {"step",      "policy_version", "lineage",
                                        "prompt",    "completion",     "reward",  "components",
                                        "advantage", "tokens",         "spans",   "finish"};
 
-// Bytes that are not UTF-8 are replaced: a body is always readable.
+// Replaces invalid UTF-8, so that a body is always valid.
 std::string Dump(const Json& value) {
   return value.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
-// Null for what is no row: longer than an event, or not JSON. What is nested too deeply is left
-// out.
+// Null if the row is longer than an event or not JSON. Values nested too deeply are dropped.
 Json Parse(const std::string& text) {
   constexpr int kMaxDepth = 8;
   if (text.size() > size_t{kMaxEventBytes}) return nullptr;
@@ -88,7 +87,7 @@ Json CountsToJson(const Map& counts) {
   return object;
 }
 
-// What the list and the page of a job have in common.
+// Fields shared by the list and the page of a job.
 Json Summary(const job::v1::Job& job) {
   Json object = {{"id", job.id()},
                  {"name", job.name()},
@@ -133,7 +132,7 @@ Json Project(const Json& row, const char* const (&keys)[N]) {
   return object;
 }
 
-// Cuts `text` to at most kMaxSampleText bytes, between two characters.
+// Truncates `text` to at most kMaxSampleText bytes at a character boundary.
 bool Cut(std::string& text) {
   if (text.size() <= kMaxSampleText) return false;
   size_t end = kMaxSampleText;
@@ -142,24 +141,24 @@ bool Cut(std::string& text) {
   return true;
 }
 
-// A pool of rollouts, or a role.
+// A rollout pool, or a role.
 struct Pool {
   int64_t ready = 0;
   int64_t total = 0;
-  double busy = 0;  // sum over those that are ready
+  double busy = 0;  // sum over ready workers
   double tokens_per_second = 0;
-  double kv = 0;  // the fullest cache
+  double kv = 0;  // of the fullest cache
   std::optional<int64_t> oldest_version;
   int64_t newest_version = 0;
   int64_t restarts = 0;
 };
 
-// As the numbers that are asked for by hand are named.
+// Named like the keys of manual scaling.
 std::string PoolName(const std::string& role, const std::string& pool) {
   return pool.empty() || pool == "default" ? role : StrCat(role, "/", pool);
 }
 
-// What a pool of rollouts decides by itself; null for one that does not.
+// Autoscaling state of a rollout pool; null if it is not autoscaled.
 const job::v1::PoolScale* ScaleOf(const job::v1::Cluster& cluster, const std::string& name) {
   for (const job::v1::PoolScale& scale : cluster.pools()) {
     if (scale.max() > 0 && PoolName("rollout", scale.pool()) == name) return &scale;

@@ -10,23 +10,22 @@
 
 namespace freshet {
 
-// Bodies of the status page's HTTP API (docs/status-page.md). All of them are one JSON object with
-// a fixed order of keys, valid UTF-8 whatever the jobs contain. Times are RFC 3339 in UTC with
-// milliseconds, null where there is none. Pure.
+// Bodies of the status page's HTTP API (docs/status-page.md). Each is one JSON object with a fixed
+// key order and valid UTF-8, whatever the jobs contain. Times are RFC 3339 in UTC with
+// milliseconds, or null. Pure.
 
 // GET /api/jobs
 std::string JobsToJson(const StatusIdentity& identity, const StatusJobs& jobs, absl::Time now);
 // GET /api/jobs/ID. `yaml`: the resolved job file.
 std::string JobToJson(const job::v1::Job& job, const std::string& yaml);
-// GET /api/jobs/ID/metrics. Of each row the keys that the page draws; a row that is none is left
-// out.
+// GET /api/jobs/ID/metrics. Contains only the keys that the page draws; invalid rows are left out.
 std::string MetricsToJson(const StatusRows& rows);
-// GET /api/jobs/ID/samples. Texts are cut at kMaxSampleText bytes, with "truncated": true.
+// GET /api/jobs/ID/samples. Texts are truncated at kMaxSampleText bytes, with "truncated": true.
 std::string SamplesToJson(const std::vector<std::string>& rows);
 constexpr size_t kMaxSampleText = 4000;
-// GET /api/workers: workers, and the pools that they make up.
+// GET /api/workers: workers and their pools.
 std::string WorkersToJson(const job::v1::Cluster& cluster);
-// Any answer but 200.
+// Any reply other than 200.
 std::string ErrorToJson(const absl::Status& status);
 
 }  // namespace freshet

@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<RedisConnection>> RedisDialer::Dial(absl::Time de
 
 void RedisDialer::LengthenBackoff() {
   const absl::Time now = SystemClock::Get().Now();
-  if (now < next_try_) return;  // another thread's failure of the same moment
+  if (now < next_try_) return;  // another thread has already counted this failure
   backoff_ =
       std::clamp(backoff_ * 2, options_.reconnect_backoff_min, options_.reconnect_backoff_max);
   next_try_ = now + backoff_;
@@ -88,7 +88,7 @@ absl::Status RedisConnectionPool::TakeSlot(absl::Time deadline) {
     const absl::Duration left = deadline - SystemClock::Get().Now();
     if (left <= absl::ZeroDuration()) {
       return StatusOf(absl::StatusCode::kUnavailable, "redis at ", dialer_.options().host, ":",
-                      dialer_.options().port, ": all connections stayed in use");
+                      dialer_.options().port, ": no free connection in time");
     }
     freed_.WaitFor(mu_, left);
   }

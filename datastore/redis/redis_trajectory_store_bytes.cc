@@ -1,4 +1,4 @@
-// The bytes of prompts, responses and log-probs: fetched in slices, decoded, dropped when corrupt.
+// Prompt, response and log-prob bytes: fetched in slices, decoded, dropped if corrupt.
 #include <algorithm>
 #include <utility>
 
@@ -13,11 +13,11 @@
 namespace freshet {
 namespace {
 
-// Of one round trip; its replies are held at once by client and server.
+// Per round trip. Client and server buffer the whole reply.
 constexpr int64_t kSliceBytes = int64_t{4} << 20;
 constexpr size_t kSlicePlaces = 4096;
 
-constexpr int64_t kPromptBytes = 4096;  // about
+constexpr int64_t kPromptBytes = 4096;  // estimate
 
 }  // namespace
 
@@ -48,7 +48,7 @@ absl::StatusOr<RedisTrajectoryStore::Bytes> RedisTrajectoryStore::Fetch(const Fe
   return bytes;
 }
 
-// One command per blob: all of it, or the part that its places take.
+// Sends one command per blob: the whole blob or the range that its places need.
 absl::Status RedisTrajectoryStore::FetchSlice(const FetchPlan& plan, size_t first, size_t behind,
                                               Bytes& bytes) {
   struct Part {
@@ -80,7 +80,7 @@ absl::Status RedisTrajectoryStore::FetchSlice(const FetchPlan& plan, size_t firs
     const std::string& text = (*reply)->text;
     for (const size_t i : part.places) {
       const BlobPlace& place = plan.places[i];
-      // A range of a blob that is gone is empty.
+      // GETRANGE of a missing blob returns "".
       const bool there = static_cast<int64_t>(text.size()) >= place.offset - part.begin;
       std::string_view blob = text;
       if (there) blob.remove_prefix(static_cast<size_t>(place.offset - part.begin));

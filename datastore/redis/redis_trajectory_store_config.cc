@@ -20,7 +20,7 @@ int64_t TtlMicros(const StoreOptions& options) {
   return std::max<int64_t>(1, absl::ToInt64Microseconds(options.lease_ttl));
 }
 
-// How long bytes of an ended attempt stay for readers that have just been told where they are.
+// How long bytes of an ended attempt stay for readers that were just given their location.
 int64_t GraceMicros(const StoreOptions& options) {
   return std::max(TtlMicros(options), absl::ToInt64Microseconds(absl::Minutes(1)));
 }
@@ -30,7 +30,7 @@ Json ToJson(const RedisStoreConfig& config) {
   const StoreOrigin& origin = config.origin;
   Json json;
   json["format"] = kRedisStoreFormat;
-  json["generation"] = options.generation;  // redis_client_job_keys.cc matches it in the text
+  json["generation"] = options.generation;  // redis_client_job_keys.cc matches this in the text
   json["job"] = options.job;
   json["staleness.max"] = options.staleness.max;
   json["staleness.disposition"] = Name(options.staleness.disposition);
@@ -79,7 +79,7 @@ RedisStoreConfig FromJson(const Json& json) {
   options.lease_ttl = absl::Microseconds(json.at("lease_ttl_us").get<int64_t>());
   options.max_row_failures = json.at("max_row_failures").get<int32_t>();
   options.max_lease_failures = json.at("max_lease_failures").get<int32_t>();
-  // Absent in stores of older versions, which get the default.
+  // Absent in stores of older versions, which use the default.
   options.max_hand_backs = json.value("max_hand_backs", options.max_hand_backs);
   options.max_requeues = json.at("max_requeues").get<int32_t>();
   options.needs_ref_logprob = json.at("needs_ref_logprob").get<bool>();
@@ -119,7 +119,7 @@ absl::Status ValidateJobName(const std::string& job) {
                        return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
                      });
   if (job == kClusterTag) {
-    return InvalidArgument("job: '", job, "' is taken: the cluster's own keys carry it");
+    return InvalidArgument("job: '", job, "' is reserved for the cluster's own keys");
   }
   if (plain) return absl::OkStatus();
   return InvalidArgument("job: '", job.substr(0, 80), "' must be 1 to ", kMaxJobBytes,
@@ -188,7 +188,7 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::FirstState() 
           {"seq", StrCat(origin.ledger_seq)},
           {"trimmed", StrCat(origin.ledger_seq)},
           {"packed", StrCat(origin.ledger_seq)},
-          {"next_expiry", "9007199254740991"},  // never: the scripts' NEVER
+          {"next_expiry", "9007199254740991"},  // never: NEVER in the scripts
           {"first_version", StrCat(version)},
           {"newest_durable", StrCat(version)},
           {"forgotten", StrCat(version)},

@@ -12,12 +12,12 @@
 namespace freshet {
 namespace {
 
-// The longest a listener sleeps without a message; only Wake() and messages matter.
+// Longest wait for a message; Wake() and messages end it early.
 constexpr absl::Duration kListenSlice = absl::Seconds(60);
-// Between tries after an error that the client does not pace itself.
+// Pause after errors for which the client does not back off.
 constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 
-// Takes the number at the front of `text`.
+// Parses the number at the front of `text`.
 bool TakeNumber(std::string_view& text, uint64_t& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   if (error != std::errc()) return false;
@@ -73,7 +73,7 @@ uint64_t RedisChangeFeed::Await(Topic topic, uint64_t seen, absl::Duration timeo
   MutexLock lock(mu_);
   ListenTo(topic);
   while (!closed_ && counts_[index] <= seen) {
-    // Waits in slices: the system's wait takes no infinite time-out.
+    // The system's wait takes no infinite timeout.
     const absl::Duration left = std::min(deadline - absl::Now(), absl::Seconds(60));
     if (left <= absl::ZeroDuration()) break;
     changed_[index].WaitFor(mu_, left);
@@ -128,7 +128,7 @@ void RedisChangeFeed::Follow(const std::stop_token& stop, TopicSet topics,
                              RedisSubscription& subscription) {
   bool current = false;
   while (!stop.stop_requested() && Wanted() == topics) {
-    // What was published before the subscription, or while it was cut, is in the counts.
+    // The counts include messages missed before the subscription or during an outage.
     if (!current) current = ReadCounts().ok();
     auto message = subscription.Next(current ? kListenSlice : kRetryPause);
     if (!message.ok()) {
@@ -142,7 +142,7 @@ void RedisChangeFeed::Follow(const std::stop_token& stop, TopicSet topics,
       if ((*message)->channel.empty()) current = false;
       Merge((*message)->payload);
     } else {
-      current = false;  // a subscription that has died without a word is as quiet as this one
+      current = false;  // a silently dead subscription looks the same as an idle one
     }
   }
 }

@@ -19,20 +19,19 @@
 
 namespace freshet {
 
-// The change counts of a job's store, as this process knows them: from the replies to its own
-// operations, and from what other members' scripts publish. One thread listens, from the first
-// Count or Await on, to the topics that were asked for: a rollout is not woken for every row that
-// is scored. Whenever it subscribes, and after a cut connection, it reads all counts again, so no
-// change is missed. Thread-safe.
+// This process's view of the job store's change counts, from replies to its own operations and from
+// messages that other members' scripts publish. From the first Count or Await on, one thread
+// subscribes to the requested topics only, so that a rollout does not wake for every scored row.
+// After each (re)subscription it rereads all counts, so no change is missed. Thread-safe.
 class RedisChangeFeed {
  public:
-  // `prefix` is the job's, as in "{job}:".
+  // `prefix`: "{job}:".
   RedisChangeFeed(std::shared_ptr<RedisClient> client, std::string prefix);
   ~RedisChangeFeed();
   RedisChangeFeed(const RedisChangeFeed&) = delete;
   RedisChangeFeed& operator=(const RedisChangeFeed&) = delete;
 
-  // Takes "TOPIC:COUNT TOPIC:COUNT ..." of a script; ill-formed parts are ignored.
+  // Merges a script's "TOPIC:COUNT TOPIC:COUNT ..."; ignores malformed parts.
   void Merge(std::string_view counts) ABSL_LOCKS_EXCLUDED(mu_);
 
   // As in TrajectoryStore.
@@ -45,7 +44,8 @@ class RedisChangeFeed {
 
   void ListenTo(Topic topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Listen(const std::stop_token& stop) ABSL_LOCKS_EXCLUDED(mu_);
-  // Messages of one subscription, until it fails for good, further topics are wanted, or `stop`.
+  // Reads messages of one subscription until it fails permanently, more topics are requested, or
+  // `stop`.
   void Follow(const std::stop_token& stop, TopicSet topics, RedisSubscription& subscription)
       ABSL_LOCKS_EXCLUDED(mu_);
   TopicSet Wanted() ABSL_LOCKS_EXCLUDED(mu_);

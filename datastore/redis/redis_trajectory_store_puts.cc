@@ -1,4 +1,4 @@
-// The operations that bring many small things at once: samples, and values of rows.
+// Bulk operations: samples and row values.
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -15,13 +15,13 @@
 namespace freshet {
 namespace {
 
-// Of one script: what others wait for it, and what one message may hold.
+// Per script: bounds how long others wait for it and the message size.
 constexpr size_t kMaxPuts = 256;
 constexpr size_t kMaxPutBytes = size_t{16} << 20;
-// Tries of entries whose bytes were gone when the script ran.
+// Tries of entries whose bytes expired before the script ran.
 constexpr int kMaxPutTries = 3;
 
-// Arguments of a sample: the first ones are those of its run.
+// Argument positions of a sample; the first ones are shared by its run.
 constexpr size_t kTokenArg = 0;
 constexpr size_t kVersionsArg = 1;
 constexpr size_t kBlobArg = 2;
@@ -29,15 +29,15 @@ constexpr size_t kTokensArg = 3;
 constexpr size_t kIndexArg = 4;
 constexpr size_t kRecordArg = 5;
 
-// Every bit of the value.
+// Formats `value` so that it round-trips.
 std::string Exact(double value) {
   char text[40];
   std::snprintf(text, sizeof(text), "%.17g", value);
   return text;
 }
 
-// The arguments of put_samples.lua: samples that follow each other and have token, versions and
-// blob in common are one run.
+// Arguments of put_samples.lua. Consecutive samples with the same token, versions and blob form one
+// run.
 std::vector<std::string> SampleArgs(const std::vector<std::vector<std::string>>& samples) {
   std::vector<std::string> args;
   for (size_t i = 0; i < samples.size();) {
@@ -95,7 +95,7 @@ absl::StatusOr<std::vector<RedisTrajectoryStore::PutError>> RedisTrajectoryStore
     slice.puts = std::move(again);
   }
   return StatusOf(absl::StatusCode::kUnavailable, "redis: bytes written for ", script.name,
-                  " were gone ", kMaxPutTries, " times when it ran");
+                  " expired ", kMaxPutTries, " times before it ran");
 }
 
 absl::StatusOr<RedisTrajectoryStore::Put> RedisTrajectoryStore::MakePut(
@@ -122,7 +122,7 @@ absl::StatusOr<RedisTrajectoryStore::Put> RedisTrajectoryStore::MakePut(
     blob.sums += sum;
     blob.puts.push_back(slice.puts.size());
     slice.bytes += blob.bytes.size() - offset;
-    // Seal puts the blob's sum in front of this.
+    // Seal prepends the blob's checksum.
     record = SampleRecordText(token, sum, summary,
                               StrCat("@:", offset, ":", blob.bytes.size() - offset));
   }
@@ -131,7 +131,7 @@ absl::StatusOr<RedisTrajectoryStore::Put> RedisTrajectoryStore::MakePut(
               std::move(record), std::move(reward), std::move(score)}};
 }
 
-// Names the blobs by what is in them.
+// Names the blobs by their content.
 void RedisTrajectoryStore::Seal(std::map<int64_t, SampleBlob> blobs, PutSlice& slice) const {
   for (auto& [token, blob] : blobs) {
     if (blob.puts.empty()) continue;
@@ -148,7 +148,7 @@ void RedisTrajectoryStore::Seal(std::map<int64_t, SampleBlob> blobs, PutSlice& s
   }
 }
 
-// The blobs of the samples from `next` on, with room for about as many bytes as a slice takes.
+// Blobs for the samples from `next` on, with capacity for about one slice.
 std::map<int64_t, RedisTrajectoryStore::SampleBlob> RedisTrajectoryStore::EmptyBlobs(
     const std::vector<SamplePut>& samples, size_t next) {
   constexpr size_t kBytesPerToken = 9;  // 8 1/8, rounded up
@@ -167,7 +167,7 @@ std::map<int64_t, RedisTrajectoryStore::SampleBlob> RedisTrajectoryStore::EmptyB
   return blobs;
 }
 
-// Takes samples from `next` on, as many as go in one round trip.
+// Takes samples from `next` on, as many as fit in one round trip.
 absl::StatusOr<RedisTrajectoryStore::PutSlice> RedisTrajectoryStore::SampleSlice(
     const std::vector<SamplePut>& samples, size_t& next,
     std::vector<absl::Status>& statuses) const {

@@ -17,7 +17,7 @@ namespace {
 
 std::string Quoted(std::string_view text) { return StrCat("'", text.substr(0, 80), "'"); }
 
-// The rest of a lease reason behind its kind.
+// The numbers of a lease reason, after its kind.
 struct ReasonNumbers {
   PolicyVersion committed;
   PolicyVersion engine;
@@ -25,9 +25,9 @@ struct ReasonNumbers {
   int64_t running = 0;
   int64_t trained = 0;
   int64_t backlog = 0;
-  // Groups asked for, filtered groups of a paused job, or percent of the server's memory limit.
+  // Requested groups, filtered groups of a paused job, or percent of the memory limit.
   int64_t count = 0;
-  std::optional<AdmissionState> kept;  // at the first refusal of a group with kept tokens
+  std::optional<AdmissionState> kept;  // when the first group with kept tokens was refused
 };
 
 absl::StatusOr<ReasonNumbers> ParseReason(std::string_view text, const RedisStoreConfig& config) {
@@ -97,7 +97,7 @@ absl::StatusOr<int64_t> TakeNumber(std::string_view& text, char separator) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
   if (error != std::errc() || end != part.data() + part.size()) {
-    return DataLoss("store record: ", Quoted(part), " is no number");
+    return DataLoss("store record: ", Quoted(part), " is not a number");
   }
   return value;
 }
@@ -105,7 +105,7 @@ absl::StatusOr<int64_t> TakeNumber(std::string_view& text, char separator) {
 absl::StatusOr<std::string> TakeSized(std::string_view& text) {
   FRESHET_ASSIGN_OR_RETURN(const int64_t size, TakeNumber(text, ':'));
   if (size < 0 || static_cast<size_t>(size) > text.size()) {
-    return DataLoss("store record: ", size, " bytes announced, ", text.size(), " there");
+    return DataLoss("store record: ", size, " bytes announced, ", text.size(), " present");
   }
   std::string value(text.substr(0, static_cast<size_t>(size)));
   text.remove_prefix(static_cast<size_t>(size));

@@ -1,4 +1,4 @@
-// The records that reports are made of: ledger entries, counters, the cursor.
+// Records for reports: ledger entries, counters, the cursor.
 #include <algorithm>
 #include <map>
 
@@ -31,7 +31,7 @@ absl::StatusOr<LedgerEvent> ParseEvent(std::string_view name) {
   return DataLoss("ledger entry: event '", name.substr(0, 40), "' is unknown");
 }
 
-// The loss window of a sample from its spans, as ComputeLossWindow has it from the response.
+// Computes a sample's loss window from its spans, like ComputeLossWindow does from the response.
 absl::Status FillSpans(std::string_view spans, const StalenessOptions& staleness, LedgerRow& row) {
   bool any = false;
   row.min_version = row.max_version = row.train_version;
@@ -173,7 +173,7 @@ PromptCursor CursorOf(int64_t high_water, std::vector<int64_t> live, const Promp
   std::sort(live.begin(), live.end());
   PromptCursor cursor;
   cursor.low_water = live.empty() ? high_water + 1 : live.front();
-  // Every ordinal up to the high-water mark that is not live has ended, or can never come.
+  // Every ordinal up to the high-water mark that is not live has ended or can never occur.
   auto next = live.begin();
   for (int64_t ordinal = cursor.low_water; ordinal <= high_water; ++ordinal) {
     if (next != live.end() && *next == ordinal) {
@@ -188,7 +188,7 @@ PromptCursor CursorOf(int64_t high_water, std::vector<int64_t> live, const Promp
   }
   std::sort(later.begin(), later.end());
   cursor.above.insert(cursor.above.end(), later.begin(), later.end());
-  // Ended ordinals that touch the low-water mark raise it.
+  // Ended ordinals adjacent to the low-water mark raise it.
   size_t reached = 0;
   if (live.empty()) {
     while (reached < cursor.above.size() && cursor.above[reached] == cursor.low_water) {

@@ -1,4 +1,4 @@
-// The controller's operations: sweeping, reports, the ledger.
+// Operations of the controller: sweep, reports, ledger.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -13,15 +13,15 @@
 namespace freshet {
 namespace {
 
-// Entries of the trash that one script deletes, and slices of one Sweep. A group of 16 has about 17
-// keys: a slice stays under a millisecond.
+// Trash entries per script, and scripts per Sweep. A group of 16 has about 17 keys; a script takes
+// under a millisecond.
 constexpr int64_t kCollectEntries = 64;
 constexpr int kCollectSlices = 100;
-// Ledger entries of one page: each is a group with a few hundred bytes per sample.
+// Ledger entries per page: each is a group with a few hundred bytes per sample.
 constexpr int64_t kLedgerPage = 512;
-constexpr int kPackSlices = 16;  // segments that one Sweep makes
+constexpr int kPackSlices = 16;  // segments per Sweep
 
-// The number of the first row of an entry of a stream.
+// Number of the first row of a stream entry.
 absl::StatusOr<int64_t> FirstRowOf(const RedisReply& entry) {
   if (entry.items.empty()) return DataLoss("ledger entry: not an entry of a stream");
   std::string_view id = entry.items[0].text;
@@ -34,7 +34,7 @@ absl::StatusOr<int64_t> RedisTrajectoryStore::Sweep() {
   FRESHET_ASSIGN_OR_RETURN(const Answer swept, Run(trajectory_scripts::kSweep, {}));
   FRESHET_RETURN_IF_ERROR(swept.Expect(3));
   const absl::Status packed = PackLedger(swept.values[1].integer, swept.values[2].integer);
-  // Rows that cannot be packed stay as they are; ReadLedger says what is wrong with them.
+  // Rows that cannot be packed stay as they are; ReadLedger reports the error.
   if (!absl::IsDataLoss(packed) && !absl::IsResourceExhausted(packed)) {
     FRESHET_RETURN_IF_ERROR(packed);
   }
@@ -137,7 +137,7 @@ absl::Status RedisTrajectoryStore::PackLedger(int64_t after, int64_t newest) {
                                ReadLedgerPage(last, std::min(groups, kLedgerPage)));
       // Another caller has packed or trimmed them.
       if (page.packed || page.entries.empty()) return absl::OkStatus();
-      // A damaged entry stays where it is: in a segment it would hide the entries behind it.
+      // Do not pack a damaged entry: in a segment it would hide the entries after it.
       for (const RedisReply& entry : page.entries) {
         FRESHET_ASSIGN_OR_RETURN(const std::vector<LedgerRow> rows,
                                  ExpandLedgerEntry(entry, config_));

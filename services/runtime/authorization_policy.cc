@@ -23,7 +23,7 @@ absl::StatusOr<std::string> ReadName(const json& object, const std::string& wher
   return found->get<std::string>();
 }
 
-// `rule.outer.inner`, a list of patterns.
+// Reads `rule.outer.inner`, a list of patterns.
 absl::StatusOr<std::vector<StringPattern>> ReadPatterns(const json& rule, const char* outer,
                                                         const char* inner,
                                                         const std::string& where) {
@@ -73,7 +73,7 @@ bool RuleMatches(const AuthorizationRule& rule, const std::vector<std::string>& 
   return source && (rule.paths.empty() || MatchesAny(rule.paths, path));
 }
 
-// True when `text` nests deeper than kMaxDepth: the parser recurses.
+// Whether `text` nests deeper than kMaxDepth, because the parser recurses.
 bool TooDeep(std::string_view text) {
   int depth = 0;
   bool quoted = false;
