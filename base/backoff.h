@@ -36,7 +36,7 @@ class Backoff {
     next_ = std::min(next_ * options_.multiplier, options_.max);
     return wait;
   }
-  // The next wait is the initial one again.
+  // The next wait starts from `initial` again.
   void Reset() { next_ = options_.initial; }
 
  private:

@@ -5,15 +5,15 @@
 
 namespace freshet {
 
-// Source of time, injected wherever a decision depends on it. Implementations are thread-safe.
+// Injected source of time. Implementations are thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
-  // A time that never goes backwards within one process.
+  // Never goes backwards within one process.
   virtual absl::Time Now() const = 0;
 };
 
-// Monotonic clock of this host, anchored at the wall time of the first use.
+// Monotonic clock, anchored at the wall-clock time of its first use.
 class SystemClock final : public Clock {
  public:
   absl::Time Now() const override;

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// openat2 gives EAGAIN when a rename races with the resolution of "..": retry.
+// openat2 returns EAGAIN if a rename races with resolving "..".
 constexpr int kMaxTries = 16;
 
 int SystemOpenBeneath(int folder, const char* path, int flags) {
@@ -31,7 +31,7 @@ int SystemOpenBeneath(int folder, const char* path, int flags) {
   return static_cast<int>(::syscall(SYS_openat2, folder, path, &how, sizeof(how)));
 }
 
-// `path` relative to `folder`; nullopt when it does not begin with it. Compares names only.
+// `path` relative to `folder`, or nullopt if it is not below it. Compares names only.
 std::optional<std::string> RestBehind(const fs::path& folder, const fs::path& path) {
   const auto [end, begin] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
   if (end != folder.end()) return std::nullopt;
@@ -59,8 +59,9 @@ absl::StatusOr<DataRoots> DataRoots::Create(const std::vector<std::string>& fold
   for (const std::string& folder : folders) {
     std::error_code error;
     const fs::path path = fs::absolute(folder, error).lexically_normal();
-    if (folder.empty() || error) return InvalidArgument("--data-root: \"", folder, "\": no folder");
-    // "/data/" has an empty last name.
+    if (folder.empty() || error)
+      return InvalidArgument("--data-root: \"", folder, "\": not a folder");
+    // "/data/" has an empty last component.
     roots.folders_.push_back(path.has_filename() || !path.has_relative_path()
                                  ? path.string()
                                  : path.parent_path().string());
@@ -85,14 +86,14 @@ absl::StatusOr<UniqueFd> DataRoots::OpenBelow(const std::string& path, int flags
                                               int& error) const {
   if (folders_.empty()) {
     return InvalidArgument(path, ": jobs may name no files, since this process was started ",
-                           "without --data-root; give it the folder of datasets and models");
+                           "without --data-root; pass it the folder of datasets and models");
   }
   std::error_code unknown;
   const fs::path wanted = fs::absolute(path, unknown);
   for (const std::string& folder : folders_) {
     const UniqueFd root(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     const int root_error = errno;
-    // A path may use the folder's given name or its canonical one.
+    // A path may start with the folder's configured name or its canonical one.
     std::optional<std::string> rest = RestBehind(folder, wanted);
     if (!rest.has_value()) {
       const fs::path real = fs::canonical(folder, unknown);
@@ -110,7 +111,7 @@ absl::StatusOr<UniqueFd> DataRoots::OpenBelow(const std::string& path, int flags
     }
     if (fd >= 0) return UniqueFd(fd);
     error = errno;
-    if (error == ENOSYS || error == EPERM) {  // EPERM: a sandbox that does not know the call
+    if (error == ENOSYS || error == EPERM) {  // EPERM: a sandbox without openat2
       return FailedPrecondition(path, ": --data-root needs openat2 (Linux 5.6 or newer), which ",
                                 "this kernel or sandbox does not have");
     }

@@ -12,42 +12,45 @@ namespace freshet {
 
 struct RegularFile {
   UniqueFd fd;
-  uint64_t size = 0;  // when it was opened
+  uint64_t size = 0;  // when opened
 };
 
-// The folders below which a process opens the files that jobs name. The kernel resolves each path
-// when it opens it (openat2 with RESOLVE_BENEATH), so that neither ".." nor a symbolic link leads
-// outside, even while files change. Within a folder a link must be relative; a folder may itself be
-// a link. Thread-safe.
+// Allow-list of folders for files that jobs name. The kernel resolves each path at open time
+// (openat2 with RESOLVE_BENEATH), so neither ".." nor a symbolic link can lead outside, even if
+// files change concurrently. Links inside a folder must be relative; the folder itself may be a
+// link. Thread-safe.
 class DataRoots {
  public:
-  // openat2 with RESOLVE_BENEATH: a descriptor, or -1 with errno.
+  // openat2 with RESOLVE_BENEATH. Returns a descriptor, or -1 with errno set.
   using OpenBeneath = int (*)(int folder, const char* path, int flags);
 
-  // No folder: every path is refused.
+  // Refuses every path.
   DataRoots() = default;
-  // Opens every path, with the rights of the process.
+  // Opens any path that the process may open.
   static DataRoots Unlimited();
-  // Opens paths below `folders`; relative ones start at the working directory. They need not exist
-  // yet. `open`: null for the system call. INVALID_ARGUMENT: an empty name.
+  // Opens paths below `folders`, which need not exist yet. Relative folders start at the working
+  // directory. `open` replaces the system call if not null.
+  // INVALID_ARGUMENT: an empty folder name.
   static absl::StatusOr<DataRoots> Create(const std::vector<std::string>& folders,
                                           OpenBeneath open = nullptr);
 
-  // Opens `path` with `flags` of open(2), to read.
+  // Opens `path` for reading, with open(2) `flags`.
   // Returns:
-  //   NOT_FOUND: no such file, or it cannot be opened; the message names the path.
-  //   INVALID_ARGUMENT: outside of the folders; the message names them and --data-root.
-  //   FAILED_PRECONDITION: the kernel, or the sandbox of the process, has no openat2.
+  //   NOT_FOUND: the file does not exist or cannot be opened; the message names the path.
+  //   INVALID_ARGUMENT: outside the folders; the message names them and --data-root.
+  //   FAILED_PRECONDITION: the kernel or the sandbox has no openat2.
   absl::StatusOr<UniqueFd> Open(const std::string& path, int flags) const;
   // Errors of Open. INVALID_ARGUMENT: not a regular file.
   absl::StatusOr<RegularFile> OpenFile(const std::string& path) const;
-  // Whole contents. Errors of OpenFile. INVALID_ARGUMENT: larger than `max_bytes`.
+  // Reads the whole file. Errors of OpenFile. INVALID_ARGUMENT: larger than `max_bytes`.
   absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes) const;
-  // False if there is no such file. True also for a path that Open refuses or cannot open.
+  // Returns false if the file does not exist. Returns true for paths that Open refuses or cannot
+  // open.
   bool Exists(const std::string& path) const;
 
  private:
-  // Open; sets `error` to the errno of an open that failed, and to nothing else.
+  // Like Open, but sets `error` to the errno if the open itself fails, and leaves it unchanged
+  // otherwise.
   absl::StatusOr<UniqueFd> TryOpen(const std::string& path, int flags, int& error) const;
   absl::StatusOr<UniqueFd> OpenBelow(const std::string& path, int flags, int& error) const;
 
@@ -56,7 +59,7 @@ class DataRoots {
   OpenBeneath open_ = nullptr;
 };
 
-// "PATH: N bytes, more than the limit of M", INVALID_ARGUMENT, unless size <= max_bytes.
+// Returns INVALID_ARGUMENT "PATH: N bytes, more than the limit of M" if size > max_bytes.
 absl::Status CheckFileSize(const std::string& path, uint64_t size, uint64_t max_bytes);
 
 }  // namespace freshet

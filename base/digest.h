@@ -17,7 +17,7 @@ class Sha256 {
   Sha256();
   ~Sha256();
   void Update(std::string_view bytes);
-  // Lower-case hex of everything given so far; the object must not be used afterwards.
+  // Lower-case hex of all bytes so far. Do not use the object afterwards.
   std::string FinishHex();
 
  private:
@@ -28,10 +28,10 @@ class Sha256 {
 // Lower-case hex SHA-256 of `bytes`.
 std::string Sha256Hex(std::string_view bytes);
 
-// Lower-case hex SHA-256 of the file's contents, read in chunks. NOT_FOUND when it cannot be read.
+// Lower-case hex SHA-256 of the file's contents, read in chunks. NOT_FOUND if it cannot be read.
 absl::StatusOr<std::string> Sha256File(const std::string& path);
 
-// XXH3, 64 bits: fast, not cryptographic. For bucket and blob checksums.
+// 64-bit XXH3: fast, not cryptographic. Used for bucket and blob checksums.
 uint64_t Xxh3(const void* data, size_t size, uint64_t seed = 0);
 
 // 16 lower-case hex digits.

@@ -22,7 +22,7 @@ ExitCode ContentExitCode(const absl::Status& status) {
 void PrintError(const absl::Status& status) {
   const std::vector<std::string> lines = absl::StrSplit(Message(status), '\n', absl::SkipEmpty());
   for (size_t i = 0; i < lines.size(); ++i) {
-    // The parts that collect errors cut their own lists; their last line stays last.
+    // Collected errors already end in "and N more"; keep that line.
     const bool counts_rest = i + 1 == lines.size() && lines[i].rfind("and ", 0) == 0;
     if (i < kMostLines || counts_rest) {
       std::fprintf(stderr, "freshet: %s\n", lines[i].c_str());

@@ -5,12 +5,12 @@
 
 namespace freshet {
 
-// Exit codes of all commands; scripts rely on them.
+// Exit codes of all commands. Scripts rely on them.
 enum ExitCode : int {
   kExitDone = 0,
-  kExitInternal = 1,  // internal error, or a violation found
+  kExitInternal = 1,  // internal error, or a violation was found
   kExitCommandLine = 2,
-  kExitContent = 3,  // content of a named file or directory, of --set, or a full disk
+  kExitContent = 3,  // bad content of a named file, directory or --set, or disk full
   kExitRefused = 4,  // by the server
   kExitJobFailed = 5,
   kExitJobCancelled = 6,
@@ -19,10 +19,10 @@ enum ExitCode : int {
   kExitInterrupted = 130,  // second Ctrl-C
 };
 
-// For errors about what a user named: everything but an error of our own is its content.
+// Exit code for an error about user input: kExitInternal for INTERNAL, otherwise kExitContent.
 ExitCode ContentExitCode(const absl::Status& status);
 
-// Prints the error's lines to stderr, "freshet: " before each, at most 5 and "and N more".
+// Prints the error to stderr, "freshet: " before each line: at most 5 lines, then "and N more".
 void PrintError(const absl::Status& status);
 
 }  // namespace freshet

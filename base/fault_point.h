@@ -5,8 +5,8 @@
 
 namespace freshet {
 
-// Places where a process may be made to die, so that recovery can be tested at each of them.
-// Production code calls Reach() at every named place; the default does nothing. Thread-safe.
+// Named points at which tests can crash the process to test recovery. Production code calls Reach()
+// at each; the default does nothing. Thread-safe.
 class FaultPoints {
  public:
   virtual ~FaultPoints() = default;

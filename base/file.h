@@ -11,31 +11,31 @@
 
 namespace freshet {
 
-// Whole contents of a regular file.
+// Reads a whole regular file.
 // Returns:
-//   NOT_FOUND: no such file, or it cannot be read; the message names the path.
+//   NOT_FOUND: the file does not exist or cannot be read; the message names the path.
 //   INVALID_ARGUMENT: not a regular file, or larger than `max_bytes`.
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes);
 
-// Creates or replaces `path` with `contents`, written and fsynced under a temporary name beside it
-// and renamed, so that a reader sees the old contents or the new, never a part.
-// Returns RESOURCE_EXHAUSTED when the disk is full, else FAILED_PRECONDITION naming the path.
+// Atomically creates or replaces `path`: writes and fsyncs a temporary file in the same folder and
+// renames it. Readers see either the old or the new contents.
+// RESOURCE_EXHAUSTED: disk full. FAILED_PRECONDITION: other errors; the message names the path.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
 
-// fsync of a file or a directory: what was written or renamed in it survives a power cut.
+// Calls fsync on a file or directory, so that earlier writes or renames survive a power loss.
 absl::Status SyncPath(const std::string& path);
 
-// Appends whole lines to one file; each Append is one write(2), so that a killed process leaves at
-// most one torn last line. Confined to one thread at a time.
+// Appends lines to a file, one write(2) per Append, so a killed process leaves at most one torn
+// last line. Confined to one thread at a time.
 class LineAppender {
  public:
   LineAppender() = default;
 
-  // Opens for appending, creating the file when absent.
+  // Opens for appending. Creates the file if absent.
   static absl::StatusOr<LineAppender> Open(const std::string& path);
 
-  // Writes `lines` (each ended by a newline). On a full disk (RESOURCE_EXHAUSTED) the file is cut
-  // back to what it held before.
+  // Writes `lines`, each ending in a newline. If the disk is full (RESOURCE_EXHAUSTED), truncates
+  // the file to its previous size.
   absl::Status Append(std::string_view lines);
   absl::Status Sync();
 
@@ -44,8 +44,8 @@ class LineAppender {
   std::string path_;
 };
 
-// Status for the errno of a failed write to `path`: RESOURCE_EXHAUSTED for a full disk or quota,
-// else FAILED_PRECONDITION.
+// Status for the errno of a failed write to `path`: RESOURCE_EXHAUSTED if the disk or quota is
+// full, otherwise FAILED_PRECONDITION.
 absl::Status WriteError(const std::string& path, int error_number);
 
 }  // namespace freshet

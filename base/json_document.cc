@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 constexpr size_t kMaxExcerptBytes = 80;
 constexpr size_t kMaxReasonBytes = 160;
 
-// Printable ASCII only, one line, at most `max_bytes`.
+// Printable ASCII, one line, at most `max_bytes`.
 std::string OneLine(std::string_view text, size_t max_bytes) {
   std::string line;
   for (const char c : text.substr(0, max_bytes)) {
@@ -23,7 +23,7 @@ std::string OneLine(std::string_view text, size_t max_bytes) {
   return line;
 }
 
-// Builds the document from the parser's events and stops at the first passed limit.
+// Builds the document from parser events. Stops at the first exceeded limit.
 class DocumentBuilder final : public nlohmann::json_sax<Json> {
  public:
   explicit DocumentBuilder(const JsonLimits& limits) : limits_(limits) {}
@@ -51,7 +51,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
 
   bool parse_error(std::size_t /*position*/, const std::string& /*last_token*/,
                    const Json::exception& error) override {
-    // The library prefixes its own name in brackets.
+    // nlohmann::json prefixes messages with its own name in brackets.
     std::string_view text = error.what();
     if (const size_t at = text.find("] "); at != std::string_view::npos) text.remove_prefix(at + 2);
     return Fail(OneLine(text, kMaxReasonBytes));
@@ -66,7 +66,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
     return false;
   }
 
-  // Puts a value where the parser stands; null on a passed limit.
+  // Adds a value at the current position. Returns null if a limit is exceeded.
   Json* Place(Json value) {
     if (++num_values_ > limits_.max_values) {
       Fail(StrCat("holds more than ", limits_.max_values, " values"));
@@ -103,7 +103,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
 
   const JsonLimits limits_;
   Json root_;
-  // Open containers. A container does not move while it is open: only its own children are added.
+  // Open containers. Pointers stay valid because only the innermost container grows.
   std::vector<Json*> stack_;
   Json* member_ = nullptr;
   uint64_t num_values_ = 0;

@@ -11,15 +11,15 @@
 
 namespace freshet {
 
-// What one JSON text may hold. The depth is far above that of any Hugging Face file.
+// Limits of one JSON text. The depth is far above that of any Hugging Face file.
 struct JsonLimits {
   int max_depth = 64;
   uint64_t max_values = 16'000'000;  // 16 bytes each; the largest known tokenizer has 2 million
 };
 
-// Parses JSON text from outside. Never throws and does not recurse. `source` (a file's path) starts
-// every message. A name that occurs twice in one object is an error, as is invalid UTF-8.
-// Returns INVALID_ARGUMENT: broken text, with line and column, or a limit passed.
+// Parses untrusted JSON without exceptions or recursion. Messages start with `source` (a file
+// path). Duplicate names in an object and invalid UTF-8 are errors.
+// INVALID_ARGUMENT: malformed text, with line and column, or a limit exceeded.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, const std::string& source,
                                          const JsonLimits& limits = {});
 
@@ -35,7 +35,7 @@ class JsonFields {
   JsonFields(const nlohmann::json& object, std::string source, std::vector<std::string>& errors);
 
   bool Has(const char* name) const;
-  // The member, or null when absent.
+  // Returns JSON null if absent.
   const nlohmann::json& Get(const char* name) const;
   int64_t Int(const char* name, int64_t fallback, int64_t min, int64_t max);
   // Like Int, but an absent member is an error.
@@ -51,10 +51,10 @@ class JsonFields {
   std::vector<std::string>& errors_;
 };
 
-// `value` as it stands in JSON, cut to a length that fits in a message.
+// `value` as JSON, truncated to fit in a message.
 std::string JsonExcerpt(const nlohmann::json& value);
 
-// INVALID_ARGUMENT with one error per line, or OK when there is none.
+// INVALID_ARGUMENT with one error per line; OK if `errors` is empty.
 absl::Status ErrorsToStatus(const std::vector<std::string>& errors);
 
 }  // namespace freshet

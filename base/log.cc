@@ -26,7 +26,7 @@ const char* BaseName(const char* file) {
 }
 
 struct SinkHolder {
-  std::atomic<bool> present{false};  // spares the lock where nobody listens
+  std::atomic<bool> present{false};  // skips the lock if there is no sink
   Mutex mu;
   LogSink sink ABSL_GUARDED_BY(mu);
 };
@@ -37,7 +37,7 @@ struct Identity {
   std::string worker ABSL_GUARDED_BY(mu);
 };
 
-// These are never destroyed: threads may log while the process ends.
+// Never destroyed: threads may log during process exit.
 Identity& ThisProcess() {
   static auto* identity = new Identity;
   return *identity;

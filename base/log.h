@@ -12,29 +12,28 @@ namespace freshet {
 
 enum class LogSeverity { kInfo, kWarning, kError };
 
-// How lines are written: words KEY=VALUE, or a JSON object each.
+// KEY=VALUE words, or one JSON object per line.
 enum class LogFormat { kText, kJson };
 
-// Lines below `severity` are not written. Thread-safe.
+// Drops lines below `severity`. Thread-safe.
 void SetMinLogSeverity(LogSeverity severity);
-// kText unless it is set. Thread-safe.
+// Default: kText. Thread-safe.
 void SetLogFormat(LogFormat format);
-// What every line from now on names: the role of this process, and its name in the cluster. Not
-// named while they are "". Thread-safe.
+// Role and cluster name of this process, added to every later line. "" adds nothing. Thread-safe.
 void SetLogRole(std::string role);
 void SetLogWorker(std::string worker);
 
-// Gets every line that is written, too: its text without time, level, role and worker, whatever the
-// format. Called by the thread that
-// logs, one call at a time; what it logs itself does not come back to it.
+// Receives every line that is written, as text without time, level, role and worker. Called by the
+// logging thread, one call at a time. Lines that the sink itself logs are not passed to it.
 using LogSink = std::function<void(LogSeverity severity, absl::Time time, std::string_view text)>;
-// Replaces the former sink; null: none. The former one is not called after the return. Thread-safe.
+// Replaces the sink; null removes it. The previous sink is not called after the return.
+// Thread-safe.
 void SetLogSink(LogSink sink);
 // "info", "warning" or "error".
 const char* LogSeverityName(LogSeverity severity);
 
-// While it lives, the lines of its thread name this job, those aside that name one themselves. The
-// newest scope of a thread counts. Belongs to the thread that made it.
+// While it exists, lines logged by this thread carry the job, unless they set `job=` themselves.
+// Scopes nest; the innermost counts. Must be destroyed on the thread that created it.
 class LogScope {
  public:
   explicit LogScope(std::string job);
@@ -47,13 +46,13 @@ class LogScope {
   const std::string* const outer_;
 };
 
-// "TEXT", with ' for each " within: a value that ends where it ends. For what comes from elsewhere,
-// such as the error of another process, and must not name keys of its own.
+// `text` in double quotes, with each " inside replaced by '. Use it for external text, such as
+// another process's error, so that it cannot add keys to the line.
 std::string LogQuoted(std::string_view text);
 
 namespace log_internal {
 
-// Collects one line and writes it to stderr when it goes out of scope.
+// Collects one line and writes it to stderr on destruction.
 class Line {
  public:
   Line(LogSeverity severity, const char* file, int line);
@@ -79,13 +78,13 @@ class Line {
 }  // namespace log_internal
 }  // namespace freshet
 
-// FRESHET_LOG(Info) << "event=step step=" << step << " reason=" << LogQuoted(reason);  one line on
-// stderr, made of words KEY=VALUE. A value goes to the next key; quote one that may hold such
-// words.
+// Writes one line of KEY=VALUE words to stderr:
+//   FRESHET_LOG(Info) << "event=step step=" << step << " reason=" << LogQuoted(reason);
+// A value extends to the next key, so quote values that may contain KEY=VALUE words.
 #define FRESHET_LOG(severity) \
   ::freshet::log_internal::Line(::freshet::LogSeverity::k##severity, __FILE__, __LINE__)
 
-// Ends the process when an invariant of our own is broken. Never for input.
+// Aborts the process if an internal invariant is broken. Never use it to check input.
 #define FRESHET_CHECK(expression)                                            \
   do {                                                                       \
     if (!(expression)) {                                                     \

@@ -8,13 +8,13 @@
 
 namespace freshet {
 
-// Keeps what fails again and again from filling the log: a cause is written when it is another one
-// than before, and once a period while it stays. Confined to one thread.
+// Rate-limits repeated errors in the log: admits a cause when it differs from the previous one, and
+// then once per period. Confined to one thread.
 class LogGate {
  public:
   explicit LogGate(absl::Duration period = absl::Minutes(1)) : period_(period) {}
 
-  // Is `cause`, met at `now`, to be written?
+  // Returns whether to log `cause` at `now`.
   bool Admit(std::string_view cause, absl::Time now) {
     if (cause == cause_ && now < next_) return false;
     cause_ = cause;

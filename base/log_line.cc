@@ -12,14 +12,14 @@ constexpr size_t kMaxKeyBytes = 40;
 
 bool IsKeyChar(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; }
 
-// Length of "KEY=" at `at`; 0 when there is none.
+// Length of "KEY=" at `at`; 0 if there is none.
 size_t KeyLength(std::string_view text, size_t at) {
   size_t end = at;
   while (end < text.size() && end - at <= kMaxKeyBytes && IsKeyChar(text[end])) ++end;
   return end > at && end < text.size() && text[end] == '=' ? end - at + 1 : 0;
 }
 
-// The blank before the next key, from `from` on, or the end.
+// Position of the space before the next key at or after `from`, or the end.
 size_t EndOfValue(std::string_view text, size_t from) {
   for (size_t blank = text.find(' ', from); blank != std::string_view::npos;
        blank = text.find(' ', blank + 1)) {
@@ -28,7 +28,7 @@ size_t EndOfValue(std::string_view text, size_t from) {
   return text.size();
 }
 
-// The quote that ends the value whose first quote is at `from`; the end without one.
+// Position of the quote that closes the value opened at `from`, or the end.
 size_t ClosingQuote(std::string_view text, size_t from) {
   for (size_t quote = text.find('"', from + 1); quote != std::string_view::npos;
        quote = text.find('"', quote + 1)) {

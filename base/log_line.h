@@ -11,29 +11,28 @@
 
 namespace freshet {
 
-// One line of the log, before it is written. Empty parts are left out.
+// One log line before formatting. Empty parts are omitted.
 struct LogLine {
   absl::Time time;
   LogSeverity severity = LogSeverity::kInfo;
-  std::string_view role;    // of the process
-  std::string_view worker;  // its name in the cluster
+  std::string_view role;    // process role
+  std::string_view worker;  // worker name in the cluster
   std::string_view place;   // "file.cc:12"
-  std::string_view job;     // unless a key of `text` names one
-  std::string_view text;    // words KEY=VALUE
+  std::string_view job;     // omitted if `text` has a `job` key
+  std::string_view text;    // KEY=VALUE words
 };
 
-// The fields of a line's text, in their order. A value goes to the next key; one that begins with a
-// quote to the closing quote, or to the end where there is none. What belongs to no key is the
-// field `message`, at the end.
+// Parses a line's text into fields, in order. A value extends to the next key; a quoted value
+// extends to its closing quote, or to the end of the text. Words without a key become the last
+// field, `message`.
 std::vector<std::pair<std::string, std::string>> ParseLogText(std::string_view text);
 
-// The line without its newline.
+// Formats the line without a newline.
 //   kText: time=... level=... role=... worker=... at=PLACE job=... TEXT
-//   kJson: one object of strings, with the same keys and those of the text. A key that is taken
-//   gets a '_' at its end.
+//   kJson: one object of strings with the same keys plus those of TEXT. A duplicate key gets a '_'
+//   suffix.
 std::string FormatLogLine(const LogLine& line, LogFormat format);
-// What follows time, level, role and worker in the text form. Control characters of ASCII are
-// blanks: a line stays a line, and a terminal shows it as it is.
+// The text form after time, level, role and worker. ASCII control characters become spaces.
 std::string FormatLogText(const LogLine& line);
 
 }  // namespace freshet

@@ -11,8 +11,8 @@
 
 namespace freshet {
 
-// std::mutex with clang's thread-safety annotations. absl::Mutex is not used: the system's library
-// is not instrumented, so ThreadSanitizer reports races in correct programs.
+// std::mutex with clang's thread-safety annotations. Replaces absl::Mutex because the system's absl
+// is not instrumented, which makes ThreadSanitizer report false races.
 class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
@@ -23,7 +23,6 @@ class ABSL_LOCKABLE Mutex {
   std::mutex mu_;
 };
 
-// Holds a Mutex for a scope.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex& mu) ABSL_EXCLUSIVE_LOCK_FUNCTION(mu) : mu_(mu) { mu_.Lock(); }
@@ -35,10 +34,10 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mu_;
 };
 
-// Condition variable for Mutex. Spurious wake-ups happen: callers re-check in a loop.
+// Condition variable for Mutex. Wake-ups may be spurious: wait in a loop.
 class CondVar {
  public:
-  // Waits until notified or until `timeout` of real time has passed; returns false on time-out.
+  // Waits up to `timeout` (real time). Returns false on timeout.
   bool WaitFor(Mutex& mu, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::unique_lock<std::mutex> lock(mu.mu_, std::adopt_lock);
     const auto status = cv_.wait_for(lock, absl::ToChronoNanoseconds(timeout));
@@ -51,7 +50,7 @@ class CondVar {
   std::condition_variable cv_;
 };
 
-// A flag that is set once and can be waited for. Thread-safe.
+// One-shot flag that threads can wait for. Thread-safe.
 class Notification {
  public:
   void Notify() ABSL_LOCKS_EXCLUDED(mu_) {
@@ -63,7 +62,7 @@ class Notification {
     MutexLock lock(mu_);
     return done_;
   }
-  // Returns true when notified within `timeout` of real time.
+  // Waits up to `timeout` (real time). Returns true if notified.
   bool WaitFor(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_) {
     const absl::Time deadline = absl::Now() + timeout;
     MutexLock lock(mu_);

@@ -6,8 +6,8 @@
 namespace freshet {
 namespace {
 
-// Four rounds are a strong pseudo-random permutation for large halves; small halves, down to one
-// bit, mix better with more.
+// Four rounds give a strong pseudo-random permutation for large halves. Small halves, down to one
+// bit, need more.
 constexpr uint64_t kRounds = 8;
 
 }  // namespace

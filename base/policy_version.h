@@ -7,8 +7,8 @@
 
 namespace freshet {
 
-// A policy version: `version` counts committed training steps since warm-up, `lineage` the branches
-// of training history (it grows at every fork, and when redone steps give other weights). Ordered
+// `version` counts committed training steps since warm-up. `lineage` numbers the branches of
+// training history; it grows at every fork and when redone steps produce different weights. Ordered
 // by lineage first.
 struct PolicyVersion {
   int64_t lineage = 0;
@@ -16,13 +16,13 @@ struct PolicyVersion {
   auto operator<=>(const PolicyVersion&) const = default;
 };
 
-// What the datastore returns for a committed training step.
+// Returned by the datastore for a committed training step.
 struct CommitReceipt {
-  PolicyVersion policy;  // the version that this step made
+  PolicyVersion policy;  // version that this step produced
   int64_t epoch = 0;
   int64_t step = 0;
   std::string content_hash;  // of the weights
-  std::string digest;        // over all surviving trained uids, this step included
+  std::string digest;        // over all surviving trained uids, including this step
 };
 
 }  // namespace freshet

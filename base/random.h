@@ -5,7 +5,7 @@
 
 namespace freshet {
 
-// SplitMix64's output function (Steele, Lea, Flood, OOPSLA 2014): a bijective mixer of 64 bits.
+// SplitMix64 output function (Steele, Lea, Flood, OOPSLA 2014): a bijective 64-bit mixer.
 constexpr uint64_t Mix64(uint64_t x) {
   x += 0x9E3779B97F4A7C15ULL;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -13,13 +13,13 @@ constexpr uint64_t Mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Counter-based random bits: the same key gives the same bits, whatever was drawn before. So a
-// sampled token depends on (seed, ordinal, sample, position) and not on how sequences were batched.
+// Counter-based random bits: the same key always gives the same bits. A sampled token therefore
+// depends on (seed, ordinal, sample, position) and not on batching.
 constexpr uint64_t RandomBits(uint64_t seed, uint64_t a, uint64_t b = 0, uint64_t c = 0) {
   return Mix64(Mix64(Mix64(Mix64(seed) ^ a) ^ b) ^ c);
 }
 
-// Uniform in [0, 1), 53 bits.
+// Uniform in [0, 1) with 53 bits.
 constexpr double ToUniform(uint64_t bits) {
   return static_cast<double>(bits >> 11) * (1.0 / 9007199254740992.0);
 }

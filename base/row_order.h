@@ -5,9 +5,9 @@
 
 namespace freshet {
 
-// Dataset row of an ordinal. Pass p = ordinal / size goes through all `size` rows once: in an
-// order drawn from (seed, p), or in the dataset's order when `shuffle` is false. A pure function,
-// so an ordinal is all the cursor that a resume needs. Requires size >= 1 and ordinal >= 0.
+// Dataset row of an ordinal. Pass p = ordinal / size visits all `size` rows once, in an order drawn
+// from (seed, p), or in dataset order if `shuffle` is false. A pure function, so a resume needs
+// only the ordinal. Requires size >= 1 and ordinal >= 0.
 int64_t RowOfOrdinal(uint64_t seed, int64_t size, int64_t ordinal, bool shuffle);
 
 }  // namespace freshet

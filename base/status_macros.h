@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// Returns the status of `expr` from the enclosing function when it is not OK.
+// Returns the status of `expr` from the enclosing function if it is not OK.
 #define FRESHET_RETURN_IF_ERROR(expr)      \
   do {                                     \
     absl::Status freshet_status_ = (expr); \
@@ -18,8 +18,8 @@
 #define FRESHET_CONCAT_INNER_(a, b) a##b
 #define FRESHET_CONCAT_(a, b) FRESHET_CONCAT_INNER_(a, b)
 
-// Evaluates `expr`, a StatusOr<T>; returns its status on error, else assigns its value to `lhs`
-// (which may be a declaration).
+// Evaluates `expr`, a StatusOr<T>. Returns its status on error, otherwise assigns the value to
+// `lhs` (which may be a declaration).
 #define FRESHET_ASSIGN_OR_RETURN(lhs, expr) \
   FRESHET_ASSIGN_OR_RETURN_IMPL_(FRESHET_CONCAT_(freshet_statusor_, __LINE__), lhs, expr)
 #define FRESHET_ASSIGN_OR_RETURN_IMPL_(tmp, lhs, expr) \

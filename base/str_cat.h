@@ -11,7 +11,7 @@
 namespace freshet {
 namespace str_cat_internal {
 
-// absl::string_view is not std::string_view on this toolchain: convert at the border.
+// On this toolchain absl::string_view is not std::string_view.
 inline absl::string_view Adapt(std::string_view text) { return {text.data(), text.size()}; }
 inline absl::string_view Adapt(const std::string& text) { return {text.data(), text.size()}; }
 inline absl::string_view Adapt(const char* text) { return text; }
@@ -28,7 +28,7 @@ std::string StrCat(const Args&... args) {
   return absl::StrCat(str_cat_internal::Adapt(args)...);
 }
 
-// A Status of `code` with its message joined from `args`.
+// Status of `code`; `args` are concatenated into the message.
 template <typename... Args>
 absl::Status StatusOf(absl::StatusCode code, const Args&... args) {
   return absl::Status(code, StrCat(args...));
@@ -58,7 +58,6 @@ absl::Status ResourceExhausted(const Args&... args) {
   return StatusOf(absl::StatusCode::kResourceExhausted, args...);
 }
 
-// The message of `status` as a std::string.
 inline std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
 }  // namespace freshet

@@ -15,7 +15,7 @@ bool IsNameChar(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || IsDigit(c) || c == '_';
 }
 
-// The name in a placeholder that opens with the brace at `open`; empty when it is not one.
+// Name of the placeholder that opens at `open`; empty if there is no placeholder.
 std::string_view NameAt(std::string_view text, size_t open) {
   size_t close = open + 1;
   while (close < text.size() && IsNameChar(text[close])) ++close;

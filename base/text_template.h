@@ -10,25 +10,24 @@
 
 namespace freshet {
 
-// Text with {field} placeholders. A field name is made of ASCII letters, digits and '_' and does
-// not begin with a digit. "{{field}}" stands for the text "{field}"; all other braces are text.
-// Values are inserted as they are, never expanded again. Thread-compatible: const methods may run
-// concurrently.
+// Text with {field} placeholders. A field name consists of ASCII letters, digits and '_' and does
+// not start with a digit. "{{field}}" produces the literal "{field}"; other braces are literal.
+// Inserted values are not expanded again. Thread-compatible: const methods may run concurrently.
 class TextTemplate {
  public:
-  // INVALID_ARGUMENT for a text longer than 1 MiB.
+  // INVALID_ARGUMENT: longer than 1 MiB.
   static absl::StatusOr<TextTemplate> Parse(std::string_view text);
 
-  // Distinct field names, in the order of their first use.
+  // Distinct field names, in order of first use.
   const std::vector<std::string>& fields() const { return fields_; }
 
-  // NOT_FOUND naming the first field that `values` lacks.
+  // NOT_FOUND: `values` lacks a field; the message names the first one.
   absl::StatusOr<std::string> Render(const std::map<std::string, std::string>& values) const;
 
  private:
   struct Piece {
     bool is_field = false;
-    std::string text;  // literal text, or the field's name
+    std::string text;  // literal text or field name
   };
   void AddLiteral(std::string_view text);
   void AddField(std::string name);

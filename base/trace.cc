@@ -25,14 +25,14 @@ bool IsId(std::string_view text) {
   return IsHex(text) && text.find_first_not_of('0') != std::string_view::npos;
 }
 
-// Digits of a hash; never all 0.
+// Hex digits of a hash, never all 0.
 std::string IdOf(std::string_view text, size_t digits) {
   std::string id = Sha256Hex(text).substr(0, digits);
   if (!IsId(id)) id.back() = '1';
   return id;
 }
 
-// Whether a trace is one of the share `ratio` of all.
+// Whether the trace is in the share `ratio`.
 bool IsDrawn(std::string_view trace_id, double ratio) {
   uint64_t drawn = 0;
   const char* const end = trace_id.data() + trace_id.size();

@@ -7,32 +7,31 @@
 
 namespace freshet {
 
-// The life of a sample as a trace (W3C Trace Context): one sample is one trace, whose id is a
-// function of the sample's uid, so that whoever knows the sample knows its trace and nothing has to
-// be stored or passed on with it.
+// W3C trace context of a sample. One sample is one trace; its id is derived from the sample's uid,
+// so it need not be stored or passed along.
 struct TraceContext {
   std::string trace_id;  // 32 lower-case hex digits, not all 0
-  std::string span_id;   // 16, of the caller's span; not all 0
-  bool sampled = false;  // each stage of the life is logged
+  std::string span_id;   // 16 lower-case hex digits, not all 0; the caller's span
+  bool sampled = false;  // each stage of the sample is logged
 };
 
-// The trace of a sample: the first 16 bytes of the SHA-256 of its uid.
+// The first 16 bytes of the SHA-256 of the uid.
 std::string TraceIdOf(std::string_view uid);
-// Whether the sample of that uid is one of the share `ratio` (0 to 1) of samples whose lives are
-// logged. A function of the uid: all roles of a job choose the same ones.
+// Whether the sample is in the logged share `ratio` (0 to 1). Depends only on the uid, so all roles
+// choose the same samples.
 bool IsTraced(std::string_view uid, double ratio);
-// How a line of the log names a sample: "trace=TRACE sample=UID".
+// Log words for a sample: "trace=TRACE sample=UID".
 std::string TraceWords(std::string_view uid);
 
-// Of a sample of that uid, called by the stage `span` ("rollout", "reward").
+// Trace context of sample `uid` for stage `span` ("rollout", "reward").
 TraceContext MakeTraceContext(std::string_view uid, std::string_view span, double ratio);
 
-// The header `traceparent` in version 00.
+// Formats a version 00 `traceparent` header.
 std::string Traceparent(const TraceContext& context);
-// Nothing for what is none. A version other than 00 may have more behind the flags.
+// Returns nullopt if `header` is malformed. Versions above 00 may have more fields after the flags.
 std::optional<TraceContext> ParseTraceparent(std::string_view header);
 
-// Name of the header, as gRPC metadata.
+// gRPC metadata key.
 inline constexpr char kTraceparentKey[] = "traceparent";
 
 }  // namespace freshet

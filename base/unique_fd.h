@@ -7,7 +7,7 @@
 
 namespace freshet {
 
-// Owner of a file descriptor: closes it at the end of its life. -1 is none.
+// Owns a file descriptor and closes it on destruction. -1: none.
 class UniqueFd {
  public:
   UniqueFd() = default;

@@ -12,7 +12,7 @@ Utf8Char DecodeUtf8(std::string_view text, size_t at) {
   if (lead < 0x80) return {lead, 1};
   size_t size = 0;
   char32_t code = 0;
-  char32_t smallest = 0;  // below it the form is overlong
+  char32_t smallest = 0;  // smaller codes are overlong
   if (lead >= 0xC2 && lead <= 0xDF) {
     size = 2;
     code = lead & 0x1FU;

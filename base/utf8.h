@@ -7,29 +7,29 @@
 
 namespace freshet {
 
-// One decoded character. `size` is its length in bytes; 0 when the bytes are not valid UTF-8
-// (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF).
+// One decoded character. `size` is its length in bytes, or 0 if the bytes are not valid UTF-8 (RFC
+// 3629: no overlong forms, no surrogates, nothing above U+10FFFF).
 struct Utf8Char {
   char32_t code = 0;
   size_t size = 0;
 };
 
-// The character that starts at `text[at]`; at < text.size().
+// Decodes the character at `text[at]`. Requires at < text.size().
 Utf8Char DecodeUtf8(std::string_view text, size_t at);
 
-// Offset of the first byte that is not part of valid UTF-8; npos when there is none.
+// Offset of the first byte that is not valid UTF-8; npos if there is none.
 size_t FindInvalidUtf8(std::string_view text);
 
 // Whether `code` has Unicode's White_Space property (what \s matches).
 bool IsUnicodeSpace(char32_t code);
 
-// "'x' (U+0078)" for a message; "U+000A" for a character that is not printable ASCII.
+// "'x' (U+0078)" for printable ASCII, otherwise "U+000A".
 std::string DescribeChar(char32_t code);
 
-// `text` with '?' for every byte that is not part of valid UTF-8. A receiver refuses a whole
-// message if one of its proto3 strings is not valid.
+// Replaces every byte that is not valid UTF-8 with '?'. Protobuf rejects a message that has an
+// invalid proto3 string.
 std::string ValidUtf8(std::string text);
-// The first `max_bytes` of it at most, cut between two characters.
+// Also truncates to `max_bytes`, at a character boundary.
 std::string ValidUtf8(std::string text, size_t max_bytes);
 
 }  // namespace freshet

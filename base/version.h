@@ -6,10 +6,10 @@
 
 namespace freshet {
 
-// The version that all programs of one build share: "0.1.0".
+// Version of this build, shared by all programs: "0.1.0".
 const char* Version();
 
-// What `PROGRAM --version` prints: "PROGRAM 0.1.0".
+// Output of `PROGRAM --version`: "PROGRAM 0.1.0".
 std::string VersionLine(std::string_view program);
 
 }  // namespace freshet

@@ -1,5 +1,5 @@
-// freshet: the command line. Links no LibTorch: commands that compute are handed to freshet-local,
-// which stands beside this binary.
+// freshet: the command line. Does not link LibTorch: commands that compute are run by freshet-local
+// in the same folder.
 #include <unistd.h>
 
 #include <cerrno>
@@ -27,7 +27,7 @@ namespace {
 
 constexpr const char* kComputeCommands[] = {"local", "score", "generate"};
 
-// Replaces this process by freshet-local with the same arguments. Returns only on failure.
+// Executes freshet-local with the same arguments. Returns only on failure.
 int ExecLocal(char** argv) {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);

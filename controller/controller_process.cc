@@ -19,11 +19,10 @@
 namespace freshet {
 namespace {
 
-// Watchers block in the datastore, one connection each.
+// Watchers use blocking Redis calls, one connection each.
 constexpr int kBlockingConnections = 128;
 constexpr int kConnections = 16;
 
-// Flags of scaling.
 struct ScalingFlags {
   std::vector<std::string> bounds;
   std::string kubernetes_namespace;
@@ -31,20 +30,19 @@ struct ScalingFlags {
 };
 
 void AddScalingFlags(CLI::App& app, ScalingFlags& flags) {
-  app.add_option(
-      "--pool-bounds", flags.bounds,
-      "POOL=MIN..MAX: a pool of rollouts that scales by itself, and its bounds; repeated");
-  CLI::Option* const name_space =
-      app.add_option("--kubernetes-namespace", flags.kubernetes_namespace,
-                     "the workers are pods of this namespace, and are scaled as such");
-  app.add_option(
-         "--scale-target", flags.targets,
-         "KEY=RESOURCE/NAME: the workload of rollout/POOL, reward or env, among deployments "
-         "or leaderworkersets, these with *SIZE where a group has several workers; repeated")
+  app.add_option("--pool-bounds", flags.bounds,
+                 "POOL=MIN..MAX: an autoscaled rollout pool and its bounds; repeatable");
+  CLI::Option* const name_space = app.add_option(
+      "--kubernetes-namespace", flags.kubernetes_namespace,
+      "the workers are pods in this Kubernetes namespace; scale them through the API server");
+  app.add_option("--scale-target", flags.targets,
+                 "KEY=RESOURCE/NAME: the workload of KEY (rollout/POOL, reward or env); RESOURCE "
+                 "is deployments or leaderworkersets, the latter with *SIZE if a group has several "
+                 "workers; repeatable")
       ->needs(name_space);
 }
 
-// INVALID_ARGUMENT naming the flag.
+// Returns INVALID_ARGUMENT naming the flag.
 absl::Status TakeScalingFlags(const ScalingFlags& flags, ControllerRoleOptions& options) {
   auto bounds = ParsePoolBounds(flags.bounds);
   if (!bounds.ok()) return InvalidArgument("--pool-bounds: ", Message(bounds.status()));
@@ -77,13 +75,13 @@ int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
   double keep_hours = 24.0;
   std::string name;
   std::string status_listen;
-  // Outlives the last line that this process logs.
+  // Leaked so that it outlives the last log line.
   static auto* const log = new runtime::LogRing;
   runtime::ShipLog(*log);
 
   CLI::App app(
-      "Directs a Freshet cluster: jobs, workers, prompts, evaluations. Several may run; one "
-      "leads, the others stand by.",
+      "Manages a Freshet cluster: jobs, workers, prompts, evaluations. Several may run; one leads, "
+      "the others are standbys.",
       "freshet-controller");
   runtime::AddEndpointFlags(app, serve.endpoint);
   runtime::AddUsersFlag(app, serve.endpoint);
@@ -97,13 +95,13 @@ int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
                    : address + " is not a loopback address: reach the page by a port-forward";
       });
   app.add_option("--keep-hours", keep_hours,
-                 "hours that a job's data stays in the datastore after its end")
+                 "hours to keep a job's data in the datastore after it ends")
       ->check(CLI::Range(0.01, 8760.0))
       ->capture_default_str();
   bool keep_trainer = false;
   app.add_flag("--keep-trainer", keep_trainer,
-               "a job waits for the trainer that has its checkpoints, however long; without it "
-               "another one takes its place after 60 s and must find them");
+               "a job waits indefinitely for the trainer that has its checkpoints; otherwise "
+               "another trainer, which must have access to them, takes over after 60 s");
   std::vector<std::string> data_roots;
   runtime::AddDataRootFlag(app, data_roots);
   ScalingFlags scaling;

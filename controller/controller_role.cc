@@ -32,7 +32,7 @@ std::string NameOf(const ControllerRoleOptions& options) {
 
 std::vector<job::v1::LogEntry> TakeLog(runtime::LogRing& ring, const std::string& name) {
   std::vector<job::v1::LogEntry> entries;
-  // What was overwritten meanwhile is older than what a log keeps.
+  // taken.lost is ignored: lost lines are older than what WorkerLogs keeps.
   runtime::LogRing::Taken taken = ring.Take();
   for (runtime::RingLine& line : taken.lines) {
     job::v1::LogEntry& entry = entries.emplace_back();
@@ -47,7 +47,7 @@ std::vector<job::v1::LogEntry> TakeLog(runtime::LogRing& ring, const std::string
 
 ControllerOptions MakeOptions(const ControllerRoleOptions& options) {
   ControllerOptions made;
-  // Every process is another candidate, also under the name of one that died.
+  // Unique per process, because a restarted process may reuse the name.
   made.candidate = StrCat(NameOf(options), "#", runtime::RandomId().substr(0, 8));
   made.timing = options.timing;
   made.retention = options.retention;
@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<ControllerRole>> ControllerRole::Create(
     const ControllerRoleOptions& options) {
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<RedisClient> client, RedisClient::Create(options.redis));
   SetLogWorker(NameOf(options));
-  // The lease has connections of its own: no other call may hold up its renewal.
+  // The lease has its own connections, so that no other call delays its renewal.
   RedisOptions lease_options = options.redis;
   lease_options.max_connections = 2;
   lease_options.connect_timeout = options.timing.leader_ttl;
@@ -126,13 +126,14 @@ ControllerRole::ControllerRole(const ControllerRoleOptions& options,
       memory_bound_(metrics::GaugeFamily(*options.registry, "freshet_datastore_memory_bound_bytes",
                                          "Memory that the datastore may use; 0: no limit.")
                         .Add({})),
-      evicted_(metrics::CounterFamily(*options.registry, "freshet_datastore_evicted_keys_total",
-                                      "Keys that the datastore has thrown away for lack of memory; "
-                                      "each may be a lost sample.")
-                   .Add({})),
+      evicted_(
+          metrics::CounterFamily(
+              *options.registry, "freshet_datastore_evicted_keys_total",
+              "Keys that the datastore has evicted for lack of memory; each may be a lost sample.")
+              .Add({})),
       append_only_(metrics::GaugeFamily(*options.registry, "freshet_datastore_append_only_ok",
-                                        "1 while the datastore's append-only file is on and its "
-                                        "last write and rewrite went well, else 0.")) {
+                                        "1 while the datastore's append-only file is enabled and "
+                                        "its last write and rewrite succeeded, else 0.")) {
   queues_.Watch("job_calls", JobServiceImpl::kMaxWaiting,
                 [this] { return static_cast<int64_t>(jobs_.queued_calls()); });
   queues_.Watch("job_streams", JobServiceOptions().max_streams,
@@ -191,7 +192,7 @@ absl::Status ControllerRole::Start(const runtime::RoleContext& context) {
 }
 
 absl::Status ControllerRole::Drain(absl::Time) {
-  // A standby takes over at once; workers go on meanwhile.
+  // A standby takes over at once; workers keep running.
   controller_.Stop();
   return absl::OkStatus();
 }

@@ -32,35 +32,36 @@
 
 namespace freshet {
 
-// Where a process for tests puts something of its own in. Members may be empty.
+// Hooks through which test processes inject their own objects. Members may be empty.
 struct ControllerHooks {
   RedisJobStores::Wrap wrap_store;
-  // In front of the records, which outlive it.
+  // Wraps the record store, which outlives the wrapper.
   std::function<std::unique_ptr<JobRecordStore>(JobRecordStore&)> wrap_records;
 };
 
 struct ControllerRoleOptions {
   RedisOptions redis;
-  runtime::ChannelOptions channel;  // to workers and other controllers
-  // Of callers' certificates, see WorkerServiceImpl; "": a worker registers as whatever it says.
+  runtime::ChannelOptions channel;  // to workers and to other controllers
+  // Member name expected in workers' certificates, see WorkerServiceImpl. If "", a worker registers
+  // under any name and role.
   std::string member_name;
   ControllerTiming timing;
-  double time_scale = 1;  // of the rules of scaling, whose times are not in `timing`
+  double time_scale = 1;  // applies to the autoscaling rules, whose periods are not in `timing`
   RetentionOptions retention;
-  DataRoots roots;                                // of the files that jobs name
-  std::map<std::string, PoolBounds> pool_bounds;  // of pools that scale by themselves
-  std::optional<KubernetesOptions> kubernetes;    // where its workers are pods
+  DataRoots roots;                                // roots of the files that jobs name
+  std::map<std::string, PoolBounds> pool_bounds;  // of autoscaled pools
+  std::optional<KubernetesOptions> kubernetes;    // set if workers run as pods
   std::string name;                               // "": controller-HOST-PID
   std::string status_listen;                      // loopback HOST:PORT of the status page; "": none
   std::shared_ptr<prometheus::Registry> registry;
-  // Where the process's log lines go, for `freshet logs --role controller`; may be null. Outlives
-  // the role.
+  // Log lines of this process, for `freshet logs --role controller`. May be null; outlives the
+  // role.
   runtime::LogRing* log = nullptr;
   ControllerHooks hooks;
 };
 
-// The process of a controller: its ports in Redis, its services, and its place in the life of the
-// process. Ready once the datastore has answered, whether it leads or stands by.
+// The role of a controller process: owns its Redis ports, its services and the Controller. Ready
+// once the datastore has answered, as leader or as standby.
 class ControllerRole final : public runtime::Role {
  public:
   // Opens no connection. INVALID_ARGUMENT for bad options.
@@ -72,9 +73,9 @@ class ControllerRole final : public runtime::Role {
   absl::Status Drain(absl::Time deadline) override;
   void Stop() override;
 
-  // Brings metrics up to date that are read when they are asked for.
+  // Updates the metrics that are computed on scrape.
   void RefreshMetrics() ABSL_LOCKS_EXCLUDED(refresh_mu_);
-  // HOST:PORT of the status page once the role has started; "" without one.
+  // HOST:PORT of the status page once the role has started; "" if disabled.
   std::string status_address() const { return page_ != nullptr ? page_->address() : ""; }
 
  private:
@@ -82,34 +83,34 @@ class ControllerRole final : public runtime::Role {
                  std::shared_ptr<RedisClient> lease_client, std::unique_ptr<RedisEventLog> events,
                  std::unique_ptr<KubernetesCluster> kubernetes);
   void OnDatastore(const absl::Status& status);
-  // Asks the datastore for its state every second, also while no job does.
+  // Checks the datastore every second, even if no job uses it.
   void WatchDatastore(std::stop_token stop);
 
   RedisJobRecords records_;
-  const std::unique_ptr<JobRecordStore> wrapped_records_;  // null: none
+  const std::unique_ptr<JobRecordStore> wrapped_records_;  // may be null
   std::unique_ptr<RedisEventLog> events_;
   RedisLeaderLease lease_;
   RedisJobStores stores_;
   runtime::ChannelCache channels_;
   GrpcTrainerGateway trainers_;
   GrpcRewardGateway rewards_;
-  runtime::Readiness* readiness_ = nullptr;  // set before anything is asked
+  runtime::Readiness* readiness_ = nullptr;  // set before the first request
   ControllerMetrics metrics_;
-  const std::unique_ptr<KubernetesCluster> kubernetes_;  // null: none
+  const std::unique_ptr<KubernetesCluster> kubernetes_;  // may be null
   Controller controller_;
   JobServiceImpl jobs_;
   WorkerServiceImpl workers_;
   const std::string status_listen_;
   ControllerStatus status_;
   ExternalScalerImpl scaler_;
-  std::unique_ptr<runtime::HttpServer> page_;  // null: none
+  std::unique_ptr<runtime::HttpServer> page_;  // may be null
   metrics::QueueMetrics queues_;
   prometheus::Gauge& memory_used_;
   prometheus::Gauge& memory_bound_;
   prometheus::Counter& evicted_;
   metrics::Gauges& append_only_;
   Mutex refresh_mu_;
-  // From the first answer on.
+  // Set after the first reply of the datastore.
   std::optional<metrics::GaugeSeries> append_only_ok_ ABSL_GUARDED_BY(refresh_mu_);
   std::jthread watch_;  // last: uses the stores
 };

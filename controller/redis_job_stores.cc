@@ -24,11 +24,11 @@ absl::StatusOr<std::shared_ptr<TrajectoryStore>> RedisJobStores::Find(const std:
 }
 
 absl::StatusOr<std::shared_ptr<TrajectoryStore>> RedisJobStores::Open(const StoreOptions& options) {
-  // A store that is there may have been made anew by a fork: it counts as it is.
+  // If the store exists, a fork may have created it. Its own options apply.
   absl::StatusOr<std::shared_ptr<TrajectoryStore>> found = Find(options.job);
   if (found.ok()) {
     const int64_t generation = (*found)->options().generation;
-    // A store of an older version has no generation.
+    // Stores written by an older version have no generation.
     if (generation == 0 || generation == options.generation) return found;
     return FailedPrecondition(
         "the store of job ", options.job, " is of generation ", generation, ", not ",
@@ -51,7 +51,7 @@ absl::Status RedisJobStores::Free(const JobRemoval& removal, bool resumable) {
   if (resumable) {
     const auto store = RedisTrajectoryStore::Open(client_, removal.job);
     const absl::StatusCode code = store.status().code();
-    // No store, or one of another format, which the version that wrote it frees.
+    // There is no store, or it has another format and is freed by the version that wrote it.
     if (code == absl::StatusCode::kNotFound) return absl::OkStatus();
     if (code == absl::StatusCode::kFailedPrecondition) return absl::OkStatus();
     FRESHET_RETURN_IF_ERROR(store.status());
@@ -68,7 +68,7 @@ absl::Status RedisJobStores::Free(const JobRemoval& removal, bool resumable) {
   return absl::OkStatus();
 }
 
-// All drivers ask; one look for all of them is enough.
+// All drivers call this, so one check is shared.
 absl::Status RedisJobStores::CheckSpace() {
   {
     MutexLock lock(mu_);

@@ -17,10 +17,10 @@
 
 namespace freshet {
 
-// The jobs' stores in Redis. Thread-safe.
+// Job stores in Redis. Thread-safe.
 class RedisJobStores final : public JobStores {
  public:
-  // Puts something in front of every store that is handed out; may be empty.
+  // Wraps every store that is returned; may be empty.
   using Wrap =
       std::function<std::unique_ptr<TrajectoryStore>(std::unique_ptr<TrajectoryStore> store)>;
 
@@ -33,8 +33,8 @@ class RedisJobStores final : public JobStores {
   absl::Status Free(const JobRemoval& removal, bool resumable) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckSpace() override ABSL_LOCKS_EXCLUDED(mu_);
 
-  // What the server said when it was last asked, by CheckSpace; `evicted` counts on over its
-  // restarts. Empty before it has answered.
+  // The last reading by CheckSpace; empty before the first one. `evicted` accumulates across server
+  // restarts.
   std::optional<RedisReading> reading() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -9,10 +9,10 @@
 
 namespace freshet {
 
-// Adds up a count that begins at 0 again with each new server. Confined to one thread at a time.
+// Accumulates a counter that restarts at 0 with each new server. Not thread-safe.
 class GrowingTotal {
  public:
-  // Takes a reading; the total so far.
+  // Adds a reading and returns the total.
   int64_t Take(int64_t reading) {
     total_ += reading < last_ ? reading : reading - last_;
     last_ = reading;
@@ -24,18 +24,18 @@ class GrowingTotal {
   int64_t total_ = 0;
 };
 
-// Judges readings of one server: it has no room while it holds as much as it may, and for a while
-// after it has refused something. Confined to one thread at a time.
+// Decides from readings of one server whether it has room. It has none while its memory is at the
+// limit, and for kAfterRefusal after it refused a write. Not thread-safe.
 class RedisSpace {
  public:
-  // Writers that were refused try again every 2 s or more often.
+  // Refused writers retry at least every 2 s.
   static constexpr absl::Duration kAfterRefusal = absl::Seconds(5);
 
-  // Takes a reading. RESOURCE_EXHAUSTED with the stats when there is no room.
+  // Takes a reading. Returns RESOURCE_EXHAUSTED with the stats if the server has no room.
   absl::Status Take(const RedisReading& reading, absl::Time now);
 
  private:
-  int64_t refused_ = -1;  // at the last reading; -1: none
+  int64_t refused_ = -1;  // at the last reading; -1: no reading yet
   absl::Time refused_at_ = absl::InfinitePast();
 };
 

@@ -6,7 +6,7 @@
 namespace freshet {
 namespace {
 
-constexpr int64_t kMaxOperands = 10;     // more would overflow digits + 1 characters of the sum
+constexpr int64_t kMaxOperands = 10;     // more could overflow the sum's digits + 1 characters
 constexpr int64_t kMaxTotalDigits = 18;  // 10^18 < 2^62
 
 std::string Padded(int64_t value, int64_t width) {

@@ -12,16 +12,16 @@ namespace freshet {
 
 struct ArithmeticDatasetOptions {
   int64_t operands = 2;  // 2..10
-  int64_t digits = 2;    // of each operand, >= 1; operands * digits <= 18
-  GeneratedRows rows;    // of 10^(operands * digits)
+  int64_t digits = 2;    // per operand, >= 1; operands * digits <= 18
+  GeneratedRows rows;    // at most 10^(operands * digits)
 };
 
-// Sums such as "12+34=" with the answer "046": operands padded with zeros to `digits` characters,
-// the sum to `digits` + 1. Rows are distinct, and training and held-out rows never meet
-// (generated_space.h). Thread-safe.
+// Sums such as "12+34=" with answer "046": operands are zero-padded to `digits` characters, the sum
+// to `digits` + 1. Rows are distinct; training and held-out rows are disjoint (generated_space.h).
+// Thread-safe.
 class ArithmeticDataset final : public Dataset {
  public:
-  // INVALID_ARGUMENT naming the option, its value and its bound.
+  // INVALID_ARGUMENT: an option is out of range; the message names it, its value and its bound.
   static absl::StatusOr<std::unique_ptr<ArithmeticDataset>> Create(
       const ArithmeticDatasetOptions& options, DatasetPart part);
 

@@ -9,7 +9,7 @@ namespace freshet {
 
 namespace {
 
-// The UTF-8 characters of `text`; of invalid UTF-8 whatever pieces it falls into.
+// Splits `text` into UTF-8 characters. Invalid UTF-8 gives unspecified pieces.
 std::vector<std::string> Characters(const std::string& text) {
   std::vector<std::string> result;
   for (const char c : text) {

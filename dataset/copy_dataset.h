@@ -15,14 +15,14 @@ namespace freshet {
 struct CopyDatasetOptions {
   std::string symbols = "abcdefgh";  // distinct characters (UTF-8), without '='
   int64_t length = 4;                // symbols per row, >= 1; (number of symbols)^length <= 2^62
-  GeneratedRows rows;                // of (number of symbols)^length
+  GeneratedRows rows;                // at most (number of symbols)^length
 };
 
-// Symbols to repeat: "gabf=" with the answer "gabf". Rows are distinct, and training and held-out
-// rows never meet (generated_space.h). Thread-safe.
+// Texts to repeat: "gabf=" with answer "gabf". Rows are distinct; training and held-out rows are
+// disjoint (generated_space.h). Thread-safe.
 class CopyDataset final : public Dataset {
  public:
-  // INVALID_ARGUMENT naming the option, its value and its bound.
+  // INVALID_ARGUMENT: an option is out of range; the message names it, its value and its bound.
   static absl::StatusOr<std::unique_ptr<CopyDataset>> Create(const CopyDatasetOptions& options,
                                                              DatasetPart part);
 

@@ -13,12 +13,12 @@ namespace freshet {
 
 // One task for the model.
 struct DatasetRow {
-  std::string prompt;                             // text given to the model, never empty
-  std::map<std::string, std::string> attributes;  // all fields; `answer` where the dataset has one
+  std::string prompt;                             // text given to the model, not empty
+  std::map<std::string, std::string> attributes;  // all fields; `answer` if the dataset has one
 };
 
-// A fixed sequence of rows: the same index gives the same row for the life of the object and after
-// a restart with the same options. Implementations are immutable and thread-safe.
+// A fixed sequence of rows: an index always gives the same row, also after a restart with the same
+// options. Implementations are immutable and thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -26,14 +26,14 @@ class Dataset {
   virtual int64_t size() const = 0;  // >= 1
   // OUT_OF_RANGE unless 0 <= index < size().
   virtual absl::StatusOr<DatasetRow> Get(int64_t index) const = 0;
-  // Where people find the row: "FILE:LINE" for a file, else the generator's or the list's index.
+  // Location of the row for users: "FILE:LINE", or the index in a generator or list.
   virtual std::string Where(int64_t index) const = 0;
 };
 
-// OUT_OF_RANGE, with index and size, unless 0 <= index < size.
+// OUT_OF_RANGE unless 0 <= index < size; the message has both.
 absl::Status CheckRowIndex(int64_t index, int64_t size);
 
-// A dataset in two disjoint parts.
+// Training and held-out rows.
 struct DatasetSplit {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> held_out;

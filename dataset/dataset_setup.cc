@@ -34,12 +34,12 @@ absl::StatusOr<DatasetSplit> OpenGenerated(Options options, const JobSpec& spec)
   return split;
 }
 
-// Fields that the texts of the reward components name: rows must have them.
+// Row fields that reward component texts reference.
 std::vector<std::string> RewardFields(const job::v1::Reward& reward) {
   std::vector<std::string> fields;
   for (const auto& [name, component] : reward.components()) {
     const absl::StatusOr<TextTemplate> text = TextTemplate::Parse(component.text());
-    if (!text.ok()) continue;  // told when the scorer is made
+    if (!text.ok()) continue;  // reported when the scorer is created
     for (const std::string& field : text->fields()) {
       if (field != "answer" && field != "prompt") fields.push_back(field);
     }
@@ -80,7 +80,7 @@ absl::StatusOr<DatasetSplit> OpenTemplate(const JobSpec& spec) {
     options.rows.emplace_back(row.values().begin(), row.values().end());
   }
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> rows, TemplateDataset::Create(options));
-  // A list of rows is evaluated on itself: there is nothing to hold out from a handful of prompts.
+  // Template rows are too few to hold any out: evaluate on the same rows.
   return DatasetSplit{rows, spec.has_eval() ? rows : nullptr};
 }
 
@@ -88,7 +88,7 @@ int64_t LongestResponse(const JobSpec& spec) {
   return std::max(spec.rollout().max_new_tokens(), spec.eval().max_new_tokens());
 }
 
-// Every row that the supervised warm-up may draw has an answer that fits behind its prompt.
+// Checks that every row of the supervised warm-up has an answer that fits after its prompt.
 absl::Status CheckAnswers(const Dataset& data, const Tokenizer& tokenizer, int64_t context_tokens) {
   ErrorList errors;
   for (int64_t i = 0; i < data.size(); ++i) {

@@ -12,27 +12,26 @@
 
 namespace freshet {
 
-// Opens the rows that a resolved job trains and is evaluated on; held_out is null without an
-// evaluation. Files are opened below `roots`. Errors have one line per error, each naming file or
-// field and the fix.
+// Opens the training and evaluation rows of a resolved job. held_out is null without an evaluation.
+// Files are opened below `roots`. Errors have one line each, naming the file or field and the fix.
 absl::StatusOr<DatasetSplit> OpenDatasets(const job::v1::JobSpec& spec, const DataRoots& roots);
 
 // `tokenizer` must outlive the encoder.
 PromptEncoder MakePromptEncoder(const Tokenizer& tokenizer);
 
-// Lengths of prompts in tokens.
+// Prompt lengths in tokens.
 struct PromptBounds {
-  int64_t most = 0;     // that leaves room for the longest response
-  int64_t longest = 0;  // there is in the rows
+  int64_t most = 0;     // maximum that leaves room for the longest response
+  int64_t longest = 0;  // longest prompt in the rows
 };
 
-// Checks every row before a job starts: prompts are encoded and leave room for the response in the
-// model's context of `context_tokens`; with a supervised warm-up, answers do too.
-// INVALID_ARGUMENT with one line per error, each naming the row.
+// Checks all rows before a job starts: each prompt must encode and leave room for the response in
+// the model's context of `context_tokens`. With a supervised warm-up, answers are checked too.
+// INVALID_ARGUMENT: one line per error, each naming the row.
 absl::StatusOr<PromptBounds> CheckRows(const job::v1::JobSpec& spec, const DatasetSplit& data,
                                        const Tokenizer& tokenizer, int64_t context_tokens);
 
-// The part of a feeder's options that a job decides: seed, order and bounds.
+// Feeder options determined by the job: seed, order and bounds.
 PromptFeederOptions MakeFeederOptions(const job::v1::JobSpec& spec, const PromptBounds& bounds);
 
 }  // namespace freshet

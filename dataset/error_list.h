@@ -9,17 +9,17 @@
 
 namespace freshet {
 
-// Collects the errors of one input: the first five in words, the rest by number.
+// Collects errors of one input: keeps the first five and counts the rest.
 class ErrorList {
  public:
-  // `error` is one line without the newline.
+  // `error` is one line without a newline.
   void Add(const std::string& error) {
     if (++count_ > kMaxShown) return;
     if (!lines_.empty()) lines_ += '\n';
     lines_ += error;
   }
 
-  // OK without errors; else INVALID_ARGUMENT with one line per error shown and "and N more".
+  // OK if there are no errors; otherwise INVALID_ARGUMENT with one line per error and "and N more".
   absl::Status ToStatus() const {
     if (count_ == 0) return absl::OkStatus();
     if (count_ <= kMaxShown) return InvalidArgument(lines_);

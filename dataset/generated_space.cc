@@ -7,7 +7,7 @@ namespace freshet {
 namespace {
 
 constexpr int64_t kMaxSize = int64_t{1} << 62;
-// Any fixed value would do; another one would let evaluation rows leak into resumed jobs.
+// Arbitrary, but must not change: another value would leak evaluation rows into resumed jobs.
 constexpr uint64_t kPartitionKey = 0x6672657368657431ULL;
 
 }  // namespace

@@ -7,29 +7,29 @@
 
 namespace freshet {
 
-// Which rows of a generator.
+// Selects rows of a generator.
 enum class DatasetPart { kTrain, kHeldOut };
 
 struct GeneratedRows {
   int64_t train_rows = 0;     // >= 1
-  int64_t held_out_rows = 0;  // >= 0; at least 1 for the part kHeldOut
+  int64_t held_out_rows = 0;  // >= 0; at least 1 for kHeldOut
   uint64_t seed = 0;
 };
 
-// Distinct items of a finite space [0, size), drawn for training or for evaluation. A fixed
-// permutation of the space, whatever the seed, gives its first `train_rows` items to training; the
-// evaluation draws from the others. The seed orders the training rows and chooses the held-out
-// ones. So, for one value of train_rows, no evaluation row of any seed occurs in the training rows
-// of any seed. Thread-compatible: const methods may run concurrently.
+// Distinct items of a finite space [0, size), for training or evaluation. A fixed permutation,
+// independent of the seed, assigns its first `train_rows` items to training; evaluation draws from
+// the rest. The seed orders the training rows and selects the held-out rows. So for a fixed
+// train_rows, no evaluation row of any seed is a training row of any seed. Thread-compatible: const
+// methods may run concurrently.
 class GeneratedSpace {
  public:
-  // INVALID_ARGUMENT naming the option, unless 1 <= size <= 2^62, the counts are within their
-  // bounds and train_rows + held_out_rows <= size.
+  // INVALID_ARGUMENT unless 1 <= size <= 2^62, the counts are in range and train_rows +
+  // held_out_rows <= size. The message names the option.
   static absl::StatusOr<GeneratedSpace> Create(int64_t size, const GeneratedRows& rows,
                                                DatasetPart part);
 
   int64_t rows() const { return rows_; }
-  // The item of row 0 <= row < rows().
+  // Item of `row`. Requires 0 <= row < rows().
   int64_t Item(int64_t row) const;
 
  private:
@@ -42,7 +42,7 @@ class GeneratedSpace {
   uint64_t seed_ = 0;
 };
 
-// base^exponent, or -1 when it exceeds 2^62. Requires base >= 1 and exponent >= 0.
+// base^exponent, or -1 if it exceeds 2^62. Requires base >= 1 and exponent >= 0.
 int64_t SpaceSize(int64_t base, int64_t exponent);
 
 }  // namespace freshet

@@ -14,7 +14,7 @@ constexpr int kMaxDepth = 32;
 }  // namespace
 
 absl::StatusOr<std::map<std::string, std::string>> ParseJsonFields(std::string_view text) {
-  // The parser takes a NUL byte for the end of its input.
+  // The parser treats a NUL byte as the end of input.
   const size_t nul = text.find('\0');
   if (nul != std::string_view::npos) return InvalidArgument("NUL byte at byte ", nul + 1);
   if (NestsDeeper(text, kMaxDepth)) {

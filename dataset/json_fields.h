@@ -9,12 +9,11 @@
 
 namespace freshet {
 
-// The members of a JSON object (RFC 8259) as text: strings as they are, numbers, booleans, arrays
-// and objects as compact JSON. A member that is null counts as absent; of a repeated name the last
-// one stays.
+// Members of a JSON object (RFC 8259) as text: strings unescaped; numbers, booleans, arrays and
+// objects as compact JSON. Null members count as absent. The last of duplicate names wins.
 //
-// INVALID_ARGUMENT: not a JSON object, invalid UTF-8, a NUL byte, or nested deeper than 32 levels.
-// Memory is linear in the size of `text`, which the caller bounds.
+// INVALID_ARGUMENT: not a JSON object, invalid UTF-8, a NUL byte, or more than 32 nesting levels.
+// Memory is linear in the size of `text`; the caller must bound it.
 absl::StatusOr<std::map<std::string, std::string>> ParseJsonFields(std::string_view text);
 
 }  // namespace freshet

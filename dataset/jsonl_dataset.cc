@@ -20,14 +20,14 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr uint64_t kBlockBytes = 4096;
 constexpr uint64_t kChunkBytes = 64 << 10;
 
-// Iterates over the lines of a byte range of a file. Buffers one chunk and one line, of which it
-// keeps at most `max_line_bytes`.
+// Iterates over the lines in a byte range of a file. Buffers one chunk and at most `max_line_bytes`
+// of the current line.
 class LineReader {
  public:
   LineReader(int fd, uint64_t begin, uint64_t end, uint64_t max_line_bytes)
       : fd_(fd), unread_(begin), end_(end), max_line_bytes_(max_line_bytes) {}
 
-  // False at the end of the range or of the file. INTERNAL: a read error, with errno's text.
+  // Returns false at the end of the range or file. INTERNAL: read error, with errno's text.
   absl::StatusOr<bool> Next() {
     text_.clear();
     bytes_ = 0;
@@ -51,12 +51,11 @@ class LineReader {
     }
   }
 
-  // The line that Next() found.
-  const std::string& text() const { return text_; }  // without the newline
+  const std::string& text() const { return text_; }  // without newline
   uint64_t begin() const { return begin_; }
-  uint64_t bytes() const { return bytes_; }  // of the whole line
+  uint64_t bytes() const { return bytes_; }  // of the full line
   bool blank() const { return blank_; }
-  // Checksum of the line, chained to that of the lines before it.
+  // Checksum of the line, chained with that of the previous lines.
   uint64_t Checksum(uint64_t before) const {
     return Xxh3(text_.data(), text_.size(), before * 2 + (blank_ ? 1 : 0)) + bytes_;
   }
@@ -76,11 +75,11 @@ class LineReader {
   }
 
   const int fd_;
-  uint64_t unread_;  // first byte that is not in the chunk yet
+  uint64_t unread_;  // first byte not yet in the chunk
   const uint64_t end_;
   const uint64_t max_line_bytes_;
   std::string chunk_;
-  size_t used_ = 0;  // bytes of the chunk
+  size_t used_ = 0;  // bytes consumed from the chunk
   std::string text_;
   uint64_t begin_ = 0;
   uint64_t bytes_ = 0;
@@ -120,7 +119,7 @@ absl::Status JsonlDataset::Scan() {
     const absl::StatusOr<bool> read = reader.Next();
     if (!read.ok()) return NotFound(path_, ": cannot be read: ", Message(read.status()));
     if (!*read) break;
-    // A long line stands alone: the rows before it are found without reading it.
+    // A long line gets its own block, so that finding earlier rows does not read it.
     if (blocks_.empty() || reader.begin() >= blocks_.back().begin + kBlockBytes ||
         reader.bytes() > kBlockBytes) {
       blocks_.push_back({reader.begin(), number, rows_, 0});

@@ -14,10 +14,10 @@
 namespace freshet {
 namespace {
 
-// After Close() the store's waits return at once; this bounds the rate of the loop until the stop.
+// Limits the loop rate after Close(), when the store's waits return at once.
 constexpr absl::Duration kIdlePause = absl::Milliseconds(1);
 
-// Token ids of a row's prompt. Errors begin with where the row stands.
+// Encodes a row's prompt. Errors start with `where`.
 absl::StatusOr<std::vector<int32_t>> EncodePrompt(const std::string& where,
                                                   const std::string& prompt,
                                                   const PromptEncoder& encoder,
@@ -70,7 +70,7 @@ absl::Status PromptFeeder::FillPending() {
 
 bool PromptFeeder::done() const {
   if (!pending_.empty()) return false;
-  // Ordinals that ended before may be the last ones.
+  // All remaining ordinals may already have ended.
   const std::vector<int64_t>& ended = options_.start.above;
   if (options_.total_prompts <= 0) return false;
   for (int64_t ordinal = next_; ordinal < options_.total_prompts; ++ordinal) {
@@ -81,7 +81,7 @@ bool PromptFeeder::done() const {
 
 absl::StatusOr<bool> PromptFeeder::FeedOnce() {
   const absl::Status filled = FillPending();
-  // A bad row is reported once the good rows before it are with the store.
+  // A bad row is reported only after the good rows before it are stored.
   if (pending_.empty()) {
     FRESHET_RETURN_IF_ERROR(filled);
     return false;

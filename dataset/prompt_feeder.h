@@ -15,22 +15,22 @@
 
 namespace freshet {
 
-// Token ids of a prompt's text.
+// Encodes a prompt's text to token ids.
 using PromptEncoder = std::function<absl::StatusOr<std::vector<int32_t>>(const std::string&)>;
 
 struct PromptFeederOptions {
   uint64_t seed = 0;
   bool shuffle = true;
-  int64_t max_prompt_tokens = 0;  // >= 1
-  int32_t first_attempt = 0;      // of every prompt fed (Prompt::first_attempt)
-  int64_t total_prompts = 0;      // ordinals stay below it; 0: no end
-  PromptCursor start;             // ordinals that ended before are not fed again
-  int64_t batch_prompts = 64;     // encoded ahead and offered at once, >= 1
-  absl::Duration max_wait = absl::Milliseconds(100);  // bound of one wait for room
+  int64_t max_prompt_tokens = 0;                      // >= 1
+  int32_t first_attempt = 0;                          // Prompt::first_attempt of every prompt
+  int64_t total_prompts = 0;                          // upper bound of ordinals; 0: unlimited
+  PromptCursor start;                                 // ordinals that already ended are skipped
+  int64_t batch_prompts = 64;                         // encoded ahead and offered together, >= 1
+  absl::Duration max_wait = absl::Milliseconds(100);  // maximum time of one wait for room
 };
 
-// Keeps a store's prompt queue full with the rows of a dataset, in the order of RowOfOrdinal.
-// Attribute "prompt" of each prompt is the text given to the model.
+// Keeps a store's prompt queue filled with dataset rows, in RowOfOrdinal order. Sets each prompt's
+// attribute "prompt" to the text given to the model.
 //
 // Store and dataset must outlive the feeder. Confined to one thread at a time.
 class PromptFeeder {
@@ -38,18 +38,18 @@ class PromptFeeder {
   PromptFeeder(TrajectoryStore& store, const Dataset& dataset, PromptEncoder encoder,
                PromptFeederOptions options);
 
-  // Offers one batch to the store. True when the store took a prompt; false when its queue is full
-  // or everything has been fed (done()). INVALID_ARGUMENT, naming the row, for one that does not
-  // encode, is empty or longer than max_prompt_tokens; else the store's error. After an error
-  // nothing is lost: the next call tries the same prompts again.
+  // Offers one batch to the store. Returns true if the store accepted a prompt; false if its queue
+  // is full or the feeder is done(). INVALID_ARGUMENT: a row does not encode, is empty or exceeds
+  // max_prompt_tokens; the message names it. Otherwise returns the store's error. After an error
+  // the next call retries the same prompts.
   absl::StatusOr<bool> FeedOnce();
 
-  // Every ordinal below total_prompts has been handed to the store.
+  // Whether every ordinal below total_prompts has been handed to the store.
   bool done() const;
 
-  // Feeds until done, `stop`, or an error other than UNAVAILABLE and RESOURCE_EXHAUSTED; OK in the
-  // first two cases. Returns at most max_wait and one batch after the request;
-  // TrajectoryStore::Close() ends the wait at once.
+  // Feeds until done (OK), `stop` (OK), or an error other than UNAVAILABLE and RESOURCE_EXHAUSTED.
+  // After a stop request returns within max_wait plus one batch; TrajectoryStore::Close() ends the
+  // wait at once.
   absl::Status Run(std::stop_token stop);
 
  private:
@@ -62,13 +62,13 @@ class PromptFeeder {
   const PromptEncoder encoder_;
   const PromptFeederOptions options_;
 
-  int64_t next_ = 0;             // ordinal to encode next
-  std::vector<Prompt> pending_;  // encoded, not yet taken by the store
+  int64_t next_ = 0;             // next ordinal to encode
+  std::vector<Prompt> pending_;  // encoded, not yet accepted by the store
 };
 
-// Checks every row of `dataset` before a job starts: INVALID_ARGUMENT with a line "WHERE: ..." for
-// each row that does not encode, is empty or is longer than `max_prompt_tokens`; at most 5 and
-// "and N more".
+// Checks every row of `dataset` before a job starts. INVALID_ARGUMENT: one line "WHERE: ..." for
+// each row that does not encode, is empty or exceeds `max_prompt_tokens`; at most 5 and "and N
+// more".
 absl::Status ValidatePrompts(const Dataset& dataset, const PromptEncoder& encoder,
                              int64_t max_prompt_tokens);
 

@@ -21,7 +21,7 @@ constexpr std::array<std::array<std::string_view, 4>, 2> kAliasSets = {{
     {"answer", "solution", "target", "ground_truth"},
 }};
 
-// Other names of `field` that the row has.
+// Aliases of `field` in the row.
 std::vector<std::string> AliasesIn(const Fields& fields, const std::string& field) {
   std::vector<std::string> found;
   for (const auto& set : kAliasSets) {
@@ -33,7 +33,7 @@ std::vector<std::string> AliasesIn(const Fields& fields, const std::string& fiel
   return found;
 }
 
-// Field names come from outside: control characters and bytes that may not be ASCII become '?'.
+// Field names are untrusted: non-printable and non-ASCII bytes become '?'.
 std::string Printable(const std::string& name) {
   std::string result = name.substr(0, kMaxNameBytes);
   for (char& c : result) {
@@ -88,7 +88,7 @@ absl::StatusOr<std::string> RowBuilder::Resolve(const std::string& field,
 }
 
 absl::StatusOr<DatasetRow> RowBuilder::Build(const Fields& fields) const {
-  // Every name is looked up in the row as it came, so that one alias never hides another.
+  // Looks up every name in the original row, so that aliases do not affect each other.
   Fields resolved = fields;
   for (const std::string& field : wanted_) {
     FRESHET_ASSIGN_OR_RETURN(resolved[field], Resolve(field, fields));

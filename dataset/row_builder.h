@@ -12,26 +12,25 @@
 namespace freshet {
 
 struct RowOptions {
-  std::string prompt;                         // template over the fields (text_template.h)
-  std::string answer;                         // field that becomes attribute "answer"; "": none
+  std::string prompt;                         // template over fields (text_template.h)
+  std::string answer;                         // field copied to attribute "answer"; "": none
   std::map<std::string, std::string> fields;  // name used here -> name in the row
-  std::vector<std::string> required;          // fields that others need, such as scorers
+  std::vector<std::string> required;          // more required fields, such as those of scorers
 };
 
-// Makes rows of named fields.
+// Builds rows from named fields.
 //
-// A field that the options ask for, but that a row lacks, may go by another usual name, unless
-// `fields` gives its name: question, problem, input, prompt stand for each other, and so do answer,
-// solution, target, ground_truth, if the row has exactly one of them. Its value is then found under
-// both names.
+// A requested field that a row lacks, and that `fields` does not map, may have an alias: question,
+// problem, input and prompt are aliases, and so are answer, solution, target and ground_truth. It
+// applies if the row has exactly one of them; the value is then available under both names.
 // Thread-compatible: const methods may run concurrently.
 class RowBuilder {
  public:
-  // INVALID_ARGUMENT for a bad template.
+  // INVALID_ARGUMENT: bad template.
   static absl::StatusOr<RowBuilder> Create(const RowOptions& options);
 
-  // INVALID_ARGUMENT: a field is missing (the message names it and the fields there are, or the
-  // aliases between which it cannot choose), or the prompt comes out empty.
+  // INVALID_ARGUMENT: a field is missing (the message names it and the available fields, or the
+  // ambiguous aliases), or the resulting prompt is empty.
   absl::StatusOr<DatasetRow> Build(const std::map<std::string, std::string>& fields) const;
 
  private:
@@ -42,7 +41,7 @@ class RowBuilder {
   TextTemplate prompt_;
   std::string answer_;
   std::map<std::string, std::string> names_;
-  std::vector<std::string> wanted_;  // fields that every row must have
+  std::vector<std::string> wanted_;  // required fields of every row
 };
 
 }  // namespace freshet

@@ -17,11 +17,11 @@ struct TemplateDatasetOptions {
   std::vector<std::map<std::string, std::string>> rows;
 };
 
-// Rows given in the job itself. Thread-safe.
+// Rows given in the job file. Thread-safe.
 class TemplateDataset final : public Dataset {
  public:
-  // INVALID_ARGUMENT: no rows, a bad template, or rows that lack a field: "dataset.rows[I]: ..."
-  // one line each, at most 5 and "and N more".
+  // INVALID_ARGUMENT: no rows, a bad template, or rows that lack a field: "dataset.rows[I]: ...",
+  // at most 5 lines, then "and N more".
   static absl::StatusOr<std::unique_ptr<TemplateDataset>> Create(
       const TemplateDatasetOptions& options);
 

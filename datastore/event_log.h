@@ -17,7 +17,6 @@ struct StoredEvent {
   std::string value;
 };
 
-// An event to append.
 struct NewEvent {
   std::string stream;
   std::string key;  // "" for none
@@ -25,60 +24,59 @@ struct NewEvent {
 };
 
 struct EventPage {
-  std::vector<StoredEvent> events;  // by cursor
-  // Events after the cursor that was asked for, before the first of these, are gone by retention.
+  std::vector<StoredEvent> events;  // sorted by cursor
+  // Retention removed events between the requested cursor and the first of these.
   bool gap = false;
 };
 
 struct EventLogOptions {
-  int64_t max_length = 100'000;  // events kept in a stream; older ones go
-  int64_t recent_keys = 10'000;  // keys by which Append is idempotent; at most max_length
-  // Bytes of keys and values kept in a stream; older events go, but never the newest one.
+  int64_t max_length = 100'000;  // events kept per stream; the oldest are removed
+  int64_t recent_keys = 10'000;  // keys that make Append idempotent; at most max_length
+  // Key and value bytes kept per stream. The oldest events are removed, but never the newest one.
   int64_t max_bytes = int64_t{64} << 20;
 
-  // INVALID_ARGUMENT naming the option, its value and its bound.
+  // INVALID_ARGUMENT: an option is out of range; the message names it, its value and its bound.
   absl::Status Validate() const;
 };
 
-constexpr int64_t kMaxEventBytes = int64_t{4} << 20;       // of a value
-constexpr int64_t kMaxEventKeyBytes = 1024;                // of a key or a stream's name
-constexpr int64_t kMaxEventPage = 10'000;                  // events in a page
-constexpr int64_t kMaxEventPageBytes = int64_t{16} << 20;  // of a page's values, the last excepted
+constexpr int64_t kMaxEventBytes = int64_t{4} << 20;       // per value
+constexpr int64_t kMaxEventKeyBytes = 1024;                // per key or stream name
+constexpr int64_t kMaxEventPage = 10'000;                  // events per page
+constexpr int64_t kMaxEventPageBytes = int64_t{16} << 20;  // page values, excluding the last
 constexpr absl::Duration kMaxEventWait = absl::Minutes(1);
 
-// Named append-only streams of bounded length. A stream's events are numbered 1, 2, 3, ...: the
-// cursor. Streams of a job are "{JOBID}:events" and "{JOBID}:samples".
+// Named append-only streams of bounded length. A stream numbers its events 1, 2, 3, ...: the
+// cursor. A job's streams are "{JOBID}:events" and "{JOBID}:samples".
 //
-// Errors: INVALID_ARGUMENT (an empty stream name, a negative cursor, something over the bounds
-// above), and the backend's UNAVAILABLE, RESOURCE_EXHAUSTED, PERMISSION_DENIED, DATA_LOSS (Redis
-// only).
+// Errors: INVALID_ARGUMENT (empty stream name, negative cursor, or a bound above exceeded);
+// UNAVAILABLE, RESOURCE_EXHAUSTED, PERMISSION_DENIED and DATA_LOSS from the backend (Redis only).
 // Thread-safe.
 class EventLog {
  public:
   virtual ~EventLog() = default;
 
-  // Appends the events, in order, to their streams, in one round trip. Returns their cursors. A key
-  // that is among the stream's recent_keys newest appends, and whose event is still there, gives
-  // that event's cursor and changes nothing, whatever the value; "" is never remembered.
-  // INVALID_ARGUMENT changes nothing; after another error some of the events may be there.
+  // Appends the events in order, in one round trip. Returns their cursors. If a key is among the
+  // stream's recent_keys newest appends and its event still exists, returns that event's cursor and
+  // appends nothing, whatever the value. The key "" is not deduplicated. INVALID_ARGUMENT appends
+  // nothing; after other errors some of the events may have been appended.
   virtual absl::StatusOr<std::vector<int64_t>> AppendAll(const std::vector<NewEvent>& events) = 0;
-  // AppendAll of one event: its cursor.
+  // Appends one event. Returns its cursor.
   absl::StatusOr<int64_t> Append(const std::string& stream, const std::string& key,
                                  const std::string& value);
-  // Up to `max` events (1..kMaxEventPage) with a cursor above `after`; 0 reads from the oldest one.
-  // Where there is none, blocks for up to `wait` (cut to kMaxEventWait) until one comes, without
-  // polling; an empty page says that none came. A page also ends
-  // with the value that brings it to kMaxEventPageBytes.
-  // OUT_OF_RANGE: `after` is above the newest cursor: the stream was deleted.
+  // Returns up to `max` events (1..kMaxEventPage) with cursors above `after`; 0 reads from the
+  // oldest. If there are none, blocks without polling for up to `wait` (capped at kMaxEventWait),
+  // then returns an empty page. A page also ends with the value that brings it to
+  // kMaxEventPageBytes.
+  // OUT_OF_RANGE: `after` is above the newest cursor, because the stream was deleted.
   virtual absl::StatusOr<EventPage> Read(const std::string& stream, int64_t after, int64_t max,
                                          absl::Duration wait) = 0;
-  // Cursor of the newest event; 0 for a stream without one.
+  // Cursor of the newest event; 0 if the stream is empty.
   virtual absl::StatusOr<int64_t> Newest(const std::string& stream) = 0;
-  // Removes the stream; its numbering starts again. OK when there is none.
+  // Deletes the stream and resets its numbering. OK if there is no such stream.
   virtual absl::Status Delete(const std::string& stream) = 0;
 };
 
-// The checks and the error that all adapters share.
+// Checks and errors shared by all adapters.
 absl::Status ValidateEventAppend(const std::string& stream, const std::string& key,
                                  const std::string& value);
 absl::Status ValidateEventRead(const std::string& stream, int64_t after, int64_t max);

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A row of a sample with 3 spans has about 400 bytes; these leave room for any real one.
+// A sample row with 3 spans takes about 400 bytes.
 constexpr size_t kMaxLineBytes = 1 << 20;
 constexpr int kMaxDepth = 8;
 constexpr size_t kMaxSpans = 4096;
@@ -239,8 +239,7 @@ std::string LedgerRowToJson(const LedgerRow& row) {
       SampleToJson(row, json);
       break;
   }
-  // Text that is not UTF-8 (a job name, a reason) is replaced instead of making the line
-  // unwritable.
+  // Replaces invalid UTF-8 (in a job name or reason), so that the row can always be written.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

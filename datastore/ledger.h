@@ -23,18 +23,17 @@ enum class LedgerEvent {
 };
 const char* Name(LedgerEvent event);
 
-// One row of the append-only ledger. Which fields a row carries depends on `event`:
+// One row of the append-only ledger. The fields depend on `event`:
 //   open: job, bound, disposition, B, G
 //   resumed: epoch, lineage, parent_lineage, fork_version, checkpoint_sha256, digest
 //   durable: lineage, version, checkpoint_sha256, digest
-//   trained | filtered | dropped | requeued | dead: one row per sample that has tokens, at least
-//   one
-//     per group. A uid appears once, redo rows apart: a group requeued with kept tokens goes on
-//     under its uids and writes no row.
-// A redo row whose lineage is one larger than that of the rows before begins that lineage: the redo
-// gave other weights from its step on (trajectory_store.h, CommitStep). A durable row has the
-// lineage of its version. Of a sample row, `spans` cover the whole response; min_version and
-// max_version are over its loss-bearing tokens only (train_version when there are none).
+//   trained | filtered | dropped | requeued | dead: one row per sample with tokens, at least one
+//     per group. Except for redo rows, each uid appears once: a group requeued with kept tokens
+//     keeps its uids and writes no row.
+// A redo row whose lineage is one above that of the preceding rows starts that lineage: from its
+// step on, the redo produced different weights (CommitStep in trajectory_store.h). A durable row
+// has its version's lineage. In sample rows, `spans` cover the whole response; min_version and
+// max_version cover only loss-bearing tokens (train_version if there are none).
 struct LedgerRow {
   int64_t seq = 0;
   LedgerEvent event = LedgerEvent::kOpen;
@@ -48,14 +47,14 @@ struct LedgerRow {
   int64_t group_size = 0;
   // resumed
   int64_t parent_lineage = 0;
-  int64_t fork_version = 0;  // version loaded by a fork; < 0: no fork, and the key is absent
+  int64_t fork_version = 0;  // version loaded by a fork; < 0: not a fork, key absent
   // resumed, durable
   int64_t version = 0;
   std::string checkpoint_sha256;
   std::string digest;
   // sample rows
   int64_t step = 0;
-  int64_t train_version = 0;  // policy version that the step started from
+  int64_t train_version = 0;  // policy version at the start of the step
   std::string uid;
   int64_t prompt = 0;  // ordinal
   int32_t attempt = 0;
@@ -66,17 +65,17 @@ struct LedgerRow {
   std::vector<Span> spans;
   int64_t min_version = 0;
   int64_t max_version = 0;
-  std::string reason;  // every end other than trained
+  std::string reason;  // set unless `event` is trained
 };
 
-// One line of ledger.jsonl (without the newline); keys as in the contracts, in a fixed order.
+// One line of ledger.jsonl without the newline. Keys are in a fixed order.
 std::string LedgerRowToJson(const LedgerRow& row);
-// Inverse. Unknown keys are ignored. INVALID_ARGUMENT for anything that is not such a line: bad
-// JSON, more than 1 MiB or 8 levels, a missing key, a wrong type, a negative or overflowing number.
+// Inverse of LedgerRowToJson. Ignores unknown keys. INVALID_ARGUMENT: bad JSON, more than 1 MiB or
+// 8 levels, a missing key, a wrong type, or a negative or overflowing number.
 absl::StatusOr<LedgerRow> ParseLedgerRow(std::string_view line);
 
-// Digest chain over trained uids: digest_0 = SHA-256 of "", digest_n = SHA-256(digest_{n-1} as hex
-// text followed by uid_n), all lower-case hex.
+// Digest chain over trained uids: digest_0 = SHA-256 of "", digest_n = SHA-256(hex digest_{n-1} +
+// uid_n), all in lower-case hex.
 std::string InitialDigest();
 std::string ExtendDigest(const std::string& digest, std::string_view uid);
 

@@ -9,8 +9,8 @@
 namespace freshet {
 namespace {
 
-// The bits that `fold` gives for any eight bytes of a column; zeros fill up the last ones.
-// Responses are long, and each of them comes by here.
+// ORs `fold` over all 8-byte words of a column, zero-padded at the end. Word-wise because responses
+// are long and every one is checked.
 template <typename T, typename Fold>
 uint64_t FoldWords(const std::vector<T>& column, Fold fold) {
   const char* at = reinterpret_cast<const char*>(column.data());
@@ -25,12 +25,12 @@ uint64_t FoldWords(const std::vector<T>& column, Fold fold) {
   return bits | fold(word);
 }
 
-// Whether no entry of the columns is bad by itself; which one is, the loop of CheckColumns tells.
+// Fast check that every entry is valid by itself. CheckColumns finds the invalid one.
 bool EntriesAreGood(const Response& response) {
   constexpr uint64_t kSigns = 0x8000000080000000u;
   const uint64_t negative =
       FoldWords(response.response_ids, [](uint64_t two) { return two & kSigns; });
-  // Exponents of all ones carry into the sign's place.
+  // An all-ones exponent carries into the sign bit.
   const auto infinite_bits = [](uint64_t two) {
     return ((two & 0x7f8000007f800000u) + 0x0080000000800000u) & kSigns;
   };
@@ -143,7 +143,7 @@ absl::Status CheckSamplePut(const SamplePut& sample, int32_t group_size) {
 absl::Status CheckScore(const Score* score) {
   if (score == nullptr) return InvalidArgument("score: absent for task score");
   if (score->outcome == ScoreOutcome::kInfraError) {
-    return InvalidArgument("score: an infrastructure error is no score: use FailRow");
+    return InvalidArgument("score: an infrastructure error is not a score: use FailRow");
   }
   if (!std::isfinite(score->reward)) return InvalidArgument("score: reward is not finite");
   return absl::OkStatus();

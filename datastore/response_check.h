@@ -10,29 +10,30 @@
 
 namespace freshet {
 
-// What a response must fulfil besides its own shape.
+// Constraints on a response in addition to its own shape.
 struct ResponseBounds {
-  int64_t min_version = 0;   // no span is older than its group's min version
-  int64_t root_lineage = 0;  // no span is of an older lineage
-  PolicyVersion committed;   // no span is of a newer lineage, or of a larger version than this
-  bool needs_loss = true;    // at least one token bears loss (a finished sample)
+  int64_t min_version = 0;   // the group's min version; no span may be older
+  int64_t root_lineage = 0;  // no span may have an older lineage
+  PolicyVersion committed;   // no span may have a newer lineage or a larger version
+  bool needs_loss = true;    // requires at least one loss-bearing token (a finished sample)
 };
 
-// INVALID_ARGUMENT naming the column, the value and the bound unless: there is at least one token,
-// ids are >= 0, every column has one entry per token (sampling_logprobs may have none), log-probs
-// are finite, the mask is 0 or 1, and the spans cover all tokens in order without gaps, with
-// lineages and versions that do not decrease and keep `bounds`. An engine that swaps from (L, V) to
-// (L + 1, W) between two tokens has W >= V. A pure function, used by every backend. Thread-safe.
+// Checks that a response has at least one token; that ids are >= 0; that every column has one entry
+// per token (sampling_logprobs may be empty); that log-probs are finite and mask entries 0 or 1;
+// and that the spans cover all tokens in order without gaps, with non-decreasing lineages and
+// versions within `bounds`. (An engine that swaps from (L, V) to (L + 1, W) between two tokens has
+// W >= V.)
+// INVALID_ARGUMENT: the message names the column, the value and the bound. Pure; shared by all
+// backends. Thread-safe.
 absl::Status CheckResponse(const Response& response, const ResponseBounds& bounds);
 
-// INVALID_ARGUMENT unless `sample` has a response and its index is one of a group's.
+// INVALID_ARGUMENT unless `sample` has a response and its index is within the group.
 absl::Status CheckSamplePut(const SamplePut& sample, int32_t group_size);
 
-// INVALID_ARGUMENT unless `score` is there (not null), of another outcome than kInfraError, and
-// its reward finite.
-absl::Status CheckScore(const Score* score);
-// INVALID_ARGUMENT unless `ref_logprobs` is there (not null), has `num_tokens` entries, and all are
+// INVALID_ARGUMENT unless `score` is not null, its outcome is not kInfraError and its reward is
 // finite.
+absl::Status CheckScore(const Score* score);
+// INVALID_ARGUMENT unless `ref_logprobs` is not null and has `num_tokens` finite entries.
 absl::Status CheckRefLogprobs(const std::vector<float>* ref_logprobs, int64_t num_tokens);
 
 }  // namespace freshet

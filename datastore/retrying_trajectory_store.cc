@@ -14,7 +14,7 @@ const absl::Status& StatusOfResult(const absl::StatusOr<T>& result) {
   return result.status();
 }
 
-// A password that is refused may be one that is being changed.
+// PERMISSION_DENIED may be a password change in progress.
 bool MayPass(absl::StatusCode code) {
   return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kPermissionDenied;
 }

@@ -17,17 +17,16 @@ namespace freshet {
 struct RetryOptions {
   absl::Duration first_backoff = absl::Milliseconds(50);
   absl::Duration max_backoff = absl::Seconds(2);
-  // An outage longer than this is reported to the caller as UNAVAILABLE.
+  // Longer outages are returned to the caller as UNAVAILABLE.
   absl::Duration outage_limit = absl::Minutes(10);
-  // Called once per outage, at its first failed retry, with the error.
+  // Called once per outage, with the error, at the first failed retry.
   std::function<void(const absl::Status&)> on_outage;
 };
 
-// Waits out outages of a store: repeats an operation that answered UNAVAILABLE, or
-// PERMISSION_DENIED (a password that is being changed), with growing pauses and a bound. What a
-// caller sees is a slow store. All operations of the port may be repeated: most are idempotent, and
-// an answer that is lost of the others costs one lease, which expires. Thread-safe. The store and
-// the clock must outlive this object.
+// Hides store outages: retries operations that return UNAVAILABLE, or PERMISSION_DENIED (a password
+// change in progress), with bounded exponential backoff. Every operation may be retried: most are
+// idempotent; for the others a lost reply costs one lease, which expires. Thread-safe. The store
+// and the clock must outlive this object.
 class RetryingTrajectoryStore final : public TrajectoryStore {
  public:
   RetryingTrajectoryStore(TrajectoryStore& store, const Clock& clock, RetryOptions options)
@@ -69,7 +68,7 @@ class RetryingTrajectoryStore final : public TrajectoryStore {
   uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
     return store_.AwaitChange(topic, seen, timeout);
   }
-  // Also ends the waiting for an outage's end.
+  // Also ends waits for the end of an outage.
   void Close() override;
 
   int64_t retries() const { return retries_.load(); }

@@ -8,7 +8,7 @@
 namespace freshet {
 namespace {
 
-// Far beyond any job, and small enough that products of two stay within 64 bits.
+// Larger than any job needs; products of two such values fit in 64 bits.
 constexpr int64_t kMaxOption = 1'000'000;
 
 absl::Status CheckRange(const char* name, int64_t value, int64_t low) {
@@ -43,9 +43,9 @@ ConsumptionDecision TooFew(const StalenessOptions& options, int64_t version, int
   return decision;
 }
 
-// The k * B condition over the groups that a claim would leave, oldest first. Returns the smallest
-// k that fails, or nothing. Enough to look at each group once: with the groups sorted, the n-th
-// (from 0) group with min version V - eta + k breaks the condition iff n >= k * B.
+// Checks the k * B condition on the groups that a claim would leave, oldest first. Returns the
+// smallest k that fails, if any. One pass suffices: in sorted order, the n-th group (from 0) with
+// min version V - eta + k violates the condition iff n >= k * B.
 std::optional<int64_t> FirstBrokenK(const StalenessOptions& options, int64_t version,
                                     const std::vector<GroupAge>& rest) {
   for (size_t n = 0; n < rest.size(); ++n) {
@@ -148,8 +148,8 @@ ConsumptionDecision DecideConsumption(const StalenessOptions& options, int64_t v
   std::vector<GroupAge> sorted = outstanding;
   std::sort(sorted.begin(), sorted.end(), Older);
   std::vector<int64_t> taken;
-  std::vector<GroupAge> rest;        // what the claim leaves, oldest first
-  std::vector<GroupAge> incomplete;  // of these, the ones that cannot be taken
+  std::vector<GroupAge> rest;        // unclaimed groups, oldest first
+  std::vector<GroupAge> incomplete;  // those of `rest` that cannot be claimed
   for (const GroupAge& group : sorted) {
     const bool eligible = group.ready && WithinBound(options, version, group);
     if (eligible && static_cast<int64_t>(taken.size()) < options.groups_per_step) {

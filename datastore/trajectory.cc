@@ -11,7 +11,7 @@ std::string SampleUid(const std::string& job, const SampleKey& key) {
 }
 
 int64_t CountLossTokens(const std::vector<uint8_t>& loss_mask, int32_t begin, int32_t end) {
-  // Eight at a time: responses are long, and several calls read each of them.
+  // Eight bytes at a time: responses are long and several calls read each one.
   const uint8_t* at = loss_mask.data() + begin;
   const uint8_t* const behind = loss_mask.data() + end;
   int64_t count = 0;

@@ -21,37 +21,37 @@ struct Span {
 
 enum class FinishReason { kNone, kStop, kLength };
 
-// What a rollout engine made of one prompt. response_ids, behavior_logprobs and loss_mask have one
-// entry per response token, sampling_logprobs one per token or none; spans cover
-// [0, response_ids.size()) in order without gaps.
+// Output of a rollout engine for one prompt. response_ids, behavior_logprobs and loss_mask have one
+// entry per response token; sampling_logprobs has one per token or is empty; spans cover [0,
+// response_ids.size()) in order without gaps.
 struct Response {
   std::vector<int32_t> response_ids;
-  // log p(token) under the policy that sampled it, after the temperature and before top_k and
-  // top_p, in nats: what a trainer compares its own log-probs with. 0 at observation tokens.
+  // log p(token) in nats under the sampling policy, after temperature and before top_k and top_p.
+  // The trainer compares its own log-probs with these. 0 for observation tokens.
   std::vector<float> behavior_logprobs;
-  // 1 where the token bears loss; 0 for observation tokens.
+  // 1 for loss-bearing tokens, 0 for observation tokens.
   std::vector<uint8_t> loss_mask;
   std::vector<Span> spans;
   FinishReason finish = FinishReason::kNone;
-  // log p(token) under the distribution that it was drawn from, after top_k and top_p, in nats.
-  // Empty if no token was drawn from a truncated distribution: behavior_logprobs hold the values
-  // then. If only some were, the other tokens repeat their entries of behavior_logprobs.
+  // log p(token) in nats under the distribution it was drawn from, after top_k and top_p. Empty if
+  // no token was drawn from a truncated distribution. Tokens that were not drawn from one repeat
+  // their behavior_logprobs entry.
   std::vector<float> sampling_logprobs;
-  // Sum of the rewards that an environment gave in this episode; absent without an environment.
+  // Sum of the environment's rewards in this episode; absent without an environment.
   std::optional<double> env_reward = std::nullopt;
 };
 
-// Ones among the entries [begin, end) of a loss mask, which holds 0 and 1.
+// Number of ones in [begin, end) of a loss mask.
 int64_t CountLossTokens(const std::vector<uint8_t>& loss_mask, int32_t begin, int32_t end);
 
-// One prompt of a job. `ordinal` is its number in the job: assigned once, growing.
+// One prompt of a job. `ordinal` is its number in the job: assigned once, increasing.
 struct Prompt {
   int64_t ordinal = 0;
-  // Attempt number of its first lease; larger than any attempt of the same ordinal ever used
-  // before, so that a uid is never reused after a resume.
+  // Attempt number of the first lease. Larger than any earlier attempt of this ordinal, so that
+  // uids are not reused after a resume.
   int32_t first_attempt = 0;
   std::vector<int32_t> prompt_ids;
-  // What scorers need besides the response: `prompt` (text), `answer`, template variables.
+  // Input of scorers besides the response: `prompt` (text), `answer`, template variables.
   std::map<std::string, std::string> attributes;
 };
 
@@ -66,7 +66,7 @@ struct SampleKey {
 // "job/ordinal/attempt/index"
 std::string SampleUid(const std::string& job, const SampleKey& key);
 
-// How the scoring of a sample ended. An infrastructure error is never a reward.
+// Outcome of scoring a sample. An infrastructure error is never converted to a reward.
 enum class ScoreOutcome { kOk, kWrongFormat, kTimeout, kInfraError };
 
 // Result of the `score` task for one sample.

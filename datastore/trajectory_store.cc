@@ -55,7 +55,7 @@ absl::Status StoreOptions::Validate() const {
 }
 
 absl::Status StoreOrigin::Validate() const {
-  // Epochs number the upper half of a fencing token.
+  // The epoch is the upper half of a fencing token.
   constexpr int64_t kMaxEpoch = int64_t{1} << 30;
   if (policy.lineage < 0 || policy.version < 0 || ledger_seq < 0 || cursor.low_water < 0) {
     return InvalidArgument("store origin: lineage ", policy.lineage, ", version ", policy.version,

@@ -17,7 +17,7 @@ const EnvironmentRegistry& BuiltinEnvironments() {
                    GuessNumber::OptionNames(), [] { return std::make_unique<GuessNumber>(); }})
             .ok());
     FRESHET_CHECK(made->Add({"calculator",
-                             "Give the value of an expression; [EXPRESSION] asks a calculator.",
+                             "Evaluate an expression; [EXPRESSION] calls a calculator.",
                              Calculator::OptionNames(),
                              [] { return std::make_unique<Calculator>(); },
                              {{"prompt", "1+1="}}})

@@ -18,7 +18,7 @@ std::string_view StripSpace(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-// What stands in the brackets that end the action; nothing when it does not end so.
+// The text in the brackets that end the action; nullopt if there are none.
 std::optional<std::string_view> ToolCall(std::string_view action) {
   if (!action.ends_with(']')) return std::nullopt;
   const size_t open = action.rfind('[');
@@ -28,13 +28,13 @@ std::optional<std::string_view> ToolCall(std::string_view action) {
 
 std::string DrawExpression(uint64_t seed, int64_t operands, int64_t digits,
                            const std::string& operators) {
-  uint64_t range = 9;  // numbers of `digits` digits
+  uint64_t range = 9;  // number of values with `digits` digits
   for (int64_t i = 1; i < digits; ++i) range *= 10;
   std::string text;
   for (int64_t i = 0; i < operands; ++i) {
     const auto n = static_cast<uint64_t>(i);
     if (i > 0) text += operators[RandomBits(seed, 1, n) % operators.size()];
-    // One digit: 0 to 9; more: none begins with 0.
+    // One digit: 0 to 9. More digits: no leading zero.
     const uint64_t number =
         digits == 1 ? RandomBits(seed, 0, n) % 10 : range / 9 + RandomBits(seed, 0, n) % range;
     text += StrCat(number);

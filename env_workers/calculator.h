@@ -9,19 +9,19 @@
 
 namespace freshet {
 
-// An expression to give the value of, with a calculator as a tool. An action that ends with
-// "[EXPRESSION]" is a tool call: the observation is its value and "=", for instance "408=" after
-// "[12*34]", or "!=" for an expression that is not understood (integer_expression.h). Any other
-// action is the final answer, which ends the episode: reward 1 when the whole of it, without spaces
-// around it, is the value in decimal digits (leading zeros do not matter), else 0.
+// The task is to evaluate an expression, with a calculator as a tool. An action that ends with
+// "[EXPRESSION]" is a tool call: the observation is the value and "=", for instance "408=" after
+// "[12*34]", or "!=" for an invalid expression (integer_expression.h). Any other action is the
+// final answer and ends the episode: reward 1 if the whole action, trimmed of spaces, is the value
+// in decimal digits (leading zeros are ignored), else 0.
 //
 // Options:
-//   source      seed (default): the expression is drawn, and the reset shows it as "12*34=".
+//   source      seed (default): the expression is random, and the reset shows it as "12*34=".
 //               prompt: it is the row's prompt up to its last '='; the reset shows nothing.
 //   prompt      the row's prompt text; a field of every row.
-//   digits      decimal digits of each drawn number, 1 to 9; default 2. None begins with 0.
-//   operands    drawn numbers, 2 to 8; default 2.
-//   operators   what is drawn between them: characters out of "+-*"; default "+-*".
+//   digits      decimal digits of each random number, 1 to 9; default 2. No leading zeros.
+//   operands    number of random numbers, 2 to 8; default 2.
+//   operators   characters of "+-*" to choose operators from; default "+-*".
 //   calls       tool calls allowed, 0 to 64; default 3. One more truncates the episode.
 class Calculator final : public Environment {
  public:

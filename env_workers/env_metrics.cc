@@ -24,7 +24,7 @@ EnvMetrics::EnvMetrics(prometheus::Registry& registry, const EnvironmentRegistry
                       .Register(registry);
   open_ = &prometheus::BuildGauge()
                .Name("freshet_episodes_open")
-               .Help("Episodes that are open; those that wait for a place not counted.")
+               .Help("Open episodes, without those that wait for a slot.")
                .Register(registry)
                .Add({});
   for (const auto& [name, type] : environments.types()) {

@@ -17,13 +17,13 @@
 namespace freshet {
 
 enum class EpisodeOutcome { kTerminated, kTruncated, kAbandoned, kFailed };
-// "terminated", as in labels and logs.
+// The name in labels and logs, such as "terminated".
 const char* Name(EpisodeOutcome outcome);
 
-// What an environment worker counts: freshet_episodes_total{environment, outcome},
+// Metrics of an environment worker: freshet_episodes_total{environment, outcome},
 // freshet_episode_turns{environment}, freshet_environment_step_seconds{environment} and
-// freshet_episodes_open. Environments that the registry does not have are not counted, so labels
-// are bounded. Thread-safe.
+// freshet_episodes_open. Environments outside the registry are not counted, so labels are bounded.
+// Thread-safe.
 class EnvMetrics {
  public:
   EnvMetrics(prometheus::Registry& registry, const EnvironmentRegistry& environments);

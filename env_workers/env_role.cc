@@ -24,7 +24,7 @@ absl::Status EnvRole::Drain(absl::Time deadline) {
     draining_ = true;
   }
   service_.StopAdmitting();
-  // The controller tells the rollouts to go elsewhere.
+  // Makes the controller route rollouts elsewhere.
   if (agent_ != nullptr) agent_->SendStatusNow();
   if (!service_.AwaitNoEpisodes(deadline)) {
     FRESHET_LOG(Warning) << "event=episodes_cut count=" << service_.open_episodes();
@@ -50,7 +50,7 @@ void EnvRole::FillStatus(cluster::v1::WorkerStatus& status) {
 void EnvRole::OnEpoch(const std::string&) { context_.readiness->Set("controller", true); }
 
 void EnvRole::OnFenced(const std::string& reason) {
-  // Episodes belong to their rollouts, not to an epoch: they go on.
+  // Episodes belong to their rollouts, not to an epoch, so they continue.
   context_.readiness->Set("controller", false, reason);
 }
 

@@ -13,14 +13,14 @@
 
 namespace freshet {
 
-// An environment worker: serves episodes, and is known to a controller where there is one. It is
-// assigned to no job: the controller tells rollouts of it. Draining refuses new episodes and waits
-// for those that run.
+// An environment worker: serves episodes, and registers with a controller if there is one. It gets
+// no assignments; the controller tells rollouts its address. Draining refuses new episodes and
+// waits for running ones.
 class EnvRole final : public runtime::Role,
                       private runtime::StatusSource,
                       private runtime::DirectiveSink {
  public:
-  // `service` must outlive the role. Without `agent` it stands alone.
+  // `service` must outlive the role. Without `agent` it runs standalone.
   EnvRole(EnvService& service, std::optional<runtime::WorkerAgentOptions> agent,
           runtime::LogRing* log)
       : service_(service), agent_options_(std::move(agent)), log_(log) {}

@@ -9,7 +9,7 @@
 namespace freshet {
 namespace {
 
-constexpr size_t kMostQuoted = 64;  // bytes of an outside name that a message repeats
+constexpr size_t kMostQuoted = 64;  // maximum bytes of an external name quoted in a message
 
 std::string Joined(const std::vector<std::string>& names) {
   std::string text;
@@ -21,7 +21,7 @@ std::string Joined(const std::vector<std::string>& names) {
 
 absl::Status EnvironmentRegistry::Add(EnvironmentType type) {
   if (type.name.empty() || !type.make) {
-    return InvalidArgument("environment '", type.name, "' has no name or no maker");
+    return InvalidArgument("environment '", type.name, "' has no name or no factory");
   }
   const std::string name = type.name;
   if (!types_.emplace(name, std::move(type)).second) {

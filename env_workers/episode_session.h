@@ -11,8 +11,8 @@
 
 namespace freshet {
 
-// The order of calls that an episode's client must keep, and the bounds on what it sends. Serves
-// episodes one after the other. Confined to one thread at a time.
+// Enforces the order of a client's calls and the bounds on their sizes. Serves one episode after
+// another. Not thread-safe.
 class EpisodeSession {
  public:
   static constexpr size_t kMaxActionBytes = 1 << 20;
@@ -22,7 +22,7 @@ class EpisodeSession {
   // `environments` must outlive the session.
   explicit EpisodeSession(const EnvironmentRegistry& environments) : environments_(environments) {}
 
-  // INVALID_ARGUMENT: an unknown environment, or options that it does not take.
+  // INVALID_ARGUMENT: unknown environment or invalid options.
   absl::StatusOr<EnvironmentReply> Reset(const std::string& environment, uint64_t seed,
                                          const EnvironmentOptions& options);
   // FAILED_PRECONDITION: no episode is running. INVALID_ARGUMENT: an action beyond kMaxActionBytes.
@@ -30,9 +30,8 @@ class EpisodeSession {
   absl::StatusOr<EnvironmentReply> Step(std::string_view action);
 
   bool running() const { return running_; }
-  // Of the episode that runs or ran last; "" before the first.
+  // Of the current or last episode; "" before the first.
   const std::string& environment() const { return name_; }
-  // Steps of that episode.
   int64_t turns() const { return turns_; }
 
  private:

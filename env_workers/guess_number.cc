@@ -21,7 +21,7 @@ absl::StatusOr<EnvironmentReply> GuessNumber::Reset(uint64_t seed,
                                                     const EnvironmentOptions& options) {
   OptionReader reader(options);
   max_ = reader.Int("max", 10, 2, 1'000'000'000);
-  // With g guesses, each of three answers, binary search tells 2^g - 1 numbers apart.
+  // With three possible answers per guess, g guesses of binary search distinguish 2^g - 1 numbers.
   const auto needed = static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(max_)));
   guesses_left_ = reader.Int("guesses", needed, 1, 64);
   bits_ = reader.Choice("reward", {"sparse", "bits"}) == "bits";
@@ -39,7 +39,7 @@ std::string GuessNumber::Answer(const char* character, const char* word) const {
   return words_ ? StrCat(word, "\n") : std::string(character);
 }
 
-// The secret is known to be in [begin, end) too. Returns the share of all bits that this tells.
+// Narrows the range to [begin, end) and returns the share of all bits gained.
 double GuessNumber::Narrow(int64_t begin, int64_t end) {
   const auto before = static_cast<double>(end_ - begin_);
   begin_ = std::max(begin_, begin);

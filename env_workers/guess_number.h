@@ -9,20 +9,20 @@
 
 namespace freshet {
 
-// A secret in 0..max-1, drawn from the seed. Each action is a guess in decimal digits; the answer
-// is ">" when the secret is larger, "<" when it is smaller, "!" when the action is no number of the
-// range, and "=" when it is found, which ends the episode. A reset shows nothing: the prompt is the
+// Guess a secret in 0..max-1, derived from the seed. Each action is a guess in decimal digits. The
+// answer is ">" if the secret is larger, "<" if it is smaller, "!" if the action is not a number in
+// range, and "=" if it is correct, which ends the episode. A reset shows nothing: the prompt is the
 // row's.
 //
 // Options:
-//   max      numbers to guess among, 2 to 10^9; default 10.
-//   guesses  guesses allowed, 1 to 64; default: those that binary search needs at most. The last
-//            one that is wrong truncates the episode.
-//   reward   sparse (default): 1 when the secret is found. bits: each guess earns the share of
-//            log2(max) bits by which its answer narrows the secret down, so that finding it earns 1
-//            in all, and halving the rest is the best guess.
+//   max      size of the range, 2 to 10^9; default 10.
+//   guesses  guesses allowed, 1 to 64; default: the maximum that binary search needs. The last
+//            guess, if wrong, truncates the episode.
+//   reward   sparse (default): 1 for finding the secret. bits: each guess earns the share of
+//            log2(max) bits of information that its answer gives. Finding the secret earns 1 in
+//            total, and halving the range is the best guess.
 //   answers  chars (default), as above; words: "higher", "lower", "invalid" and "correct", each
-//            ended by a line break.
+//            followed by a line break.
 class GuessNumber final : public Environment {
  public:
   static std::vector<std::string> OptionNames();
@@ -39,7 +39,7 @@ class GuessNumber final : public Environment {
   bool bits_ = false;
   bool words_ = false;
   int64_t secret_ = 0;
-  // What the answers so far leave: [begin_, end_).
+  // Remaining range: [begin_, end_).
   int64_t begin_ = 0;
   int64_t end_ = 0;
 };

@@ -10,7 +10,7 @@ absl::Status Overflow() {
   return StatusOf(absl::StatusCode::kOutOfRange, "the value does not fit into 64 bits");
 }
 
-// Reads one number at `at` and moves behind it.
+// Reads one number at `at` and advances `at` past it.
 absl::StatusOr<int64_t> ReadNumber(std::string_view text, size_t& at) {
   const bool negative = at < text.size() && text[at] == '-';
   if (negative) ++at;
@@ -18,7 +18,7 @@ absl::StatusOr<int64_t> ReadNumber(std::string_view text, size_t& at) {
   int64_t value = 0;
   for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
     const int64_t digit = text[at] - '0';
-    // Built up on the negative side, which holds one value more.
+    // Accumulates negatively, because the negative range is larger by one.
     if (__builtin_mul_overflow(value, 10, &value) || __builtin_sub_overflow(value, digit, &value)) {
       return Overflow();
     }
@@ -52,7 +52,7 @@ absl::StatusOr<int64_t> EvaluateExpression(std::string_view text) {
       continue;
     }
     if (__builtin_add_overflow(sum, term, &sum)) return Overflow();
-    term = op == '+' ? number : -number;  // number >= 0: its negative exists
+    term = op == '+' ? number : -number;  // number >= 0, so -number does not overflow
   }
   if (__builtin_add_overflow(sum, term, &sum)) return Overflow();
   return sum;

@@ -11,15 +11,14 @@ namespace freshet {
 
 inline constexpr size_t kMaxExpressionBytes = 256;
 
-// Value of  NUMBER (('+' | '-' | '*') NUMBER)*,  where '*' binds more tightly and NUMBER is decimal
-// digits with an optional '-' before the first one. No spaces, no parentheses: one pass, no
-// recursion.
+// Evaluates NUMBER (('+' | '-' | '*') NUMBER)*, where '*' binds more tightly. NUMBER is decimal
+// digits; only the first may have a '-'. No spaces, no parentheses. One pass, no recursion.
 // INVALID_ARGUMENT: anything else, or more than kMaxExpressionBytes. OUT_OF_RANGE: a number or an
 // intermediate value beyond 64 bits.
 absl::StatusOr<int64_t> EvaluateExpression(std::string_view text);
 
-// A whole text of decimal digits with an optional '-' before them; nothing when it is anything
-// else or beyond 64 bits. Leading zeros are allowed, within kMaxExpressionBytes.
+// Parses a text of decimal digits with an optional leading '-'; nullopt for anything else or beyond
+// 64 bits. Leading zeros are allowed, within kMaxExpressionBytes.
 std::optional<int64_t> ParseInteger(std::string_view text);
 
 }  // namespace freshet

@@ -27,15 +27,15 @@ int Main(int argc, char** argv) {
   EnvServiceOptions options;
   int64_t idle_timeout_ms = absl::ToInt64Milliseconds(options.idle_timeout);
   runtime::AddEndpointFlags(app, flags.endpoint);
-  app.add_option("--controller", flags.controllers,
-                 "HOST:PORT of the controller; several, separated by commas, with standbys; "
-                 "default: stand alone");
+  app.add_option(
+      "--controller", flags.controllers,
+      "HOST:PORT of the controller, or of several separated by commas; default: standalone");
   app.add_option("--name", flags.name, "name in the cluster; default: env-HOST-PID");
-  app.add_option("--max-episodes", options.max_episodes, "episodes at the same time")
+  app.add_option("--max-episodes", options.max_episodes, "maximum number of concurrent episodes")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--idle-timeout-ms", idle_timeout_ms,
-                 "an episode whose client says nothing for so long is ended")
+                 "end an episode whose client is silent for this long")
       ->check(CLI::Range(1, 86'400'000))
       ->capture_default_str();
   runtime::AddTimeScaleFlag(app, flags.time_scale);

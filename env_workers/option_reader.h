@@ -10,16 +10,16 @@
 
 namespace freshet {
 
-// Reads the options of one reset and keeps the first error. Confined to one thread.
+// Reads the options of one reset and keeps the first error. Not thread-safe.
 class OptionReader {
  public:
   explicit OptionReader(const EnvironmentOptions& options) : options_(options) {}
 
-  // A decimal integer in [min, max]; `otherwise` when the option is absent or wrong.
+  // A decimal integer in [min, max]; `otherwise` if the option is absent or invalid.
   int64_t Int(const std::string& name, int64_t otherwise, int64_t min, int64_t max);
-  // One of `allowed`; its first entry when the option is absent or wrong.
+  // One of `allowed`; its first entry if the option is absent or invalid.
   std::string Choice(const std::string& name, const std::vector<std::string>& allowed);
-  // The text as it is, or `otherwise`.
+  // The option's text, or `otherwise` if absent.
   std::string Text(const std::string& name, const std::string& otherwise) const;
 
   // The first error: INVALID_ARGUMENT "options.NAME: VALUE ...".

@@ -19,8 +19,7 @@ namespace {
 using env::v1::EpisodeReply;
 using env::v1::EpisodeRequest;
 
-// Every request is answered by one reply, so that more than one waits only for a client that does
-// not wait for its answers.
+// Each request has one reply, so replies queue up only if a client does not wait for them.
 constexpr size_t kMaxQueuedReplies = 4;
 
 EpisodeReply ToProto(const EnvironmentReply& reply) {
@@ -37,7 +36,7 @@ absl::Status Draining() {
   return absl::UnavailableError("this environment worker is draining; use another one");
 }
 
-// The trace of the sample that is called for, where its life is logged; else "".
+// The traceparent of the call if its sample has lifecycle logging; else "".
 std::string LoggedTrace(const grpc::CallbackServerContext& context) {
   const auto& headers = context.client_metadata();
   const auto found = headers.find(kTraceparentKey);
@@ -51,7 +50,7 @@ std::string LoggedTrace(const grpc::CallbackServerContext& context) {
 
 class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, EpisodeReply> {
  public:
-  // `trace`: of the sample whose episodes these are, where its life is logged; else "".
+  // `trace`: of the episodes' sample if it has lifecycle logging; else "".
   Stream(EnvService& service, std::string trace)
       : BidiReactor(kMaxQueuedReplies),
         service_(service),
@@ -59,7 +58,7 @@ class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, Epi
         session_(service.environments_),
         last_message_(service.clock_.Now()) {}
 
-  // The stream has waited, and has a place now: what it was asked meanwhile is answered.
+  // Called when a waiting stream gets a slot. Processes the request that arrived meanwhile.
   void TakePlace() ABSL_LOCKS_EXCLUDED(mu_) {
     std::optional<EpisodeRequest> first;
     {
@@ -73,13 +72,13 @@ class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, Epi
     ResumeReading();
   }
 
-  // Ends the stream when its client has said nothing since `before`.
+  // Ends the stream if its client has been silent since `before`.
   void EndIfIdle(absl::Time before) ABSL_LOCKS_EXCLUDED(mu_) {
     {
       MutexLock lock(mu_);
       if (place_ != Place::kRunning || busy_ || last_message_ > before) return;
     }
-    Finish(StatusOf(absl::StatusCode::kDeadlineExceeded, "the client said nothing for ",
+    Finish(StatusOf(absl::StatusCode::kDeadlineExceeded, "the client was silent for ",
                     absl::FormatDuration(service_.options_.idle_timeout)));
   }
 
@@ -92,14 +91,14 @@ class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, Epi
       return;
     }
     MutexLock lock(mu_);
-    // Whoever left meanwhile may have given it a place already.
+    // A leaving stream may have passed on its slot already.
     if (place_ == Place::kNone) place_ = *place;
   }
 
   Reading OnMessage(const EpisodeRequest& message) override {
     {
       MutexLock lock(mu_);
-      if (place_ == Place::kNone) return Reading::kContinue;  // refused, but not over yet
+      if (place_ == Place::kNone) return Reading::kContinue;  // refused but not yet ended
       if (place_ == Place::kWaiting) {
         held_ = message;
         return Reading::kPause;
@@ -109,7 +108,7 @@ class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, Epi
     return Reading::kContinue;
   }
 
-  // Called by the thread that reads, or by that of the stream whose place this one got.
+  // Called by the reading thread, or by the thread of the stream that passed on its slot.
   void Take(const EpisodeRequest& message) ABSL_LOCKS_EXCLUDED(mu_, work_mu_) {
     MutexLock lock(work_mu_);
     if (ended_) return;
@@ -169,7 +168,7 @@ class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, Epi
                                  : EpisodeOutcome::kTruncated);
   }
 
-  // An episode that runs still when its stream ends or another one begins.
+  // Counts an episode that is still running when its stream ends or another episode begins.
   void CountAbandoned() ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_mu_) {
     if (session_.running()) CountEnd(EpisodeOutcome::kAbandoned);
   }
@@ -191,12 +190,12 @@ class EnvService::Stream final : public runtime::BidiReactor<EpisodeRequest, Epi
 
   EnvService& service_;
   const std::string trace_;
-  Mutex work_mu_;  // taken before mu_
+  Mutex work_mu_;  // acquired before mu_
   EpisodeSession session_ ABSL_GUARDED_BY(work_mu_);
   bool ended_ ABSL_GUARDED_BY(work_mu_) = false;
   Mutex mu_;
   Place place_ ABSL_GUARDED_BY(mu_) = Place::kNone;
-  std::optional<EpisodeRequest> held_ ABSL_GUARDED_BY(mu_);  // came while it waited
+  std::optional<EpisodeRequest> held_ ABSL_GUARDED_BY(mu_);  // arrived while waiting
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time last_message_ ABSL_GUARDED_BY(mu_);
 };
@@ -251,10 +250,10 @@ absl::StatusOr<EnvService::Place> EnvService::Admit(Stream* stream) {
 
 absl::Status EnvService::Full() const {
   return ResourceExhausted("all of ", options_.max_episodes,
-                           " episodes are taken; use another worker");
+                           " episode slots are in use; use another worker");
 }
 
-// A place that comes free goes to the stream that has waited longest.
+// A free slot goes to the stream that has waited longest.
 void EnvService::Leave(Stream* stream) {
   std::shared_ptr<Stream> next;
   {

@@ -21,18 +21,19 @@
 namespace freshet {
 
 struct EnvServiceOptions {
-  int64_t max_episodes = 1024;  // that run at the same time
-  // Streams that may wait for a place, oldest first; more are refused with RESOURCE_EXHAUSTED, and
-  // so is one that has waited for `max_wait`. To be shorter than what clients wait for an answer.
+  int64_t max_episodes = 1024;  // running at the same time
+  // Streams that may wait for a slot, oldest first. More are refused with RESOURCE_EXHAUSTED, and
+  // so is one that has waited for `max_wait`, which should be shorter than the clients' reply
+  // timeout.
   int64_t max_waiting = 1024;
   absl::Duration max_wait = absl::Seconds(2);
-  // A stream whose client says nothing for so long is ended with DEADLINE_EXCEEDED. Between two
-  // steps a policy generates a turn: not to be taken too short.
+  // A stream whose client is silent for this long ends with DEADLINE_EXCEEDED. A policy generates a
+  // turn between two steps, so do not make it too short.
   absl::Duration idle_timeout = absl::Minutes(5);
 };
 
-// Serves the environments of a registry, one episode per stream. Environments are pure computation
-// (environment.h), so they run in gRPC's own threads. Thread-safe.
+// Serves the environments of a registry, one episode per stream. Environments do not block
+// (environment.h), so they run on gRPC's threads. Thread-safe.
 class EnvService final : public env::v1::EnvService::CallbackService {
  public:
   // All must outlive the service; `metrics` may be null.
@@ -46,16 +47,14 @@ class EnvService final : public env::v1::EnvService::CallbackService {
                                              const env::v1::ListEnvironmentsRequest* request,
                                              env::v1::ListEnvironmentsReply* reply) override;
 
-  // Streams that have a place, never more than max_episodes; and those that wait for one.
+  // Streams with a slot, at most max_episodes, and streams that wait for one.
   int64_t open_episodes() const ABSL_LOCKS_EXCLUDED(mu_);
   int64_t waiting_episodes() const ABSL_LOCKS_EXCLUDED(mu_);
-  // From now on new episodes, and those that wait, are refused with UNAVAILABLE; running ones go
-  // on.
+  // From now on new and waiting episodes are refused with UNAVAILABLE; running ones continue.
   void StopAdmitting() ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until no stream is open, or until `deadline` (real time); whether none is.
+  // Waits until no stream is open or until `deadline` (real time). Returns whether none is open.
   bool AwaitNoEpisodes(absl::Time deadline);
-  // Ends streams that have been idle, or have waited, for too long; called every second by a
-  // thread of its own.
+  // Ends streams that were idle or waited for too long. Called every second by its own thread.
   void EndIdle() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -65,15 +64,15 @@ class EnvService final : public env::v1::EnvService::CallbackService {
   struct Guest {
     std::shared_ptr<Stream> stream;
     Place place = Place::kNone;
-    absl::Time since;  // when it came
+    absl::Time since;  // arrival time
   };
 
-  // Called by streams. Whether the stream has a place now, or waits for one.
+  // Called by streams. Returns whether the stream has a slot or waits for one.
   absl::StatusOr<Place> Admit(Stream* stream) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckAdmitting() const ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Full() const;
   void Leave(Stream* stream) ABSL_LOCKS_EXCLUDED(mu_);
-  // The streams that have waited since before `before` wait no more.
+  // Removes and returns the streams that have waited since before `before`.
   std::vector<std::shared_ptr<Stream>> TakeWaiting(absl::Time before)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

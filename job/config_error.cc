@@ -9,7 +9,7 @@
 namespace freshet {
 namespace {
 
-// Words longer than this are no misspelling of any key; the bound keeps the distance cheap.
+// Longer words are not matched, which bounds the cost of the edit distance.
 constexpr size_t kLongestWord = 64;
 constexpr size_t kLongestPath = 120;
 
@@ -111,7 +111,7 @@ std::string Excerpt(std::string_view text, size_t max_bytes) {
   const bool cut = text.size() > max_bytes;
   if (cut) {
     size_t end = max_bytes;
-    // Not within a UTF-8 character.
+    // Do not cut inside a UTF-8 character.
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
     text = text.substr(0, end);
   }

@@ -15,15 +15,14 @@ namespace {
 
 using Components = std::map<std::string, job::v1::RewardComponent>;
 
-// The attribute that every row with a gold answer has.
+// Attribute of every row that has a gold answer.
 constexpr char kAnswerField[] = "answer";
 
-// The components in the order of their names.
 Components SortedComponents(const JobSpec& spec) {
   return {spec.reward().components().begin(), spec.reward().components().end()};
 }
 
-// The UTF-8 characters of `text`.
+// Splits `text` into UTF-8 characters.
 std::vector<std::string> Characters(std::string_view text) {
   std::vector<std::string> characters;
   for (const char c : text) {
@@ -39,7 +38,7 @@ bool IsGenerated(const job::v1::Dataset& dataset) {
   return dataset.type() == "arithmetic" || dataset.type() == "copy";
 }
 
-// Characters of a generated prompt with its '=', and of its answer.
+// Length in characters of a generated prompt including '=', and of its answer.
 int64_t PromptCharacters(const job::v1::Dataset& dataset) {
   return dataset.type() == "arithmetic" ? dataset.operands() * (dataset.digits() + 1)
                                         : dataset.length() + 1;
@@ -76,8 +75,8 @@ void CheckAlphabet(RuleContext& context) {
   }
 }
 
-// Prompt, completion and context. With a char tokenizer and generated rows the lengths are known;
-// else a prompt has at least one token.
+// Checks that prompt and completion fit in the context. Lengths are known for a char tokenizer with
+// generated rows; otherwise a prompt counts as one token.
 void CheckLengths(RuleContext& context) {
   const JobSpec& spec = context.spec();
   if (!context.Usable({"rollout.max_new_tokens", "model", "tokenizer", "dataset"})) {
@@ -120,7 +119,7 @@ bool CheckSymbols(RuleContext& context) {
   return false;
 }
 
-// There are rows enough to train on, and others to evaluate on.
+// Checks that there are enough rows for training and evaluation.
 void CheckGeneratedRows(RuleContext& context) {
   const job::v1::Dataset& dataset = context.spec().dataset();
   if (!IsGenerated(dataset) || !context.Usable({"dataset"})) {
@@ -138,7 +137,7 @@ void CheckGeneratedRows(RuleContext& context) {
   if (space > kLargestSpace) {
     context.Add(dataset.type() == "copy" ? "dataset.length" : "dataset.digits", "makes ",
                 FormatBound(base), "^", FormatBound(exponent),
-                " different rows; the most is 2^62, make it smaller");
+                " different rows; the maximum is 2^62, make it smaller");
     return;
   }
   const double trained = static_cast<double>(dataset.train_rows());
@@ -154,7 +153,7 @@ void CheckGeneratedRows(RuleContext& context) {
   }
 }
 
-// Template texts by the key that holds them.
+// Template texts by key.
 std::map<std::string, std::string> Templates(const JobSpec& spec) {
   std::map<std::string, std::string> templates;
   if (spec.dataset().has_prompt()) {
@@ -168,11 +167,11 @@ std::map<std::string, std::string> Templates(const JobSpec& spec) {
   return templates;
 }
 
-// Braces, gold answers that are asked for but not there, and fields that template rows lack.
+// Checks braces, references to missing gold answers, and fields that template rows lack.
 void CheckTemplates(RuleContext& context) {
   const job::v1::Dataset& dataset = context.spec().dataset();
   const bool has_answers = IsGenerated(dataset) || dataset.has_answer();
-  std::map<std::string, std::string> wanted;  // field -> the key that asks for it
+  std::map<std::string, std::string> wanted;  // field -> key that references it
   for (const auto& [path, text] : Templates(context.spec())) {
     if (!context.Usable({path})) continue;
     const absl::StatusOr<TextTemplate> parsed = TextTemplate::Parse(text);

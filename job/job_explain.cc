@@ -20,12 +20,11 @@ using google::protobuf::FieldDescriptor;
 
 constexpr size_t kLineWidth = 92;
 
-// Numbers of the fields of FileDescriptorProto and DescriptorProto, in a SourceCodeInfo path.
+// Field numbers of FileDescriptorProto and DescriptorProto in a SourceCodeInfo path.
 constexpr int kMessageTypes = 4;
 constexpr int kFields = 2;
 
-// Comments of the fields, by {index of the message in the file, index of the field}. A reference
-// that is never destroyed, as static storage wants it.
+// Field comments by {message index in the file, field index}. Never destroyed.
 const std::map<std::pair<int, int>, std::string>& FieldComments() {
   static const auto& comments = *[] {
     auto* by_field = new std::map<std::pair<int, int>, std::string>();
@@ -46,7 +45,7 @@ const std::map<std::pair<int, int>, std::string>& FieldComments() {
   return comments;
 }
 
-// The comment of a field on one line.
+// The field's comment on one line.
 std::string Comment(const FieldDescriptor& field) {
   const auto found = FieldComments().find({field.containing_type()->index(), field.index()});
   if (found == FieldComments().end()) {

@@ -9,16 +9,16 @@
 
 namespace freshet {
 
-// What a key of a job file means: its comment in the proto, type, default, range and allowed
-// values; for a block, its keys with a line each ("" lists the keys of the whole file). Entries of
-// maps and lists take any name or index: "reward.components.exact.weight".
-// Returns INVALID_ARGUMENT for an unknown key; the message names the nearest one.
+// Describes a key of a job file: the comment in the proto, type, default, range and allowed values.
+// For a block, lists its keys, one line each ("" lists the whole file). Any name or index selects
+// an entry of a map or list: "reward.components.exact.weight".
+// INVALID_ARGUMENT: unknown key; the message suggests the nearest one.
 absl::StatusOr<std::string> ExplainKey(std::string_view path);
 
-// Every key that takes a value, in the order of the file; entries are written NAME and N.
+// All keys that take a value, in file order. Entries of maps and lists are written NAME and N.
 std::vector<std::string> ListKeys();
 
-// A commented job file that trains from scratch, for a user to edit. It is valid as it stands.
+// A commented, valid job file that trains from scratch, as a starting point for users.
 std::string InitJobTemplate();
 
 }  // namespace freshet

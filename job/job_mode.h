@@ -8,11 +8,10 @@
 
 namespace freshet {
 
-// Where a job runs: all roles in one process (freshet local), or as services.
+// All roles in one process (freshet local), or one service per role.
 enum class JobMode { kLocal, kCluster };
 
-// What a resolved job asks for that its mode cannot do: a valid job may fit only one of them. Pure;
-// thread-safe.
+// Errors for settings of a resolved job that `mode` does not support. Pure; thread-safe.
 std::vector<ConfigError> CheckMode(const JobSpec& spec, const KeyPlaces& places, JobMode mode);
 
 }  // namespace freshet

@@ -63,7 +63,8 @@ std::optional<size_t> ParseIndex(std::string_view part) {
   return index;
 }
 
-// The child `part` of `node`, made when absent; on failure null and `why` is set.
+// Returns the child `part` of `node`, creating it if absent. On failure returns null and sets
+// `why`.
 YamlNode* Child(YamlNode& node, const std::string& part, std::string& why) {
   if (node.kind == YamlNode::Kind::kNull) {
     node.kind = YamlNode::Kind::kMap;
@@ -99,7 +100,7 @@ YamlNode* Child(YamlNode& node, const std::string& part, std::string& why) {
   return &node.items[*index];
 }
 
-// Marks the entry as given by --set, so that errors in its value say so.
+// Marks the entry as given by --set, for error messages.
 void MarkEntry(YamlNode& parent, const std::string& part) {
   for (YamlEntry& entry : parent.entries) {
     if (entry.key == part) entry.line = kFromSet;

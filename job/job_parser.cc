@@ -34,12 +34,12 @@ std::string KindName(const YamlNode& node) {
   return "nothing";
 }
 
-// Copies a YAML tree into a message and collects what does not fit.
+// Copies a YAML tree into a message and collects errors.
 class JobReader {
  public:
   explicit JobReader(JobResult& result) : result_(result) {}
 
-  // `block` is a map.
+  // Requires: `block` is a map.
   void ReadBlock(const YamlNode& block, const std::string& path, ProtoMessage& message) {
     if (const FieldDescriptor* map = InlineMap(*message.GetDescriptor())) {
       ReadMap(block, path, *map, message);
@@ -126,7 +126,7 @@ class JobReader {
       const std::string key_path = StrCat(path, ".", entry.key);
       if (!CheckNew(entry, key_path, seen)) continue;
       result_.places.Record(key_path, entry.line);
-      // A map field is, to reflection, a list of entries with `key` and `value`.
+      // Reflection exposes a map field as a list of entries with `key` and `value`.
       ProtoMessage& added = *message.GetReflection()->AddMessage(&message, &field);
       added.GetReflection()->SetString(&added, field.message_type()->map_key(), entry.key);
       if (value_field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
@@ -214,7 +214,7 @@ void FillDefaults(ProtoMessage& message) {
   }
 }
 
-constexpr int64_t kMaxInflightGroups = 1048576;  // the range of rollout.max_inflight_groups
+constexpr int64_t kMaxInflightGroups = 1048576;  // maximum of rollout.max_inflight_groups
 
 bool IsWithin(int64_t value, int64_t least, int64_t most) {
   return value >= least && value <= most;
@@ -234,8 +234,8 @@ void FillModelConfig(job::v1::ModelConfig& config) {
   }
 }
 
-// Defaults that depend on other keys; none from a key that is out of range, so that one mistake is
-// told once.
+// Fills defaults that depend on other keys. Skips those whose inputs are out of range, so that each
+// mistake is reported once.
 void FillDerived(JobSpec& spec) {
   job::v1::Rollout& rollout = *spec.mutable_rollout();
   if (!rollout.has_max_inflight_groups() && IsWithin(spec.staleness().max(), 0, 1024) &&

@@ -11,21 +11,21 @@
 namespace freshet {
 
 struct JobResult {
-  // Resolved: every default is filled in, but for blocks whose absence has a meaning (tokenizer,
+  // Resolved: all defaults are filled in, except blocks whose absence has a meaning (tokenizer,
   // eval, warmup.sft), keys that do not apply (KeyOptions.when), and the keys of `loss`, which stay
-  // as they are written. Use it only when `errors` is empty.
+  // as written. Valid only if `errors` is empty.
   JobSpec spec;
-  std::vector<ConfigError> errors;  // all of them, in the order of SortConfigErrors
-  KeyPlaces places;                 // for errors that are found later
+  std::vector<ConfigError> errors;  // all errors, sorted by SortConfigErrors
+  KeyPlaces places;                 // to locate errors found later
 };
 
-// Reads, overrides, resolves and validates a job file. `file_name` is used in errors only;
-// `overrides` are the `a.b=c` of --set. Safe on untrusted bytes (limits in yaml_tree.h): every
-// input gives a job or errors. A block without a value counts as absent. Thread-safe.
+// Parses, overrides, resolves and validates a job file. `file_name` is used only in errors;
+// `overrides` are the `a.b=c` arguments of --set. Safe for untrusted bytes (limits: yaml_tree.h). A
+// block without a value counts as absent. Thread-safe.
 JobResult ParseJob(std::string_view yaml_text, const std::string& file_name,
                    const std::vector<std::string>& overrides = {});
 
-// Fills in the defaults of `spec` as described at JobResult.spec. Idempotent.
+// Fills in the defaults as described at JobResult.spec. Idempotent.
 void ResolveJob(JobSpec& spec);
 
 }  // namespace freshet

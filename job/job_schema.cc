@@ -15,7 +15,7 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using ProtoMessage = google::protobuf::Message;
 
-// The field that carries the values: of a map its value field, else the field itself.
+// The value field of a map, otherwise the field itself.
 const FieldDescriptor& ValueField(const FieldDescriptor& field) {
   return field.is_map() ? *field.message_type()->map_value() : field;
 }
@@ -158,7 +158,7 @@ std::string UnknownKeyAdvice(std::string_view name, const Descriptor& block) {
   if (const std::string nearest = NearestName(name, names); !nearest.empty()) {
     return StrCat("did you mean ", nearest, "?");
   }
-  // The right name in the wrong block.
+  // Look for the same name in other blocks.
   constexpr size_t kMaxElsewhere = 3;
   std::vector<std::string> elsewhere;
   static const auto& keys_of_a_job = *new std::vector<std::string>(AllJobKeys());

@@ -14,7 +14,7 @@ namespace freshet {
 
 using JobSpec = job::v1::JobSpec;
 
-// The keys of a job file, as the proto describes them. All functions are pure and thread-safe.
+// Job keys as described by the proto. All functions are pure and thread-safe.
 
 const job::v1::KeyOptions& OptionsOf(const google::protobuf::FieldDescriptor& field);
 
@@ -23,7 +23,6 @@ std::vector<std::string> SplitList(std::string_view list, char separator = ',');
 // {"a", "b"} -> "a, b".
 std::string JoinNames(const std::vector<std::string>& names);
 
-// Names of the keys of a block.
 std::vector<std::string> KeyNames(const google::protobuf::Descriptor& block);
 
 // The condition of KeyOptions.when.
@@ -37,44 +36,45 @@ std::optional<KeyCondition> ConditionOf(const google::protobuf::FieldDescriptor&
 bool Applies(const google::protobuf::Message& block,
              const google::protobuf::FieldDescriptor& field);
 
-// The only field of a message that is written as a map itself (KeyOptions.inline_map), or null.
+// The message's only field if KeyOptions.inline_map is set (the message is written as that map),
+// otherwise null.
 const google::protobuf::FieldDescriptor* InlineMap(const google::protobuf::Descriptor& message);
 
-// What a path like "reward.components.exact.weight" or "dataset.rows.0" stands for.
+// The key that a path such as "reward.components.exact.weight" or "dataset.rows.0" refers to.
 struct JobKey {
-  // The field, or for an entry of a map or list the map or list.
+  // The field. For an entry of a map or list, the map or list.
   const google::protobuf::FieldDescriptor* field = nullptr;
-  bool entry = false;  // an entry of `field`, not the whole of it
+  bool entry = false;  // refers to one entry of `field`
 
-  // The block behind the path; null for text, numbers, whole lists and whole maps.
+  // The block at the path; null for text, numbers, whole lists and whole maps.
   const google::protobuf::Descriptor* Block() const;
-  // A single text, number or truth value.
+  // Whether it is a single text, number or boolean.
   bool IsScalar() const;
-  // Type of a single value or of each entry.
+  // Type of the value or of each entry.
   google::protobuf::FieldDescriptor::CppType ScalarType() const;
 };
 
 struct JobKeyLookup {
   std::optional<JobKey> key;
-  // When there is no such key: the path up to the first unknown part, and the block before it
-  // (null when the parent has no keys).
+  // If the key does not exist: the path up to the first unknown component, and the block before it
+  // (null if that has no keys).
   std::string unknown_path;
   const google::protobuf::Descriptor* parent = nullptr;
 };
 JobKeyLookup FindJobKey(std::string_view path);
 
-// Every key that takes a value, in the order of the proto; entries of maps and lists are written
-// NAME and N, as in "reward.components.NAME.weight".
+// All keys that take a value, in proto order. Entries of maps and lists are written NAME and N, as
+// in "reward.components.NAME.weight".
 std::vector<std::string> AllJobKeys();
 
-// "did you mean X?" or "the keys here are ...", for a name that `block` does not have.
+// "did you mean X?" or "the keys here are ..." for an unknown `name` in `block`.
 std::string UnknownKeyAdvice(std::string_view name, const google::protobuf::Descriptor& block);
 
-// Shortest text from which the same double is read; always with a point, so that every YAML
+// Shortest text that parses back to the same double. Always has a decimal point, so that every YAML
 // reader sees a number.
 std::string FormatDouble(double value);
 
-// A bound for people: 600000, 0.5, 1e-06.
+// A bound for messages: 600000, 0.5, 1e-06.
 std::string FormatBound(double value);
 
 }  // namespace freshet

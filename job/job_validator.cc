@@ -84,7 +84,7 @@ void CheckSteps(RuleContext& context) {
   }
 }
 
-// Every advantage but reinforce_pp, which looks at the whole batch, compares the samples of a
+// All advantages except reinforce_pp, which normalises over the batch, compare samples within a
 // group.
 void CheckGroupSize(RuleContext& context) {
   const job::v1::Loss& loss = context.spec().loss();

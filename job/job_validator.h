@@ -9,19 +9,19 @@
 
 namespace freshet {
 
-// Everything wrong with a resolved job: each key on its own (range, allowed values, required) and
-// the rules between keys. Whether the keys of `loss` fit together is decided where presets are
-// expanded. `places` gives the errors their lines; keys that `earlier` errors concern are skipped,
-// so that one mistake is told once. Pure: no file is opened. Thread-safe.
+// Checks a resolved job: each key on its own (range, allowed values, required) and the rules
+// between keys. Consistency of the `loss` keys is checked by CheckLoss. `places` supplies line
+// numbers. Keys with `earlier` errors are skipped, so that each mistake is reported once. Pure:
+// opens no files. Thread-safe.
 std::vector<ConfigError> ValidateJob(const JobSpec& spec, const KeyPlaces& places = {},
                                      const std::vector<ConfigError>& earlier = {});
 
-// Least datastore.capacity_groups that is safe: (eta + 1 + 2 * checkpoint.every_steps) * B. The
-// store keeps a trained row until the second-newest checkpoint holds it; with every_steps 0, when
-// only the last step is a checkpoint, to the end: (eta + 1 + trainer.steps) * B.
+// Smallest safe datastore.capacity_groups: (eta + 1 + 2 * checkpoint.every_steps) * B, because the
+// store keeps a trained row until the second-newest checkpoint contains it. With every_steps 0 the
+// only checkpoint is the last step, so it is (eta + 1 + trainer.steps) * B.
 int64_t LeastCapacityGroups(const JobSpec& spec);
 
-// datastore.capacity_groups, or the least one where that is 0.
+// datastore.capacity_groups, or LeastCapacityGroups if it is 0.
 int64_t CapacityGroups(const JobSpec& spec);
 
 }  // namespace freshet

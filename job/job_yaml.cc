@@ -16,10 +16,10 @@ std::string WriteBlock(const ProtoMessage& block, int indent);
 
 std::string Indent(int indent) { return std::string(static_cast<size_t>(indent), ' '); }
 
-// What follows "key:" for a block: its keys on lines of their own, or " {}".
+// Text after "key:" for a block: indented lines, or " {}" if empty.
 std::string Nested(const std::string& block) { return block.empty() ? " {}\n" : "\n" + block; }
 
-// A map field's entries, by name.
+// Entries of a map field, sorted by name.
 std::string WriteMap(const ProtoMessage& message, const FieldDescriptor& field, int indent) {
   const Reflection& reflection = *message.GetReflection();
   const FieldDescriptor& key = *field.message_type()->map_key();
@@ -52,7 +52,7 @@ std::string WriteList(const ProtoMessage& message, const FieldDescriptor& field,
     }
     const std::string block =
         WriteBlock(reflection.GetRepeatedMessage(message, &field, i), indent + 2);
-    // The first key stands on the line of the dash.
+    // The first key goes on the line of the dash.
     text += block.empty() ? " {}\n" : " " + block.substr(static_cast<size_t>(indent) + 2);
   }
   return text;

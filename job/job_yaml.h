@@ -7,8 +7,8 @@
 
 namespace freshet {
 
-// The job as YAML: every key that is set, in the order of the proto, entries of maps by name.
-// ParseJob reads the same spec back, doubles included. Deterministic. Thread-safe.
+// The job as YAML: all set keys in proto order, map entries sorted by name. ParseJob reads back the
+// same spec, doubles included. Deterministic. Thread-safe.
 std::string WriteJobYaml(const JobSpec& spec);
 
 }  // namespace freshet

@@ -28,7 +28,7 @@ bool IsGiven(const ProtoMessage& message, const FieldDescriptor& field) {
                              : reflection.HasField(message, &field);
 }
 
-// "" when `value` is allowed, else "must be ...".
+// Returns "" if `value` is allowed, otherwise "must be ...".
 std::string RangeError(const KeyOptions& options, double value) {
   const bool too_small = options.has_min() && (options.above_min() ? !(value > options.min())
                                                                    : !(value >= options.min()));
@@ -72,7 +72,7 @@ class KeyChecker {
   std::vector<ConfigError> TakeErrors() { return std::move(errors_); }
 
  private:
-  // A block that stands for its defaults when absent.
+  // Whether an absent block stands for its defaults.
   static bool IsImplied(const FieldDescriptor& field) {
     return IsBlock(field) && !OptionsOf(field).optional_block() && !OptionsOf(field).required();
   }
@@ -93,7 +93,7 @@ class KeyChecker {
     const std::string value = block.GetReflection()->GetString(block, condition.sibling);
     const std::vector<std::string> allowed = SplitList(sibling.one_of());
     const bool is_known = std::find(allowed.begin(), allowed.end(), value) != allowed.end();
-    // While the sibling itself is wrong nobody knows which keys apply.
+    // If the sibling is wrong, it is unknown which keys apply.
     if ((!is_known && (sibling.required() || !value.empty())) ||
         Concerns(earlier_, prefix + condition.sibling->name())) {
       return;
@@ -136,7 +136,7 @@ class KeyChecker {
     }
   }
 
-  // Blocks in a map, in the order of their names.
+  // Checks the blocks in a map, sorted by name.
   void CheckEntries(const ProtoMessage& block, const FieldDescriptor& field,
                     const std::string& path) {
     if (!field.is_map() ||

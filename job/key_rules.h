@@ -9,11 +9,11 @@
 
 namespace freshet {
 
-// Whether one of `errors` concerns `path`, a part of it, or a block that it belongs to.
+// Whether any of `errors` is at `path`, below it, or at a block that contains it.
 bool Concerns(const std::vector<ConfigError>& errors, std::string_view path);
 
-// Checks every key on its own against its options in the proto: required, range, allowed values,
-// applicability. Keys that `earlier` concerns are not looked at again.
+// Checks each key against its options in the proto: required, range, allowed values, applicability.
+// Skips keys with `earlier` errors.
 std::vector<ConfigError> CheckKeys(const JobSpec& spec, const KeyPlaces& places,
                                    const std::vector<ConfigError>& earlier);
 

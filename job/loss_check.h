@@ -9,9 +9,8 @@
 
 namespace freshet {
 
-// Expands the loss of a job into `loss`, or returns the errors in its keys, with their places. The
-// expansion is the trainer's own: a loss is data, and a contradiction is refused before anything
-// starts. Pure; thread-safe.
+// Expands the job's loss into `loss`, or returns located errors. Uses the trainer's own expansion,
+// so contradictions are rejected before the job starts. Pure; thread-safe.
 std::vector<ConfigError> CheckLoss(const JobSpec& spec, const KeyPlaces& places, LossSpec& loss);
 
 }  // namespace freshet

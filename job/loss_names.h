@@ -11,7 +11,7 @@
 
 namespace freshet {
 
-// The words that a job uses for the kinds of a loss, and how values are shown in text. Pure.
+// Names of the loss kinds in a job file, and formatting of values. Pure.
 
 template <typename Kind>
 struct LossName {
@@ -73,7 +73,7 @@ std::string JoinLossNames(const Names& names) {
   return joined;
 }
 
-// What a correction is when the job names only its kind.
+// Defaults of a correction for which only the kind is given.
 constexpr CorrectionSpec DefaultCorrection(CorrectionKind kind) {
   switch (kind) {
     case CorrectionKind::kTis:
@@ -87,11 +87,11 @@ constexpr CorrectionSpec DefaultCorrection(CorrectionKind kind) {
   return {};
 }
 
-// Shortest decimal that reads back as the same double, always with a point: YAML 1.1 readers take
-// "3e-04" for a string.
+// Shortest decimal that parses back to the same double. Always has a decimal point: YAML 1.1
+// readers take "3e-04" for a string.
 std::string LossNumber(double value);
 
-// Input shown in a message: short and on one line, whatever was typed.
+// User input for a message: short and on one line.
 std::string QuoteInput(std::string_view text);
 
 }  // namespace freshet

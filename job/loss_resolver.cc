@@ -8,7 +8,7 @@
 namespace freshet {
 namespace {
 
-// Lays overrides over a preset, collecting errors.
+// Applies overrides to a preset and collects errors.
 class Resolver {
  public:
   Resolver(const LossOverrides& overrides, const LossBatchShape& shape)
@@ -68,7 +68,7 @@ class Resolver {
     }
   }
 
-  // As CheckRange, without the lower end.
+  // Like CheckRange, but excludes `low`.
   void CheckAbove(std::string_view key, double value, double low, double high) {
     if (!(value > low && value <= high)) {
       AddError(key, StrCat(LossNumber(value), " is outside (", LossNumber(low), ", ",
@@ -118,7 +118,7 @@ class Resolver {
     }
     spec_.correction.cap = in_.correction_cap.value_or(spec_.correction.cap);
     spec_.correction.low = in_.correction_low.value_or(spec_.correction.low);
-    // Bounds on either side of 1, so that on-policy tokens keep the weight 1.
+    // The bounds include 1, so that on-policy tokens keep weight 1.
     CheckRange("correction.cap", spec_.correction.cap, 1, 1e6);
     CheckRange("correction.low", spec_.correction.low, 0, 1);
   }

@@ -5,7 +5,7 @@
 namespace freshet {
 
 std::variant<LossSpec, std::vector<LossError>> ResolveJobLoss(const job::v1::JobSpec& spec) {
-// proto optional -> std::optional, where the getters are named alike.
+// Converts an optional proto field to std::optional.
 #define FRESHET_OPTIONAL(message, field) \
   ((message).has_##field() ? std::make_optional((message).field()) : std::nullopt)
   const job::v1::Loss& keys = spec.loss();

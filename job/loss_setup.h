@@ -9,8 +9,8 @@
 
 namespace freshet {
 
-// The loss that a job's keys expand to, or the errors in them: ResolveLoss on `loss`, group_size,
-// prompts_per_step and staleness.max. Pure; thread-safe.
+// Runs ResolveLoss on the job's `loss`, group_size, prompts_per_step and staleness.max. Pure;
+// thread-safe.
 std::variant<LossSpec, std::vector<LossError>> ResolveJobLoss(const job::v1::JobSpec& spec);
 
 }  // namespace freshet

@@ -13,8 +13,8 @@
 
 namespace freshet {
 
-// What the rules between keys work with: the job, and the errors found so far. A rule says nothing
-// while a key that it reads is itself at error. Confined to one thread.
+// Input and output of the rules between keys: the job, and the errors found so far. A rule is
+// skipped if a key it reads has an error. Confined to one thread.
 class RuleContext {
  public:
   RuleContext(const JobSpec& spec, const KeyPlaces& places, std::vector<ConfigError>& errors)
@@ -35,7 +35,7 @@ class RuleContext {
   }
 
  private:
-  // Of reading, of the keys one by one, and of the rules between them.
+  // Covers parsing, single-key checks and the rules between keys.
   static constexpr size_t kMaxTotal = 3 * kMaxErrors;
 
   const JobSpec& spec_;
@@ -43,13 +43,13 @@ class RuleContext {
   std::vector<ConfigError>& errors_;
 };
 
-// `text` is not empty, starts with a letter or a digit, and is else letters, digits and
+// Whether `text` starts with a letter or digit and otherwise consists of letters, digits and
 // `punctuation`.
 bool IsName(std::string_view text, std::string_view punctuation);
 
-// Rules about dataset, tokenizer and reward, and how they fit together.
+// Checks dataset, tokenizer and reward, and how they fit together.
 void CheckDataRules(RuleContext& context);
-// Rules about what runs beside the trainer: environment, reward services, pool of rollouts.
+// Checks environment, reward services and the rollout pool.
 void CheckServiceRules(RuleContext& context);
 
 }  // namespace freshet

@@ -21,7 +21,7 @@ using ProtoMessage = google::protobuf::Message;
 template <typename T>
 std::optional<T> ParseNumber(std::string_view text) {
   if (text.find_first_not_of("0123456789+-.eE") != std::string_view::npos) {
-    return std::nullopt;  // no inf, no nan
+    return std::nullopt;  // rejects inf and nan
   }
   if (text.starts_with('+')) {
     text.remove_prefix(1);
@@ -35,7 +35,7 @@ std::optional<T> ParseNumber(std::string_view text) {
   return value;
 }
 
-// Words that some YAML reader takes for something else than text.
+// Words that some YAML readers do not read as text.
 bool IsReserved(std::string_view text) {
   constexpr std::array kReserved = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
   std::string lower(text);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxOptionBytes = 4096;
 
-// HOST:PORT with a port from 1 to 65535; an IPv6 host stands in brackets.
+// HOST:PORT with port 1 to 65535; an IPv6 host must be in brackets.
 bool IsAddress(std::string_view text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return false;

@@ -14,12 +14,12 @@
 namespace freshet {
 namespace {
 
-// Bounds on the bytes, before quotes are understood: yaml-cpp's scanner keeps every token of an
-// unclosed bracket in memory (150 bytes each), so the text is refused before it is scanned.
+// Limits checked on the raw bytes, quoted text included: yaml-cpp's scanner keeps every token of an
+// unclosed bracket in memory (150 bytes each), so such text is rejected before scanning.
 constexpr int kMaxOpenBrackets = 1000;
 constexpr size_t kMaxSeparators = 500000;
 
-// Bytes of the UTF-8 character at the head of `text`; 0 when it is broken.
+// Size in bytes of the UTF-8 character at the start of `text`; 0 if invalid.
 size_t CharacterBytes(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -42,7 +42,6 @@ size_t CharacterBytes(std::string_view text) {
   return size;
 }
 
-// What is wrong with the bytes themselves.
 std::optional<YamlError> CheckBytes(std::string_view text) {
   if (text.size() > kMaxYamlBytes) {
     return YamlError{0, StrCat("is ", text.size(), " bytes; a job file has at most ", kMaxYamlBytes,
@@ -77,13 +76,12 @@ std::optional<YamlError> CheckBytes(std::string_view text) {
   return std::nullopt;
 }
 
-// Stops the parser: an exception is the only way out of its recursion.
+// Exception that stops the parser: the only way out of its recursion.
 class Refusal : public YAML::ParserException {
  public:
   using YAML::ParserException::ParserException;
 };
 
-// Builds the tree from the parser's events.
 class TreeBuilder : public YAML::EventHandler {
  public:
   YamlNode TakeRoot() { return std::move(root_); }
@@ -117,10 +115,10 @@ class TreeBuilder : public YAML::EventHandler {
  private:
   struct OpenNode {
     YamlNode node;
-    std::optional<YamlEntry> entry;  // of a map: its key is read, its value is not
+    std::optional<YamlEntry> entry;  // of a map: key read, value pending
   };
 
-  // "" and "?" mean no tag; "!" a quoted scalar.
+  // "" and "?" mean no tag; "!" marks a quoted scalar.
   static void CheckTag(const YAML::Mark& mark, const std::string& tag) {
     if (!tag.empty() && tag != "?" && tag != "!") {
       throw Refusal(mark, "tags are not supported; remove the word with '!'");

@@ -9,9 +9,9 @@
 
 namespace freshet {
 
-// "" gives points that do nothing; "POINT:N" gives points that kill this process with SIGKILL when
-// POINT is reached for the N-th time, after a line on stderr that says so. INVALID_ARGUMENT for
-// anything else. Points are listed at TrainerLoop.
+// "" gives no-op fault points. "POINT:N" gives fault points that print a line to stderr and kill
+// this process with SIGKILL when POINT is reached for the N-th time. INVALID_ARGUMENT for anything
+// else. For the points see TrainerLoop.
 absl::StatusOr<std::unique_ptr<FaultPoints>> MakeFaultPoints(const std::string& crash_at);
 
 }  // namespace freshet

@@ -16,7 +16,8 @@ int64_t Entered(const StoreStats& stats, GroupState state) {
   return stats.transitions[static_cast<size_t>(state)];
 }
 
-// One line for each of the newest `count`, oldest first; of a burst only the newest few.
+// Logs one line for each of the newest `count` dead groups, oldest first; only the newest few of a
+// burst.
 absl::Status LogDeaths(TrajectoryStore& store, int64_t count) {
   constexpr int64_t kMostLines = 8;
   FRESHET_ASSIGN_OR_RETURN(const std::vector<DeadLetter> letters,

@@ -8,18 +8,17 @@
 
 namespace freshet {
 
-// Notices a job that cannot go on because every group dies, as with a scorer that always fails:
-// without it the job would generate for ever. Logs each death with its reason. Confined to one
-// thread.
+// Detects a job in which every group dies, for example because a scorer always fails; it would
+// otherwise generate forever. Logs each death with its reason. Not thread-safe.
 class DeadGroupGuard {
  public:
-  // So many groups that died with none scored in between end the job. A scorer that fails now and
-  // then never gets there: each group takes reward.max_attempts failures of one sample to die, or
-  // rollout.max_attempts failed leases.
+  // This many deaths in a row, with no group scored in between, end the job. An intermittently
+  // failing scorer does not reach it: a group dies only after reward.max_attempts failures of one
+  // sample or rollout.max_attempts failed leases.
   static constexpr int64_t kMostDeadInARow = 16;
 
   // FAILED_PRECONDITION, with the reason of the last death, once kMostDeadInARow groups have died
-  // since a call last saw one newly scored; else OK, or the store's error.
+  // since a call last saw a newly scored one; otherwise OK or the store's error.
   absl::Status Check(TrajectoryStore& store);
 
  private:

@@ -67,7 +67,7 @@ bool Evaluator::Start(const WeightSnapshot& weights) {
 bool Evaluator::AwaitIdle(absl::Duration timeout) {
   const absl::Time deadline = clock_.Now() + timeout;
   MutexLock lock(mu_);
-  // The worker is free again a moment after it has handed over the responses.
+  // The worker becomes idle shortly after it has delivered the responses.
   while (running_ || worker_.EvaluationBusy()) {
     const absl::Duration left = deadline - clock_.Now();
     if (closed_ || left <= absl::ZeroDuration()) return false;
@@ -153,7 +153,7 @@ absl::StatusOr<EvalMetrics> Evaluator::Score(const Answers& answers) const {
   metrics.policy_version = answers.policy.version;
   metrics.lineage = answers.policy.lineage;
   metrics.rows = static_cast<int64_t>(rows_.size());
-  // In the order of the rows, so that the sums repeat.
+  // In row order, so that the floating-point sums are reproducible.
   std::string first_failure;
   for (size_t i = 0; i < rows_.size(); ++i) {
     const absl::StatusOr<freshet::Score>& score = scores[i];
@@ -177,7 +177,7 @@ absl::StatusOr<EvalMetrics> Evaluator::Score(const Answers& answers) const {
     return FailedPrecondition("evaluation of version ", answers.policy.version, ": none of ",
                               metrics.rows, " rows has a score; ", first_failure);
   }
-  // Sums first, so that a perfect score is exactly 1.
+  // Sum before dividing, so that a perfect score is exactly 1.
   const auto count = static_cast<double>(scored);
   metrics.eval_accuracy /= count;
   for (auto& [name, value] : metrics.reward_components) value /= count;

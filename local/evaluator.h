@@ -20,32 +20,33 @@
 
 namespace freshet {
 
-// Evaluates a version on the held-out rows beside the rollouts, which go on, and scores the answers
-// on threads of its own: a slow reward holds up nobody. One evaluation runs at a time, until its
+// Evaluates a version on the held-out rows alongside the rollouts, and scores the answers on its
+// own threads, so that a slow reward delays nothing else. One evaluation runs at a time, until its
 // result is taken; one that is due meanwhile is skipped and counted. Thread-safe.
 class Evaluator {
  public:
-  // The first min(eval.rows, size) held-out rows. setup and worker must outlive this object, and
-  // the worker must have ended before it does. `on_finished` (may be empty) is called on another
-  // thread when there is a result to take.
+  // Uses the first min(eval.rows, size) held-out rows. setup and worker must outlive this object,
+  // and the worker must have stopped before it is destroyed. `on_finished` (may be empty) is called
+  // on another thread when a result is available.
   static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const JobSetup& setup,
                                                            RolloutWorker& worker,
                                                            const Clock& clock,
                                                            std::function<void()> on_finished);
-  // Close(), and waits for the scoring to end.
+  // Calls Close() and waits for scoring to end.
   ~Evaluator();
 
-  // Starts evaluating `weights`; false when one is running.
+  // Starts evaluating `weights`; returns false if an evaluation is running.
   bool Start(const WeightSnapshot& weights);
-  // Waits until none is running, or for `timeout`, or until Close(); returns whether none is.
+  // Waits until no evaluation is running, `timeout` has passed or Close(). Returns whether none is
+  // running.
   bool AwaitIdle(absl::Duration timeout);
-  // No results are taken after this: stops scoring and ends every wait, present and future.
+  // Stops scoring and ends all current and future waits. No results are available afterwards.
   void Close();
 
-  // Hands the result, if there is one, to `record`, and returns what that returns; the evaluation
-  // counts as running until then. Rows that cannot be generated, or scored in reward.max_attempts
-  // tries, are left out; the result is an error when no row has a score, or when the evaluation was
-  // given up. After Close() there is none.
+  // Passes the result, if any, to `record` and returns record's status. The evaluation counts as
+  // running until then. Rows that cannot be generated, or scored in reward.max_attempts tries, are
+  // left out. The result is an error if no row has a score or the evaluation was abandoned. After
+  // Close() there is none.
   absl::Status TakeResult(const std::function<absl::Status(absl::StatusOr<EvalMetrics>)>& record);
 
   int64_t skipped() const;
@@ -79,10 +80,10 @@ class Evaluator {
   bool running_ ABSL_GUARDED_BY(mu_) = false;  // until its result has been taken
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int64_t skipped_ ABSL_GUARDED_BY(mu_) = 0;
-  std::optional<absl::StatusOr<EvalMetrics>> result_ ABSL_GUARDED_BY(mu_);  // to take
+  std::optional<absl::StatusOr<EvalMetrics>> result_ ABSL_GUARDED_BY(mu_);  // not yet taken
 
   std::stop_source give_up_;
-  std::jthread scoring_;  // set on the worker's thread; has ended when the next one begins
+  std::jthread scoring_;  // set on the worker's thread; has ended before the next one starts
 };
 
 }  // namespace freshet

@@ -17,8 +17,7 @@
 
 namespace freshet {
 
-// Everything that a job file names, opened and checked: what the roles are made from when one
-// process has them all.
+// Everything that a job file names, opened and checked, for a process that runs all roles.
 struct JobSetup {
   JobSpec spec;
   ModelSetup model;
@@ -31,9 +30,9 @@ struct JobSetup {
   StoreOptions store;
 };
 
-// Opens model, tokenizer and datasets, and checks every prompt. Writes nothing, connects to
-// nothing. `remote` makes the scorers of type grpc. Errors have one line per error, each naming
-// file or field and the fix.
+// Opens model, tokenizer and datasets, and checks every prompt. Writes nothing and opens no
+// connection. `remote` creates the scorers of type grpc. Errors have one line per error, each
+// naming the file or field and the fix.
 absl::StatusOr<std::unique_ptr<JobSetup>> PrepareJob(
     const JobSpec& spec, const KeyPlaces& places,
     const RemoteScorerFactory& remote = UnconnectedScorers());

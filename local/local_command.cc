@@ -60,23 +60,23 @@ DisplayOptions TerminalOptions(const JobSpec& spec, int fd) {
   return options;
 }
 
-// Turns SIGINT and SIGTERM into a drain of the attached run; the second one, and any while no run
-// is attached, ends the process at once. Made before any other thread, so that all block the
-// signals.
+// Turns SIGINT and SIGTERM into a drain of the attached run. A second signal, or any signal while
+// no run is attached, ends the process at once. Create it before any other thread, so that all
+// threads block the signals.
 class SignalWatcher {
  public:
   SignalWatcher() {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGINT);
     sigaddset(&signals_, SIGTERM);
-    sigaddset(&signals_, SIGUSR1);  // ends the watcher itself
+    sigaddset(&signals_, SIGUSR1);  // stops the watcher itself
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     thread_ = std::thread([this] {
       int signal = 0;
       while (sigwait(&signals_, &signal) == 0 && signal != SIGUSR1) StopOrExit();
     });
   }
-  // Null: none any more.
+  // Null detaches the run.
   void Attach(LocalRun* run) {
     const MutexLock lock(mu_);
     run_ = run;
@@ -108,7 +108,7 @@ void WriteStdout(const std::string& line) {
   std::fflush(stdout);
 }
 
-// What the job asks of a cluster and one process has no use for.
+// Warns of keys that only apply to a cluster.
 void WarnOfIgnoredKeys(const JobSpec& spec) {
   if (spec.pool() == "default") return;
   FRESHET_LOG(Warning) << "event=key_ignored pool=" << spec.pool()
@@ -117,7 +117,7 @@ void WarnOfIgnoredKeys(const JobSpec& spec) {
 
 int Execute(const LocalCommand& command, const JobSetup& setup, const RunFolder& folder,
             ResumePoint resume, SignalWatcher& signals, FaultPoints& faults) {
-  // Under --json stdout belongs to scripts; people read stderr.
+  // Under --json stdout is for scripts, so the display goes to stderr.
   std::FILE* out = command.json ? stderr : stdout;
   Display display(TerminalOptions(setup.spec, fileno(out)), [out](std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), out);

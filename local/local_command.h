@@ -6,7 +6,6 @@
 
 namespace freshet {
 
-// Command line of `freshet local`.
 struct LocalCommand {
   std::string job_file;  // empty with --resume
   std::string run_dir;   // empty: runs/NAME
@@ -15,11 +14,11 @@ struct LocalCommand {
   bool json = false;
   int metrics_port = 0;
   std::string status_listen = "127.0.0.1:0";  // of the status page; "": none
-  std::string crash_at;                       // POINT:N, for tests of recovery
+  std::string crash_at;                       // POINT:N, for recovery tests
 };
 
-// Runs it and returns the exit code. Handles SIGINT and SIGTERM: the first drains and saves, the
-// second ends the process at once (130). To be called once, before other threads exist.
+// Runs the command and returns the exit code. Handles SIGINT and SIGTERM: the first drains and
+// saves, the second ends the process at once (130). Call it once, before other threads exist.
 int RunLocalCommand(const LocalCommand& command);
 
 }  // namespace freshet

@@ -12,8 +12,8 @@
 
 namespace freshet {
 
-// Episodes of environments that run in this process, on the caller's thread: every answer is there
-// at once, in the order of the calls. Confined to one thread.
+// Runs environments synchronously in this process: every answer is available at once, in the order
+// of the calls. Not thread-safe.
 class LocalEnvironments final : public EnvironmentClient {
  public:
   // `environments` must outlive this object.
@@ -24,7 +24,7 @@ class LocalEnvironments final : public EnvironmentClient {
   void Step(int64_t episode, std::string action) override;
   void Close(int64_t episode) override;
   std::vector<EpisodeEvent> Poll() override;
-  // Returns at once: an answer comes with its call or never.
+  // Returns at once: there is never a pending answer.
   void Await(absl::Duration timeout) override;
 
  private:

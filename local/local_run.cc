@@ -36,10 +36,9 @@ namespace {
 constexpr int64_t kWeightBucketBytes = 4 << 20;
 constexpr absl::Duration kControlPeriod = absl::Milliseconds(50);
 constexpr absl::Duration kEvaluationDeadline = absl::Minutes(10);
-// For an evaluation that the trainer waits for when the run is to stop; then it is given up.
+// How long a stopping run waits for an evaluation that the trainer waits for.
 constexpr absl::Duration kEvaluationGrace = absl::Seconds(2);
 
-// The training rows, for the warm-up.
 class TrainingRowsOfDataset final : public WarmupRows {
  public:
   explicit TrainingRowsOfDataset(const Dataset& data) : data_(data) {}
@@ -55,7 +54,7 @@ class TrainingRowsOfDataset final : public WarmupRows {
 
 }  // namespace
 
-// The parts of a running job, in the order in which they are made; destroyed in reverse.
+// The parts of a running job, in the order of creation; destroyed in reverse.
 struct LocalRun::Roles {
   absl::Time start;
   int64_t ledger_seq = 0;  // last row in the folder's ledger before the recorder opens it
@@ -63,7 +62,7 @@ struct LocalRun::Roles {
   std::unique_ptr<InMemoryTrajectoryStore> store;
   std::shared_ptr<WeightSubscriber> subscriber = std::make_shared<WeightSubscriber>();
   std::unique_ptr<NativeEngine> engine;
-  std::unique_ptr<EnvironmentClient> environments;  // with an environment only, as episodes
+  std::unique_ptr<EnvironmentClient> environments;  // only if samples are episodes
   std::unique_ptr<EpisodeRunner> episodes;
   std::unique_ptr<RolloutWorker> rollout;
   std::unique_ptr<RewardWorker> reward;
@@ -78,7 +77,7 @@ struct LocalRun::Roles {
   Mutex mu;
   absl::Status failure ABSL_GUARDED_BY(mu);
   bool trainer_done ABSL_GUARDED_BY(mu) = false;
-  std::atomic<bool> evaluation_awaited{false};  // by the trainer, before it goes on
+  std::atomic<bool> evaluation_awaited{false};  // the trainer waits for it before it continues
 
   std::stop_source stop_trainer;
   std::stop_source stop_workers;
@@ -136,7 +135,7 @@ absl::StatusOr<RunResult> LocalRun::Run() {
     }
     return RunResult{RunOutcome::kAlreadyFinished, trained};
   }
-  // Roles share the cores as threads: a second level of threads inside each would fight over them.
+  // Roles share the cores as threads; intra-op threads in each would oversubscribe them.
   UseOneTorchThread();
   FRESHET_RETURN_IF_ERROR(MakeStore(roles));
   FRESHET_RETURN_IF_ERROR(MakeLearner(roles));
@@ -152,7 +151,7 @@ absl::StatusOr<RunResult> LocalRun::Run() {
   StopThreads(roles);
   if (options_.status != nullptr) options_.status->Watch(nullptr, nullptr);
   const absl::Status exported = roles.recorder->ExportLedger();
-  // What a role failed with comes before what the others say of it.
+  // A role's failure takes precedence over the errors that it caused in others.
   if (const absl::Status failure = roles.Failure();
       !failure.ok() && (status.ok() || absl::IsCancelled(status))) {
     status = failure;
@@ -167,7 +166,8 @@ absl::StatusOr<RunResult> LocalRun::Run() {
       committed};
 }
 
-// The store, and its first row in the folder's ledger: from here on a killed run is a resumed one.
+// Creates the store and its first row in the folder's ledger: from here on a killed run can be
+// resumed.
 absl::Status LocalRun::MakeStore(Roles& roles) {
   const ResumePoint& resume = options_.resume;
   FRESHET_ASSIGN_OR_RETURN(roles.store,
@@ -185,7 +185,7 @@ absl::Status LocalRun::MakeStore(Roles& roles) {
   return ledger.Append(rows);
 }
 
-// Weights to start from: of the checkpoint, or of the model followed by the warm-up.
+// Loads the initial weights: from the checkpoint, or from the model followed by the warm-up.
 absl::Status LocalRun::MakeLearner(Roles& roles) {
   FRESHET_ASSIGN_OR_RETURN(
       roles.learner,
@@ -303,15 +303,15 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   roles.trainer =
       std::make_unique<TrainerLoop>(*roles.store, *roles.learner, *roles.publisher, *roles.recorder,
                                     clock_, faults_, std::move(options));
-  // Without a checkpoint the loaded weights are saved as the first one, so that a resume need not
-  // repeat the warm-up, and a reference policy survives.
+  // Without a checkpoint, save the loaded weights as the first one, so that a resume does not
+  // repeat the warm-up and a reference policy survives.
   FRESHET_RETURN_IF_ERROR(
       roles.trainer->Start(/*save_loaded=*/!options_.resume.checkpoint.has_value()));
   return EvaluateWhenDue(roles, roles.trainer->committed(), roles.publisher->staged());
 }
 
-// Where runs must repeat bit for bit, no evaluation may be skipped for lack of time, and its row
-// has its fixed place: before the row of the next step.
+// If runs must be bitwise reproducible, no evaluation may be skipped for lack of time, and its row
+// must come before the row of the next step.
 absl::Status LocalRun::AwaitEvaluationWhenExact(Roles& roles) {
   if (setup_.store.staleness.max > 0 || roles.evaluator == nullptr) return absl::OkStatus();
   roles.evaluation_awaited = true;
@@ -324,14 +324,14 @@ absl::Status LocalRun::AwaitEvaluationWhenExact(Roles& roles) {
   }
   roles.recorder->OnEvaluationFailed(
       StrCat("the evaluation before step ", roles.trainer->committed() + 1, " did not end within ",
-             absl::FormatDuration(kEvaluationDeadline), "; it goes on beside the training"));
+             absl::FormatDuration(kEvaluationDeadline), "; it continues during training"));
   return absl::OkStatus();
 }
 
 absl::Status LocalRun::EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights) {
   if (roles.evaluator == nullptr) return absl::OkStatus();
   const bool last = step == setup_.spec.trainer().steps();
-  // The last version is evaluated when the trainer is done: FinalEvaluation.
+  // FinalEvaluation evaluates the last version once the trainer is done.
   if (last || step % setup_.spec.eval().every_steps() != 0) return absl::OkStatus();
   if (!roles.evaluator->Start(weights)) {
     roles.recorder->EmitEvent("evaluation_skipped", {{"version", StrCat(step)}});
@@ -368,7 +368,7 @@ void LocalRun::StopThreads(Roles& roles) {
   roles.threads.clear();
 }
 
-// The controller's turn-by-turn work, until the trainer is done or a role has failed.
+// The controller's loop, until the trainer is done or a role has failed.
 absl::Status LocalRun::Control(Roles& roles) {
   DeadGroupGuard guard;
   absl::Time give_up_evaluation = absl::InfiniteFuture();

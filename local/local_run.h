@@ -20,8 +20,8 @@ namespace freshet {
 struct LocalRunOptions {
   ResumePoint resume;             // of the folder
   RowSink rows;                   // rows of --json; may be empty
-  int metrics_port = 0;           // 0: no metrics server; else on the loopback address
-  LocalStatus* status = nullptr;  // what the status page shows; may be null, outlives the run
+  int metrics_port = 0;           // on the loopback address; 0: no metrics server
+  LocalStatus* status = nullptr;  // updated for the status page; may be null; outlives the run
 };
 
 enum class RunOutcome { kFinished, kInterrupted, kAlreadyFinished };
@@ -31,25 +31,24 @@ struct RunResult {
   int64_t committed = 0;  // last step
 };
 
-// Every role of a job as threads of this process: prompt feeder, one rollout engine, reward worker,
-// trainer, and this object's Run() as controller (evaluation, sweeping, deadlines).
+// Runs all roles of a job as threads of this process: prompt feeder, one rollout engine, reward
+// worker and trainer. Run() acts as the controller (evaluation, sweeping, deadlines).
 class LocalRun {
  public:
   LocalRun(const JobSetup& setup, const RunFolder& folder, Display& display, const Clock& clock,
            FaultPoints& faults, LocalRunOptions options);
   ~LocalRun();
 
-  // Trains to the last step. Blocks. Errors: those of the roles; a job that cannot go on is
-  // FAILED_PRECONDITION with the reason.
+  // Trains to the last step. Blocks. Errors: those of the roles; FAILED_PRECONDITION with the
+  // reason if the job cannot continue.
   absl::StatusOr<RunResult> Run();
 
-  // Asks Run() to drain, checkpoint and return. Safe from any thread, at any time.
+  // Makes Run() drain, checkpoint and return. Thread-safe, callable at any time.
   void RequestStop();
 
  private:
   struct Roles;
   bool StopRequested();
-  // Has the controller take its next turn at once.
   void WakeController();
   absl::Status MakeStore(Roles& roles);
   absl::Status MakeLearner(Roles& roles);
@@ -72,7 +71,7 @@ class LocalRun {
   Mutex mu_;
   CondVar wake_;
   bool stop_requested_ ABSL_GUARDED_BY(mu_) = false;
-  bool turn_due_ ABSL_GUARDED_BY(mu_) = false;  // the controller has something to look at
+  bool turn_due_ ABSL_GUARDED_BY(mu_) = false;  // the controller has something to do
 };
 
 }  // namespace freshet

@@ -10,8 +10,8 @@
 
 namespace freshet {
 
-// What freshet local asks of the services that a job names by address (type grpc). Connections are
-// plaintext and made when they are first needed.
+// Clients of freshet local for services that a job names by address (type grpc). Connections are
+// plaintext and opened on first use.
 
 RemoteScorerFactory ConnectedScorers();
 

@@ -30,7 +30,7 @@ double PerSecond(int64_t tokens, const StepMetrics& step) {
   return step.step_seconds > 0 ? static_cast<double>(tokens) / step.step_seconds : 0.0;
 }
 
-// {"event": "stalled", "reason": ...} and the like; nothing for anything else.
+// Parses {"event": "stalled", "reason": ...} and similar; nullopt for anything else.
 std::optional<job::v1::Notice> ParseNotice(const std::string& text) {
   const auto row = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!row.is_object() || !row.contains("event") || !row["event"].is_string()) return std::nullopt;
@@ -55,11 +55,11 @@ LocalStatus::LocalStatus(const JobSpec& spec, const Clock& clock)
   job_.set_steps(spec.trainer().steps());
   *job_.mutable_created() = ToTimestamp(clock.Now());
   *job_.mutable_started() = job_.created();
-  SetState(job::v1::JOB_STATE_STARTING, "opens model and data, and warms up");
+  SetState(job::v1::JOB_STATE_STARTING, "loads model and data, and warms up");
 }
 
 void LocalStatus::LoadHistory(const std::string& metrics_path, const std::string& samples_path) {
-  // A run that begins has neither file.
+  // A new run has neither file.
   ForEachLine(metrics_path, kMaxLineBytes,
               [this](int64_t, std::string_view line) {
                 AddRow(std::string(line));

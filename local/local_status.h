@@ -22,22 +22,22 @@ namespace freshet {
 class RewardWorker;
 class RolloutWorker;
 
-// What the status page shows of a run in this process: one job, whose workers are its threads.
-// Keeps the newest 100,000 rows and 1,000 samples. Thread-safe.
+// The status page's view of a run in this process: one job, whose workers are its threads. Keeps
+// the newest 100,000 rows and 1,000 samples. Thread-safe.
 class LocalStatus final : public StatusSource {
  public:
-  // `clock` must outlive it. The job is STARTING.
+  // `clock` must outlive it. The job starts in state STARTING.
   LocalStatus(const JobSpec& spec, const Clock& clock);
 
-  // The rows that a resumed run has written already; what cannot be read is left out.
+  // Loads the rows already written by a resumed run; skips unreadable ones.
   void LoadHistory(const std::string& metrics_path, const std::string& samples_path);
-  // A row of metrics.jsonl, or an event of --json. Anything else is ignored.
+  // Adds a row of metrics.jsonl or an event of --json. Ignores anything else.
   void AddRow(const std::string& json) ABSL_LOCKS_EXCLUDED(mu_);
   void AddSamples(const std::vector<SampleRow>& rows) ABSL_LOCKS_EXCLUDED(mu_);
-  // Adds an event, too.
+  // Also adds an event.
   void SetState(job::v1::JobState state, const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);
-  // Sources of the job's live state. All null: there are none, and none is in use when this
-  // returns.
+  // Sets the sources of the job's live state; all null removes them. When this returns, the former
+  // sources are no longer used.
   void Watch(TrajectoryStore* store, const RolloutWorker* rollout,
              const RewardWorker* reward = nullptr) ABSL_LOCKS_EXCLUDED(live_mu_);
 

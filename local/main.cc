@@ -1,5 +1,5 @@
-// freshet-local: what of the `freshet` command needs LibTorch. `freshet` starts it with the same
-// arguments.
+// freshet-local: the part of the `freshet` command that needs LibTorch. `freshet` starts it with
+// the same arguments.
 #include "CLI/CLI.hpp"
 #include "base/exit_code.h"
 #include "base/version.h"
@@ -24,9 +24,8 @@ int main(int argc, char** argv) {
   freshet::LocalCommand local;
   CLI::App* run = app.add_subcommand("local", "train a job with every role in this process");
   auto* job = run->add_option("JOB", local.job_file, "job file (YAML)");
-  auto* resume = run->add_option("--resume", local.resume_dir, "go on with the run in this folder");
-  run->add_option("--run-dir", local.run_dir, "folder of the run (default runs/NAME)")
-      ->excludes(resume);
+  auto* resume = run->add_option("--resume", local.resume_dir, "resume the run in this folder");
+  run->add_option("--run-dir", local.run_dir, "run folder (default runs/NAME)")->excludes(resume);
   run->add_option("--set", local.overrides, "override a key of the job: a.b=c")
       ->allow_extra_args(false);
   run->add_flag("--json", local.json, "rows of metrics.jsonl and events on stdout");
@@ -35,13 +34,14 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 65535));
   run->add_option("--status-listen", local.status_listen,
                   "loopback HOST:PORT of the status page; \"\": none (default: any free port)");
-  run->add_option("--crash-at", local.crash_at, "POINT:N: die there, to test recovery")->group("");
+  run->add_option("--crash-at", local.crash_at, "POINT:N: crash there, to test recovery")
+      ->group("");
   job->excludes(resume);
 
   freshet::ScoreCommand score;
   CLI::App* score_command = app.add_subcommand("score", "log-probs of token sequences");
   score_command->add_option("MODEL", score.model, "Hugging Face directory")->required();
-  score_command->add_option("--ids", score.ids_file, "one JSON array of ids a line")->required();
+  score_command->add_option("--ids", score.ids_file, "one JSON array of ids per line")->required();
   score_command->add_option("--dtype", score.dtype)->check(CLI::IsMember({"fp32", "bf16"}));
   score_command->add_option("--engine", score.engine, "which path computes them")
       ->check(CLI::IsMember({"prefill", "decode", "trainer"}));
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
   bool greedy = false;
   CLI::App* generate_command = app.add_subcommand("generate", "continue token sequences");
   generate_command->add_option("MODEL", generate.model, "Hugging Face directory")->required();
-  generate_command->add_option("--ids", generate.ids_file, "one JSON array of ids a line")
+  generate_command->add_option("--ids", generate.ids_file, "one JSON array of ids per line")
       ->required();
   auto* greedy_flag = generate_command->add_flag("--greedy", greedy, "most likely token (default)");
   generate_command->add_option("--temperature", generate.temperature, "sample instead")

@@ -12,17 +12,17 @@
 
 namespace freshet {
 
-// Serves the run's figures for Prometheus: http://127.0.0.1:PORT/metrics, loopback only. The names
-// are those of a cluster's roles. Thread-safe.
+// Serves the run's metrics for Prometheus at http://127.0.0.1:PORT/metrics, loopback only. Metric
+// names are those of a cluster's roles. Thread-safe.
 class MetricsServer {
  public:
   struct Job {
     std::string name;
     std::string environment;  // "none" without one
     int64_t staleness_bound = 0;
-    double full_marks = 1;  // reward from which on a sample counts as solved
+    double full_marks = 1;  // minimum reward of a solved sample
   };
-  // FAILED_PRECONDITION when the port is taken.
+  // FAILED_PRECONDITION if the port is taken.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(int port, const Job& job);
   ~MetricsServer();
 

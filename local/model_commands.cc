@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kMaxIdsBytes = 256 << 20;
 
-// The id lists of a file, one JSON array a line.
+// The id lists of a file, one JSON array per line.
 absl::StatusOr<std::vector<std::vector<int32_t>>> ReadIds(const std::string& path,
                                                           const ModelConfig& model) {
   FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxIdsBytes));
@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadIds(const std::string& pat
 
 struct LoadedModel {
   std::unique_ptr<ModelFiles> files;
-  std::unique_ptr<PolicyLearner> learner;  // holds the arena
+  std::unique_ptr<PolicyLearner> learner;  // owns the arena
 };
 
 absl::StatusOr<LoadedModel> Load(const std::string& directory, bool bf16) {

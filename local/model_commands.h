@@ -10,7 +10,7 @@ namespace freshet {
 
 struct ScoreCommand {
   std::string model;               // Hugging Face directory
-  std::string ids_file;            // one JSON array of ids a line
+  std::string ids_file;            // one JSON array of ids per line
   std::string dtype = "fp32";      // fp32 | bf16
   std::string engine = "prefill";  // prefill | decode | trainer
 };

@@ -12,7 +12,7 @@
 namespace freshet {
 namespace {
 
-// What the ledger of the earlier processes says.
+// Facts from the ledger of the earlier processes.
 struct LedgerFacts {
   bool opened = false;
   int64_t seq = 0;
@@ -48,7 +48,7 @@ absl::StatusOr<LedgerFacts> ReadLedgerFacts(const std::string& path, const Store
   int64_t number = 0;
   while (std::getline(file, line)) {
     ++number;
-    if (file.eof()) break;  // a torn last line: no newline ended it
+    if (file.eof()) break;  // a torn last line without a newline
     const absl::StatusOr<LedgerRow> row = ParseLedgerRow(line);
     if (!row.ok()) return InvalidArgument(path, ":", number, ": ", Message(row.status()));
     if (row->event == LedgerEvent::kOpen) {
@@ -74,7 +74,7 @@ absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const Store
   if (!found.complete.empty()) point.checkpoint = std::move(found.complete.front());
   point.damaged = std::move(found.damaged);
   if (!facts.opened) {
-    // Killed before the first row was written: nothing happened yet that could be orphaned.
+    // Killed before the first row was written, so nothing can be orphaned.
     point.checkpoint.reset();
     return point;
   }
@@ -83,7 +83,7 @@ absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const Store
   point.origin.ledger_seq = facts.seq;
   point.origin.policy.lineage = facts.lineage + 1;
   point.origin.digest = InitialDigest();
-  // A requeue after the last exported row may have used one number more.
+  // A requeue after the last exported row may have used one more number.
   point.first_attempt = facts.attempt + 2;
   point.parent_lineage = facts.lineage;
   if (point.checkpoint.has_value()) {

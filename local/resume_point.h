@@ -13,23 +13,23 @@
 
 namespace freshet {
 
-// Where a run's next process starts: fresh, or as a fork of what an earlier process left. The
-// memory of that process is gone, so rows newer than the checkpoint are orphaned and their prompts
-// come again, under attempt numbers that were never used.
+// Where the next process of a run starts: fresh, or as a fork of an earlier process's results. That
+// process's memory is lost, so rows newer than the checkpoint are orphaned and their prompts are
+// repeated under unused attempt numbers.
 struct ResumePoint {
   StoreOrigin origin;
   int32_t first_attempt = 0;
   std::optional<FoundCheckpoint> checkpoint;  // null: start from the beginning
   std::vector<std::string> damaged;           // paths of checkpoints
-  int64_t parent_lineage = 0;                 // meaningful when origin.resumed
+  int64_t parent_lineage = 0;                 // valid if origin.resumed
   double wall_seconds = 0;                    // spent by earlier processes
-  int64_t evaluated = -1;                     // newest version with an evaluation; -1: none
+  int64_t evaluated = -1;                     // newest evaluated version; -1: none
 };
 
 // Reads ledger, metrics and checkpoints of the folder. Errors name the file: INVALID_ARGUMENT for a
-// malformed ledger, FAILED_PRECONDITION for a folder of another job, or of one with another
-// staleness bound, policy, group size or number of groups in a step: the ledger's promises are made
-// with those.
+// malformed ledger; FAILED_PRECONDITION for a folder of another job, or of one with another
+// staleness bound, policy, group size or number of groups per step, because the ledger's guarantees
+// depend on these.
 absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const StoreOptions& options);
 
 }  // namespace freshet

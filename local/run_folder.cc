@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Directories above a new folder. Those that were not there before are removed again, unless
-// somebody has put something into them meanwhile or Keep() was called.
+// Parent directories of a new folder. Those that it created are removed again unless they are no
+// longer empty or Keep() was called.
 class ParentFolders {
  public:
   absl::Status Make(const fs::path& parent) {
@@ -42,7 +42,7 @@ class ParentFolders {
   }
 
  private:
-  std::vector<fs::path> made_;  // the deepest first
+  std::vector<fs::path> made_;  // deepest first
 };
 
 }  // namespace
@@ -53,13 +53,13 @@ absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path, const std::
   if (fs::exists(path, error)) {
     const bool is_run = fs::exists(fs::path(path) / "job.yaml", error);
     return FailedPrecondition(
-        path, is_run ? StrCat(": the run exists already; go on with --resume ", path,
+        path, is_run ? StrCat(": the run exists already; continue it with --resume ", path,
                               ", or choose another folder with --run-dir")
                      : ": exists and is not a run; choose another folder with --run-dir");
   }
   ParentFolders parents;
   FRESHET_RETURN_IF_ERROR(parents.Make(parent));
-  // One mkdir: of two processes that start the same run at once, one is refused.
+  // A single mkdir, so that only one of two concurrent processes succeeds.
   if (!fs::create_directory(path, error)) {
     return error ? WriteError(path, error.value())
                  : FailedPrecondition(path, ": another process has just started this run");
@@ -92,7 +92,8 @@ absl::StatusOr<RunFolder> RunFolder::Open(const std::string& path) {
 }
 
 absl::Status RunFolder::ReplaceJob(const std::string& job_yaml) {
-  // The new file is locked before it gets its name, so that nobody can hold the run in between.
+  // The new file is locked before it is renamed, so that no other process can take the run in
+  // between.
   const std::string next = "job.yaml.next";
   FRESHET_RETURN_IF_ERROR(WriteFileAtomically(File(next), job_yaml));
   UniqueFd former = std::move(lock_);

@@ -12,14 +12,14 @@ namespace freshet {
 // A run's folder, held by one process at a time (advisory lock on job.yaml).
 class RunFolder {
  public:
-  // Makes `path` with job.yaml in it. FAILED_PRECONDITION when it exists already; the message says
-  // how to resume it. On any error nothing is left behind that was not there before.
+  // Creates `path` with job.yaml in it. FAILED_PRECONDITION if it exists; the message says how to
+  // resume it. On error nothing new is left behind.
   static absl::StatusOr<RunFolder> Create(const std::string& path, const std::string& job_yaml);
-  // Opens an existing run. NOT_FOUND when there is none, FAILED_PRECONDITION when another process
-  // works in it.
+  // Opens an existing run. NOT_FOUND if there is none, FAILED_PRECONDITION if another process holds
+  // it.
   static absl::StatusOr<RunFolder> Open(const std::string& path);
 
-  // Replaces job.yaml; a reader sees the old job or the new. The folder stays held throughout.
+  // Atomically replaces job.yaml. The folder stays locked throughout.
   absl::Status ReplaceJob(const std::string& job_yaml);
 
   const std::string& path() const { return path_; }

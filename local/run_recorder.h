@@ -20,27 +20,27 @@
 
 namespace freshet {
 
-// Where a run's machine-readable rows go besides the folder: stdout under --json. Called with one
-// line without its newline.
+// Receives a run's machine-readable rows in addition to the folder: stdout under --json. Called
+// with one line without its newline.
 using RowSink = std::function<void(const std::string&)>;
-// Gets the samples of a step that the run keeps.
+// Receives the samples of a step that the run keeps.
 using SampleSink = std::function<void(const std::vector<SampleRow>&)>;
 
-// Writes down what a run does: ledger, metrics and samples in its folder, the live display, and the
-// rows of --json. Thread-safe.
+// Records a run: ledger, metrics and samples in its folder, the live display, and the rows of
+// --json. Thread-safe.
 class RunRecorder final : public TrainerObserver {
  public:
   struct Options {
     absl::Time start;                  // of this process's work; wall_seconds counts from here
     double wall_offset_seconds = 0;    // of the run's earlier processes
-    int64_t first_ledger_seq = 0;      // rows up to this one are in the file already
+    int64_t first_ledger_seq = 0;      // rows up to this one are already in the file
     RowSink rows;                      // may be empty
     SampleSink samples;                // may be empty
     MetricsServer* metrics = nullptr;  // may be null
-    // Called on the trainer's thread before the row of every step is written; its error stops the
-    // run. May be empty.
+    // Called on the trainer's thread before each step's row is written; its error stops the run.
+    // May be empty.
     std::function<absl::Status()> before_step;
-    // Called on the trainer's thread for every step; starts evaluations that are due.
+    // Called on the trainer's thread for every step; starts due evaluations.
     std::function<absl::Status(int64_t step, const WeightSnapshot&)> on_published;
   };
   static absl::StatusOr<std::unique_ptr<RunRecorder>> Create(
@@ -51,10 +51,10 @@ class RunRecorder final : public TrainerObserver {
   absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) override;
   void OnStalled(const std::string& reason, absl::Duration waited) override;
 
-  // Appends all ledger rows that the file does not have yet.
+  // Appends all ledger rows that are not in the file yet.
   absl::Status ExportLedger();
   absl::Status RecordEval(EvalMetrics metrics);
-  // An evaluation has no result; training goes on.
+  // An evaluation failed; training continues.
   void OnEvaluationFailed(const std::string& reason);
   // {"event": NAME, ...}: for --json only.
   void EmitEvent(const std::string& name, const std::map<std::string, std::string>& fields);
@@ -80,8 +80,8 @@ class RunRecorder final : public TrainerObserver {
   MetricsLog metrics_ ABSL_GUARDED_BY(mu_);
   SamplesLog samples_ ABSL_GUARDED_BY(mu_);
   int64_t exported_seq_ ABSL_GUARDED_BY(mu_) = 0;
-  // Counters at the last commit and at the one before, from which per-step figures are made. They
-  // are read before the new weights go out: what those set going belongs to the next step.
+  // Counters at the last commit and at the one before, for per-step metrics. They are read before
+  // the new weights are published, because work with those belongs to the next step.
   RolloutCounters rollout_now_ ABSL_GUARDED_BY(mu_);
   RolloutCounters rollout_before_ ABSL_GUARDED_BY(mu_);
   StoreStats stats_now_ ABSL_GUARDED_BY(mu_);

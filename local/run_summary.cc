@@ -38,7 +38,7 @@ std::string DescribeRewards(const job::v1::Reward& reward) {
   return text;
 }
 
-// The newest of ROOT/checkpoints, relative to ROOT.
+// The newest checkpoint in ROOT/checkpoints, relative to ROOT.
 std::string NewestCheckpoint(const std::string& run_dir) {
   const std::vector<ListedCheckpoint> listed = ListCheckpoints(run_dir + "/checkpoints");
   if (listed.empty()) return "";

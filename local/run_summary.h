@@ -10,11 +10,12 @@
 
 namespace freshet {
 
-// What the display shows before a run starts.
+// Contents of the display before a run starts.
 SetupView DescribeSetup(const JobSetup& setup, const std::string& run_dir, int64_t parameters,
                         const StoreOrigin& origin);
 
-// What it shows at the end, read back from the run folder. `failure` OK: finished or interrupted.
+// Contents of the display at the end, read back from the run folder. `failure` OK: finished or
+// interrupted.
 SummaryView DescribeEnd(const JobSpec& spec, const std::string& run_dir,
                         const absl::Status& failure);
 

@@ -11,7 +11,7 @@ uint64_t EdgeKey(uint32_t node, char byte) {
   return (uint64_t{node} << 8) | static_cast<unsigned char>(byte);
 }
 
-// Where the run of white space that ends at `end` begins, not before `begin`.
+// Start of the white space that ends at `end`, at least `begin`.
 size_t SpaceBegin(std::string_view text, size_t begin, size_t end) {
   while (end > begin) {
     size_t start = end - 1;
@@ -64,7 +64,7 @@ const AddedTokenMatcher::Entry* AddedTokenMatcher::Match(std::string_view text, 
 
 std::vector<TextPiece> AddedTokenMatcher::Split(std::string_view text) const {
   std::vector<TextPiece> pieces;
-  size_t done = 0;  // everything before it is in a piece
+  size_t done = 0;  // end of the last piece
   for (size_t at = 0; at < text.size();) {
     size_t length = 0;
     const Entry* entry = nullptr;

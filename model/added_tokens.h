@@ -9,17 +9,17 @@
 
 namespace freshet {
 
-// A token that is found in the text as it is written, before the model sees the text.
+// A token that is matched literally in the text before the BPE model runs.
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool lstrip = false;      // takes the white space before it
-  bool rstrip = false;      // takes the white space after it
-  bool normalized = false;  // looked for in the normalized text, not in the raw one
-  bool special = false;     // left out by Decode(skip_special)
+  bool lstrip = false;      // consumes the white space before it
+  bool rstrip = false;      // consumes the white space after it
+  bool normalized = false;  // matched in the normalized text, not in the raw text
+  bool special = false;     // omitted by Decode(skip_special)
 };
 
-// A piece of a split text: an added token (id >= 0) or text between them (id < 0).
+// A piece of a split text: an added token (id >= 0) or the text between added tokens (id < 0).
 struct TextPiece {
   int32_t id = -1;
   size_t begin = 0;  // bytes
@@ -30,10 +30,10 @@ struct TextPiece {
 // Thread-compatible: const methods may run concurrently.
 class AddedTokenMatcher {
  public:
-  // `content` is what is looked for (not empty); of two equal contents the first one stays.
+  // `content` is the text to match, not empty. Of two equal contents the first is kept.
   void Add(std::string_view content, const AddedToken& token);
 
-  // Pieces that cover `text` in order; none is empty. O(text.size() * longest token).
+  // Returns non-empty pieces that cover `text` in order. O(text.size() * longest token).
   std::vector<TextPiece> Split(std::string_view text) const;
 
  private:
@@ -43,10 +43,10 @@ class AddedTokenMatcher {
     bool rstrip;
   };
 
-  // The longest token that starts at `at`: its entry and length, or null.
+  // The longest token that starts at `at`, and its length; null if there is none.
   const Entry* Match(std::string_view text, size_t at, size_t& length) const;
 
-  // A trie over bytes: (node, byte) -> node; node 0 is the root.
+  // Byte trie: (node, byte) -> node; node 0 is the root.
   std::unordered_map<uint64_t, uint32_t> edges_;
   std::unordered_map<uint32_t, Entry> entries_;
   bool starts_token_[256] = {};

@@ -21,7 +21,7 @@ uint64_t PairKey(int32_t left, int32_t right) {
   return (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
 }
 
-// A token's text for a message: one line, cut between characters.
+// A token's text for a message: one line, truncated at a character boundary.
 std::string Quote(const std::string& text) {
   std::string quoted = "'";
   for (size_t at = 0; at < text.size();) {
@@ -37,7 +37,7 @@ std::string Quote(const std::string& text) {
   return quoted + "'";
 }
 
-// A place in the word while it is merged: a doubly linked list in an array.
+// Element of the word during merging: a doubly linked list in an array.
 struct Symbol {
   int32_t id = 0;
   int32_t prev = -1;
@@ -155,7 +155,7 @@ absl::Status BpeTokenizer::IndexMerges(const std::string& source) {
                                ") names ", Quote(text), ", which is not in the vocabulary");
       }
     }
-    // Of two equal pairs the later one counts, as in the tokenizers library.
+    // Of two equal pairs the later one wins, as in the tokenizers library.
     merges_[PairKey(left_it->second, right_it->second)] = {static_cast<uint32_t>(rank),
                                                            merged_it->second};
   }
@@ -352,7 +352,7 @@ void BpeTokenizer::MergeInto(const std::vector<int32_t>& chars, std::vector<int3
     Symbol& left = symbol(best.at);
     if (!left.alive || left.next < 0) continue;
     Symbol& right = symbol(left.next);
-    // What stood here when the candidate was queued may have been merged since.
+    // The symbols may have been merged since this candidate was queued.
     const Merge* merge = FindMerge(left.id, right.id);
     if (merge == nullptr || merge->id != best.id) continue;
     left.id = best.id;

@@ -16,41 +16,41 @@
 
 namespace freshet {
 
-// The largest id: eight times that of the largest vocabulary known.
+// Largest allowed id, eight times that of the largest known vocabulary.
 inline constexpr int32_t kMaxTokenId = (1 << 21) - 1;
 
 // One step of normalization.
 struct NormalizeStep {
   enum class Kind {
-    kPrepend,  // `content` before a text that is not empty
-    kReplace,  // `pattern` by `content`
+    kPrepend,  // prepends `content` to non-empty text
+    kReplace,  // replaces `pattern` with `content`
   };
   Kind kind = Kind::kReplace;
   std::string pattern;
   std::string content;
 };
 
-// The Metaspace pre-tokenizer: spaces become `replacement`, which is put before the text as the
-// scheme says (never before one that starts with it), and the text is cut before each when `split`.
+// Metaspace pre-tokenizer: replaces spaces with `replacement`, prepends it according to `scheme`
+// (unless the text already starts with it) and, if `split`, cuts the text before each one.
 struct MetaspaceRule {
   enum class Scheme { kFirst, kAlways, kNever };
   std::string replacement;
-  Scheme scheme = Scheme::kAlways;  // kFirst: only where the piece is the start of the whole text
+  Scheme scheme = Scheme::kAlways;  // kFirst: only at the start of the whole text
   bool split = true;
 };
 
-// What tokenizer.json says of a BPE tokenizer.
+// A BPE tokenizer as described by tokenizer.json.
 struct BpeSpec {
   std::unordered_map<std::string, int32_t> vocab;
   std::vector<std::pair<std::string, std::string>> merges;  // best first
   std::optional<std::string> unk_token;
   bool fuse_unk = false;       // a run of unknown characters becomes one unk
   bool byte_fallback = false;  // unknown characters become their bytes "<0xHH>"
-  bool ignore_merges = false;  // a word in the vocabulary is taken whole
+  bool ignore_merges = false;  // a word in the vocabulary is not split
   std::vector<AddedToken> added_tokens;
   std::vector<NormalizeStep> normalizer;
   std::vector<MetaspaceRule> pre_tokenizer;
-  std::optional<std::vector<DecodeStep>> decoder;  // absent: tokens are joined by spaces
+  std::optional<std::vector<DecodeStep>> decoder;  // absent: tokens are joined with spaces
   std::vector<int32_t> prefix_ids;                 // added by EncodeWithSpecial
   std::vector<int32_t> suffix_ids;
   std::optional<std::string> bos_token;
@@ -58,13 +58,12 @@ struct BpeSpec {
   std::vector<TokenizerFile> files;
 };
 
-// Byte-pair encoding over Unicode characters, as the tokenizers library does it. Differences: a
-// character that neither the vocabulary nor a fallback can express is an error here, and is dropped
-// there. Thread-safe.
+// Byte-pair encoding over Unicode characters, compatible with the tokenizers library, except that a
+// character without a token or fallback is an error instead of being dropped. Thread-safe.
 class BpeTokenizer final : public Tokenizer {
  public:
-  // `source` starts every message. Returns INVALID_ARGUMENT: the parts contradict each other (an id
-  // taken twice or out of range, a merge or an unk, bos, eos or template token that is unknown).
+  // Messages start with `source`. INVALID_ARGUMENT: inconsistent spec (a duplicate or out-of-range
+  // id; an unknown token in a merge, unk, bos, eos or the template).
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Create(BpeSpec spec, const std::string& source);
 
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override;
@@ -82,7 +81,7 @@ class BpeTokenizer final : public Tokenizer {
   };
   struct Piece {
     std::string text;
-    bool known = false;  // false: a gap in the ids
+    bool known = false;  // false: unused id
     bool special = false;
   };
   struct PairHash {
@@ -99,12 +98,12 @@ class BpeTokenizer final : public Tokenizer {
   std::optional<int32_t> Find(const std::string& text) const;
   std::string Normalize(std::string_view text) const;
   const Merge* FindMerge(int32_t left, int32_t right) const;
-  // Encodes text without added tokens. `first`: it is the start of the whole text.
+  // Encodes text without added tokens. `first`: it starts the whole text.
   absl::Status EncodeText(std::string text, bool first, std::vector<int32_t>& ids) const;
   absl::Status EncodeWord(const std::string& word, std::vector<int32_t>& ids) const;
-  // Ids of the single characters of `word`, before any merge.
+  // Ids of the characters of `word`, before merging.
   absl::StatusOr<std::vector<int32_t>> CharIds(const std::string& word) const;
-  // Byte ids of one character; empty when a byte has no piece.
+  // Byte ids of one character; empty if a byte has no token.
   std::vector<int32_t> ByteIds(std::string_view bytes) const;
   void MergeInto(const std::vector<int32_t>& chars, std::vector<int32_t>& ids) const;
 

@@ -6,7 +6,7 @@
 
 namespace freshet {
 
-// A ModelBundle as it is sent, and back.
+// Conversion between ModelBundle and its message.
 inline trainer::v1::ModelBundle ToProto(const ModelBundle& bundle) {
   trainer::v1::ModelBundle proto;
   proto.set_config_json(bundle.config_json);

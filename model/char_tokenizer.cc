@@ -23,7 +23,7 @@ Json EndToken(size_t id) {
   return token;
 }
 
-// A BPE model without merges splits text into its characters.
+// A BPE model without merges, which splits text into characters.
 Json TokenizerJson(const std::vector<std::string>& chars) {
   Json vocab = Json::object();
   for (size_t i = 0; i < chars.size(); ++i) vocab[chars[i]] = i;

@@ -9,14 +9,13 @@
 
 namespace freshet {
 
-// The end token of a character tokenizer.
 inline constexpr char kCharTokenizerEnd[] = "</s>";
 
-// A tokenizer with one id per character: the code points of `alphabet` (UTF-8) are ids 0..n-1 in
-// their order, and id n is the end token "</s>" (eos; recognised in the text like any special
-// token). There is no bos. Encode fails on a character outside of the alphabet and names it.
-// Returns INVALID_ARGUMENT: the alphabet is empty, not UTF-8, repeats a character or has more than
-// 65,536 of them.
+// A tokenizer with one id per character: code points of `alphabet` (UTF-8) get ids 0..n-1 in order;
+// id n is the end token "</s>" (eos; recognized in text like any special token). There is no bos.
+// Encode fails on characters outside the alphabet and names them.
+// INVALID_ARGUMENT: the alphabet is empty, not UTF-8, has duplicates or more than 65,536
+// characters.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateCharTokenizer(std::string_view alphabet);
 
 }  // namespace freshet

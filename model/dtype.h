@@ -9,10 +9,9 @@
 
 namespace freshet {
 
-// Element types of stored tensors.
 enum class Dtype { kF64, kF32, kF16, kBf16, kI64, kI32, kI16, kI8, kU8, kBool };
 
-// The safetensors spelling: "F32", "BF16", ...
+// safetensors name: "F32", "BF16", ...
 constexpr std::string_view DtypeName(Dtype dtype) {
   constexpr std::string_view kNames[] = {"F64", "F32", "F16", "BF16", "I64",
                                          "I32", "I16", "I8",  "U8",   "BOOL"};
@@ -26,7 +25,6 @@ constexpr std::optional<Dtype> ParseDtype(std::string_view name) {
   return std::nullopt;
 }
 
-// Bytes of one element.
 constexpr uint64_t DtypeBytes(Dtype dtype) {
   constexpr uint64_t kBytes[] = {8, 4, 2, 2, 8, 4, 2, 1, 1, 1};
   return kBytes[static_cast<int>(dtype)];
@@ -35,7 +33,8 @@ constexpr uint64_t DtypeBytes(Dtype dtype) {
 // bfloat16 is the upper half of an IEEE single.
 inline float Bf16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-// Rounds to nearest, ties to even; overflows to infinity; a NaN stays a (quiet) NaN of its sign.
+// Rounds to nearest, ties to even. Overflows to infinity. A NaN becomes a quiet NaN of the same
+// sign.
 inline uint16_t FloatToBf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40U);

@@ -9,7 +9,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::tensor_list;
 
-// y = x * inv_rms * w per row; inv_rms kept for the backward pass.
+// y = x * inv_rms * w per row; saves inv_rms for the backward pass.
 class RmsNormFunction : public Function<RmsNormFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
@@ -26,7 +26,7 @@ class RmsNormFunction : public Function<RmsNormFunction> {
     for (int64_t r = 0; r < rows; ++r) {
       const float* xr = xp + r * width;
       float* yr = yp + r * width;
-      // Eight partial sums: fixed order, and the compiler can keep them in one register.
+      // Eight partial sums: a fixed order that the compiler can keep in one register.
       float sums[8] = {};
       int64_t i = 0;
       for (; i + 8 <= width; i += 8) {
@@ -76,7 +76,7 @@ class RmsNormFunction : public Function<RmsNormFunction> {
   }
 };
 
-// Rotates x by the table's angles, or back when `inverse`.
+// Rotates x by the table's angles, or by their negatives if `inverse`.
 at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                   const at::Tensor& positions, bool inverse) {
   const int64_t rows = x.size(0);

@@ -5,15 +5,15 @@
 
 namespace freshet {
 
-// Differentiable pieces of a decoder layer that ATen would run as several passes each. All run on
-// the calling thread, in a fixed order, and treat every row alike whatever the number of rows.
-// All tensors are fp32: the residual stream stays in fp32 even where matrices are bf16.
+// Differentiable decoder-layer operations that ATen would run in several passes. They run on the
+// calling thread in a fixed order, and a row's result does not depend on the number of rows. All
+// tensors are fp32: the residual stream stays fp32 even if matrices are bf16.
 
 // x / rms(x) * weight over the last dimension. x [N, H], weight [H].
 at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps);
 
-// Rotates pairs (i, i + D/2) of every head by the angle of the token's position.
-// x [N, heads, D] contiguous or a row-strided view; cos, sin fp32 [T, D/2]; positions int64 [N].
+// Rotates the pairs (i, i + D/2) of every head by the angle of the token's position. x [N, heads,
+// D] contiguous or a row-strided view; cos, sin fp32 [T, D/2]; positions int64 [N].
 at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                 const at::Tensor& positions_N);
 

@@ -18,7 +18,7 @@ constexpr uint64_t kMaxConfigBytes = uint64_t{4} << 20;
 constexpr int64_t kMaxTokenId = (int64_t{1} << 24) - 1;
 constexpr size_t kMaxEosIds = 64;
 
-// The upper bounds keep the bytes of a whole model inside of 63 bits.
+// The upper bounds keep a model's size in bytes within 63 bits.
 struct SizeBound {
   const char* name;
   int64_t ModelConfig::*field;
@@ -37,7 +37,7 @@ constexpr SizeBound kSizes[] = {
 constexpr const char* kRequired[] = {"vocab_size", "hidden_size", "num_hidden_layers",
                                      "num_attention_heads", "intermediate_size"};
 
-// Names what is not a Llama model with plain weights.
+// Adds errors for features that a plain Llama model does not have.
 void CheckSupported(JsonFields& fields) {
   const std::string activation = fields.String("hidden_act", "silu");
   if (activation != "silu") {
@@ -81,7 +81,7 @@ void ReadDtype(JsonFields& fields, ModelConfig& config) {
 }
 
 void ReadRopeScaling(JsonFields& rope, RopeScaling& scaling) {
-  // "type" is the name of old files.
+  // Old files use "type".
   const std::string type = rope.String(rope.Has("rope_type") ? "rope_type" : "type", "default");
   if (type == "default") return;
   if (type == "linear") {
@@ -109,11 +109,11 @@ void ReadRope(JsonFields& fields, const std::string& source, std::vector<std::st
     JsonFields rope(fields.Get(part), StrCat(source, ": ", part), errors);
     config.rope_theta = rope.Number("rope_theta", config.rope_theta);
     ReadRopeScaling(rope, config.rope_scaling);
-    return;  // the newer spelling wins, as in transformers
+    return;  // the newer form wins, as in transformers
   }
 }
 
-// A token id, a list of them, or null.
+// Accepts a token id, a list of ids, or null.
 void ReadTokenIds(JsonFields& fields, const char* name, std::vector<int32_t>& ids) {
   const Json& value = fields.Get(name);
   if (value.is_null()) return;
@@ -163,7 +163,7 @@ void CheckTokenIds(const ModelConfig& config, std::vector<std::string>& errors) 
   for (const int32_t id : config.eos_token_ids) check("eos_token_id", id);
 }
 
-// One id as a number, several as a list, none as null.
+// A number for one id, a list for several, null for none.
 Json EosJson(const std::vector<int32_t>& ids) {
   if (ids.empty()) return nullptr;
   return ids.size() == 1 ? Json(ids.front()) : Json(ids);

@@ -14,12 +14,12 @@
 
 namespace freshet {
 
-// How rotary frequencies are stretched for long contexts.
+// Scaling of rotary frequencies for long contexts.
 struct RopeScaling {
   enum class Kind {
     kNone,
-    kLinear,  // positions divided by `factor`
-    kLlama3,  // low frequencies divided by `factor`, high ones kept, smooth between
+    kLinear,  // positions are divided by `factor`
+    kLlama3,  // low frequencies are divided by `factor`, high ones kept, with a smooth transition
   };
   Kind kind = Kind::kNone;
   double factor = 1.0;
@@ -29,8 +29,8 @@ struct RopeScaling {
 };
 
 // Shape and constants of a Llama-family model: RMS norm, rotary positions, grouped-query attention,
-// a gated SiLU MLP, no biases. The fields and their defaults are those of Hugging Face's
-// LlamaConfig, except that the sizes have none.
+// gated SiLU MLP, no biases. Fields and defaults are those of Hugging Face's LlamaConfig, except
+// that sizes have no defaults.
 struct ModelConfig {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -46,36 +46,36 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;  // standard deviation of random weights
   std::optional<int32_t> bos_token_id;
-  std::vector<int32_t> eos_token_ids;  // generation stops at any of them; distinct
+  std::vector<int32_t> eos_token_ids;  // generation stops at any of them; no duplicates
   Dtype dtype = Dtype::kF32;           // of the stored weights
 
-  // Fills num_key_value_heads and head_dim, where they are 0, from the other sizes.
+  // Derives num_key_value_heads and head_dim from the other sizes if they are 0.
   void DeriveDefaults();
 
-  // Everything that is wrong, one line per error: name, value and bound. Empty: valid.
+  // All errors, one line each: name, value and bound. Empty if valid.
   std::vector<std::string> Errors() const;
-  // INVALID_ARGUMENT with Errors(), one a line.
+  // INVALID_ARGUMENT with Errors(), one per line.
   absl::Status Validate() const;
 
-  // config.json that transformers (4 and 5) loads as LlamaForCausalLM and ParseModelConfig reads
-  // back to an equal config.
+  // config.json that transformers (4 and 5) loads as LlamaForCausalLM and that ParseModelConfig
+  // parses to an equal config.
   std::string ToJson() const;
-  // The generation_config.json beside it: bos and eos.
+  // Matching generation_config.json: bos and eos.
   std::string GenerationJson() const;
 };
 
-// Reads config.json, in the spelling with rope_theta, rope_scaling and torch_dtype or in the one
-// with rope_parameters and dtype. `source` (its path) starts every line of an error.
-// Returns INVALID_ARGUMENT, one line per error: broken JSON; an architecture, activation, rope type
-// or feature that is not supported (named); a missing or invalid value.
+// Parses config.json with either rope_theta, rope_scaling and torch_dtype, or rope_parameters and
+// dtype. Error lines start with `source` (its path).
+// INVALID_ARGUMENT, one line per error: malformed JSON; an unsupported architecture, activation,
+// rope type or feature (named); a missing or invalid value.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::string& source);
 
-// Adds the eos ids of generation_config.json (a number or a list) to those of `config`.
+// Adds the eos ids of generation_config.json (a number or a list) to `config`.
 absl::Status MergeGenerationConfig(std::string_view text, const std::string& source,
                                    ModelConfig& config);
 
-// config.json and, when present, generation_config.json of a Hugging Face directory.
-// Returns also NOT_FOUND: there is no config.json; errors of DataRoots.
+// Loads config.json and, if present, generation_config.json of a Hugging Face directory. Also
+// returns NOT_FOUND (no config.json) and errors of DataRoots.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory,
                                             const DataRoots& roots = DataRoots::Unlimited());
 

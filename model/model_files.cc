@@ -30,7 +30,7 @@ bool EndsWith(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// The alphabetically first file of PyTorch's pickle format in a directory; empty when none.
+// The alphabetically first PyTorch pickle file in a directory; empty if there is none.
 std::string FindPickle(const std::string& directory, const DataRoots& roots) {
   std::string found;
   const absl::StatusOr<UniqueFd> fd = roots.Open(directory, O_RDONLY | O_DIRECTORY);
@@ -46,7 +46,7 @@ std::string FindPickle(const std::string& directory, const DataRoots& roots) {
   return found;
 }
 
-// A shard is a file of the same directory.
+// Shards must be in the same directory.
 bool IsShardName(const std::string& name) {
   return EndsWith(name, ".safetensors") && name.front() != '.' && name.size() <= 255 &&
          name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
@@ -54,7 +54,7 @@ bool IsShardName(const std::string& name) {
 
 std::string Quote(std::string_view name) { return JsonExcerpt(Json(std::string(name))); }
 
-// Elements whose exponent bits are all set: NaN or infinite in every IEEE-like format.
+// Counts elements whose exponent bits are all set: NaN or infinite in any IEEE-like format.
 template <typename Bits>
 NonFiniteCount CountExponent(std::string_view data, Bits exponent) {
   NonFiniteCount found;
@@ -68,7 +68,7 @@ NonFiniteCount CountExponent(std::string_view data, Bits exponent) {
   return found;
 }
 
-// Empty when the tensor can be loaded.
+// Returns "" if the tensor can be loaded.
 std::string TensorError(const ExpectedTensor& expected, const StoredTensor& tensor) {
   if (tensor.shape != expected.shape) {
     return StrCat("has shape ", ShapeToString(tensor.shape), ", want ",
@@ -84,7 +84,7 @@ std::string TensorError(const ExpectedTensor& expected, const StoredTensor& tens
                 found.first);
 }
 
-// Whether a tensor that no Llama model needs may be left unused without changing what it computes.
+// Whether an unneeded tensor can be ignored without changing the model's output.
 bool IsHarmlessExtra(std::string_view name) {
   if (EndsWith(name, ".rotary_emb.inv_freq") || name == "lm_head.weight") return true;
   return name.rfind("model.", 0) != 0 && name.rfind("lm_head.", 0) != 0;

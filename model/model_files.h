@@ -17,33 +17,32 @@
 
 namespace freshet {
 
-// A stored tensor of a model directory; the views live as long as the WeightFiles.
+// A stored tensor of a model directory. The views are valid as long as the WeightFiles.
 struct StoredTensor {
-  std::string_view path;  // of the file that holds it
+  std::string_view path;  // of the containing file
   Dtype dtype = Dtype::kF32;
   std::vector<int64_t> shape;
-  std::string_view data;  // row-major, little-endian; may be unaligned: copy with memcpy
+  std::string_view data;  // row-major, little-endian; may be unaligned: use memcpy
 };
 
-// The weights of a Hugging Face directory: model.safetensors, or the shards that
-// model.safetensors.index.json lists. Thread-safe.
+// Weights of a Hugging Face directory: model.safetensors, or the shards listed in
+// model.safetensors.index.json. Thread-safe.
 class WeightFiles {
  public:
-  // Opens and checks every file.
+  // Opens and checks all files.
   // Returns:
   //   NOT_FOUND: no such directory, or no weights in it.
-  //   INVALID_ARGUMENT: only pickle files (convert them to safetensors); a broken or truncated
-  //     file; an index that names a file outside of the directory, a shard that is missing, or a
-  //     tensor that its shard does not hold. One line per error.
+  //   INVALID_ARGUMENT, one line per error: only pickle files (convert them to safetensors); a
+  //     corrupt or truncated file; an index that names a file outside the directory, a missing
+  //     shard, or a tensor that its shard lacks.
   //   Errors of DataRoots.
   static absl::StatusOr<std::unique_ptr<WeightFiles>> Open(
       const std::string& directory, const DataRoots& roots = DataRoots::Unlimited());
 
-  // Null when there is none of that name. Lives as long as this object.
+  // Null if there is none. Valid as long as this object.
   const StoredTensor* Find(std::string_view name) const;
-  // Every tensor by name.
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
-  // The file or the index, for messages.
+  // Path of the file or index, for messages.
   const std::string& path() const { return path_; }
 
  private:
@@ -58,20 +57,19 @@ class WeightFiles {
   std::map<std::string, StoredTensor, std::less<>> tensors_;
 };
 
-// A tensor that a model must have.
 struct ExpectedTensor {
   std::string name;
   std::vector<int64_t> shape;
 };
 
-// The tensors of a model of that shape, named as transformers names them; lm_head.weight only when
-// the head is not tied. `config` must be valid.
+// Tensors of a model with this config, with their names in transformers; lm_head.weight only if the
+// head is not tied. `config` must be valid.
 std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config);
 
 // A Hugging Face model directory: config and weights. Thread-safe.
 class ModelFiles {
  public:
-  // Returns the errors of LoadModelConfig and of WeightFiles::Open.
+  // Errors of LoadModelConfig and WeightFiles::Open.
   static absl::StatusOr<std::unique_ptr<ModelFiles>> Open(
       const std::string& directory, const DataRoots& roots = DataRoots::Unlimited());
 
@@ -79,11 +77,10 @@ class ModelFiles {
   const WeightFiles& weights() const { return *weights_; }
   const StoredTensor* Find(std::string_view name) const { return weights_->Find(name); }
 
-  // What is wrong with the weights, one line per error, each naming file and tensor: a tensor that
-  // is missing, of another shape, of a dtype other than F32, BF16 and F16, or that holds NaN or
-  // infinite values; one below "model." that a Llama model does not use (stored inverse rope
-  // frequencies and the head of a tied model are harmless). Empty: the model can be loaded. Reads
-  // every byte of the weights.
+  // Errors in the weights, one line each with file and tensor: tensors that are missing, have
+  // another shape, a dtype other than F32, BF16 and F16, or NaN or infinite values; and unknown
+  // tensors below "model." (stored inverse rope frequencies and the head of a tied model are
+  // ignored). Empty if the model can be loaded. Reads all weight bytes.
   std::vector<std::string> CheckTensors() const;
 
  private:
@@ -94,7 +91,7 @@ class ModelFiles {
   std::unique_ptr<WeightFiles> weights_;
 };
 
-// Number of NaN or infinite elements in `data`, and the index of the first. 0 for integers.
+// Number of NaN or infinite elements in `data` and index of the first. 0 for integers.
 struct NonFiniteCount {
   uint64_t count = 0;
   uint64_t first = 0;

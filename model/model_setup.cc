@@ -31,7 +31,7 @@ ModelConfig RandomModel(const job::v1::ModelConfig& spec, const Tokenizer& token
   return config;
 }
 
-// A tokenizer whose whole content stands in the job file.
+// Whether the job file alone defines the tokenizer.
 bool DefinedByJob(const job::v1::JobSpec& spec) { return spec.tokenizer().type() == "char"; }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeCharTokenizer(const job::v1::JobSpec& spec) {

@@ -15,35 +15,36 @@
 
 namespace freshet {
 
-// The model of a job, opened and checked.
+// An opened and checked model of a job.
 struct ModelSetup {
   ModelConfig config;
-  // Null when the weights are drawn at random, or when they come from another process.
+  // Null if weights are initialized randomly or come from another process.
   std::unique_ptr<ModelFiles> files;
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-// Opens model and tokenizer of a resolved job and reads every weight.
+// Opens model and tokenizer of a resolved job and reads all weights.
 // Returns:
-//   NOT_FOUND: a file or directory that the job names is not there.
-//   INVALID_ARGUMENT: broken or unsuitable files, one line per error; a tokenizer with more ids
-//     than the model has embeddings.
+//   NOT_FOUND: a file or directory that the job names does not exist.
+//   INVALID_ARGUMENT, one line per error: corrupt or unsupported files, or a tokenizer with more
+//     ids than the model has embeddings.
 //   Errors of DataRoots.
 absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec, const DataRoots& roots);
 
-// A model without its weights, as it travels to roles that have no file system.
+// A model without its weights, for roles without a file system.
 struct ModelBundle {
   std::string config_json;
-  std::vector<TokenizerFile> tokenizer_files;  // empty for a tokenizer that the job itself defines
+  std::vector<TokenizerFile> tokenizer_files;  // empty if the job file defines the tokenizer
 };
 ModelBundle MakeModelBundle(const job::v1::JobSpec& spec, const ModelSetup& model);
 
-// The model of `spec` from the bundle that MakeModelBundle made of it; `files` is null. Opens no
-// file. INVALID_ARGUMENT for a bundle that is broken or does not fit together.
+// Opens a bundle made by MakeModelBundle for `spec`. Opens no files; `files` is null.
+// INVALID_ARGUMENT: the bundle is malformed or inconsistent.
 absl::StatusOr<ModelSetup> OpenModelBundle(const job::v1::JobSpec& spec, const ModelBundle& bundle);
 
-// The files, name and content, that make a directory of fp32 weights a Hugging Face model: config,
-// generation config and tokenizer. For checkpoints, whatever the dtype of the model was.
+// Name and content of the files that turn a directory of fp32 weights into a Hugging Face model:
+// config, generation config and tokenizer. Used for checkpoints, which are fp32 whatever the
+// model's dtype.
 std::vector<std::pair<std::string, std::string>> ModelTextFiles(const ModelConfig& config,
                                                                 const Tokenizer& tokenizer);
 

@@ -7,7 +7,7 @@
 namespace freshet {
 namespace {
 
-// `target` [size] fp32 from the stored bytes, which may be unaligned.
+// Converts stored bytes, possibly unaligned, to `target` [size] fp32.
 absl::Status Convert(const StoredTensor& stored, float* target, int64_t size) {
   const auto count = static_cast<size_t>(size);
   if (stored.dtype == Dtype::kF32) {

@@ -10,7 +10,7 @@ namespace {
 
 int64_t Size(const std::vector<int32_t>& tokens) { return static_cast<int64_t>(tokens.size()); }
 
-// Fills a PackedBatch tree by tree. Widths are known beforehand.
+// Fills a PackedBatch tree by tree. Widths are computed first.
 class Packer {
  public:
   explicit Packer(const std::vector<PackTree>& trees) {
@@ -20,7 +20,7 @@ class Packer {
       batch_.prefix_width = std::max(batch_.prefix_width, Size(tree.prefix));
       for (const auto& suffix : tree.suffixes) {
         FRESHET_CHECK(!suffix.empty());
-        // A suffix of one token has no query of its own: it is predicted from the prefix.
+        // A one-token suffix is predicted from the prefix and has no query of its own.
         if (suffix.size() > 1) ++batch_.num_suffixes;
         batch_.suffix_width = std::max(batch_.suffix_width, Size(suffix) - 1);
       }
@@ -29,7 +29,7 @@ class Packer {
   }
 
   PackedBatch Take() && {
-    // Suffix outputs come after the whole prefix rectangle.
+    // Suffix outputs follow the prefix rectangle.
     const int64_t prefix_cells = batch_.num_prefixes * batch_.prefix_width;
     for (const int64_t row : suffix_outputs_)
       batch_.output_rows[static_cast<size_t>(row)] += prefix_cells;

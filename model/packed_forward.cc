@@ -8,7 +8,7 @@
 namespace freshet {
 namespace {
 
-// The index plan of a batch as tensors, made once and used by every layer.
+// The batch's index plan as tensors, created once and used by every layer.
 class PackedAttention {
  public:
   explicit PackedAttention(const PackedBatch& batch)
@@ -54,7 +54,7 @@ class PackedAttention {
         .transpose(1, 2);
   }
 
-  // Additive mask [S, 1, R, P + R]: prefix cells that are padding and later suffix cells are -inf.
+  // Additive mask [S, 1, R, P + R]: -inf for prefix padding and later suffix positions.
   static at::Tensor MakeSuffixMask(const PackedBatch& batch) {
     const int64_t keys = batch.prefix_width + batch.suffix_width;
     at::Tensor mask = at::zeros({batch.num_suffixes, 1, batch.suffix_width, keys}, at::kFloat);

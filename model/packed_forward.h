@@ -6,19 +6,19 @@
 
 namespace freshet {
 
-// What a packed forward gives for the targets of a PackedBatch, in its order.
+// Output of a packed forward for the targets of a PackedBatch, in order.
 struct TargetLogprobs {
   at::Tensor logprobs_M;   // fp32 log p(target) at the given temperature, nats
-  at::Tensor entropies_M;  // fp32 entropy of the distribution that each target was drawn from
+  at::Tensor entropies_M;  // fp32 entropy of the distribution that predicts each target
 };
 
-// Whether entropies are wanted, and whether gradients flow through them.
+// Whether to compute entropies, and whether gradients flow through them.
 enum class Entropy { kNone, kValue, kDifferentiable };
 
-// Differentiable forward of a packed batch; gradients reach whatever in `weights` requires them.
-// Logits are divided by `temperature` (> 0), so that log-probs compare with what an engine sampled
-// at that temperature. Entropy::kNone leaves entropies_M undefined.
-// Deterministic for one thread count: the same batch gives the same bits.
+// Differentiable forward of a packed batch, with gradients for all `weights` that require them.
+// Logits are divided by `temperature` (> 0), so that log-probs match an engine that sampled at that
+// temperature. Entropy::kNone leaves entropies_M undefined. Bitwise deterministic for a fixed
+// thread count.
 TargetLogprobs PackedForward(const Transformer& model, const TransformerWeights& weights,
                              const PackedBatch& batch, double temperature, Entropy entropy);
 

@@ -7,12 +7,12 @@
 namespace freshet {
 namespace {
 
-// 64-byte lines of fp32: blocks start aligned for vector loads.
+// 64 bytes of fp32, so that blocks are aligned for vector loads.
 constexpr int64_t kAlignElements = 16;
 
 class LayoutBuilder {
  public:
-  // Appends the named tensors, all with the same number of columns, as one block.
+  // Appends the named tensors, which have the same number of columns, as one block.
   ParameterBlock Add(std::vector<std::pair<std::string, std::vector<int64_t>>> tensors) {
     layout_.num_elements =
         (layout_.num_elements + kAlignElements - 1) / kAlignElements * kAlignElements;

@@ -9,7 +9,7 @@
 
 namespace freshet {
 
-// One stored tensor of a model inside the flat arena of its parameters.
+// A stored tensor within the flat parameter arena.
 struct ParameterEntry {
   std::string name;  // as in a Hugging Face directory
   std::vector<int64_t> shape;
@@ -17,15 +17,15 @@ struct ParameterEntry {
   int64_t size = 0;    // elements
 };
 
-// A block that is multiplied as one matrix: q|k|v and gate|up lie next to each other, so that the
-// fused matrix is a view of the arena and no copy is ever made of it.
+// A block that is multiplied as one matrix. q|k|v and gate|up are adjacent, so the fused matrix is
+// a view of the arena without a copy.
 struct ParameterBlock {
   int64_t offset = 0;
   std::vector<int64_t> shape;
 };
 
-// Where every parameter of a Llama-family model lies in one flat arena. The trainer's master
-// weights, the weight plane and the engines all use this order, so that a publish is one copy.
+// Layout of a Llama-family model's parameters in one flat arena. The trainer's master weights, the
+// weight plane and the engines use the same order, so publishing is one copy.
 struct ParameterLayout {
   struct Layer {
     ParameterBlock input_norm;  // [H]
@@ -39,8 +39,8 @@ struct ParameterLayout {
   ParameterBlock embed;  // [V, H]
   std::vector<Layer> layers;
   ParameterBlock norm;         // [H]
-  ParameterBlock lm_head;      // [V, H]; the same block as `embed` when tied
-  int64_t num_elements = 0;    // arena size, padding included
+  ParameterBlock lm_head;      // [V, H]; same block as `embed` if tied
+  int64_t num_elements = 0;    // arena size including padding
   int64_t num_parameters = 0;  // sum of the entries' sizes
 };
 

@@ -11,14 +11,15 @@
 
 namespace freshet {
 
-// The texts of a dataset row as the model is to see them. Pure; thread-safe.
+// Token ids of a dataset row's texts. Pure; thread-safe.
 
-// Ids of a prompt, with the special tokens that the tokenizer adds. Errors: of Tokenizer::Encode.
+// Ids of a prompt, including the special tokens that the tokenizer adds. Errors: see
+// Tokenizer::Encode.
 absl::StatusOr<std::vector<int32_t>> EncodePrompt(const Tokenizer& tokenizer,
                                                   const std::string& text);
 
-// Ids of the row's gold answer (attribute "answer"), ended by the end token if there is one.
-// INVALID_ARGUMENT, beginning with `where`, without an answer or for one that cannot be encoded.
+// Ids of the row's gold answer (attribute "answer"), followed by the end token if there is one.
+// INVALID_ARGUMENT, starting with `where`: no answer, or it cannot be encoded.
 absl::StatusOr<std::vector<int32_t>> EncodeAnswer(
     const Tokenizer& tokenizer, const std::map<std::string, std::string>& attributes,
     const std::string& where);

@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<int64_t>> ReadShape(const Json& json) {
   return shape;
 }
 
-// One entry of the header. Spans are checked against the file afterwards.
+// Reads one header entry. Spans are checked against the file later.
 absl::StatusOr<TensorInfo> ReadTensor(const Json& json) {
   if (!json.is_object()) return InvalidArgument("is ", JsonExcerpt(json), ", want an object");
   for (const char* member : {"dtype", "shape", "data_offsets"}) {
@@ -86,7 +86,7 @@ absl::Status WriteAll(int fd, const char* data, uint64_t bytes, const std::strin
   return absl::OkStatus();
 }
 
-// Header of a file that holds `tensors` in their order, padded to a multiple of 8 with spaces.
+// Header of a file with `tensors` in this order, padded with spaces to a multiple of 8.
 absl::StatusOr<std::string> MakeHeader(const std::vector<const TensorToWrite*>& tensors,
                                        const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
@@ -141,7 +141,7 @@ absl::Status WriteTo(int fd, const std::string& path, const std::string& header,
 absl::StatusOr<uint64_t> TensorBytes(Dtype dtype, const std::vector<int64_t>& shape) {
   constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   uint64_t bytes = DtypeBytes(dtype);
-  // A zero anywhere makes the product zero, whatever the other dimensions are.
+  // One zero makes the product zero, whatever the other dimensions are.
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) bytes = 0;
   for (const int64_t size : shape) {
     if (size < 0) return InvalidArgument("shape ", ShapeToString(shape), " has a negative size");
@@ -238,7 +238,7 @@ absl::Status SafetensorsFile::CheckSpans() const {
                                                 : ", leaving a gap after byte ",
                              end);
     }
-    end += info->bytes;  // no overflow: it equals data_offsets[1]
+    end += info->bytes;  // cannot overflow: equals data_offsets[1]
   }
   const uint64_t data_bytes = size_ - data_begin_;
   if (data_bytes < end) {
@@ -279,7 +279,7 @@ absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorT
   if (fd.get() < 0) return WriteError(path, errno);
   absl::Status status = WriteTo(fd.get(), path, *header, order);
   struct stat info {};
-  // Never unlink a device that was written to.
+  // Do not unlink devices.
   if (!status.ok() && ::fstat(fd.get(), &info) == 0 && S_ISREG(info.st_mode)) {
     ::unlink(path.c_str());
   }

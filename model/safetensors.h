@@ -17,25 +17,24 @@
 
 namespace freshet {
 
-// Place and meaning of one tensor in a file: row-major, little-endian.
+// A tensor in a file: row-major, little-endian.
 struct TensorInfo {
   Dtype dtype = Dtype::kF32;
-  std::vector<int64_t> shape;  // empty: a scalar
-  uint64_t offset = 0;         // bytes from the start of the file's data section
-  uint64_t bytes = 0;          // product of the shape times the element's size
+  std::vector<int64_t> shape;  // empty for a scalar
+  uint64_t offset = 0;         // bytes from the start of the data section
+  uint64_t bytes = 0;          // product of the shape times the element size
 };
 
-// A safetensors file, mapped read-only. Format: 8 bytes little-endian length of the header, the
-// header (JSON: name -> dtype, shape, data_offsets; __metadata__), then the data.
-// The file must not be cut while it is open: reading a page that is gone ends the process.
-// Thread-safe.
+// A safetensors file, mapped read-only. Format: 8-byte little-endian header length, header (JSON:
+// name -> dtype, shape, data_offsets; __metadata__), data. Do not truncate the file while it is
+// open: reading a missing page kills the process. Thread-safe.
 class SafetensorsFile {
  public:
-  // Checks the whole header: at most 100 MiB, no name twice, known dtypes, spans that equal shape
-  // times element size and cover the data section without gap or overlap.
+  // Checks the header: at most 100 MiB, no duplicate names, known dtypes, spans that match shape
+  // times element size and cover the data section without gaps or overlaps.
   // Returns:
-  //   NOT_FOUND: no such file, or it cannot be read.
-  //   INVALID_ARGUMENT: not a valid file; a truncated one is named with its sizes.
+  //   NOT_FOUND: the file does not exist or cannot be read.
+  //   INVALID_ARGUMENT: invalid file; for a truncated one the message has the sizes.
   //   Errors of DataRoots.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(
       const std::string& path, const DataRoots& roots = DataRoots::Unlimited());
@@ -47,10 +46,9 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   // In alphabetical order.
   std::vector<std::string> names() const;
-  // Null when there is none of that name. Lives as long as this object.
+  // Null if there is none. Valid as long as this object.
   const TensorInfo* Find(std::string_view name) const;
-  // Bytes of a tensor of this file. Not aligned to the element when the header is not: copy with
-  // memcpy. Lives as long as this object.
+  // Bytes of a tensor in this file. May be unaligned: use memcpy. Valid as long as this object.
   std::string_view Data(const TensorInfo& info) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
@@ -68,7 +66,7 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// A tensor to be written; `data` stays with the caller and holds `bytes` bytes.
+// A tensor to write. The caller owns `data`, which has `bytes` bytes.
 struct TensorToWrite {
   std::string name;
   Dtype dtype = Dtype::kF32;
@@ -77,17 +75,18 @@ struct TensorToWrite {
   uint64_t bytes = 0;
 };
 
-// Creates or replaces the file `path` (not atomically: write into a directory that is renamed),
-// streaming the tensors to it, and fsyncs it. The data starts at a multiple of 8 and lies with the
-// widest elements first, so that every tensor is aligned. On an error the partial file is removed.
+// Creates or replaces `path`, streams the tensors to it and fsyncs it. Not atomic: write into a
+// directory that is renamed afterwards. The data starts at a multiple of 8 with the widest elements
+// first, so that all tensors are aligned. Removes the partial file on error.
 // Returns:
-//   INVALID_ARGUMENT: a name twice or reserved, or bytes that differ from shape times element size.
-//   RESOURCE_EXHAUSTED: the disk is full. FAILED_PRECONDITION: it cannot be written otherwise.
+//   INVALID_ARGUMENT: a duplicate or reserved name, or bytes that do not match shape times element
+//     size.
+//   RESOURCE_EXHAUSTED: disk full. FAILED_PRECONDITION: other write errors.
 absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 
-// Product of `shape` times the element's size; INVALID_ARGUMENT for a negative dimension or a
-// product above 2^63 - 1.
+// Product of `shape` times the element size. INVALID_ARGUMENT: a negative dimension, or a product
+// above 2^63 - 1.
 absl::StatusOr<uint64_t> TensorBytes(Dtype dtype, const std::vector<int64_t>& shape);
 
 // "[512, 64]"

@@ -8,7 +8,7 @@
 
 namespace freshet {
 
-// Owning copies between vectors and one-dimensional CPU tensors.
+// Copies between vectors and one-dimensional CPU tensors.
 inline at::Tensor ToTensor(const std::vector<int64_t>& values) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
   std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<int64_t>());

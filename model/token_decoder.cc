@@ -18,7 +18,7 @@ std::optional<int> HexDigit(char c) {
   return std::nullopt;
 }
 
-// The byte of a token "<0xHH>".
+// Decodes a token "<0xHH>".
 std::optional<char> ByteToken(std::string_view token) {
   if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>') return std::nullopt;
   const std::optional<int> high = HexDigit(token[3]);

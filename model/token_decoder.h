@@ -7,14 +7,15 @@
 
 namespace freshet {
 
-// One step from a list of token texts to text, as tokenizer.json describes it.
+// One step from token texts to text, as described by tokenizer.json.
 struct DecodeStep {
   enum class Kind {
-    kReplace,       // `pattern` by `content` in every token
-    kByteFallback,  // runs of "<0xHH>" become the characters that their bytes spell
-    kFuse,          // all tokens become one
-    kStrip,         // up to `start` leading and `stop` trailing `content` off every token
-    kMetaspace,     // `pattern` becomes a space; in the first token it goes when `strip_first`
+    kReplace,       // replaces `pattern` with `content` in every token
+    kByteFallback,  // decodes runs of "<0xHH>" as UTF-8 bytes
+    kFuse,          // joins all tokens into one
+    kStrip,         // strips up to `start` leading and `stop` trailing `content` from every token
+    kMetaspace,     // replaces `pattern` with a space; removes a leading one from the first token
+                    // if `strip_first`
   };
   Kind kind = Kind::kFuse;
   std::string pattern;
@@ -24,11 +25,11 @@ struct DecodeStep {
   bool strip_first = true;
 };
 
-// Applies the steps in order and joins the tokens. The result is valid UTF-8 when the tokens are:
-// each byte of a run that spells no valid text becomes U+FFFD.
+// Applies the steps in order and joins the tokens. If the tokens are valid UTF-8, so is the result:
+// each byte of an invalid byte run becomes U+FFFD.
 std::string DecodeTokens(std::vector<std::string> tokens, const std::vector<DecodeStep>& steps);
 
-// `text` with every `pattern` (not empty) replaced, left to right.
+// Replaces every `pattern` (not empty) in `text`, left to right.
 std::string ReplaceAll(const std::string& text, const std::string& pattern,
                        const std::string& content);
 

@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 constexpr int kMaxSequenceDepth = 8;
 constexpr size_t kMaxAddedTokenBytes = 4096;
 
-// Names the place of an error: "PATH: normalizer".
+// Location of an error: "PATH: normalizer".
 struct Place {
   const std::string& source;
   const char* part;
@@ -40,7 +40,7 @@ absl::StatusOr<std::string> TypeOf(const Json& step, const Place& place) {
   const Json& type = Member(step, "type");
   if (!type.is_string()) return Malformed(place, "has no type");
   const auto name = type.get<std::string>();
-  // A name that does not fit in a message is no known type either.
+  // A type name too long for a message is unknown anyway.
   return name.size() <= 40 ? name : JsonExcerpt(type);
 }
 
@@ -69,7 +69,7 @@ absl::StatusOr<int32_t> IdOf(const Json& value, const Place& place, const std::s
   return value.get<int32_t>();
 }
 
-// The literal of a Replace step; a regular expression is refused.
+// The literal pattern of a Replace step. Regular expressions are rejected.
 absl::StatusOr<std::string> PatternOf(const Json& step, const Place& place) {
   const Json& pattern = Member(step, "pattern");
   if (!Member(pattern, "Regex").is_null()) {
@@ -80,7 +80,7 @@ absl::StatusOr<std::string> PatternOf(const Json& step, const Place& place) {
   return text;
 }
 
-// Calls `visit` for every step of a possibly nested Sequence, whose steps are in `list_name`.
+// Calls `visit` for every step of a possibly nested Sequence; `list_name` is the key of its steps.
 template <typename Visit>
 absl::Status VisitSteps(const Json& step, const char* list_name, const Place& place, int depth,
                         const Visit& visit) {
@@ -120,7 +120,7 @@ absl::Status ReadNormalizer(const Json& json, const std::string& source, BpeSpec
 absl::StatusOr<MetaspaceRule::Scheme> SchemeOf(const Json& step, const Place& place) {
   const Json& scheme = Member(step, "prepend_scheme");
   if (scheme.is_null()) {
-    // Files from before prepend_scheme have add_prefix_space.
+    // Files older than prepend_scheme use add_prefix_space.
     FRESHET_ASSIGN_OR_RETURN(const bool add, FlagOf(step, "add_prefix_space", true, place));
     return add ? MetaspaceRule::Scheme::kAlways : MetaspaceRule::Scheme::kNever;
   }
@@ -265,7 +265,7 @@ absl::Status ReadAddedTokens(const Json& json, const std::string& source, BpeSpe
   return absl::OkStatus();
 }
 
-// A merge is a pair of strings or "LEFT RIGHT".
+// A merge is a pair of strings, or "LEFT RIGHT".
 absl::Status ReadMerges(const Json& json, const Place& place, BpeSpec& spec) {
   if (!json.is_array()) return Malformed(place, "has no list merges");
   spec.merges.reserve(json.size());
@@ -321,7 +321,7 @@ absl::StatusOr<BpeSpec> ParseTokenizerJson(std::string_view text, const std::str
     return InvalidArgument(source, ": is ", JsonExcerpt(json), ", want an object");
   }
   BpeSpec spec;
-  // Kinds first: what is not supported is named before details of what is.
+  // Parse these first, so that unsupported kinds are reported before errors in details.
   FRESHET_RETURN_IF_ERROR(ReadNormalizer(Member(json, "normalizer"), source, spec));
   FRESHET_RETURN_IF_ERROR(ReadPreTokenizer(Member(json, "pre_tokenizer"), source, spec));
   FRESHET_RETURN_IF_ERROR(ReadDecoder(Member(json, "decoder"), source, spec));

@@ -9,14 +9,14 @@
 
 namespace freshet {
 
-// Reads tokenizer.json: a BPE model over characters with added tokens; normalizers Prepend, Replace
-// (of a string) and Sequence; pre-tokenizers Metaspace and Sequence; post-processor
-// TemplateProcessing; decoders Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence.
-// Truncation and padding settings are not applied, as in transformers' encode().
-// Returns INVALID_ARGUMENT, starting with `source`: broken content, or another kind (named).
+// Parses tokenizer.json: a BPE model over characters with added tokens; normalizers Prepend,
+// Replace (of a string) and Sequence; pre-tokenizers Metaspace and Sequence; post-processor
+// TemplateProcessing; decoders Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence. Ignores
+// truncation and padding settings, as transformers' encode() does.
+// INVALID_ARGUMENT, starting with `source`: malformed content, or another kind (named).
 absl::StatusOr<BpeSpec> ParseTokenizerJson(std::string_view text, const std::string& source);
 
-// Takes bos_token and eos_token from tokenizer_config.json into `spec`; each is a string, an object
+// Reads bos_token and eos_token from tokenizer_config.json into `spec`. Each is a string, an object
 // with `content`, or null.
 absl::Status ParseTokenizerConfig(std::string_view text, const std::string& source, BpeSpec& spec);
 

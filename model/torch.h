@@ -1,8 +1,8 @@
 #ifndef FRESHET_MODEL_TORCH_H_
 #define FRESHET_MODEL_TORCH_H_
 
-// The part of LibTorch that Freshet uses: ATen and autograd. <torch/torch.h> is never included: it
-// triples the time to compile a file. Only .cc files include this header.
+// The part of LibTorch that Freshet uses: ATen and autograd. Do not include <torch/torch.h>, which
+// triples compile times. Include this header only from .cc files.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,2 +1,2 @@
-// Compiled once to own the precompiled header that all torch targets reuse.
+// Compiled once to own the precompiled header shared by all torch targets.
 #include "model/torch.h"

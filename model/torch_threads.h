@@ -3,8 +3,8 @@
 
 namespace freshet {
 
-// Keeps LibTorch operations on the thread that calls them. Called at the start of every thread that
-// computes, where several roles share a process: the setting belongs to the calling thread.
+// Makes LibTorch operations of the calling thread run on that thread only. Call it at the start of
+// every compute thread if several roles share a process, because the setting is per thread.
 void UseOneTorchThread();
 
 }  // namespace freshet

@@ -16,7 +16,7 @@ at::Tensor ViewBlock(const ParameterBlock& block, const at::Tensor& flat) {
   return flat.narrow(0, block.offset, size).view(block.shape);
 }
 
-// fp32 in, fp32 out; multiplied in the type of the matrix.
+// fp32 input and output; multiplies in the matrix's type.
 at::Tensor Multiply(const at::Tensor& x, const at::Tensor& matrix) {
   return at::linear(x.to(matrix.scalar_type()), matrix).to(at::kFloat);
 }
@@ -82,7 +82,7 @@ Transformer::Transformer(const ModelConfig& config) : config_(config) {
   float* sin = sin_TD_.mutable_data_ptr<float>();
   for (int64_t t = 0; t < config.max_position_embeddings; ++t) {
     for (int64_t i = 0; i < half; ++i) {
-      // As the reference does: the angle is formed in fp32.
+      // Compute the angle in fp32, like the reference.
       const float angle =
           static_cast<float>(t) * static_cast<float>(inverse[static_cast<size_t>(i)]);
       cos[t * half + i] = std::cos(angle);
@@ -102,7 +102,7 @@ at::Tensor Transformer::Forward(const TransformerWeights& weights, const at::Ten
     const TransformerWeights::Layer& layer = weights.layers[l];
     const at::Tensor h = RmsNorm(x, layer.input_norm_H, config_.rms_norm_eps);
     const at::Tensor qkv = Multiply(h, layer.qkv).view({num_tokens, heads + 2 * kv_heads, dim});
-    // Rotate q and k together: they lie side by side.
+    // Rotate q and k together; they are adjacent.
     const at::Tensor qk = Rope(qkv.narrow(1, 0, heads + kv_heads), cos_TD_, sin_TD_, positions_N);
     const at::Tensor mixed =
         attention(static_cast<int64_t>(l), qk.narrow(1, 0, heads), qk.narrow(1, heads, kv_heads),

@@ -13,8 +13,8 @@ namespace freshet {
 // Shape legend: N packed tokens, H hidden, A query heads, K key/value heads, D head size,
 // F intermediate, V vocabulary.
 
-// The parameters as tensors; fused blocks as in ParameterLayout. Either views of a flat fp32 arena,
-// or copies in another type made by CastWeights.
+// Parameters as tensors, with fused blocks as in ParameterLayout: views of a flat fp32 arena, or
+// copies in another type made by CastWeights.
 struct TransformerWeights {
   struct Layer {
     at::Tensor input_norm_H, qkv, o, post_norm_H, gate_up, down;
@@ -25,31 +25,32 @@ struct TransformerWeights {
   at::Tensor lm_head_VH;
 };
 
-// Views of `flat` (fp32, layout.num_elements). The views share its memory.
+// Views into `flat` (fp32, layout.num_elements).
 TransformerWeights ViewWeights(const ParameterLayout& layout, const at::Tensor& flat);
 
-// Matrices cast to `dtype` (norms stay fp32); differentiable. Returns `weights` itself for fp32.
+// Casts matrices to `dtype` (norms stay fp32); differentiable. Returns `weights` unchanged for
+// fp32.
 TransformerWeights CastWeights(const TransformerWeights& weights, at::ScalarType dtype);
 
-// Random initial weights: matrices N(0, initializer_range), norms 1. The same seed gives the same
-// bits on every machine: counter-based, in parameter order.
+// Random initial weights: matrices N(0, initializer_range), norms 1. Counter-based in parameter
+// order: the same seed gives the same bits on every machine.
 void InitializeWeights(const ParameterLayout& layout, double initializer_range, uint64_t seed,
                        const at::Tensor& flat);
 
-// Attention of one layer over the packed tokens: (layer, q [N,A,D], k [N,K,D], v [N,K,D]) ->
-// [N, A*D]. q and k carry their rotary embedding already.
+// Attention of one layer over packed tokens: (layer, q [N,A,D], k [N,K,D], v [N,K,D]) -> [N, A*D].
+// The rotary embedding is already applied to q and k.
 using AttentionFn = std::function<at::Tensor(int64_t layer, const at::Tensor& q_NAD,
                                              const at::Tensor& k_NKD, const at::Tensor& v_NKD)>;
 
-// The Llama decoder (RMSNorm, rotary half-rotation as in Hugging Face code, SwiGLU), with attention
-// supplied by the caller: the trainer's packed differentiable one or the engine's over its KV
-// cache. One forward code for both. Thread-compatible: const methods may run concurrently.
+// Llama decoder (RMSNorm, rotary half-rotation as in Hugging Face, SwiGLU). The caller supplies
+// attention: the trainer's packed differentiable one, or the engine's over its KV cache, so both
+// share the forward code. Thread-compatible: const methods may run concurrently.
 class Transformer {
  public:
   explicit Transformer(const ModelConfig& config);
 
-  // Hidden states after the last norm, fp32 [N, H].
-  // token_ids_N and positions_N: int64, position < max_position_embeddings.
+  // Hidden states after the last norm, fp32 [N, H]. token_ids_N and positions_N are int64; position
+  // < max_position_embeddings.
   at::Tensor Forward(const TransformerWeights& weights, const at::Tensor& token_ids_N,
                      const at::Tensor& positions_N, const AttentionFn& attention) const;
 

@@ -31,7 +31,7 @@ std::optional<int64_t> ParseNumber(std::string_view digits) {
   return number;
 }
 
-// N of a folder named step-N or step-N.epoch-E; nothing for other names.
+// N of a folder named step-N or step-N.epoch-E; nullopt for other names.
 std::optional<int64_t> StepOfFolder(std::string_view name) {
   constexpr std::string_view kPrefix = "step-", kEpoch = ".epoch-";
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -71,7 +71,7 @@ void AuditFile(const std::string& folder, const std::string& label, const Json& 
   }
 }
 
-// Fails with Json::exception on a missing key or a wrong type.
+// Throws Json::exception on a missing key or wrong type.
 int64_t AuditManifest(const std::string& folder, const std::string& label, int64_t step,
                       const std::string& text, const LedgerHistory& history,
                       Violations& violations) {

@@ -16,7 +16,7 @@ struct CheckpointAudit {
 
 // Checks every checkpoints/step-N and step-N.epoch-E of a run folder against its manifest.json and
 // the history: the manifest's digest, its SHA-256 against the durable row of the same lineage and
-// version, and the size and SHA-256 of every file it names. Folders with another name are ignored.
+// version, and the size and SHA-256 of every listed file. Ignores other folders.
 CheckpointAudit AuditCheckpoints(const std::string& run_dir, const LedgerHistory& history,
                                  Violations& violations);
 

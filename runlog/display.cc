@@ -8,10 +8,10 @@
 namespace freshet {
 namespace {
 
-// Steps that the sparkline shows and the estimate averages over.
+// Number of recent steps used by the sparkline and the time estimate.
 constexpr size_t kRecentSteps = 20;
 
-// Carriage return, text, clear to the end of the line.
+// Clears to the end of the line.
 constexpr const char* kClearToEnd = "\x1b[K";
 
 void PushBounded(std::deque<double>& values, double value) {
@@ -30,7 +30,7 @@ Display::~Display() {
 }
 
 DisplayStyle Display::Style() const {
-  // The last column stays free: a full line would wrap, and \r return to its second half.
+  // Leave the last column free: a full line would wrap, and \r would return to its second half.
   return {options_.terminal ? std::max(1, options_.width - 1) : options_.width,
           options_.terminal && options_.color};
 }

@@ -16,23 +16,23 @@ namespace freshet {
 
 struct DisplayOptions {
   bool terminal = false;  // the sink is a terminal: one live line, overwritten in place
-  bool color = false;     // false for NO_COLOR
+  bool color = false;     // false if NO_COLOR is set
   int width = 80;         // columns
   int64_t total_steps = 0;
   int64_t staleness_bound = 0;
   int64_t rollout_engines = 1;
-  // Columns of the terminal at the moment, asked before each live line; 0: unknown. May be null.
+  // Current terminal columns, queried before each live line; 0: unknown. May be null.
   std::function<int()> measure_width = nullptr;
 };
 
-// Shows a run to a person. On a terminal the newest step (or warm-up step) is one live line that
-// the next overwrites, and everything else scrolls by above it; elsewhere each is a plain line.
+// Shows a run to a user. On a terminal the newest step (or warm-up step) is a live line that the
+// next one overwrites, and everything else scrolls above it. Otherwise each is a plain line.
 //
-// The lock serialises whole texts to the sink and is held while it writes.
+// A lock serializes writes to the sink and is held while it runs.
 // Thread-safe.
 class Display {
  public:
-  // Receives texts in order; must not call back.
+  // Receives texts in order. Must not call back.
   using Sink = std::function<void(std::string_view)>;
 
   Display(const DisplayOptions& options, Sink sink);
@@ -42,7 +42,7 @@ class Display {
   Display& operator=(const Display&) = delete;
 
   void ShowSetup(const SetupView& view);
-  // Plain style: every tenth of the stage only.
+  // Plain style: only every tenth of the stage.
   void ShowWarmup(const WarmupView& view);
   void ShowStep(const StepMetrics& metrics);
   void ShowEval(const EvalMetrics& metrics);
@@ -53,7 +53,7 @@ class Display {
  private:
   void FollowWidth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteLive(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // `text` is whole lines.
+  // `text` consists of complete lines.
   void WriteLines(const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   DisplayStyle Style() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -62,9 +62,10 @@ class Display {
   const Sink sink_;
   Mutex mu_;
   DisplayOptions options_ ABSL_GUARDED_BY(mu_);
-  std::string live_ ABSL_GUARDED_BY(mu_);  // the line now standing without its newline
+  std::string live_ ABSL_GUARDED_BY(mu_);  // current line without its newline
   std::deque<double> rewards_ ABSL_GUARDED_BY(mu_);
-  std::deque<double> seconds_ ABSL_GUARDED_BY(mu_);  // of recent steps, for the estimate
+  std::deque<double> seconds_ ABSL_GUARDED_BY(mu_);  // of recent steps, to estimate the remaining
+                                                     // time
   std::map<std::string, double> first_accuracy_ ABSL_GUARDED_BY(mu_);
 };
 

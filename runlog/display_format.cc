@@ -42,7 +42,7 @@ std::string Short(double value) {
   return std::isfinite(value) ? absl::StrFormat("%.3g", value) : "-";
 }
 
-// Part of a line; the highest rank is left out first.
+// Part of a line; segments with the highest rank are omitted first.
 struct Segment {
   int rank;
   std::string text;
@@ -57,7 +57,7 @@ std::string Joined(const std::vector<Segment>& segments, std::string_view gap) {
   return line;
 }
 
-// Cuts a text without ANSI sequences after `columns` characters.
+// Truncates text without ANSI sequences to `columns` characters.
 std::string Cut(std::string_view text, int columns) {
   size_t at = 0;
   for (int column = 0; at < text.size(); ++at) {
@@ -67,7 +67,7 @@ std::string Cut(std::string_view text, int columns) {
   return std::string(text.substr(0, at));
 }
 
-// Leaves out segments until the line fits. The last one left is cut, without its colors.
+// Omits segments until the line fits. The last remaining one is truncated and loses its colors.
 std::string Fit(std::vector<Segment> segments, int columns, std::string_view gap = "  ") {
   while (segments.size() > 1 && Columns(Joined(segments, gap)) > columns) {
     segments.erase(
@@ -87,7 +87,7 @@ std::string Fit(std::vector<Segment> segments, int columns, std::string_view gap
   return Cut(plain, columns);
 }
 
-// "  name        value", the value wrapped at blanks under itself.
+// "  name        value", with the value wrapped and indented.
 void AddField(std::string& text, std::string_view name, std::string_view value,
               const DisplayStyle& style) {
   if (value.empty()) return;
@@ -116,19 +116,19 @@ void AddField(std::string& text, std::string_view name, std::string_view value,
   text += '\n';
 }
 
-// Median and maximum against the bound.
+// Median and maximum, with the bound.
 std::string StalenessText(const StepView& view, std::string_view against) {
   return StrCat(Short(view.metrics.staleness_p50), "/", view.metrics.staleness_max, against,
                 view.staleness_bound);
 }
 
-// How much room the parts of a live line take; the first layout that fits is used.
+// Space for the parts of a live line. The first layout that fits is used.
 struct LiveLayout {
   size_t sparkline;
   const char* gap;
   int bar;
   bool time_left;
-  bool words;  // say which tokens per second and what bounds the staleness
+  bool words;  // label tokens per second and the staleness bound
 };
 constexpr LiveLayout kLiveLayouts[] = {
     {20, "  ", 16, true, true}, {20, "  ", 8, true, true},   {20, "  ", 8, false, true},
@@ -171,7 +171,7 @@ std::string HumanCount(double value) {
   if (!std::isfinite(value)) return "-";
   constexpr std::pair<double, const char*> kUnits[] = {{1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
   for (const auto& [unit, name] : kUnits) {
-    // Three significant digits; 999.6 rounds up into the next unit.
+    // Three significant digits; 999.6 rounds up to the next unit.
     if (std::abs(value) < unit * 0.9995) continue;
     const double scaled = value / unit;
     const int decimals = std::abs(scaled) >= 99.95 ? 0 : std::abs(scaled) >= 9.995 ? 1 : 2;

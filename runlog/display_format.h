@@ -12,16 +12,16 @@
 
 namespace freshet {
 
-// What a person sees of a run, as pure functions: values in, text out. Widths are in terminal
-// columns; every character used takes one. No text ends with a newline unless said.
+// Pure functions that format a run for users. Widths are in terminal columns; every character used
+// takes one. Texts do not end in a newline unless stated.
 
-// How to write. Color uses ANSI sequences; callers turn it off for NO_COLOR and for pipes.
+// Color uses ANSI sequences; callers disable it for NO_COLOR and pipes.
 struct DisplayStyle {
   int width = 80;
   bool color = false;
 };
 
-// The set-up, shown before anything runs. Empty texts leave their line out.
+// Setup shown before the run starts. Lines with empty text are omitted.
 struct SetupView {
   std::string job;
   std::string model;  // "llama, 3 layers, hidden 128, fp32, random"
@@ -33,8 +33,8 @@ struct SetupView {
   int64_t staleness_bound = 0;
   std::string staleness_policy;
   std::string reward;   // "exact 1.0"
-  std::string loss;     // what the preset expands to
-  std::string warning;  // what of the loss a person should know
+  std::string loss;     // the expanded preset
+  std::string warning;  // warning about the loss
   std::string optimizer;
   std::string warmup;
   std::string evaluation;
@@ -52,22 +52,22 @@ struct WarmupView {
   double seconds = 0;  // since the stage began
 };
 
-// A finished step and what surrounds it.
+// A finished step with its context.
 struct StepView {
   StepMetrics metrics;
   int64_t total_steps = 0;
   int64_t staleness_bound = 0;
   int64_t rollout_engines = 1;
-  std::vector<double> recent_rewards;  // oldest first, this step's last
-  double seconds_left = 0;             // estimate; 0 when unknown
+  std::vector<double> recent_rewards;  // oldest first, ending with this step
+  double seconds_left = 0;             // estimate; 0 if unknown
 };
 
 struct EvalView {
   EvalMetrics metrics;
-  std::optional<double> first_accuracy;  // of the same evaluation, when this is not the first
+  std::optional<double> first_accuracy;  // of the same evaluation, unless this is the first
 };
 
-// How a run ended and where its results lie.
+// How a run ended and where its results are.
 struct SummaryView {
   struct Evaluation {
     std::string name;
@@ -89,31 +89,32 @@ struct SummaryView {
   int64_t tokens_trained = 0;
   int64_t groups_dropped = 0;
   std::string run_dir;
-  std::string report;          // relative to run_dir, as the next; "": there is none
+  std::string report;          // relative to run_dir, like `checkpoint`; "": none
   std::string checkpoint;      // newest
-  std::string resume_command;  // empty when there is nothing to resume
+  std::string resume_command;  // empty if there is nothing to resume
 };
 
 // "812", "12.3k", "4.56M".
 std::string HumanCount(double value);
 // "4.2s", "45s", "1m23s", "2h05m".
 std::string HumanSeconds(double seconds);
-// The last `columns` values as bars of eight heights between their minimum and maximum; a value
-// that is not finite is a blank.
+// The last `columns` values as bars of eight heights between their minimum and maximum. Non-finite
+// values are blank.
 std::string Sparkline(const std::vector<double>& values, size_t columns);
 // `columns` wide, filled up to `fraction` (clamped to 0..1).
 std::string ProgressBar(double fraction, int columns);
-// Columns that the text takes: UTF-8 characters, ANSI sequences not counted.
+// Number of columns: UTF-8 characters, excluding ANSI sequences.
 int Columns(std::string_view text);
 
-// Several lines, each ended by a newline.
+// Several lines, each ending in a newline.
 std::string FormatSetup(const SetupView& view, const DisplayStyle& style);
 std::string FormatSummary(const SummaryView& view, const DisplayStyle& style);
 
-// One line for a terminal, at most min(width, 120) columns; what matters least is left out first.
+// One line for a terminal, at most min(width, 120) columns. The least important parts are omitted
+// first.
 std::string FormatLiveStep(const StepView& view, const DisplayStyle& style);
 std::string FormatLiveWarmup(const WarmupView& view, const DisplayStyle& style);
-// One line for a pipe or a file: words, no bar, no color, whatever its length.
+// One line for a pipe or file: words only, no bar or color, any length.
 std::string FormatPlainStep(const StepView& view);
 std::string FormatPlainWarmup(const WarmupView& view);
 std::string FormatEval(const EvalView& view, const DisplayStyle& style);

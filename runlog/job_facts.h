@@ -9,9 +9,9 @@
 
 namespace freshet {
 
-// What readers of a finished run need from its job.yaml; absent keys stay empty.
+// Values from a finished run's job.yaml. Absent keys stay empty.
 struct JobFacts {
-  std::string yaml;  // the text of the file
+  std::string yaml;  // file contents
   std::string name;
   std::optional<int64_t> prompts_per_step;
   std::optional<int64_t> group_size;

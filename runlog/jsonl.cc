@@ -20,8 +20,8 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 16;
 
-// Offset just after the last newline in the first `size` bytes; 0 when there is none, -1 when the
-// file cannot be read.
+// Offset just after the last newline in the first `size` bytes; 0 if there is none, -1 if the file
+// cannot be read.
 int64_t EndOfLastWholeLine(int fd, int64_t size) {
   std::vector<char> chunk(kChunkBytes);
   int64_t end = size;

@@ -19,7 +19,7 @@ std::string EmptyDigest() { return Sha256Hex(""); }
 
 std::string Line(int64_t number) { return StrCat("line ", number, ": "); }
 
-// Start of a digest, enough to tell two apart.
+// Digest prefix for messages.
 std::string Short(const std::string& digest) {
   return digest.empty() ? "(empty)" : digest.substr(0, 12);
 }
@@ -167,7 +167,7 @@ void LedgerHistory::CheckResumedDigest(int64_t line_number, const LedgerLine& li
     }
     return;
   }
-  // A redo names no version: the digest is that of some step boundary of the history.
+  // A redo names no version, so accept the digest of any step boundary in the history.
   for (const auto& [version, digest] : parent.digest_after) {
     if (digest == line.digest) return;
   }
@@ -181,7 +181,7 @@ void LedgerHistory::CheckResumedSha256(int64_t line_number, const LedgerLine& li
     violations_.Add(Line(line_number), "resumed from version ", *line.fork_version,
                     " without a checkpoint_sha256");
   }
-  // The checkpoint may have been written by the parent or by a lineage that it inherits from.
+  // The checkpoint may come from the parent or from a lineage that it inherits from.
   for (const auto& [key, sha256] : durable_) {
     const auto& [lineage, version] = key;
     if (version != *line.fork_version) continue;
@@ -240,7 +240,7 @@ void LedgerHistory::AddSample(int64_t line_number, const LedgerLine& line) {
   if (line.reason.empty()) violations_.Add(Line(line_number), "uid ", line.uid, " has no reason");
   switch (line.event) {
     case Event::kDropped:
-      // What follows a colon tells of the single case.
+      // Text after the colon is specific to one case.
       ++counts_.dropped[line.reason.substr(0, line.reason.find(':'))];
       break;
     case Event::kFiltered:
@@ -251,7 +251,7 @@ void LedgerHistory::AddSample(int64_t line_number, const LedgerLine& line) {
       break;
     default:
       ++counts_.requeued;
-      return;  // may be trained later
+      return;  // may still be trained later
   }
   ended_.push_back({line_number, line.lineage, line.train_version, line.uid});
 }
@@ -317,8 +317,8 @@ void LedgerHistory::CheckSpans(int64_t line_number, const LedgerLine& line) {
 
 void LedgerHistory::CheckAge(int64_t line_number, const LedgerLine& line) {
   if (!open_ || line.spans.empty() || line.loss_tokens == 0) return;
-  // Which tokens bear no loss (masked, or observed) is not in the ledger: the others must fit into
-  // the spans from min_version to max_version, and into those within the bound.
+  // The ledger does not say which tokens bear no loss (masked or observed). The loss-bearing ones
+  // must fit in the spans from min_version to max_version, and in those within the bound.
   int64_t oldest = kUnlimited;
   int64_t newest = 0;
   int64_t window_tokens = 0;

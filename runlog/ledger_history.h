@@ -14,17 +14,17 @@
 
 namespace freshet {
 
-// Training history rebuilt from ledger lines: the tree of lineages, the digest chain of each, and
-// every promise that can be decided from the rows. Feed all lines in order, then call Finish once.
+// Training history rebuilt from ledger lines: the tree of lineages, each lineage's digest chain,
+// and all guarantees that the rows can prove. Add all lines in order, then call Finish once.
 // Confined to one thread at a time.
 class LedgerHistory {
  public:
-  // What the surviving history and the whole ledger hold.
+  // Totals of the surviving history and the whole ledger.
   struct Counts {
     int64_t rows = 0;
     int64_t steps = 0;            // surviving training steps
     int64_t trained_samples = 0;  // surviving
-    int64_t trained_tokens = 0;   // surviving, bearing loss
+    int64_t trained_tokens = 0;   // surviving, loss-bearing
     int64_t masked_tokens = 0;    // surviving
     int64_t orphaned_samples = 0;
     int64_t redo_rows = 0;
@@ -36,36 +36,36 @@ class LedgerHistory {
     int64_t resumes = 0;
     int64_t durable_versions = 0;
     int64_t lineage = 0;      // of the surviving history
-    int64_t divergences = 0;  // redos that gave other weights, and so a new lineage
+    int64_t divergences = 0;  // redos with different weights, each starting a new lineage
   };
 
   explicit LedgerHistory(Violations& violations) : violations_(violations) {}
 
   void Add(int64_t line_number, const LedgerLine& line);
 
-  // Checks what needs the whole ledger. `torn`: the file ended inside a line, so that rows of the
-  // last step may be missing.
+  // Runs the checks that need the whole ledger. `torn`: the file ended inside a line, so rows of
+  // the last step may be missing.
   void Finish(bool torn);
 
-  // Digest of the trained uids that a checkpoint of (lineage, version) stands for; empty when that
-  // lineage never reached the version.
+  // Digest over the trained uids of a checkpoint of (lineage, version); empty if the lineage never
+  // reached the version.
   std::string DigestAt(int64_t lineage, int64_t version) const;
 
-  // SHA-256 of the manifest last said durable for exactly (lineage, version); null when none was.
+  // Manifest SHA-256 in the last durable row of exactly (lineage, version); null if there is none.
   const std::string* DurableSha256(int64_t lineage, int64_t version) const;
 
   const std::optional<LedgerLine>& open() const { return open_; }
   const Counts& counts() const { return counts_; }
-  // The last surviving step when it lacks rows and the file is torn.
+  // The last surviving step, if it lacks rows and the file is torn.
   std::optional<int64_t> incomplete_step() const { return incomplete_step_; }
 
  private:
-  // One lineage: what it inherited, and the digest after each version that it reached.
+  // A lineage: what it inherited, and the digest after each version it reached.
   struct Branch {
     std::optional<int64_t> parent;
-    int64_t fork_version = 0;  // versions above it are not inherited
-    // Set when a redo made the lineage: what it inherits stays trained and trainable up to
-    // fork_version, but its weights come from versions up to this one.
+    int64_t fork_version = 0;  // later versions are not inherited
+    // Set if a redo created the lineage: what it inherits stays trained and trainable up to
+    // fork_version, but its weights descend from versions up to this one.
     std::optional<int64_t> diverged_from;
     int64_t epoch = 0;         // of that redo
     int64_t last_version = 0;  // highest version reached
@@ -91,12 +91,12 @@ class LedgerHistory {
     std::string uid;
   };
   struct StepTally;
-  // A lineage that a redo made must redo every step up to the newest one before it trains the next.
+  // A lineage created by a redo must redo all steps up to the newest before it trains the next one.
   struct PendingRedo {
     int64_t epoch = 0;
     int64_t step = 0;            // being redone
-    int64_t first = 0;           // where another epoch begins at the latest
-    std::set<std::string> uids;  // redone of `step`
+    int64_t first = 0;           // latest step at which another epoch may start
+    std::set<std::string> uids;  // of `step`, redone so far
   };
 
   void AddOpen(int64_t line_number, const LedgerLine& line);
@@ -105,12 +105,12 @@ class LedgerHistory {
   void AddSample(int64_t line_number, const LedgerLine& line);
   void AddTrained(int64_t line_number, const LedgerLine& line);
   // ledger_redo.cc
-  // Whether the row begins a lineage by redoing a step with other weights; then it is begun.
+  // Whether the row starts a lineage by redoing a step with different weights; if so, starts it.
   bool Diverges(int64_t line_number, const LedgerLine& line);
   void AddRedo(int64_t line_number, const LedgerLine& line);
-  // `what` does not happen before a redo that began a lineage is done.
+  // Violation unless a redo that started a lineage is complete before `what`.
   void CheckRedone(int64_t line_number, const std::string& what);
-  // Whether the current lineage is, or comes from, this version, with redos alone between them.
+  // Whether the current lineage is `lineage`, or descends from this version through redos alone.
   bool ComesFrom(int64_t lineage, int64_t version) const;
   void CheckOrder(int64_t line_number, const LedgerLine& line);
   void CheckSpans(int64_t line_number, const LedgerLine& line);
@@ -121,12 +121,12 @@ class LedgerHistory {
   void CheckSteps(const std::map<int64_t, StepTally>& steps, bool torn);
   void CheckEnded();
 
-  // The lineage's branch; the first lineage of the ledger becomes the root. Null when the lineage
-  // was never opened by a resume.
+  // The branch of a lineage; the ledger's first lineage becomes the root. Null if no resume opened
+  // the lineage.
   Branch* FindBranch(int64_t lineage);
-  // Highest version of `ancestor` that belongs to the history of `lineage`; null when it is none.
+  // Highest version of `ancestor` in the history of `lineage`; nullopt if `ancestor` is not one.
   std::optional<int64_t> VisibleVersion(int64_t lineage, int64_t ancestor) const;
-  // Highest version of `ancestor` whose weights those of `lineage` come from; null as above.
+  // Highest version of `ancestor` from which the weights of `lineage` descend; nullopt as above.
   std::optional<int64_t> AncestorVersion(int64_t lineage, int64_t ancestor) const;
   bool Survives(int64_t lineage, int64_t train_version) const;
 

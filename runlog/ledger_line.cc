@@ -13,9 +13,9 @@ namespace {
 using Json = nlohmann::json;
 using Event = LedgerLine::Event;
 
-// Versions, counts and ordinals beyond this are no count of anything; sums of two cannot overflow.
+// Maximum of versions, counts and ordinals; sums of two cannot overflow.
 constexpr int64_t kMaxCount = int64_t{1} << 60;
-// Tokens of one sample, groups of one step: products of two stay within kMaxCount.
+// Maximum tokens per sample and groups per step; products of two stay within kMaxCount.
 constexpr int64_t kMaxSmallCount = int64_t{1} << 30;
 
 constexpr std::pair<const char*, Event> kEvents[] = {
@@ -24,7 +24,7 @@ constexpr std::pair<const char*, Event> kEvents[] = {
     {"requeued", Event::kRequeued}, {"dead", Event::kDead},
 };
 
-// Reads members of one object; the first failure sticks.
+// Reads members of one object and keeps the first error.
 class Reader {
  public:
   explicit Reader(const Json& object) : object_(object) {}

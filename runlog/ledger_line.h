@@ -11,8 +11,8 @@
 
 namespace freshet {
 
-// One line of ledger.jsonl as an outsider reads it: parsed here from the documented keys alone,
-// sharing no code with the store that wrote it.
+// One line of ledger.jsonl, parsed independently: only from the documented keys, without code
+// shared with the store.
 struct LedgerLine {
   enum class Event { kOpen, kResumed, kDurable, kTrained, kFiltered, kDropped, kRequeued, kDead };
   struct Span {
@@ -34,7 +34,7 @@ struct LedgerLine {
   int64_t group_size = 0;
   // resumed
   int64_t parent_lineage = 0;
-  std::optional<int64_t> fork_version;  // set when the resume is a fork
+  std::optional<int64_t> fork_version;  // set if the resume is a fork
   // durable
   int64_t version = 0;
   // resumed, durable
@@ -58,7 +58,7 @@ struct LedgerLine {
   bool IsSample() const { return event >= Event::kTrained; }
 };
 
-// INVALID_ARGUMENT naming the key that is missing or has a wrong type or range.
+// INVALID_ARGUMENT: a key is missing, or has a wrong type or range; the message names it.
 absl::StatusOr<LedgerLine> ParseLedgerLine(std::string_view line);
 
 }  // namespace freshet

@@ -12,15 +12,14 @@
 
 namespace freshet {
 
-// Writer of ledger.jsonl, the export of the store's ledger. Confined to one thread at a time.
+// Writes ledger.jsonl, the export of the store's ledger. Confined to one thread at a time.
 class LedgerLog {
  public:
-  // Opens for appending, creating the file when absent; a torn last line is cut off first.
+  // Opens for appending. Creates the file if absent, and removes a torn last line.
   static absl::StatusOr<LedgerLog> Open(const std::string& path);
 
-  // Appends all rows by one write(2), so that a kill leaves a prefix of them and at most one torn
-  // line. RESOURCE_EXHAUSTED when the disk is full (nothing is left of them), else
-  // FAILED_PRECONDITION.
+  // Appends all rows with one write(2), so a kill leaves a prefix of them and at most one torn
+  // line. RESOURCE_EXHAUSTED: disk full, nothing written. FAILED_PRECONDITION: other errors.
   absl::Status Append(const std::vector<LedgerRow>& rows);
   absl::Status Sync() { return appender_.Sync(); }
 

@@ -1,4 +1,4 @@
-// The part of LedgerHistory that judges redos which gave other weights, and so a new lineage.
+// Part of LedgerHistory: redos with different weights, which start a new lineage.
 
 #include <algorithm>
 #include <limits>
@@ -57,7 +57,7 @@ void LedgerHistory::AddRedo(int64_t line_number, const LedgerLine& line) {
   const int64_t epoch = line.epoch.value_or(0);
   const auto full_step = static_cast<size_t>(open_->groups_per_step * open_->group_size);
   if (epoch != pending.epoch) {
-    // Another trainer: it has no checkpoint of the lineage that is still being made.
+    // A new trainer has no checkpoint of the unfinished lineage.
     if (line.step > pending.first) {
       violations_.Add(Line(line_number), "epoch ", epoch, " redoes from step ", line.step,
                       ", but lineage ", current_lineage_, " needs it from step ", pending.first);

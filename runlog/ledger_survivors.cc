@@ -1,4 +1,4 @@
-// The part of LedgerHistory that judges the whole: what survives, step by step.
+// Part of LedgerHistory: checks of the surviving history, step by step.
 
 #include <algorithm>
 #include <set>

@@ -14,7 +14,7 @@
 namespace freshet {
 namespace {
 
-// A row is a few hundred bytes; a long sample whose weights changed at every token stays below.
+// A row has a few hundred bytes; even a long sample with new weights at every token fits.
 constexpr size_t kMaxRowBytes = size_t{16} << 20;
 
 void CompareWithJob(const std::string& run_dir, const LedgerHistory& history,

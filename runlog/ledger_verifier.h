@@ -10,36 +10,36 @@
 
 namespace freshet {
 
-// What a run's ledger proves.
+// Result of verifying a run's ledger.
 struct VerifyReport {
-  bool ok = false;  // no violation
+  bool ok = false;  // no violations
   int64_t num_violations = 0;
-  std::vector<std::string> violations;  // the first ones; one line each
-  std::vector<std::string> notes;       // remarkable, no fault: a torn last line and the like
+  std::vector<std::string> violations;  // the first ones, one line each
+  std::vector<std::string> notes;       // remarks that are not errors, such as a torn last line
   std::string job;
   int64_t bound = 0;
   std::string disposition;
   int64_t groups_per_step = 0;
   int64_t group_size = 0;
   LedgerHistory::Counts counts;
-  int64_t checkpoints = 0;       // on disk, checked
-  int64_t checkpoint_files = 0;  // whose size and SHA-256 were recomputed
+  int64_t checkpoints = 0;       // on disk and checked
+  int64_t checkpoint_files = 0;  // with recomputed size and SHA-256
 };
 
-// Recomputes every promise of a run from ledger.jsonl alone, and compares it with job.yaml (when
-// there) and with the checkpoints on disk. Shares no code with the store, so that a fault there
-// cannot hide itself. In the history that survives all forks:
+// Verifies all guarantees of a run from ledger.jsonl alone, and compares it with job.yaml (if
+// present) and the checkpoints on disk. Shares no code with the store, so that a bug there cannot
+// hide itself. Checks for the history that survives all forks:
 //   - steps 1..N, each of exactly B distinct prompts with exactly G samples;
-//   - no sample and no prompt trained twice, none both trained and dropped;
-//   - no token older than the staleness bound, none newer than the version that trains on it, none
-//     of an orphaned version;
-//   - the digest chain agrees with every durable row, resumed row and checkpoint, and checkpoints'
-//     manifests and files with their SHA-256.
-// Reads all files of all checkpoints. Returns NOT_FOUND when there is no ledger; anything wrong
-// inside the folder is a violation in the report.
+//   - no sample or prompt is trained twice, or both trained and dropped;
+//   - no token is older than the staleness bound, newer than the version that trains on it, or of
+//     an orphaned version;
+//   - the digest chain matches every durable row, resumed row and checkpoint, and the checkpoints'
+//     manifests and files match their SHA-256.
+// Reads all files of all checkpoints. NOT_FOUND: no ledger. Any other problem inside the folder is
+// reported as a violation.
 absl::StatusOr<VerifyReport> VerifyRun(const std::string& run_dir);
 
-// Lines for a person: counts first, then notes, violations and the verdict.
+// Report for users: counts, notes, violations and the verdict.
 std::string FormatVerifyReport(const VerifyReport& report);
 
 }  // namespace freshet

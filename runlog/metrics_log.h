@@ -12,14 +12,13 @@
 
 namespace freshet {
 
-// Writer of metrics.jsonl. Confined to one thread at a time.
+// Writes metrics.jsonl. Confined to one thread at a time.
 class MetricsLog {
  public:
-  // Opens for appending, creating the file when absent; a torn last line is cut off first.
+  // Opens for appending. Creates the file if absent, and removes a torn last line.
   static absl::StatusOr<MetricsLog> Open(const std::string& path);
 
-  // RESOURCE_EXHAUSTED when the disk is full (nothing is left of the row), else
-  // FAILED_PRECONDITION.
+  // RESOURCE_EXHAUSTED: disk full, nothing written. FAILED_PRECONDITION: other errors.
   absl::Status Append(const StepMetrics& metrics);
   absl::Status Append(const EvalMetrics& metrics);
   absl::Status Sync() { return appender_.Sync(); }
@@ -29,20 +28,19 @@ class MetricsLog {
   LineAppender appender_;
 };
 
-// The rows of a metrics.jsonl, in file order.
+// Rows of a metrics.jsonl, in file order.
 struct MetricsHistory {
   std::vector<StepMetrics> steps;
   std::vector<EvalMetrics> evals;
   bool torn = false;  // a torn last line was ignored
 };
 
-// NOT_FOUND when there is no such file; INVALID_ARGUMENT naming file and line of a malformed row.
+// NOT_FOUND: no such file. INVALID_ARGUMENT: a malformed row; the message has file and line.
 absl::StatusOr<MetricsHistory> ReadMetrics(const std::string& path);
 
-// The rows of the history that survives: rows of a lineage are superseded from the first step of
-// any later lineage on; of several rows about one step (or evaluation and version) the one of the
-// highest lineage counts, the last of them if they share it. Steps come back ascending, evaluations
-// by version.
+// Rows of the surviving history. A lineage's rows are superseded from the first step of any later
+// lineage on. Of several rows for a step (or evaluation and version) the one with the highest
+// lineage counts, then the last one. Steps are sorted ascending, evaluations by version.
 MetricsHistory SurvivingMetrics(const MetricsHistory& history);
 
 }  // namespace freshet

@@ -12,8 +12,8 @@ namespace freshet {
 // holds their content as JSON, which its script shows (page/). What is absent is left out; a torn
 // last line is ignored; after a resume the surviving lineage is shown.
 // Returns:
-//   NOT_FOUND: `run_dir` holds neither job.yaml nor metrics.jsonl.
-//   INVALID_ARGUMENT: a malformed row, named by file and line.
+//   NOT_FOUND: `run_dir` has neither job.yaml nor metrics.jsonl.
+//   INVALID_ARGUMENT: a malformed row; the message has file and line.
 //   RESOURCE_EXHAUSTED, FAILED_PRECONDITION: the page cannot be written.
 absl::Status WriteReport(const std::string& run_dir);
 

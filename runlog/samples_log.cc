@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Far above a completion of the longest context.
+// Far larger than any completion.
 constexpr size_t kMaxRowBytes = size_t{16} << 20;
 
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -124,7 +124,7 @@ absl::Status SamplesLog::Append(const std::vector<SampleRow>& rows) {
 
 absl::StatusOr<SampleExcerpt> ReadSampleExcerpt(const std::string& path, size_t num_first,
                                                 size_t num_last) {
-  // Text of the rows kept; only those are parsed.
+  // Text of the kept rows; only those are parsed.
   std::deque<std::string> first;
   std::deque<std::string> last;
   const auto keep = [&](int64_t, std::string_view line) {

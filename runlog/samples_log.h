@@ -16,10 +16,10 @@
 
 namespace freshet {
 
-// One row of samples.jsonl: a sample as a person reads it.
+// One row of samples.jsonl: a human-readable sample.
 struct SampleRow {
-  int64_t step = 0;            // the training step that used it
-  int64_t policy_version = 0;  // the version that this step published
+  int64_t step = 0;            // training step that used it
+  int64_t policy_version = 0;  // version that this step published
   int64_t lineage = 0;
   std::string uid;
   std::string prompt;      // text
@@ -32,8 +32,8 @@ struct SampleRow {
   std::string finish;  // stop | length
 };
 
-// One line without its newline; fixed key order; non-finite numbers are null, bytes that are not
-// UTF-8 are replaced.
+// One line without its newline: fixed key order, non-finite numbers as null, invalid UTF-8
+// replaced.
 std::string ToJson(const SampleRow& row);
 // For a page: prompt and completion are cut at kMaxSampleText bytes, between two characters; the
 // additional key `truncated` says whether one was.
@@ -42,14 +42,14 @@ constexpr size_t kMaxSampleText = 4000;
 // Inverse; absent keys keep their defaults. INVALID_ARGUMENT for anything malformed.
 absl::StatusOr<SampleRow> ParseSampleRow(std::string_view line);
 
-// Writer of samples.jsonl. Confined to one thread at a time.
+// Writes samples.jsonl. Confined to one thread at a time.
 class SamplesLog {
  public:
-  // Opens for appending, creating the file when absent; a torn last line is cut off first.
+  // Opens for appending. Creates the file if absent, and removes a torn last line.
   static absl::StatusOr<SamplesLog> Open(const std::string& path);
 
-  // Appends all rows by one write. RESOURCE_EXHAUSTED when the disk is full, else
-  // FAILED_PRECONDITION.
+  // Appends all rows with one write. RESOURCE_EXHAUSTED: disk full. FAILED_PRECONDITION: other
+  // errors.
   absl::Status Append(const std::vector<SampleRow>& rows);
   absl::Status Sync() { return appender_.Sync(); }
 
@@ -58,14 +58,14 @@ class SamplesLog {
   LineAppender appender_;
 };
 
-// The first and the last rows of a samples.jsonl; no row is in both.
+// The first and last rows of a samples.jsonl, without overlap.
 struct SampleExcerpt {
   std::vector<SampleRow> first;
   std::vector<SampleRow> last;
 };
 
-// Reads the file in one pass, keeping at most `num_first` and `num_last` rows; malformed rows are
-// skipped. NOT_FOUND when there is no such file.
+// Reads the file in one pass, keeping at most `num_first` and `num_last` rows. Skips malformed
+// rows. NOT_FOUND: no such file.
 absl::StatusOr<SampleExcerpt> ReadSampleExcerpt(const std::string& path, size_t num_first,
                                                 size_t num_last);
 

@@ -23,7 +23,7 @@ struct Field {
       member;
 };
 
-// Order of the keys in a line.
+// Fields in output order.
 constexpr Field<StepMetrics> kStepFields[] = {
     {"step", &StepMetrics::step},
     {"policy_version", &StepMetrics::policy_version},

@@ -12,11 +12,11 @@
 
 namespace freshet {
 
-// One row of metrics.jsonl about a training step. Counters and seconds are per step, except
+// One row of metrics.jsonl for a training step. Counters and seconds are per step, except
 // wall_seconds (since the start of the run). Each member is written under its own name.
 struct StepMetrics {
-  int64_t step = 0;            // from 1; trains at version step - 1
-  int64_t policy_version = 0;  // the version that the step published
+  int64_t step = 0;            // from 1; the step trains at version step - 1
+  int64_t policy_version = 0;  // version that the step published
   int64_t lineage = 0;
   double reward_mean = 0;
   double reward_std = 0;
@@ -25,15 +25,15 @@ struct StepMetrics {
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   double entropy = 0;            // nats per token
-  double kl_behavior = 0;        // nats per token, policy against the one that sampled
-  std::optional<double> kl_ref;  // nats per token, against the frozen reference; absent without one
+  double kl_behavior = 0;        // nats per token, policy versus sampling policy
+  std::optional<double> kl_ref;  // nats per token, versus the frozen reference; absent without one
   double ratio_clip_fraction = 0;
-  double logprob_diff = 0;            // nats, mean size of the difference to the one that sampled
-  double importance_weight_mean = 1;  // of the proximal-to-behaviour correction, after truncation
-  double staleness_mean = 0;          // token weighted
+  double logprob_diff = 0;            // nats, mean absolute difference from the sampling policy
+  double importance_weight_mean = 1;  // of the proximal-to-behavior correction, after truncation
+  double staleness_mean = 0;          // weighted by tokens
   double staleness_p50 = 0;
   int64_t staleness_max = 0;
-  std::map<int64_t, int64_t> staleness_tokens;  // trained tokens by their age in versions
+  std::map<int64_t, int64_t> staleness_tokens;  // age in versions -> trained tokens
   double completion_length_mean = 0;            // tokens
   double completion_length_p95 = 0;
   int64_t completion_length_max = 0;
@@ -48,34 +48,34 @@ struct StepMetrics {
   double weight_swap_seconds = 0;
   double train_seconds = 0;      // forward, backward and optimizer
   double optimizer_seconds = 0;  // part of train_seconds
-  double model_flops = 0;        // operations that forward and backward passes needed; 0: not known
+  double model_flops = 0;        // for forward and backward passes; 0: unknown
   double checkpoint_seconds = 0;
   double step_seconds = 0;  // from the previous commit to this one
   double wall_seconds = 0;
 };
 
-// One row of metrics.jsonl about an evaluation.
+// One row of metrics.jsonl for an evaluation.
 struct EvalMetrics {
   std::string eval_name;
-  double eval_accuracy = 0;  // over the scored rows; mean reward where the reward is not exact
+  double eval_accuracy = 0;  // over scored rows; mean reward if the reward is not exact
   int64_t policy_version = 0;
   int64_t lineage = 0;
   int64_t rows = 0;
-  int64_t eval_failed_rows = 0;  // of these, those without a score: they count in no mean
+  int64_t eval_failed_rows = 0;  // rows without a score, excluded from all means
   std::map<std::string, double> reward_components;
   double completion_length_mean = 0;
   double eval_seconds = 0;
   double wall_seconds = 0;
 };
 
-// One line of metrics.jsonl without its newline; keys in a fixed order; a non-finite number is
-// null; text that is not UTF-8 is replaced.
+// One line of metrics.jsonl without its newline: fixed key order, non-finite numbers as null,
+// invalid UTF-8 replaced.
 std::string ToJson(const StepMetrics& metrics);
 std::string ToJson(const EvalMetrics& metrics);
 
-// Inverse of both, told apart by the key `step` or `eval_name`; a row with neither is monostate.
-// Unknown keys are ignored, absent ones keep their defaults, null is NaN.
-// INVALID_ARGUMENT (naming the key) for text that is no JSON object or a value of a wrong type.
+// Inverse of both ToJson functions, distinguished by the key `step` or `eval_name`; monostate if a
+// row has neither. Ignores unknown keys; absent keys keep their defaults; null is NaN.
+// INVALID_ARGUMENT: not a JSON object, or a value of a wrong type; the message names the key.
 using MetricsRow = std::variant<std::monostate, StepMetrics, EvalMetrics>;
 absl::StatusOr<MetricsRow> ParseMetricsRow(std::string_view line);
 

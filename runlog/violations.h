@@ -10,7 +10,7 @@
 
 namespace freshet {
 
-// Broken promises, in the order found: all are counted, the first kMaxListed are kept as text.
+// Violated guarantees in the order found. All are counted; the first kMaxListed are kept as text.
 class Violations {
  public:
   static constexpr size_t kMaxListed = 20;

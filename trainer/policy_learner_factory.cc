@@ -13,7 +13,7 @@
 namespace freshet {
 namespace {
 
-// Weights and moments of a checkpoint, and the frozen reference, which is version 0.
+// Loads weights and moments of a checkpoint, and the frozen reference, which is version 0.
 absl::Status LoadCheckpoint(const LearnerStart& start, bool needs_reference,
                             PolicyLearner& learner) {
   FRESHET_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(start.checkpoint->path));
@@ -25,7 +25,7 @@ absl::Status LoadCheckpoint(const LearnerStart& start, bool needs_reference,
   return learner.LoadReference(*first);
 }
 
-// The job's own weights, warmed up.
+// Loads the job's own weights and runs the warm-up.
 absl::Status LoadFirst(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
                        PolicyLearner& learner) {
   if (model.files != nullptr) {

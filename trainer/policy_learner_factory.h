@@ -6,7 +6,7 @@
 
 namespace freshet {
 
-// Makes PolicyLearners: Llama-family models on LibTorch.
+// Creates PolicyLearners: Llama-family models on LibTorch.
 class PolicyLearnerFactory final : public LearnerFactory {
  public:
   // `clock` must outlive the learners.

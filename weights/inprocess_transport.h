@@ -9,7 +9,7 @@
 
 namespace freshet {
 
-// Transport between threads: engines share the publisher's immutable bytes, so nothing is copied.
+// Transport within a process. Engines share the publisher's immutable bytes; nothing is copied.
 class InProcessTransport final : public WeightTransport {
  public:
   explicit InProcessTransport(std::vector<std::shared_ptr<WeightSubscriber>> subscribers)

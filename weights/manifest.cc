@@ -29,7 +29,7 @@ int64_t NumBuckets(int64_t total_bytes, int64_t bucket_bytes) {
   return total_bytes / bucket_bytes + (total_bytes % bucket_bytes == 0 ? 0 : 1);
 }
 
-// Bytes of one element; 0 for an unknown dtype.
+// Bytes per element; 0 for an unknown dtype.
 int64_t ItemBytes(std::string_view dtype) {
   static constexpr struct {
     std::string_view name;

@@ -14,58 +14,58 @@
 
 namespace freshet {
 
-// Where one tensor lies in the arena of a version.
+// Location of one tensor in a version's arena.
 struct WeightEntry {
   std::string name;
-  std::string dtype;  // safetensors spelling: F32, BF16
+  std::string dtype;  // safetensors name: F32, BF16
   std::vector<int64_t> shape;
   int64_t offset_bytes = 0;
 };
 
-// Describes one version: what lies where, and the checksum of every bucket of bytes.
+// Describes one version: tensor locations and a checksum per bucket of bytes.
 struct WeightManifest {
   PolicyVersion policy;
   int64_t epoch = 0;  // trainer epoch that published it
   std::vector<WeightEntry> entries;
   int64_t total_bytes = 0;
   int64_t bucket_bytes = 0;
-  std::vector<uint64_t> bucket_hashes;  // xxh3-64 of each bucket; the last one may be shorter
+  std::vector<uint64_t> bucket_hashes;  // xxh3-64 per bucket; the last bucket may be shorter
   std::string content_hash;             // 16 hex digits: xxh3-64 over bucket_hashes, little-endian
 };
 
-// A version together with its bytes, verified.
+// A version with its verified bytes.
 struct WeightSnapshot {
   WeightManifest manifest;
   WeightBytes bytes;
 };
 
-// A verified version that was committed, with the receipt that proves it.
+// A verified, committed version with its receipt.
 struct CommittedWeights {
   WeightSnapshot snapshot;
   CommitReceipt receipt;
 };
 
-// What a manifest from outside may ask for.
+// Limits for untrusted manifests.
 struct WeightLimits {
   int64_t max_bytes = int64_t{1} << 40;
   int64_t max_entries = 16'384;
-  int64_t max_buckets = 131'072;  // with 8 bytes each, a manifest stays below 4 MiB
+  int64_t max_buckets = 131'072;  // 8 bytes each; keeps a manifest below 4 MiB
 };
 
-// Fills total_bytes, bucket_hashes and content_hash for `bytes`. bucket_bytes must be positive.
-// `visit` is called with each bucket before it is hashed: what copies it there reads memory once.
+// Fills total_bytes, bucket_hashes and content_hash for `bytes`. Requires bucket_bytes > 0. Calls
+// `visit` with each bucket before hashing it, so that a copy made there reads the memory only once.
 void HashBuckets(std::span<const std::byte> bytes, int64_t bucket_bytes, WeightManifest& manifest,
                  const std::function<void(std::span<const std::byte>)>& visit = {});
 
-// DATA_LOSS naming the first bucket whose bytes differ from the manifest, or the size.
+// DATA_LOSS: the size differs from the manifest, or a bucket does; the message names the first one.
 absl::Status VerifyBuckets(const WeightManifest& manifest, std::span<const std::byte> bytes);
 
-// DATA_LOSS when `bytes`, the bucket number `bucket`, differ from the manifest.
+// DATA_LOSS: `bytes` differ from bucket number `bucket` of the manifest.
 absl::Status VerifyBucket(const WeightManifest& manifest, int64_t bucket,
                           std::span<const std::byte> bytes);
 
-// Checks a manifest from outside before any byte is taken: sizes, bounds, tensors within the arena,
-// and the content hash over its bucket hashes. INVALID_ARGUMENT names the field.
+// Checks an untrusted manifest before any bytes are accepted: sizes, bounds, tensors within the
+// arena, and the content hash over the bucket hashes. INVALID_ARGUMENT names the field.
 absl::Status CheckManifest(const WeightManifest& manifest, const WeightLimits& limits);
 
 }  // namespace freshet

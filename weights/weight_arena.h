@@ -10,12 +10,11 @@
 
 namespace freshet {
 
-// The bytes of one version, wherever they lie: on the heap, or in memory shared between processes.
-// Immutable. Thread-safe.
+// Bytes of one version, on the heap or in memory shared between processes. Immutable. Thread-safe.
 class WeightArena {
  public:
-  // `owner` keeps [data, data + size) alive and unchanged. `shared_fd`: the sealed memory file that
-  // holds exactly these bytes and that `owner` keeps open; -1 when they are private.
+  // `owner` keeps [data, data + size) alive and unchanged. `shared_fd`: the sealed memory file with
+  // exactly these bytes, kept open by `owner`; -1 if the bytes are private.
   WeightArena(const std::byte* data, size_t size, std::shared_ptr<const void> owner,
               int shared_fd = -1)
       : data_(data), size_(size), owner_(std::move(owner)), shared_fd_(shared_fd) {}
@@ -26,7 +25,6 @@ class WeightArena {
   const std::byte* end() const { return data_ + size_; }
   int shared_fd() const { return shared_fd_; }
 
-  // Equal bytes.
   friend bool operator==(const WeightArena& a, const WeightArena& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end());
   }
@@ -38,10 +36,9 @@ class WeightArena {
   const int shared_fd_;
 };
 
-// The bytes of one version of the weights; immutable once published. Owned by whoever holds it.
+// Shared ownership of a version's bytes; immutable once published.
 using WeightBytes = std::shared_ptr<const WeightArena>;
 
-// Takes over `bytes`.
 inline WeightBytes MakeWeightBytes(std::vector<std::byte> bytes) {
   auto owner = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
   const std::byte* data = owner->data();

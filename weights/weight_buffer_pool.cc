@@ -10,11 +10,11 @@ namespace freshet {
 absl::StatusOr<std::shared_ptr<WeightBuffer>> WeightBufferPool::Get(size_t size) {
   MutexLock lock(mu_);
   for (auto& buffer : buffers_) {
-    // The copy made here comes after the last holder's release, so its reads come before our
+    // The copy is made after the last holder's release, so the holder's reads happen before our
     // writes.
     if (buffer.use_count() == 1 && buffer->size == size) return buffer;
   }
-  // Buffers still held come back when their holders let go; the others are of a size not used now.
+  // Drop free buffers of other sizes. Held ones are reused after their release.
   std::erase_if(buffers_, [](const auto& buffer) { return buffer.use_count() == 1; });
   auto buffer = std::make_shared<WeightBuffer>();
   try {

@@ -11,19 +11,19 @@
 
 namespace freshet {
 
-// Memory that a version is written into before it becomes a WeightArena.
+// Memory for a version that is still being written; Freeze turns it into a WeightArena.
 struct WeightBuffer {
   std::unique_ptr<std::byte[]> data;
   size_t size = 0;
 };
 
-// Hands out buffers and reuses those that nobody holds any more: a process that gets version after
-// version touches fresh pages only for the first ones. Holds as many buffers as versions are in
-// use, and at most one free one of the size asked for last. Thread-safe.
+// Reuses buffers that are no longer held, so that a process receiving many versions only touches
+// fresh pages for the first ones. Keeps at most one free buffer, of the last requested size.
+// Thread-safe.
 class WeightBufferPool {
  public:
-  // A buffer of `size` bytes, whose contents are whatever was there before, for one holder.
-  // RESOURCE_EXHAUSTED when there is no memory.
+  // Returns a buffer of `size` bytes with unspecified contents for exclusive use.
+  // RESOURCE_EXHAUSTED: out of memory.
   absl::StatusOr<std::shared_ptr<WeightBuffer>> Get(size_t size) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -31,7 +31,7 @@ class WeightBufferPool {
   std::vector<std::shared_ptr<WeightBuffer>> buffers_ ABSL_GUARDED_BY(mu_);
 };
 
-// `buffer` as an arena. Nobody may write into it from now on.
+// `buffer` as an arena. The caller must not write to it afterwards.
 WeightBytes Freeze(std::shared_ptr<const WeightBuffer> buffer);
 
 }  // namespace freshet

@@ -9,7 +9,7 @@ namespace freshet {
 struct WeightMember {
   std::string worker;
   std::string address;    // host:port of its WeightService
-  std::string work = {};  // its assignment: another one begins without weights
+  std::string work = {};  // its assignment; a new one starts without weights
   bool operator==(const WeightMember&) const = default;
 };
 

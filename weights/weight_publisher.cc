@@ -27,7 +27,7 @@ const WeightSnapshot& WeightPublisher::Stage(PolicyVersion policy, int64_t epoch
   staged_.manifest.entries = entries_;
   absl::StatusOr<WeightBytes> bytes = stager_->Stage(
       std::as_bytes(std::span(arena.data(), arena.size())), bucket_bytes_, staged_.manifest);
-  // Without memory for one more copy of the weights the trainer cannot go on.
+  // The trainer cannot continue without memory for one more copy of the weights.
   if (!bytes.ok()) {
     FRESHET_LOG(Error) << "event=stage_failed error=" << LogQuoted(bytes.status().ToString());
   }

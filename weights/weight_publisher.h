@@ -13,27 +13,26 @@
 
 namespace freshet {
 
-// The trainer's end of the weight plane. Usage per step: Stage() after the optimizer step gives the
-// content hash that CommitStep needs; Publish() with the receipt afterwards.
-// Confined to the thread of the trainer loop.
+// The trainer's end of the weight plane. For each step: Stage() after the optimizer step returns
+// the content hash for CommitStep; then Publish() with the receipt. Confined to the trainer loop's
+// thread.
 class WeightPublisher {
  public:
-  // `stager`: where versions lie; on the heap when null. `observer`, which outlives the publisher,
-  // is told how long staging takes.
+  // A null `stager` stages on the heap. `observer` receives staging times; it may be null and must
+  // outlive the publisher.
   WeightPublisher(std::vector<WeightEntry> entries, int64_t bucket_bytes,
                   std::vector<std::shared_ptr<WeightTransport>> transports,
                   std::unique_ptr<WeightStager> stager = nullptr,
                   WeightSyncObserver* observer = nullptr);
 
-  // Copies `arena` and hashes it. The copy reuses memory that no engine holds any more.
+  // Copies `arena` and hashes it. Reuses memory that no engine holds.
   const WeightSnapshot& Stage(PolicyVersion policy, int64_t epoch, std::string_view arena);
 
-  // Sends the staged version to every transport: prepare, then activate with the receipt.
-  // Returns the number of engines that hold it. FAILED_PRECONDITION when the receipt is not for
-  // the staged version.
+  // Sends the staged version to every transport: prepare, then activate with the receipt. Returns
+  // the number of engines that hold it. FAILED_PRECONDITION: the receipt is for another version.
   absl::StatusOr<int64_t> Publish(const CommitReceipt& receipt);
 
-  // The staged version, as evaluation pins it.
+  // The staged version. Evaluations pin it.
   const WeightSnapshot& staged() const { return staged_; }
 
  private:

@@ -16,36 +16,36 @@
 
 namespace freshet {
 
-// Takes one version that arrives piece by piece, in order, and checks each bucket as soon as it is
-// whole. The verified prefix may be read, to pass it on, while the rest still arrives.
-// Append is confined to one thread at a time; all else is thread-safe.
+// Receives one version in order, piece by piece, and verifies each bucket when it is complete. The
+// verified prefix can be relayed while the rest is still arriving. Append is confined to one thread
+// at a time; all else is thread-safe.
 class WeightReception {
  public:
-  // `on_progress` is called, without a lock, when more bytes are verified and when it is aborted.
+  // `on_progress` is called without a lock when more bytes are verified and on abort.
   // Returns:
-  //   INVALID_ARGUMENT: the manifest breaks a limit or contradicts itself.
-  //   RESOURCE_EXHAUSTED: no memory.
+  //   INVALID_ARGUMENT: the manifest exceeds a limit or is inconsistent.
+  //   RESOURCE_EXHAUSTED: out of memory.
   static absl::StatusOr<std::shared_ptr<WeightReception>> Create(
       WeightManifest manifest, const WeightLimits& limits, WeightBufferPool& pool,
       std::function<void()> on_progress = {});
 
-  // Takes the bytes at `offset`, which must be where the former ones ended.
-  // Returns (and nothing is kept; every later call returns the same):
+  // Appends bytes at `offset`, which must be the end of the previous piece. After an error the
+  // reception is discarded, and later calls return the same error.
   //   INVALID_ARGUMENT: a gap, an overlap, or bytes beyond the end.
   //   DATA_LOSS: a bucket differs from the manifest.
   absl::Status Append(int64_t offset, std::string_view piece) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Gives the version up: `reason`, not OK, is what Verified() returns from now on. No effect on
-  // one that is complete or was aborted before.
+  // Discards the version; Verified() then returns `reason`, which must not be OK. No effect if
+  // complete or already aborted.
   void Abort(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Length of the prefix of bytes() that is verified; total_bytes when the version is complete.
+  // Length of the verified prefix of bytes(); total_bytes when complete.
   absl::StatusOr<int64_t> Verified() const ABSL_LOCKS_EXCLUDED(mu_);
 
   const WeightManifest& manifest() const { return manifest_; }
   // The arena being filled.
   const WeightBytes& bytes() const { return bytes_; }
-  // Time spent on hashing so far; for the thread that appends.
+  // Hashing time so far. Call it on the appending thread.
   absl::Duration verify_time() const { return verify_time_; }
 
  private:
@@ -57,7 +57,7 @@ class WeightReception {
         on_progress_(std::move(on_progress)) {}
 
   absl::Status Take(int64_t offset, std::string_view piece);
-  // Checks the buckets that have become whole.
+  // Verifies newly completed buckets.
   absl::Status VerifyWhole();
 
   const WeightManifest manifest_;
@@ -65,7 +65,7 @@ class WeightReception {
   const WeightBytes bytes_;
   const std::function<void()> on_progress_;
   int64_t received_ = 0;
-  int64_t checked_ = 0;  // bytes in verified buckets, as the appending thread knows them
+  int64_t checked_ = 0;  // verified bytes, as seen by the appending thread
   absl::Duration verify_time_;
   mutable Mutex mu_;
   int64_t verified_ ABSL_GUARDED_BY(mu_) = 0;

@@ -11,18 +11,18 @@
 
 namespace freshet {
 
-// Where a publisher puts the bytes of a version. Confined to the publisher's thread.
+// Stores the bytes of a version for the publisher. Confined to the publisher's thread.
 class WeightStager {
  public:
   virtual ~WeightStager() = default;
 
-  // Copies `source`, which may change afterwards, and fills sizes and hashes of `manifest` for it.
-  // RESOURCE_EXHAUSTED when there is no memory.
+  // Copies `source`, which may change afterwards, and fills sizes and hashes in `manifest`.
+  // RESOURCE_EXHAUSTED: out of memory.
   virtual absl::StatusOr<WeightBytes> Stage(std::span<const std::byte> source, int64_t bucket_bytes,
                                             WeightManifest& manifest) = 0;
 };
 
-// Stages on the heap, in buffers that are reused once no engine holds them.
+// Stages on the heap. Reuses buffers that no engine holds.
 class HeapStager final : public WeightStager {
  public:
   absl::StatusOr<WeightBytes> Stage(std::span<const std::byte> source, int64_t bucket_bytes,

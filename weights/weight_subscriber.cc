@@ -69,7 +69,7 @@ absl::Status WeightSubscriber::Activate(const CommitReceipt& receipt) {
     }
     newest_epoch_ = receipt.epoch;
     if (active_.has_value() && Holds(active_->snapshot, receipt)) {
-      // Engines that join later learn of the newest trainer.
+      // Engines that join later receive the newest trainer's epoch.
       active_->snapshot.manifest.epoch = receipt.epoch;
       active_->receipt = receipt;
       source_ = Source::kTrainer;
@@ -81,7 +81,7 @@ absl::Status WeightSubscriber::Activate(const CommitReceipt& receipt) {
                                 receipt.content_hash);
     }
     prepared_->manifest.epoch = receipt.epoch;
-    // The active version may have come after the prepared one and be newer.
+    // The active version may have arrived after the prepared one and be newer.
     FRESHET_RETURN_IF_ERROR(AdmitLocked(prepared_->manifest).status());
     SetActive({*std::exchange(prepared_, std::nullopt), receipt}, Source::kTrainer);
   }
@@ -99,7 +99,7 @@ absl::Status WeightSubscriber::TakeFromPeer(CommittedWeights weights) {
     MutexLock lock(mu_);
     FRESHET_RETURN_IF_ERROR(AdmitLocked(weights.snapshot.manifest).status());
     if (active_.has_value() && Holds(active_->snapshot, weights.receipt)) return absl::OkStatus();
-    // A late receipt must not activate an older version than this one.
+    // A late receipt must not activate a version older than this one.
     if (prepared_.has_value() && !(weights.snapshot.manifest.policy < prepared_->manifest.policy)) {
       prepared_.reset();
     }

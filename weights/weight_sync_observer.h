@@ -13,33 +13,33 @@
 
 namespace freshet {
 
-// Phases of a publication. Stage, transfer and activate are timed by the trainer (transfer until
-// the last member has answered); verify by each engine.
+// Phases of a publication. The trainer times stage, transfer (until the last member answers) and
+// activate; each engine times verify.
 enum class WeightPhase { kStage, kTransfer, kVerify, kActivate };
 inline constexpr int kNumWeightPhases = 4;
 
 // "stage", "transfer", "verify", "activate".
 const char* WeightPhaseName(WeightPhase phase);
 
-// Why a member was left out, for counting: "refused" (fenced or older version), "corrupt",
+// Why a member was skipped, as a metric label: "refused" (fenced or older version), "corrupt",
 // "timeout", "unavailable", "departed", "no_memory", "other".
 const char* WeightFailureCause(const absl::Status& status);
 
-// Told what the weight plane does. Implementations are thread-safe.
+// Receives weight plane events. Implementations are thread-safe.
 class WeightSyncObserver {
  public:
   virtual ~WeightSyncObserver() = default;
   virtual void OnPhase(WeightPhase phase, absl::Duration took) = 0;
-  virtual void OnBytes(int64_t bytes) = 0;  // that left this process, shared memory not counted
+  virtual void OnBytes(int64_t bytes) = 0;  // sent by this process, excluding shared memory
   virtual void OnFailure(const char* cause) = 0;
-  // A publication of `job` has brought its version to members by one route ("shm" or
-  // "grpc_relay"); how long each of them took, in any order and at least one. In a chain who stands
-  // behind a slow one is as slow.
+  // A publication of `job` brought its version to members by one route ("shm" or "grpc_relay").
+  // `took` has one entry per member, at least one, in any order. In a chain, members after a slow
+  // one are as slow.
   virtual void OnMembers(const std::string& job, const char* route,
                          const std::vector<absl::Duration>& took) = 0;
 };
 
-// Sums. Thread-safe.
+// Totals. Thread-safe.
 class WeightSyncCounters final : public WeightSyncObserver {
  public:
   struct Totals {
@@ -50,7 +50,7 @@ class WeightSyncCounters final : public WeightSyncObserver {
     struct Members {
       int64_t publications = 0;
       int64_t members = 0;
-      double slowest_seconds = 0;  // of the slowest member of each publication
+      double slowest_seconds = 0;  // summed over publications
     };
     std::map<std::string, Members> members;  // by route
   };

@@ -7,18 +7,18 @@
 
 namespace freshet {
 
-// Carries versions from a trainer to all engines, in two phases. No engine waits for another.
+// Carries versions from a trainer to all engines in two phases. Engines do not wait for each other.
 // Called by one publisher thread at a time.
 class WeightTransport {
  public:
   virtual ~WeightTransport() = default;
 
-  // Lands the bytes in every engine's inactive buffer. An engine that refuses or cannot be reached
-  // is left out of this version and does not fail the call.
-  // Returns the number of engines that hold the version verified.
+  // Transfers the bytes to every engine's inactive buffer. Engines that refuse or are unreachable
+  // are skipped and do not fail the call. Returns the number of engines that hold the verified
+  // version.
   virtual int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) = 0;
 
-  // Tells every engine that the version was committed. Engines swap at their next token boundary.
+  // Tells every engine that the version is committed. Engines swap at the next token boundary.
   virtual void Activate(const CommitReceipt& receipt) = 0;
 };
 

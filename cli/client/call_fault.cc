@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostLines = 20;
 
-// Has the text a part that says what to do? Messages of ours put it after a semicolon.
+// Whether the text says what to do. Freshet's messages put that after a semicolon.
 bool NamesFix(std::string_view text) { return text.find(';') != std::string_view::npos; }
 
 std::string WithFix(std::string text, const std::string& fix) {
@@ -38,26 +38,26 @@ std::string FixFor(const absl::Status& status, const runtime::ErrorDetails& deta
     case absl::StatusCode::kResourceExhausted:
       return "try again later";
     case absl::StatusCode::kPermissionDenied:
-      return "ask for the right, or use another --token-file or --cert";
+      return "request permission, or use another --token-file or --cert";
     case absl::StatusCode::kUnauthenticated:
-      return "give another --token-file; an admin of the cluster has the tokens";
+      return "use another --token-file; ask an admin of the cluster for a token";
     case absl::StatusCode::kUnimplemented:
       return "the server is of another version; compare freshet --version with freshet top";
     case absl::StatusCode::kOutOfRange:
-      return "begin without a cursor";
+      return "start without a cursor";
     default:
       return "freshet logs --role controller may say more";
   }
 }
 
-// gRPC's text for an address that nobody listens on, without its repetitions.
+// gRPC's text for a refused connection, without its repetitions.
 std::string ConnectError(const std::string& message) {
   constexpr std::string_view kCause = "Failed to connect to remote host: ";
   const size_t at = message.rfind(kCause);
   return OneLine(at == std::string::npos ? message : message.substr(at + kCause.size()));
 }
 
-// The controller, or a worker, was refused by Redis: nothing that the caller has would help.
+// Redis refused the controller or a worker, so nothing on the client's side would help.
 std::string WithRedisFix(std::string text) {
   const bool password =
       text.find("NOAUTH") != std::string::npos || text.find("WRONGPASS") != std::string::npos ||
@@ -115,7 +115,7 @@ std::vector<std::string> CallErrorLines(const absl::Status& status, const Server
   std::vector<std::string> lines;
   for (const runtime::FieldViolation& violation : details.violations) {
     const std::string text = OneLine(violation.description);
-    // The description of an error in a job file begins with its place.
+    // The description of a job file error starts with its place.
     const bool placed = violation.field.empty() || text.find(violation.field) != std::string::npos;
     lines.push_back(placed ? text : StrCat(OneLine(violation.field), ": ", text));
   }

@@ -10,12 +10,12 @@
 
 namespace freshet {
 
-// The exit code for a call that ended with `status`: 7 when the server was not reached, 8 for a
-// deadline, 1 for an error inside of the server, 4 when it refused.
+// Exit code of a call that ended with `status`: 7 if the server was unreachable, 8 for a deadline,
+// 1 for an internal server error, 4 if it refused.
 ExitCode CallExitCode(const absl::Status& status);
 
-// What a person is told: one line per error, each ending with what to do about it. Reads the
-// google.rpc details: every wrong field, when to try again, who leads. Pure.
+// User-facing error text: one line per error, each ending with the fix. Uses the google.rpc
+// details: invalid fields, retry delay, current leader. Pure.
 std::vector<std::string> CallErrorLines(const absl::Status& status, const ServerTarget& target);
 
 }  // namespace freshet

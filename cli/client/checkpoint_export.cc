@@ -22,7 +22,7 @@ constexpr size_t kMaxPathBytes = 1024;
 constexpr uint64_t kMaxManifestBytes = uint64_t{16} << 20;
 constexpr const char* kManifest = "manifest.json";
 
-// A relative path without "." and "..", that stays below its folder.
+// A relative path without "." and ".." that stays below its folder.
 bool StaysInside(const std::string& path) {
   if (path.empty() || path.size() > kMaxPathBytes || path.front() == '/') return false;
   if (path.find('\0') != std::string::npos) return false;
@@ -129,7 +129,7 @@ absl::Status CheckpointExport::Finish() {
   if (digests_.count(kManifest) == 0) return DataLoss("what was received has no ", kManifest);
   FRESHET_RETURN_IF_ERROR(CheckManifest());
   FRESHET_RETURN_IF_ERROR(SyncPath(temporary_));
-  // rename(2) would replace an empty folder that has come meanwhile, which is no loss.
+  // rename(2) may replace an empty folder created meanwhile, which is harmless.
   if (::rename(temporary_.c_str(), folder_.c_str()) != 0) return WriteError(folder_, errno);
   finished_ = true;
   const std::string parent = fs::path(folder_).parent_path().string();

@@ -13,19 +13,19 @@
 
 namespace freshet {
 
-// Receives the files of a checkpoint into a new folder. They are written beside it under a
-// temporary name, compared with the checkpoint's manifest, fsynced and renamed, so that a folder of
-// the given name is complete. What is left of a failure is removed. Confined to one thread.
+// Receives the files of a checkpoint into a new folder. Files are written next to it under a
+// temporary name, verified against the checkpoint's manifest, fsynced and renamed, so an existing
+// folder is always complete. Removes partial files on failure. Not thread-safe.
 class CheckpointExport {
  public:
-  // FAILED_PRECONDITION: the folder exists, or cannot be made.
+  // FAILED_PRECONDITION: the folder exists or cannot be created.
   static absl::StatusOr<std::unique_ptr<CheckpointExport>> Begin(const std::string& folder);
   ~CheckpointExport();
 
-  // INVALID_ARGUMENT: a path that leads out of the folder; DATA_LOSS: data before a path, or too
-  // many files; RESOURCE_EXHAUSTED: the disk is full.
+  // INVALID_ARGUMENT: a path that leaves the folder; DATA_LOSS: data before a path, or too many
+  // files; RESOURCE_EXHAUSTED: the disk is full.
   absl::Status Take(const job::v1::FileChunk& chunk);
-  // DATA_LOSS naming the file that is missing or is not what the manifest says.
+  // DATA_LOSS naming the file that is missing or differs from the manifest.
   absl::Status Finish();
 
   int64_t bytes() const { return bytes_; }

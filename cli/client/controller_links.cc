@@ -12,7 +12,7 @@ namespace {
 
 constexpr absl::Duration kConnect = absl::Seconds(1);
 
-// Whether the channel is connected, or becomes so in time.
+// Whether the channel connects within kConnect.
 bool Connects(grpc::Channel& channel) {
   const auto deadline = absl::ToChronoTime(absl::Now() + kConnect);
   while (true) {
@@ -64,7 +64,7 @@ void ControllerLinks::Report(const Link& link, const absl::Status& status) {
     used_ = at;
     return;
   }
-  // Another call may have left it already.
+  // Another call may have switched already.
   if (details.reason.empty() && links_[used_].address == link.address) {
     used_ = (used_ + 1) % links_.size();
   }
@@ -73,7 +73,7 @@ void ControllerLinks::Report(const Link& link, const absl::Status& status) {
 bool ControllerLinks::MayTryAgain(const absl::Status& status, bool repeatable) const {
   if (!absl::IsUnavailable(status)) return false;
   const std::string reason = runtime::DetailsOf(status).reason;
-  if (reason == runtime::kNotLeaderReason) return true;  // nothing was done
+  if (reason == runtime::kNotLeaderReason) return true;  // the call was not executed
   return repeatable &&
          (reason == runtime::kLeaderAwayReason || (reason.empty() && links_.size() > 1));
 }

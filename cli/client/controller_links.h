@@ -13,8 +13,8 @@
 
 namespace freshet {
 
-// Connections to the controllers of a cluster, and which of them is used: any will do, since one
-// that stands by passes calls on. Thread-safe.
+// Connections to the controllers of a cluster, and the one in use. Any controller works, because
+// standbys forward calls to the leader. Thread-safe.
 class ControllerLinks {
  public:
   struct Link {
@@ -22,18 +22,18 @@ class ControllerLinks {
     std::shared_ptr<grpc::Channel> channel;
   };
 
-  // Connects lazily. Errors of runtime::MakeChannel; INVALID_ARGUMENT: no address.
+  // Connects lazily. Errors as for runtime::MakeChannel; INVALID_ARGUMENT: no address.
   static absl::StatusOr<std::unique_ptr<ControllerLinks>> Create(
       const std::vector<std::string>& addresses, const runtime::ChannelOptions& options);
 
-  // The controller to call. Of several, one that is connected: those that cannot be reached are
-  // passed over, which may take a second for each. When none can, the one that was used last.
+  // The controller to call: a connected one if there are several. Skipping an unreachable one may
+  // take a second. If none is reachable, the one used last.
   Link Choose() ABSL_LOCKS_EXCLUDED(mu_);
-  // What came of a call on `link`. A controller that does not answer is left for the next one, one
-  // that says who leads for that one, where it is known here.
+  // Reports the result of a call on `link`. Switches to the next controller if this one did not
+  // answer, or to the named leader if its address is known.
   void Report(const Link& link, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether to call again soon, here or elsewhere: who leads is changing. `repeatable`: the call
-  // may be made twice.
+  // Whether to retry soon, here or elsewhere, because the leader is changing. `repeatable`: the
+  // call may be executed twice.
   bool MayTryAgain(const absl::Status& status, bool repeatable) const;
 
  private:

@@ -12,7 +12,7 @@
 namespace freshet {
 namespace {
 
-// Where the handler counts signals; -1 while there is no Interrupt.
+// Write end of the pipe for the signal handler; -1 if there is no Interrupt.
 std::atomic<int> signal_fd{-1};
 
 extern "C" void CountSignal(int /*signal*/) {

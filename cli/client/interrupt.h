@@ -9,8 +9,8 @@
 
 namespace freshet {
 
-// Takes Ctrl-C and SIGTERM while it lives: `act` is called, on a thread of its own, with 1 for the
-// first signal, 2 for the second and so on. Other threads may run already. One at a time in a
+// Handles Ctrl-C and SIGTERM while it lives: `act` is called on its own thread with the number of
+// signals so far, starting at 1. Other threads may already be running. At most one instance per
 // process.
 class Interrupt {
  public:
@@ -19,7 +19,6 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  // Signals so far.
   int count() const { return count_; }
 
  private:

@@ -22,12 +22,11 @@ namespace freshet {
 using job::v1::Job;
 using job::v1::JobService;
 
-// A controller, for one call.
 struct JobClient::Stub {
   std::unique_ptr<JobService::Stub> rpc;
 };
 
-// One running call: has a deadline, and is known to CancelStreams.
+// One running call with a deadline, registered with CancelStreams.
 class JobClient::Call {
  public:
   Call(JobClient& client, absl::Duration timeout) : client_(client) {
@@ -125,7 +124,7 @@ template <typename Request, typename Message, typename Method, typename Take>
 absl::Status JobClient::Stream(Method method, const Request& request, absl::Duration timeout,
                                Take take) {
   absl::Status taken = absl::OkStatus();
-  bool any = false;  // then only the caller can go on from there
+  bool any = false;  // if true, only the caller can resume
   const auto attempt = [&](Stub& stub) -> absl::Status {
     Call call(*this, timeout);
     const auto reader = ((*stub.rpc).*method)(&call.context(), request);
@@ -327,7 +326,7 @@ absl::Status FollowEvents(JobClient& client, const std::string& job_id, std::str
       backoff.Reset();
     }
     if (absl::IsDeadlineExceeded(status)) continue;
-    // INTERNAL and UNKNOWN are what a proxy or a dying server makes of a cut stream.
+    // A proxy or a dying server turns a cut stream into INTERNAL or UNKNOWN.
     const bool broken = absl::IsUnavailable(status) || absl::IsInternal(status) ||
                         absl::IsUnknown(status) || absl::IsAborted(status);
     if (!broken || absl::Now() >= give_up) return status;

@@ -23,22 +23,22 @@ namespace freshet {
 class ControllerLinks;
 
 // Calls to JobService, each with a deadline. Statuses carry the server's google.rpc details.
-// Calls that change nothing, or are idempotent, are repeated on UNAVAILABLE within their deadline;
-// Submit is repeated only with an id. Of several controllers another one is asked when one does not
-// answer, and while the lead changes hands a call waits a few seconds for it. Thread-safe.
+// Read-only and idempotent calls are retried on UNAVAILABLE within their deadline; Submit only if
+// it has an id. If a controller does not answer, another one is tried; during a leader change a
+// call waits a few seconds. Thread-safe.
 class JobClient {
  public:
   struct Options {
     absl::Duration call_timeout = absl::Seconds(15);
-    // A stream that lasts longer is closed; the callers that follow open the next one.
+    // Longer streams are closed; the Follow... callers open a new one.
     absl::Duration stream_timeout = absl::Minutes(10);
     absl::Duration export_timeout = absl::Hours(6);
-    // How long a call is tried again while no controller leads.
+    // How long calls are retried while no controller leads.
     absl::Duration failover = absl::Seconds(6);
   };
 
-  // A lazily connecting client. INVALID_ARGUMENT: a bad address or token; NOT_FOUND: a file of the
-  // target cannot be read.
+  // Connects lazily. INVALID_ARGUMENT: a bad address or token; NOT_FOUND: an unreadable file of the
+  // target.
   static absl::StatusOr<std::unique_ptr<JobClient>> Create(const ServerTarget& target,
                                                            const Options& options);
   static absl::StatusOr<std::unique_ptr<JobClient>> Create(const ServerTarget& target) {
@@ -51,7 +51,7 @@ class JobClient {
   absl::StatusOr<job::v1::Job> Submit(const job::v1::SubmitRequest& request);
   absl::StatusOr<job::v1::ValidateReply> Validate(const job::v1::ValidateRequest& request);
   absl::StatusOr<job::v1::Job> Get(const std::string& job_id);
-  // All pages, at most `limit` jobs.
+  // Reads all pages, at most `limit` jobs.
   absl::StatusOr<std::vector<job::v1::Job>> List(const std::vector<job::v1::JobState>& states,
                                                  size_t limit);
   absl::StatusOr<job::v1::Job> Pause(const std::string& job_id, const std::string& reason);
@@ -62,11 +62,11 @@ class JobClient {
   absl::StatusOr<job::v1::ListCheckpointsReply> ListCheckpoints(const std::string& job_id);
   absl::StatusOr<job::v1::ListSamplesReply> ListSamples(const std::string& job_id, int32_t limit);
   absl::StatusOr<job::v1::Cluster> GetCluster();
-  // The same with a deadline of its own, and without repeating the call.
+  // With its own deadline and without retries.
   absl::StatusOr<job::v1::Cluster> GetCluster(absl::Duration timeout);
 
-  // Streams: `take` receives each message and says whether to go on. OK when the server ended the
-  // stream or `take` stopped it, CANCELLED after CancelStreams().
+  // Streams: `take` receives each message and returns whether to continue. OK if the server ended
+  // the stream or `take` stopped it, CANCELLED after CancelStreams().
   absl::Status Watch(const job::v1::WatchRequest& request, absl::Duration timeout,
                      const std::function<bool(const job::v1::Event&)>& take);
   absl::Status Logs(const job::v1::LogsRequest& request,
@@ -76,7 +76,7 @@ class JobClient {
   absl::Status ExportCheckpoint(const std::string& job_id, int64_t version,
                                 const std::function<absl::Status(const job::v1::FileChunk&)>& take);
 
-  // Ends running streams and calls, and all that begin later. Callable from any thread.
+  // Cancels running streams and calls, and all later ones. Callable from any thread.
   void CancelStreams() ABSL_LOCKS_EXCLUDED(mu_);
 
   const ServerTarget& target() const { return target_; }
@@ -90,8 +90,8 @@ class JobClient {
   absl::StatusOr<Reply> Unary(Method method, const Request& request, bool repeatable = true);
   template <typename Request, typename Message, typename Method, typename Take>
   absl::Status Stream(Method method, const Request& request, absl::Duration timeout, Take take);
-  // Calls a controller by `attempt`, for up to options.failover while `again` says so of its
-  // status.
+  // Runs `attempt` against a controller, retrying for up to options.failover while `again` returns
+  // true for its status.
   struct Stub;
   absl::Status Reach(const std::function<absl::Status(Stub&)>& attempt,
                      const std::function<bool(const absl::Status&)>& again)
@@ -106,10 +106,9 @@ class JobClient {
   std::vector<grpc::ClientContext*> running_ ABSL_GUARDED_BY(mu_);
 };
 
-// Follows the events of a job from `cursor` on until `take` stops it or the job ends, over broken
-// connections: opens the stream again after the last event taken, waiting a little longer each
-// time, and gives up with UNAVAILABLE when nothing was reached for `patience`. DEADLINE_EXCEEDED at
-// `deadline`. `lost` is told why whenever the connection breaks.
+// Follows the events of a job from `cursor` until `take` stops it or the job ends. Reconnects with
+// backoff after the last event taken; UNAVAILABLE if nothing was reachable for `patience`,
+// DEADLINE_EXCEEDED at `deadline`. `lost` is called with the reason whenever the connection breaks.
 absl::Status FollowEvents(JobClient& client, const std::string& job_id, std::string cursor,
                           absl::Time deadline, absl::Duration patience,
                           const std::function<bool(const job::v1::Event&)>& take,

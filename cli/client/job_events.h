@@ -10,12 +10,11 @@
 
 namespace freshet {
 
-// All rows of metrics that a job has now, oldest first: reads its events up to the newest one.
+// All current metrics rows of a job, oldest first.
 absl::StatusOr<std::vector<std::string>> ReadMetricsRows(JobClient& client,
                                                          const std::string& job_id);
 
-// The steps and evaluations among `rows` that survive resumes; rows that cannot be read are left
-// out.
+// The steps and evaluations in `rows` that survive resumes; unreadable rows are skipped.
 MetricsHistory SurvivingHistory(const std::vector<std::string>& rows);
 
 }  // namespace freshet

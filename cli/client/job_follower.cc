@@ -22,8 +22,8 @@ using job::v1::Job;
 constexpr absl::Duration kRefresh = absl::Seconds(2);
 constexpr absl::Duration kReopen = absl::Seconds(1);
 
-// Writes what happens, from the thread that follows and the one that refreshes. The lock serialises
-// whole texts and is held while they are written. Thread-safe.
+// Serializes output of the following and the refreshing thread. The lock is held while a text is
+// written. Thread-safe.
 class Screen {
  public:
   Screen(const Job& job, const FollowOptions& options, const Terminal& terminal,
@@ -83,7 +83,6 @@ int ExitCodeOf(const Job& job) {
   }
 }
 
-// One run of FollowJob.
 class Follower {
  public:
   Follower(const Session& session, std::string job_id, const FollowOptions& options, Screen& screen)
@@ -156,7 +155,7 @@ class Follower {
         screen_.Finish();
         return ExitCodeOf(*job);
       }
-      // The stream was closed before the job ended: the server goes down, or the job was resumed.
+      // The stream ended before the job: the server shut down, or the job was resumed.
       if (stopped_.WaitFor(kReopen)) return kExitDone;
     }
   }

@@ -13,19 +13,19 @@ namespace freshet {
 struct FollowOptions {
   enum class Show { kNothing, kEvents, kJson };
   Show show = Show::kEvents;
-  // Begin with the job's first event; otherwise with the recent ones.
+  // Start with the job's first event instead of the recent ones.
   bool from_start = false;
-  // Time for all of it; infinite without a limit.
+  // Total time limit; infinite for none.
   absl::Duration timeout = absl::InfiniteDuration();
-  // How long a lost connection is tried again.
   absl::Duration patience = absl::Seconds(60);
-  // The first Ctrl-C says how to go on and a second one ends; otherwise the first one ends.
+  // The first Ctrl-C prints the commands to continue and a second one exits; otherwise the first
+  // one exits.
   bool ask_twice = false;
 };
 
-// Follows a job to its end and returns the exit code: 0, 5 or 6 as the job ended, 8 at the time
-// limit, 7 when the connection stays lost, 130 after Ctrl-C when `ask_twice`, else 0. Texts go to
-// `write`. The job itself is never touched.
+// Follows a job to its end and returns the exit code: 0, 5 or 6 depending on how the job ended, 8
+// at the time limit, 7 if the connection stays lost, 130 after Ctrl-C if `ask_twice`, else 0.
+// Output goes to `write`. Never modifies the job.
 int FollowJob(const Session& session, const std::string& job_id, const FollowOptions& options,
               const Terminal& terminal, const std::function<void(std::string_view)>& write);
 

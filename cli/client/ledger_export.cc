@@ -17,7 +17,7 @@ absl::Status ExportLedger(JobClient& client, const std::string& job_id,
     for (const std::string& row : chunk.rows()) {
       const size_t end = row.find('\n');
       if (end != std::string::npos && end + 1 != row.size()) {
-        return DataLoss("the server sent a row of the ledger that is no single line");
+        return DataLoss("the server sent a ledger row that is not a single line");
       }
       lines += row;
       if (end == std::string::npos) lines += '\n';

@@ -8,8 +8,8 @@
 
 namespace freshet {
 
-// Writes the ledger of a job of the cluster, and its resolved job file, into the folder `run_dir`,
-// which exists: what the verifier of run folders needs. A row that is no single line is DATA_LOSS.
+// Writes a cluster job's ledger and resolved job file into the existing folder `run_dir`, as
+// required by the verifier of run folders. DATA_LOSS for a row that is not a single line.
 absl::Status ExportLedger(JobClient& client, const std::string& job_id, const std::string& run_dir);
 
 }  // namespace freshet

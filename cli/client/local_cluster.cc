@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kMaxStateBytes = 4 << 20;
 
-// Addresses of the controllers in cluster.json; none when it cannot be read.
+// Addresses of the controllers in cluster.json; empty if unreadable.
 std::vector<std::string> ControllersIn(const std::string& state_file) {
   const auto text = ReadFile(state_file, kMaxStateBytes);
   if (!text.ok()) return {};
@@ -29,7 +29,7 @@ std::vector<std::string> ControllersIn(const std::string& state_file) {
   return SplitAddresses(controller->get<std::string>());
 }
 
-// Whether the process that started the cluster holds its lock.
+// Whether the cluster's supervisor holds its lock.
 bool Runs(const std::string& lock_file) {
   const int fd = ::open(lock_file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;

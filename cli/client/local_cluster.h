@@ -6,10 +6,9 @@
 
 namespace freshet {
 
-// The token file of the cluster below `state_folder`/clusters that runs and has a controller at one
-// of `addresses`; "" when there is none. Addresses are compared as text: another way to write a
-// loopback address may reach another user's process. Clusters whose state cannot be read are passed
-// over.
+// The token file of the running cluster below `state_folder`/clusters that has a controller at one
+// of `addresses`; "" if there is none. Addresses are compared as text, because another spelling of
+// a loopback address may reach another user's process. Clusters with unreadable state are skipped.
 std::string LocalClusterTokenFile(const std::string& state_folder,
                                   const std::vector<std::string>& addresses);
 

@@ -23,14 +23,14 @@ struct Config {
 
 absl::StatusOr<std::string> TextOf(const YAML::Node& node, const std::string& path,
                                    const std::string& key) {
-  if (!node.IsScalar()) return InvalidArgument(path, ": ", key, ": is no text");
+  if (!node.IsScalar()) return InvalidArgument(path, ": ", key, ": is not a string");
   return node.Scalar();
 }
 
 absl::StatusOr<ServerTarget> ParseContext(const YAML::Node& node, const std::string& path,
                                           const std::string& where) {
   if (!node.IsMap()) {
-    return InvalidArgument(path, ": ", where, ": is no map; write {address: \"HOST:PORT\"}");
+    return InvalidArgument(path, ": ", where, ": is not a map; write {address: \"HOST:PORT\"}");
   }
   ServerTarget target;
   for (const auto& entry : node) {
@@ -74,7 +74,8 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& p
         return InvalidArgument(path, ": ", key, ": unknown key; use current and contexts");
       }
       if (!entry.second.IsMap() || entry.second.size() > kMaxContexts) {
-        return InvalidArgument(path, ": contexts: is no map of at most ", kMaxContexts, " entries");
+        return InvalidArgument(path, ": contexts: is not a map of at most ", kMaxContexts,
+                               " entries");
       }
       for (const auto& context : entry.second) {
         const std::string name = context.first.IsScalar() ? context.first.Scalar() : "";
@@ -112,15 +113,15 @@ absl::StatusOr<ServerTarget> ContextNamed(const Config& config, const std::strin
   return target;
 }
 
-// One of the addresses of `list` is among `others`.
+// Whether `list` and `others` have a common address.
 bool SharesAddress(const std::string& list, const std::vector<std::string>& others) {
   const std::vector<std::string> addresses = SplitAddresses(list);
   return std::find_first_of(addresses.begin(), addresses.end(), others.begin(), others.end()) !=
          addresses.end();
 }
 
-// `text` is HOST:PORT, or several, which take the files of a context that has one of them, or a
-// context.
+// Resolves `text`: a context, or HOST:PORT[,...], which uses the files of a context that contains
+// one of these addresses.
 absl::StatusOr<ServerTarget> Named(const Config& config, const std::string& path,
                                    const std::string& text, const std::string& source) {
   const std::vector<std::string> addresses = SplitAddresses(text);
@@ -176,7 +177,7 @@ absl::StatusOr<ServerTarget> ResolveTarget(const TargetSources& sources) {
                            ": is given alone; mutual TLS needs --cert and --key");
   }
   if (!target.cert.empty() && target.ca.empty()) {
-    return InvalidArgument("--cert: is given without --ca, which says whom to believe");
+    return InvalidArgument("--cert: needs --ca to verify the server");
   }
   return target;
 }

@@ -9,41 +9,40 @@
 
 namespace freshet {
 
-// A controller to talk to, and how to prove who we are.
+// A controller address and the caller's credentials.
 struct ServerTarget {
-  std::string address;  // HOST:PORT, or several with commas between: controllers of one cluster
+  std::string address;  // HOST:PORT, or several controllers of one cluster, separated by commas
   std::string ca;       // PEM files; empty: plaintext
   std::string cert;
   std::string key;
-  std::string token_file;          // first line is a bearer token
-  std::string cluster_token_file;  // of a cluster on this machine, sent over loopback
-  std::string source;  // where the address comes from, for messages: "--server", "FRESHET_SERVER"
-  bool named = true;   // not the default
+  std::string token_file;          // its first line is a bearer token
+  std::string cluster_token_file;  // of a cluster on this machine, sent over loopback only
+  std::string source;  // origin of the address, for messages: "--server", "FRESHET_SERVER"
+  bool named = true;   // false: the default address
 };
 
-// Where a target may be named, the first that is there wins: the flag, the environment, the current
-// context of the configuration file, and the default 127.0.0.1:7070.
+// Sources of a target, in order of precedence: the flag, the environment, the current context of
+// the configuration file, and the default 127.0.0.1:7070.
 struct TargetSources {
   std::string server;                      // --server: HOST:PORT[,...] or the name of a context
   std::string context;                     // --context
-  std::optional<std::string> environment;  // FRESHET_SERVER, with the same meaning as --server
+  std::optional<std::string> environment;  // FRESHET_SERVER, same format as --server
   std::string config_path;                 // for messages
-  std::optional<std::string> config;       // text of the file, when there is one
-  // Flags; each one that is set wins over the context's.
+  std::optional<std::string> config;       // content of the file, if it exists
+  // Flags; each overrides the context's value.
   std::string ca, cert, key, token_file;
 };
 
 inline constexpr char kDefaultServer[] = "127.0.0.1:7070";
 
-// The addresses of a target.
 std::vector<std::string> SplitAddresses(const std::string& list);
 
-// The configuration file:
+// Resolves a target. Format of the configuration file:
 //   current: lab
 //   contexts:
 //     lab: {address: "host:7070,other:7070", ca: F, cert: F, key: F, token_file: F}
-// `~/` at the beginning of a file name is not expanded; relative names belong to the current
-// folder. Pure. INVALID_ARGUMENT naming the file and the key, or the flag, and the fix.
+// A leading `~/` in file names is not expanded; relative names are relative to the current folder.
+// Pure. INVALID_ARGUMENT naming the file and the key, or the flag, and the fix.
 absl::StatusOr<ServerTarget> ResolveTarget(const TargetSources& sources);
 
 }  // namespace freshet

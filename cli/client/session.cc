@@ -40,14 +40,14 @@ void AddConnectionFlags(CLI::App& command, ConnectionFlags& flags) {
   const char* group = "Server";
   command
       .add_option("--server", flags.server,
-                  "HOST:PORT, several with commas between where controllers stand by, or the name "
-                  "of a context; else FRESHET_SERVER, the current context, 127.0.0.1:7070")
+                  "HOST:PORT (several, separated by commas, if there are standbys), or the name of "
+                  "a context; default: FRESHET_SERVER, the current context, 127.0.0.1:7070")
       ->group(group);
   command.add_option("--context", flags.context, "context in ~/.config/freshet/config.yaml")
       ->group(group);
-  command.add_option("--ca", flags.ca, "PEM file: roots that the server is checked against")
+  command.add_option("--ca", flags.ca, "PEM file: CA certificates that verify the server")
       ->group(group);
-  command.add_option("--cert", flags.cert, "PEM file: our certificate, for mutual TLS")
+  command.add_option("--cert", flags.cert, "PEM file: client certificate, for mutual TLS")
       ->group(group);
   command.add_option("--key", flags.key, "PEM file: its key")->group(group);
   command

@@ -11,7 +11,7 @@
 
 namespace freshet {
 
-// --server, --context, --ca, --cert, --key, --token-file of a command.
+// Values of --server, --context, --ca, --cert, --key, --token-file.
 struct ConnectionFlags {
   std::string server, context, ca, cert, key, token_file;
 };
@@ -19,28 +19,28 @@ struct ConnectionFlags {
 // Adds the flags; `flags` must outlive the parse.
 void AddConnectionFlags(CLI::App& command, ConnectionFlags& flags);
 
-// Target of the flags, FRESHET_SERVER and ~/.config/freshet/config.yaml ($XDG_CONFIG_HOME), with
-// the token of the cluster if this user started it on this machine.
+// Target from the flags, FRESHET_SERVER and ~/.config/freshet/config.yaml ($XDG_CONFIG_HOME), with
+// the cluster token if this user started the cluster on this machine.
 absl::StatusOr<ServerTarget> TargetOf(const ConnectionFlags& flags);
 
-// Where and how this process writes to people.
+// Properties of this process's output.
 struct Terminal {
   bool out = false;    // stdout is a terminal
-  bool color = false;  // on stdout; never with NO_COLOR
-  bool utf8 = false;   // the locale says so
+  bool color = false;  // on stdout; false with NO_COLOR
+  bool utf8 = false;   // according to the locale
   int width = 80;
 };
 Terminal DescribeTerminal();
 
-// A connection to a controller, for one command. Confined to one thread, but for client().
+// A connection to a controller, for one command. Only client() is thread-safe.
 class Session {
  public:
-  // INVALID_ARGUMENT, NOT_FOUND: what the flags or the configuration name cannot be used.
+  // INVALID_ARGUMENT, NOT_FOUND: unusable flags or configuration.
   static absl::StatusOr<Session> Open(const ConnectionFlags& flags);
 
   JobClient& client() const { return *client_; }
   const ServerTarget& target() const { return client_->target(); }
-  // Prints what the call said, one line per error on stderr; the exit code for it.
+  // Prints the error, one line each, on stderr and returns its exit code.
   int Fail(const absl::Status& status) const;
 
  private:
@@ -48,11 +48,11 @@ class Session {
   std::unique_ptr<JobClient> client_;
 };
 
-// Opens a session and runs `body(session)`, which returns the exit code. A target that cannot be
-// used is an error of the command line.
+// Opens a session and runs `body(session)`, which returns the exit code. An unusable target is a
+// usage error.
 int WithSession(const ConnectionFlags& flags, const std::function<int(const Session&)>& body);
 
-// "freshet: LINE" on stderr.
+// Prints "freshet: LINE" to stderr.
 void PrintLine(const std::string& line);
 
 }  // namespace freshet

@@ -9,7 +9,7 @@ namespace {
 
 std::string Folder(const char* variable, const char* below_home) {
   const char* base = std::getenv(variable);
-  // The rules say: a relative path is to be ignored.
+  // The specification says to ignore relative paths.
   if (base != nullptr && *base == '/') return std::string(base) + "/freshet";
   const char* home = std::getenv("HOME");
   const std::string root = home != nullptr && *home == '/' ? home : "/tmp";

@@ -5,11 +5,12 @@
 
 namespace freshet {
 
-// The user's folders of this program, by the XDG base directory rules; without a home, below /tmp.
+// The user's folders of this program, by the XDG base directory specification; below /tmp without a
+// home.
 std::string ConfigFolder();  // ~/.config/freshet
 std::string StateFolder();   // ~/.local/state/freshet
 
-// The folder of this program's binary, where the other binaries stand too.
+// The folder with this program's binary and the other binaries.
 std::string BinaryFolder();
 
 }  // namespace freshet

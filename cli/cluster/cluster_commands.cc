@@ -24,7 +24,7 @@
 namespace freshet {
 namespace {
 
-// Workers, then controllers, then Redis drain: three times the roles' own limit.
+// Workers, controllers and Redis drain one after the other: three times the roles' own limit.
 constexpr absl::Duration kDownTimeout = absl::Seconds(120);
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 
@@ -62,7 +62,8 @@ int Down(const std::string& name, bool delete_data) {
     std::filesystem::remove_all(ClusterFolder(name), error);
     std::printf("%s removed\n", ClusterFolder(name).c_str());
   } else if (ran) {
-    std::fprintf(stderr, "jobs and checkpoints stay in %s; freshet cluster up goes on with them\n",
+    std::fprintf(stderr,
+                 "jobs and checkpoints stay in %s; freshet cluster up continues with them\n",
                  ClusterFolder(name).c_str());
   }
   return kExitDone;
@@ -104,11 +105,12 @@ void AddUpFlags(CLI::App& command, ClusterUpFlags& flags) {
   command.add_flag("--standby", flags.standby, "a second controller that takes over");
   command.add_option("--port", flags.port, "of the controller; 0: any free one")
       ->check(CLI::Range(0, 65535));
-  command.add_option("--timeout", flags.timeout_seconds, "seconds until all must be ready")
+  command
+      .add_option("--timeout", flags.timeout_seconds, "seconds to wait until everything is ready")
       ->check(CLI::Range(1.0, 3600.0));
   command
       .add_option("--data-root", flags.data_roots,
-                  "folder below which jobs may name files, besides your home; repeated")
+                  "folder below which jobs may name files, besides your home; repeatable")
       ->check(CLI::ExistingDirectory);
   command.add_option("--bin-dir", flags.binary_folder, "folder of the roles' programs")->group("");
 }
@@ -117,21 +119,23 @@ void AddName(CLI::App& command, std::string& name) {
   command.add_option("--name", name, "of the cluster")->check([](const std::string& text) {
     return IsClusterName(text)
                ? std::string()
-               : "\"" + text + "\" is no name; use letters, digits, '.', '_', '-', at most 63";
+               : "\"" + text +
+                     "\" is not a valid name; use at most 63 letters, digits, '.', '_', '-'";
   });
 }
 
 }  // namespace
 
 void AddClusterCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
-  CLI::App* cluster =
-      app.add_subcommand("cluster", "a cluster of processes on this machine; health of any");
+  CLI::App* cluster = app.add_subcommand(
+      "cluster", "manage a cluster on this machine; check the health of any cluster");
   cluster->require_subcommand(1);
   auto flags = std::make_shared<ClusterUpFlags>();
-  CLI::App* up = cluster->add_subcommand("up", "start one, or say what runs");
+  CLI::App* up = cluster->add_subcommand("up", "start a cluster, or show the running one");
   AddName(*up, flags->name);
   AddUpFlags(*up, *flags);
-  up->add_flag("--foreground", flags->foreground, "stay, and end it with Ctrl-C");
+  up->add_flag("--foreground", flags->foreground,
+               "stay in the foreground; Ctrl-C stops the cluster");
   up->callback([flags, &code] { code = ClusterUp(*flags); });
 
   CLI::App* supervise = cluster->add_subcommand("supervise", "what `up` leaves running");
@@ -143,26 +147,26 @@ void AddClusterCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
 
   auto name = std::make_shared<std::string>("default");
   auto delete_data = std::make_shared<bool>(false);
-  CLI::App* down = cluster->add_subcommand("down", "drain and stop it; jobs and checkpoints stay");
+  CLI::App* down = cluster->add_subcommand("down", "drain and stop it; keeps jobs and checkpoints");
   AddName(*down, *name);
   down->add_flag("--delete-data", *delete_data, "also remove jobs, checkpoints and logs");
   down->callback([=, &code] { code = Down(*name, *delete_data); });
 
   auto json = std::make_shared<bool>(false);
-  CLI::App* status = cluster->add_subcommand("status", "its processes, ports and health");
+  CLI::App* status = cluster->add_subcommand("status", "show its processes, ports and health");
   AddName(*status, *name);
   status->add_flag("--json", *json, "as JSON");
   status->callback([=, &code] { code = Status(*name, *json); });
 
   auto seconds = std::make_shared<double>(0);
   CLI::App* health = cluster->add_subcommand(
-      "health", "exit 0 when a job can be trained: controller, datastore, a worker of each role");
-  health->add_option("--wait", *seconds, "seconds to ask again until that is so")
+      "health", "exit 0 if a job can be trained: controller, datastore, a worker of each role");
+  health->add_option("--wait", *seconds, "seconds to wait for that")
       ->check(CLI::Range(0.0, 86'400.0));
   auto roles = std::make_shared<std::vector<std::string>>(kRolesOfAJob);
   health
       ->add_option("--need", *roles,
-                   "roles of which a worker must be ready: rollout,reward,trainer unless said")
+                   "roles that need a ready worker; default: rollout,reward,trainer")
       ->delimiter(',')
       ->check(CLI::IsMember({"rollout", "reward", "env", "trainer"}));
   AddConnectionFlags(*health, connection);

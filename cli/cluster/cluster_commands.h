@@ -6,8 +6,8 @@
 
 namespace freshet {
 
-// cluster up, down and status: a cluster on this machine; cluster health: any. `flags` are those of
-// the whole program; `code` as in AddJobCommands.
+// Adds cluster up, down and status for a cluster on this machine, and cluster health for any.
+// `flags` are the program's global flags; `code` as for AddJobCommands.
 void AddClusterCommands(CLI::App& app, ConnectionFlags& flags, int& code);
 
 }  // namespace freshet

@@ -36,13 +36,13 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxLogBytes = 1 << 20;
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-// Deaths in a row of one process that end the start of a cluster.
+// Consecutive deaths of one process that abort the start of a cluster.
 constexpr int kMaxFailures = 3;
 
 absl::Status WriteSecret(const std::string& path, const std::string& text) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return WriteError(path, errno);
-  // A file that was there before keeps its mode.
+  // open() keeps the mode of an existing file.
   const bool good = ::fchmod(fd, 0600) == 0 &&
                     ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const int error = errno;
@@ -85,7 +85,7 @@ class Reporter {
     const int fd = fd_ >= 0 ? fd_ : closed_ ? -1 : STDERR_FILENO;
     if (fd >= 0 && ::write(fd, text.data(), text.size()) < 0) Close();
   }
-  // Nobody waits any more.
+  // The waiting command has been told; close its descriptor.
   void Close() {
     if (fd_ < 0) return;
     ::close(fd_);
@@ -116,7 +116,7 @@ class Daemon {
     while (!supervisor_.Done()) {
       supervisor_.Tick(kTick);
       if (host_.stop_signals() > 0) supervisor_.Stop();
-      if (host_.stop_signals() > 1) return kExitInterrupted;  // the host kills what runs
+      if (host_.stop_signals() > 1) return kExitInterrupted;  // the host kills the rest
       if (!up && supervisor_.Ready()) {
         up = true;
         WriteState();
@@ -133,7 +133,7 @@ class Daemon {
   }
 
  private:
-  // Gives the start up when it cannot succeed any more.
+  // Aborts a start that can no longer succeed.
   int CheckStart(absl::Time deadline) {
     const std::string failed = supervisor_.FailedRepeatedly(kMaxFailures);
     if (failed.empty() && absl::Now() < deadline) return kExitDone;
@@ -142,7 +142,7 @@ class Daemon {
                            absl::FormatDuration(options_.up_timeout), "; its logs are in ",
                            layout_.folder, "/logs"));
     } else {
-      reporter_.Say(StrCat(failed, " dies again and again; its log ends with:"));
+      reporter_.Say(StrCat(failed, " keeps dying; its log ends with:"));
       reporter_.Say(LogTail(failed));
       reporter_.Say(StrCat("all of it: ", layout_.LogFile(failed)));
     }

@@ -19,7 +19,7 @@ namespace {
 constexpr absl::Duration kAskEvery = absl::Milliseconds(500);
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 
-// By role: ready ones, and all.
+// By role: number of ready workers and of all workers.
 std::map<std::string, std::pair<int, int>> CountWorkers(const job::v1::Cluster& cluster) {
   std::map<std::string, std::pair<int, int>> counts;
   for (const job::v1::Worker& worker : cluster.workers()) {

@@ -10,18 +10,18 @@
 
 namespace freshet {
 
-// What every job needs one of.
+// Roles that every job needs.
 inline const std::vector<std::string> kRolesOfAJob = {"rollout", "reward", "trainer"};
 
-// What a cluster lacks, one line each: a controller that leads, and a ready worker of each of
-// `roles`. That it was told at all says that the datastore answers. Pure.
+// What a cluster lacks, one line each: a leading controller, and a ready worker of each of `roles`.
+// Does not check the datastore: without it the controller would not have answered. Pure.
 std::vector<std::string> MissingFromCluster(const job::v1::Cluster& cluster,
                                             const std::vector<std::string>& roles);
 // "controller HOST:PORT leads; ready: 1 env, 1 reward, 2 rollout, 1 trainer". Pure.
 std::string DescribeHealth(const job::v1::Cluster& cluster);
 
-// Asks the controller until nothing is missing, for at most `wait`, once when that is zero. Exit
-// code 0, else 1 with a line for each thing that is missing, or 130 after Ctrl-C.
+// Polls the controller until nothing is missing, for at most `wait` (zero: once). Exit code 0, 1
+// with a line for each missing thing, or 130 after Ctrl-C.
 int CheckClusterHealth(const Session& session, const std::vector<std::string>& roles,
                        absl::Duration wait);
 

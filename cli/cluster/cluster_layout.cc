@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMaxAddressBytes = 300;
 
-// The value of " KEY=" in a line, up to the next blank.
+// The value of " KEY=" in a line, up to the next space.
 std::string ValueOf(std::string_view line, std::string_view key) {
   const std::string pattern = StrCat(" ", key, "=");
   const size_t at = line.find(pattern);
@@ -38,7 +38,7 @@ std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessI
     argv.push_back(std::move(value));
   };
   add("--cluster-token-file", layout.TokenFile());
-  // Environment workers keep nothing.
+  // Environment workers do not use Redis.
   if (id.role != "env") {
     add("--redis", StrCat("127.0.0.1:", layout.redis_port));
     add("--redis-user", id.role);

@@ -11,7 +11,7 @@
 
 namespace freshet {
 
-// Where the parts of a cluster on this machine are: folders, ports and programs.
+// Folders, ports and programs of a cluster on this machine.
 struct ClusterLayout {
   std::string name;
   std::string folder;         // of its state
@@ -19,8 +19,8 @@ struct ClusterLayout {
   std::string redis_program;
   int redis_port = 0;
   std::vector<int> controller_ports;    // one per controller
-  std::map<std::string, int> wanted;    // processes by group, at the start
-  std::vector<std::string> data_roots;  // folders below which jobs may name files; absolute
+  std::map<std::string, int> wanted;    // number of processes by group, at the start
+  std::vector<std::string> data_roots;  // absolute folders below which jobs may name files
 
   std::string LogFile(const std::string& process) const {
     return folder + "/logs/" + process + ".log";
@@ -35,7 +35,7 @@ struct ClusterLayout {
   std::string TrainerFolder() const { return folder + "/trainer"; }
   std::string StateFile() const { return folder + "/cluster.json"; }
   std::string LockFile() const { return folder + "/lock"; }
-  // Of all controllers, with commas between.
+  // Addresses of all controllers, separated by commas.
   std::string Controllers() const;
 };
 
@@ -46,15 +46,15 @@ std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessI
 // lines that define users.
 std::string RedisConfigText(const ClusterLayout& layout, const std::string& acl);
 
-// The addresses in "ready ROLE grpc=HOST:PORT http=HOST:PORT [status=HOST:PORT]" of stdout, or what
-// redis-server says when it is ready (with no addresses). Nothing for another line.
+// Parses the addresses in "ready ROLE grpc=HOST:PORT http=HOST:PORT [status=HOST:PORT]" of stdout,
+// or redis-server's ready message (no addresses). nullopt for any other line.
 struct ReadyLine {
   std::string grpc, http;
-  std::string status;  // page of a controller
+  std::string status;  // a controller's status page
 };
 std::optional<ReadyLine> ParseReadyLine(const ProcessId& id, std::string_view line);
 
-// Letters, digits, '.', '_' and '-', at most 63, not beginning with '.'.
+// Letters, digits, '.', '_' and '-', at most 63, not starting with '.'.
 bool IsClusterName(std::string_view name);
 
 }  // namespace freshet

@@ -8,11 +8,11 @@
 
 namespace freshet {
 
-// The right to run a cluster's folder: a lock that the kernel takes back when the process ends,
-// however it ends. Not inherited by programs that it starts.
+// Exclusive lock of a cluster's folder, released by the kernel when the process ends. Not inherited
+// by child processes.
 class ClusterLock {
  public:
-  // FAILED_PRECONDITION: another process has it; NOT_FOUND: the file cannot be opened.
+  // FAILED_PRECONDITION: another process holds it; NOT_FOUND: the file cannot be opened.
   static absl::StatusOr<ClusterLock> Take(const std::string& path);
   ~ClusterLock();
   ClusterLock(ClusterLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

@@ -12,7 +12,6 @@ namespace {
 
 constexpr int kTiers = 3;
 
-// Order in which processes need each other.
 int TierOf(const std::string& role) {
   if (role == "redis") return 0;
   return role == "controller" ? 1 : 2;
@@ -20,7 +19,7 @@ int TierOf(const std::string& role) {
 
 bool Runs(const ProcessView& process) { return process.phase != Phase::kBackoff; }
 
-// Kills what has exceeded its time; a killed process is waited for.
+// Kills processes that exceeded their time limit.
 void PlanTimeouts(const PlanInput& input, std::vector<Action>& actions) {
   for (const ProcessView& process : input.processes) {
     if (process.killed) continue;
@@ -63,7 +62,7 @@ ProcessId IdOf(const std::string& group, int index) {
 
 void PlanGroup(const PlanInput& input, const std::string& group, int wanted, bool may_start,
                std::vector<Action>& actions) {
-  std::vector<const ProcessView*> members;  // those that are to stay, by index
+  std::vector<const ProcessView*> members;  // members to keep, by index
   std::set<int> used;
   for (const ProcessView& process : input.processes) {
     if (process.id.Group() != group) continue;

@@ -8,16 +8,15 @@
 
 namespace freshet {
 
-// Does a supervisor run the cluster of this name?
 bool ClusterRuns(const std::string& name);
 
-// What its supervisor wrote down last. NOT_FOUND: it wrote nothing.
+// The state that its supervisor wrote last. NOT_FOUND: there is none.
 absl::StatusOr<ClusterState> ReadClusterState(const std::string& name);
 
-// A table of the processes, each asked for its health (for at most half a second).
+// A table of the processes; asks each for its health (for at most 0.5 s).
 std::string DescribeCluster(const ClusterState& state);
 
-// Kills the processes that a dead supervisor has left, and forgets its state. Their number.
+// Kills the processes left by a dead supervisor and removes its state. Returns their number.
 int RemoveStrays(const std::string& name);
 
 }  // namespace freshet

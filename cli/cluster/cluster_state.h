@@ -12,14 +12,14 @@
 
 namespace freshet {
 
-// What a supervisor writes down about its cluster (cluster.json), for `freshet cluster` to read.
+// State that a supervisor writes for `freshet cluster` (cluster.json).
 struct ClusterState {
   std::string name;
   ProcessStamp supervisor;
   absl::Time started;
-  bool ready = false;  // all that is wanted
+  bool ready = false;  // everything that is wanted
   bool stopping = false;
-  std::string controller;  // addresses of all of them, with commas between
+  std::string controller;  // addresses of all controllers, separated by commas
   int redis_port = 0;
   std::map<std::string, int> wanted;  // by group, at the start
   std::vector<ProcessRecord> processes;
@@ -29,12 +29,12 @@ std::string StateToJson(const ClusterState& state);
 // INVALID_ARGUMENT naming the key.
 absl::StatusOr<ClusterState> ParseState(std::string_view json, const std::string& source);
 
-// A line per process. `health` holds what each process's HTTP port said, by name: "ready", "not
+// One line per process. `health` has the result of each process's HTTP port, by name: "ready", "not
 // ready", "no answer".
 std::string FormatState(const ClusterState& state, const std::map<std::string, std::string>& health,
                         absl::Time now);
 
-// Address of the status page of a controller that runs, "http://HOST:PORT/"; "" without one.
+// Address of a running controller's status page, "http://HOST:PORT/"; "" if there is none.
 std::string StatusPage(const ClusterState& state);
 
 const char* PhaseName(Phase phase);

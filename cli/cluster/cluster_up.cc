@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kDefaultPort = 7070;
 
-// A port that nobody listens on now; 0 when there is none.
+// A currently unused port; 0 if none was found.
 int FreePort() {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return 0;
@@ -73,7 +73,7 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
   for (const auto& [role, count] : layout.wanted) {
     const std::string program = layout.binary_folder + "/freshet-" + role;
     if (role != "redis" && count > 0 && ::access(program.c_str(), X_OK) != 0) {
-      return NotFound(program, ": is not there; build it with ./dev build");
+      return NotFound(program, ": not found; build it with ./dev build");
     }
   }
   if (flags.port != 0 && !PortIsFree(flags.port)) {
@@ -103,7 +103,7 @@ std::vector<std::string> SuperviseArguments(const ClusterUpFlags& flags, int pro
   return arguments;
 }
 
-// Starts the supervisor in a session of its own; its lines come from the descriptor returned.
+// Starts the supervisor in a new session; the returned descriptor delivers its progress lines.
 absl::StatusOr<int> StartSupervisor(const ClusterUpFlags& flags, pid_t& pid) {
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) return ResourceExhausted("pipe: ", std::strerror(errno));
@@ -128,7 +128,7 @@ absl::StatusOr<int> StartSupervisor(const ClusterUpFlags& flags, pid_t& pid) {
   return pipe[0];
 }
 
-// Shows the supervisor's lines until it is ready (true) or has ended.
+// Prints the supervisor's lines until it is ready (true) or has ended.
 bool AwaitUp(int fd) {
   std::FILE* file = ::fdopen(fd, "r");
   if (file == nullptr) return false;
@@ -171,8 +171,8 @@ int ClusterUp(const ClusterUpFlags& flags) {
   if (ClusterRuns(flags.name)) {
     return SayUp(flags, flags.data_roots.empty()
                             ? "is up already"
-                            : "is up already, with its former data roots (freshet cluster down, "
-                              "then up, gives it others)");
+                            : "is up already, with its previous data roots (to change them: "
+                              "freshet cluster down, then up)");
   }
   RemoveStrays(flags.name);
   const absl::StatusOr<ClusterLayout> layout = LayoutOf(flags);

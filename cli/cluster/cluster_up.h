@@ -6,7 +6,6 @@
 
 namespace freshet {
 
-// What `freshet cluster up` is told.
 struct ClusterUpFlags {
   std::string name = "default";
   int port = 7070;  // of the controller; 0: any free one
@@ -14,23 +13,22 @@ struct ClusterUpFlags {
   int rewards = 1;
   int envs = 1;
   int trainers = 1;
-  bool standby = false;  // a second controller
+  bool standby = false;  // start a second controller
   bool foreground = false;
   double timeout_seconds = 90;
-  std::string binary_folder;  // of freshet-ROLE; "" is this program's
+  std::string binary_folder;  // of freshet-ROLE; "": this program's
   // Folders below which jobs may name files, besides the caller's home.
   std::vector<std::string> data_roots;
   int progress_fd = -1;  // of the supervisor process
 };
 
-// Starts a cluster's supervisor in the background and waits until all is ready, or says what runs
-// already. Returns the exit code.
+// Starts a cluster's supervisor in the background and waits until everything is ready, or reports
+// what already runs. Returns the exit code.
 int ClusterUp(const ClusterUpFlags& flags);
 
-// The supervisor itself, in this process.
+// Runs the supervisor in this process.
 int ClusterSupervise(const ClusterUpFlags& flags);
 
-// The folder of a cluster's state.
 std::string ClusterFolder(const std::string& name);
 
 }  // namespace freshet

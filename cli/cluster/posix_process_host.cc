@@ -36,10 +36,11 @@ sigset_t HandledSignals() {
   return set;
 }
 
-// In the child, between fork and exec: only calls that are safe there. Does not return.
+// Runs in the child between fork and exec, so it makes only async-signal-safe calls. Does not
+// return.
 [[noreturn]] void RunChild(pid_t parent, int out, int err, char* const* argv) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(127);  // it has died before the call above
+  if (::getppid() != parent) ::_exit(127);  // the parent died before prctl
   ::setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);
@@ -60,7 +61,7 @@ struct PosixProcessHost::Child {
   pid_t pid = -1;
   int out = -1;
   int err = -1;
-  std::string line;  // of stdout, not ended yet
+  std::string line;  // of stdout, not terminated yet
   std::unique_ptr<RotatingLog> log;
 
   ~Child() {
@@ -117,14 +118,14 @@ absl::StatusOr<ProcessStamp> PosixProcessHost::Start(const ProcessId& id,
 
 void PosixProcessHost::Signal(const ProcessId& id, int signal) {
   const auto found = children_.find(id);
-  // A child is reaped by Wait alone, so its number is still its own.
+  // Only Wait reaps children, so the pid cannot have been reused.
   if (found != children_.end()) ::kill(found->second->pid, signal);
 }
 
 void PosixProcessHost::ReadOutput(Child& child, bool is_stdout, std::vector<ProcessEvent>& events) {
   int& fd = is_stdout ? child.out : child.err;
   std::array<char, 16384> buffer{};
-  // One buffer at a time: a child that writes without end does not hold up the others.
+  // One buffer at a time, so that a child that writes endlessly does not starve the others.
   const ssize_t got = fd < 0 ? 0 : ::read(fd, buffer.data(), buffer.size());
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) {
@@ -163,7 +164,7 @@ void PosixProcessHost::Reap(std::vector<ProcessEvent>& events) {
       ++it;
       continue;
     }
-    // What it has written last.
+    // Read its remaining output.
     for (int i = 0; i < 64; ++i) {
       const size_t first = events.size();
       ReadOutput(*it->second, true, events);
@@ -210,7 +211,7 @@ int64_t StartTicks(int64_t pid) {
   std::ifstream file(StrCat("/proc/", pid, "/stat"));
   std::string text;
   std::getline(file, text);
-  // The name in parentheses may hold anything; the start is field 22, the 20th after it.
+  // The name in parentheses may contain anything; the start time is field 22, the 20th after it.
   const size_t end = text.rfind(')');
   if (end == std::string::npos) return 0;
   std::istringstream fields(text.substr(end + 1));

@@ -11,15 +11,13 @@
 
 namespace freshet {
 
-// Child processes of this one. The kernel kills them with SIGKILL when the thread that made this
-// object ends, however it ends; each leads a process group, so that Ctrl-C on a terminal reaches us
-// alone. Output is written to rotating logs. SIGINT, SIGTERM and SIGCHLD are blocked in the thread
-// that makes the object and arrive through Wait: make it before other threads begin.
+// Child processes of this one. The kernel sends them SIGKILL when the thread that created this
+// object ends for any reason. Each one leads a process group, so that Ctrl-C on a terminal reaches
+// only the supervisor. Output goes to rotating logs. SIGINT, SIGTERM and SIGCHLD are blocked in the
+// creating thread and delivered through Wait: create the object before other threads.
 class PosixProcessHost final : public ProcessHost {
  public:
-  // `log_file` gives the path of a process's log.
   explicit PosixProcessHost(std::function<std::string(const ProcessId&)> log_file);
-  // Kills what still runs.
   ~PosixProcessHost() override;
 
   absl::StatusOr<ProcessStamp> Start(const ProcessId& id,
@@ -27,7 +25,6 @@ class PosixProcessHost final : public ProcessHost {
   void Signal(const ProcessId& id, int signal) override;
   std::vector<ProcessEvent> Wait(absl::Duration timeout) override;
 
-  // SIGINT and SIGTERM that have come.
   int stop_signals() const { return stop_signals_; }
 
  private:
@@ -43,10 +40,10 @@ class PosixProcessHost final : public ProcessHost {
   std::map<ProcessId, std::unique_ptr<Child>> children_;
 };
 
-// Start of a process in clock ticks since boot; 0 when there is no such process.
+// Start time of a process in clock ticks since boot; 0 if it does not exist.
 int64_t StartTicks(int64_t pid);
 
-// Does exactly this process run?
+// Whether exactly this process is running.
 bool Runs(const ProcessStamp& stamp);
 
 }  // namespace freshet

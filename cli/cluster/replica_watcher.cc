@@ -64,7 +64,7 @@ bool ReplicaWatcher::Tell(const std::map<std::string, int>& initial) {
     if (!IsScalable(request.role())) continue;
     if (slash != std::string::npos) request.set_pool(group.substr(slash + 1));
     request.set_replicas(count);
-    request.set_keep_workers(true);  // this cluster runs only its own
+    request.set_keep_workers(true);  // all workers of this cluster are its own
     const absl::Status status = client_->Scale(request).status();
     // Another answer than silence is final.
     if (IsTransient(status)) return false;

@@ -15,20 +15,20 @@
 namespace freshet {
 
 // The groups of `cluster.wanted` that `freshet scale` may change: rollouts of any pool, reward,
-// env. Other names, pools that are no names and negative numbers are left out. Pure.
+// env. Skips other names, invalid pools and negative numbers. Pure.
 std::map<std::string, int> ScalableGroups(const job::v1::Cluster& cluster);
 
-// Asks the controller once a second how many processes are wanted. First it tells the controller
-// how many there are, so that what a former cluster was scaled to does not come back. Thread-safe.
+// Polls the controller once a second for the wanted number of processes. First sets the initial
+// numbers there, to override those of an earlier cluster. Thread-safe.
 class ReplicaWatcher {
  public:
-  // Starts at once; `initial` are processes by group.
+  // Starts at once; `initial` is the number of processes by group.
   static absl::StatusOr<std::unique_ptr<ReplicaWatcher>> Start(
       const std::string& controller, const std::map<std::string, int>& initial,
       const std::string& cluster_token_file);
   ~ReplicaWatcher();
 
-  // What the controller said last; empty while it has not answered.
+  // The controller's last reply; empty before the first one.
   std::map<std::string, int> wanted() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

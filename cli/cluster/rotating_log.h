@@ -7,9 +7,9 @@
 
 namespace freshet {
 
-// A log of bounded size: when the file exceeds the limit it becomes PATH.1, replacing the former
-// one, and a new one begins. What cannot be written (a full disk) is dropped. Confined to one
-// thread.
+// A log of bounded size: when the file exceeds the limit it is renamed to PATH.1, replacing the
+// former one, and a new one is started. Output that cannot be written (disk full) is dropped. Not
+// thread-safe.
 class RotatingLog {
  public:
   RotatingLog(std::string path, int64_t max_bytes);

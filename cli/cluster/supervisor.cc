@@ -10,8 +10,8 @@
 namespace freshet {
 namespace {
 
-// A process that ends well without being told to was drained by the controller: the number that is
-// wanted follows within a second, and then it is not started again.
+// A process that exits with 0 without being told to was drained by the controller. The wanted
+// number follows within a second, and then it is not restarted.
 constexpr absl::Duration kAfterDrain = absl::Seconds(2);
 
 }  // namespace
@@ -131,7 +131,7 @@ void Supervisor::Act(const Action& action) {
       Start(action.id);
       return;
     case Action::Kind::kDrain:
-      report_(StrCat(action.id.Name(), " is told to end: ", action.reason));
+      report_(StrCat(action.id.Name(), " is told to stop: ", action.reason));
       SetPhase(processes_.at(action.id), Phase::kDraining);
       host_.Signal(action.id, SIGTERM);
       return;

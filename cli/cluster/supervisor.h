@@ -14,7 +14,6 @@
 
 namespace freshet {
 
-// One process, as others see it.
 struct ProcessRecord {
   ProcessId id;
   Phase phase = Phase::kStarting;
@@ -23,41 +22,40 @@ struct ProcessRecord {
   std::string grpc, http;  // addresses, once it was ready
   std::string status;      // of a controller's status page
   int restarts = 0;
-  std::string last_end;  // "exit code 1", "signal 9"; "" before the first one
+  std::string last_end;  // "exit code 1", "signal 9"; "" if it never ended
 };
 
-// Keeps the processes of a cluster as they are wanted: starts them in order, starts again what dies
-// after a growing wait, drains what is not wanted. Confined to one thread.
+// Keeps a cluster's processes at the wanted numbers: starts them in order, restarts dead ones with
+// backoff, drains surplus ones. Not thread-safe.
 class Supervisor {
  public:
-  // Called with one line about what happened, in the order of events.
+  // Called with one line per event, in order.
   using Report = std::function<void(std::string_view)>;
 
   Supervisor(ClusterLayout layout, ProcessHost& host, const Clock& clock, Report report,
              const PlanLimits& limits = {});
 
-  // Processes wanted by group from now on; groups that are not named keep their number.
+  // Sets the wanted number of processes by group; other groups keep their number.
   void SetWanted(const std::map<std::string, int>& wanted);
-  // Everything ends, in order.
   void Stop();
-  // Handles what happens within `timeout`, then acts. To be called again and again.
+  // Handles events that occur within `timeout`, then acts. Call it repeatedly.
   void Tick(absl::Duration timeout);
 
-  // All that is wanted is ready.
+  // Everything that is wanted is ready.
   bool Ready() const;
-  // Stopped, and nothing runs.
+  // Stopped, and no process is left.
   bool Done() const { return stopping_ && processes_.empty(); }
-  // Grows whenever a record changes.
+  // Increases whenever a record changes.
   int64_t revision() const { return revision_; }
   std::vector<ProcessRecord> records() const;
-  // A process that has died `times` times in a row without being ready for long; "" without one.
+  // A process that has died `times` times in a row without being ready for long; "" if none.
   std::string FailedRepeatedly(int times) const;
 
  private:
   struct Process {
     ProcessRecord record;
     ProcessView view;
-    int failures = 0;  // in a row
+    int failures = 0;  // consecutive
   };
 
   void Handle(const ProcessEvent& event);

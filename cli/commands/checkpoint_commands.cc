@@ -21,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder that is removed at the end of a scope.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -86,12 +85,12 @@ int VerifyJobLedger(const ConnectionFlags& connection, const std::string& job_id
   return WithSession(connection, [&](const Session& session) {
     const TemporaryFolder folder;
     if (folder.path().empty()) {
-      PrintLine("no temporary folder can be made; set TMPDIR to one with room");
+      PrintLine("cannot create a temporary folder; set TMPDIR to one with free space");
       return static_cast<int>(kExitContent);
     }
     const absl::Status status = ExportLedger(session.client(), job_id, folder.path());
     if (absl::IsUnavailable(status) && !session.target().named) {
-      PrintLine(StrCat(job_id, ": is no run folder here, and no cluster answers at ",
+      PrintLine(StrCat(job_id, ": is not a run folder, and no cluster answers at ",
                        session.target().address, "; name a run folder, or --server"));
       return static_cast<int>(kExitContent);
     }
@@ -139,7 +138,8 @@ void AddCheckpointCommands(CLI::App& app, ConnectionFlags& connection, int& code
 
   auto folder = std::make_shared<std::string>();
   auto step = std::make_shared<int64_t>(-1);
-  CLI::App* copy = checkpoint->add_subcommand("export", "copy one here, as a Hugging Face folder");
+  CLI::App* copy =
+      checkpoint->add_subcommand("export", "copy one to this machine, as a Hugging Face folder");
   copy->add_option("JOB", *id, "id of the job")->required();
   copy->add_option("DIR", *folder, "new folder")->required();
   copy->add_option("--step", *step, "which one; the newest by default")

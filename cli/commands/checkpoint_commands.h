@@ -6,17 +6,17 @@
 
 namespace freshet {
 
-// Writes a job's ledger and resolved job file into the new folder `folder`: what `ledger verify`
-// and other checkers read. Returns the exit code; on an error the folder is removed.
+// Writes a job's ledger and resolved job file into the new folder `folder`, as read by `ledger
+// verify` and other checkers. Returns the exit code; on error the folder is removed.
 int ExportJobLedger(const ConnectionFlags& connection, const std::string& job_id,
                     const std::string& folder);
 
-// checkpoint list and export. Arguments as in AddSubmitCommands.
+// Adds checkpoint list and export. Arguments as for AddSubmitCommands.
 void AddCheckpointCommands(CLI::App& app, ConnectionFlags& connection, int& code);
 
-// ledger verify for a job of the cluster: brings its ledger into a temporary run folder and
-// verifies that. Returns the exit code; 3 when no server was named and the default one is not
-// there, since then the argument was more likely meant as a folder.
+// ledger verify for a cluster job: downloads its ledger into a temporary run folder and verifies
+// that. Returns the exit code; 3 if no server was named and the default one is unreachable, because
+// then the argument was more likely meant as a folder.
 int VerifyJobLedger(const ConnectionFlags& connection, const std::string& job_id);
 
 }  // namespace freshet

@@ -26,7 +26,6 @@ namespace {
 using job::v1::Cluster;
 using job::v1::Job;
 
-// How long a lost connection is tried again.
 constexpr absl::Duration kPatience = absl::Seconds(60);
 constexpr int kMaxTopJobs = 4;
 
@@ -39,11 +38,11 @@ void Print(const std::string& text) {
 
 struct TopFlags {
   double interval_seconds = 1;
-  int iterations = 0;  // 0: without end on a terminal, else one
+  int iterations = 0;  // 0: endless on a terminal, else one
   bool json = false;
 };
 
-// What one screen shows. A job's newest step stays known while its recent events hold none.
+// Contents of one screen. Remembers a job's newest step when its recent events have none.
 class TopModel {
  public:
   absl::StatusOr<std::string> Next(JobClient& client, const DisplayStyle& style) {
@@ -115,8 +114,8 @@ struct LogFlags {
   bool json = false;
 };
 
-// Shows lines once, though a stream that is opened again repeats some; of that one, none from
-// before the first line of all. Confined to one thread.
+// Prints each line once although a reopened stream repeats some lines. Skips lines of a reopened
+// stream from before the first line printed. Not thread-safe.
 class LogPrinter {
  public:
   LogPrinter(const Terminal& terminal, bool json)
@@ -133,7 +132,6 @@ class LogPrinter {
     newest = std::max(newest, time);
     Print((json_ ? ProtoToJson(entry).dump() : FormatLogEntry(entry, style_, zone_)) + "\n");
   }
-  // A new stream begins.
   void Reopen() { seen_ = newest_; }
 
  private:
@@ -141,7 +139,7 @@ class LogPrinter {
   const bool json_;
   const absl::TimeZone zone_;
   std::map<std::string, absl::Time> newest_;
-  std::map<std::string, absl::Time> seen_;  // `newest_` when the stream was opened
+  std::map<std::string, absl::Time> seen_;  // `newest_` at the time the stream was opened
   absl::Time first_ = absl::InfinitePast();
 };
 
@@ -187,7 +185,8 @@ int Logs(const Session& session, const LogFlags& flags) {
 void AddClusterViewCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
   auto top_flags = std::make_shared<TopFlags>();
   CLI::App* top = app.add_subcommand("top", "jobs, pools and workers of the cluster, live");
-  top->add_option("-n", top_flags->iterations, "so many screens (one where stdout is no terminal)")
+  top->add_option("-n", top_flags->iterations,
+                  "number of screens (default: 1 if stdout is not a terminal)")
       ->check(CLI::Range(1, 1000000));
   top->add_option("--interval", top_flags->interval_seconds, "seconds between two screens")
       ->check(CLI::Range(0.1, 3600.0));
@@ -199,13 +198,13 @@ void AddClusterViewCommands(CLI::App& app, ConnectionFlags& connection, int& cod
   });
 
   auto flags = std::make_shared<LogFlags>();
-  CLI::App* logs = app.add_subcommand("logs", "what workers logged, for a job or at all");
+  CLI::App* logs = app.add_subcommand("logs", "log lines of workers, for one job or all");
   logs->add_option("JOB", flags->job, "id of the job; without one, all lines");
-  logs->add_flag("-f,--follow", flags->follow, "go on with new lines");
+  logs->add_flag("-f,--follow", flags->follow, "follow new lines");
   logs->add_option("--role", flags->role, "only this role")
       ->check(CLI::IsMember({"controller", "rollout", "reward", "env", "trainer"}));
   logs->add_option("--worker", flags->worker, "only the worker of this name");
-  logs->add_option("--tail", flags->tail, "lines to begin with; 0: all that are kept")
+  logs->add_option("--tail", flags->tail, "initial lines; 0: all that are kept")
       ->check(CLI::Range(0, 1000000));
   logs->add_flag("--json", flags->json, "entries as JSON lines");
   AddConnectionFlags(*logs, connection);

@@ -6,7 +6,7 @@
 
 namespace freshet {
 
-// top and logs: what a cluster does now. Arguments as in AddSubmitCommands.
+// Adds top and logs. Arguments as for AddSubmitCommands.
 void AddClusterViewCommands(CLI::App& app, ConnectionFlags& connection, int& code);
 
 }  // namespace freshet

@@ -10,13 +10,13 @@
 namespace freshet {
 namespace {
 
-// One command ("checkpoint list"; "" is the program) with what may follow it.
+// One command ("checkpoint list"; "" is the program) and its completions.
 struct Command {
   std::string path;
   std::string help;
   std::vector<std::pair<std::string, std::string>> children;  // name, help
   std::vector<std::pair<std::string, std::string>> flags;     // "--id", help
-  std::vector<std::string> shells;                            // fixed values of its first argument
+  std::vector<std::string> shells;                            // values of its first argument
   bool takes_job = false;
   bool takes_file = false;
 };
@@ -55,7 +55,7 @@ void Collect(const CLI::App& app, const std::string& path, std::vector<Command>&
   }
 }
 
-// Text between single quotes, safe in all three shells.
+// Text in single quotes, safe in all three shells.
 std::string Quoted(std::string_view text) {
   std::string quoted = "'";
   for (const char c : text) {
@@ -79,8 +79,7 @@ std::string Words(const Command& command) {
 
 constexpr const char* kJobs = "$(freshet list -o name 2>/dev/null)";
 
-// The longest sequence of leading words that is a command decides; words that begin with '-' are
-// skipped.
+// The longest prefix of words that is a command decides; words starting with '-' are skipped.
 std::string BashScript(const std::vector<Command>& commands) {
   std::string text =
       "# bash completion of freshet: source <(freshet completion bash)\n"
@@ -152,7 +151,7 @@ std::string FishScript(const std::vector<Command>& commands) {
       "function __freshet_words\n"
       "  string match -v -- '-*' (commandline -opc)[2..-1]\n"
       "end\n"
-      // Exactly these words, or these and more.
+      // Matches exactly these words, or these as a prefix.
       "function __freshet_exactly\n"
       "  test (string join ' ' (__freshet_words)) = \"$argv\"\n"
       "end\n"

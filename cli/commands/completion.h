@@ -8,7 +8,7 @@
 namespace freshet {
 
 // The completion script of `shell` ("bash", "zsh", "fish") for the commands, flags and job ids of
-// `app`. To be sourced, as in: source <(freshet completion bash).
+// `app`. Usage: source <(freshet completion bash).
 std::string CompletionScript(const CLI::App& app, const std::string& shell);
 
 }  // namespace freshet

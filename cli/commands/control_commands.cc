@@ -16,7 +16,7 @@ namespace {
 constexpr absl::Duration kDeletePatience = absl::Seconds(10);
 constexpr absl::Duration kDeletePause = absl::Milliseconds(250);
 
-// Prints the state that a call has left a job in.
+// Prints the job's state after a call.
 int Show(const Session& session, const absl::StatusOr<job::v1::Job>& job) {
   if (!job.ok()) return session.Fail(job.status());
   std::printf("%s %s%s%s\n", job->id().c_str(), StateName(job->state()).c_str(),
@@ -24,12 +24,12 @@ int Show(const Session& session, const absl::StatusOr<job::v1::Job>& job) {
   return kExitDone;
 }
 
-// A reason of the server's: what is asked for will be possible in a while.
+// A server's reason for errors that will go away.
 bool IsTryAgain(const absl::Status& status) {
   return absl::IsUnavailable(status) && runtime::DetailsOf(status).reason == "TRY_AGAIN";
 }
 
-// The workers of a job that has just ended still stop: they are waited for.
+// The workers of a job that has just ended may still be stopping, so retry.
 int Delete(const Session& session, const std::string& id, bool keep_checkpoints) {
   const absl::Time give_up = absl::Now() + kDeletePatience;
   absl::Status status = session.client().Delete(id, keep_checkpoints);
@@ -68,8 +68,7 @@ void AddJobCall(CLI::App& app, ConnectionFlags& connection, int& code, const cha
   auto reason = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("JOB", *id, "id of the job")->required();
-  if (with_reason)
-    command->add_option("--reason", *reason, "kept with the job, for others to read");
+  if (with_reason) command->add_option("--reason", *reason, "reason, kept with the job");
   AddConnectionFlags(*command, connection);
   command->callback([=, &connection, &code] {
     code = WithSession(connection,
@@ -85,8 +84,8 @@ void AddControlCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
                return Show(session, session.client().Pause(id, reason));
              });
   AddJobCall(app, connection, code, "resume",
-             "go on with a paused job, or with a failed or cancelled one from its last checkpoint",
-             false, [](const Session& session, const std::string& id, const std::string&) {
+             "continue a paused job, or a failed or cancelled one from its last checkpoint", false,
+             [](const Session& session, const std::string& id, const std::string&) {
                return Show(session, session.client().Resume(id));
              });
   AddJobCall(app, connection, code, "cancel", "end a job after a last checkpoint", true,
@@ -96,7 +95,7 @@ void AddControlCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
 
   auto id = std::make_shared<std::string>();
   auto keep = std::make_shared<bool>(false);
-  CLI::App* remove = app.add_subcommand("delete", "remove a job that has ended, and its data");
+  CLI::App* remove = app.add_subcommand("delete", "delete an ended job and its data");
   remove->add_option("JOB", *id, "id of the job")->required();
   remove->add_flag("--keep-checkpoints", *keep, "leave its checkpoints on the trainer's disk");
   AddConnectionFlags(*remove, connection);
@@ -107,7 +106,7 @@ void AddControlCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
 
   auto target = std::make_shared<std::string>();
   auto replicas = std::make_shared<int>(0);
-  CLI::App* scale = app.add_subcommand("scale", "set how many workers of a role there are");
+  CLI::App* scale = app.add_subcommand("scale", "set the number of workers of a role");
   scale->add_option("ROLE", *target, "rollout, rollout/POOL, reward or env")->required();
   scale->add_option("N", *replicas, "how many")->required()->check(CLI::Range(0, 100000));
   AddConnectionFlags(*scale, connection);

@@ -6,7 +6,7 @@
 
 namespace freshet {
 
-// pause, resume, cancel, delete, scale. Arguments as in AddSubmitCommands.
+// Adds pause, resume, cancel, delete, scale. Arguments as for AddSubmitCommands.
 void AddControlCommands(CLI::App& app, ConnectionFlags& connection, int& code);
 
 }  // namespace freshet

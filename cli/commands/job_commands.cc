@@ -73,13 +73,13 @@ void AddJobCommands(CLI::App& app, int& code) {
   validate->callback([job, overrides, &code] { code = Validate(*job, *overrides); });
 
   auto key = std::make_shared<std::string>();
-  CLI::App* explain = app.add_subcommand("explain", "what a key of a job file means");
-  explain->add_option("KEY", *key, "as in reward.timeout_ms; without one, all keys");
+  CLI::App* explain = app.add_subcommand("explain", "explain a key of a job file");
+  explain->add_option("KEY", *key, "such as reward.timeout_ms; default: all keys");
   explain->callback([key, &code] { code = Explain(*key); });
 
   auto out = std::make_shared<std::string>();
   CLI::App* init = app.add_subcommand("init", "write a commented job file");
-  init->add_option("FILE", *out, "new file; without one, to stdout");
+  init->add_option("FILE", *out, "new file; default: stdout");
   init->callback([out, &code] { code = Init(*out); });
 }
 

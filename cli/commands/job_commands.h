@@ -5,8 +5,8 @@
 
 namespace freshet {
 
-// validate, explain, init: commands about job files. `code` receives the exit code when one of them
-// has run; both arguments must outlive the parse.
+// Adds validate, explain, init: commands about job files. `code` receives the exit code once one of
+// them has run. Both arguments must outlive the parse.
 void AddJobCommands(CLI::App& app, int& code);
 
 }  // namespace freshet

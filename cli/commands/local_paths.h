@@ -8,9 +8,9 @@
 
 namespace freshet {
 
-// A job names files relative to the folder in which the user stands, a server does not stand there.
-// For a server on this machine: the overrides ("model.path=/abs/dir") that make every relative path
-// which exists here absolute. None for another machine, whose files are its own.
+// Jobs name files relative to the user's current folder, which a server does not share. For a
+// server on this machine, returns overrides ("model.path=/abs/dir") that make every existing
+// relative path absolute. Empty for another machine, which has its own files.
 std::vector<std::string> AbsolutePathOverrides(const freshet::job::v1::JobSpec& spec,
                                                const std::string& server_address);
 

@@ -66,7 +66,8 @@ int Samples(const Session& session, const std::string& id, int count, bool json)
     Print(text.ok() ? *text + "\n" : Message(text.status()) + "\n");
   }
   if (reply->samples_json().empty()) {
-    std::fprintf(stderr, "no sample was trained on yet; freshet describe %s says what is awaited\n",
+    std::fprintf(stderr,
+                 "no sample was trained on yet; freshet describe %s shows what the job waits for\n",
                  id.c_str());
   }
   return kExitDone;
@@ -167,9 +168,9 @@ void AddQueryCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
 
   auto states = std::make_shared<std::vector<std::string>>();
   CLI::App* list = app.add_subcommand("list", "jobs, newest first");
-  list->add_option("--state", *states,
-                   "only these: pending, starting, running, paused, succeeded, "
-                   "failed, cancelled")
+  list->add_option(
+          "--state", *states,
+          "only these states: pending, starting, running, paused, succeeded, failed, cancelled")
       ->delimiter(',')
       ->allow_extra_args(false);
   AddOutputFlag(*list, *format);
@@ -190,8 +191,7 @@ void AddQueryCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
     });
   });
 
-  CLI::App* describe =
-      app.add_subcommand("describe", "everything about a job, and its last events");
+  CLI::App* describe = app.add_subcommand("describe", "show a job's details and its last events");
   describe->add_option("JOB", *id, "id of the job")->required();
   AddConnectionFlags(*describe, connection);
   describe->callback([=, &connection, &code] {
@@ -200,7 +200,8 @@ void AddQueryCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
 
   auto count = std::make_shared<int>(5);
   auto json = std::make_shared<bool>(false);
-  CLI::App* samples = app.add_subcommand("samples", "what a job was trained on last, as text");
+  CLI::App* samples =
+      app.add_subcommand("samples", "show the samples that a job was trained on last");
   samples->add_option("JOB", *id, "id of the job")->required();
   samples->add_option("-n", *count, "how many")->check(CLI::Range(1, 1000));
   samples->add_flag("--json", *json, "the rows of samples.jsonl");

@@ -6,11 +6,10 @@
 
 namespace freshet {
 
-// get, list, describe, samples, metrics: what a cluster knows about jobs. Arguments as in
+// Adds get, list, describe, samples, metrics: queries about jobs. Arguments as for
 // AddSubmitCommands.
 void AddQueryCommands(CLI::App& app, ConnectionFlags& connection, int& code);
 
-// -o FORMAT of a command.
 void AddOutputFlag(CLI::App& command, std::string& format);
 
 }  // namespace freshet

@@ -37,7 +37,7 @@ int Report(const std::string& run_dir) {
   return kExitDone;
 }
 
-// JSON strings on stdin, one a line; {"ids", "decoded"} a line on stdout.
+// Reads JSON strings from stdin, one per line; writes {"ids", "decoded"} lines to stdout.
 int Tokenize(const std::string& directory) {
   const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(directory);
   if (!tokenizer.ok()) return Fail(tokenizer.status());
@@ -66,10 +66,10 @@ bool IsRunFolder(const std::string& argument) {
 }
 
 void AddRunCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
-  CLI::App* ledger = app.add_subcommand("ledger", "the record of what was trained on");
+  CLI::App* ledger = app.add_subcommand("ledger", "the record of trained samples");
   ledger->require_subcommand(1);
   auto run_dir = std::make_shared<std::string>();
-  CLI::App* verify = ledger->add_subcommand("verify", "recompute every promise of a run");
+  CLI::App* verify = ledger->add_subcommand("verify", "verify every guarantee of a run");
   verify->add_option("RUN", *run_dir, "run folder, or id of a job of the cluster")->required();
   AddConnectionFlags(*verify, connection);
   verify->callback([run_dir, &connection, &code] {
@@ -88,12 +88,12 @@ void AddRunCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
   });
 
   auto report_dir = std::make_shared<std::string>();
-  CLI::App* report = app.add_subcommand("report", "write a run's report.html anew");
+  CLI::App* report = app.add_subcommand("report", "rewrite a run's report.html");
   report->add_option("RUN", *report_dir, "run folder")->required();
   report->callback([report_dir, &code] { code = Report(*report_dir); });
 
   auto model = std::make_shared<std::string>();
-  CLI::App* tokenize = app.add_subcommand("tokenize", "token ids of JSON strings on stdin");
+  CLI::App* tokenize = app.add_subcommand("tokenize", "tokenize JSON strings from stdin");
   tokenize->add_option("MODEL", *model, "directory with tokenizer.json")->required();
   tokenize->callback([model, &code] { code = Tokenize(*model); });
 }

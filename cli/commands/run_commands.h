@@ -8,11 +8,11 @@
 
 namespace freshet {
 
-// What has a slash, or is there, is a run folder; everything else the id of a job.
+// An argument with a slash, or an existing path, is a run folder; anything else is a job id.
 bool IsRunFolder(const std::string& argument);
 
-// ledger verify, report, tokenize: commands about run folders and tokenizers. `ledger verify` takes
-// a job of the cluster too. Arguments as in AddSubmitCommands.
+// Adds ledger verify, report, tokenize: commands about run folders and tokenizers. `ledger verify`
+// also accepts a cluster job. Arguments as for AddSubmitCommands.
 void AddRunCommands(CLI::App& app, ConnectionFlags& connection, int& code);
 
 }  // namespace freshet

@@ -46,7 +46,7 @@ absl::Duration TimeLimit(double seconds) {
   return seconds > 0 ? absl::Seconds(seconds) : absl::InfiniteDuration();
 }
 
-// A job that has succeeded, and whose last evaluation is to lie so much above its first.
+// Checks that a succeeded job's last evaluation exceeds its first by at least `min_gain`.
 int CheckGain(const Session& session, const std::string& id, double min_gain) {
   const absl::StatusOr<std::vector<std::string>> rows = ReadMetricsRows(session.client(), id);
   if (!rows.ok()) return session.Fail(rows.status());
@@ -57,7 +57,7 @@ int CheckGain(const Session& session, const std::string& id, double min_gain) {
     return kExitInternal;
   }
   const double gain = evals.back().eval_accuracy - evals.front().eval_accuracy;
-  // What differs by rounding alone is enough.
+  // Tolerates rounding errors.
   if (gain >= min_gain - 1e-9) return kExitDone;
   PrintLine(StrCat("evaluation ", gain < 0 ? "fell" : "rose", " by ", std::abs(gain),
                    ", less than ", min_gain));
@@ -72,7 +72,7 @@ int DryRun(const Session& session, const job::v1::SubmitRequest& submit) {
   const absl::StatusOr<job::v1::ValidateReply> reply = session.client().Validate(request);
   if (!reply.ok()) return session.Fail(reply.status());
   Write(reply->yaml());
-  std::fprintf(stderr, "%s is good; nothing was submitted. next: freshet submit %s\n",
+  std::fprintf(stderr, "%s is valid; nothing was submitted. next: freshet submit %s\n",
                submit.file_name().c_str(), submit.file_name().c_str());
   return kExitDone;
 }
@@ -87,7 +87,7 @@ int Submit(const ConnectionFlags& connection, const SubmitFlags& flags) {
     PrintError(text.status());
     return kExitContent;
   }
-  // The same reader as the server's: an error in the file is told without a server.
+  // Same parser as the server's, so that errors in the file are reported without a server.
   const JobResult job = ParseJob(*text, flags.file, flags.overrides);
   if (!job.errors.empty()) {
     PrintError(absl::InvalidArgumentError(FormatConfigErrors(job.errors)));
@@ -129,18 +129,18 @@ void AddSubmitCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
   auto flags = std::make_shared<SubmitFlags>();
   CLI::App* submit = app.add_subcommand("submit", "send a job to a cluster; prints its id");
   submit->add_option("FILE", flags->file, "job file (YAML)")->required();
-  submit->add_option("--id", flags->id, "id of the job: submitting it again is the same job");
+  submit->add_option("--id", flags->id, "id of the job; submitting it again is idempotent");
   submit->add_option("--set", flags->overrides, "override a key: a.b=c")->allow_extra_args(false);
-  submit->add_option("--priority", flags->priority, "larger goes first")
+  submit->add_option("--priority", flags->priority, "larger runs first")
       ->check(CLI::Range(-100, 100));
   submit->add_flag("--wait", flags->wait, "return when the job has ended, with its exit code");
-  submit->add_flag("-f,--follow", flags->follow, "show the job to its end");
+  submit->add_flag("-f,--follow", flags->follow, "follow the job to its end");
   submit->add_flag("--dry-run", flags->dry_run, "only check it; prints the resolved job");
-  submit->add_option("--timeout", flags->timeout_seconds, "seconds to wait at most; then exit 8")
+  submit->add_option("--timeout", flags->timeout_seconds, "maximum seconds to wait; then exit 8")
       ->check(CLI::PositiveNumber);
   const CLI::Option* min_gain =
       submit->add_option("--min-gain", flags->min_gain,
-                         "exit 1 when the last evaluation is less than so much above the first");
+                         "exit 1 if the last evaluation exceeds the first by less than this");
   AddConnectionFlags(*submit, connection);
   submit->callback([flags, min_gain, &connection, &code] {
     flags->has_min_gain = min_gain->count() > 0;
@@ -151,12 +151,12 @@ void AddSubmitCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
   auto options = std::make_shared<FollowOptions>();
   auto seconds = std::make_shared<double>(0);
   auto json = std::make_shared<bool>(false);
-  CLI::App* watch = app.add_subcommand("watch", "show a job as it goes, to its end");
+  CLI::App* watch = app.add_subcommand("watch", "follow a job to its end");
   watch->add_option("JOB", *job, "id of the job")->required();
   watch->add_flag("--json", *json, "events as JSON lines");
   watch->add_flag("--from-start", options->from_start,
-                  "begin with the first event (the default where stdout is no terminal)");
-  watch->add_option("--timeout", *seconds, "seconds to watch at most; then exit 8")
+                  "start with the first event (default if stdout is not a terminal)");
+  watch->add_option("--timeout", *seconds, "maximum seconds to watch; then exit 8")
       ->check(CLI::PositiveNumber);
   AddConnectionFlags(*watch, connection);
   watch->callback([job, options, seconds, json, &connection, &code] {

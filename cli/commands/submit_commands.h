@@ -6,7 +6,7 @@
 
 namespace freshet {
 
-// submit and watch. `flags` are those of the whole program; `code` as in AddJobCommands.
+// Adds submit and watch. `flags` are the program's global flags; `code` as for AddJobCommands.
 void AddSubmitCommands(CLI::App& app, ConnectionFlags& flags, int& code);
 
 }  // namespace freshet

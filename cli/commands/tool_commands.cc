@@ -92,8 +92,7 @@ int Export(const ConnectionFlags& connection, const std::string& tracker,
 
 void AddToolCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
   auto model = std::make_shared<std::string>();
-  CLI::App* doctor =
-      app.add_subcommand("doctor", "can this machine run Freshet? says what is missing");
+  CLI::App* doctor = app.add_subcommand("doctor", "check whether this machine can run Freshet");
   doctor->add_option("--model", *model, "also look at this Hugging Face directory");
   AddConnectionFlags(*doctor, connection);
   doctor->callback([model, &connection, &code] { code = Doctor(connection, *model); });

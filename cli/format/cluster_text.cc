@@ -42,7 +42,7 @@ struct Pool {
   int64_t restarts = 0;
 };
 
-// Ready workers count; a lost one shows in READY/WANT.
+// Counts ready workers; a lost one shows up in READY/WANT.
 std::map<std::string, Pool> PoolsOf(const Cluster& cluster) {
   std::map<std::string, Pool> pools;
   for (const auto& [name, wanted] : cluster.wanted()) {
@@ -70,7 +70,7 @@ std::string PoolTable(const Cluster& cluster) {
   for (const auto& [name, pool] : PoolsOf(cluster)) {
     const auto wanted = cluster.wanted().find(name);
     const int64_t want = wanted == cluster.wanted().end() ? pool.total : wanted->second;
-    // Versions mean something where there are weights.
+    // Versions only apply to roles with weights.
     const bool weights = name.rfind("rollout", 0) == 0 || name == "trainer";
     const bool rollout = name.rfind("rollout", 0) == 0;
     table.AddRow({name, StrCat(pool.ready, "/", want),
@@ -124,7 +124,7 @@ std::string JobParagraph(const TopJob& top, const DisplayStyle& style) {
   return text;
 }
 
-// Cuts every line to the width; a cut line ends its colors.
+// Cuts every line to the width and resets colors on cut lines.
 std::string CutLines(const std::string& text, int width) {
   std::string result;
   int column = 0;

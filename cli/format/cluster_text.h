@@ -12,17 +12,16 @@
 
 namespace freshet {
 
-// A job in `freshet top`: the job, and its newest step when one is known.
+// A job in `freshet top`, and its newest step if known.
 struct TopJob {
   freshet::job::v1::Job job;
   std::optional<StepMetrics> last_step;
 };
 
-// The newest step among the events of `job`.
 std::optional<StepMetrics> LastStep(const freshet::job::v1::Job& job);
 
-// One screen: a paragraph per job, then a line per pool and one per worker. Lines are cut to the
-// width. Ends with a newline. Pure.
+// One screen: a paragraph per job, then a line per pool and per worker. Lines are cut to the width.
+// Ends with a newline. Pure.
 std::string FormatTop(const freshet::job::v1::Cluster& cluster, const std::vector<TopJob>& jobs,
                       absl::Time now, const DisplayStyle& style);
 

@@ -45,7 +45,7 @@ std::string Age(const google::protobuf::Timestamp& since, absl::Time now) {
   return HumanSeconds(absl::ToDoubleSeconds(std::max(now - ToTime(since), absl::ZeroDuration())));
 }
 
-// How long the job has worked, or had when it ended.
+// How long the job has been running, or ran.
 std::string RunTime(const Job& job, absl::Time now) {
   if (job.started().seconds() == 0) return "";
   return Age(job.started(), job.finished().seconds() != 0 ? ToTime(job.finished()) : now);
@@ -113,7 +113,7 @@ std::string LocalTime(const google::protobuf::Timestamp& time, absl::TimeZone zo
   return absl::FormatTime("%H:%M:%S", ToTime(time), zone);
 }
 
-// A text on one line per line of its own, each after `margin`.
+// Indents each line of a text by `margin`.
 std::string Indented(std::string_view text, std::string_view margin) {
   std::string result;
   while (!text.empty()) {
@@ -145,7 +145,7 @@ std::string Rollouts(const freshet::job::v1::PoolScale& scale) {
                 OneLine(scale.text()));
 }
 
-// What of its loss a person should know; "" for a spec whose loss does not resolve here.
+// Warning about the job's loss; "" for a spec whose loss cannot be resolved here.
 std::string LossWarning(const freshet::job::v1::JobSpec& spec) {
   const auto resolved = ResolveJobLoss(spec);
   const auto* loss = std::get_if<LossSpec>(&resolved);
@@ -310,7 +310,7 @@ std::string FormatLogEntry(const freshet::job::v1::LogEntry& entry, const Displa
 
 absl::StatusOr<std::string> FormatSample(std::string_view json, const DisplayStyle& style) {
   const Json row = Json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (!row.is_object()) return InvalidArgument("a sample is no JSON object");
+  if (!row.is_object()) return InvalidArgument("a sample is not a JSON object");
   std::string text = StrCat(Paint(TextAt(row, "uid"), kPaintBold, style.color), "  step ",
                             NumberAt(row, "step"), "  reward ", NumberAt(row, "reward"));
   const auto components = row.find("components");

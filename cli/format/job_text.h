@@ -14,11 +14,11 @@
 
 namespace freshet {
 
-// Jobs, events and checkpoints as text; pure functions. Every text ends with a newline unless said.
+// Jobs, events and checkpoints as text. Pure functions. Texts end with a newline unless noted.
 
-// "RUNNING"; "UNKNOWN" for a state of a newer server.
+// "RUNNING"; "UNKNOWN" for states of a newer server.
 std::string StateName(freshet::job::v1::JobState state);
-// Inverse, in any letter case. INVALID_ARGUMENT lists the states.
+// The inverse, case-insensitive. INVALID_ARGUMENT lists the states.
 absl::StatusOr<freshet::job::v1::JobState> ParseState(std::string_view name);
 // SUCCEEDED, FAILED or CANCELLED.
 bool HasEnded(freshet::job::v1::JobState state);
@@ -31,29 +31,27 @@ std::string FormatJobs(const std::vector<freshet::job::v1::Job>& jobs, OutputFor
 // One job. Table as in a list; JSON and YAML: one object.
 std::string FormatJob(const freshet::job::v1::Job& job, OutputFormat format, absl::Time now);
 
-// Everything about one job: state and why, progress, what it waits for, what to know of its loss,
-// store, last events.
+// All details of one job: state and reason, progress, what it waits for, loss warnings, store, last
+// events.
 std::string DescribeJob(const freshet::job::v1::Job& job, absl::Time now,
                         const DisplayStyle& style);
 
-// One event on one line without a newline; `time_zone` is that of the reader. A row of metrics is
-// shortened to what matters; `total_steps` 0 is unknown.
+// One event on one line without a newline; `time_zone` is the reader's. Metrics rows are
+// abbreviated. `total_steps` 0 means unknown.
 std::string FormatEvent(const freshet::job::v1::Event& event, int64_t total_steps,
                         absl::TimeZone time_zone);
 
-// "groups: 3 queued, 12 leased, ..." in the order of a group's life, without a newline; "" when
-// there are none.
+// "groups: 3 queued, 12 leased, ..." in lifecycle order, without a newline; "" if there are none.
 std::string FormatGroups(const google::protobuf::Map<std::string, int64_t>& groups);
 
 std::string FormatCheckpoints(const freshet::job::v1::ListCheckpointsReply& reply,
                               OutputFormat format);
 
-// One line of a worker's log without a newline.
 std::string FormatLogEntry(const freshet::job::v1::LogEntry& entry, const DisplayStyle& style,
                            absl::TimeZone time_zone);
 
-// A row of samples.jsonl as a person reads it: prompt, completion, reward by component.
-// INVALID_ARGUMENT when it is no JSON object.
+// A row of samples.jsonl formatted for humans: prompt, completion, reward by component.
+// INVALID_ARGUMENT if it is not a JSON object.
 absl::StatusOr<std::string> FormatSample(std::string_view json, const DisplayStyle& style);
 
 }  // namespace freshet

@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 constexpr int kLabelColumns = 10;
 
-// A grid of dots, `across` x `down` of which make one character.
+// A grid of dots; `across_` x `down_` of them form one character.
 class Canvas {
  public:
   Canvas(int columns, int lines, bool ascii)
@@ -34,7 +34,7 @@ class Canvas {
   void Set(int x, int y) {
     const int row = (height() - 1 - y) / down_;
     const int dot_row = (height() - 1 - y) % down_;
-    // Braille numbers its dots by columns; the lowest row came later.
+    // Braille numbers dots by column; the lowest row was added later.
     static constexpr uint8_t kDots[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
     cells_[static_cast<size_t>(row * columns_ + x / across_)] |= kDots[dot_row][x % across_];
   }
@@ -72,7 +72,6 @@ int Scaled(double value, double low, double high, int dots) {
   return std::clamp(static_cast<int>(std::lround(share * (dots - 1))), 0, dots - 1);
 }
 
-// Dots of the straight line between two points of the canvas.
 void DrawLine(Canvas& canvas, int x0, int y0, int x1, int y1) {
   const int length = std::max(std::abs(x1 - x0), std::abs(y1 - y0));
   for (int i = 0; i <= length; ++i) {

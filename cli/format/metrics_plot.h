@@ -11,22 +11,22 @@
 namespace freshet {
 
 struct PlotOptions {
-  int width = 80;      // columns, labels included
+  int width = 80;      // columns, including labels
   int height = 12;     // lines of the plot itself
   bool ascii = false;  // '*' instead of braille dots
 };
 
-// (x, y) in the order of x.
+// (x, y), ordered by x.
 using Series = std::vector<std::pair<double, double>>;
 
-// A line plot as text: a title, `height` lines with the range of y at their left, and the range of
-// x below. Values that are not finite are left out. Pure.
+// A line plot as text: a title, `height` lines with the range of y on the left, and the range of x
+// below. Non-finite values are skipped. Pure.
 std::string PlotSeries(std::string_view title, const Series& series, const PlotOptions& options);
 
-// The values of one key over rows of metrics.jsonl, x being the step or, for a row of an
-// evaluation, its version. A dot reaches into an object ("reward_components.exact"); "reward"
-// stands for "reward_mean", "staleness" for "staleness_mean", "eval" for "eval_accuracy". Rows are
-// expected to be those that survive. NOT_FOUND naming the keys there are, when no row has the key.
+// The values of one key over rows of metrics.jsonl. x is the step or, for an evaluation, its
+// version. A dot selects a member of an object ("reward_components.exact"); "reward" is short for
+// "reward_mean", "staleness" for "staleness_mean", "eval" for "eval_accuracy". `rows` should be
+// surviving rows only. NOT_FOUND listing the available keys if no row has the key.
 absl::StatusOr<Series> SeriesOf(const std::vector<std::string>& rows, std::string_view key);
 
 }  // namespace freshet

@@ -5,7 +5,6 @@
 
 namespace freshet {
 
-// How a command writes what it was asked for.
 enum class OutputFormat { kTable, kWide, kJson, kYaml, kName };
 
 // From "table", "wide", "json", "yaml", "name"; anything else is a table.

@@ -13,13 +13,13 @@ inline constexpr const char* kPaintGreen = "32";
 inline constexpr const char* kPaintYellow = "33";
 inline constexpr const char* kPaintCyan = "36";
 
-// `text` in an ANSI style, or as it is.
+// `text` in an ANSI style if `color`, else unchanged.
 std::string Paint(std::string_view text, const char* code, bool color);
 
-// Text from outside, safe to show on a terminal: control characters but newline and tab become
-// U+FFFD, so that nothing in it can move the cursor or change colors.
+// Makes external text safe to print: control characters except newline and tab become U+FFFD, so
+// that it cannot move the cursor or change colors.
 std::string Printable(std::string_view text);
-// The same on one line: line breaks and tabs become blanks.
+// The same on one line: line breaks and tabs become spaces.
 std::string OneLine(std::string_view text);
 
 }  // namespace freshet

@@ -106,7 +106,7 @@ bool EndsWith(std::string_view text, std::string_view tail) {
   return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
 }
 
-// Text that YAML reads back as the same text without quotes.
+// Whether YAML reads the unquoted text back unchanged.
 bool IsPlain(const std::string& text) {
   if (text.empty() || text.size() > 200) return false;
   static constexpr std::string_view kWords[] = {"true", "false", "null", "yes", "no",
@@ -120,12 +120,12 @@ bool IsPlain(const std::string& text) {
   for (const std::string_view word : kWords) {
     if (lower == word) return false;
   }
-  // What begins like a number is quoted.
+  // Texts that start like a number are quoted.
   return std::isalpha(static_cast<unsigned char>(text.front())) != 0 || text.front() == '/' ||
          text.front() == '_';
 }
 
-// JSON's quoting is YAML's double-quoted style.
+// JSON strings are valid YAML double-quoted scalars.
 std::string Scalar(const Json& value) {
   if (value.is_string() && IsPlain(value.get<std::string>())) return value.get<std::string>();
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -166,7 +166,7 @@ Json ProtoToJson(const Message& message) {
     if (field.has_presence() && !r.HasField(message, &field)) continue;
     if (field.is_repeated() && r.FieldSize(message, &field) == 0 &&
         type.file()->name() == "freshet/job/v1/job_spec.proto") {
-      continue;  // an absent key of a job file
+      continue;  // a key that is absent in the job file
     }
     std::string name = field.name();
     Json value = FieldToJson(message, field);

@@ -8,14 +8,13 @@
 
 namespace freshet {
 
-// A message as scripts want it, unlike protobuf's own JSON: names as in the proto, 64-bit integers
-// as numbers, enums without their prefix ("RUNNING"), timestamps as RFC 3339 in UTC, texts named
-// `..._json` parsed in place (under the name without the suffix), maps that a job file writes
-// inline written inline. Fields whose absence has a meaning are left out when absent. Keys stand in
-// the order of the proto, those of maps by name.
+// Converts a message to JSON for scripts. Differs from protobuf's own JSON: proto names, 64-bit
+// integers as numbers, enums without prefix ("RUNNING"), timestamps as RFC 3339 in UTC, texts named
+// `..._json` parsed in place (without the suffix), maps inlined as in job files. Fields whose
+// absence has a meaning are omitted if absent. Keys are in proto order, map keys sorted by name.
 nlohmann::ordered_json ProtoToJson(const google::protobuf::Message& message);
 
-// `value` as block-style YAML; a YAML reader gives the same value back. Ends with a newline.
+// `value` as block-style YAML that round-trips. Ends with a newline.
 std::string JsonToYaml(const nlohmann::ordered_json& value);
 
 }  // namespace freshet

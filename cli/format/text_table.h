@@ -6,19 +6,18 @@
 
 namespace freshet {
 
-// Rows of cells under headers, as people read them: columns are left-aligned and two blanks apart,
-// no line ends with a blank. An empty cell is shown as "-". Widths are in terminal columns.
-// Confined to one thread.
+// A text table with headers: columns are left-aligned and two spaces apart, without trailing
+// spaces. Empty cells are shown as "-". Widths are in terminal columns. Not thread-safe.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> headers);
-  // Cells beyond the headers are ignored, missing ones are empty; line breaks become blanks.
+  // Extra cells are ignored, missing ones are empty; line breaks become spaces.
   void AddRow(std::vector<std::string> cells);
-  // Headers and rows, each line ended by a newline.
+  // Headers and rows, each line terminated by a newline.
   std::string Format() const;
 
  private:
-  std::vector<std::vector<std::string>> rows_;  // the first one holds the headers
+  std::vector<std::vector<std::string>> rows_;  // the first one is the header
 };
 
 }  // namespace freshet

@@ -102,7 +102,7 @@ std::string WatchView::SetJob(const Job& job) {
 std::string WatchView::Note(std::string_view note) { return Write(OneLine(note) + "\n"); }
 
 std::vector<std::string> WatchView::LiveLines() const {
-  // The last column stays free: a full line would wrap.
+  // Keep the last column free, because a full line would wrap.
   const int columns = std::max(20, style_.width - 1);
   std::vector<std::string> lines;
   if (has_step_) lines.push_back(FormatLiveStep(step_, {columns, style_.color}));

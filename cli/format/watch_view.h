@@ -21,20 +21,19 @@ struct WatchStyle {
   absl::TimeZone time_zone;
 };
 
-// Shows a job as it goes: events in, text to be written to the terminal or pipe out. On a terminal
-// the newest step, the store's queues and what the job waits for are live lines below everything
-// else; elsewhere each event is a line, and queues are left out. Pure. Confined to one thread.
+// Renders a job's progress: takes events, returns text to write to the terminal or pipe. On a
+// terminal the newest step, the store's queues and what the job waits for are live lines at the
+// bottom; otherwise each event is a line, and queues are left out. No I/O. Not thread-safe.
 class WatchView {
  public:
   WatchView(const freshet::job::v1::Job& job, const WatchStyle& style);
 
-  // The next event of the job.
   std::string Apply(const freshet::job::v1::Event& event);
-  // The job as it stands now: queues, what it waits for, workers.
+  // Updates the job's state: queues, what it waits for, workers.
   std::string SetJob(const freshet::job::v1::Job& job);
-  // A line of our own: "connection lost, trying again".
+  // Adds a line, such as "connection lost, trying again".
   std::string Note(std::string_view note);
-  // Leaves the live lines where they stand; to be written last.
+  // Keeps the live lines on screen; write its result last.
   std::string Finish();
 
   freshet::job::v1::JobState state() const { return state_; }
@@ -42,7 +41,7 @@ class WatchView {
 
  private:
   std::string ApplyMetrics(const std::string& json);
-  // `lines` (each ended by a newline) above the live lines, which are drawn anew.
+  // Renders `lines` (each terminated by a newline) above the redrawn live lines.
   std::string Write(const std::string& lines);
   std::vector<std::string> LiveLines() const;
 
@@ -58,7 +57,7 @@ class WatchView {
   std::deque<double> rewards_;
   std::deque<double> seconds_;  // of recent steps, for the estimate
   std::map<std::string, double> first_accuracy_;
-  size_t live_lines_ = 0;  // that stand on the terminal now
+  size_t live_lines_ = 0;  // number of live lines on the terminal
 };
 
 }  // namespace freshet

@@ -11,7 +11,7 @@ namespace freshet {
 namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
-// A cluster with a small model: five roles with LibTorch and Redis.
+// Minimum for a cluster with a small model: five roles with LibTorch, and Redis.
 constexpr int64_t kMinMemoryBytes = 4 * kGiB;
 constexpr int64_t kMinDiskBytes = 1 * kGiB;
 constexpr int kMinRedisMajor = 7;
@@ -55,7 +55,7 @@ void JudgeCpu(const MachineFacts& facts, Findings& findings) {
 void JudgeRoom(const MachineFacts& facts, Findings& findings) {
   const std::string memory = Bytes(facts.memory_available_bytes) + " available";
   if (facts.memory_available_bytes < kMinMemoryBytes) {
-    findings.Warn("memory", memory + "; a local cluster wants " + Bytes(kMinMemoryBytes) +
+    findings.Warn("memory", memory + "; a local cluster needs " + Bytes(kMinMemoryBytes) +
                                 ": use fewer workers, or freshet local");
   } else {
     findings.Good("memory", memory);
@@ -64,8 +64,9 @@ void JudgeRoom(const MachineFacts& facts, Findings& findings) {
   if (facts.memory_file_error.empty()) {
     findings.Good("memfd", "processes can share memory files: weights are passed in them");
   } else {
-    findings.Warn("memfd", StrCat("no memory files are shared: ", OneLine(facts.memory_file_error),
-                                  "; weights then travel by gRPC, with a copy per worker"));
+    findings.Warn("memfd",
+                  StrCat("memory files cannot be shared: ", OneLine(facts.memory_file_error),
+                         "; weights then travel by gRPC, with a copy per worker"));
   }
   const std::string disk = StrCat(Bytes(facts.state_disk_bytes), " free at ", facts.state_folder);
   if (facts.state_disk_bytes < kMinDiskBytes) {
@@ -91,14 +92,14 @@ void JudgePrograms(const MachineFacts& facts, Findings& findings) {
   std::string names;
   for (const std::string& name : facts.missing_binaries)
     names += (names.empty() ? "" : ", ") + name;
-  findings.Problem("binaries", StrCat(names, " missing beside freshet; build with ./dev build"));
+  findings.Problem("binaries", StrCat(names, " missing next to freshet; build with ./dev build"));
 }
 
 void JudgeServer(const MachineFacts& facts, Findings& findings) {
   if (facts.server_reached) {
     findings.Good("server", StrCat(facts.server, " answers, ", facts.workers, " workers"));
   } else {
-    findings.Warn("server", StrCat(facts.server, " is not reached: ", OneLine(facts.server_error),
+    findings.Warn("server", StrCat(facts.server, " is not reachable: ", OneLine(facts.server_error),
                                    "; start one with freshet cluster up"));
   }
   if (facts.port_free) {

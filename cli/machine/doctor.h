@@ -9,26 +9,26 @@
 
 namespace freshet {
 
-// What is known about this machine. Gathered by GatherMachineFacts, judged by Diagnose.
+// Facts about this machine. Gathered by GatherMachineFacts, judged by Diagnose.
 struct MachineFacts {
   std::set<std::string> cpu_flags;  // of /proc/cpuinfo
   int cores = 0;
   int64_t memory_available_bytes = 0;
-  std::string memory_file_error;  // why processes cannot share memory files; "" when they can
-  int64_t state_disk_bytes = 0;   // free where clusters keep their state
+  std::string memory_file_error;  // why processes cannot share memory files; "" if they can
+  int64_t state_disk_bytes = 0;   // free space at the clusters' state folder
   std::string state_folder;
-  std::string redis_path;     // "" when redis-server is not found
+  std::string redis_path;     // "" if redis-server was not found
   std::string redis_version;  // "7.0.15"
   std::vector<std::string> missing_binaries;
   bool port_free = false;  // of the default controller
   int port = 0;
   bool server_reached = false;
   std::string server;        // address
-  std::string server_error;  // why it was not reached
-  int64_t workers = 0;       // of the cluster that was reached
-  std::string model_path;    // "" when none was named
+  std::string server_error;  // why it was unreachable
+  int64_t workers = 0;       // of that server's cluster
+  std::string model_path;    // "" if none was given
   std::vector<std::string> model_errors;
-  std::string model_text;  // "llama, 3 layers" when it is good
+  std::string model_text;  // "llama, 3 layers" if it is valid
 };
 
 struct Finding {
@@ -38,10 +38,10 @@ struct Finding {
   std::string text;     // with the fix, unless it is good
 };
 
-// Pure. Errors are what makes `freshet local` or `freshet cluster up` fail.
+// Pure. Errors are conditions that make `freshet local` or `freshet cluster up` fail.
 std::vector<Finding> Diagnose(const MachineFacts& facts);
 
-// A line each and a verdict.
+// One line per finding and a verdict.
 std::string FormatFindings(const std::vector<Finding>& findings, bool color);
 
 }  // namespace freshet

@@ -51,14 +51,14 @@ int64_t FreeBytes(const std::string& path) {
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 
-// The nearest folder on the way up that exists.
+// The closest existing ancestor folder.
 std::string ExistingFolder(std::string path) {
   std::error_code error;
   while (path.size() > 1 && !fs::exists(path, error)) path = fs::path(path).parent_path().string();
   return path;
 }
 
-// Why a memory file cannot be filled here and mapped through its path; "" when it can.
+// Why a memory file cannot be created here and mapped through its path; "" if it can.
 std::string TryMemoryFile() {
   const absl::StatusOr<WeightBytes> file =
       InMemoryFile(MakeWeightBytes(std::vector<std::byte>(kProbeBytes)));

@@ -8,14 +8,14 @@
 
 namespace freshet {
 
-// Looks at this machine, at the server of `connection` (for at most 3 s) and, when it is named, at
-// a model directory. What cannot be found out stays as it is in an empty MachineFacts.
+// Examines this machine, the server of `connection` (for at most 3 s) and, if given, a model
+// directory. Facts that cannot be determined keep their default.
 MachineFacts GatherMachineFacts(const ConnectionFlags& connection, const std::string& model_path);
 
-// The path of a program on PATH; "" when it is not there.
+// The path of a program on PATH; "" if it is not found.
 std::string FindProgram(const std::string& name);
 
-// Can 127.0.0.1:`port` be listened on?
+// Whether 127.0.0.1:`port` can be listened on.
 bool PortIsFree(int port);
 
 }  // namespace freshet

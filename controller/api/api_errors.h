@@ -10,17 +10,18 @@
 
 namespace freshet {
 
-// INVALID_ARGUMENT with one violation per error; the message has the first few, one a line.
+// Returns INVALID_ARGUMENT with one violation per error. The message contains the first few, one
+// per line.
 absl::Status InvalidJob(const std::vector<ConfigError>& errors);
-// INVALID_ARGUMENT with one violation; the message is "FIELD: TEXT".
+// Returns INVALID_ARGUMENT with one violation; the message is "FIELD: TEXT".
 absl::Status BadField(const std::string& field, const std::string& text);
-// UNAVAILABLE that names the leader, where it is known.
+// Returns UNAVAILABLE, naming the leader if it is known.
 absl::Status NotLeading(const Leadership::View& leader);
-// `status` with the details that help a caller: the reason, and how long to wait where trying again
-// may help. Details that it has stay.
+// Adds error details to `status`: the reason and, for retryable errors, the retry delay. Existing
+// details are kept.
 absl::Status Explained(const absl::Status& status, const std::string& job);
-// What a leader's call came to: Explained, but NotLeading where it was deposed before it did
-// anything (IsDeposed). `leader`: as of now.
+// Status of a call that the leader handled: Explained, or NotLeading if it was deposed before it
+// changed anything (IsDeposed). `leader` is the current view.
 absl::Status Led(const absl::Status& status, const std::string& job,
                  const Leadership::View& leader);
 

@@ -22,24 +22,25 @@ constexpr std::array kRoles = {cluster::v1::ROLE_ROLLOUT, cluster::v1::ROLE_REWA
                                cluster::v1::ROLE_ENV, cluster::v1::ROLE_TRAINER};
 constexpr std::array kWorkerStates = {"joining", "ready", "draining", "lost"};
 
-// Reasons of freshet_trajectories_dropped_total.
+// Values of label `reason` of freshet_trajectories_dropped_total.
 constexpr const char* kDropReasons[] = {"stale", "error", "filtered", "cancelled", "duplicate"};
 
-// By the label that the store gives the end of a group, "dropped(too_old)".
+// Maps the store's label for the end of a group, such as "dropped(too_old)".
 const char* DropReason(const std::string& label) {
   if (label == "dropped(too_old)" || label == "dead(too_slow)") return "stale";
   if (label == "dropped(orphaned)") return "cancelled";
   return label.starts_with("filtered(") ? "filtered" : "error";
 }
 
-// Pools that have series at a time; workers and jobs name them.
+// Bounds the number of series, because workers and jobs choose pool names.
 constexpr size_t kMostPools = 100;
 
-// Of a sample's record and its key beside its tokens, and of a token (docs/operations.md, Memory).
+// Bytes of a sample besides its tokens (record and key), and per token (docs/operations.md,
+// Memory).
 constexpr double kSampleBytes = 150;
 constexpr double kTokenBytes = 8;
 
-// States in which a group's finished samples are still to be trained on, or to be kept for a redo.
+// States whose samples are still to be trained on or kept for a redo.
 constexpr GroupState kBuffered[] = {GroupState::kGenerated, GroupState::kScored, GroupState::kReady,
                                     GroupState::kClaimed, GroupState::kTrained};
 
@@ -81,9 +82,10 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
                                "Prompt groups that count against the staleness bound.")),
       entered_(CounterFamily(*registry_, "freshet_groups_entered_total",
                              "Prompt groups that entered a state.")),
-      state_seconds_(CounterFamily(*registry_, "freshet_group_state_seconds_total",
-                                   "Seconds that prompt groups spent in a state, over stays that "
-                                   "ended; divided by the groups: their age.")),
+      state_seconds_(
+          CounterFamily(*registry_, "freshet_group_state_seconds_total",
+                        "Total seconds that prompt groups spent in a state, over completed stays; "
+                        "divide by the number of groups for their mean age.")),
       ended_(CounterFamily(*registry_, "freshet_groups_ended_total",
                            "Prompt groups that ended untrained, by reason.")),
       trajectories_(GaugeFamily(*registry_, "freshet_buffer_trajectories",
@@ -96,13 +98,13 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
       lag_(GaugeFamily(*registry_, "freshet_stream_lag_entries",
                        "Prompt groups that no rollout has leased yet.")),
       oldest_(GaugeFamily(*registry_, "freshet_buffer_oldest_timestamp_seconds",
-                          "Unix time since which the oldest prompt group of a state is in it, if "
-                          "they leave in the order in which they came; 0 without one.")),
+                          "Unix time at which the oldest prompt group of a state entered it, "
+                          "assuming FIFO order; 0 if there is none.")),
       queued_(GaugeFamily(*registry_, "freshet_job_queue_entries",
                           "Entries of a bounded queue of a job now: prompts that wait for a lease, "
                           "groups in the store, groups that are generated.")),
       bounds_(GaugeFamily(*registry_, "freshet_job_queue_bound_entries",
-                          "Entries that a bounded queue of a job can hold; more wait.")),
+                          "Capacity of a bounded queue of a job; further entries wait.")),
       ledger_backlog_(GaugeFamily(*registry_, "freshet_ledger_rows",
                                   "Rows of the ledger that the datastore keeps.")),
       filtered_in_a_row_(GaugeFamily(*registry_, "freshet_filtered_in_a_row_groups",
@@ -112,8 +114,8 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
       dropped_(CounterFamily(*registry_, "freshet_trajectories_dropped_total",
                              "Samples that were not trained on, by reason.")),
       lengths_(CounterFamily(*registry_, "freshet_response_tokens_total",
-                             "Tokens of samples that were trained on or discarded; over "
-                             "freshet_response_samples_total: the length bias.")),
+                             "Tokens of samples that were trained on or discarded; divide by "
+                             "freshet_response_samples_total for the mean length.")),
       samples_(CounterFamily(*registry_, "freshet_response_samples_total",
                              "Samples that were trained on or discarded.")),
       leases_expired_(CounterFamily(*registry_, "freshet_leases_expired_total",
@@ -127,17 +129,17 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
       blocking_(GaugeFamily(*registry_, "freshet_job_blocking_edge",
                             "1 for the edge on which a stalled job blocks, 0 for the others.")),
       stalled_seconds_(GaugeFamily(*registry_, "freshet_job_stalled_seconds",
-                                   "For how long a stalled job has made no progress, else 0.")),
+                                   "Seconds since a stalled job's last progress, else 0.")),
       skipped_(CounterFamily(*registry_, "freshet_evaluations_skipped_total",
                              "Evaluations that were due while another one ran.")),
       jobs_ended_(CounterFamily(*registry_, "freshet_jobs_ended_total",
-                                "Jobs whose end this controller wrote while it led, by how they "
-                                "ended; one that is resumed may end again.")),
+                                "Jobs that ended while this controller led, by final state; a "
+                                "resumed job may end again.")),
       workers_(GaugeFamily(*registry_, "freshet_workers", "Workers by role and state.")),
       lost_(CounterFamily(*registry_, "freshet_workers_lost_total",
                           "Workers that were declared lost, by role.")),
       failed_(CounterFamily(*registry_, "freshet_work_failures_total",
-                            "Times that a worker's work for a job ended with an error, by role.")),
+                            "Failures of a worker's work for a job, by role.")),
       wanted_(GaugeFamily(*registry_, "freshet_rollout_wanted_replicas",
                           "Rollouts that a pool should have; the label says why.")),
       ready_(GaugeFamily(*registry_, "freshet_pool_ready_workers",
@@ -267,7 +269,7 @@ void ControllerMetrics::SetEnds(const JobGauges& gauges) {
   std::map<std::string, double> dropped;
   for (const char* reason : kDropReasons) dropped[reason] = 0;
   for (const auto& [label, groups] : stats.ended_by_reason) {
-    // What stands in the brackets of a dead group may be any text of a scorer.
+    // The text in "dead(...)" comes from a scorer and is unbounded.
     by_kind[label.starts_with("dead(") ? "dead" : label] += static_cast<double>(groups);
     dropped[DropReason(label)] += static_cast<double>(groups * gauges.group_size);
   }
@@ -320,7 +322,7 @@ void ControllerMetrics::SetPools(const std::vector<PoolStats>& pools) {
     if (made) pool.ready = {ready_, {{"pool", stats.pool}}};
     pool.ready->Set(stats.ready);
     if (pool.reason != stats.reason || !pool.wanted.has_value()) {
-      // One after the other: whoever adds up the series of a pool must not count it twice.
+      // Reset first, so that a scrape never sees both series of a pool.
       pool.wanted.reset();
       pool.wanted.emplace(wanted_,
                           metrics::Labels{{"pool", stats.pool}, {"reason", Name(stats.reason)}});

@@ -14,11 +14,11 @@
 
 namespace freshet {
 
-// The controller's stats for Prometheus. Labels are bounded: jobs appear while they are active.
-// Thread-safe.
+// The controller's Prometheus metrics. Label sets are bounded: a job's series exist while it is
+// active. Thread-safe.
 class ControllerMetrics final : public ControllerObserver {
  public:
-  // `on_datastore` (may be empty) hears whether the datastore answers.
+  // `on_datastore` is called with the state of the datastore; may be empty.
   ControllerMetrics(std::shared_ptr<prometheus::Registry> registry,
                     std::function<void(const absl::Status&)> on_datastore);
 
@@ -30,21 +30,20 @@ class ControllerMetrics final : public ControllerObserver {
   void OnWorkers(const std::vector<Member>& workers) override;
   void OnWorkerLost(cluster::v1::Role role) override;
   void OnWorkFailed(cluster::v1::Role role) override;
-  // Ignored while this controller does not lead: no other one's stats are to be doubled.
+  // Ignored while this controller does not lead, so that pools are not counted twice.
   void OnPools(const std::vector<PoolStats>& pools) override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   using Gauges = metrics::Gauges;
   using Counters = metrics::Counters;
 
-  // A family's series of one job, to be removed with it.
   struct Series {
     std::map<std::pair<Gauges*, std::string>, prometheus::Gauge*> gauges;
     std::map<std::pair<Counters*, std::string>, prometheus::Counter*> counters;
   };
   void Set(const std::string& job, Gauges& family, const char* label, const std::string& value,
            double number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Brings a counter up to `number`, which only grows.
+  // Raises a counter to `number`, which never decreases.
   void Raise(const std::string& job, Counters& family, const char* label, const std::string& value,
              double number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetStats(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -89,7 +88,7 @@ class ControllerMetrics final : public ControllerObserver {
   Counters& failed_;
   Gauges& wanted_;
   Gauges& ready_;
-  // The series of a pool that somebody names: of the reason in force, and of its ready engines.
+  // Series of one pool, labeled with the current reason and the number of ready engines.
   struct Pool {
     ScalingReason reason = ScalingReason::kFixed;
     std::optional<metrics::GaugeSeries> wanted;

@@ -13,10 +13,10 @@
 namespace freshet {
 namespace {
 
-// One request at a time is answered: a leader that is away must not hold up the page.
+// Requests are served one at a time, so an unreachable leader must not block the page for long.
 constexpr absl::Duration kLeaderDeadline = absl::Seconds(2);
 
-// A call to the leader in this controller's own name.
+// Calls the leader under this controller's own identity.
 template <typename Request, typename Response>
 absl::StatusOr<Response> AskLeader(const Leadership::View& leader, runtime::ChannelCache& channels,
                                    const Request& request,

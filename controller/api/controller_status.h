@@ -9,12 +9,12 @@
 
 namespace freshet {
 
-// The status page's view of a cluster. A controller that stands by asks the leader for what only
-// that one knows: the workers, and what a job waits for; without an answer a job is shown without
-// it. Thread-safe.
+// The status page's view of a cluster. A standby asks the leader for what only the leader knows:
+// the workers, and what a job waits for. If the leader does not answer, that part is left out.
+// Thread-safe.
 class ControllerStatus final : public StatusSource {
  public:
-  // Both must outlive it; `channels` lead to other controllers.
+  // Both must outlive it. `channels` connects to other controllers.
   ControllerStatus(const Controller& controller, runtime::ChannelCache& channels)
       : controller_(controller), channels_(channels), reader_(controller) {}
 

@@ -35,7 +35,7 @@ std::string PoolNamedBy(const ScaledObjectRef& target) {
 
 absl::Status NoBounds(const std::string& pool) {
   return NotFound("pool ", pool.substr(0, 80),
-                  " does not scale by itself; start the controllers with --pool-bounds ",
+                  " is not autoscaled; start the controllers with --pool-bounds ",
                   pool.substr(0, 80), "=MIN..MAX");
 }
 
@@ -48,7 +48,7 @@ GetMetricSpecResponse TheMetric() {
   return response;
 }
 
-// Waits; false when the stream has ended meanwhile.
+// Sleeps; returns false if the stream ended.
 template <typename Response>
 bool Pause(const StreamSink<Response>& sink, absl::Duration time) {
   Notification never;
@@ -73,7 +73,7 @@ absl::StatusOr<int32_t> ExternalScalerImpl::Wanted(const ScaledObjectRef& target
     if (!stats.has_value()) {
       if (!controller_.options().pools.bounds.contains(pool)) return NoBounds(pool);
       return StatusOf(absl::StatusCode::kUnavailable, "pool ", pool,
-                      " has not been looked at yet; try again");
+                      " has not been evaluated yet; try again");
     }
     if (!stats->bounds.has_value()) return NoBounds(pool);
     return stats->wanted;
@@ -159,7 +159,7 @@ grpc::ServerWriteReactor<GetMetricSpecResponse>* ExternalScalerImpl::StreamMetri
     grpc::CallbackServerContext*, const ScaledObjectRef*) {
   return streams_.Run<GetMetricSpecResponse>([](StreamSink<GetMetricSpecResponse>& sink) {
     if (!sink.Write(TheMetric())) return Gone();
-    while (Pause(sink, kStandbyLook)) {  // it never changes
+    while (Pause(sink, kStandbyLook)) {  // the value never changes
     }
     return Gone();
   });

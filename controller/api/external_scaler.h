@@ -13,23 +13,23 @@
 
 namespace freshet {
 
-// KEDA's external scaler over gRPC: how many rollouts a pool should have. The pool is named by the
-// trigger's metadata `pool` ("default" without). One metric, "wanted", of which each replica is
-// worth 1, so that its value is the number of replicas; a pool is active when it wants any.
+// KEDA external scaler over gRPC: the number of rollouts that a pool should have. The trigger's
+// metadata key `pool` names the pool ("default" if absent). There is one metric, "wanted"; its
+// target value is 1 per replica, so its value equals the number of replicas. A pool is active if it
+// wants at least one.
 //
-// The controller that leads answers from its own decisions; one that stands by asks the leader.
-// NOT_FOUND: a pool without bounds; INVALID_ARGUMENT: another metric; UNAVAILABLE: nobody leads, or
-// the leader has not looked at the pool yet: KEDA then leaves the number alone. Thread-safe.
+// The leader answers from its own decisions; a standby asks the leader. NOT_FOUND: the pool has no
+// bounds. INVALID_ARGUMENT: unknown metric. UNAVAILABLE: there is no leader, or the leader has not
+// evaluated the pool yet; KEDA then keeps the current number. Thread-safe.
 class ExternalScalerImpl final : public externalscaler::ExternalScaler::CallbackService {
  public:
-  // Between two looks of a stream: of the leader at its own stats, and of others at the leader.
+  // Polling intervals of a stream: on the leader, and on a standby (which asks the leader).
   static constexpr absl::Duration kLook = absl::Milliseconds(500);
   static constexpr absl::Duration kStandbyLook = absl::Seconds(5);
   static constexpr int kMaxStreams = 32;
   static constexpr size_t kMaxWaiting = 64;
 
-  // Both must outlive the service; `cluster` is asked for the cluster where `controller` does not
-  // lead.
+  // Both must outlive the service. `cluster` is asked if `controller` does not lead.
   ExternalScalerImpl(const Controller& controller, StatusSource& cluster)
       : controller_(controller),
         cluster_(cluster),
@@ -52,18 +52,16 @@ class ExternalScalerImpl final : public externalscaler::ExternalScaler::Callback
       grpc::CallbackServerContext* context,
       const externalscaler::ScaledObjectRef* request) override;
 
-  // Calls that wait for a thread; of kMaxWaiting.
   size_t queued_calls() const { return executor_.queued(); }
-  // Of kMaxStreams.
   int open_streams() const { return streams_.open(); }
 
-  // Ends the threads; the server is down.
+  // Stops the threads. The server must be shut down first.
   void Stop();
 
  private:
   static constexpr int kThreads = 2;
 
-  // The number that the pool of the trigger should have.
+  // The number of rollouts that the trigger's pool should have.
   absl::StatusOr<int32_t> Wanted(const externalscaler::ScaledObjectRef& target) const;
   absl::Status SendActivity(const externalscaler::ScaledObjectRef& target,
                             StreamSink<externalscaler::IsActiveResponse>& sink) const;

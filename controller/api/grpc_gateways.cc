@@ -15,7 +15,7 @@ namespace {
 
 constexpr cluster::v1::Role kTrainer = cluster::v1::ROLE_TRAINER;
 
-// A channel that cannot be made now can be later: its certificate may be in the midst of a change.
+// Failures are retryable, because certificate files may be in the middle of a rotation.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelTo(runtime::ChannelCache& channels,
                                                          const std::string& address,
                                                          cluster::v1::Role role) {
@@ -24,7 +24,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelTo(runtime::ChannelCache& 
   return StatusOf(absl::StatusCode::kUnavailable, address, ": ", Message(channel.status()));
 }
 
-// One unary call of `method` at `address`, of a member of that role.
+// One unary call of `method` on the member with `role` at `address`.
 template <typename Service, typename Request, typename Response>
 absl::StatusOr<Response> Call(runtime::ChannelCache& channels, cluster::v1::Role role,
                               const std::string& address,

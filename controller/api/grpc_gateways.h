@@ -9,7 +9,7 @@
 
 namespace freshet {
 
-// Trainers and reward workers over gRPC. `channels` must outlive them. Thread-safe.
+// Calls trainers and reward workers over gRPC. `channels` must outlive them. Thread-safe.
 class GrpcTrainerGateway final : public TrainerGateway {
  public:
   explicit GrpcTrainerGateway(runtime::ChannelCache& channels) : channels_(channels) {}

@@ -12,7 +12,7 @@
 namespace freshet {
 namespace {
 
-// Newest events of any kind that Get shows, behind the last states and notices.
+// Newest events of any kind that Get returns after the last states and notices.
 constexpr int64_t kRecentTail = 8;
 constexpr int32_t kDefaultSamples = 20;
 constexpr int32_t kMaxSamples = 1000;
@@ -51,7 +51,7 @@ absl::StatusOr<job::v1::Job> JobReader::Get(const std::string& id) const {
 absl::StatusOr<job::v1::ListSamplesReply> JobReader::Samples(
     const job::v1::ListSamplesRequest& request) const {
   if (request.limit() < 0 || request.limit() > kMaxSamples) {
-    return InvalidArgument("limit: ", request.limit(), " is not within 0 and ", kMaxSamples);
+    return InvalidArgument("limit: ", request.limit(), " is not between 0 and ", kMaxSamples);
   }
   const int64_t limit = request.limit() == 0 ? kDefaultSamples : request.limit();
   FRESHET_RETURN_IF_ERROR(controller_.registry().Get(request.job_id()).status());

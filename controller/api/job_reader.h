@@ -11,26 +11,27 @@
 
 namespace freshet {
 
-// The reading half of the job API, for its callers over gRPC and for the status page. Any
-// controller can read what is in the record store and the event log; what a job waits for, and the
-// workers, only the one that leads knows. Errors: those of the ports, NOT_FOUND for a job that is
-// not there, INVALID_ARGUMENT naming a field of the request. Thread-safe.
+// The read methods of the job API, for gRPC and the status page. Any controller can read the record
+// store and the event log; only the leader knows the workers and what a job waits for. Errors:
+// those of the ports, NOT_FOUND for an unknown job, INVALID_ARGUMENT naming a field of the request.
+// Thread-safe.
 class JobReader {
  public:
   // `controller` must outlive it.
   explicit JobReader(const Controller& controller) : controller_(controller) {}
 
   absl::StatusOr<job::v1::ListReply> List(const job::v1::ListRequest& request) const;
-  // What the status page lists: StatusSource::List.
+  // Implements StatusSource::List.
   absl::StatusOr<StatusJobs> ListByState(int limit) const;
-  // With its events; with what it waits for while this controller leads and a driver works on it.
+  // Includes events. Includes what the job waits for if this controller leads and a driver runs the
+  // job.
   absl::StatusOr<job::v1::Job> Get(const std::string& id) const;
   absl::StatusOr<job::v1::ListSamplesReply> Samples(
       const job::v1::ListSamplesRequest& request) const;
-  // Rows of metrics among the up to `max` events after the cursor `after`. OUT_OF_RANGE: `after` is
-  // none of the job's.
+  // Rows of metrics among up to `max` events after the cursor `after`. OUT_OF_RANGE if the job has
+  // no such cursor.
   absl::StatusOr<StatusRows> Metrics(const std::string& id, int64_t after, int64_t max) const;
-  // Workers, and the jobs that have not ended.
+  // Workers and active jobs.
   absl::StatusOr<job::v1::Cluster> Cluster(ControllerTerm& term) const;
 
  private:

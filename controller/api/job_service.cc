@@ -149,7 +149,7 @@ absl::StatusOr<job::v1::Job> JobServiceImpl::SubmitJob(ControllerTerm& term,
     return !HasEnded(record.state());
   });
   if (static_cast<size_t>(open) >= options_.max_jobs) {
-    return ResourceExhausted(open, " jobs have not ended, the most there may be; try again later");
+    return ResourceExhausted(open, " jobs are active, which is the maximum; try again later");
   }
   const JobRecord record =
       NewJobRecord(id, checked.spec, request.priority(), controller_.ports().clock.Now());
@@ -184,7 +184,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::Get(grpc::CallbackServerContext* conte
           const job::v1::GetRequest& r,
           const runtime::CallContext& call) -> absl::StatusOr<job::v1::Job> {
         if (controller_.Active() == nullptr && MayPassOn(origin, controller_.Leader())) {
-          // Only the leader knows what the job waits for; the rest can be told without it.
+          // Only the leader knows what the job waits for. Without it, the rest is returned.
           absl::StatusOr<job::v1::Job> live = AskLeader(
               origin, r, std::min(options_.live_deadline, (call.deadline - absl::Now()) / 2), call,
               &JobService::Stub::Get);
@@ -273,7 +273,7 @@ absl::StatusOr<job::v1::DeleteReply> JobServiceImpl::DeleteJob(
   FRESHET_RETURN_IF_ERROR(record.status());
   JobRecord ended = *record;
   FRESHET_RETURN_IF_ERROR(WantDeleted(ended));
-  // Who still works on it could write what nobody would remove.
+  // Workers that are still running could write data that nobody would remove.
   if (term.manager.Driver(record->id()) != nullptr) {
     return StatusOf(absl::StatusCode::kUnavailable, "the workers of job ", record->id(),
                     " are still stopping; try again");

@@ -19,21 +19,21 @@
 namespace freshet {
 
 struct JobServiceOptions {
-  size_t max_jobs = 1000;  // that have not ended
+  size_t max_jobs = 1000;  // not ended
   int unary_threads = 8;
   int max_streams = 64;
-  absl::Duration forward_deadline = absl::Seconds(30);  // where the caller has none
-  // How long a standby waits for what only the leader knows of a job, before it shows the rest.
+  absl::Duration forward_deadline = absl::Seconds(30);  // if the caller has none
+  // How long a standby waits for the leader's live state of a job before it returns the rest.
   absl::Duration live_deadline = absl::Seconds(2);
-  std::function<uint64_t()> random;  // for ids that the server chooses
+  std::function<uint64_t()> random;  // for generated ids
 };
 
-// JobService over gRPC. Any controller answers what is in the record store and the event log (List,
-// Validate, Watch, ListSamples, ReadLedger, and Get where the leader does not answer); the rest is
-// the leader's, to whom a standby passes calls on, streams included. Thread-safe.
+// JobService over gRPC. Any controller serves what is in the record store and the event log: List,
+// Validate, Watch, ListSamples, ReadLedger, and Get if the leader does not answer. Standbys forward
+// all other calls, including streams, to the leader. Thread-safe.
 class JobServiceImpl final : public job::v1::JobService::CallbackService {
  public:
-  // Both must outlive the service; `channels` lead to other controllers.
+  // Both must outlive the service. `channels` connects to other controllers.
   JobServiceImpl(Controller& controller, runtime::ChannelCache& channels,
                  JobServiceOptions options);
 
@@ -73,20 +73,18 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
                                        const job::v1::GetClusterRequest*,
                                        job::v1::Cluster*) override;
 
-  // Ends the threads; the server is down.
+  // Stops the threads. The server must be shut down first.
   void Stop();
 
-  // Calls that wait for a thread, and how many may.
   static constexpr size_t kMaxWaiting = 256;
   size_t queued_calls() const { return executor_.queued(); }
-  // Streams that are open; of options.max_streams.
   int open_streams() const { return streams_.open(); }
 
  private:
   template <typename Response>
   using Answer = std::function<absl::StatusOr<Response>(ControllerTerm&)>;
 
-  // Runs `answer` in the term under way, or asks the leader by `method`.
+  // Runs `answer` in the current term, or forwards the call to the leader as `method`.
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* Lead(grpc::CallbackServerContext* context, const Request* request,
                                  Response* response,
@@ -101,22 +99,21 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
 
   absl::StatusOr<job::v1::Job> SubmitJob(ControllerTerm& term,
                                          const job::v1::SubmitRequest& request);
-  // A change of the record that the user asks for.
+  // Applies a change to the record that the user requested.
   absl::StatusOr<job::v1::Job> ChangeJob(
       ControllerTerm& term, const std::string& id,
       const std::function<absl::Status(JobRecord&, absl::Time)>& change);
   absl::StatusOr<job::v1::DeleteReply> DeleteJob(ControllerTerm& term,
                                                  const job::v1::DeleteRequest& request);
-  // Address of the trainer that has the job's files. UNAVAILABLE when it is not there.
+  // Address of the trainer that holds the job's files. UNAVAILABLE if it is not connected.
   absl::StatusOr<std::string> TrainerOf(ControllerTerm& term, const JobRecord& record) const;
-  // What the leader says to a call that a standby passes on; NotLeading where there is none.
+  // Forwards a call to the leader and returns its reply; NotLeading if there is no leader.
   template <typename Request, typename Response>
   absl::StatusOr<Response> AskLeader(const CallOrigin& origin, const Request& request,
                                      absl::Duration timeout, const runtime::CallContext& call,
                                      grpc::Status (job::v1::JobService::Stub::*method)(
                                          grpc::ClientContext*, const Request&, Response*));
 
-  // Streams (job_streams.cc).
   absl::Status WatchJob(const job::v1::WatchRequest& request, StreamSink<job::v1::Event>& sink);
   absl::Status SendLedger(const job::v1::ReadLedgerRequest& request,
                           StreamSink<job::v1::LedgerChunk>& sink);
@@ -124,7 +121,7 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
                         StreamSink<job::v1::LogEntry>& sink);
   absl::Status SendCheckpoint(ControllerTerm& term, const job::v1::ExportCheckpointRequest& request,
                               absl::Time deadline, StreamSink<job::v1::FileChunk>& sink);
-  // Runs `send` in the term under way, or passes on what the leader sends.
+  // Runs `send` in the current term, or relays the leader's stream.
   template <typename Request, typename Message>
   grpc::ServerWriteReactor<Message>* LeadStream(
       grpc::CallbackServerContext* context, const Request* request,

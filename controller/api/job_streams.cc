@@ -14,7 +14,7 @@
 namespace freshet {
 namespace {
 
-// A blocked stream looks this often whether its client is still there.
+// How often a blocked stream checks whether its client is still connected.
 constexpr absl::Duration kLook = absl::Seconds(1);
 constexpr int64_t kEventsPerRead = 500;
 constexpr int64_t kLedgerRowsPerRead = 2000;
@@ -38,25 +38,25 @@ absl::Status JobServiceImpl::WatchJob(const job::v1::WatchRequest& request,
   FRESHET_RETURN_IF_ERROR(controller_.registry().Get(request.job_id()).status());
   EventLog& events = controller_.ports().events;
   const std::string stream = EventStream(request.job_id());
-  bool ended = false;  // as far as is known, the job gets no more events
+  bool ended = false;  // no more events are expected
   while (!sink.ended()) {
     FRESHET_ASSIGN_OR_RETURN(
         const EventPage page,
         events.Read(stream, cursor, kEventsPerRead, ended ? absl::ZeroDuration() : kLook));
     if (page.gap && cursor > 0) {
       return StatusOf(absl::StatusCode::kOutOfRange, "cursor: events after ", cursor,
-                      " are gone by retention; watch from the beginning");
+                      " have expired; watch from the beginning");
     }
     for (const StoredEvent& stored : page.events) {
       FRESHET_ASSIGN_OR_RETURN(const job::v1::Event event, ToEvent(stored));
       if (!sink.Write(event)) return Gone();
       cursor = stored.cursor;
-      // The end of a job is its last event, unless it is resumed.
+      // The final state is the last event, unless the job is resumed.
       ended = event.has_state() && HasEnded(event.state().state());
     }
     if (!page.events.empty()) continue;
     if (ended) return absl::OkStatus();
-    // A job that has ended gets no more events; those that are there are read once more.
+    // An ended job gets no more events. Read the remaining ones once more.
     const absl::StatusOr<JobRecord> record = controller_.registry().Get(request.job_id());
     if (record.status().code() == absl::StatusCode::kNotFound) return absl::OkStatus();
     FRESHET_RETURN_IF_ERROR(record.status());

@@ -18,7 +18,7 @@ namespace {
 constexpr int32_t kDefaultPage = 50;
 constexpr int32_t kMaxPage = 500;
 
-// Sorts the newest first; unique by the id.
+// Sorts newest first, with the id as tie-breaker.
 std::pair<int64_t, std::string> SortKey(const JobRecord& record) {
   return {-absl::ToUnixMicros(FromTimestamp(record.created())), record.id()};
 }
@@ -32,20 +32,19 @@ absl::StatusOr<std::pair<int64_t, std::string>> ParseToken(const std::string& to
   const char* end = token.data() + token.size();
   const auto [rest, error] = std::from_chars(token.data(), end, key.first);
   if (error != std::errc() || rest == end || *rest != '/') {
-    return InvalidArgument("page_token: is none that this service gave out");
+    return InvalidArgument("page_token: not issued by this service");
   }
   key.second.assign(rest + 1, end);
   return key;
 }
 
-// Position in a list by state.
 int StateRank(const JobRecord& record) {
   if (HasEnded(record.state())) return 2;
   return record.state() == job::v1::JOB_STATE_PENDING ? 1 : 0;
 }
 
-// Drops the oldest events until at most `count` are left, of at most kMaxTailBytes; the newest one
-// stays.
+// Drops the oldest events until at most `count` events and kMaxTailBytes remain. Always keeps the
+// newest.
 void KeepNewest(std::vector<StoredEvent>& events, int64_t count) {
   size_t bytes = 0;
   auto first = events.end();
@@ -57,7 +56,7 @@ void KeepNewest(std::vector<StoredEvent>& events, int64_t count) {
   events.erase(events.begin(), first);
 }
 
-// What a job waits for, as its reason says it: "submitted; waits for its turn" -> "its turn".
+// Extracts what a job waits for from its reason: "submitted; waits for its turn" -> "its turn".
 std::string WaitedFor(const std::string& reason) {
   constexpr std::string_view kWords = "waits for ";
   const size_t at = reason.find(kWords);
@@ -142,7 +141,7 @@ job::v1::Job ToDetailedJob(const JobRecord& record, const JobLive* live) {
 absl::StatusOr<job::v1::ListReply> ListJobs(const std::vector<JobRecord>& records,
                                             const job::v1::ListRequest& request) {
   if (request.page_size() < 0 || request.page_size() > kMaxPage) {
-    return InvalidArgument("page_size: ", request.page_size(), " is not within 0 and ", kMaxPage);
+    return InvalidArgument("page_size: ", request.page_size(), " is not between 0 and ", kMaxPage);
   }
   const size_t size =
       static_cast<size_t>(request.page_size() == 0 ? kDefaultPage : request.page_size());
@@ -201,7 +200,7 @@ absl::StatusOr<std::vector<StoredEvent>> ReadTail(EventLog& events, const std::s
                                                   int64_t count) {
   FRESHET_ASSIGN_OR_RETURN(const int64_t newest, events.Newest(stream));
   std::vector<StoredEvent> tail;
-  // A page also ends with its bytes, before the newest event.
+  // A page may end early because of its size limit.
   for (int64_t cursor = std::max<int64_t>(0, newest - count); cursor < newest;
        cursor = tail.back().cursor) {
     FRESHET_ASSIGN_OR_RETURN(EventPage page,
@@ -236,7 +235,7 @@ absl::StatusOr<int64_t> ParseCursor(const std::string& cursor) {
   const char* end = cursor.data() + cursor.size();
   const auto [rest, error] = std::from_chars(cursor.data(), end, value);
   if (error != std::errc() || rest != end || value < 0) {
-    return InvalidArgument("cursor: is none that this service gave out");
+    return InvalidArgument("cursor: not issued by this service");
   }
   return value;
 }

@@ -9,10 +9,9 @@
 namespace freshet {
 namespace {
 
-// Marks a call that a standby has passed on.
 constexpr char kForwarded[] = "freshet-forwarded";
 constexpr char kAuthorization[] = "authorization";
-// Between two looks at the calls under way, and where there are none.
+// Polling intervals: with calls in flight, and without.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 constexpr absl::Duration kIdleLook = absl::Seconds(1);
 
@@ -67,7 +66,7 @@ absl::Status LeaderCalls::Call::Answer(const absl::Status& status) const {
   details.retry_after = absl::Milliseconds(500);
   return runtime::WithDetails(
       StatusOf(absl::StatusCode::kUnavailable, "the controller that leads, ", leader_.address,
-               ", does not answer; another one takes over, try again"),
+               ", does not answer; another one is taking over, try again"),
       details);
 }
 
@@ -94,7 +93,7 @@ void LeaderCalls::Watch() {
     }
     const Leadership::View now = leader_();
     for (Call* call : calls_) {
-      // A candidate is one run of one process: whoever comes after it has another name.
+      // Candidate names are unique per process run, so any change means a new leader.
       if (now.leader != call->leader_.leader || now.address != call->leader_.address) {
         call->left_ = true;
       }

@@ -17,39 +17,40 @@
 
 namespace freshet {
 
-// What a standby tells the leader about a call that it passes on.
+// Metadata of a call that a standby forwards to the leader.
 struct CallOrigin {
-  bool forwarded = false;     // it comes from a standby, and is not passed on again
-  std::string authorization;  // of the caller; "" when it has none
+  bool forwarded = false;     // a standby forwarded it; do not forward it again
+  std::string authorization;  // of the caller; "" if none
 };
 
 CallOrigin OriginOf(const grpc::CallbackServerContext& context);
 
-// Whether a controller that does not lead may pass the call on: somebody else is known to lead.
+// Whether a controller that does not lead may forward the call: another leader is known, and the
+// call was not forwarded before.
 bool MayPassOn(const CallOrigin& origin, const Leadership::View& leader);
 
-// For the call to the leader. It ends after `timeout`.
+// Context of a call to the leader, with deadline `timeout`.
 std::unique_ptr<grpc::ClientContext> ContextToLeader(const CallOrigin& origin,
                                                      absl::Duration timeout);
 
-// The calls to the leader that are under way. Those of a leader that is none any more (it may hang)
-// and those whose caller is gone are ended within a fraction of a second. Thread-safe.
+// The calls to the leader that are in flight. A call is cancelled within a fraction of a second if
+// its leader is replaced (the old one may hang) or its caller is gone. Thread-safe.
 class LeaderCalls {
  public:
-  // One call, for as long as the object lives. Confined to one thread.
+  // One call; registered while the object lives. Not thread-safe.
   class Call {
    public:
-    // `leader`: whom the call goes to. `caller_gone` is asked on another thread and must not block.
-    // The arguments outlive the object.
+    // `leader` is the callee. `caller_gone` runs on another thread and must not block. The
+    // arguments must outlive the object.
     Call(LeaderCalls& calls, const Leadership::View& leader, grpc::ClientContext& context,
          std::function<bool()> caller_gone);
     ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
-    // What came of the call, whose status is `status`. Where the leader was left, and for an
-    // UNAVAILABLE that no controller said, UNAVAILABLE with the reason LEADER_AWAY: the call may
-    // have been made or not.
+    // Maps the call's status. If the leader was replaced, or for an UNAVAILABLE that came from the
+    // transport, returns UNAVAILABLE with reason LEADER_AWAY: the call may or may not have been
+    // executed.
     absl::Status Answer(const absl::Status& status) const;
 
    private:
@@ -58,14 +59,14 @@ class LeaderCalls {
     const Leadership::View leader_;
     grpc::ClientContext& context_;
     const std::function<bool()> caller_gone_;
-    bool left_ = false;  // under calls_.mu_: the leader was
+    bool left_ = false;  // under calls_.mu_: the leader was replaced
   };
 
-  // `leader` is asked on another thread and must not block.
+  // `leader` is called on another thread and must not block.
   explicit LeaderCalls(std::function<Leadership::View()> leader);
-  // Stop().
+  // Calls Stop().
   ~LeaderCalls();
-  // No call is under way any more. Idempotent.
+  // No call may be in flight. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

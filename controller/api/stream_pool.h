@@ -17,30 +17,30 @@
 
 namespace freshet {
 
-// The sending side of a server-streaming call, for a producer that may block. Thread-safe.
+// The sending side of a server-streaming call, for producers that may block. Thread-safe.
 template <typename Response>
 class StreamSink {
  public:
   virtual ~StreamSink() = default;
-  // Returns when the transport has taken the message; false when the call has ended.
+  // Blocks until the transport has taken the message. Returns false if the call has ended.
   virtual bool Write(const Response& message) = 0;
-  // The client is gone, its deadline has passed, or the server shuts down.
+  // True if the client is gone, the deadline has passed or the server is shutting down.
   virtual bool ended() const = 0;
 };
 
-// Runs server-streaming calls on threads of its own, one each, a bounded number at a time.
+// Runs server-streaming calls on its own threads, one thread per call, up to `max_streams`.
 // Thread-safe.
 class StreamPool {
  public:
   explicit StreamPool(int max_streams) : max_streams_(max_streams), executor_(max_streams, 64) {}
 
-  // Answers a call: `produce` writes to the sink and returns the call's status. RESOURCE_EXHAUSTED
-  // when too many streams are open. To be returned from a CallbackService method.
+  // Handles a call: `produce` writes to the sink and returns the call's status. RESOURCE_EXHAUSTED
+  // if too many streams are open. Return the reactor from a CallbackService method.
   template <typename Response>
   grpc::ServerWriteReactor<Response>* Run(
       std::function<absl::Status(StreamSink<Response>&)> produce);
 
-  // No stream may run any more: the server is down.
+  // No stream may be running; the server must be shut down first.
   void Stop() { executor_.Stop(); }
   int open() const { return open_.load(); }
 
@@ -84,7 +84,7 @@ class Reactor final : public grpc::ServerWriteReactor<Response>, public StreamSi
 
   mutable Mutex mu_;
   CondVar taken_;
-  Response outgoing_;  // belongs to the write that is under way
+  Response outgoing_;  // used by the write in progress
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -22,13 +22,12 @@ using cluster::v1::WorkerStatus;
 constexpr int kThreads = 8;
 constexpr size_t kMaxDirectives = 512;
 
-// One worker's heartbeat stream.
 class HeartbeatReactor final : public runtime::BidiReactor<WorkerStatus, Directive> {
  public:
   explicit HeartbeatReactor(Controller& controller)
       : BidiReactor(kMaxDirectives), controller_(controller) {}
 
-  // How the hub sees the stream. It may outlive it.
+  // The hub's handle to the stream. May outlive the reactor.
   class Stream final : public DirectiveStream {
    public:
     explicit Stream(std::weak_ptr<HeartbeatReactor> reactor) : reactor_(std::move(reactor)) {}
@@ -48,7 +47,7 @@ class HeartbeatReactor final : public runtime::BidiReactor<WorkerStatus, Directi
 
  private:
   Reading OnMessage(const WorkerStatus& status) override {
-    // A stream belongs to the term that it began in.
+    // A stream is bound to the term in which it started.
     if (term_ == nullptr) term_ = controller_.Active();
     if (term_ == nullptr) {
       Finish(NotLeading(controller_.Leader()));
@@ -158,8 +157,7 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::ReportEvaluation(
         if (term == nullptr) return NotLeading(controller_.Leader());
         const absl::Status fresh = term->hub->CheckEpoch(r.worker(), r.epoch());
         if (!fresh.ok()) return Explained(fresh, r.job_id());
-        // An evaluation of a job that has ended meanwhile, or of a former leader, is not waited
-        // for.
+        // Reports for a job that has ended, or for a former leader, are ignored.
         const auto driver = term->manager.Driver(r.job_id());
         if (driver != nullptr) driver->ReportEvaluation(r);
         return cluster::v1::ReportEvaluationReply();

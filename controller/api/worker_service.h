@@ -10,12 +10,13 @@
 
 namespace freshet {
 
-// WorkerService over gRPC: hands everything to the term of leadership that is under way; a standby
-// names the leader. Thread-safe.
+// WorkerService over gRPC. Forwards everything to the current term; a standby names the leader.
+// Thread-safe.
 class WorkerServiceImpl final : public cluster::v1::WorkerService::CallbackService {
  public:
-  // `controller` must outlive the service. With `member_name`, the name that members have in their
-  // certificates (runtime/peer_name.h), a worker registers only as what its certificate says.
+  // `controller` must outlive the service. If `member_name` is set (the member name in
+  // certificates, see runtime/peer_name.h), a worker can register only with the role that its
+  // certificate carries.
   explicit WorkerServiceImpl(Controller& controller, std::string member_name = "");
 
   grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
@@ -33,10 +34,9 @@ class WorkerServiceImpl final : public cluster::v1::WorkerService::CallbackServi
                                              const cluster::v1::ReportEvaluationRequest* request,
                                              cluster::v1::ReportEvaluationReply* reply) override;
 
-  // Ends the threads; the server is down.
+  // Stops the threads. The server must be shut down first.
   void Stop() { executor_.Stop(); }
 
-  // Calls that wait for a thread, and how many may.
   static constexpr size_t kMaxWaiting = 4096;
   size_t queued_calls() const { return executor_.queued(); }
 

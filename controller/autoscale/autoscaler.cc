@@ -10,7 +10,6 @@
 namespace freshet {
 namespace {
 
-// Pools that anybody has named.
 std::set<std::string> NamesOf(const PoolOptions& options, const PoolInput& input) {
   std::set<std::string> names = input.queued;
   for (const auto& [pool, bounds] : options.bounds) names.insert(pool);
@@ -28,7 +27,7 @@ void Fix(const PoolInput& input, PoolStats& stats) {
   const auto asked = input.asked.find(PoolKey("rollout", stats.pool));
   if (asked != input.asked.end()) {
     stats.wanted = asked->second;
-    stats.text = "as many as asked for";
+    stats.text = "as many as requested";
     return;
   }
   stats.wanted = static_cast<int32_t>(

@@ -15,43 +15,42 @@
 
 namespace freshet {
 
-// A pool as it was looked at last.
+// State of a pool at the last look.
 struct PoolStats {
   std::string pool;
   int32_t ready = 0;
   int32_t wanted = 0;
   ScalingReason reason = ScalingReason::kFixed;
-  std::string text;                  // the reason for people
-  std::optional<PoolBounds> bounds;  // none: the number is nobody's decision
+  std::string text;                  // the reason as a sentence
+  std::optional<PoolBounds> bounds;  // none: the pool is not autoscaled
 };
 
 struct PoolOptions {
-  std::map<std::string, PoolBounds> bounds;  // of the pools that scale by themselves
+  std::map<std::string, PoolBounds> bounds;  // of autoscaled pools
   ScalingRules rules;
   absl::Duration period = absl::Seconds(1);  // between two looks
 };
 
-// What there is to look at.
+// Input of one look.
 struct PoolInput {
   std::vector<Member> workers;
-  std::vector<JobDemand> jobs;           // that have left the queue
-  std::set<std::string> queued;          // pools that a job waits for
-  std::map<std::string, int32_t> asked;  // for, by PoolKey: by hand, or by a workload of Kubernetes
+  std::vector<JobDemand> jobs;           // jobs that have left the queue
+  std::set<std::string> queued;          // pools that queued jobs wait for
+  std::map<std::string, int32_t> asked;  // by PoolKey: set manually or by a Kubernetes workload
 };
 
-// The pools of a cluster during one term of leadership. A pool with bounds gets a decision; its
-// first one starts from the engines that the former leader knew. Others show what was asked for, or
-// else how many engines they had in the last minutes. Thread-safe.
+// The pools of a cluster during one term of leadership. A pool with bounds gets decisions; the
+// first one starts from the engines known to the former leader. Other pools show the requested
+// number or, without one, the number of engines in the last minutes. Thread-safe.
 class Autoscaler {
  public:
   explicit Autoscaler(PoolOptions options) : options_(std::move(options)) {}
 
-  // Whether it is time for the next look.
   bool Due(absl::Time now) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns all pools.
+  // Evaluates and returns all pools.
   std::vector<PoolStats> Look(const PoolInput& input, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // As of the last look, by name; none before the first one.
+  // Pools by name as of the last look; empty before the first one.
   std::vector<PoolStats> Pools() const ABSL_LOCKS_EXCLUDED(mu_);
   std::optional<PoolStats> Find(const std::string& pool) const ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -44,7 +44,8 @@ absl::StatusOr<std::map<std::string, PoolBounds>> ParsePoolBounds(
     }
     const std::string pool = text.substr(0, equals);
     if (!IsPoolName(pool)) {
-      return InvalidArgument("\"", shown, "\": \"", pool.substr(0, 40), "\" is no name of a pool");
+      return InvalidArgument("\"", shown, "\": \"", pool.substr(0, 40),
+                             "\" is not a valid pool name");
     }
     const std::string_view numbers(text);
     const auto least = ParseCount(numbers.substr(equals + 1, dots - equals - 1));

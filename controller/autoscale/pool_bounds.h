@@ -10,9 +10,9 @@
 
 namespace freshet {
 
-// Bounds of pools that scale by themselves, by name, from texts "POOL=MIN..MAX". INVALID_ARGUMENT
-// naming the text: not of that form, MIN above MAX, a MAX of 0 or above kMaxReplicas, a name that
-// is no pool's (1 to 63 letters, digits, '-', '_', '.'), or a pool named twice.
+// Parses bounds of autoscaled pools, by name, from texts "POOL=MIN..MAX". INVALID_ARGUMENT naming
+// the text: malformed, MIN above MAX, MAX of 0 or above kMaxReplicas, an invalid pool name
+// (allowed: 1 to 63 letters, digits, '-', '_', '.'), or a duplicate pool.
 absl::StatusOr<std::map<std::string, PoolBounds>> ParsePoolBounds(
     const std::vector<std::string>& texts);
 

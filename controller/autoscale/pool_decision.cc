@@ -21,11 +21,11 @@ constexpr double kEnginesThere = 0.9;
 constexpr double kNoRoom = 0.9;
 constexpr double kTrialGrowth = 1.3;
 constexpr double kLeastGain = 0.25;
-constexpr int kTrialWindows = 3;  // the first one is not counted
+constexpr int kTrialWindows = 3;  // without the first one
 constexpr int64_t kStepsPerWindow = 2;
 constexpr int kWindowsToGrow = 2;
 constexpr absl::Duration kLongestGap = absl::Seconds(10);
-// A trainer that waits all the time would take without bound what it got.
+// Avoids an unbounded demand if the trainer waits all the time.
 constexpr double kLeastWorked = 0.02;
 constexpr int32_t kMostEngines = 1'000'000;
 
@@ -39,13 +39,12 @@ std::string Rounded(absl::Duration time) {
 }
 std::string Engines(int64_t number) { return StrCat(number, number == 1 ? " engine" : " engines"); }
 
-// Engines that work out at `utilization` under the demand.
+// Number of engines that serve the demand at `utilization`.
 int32_t EnginesFor(double demand, double utilization) {
   const double engines = std::ceil(demand / utilization - 1e-6);
   return static_cast<int32_t>(std::clamp(engines, 1.0, double{kMostEngines}));
 }
 
-// What a window has measured.
 struct Measured {
   double wait = 0;   // share of the trainer
   double busy = 0;   // share of the mean engine
@@ -53,10 +52,10 @@ struct Measured {
   double demand = 0;
   double pace = 0;          // steps per second
   double age = 0;           // seconds, mean over the window
-  double step_seconds = 0;  // infinite without a step
+  double step_seconds = 0;  // infinite if no step completed
   double full = 0;          // share of time in which the bound had no room
-  double worked = 0;        // seconds of the trainer
-  double seconds = 0;       // in all
+  double worked = 0;        // seconds in which the trainer worked
+  double seconds = 0;       // total
 };
 
 Measured Evaluate(const Window& window, int64_t version) {
@@ -113,14 +112,14 @@ class Decider {
     s_.in_since.reset();
     s_.in_most = 0;
   }
-  // After a change of the number what was measured before says little.
+  // Measurements from before a change are not comparable, so they are dropped.
   void Change(int32_t wanted) {
     s_.wanted = wanted;
     ForgetStreaks();
     ForgetTrial();
   }
 
-  // A job needs an engine to begin with.
+  // A job needs one engine to start.
   int32_t Least() const {
     return std::min(bounds_.max, std::max(bounds_.min, now_.phase == JobPhase::kNone ? 0 : 1));
   }
@@ -138,7 +137,7 @@ class Decider {
     if (now_.phase == JobPhase::kTrains) Because(ScalingReason::kMeasuring, "measuring");
   }
 
-  // Nothing is trained.
+  // Decision while nothing is trained.
   void Rest() {
     absl::Duration patience = rules_.shrink_after;
     switch (now_.phase) {
@@ -148,11 +147,11 @@ class Decider {
         break;
       case JobPhase::kEnds:
         patience = absl::InfiniteDuration();
-        Because(ScalingReason::kJobEnds, "all groups of the job's last steps are there");
+        Because(ScalingReason::kJobEnds, "all groups of the job's last steps exist");
         break;
       case JobPhase::kTrainerAway:
         patience = rules_.trainer_patience;
-        Because(ScalingReason::kTrainerAway, "the trainer is not there");
+        Because(ScalingReason::kTrainerAway, "the trainer is not connected");
         break;
       case JobPhase::kUnknown:
         patience = absl::InfiniteDuration();
@@ -294,14 +293,13 @@ class Decider {
     Because(reason, std::move(text));
   }
 
-  // What came of the growth so far.
   enum class Gain { kNotJudged, kNotKnown, kGood, kNone };
   Gain JudgeGain() {
     if (s_.base_engines == 0) return Gain::kNotJudged;
     const double growth = static_cast<double>(s_.wanted) / s_.base_engines;
     if (growth < kTrialGrowth) return Gain::kNotJudged;
     if (s_.trial_windows < kTrialWindows) return Gain::kNotKnown;
-    // Steps cannot come faster than a trainer that never waits makes them.
+    // The speedup is limited by the pace of a trainer that never waits.
     const double rate = s_.trial_worked / s_.trial_seconds;
     const double hoped = std::min(growth, 1 / std::max(s_.base_rate, kLeastWorked));
     if (rate < s_.base_rate * (1 + kLeastGain * (hoped - 1))) return Gain::kNone;

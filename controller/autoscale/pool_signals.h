@@ -12,7 +12,7 @@
 
 namespace freshet {
 
-// What a job asks of its pool, as its driver sees it.
+// What a job needs from its pool, as seen by its driver.
 struct JobDemand {
   std::string job;
   std::string pool;
@@ -22,29 +22,29 @@ struct JobDemand {
   int64_t admissible = 0;
   int64_t outstanding = 0;
   absl::Duration queue_age;
-  absl::Time measured;  // of all this
+  absl::Time measured;  // time of measurement
 };
-// A demand that is older says nothing any more.
+// Older demands are ignored.
 inline constexpr absl::Duration kDemandHolds = absl::Seconds(10);
 
-// What is known of a job that has left the queue.
+// State of a job that has left the queue.
 struct JobSituation {
   bool paused = false;
-  int64_t trainers = 0;  // that have it and are there
+  int64_t trainers = 0;  // assigned and connected
   bool trainer_running = false;
   bool trainer_done = false;
   double trainer_busy = 0;            // share of time
   bool opens = false;                 // the store is not open yet
-  const StoreStats* stats = nullptr;  // null: it does not answer
-  // Since when the oldest complete group is there; infinite future without one.
+  const StoreStats* stats = nullptr;  // null: the store does not answer
+  // When the oldest complete group became ready; infinite future if none.
   absl::Time oldest_ready = absl::InfiniteFuture();
 };
 
-// The phase and stats of a job; its name and pool are left out. Pure.
+// Phase and stats of a job; name and pool are left empty. Pure.
 JobDemand MeasureDemand(const StoreOptions& store, const JobSituation& situation, absl::Time now);
 
-// The signals of one pool: its engines among `workers`, its job (null: none), and whether one waits
-// for it in the queue. Pure.
+// The signals of one pool: its engines among `workers`, its job (null if none), and whether a
+// queued job waits for it. Pure.
 PoolSignals MeasurePool(const std::string& pool, const std::vector<Member>& workers,
                         const JobDemand* job, bool queued, absl::Time now);
 

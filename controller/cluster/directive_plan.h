@@ -12,33 +12,32 @@
 
 namespace freshet {
 
-// What a job wants of one worker.
+// Work that a job wants one worker to do.
 struct DesiredAssignment {
   std::string id;
   std::string worker;
   int64_t epoch = 0;
-  // The work, without id, paused and members. Null: the assignment is in force and its content is
-  // not at hand yet (the controller has just taken over): a worker that has it is left alone.
+  // The work, without id, paused and members. Null: the assignment is in force but its content is
+  // not known yet, because the controller has just taken over; a worker that has it is left alone.
   std::shared_ptr<const cluster::v1::Assign> assign;
   bool paused = false;
   std::shared_ptr<const cluster::v1::Members> members;  // without id; may be null
-  // The process may come back under another epoch and go on: until the job has seen that, a worker
-  // of that name that has the assignment is left alone.
+  // The process may come back under another epoch and continue. Until the job has seen that, a
+  // worker of this name that has the assignment is left alone.
   bool keeps_place = false;
 };
 
-// What one heartbeat stream has told its worker, and what is still to be said so that the worker
-// does what is desired. Directives are differences: a new stream begins with what the worker itself
-// says it does, so a lost stream costs nothing and a controller that takes over interrupts nobody.
-// Pure but for its own state. Confined to one thread at a time.
+// Tracks what one heartbeat stream has told its worker and computes the next directive. Directives
+// are differences. A new stream starts from what the worker reports, so a lost stream costs nothing
+// and a new leader interrupts no work. No I/O. Not thread-safe.
 class DirectivePlan {
  public:
   // `working_on`: the assignments in the first status of the stream.
   explicit DirectivePlan(const std::vector<std::string>& working_on);
 
-  // The next directive, or none when the worker has been told everything. The caller sends it.
-  // `desired` are the assignments of this worker. Unassign comes before Assign, so that a worker
-  // that has one job at a time is free for the next one.
+  // The next directive to send, or none if the worker is up to date. `desired` are the assignments
+  // of this worker. Unassign comes before Assign, because a worker may be able to run only one job
+  // at a time.
   std::optional<cluster::v1::Directive> Next(const std::vector<DesiredAssignment>& desired);
 
  private:

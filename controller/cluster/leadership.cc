@@ -39,7 +39,7 @@ Leadership::View Leadership::Get() const {
   view.leading = active_ != 0 && clock_.Now() < until_;
   view.token = active_;
   view.trouble = unreachable_;
-  // The lease of this process, or of one that died at its address, is no leader to turn to.
+  // A lease of this process, or of a dead process at the same address, is not a usable leader.
   if (!view.leading && (state_.held || state_.address == address_)) {
     if (state_.held && view.trouble.empty()) {
       view.trouble = not_begun_.empty() ? "this one is taking over"
@@ -65,7 +65,7 @@ bool Leadership::MustGiveUp() const {
   return state_.held && (stopped_ || ending_ || state_.token == ended_);
 }
 
-// One try: a lease that cannot be released ends by itself.
+// Tries once. A lease that cannot be released expires.
 void Leadership::GiveUp() {
   int64_t token = 0;
   {
@@ -105,12 +105,12 @@ void Leadership::Ask(bool candidate) {
 void Leadership::Renew(std::stop_token stop) {
   while (!stop.stop_requested()) {
     const absl::Time next = absl::Now() + options_.renewal;
-    // on_lost may take long; another controller that can lead must not wait for it.
+    // on_lost may take long; do not keep the lease meanwhile.
     const bool candidate = Candidate();
     if (!candidate) GiveUp();
     Ask(candidate);
     MutexLock lock(mu_);
-    // The pace is one of real time: a clock that stands still must not end the questions.
+    // Paced by real time, so that a stopped clock does not stop renewals.
     while (!stop.stop_requested() && absl::Now() < next && !MustGiveUp()) {
       WaitFor(next - absl::Now());
     }

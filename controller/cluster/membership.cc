@@ -84,7 +84,7 @@ absl::StatusOr<Registration> Membership::PlanRegister(const cluster::v1::Registe
     const auto live = std::count_if(members_.begin(), members_.end(),
                                     [](const auto& entry) { return !entry.second.record.lost(); });
     if (static_cast<size_t>(live) >= options_.max_workers) {
-      return ResourceExhausted("the cluster has ", live, " workers, the most it takes");
+      return ResourceExhausted("the cluster has ", live, " workers, which is the maximum");
     }
     plan.reason = "joins";
   } else {
@@ -93,7 +93,7 @@ absl::StatusOr<Registration> Membership::PlanRegister(const cluster::v1::Registe
     record.set_restarts(former.restarts() + (same ? 0 : 1));
     if (same && !former.lost() && former.role() == record.role()) {
       plan.confirmed = true;
-      plan.reason = "comes back and keeps its epoch";
+      plan.reason = "reconnected and keeps its epoch";
       record.set_epoch(former.epoch());
       *record.mutable_former_incarnations() = former.former_incarnations();
       return plan;
@@ -102,7 +102,7 @@ absl::StatusOr<Registration> Membership::PlanRegister(const cluster::v1::Registe
     if (!same && !former.lost() &&
         std::find(formers.begin(), formers.end(), request.incarnation()) != formers.end()) {
       return StatusOf(absl::StatusCode::kAlreadyExists, "worker ", request.worker(),
-                      ": a newer process has taken the name; give every worker a name of its own");
+                      ": a newer process has taken the name; give every worker a unique name");
     }
     record.mutable_former_incarnations()->CopyFrom(formers);
     if (!same) record.add_former_incarnations(former.incarnation());
@@ -110,7 +110,7 @@ absl::StatusOr<Registration> Membership::PlanRegister(const cluster::v1::Registe
       record.mutable_former_incarnations()->erase(record.former_incarnations().begin());
     }
     plan.reason =
-        same ? StrCat("comes back after it was lost in epoch ", former.epoch())
+        same ? StrCat("reconnected after it was lost in epoch ", former.epoch())
              : StrCat("a new process takes the name; epoch ", former.epoch(), " is fenced");
   }
   record.set_epoch(++plan.last_epoch);

@@ -20,7 +20,7 @@ inline std::string PoolKey(const std::string& role, const std::string& pool) {
   return pool.empty() || pool == "default" ? role : role + "/" + pool;
 }
 
-// The pool of rollouts that a PoolKey is of; none for other roles.
+// The rollout pool of a PoolKey; none for other roles.
 inline std::optional<std::string> PoolOfKey(const std::string& key) {
   constexpr std::string_view kRollout = "rollout/";
   if (key == "rollout") return "default";
@@ -28,8 +28,8 @@ inline std::optional<std::string> PoolOfKey(const std::string& key) {
   return key.substr(kRollout.size());
 }
 
-// INVALID_ARGUMENT naming the field: a role that is not scaled (only rollout, reward and env are),
-// a pool of another role than rollout, or a number outside of 0..kMaxReplicas.
+// INVALID_ARGUMENT naming the field: a role that cannot be scaled (only rollout, reward and env
+// can), a pool for a role other than rollout, or a number outside 0..kMaxReplicas.
 inline absl::Status CheckScale(const std::string& role, const std::string& pool, int32_t replicas) {
   if (role != "rollout" && role != "reward" && role != "env") {
     return InvalidArgument("role: \"", role.substr(0, 40),
@@ -39,30 +39,29 @@ inline absl::Status CheckScale(const std::string& role, const std::string& pool,
     return InvalidArgument("pool: only rollouts have pools");
   }
   if (replicas < 0 || replicas > kMaxReplicas) {
-    return InvalidArgument("replicas: ", replicas, " is not within 0 and ", kMaxReplicas);
+    return InvalidArgument("replicas: ", replicas, " is not between 0 and ", kMaxReplicas);
   }
   return absl::OkStatus();
 }
 
-// What becomes of workers when fewer are wanted than before.
+// What happens to surplus workers when the number is lowered.
 enum class Surplus {
-  kDrains,  // so many, at most, are told to drain
-  kStays,   // the number only says how many there are
+  kDrains,  // at most the difference is told to drain
+  kStays,   // the number is informational only
 };
 
-// Changes how many workers a cluster has. Implementations are thread-safe.
+// Changes the number of workers of a cluster. Implementations are thread-safe.
 class PoolScaler {
  public:
   virtual ~PoolScaler() = default;
 
-  // Asks for `replicas` workers of a role (and pool, for rollouts); returns what was asked for
-  // before (0: nothing). Connected workers that are too many are told to drain, but no more than
-  // fewer are wanted than before: workers that others run beside those are left alone. Whoever runs
-  // the processes starts those that are missing. Does not wait for either. INVALID_ARGUMENT: as of
-  // CheckScale.
+  // Requests `replicas` workers of a role (and pool, for rollouts). Returns the number requested
+  // before (0 if none). Surplus connected workers are told to drain, but no more than the
+  // reduction, so that workers started by others are left alone. The process manager starts missing
+  // ones. Does not wait for either. INVALID_ARGUMENT: see CheckScale.
   virtual absl::StatusOr<int32_t> SetWanted(const std::string& role, const std::string& pool,
                                             int32_t replicas, Surplus surplus) = 0;
-  // What is asked for, by PoolKey. Roles that nobody has scaled are absent.
+  // Requested numbers by PoolKey. Roles that were never scaled are absent.
   virtual std::map<std::string, int32_t> Wanted() = 0;
 };
 

@@ -17,11 +17,10 @@ namespace {
 constexpr char kClusterRecord[] = "cluster";
 
 absl::Status ClosedStatus() {
-  return Deposed(
-      StatusOf(absl::StatusCode::kUnavailable, "this controller does not lead any more"));
+  return Deposed(StatusOf(absl::StatusCode::kUnavailable, "this controller no longer leads"));
 }
 
-// Whether drivers want to know of the difference between two statuses.
+// Whether drivers care about the difference between two statuses.
 bool Differs(const cluster::v1::WorkerStatus& a, const cluster::v1::WorkerStatus& b) {
   if (a.draining() != b.draining() || a.assignments_size() != b.assignments_size()) return true;
   for (int i = 0; i < a.assignments_size(); ++i) {
@@ -36,8 +35,8 @@ bool Differs(const cluster::v1::WorkerStatus& a, const cluster::v1::WorkerStatus
   return false;
 }
 
-// The connected workers of a pool that are more than `replicas`, from the last name on (of
-// "rollout-2" and "rollout-10" the latter), at most `most`.
+// Up to `most` connected workers of a pool beyond `replicas`, the last names first ("rollout-10"
+// before "rollout-2").
 std::vector<const Member*> SurplusOf(const std::map<std::string, Member>& members,
                                      const std::string& key, int32_t replicas, int32_t most) {
   std::vector<const Member*> pool;
@@ -273,7 +272,7 @@ std::vector<DesiredAssignment> WorkerHub::DesiredOf(const Session& session) cons
 void WorkerHub::Flush(const std::shared_ptr<Session>& session) {
   {
     MutexLock lock(mu_);
-    if (session->flushing) return;  // whoever does it looks again under the lock before it ends
+    if (session->flushing) return;  // the flushing thread checks again before it stops
     session->flushing = true;
   }
   while (true) {
@@ -287,8 +286,8 @@ void WorkerHub::Flush(const std::shared_ptr<Session>& session) {
       }
     }
     if (session->stream->Send(*directive)) continue;
-    // What this stream was told is not known any more: a new one begins from the start.
-    session->stream->Finish(ResourceExhausted("too many directives wait; connect again"));
+    // The worker's state is now unknown; a new stream starts over.
+    session->stream->Finish(ResourceExhausted("too many pending directives; reconnect"));
     MutexLock lock(mu_);
     session->flushing = false;
     return;
@@ -348,7 +347,7 @@ absl::StatusOr<int32_t> WorkerHub::SetWanted(const std::string& role, const std:
   const std::string key = PoolKey(role, pool);
   const auto known = wanted.find(key);
   const int32_t before = known == wanted.end() ? 0 : known->second;
-  // Of a number that nobody has named before, all workers are the part that is scaled.
+  // If the pool was never scaled before, all its workers may be drained.
   const int32_t most = surplus == Surplus::kStays ? 0
                        : known == wanted.end()    ? kMaxReplicas
                                                   : before - replicas;

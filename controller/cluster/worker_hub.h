@@ -25,7 +25,7 @@ namespace freshet {
 class DirectiveStream {
  public:
   virtual ~DirectiveStream() = default;
-  // False when the stream cannot take it: too much waits, or it has ended.
+  // Returns false if the stream has ended or its queue is full.
   virtual bool Send(const cluster::v1::Directive& directive) = 0;
   virtual void Finish(const absl::Status& status) = 0;
 };
@@ -36,13 +36,12 @@ struct WorkerHubOptions {
 };
 
 // The workers of a cluster as the active controller sees them: registration, heartbeats, losses,
-// and what each worker is told to do. Lives for one term of leadership.
+// and the directives to each worker. Lives for one term of leadership.
 //
-// What must outlast the controller (epochs, who is lost, wanted numbers) is written to the record
-// store, under the leader's fence, before it takes effect: a worker counts as lost only once that
-// is stored, so no other controller can take it for alive.
-// Errors: those of the record store.
-// Thread-safe.
+// State that must survive the controller (epochs, lost workers, wanted numbers) is written to the
+// record store under the leader's fence before it takes effect. A worker counts as lost only after
+// that is stored, so no other controller can consider it alive.
+// Errors: those of the record store. Thread-safe.
 class WorkerHub final : public PoolScaler {
  public:
   // Reads the stored cluster. `records` and `clock` must outlive the hub.
@@ -55,26 +54,26 @@ class WorkerHub final : public PoolScaler {
       ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
   absl::Status Deregister(const std::string& worker, int64_t epoch)
       ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
-  // A status that came over `stream`. The first one makes it the worker's stream in place of a
-  // former one. FAILED_PRECONDITION: the epoch is fenced. Does not block.
+  // Handles a status received over `stream`. The first one makes it the worker's current stream.
+  // FAILED_PRECONDITION: the epoch is fenced. Does not block.
   absl::Status OnStatus(const std::shared_ptr<DirectiveStream>& stream,
                         const cluster::v1::WorkerStatus& status) ABSL_LOCKS_EXCLUDED(mu_);
   void OnStreamEnd(const DirectiveStream* stream) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Declares silent workers lost; to be called often, by one thread. Returns those of this call.
+  // Declares silent workers lost and returns them. Call it often, from one thread.
   absl::StatusOr<std::vector<LostWorker>> Check() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
 
-  // Replaces all that `job` wants of workers; {} withdraws it.
+  // Replaces all assignments that `job` wants; {} withdraws them.
   void SetDesired(const std::string& job, std::vector<DesiredAssignment> desired)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Sends one directive over the worker's stream. UNAVAILABLE: there is none at the moment, or the
-  // epoch is another; FAILED_PRECONDITION is never returned.
+  // Sends one directive over the worker's stream. UNAVAILABLE: there is no stream, or the epoch
+  // differs. Never returns FAILED_PRECONDITION.
   absl::Status Send(const std::string& worker, int64_t epoch,
                     const cluster::v1::Directive& directive) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // All workers, lost ones included, by name.
+  // All workers by name, including lost ones.
   std::vector<Member> Workers() const ABSL_LOCKS_EXCLUDED(mu_);
-  // FAILED_PRECONDITION unless that epoch of the worker is in force.
+  // FAILED_PRECONDITION unless this epoch of the worker is in force.
   absl::Status CheckEpoch(const std::string& worker, int64_t epoch) const ABSL_LOCKS_EXCLUDED(mu_);
 
   absl::StatusOr<int32_t> SetWanted(const std::string& role, const std::string& pool,
@@ -82,14 +81,14 @@ class WorkerHub final : public PoolScaler {
       ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
   std::map<std::string, int32_t> Wanted() override ABSL_LOCKS_EXCLUDED(mu_);
 
-  // A number that grows whenever a worker comes, goes, or reports another state of its work.
+  // Increases whenever a worker joins, leaves, or reports another state of its work.
   uint64_t ChangeCount() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Blocks until ChangeCount() > seen, for `timeout` of real time, or until Close or Wake.
+  // Blocks until ChangeCount() > seen, `timeout` of real time has passed, Close or Wake.
   uint64_t AwaitChange(uint64_t seen, absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Counts as a change: what a driver waits for may have happened elsewhere.
+  // Counts as a change. For events outside the hub that drivers wait for.
   void Wake() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Ends all streams with `status` and every wait; nothing is accepted any more.
+  // Ends all streams with `status` and all waits. Later calls are refused.
   void Close(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
   WorkerLogs& log() { return log_; }
@@ -106,14 +105,14 @@ class WorkerHub final : public PoolScaler {
   WorkerHub(JobRecordStore& records, int64_t fence, const Clock& clock, WorkerHubOptions options,
             const cluster::v1::ClusterRecord& stored);
 
-  // Stores the cluster as it is after `change`.
+  // Stores the cluster with `change` applied.
   absl::Status Store(const std::function<void(Membership&)>& change,
                      const std::map<std::string, int32_t>* wanted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends the worker's stream unless it belongs to `epoch`.
+  // Removes and returns the worker's session unless it belongs to `except_epoch`.
   std::shared_ptr<Session> TakeSession(const std::string& worker, int64_t except_epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Says what is still to be said. One thread at a time does so for a session.
+  // Sends the pending directives. Only one thread at a time does so for a session.
   void Flush(const std::shared_ptr<Session>& session) ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<DesiredAssignment> DesiredOf(const Session& session) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -125,7 +124,7 @@ class WorkerHub final : public PoolScaler {
   const WorkerHubOptions options_;
   WorkerLogs log_;
 
-  // Orders the writers of the record; held while the record store is asked.
+  // Orders writers of the record; held during calls to the record store.
   Mutex write_mu_ ABSL_ACQUIRED_BEFORE(mu_);
   mutable Mutex mu_;
   mutable CondVar changed_;

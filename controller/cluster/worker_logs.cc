@@ -13,7 +13,7 @@
 namespace freshet {
 namespace {
 
-// More than any process keeps for the taking.
+// Bound in case lines arrive as fast as they are taken.
 constexpr int kMaxTakes = 64;
 
 std::vector<std::string> JobsOf(const cluster::v1::WorkerStatus& status) {
@@ -24,7 +24,7 @@ std::vector<std::string> JobsOf(const cluster::v1::WorkerStatus& status) {
   return {jobs.begin(), jobs.end()};
 }
 
-// The IDs of the words job=ID, those within quotes aside.
+// The IDs of all words job=ID outside quotes.
 std::vector<std::string> JobsNamedIn(std::string_view text) {
   std::vector<std::string> jobs;
   for (const auto& [key, value] : ParseLogText(text)) {
@@ -44,7 +44,7 @@ void WorkerLogs::Append(std::vector<std::string> jobs, job::v1::LogEntry entry) 
     rings_.erase(oldest);
   }
   if (entry.text().size() > options_.max_line_bytes) {
-    // Not within a character: a text must be valid UTF-8.
+    // Cut at a character boundary, because the text must be valid UTF-8.
     size_t size = options_.max_line_bytes;
     while (size > 0 && (static_cast<unsigned char>(entry.text()[size]) & 0xC0) == 0x80) --size;
     entry.mutable_text()->resize(size);

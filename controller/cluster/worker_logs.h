@@ -18,11 +18,11 @@ namespace freshet {
 
 struct WorkerLogsOptions {
   size_t lines_per_worker = 2000;
-  size_t max_workers = 512;      // beyond, the ring that was silent longest goes
-  size_t max_line_bytes = 4096;  // longer lines are cut
+  size_t max_workers = 512;      // beyond that, the ring that was silent longest is dropped
+  size_t max_line_bytes = 4096;  // longer lines are truncated
 };
 
-// Which lines a reader wants; an empty text stands for all.
+// Selects lines; an empty field matches all.
 struct LogFilter {
   std::string job;
   std::string role;
@@ -31,35 +31,35 @@ struct LogFilter {
 
 struct LogPage {
   std::vector<job::v1::LogEntry> entries;  // oldest first
-  int64_t position = 0;  // of the newest line looked at; pass it to go on after it
+  int64_t position = 0;  // of the newest line examined; pass it to continue after it
 };
 
-// The oldest lines that this process has logged and nobody has taken yet, with role and worker;
-// none when all are taken.
+// Takes the oldest lines that this process has logged, with role and worker; empty if none are
+// left.
 using OwnLog = std::function<std::vector<job::v1::LogEntry>()>;
 
-// The last lines that workers, and the controller, have logged, a bounded ring for each. They live
-// in the memory of the active controller only. Thread-safe.
+// The last log lines of workers and of the controller, in one bounded ring each. Kept only in the
+// memory of the active controller. Thread-safe.
 class WorkerLogs {
  public:
   explicit WorkerLogs(WorkerLogsOptions options = {}) : options_(options) {}
 
-  // The log lines of a status, and how many the worker has lost before them. A line belongs to the
-  // jobs that the worker has assignments of.
+  // Adds the log lines of a status, and the number of lines that the worker lost before them. Lines
+  // are attributed to the jobs of the worker's assignments.
   void Add(cluster::v1::Role role, const cluster::v1::WorkerStatus& status)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Lines of the controller itself, with role and worker. A line belongs to the jobs that it names
-  // as job=ID.
+  // Adds lines of the controller itself, with role and worker. Lines are attributed to the jobs
+  // that they name as job=ID.
   void AddOwn(std::vector<job::v1::LogEntry> entries) ABSL_LOCKS_EXCLUDED(mu_);
-  // Adds all that `own` has. To be called often: lines are in the order in which they were added.
+  // Adds all lines from `own`. Call it often: lines are ordered by when they were added.
   void TakeOwn(const OwnLog& own) ABSL_LOCKS_EXCLUDED(own_mu_, mu_);
 
-  // The newest `tail` lines that match (0: all that are kept).
+  // The newest `tail` matching lines (0: all that are kept).
   LogPage Tail(const LogFilter& filter, size_t tail) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Matching lines after `position`; waits for one for up to `wait` of real time, or until Close.
+  // Matching lines after `position`. Waits up to `wait` of real time for one, or until Close.
   LogPage Next(const LogFilter& filter, int64_t position, absl::Duration wait)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends every wait, now and later.
+  // Ends all current and future waits.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -74,7 +74,7 @@ class WorkerLogs {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const WorkerLogsOptions options_;
-  Mutex own_mu_ ABSL_ACQUIRED_BEFORE(mu_);  // held while lines are taken, which keeps their order
+  Mutex own_mu_ ABSL_ACQUIRED_BEFORE(mu_);  // held while lines are taken, to preserve their order
   mutable Mutex mu_;
   CondVar added_;
   std::map<std::string, std::deque<Line>> rings_ ABSL_GUARDED_BY(mu_);

@@ -17,7 +17,7 @@ constexpr size_t kMaxIdle = 4;
 constexpr size_t kMaxHeaderBytes = 64 << 10;
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 
-// What the callbacks of a call fill.
+// Filled by the callbacks of a call.
 struct Received {
   size_t max_bytes = 0;
   size_t header_bytes = 0;
@@ -30,7 +30,7 @@ size_t OnBody(char* data, size_t size, size_t count, void* to) {
   const size_t bytes = size * count;
   if (received->body.size() + bytes > received->max_bytes) {
     received->too_large = true;
-    return 0;  // ends the call
+    return 0;  // aborts the call
   }
   received->body.append(data, bytes);
   return bytes;
@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<CurlHttpClient>> CurlHttpClient::Create(CurlHttpO
   if (ready != CURLE_OK) return Internal("libcurl: ", curl_easy_strerror(ready));
   const bool tls = options.server.starts_with("https://");
   if (!tls && !options.server.starts_with("http://")) {
-    return InvalidArgument("server: ", options.server.substr(0, 80), " is no address of HTTP");
+    return InvalidArgument("server: ", options.server.substr(0, 80), " is not an HTTP address");
   }
   if (tls && options.ca_file.empty()) return InvalidArgument("ca_file: https needs roots");
   if (!tls && !options.token_file.empty()) {
@@ -143,14 +143,14 @@ absl::StatusOr<HttpReply> CurlHttpClient::Send(const HttpCall& call) {
   }
   std::unique_ptr<Handle> handle = Take();
   CURL* const curl = handle->curl;
-  if (curl == nullptr) return ResourceExhausted("libcurl gives no handle");
+  if (curl == nullptr) return ResourceExhausted("cannot create a libcurl handle");
   Received received;
   received.max_bytes = call.max_reply_bytes;
   char details[CURL_ERROR_SIZE] = {};
   const std::string url = options_.server + call.path;
   const bool tls = options_.server.starts_with("https://");
 
-  curl_easy_reset(curl);  // keeps the connections
+  curl_easy_reset(curl);  // keeps connections open
   curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
   curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call.method.c_str());
   if (!call.body.empty()) {

@@ -12,18 +12,18 @@
 namespace freshet {
 
 struct CurlHttpOptions {
-  std::string server;   // "https://HOST:PORT", or "http://" for a server of a test
-  std::string ca_file;  // roots in PEM that the server is checked against
-  // Holds a bearer token, which is read for every call: it may be replaced at any time. "": none.
+  std::string server;   // "https://HOST:PORT", or "http://" for a test server
+  std::string ca_file;  // PEM roots that verify the server
+  // File with a bearer token, read for every call because it may be rotated. "": none.
   std::string token_file;
 };
 
-// HTTP over TLS by libcurl. Follows no redirection and no proxy of the environment, so the token
-// goes to the server alone. Connections are kept for the next call.
+// HTTP over TLS using libcurl. Follows no redirects and ignores proxy environment variables, so
+// that the token goes only to the server. Connections are reused.
 class CurlHttpClient final : public HttpClient {
  public:
-  // Opens no connection. INVALID_ARGUMENT: a server of another form, https without roots, or a
-  // token over plaintext.
+  // Opens no connection. INVALID_ARGUMENT: malformed server, https without roots, or a token over
+  // plaintext.
   static absl::StatusOr<std::unique_ptr<CurlHttpClient>> Create(CurlHttpOptions options);
   ~CurlHttpClient() override;
 

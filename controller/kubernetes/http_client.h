@@ -11,7 +11,7 @@ namespace freshet {
 
 struct HttpCall {
   std::string method;  // "GET" or "PATCH"
-  std::string path;    // with the leading slash, escaped where it must be
+  std::string path;    // with the leading slash, escaped
   std::string content_type;
   std::string body;
   absl::Duration deadline = absl::Seconds(5);
@@ -25,13 +25,13 @@ struct HttpReply {
 
 // Calls to one HTTP server. Thread-safe.
 //
-// Errors: DEADLINE_EXCEEDED; UNAVAILABLE: no connection, or it broke; PERMISSION_DENIED: the server
-// is not whom its certificate must name; DATA_LOSS: a reply that is too large or no HTTP;
-// FAILED_PRECONDITION: the client's own files cannot be used.
+// Errors: DEADLINE_EXCEEDED; UNAVAILABLE: cannot connect, or the connection broke;
+// PERMISSION_DENIED: the server's certificate does not match; DATA_LOSS: the reply is too large or
+// not HTTP; FAILED_PRECONDITION: the client's own files are unusable.
 class HttpClient {
  public:
   virtual ~HttpClient() = default;
-  // An answer of any status is a reply; redirections are not followed.
+  // Any HTTP status is a reply; redirects are not followed.
   virtual absl::StatusOr<HttpReply> Send(const HttpCall& call) = 0;
 };
 

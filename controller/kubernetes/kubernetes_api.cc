@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 constexpr int kMaxDepth = 32;
 constexpr size_t kMaxText = 300;
 
-// The reply as an object; discarded where it is none, or nested too deeply.
+// The reply as an object; discarded if it is none or nested too deeply.
 Json ParseObject(const std::string& text) {
   bool deep = false;
   Json parsed = Json::parse(
@@ -29,7 +29,7 @@ Json ParseObject(const std::string& text) {
   return deep || !parsed.is_object() ? Json(Json::value_t::discarded) : parsed;
 }
 
-// What the server says of an error: `message` of a Status, on one line.
+// The server's error message: `message` of a Status, on one line.
 std::string SaidBy(const std::string& body) {
   const Json reply = ParseObject(body);
   std::string text;
@@ -107,12 +107,12 @@ absl::StatusOr<int32_t> KubernetesApi::GetReplicas(const ScaleTarget& target,
   const std::string path = ScalePath(target);
   FRESHET_ASSIGN_OR_RETURN(const std::string body, Call("GET", path, "", deadline));
   const Json scale = ParseObject(body);
-  const absl::Status bad = DataLoss("kubernetes: GET ", path, ": the answer is no Scale");
+  const absl::Status bad = DataLoss("kubernetes: GET ", path, ": the reply is not a Scale");
   if (scale.is_discarded()) return bad;
   const auto spec = scale.find("spec");
   if (spec == scale.end() || !spec->is_object()) return bad;
   const auto replicas = spec->find("replicas");
-  if (replicas == spec->end()) return 0;  // Kubernetes leaves a 0 out
+  if (replicas == spec->end()) return 0;  // Kubernetes omits 0
   if (!replicas->is_number_unsigned()) return bad;
   const auto value = replicas->get<uint64_t>();
   if (value > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) return bad;
@@ -129,7 +129,7 @@ absl::Status KubernetesApi::SetReplicas(const ScaleTarget& target, int32_t repli
 absl::Status KubernetesApi::SetDeletionCost(const std::string& pod, int32_t cost,
                                             absl::Duration deadline) {
   if (!IsObjectName(pod)) {
-    return InvalidArgument("pod: \"", pod.substr(0, 80), "\" is no name of a pod");
+    return InvalidArgument("pod: \"", pod.substr(0, 80), "\" is not a valid pod name");
   }
   Json patch;
   patch["metadata"]["annotations"]["controller.kubernetes.io/pod-deletion-cost"] = StrCat(cost);

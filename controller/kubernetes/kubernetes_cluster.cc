@@ -33,13 +33,13 @@ std::set<std::string> PoolsIn(const std::map<std::string, ScaleTarget>& targets)
 absl::StatusOr<KubernetesOptions> KubernetesOfPod(
     const std::string& name_space, const std::function<std::string(const char* name)>& variable) {
   if (!IsObjectName(name_space)) {
-    return InvalidArgument("\"", name_space.substr(0, 80), "\" is no name of a namespace");
+    return InvalidArgument("\"", name_space.substr(0, 80), "\" is not a valid namespace");
   }
   const std::string host = variable("KUBERNETES_SERVICE_HOST");
   const std::string port = variable("KUBERNETES_SERVICE_PORT");
   if (host.empty() || port.empty()) {
     return InvalidArgument(
-        "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod");
+        "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: not running in a pod");
   }
   const bool v6 = host.find(':') != std::string::npos;
   KubernetesOptions options;

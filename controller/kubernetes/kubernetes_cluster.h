@@ -20,23 +20,23 @@ namespace freshet {
 
 struct KubernetesOptions {
   std::string server;      // "https://HOST:PORT" of the API server
-  std::string ca_file;     // roots in PEM
+  std::string ca_file;     // PEM roots
   std::string token_file;  // of the pod's service account
   std::string name_space;
   std::map<std::string, ScaleTarget> targets;  // by PoolKey
 };
 
-// The API server as a pod finds it: the environment variables KUBERNETES_SERVICE_HOST and _PORT,
-// and the files of its service account. `variable` gives the value of a variable, "" without one.
-// INVALID_ARGUMENT: not in a pod, or a name that no namespace can have.
+// Locates the API server from within a pod: environment variables KUBERNETES_SERVICE_HOST and
+// _PORT, and the files of the service account. `variable` returns the value of a variable, "" if
+// unset. INVALID_ARGUMENT: not in a pod, or an invalid namespace.
 absl::StatusOr<KubernetesOptions> KubernetesOfPod(
     const std::string& name_space, const std::function<std::string(const char* name)>& variable);
 
-// What a controller does with the Kubernetes that it runs in: scales, and tells pods what their
-// deletion costs. Thread-safe.
+// The controller's integration with Kubernetes: scales workloads and sets pods' deletion costs.
+// Thread-safe.
 class KubernetesCluster {
  public:
-  // The workers, while this controller leads; nothing else. Called on another thread.
+  // Returns the workers while this controller leads, otherwise nothing. Called on another thread.
   using Workers = std::function<std::optional<std::vector<Member>>()>;
 
   // Opens no connection. INVALID_ARGUMENT for bad options.
@@ -44,14 +44,13 @@ class KubernetesCluster {
                                                                    const Clock& clock);
   KubernetesCluster(std::unique_ptr<HttpClient> http, const KubernetesOptions& options,
                     const Clock& clock);
-  // Stop().
+  // Calls Stop().
   ~KubernetesCluster();
 
   PoolScaler& scaler() { return scaler_; }
-  // Tells pods what they cost, looking every second at `workers`.
+  // Updates deletion costs every second from `workers`.
   void Start(Workers workers);
   void Stop();
-  // One look.
   void TellCosts(const std::vector<Member>& workers);
 
  private:
@@ -59,8 +58,8 @@ class KubernetesCluster {
   KubernetesApi api_;
   KubernetesScaler scaler_;
   const Clock& clock_;
-  std::set<std::string> pools_;  // of rollouts in Deployments
-  DeletionCosts costs_;          // of the thread
+  std::set<std::string> pools_;  // rollout pools that are Deployments
+  DeletionCosts costs_;          // used by the thread only
   std::jthread thread_;
 };
 

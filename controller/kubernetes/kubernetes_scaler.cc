@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::Duration kScaleDeadline = absl::Seconds(5);
 constexpr absl::Duration kReadDeadline = absl::Seconds(1);
-// An answer is good for so long; after a failure nobody asks for a while.
+// How long a reply is cached, and how long requests pause after a failure.
 constexpr absl::Duration kFresh = absl::Seconds(2);
 constexpr absl::Duration kAfterFailure = absl::Seconds(10);
 
@@ -29,13 +29,13 @@ absl::StatusOr<int32_t> KubernetesScaler::SetWanted(const std::string& role,
                                                     Surplus surplus) {
   FRESHET_RETURN_IF_ERROR(CheckScale(role, pool, replicas));
   if (surplus == Surplus::kStays) {
-    return InvalidArgument("keep_workers: Kubernetes says how many workers there are");
+    return InvalidArgument("keep_workers: Kubernetes determines the number of workers");
   }
   const std::string key = PoolKey(role, pool);
   const auto target = targets_.find(key);
   if (target == targets_.end()) {
     return InvalidArgument(role == "rollout" ? "pool: " : "role: ", key,
-                           " is no workload that the controller may scale; see --scale-target");
+                           " is not a workload that the controller may scale; see --scale-target");
   }
   const int32_t size = target->second.size;
   if (replicas % size != 0) {

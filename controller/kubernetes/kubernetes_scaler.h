@@ -13,15 +13,14 @@
 
 namespace freshet {
 
-// Workers that are pods: asks Kubernetes for more or fewer of them by the scale of their workload.
-// Nobody is told to drain: Kubernetes chooses pods, those with the least deletion cost first, and
-// ends them with SIGTERM, which drains them; a pod that ended by itself would be started again.
-// Numbers are of workers, also where Kubernetes counts groups of them.
+// PoolScaler for workers that are pods: sets the scale of their workload. No worker is told to
+// drain: Kubernetes chooses pods, those with the lowest deletion cost first, and sends SIGTERM,
+// which drains them; a pod that exited by itself would be restarted. Numbers count workers, even if
+// Kubernetes counts groups of them.
 //
-// Beside those of PoolScaler, SetWanted has the errors of KubernetesApi, and INVALID_ARGUMENT for a
-// pool that is no target, for a number that is no multiple of its groups' size, and for
-// Surplus::kStays: Kubernetes says how many there are.
-// Thread-safe.
+// Besides the errors of PoolScaler, SetWanted returns those of KubernetesApi, and INVALID_ARGUMENT
+// for a pool that is not a target, for a number that is not a multiple of the group size, and for
+// Surplus::kStays, because Kubernetes determines the number. Thread-safe.
 class KubernetesScaler final : public PoolScaler {
  public:
   // `api` and `clock` must outlive the object.
@@ -32,7 +31,7 @@ class KubernetesScaler final : public PoolScaler {
   absl::StatusOr<int32_t> SetWanted(const std::string& role, const std::string& pool,
                                     int32_t replicas, Surplus surplus) override
       ABSL_LOCKS_EXCLUDED(mu_);
-  // As of some seconds ago; without the targets that could never be asked for.
+  // May be some seconds old. Omits targets that were never read successfully.
   std::map<std::string, int32_t> Wanted() override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

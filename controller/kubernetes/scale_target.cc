@@ -24,7 +24,7 @@ absl::Status BadForm(const std::string& text) {
       kMaxGroupSize);
 }
 
-// Takes "*SIZE" off a name; 1 without it, none when SIZE is no such number.
+// Removes "*SIZE" from a name. Returns 1 without it, none if SIZE is invalid.
 std::optional<int32_t> TakeSize(std::string& name) {
   const size_t star = name.find('*');
   if (star == std::string::npos) return 1;
@@ -73,7 +73,7 @@ absl::StatusOr<std::map<std::string, ScaleTarget>> ParseScaleTargets(
     }
     if (!IsObjectName(target.name)) {
       return InvalidArgument("\"", text.substr(0, 120), "\": \"", target.name.substr(0, 80),
-                             "\" is no name of an object of Kubernetes");
+                             "\" is not a valid Kubernetes object name");
     }
     if (!targets.emplace(key, target).second) {
       return InvalidArgument("\"", text.substr(0, 120), "\": ", key, " is named twice");

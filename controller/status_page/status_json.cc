@@ -48,7 +48,7 @@ Json CountsToJson(const Map& counts) {
   return object;
 }
 
-// What the list and the page of a job have in common.
+// Fields shared by the list and the page of a job.
 Json Summary(const job::v1::Job& job) {
   Json object = {{"id", job.id()},
                  {"name", job.name()},
@@ -88,20 +88,20 @@ Json EventToJson(const job::v1::Event& event) {
 struct Pool {
   int64_t ready = 0;
   int64_t total = 0;
-  double busy = 0;  // sum over those that are ready
+  double busy = 0;  // sum over ready workers
   double tokens_per_second = 0;
-  double kv = 0;  // the fullest cache
+  double kv = 0;  // of the fullest cache
   std::optional<int64_t> oldest_version;
   int64_t newest_version = 0;
   int64_t restarts = 0;
 };
 
-// As the numbers that are asked for by hand are named.
+// Named like the keys of manual scaling.
 std::string PoolName(const std::string& role, const std::string& pool) {
   return pool.empty() || pool == "default" ? role : StrCat(role, "/", pool);
 }
 
-// What a pool of rollouts decides by itself; null for one that does not.
+// Autoscaling state of a rollout pool; null if it is not autoscaled.
 const job::v1::PoolScale* ScaleOf(const job::v1::Cluster& cluster, const std::string& name) {
   for (const job::v1::PoolScale& scale : cluster.pools()) {
     if (scale.max() > 0 && PoolName("rollout", scale.pool()) == name) return &scale;

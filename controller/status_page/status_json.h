@@ -10,9 +10,9 @@
 
 namespace freshet {
 
-// Bodies of the status page's HTTP API (docs/status-page.md). All of them are one JSON object with
-// a fixed order of keys, valid UTF-8 whatever the jobs contain. Times are RFC 3339 in UTC with
-// milliseconds, null where there is none. Pure.
+// Bodies of the status page's HTTP API (docs/status-page.md). Each is one JSON object with a fixed
+// key order and valid UTF-8, whatever the jobs contain. Times are RFC 3339 in UTC with
+// milliseconds, or null. Pure.
 
 // GET /api/jobs
 std::string JobsToJson(const StatusIdentity& identity, const StatusJobs& jobs, absl::Time now);
@@ -24,7 +24,7 @@ std::string MetricsToJson(const StatusRows& rows);
 std::string SamplesToJson(const std::vector<std::string>& rows);
 // GET /api/workers: workers, and the pools that they make up.
 std::string WorkersToJson(const job::v1::Cluster& cluster);
-// Any answer but 200.
+// Any reply other than 200.
 std::string ErrorToJson(const absl::Status& status);
 
 }  // namespace freshet

@@ -59,7 +59,7 @@ HttpResponse Json(absl::StatusOr<std::string> body) {
   return {200, kJsonType, *std::move(body)};
 }
 
-// Value of a key of a query "a=1&b=2"; the default where it is absent.
+// Value of a key of a query "a=1&b=2"; the default if absent.
 absl::StatusOr<int64_t> Number(std::string_view query, std::string_view key, int64_t otherwise,
                                int64_t min, int64_t max) {
   while (!query.empty()) {
@@ -85,7 +85,7 @@ int HexDigit(char c) {
   return -1;
 }
 
-// A segment of a path, as a browser encodes it. "" when it is broken.
+// URL-decodes a path segment; "" if malformed.
 std::string Decode(std::string_view segment) {
   std::string text;
   for (size_t i = 0; i < segment.size(); ++i) {
@@ -161,7 +161,7 @@ HttpResponse Route(StatusSource& source, const HttpRequest& request, absl::Time 
   return ErrorResponse(NotFound("there is nothing at ", path));
 }
 
-// Clients without the header are no browsers.
+// Clients without the header are not browsers.
 bool IsLocalHost(const std::string& host) {
   if (host.empty()) return true;
   if (host.starts_with("unix:")) return false;
@@ -190,7 +190,7 @@ absl::StatusOr<std::unique_ptr<runtime::HttpServer>> ServeStatusPage(const std::
   if (!runtime::IsLoopback(listen)) {
     return InvalidArgument("--status-listen ", listen,
                            " is not a loopback address: reach the page by a port-forward, or put "
-                           "a proxy that asks who it is before it");
+                           "an authenticating proxy in front of it");
   }
   return runtime::HttpServer::Start(
       listen,

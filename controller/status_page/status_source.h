@@ -10,44 +10,43 @@
 
 namespace freshet {
 
-// Who serves the page.
+// The server of the page.
 struct StatusIdentity {
   std::string role;     // "controller" or "local"
   std::string version;  // of the program
-  bool leads = false;   // of a controller: whether it leads
-  std::string leader;   // address of the one that does; "" where none is known
+  bool leads = false;   // controllers only: whether it leads
+  std::string leader;   // address of the leader; "" if unknown
 };
 
-// The head of the list of jobs, without events.
+// The first jobs of the list, without events.
 struct StatusJobs {
   std::vector<job::v1::Job> jobs;
-  bool more = false;  // there are others behind these
+  bool more = false;  // the list has more jobs
 };
 
-// A page of a job's rows of metrics.
+// A page of a job's metrics rows.
 struct StatusRows {
   std::vector<std::string> rows;  // as in metrics.jsonl, oldest first
-  int64_t cursor = 0;             // of the last event that was looked at: go on after it
-  bool gap = false;               // rows between the cursor asked for and the first one are gone
-  bool more = false;              // there are newer ones already
+  int64_t cursor = 0;             // of the last event examined; continue after it
+  bool gap = false;               // rows after the requested cursor have been dropped
+  bool more = false;              // newer rows exist
 };
 
-// What the status page shows: the job API, as far as it only reads. Thread-safe.
+// Data source of the status page: the read-only part of the job API. Thread-safe.
 //
-// Errors: NOT_FOUND for a job that is not there, UNAVAILABLE while no controller leads or the
-// datastore is away.
+// Errors: NOT_FOUND for an unknown job, UNAVAILABLE if no controller leads or the datastore does
+// not answer.
 class StatusSource {
  public:
   virtual ~StatusSource() = default;
 
   virtual StatusIdentity Identity() = 0;
-  // Up to `limit` jobs: those at work first, then those that wait, then those that have ended; of
-  // each kind the newest first.
+  // Up to `limit` jobs: active, then waiting, then ended; newest first within each group.
   virtual absl::StatusOr<StatusJobs> List(int limit) = 0;
-  // With events, and what the job waits for where that is known.
+  // Includes events and, if known, what the job waits for.
   virtual absl::StatusOr<job::v1::Job> Get(const std::string& id) = 0;
-  // Rows after the cursor `after`; 0: from the oldest one that is kept. Looks at up to `limit`
-  // events, not all of which are rows. OUT_OF_RANGE: the cursor is none of this job's.
+  // Rows after the cursor `after`; 0 starts at the oldest kept. Examines up to `limit` events, not
+  // all of which are rows. OUT_OF_RANGE: the job has no such cursor.
   virtual absl::StatusOr<StatusRows> Metrics(const std::string& id, int64_t after,
                                              int64_t limit) = 0;
   // The newest rows of samples.jsonl, newest first.

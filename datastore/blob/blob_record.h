@@ -20,22 +20,22 @@ static_assert(std::endian::native == std::endian::little, "records are copied as
 
 enum class BlobKind : uint8_t { kResponse = 1, kPrompt = 2, kScore = 3, kFloats = 4 };
 
-// Writes one record: header, then what is put, then the checksum. Confined to one thread at a time.
+// Writes one record: header, content, checksum. Confined to one thread at a time.
 class BlobWriter {
  public:
-  // `size_hint`: bytes of the content, about. The record goes behind what `before` holds.
+  // `size_hint`: approximate content size in bytes. The record is appended to `before`.
   BlobWriter(BlobKind kind, size_t size_hint, std::string before = {}, uint8_t version = 1);
 
   template <typename T>
   requires std::is_arithmetic_v<T>
   void Put(T value) { Append(&value, sizeof(value)); }
-  // The values without their count.
+  // Writes the values without their count.
   template <typename T>
   requires std::is_arithmetic_v<T>
   void PutColumn(const std::vector<T>& values) { Append(values.data(), values.size() * sizeof(T)); }
   void PutText(std::string_view text) { Append(text.data(), text.size()); }
 
-  // Ends the record with its checksum. Returns `before` and the record.
+  // Appends the checksum. Returns `before` followed by the record.
   std::string Finish() &&;
 
  private:
@@ -47,12 +47,12 @@ class BlobWriter {
   const size_t begin_;
 };
 
-// Reads one record. The first failed read makes all later ones give zeros and nothing, and Finish
-// tell why, so a decoder checks once, before each allocation excepted (Column and Text do that).
-// Confined to one thread at a time.
+// Reads one record. After a failed read, later reads return zeros and empty values and Finish
+// returns the reason, so a decoder needs only one check at the end. Column and Text check sizes
+// before allocating. Confined to one thread at a time.
 class BlobReader {
  public:
-  // DATA_LOSS: too short, a wrong checksum, a version outside [1, newest], another kind.
+  // DATA_LOSS: too short, wrong checksum, version outside [1, newest], or another kind.
   static absl::StatusOr<BlobReader> Open(BlobKind kind, std::string_view blob, uint8_t newest = 1);
   uint8_t version() const { return version_; }
 
@@ -62,9 +62,9 @@ class BlobReader {
     if (const char* from = Take(sizeof(T)); from != nullptr) std::memcpy(&value, from, sizeof(T));
     return value;
   }
-  // A count that was put as uint32; above `limit` the record is bad.
+  // Reads a uint32 count. Fails the record if it exceeds `limit`.
   int64_t GetCount(int64_t limit);
-  // `count` values. Memory is taken only when the record holds that many.
+  // Reads `count` values. Allocates only if the record has that many.
   template <typename T>
   requires std::is_arithmetic_v<T> std::vector<T> GetColumn(int64_t count) {
     const size_t size = static_cast<size_t>(count) * sizeof(T);
@@ -75,18 +75,18 @@ class BlobReader {
     return values;
   }
   std::string_view GetText(int64_t size);
-  // Whether `count` parts of at least `size` bytes each can still come; else the record is bad.
+  // Whether `count` parts of at least `size` bytes each can follow; otherwise fails the record.
   bool Expect(int64_t count, int64_t size);
   // Marks the record as bad.
   void Fail(const char* why);
   bool ok() const { return why_ == nullptr; }
 
-  // DATA_LOSS: a read failed, or bytes are left.
+  // DATA_LOSS: a read failed, or unread bytes remain.
   absl::Status Finish() const;
 
  private:
   explicit BlobReader(std::string_view content) : left_(content) {}
-  // The next `size` bytes, or null.
+  // Consumes `size` bytes, or returns null.
   const char* Take(size_t size);
 
   std::string_view left_;

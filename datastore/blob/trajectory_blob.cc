@@ -23,10 +23,10 @@ absl::Status CheckCount(size_t count, int64_t limit, const char* what) {
 
 void PutCount(BlobWriter& writer, size_t count) { writer.Put(static_cast<uint32_t>(count)); }
 
-// One bit a token, the first in the lowest bit; unused bits are 0.
+// Packs one bit per token, the first into the lowest bit; unused bits are 0.
 std::vector<uint8_t> PackMask(const std::vector<uint8_t>& mask) {
   std::vector<uint8_t> bits((mask.size() + 7) / 8, 0);
-  // Brings bit 0 of byte k to bit 56 + k; no two products meet.
+  // Moves bit 0 of byte k to bit 56 + k; the products do not overlap.
   const auto pack = [](uint64_t eight) {
     return static_cast<uint8_t>((eight * 0x0102040810204080u) >> 56);
   };
@@ -61,7 +61,7 @@ std::vector<uint8_t> GetMask(BlobReader& reader, int64_t count) {
   }
   std::vector<uint8_t> mask(8 * bits.size());
   for (size_t i = 0; i < bits.size(); ++i) {
-    // Bit k of each of eight copies stays in byte k, and makes that byte 0 or 0x80.
+    // Bit k of the eight copies selects byte k, which becomes 0 or 0x80.
     uint64_t eight = (bits[i] * 0x0101010101010101u) & 0x8040201008040201u;
     eight = ((eight + 0x00406070787c7e7fu) >> 7) & 0x0101010101010101u;
     std::memcpy(mask.data() + 8 * i, &eight, sizeof(eight));
@@ -90,7 +90,7 @@ std::string GetSizedText(BlobReader& reader) {
   return std::string(reader.GetText(size));
 }
 
-// Maps are written in the order of their keys, each key once.
+// Maps are encoded in key order without duplicates.
 template <typename Value>
 void InsertNext(BlobReader& reader, std::map<std::string, Value>& map, std::string key,
                 Value value) {

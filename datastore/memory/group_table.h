@@ -15,14 +15,14 @@
 
 namespace freshet {
 
-// Order in which rows are handed out: oldest first by (min version, ordinal, index).
+// Hand-out order of rows: oldest first, by (min version, ordinal, index).
 using RowKey = std::tuple<int64_t, int64_t, int32_t>;
 
-// Where one sample stands for one task.
+// Progress of one sample in one task.
 struct TaskProgress {
   enum class Stage { kBlocked, kPending, kLeased, kDone };
   Stage stage = Stage::kBlocked;
-  RowKey key;         // place among the pending rows
+  RowKey key;         // position among pending rows
   int64_t token = 0;  // of the lease, kept when done
   RowCounts counts;
 };
@@ -32,10 +32,10 @@ struct SampleSlot {
   int64_t token = 0;                         // of the lease under which it was put
   std::shared_ptr<const Score> score;
   std::shared_ptr<const std::vector<float>> ref_logprobs;
-  Response partial;  // tokens kept from a former lease
+  Response partial;  // tokens kept from an earlier lease
   TaskProgress tasks[kNumTasks];
 
-  // The response, or the kept partial, or an empty response.
+  // The response, else the kept partial, else an empty response.
   const Response& Tokens() const { return response != nullptr ? *response : partial; }
 };
 
@@ -44,32 +44,32 @@ struct Group {
   int32_t attempt = 0;
   std::shared_ptr<const Prompt> prompt;
   GroupState state = GroupState::kQueued;
-  absl::Time since;         // entered `state`
+  absl::Time since;         // time of entering `state`
   bool kept = false;        // requeued with finished samples or partials
-  int64_t min_version = 0;  // meaningless while it waits in the queue without kept tokens
+  int64_t min_version = 0;  // undefined while queued without kept tokens
   int64_t max_version = 0;  // set once all samples are finished
-  int64_t requeues = 0;     // for age, by the disposition
+  int64_t requeues = 0;     // because of age, by the disposition
   LeaseHistory leases;
-  int64_t place = 0;  // in the queue: the ordinal, or QueuePlace
-  int64_t step = 0;   // claimed for, or trained in
-  // The live lease while kLeased.
+  int64_t place = 0;  // in the queue: the ordinal or QueuePlace
+  int64_t step = 0;   // that claimed or trained it
+  // The live lease, while kLeased.
   int64_t token = 0;
   std::string worker;
   absl::Time expires;
   int64_t put_token = 0;                // of the last lease under which a sample was put
-  std::vector<int64_t> attempt_tokens;  // every group lease of this attempt
+  std::vector<int64_t> attempt_tokens;  // all group leases of this attempt
   std::vector<SampleSlot> samples;      // G
 
   int32_t NumFinished() const;
   bool HasTokens() const;  // any finished sample or partial
-  // The oldest engine version that may go on with it: neither older than its min version nor than
-  // the newest token of a partial, since versions within a sample do not decrease.
+  // The oldest engine version that may continue the group: its min version or, if higher, the
+  // newest token of a partial (versions within a sample do not decrease).
   int64_t ContinueVersion() const;
   GroupAge Age() const;
 };
 
-// The groups of a job that are not forgotten, their states, and the indexes that follow from them.
-// References stay valid until Erase. Confined to one thread at a time (the store's lock).
+// The remembered groups of a job, their states and derived indexes. References stay valid until
+// Erase. Confined to one thread at a time (the store's lock).
 class GroupTable {
  public:
   explicit GroupTable(int32_t group_size) : group_size_(group_size) {}
@@ -78,10 +78,10 @@ class GroupTable {
   Group* Find(int64_t ordinal);
   Group& Get(int64_t ordinal);
 
-  // Changes the state (and `kept`, for a requeue), counting and timing the transition. An illegal
-  // transition is a broken invariant and ends the process.
+  // Changes the state (and `kept`, for a requeue); counts and times the transition. Aborts on an
+  // illegal transition.
   void Move(Group& group, GroupState to, absl::Time now, bool kept = false);
-  // Forgets the group; counts stay.
+  // Removes the group. Counts stay.
   void Erase(int64_t ordinal);
 
   int64_t outstanding() const { return static_cast<int64_t>(outstanding_.size()); }
@@ -95,7 +95,7 @@ class GroupTable {
   const std::set<std::pair<int64_t, int64_t>>& queue() const { return queue_; }
   const std::map<int64_t, Group>& groups() const { return groups_; }
 
-  // Adds the states' counts and times.
+  // Adds counts and times of the states.
   void Describe(StoreStats& stats) const;
 
  private:

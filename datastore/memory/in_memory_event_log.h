@@ -13,7 +13,7 @@
 
 namespace freshet {
 
-// Event streams that live as long as the object. Thread-safe.
+// Event streams in memory. Thread-safe.
 class InMemoryEventLog final : public EventLog {
  public:
   static absl::StatusOr<std::unique_ptr<InMemoryEventLog>> Create(EventLogOptions options = {});
@@ -32,7 +32,7 @@ class InMemoryEventLog final : public EventLog {
     int64_t bytes = 0;
   };
   int64_t AppendOne(const NewEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Events above `after` of a stream.
+  // Events of a stream after cursor `after`.
   static EventPage PageOf(const Stream& log, int64_t after, int64_t max);
   explicit InMemoryEventLog(EventLogOptions options) : options_(options) {}
 

@@ -11,7 +11,7 @@
 
 namespace freshet {
 
-// Job records that live as long as the object. Thread-safe.
+// Job records in memory. Thread-safe.
 class InMemoryJobRecords final : public JobRecordStore {
  public:
   absl::StatusOr<int64_t> Create(const std::string& id, const std::string& value,

@@ -10,10 +10,10 @@
 
 namespace freshet {
 
-// Leadership among the threads of one process, timed by `clock`. Thread-safe.
+// Leadership within one process, timed by `clock`. Thread-safe.
 class InMemoryLeaderLease final : public LeaderLease {
  public:
-  // `clock` outlives the object.
+  // `clock` must outlive this object.
   explicit InMemoryLeaderLease(const Clock& clock) : clock_(clock) {}
 
   absl::StatusOr<LeaseState> TryAcquire(const std::string& candidate, const std::string& address,

@@ -218,7 +218,7 @@ uint64_t InMemoryTrajectoryStore::AwaitChange(Topic topic, uint64_t seen, absl::
   const absl::Time deadline = absl::Now() + timeout;
   MutexLock lock(mu_);
   while (!closed_ && change_counts_[index] <= seen) {
-    // Waits in slices: the system's wait takes no infinite time-out.
+    // The system's wait takes no infinite timeout.
     const absl::Duration left = std::min(deadline - absl::Now(), absl::Seconds(60));
     if (left <= absl::ZeroDuration()) break;
     changed_[index].WaitFor(mu_, left);

@@ -18,16 +18,17 @@
 
 namespace freshet {
 
-// The store of a job whose roles share one process. Nothing survives the process: after its death
-// the job resumes from a checkpoint as a fork, with a new store that starts at `StoreOrigin`.
-// One lock guards the whole state; no operation holds it for I/O. Leases expire by `clock`, lazily
-// in every operation and in Sweep(). Costs: O(log n) per operation but for NextBatch, CommitStep
-// and a lease of requeued groups, which are O(n log n) in the outstanding groups.
+// Store of a job whose roles share one process. Nothing survives the process: the job then resumes
+// from a checkpoint as a fork, with a new store that starts at `StoreOrigin`. One lock guards the
+// state and is not held during I/O. Leases expire by `clock`, lazily in every operation and in
+// Sweep().
+// Costs: O(log n) per operation, except NextBatch, CommitStep and leases of requeued groups, which
+// are O(n log n) in the outstanding groups.
 // Thread-safe.
 class InMemoryTrajectoryStore final : public TrajectoryStore {
  public:
-  // `clock` must outlive the store.
-  // Returns INVALID_ARGUMENT for options that do not validate or an origin with negative numbers.
+  // `clock` must outlive the store. INVALID_ARGUMENT: invalid options, or an origin with negative
+  // numbers.
   static absl::StatusOr<std::unique_ptr<InMemoryTrajectoryStore>> Create(StoreOptions options,
                                                                          StoreOrigin origin,
                                                                          const Clock& clock);
@@ -71,7 +72,7 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
  private:
   InMemoryTrajectoryStore(StoreOptions options, StoreOrigin origin, const Clock& clock);
 
-  // Counts the topics that the last operation changed and wakes their waiters.
+  // Increments the change counts of topics changed by the last operation and wakes their waiters.
   void Announce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const StoreOptions options_;

@@ -24,11 +24,10 @@
 
 namespace freshet {
 
-// What InMemoryTrajectoryStore guards with its lock: the whole state of a job, and the operations
-// of the port on it, with the time of the call as an argument. The contract of each operation is
-// the port's. No operation blocks, and none depends on the order of an unordered container: one
-// history of calls gives one history of answers.
-// Confined to one thread at a time (the store's lock).
+// State of a job and the operations of TrajectoryStore on it; the call time is an argument. Guarded
+// by InMemoryTrajectoryStore's lock. No operation blocks or depends on the order of an unordered
+// container, so the same calls give the same answers. Confined to one thread at a time (the store's
+// lock).
 class JobState {
  public:
   JobState(StoreOptions options, StoreOrigin origin);
@@ -82,19 +81,19 @@ class JobState {
     ledger_.Trim(upto_seq);
   }
 
-  // Bit (1 << topic) is set for every topic whose answers may have changed since the last call.
+  // Bit (1 << topic) is set for every topic whose answer may have changed since the last call.
   uint32_t TakeChanges();
 
  private:
-  // The last answer to a worker's LeaseRows that brought rows.
+  // Last LeaseRows reply to a worker that contained rows.
   struct RowAnswer {
     std::string request_id;
     std::vector<int64_t> tokens;
   };
-  // What an engine was last told.
+  // Last LeasePrompts reply to an engine.
   struct EngineNote {
     PolicyVersion version;
-    std::string refusal;  // empty: it got leases
+    std::string refusal;  // empty: leases were granted
   };
 
   PolicyVersion Committed() const { return {lineages_.current(), steps_.version()}; }
@@ -108,7 +107,7 @@ class JobState {
   AdmissionDecision Admission(const PolicyVersion& engine,
                               std::optional<int64_t> kept_version) const;
   ResponseBounds Bounds(const Group& group, bool needs_loss) const;
-  // The group whose live lease has this token; null for none.
+  // The group with this live lease, or null.
   Group* LiveLease(int64_t token);
   void CompleteGeneration(Group& group, absl::Time now);
   int64_t CapacityUsed() const;
@@ -120,7 +119,7 @@ class JobState {
   std::vector<RowLease> RepeatRows(const RowRequest& request, const RowAnswer& answer,
                                    absl::Time now);
   void EndHeldRow(int64_t token, RowEnd end, const std::string& reason, absl::Time now);
-  // Moves a group on that has the fields of its next states.
+  // Moves the group on if it has the fields of its next state.
   void Advance(Group& group, absl::Time now);
   void Filter(Group& group, absl::Time now);
 
@@ -128,9 +127,9 @@ class JobState {
   absl::Status CheckEpoch(int64_t epoch) const;
   absl::Status CheckNextStep(int64_t step) const;
   absl::Status CheckLoaded(const PolicyVersion& loaded) const;
-  // The epoch that a request of this id opened; 0: none that is remembered.
+  // The epoch opened by a request with this id; 0 if none is remembered.
   int64_t EpochOf(const std::string& id) const;
-  // The weights of the committed step are now these.
+  // Replaces the weights hash of a committed step.
   void ReplaceWeights(int64_t step, const std::string& content_hash);
   std::vector<TrainGroup> Batch(int64_t step, const std::vector<int64_t>& ordinals);
   absl::StatusOr<CommitReceipt> CommitRedo(int64_t step, const std::vector<int64_t>& ordinals,
@@ -145,15 +144,15 @@ class JobState {
   void ExpireLeases(absl::Time now);
   void ApplyDisposition(absl::Time now);
   void ApplyDisposition(Group& group, absl::Time now);
-  // The lease ends without all samples: back to the queue, with or without kept tokens, or dead.
-  // `reason` is free text.
+  // Ends a lease that lacks samples: requeues the group, with or without kept tokens, or makes it
+  // dead. `reason` is free text.
   void EndLease(Group& group, LeaseEnd end, const std::string& reason, absl::Time now);
-  // Number of the loss of a worker by which this group's lease ends.
+  // Sequence number of the worker loss that ends this group's lease.
   int64_t CountLoss(const Group& group);
-  // The attempt ends and the prompt waits for another one.
+  // Ends the attempt; the prompt is queued again.
   void EndAttempt(Group& group, const std::string& label, const std::string& detail,
                   absl::Time now);
-  // The group ends for good. `label` is a short fixed word, `detail` free text for the ledger.
+  // Ends the group for good. `label` is a short fixed word, `detail` free text for the ledger.
   void EndGroup(Group& group, LedgerEvent event, const std::string& label,
                 const std::string& detail, absl::Time now);
   void WriteEndRows(const Group& group, LedgerEvent event, const std::string& label,
@@ -163,7 +162,7 @@ class JobState {
 
   // job_state_report.cc
   std::vector<GroupAge> OutstandingAges() const;
-  // What the next step waits for; also finds that it waits for nothing.
+  // What the next step waits for, or that it does not wait.
   Explanation Blocking(const ConsumptionDecision& decision, absl::Time now) const;
   Explanation BlockingGroup(const Group& group, absl::Time now) const;
   Explanation BlockingSupply() const;
@@ -171,7 +170,7 @@ class JobState {
   const StoreOptions options_;
   const StoreOrigin origin_;
   LineageChain lineages_;
-  int64_t diverged_in_ = 0;  // epoch of the last redo that gave other weights
+  int64_t diverged_in_ = 0;  // epoch of the last redo with different weights
   GroupTable groups_;
   RowTable rows_;
   LedgerJournal ledger_;
@@ -188,21 +187,21 @@ class JobState {
 
   int64_t last_token_;
   int64_t high_water_;
-  int64_t epoch_;  // last one used
+  int64_t epoch_;  // last epoch used
   bool epoch_open_ = false;
-  std::deque<std::pair<std::string, int64_t>> epoch_requests_;  // newest ids, with their epochs
-  int64_t redo_next_ = 0;         // next step to redo; version() + 1 when there is none
+  std::deque<std::pair<std::string, int64_t>> epoch_requests_;  // newest ids and their epochs
+  int64_t redo_next_ = 0;         // next step to redo; version() + 1 if none
   std::vector<int64_t> claimed_;  // for step version() + 1, in this epoch
-  std::string paused_;            // reason; empty: not paused
+  std::string paused_;            // reason; empty if not paused
   int64_t filtered_in_a_row_ = 0;
   bool was_full_ = false;
   bool resume_recorded_ = false;
-  absl::Time next_expiry_ = absl::InfiniteFuture();  // no lease expires before it
-  int64_t losses_ = 0;                               // of workers that held leases of groups
+  absl::Time next_expiry_ = absl::InfiniteFuture();  // no lease expires earlier
+  int64_t losses_ = 0;                               // lost workers that held group leases
   std::string lost_worker_;                          // the newest of these
-  int64_t lost_token_ = 0;                           // newest token as of then
+  int64_t lost_token_ = 0;                           // newest token at that time
   uint32_t changes_ = 0;
-  StoreStats counters_;  // only the plain counters in it
+  StoreStats counters_;  // only the plain counters are used
 };
 
 }  // namespace freshet

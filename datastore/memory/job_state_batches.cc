@@ -312,7 +312,7 @@ absl::Status JobState::MarkDurable(int64_t epoch, int64_t version,
                               steps_.version());
   }
   const std::optional<std::string> digest = steps_.Digest(version);
-  // A version older than all remembered ones has been durable for long.
+  // A version older than all remembered ones is already durable.
   if (!digest.has_value() || steps_.durability(version) == StepJournal::Durability::kRecorded) {
     return absl::OkStatus();
   }

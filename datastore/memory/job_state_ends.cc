@@ -36,7 +36,7 @@ int64_t JobState::Sweep(absl::Time now) {
 }
 
 absl::StatusOr<int64_t> JobState::RevokeWorker(const std::string& worker, absl::Time now) {
-  if (worker.empty()) return InvalidArgument("worker: empty: nobody to revoke");
+  if (worker.empty()) return InvalidArgument("worker: empty: no worker to revoke");
   ExpireLeases(now);
   if (revoked_.insert(worker).second) {
     revoked_in_order_.push_back(worker);
@@ -57,7 +57,7 @@ absl::StatusOr<int64_t> JobState::RevokeWorker(const std::string& worker, absl::
     EndLease(group, LeaseEnd::kWorkerLost, StrCat("worker ", worker, " was lost"), now);
   }
   for (const int64_t token : rows_.HeldBy(worker)) {
-    if (rows_.Find(token) == nullptr) continue;  // its group died with a row before it
+    if (rows_.Find(token) == nullptr) continue;  // its group died with an earlier row
     ++returned;
     EndHeldRow(token, RowEnd::kWorkerLost, StrCat("worker ", worker, " was lost"), now);
   }
@@ -93,7 +93,7 @@ void JobState::ExpireLeases(absl::Time now) {
 }
 
 int64_t JobState::CountLoss(const Group& group) {
-  // What a worker leased before it was lost is part of the same loss.
+  // Leases that a worker took before it was lost belong to the same loss.
   if (group.worker == lost_worker_ && group.token <= lost_token_) return losses_;
   lost_worker_ = group.worker;
   lost_token_ = last_token_;

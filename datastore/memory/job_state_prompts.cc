@@ -10,7 +10,7 @@
 namespace freshet {
 namespace {
 
-// The cursor lists the ordinals of a gap one by one.
+// The cursor lists every ordinal of a gap.
 constexpr int64_t kMaxOrdinalLeap = int64_t{1} << 20;
 // Workers remembered for Explain().
 constexpr size_t kMaxEngineNotes = 1024;
@@ -19,7 +19,7 @@ absl::Status CheckPrompt(const Prompt& prompt, int64_t previous, int64_t high_wa
   if (prompt.ordinal < 0 || prompt.ordinal <= previous) {
     return InvalidArgument("prompt ordinal ", prompt.ordinal, " does not grow after ", previous);
   }
-  // The first ordinal of a job may be anywhere.
+  // The first ordinal of a job is arbitrary.
   const int64_t last = std::max(previous, high_water);
   if (last >= 0 && prompt.ordinal - last > kMaxOrdinalLeap) {
     return InvalidArgument("prompt ordinal ", prompt.ordinal, " leaps from ", last, ": by at most ",
@@ -47,7 +47,7 @@ absl::StatusOr<PutPromptsReply> JobState::PutPrompts(const std::vector<Prompt>& 
         std::binary_search(origin_above_.begin(), origin_above_.end(), prompt.ordinal);
     if (prompt.ordinal > high_water_ && !ended) {
       if (static_cast<int64_t>(groups_.queue().size()) >= options_.max_queued_prompts) break;
-      // More behind what is queued already changes no answer.
+      // Prompts behind already queued ones do not change any answer.
       if (groups_.queue().empty()) Changed(Topic::kAdmission);
       groups_.Add(prompt, now);
     }
@@ -100,7 +100,7 @@ GroupLease JobState::Lease(Group& group, const LeaseRequest& request, absl::Time
   return lease;
 }
 
-// Leases requeued groups with kept tokens; returns why it stopped, or "" when none is left.
+// Leases requeued groups with kept tokens. Returns why it stopped, or "" if none are left.
 std::string JobState::LeaseKept(const LeaseRequest& request, absl::Time now, LeaseReply& reply) {
   std::vector<std::pair<int64_t, int64_t>> kept;  // (min version, ordinal)
   for (const int64_t ordinal : groups_.kept_ordinals()) {
@@ -121,7 +121,7 @@ std::string JobState::LeaseKept(const LeaseRequest& request, absl::Time now, Lea
   return refusal;
 }
 
-// Leases prompts in the queue's order; returns why it stopped.
+// Leases prompts in queue order. Returns why it stopped.
 std::string JobState::LeaseQueued(const LeaseRequest& request, absl::Time now, LeaseReply& reply) {
   while (static_cast<int64_t>(reply.leases.size()) < request.max_groups) {
     const AdmissionDecision decision = Admission(request.engine, std::nullopt);
@@ -169,7 +169,7 @@ absl::StatusOr<LeaseReply> JobState::LeasePrompts(const LeaseRequest& request, a
   if (engines_.size() < kMaxEngineNotes || engines_.contains(request.worker)) {
     engines_[request.worker] = {request.engine, reply.leases.empty() ? reply.reason : ""};
   }
-  // An empty answer changed nothing, so it need not be repeated.
+  // Empty replies have no effect and need no replay.
   if (!reply.leases.empty() && !request.request_id.empty()) {
     replay_.Remember(request.worker, request.request_id, reply);
   }
@@ -278,7 +278,7 @@ absl::Status JobState::PutSample(const SamplePut& sample, absl::Time now) {
 }
 
 void JobState::CompleteGeneration(Group& group, absl::Time now) {
-  // From here on the versions are known from the tokens themselves.
+  // The versions are now known from the tokens themselves.
   int64_t oldest = std::numeric_limits<int64_t>::max();
   int64_t newest = 0;
   StalenessOptions unmasked = options_.staleness;
@@ -291,7 +291,7 @@ void JobState::CompleteGeneration(Group& group, absl::Time now) {
   group.min_version = oldest;
   group.max_version = newest;
   groups_.Move(group, GroupState::kGenerated, now);
-  // The group stays outstanding: its end matters to the gate only at the in-flight limit.
+  // The group stays outstanding, so admission changes only at the in-flight limit.
   if (groups_.running() == options_.staleness.max_in_flight - 1) Changed(Topic::kAdmission);
   Changed(Topic::kBatch);
   Advance(group, now);

@@ -37,7 +37,7 @@ PromptCursor JobState::Cursor() const {
     cursor.low_water = ordinal;
     break;
   }
-  // Every ordinal up to the high-water mark that is not live has ended, or can never come.
+  // Every ordinal up to the high-water mark that is not live has ended or can never occur.
   auto it = groups_.groups().upper_bound(cursor.low_water);
   for (int64_t ordinal = cursor.low_water + 1; ordinal <= high_water_; ++ordinal) {
     while (it != groups_.groups().end() && it->first < ordinal) ++it;
@@ -47,7 +47,7 @@ PromptCursor JobState::Cursor() const {
   for (const int64_t ordinal : origin_above_) {
     if (ordinal > high_water_) cursor.above.push_back(ordinal);
   }
-  // Ended ordinals that touch the low-water mark raise it.
+  // Ended ordinals adjacent to the low-water mark raise it.
   size_t reached = 0;
   if (cursor.low_water == high_water_ + 1) {
     while (reached < cursor.above.size() && cursor.above[reached] == cursor.low_water) {
@@ -99,7 +99,7 @@ Explanation JobState::BlockingGroup(const Group& group, absl::Time now) const {
   }
 }
 
-// Nothing is outstanding that the step could wait for: what keeps new groups away?
+// No group is outstanding: explains why there are no new ones.
 Explanation JobState::BlockingSupply() const {
   if (StoreFull()) {
     return {"store", StrCat("store full: ", groups_.outstanding(), " groups outstanding and ",

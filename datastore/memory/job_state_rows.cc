@@ -10,7 +10,7 @@
 namespace freshet {
 namespace {
 
-// Workers whose last answer is remembered.
+// Number of workers whose last reply is remembered.
 constexpr size_t kMaxRowAnswers = 1024;
 
 const char* Name(Task task) { return task == Task::kScore ? "score" : "ref_logprob"; }

@@ -10,11 +10,11 @@
 
 namespace freshet {
 
-// The latest answers of LeasePrompts by (worker, request id), for callers that lost a reply.
-// Remembers the newest kEntries of them. Confined to one thread at a time.
+// The newest kEntries replies of LeasePrompts by (worker, request id), for callers that lost a
+// reply. Confined to one thread at a time.
 class LeaseReplay {
  public:
-  // Null when unknown. Valid until the next Remember.
+  // Null if unknown. Valid until the next Remember.
   const LeaseReply* Find(const std::string& worker, const std::string& request_id) const {
     const auto it = replies_.find({worker, request_id});
     return it == replies_.end() ? nullptr : &it->second;
@@ -31,7 +31,7 @@ class LeaseReplay {
 
  private:
   using Key = std::pair<std::string, std::string>;
-  // Far more than the requests that can be in flight; a reply holds a few prompts.
+  // Far more than the requests in flight; a reply holds a few prompts.
   static constexpr size_t kEntries = 256;
   std::map<Key, LeaseReply> replies_;
   std::deque<Key> order_;

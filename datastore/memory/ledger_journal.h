@@ -9,12 +9,12 @@
 
 namespace freshet {
 
-// The ledger rows that nobody has confirmed yet. Confined to one thread at a time.
+// Ledger rows that are not trimmed yet. Confined to one thread at a time.
 class LedgerJournal {
  public:
   explicit LedgerJournal(int64_t last_seq) : last_seq_(last_seq) {}
 
-  // Numbers and appends the row.
+  // Assigns the next seq and appends the row.
   void Append(LedgerRow row);
   std::vector<LedgerRow> Read(int64_t after_seq, int64_t max_rows) const;
   void Trim(int64_t upto_seq);
@@ -24,7 +24,7 @@ class LedgerJournal {
 
  private:
   int64_t last_seq_;
-  std::deque<LedgerRow> rows_;  // consecutive seq, the last one is last_seq_
+  std::deque<LedgerRow> rows_;  // consecutive seq, ending at last_seq_
 };
 
 }  // namespace freshet

@@ -13,7 +13,7 @@
 
 namespace freshet {
 
-// A task's hold on one sample. Kept when done, so that a repeated PutFields is recognised.
+// A task's hold on one sample. Kept when done, to recognize a repeated PutFields.
 struct RowHold {
   Task task = Task::kScore;
   int64_t ordinal = 0;
@@ -23,26 +23,26 @@ struct RowHold {
   bool done = false;
 };
 
-// Which rows wait for each task, and who holds the others. Confined to one thread at a time.
+// Pending rows of each task and the holders of leased rows. Confined to one thread at a time.
 class RowTable {
  public:
-  // The sample's inputs for the task are ready: it may be handed out (again).
+  // Makes the row available (again): its inputs for the task are ready.
   void Offer(Task task, Group& group, int32_t index);
-  // Takes the oldest waiting row under `token`; nothing when none waits.
+  // Leases the oldest pending row under `token`; nullopt if there is none.
   std::optional<RowKey> Take(Task task, GroupTable& groups, int64_t token,
                              const std::string& worker, absl::Time expires);
-  // Null for a token that is not live or done.
+  // Null unless the token is live or done.
   RowHold* Find(int64_t token);
   void SetDone(Group& group, int64_t token);
-  // The hold is gone (failed or expired); the row is not offered.
+  // Ends the hold (failed or expired) without offering the row.
   void Release(Group& group, int64_t token);
-  // Forgets all of the group's rows and holds: its attempt ended.
+  // Removes all rows and holds of the group, because its attempt ended.
   void Remove(Group& group);
-  // Tokens whose holds have expired, in order.
+  // Tokens of expired holds, in order.
   std::vector<int64_t> Expired(absl::Time now) const;
   // Tokens of the worker's live holds, in order.
   std::vector<int64_t> HeldBy(const std::string& worker) const;
-  // Earliest expiry of a live hold; infinite without one.
+  // Earliest expiry of a live hold; infinite if there is none.
   absl::Time NextExpiry() const;
 
   int64_t pending(Task task) const {

@@ -15,9 +15,9 @@ namespace {
 // A seventh of the time of the best level, for 6 % more bytes.
 constexpr int kCompressionLevel = 5;
 constexpr size_t kMaxEntries = size_t{1} << 15;
-constexpr int64_t kMaxFields = 32;  // names and values of an entry
+constexpr int64_t kMaxFields = 32;  // names and values per entry
 
-// Reduces each record in lines "INDEX RECORD" to its spans.
+// Reduces the record in each line "INDEX RECORD" to its spans.
 absl::StatusOr<std::string> WithoutPlaces(std::string_view lines) {
   std::string kept;
   for (bool first = true; !lines.empty(); first = false) {

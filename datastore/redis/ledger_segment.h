@@ -11,18 +11,17 @@
 
 namespace freshet {
 
-// Text of one segment.
+// Maximum text size of one segment.
 constexpr size_t kMaxSegmentBytes = size_t{64} << 20;
 
-// Packs ledger entries as the store keeps them for the rest of the job's life: the size of their
-// text, a space, and the text compressed by zlib. The location of each sample's bytes is left out.
-// A sample of one span takes about 6 bytes.
+// Packs ledger entries for long-term storage: the text's size, a space, and the zlib-compressed
+// text. Omits the location of each sample's bytes. A sample with one span takes about 6 bytes.
 //
-// Each entry is [id, [name, value, ...]], as XRANGE returns it.
+// Each entry is [id, [name, value, ...]], as returned by XRANGE.
 //   DATA_LOSS: an item is not such an entry.
 //   RESOURCE_EXHAUSTED: more than 32,768 entries, or more text than kMaxSegmentBytes.
 absl::StatusOr<std::string> PackLedgerSegment(const std::vector<RedisReply>& entries);
-// The inverse of PackLedgerSegment. DATA_LOSS for bytes that it did not write.
+// Inverse of PackLedgerSegment. DATA_LOSS: malformed bytes.
 absl::StatusOr<std::vector<RedisReply>> UnpackLedgerSegment(std::string_view segment);
 
 }  // namespace freshet

@@ -165,12 +165,11 @@ absl::Status RedisBlobReader::DropCorrupt(const Corrupt& corrupt) const {
     FRESHET_LOG(Warning) << "event=corrupt job=" << config_.options.job
                          << " group=" << place.ordinal << " attempt=" << place.attempt
                          << " reason=" << LogQuoted(text);
-    args.insert(args.end(), {StrCat(place.ordinal), StrCat(place.attempt), place.field,
-                             place.checksum, text});
+    args.insert(args.end(),
+                {StrCat(place.ordinal), StrCat(place.attempt), place.field, place.checksum, text});
   }
-  FRESHET_ASSIGN_OR_RETURN(
-      const auto values,
-      runner_.RunForValues(trajectory_scripts::kDropCorrupt, 1, std::move(args)));
+  FRESHET_ASSIGN_OR_RETURN(const auto values, runner_.RunForValues(trajectory_scripts::kDropCorrupt,
+                                                                   1, std::move(args)));
   for (size_t i = 0; i < corrupt.size() && i < values[0].items.size(); ++i) {
     if (values[0].items[i].integer != 2) continue;
     return DataLoss("group ", corrupt[i].first.ordinal,

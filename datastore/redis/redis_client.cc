@@ -20,7 +20,7 @@
 namespace freshet {
 namespace {
 
-// The name by which Redis knows a script.
+// The id of a script in Redis.
 std::string Sha1Hex(std::string_view text) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   unsigned int size = 0;
@@ -76,15 +76,15 @@ struct RedisClient::State {
         pool(dialer, dialer.options().max_connections),
         blocking_pool(dialer, dialer.options().max_blocking_connections) {}
 
-  // One exchange on a connection of `from`, which is dropped on any error.
+  // One exchange on a connection of `from`. Drops the connection on any error.
   absl::StatusOr<std::vector<RedisRawReply>> Call(
       RedisConnectionPool& from, const std::vector<std::vector<std::string>>& commands,
       absl::Duration limit);
-  // The exchange itself, with the sources of scripts that the server may not know.
+  // Sends the commands, including the source of scripts that the server may not have.
   absl::StatusOr<std::vector<RedisRawReply>> Exchange(
       RedisConnection& connection, const std::vector<std::vector<std::string>>& commands,
       absl::Time deadline);
-  // Repeats as EVAL the script calls among `commands` that `replies` say are unknown.
+  // Reruns as EVAL the script calls whose replies say that the script is unknown.
   absl::Status RunLostScripts(RedisConnection& connection,
                               const std::vector<std::vector<std::string>>& commands,
                               absl::Time deadline, std::vector<RedisRawReply>& replies);
@@ -136,7 +136,7 @@ absl::StatusOr<std::vector<RedisRawReply>> RedisClient::State::Call(
         unfit || (reply.is_error && absl::IsUnavailable(RedisErrorStatus(reply.reply.text, "")));
   }
   if (unfit) {
-    // Perhaps the name leads to another server by the next try.
+    // The name may resolve to another server on the next try.
     dialer.NoteUnfit();
     from.Drop(*std::move(borrowed));
     from.DropIdle();

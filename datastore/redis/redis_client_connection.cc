@@ -44,7 +44,7 @@ int PollMillis(absl::Time deadline) {
       std::min(absl::Ceil(left, absl::Milliseconds(1)), absl::Duration(absl::Hours(1)))));
 }
 
-// poll(2) until something happens or the deadline has passed; 0 then. -1 with errno on errors.
+// poll(2) until an event or the deadline. Returns 0 at the deadline, or -1 with errno set.
 int PollUntil(pollfd* fds, nfds_t count, absl::Time deadline) {
   while (true) {
     const int ready = poll(fds, count, PollMillis(deadline));
@@ -55,10 +55,10 @@ int PollUntil(pollfd* fds, nfds_t count, absl::Time deadline) {
 }
 
 void SetOption(int fd, int level, int name, int value) {
-  setsockopt(fd, level, name, &value, sizeof(value));  // best effort: none changes correctness
+  setsockopt(fd, level, name, &value, sizeof(value));  // best effort; not needed for correctness
 }
 
-// A connected non-blocking socket, or the errno.
+// Returns a connected non-blocking socket. On failure sets `error_number`.
 int ConnectTo(const addrinfo& address, absl::Time deadline, int* error_number) {
   const int fd = socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
                         address.ai_protocol);
@@ -83,7 +83,7 @@ int ConnectTo(const addrinfo& address, absl::Time deadline, int* error_number) {
     return -1;
   }
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  // A peer that vanished without a word is noticed within about a minute, also by subscriptions.
+  // Detects a dead peer within about a minute, also on subscriptions.
   SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
   SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 10);
@@ -260,7 +260,7 @@ absl::StatusOr<size_t> RedisConnection::WritePlain(const std::vector<std::string
   msghdr message = {};
   message.msg_iov = vectors.data();
   for (size_t i = first; i < pieces.size() && message.msg_iovlen < kMaxPieces; ++i) {
-    // sendmsg does not write to what it sends.
+    // sendmsg does not modify the buffers.
     vectors[message.msg_iovlen++] = {const_cast<char*>(pieces[i].data()), pieces[i].size()};
   }
   const ssize_t count = sendmsg(fd_, &message, MSG_NOSIGNAL);

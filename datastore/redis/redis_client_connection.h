@@ -18,19 +18,19 @@
 
 namespace freshet {
 
-// Commands in the server's protocol. Confined to one thread at a time.
+// Commands encoded in the Redis protocol. Confined to one thread at a time.
 class RedisWire {
  public:
-  // Arguments of 1 KiB or more are not copied: they must outlive this object, unchanged.
+  // Arguments of 1 KiB or more are not copied: they must outlive this object unchanged.
   void Append(const std::vector<std::string>& args);
   void Append(std::vector<std::string>&& args) = delete;
   size_t num_commands() const { return num_commands_; }
-  // All bytes, in order. Valid until the next call of Append.
+  // All bytes in order. Valid until the next Append.
   std::vector<std::string_view> Pieces() const;
 
  private:
   struct Large {
-    size_t at;  // stands in front of this byte of text_
+    size_t at;  // inserted before this byte of text_
     std::string_view bytes;
   };
 
@@ -51,20 +51,20 @@ class RedisConnection {
   RedisConnection(const RedisConnection&) = delete;
   RedisConnection& operator=(const RedisConnection&) = delete;
 
-  // Sends the commands and gives their replies in order. Reads while it writes, so a long pipeline
-  // cannot block both ends. DATA_LOSS also when more bytes came than were asked for.
+  // Sends the commands and returns their replies in order. Reads while writing, so that a long
+  // pipeline cannot deadlock. DATA_LOSS also if the server sends extra bytes.
   absl::StatusOr<std::vector<RedisRawReply>> Exchange(const RedisWire& wire, absl::Time deadline);
 
-  // Sends the commands alone; their replies come by AwaitPush.
+  // Sends the commands only; read the replies with AwaitPush.
   absl::Status Send(const RedisWire& wire, absl::Time deadline);
-  // The next reply or message, or nullopt when `wake_fd` (an eventfd, or -1) becomes readable or
+  // Returns the next reply or message; nullopt if `wake_fd` (an eventfd, or -1) becomes readable or
   // the deadline passes.
   absl::StatusOr<std::optional<RedisRawReply>> AwaitPush(int wake_fd, absl::Time deadline);
 
   // False when the server has closed it, or sent what nobody asked for.
   bool IsIdle();
 
-  // The digests of the scripts that the server has been given on this connection.
+  // Digests of the scripts sent to the server on this connection.
   std::set<std::string>& known_scripts() { return known_scripts_; }
 
  private:
@@ -72,11 +72,11 @@ class RedisConnection {
 
   absl::Status Handshake(absl::Time deadline);
   absl::Status Authenticate(const RedisOptions& options, absl::Time deadline);
-  // Waits for `events` of poll(2) on the socket. UNAVAILABLE at the deadline.
+  // Waits for poll(2) `events` on the socket. UNAVAILABLE at the deadline.
   absl::StatusOr<short> Poll(short events, absl::Time deadline);
   // Reads at least one byte if some have come. UNAVAILABLE when the connection is closed.
   absl::Status ReadSome();
-  // Writes what goes without blocking, and takes it off the front of `pieces`.
+  // Writes without blocking and removes the written bytes from the front of `pieces`.
   absl::Status WriteSome(std::vector<std::string_view>& pieces, size_t& first);
   absl::StatusOr<size_t> WritePlain(const std::vector<std::string_view>& pieces, size_t first);
   absl::StatusOr<size_t> WriteTls(std::string_view piece);

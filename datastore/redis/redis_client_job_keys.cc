@@ -12,16 +12,16 @@
 namespace freshet {
 namespace {
 
-constexpr char kScanCount[] = "1000";  // buckets that a SCAN looks at: under 1 ms of server time
-constexpr size_t kUnlinkSlice = 500;   // keys of one script
+constexpr char kScanCount[] = "1000";  // keys scanned per call: under 1 ms of server time
+constexpr size_t kUnlinkSlice = 500;   // keys per script
 
 bool IsJobIdChar(char c) {
   return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
          c == '_' || c == '-';
 }
 
-// KEYS: the records' meta data, the store's configuration, the keys to remove. ARGV: fence,
-// generation. Answers {outcome, number}. Runs at the memory limit too.
+// KEYS: the records' metadata, the store's configuration, the keys to remove. ARGV: fence,
+// generation. Returns {outcome, number}. Also runs at the memory limit.
 constexpr RedisScript kUnlink = {"unlink_job_keys", R"lua(#!lua flags=allow-oom
 local seen = tonumber(redis.call('HGET', KEYS[1], 'fence') or '0')
 if tonumber(ARGV[1]) < seen then return {'fenced', seen} end
@@ -38,7 +38,7 @@ absl::StatusOr<int64_t> UnlinkSlice(RedisClient& client, const JobRemoval& remov
   FRESHET_ASSIGN_OR_RETURN(
       const RedisReply reply,
       client.Run(kUnlink, keys, {StrCat(removal.fence), StrCat(removal.generation)}));
-  if (reply.items.size() != 2) return DataLoss("redis gave an unexpected reply to a removal");
+  if (reply.items.size() != 2) return DataLoss("unexpected redis reply to a removal");
   const int64_t number = reply.items[1].integer;
   if (reply.items[0].text == "ok") return number;
   if (reply.items[0].text == "newer") {
@@ -66,12 +66,13 @@ absl::Status ValidateJob(const std::string& job) {
     return InvalidArgument("job id '", job, "' is empty or has characters outside [A-Za-z0-9._-]");
   }
   if (job == kClusterTag) {
-    return InvalidArgument("'", job, "' is no job: the cluster's own keys carry it");
+    return InvalidArgument("'", job,
+                           "' is not a job id: it is reserved for the cluster's own keys");
   }
   return absl::OkStatus();
 }
 
-// Unlinks the job's keys that match `family`, but for its store's configuration.
+// Unlinks the job's keys that match `family`, except the store's configuration.
 absl::StatusOr<int64_t> UnlinkMatching(RedisClient& client, const JobRemoval& removal,
                                        const std::string& family) {
   const std::string prefix = StrCat("{", removal.job, "}:");
@@ -81,7 +82,7 @@ absl::StatusOr<int64_t> UnlinkMatching(RedisClient& client, const JobRemoval& re
     FRESHET_ASSIGN_OR_RETURN(
         const RedisReply reply,
         client.Command({"SCAN", cursor, "MATCH", StrCat(prefix, family), "COUNT", kScanCount}));
-    if (reply.items.size() != 2) return DataLoss("redis answered SCAN with something else");
+    if (reply.items.size() != 2) return DataLoss("unexpected redis reply to SCAN");
     cursor = reply.items[0].text;
     std::vector<std::string> keys;
     for (const RedisReply& key : reply.items[1].items) {
@@ -102,7 +103,8 @@ absl::StatusOr<int64_t> DeleteJobKeys(RedisClient& client, const JobRemoval& rem
       const int64_t first,
       Unlink(client, removal, {StrCat(prefix, "state"), StrCat(prefix, "options")}));
   FRESHET_ASSIGN_OR_RETURN(const int64_t rest, UnlinkMatching(client, removal, "*"));
-  // Last: while the configuration exists, no new store takes the name and the generation is known.
+  // Last: while the configuration exists, no new store can take the name, and the generation is
+  // known.
   FRESHET_ASSIGN_OR_RETURN(const int64_t last, Unlink(client, removal, {StrCat(prefix, "config")}));
   return first + rest + last;
 }
@@ -110,7 +112,7 @@ absl::StatusOr<int64_t> DeleteJobKeys(RedisClient& client, const JobRemoval& rem
 absl::StatusOr<int64_t> DeleteJobSamples(RedisClient& client, const JobRemoval& removal) {
   FRESHET_RETURN_IF_ERROR(ValidateJob(removal.job));
   FRESHET_ASSIGN_OR_RETURN(const int64_t samples, UnlinkMatching(client, removal, "[bg]:*"));
-  // What repeats answers and finds groups by their leases.
+  // Keys for replaying replies and finding groups by lease.
   std::vector<std::string> keys;
   for (const char* name : {"holds", "tokens", "replay", "replays", "row_answers", "queue"}) {
     keys.push_back(StrCat("{", removal.job, "}:", name));

@@ -88,7 +88,7 @@ absl::Status RedisConnectionPool::TakeSlot(absl::Time deadline) {
     const absl::Duration left = deadline - SystemClock::Get().Now();
     if (left <= absl::ZeroDuration()) {
       return StatusOf(absl::StatusCode::kUnavailable, "redis at ", dialer_.options().host, ":",
-                      dialer_.options().port, ": all connections stayed in use");
+                      dialer_.options().port, ": no free connection in time");
     }
     freed_.WaitFor(mu_, left);
   }

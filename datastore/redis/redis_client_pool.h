@@ -17,21 +17,20 @@
 
 namespace freshet {
 
-// Opens connections for one client. After a failure the next tries wait until a moment that moves
-// away as failures follow each other: reconnect_backoff_min, doubling up to reconnect_backoff_max.
-// Thread-safe.
+// Opens connections for one client. After a failure, attempts wait for a backoff that starts at
+// reconnect_backoff_min and doubles up to reconnect_backoff_max. Thread-safe.
 class RedisDialer {
  public:
   explicit RedisDialer(RedisOptions options) : options_(std::move(options)) {}
 
-  // Waits out the backoff and connects within connect_timeout, all before `deadline`.
+  // Waits for the backoff and connects within connect_timeout, all before `deadline`.
   absl::StatusOr<std::unique_ptr<RedisConnection>> Dial(absl::Time deadline);
 
-  // The server answered, but cannot serve now: the next dial waits like after a failed one.
+  // The server answered but cannot serve: backs off as after a failed connect.
   void NoteUnfit();
-  // The server served a command: the backoff is over.
+  // The server executed a command: resets the backoff.
   void NoteFit();
-  // A connection broke; the next one opened counts as a reconnect.
+  // A connection broke: the next one opened counts as a reconnect.
   void NoteBroken();
 
   const RedisOptions& options() const { return options_; }
@@ -54,21 +53,21 @@ class RedisDialer {
 // Up to `capacity` connections, each lent to one caller at a time. Thread-safe.
 class RedisConnectionPool {
  public:
-  // `dialer` outlives the pool.
+  // `dialer` must outlive the pool.
   RedisConnectionPool(RedisDialer& dialer, int capacity) : dialer_(dialer), free_slots_(capacity) {}
 
-  // A connection that was idle, or a new one. Every success is followed by one GiveBack or Drop.
-  // UNAVAILABLE when none becomes free before `deadline`.
+  // Returns an idle or new connection. Every success must be followed by one GiveBack or Drop.
+  // UNAVAILABLE: none became free before `deadline`.
   absl::StatusOr<std::unique_ptr<RedisConnection>> Borrow(absl::Time deadline);
   void GiveBack(std::unique_ptr<RedisConnection> connection);
-  // Closes a broken one.
+  // Closes a broken connection.
   void Drop(std::unique_ptr<RedisConnection> connection);
-  // Closes the idle ones: their server is not fit.
+  // Closes idle connections, because their server cannot serve.
   void DropIdle();
 
  private:
   absl::Status TakeSlot(absl::Time deadline);
-  std::unique_ptr<RedisConnection> TakeIdle();  // null when there is none
+  std::unique_ptr<RedisConnection> TakeIdle();  // null if there is none
   void FreeSlot();
 
   RedisDialer& dialer_;

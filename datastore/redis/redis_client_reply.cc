@@ -11,7 +11,7 @@
 namespace freshet {
 namespace {
 
-constexpr size_t kMaxErrorText = 300;  // of a server's message in ours
+constexpr size_t kMaxErrorText = 300;  // of a server message quoted in ours
 
 struct ErrorWord {
   const char* word;
@@ -52,8 +52,8 @@ absl::Status RedisErrorStatus(std::string_view text, std::string_view command) {
   return StatusOf(code, "redis refused ", command, ": ", text.substr(0, kMaxErrorText));
 }
 
-// hiredis builds no objects of its own here: its calls fill `root` as the elements arrive, so a
-// count announced by hostile bytes allocates nothing.
+// hiredis creates no objects: its callbacks fill `root` as elements arrive, so a count announced by
+// hostile bytes allocates nothing.
 struct RedisReplyParser::Reader {
   explicit Reader(int64_t max_bytes) : max_reply_bytes(max_bytes) {
     reader = redisReaderCreateWithFunctions(&kFunctions);
@@ -68,9 +68,9 @@ struct RedisReplyParser::Reader {
   static void* AddArray(const redisReadTask* task, int elements);
   static void* AddInteger(const redisReadTask* task, long long value);
   static void* AddNil(const redisReadTask* task);
-  static void Free(void*) {}  // the objects are parts of `root`
+  static void Free(void*) {}  // the objects are part of `root`
 
-  // The place of the task's element, or null over the limit of elements.
+  // Where to store the task's element; null if over the element limit.
   static RedisReply* Place(const redisReadTask* task);
   int64_t Pending() const { return static_cast<int64_t>(reader->len - reader->pos); }
 
@@ -80,10 +80,10 @@ struct RedisReplyParser::Reader {
   redisReader* reader = nullptr;
   RedisReply root;
   bool is_error = false;
-  std::string violation;  // why a callback refused
-  int64_t elements = 0;   // of the unfinished reply
-  int64_t fed = 0;        // bytes in all
-  int64_t start = 0;      // first byte of the unfinished reply
+  std::string violation;  // error set by a callback
+  int64_t elements = 0;   // of the incomplete reply
+  int64_t fed = 0;        // total bytes
+  int64_t start = 0;      // first byte of the incomplete reply
 };
 
 redisReplyObjectFunctions RedisReplyParser::Reader::kFunctions = {AddString, AddArray, AddInteger,

@@ -13,21 +13,21 @@
 
 namespace freshet {
 
-// A reply as it comes from the wire: an error reply has its text in `reply.text`.
+// A reply from the wire. An error reply has its text in `reply.text`.
 struct RedisRawReply {
   bool is_error = false;
   RedisReply reply;
 };
 
-// The Status of an error reply ("OOM command not allowed ..."), by its first word. Codes as in
-// RedisClient. `command` names what was asked, for the message.
+// Converts an error reply ("OOM command not allowed ...") to a Status by its first word. Codes: see
+// RedisClient. `command` is used in the message.
 absl::Status RedisErrorStatus(std::string_view text, std::string_view command);
 
-constexpr int kMaxRedisReplyDepth = 6;                        // arrays within arrays
-constexpr int64_t kMaxRedisReplyElements = int64_t{1} << 22;  // in one reply, nested ones included
+constexpr int kMaxRedisReplyDepth = 6;                        // nested arrays
+constexpr int64_t kMaxRedisReplyElements = int64_t{1} << 22;  // per reply, including nested ones
 
-// Splits the server's bytes into replies. Memory is bounded by the limits whatever the bytes are.
-// DATA_LOSS is final: the bytes after it mean nothing. Confined to one thread at a time.
+// Splits the server's bytes into replies. Memory is bounded by the limits for any input. DATA_LOSS
+// is final: later bytes are meaningless. Confined to one thread at a time.
 class RedisReplyParser {
  public:
   explicit RedisReplyParser(int64_t max_reply_bytes);
@@ -35,12 +35,12 @@ class RedisReplyParser {
   RedisReplyParser(const RedisReplyParser&) = delete;
   RedisReplyParser& operator=(const RedisReplyParser&) = delete;
 
-  // DATA_LOSS: the unfinished reply is larger than max_reply_bytes.
+  // DATA_LOSS: the incomplete reply exceeds max_reply_bytes.
   absl::Status Feed(std::string_view bytes);
-  // The next whole reply, or nullopt when more bytes are needed. DATA_LOSS: not the protocol, or
-  // over a limit.
+  // Returns the next complete reply, or nullopt if more bytes are needed. DATA_LOSS: not the
+  // protocol, or a limit exceeded.
   absl::StatusOr<std::optional<RedisRawReply>> Next();
-  // Whether bytes are left that belong to no reply handed out.
+  // Whether there are bytes that belong to no returned reply.
   bool HasLeftover() const;
 
  private:

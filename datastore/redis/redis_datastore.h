@@ -11,14 +11,14 @@
 
 namespace freshet {
 
-// What a worker uses of the datastore of its cluster. Thread-safe.
+// A worker's access to its cluster's datastore. Thread-safe.
 struct RedisDatastore {
   std::shared_ptr<RedisClient> client;
   std::unique_ptr<EventLog> events;
-  StoreOpener open_store;  // as of RedisTrajectoryStore::Open
+  StoreOpener open_store;  // calls RedisTrajectoryStore::Open
 };
 
-// Opens no connection. INVALID_ARGUMENT for bad options.
+// Does not connect. INVALID_ARGUMENT: bad options.
 absl::StatusOr<RedisDatastore> OpenRedisDatastore(RedisOptions options);
 
 }  // namespace freshet

@@ -9,8 +9,8 @@
 namespace freshet {
 namespace {
 
-// KEYS: stream, keys. ARGV: key, value, max_length, recent_keys, max_bytes. Answers the cursor.
-// Bytes are counted from event `c` on: older versions appended those before it.
+// KEYS: stream, keys. ARGV: key, value, max_length, recent_keys, max_bytes. Returns the cursor.
+// Bytes are counted from event `c` on, because older versions did not count them.
 constexpr char kAppendText[] = R"lua(
 local key, recent = ARGV[1], tonumber(ARGV[4])
 local n = tonumber(redis.call('HGET', KEYS[2], 'n') or '0')
@@ -48,8 +48,8 @@ if key ~= '' then redis.call('HSET', KEYS[2], 'k' .. key, id) end
 return n
 )lua";
 constexpr RedisScript kAppend = {"append_event", kAppendText};
-// For small events, which are to be seen while the server is at its memory limit: that a job stalls
-// there is one.
+// For small events that must be appended even at the server's memory limit, such as the notice that
+// the job stalls there.
 const RedisScript& AppendAtLimit() {
   static const auto* text = new std::string(StrCat("#!lua flags=allow-oom", kAppendText));
   static const RedisScript script = {"append_event", text->c_str()};
@@ -57,8 +57,8 @@ const RedisScript& AppendAtLimit() {
 }
 constexpr size_t kMaxBytesAtLimit = 8192;
 
-// KEYS: stream, keys. ARGV: after, most events, bytes that end a page.
-// Answers {newest cursor, id, key, value, id, key, value, ...}.
+// KEYS: stream, keys. ARGV: after, maximum events, bytes that end a page. Returns {newest cursor,
+// id, key, value, id, key, value, ...}.
 constexpr RedisScript kRead = {"read_events", R"lua(
 local left, bytes, limit = tonumber(ARGV[2]), 0, tonumber(ARGV[3])
 local answer = {tonumber(redis.call('HGET', KEYS[2], 'n') or '0')}
@@ -104,7 +104,7 @@ absl::StatusOr<std::vector<int64_t>> RedisEventLog::AppendAll(const std::vector<
   for (size_t i = 0; i < replies.size(); ++i) {
     FRESHET_RETURN_IF_ERROR(replies[i].status());
     if (replies[i]->kind != RedisReply::Kind::kInteger) {
-      return DataLoss("redis answered an append to ", events[i].stream, " with nonsense");
+      return DataLoss("redis: append to ", events[i].stream, ": unexpected reply");
     }
     cursors.push_back(replies[i]->integer);
   }
@@ -118,7 +118,7 @@ absl::StatusOr<EventPage> RedisEventLog::ReadNow(const std::string& stream, int6
                                         {std::to_string(after), std::to_string(max),
                                          std::to_string(kMaxEventPageBytes)}));
   if (reply.items.size() % 3 != 1) {
-    return DataLoss("redis answered a read of ", stream, " with nonsense");
+    return DataLoss("redis: read of ", stream, ": unexpected reply");
   }
   const int64_t newest = reply.items[0].integer;
   if (after > newest) return EventCursorError(stream, after, newest);
@@ -127,7 +127,7 @@ absl::StatusOr<EventPage> RedisEventLog::ReadNow(const std::string& stream, int6
     StoredEvent event;
     const std::string& id = reply.items[i].text;  // "N-0"
     if (std::from_chars(id.data(), id.data() + id.size(), event.cursor).ec != std::errc()) {
-      return DataLoss(stream, " in redis has an entry '", id, "' that is not ours");
+      return DataLoss(stream, " in redis has an entry with the invalid id '", id, "'");
     }
     event.key = std::move(reply.items[i + 1].text);
     event.value = std::move(reply.items[i + 2].text);
@@ -161,7 +161,7 @@ absl::StatusOr<int64_t> RedisEventLog::Newest(const std::string& stream) {
   const char* end = reply.text.data() + reply.text.size();
   const auto [rest, error] = std::from_chars(reply.text.data(), end, newest);
   if (error != std::errc() || rest != end) {
-    return DataLoss(stream, " in redis has a newest cursor '", reply.text, "' that is not ours");
+    return DataLoss(stream, " in redis has the invalid newest cursor '", reply.text, "'");
   }
   return newest;
 }

@@ -14,17 +14,17 @@ namespace freshet {
 
 // Event streams in Redis.
 //
-// Schema: stream NAME with entries `N-0` of fields `k` (key) and `v` (value), trimmed to max_length
-//   and max_bytes. Hash NAME:keys: `n` (the newest cursor), `b` (bytes of the entries from cursor
-//   `c` on), `c` (the first entry that was counted) and `k` + key -> cursor for the recent_keys
+// Schema: stream NAME with entries `N-0` and fields `k` (key) and `v` (value), trimmed to
+//   max_length and max_bytes. Hash NAME:keys: `n` (newest cursor), `b` (bytes of the entries from
+//   cursor `c` on), `c` (first entry counted in `b`) and `k` + key -> cursor for the recent_keys
 //   newest appends.
-// Atomicity: Append and Delete are one script or command each. Read looks first (one round trip),
-//   then blocks in XREAD on a connection of its own.
-// Memory limit: events of up to 8 KiB are taken beyond it.
-// Failure: errors as of RedisClient. After UNAVAILABLE an event may have been appended: repeat it
+// Atomicity: Append and Delete are one script or command each. Read first polls once, then blocks
+//   in XREAD on a separate connection.
+// Memory limit: events of up to 8 KiB are accepted beyond it.
+// Failure: errors as in RedisClient. After UNAVAILABLE an event may have been appended: retry it
 //   with its key.
-// Loopholes: a server that loses its newest writes (appendfsync other than always) gives out their
-//   cursors again.
+// Limitation: a server that loses its newest writes (appendfsync other than always) reissues their
+//   cursors.
 // Thread-safe.
 class RedisEventLog final : public EventLog {
  public:

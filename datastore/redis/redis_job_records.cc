@@ -11,12 +11,12 @@ namespace freshet {
 namespace {
 
 constexpr char kRecordsKey[] = "{freshet}:jobs";
-constexpr size_t kListSlice = 32;  // records of one reply: at most 32 x kMaxRecordBytes
+constexpr size_t kListSlice = 32;  // records per reply: at most 32 x kMaxRecordBytes
 
-// Runs at the memory limit too (allow-oom): a job that stalls there must be able to say so, and to
+// Also runs at the memory limit (allow-oom): a job that stalls there must be able to report it and
 // be cancelled. Records are few and bounded.
-// KEYS: records, meta. ARGV: operation, id, fence, expected revision, value, most records.
-// Answers {outcome, number}.
+// KEYS: records, meta. ARGV: operation, id, fence, expected revision, value, maximum records.
+// Returns {outcome, number}.
 constexpr RedisScript kWrite = {"write_job_record", R"lua(#!lua flags=allow-oom
 local operation, id, fence = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local seen = tonumber(redis.call('HGET', KEYS[2], 'fence') or '0')
@@ -63,7 +63,7 @@ absl::StatusOr<int64_t> RedisJobRecords::Write(const char* operation, const std:
       client_->Run(kWrite, {kRecordsKey, kRecordsMetaKey},
                    {operation, id, std::to_string(fence), std::to_string(expected), value,
                     std::to_string(kMaxRecords)}));
-  if (reply.items.size() != 2) return DataLoss("redis answered a job record's write with nonsense");
+  if (reply.items.size() != 2) return DataLoss("unexpected redis reply to a job record write");
   const std::string& outcome = reply.items[0].text;
   const int64_t number = reply.items[1].integer;
   if (outcome == "ok") return number;
@@ -104,9 +104,9 @@ absl::StatusOr<std::vector<StoredRecord>> RedisJobRecords::List() {
     std::vector<std::string> command = {"HMGET", kRecordsKey};
     for (size_t i = begin; i < end; ++i) command.push_back(ids[i]);
     FRESHET_ASSIGN_OR_RETURN(const RedisReply rows, client_->Command(command));
-    if (rows.items.size() != end - begin) return DataLoss("redis answered HMGET with nonsense");
+    if (rows.items.size() != end - begin) return DataLoss("unexpected redis reply to HMGET");
     for (size_t i = begin; i < end; ++i) {
-      if (rows.items[i - begin].IsNil()) continue;  // deleted since
+      if (rows.items[i - begin].IsNil()) continue;  // deleted in the meantime
       FRESHET_ASSIGN_OR_RETURN(StoredRecord record,
                                ParseRecord(ids[i], rows.items[i - begin].text));
       records.push_back(std::move(record));

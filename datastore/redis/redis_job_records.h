@@ -17,9 +17,9 @@ inline constexpr char kRecordsMetaKey[] = "{freshet}:jobs:meta";
 // Job records of a cluster in Redis.
 //
 // Schema: hash `{freshet}:jobs`: id -> "REVISION VALUE". Hash `{freshet}:jobs:meta`: `revision`
-//   (the last one given out), `fence` (the largest seen).
+//   (last one issued), `fence` (largest seen).
 // Atomicity: each write is one script. List reads the ids, then the records in slices.
-// Failure: errors as of RedisClient; after UNAVAILABLE a write may have happened.
+// Failure: errors as in RedisClient; after UNAVAILABLE a write may have happened.
 // Thread-safe.
 class RedisJobRecords final : public JobRecordStore {
  public:

@@ -11,9 +11,9 @@ namespace {
 
 constexpr char kLeaderKey[] = "{freshet}:leader";
 
-// Both run at the memory limit too (allow-oom): somebody must lead to say that it is reached.
+// Both scripts also run at the memory limit (allow-oom), because a leader is needed to report it.
 // KEYS: leader. ARGV: candidate, address, ttl in microseconds, time in microseconds or "".
-// Answers {held, token, leader, address, remaining microseconds}. The candidate "" takes nothing.
+// Returns {held, token, leader, address, remaining microseconds}. Candidate "" does not acquire.
 constexpr RedisScript kAcquire = {"acquire_leader_lease", R"lua(#!lua flags=allow-oom
 local candidate, ttl, now = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not now then
@@ -43,7 +43,7 @@ return 0
 )lua"};
 
 absl::StatusOr<LeaseState> ReadState(const RedisReply& reply) {
-  if (reply.items.size() != 5) return DataLoss("redis answered the leader lease with nonsense");
+  if (reply.items.size() != 5) return DataLoss("unexpected redis reply to the leader lease");
   return LeaseState{reply.items[0].integer == 1, reply.items[1].integer, reply.items[2].text,
                     reply.items[3].text, absl::Microseconds(reply.items[4].integer)};
 }

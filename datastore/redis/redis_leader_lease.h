@@ -15,17 +15,16 @@ namespace freshet {
 // Leadership of a cluster in Redis.
 //
 // Schema: hash `{freshet}:leader`: `leader`, `address`, `token`, `expires` (microseconds since the
-//   epoch). It never expires as a key, so that the token only grows.
+//   epoch). The key has no TTL, so the token never resets.
 // Atomicity: each operation is one script.
-// Failure: errors as of RedisClient. After UNAVAILABLE the lease may have been taken or renewed;
-//   asking again is harmless.
-// Loopholes: a clock that the server's host sets back lengthens the lease, one set forward ends it
-//   early; the token fences the former holder's writes all the same.
+// Failure: errors as in RedisClient. After UNAVAILABLE the lease may have been taken or renewed;
+//   retrying is harmless.
+// Limitation: setting the server host's clock back extends the lease, setting it forward ends it
+//   early. The token still fences the former holder's writes.
 // Thread-safe.
 class RedisLeaderLease final : public LeaderLease {
  public:
-  // Without a `clock` the time is the server's own. With one (it outlives the object), the scripts
-  // are given its time.
+  // Uses the server's clock unless `clock` is given, which must outlive this object.
   explicit RedisLeaderLease(std::shared_ptr<RedisClient> client, const Clock* clock = nullptr)
       : client_(std::move(client)), clock_(clock) {}
 
@@ -35,7 +34,7 @@ class RedisLeaderLease final : public LeaderLease {
   absl::Status Release(const std::string& candidate, int64_t token) override;
 
  private:
-  // In microseconds; "": the server's own.
+  // Microseconds; "" selects the server's clock.
   std::string Now() const;
 
   std::shared_ptr<RedisClient> client_;

@@ -28,8 +28,7 @@ std::string_view Value(const Fields& fields, std::string_view name) {
 }
 
 absl::StatusOr<int64_t> Number(const Fields& fields, std::string_view name) {
-  std::string_view text = Value(fields, name);
-  return TakeNumber(text, ' ');
+  return ParseNumber(Value(fields, name));
 }
 
 absl::StatusOr<LedgerEvent> ParseEvent(std::string_view name) {
@@ -49,13 +48,9 @@ absl::Status FillSpans(std::string_view spans, const StalenessOptions& staleness
   while (!spans.empty()) {
     std::string_view part = TakePart(spans, ';');
     Span span;
-    FRESHET_ASSIGN_OR_RETURN(span.policy.lineage, TakeNumber(part, ':'));
-    FRESHET_ASSIGN_OR_RETURN(span.policy.version, TakeNumber(part, ':'));
-    FRESHET_ASSIGN_OR_RETURN(const int64_t begin, TakeNumber(part, ':'));
-    FRESHET_ASSIGN_OR_RETURN(const int64_t end, TakeNumber(part, ':'));
-    FRESHET_ASSIGN_OR_RETURN(const int64_t loss, TakeNumber(part, ':'));
-    span.begin = static_cast<int32_t>(begin);
-    span.end = static_cast<int32_t>(end);
+    int64_t loss = 0;
+    FRESHET_RETURN_IF_ERROR(TakeNumbers(part, ':', span.policy.lineage, span.policy.version,
+                                        span.begin, span.end, loss));
     const int64_t version = span.policy.version;
     row.spans.push_back(span);
     if (loss == 0) continue;
@@ -75,13 +70,8 @@ absl::Status FillSpans(std::string_view spans, const StalenessOptions& staleness
 absl::StatusOr<std::vector<LedgerRow>> SampleRows(LedgerRow row, const Fields& fields,
                                                   const RedisStoreConfig& config) {
   std::string_view head = Value(fields, "head");
-  FRESHET_ASSIGN_OR_RETURN(row.epoch, TakeNumber(head, ' '));
-  FRESHET_ASSIGN_OR_RETURN(row.step, TakeNumber(head, ' '));
-  FRESHET_ASSIGN_OR_RETURN(row.train_version, TakeNumber(head, ' '));
-  FRESHET_ASSIGN_OR_RETURN(row.prompt, TakeNumber(head, ' '));
-  FRESHET_ASSIGN_OR_RETURN(const int64_t attempt, TakeNumber(head, ' '));
-  row.attempt = static_cast<int32_t>(attempt);
-  FRESHET_ASSIGN_OR_RETURN(row.lineage, TakeNumber(head, ' '));
+  FRESHET_RETURN_IF_ERROR(TakeNumbers(head, ' ', row.epoch, row.step, row.train_version, row.prompt,
+                                      row.attempt, row.lineage));
   row.redo = Value(fields, "redo") == "1";
   row.reason = std::string(Value(fields, "reason"));
   std::vector<LedgerRow> rows;
@@ -91,9 +81,8 @@ absl::StatusOr<std::vector<LedgerRow>> SampleRows(LedgerRow row, const Fields& f
     LedgerRow sample = row;
     sample.seq = row.seq + static_cast<int64_t>(rows.size());
     if (!line.empty()) {
-      FRESHET_ASSIGN_OR_RETURN(const int64_t index, TakeNumber(line, ' '));
+      FRESHET_RETURN_IF_ERROR(TakeNumbers(line, ' ', sample.sample));
       FRESHET_ASSIGN_OR_RETURN(const SampleRecord record, ParseSampleRecord(line));
-      sample.sample = static_cast<int32_t>(index);
       FRESHET_RETURN_IF_ERROR(FillSpans(record.spans, config.options.staleness, sample));
     } else {
       sample.min_version = sample.max_version = sample.train_version;
@@ -151,8 +140,7 @@ absl::StatusOr<int64_t> FirstRowOf(const RedisReply& entry) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<LedgerRow>> RedisLedger::Read(int64_t after_seq,
-                                                                        int64_t max_rows) {
+absl::StatusOr<std::vector<LedgerRow>> RedisLedger::Read(int64_t after_seq, int64_t max_rows) {
   if (after_seq < 0 || max_rows < 0) {
     return InvalidArgument("ledger read after ", after_seq, " of ", max_rows,
                            " rows: neither may be negative");
@@ -161,8 +149,7 @@ absl::StatusOr<std::vector<LedgerRow>> RedisLedger::Read(int64_t after_seq,
   while (static_cast<int64_t>(rows.size()) < max_rows) {
     const size_t left = static_cast<size_t>(max_rows) - rows.size();
     FRESHET_ASSIGN_OR_RETURN(
-        const Page page,
-        ReadPage(after_seq, std::min(kPageEntries, static_cast<int64_t>(left))));
+        const Page page, ReadPage(after_seq, std::min(kPageEntries, static_cast<int64_t>(left))));
     const size_t before = rows.size();
     for (size_t i = 0; i < page.entries.size() && rows.size() - before < left; ++i) {
       if (i + 1 < page.entries.size()) {
@@ -185,33 +172,24 @@ absl::StatusOr<std::vector<LedgerRow>> RedisLedger::Read(int64_t after_seq,
   return rows;
 }
 
-absl::StatusOr<RedisLedger::Page> RedisLedger::ReadPage(
-    int64_t after_seq, int64_t max_entries) {
-  FRESHET_ASSIGN_OR_RETURN(Answer answer, Run(trajectory_scripts::kReadLedger,
-                                              {StrCat(after_seq), StrCat(max_entries)}));
-  FRESHET_RETURN_IF_ERROR(answer.Expect(3));
-  Page page;
-  std::string_view after = answer.values[0].text;
-  FRESHET_ASSIGN_OR_RETURN(page.after, TakeNumber(after, ' '));
-  page.packed = !answer.values[1].text.empty();
-  if (page.packed) {
-    FRESHET_ASSIGN_OR_RETURN(page.entries, UnpackLedgerSegment(answer.values[1].text));
-  } else {
-    page.entries = std::move(answer.values[2].items);
-  }
-  return page;
+absl::StatusOr<RedisLedger::Page> RedisLedger::ReadPage(int64_t after_seq, int64_t max_entries) {
+  FRESHET_ASSIGN_OR_RETURN(auto values,
+                           runner_.RunForValues(trajectory_scripts::kReadLedger, 3,
+                                                {StrCat(after_seq), StrCat(max_entries)}));
+  FRESHET_ASSIGN_OR_RETURN(const int64_t after, ParseNumber(values[0].text));
+  if (values[1].text.empty()) return Page{after, false, std::move(values[2].items)};
+  FRESHET_ASSIGN_OR_RETURN(std::vector<RedisReply> entries, UnpackLedgerSegment(values[1].text));
+  return Page{after, true, std::move(entries)};
 }
 
 absl::Status RedisLedger::Pack(int64_t after, int64_t newest) {
-  const int64_t wanted = segment_rows_;
-  for (int i = 0; i < kMaxPackedSegments && newest - after >= wanted; ++i) {
+  for (int i = 0; i < kMaxPackedSegments && newest - after >= segment_rows_; ++i) {
     std::vector<RedisReply> entries;
     int64_t last = after;
-    while (last - after < wanted) {
-      const int64_t left = wanted - (last - after);
+    while (last - after < segment_rows_) {
+      const int64_t left = segment_rows_ - (last - after);
       const int64_t groups = (left + config_.options.group_size - 1) / config_.options.group_size;
-      FRESHET_ASSIGN_OR_RETURN(Page page,
-                               ReadPage(last, std::min(groups, kPage)));
+      FRESHET_ASSIGN_OR_RETURN(Page page, ReadPage(last, std::min(groups, kPageEntries)));
       // Another caller has packed or trimmed them.
       if (page.packed || page.entries.empty()) return absl::OkStatus();
       // Do not pack a damaged entry: in a segment it would hide the entries after it.
@@ -228,10 +206,15 @@ absl::Status RedisLedger::Pack(int64_t after, int64_t newest) {
     }
     FRESHET_ASSIGN_OR_RETURN(const std::string segment, PackLedgerSegment(entries));
     FRESHET_RETURN_IF_ERROR(
-        Run(trajectory_scripts::kPackLedger, {StrCat(after), StrCat(last), segment}).status());
+        runner_.Run(trajectory_scripts::kPackLedger, {StrCat(after), StrCat(last), segment})
+            .status());
     after = last;
   }
   return absl::OkStatus();
+}
+
+absl::Status RedisLedger::Trim(int64_t upto_seq) {
+  return runner_.Run(trajectory_scripts::kTrimLedger, {StrCat(upto_seq)}).status();
 }
 
 }  // namespace freshet

@@ -22,8 +22,9 @@ class RedisLedger {
   RedisLedger(RedisScriptRunner& runner, const RedisStoreConfig& config, int64_t segment_rows)
       : runner_(runner), config_(config), segment_rows_(segment_rows) {}
 
-  // As TrajectoryStore::ReadLedger.
+  // As in TrajectoryStore.
   absl::StatusOr<std::vector<LedgerRow>> Read(int64_t after_seq, int64_t max_rows);
+  absl::Status Trim(int64_t upto_seq);
   // Packs rows after `after` into segments while there are enough rows for one, at most 16 segments
   // per call. RESOURCE_EXHAUSTED: the rows are too large for a segment, or Redis is out of memory.
   absl::Status Pack(int64_t after, int64_t newest);

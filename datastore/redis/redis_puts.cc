@@ -25,10 +25,10 @@ constexpr size_t kMaxPutBytes = size_t{16} << 20;
 
 // An entry for a script that returns errors per entry.
 struct Put {
-  size_t position = 0;                // in the caller's list
-  std::array<std::string, 3> run;     // of a sample: token, versions, blob
-  int64_t num_tokens = 0;             // of a sample
-  std::vector<std::string> args;      // same number for each entry
+  size_t position = 0;             // in the caller's list
+  std::array<std::string, 3> run;  // of a sample: token, versions, blob
+  int64_t num_tokens = 0;          // of a sample
+  std::vector<std::string> args;   // same number for each entry
 };
 constexpr size_t kRecordArg = 1;  // of a sample
 
@@ -247,9 +247,9 @@ absl::StatusOr<PutPromptsReply> RedisPuts::PutPrompts(const std::vector<Prompt>&
     }
     args.insert(args.end(), {StrCat(prompt.ordinal), StrCat(prompt.first_attempt), sum});
   }
-  FRESHET_ASSIGN_OR_RETURN(const auto values,
-                           runner_.RunForValues(trajectory_scripts::kPutPrompts, 3, std::move(args),
-                                                std::move(blobs)));
+  FRESHET_ASSIGN_OR_RETURN(
+      const auto values,
+      runner_.RunForValues(trajectory_scripts::kPutPrompts, 3, std::move(args), std::move(blobs)));
   FRESHET_ASSIGN_OR_RETURN(const int64_t high_water, ParseNumber(values[1].text));
   return PutPromptsReply{values[0].integer, high_water, values[2].integer == 1};
 }
@@ -262,9 +262,9 @@ absl::StatusOr<std::vector<absl::Status>> RedisPuts::PutSamples(
     for (; next < samples.size() && !slice.Full(); ++next) {
       statuses[next] = slice.Add(samples[next], next);
     }
-    FRESHET_ASSIGN_OR_RETURN(const std::vector<PutError> errors,
-                             SendPuts(runner_, trajectory_scripts::kPutSamples, SampleArgs,
-                                      std::move(slice).Finish()));
+    FRESHET_ASSIGN_OR_RETURN(
+        const std::vector<PutError> errors,
+        SendPuts(runner_, trajectory_scripts::kPutSamples, SampleArgs, std::move(slice).Finish()));
     for (const PutError& error : errors) {
       statuses[error.position] =
           RefusedSample(samples[error.position], error, config_.origin.policy.lineage);

@@ -7,27 +7,27 @@
 
 namespace freshet {
 
-// State of a Redis server: fields of INFO memory, errorstats, stats and persistence.
+// Redis server state from the INFO sections memory, errorstats, stats and persistence.
 struct RedisReading {
   int64_t used_bytes = 0;
   int64_t bound_bytes = 0;  // maxmemory; 0: no limit
-  int64_t refused = 0;      // commands refused for lack of memory, since the server started
-  int64_t evicted = 0;      // keys evicted for lack of memory, since the server started
-  // The append-only file is on, and its last write and last rewrite went well.
+  int64_t refused = 0;      // commands rejected for lack of memory, since server start
+  int64_t evicted = 0;      // keys evicted for lack of memory, since server start
+  // The append-only file is enabled, and its last write and rewrite succeeded.
   bool append_only_ok = false;
 };
 
-// Parses the text of INFO, lines of NAME:VALUE; absent fields keep their defaults. Pure.
+// Parses INFO output (lines NAME:VALUE). Absent fields keep their defaults. Pure.
 RedisReading ParseRedisInfo(std::string_view info);
 
-// From this percentage of maxmemory on, a job gets only the groups of one step and its trainer
-// makes a checkpoint after each step, which frees memory: the rest is for running groups.
+// From this percentage of maxmemory on, a job gets only one step's groups, and its trainer makes a
+// checkpoint after each step to free memory. The rest is reserved for running groups.
 constexpr int64_t kPressurePercent = 85;
 
 struct MemoryPressure {
   bool pressed = false;
-  int64_t percent = 0;  // of the limit; 0 without one
-  std::string reason;   // set in both cases
+  int64_t percent = 0;  // of the limit; 0 if there is none
+  std::string reason;   // always set
 };
 MemoryPressure DecidePressure(const RedisReading& reading);
 // "redis is at 87 % of its memory limit"

@@ -136,7 +136,8 @@ absl::StatusOr<ScriptAnswer> RedisScriptRunner::Run(const RedisScript& script,
     last = std::move(answer);
     return last.code != ScriptCode::kRetry;
   };
-  FRESHET_RETURN_IF_ERROR(RunUntil(script, std::move(blobs), [&args] { return args; }, done));
+  FRESHET_RETURN_IF_ERROR(RunUntil(
+      script, std::move(blobs), [&args] { return args; }, done));
   return last;
 }
 

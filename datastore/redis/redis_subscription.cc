@@ -16,7 +16,7 @@
 namespace freshet {
 namespace {
 
-// A confirmation or a message: [kind, channel, count or payload].
+// Whether it is a [kind, channel, count or payload] push: a confirmation or a message.
 bool IsPush(const RedisRawReply& reply, std::string_view kind) {
   return !reply.is_error && reply.reply.items.size() == 3 && reply.reply.items[0].text == kind;
 }
@@ -39,11 +39,11 @@ absl::Status RedisSubscription::State::Confirm(RedisConnection& opened, const Re
     FRESHET_ASSIGN_OR_RETURN(const std::optional<RedisRawReply> reply,
                              opened.AwaitPush(/*wake_fd=*/-1, deadline));
     if (!reply.has_value()) {
-      return StatusOf(absl::StatusCode::kUnavailable, "redis confirmed no subscription in time");
+      return StatusOf(absl::StatusCode::kUnavailable,
+                      "redis did not confirm the subscription in time");
     }
     if (reply->is_error) return RedisErrorStatus(reply->reply.text, "SUBSCRIBE");
-    if (!IsPush(*reply, "subscribe"))
-      return DataLoss("redis answered SUBSCRIBE with something else");
+    if (!IsPush(*reply, "subscribe")) return DataLoss("unexpected redis reply to SUBSCRIBE");
   }
   return absl::OkStatus();
 }
@@ -96,7 +96,7 @@ absl::StatusOr<std::optional<RedisMessage>> RedisSubscription::Next(absl::Durati
   }
   if (!message->has_value()) {
     uint64_t count = 0;
-    // Takes back the wake-up, if it was one; EAGAIN after a timeout.
+    // Clears the wake-up, if there was one; EAGAIN after a timeout.
     [[maybe_unused]] const ssize_t taken = read(state_->wake_fd, &count, sizeof(count));
   }
   return message;

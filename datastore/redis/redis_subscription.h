@@ -11,14 +11,14 @@
 namespace freshet {
 
 struct RedisMessage {
-  // "" says: subscribed again after a cut connection, messages may have been missed. Whoever waits
-  // for a change looks at the state now.
+  // "" means that the subscription was renewed after a lost connection, so messages may be missing.
+  // Waiters must then check the state itself.
   std::string channel;
   std::string payload;
 };
 
-// Messages published to some channels, over one connection; made by RedisClient::Subscribe.
-// Wake() is thread-safe; Next() is called by one thread at a time.
+// Messages published to some channels, on one connection. Created by RedisClient::Subscribe. Wake()
+// is thread-safe; Next() is called by one thread at a time.
 class RedisSubscription {
  public:
   struct State;
@@ -27,13 +27,13 @@ class RedisSubscription {
   RedisSubscription(const RedisSubscription&) = delete;
   RedisSubscription& operator=(const RedisSubscription&) = delete;
 
-  // The next message, or nullopt after `timeout` or a Wake().
-  // UNAVAILABLE: the connection was cut or cannot be made again within the time. The next call
-  // tries again, with the client's backoff, and on success gives the message of channel "".
-  // Other errors as of RedisClient.
+  // Returns the next message; nullopt after `timeout` or Wake().
+  // UNAVAILABLE: the connection was lost, or could not be reopened in time. The next call retries
+  // with the client's backoff and on success returns a message with channel "".
+  // Other errors as in RedisClient.
   absl::StatusOr<std::optional<RedisMessage>> Next(absl::Duration timeout);
 
-  // Makes the running call of Next, or else the next one, return at once.
+  // Makes the current Next, or else the next one, return at once.
   void Wake();
 
  private:

@@ -21,16 +21,16 @@ struct RedisSubscription::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // Connects and subscribes; the server has confirmed all channels.
+  // Connects and subscribes. Returns after the server confirmed all channels.
   absl::Status Open(absl::Time deadline);
   absl::Status Confirm(RedisConnection& opened, const RedisWire& wire, absl::Time deadline) const;
-  // The next message of the open connection.
+  // The next message on the open connection.
   absl::StatusOr<std::optional<RedisMessage>> Await(absl::Time deadline);
 
   const std::shared_ptr<RedisDialer> dialer;
   const std::vector<std::string> channels;
   const int wake_fd;                            // eventfd
-  std::unique_ptr<RedisConnection> connection;  // null while cut
+  std::unique_ptr<RedisConnection> connection;  // null while disconnected
 };
 
 }  // namespace freshet

@@ -11,9 +11,9 @@
 namespace freshet {
 namespace {
 
-// Life of bytes that no script has accepted: far longer than a call lasts.
+// Expiry of bytes that no script has accepted; far longer than any call.
 constexpr const char* kOrphanMillis = "300000";
-// Tries of an operation whose bytes were gone when its script ran.
+// Tries of an operation whose bytes expired before its script ran.
 constexpr int kMaxTries = 3;
 
 std::string ThresholdMicros(const RedisStoreSettings& settings, const StoreOptions& options) {
@@ -27,10 +27,10 @@ std::string NowMicros(const Clock* clock) {
   return clock == nullptr ? "" : StrCat(absl::ToUnixMicros(clock->Now()));
 }
 
-// What create.lua found, or wrote.
+// What create.lua found or wrote.
 struct StoredConfig {
-  std::string json;        // "" when there was none
-  std::string generation;  // "" when there is none now
+  std::string json;        // "" if there was none
+  std::string generation;  // "" if there is none now
 };
 
 absl::StatusOr<StoredConfig> ReadOrWrite(RedisClient& client, const std::string& prefix,
@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> RedisTrajectoryStore::Crea
   }
   if (known.generation.empty()) {
     return FailedPrecondition("the store of job ", config.options.job,
-                              " is half removed: delete the job first");
+                              " is partially deleted: delete the job first");
   }
   return std::unique_ptr<RedisTrajectoryStore>(
       new RedisTrajectoryStore(std::move(client), std::move(config), known.generation, settings));
@@ -110,7 +110,7 @@ absl::Status RedisTrajectoryStore::Answer::Expect(size_t num_values) const {
 }
 
 std::string RedisTrajectoryStore::ScriptToken(int64_t token) const {
-  // Tokens of a former store are below the base: no script knows such a number.
+  // Tokens of an earlier store are below the base and match no script token.
   return StrCat(token - config_.origin.TokenBase());
 }
 
@@ -124,7 +124,7 @@ RedisTrajectoryStore::Commands RedisTrajectoryStore::SetCommands(std::vector<Blo
   Commands sets;
   sets.reserve(blobs.size() + 1);
   for (Blob& blob : blobs) {
-    // NX: a repeated call finds its bytes there, perhaps permanent already.
+    // NX: on a retry the bytes may already exist, possibly permanently.
     std::vector<std::string>& set = sets.emplace_back();
     set.reserve(6);
     set.push_back("SET");
@@ -178,7 +178,7 @@ absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Accept(RedisR
                        std::make_move_iterator(reply.items.end()));
   if (answer.code == Code::kGone) {
     return NotFound("the store of job ", config_.options.job,
-                    " was deleted or made anew: open it again");
+                    " was deleted or recreated: open it again");
   }
   const std::string text = answer.values.empty() ? "" : answer.values[0].text;
   if (answer.code == Code::kPrecondition) return FailedPrecondition(text);
@@ -210,7 +210,7 @@ absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Run(
     FRESHET_RETURN_IF_ERROR(answer.bytes);
   }
   return StatusOf(absl::StatusCode::kUnavailable, "redis: bytes written for ", script.name,
-                  " were gone ", kMaxTries, " times when it ran");
+                  " expired ", kMaxTries, " times before it ran");
 }
 
 }  // namespace freshet

@@ -25,72 +25,70 @@
 namespace freshet {
 
 struct RedisStoreSettings {
-  // Null: leases run by the server's clock (Redis TIME). A clock given here must outlive the store,
-  // and be the same for all members of the job: for tests.
+  // For tests: the clock for leases, which must outlive the store and be shared by all members of
+  // the job. Null: the server's clock (Redis TIME).
   const Clock* clock = nullptr;
-  // After a time this long without any operation of any member, Redis was away and nobody could
-  // renew: the first operation extends all leases by that time. Zero: never. Absent: a quarter of
-  // the lease's TTL by the server's clock, never by a clock of one's own. Whoever calls Sweep does
-  // so several times within it, or quiet times would pass for outages.
+  // If no member performs any operation for this long, Redis is assumed to have been unreachable,
+  // and the next operation extends all leases by that time. Zero: never. Absent: a quarter of the
+  // lease TTL with the server's clock, never with another clock. Sweep must be called several times
+  // within this period, or idle times count as outages.
   std::optional<absl::Duration> outage_threshold;
-  // Called after each script that was answered, with its name (as of its file) and the time that
-  // its round trip took. Called from the threads of the operations.
+  // Called after each completed script with its file name and round-trip time, on the calling
+  // thread.
   std::function<void(std::string_view script, absl::Duration took)> on_script;
-  // Maximum age of the server's memory figures, which LeasePrompts and NextBatch refresh.
+  // Maximum age of the server's memory figures; LeasePrompts and NextBatch refresh them.
   absl::Duration memory_period = absl::Seconds(1);
-  // Sweep packs ledger rows into segments of about this many. At least 1.
+  // Approximate number of ledger rows per segment that Sweep packs. At least 1.
   int64_t ledger_segment_rows = 4096;
 };
 
-// The store of a job whose roles are separate processes: each of them has an object of its own on
-// the same Redis. The object keeps no state that matters: any process may die at any time, and
-// another one goes on with the next operation.
+// Store of a job whose roles are separate processes, each with its own object on the same Redis.
+// The object holds no essential state: any process may die at any time and another one can
+// continue.
 //
-// Schema. All keys begin with "{JOB}:", so that they share a slot. `config` (JSON, written once,
-//   with the number of this format), `options` and `state` (packed: what the scripts need of it;
-//   version, epoch, counters), `g:ORDINAL` (hash: a group and its samples' descriptors), sorted
-//   sets over groups (`queue`, `kept`, `open`, `ready` by min version, `gleases` by expiry) and
-//   rows (`rows:TASK`, `rleases:TASK`), `holds` and `tokens` (lease token -> row, group),
-//   `claimed`, `step:S`, `digests`, `durable` (the journal), `ledger` (stream; one entry per group,
-//   its id the number of its first row), `segments` (stream; ledger rows that Sweep has packed),
-//   `stats`, `reasons`, `engines`, `replay`, `replays`,
-//   `row_answers`, `revoked`, `above`, `dead` (list, the newest kMaxDeadLetters), `changes` (hash)
-//   with a channel `changed:TOPIC` for each, `trash` (what is to be deleted, by time). Bytes:
-//   `b:p:ORDINAL:SUM` (prompt), `b:TOKEN:INDEX:SUM` (response or partial) and `b:TOKEN:r:SUM`
-//   (reference log-probs), TOKEN being the fencing token of the lease they were made under and SUM
-//   their checksum.
-// Atomicity. Each operation is one script in one round trip; those that bring bytes send them in
-//   front, in the same round trip, under a name that nobody else uses, to expire in 5 minutes; the
-//   script makes them permanent or refuses. So no refused worker changes accepted bytes. PutSamples
-//   and PutRows are one script per 256 entries or 16 MiB of bytes, whichever comes first.
-//   Operations that hand bytes out fetch them in a second round trip; what was deleted in between
-//   belonged to a group that ended, and is left out. Bytes of ended attempts are deleted a minute
-//   (or one lease TTL) later, those of durable steps at once, by Sweep, in slices.
-// Failure. UNAVAILABLE: the effect of the call is unknown until it is repeated; all operations may
-//   be. RESOURCE_EXHAUSTED: Redis is at its memory limit, nothing changed; operations that free
-//   memory or move the job on work nevertheless. From kPressurePercent of the limit on,
-//   LeasePrompts admits only the groups of one step and NextBatch reports store_full, which leaves
-//   room for samples of running groups. Bytes that are gone or fail their checksum end their group
-//   as dropped(corrupt) and the call goes on without it; if the group is trained already, NextBatch
-//   (of a redo) gives DATA_LOSS. NOT_FOUND when the store was deleted, or made anew for a fork.
-// Costs. A script takes tens of microseconds of the server; a claim of 64 groups of 16 samples
-//   about 0.9 ms (docs/benchmarks.md). What a script does grows with the groups and rows that it
-//   moves, never with the tokens.
-// Loopholes. With an appendfsync other than `always`, a Redis that dies forgets acknowledged
-//   operations. Ordinals and versions are counted in doubles: up to 2^53. A repeated request_id
-//   leaves out leases whose group has ended and been deleted.
+// Schema. All keys start with "{JOB}:", so they share a slot. `config` (JSON, written once,
+//   includes the format number), `options` and `state` (packed script state: version, epoch,
+//   counters), `g:ORDINAL` (hash: a group and its samples' descriptors), sorted sets of groups
+//   (`queue`, `kept`, `open`, `ready` by min version, `gleases` by expiry) and rows (`rows:TASK`,
+//   `rleases:TASK`), `holds` and `tokens` (lease token -> row, group), `claimed`, `step:S`,
+//   `digests`, `durable` (the journal), `ledger` (stream; one entry per group, whose id is the
+//   number of its first row), `segments` (stream; ledger rows packed by Sweep), `stats`, `reasons`,
+//   `engines`, `replay`, `replays`, `row_answers`, `revoked`, `above`, `dead` (list, newest
+//   kMaxDeadLetters), `changes` (hash) with a channel `changed:TOPIC` for each, `trash` (keys to
+//   delete, by time). Bytes: `b:p:ORDINAL:SUM` (prompt), `b:TOKEN:INDEX:SUM` (response or partial)
+//   and `b:TOKEN:r:SUM` (reference log-probs), where TOKEN is the fencing token of the producing
+//   lease and SUM the checksum.
+// Atomicity. Each operation is one script in one round trip. Operations that bring bytes send them
+//   first, in the same round trip, under unique names that expire in 5 minutes; the script makes
+//   them permanent or rejects them. So a rejected worker never changes accepted bytes. PutSamples
+//   and PutRows use one script per 256 entries or 16 MiB, whichever comes first. Operations that
+//   return bytes fetch them in a second round trip; bytes deleted in between belonged to an ended
+//   group, which is left out. Sweep deletes the bytes of ended attempts a minute (or one lease TTL)
+//   later, and those of durable steps at once, in slices.
+// Failure. UNAVAILABLE: the effect is unknown; any operation may be retried. RESOURCE_EXHAUSTED:
+//   Redis is at its memory limit and nothing changed; operations that free memory or advance the
+//   job still work. From kPressurePercent of the limit on, LeasePrompts admits only one step's
+//   groups and NextBatch reports store_full, which reserves memory for running groups. Missing or
+//   corrupt bytes end their group as dropped(corrupt), and the call continues without it; if the
+//   group is already trained, NextBatch (of a redo) returns DATA_LOSS. NOT_FOUND: the store was
+//   deleted or recreated for a fork.
+// Costs. A script takes tens of microseconds of server time; claiming 64 groups of 16 samples takes
+//   about 0.9 ms (docs/benchmarks.md). Cost grows with groups and rows, not with tokens.
+// Limitations. With an appendfsync other than `always`, a Redis crash loses acknowledged
+//   operations. Ordinals and versions are doubles in scripts: up to 2^53. A repeated request_id
+//   omits leases whose group has ended and been deleted.
 // Thread-safe.
 class RedisTrajectoryStore final : public TrajectoryStore {
  public:
-  // Writes the job's configuration and opens it; with the same options and origin it opens the
-  // store that is there. INVALID_ARGUMENT: RedisStoreConfig::Validate. FAILED_PRECONDITION: the job
-  // has a store with other values; the message names the first difference. FAILED_PRECONDITION
-  // also when the store is of another format than this program's (kRedisStoreFormat); the message
-  // names both and what to do.
+  // Writes the job's configuration and opens the store. If the store exists with the same options
+  // and origin, opens it. INVALID_ARGUMENT: RedisStoreConfig::Validate. FAILED_PRECONDITION: the
+  // existing store has other values (the message names the first difference) or another format than
+  // kRedisStoreFormat (the message names both and the fix).
   static absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> Create(
       std::shared_ptr<RedisClient> client, StoreOptions options, StoreOrigin origin,
       RedisStoreSettings settings = {});
-  // Opens the job's store. NOT_FOUND when there is none; another format as for Create.
+  // Opens the job's store. NOT_FOUND: there is none. FAILED_PRECONDITION: another format, as for
+  // Create.
   static absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> Open(
       std::shared_ptr<RedisClient> client, const std::string& job,
       RedisStoreSettings settings = {});
@@ -124,8 +122,8 @@ class RedisTrajectoryStore final : public TrajectoryStore {
                            const std::string& checkpoint_sha256) override;
   absl::Status RecordResume(int64_t epoch_hint, int64_t parent_lineage, int64_t fork_version,
                             const std::string& checkpoint_sha256) override;
-  // Also packs ledger rows, at most 16 segments a call, and deletes what is due, at most about
-  // 6,000 groups a call.
+  // Also packs ledger rows, at most 16 segments per call, and deletes due keys, at most about 6,000
+  // groups per call.
   absl::StatusOr<int64_t> Sweep() override;
   absl::StatusOr<StoreStats> Stats() override;
   absl::StatusOr<Explanation> Explain() override;
@@ -143,12 +141,12 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   RedisTrajectoryStore(std::shared_ptr<RedisClient> client, RedisStoreConfig config,
                        std::string generation, RedisStoreSettings settings);
 
-  // Bytes to write, by their name behind "{JOB}:b:".
+  // Bytes to write. `name` follows "{JOB}:b:".
   struct Blob {
     std::string name;
     std::string bytes;
   };
-  // The first value of a script's reply, by its text there.
+  // First value of a script's reply.
   enum class Code {
     kOk,
     kGone,
@@ -169,25 +167,24 @@ class RedisTrajectoryStore final : public TrajectoryStore {
     kReceipt,
     kDigest
   };
-  // A script's reply.
   struct Answer {
     Code code = Code::kOk;
     std::vector<RedisReply> values;
-    absl::Status bytes;  // why bytes that came along were refused, the first of them
-    // INTERNAL unless there are that many values.
+    absl::Status bytes;  // why accompanying bytes were rejected (first one)
+    // INTERNAL unless there are exactly that many values.
     absl::Status Expect(size_t num_values) const;
   };
-  // Where bytes are, and which field of which attempt says so.
+  // Location of bytes, and the field and attempt that reference them.
   struct BlobPlace {
     std::string name;
     int64_t ordinal = 0;
     int64_t attempt = 0;
     std::string field;  // as in drop_corrupt.lua
     std::string checksum;
-    int64_t offset = 0;  // in the blob
+    int64_t offset = 0;  // within the blob
     int64_t size = 0;    // 0: the whole blob
   };
-  // What to fetch: each place once, named by its position.
+  // Places to fetch, without duplicates; referenced by position.
   struct FetchPlan {
     std::vector<BlobPlace> places;
     std::map<std::string, size_t> prompts;  // position by blob name
@@ -195,7 +192,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
     size_t Add(BlobPlace place);
     size_t AddPrompt(BlobPlace place);
   };
-  // A sample as the scripts describe it, before its bytes are there.
+  // A sample as described by the scripts, before its bytes are fetched.
   struct SampleTicket {
     SampleKey key;
     std::string score;
@@ -203,24 +200,24 @@ class RedisTrajectoryStore final : public TrajectoryStore {
     size_t response = 0;
     std::optional<size_t> ref;
   };
-  // A lease before its bytes are there.
+  // A lease before its bytes are fetched.
   struct LeaseTicket {
     GroupLease lease;
-    size_t prompt = 0;                                // positions in the plan
-    std::vector<std::pair<size_t, size_t>> partials;  // position in `missing`, and in the plan
+    size_t prompt = 0;                                // position in the plan
+    std::vector<std::pair<size_t, size_t>> partials;  // positions in `missing` and in the plan
   };
-  // Decoded bytes by position in the plan, null where the place holds something else or what cannot
-  // be read; and the latter, with the reason.
+  // Decoded bytes by position in the plan, null if the place has another type or is unreadable;
+  // `corrupt` lists unreadable places with the reason.
   struct Bytes {
     std::vector<std::shared_ptr<const Prompt>> prompts;
     std::vector<std::shared_ptr<const Response>> responses;
     std::vector<std::shared_ptr<const std::vector<float>>> floats;
     std::vector<std::pair<BlobPlace, std::string>> corrupt;
   };
-  // Entries of a call for a script that answers with the errors of entries; one round trip.
+  // Entries for one script call, which returns errors per entry.
   struct Put {
     size_t position = 0;            // in the caller's list
-    std::vector<std::string> args;  // as many for each
+    std::vector<std::string> args;  // same number for each entry
   };
   struct PutSlice {
     std::vector<Put> puts;
@@ -228,44 +225,44 @@ class RedisTrajectoryStore final : public TrajectoryStore {
     size_t bytes = 0;
     bool Full() const;
   };
-  // Samples of one lease in one blob, while it is being filled.
+  // Blob of one lease's samples, while it is being filled.
   struct SampleBlob {
     std::string bytes;
     int32_t first = 0;         // index of the first sample
     std::string sums;          // checksums of the samples
-    std::vector<size_t> puts;  // in the slice
+    std::vector<size_t> puts;  // positions in the slice
   };
-  // Why a script did not take the entry at `position`.
+  // Why a script rejected the entry at `position`.
   struct PutError {
     size_t position = 0;
     std::string code;
     int64_t values[3] = {0, 0, 0};
   };
-  // The batch that NextBatch gave last, for the digest of its commit.
+  // Last batch returned by NextBatch, used to compute the commit's digest.
   struct Claim {
     int64_t epoch = 0;
     int64_t step = 0;
-    std::string digest;  // of the version before
+    std::string digest;  // of the previous version
     std::string ordinals;
     std::vector<int64_t> attempts;
   };
 
   std::vector<std::string> ScriptArgs(std::vector<std::string> args) const;
-  // Commands that bring bytes, before the script that makes them permanent or refuses.
+  // SET commands for bytes, sent before the script that makes them permanent or rejects them.
   using Commands = std::vector<std::vector<std::string>>;
   Commands SetCommands(std::vector<Blob> blobs) const;
   absl::StatusOr<Answer> Run(const RedisScript& script, std::vector<std::string> args,
                              std::vector<Blob> blobs = {});
-  // One try: the script behind `sets`, which stay as they are.
+  // One try: sends `sets` (left unchanged), then the script.
   absl::StatusOr<Answer> Send(const RedisScript& script, std::vector<std::string> args,
                               Commands& sets);
   absl::StatusOr<Answer> Accept(RedisReply reply);
-  // Memory use of the server in percent of its limit while DecidePressure says `pressed`;
-  // otherwise, and when the server does not answer, 0.
+  // Server memory use in percent of its limit if DecidePressure says `pressed`; otherwise 0, also
+  // if the server does not answer.
   int64_t PressedPercent() ABSL_LOCKS_EXCLUDED(mu_);
 
   // redis_trajectory_store_puts.cc
-  // The script's arguments for these entries.
+  // Builds the script's arguments for these entries.
   using PutArgs =
       std::function<std::vector<std::string>(const std::vector<std::vector<std::string>>&)>;
   absl::StatusOr<std::vector<PutError>> SendPuts(const RedisScript& script,
@@ -279,7 +276,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   void Seal(std::map<int64_t, SampleBlob> blobs, PutSlice& slice) const;
   absl::Status AddPut(Task task, const RowPut& row, size_t position, PutSlice& slice) const;
   absl::Status RefusedSample(const SamplePut& sample, const PutError& error) const;
-  // Token of the port <-> token of the scripts.
+  // Converts between port tokens and script tokens.
   std::string ScriptToken(int64_t token) const;
   int64_t PortToken(int64_t token) const { return token + config_.origin.TokenBase(); }
 
@@ -288,13 +285,14 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   absl::Status FetchSlice(const FetchPlan& plan, size_t first, size_t behind, Bytes& bytes);
   static void Decode(const FetchPlan& plan, size_t position, std::string_view blob, Bytes& bytes);
   BlobPlace PromptPlace(int64_t ordinal, int64_t attempt, const std::string& sum) const;
-  // Adds the places of a sample: `record` is a SampleRecord, `ref` is "TOKEN CHECKSUM" or "".
+  // Adds a sample's places to the plan. `record` is a SampleRecord; `ref` is "TOKEN CHECKSUM" or
+  // "".
   absl::Status AddPlaces(std::string_view record, std::string_view ref,
                          const std::string& prompt_sum, FetchPlan& plan,
                          SampleTicket& ticket) const;
-  // Null members where the bytes are not there.
+  // Members whose bytes are missing are null.
   absl::StatusOr<SampleView> View(const SampleTicket& ticket, const Bytes& bytes) const;
-  // Ends the groups of these places; DATA_LOSS when one is trained already.
+  // Ends the groups of these places. DATA_LOSS: one of them is already trained.
   absl::Status DropCorrupt(const std::vector<std::pair<BlobPlace, std::string>>& corrupt);
 
   absl::Status GiveUpLease(int64_t token, LeaseEnd end, const std::string& reason);
@@ -316,14 +314,14 @@ class RedisTrajectoryStore final : public TrajectoryStore {
 
   // redis_trajectory_store_reports.cc
   struct LedgerPage {
-    int64_t after = 0;    // ignore rows up to this one: they are read or trimmed
+    int64_t after = 0;    // skip rows up to this one: already read or trimmed
     bool packed = false;  // from a segment
     std::vector<RedisReply> entries;
   };
-  // Reads the segment that holds row after_seq + 1, or up to `max_entries` entries, of which the
-  // first holds that row. Past the newest row: the newest entry.
+  // Reads the segment with row after_seq + 1, or up to `max_entries` entries starting with the one
+  // that has that row. Past the newest row, returns the newest entry.
   absl::StatusOr<LedgerPage> ReadLedgerPage(int64_t after_seq, int64_t max_entries);
-  // Packs the rows behind `after` into segments while enough rows for one are left.
+  // Packs rows after `after` into segments while there are enough rows for one.
   absl::Status PackLedger(int64_t after, int64_t newest);
 
   const std::shared_ptr<RedisClient> client_;

@@ -11,9 +11,9 @@
 namespace freshet {
 namespace {
 
-// Reservations of one call of NextBatch that met corrupt bytes: each ends at least one group.
+// Maximum claims per NextBatch call; each claim with corrupt bytes ends at least one group.
 constexpr int kMaxClaims = 256;
-// Tries of a commit whose digest was computed from an older state.
+// Tries of a commit whose digest was computed from outdated state.
 constexpr int kMaxCommits = 3;
 constexpr size_t kGroupFields = 5;  // of next_batch.lua
 
@@ -105,7 +105,7 @@ absl::StatusOr<TrainGroup> RedisTrajectoryStore::ReadyGroup(
   return group;
 }
 
-// False: some of the groups could not be read and have ended; another claim is needed.
+// Returns false if some groups were unreadable and have ended: claim again.
 absl::StatusOr<bool> RedisTrajectoryStore::FillBatch(const Answer& answer, int64_t epoch,
                                                      int64_t step, NextBatchReply& reply) {
   FRESHET_RETURN_IF_ERROR(answer.Expect(4));
@@ -160,7 +160,7 @@ absl::StatusOr<NextBatchReply> RedisTrajectoryStore::NextBatch(int64_t epoch, in
     return reply;
   }
   return StatusOf(absl::StatusCode::kUnavailable, "step ", step, ": ", kMaxClaims,
-                  " claims in a row met bytes that cannot be read");
+                  " consecutive claims had unreadable bytes");
 }
 
 absl::StatusOr<CommitReceipt> RedisTrajectoryStore::CommitStep(int64_t epoch, int64_t step,
@@ -175,7 +175,8 @@ absl::StatusOr<CommitReceipt> RedisTrajectoryStore::CommitStep(int64_t epoch, in
     if (claim_.epoch == epoch && claim_.step == step && claim_.ordinals == list) claim = claim_;
   }
   for (int i = 0; i < kMaxCommits; ++i) {
-    // SHA-256 is not a script's work: the digest is made here, from a state that the script checks.
+    // Scripts cannot compute SHA-256: the digest is computed here from state that the script
+    // verifies.
     FRESHET_ASSIGN_OR_RETURN(
         const Answer answer,
         Run(trajectory_scripts::kCommitStep,

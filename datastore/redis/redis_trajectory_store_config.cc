@@ -119,7 +119,7 @@ absl::Status ValidateJobName(const std::string& job) {
                        return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
                      });
   if (job == kClusterTag) {
-    return InvalidArgument("job: '", job, "' is taken: the cluster's own keys carry it");
+    return InvalidArgument("job: '", job, "' is reserved for the cluster's own keys");
   }
   if (plain) return absl::OkStatus();
   return InvalidArgument("job: '", job.substr(0, 80), "' must be 1 to ", kMaxJobBytes,

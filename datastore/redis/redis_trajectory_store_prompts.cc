@@ -1,4 +1,4 @@
-// The operations of prompts and of rollouts.
+// Operations of prompts and rollouts.
 #include <utility>
 
 #include "base/status_macros.h"
@@ -11,7 +11,7 @@
 namespace freshet {
 namespace {
 
-constexpr size_t kMaxReasonBytes = 300;  // a script keeps no more
+constexpr size_t kMaxReasonBytes = 300;  // scripts keep at most this much
 
 absl::Status Revoked(const std::string& worker) {
   return FailedPrecondition("worker ", worker, " is revoked: it must register again");
@@ -116,7 +116,7 @@ absl::StatusOr<LeaseReply> RedisTrajectoryStore::LeasePrompts(const LeaseRequest
   if (!bytes.corrupt.empty()) FRESHET_RETURN_IF_ERROR(DropCorrupt(bytes.corrupt));
   for (LeaseTicket& ticket : tickets) {
     absl::StatusOr<GroupLease> lease = FillLease(std::move(ticket), bytes);
-    // A group without its bytes has just ended.
+    // A group whose bytes are missing has just ended.
     if (lease.ok()) reply.leases.push_back(*std::move(lease));
   }
   return reply;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,16 +33,14 @@ struct ReasonNumbers {
 
 absl::StatusOr<ReasonNumbers> ParseReason(std::string_view text, const RedisStoreConfig& config) {
   ReasonNumbers numbers;
-  for (int64_t* out : {&numbers.committed.lineage, &numbers.committed.version,
-                       &numbers.engine.lineage, &numbers.engine.version, &numbers.outstanding,
-                       &numbers.running, &numbers.trained, &numbers.backlog, &numbers.count}) {
-    FRESHET_ASSIGN_OR_RETURN(*out, TakeNumber(text, ' '));
-  }
+  FRESHET_RETURN_IF_ERROR(TakeNumbers(text, ' ', numbers.committed.lineage,
+                                      numbers.committed.version, numbers.engine.lineage,
+                                      numbers.engine.version, numbers.outstanding, numbers.running,
+                                      numbers.trained, numbers.backlog, numbers.count));
   if (text.empty()) return numbers;
   AdmissionState kept;
-  FRESHET_ASSIGN_OR_RETURN(kept.kept_version, TakeNumber(text, ' '));
-  FRESHET_ASSIGN_OR_RETURN(kept.outstanding, TakeNumber(text, ' '));
-  FRESHET_ASSIGN_OR_RETURN(kept.running, TakeNumber(text, ' '));
+  FRESHET_RETURN_IF_ERROR(
+      TakeNumbers(text, ' ', kept.kept_version, kept.outstanding, kept.running));
   kept.committed = numbers.committed;
   kept.engine = numbers.engine;
   kept.last_step = config.options.last_step;
@@ -97,15 +96,17 @@ absl::StatusOr<int64_t> TakeNumber(std::string_view& text, char separator) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
   if (error != std::errc() || end != part.data() + part.size()) {
-    return DataLoss("store record: ", Quoted(part), " is no number");
+    return DataLoss("store record: ", Quoted(part), " is not a number");
   }
   return value;
 }
 
+absl::StatusOr<int64_t> ParseNumber(std::string_view text) { return TakeNumber(text, ' '); }
+
 absl::StatusOr<std::string> TakeSized(std::string_view& text) {
   FRESHET_ASSIGN_OR_RETURN(const int64_t size, TakeNumber(text, ':'));
   if (size < 0 || static_cast<size_t>(size) > text.size()) {
-    return DataLoss("store record: ", size, " bytes announced, ", text.size(), " there");
+    return DataLoss("store record: ", size, " bytes announced, ", text.size(), " present");
   }
   std::string value(text.substr(0, static_cast<size_t>(size)));
   text.remove_prefix(static_cast<size_t>(size));
@@ -171,8 +172,7 @@ absl::StatusOr<SampleRecord> ParseSampleRecord(std::string_view text) {
   const std::string_view first = TakePart(place, ':');
   const std::string_view sum = TakePart(place, ':');
   record.blob = StrCat(token, ":", first, ":", sum);
-  FRESHET_ASSIGN_OR_RETURN(record.offset, TakeNumber(place, ':'));
-  FRESHET_ASSIGN_OR_RETURN(record.size, TakeNumber(place, ':'));
+  FRESHET_RETURN_IF_ERROR(TakeNumbers(place, ':', record.offset, record.size));
   if (record.offset < 0 || record.size < 0) {
     return DataLoss("store record: ", record.size, " bytes at ", record.offset);
   }
@@ -224,8 +224,8 @@ absl::StatusOr<Explanation> EdgeText(const RedisReply& edge, const RedisStoreCon
 absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisReply& reasons) {
   std::map<std::string, int64_t> numbers;
   for (size_t i = 0; i + 1 < counters.items.size(); i += 2) {
-    std::string_view text = counters.items[i + 1].text;
-    FRESHET_ASSIGN_OR_RETURN(numbers[counters.items[i].text], TakeNumber(text, ' '));
+    FRESHET_ASSIGN_OR_RETURN(numbers[counters.items[i].text],
+                             ParseNumber(counters.items[i + 1].text));
   }
   StoreStats stats;
   for (int state = 0; state < kNumGroupStates; ++state) {
@@ -249,8 +249,7 @@ absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisRep
   stats.discarded_samples = numbers["discarded_samples"];
   stats.discarded_tokens = numbers["discarded_tokens"];
   for (size_t i = 0; i + 1 < reasons.items.size(); i += 2) {
-    std::string_view text = reasons.items[i + 1].text;
-    FRESHET_ASSIGN_OR_RETURN(const int64_t groups, TakeNumber(text, ' '));
+    FRESHET_ASSIGN_OR_RETURN(const int64_t groups, ParseNumber(reasons.items[i + 1].text));
     stats.ended_by_reason.emplace_back(reasons.items[i].text, groups);
   }
   std::sort(stats.ended_by_reason.begin(), stats.ended_by_reason.end());

@@ -54,6 +54,21 @@ std::string SampleRecordText(std::string_view token, std::string_view checksum,
 std::string_view TakePart(std::string_view& text, char separator);
 // Like TakePart, parsed as a number. DATA_LOSS: not a number.
 absl::StatusOr<int64_t> TakeNumber(std::string_view& text, char separator);
+// TakeNumber for each of `out`, up to the first error.
+template <typename... Numbers>
+absl::Status TakeNumbers(std::string_view& text, char separator, Numbers&... out) {
+  absl::Status status;
+  const auto take = [&]<typename Number>(Number& number) {
+    const absl::StatusOr<int64_t> value = TakeNumber(text, separator);
+    if (value.ok()) number = static_cast<Number>(*value);
+    status = value.status();
+    return status.ok();
+  };
+  (void)(take(out) && ...);
+  return status;
+}
+// The number up to the first space (or the end). DATA_LOSS: not a number.
+absl::StatusOr<int64_t> ParseNumber(std::string_view text);
 // Removes "SIZE:bytes" from the front of `text` and returns the bytes.
 absl::StatusOr<std::string> TakeSized(std::string_view& text);
 // "1,2,3"
@@ -71,10 +86,6 @@ absl::StatusOr<LeaseReason> ParseLeaseReason(std::string_view reason,
 
 // Converts an edge of steps.lua. Formats engine notes with ParseLeaseReason.
 absl::StatusOr<Explanation> EdgeText(const RedisReply& edge, const RedisStoreConfig& config);
-
-// Rows of one ledger entry: [id, [name, value, ...]] from XRANGE.
-absl::StatusOr<std::vector<LedgerRow>> ExpandLedgerEntry(const RedisReply& entry,
-                                                         const RedisStoreConfig& config);
 
 // Counters from stats.lua.
 absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisReply& reasons);

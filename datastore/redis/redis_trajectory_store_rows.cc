@@ -1,4 +1,4 @@
-// The operations of reward and reference workers, and of the controller on workers.
+// Operations of reward and reference workers, and of the controller on workers.
 #include <set>
 #include <utility>
 
@@ -15,7 +15,7 @@ std::string TaskNumber(Task task) { return StrCat(static_cast<int>(task)); }
 
 }  // namespace
 
-// Returns the token of the lease.
+// Returns the lease token.
 absl::StatusOr<int64_t> RedisTrajectoryStore::ParseRow(const RedisReply& head,
                                                        const RedisReply& score,
                                                        const RedisReply& ref, FetchPlan& plan,
@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<RowLease>> RedisTrajectoryStore::LeaseRowsFor(
   }
   if (leases.empty()) return leases;
   FRESHET_ASSIGN_OR_RETURN(const Bytes bytes, Fetch(plan));
-  std::set<int64_t> unreadable;  // groups that have ended
+  std::set<int64_t> unreadable;  // ordinals of ended groups
   if (!bytes.corrupt.empty()) {
     FRESHET_RETURN_IF_ERROR(DropCorrupt(bytes.corrupt));
     for (const auto& [place, what] : bytes.corrupt) unreadable.insert(place.ordinal);
@@ -90,7 +90,7 @@ absl::Status RedisTrajectoryStore::EndRow(Task task, int64_t token, RowEnd end,
 }
 
 absl::StatusOr<int64_t> RedisTrajectoryStore::RevokeWorker(const std::string& worker) {
-  if (worker.empty()) return InvalidArgument("worker: empty: nobody to revoke");
+  if (worker.empty()) return InvalidArgument("worker: empty: no worker to revoke");
   FRESHET_ASSIGN_OR_RETURN(const Answer answer, Run(trajectory_scripts::kRevokeWorker,
                                                     {worker, StrCat(kMaxRevokedWorkers)}));
   FRESHET_RETURN_IF_ERROR(answer.Expect(1));

@@ -3,8 +3,8 @@
 
 #include "datastore/redis/redis_client.h"
 
-// The server-side operations of RedisTrajectoryStore, embedded from scripts/*.lua at build time.
-// Each file says which arguments it takes and what it returns.
+// Server-side operations of RedisTrajectoryStore, embedded from scripts/*.lua at build time. Each
+// file documents its arguments and reply.
 namespace freshet::trajectory_scripts {
 
 extern const RedisScript kPutPrompts;

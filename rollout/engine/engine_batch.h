@@ -13,30 +13,30 @@
 
 namespace freshet {
 
-// One sample being generated. `fed` response tokens are in the cache; the next ones are fed until
-// all are, and then a token is drawn.
+// One sample being generated. `fed` response tokens are in the cache. Once all are fed, a new token
+// is sampled.
 struct RunningSample {
   int32_t index = 0;
   Response response;
   int64_t fed = 0;
-  bool forked = false;  // owns a table that starts with the prompt
+  bool forked = false;  // owns a block table that starts with the prompt
   std::vector<int32_t> blocks;
 };
 
-// One request: its prompt's part of the cache, and its samples.
+// One request: its prompt's cache blocks, and its samples.
 struct RunningGroup {
   GenerationRequest request;
   int64_t fed = 0;  // prompt tokens in the cache
   std::vector<int32_t> blocks;
   std::list<RunningSample> samples;
-  int64_t reserved = 0;  // cache blocks
+  int64_t reserved = 0;  // cache blocks reserved
 
   int64_t prompt_size() const { return static_cast<int64_t>(request.prompt_ids.size()); }
   bool prompt_done() const { return fed == prompt_size(); }
 };
 
-// One forward pass: query tokens and, for those whose logits are wanted, what they are for. Points
-// into the groups that it was made from; they must not change until its tokens are accepted.
+// One forward pass: query tokens, and which of them need logits. Points into the groups that it was
+// built from; these must not change until Accept.
 struct EngineBatch {
   struct Want {
     RunningGroup* group;
@@ -48,10 +48,10 @@ struct EngineBatch {
   std::vector<std::pair<int32_t, int64_t>> slots;  // cache block and slot of each token
   std::vector<PagedQuery> queries;
   std::vector<Want> wants;
-  int64_t room = 0;  // tokens that may still be added
+  int64_t room = 0;  // tokens that can still be added
 
   int64_t size() const { return static_cast<int64_t>(token_ids.size()); }
-  // `blocks` is the table of the token's sequence; its address is kept.
+  // `blocks` is the block table of the token's sequence; its address is kept.
   void Add(int64_t token, int64_t position, const std::vector<int32_t>& blocks) {
     token_ids.push_back(token);
     positions.push_back(position);

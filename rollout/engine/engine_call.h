@@ -10,7 +10,7 @@
 namespace freshet {
 
 // Runs `call`, which returns a Status or a StatusOr. Exceptions of the engine (std::bad_alloc,
-// c10::Error) become INTERNAL, so that a prompt on which it fails does not end the process.
+// c10::Error) become INTERNAL, so that a bad prompt does not crash the process.
 template <typename Call>
 auto CallEngine(Call&& call) -> decltype(call()) {
   try {
@@ -20,8 +20,7 @@ auto CallEngine(Call&& call) -> decltype(call()) {
   }
 }
 
-// Whether an error of InferenceEngine::Submit is a failure of the engine, and no refusal of the
-// request.
+// Whether an error of InferenceEngine::Submit is an engine failure rather than a rejected request.
 inline bool IsEngineFailure(const absl::Status& submitted) {
   return !submitted.ok() && submitted.code() != absl::StatusCode::kInvalidArgument &&
          submitted.code() != absl::StatusCode::kResourceExhausted;

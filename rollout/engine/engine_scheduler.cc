@@ -16,7 +16,8 @@ KvCacheShape CacheShape(const ModelConfig& config) {
   return {config.num_hidden_layers, config.num_key_value_heads, config.head_dim};
 }
 
-// Kept tokens of an earlier attempt: whole columns, known tokens, and at least one left to draw.
+// Checks kept tokens of an earlier attempt: equal column lengths, valid tokens, and at least one
+// token left to generate.
 absl::Status CheckPartial(const GenerationRequest& request, const Response& partial,
                           int64_t vocab_size) {
   const size_t size = partial.response_ids.size();
@@ -50,7 +51,7 @@ EngineScheduler::EngineScheduler(const ModelConfig& config, const EngineLimits& 
 
 int64_t EngineScheduler::BlocksNeeded(int64_t prompt_tokens, int64_t num_samples,
                                       int64_t max_new_tokens) const {
-  // A sample needs its own copy of the prompt's last, partly filled block.
+  // Each sample needs its own copy of the prompt's last, partly filled block.
   const int64_t shared = prompt_tokens / kKvBlockTokens;
   const int64_t whole = CeilDiv(prompt_tokens + max_new_tokens, kKvBlockTokens);
   return CeilDiv(prompt_tokens, kKvBlockTokens) + num_samples * (whole - shared);
@@ -61,7 +62,7 @@ int64_t EngineScheduler::Admissible(int64_t prompt_tokens, int64_t num_samples,
   const int64_t blocks = BlocksNeeded(prompt_tokens, num_samples, sampling.max_new_tokens);
   const int64_t by_blocks = (cache_.num_blocks() - reserved_blocks_) / blocks;
   int64_t by_samples = (limits_.max_sequences - running_) / num_samples;
-  // A request larger than the whole engine may run alone in it.
+  // A request larger than the whole engine may run alone.
   if (running_ == 0) by_samples = std::max<int64_t>(by_samples, 1);
   return std::clamp<int64_t>(std::min(by_blocks, by_samples), 0, most);
 }
@@ -110,7 +111,7 @@ absl::Status EngineScheduler::Submit(GenerationRequest request) {
                              limits_.max_sequences, " run, ", reserved_blocks_, " of ",
                              cache_.num_blocks(), " cache blocks are reserved");
   }
-  // Made completely before it is listed and counted: an allocation may throw.
+  // Build it completely before adding it, because an allocation may throw.
   RunningGroup group;
   group.request = std::move(request);
   group.reserved = blocks;
@@ -126,7 +127,8 @@ absl::Status EngineScheduler::Submit(GenerationRequest request) {
   return absl::OkStatus();
 }
 
-// Decode tokens first, so that running samples never wait for a long prompt; prompts fill the rest.
+// Decode tokens come first, so that running samples never wait for a long prompt. Prompts fill the
+// rest.
 EngineBatch EngineScheduler::Fill(Lane lane) {
   EngineBatch batch;
   batch.room = limits_.max_batch_tokens;
@@ -142,11 +144,11 @@ EngineBatch EngineScheduler::Fill(Lane lane) {
 }
 
 void EngineScheduler::FillFromGroup(RunningGroup& group, EngineBatch& batch) {
-  // Queries hold the table's address: it must not move while a batch is built.
+  // Queries hold the table's address, so it must not be reallocated while a batch is built.
   group.blocks.reserve(static_cast<size_t>(CeilDiv(group.prompt_size(), kKvBlockTokens)));
   while (!group.prompt_done() && batch.room > 0) {
     const int64_t position = group.fed;
-    // At a recomputation the blocks are there already and are written over.
+    // When recomputing, the blocks already exist and are overwritten.
     if (position / kKvBlockTokens == static_cast<int64_t>(group.blocks.size())) {
       group.blocks.push_back(cache_.Allocate());
     }
@@ -162,7 +164,7 @@ void EngineScheduler::FillFromSample(RunningGroup& group, RunningSample& sample,
   const int64_t prompt = group.prompt_size();
   const size_t table =
       static_cast<size_t>(CeilDiv(prompt + group.request.sampling.max_new_tokens, kKvBlockTokens));
-  sample.blocks.reserve(table);  // likewise
+  sample.blocks.reserve(table);  // same reason
   while (sample.fed < size && batch.room > 0) {
     const int64_t position = prompt + sample.fed;
     if (position / kKvBlockTokens == static_cast<int64_t>(sample.blocks.size())) {
@@ -177,7 +179,7 @@ void EngineScheduler::FillFromSample(RunningGroup& group, RunningSample& sample,
 
 std::vector<GenerationOutput> EngineScheduler::Accept(Lane lane, const EngineBatch& batch,
                                                       const float* logits, PolicyVersion policy) {
-  // Samples of a prompt that is now in the cache get their own tables.
+  // Samples whose prompt is now in the cache get their own tables.
   for (const EngineBatch::Want& want : batch.wants) {
     if (want.sample != nullptr) continue;
     counters_.tokens_prefilled += want.group->prompt_size();
@@ -192,7 +194,7 @@ std::vector<GenerationOutput> EngineScheduler::Accept(Lane lane, const EngineBat
       continue;
     }
     for (RunningSample& sample : want.group->samples) {
-      // Samples with kept tokens feed those first.
+      // Kept tokens are fed first.
       if (!sample.response.response_ids.empty()) continue;
       Draw(lane, *want.group, sample, row, policy, finished);
     }
@@ -227,7 +229,7 @@ void EngineScheduler::Draw(Lane lane, RunningGroup& group, RunningSample& sample
       RandomBits(group.request.seed, static_cast<uint64_t>(group.request.ordinal),
                  static_cast<uint64_t>(sample.index), response.response_ids.size());
   const SampledToken token = SampleToken(logits, config_.vocab_size, sampling, ToUniform(bits));
-  // Tokens before the first truncated one were drawn from the whole distribution, or observed.
+  // Earlier tokens were sampled without truncation, or are observations.
   if (response.sampling_logprobs.empty() && sampling.Truncates()) {
     response.sampling_logprobs = response.behavior_logprobs;
   }

@@ -20,32 +20,31 @@ struct EngineLimits {
   int64_t cache_blocks = 1;
 };
 
-// Which tokens an engine computes next, and what becomes of those that it draws: requests of both
-// lanes, their share of the paged cache, batches of prompt and response tokens, and the samples'
-// responses. Knows nothing of weights: the engine's forward pass lies between Fill and Accept.
-// Confined to one thread.
+// Schedules the tokens that an engine computes: holds the requests of both lanes, allocates the
+// paged cache, builds batches of prompt and response tokens, and samples responses. Independent of
+// weights: the engine runs the forward pass between Fill and Accept. Not thread-safe.
 class EngineScheduler {
  public:
   EngineScheduler(const ModelConfig& config, const EngineLimits& limits);
 
-  // As of InferenceEngine.
+  // See InferenceEngine.
   int64_t Admissible(int64_t prompt_tokens, int64_t num_samples, const SamplingParams& sampling,
                      int64_t most) const;
   absl::Status Submit(GenerationRequest request);
   std::vector<GenerationOutput> Cancel(int64_t request_id);
-  // INVALID_ARGUMENT for a request that the model cannot serve whatever the load.
+  // INVALID_ARGUMENT for a request that the model cannot serve under any load.
   absl::Status CheckRequest(const GenerationRequest& request) const;
   bool HasWork(Lane lane) const { return !groups_[static_cast<int>(lane)].empty(); }
 
-  // The lane's next batch; empty when it has nothing to compute. The blocks of its tokens are
-  // allocated, their keys and values still to be written.
+  // The lane's next batch; empty if there is nothing to compute. Allocates the blocks of its
+  // tokens; the engine must write their keys and values.
   EngineBatch Fill(Lane lane);
-  // The keys and values of `batch` are in the cache. Draws a token for every sample that wants one
-  // from its row of `logits` [batch.wants.size()][vocab_size], stamps it with `policy`, and returns
-  // the samples that finished.
+  // Call once the keys and values of `batch` are in the cache. Samples a token for every entry of
+  // batch.wants from its row of `logits` [batch.wants.size()][vocab_size], stamps it with `policy`,
+  // and returns the finished samples.
   std::vector<GenerationOutput> Accept(Lane lane, const EngineBatch& batch, const float* logits,
                                        PolicyVersion policy);
-  // Everything in the lane is computed again, with the tokens that there are.
+  // Invalidates the lane's cache: existing tokens are fed again.
   void ForgetCache(Lane lane);
 
   KvCache& cache() { return cache_; }

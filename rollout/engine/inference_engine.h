@@ -13,8 +13,8 @@
 
 namespace freshet {
 
-// Which weights a request is generated with: the rollout lane follows every new version in flight,
-// the evaluation lane keeps the version that was pinned for it.
+// Selects the weights of a request: the rollout lane follows every new version in flight, the
+// evaluation lane keeps its pinned version.
 enum class Lane { kRollout, kEvaluation };
 constexpr int kNumLanes = 2;
 
@@ -23,8 +23,8 @@ struct GenerationRequest {
   int64_t id = 0;  // chosen by the caller, unique among requests in flight
   Lane lane = Lane::kRollout;
   std::vector<int32_t> prompt_ids;
-  // Keys of the random numbers: a token depends on (seed, ordinal, sample index, position) and on
-  // the weights alone, never on the batch that it was made in.
+  // Random number keys: a token depends only on (seed, ordinal, sample index, position) and the
+  // weights, never on its batch.
   uint64_t seed = 0;
   int64_t ordinal = 0;
   std::vector<int32_t> sample_indices;
@@ -37,9 +37,9 @@ struct GenerationOutput {
   int64_t request_id = 0;
   Lane lane = Lane::kRollout;
   int32_t sample_index = 0;
-  // Its behavior_logprobs are over the whole vocabulary at the request's temperature, whatever
-  // top_k and top_p cut off; greedy tokens carry those of temperature 1. sampling_logprobs, after
-  // the cut, are there when sampling.Truncates() or a partial had them.
+  // behavior_logprobs are over the whole vocabulary at the request's temperature, before top_k and
+  // top_p; for greedy tokens, at temperature 1. sampling_logprobs, after top_k and top_p, are set
+  // if sampling.Truncates() or a partial had them.
   Response response;
 };
 
@@ -54,8 +54,8 @@ struct EngineStats {
   int64_t weight_swaps = 0;
 };
 
-// Token in, token out generation. Adapters of other servers implement the same port.
-// Confined to one thread.
+// Token-in, token-out generation. Adapters of other inference servers implement the same interface.
+// Not thread-safe.
 class InferenceEngine {
  public:
   virtual ~InferenceEngine() = default;
@@ -66,28 +66,28 @@ class InferenceEngine {
 
   // Queues the samples of one prompt.
   // Returns:
-  //   INVALID_ARGUMENT: empty prompt, token outside of the vocabulary, prompt plus max_new_tokens
-  //   beyond the model's context, more than the whole cache holds, or bad sampling parameters.
+  //   INVALID_ARGUMENT: empty prompt, token outside the vocabulary, prompt plus max_new_tokens
+  //   beyond the model's context or the size of the cache, or bad sampling parameters.
   //   RESOURCE_EXHAUSTED: no room now; retry after some samples have finished.
   //   FAILED_PRECONDITION: the lane has no weights yet.
   virtual absl::Status Submit(GenerationRequest request) = 0;
 
-  // Advances generation by one batch of tokens and returns the samples that finished with it. An
-  // empty answer with Idle() true means that there is nothing to do.
+  // Runs one batch of tokens and returns the samples that it finished. An empty result with Idle()
+  // true means that there is nothing to do.
   virtual absl::StatusOr<std::vector<GenerationOutput>> Poll() = 0;
   virtual bool Idle() const = 0;
 
-  // Stops a request; its unfinished samples come back as partial responses (finish kNone).
+  // Stops a request. Its unfinished samples are returned as partial responses (finish kNone).
   virtual std::vector<GenerationOutput> Cancel(int64_t request_id) = 0;
 
   // While paused, Poll generates nothing in the rollout lane.
   virtual void Pause(bool paused) = 0;
 
-  // Swaps the lane's weights at a token boundary. Samples in flight go on: tokens from now on are
-  // stamped with the new version. INVALID_ARGUMENT when the snapshot is not of this model.
+  // Swaps the lane's weights at a token boundary. Samples in flight continue; later tokens are
+  // stamped with the new version. INVALID_ARGUMENT if the snapshot is for another model.
   virtual absl::Status LoadWeights(Lane lane, const WeightSnapshot& snapshot) = 0;
 
-  // What the lane would stamp on its next token; {-1, -1} without weights.
+  // The version of the lane's next token; {-1, -1} without weights.
   virtual PolicyVersion version(Lane lane) const = 0;
   virtual EngineStats stats() const = 0;
 };

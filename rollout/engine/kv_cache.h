@@ -7,7 +7,6 @@
 
 namespace freshet {
 
-// Shape of the cache of one model.
 struct KvCacheShape {
   int64_t num_layers = 0;
   int64_t num_kv_heads = 0;
@@ -18,16 +17,15 @@ struct KvCacheShape {
 constexpr int64_t kKvBlockTokens = 16;
 
 // Paged store of keys and values in fp32. A block holds kKvBlockTokens tokens of all layers and
-// heads; sequences name their blocks in a table, and blocks of a shared prompt are counted, not
-// copied. Within a block and head, keys lie transposed [head_dim][tokens] and values
-// [tokens][head_dim], so that the attention kernel streams both.
-// Confined to the thread of its engine.
+// heads. Sequences list their blocks in a table; blocks of a shared prompt are reference-counted,
+// not copied. Within a block and head, keys are stored transposed as [head_dim][tokens] and values
+// as [tokens][head_dim], so that the attention kernel reads both sequentially. Not thread-safe.
 class KvCache {
  public:
   KvCache(const KvCacheShape& shape, int64_t num_blocks);
 
-  // A block with one reference. Callers reserve beforehand (EngineScheduler::Admissible): running
-  // out is a broken invariant.
+  // Returns a block with one reference. Callers reserve beforehand (EngineScheduler::Admissible);
+  // running out is a bug.
   int32_t Allocate();
   void AddReference(int32_t block);
   void Release(int32_t block);

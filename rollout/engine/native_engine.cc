@@ -14,7 +14,7 @@
 namespace freshet {
 namespace {
 
-// Rows of a matrix product below this number change bits in fp32; padded up to it they do not.
+// With fewer rows, fp32 matrix products give different bits, so rows are padded to this number.
 constexpr int64_t kMinRows = 16;
 constexpr int64_t kDefaultCacheBytes = int64_t{4} << 30;
 
@@ -33,9 +33,9 @@ int64_t CacheBlocks(const ModelConfig& config, const NativeEngineOptions& option
 
 }  // namespace
 
-// A version of the weights, and what generates with it.
+// One lane's weights and the model state that uses them.
 struct NativeEngine::LaneState {
-  std::optional<WeightSnapshot> snapshot;  // keeps the bytes alive that `weights` views
+  std::optional<WeightSnapshot> snapshot;  // owns the bytes that `weights` views
   TransformerWeights weights;
 };
 
@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
   try {
     return std::unique_ptr<NativeEngine>(new NativeEngine(config, options));
   } catch (const std::exception& error) {
-    return Internal("the engine cannot be made: ", std::string(error.what()).substr(0, 300));
+    return Internal("cannot create the engine: ", std::string(error.what()).substr(0, 300));
   }
 }
 
@@ -142,7 +142,7 @@ void NativeEngine::RunBatch(const LaneState& lane, const EngineBatch& batch) {
   };
   const at::Tensor hidden = model_->transformer.Forward(lane.weights, ids, positions, attention);
 
-  // Logits of the wanted rows, padded likewise.
+  // Logits of the wanted rows, padded as well.
   const auto wanted = static_cast<int64_t>(batch.wants.size());
   if (wanted == 0) return;
   at::Tensor index = at::zeros({PadRows(wanted)}, at::kLong);
@@ -218,7 +218,7 @@ absl::Status NativeEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot
     const c10::InferenceMode inference;
     // The tensor shares the snapshot's immutable bytes and keeps them alive.
     const WeightBytes owner = snapshot.bytes;
-    // from_blob wants a mutable pointer; nothing writes through it.
+    // from_blob requires a mutable pointer; nothing writes through it.
     void* data = const_cast<std::byte*>(owner->data());
     const at::Tensor flat = at::from_blob(
         data, {model_->layout.num_elements}, [owner](void*) {}, at::kFloat);

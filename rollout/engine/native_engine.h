@@ -15,18 +15,17 @@ namespace freshet {
 enum class KvPolicy { kKeep, kRecompute };
 
 struct NativeEngineOptions {
-  int64_t max_sequences = 512;      // running samples at most
-  int64_t max_batch_tokens = 2048;  // tokens of one forward pass; longer prompts go in chunks
-  int64_t cache_blocks = 0;         // 0: enough for max_sequences of full length, within 4 GiB
-  bool bf16 = false;                // multiply matrices in bf16
+  int64_t max_sequences = 512;      // maximum number of running samples
+  int64_t max_batch_tokens = 2048;  // per forward pass; longer prompts are split
+  int64_t cache_blocks = 0;         // 0: enough for max_sequences of full length, at most 4 GiB
+  bool bf16 = false;                // use bf16 matrix products
   KvPolicy kv = KvPolicy::kKeep;
 };
 
-// Engine over LibTorch: continuous batching on a paged cache, prefill and decode in one batch, one
-// prefill per prompt shared by its samples, weights swapped between two batches. Every row of every
-// matrix product is computed alike whatever the batch (rows padded to at least 16), so a sample's
-// bits do not depend on its neighbours.
-// Confined to one thread; LibTorch errors become INTERNAL.
+// LibTorch engine: continuous batching on a paged cache, prefill and decode in one batch, one
+// prefill per prompt shared by its samples, weight swaps between batches. Results are
+// batch-invariant: every row of every matrix product is computed the same way in any batch (rows
+// padded to at least 16). Not thread-safe. LibTorch errors become INTERNAL.
 class NativeEngine final : public InferenceEngine {
  public:
   static absl::StatusOr<std::unique_ptr<NativeEngine>> Create(const ModelConfig& config,
@@ -44,9 +43,9 @@ class NativeEngine final : public InferenceEngine {
   PolicyVersion version(Lane lane) const override;
   EngineStats stats() const override;
 
-  // Log-probs of tokens 1.. of `ids` given those before, through the engine's own path:
-  // `one_by_one` decodes token by token on the cache, otherwise as one prompt in chunks. For
-  // checks; nothing else may be running. Errors as Submit.
+  // Log-probs of tokens 1.. of `ids`, each given its predecessors, computed by the engine's own
+  // path: `one_by_one` decodes token by token on the cache, otherwise the ids are prefilled in
+  // chunks. For checks; the engine must be idle. Errors as for Submit.
   absl::StatusOr<std::vector<float>> Score(const std::vector<int32_t>& ids, bool one_by_one);
 
  private:
@@ -55,7 +54,7 @@ class NativeEngine final : public InferenceEngine {
 
   NativeEngine(const ModelConfig& config, const NativeEngineOptions& options);
 
-  // Writes the batch's keys and values, and leaves the logits of its wanted rows in the model.
+  // Writes the batch's keys and values, and computes the logits of its wanted rows.
   void RunBatch(const LaneState& lane, const EngineBatch& batch);
 
   const ModelConfig config_;

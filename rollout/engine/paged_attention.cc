@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-// The kernel is compiled for several instruction sets and chosen at load time, except under a
-// sanitizer, whose run-time is not ready when the choice is made.
+// The kernel is compiled for several instruction sets and selected at load time. Disabled under
+// sanitizers, whose run-time is not initialized when the ifunc resolver runs.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define FRESHET_SANITIZED 1
@@ -25,12 +25,12 @@ namespace {
 
 constexpr int64_t kTokens = kKvBlockTokens;
 
-// e^x for x <= 0 without a branch, so that loops over it vectorise: 2^n * 2^f with a degree-6
-// polynomial for 2^f on [-0.5, 0.5]; relative error below 2e-7. Underflows to 0 below -87.
+// e^x for x <= 0 without branches, so that loops vectorize: 2^n * 2^f with a degree-6 polynomial
+// for 2^f on [-0.5, 0.5]. Relative error below 2e-7. Underflows to 0 below -87.
 inline float ExpNonPositive(float x) {
   const float clamped = x < -87.0F ? -87.0F : x;
   const float scaled = clamped * 1.44269504088896341F;
-  const float rounded = (scaled + 12582912.0F) - 12582912.0F;  // 1.5 * 2^23: to nearest integer
+  const float rounded = (scaled + 12582912.0F) - 12582912.0F;  // rounds: 1.5 * 2^23
   const float f = scaled - rounded;
   float p = 1.54035304e-4F;
   p = p * f + 1.33335581e-3F;

@@ -8,17 +8,17 @@
 
 namespace freshet {
 
-// One query token: it sees `num_keys` tokens through the blocks of its sequence, itself included.
+// One query token; it attends to `num_keys` tokens of its sequence, including itself.
 struct PagedQuery {
   const int32_t* blocks = nullptr;
   int64_t num_keys = 0;
 };
 
-// Softmax attention of each query over its keys in the cache, heads grouped (GQA).
+// Softmax attention of each query over its keys in the cache, with grouped heads (GQA).
 // q: [queries.size()][num_heads][head_dim] with `q_row_stride` floats between rows;
 // out: [queries.size()][num_heads * head_dim], dense.
-// A query's result depends on its own keys alone, walked block by block in order: the same bits in
-// any batch. Runs on the calling thread.
+// Batch-invariant: a query's result depends only on its own keys, processed block by block in
+// order. Runs on the calling thread.
 void PagedAttention(const KvCache& cache, int64_t layer, const std::vector<PagedQuery>& queries,
                     int64_t num_heads, const float* q, int64_t q_row_stride, float* out);
 

@@ -11,7 +11,7 @@ namespace {
 
 struct Candidate {
   int32_t id;
-  double weight;  // unnormalised probability
+  double weight;  // unnormalized probability
 };
 
 double LogSumExp(const float* logits, int64_t size, double scale, float max) {
@@ -26,7 +26,7 @@ double TotalWeight(const std::vector<Candidate>& candidates) {
   return total;
 }
 
-// The most likely tokens left by top_k and top_p, most likely first.
+// The candidates left by top_k and top_p, most likely first.
 std::vector<Candidate> Truncate(std::vector<Candidate> all, const SamplingParams& params) {
   std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
     return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
@@ -46,7 +46,8 @@ std::vector<Candidate> Truncate(std::vector<Candidate> all, const SamplingParams
 
 const Candidate& Draw(const std::vector<Candidate>& candidates, double total, double uniform) {
   double left = uniform * total;
-  // Rounding can carry `left` past the end: then the last token that can be drawn at all is taken.
+  // Rounding can leave `left` positive at the end; then the last token with nonzero weight is
+  // chosen.
   const Candidate* chosen = &candidates.back();
   for (const Candidate& candidate : candidates) {
     if (candidate.weight > 0) chosen = &candidate;

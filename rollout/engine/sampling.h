@@ -8,7 +8,6 @@
 
 namespace freshet {
 
-// How tokens are drawn from logits.
 struct SamplingParams {
   double temperature = 1.0;  // 0: greedy
   double top_p = 1.0;        // nucleus: smallest set of most likely tokens with mass >= top_p
@@ -18,23 +17,21 @@ struct SamplingParams {
 
   // INVALID_ARGUMENT naming the parameter and its range.
   absl::Status Validate() const;
-  // Whether tokens are drawn from a part of the vocabulary. Greedy tokens are not drawn.
+  // Whether sampling is restricted to part of the vocabulary. False for greedy decoding.
   bool Truncates() const { return temperature > 0 && (top_k > 0 || top_p < 1.0); }
 };
 
 struct SampledToken {
   int32_t id = 0;
-  // log p(id) over the whole vocabulary: after the temperature, before top_k and top_p. Greedy
-  // tokens carry their log-prob at temperature 1.
+  // log p(id) over the whole vocabulary, after the temperature and before top_k and top_p. For
+  // greedy tokens, at temperature 1.
   float logprob = 0;
-  // log p(id) under the distribution that it was drawn from: after top_k and top_p. The same as
-  // `logprob` where nothing is truncated.
+  // log p(id) after top_k and top_p. Equals `logprob` without truncation.
   float sampling_logprob = 0;
 };
 
-// Draws one token from `logits` [vocab_size]. `uniform` in [0, 1) decides, so the same logits and
-// number give the same token. Order of truncation: top_k, then top_p over what is left. Ties at a
-// cut are broken towards the smaller id.
+// Samples one token from `logits` [vocab_size]. Deterministic in logits and `uniform`, which is in
+// [0, 1). Applies top_k, then top_p to the rest. Ties at a cut favor the smaller id.
 SampledToken SampleToken(const float* logits, int64_t vocab_size, const SamplingParams& params,
                          double uniform);
 

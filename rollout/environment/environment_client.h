@@ -11,7 +11,7 @@
 
 namespace freshet {
 
-// How an episode begins. The same start and the same actions give the same answers, on any worker.
+// Initial state of an episode. The same start and actions give the same answers on any worker.
 struct EpisodeStart {
   std::string environment;
   uint64_t seed = 0;
@@ -19,7 +19,7 @@ struct EpisodeStart {
   std::string traceparent = {};  // of the sample (W3C trace context); "": none
 };
 
-// What an environment says after a reset or a step.
+// An environment's answer to a reset or step.
 struct EpisodeAnswer {
   std::string observation;
   double reward = 0;
@@ -32,29 +32,28 @@ struct EpisodeEvent {
   absl::StatusOr<EpisodeAnswer> answer = EpisodeAnswer{};
 };
 
-// Episodes on environment workers, as an engine's thread needs them: no call waits for a worker.
-// Each Reset and each Step is answered by one event, unless Close comes first, and nothing else is:
-// a worker that is lost between two steps is heard of after the next one. After an event with an
-// error the episode is closed. Errors:
-//   INVALID_ARGUMENT: no worker would take it (unknown environment, bad option); never retry.
+// Non-blocking client for episodes on environment workers. Each Reset and Step is answered by
+// exactly one event, unless Close comes first. A worker that is lost between two steps is reported
+// as the answer to the next one. After an event with an error the episode is closed. Errors:
+//   INVALID_ARGUMENT: no worker would accept it (unknown environment, bad option); do not retry.
 //   RESOURCE_EXHAUSTED: all workers are full; retry later.
 //   DEADLINE_EXCEEDED, UNAVAILABLE, any other: the worker is slow, gone or broken; a new episode
-//   goes to another one where there is one.
-// Confined to one thread.
+//   goes to another worker if there is one.
+// Not thread-safe.
 class EnvironmentClient {
  public:
   virtual ~EnvironmentClient() = default;
 
-  // Opens an episode under an id that was never used before.
+  // Opens an episode. The id must never have been used before.
   virtual void Reset(int64_t episode, const EpisodeStart& start) = 0;
-  // The policy's turn, once the former call has been answered.
+  // Sends the policy's action. The previous call must have been answered.
   virtual void Step(int64_t episode, std::string action) = 0;
-  // Ends the episode, in whatever state. No event of it comes any more. Idempotent.
+  // Ends the episode in any state. No further event for it is returned. Idempotent.
   virtual void Close(int64_t episode) = 0;
 
-  // What has come in since the last call. Does not wait.
+  // Returns the events since the last call. Does not block.
   virtual std::vector<EpisodeEvent> Poll() = 0;
-  // Waits for an event to take, for at most `timeout` of real time.
+  // Blocks until an event is available, for at most `timeout` of real time.
   virtual void Await(absl::Duration timeout) = 0;
 };
 

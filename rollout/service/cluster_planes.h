@@ -14,11 +14,11 @@
 
 namespace freshet {
 
-// The weight plane among processes. `service` and `clock` must outlive it. Thread-safe.
+// Weight transfer between processes. `service` and `clock` must outlive it. Thread-safe.
 class ClusterRolloutWeights final : public RolloutWeightPlane {
  public:
-  // Channels to engines and to trainers. `seed` spreads the joiners over the peers that they pull
-  // from; `time_scale` is that of the timeouts. `observer` may be null.
+  // Channels to engines and to trainers. `seed` randomizes which peers joiners pull from;
+  // `time_scale` scales the timeouts. `observer` may be null.
   ClusterRolloutWeights(GrpcWeightService& service, ChannelSource engines, ChannelSource trainers,
                         const Clock& clock, WeightSyncObserver* observer, uint64_t seed,
                         double time_scale = 1.0)
@@ -48,13 +48,13 @@ class ClusterRolloutWeights final : public RolloutWeightPlane {
   const double time_scale_;
 };
 
-// Environment workers of a cluster, or one that the job names.
+// Environment workers of the cluster, or the one that the job names.
 class ClusterEnvironments final : public EnvironmentPool {
  public:
   ClusterEnvironments(GrpcEnvironmentClient::ChannelMaker channels, const Clock& clock,
                       GrpcEnvironmentClientOptions options, std::string fixed_address);
   EnvironmentClient& client() override { return client_; }
-  // Ignored when the job names an address itself.
+  // Ignored if the job names an address.
   void SetAddresses(std::vector<std::string> addresses) override;
 
  private:

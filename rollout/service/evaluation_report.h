@@ -7,9 +7,9 @@
 
 namespace freshet {
 
-// Adds the answers of an evaluation to its report, one entry per row; failed_rows names rows
-// without a response. When no row has one, `error` says so, with the error of row 0. `episodes`:
-// each row has a reward of the environment.
+// Adds the answers of an evaluation to its report, one entry per row; failed_rows lists rows
+// without a response. If no row has one, `error` says so, with the error of row 0. `episodes`: rows
+// have an environment reward.
 void AddAnswers(const EvaluationAnswers& answers, const Tokenizer& tokenizer, bool episodes,
                 cluster::v1::ReportEvaluationRequest& report);
 

@@ -11,7 +11,7 @@
 
 namespace freshet {
 
-// The engine of a rollout process; see EngineFactory.
+// Creates the engine of a rollout process; see EngineFactory.
 inline absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeNativeEngine(
     const job::v1::JobSpec& spec, const ModelConfig& model) {
   UseOneTorchThread();

@@ -11,22 +11,22 @@ namespace freshet {
 
 struct PullDecision {
   bool pull = false;
-  PolicyVersion at_least;  // of what is pulled
+  PolicyVersion at_least;  // minimum version to pull
   std::string reason;      // never empty
 };
 
-// When an engine asks others for weights, since no publication has brought them: it has none, or a
-// newer version is out and nothing newer than its own came for longer than a publication takes. So
-// it does not depend on what the trainer believes of it. Not thread-safe.
+// Decides when an engine pulls weights because no publication has brought them: it has none, or a
+// newer version exists and no version newer than its own arrived within the time a publication
+// takes. Independent of the trainer's view of the engine. Not thread-safe.
 class PullTimer {
  public:
-  // `without`: patience of an engine without weights, from `begin` on; `behind`: of one whose
-  // version is not the newest. Also the time between two pulls.
+  // `without`: patience of an engine without weights, from `begin`; `behind`: of one whose version
+  // is not the newest. Also the interval between pulls.
   PullTimer(absl::Duration without, absl::Duration behind, absl::Time begin)
       : without_(without), behind_(behind), since_(begin) {}
 
-  // `held`: the engine's version; `published`: the newest that it knows to be out. True at most
-  // once per patience.
+  // `held`: the engine's version; `published`: the newest version known to exist. Decides to pull
+  // at most once per patience.
   PullDecision Look(const std::optional<PolicyVersion>& held, const PolicyVersion& published,
                     absl::Time now);
 
@@ -35,7 +35,7 @@ class PullTimer {
   const absl::Duration behind_;
   std::optional<PolicyVersion> held_;
   bool current_ = false;  // at the last look
-  absl::Time since_;      // of this state, or of the last pull in it
+  absl::Time since_;      // start of this state, or the last pull in it
 };
 
 }  // namespace freshet

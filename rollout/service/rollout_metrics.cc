@@ -11,11 +11,11 @@ constexpr char kIdleHelp[] = "Seconds that rollout engines had nothing to genera
 constexpr char kSwapHelp[] = "Seconds that engines spent loading new weights.";
 constexpr char kTokensHelp[] = "Tokens by phase.";
 constexpr char kSamplesHelp[] =
-    "Samples that were finished, by what became of them: put into the datastore, refused because "
-    "the lease was lost (fenced), or refused as wrong.";
+    "Finished samples by result: stored, refused because the lease was lost (fenced), or rejected "
+    "as invalid.";
 constexpr char kEpisodesHelp[] =
-    "Episodes that this engine played, by how they ended; restarted ones began again elsewhere, "
-    "refused are tries that found all workers full.";
+    "Episodes that this engine played, by outcome; restarted: started over elsewhere; refused: all "
+    "workers were full.";
 constexpr char kVersionHelp[] = "Policy version: committed by the trainer, or held by an engine.";
 
 }  // namespace
@@ -49,14 +49,13 @@ class RolloutMetrics::Job {
     Count("freshet_rollout_groups_handed_back_total",
           "Prompt groups handed back because their environment failed.",
           Number(c.groups_handed_back));
-    Count("freshet_rollout_engine_failures_total",
-          "Times that the engine failed while it generated.", Number(c.engine_failures));
-    Count("freshet_datastore_outages_total", "Times that the datastore could not be reached.",
-          Number(c.store_outages));
+    Count("freshet_rollout_engine_failures_total", "Engine failures during generation.",
+          Number(c.engine_failures));
+    Count("freshet_datastore_outages_total", "Outages of the datastore.", Number(c.store_outages));
     Gauge("freshet_rollout_unsent_samples", "Finished samples that wait for the datastore.",
           Number(c.unsent_samples));
     Gauge("freshet_rollout_unsent_bound_samples",
-          "Finished samples that may wait for the datastore; beyond, generation stops.",
+          "Limit of finished samples that wait for the datastore; at the limit generation stops.",
           Number(stats.max_unsent_samples));
     Gauge("freshet_rollout_fenced", "1 while the datastore refuses this worker's name, else 0.",
           c.fenced_name.empty() ? 0 : 1);
@@ -72,7 +71,7 @@ class RolloutMetrics::Job {
   void ShowEngine(const EngineStats& engine) {
     Gauge("freshet_rollout_running_sequences", "Samples that are being generated.",
           Number(engine.running_sequences));
-    Gauge("freshet_rollout_bound_sequences", "Samples that can be generated at the same time.",
+    Gauge("freshet_rollout_bound_sequences", "Samples that can be generated concurrently.",
           Number(engine.capacity_sequences));
     const double used = Number(engine.cache_blocks - engine.cache_blocks_free);
     Gauge("freshet_kv_cache_used_ratio", "Share of the KV cache's blocks that are in use.",
@@ -97,7 +96,7 @@ class RolloutMetrics::Job {
     if (*label != '\0') labels[label] = value;
     return labels;
   }
-  // The calls of one Show come in a fixed order, so that the n-th is always the same series.
+  // A Show makes its calls in a fixed order, so the n-th call always refers to the same series.
   void Count(const char* name, const char* help, double total, const char* label = "",
              const char* value = "") {
     if (place_ == series_.size()) {

@@ -10,15 +10,14 @@
 
 namespace freshet {
 
-// The works of a rollout process, for Prometheus. Confined to one thread at a time.
+// Prometheus metrics of a rollout process. Not thread-safe.
 class RolloutMetrics {
  public:
   // `registry` must outlive this object.
   explicit RolloutMetrics(prometheus::Registry& registry);
   ~RolloutMetrics();
 
-  // Makes the series say what the stats_by_job says; those of jobs that it has forgotten are
-  // removed.
+  // Sets the series from `stats`, by job, and removes those of other jobs.
   void Show(const std::map<std::string, RolloutStats>& stats);
 
  private:

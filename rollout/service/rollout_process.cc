@@ -45,7 +45,7 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, StoreWra
     options.step_timeout = absl::Milliseconds(spec.environment().step_timeout_ms());
     options.avoid_failed *= flags.time_scale;
     options.avoid_full *= flags.time_scale;
-    // The address that a job names is not a member's.
+    // An address in the job is not a cluster member, so no member name is expected.
     const bool own = !spec.environment().address().empty();
     return std::make_unique<ClusterEnvironments>(
         [&channels, own](const std::string& address) {

@@ -6,7 +6,7 @@
 
 namespace freshet {
 
-// main() of a rollout process whose engines are made by `make_engine`. Returns the exit code.
+// main() of a rollout process. `make_engine` creates its engines. Returns the exit code.
 int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine,
                       StoreWrapper wrap_store = {});
 

@@ -8,10 +8,9 @@
 
 namespace freshet {
 
-// What a rollout's work says of itself, for metrics.
 struct RolloutStats {
   RolloutCounters counters;
-  int64_t version = -1;  // of the weights that it generates with; -1: none
+  int64_t version = -1;  // of its current weights; -1: none
   int64_t max_unsent_samples = 0;
 
   void Add(const RolloutStats& other);

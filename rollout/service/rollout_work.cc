@@ -18,8 +18,8 @@ namespace {
 using cluster::v1::AssignmentStatus;
 
 constexpr absl::Duration kBesidePeriod = absl::Seconds(1);
-// Each put is a round trip that Redis makes durable. Samples of groups that are not complete share
-// them: nobody trains on them yet.
+// Each put is a durable round trip to Redis. Samples of incomplete groups share one, because
+// nothing trains on them yet.
 constexpr absl::Duration kPutPeriod = absl::Milliseconds(100);
 constexpr int64_t kMaxEvalRows = 100'000;
 constexpr int64_t kRowsPerCall = 512;
@@ -119,8 +119,7 @@ void RolloutWork::RunBeside(std::stop_token stop) {
       evaluate = std::exchange(evaluate_, std::nullopt);
       reports.swap(reports_);
     }
-    if (stop.stop_requested())
-      return;  // nobody may hear a report, and a drain does not wait for it
+    if (stop.stop_requested()) return;  // a drain does not wait for reports
     for (const auto& report : reports) report();
     if (evaluate.has_value()) {
       const absl::Status status = StartEvaluation(*evaluate);
@@ -130,8 +129,8 @@ void RolloutWork::RunBeside(std::stop_token stop) {
   }
 }
 
-// A publication brings the weights as a rule. An engine that joins between two steps of a trainer
-// that is busy fetches them, and so does one that publications miss.
+// Weights normally arrive by publication. An engine that joins while a trainer is busy between two
+// steps, or that missed publications, pulls them.
 void RolloutWork::PullWhenDue(PullTimer& timer, const std::stop_token& stop) {
   const std::optional<CommittedWeights> weights = subscriber_->Committed();
   std::optional<PolicyVersion> held;
@@ -188,7 +187,8 @@ absl::Status RolloutWork::StartEvaluation(const cluster::v1::Evaluate& evaluate)
     request.set_held_out(true);
     request.set_first(static_cast<int64_t>(run.prompts.size()));
     request.set_count(std::min(kRowsPerCall, rows - request.first()));
-    FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply, controller_.FetchRows(request));
+    FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply,
+                             controller_.FetchRows(request));
     if (reply.rows().empty()) break;
     for (const trajectory::v1::DatasetRow& row : reply.rows()) {
       FRESHET_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
@@ -245,7 +245,7 @@ void RolloutWork::FillStatus(AssignmentStatus& status) const {
     {
       MutexLock lock(mu_);
       if (failed_pull_.has_value()) {
-        status.set_waits_for(StrCat("newer weights do not come: ", failed_pull_->error, "; ",
+        status.set_waits_for(StrCat("newer weights do not arrive: ", failed_pull_->error, "; ",
                                     counters.last_wait_reason));
       }
     }

@@ -28,7 +28,6 @@
 
 namespace freshet {
 
-// An engine for the model of a job.
 using EngineFactory = std::function<absl::StatusOr<std::unique_ptr<InferenceEngine>>(
     const job::v1::JobSpec& spec, const ModelConfig& model)>;
 
@@ -46,7 +45,7 @@ class RolloutWeightPlane {
   virtual ~RolloutWeightPlane() = default;
   virtual void Serve(const std::string& job, std::shared_ptr<WeightSubscriber> subscriber) = 0;
   virtual void Forget(const std::string& job) = 0;
-  // Brings the newest version of a member, `at_least` that one; see PullWeights.
+  // Pulls the newest version, at least `at_least`, from a member; see PullWeights.
   virtual absl::Status Pull(const std::string& job, const PolicyVersion& at_least,
                             const std::vector<WeightMember>& engines,
                             const std::optional<WeightMember>& trainer,
@@ -54,27 +53,27 @@ class RolloutWeightPlane {
                             std::stop_token stop) = 0;
 };
 
-// What a rollout process gives to its jobs. All must outlive the works.
+// Dependencies of a rollout process's works; all must outlive them.
 struct RolloutContext {
   StoreOpener open_store;
   EngineFactory make_engine;
   RolloutWeightPlane* weights = nullptr;
-  // Null result: the job's environment cannot be had here.
+  // Returns null if the job's environment is not available here.
   std::function<absl::StatusOr<std::unique_ptr<EnvironmentPool>>(const job::v1::JobSpec&)>
       open_environments;
   const Clock* clock = nullptr;
-  RolloutStatsByJob* stats_by_job = nullptr;  // hears of the works' stats; may be null
-  // How long an engine without weights waits for a publication before it pulls, and pulls again.
+  RolloutStatsByJob* stats_by_job = nullptr;  // receives the works' stats; may be null
+  // How long an engine without weights waits for a publication before it pulls, and between pulls.
   absl::Duration pull_after = absl::Seconds(1);
-  double time_scale = 1.0;  // of the waits between tries
+  double time_scale = 1.0;  // of the delays between tries
 };
 
 // Generates for one job until it is stopped.
 class RolloutWork final : public runtime::JobWork {
  public:
-  static absl::StatusOr<std::unique_ptr<runtime::JobWork>> Create(const cluster::v1::Assign& assign,
-                                                                  const std::string& worker, runtime::ControllerCalls& controller,
-                                                                  const RolloutContext& context);
+  static absl::StatusOr<std::unique_ptr<runtime::JobWork>> Create(
+      const cluster::v1::Assign& assign, const std::string& worker,
+      runtime::ControllerCalls& controller, const RolloutContext& context);
   ~RolloutWork() override;
 
   absl::Status Run(std::stop_token stop) override;
@@ -89,7 +88,8 @@ class RolloutWork final : public runtime::JobWork {
   RolloutWork(runtime::ControllerCalls& controller, const RolloutContext& context)
       : controller_(controller), context_(context) {}
 
-  // Thread beside the engine's: pulls weights that did not come, prepares and reports evaluations.
+  // Runs on a second thread next to the engine's: pulls missing weights, prepares and reports
+  // evaluations.
   void RunBeside(std::stop_token stop);
   void PullWhenDue(PullTimer& timer, const std::stop_token& stop);
   absl::Status StartEvaluation(const cluster::v1::Evaluate& evaluate);
@@ -110,13 +110,13 @@ class RolloutWork final : public runtime::JobWork {
   std::unique_ptr<EnvironmentPool> environments_;
   std::unique_ptr<EpisodeRunner> episodes_;
   std::unique_ptr<RolloutWorker> worker_;
-  LogGate pull_log_;  // of the thread beside
+  LogGate pull_log_;  // used by the RunBeside thread
   std::jthread beside_;
 
   mutable Mutex mu_;
   CondVar wake_;
   cluster::v1::Members members_ ABSL_GUARDED_BY(mu_);
-  // The last pull, where it failed and what it asked for is still missing.
+  // The last pull, if it failed and the version is still missing.
   struct FailedPull {
     PolicyVersion at_least;
     std::string error;

@@ -15,9 +15,9 @@
 namespace freshet {
 namespace {
 
-// Keeps the environment's random numbers apart from those that draw tokens.
+// Separates the environment's random numbers from those of sampling.
 constexpr uint64_t kEnvironmentStream = 0x656e766972ULL;
-// A failure says nothing of the environment after this time, if no episode is open.
+// A failure is forgotten after this time if no episode is open.
 constexpr absl::Duration kFailureMemory = absl::Seconds(5);
 constexpr absl::Duration kShortSilence = absl::Milliseconds(100);
 
@@ -115,7 +115,7 @@ void EpisodeRunner::Cancel(Lane lane, int64_t id) {
 std::vector<EpisodeResult> EpisodeRunner::Advance(std::vector<GenerationOutput> outputs) {
   for (GenerationOutput& output : outputs) TakeOutput(std::move(output));
   OpenDelayed();
-  // Taking an event calls no environment, so that this comes to an end.
+  // Terminates, because taking an event does not call an environment.
   for (std::vector<EpisodeEvent> events = client_.Poll(); !events.empty();
        events = client_.Poll()) {
     for (EpisodeEvent& event : events) TakeEvent(std::move(event));
@@ -125,15 +125,15 @@ std::vector<EpisodeResult> EpisodeRunner::Advance(std::vector<GenerationOutput> 
   return std::exchange(results_, {});
 }
 
-// An environment that fails again and again is silent even while nobody waits for it: episodes that
-// were given up come back with the next lease.
+// A repeatedly failing environment counts as silent even while nothing waits for it: episodes that
+// were given up return with the next lease.
 void EpisodeRunner::NoteSilence() {
   absl::Time& since = counters_.silent_since;
   if (std::exchange(answered_, false)) {
     failing_ = false;
     since = absl::InfiniteFuture();
   }
-  // Its groups went elsewhere: nothing is known of the environment any more.
+  // Its groups went elsewhere, so the environment's state is unknown.
   if (groups_.empty() && clock_.Now() - failed_at_ > kFailureMemory) failing_ = false;
   const bool silent = failing_ || WaitingForEnvironment() > 0;
   since = silent ? std::min(since, clock_.Now()) : absl::InfiniteFuture();
@@ -194,7 +194,7 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
                         " tokens, which leaves none of max_new_tokens ",
                         group.spec.sampling.max_new_tokens));
   }
-  // No turn could answer this observation: the response ends before it.
+  // There is no room for a turn after this observation, so the response ends before it.
   Response& response = episode.response;
   response.response_ids.resize(before);
   response.behavior_logprobs.resize(before);
@@ -204,8 +204,8 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
   Finish(group, episode, false);
 }
 
-// Observation tokens belong to the span of the turn that they answer: spans cover the response, and
-// what bears no loss has no version of its own.
+// Observation tokens belong to the span of the preceding turn: spans must cover the response, and
+// tokens without loss have no version of their own.
 absl::Status EpisodeRunner::AppendObservation(const Group& group, Episode& episode,
                                               const std::string& text) {
   if (text.empty()) return absl::OkStatus();
@@ -307,15 +307,15 @@ void EpisodeRunner::SubmitReady() {
     const GroupKey key = ready_.front();
     Group& group = groups_.at(key);
     if (!SubmitGroup(group)) return;
-    // Giving up its last episode removes a group, and with it its place in the queue.
+    // Giving up the last episode removes a group and its queue entry.
     if (!groups_.contains(key)) continue;
     group.queued = false;
     ready_.remove(key);
   }
 }
 
-// Turns of one length limit share a request. False when the engine has no room for all of them, or
-// fails.
+// Turns with the same length limit share a request. Returns false if the engine has no room for all
+// of them, or fails.
 bool EpisodeRunner::SubmitGroup(Group& group) {
   std::map<int32_t, std::vector<Episode*>> by_limit;
   for (auto& [index, episode] : group.episodes) {
@@ -332,7 +332,7 @@ bool EpisodeRunner::SubmitGroup(Group& group) {
              engine_.Admissible(prompt, static_cast<int64_t>(count), sampling, 1) == 0) {
         count /= 2;
       }
-      // An idle engine that still refuses says why when it is asked.
+      // If the engine is idle, submit anyway to get the reason for the refusal.
       if (engine_.Admissible(prompt, static_cast<int64_t>(count), sampling, 1) == 0 &&
           !engine_.Idle()) {
         return false;
@@ -398,7 +398,7 @@ int64_t EpisodeRunner::WaitingForEngine() const {
   return waiting;
 }
 
-// All that are neither in the engine nor on their way into it.
+// All episodes that are neither in the engine nor queued for it.
 int64_t EpisodeRunner::WaitingForEnvironment() const {
   int64_t waiting = open() - WaitingForEngine();
   for (const auto& [id, request] : by_request_) waiting -= request.open;

@@ -18,81 +18,80 @@
 
 namespace freshet {
 
-// Tokens to text and back, for what passes between policy and environment. Only the environment's
-// text becomes tokens; what the policy sampled is never tokenised again.
+// Conversion between tokens and text at the boundary of policy and environment. Only the
+// environment's text is tokenized; sampled tokens are never retokenized.
 struct EpisodeText {
   std::function<std::string(const std::vector<int32_t>&)> decode;
   std::function<absl::StatusOr<std::vector<int32_t>>(const std::string&)> encode;
 };
 
 struct EpisodeOptions {
-  std::string environment;  // as its worker knows it; "": the only one that it has
-  std::string label;        // in messages; "": as `environment`
-  std::map<std::string, std::string> options;  // a row's field of the same name wins
+  std::string environment;  // its name on the worker; "": the worker's only environment
+  std::string label;        // in messages; "": same as `environment`
+  std::map<std::string, std::string> options;  // a row's field of the same name overrides it
   int32_t max_turns = 8;
-  int32_t max_turn_tokens = 0;  // tokens of one turn; 0: bounded by max_new_tokens alone
-  int32_t max_failures = 3;     // K: an episode that failed so often is given up
-  int32_t max_refusals = 100;   // tries while all workers are full, before that is a failure
+  int32_t max_turn_tokens = 0;  // tokens per turn; 0: bounded by max_new_tokens only
+  int32_t max_failures = 3;     // an episode that failed this often is given up
+  int32_t max_refusals = 100;   // tries while all workers are full, before that counts as a failure
   absl::Duration retry_delay = absl::Milliseconds(50);  // doubles with each retry of an episode
   absl::Duration max_retry_delay = absl::Seconds(2);
-  double trace_ratio = 0;  // share of the samples whose lives are logged
+  double trace_ratio = 0;  // share of samples with lifecycle logging
 };
 
-// Samples of one prompt that are to become episodes.
+// Samples of one prompt to be played as episodes.
 struct EpisodeGroup {
   Lane lane = Lane::kRollout;
   int64_t id = 0;  // unique among the lane's open groups
   std::vector<int32_t> prompt_ids;
   std::map<std::string, std::string> attributes;  // fields of the row
-  uint64_t seed = 0;                              // with the ordinal: seed of the environment too
+  uint64_t seed = 0;                              // with the ordinal, also seeds the environment
   int64_t ordinal = 0;
   std::vector<int32_t> sample_indices;
-  SamplingParams sampling;  // max_new_tokens bounds the whole response, observations included
+  SamplingParams sampling;  // max_new_tokens bounds the whole response, including observations
   std::vector<std::string> uids = {};  // of the samples, aligned with their indices; or empty
 };
 
-// A trajectory, or why its episode was given up.
+// A trajectory, or the error for which the episode was given up.
 struct EpisodeResult {
   Lane lane = Lane::kRollout;
   int64_t group = 0;
   int32_t sample_index = 0;
   absl::StatusOr<Response> response = Response{};
-  bool engine_failed = false;  // so it was given up: says nothing of its environment
+  bool engine_failed = false;  // given up because of the engine, not its environment
 };
 
 struct EpisodeCounters {
   int64_t open = 0;
   int64_t terminated = 0;  // ended by the environment
-  int64_t truncated = 0;   // cut off: turns, tokens, or by the environment
-  int64_t restarted = 0;   // begun again after a failure
-  int64_t refused = 0;     // tries that found all workers full
+  int64_t truncated = 0;   // cut off: by turns, tokens or the environment
+  int64_t restarted = 0;   // restarted after a failure
+  int64_t refused = 0;     // tries for which all workers were full
   int64_t given_up = 0;
-  int64_t turns = 0;               // of episodes that ended
-  int64_t waiting_for_engine = 0;  // turns that the engine has no room for now
-  // Episodes whose next move is the environment's; those that begin again after a failure included.
+  int64_t turns = 0;               // of ended episodes
+  int64_t waiting_for_engine = 0;  // turns that do not fit into the engine now
+  // Episodes waiting for their environment, including those to be restarted after a failure.
   int64_t waiting_for_environment = 0;
-  // Since when no environment has answered though episodes waited; failures are no answers. In the
-  // infinite future when none waits.
+  // Since when no environment has answered while episodes waited; failures are not answers.
+  // Infinite future if none waits.
   absl::Time silent_since = absl::InfiniteFuture();
 };
 
-// "3 episodes wait for environment LABEL since 6s"; "" when none has waited for a tenth of a
-// second. Pure.
+// "3 episodes wait for environment LABEL since 6s"; "" if the silence is shorter than 100 ms. Pure.
 std::string DescribeSilence(const EpisodeCounters& counters, const std::string& label,
                             absl::Time now);
 
-// Plays episodes: generates a turn, gives its text to the environment, appends the answer as
-// observation tokens (loss mask 0, log-prob 0, in the span of the turn before them), and so on
+// Plays episodes: generates a turn, sends its text to the environment, appends the answer as
+// observation tokens (loss mask 0, log-prob 0, in the span of the preceding turn), and repeats
 // until the environment ends the episode, max_turns are played or the response is full. The
-// response is the whole sequence, with the rewards added up in env_reward; finish is kStop when the
-// environment ended the episode and kLength when it was cut off. The environment's last
-// observation, which no turn answers, is left out.
+// response is the whole sequence; env_reward is the sum of the rewards. finish is kStop if the
+// environment ended the episode and kLength if it was cut off. The environment's last observation,
+// which no turn follows, is left out.
 //
-// All samples of a group meet the same episode: its seed depends on (seed, ordinal) alone. A failed
-// episode begins again, with the same seed, where the client finds another worker. Each turn is a
-// request of its own whose partial is the response so far, so that its keys and values are computed
-// anew; the samples of a group that are ready together share a request and its prompt.
-// Nothing waits: Advance does what can be done now. Confined to the engine's thread.
+// All samples of a group get the same episode: its seed depends only on (seed, ordinal). A failed
+// episode restarts with the same seed, on another worker if the client finds one. Each turn is a
+// separate request whose partial is the response so far, so its keys and values are recomputed.
+// Samples of a group that are ready together share a request and its prompt. Non-blocking: Advance
+// does what is possible now. Used by the engine's thread only.
 class EpisodeRunner {
  public:
   // All must outlive the runner.
@@ -100,31 +99,30 @@ class EpisodeRunner {
                 EpisodeText text, EpisodeOptions options);
 
   void Start(EpisodeGroup spec);
-  // Drops the rest of a group: no further result of it comes.
+  // Drops the rest of a group: no further results of it are returned.
   void Cancel(Lane lane, int64_t id);
 
-  // Takes the engine's outputs and the environments' answers, submits the turns that are ready.
-  // Returns the episodes that ended. Errors of a result: INVALID_ARGUMENT: no retry of this prompt
-  // helps (options, an observation without tokens, a request that the engine refuses); any other:
-  // max_failures, or the engine failed when it was given a turn (engine_failed).
+  // Processes the engine's outputs and the environments' answers, and submits ready turns. Returns
+  // the episodes that ended. Errors of a result: INVALID_ARGUMENT: retrying the prompt is useless
+  // (bad options, an observation without tokens, a request that the engine rejects); any other:
+  // max_failures was reached, or the engine failed on a turn (engine_failed).
   std::vector<EpisodeResult> Advance(std::vector<GenerationOutput> outputs);
 
   // Waits for an environment's answer, for at most `timeout` of real time.
   void Await(absl::Duration timeout) { client_.Await(timeout); }
-  // Turns are ready that the engine has no room for.
+  // Ready turns do not fit into the engine.
   bool waiting_for_engine() const { return !ready_.empty(); }
   int64_t open() const { return static_cast<int64_t>(by_episode_.size()); }
-  // How messages name the environment.
   const std::string& label() const { return options_.label; }
   EpisodeCounters counters() const;
-  // Of environments, at resets and steps, so far.
+  // Number of environment answers to resets and steps so far.
   int64_t answers() const { return answers_; }
 
  private:
   using GroupKey = std::pair<Lane, int64_t>;
   enum class State { kDelayed, kResetting, kReady, kGenerating, kStepping };
   struct Episode {
-    int64_t id = 0;  // towards the client; new at every restart
+    int64_t id = 0;  // for the client; new after every restart
     int32_t index = 0;
     std::string uid;
     State state = State::kDelayed;
@@ -171,18 +169,18 @@ class EpisodeRunner {
   std::map<int64_t, std::pair<GroupKey, int32_t>> by_episode_;
   struct Request {
     GroupKey group;
-    int64_t open = 0;  // samples still to come
+    int64_t open = 0;  // samples still to be returned
   };
   std::map<int64_t, Request> by_request_;
   std::list<GroupKey> ready_;  // groups with turns to submit, longest waiting first
-  std::multimap<absl::Time, int64_t> delayed_;  // episodes to open again
+  std::multimap<absl::Time, int64_t> delayed_;  // episodes to reopen
   int64_t last_episode_ = 0;
   int64_t last_request_ = 0;
   std::vector<EpisodeResult> results_;
   EpisodeCounters counters_;
   int64_t answers_ = 0;
   bool answered_ = false;  // an environment has answered in this Advance
-  bool failing_ = false;   // a failure came after the last answer
+  bool failing_ = false;   // the latest event was a failure
   absl::Time failed_at_;
 };
 

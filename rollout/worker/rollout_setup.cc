@@ -90,7 +90,7 @@ RolloutOptions MakeRolloutOptions(const job::v1::JobSpec& spec, const SamplingPa
 
 int MostEngineFailures(const job::v1::JobSpec& spec) {
   constexpr int kMoreThanOnePrompt = 3;
-  // A job that an older program took has no max_attempts; the store has its default then.
+  // Jobs accepted by an older version have no max_attempts; use the store's default.
   const int64_t attempts = spec.rollout().has_max_attempts() ? spec.rollout().max_attempts()
                                                              : StoreOptions().max_lease_failures;
   return static_cast<int>(attempts) + kMoreThanOnePrompt;

@@ -13,31 +13,31 @@
 
 namespace freshet {
 
-// What a rollout is made from, out of a resolved job. All functions are pure and thread-safe.
+// Derives a rollout's configuration from a resolved job. All functions are pure and thread-safe.
 
-// How training samples are drawn. Stop tokens: those of model, tokenizer and job.
+// Sampling of training samples. Stop tokens are those of model, tokenizer and job.
 SamplingParams MakeSampling(const job::v1::JobSpec& spec, const ModelConfig& model,
                             const Tokenizer& tokenizer);
-// How answers to the held-out rows are drawn.
 SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const ModelConfig& model,
                                 const Tokenizer& tokenizer);
-// Of the random numbers of evaluations: a stream of their own, the same for every version.
+// Seed of evaluations: a separate stream, the same for every version.
 uint64_t EvalSeed(const job::v1::JobSpec& spec);
 
 NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec);
 
-// How episodes of a job with an environment are played. A user's own environment (type grpc) is
-// asked for by the name "".
+// Episode options of a job with an environment. A user's own environment (type grpc) is requested
+// by the name "".
 EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec);
 // `tokenizer` must outlive the result.
 EpisodeText MakeEpisodeText(const Tokenizer& tokenizer);
 
-// The part of a worker's options that a job decides. `longest_prompt_tokens` is that of its rows.
+// The job-dependent part of a worker's options. `longest_prompt_tokens` is the maximum over its
+// rows.
 RolloutOptions MakeRolloutOptions(const job::v1::JobSpec& spec, const SamplingParams& sampling,
                                   int64_t longest_prompt_tokens);
 
-// most_engine_failures where a new engine is made: a prompt that the engine fails on is given up
-// before.
+// Value of most_engine_failures if a new engine is created after failures. It is high enough that a
+// prompt on which the engine fails is given up first.
 int MostEngineFailures(const job::v1::JobSpec& spec);
 
 }  // namespace freshet

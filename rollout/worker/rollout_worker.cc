@@ -14,7 +14,7 @@
 namespace freshet {
 namespace {
 
-// So many samples that the store calls wrong, without a good one in between, are a fault of ours.
+// This many consecutive samples rejected by the store indicate a bug of the worker.
 constexpr int kMaxRefusedSamples = 16;
 
 }  // namespace
@@ -106,7 +106,7 @@ absl::Status RolloutWorker::SwapWeights() {
   if (!snapshot.has_value()) return absl::OkStatus();
   const absl::Time start = clock_.Now();
   FRESHET_RETURN_IF_ERROR(engine_.LoadWeights(Lane::kRollout, *snapshot));
-  gate_closed_ = false;  // a newer version may be let in
+  gate_closed_ = false;  // a newer version may be admitted
   MutexLock lock(mu_);
   ++counters_.weight_swaps;
   counters_.swap_seconds += absl::ToDoubleSeconds(clock_.Now() - start);
@@ -172,9 +172,9 @@ absl::Status RolloutWorker::DeliverEpisode(EpisodeResult result) {
   return absl::OkStatus();
 }
 
-// Without its environment a sample has no reward: the group is handed back.
+// A sample without an environment has no reward, so the group is handed back.
 absl::Status RolloutWorker::GiveUpGroup(int64_t ordinal, const absl::Status& why) {
-  FRESHET_RETURN_IF_ERROR(SendUnsent());  // samples of the group among them count for it
+  FRESHET_RETURN_IF_ERROR(SendUnsent());  // its finished samples count
   const auto found = running_.find(ordinal);
   if (found == running_.end()) return absl::OkStatus();
   const int64_t token = found->second.token;
@@ -183,7 +183,7 @@ absl::Status RolloutWorker::GiveUpGroup(int64_t ordinal, const absl::Status& why
   const bool away = IsTransient(why) && found->second.answers_before == episodes_->answers();
   CancelGeneration(ordinal);
   running_.erase(found);
-  // A pause does not help a prompt that is itself at fault.
+  // No pause if the prompt itself is at fault.
   if (why.code() != absl::StatusCode::kInvalidArgument) {
     leasing_pause_until_ = clock_.Now() + options_.environment_pause;
   }
@@ -228,7 +228,7 @@ absl::Status RolloutWorker::SendWhenDue() {
   return SendUnsent();
 }
 
-// All that is finished goes to the store; during an outage it waits.
+// Sends all finished samples to the store; during an outage they wait.
 absl::Status RolloutWorker::SendUnsent() {
   if (unsent_.empty()) return absl::OkStatus();
   if (!StoreAwaited()) {
@@ -253,7 +253,7 @@ absl::Status RolloutWorker::SendUnsent() {
   return absl::OkStatus();
 }
 
-// The store took the sample or will never take it.
+// Handles a sample that the store accepted or rejected permanently.
 absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& status) {
   TraceSettled(sample, status);
   const auto found = running_.find(sample.key.ordinal);
@@ -269,7 +269,7 @@ absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& sta
   }
   if (status.code() == absl::StatusCode::kInvalidArgument &&
       ++refused_in_a_row_ < kMaxRefusedSamples) {
-    // Its tokens may come from a history that a fork has orphaned: made anew they do not.
+    // Its tokens may stem from a history orphaned by a fork; regenerated ones do not.
     if (ours) {
       CancelGeneration(sample.key.ordinal);
       running_.erase(found);

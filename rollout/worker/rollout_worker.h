@@ -26,52 +26,51 @@
 
 namespace freshet {
 
-// For each prompt of an evaluation: its response, or why it has none.
+// For each prompt of an evaluation: its response or an error.
 using EvaluationAnswers = std::vector<absl::StatusOr<Response>>;
 
-// An evaluation to run beside the rollouts: every prompt once, all at one pinned version.
+// An evaluation to run alongside the rollouts: every prompt once, all with one pinned version.
 struct EvaluationRun {
   WeightSnapshot weights;
   std::vector<std::vector<int32_t>> prompts;
-  // Fields of the prompts' rows, for the environment; empty without one.
+  // Row fields of the prompts, for the environment; empty without one.
   std::vector<std::map<std::string, std::string>> attributes = {};
   SamplingParams sampling;
   uint64_t seed = 0;
-  // Called once on the worker's thread with the answers, one per prompt, when all are there; or
-  // with an error when the run had to be given up. The worker takes the next evaluation by then. A
-  // prompt that fails is tried three times, unless no retry helps (INVALID_ARGUMENT). A failure of
-  // the engine counts only if it had nothing but that prompt.
+  // Called once on the worker's thread with one answer per prompt, or with an error if the run was
+  // abandoned. By then the worker accepts the next evaluation. A failed prompt is tried three times
+  // unless retrying is useless (INVALID_ARGUMENT). An engine failure counts only if that prompt was
+  // the engine's only work.
   std::function<void(absl::StatusOr<EvaluationAnswers>)> done;
 };
 
 struct RolloutOptions {
   std::string worker = "rollout-0";
-  // Begins the ids of its lease requests. Unique among all workers that ever have this name: a
-  // repeated id gets the former answer again.
+  // Prefix of its lease request ids. Must be unique among all workers that ever use this name,
+  // because a repeated id returns the earlier reply.
   std::string request_prefix;
   SamplingParams sampling;
   uint64_t seed = 0;
   int64_t group_size = 1;         // samples per prompt: the size of a fresh lease
-  int64_t max_prompt_tokens = 0;  // longest prompt of the job, to know what the engine can take
+  int64_t max_prompt_tokens = 0;  // longest prompt of the job, to estimate what fits
   absl::Duration lease_ttl = absl::Seconds(30);
-  absl::Duration idle_wait = absl::Milliseconds(2);  // longest sleep without work: bounds how late
-                                                     // newly activated weights are noticed
-  // Longest time that a finished sample waits for others of its engine, to be put with them. One
-  // that completes what the engine has of its group goes at once, with all that wait.
+  absl::Duration idle_wait = absl::Milliseconds(2);  // longest idle sleep; delays weight swaps
+  // How long a finished sample may wait to be batched with others of its engine. A sample that
+  // completes the engine's part of its group is sent at once, along with all waiting ones.
   absl::Duration put_period;
-  // While the store cannot be reached: finished samples that are kept, beyond which generation
-  // stops, and the pause between two tries, which doubles.
+  // While the store is unreachable: maximum number of finished samples kept before generation
+  // stops, and the retry delay, which doubles.
   int64_t max_unsent_samples = 4096;
   absl::Duration store_retry_delay = absl::Milliseconds(50);
   absl::Duration max_store_retry_delay = absl::Seconds(2);
-  // Pause of leasing after a group was handed back because its environment failed, and longest
-  // pause after failures of the engine.
+  // Leasing pause after a group was handed back because its environment failed, and the longest
+  // pause after engine failures.
   absl::Duration environment_pause = absl::Seconds(1);
-  // Failures of the engine in a row, without a finished generation in between, that end the worker:
-  // whoever runs it makes a new engine. By default nobody does, and whatever the engine fails on
-  // alone is to blame.
+  // Consecutive engine failures, without a finished generation in between, that stop the worker so
+  // that its owner can create a new engine. By default the worker never stops, and a request on
+  // which the engine fails alone is blamed.
   int most_engine_failures = std::numeric_limits<int>::max();
-  double trace_ratio = 0;  // share of the samples whose lives are logged
+  double trace_ratio = 0;  // share of samples with lifecycle logging
 };
 
 struct RolloutCounters {
@@ -79,76 +78,77 @@ struct RolloutCounters {
   double swap_seconds = 0;  // loading new weights between two batches
   int64_t tokens_generated = 0;
   int64_t samples_finished = 0;
-  int64_t samples_fenced = 0;   // finished for a lease that was lost
+  int64_t samples_fenced = 0;   // finished for a lost lease
   int64_t samples_refused = 0;  // INVALID_ARGUMENT, as after a fork; their groups are handed back
   int64_t leases_cancelled = 0;
   int64_t weight_swaps = 0;
-  std::string last_wait_reason;  // why no lease came, the last time
-  PolicyVersion committed;       // the newest version that the store has told of
-  int64_t unsent_samples = 0;    // finished, while the store cannot be reached
+  std::string last_wait_reason;  // why the last lease request got none
+  PolicyVersion committed;       // the newest version announced by the store
+  int64_t unsent_samples = 0;    // finished but not yet stored
   int64_t store_outages = 0;
   int64_t groups_handed_back = 0;  // because an environment failed
   int64_t engine_failures = 0;
-  // The store refuses this worker's name: somebody revoked it. Nothing is leased until Rename.
-  std::string fenced_name;  // empty: it does not
+  // The worker's name if the store refuses it because it was revoked. Nothing is leased until
+  // Rename.
+  std::string fenced_name;  // "" if accepted
   EpisodeCounters episodes;
   EngineStats engine;
 };
 
 // Drives one engine: swaps weights at token boundaries, leases prompt groups through the store's
-// admission gate, generates, and puts finished samples, several at once (`put_period`). Never waits
-// for the trainer: it stops only when the gate gives no lease. On stop it hands back what is
-// unfinished, tokens included. An evaluation fills half of the engine before new leases are taken.
+// admission gate, generates, and stores finished samples in batches (`put_period`). It never waits
+// for the trainer: it idles only if the gate grants no lease. On stop it returns unfinished work,
+// including tokens. An evaluation gets half of the engine before new leases are taken.
 //
-// With an EpisodeRunner every sample is an episode. What is unfinished of it cannot be continued
-// elsewhere and is not handed back; a group whose environment fails for good is handed back as a
+// With an EpisodeRunner every sample is an episode. Unfinished episodes cannot be continued
+// elsewhere and are not returned. A group whose environment fails permanently is handed back as a
 // whole, without a reward.
 //
-// A lease ends by FailLease when the environment or the engine failed on its group, the engine
-// refused it, or the store refused its samples; by HandBackLease when the environment answers no
+// FailLease ends a lease if the environment or the engine failed on its group, the engine rejected
+// it, or the store rejected its samples. HandBackLease ends it if the environment answers no
 // episode at all. The store bounds the number of both.
 //
-// When the engine fails on several groups at once, nobody knows on which: all go back by
-// ReturnLease, and groups are leased one at a time until one is done, then two, and so on. So the
-// prompt that the engine fails on comes alone and is given up, and no other one is. A prompt of an
+// If the engine fails with several groups in flight, the culprit is unknown. All groups go back by
+// ReturnLease, and groups are then leased one at a time until one completes, then two at a time,
+// and so on. So a bad prompt ends up alone and is given up, and no other prompt is. A prompt of an
 // evaluation counts as a group here.
 //
-// An engine that fails on everything must not cost prompts, which others can generate. So after it
-// has failed on a group alone, others are tried alone. Until it finishes something, only the first
-// of these groups has failed, and not even that one if the engine has never finished anything; the
-// others go back by ReturnLease. When no untried group can be had, one of them is tried again and
-// then has failed.
+// An engine that fails on everything must not cost prompts that others can generate. So after it
+// has failed on a lone group, others are tried alone. Until it finishes something, only the first
+// of these groups is failed, and not even that one if the engine has never finished anything; the
+// others go back by ReturnLease. If no untried group is available, one of them is retried and then
+// failed.
 //
-// While the store cannot be reached (UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, ABORTED)
-// generation goes on, and finished samples are kept and sent later, until their lease is refused.
-// Run() is confined to one thread; the other methods are thread-safe.
+// While the store is unreachable (UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, ABORTED)
+// generation continues; finished samples are kept and sent later, until their lease is refused.
+// Only one thread may call Run(); the other methods are thread-safe.
 class RolloutWorker {
  public:
-  // `episodes` may be null; it, the store, the engine and the clock must outlive the worker.
+  // `episodes` may be null. It, the store, the engine and the clock must outlive the worker.
   RolloutWorker(TrajectoryStore& store, InferenceEngine& engine,
                 std::shared_ptr<WeightSubscriber> weights, const Clock& clock,
                 RolloutOptions options, EpisodeRunner* episodes = nullptr);
 
-  // Works until `stop`, then returns all leases. A store failure that cannot be retried ends it
-  // with that status, and so do weights that the engine refuses and most_engine_failures. May be
-  // called again after it has returned.
+  // Runs until `stop`, then returns all leases. Stops with an error on a permanent store failure,
+  // weights that the engine rejects, or most_engine_failures. May be called again after it has
+  // returned.
   absl::Status Run(std::stop_token stop);
 
-  // Queues an evaluation; it may come before Run. False when one is queued or running, or when Run
-  // has returned (the caller counts it as skipped).
+  // Queues an evaluation, also before Run. Returns false if one is queued or running, or if Run has
+  // returned (the caller counts it as skipped).
   bool StartEvaluation(EvaluationRun run);
   bool EvaluationBusy() const;
 
-  // While paused nothing is leased; what is leased is finished.
+  // While paused nothing new is leased; leased groups are finished.
   void SetPaused(bool paused) { paused_.store(paused); }
 
-  // At most so many groups (at least 1) are leased in one turn; no limit at first. When the gate
-  // opens for all engines at once, the first one to ask would take what it has room for, and the
-  // others would run empty: with its share of a step in each turn they divide it among them.
+  // Limits the groups leased per turn (at least 1); initially unlimited. When the gate opens for
+  // all engines at once, this keeps the first one from taking everything it has room for and
+  // starving the others.
   void SetLeaseShare(int64_t groups) { lease_share_.store(std::max<int64_t>(groups, 1)); }
 
-  // From the next turn on leases are taken as `worker`. All that was leased under the former name
-  // is dropped, not handed back: its leases are taken to be revoked.
+  // From the next turn on, leases are taken as `worker`. Work leased under the former name is
+  // dropped, not returned, because those leases are assumed revoked.
   void Rename(std::string worker);
 
   RolloutCounters counters() const;
@@ -157,9 +157,9 @@ class RolloutWorker {
   struct Running {
     int64_t token = 0;
     int32_t attempt = 0;
-    std::map<int32_t, bool> open;  // sample indices that the store does not have yet
-    size_t unsent = 0;             // of these, how many are finished
-    int64_t answers_before = 0;    // of environments when it was leased
+    std::map<int32_t, bool> open;  // sample indices not yet stored
+    size_t unsent = 0;             // finished ones among `open`
+    int64_t answers_before = 0;    // episodes_->answers() when it was leased
   };
   struct Unsent {
     SampleKey key;
@@ -168,10 +168,10 @@ class RolloutWorker {
   };
   struct ActiveEvaluation {
     EvaluationRun run;
-    size_t submitted = 0;  // prompts that were, at least once
+    size_t submitted = 0;  // prompts submitted at least once
     size_t finished = 0;   // prompts with an answer
     std::set<size_t> in_flight = {};
-    std::deque<size_t> again = {};  // failed prompts to submit once more
+    std::deque<size_t> again = {};  // failed prompts to resubmit
     std::map<size_t, int> failures = {};
     EvaluationAnswers answers = {};
 
@@ -209,10 +209,11 @@ class RolloutWorker {
   absl::Status SendUnsent();
   absl::Status Settle(const Unsent& sample, const absl::Status& status);
   std::string Uid(const SampleKey& key) const;
-  // Logs what became of a sample, of those whose lives are logged.
+  // Logs the result of a sample if its lifecycle is logged.
   void TraceSettled(const Unsent& sample, const absl::Status& status) const;
 
-  // The store's outages. `status` is of a call that may be repeated; true: it will be.
+  // Store outages. `status` is the result of a repeatable call. StoreFailed returns true if the
+  // call will be retried.
   bool StoreFailed(const absl::Status& status);
   void StoreWorks();
   bool StoreAwaited() const { return clock_.Now() < store_retry_at_; }
@@ -241,20 +242,20 @@ class RolloutWorker {
   std::atomic<bool> paused_{false};
   std::atomic<int64_t> lease_share_{std::numeric_limits<int64_t>::max()};
 
-  // Owned by the thread of Run().
+  // Used only by the thread of Run().
   std::string worker_;                  // name in leases
   std::map<int64_t, Running> running_;  // by ordinal
   std::deque<Unsent> unsent_;
   absl::Time send_at_ = absl::InfinitePast();  // when unsent_ is due
   int refused_in_a_row_ = 0;
   int engine_failures_in_a_row_ = 0;
-  // What the engine failed on alone since it last finished something: ordinals, and -1 - I for the
+  // What the engine failed on alone since it last finished something: ordinals, and -1 - I for
   // prompt I of the evaluation.
   std::set<int64_t> failed_alone_;
   bool engine_worked_ = false;  // it has finished something
-  // Groups and prompts of the evaluation that may be in hand: few after the engine has failed.
+  // Maximum number of groups and evaluation prompts in flight; reduced after an engine failure.
   int64_t most_in_hand_ = std::numeric_limits<int64_t>::max();
-  bool evaluation_yields_ = false;  // the engine failed on it: groups are leased first
+  bool evaluation_yields_ = false;  // the engine failed on it: lease groups first
   absl::Time next_renewal_;
   int64_t next_request_ = 0;
   uint64_t admission_seen_ = 0;

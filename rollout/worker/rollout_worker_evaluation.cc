@@ -1,4 +1,4 @@
-// Evaluations that a RolloutWorker runs beside its rollouts.
+// Evaluations that a RolloutWorker runs alongside its rollouts.
 
 #include <algorithm>
 #include <limits>
@@ -12,9 +12,9 @@
 namespace freshet {
 namespace {
 
-// Requests of the evaluation lane are numbered below zero, so that they never meet an ordinal.
+// Evaluation requests have negative ids, which cannot collide with ordinals.
 constexpr int64_t kEvaluationRequests = -1;
-constexpr int kMostEvaluationTries = 3;  // of one prompt
+constexpr int kMostEvaluationTries = 3;  // per prompt
 
 }  // namespace
 
@@ -31,8 +31,8 @@ bool RolloutWorker::EvaluationBusy() const {
   return evaluating_;
 }
 
-// Sequences that an evaluation may have in the engine: half of its places, so that rollouts go on
-// beside it, and all of them when there is nothing else to generate.
+// Sequences that an evaluation may have in the engine: half of the capacity, so that rollouts
+// continue, or all of it if there is nothing else to generate.
 int64_t RolloutWorker::EvaluationShare() const {
   const int64_t places = engine_.stats().capacity_sequences;
   const bool alone = running_.empty() && gate_closed_;
@@ -43,7 +43,7 @@ int64_t RolloutWorker::EvaluationInFlight() const {
   return evaluation_.has_value() ? static_cast<int64_t>(evaluation_->in_flight.size()) : 0;
 }
 
-// New leases would take the places that it has a right to.
+// New leases would take the evaluation's share.
 bool RolloutWorker::EvaluationWaitsForEngine() const {
   return evaluation_.has_value() && evaluation_->waits() && !evaluation_yields_ &&
          EvaluationInFlight() < EvaluationShare();
@@ -56,7 +56,7 @@ bool RolloutWorker::EvaluationFits(size_t prompt) const {
       0) {
     return false;
   }
-  // Episodes that wait for their environment hold no place in the engine, but will want one.
+  // Episodes that wait for their environment use no capacity now but will later.
   return episodes_ == nullptr ||
          (!episodes_->waiting_for_engine() &&
           (episodes_->open() == 0 || episodes_->open() < engine_.stats().capacity_sequences));
@@ -121,7 +121,7 @@ absl::Status RolloutWorker::AdvanceEvaluation() {
   return absl::OkStatus();
 }
 
-// Its prompts in flight are generated again. `count`: as failures of theirs.
+// Regenerates its prompts in flight. `count`: count this as a failure of theirs.
 void RolloutWorker::TakeBackEvaluation(const absl::Status& why, bool count) {
   if (!evaluation_.has_value()) return;
   const std::set<size_t> prompts = evaluation_->in_flight;

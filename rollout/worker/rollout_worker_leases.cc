@@ -1,4 +1,4 @@
-// How a RolloutWorker comes to its leases, keeps them and loses them.
+// How a RolloutWorker acquires, renews and loses leases.
 
 #include <algorithm>
 #include <limits>
@@ -19,8 +19,8 @@ int64_t RolloutWorker::GroupsThatFit() const {
                             kMostPerCall);
 }
 
-// Groups whose episodes may begin. Those that wait for their environment hold no place in the
-// engine: twice its capacity may be open, so that it has work meanwhile.
+// Number of groups whose episodes may start. Up to twice the engine's capacity may be open, because
+// episodes that wait for their environment use none.
 int64_t RolloutWorker::EpisodeRoom() const {
   constexpr int64_t kEpisodesPerPlace = 2;
   if (episodes_ == nullptr) return std::numeric_limits<int64_t>::max();
@@ -32,7 +32,7 @@ int64_t RolloutWorker::EpisodeRoom() const {
 
 absl::Status RolloutWorker::LeaseMore() {
   const uint64_t changes = store_.ChangeCount(Topic::kAdmission);
-  // The gate's answer holds until the store says that something changed.
+  // The gate's reply holds until the store announces a change.
   if (gate_closed_ && changes == admission_seen_) return absl::OkStatus();
   gate_closed_ = false;
   admission_seen_ = changes;
@@ -43,8 +43,8 @@ absl::Status RolloutWorker::LeaseMore() {
   const int64_t allowed = most_in_hand_ - InHand();
   int64_t room = std::min({GroupsThatFit(), EpisodeRoom(), lease_share_.load(), allowed});
   if (room <= 0) return absl::OkStatus();
-  // So many that there are others among them than those that the engine failed on. Two, since
-  // prompts that engines fail on may follow each other.
+  // Lease enough to get a group on which the engine has not failed. Two extra, because bad prompts
+  // may follow each other.
   const bool only_one = !failed_alone_.empty();
   if (only_one) room = static_cast<int64_t>(failed_alone_.size()) + 2;
   LeaseRequest request;
@@ -53,7 +53,7 @@ absl::Status RolloutWorker::LeaseMore() {
   request.engine = engine_.version(Lane::kRollout);
   request.max_groups = room;
   absl::StatusOr<LeaseReply> reply = store_.LeasePrompts(request);
-  // The same id again: leases of an answer that was lost on its way come with the next one.
+  // Repeat the same id: leases of a lost reply are returned with the next one.
   if (StoreFailed(reply.status())) return absl::OkStatus();
   StoreWorks();
   if (reply.status().code() == absl::StatusCode::kFailedPrecondition) {
@@ -75,8 +75,8 @@ absl::Status RolloutWorker::LeaseMore() {
   return SubmitLeases(std::move(reply->leases), only_one);
 }
 
-// With `only_one` submits one lease, preferably of a group on which the engine has not failed, and
-// returns the others. Returns the rest, too, once the engine fails.
+// With `only_one`, submits one lease, preferably of a group on which the engine has not failed, and
+// returns the others. Also returns the rest once the engine fails.
 absl::Status RolloutWorker::SubmitLeases(std::vector<GroupLease> leases, bool only_one) {
   if (only_one && !leases.empty()) {
     const auto other = std::find_if(leases.rbegin(), leases.rend(), [this](const GroupLease& l) {
@@ -98,7 +98,7 @@ absl::Status RolloutWorker::SubmitLeases(std::vector<GroupLease> leases, bool on
 }
 
 absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
-  // A lease of ours that expired meanwhile may come back to us under a new token.
+  // A lease of ours that expired may be granted to us again under a new token.
   if (running_.erase(lease.ordinal) > 0) CancelGeneration(lease.ordinal);
   Running running;
   running.token = lease.token;
@@ -134,7 +134,7 @@ absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
   if (kept) request.partials = std::move(lease.partials);
   const absl::Status status = CallEngine([&] { return engine_.Submit(std::move(request)); });
   if (status.code() == absl::StatusCode::kResourceExhausted) {
-    // Longer than estimated: back to the queue until an engine has room.
+    // The request is larger than estimated: requeue it until an engine has room.
     return ReturnLease(lease.token, Message(status));
   }
   if (status.code() == absl::StatusCode::kInvalidArgument) {
@@ -144,8 +144,8 @@ absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
   return status.ok() ? status : EngineFailed(status);
 }
 
-// ReturnLease, HandBack and FailLease: a lease that cannot be returned, or is not live, ends by
-// itself.
+// ReturnLease, HandBack and FailLease ignore leases that cannot be returned or are not live; these
+// expire.
 absl::Status RolloutWorker::ReturnLease(int64_t token, const std::string& why) {
   FRESHET_LOG(Warning) << "event=lease_returned token=" << token << " reason=" << LogQuoted(why);
   return IgnoreLostLease(store_.ReturnLease(token, {}, {}));
@@ -172,25 +172,25 @@ int64_t RolloutWorker::InHand() const {
   return static_cast<int64_t>(running_.size()) + EvaluationInFlight();
 }
 
-// Leasing pauses after a failure of the engine, so that other engines can take the groups.
+// Leasing pauses after an engine failure, so that other engines can take the groups.
 bool RolloutWorker::EngineRests() const {
   return engine_failures_in_a_row_ > 0 && clock_.Now() < leasing_pause_until_;
 }
 
-// Whether a failure on `request`, the only one that the engine had, counts against the request
-// rather than the engine. A request that is leased again counts: no other was available.
+// Whether a failure on `request`, the engine's only request, is blamed on the request rather than
+// the engine. A request that is leased again is blamed: no other was available.
 bool RolloutWorker::IsToBlame(int64_t request) const {
   if (options_.most_engine_failures == std::numeric_limits<int>::max()) return true;
   return failed_alone_.empty() ? engine_worked_ : failed_alone_.contains(request);
 }
 
-// The output of everything in hand is discarded, and all of it starts again.
+// Discards the output of everything in flight and restarts it.
 absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
   FRESHET_LOG(Warning) << "event=engine_failed groups=" << running_.size()
                        << " evaluation_prompts=" << EvaluationInFlight()
                        << " reason=" << LogQuoted(Message(why));
-  const absl::Status sent = SendUnsent();  // samples that were finished before
-  // Only of what the engine had alone is it known that the engine failed on it.
+  const absl::Status sent = SendUnsent();  // samples finished earlier
+  // A failure can be attributed only if the engine had a single request.
   const bool alone = InHand() == 1;
   evaluation_yields_ = EvaluationInFlight() > 0;
   bool blame = false, repeated = false;
@@ -205,7 +205,7 @@ absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
   for (const auto& [ordinal, running] : running_) CancelGeneration(ordinal);
   FRESHET_RETURN_IF_ERROR(sent);
   for (const auto& [ordinal, running] : running_) {
-    if (StoreAwaited()) break;  // in an outage leases are left to expire
+    if (StoreAwaited()) break;  // leases expire during an outage
     FRESHET_RETURN_IF_ERROR(blame ? FailLease(running.token, Message(why))
                                   : ReturnLease(running.token, Message(why)));
   }
@@ -259,7 +259,7 @@ void RolloutWorker::CancelGeneration(int64_t ordinal) {
   }
 }
 
-// All leases are somebody else's now, and so are the samples made under them.
+// All leases now belong to others, and so do the samples made under them.
 void RolloutWorker::DropLeases() {
   for (const auto& [ordinal, running] : running_) CancelGeneration(ordinal);
   MutexLock lock(mu_);
@@ -271,7 +271,7 @@ void RolloutWorker::DropLeases() {
 }
 
 void RolloutWorker::ReturnAll() {
-  store_retry_at_ = absl::InfinitePast();  // one more try
+  store_retry_at_ = absl::InfinitePast();  // try once more
   const absl::Status sent = SendUnsent();
   if (!sent.ok() || !unsent_.empty()) {
     FRESHET_LOG(Warning) << "event=samples_not_sent count=" << unsent_.size()
@@ -289,7 +289,7 @@ void RolloutWorker::ReturnAll() {
       }
     }
     absl::Status status = store_.ReturnLease(running.token, indices, partials);
-    // Tokens that are of no use, as after a fork, must not keep the lease.
+    // Unusable tokens (for example after a fork) must not block returning the lease.
     if (status.code() == absl::StatusCode::kInvalidArgument) {
       status = store_.ReturnLease(running.token, {}, {});
     }

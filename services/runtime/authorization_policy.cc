@@ -24,7 +24,7 @@ absl::StatusOr<std::string> ReadName(const json& object, const std::string& wher
   return found->get<std::string>();
 }
 
-// `rule.outer.inner`, a list of patterns.
+// Reads `rule.outer.inner`, a list of patterns.
 absl::StatusOr<std::vector<StringPattern>> ReadPatterns(const json& rule, const char* outer,
                                                         const char* inner,
                                                         const std::string& where) {

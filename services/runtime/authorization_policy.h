@@ -9,7 +9,7 @@
 
 namespace freshet::runtime {
 
-// A string to compare with: exact, "prefix*", "*suffix", or "*" (anything but the empty string).
+// A string matcher: exact, "prefix*", "*suffix", or "*" (any non-empty string).
 struct StringPattern {
   enum class Kind { kExact, kPrefix, kSuffix, kPresent };
   Kind kind = Kind::kExact;
@@ -18,23 +18,23 @@ struct StringPattern {
 StringPattern ParsePattern(std::string_view text);
 bool Matches(const StringPattern& pattern, std::string_view value);
 
-// One rule: both sides must match; an empty list matches everything.
+// One rule: both lists must match; an empty list matches everything.
 struct AuthorizationRule {
   std::string name;
   std::vector<StringPattern> principals;  // source.principals
   std::vector<StringPattern> paths;       // request.paths: "/pkg.Service/Method"
 };
 
-// Who may call what: gRFC A43's JSON {name, deny_rules, allow_rules}, with source.principals and
-// request.paths.
+// Authorization policy: JSON of gRFC A43 {name, deny_rules, allow_rules}, restricted to
+// source.principals and request.paths.
 struct AuthorizationPolicy {
   std::string name;
   std::vector<AuthorizationRule> deny_rules;
   std::vector<AuthorizationRule> allow_rules;
 };
 
-// Parses a policy of at most 1 MiB. INVALID_ARGUMENT names the place: no JSON, a key that is not
-// known (request.headers included), no allow_rules, a rule without a name.
+// Parses a policy of at most 1 MiB. INVALID_ARGUMENT names the location: invalid JSON, an unknown
+// key (including request.headers), no allow_rules, a rule without a name.
 absl::StatusOr<AuthorizationPolicy> ParseAuthorizationPolicy(std::string_view json);
 
 struct AuthorizationDecision {
@@ -42,10 +42,9 @@ struct AuthorizationDecision {
   std::string reason;  // "deny rule X", "allow rule X" or "no allow rule"
 };
 
-// Deny rules first, then allow rules; what no rule allows is denied. `principals` are the names of
-// the peer: the URI SANs of its certificate, else the DNS SANs, else the subject. A caller without
-// a certificate has none and matches only rules without source.principals. Pure; complexity: rules
-// times patterns.
+// Evaluates deny rules first, then allow rules; the default is deny. `principals` are the peer's
+// names: the URI SANs of its certificate, else the DNS SANs, else the subject. A caller without a
+// certificate has none and matches only rules without source.principals. Pure. O(rules * patterns).
 AuthorizationDecision DecideAuthorization(const AuthorizationPolicy& policy,
                                           const std::vector<std::string>& principals,
                                           std::string_view path);

@@ -26,7 +26,8 @@ std::vector<std::string> ValuesOf(const grpc::AuthContext& context, const char* 
   return values;
 }
 
-// URI SANs of the peer's certificate, else its DNS SANs, else its subject. Never a user's name.
+// URI SANs of the peer's certificate, else its DNS SANs, else its subject. Excludes user
+// principals.
 std::vector<std::string> PrincipalsOf(const grpc::AuthContext& context) {
   for (const char* property : {GRPC_PEER_URI_PROPERTY_NAME, GRPC_PEER_DNS_PROPERTY_NAME,
                                GRPC_X509_SUBJECT_PROPERTY_NAME}) {
@@ -38,7 +39,7 @@ std::vector<std::string> PrincipalsOf(const grpc::AuthContext& context) {
   return {};
 }
 
-// What follows "Bearer ", of RFC 6750; nothing when it is something else.
+// The token after "Bearer " (RFC 6750); nullopt for other schemes.
 std::optional<std::string_view> BearerToken(std::string_view header) {
   constexpr std::string_view kScheme = "bearer ";
   const std::string_view scheme = header.substr(0, kScheme.size());
@@ -66,7 +67,7 @@ absl::StatusOr<std::shared_ptr<Authorizer>> Authorizer::Create(const EndpointOpt
                                                                prometheus::Registry* registry,
                                                                const Clock& clock) {
   std::shared_ptr<Authorizer> authorizer(new Authorizer());
-  // The files are this object's own, and end with it.
+  // The authorizer owns the files, so the raw pointer stays valid.
   const auto on_change = [one = authorizer.get()](bool taken) {
     prometheus::Counter* const counter = taken ? one->reloads_ok_ : one->reloads_failed_;
     if (counter != nullptr) counter->Increment();
@@ -96,9 +97,8 @@ void Authorizer::Register(prometheus::Registry& registry, bool users) {
   denied_ = &metrics::CounterFamily(registry, "freshet_authz_denied_total",
                                     "Calls that the authorization policy denied.")
                  .Add({});
-  auto& reloads =
-      metrics::CounterFamily(registry, "freshet_authz_reloads_total",
-                             "Changed files of policy and users, by whether they could be used.");
+  auto& reloads = metrics::CounterFamily(registry, "freshet_authz_reloads_total",
+                                         "Reloads of the policy and users files, by result.");
   reloads_ok_ = &reloads.Add({{"result", "ok"}});
   reloads_failed_ = &reloads.Add({{"result", "error"}});
   if (!users) return;
@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<std::string>> Authorizer::Identify(
       authorization.size() == 1 ? BearerToken(authorization.front()) : std::nullopt;
   if (!token.has_value()) {
     Count(kMalformed);
-    return absl::UnauthenticatedError("the header authorization is not one \"Bearer TOKEN\"");
+    return absl::UnauthenticatedError("the authorization header must be a single \"Bearer TOKEN\"");
   }
   const std::shared_ptr<const UserList> users = users_->Current();
   const User* const user = FindUser(*users, *token);
@@ -158,7 +158,7 @@ grpc::Status Authorizer::Process(const InputMetadata& metadata, grpc::AuthContex
   const AuthorizationDecision decision = Decide(*caller, path);
   if (decision.allowed) return grpc::Status::OK;
   if (denied_ != nullptr) denied_->Increment();
-  // Which rule it was is for the operator's eyes only.
+  // The rule is logged for the operator but not sent to the caller.
   FRESHET_LOG(Warning) << "event=call_denied path=" << LogQuoted(path)
                        << " caller=" << LogQuoted(Joined(*caller))
                        << " reason=" << LogQuoted(decision.reason);

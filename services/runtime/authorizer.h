@@ -21,17 +21,17 @@
 
 namespace freshet::runtime {
 
-// DNS names of the peer's certificate; none without a certificate.
+// DNS names of the peer's certificate; empty without a certificate.
 std::vector<std::string> DnsNamesOf(const grpc::AuthContext& context);
 
-// Finds out who calls, by certificate and token, and lets the call through when the policy file
-// allows it. A call with a token that is not known ends with UNAUTHENTICATED, one that is not
-// allowed with PERMISSION_DENIED. Both files are read again when they change. Thread-safe.
+// Identifies callers by certificate and token, and authorizes calls by the policy file. Calls with
+// an unknown token fail with UNAUTHENTICATED, denied calls with PERMISSION_DENIED. Both files are
+// reloaded when they change. Thread-safe.
 class Authorizer final : public grpc::AuthMetadataProcessor {
  public:
-  // Of `options` authz_policy, users and tls.refresh count. `registry` (may be null) gets
-  // freshet_authz_denied_total and freshet_authz_reloads_total, with users also
-  // freshet_authn_failures_total. Returns what reading and parsing say about a file, naming it.
+  // Uses authz_policy, users and tls.refresh of `options`. `registry` (may be null) gets
+  // freshet_authz_denied_total, freshet_authz_reloads_total and, with users,
+  // freshet_authn_failures_total. Errors of reading and parsing name the file.
   static absl::StatusOr<std::shared_ptr<Authorizer>> Create(
       const EndpointOptions& options, prometheus::Registry* registry,
       const Clock& clock = SystemClock::Get());
@@ -40,23 +40,23 @@ class Authorizer final : public grpc::AuthMetadataProcessor {
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
                        OutputMetadata* consumed, OutputMetadata* response) override;
 
-  // The principals of a call: `names`, of the caller's certificate, and those of the user whose
-  // token is in `authorization`, the values of that header. UNAUTHENTICATED: it is no bearer token,
-  // or not known. Without users the header is not looked at.
+  // The principals of a call: `names`, from the caller's certificate, and those of the user whose
+  // token is in `authorization`, the values of that header. UNAUTHENTICATED: not a bearer token, or
+  // unknown. Without users the header is ignored.
   absl::StatusOr<std::vector<std::string>> Identify(
       std::vector<std::string> names, const std::vector<std::string_view>& authorization);
-  // The decision in force now for those principals.
+  // The current policy's decision for those principals.
   AuthorizationDecision Decide(const std::vector<std::string>& principals, const std::string& path);
 
  private:
-  // Why a call is not authenticated; missing: it is denied, and has no token.
+  // Why a call is not authenticated. kMissing: it is denied and has no token.
   enum Failure { kMissing, kMalformed, kUnknown, kFailures };
   Authorizer() = default;
   void Register(prometheus::Registry& registry, bool users);
   void Count(Failure failure);
 
   std::unique_ptr<WatchedFile<AuthorizationPolicy>> policy_;
-  std::unique_ptr<WatchedFile<UserList>> users_;  // null: tokens are not looked at
+  std::unique_ptr<WatchedFile<UserList>> users_;  // null: tokens are ignored
   prometheus::Counter* denied_ = nullptr;
   prometheus::Counter* reloads_ok_ = nullptr;
   prometheus::Counter* reloads_failed_ = nullptr;

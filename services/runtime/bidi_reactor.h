@@ -17,13 +17,12 @@ namespace freshet::runtime {
 enum class SendResult { kQueued, kFull, kClosed };
 
 // Server side of one bidirectional stream, for the callback API. Derive, override the On...
-// methods, and return Open(std::make_shared<Mine>(...)) from the service method. Whoever keeps the
-// shared_ptr may call Send and Finish at any time, also after the stream's end.
+// methods, and return Open(std::make_shared<Mine>(...)) from the service method. Holders of the
+// shared_ptr may call Send and Finish at any time, even after the stream has ended.
 //
-// The On... methods are called one at a time, and never with the lock of this class held; they must
-// not block. Messages are read one by one: the next one is asked for when OnMessage has returned
-// kContinue, or after ResumeReading, so that a client can be held back.
-// Thread-safe.
+// The On... methods are called one at a time, without this class's lock held, and must not block.
+// Messages are read one by one: the next read starts when OnMessage has returned kContinue, or
+// after ResumeReading, which gives backpressure. Thread-safe.
 template <typename Request, typename Response>
 class BidiReactor : public grpc::ServerBidiReactor<Request, Response> {
  public:
@@ -40,21 +39,21 @@ class BidiReactor : public grpc::ServerBidiReactor<Request, Response> {
     return raw;
   }
 
-  // Queues a message. kFull: max_queue messages wait already; kClosed: the stream ends or has
+  // Queues a message. kFull: max_queue messages are queued; kClosed: the stream is ending or has
   // ended.
   SendResult Send(Response message) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends the stream after the messages that are queued. The first call wins.
+  // Ends the stream after the queued messages. The first call wins.
   void Finish(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
-  // Reads on after kPause.
+  // Resumes reading after kPause.
   void ResumeReading() ABSL_LOCKS_EXCLUDED(mu_);
 
  protected:
-  // Before anything else.
+  // Called first.
   virtual void OnOpen() {}
   virtual Reading OnMessage(const Request& message) = 0;
   // The client has sent its last message, or the stream broke.
   virtual void OnClientDone() { Finish(absl::OkStatus()); }
-  // The stream has ended (also by cancellation); exactly once, nothing follows.
+  // The stream has ended, possibly by cancellation. Called exactly once, last.
   virtual void OnEnd() {}
 
  private:
@@ -62,24 +61,24 @@ class BidiReactor : public grpc::ServerBidiReactor<Request, Response> {
   void OnWriteDone(bool ok) final ABSL_LOCKS_EXCLUDED(mu_);
   void OnCancel() final ABSL_LOCKS_EXCLUDED(mu_);
   void OnDone() final;
-  // Starts the next write, or Finish when nothing is left to write.
+  // Starts the next write, or Finish if none is left.
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Asks for the next message. Not after Finish: gRPC may have forgotten the stream by then.
+  // Starts the next read. Not after Finish, when gRPC may have destroyed the stream.
   void Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!finished_) grpc::ServerBidiReactor<Request, Response>::StartRead(&incoming_);
   }
 
   const size_t max_queue_;
   std::shared_ptr<BidiReactor> self_;
-  Request incoming_;  // belongs to the read that is under way
+  Request incoming_;  // used by the read in progress
   Mutex mu_;
-  std::deque<Response> queue_ ABSL_GUARDED_BY(mu_);  // front() is being written when writing_
+  std::deque<Response> queue_ ABSL_GUARDED_BY(mu_);  // front() is being written if writing_
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   bool broken_ ABSL_GUARDED_BY(mu_) = false;  // cancelled, or a write failed
   bool paused_ ABSL_GUARDED_BY(mu_) = false;
-  bool resume_ ABSL_GUARDED_BY(mu_) = false;  // ResumeReading came before OnMessage returned
+  bool resume_ ABSL_GUARDED_BY(mu_) = false;  // ResumeReading was called before OnMessage returned
   absl::Status final_status_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -166,7 +165,7 @@ void BidiReactor<Request, Response>::Advance() {
 
 template <typename Request, typename Response>
 void BidiReactor<Request, Response>::OnDone() {
-  const std::shared_ptr<BidiReactor> self = std::move(self_);  // may end this object
+  const std::shared_ptr<BidiReactor> self = std::move(self_);  // may destroy this object
   OnEnd();
 }
 

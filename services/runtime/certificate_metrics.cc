@@ -29,7 +29,7 @@ struct Free {
   void operator()(X509* cert) const { X509_free(cert); }
 };
 
-// The first end of all certificates of a PEM file.
+// The earliest expiry of all certificates of a PEM file.
 absl::StatusOr<absl::Time> FirstEndOf(const std::string& path) {
   FRESHET_ASSIGN_OR_RETURN(const std::string pem, ReadFile(path, kMaxPemBytes));
   const std::unique_ptr<BIO, Free> reader(
@@ -41,11 +41,11 @@ absl::StatusOr<absl::Time> FirstEndOf(const std::string& path) {
     if (cert == nullptr) break;
     std::tm end{};
     if (ASN1_TIME_to_tm(X509_get0_notAfter(cert.get()), &end) != 1) {
-      return InvalidArgument(path, ": the end of a certificate is no time");
+      return InvalidArgument(path, ": a certificate's expiry is invalid");
     }
     first = std::min(first, absl::FromTimeT(::timegm(&end)));
   }
-  ERR_clear_error();  // the end of the file is one
+  ERR_clear_error();  // end of file is reported as an error
   if (first == absl::InfiniteFuture()) return InvalidArgument(path, ": no PEM certificate");
   return first;
 }
@@ -64,8 +64,8 @@ CertificateMetrics::CertificateMetrics(prometheus::Registry& registry, std::stri
     : cert_(std::move(cert)),
       ca_(std::move(ca)),
       expiry_(metrics::GaugeFamily(registry, "freshet_tls_certificate_expiry_timestamp_seconds",
-                                   "Unix time at which the first of the certificate of this "
-                                   "process and the authorities that it trusts ends.")
+                                   "Unix time of the earliest expiry among this process's "
+                                   "certificate and the CAs that it trusts.")
                   .Add({})) {
   Refresh();
 }

@@ -9,15 +9,13 @@
 
 namespace freshet::runtime {
 
-// freshet_tls_certificate_expiry_timestamp_seconds: when the first of this process' own certificate
-// and the authorities that it trusts ends. An authority that has ended counts as long as it is
-// among them.
-// Confined to one thread at a time.
+// freshet_tls_certificate_expiry_timestamp_seconds: the earliest expiry of this process's own
+// certificate and its trusted CAs, including expired CAs. Not thread-safe.
 class CertificateMetrics {
  public:
   // PEM files: the first certificate of `cert` and all of `ca` count; `ca` may be empty.
   CertificateMetrics(prometheus::Registry& registry, std::string cert, std::string ca = "");
-  // Reads the files again when one has changed. While one cannot be used, the value stays.
+  // Rereads changed files. Keeps the value while one is unusable.
   void Refresh();
 
  private:

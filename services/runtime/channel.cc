@@ -22,7 +22,7 @@ namespace {
 constexpr int kMaxMetadataBytes = 64 << 10;
 constexpr uint64_t kMaxTokenBytes = 16 << 10;
 
-// Sends the token of a cluster on loopback with each call.
+// Sends the token of a loopback cluster with each call.
 class ClusterToken final : public grpc::MetadataCredentialsPlugin {
  public:
   explicit ClusterToken(std::string token) : header_("Bearer " + std::move(token)) {}
@@ -50,7 +50,7 @@ int Millis(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-// gRPC's service config: retries of the methods that may be repeated, and of no others.
+// gRPC service config that enables retries for the idempotent methods only.
 std::string ServiceConfig(const std::vector<std::string>& idempotent) {
   nlohmann::json names = nlohmann::json::array();
   for (const std::string& method : idempotent) {
@@ -64,7 +64,7 @@ std::string ServiceConfig(const std::vector<std::string>& idempotent) {
                               {"maxBackoff", "2s"},
                               {"backoffMultiplier", 2},
                               {"retryableStatusCodes", {"UNAVAILABLE"}}};
-  // At most about a tenth of the calls are retries when a server fails for long.
+  // Retry throttling: at most about 10 % of calls are retried if a server keeps failing.
   const nlohmann::json config{{"methodConfig", {{{"name", names}, {"retryPolicy", policy}}}},
                               {"retryThrottling", {{"maxTokens", 10}, {"tokenRatio", 0.1}}}};
   return config.dump();
@@ -83,7 +83,7 @@ grpc::ChannelArguments Arguments(const ChannelOptions& options) {
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Millis(options.max_reconnect_backoff));
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Millis(options.max_reconnect_backoff));
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, options.own_connection ? 1 : 0);
-  // A proxy of the environment is for the web, not for the cluster.
+  // Ignore proxy environment variables for cluster traffic.
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (options.idempotent_methods.empty()) {
     args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -101,7 +101,7 @@ absl::Status Check(const std::string& address, const ChannelOptions& options) {
   }
   if (options.keepalive_time < kMinPingInterval) {
     return InvalidArgument("keepalive_time ", absl::FormatDuration(options.keepalive_time),
-                           " is below the least that servers accept, ",
+                           " is below the minimum that servers accept, ",
                            absl::FormatDuration(kMinPingInterval));
   }
   if (!options.bearer_token.empty() && !options.tls.files.enabled()) {
@@ -111,7 +111,7 @@ absl::Status Check(const std::string& address, const ChannelOptions& options) {
   }
   if (!options.cluster_token_file.empty() && !IsLoopback(address)) {
     return InvalidArgument("address ", address,
-                           ": the token of a cluster on loopback is not sent to other machines");
+                           ": the token of a loopback cluster is not sent to other machines");
   }
   return absl::OkStatus();
 }
@@ -177,7 +177,7 @@ absl::StatusOr<std::string> ReadBearerToken(const std::string& file, const char*
   for (const char c : text) {
     if (c <= ' ' || c > '~') {
       return InvalidArgument(file.empty() ? variable : file.c_str(),
-                             ": the token has a character that is no printable ASCII");
+                             ": the token has a character that is not printable ASCII");
     }
   }
   return text;

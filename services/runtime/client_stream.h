@@ -20,8 +20,8 @@
 
 namespace freshet::runtime {
 
-// Client side of one bidirectional stream, for a thread that may block. At most `max_buffered`
-// received messages wait in memory; then the server is held back. One thread may Read while another
+// Client side of one bidirectional stream, for threads that may block. Buffers at most
+// `max_buffered` received messages, then applies backpressure. One thread may Read while another
 // one writes. Thread-safe.
 //
 //   auto stream = ClientStream<WorkerStatus, Directive>::Start(
@@ -33,47 +33,45 @@ class ClientStream {
   using Reactor = grpc::ClientBidiReactor<Request, Response>;
   using Starter = std::function<void(grpc::ClientContext*, Reactor*)>;
 
-  // Starts the call. A deadline of the context holds for the whole stream.
+  // Starts the call. A deadline of the context applies to the whole stream.
   static std::unique_ptr<ClientStream> Start(std::unique_ptr<grpc::ClientContext> context,
                                              const Starter& starter, size_t max_buffered = 16) {
     return std::unique_ptr<ClientStream>(
         new ClientStream(std::move(context), starter, max_buffered));
   }
-  // Cancels the stream when it has not ended, and waits for its end.
+  // Cancels the stream if it has not ended, and waits for its end.
   ~ClientStream();
   ClientStream(const ClientStream&) = delete;
   ClientStream& operator=(const ClientStream&) = delete;
 
-  // Sends one message; returns when the transport has taken it.
-  // Returns DEADLINE_EXCEEDED: not within `timeout`; the message may still be sent, and the stream
-  // takes no other one before that. Else, when the stream has ended, its status, or OUT_OF_RANGE
-  // when that is OK.
+  // Sends one message; blocks until the transport has taken it. DEADLINE_EXCEEDED: not within
+  // `timeout`; the message may still be sent, and no other one is accepted before that. If the
+  // stream has ended: its status, or OUT_OF_RANGE if that is OK.
   absl::Status Write(const Request& message, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
-  // The next message.
-  // Returns DEADLINE_EXCEEDED: none within `timeout`; the stream goes on. OUT_OF_RANGE: the server
-  // ended the stream with OK. Else the status of the stream. Interrupt ends it like a time-out.
+  // Returns the next message. DEADLINE_EXCEEDED: none within `timeout`, or Interrupt; the stream
+  // continues. OUT_OF_RANGE: the server ended the stream with OK. Otherwise the stream's status.
   absl::StatusOr<Response> Read(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
-  // No more messages from here. Idempotent.
+  // Half-closes the stream. Idempotent.
   void WritesDone() ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits for the end and returns the status; cancels the stream after `timeout`. Received messages
-  // that nobody read are dropped.
+  // Waits for the end and returns the status; cancels the stream after `timeout`. Unread messages
+  // are dropped.
   absl::Status Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends the stream with CANCELLED from any thread.
+  // Ends the stream with CANCELLED. Callable from any thread.
   void Cancel() { context_->TryCancel(); }
-  // Ends the Read that waits, or the next one that would.
+  // Ends the current blocking Read, or the next one.
   void Interrupt() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     interrupted_ = true;
     cv_.NotifyAll();
   }
-  // True when the call has ended.
+  // True once the call has ended.
   bool done() const ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     return done_;
   }
 
  private:
-  // gRPC's reactions, apart so that they are not public here.
+  // gRPC's reactions, in a separate class so that they are not public here.
   class Reactions final : public Reactor {
    public:
     explicit Reactions(ClientStream& owner) : owner_(owner) {}
@@ -90,15 +88,15 @@ class ClientStream {
   void ReadDone(bool ok) ABSL_LOCKS_EXCLUDED(mu_);
   void WriteDone(bool ok) ABSL_LOCKS_EXCLUDED(mu_);
   void Done(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
-  // Starts a read when there is room and none is under way; from outside of a reaction only while
-  // the hold lasts.
+  // Starts a read if there is room and none is in progress. Outside of a reaction, only while the
+  // hold lasts.
   void ReadAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Lets gRPC end the call: no operation will be started from outside of a reaction any more.
+  // Lets gRPC end the call: no further operation is started from outside of a reaction.
   void ReleaseHold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return status_.ok() ? absl::OutOfRangeError("the stream has ended") : status_;
   }
-  // Waits until `ready` or the deadline; true when ready.
+  // Waits until `ready` or the deadline; returns whether ready.
   template <typename Predicate>
   bool Await(absl::Time deadline, Predicate ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     while (!ready()) {
@@ -109,7 +107,7 @@ class ClientStream {
     return true;
   }
 
-  // What a broken stream may still hold, in multiples of max_buffered; the rest is dropped.
+  // Read limit of a broken stream, in multiples of max_buffered; the rest is dropped.
   static constexpr size_t kBrokenFactor = 4;
 
   const std::unique_ptr<grpc::ClientContext> context_;
@@ -124,7 +122,7 @@ class ClientStream {
   bool reads_ended_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool write_ok_ ABSL_GUARDED_BY(mu_) = true;       // of the last write
-  bool writes_ended_ ABSL_GUARDED_BY(mu_) = false;  // by us, or because a write failed
+  bool writes_ended_ ABSL_GUARDED_BY(mu_) = false;  // by us, or by a failed write
   bool writes_done_wanted_ ABSL_GUARDED_BY(mu_) = false;
   bool held_ ABSL_GUARDED_BY(mu_) = true;
   bool broken_ ABSL_GUARDED_BY(mu_) = false;  // a write failed
@@ -165,7 +163,7 @@ absl::Status ClientStream<Request, Response>::Write(const Request& message,
   if (!Await(deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
         return !writing_ || writes_ended_ || done_;
       })) {
-    return absl::DeadlineExceededError("the former message has not been sent yet");
+    return absl::DeadlineExceededError("the previous message has not been sent yet");
   }
   if (!writes_ended_ && !done_) {
     writing_ = true;
@@ -177,9 +175,9 @@ absl::Status ClientStream<Request, Response>::Write(const Request& message,
     if (write_ok_) return absl::OkStatus();
   }
   if (writes_done_wanted_ && !reads_ended_ && !done_) {
-    return absl::FailedPreconditionError("a message after the last one");
+    return absl::FailedPreconditionError("a message after WritesDone");
   }
-  // The stream is broken: what the server sent before is read, then comes its status.
+  // The stream is broken: read what the server sent before, then report its status.
   broken_ = true;
   if (held_) ReadAhead();
   ReleaseHold();
@@ -214,7 +212,7 @@ void ClientStream<Request, Response>::WritesDone() {
   MutexLock lock(mu_);
   if (writes_ended_ || done_ || writes_done_wanted_) return;
   writes_done_wanted_ = true;
-  if (writing_) return;  // WriteDone goes on
+  if (writing_) return;  // WriteDone continues
   writes_ended_ = true;
   reactions_.StartWritesDone();
 }
@@ -250,7 +248,7 @@ void ClientStream<Request, Response>::ReadDone(bool ok) {
     received_.push_back(std::move(incoming_));
     ReadAhead();
   } else {
-    // The server has ended the stream, or it broke: nothing more will be started from outside.
+    // The server has ended the stream, or it broke: start nothing more from outside.
     reads_ended_ = true;
     if (!writing_) writes_ended_ = true;
     if (!writing_) ReleaseHold();
@@ -285,7 +283,7 @@ template <typename Request, typename Response>
 void ClientStream<Request, Response>::ReadAhead() {
   if (reading_ || reads_ended_ || done_) return;
   if (received_.size() >= (broken_ ? kBrokenFactor * max_buffered_ : max_buffered_)) {
-    // Without the hold nothing would ever read on.
+    // Without the hold nothing would resume reading.
     if (broken_) reads_ended_ = true;
     return;
   }

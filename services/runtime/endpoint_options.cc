@@ -23,7 +23,6 @@ namespace {
 
 bool IsUnix(const std::string& address) { return address.starts_with("unix:"); }
 
-// The text of `status` as one line.
 std::string OneLine(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -53,13 +52,13 @@ absl::Status CheckTls(const EndpointOptions& o) {
   }
   if (!o.users.empty() && o.authz_policy.empty()) {
     return InvalidArgument(
-        "--users needs --authz-policy, which says what roles may call; without it all may call "
-        "all");
+        "--users needs --authz-policy, which defines what roles may call; without it everyone may "
+        "call everything");
   }
   if (!o.tls_peer_name.empty()) FRESHET_RETURN_IF_ERROR(ValidatePeerName(o.tls_peer_name));
   if (o.tls.refresh < absl::Seconds(1)) {
-    return InvalidArgument("the TLS files are read again every ",
-                           absl::FormatDuration(o.tls.refresh), ", at least 1s is needed");
+    return InvalidArgument("the TLS files are reread every ", absl::FormatDuration(o.tls.refresh),
+                           ", at least 1s is needed");
   }
   return absl::OkStatus();
 }
@@ -79,25 +78,26 @@ void AddEndpointFlags(CLI::App& app, EndpointOptions& options) {
   app.add_option("--http-listen", o->http_listen,
                  "HOST:PORT of /healthz, /readyz and /metrics; empty: none")
       ->capture_default_str();
-  app.add_option("--advertise", o->advertise, "HOST or HOST:PORT that others reach this one at");
+  app.add_option("--advertise", o->advertise,
+                 "HOST or HOST:PORT by which others reach this process");
   app.add_option("--tls-cert", o->tls.cert, "PEM file: certificate chain of this process");
   app.add_option("--tls-key", o->tls.key, "PEM file: its private key");
-  app.add_option("--tls-ca", o->tls.ca, "PEM file: roots that peers are checked against");
+  app.add_option("--tls-ca", o->tls.ca, "PEM file: CA certificates that verify peers");
   app.add_flag_callback(
       "--tls-no-client-cert", [o] { o->require_client_cert = false; },
       "accept clients without a certificate");
   app.add_option("--tls-peer-name", o->tls_peer_name,
-                 "name in the certificates of members of the cluster, whatever their address; "
-                 "{role} in it is the role that is called");
-  app.add_flag("--insecure", o->insecure, "allow plaintext on other than loopback addresses");
+                 "name in the certificates of cluster members, regardless of their address; {role} "
+                 "is replaced by the callee's role");
+  app.add_flag("--insecure", o->insecure, "allow plaintext on non-loopback addresses");
   app.add_option("--cluster-token-file", o->cluster_token_file,
-                 "file with the secret that members and callers of a cluster on loopback share");
+                 "file with the shared secret of a loopback cluster");
   app.add_option("--authz-policy", o->authz_policy, "JSON file: which peers may call what");
   app.add_flag("--reflection", o->reflection, "serve gRPC reflection");
   app.add_option("--max-message-bytes", o->max_message_bytes, "largest gRPC message")
       ->capture_default_str();
   app.add_option("--max-concurrent-streams", o->max_concurrent_streams,
-                 "calls at a time on one connection")
+                 "concurrent calls per connection")
       ->capture_default_str();
   app.add_option_function<int64_t>(
       "--drain-timeout-ms",
@@ -116,7 +116,7 @@ void AddLogFlag(CLI::App& app) {
          [](const std::string& format) {
            SetLogFormat(format == "json" ? LogFormat::kJson : LogFormat::kText);
          },
-         "of the lines on stderr: text (KEY=VALUE) or json")
+         "format of log lines on stderr: text (KEY=VALUE) or json")
       ->check(CLI::IsMember({"text", "json"}));
 }
 

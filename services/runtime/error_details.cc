@@ -21,7 +21,7 @@ void Attach(absl::Status& status, const Message& message) {
   status.SetPayload(TypeUrl<Message>(), absl::Cord(message.SerializeAsString()));
 }
 
-// The payload of that type; nothing when there is none or it cannot be read.
+// The payload of that type; nullopt if it is missing or malformed.
 template <typename Message>
 std::optional<Message> Extract(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(TypeUrl<Message>());

@@ -11,15 +11,15 @@
 
 namespace freshet::runtime {
 
-// One field of a request that is wrong: google.rpc.BadRequest.FieldViolation.
+// An invalid field of a request: google.rpc.BadRequest.FieldViolation.
 struct FieldViolation {
   std::string field;  // path in the request, "spec.staleness.max"
   std::string description;
   bool operator==(const FieldViolation&) const = default;
 };
 
-// What a caller can act on beside a status's code. Carried by absl::Status as payloads, and over
-// gRPC as google.rpc details (ErrorInfo with domain "freshet", RetryInfo, BadRequest).
+// Machine-readable details of an error. Carried by absl::Status as payloads, and over gRPC as
+// google.rpc details (ErrorInfo with domain "freshet", RetryInfo, BadRequest).
 struct ErrorDetails {
   std::string reason{};  // UPPER_SNAKE_CASE, constant per kind of error: "NOT_LEADER"
   std::map<std::string, std::string> metadata{};
@@ -28,17 +28,17 @@ struct ErrorDetails {
   bool operator==(const ErrorDetails&) const = default;
 };
 
-// `status` with the details that are set. An OK status is returned as it is.
+// `status` with the details that are set. An OK status is returned unchanged.
 absl::Status WithDetails(absl::Status status, const ErrorDetails& details);
 
-// The details of `status`; empty fields where it has none, or not readable ones.
+// The details of `status`; missing or malformed ones are empty.
 ErrorDetails DetailsOf(const absl::Status& status);
 
-// Metadata key under which a standby names the active controller, and the reason it goes with.
+// Metadata key under which a standby names the active controller, and the reason of that error.
 inline constexpr char kLeaderMetadata[] = "leader";
 inline constexpr char kNotLeaderReason[] = "NOT_LEADER";
-// Reason of a standby that passed a call on to a leader which is gone: nobody knows what became of
-// the call, and another controller will lead.
+// Reason of a standby whose forwarded call lost its leader: the call may have been executed, and
+// another controller will lead.
 inline constexpr char kLeaderAwayReason[] = "LEADER_AWAY";
 
 }  // namespace freshet::runtime

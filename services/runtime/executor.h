@@ -15,16 +15,15 @@ namespace freshet::runtime {
 class Executor {
  public:
   Executor(int threads, size_t max_queue);
-  // Stop().
+  // Calls Stop().
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // False when the queue is full or the executor has been stopped; `work` is then not run.
+  // Returns false, without running `work`, if the queue is full or the executor was stopped.
   bool TrySubmit(std::function<void()> work) ABSL_LOCKS_EXCLUDED(mu_);
-  // Runs what is queued and ends the threads. Idempotent.
+  // Runs queued work and ends the threads. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
-  // Work that waits for a thread.
   size_t queued() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -6,7 +6,7 @@
 
 namespace freshet::runtime {
 
-// What tells one state of a file from another. Links are followed, as those of Kubernetes' volumes.
+// Identifies one state of a file. Follows links, such as those of Kubernetes volumes.
 struct FileStamp {
   int64_t mtime_ns = 0;
   int64_t size = 0;
@@ -14,7 +14,7 @@ struct FileStamp {
   bool operator==(const FileStamp&) const = default;
 };
 
-// All zero when there is no such file.
+// All zero if the file does not exist.
 FileStamp StampOf(const std::string& path);
 
 }  // namespace freshet::runtime

@@ -9,7 +9,7 @@
 
 namespace freshet::runtime {
 
-// INVALID_ARGUMENT, beginning with `where`, unless `object` is an object whose keys are all among
+// INVALID_ARGUMENT, beginning with `where`, unless `object` is an object whose keys are all in
 // `known`.
 absl::Status CheckKeys(const nlohmann::json& object, const std::string& where,
                        std::initializer_list<const char*> known);

@@ -23,7 +23,7 @@ struct RingLine {
 // The last lines of a process's log that have not been shipped yet. Thread-safe.
 class LogRing {
  public:
-  // Bounds: of the ring, of one line (longer ones are cut), and of what one Take returns.
+  // Bounds of the ring, of one line (longer ones are truncated), and of the result of one Take.
   struct Limits {
     size_t max_lines = 2000;
     size_t max_line_bytes = 4096;
@@ -36,9 +36,9 @@ class LogRing {
 
   LogRing() : LogRing(Limits{}) {}
   explicit LogRing(const Limits& limits) : limits_(limits) {}
-  // A full ring forgets its oldest line.
+  // A full ring drops its oldest line.
   void Add(LogSeverity severity, absl::Time time, std::string_view text) ABSL_LOCKS_EXCLUDED(mu_);
-  // Removes and returns the oldest lines, as many as max_taken_bytes allow.
+  // Removes and returns the oldest lines, as many as max_taken_bytes allows.
   Taken Take() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -31,7 +31,7 @@ absl::Status ValidatePeerName(const std::string& pattern) {
     return absl::OkStatus();
   }
   return InvalidArgument("--tls-peer-name ", pattern,
-                         " makes no DNS name; write it as in freshet-{role}.rl.svc");
+                         " does not give a DNS name; use a form like freshet-{role}.rl.svc");
 }
 
 bool HasDnsName(const std::vector<std::string>& names, const std::string& name) {

@@ -9,15 +9,15 @@
 
 namespace freshet::runtime {
 
-// The name that members of a role have in their certificates: `pattern` with `role` ("trainer") in
-// the place of every "{role}".
+// The name in the certificates of members with `role`: `pattern` with every "{role}" replaced by
+// `role` ("trainer").
 std::string PeerName(const std::string& pattern, std::string_view role);
 
-// INVALID_ARGUMENT, naming --tls-peer-name: `pattern` makes no DNS name.
+// INVALID_ARGUMENT, naming --tls-peer-name, if `pattern` does not give a DNS name.
 absl::Status ValidatePeerName(const std::string& pattern);
 
-// Whether a certificate with these DNS names is one of the host `name`: one of them is `name`, in
-// letters of either case, or "*." and what follows the first label of `name`.
+// Whether a certificate with these DNS names is valid for host `name`: one of them equals `name`,
+// ignoring case, or is "*." plus `name` without its first label.
 bool HasDnsName(const std::vector<std::string>& names, const std::string& name);
 
 }  // namespace freshet::runtime

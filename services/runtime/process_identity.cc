@@ -15,7 +15,7 @@
 namespace freshet::runtime {
 
 std::string HostId() {
-  // Not ReadFile: files under /proc have no size.
+  // Not ReadFile, because files under /proc have size 0.
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
   std::getline(file, boot);

@@ -5,14 +5,14 @@
 
 namespace freshet::runtime {
 
-// Identifies the running system and the PID namespace of this process: those of the same id can
-// open each other's files below /proc, and so share memory. "" when the system does not say.
+// Identifies the running system and the PID namespace of this process. Processes with the same id
+// can open each other's files below /proc, and so share memory. "" if unavailable.
 std::string HostId();
 
-// 32 hex digits from the system's entropy: another one in every process.
+// 32 random hex digits from the system's entropy.
 std::string RandomId();
 
-// Name of this host, "localhost" when it has none.
+// Name of this host, "localhost" if it has none.
 std::string HostName();
 
 }  // namespace freshet::runtime

@@ -17,7 +17,7 @@ prometheus::Gauge& AddGauge(prometheus::Registry& registry, const char* name, co
   return metrics::GaugeFamily(registry, name, help).Add({});
 }
 
-// The numbers of /proc/self/stat after the program's name: [0] is the state, field 3 of proc(5).
+// The fields of /proc/self/stat after the program's name: [0] is the state, field 3 of proc(5).
 std::vector<std::string> ReadStat() {
   std::ifstream file("/proc/self/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -29,13 +29,13 @@ std::vector<std::string> ReadStat() {
 double CountEntries(const char* path) {
   DIR* folder = ::opendir(path);
   if (folder == nullptr) return -1;
-  double entries = -3;  // "." and "..", and the folder's own descriptor
+  double entries = -3;  // excludes ".", ".." and the descriptor of the listing itself
   while (::readdir(folder) != nullptr) ++entries;
   ::closedir(folder);
   return entries;
 }
 
-// Unix time at which the machine was started.
+// Unix time at which the machine booted.
 double BootTime() {
   std::ifstream file("/proc/stat");
   std::string word;
@@ -58,10 +58,10 @@ ProcessMetrics::ProcessMetrics(prometheus::Registry& registry, const std::string
       virtual_bytes_(
           AddGauge(registry, "process_virtual_memory_bytes", "Virtual memory of the process.")),
       open_fds_(AddGauge(registry, "process_open_fds", "Open file descriptors.")),
-      max_fds_(AddGauge(registry, "process_max_fds", "File descriptors that may be open.")),
+      max_fds_(AddGauge(registry, "process_max_fds", "Limit of open file descriptors.")),
       threads_(AddGauge(registry, "process_threads", "Threads of the process.")),
       start_time_(AddGauge(registry, "process_start_time_seconds",
-                           "Unix time at which the process began.")) {
+                           "Unix time at which the process started.")) {
   metrics::GaugeFamily(registry, "freshet_build_info", "Version of the program; always 1.")
       .Add({{"role", role}, {"version", version}})
       .Set(1);

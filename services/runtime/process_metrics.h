@@ -7,13 +7,13 @@
 
 namespace freshet::runtime {
 
-// What Prometheus clients say of every process (process_cpu_seconds_total and its like, out of
-// /proc), and freshet_build_info{role, version}. Confined to one thread at a time.
+// Standard process metrics of Prometheus clients (process_cpu_seconds_total and others, from
+// /proc), and freshet_build_info{role, version}. Not thread-safe.
 class ProcessMetrics {
  public:
   ProcessMetrics(prometheus::Registry& registry, const std::string& role,
                  const std::string& version);
-  // Reads /proc again. What cannot be read keeps its value.
+  // Rereads /proc. Values that cannot be read are kept.
   void Refresh();
 
  private:

@@ -7,7 +7,7 @@ namespace freshet::metrics {
 QueueMetrics::QueueMetrics(prometheus::Registry& registry)
     : entries_(GaugeFamily(registry, "freshet_queue_entries", "Entries of a bounded queue now.")),
       bounds_(GaugeFamily(registry, "freshet_queue_bound_entries",
-                          "Entries that a bounded queue can hold; more are refused or wait.")) {}
+                          "Capacity of a bounded queue; further entries are refused or wait.")) {}
 
 void QueueMetrics::Watch(const std::string& queue, int64_t bound, std::function<int64_t()> depth) {
   Queue entry{{entries_, {{"queue", queue}}}, {bounds_, {{"queue", queue}}}, std::move(depth)};

@@ -12,12 +12,12 @@
 namespace freshet::metrics {
 
 // The bounded queues of a process: freshet_queue_entries{queue} and
-// freshet_queue_bound_entries{queue}. Names of queues are fixed in the program. Thread-safe.
+// freshet_queue_bound_entries{queue}. Queue names are fixed in the program. Thread-safe.
 class QueueMetrics {
  public:
   explicit QueueMetrics(prometheus::Registry& registry);
 
-  // `depth` is asked at each Refresh, and must be quick and thread-safe.
+  // `depth` is called at each Refresh; must be quick and thread-safe.
   void Watch(const std::string& queue, int64_t bound, std::function<int64_t()> depth)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Refresh() ABSL_LOCKS_EXCLUDED(mu_);

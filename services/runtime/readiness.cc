@@ -40,7 +40,7 @@ void Readiness::OnChange(std::function<void(bool)> listener) {
   last_ = ready();
 }
 
-// The listener's lock is held, and the state read under it, so that calls come in order.
+// Read the state under the listener's lock, so that calls are in order.
 void Readiness::Notify() {
   MutexLock lock(notify_mu_);
   const bool now = ready();

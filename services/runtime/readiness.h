@@ -9,17 +9,17 @@
 
 namespace freshet::runtime {
 
-// Whether a process should get work. Ready when every named condition holds; a process may have
-// several ("weights", "datastore"). Never says anything about liveness. Thread-safe.
+// Whether a process should get work: true if every named condition ("weights", "datastore") holds.
+// Unrelated to liveness. Thread-safe.
 class Readiness {
  public:
-  // Sets one condition; `reason` says what is missing when it does not hold.
+  // Sets one condition; `reason` says what is missing if it does not hold.
   void Set(const std::string& condition, bool holds, const std::string& reason = "")
       ABSL_LOCKS_EXCLUDED(mu_);
   bool ready() const ABSL_LOCKS_EXCLUDED(mu_);
-  // "ready", or one line per condition that does not hold: "weights: no version yet".
+  // "ready", or one line per unmet condition: "weights: no version yet".
   std::string Describe() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Called with ready() whenever it changes, one call at a time; replaces the former listener. It
+  // Called with ready() whenever it changes, one call at a time. Replaces the former listener. It
   // must not call Set.
   void OnChange(std::function<void(bool)> listener) ABSL_LOCKS_EXCLUDED(mu_, notify_mu_);
 

@@ -14,7 +14,7 @@ namespace {
 
 using grpc::experimental::InterceptionHookPoints;
 
-// 1 ms to about 65 s; longer ones are streams.
+// 1 ms to 60 s; longer calls are streams.
 const prometheus::Histogram::BucketBoundaries& Buckets() {
   static const auto* buckets = new prometheus::Histogram::BucketBoundaries{
       0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
@@ -105,7 +105,7 @@ void RpcMetrics::Observe(const std::string& method, int code, absl::Duration dur
 
 grpc::experimental::Interceptor* RpcMetricsFactory::CreateServerInterceptor(
     grpc::experimental::ServerRpcInfo* info) {
-  return new MetricsInterceptor(metrics_, info->method());  // gRPC owns it
+  return new MetricsInterceptor(metrics_, info->method());  // gRPC takes ownership
 }
 
 }  // namespace freshet::runtime

@@ -15,16 +15,16 @@
 
 namespace freshet::runtime {
 
-// Counts the calls of a server: freshet_grpc_server_handled_total{grpc_service, grpc_method,
-// grpc_code} and freshet_grpc_server_handling_seconds{grpc_service, grpc_method}. Only methods that
-// the server has are seen, so the labels are bounded. Thread-safe.
+// Metrics of a server's calls: freshet_grpc_server_handled_total{grpc_service, grpc_method,
+// grpc_code} and freshet_grpc_server_handling_seconds{grpc_service, grpc_method}. Only existing
+// methods are recorded, so the labels are bounded. Thread-safe.
 class RpcMetrics {
  public:
   explicit RpcMetrics(std::shared_ptr<prometheus::Registry> registry);
-  // Makes the series of all methods of a service, so that they are seen before the first call:
-  // those with code OK. A service that is not linked into the program as a proto is ignored.
+  // Creates the series with code OK for all methods of a service, so that they exist before the
+  // first call. Ignores a service whose proto is not linked into the program.
   void Announce(const std::string& service) ABSL_LOCKS_EXCLUDED(mu_);
-  // `method` is "/pkg.Service/Method"; `code` a gRPC code.
+  // `method` is "/pkg.Service/Method"; `code` is a gRPC code.
   void Observe(const std::string& method, int code, absl::Duration duration)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -44,7 +44,7 @@ class RpcMetrics {
   std::map<std::string, Method> methods_ ABSL_GUARDED_BY(mu_);
 };
 
-// The interceptor that feeds them.
+// The interceptor that records the metrics.
 class RpcMetricsFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   explicit RpcMetricsFactory(std::shared_ptr<RpcMetrics> metrics) : metrics_(std::move(metrics)) {}

@@ -19,7 +19,7 @@ using Histograms = prometheus::Family<prometheus::Histogram>;
 using Buckets = prometheus::Histogram::BucketBoundaries;
 using prometheus::Labels;
 
-// Families by name; asked for twice, the same one.
+// Families by name; repeated calls return the same family.
 Gauges& GaugeFamily(prometheus::Registry& registry, const std::string& name,
                     const std::string& help);
 Counters& CounterFamily(prometheus::Registry& registry, const std::string& name,
@@ -27,7 +27,7 @@ Counters& CounterFamily(prometheus::Registry& registry, const std::string& name,
 Histograms& HistogramFamily(prometheus::Registry& registry, const std::string& name,
                             const std::string& help);
 
-// One series of a family, removed from it with this object. The family must outlive it.
+// One series of a family, removed from it on destruction. The family must outlive it.
 template <typename T>
 class Series {
  public:
@@ -58,16 +58,16 @@ using GaugeSeries = Series<prometheus::Gauge>;
 using CounterSeries = Series<prometheus::Counter>;
 using HistogramSeries = Series<prometheus::Histogram>;
 
-// Brings a counter up to `total`, which only grows; a smaller one is ignored.
+// Raises a counter to `total`; smaller values are ignored.
 void RaiseTo(prometheus::Counter& counter, double total);
 
-// Seconds of short work (calls, scores): 1 ms to 60 s.
+// Buckets for short work (calls, scores): 1 ms to 60 s.
 Buckets ShortSeconds();
-// Seconds of the phases of a training step or of a weight publication: 1 ms to 1 h.
+// Buckets for phases of a training step or a weight publication: 1 ms to 1 h.
 Buckets LongSeconds();
 
-// Series of ended jobs that a process keeps, so that their last stats are still scraped; those of
-// older ones are removed. Bounds the label `job`, with the jobs that it works on.
+// Number of ended jobs whose series a process keeps, so that their last stats are still scraped.
+// Together with the active jobs, this bounds the label `job`.
 constexpr size_t kKeptJobs = 4;
 
 }  // namespace freshet::metrics

@@ -46,7 +46,6 @@ int ContentCode(const absl::Status& status) {
   }
 }
 
-// What the signal handler may touch.
 std::atomic<int> signal_fd{-1};
 std::atomic<int> signals_seen{0};
 
@@ -63,12 +62,12 @@ void OnSignal(int) {
   errno = saved;
 }
 
-// SIGTERM and SIGINT, and requests of the role, as bytes in a pipe that one thread waits for.
+// SIGTERM, SIGINT and requests of the role, as bytes in a pipe that one thread reads.
 class StopRequests {
  public:
   StopRequests() {
     FRESHET_CHECK(::pipe2(pipe_.data(), O_CLOEXEC | O_NONBLOCK) == 0);
-    // The reading end blocks.
+    // The read end blocks.
     ::fcntl(pipe_[0], F_SETFL, 0);
     signals_seen = 0;
     signal_fd = pipe_[1];
@@ -88,7 +87,7 @@ class StopRequests {
   StopRequests(const StopRequests&) = delete;
   StopRequests& operator=(const StopRequests&) = delete;
 
-  // From any thread; the first error is kept.
+  // Callable from any thread; the first error is kept.
   void Request(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
     {
       MutexLock lock(mu_);
@@ -118,13 +117,12 @@ int Fail(const std::string& role, const absl::Status& status, int code) {
   return code;
 }
 
-// Host of `advertise`, without its port.
 std::string HostOf(const std::string& advertise) {
   const auto parsed = ParseHostPort(advertise);
   return parsed.has_value() ? parsed->host : advertise;
 }
 
-// Readiness off, the role's drain, then the server's.
+// Turns readiness off, drains the role, then shuts the server down.
 absl::Status EndInOrder(Role& role, const ServeOptions& options, Readiness& readiness,
                         Server& server) {
   readiness.Set("serving", false, "draining");

@@ -33,7 +33,7 @@ int Millis(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-// Notes the names of a server's services: health is kept for each.
+// Collects the names of a server's services, for their health status.
 class NameCollector final : public grpc::ServerBuilderPlugin {
  public:
   explicit NameCollector(std::vector<std::string>& names) : names_(names) {}
@@ -68,7 +68,7 @@ class Plugins final : public grpc::ServerBuilderOption {
   const bool reflection_;
 };
 
-// Accepts only calls with the token of a cluster on loopback.
+// Accepts only calls with the token of a loopback cluster.
 class ClusterTokenCheck final : public grpc::AuthMetadataProcessor {
  public:
   explicit ClusterTokenCheck(const std::string& token) : digest_(Sha256Hex("Bearer " + token)) {}
@@ -76,7 +76,7 @@ class ClusterTokenCheck final : public grpc::AuthMetadataProcessor {
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext*, OutputMetadata*,
                        OutputMetadata*) override {
     const auto header = metadata.find("authorization");
-    // Compares digests, so that timing reveals nothing of the token.
+    // Compare digests to prevent timing attacks.
     if (header != metadata.end() &&
         Sha256Hex({header->second.data(), header->second.size()}) == digest_) {
       return grpc::Status::OK;
@@ -117,9 +117,9 @@ void SetLimits(grpc::ServerBuilder& builder, const EndpointOptions& options) {
   builder.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  // Two servers on one port would take each other's calls.
+  // Without this, two servers on one port would share its calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Clients may ping as ChannelOptions say, and a client that vanished is noticed.
+  // Allow pings at the interval of ChannelOptions, and detect vanished clients.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              Millis(kMinPingInterval) / 2);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -145,7 +145,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const EndpointOptions& options, const std::vector<grpc::Service*>& services,
     std::shared_ptr<prometheus::Registry> registry) {
   FRESHET_RETURN_IF_ERROR(ValidateEndpoint(options));
-  static std::once_flag health;  // a setting of the process, for servers built afterwards
+  static std::once_flag health;  // process-wide setting for servers built afterwards
   std::call_once(health, [] { grpc::EnableDefaultHealthCheckService(true); });
   FRESHET_ASSIGN_OR_RETURN(auto credentials, Credentials(options, registry.get()));
   grpc::ServerBuilder builder;
@@ -165,7 +165,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   auto state = std::make_unique<State>();
   state->server = builder.BuildAndStart();
   if (state->server == nullptr || port < 0) {
-    return FailedPrecondition("--listen ", options.listen, ": cannot listen there; is it taken?");
+    return FailedPrecondition("--listen ", options.listen,
+                              ": cannot listen; is the address in use?");
   }
   for (const std::string& name : names) {
     if (metrics != nullptr) metrics->Announce(name);

@@ -17,21 +17,21 @@ class Registry;
 
 namespace freshet::runtime {
 
-// A listening gRPC server: TLS with certificate reload, users' tokens, authorization per method,
+// A listening gRPC server: TLS with certificate reload, users' tokens, per-method authorization,
 // bounded messages, streams and memory, grpc.health.v1, and RPC metrics. Thread-safe.
 class Server {
  public:
-  // Listens and serves at once; health says NOT_SERVING until SetServing(true). `services` must
-  // outlive the server. `registry` gets freshet_grpc_server_*; may be null.
-  // Returns INVALID_ARGUMENT: ValidateEndpoint's; FAILED_PRECONDITION: the address is taken;
-  // NOT_FOUND or INVALID_ARGUMENT: a file of TLS, policy or users that cannot be used.
+  // Listens and serves at once; health is NOT_SERVING until SetServing(true). `services` must
+  // outlive the server. `registry` gets freshet_grpc_server_*; may be null. INVALID_ARGUMENT: see
+  // ValidateEndpoint; FAILED_PRECONDITION: the address is in use; NOT_FOUND or INVALID_ARGUMENT: an
+  // unusable TLS, policy or users file.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const EndpointOptions& options, const std::vector<grpc::Service*>& services,
       std::shared_ptr<prometheus::Registry> registry);
-  // Shutdown(now).
+  // Calls Shutdown(now).
   ~Server();
 
-  // HOST:PORT really bound ("unix:PATH" for such a one).
+  // The bound HOST:PORT or "unix:PATH".
   const std::string& address() const;
   // Health of "" and of every service.
   void SetServing(bool serving);
@@ -47,8 +47,8 @@ class Server {
   std::unique_ptr<State> state_;
 };
 
-// The address that others should use: `advertise` with the port of `bound` where it names none;
-// without one `bound`, with this host's name for 0.0.0.0 and [::].
+// The address that others should use: `advertise`, with the port of `bound` if it has none. Without
+// `advertise`, `bound`, with this host's name for 0.0.0.0 and [::].
 std::string AdvertisedAddress(const std::string& advertise, const std::string& bound);
 
 }  // namespace freshet::runtime

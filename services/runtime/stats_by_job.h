@@ -14,20 +14,20 @@
 
 namespace freshet::metrics {
 
-// Stats of the works of a process, by job. A work's counters begin at 0; those of the stats_by_job
-// go on when one work on a job follows another. `Stats` has
+// Stats of a process's works, by job. A work's counters start at 0; those of the job continue
+// across successive works. `Stats` has
 //   void Add(const Stats& other);  // counters and gauges
-//   void Rest();                     // after the work: gauges become 0
+//   void Rest();                   // after the work: gauges become 0
 // Thread-safe.
 template <typename Stats>
 class StatsByJob {
  public:
   using Read = std::function<Stats()>;
 
-  // `kept`: jobs without a work whose stats are kept; those that ended first go first.
+  // `kept`: number of jobs without a work whose stats are kept; the first to end are dropped first.
   explicit StatsByJob(size_t kept) : kept_(kept) {}
 
-  // A work on `job` begins. `read` is called until End, which reads a last time.
+  // Registers a work on `job`. `read` is called until End, which reads a last time.
   int64_t Begin(const std::string& job, Read read) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     std::erase(ended_, job);
@@ -54,7 +54,7 @@ class StatsByJob {
     ended_.pop_front();
   }
 
-  // Of every job that is worked on, and of the last ones that were.
+  // Stats of every active job and of the last ended ones.
   std::map<std::string, Stats> Take() const ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     std::map<std::string, Stats> all = past_;

@@ -13,7 +13,7 @@
 namespace freshet::runtime {
 namespace {
 
-// Bytes of `text` as grpc-message, which percent-encodes what is not printable ASCII.
+// Size of `text` as grpc-message, which percent-encodes everything but printable ASCII.
 size_t EncodedSize(const std::string& text) {
   size_t size = 0;
   for (const char c : text) size += (c >= ' ' && c <= '~' && c != '%') ? 1 : 3;
@@ -33,13 +33,13 @@ google::rpc::Status DetailsProto(const absl::Status& status, const std::string& 
   return proto;
 }
 
-// Trailing metadata that the status takes; details travel as base64 at worst.
+// Size of the status in trailing metadata; details are base64-encoded at worst.
 size_t MetadataSize(const google::rpc::Status& proto, const std::string& message) {
   const size_t details = proto.details_size() == 0 ? 0 : proto.ByteSizeLong();
   return EncodedSize(message) + (details + 2) / 3 * 4;
 }
 
-// Takes field violations off the end until the status fits. False when that is not enough.
+// Removes field violations from the end until the status fits. Returns false if that is not enough.
 bool CutViolations(google::rpc::Status& proto, const std::string& message) {
   for (google::protobuf::Any& any : *proto.mutable_details()) {
     google::rpc::BadRequest request;
@@ -61,7 +61,7 @@ std::string CutMessage(const std::string& message) {
     ++end;
   }
   if (end == message.size()) return message;
-  // Not in the middle of a character.
+  // Cut at a character boundary.
   while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
   return StrCat(message.substr(0, end), "...");
 }

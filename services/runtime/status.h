@@ -7,16 +7,16 @@
 
 namespace freshet::runtime {
 
-// Bytes that a status may take as trailing metadata: half of it is left for what gRPC adds, within
-// the 8 KiB that a client accepts by default.
+// Maximum size of a status in trailing metadata; leaves room for gRPC's additions within a client's
+// default limit of 8 KiB.
 inline constexpr size_t kMaxStatusBytes = 6144;
 
-// The same code and message; payloads that are google.rpc messages (error_details.h) become the
-// binary status details. What exceeds kMaxStatusBytes is cut: first field violations from the end,
-// then all details, then the message, which then ends in "...".
+// Same code and message; payloads that are google.rpc messages (error_details.h) become the binary
+// status details. Anything beyond kMaxStatusBytes is cut: first field violations from the end, then
+// all details, then the message, which then ends in "...".
 grpc::Status StatusToGrpc(const absl::Status& status);
 
-// The inverse; details that cannot be read are dropped, the code and the message stay.
+// The inverse. Malformed details are dropped; code and message are kept.
 absl::Status GrpcToStatus(const grpc::Status& status);
 
 }  // namespace freshet::runtime

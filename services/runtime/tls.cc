@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<X509, Free>> ReadCertificate(const std::string& p
   return cert;
 }
 
-// A file that cannot be used is only logged by gRPC, and every handshake then fails: say it here.
+// Report unusable files here, because gRPC only logs them and then fails every handshake.
 absl::Status CheckFiles(const TlsFiles& files) {
   if (!files.ca.empty()) FRESHET_RETURN_IF_ERROR(ReadCertificate(files.ca).status());
   if (files.cert.empty() && files.key.empty()) return absl::OkStatus();
@@ -91,7 +91,7 @@ absl::StatusOr<absl::Time> CertificateEnd(const std::string& path) {
   FRESHET_ASSIGN_OR_RETURN(const auto cert, ReadCertificate(path));
   std::tm end{};
   if (ASN1_TIME_to_tm(X509_get0_notAfter(cert.get()), &end) != 1) {
-    return InvalidArgument(path, ": the certificate's end is no time");
+    return InvalidArgument(path, ": the certificate's expiry is invalid");
   }
   return absl::FromTimeT(::timegm(&end));
 }

@@ -14,15 +14,14 @@
 
 namespace freshet::runtime {
 
-// Credentials that read their files again every `refresh`; new connections use the new ones.
-// Returns NOT_FOUND: a file cannot be read; INVALID_ARGUMENT: it is not PEM, or key and certificate
-// do not belong together.
+// Credentials that reread their files every `refresh`, for new connections. NOT_FOUND: an
+// unreadable file; INVALID_ARGUMENT: not PEM, or key and certificate do not match.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const TlsFiles& files, bool require_client_cert);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
     const TlsFiles& files);
 
-// When the first certificate of a PEM file ends. NOT_FOUND, INVALID_ARGUMENT: it cannot be read.
+// Expiry of the first certificate of a PEM file. NOT_FOUND, INVALID_ARGUMENT: it cannot be read.
 absl::StatusOr<absl::Time> CertificateEnd(const std::string& path);
 
 }  // namespace freshet::runtime

@@ -18,19 +18,19 @@
 
 namespace freshet::runtime {
 
-// What a method may know about its call.
+// Context of a call for its handler.
 struct CallContext {
-  absl::Time deadline;              // InfiniteFuture when the client set none
-  std::function<bool()> cancelled;  // by the client, or because the server shuts down
+  absl::Time deadline;              // InfiniteFuture if the client set none
+  std::function<bool()> cancelled;  // by the client, or by server shutdown
   std::string peer;                 // "ipv4:127.0.0.1:40000"
 };
 
 // Deadline of a call as real time.
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 
-// Answers a unary call from `executor`: `fn` is StatusOr<Response>(const Request&,
-// const CallContext&) and may block. RESOURCE_EXHAUSTED when the executor's queue is full; an
-// exception of a library becomes INTERNAL. To be returned from a CallbackService method.
+// Handles a unary call on `executor`: `fn` is StatusOr<Response>(const Request&, const
+// CallContext&) and may block. RESOURCE_EXHAUSTED if the executor's queue is full; exceptions
+// become INTERNAL. Return the reactor from a CallbackService method.
 template <typename Request, typename Response, typename Fn>
 grpc::ServerUnaryReactor* RunUnary(Executor& executor, grpc::CallbackServerContext* context,
                                    const Request* request, Response* response, Fn fn) {

@@ -51,7 +51,7 @@ absl::StatusOr<User> ReadUser(const json& object, const std::string& where) {
       [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c; });
   if (user.token_sha256.size() != kHashDigits ||
       user.token_sha256.find_first_not_of("0123456789abcdef") != std::string::npos) {
-    // Not said: somebody may have put the token itself there.
+    // The value is not quoted, because it may be the token itself.
     return InvalidArgument(where, ".token_sha256: the SHA-256 of the token is needed, ",
                            kHashDigits, " hex digits");
   }

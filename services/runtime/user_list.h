@@ -9,7 +9,7 @@
 
 namespace freshet::runtime {
 
-// Who has a bearer token, and what for. The token itself is not known here.
+// The owner of a bearer token and its role. Only the token's hash is stored.
 struct User {
   std::string name;
   std::string role;          // "viewer", "submitter" or "admin"
@@ -20,16 +20,16 @@ struct UserList {
 };
 
 // Parses {"users": [{"name", "role", "token_sha256"}]} of at most 1 MiB. A name may occur several
-// times: that person has several tokens. INVALID_ARGUMENT names the place: no JSON, a key that is
-// missing or not known, a bad name, role or hash, one hash twice.
+// times, for several tokens. INVALID_ARGUMENT names the location: invalid JSON, a missing or
+// unknown key, a bad name, role or hash, a duplicate hash.
 absl::StatusOr<UserList> ParseUserList(std::string_view json);
 
-// The user of that token, or null. All entries are compared, each in constant time.
+// The user of that token, or null. Compares all entries, each in constant time.
 const User* FindUser(const UserList& list, std::string_view token);
 
-// How policies know a user: "user:NAME" and "role:ROLE".
+// A user's principals in policies: "user:NAME" and "role:ROLE".
 std::vector<std::string> PrincipalsOf(const User& user);
-// Whether it is such a name, which a certificate must not have.
+// Whether `name` is such a principal, which certificates must not contain.
 bool IsUserPrincipal(std::string_view name);
 
 }  // namespace freshet::runtime

@@ -20,22 +20,22 @@
 
 namespace freshet::runtime {
 
-// What a file says, as a T. It is read again when it has changed, looked at once per `refresh`; one
-// that cannot be used is logged, and the last good content stays in force. Thread-safe.
+// A file's content, parsed as T. Checked for changes once per `refresh`. If a new version is
+// unusable, this is logged and the last good content stays in force. Thread-safe.
 template <typename T>
 class WatchedFile {
  public:
   struct Options {
     std::string path;
-    std::string what;  // in the log: "event=WHAT_reloaded", "event=WHAT_kept"
+    std::string what;  // log prefix: "event=WHAT_reloaded", "event=WHAT_kept"
     uint64_t max_bytes = 1 << 20;
     absl::Duration refresh = absl::Seconds(10);
-    // Told of every changed file whether it was taken; quick. May be empty.
+    // Called for every changed file with whether it was accepted; must be quick. May be empty.
     std::function<void(bool taken)> on_change;
   };
   using Parse = absl::StatusOr<T> (*)(std::string_view text);
 
-  // `clock` must outlive it. Returns what reading and parsing say about the file, naming it.
+  // `clock` must outlive it. Errors of reading and parsing name the file.
   static absl::StatusOr<std::unique_ptr<WatchedFile>> Open(Options options, Parse parse,
                                                            const Clock& clock) {
     std::unique_ptr<WatchedFile> file(new WatchedFile(std::move(options), parse, clock));
@@ -50,7 +50,7 @@ class WatchedFile {
     return file;
   }
 
-  // What is in force now, after a look at the file.
+  // Checks the file and returns the content in force.
   std::shared_ptr<const T> Current() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     const absl::Time now = clock_.Now();
@@ -59,7 +59,7 @@ class WatchedFile {
     const FileStamp stamp = StampOf(options_.path);
     if (stamp == stamp_) return value_;
     stamp_ = stamp;
-    // One small local file, once per change: short enough to hold the lock, which keeps its order.
+    // Loads under the lock to preserve the order of changes; the file is small and local.
     absl::StatusOr<T> value = Load();
     if (value.ok()) {
       value_ = std::make_shared<const T>(*std::move(value));

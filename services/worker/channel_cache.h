@@ -14,19 +14,19 @@
 
 namespace freshet::runtime {
 
-// Channels to the members of a cluster and to addresses that jobs name, one per address and
-// expected name. Holds at most kMaxChannels: those that nobody else uses go first. Thread-safe.
+// Channels to cluster members and to addresses that jobs name, one per address and expected name.
+// Holds at most kMaxChannels; unused ones are evicted first. Thread-safe.
 class ChannelCache {
  public:
   static constexpr size_t kMaxChannels = 1024;
 
   explicit ChannelCache(ChannelOptions options) : options_(std::move(options)) {}
 
-  // To an address that a job names: the certificate there must be of its host.
-  // Errors as of MakeChannel; RESOURCE_EXHAUSTED when kMaxChannels are in use.
+  // Channel to an address that a job names; the server certificate must match its host. Errors as
+  // for MakeChannel; RESOURCE_EXHAUSTED if kMaxChannels are in use.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Get(const std::string& address)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // To a member of that role, whose certificate is as ForMember says. The same errors.
+  // Channel to a member with `role`, whose certificate is checked as in ForMember. Same errors.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Get(const std::string& address,
                                                      cluster::v1::Role role)
       ABSL_LOCKS_EXCLUDED(mu_);

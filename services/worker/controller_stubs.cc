@@ -5,7 +5,7 @@
 namespace freshet::runtime {
 namespace {
 
-// Few controllers stand by; what leaders name is from outside and therefore bounded.
+// Bounded, because leaders name addresses; few controllers exist in practice.
 constexpr size_t kMaxStubs = 64;
 
 }  // namespace

@@ -17,29 +17,28 @@
 
 namespace freshet::runtime {
 
-// Connections to the controllers by address, and the unary calls that are under way on them, which
-// can be cancelled together. Thread-safe.
+// Connections to the controllers by address, and the unary calls in flight on them, which can be
+// cancelled together. Thread-safe.
 class ControllerStubs {
  public:
   using Stub = cluster::v1::WorkerService::Stub;
 
   explicit ControllerStubs(const ChannelOptions& options) : options_(options) {}
 
-  // The same stub for the same address, of which the last few are kept. MakeChannel's errors.
+  // Returns the cached stub of the address; keeps the last few. Errors as for MakeChannel.
   absl::StatusOr<std::shared_ptr<Stub>> Get(const std::string& address) ABSL_LOCKS_EXCLUDED(mu_);
   // Runs `call`, a grpc::Status(grpc::ClientContext&), with a deadline. CANCELLED after Stop.
   template <typename Call>
   absl::Status Run(absl::Duration timeout, const Call& call) ABSL_LOCKS_EXCLUDED(mu_) {
     grpc::ClientContext context;
     SetDeadline(context, timeout);
-    if (!Enter(context)) return absl::CancelledError("the worker ends");
+    if (!Enter(context)) return absl::CancelledError("the worker is stopping");
     absl::Status status = GrpcToStatus(call(context));
     Leave(context);
     return status;
   }
-  // Cancels what runs.
   void CancelAll() ABSL_LOCKS_EXCLUDED(mu_);
-  // And refuses what comes.
+  // Cancels the calls in flight and refuses later ones.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -13,22 +13,22 @@
 
 namespace freshet::runtime {
 
-// Hands a worker's events to its sink, in order, on a thread of its own. Thread-safe.
+// Delivers a worker's events to its sink, in order, on its own thread. Thread-safe.
 class DirectiveQueue {
  public:
   // `sink` must outlive the queue.
   DirectiveQueue(DirectiveSink& sink, size_t max_directives);
-  // Stop().
+  // Calls Stop().
   ~DirectiveQueue();
 
-  // These two always find a place: the agent adds few of them, and only while there is room.
+  // These two never fail: the agent adds few of them, and only while there is room.
   void AddEpoch(std::string worker) ABSL_LOCKS_EXCLUDED(mu_);
   void AddFenced(std::string reason) ABSL_LOCKS_EXCLUDED(mu_);
-  // False when max_directives events wait.
+  // Returns false if max_directives events are queued.
   bool AddDirective(cluster::v1::Directive directive) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until at least half of the places are free; false when they are not within `timeout`.
+  // Waits until at least half of the queue is free; returns false on timeout.
   bool AwaitRoom(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends the thread after the call that it is in; what still waits is dropped. Idempotent.
+  // Stops the thread after its current call and drops queued events. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_, join_mu_);
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 using Stub = ControllerStubs::Stub;
 
-// A vanished controller is noticed by pings about as fast as it would notice us.
+// Detects a vanished controller about as fast as the controller detects a lost worker.
 constexpr absl::Duration kPingTime = absl::Seconds(1);
 constexpr absl::Duration kPingTimeout = absl::Seconds(2);
 
@@ -42,7 +42,7 @@ WorkerAgentOptions WorkerAgent::Impl::WithDefaults(WorkerAgentOptions options) {
   options.channel.keepalive_time = kPingTime;
   options.channel.keepalive_timeout = kPingTimeout;
   options.channel.own_connection = true;
-  if (options.backoff.seed == 0) {  // so that workers do not come back all at once
+  if (options.backoff.seed == 0) {  // so that workers do not reconnect all at once
     const std::string who = StrCat(options.identity.worker(), options.identity.incarnation());
     options.backoff.seed = Xxh3(who.data(), who.size());
   }
@@ -83,7 +83,7 @@ template <typename Call>
 absl::Status WorkerAgent::Impl::CallLeader(const Call& call) {
   const absl::Time deadline = absl::Now() + options_.data_timeout;
   Backoff backoff(options_.backoff);
-  absl::Status status = absl::UnavailableError("no controller is reached");
+  absl::Status status = absl::UnavailableError("no controller is reachable");
   while (absl::Now() < deadline) {
     const std::optional<Leader> leader = AwaitLeader(deadline);
     if (!leader.has_value()) break;

@@ -20,39 +20,39 @@
 namespace freshet::runtime {
 
 struct WorkerAgentOptions {
-  std::vector<std::string> controllers;  // HOST:PORT, the active one and standbys, tried in turn
-  ChannelOptions channel;                // keepalive is the agent's own
-  // role, worker, address, http_address, pool, host, version, incarnation.
+  std::vector<std::string> controllers;  // HOST:PORT of leader and standbys, tried in turn
+  ChannelOptions channel;                // keepalive is overridden by the agent
+  // Set: role, worker, address, http_address, pool, host, version, incarnation.
   cluster::v1::RegisterRequest identity;
   Backoff::Options backoff;
-  absl::Duration call_timeout = absl::Seconds(5);   // of one Register or Deregister
-  absl::Duration data_timeout = absl::Seconds(30);  // of FetchRows and ReportEvaluation
-  // Waiting for the sink. When they are too many the connection is given up and made anew, since
-  // the controller repeats what is in force.
+  absl::Duration call_timeout = absl::Seconds(5);   // per Register or Deregister
+  absl::Duration data_timeout = absl::Seconds(30);  // per FetchRows or ReportEvaluation
+  // Limit on directives queued for the sink. On overflow the agent reconnects; the controller then
+  // resends what is in force.
   size_t max_pending_directives = 1024;
 };
 
-// Splits "HOST:PORT,HOST:PORT". INVALID_ARGUMENT naming the entry that is none.
+// Splits "HOST:PORT,HOST:PORT". INVALID_ARGUMENT naming the malformed entry.
 absl::StatusOr<std::vector<std::string>> ParseControllers(const std::string& list);
 
-// The worker's side of WorkerService: keeps it registered, sends its status every interval that the
-// controller asks for, and hands the controller's directives to the sink. Follows the leader among
-// several controllers. Thread-safe.
+// The worker's side of WorkerService: keeps it registered, sends its status at the interval that
+// the controller requests, and passes the controller's directives to the sink. Follows the leader
+// among several controllers. Thread-safe.
 class WorkerAgent final : public ControllerCalls {
  public:
-  // `source`, `sink`, `log` (may be null) and `clock` must outlive the agent. `clock` only tells
-  // for how long the controller was not reached. INVALID_ARGUMENT: no controller, a bad address, an
+  // `source`, `sink`, `log` (may be null) and `clock` must outlive the agent. `clock` only measures
+  // how long the controller was unreachable. INVALID_ARGUMENT: no controller, a bad address, an
   // identity without role or name.
   static absl::StatusOr<std::unique_ptr<WorkerAgent>> Create(
       const WorkerAgentOptions& options, StatusSource& source, DirectiveSink& sink, LogRing* log,
       const Clock& clock = SystemClock::Get());
-  // Stop().
+  // Calls Stop().
   ~WorkerAgent() override;
 
-  // Registers, and from then on calls source and sink. Called once.
+  // Registers; from then on source and sink are called. Call once.
   void Begin();
 
-  // "NAME#EPOCH" of the epoch in force; "" when there is none.
+  // "NAME#EPOCH" of the current epoch; "" if none.
   std::string worker() const;
   // True between a registration and the loss of the connection.
   bool connected() const;
@@ -62,13 +62,12 @@ class WorkerAgent final : public ControllerCalls {
   absl::StatusOr<cluster::v1::FetchRowsReply> FetchRows(
       const cluster::v1::FetchRowsRequest& request) override;
   absl::Status ReportEvaluation(cluster::v1::ReportEvaluationRequest request) override;
-  // Sends the status now, not at the next interval.
+  // Sends the status now instead of at the next interval.
   void SendStatusNow();
-  // Says that the worker leaves, then Stop(). The last status and log lines go out before. OK when
-  // it was not registered.
+  // Sends the last status and log lines, deregisters, then Stop(). OK if it was not registered.
   absl::Status Deregister(const std::string& reason);
-  // Ends both threads; no call to source and sink afterwards. Not to be called from the sink.
-  // Idempotent.
+  // Stops both threads; source and sink are not called afterwards. Must not be called from the
+  // sink. Idempotent.
   void Stop();
 
  private:

@@ -18,7 +18,7 @@
 
 namespace freshet::runtime {
 
-// Owns the thread that keeps the registration and the stream; the queue owns the one for the sink.
+// Owns the thread that maintains registration and stream; the queue owns the sink's thread.
 class WorkerAgent::Impl {
  public:
   Impl(const WorkerAgentOptions& options, StatusSource& source, DirectiveSink& sink, LogRing* log,
@@ -31,7 +31,7 @@ class WorkerAgent::Impl {
         queue_(sink, options.max_pending_directives) {}
   ~Impl() { Stop(); }
 
-  // Opens the channel to the first controller, which checks the options.
+  // Opens the channel to the first controller, which validates the options.
   absl::Status Open() { return stubs_.Get(options_.controllers.front()).status(); }
   void Begin() ABSL_LOCKS_EXCLUDED(join_mu_) {
     MutexLock lock(join_mu_);
@@ -54,7 +54,7 @@ class WorkerAgent::Impl {
     return controller_;
   }
 
-  // Calls `call(stub, context, epoch)` at the controller in charge until it is answered.
+  // Runs `call(stub, context, epoch)` against the current leader, retrying until it is answered.
   template <typename Call>
   absl::Status CallLeader(const Call& call) ABSL_LOCKS_EXCLUDED(mu_);
   const std::string& name() const { return options_.identity.worker(); }
@@ -67,7 +67,7 @@ class WorkerAgent::Impl {
     int64_t epoch = 0;
   };
 
-  // The controller that the worker is registered with, waited for until `deadline`.
+  // The controller that the worker is registered with; waits for one until `deadline`.
   std::optional<Leader> AwaitLeader(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
   void Control() ABSL_LOCKS_EXCLUDED(mu_);
@@ -76,17 +76,17 @@ class WorkerAgent::Impl {
   absl::StatusOr<cluster::v1::RegisterReply> Register(Stub& stub) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Beat(Stub& stub) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status BeatOn(HeartbeatStream& stream) ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes the directives that came before the end of a broken stream.
+  // Reads the remaining directives of a broken stream.
   void TakeRest(HeartbeatStream& stream);
-  // Sends one status; what of the log could not be sent goes with the next.
+  // Sends one status; unsent log lines go with the next one.
   absl::Status SendStatus(HeartbeatStream& stream, int64_t sequence);
   void Fence(const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);
   void EndWork(const std::string& reason);
-  // Fences when the controller has not been reached for lost_after.
+  // Fences the worker if the controller was unreachable for lost_after.
   void CheckContact() ABSL_LOCKS_EXCLUDED(mu_);
-  // How long a wait may last before CheckContact has to be called again.
+  // How long a wait may last before CheckContact is due.
   absl::Duration UntilLost() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits; false when the agent ends.
+  // Sleeps; returns false if the agent is stopping.
   bool Pause(absl::Duration wait) ABSL_LOCKS_EXCLUDED(mu_);
   bool ending() const ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
@@ -102,7 +102,7 @@ class WorkerAgent::Impl {
   ControllerStubs stubs_;
   DirectiveQueue queue_;
 
-  // Control's own.
+  // Used by the Control thread only.
   absl::Duration interval_ = absl::Seconds(1);
   bool beaten_ = false;  // the session sent more than its first status
   cluster::v1::WorkerStatus unsent_log_;
@@ -117,7 +117,7 @@ class WorkerAgent::Impl {
   int64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;  // 0: none, or fenced
   std::string worker_ ABSL_GUARDED_BY(mu_);
   std::string controller_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<Stub> stub_ ABSL_GUARDED_BY(mu_);  // to that controller
+  std::shared_ptr<Stub> stub_ ABSL_GUARDED_BY(mu_);  // to the current controller
   absl::Duration lost_after_ ABSL_GUARDED_BY(mu_) = absl::Seconds(2);
   absl::Time last_contact_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<HeartbeatStream> stream_ ABSL_GUARDED_BY(mu_);

@@ -65,8 +65,8 @@ absl::StatusOr<RedisOptions> MakeRedisOptions(const DatastoreFlags& flags, doubl
 
 void AddDataRootFlag(CLI::App& app, std::vector<std::string>& folders) {
   app.add_option("--data-root", folders,
-                 "folder below which jobs may name files (datasets, models, tokenizers); repeated; "
-                 "without it a job may name none");
+                 "folder below which jobs may name files (datasets, models, tokenizers); "
+                 "repeatable; default: none");
 }
 
 void AddTimeScaleFlag(CLI::App& app, double& time_scale) {
@@ -85,7 +85,7 @@ void AddWorkerFlags(CLI::App& app, WorkerFlags& flags) {
   AddEndpointFlags(app, flags.endpoint);
   AddDatastoreFlags(app, flags.datastore);
   app.add_option("--controller", flags.controllers,
-                 "HOST:PORT of the controller; several, separated by commas, with standbys")
+                 "HOST:PORT of the controller, or of several separated by commas")
       ->capture_default_str();
   app.add_option("--name", flags.name, "name in the cluster; default: ROLE-HOST-PID");
   app.add_option("--pool", flags.pool, "pool of rollout engines; default: \"default\"");

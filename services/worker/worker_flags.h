@@ -18,7 +18,7 @@ class App;
 
 namespace freshet::runtime {
 
-// Where the datastore is. The password is never printed.
+// Location of the datastore. The password is never printed.
 struct DatastoreFlags {
   std::string address = "127.0.0.1:6379";
   std::string username;
@@ -34,12 +34,12 @@ absl::StatusOr<RedisOptions> MakeRedisOptions(const DatastoreFlags& flags, doubl
 // Adds --data-root: folders for DataRoots::Create.
 void AddDataRootFlag(CLI::App& app, std::vector<std::string>& folders);
 
-// Adds --time-scale: the factor of all periods and deadlines of a process, for tests.
+// Adds --time-scale: factor of all periods and deadlines of a process, for tests.
 void AddTimeScaleFlag(CLI::App& app, double& time_scale);
-// Waits between connects, scaled. Pings stay as they are: servers refuse more frequent ones.
+// Scales the waits between connection attempts. Ping intervals are unchanged, because servers
+// reject more frequent ones.
 ChannelOptions Scaled(ChannelOptions options, double time_scale);
 
-// What all workers are told on their command line.
 struct WorkerFlags {
   EndpointOptions endpoint;
   DatastoreFlags datastore;
@@ -48,22 +48,21 @@ struct WorkerFlags {
   std::string pool;
   double time_scale = 1.0;
 };
-// Adds the flags of the endpoint and the datastore, and --controller, --name, --pool and
-// --time-scale.
+// Adds the flags of endpoint and datastore, and --controller, --name, --pool and --time-scale.
 void AddWorkerFlags(CLI::App& app, WorkerFlags& flags);
 
-// How such a worker calls others.
+// Options of the worker's outgoing channels.
 ChannelOptions ChannelOptionsOf(const WorkerFlags& flags);
-// Options of the agent of such a worker, whose name the log's lines bear from here on.
-// INVALID_ARGUMENT naming the flag.
+// Options of the worker's agent. Also sets the process's name in log lines. INVALID_ARGUMENT naming
+// the flag.
 absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
                                                     cluster::v1::Role role,
                                                     const std::string& program_version);
 
-// From now on every log line goes to `ring` too, which must outlive the process's last line.
+// Copies every later log line to `ring`, which must outlive the process's last line.
 void ShipLog(LogRing& ring);
 
-// "rollout", as in the names of binaries, metrics and logs.
+// Short name, such as "rollout", used in binaries, metrics and logs.
 const char* Name(cluster::v1::Role role);
 
 }  // namespace freshet::runtime

@@ -10,39 +10,39 @@
 
 namespace freshet::runtime {
 
-// What a worker says about itself. Called from the agent's thread; must be quick.
+// Provides a worker's status. Called from the agent's thread; must be quick.
 class StatusSource {
  public:
   virtual ~StatusSource() = default;
-  // Fills assignments, load and flags; worker, epoch, sequence and log are the agent's.
+  // Fills assignments, load and flags; the agent fills worker, epoch, sequence and log.
   virtual void FillStatus(cluster::v1::WorkerStatus& status) = 0;
-  // The assignments it works on, said at each registration.
+  // Ids of the current assignments, sent with each registration.
   virtual std::vector<std::string> AssignmentIds() = 0;
 };
 
-// What a worker is told. All calls come from one thread of the agent, in the order of events, and
-// may block; the heartbeat goes on meanwhile.
+// Receives a worker's events. All calls come from one thread of the agent, in the order of events,
+// and may block without delaying heartbeats.
 class DirectiveSink {
  public:
   virtual ~DirectiveSink() = default;
-  // The worker is registered; `worker` is "NAME#EPOCH", the name for leases from now on. The store
+  // The worker is registered; `worker` is "NAME#EPOCH", its name in leases from now on. The store
   // decides whether leases under a former name still hold.
   virtual void OnEpoch(const std::string& worker) = 0;
   virtual void OnDirective(const cluster::v1::Directive& directive) = 0;
-  // The leases of the former epoch are gone: the controller has said so, or has heard nothing for
-  // `lost_after`. OnEpoch follows when the worker is registered again.
+  // The leases of the former epoch are lost: the controller said so, or was unreachable for
+  // `lost_after`. OnEpoch follows once the worker is registered again.
   virtual void OnFenced(const std::string& reason) = 0;
 };
 
-// What the work of a job asks of the leading controller. A call is repeated while the controller
-// cannot be reached. Thread-safe.
+// Calls of a job's work to the leading controller. Calls are retried while the controller is
+// unreachable. Thread-safe.
 class ControllerCalls {
  public:
   virtual ~ControllerCalls() = default;
   // UNAVAILABLE: no controller was reached within WorkerAgentOptions::data_timeout.
   virtual absl::StatusOr<cluster::v1::FetchRowsReply> FetchRows(
       const cluster::v1::FetchRowsRequest& request) = 0;
-  // Fills worker and epoch. The same errors.
+  // Sets worker and epoch of the request. Same errors.
   virtual absl::Status ReportEvaluation(cluster::v1::ReportEvaluationRequest request) = 0;
 };
 

@@ -27,15 +27,15 @@ using StoreWrapper =
 // process.
 class WorkerProcess {
  public:
-  // Opens no connection. On error prints "PROGRAM: message", naming the flag, and returns null: the
-  // process exits with 2.
+  // Opens no connection. On error prints "PROGRAM: message", naming the flag, and returns null; the
+  // caller exits with 2.
   static std::unique_ptr<WorkerProcess> Create(const runtime::WorkerFlags& flags,
                                                cluster::v1::Role role, StoreWrapper wrap_store);
 
   StoreOpener open_store();
   EventLog& events() { return *datastore_.events; }
   runtime::ChannelCache& channels() { return channels_; }
-  // Channels to members of `role`; null for an address that no channel can be made for.
+  // Returns channels to members with `role`; null if no channel can be made for an address.
   std::function<std::shared_ptr<grpc::Channel>(const std::string& address)> Members(
       cluster::v1::Role role);
   prometheus::Registry& registry() { return *registry_; }
@@ -44,7 +44,7 @@ class WorkerProcess {
   const std::string& incarnation() const { return agent_.identity.incarnation(); }
 
   // Serves until the process is told to stop. An `exclusive` worker runs one job at a time.
-  // `refresh` is called before each scrape of the metrics. Returns the exit code.
+  // `refresh` is called before each metrics scrape. Returns the exit code.
   int Serve(bool exclusive, runtime::JobWorkFactory factory, std::vector<grpc::Service*> services,
             const std::function<void()>& refresh);
 

@@ -11,7 +11,7 @@ namespace freshet::runtime {
 
 using cluster::v1::AssignmentStatus;
 
-// Owned by the table and by the thread that works on it.
+// Owned by the table and by the thread that runs its work.
 struct WorkerRole::Assignment {
   std::string id;
   cluster::v1::Assign assign;
@@ -54,7 +54,7 @@ absl::Status WorkerRole::Drain(absl::Time deadline) {
   }
   agent_->SendStatusNow();
   for (const auto& assignment : All()) assignment->thread.request_stop();
-  // A work that does not end in time is left to Stop; its leases expire.
+  // Work that does not end in time is abandoned to Stop; its leases expire.
   bool all_ended = true;
   for (const auto& assignment : All()) {
     all_ended = assignment->ended.WaitFor(deadline - absl::Now()) && all_ended;
@@ -187,7 +187,7 @@ void WorkerRole::OnAssign(const cluster::v1::Assign& assign) {
   for (const auto& other : All()) {
     if (other->id == id) {
       MutexLock lock(other->mu);
-      // Work that has ended with an error begins again when it is assigned again.
+      // Failed work restarts when it is assigned again.
       if (other->state != AssignmentStatus::STATE_FAILED) {
         other->paused = assign.paused();
         if (other->work != nullptr) other->work->SetPaused(assign.paused());

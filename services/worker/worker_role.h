@@ -23,17 +23,17 @@ class JobWork {
  public:
   virtual ~JobWork() = default;
 
-  // Works until the job is done or `stop`, then hands back what is unfinished. Called once, on a
-  // thread of its own; all other methods may be called meanwhile, and are quick. UNAVAILABLE,
-  // ABORTED and FAILED_PRECONDITION mean that the work may succeed when it is begun again.
+  // Runs until the job is done or `stop` is requested, then returns unfinished leases. Called once,
+  // on its own thread; all other methods may be called meanwhile and must be quick. UNAVAILABLE,
+  // ABORTED and FAILED_PRECONDITION mean that the work may succeed when restarted.
   virtual absl::Status Run(std::stop_token stop) = 0;
 
-  // What it does now; fills waits_for and policy, and the state where it is not RUNNING.
+  // Fills waits_for and policy, and the state if it is not RUNNING.
   virtual void FillStatus(cluster::v1::AssignmentStatus& status) const = 0;
-  // What it adds to the worker's load.
+  // Adds its part of the worker's load.
   virtual void FillLoad(cluster::v1::WorkerStatus&) const {}
 
-  // The name for leases from now on, "NAME#EPOCH". Leases under a former name are gone.
+  // Sets the name in leases, "NAME#EPOCH". Leases under a former name are lost.
   virtual void SetWorker(const std::string&) {}
   virtual void SetPaused(bool) {}
   virtual void SetMembers(const cluster::v1::Members&) {}
@@ -42,20 +42,20 @@ class JobWork {
   virtual void SetRolloutTotals(const cluster::v1::RolloutTotals&) {}
 };
 
-// Makes the work of an assignment. May take long (a model is opened); called on the work's thread.
-// `worker` is the name for leases; `controller` outlives the work.
+// Creates the work of an assignment. May take long (it may load a model); called on the work's
+// thread. `worker` is the name in leases; `controller` outlives the work.
 using JobWorkFactory = std::function<absl::StatusOr<std::unique_ptr<JobWork>>(
     const cluster::v1::Assign& assign, const std::string& worker, ControllerCalls& controller,
     std::stop_token stop)>;
 
 struct WorkerRoleOptions {
-  WorkerAgentOptions agent;  // identity.address and http_address are filled in at the start
-  // A worker that has one job at a time gives up the former one for a new assignment.
+  WorkerAgentOptions agent;  // identity.address and http_address are set at the start
+  // A worker that runs one job at a time drops its current assignment for a new one.
   bool exclusive = true;
 };
 
-// The part that rollout, reward and trainer workers share: joins the cluster, runs a JobWork per
-// assignment, reports on them, drains. Thread-safe.
+// Common part of rollout, reward and trainer workers: joins the cluster, runs a JobWork per
+// assignment, reports status, drains. Thread-safe.
 class WorkerRole : public Role, private StatusSource, private DirectiveSink {
  public:
   // `services` are registered with the server and must outlive the role; `log` may be null.

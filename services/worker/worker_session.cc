@@ -1,4 +1,4 @@
-// The part of WorkerAgent that keeps the registration and the heartbeat.
+// The part of WorkerAgent that maintains registration and heartbeat.
 #include <google/protobuf/util/time_util.h>
 
 #include <algorithm>
@@ -21,10 +21,10 @@ using cluster::v1::Directive;
 using cluster::v1::RegisterReply;
 using cluster::v1::WorkerStatus;
 
-// Redirections to a leader that are followed without a wait.
+// Redirects to a leader followed without a pause.
 constexpr int kMaxRedirects = 3;
 
-// The duration that the controller asks for, within sensible bounds; `fallback` when it says none.
+// The duration that the controller requests, clamped; `fallback` if it is unset.
 absl::Duration Sane(const google::protobuf::Duration& duration, absl::Duration fallback) {
   const absl::Duration value =
       absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
@@ -117,7 +117,7 @@ absl::StatusOr<RegisterReply> WorkerAgent::Impl::Register(Stub& stub) {
   request.clear_assignment_ids();
   for (std::string& id : source_.AssignmentIds()) request.add_assignment_ids(std::move(id));
   RegisterReply reply;
-  // Not longer than the leases may still be believed in, but long enough to be answered.
+  // No longer than the leases may still hold, but long enough to get a reply.
   const absl::Duration least = std::min(absl::Milliseconds(500), options_.call_timeout);
   FRESHET_RETURN_IF_ERROR(stubs_.Run(
       std::clamp(UntilLost(), least, options_.call_timeout),
@@ -132,7 +132,7 @@ absl::Status WorkerAgent::Impl::Beat(Stub& stub) {
       [&](auto* context, auto* reactor) { stub.async()->Heartbeat(context, reactor); });
   {
     MutexLock lock(mu_);
-    if (stopping_) return absl::CancelledError("the agent ends");
+    if (stopping_) return absl::CancelledError("the agent is stopping");
     stream_ = stream;
   }
   absl::Status status = BeatOn(*stream);
@@ -154,7 +154,7 @@ absl::Status WorkerAgent::Impl::BeatOn(HeartbeatStream& stream) {
     bool leaving = false;
     {
       MutexLock lock(mu_);
-      if (stopping_) return absl::CancelledError("the agent ends");
+      if (stopping_) return absl::CancelledError("the agent is stopping");
       if (epoch_ == 0) return absl::FailedPreconditionError("fenced");
       now = std::exchange(beat_now_, false);
       leaving = leaving_;
@@ -236,13 +236,13 @@ void WorkerAgent::Impl::Fence(const std::string& reason) {
   queue_.AddFenced(reason);
 }
 
-// Another process does this one's work: what is under way here could only be refused.
+// Another process took over, so work here would only be refused.
 void WorkerAgent::Impl::EndWork(const std::string& reason) {
   for (std::string& id : source_.AssignmentIds()) {
     cluster::v1::Directive directive;
     directive.mutable_unassign()->set_assignment_id(std::move(id));
     directive.mutable_unassign()->set_reason(reason);
-    if (!queue_.AddDirective(std::move(directive))) return;  // the next try adds the rest
+    if (!queue_.AddDirective(std::move(directive))) return;  // the next call adds the rest
   }
 }
 
@@ -266,12 +266,12 @@ bool WorkerAgent::Impl::Pause(absl::Duration wait) {
   const absl::Time end = absl::Now() + wait;
   while (true) {
     CheckContact();
-    // Not past the time at which CheckContact has something to say.
+    // Wake up in time for CheckContact.
     const absl::Duration most = std::clamp(UntilLost(), absl::Milliseconds(1), absl::Seconds(1));
     const absl::Duration left = end - absl::Now();
     if (left <= absl::ZeroDuration()) {
       if (ending()) return false;
-      // A sink that lags far behind is waited for: what comes next would not fit.
+      // Wait for a slow sink, because further directives would not fit.
       if (queue_.AwaitRoom(most)) return true;
       continue;
     }

@@ -15,6 +15,7 @@ TEST = re.compile(r"TEST(?:_F|_P)?\((\w+), *(\w+)")
 METRIC = re.compile(r'"(freshet_[a-z_]+)"')
 # Not metrics of a role: a gRPC plugin, and a name in a test.
 NO_METRICS = {"freshet_service_names"}
+# Folders of the roles; `local` serves the same names on a port of its own.
 CODE = ("controller", "env_workers", "rollout", "services", "trainer", "weights")
 
 
@@ -64,8 +65,7 @@ def check_tests(root, page):
 
 def check_metrics(root, page):
     text = page.read_text()
-    names = {name for source in sources(root, CODE) for name in METRIC.findall(source.read_text())
-             if root / "services/local" not in source.parents}
+    names = {name for source in sources(root, CODE) for name in METRIC.findall(source.read_text())}
     for name in sorted(names - NO_METRICS):
         if f"`{name}`" not in text:
             yield f"the metric `{name}` is missing"
@@ -74,10 +74,11 @@ def check_metrics(root, page):
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     faults = []
-    for page in [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "clients").glob("*/README.md"))]:
+    for page in [root / "README.md", root / "helm/freshet/README.md", *sorted((root / "docs").rglob("*.md")),
+                 *sorted((root / "clients").glob("*/README.md"))]:
         faults += [f"{page.relative_to(root)}: {fault}" for fault in check_links(root, page)]
     faults += [f"docs/failure-model.md: {fault}" for fault in check_tests(root, root / "docs/failure-model.md")]
-    faults += [f"docs/operations.md: {fault}" for fault in check_metrics(root, root / "docs/operations.md")]
+    faults += [f"docs/metrics.md: {fault}" for fault in check_metrics(root, root / "docs/metrics.md")]
     print("\n".join(faults) or "ok")
     return 1 if faults else 0
 

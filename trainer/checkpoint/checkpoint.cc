@@ -51,8 +51,8 @@ Json StateToJson(const CheckpointContents& contents) {
           {"optimizer_steps", contents.learner->optimizer_steps}};
 }
 
-// Status for a file that could not be read: DATA_LOSS if it is missing; otherwise UNAVAILABLE, for
-// an error of the disk may be transient.
+// Status for a file that could not be read: DATA_LOSS if it is missing, otherwise UNAVAILABLE,
+// because a disk error may be transient.
 absl::Status ReadFault(const fs::path& path, const std::string& message) {
   std::error_code error;
   if (!fs::exists(path, error) && !error) return DataLoss(path.string(), ": missing");
@@ -68,7 +68,8 @@ absl::StatusOr<std::string> ReadText(const fs::path& path) {
 
 absl::StatusOr<Json> ParseObject(const fs::path& path, const std::string& text) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) return DataLoss(path.string(), ": no JSON object");
+  if (json.is_discarded() || !json.is_object())
+    return DataLoss(path.string(), ": not a JSON object");
   return json;
 }
 
@@ -83,7 +84,7 @@ absl::Status WriteFiles(const fs::path& dir, const CheckpointContents& contents)
   return WriteFileAtomically((dir / kState).string(), StateToJson(contents).dump(1) + "\n");
 }
 
-// Writes manifest.json over the files that WriteFiles has written and returns its SHA-256.
+// Writes manifest.json for the files that WriteFiles has written and returns its SHA-256.
 absl::StatusOr<std::string> WriteManifest(const fs::path& dir, const CheckpointContents& contents) {
   std::vector<std::string> names = {kModel, kOptimizer, kState};
   for (const auto& [name, text] : contents.files) names.push_back(name);

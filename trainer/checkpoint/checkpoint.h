@@ -17,10 +17,9 @@ namespace freshet {
 //   trainer_state.json         TrainingState
 //   manifest.json              written last: job, step, lineage, digest, writer epoch, and name,
 //                              size and SHA-256 of every other file
-// It is complete when the manifest lists config.json, model.safetensors and the two files above,
-// and every listed file is there as listed. Names and order of checkpoints: checkpoint_folder.h.
+// It is complete if the manifest lists config.json, model.safetensors and the two files above, and
+// every listed file matches. Names and order of checkpoints: checkpoint_folder.h.
 
-// What manifest.json says of its checkpoint.
 struct CheckpointManifest {
   struct File {
     std::string name;
@@ -36,7 +35,7 @@ struct CheckpointManifest {
   uint64_t bytes = 0;  // of manifest.json
 };
 
-// A checkpoint found on disk, verified against its manifest.
+// A checkpoint on disk, verified against its manifest.
 struct FoundCheckpoint {
   std::string path;
   std::string manifest_sha256;
@@ -45,24 +44,23 @@ struct FoundCheckpoint {
   int64_t optimizer_steps = 0;
 };
 
-// Reads manifest.json of a checkpoint directory. The other files are not looked at.
-// Returns:
-//   DATA_LOSS: it is missing, is no manifest, or lacks a required file.
-//   FAILED_PRECONDITION: a program with another format has written it; the message names both.
-//   UNAVAILABLE: it is there and cannot be read.
+// Reads manifest.json of a checkpoint directory, no other file. Returns:
+//   DATA_LOSS: it is missing or malformed, or does not list a required file.
+//   FAILED_PRECONDITION: written by a program with another format; the message names both.
+//   UNAVAILABLE: it exists but cannot be read.
 absl::StatusOr<CheckpointManifest> ReadCheckpointManifest(const std::string& path);
 
-// ReadCheckpointManifest, and DATA_LOSS naming a file that is missing or of another size. The
-// contents of the files are not read.
+// ReadCheckpointManifest, plus DATA_LOSS naming a file that is missing or has another size. Does
+// not read the files' contents.
 absl::StatusOr<CheckpointManifest> InspectCheckpoint(const std::string& path);
 
-// InspectCheckpoint; then verifies the SHA-256 of every file and reads the state. DATA_LOSS naming
+// InspectCheckpoint, then verifies the SHA-256 of every file and reads the state. DATA_LOSS naming
 // the file that differs.
 absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& path);
 
 // Writes the files of a checkpoint and then its manifest into the empty directory `path`, and
-// fsyncs all of it. Returns the SHA-256 of the manifest. RESOURCE_EXHAUSTED for a full disk, else
-// FAILED_PRECONDITION naming the path. Fault point before the manifest: checkpoint_write.
+// fsyncs everything. Returns the SHA-256 of the manifest. RESOURCE_EXHAUSTED if the disk is full,
+// otherwise FAILED_PRECONDITION naming the path. Fault point before the manifest: checkpoint_write.
 absl::StatusOr<std::string> FillCheckpoint(const std::string& path,
                                            const CheckpointContents& contents, FaultPoints& faults);
 

@@ -16,7 +16,7 @@ CheckpointDecision DecideCheckpoint(const CheckpointTry& tried) {
   }
   return {tried.older > 0,
           StrCat(error, ": ", Message(tried.status),
-                 tried.older > 0 ? "" : "; there is no older checkpoint to go on from")};
+                 tried.older > 0 ? "" : "; there is no older checkpoint to resume from")};
 }
 
 }  // namespace freshet

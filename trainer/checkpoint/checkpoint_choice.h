@@ -8,26 +8,26 @@
 
 namespace freshet {
 
-// How a try to go on from a checkpoint ended.
+// Result of trying to resume from a checkpoint.
 struct CheckpointTry {
   enum class Stage {
-    kLoading,  // of its files
-    kOpening,  // of an epoch in the store, which has the surviving history
-    kOpened,   // the store has taken its version
+    kLoading,  // reading its files
+    kOpening,  // opening an epoch in the store, which has the surviving history
+    kOpened,   // the store accepted its version
   };
-  Stage stage = Stage::kLoading;  // that it came to
+  Stage stage = Stage::kLoading;  // last stage reached
   absl::Status status;
-  int64_t older = 0;  // complete checkpoints that are older
+  int64_t older = 0;  // number of older complete checkpoints
 };
 
 struct CheckpointDecision {
   bool try_older = false;
-  std::string reason;  // "" when nothing is wrong with the checkpoint
+  std::string reason;  // "" if the checkpoint is not at fault
 };
 
-// Whether to try the checkpoint before this one: this one is damaged, or the store does not take it
-// (FAILED_PRECONDITION): redone steps replaced it, it is ahead of the store, or it was trained on
-// other samples. Any other failure is none of the checkpoint's. Pure.
+// Whether to fall back to the previous checkpoint: this one is damaged, or the store rejects it
+// (FAILED_PRECONDITION) because redone steps replaced it, it is ahead of the store, or it was
+// trained on other samples. Other failures are not caused by the checkpoint. Pure.
 CheckpointDecision DecideCheckpoint(const CheckpointTry& tried);
 
 }  // namespace freshet

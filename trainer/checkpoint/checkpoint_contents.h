@@ -21,14 +21,13 @@ struct TensorCopy {
   std::vector<std::byte> bytes;
 };
 
-// A learner's part of a checkpoint.
 struct LearnerState {
   std::vector<TensorCopy> model;      // Hugging Face names and shapes
   std::vector<TensorCopy> optimizer;  // moments, "exp_avg.NAME" and "exp_avg_sq.NAME"
   int64_t optimizer_steps = 0;
 };
 
-// The job's part: where the run stood when this version was committed.
+// The job's part: the state of the run when this version was committed.
 struct TrainingState {
   std::string job;
   PolicyVersion policy;
@@ -38,12 +37,11 @@ struct TrainingState {
   PromptCursor cursor;
 };
 
-// Everything in one checkpoint directory.
 struct CheckpointContents {
   TrainingState state;
   int64_t writer_epoch = 0;  // orders the writers of one folder, see checkpoint_folder.h
   std::shared_ptr<const LearnerState> learner;
-  // Text files copied as they are: config.json, generation_config.json, tokenizer files.
+  // Text files copied verbatim: config.json, generation_config.json, tokenizer files.
   std::vector<std::pair<std::string, std::string>> files;
 };
 

@@ -28,7 +28,7 @@ constexpr char kSetAside[] = "replaced-";
 // A directory PREFIX step-N [.epoch-E] SUFFIX of the folder.
 struct Entry {
   int64_t step = 0;
-  int64_t epoch = 0;  // of the name; 0 without one
+  int64_t epoch = 0;  // from the name; 0 without one
   std::string path;
 };
 
@@ -44,7 +44,7 @@ bool TakeNumber(std::string_view& text, int64_t& number) {
   return true;
 }
 
-// Sorted by step, then by epoch in the name, both descending.
+// Sorted by step, then by the epoch in the name, both descending.
 std::vector<Entry> Entries(const std::string& root, std::string_view prefix = "",
                            std::string_view suffix = "") {
   std::vector<Entry> entries;
@@ -76,7 +76,7 @@ fs::path Temporary(const std::string& root, int64_t step, int64_t epoch) {
   return fs::path(root) / StrCat(".", OwnName(step, epoch), ".tmp");
 }
 
-// The writer epoch of a directory; 0 without a valid manifest. An error: its manifest is of another
+// The writer epoch of a directory; 0 without a valid manifest. Fails if its manifest has another
 // format or cannot be read.
 absl::StatusOr<int64_t> EpochOf(const std::string& path) {
   const absl::StatusOr<CheckpointManifest> manifest = ReadCheckpointManifest(path);
@@ -101,19 +101,18 @@ absl::Status MakeFolder(const fs::path& path, DirectoryOps& ops) {
   return ops.Sync(parent.empty() ? "." : parent.string());
 }
 
-// The operations of one writer epoch on the directories of a folder.
 class Writer {
  public:
   Writer(std::string root, int64_t epoch, DirectoryOps& ops)
       : root_(std::move(root)), epoch_(epoch), ops_(ops) {}
 
-  // Deletes a checkpoint, unless it is of a newer writer.
+  // Deletes a checkpoint unless it is from a newer writer.
   absl::Status Remove(const Entry& entry) {
     FRESHET_ASSIGN_OR_RETURN(const std::string mine, Claim(entry));
     return mine.empty() ? absl::OkStatus() : Delete(mine, entry.step);
   }
 
-  // With `if_damaged`: one that is not gets its name again.
+  // With `if_damaged`, an intact one gets its name back.
   absl::Status SetAside(const Entry& entry, bool if_damaged = false) {
     FRESHET_ASSIGN_OR_RETURN(const std::string mine, Claim(entry));
     if (mine.empty()) return absl::OkStatus();
@@ -127,9 +126,9 @@ class Writer {
     return Moved(ops_.Rename(mine, aside), aside);
   }
 
-  // Deletes a directory. Renames it first, so that a half-deleted one does not have the name of a
-  // checkpoint and its writer cannot give it one. The new name is the one under which this writer
-  // writes: not to be called meanwhile.
+  // Deletes a directory. Renames it first, so that a half-deleted one does not have a checkpoint's
+  // name and its writer cannot rename it to one. The temporary name is the one under which this
+  // writer writes, so it must not be writing.
   absl::Status Delete(const std::string& path, int64_t step) {
     const std::string doomed = Temporary(root_, step, epoch_).string();
     std::error_code error;
@@ -170,7 +169,7 @@ class Writer {
     return failed == 0 ? absl::OkStatus() : WriteError(path, failed);
   }
 
-  // `target` is a checkpoint of this writer epoch or of an older one, and not damaged.
+  // `target` is an intact checkpoint of this writer epoch or an older one.
   absl::Status Replace(const std::string& temporary, int64_t step, const std::string& target) {
     const std::string mine = Path(OwnName(step, epoch_));
     FRESHET_RETURN_IF_ERROR(Moved(ops_.Rename(temporary, mine), mine));
@@ -187,9 +186,9 @@ class Writer {
     return theirs.ok() ? Fenced(target, *theirs, epoch_) : theirs.status();
   }
 
-  // Renames a checkpoint to the name that only this writer uses, where it cannot be exchanged for
-  // another one. "" if it is gone, if that name is taken, or if it is of a newer writer or
-  // unreadable: then it is moved back, or keeps the new name if its former one is taken.
+  // Renames a checkpoint to a name that only this writer uses, so that it cannot be exchanged for
+  // another one. Returns "" if it is gone, if that name is taken, or if it is from a newer writer
+  // or unreadable: then it is moved back, or keeps the new name if its former one is taken.
   absl::StatusOr<std::string> Claim(const Entry& entry) {
     if (entry.epoch > epoch_) return std::string();
     const std::string mine = Path(OwnName(entry.step, epoch_));
@@ -271,7 +270,7 @@ absl::StatusOr<FoundCheckpoints> FindAllCheckpoints(const std::string& root,
     if (!found.ok()) {
       FRESHET_LOG(Warning) << "event=checkpoint_skipped reason="
                            << LogQuoted(Message(found.status()));
-      // One that is gone may come back: see Writer::Claim.
+      // A vanished one may reappear: see Writer::Claim.
       std::error_code unknown;
       if (absl::IsDataLoss(found.status()) && fs::exists(entry.path, unknown)) {
         all.damaged.push_back(entry.path);

@@ -14,42 +14,43 @@
 
 namespace freshet {
 
-// What one training step did. Means are over loss-bearing tokens unless said otherwise.
+// Result of one training step. Means are over loss-bearing tokens unless noted.
 struct TrainStepResult {
   double loss = 0;
   double grad_norm = 0;  // before clipping; mean over the step's minibatches
   double learning_rate = 0;
   double entropy = 0;      // nats
-  double kl_behavior = 0;  // nats, k3 estimate, current against behaviour policy
-  double kl_ref = 0;       // nats, against the frozen reference; 0 without one
+  double kl_behavior = 0;  // nats, k3 estimate, current versus behavior policy
+  double kl_ref = 0;       // nats, versus the frozen reference; 0 without one
   double ratio_clip_fraction = 0;
   double importance_weight_mean = 1;
-  // Of the current policy against the one that sampled.
-  double logprob_diff = 0;  // nats, mean size of the difference
+  // Current policy versus the one that sampled.
+  double logprob_diff = 0;  // nats, mean absolute difference
   ImportanceRatios importance_ratios;
   int64_t tokens_trained = 0;
-  double model_flops = 0;  // operations that the model needed (model_flops.h); 0: not known
+  double model_flops = 0;  // FLOPs needed by the model (model_flops.h); 0: unknown
   double optimizer_seconds = 0;
-  // Of every sample, in the shape of the groups; empty from a learner that has none.
+  // For every sample, in the shape of the groups; empty if the learner has none.
   std::vector<std::vector<double>> advantages;
 };
 
-// The model under training: turns batches into new weights. The trainer loop around it decides
-// when; this port decides how. Confined to the thread of the trainer loop, except that contents
-// returned by Snapshot() may be used anywhere.
+// The model under training: turns batches into new weights. The trainer loop decides when to train,
+// the learner how. Used only by the trainer loop's thread, except that the result of Snapshot() may
+// be used on any thread.
 class Learner {
  public:
   virtual ~Learner() = default;
 
   // Trains on exactly these groups, in this order. On error the weights must not be published.
-  // FAILED_PRECONDITION when loss or gradient is not finite (names what), with weights unchanged.
+  // FAILED_PRECONDITION if loss or gradient is not finite (the message says which); the weights are
+  // then unchanged.
   virtual absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                                     const std::vector<TrainGroup>& groups) = 0;
 
   // The parameters as one flat arena, valid until the next TrainStep.
   virtual std::string_view Arena() const = 0;
 
-  // A copy of all that a checkpoint must hold of the learner.
+  // A copy of the learner's state for a checkpoint.
   virtual absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const = 0;
 };
 

@@ -30,10 +30,10 @@ absl::Status ValidateSchedule(const LearningRateSchedule& schedule);
 //   after it, constant     peak
 //   after it, linear       low + (peak - low) * (1 - p)
 //   after it, cosine       low + (peak - low) * (1 + cos(pi * p)) / 2
-// with low = final_fraction * peak, s = max(warmup_steps, 1) and p = (step - s) / (total_steps -
-// s), at most 1. So step s has the peak, and the last step and every later one the rate low. A
-// schedule that ends with its warm-up drops to low after total_steps. Steps below 1 count as 1.
-// Pure; thread-safe.
+// where low = final_fraction * peak, s = max(warmup_steps, 1) and p = min((step - s) / (total_steps
+// - s), 1). So step s has the peak, and the last and all later steps have the rate low. A schedule
+// that ends with its warm-up drops to low after total_steps. Steps below 1 count as 1. Pure;
+// thread-safe.
 double LearningRate(const LearningRateSchedule& schedule, int64_t step);
 
 }  // namespace freshet

@@ -5,7 +5,7 @@
 namespace freshet {
 namespace {
 
-// Keys that `count` causal queries see which stand after `before` others.
+// Number of keys attended to by `count` causal queries that follow `before` other tokens.
 double Pairs(double before, double count) { return count * before + count * (count + 1) / 2; }
 
 }  // namespace

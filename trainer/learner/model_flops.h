@@ -8,10 +8,10 @@
 
 namespace freshet {
 
-// Floating-point operations that training on these trees needs: one forward and one backward pass
-// (twice a forward one) of all matrix products, attention to what a token may see included. A
-// shared prefix counts once. Not counted: what is computed beside (reference and proximal
-// log-probs, padding, normalization, the optimizer). Pure.
+// Floating-point operations of training on these trees: a forward pass and a backward pass (twice
+// the forward) of all matrix products, including attention over visible tokens. A shared prefix
+// counts once. Excludes reference and proximal log-probs, padding, normalization and the optimizer.
+// Pure.
 double TrainingFlops(const ModelConfig& model, const std::vector<PackTree>& trees);
 
 }  // namespace freshet

@@ -12,7 +12,7 @@
 namespace freshet {
 namespace {
 
-// The fused kernel reads its step count from a float.
+// The fused kernel takes its step count as a float.
 constexpr int64_t kMaxStep = int64_t{1} << 24;
 
 absl::Status CheckOptions(const AdamWOptions& options) {
@@ -62,8 +62,8 @@ absl::Status CheckMoment(std::string_view name, std::string_view moment, const a
   return absl::OkStatus();
 }
 
-// L2 norm of one gradient. The float sum of squares of a finite gradient can overflow: then the sum
-// is repeated in double.
+// L2 norm of one gradient. If the float sum of squares of a finite gradient overflows, it is
+// recomputed in double.
 double NormOf(const at::Tensor& grad) {
   const double norm = at::linalg_vector_norm(grad, 2).item<double>();
   return std::isfinite(norm) ? norm

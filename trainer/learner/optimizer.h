@@ -26,68 +26,65 @@ struct AdamWOptions {
 struct TrainedParameter {
   std::string name;  // unique, not empty
   at::Tensor value;
-  // Whether weight decay applies; by default to parameters of two or more dimensions, so not to
+  // Whether weight decay applies. Default: to parameters with two or more dimensions, so not to
   // norms and biases.
   std::optional<bool> decay;
 };
 
 struct AdamWMoments {
   at::Tensor exp_avg;     // fp32, the parameter's shape
-  at::Tensor exp_avg_sq;  // fp32, the parameter's shape, nowhere negative
+  at::Tensor exp_avg_sq;  // fp32, the parameter's shape, non-negative
 };
 
 struct AdamWState {
-  int64_t step = 0;                             // updates made
+  int64_t step = 0;                             // number of updates
   std::map<std::string, AdamWMoments> moments;  // by parameter name
 };
 
 struct StepReport {
   double grad_norm = 0;   // global L2 norm before clipping
-  double clip_scale = 1;  // what the gradients were multiplied by
+  double clip_scale = 1;  // factor applied to the gradients
 };
 
-// AdamW (arXiv:1711.05101, algorithm 2) over fp32 master parameters, in their storage and in place:
+// AdamW (arXiv:1711.05101, algorithm 2) on fp32 master parameters, in place:
 //   g = clip_scale * .grad;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p = p - lr * weight_decay * p - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
-// The decay is scaled by lr, as in PyTorch. A parameter without a gradient counts as one whose
-// gradient is 0. For one thread count the same inputs give the same bits.
-// Confined to one thread at a time.
+// The decay is scaled by lr, as in PyTorch. A missing gradient counts as 0. Bitwise deterministic
+// for a fixed thread count. Not thread-safe.
 class AdamW {
  public:
-  // Moments start at 0.
-  // Returns INVALID_ARGUMENT for an option outside its range, no parameters, an empty or repeated
-  // name, or a tensor that is not a contiguous fp32 leaf that requires a gradient.
+  // Moments start at 0. Returns INVALID_ARGUMENT for an option outside its range, no parameters, an
+  // empty or repeated name, or a tensor that is not a contiguous fp32 leaf that requires a
+  // gradient.
   static absl::StatusOr<AdamW> Create(std::vector<TrainedParameter> parameters,
                                       const AdamWOptions& options);
 
-  // Sets every gradient to "none".
   void ZeroGrad();
 
-  // Global L2 norm of the gradients.
-  // Returns FAILED_PRECONDITION, naming the first such parameter, if a gradient is not finite.
+  // Global L2 norm of the gradients. Returns FAILED_PRECONDITION, naming the first such parameter,
+  // if a gradient is not finite.
   absl::StatusOr<double> GradNorm() const;
 
   // One update with learning rate `learning_rate` (finite, >= 0). Leaves the clipped gradients in
   // .grad.
   // Returns:
-  //   OK: the update is made.
+  //   OK: updated.
   //   INVALID_ARGUMENT: a bad learning rate; nothing has changed.
   //   FAILED_PRECONDITION: a gradient is not finite (as GradNorm); nothing has changed.
   absl::StatusOr<StepReport> Step(double learning_rate);
 
-  // The state, sharing memory with this object: clone what has to outlive the next Step.
+  // The state, sharing memory with this object: clone what must outlive the next Step.
   AdamWState GetState() const;
 
-  // Continues from `state`, copying it.
-  // Returns INVALID_ARGUMENT, with nothing changed, unless it has exactly this object's parameters
-  // with their shapes, fp32, finite, exp_avg_sq >= 0, and 0 <= step < 2^24 (the kernel counts in
-  // fp32).
+  // Copies `state` to continue from it. Returns INVALID_ARGUMENT, with nothing changed, unless it
+  // has exactly this object's parameters with their shapes, fp32, finite, exp_avg_sq >= 0, and 0 <=
+  // step < 2^24 (the kernel counts in fp32).
   absl::Status SetState(const AdamWState& state);
 
   int64_t step() const { return step_; }
 
  private:
-  // Parameters that share one weight decay, as the lists that the fused kernel takes.
+  // Parameters with the same weight decay, as lists for the fused kernel.
   struct Group {
     double weight_decay = 0;
     std::vector<size_t> members;  // indices into parameters_

@@ -157,7 +157,7 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
 
 void PolicyLearner::BeginPolicyTraining() {
   const absl::Status status = ResetOptimizer();
-  FRESHET_CHECK(status.ok());  // the same options were accepted before
+  FRESHET_CHECK(status.ok());  // Create validated the same options
 }
 
 absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(

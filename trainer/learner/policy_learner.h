@@ -19,11 +19,11 @@ namespace freshet {
 
 struct PolicyLearnerOptions {
   ModelConfig model;
-  bool bf16 = false;  // multiply matrices in bf16; masters stay fp32
+  bool bf16 = false;  // use bf16 matrix products; masters stay fp32
   LossSpec loss;
   int64_t minibatches_per_step = 1;  // optimizer steps per training step
   int64_t max_tokens_per_microbatch = 8192;
-  double temperature = 1.0;    // that rollouts sample at; 0 counts as 1
+  double temperature = 1.0;    // of the rollouts; 0 counts as 1
   int64_t max_new_tokens = 1;  // constant of the sequence_sum_norm aggregate
   LearningRateSchedule schedule;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0, grad_clip_norm = 1.0;
@@ -35,33 +35,34 @@ struct SftExample {
   std::vector<int32_t> answer;
 };
 
-// Learner over LibTorch: a Llama-family policy with fp32 masters in one flat arena, trained by the
-// declarative policy loss. Prompts shared by a group are computed once; sequences are packed.
-// Steps with several minibatches take the proximal log-probs before the first update.
-// LibTorch errors become INTERNAL. Confined to one thread at a time.
+// LibTorch learner: a Llama-family policy with fp32 masters in one flat arena, trained with the
+// declarative policy loss. Prompts shared by a group are computed once; sequences are packed. Steps
+// with several minibatches compute the proximal log-probs before the first update. LibTorch errors
+// become INTERNAL. Not thread-safe.
 class PolicyLearner final : public Learner {
  public:
   static absl::StatusOr<std::unique_ptr<PolicyLearner>> Create(PolicyLearnerOptions options,
                                                                const Clock& clock);
   ~PolicyLearner() override;
 
-  // Weights to start from; one of the two must be called before training.
+  // Initial weights; call one of the two before training.
   void InitializeRandom(uint64_t seed);
   absl::Status LoadModel(const ModelFiles& files);
-  // Moments and update count of a checkpoint directory. DATA_LOSS when they do not fit the model.
+  // Loads moments and update count from a checkpoint directory. DATA_LOSS if they do not match the
+  // model.
   absl::Status LoadOptimizer(const std::string& checkpoint_dir, int64_t optimizer_steps);
 
-  // Freezes the present weights as the reference policy of the KL term.
+  // Freezes the current weights as the reference policy of the KL term.
   void FreezeReference();
   // Loads the reference from a directory instead.
   absl::Status LoadReference(const ModelFiles& files);
 
-  // One supervised step; returns the mean loss per answer token, nats. Uses its own optimizer
+  // One supervised step; returns the mean loss per answer token in nats. Uses its own optimizer
   // state, which BeginPolicyTraining() discards.
   absl::StatusOr<double> SftStep(const std::vector<SftExample>& examples, double learning_rate);
   void BeginPolicyTraining();
 
-  // Log-probs of tokens 1.. of each sequence given those before it, by the training forward.
+  // Log-probs of tokens 1.. of each sequence, each given its predecessors, by the training forward.
   absl::StatusOr<std::vector<std::vector<float>>> Score(
       const std::vector<std::vector<int32_t>>& sequences);
 
@@ -70,7 +71,6 @@ class PolicyLearner final : public Learner {
   std::string_view Arena() const override;
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override;
 
-  // Entries of the arena for the weight manifest.
   std::vector<WeightEntry> WeightEntries() const;
   int64_t num_parameters() const;
 

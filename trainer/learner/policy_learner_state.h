@@ -13,14 +13,14 @@
 #include "trainer/learner/training_rows.h"
 #include "trainer/loss/loss.h"
 
-// What the parts of PolicyLearner share. Not for others.
+// Internal to PolicyLearner's source files.
 
 namespace freshet {
 
-// The status of an exception that LibTorch threw while training.
+// Converts an exception thrown by LibTorch.
 absl::Status TorchError(const std::exception& error);
 
-// The tensors of `weights` that are optimised, in a fixed order; a tied head appears once.
+// The tensors of `weights` to optimize, in a fixed order; a tied head appears once.
 std::vector<TrainedParameter> TrainedParameters(const TransformerWeights& weights);
 
 struct PolicyLearner::State {
@@ -39,7 +39,7 @@ struct PolicyLearner::State {
   ParameterLayout layout;
   Transformer model;
   at::Tensor flat;
-  TransformerWeights weights;  // leaves that view `flat`
+  TransformerWeights weights;  // leaves that are views of `flat`
   std::optional<AdamW> optimizer;
   std::optional<at::Tensor> reference;  // flat arena of the frozen policy
 
@@ -52,7 +52,7 @@ struct PolicyLearner::State {
   }
 };
 
-// One optimizer step's share of a batch, cut into runs of trees that fit a microbatch.
+// One optimizer step's share of a batch, split into runs of trees that fit a microbatch.
 struct PolicyLearner::Minibatch {
   TrainingRows rows;
   std::vector<std::pair<size_t, size_t>> runs;

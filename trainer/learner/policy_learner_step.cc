@@ -32,7 +32,7 @@ absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
       minibatch.normalizer = {static_cast<double>(minibatch.rows.loss_tokens),
                               static_cast<double>(minibatch.rows.num_sequences),
                               static_cast<double>(options.max_new_tokens)};
-      // With one minibatch the policy does not move between: it is its own proximal policy.
+      // With one minibatch the policy is its own proximal policy.
       if (parts > 1 && options.loss.NeedsProximal()) {
         FRESHET_RETURN_IF_ERROR(FillProximal(minibatch));
       }
@@ -73,7 +73,7 @@ absl::Status PolicyLearner::FillProximal(Minibatch& minibatch) {
   return absl::OkStatus();
 }
 
-// All updates of a step or none: when a later minibatch fails, the earlier ones are undone.
+// All updates of a step or none: if a later minibatch fails, the earlier ones are undone.
 absl::Status PolicyLearner::TrainMinibatches(const std::vector<Minibatch>& minibatches,
                                              int64_t step, Sums& sums) {
   if (minibatches.size() == 1) return TrainMinibatch(minibatches.front(), step, sums);
@@ -151,7 +151,7 @@ absl::Status PolicyLearner::AccumulateRun(const Minibatch& minibatch, size_t run
   inputs.num_sequences = columns.num_sequences;
   const absl::StatusOr<LossOutput> loss =
       PolicyLoss(state_->options.loss, inputs, minibatch.normalizer);
-  // What is not finite here was made by the model: the step fails, the weights stay as they were.
+  // A non-finite value here comes from the model: the step fails and the weights are unchanged.
   if (!loss.ok()) return FailedPrecondition(Message(loss.status()));
   loss->loss.backward();
   sums.loss += loss->loss_value;

@@ -10,7 +10,7 @@
 namespace freshet {
 namespace {
 
-// Warm-up has an order of its own, so that the policy's first prompts are not the last ones seen.
+// A separate stream, so that the policy's first prompts are not the last ones of the warm-up.
 constexpr uint64_t kWarmupStream = 0x73667477ULL;
 
 absl::StatusOr<SftExample> MakeExample(const Tokenizer& tokenizer, WarmupRows& rows,

@@ -11,8 +11,8 @@
 
 namespace freshet {
 
-// A training batch as packed trees and per-token columns: tree g is prompt group g, its suffixes
-// are the group's responses; the columns follow the order of PackedBatch targets.
+// A training batch as packed trees and per-token columns. Tree g is prompt group g; its suffixes
+// are the group's responses. The columns follow the order of PackedBatch targets.
 struct TrainingRows {
   std::vector<PackTree> trees;
   // Per tree, concatenated over its responses.
@@ -29,8 +29,8 @@ struct TrainingRows {
   int64_t num_sequences = 0;
 };
 
-// Pure. Advantages are computed over all groups given (some kinds normalise over the batch).
-// INVALID_ARGUMENT for a sample without score, or rewards that ComputeAdvantages refuses.
+// Pure. Advantages are computed over all given groups, because some kinds normalize over the batch.
+// INVALID_ARGUMENT for a sample without score, or rewards that ComputeAdvantages rejects.
 absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& groups,
                                               AdvantageKind advantage);
 

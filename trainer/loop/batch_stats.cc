@@ -3,7 +3,7 @@
 namespace freshet {
 namespace {
 
-// Rewards are sums of products: the last bits of full marks depend on the order.
+// Rewards are sums of products, so the last bits depend on the order of summation.
 constexpr double kRounding = 1e-9;
 
 }  // namespace

@@ -8,18 +8,18 @@
 
 namespace freshet {
 
-// The samples of a trained batch one by one, for histograms. One entry per sample.
+// Per-sample values of a trained batch, for histograms. One entry per sample.
 struct BatchStats {
   std::vector<double> rewards;
   std::vector<double> completion_tokens;
-  std::vector<double> version_spans;  // runs of tokens by one policy version
-  // Groups by how many of their samples got full marks.
+  std::vector<double> version_spans;  // runs of tokens from one policy version
+  // Groups by how many of their samples reached `full_marks`.
   int64_t solved_all = 0;
   int64_t solved_some = 0;
   int64_t solved_none = 0;
 };
 
-// `full_marks`: the reward from which on a sample counts as solved. Pure.
+// `full_marks`: minimum reward of a solved sample. Pure.
 BatchStats SummarizeBatch(const std::vector<TrainGroup>& groups, double full_marks);
 
 }  // namespace freshet

@@ -24,15 +24,15 @@ struct StalenessSummary {
 // `train_version` is the version that the step started from.
 StalenessSummary SummarizeStaleness(const std::vector<TrainGroup>& groups, int64_t train_version);
 
-// What a finished step says of itself: rewards, lengths, loss, staleness, and what happened to
-// groups between two readings of the store. What the trainer cannot know stays 0: tokens_generated,
+// Metrics of a finished step: rewards, lengths, loss, staleness, and what happened to groups
+// between two store readings. Fields unknown to the trainer stay 0: tokens_generated,
 // rollout_idle_seconds, weight_swap_seconds, step_seconds, wall_seconds. kl_ref is set iff
 // `has_reference`. Pure.
 StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
                           const StoreStats& now, bool has_reference);
 
-// The first `most` samples of the step as rows of samples.jsonl. `decode` gives the text of
-// response tokens.
+// The first `most` samples of the step as rows of samples.jsonl. `decode` converts response tokens
+// to text.
 std::vector<SampleRow> SampleRows(
     const FinishedStep& report, int64_t most,
     const std::function<std::string(const std::vector<int32_t>&)>& decode);

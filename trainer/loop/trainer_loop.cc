@@ -47,7 +47,7 @@ absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
                                           options_.passed_over, options_.damaged));
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
   const WeightSnapshot& staged = publisher_.Stage(policy_, epoch_, learner_.Arena());
-  // The loaded version was committed before; its receipt is made from what the store said.
+  // The loaded version was committed earlier; its receipt is rebuilt from the store's reply.
   CommitReceipt receipt{policy_, epoch_, policy_.version, staged.manifest.content_hash, digest_};
   if (save_loaded) FRESHET_RETURN_IF_ERROR(Checkpoint());
   if (!save_loaded) checkpointed_ = policy_.version;
@@ -59,8 +59,8 @@ absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
 }
 
 // Repeats a step that a former process committed. The batch comes from the store's journal, so on
-// the same hardware the weights come out the same, bit for bit. Where they do not, the store raises
-// the lineage, and the receipt tells under which version they go out.
+// the same hardware the weights are bitwise identical. If they differ, the store increases the
+// lineage, and the receipt carries the version to publish.
 absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
   FRESHET_ASSIGN_OR_RETURN(const NextBatchReply batch, store_.NextBatch(epoch_, entry.step));
   if (!batch.ready) {
@@ -96,7 +96,7 @@ absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
 absl::Status TrainerLoop::Train(int64_t step, const std::vector<TrainGroup>& groups,
                                 TrainStepResult& result) {
   absl::StatusOr<TrainStepResult> trained = learner_.TrainStep(step, groups);
-  // FAILED_PRECONDITION leaves the weights as they were.
+  // FAILED_PRECONDITION leaves the weights unchanged.
   uncommitted_ = trained.ok() || !absl::IsFailedPrecondition(trained.status());
   if (!trained.ok()) return trained.status();
   result = *std::move(trained);
@@ -133,8 +133,8 @@ absl::Status TrainerLoop::Run(std::stop_token stop) {
       status = Step(step, **batch, waited_seconds);
     }
   }
-  // What was committed is saved, whatever ended the loop; weights of a step that was not are ahead
-  // of their version.
+  // Save what was committed, whatever ended the loop. With an uncommitted step the weights are
+  // ahead of their version, so they are not saved.
   if (policy_.version != checkpointed_ && !uncommitted_) {
     const absl::Status saved = Checkpoint();
     if (status.ok()) status = saved;
@@ -164,8 +164,8 @@ absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t st
     if (reply.ready) return std::optional<NextBatchReply>(std::move(reply));
     if (reply.paused) return FailedPrecondition("the job paused itself: ", reply.reason);
     if (reply.store_full && policy_.version != checkpointed_) {
-      // Trained rows are kept until checkpoints hold them: make room. Once per version is enough:
-      // what fills the store after that is still being generated or scored.
+      // Trained rows are kept until a checkpoint holds them, so write one to make room. Once per
+      // version suffices: whatever fills the store after that is still being generated or scored.
       FRESHET_RETURN_IF_ERROR(Checkpoint());
       FRESHET_RETURN_IF_ERROR(JoinCheckpoint());
       continue;
@@ -211,7 +211,7 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
   }
   report.policy = policy_;
   report.checkpoint_seconds = std::exchange(checkpoint_seconds_, 0);
-  // Before the checkpoint: what a resume starts from has been reported.
+  // Report before the checkpoint, so that what a resume starts from has been reported.
   FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));
   const bool due = (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0) ||
                    checkpoint_requested_.exchange(false);

@@ -25,61 +25,61 @@ namespace freshet {
 struct TrainerLoopOptions {
   std::string trainer = "trainer-0";
   std::string job;
-  PolicyVersion loaded;          // version of the weights that the learner holds
-  std::string loaded_digest;     // over the uids that made it, to be the store's; "": unknown
+  PolicyVersion loaded;          // version of the learner's weights
+  std::string loaded_digest;     // over its uids; must match the store's. "": unknown
   std::string request_id;        // EpochRequest::id of its OpenEpoch
   int64_t steps = 0;             // last step
   int64_t publish_every = 1;     // steps
   int64_t checkpoint_every = 0;  // steps; 0: only at the end
   int64_t keep_checkpoints = 2;
-  std::optional<int64_t> always_keep_version;  // a reference policy's checkpoint
+  std::optional<int64_t> always_keep_version;  // the checkpoint of the reference policy
   std::string checkpoint_root;
   // Paths of checkpoints to set aside: see TidyCheckpoints.
   std::vector<std::string> passed_over;
   std::vector<std::string> damaged;
   std::vector<std::pair<std::string, std::string>> checkpoint_files;  // config, tokenizer
   uint64_t seed = 0;
-  absl::Duration wait_slice = absl::Seconds(1);      // longest silent wait for a batch
-  absl::Duration stall_warning = absl::Seconds(10);  // a wait this long names its reason
-  double trace_ratio = 0;                            // share of the samples whose lives are logged
+  absl::Duration wait_slice = absl::Seconds(1);      // how long one wait for a batch may block
+  absl::Duration stall_warning = absl::Seconds(10);  // a wait this long is reported with its reason
+  double trace_ratio = 0;                            // share of samples with lifecycle logging
 };
 
 // One finished step, as seen by the loop.
 struct FinishedStep {
   int64_t step = 0;
-  PolicyVersion policy;  // that the step made
+  PolicyVersion policy;  // made by the step
   TrainStepResult result;
   const std::vector<TrainGroup>* groups = nullptr;  // valid during the call
   double wait_seconds = 0;                          // for samples
   double train_seconds = 0;
-  double checkpoint_seconds = 0;  // by which checkpoints held the loop up
-  // The step was committed by a former process and is repeated from its journal: it publishes
-  // nothing, and is reported because the former process may have died before its report.
+  double checkpoint_seconds = 0;  // how long checkpoints blocked the loop
+  // The step was committed by a former process and is repeated from its journal. It publishes
+  // nothing, but is reported because the former process may have died before its report.
   bool redo = false;
 };
 
-// What the loop tells its surroundings. Called on the loop's thread, unless said otherwise.
+// Callbacks of the loop, on the loop's thread unless noted.
 class TrainerObserver {
  public:
   virtual ~TrainerObserver() = default;
-  // After CommitStep, before the weights go out: make the ledger rows durable enough to survive a
-  // killed process.
+  // After CommitStep, before the weights are published: makes the ledger rows survive a killed
+  // process.
   virtual absl::Status OnCommitted() = 0;
-  // Weights are published; `weights` is the version for evaluations to pin.
+  // The weights are published; `weights` is the version for evaluations to pin.
   virtual absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) = 0;
-  // A wait has lasted stall_warning or longer.
+  // A wait has lasted at least stall_warning.
   virtual void OnStalled(const std::string& reason, absl::Duration waited) = 0;
-  // A checkpoint was written and is durable, or why not. Called by the thread that writes it.
+  // Result of a checkpoint, which is durable if OK. Called on the thread that writes it.
   virtual void OnCheckpoint(const absl::Status& /*status*/) {}
-  // Time to send what could not be sent before: the job is paused, or a version is about to become
-  // durable, after which its steps are not redone and not reported again.
+  // Time to send rows that could not be sent before: the job is paused, or a version is about to
+  // become durable, after which its steps are not redone and not reported again.
   virtual void OnRest() {}
 };
 
 // The trainer's order of events (architecture, section 3): optimizer step -> CommitStep -> publish
 // -> (asynchronously) checkpoint -> MarkDurable. Fault points: optimizer_step, commit, publish,
-// checkpoint_write, checkpoint_rename, mark_durable; and redo, after a redone optimizer step.
-// Run() is confined to one thread; at most one checkpoint is written at a time, on another.
+// checkpoint_write, checkpoint_rename, mark_durable; and redo, after a redone optimizer step. Only
+// one thread may call Run(). At most one checkpoint is written at a time, on another thread.
 class TrainerLoop {
  public:
   TrainerLoop(TrajectoryStore& store, Learner& learner, WeightPublisher& publisher,
@@ -88,13 +88,13 @@ class TrainerLoop {
   ~TrainerLoop();
 
   // Opens an epoch, tidies the checkpoints (TidyCheckpoints), redoes the steps that were committed
-  // after the loaded version, and publishes the last one, so that engines can start. When
+  // after the loaded version, and publishes the last one, so that engines can start. With
   // `save_loaded`, also writes the loaded version as a checkpoint, so that a resume need not repeat
-  // what led to it. OK, with part of the steps still to redo and nothing published, when `stop`
-  // came first: call nothing but the destructor then. Redone steps that give other weights than the
-  // committed ones are logged; what follows from them is of the lineage that the store says.
-  // FAILED_PRECONDITION with epoch() still 0: the store does not take the loaded version, which is
-  // of another history than its own.
+  // what led to it. If `stop` came first, returns OK with some steps not redone and nothing
+  // published; then only the destructor may be called. If redone steps give other weights than the
+  // committed ones, this is logged and later versions get the lineage that the store assigns.
+  // FAILED_PRECONDITION with epoch() still 0: the store rejects the loaded version, which belongs
+  // to another history.
   absl::Status Start(bool save_loaded, std::stop_token stop = {});
 
   // Trains until the last step or until `stop`, then writes a final checkpoint of what was
@@ -104,14 +104,15 @@ class TrainerLoop {
   absl::Status Run(std::stop_token stop);
 
   int64_t committed() const { return policy_.version; }
-  // 0 until the store has opened one for the loaded version.
+  // 0 until the store has opened an epoch for the loaded version.
   int64_t epoch() const { return epoch_; }
 
-  // While paused, no batch is claimed; a step under way is finished. Thread-safe.
+  // While paused, no batch is claimed; the current step is finished. Thread-safe.
   void SetPaused(bool paused) { paused_.store(paused); }
-  // For how long a batch has been waited for now; zero while the loop trains. Thread-safe.
+  // How long the loop has been waiting for a batch; zero while it trains. Thread-safe.
   absl::Duration waiting() const;
-  // Makes a checkpoint of the next committed step, beside those of the interval. Thread-safe.
+  // Requests a checkpoint of the next committed step, in addition to the periodic ones.
+  // Thread-safe.
   void RequestCheckpoint() { checkpoint_requested_.store(true); }
 
  private:
@@ -137,8 +138,8 @@ class TrainerLoop {
   int64_t writer_epoch_ = 0;  // of its checkpoints
   PolicyVersion policy_;
   std::string digest_;
-  bool uncommitted_ = false;       // the learner holds a step that is not committed
-  int64_t checkpointed_ = -1;      // version of the last checkpoint begun
+  bool uncommitted_ = false;       // the learner holds an uncommitted step
+  int64_t checkpointed_ = -1;      // version of the last checkpoint started
   double checkpoint_seconds_ = 0;  // since the last report
   std::atomic<bool> paused_{false};
   std::atomic<bool> checkpoint_requested_{false};

@@ -12,21 +12,21 @@
 
 namespace freshet {
 
-// What a trainer is made from, out of a resolved job. All functions are pure and thread-safe.
+// Derives a trainer's configuration from a resolved job. All functions are pure and thread-safe.
 
 LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec);
 
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
                                         const LossSpec& loss);
 
-// The part of a loop's options that a job decides; `job` is its id. The caller adds what it loaded
-// and where checkpoints go, with their text files (ModelTextFiles).
+// The job-dependent part of a loop's options; `job` is its id. The caller adds what it loaded, and
+// the checkpoints' folder and text files (ModelTextFiles).
 TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::string& job,
                                    const LossSpec& loss);
 
-// The reward of a sample that every component likes: the sum of the positive weights.
+// The reward of a sample that satisfies every component: the sum of the positive weights.
 double FullMarks(const job::v1::Reward& reward);
-// For labels of metrics: the type of the job's environment, "none" without one.
+// The type of the job's environment, for metric labels; "none" without one.
 std::string EnvironmentLabel(const job::v1::JobSpec& spec);
 
 }  // namespace freshet

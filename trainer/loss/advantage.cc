@@ -27,7 +27,7 @@ double Mean(std::span<const double> values) {
   return sum / static_cast<double>(values.size());
 }
 
-// values[i] - mean(values), exactly 0 when they do not vary.
+// values[i] - mean(values); exactly 0 if they are constant.
 std::vector<double> Centered(std::span<const double> values) {
   std::vector<double> centered(values.size(), 0.0);
   if (IsConstant(values)) {
@@ -39,7 +39,7 @@ std::vector<double> Centered(std::span<const double> values) {
   return centered;
 }
 
-// Sample standard deviation of values with mean 0; at least two.
+// Sample standard deviation of at least two values with mean 0.
 double StandardDeviation(std::span<const double> centered) {
   double sum = 0;
   for (const double value : centered) {
@@ -94,7 +94,7 @@ std::vector<double> Concatenated(const std::vector<std::vector<double>>& groups)
   return all;
 }
 
-// Cuts `flat` into the shape of `groups`.
+// Splits `flat` into the shape of `groups`.
 std::vector<std::vector<double>> InShapeOf(const std::vector<std::vector<double>>& groups,
                                            std::span<const double> flat) {
   std::vector<std::vector<double>> shaped;

@@ -7,12 +7,12 @@
 
 namespace freshet {
 
-// Upper bounds of the classes that importance ratios are counted in, as of a histogram.
+// Histogram bucket bounds (inclusive upper) of importance ratios.
 inline constexpr std::array<double, 14> kImportanceRatioBounds = {
     0.1, 0.25, 0.5, 0.8, 0.9, 0.95, 0.99, 1.01, 1.05, 1.1, 1.25, 2, 4, 10};
 
-// How likely the policy in training finds tokens, over how likely the one that sampled them did:
-// loss-bearing tokens by class. The last class is above all bounds.
+// Importance ratios, current policy over behavior policy: number of loss-bearing tokens per bucket.
+// The last bucket is above all bounds.
 struct ImportanceRatios {
   std::array<int64_t, kImportanceRatioBounds.size() + 1> tokens{};
   double sum = 0;

@@ -9,7 +9,7 @@
 namespace freshet {
 namespace {
 
-// exp(20) is 4.9e8: far beyond any useful ratio, and products of two stay finite in float.
+// exp(20) is 4.9e8: beyond any useful ratio, and products of two stay finite in float.
 constexpr double kMaxLogRatio = 20.0;
 
 at::Tensor SafeExp(const at::Tensor& log_ratio) {
@@ -73,8 +73,8 @@ absl::Status CheckNormalizer(AggregateKind aggregate, const LossNormalizer& norm
   return CheckPositive("total_sequences", normalizer.total_sequences);
 }
 
-// Checked inputs with zeros where the mask is 0. `where` and not a product, so that garbage there
-// meets no arithmetic, and its gradient is exactly 0.
+// Checked inputs, zeroed where the mask is 0. Uses `where`, not a product, so that masked garbage
+// cannot produce NaN and its gradient is exactly 0.
 struct Tokens {
   at::Tensor mask_N;     // bool
   at::Tensor index_N;    // int64
@@ -90,7 +90,7 @@ struct Tokens {
   }
 };
 
-// `values` with its masked entries zeroed, in the type of the computation.
+// `values` with masked entries zeroed, in the computation's dtype.
 absl::StatusOr<at::Tensor> Select(std::string_view name, const at::Tensor& values_N,
                                   const Tokens& tokens, at::ScalarType type) {
   FRESHET_RETURN_IF_ERROR(CheckTensor(name, values_N, tokens.mask_N.numel()));
@@ -149,7 +149,7 @@ absl::StatusOr<Tokens> SelectTokens(const LossSpec& spec, const LossInputs& in) 
   return tokens;
 }
 
-// r of every token; undefined without an anchor.
+// Per-token r; undefined without an anchor.
 at::Tensor Ratio(const LossSpec& spec, const Tokens& tokens) {
   if (spec.anchor == AnchorKind::kNone) {
     return {};
@@ -164,7 +164,7 @@ at::Tensor Ratio(const LossSpec& spec, const Tokens& tokens) {
   return SafeExp(tokens.ToTokens(mean_S));
 }
 
-// L of every token; counts the clipped ones.
+// Per-token L; counts the clipped ones.
 at::Tensor Surrogate(const LossSpec& spec, const Tokens& tokens, const at::Tensor& ratio_N,
                      LossOutput& out) {
   const at::Tensor& advantages_N = tokens.advantages_N;
@@ -193,7 +193,7 @@ at::Tensor Surrogate(const LossSpec& spec, const Tokens& tokens, const at::Tenso
   return loss_N;
 }
 
-// w of every token; counts the truncated or left out ones. Undefined without a correction.
+// Per-token w; counts truncated and excluded tokens. Undefined without a correction.
 at::Tensor CorrectionWeight(const CorrectionSpec& spec, const Tokens& tokens, LossOutput& out) {
   if (spec.kind == CorrectionKind::kNone) {
     return {};
@@ -211,7 +211,6 @@ at::Tensor CorrectionWeight(const CorrectionSpec& spec, const Tokens& tokens, Lo
   return at::clamp(rho_N, spec.low, spec.cap);
 }
 
-// K of every token.
 at::Tensor ReferenceKl(KlKind kind, const Tokens& tokens) {
   const at::Tensor d_N = tokens.ref_N - tokens.logprobs_N;
   if (kind == KlKind::kK1) {
@@ -224,7 +223,7 @@ at::Tensor ReferenceKl(KlKind kind, const Tokens& tokens) {
   return at::expm1(clamped_N) - clamped_N;
 }
 
-// g of every token, 0 where the mask is 0.
+// Per-token g, 0 where the mask is 0.
 at::Tensor AggregateWeight(AggregateKind kind, const Tokens& tokens,
                            const LossNormalizer& normalizer) {
   const at::Tensor mask_N = tokens.mask_N.to(tokens.logprobs_N.scalar_type());
@@ -278,7 +277,7 @@ absl::StatusOr<LossOutput> PolicyLoss(const LossSpec& spec, const LossInputs& in
   }
   if (spec.NeedsReference()) {
     const at::Tensor kl_N = ReferenceKl(spec.kl.kind, tokens);
-    out.kl_ref_sum = Sum(kl_N);  // 0 at masked tokens, where both log-probs are 0
+    out.kl_ref_sum = Sum(kl_N);  // masked tokens contribute 0
     loss_N = loss_N + spec.kl.coef * kl_N;
   }
   if (spec.NeedsEntropy()) {

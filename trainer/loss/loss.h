@@ -10,27 +10,27 @@
 
 namespace freshet {
 
-// Shape legend: N candidate tokens of a microbatch in packed order, in any order and with any
-// number of masked ones between; S sequences.
+// Shape legend: N candidate tokens of a microbatch in packed order, interleaved with any number of
+// masked ones; S sequences.
 
-// What the loss of one microbatch is computed from. Tensors are 1-D of N entries on one device,
-// floating point unless said otherwise; log-probs in nats at the sampling temperature. Entries
-// where the mask is 0 may hold anything, NaN and infinity included: they reach neither a value nor
-// a gradient. Gradients flow to logprobs_N and entropy_N only.
+// Inputs of the loss of one microbatch. Tensors are 1-D with N entries on one device, floating
+// point unless noted; log-probs are in nats at the sampling temperature. Entries with mask 0 may
+// hold anything, including NaN and infinity: they affect neither values nor gradients. Gradients
+// flow to logprobs_N and entropy_N only.
 struct LossInputs {
   at::Tensor logprobs_N;           // current policy
   at::Tensor proximal_logprobs_N;  // needed if spec.NeedsProximal(), else may be undefined
-  at::Tensor behavior_logprobs_N;  // needed if spec.NeedsBehavior(); else for kl_behavior_sum only
+  at::Tensor behavior_logprobs_N;  // needed if spec.NeedsBehavior(), else may be undefined
   at::Tensor ref_logprobs_N;       // needed if spec.NeedsReference(), else may be undefined
-  at::Tensor advantages_N;         // each token carries its sample's
+  at::Tensor advantages_N;         // per token: its sample's advantage
   at::Tensor loss_mask_N;          // 0 or 1
-  at::Tensor sequence_index_N;     // int64, 0 .. num_sequences - 1, of masked tokens too
+  at::Tensor sequence_index_N;     // int64, 0 .. num_sequences - 1, also for masked tokens
   at::Tensor entropy_N;            // needed if spec.NeedsEntropy(), else may be undefined
   int64_t num_sequences = 0;       // S
 };
 
-// Denominators of the whole optimizer batch, the same for all of its microbatches, so that the
-// losses of microbatches add up to the loss of the batch. A sequence lies in one microbatch.
+// Denominators of the whole optimizer batch, the same for all its microbatches, so that the
+// microbatch losses add up to the batch loss. A sequence is never split over microbatches.
 struct LossNormalizer {
   double total_tokens = 0;     // tokens with mask 1; used by token_mean
   double total_sequences = 0;  // sequences; used by sequence_mean and sequence_sum_norm
@@ -42,14 +42,14 @@ struct LossOutput {
   at::Tensor loss;        // scalar to call backward on
   double loss_value = 0;  // the same as a number
   int64_t tokens = 0;
-  int64_t clipped_tokens = 0;             // the clip (or dual clip) decides this token's loss
-  double ratio_sum = 0;                   // r as used, before clipping; 1 per token without anchor
+  int64_t clipped_tokens = 0;             // tokens whose loss is decided by the clip or dual clip
+  double ratio_sum = 0;                   // r before clipping; 1 per token without anchor
   double kl_behavior_sum = 0;             // k3 estimate of KL(pi_b || pi_theta); 0 without pi_b
   double logprob_diff_sum = 0;            // |log pi_theta - log pi_b|; 0 without pi_b
   ImportanceRatios importance_ratios;     // pi_theta / pi_b; none without pi_b
-  double kl_ref_sum = 0;                  // the configured estimate, without coef; 0 without kl
+  double kl_ref_sum = 0;                  // the configured estimate, without coef; 0 if no KL
   double correction_weight_sum = 0;       // w; 1 per token without correction
-  int64_t correction_limited_tokens = 0;  // truncated or left out by the correction
+  int64_t correction_limited_tokens = 0;  // truncated or excluded by the correction
   double entropy_sum = 0;                 // 0 if entropy_N is undefined
 };
 
@@ -65,10 +65,12 @@ struct LossOutput {
 //                With clip.dual c and A < 0: min(that, -c * A), arXiv:1912.09729 section 3.3.
 //   cispo        -A * stop_gradient(clip(r)) * log pi_theta: arXiv:2506.13585 section 3.1.
 //   anchor none  -A * log pi_theta: REINFORCE.
-// Correction w, a constant for the gradient, rho = pi_p / pi_b: decoupled PPO, arXiv:2505.24298.
-//   none 1 | tis min(max(rho, low), cap) | mask rho if low <= rho <= cap, else 0: arXiv:2510.18855
-//   | seq_tis as tis with the product of rho over the sequence's tokens with mask 1. It weighs the
-//   surrogate only. Tokens that it leaves out still count in every denominator.
+// Correction w, constant for the gradient, rho = pi_p / pi_b: decoupled PPO, arXiv:2505.24298.
+//   none     1
+//   tis      min(max(rho, low), cap)
+//   mask     rho if low <= rho <= cap, else 0: arXiv:2510.18855
+//   seq_tis  tis with the product of rho over the sequence's tokens with mask 1
+//   It weights the surrogate only. Excluded tokens still count in every denominator.
 // KL K, d = log pi_ref - log pi_theta (J. Schulman, "Approximating KL Divergence", 2020):
 //   k1 -d | k2 d^2 / 2 | k3 exp(d) - d - 1: GRPO, arXiv:2402.03300 eq. 4.
 //   The gradient of k1 is 0 in expectation over on-policy tokens: as a loss term it only adds
@@ -78,16 +80,14 @@ struct LossOutput {
 //   sequence_mean      1 / (total_sequences * n_i): arXiv:2402.03300 eq. 3
 //   sequence_sum_norm  1 / (total_sequences * max_tokens): arXiv:2503.20783 section 3.2
 //
-// Computed in double if logprobs_N is double, else in float. A microbatch without a token of mask 1
+// Computed in double if logprobs_N is double, else in float. A microbatch without tokens of mask 1
 // has loss 0 and gradient 0. Records autograd; does not change its inputs. Thread-safe.
 // Returns:
 //   OK: loss and sums.
 //   INVALID_ARGUMENT: a needed tensor is undefined or has another shape; a mask entry is not 0 or
-//   1;
-//     a sequence index is out of range; a denominator in use is not positive and finite.
+//     1; a sequence index is out of range; a denominator in use is not positive and finite.
 //   FAILED_PRECONDITION: a value at a token of mask 1 is not finite (the message names tensor,
-//   token
-//     and sequence).
+//     token and sequence).
 absl::StatusOr<LossOutput> PolicyLoss(const LossSpec& spec, const LossInputs& inputs,
                                       const LossNormalizer& normalizer);
 
@@ -98,8 +98,8 @@ struct SftOutput {
 };
 
 // Supervised loss of a microbatch: -(sum of log-probs of the tokens with mask 1) / total_tokens,
-// total_tokens being those of the whole optimizer batch. Masked entries as in LossInputs.
-// Returns OK, INVALID_ARGUMENT or FAILED_PRECONDITION as PolicyLoss does.
+// where total_tokens is that of the whole optimizer batch. Masked entries as in LossInputs. Errors
+// as for PolicyLoss.
 absl::StatusOr<SftOutput> SftLoss(const at::Tensor& logprobs_N, const at::Tensor& loss_mask_N,
                                   double total_tokens);
 

@@ -12,12 +12,12 @@
 
 namespace freshet {
 
-// The weight plane of a job among processes: publishes to the members that the controller names,
-// and hands the newest version to those that pull it from `service`, which must outlive it.
+// The trainer's weight plane in a cluster: publishes to the members that the controller names, and
+// serves the newest version to pullers through `service`, which must outlive it.
 class ClusterWeightPlane final : public TrainerWeightPlane {
  public:
-  // `time_scale`: of all timeouts but the job's own. INVALID_ARGUMENT: a transport that a cluster
-  // does not have.
+  // `time_scale` scales all timeouts except the job's own. INVALID_ARGUMENT: a transport that
+  // clusters do not support.
   static absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> Create(
       const cluster::v1::Assign& assign, const std::string& host, ChannelSource channels,
       const Clock& clock, WeightSyncObserver* observer, GrpcWeightService& service,

@@ -9,7 +9,6 @@
 namespace freshet {
 namespace {
 
-// Of one call.
 constexpr size_t kSliceRows = 256;
 constexpr int64_t kSliceBytes = int64_t{8} << 20;
 
@@ -27,7 +26,7 @@ absl::Status EventOutbox::Send(std::vector<OutboxRow> rows) {
   while (!rows_.empty()) {
     const size_t count = NextSlice();
     absl::Status status = SendFirst(count);
-    // One bad row must not hold up the others: they go one by one.
+    // Send the rows one by one, so that a bad row does not block the others.
     for (size_t i = 0; i < count && absl::IsInvalidArgument(status); ++i) {
       const absl::Status one = SendFirst(1);
       if (absl::IsInvalidArgument(one)) {

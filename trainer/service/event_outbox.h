@@ -16,34 +16,34 @@ struct EventOutboxOptions {
   int64_t max_bytes = int64_t{64} << 20;  // of keys and values
 };
 
-// A row for an event stream. Expendable ones are given up first when too many wait.
+// A row for an event stream. Expendable rows are dropped first if too many wait.
 struct OutboxRow {
   NewEvent event;
   bool expendable = false;
 };
 
-// The rows of a trainer on their way to the event streams of its job. What the log does not take
-// now is kept, in order and up to a bound, and goes first at the next call. A row that was stored
-// although its answer was lost is sent again: its key makes it one row. What is kept does not
-// outlive the process. Confined to one thread; the log must outlive this object.
+// The trainer's rows on their way to its job's event streams. Rows that the log does not accept now
+// are kept, in order and up to a bound, and are sent first at the next call. A row whose reply was
+// lost is resent; its key deduplicates it. Kept rows are lost with the process. Not thread-safe;
+// the log must outlive this object.
 class EventOutbox {
  public:
   EventOutbox(EventLog& log, EventOutboxOptions options) : log_(log), options_(options) {}
 
-  // Sends all that waits and these. OK: the log has them. Otherwise its error, and those that it
-  // does not have wait. Rows that the log will never take (INVALID_ARGUMENT) are dropped.
+  // Sends all waiting rows and these. OK: the log has them. Otherwise returns the log's error, and
+  // the missing rows wait. Rows that the log rejects permanently (INVALID_ARGUMENT) are dropped.
   absl::Status Send(std::vector<OutboxRow> rows);
   absl::Status Flush() { return Send({}); }
 
   int64_t waiting() const { return static_cast<int64_t>(rows_.size()); }
-  // Rows that were given up, for want of room or because the log refused them.
+  // Rows dropped because of the bound or rejected by the log.
   int64_t dropped() const { return dropped_; }
   int64_t max_rows() const { return options_.max_rows; }
 
  private:
   // Sends the first `count` rows in one call.
   absl::Status SendFirst(size_t count);
-  // How many of the first rows go in one call.
+  // Number of rows in the next call.
   size_t NextSlice() const;
   void MakeRoom();
   void Drop(std::deque<OutboxRow>::iterator row, const std::string& reason);

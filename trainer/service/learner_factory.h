@@ -18,35 +18,35 @@
 
 namespace freshet {
 
-// Where a job's weights come from.
+// Source of a job's weights.
 struct LearnerStart {
   const job::v1::JobSpec& spec;
-  const DataRoots& roots;  // of the files that the spec names
-  // The checkpoint to go on from; null: the job's model, followed by its warm-up.
+  const DataRoots& roots;  // roots of the files that the spec names
+  // The checkpoint to resume from. Null: the job's model, followed by its warm-up.
   const FoundCheckpoint* checkpoint = nullptr;
-  std::string first_checkpoint;  // directory of version 0: the frozen reference, when going on
+  std::string first_checkpoint;  // version 0, the frozen reference, when resuming
   WarmupRows& rows;
   WarmupProgress progress;
 };
 
-// A learner that is ready for its first step.
+// A learner ready for its first step.
 struct StartedLearner {
   std::unique_ptr<Learner> learner;
   std::vector<WeightEntry> entries;  // of its arena
-  // Text files that make a checkpoint of it a model directory.
+  // Text files that make its checkpoints loadable model directories.
   std::vector<std::pair<std::string, std::string>> checkpoint_files;
-  std::function<std::string(const std::vector<int32_t>&)> decode;  // text of response tokens
+  std::function<std::string(const std::vector<int32_t>&)> decode;  // tokens to text
   bool has_reference = false;
 };
 
-// What kind of model a trainer trains. Thread-safe.
+// Creates the learners of a trainer process. Thread-safe.
 class LearnerFactory {
  public:
   virtual ~LearnerFactory() = default;
-  // What roles without a file system need of the job's model. Errors as of OpenModel.
+  // The parts of the job's model that roles without file access need. Errors as for OpenModel.
   virtual absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec& spec,
                                                const DataRoots& roots) = 0;
-  // May take minutes. CANCELLED when `progress` stopped it.
+  // May take minutes. CANCELLED if `progress` stopped it.
   virtual absl::StatusOr<StartedLearner> Start(const LearnerStart& start) = 0;
 };
 

@@ -19,11 +19,11 @@ TrainerMetrics::Job TrainerMetrics::MakeJob(const std::string& name,
                      "Rows of steps and samples that wait for the datastore.");
   job.unsent_bound =
       gauge("freshet_trainer_unsent_bound_rows",
-            "Rows that may wait for the datastore; beyond, samples are given up first.");
+            "Limit of rows that wait for the datastore; beyond it, samples are dropped first.");
   job.rows_dropped = {
       metrics::CounterFamily(registry_, "freshet_trainer_rows_dropped_total",
-                             "Rows of steps and samples that were given up: too many waited for "
-                             "the datastore, or it refused them."),
+                             "Rows of steps and samples that were dropped because too many waited "
+                             "for the datastore or it refused them."),
       labels};
   auto& checkpoints =
       metrics::CounterFamily(registry_, "freshet_checkpoints_total",
@@ -57,8 +57,8 @@ void TrainerMetrics::OnStep(const std::string& name, const StepMetrics& step,
     if (!job.utilisation.has_value()) {
       job.utilisation.emplace(
           metrics::GaugeFamily(registry_, "freshet_mfu_ratio",
-                               "Operations that training the model needed in the last step, of "
-                               "those that the processor could do in the time that it trained."),
+                               "Model FLOPs utilization of the last step: operations that the "
+                               "model needed, over the processor's peak during training."),
           metrics::Labels{{"job", name}});
     }
     (*job.utilisation)->Set(step.model_flops / step.train_seconds / peak_flops_);

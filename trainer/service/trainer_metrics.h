@@ -14,12 +14,11 @@
 
 namespace freshet {
 
-// The jobs of a trainer process, for Prometheus: the one that it trains, and the last few that it
-// has trained. Thread-safe.
+// Prometheus metrics of a trainer process: the current job and the last few. Thread-safe.
 class TrainerMetrics final : public TrainingListener {
  public:
-  // `registry` must outlive this object. `peak_flops`: what the processor could do in a second, for
-  // the utilisation; 0: unknown, and none is shown.
+  // `registry` must outlive this object. `peak_flops`: the processor's peak per second, for the
+  // utilization; 0: unknown, no utilization is exported.
   explicit TrainerMetrics(prometheus::Registry& registry, double peak_flops = 0)
       : registry_(registry), peak_flops_(peak_flops) {}
 
@@ -33,19 +32,19 @@ class TrainerMetrics final : public TrainingListener {
   void OnCheckpoint(const std::string& name, bool ok) override ABSL_LOCKS_EXCLUDED(mu_);
   void OnEnd(const std::string& name) override ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Brings the time that the trainer has been waiting up to date.
+  // Updates how long the trainer has been waiting.
   void Refresh() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Job {
     std::unique_ptr<TrainingMetrics> metrics;
     metrics::GaugeSeries unsent, unsent_bound;
-    std::optional<metrics::GaugeSeries> utilisation;  // from the first step on
+    std::optional<metrics::GaugeSeries> utilisation;  // set at the first step
     metrics::CounterSeries rows_dropped, checkpoints_ok, checkpoints_failed;
-    double dropped_before = 0;  // by works of the job that have ended
-    double dropped_now = 0;     // by the work under way
+    double dropped_before = 0;  // by the job's earlier works
+    double dropped_now = 0;     // by the current work
     double full_marks = 1;
-    std::function<absl::Duration()> waiting;  // empty when the work has ended
+    std::function<absl::Duration()> waiting;  // empty once the work has ended
   };
 
   Job MakeJob(const std::string& name, const job::v1::JobSpec& spec) const;

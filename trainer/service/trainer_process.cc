@@ -42,9 +42,8 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, StoreWrap
   runtime::AddDataRootFlag(app, data_roots);
   app.add_option("--state-dir", state_dir, "folder of the jobs' checkpoints")
       ->capture_default_str();
-  app.add_option(
-         "--peak-flops", peak_flops,
-         "operations per second that the processor can do, for freshet_mfu_ratio; 0: unknown")
+  app.add_option("--peak-flops", peak_flops,
+                 "peak operations per second of the processor, for freshet_mfu_ratio; 0: unknown")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   if (const std::optional<int> code = runtime::ParseCommandLine(app, argc, argv)) return *code;

@@ -6,7 +6,7 @@
 
 namespace freshet {
 
-// main() of a trainer process whose models are made by `learners`. Returns the exit code.
+// main() of a trainer process. `learners` creates its models. Returns the exit code.
 int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
                       StoreWrapper wrap_store = {});
 

@@ -23,7 +23,7 @@ using trainer::v1::CheckpointChunk;
 constexpr int kThreads = 2;
 constexpr size_t kChunkBytes = 1 << 20;
 
-// A job id names a folder: nothing in it may lead elsewhere.
+// A job id names a folder, so it must not contain path components.
 absl::Status CheckJobId(const std::string& id) {
   const bool plain = !id.empty() && id.size() <= 63 && id[0] != '.' &&
                      std::all_of(id.begin(), id.end(), [](unsigned char c) {
@@ -39,7 +39,7 @@ int64_t SizeOf(const CheckpointManifest& manifest) {
   return static_cast<int64_t>(bytes);
 }
 
-// Streams files, one chunk at a time: the next is read when the last was taken.
+// Streams files chunk by chunk: the next chunk is read once the previous one was sent.
 class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
  public:
   // Call it once, on any thread. The reactor may have deleted itself when it returns.
@@ -50,7 +50,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
   }
 
   void OnWriteDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller has gone"));
+    if (!ok) return Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller is gone"));
     WriteNext();
   }
   void OnDone() override { delete this; }
@@ -66,7 +66,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
             FailedPrecondition("the checkpoint was removed meanwhile; export a newer one")));
       }
       chunk_.set_path(files_[next_++].filename());
-      // An empty file is a message of its own.
+      // An empty file needs its own message.
       if (file_.peek() == std::ifstream::traits_type::eof()) break;
     }
     std::string& data = *chunk_.mutable_data();
@@ -94,7 +94,7 @@ absl::StatusOr<std::vector<fs::path>> FilesToExport(
     for (const CheckpointManifest::File& file : manifest.files) {
       files.push_back(fs::path(path) / file.name);
     }
-    files.push_back(fs::path(path) / "manifest.json");  // last, as it was written
+    files.push_back(fs::path(path) / "manifest.json");  // last, as when writing
     return files;
   }
   return StatusOf(absl::StatusCode::kNotFound, "job ", request.job_id(), " has no checkpoint",
@@ -146,7 +146,7 @@ grpc::ServerUnaryReactor* GrpcTrainerService::ListCheckpoints(
 
 grpc::ServerWriteReactor<CheckpointChunk>* GrpcTrainerService::ExportCheckpoint(
     grpc::CallbackServerContext*, const trainer::v1::ExportCheckpointRequest* request) {
-  // Deletes itself when the call has ended.
+  // Deletes itself when the call ends.
   auto* const reactor = new ExportReactor();
   if (!calls_.TrySubmit(
           [this, reactor, call = *request] { reactor->Start(FilesToExport(state_dir_, call)); })) {

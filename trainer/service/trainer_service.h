@@ -9,10 +9,10 @@
 
 namespace freshet {
 
-// TrainerService over the checkpoints in one state folder. Thread-safe.
+// TrainerService for the checkpoints in one state folder. Thread-safe.
 class GrpcTrainerService final : public trainer::v1::TrainerService::CallbackService {
  public:
-  // `learners` must outlive the service. The files that jobs name are opened below `roots`.
+  // `learners` must outlive the service. Files that jobs name are opened below `roots`.
   GrpcTrainerService(LearnerFactory& learners, std::string state_dir, DataRoots roots);
 
   grpc::ServerUnaryReactor* DescribeModel(grpc::CallbackServerContext* context,
@@ -28,7 +28,7 @@ class GrpcTrainerService final : public trainer::v1::TrainerService::CallbackSer
                                            const trainer::v1::DeleteJobFilesRequest* request,
                                            trainer::v1::DeleteJobFilesReply* reply) override;
 
-  // Calls that wait for a thread, and how many may.
+  // Calls that wait for a thread, at most kMaxQueue.
   static constexpr size_t kMaxQueue = 64;
   size_t queued_calls() const { return calls_.queued(); }
 

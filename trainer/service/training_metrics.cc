@@ -17,11 +17,11 @@ using metrics::Labels;
 constexpr const char* kPhases[] = {"wait", "compute", "optimizer", "checkpoint", "other"};
 constexpr const char* kSolved[] = {"all", "some", "none"};
 
-// Ages that every job has an edge for, so that its buckets can be added to those of others.
+// Bucket edges that every job has, so that buckets of different jobs can be added.
 constexpr int64_t kCommonAges[] = {0, 1, 2, 3, 4, 6, 8, 12, 16};
 
-// Those, doubling ones up to the bound, and two about the bound: so no quantile of what is at the
-// bound lies above it, and none of what is younger reaches it.
+// The common ages, doubling ages up to the bound, bound - 1 and the bound, so that quantiles
+// separate tokens at the bound from younger ones.
 Buckets AgeBuckets(int64_t bound) {
   std::set<int64_t> ages(std::begin(kCommonAges), std::end(kCommonAges));
   for (int64_t age = 2 * *ages.rbegin(); age < bound; age *= 2) ages.insert(age);
@@ -56,8 +56,8 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
                               "Mean importance weight of the correction in the last step.")),
       logprob_diff_(
           GaugeFamily(registry, "freshet_logprob_diff",
-                      "Mean size of the difference of a token's log-probability, in nats, between "
-                      "the policy in training and the one that sampled it, in the last step.")),
+                      "Mean absolute difference of a token's log-probability, in nats, between the "
+                      "trained policy and the one that sampled it, in the last step.")),
       learning_rate_(
           GaugeFamily(registry, "freshet_learning_rate", "Learning rate of the last step.")),
       job_(job),
@@ -68,8 +68,8 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
                                 "token that bears loss."),
                 labels, age_edges_};
   at_bound_ = {CounterFamily(registry, "freshet_trained_tokens_at_bound_total",
-                             "Trained tokens that are as old as the staleness bound allows; over "
-                             "freshet_trajectory_staleness_versions_count: their share."),
+                             "Trained tokens that are as old as the staleness bound allows; divide "
+                             "by freshet_trajectory_staleness_versions_count for their share."),
                labels};
   version_spans_ = {HistogramFamily(registry, "freshet_trajectory_version_spans",
                                     "Runs of tokens by one policy version in a trained sample."),
@@ -81,19 +81,19 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
              With(labels, "environment", environment),
              Buckets{-10, -2, -1, -0.5, 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 10}};
   ratios_ = {
-      HistogramFamily(registry, "freshet_importance_ratio",
-                      "Likelihood of a trained token under the policy in training, over that under "
-                      "the policy that sampled it; one observation per token that bears loss."),
+      HistogramFamily(
+          registry, "freshet_importance_ratio",
+          "Importance ratio of a trained token: its likelihood under the trained policy over that "
+          "under the policy that sampled it; one observation per loss-bearing token."),
       labels, Buckets(kImportanceRatioBounds.begin(), kImportanceRatioBounds.end())};
   auto& phases = HistogramFamily(registry, "freshet_step_phase_seconds",
                                  "Seconds of the parts of a training step.");
   for (const char* phase : kPhases) {
     phases_[phase] = {phases, With(labels, "phase", phase), metrics::LongSeconds()};
   }
-  auto& solved =
-      CounterFamily(registry, "freshet_group_solved_total",
-                    "Trained groups by how many of their samples got full marks: the sum "
-                    "of the positive weights of the reward.");
+  auto& solved = CounterFamily(registry, "freshet_group_solved_total",
+                               "Trained groups by how many of their samples got the full reward: "
+                               "the sum of the positive weights.");
   for (const char* outcome : kSolved) solved_[outcome] = {solved, With(labels, "outcome", outcome)};
   wait_ = {CounterFamily(registry, "freshet_trainer_wait_seconds_total",
                          "Seconds that the trainer waited for samples."),
@@ -102,8 +102,7 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
   trained_ = {CounterFamily(registry, "freshet_tokens_total", "Tokens by phase."),
               With(labels, "phase", "trained")};
   flops_ = {CounterFamily(registry, "freshet_model_flops_total",
-                          "Floating-point operations that forward and backward passes of training "
-                          "needed; per second: the rate of this."),
+                          "Floating-point operations of training's forward and backward passes."),
             labels};
   version_ = {GaugeFamily(registry, "freshet_weight_version",
                           "Policy version: committed by the trainer, or held by an engine."),

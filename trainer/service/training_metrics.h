@@ -15,28 +15,28 @@
 
 namespace freshet {
 
-// The training of one job, for Prometheus: staleness of the trained tokens, waiting, phases of a
-// step, policy health, rewards and lengths. Series have the label `job` and go with this object.
-// Thread-safe.
+// Prometheus metrics of one job's training: staleness of the trained tokens, waiting, phases of a
+// step, policy health, rewards and lengths. Series have the label `job` and are removed with this
+// object. Thread-safe.
 class TrainingMetrics {
  public:
-  // `environment`: of the job, for the label of the reward; "none" without one. `staleness_bound`:
-  // of the job, in versions.
+  // `environment`: label of the reward, "none" for jobs without one. `staleness_bound`: the job's,
+  // in versions.
   TrainingMetrics(prometheus::Registry& registry, const std::string& job,
                   const std::string& environment, int64_t staleness_bound);
 
-  // A step that was trained for the first time; one that is redone after a crash is not told.
+  // A step trained for the first time; redone steps are not reported.
   void OnStep(const StepMetrics& metrics) ABSL_LOCKS_EXCLUDED(mu_);
   void OnBatch(const BatchStats& stats);
-  // Of the tokens of a step that was trained for the first time.
+  // Ratios of the tokens of a step trained for the first time.
   void OnRatios(const ImportanceRatios& ratios);
-  // The version that the trainer has committed, also by redoing.
+  // The version that the trainer has committed, including redone ones.
   void OnVersion(int64_t version) { version_->Set(static_cast<double>(version)); }
-  // For how long the trainer has been waiting for samples now; 0 while it trains.
+  // How long the trainer has been waiting for samples; 0 while it trains.
   void OnWaiting(double seconds) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // `kind`: the label of that name, where it is not empty.
+  // `kind`: label value, omitted if empty.
   void SetLast(metrics::Gauges& family, const std::string& kind, double value)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -59,10 +59,11 @@ class TrainingMetrics {
   const std::string job_;
   const int64_t staleness_bound_;
   Mutex mu_;
-  // Of the last step: made with the first one that has a value, so that no curve begins at 0.
+  // Values of the last step. A series is created with its first value, so that no curve starts at
+  // 0.
   std::map<std::pair<metrics::Gauges*, std::string>, metrics::GaugeSeries> last_
       ABSL_GUARDED_BY(mu_);
-  double waited_ ABSL_GUARDED_BY(mu_) = 0;  // in steps that are finished
+  double waited_ ABSL_GUARDED_BY(mu_) = 0;  // in finished steps
 };
 
 }  // namespace freshet

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kWeightBucketBytes = 4 << 20;
 constexpr int64_t kRowsPerCall = 512;
-// For the datastore, when the work ends while rows wait for it.
+// Waits for the datastore if the work ends while rows wait.
 constexpr absl::Duration kFirstRowsPause = absl::Milliseconds(50);
 constexpr absl::Duration kMostRowsPause = absl::Milliseconds(500);
 constexpr absl::Duration kLastRowsWait = absl::Seconds(10);
@@ -29,13 +29,12 @@ constexpr absl::Duration kStoppedRowsWait = absl::Seconds(2);  // a drain has li
 
 using cluster::v1::AssignmentStatus;
 
-// The training rows, which the controller has; fetched in pieces and kept.
+// The controller's training rows, fetched in pieces and kept.
 class FetchedRows final : public WarmupRows {
  public:
   FetchedRows(runtime::ControllerCalls& controller, std::string job)
       : controller_(controller), job_(std::move(job)) {}
 
-  // Asks for the number of rows.
   absl::Status Open() { return Fetch(0); }
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
   absl::StatusOr<WarmupRow> Get(int64_t index) override {
@@ -106,7 +105,7 @@ absl::Status TrainingWork::Run(std::stop_token stop) {
   }
   const absl::Status status = Train(stop);
   if (context_.listener != nullptr) context_.listener->OnEnd(assign_.job_id());
-  // A stop in the middle of the start is no failure.
+  // A stop during the start is not a failure.
   if (stop.stop_requested() && status.code() == absl::StatusCode::kCancelled) {
     return absl::OkStatus();
   }
@@ -176,7 +175,7 @@ absl::Status TrainingWork::StartLearner(const FoundCheckpoint* checkpoint, std::
                              }
                              return !stop.stop_requested();
                            }};
-  learner_ = {};  // of a checkpoint that was passed over
+  learner_ = {};  // from a checkpoint that was passed over
   FRESHET_ASSIGN_OR_RETURN(learner_, context_.learners->Start(start));
   return absl::OkStatus();
 }
@@ -225,14 +224,14 @@ absl::Status TrainingWork::RunLoop(const TrainerLoopOptions& options, bool save_
     loop = loop_.get();
     policy_ = options.loaded;
   }
-  last_step_ = context_.clock->Now();  // model and warm-up are no part of a step
+  last_step_ = context_.clock->Now();  // excludes model loading and warm-up from the step
   absl::Status status = loop->Start(save_loaded, stop);
   if (loop->epoch() != 0) stage = CheckpointTry::Stage::kOpened;
   if (status.ok() && !stop.stop_requested()) {
     SetPhase(AssignmentStatus::STATE_RUNNING, "");
     status = loop->Run(stop);
   }
-  // Destroyed without the lock: its last checkpoint may still tell of an outage.
+  // Destroy it without the lock: its last checkpoint may still report an outage.
   std::unique_ptr<TrainerLoop> ended;
   {
     MutexLock lock(mu_);
@@ -270,7 +269,7 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
       context_.listener->OnStep(assign_.job_id(), metrics, report);
     }
   }
-  // The former process may have reported the step before it died: the key makes it one row.
+  // The former process may have reported the step before it died; the key deduplicates it.
   std::vector<OutboxRow> rows = {
       {MetricsEvent(StrCat("step/", report.policy.lineage, "/", report.step), ToJson(metrics)),
        false}};
@@ -278,14 +277,14 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
   for (const SampleRow& row :
        SampleRows(report, assign_.spec().output().samples_per_step(), learner_.decode)) {
     std::string json = ToJson(row);
-    if (static_cast<int64_t>(json.size()) > kMaxEventBytes) continue;  // too long to be looked at
+    if (static_cast<int64_t>(json.size()) > kMaxEventBytes) continue;  // too long for an event
     rows.push_back({{stream, StrCat(row.uid, "/", report.step), std::move(json)}, true});
   }
   SendRows(std::move(rows));
   return absl::OkStatus();
 }
 
-// Rows that cannot be stored now are not worth stopping for.
+// Failing to send rows does not stop training.
 void TrainingWork::SendRows(std::vector<OutboxRow> rows) {
   const absl::Status sent = rows_->Send(std::move(rows));
   if (!sent.ok()) {
@@ -400,7 +399,8 @@ absl::Duration TrainingWork::Waiting() const {
   return loop_ == nullptr ? absl::ZeroDuration() : loop_->waiting();
 }
 
-// Totals that shrink are those of a controller that has taken over: it counts from what it sees.
+// Totals that decrease come from a controller that has just taken over and counts from what it
+// sees.
 void TrainingWork::AddRolloutStats(StepMetrics& metrics) {
   cluster::v1::RolloutTotals now;
   {

@@ -35,55 +35,54 @@ class TrainerWeightPlane {
   virtual void SetMembers(const cluster::v1::Members& members) = 0;
 };
 
-// Hears of a trainer's work, for metrics. Implementations are thread-safe.
+// Receives events of a trainer's work, for metrics. Implementations are thread-safe.
 class TrainingListener {
  public:
   virtual ~TrainingListener() = default;
-  // `waiting`: for how long samples have been waited for now; called until OnEnd.
+  // `waiting` returns how long the trainer has been waiting for samples; called until OnEnd.
   virtual void OnBegin(const std::string& job, const job::v1::JobSpec& spec,
                        std::function<absl::Duration()> waiting) = 0;
-  // A step that was trained for the first time.
+  // A step trained for the first time.
   virtual void OnStep(const std::string& job, const StepMetrics& metrics,
                       const FinishedStep& report) = 0;
-  // Rows for the job's event streams: those that wait for the datastore, how many may wait, and
-  // how many were given up.
+  // Rows for the job's event streams: waiting, the bound, and dropped.
   virtual void OnRows(const std::string& job, int64_t waiting, int64_t bound, int64_t dropped) = 0;
   virtual void OnRedo(const std::string& job, int64_t version) = 0;
   virtual void OnCheckpoint(const std::string& /*job*/, bool /*ok*/) {}
   virtual void OnEnd(const std::string& job) = 0;
 };
 
-// What a trainer gives to its jobs. All must outlive the works.
+// Dependencies of a trainer process's works; all must outlive them.
 struct TrainingContext {
   StoreOpener open_store;
   EventLog* events = nullptr;
   LearnerFactory* learners = nullptr;
-  DataRoots roots;  // of the files that jobs name
+  DataRoots roots;  // roots of the files that jobs name
   std::function<absl::StatusOr<std::unique_ptr<TrainerWeightPlane>>(const cluster::v1::Assign&)>
       open_weights;
   const Clock* clock = nullptr;
   FaultPoints* faults = nullptr;
   WeightSyncObserver* sync = nullptr;    // may be null
   TrainingListener* listener = nullptr;  // may be null
-  std::string state_dir;                 // checkpoints lie in STATE_DIR/jobs/JOB/checkpoints
-  double time_scale = 1.0;               // of the waits while the datastore is away
+  std::string state_dir;                 // checkpoints are in STATE_DIR/jobs/JOB/checkpoints
+  double time_scale = 1.0;               // of the waits while the datastore is unreachable
 };
 
-// Folder of a job's checkpoints.
 std::string CheckpointRoot(const std::string& state_dir, const std::string& job);
 
-// Trains one job: from its newest checkpoint that is intact and of the history that the store has,
-// redoing what was committed after it, or from the beginning. Writes metrics rows and samples to
-// the job's event streams; while the datastore is away they wait (EventOutbox), and are sent with
-// the next step, at a stall, and at the end.
+// Trains one job: from its newest intact checkpoint that belongs to the store's history, redoing
+// what was committed after it, or from the beginning. Writes metrics rows and samples to the job's
+// event streams. While the datastore is unreachable they wait (EventOutbox), and are sent with the
+// next step, at a stall, and at the end.
 class TrainingWork final : public runtime::JobWork, private TrainerObserver {
  public:
-  static absl::StatusOr<std::unique_ptr<runtime::JobWork>> Create(const cluster::v1::Assign& assign,
-                                                                  const std::string& worker, runtime::ControllerCalls& controller,
-                                                                  const TrainingContext& context);
+  static absl::StatusOr<std::unique_ptr<runtime::JobWork>> Create(
+      const cluster::v1::Assign& assign, const std::string& worker,
+      runtime::ControllerCalls& controller, const TrainingContext& context);
   ~TrainingWork() override;
 
-  // OK when the last step is done and saved, or after a stop, when the last committed step is.
+  // OK once the last step is done and saved, or after a stop, once the last committed step is
+  // saved.
   absl::Status Run(std::stop_token stop) override;
   void FillStatus(cluster::v1::AssignmentStatus& status) const override;
   void FillLoad(cluster::v1::WorkerStatus& status) const override;
@@ -93,8 +92,8 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   void SetRolloutTotals(const cluster::v1::RolloutTotals& totals) override;
 
  private:
-  TrainingWork(cluster::v1::Assign assign, std::string worker,
-               runtime::ControllerCalls& controller, const TrainingContext& context);
+  TrainingWork(cluster::v1::Assign assign, std::string worker, runtime::ControllerCalls& controller,
+               const TrainingContext& context);
 
   absl::Status OnCommitted() override;
   absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) override;
@@ -104,9 +103,9 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
 
   absl::Status Train(std::stop_token stop);
   absl::Status TrainFromNewest(std::stop_token stop);
-  // Trains from `checkpoint`, or from the beginning when null. `passed_over` are newer ones that
-  // the store does not take, or that cannot be loaded, `damaged` those that FindAllCheckpoints
-  // named: set aside once the store has taken this one.
+  // Trains from `checkpoint`, or from the beginning if null. `passed_over`: newer ones that the
+  // store rejects or that cannot be loaded. `damaged`: those that FindAllCheckpoints reported. Both
+  // are set aside once the store has accepted this one.
   absl::Status TrainFrom(const FoundCheckpoint* checkpoint,
                          const std::vector<std::string>& passed_over,
                          const std::vector<std::string>& damaged, std::stop_token stop,
@@ -116,14 +115,14 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   absl::Status RunLoop(const TrainerLoopOptions& options, bool save_loaded, std::stop_token stop,
                        CheckpointTry::Stage& stage);
   void SendRows(std::vector<OutboxRow> rows);
-  // Waits for the datastore for a while.
+  // Waits a bounded time for the datastore.
   void SendLastRows(std::stop_token stop);
   NewEvent MetricsEvent(const std::string& key, const std::string& metrics_json) const;
   std::string CheckpointFolder() const;
   void Note(const std::string& kind, const std::string& severity, const std::string& text);
   void SetPhase(cluster::v1::AssignmentStatus::State state, const std::string& waits_for);
   absl::Duration Waiting() const;
-  // What the rollouts have done since the last step, as far as they have said it.
+  // Adds the rollouts' reported work since the last step.
   void AddRolloutStats(StepMetrics& metrics);
 
   const cluster::v1::Assign assign_;
@@ -138,7 +137,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   StoreStats stats_before_, stats_now_;
   absl::Time started_;
   absl::Time last_step_;
-  // What the rollouts had done before the last step; unknown at the first one after a restart.
+  // The rollouts' totals before the last step; unknown at the first one after a restart.
   std::optional<cluster::v1::RolloutTotals> totals_before_;
 
   mutable Mutex mu_;
@@ -149,9 +148,9 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   std::string waits_for_ ABSL_GUARDED_BY(mu_);
   PolicyVersion policy_ ABSL_GUARDED_BY(mu_);
   cluster::v1::RolloutTotals totals_ ABSL_GUARDED_BY(mu_);
-  double waited_ ABSL_GUARDED_BY(mu_) = 0;             // seconds, for samples, in finished steps
+  double waited_ ABSL_GUARDED_BY(mu_) = 0;             // for samples, in finished steps
   double tokens_per_second_ ABSL_GUARDED_BY(mu_) = 0;  // of the last step
-  // For the share in FillLoad.
+  // For the busy share in FillLoad.
   mutable absl::Time last_load_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   mutable double last_waited_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -9,10 +9,10 @@
 
 namespace freshet {
 
-// A channel to HOST:PORT, or null when there can be none. Called from several threads; channels to
-// one address may be shared. The source keeps its channels, or the process has a server of the
-// callback API: gRPC 1.51 aborts when the last user of its callback threads is dropped by one of
-// them, as a call's end would do.
+// Returns a channel to HOST:PORT, or null if that is impossible. Called from several threads;
+// channels to the same address may be shared. Either the source keeps its channels, or the process
+// runs a callback-API server: gRPC 1.51 aborts if the last user of its callback threads is released
+// on such a thread, which the end of a call would do.
 using ChannelSource = std::function<std::shared_ptr<grpc::Channel>(const std::string& address)>;
 
 }  // namespace freshet

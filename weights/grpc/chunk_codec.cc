@@ -18,7 +18,7 @@ namespace {
 constexpr uint8_t kChunkTag = 2 << 3 | 2;   // chunk = 2, length-delimited
 constexpr uint8_t kOffsetTag = 1 << 3 | 0;  // offset = 1, varint
 constexpr uint8_t kDataTag = 2 << 3 | 2;    // data = 2, length-delimited
-// Three tags and three varints of at most 10 bytes.
+// Three tags and three varints of up to 10 bytes.
 constexpr size_t kMaxPrefixBytes = 33;
 
 void PutVarint(uint64_t value, std::string& out) {
@@ -56,10 +56,10 @@ class PrefixReader {
 
 struct Prefix {
   int64_t offset = 0;
-  size_t size = 0;  // of the prefix; all after it is data
+  size_t size = 0;  // of the prefix; the rest is data
 };
 
-// The prefix of a chunk whose data are the rest of its `total` bytes, as EncodeChunk writes it.
+// Parses the prefix of a chunk of `total` bytes as EncodeChunk writes it.
 std::optional<Prefix> ReadPrefix(std::span<const uint8_t> bytes, size_t total) {
   PrefixReader reader(bytes);
   if (!reader.Take(kChunkTag)) return std::nullopt;
@@ -92,7 +92,7 @@ grpc::ByteBuffer EncodeChunk(const WeightBytes& bytes, int64_t offset, int64_t s
   prefix.push_back(static_cast<char>(kChunkTag));
   PutVarint(body.size() + static_cast<uint64_t>(size), prefix);
   prefix += body;
-  // gRPC wants a mutable pointer; it does not write through it.
+  // gRPC requires a mutable pointer but does not write to it.
   void* data = const_cast<std::byte*>(bytes->data() + offset);
   const std::array<grpc::Slice, 2> slices = {
       grpc::Slice(prefix),
@@ -105,7 +105,7 @@ grpc::ByteBuffer EncodeChunk(const WeightBytes& bytes, int64_t offset, int64_t s
 absl::StatusOr<bool> AppendEncodedChunk(const grpc::ByteBuffer& message,
                                         WeightReception& reception) {
   std::vector<grpc::Slice> slices;
-  if (!message.Dump(&slices).ok()) return InvalidArgument("a message that cannot be read");
+  if (!message.Dump(&slices).ok()) return InvalidArgument("unreadable message");
   std::array<uint8_t, kMaxPrefixBytes> head{};
   size_t filled = 0;
   for (const grpc::Slice& slice : slices) {

@@ -14,22 +14,22 @@
 
 namespace freshet {
 
-// Messages of the streams that carry weights: PrepareRequest and PullReply, which agree in shape (a
-// header as field 1 or a chunk as field 2). A chunk's bytes go from the arena into the transport,
-// and from the transport into the arena, without the copies that a message object would make.
+// Encoding of the weight stream messages PrepareRequest and PullReply, which have the same shape: a
+// header as field 1 or a chunk as field 2. Avoids the copies of a message object: chunk bytes go
+// directly from the arena to the transport and from the transport to the arena.
 
 inline constexpr int64_t kMaxChunkBytes = 1 << 20;
 
-// A message whose chunk is bytes [offset, offset + size) of `bytes`, which it keeps alive.
+// A message whose chunk is bytes [offset, offset + size) of `bytes`. Keeps `bytes` alive.
 grpc::ByteBuffer EncodeChunk(const WeightBytes& bytes, int64_t offset, int64_t size);
 
-// Appends the chunk of `message` to `reception`. False when `message` is not written as EncodeChunk
-// does it: it must be parsed then.
-// Returns INVALID_ARGUMENT: larger than kMaxChunkBytes; else as WeightReception::Append.
+// Appends the chunk in `message` to `reception`. Returns false if `message` is not in EncodeChunk's
+// encoding and must be parsed. INVALID_ARGUMENT: larger than kMaxChunkBytes. Otherwise errors of
+// WeightReception::Append.
 absl::StatusOr<bool> AppendEncodedChunk(const grpc::ByteBuffer& message,
                                         WeightReception& reception);
 
-// The same for a parsed chunk.
+// AppendEncodedChunk for a parsed chunk.
 absl::Status AppendChunk(int64_t offset, std::string_view data, WeightReception& reception);
 
 template <typename Message>
@@ -40,7 +40,7 @@ grpc::ByteBuffer EncodeMessage(const Message& message) {
   return status.ok() ? buffer : grpc::ByteBuffer();
 }
 
-// INVALID_ARGUMENT when the bytes are not such a message.
+// INVALID_ARGUMENT: the bytes are not such a message.
 template <typename Message>
 absl::StatusOr<Message> DecodeMessage(grpc::ByteBuffer buffer) {
   Message message;

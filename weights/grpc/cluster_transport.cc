@@ -15,18 +15,17 @@
 namespace freshet {
 namespace {
 
-// The idle catch-up thread looks again after so long, though it is woken by every change.
+// Poll interval of the idle catch-up thread, which every change also wakes.
 constexpr absl::Duration kIdleLook = absl::Seconds(60);
-// How long a publication waits for a background delivery that it has called off.
+// How long a publication waits for a background delivery that it cancelled.
 constexpr absl::Duration kCallOff = absl::Seconds(1);
-// Bytes that an engine maps and verifies in a second at least; one core does tens of times that.
+// Minimum bytes per second that an engine maps and verifies; one core does tens of times that.
 constexpr size_t kSlowestVerify = size_t{128} << 20;
 
-// The slowest member of a publication is logged when it takes longer.
+// Above this, the slowest member of a publication is logged.
 constexpr absl::Duration kSlowMember = absl::Seconds(1);
 
-// Whether a member with this outcome may be all right soon: it was not there, not yet or not any
-// more, or too slow.
+// Whether the member may recover soon: it was not reachable or too slow.
 bool Unreachable(const absl::Status& status) {
   return IsTransient(status) || absl::IsNotFound(status);
 }
@@ -169,7 +168,7 @@ ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
     outcomes.merge(mapped);
   }
   if (options_.route != ClusterRoute::kAuto) return outcomes;
-  // Those who turned out not to share memory with us form a chain of their own.
+  // Members that turned out not to share memory form their own chain.
   std::vector<WeightMember> others;
   for (const WeightMember& member : shared) {
     if (absl::IsUnimplemented(outcomes.at(member.worker).status)) others.push_back(member);
@@ -239,8 +238,9 @@ ClusterTransport::Outcomes ClusterTransport::SendRelay(const Delivery& delivery,
       .Run();
   for (const WeightMember& member : members) {
     outcomes.try_emplace(
-        member.worker, Outcome{absl::DeadlineExceededError("not reached in the publication's time"),
-                               clock_.Now() - start, /*relayed=*/true});
+        member.worker,
+        Outcome{absl::DeadlineExceededError("not reached before the publication deadline"),
+                clock_.Now() - start, /*relayed=*/true});
   }
   return outcomes;
 }
@@ -307,11 +307,11 @@ void ClusterTransport::Note(const Delivery& delivery, const Outcomes& outcomes, 
   for (const WeightMember& served : delivery.members) {
     const absl::Status& status = outcomes.at(served.worker).status;
     const auto found = members_.find(served.worker);
-    // Its worker may have begun anew meanwhile, without what the former work was given.
+    // The worker may have restarted meanwhile, without what its former assignment received.
     if (found == members_.end() || found->second.view.member != served) continue;
     Member& member = found->second;
     if (!status.ok()) {
-      // What a publication calls off is no failure of the member.
+      // A delivery cancelled by a publication is not the member's failure.
       if (delivery.background && absl::IsCancelled(status)) continue;
       NoteFailure(member, policy, status, activated);
     } else if (activated) {
@@ -326,7 +326,7 @@ void ClusterTransport::Note(const Delivery& delivery, const Outcomes& outcomes, 
 void ClusterTransport::NoteFailure(Member& member, const PolicyVersion& policy,
                                    const absl::Status& status, bool activated) {
   member.view.error = Message(status);
-  // One that lost what it had prepared has probably started again.
+  // A member that lost its prepared version has probably restarted.
   if (activated || Unreachable(status)) {
     member.lagging = true;
     member.retry = member.retry == absl::ZeroDuration()

@@ -26,45 +26,45 @@
 
 namespace freshet {
 
-// How a trainer reaches engines of other processes.
+// How a trainer reaches engines in other processes.
 enum class ClusterRoute {
-  kAuto,   // shared memory where an engine can reach it, else the relay
+  kAuto,   // shared memory if the engine can open it, otherwise the relay
   kShm,    // shared memory only
-  kRelay,  // chain of chunk streams only
+  kRelay,  // chunk streams along a chain
 };
 
-// "auto", "shm" or "grpc_relay", as weight_sync.transport says it. INVALID_ARGUMENT: another one.
+// Parses weight_sync.transport: "auto", "shm" or "grpc_relay". INVALID_ARGUMENT: any other value.
 absl::StatusOr<ClusterRoute> ParseClusterRoute(std::string_view transport);
 
 struct ClusterTransportOptions {
   std::string job;
   ClusterRoute route = ClusterRoute::kAuto;
   std::string host;  // runtime::HostId()
-  // Longest time that bringing one version may take; slower members are left out of it.
+  // Maximum time to transfer one version; slower members are skipped.
   absl::Duration timeout = absl::Seconds(30);
-  // A member of a chain that is not heard from for so long is skipped.
+  // A chain member that is silent for longer is skipped.
   absl::Duration silence_timeout = absl::Seconds(8);
   absl::Duration activate_timeout = absl::Seconds(5);
-  // Between attempts to bring the committed version to a member that missed it: doubles from the
-  // first to the second; to one that refused it: the second.
+  // Interval between attempts to send the committed version to a member that missed it: doubles
+  // from `first_retry` to `last_retry`. If the member refused it: `last_retry`.
   absl::Duration first_retry = absl::Milliseconds(500);
   absl::Duration last_retry = absl::Seconds(30);
 };
 
-// A member as the trainer sees it.
+// State of a member as known to the trainer.
 struct MemberView {
   WeightMember member;
-  std::optional<PolicyVersion> holds;  // newest version that it has activated by our doing
-  std::string error;                   // of the last attempt; "" after a success
+  std::optional<PolicyVersion> holds;  // newest version that this transport activated there
+  std::string error;                   // of the last attempt; "" after success
 };
 
 // Carries versions from the trainer to the engines of a cluster, whose membership may change at any
-// time. Prepare reaches all members at once: through shared memory those that can, the others down
-// a chain. It takes `timeout` at most, whatever the members do; a member that leaves meanwhile is
-// not waited for. A member that could not be reached is no longer waited for by later publications:
-// it is served in the background, as is one that joins between two publications, until it holds the
-// committed version. One that refuses a version is offered it again, though seldom.
-// Prepare and Activate: by one thread, in turns. All else is thread-safe.
+// time. Prepare sends to all members in parallel: over shared memory if possible, otherwise along a
+// chain. It takes at most `timeout`, and does not wait for members that leave meanwhile. Later
+// publications do not wait for a member that was unreachable; it is served in the background until
+// it holds the committed version, like a member that joins between publications. A member that
+// refuses a version is offered it again at long intervals.
+// Prepare and Activate are called alternately by one thread. All else is thread-safe.
 class ClusterTransport final : public WeightTransport {
  public:
   // `observer` may be null.
@@ -72,33 +72,33 @@ class ClusterTransport final : public WeightTransport {
                    WeightSyncObserver* observer);
   ~ClusterTransport() override;
 
-  // The members from now on; ignored unless `revision` is larger than any before.
+  // Replaces the members. Ignored unless `revision` is larger than all before.
   void SetMembers(int64_t revision, std::vector<WeightMember> members) ABSL_LOCKS_EXCLUDED(mu_);
 
   int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override
       ABSL_LOCKS_EXCLUDED(mu_);
   void Activate(const CommitReceipt& receipt) override ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The newest committed version, for the WeightService of the trainer.
+  // The newest committed version, for the trainer's WeightService.
   std::optional<CommittedWeights> Committed() const ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<MemberView> Members() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Member {
     MemberView view;
-    bool relay_only = false;  // shares no memory with us
-    bool lagging = false;     // could not be reached: served in the background
+    bool relay_only = false;  // cannot share memory with this process
+    bool lagging = false;     // was unreachable, served in the background
     absl::Time next_try = absl::InfinitePast();
     absl::Duration retry;
   };
-  // One version on its way to some members.
+  // A version being sent to some members.
   struct Delivery {
     WeightManifest manifest;
     WeightBytes bytes;
     std::vector<WeightMember> members;
     bool background = false;
   };
-  // What became of one member of a delivery, and when, counted from the start of its call or chain.
+  // Result for one member, and the time since the start of its call or chain.
   struct Outcome {
     absl::Status status;
     absl::Duration took;
@@ -106,26 +106,27 @@ class ClusterTransport final : public WeightTransport {
   };
   using Outcomes = std::map<std::string, Outcome>;  // by worker
 
-  // Brings a version to members; every one of them has an outcome.
+  // Sends a version to members. The result has an entry for each.
   Outcomes Deliver(const Delivery& delivery) ABSL_LOCKS_EXCLUDED(mu_);
   Outcomes SendShared(const Delivery& delivery, const WeightArena& file,
                       const std::vector<WeightMember>& members);
   Outcomes SendRelay(const Delivery& delivery, const std::vector<WeightMember>& members,
                      absl::Time deadline);
   Outcomes SendActivate(const Delivery& delivery, const CommitReceipt& receipt);
-  // True when a delivery shall not wait for a member any more.
+  // Whether a delivery should no longer wait for a member.
   bool Departed(const Delivery& delivery, const std::string& worker) const ABSL_LOCKS_EXCLUDED(mu_);
   bool RelayOnly(const std::string& worker) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Tells the observer how long those members took that now have what was published.
+  // Reports to the observer the times of members that now hold the published version.
   void Observe(const Delivery& delivery, const Outcomes& outcomes) const;
-  // Notes what became of a delivery's members; `activated`: the outcomes are those of Activate.
+  // Records the results of a delivery. `activated`: they are results of Activate.
   void Note(const Delivery& delivery, const Outcomes& outcomes, bool activated)
       ABSL_LOCKS_EXCLUDED(mu_);
   void NoteFailure(Member& member, const PolicyVersion& policy, const absl::Status& status,
                    bool activated) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void RunCatchUp(std::stop_token stop) ABSL_LOCKS_EXCLUDED(mu_);
-  // The members that lack the committed version and are due; else sets `next` to when one will be.
+  // The members that lack the committed version and are due. If there are none, sets `next` to the
+  // next due time.
   std::optional<Delivery> NextCatchUp(absl::Time& next) ABSL_LOCKS_EXCLUDED(mu_);
 
   const ClusterTransportOptions options_;
@@ -137,10 +138,11 @@ class ClusterTransport final : public WeightTransport {
   int64_t revision_ ABSL_GUARDED_BY(mu_) = -1;
   std::map<std::string, Member> members_ ABSL_GUARDED_BY(mu_);
   bool publishing_ ABSL_GUARDED_BY(mu_) = false;   // from Prepare to the end of Activate
-  bool catching_up_ ABSL_GUARDED_BY(mu_) = false;  // a background delivery runs
+  bool catching_up_ ABSL_GUARDED_BY(mu_) = false;  // a background delivery is running
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<CommittedWeights> committed_ ABSL_GUARDED_BY(mu_);
-  Delivery prepared_;  // of the publisher's thread: what Activate is for, with those who hold it
+  Delivery prepared_;  // publisher thread only: the version to activate and the members that hold
+                       // it
   std::jthread catch_up_;
 };
 

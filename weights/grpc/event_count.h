@@ -8,8 +8,8 @@
 
 namespace freshet {
 
-// Lets one thread wait for any of several sources of news: read count(), look at all sources, then
-// Await that count, so that nothing is missed in between. Thread-safe.
+// Lets a thread wait for several event sources without missing one: read count(), check all
+// sources, then Await that count. Thread-safe.
 class EventCount {
  public:
   uint64_t count() const ABSL_LOCKS_EXCLUDED(mu_) {
@@ -21,7 +21,7 @@ class EventCount {
     ++count_;
     cv_.NotifyAll();
   }
-  // Returns when count() differs from `seen`, or after `timeout` of real time, or earlier.
+  // Returns when count() differs from `seen`, after `timeout` of real time, or spuriously.
   void Await(uint64_t seen, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     if (count_ == seen) cv_.WaitFor(mu_, timeout);

@@ -10,8 +10,8 @@
 
 namespace freshet {
 
-// Between the structs of the weight plane and their messages. What comes from outside is converted
-// as it is: CheckManifest decides whether it can be used.
+// Conversion between weight plane structs and messages. Untrusted input is converted without
+// validation; use CheckManifest.
 void ManifestToProto(const WeightManifest& manifest, weights::v1::Manifest& message);
 WeightManifest ManifestFromProto(const weights::v1::Manifest& message);
 
@@ -21,7 +21,7 @@ CommitReceipt ReceiptFromProto(const weights::v1::Receipt& message);
 void PolicyToProto(const PolicyVersion& policy, trajectory::v1::PolicyVersion& message);
 PolicyVersion PolicyFromProto(const trajectory::v1::PolicyVersion& message);
 
-// A member's result; the worker "" means the receiver of the call.
+// A member's result. Worker "": the receiver of the call.
 void ResultToProto(const std::string& worker, const absl::Status& status,
                    weights::v1::MemberResult& message);
 absl::Status ResultFromProto(const weights::v1::MemberResult& message);

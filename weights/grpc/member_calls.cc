@@ -11,10 +11,10 @@
 namespace freshet {
 namespace {
 
-// How long after its deadline gRPC may take to end a call before it is given up.
+// How long gRPC may take to end a call after its deadline before the call is abandoned.
 constexpr absl::Duration kGrace = absl::Seconds(1);
 
-// Shared with the call's end, which may come when nobody waits any more.
+// Shared with the completion callback, which may run after the waiter has left.
 struct Call {
   const absl::Time begun = absl::Now();
   grpc::ClientContext context;
@@ -66,7 +66,7 @@ std::vector<MemberAnswer> CallMembers(const std::vector<WeightMember>& members,
       if (Done(*calls[i])) continue;
       if (departed && departed(members[i].worker)) {
         calls[i]->context.TryCancel();
-        End(*calls[i], absl::CancelledError("not a member any more"));
+        End(*calls[i], absl::CancelledError("no longer a member"));
       } else if (absl::Now() >= give_up) {
         End(*calls[i], absl::DeadlineExceededError("no answer in time"));
       } else {

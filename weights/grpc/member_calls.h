@@ -17,19 +17,18 @@
 
 namespace freshet {
 
-// Starts one unary call: stub, context, and what to call with the call's status at its end.
+// Starts one unary call with this stub and context; calls the callback with its status at the end.
 using StartMemberCall = std::function<void(weights::v1::WeightService::Stub&, grpc::ClientContext*,
                                            std::function<void(grpc::Status)>)>;
 
 struct MemberAnswer {
   absl::Status status;
-  absl::Duration took;  // from the start of the call to its end, or until it was given up
+  absl::Duration took;  // from the start of the call until it ended or was abandoned
 };
 
-// Calls all members at once, each with a deadline of `timeout`, and waits for them: so one that
-// hangs holds up no other, and the whole takes `timeout` at most. A member for which `departed`
-// (may be empty) becomes true is given up at the next notification of `events`.
-// Returns one answer per member, in their order.
+// Calls all members in parallel, each with deadline `timeout`, and waits for them; the total time
+// is at most `timeout`. A member for which `departed` (may be empty) becomes true is abandoned at
+// the next notification of `events`. Returns one answer per member, in order.
 std::vector<MemberAnswer> CallMembers(const std::vector<WeightMember>& members,
                                       const ChannelSource& channels, absl::Duration timeout,
                                       const std::shared_ptr<EventCount>& events,

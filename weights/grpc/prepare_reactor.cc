@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMaxChain = 1024;
 constexpr size_t kMaxAddressBytes = 512;
-// Results of a whole chain and a few signs of life.
+// Results of a whole chain plus some keep-alive replies.
 constexpr size_t kMaxReplies = kMaxChain + 16;
 constexpr absl::Duration kDefaultSilence = absl::Seconds(30);
 constexpr absl::Duration kMinSilence = absl::Milliseconds(10);
@@ -152,11 +152,11 @@ void PrepareReactor::StartRelay(RelayJob job) {
     MutexLock lock(mu_);
     relaying_ = true;
   }
-  // The host's threads end before the host does.
+  // The host outlives its threads.
   if (host_.Submit([self = shared_from_this(), job = std::move(job)] { self->RunRelay(job); })) {
     return;
   }
-  // Without a thread the caller serves the rest of the chain.
+  // Without a thread, the caller serves the rest of the chain.
   MutexLock lock(mu_);
   relaying_ = false;
 }
@@ -225,7 +225,7 @@ void PrepareReactor::OnClientDone() {
     Finish(InvalidArgument("the stream ended before its header"));
     return;
   }
-  const absl::Status torn = DataLoss("the stream ended before the version was whole");
+  const absl::Status torn = DataLoss("the stream ended before the version was complete");
   reception->Abort(torn);
   SetOwnResult(torn);
 }

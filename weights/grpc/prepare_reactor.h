@@ -26,28 +26,27 @@
 
 namespace freshet {
 
-// This process's part in the weight plane of one job.
+// This process's role in the weight plane of one job.
 struct WeightEndpoint {
-  std::shared_ptr<WeightSubscriber> subscriber;  // null: takes no weights, as the trainer
-  // The newest committed version; when empty, the subscriber's.
+  std::shared_ptr<WeightSubscriber> subscriber;  // null: does not receive weights (trainer)
+  // Returns the newest committed version. Empty: uses the subscriber's.
   std::function<std::optional<CommittedWeights>()> committed;
   WeightLimits limits;
 };
 
 class PrepareReactor;
 
-// What a Prepare call needs of its service, which outlives it.
+// What a Prepare call needs from its service, which must outlive the call.
 class PrepareHost {
  public:
   virtual ~PrepareHost() = default;
-  // NOT_FOUND: no such job here.
+  // NOT_FOUND: this process does not serve the job.
   virtual absl::StatusOr<WeightEndpoint> Find(const std::string& job) = 0;
-  // `reactor` brings the job's next version; aborts a former call that does. The versions that the
-  // calls claim are not compared: a claim may be false.
+  // Makes `reactor` the call that brings the job's next version; aborts the previous one. Does not
+  // compare the versions that the calls claim, because a claim may be false.
   virtual void TakeOver(const std::string& job, std::shared_ptr<PrepareReactor> reactor) = 0;
-  // Runs work that may block; false when there is no thread for it.
+  // Runs work that may block. Returns false if no thread is available.
   virtual bool Submit(std::function<void()> work) = 0;
-  // A call has ended.
   virtual void Ended() = 0;
   virtual WeightBufferPool& pool() = 0;
   virtual const ChannelSource& channels() const = 0;
@@ -56,16 +55,16 @@ class PrepareHost {
   virtual absl::Duration max_call() const = 0;
 };
 
-// Server side of one Prepare call: takes a version into the inactive buffer, checking each bucket
-// as it arrives, and passes verified bytes on to the rest of the chain from a thread of its own, so
-// that a slow successor never slows down what arrives here.
+// Server side of one Prepare call. Receives a version into the inactive buffer, verifies each
+// bucket as it arrives, and relays verified bytes to the rest of the chain on a separate thread, so
+// that a slow successor does not slow down reception.
 class PrepareReactor final : public runtime::BidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                              public std::enable_shared_from_this<PrepareReactor> {
  public:
-  // The call is refused with `refused` when that is not OK.
+  // Rejects the call with `refused` unless it is OK.
   PrepareReactor(PrepareHost& host, grpc::CallbackServerContext* context, absl::Status refused);
 
-  // Ends the call with ABORTED; nothing that is incomplete is kept. Thread-safe.
+  // Ends the call with ABORTED and discards incomplete data. Thread-safe.
   void Abort(const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -74,17 +73,17 @@ class PrepareReactor final : public runtime::BidiReactor<grpc::ByteBuffer, grpc:
   void OnClientDone() override;
   void OnEnd() override;
 
-  // Reads the header; OK also when the version is refused or held, which is a result.
+  // Reads the header. OK also if the version is refused or held: that is reported as a result.
   absl::Status OnHeader(const grpc::ByteBuffer& message);
   absl::Status OnChunk(const grpc::ByteBuffer& message);
-  // Starts passing on to `job.chain`.
+  // Starts relaying to `job.chain`.
   void StartRelay(RelayJob job);
   void RunRelay(const RelayJob& job);
-  // When all bytes are here, hands the version to the subscriber.
+  // Once all bytes are here, hands the version to the subscriber.
   void CompleteWhenWhole();
   void SetOwnResult(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   void SendResult(const std::string& worker, const absl::Status& status);
-  // Ends the call when nothing is left to tell.
+  // Ends the call if there is nothing left to report.
   void FinishWhenDone() ABSL_LOCKS_EXCLUDED(mu_);
 
   PrepareHost& host_;
@@ -95,8 +94,8 @@ class PrepareReactor final : public runtime::BidiReactor<grpc::ByteBuffer, grpc:
   Mutex mu_;
   std::shared_ptr<WeightReception> reception_ ABSL_GUARDED_BY(mu_);
   bool own_known_ ABSL_GUARDED_BY(mu_) = false;
-  // Later than own_known_: the relay, which may end in between, must not end the call before the
-  // result is queued.
+  // Set later than own_known_: a relay that ends in between must not end the call before the result
+  // is queued.
   bool own_sent_ ABSL_GUARDED_BY(mu_) = false;
   bool relaying_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;

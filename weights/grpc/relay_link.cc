@@ -22,7 +22,8 @@ std::shared_ptr<RelayLink> RelayLink::Open(const std::shared_ptr<grpc::Channel>&
   runtime::SetDeadline(link->context_, timeout);
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(&link->context_, kPrepareMethod, {}, link.get());
-  // Writes start outside of reactions: gRPC may not end the call before Close().
+  // The hold keeps gRPC from ending the call before Close(), because writes start outside
+  // callbacks.
   link->AddHold();
   {
     MutexLock lock(link->mu_);
@@ -44,7 +45,7 @@ RelayLink::News RelayLink::Listen() {
     news.writable = !writing_ && !reads_ended_;
     news_.done = news.done;
     news_.status = news.status;
-    // Nothing will be written any more: gRPC may end the call, which brings its status.
+    // No more writes: gRPC may end the call and deliver its status.
     release = reads_ended_ && !writing_;
   }
   if (release) ReleaseHold();
@@ -63,7 +64,7 @@ void RelayLink::Write(grpc::ByteBuffer chunk) {
 void RelayLink::CloseWrites() { StartWritesDone(); }
 
 void RelayLink::Close() {
-  context_.TryCancel();  // no effect on a call that has ended
+  context_.TryCancel();  // no effect if the call has ended
   ReleaseHold();
 }
 
@@ -106,7 +107,7 @@ void RelayLink::OnDone(const grpc::Status& status) {
     news_.status = runtime::GrpcToStatus(status);
   }
   events_->Notify();
-  self_.reset();  // may end this object
+  self_.reset();  // may destroy this object
 }
 
 }  // namespace freshet

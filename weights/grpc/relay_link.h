@@ -18,16 +18,16 @@
 
 namespace freshet {
 
-// One Prepare call, as its client: never blocks, and tells `events` when there is news. It keeps
-// itself alive until gRPC is done with it, so that nobody waits for a peer that hangs.
-// Confined to one thread, but for gRPC's reactions.
+// Client side of one Prepare call. Never blocks; notifies `events` of news. Keeps itself alive
+// until gRPC is done with it, so that nobody waits for a hanging peer. Confined to one thread,
+// except for gRPC's callbacks.
 class RelayLink final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   struct News {
-    std::vector<weights::v1::MemberResult> results;  // since the last call
-    bool heard = false;     // the peer took or sent something since the last call
+    std::vector<weights::v1::MemberResult> results;  // since the last Listen
+    bool heard = false;     // the peer accepted or sent something since the last Listen
     bool writable = false;  // Write may be called
-    bool done = false;      // the call has ended, with `status`
+    bool done = false;      // the call ended with `status`
     absl::Status status;
   };
 
@@ -37,10 +37,10 @@ class RelayLink final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::B
                                          std::shared_ptr<EventCount> events);
 
   News Listen() ABSL_LOCKS_EXCLUDED(mu_);
-  // Only when the last News said writable; not after CloseWrites.
+  // Requires that the last News said writable and CloseWrites was not called.
   void Write(grpc::ByteBuffer chunk) ABSL_LOCKS_EXCLUDED(mu_);
   void CloseWrites();
-  // Ends the call unless it has ended. Must be the last call.
+  // Cancels the call unless it has ended. Must be the last call.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_);
@@ -56,10 +56,10 @@ class RelayLink final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::B
   const std::shared_ptr<grpc::Channel> channel_;
   const std::shared_ptr<EventCount> events_;
   grpc::ClientContext context_;
-  grpc::ByteBuffer incoming_;  // belongs to the read that is under way
-  grpc::ByteBuffer outgoing_;  // belongs to the write that is under way
+  grpc::ByteBuffer incoming_;  // owned by the pending read
+  grpc::ByteBuffer outgoing_;  // owned by the pending write
   std::shared_ptr<RelayLink> self_;
-  bool held_ = true;  // for the thread that calls, not for reactions
+  bool held_ = true;  // gRPC hold of the calling thread; not used by callbacks
   Mutex mu_;
   News news_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;

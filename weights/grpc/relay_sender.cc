@@ -35,10 +35,10 @@ struct RelaySender::Attempt {
   std::string worker;
   int64_t sent = 0;
   bool closed = false;
-  absl::Time heard;         // last sign of life, or when we were the ones who had nothing to send
-  absl::Time looked;        // when the member was last looked at
+  absl::Time heard;         // last sign of life, or last time this side had nothing to send
+  absl::Time looked;        // last time the member was checked
   absl::Duration waited;    // for the member's own result
-  absl::Duration patience;  // for it
+  absl::Duration patience;  // maximum of `waited`
 };
 
 RelaySender::RelaySender(RelayJob job, RelayHooks hooks, ChannelSource channels, const Clock& clock,
@@ -130,9 +130,9 @@ absl::Status RelaySender::CheckPatience(Attempt& attempt, bool own_wait) {
   } else if (IsOpen(attempt.worker)) {
     attempt.waited += since;
   }
-  if (now >= job_.deadline) return absl::DeadlineExceededError("the publication's time is over");
+  if (now >= job_.deadline) return absl::DeadlineExceededError("publication deadline exceeded");
   if (hooks_.departed && hooks_.departed(attempt.worker)) {
-    return absl::CancelledError("not a member any more");
+    return absl::CancelledError("no longer a member");
   }
   if (now - attempt.heard >= job_.silence_timeout) {
     return absl::DeadlineExceededError(

@@ -20,42 +20,42 @@
 
 namespace freshet {
 
-// One version on its way down a chain of members.
+// One version to send along a chain of members.
 struct RelayJob {
   std::string job;
   WeightManifest manifest;
   WeightBytes bytes;
   std::vector<WeightMember> chain;
-  absl::Time deadline;             // by the clock of the sender
-  absl::Duration silence_timeout;  // a member that is not heard from for so long is skipped
+  absl::Time deadline;             // by the sender's clock
+  absl::Duration silence_timeout;  // a member that is silent for longer is skipped
 };
 
-// What a sender asks and tells. All are called by the thread of Run.
+// Callbacks of a sender, all called on Run's thread.
 struct RelayHooks {
-  // Length of the prefix of the bytes that may be sent; an error ends the sending.
+  // Length of the prefix of the bytes that may be sent. An error stops the sender.
   std::function<absl::StatusOr<int64_t>()> available;
-  // A member's result, once per member, as soon as it is known. Members without one when Run
+  // Reports each member's result once, as soon as it is known. Members without a result when Run
   // returns were not reached in time.
   std::function<void(const std::string& worker, const absl::Status&)> on_result;
-  // At least every third of the silence timeout. May be empty.
+  // Called at least every third of the silence timeout. May be empty.
   std::function<void()> on_alive;
-  // True when a member is not to be waited for any more. May be empty.
+  // Whether to stop waiting for a member. May be empty.
   std::function<bool(const std::string& worker)> departed;
-  // Bytes were handed to the transport. May be empty.
+  // Number of bytes handed to the transport. May be empty.
   std::function<void(int64_t)> on_bytes;
 };
 
-// Sends one version to the first member of a chain, which passes it on to the others. A first
-// member that fails, is silent for too long, or takes more than half of the time that is left while
-// others wait behind it, is skipped: the members of its chain without a result are then served from
-// here, from the first byte on.
+// Sends one version to the first member of a chain, which relays it to the others. The first member
+// is skipped if it fails, is silent for too long, or takes more than half of the remaining time
+// while others wait behind it. Members of its chain without a result are then served from here,
+// starting at the first byte.
 class RelaySender {
  public:
-  // `events` wakes Run when more bytes are available or a member departed.
+  // `events` wakes Run when more bytes are available or a member departs.
   RelaySender(RelayJob job, RelayHooks hooks, ChannelSource channels, const Clock& clock,
               std::shared_ptr<EventCount> events);
 
-  // Blocks until every member has a result, the deadline has passed, or `available` failed.
+  // Blocks until every member has a result, the deadline passes, or `available` fails.
   void Run();
 
  private:
@@ -63,7 +63,7 @@ class RelaySender {
   // Serves `chain` through its first member. Returns why the attempt ended; OK: the member ended
   // it.
   absl::Status Serve(const std::vector<WeightMember>& chain);
-  // Writes what can be written. True when it is us or the bytes that are waited for, not the
+  // Writes available bytes. Returns true if this side or the bytes are the bottleneck, not the
   // member.
   absl::StatusOr<bool> Feed(Attempt& attempt, bool writable);
   absl::Status CheckPatience(Attempt& attempt, bool own_wait);

@@ -23,16 +23,16 @@
 namespace freshet {
 namespace {
 
-// Of what the sources of one pull said.
+// Maximum size of the combined messages of one pull's sources.
 constexpr size_t kMaxReasonBytes = 500;
 
 constexpr char kPullMethod[] = "/freshet.weights.v1.WeightService/Pull";
 
-// One Pull call. Takes the version as it arrives; keeps itself alive until gRPC is done with it.
+// One Pull call. Receives the version as it arrives. Keeps itself alive until gRPC is done with it.
 class PullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   struct News {
-    bool heard = false;  // something arrived since the last call
+    bool heard = false;  // something arrived since the last Listen
     bool done = false;
     absl::Status status;
     std::shared_ptr<WeightReception> reception;
@@ -87,7 +87,7 @@ class PullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
       if (news_.status.ok()) news_.status = runtime::GrpcToStatus(status);
     }
     events_->Notify();
-    self_.reset();  // may end this object
+    self_.reset();  // may destroy this object
   }
 
  private:
@@ -105,7 +105,7 @@ class PullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
       return AppendChunk(reply.chunk().offset(), reply.chunk().data(), *reception_);
     }
     if (reception_ != nullptr || !reply.has_header()) {
-      return InvalidArgument("a reply that is not in its place");
+      return InvalidArgument("unexpected reply in the stream");
     }
     FRESHET_ASSIGN_OR_RETURN(
         reception_,
@@ -129,7 +129,7 @@ class PullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
   News news_ ABSL_GUARDED_BY(mu_);
 };
 
-// Waits for the end of `call`, or for its silence.
+// Waits until `call` ends or is silent for `silence`.
 PullCall::News Await(PullCall& call, EventCount& events, const Clock& clock,
                      absl::Duration silence) {
   absl::Time heard = clock.Now();
@@ -142,7 +142,7 @@ PullCall::News Await(PullCall& call, EventCount& events, const Clock& clock,
     if (now - heard >= silence) {
       call.Cancel();
       news.status =
-          absl::DeadlineExceededError(StrCat("no byte for ", absl::FormatDuration(silence)));
+          absl::DeadlineExceededError(StrCat("no data for ", absl::FormatDuration(silence)));
       return news;
     }
     events.Await(seen, silence - (now - heard));
@@ -153,17 +153,17 @@ absl::Status PullFrom(const WeightMember& source, const PullOptions& options,
                       const ChannelSource& channels, WeightSubscriber& subscriber,
                       const Clock& clock, WeightSyncObserver* observer) {
   const std::shared_ptr<grpc::Channel> channel = channels(source.address);
-  if (channel == nullptr) return absl::UnavailableError("no channel to it");
+  if (channel == nullptr) return absl::UnavailableError("no channel");
   const auto events = std::make_shared<EventCount>();
   const std::shared_ptr<PullCall> call = PullCall::Open(channel, options, events);
   const std::stop_callback cancel(options.stop, [&call] { call->Cancel(); });
   const PullCall::News news = Await(*call, *events, clock, options.silence_timeout);
   FRESHET_RETURN_IF_ERROR(news.status);
-  if (news.reception == nullptr) return DataLoss("no manifest came");
+  if (news.reception == nullptr) return DataLoss("no manifest received");
   const WeightManifest& manifest = news.reception->manifest();
   FRESHET_ASSIGN_OR_RETURN(const int64_t verified, news.reception->Verified());
   if (verified != manifest.total_bytes) {
-    return DataLoss("the stream ended before the version was whole");
+    return DataLoss("the stream ended before the version was complete");
   }
   if (manifest.policy < options.at_least) {
     return FailedPrecondition("version ", manifest.policy.version, " is older than version ",
@@ -199,15 +199,15 @@ absl::StatusOr<PolicyVersion> PullWeights(const PullOptions& options,
   std::string reasons;
   for (const WeightMember& source : sources) {
     if (options.stop.stop_requested()) {
-      return StatusOf(absl::StatusCode::kCancelled, "the engine stops");
+      return StatusOf(absl::StatusCode::kCancelled, "the engine is stopping");
     }
     status = PullFrom(source, options, channels, *subscriber, clock, observer);
-    // A publication that came in between serves as well.
+    // A publication that arrived meanwhile is good enough.
     const std::optional<CommittedWeights> active = subscriber->Committed();
     if (active.has_value() && active->snapshot.manifest.policy >= options.at_least) {
       return active->snapshot.manifest.policy;
     }
-    // Before the first version nobody has one: that is no failure.
+    // Before the first version no member has one; this is not a failure.
     if (observer != nullptr && status.code() != absl::StatusCode::kNotFound) {
       observer->OnFailure(WeightFailureCause(status));
     }

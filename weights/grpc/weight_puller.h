@@ -21,26 +21,26 @@ namespace freshet {
 
 struct PullOptions {
   std::string job;
-  PolicyVersion at_least;  // older versions are of no use
+  PolicyVersion at_least;  // older versions are useless
   WeightLimits limits;
-  absl::Duration timeout = absl::Seconds(30);          // for one member
-  absl::Duration silence_timeout = absl::Seconds(10);  // without a byte from it
-  std::stop_token stop;                                // ends the pull at once: CANCELLED
+  absl::Duration timeout = absl::Seconds(30);          // per member
+  absl::Duration silence_timeout = absl::Seconds(10);  // without a byte from the member
+  std::stop_token stop;                                // ends the pull at once with CANCELLED
 };
 
 enum class TrainerPlace { kFirst, kLast };
 
-// The order in which a joiner asks: the engines, beginning at a place drawn from `seed` so that
-// many joiners do not ask the same one, and the trainer (may be absent) where `place` says.
+// The order in which a late joiner asks: the engines, starting at a position drawn from `seed` so
+// that joiners spread out, and the trainer (optional) at `place`.
 std::vector<WeightMember> PullOrder(std::vector<WeightMember> engines,
                                     const std::optional<WeightMember>& trainer, TrainerPlace place,
                                     uint64_t seed);
 
-// Brings an engine that joined late the newest committed version of the first of `sources` that can
-// give it: verified bucket by bucket, then prepared and activated in `subscriber`. Blocks, for at
-// most `timeout` per source. `observer` may be null.
-// Returns the version that is active afterwards, which is newer when a publication came in between;
-// else the code of the last source, and what every source said. NOT_FOUND when there is no source.
+// Fetches the newest committed version for an engine that joined late, from the first of `sources`
+// that has it. Verifies each bucket, then prepares and activates the version in `subscriber`.
+// Blocks for at most `timeout` per source. `observer` may be null.
+// Returns the version that is active afterwards, which is newer if a publication arrived meanwhile;
+// otherwise the last source's error code with all sources' messages. NOT_FOUND: no sources.
 absl::StatusOr<PolicyVersion> PullWeights(const PullOptions& options,
                                           const std::vector<WeightMember>& sources,
                                           const ChannelSource& channels,

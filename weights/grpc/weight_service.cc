@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kCallThreads = 4;
 
-// Sends a committed version: header, then chunks.
+// Streams a committed version: header, then chunks.
 class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   PullReactor(absl::StatusOr<CommittedWeights> weights, std::function<void()> on_end)
@@ -37,7 +37,7 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const WeightSnapshot& snapshot = weights_->snapshot;
     const int64_t size = std::min(kMaxChunkBytes, snapshot.manifest.total_bytes - sent_);
     if (!ok) {
-      Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller is gone"));
+      Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller disconnected"));
     } else if (size == 0) {
       Finish(grpc::Status::OK);
     } else {
@@ -114,7 +114,7 @@ void GrpcWeightService::TakeOver(const std::string& job, std::shared_ptr<Prepare
     MutexLock lock(mu_);
     former = std::exchange(current_[job], std::move(reactor)).lock();
   }
-  if (former != nullptr) former->Abort("a newer call brings the weights");
+  if (former != nullptr) former->Abort("superseded by a newer call");
 }
 
 int GrpcWeightService::open_prepares() const {

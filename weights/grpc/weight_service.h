@@ -23,15 +23,14 @@
 namespace freshet {
 
 struct WeightServiceOptions {
-  std::string host;     // runtime::HostId(): who shares memory with this process
-  int max_streams = 8;  // Prepare calls at a time, and Pull calls at a time
-  absl::Duration max_call = absl::Minutes(30);  // longest deadline that a caller may set
+  std::string host;     // runtime::HostId(): identifies processes that can share memory
+  int max_streams = 8;  // maximum concurrent Prepare calls, and Pull calls
+  absl::Duration max_call = absl::Minutes(30);  // longest deadline that callers may set
 };
 
-// WeightService of one process, for the jobs it works on: an engine takes versions into its
-// subscriber, and every member hands out its newest committed version. Must be outlived by nothing
-// but its channels, clock and observer; shut the server down before it is destroyed.
-// Thread-safe.
+// WeightService of one process for all its jobs: an engine receives versions into its subscriber,
+// and every member serves its newest committed version. channels, clock and observer must outlive
+// it; shut the server down before destroying it. Thread-safe.
 class GrpcWeightService final : public weights::v1::WeightService::WithRawCallbackMethod_Prepare<
                                     weights::v1::WeightService::WithCallbackMethod_PrepareShared<
                                         weights::v1::WeightService::WithCallbackMethod_Activate<
@@ -46,15 +45,15 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
                     WeightSyncObserver* observer);
   ~GrpcWeightService() override;
 
-  // Takes part in `job` from now on, in place of any former endpoint of that job.
+  // Starts serving `job`, replacing any earlier endpoint of that job.
   void Serve(const std::string& job, WeightEndpoint endpoint) ABSL_LOCKS_EXCLUDED(mu_);
-  // No longer takes part; calls under way end with ABORTED.
+  // Stops serving the job. Ongoing calls end with ABORTED.
   void Forget(const std::string& job) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Unary calls that wait for a thread; of kMaxQueuedCalls.
+  // Unary calls waiting for a thread, at most kMaxQueuedCalls.
   size_t queued_calls() const { return calls_.queued(); }
-  // Prepare calls, and Pull calls, that are open; each of max_streams(). Those that are being
-  // refused count, too.
+  // Open Prepare and Pull calls, at most max_streams() each. Includes calls that are being
+  // rejected.
   int open_prepares() const ABSL_LOCKS_EXCLUDED(mu_);
   int open_pulls() const;
   int max_streams() const { return options_.max_streams; }
@@ -96,10 +95,10 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
   // The call that brings a job's next version.
   std::map<std::string, std::weak_ptr<PrepareReactor>> current_ ABSL_GUARDED_BY(mu_);
   int prepares_ ABSL_GUARDED_BY(mu_) = 0;
-  // Counted by streams that may end after this object, hence shared.
+  // Shared because streams that end after this object still decrement it.
   struct Pulls;
   const std::shared_ptr<Pulls> pulls_;
-  runtime::Executor relays_;  // one thread per stream that passes a version on
+  runtime::Executor relays_;  // one thread per relaying stream
   runtime::Executor calls_;   // unary calls
 };
 

@@ -6,7 +6,7 @@
 namespace freshet::metrics {
 namespace {
 
-// All that WeightFailureCause gives.
+// All values of WeightFailureCause.
 constexpr const char* kCauses[] = {"refused",  "corrupt",   "timeout", "unavailable",
                                    "departed", "no_memory", "other"};
 
@@ -21,8 +21,8 @@ WeightSyncMetrics::WeightSyncMetrics(prometheus::Registry& registry)
                               "cause.")),
       members_(HistogramFamily(
           registry, "freshet_weight_member_seconds",
-          "Seconds that a member took to get the version of a publication, by the way it came; one "
-          "observation per member that got it.")),
+          "Seconds until a member received the version of a publication, by route; one "
+          "observation per member that received it.")),
       slowest_(CounterFamily(registry, "freshet_weight_slowest_member_seconds_total",
                              "Seconds that the slowest member of each publication took; over "
                              "freshet_weight_publications_total: their mean.")),

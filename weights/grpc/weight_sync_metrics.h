@@ -15,9 +15,9 @@
 
 namespace freshet::metrics {
 
-// The weight plane of a process: freshet_weight_sync_seconds{phase},
-// freshet_weight_sync_bytes_total and freshet_weight_sync_failures_total{cause}; and of the job
-// that published last and of the kKeptJobs before it how long members took, by route. Thread-safe.
+// Weight plane metrics of a process: freshet_weight_sync_seconds{phase},
+// freshet_weight_sync_bytes_total and freshet_weight_sync_failures_total{cause}; and member times
+// by route, for the job that published last and the kKeptJobs before it. Thread-safe.
 class WeightSyncMetrics final : public WeightSyncObserver {
  public:
   explicit WeightSyncMetrics(prometheus::Registry& registry);
@@ -43,7 +43,7 @@ class WeightSyncMetrics final : public WeightSyncObserver {
   Counters& publications_;
   Mutex mu_;
   std::map<std::string, prometheus::Counter*> by_cause_ ABSL_GUARDED_BY(mu_);
-  // By job and then route; `recent_` has the jobs, the one that published last at the end.
+  // By job, then route. `recent_` has the jobs, ordered by last publication.
   std::map<std::string, std::map<std::string, Route>> jobs_ ABSL_GUARDED_BY(mu_);
   std::deque<std::string> recent_ ABSL_GUARDED_BY(mu_);
 };

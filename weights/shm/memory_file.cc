@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
-// A mapping together with the descriptor it came from; either may be absent.
+// A mapping and its descriptor; either may be absent.
 class Mapping {
  public:
   explicit Mapping(int fd) : fd_(fd) {}
@@ -36,7 +36,7 @@ class Mapping {
   void CloseFile() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
-  // Maps `size` bytes of `fd`. False on failure, with errno.
+  // Maps `size` bytes of `fd`. Returns false with errno set on failure.
   bool Map(int fd, size_t size, int flags) {
     if (size == 0) return true;
     void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED | flags, fd, 0);
@@ -79,7 +79,7 @@ std::string PathOf(int fd) { return StrCat("/proc/", ::getpid(), "/fd/", fd); }
 // Seals the filled file and maps it for this process.
 absl::StatusOr<WeightBytes> Seal(std::shared_ptr<Mapping> file, size_t size) {
   if (::fcntl(file->fd(), F_ADD_SEALS, kSeals) != 0) return NoMemory("seal");
-  // Mapped through a read-only descriptor: kernels before 6.7 refuse a sealed file's writable one.
+  // Map through a read-only descriptor: kernels before 6.7 reject a sealed file's writable one.
   const Mapping reader(::open(PathOf(file->fd()).c_str(), O_RDONLY | O_CLOEXEC));
   if (reader.fd() < 0 || !file->Map(reader.fd(), size, 0)) return NoMemory("mmap");
   const std::byte* data = file->data();
@@ -87,7 +87,7 @@ absl::StatusOr<WeightBytes> Seal(std::shared_ptr<Mapping> file, size_t size) {
   return std::make_shared<const WeightArena>(data, size, std::move(file), fd);
 }
 
-// True for "/proc/PID/fd/N" with decimal numbers.
+// Whether `path` is "/proc/PID/fd/N" with decimal numbers.
 bool IsMemoryFilePath(std::string_view path) {
   const auto take = [&path](std::string_view prefix) {
     if (!path.starts_with(prefix)) return false;

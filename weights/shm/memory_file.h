@@ -12,31 +12,30 @@
 
 namespace freshet {
 
-// Memory that processes of one host share: an anonymous file (memfd_create) that is sealed against
-// every change once it is filled. It lives as long as any process has it open or mapped, so a
-// killed trainer leaves nothing behind and its engines keep what they have mapped.
+// Memory shared by the processes of a host: an anonymous file (memfd_create) that is sealed against
+// all changes once filled. It exists as long as a process has it open or mapped, so a killed
+// trainer leaves nothing behind and engines keep their mappings.
 
-// Stages versions in sealed memory files, one write pass per version. A file is never written
-// again, so an engine may read it for as long as it likes; freed pages go back to the system.
+// Stages versions in sealed memory files, one write pass per version. A file is never rewritten, so
+// engines may keep reading it; freed pages return to the system.
 class MemoryFileStager final : public WeightStager {
  public:
   absl::StatusOr<WeightBytes> Stage(std::span<const std::byte> source, int64_t bucket_bytes,
                                     WeightManifest& manifest) override;
 };
 
-// `bytes` in a sealed memory file: the same when they are in one already, else a copy.
-// RESOURCE_EXHAUSTED when there is no memory or no descriptor.
+// Returns `bytes` in a sealed memory file; copies them unless they already are in one.
+// RESOURCE_EXHAUSTED: out of memory or descriptors.
 absl::StatusOr<WeightBytes> InMemoryFile(const WeightBytes& bytes);
 
-// Where other processes open the memory file of `bytes`: "/proc/PID/fd/N". Good while `bytes`
-// lives.
+// Path at which other processes open the memory file of `bytes`: "/proc/PID/fd/N". Valid as long as
+// `bytes`.
 std::string MemoryFilePath(const WeightArena& bytes);
 
-// Maps a memory file of another process, read-only, without a copy. The arena keeps the mapping.
-// Returns:
-//   INVALID_ARGUMENT: `path` is not of the form of MemoryFilePath.
-//   UNIMPLEMENTED: it cannot be opened from here, or is not a sealed memory file of `size` bytes
-//   (as when `path` means something else in this process's view of the host).
+// Maps another process's memory file read-only, without a copy. The arena owns the mapping.
+//   INVALID_ARGUMENT: `path` is not a MemoryFilePath.
+//   UNIMPLEMENTED: it cannot be opened here, or is not a sealed memory file of `size` bytes (for
+//     example because `path` refers to something else in this process's namespace).
 absl::StatusOr<WeightBytes> MapMemoryFile(const std::string& path, int64_t size);
 
 }  // namespace freshet

@@ -76,9 +76,9 @@ void Controller::EndTerm(const std::string& why) {
   ports_.observer.OnLeading(false);
   if (term != nullptr) {
     term->hub->Close(
-        StatusOf(absl::StatusCode::kUnavailable, "this controller does not lead any more: ", why));
+        StatusOf(absl::StatusCode::kUnavailable, "this controller no longer leads: ", why));
     term->manager.Stop();
-    // Again: drivers report until they have ended.
+    // Again, because drivers report until they have stopped.
     ports_.observer.OnLeading(false);
   }
 }

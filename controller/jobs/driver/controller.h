@@ -25,7 +25,7 @@
 
 namespace freshet {
 
-// What a controller is made from. All of it outlives the controller.
+// Dependencies of a controller; all of them must outlive it.
 struct ControllerPorts {
   JobRecordStore& records;
   EventLog& events;
@@ -35,20 +35,20 @@ struct ControllerPorts {
   RewardGateway& rewards;
   ControllerObserver& observer;
   const Clock& clock;
-  // Changes the number of workers; null: the controller itself does, by its record and by drains.
+  // Changes the number of workers. Null: the hub does, by its record and by drains.
   PoolScaler* scaler = nullptr;
 };
 
 struct ControllerOptions {
-  std::string candidate;  // unique to this run of the process
+  std::string candidate;  // unique per process run
   ControllerTiming timing;
   RetentionOptions retention;
   PoolOptions pools;
-  OwnLog own_log;   // of this process; may be empty
-  DataRoots roots;  // of the files that jobs name
+  OwnLog own_log;   // log lines of this process; may be empty
+  DataRoots roots;  // roots of the files that jobs name
 };
 
-// What a controller has while it leads; a new one for each term.
+// State of a controller while it leads; new for each term.
 struct ControllerTerm {
   ControllerTerm(const ControllerPorts& ports, const ControllerOptions& options, int64_t token,
                  std::unique_ptr<WorkerHub> workers);
@@ -56,29 +56,29 @@ struct ControllerTerm {
   const int64_t fence;
   JobRegistry registry;
   std::unique_ptr<WorkerHub> hub;
-  PoolScaler& scaler;  // changes the number of workers: the ports' one, or else the hub
+  PoolScaler& scaler;  // the ports' scaler, or else the hub
   Reservations reservations;
   Autoscaler pools;
   JobManager manager;  // last: its drivers use all of the above
 };
 
-// One controller process: leads the cluster or stands by. Thread-safe.
+// One controller process, leader or standby. Thread-safe.
 class Controller {
  public:
   Controller(const ControllerPorts& ports, ControllerOptions options);
-  // Stop().
+  // Calls Stop().
   ~Controller();
 
-  // Competes for the leadership from here on. `address`: where others reach this process.
+  // Starts to compete for leadership. `address`: where other processes reach this one.
   void Start(const std::string& address) { leadership_.Start(address); }
-  // Hands the leadership over to a standby. Jobs go on. Idempotent.
+  // Hands leadership over to a standby. Jobs keep running. Idempotent.
   void Stop() { leadership_.Stop(); }
 
-  // The term under way; null while this controller stands by, or when its lease has ended.
+  // The current term; null on a standby or if the lease has expired.
   std::shared_ptr<ControllerTerm> Active() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Who leads, as far as this controller knows.
+  // The leader, as far as this controller knows.
   Leadership::View Leader() const { return leadership_.Get(); }
-  // For reading only: any controller can.
+  // Read-only; usable on any controller.
   const JobRegistry& registry() const { return registry_; }
   const ControllerPorts& ports() const { return ports_; }
   const ControllerOptions& options() const { return options_; }

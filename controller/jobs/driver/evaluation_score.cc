@@ -59,7 +59,7 @@ class Scoring {
     const int64_t scored = rows - metrics.eval_failed_rows;
     if (scored == 0)
       return FailedPrecondition("none of ", rows, " rows has a score; ", first_failure_);
-    // Sums first, so that a perfect score is exactly 1.
+    // Sum before dividing, so that a perfect score is exactly 1.
     const auto count = static_cast<double>(scored);
     metrics.eval_accuracy /= count;
     for (auto& [name, value] : metrics.reward_components) value /= count;
@@ -96,7 +96,7 @@ class Scoring {
     for (int64_t attempt = 1; !open.empty(); ++attempt) {
       if (attempt > 1) options_.pause();
       reward::v1::ScoreRequest request;
-      request.set_job_id(job_);  // the job's own scorers, with what they are connected to
+      request.set_job_id(job_);  // selects the job's own scorers and their connections
       for (const int64_t row : open) {
         FRESHET_ASSIGN_OR_RETURN(*request.add_items(), MakeItem(row));
       }
@@ -127,13 +127,13 @@ class Scoring {
     if (metrics.eval_failed_rows++ == 0) first_failure_ = StrCat("row ", row, ": ", error);
   }
 
-  // One call, on one reward worker after another.
+  // One call, trying one reward worker after another.
   absl::StatusOr<reward::v1::ScoreReply> Call(const reward::v1::ScoreRequest& request) {
-    absl::Status last = StatusOf(absl::StatusCode::kUnavailable, "no reward worker is there");
+    absl::Status last = StatusOf(absl::StatusCode::kUnavailable, "no reward worker is available");
     for (int tries = 0; tries < options_.max_tries; options_.pause()) {
       if (options_.stopped()) return absl::CancelledError("stopped");
       const std::vector<std::string> workers = options_.reward_workers();
-      if (workers.empty()) continue;  // until one comes, or the evaluation is stopped
+      if (workers.empty()) continue;  // wait for a worker, or until the evaluation is stopped
       const std::string& address = workers[next_worker_++ % workers.size()];
       absl::StatusOr<reward::v1::ScoreReply> reply =
           rewards_.Score(address, request, options_.call_deadline);
@@ -142,7 +142,7 @@ class Scoring {
                                    " scores for ", request.items_size(), " items")
                         : reply.status();
       if (last.code() == absl::StatusCode::kInvalidArgument) return last;
-      // A worker, or the service that its scorer calls, is away: a wait, too.
+      // An unavailable worker or scorer service does not count as a try.
       if (!absl::IsUnavailable(last)) ++tries;
     }
     return last;

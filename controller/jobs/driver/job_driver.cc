@@ -16,7 +16,7 @@ using job::v1::JOB_STATE_CANCELLED;
 using job::v1::JOB_STATE_FAILED;
 using job::v1::JOB_STATE_SUCCEEDED;
 
-// Revisions of member lists: the leader's token above, a counter below.
+// Revisions of member lists: the leader's token in the high bits, a counter in the low bits.
 constexpr int kRevisionBits = 24;
 
 bool SameAssignments(const JobRecord& a, const JobRecord& b) {
@@ -220,14 +220,13 @@ absl::Status JobDriver::Reconcile(JobRecord& record, const std::vector<Member>& 
     context_.reservations.ReleaseOtherTrainers(id_, record.trainer());
     return absl::OkStatus();
   }
-  // A record that a successor has written may name workers that are unknown here: they are not ours
-  // to revoke.
+  // A record written by a successor may name workers unknown here, which must not be revoked.
   if (!change.revoke.empty()) FRESHET_RETURN_IF_ERROR(context_.registry.CheckLead());
-  // Leases return before the record forgets who held them: a controller that dies in between leaves
-  // the same work to the next one.
+  // Return leases before the record drops their holders: if the controller dies in between, the
+  // next one repeats the work.
   if (store_ == nullptr && !change.revoke.empty()) {
     const absl::Status opened = OpenStore(record);
-    // What no retry mends is said by Open, and ends the job.
+    // Permanent errors are reported by Open, which ends the job.
     const bool lasting = opened.code() == absl::StatusCode::kInvalidArgument ||
                          opened.code() == absl::StatusCode::kFailedPrecondition;
     if (!opened.ok() && !lasting) return opened;
@@ -319,7 +318,7 @@ std::shared_ptr<const cluster::v1::Assign> JobDriver::BaseAssign(const JobRecord
 
 absl::StatusOr<bool> JobDriver::Finish(job::v1::JobState state, const std::string& reason) {
   const absl::Time now = context_.clock.Now();
-  // The last stats are not to be lost; the end does not depend on them.
+  // Keep the last stats. Failing to do so does not block the end.
   if (absl::StatusOr<JobRecord> latest = context_.registry.Get(id_); latest.ok()) {
     ReadProgress(*latest, /*save=*/true).IgnoreError();
   }
@@ -333,12 +332,12 @@ absl::StatusOr<bool> JobDriver::Finish(job::v1::JobState state, const std::strin
   FRESHET_LOG(Info) << "event=job_ended job=" << id_ << " state=" << StateName(record.state())
                     << " reason=" << LogQuoted(record.reason());
   StopFeeder();
-  return false;  // the next turn finds the end and lets the workers go
+  return false;  // the next turn sees the end and releases the workers
 }
 
 void JobDriver::StopFeeder() {
   feeder_thread_.request_stop();
-  if (store_ != nullptr) store_->Close();  // ends the feeder's wait
+  if (store_ != nullptr) store_->Close();  // unblocks the feeder
   if (feeder_thread_.joinable()) feeder_thread_.join();
 }
 

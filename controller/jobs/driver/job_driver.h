@@ -32,7 +32,7 @@
 
 namespace freshet {
 
-// What the drivers of a term share. All of it outlives them.
+// Dependencies shared by the drivers of a term; they outlive the drivers.
 struct DriverContext {
   JobRegistry& registry;
   WorkerHub& hub;
@@ -43,18 +43,18 @@ struct DriverContext {
   RewardGateway& rewards;
   ControllerObserver& observer;
   Autoscaler& pools;
-  PoolScaler& scaler;  // may take a second to answer
+  PoolScaler& scaler;  // a call may take a second
   const Clock& clock;
   ControllerTiming timing;
   RetentionOptions retention;
-  DataRoots roots;  // of the files that jobs name
+  DataRoots roots;  // roots of the files that jobs name
   int64_t fence = 0;
 };
 
-// Frees what the datastore need not keep of a job that has ended. Failures are logged.
+// Frees the datastore's data of an ended job that is no longer needed. Failures are logged.
 void FreeEnded(const DriverContext& context, const JobRecord& record);
 
-// State of a running job that is in nobody's record.
+// State of a running job that is not stored in its record.
 struct JobLive {
   std::string waits_for;
   std::map<std::string, int64_t> groups;  // by state
@@ -62,30 +62,30 @@ struct JobLive {
   std::vector<DeadLetter> dead;           // newest first
 };
 
-// Drives one job that has left the queue, from the opening of its model and data to its end: gives
-// workers their assignments, feeds prompts, sweeps, evaluates, watches, and moves the record. A new
-// leader's driver goes on where the former one stopped: everything it needs is in the record, the
-// store and what the workers report.
-// A failure of the datastore is waited out; work goes on meanwhile. Thread-safe.
+// Drives one job that has left the queue, from loading its model and data to its end: assigns
+// workers, feeds prompts, sweeps the store, evaluates, watches for stalls, and updates the record.
+// A new leader's driver continues where the former one stopped: all state is in the record, the
+// store and the workers' reports. Datastore failures are waited out while workers keep running.
+// Thread-safe.
 class JobDriver {
  public:
-  // `record` as of now. Its assignments are in force from here on; nothing runs before Start.
+  // `record` is the current record. Its assignments take effect now; nothing runs before Start.
   JobDriver(const DriverContext& context, const JobRecord& record);
-  // Stop().
+  // Calls Stop().
   ~JobDriver();
 
   void Start();
-  // Asks for what Stop waits for, so that several drivers end side by side.
+  // Begins stopping without waiting, so that several drivers can stop in parallel.
   void RequestStop();
-  // Ends the driver, not the job. Idempotent.
+  // Stops the driver, not the job. Idempotent.
   void Stop();
-  // The job has ended, or is gone: the driver has nothing left to do.
+  // The job has ended or was deleted.
   bool finished() const ABSL_LOCKS_EXCLUDED(mu_);
 
   JobLive Live() const ABSL_LOCKS_EXCLUDED(mu_);
-  // What the job asks of its pool, as of the last turn.
+  // The job's demand as of the last turn.
   JobDemand Demand() const ABSL_LOCKS_EXCLUDED(mu_);
-  // UNAVAILABLE: the data is not open yet. Else see freshet::FetchRows.
+  // UNAVAILABLE: the data is not loaded yet. Otherwise see freshet::FetchRows.
   absl::StatusOr<cluster::v1::FetchRowsReply> FetchRows(
       const cluster::v1::FetchRowsRequest& request) const ABSL_LOCKS_EXCLUDED(mu_);
   void ReportEvaluation(const cluster::v1::ReportEvaluationRequest& report)
@@ -93,24 +93,24 @@ class JobDriver {
 
  private:
   void Run(std::stop_token stop);
-  // One look at everything. True when there is nothing left to do.
+  // One iteration of the control loop. Returns true if nothing is left to do.
   absl::StatusOr<bool> Turn();
-  // The workers: assignments in line with who is there.
+  // Matches assignments to the available workers.
   absl::Status Reconcile(JobRecord& record, const std::vector<Member>& workers,
                          const WorkersReport& report);
-  // Model, data, store and feeder, step by step; OK when all are there.
+  // Opens model, data, store and feeder, step by step; OK once all are open.
   absl::Status Open(const JobRecord& record, const WorkersReport& report);
   absl::Status OpenStore(const JobRecord& record);
   std::shared_ptr<const cluster::v1::Assign> BaseAssign(const JobRecord& record) const;
-  // Pause, resume, STARTING -> RUNNING.
+  // Handles pause, resume and STARTING -> RUNNING.
   absl::Status MoveState(JobRecord& record, const WorkersReport& report);
-  // Cancelled: true when the last checkpoint is written, or not to be waited for any longer.
+  // For a cancelled job: true once the last checkpoint is written or its deadline has passed.
   bool TrainerLetGo(const WorkersReport& report, absl::Time now);
   absl::Status LookAtStore();
-  // Rows of metrics since the last look. `save`: the record is written at once.
+  // Reads the metrics rows added since the last call. `save`: write the record at once.
   absl::Status ReadProgress(JobRecord& record, bool save);
   absl::Status Evaluate(JobRecord& record, const WorkersReport& report, absl::Time now);
-  // Reason for ending the job with an error, "" to go on.
+  // Reason to fail the job; "" to continue.
   std::string FindFailure(const WorkersReport& report);
   bool FinalEvaluationOver(const JobRecord& record, absl::Time now);
   absl::Status Watch(JobRecord& record, const WorkersReport& report, absl::Time now);
@@ -118,7 +118,7 @@ class JobDriver {
                             const JobGauges& gauges, absl::Time now) const;
   JobGauges Measure(const JobRecord& record, const Blockage& blockage, absl::Duration stalled_for,
                     absl::Time now);
-  // Ends the job. True when that is stored.
+  // Ends the job. Returns true once that is stored.
   absl::StatusOr<bool> Finish(job::v1::JobState state, const std::string& reason);
   void StopFeeder();
   absl::StatusOr<JobRecord> Change(const std::function<absl::Status(JobRecord&)>& change);
@@ -127,24 +127,24 @@ class JobDriver {
   const std::string id_;
   const job::v1::JobSpec spec_;
 
-  // Of the driver's thread.
+  // Used by the driver's thread only.
   JobWorkers workers_;
   std::shared_ptr<TrajectoryStore> store_;
   std::shared_ptr<const cluster::v1::Assign> base_assign_;
-  absl::Status opening_;  // why model, data or store are not there
+  absl::Status opening_;  // why model, data or store are not open
   absl::Time open_retry_at_ = absl::InfinitePast();
   absl::Status store_status_;
   std::optional<StoreStats> stats_;
   std::optional<Explanation> explanation_;
   std::vector<DeadLetter> dead_;
-  int64_t dead_read_ = 0;  // groups that had died when it was read
+  int64_t dead_read_ = 0;  // number of dead groups when `dead_` was read
   DeathWatch deaths_;
   BufferAges ages_;
   int64_t progress_mark_ = -1;
   std::string progress_text_;
   absl::Time last_progress_;
   absl::Time last_step_ = absl::InfinitePast();
-  int64_t last_committed_ = 0;  // before the first step
+  int64_t last_committed_ = 0;  // 0: no step yet
   std::string stalled_edge_;
   absl::Time saved_ = absl::InfinitePast();
   std::optional<absl::Time> cancelling_since_;

@@ -21,7 +21,7 @@ using job::v1::JOB_STATE_STARTING;
 constexpr int64_t kEventsPerRead = 1000;
 constexpr int64_t kDeadShown = 8;
 
-// The event's row of metrics, if it has one, as progress of the record.
+// Applies the event's row of metrics, if any, to the record's progress.
 void TakeMetrics(const StoredEvent& stored, JobRecord& record) {
   job::v1::Event event;
   if (!event.ParseFromString(stored.value) || event.metrics_json().empty()) return;
@@ -72,7 +72,7 @@ absl::Status JobDriver::MoveState(JobRecord& record, const WorkersReport& report
         }
         if (current.state() == JOB_STATE_PAUSED || current.state() == JOB_STATE_STARTING) {
           return MoveTo(current, works ? JOB_STATE_RUNNING : JOB_STATE_STARTING,
-                        works ? "the trainer is at work" : "workers open model and data", now);
+                        works ? "the trainer is at work" : "workers load model and data", now);
         }
         return absl::OkStatus();
       }));
@@ -85,7 +85,7 @@ bool JobDriver::TrainerLetGo(const WorkersReport& report, absl::Time now) {
     cancel_sequence_ = report.trainer_sequence;
   }
   if (report.trainers == 0) return true;
-  // A later status that does not name the work any more.
+  // A later status no longer names the work.
   if (!report.trainer_lists_work && report.trainer_sequence != cancel_sequence_) return true;
   return now - *cancelling_since_ >= context_.timing.last_checkpoint_deadline;
 }
@@ -107,7 +107,7 @@ absl::Status JobDriver::ReadProgress(JobRecord& record, bool save) {
     absl::StatusOr<EventPage> page = context_.events.Read(EventStream(id_), read.metrics_cursor(),
                                                           kEventsPerRead, absl::ZeroDuration());
     if (page.status().code() == absl::StatusCode::kOutOfRange) {
-      read.set_metrics_cursor(0);  // the stream began anew
+      read.set_metrics_cursor(0);  // the stream was recreated
       break;
     }
     FRESHET_RETURN_IF_ERROR(page.status());
@@ -116,7 +116,7 @@ absl::Status JobDriver::ReadProgress(JobRecord& record, bool save) {
     if (static_cast<int64_t>(page->events.size()) < kEventsPerRead) break;
   }
   if (read.metrics_cursor() == record.metrics_cursor()) return absl::OkStatus();
-  // One write per second is enough while the job is at work.
+  // One write per second suffices while the job runs.
   const absl::Time now = context_.clock.Now();
   if (now - saved_ >= 5 * context_.timing.tick || save) {
     saved_ = now;
@@ -242,8 +242,8 @@ absl::Status JobDriver::Watch(JobRecord& record, const WorkersReport& report, ab
       last_step_ = now;
     }
   }
-  // A warm-up moves nothing in the store: what the trainer says of it counts. Once it is at work,
-  // it only says what it waits for.
+  // A warm-up changes nothing in the store, so the trainer's text counts as progress. Once the
+  // trainer runs, the text only says what it waits for.
   if (std::exchange(progress_text_, report.trainer_waits) != report.trainer_waits &&
       !report.trainer_running) {
     last_progress_ = now;

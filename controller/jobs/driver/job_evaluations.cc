@@ -109,7 +109,8 @@ void JobEvaluations::Report(const cluster::v1::ReportEvaluationRequest& report) 
     return;
   }
   if (!tracker_.Report(report.evaluation_id())) return;
-  // One evaluation at a time: the former scorer has handed over its result and needs no lock.
+  // Only one evaluation runs at a time: the former scorer has delivered its result and holds no
+  // lock.
   scorer_ = std::jthread([this, report] { Score(report); });
 }
 

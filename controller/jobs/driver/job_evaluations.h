@@ -17,9 +17,9 @@
 
 namespace freshet {
 
-// The evaluations of one job: directs a rollout when one is due, takes its report, has it scored on
-// a thread of its own, and hands the row to the driver. All methods but Report and Stop are called
-// by the driver's thread. Thread-safe in that sense.
+// The evaluations of one job: directs a rollout when one is due, receives its report, scores it on
+// its own thread, and returns the row to the driver. Report and Stop are thread-safe; the driver's
+// thread calls the other methods.
 class JobEvaluations {
  public:
   JobEvaluations(WorkerHub& hub, RewardGateway& rewards, const ControllerTiming& timing,
@@ -27,14 +27,14 @@ class JobEvaluations {
                  std::shared_ptr<const JobInputs> inputs);
   ~JobEvaluations();
 
-  // What has come to an end since the last turn.
+  // An evaluation that finished since the last turn.
   struct Ended {
-    int64_t version = 0;  // that was due
+    int64_t version = 0;  // the version that was due
     std::optional<EvalMetrics> metrics;
-    std::string error;  // set without metrics
+    std::string error;  // set if `metrics` is not
   };
-  // Begins what is due, looks after what runs. `committed`: newest version that may be evaluated,
-  // or -1; `done_upto`: the largest version that was evaluated.
+  // Starts due evaluations and checks running ones. `committed`: newest version that may be
+  // evaluated, or -1; `done_upto`: largest version evaluated.
   std::optional<Ended> Turn(int64_t committed, int64_t done_upto,
                             const std::vector<EvaluatorSlot>& slots,
                             std::vector<std::string> reward_addresses, absl::Time now)
@@ -42,9 +42,9 @@ class JobEvaluations {
   bool idle() const ABSL_LOCKS_EXCLUDED(mu_);
   int64_t skipped() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // A rollout's report; one that nobody waits for is ignored.
+  // Handles a rollout's report; unexpected ones are ignored.
   void Report(const cluster::v1::ReportEvaluationRequest& report) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends the scoring. Idempotent.
+  // Stops scoring. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

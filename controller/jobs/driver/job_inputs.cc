@@ -12,7 +12,7 @@
 namespace freshet {
 namespace {
 
-// Of one reply, well below what a message may have.
+// Per reply, well below the gRPC message limit.
 constexpr size_t kMaxReplyBytes = size_t{8} << 20;
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const job::v1::JobSpec& spec,
@@ -51,11 +51,11 @@ absl::StatusOr<std::vector<trajectory::v1::DatasetRow>> FetchRows(const job::v1:
                                                                   int64_t count) {
   const int64_t total = NumRows(spec, inputs, held_out);
   if (first < 0 || first > total) {
-    return StatusOf(absl::StatusCode::kOutOfRange, "first: ", first, " is not within 0 and ",
+    return StatusOf(absl::StatusCode::kOutOfRange, "first: ", first, " is not between 0 and ",
                     total);
   }
   if (count < 0 || count > kMaxRowsPerFetch) {
-    return InvalidArgument("count: ", count, " is not within 0 and ", kMaxRowsPerFetch);
+    return InvalidArgument("count: ", count, " is not between 0 and ", kMaxRowsPerFetch);
   }
   const Dataset& data = held_out && total > 0 ? *inputs.data.held_out : *inputs.data.train;
   std::vector<trajectory::v1::DatasetRow> rows;

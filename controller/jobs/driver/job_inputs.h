@@ -21,23 +21,22 @@ struct JobInputs {
   PromptBounds bounds;
 };
 
-// Opens the datasets of a resolved job and checks every row with the model's tokenizer.
-// Errors have one line per error, each naming file or field and the fix: INVALID_ARGUMENT,
-// NOT_FOUND, FAILED_PRECONDITION. Files are opened below `roots`.
+// Opens the datasets of a resolved job and checks every row with the model's tokenizer. Files are
+// opened below `roots`. Errors: INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION; one line per
+// error, naming the file or field and the fix.
 absl::StatusOr<std::shared_ptr<const JobInputs>> OpenJobInputs(const job::v1::JobSpec& spec,
                                                                trainer::v1::ModelBundle bundle,
                                                                const DataRoots& roots);
 
 constexpr int64_t kMaxRowsPerFetch = 4096;
 
-// Rows [first, first + count) of the training or the held-out rows, at most kMaxRowsPerFetch and
-// about 8 MiB; of the held-out ones only the first eval.rows exist. OUT_OF_RANGE or
-// INVALID_ARGUMENT naming the field.
+// Rows [first, first + count) of the training or held-out rows, at most kMaxRowsPerFetch rows and
+// about 8 MiB. Only the first eval.rows held-out rows exist. OUT_OF_RANGE or INVALID_ARGUMENT
+// naming the field.
 absl::StatusOr<std::vector<trajectory::v1::DatasetRow>> FetchRows(const job::v1::JobSpec& spec,
                                                                   const JobInputs& inputs,
                                                                   bool held_out, int64_t first,
                                                                   int64_t count);
-// Rows there are.
 int64_t NumRows(const job::v1::JobSpec& spec, const JobInputs& inputs, bool held_out);
 
 }  // namespace freshet

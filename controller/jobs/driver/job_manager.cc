@@ -15,7 +15,7 @@ namespace {
 
 using job::v1::JOB_STATE_PENDING;
 
-// Looks at the queue without a reason to, in ticks.
+// Ticks between periodic checks of the queue.
 constexpr int64_t kTicksPerLook = 5;
 
 bool IsReady(const Member& member) {
@@ -93,7 +93,7 @@ void JobManager::Stop() {
   }
   for (std::jthread* thread : {&control_, &maintenance_, &pools_}) thread->request_stop();
   context_.hub.Wake();
-  // All before the first is waited for: one may be in a call that takes a minute.
+  // Request all stops before waiting, because a driver may be in a call that takes a minute.
   for (const auto& [id, driver] : drivers) driver->RequestStop();
   drivers.clear();
   for (std::jthread* thread : {&control_, &maintenance_, &pools_}) {
@@ -206,7 +206,7 @@ absl::Status JobManager::RunQueue() {
   for (const JobRecord& record : records) {
     if (driven.contains(record.id())) continue;
     if (IsActive(record)) {
-      // Its start was written, but the datastore's reply was lost. Its reservations are still held.
+      // Its start was stored, but the datastore's reply was lost. Its reservations are still held.
       FRESHET_ASSIGN_OR_RETURN(const std::shared_ptr<JobDriver> driver, Adopt(record));
       if (driver == nullptr) continue;
       driver->Start();
@@ -217,7 +217,7 @@ absl::Status JobManager::RunQueue() {
     input.queue.push_back(ToQueued(record));
     reasons[record.id()] = record.reason();
   }
-  // Nor was the start of any other job written.
+  // No other job's start was stored.
   context_.reservations.ReleaseAllBut(driven);
   {
     MutexLock lock(mu_);
@@ -269,12 +269,12 @@ absl::Status JobManager::StartJob(const std::string& job, const std::string& tra
   const Member* member = FindMember(workers, trainer);
   const auto started = [&](JobRecord& record) {
     if (record.state() != JOB_STATE_PENDING) {
-      return FailedPrecondition("job ", job, " does not wait any more");
+      return FailedPrecondition("job ", job, " is no longer queued");
     }
     const absl::Time now = context_.clock.Now();
     FRESHET_RETURN_IF_ERROR(
         MoveTo(record, job::v1::JOB_STATE_STARTING,
-               StrCat("trainer ", trainer, " and pool ", pool, " open model and data"), now));
+               StrCat("trainer ", trainer, " and pool ", pool, " load model and data"), now));
     record.set_pool(pool);
     record.set_trainer(trainer);
     record.clear_assignments();
@@ -289,10 +289,10 @@ absl::Status JobManager::StartJob(const std::string& job, const std::string& tra
           ? context_.registry.Change(job, started)
           : absl::StatusOr<JobRecord>(FailedPrecondition("the workers were taken"));
   if (!record.ok()) {
-    // It may have been written: what it needs stays its own until the record is read.
+    // The write may have succeeded: keep the reservations until the record can be read.
     if (record.status().code() == absl::StatusCode::kUnavailable) return record.status();
     context_.reservations.Release(job);
-    return absl::OkStatus();  // paused or cancelled meanwhile: that is no error of the queue
+    return absl::OkStatus();  // paused or cancelled meanwhile: not an error
   }
   auto driver = std::make_shared<JobDriver>(context_, *record);
   {

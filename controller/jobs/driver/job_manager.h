@@ -18,25 +18,25 @@
 
 namespace freshet {
 
-// All jobs during one term of leadership: takes over those that run, starts queued ones when their
-// workers are free, looks after lost workers, and lets ended jobs expire. Thread-safe.
+// All jobs during one term of leadership: adopts running jobs, starts queued ones when their
+// workers are free, detects lost workers, and deletes expired jobs. Thread-safe.
 class JobManager {
  public:
-  // `own_log` (may be empty) goes into the hub's log.
+  // Lines of `own_log` (may be empty) are added to the hub's log.
   JobManager(const DriverContext& context, OwnLog own_log)
       : context_(context), own_log_(std::move(own_log)) {}
-  // Stop().
+  // Calls Stop().
   ~JobManager();
 
-  // Takes over the jobs of the former leader: their work is reserved before this returns, so that
-  // no worker that comes back is sent away. Errors: those of the datastore; then nothing runs.
+  // Adopts the jobs of the former leader. Their trainers and pools are reserved before this
+  // returns, so that no returning worker is dismissed. Errors: those of the datastore; then nothing
+  // runs.
   absl::Status Start();
-  // Ends all threads; jobs go on without a controller. Idempotent.
+  // Stops all threads; jobs keep running without a controller. Idempotent.
   void Stop();
 
   // The driver of an active job; null for others.
   std::shared_ptr<JobDriver> Driver(const std::string& job) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Something about the queue has changed.
   void LookAtQueue() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -46,8 +46,8 @@ class JobManager {
   void CheckWorkers();
   void LookAtPools() ABSL_LOCKS_EXCLUDED(mu_);
   void ReapDrivers() ABSL_LOCKS_EXCLUDED(mu_);
-  // Creates the driver of an active job; the caller starts it. Null if another job holds its
-  // trainer or pool: the job has given its workers up (GiveWorkersUp).
+  // Creates the driver of an active job; the caller starts it. Returns null if another job holds
+  // its trainer or pool; the job has then given its workers up (GiveWorkersUp).
   absl::StatusOr<std::shared_ptr<JobDriver>> Adopt(const JobRecord& record)
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status RunQueue();
@@ -66,7 +66,7 @@ class JobManager {
   std::set<std::string> waited_for_ ABSL_GUARDED_BY(mu_);  // pools that queued jobs wait for
   std::jthread control_;
   std::jthread maintenance_;
-  std::jthread pools_;  // separate: the scaler may answer slowly
+  std::jthread pools_;  // a separate thread, because the scaler may be slow
 };
 
 }  // namespace freshet

@@ -27,24 +27,24 @@ namespace freshet {
 class JobStores {
  public:
   virtual ~JobStores() = default;
-  // Opens the store of options.job, or makes it. The caller may keep it as long as it likes; the
-  // store of a job may be open several times. UNAVAILABLE: the backend cannot be reached.
-  // FAILED_PRECONDITION: the store is of another generation than options.generation.
+  // Opens or creates the store of options.job. The caller may keep it indefinitely; a store may be
+  // open several times. UNAVAILABLE: the backend is unreachable. FAILED_PRECONDITION: the store's
+  // generation is not options.generation.
   virtual absl::StatusOr<std::shared_ptr<TrajectoryStore>> Open(const StoreOptions& options) = 0;
-  // The store of a job that has one; NOT_FOUND otherwise.
+  // Opens the job's existing store; NOT_FOUND if there is none.
   virtual absl::StatusOr<std::shared_ptr<TrajectoryStore>> Find(const std::string& job) = 0;
   // Removes everything that the datastore holds of the job except its record: store, events and
-  // sample rows. Call it when nobody works on the job. Idempotent. FAILED_PRECONDITION: another
-  // controller leads, or the id belongs to a newer job, whose data stays.
+  // sample rows. Call it only when no worker uses the job. Idempotent. FAILED_PRECONDITION: another
+  // controller leads, or the id belongs to a newer job, whose data is kept.
   virtual absl::Status Delete(const JobRemoval& removal) = 0;
-  // Frees what an ended job does not need: bytes already marked for deletion and, unless the job is
-  // resumable, the bytes of all samples. The ledger stays. Idempotent; called often. Errors as of
-  // Delete.
+  // Frees data that an ended job does not need: bytes already marked for deletion and, unless the
+  // job is resumable, the bytes of all samples. The ledger is kept. Idempotent; called often.
+  // Errors as for Delete.
   virtual absl::Status Free(const JobRemoval& /*removal*/, bool /*resumable*/) {
     return absl::OkStatus();
   }
-  // RESOURCE_EXHAUSTED with the stats while the backend has no room for new samples; OK when it
-  // has, or cannot be asked. Asked often.
+  // RESOURCE_EXHAUSTED with the stats while the backend has no room for new samples. OK if it has
+  // room or does not answer. Called often.
   virtual absl::Status CheckSpace() { return absl::OkStatus(); }
 };
 
@@ -58,7 +58,7 @@ class TrainerGateway {
                                                                  absl::Duration deadline) = 0;
   virtual absl::StatusOr<trainer::v1::ListCheckpointsReply> ListCheckpoints(
       const std::string& address, const std::string& job, absl::Duration deadline) = 0;
-  // Hands every chunk to `sink`, whose error ends the export.
+  // Passes every chunk to `sink`; an error of `sink` ends the export.
   virtual absl::Status ExportCheckpoint(
       const std::string& address, const trainer::v1::ExportCheckpointRequest& request,
       absl::Duration deadline,
@@ -76,16 +76,15 @@ class RewardGateway {
                                                        absl::Duration deadline) = 0;
 };
 
-// Figures of one job that has not ended.
 struct JobGauges {
   std::string id;
   std::string name;
   job::v1::JobState state = job::v1::JOB_STATE_UNSPECIFIED;
   int64_t staleness_bound = 0;
-  std::string blocking_edge;  // while it is stalled, else ""
+  std::string blocking_edge;  // while stalled, else ""
   absl::Duration stalled_for;
   int64_t evaluations_skipped = 0;
-  absl::Time last_step;  // infinite past without one
+  absl::Time last_step;  // infinite past before the first step
   std::optional<double> eval_accuracy;
   // Bounds of the store.
   int64_t group_size = 1;
@@ -94,27 +93,26 @@ struct JobGauges {
   int64_t max_in_flight_groups = 0;
   bool has_stats = false;
   StoreStats stats;
-  // Since when the oldest group of each state is there; infinite future without one.
+  // When the oldest group entered each state; infinite future if none.
   std::array<absl::Time, kNumGroupStates> oldest{};
 };
 
-// Hears what goes on, for metrics. Called from several threads; must be quick. Thread-safe.
+// Receives events for metrics. Called from several threads; must return quickly. Thread-safe.
 class ControllerObserver {
  public:
   virtual ~ControllerObserver() = default;
-  // Whether the datastore answers; said a few times per second.
+  // Whether the datastore answers; called a few times per second.
   virtual void OnDatastore(const absl::Status& /*status*/) {}
-  // False twice: when a term begins to end, and after its last report.
+  // Called with false twice: when a term begins to end, and after its last report.
   virtual void OnLeading(bool /*leading*/) {}
   virtual void OnJob(const JobGauges& /*gauges*/) {}
   virtual void OnJobGone(const std::string& /*id*/) {}
-  // The leader has written the end of a job: SUCCEEDED, FAILED or CANCELLED.
+  // The leader has stored the end of a job: SUCCEEDED, FAILED or CANCELLED.
   virtual void OnJobEnded(job::v1::JobState /*state*/) {}
   virtual void OnWorkers(const std::vector<Member>& /*workers*/) {}
   virtual void OnWorkerLost(cluster::v1::Role /*role*/) {}
-  // The work of a worker ended with an error.
   virtual void OnWorkFailed(cluster::v1::Role /*role*/) {}
-  // All pools of the cluster, about once a second while this controller leads.
+  // All pools, about once a second while this controller leads.
   virtual void OnPools(const std::vector<PoolStats>& /*pools*/) {}
 };
 

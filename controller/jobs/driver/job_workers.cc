@@ -18,7 +18,7 @@ const AssignmentStatus* FindStatus(const Member& member, const std::string& id) 
   return nullptr;
 }
 
-// The worker is there in the epoch of the assignment.
+// The worker if it is alive and connected in the assignment's epoch, else null.
 const Member* PresentMember(const std::vector<Member>& workers, const Assignment& assignment) {
   const Member* member = FindMember(workers, assignment.worker());
   if (member == nullptr || member->record.lost() || !member->connected ||
@@ -55,7 +55,7 @@ WorkersReport JobWorkers::Inspect(const JobRecord& record, const std::vector<Mem
     } else if (assignment.role() == cluster::v1::ROLE_TRAINER) {
       report.trainer_lost =
           assignment.epoch() != 0
-              ? StrCat("trainer ", assignment.worker(), " has not come back yet")
+              ? StrCat("trainer ", assignment.worker(), " has not reconnected yet")
               : StrCat("trainer ", assignment.worker(), " is lost since ",
                        absl::FormatDuration(
                            absl::Trunc(now - FromTimestamp(assignment.since()), absl::Seconds(1))));
@@ -147,7 +147,7 @@ void JobWorkers::OnFailed(const Assignment& assignment, const AssignmentStatus& 
   }
   report.errors[assignment.role()] = decision.reason;
   if (now < retry_at) return;
-  // Failures in a row are reported at powers of two: 1, 2, 4, ...
+  // Consecutive failures are reported at powers of two: 1, 2, 4, ...
   const bool told = (decision.in_row & (decision.in_row - 1)) == 0;
   report.replace[assignment.id()] = told ? decision.reason : "";
 }

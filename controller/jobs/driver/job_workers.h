@@ -21,37 +21,36 @@ namespace freshet {
 
 // What the workers of a job report at one moment.
 struct WorkersReport {
-  // Failed assignments whose pause is over, for AssignmentRules::replace.
+  // Failed assignments whose backoff has passed, for AssignmentRules::replace.
   std::map<std::string, std::string> replace;
-  // An error that ends the job; "" without.
+  // An error that ends the job; "" if none.
   std::string fatal;
-  // For display: one error for each role with work that has not restarted yet.
+  // For display: one error per role with work that has not restarted yet.
   std::map<cluster::v1::Role, std::string> errors;
-  std::vector<cluster::v1::Role> failed;  // one entry for each failure since the last Inspect
-  std::string rollout_waits;              // what the first rollout that waits says of it
-  std::string reward_waits;               // what the first reward worker that waits says of it
-  // What the rollout says whose environment is silent for longest, and for how long.
+  std::vector<cluster::v1::Role> failed;  // one entry per failure since the last Inspect
+  std::string rollout_waits;              // wait text of the first waiting rollout
+  std::string reward_waits;               // wait text of the first waiting reward worker
+  // Wait text and silence of the rollout whose environment has been silent longest.
   std::string env_waits;
   absl::Duration env_silence;
   int64_t trainers = 0, rollouts = 0, rewards = 0, envs = 0;  // assigned, alive and connected
   bool trainer_running = false;
-  double trainer_busy = 0;  // share of time, since the status before
+  double trainer_busy = 0;  // share of time since the previous status
   bool trainer_done = false;
   std::string trainer_waits;
-  std::string trainer_lost;  // "" when it is there
+  std::string trainer_lost;  // "" if it is connected
   std::string trainer_address;
   int64_t trainer_sequence = 0;     // of its last status
   bool trainer_lists_work = false;  // its last status names the assignment
   std::vector<std::string> reward_addresses;
-  std::vector<EvaluatorSlot> evaluators;  // rollouts that run and have weights
+  std::vector<EvaluatorSlot> evaluators;  // running rollouts that have weights
 };
 
-// The workers of one job: reads their reports, decides when failed work is begun again, and tells
-// the hub what the job wants of each of them. Confined to one thread.
+// The workers of one job: reads their reports, decides when failed work restarts, and tells the hub
+// the desired assignments. Not thread-safe.
 class JobWorkers {
  public:
-  // `first_revision`: revisions of member lists are above it, so that they grow from one leader to
-  // the next.
+  // Revisions of member lists start above `first_revision`, so that they increase across leaders.
   JobWorkers(WorkerHub& hub, const ControllerTiming& timing, std::string job,
              int64_t first_revision)
       : hub_(hub),
@@ -64,15 +63,15 @@ class JobWorkers {
   WorkersReport Inspect(const JobRecord& record, const std::vector<Member>& workers,
                         int64_t committed, absl::Time now);
 
-  // Says that the record's assignments are in force though their content is not known yet.
+  // Marks the record's assignments as in force before their content is known.
   void Reserve(const JobRecord& record);
-  // Tells the workers their work. `base` is an Assign without id, paused and members. Without the
-  // trainer: its work ends, for a job that is being cancelled.
+  // Publishes the desired assignments. `base` is an Assign without id, paused and members.
+  // `with_trainer` is false for a job that is being cancelled: the trainer's work ends.
   void Publish(const JobRecord& record, const std::vector<Member>& workers,
                std::shared_ptr<const cluster::v1::Assign> base, bool paused, bool with_trainer);
   void Dismiss() { hub_.SetDesired(job_, {}); }
-  // Tells the trainer what the rollouts have done, for the metrics of its steps, when that has
-  // changed; at most once per heartbeat.
+  // Sends the rollouts' totals to the trainer for its step metrics if they changed, at most once
+  // per heartbeat.
   void TellProgress(const JobRecord& record, const WorkersReport& report, absl::Time now);
 
  private:
@@ -91,14 +90,14 @@ class JobWorkers {
   const ControllerTiming timing_;
   const std::string job_;
   int64_t revision_;
-  std::string members_text_;  // of the last list, to notice changes
+  std::string members_text_;  // of the last list, to detect changes
   std::shared_ptr<const cluster::v1::Members> members_;
-  std::string published_;                    // what SetDesired was told last
+  std::string published_;                    // last value passed to SetDesired
   std::map<std::string, Failure> failures_;  // by assignment id
   WorkFailures work_failures_;
   int64_t committed_ = -1;
   RolloutTally tally_;
-  std::string told_progress_;  // assignment and sums that the trainer was told last
+  std::string told_progress_;  // assignment and totals sent to the trainer last
   absl::Time progress_told_ = absl::InfinitePast();
 };
 

@@ -9,24 +9,24 @@
 
 namespace freshet {
 
-// Which job has which trainer and which pool of rollouts: one job each. Thread-safe.
+// Which job holds which trainer and rollout pool; one job each. Thread-safe.
 class Reservations {
  public:
   static std::string Trainer(const std::string& name) { return "trainer/" + name; }
   static std::string Pool(const std::string& name) { return "pool/" + name; }
 
-  // False when another job has it. Idempotent.
+  // Returns false if another job holds it. Idempotent.
   bool Reserve(const std::string& what, const std::string& job) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     return holders_.emplace(what, job).first->second == job;
   }
-  // "" when it is free.
+  // "" if it is free.
   std::string HolderOf(const std::string& what) const ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     const auto found = holders_.find(what);
     return found == holders_.end() ? "" : found->second;
   }
-  // Frees the trainers that `job` has but for this one.
+  // Frees the trainers that `job` holds, except `name`.
   void ReleaseOtherTrainers(const std::string& job, const std::string& name)
       ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
@@ -34,12 +34,11 @@ class Reservations {
       return entry.second == job && entry.first.starts_with(Trainer("")) && entry.first != kept;
     });
   }
-  // Frees all that jobs have which are not among `jobs`.
+  // Frees everything held by jobs that are not in `jobs`.
   void ReleaseAllBut(const std::set<std::string>& jobs) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     std::erase_if(holders_, [&jobs](const auto& entry) { return !jobs.contains(entry.second); });
   }
-  // Frees all that `job` has.
   void Release(const std::string& job) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     std::erase_if(holders_, [&job](const auto& entry) { return entry.second == job; });

@@ -20,7 +20,7 @@ bool TakesWork(const Member& member) {
   return !member.record.lost() && member.connected && !member.status.draining();
 }
 
-// Whether the job uses workers of this kind without choosing among them.
+// Whether the job uses every worker of this kind.
 bool Serves(const JobRecord& job, const Member& member) {
   switch (member.record.role()) {
     case ROLE_ROLLOUT:
@@ -85,7 +85,7 @@ class Planner {
       next_.push_back(assignment);
       return;
     }
-    if (same) {  // restarted under a new id, if the worker takes work
+    if (same) {  // restart under a new id if the worker takes work
       NoteFailure(assignment);
       return;
     }
@@ -97,7 +97,7 @@ class Planner {
       Note(Severity::kWarning, "worker_lost",
            StrCat(who, " is lost: ", member->record.lost_reason(), "; its leases return"));
     } else {
-      Note(Severity::kInfo, "worker_left", StrCat(who, " left, or came back as a new process"));
+      Note(Severity::kInfo, "worker_left", StrCat(who, " left, or restarted as a new process"));
     }
   }
 

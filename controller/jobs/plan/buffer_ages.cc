@@ -21,7 +21,7 @@ void BufferAges::Take(const StoreStats& stats, absl::Time now) {
     } else {
       all.back().entered = entered;
     }
-    // The groups that are there are the last that came; the oldest of them has this number.
+    // Under FIFO order, the oldest group still in the state has this entry number.
     const int64_t oldest = entered - stats.groups[i] + 1;
     while (all.size() > 1 && all.front().entered < oldest) all.pop_front();
     oldest_[i] = stats.groups[i] > 0 ? all.front().time : absl::InfiniteFuture();

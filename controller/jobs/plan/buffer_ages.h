@@ -11,28 +11,28 @@
 
 namespace freshet {
 
-// Since when the oldest prompt group of each state has been in it, estimated from how many entered
-// the state and how many are there, as if groups left it in the order in which they came. So it
-// says that nothing of a state moves, or how long all of it takes to pass; one group that is stuck
-// while others pass does not show. Exact to the time between two readings while that order holds;
-// groups that were there at the first reading count from then. Confined to one thread.
+// Estimates when the oldest prompt group of each state entered it, from the number of groups that
+// entered the state and the number in it, assuming FIFO order. It detects that a state does not
+// drain, or how long it takes to; a single stuck group does not show. Under FIFO order the error is
+// at most the time between two readings. Groups present at the first reading count from then. Not
+// thread-safe.
 class BufferAges {
  public:
   void Take(const StoreStats& stats, absl::Time now);
-  // InfiniteFuture when the state holds no group, and for states that nothing leaves.
+  // InfiniteFuture if the state is empty, and for final states.
   absl::Time oldest(GroupState state) const { return oldest_[static_cast<size_t>(state)]; }
 
  private:
-  // At `time` the number of groups that had entered was seen to be `entered`.
+  // The total number of groups that had entered by `time`.
   struct Reading {
     int64_t entered = 0;
     absl::Time time;
   };
   struct Readings {
     std::deque<Reading> all;
-    absl::Duration spacing;  // of readings; what comes sooner counts as of the last one
+    absl::Duration spacing;  // of readings; more frequent ones count as the previous one
   };
-  // Of one state; beyond, the spacing doubles: ages become coarser, not wrong.
+  // Per state. Beyond that the spacing doubles, which makes ages coarser but not wrong.
   static constexpr size_t kMaxReadings = 512;
 
   std::array<Readings, kNumGroupStates> readings_;

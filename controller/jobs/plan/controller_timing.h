@@ -5,30 +5,31 @@
 
 namespace freshet {
 
-// Every period and deadline of a controller; `Scaled` makes all of them shorter for tests.
+// All periods and deadlines of a controller; `Scaled` shortens them for tests.
 struct ControllerTiming {
   absl::Duration heartbeat_interval = absl::Seconds(1);
   absl::Duration lost_after = absl::Seconds(2);
   absl::Duration rejoin_grace = absl::Seconds(5);
   absl::Duration leader_ttl = absl::Seconds(2);
   absl::Duration leader_renewal = absl::Milliseconds(500);
-  absl::Duration tick = absl::Milliseconds(200);  // of the controller, and of each job
-  absl::Duration patience = absl::Seconds(8);     // without progress: a stall, told within 10 s
-  absl::Duration retry_first = absl::Seconds(1);  // of work that failed; doubles
+  absl::Duration tick = absl::Milliseconds(200);  // of the controller and of each job
+  absl::Duration patience = absl::Seconds(8);     // a stall is reported within 10 s
+  absl::Duration retry_first = absl::Seconds(1);  // initial restart backoff of failed work; doubles
   absl::Duration retry_most = absl::Seconds(30);
-  // Failures of its workers that end a job; see WorkFailures.
+  // Worker failures that end a job; see WorkFailures.
   int trainer_failures = 8;
   int worker_failures = 8;
   absl::Duration failure_window = absl::Minutes(10);
-  // A lost trainer's job may go elsewhere; infinite where no other has its checkpoints.
+  // When the job of a lost trainer may move to another one. Infinite if no other trainer has its
+  // checkpoints.
   absl::Duration other_trainer_after = absl::Seconds(60);
   absl::Duration describe_deadline = absl::Seconds(60);    // of TrainerService.DescribeModel
   absl::Duration call_deadline = absl::Seconds(10);        // of short calls to workers
   absl::Duration score_deadline = absl::Seconds(60);       // of one call of RewardService.Score
-  absl::Duration evaluation_deadline = absl::Minutes(10);  // of one try
+  absl::Duration evaluation_deadline = absl::Minutes(10);  // per try
   absl::Duration final_evaluation_deadline = absl::Minutes(30);
-  absl::Duration last_checkpoint_deadline = absl::Seconds(60);  // of a job that is cancelled
-  absl::Duration retention_period = absl::Minutes(1);           // between two looks
+  absl::Duration last_checkpoint_deadline = absl::Seconds(60);  // for a cancelled job
+  absl::Duration retention_period = absl::Minutes(1);           // between two checks
 
   ControllerTiming Scaled(double factor) const {
     ControllerTiming t = *this;

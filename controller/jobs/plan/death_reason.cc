@@ -9,7 +9,7 @@
 namespace freshet {
 
 std::string ReasonLine(const DeadLetter& letter) {
-  // The store cuts by bytes, and what a scorer says may have several lines.
+  // The store truncates by bytes, and a scorer's text may have several lines.
   std::string reason = ValidUtf8(letter.reason);
   std::replace(reason.begin(), reason.end(), '\n', ' ');
   return reason;

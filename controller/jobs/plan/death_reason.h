@@ -8,11 +8,11 @@
 
 namespace freshet {
 
-// A dead group's reason as one line of valid UTF-8, about 300 bytes at most: "score_failed: 3
+// Reason of a dead group as one line of valid UTF-8, about 300 bytes at most: "score_failed: 3
 // times: infra_error: ...", with the error of its last attempt.
 std::string ReasonLine(const DeadLetter& letter);
 
-// That of the last group of `store` that died, "" without one. Errors of the store.
+// ReasonLine of the last group of `store` that died; "" if none. Errors: those of the store.
 absl::StatusOr<std::string> LastDeath(TrajectoryStore& store);
 
 }  // namespace freshet

@@ -13,9 +13,9 @@ DueEvaluation FindDueEvaluation(const EvaluationRule& rule, int64_t committed, i
   const int64_t newest = reached == rule.last ? reached : reached - reached % rule.every;
   if (newest <= begun) return due;
   due.version = newest;
-  // Multiples of `every` in (begun, newest).
-  const int64_t upto = (newest + rule.every - 1) / rule.every;        // those in [0, newest)
-  const int64_t begun_upto = begun < 0 ? 0 : begun / rule.every + 1;  // those in [0, begun]
+  // Multiples of `every` in (begun, newest].
+  const int64_t upto = (newest + rule.every - 1) / rule.every;        // in [0, newest)
+  const int64_t begun_upto = begun < 0 ? 0 : begun / rule.every + 1;  // in [0, begun]
   due.skipped = std::max<int64_t>(0, upto - begun_upto);
   return due;
 }
@@ -25,7 +25,7 @@ std::optional<EvaluationTracker::Running> EvaluationTracker::Direct(
   const EvaluatorSlot* best = nullptr;
   for (const EvaluatorSlot& slot : slots) {
     if (slot.policy.version < running_->version) continue;
-    // Another worker than the one that failed, where there is one.
+    // Prefer a worker other than the one that failed.
     const bool same = slot.worker == running_->worker;
     const bool best_same = best != nullptr && best->worker == running_->worker;
     if (best == nullptr || (best_same && !same) ||
@@ -75,7 +75,7 @@ EvaluationTracker::Outcome EvaluationTracker::Check(const std::vector<EvaluatorS
     running_.reset();
     return outcome;
   }
-  outcome.retry = Direct(slots, now);  // none: looked at again
+  outcome.retry = Direct(slots, now);  // none: retried at the next Check
   return outcome;
 }
 

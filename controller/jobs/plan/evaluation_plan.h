@@ -17,8 +17,8 @@ struct EvaluationRule {
   int64_t last = 0;  // version after the job's last step
 };
 
-// The newest version up to `committed` that is due and larger than `begun` (the largest whose
-// evaluation has begun, -1 for none); none when there is no such version. Versions between that
+// The newest version that is due, at most `committed` and above `begun` (the largest version whose
+// evaluation has begun, -1 if none). None if there is no such version. Due versions in between that
 // were passed over are counted in `skipped`. Pure.
 struct DueEvaluation {
   std::optional<int64_t> version;
@@ -26,19 +26,18 @@ struct DueEvaluation {
 };
 DueEvaluation FindDueEvaluation(const EvaluationRule& rule, int64_t committed, int64_t begun);
 
-// A rollout that could evaluate.
 struct EvaluatorSlot {
   std::string worker;
   int64_t epoch = 0;
   std::string assignment_id;
-  PolicyVersion policy;  // that it generates with
+  PolicyVersion policy;  // it currently generates with
 };
 
-// One evaluation at a time: which worker has it, since when, and when it is given to another.
-// Time is an argument. Confined to one thread.
+// Tracks one evaluation at a time: which worker runs it, since when, and when to reassign it. Time
+// is an argument. Not thread-safe.
 class EvaluationTracker {
  public:
-  // `deadline` of one try; after `max_tries` of them the evaluation is given up.
+  // `deadline` is per try. The evaluation is given up after `max_tries` tries.
   EvaluationTracker(absl::Duration deadline, int max_tries)
       : deadline_(deadline), max_tries_(max_tries) {}
 
@@ -50,26 +49,26 @@ class EvaluationTracker {
     absl::Time begun;  // of the first try
     absl::Time tried;
     int tries = 0;
-    bool reported = false;  // the responses are there and are being scored
+    bool reported = false;  // the responses have arrived and are being scored
   };
 
   bool idle() const { return !running_.has_value(); }
   const std::optional<Running>& running() const { return running_; }
 
-  // Begins the evaluation of `version` (at least) on the slot that has come furthest, if one is at
-  // `version` or beyond. Returns the try to be directed, or none.
+  // Starts the evaluation of `version` or newer on the slot with the newest version, if any has
+  // reached `version`. Returns the try to direct, or none.
   std::optional<Running> Begin(const std::string& job, int64_t version,
                                const std::vector<EvaluatorSlot>& slots, absl::Time now);
-  // Looks after the running one: when its worker is gone or took too long, the next try to be
-  // directed; when there is none left, `given_up` with the reason, and it is idle again.
+  // Checks the running evaluation. If its worker is gone or took too long, returns the next try to
+  // direct. If no tries are left, sets `given_up` to the reason and becomes idle.
   struct Outcome {
     std::optional<Running> retry;
     std::string given_up;
   };
   Outcome Check(const std::vector<EvaluatorSlot>& slots, absl::Time now);
-  // The worker could not do it; Check tries another.
+  // The worker failed; Check retries on another one.
   void Fail(const std::string& id, const std::string& error);
-  // True when `id` is the try under way; it is then reported, and not tried again.
+  // Returns true if `id` is the current try, which is then marked as reported and not retried.
   bool Report(const std::string& id);
   void End() { running_.reset(); }
 

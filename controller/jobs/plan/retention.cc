@@ -23,8 +23,9 @@ std::vector<Expiry> FindExpired(const std::vector<JobRecord>& records, absl::Tim
       expired.push_back(
           {ended[i]->id(), StrCat("ended more than ", absl::FormatDuration(options.keep), " ago")});
     } else if (i < surplus) {
-      expired.push_back({ended[i]->id(), StrCat("more than ", options.max_ended,
-                                                " jobs have ended since; the oldest go first")});
+      expired.push_back(
+          {ended[i]->id(), StrCat("more than ", options.max_ended,
+                                  " jobs have ended since; the oldest are deleted first")});
     }
   }
   return expired;

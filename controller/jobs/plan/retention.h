@@ -10,12 +10,12 @@
 
 namespace freshet {
 
-// A job that has ended keeps its record, its events and samples, and its trajectory store (ledger
-// included), so that it can be looked at, verified, and (unless it succeeded) resumed. All of that
-// goes when it expires. Checkpoints stay on the trainer.
+// A job that has ended keeps its record, events, samples and trajectory store (including the
+// ledger), so that it can be inspected, verified and (unless it succeeded) resumed. All of that is
+// deleted when it expires. Checkpoints stay on the trainer.
 struct RetentionOptions {
   absl::Duration keep = absl::Hours(24);  // after the end
-  size_t max_ended = 100;                 // jobs; beyond, those that ended first go earlier
+  size_t max_ended = 100;                 // beyond that, the jobs that ended first expire early
 };
 
 struct Expiry {
@@ -23,7 +23,7 @@ struct Expiry {
   std::string reason;
 };
 
-// Jobs that expire now, oldest end first. Jobs that have not ended never do. Pure.
+// Jobs that expire now, in order of their end. Active jobs never expire. Pure.
 std::vector<Expiry> FindExpired(const std::vector<JobRecord>& records, absl::Time now,
                                 const RetentionOptions& options);
 

@@ -8,14 +8,13 @@
 
 namespace freshet {
 
-// What all rollouts that worked for a job have done, added up from what each says of its own
-// assignment. A new leader's tally begins with what the assignments in force say. Confined to one
-// thread.
+// Total work of all rollouts of a job, summed from each assignment's reported totals. A new
+// leader's tally starts with the totals of the assignments in force. Not thread-safe.
 class RolloutTally {
  public:
-  // `totals` of an assignment as of its newest status; those of an assignment only grow.
+  // `totals`: newest totals of an assignment; they never decrease.
   void Take(const std::string& assignment, const cluster::v1::RolloutTotals& totals);
-  // Forgets an assignment that is over; what it has done stays in the sum.
+  // Forgets an ended assignment; its work stays in the sum.
   void Forget(const std::string& assignment) { known_.erase(assignment); }
   const std::map<std::string, cluster::v1::RolloutTotals>& known() const { return known_; }
   const cluster::v1::RolloutTotals& sum() const { return sum_; }

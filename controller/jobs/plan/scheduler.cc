@@ -22,7 +22,6 @@ PoolSlot* FindPool(std::vector<PoolSlot>& pools, const std::string& name) {
   return found == pools.end() ? nullptr : &*found;
 }
 
-// Names of up to three jobs.
 std::string Holders(std::vector<std::string> jobs) {
   std::string text;
   for (size_t i = 0; i < jobs.size() && i < 3; ++i) text += (i == 0 ? "" : ", ") + jobs[i];
@@ -83,7 +82,7 @@ Schedule ScheduleJobs(const ScheduleInput& input) {
     }
     schedule.waits.push_back(
         {job.id, trainer == nullptr ? TrainerReason(trainers, job) : PoolReason(pool, job)});
-    // What it could use already is kept for it, so that no stream of later jobs starves it.
+    // Keep what it could already use, so that a stream of later jobs does not starve it.
     if (trainer != nullptr) trainer->job = job.id;
     if (pool_free) pool->job = job.id;
   }

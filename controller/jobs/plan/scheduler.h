@@ -9,26 +9,25 @@
 
 namespace freshet {
 
-// A job that waits for its turn.
 struct QueuedJob {
   std::string id;
   int32_t priority = 0;  // larger first
   absl::Time created;    // then older first
-  std::string pool;      // of rollouts that it wants
-  // Name of the trainer that holds its checkpoints; "" for a job that never ran.
+  std::string pool;      // rollout pool that it wants
+  // Trainer that holds its checkpoints; "" for a job that never ran.
   std::string trainer;
 };
 
 struct TrainerSlot {
   std::string name;
   bool ready = false;  // alive and not draining
-  std::string job;     // that has it; "" when free
+  std::string job;     // its current job; "" if free
 };
 
 struct PoolSlot {
   std::string name;
-  int64_t ready = 0;  // rollouts, alive and not draining
-  std::string job;    // that has it; "" when free
+  int64_t ready = 0;  // rollouts alive and not draining
+  std::string job;    // its current job; "" if free
 };
 
 struct ScheduleInput {
@@ -48,16 +47,14 @@ struct JobWait {
 };
 struct Schedule {
   std::vector<JobStart> starts;
-  std::vector<JobWait> waits;  // every other job of the queue
+  std::vector<JobWait> waits;  // all other queued jobs
 };
 
-// Which queued jobs start now. A trainer and the rollouts of a pool belong to one job at a time;
-// reward and environment workers serve all jobs, so nobody waits for them here. Jobs are taken by
-// priority, then age; one that cannot start does not hold up those behind it that want other
-// workers, but no other job gets what the first in line waits for: a trainer or pool that the first
-// waiting job could use is kept for it. A job that ran before goes back to the trainer that has its
-// checkpoints.
-// Pure. O((jobs + workers) * jobs).
+// Which queued jobs start now. A trainer and the rollouts of a pool serve one job at a time. Reward
+// and environment workers serve all jobs, so no job waits for them here. Jobs are taken by
+// priority, then age. A job that cannot start does not block later jobs that need other workers,
+// but trainers and pools that the first waiting job could use are kept for it. A job that ran
+// before goes back to the trainer that has its checkpoints. Pure. O((jobs + workers) * jobs).
 Schedule ScheduleJobs(const ScheduleInput& input);
 
 }  // namespace freshet

@@ -12,7 +12,7 @@
 namespace freshet {
 namespace {
 
-// Splits "KEY is bad" or "KEY: is bad", where KEY is a key of a component, as scorers say it.
+// Splits a scorer's "KEY is bad" or "KEY: is bad", where KEY is a key of a component.
 ConfigError ScorerError(const std::string& component, std::string_view text,
                         const KeyPlaces& places) {
   const size_t end = text.find_first_of(": ");
@@ -29,7 +29,7 @@ void CheckScorers(const JobSpec& spec, const KeyPlaces& places, std::vector<Conf
   const std::map<std::string, job::v1::RewardComponent> components(
       spec.reward().components().begin(), spec.reward().components().end());
   for (const auto& [name, component] : components) {
-    // One by one, so that each tells its error.
+    // One at a time, to get the error of each.
     JobSpec alone;
     (*alone.mutable_reward()->mutable_components())[name] = component;
     const absl::Status status = MakeJobScorer(alone, UnconnectedScorers()).status();

@@ -8,10 +8,9 @@
 
 namespace freshet {
 
-// The errors of a resolved job that only those who will serve it can tell: options of a scorer that
-// it refuses (a pattern that is no regular expression), and options of a built-in environment that
-// it does not have or whose values it does not take. With their places. What a user serves himself
-// (type grpc) is not asked. Pure; thread-safe.
+// Errors of a resolved job that only its services can detect, with their places: scorer options
+// that the scorer refuses (such as an invalid regular expression), and unknown or invalid options
+// of a built-in environment. User-provided services (type grpc) are not checked. Pure; thread-safe.
 std::vector<ConfigError> CheckServices(const JobSpec& spec, const KeyPlaces& places);
 
 }  // namespace freshet

@@ -7,7 +7,7 @@
 namespace freshet {
 namespace {
 
-constexpr double kMostLedgerRows = 1e15;  // exact in a script's numbers
+constexpr double kMostLedgerRows = 1e15;  // exact as a Lua number
 
 }  // namespace
 
@@ -28,7 +28,7 @@ StoreOptions MakeStoreOptions(const job::v1::JobSpec& spec, const std::string& j
   store.max_queued_prompts = spec.datastore().max_queued_prompts();
   store.lease_ttl = absl::Milliseconds(spec.rollout().lease_ttl_ms());
   store.max_row_failures = static_cast<int32_t>(spec.reward().max_attempts());
-  if (spec.rollout().has_max_attempts()) {  // a job that an older program took has none
+  if (spec.rollout().has_max_attempts()) {  // absent in jobs accepted by an older version
     store.max_lease_failures = static_cast<int32_t>(spec.rollout().max_attempts());
   }
   if (spec.rollout().has_max_hand_backs()) {
@@ -37,8 +37,8 @@ StoreOptions MakeStoreOptions(const job::v1::JobSpec& spec, const std::string& j
   store.max_requeues = static_cast<int32_t>(spec.staleness().max_requeues());
   store.filter_zero_variance = spec.filter().zero_variance();
   store.max_filtered_in_a_row = spec.filter().max_filtered_in_a_row();
-  // The ledger stays whole as long as the job: every sample is trained once, and those of groups
-  // that end otherwise, or begin again, come on top.
+  // The ledger is kept for the life of the job. Every sample is trained once; samples of groups
+  // that end otherwise or restart are extra.
   constexpr double kRowsPerTrainedSample = 64;
   const double rows = kRowsPerTrainedSample * static_cast<double>(store.last_step) *
                       static_cast<double>(store.staleness.groups_per_step) * store.group_size;

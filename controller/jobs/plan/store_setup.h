@@ -8,7 +8,7 @@
 
 namespace freshet {
 
-// The trajectory store of a resolved job; `job` is its id. Pure; thread-safe.
+// Options of the trajectory store of a resolved job; `job` is its id. Pure; thread-safe.
 StoreOptions MakeStoreOptions(const job::v1::JobSpec& spec, const std::string& job);
 
 }  // namespace freshet

@@ -10,24 +10,24 @@
 
 namespace freshet {
 
-// What a client sends to run or to check.
+// What a client submits or validates.
 struct Submission {
-  std::string yaml;                        // either this
+  std::string yaml;                        // set either this
   const job::v1::JobSpec* spec = nullptr;  // or this
   std::string file_name;                   // of `yaml`, for messages
   std::vector<std::string> overrides;      // "a.b=c"
 };
 
 struct CheckedSubmission {
-  job::v1::JobSpec spec;            // resolved; use it only when `errors` is empty
+  job::v1::JobSpec spec;            // resolved; valid only if `errors` is empty
   std::vector<ConfigError> errors;  // in the order of SortConfigErrors
 };
 
 constexpr size_t kMaxOverrides = 1000;
 
-// Reads, overrides, resolves and validates a job for a cluster: its keys, its loss, the options of
-// its scorers and of its environment, and the files of its dataset, which are opened below `roots`.
-// Safe on untrusted input. Thread-safe.
+// Parses, overrides, resolves and validates a job for a cluster: its keys, its loss, the options of
+// its scorers and environment, and the files of its dataset, which are opened below `roots`. Safe
+// on untrusted input. Thread-safe.
 CheckedSubmission CheckSubmission(const Submission& submission, const DataRoots& roots);
 
 }  // namespace freshet

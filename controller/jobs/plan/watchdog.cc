@@ -16,12 +16,13 @@ bool IsKnownEdge(const std::string& edge) {
 
 Blockage Because(const char* edge, std::string text) { return {false, edge, std::move(text)}; }
 
-// The step that is under way, as the store tells it.
+// The store's explanation of the current step.
 std::string StoreText(const JobHealth& health) {
   return health.explanation.has_value() ? StrCat("; ", health.explanation->text) : "";
 }
 
-// No environment has answered for so long that the job waits for one, not for its rollouts.
+// No environment has answered for so long that the job waits for an environment, not for its
+// rollouts.
 bool EnvironmentSilent(const JobHealth& health, absl::Duration patience) {
   return !health.env_waits.empty() && health.env_silence >= patience / 2;
 }
@@ -30,20 +31,20 @@ Blockage Name(const JobHealth& health, absl::Duration patience) {
   if (health.paused) return Because("paused", "paused on request");
   if (!health.store_error.empty()) return Because("datastore", health.store_error);
   if (health.trainers == 0) {
-    return Because("trainer",
-                   health.trainer_lost.empty() ? "no trainer has the job" : health.trainer_lost);
+    return Because("trainer", health.trainer_lost.empty() ? "no trainer is assigned to the job"
+                                                          : health.trainer_lost);
   }
   if (health.trainer_starts) {
     return Because("trainer",
                    health.trainer_waits.empty() ? "the trainer starts" : health.trainer_waits);
   }
   if (health.trainer_done) {
-    std::string text = "the last evaluation is under way";
+    std::string text = "the last evaluation is running";
     if (EnvironmentSilent(health, patience)) text += StrCat("; ", health.env_waits);
     return Because("evaluation", std::move(text));
   }
   const std::string edge = health.explanation.has_value() ? health.explanation->edge : "";
-  // A worker that is missing matters as soon as the step depends on it.
+  // A missing worker matters only once the step depends on it.
   if (health.rollouts == 0 && edge != "trainer" && edge != "reward") {
     return Because("rollout", StrCat("pool ", health.pool, ": 0 rollouts ready",
                                      health.rollout_errors.empty() ? "" : "; ",
@@ -58,7 +59,7 @@ Blockage Name(const JobHealth& health, absl::Duration patience) {
   if (edge == "reward" && !health.reward_errors.empty()) {
     return Because("reward", StrCat(health.reward_errors, StoreText(health)));
   }
-  // Samples that cannot be put look as if nobody made any; training goes on meanwhile.
+  // If samples cannot be stored, it looks as if none were generated; training goes on meanwhile.
   if (!health.store_full.empty() && edge != "trainer") {
     return Because("datastore", StrCat(health.store_full, StoreText(health)));
   }
@@ -100,8 +101,8 @@ Blockage FindBlockage(const JobHealth& health, absl::Duration patience) {
 }
 
 int64_t ProgressMark(const StoreStats& stats) {
-  // Puts that were refused are no progress, and neither are groups that go back to the queue: an
-  // engine that is lost again and again requeues for ever.
+  // Refused puts and groups that return to the queue are not progress: an engine that keeps getting
+  // lost requeues forever.
   int64_t mark = stats.samples_put + stats.committed_version;
   for (int state = 0; state < kNumGroupStates; ++state) {
     const auto name = static_cast<GroupState>(state);

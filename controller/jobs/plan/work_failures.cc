@@ -24,7 +24,7 @@ void WorkFailures::OnStep() {
 }
 
 int WorkFailures::CountInRow(const WorkFailure& failure, absl::Time now) {
-  // A worker without a failure for twice the longest pause starts from the first pause again. For a
+  // A worker without a failure for twice the longest pause starts over with the first pause. For a
   // trainer only a committed step does that (OnStep).
   const absl::Duration well = 2 * timing_.retry_most;
   std::erase_if(rows_, [&](const auto& row) {

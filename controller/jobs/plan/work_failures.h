@@ -13,7 +13,6 @@
 
 namespace freshet {
 
-// The work of one worker ended with an error.
 struct WorkFailure {
   cluster::v1::Role role = cluster::v1::ROLE_UNSPECIFIED;
   std::string worker;
@@ -24,7 +23,7 @@ struct WorkFailure {
 struct FailureDecision {
   bool ends_job = false;
   absl::Duration pause;  // until the work restarts, unless the job ends
-  int in_row = 0;        // failures of this worker in a row, this one included
+  int in_row = 0;        // consecutive failures of this worker, including this one
   std::string reason;    // set in both cases: who failed, why, and how often
 };
 
@@ -38,13 +37,13 @@ struct FailureDecision {
 // step and with errors that are not transient; the reason names the most frequent error. A worker
 // that is killed or lost has not failed, and may come back.
 //
-// No clock, no I/O: time is an argument. Confined to one thread.
+// No clock, no I/O: time is an argument. Not thread-safe.
 class WorkFailures {
  public:
   explicit WorkFailures(const ControllerTiming& timing) : timing_(timing) {}
 
-  // A step was committed. Forgets all failures, except that the pauses of workers other than the
-  // trainer keep growing: such a worker may fail repeatedly while others do its work.
+  // A step was committed. Forgets all failures but keeps the backoff of workers other than the
+  // trainer: such a worker may fail repeatedly while others do its work.
   void OnStep();
   // The job has this worker.
   void OnWorker(cluster::v1::Role role, const std::string& worker, absl::Time now) {
@@ -58,15 +57,15 @@ class WorkFailures {
     int failures = 0;
     absl::Time last;
   };
-  // The last errors of a worker, oldest first: `worker_failures` at most.
+  // Last errors of a worker, oldest first, at most `worker_failures`.
   using Errors = std::deque<std::pair<absl::Time, std::string>>;
   int CountInRow(const WorkFailure& failure, absl::Time now);
 
   const ControllerTiming timing_;
   std::map<std::string, Row> rows_;  // by worker
-  // Errors that are not transient, since the last step, by role and worker; not the trainer's.
+  // Permanent errors since the last step, by role and worker; without the trainer's.
   std::map<cluster::v1::Role, std::map<std::string, Errors>> lasting_;
-  // When the job had which worker last, within `failure_window`.
+  // When the job last had each worker, within `failure_window`.
   std::map<cluster::v1::Role, std::map<std::string, absl::Time>> seen_;
 };
 

@@ -8,15 +8,15 @@ namespace freshet {
 
 inline constexpr char kDeposedPayload[] = "freshet/deposed";
 
-// `status`, an error, marked as one of a controller that led and found, before it did anything,
-// that it does not lead any more: the same call may be made to the one that does.
+// Marks the error `status` as coming from a former leader that changed nothing: the same call may
+// be retried on the current leader.
 inline absl::Status Deposed(absl::Status status) {
   status.SetPayload(kDeposedPayload, absl::Cord("1"));
   return status;
 }
 
-// What the record store said to a Create or an Update that was all that a call has tried to write:
-// FAILED_PRECONDITION of these two says that the writer is fenced.
+// Converts the result of a Create or Update that was the call's only write: FAILED_PRECONDITION
+// from these means that the writer is fenced.
 inline absl::Status DeposedIfFenced(const absl::Status& written) {
   return written.code() == absl::StatusCode::kFailedPrecondition ? Deposed(written) : written;
 }

@@ -55,7 +55,7 @@ job::v1::Event* AddEvent(JobRecord& record, const char* kind, absl::Time now) {
   return record.mutable_recent_events(record.recent_events_size() - 1)->mutable_event();
 }
 
-// As the record keeps it.
+// Truncated as stored in the record.
 std::string Cut(const std::string& text) { return ValidUtf8(text, kMaxReasonBytes); }
 
 std::string Because(const std::string& what, const std::string& reason) {
@@ -266,7 +266,7 @@ const char* RoleName(cluster::v1::Role role) {
 
 absl::Status ValidateJobId(const std::string& id) {
   if (id == kClusterTag) {
-    return InvalidArgument("'", id, "' names the cluster's own records; choose another");
+    return InvalidArgument("'", id, "' is reserved for the cluster's records; choose another");
   }
   const auto allowed = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';

@@ -14,33 +14,33 @@ namespace freshet {
 using cluster::v1::Assignment;
 using cluster::v1::JobRecord;
 
-// The life of a job:
+// Lifecycle of a job:
 //   PENDING -> STARTING -> RUNNING -> SUCCEEDED
 //   STARTING, RUNNING -> PENDING (its workers were taken away), PAUSED, FAILED, CANCELLED
 //   PENDING -> PAUSED, FAILED, CANCELLED
 //   PAUSED -> PENDING, STARTING, RUNNING, FAILED, CANCELLED, SUCCEEDED
 //   FAILED, CANCELLED -> PENDING (resumed)
-// All functions of this file are pure: they change the record given, and time is an argument.
+// All functions in this file are pure: they change the given record, and time is an argument.
 
 // "PENDING"
 const char* StateName(job::v1::JobState state);
 // SUCCEEDED, FAILED or CANCELLED.
 bool HasEnded(job::v1::JobState state);
-// STARTING or RUNNING, or PAUSED with workers of its own: a driver works on it.
+// STARTING or RUNNING, or PAUSED with workers assigned: a driver runs it.
 bool IsActive(const JobRecord& record);
 
 // The job's episodes run on the cluster's environment workers.
 bool NeedsEnvWorkers(const job::v1::JobSpec& spec);
 
-// Events that a record keeps: the last ones, for Get.
+// Number of latest events kept in a record, for Get.
 constexpr int kRecentEvents = 16;
 
 // A record in state PENDING, with its first event.
 JobRecord NewJobRecord(const std::string& id, const job::v1::JobSpec& spec, int32_t priority,
                        absl::Time now);
 
-// Moves the record and adds an event. In the same state only the reason changes, without an event.
-// FAILED_PRECONDITION for a transition that the life of a job does not have.
+// Moves the record and adds an event. If the state is the same, only the reason changes, without an
+// event. FAILED_PRECONDITION for a transition that the lifecycle does not allow.
 absl::Status MoveTo(JobRecord& record, job::v1::JobState state, const std::string& reason,
                     absl::Time now);
 
@@ -48,34 +48,34 @@ enum class Severity { kInfo, kWarning, kError };
 void AddNotice(JobRecord& record, Severity severity, const std::string& kind,
                const std::string& text, absl::Time now);
 
-// What the user asks for. Each is idempotent. FAILED_PRECONDITION when the job has ended in another
-// way, with the reason.
+// User requests. Idempotent. FAILED_PRECONDITION, with the reason, if the job has ended in another
+// way.
 absl::Status WantPaused(JobRecord& record, const std::string& reason, absl::Time now);
 absl::Status WantResumed(JobRecord& record, absl::Time now);
 absl::Status WantCancelled(JobRecord& record, const std::string& reason, absl::Time now);
-// Takes an active job's workers away, which another job holds: it becomes PENDING, or PAUSED or
-// CANCELLED if the user asked for that.
+// Releases an active job's workers because another job holds them: it becomes PENDING, or PAUSED or
+// CANCELLED if the user requested that.
 absl::Status GiveWorkersUp(JobRecord& record, const std::string& reason, absl::Time now);
-// Before anything of the job is removed: from then on nobody can resume it. FAILED_PRECONDITION
-// unless the job has ended.
+// Call before removing anything of the job: it can no longer be resumed. FAILED_PRECONDITION unless
+// the job has ended.
 absl::Status WantDeleted(JobRecord& record);
 
-// A new assignment of the record; its id is JOB/ROLE/NUMBER. `role` is a role's short name.
+// Adds an assignment to the record; its id is JOB/ROLE/NUMBER. `role` is a role's short name.
 Assignment NewAssignment(JobRecord& record, cluster::v1::Role role, const std::string& worker,
                          int64_t epoch, const std::string& incarnation, absl::Time now);
-// JOB of such an id, "" when it is none.
+// JOB of an assignment id; "" if malformed.
 std::string JobOfAssignment(const std::string& assignment_id);
 
 // "rollout"
 const char* RoleName(cluster::v1::Role role);
 
-// INVALID_ARGUMENT unless `id` is 1 to 63 letters, digits, '.', '_' and '-', the first of them a
-// letter or a digit, or when it is kClusterTag.
+// INVALID_ARGUMENT unless `id` has 1 to 63 letters, digits, '.', '_' and '-', starts with a letter
+// or digit, and is not kClusterTag.
 absl::Status ValidateJobId(const std::string& id);
-// NAME-xxxxxxxx, as long as ids may be.
+// NAME-xxxxxxxx, truncated to the maximum id length.
 std::string MakeJobId(const std::string& name, uint64_t random_bits);
 
-// The job as the API shows it. `details`: with the recent events.
+// The job as the API returns it. `details`: with the recent events.
 job::v1::Job ToJob(const JobRecord& record, bool details);
 
 }  // namespace freshet

@@ -14,10 +14,10 @@ namespace {
 
 constexpr char kPrefix[] = "job/";
 constexpr int kMaxTries = 16;
-// A generation has the leader's token in the bits above, a counter in those below. Exact as a Lua
-// number up to token 2^29.
+// A generation has the leader's token in the high bits and a counter in the low bits. Exact as a
+// Lua number up to token 2^29.
 constexpr int kGenerationBits = 24;
-// Older events are in the log already, whichever leader wrote them.
+// Older events are already in the log, whichever leader wrote them.
 constexpr absl::Duration kReplayed = absl::Minutes(1);
 
 std::string RecordId(const std::string& job) { return StrCat(kPrefix, job); }
@@ -30,7 +30,7 @@ absl::StatusOr<JobRecord> Parse(const StoredRecord& stored) {
   return record;
 }
 
-// Number at the end of a key like "state/12".
+// Number at the end of a key such as "state/12".
 int64_t EventNumber(const std::string& key) {
   const size_t slash = key.rfind('/');
   return slash == std::string::npos ? 0 : std::strtoll(key.c_str() + slash + 1, nullptr, 10);
@@ -76,7 +76,7 @@ absl::Status JobRegistry::Create(JobRecord record) {
     MutexLock lock(mu_);
     appended_[record.id()] = 0;
   }
-  // The job exists from here on: its next change appends the event when this could not.
+  // The job exists now: if this append fails, its next change appends the event.
   AppendEvents(record).IgnoreError();
   return absl::OkStatus();
 }
@@ -100,7 +100,7 @@ absl::StatusOr<JobRecord> JobRegistry::Change(
       FRESHET_RETURN_IF_ERROR(DeposedIfFenced(written));
       if (on_end_ && !had_ended && HasEnded(record.state())) on_end_(record.state());
     }
-    AppendEvents(record).IgnoreError();  // the next change tries again
+    AppendEvents(record).IgnoreError();  // the next change retries
     return record;
   }
   return StatusOf(absl::StatusCode::kAborted, "the record of job ", id, " was changed by others ",

@@ -1,4 +1,4 @@
--- Deletes what is due, one slice. Arguments: entries at most. Returns the number of entries.
+-- Deletes one slice of due entries. Arguments: maximum entries. Returns the number of entries.
 local due = call('ZRANGEBYSCORE', prefix .. 'trash', '-inf', now, 'LIMIT', 0, num(1))
 local keys, tokens, holds = {}, {}, {}
 local function add(list, text, pattern, head)
@@ -6,7 +6,7 @@ local function add(list, text, pattern, head)
 end
 for _, entry in ipairs(due) do
   if entry:sub(1, 1) == 'g' then
-    -- A group of a durable step: none of its rows wait or are leased.
+    -- A group of a durable step has no pending or leased rows.
     local ord = entry:sub(3)
     local f = call('HMGET', group_key(ord), 'bl', 'hd', 'toks', 'ph')
     add(keys, f[1], '%S+', prefix .. 'b:')

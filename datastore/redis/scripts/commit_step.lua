@@ -1,11 +1,11 @@
--- A step is trained. Arguments: epoch, step, its ordinals, content hash, the digest and the attempts
--- that the caller started from, the digest that it made of them.
--- RECEIPT: content hash, digest, lineage. DIGEST: the digest and the attempts to start from.
+-- Commits a trained step. Arguments: epoch, step, ordinals, content hash, the digest and attempts
+-- that the caller started from, the resulting digest.
+-- Returns RECEIPT: content hash, digest, lineage; or DIGEST: the digest and attempts to start from.
 local epoch, step, ordinals, content_hash = num(1), num(2), arg(3), arg(4)
 local fault = epoch_fault(epoch)
 if fault then return refuse('%s', fault) end
 
--- A trained group's numbers, and its rows.
+-- Numbers and rows of a trained group.
 local function trained(ordinal)
   local f = call('HMGET', group_key(key(ordinal)), 'n', 'rows')
   local g = unpack_group(f[1])

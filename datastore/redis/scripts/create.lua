@@ -1,9 +1,9 @@
--- Writes a job's configuration and first state, once. KEYS[1] {job}:state. Arguments: prefix,
--- configuration ("" only reads), time in us or "", digest, version, 1 for a fresh ledger's first
--- row, number of ordinals that ended before, these, number of options, names and values of
--- these, and of the state.
--- Returns the configuration that was there or "", and the generation: the server's time when the
--- store was written, which tells it from another one of the same name.
+-- Writes a job's configuration and initial state, once. KEYS[1] {job}:state. Arguments: prefix,
+-- configuration ("" only reads), time in us or "", digest, version, 1 for the first row of a fresh
+-- ledger, number of ordinals that ended before, these ordinals, number of options, names and values
+-- of the options, and of the state.
+-- Returns the existing configuration or "", and the generation: the server's time when the store
+-- was written, which distinguishes it from another store of the same name.
 local call = redis.call
 local prefix = ARGV[1]
 local known = call('GET', prefix .. 'config')

@@ -1,6 +1,6 @@
--- Groups with bytes that cannot be read end as dropped(corrupt). Arguments: (ordinal, attempt, field,
--- checksum, text) of each; field: ph, or s, p, q and the sample. Nothing happens to a group whose
--- field has another value by now. Returns for each: 1 dropped, 0 gone, 2 trained already.
+-- Ends groups with unreadable bytes as dropped(corrupt). Arguments: (ordinal, attempt, field,
+-- checksum, text) of each; field: ph, or s, p, q and the sample index. Skips groups whose field has
+-- changed. Returns for each: 1 dropped, 0 gone, 2 already trained.
 local out = {}
 for i = 1, #ARGV - 4, 5 do
   local ord, field = key(arg(i)), arg(i + 2)

@@ -1,8 +1,8 @@
--- Part of the scripts that claim, journal and forget steps. Step S is the hash {job}:step:S: hash
--- (of the weights), digest, ordinals, attempts, at (time of the commit).
+-- Shared by the scripts that claim, journal and forget steps. Step S is the hash {job}:step:S: hash
+-- (of the weights), digest, ordinals, attempts, at (commit time).
 --
--- The lineages of the store are J.root_lineage to J.lineage. J.ends: by number of an older one, the
--- newest of its versions that the present history comes from; never decreasing.
+-- The store's lineages are J.root_lineage to J.lineage. J.ends lists, for each earlier lineage, its
+-- newest version from which the current history descends; non-decreasing.
 local LOADED, RECORDED = 1, 2
 local function step_key(step) return format('%sstep:%d', prefix, step) end
 
@@ -15,7 +15,7 @@ local function lineage_of(version)
   end
   return J.lineage
 end
--- The redone step gave other weights: what follows from it is of a new lineage, once an epoch.
+-- The redone step produced different weights: starts a new lineage, at most once per epoch.
 local function diverge(step)
   if J.diverged_in == J.epoch then return end
   local ends = {}
@@ -30,7 +30,7 @@ local function diverge(step)
   changed(ADMISSION)
 end
 
--- The groups claimed for a step that its trainer will not commit are ready again.
+-- Groups claimed for a step that its trainer will not commit become ready again.
 local function unclaim()
   if J.claimed == 0 then return end
   for _, ordinal in ipairs(split(call('GET', prefix .. 'claimed'))) do
@@ -42,7 +42,7 @@ local function unclaim()
   set('claimed', 0)
 end
 
--- Forgets the steps that the second-newest durable version holds. Their groups' keys are deleted
+-- Forgets the steps contained in the second-newest durable version. Their groups' keys are deleted
 -- later, in slices.
 local function forget()
   local versions = {}

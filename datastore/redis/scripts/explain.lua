@@ -1,4 +1,4 @@
--- The oldest unit of work and what it waits for, as an edge.
+-- Returns the oldest unit of work and what it waits for, as an edge.
 expire()
 local step = J.version + 1
 local edge

@@ -1,23 +1,23 @@
--- Part of the scripts that move groups: their records, states, indexes and leases.
+-- Shared by the scripts that move groups: records, states, indexes and leases.
 --
 -- A group is the hash {job}:g:ORDINAL. Field n holds its numbers, packed:
---   st since kept att min max rq step tok   as in the Group of the in-memory store
+--   st since kept att min max rq step tok   as in the in-memory store's Group
 --   fin np sc rf                            finished, partial, scored, referenced samples
 --   lmin lmax ntok                          loss versions and tokens of the finished samples
 --   cont                                    engine version that may continue it
---   lf put                                  leases that failed, token of the last one with a sample
+--   lf put                                  failed leases, token of the last one with a sample
 --   neq                                     1: a reward differs from the first one
 --   ls lsn hb hbt pl                        losses, last_loss, hand_backs, counted_at, place
--- The others: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first
--- reward), bl (names of its finished samples' blobs), hd (tokens of its rows' leases); by sample i:
--- s (finished) and p (partial): 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS' with spans
--- 'lineage:version:begin:end:loss;...', bytes in the blob TOKEN:FIRST:SUM, u and v: 'STAGE TOKEN
--- COUNTS' of the tasks score and ref_logprob with counts 'FAILURES LOSSES' ('0' for none), c: the
--- score, q: 'TOKEN CHECKSUM' of the reference log-probs. From READY on these are gone; rows
--- ('INDEX s' of each in a line) and scores ('SIZE:c' and 'SIZE:q' of each) take their place.
+-- Other fields: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first
+-- reward), bl (blob names of its finished samples), hd (lease tokens of its rows). Per sample i: s
+-- (finished) and p (partial): 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS', where spans are
+-- 'lineage:version:begin:end:loss;...' and the bytes are in blob TOKEN:FIRST:SUM; u and v: 'STAGE
+-- TOKEN COUNTS' of the tasks score and ref_logprob, with counts 'FAILURES LOSSES' ('0' for none);
+-- c: the score; q: 'TOKEN CHECKSUM' of the reference log-probs. From READY on, these are replaced
+-- by rows (a line 'INDEX s' each) and scores ('SIZE:c' and 'SIZE:q' each).
 --
--- A script changes its copy of a group. settle() writes the copies and the indexes that follow from
--- them; finish() calls it, and so does whoever reads an index after a change.
+-- A script changes its copy of a group. settle() writes the copies and the derived indexes;
+-- finish() calls it, and so must code that reads an index after a change.
 local GROUP = {'st', 'since', 'kept', 'att', 'min', 'max', 'rq', 'step', 'tok', 'fin', 'np', 'sc',
   'rf', 'lmin', 'lmax', 'ntok', 'cont', 'neq', 'lf', 'put', 'ls', 'lsn', 'hb', 'hbt', 'pl'}
 -- Fields that the next attempt keeps.
@@ -53,10 +53,10 @@ local function is_outstanding(st, kept)
 end
 local function is_queued(st, kept) return st == QUEUED or (st == REQUEUED and kept == 0) end
 
--- Copies by ordinal; false for a group that has ended in this script.
+-- Copies by ordinal; false for a group that ended in this script.
 local copies = {}
 
--- Writes what the copy says that the keys do not: fields, then indexes.
+-- Writes the copy's changes: fields, then indexes.
 local function save(g)
   if g.dirty then
     g.fields[#g.fields + 1] = 'n'
@@ -90,7 +90,7 @@ settle = function()
   end
 end
 
--- The copy of a group; and what the further fields hold, false where they are absent.
+-- Returns the copy of a group and the values of further fields, false if absent.
 local function load(ord, ...)
   local g, further = copies[ord], {...}
   if g == false then return nil end
@@ -128,21 +128,21 @@ local function load_all(ord)
   end
   return f
 end
--- Changes numbers.
+-- Sets numbers.
 local function update(g, ...)
   local pairs_ = {...}
   for i = 1, #pairs_, 2 do g[pairs_[i]] = pairs_[i + 1] end
   g.dirty = true
 end
--- Changes another field.
+-- Sets another field.
 local function write(g, name, value)
   local fields = g.fields
   fields[#fields + 1] = name
   fields[#fields + 1] = value
 end
 
--- Changes the state, counting and timing it. g.min is the new one already. The lease index is the
--- caller's when `to` is LEASED.
+-- Changes the state; counts and times the transition. g.min must already be the new one. The caller
+-- updates the lease index when `to` is LEASED.
 local function move(g, to, kept)
   local from, was_kept = g.st, g.kept
   kept = kept or 0
@@ -159,13 +159,13 @@ end
 
 local function row_member(ord, index) return format('%s:%05d', ord, index) end
 
--- The sample's inputs for the task are ready: it may be handed out (again).
+-- Makes the row available (again): its inputs for the task are ready.
 local function offer(g, task, index, counts)
   write(g, STAGE[task] .. index, PENDING .. ' 0 ' .. counts)
   call('ZADD', PENDING_ROWS[task], g.min, row_member(g.ord, index))
 end
 
--- The name of the blob that holds a sample.
+-- Name of the blob that holds a sample.
 local function blob_of(descriptor)
   local token, blob = descriptor:match('^(%d+) %x+ %d+ (%d+:%x+)')
   return token .. ':' .. blob
@@ -187,7 +187,7 @@ local function hold_text(task, ord, index, done, worker)
 end
 local function counts_in(progress) return progress:match('^%d %d+ (.*)$') end
 
--- How attempts and groups end: made when the first one does, for most calls end none.
+-- Functions that end attempts and groups. Created on first use, because most calls end none.
 local made
 local function ends()
   if made then return made end
@@ -196,7 +196,7 @@ local function ends()
     for token in (list or ''):gmatch('%d+') do tokens[#tokens + 1] = token end
     call_many('HDEL', key, tokens)
   end
-  -- Forgets the rows, holds and tokens of the attempt that `f` (load_all) describes.
+  -- Removes the rows, holds and tokens of the attempt described by `f` (load_all).
   local function forget_tokens(ord, f)
     for task = 0, 1 do
       for index = 0, J.group_size - 1 do
@@ -209,7 +209,7 @@ local function ends()
     forget_listed(TOKENS, f.toks)
   end
 
-  -- Names of the blobs of the attempt, without the common prefix {job}:b:.
+  -- Names of the attempt's blobs, without the common prefix {job}:b:.
   local function blob_names(f)
     local names = {}
     for name in (f.bl or ''):gmatch('%S+') do names[#names + 1] = name end
@@ -220,7 +220,7 @@ local function ends()
     return names
   end
 
-  -- The ledger rows of an attempt that ends untrained: one per sample with tokens, at least one.
+  -- Ledger rows of an attempt that ends untrained: one per sample with tokens, at least one.
   local function record_end(g, f, event, label, detail)
     call('HINCRBY', prefix .. 'reasons', event .. '(' .. label .. ')', 1)
     local rows = {}
@@ -237,7 +237,7 @@ local function ends()
       reason:sub(1, 300), 'rows', concat(rows, '\n'))
   end
 
-  -- The attempt ends and the prompt waits for another one.
+  -- Ends the attempt; the prompt is queued again.
   local function end_attempt(g, label, detail)
     local f = load_all(g.ord)
     record_end(g, f, 'requeued', label, detail)
@@ -257,7 +257,7 @@ local function ends()
 
   local ENDS = {filtered = FILTERED, dropped = DROPPED, dead = DEAD}
 
-  -- The group ends for good. `label` is a short fixed word, `detail` free text.
+  -- Ends the group for good. `label` is a short fixed word, `detail` free text.
   local function end_group(g, event, label, detail)
     local f = load_all(g.ord)
     record_end(g, f, event, label, detail)
@@ -281,8 +281,8 @@ local function ends()
     changed(SPACE)
   end
 
-  -- Sequence number of the loss of `worker`, which ends the group's lease. All leases that it took
-  -- before it was lost belong to the same loss.
+  -- Sequence number of the loss of `worker`, which ends the group's lease. All leases that the
+  -- worker took before it was lost belong to the same loss.
   local function count_loss(g, worker)
     if worker ~= J.lost_worker or g.tok > J.lost_token then
       set('lost_worker', worker)
@@ -291,8 +291,8 @@ local function ends()
     end
     return J.losses
   end
-  -- staleness_policy.cc, DecideLeaseEnd. `label` says how the lease ended; `lost` is the lost
-  -- worker or nil. Returns label and count if the group is dead, else nil.
+  -- DecideLeaseEnd in staleness_policy.cc. `label` says how the lease ended; `lost` is the lost
+  -- worker or nil. Returns label and count if the group is dead, otherwise nil.
   local function decide_lease_end(g, label, lost)
     local loss = lost and count_loss(g, lost)
     if g.put == g.tok then
@@ -312,13 +312,13 @@ local function ends()
     end
     return dead, times
   end
-  -- staleness_policy.cc, QueuePlace.
+  -- QueuePlace in staleness_policy.cc.
   local function queue_place(g)
     local bit = math.floor(tonumber(g.ord) / 2 ^ (g.hb % 6)) % 2
     return J.high_water + 1 + bit * J.max_in_flight
   end
-  -- The lease ends without all samples: back to the queue, with or without kept tokens, or dead.
-  -- `reason` is free text.
+  -- Ends a lease that lacks samples: requeues the group, with or without kept tokens, or makes it
+  -- dead. `reason` is free text.
   local function end_lease(g, label, reason, lost)
     local dead, times = decide_lease_end(g, label, lost)
     if dead then return end_group(g, 'dead', dead, format('%d times: ', times) .. reason) end
@@ -340,7 +340,7 @@ local function ends()
     changed(ADMISSION)
   end
 
-  -- staleness_policy.cc, DecideDisposition.
+  -- DecideDisposition in staleness_policy.cc.
   local function apply_disposition(g)
     if g.st == CLAIMED or J.disposition == WAIT then return end
     local horizon = J.version - J.eta
@@ -372,7 +372,7 @@ local function ends()
     call('ZREM', ROW_LEASES[hold.task], token)
     call('HDEL', HOLDS, token)
   end
-  -- staleness_policy.cc, DecideRowEnd. `label` says how the lease ended, `reason` is free text.
+  -- DecideRowEnd in staleness_policy.cc. `label` says how the lease ended, `reason` is free text.
   local function end_row(token, hold, label, reason)
     local g, progress = load(hold.ord, STAGE[hold.task] .. hold.index)
     local failures, losses = counts_in(progress[1]):match('^(%d+) ?(%d*)$')
@@ -393,14 +393,14 @@ local function ends()
     offer(g, hold.task, hold.index, failures .. ' ' .. losses)
     changed(ROWS)
   end
-  -- Ends the leases of rows with these tokens, oldest first. Returns how many there were.
+  -- Ends the row leases with these tokens, oldest first. Returns how many were live.
   local function end_rows(numbers, label, reason)
     local ended = 0
     table.sort(numbers)
     for _, number in ipairs(numbers) do
       local token = format('%d', number)
       local hold = parse_hold(call('HGET', HOLDS, token))
-      if hold then -- else its group died with a row before it
+      if hold then -- otherwise its group died with an earlier row
         ended = ended + 1
         end_row(token, hold, label, reason)
       end
@@ -415,7 +415,7 @@ local function ends()
     if J.next_expiry ~= NEVER then set('next_expiry', J.next_expiry + gap) end
   end
 
-  -- Returns the number of leases that have expired.
+  -- Returns the number of expired leases.
   local function expire_now()
     local expired = 0
     local groups = call('ZRANGEBYSCORE', GROUP_LEASES, '-inf', now)
@@ -458,8 +458,8 @@ local function ends()
   return made
 end
 
--- Ends what has expired; returns the number of leases that had. When no operation came for long,
--- Redis was away and nobody could renew: leases get that time back first.
+-- Ends expired leases and returns their number. If there was no operation for longer than the
+-- threshold, Redis was unreachable and nobody could renew: extends leases by that time first.
 local function expire()
   local threshold, gap = tonumber(ARGV[4]), now - J.alive
   if threshold > 0 and gap >= threshold / 16 then
@@ -472,7 +472,7 @@ end
 
 local function is_revoked(worker) return call('ZSCORE', prefix .. 'revoked', worker) end
 
--- The group of the lease `token`, if its attempt is not forgotten; and further fields, as of load.
+-- The group of lease `token`, if its attempt is remembered, and further fields, as in load.
 local function group_of(token, ...)
   local ord = call('HGET', TOKENS, token)
   if not ord then return nil end
@@ -487,8 +487,8 @@ local function ready_part(text)
 end
 local function ready_score(score, ref) return ready_part(score) .. ready_part(ref) end
 
--- Moves a group on that has the fields of its next states. `ready`: rows and scores of a group that
--- becomes ready now and has no fields of its samples.
+-- Moves the group on if it has the fields of its next state. `ready`: rows and scores of a group
+-- that becomes ready now and has no per-sample fields.
 local function advance(g, ready)
   if g.st == GENERATED then
     if g.sc < J.group_size then return end

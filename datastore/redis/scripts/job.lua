@@ -1,13 +1,13 @@
--- Part of every script: the job's header, the clock, counters, changes, the ledger and the reply.
+-- Included in every script: job header, clock, counters, changes, ledger and reply.
 --
 -- KEYS[1]  {job}:state
--- ARGV[1]  prefix of all keys, "{job}:"      ARGV[2]  now in us; "" takes the server's clock
+-- ARGV[1]  prefix of all keys, "{job}:"      ARGV[2]  now in us; "" uses the server's clock
 -- ARGV[3]  generation that the caller opened  ARGV[4]  outage threshold in us; 0 never extends
 -- ARGV[5..] arguments of the operation
 --
--- A script checks all of its arguments before it writes: Redis does not undo a script that fails.
--- Ordinals are strings of 16 digits, so that they sort as numbers; tokens count from 1 in the
--- store's generation. Times are us, exact in a double until the year 2255.
+-- A script checks all arguments before it writes, because Redis does not roll back a failed script.
+-- Ordinals are 16-digit strings, so they sort numerically; tokens count from 1 within the store's
+-- generation. Times are in us, exact in a double until the year 2255.
 local call, format, concat, insert = redis.call, string.format, table.concat, table.insert
 local prefix = ARGV[1]
 local function arg(i) return ARGV[4 + i] end
@@ -20,8 +20,8 @@ local PROMPTS, ADMISSION, ROWS, BATCH, SPACE = 0, 1, 2, 3, 4
 local NEVER = 9007199254740991
 local MAX_DEAD = 1000 -- entries of the dead-letter list
 
--- J: the state, {job}:state, behind it the options, {job}:options, each one packed table; behind
--- both the defaults of keys that older versions did not write.
+-- J: the state {job}:state, falling back to the options {job}:options (each one packed table), then
+-- to defaults for keys that older versions did not write.
 local J
 local LACKING = {max_hand_backs = 16, losses = 0, lost_worker = '', lost_token = 0, packed = 0,
   epoch_requests = {}}
@@ -55,10 +55,10 @@ local function bump(name, by) increments[name] = (increments[name] or 0) + by en
 local topics = {}
 local function changed(topic) topics[topic] = true end
 
--- Writes what was changed in the groups so far; groups.lua has it.
+-- Writes pending group changes. Defined by groups.lua.
 local settle = function() end
 
--- Writes what the operation changed and makes its reply: a code, the new change counts, values.
+-- Writes the operation's changes and builds its reply: a code, the new change counts, values.
 local function finish(code, ...)
   settle()
   if dirty then call('SET', KEYS[1], cmsgpack.pack(J)) end
@@ -75,21 +75,21 @@ local function finish(code, ...)
 end
 local function refuse(...) return finish('PRECONDITION', format(...)) end
 
--- Calls `command key` with all values, in slices that fit Lua's stack.
+-- Calls `command key` with all values, in slices that fit on Lua's stack.
 local function call_many(command, key, values)
   for first = 1, #values, 1000 do
     call(command, key, unpack(values, first, math.min(first + 999, #values)))
   end
 end
 
--- One ledger entry of `count` rows; its id is the number of the first one.
+-- Appends a ledger entry of `count` rows; its id is the number of the first row.
 local function record(event, count, ...)
   local seq = J.seq + 1
   call('XADD', prefix .. 'ledger', format('%d-0', seq), 'event', event, 'count', count, ...)
   set('seq', J.seq + count)
 end
 
--- Keys to delete once `due` has come, as one entry: 'g ORDINAL', or 'b' and names of blobs.
+-- Schedules keys for deletion at `due`, as one entry: 'g ORDINAL', or 'b' and blob names.
 local function discard(entry, due)
   call('ZADD', prefix .. 'trash', due, entry)
 end

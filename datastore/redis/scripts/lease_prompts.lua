@@ -1,9 +1,9 @@
--- Groups to a rollout worker, by the admission gate. Arguments: worker, request id, the engine's
--- lineage and version, groups asked for, percent of the memory limit in use while Redis is under
--- memory pressure (redis_reading.h), else 0.
+-- Leases groups to a rollout worker through the admission gate. Arguments: worker, request id, the
+-- engine's lineage and version, requested groups, percent of the memory limit in use under memory
+-- pressure (redis_reading.h), otherwise 0.
 --
 -- The reason is 'KIND LINEAGE V ENGINE_LINEAGE ENGINE OUTSTANDING RUNNING TRAINED BACKLOG COUNT'
--- and, when a group with kept tokens was refused, ' KEPT OUTSTANDING RUNNING' as of then. A lease
+-- and, if a group with kept tokens was refused, ' KEPT OUTSTANDING RUNNING' at that time. A lease
 -- is 'TOKEN ORDINAL ATTEMPT EXPIRES CHECKSUM' and a line 'INDEX' or 'INDEX DESCRIPTOR' for each
 -- missing sample.
 local worker, request, lineage, engine, wanted = arg(1), arg(2), num(3), num(4), num(5)
@@ -15,7 +15,7 @@ if request ~= '' then
   if known then return finish('OK', unpack(cmsgpack.unpack(known))) end
 end
 
--- staleness_policy.cc, DecideAdmission.
+-- DecideAdmission in staleness_policy.cc.
 local lag = J.version - engine
 local function admit(kept_version)
   if lineage ~= J.lineage or lag < 0 or J.running >= J.max_in_flight then return false end
@@ -111,7 +111,7 @@ local old_note = call('HGET', notes, worker)
 if old_note ~= note and (old_note or call('HLEN', notes) < 1024) then
   call('HSET', notes, worker, note)
 end
--- An empty answer changed nothing, so it need not be repeated.
+-- Empty replies have no effect and need no replay.
 if #leases > 0 and request ~= '' then
   call('HSET', prefix .. 'replay', replay, cmsgpack.pack({reason, leases}))
   if call('RPUSH', prefix .. 'replays', replay) > 256 then

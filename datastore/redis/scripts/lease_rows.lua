@@ -1,4 +1,4 @@
--- Rows that wait for a task, oldest first. Arguments: task, worker, rows asked for, request id.
+-- Leases pending rows of a task, oldest first. Arguments: task, worker, requested rows, request id.
 -- Returns the expiry and for each row 'TOKEN ORDINAL ATTEMPT INDEX CHECKSUM DESCRIPTOR', its score
 -- and its reference log-probs.
 local task, worker, wanted, request = num(1), arg(2), num(3), arg(4)
@@ -8,7 +8,7 @@ local expires, out = now + J.ttl, {}
 local expires_text = format('%d', expires)
 local holds, leases, tokens = {}, {}, {}
 
--- Adds a row to the answer; s, c, q: its fields.
+-- Adds a row to the reply. s, c, q: its fields.
 local function show(token, head, index, tail, s, c, q)
   tokens[#tokens + 1] = token
   leases[#leases + 1] = expires_text
@@ -19,7 +19,7 @@ local function show(token, head, index, tail, s, c, q)
 end
 local function head_of(ord, g) return format(' %d %d ', tonumber(ord), g.att) end
 
--- Leases the rows popped[first..last], which are of one group.
+-- Leases the rows popped[first..last], which belong to one group.
 local function lease_run(ord, popped, first, last)
   local indices, fields = {}, {'ph', 'hd'}
   for n = first, last do
@@ -56,7 +56,7 @@ local function lease_rows()
   call_many('HSET', HOLDS, holds)
 end
 
--- The rows of the worker's last answer whose leases are live.
+-- Rows of the worker's last reply whose leases are live.
 local function repeat_rows(answer)
   for _, token in ipairs(answer) do
     local hold = parse_hold(call('HGET', HOLDS, token))

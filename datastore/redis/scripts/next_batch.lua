@@ -1,6 +1,7 @@
--- The groups of a step. Arguments: epoch, step. Returns first whether the store is full; then
--- BATCH: 1 for a committed step, the digest of the version before, and for each group: ordinal,
--- attempt, checksum of the prompt, rows, scores. WAIT: the blocking edge. PAUSED: the count.
+-- Claims the groups of a step. Arguments: epoch, step. Returns first whether the store is full;
+-- then BATCH: 1 for a committed step, the digest of the previous version, and for each group:
+-- ordinal, attempt, checksum of the prompt, rows, scores. WAIT: the blocking edge. PAUSED: the
+-- count.
 local epoch, step = num(1), num(2)
 local fault = epoch_fault(epoch)
 if fault then return refuse('%s', fault) end
@@ -30,7 +31,7 @@ if J.paused > 0 then return finish('PAUSED', full, J.paused) end
 local ordinals, reason, waits_for = decide()
 if not ordinals then return finish('WAIT', full, blocking(reason, waits_for)) end
 
--- One update a group: B moves to CLAIMED at once.
+-- One update per group, because B groups move to CLAIMED at once.
 local numbers, out = {}, {}
 for i, ord in ipairs(ordinals) do
   local group = group_key(ord)

@@ -1,9 +1,9 @@
--- A trainer takes over. Arguments: lineage and version of its weights, the digest that they must
--- have or '', the request's id or '', the maximum number of ids to remember.
+-- Opens a trainer epoch. Arguments: lineage and version of the trainer's weights, their required
+-- digest or '', request id or '', maximum number of ids to remember.
 -- Returns the epoch, the digest of the version, the current lineage, and for each later step: step,
 -- content hash, ordinals, attempts.
 local lineage, version, id = num(1), num(2), arg(4)
--- {id, epoch} of the newest requests that had an id.
+-- {id, epoch} of the newest requests with an id.
 local requests, opened = J.epoch_requests, nil
 for _, known in ipairs(requests) do
   if known[1] == id then opened = known[2] end

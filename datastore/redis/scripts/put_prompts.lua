@@ -1,4 +1,4 @@
--- Prompts into the queue. Arguments: count, then (ordinal, first attempt, checksum) of each.
+-- Queues prompts. Arguments: count, then (ordinal, first attempt, checksum) of each.
 local count, previous = num(1), -1
 for i = 0, count - 1 do
   local ordinal, attempt = num(2 + 3 * i), num(3 + 3 * i)
@@ -44,7 +44,7 @@ end
 call_many('ZADD', prefix .. 'queue', places)
 bump(NOW[QUEUED], #added)
 bump(ENTERED[QUEUED], #added)
--- More behind what is queued already changes no answer.
+-- Prompts behind already queued ones do not change any answer.
 if queued == 0 and #added > 0 then changed(ADMISSION) end
 set('high_water', high_water)
 return finish('OK', accepted, format('%d', high_water),

@@ -1,7 +1,7 @@
--- A task's values for rows, each for itself in order. Arguments: task, then of each: token, 1 when
--- well-formed, then for a score: reward, value; for reference log-probs: their number, checksum of
--- {job}:b:TOKEN:r:CHECKSUM. Returns of those not accepted: position, code (DEAD, FIELD, RETRY), the
--- response's tokens.
+-- Stores a task's row values in order, each independently. Arguments: task, then for each row:
+-- token, 1 if well-formed, then for a score: reward, value; for reference log-probs: their number,
+-- checksum of {job}:b:TOKEN:r:CHECKSUM. Returns for each rejected row: position, code (DEAD, FIELD,
+-- RETRY), the response's tokens.
 expire()
 local SIZE = 4
 local task, total, faults = num(1), (#ARGV - 5) / SIZE, {}
@@ -20,14 +20,14 @@ do
     end
   end
 end
--- The live or done hold of row `i`; one that an earlier row of this call has ended is none.
+-- The live or done hold of row `i`; nil if an earlier row of this call ended it.
 local function hold_of(i)
   local hold = holds[i]
   if hold and advanced[hold.ord] then hold = parse_hold(call('HGET', HOLDS, field(i, 1))) end
   return hold
 end
 
--- Why the value of row `i` cannot be taken, or nil.
+-- Why the value of row `i` is rejected, or nil.
 local function refusal(i, descriptor)
   if field(i, 2) ~= '1' then return 'FIELD' end
   if task == 0 then return nil end
@@ -36,7 +36,7 @@ local function refusal(i, descriptor)
   if call('PERSIST', blob) == 0 and call('EXISTS', blob) == 0 then return 'RETRY' end
 end
 
--- Takes the values of one group's rows from `first` up to `behind`, or to the one that moves the
+-- Stores the values of one group's rows from `first` up to `behind`, or to the one that moves the
 -- group on. Returns the position of the next row.
 local function put_run(first, behind)
   local wanted, run = {'rw'}, {}

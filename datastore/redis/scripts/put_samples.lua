@@ -1,17 +1,17 @@
--- Finished samples, each for itself in order. They come in runs of one lease, one set of versions and
--- one blob. Arguments, of each run: token, number of samples, versions 'FIRST_LINEAGE
--- LAST_LINEAGE OLDEST NEWEST LOSS_OLDEST LOSS_NEWEST' ('' when malformed; the last two over
--- loss-bearing tokens), the blob TOKEN:... that holds their bytes, their tokens in all; then of each sample: index, descriptor,
--- reward ('' without a score, '-' when that is malformed), score. Returns of the samples not accepted:
--- position, code (DEAD, RESPONSE, SCORE, RETRY), the group's min version, the committed one and the
--- current lineage.
+-- Stores finished samples in order, each independently. They come in runs with the same lease,
+-- versions and blob. Arguments of each run: token, number of samples, versions 'FIRST_LINEAGE
+-- LAST_LINEAGE OLDEST NEWEST LOSS_OLDEST LOSS_NEWEST' ('' if malformed; the last two over
+-- loss-bearing tokens), the blob TOKEN:... that holds their bytes, total number of tokens; then for
+-- each sample: index, descriptor, reward ('' without a score, '-' if malformed), score.
+-- Returns for each rejected sample: position, code (DEAD, RESPONSE, SCORE, RETRY), the group's min
+-- version, the committed version and the current lineage.
 expire()
 local argv, count_state = ARGV, count
 local HEAD, SIZE = 5, 4
 local faults, position, num_put = {}, 0, 0
 local function fault(code, min) faults[#faults + 1] = {position, code, min, J.version, J.lineage} end
 
--- Whether the blob is there, from now on for good.
+-- Makes the blob permanent. Returns whether it exists.
 local known_blobs = {}
 local function keep(name)
   if known_blobs[name] == nil then
@@ -21,7 +21,7 @@ local function keep(name)
   return known_blobs[name]
 end
 
--- The loss versions of a run; nil when the group's live lease can take none of its samples.
+-- The loss versions of a run; nil if the group's live lease can take none of its samples.
 local function check_run(g, at)
   local root, lineage, oldest, newest, loss_oldest, loss_newest =
     argv[at + 2]:match('^(%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+)$')
@@ -33,16 +33,16 @@ local function check_run(g, at)
 end
 
 local function complete(g, ready)
-  -- From here on the versions are known from the tokens themselves.
+  -- The versions are now known from the tokens themselves.
   update(g, 'min', g.lmin, 'max', g.lmax)
   move(g, GENERATED)
-  -- The group stays outstanding: its end matters to the gate only at the in-flight limit.
+  -- The group stays outstanding, so admission changes only at the in-flight limit.
   if J.running == J.max_in_flight - 1 then changed(ADMISSION) end
   changed(BATCH)
   advance(g, ready)
 end
 
--- Samples and versions into the group's numbers.
+-- Adds samples and versions to the group's numbers.
 local function add(g, samples, tokens, loss_oldest, loss_newest)
   if g.fin > 0 then
     loss_oldest, loss_newest = math.min(loss_oldest, g.lmin), math.max(loss_newest, g.lmax)
@@ -55,8 +55,8 @@ local function differ(reward, other)
   return reward ~= other and tonumber(reward) ~= tonumber(other)
 end
 
--- A run that is the whole group, scored and in order: its samples never become fields of their own.
--- False, and nothing has changed, for any other.
+-- Stores a run that is a whole group, scored and in order, without writing per-sample fields.
+-- Returns false without effect for any other run.
 local function put_whole(g, at, count, loss_oldest, loss_newest)
   if g.fin + g.np > 0 or count ~= J.group_size or J.needs_ref == 1 then return false end
   local rows, scores, neq, first = {}, {}, 0, argv[at + HEAD + 2]
@@ -76,7 +76,7 @@ local function put_whole(g, at, count, loss_oldest, loss_newest)
   return true
 end
 
--- What the group has of the run's samples.
+-- The group's fields for the run's samples.
 local function present(g, at, count)
   if g.fin == J.group_size then return load_all(g.ord) end
   local names, f = {}, {}
@@ -90,7 +90,7 @@ local function present(g, at, count)
   return f
 end
 
--- Takes the samples of a run, each for itself.
+-- Stores the samples of a run, each independently.
 local function put_each(g, at, count, loss_oldest, loss_newest)
   local token, blob = argv[at], argv[at + 3]
   local f = g and present(g, at, count) or {}
@@ -156,7 +156,7 @@ local function put_each(g, at, count, loss_oldest, loss_newest)
         flush()
         taken, live = false, false
         complete(g)
-        -- The attempt may have ended, and with it what is known of its samples.
+        -- The attempt may have ended, along with its samples' fields.
         if not group_of(token) then f = {} end
       end
     end

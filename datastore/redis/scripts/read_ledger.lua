@@ -1,6 +1,6 @@
--- Ledger rows after a number. Arguments: that number, entries at most.
--- Returns the number after which rows are wanted and not trimmed, and the segment that holds the next
--- one or the entries from its one on.
+-- Reads ledger rows after a number. Arguments: that number, maximum entries. Returns the number
+-- after which rows are wanted and not trimmed, and either the segment that holds the next row or
+-- the entries starting with the one that holds it.
 local after = math.max(num(1), J.trimmed)
 local function holder(stream)
   return call('XREVRANGE', stream, format('%d-0', after + 1), '-', 'COUNT', 1)[1]

@@ -1,5 +1,5 @@
--- The first row of a resumed store. Arguments: epoch, parent lineage, fork version, SHA-256 of the
--- checkpoint, digest.
+-- Writes the first row of a resumed store. Arguments: epoch, parent lineage, fork version, SHA-256
+-- of the checkpoint, digest.
 if J.resumed == 0 then return refuse('a fresh store has nothing to resume') end
 if J.resume_recorded == 1 then return refuse('the resumed row is written already') end
 if J.seq ~= J.origin_seq then

@@ -1,4 +1,4 @@
--- Extends leases of groups and rows. Arguments: worker, tokens. Returns the dead ones' positions.
+-- Extends leases of groups and rows. Arguments: worker, tokens. Returns the positions of dead ones.
 local worker = arg(1)
 if is_revoked(worker) then return finish('REVOKED') end
 expire()

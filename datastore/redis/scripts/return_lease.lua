@@ -1,6 +1,6 @@
--- A group back to the queue. Arguments: token, number of indices, 1 when there are as many partials,
--- then (index, kind, first and last lineage, oldest and newest version, descriptor, blob) of each; kind: '-' empty,
--- '1' well-formed, '0' malformed.
+-- Returns a group to the queue. Arguments: token, number of indices, 1 if there are as many
+-- partials, then (index, kind, first and last lineage, oldest and newest version, descriptor, blob)
+-- of each; kind: '-' empty, '1' well-formed, '0' malformed.
 expire()
 local token, count = arg(1), num(2)
 local g = group_of(token)

@@ -1,4 +1,5 @@
--- The worker is lost: its leases end. Arguments: worker, names remembered at most.
+-- Marks a worker as lost and ends its leases. Arguments: worker, maximum number of names to
+-- remember.
 expire()
 local worker, revoked = arg(1), prefix .. 'revoked'
 if not is_revoked(worker) then

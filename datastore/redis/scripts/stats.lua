@@ -1,4 +1,4 @@
--- Counters. Returns pairs of name and number, and pairs of reason and groups.
+-- Returns counters: pairs of name and number, and pairs of reason and number of groups.
 local out = call('HGETALL', prefix .. 'stats')
 local function put(name, value)
   out[#out + 1] = name

@@ -1,4 +1,4 @@
--- Part of the scripts that see to a training step: which groups it takes, and what blocks it.
+-- Shared by the scripts of training steps: which groups a step takes, and what blocks it.
 local function key(ordinal) return format('%016d', tonumber(ordinal)) end
 local function split(list)
   local out = {}
@@ -8,7 +8,7 @@ end
 
 local function store_full() return J.outstanding + J.trained >= J.capacity end
 
--- Nil, or why the caller may not act.
+-- Why the caller may not act, or nil.
 local function epoch_fault(epoch)
   if J.epoch_open == 1 and epoch == J.epoch then return nil end
   if J.epoch_open == 0 then return format('epoch %d: no trainer epoch is open', epoch) end
@@ -27,7 +27,7 @@ local function next_step_fault(step)
   return nil
 end
 
--- The older of two {ordinal, min version}, either of which may be nil.
+-- The older of two {ordinal, min version}; either may be nil.
 local function older(a, b)
   if not a or not b then return a or b end
   if a[2] ~= b[2] then return a[2] < b[2] and a or b end
@@ -35,8 +35,8 @@ local function older(a, b)
 end
 local function first_of(list) return list[1] and {list[1], tonumber(list[2])} or nil end
 
--- The oldest ready groups within the bound, at most B, as {ordinal, min version}; the oldest ready
--- one beyond the bound and the number of those; the ready one that follows those taken.
+-- Returns the oldest ready groups within the bound, at most B, as {ordinal, min version}; the
+-- oldest ready one beyond the bound and the number of those; and the ready one after those taken.
 local function eligible()
   local taken, stale, num_stale, follower = {}, nil, 0, nil
   local ready, horizon = prefix .. 'ready', J.version - J.eta
@@ -65,8 +65,8 @@ local function eligible()
   return taken, stale, num_stale, follower
 end
 
--- staleness_policy.cc, FirstBrokenK, by counts: the smallest k such that more than k * B of the
--- groups that a claim leaves have min version <= V - eta + k; and their number.
+-- FirstBrokenK in staleness_policy.cc, by counts: the smallest k such that more than k * B of the
+-- groups left by the claim have min version <= V - eta + k, and their number.
 local function first_broken_k(taken, front)
   local horizon, open, ready = J.version - J.eta, prefix .. 'open', prefix .. 'ready'
   local total = call('ZCARD', open) + call('ZCARD', ready) - #taken
@@ -82,7 +82,7 @@ local function first_broken_k(taken, front)
   return nil
 end
 
--- staleness_policy.cc, DecideConsumption. Returns the groups to take, or nil, the reason and the
+-- DecideConsumption in staleness_policy.cc. Returns the groups to take; or nil, the reason and the
 -- ordinal waited for.
 local function decide()
   local B, step = J.groups_per_step, J.version + 1
@@ -116,7 +116,7 @@ local function decide()
   return ordinals
 end
 
--- An edge is {name, text, a time in us that stands between the texts or -1, text, notes on engines}.
+-- An edge is {name, text, time in us to insert between the texts or -1, text, engine notes}.
 local function edge_of(name, text, elapsed, rest, notes)
   return {name, text, elapsed or -1, rest or '', notes or {}}
 end
@@ -146,7 +146,7 @@ local function group_edge(ord)
   return edge_of('staleness', format('%s is ready with min version %d', name, g.min))
 end
 
--- Nothing is outstanding that the step could wait for: what keeps new groups away?
+-- No group is outstanding: explains why there are no new ones.
 local function supply_edge()
   if store_full() then
     return edge_of('store', format('store full: %d groups outstanding and %d trained but not ' ..

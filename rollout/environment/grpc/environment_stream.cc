@@ -15,7 +15,7 @@ EpisodeAnswer AnswerOf(const env::v1::EpisodeReply& reply) {
   return {reply.observation(), reply.reward(), reply.terminated(), reply.truncated()};
 }
 
-// Why a stream that has ended gives no answer: OK is no reason.
+// Error for a stream that ended without an answer, which may have status OK.
 absl::Status EndOf(const grpc::Status& status) {
   if (status.ok()) return absl::UnavailableError("the environment worker ended the episode");
   return runtime::GrpcToStatus(status);
@@ -64,7 +64,7 @@ void EnvironmentStream::Send(env::v1::EpisodeRequest request) {
       why = *ended_;
     } else {
       waiting_ = true;
-      // Without the hold the stream is about to end, and OnDone answers.
+      // Without the hold the stream is ending, and OnDone answers.
       if (!held_) return;
       if (writing_) {
         queued_ = std::move(request);
@@ -83,7 +83,7 @@ void EnvironmentStream::End() {
   if (waiting_) {
     context_.TryCancel();
   } else if (writing_) {
-    // The answer came before the word that its request was sent.
+    // The answer can arrive before the write completion of its request.
     closing_ = true;
     return;
   } else {
@@ -109,10 +109,10 @@ void EnvironmentStream::OnReadDone(bool ok) {
     MutexLock lock(mu_);
     if (!ok) {
       ReleaseHold();
-      return;  // OnDone tells why
+      return;  // OnDone reports the error
     }
     if (!std::exchange(waiting_, false)) {
-      context_.TryCancel();  // nobody asked: the worker breaks the protocol
+      context_.TryCancel();  // unsolicited answer: protocol violation
     } else {
       answer = on_answer_;
     }

@@ -18,31 +18,31 @@
 
 namespace freshet {
 
-// Client side of one Episode stream: one request at a time, each answered once. Thread-safe; lives
-// until the stream has ended, whoever else has forgotten it.
+// Client side of one Episode stream: one request at a time, each answered once. Thread-safe. Keeps
+// itself alive until the stream has ended.
 class EnvironmentStream final
     : public grpc::ClientBidiReactor<env::v1::EpisodeRequest, env::v1::EpisodeReply> {
  public:
-  // Called from a thread of gRPC with the answer to the last request, or why there is none.
+  // Called from a gRPC thread with the answer to the last request, or an error.
   using OnAnswer = std::function<void(absl::StatusOr<EpisodeAnswer>)>;
 
   // Called once from a gRPC thread, after the stream has ended and dropped its reference to itself.
   using OnEnd = std::function<void()>;
 
-  // Opens the stream, with the header `traceparent` unless that is "", and sends `first`. It ends
-  // after `timeout` at the latest.
+  // Opens the stream, with the header `traceparent` unless it is "", and sends `first`. `timeout`
+  // is the deadline of the whole stream.
   static std::shared_ptr<EnvironmentStream> Start(std::shared_ptr<env::v1::EnvService::Stub> stub,
                                                   env::v1::EpisodeRequest first,
                                                   const std::string& traceparent,
                                                   absl::Duration timeout, OnAnswer on_answer,
                                                   OnEnd on_end);
 
-  // Sends a request once the former one is answered. When the stream has ended, the answer is its
-  // status, given within the call.
+  // Sends a request. The previous one must have been answered. If the stream has ended, its status
+  // is returned as the answer from within this call.
   void Send(env::v1::EpisodeRequest request) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends the stream; no answer comes any more.
+  // Ends the stream; no further answer is delivered.
   void End() ABSL_LOCKS_EXCLUDED(mu_);
-  // As End, but cancels the call instead of asking the worker to end it.
+  // Like End, but cancels the call.
   void Cancel() ABSL_LOCKS_EXCLUDED(mu_);
 
   void OnReadDone(bool ok) override;
@@ -61,7 +61,7 @@ class EnvironmentStream final
   const OnEnd on_end_;
   grpc::ClientContext context_;
   std::shared_ptr<EnvironmentStream> self_;  // until OnDone
-  env::v1::EpisodeReply incoming_;           // belongs to the read that is under way
+  env::v1::EpisodeReply incoming_;           // used by the read in progress
 
   Mutex mu_;
   OnAnswer on_answer_ ABSL_GUARDED_BY(mu_);  // empty after End
@@ -69,7 +69,7 @@ class EnvironmentStream final
   std::optional<env::v1::EpisodeRequest> queued_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool waiting_ ABSL_GUARDED_BY(mu_) = false;  // for an answer
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;  // to be closed after the write that is under way
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;  // close after the write in progress
   bool held_ ABSL_GUARDED_BY(mu_) = true;      // the reactor may be used from outside
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mu_);
 };

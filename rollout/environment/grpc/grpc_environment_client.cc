@@ -23,7 +23,7 @@ class GrpcEnvironmentClient::Stream final {
   const std::shared_ptr<EnvironmentStream> stream_;
 };
 
-// Answers that wait to be taken, at most one per open episode, and the streams that have not ended.
+// Answers not yet taken, at most one per open episode, and the streams that have not ended.
 struct GrpcEnvironmentClient::Inbox {
   Mutex mu;
   CondVar arrived;
@@ -59,8 +59,8 @@ GrpcEnvironmentClient::GrpcEnvironmentClient(ChannelMaker make_channel, const Cl
       options_(options),
       inbox_(std::make_shared<Inbox>()) {}
 
-// A channel's last reference must not be dropped on a gRPC thread: at process exit, that destroys
-// the completion queue which the thread polls.
+// A channel's last reference must not be dropped on a gRPC thread: at process exit, that would
+// destroy the completion queue that the thread polls.
 GrpcEnvironmentClient::~GrpcEnvironmentClient() {
   open_.clear();
   std::vector<std::shared_ptr<EnvironmentStream>> streams;
@@ -167,7 +167,7 @@ void GrpcEnvironmentClient::Reset(int64_t episode, const EpisodeStart& start) {
       [inbox = inbox_, number] { inbox->Remove(number); });
   open.stream = std::make_shared<Stream>(stream);
   MutexLock lock(inbox_->mu);
-  // It may have ended already.
+  // The stream may have ended already.
   if (const auto found = inbox_->streams.find(number); found != inbox_->streams.end()) {
     found->second = stream;
   }
@@ -225,7 +225,7 @@ std::vector<EpisodeEvent> GrpcEnvironmentClient::Poll() {
     MutexLock lock(inbox_->mu);
     arrived = std::exchange(inbox_->events, {});
   }
-  // An answer that crossed its time-out, or a Close, answers nothing any more.
+  // Drop answers that arrive after their time-out or after Close.
   std::erase_if(arrived, [this](const EpisodeEvent& event) {
     const auto found = open_.find(event.episode);
     if (found == open_.end() || !std::exchange(found->second.waiting, false)) return true;

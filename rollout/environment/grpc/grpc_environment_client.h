@@ -17,30 +17,29 @@
 namespace freshet {
 
 struct GrpcEnvironmentClientOptions {
-  absl::Duration step_timeout = absl::Seconds(5);   // for one answer
-  absl::Duration episode_timeout = absl::Hours(1);  // for a whole episode
-  // A worker that failed, or was full, is taken only where there is no other for so long.
+  absl::Duration step_timeout = absl::Seconds(5);   // per answer
+  absl::Duration episode_timeout = absl::Hours(1);  // per episode
+  // How long a worker that failed or was full is used only if there is no other.
   absl::Duration avoid_failed = absl::Seconds(5);
   absl::Duration avoid_full = absl::Milliseconds(200);
 };
 
-// Episodes on environment workers behind gRPC, one stream each. A new episode goes to the worker
-// with the fewest open episodes of this client, in turn among equals; an episode stays where it is.
-// Time-outs are found by Poll.
-// SetAddresses and open_episodes are thread-safe; the rest is confined to one thread.
+// Episodes on environment workers over gRPC, one stream each. A new episode goes to the worker with
+// the fewest open episodes of this client, round-robin among equals, and stays there. Time-outs are
+// detected by Poll. SetAddresses and open_episodes are thread-safe; the other methods are not.
 class GrpcEnvironmentClient final : public EnvironmentClient {
  public:
-  // A channel to HOST:PORT; an error makes episodes that would go there fail with it.
+  // Returns a channel to HOST:PORT. An error fails the episodes that would use it.
   using ChannelMaker =
       std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>;
 
   // The clock must outlive the client.
   GrpcEnvironmentClient(ChannelMaker make_channel, const Clock& clock,
                         GrpcEnvironmentClientOptions options);
-  // Cancels all episodes and waits until their streams have ended. Not from a thread of gRPC.
+  // Cancels all episodes and waits until their streams have ended. Must not run on a gRPC thread.
   ~GrpcEnvironmentClient() override;
 
-  // The workers from now on. Episodes on workers that are no longer listed go on.
+  // Sets the workers. Episodes on workers that are no longer listed continue.
   void SetAddresses(std::vector<std::string> addresses);
   int64_t open_episodes() const;
 
@@ -64,7 +63,7 @@ class GrpcEnvironmentClient final : public EnvironmentClient {
   void TakeAddresses();
   Worker* PickWorker();
   void Refuse(int64_t episode, absl::Status status);
-  // The episode is over here; false when it was over before.
+  // Removes the episode; returns false if it was already gone.
   bool Forget(int64_t episode);
   void Blame(const std::string& address, const absl::Status& status);
   void CheckDeadlines();

@@ -6,7 +6,7 @@
 
 namespace freshet {
 
-// `text` with A-Z in lower case; other bytes, those of UTF-8 included, as they are.
+// Converts A-Z to lower case; other bytes, including non-ASCII UTF-8, are unchanged.
 inline std::string AsciiLower(std::string_view text) {
   std::string result(text);
   for (char& c : result) {

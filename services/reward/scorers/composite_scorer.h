@@ -17,15 +17,15 @@ namespace freshet {
 class CompositeScorer {
  public:
   void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer);
-  // Hears of every Score from now on; may be null.
+  // Sets the observer of all later Score calls; may be null.
   void SetObserver(std::shared_ptr<ScoreObserver> observer) { observer_ = std::move(observer); }
 
   // The components share the input's timeout. Reward is sum(weight * value); `components` holds the
-  // unweighted values by name, and the parts of one by "NAME/PART". The outcome is kWrongFormat
-  // when any component says so.
+  // unweighted values by name, and their parts as "NAME/PART". The outcome is kWrongFormat if any
+  // component's is.
   //
-  // When any component fails, or gives a value that is not finite, the whole is an error, with the
-  // component's code and its name in the message: a failure is never a reward.
+  // If any component fails or gives a non-finite value, the whole call fails with the component's
+  // code and its name in the message: a failure is never a reward.
   absl::StatusOr<freshet::Score> Score(const ScoreInput& input) const;
 
  private:

@@ -6,7 +6,7 @@
 namespace freshet {
 namespace {
 
-// Occurrences of `text`, not empty, counted up to `limit`.
+// Counts occurrences of `text` (not empty), up to `limit`.
 int64_t CountUpTo(std::string_view completion, std::string_view text, int64_t limit) {
   int64_t count = 0;
   for (size_t at = completion.find(text); at != std::string_view::npos && count < limit;

@@ -9,9 +9,8 @@
 
 namespace freshet {
 
-// 1 when the rendered `text` occurs at least `min_count` times in the completion, else 0. Bytes are
-// compared, ASCII letters without regard to case if so asked; occurrences do not overlap.
-// Thread-safe.
+// 1 if the rendered `text` occurs at least `min_count` times in the completion, else 0. Compares
+// bytes; optionally ignores the case of ASCII letters. Occurrences do not overlap. Thread-safe.
 class ContainsScorer final : public Scorer {
  public:
   // Requires min_count >= 1.

@@ -12,7 +12,8 @@ bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 
 bool DigitAt(std::string_view text, size_t at) { return at < text.size() && IsDigit(text[at]); }
 
-// Bytes of the thousands separator at `at` that is followed by exactly three digits; 0 when none.
+// Size in bytes of the thousands separator at `at` that is followed by exactly three digits; 0 if
+// none.
 size_t ThousandsSeparator(std::string_view text, size_t at) {
   for (const std::string_view mark :
        {std::string_view(","), std::string_view("{,}"), std::string_view("\\,")}) {
@@ -36,7 +37,7 @@ size_t SkipDollarBackwards(std::string_view text, size_t end) {
   return EndsWith(text, end, "\\") ? end - 1 : end;
 }
 
-// Whether the digits at `begin` are negated by what stands before them.
+// Whether the digits at `begin` are negated by the preceding text.
 bool IsNegative(std::string_view text, size_t begin) {
   size_t end = SkipDollarBackwards(text, begin);
   if (EndsWith(text, end, "-")) {

@@ -5,8 +5,8 @@
 
 namespace freshet {
 
-// The reward that the environment gave in the sample's episode. FAILED_PRECONDITION for a sample
-// without an episode. Thread-safe.
+// The environment's reward for the sample's episode. FAILED_PRECONDITION for a sample without an
+// episode. Thread-safe.
 class EnvironmentScorer final : public Scorer {
  public:
   absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override;

@@ -9,11 +9,11 @@
 namespace freshet {
 
 struct ExactMatchOptions {
-  bool strip_space = true;   // ASCII white space at both ends of either text does not count
+  bool strip_space = true;   // ignores ASCII white space at both ends of both texts
   bool ignore_case = false;  // ASCII letters only
 };
 
-// 1 when the completion equals the rendered `expected` text, else 0. Thread-safe.
+// 1 if the completion equals the rendered `expected` text, else 0. Thread-safe.
 class ExactMatchScorer final : public Scorer {
  public:
   ExactMatchScorer(TextTemplate expected, const ExactMatchOptions& options)

@@ -13,20 +13,20 @@
 
 namespace freshet {
 
-// The scorers of one job and how long one sample may take.
+// The scorers of one job and the time limit per sample.
 struct JobScorer {
-  // Names the scorers in a cache. Another registration has another name, even of the same job: what
-  // a service of the user's own answered in one is not taken for its answer in the next.
+  // Identifies the scorers in a cache. Every registration has its own name, even for the same job,
+  // so that a user's service is asked again after a re-registration.
   std::string rule;
   absl::Duration timeout;
   std::shared_ptr<const CompositeScorer> scorer;
-  int64_t parallel = 0;  // samples of one call that may be scored at once; 0: as many as ever
+  int64_t parallel = 0;  // samples of one call that may be scored at once; 0: no limit of its own
 };
 
-// The scorers of the jobs that this process works on, for calls that name a job. Thread-safe.
+// The scorers of the jobs that this process serves, for calls that name a job. Thread-safe.
 class JobScorers {
  public:
-  // The scorers are found for as long as it lives. It must not outlive the JobScorers.
+  // Keeps the scorers registered while it lives. Must not outlive the JobScorers.
   class Registration {
    public:
     ~Registration() { scorers_.Remove(id_); }
@@ -43,7 +43,7 @@ class JobScorers {
   std::unique_ptr<Registration> Add(const std::string& job, absl::Duration timeout,
                                     std::shared_ptr<const CompositeScorer> scorer,
                                     int64_t parallel = 0) ABSL_LOCKS_EXCLUDED(mu_);
-  // Those that were added last for `job`, if they are still there.
+  // The scorers registered last for `job`, if still registered.
   std::optional<JobScorer> Find(const std::string& job) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -5,8 +5,8 @@
 namespace freshet {
 namespace {
 
-// Share of `margin` that lies beyond a bound exceeded by `excess` tokens: 0 at the bound, 1 at
-// `margin` and farther.
+// Share of `margin` covered by `excess` tokens beyond a bound: 0 at the bound, 1 at `margin` and
+// beyond.
 double ShareOfMargin(int64_t excess, int64_t margin) {
   if (excess <= 0) return 0.0;
   if (excess >= margin) return 1.0;
@@ -18,7 +18,7 @@ double ShareOfMargin(int64_t excess, int64_t margin) {
 absl::StatusOr<ComponentScore> LengthScorer::Score(const ScoreInput& input) const {
   const int64_t tokens = input.completion_tokens;
   if (shape_ == LengthShape::kSoftOverlong) {
-    // Subtracted from 0.0, so that an unpunished completion scores 0 and not -0.
+    // Subtracted from 0.0, so that the score is 0 rather than -0 without punishment.
     return ComponentScore{0.0 -
                           ShareOfMargin(tokens - (max_tokens_ - margin_tokens_), margin_tokens_)};
   }

@@ -8,17 +8,16 @@
 namespace freshet {
 
 enum class LengthShape {
-  // 1 within [min_tokens, max_tokens]; outside it falls linearly to 0 at a distance of
-  // margin_tokens
-  // (at once when margin_tokens is 0).
+  // 1 within [min_tokens, max_tokens]; outside, falls linearly to 0 at a distance of margin_tokens
+  // (at once if margin_tokens is 0).
   kWindow,
   // Soft overlong punishment of DAPO (arXiv:2503.14476, equation 13), with L_max = max_tokens and
-  // L_cache = margin_tokens: 0 up to L_max - L_cache, then linearly down to -1 at L_max, and -1
+  // L_cache = margin_tokens: 0 up to L_max - L_cache, then falls linearly to -1 at L_max, and -1
   // beyond. min_tokens is not used.
   kSoftOverlong,
 };
 
-// Value by the number of response tokens. Thread-safe.
+// Scores the number of response tokens. Thread-safe.
 class LengthScorer final : public Scorer {
  public:
   // Requires 0 <= min_tokens <= max_tokens, margin_tokens >= 0, and margin_tokens <= max_tokens for

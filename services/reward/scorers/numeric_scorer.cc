@@ -21,7 +21,7 @@ std::optional<std::string> OnlyNumber(std::string_view text) {
   return std::move(numbers.front());
 }
 
-// Rest of the line after the last "####"; nullopt when there is none.
+// Rest of the line after the last "####"; nullopt if there is none.
 std::optional<std::string_view> AfterLastHash(std::string_view text) {
   const size_t at = text.rfind(kHash);
   if (at == std::string_view::npos) return std::nullopt;
@@ -29,7 +29,7 @@ std::optional<std::string_view> AfterLastHash(std::string_view text) {
   return text.substr(0, text.find('\n'));
 }
 
-// Contents of the last box whose braces balance; nullopt when there is none.
+// Contents of the last box with balanced braces; nullopt if there is none.
 std::optional<std::string_view> LastBox(std::string_view text) {
   const size_t at = text.rfind(kBox);
   if (at == std::string_view::npos) return std::nullopt;
@@ -58,8 +58,8 @@ std::optional<std::string> StatedNumber(std::string_view text, NumberPlace place
   return std::move(numbers.back());
 }
 
-// |a - b| <= tolerance for two decimals in canonical form. The slack of 1e-12 makes 18.1 lie within
-// 0.1 of 18 although neither 18.1 nor 0.1 is a binary fraction.
+// a - b| <= tolerance for two decimals in canonical form. The slack of 1e-12 puts 18.1 within 0.1
+// of 18 although neither 18.1 nor 0.1 is exact in binary.
 bool IsWithin(const std::string& a, const std::string& b, double tolerance) {
   if (tolerance <= 0) return false;
   const long double distance =

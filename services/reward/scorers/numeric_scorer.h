@@ -8,21 +8,21 @@
 
 namespace freshet {
 
-// Where a completion states its number.
+// Where to find the number in a completion.
 enum class NumberPlace {
-  kAny,         // after "####" when it occurs, else in a box when one occurs, else the last number
+  kAny,         // after "####" if present, else in a box if present, else the last number
   kLastHash,    // on the line after the last "####"
   kBoxed,       // in the last "\boxed{}"
   kLastNumber,  // the last number of the text
 };
 
-// 1 when the completion's number differs from the gold number by at most `tolerance`, else 0. With
-// a tolerance of 0 decimals are compared, not doubles (forms: decimal_text.h). After "####" and in
-// a box exactly one number must stand, so that several guesses are not one answer; without it the
-// outcome is kWrongFormat.
+// 1 if the completion's number differs from the gold number by at most `tolerance`, else 0. With
+// tolerance 0, decimals are compared, not doubles (forms: decimal_text.h). After "####" and in a
+// box there must be exactly one number, so that several guesses do not count as one answer;
+// otherwise the outcome is kWrongFormat.
 //
-// The gold number is the one on the line after the last "####" of the rendered `gold` text, or of
-// the whole text without "####"; FAILED_PRECONDITION unless there is exactly one. Thread-safe.
+// The gold number is on the line after the last "####" of the rendered `gold` text, or in the whole
+// text without "####". FAILED_PRECONDITION unless there is exactly one. Thread-safe.
 class NumericScorer final : public Scorer {
  public:
   NumericScorer(TextTemplate gold, NumberPlace place, double tolerance)

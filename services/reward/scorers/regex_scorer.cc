@@ -17,7 +17,7 @@ constexpr size_t kMaxPatternBytes = 64 << 10;
 constexpr uint32_t kMatchLimit = 1'000'000;
 constexpr uint32_t kDepthLimit = 250'000;
 constexpr uint32_t kHeapLimitKib = 32 << 10;
-// One step between call-outs may scan the whole completion, so the clock is read often.
+// Small, because one step between callouts may scan the whole completion.
 constexpr uint32_t kCalloutsPerClockRead = 256;
 
 struct CodeDeleter {
@@ -35,8 +35,8 @@ struct Watchdog {
   uint32_t callouts = 0;
 };
 
-// The match limit bounds the number of attempts but not the bytes that each scans; this bounds the
-// time.
+// Bounds the time: the match limit bounds the number of attempts, but not the bytes that each one
+// scans.
 int CheckDeadline(pcre2_callout_block*, void* data) {
   auto* watchdog = static_cast<Watchdog*>(data);
   if (++watchdog->callouts % kCalloutsPerClockRead != 0) return 0;

@@ -9,20 +9,20 @@
 
 namespace freshet {
 
-// 1 when the completion matches a Perl-compatible regular expression, else 0. The pattern works on
-// UTF-8 characters; bytes of the completion that are not UTF-8 match nothing.
+// 1 if the completion matches a Perl-compatible regular expression, else 0. The pattern works on
+// UTF-8 characters; invalid UTF-8 matches nothing.
 //
-// Work is bounded: a match that backtracks too often, needs too much memory, or takes longer than
-// the input's timeout ends as DEADLINE_EXCEEDED. Thread-safe.
+// Work is bounded: a match that backtracks too often, needs too much memory or exceeds the input's
+// timeout fails with DEADLINE_EXCEEDED. Thread-safe.
 class RegexScorer final : public Scorer {
  public:
   enum class Match {
     kSearch,  // anywhere in the completion
-    kWhole,   // the whole completion, white space at its ends included
+    kWhole,   // the whole completion, including white space at its ends
   };
 
-  // INVALID_ARGUMENT with the offset and PCRE2's reason when `pattern` does not compile, is empty,
-  // or is longer than 64 KiB.
+  // INVALID_ARGUMENT with the offset and PCRE2's reason if `pattern` does not compile, is empty, or
+  // is longer than 64 KiB.
   static absl::StatusOr<std::unique_ptr<RegexScorer>> Create(const std::string& pattern,
                                                              Match match, bool ignore_case);
   ~RegexScorer() override;

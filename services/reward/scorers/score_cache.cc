@@ -7,7 +7,7 @@
 namespace freshet {
 namespace {
 
-// Texts are preceded by their sizes, so that no two inputs give the same bytes.
+// Serializes a key. Texts are length-prefixed, so that different inputs give different bytes.
 class KeyBytes {
  public:
   void AddText(std::string_view text) {

@@ -17,22 +17,21 @@
 
 namespace freshet {
 
-// 128 bits of hash over what a score depends on.
+// 128-bit hash of everything that a score depends on.
 struct ScoreKey {
   uint64_t low = 0;
   uint64_t high = 0;
   bool operator==(const ScoreKey&) const = default;
 };
 
-// Key of a sample's score under `rule`, a text that names the scorers and their options. Everything
-// of the input goes in except its timeout.
+// Key of a sample's score under `rule`, a text that identifies the scorers and their options.
+// Covers the whole input except its timeout.
 ScoreKey MakeScoreKey(std::string_view rule, const ScoreInput& input);
 
-// Scores of the last `capacity` keys that were asked for or put. Only what has been judged is kept:
-// a failure is tried again. Thread-safe.
+// LRU cache of the last `capacity` scores. Failures are not cached. Thread-safe.
 class ScoreCache {
  public:
-  // `capacity` 0 keeps nothing.
+  // `capacity` 0 disables the cache.
   explicit ScoreCache(size_t capacity) : capacity_(capacity) {}
 
   std::optional<Score> Get(const ScoreKey& key) ABSL_LOCKS_EXCLUDED(mu_);
@@ -59,11 +58,12 @@ class ScoreCache {
   int64_t misses_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Asks the cache before another scorer. Scorers are functions of their input (scorer.h), so that an
-// answer once given holds. Thread-safe.
+// Caches another scorer's results. Valid because scorers are functions of their input (scorer.h).
+// Thread-safe.
 class CachingScorer final : public Scorer {
  public:
-  // `rule` names the scorer and its options; the cache may be shared by scorers of other rules.
+  // `rule` identifies the scorer and its options; the cache may be shared by scorers of other
+  // rules.
   CachingScorer(std::string rule, std::unique_ptr<Scorer> scorer, std::shared_ptr<ScoreCache> cache)
       : rule_(std::move(rule)), scorer_(std::move(scorer)), cache_(std::move(cache)) {}
 

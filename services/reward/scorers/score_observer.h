@@ -10,13 +10,13 @@
 
 namespace freshet {
 
-// Hears of every sample that is scored, for metrics. Called from several threads; must be quick.
+// Notified of every sample that is scored, for metrics. Called from several threads; must be quick.
 // Implementations are thread-safe.
 class ScoreObserver {
  public:
   virtual ~ScoreObserver() = default;
   virtual void OnBegin() = 0;
-  // `status` is OK with an outcome of kOk or kWrongFormat, or the failure, or CANCELLED.
+  // `status` is OK (with `outcome` kOk or kWrongFormat), the failure, or CANCELLED.
   virtual void OnEnd(const absl::Status& status, ScoreOutcome outcome, absl::Duration took) = 0;
 };
 
@@ -24,7 +24,7 @@ class ScoreObserver {
 class ScoreObservers {
  public:
   virtual ~ScoreObservers() = default;
-  // `job` is an id, or kCalls for what callers outside of a job ask.
+  // `job` is an id, or kCalls for calls outside of a job.
   virtual std::shared_ptr<ScoreObserver> Of(const std::string& job) = 0;
 
   static constexpr char kCalls[] = "-";

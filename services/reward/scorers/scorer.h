@@ -14,39 +14,39 @@
 
 namespace freshet {
 
-// What a scorer sees of one sample. Views must outlive the call.
+// Input of a scorer for one sample. Views must outlive the call.
 struct ScoreInput {
-  std::string_view completion;    // decoded text of the response only, special tokens skipped
-  int32_t completion_tokens = 0;  // response tokens, a stop token included
+  std::string_view completion;    // decoded response text only, special tokens skipped
+  int32_t completion_tokens = 0;  // response tokens, including a stop token
   bool finished = true;           // a stop token was sampled; false: cut by the length limit
   const std::map<std::string, std::string>& attributes;  // answer, prompt, template variables
-  absl::Duration timeout = absl::Seconds(1);             // time that this call may take
-  // Rewards that an environment gave, added up; absent when the sample is no episode.
+  absl::Duration timeout = absl::Seconds(1);             // time limit of this call
+  // Sum of the environment's rewards; absent if the sample is not an episode.
   std::optional<double> env_reward = std::nullopt;
-  // Requested: the score is not needed. Scorers that wait for a service stop then.
+  // If requested, the score is no longer needed; scorers that wait for a service return early.
   std::stop_token cancel = {};
-  std::string_view uid = {};  // of the sample; empty: not known
-  double trace_ratio = 0;     // share of the samples whose lives are logged
+  std::string_view uid = {};  // of the sample; empty: unknown
+  double trace_ratio = 0;     // share of samples with lifecycle logging
 };
 
-// One scorer's opinion of one sample.
+// One scorer's result for one sample.
 struct ComponentScore {
   double value = 0;                          // unweighted, finite
   ScoreOutcome outcome = ScoreOutcome::kOk;  // kOk or kWrongFormat
-  // What the value is made of, by name, where the scorer says so; finite. For people: not added up.
+  // Optional named parts of the value; finite. Informational: they are not summed.
   std::map<std::string, double> parts = {};
 };
 
-// Judges a completion. Pure: the same input gives the same value.
+// Scores a completion. Pure: the same input gives the same value.
 //
-// A completion that cannot be judged because of its form is a value (kWrongFormat). A scorer that
+// A completion that cannot be judged because of its form gets a value (kWrongFormat). A scorer that
 // fails returns a Status, which is never taken for a reward of 0:
-//   CANCELLED: `cancel` was requested; no fault of the row or the scorer.
-//   DEADLINE_EXCEEDED: it ran into `timeout` or a limit on its work.
-//   FAILED_PRECONDITION: the row lacks what the scorer needs (an attribute, a readable answer).
-//   UNAVAILABLE: a service that it calls is away; no fault of the row, which waits for it.
-//   ABORTED: a service that it calls became unavailable while it had the row, which may be why.
-//   any other code: infrastructure error; the row is tried again, as often as its job allows.
+//   CANCELLED: `cancel` was requested; neither the row nor the scorer is at fault.
+//   DEADLINE_EXCEEDED: it exceeded `timeout` or a work limit.
+//   FAILED_PRECONDITION: the row lacks something required (an attribute, a parsable answer).
+//   UNAVAILABLE: a service that it calls is unavailable; the row waits without a failure.
+//   ABORTED: a service became unavailable while it had the row, which may be the cause.
+//   any other code: infrastructure error; the row is retried up to its job's limit.
 // Implementations are thread-safe.
 class Scorer {
  public:

@@ -145,7 +145,7 @@ const std::vector<ScorerType>& ScorerTypes() {
   return types;
 }
 
-// Refuses options that the type would silently ignore.
+// Rejects options that the type would silently ignore.
 absl::Status CheckUnused(const ScorerOptions& options, const ScorerType& type) {
   const std::pair<const char*, bool> given[] = {
       {"text", options.text.has_value()},

@@ -21,13 +21,13 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
-// Looks so often whether the call is given up while it waits for a connection.
+// How often a wait for a connection checks for cancellation.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
-// A channel shows so soon that its connection broke.
+// How long after a broken connection the channel may take to report it.
 constexpr absl::Duration kBreakShows = absl::Milliseconds(100);
-// A sample that breaks the connection so often may be what kills the service.
+// A sample that breaks the connection this often may be what kills the service.
 constexpr int kMaxBreaks = 2;
-// Each becomes a curve of its own.
+// Each part becomes a separate time series.
 constexpr int kMaxParts = 64;
 constexpr size_t kMaxPartNameBytes = 64;
 
@@ -91,7 +91,7 @@ GrpcScorer::GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string addre
       timeout_(timeout),
       stub_(reward::v1::RewardService::NewStub(channel_)) {}
 
-// A host that is gone does not refuse a connection: the call waits for one until its deadline.
+// An unreachable host does not refuse connections; the call waits until its deadline.
 bool GrpcScorer::Unconnected() const {
   const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/false);
   return state == GRPC_CHANNEL_IDLE || state == GRPC_CHANNEL_CONNECTING ||
@@ -119,7 +119,7 @@ GrpcScorer::Ended GrpcScorer::Call(const reward::v1::ScoreRequest& request,
   context.set_deadline(absl::ToChronoTime(deadline));
   const std::stop_callback on_cancel(cancel, [&context] { context.TryCancel(); });
   Ended ended{runtime::GrpcToStatus(stub_->Score(&context, request, &reply))};
-  // A service that answers UNAVAILABLE keeps its connection.
+  // If the service itself answered UNAVAILABLE, the connection stays up.
   ended.broke = connected && absl::IsUnavailable(ended.status) &&
                 channel_->WaitForStateChange(GRPC_CHANNEL_READY,
                                              absl::ToChronoTime(absl::Now() + kBreakShows));
@@ -150,20 +150,20 @@ absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const 
   }
   if (!status.ok() && input.cancel.stop_requested()) {
     return StatusOf(absl::StatusCode::kCancelled, "reward service ", address_,
-                    ": the call was given up");
+                    ": the call was cancelled");
   }
   if (absl::IsUnavailable(status) && breaks > 0) {
     return StatusOf(absl::StatusCode::kAborted, "reward service ", address_,
                     ": the connection broke while it had the sample: ", Message(status));
   }
   if (!status.ok()) {
-    // Not ours: the service, or something on the way to it, ended the call.
+    // Not cancelled by this process: the service or a proxy ended the call.
     const bool theirs = status.code() == absl::StatusCode::kCancelled;
     absl::StatusCode code = status.code();
     if (theirs || (absl::IsDeadlineExceeded(status) && Unconnected())) {
       code = absl::StatusCode::kUnavailable;
     } else if (code == absl::StatusCode::kAborted) {
-      code = absl::StatusCode::kInternal;  // an answer of the service, not a broken connection
+      code = absl::StatusCode::kInternal;  // answered by the service; not a broken connection
     }
     return StatusOf(code, "reward service ", address_, ": ", Message(status));
   }
@@ -181,7 +181,8 @@ RemoteScorerFactory GrpcScorers(
     std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>
         make_channel,
     std::shared_ptr<ScoreCache> cache) {
-  // A service may answer otherwise in the next job: each scorer remembers for itself.
+  // Each scorer has its own cache entries, because a service may answer differently for another
+  // job.
   const auto scorers = std::make_shared<std::atomic<int64_t>>(0);
   return [make_channel = std::move(make_channel), cache = std::move(cache), scorers](
              const std::string& address,

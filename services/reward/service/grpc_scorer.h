@@ -17,16 +17,17 @@
 
 namespace freshet {
 
-// Asks a reward service of the user's own for the reward of one sample. The service gets the row's
-// prompt, the completion, whether it ended by itself, the row's fields, and for an episode the
-// environment's reward, which also stands among the fields as `env_reward`; and the sample's trace
-// in the header `traceparent`. The components of its score, 64 at most, are the parts. Blocks for
-// at most the smaller of `timeout` and the input's, or until the input is cancelled. Errors, beside
-// those of Scorer: the status of the call; UNAVAILABLE also for a timeout without a connection;
-// ABORTED instead of UNAVAILABLE if a connection broke while the service had the sample;
-// INTERNAL for the status ABORTED, for an item with outcome INFRA_ERROR, and for a reply without
-// exactly one finite score with an outcome, or with parts that are too many, have no name of 1 to
-// 64 bytes, or are not finite. Thread-safe.
+// Asks a user's reward service for the reward of one sample. The service gets the row's prompt, the
+// completion, whether it finished by itself, the row's fields, and for an episode the environment's
+// reward, which is also the field `env_reward`; the sample's trace is in the header `traceparent`.
+// The components of its score, at most 64, become the parts. Blocks for at most the smaller of
+// `timeout` and the input's, or until the input is cancelled.
+//
+// Errors besides those of Scorer: the status of the call; UNAVAILABLE also for a timeout without a
+// connection; ABORTED instead of UNAVAILABLE if a connection broke while the service had the
+// sample; INTERNAL for status ABORTED, for an item with outcome INFRA_ERROR, and for a reply that
+// does not have exactly one finite score with an outcome, or whose parts are too many, have a name
+// that is not 1 to 64 bytes, or are not finite. Thread-safe.
 class GrpcScorer final : public Scorer {
  public:
   GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string address, absl::Duration timeout);
@@ -35,11 +36,11 @@ class GrpcScorer final : public Scorer {
  private:
   struct Ended {
     absl::Status status;
-    bool broke = false;  // UNAVAILABLE, since the connection broke after the request was sent
+    bool broke = false;  // UNAVAILABLE because the connection broke after the request was sent
   };
-  // Waits for a connection; false when none can be made now.
+  // Waits for a connection; returns false if none can be made now.
   bool Connect(absl::Time deadline, const std::stop_token& cancel) const;
-  // `traceparent`: header of that name; "": none.
+  // `traceparent`: header value; "": none.
   Ended Call(const reward::v1::ScoreRequest& request, const std::string& traceparent,
              absl::Time deadline, const std::stop_token& cancel,
              reward::v1::ScoreReply& reply) const;
@@ -51,8 +52,8 @@ class GrpcScorer final : public Scorer {
   const std::unique_ptr<reward::v1::RewardService::Stub> stub_;
 };
 
-// Makes the scorers of type grpc, over channels from `make_channel`. What a service has answered to
-// one of them is remembered in `cache` (may be null), which bounds the memory of all of them.
+// Creates scorers of type grpc over channels from `make_channel`. `cache` (may be null) caches the
+// services' replies and bounds the memory of all scorers together.
 RemoteScorerFactory GrpcScorers(
     std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>
         make_channel,

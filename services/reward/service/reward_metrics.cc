@@ -11,7 +11,7 @@ using metrics::GaugeFamily;
 using metrics::HistogramFamily;
 using metrics::Labels;
 
-// By ScoreOutcome.
+// Indexed by ScoreOutcome.
 constexpr std::array kOutcomes = {"ok", "wrong_format", "timeout", "infra_error"};
 
 ScoreOutcome OutcomeOf(const absl::Status& status, ScoreOutcome outcome) {
@@ -29,11 +29,11 @@ class RewardMetrics::Job final : public ScoreObserver {
                              "Samples that are being scored now."),
                  Labels{{"job", job}}),
         seconds_(HistogramFamily(registry, "freshet_reward_score_seconds",
-                                 "Seconds that the scoring of one sample took."),
+                                 "Seconds to score one sample."),
                  Labels{{"job", job}}, metrics::ShortSeconds()) {
     auto& scored = CounterFamily(registry, "freshet_reward_scores_total",
-                                 "Samples that were scored, by outcome; a timeout or an "
-                                 "infrastructure error is tried again and is never a reward.");
+                                 "Scored samples by outcome; timeouts and infrastructure errors "
+                                 "are retried and never count as rewards.");
     for (size_t i = 0; i < kOutcomes.size(); ++i) {
       outcomes_[i] = {scored, Labels{{"job", job}, {"outcome", kOutcomes[i]}}};
     }
@@ -42,7 +42,7 @@ class RewardMetrics::Job final : public ScoreObserver {
   void OnBegin() override { in_hand_->Increment(); }
   void OnEnd(const absl::Status& status, ScoreOutcome outcome, absl::Duration took) override {
     in_hand_->Decrement();
-    if (status.code() == absl::StatusCode::kCancelled) return;  // given up, not judged
+    if (status.code() == absl::StatusCode::kCancelled) return;  // abandoned, not judged
     seconds_->Observe(absl::ToDoubleSeconds(took));
     outcomes_[static_cast<size_t>(OutcomeOf(status, outcome))]->Increment();
   }
@@ -63,7 +63,7 @@ std::shared_ptr<ScoreObserver> RewardMetrics::Of(const std::string& name) {
   std::shared_ptr<Job>& job = jobs_[name];
   if (job == nullptr) job = std::make_shared<Job>(registry_, name);
   const std::shared_ptr<ScoreObserver> observer = job;
-  // Those that somebody uses stay, and the last of the others.
+  // Keeps the observers in use and the most recent of the others.
   size_t unused = 0;
   for (auto it = order_.rbegin(); it != order_.rend();) {
     const std::string other = *it;
@@ -79,7 +79,7 @@ std::shared_ptr<ScoreObserver> RewardMetrics::Of(const std::string& name) {
 void RewardMetrics::WatchCache(const std::string& cache, std::function<int64_t()> hits,
                                std::function<int64_t()> misses) {
   auto& family = CounterFamily(registry_, "freshet_reward_cache_requests_total",
-                               "Questions to a cache of scores, by whether it knew the answer.");
+                               "Lookups in a score cache, by result.");
   MutexLock lock(mu_);
   caches_.push_back({{family, Labels{{"cache", cache}, {"result", "hit"}}},
                      {family, Labels{{"cache", cache}, {"result", "miss"}}},
@@ -100,12 +100,12 @@ void RewardMetrics::Refresh(const std::map<std::string, RewardStats>& stats) {
   auto& errors = CounterFamily(registry_, "freshet_datastore_errors_total",
                                "Calls to the datastore that failed.");
   auto& bound = GaugeFamily(registry_, "freshet_reward_scoring_bound_samples",
-                            "Samples that may be scored at the same time.");
+                            "Samples that may be scored concurrently.");
   auto& unsent =
       GaugeFamily(registry_, "freshet_reward_unsent_scores", "Scores that wait for the datastore.");
   auto& unsent_bound = GaugeFamily(registry_, "freshet_reward_unsent_bound_scores",
-                                   "Scores that wait for the datastore and samples that are being "
-                                   "scored, at most; at the bound no sample is leased.");
+                                   "Limit of scores that wait for the datastore plus samples being "
+                                   "scored; at the limit no sample is leased.");
   for (const auto& [job, shown] : stats) {
     const auto [rows, made] = rows_.try_emplace(job);
     const Labels labels = {{"job", job}};

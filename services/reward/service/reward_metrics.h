@@ -17,8 +17,8 @@
 
 namespace freshet {
 
-// Scoring in a reward process, for Prometheus: outcomes, latency and samples in hand, by job; what
-// callers outside of a job have scored stands under the job "-". Thread-safe.
+// Prometheus metrics of a reward process: outcomes, latency and samples in flight, by job. Calls
+// outside of a job are counted under job "-". Thread-safe.
 class RewardMetrics final : public ScoreObservers {
  public:
   // `registry` must outlive this object and the observers.
@@ -26,10 +26,10 @@ class RewardMetrics final : public ScoreObservers {
   ~RewardMetrics() override;
 
   std::shared_ptr<ScoreObserver> Of(const std::string& job) override ABSL_LOCKS_EXCLUDED(mu_);
-  // `cache` is a name fixed in the program; the counters are read at each Refresh.
+  // `cache` is a fixed name; the counters are read at each Refresh.
   void WatchCache(const std::string& cache, std::function<int64_t()> hits,
                   std::function<int64_t()> misses) ABSL_LOCKS_EXCLUDED(mu_);
-  // Shows caches and the rows that the datastore did not take.
+  // Updates the metrics of caches and works.
   void Refresh(const std::map<std::string, RewardStats>& stats) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -51,7 +51,7 @@ class RewardMetrics final : public ScoreObservers {
   prometheus::Registry& registry_;
   Mutex mu_;
   std::map<std::string, std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);
-  std::deque<std::string> order_ ABSL_GUARDED_BY(mu_);  // the one asked for last is the last
+  std::deque<std::string> order_ ABSL_GUARDED_BY(mu_);  // least recently requested first
   std::map<std::string, Rows> rows_ ABSL_GUARDED_BY(mu_);
   std::list<Cache> caches_ ABSL_GUARDED_BY(mu_);
 };

@@ -18,10 +18,10 @@
 namespace freshet {
 namespace {
 
-// A call is scored on one thread for so long.
+// How long a call is scored on a single thread.
 constexpr absl::Duration kAlone = absl::Milliseconds(20);
 
-// The same bytes for the same rule, whatever the order of its map's entries in memory.
+// Deterministic bytes of a rule, independent of the map's order in memory.
 std::string CanonicalBytes(const job::v1::Reward& reward) {
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);
@@ -97,7 +97,7 @@ absl::StatusOr<JobScorer> RewardService::MakeRule(const job::v1::Reward& reward)
   }
   job::v1::JobSpec spec;
   *spec.mutable_reward() = reward;
-  // A job file's defaults are filled in by its parser; here only this one differs from absence.
+  // The job file's parser sets defaults; here only this one matters if absent.
   for (auto& [name, component] : *spec.mutable_reward()->mutable_components()) {
     if (!component.has_weight()) component.set_weight(1.0);
   }
@@ -146,7 +146,7 @@ absl::StatusOr<reward::v1::ScoreReply> RewardService::ScoreItems(
   for (int i = 0; i < items; ++i) reply.add_scores();
   std::atomic<int> next{0};
   Mutex mu;
-  absl::Status away;  // UNAVAILABLE of a service; the scores that were made stay in the cache
+  absl::Status away;  // UNAVAILABLE of a service; finished scores stay in the cache
   const auto score_next = [&] {
     const int i = next.fetch_add(1);
     if (i >= items || call.cancelled()) return false;
@@ -162,7 +162,7 @@ absl::StatusOr<reward::v1::ScoreReply> RewardService::ScoreItems(
   };
   int most = options_.parallel_items;
   if (rule.parallel > 0) most = static_cast<int>(std::min<int64_t>(rule.parallel, most));
-  // One after another while that is quick; scorers that wait for a service get company.
+  // Score sequentially while that is quick; add threads if scorers wait for a service.
   const absl::Time start = absl::Now();
   std::vector<std::jthread> helpers;
   while (score_next()) {
@@ -176,7 +176,7 @@ absl::StatusOr<reward::v1::ScoreReply> RewardService::ScoreItems(
     }
   }
   helpers.clear();
-  if (call.cancelled()) return absl::CancelledError("the caller has gone");
+  if (call.cancelled()) return absl::CancelledError("the caller is gone");
   FRESHET_RETURN_IF_ERROR(away);
   return reply;
 }

@@ -23,30 +23,29 @@
 namespace freshet {
 
 struct RewardServiceOptions {
-  int threads = 2;         // calls that are scored at the same time
-  size_t max_queued = 64;  // calls that wait; more are refused
+  int threads = 2;         // calls scored concurrently
+  size_t max_queued = 64;  // waiting calls; more are refused
   size_t cached_scores = 65'536;
-  size_t cached_rules = 64;  // sets of scorers that are kept ready
-  // Items of one call that are scored at the same time, once the first ones show that they are
-  // slow.
+  size_t cached_rules = 64;  // sets of scorers kept ready
+  // Items of one call scored concurrently, once the first ones have turned out to be slow.
   int parallel_items = 8;
-  // Of one item, where the request's reward names none.
+  // Per item, if the request's reward does not set a timeout.
   absl::Duration item_timeout = absl::Seconds(1);
 };
 
-// Scores completions for callers outside of a job's loop: with the scorers that the request names,
-// or with those of a job that this process works on. Among the former, type grpc is refused: a
-// caller could have this process connect to any address. Type environment takes the item's
-// env_reward, and fails without one. Thread-safe.
+// Scores completions for callers outside of a job's loop, with scorers that the request specifies
+// or with those of a job that this process serves. In the former, type grpc is refused, because a
+// caller could make this process connect to any address. Type environment uses the item's
+// env_reward and fails without one. Thread-safe.
 class RewardService final : public reward::v1::RewardService::CallbackService {
  public:
   static constexpr int kMaxItems = 1024;
 
-  // `jobs` must outlive the service. `observer` hears of what is scored, cached answers not
-  // included, with the scorers that requests name; both may be null.
+  // `jobs` must outlive the service. `observer` is notified of scoring with scorers that requests
+  // specify, except cached results. Both may be null.
   explicit RewardService(const RewardServiceOptions& options, const JobScorers* jobs = nullptr,
                          std::shared_ptr<ScoreObserver> observer = nullptr);
-  // Runs what is queued. After the server's shutdown.
+  // Runs what is queued. The server must be shut down first.
   ~RewardService() override = default;
 
   grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context,
@@ -55,13 +54,13 @@ class RewardService final : public reward::v1::RewardService::CallbackService {
 
   int64_t cache_hits() const { return scores_.hits(); }
   int64_t cache_misses() const { return scores_.misses(); }
-  // Calls that wait for a thread; of options.max_queued.
+  // Calls that wait for a thread, at most options.max_queued.
   size_t queued() const { return executor_.queued(); }
 
  private:
   absl::StatusOr<reward::v1::ScoreReply> ScoreItems(const reward::v1::ScoreRequest& request,
                                                     const runtime::CallContext& call);
-  // UNAVAILABLE: a service that the rule calls is away.
+  // UNAVAILABLE: a service that the rule calls is unavailable.
   absl::StatusOr<trajectory::v1::Score> ScoreItem(const JobScorer& rule,
                                                   const reward::v1::ScoreItem& item,
                                                   absl::Time deadline);

@@ -14,8 +14,8 @@
 namespace freshet {
 namespace {
 
-// Each lease and each put is a round trip that Redis makes durable. Rows that finish one by one, of
-// which there may be hundreds a second, share them at the price of this delay.
+// Each lease and each put is a durable round trip to Redis. This delay batches rows that finish one
+// by one, of which there may be hundreds per second.
 constexpr absl::Duration kLeasePeriod = absl::Milliseconds(10);
 
 RewardStats FiguresOf(const RewardWorker& worker) {
@@ -63,7 +63,7 @@ RewardWork::~RewardWork() {
   if (on_board_.has_value()) context_.stats_by_job->End(*on_board_);
 }
 
-// One RewardWorker per name: rows leased under a former name are gone.
+// One RewardWorker per name, because rows leased under a former name are lost.
 absl::Status RewardWork::Run(std::stop_token stop) {
   const std::stop_callback wake(stop, [this] {
     store_->Close();

@@ -22,13 +22,12 @@
 
 namespace freshet {
 
-// What a work says of itself, for metrics; see RewardCounters.
 struct RewardStats {
   int64_t lost = 0;
   int64_t store_errors = 0;
-  int64_t parallel = 0;     // rows that may be scored at the same time
-  int64_t unsent = 0;       // scores that wait for the datastore
-  int64_t max_in_hand = 0;  // bound of those and of the rows that are being scored
+  int64_t parallel = 0;     // rows that may be scored concurrently
+  int64_t unsent = 0;       // scores not yet stored
+  int64_t max_in_hand = 0;  // limit on unsent scores plus rows being scored
 
   void Add(const RewardStats& other) {
     lost += other.lost;
@@ -41,14 +40,14 @@ struct RewardStats {
 };
 using RewardStatsByJob = metrics::StatsByJob<RewardStats>;
 
-// What a reward process gives to its jobs. All must outlive the works.
+// Dependencies of a reward process's works; all must outlive them.
 struct RewardContext {
   StoreOpener open_store;
-  RemoteScorerFactory remote;                // makes scorers of type grpc
-  JobScorers* scorers = nullptr;             // gets the scorers of each work
+  RemoteScorerFactory remote;                // creates scorers of type grpc
+  JobScorers* scorers = nullptr;             // receives the scorers of each work
   ScoreObservers* observers = nullptr;       // may be null
   RewardStatsByJob* stats_by_job = nullptr;  // may be null
-  double time_scale = 1.0;                   // of the waits while the datastore is away
+  double time_scale = 1.0;                   // of the waits while the datastore is unreachable
 };
 
 // Scores the rows of one job until it is stopped.
@@ -70,7 +69,7 @@ class RewardWork final : public runtime::JobWork {
 
   const RewardContext& context_;
   std::unique_ptr<TrajectoryStore> backend_;
-  // Waits out outages of the backend.
+  // Retries during outages of the backend.
   std::unique_ptr<TrajectoryStore> store_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::shared_ptr<const CompositeScorer> scorer_;
@@ -81,7 +80,7 @@ class RewardWork final : public runtime::JobWork {
   mutable Mutex mu_;
   std::string worker_ ABSL_GUARDED_BY(mu_);
   std::stop_source renamed_ ABSL_GUARDED_BY(mu_);
-  RewardWorker* running_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the name in force
+  RewardWorker* running_ ABSL_GUARDED_BY(mu_) = nullptr;  // under the current name
   std::string running_name_ ABSL_GUARDED_BY(mu_);
   RewardStats past_ ABSL_GUARDED_BY(mu_);  // under former names
 };

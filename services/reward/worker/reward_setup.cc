@@ -13,7 +13,7 @@ namespace freshet {
 
 namespace {
 
-// Where the job's parser has not filled in the defaults.
+// Used if the job's parser has not set the default.
 constexpr int64_t kDefaultParallel = 16;
 
 bool AsksService(const job::v1::JobSpec& spec) {
@@ -37,7 +37,7 @@ class UnconnectedScorer final : public Scorer {
 
 absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeJobScorer(const job::v1::JobSpec& spec,
                                                                const RemoteScorerFactory& remote) {
-// proto optional -> std::optional, where the getters are named alike.
+// Converts a proto optional field to std::optional; the getters have the same names.
 #define FRESHET_OPTIONAL(field) \
   (component.has_##field() ? std::make_optional(component.field()) : std::nullopt)
   std::map<std::string, ScorerOptions> components;
@@ -84,7 +84,7 @@ RewardWorkerOptions MakeRewardOptions(const job::v1::JobSpec& spec) {
   options.score_timeout = absl::Milliseconds(spec.reward().timeout_ms());
   options.parallel = RewardParallel(spec);
   options.trace_ratio = spec.output().trace_ratio();
-  // Nobody knows how long a call will take: no row is leased before there is a thread for it.
+  // The duration of a call is unknown, so no row is leased before a thread is free for it.
   if (AsksService(spec)) options.batch_rows = 1;
   return options;
 }

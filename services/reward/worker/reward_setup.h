@@ -13,20 +13,20 @@
 
 namespace freshet {
 
-// The scorers of a resolved job; `remote` makes those of type grpc. INVALID_ARGUMENT
-// "reward.components.NAME.OPTION ..." for the first option that a scorer refuses.
+// The scorers of a resolved job; `remote` creates those of type grpc. INVALID_ARGUMENT
+// "reward.components.NAME.OPTION ..." for the first option that a scorer rejects.
 absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeJobScorer(const job::v1::JobSpec& spec,
                                                                const RemoteScorerFactory& remote);
 
-// For checks of a job where nothing is scored: the scorers that it makes answer UNAVAILABLE.
+// For validation only: the scorers that it creates answer UNAVAILABLE.
 RemoteScorerFactory UnconnectedScorers();
 
-// Samples of a job that are scored at the same time: reward.parallel where a service of the user's
-// own is asked, which leaves this machine free meanwhile; else at most one per processor.
+// Samples of a job scored concurrently: reward.parallel if a user's service is called, which leaves
+// this machine idle meanwhile; otherwise at most one per processor.
 int64_t RewardParallel(const job::v1::JobSpec& spec,
                        int64_t processors = std::thread::hardware_concurrency());
 
-// The part of a worker's options that a job decides.
+// The job-dependent part of a worker's options.
 RewardWorkerOptions MakeRewardOptions(const job::v1::JobSpec& spec);
 
 }  // namespace freshet

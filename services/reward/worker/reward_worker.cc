@@ -14,9 +14,9 @@
 namespace freshet {
 namespace {
 
-// After Close() the store's waits return at once; this bounds the rate of the loop until the stop.
+// After Close() the store's waits return at once; this bounds the loop's rate until the stop.
 constexpr absl::Duration kIdlePause = absl::Milliseconds(1);
-// Rows that another worker took over are not removed.
+// Bounded, because rows that another worker took over are never removed.
 constexpr size_t kMaxSuspects = 1024;
 
 // Errors after which the same call may succeed later.
@@ -82,7 +82,7 @@ void RewardWorker::Run(std::stop_token stop) {
   PutRest();
 }
 
-// Looks after the rows in hand while all other threads may be busy for long.
+// Renews leases while the other threads may be busy for long.
 void RewardWorker::Keep(Turn& turn) {
   const LogScope scope(store_.options().job);
   while (!turn.stop.stop_requested()) {
@@ -206,9 +206,9 @@ std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time star
   return std::nullopt;
 }
 
-// When a scorer ends, every row that it has fails, and only a row that was scored alone can be the
-// cause. A planned restart looks the same, so the second time counts. While the scorer is
-// unavailable one row is tried at a time, so that the cause is scored alone.
+// If a scorer dies, every row that it has fails, and only a row that was scored alone can be the
+// cause. A planned restart looks the same, so only the second time counts. While the scorer is
+// unavailable, one row is tried at a time, so that the cause is eventually scored alone.
 bool RewardWorker::IsSuspect(const HeldRow& held) {
   if (!held.alone || held.number != begun_) return false;
   const std::string& uid = held.row.sample.uid;
@@ -265,11 +265,11 @@ void RewardWorker::LeaseMore(Turn& turn) {
   }
   MutexLock lock(mu_);
   leasing_ = false;
-  // Without rows this thread is the next one to lease.
+  // Without rows, this thread leases next.
   if (!queue_.empty() || PutDue()) work_.NotifyAll();
 }
 
-// True when it is time to lease; false, after a while, when it is not yet.
+// Returns true if it is time to lease; otherwise false, after a pause.
 bool RewardWorker::AwaitRows(Turn& turn) {
   absl::Duration pause = next_lease_ - clock_.Now();
   const absl::Duration wait = options_.max_wait;
@@ -279,9 +279,9 @@ bool RewardWorker::AwaitRows(Turn& turn) {
     blocked = std::ssize(in_hand_) >= options_.max_in_hand;
     if (!scorer_away_.reason.empty()) {
       pause = std::max(pause, scorer_away_.retry_at - clock_.Now());
-      blocked = blocked || scoring_ > 0;  // one row is tried at a time
+      blocked = blocked || scoring_ > 0;  // try one row at a time
     }
-    // Rows that failed are free again at once, which is a change of its own: do not spin on it.
+    // Rows that failed are available again at once, which counts as a change: do not spin on it.
     if (std::exchange(only_failures_, false)) pause = std::max(pause, wait);
   }
   if (blocked) pause = absl::InfiniteDuration();
@@ -298,13 +298,13 @@ bool RewardWorker::AwaitRows(Turn& turn) {
 
 int64_t RewardWorker::LeaseRows(int64_t max_rows) {
   const absl::Time now = clock_.Now();
-  // The same id until a call succeeds, so that a lost answer strands no rows.
+  // Reuse the id until a call succeeds, so that a lost reply strands no rows.
   absl::StatusOr<std::vector<RowLease>> rows = store_.LeaseRowsFor(
       {Task::kScore, options_.worker, StrCat(options_.request_prefix, requests_), max_rows});
   if (!rows.ok()) {
     ++store_errors_;
     if (absl::IsFailedPrecondition(rows.status())) fenced_ = true;
-    // Repeating this request would renew the leases of rows that cannot be read.
+    // Repeating this request would renew the leases of unreadable rows.
     if (absl::IsInternal(rows.status()) || absl::IsDataLoss(rows.status())) ++requests_;
     if (!std::exchange(store_down_, true)) {
       FRESHET_LOG(Warning) << "event=lease_rows_failed error=" << LogQuoted(Message(rows.status()));
@@ -324,7 +324,7 @@ int64_t RewardWorker::LeaseRows(int64_t max_rows) {
   return count;
 }
 
-// Rows for every idle thread, and as many ahead as batch_time suffices for.
+// One row per idle thread, plus what fits into batch_time.
 int64_t RewardWorker::Room() {
   if (!scorer_away_.reason.empty()) return 1;
   if (std::exchange(measured_, false)) {
@@ -416,7 +416,7 @@ void RewardWorker::RenewWhenDue() {
     for (const auto& [token, cancel] : in_hand_) lost.push_back(token);
   }
   const absl::StatusOr<std::vector<int64_t>> refused = store_.RenewLeases(options_.worker, lost);
-  // The name is revoked, and with it all leases. Any other error: the next check tries again.
+  // The name is revoked, and with it all leases. On any other error the next check retries.
   if (refused.status().code() != absl::StatusCode::kFailedPrecondition) {
     if (!refused.ok()) {
       FRESHET_LOG(Warning) << "event=renew_leases_failed error="
