@@ -2,10 +2,11 @@
 #define FRESHET_DATASTORE_REDIS_REDIS_BLOBS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,54 +23,49 @@ namespace freshet {
 
 std::string PromptBlobName(int64_t ordinal, std::string_view checksum);
 
-// Location of bytes, and the field and attempt that reference them.
-struct BlobPlace {
-  std::string name;
-  int64_t ordinal = 0;
-  int64_t attempt = 0;
-  std::string field;  // as in drop_corrupt.lua
-  std::string checksum;
-  int64_t offset = 0;  // within the blob
-  int64_t size = 0;    // 0: the whole blob
-};
-
-// A sample as described by the scripts, before its bytes are fetched.
-struct SampleTicket {
-  SampleKey key;
-  std::string score;
-  size_t prompt = 0;  // positions in the plan
-  size_t response = 0;
-  std::optional<size_t> ref;
-};
-
-// Places to fetch, each prompt once; referenced by position. Confined to one thread.
+// Bytes to fetch. The Add calls return objects that RedisBlobReader::Fetch fills. Confined to one
+// thread.
 class FetchPlan {
  public:
-  size_t AddPrompt(int64_t ordinal, int64_t attempt, const std::string& checksum);
+  explicit FetchPlan(std::string job) : job_(std::move(job)) {}
+
+  // Equal prompts are fetched once.
+  std::shared_ptr<const Prompt> AddPrompt(int64_t ordinal, int32_t attempt,
+                                          const std::string& checksum);
   // `field`: 's' for a sample, 'p' for a partial one. `record` is a SampleRecord.
-  absl::StatusOr<size_t> AddResponse(const SampleKey& key, char field, std::string_view record);
-  // Adds a sample's places. `ref` is "TOKEN CHECKSUM" or "".
-  absl::StatusOr<SampleTicket> AddSample(const SampleKey& key, std::string score,
-                                         const std::string& prompt_sum, std::string_view record,
-                                         std::string_view ref);
-  const std::vector<BlobPlace>& places() const { return places_; }
+  absl::StatusOr<std::shared_ptr<const Response>> AddResponse(const SampleKey& key, char field,
+                                                              std::string_view record);
+  // A scored or unscored sample (`score` is ""). `ref` is "TOKEN CHECKSUM" or "".
+  absl::StatusOr<SampleView> AddSample(const SampleKey& key, const std::string& score,
+                                       const std::string& prompt_sum, std::string_view record,
+                                       std::string_view ref);
 
  private:
-  size_t Add(BlobPlace place);
+  friend class RedisBlobReader;
+  // Location of bytes, and the field and attempt that reference them.
+  struct Place {
+    std::string name;
+    int64_t ordinal = 0;
+    int32_t attempt = 0;
+    std::string field;  // as in drop_corrupt.lua
+    std::string checksum;
+    int64_t offset = 0;  // within the blob
+    int64_t size = 0;    // 0: the whole blob
+    std::function<absl::Status(std::string_view blob)> decode = nullptr;
+  };
+  struct ScoreRecord {
+    int64_t ordinal = 0;
+    std::string record;
+    std::shared_ptr<Score> score;
+  };
 
-  std::vector<BlobPlace> places_;
-  std::map<std::string, size_t> prompts_;  // position by blob name
-};
+  template <typename T>
+  std::shared_ptr<const T> Add(Place place, absl::StatusOr<T> (*decode)(std::string_view));
 
-// Decoded bytes by position in the plan, null if the place has another type or is unreadable.
-struct FetchedBlobs {
-  std::vector<std::shared_ptr<const Prompt>> prompts;
-  std::vector<std::shared_ptr<const Response>> responses;
-  std::vector<std::shared_ptr<const std::vector<float>>> floats;
-  std::set<int64_t> ended;  // ordinals of groups with unreadable bytes
-
-  // Members whose bytes are missing are null.
-  absl::StatusOr<SampleView> View(const std::string& job, const SampleTicket& ticket) const;
+  const std::string job_;
+  std::vector<Place> places_;
+  std::vector<ScoreRecord> scores_;
+  std::map<std::string, std::shared_ptr<const Prompt>> prompts_;  // by blob name
 };
 
 // Reads prompts, responses and reference log-probs of one job. `runner` and `config` must outlive
@@ -80,16 +76,17 @@ class RedisBlobReader {
                   const RedisStoreConfig& config)
       : client_(std::move(client)), runner_(runner), config_(config) {}
 
-  // Fetches the places in slices of about 4 MiB, one round trip each. If some bytes are missing or
-  // corrupt, another one ends their groups as dropped(corrupt). DATA_LOSS: one of these groups is
-  // already trained. Other errors as in RedisClient.
-  absl::StatusOr<FetchedBlobs> Fetch(const FetchPlan& plan) const;
+  // Fills the objects of the plan, with one round trip per 4 MiB or so. Returns the ordinals of
+  // groups with missing or corrupt bytes: it ended them as dropped(corrupt), in another round trip,
+  // and their objects must not be used. DATA_LOSS: such a group is already trained, or a score is
+  // malformed. Other errors as in RedisClient.
+  absl::StatusOr<std::set<int64_t>> Fetch(const FetchPlan& plan) const;
 
  private:
-  using Corrupt = std::vector<std::pair<BlobPlace, std::string>>;  // unreadable places and why
+  using Place = FetchPlan::Place;
+  using Corrupt = std::vector<std::pair<const Place*, std::string>>;  // unreadable places and why
 
-  absl::Status FetchSlice(const std::vector<BlobPlace>& places, size_t first, size_t behind,
-                          FetchedBlobs& blobs, Corrupt& corrupt) const;
+  absl::Status FetchSlice(std::span<const Place> places, Corrupt& corrupt) const;
   absl::Status DropCorrupt(const Corrupt& corrupt) const;
 
   const std::shared_ptr<RedisClient> client_;

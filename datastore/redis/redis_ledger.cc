@@ -173,12 +173,14 @@ absl::StatusOr<std::vector<LedgerRow>> RedisLedger::Read(int64_t after_seq, int6
 }
 
 absl::StatusOr<RedisLedger::Page> RedisLedger::ReadPage(int64_t after_seq, int64_t max_entries) {
-  FRESHET_ASSIGN_OR_RETURN(auto values,
-                           runner_.RunForValues(trajectory_scripts::kReadLedger, 3,
-                                                {StrCat(after_seq), StrCat(max_entries)}));
-  FRESHET_ASSIGN_OR_RETURN(const int64_t after, ParseNumber(values[0].text));
-  if (values[1].text.empty()) return Page{after, false, std::move(values[2].items)};
-  FRESHET_ASSIGN_OR_RETURN(std::vector<RedisReply> entries, UnpackLedgerSegment(values[1].text));
+  FRESHET_ASSIGN_OR_RETURN(
+      ScriptAnswer answer,
+      runner_.Run(trajectory_scripts::kReadLedger, {StrCat(after_seq), StrCat(max_entries)}));
+  FRESHET_RETURN_IF_ERROR(answer.Expect(3));
+  FRESHET_ASSIGN_OR_RETURN(const int64_t after, ParseNumber(answer.values[0].text));
+  const std::string& segment = answer.values[1].text;
+  if (segment.empty()) return Page{after, false, std::move(answer.values[2].items)};
+  FRESHET_ASSIGN_OR_RETURN(std::vector<RedisReply> entries, UnpackLedgerSegment(segment));
   return Page{after, true, std::move(entries)};
 }
 

@@ -40,9 +40,8 @@ struct PutSlice {
   bool Full() const { return puts.size() >= kMaxPuts || bytes >= kMaxPutBytes; }
 };
 
-// Why a script rejected the entry at `position`.
+// Why a script rejected an entry.
 struct PutError {
-  size_t position = 0;
   std::string code;
   int64_t values[3] = {0, 0, 0};
 };
@@ -71,34 +70,34 @@ std::vector<std::string> SampleArgs(const std::vector<Put>& puts) {
   return args;
 }
 
-// Sends a slice; `make_args` builds the script's arguments for its entries.
-template <typename MakeArgs>
-absl::StatusOr<std::vector<PutError>> SendPuts(RedisScriptRunner& runner, const RedisScript& script,
-                                               const MakeArgs& make_args, PutSlice slice) {
-  std::vector<PutError> errors;
-  if (slice.puts.empty()) return errors;
+// Sends a slice. `make_args` builds the script's arguments for its entries; `refused` returns the
+// status of the entry at a position.
+template <typename MakeArgs, typename Refused>
+absl::Status SendPuts(RedisScriptRunner& runner, const RedisScript& script,
+                      const MakeArgs& make_args, const Refused& refused, PutSlice slice,
+                      std::vector<absl::Status>& statuses) {
+  if (slice.puts.empty()) return absl::OkStatus();
   const auto done = [&](const ScriptAnswer& answer) -> absl::StatusOr<bool> {
     FRESHET_RETURN_IF_ERROR(answer.Expect(1));
     std::vector<Put> again;
     for (const RedisReply& item : answer.values[0].items) {
       if (item.items.size() < 3) return Internal("redis script: an error without values");
       Put& put = slice.puts.at(static_cast<size_t>(item.items[0].integer));
-      if (item.items[1].text == "RETRY") {
-        again.push_back(std::move(put));
-        continue;
-      }
-      PutError error{put.position, item.items[1].text, {}};
+      PutError error{item.items[1].text};
       for (size_t i = 0; i < 3 && i + 2 < item.items.size(); ++i) {
         error.values[i] = item.items[i + 2].integer;
       }
-      errors.push_back(std::move(error));
+      if (error.code == "RETRY") {
+        again.push_back(std::move(put));
+      } else {
+        statuses[put.position] = refused(put.position, error);
+      }
     }
     slice.puts = std::move(again);
     return slice.puts.empty();
   };
-  FRESHET_RETURN_IF_ERROR(runner.RunUntil(
-      script, std::move(slice.blobs), [&] { return make_args(slice.puts); }, done));
-  return errors;
+  return runner.RunUntil(
+      script, std::move(slice.blobs), [&] { return make_args(slice.puts); }, done);
 }
 
 // Builds a slice of samples. All samples of a lease share a blob.
@@ -248,8 +247,10 @@ absl::StatusOr<PutPromptsReply> RedisPuts::PutPrompts(const std::vector<Prompt>&
     args.insert(args.end(), {StrCat(prompt.ordinal), StrCat(prompt.first_attempt), sum});
   }
   FRESHET_ASSIGN_OR_RETURN(
-      const auto values,
-      runner_.RunForValues(trajectory_scripts::kPutPrompts, 3, std::move(args), std::move(blobs)));
+      const ScriptAnswer answer,
+      runner_.Run(trajectory_scripts::kPutPrompts, std::move(args), std::move(blobs)));
+  FRESHET_RETURN_IF_ERROR(answer.Expect(3));
+  const std::vector<RedisReply>& values = answer.values;
   FRESHET_ASSIGN_OR_RETURN(const int64_t high_water, ParseNumber(values[1].text));
   return PutPromptsReply{values[0].integer, high_water, values[2].integer == 1};
 }
@@ -257,18 +258,16 @@ absl::StatusOr<PutPromptsReply> RedisPuts::PutPrompts(const std::vector<Prompt>&
 absl::StatusOr<std::vector<absl::Status>> RedisPuts::PutSamples(
     const std::vector<SamplePut>& samples) {
   std::vector<absl::Status> statuses(samples.size());
+  const auto refused = [&](size_t i, const PutError& error) {
+    return RefusedSample(samples[i], error, config_.origin.policy.lineage);
+  };
   for (size_t next = 0; next < samples.size();) {
     SampleSlice slice(config_, samples, next);
     for (; next < samples.size() && !slice.Full(); ++next) {
       statuses[next] = slice.Add(samples[next], next);
     }
-    FRESHET_ASSIGN_OR_RETURN(
-        const std::vector<PutError> errors,
-        SendPuts(runner_, trajectory_scripts::kPutSamples, SampleArgs, std::move(slice).Finish()));
-    for (const PutError& error : errors) {
-      statuses[error.position] =
-          RefusedSample(samples[error.position], error, config_.origin.policy.lineage);
-    }
+    FRESHET_RETURN_IF_ERROR(SendPuts(runner_, trajectory_scripts::kPutSamples, SampleArgs, refused,
+                                     std::move(slice).Finish(), statuses));
   }
   return statuses;
 }
@@ -276,6 +275,9 @@ absl::StatusOr<std::vector<absl::Status>> RedisPuts::PutSamples(
 absl::StatusOr<std::vector<absl::Status>> RedisPuts::PutRows(Task task,
                                                              const std::vector<RowPut>& rows) {
   std::vector<absl::Status> statuses(rows.size());
+  const auto refused = [&](size_t i, const PutError& error) {
+    return RefusedRow(task, rows[i], error);
+  };
   const auto make_args = [task](const std::vector<Put>& puts) {
     std::vector<std::string> args = {StrCat(static_cast<int>(task))};
     for (const Put& put : puts) args.insert(args.end(), put.args.begin(), put.args.end());
@@ -287,12 +289,8 @@ absl::StatusOr<std::vector<absl::Status>> RedisPuts::PutRows(Task task,
       std::string token = config_.ScriptToken(rows[next].token);
       statuses[next] = AddRow(task, rows[next], std::move(token), next, slice);
     }
-    FRESHET_ASSIGN_OR_RETURN(
-        const std::vector<PutError> errors,
-        SendPuts(runner_, trajectory_scripts::kPutRows, make_args, std::move(slice)));
-    for (const PutError& error : errors) {
-      statuses[error.position] = RefusedRow(task, rows[error.position], error);
-    }
+    FRESHET_RETURN_IF_ERROR(SendPuts(runner_, trajectory_scripts::kPutRows, make_args, refused,
+                                     std::move(slice), statuses));
   }
   return statuses;
 }

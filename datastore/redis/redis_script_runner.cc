@@ -15,22 +15,14 @@ constexpr const char* kOrphanMillis = "300000";
 // Tries of an operation whose bytes expired before its script ran.
 constexpr int kMaxTries = 3;
 
-constexpr std::pair<std::string_view, ScriptCode> kCodes[] = {
-    {"OK", ScriptCode::kOk},           {"GONE", ScriptCode::kGone},
-    {"FENCED", ScriptCode::kFenced},   {"PRECONDITION", ScriptCode::kPrecondition},
-    {"INVALID", ScriptCode::kInvalid}, {"RETRY", ScriptCode::kRetry},
-    {"REVOKED", ScriptCode::kRevoked}, {"DEAD", ScriptCode::kDead},
-    {"DONE", ScriptCode::kDone},       {"MISMATCH", ScriptCode::kMismatch},
-    {"INDEX", ScriptCode::kIndex},     {"RESPONSE", ScriptCode::kResponse},
-    {"FIELD", ScriptCode::kField},     {"BATCH", ScriptCode::kBatch},
-    {"WAIT", ScriptCode::kWait},       {"PAUSED", ScriptCode::kPaused},
-    {"RECEIPT", ScriptCode::kReceipt}, {"DIGEST", ScriptCode::kDigest},
-};
+constexpr std::string_view kCodes[] = {"OK",     "GONE",     "FENCED", "PRECONDITION", "INVALID",
+                                       "RETRY",  "REVOKED",  "DEAD",   "DONE",         "MISMATCH",
+                                       "INDEX",  "RESPONSE", "FIELD",  "BATCH",        "WAIT",
+                                       "PAUSED", "RECEIPT",  "DIGEST"};
 
 std::string ThresholdMicros(const RedisStoreSettings& settings, const StoreOptions& options) {
-  absl::Duration threshold = absl::ZeroDuration();
-  if (settings.clock == nullptr) threshold = options.lease_ttl / 4;
-  if (settings.outage_threshold.has_value()) threshold = *settings.outage_threshold;
+  const absl::Duration threshold = settings.outage_threshold.value_or(
+      settings.clock == nullptr ? options.lease_ttl / 4 : absl::ZeroDuration());
   return StrCat(std::max<int64_t>(0, absl::ToInt64Microseconds(threshold)));
 }
 
@@ -62,12 +54,8 @@ RedisScriptRunner::Commands RedisScriptRunner::SetCommands(std::vector<RedisBlob
   sets.reserve(blobs.size() + 1);
   for (RedisBlob& blob : blobs) {
     // NX: on a retry the bytes may already exist, possibly permanently.
-    std::vector<std::string>& set = sets.emplace_back();
-    set.reserve(6);
-    set.push_back("SET");
-    set.push_back(StrCat(prefix_, "b:", blob.name));
-    set.push_back(std::move(blob.bytes));
-    for (const char* arg : {"PX", kOrphanMillis, "NX"}) set.push_back(arg);
+    sets.push_back({"SET", StrCat(prefix_, "b:", blob.name), "", "PX", kOrphanMillis, "NX"});
+    sets.back()[2] = std::move(blob.bytes);
   }
   return sets;
 }
@@ -94,23 +82,20 @@ absl::StatusOr<ScriptAnswer> RedisScriptRunner::Send(const RedisScript& script,
 absl::StatusOr<ScriptAnswer> RedisScriptRunner::Accept(RedisReply reply) {
   if (reply.items.size() < 2) return Internal("redis script: an answer without a code");
   ScriptAnswer answer;
-  const auto* const code =
-      std::find_if(std::begin(kCodes), std::end(kCodes),
-                   [&](const auto& known) { return known.first == reply.items[0].text; });
-  if (code == std::end(kCodes)) {
-    return Internal("redis script: unknown code ", reply.items[0].text.substr(0, 40));
+  answer.code = std::move(reply.items[0].text);
+  if (std::find(std::begin(kCodes), std::end(kCodes), answer.code) == std::end(kCodes)) {
+    return Internal("redis script: unknown code ", answer.code.substr(0, 40));
   }
-  answer.code = code->second;
   feed_.Merge(reply.items[1].text);
   answer.values.assign(std::make_move_iterator(reply.items.begin() + 2),
                        std::make_move_iterator(reply.items.end()));
-  if (answer.code == ScriptCode::kGone) {
-    return NotFound("the store of job ", job_, " was deleted or made anew: open it again");
+  if (answer.code == "GONE") {
+    return NotFound("the store of job ", job_, " was deleted or recreated: open it again");
   }
   const std::string text = answer.values.empty() ? "" : answer.values[0].text;
-  if (answer.code == ScriptCode::kPrecondition) return FailedPrecondition(text);
-  if (answer.code == ScriptCode::kInvalid) return InvalidArgument(text);
-  if (answer.code == ScriptCode::kFenced) return StatusOf(absl::StatusCode::kAborted, text);
+  if (answer.code == "PRECONDITION") return FailedPrecondition(text);
+  if (answer.code == "INVALID") return InvalidArgument(text);
+  if (answer.code == "FENCED") return StatusOf(absl::StatusCode::kAborted, text);
   return answer;
 }
 
@@ -125,7 +110,7 @@ absl::Status RedisScriptRunner::RunUntil(const RedisScript& script, std::vector<
     FRESHET_RETURN_IF_ERROR(bytes);
   }
   return StatusOf(absl::StatusCode::kUnavailable, "redis: bytes written for ", script.name,
-                  " were gone ", kMaxTries, " times when it ran");
+                  " expired ", kMaxTries, " times before it ran");
 }
 
 absl::StatusOr<ScriptAnswer> RedisScriptRunner::Run(const RedisScript& script,
@@ -134,19 +119,11 @@ absl::StatusOr<ScriptAnswer> RedisScriptRunner::Run(const RedisScript& script,
   ScriptAnswer last;
   const auto done = [&last](ScriptAnswer answer) {
     last = std::move(answer);
-    return last.code != ScriptCode::kRetry;
+    return last.code != "RETRY";
   };
   FRESHET_RETURN_IF_ERROR(RunUntil(
       script, std::move(blobs), [&args] { return args; }, done));
   return last;
-}
-
-absl::StatusOr<std::vector<RedisReply>> RedisScriptRunner::RunForValues(
-    const RedisScript& script, size_t num_values, std::vector<std::string> args,
-    std::vector<RedisBlob> blobs) {
-  FRESHET_ASSIGN_OR_RETURN(ScriptAnswer answer, Run(script, std::move(args), std::move(blobs)));
-  FRESHET_RETURN_IF_ERROR(answer.Expect(num_values));
-  return std::move(answer.values);
 }
 
 }  // namespace freshet

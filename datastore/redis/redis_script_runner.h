@@ -23,30 +23,8 @@ struct RedisBlob {
   std::string bytes;
 };
 
-// First value of a script's reply.
-enum class ScriptCode {
-  kOk,
-  kGone,
-  kFenced,
-  kPrecondition,
-  kInvalid,
-  kRetry,
-  kRevoked,
-  kDead,
-  kDone,
-  kMismatch,
-  kIndex,
-  kResponse,
-  kField,
-  kBatch,
-  kWait,
-  kPaused,
-  kReceipt,
-  kDigest
-};
-
 struct ScriptAnswer {
-  ScriptCode code = ScriptCode::kOk;
+  std::string code;  // "OK", or as documented in the script's file
   std::vector<RedisReply> values;
   absl::Status bytes;  // why accompanying bytes were rejected (first one)
   // INTERNAL unless there are exactly that many values.
@@ -75,12 +53,6 @@ class RedisScriptRunner {
 
   absl::StatusOr<ScriptAnswer> Run(const RedisScript& script, std::vector<std::string> args,
                                    std::vector<RedisBlob> blobs = {});
-  // Like Run, for scripts whose code is not needed: returns the values. INTERNAL unless there are
-  // exactly `num_values`.
-  absl::StatusOr<std::vector<RedisReply>> RunForValues(const RedisScript& script, size_t num_values,
-                                                       std::vector<std::string> args = {},
-                                                       std::vector<RedisBlob> blobs = {});
-
   // Like Run, for scripts that reject entries one by one. Each try calls `make_args`, and then
   // `done` with the answer; `done` returns false if some entries must be retried.
   using MakeArgs = std::function<std::vector<std::string>()>;

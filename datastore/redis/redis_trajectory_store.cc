@@ -1,30 +1,22 @@
 #include "datastore/redis/redis_trajectory_store.h"
 
-#include <algorithm>
+#include <string_view>
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "datastore/redis/redis_reading.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
 #include "datastore/redis/trajectory_scripts.h"
 
 namespace freshet {
 namespace {
 
-// Expiry of bytes that no script has accepted; far longer than any call.
-constexpr const char* kOrphanMillis = "300000";
-// Tries of an operation whose bytes expired before its script ran.
-constexpr int kMaxTries = 3;
+// Trash entries per script, and scripts per Sweep. A group of 16 has about 17 keys; a script takes
+// under a millisecond.
+constexpr int64_t kCollectEntries = 64;
+constexpr int kCollectSlices = 100;
 
-std::string ThresholdMicros(const RedisStoreSettings& settings, const StoreOptions& options) {
-  absl::Duration threshold = absl::ZeroDuration();
-  if (settings.clock == nullptr) threshold = options.lease_ttl / 4;
-  if (settings.outage_threshold.has_value()) threshold = *settings.outage_threshold;
-  return StrCat(std::max<int64_t>(0, absl::ToInt64Microseconds(threshold)));
-}
-
-std::string NowMicros(const Clock* clock) {
-  return clock == nullptr ? "" : StrCat(absl::ToUnixMicros(clock->Now()));
+std::string FirstDigest(const RedisStoreConfig& config) {
+  return config.origin.digest.empty() ? InitialDigest() : config.origin.digest;
 }
 
 // What create.lua found or wrote.
@@ -45,25 +37,27 @@ absl::StatusOr<StoredConfig> ReadOrWrite(RedisClient& client, const std::string&
 
 RedisTrajectoryStore::RedisTrajectoryStore(std::shared_ptr<RedisClient> client,
                                            RedisStoreConfig config, std::string generation,
-                                           RedisStoreSettings settings)
+                                           const RedisStoreSettings& settings)
     : client_(std::move(client)),
       config_(std::move(config)),
-      settings_(std::move(settings)),
-      prefix_(config_.Prefix()),
-      generation_(std::move(generation)),
-      threshold_us_(ThresholdMicros(settings_, config_.options)),
-      feed_(client_, prefix_) {}
+      feed_(client_, config_.Prefix()),
+      runner_(client_, feed_, config_, std::move(generation), settings),
+      memory_(client_, settings.memory_period),
+      reader_(client_, runner_, config_),
+      puts_(runner_, config_),
+      leases_(runner_, reader_, memory_, config_),
+      batches_(runner_, reader_, memory_, config_),
+      ledger_(runner_, config_, settings.ledger_segment_rows) {}
 
 absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> RedisTrajectoryStore::Create(
     std::shared_ptr<RedisClient> client, StoreOptions options, StoreOrigin origin,
     RedisStoreSettings settings) {
   RedisStoreConfig config{std::move(options), std::move(origin)};
   FRESHET_RETURN_IF_ERROR(config.Validate());
-  const std::string digest = config.origin.digest.empty() ? InitialDigest() : config.origin.digest;
   std::vector<std::string> args = {config.Prefix(),
                                    RedisStoreConfigToJson(config),
-                                   NowMicros(settings.clock),
-                                   digest,
+                                   ScriptTime(settings.clock),
+                                   FirstDigest(config),
                                    StrCat(config.origin.policy.version),
                                    config.origin.resumed ? "0" : "1",
                                    StrCat(config.origin.cursor.above.size())};
@@ -104,113 +98,84 @@ absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> RedisTrajectoryStore::Open
       new RedisTrajectoryStore(std::move(client), std::move(config), known.generation, settings));
 }
 
-absl::Status RedisTrajectoryStore::Answer::Expect(size_t num_values) const {
-  if (values.size() == num_values) return absl::OkStatus();
-  return Internal("redis script: an answer with ", values.size(), " values, not ", num_values);
+absl::Status RedisTrajectoryStore::MarkDurable(int64_t epoch, int64_t version,
+                                               const std::string& checkpoint_sha256) {
+  return runner_
+      .Run(trajectory_scripts::kMarkDurable, {StrCat(epoch), StrCat(version), checkpoint_sha256})
+      .status();
 }
 
-std::string RedisTrajectoryStore::ScriptToken(int64_t token) const {
-  // Tokens of an earlier store are below the base and match no script token.
-  return StrCat(token - config_.origin.TokenBase());
+absl::Status RedisTrajectoryStore::RecordResume(int64_t epoch_hint, int64_t parent_lineage,
+                                                int64_t fork_version,
+                                                const std::string& checkpoint_sha256) {
+  return runner_
+      .Run(trajectory_scripts::kRecordResume,
+           {StrCat(epoch_hint), StrCat(parent_lineage), StrCat(fork_version), checkpoint_sha256,
+            FirstDigest(config_)})
+      .status();
 }
 
-std::vector<std::string> RedisTrajectoryStore::ScriptArgs(std::vector<std::string> args) const {
-  std::vector<std::string> all = {prefix_, NowMicros(settings_.clock), generation_, threshold_us_};
-  all.insert(all.end(), std::make_move_iterator(args.begin()), std::make_move_iterator(args.end()));
-  return all;
-}
-
-RedisTrajectoryStore::Commands RedisTrajectoryStore::SetCommands(std::vector<Blob> blobs) const {
-  Commands sets;
-  sets.reserve(blobs.size() + 1);
-  for (Blob& blob : blobs) {
-    // NX: on a retry the bytes may already exist, possibly permanently.
-    std::vector<std::string>& set = sets.emplace_back();
-    set.reserve(6);
-    set.push_back("SET");
-    set.push_back(StrCat(prefix_, "b:", blob.name));
-    set.push_back(std::move(blob.bytes));
-    for (const char* arg : {"PX", kOrphanMillis, "NX"}) set.push_back(arg);
+absl::StatusOr<int64_t> RedisTrajectoryStore::Sweep() {
+  FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer swept, runner_.Run(trajectory_scripts::kSweep, {}));
+  FRESHET_RETURN_IF_ERROR(swept.Expect(3));
+  const absl::Status packed = ledger_.Pack(swept.values[1].integer, swept.values[2].integer);
+  // Rows that cannot be packed stay as they are; ReadLedger reports the error.
+  if (!absl::IsDataLoss(packed) && !absl::IsResourceExhausted(packed)) {
+    FRESHET_RETURN_IF_ERROR(packed);
   }
-  return sets;
+  for (int i = 0; i < kCollectSlices; ++i) {
+    FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer collected,
+                             runner_.Run(trajectory_scripts::kCollect, {StrCat(kCollectEntries)}));
+    FRESHET_RETURN_IF_ERROR(collected.Expect(1));
+    if (collected.values[0].integer < kCollectEntries) break;
+  }
+  return swept.values[0].integer;
 }
 
-absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Send(
-    const RedisScript& script, std::vector<std::string> args, Commands& sets) {
-  sets.push_back(
-      client_->ScriptCommand(script, {StrCat(prefix_, "state")}, ScriptArgs(std::move(args))));
-  const absl::Time start = SystemClock::Get().Now();
-  auto replies = client_->Pipeline(sets);
-  sets.pop_back();
-  FRESHET_RETURN_IF_ERROR(replies.status());
-  if (settings_.on_script) settings_.on_script(script.name, SystemClock::Get().Now() - start);
-  if (replies->size() != sets.size() + 1) return Internal("redis: a pipeline lost replies");
-  FRESHET_RETURN_IF_ERROR(replies->back().status());
-  FRESHET_ASSIGN_OR_RETURN(Answer answer, Accept(*std::move(replies->back())));
-  replies->pop_back();
-  for (const absl::StatusOr<RedisReply>& reply : *replies) answer.bytes.Update(reply.status());
-  return answer;
+absl::StatusOr<StoreStats> RedisTrajectoryStore::Stats() {
+  FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer, runner_.Run(trajectory_scripts::kStats, {}));
+  FRESHET_RETURN_IF_ERROR(answer.Expect(2));
+  return ParseStats(answer.values[0], answer.values[1]);
 }
 
-absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Accept(RedisReply reply) {
-  if (reply.items.size() < 2) return Internal("redis script: an answer without a code");
-  static constexpr std::pair<std::string_view, Code> kCodes[] = {
-      {"OK", Code::kOk},           {"GONE", Code::kGone},
-      {"FENCED", Code::kFenced},   {"PRECONDITION", Code::kPrecondition},
-      {"INVALID", Code::kInvalid}, {"RETRY", Code::kRetry},
-      {"REVOKED", Code::kRevoked}, {"DEAD", Code::kDead},
-      {"DONE", Code::kDone},       {"MISMATCH", Code::kMismatch},
-      {"INDEX", Code::kIndex},     {"RESPONSE", Code::kResponse},
-      {"FIELD", Code::kField},     {"BATCH", Code::kBatch},
-      {"WAIT", Code::kWait},       {"PAUSED", Code::kPaused},
-      {"RECEIPT", Code::kReceipt}, {"DIGEST", Code::kDigest},
-  };
-  Answer answer;
-  const auto* const code =
-      std::find_if(std::begin(kCodes), std::end(kCodes),
-                   [&](const auto& known) { return known.first == reply.items[0].text; });
-  if (code == std::end(kCodes)) {
-    return Internal("redis script: unknown code ", reply.items[0].text.substr(0, 40));
-  }
-  answer.code = code->second;
-  feed_.Merge(reply.items[1].text);
-  answer.values.assign(std::make_move_iterator(reply.items.begin() + 2),
-                       std::make_move_iterator(reply.items.end()));
-  if (answer.code == Code::kGone) {
-    return NotFound("the store of job ", config_.options.job,
-                    " was deleted or recreated: open it again");
-  }
-  const std::string text = answer.values.empty() ? "" : answer.values[0].text;
-  if (answer.code == Code::kPrecondition) return FailedPrecondition(text);
-  if (answer.code == Code::kInvalid) return InvalidArgument(text);
-  if (answer.code == Code::kFenced) return StatusOf(absl::StatusCode::kAborted, text);
-  return answer;
+absl::StatusOr<Explanation> RedisTrajectoryStore::Explain() {
+  FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer,
+                           runner_.Run(trajectory_scripts::kExplain, {}));
+  FRESHET_RETURN_IF_ERROR(answer.Expect(1));
+  return EdgeText(answer.values[0], config_);
 }
 
-int64_t RedisTrajectoryStore::PressedPercent() {
-  {
-    MutexLock lock(mu_);
-    const absl::Time now = SystemClock::Get().Now();
-    if (now - memory_read_ < settings_.memory_period) return pressed_percent_;
-    memory_read_ = now;
+absl::StatusOr<PromptCursor> RedisTrajectoryStore::Cursor() {
+  FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer, runner_.Run(trajectory_scripts::kCursor, {}));
+  FRESHET_RETURN_IF_ERROR(answer.Expect(5));
+  const std::vector<RedisReply>& values = answer.values;
+  FRESHET_ASSIGN_OR_RETURN(const int64_t high_water, ParseNumber(values[0].text));
+  std::vector<int64_t> live;
+  for (size_t i = 1; i < values.size(); ++i) {
+    for (const RedisReply& ordinal : values[i].items) {
+      FRESHET_ASSIGN_OR_RETURN(live.emplace_back(), ParseNumber(ordinal.text));
+    }
   }
-  const absl::StatusOr<RedisReply> info = client_->Command({"INFO", "memory"});
-  MemoryPressure pressure;
-  if (info.ok()) pressure = DecidePressure(ParseRedisInfo(info->text));
-  MutexLock lock(mu_);
-  return pressed_percent_ = pressure.pressed ? pressure.percent : 0;
+  return CursorOf(high_water, std::move(live), config_.origin.cursor);
 }
 
-absl::StatusOr<RedisTrajectoryStore::Answer> RedisTrajectoryStore::Run(
-    const RedisScript& script, std::vector<std::string> args, std::vector<Blob> blobs) {
-  Commands sets = SetCommands(std::move(blobs));
-  for (int i = 0; i < kMaxTries; ++i) {
-    FRESHET_ASSIGN_OR_RETURN(Answer answer, Send(script, args, sets));
-    if (answer.code != Code::kRetry) return answer;
-    FRESHET_RETURN_IF_ERROR(answer.bytes);
+absl::StatusOr<std::vector<DeadLetter>> RedisTrajectoryStore::DeadLetters(int64_t max_letters) {
+  if (max_letters < 1) {
+    return InvalidArgument("max_letters: ", max_letters, " is too small: use at least 1");
   }
-  return StatusOf(absl::StatusCode::kUnavailable, "redis: bytes written for ", script.name,
-                  " expired ", kMaxTries, " times before it ran");
+  FRESHET_ASSIGN_OR_RETURN(
+      const RedisReply reply,
+      client_->Command({"LRANGE", StrCat(config_.Prefix(), "dead"), "0", StrCat(max_letters - 1)}));
+  std::vector<DeadLetter> letters;
+  for (const RedisReply& entry : reply.items) {
+    std::string_view text = entry.text;
+    DeadLetter& letter = letters.emplace_back();
+    int64_t micros = 0;
+    FRESHET_RETURN_IF_ERROR(TakeNumbers(text, ' ', micros, letter.ordinal, letter.attempt));
+    letter.time = absl::FromUnixMicros(micros);
+    letter.reason = std::string(text);
+  }
+  return letters;
 }
 
 }  // namespace freshet

@@ -160,8 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except ModuleNotFoundError as fault:
-        packages = TRACKERS[options.tracker].PACKAGES
-        return _fail(f"{sys.executable}: {fault}; {sys.executable} -m pip install {packages}", _INTERNAL)
+        install = f"{sys.executable} -m pip install {TRACKERS[options.tracker].PACKAGES}"
+        return _fail(f"{sys.executable}: {fault}; install it with {install}", _INTERNAL)
     except errors.ConnectionLost as fault:
         named = options.server or os.environ.get("FRESHET_SERVER")
         if not named and not fault.reason:

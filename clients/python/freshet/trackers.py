@@ -81,12 +81,13 @@ class WeightsAndBiases:
 
         # What it would record about this process says nothing about the training.
         settings = wandb.Settings(console="off", disable_git=True, x_disable_stats=True, x_disable_meta=True)
+        self._wandb = wandb
         self._start = start
         self._run = wandb.init(name=name, settings=settings)
         # Its own step never goes back, but an evaluation may end after later training steps.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
-        self.place = self._run.settings.sync_dir if self._run.offline else self._run.url
+        self.place = (not self._run.offline and self._run.url) or self._run.settings.sync_dir
         self.next = ""  # it says so itself
 
     def write(self, points: Iterable[Point]) -> None:
@@ -96,6 +97,7 @@ class WeightsAndBiases:
 
     def close(self, state: str) -> None:
         self._run.finish(exit_code=1 if state in ("FAILED", "CANCELLED") else 0)
+        self._wandb.teardown()  # an offline run is in its file only then
 
 
 class MLflow:

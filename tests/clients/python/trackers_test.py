@@ -71,10 +71,8 @@ class TrackerTest(unittest.TestCase):
 
     @needs("wandb")
     def test_wandb_offline(self):
-        import wandb
         from wandb.proto import wandb_internal_pb2
 
-        self.addCleanup(wandb.teardown)
         folder, _ = self.export("wandb", "run", WANDB_MODE="offline")
         (file,) = pathlib.Path(folder).glob("run-*.wandb")
         data = file.read_bytes()

@@ -108,7 +108,7 @@ TEST(HttpServer, RefusesHostileInputAndGoesOn) {
       {"GET /\r\n\r\n", 400},
       {"\r\n\r\n", 400},
       {"GET http://evil/ HTTP/1.1\r\n\r\n", 400},
-      {std::string("GET /\0 HTTP/1.1\r\n\r\n", 20), 400},
+      {std::string("GET /\0 HTTP/1.1\r\n\r\n", 19), 400},
       {"GET /\xff HTTP/1.1\r\n\r\n", 400},
       {get + "NoColon\r\n\r\n", 400},
       {get + "A: b\nB: c\r\n\r\n", 400},
@@ -170,12 +170,12 @@ TEST(HttpServer, ClosesAConnectionThatSaysNothing) {
 }
 
 TEST(HttpServer, LimitsTheTimeOfAWholeRequest) {
-  constexpr int kMany = 1 << 22;
+  constexpr size_t kMany = 1 << 22;
   const auto server =
       StartOrDie(Hello(), {.max_request_bytes = 2 * kMany, .io_timeout = absl::Milliseconds(50)});
   RawConnection slow(server->address());
   slow.Send("GET /hello HTTP/1.1\r\nA: ");
-  int sent = 0;  // one byte at a time, each well within the timeout
+  size_t sent = 0;  // one byte at a time, each well within the timeout
   while (sent < kMany && slow.Send("a")) ++sent;
   EXPECT_LT(sent, kMany);
   EXPECT_EQ(slow.ReadAll(), "");

@@ -1,0 +1,189 @@
+#include "datastore/redis/redis_batches.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "datastore/redis/redis_trajectory_store_records.h"
+#include "datastore/redis/trajectory_scripts.h"
+
+namespace freshet {
+namespace {
+
+// Maximum claims per call of Next; each claim with corrupt bytes ends at least one group.
+constexpr int kMaxClaims = 256;
+// Tries of a commit whose digest was computed from outdated state.
+constexpr int kMaxCommits = 3;
+constexpr size_t kGroupFields = 5;  // of next_batch.lua
+
+std::vector<std::string> Uids(const StoreOptions& options, const std::vector<int64_t>& ordinals,
+                              const std::vector<int64_t>& attempts) {
+  std::vector<std::string> uids;
+  for (size_t i = 0; i < ordinals.size() && i < attempts.size(); ++i) {
+    for (int32_t index = 0; index < options.group_size; ++index) {
+      uids.push_back(
+          SampleUid(options.job, {ordinals[i], static_cast<int32_t>(attempts[i]), index}));
+    }
+  }
+  return uids;
+}
+
+// Parses one group of next_batch.lua. The samples' bytes are not fetched yet.
+absl::StatusOr<TrainGroup> ParseGroup(const RedisReply* fields, FetchPlan& plan) {
+  SampleKey key;
+  FRESHET_ASSIGN_OR_RETURN(key.ordinal, ParseNumber(fields[0].text));
+  std::string_view attempt = fields[1].text;
+  FRESHET_RETURN_IF_ERROR(TakeNumbers(attempt, ' ', key.attempt));
+  std::string_view rows = fields[3].text;
+  std::string_view scores = fields[4].text;
+  TrainGroup group;
+  group.ordinal = key.ordinal;
+  while (!rows.empty()) {
+    std::string_view line = TakePart(rows, '\n');
+    FRESHET_RETURN_IF_ERROR(TakeNumbers(line, ' ', key.index));
+    FRESHET_ASSIGN_OR_RETURN(const std::string score, TakeSized(scores));
+    FRESHET_ASSIGN_OR_RETURN(const std::string ref, TakeSized(scores));
+    FRESHET_ASSIGN_OR_RETURN(group.samples.emplace_back().sample,
+                             plan.AddSample(key, score, fields[2].text, line, ref));
+  }
+  if (group.samples.empty()) return Internal("redis script: a claimed group without samples");
+  return group;
+}
+
+absl::Status FillLossWindow(const StalenessOptions& staleness, int64_t step, TrainSample& sample) {
+  LossWindow window = ComputeLossWindow(staleness, step - 1, *sample.sample.response);
+  if (step - 1 - window.min_version > staleness.max) {
+    return Internal("sample ", sample.sample.uid, " of version ", window.min_version,
+                    " is beyond the staleness bound ", staleness.max, " at step ", step);
+  }
+  sample.loss_mask = std::move(window.loss_mask);
+  sample.min_version = window.min_version;
+  sample.max_version = window.max_version;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<OpenEpochReply> RedisBatches::OpenEpoch(const EpochRequest& request) {
+  if (request.trainer.empty()) return InvalidArgument("trainer: empty: an epoch needs a holder");
+  FRESHET_ASSIGN_OR_RETURN(
+      const ScriptAnswer answer,
+      runner_.Run(trajectory_scripts::kOpenEpoch,
+                  {StrCat(request.loaded.lineage), StrCat(request.loaded.version), request.digest,
+                   request.id, StrCat(kMaxEpochRequests)}));
+  FRESHET_RETURN_IF_ERROR(answer.Expect(4));
+  OpenEpochReply reply;
+  reply.epoch = answer.values[0].integer;
+  reply.digest = answer.values[1].text;
+  reply.lineage = answer.values[2].integer;
+  const std::vector<RedisReply>& redo = answer.values[3].items;
+  for (size_t i = 0; i + 3 < redo.size(); i += 4) {
+    JournalEntry& entry = reply.redo.emplace_back();
+    entry.step = redo[i].integer;
+    entry.content_hash = redo[i + 1].text;
+    FRESHET_ASSIGN_OR_RETURN(const auto ordinals, ParseNumbers(redo[i + 2].text));
+    FRESHET_ASSIGN_OR_RETURN(const auto attempts, ParseNumbers(redo[i + 3].text));
+    entry.uids = Uids(config_.options, ordinals, attempts);
+  }
+  return reply;
+}
+
+absl::StatusOr<bool> RedisBatches::Fill(const ScriptAnswer& answer, int64_t epoch, int64_t step,
+                                        NextBatchReply& reply) {
+  FRESHET_RETURN_IF_ERROR(answer.Expect(4));
+  const std::vector<RedisReply>& fields = answer.values[3].items;
+  FetchPlan plan(config_.options.job);
+  Claim claim{epoch, step, answer.values[2].text, "", {}};
+  std::vector<int64_t> ordinals;
+  for (size_t i = 0; i + kGroupFields <= fields.size(); i += kGroupFields) {
+    FRESHET_ASSIGN_OR_RETURN(TrainGroup group, ParseGroup(&fields[i], plan));
+    ordinals.push_back(group.ordinal);
+    claim.attempts.push_back(group.samples.front().sample.key.attempt);
+    reply.groups.push_back(std::move(group));
+  }
+  FRESHET_ASSIGN_OR_RETURN(const std::set<int64_t> ended, reader_.Fetch(plan));
+  if (!ended.empty()) return false;
+  for (TrainGroup& group : reply.groups) {
+    for (TrainSample& sample : group.samples) {
+      FRESHET_RETURN_IF_ERROR(FillLossWindow(config_.options.staleness, step, sample));
+    }
+  }
+  claim.ordinals = JoinNumbers(ordinals);
+  MutexLock lock(mu_);
+  claim_ = std::move(claim);
+  return true;
+}
+
+absl::StatusOr<NextBatchReply> RedisBatches::Next(int64_t epoch, int64_t step) {
+  for (int i = 0; i < kMaxClaims; ++i) {
+    FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer, runner_.Run(trajectory_scripts::kNextBatch,
+                                                                    {StrCat(epoch), StrCat(step)}));
+    if (answer.values.size() < 2) return Internal("redis script: a batch without values");
+    NextBatchReply reply;
+    reply.store_full = answer.values[0].integer == 1 || memory_.PressedPercent() > 0;
+    if (answer.code == "PAUSED") {
+      reply.paused = true;
+      reply.reason = StrCat("job paused: the last ", answer.values[1].integer,
+                            " groups were filtered: all rewards of a group are equal");
+      return reply;
+    }
+    if (answer.code == "WAIT") {
+      FRESHET_ASSIGN_OR_RETURN(const Explanation edge, EdgeText(answer.values[1], config_));
+      reply.reason = edge.text;
+      return reply;
+    }
+    FRESHET_ASSIGN_OR_RETURN(reply.ready, Fill(answer, epoch, step, reply));
+    if (!reply.ready) continue;
+    reply.reason = answer.values[1].integer == 1
+                       ? StrCat("step ", step, " is committed: its batch again")
+                       : StrCat("step ", step, " has its ", reply.groups.size(), " groups");
+    return reply;
+  }
+  return StatusOf(absl::StatusCode::kUnavailable, "step ", step, ": ", kMaxClaims,
+                  " consecutive claims had unreadable bytes");
+}
+
+absl::StatusOr<CommitReceipt> RedisBatches::Commit(int64_t epoch, int64_t step,
+                                                   const std::vector<int64_t>& ordinals,
+                                                   const std::string& content_hash) {
+  std::vector<int64_t> sorted = ordinals;
+  std::sort(sorted.begin(), sorted.end());
+  const std::string list = JoinNumbers(sorted);
+  Claim claim;
+  {
+    MutexLock lock(mu_);
+    if (claim_.epoch == epoch && claim_.step == step && claim_.ordinals == list) claim = claim_;
+  }
+  for (int i = 0; i < kMaxCommits; ++i) {
+    // Scripts cannot compute SHA-256: the digest is computed here from state that the script
+    // verifies.
+    std::string digest = claim.digest;
+    for (const std::string& uid : Uids(config_.options, sorted, claim.attempts)) {
+      digest = ExtendDigest(digest, uid);
+    }
+    FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer,
+                             runner_.Run(trajectory_scripts::kCommitStep,
+                                         {StrCat(epoch), StrCat(step), list, content_hash,
+                                          claim.digest, JoinNumbers(claim.attempts), digest}));
+    if (answer.code == "DIGEST") {
+      FRESHET_RETURN_IF_ERROR(answer.Expect(2));
+      claim.digest = answer.values[0].text;
+      FRESHET_ASSIGN_OR_RETURN(claim.attempts, ParseNumbers(answer.values[1].text));
+      continue;
+    }
+    FRESHET_RETURN_IF_ERROR(answer.Expect(3));
+    CommitReceipt receipt;
+    receipt.policy = {answer.values[2].integer, step};
+    receipt.epoch = epoch;
+    receipt.step = step;
+    receipt.content_hash = answer.values[0].text;
+    receipt.digest = answer.values[1].text;
+    return receipt;
+  }
+  return StatusOf(absl::StatusCode::kUnavailable, "step ", step, ": its batch changed ",
+                  kMaxCommits, " times during the commit");
+}
+
+}  // namespace freshet
