@@ -2,8 +2,8 @@
 #define FRESHET_DATASTORE_TRAJECTORY_STORE_H_
 
 #include <cstdint>
-#include <memory>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

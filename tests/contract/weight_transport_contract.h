@@ -24,7 +24,9 @@ struct WeightTransportBackend {
   std::function<std::unique_ptr<WeightTransport>(std::vector<std::shared_ptr<WeightSubscriber>>)>
       create;
 };
-inline void PrintTo(const WeightTransportBackend& backend, std::ostream* out) { *out << backend.name; }
+inline void PrintTo(const WeightTransportBackend& backend, std::ostream* out) {
+  *out << backend.name;
+}
 
 class WeightTransportContract : public testing::TestWithParam<WeightTransportBackend> {
  protected:

@@ -79,7 +79,8 @@ class TrainerObserver {
 // The trainer's order of events (docs/architecture.md, "How a weight version travels"): optimizer
 // step -> CommitStep -> publish -> (asynchronously) checkpoint -> MarkDurable. Fault points:
 // optimizer_step, commit, publish, checkpoint_write, checkpoint_rename, mark_durable; and redo,
-// after a redone optimizer step. Only one thread may call Run(). At most one checkpoint is written at a time, on another thread.
+// after a redone optimizer step. Only one thread may call Run(). At most one checkpoint is written
+// at a time, on another thread.
 class TrainerLoop {
  public:
   TrainerLoop(TrajectoryStore& store, Learner& learner, WeightPublisher& publisher,
