@@ -93,7 +93,7 @@ TEST(EndpointFlags, RefuseBadOnesWithOneLineAndCodeTwo) {
       {{"--tls-cert", "c", "--tls-key", "k", "--tls-ca", "r", "--users", "u"},
        "--users needs --authz-policy"},
       {{"--tls-cert", "c", "--tls-key", "k", "--tls-ca", "r", "--tls-peer-name", "{rank}.svc"},
-       "--tls-peer-name {rank}.svc makes no DNS name"},
+       "--tls-peer-name {rank}.svc does not give a DNS name"},
       {{"--max-message-bytes", "1"}, "--max-message-bytes 1 is not between 65536 and"},
       {{"--max-concurrent-streams", "0"}, "--max-concurrent-streams 0"},
       {{"--drain-timeout-ms", "-1"}, "--drain-timeout-ms"},
