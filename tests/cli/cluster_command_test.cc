@@ -153,7 +153,7 @@ TEST_F(ClusterCommandTest, ARoleThatCannotStartEndsTheStart) {
   folder_.Write("bin/broken-trainer", "");
   const ChildResult up = Up();
   EXPECT_EQ(up.exit_code, 1);
-  EXPECT_THAT(up.err, AllOf(HasSubstr("trainer-1 dies again and again"), HasSubstr("cannot do it"),
+  EXPECT_THAT(up.err, AllOf(HasSubstr("trainer-1 keeps dying"), HasSubstr("cannot do it"),
                             HasSubstr("freshet doctor")));
   EXPECT_EQ(Run({"cluster", "status", "--name", "t"}).exit_code, 7);
 }

@@ -60,9 +60,9 @@ TEST_F(KubernetesScalerTest, WhatItMayNotScaleIsRefusedWithTheField) {
     return std::string(result.status().message());
   };
   EXPECT_THAT(message(scaler_.SetWanted("env", "", 1, Surplus::kDrains)),
-              HasSubstr("role: env is no workload"));
+              HasSubstr("role: env is not a workload"));
   EXPECT_THAT(message(scaler_.SetWanted("rollout", "other", 1, Surplus::kDrains)),
-              HasSubstr("pool: rollout/other is no workload"));
+              HasSubstr("pool: rollout/other is not a workload"));
   EXPECT_THAT(message(scaler_.SetWanted("trainer", "", 1, Surplus::kDrains)), HasSubstr("role: "));
   EXPECT_THAT(message(scaler_.SetWanted("rollout", "", -1, Surplus::kDrains)),
               HasSubstr("replicas: "));
