@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the table of values in helm/freshet/README.md from the comments of helm/freshet/values.yaml.
+"""Generates the table of values in helm/freshet/README.md from the comments in helm/freshet/values.yaml.
 
-usage: helm/generate_values_table.py [--check]     --check: changes nothing, exits 1 when the table is not current
+usage: helm/generate_values_table.py [--check]     --check: changes nothing, exits 1 if the table is out of date
 
-A comment that begins with "-- " describes the key below it, with everything that the key holds: a second one within is a
-fault. A key without one is described by the keys that it holds; a last key without one is a fault.
+A comment that starts with "-- " describes the key below it including all nested keys; a further such comment inside is
+an error. A key without one is described through its nested keys; a leaf without one is an error.
 """
 import json
 import pathlib
@@ -29,7 +29,7 @@ def lookup(values, path):
 
 
 def rows(text):
-    """(path, default, description) of every described key, in the order of the file."""
+    """Returns (path, default, description) of every described key, in file order."""
     values = yaml.safe_load(text)
     path, comment, described = [], None, None
     for number, line in enumerate(text.splitlines(), 1):
@@ -43,9 +43,9 @@ def rows(text):
         depth = len(match.group(1)) // 2
         if described is not None and depth > described:
             if comment is not None:
-                sys.exit(f"{CHART / 'values.yaml'}:{number}: {match.group(2)} has a comment \"# -- ...\", and so has a key "
-                         "that holds it")
-            continue  # within a key that is described as a whole
+                sys.exit(f"{CHART / 'values.yaml'}:{number}: {match.group(2)} and a key that contains it both have a "
+                         "comment \"# -- ...\"")
+            continue  # inside a key that is described as a whole
         described = None
         path = path[:depth] + [match.group(2)]
         value = lookup(values, path)
@@ -73,7 +73,7 @@ def main():
     if made == text:
         return 0
     if "--check" in sys.argv[1:]:
-        print(f"{readme}: the table of values is not current; run helm/generate_values_table.py", file=sys.stderr)
+        print(f"{readme}: the table of values is out of date; run helm/generate_values_table.py", file=sys.stderr)
         return 1
     readme.write_text(made, encoding="utf-8")
     return 0

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Lays out the root file system of an image: programs, the shared libraries that they load, and a bill of materials.
+"""Assembles the root file system of an image: programs, their shared libraries, and a bill of materials (SBOM).
 
     assemble_root.py control|compute DIR --version V [--bin build/bin] [--torch DIR]
     assemble_root.py compute-cuda DIR --version V --from-root DIR
 
-Runs inside the build stage of the Dockerfile, on the Debian whose libraries are taken. A library is taken because a
-program needs it, as the dynamic loader says; nothing else of the system is. Every program is started once inside the
-finished tree, with nothing but the tree: a library that is missing fails the build.
+Runs in the build stage of the Dockerfile and copies libraries from its Debian. Only libraries that ldd reports for a
+program are copied. At the end every program is started in a chroot of the finished tree, so a missing library fails the
+build.
 
-DIR/usr/share/freshet holds sbom.spdx.json (SPDX 2.3), packages.txt (the same for people: kind, name, version, licence
-file), and the examples; DIR/usr/share/doc/PACKAGE/copyright the licences.
+DIR/usr/share/freshet holds sbom.spdx.json (SPDX 2.3), packages.txt (human-readable: kind, name, version, licence file)
+and the examples. DIR/usr/share/doc/PACKAGE/copyright holds the licences.
 """
 import argparse
 import datetime
@@ -31,20 +31,20 @@ PROGRAMS = {
     "control": ["freshet", "freshet-controller", "freshet-reward", "freshet-env"],
     "compute": ["freshet", "freshet-local", "freshet-rollout", "freshet-trainer"],
 }
-# Programs of Debian: the chart's built-in Redis.
+# Debian programs, for the chart's built-in Redis.
 SYSTEM_PROGRAMS = {"control": ["redis-server", "redis-cli"], "compute": []}
-# What a CPU needs of the wheels: 364 MB of 1.2 GB. The rest is CUDA's kernels, Python's bindings and profilers.
+# The part of the wheels that a CPU needs: 364 MB of 1.2 GB. The rest is CUDA kernels, Python bindings and profilers.
 TORCH_CPU = ["torch/lib/libtorch_cpu.so", "torch/lib/libc10.so", "torch/lib/libgomp.so.1",
              "nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/lib/libcupti.so.13"]
 TORCH_CUDA = ["torch/lib/libtorch_cuda.so", "torch/lib/libtorch_cuda_linalg.so", "torch/lib/libc10_cuda.so",
               "torch/lib/libtorch_nvshmem.so", "torch/lib/libcaffe2_nvrtc.so"]
-# Libraries of the wheels that nothing names as needed because they are opened by name.
+# Libraries of the wheels that are loaded with dlopen, so no NEEDED entry names them.
 OPENED_BY_NAME = ["libcudnn_*.so*", "libnvrtc-builtins.so*", "libnvrtc.so*", "libcublasLt.so*", "libnvJitLink.so*"]
-# Not taken from the CUDA wheels: bootstrap plugins for fabrics that a pod does not have.
+# Left out of the CUDA wheels: bootstrap plugins for network fabrics that pods do not have.
 LEFT_OUT = ["nvshmem_bootstrap_*", "nvshmem_transport_*", "libcufile_rdma.so*"]
-# Compiled in without a shared library, so no file of theirs tells that they are there.
+# Header-only and static libraries, which no shared library of the tree reveals.
 COMPILED_IN = ["nlohmann-json3-dev", "libcli11-dev", "libboost1.74-dev"]
-# The driver's, which a node with a GPU brings into the container.
+# Libraries of the GPU driver, which the node mounts into the container.
 OF_THE_NODE = ["libcuda.so.1", "libnvidia-ml.so.1"]
 CUDA_FOLDERS = ["nvidia/cu13/lib", "nvidia/cudnn/lib", "nvidia/cusparselt/lib", "nvidia/nccl/lib", "nvidia/nvshmem/lib"]
 
@@ -58,7 +58,7 @@ def run(*command, **options):
 
 def make_skeleton(root):
     for folder in ["etc", "usr/bin", LIBRARIES, "usr/lib64", "usr/share/doc", "usr/share/freshet/examples",
-                   "home/freshet", "tmp", "proc", "sys", "dev", "run", "etc/ssl/certs"]:
+                   "home/freshet", "tmp", "proc", "sys", "dev", "run", "etc/ssl/certs", "usr/lib/ssl"]:
         os.makedirs(os.path.join(root, folder))
     for name, target in [("bin", "usr/bin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")]:
         os.symlink(target, os.path.join(root, name))
@@ -68,6 +68,8 @@ def make_skeleton(root):
     write(root, "etc/group", f"root:x:0:\nfreshet:x:{USER_ID}:\n")
     write(root, "etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n")
     shutil.copyfile("/etc/ssl/certs/ca-certificates.crt", os.path.join(root, "etc/ssl/certs/ca-certificates.crt"))
+    # Where OpenSSL looks for public roots.
+    os.symlink("/etc/ssl/certs/ca-certificates.crt", os.path.join(root, "usr/lib/ssl/cert.pem"))
 
 
 def write(root, path, text):
@@ -84,7 +86,7 @@ def install(root, source, target, mode=0o755):
 
 
 def strip(path):
-    """Symbols that only debuggers read: a fifth of libtorch_cpu.so."""
+    """Removes symbols that only debuggers use: a fifth of libtorch_cpu.so."""
     run("strip", "--strip-unneeded", path)
 
 
@@ -101,13 +103,13 @@ def elf_files(root):
 
 
 def take_needed_libraries(root):
-    """Copies what the loader resolves outside of the tree into it. Returns the files that were taken."""
+    """Copies the libraries that the loader resolves outside of the tree into it. Returns their paths."""
     taken = {}
     environment = {**os.environ, "LD_LIBRARY_PATH": os.path.join(root, TORCH_LIBRARIES)}
     for path in elf_files(root):
         for line in run("ldd", path, env=environment).splitlines():
             if "not found" in line and line.split()[0] not in OF_THE_NODE:
-                sys.exit(f"assemble_root: {path} needs a library that is not there: {line.strip()}")
+                sys.exit(f"assemble_root: {path} needs a missing library: {line.strip()}")
             found = re.search(r"(?:=> )?(/\S+) \(0x", line)
             if not found:
                 continue
@@ -117,14 +119,14 @@ def take_needed_libraries(root):
             name = os.path.basename(library)
             install(root, library, f"{LIBRARIES}/{name}")
             loader = os.path.join(root, "usr/lib64", name)
-            if name.startswith("ld-linux") and not os.path.lexists(loader):  # compute-cuda begins with compute's tree
+            if name.startswith("ld-linux") and not os.path.lexists(loader):  # compute-cuda starts from compute's tree
                 os.symlink(f"../lib/x86_64-linux-gnu/{name}", loader)
             taken[library] = True
     return list(taken)
 
 
 def package_of(path):
-    """The Debian package that a file belongs to; paths may be written with or without /usr."""
+    """The Debian package that owns a file. Tries the path with and without /usr."""
     real = os.path.realpath(path)
     for candidate in dict.fromkeys([path, real, real.removeprefix("/usr"), "/usr" + path]):
         done = subprocess.run(["dpkg-query", "-S", candidate], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -194,7 +196,7 @@ def write_bill(root, image, version, entries):
 
 
 def check_programs(root, programs, version):
-    """Starts each program with the finished tree as its root: what it lacks, it lacks here too."""
+    """Starts each program in a chroot of the finished tree, so that missing libraries are found."""
     for program in programs:
         done = subprocess.run([shutil.which("chroot") or "/usr/sbin/chroot", root, f"/usr/bin/{program}", "--version"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={"PATH": "/usr/bin"})
@@ -203,7 +205,7 @@ def check_programs(root, programs, version):
         if done.returncode != 0:
             sys.exit(f"assemble_root: {program} --version fails in {root}: {done.stdout.strip()[-2000:]}")
         if program.startswith("freshet") and version not in done.stdout.split():
-            sys.exit(f"assemble_root: {program} is \"{done.stdout.strip()}\" and the image is to be {version}: "
+            sys.exit(f"assemble_root: {program} is \"{done.stdout.strip()}\", but the image has version {version}: "
                      f"pass --build-arg VERSION={done.stdout.split()[-1]}")
 
 
@@ -232,7 +234,7 @@ def assemble(image, root, options):
         for library in TORCH_CPU:
             strip(install(root, os.path.join(options.torch, library), f"{TORCH_LIBRARIES}/{os.path.basename(library)}"))
         wheels = wheel_entries(root, options.torch)
-    # The programs were linked against LibTorch where it was unpacked.
+    # The programs have the build machine's LibTorch folder as RPATH.
     for program in programs:
         path = os.path.join(root, "usr/bin", program)
         if run("patchelf", "--print-rpath", path).strip():
@@ -245,7 +247,7 @@ def assemble(image, root, options):
 
 
 def download_cuda(tree):
-    """The pinned wheels, and LibTorch's CUDA half out of the unpacked ones."""
+    """Downloads the pinned CUDA wheels and unpacks them into `tree`."""
     wheels = os.path.join(tree, "wheels")
     platforms = [flag for glibc in range(35, 4, -1) for flag in ("--platform", f"manylinux_2_{glibc}_x86_64")]
     run(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
@@ -278,7 +280,7 @@ def assemble_cuda(root, options):
         for library in TORCH_CUDA:
             wanted.append(strip_into(root, os.path.join(options.torch, library)))
         wanted += [copy_into(root, path) for name, path in sorted(found.items()) if matches(name, OPENED_BY_NAME)]
-        while wanted:  # and what those need of the wheels
+        while wanted:  # and their dependencies among the wheels
             for name in needed_by(wanted.pop()):
                 target = os.path.join(root, TORCH_LIBRARIES, name)
                 if name in found and not os.path.exists(target) and not matches(name, LEFT_OUT):
@@ -307,22 +309,22 @@ def strip_into(root, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Lays out the root file system of an image.")
+    parser = argparse.ArgumentParser(description="Assembles the root file system of an image.")
     parser.add_argument("image", choices=["control", "compute", "compute-cuda"])
-    parser.add_argument("root", help="folder to make; must not exist")
-    parser.add_argument("--version", required=True, help="that the programs must have")
-    parser.add_argument("--bin", default="build/bin", help="folder of the compiled programs")
+    parser.add_argument("root", help="folder to create; must not exist")
+    parser.add_argument("--version", required=True, help="version that the programs must report")
+    parser.add_argument("--bin", default="build/bin", help="folder with the compiled programs")
     parser.add_argument("--torch", default=os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")),
                                                         "freshet/libtorch-2.11.0"), help="unpacked LibTorch")
     parser.add_argument("--from-root", help="compute-cuda: the finished tree of compute")
     options = parser.parse_args()
     root = os.path.abspath(options.root)
     if os.path.exists(root):
-        sys.exit(f"assemble_root: {root} exists already")
+        sys.exit(f"assemble_root: {root} already exists")
     os.makedirs(os.path.dirname(root), exist_ok=True)
     if options.image == "compute-cuda":
         if not options.from_root:
-            sys.exit("assemble_root: compute-cuda needs --from-root, the tree of compute")
+            sys.exit("assemble_root: compute-cuda needs --from-root with the tree of compute")
         assemble_cuda(root, options)
     else:
         assemble(options.image, root, options)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Builds Freshet's images from the Dockerfile and tells their sizes: what `./dev image` runs.
+"""Builds Freshet's images from the Dockerfile and prints their sizes. `./dev image` runs this.
 
     build_images.py [--target control|compute|compute-cuda]... [--base IMAGE | --local-base] [--archive DIR]
 
-Uses docker where its daemon answers, else buildah as root with vfs storage and chroot isolation, which needs neither a
-daemon nor mounts. The images are called PREFIXTARGET:TAG; --archive writes each as DIR/TARGET.tar ("docker load",
-"ctr images import" and "kind load image-archive" read it). Without a registry at hand --local-base makes a Debian 12 by
-debootstrap and compiles on that.
+Uses docker if its daemon answers, else buildah as root with vfs storage and chroot isolation, which needs neither a
+daemon nor mounts. Images are named PREFIXTARGET:TAG. --archive writes each as DIR/TARGET.tar, for "docker load",
+"ctr images import" and "kind load image-archive". Without a registry, --local-base creates the Debian 12 base image
+with debootstrap.
 """
 import argparse
 import json
@@ -22,13 +22,13 @@ REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TARGETS = ["control", "compute", "compute-cuda"]
 BASE = "docker.io/library/debian:12"
 LOCAL_BASE = "localhost/debian:12"
-# What an image may weigh, in MB.
+# Maximum image sizes in MB.
 BOUNDS = {"control": 200}
 UNITS = {"B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
 class Failure(Exception):
-    """Something that the user can mend; its text is one line."""
+    """An error that the user can fix, with a one-line message."""
 
 
 def say(text):
@@ -36,7 +36,7 @@ def say(text):
 
 
 def run(command, **options):
-    """Runs a command with its output shown; Failure where it fails."""
+    """Runs a command and shows its output. Raises Failure if it fails."""
     done = subprocess.run(command, stdout=sys.stderr, **options)
     if done.returncode != 0:
         raise Failure(f"{' '.join(command[:6])} ... ended with exit code {done.returncode}")
@@ -95,7 +95,7 @@ class Buildah:
                               stderr=subprocess.DEVNULL).returncode == 0
 
     def build(self, arguments, image):
-        # Layers are kept: the stage that compiles is the same one for every target.
+        # --layers caches the build stage, which all targets share.
         run([*self.command, "bud", "--isolation", "chroot", "--layers", "--format", "docker", *arguments,
              "-t", image, REPOSITORY])
 
@@ -106,7 +106,7 @@ class Buildah:
 
     def save(self, image, path):
         if os.path.exists(path):
-            os.remove(path)  # it does not write over one
+            os.remove(path)  # buildah does not overwrite it
         run([*self.command, "push", "--quiet", image, f"docker-archive:{path}:{image}"])
 
     def import_root(self, folder, image):
@@ -123,18 +123,18 @@ def choose_tool(wanted, storage_driver):
             raise Failure("docker's daemon does not answer; start it, or use --tool buildah")
         return Docker()
     if shutil.which("buildah") is None:
-        raise Failure("neither a docker daemon nor buildah is here; apt install buildah")
+        raise Failure("neither a docker daemon nor buildah found; apt install buildah")
     return Buildah(storage_driver)
 
 
 def make_local_base(tool):
-    """A Debian 12 of this machine's mirror, without a registry."""
+    """Creates a Debian 12 image with debootstrap, without a registry."""
     if tool.has(LOCAL_BASE):
         return
     if shutil.which("debootstrap") is None:
         raise Failure("--local-base needs debootstrap; apt install debootstrap")
     if os.geteuid() != 0:
-        raise Failure("--local-base needs root, as debootstrap does")
+        raise Failure("--local-base needs root, because debootstrap does")
     say(f"making {LOCAL_BASE} with debootstrap")
     with tempfile.TemporaryDirectory() as folder:
         run(["debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", folder])
@@ -147,7 +147,7 @@ def make_local_base(tool):
 
 
 def find_ca(given):
-    """A file of certificate authorities that pip on this machine is told to use."""
+    """The file with certificate authorities: --ca, else the one that pip uses on this machine, else None."""
     for path in [given, os.environ.get("PIP_CERT")]:
         if path:
             if not os.path.exists(path):
@@ -194,18 +194,21 @@ def too_large(rows):
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(prog="./dev image", description="Builds the images and tells their sizes.")
-    parser.add_argument("--target", action="append", choices=TARGETS, help="only this one; may be repeated (default: all)")
-    parser.add_argument("--base", default=BASE, metavar="IMAGE", help=f"Debian 12 to compile on (default {BASE})")
-    parser.add_argument("--local-base", action="store_true", help=f"make {LOCAL_BASE} by debootstrap and use it")
-    parser.add_argument("--prefix", default="localhost/freshet-", help="of the images' names (default localhost/freshet-)")
+    parser = argparse.ArgumentParser(prog="./dev image", description="Builds the images and prints their sizes.")
+    parser.add_argument("--target", action="append", choices=TARGETS,
+                        help="build only this one; may be repeated (default: all)")
+    parser.add_argument("--base", default=BASE, metavar="IMAGE", help=f"Debian 12 base image (default {BASE})")
+    parser.add_argument("--local-base", action="store_true", help=f"create {LOCAL_BASE} with debootstrap and use it")
+    parser.add_argument("--prefix", default="localhost/freshet-",
+                        help="prefix of image names (default localhost/freshet-)")
     parser.add_argument("--tag", help="default: the version")
     parser.add_argument("--archive", metavar="DIR", help="also write each image as DIR/TARGET.tar")
     parser.add_argument("--tool", choices=["auto", "docker", "buildah"], default="auto")
-    parser.add_argument("--storage-driver", default="vfs", help="of buildah (default vfs, which needs no mounts)")
+    parser.add_argument("--storage-driver", default="vfs",
+                        help="storage driver of buildah (default vfs, which needs no mounts)")
     parser.add_argument("--ca", metavar="FILE", help="certificate authorities for downloads (default: PIP_CERT)")
     parser.add_argument("--jobs", type=int, help="parallel compilations (default: one per core)")
-    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(arguments)
 
 

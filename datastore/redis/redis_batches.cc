@@ -1,9 +1,11 @@
 #include "datastore/redis/redis_batches.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
@@ -18,6 +20,14 @@ constexpr int kMaxClaims = 256;
 constexpr int kMaxCommits = 3;
 constexpr size_t kGroupFields = 5;  // of next_batch.lua
 
+absl::StatusOr<std::vector<int64_t>> ParseNumbers(std::string_view text) {
+  std::vector<int64_t> numbers;
+  while (!text.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(numbers.emplace_back(), TakeNumber(text, ','));
+  }
+  return numbers;
+}
+
 std::vector<std::string> Uids(const StoreOptions& options, const std::vector<int64_t>& ordinals,
                               const std::vector<int64_t>& attempts) {
   std::vector<std::string> uids;
@@ -30,26 +40,30 @@ std::vector<std::string> Uids(const StoreOptions& options, const std::vector<int
   return uids;
 }
 
-// Parses one group of next_batch.lua. The samples' bytes are not fetched yet.
-absl::StatusOr<TrainGroup> ParseGroup(const RedisReply* fields, FetchPlan& plan) {
-  SampleKey key;
-  FRESHET_ASSIGN_OR_RETURN(key.ordinal, ParseNumber(fields[0].text));
-  std::string_view attempt = fields[1].text;
-  FRESHET_RETURN_IF_ERROR(TakeNumbers(attempt, ' ', key.attempt));
-  std::string_view rows = fields[3].text;
-  std::string_view scores = fields[4].text;
-  TrainGroup group;
-  group.ordinal = key.ordinal;
-  while (!rows.empty()) {
-    std::string_view line = TakePart(rows, '\n');
-    FRESHET_RETURN_IF_ERROR(TakeNumbers(line, ' ', key.index));
-    FRESHET_ASSIGN_OR_RETURN(const std::string score, TakeSized(scores));
-    FRESHET_ASSIGN_OR_RETURN(const std::string ref, TakeSized(scores));
-    FRESHET_ASSIGN_OR_RETURN(group.samples.emplace_back().sample,
-                             plan.AddSample(key, score, fields[2].text, line, ref));
+// Parses the groups of next_batch.lua. The samples' bytes are not fetched yet.
+absl::StatusOr<std::vector<TrainGroup>> ParseGroups(const std::vector<RedisReply>& fields,
+                                                    FetchPlan& plan) {
+  std::vector<TrainGroup> groups;
+  for (size_t i = 0; i + kGroupFields <= fields.size(); i += kGroupFields) {
+    TrainGroup& group = groups.emplace_back();
+    SampleKey key;
+    FRESHET_ASSIGN_OR_RETURN(key.ordinal, ParseNumber(fields[i].text));
+    std::string_view attempt = fields[i + 1].text;
+    FRESHET_RETURN_IF_ERROR(TakeNumbers(attempt, ' ', key.attempt));
+    std::string_view rows = fields[i + 3].text;
+    std::string_view scores = fields[i + 4].text;
+    group.ordinal = key.ordinal;
+    while (!rows.empty()) {
+      std::string_view line = TakePart(rows, '\n');
+      FRESHET_RETURN_IF_ERROR(TakeNumbers(line, ' ', key.index));
+      FRESHET_ASSIGN_OR_RETURN(const std::string score, TakeSized(scores));
+      FRESHET_ASSIGN_OR_RETURN(const std::string ref, TakeSized(scores));
+      FRESHET_ASSIGN_OR_RETURN(group.samples.emplace_back().sample,
+                               plan.AddSample(key, score, fields[i + 2].text, line, ref));
+    }
+    if (group.samples.empty()) return Internal("redis script: a claimed group without samples");
   }
-  if (group.samples.empty()) return Internal("redis script: a claimed group without samples");
-  return group;
+  return groups;
 }
 
 absl::Status FillLossWindow(const StalenessOptions& staleness, int64_t step, TrainSample& sample) {
@@ -90,32 +104,6 @@ absl::StatusOr<OpenEpochReply> RedisBatches::OpenEpoch(const EpochRequest& reque
   return reply;
 }
 
-absl::StatusOr<bool> RedisBatches::Fill(const ScriptAnswer& answer, int64_t epoch, int64_t step,
-                                        NextBatchReply& reply) {
-  FRESHET_RETURN_IF_ERROR(answer.Expect(4));
-  const std::vector<RedisReply>& fields = answer.values[3].items;
-  FetchPlan plan(config_.options.job);
-  Claim claim{epoch, step, answer.values[2].text, "", {}};
-  std::vector<int64_t> ordinals;
-  for (size_t i = 0; i + kGroupFields <= fields.size(); i += kGroupFields) {
-    FRESHET_ASSIGN_OR_RETURN(TrainGroup group, ParseGroup(&fields[i], plan));
-    ordinals.push_back(group.ordinal);
-    claim.attempts.push_back(group.samples.front().sample.key.attempt);
-    reply.groups.push_back(std::move(group));
-  }
-  FRESHET_ASSIGN_OR_RETURN(const std::set<int64_t> ended, reader_.Fetch(plan));
-  if (!ended.empty()) return false;
-  for (TrainGroup& group : reply.groups) {
-    for (TrainSample& sample : group.samples) {
-      FRESHET_RETURN_IF_ERROR(FillLossWindow(config_.options.staleness, step, sample));
-    }
-  }
-  claim.ordinals = JoinNumbers(ordinals);
-  MutexLock lock(mu_);
-  claim_ = std::move(claim);
-  return true;
-}
-
 absl::StatusOr<NextBatchReply> RedisBatches::Next(int64_t epoch, int64_t step) {
   for (int i = 0; i < kMaxClaims; ++i) {
     FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer, runner_.Run(trajectory_scripts::kNextBatch,
@@ -125,8 +113,7 @@ absl::StatusOr<NextBatchReply> RedisBatches::Next(int64_t epoch, int64_t step) {
     reply.store_full = answer.values[0].integer == 1 || memory_.PressedPercent() > 0;
     if (answer.code == "PAUSED") {
       reply.paused = true;
-      reply.reason = StrCat("job paused: the last ", answer.values[1].integer,
-                            " groups were filtered: all rewards of a group are equal");
+      reply.reason = PausedText(answer.values[1].integer);
       return reply;
     }
     if (answer.code == "WAIT") {
@@ -134,8 +121,24 @@ absl::StatusOr<NextBatchReply> RedisBatches::Next(int64_t epoch, int64_t step) {
       reply.reason = edge.text;
       return reply;
     }
-    FRESHET_ASSIGN_OR_RETURN(reply.ready, Fill(answer, epoch, step, reply));
-    if (!reply.ready) continue;
+    FRESHET_RETURN_IF_ERROR(answer.Expect(4));
+    FetchPlan plan(config_.options.job);
+    FRESHET_ASSIGN_OR_RETURN(reply.groups, ParseGroups(answer.values[3].items, plan));
+    FRESHET_ASSIGN_OR_RETURN(const std::set<int64_t> ended, reader_.Fetch(plan));
+    if (!ended.empty()) continue;
+    Claim claim{epoch, step, answer.values[2].text, {}, {}};
+    for (TrainGroup& group : reply.groups) {
+      claim.ordinals.push_back(group.ordinal);
+      claim.attempts.push_back(group.samples.front().sample.key.attempt);
+      for (TrainSample& sample : group.samples) {
+        FRESHET_RETURN_IF_ERROR(FillLossWindow(config_.options.staleness, step, sample));
+      }
+    }
+    {
+      MutexLock lock(mu_);
+      claim_ = std::move(claim);
+    }
+    reply.ready = true;
     reply.reason = answer.values[1].integer == 1
                        ? StrCat("step ", step, " is committed: its batch again")
                        : StrCat("step ", step, " has its ", reply.groups.size(), " groups");
@@ -150,11 +153,10 @@ absl::StatusOr<CommitReceipt> RedisBatches::Commit(int64_t epoch, int64_t step,
                                                    const std::string& content_hash) {
   std::vector<int64_t> sorted = ordinals;
   std::sort(sorted.begin(), sorted.end());
-  const std::string list = JoinNumbers(sorted);
   Claim claim;
   {
     MutexLock lock(mu_);
-    if (claim_.epoch == epoch && claim_.step == step && claim_.ordinals == list) claim = claim_;
+    if (claim_.epoch == epoch && claim_.step == step && claim_.ordinals == sorted) claim = claim_;
   }
   for (int i = 0; i < kMaxCommits; ++i) {
     // Scripts cannot compute SHA-256: the digest is computed here from state that the script
@@ -163,10 +165,11 @@ absl::StatusOr<CommitReceipt> RedisBatches::Commit(int64_t epoch, int64_t step,
     for (const std::string& uid : Uids(config_.options, sorted, claim.attempts)) {
       digest = ExtendDigest(digest, uid);
     }
-    FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer,
-                             runner_.Run(trajectory_scripts::kCommitStep,
-                                         {StrCat(epoch), StrCat(step), list, content_hash,
-                                          claim.digest, JoinNumbers(claim.attempts), digest}));
+    FRESHET_ASSIGN_OR_RETURN(
+        const ScriptAnswer answer,
+        runner_.Run(trajectory_scripts::kCommitStep,
+                    {StrCat(epoch), StrCat(step), absl::StrJoin(sorted, ","), content_hash,
+                     claim.digest, absl::StrJoin(claim.attempts, ","), digest}));
     if (answer.code == "DIGEST") {
       FRESHET_RETURN_IF_ERROR(answer.Expect(2));
       claim.digest = answer.values[0].text;
@@ -174,13 +177,8 @@ absl::StatusOr<CommitReceipt> RedisBatches::Commit(int64_t epoch, int64_t step,
       continue;
     }
     FRESHET_RETURN_IF_ERROR(answer.Expect(3));
-    CommitReceipt receipt;
-    receipt.policy = {answer.values[2].integer, step};
-    receipt.epoch = epoch;
-    receipt.step = step;
-    receipt.content_hash = answer.values[0].text;
-    receipt.digest = answer.values[1].text;
-    return receipt;
+    const std::vector<RedisReply>& values = answer.values;
+    return CommitReceipt{{values[2].integer, step}, epoch, step, values[0].text, values[1].text};
   }
   return StatusOf(absl::StatusCode::kUnavailable, "step ", step, ": its batch changed ",
                   kMaxCommits, " times during the commit");

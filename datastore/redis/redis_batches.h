@@ -9,9 +9,8 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "datastore/redis/redis_blobs.h"
-#include "datastore/redis/redis_memory_gauge.h"
+#include "datastore/redis/redis_reading.h"
 #include "datastore/redis/redis_script_runner.h"
-#include "datastore/redis/redis_trajectory_store_config.h"
 #include "datastore/trajectory_store.h"
 
 namespace freshet {
@@ -21,9 +20,8 @@ namespace freshet {
 // as in RedisScriptRunner. The arguments of the constructor must outlive the object. Thread-safe.
 class RedisBatches {
  public:
-  RedisBatches(RedisScriptRunner& runner, const RedisBlobReader& reader, RedisMemoryGauge& memory,
-               const RedisStoreConfig& config)
-      : runner_(runner), reader_(reader), memory_(memory), config_(config) {}
+  RedisBatches(RedisScriptRunner& runner, const RedisBlobReader& reader, RedisMemoryGauge& memory)
+      : runner_(runner), reader_(reader), memory_(memory), config_(runner.config()) {}
 
   absl::StatusOr<OpenEpochReply> OpenEpoch(const EpochRequest& request);
   // UNAVAILABLE also if the groups of 256 consecutive claims had unreadable bytes.
@@ -39,13 +37,9 @@ class RedisBatches {
     int64_t epoch = 0;
     int64_t step = 0;
     std::string digest;  // of the previous version
-    std::string ordinals;
+    std::vector<int64_t> ordinals;
     std::vector<int64_t> attempts;
   };
-
-  // Returns false if some groups were unreadable and have ended: claim again.
-  absl::StatusOr<bool> Fill(const ScriptAnswer& answer, int64_t epoch, int64_t step,
-                            NextBatchReply& reply) ABSL_LOCKS_EXCLUDED(mu_);
 
   RedisScriptRunner& runner_;
   const RedisBlobReader& reader_;

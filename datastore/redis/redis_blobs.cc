@@ -21,9 +21,7 @@ constexpr int64_t kPromptBytes = 4096;  // estimate
 }  // namespace
 
 std::string PromptBlobName(int64_t ordinal, std::string_view checksum) {
-  std::string digits = StrCat(ordinal);
-  digits.insert(0, digits.size() < 16 ? 16 - digits.size() : 0, '0');
-  return StrCat("p:", digits, ":", checksum);
+  return StrCat("p:", absl::Dec(ordinal, absl::kZeroPad16), ":", checksum);
 }
 
 template <typename T>
@@ -65,8 +63,9 @@ absl::StatusOr<SampleView> FetchPlan::AddSample(const SampleKey& key, const std:
   view.prompt = AddPrompt(key.ordinal, key.attempt, prompt_sum);
   FRESHET_ASSIGN_OR_RETURN(view.response, AddResponse(key, 's', record));
   if (!score.empty()) {
-    scores_.push_back({key.ordinal, score, std::make_shared<Score>()});
-    view.score = scores_.back().score;
+    const auto value = std::make_shared<Score>();
+    scores_.emplace_back(key.ordinal, score, value);
+    view.score = value;
   }
   if (ref.empty()) return view;
   const std::string_view token = TakePart(ref, ' ');
@@ -112,17 +111,14 @@ absl::Status RedisBlobReader::FetchSlice(std::span<const Place> places, Corrupt&
     part.end = std::max(part.end, place.offset + place.size);
     part.places.push_back(&place);
   }
-  const std::string prefix = StrCat(config_.Prefix(), "b:");
+  const std::string prefix = StrCat(runner_.config().Prefix(), "b:");
   std::vector<std::vector<std::string>> commands;
   for (const auto& [name, part] : parts) {
-    std::string key = StrCat(prefix, name);
-    if (part.end == 0) {
-      commands.push_back({"GET", std::move(key)});
-    } else {
-      commands.push_back({"GETRANGE", std::move(key), StrCat(part.begin), StrCat(part.end - 1)});
-    }
+    std::vector<std::string>& command = commands.emplace_back();
+    command = {part.end == 0 ? "GET" : "GETRANGE", StrCat(prefix, name)};
+    if (part.end > 0) command.insert(command.end(), {StrCat(part.begin), StrCat(part.end - 1)});
   }
-  FRESHET_ASSIGN_OR_RETURN(const auto replies, client_->Pipeline(commands));
+  FRESHET_ASSIGN_OR_RETURN(const auto replies, runner_.client().Pipeline(commands));
   auto reply = replies.begin();
   for (const auto& [name, part] : parts) {
     FRESHET_RETURN_IF_ERROR(reply->status());
@@ -154,7 +150,7 @@ absl::Status RedisBlobReader::DropCorrupt(const Corrupt& corrupt) const {
                                  ? StrCat("prompt: ", what)
                                  : StrCat(field == 'q' ? "ref_logprobs of sample " : "sample ",
                                           place->field.substr(1), ": ", what);
-    FRESHET_LOG(Warning) << "event=corrupt job=" << config_.options.job
+    FRESHET_LOG(Warning) << "event=corrupt job=" << runner_.config().options.job
                          << " group=" << place->ordinal << " attempt=" << place->attempt
                          << " reason=" << LogQuoted(text);
     args.insert(args.end(), {StrCat(place->ordinal), StrCat(place->attempt), place->field,

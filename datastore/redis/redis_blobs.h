@@ -9,14 +9,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "datastore/redis/redis_client.h"
 #include "datastore/redis/redis_script_runner.h"
-#include "datastore/redis/redis_trajectory_store_config.h"
 #include "datastore/trajectory_store.h"
 
 namespace freshet {
@@ -35,7 +34,7 @@ class FetchPlan {
   // `field`: 's' for a sample, 'p' for a partial one. `record` is a SampleRecord.
   absl::StatusOr<std::shared_ptr<const Response>> AddResponse(const SampleKey& key, char field,
                                                               std::string_view record);
-  // A scored or unscored sample (`score` is ""). `ref` is "TOKEN CHECKSUM" or "".
+  // `score` is "" before scoring; `ref` is "TOKEN CHECKSUM" or "".
   absl::StatusOr<SampleView> AddSample(const SampleKey& key, const std::string& score,
                                        const std::string& prompt_sum, std::string_view record,
                                        std::string_view ref);
@@ -53,28 +52,21 @@ class FetchPlan {
     int64_t size = 0;    // 0: the whole blob
     std::function<absl::Status(std::string_view blob)> decode = nullptr;
   };
-  struct ScoreRecord {
-    int64_t ordinal = 0;
-    std::string record;
-    std::shared_ptr<Score> score;
-  };
-
   template <typename T>
   std::shared_ptr<const T> Add(Place place, absl::StatusOr<T> (*decode)(std::string_view));
 
   const std::string job_;
   std::vector<Place> places_;
-  std::vector<ScoreRecord> scores_;
+  // Group, record and value of each score.
+  std::vector<std::tuple<int64_t, std::string, std::shared_ptr<Score>>> scores_;
   std::map<std::string, std::shared_ptr<const Prompt>> prompts_;  // by blob name
 };
 
-// Reads prompts, responses and reference log-probs of one job. `runner` and `config` must outlive
-// the reader. Thread-safe.
+// Reads prompts, responses and reference log-probs of one job. `runner` must outlive the reader.
+// Thread-safe.
 class RedisBlobReader {
  public:
-  RedisBlobReader(std::shared_ptr<RedisClient> client, RedisScriptRunner& runner,
-                  const RedisStoreConfig& config)
-      : client_(std::move(client)), runner_(runner), config_(config) {}
+  explicit RedisBlobReader(RedisScriptRunner& runner) : runner_(runner) {}
 
   // Fills the objects of the plan, with one round trip per 4 MiB or so. Returns the ordinals of
   // groups with missing or corrupt bytes: it ended them as dropped(corrupt), in another round trip,
@@ -89,9 +81,7 @@ class RedisBlobReader {
   absl::Status FetchSlice(std::span<const Place> places, Corrupt& corrupt) const;
   absl::Status DropCorrupt(const Corrupt& corrupt) const;
 
-  const std::shared_ptr<RedisClient> client_;
   RedisScriptRunner& runner_;
-  const RedisStoreConfig& config_;
 };
 
 }  // namespace freshet

@@ -1,13 +1,13 @@
 #include "datastore/redis/redis_change_feed.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/str_cat.h"
+#include "datastore/redis/redis_trajectory_store_records.h"
 
 namespace freshet {
 namespace {
@@ -16,14 +16,6 @@ namespace {
 constexpr absl::Duration kListenSlice = absl::Seconds(60);
 // Pause after errors for which the client does not back off.
 constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
-
-// Parses the number at the front of `text`.
-bool TakeNumber(std::string_view& text, uint64_t& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error != std::errc()) return false;
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
-  return true;
-}
 
 }  // namespace
 
@@ -51,13 +43,11 @@ void RedisChangeFeed::Merge(std::string_view counts) {
   if (counts.empty()) return;
   MutexLock lock(mu_);
   while (!counts.empty()) {
-    uint64_t topic = 0;
-    uint64_t count = 0;
-    if (!TakeNumber(counts, topic) || counts.empty() || counts.front() != ':') return;
-    counts.remove_prefix(1);
-    if (!TakeNumber(counts, count)) return;
-    Raise(static_cast<size_t>(topic), count);
-    if (!counts.empty()) counts.remove_prefix(1);
+    std::string_view part = TakePart(counts, ' ');
+    int64_t topic = 0;
+    int64_t count = 0;
+    if (!TakeNumbers(part, ':', topic, count).ok() || topic < 0 || count < 0) return;
+    Raise(static_cast<size_t>(topic), static_cast<uint64_t>(count));
   }
 }
 

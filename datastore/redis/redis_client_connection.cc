@@ -157,7 +157,10 @@ absl::StatusOr<std::unique_ptr<RedisConnection>> RedisConnection::Open(const Red
   std::unique_ptr<RedisConnection> connection(
       new RedisConnection(fd, peer, options.max_reply_bytes));
   if (options.tls.enabled) {
-    FRESHET_ASSIGN_OR_RETURN(connection->tls_, NewRedisTls(options.tls, options.host, fd));
+    // A file that cannot be used now may be in the middle of its renewal.
+    absl::StatusOr<SslPtr> tls = NewRedisTls(options.tls, options.host, fd);
+    if (!tls.ok()) return Unavailable(peer, Message(tls.status()));
+    connection->tls_ = *std::move(tls);
     FRESHET_RETURN_IF_ERROR(connection->Handshake(deadline));
   }
   if (!options.password.empty()) {

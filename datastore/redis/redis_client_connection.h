@@ -44,7 +44,7 @@ class RedisWire {
 class RedisConnection {
  public:
   // Connects, shakes hands and authenticates. The name is resolved by the system, with the system's
-  // time limits. UNAVAILABLE or PERMISSION_DENIED; INVALID_ARGUMENT: a TLS file cannot be used.
+  // time limits. UNAVAILABLE or PERMISSION_DENIED.
   static absl::StatusOr<std::unique_ptr<RedisConnection>> Open(const RedisOptions& options,
                                                                absl::Time deadline);
   ~RedisConnection();

@@ -209,13 +209,4 @@ absl::Status RedisLeases::EndRow(Task task, int64_t token, RowEnd end, const std
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> RedisLeases::RevokeWorker(const std::string& worker) {
-  if (worker.empty()) return InvalidArgument("worker: empty: no worker to revoke");
-  FRESHET_ASSIGN_OR_RETURN(
-      const ScriptAnswer answer,
-      runner_.Run(trajectory_scripts::kRevokeWorker, {worker, StrCat(kMaxRevokedWorkers)}));
-  FRESHET_RETURN_IF_ERROR(answer.Expect(1));
-  return answer.values[0].integer;
-}
-
 }  // namespace freshet

@@ -8,9 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "datastore/redis/redis_blobs.h"
-#include "datastore/redis/redis_memory_gauge.h"
+#include "datastore/redis/redis_reading.h"
 #include "datastore/redis/redis_script_runner.h"
-#include "datastore/redis/redis_trajectory_store_config.h"
 #include "datastore/trajectory_store.h"
 
 namespace freshet {
@@ -20,9 +19,8 @@ namespace freshet {
 // constructor must outlive the object. Thread-safe.
 class RedisLeases {
  public:
-  RedisLeases(RedisScriptRunner& runner, const RedisBlobReader& reader, RedisMemoryGauge& memory,
-              const RedisStoreConfig& config)
-      : runner_(runner), reader_(reader), memory_(memory), config_(config) {}
+  RedisLeases(RedisScriptRunner& runner, const RedisBlobReader& reader, RedisMemoryGauge& memory)
+      : runner_(runner), reader_(reader), memory_(memory), config_(runner.config()) {}
 
   absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request);
   absl::StatusOr<std::vector<int64_t>> Renew(const std::string& worker,
@@ -34,8 +32,6 @@ class RedisLeases {
 
   absl::StatusOr<std::vector<RowLease>> LeaseRows(const RowRequest& request);
   absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason);
-
-  absl::StatusOr<int64_t> RevokeWorker(const std::string& worker);
 
  private:
   RedisScriptRunner& runner_;

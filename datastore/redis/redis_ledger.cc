@@ -93,6 +93,13 @@ absl::StatusOr<std::vector<LedgerRow>> SampleRows(LedgerRow row, const Fields& f
   return rows;
 }
 
+// Number of the first row of a stream entry.
+absl::StatusOr<int64_t> FirstRowOf(const RedisReply& entry) {
+  if (entry.items.empty()) return DataLoss("ledger entry: not an entry of a stream");
+  std::string_view id = entry.items[0].text;
+  return TakeNumber(id, '-');
+}
+
 absl::StatusOr<std::vector<LedgerRow>> ExpandLedgerEntry(const RedisReply& entry,
                                                          const RedisStoreConfig& config) {
   if (entry.items.size() != 2) return DataLoss("ledger entry: not an entry of a stream");
@@ -100,8 +107,7 @@ absl::StatusOr<std::vector<LedgerRow>> ExpandLedgerEntry(const RedisReply& entry
   const std::vector<RedisReply>& pairs = entry.items[1].items;
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) fields[pairs[i].text] = pairs[i + 1].text;
   LedgerRow row;
-  std::string_view id = entry.items[0].text;
-  FRESHET_ASSIGN_OR_RETURN(row.seq, TakeNumber(id, '-'));
+  FRESHET_ASSIGN_OR_RETURN(row.seq, FirstRowOf(entry));
   FRESHET_ASSIGN_OR_RETURN(row.event, ParseEvent(Value(fields, "event")));
   const StoreOptions& options = config.options;
   switch (row.event) {
@@ -131,13 +137,6 @@ absl::StatusOr<std::vector<LedgerRow>> ExpandLedgerEntry(const RedisReply& entry
   }
 }
 
-// Number of the first row of a stream entry.
-absl::StatusOr<int64_t> FirstRowOf(const RedisReply& entry) {
-  if (entry.items.empty()) return DataLoss("ledger entry: not an entry of a stream");
-  std::string_view id = entry.items[0].text;
-  return TakeNumber(id, '-');
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<LedgerRow>> RedisLedger::Read(int64_t after_seq, int64_t max_rows) {
@@ -158,9 +157,9 @@ absl::StatusOr<std::vector<LedgerRow>> RedisLedger::Read(int64_t after_seq, int6
       }
       FRESHET_ASSIGN_OR_RETURN(std::vector<LedgerRow> expanded,
                                ExpandLedgerEntry(page.entries[i], config_));
-      std::copy_if(std::make_move_iterator(expanded.begin()),
-                   std::make_move_iterator(expanded.end()), std::back_inserter(rows),
-                   [&page](const LedgerRow& row) { return row.seq > page.after; });
+      for (LedgerRow& row : expanded) {
+        if (row.seq > page.after) rows.push_back(std::move(row));
+      }
     }
     if (rows.size() == before) {
       if (page.packed) return DataLoss("ledger: the segment of row ", page.after + 1, " is gone");

@@ -6,21 +6,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "datastore/redis/redis_client.h"
 #include "datastore/redis/redis_script_runner.h"
-#include "datastore/redis/redis_trajectory_store_config.h"
 #include "datastore/trajectory_store.h"
 
 namespace freshet {
 
 // The ledger of one job: a stream whose oldest rows are packed into segments. Errors: DATA_LOSS if
-// rows are missing or malformed, others as in RedisScriptRunner. `runner` and `config` must outlive
-// the object. Thread-safe.
+// rows are missing or malformed, others as in RedisScriptRunner. `runner` must outlive the
+// object. Thread-safe.
 class RedisLedger {
  public:
   // `segment_rows`: approximate number of rows per segment.
-  RedisLedger(RedisScriptRunner& runner, const RedisStoreConfig& config, int64_t segment_rows)
-      : runner_(runner), config_(config), segment_rows_(segment_rows) {}
+  RedisLedger(RedisScriptRunner& runner, int64_t segment_rows)
+      : runner_(runner), config_(runner.config()), segment_rows_(segment_rows) {}
 
   // As in TrajectoryStore.
   absl::StatusOr<std::vector<LedgerRow>> Read(int64_t after_seq, int64_t max_rows);

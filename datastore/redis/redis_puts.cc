@@ -1,8 +1,8 @@
 #include "datastore/redis/redis_puts.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -32,10 +32,19 @@ struct Put {
 };
 constexpr size_t kRecordArg = 1;  // of a sample
 
+// Blob of one lease's samples, while it is being filled.
+struct SampleBlob {
+  std::string bytes;
+  int32_t first = 0;         // index of the first sample
+  std::string sums;          // checksums of the samples
+  std::vector<size_t> puts;  // positions in the slice
+};
+
 // Entries for one script call.
 struct PutSlice {
   std::vector<Put> puts;
   std::vector<RedisBlob> blobs;
+  std::map<int64_t, SampleBlob> sample_blobs;  // by lease token
   size_t bytes = 0;
   bool Full() const { return puts.size() >= kMaxPuts || bytes >= kMaxPutBytes; }
 };
@@ -70,122 +79,110 @@ std::vector<std::string> SampleArgs(const std::vector<Put>& puts) {
   return args;
 }
 
-// Sends a slice. `make_args` builds the script's arguments for its entries; `refused` returns the
-// status of the entry at a position.
-template <typename MakeArgs, typename Refused>
-absl::Status SendPuts(RedisScriptRunner& runner, const RedisScript& script,
-                      const MakeArgs& make_args, const Refused& refused, PutSlice slice,
-                      std::vector<absl::Status>& statuses) {
-  if (slice.puts.empty()) return absl::OkStatus();
-  const auto done = [&](const ScriptAnswer& answer) -> absl::StatusOr<bool> {
-    FRESHET_RETURN_IF_ERROR(answer.Expect(1));
-    std::vector<Put> again;
-    for (const RedisReply& item : answer.values[0].items) {
-      if (item.items.size() < 3) return Internal("redis script: an error without values");
-      Put& put = slice.puts.at(static_cast<size_t>(item.items[0].integer));
-      PutError error{item.items[1].text};
-      for (size_t i = 0; i < 3 && i + 2 < item.items.size(); ++i) {
-        error.values[i] = item.items[i + 2].integer;
-      }
-      if (error.code == "RETRY") {
-        again.push_back(std::move(put));
-      } else {
-        statuses[put.position] = refused(put.position, error);
-      }
-    }
-    slice.puts = std::move(again);
-    return slice.puts.empty();
-  };
-  return runner.RunUntil(
-      script, std::move(slice.blobs), [&] { return make_args(slice.puts); }, done);
+// Reserves memory for the samples from `next` on, as many as fit in one slice.
+void ReserveBlobs(const std::vector<SamplePut>& samples, size_t next, PutSlice& slice) {
+  constexpr size_t kBytesPerToken = 9;  // 8 1/8, rounded up
+  constexpr size_t kOtherBytes = 128;
+  std::map<int64_t, size_t> sizes;
+  size_t total = 0;
+  for (size_t i = next; i < samples.size() && i - next < kMaxPuts && total < kMaxPutBytes; ++i) {
+    if (samples[i].response == nullptr) continue;
+    const size_t size = kBytesPerToken * samples[i].response->response_ids.size() +
+                        sizeof(float) * samples[i].response->sampling_logprobs.size() + kOtherBytes;
+    sizes[samples[i].token] += size;
+    total += size;
+  }
+  for (const auto& [token, size] : sizes) slice.sample_blobs[token].bytes.reserve(size);
 }
 
-// Builds a slice of samples. All samples of a lease share a blob.
-class SampleSlice {
- public:
-  // Reserves blobs for the samples from `next` on, as many as fit in one slice.
-  SampleSlice(const RedisStoreConfig& config, const std::vector<SamplePut>& samples, size_t next)
-      : config_(config) {
-    constexpr size_t kBytesPerToken = 9;  // 8 1/8, rounded up
-    constexpr size_t kOtherBytes = 128;
-    std::map<int64_t, size_t> sizes;
-    size_t total = 0;
-    for (size_t i = next; i < samples.size() && i - next < kMaxPuts && total < kMaxPutBytes; ++i) {
-      if (samples[i].response == nullptr) continue;
-      const Response& response = *samples[i].response;
-      const size_t size = kBytesPerToken * response.response_ids.size() +
-                          sizeof(float) * response.sampling_logprobs.size() + kOtherBytes;
-      sizes[samples[i].token] += size;
-      total += size;
+absl::Status AddSample(const RedisStoreConfig& config, const SamplePut& sample, size_t position,
+                       PutSlice& slice) {
+  FRESHET_RETURN_IF_ERROR(CheckSamplePut(sample, config.options.group_size));
+  const ResponseSummary summary = Summarize(*sample.response, /*needs_loss=*/true);
+  Put put{position, {config.ScriptToken(sample.token), "", ""}, summary.num_tokens, {}};
+  std::string reward, score, record;
+  if (sample.score != nullptr) {
+    reward = "-";
+    if (CheckScore(sample.score.get()).ok()) {
+      reward = Exact(sample.score->reward);
+      FRESHET_ASSIGN_OR_RETURN(score, EncodeScore(*sample.score));
     }
-    for (const auto& [token, size] : sizes) blobs_[token].bytes.reserve(size);
   }
+  if (summary.well_formed) {
+    put.run[1] = StrCat(summary.first_lineage, " ", summary.last_lineage, " ", summary.oldest, " ",
+                        summary.newest, " ", summary.loss_oldest, " ", summary.loss_newest);
+    SampleBlob& blob = slice.sample_blobs[sample.token];
+    if (blob.puts.empty()) blob.first = sample.index;
+    const size_t offset = blob.bytes.size();
+    FRESHET_RETURN_IF_ERROR(AppendResponse(*sample.response, blob.bytes));
+    FRESHET_ASSIGN_OR_RETURN(const std::string sum, BlobChecksum(blob.bytes));
+    blob.sums += sum;
+    blob.puts.push_back(slice.puts.size());
+    const size_t size = blob.bytes.size() - offset;
+    slice.bytes += size;
+    // Seal inserts the blob's checksum.
+    record = SampleRecordText(put.run[0], sum, summary, StrCat("@:", offset, ":", size));
+  }
+  put.args = {StrCat(sample.index), std::move(record), std::move(reward), std::move(score)};
+  slice.puts.push_back(std::move(put));
+  return absl::OkStatus();
+}
 
-  bool Full() const { return slice_.Full(); }
+// Names the samples' blobs by their content.
+void Seal(const RedisStoreConfig& config, PutSlice& slice) {
+  for (auto& [token, blob] : slice.sample_blobs) {
+    if (blob.puts.empty()) continue;
+    const std::string sum =
+        blob.puts.size() == 1 ? blob.sums : Hex64(Xxh3(blob.sums.data(), blob.sums.size()));
+    const std::string place = StrCat(blob.first, ":", sum);
+    const std::string name = StrCat(config.ScriptToken(token), ":", place);
+    for (const size_t i : blob.puts) {
+      std::string& record = slice.puts[i].args[kRecordArg];
+      record.replace(record.find('@'), 1, place);
+      slice.puts[i].run[2] = name;
+    }
+    slice.blobs.push_back({name, std::move(blob.bytes)});
+  }
+}
 
-  // INVALID_ARGUMENT: the sample is malformed in a way that the script does not check.
-  absl::Status Add(const SamplePut& sample, size_t position) {
-    FRESHET_RETURN_IF_ERROR(CheckSamplePut(sample, config_.options.group_size));
-    const ResponseSummary summary = Summarize(*sample.response, /*needs_loss=*/true);
-    Put put{position, {config_.ScriptToken(sample.token), "", ""}, summary.num_tokens, {}};
-    std::string reward, score, record;
-    if (sample.score != nullptr) {
-      reward = "-";
-      if (CheckScore(sample.score.get()).ok()) {
-        reward = Exact(sample.score->reward);
-        FRESHET_ASSIGN_OR_RETURN(score, EncodeScore(*sample.score));
+// Puts entries in slices. `add` adds an entry to a slice, `make_args` builds the script's arguments
+// for a slice, and `refused` returns the status of an entry that the script rejected.
+template <typename Add, typename MakeArgs, typename Refused>
+absl::StatusOr<std::vector<absl::Status>> PutAll(RedisScriptRunner& runner,
+                                                 const RedisScript& script, size_t num_entries,
+                                                 const Add& add, const MakeArgs& make_args,
+                                                 const Refused& refused) {
+  std::vector<absl::Status> statuses(num_entries);
+  for (size_t next = 0; next < num_entries;) {
+    PutSlice slice;
+    for (; next < num_entries && !slice.Full(); ++next) statuses[next] = add(next, slice);
+    if (slice.puts.empty()) continue;
+    Seal(runner.config(), slice);
+    const auto done = [&](const ScriptAnswer& answer) -> absl::StatusOr<bool> {
+      FRESHET_RETURN_IF_ERROR(answer.Expect(1));
+      std::vector<Put> again;
+      for (const RedisReply& item : answer.values[0].items) {
+        if (item.items.size() < 3) return Internal("redis script: an error without values");
+        Put& put = slice.puts.at(static_cast<size_t>(item.items[0].integer));
+        PutError error{item.items[1].text};
+        for (size_t i = 0; i < 3 && i + 2 < item.items.size(); ++i) {
+          error.values[i] = item.items[i + 2].integer;
+        }
+        if (error.code == "RETRY") {
+          again.push_back(std::move(put));
+        } else {
+          statuses[put.position] = refused(put.position, error);
+        }
       }
-    }
-    if (summary.well_formed) {
-      put.run[1] = StrCat(summary.first_lineage, " ", summary.last_lineage, " ", summary.oldest,
-                          " ", summary.newest, " ", summary.loss_oldest, " ", summary.loss_newest);
-      Blob& blob = blobs_[sample.token];
-      if (blob.puts.empty()) blob.first = sample.index;
-      const size_t offset = blob.bytes.size();
-      FRESHET_RETURN_IF_ERROR(AppendResponse(*sample.response, blob.bytes));
-      FRESHET_ASSIGN_OR_RETURN(const std::string sum, BlobChecksum(blob.bytes));
-      blob.sums += sum;
-      blob.puts.push_back(slice_.puts.size());
-      const size_t size = blob.bytes.size() - offset;
-      slice_.bytes += size;
-      // Finish inserts the blob's checksum.
-      record = SampleRecordText(put.run[0], sum, summary, StrCat("@:", offset, ":", size));
-    }
-    put.args = {StrCat(sample.index), std::move(record), std::move(reward), std::move(score)};
-    slice_.puts.push_back(std::move(put));
-    return absl::OkStatus();
+      slice.puts = std::move(again);
+      return slice.puts.empty();
+    };
+    const auto sent = runner.RunUntil(
+        script, std::move(slice.blobs), [&] { return make_args(slice.puts); }, done);
+    FRESHET_RETURN_IF_ERROR(sent.status());
   }
-
-  // Names the blobs by their content.
-  PutSlice Finish() && {
-    for (auto& [token, blob] : blobs_) {
-      if (blob.puts.empty()) continue;
-      const std::string sum =
-          blob.puts.size() == 1 ? blob.sums : Hex64(Xxh3(blob.sums.data(), blob.sums.size()));
-      const std::string place = StrCat(blob.first, ":", sum);
-      const std::string name = StrCat(config_.ScriptToken(token), ":", place);
-      for (const size_t i : blob.puts) {
-        std::string& record = slice_.puts[i].args[kRecordArg];
-        record.replace(record.find('@'), 1, place);
-        slice_.puts[i].run[2] = name;
-      }
-      slice_.blobs.push_back({name, std::move(blob.bytes)});
-    }
-    return std::move(slice_);
-  }
-
- private:
-  struct Blob {
-    std::string bytes;
-    int32_t first = 0;         // index of the first sample
-    std::string sums;          // checksums of the samples
-    std::vector<size_t> puts;  // positions in the slice
-  };
-
-  const RedisStoreConfig& config_;
-  std::map<int64_t, Blob> blobs_;  // by lease token
-  PutSlice slice_;
-};
+  return statuses;
+}
 
 absl::Status RefusedSample(const SamplePut& sample, const PutError& error, int64_t root_lineage) {
   if (error.code == "DEAD") {
@@ -193,9 +190,9 @@ absl::Status RefusedSample(const SamplePut& sample, const PutError& error, int64
                               " is refused");
   }
   if (error.code == "SCORE") return CheckScore(sample.score.get());
-  const ResponseBounds bounds{
-      error.values[0], root_lineage, {error.values[2], error.values[1]}, /*needs_loss=*/true};
-  return Malformed(*sample.response, bounds);
+  return Malformed(
+      *sample.response,
+      {error.values[0], root_lineage, {error.values[2], error.values[1]}, /*needs_loss=*/true});
 }
 
 absl::Status RefusedRow(Task task, const RowPut& row, const PutError& error) {
@@ -206,26 +203,22 @@ absl::Status RefusedRow(Task task, const RowPut& row, const PutError& error) {
   return status.ok() ? Internal("redis script refused a well-formed value") : status;
 }
 
-absl::Status AddRow(Task task, const RowPut& row, std::string token, size_t position,
+absl::Status AddRow(Task task, const RowPut& row, const std::string& token, size_t position,
                     PutSlice& slice) {
-  Put put{position, {}, 0, {std::move(token), "0", "0", ""}};
-  if (task == Task::kScore && CheckScore(row.values.score.get()).ok()) {
-    FRESHET_ASSIGN_OR_RETURN(put.args[3], EncodeScore(*row.values.score));
-    put.args[1] = "1";
-    put.args[2] = Exact(row.values.score->reward);
-  } else if (task == Task::kRefLogprob && row.values.ref_logprobs != nullptr) {
-    const std::vector<float>& values = *row.values.ref_logprobs;
-    const int64_t count = static_cast<int64_t>(values.size());
-    if (CheckRefLogprobs(&values, count).ok()) {
-      FRESHET_ASSIGN_OR_RETURN(std::string bytes, EncodeFloats(values));
-      FRESHET_ASSIGN_OR_RETURN(put.args[3], BlobChecksum(bytes));
-      put.args[1] = "1";
-      put.args[2] = StrCat(count);
-      slice.bytes += bytes.size();
-      slice.blobs.push_back({StrCat(put.args[0], ":r:", put.args[3]), std::move(bytes)});
-    }
+  const auto& [score, ref] = row.values;
+  std::vector<std::string> args = {token, "0", "0", ""};
+  if (task == Task::kScore && CheckScore(score.get()).ok()) {
+    FRESHET_ASSIGN_OR_RETURN(const std::string record, EncodeScore(*score));
+    args = {token, "1", Exact(score->reward), record};
+  } else if (task == Task::kRefLogprob && ref != nullptr &&
+             CheckRefLogprobs(ref.get(), std::ssize(*ref)).ok()) {
+    FRESHET_ASSIGN_OR_RETURN(std::string bytes, EncodeFloats(*ref));
+    FRESHET_ASSIGN_OR_RETURN(const std::string sum, BlobChecksum(bytes));
+    args = {token, "1", StrCat(ref->size()), sum};
+    slice.bytes += bytes.size();
+    slice.blobs.push_back({StrCat(token, ":r:", sum), std::move(bytes)});
   }
-  slice.puts.push_back(std::move(put));
+  slice.puts.push_back({position, {}, 0, std::move(args)});
   return absl::OkStatus();
 }
 
@@ -257,42 +250,30 @@ absl::StatusOr<PutPromptsReply> RedisPuts::PutPrompts(const std::vector<Prompt>&
 
 absl::StatusOr<std::vector<absl::Status>> RedisPuts::PutSamples(
     const std::vector<SamplePut>& samples) {
-  std::vector<absl::Status> statuses(samples.size());
+  const auto add = [&](size_t i, PutSlice& slice) {
+    if (slice.puts.empty()) ReserveBlobs(samples, i, slice);
+    return AddSample(config_, samples[i], i, slice);
+  };
   const auto refused = [&](size_t i, const PutError& error) {
     return RefusedSample(samples[i], error, config_.origin.policy.lineage);
   };
-  for (size_t next = 0; next < samples.size();) {
-    SampleSlice slice(config_, samples, next);
-    for (; next < samples.size() && !slice.Full(); ++next) {
-      statuses[next] = slice.Add(samples[next], next);
-    }
-    FRESHET_RETURN_IF_ERROR(SendPuts(runner_, trajectory_scripts::kPutSamples, SampleArgs, refused,
-                                     std::move(slice).Finish(), statuses));
-  }
-  return statuses;
+  return PutAll(runner_, trajectory_scripts::kPutSamples, samples.size(), add, SampleArgs, refused);
 }
 
 absl::StatusOr<std::vector<absl::Status>> RedisPuts::PutRows(Task task,
                                                              const std::vector<RowPut>& rows) {
-  std::vector<absl::Status> statuses(rows.size());
-  const auto refused = [&](size_t i, const PutError& error) {
-    return RefusedRow(task, rows[i], error);
+  const auto add = [&](size_t i, PutSlice& slice) {
+    return AddRow(task, rows[i], config_.ScriptToken(rows[i].token), i, slice);
   };
   const auto make_args = [task](const std::vector<Put>& puts) {
     std::vector<std::string> args = {StrCat(static_cast<int>(task))};
     for (const Put& put : puts) args.insert(args.end(), put.args.begin(), put.args.end());
     return args;
   };
-  for (size_t next = 0; next < rows.size();) {
-    PutSlice slice;
-    for (; next < rows.size() && !slice.Full(); ++next) {
-      std::string token = config_.ScriptToken(rows[next].token);
-      statuses[next] = AddRow(task, rows[next], std::move(token), next, slice);
-    }
-    FRESHET_RETURN_IF_ERROR(SendPuts(runner_, trajectory_scripts::kPutRows, make_args, refused,
-                                     std::move(slice), statuses));
-  }
-  return statuses;
+  const auto refused = [&](size_t i, const PutError& error) {
+    return RefusedRow(task, rows[i], error);
+  };
+  return PutAll(runner_, trajectory_scripts::kPutRows, rows.size(), add, make_args, refused);
 }
 
 }  // namespace freshet

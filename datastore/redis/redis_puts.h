@@ -6,17 +6,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "datastore/redis/redis_script_runner.h"
-#include "datastore/redis/redis_trajectory_store_config.h"
 #include "datastore/trajectory_store.h"
 
 namespace freshet {
 
 // Puts of prompts, samples and row values. Meaning and errors as in TrajectoryStore; other errors
-// as in RedisScriptRunner. `runner` and `config` must outlive the object. Thread-safe.
+// as in RedisScriptRunner. `runner` must outlive the object. Thread-safe.
 class RedisPuts {
  public:
-  RedisPuts(RedisScriptRunner& runner, const RedisStoreConfig& config)
-      : runner_(runner), config_(config) {}
+  explicit RedisPuts(RedisScriptRunner& runner) : runner_(runner), config_(runner.config()) {}
 
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts);
   // One script per 256 entries or 16 MiB, whichever comes first.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/clock.h"
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -58,6 +59,20 @@ MemoryPressure DecidePressure(const RedisReading& reading) {
 
 std::string PressureText(int64_t percent) {
   return StrCat("redis is at ", percent, " % of its memory limit");
+}
+
+int64_t RedisMemoryGauge::PressedPercent() {
+  {
+    MutexLock lock(mu_);
+    const absl::Time now = SystemClock::Get().Now();
+    if (now - read_ < period_) return percent_;
+    read_ = now;
+  }
+  const absl::StatusOr<RedisReply> info = client_.Command({"INFO", "memory"});
+  MemoryPressure pressure;
+  if (info.ok()) pressure = DecidePressure(ParseRedisInfo(info->text));
+  MutexLock lock(mu_);
+  return percent_ = pressure.pressed ? pressure.percent : 0;
 }
 
 }  // namespace freshet

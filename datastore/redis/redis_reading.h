@@ -5,6 +5,11 @@
 #include <string>
 #include <string_view>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "datastore/redis/redis_client.h"
+
 namespace freshet {
 
 // Redis server state from the INFO sections memory, errorstats, stats and persistence.
@@ -32,6 +37,24 @@ struct MemoryPressure {
 MemoryPressure DecidePressure(const RedisReading& reading);
 // "redis is at 87 % of its memory limit"
 std::string PressureText(int64_t percent);
+
+// The server's memory use, read at most once per `period`. Thread-safe.
+class RedisMemoryGauge {
+ public:
+  // `client` must outlive the gauge.
+  RedisMemoryGauge(RedisClient& client, absl::Duration period) : client_(client), period_(period) {}
+
+  // Memory use in percent of the server's limit if DecidePressure says `pressed`; otherwise 0, also
+  // if the server does not answer.
+  int64_t PressedPercent() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  RedisClient& client_;
+  const absl::Duration period_;
+  Mutex mu_;
+  int64_t percent_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Time read_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+};
 
 }  // namespace freshet
 

@@ -20,12 +20,6 @@ constexpr std::string_view kCodes[] = {"OK",     "GONE",     "FENCED", "PRECONDI
                                        "INDEX",  "RESPONSE", "FIELD",  "BATCH",        "WAIT",
                                        "PAUSED", "RECEIPT",  "DIGEST"};
 
-std::string ThresholdMicros(const RedisStoreSettings& settings, const StoreOptions& options) {
-  const absl::Duration threshold = settings.outage_threshold.value_or(
-      settings.clock == nullptr ? options.lease_ttl / 4 : absl::ZeroDuration());
-  return StrCat(std::max<int64_t>(0, absl::ToInt64Microseconds(threshold)));
-}
-
 }  // namespace
 
 absl::Status ScriptAnswer::Expect(size_t num_values) const {
@@ -42,23 +36,15 @@ RedisScriptRunner::RedisScriptRunner(std::shared_ptr<RedisClient> client, RedisC
                                      const RedisStoreSettings& settings)
     : client_(std::move(client)),
       feed_(feed),
-      job_(config.options.job),
+      config_(config),
       prefix_(config.Prefix()),
       generation_(std::move(generation)),
-      threshold_us_(ThresholdMicros(settings, config.options)),
+      threshold_us_(StrCat(std::max<int64_t>(
+          0,
+          absl::ToInt64Microseconds(settings.outage_threshold.value_or(
+              settings.clock == nullptr ? config.options.lease_ttl / 4 : absl::ZeroDuration()))))),
       clock_(settings.clock),
       on_script_(settings.on_script) {}
-
-RedisScriptRunner::Commands RedisScriptRunner::SetCommands(std::vector<RedisBlob> blobs) const {
-  Commands sets;
-  sets.reserve(blobs.size() + 1);
-  for (RedisBlob& blob : blobs) {
-    // NX: on a retry the bytes may already exist, possibly permanently.
-    sets.push_back({"SET", StrCat(prefix_, "b:", blob.name), "", "PX", kOrphanMillis, "NX"});
-    sets.back()[2] = std::move(blob.bytes);
-  }
-  return sets;
-}
 
 absl::StatusOr<ScriptAnswer> RedisScriptRunner::Send(const RedisScript& script,
                                                      std::vector<std::string> args,
@@ -90,7 +76,8 @@ absl::StatusOr<ScriptAnswer> RedisScriptRunner::Accept(RedisReply reply) {
   answer.values.assign(std::make_move_iterator(reply.items.begin() + 2),
                        std::make_move_iterator(reply.items.end()));
   if (answer.code == "GONE") {
-    return NotFound("the store of job ", job_, " was deleted or recreated: open it again");
+    return NotFound("the store of job ", config_.options.job,
+                    " was deleted or recreated: open it again");
   }
   const std::string text = answer.values.empty() ? "" : answer.values[0].text;
   if (answer.code == "PRECONDITION") return FailedPrecondition(text);
@@ -99,15 +86,22 @@ absl::StatusOr<ScriptAnswer> RedisScriptRunner::Accept(RedisReply reply) {
   return answer;
 }
 
-absl::Status RedisScriptRunner::RunUntil(const RedisScript& script, std::vector<RedisBlob> blobs,
-                                         const MakeArgs& make_args, const Done& done) {
-  Commands sets = SetCommands(std::move(blobs));
+absl::StatusOr<ScriptAnswer> RedisScriptRunner::RunUntil(const RedisScript& script,
+                                                         std::vector<RedisBlob> blobs,
+                                                         const MakeArgs& make_args,
+                                                         const Done& done) {
+  Commands sets;
+  sets.reserve(blobs.size() + 1);
+  for (RedisBlob& blob : blobs) {
+    // NX: on a retry the bytes may already exist, possibly permanently.
+    sets.push_back({"SET", StrCat(prefix_, "b:", blob.name), "", "PX", kOrphanMillis, "NX"});
+    sets.back()[2] = std::move(blob.bytes);
+  }
   for (int i = 0; i < kMaxTries; ++i) {
     FRESHET_ASSIGN_OR_RETURN(ScriptAnswer answer, Send(script, make_args(), sets));
-    const absl::Status bytes = answer.bytes;
-    FRESHET_ASSIGN_OR_RETURN(const bool is_done, done(std::move(answer)));
-    if (is_done) return absl::OkStatus();
-    FRESHET_RETURN_IF_ERROR(bytes);
+    FRESHET_ASSIGN_OR_RETURN(const bool is_done, done(answer));
+    if (is_done) return answer;
+    FRESHET_RETURN_IF_ERROR(answer.bytes);
   }
   return StatusOf(absl::StatusCode::kUnavailable, "redis: bytes written for ", script.name,
                   " expired ", kMaxTries, " times before it ran");
@@ -116,14 +110,9 @@ absl::Status RedisScriptRunner::RunUntil(const RedisScript& script, std::vector<
 absl::StatusOr<ScriptAnswer> RedisScriptRunner::Run(const RedisScript& script,
                                                     std::vector<std::string> args,
                                                     std::vector<RedisBlob> blobs) {
-  ScriptAnswer last;
-  const auto done = [&last](ScriptAnswer answer) {
-    last = std::move(answer);
-    return last.code != "RETRY";
-  };
-  FRESHET_RETURN_IF_ERROR(RunUntil(
-      script, std::move(blobs), [&args] { return args; }, done));
-  return last;
+  return RunUntil(
+      script, std::move(blobs), [&args] { return args; },
+      [](const ScriptAnswer& answer) { return answer.code != "RETRY"; });
 }
 
 }  // namespace freshet

@@ -44,34 +44,37 @@ std::string ScriptTime(const Clock* clock);
 //   FAILED_PRECONDITION, INVALID_ARGUMENT, ABORTED (fenced): the script rejected the operation.
 //   UNAVAILABLE: the bytes expired before every try.
 //   INTERNAL: a malformed reply.
-// `feed` must outlive the runner. Thread-safe.
+// `feed` and `config` must outlive the runner. Thread-safe.
 class RedisScriptRunner {
  public:
   RedisScriptRunner(std::shared_ptr<RedisClient> client, RedisChangeFeed& feed,
                     const RedisStoreConfig& config, std::string generation,
                     const RedisStoreSettings& settings);
 
+  RedisClient& client() const { return *client_; }
+  const RedisStoreConfig& config() const { return config_; }
+
   absl::StatusOr<ScriptAnswer> Run(const RedisScript& script, std::vector<std::string> args,
                                    std::vector<RedisBlob> blobs = {});
   // Like Run, for scripts that reject entries one by one. Each try calls `make_args`, and then
   // `done` with the answer; `done` returns false if some entries must be retried.
   using MakeArgs = std::function<std::vector<std::string>()>;
-  using Done = std::function<absl::StatusOr<bool>(ScriptAnswer answer)>;
-  absl::Status RunUntil(const RedisScript& script, std::vector<RedisBlob> blobs,
-                        const MakeArgs& make_args, const Done& done);
+  using Done = std::function<absl::StatusOr<bool>(const ScriptAnswer& answer)>;
+  absl::StatusOr<ScriptAnswer> RunUntil(const RedisScript& script, std::vector<RedisBlob> blobs,
+                                        const MakeArgs& make_args, const Done& done);
 
  private:
   using Commands = std::vector<std::vector<std::string>>;
 
-  Commands SetCommands(std::vector<RedisBlob> blobs) const;
   // One try: sends `sets` (left unchanged), then the script.
   absl::StatusOr<ScriptAnswer> Send(const RedisScript& script, std::vector<std::string> args,
                                     Commands& sets);
+  // Parses a reply.
   absl::StatusOr<ScriptAnswer> Accept(RedisReply reply);
 
   const std::shared_ptr<RedisClient> client_;
   RedisChangeFeed& feed_;
-  const std::string job_;
+  const RedisStoreConfig& config_;
   const std::string prefix_;
   const std::string generation_;
   const std::string threshold_us_;

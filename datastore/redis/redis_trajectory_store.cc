@@ -19,18 +19,14 @@ std::string FirstDigest(const RedisStoreConfig& config) {
   return config.origin.digest.empty() ? InitialDigest() : config.origin.digest;
 }
 
-// What create.lua found or wrote.
-struct StoredConfig {
-  std::string json;        // "" if there was none
-  std::string generation;  // "" if there is none now
-};
-
-absl::StatusOr<StoredConfig> ReadOrWrite(RedisClient& client, const std::string& prefix,
-                                         const std::vector<std::string>& args) {
-  FRESHET_ASSIGN_OR_RETURN(const RedisReply reply, client.Run(trajectory_scripts::kCreate,
-                                                              {StrCat(prefix, "state")}, args));
+// Runs create.lua. Returns what it found or wrote: the configuration ("" if there was none) and the
+// generation ("" if there is none now).
+absl::StatusOr<std::vector<RedisReply>> ReadOrWrite(RedisClient& client, const std::string& prefix,
+                                                    const std::vector<std::string>& args) {
+  FRESHET_ASSIGN_OR_RETURN(
+      RedisReply reply, client.Run(trajectory_scripts::kCreate, {StrCat(prefix, "state")}, args));
   if (reply.items.size() != 2) return Internal("redis script: create gave no pair");
-  return StoredConfig{reply.items[0].text, reply.items[1].text};
+  return std::move(reply.items);
 }
 
 }  // namespace
@@ -38,16 +34,15 @@ absl::StatusOr<StoredConfig> ReadOrWrite(RedisClient& client, const std::string&
 RedisTrajectoryStore::RedisTrajectoryStore(std::shared_ptr<RedisClient> client,
                                            RedisStoreConfig config, std::string generation,
                                            const RedisStoreSettings& settings)
-    : client_(std::move(client)),
-      config_(std::move(config)),
-      feed_(client_, config_.Prefix()),
-      runner_(client_, feed_, config_, std::move(generation), settings),
-      memory_(client_, settings.memory_period),
-      reader_(client_, runner_, config_),
-      puts_(runner_, config_),
-      leases_(runner_, reader_, memory_, config_),
-      batches_(runner_, reader_, memory_, config_),
-      ledger_(runner_, config_, settings.ledger_segment_rows) {}
+    : config_(std::move(config)),
+      feed_(client, config_.Prefix()),
+      runner_(std::move(client), feed_, config_, std::move(generation), settings),
+      memory_(runner_.client(), settings.memory_period),
+      reader_(runner_),
+      puts_(runner_),
+      leases_(runner_, reader_, memory_),
+      batches_(runner_, reader_, memory_),
+      ledger_(runner_, settings.ledger_segment_rows) {}
 
 absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> RedisTrajectoryStore::Create(
     std::shared_ptr<RedisClient> client, StoreOptions options, StoreOrigin origin,
@@ -65,37 +60,34 @@ absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> RedisTrajectoryStore::Crea
   const auto script_options = config.ScriptOptions();
   args.push_back(StrCat(script_options.size()));
   for (const auto& values : {script_options, config.FirstState()}) {
-    for (const auto& [name, value] : values) {
-      args.push_back(name);
-      args.push_back(value);
-    }
+    for (const auto& [name, value] : values) args.insert(args.end(), {name, value});
   }
-  FRESHET_ASSIGN_OR_RETURN(const StoredConfig known, ReadOrWrite(*client, config.Prefix(), args));
-  if (!known.json.empty()) {
-    FRESHET_ASSIGN_OR_RETURN(const RedisStoreConfig stored, ParseRedisStoreConfig(known.json));
+  FRESHET_ASSIGN_OR_RETURN(const auto known, ReadOrWrite(*client, config.Prefix(), args));
+  if (!known[0].text.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(const RedisStoreConfig stored, ParseRedisStoreConfig(known[0].text));
     const std::string difference = FirstDifference(stored, config);
     if (!difference.empty()) {
       return FailedPrecondition("job ", config.options.job,
                                 " has a store with other values: ", difference);
     }
   }
-  if (known.generation.empty()) {
+  if (known[1].text.empty()) {
     return FailedPrecondition("the store of job ", config.options.job,
                               " is partially deleted: delete the job first");
   }
   return std::unique_ptr<RedisTrajectoryStore>(
-      new RedisTrajectoryStore(std::move(client), std::move(config), known.generation, settings));
+      new RedisTrajectoryStore(std::move(client), std::move(config), known[1].text, settings));
 }
 
 absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> RedisTrajectoryStore::Open(
     std::shared_ptr<RedisClient> client, const std::string& job, RedisStoreSettings settings) {
   FRESHET_RETURN_IF_ERROR(ValidateJobName(job));
   const std::string prefix = StrCat("{", job, "}:");
-  FRESHET_ASSIGN_OR_RETURN(const StoredConfig known, ReadOrWrite(*client, prefix, {prefix, ""}));
-  if (known.json.empty() || known.generation.empty()) return NotFound("job ", job, " has no store");
-  FRESHET_ASSIGN_OR_RETURN(RedisStoreConfig config, ParseRedisStoreConfig(known.json));
+  FRESHET_ASSIGN_OR_RETURN(const auto known, ReadOrWrite(*client, prefix, {prefix, ""}));
+  if (known[0].text.empty() || known[1].text.empty()) return NotFound("job ", job, " has no store");
+  FRESHET_ASSIGN_OR_RETURN(RedisStoreConfig config, ParseRedisStoreConfig(known[0].text));
   return std::unique_ptr<RedisTrajectoryStore>(
-      new RedisTrajectoryStore(std::move(client), std::move(config), known.generation, settings));
+      new RedisTrajectoryStore(std::move(client), std::move(config), known[1].text, settings));
 }
 
 absl::Status RedisTrajectoryStore::MarkDurable(int64_t epoch, int64_t version,
@@ -113,6 +105,15 @@ absl::Status RedisTrajectoryStore::RecordResume(int64_t epoch_hint, int64_t pare
            {StrCat(epoch_hint), StrCat(parent_lineage), StrCat(fork_version), checkpoint_sha256,
             FirstDigest(config_)})
       .status();
+}
+
+absl::StatusOr<int64_t> RedisTrajectoryStore::RevokeWorker(const std::string& worker) {
+  if (worker.empty()) return InvalidArgument("worker: empty: no worker to revoke");
+  FRESHET_ASSIGN_OR_RETURN(
+      const ScriptAnswer answer,
+      runner_.Run(trajectory_scripts::kRevokeWorker, {worker, StrCat(kMaxRevokedWorkers)}));
+  FRESHET_RETURN_IF_ERROR(answer.Expect(1));
+  return answer.values[0].integer;
 }
 
 absl::StatusOr<int64_t> RedisTrajectoryStore::Sweep() {
@@ -163,9 +164,9 @@ absl::StatusOr<std::vector<DeadLetter>> RedisTrajectoryStore::DeadLetters(int64_
   if (max_letters < 1) {
     return InvalidArgument("max_letters: ", max_letters, " is too small: use at least 1");
   }
-  FRESHET_ASSIGN_OR_RETURN(
-      const RedisReply reply,
-      client_->Command({"LRANGE", StrCat(config_.Prefix(), "dead"), "0", StrCat(max_letters - 1)}));
+  FRESHET_ASSIGN_OR_RETURN(const RedisReply reply,
+                           runner_.client().Command({"LRANGE", StrCat(config_.Prefix(), "dead"),
+                                                     "0", StrCat(max_letters - 1)}));
   std::vector<DeadLetter> letters;
   for (const RedisReply& entry : reply.items) {
     std::string_view text = entry.text;

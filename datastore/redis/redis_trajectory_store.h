@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,8 +15,8 @@
 #include "datastore/redis/redis_client.h"
 #include "datastore/redis/redis_leases.h"
 #include "datastore/redis/redis_ledger.h"
-#include "datastore/redis/redis_memory_gauge.h"
 #include "datastore/redis/redis_puts.h"
+#include "datastore/redis/redis_reading.h"
 #include "datastore/redis/redis_script_runner.h"
 #include "datastore/redis/redis_trajectory_store_config.h"
 #include "datastore/trajectory_store.h"
@@ -42,11 +41,10 @@ namespace freshet {
 //   lease and SUM the checksum.
 // Atomicity. Each operation is one script in one round trip. Operations that bring bytes send them
 //   first, in the same round trip, under unique names that expire in 5 minutes; the script makes
-//   them permanent or rejects them. So a rejected worker never changes accepted bytes. PutSamples
-//   and PutRows use one script per 256 entries or 16 MiB, whichever comes first. Operations that
-//   return bytes fetch them in a second round trip; bytes deleted in between belonged to an ended
-//   group, which is left out. Sweep deletes the bytes of ended attempts a minute (or one lease TTL)
-//   later, and those of durable steps at once, in slices.
+//   them permanent or rejects them. So a rejected worker never changes accepted bytes. Operations
+//   that return bytes fetch them in a second round trip; bytes deleted in between belonged to an
+//   ended group, which is left out. Sweep deletes the bytes of ended attempts a minute (or one
+//   lease TTL) later, and those of durable steps at once, in slices.
 // Failure. UNAVAILABLE: the effect is unknown; any operation may be retried. RESOURCE_EXHAUSTED:
 //   Redis is at its memory limit and nothing changed; operations that free memory or advance the
 //   job still work. From kPressurePercent of the limit on, LeasePrompts admits only one step's
@@ -114,9 +112,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) override {
     return leases_.EndRow(task, token, end, reason);
   }
-  absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override {
-    return leases_.RevokeWorker(worker);
-  }
+  absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
   absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override {
     return batches_.OpenEpoch(request);
   }
@@ -153,7 +149,6 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   RedisTrajectoryStore(std::shared_ptr<RedisClient> client, RedisStoreConfig config,
                        std::string generation, const RedisStoreSettings& settings);
 
-  const std::shared_ptr<RedisClient> client_;
   const RedisStoreConfig config_;
   RedisChangeFeed feed_;
   RedisScriptRunner runner_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <type_traits>
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -25,75 +26,68 @@ int64_t GraceMicros(const StoreOptions& options) {
   return std::max(TtlMicros(options), absl::ToInt64Microseconds(absl::Minutes(1)));
 }
 
+// Calls visit(key, value) for each value, in the order of the text.
+template <typename Config, typename Visit>
+void VisitValues(Config& config, const Visit& visit) {
+  auto& [options, origin] = config;
+  visit("generation", options.generation);  // redis_client_job_keys.cc matches this in the text
+  visit("job", options.job);
+  visit("staleness.max", options.staleness.max);
+  visit("staleness.disposition", options.staleness.disposition);
+  visit("groups_per_step", options.staleness.groups_per_step);
+  visit("max_in_flight", options.staleness.max_in_flight);
+  visit("group_size", options.group_size);
+  visit("last_step", options.last_step);
+  visit("capacity_groups", options.capacity_groups);
+  visit("max_queued_prompts", options.max_queued_prompts);
+  visit("lease_ttl_us", options.lease_ttl);
+  visit("max_row_failures", options.max_row_failures);
+  visit("max_lease_failures", options.max_lease_failures);
+  visit("max_hand_backs", options.max_hand_backs);
+  visit("max_requeues", options.max_requeues);
+  visit("needs_ref_logprob", options.needs_ref_logprob);
+  visit("filter_zero_variance", options.filter_zero_variance);
+  visit("max_filtered_in_a_row", options.max_filtered_in_a_row);
+  visit("max_ledger_rows", options.max_ledger_rows);
+  visit("origin.lineage", origin.policy.lineage);
+  visit("origin.version", origin.policy.version);
+  visit("origin.epoch", origin.epoch);
+  visit("origin.ledger_seq", origin.ledger_seq);
+  visit("origin.digest", origin.digest);
+  visit("origin.resumed", origin.resumed);
+  visit("origin.low_water", origin.cursor.low_water);
+  visit("origin.above", origin.cursor.above);
+}
+
 Json ToJson(const RedisStoreConfig& config) {
-  const StoreOptions& options = config.options;
-  const StoreOrigin& origin = config.origin;
   Json json;
   json["format"] = kRedisStoreFormat;
-  json["generation"] = options.generation;  // redis_client_job_keys.cc matches this in the text
-  json["job"] = options.job;
-  json["staleness.max"] = options.staleness.max;
-  json["staleness.disposition"] = Name(options.staleness.disposition);
-  json["groups_per_step"] = options.staleness.groups_per_step;
-  json["max_in_flight"] = options.staleness.max_in_flight;
-  json["group_size"] = options.group_size;
-  json["last_step"] = options.last_step;
-  json["capacity_groups"] = options.capacity_groups;
-  json["max_queued_prompts"] = options.max_queued_prompts;
-  json["lease_ttl_us"] = TtlMicros(options);
-  json["max_row_failures"] = options.max_row_failures;
-  json["max_lease_failures"] = options.max_lease_failures;
-  json["max_hand_backs"] = options.max_hand_backs;
-  json["max_requeues"] = options.max_requeues;
-  json["needs_ref_logprob"] = options.needs_ref_logprob;
-  json["filter_zero_variance"] = options.filter_zero_variance;
-  json["max_filtered_in_a_row"] = options.max_filtered_in_a_row;
-  json["max_ledger_rows"] = options.max_ledger_rows;
-  json["origin.lineage"] = origin.policy.lineage;
-  json["origin.version"] = origin.policy.version;
-  json["origin.epoch"] = origin.epoch;
-  json["origin.ledger_seq"] = origin.ledger_seq;
-  json["origin.digest"] = origin.digest;
-  json["origin.resumed"] = origin.resumed;
-  json["origin.low_water"] = origin.cursor.low_water;
-  json["origin.above"] = origin.cursor.above;
+  VisitValues(config, [&]<typename T>(const char* key, const T& value) {
+    if constexpr (std::is_same_v<T, Disposition>) {
+      json[key] = Name(value);
+    } else if constexpr (std::is_same_v<T, absl::Duration>) {
+      json[key] = TtlMicros(config.options);
+    } else {
+      json[key] = value;
+    }
+  });
   return json;
 }
 
 RedisStoreConfig FromJson(const Json& json) {
   RedisStoreConfig config;
-  StoreOptions& options = config.options;
-  StoreOrigin& origin = config.origin;
-  options.generation = json.value("generation", int64_t{0});
-  options.job = json.at("job").get<std::string>();
-  options.staleness.max = json.at("staleness.max").get<int64_t>();
-  const auto disposition =
-      ParseDisposition(json.at("staleness.disposition").get_ref<const std::string&>());
-  if (disposition.ok()) options.staleness.disposition = *disposition;
-  options.staleness.groups_per_step = json.at("groups_per_step").get<int64_t>();
-  options.staleness.max_in_flight = json.at("max_in_flight").get<int64_t>();
-  options.group_size = json.at("group_size").get<int32_t>();
-  options.last_step = json.at("last_step").get<int64_t>();
-  options.capacity_groups = json.at("capacity_groups").get<int64_t>();
-  options.max_queued_prompts = json.at("max_queued_prompts").get<int64_t>();
-  options.lease_ttl = absl::Microseconds(json.at("lease_ttl_us").get<int64_t>());
-  options.max_row_failures = json.at("max_row_failures").get<int32_t>();
-  options.max_lease_failures = json.at("max_lease_failures").get<int32_t>();
-  // Absent in stores of older versions, which use the default.
-  options.max_hand_backs = json.value("max_hand_backs", options.max_hand_backs);
-  options.max_requeues = json.at("max_requeues").get<int32_t>();
-  options.needs_ref_logprob = json.at("needs_ref_logprob").get<bool>();
-  options.filter_zero_variance = json.at("filter_zero_variance").get<bool>();
-  options.max_filtered_in_a_row = json.at("max_filtered_in_a_row").get<int64_t>();
-  options.max_ledger_rows = json.at("max_ledger_rows").get<int64_t>();
-  origin.policy.lineage = json.at("origin.lineage").get<int64_t>();
-  origin.policy.version = json.at("origin.version").get<int64_t>();
-  origin.epoch = json.at("origin.epoch").get<int64_t>();
-  origin.ledger_seq = json.at("origin.ledger_seq").get<int64_t>();
-  origin.digest = json.at("origin.digest").get<std::string>();
-  origin.resumed = json.at("origin.resumed").get<bool>();
-  origin.cursor.low_water = json.at("origin.low_water").get<int64_t>();
-  origin.cursor.above = json.at("origin.above").get<std::vector<int64_t>>();
+  VisitValues(config, [&]<typename T>(const std::string& key, T& value) {
+    // Absent in stores of older versions, which use the default.
+    if ((key == "generation" || key == "max_hand_backs") && !json.contains(key)) return;
+    if constexpr (std::is_same_v<T, Disposition>) {
+      const auto parsed = ParseDisposition(json.at(key).get_ref<const std::string&>());
+      if (parsed.ok()) value = *parsed;
+    } else if constexpr (std::is_same_v<T, absl::Duration>) {
+      value = absl::Microseconds(json.at(key).get<int64_t>());
+    } else {
+      value = json.at(key).get<T>();
+    }
+  });
   return config;
 }
 
@@ -144,10 +138,6 @@ absl::Status RedisStoreConfig::Validate() const {
 
 std::string RedisStoreConfig::Prefix() const { return StrCat("{", options.job, "}:"); }
 
-std::string RedisStoreConfig::ScriptToken(int64_t token) const {
-  return StrCat(token - origin.TokenBase());
-}
-
 std::vector<std::pair<std::string, std::string>> RedisStoreConfig::ScriptOptions() const {
   const StalenessOptions& staleness = options.staleness;
   const int64_t max_filtered = options.max_filtered_in_a_row > 0 ? options.max_filtered_in_a_row
@@ -177,38 +167,33 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::ScriptOptions
 
 std::vector<std::pair<std::string, std::string>> RedisStoreConfig::FirstState() const {
   const int64_t version = origin.policy.version;
-  return {{"lineage", StrCat(origin.policy.lineage)},
-          {"diverged_in", "0"},
-          {"version", StrCat(version)},
-          {"epoch", StrCat(origin.epoch)},
-          {"epoch_open", "0"},
-          {"redo_next", StrCat(version + 1)},
-          {"high_water", StrCat(origin.cursor.low_water - 1)},
-          {"last_token", "0"},
-          {"paused", "0"},
-          {"filtered", "0"},
-          {"was_full", "0"},
-          {"resume_recorded", "0"},
-          {"seq", StrCat(origin.ledger_seq)},
-          {"trimmed", StrCat(origin.ledger_seq)},
-          {"packed", StrCat(origin.ledger_seq)},
-          {"next_expiry", "9007199254740991"},  // never: NEVER in the scripts
-          {"first_version", StrCat(version)},
-          {"newest_durable", StrCat(version)},
-          {"forgotten", StrCat(version)},
-          {"claimed", "0"},
-          {"claimed_at", "0"},
-          {"outstanding", "0"},
-          {"running", "0"},
-          {"trained", "0"},
-          {"leases_expired", "0"},
-          {"samples_put", "0"},
-          {"duplicate_puts", "0"},
-          {"fenced_puts", "0"},
-          {"trained_samples", "0"},
-          {"trained_tokens", "0"},
-          {"discarded_samples", "0"},
-          {"discarded_tokens", "0"}};
+  std::vector<std::pair<std::string, std::string>> state = {
+      {"lineage", StrCat(origin.policy.lineage)},
+      {"diverged_in", "0"},
+      {"version", StrCat(version)},
+      {"epoch", StrCat(origin.epoch)},
+      {"epoch_open", "0"},
+      {"redo_next", StrCat(version + 1)},
+      {"high_water", StrCat(origin.cursor.low_water - 1)},
+      {"last_token", "0"},
+      {"paused", "0"},
+      {"filtered", "0"},
+      {"was_full", "0"},
+      {"resume_recorded", "0"},
+      {"seq", StrCat(origin.ledger_seq)},
+      {"trimmed", StrCat(origin.ledger_seq)},
+      {"packed", StrCat(origin.ledger_seq)},
+      {"next_expiry", "9007199254740991"},  // never: NEVER in the scripts
+      {"first_version", StrCat(version)},
+      {"newest_durable", StrCat(version)},
+      {"forgotten", StrCat(version)}};
+  for (const char* counter :
+       {"claimed", "claimed_at", "outstanding", "running", "trained", "leases_expired",
+        "samples_put", "duplicate_puts", "fenced_puts", "trained_samples", "trained_tokens",
+        "discarded_samples", "discarded_tokens"}) {
+    state.emplace_back(counter, "0");
+  }
+  return state;
 }
 
 std::string RedisStoreConfigToJson(const RedisStoreConfig& config) { return Dump(ToJson(config)); }

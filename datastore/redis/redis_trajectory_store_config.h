@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/str_cat.h"
 #include "datastore/trajectory_store.h"
 
 namespace freshet {
@@ -48,7 +49,7 @@ struct RedisStoreConfig {
   std::string Prefix() const;
   // Converts between the tokens of TrajectoryStore and those of the scripts. Tokens of an earlier
   // store match no script token.
-  std::string ScriptToken(int64_t token) const;
+  std::string ScriptToken(int64_t token) const { return StrCat(token - origin.TokenBase()); }
   int64_t PortToken(int64_t token) const { return token + origin.TokenBase(); }
   // Names and values that the scripts read: constants, and the initial state.
   std::vector<std::pair<std::string, std::string>> ScriptOptions() const;

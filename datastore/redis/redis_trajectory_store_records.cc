@@ -16,14 +16,9 @@
 namespace freshet {
 namespace {
 
-std::string Quoted(std::string_view text) { return StrCat("'", text.substr(0, 80), "'"); }
-
 // The numbers of a lease reason, after its kind.
 struct ReasonNumbers {
-  PolicyVersion committed;
-  PolicyVersion engine;
-  int64_t outstanding = 0;
-  int64_t running = 0;
+  AdmissionState state;
   int64_t trained = 0;
   int64_t backlog = 0;
   // Requested groups, filtered groups of a paused job, or percent of the memory limit.
@@ -33,46 +28,31 @@ struct ReasonNumbers {
 
 absl::StatusOr<ReasonNumbers> ParseReason(std::string_view text, const RedisStoreConfig& config) {
   ReasonNumbers numbers;
-  FRESHET_RETURN_IF_ERROR(TakeNumbers(text, ' ', numbers.committed.lineage,
-                                      numbers.committed.version, numbers.engine.lineage,
-                                      numbers.engine.version, numbers.outstanding, numbers.running,
-                                      numbers.trained, numbers.backlog, numbers.count));
+  AdmissionState& state = numbers.state;
+  FRESHET_RETURN_IF_ERROR(TakeNumbers(text, ' ', state.committed.lineage, state.committed.version,
+                                      state.engine.lineage, state.engine.version, state.outstanding,
+                                      state.running, numbers.trained, numbers.backlog,
+                                      numbers.count));
+  state.last_step = config.options.last_step;
   if (text.empty()) return numbers;
-  AdmissionState kept;
+  AdmissionState& kept = numbers.kept.emplace(state);
   FRESHET_RETURN_IF_ERROR(
       TakeNumbers(text, ' ', kept.kept_version, kept.outstanding, kept.running));
-  kept.committed = numbers.committed;
-  kept.engine = numbers.engine;
-  kept.last_step = config.options.last_step;
-  numbers.kept = kept;
   return numbers;
-}
-
-std::string PausedText(int64_t filtered) {
-  return StrCat("job paused: the last ", filtered,
-                " groups were filtered: all rewards of a group are equal");
 }
 
 std::string StopText(std::string_view kind, const ReasonNumbers& numbers,
                      const RedisStoreConfig& config) {
-  if (kind == "admission") {
-    AdmissionState state;
-    state.committed = numbers.committed;
-    state.engine = numbers.engine;
-    state.outstanding = numbers.outstanding;
-    state.running = numbers.running;
-    state.last_step = config.options.last_step;
-    return DecideAdmission(config.options.staleness, state).reason;
-  }
+  if (kind == "admission") return DecideAdmission(config.options.staleness, numbers.state).reason;
   if (kind == "full") {
-    return StrCat("store full: ", numbers.outstanding, " groups outstanding and ", numbers.trained,
-                  " trained but not durable, of ", config.options.capacity_groups,
+    return StrCat("store full: ", numbers.state.outstanding, " groups outstanding and ",
+                  numbers.trained, " trained but not durable, of ", config.options.capacity_groups,
                   ": a checkpoint must become durable");
   }
   if (kind == "memory") {
     return StrCat(PressureText(numbers.count), ": from ", kPressurePercent,
                   " % on a job gets only the ", config.options.staleness.groups_per_step,
-                  " groups of its next step, and ", numbers.outstanding, " are outstanding");
+                  " groups of its next step, and ", numbers.state.outstanding, " are outstanding");
   }
   if (kind == "backlog") {
     return StrCat("store full: ", numbers.backlog, " ledger rows are not drained");
@@ -83,6 +63,11 @@ std::string StopText(std::string_view kind, const ReasonNumbers& numbers,
 }
 
 }  // namespace
+
+std::string PausedText(int64_t filtered) {
+  return StrCat("job paused: the last ", filtered,
+                " groups were filtered: all rewards of a group are equal");
+}
 
 std::string_view TakePart(std::string_view& text, char separator) {
   const size_t end = text.find(separator);
@@ -96,7 +81,7 @@ absl::StatusOr<int64_t> TakeNumber(std::string_view& text, char separator) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
   if (error != std::errc() || end != part.data() + part.size()) {
-    return DataLoss("store record: ", Quoted(part), " is not a number");
+    return DataLoss("store record: '", part.substr(0, 80), "' is not a number");
   }
   return value;
 }
@@ -113,27 +98,11 @@ absl::StatusOr<std::string> TakeSized(std::string_view& text) {
   return value;
 }
 
-std::string JoinNumbers(const std::vector<int64_t>& numbers) {
-  std::string text;
-  for (const int64_t number : numbers) text += StrCat(text.empty() ? "" : ",", number);
-  return text;
-}
-
-absl::StatusOr<std::vector<int64_t>> ParseNumbers(std::string_view text) {
-  std::vector<int64_t> numbers;
-  while (!text.empty()) {
-    FRESHET_ASSIGN_OR_RETURN(numbers.emplace_back(), TakeNumber(text, ','));
-  }
-  return numbers;
-}
-
 ResponseSummary Summarize(const Response& response, bool needs_loss) {
   ResponseSummary summary;
-  ResponseBounds any;
-  any.min_version = std::numeric_limits<int64_t>::min();
-  any.root_lineage = std::numeric_limits<int64_t>::min();
-  any.committed.lineage = any.committed.version = std::numeric_limits<int64_t>::max();
-  any.needs_loss = needs_loss;
+  constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  const ResponseBounds any{kMin, kMin, {kMax, kMax}, needs_loss};
   if (!CheckResponse(response, any).ok()) return summary;
   summary.well_formed = true;
   summary.first_lineage = response.spans.front().policy.lineage;
@@ -193,7 +162,7 @@ absl::StatusOr<LeaseReason> ParseLeaseReason(std::string_view reason,
   if (numbers.kept.has_value()) {
     text += StrCat("; ", DecideAdmission(config.options.staleness, *numbers.kept).reason);
   }
-  return LeaseReason{std::move(text), numbers.committed, numbers.engine};
+  return LeaseReason{std::move(text), numbers.state.committed, numbers.state.engine};
 }
 
 absl::StatusOr<Explanation> EdgeText(const RedisReply& edge, const RedisStoreConfig& config) {
@@ -261,30 +230,19 @@ PromptCursor CursorOf(int64_t high_water, std::vector<int64_t> live, const Promp
   PromptCursor cursor;
   cursor.low_water = live.empty() ? high_water + 1 : live.front();
   // Every ordinal up to the high-water mark that is not live has ended or can never occur.
-  auto next = live.begin();
   for (int64_t ordinal = cursor.low_water; ordinal <= high_water; ++ordinal) {
-    if (next != live.end() && *next == ordinal) {
-      ++next;
-    } else {
+    if (!std::binary_search(live.begin(), live.end(), ordinal)) cursor.above.push_back(ordinal);
+  }
+  std::vector<int64_t> earlier = origin.above;  // ended before a resume
+  std::sort(earlier.begin(), earlier.end());
+  for (const int64_t ordinal : earlier) {
+    // Ended ordinals adjacent to the low-water mark raise it.
+    if (live.empty() && ordinal == cursor.low_water) {
+      ++cursor.low_water;
+    } else if (ordinal > high_water) {
       cursor.above.push_back(ordinal);
     }
   }
-  std::vector<int64_t> later;  // ended before a resume
-  for (const int64_t ordinal : origin.above) {
-    if (ordinal > high_water) later.push_back(ordinal);
-  }
-  std::sort(later.begin(), later.end());
-  cursor.above.insert(cursor.above.end(), later.begin(), later.end());
-  // Ended ordinals adjacent to the low-water mark raise it.
-  size_t reached = 0;
-  if (live.empty()) {
-    while (reached < cursor.above.size() && cursor.above[reached] == cursor.low_water) {
-      ++cursor.low_water;
-      ++reached;
-    }
-  }
-  cursor.above.erase(cursor.above.begin(),
-                     cursor.above.begin() + static_cast<std::ptrdiff_t>(reached));
   return cursor;
 }
 

@@ -2,10 +2,8 @@
 #define FRESHET_DATASTORE_REDIS_REDIS_TRAJECTORY_STORE_RECORDS_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -71,10 +69,8 @@ absl::Status TakeNumbers(std::string_view& text, char separator, Numbers&... out
 absl::StatusOr<int64_t> ParseNumber(std::string_view text);
 // Removes "SIZE:bytes" from the front of `text` and returns the bytes.
 absl::StatusOr<std::string> TakeSized(std::string_view& text);
-// "1,2,3"
-std::string JoinNumbers(const std::vector<int64_t>& numbers);
-absl::StatusOr<std::vector<int64_t>> ParseNumbers(std::string_view text);
 
+std::string PausedText(int64_t filtered);
 // Why a lease reply has no more groups, from the numbers of lease_prompts.lua.
 struct LeaseReason {
   std::string text;

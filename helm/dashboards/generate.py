@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the chart's dashboards, helm/freshet/dashboards/*.json.
+"""Generates the chart's dashboards, helm/freshet/dashboards/*.json.
 
-    generate.py            write them
-    generate.py --check    exit 1 and say which ones differ from what would be written
+    generate.py            write the files
+    generate.py --check    exit 1 and list the files that are out of date
 """
 import json
 import pathlib
@@ -18,7 +18,7 @@ MAX_PANELS = 16
 
 
 def files():
-    """Text by file name."""
+    """Returns {file name: text}."""
     made = {}
     for dashboard in (module.DASHBOARD for module in (overview, pipeline, policy, infrastructure)):
         assert len(dashboard["panels"]) <= MAX_PANELS, f"{dashboard['uid']}: {len(dashboard['panels'])} panels"
@@ -31,7 +31,7 @@ def check(made):
     there = {path.name: path.read_text() for path in FOLDER.glob("*.json")}
     for name in sorted(made.keys() | there.keys()):
         if made.get(name) != there.get(name):
-            yield f"{FOLDER / name} is not what {sys.argv[0]} writes: run it"
+            yield f"{FOLDER / name} is out of date: run {sys.argv[0]}"
 
 
 def main():

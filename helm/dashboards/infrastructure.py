@@ -20,13 +20,13 @@ PANELS = [
     ),
     curves(
         "Resident memory",
-        "Of each process.",
+        "Resident memory of each process.",
         (f"sum by (role, instance) (process_resident_memory_bytes{{@all}} {ROLE})", "{{role}} {{instance}}"),
         unit="bytes",
     ),
     curves(
         "Open files",
-        "Share of the file descriptors that a process may have.",
+        "Open file descriptors as a share of each process' limit.",
         (
             f"sum by (role, instance) (process_open_fds{{@all}} / process_max_fds{{@all}} {ROLE})",
             "{{role}} {{instance}}",
@@ -35,28 +35,28 @@ PANELS = [
     ),
     curves(
         "Age of processes",
-        "Seconds since the start; a saw-tooth restarts.",
+        "Seconds since the start. A sawtooth means restarts.",
         (f"sum by (role, instance) ((time() - process_start_time_seconds{{@all}}) {ROLE})", "{{role}} {{instance}}"),
         unit="s",
     ),
     curves(
         "Datastore memory",
-        "In use, and its limit (0: none).",
+        "Memory in use and its limit (0: no limit).",
         ("max(freshet_datastore_memory_used_bytes{@all})", "used"),
         ("max(freshet_datastore_memory_bound_bytes{@all})", "limit"),
         unit="bytes",
     ),
     curves(
         "Datastore trouble",
-        "Answers that controllers get (1 is well); outages that rollouts and failed calls that reward workers saw in a"
-        " quarter of an hour.",
+        "Whether controllers reach the datastore (1: yes), outages seen by rollouts and failed calls of reward workers in"
+        " 15 minutes.",
         ("min(freshet_datastore_up{@all})", "up"),
         ("sum(increase(freshet_datastore_outages_total{@job}[15m]))", "outages (rollouts)"),
         ("sum(increase(freshet_datastore_errors_total{@job}[15m]))", "failed calls (rewards)"),
     ),
     curves(
         "Held for the datastore",
-        "Finished samples of rollouts and rows of trainers that wait until it takes them.",
+        "Finished samples of rollouts and rows of trainers that could not be stored yet.",
         ("sum by (instance) (freshet_rollout_unsent_samples{@job})", "{{instance}} samples"),
         ("sum by (instance) (freshet_trainer_unsent_rows{@job})", "{{instance}} rows"),
     ),
@@ -68,7 +68,7 @@ PANELS = [
     ),
     curves(
         "Calls that failed",
-        "Share of the answered calls with a status other than OK.",
+        "Share of answered calls with a status other than OK.",
         (
             (
                 "1 - sum by (grpc_service) (rate(freshet_grpc_server_handled_total{@all,"
@@ -82,7 +82,7 @@ PANELS = [
     ),
     curves(
         "Call time, p95",
-        "Seconds from the start of a call to its status; streams live long.",
+        "Seconds from the start of a call to its status. Streams are long-lived.",
         (
             (
                 "histogram_quantile(0.95, sum by (le, grpc_service)"
@@ -94,7 +94,7 @@ PANELS = [
     ),
     curves(
         "Queues of processes",
-        "Share of each bounded queue that is in use.",
+        "Used share of each bounded queue.",
         (
             "max by (queue, instance) (freshet_queue_entries{@all} / freshet_queue_bound_entries{@all})",
             "{{instance}} {{queue}}",
@@ -104,7 +104,7 @@ PANELS = [
     ),
     curves(
         "Engines",
-        "KV cache in use, and samples being generated of those that fit.",
+        "Used share of the KV cache, and running samples as a share of the maximum.",
         ("max by (instance) (freshet_kv_cache_used_ratio{@job})", "{{instance}} cache"),
         (
             (
@@ -118,20 +118,20 @@ PANELS = [
     ),
     curves(
         "Time of a score",
-        "Seconds that the scoring of one sample takes.",
+        "Seconds to score one sample.",
         (quantile(0.5, "freshet_reward_score_seconds", "job"), "{{job}} p50"),
         (quantile(0.95, "freshet_reward_score_seconds", "job"), "{{job}} p95"),
         unit="s",
     ),
     curves(
         "Episodes",
-        "Ended per second by outcome, and open ones, on environment workers.",
+        "Episodes of environment workers: ended per second by outcome, and open ones.",
         ("sum by (outcome) (rate(freshet_episodes_total{@all}[$__rate_interval]))", "{{outcome}}"),
         ("sum(freshet_episodes_open{@all})", "open"),
     ),
     curves(
         "Calls denied by policy",
-        "Per second, of processes with an authorization policy; changed policy files that could not be used.",
+        "Denied calls per second by process, and rejected changes of policy files in 15 minutes.",
         ("sum by (instance) (rate(freshet_authz_denied_total{@all}[$__rate_interval]))", "{{instance}}"),
         ('sum(increase(freshet_authz_reloads_total{@all, result="error"}[15m]))', "broken policy files"),
     ),

@@ -1,4 +1,4 @@
-"""Is the cluster well, do jobs learn, who waits for whom?"""
+"""Cluster health, learning progress, and where the pipeline waits."""
 
 from panels import curves, dashboard, number
 from shared import ACCURACY, DROPPED, GROUPS, REWARD, STALENESS, WAITS
@@ -8,13 +8,13 @@ PANELS = [
     number("Jobs running", "Jobs in state RUNNING.", ('sum(freshet_job_state{@all, state="RUNNING"})', "")),
     number(
         "Controllers leading",
-        "Exactly one.",
+        "Must be exactly 1.",
         ("sum(freshet_controller_leading{@all})", ""),
         steps=((None, "red"), (1, "green"), (2, "red")),
     ),
     number(
         "Datastore",
-        "1 while every controller gets answers from the datastore.",
+        "1 while every controller reaches the datastore.",
         ("min(freshet_datastore_up{@all})", ""),
         steps=UP,
     ),
@@ -30,7 +30,7 @@ PANELS = [
     WAITS,
     curves(
         "Tokens per second",
-        "Prompt tokens read, tokens generated for training and for evaluation, tokens trained.",
+        "Prompt tokens processed, tokens generated for training and evaluation, tokens trained.",
         ("sum by (phase) (rate(freshet_tokens_total{@job}[$__rate_interval]))", "{{phase}}"),
         unit="cps",
     ),
@@ -43,19 +43,19 @@ PANELS = [
     DROPPED,
     curves(
         "Stalled for",
-        "Seconds without any progress; 0 while a job moves. Which edge blocks it: freshet describe.",
+        "Seconds without progress; 0 while a job progresses. `freshet describe JOB` shows the blocking edge.",
         ("max by (job) (freshet_job_stalled_seconds{@job})", "{{job}}"),
         unit="s",
     ),
     curves(
         "Rollouts wanted and ready",
-        "By pool: what is wanted, by the autoscaler or by hand, and what is ready.",
+        "Wanted replicas (autoscaler or manual) and ready workers, by pool.",
         ("max by (pool) (freshet_rollout_wanted_replicas{@all})", "{{pool}} wanted"),
         ("max by (pool) (freshet_pool_ready_workers{@all})", "{{pool}} ready"),
     ),
     curves(
         "Group outcomes",
-        "Share of trained groups whose samples all, partly or never got full marks. Only 'some' teaches.",
+        "Share of trained groups in which all, some or none of the samples got full marks. Only 'some' gives a gradient.",
         (
             (
                 "sum by (outcome) (rate(freshet_group_solved_total{@job}[$__rate_interval])) "
@@ -69,13 +69,13 @@ PANELS = [
     ),
     curves(
         "Workers lost or failing, leases returned",
-        "Workers that fell silent, work that ended with an error, and leases that ran out or were revoked, in a"
-        " quarter of an hour.",
+        "Workers without heartbeats, work that ended with an error, and leases that expired or were revoked, in 15"
+        " minutes.",
         ("sum by (role) (increase(freshet_workers_lost_total{@all}[15m]))", "lost {{role}}"),
         ("sum by (role) (increase(freshet_work_failures_total{@all}[15m]))", "failed {{role}}"),
         ("sum(increase(freshet_leases_expired_total{@job}[15m]))", "leases"),
     ),
 ]
 DASHBOARD = dashboard(
-    "freshet-overview", "Freshet / Overview", "Is the cluster well, do jobs learn, who waits for whom?", PANELS
+    "freshet-overview", "Freshet / Overview", "Cluster health, learning progress, and where the pipeline waits.", PANELS
 )

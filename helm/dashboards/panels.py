@@ -1,7 +1,7 @@
-"""Panels and dashboards, as the JSON that Grafana imports.
+"""Panels and dashboards as Grafana JSON.
 
-A query names its filter by a word after the metric: `freshet_loss{@job}` is kept to the chosen jobs,
-`freshet_workers{@all}` to the chosen namespaces; more matchers may follow a comma.
+Placeholders after the metric select a filter: `freshet_loss{@job}` matches the chosen namespaces and jobs,
+`freshet_workers{@all}` the chosen namespaces. More matchers may follow after a comma.
 """
 import re
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class Query(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """`kind` is Grafana's name of the panel type; `unit` Grafana's name of the unit."""
+    """`kind` and `unit` are Grafana's names of the panel type and the unit."""
     title: str
     help: str
     queries: tuple
@@ -28,11 +28,11 @@ class Panel(NamedTuple):
     low: float | None = 0
     high: float | None = None
     stacked: bool = False
-    steps: tuple = ()  # colours from a value on: ((None, "red"), (1, "green"))
+    steps: tuple = ()  # colour thresholds: ((None, "red"), (1, "green"))
 
 
 def queries(*given):
-    """Of pairs (expression, legend)."""
+    """Makes queries from pairs (expression, legend)."""
     return tuple(Query(fill(expr), legend) for expr, legend in given)
 
 
@@ -49,12 +49,12 @@ def number(title, help, *given, **options):
 
 
 def buckets(title, help, expr, **options):
-    """`expr` must keep the label le."""
+    """A heatmap. `expr` must keep the label le."""
     return Panel(title, help, queries((expr, "{{le}}")), kind="heatmap", **options)
 
 
 def dashboard(uid, title, help, panels, width=None):
-    """With `width` all panels are made as wide."""
+    """`width`, if given, is the width of all panels."""
     if width is not None:
         panels = [panel._replace(width=width) for panel in panels]
     return {
@@ -91,7 +91,7 @@ def _variables():
 
 
 def _placed(panels):
-    """Left to right, then down; a row is as high as its highest panel."""
+    """Places panels in rows, left to right. A row is as high as its highest panel."""
     x = y = row = 0
     for number, panel in enumerate(panels, 1):
         if x + panel.width > COLUMNS:

@@ -1,23 +1,23 @@
-"""From prompt to training step: waiting, ages, weights."""
+"""From prompt to training step: waiting, staleness, weights."""
 
 from panels import buckets, curves, dashboard
 from shared import GROUPS, STALENESS, WAITS, quantile
 
-# The edges that all jobs have, whatever their bounds: only these can be added up. Newer Prometheus writes 1 as 1.0.
+# Bucket edges that all jobs share; only these can be summed. Newer Prometheus formats 1 as 1.0.
 AGES = "(?:0|1|2|3|4|6|8|12|16)(?:[.]0)?|[+]Inf"
 UP = ((None, "red"), (1, "green"))
 PANELS = [
     WAITS,
     curves(
         "Idle engines",
-        "Share of the time that each rollout had nothing to generate.",
+        "Share of the time in which each rollout had nothing to generate.",
         ("sum by (instance) (rate(freshet_rollout_idle_seconds_total{@job}[$__rate_interval]))", "{{instance}}"),
         unit="percentunit",
         high=1,
     ),
     curves(
         "Step time by phase",
-        "Mean seconds of the parts of a training step.",
+        "Mean seconds of each phase of a training step.",
         (
             (
                 "sum by (phase) (rate(freshet_step_phase_seconds_sum{@job}[$__rate_interval])) / "
@@ -31,12 +31,12 @@ PANELS = [
     STALENESS,
     buckets(
         "Ages of trained tokens",
-        "Tokens per second by age in policy versions; those above 16 together.",
+        "Tokens per second by age in policy versions. Ages above 16 share one row.",
         f'sum by (le) (rate(freshet_trajectory_staleness_versions_bucket{{@job, le=~"{AGES}"}}[$__rate_interval]))',
     ),
     curves(
         "Samples of several versions",
-        "Share of trained samples whose weights changed while they were generated.",
+        "Share of trained samples that were generated with more than one policy version.",
         (
             (
                 '1 - sum by (job) (rate(freshet_trajectory_version_spans_bucket{@job, le="1"}[$__rate_interval])) / '
@@ -50,8 +50,8 @@ PANELS = [
     GROUPS,
     curves(
         "Oldest group by state",
-        "Seconds for which the oldest prompt group of a state has been in it, if they leave in the order in which they came:"
-        " it grows while nothing of the state moves. One that is stuck while others pass does not show.",
+        "Estimated age in seconds of the oldest prompt group in a state, assuming that groups leave in order of arrival. It"
+        " grows while no group leaves the state. A single stuck group does not show.",
         ("max by (state) (time() - (freshet_buffer_oldest_timestamp_seconds{@job} > 0))", "{{state}}"),
         unit="s",
     ),
@@ -69,13 +69,13 @@ PANELS = [
     ),
     curves(
         "Groups under way",
-        "Groups that count against the staleness bound, and those of them that are being generated.",
+        "Groups that count against the staleness bound, and leased ones among them.",
         ("sum by (job) (freshet_outstanding_groups{@job})", "{{job}} outstanding"),
         ("sum by (job) (freshet_stream_pending_entries{@job})", "{{job}} leased"),
     ),
     curves(
         "Queues",
-        "Share of each bounded queue of a job that is in use. At 1 whoever fills it waits.",
+        "Used share of each bounded queue of a job. At 1 its producers wait.",
         (
             "max by (job, queue) (freshet_job_queue_entries{@job} / freshet_job_queue_bound_entries{@job})",
             "{{job}} {{queue}}",
@@ -85,15 +85,15 @@ PANELS = [
     ),
     curves(
         "Versions",
-        "Committed by the trainer, and held by the engines. Engines that lag get fewer leases.",
+        "Version committed by the trainer, and newest and oldest version of the engines. Lagging engines get fewer leases.",
         ("max by (job) (freshet_committed_version{@job})", "{{job}} committed"),
         ('max by (job) (freshet_weight_version{@job, role="rollout"})', "{{job}} newest engine"),
         ('min by (job) (freshet_weight_version{@job, role="rollout"})', "{{job}} oldest engine"),
     ),
     curves(
         "Weight publication, p95",
-        "Seconds of its phases: the trainer times stage, transfer and activate, an engine verify; and until an engine has"
-        " the weights, by the way they come. Far above the others: one engine or link is slow.",
+        "Seconds per phase (stage, transfer and activate in the trainer, verify in an engine), and until an engine has the"
+        " weights, by route. An engine curve far above the others means a slow engine or link.",
         (
             (
                 "histogram_quantile(0.95, sum by (le, phase)"
@@ -106,7 +106,7 @@ PANELS = [
     ),
     curves(
         "Weight failures",
-        "Engines that a publication left out, and pulls that failed, in a quarter of an hour, by cause.",
+        "Engines that missed a publication and failed pulls, in 15 minutes, by cause.",
         ("sum by (cause) (increase(freshet_weight_sync_failures_total{@all}[15m]))", "{{cause}}"),
     ),
     curves(
@@ -118,7 +118,7 @@ PANELS = [
     ),
     curves(
         "Scores",
-        "Per second, by outcome. Timeouts and infrastructure errors are tried again and are never a reward.",
+        "Per second, by outcome. Timeouts and infrastructure errors are retried and never count as a reward.",
         ("sum by (outcome) (rate(freshet_reward_scores_total{@job}[$__rate_interval]))", "{{outcome}}"),
         unit="cps",
     ),
@@ -126,7 +126,7 @@ PANELS = [
 DASHBOARD = dashboard(
     "freshet-pipeline",
     "Freshet / Async pipeline",
-    "From prompt to training step: waiting, ages, weights.",
+    "From prompt to training step: waiting, staleness, weights.",
     PANELS,
     width=6,
 )

@@ -1,4 +1,4 @@
-"""Does the policy learn, and is what it learns from sound?"""
+"""Learning progress and the quality of the training data."""
 
 from panels import buckets, curves, dashboard
 from shared import ACCURACY, DROPPED, REWARD, quantile
@@ -13,66 +13,65 @@ PANELS = [
     ACCURACY,
     curves(
         "Loss",
-        "Of each step. Its sign and size depend on the preset; it must be finite and without jumps.",
+        "Loss of each step. Sign and size depend on the preset. It must be finite and free of jumps.",
         ("max by (job) (freshet_loss{@job})", "{{job}}"),
         low=None,
     ),
     curves(
         "Gradient norm",
-        "Before clipping. Spikes that grow announce a collapse.",
+        "Norm before clipping. Growing spikes precede a collapse.",
         ("max by (job) (freshet_grad_norm{@job})", "{{job}}"),
     ),
     curves(
         "Entropy",
-        "Nats per token. A fall to 0 while the reward stands still is a collapse.",
+        "Nats per token. A fall to 0 while the reward stagnates is a collapse.",
         ("max by (job) (freshet_policy_entropy_nats{@job})", "{{job}}"),
     ),
     curves(
         "KL divergence",
-        "Nats per token: of the policy from the one that sampled (behavior), and from the frozen one (reference).",
+        "Nats per token, relative to the sampling policy (behavior) and to the frozen policy (reference).",
         ("max by (job, kind) (freshet_policy_kl_nats{@job})", "{{job}} {{kind}}"),
         low=None,
     ),
     curves(
         "Log-prob difference",
-        "Mean size in nats between trainer and engine: the price of age, and of kernels that differ.",
+        "Mean absolute difference in nats between trainer and engine, from staleness and different kernels.",
         ("max by (job) (freshet_logprob_diff{@job})", "{{job}}"),
     ),
     curves(
         "Importance ratios",
-        "Of trained tokens, policy in training over policy that sampled.",
+        "Probability of trained tokens under the current policy over that under the sampling policy.",
         (quantile(0.01, "freshet_importance_ratio", "job"), "{{job}} p1"),
         (quantile(0.5, "freshet_importance_ratio", "job"), "{{job}} p50"),
         (quantile(0.99, "freshet_importance_ratio", "job"), "{{job}} p99"),
     ),
     curves(
         "Clipped tokens",
-        "Share of the tokens whose ratio the loss clipped.",
+        "Share of tokens with a ratio that the loss clipped.",
         ("max by (job) (freshet_clip_ratio{@job})", "{{job}}"),
         unit="percentunit",
     ),
     curves(
         "Importance weight",
-        "Mean weight of the correction; far from 1 the batch is far from the policy.",
+        "Mean weight of the off-policy correction. Far from 1, the batch is far off-policy.",
         ("max by (job) (freshet_importance_weight_mean{@job})", "{{job}}"),
     ),
     curves(
         "Group outcomes",
-        "Trained groups per second: all samples, some, or none with full marks. Only 'some' teaches.",
+        "Trained groups per second in which all, some or none of the samples got full marks. Only 'some' gives a gradient.",
         ("sum by (outcome) (rate(freshet_group_solved_total{@job}[$__rate_interval]))", "{{outcome}}"),
         unit="cps",
         stacked=True,
     ),
     curves(
         "Length of trained samples",
-        "Tokens of a sample.",
+        "Tokens per trained sample.",
         (quantile(0.5, "freshet_completion_tokens", "job"), "{{job}} p50"),
         (quantile(0.95, "freshet_completion_tokens", "job"), "{{job}} p95"),
     ),
     curves(
         "Length bias",
-        "Mean tokens of samples that were trained on and of those that were discarded. Far apart, the policy sees a"
-        " biased choice.",
+        "Mean tokens of trained and of discarded samples. If they differ much, training sees a biased selection.",
         (
             (
                 "sum by (job, end) (freshet_response_tokens_total{@job}) / (sum by (job, end)"
@@ -82,12 +81,12 @@ PANELS = [
         ),
     ),
     DROPPED,
-    curves("Learning rate", "Of each step.", ("max by (job) (freshet_learning_rate{@job})", "{{job}}"), unit="sci"),
+    curves("Learning rate", "Learning rate of each step.", ("max by (job) (freshet_learning_rate{@job})", "{{job}}"), unit="sci"),
 ]
 DASHBOARD = dashboard(
     "freshet-policy",
     "Freshet / Policy health",
-    "Does the policy learn, and is what it learns from sound?",
+    "Learning progress and the quality of the training data.",
     PANELS,
     width=6,
 )

@@ -1,4 +1,4 @@
-"""Questions to a Prometheus server over its HTTP interface."""
+"""A client of Prometheus' HTTP API."""
 import json
 import math
 import urllib.error
@@ -9,7 +9,7 @@ SECONDS = 30
 
 
 class PrometheusError(Exception):
-    """The server refused a question, with its own words."""
+    """The server rejected a query; the message is the server's."""
 
 
 class Prometheus:
@@ -17,7 +17,7 @@ class Prometheus:
         self.url = url.rstrip("/")
 
     def ask(self, path, **parameters):
-        """The member `data` of the answer of /api/v1/PATH."""
+        """Calls /api/v1/PATH and returns `data` of the answer."""
         address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters, doseq=True)}"
         try:
             with urllib.request.urlopen(address, timeout=SECONDS) as answer:
@@ -38,13 +38,13 @@ class Prometheus:
             return False
 
     def now(self, expr):
-        """[(labels, value)] of an instant query; values that are no numbers are left out."""
+        """Runs an instant query. Returns [(labels, value)] without NaN values."""
         result = self.ask("query", query=expr)["result"]
         pairs = [(sample["metric"], float(sample["value"][1])) for sample in result]
         return [(labels, value) for labels, value in pairs if not math.isnan(value)]
 
     def over(self, expr, begin, end, step):
-        """[(labels, [(time, value)])] of a range query; times and step in seconds."""
+        """Runs a range query. Returns [(labels, [(time, value)])]; times and step in seconds."""
         result = self.ask("query_range", query=expr, start=begin, end=end, step=step)["result"]
         return [(series["metric"], [(float(at), float(value)) for at, value in series["values"]]) for series in result]
 

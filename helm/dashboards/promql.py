@@ -1,4 +1,4 @@
-"""Just enough of PromQL to ask what a dashboard would: its variables, and the series that an expression reads."""
+"""Minimal PromQL support: dashboard variables, and the series that an expression reads."""
 import re
 
 KEYWORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "bool", "offset"}
@@ -7,12 +7,12 @@ GROUPING = {"by", "without", "on", "ignoring", "group_left", "group_right"}
 
 
 def substitute(expr, values):
-    """Replaces $name and ${name}; `values` by name. An unknown variable is a KeyError."""
+    """Replaces $name and ${name} by values[name]. Raises KeyError for an unknown variable."""
     return re.sub(r"\$(?:(\w+)|\{(\w+)\})", lambda found: values[found[1] or found[2]], expr)
 
 
 def selectors(expr):
-    """The series selectors of an expression, `metric{matchers}`, without ranges and offsets, each once."""
+    """Returns the distinct series selectors `metric{matchers}` of an expression, without ranges and offsets."""
     tokens = TOKEN.findall(expr)
     found, i = [], 0
     while i < len(tokens):
@@ -35,5 +35,5 @@ def selectors(expr):
 
 
 def metrics(expr):
-    """Names of the metrics of an expression, those of a histogram's series without their suffix."""
+    """Returns the metric names in an expression, without the suffixes of histogram series."""
     return {re.sub(r"_(?:bucket|sum|count)$", "", selector.split("{")[0]) for selector in selectors(expr)}

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Draws the dashboards as pictures, one PNG each, with what a Prometheus server has. Needs matplotlib.
+"""Draws the dashboards as PNG pictures with data from a Prometheus server. Needs matplotlib.
 
     render.py --out DIR [--prometheus URL] [--namespace RE] [--job RE] [--minutes M | --from T --to T]
               [--rate-interval 1m] [DASHBOARD...]
 
-DASHBOARD is a name such as overview; without one, all. T is Unix time. A panel without data says so, and the exit code
-is 1 then.
+DASHBOARD is a name such as overview (default: all). T is Unix time. Panels without data are marked, and the exit code
+is 1 if there are any.
 """
 import argparse
 import itertools
@@ -24,28 +24,28 @@ import promql
 from prometheus_client import Prometheus, PrometheusError
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "freshet" / "dashboards"
-POINTS = 240           # of a curve
-WIDTH, UNIT = 18, 0.34  # inches: the page, and one unit of a panel's height
+POINTS = 240           # per curve
+WIDTH, UNIT = 18, 0.34  # inches: page width, and one unit of panel height
 HEAD = 0.7             # inches above the panels
 COLUMNS = 24
-LEGEND = 10            # most entries
+LEGEND = 10            # maximum number of entries
 
 
 class View:
-    """What is looked at: a server, values of the variables, and a span of time in Unix seconds."""
+    """A server, values of the dashboard variables, and a time range in Unix seconds."""
 
     def __init__(self, prometheus, values, begin, end):
         self.prometheus, self.values, self.begin, self.end = prometheus, values, begin, end
 
     def curves(self, target):
-        """[(legend, [(seconds since the begin, value)])], those without a number left out."""
+        """Returns [(legend, [(seconds since begin, value)])] without curves that have no numbers."""
         step = max(1, math.ceil((self.end - self.begin) / POINTS))
         series = self.prometheus.over(promql.substitute(target["expr"], self.values), self.begin, self.end, step)
         made = [(legend(target, labels), [(at - self.begin, value) for at, value in points]) for labels, points in series]
         return sorted(curve for curve in made if any(math.isfinite(value) for _, value in curve[1]))
 
     def numbers(self, target):
-        """[(legend, newest value)]"""
+        """Returns [(legend, newest value)]."""
         return [(name, [value for _, value in points if math.isfinite(value)][-1]) for name, points in self.curves(target)]
 
 
@@ -54,7 +54,7 @@ def legend(target, labels):
 
 
 def scaled(value, steps, digits=3):
-    """Of the largest step (size, suffix) that is not above the value."""
+    """Formats the value with the largest step (size, suffix) that does not exceed it."""
     for size, suffix in steps:
         if abs(value) >= size:
             return f"{value / size:.{digits}g}{suffix}"
@@ -102,7 +102,7 @@ def draw_curves(axes, panel, view):
 
 
 def clamp(axes, defaults, values):
-    """Shows the panel's bounds, and what lies beyond them only where there is something."""
+    """Sets the axis to the panel's bounds, extended to values outside of them."""
     low, high = axes.get_ylim()
     if "min" in defaults:
         low = low if min(values) < defaults["min"] else defaults["min"]
@@ -112,7 +112,7 @@ def clamp(axes, defaults, values):
 
 
 def draw_heatmap(axes, panel, view):
-    """Of cumulative buckets: each row is what lies between its bound and the one below."""
+    """Draws cumulative buckets. Each row is the difference to the next lower bucket."""
     rows = {}
     for name, points in itertools.chain.from_iterable(view.curves(target) for target in panel["targets"]):
         rows[math.inf if name == "+Inf" else float(name)] = dict(points)
@@ -169,7 +169,7 @@ DRAW = {"timeseries": draw_curves, "heatmap": draw_heatmap, "stat": draw_number}
 
 
 def page(dashboard, view):
-    """(picture, titles of panels without data)"""
+    """Returns (picture, titles of panels without data)."""
     height = HEAD + UNIT * max(p["gridPos"]["y"] + p["gridPos"]["h"] for p in dashboard["panels"])
     figure, empty = Figure(figsize=(WIDTH, height), dpi=100), []
     canvas = FigureCanvasAgg(figure)
@@ -190,7 +190,7 @@ def page(dashboard, view):
 
 
 def draw(names, view, out):
-    """Writes the pictures; panels without data as 'dashboard: panel'."""
+    """Writes the pictures. Returns the panels without data as 'dashboard: panel'."""
     out.mkdir(parents=True, exist_ok=True)
     lacking = []
     for name in names:
@@ -217,7 +217,7 @@ def main():
     args = parser.parse_args()
     for name in args.dashboards:
         if name not in known:
-            parser.error(f"{name}: there are {', '.join(known)}")
+            parser.error(f"{name}: choose from {', '.join(known)}")
     end = args.end or time.time()
     values = {"namespace": args.namespace, "job": args.job, "__rate_interval": args.rate_interval}
     view = View(Prometheus(args.prometheus), values, args.begin or end - 60 * args.minutes, end)

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kNoSizeLimit = uint64_t{1} << 40;
 
-// A folder "root" with a file, next to a secret that no job may read.
+// A folder "root" with one file, next to a file that jobs must not read.
 class DataRootsTest : public testing::Test {
  protected:
   DataRootsTest() {
@@ -32,7 +32,7 @@ class DataRootsTest : public testing::Test {
     EXPECT_TRUE(roots.ok()) << roots.status();
     return *roots;
   }
-  // The contents of `path` in the folder of the test, or the error.
+  // Returns the contents of `path`, relative to the test's folder, or the error.
   std::string Read(const DataRoots& roots, const std::string& path) const {
     const auto text = roots.ReadFile(folder_.File(path), kNoSizeLimit);
     return text.ok() ? *text
@@ -127,7 +127,7 @@ TEST_F(DataRootsTest, NamesWhatIsMissing) {
   EXPECT_FALSE(roots.Exists(folder_.File("root/absent")));
 }
 
-// Without openat2: ENOSYS of a kernel, EPERM of a sandbox that filters calls it does not know.
+// openat2 is missing: ENOSYS from an old kernel, EPERM from a seccomp sandbox.
 TEST_F(DataRootsTest, AKernelOrASandboxWithoutOpenat2OpensNothing) {
   for (const auto open : {+[](int, const char*, int) {
                             errno = ENOSYS;

@@ -53,7 +53,7 @@ TEST(Sha256File, SaysNotFoundWithThePath) {
 }
 
 TEST(Xxh3, GivesTheKnownVectors) {
-  // XXH3_64bits of the reference implementation.
+  // Values of XXH3_64bits of the reference implementation.
   EXPECT_EQ(Xxh3("", 0), 0x2D06800538D394C2ULL);
   EXPECT_EQ(Hex64(Xxh3("", 0)), "2d06800538d394c2");
 }

@@ -80,7 +80,7 @@ TEST(WriteFileAtomically, LeavesTheOldContentsWhenTheRenameFails) {
   EXPECT_FALSE(dir.Has("f.tmp"));
 }
 
-// /dev/full answers every write with ENOSPC.
+// Writes to /dev/full fail with ENOSPC.
 TEST(WriteFileAtomically, SaysThatTheDiskIsFullAndKeepsTheOldContents) {
   const TestDirectory dir;
   dir.Write("f", "old");
@@ -149,7 +149,7 @@ TEST(LineAppender, SaysThatTheDiskIsFull) {
   auto appender = LineAppender::Open("/dev/full");
   ASSERT_TRUE(appender.ok()) << appender.status();
   const absl::Status status = appender->Append("x\n");
-  // A device cannot be cut back: either way the append is refused.
+  // A device cannot be truncated to undo the write; the append fails all the same.
   EXPECT_FALSE(status.ok());
   EXPECT_NE(Message(status).find("/dev/full"), std::string::npos);
 }

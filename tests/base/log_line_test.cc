@@ -27,11 +27,11 @@ LogLine Line(std::string_view text) {
 TEST(ParseLogText, FindsKeysAndTheirValues) {
   EXPECT_THAT(ParseLogText("event=store_back step=12"),
               ElementsAre(Pair("event", "store_back"), Pair("step", "12")));
-  // A value goes to the next key.
+  // An unquoted value extends to the next key.
   EXPECT_THAT(ParseLogText("event=waiting reason=2 of 3 rows: x, y seconds=4"),
               ElementsAre(Pair("event", "waiting"), Pair("reason", "2 of 3 rows: x, y"),
                           Pair("seconds", "4")));
-  // Or to its closing quote, what looks like keys included.
+  // A quoted value ends at the next quote, even if it contains a key.
   EXPECT_THAT(ParseLogText("event=failed reason=\"it said \"a=1\" b=2\" url=http://h/?q=1"),
               ElementsAre(Pair("event", "failed"), Pair("reason", "it said \"a=1"),
                           Pair("b", "2\""), Pair("url", "http://h/?q=1")));

@@ -31,7 +31,7 @@ class LogTest : public testing::Test {
     SetLogWorker("");
     SetMinLogSeverity(LogSeverity::kInfo);
   }
-  // What `act` writes to stderr.
+  // Runs `act` and returns its stderr output.
   template <typename Act>
   static std::string Written(const Act& act) {
     testing::internal::CaptureStderr();
@@ -61,7 +61,7 @@ TEST_F(LogTest, LinesAreJsonWhereThatIsAskedFor) {
   EXPECT_EQ(json["event"], "x");
   EXPECT_EQ(json["reason"], "a b");
   EXPECT_FALSE(json.contains("worker"));
-  // Who listens gets the same text as always.
+  // Listeners get plain text in any format.
   EXPECT_THAT(heard_, ElementsAre("event=x reason=\"a b\""));
 }
 

@@ -65,7 +65,7 @@ TEST(CondVar, TimesOutWithTheLockHeld) {
   Mutex mu;
   CondVar cv;
   mu.Lock();
-  // Spurious wake-ups are allowed; one of the waits runs into its time-out.
+  // Spurious wake-ups are allowed, but one wait must time out.
   bool timed_out = false;
   for (int i = 0; i < 1000 && !timed_out; ++i) timed_out = !cv.WaitFor(mu, absl::Microseconds(1));
   EXPECT_TRUE(timed_out);

@@ -10,14 +10,14 @@ namespace freshet {
 namespace {
 
 TEST(Mix64, IsSplitMix64) {
-  // First outputs of the reference generator seeded with 0: the state advances by the golden gamma.
+  // First outputs of the reference generator with seed 0. Its state advances by the golden gamma.
   constexpr uint64_t kGamma = 0x9E3779B97F4A7C15ULL;
   EXPECT_EQ(Mix64(0), 0xE220A8397B1DCDAFULL);
   EXPECT_EQ(Mix64(kGamma), 0x6E789E6AA1B965F4ULL);
   EXPECT_EQ(Mix64(kGamma + kGamma), 0x06C45D188009454FULL);
 }
 
-// Checkpoints and evaluations refer to these streams: they must not change between releases.
+// Checkpoints and evaluations depend on these streams; they must not change between releases.
 TEST(RandomBits, IsStable) {
   EXPECT_EQ(RandomBits(0, 0), Mix64(Mix64(Mix64(Mix64(0)))));
   EXPECT_EQ(RandomBits(17, 1, 2, 3), Mix64(Mix64(Mix64(Mix64(17) ^ 1) ^ 2) ^ 3));
@@ -43,7 +43,7 @@ TEST(ToUniform, StaysBelowOne) {
   EXPECT_EQ(ToUniform(uint64_t{1} << 63), 0.5);
 }
 
-// Chi-square over 100 cells, 99 degrees of freedom: mean 99, deviation 14; 170 is 5 deviations up.
+// Chi-square over 100 cells: mean 99, standard deviation 14. 170 is 5 deviations above the mean.
 double ChiSquare(const std::vector<double>& draws) {
   std::vector<double> counts(100, 0.0);
   for (const double u : draws) counts[static_cast<size_t>(u * 100.0)] += 1.0;
@@ -74,7 +74,7 @@ TEST(RandomBits, NeighbouringPositionsAreUncorrelated) {
     sum +=
         (ToUniform(RandomBits(9, 1, 2, i)) - 0.5) * (ToUniform(RandomBits(9, 1, 2, i + 1)) - 0.5);
   }
-  // Variance of one product is 1/144, so the mean has deviation 1/12/sqrt(n): five of them.
+  // The product's variance is 1/144, so the mean's deviation is 1/12/sqrt(n). Allows 5.
   EXPECT_LT(std::abs(sum / kDraws), 5.0 / 12.0 / std::sqrt(kDraws));
 }
 

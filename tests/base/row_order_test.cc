@@ -51,20 +51,20 @@ TEST(RowOrder, KeepsTheOrderWithoutShuffle) {
 }
 
 TEST(RowOrder, OrdinalAloneDecides) {
-  // The value does not depend on what was asked before: a resumed job goes on in the same order.
+  // The result does not depend on earlier calls, so a resumed job continues in the same order.
   const std::vector<int64_t> pass = Pass(3, 1319, 4);
   EXPECT_EQ(RowOfOrdinal(3, 1319, 4 * 1319 + 700, true), pass[700]);
   EXPECT_EQ(RowOfOrdinal(3, 1319, 4 * 1319, true), pass[0]);
 }
 
 TEST(RowOrder, OrderIsPinned) {
-  // Another order would make a resumed job repeat some rows of the pass and leave out others.
+  // A changed order would make a resumed job repeat some rows of the pass and skip others.
   EXPECT_EQ(Pass(1, 8, 0), (std::vector<int64_t>{4, 3, 5, 7, 1, 0, 6, 2}));
 }
 
 TEST(Permutation, SpreadsEachIndexOverTheRange) {
-  // 4,000 keys place index 0 of 10 about 400 times in each slot; the standard deviation is
-  // sqrt(4000 * 0.1 * 0.9) = 19, so 100 is more than five of them.
+  // 4,000 keys put index 0 of 10 in each slot about 400 times. The standard deviation is sqrt(4000
+  // * 0.1 * 0.9) = 19; allows more than 5 deviations.
   std::vector<int> slots(10, 0);
   for (uint64_t key = 0; key < 4000; ++key) ++slots[static_cast<size_t>(Permute(key, 10, 0))];
   for (const int count : slots) EXPECT_NEAR(count, 400, 100);

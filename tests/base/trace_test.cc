@@ -11,7 +11,7 @@ namespace {
 
 TEST(Trace, IsAFunctionOfTheUid) {
   const std::string trace = TraceIdOf("job/12/0/3");
-  // SHA-256 of "job/12/0/3", its first 16 bytes.
+  // First 16 bytes of the SHA-256 of "job/12/0/3".
   EXPECT_EQ(trace, "8921716ebd3e1f368a5008f360558125");
   EXPECT_NE(trace, TraceIdOf("job/12/1/3"));
 }

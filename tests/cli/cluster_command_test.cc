@@ -1,4 +1,4 @@
-// cluster up, status and down with a real redis-server and scripts that stand for the roles.
+// cluster up, status and down, with a real redis-server and scripts in place of the roles.
 #include <signal.h>
 #include <unistd.h>
 
@@ -59,7 +59,7 @@ class ClusterCommandTest : public testing::Test {
   }
   std::string State(const std::string& file) const { return "state/freshet/clusters/t/" + file; }
   Json Status() const { return Json::parse(folder_.Read(State("cluster.json"))); }
-  // Every process of the cluster by name, the supervisor among them.
+  // All processes of the cluster by name, including the supervisor.
   std::map<std::string, ProcessStamp> Processes() const {
     const Json status = Status();
     const auto stamp = [](const Json& json) {
@@ -71,7 +71,6 @@ class ClusterCommandTest : public testing::Test {
     }
     return processes;
   }
-  // Looks again until `condition` holds; false after 30 s.
   template <typename Condition>
   static bool Await(const Condition& condition) {
     const absl::Time deadline = absl::Now() + absl::Seconds(30);
@@ -146,7 +145,7 @@ TEST_F(ClusterCommandTest, NothingStaysWhenTheSupervisorIsKilled) {
     return true;
   }));
   EXPECT_EQ(Run({"cluster", "status", "--name", "t"}).exit_code, 7);
-  EXPECT_EQ(Up().exit_code, 0);  // what is left does not stand in the way
+  EXPECT_EQ(Up().exit_code, 0);  // leftovers do not prevent a start
 }
 
 TEST_F(ClusterCommandTest, ARoleThatCannotStartEndsTheStart) {

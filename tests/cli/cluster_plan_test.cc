@@ -82,7 +82,7 @@ TEST(ClusterPlan, WorkersWaitForRedisToComeBack) {
 
 TEST(ClusterPlan, ScalesUpWithTheLowestFreeNumber) {
   std::vector<ProcessView> processes = AllReady();
-  processes[2].phase = Phase::kDraining;  // rollout-1 still ends
+  processes[2].phase = Phase::kDraining;  // rollout-1 is still draining
   std::map<std::string, int> wanted = kSmall;
   wanted["rollout"] = 3;
   EXPECT_THAT(Plan(processes, wanted), ElementsAre("start rollout-3", "start rollout-4"));

@@ -1,4 +1,4 @@
-// What people see when it does not work, and the exit codes that scripts rely on.
+// Error messages of commands, and the exit codes that scripts rely on.
 #include "services/runtime/error_details.h"
 #include "tests/cli/command_fixture.h"
 

@@ -14,7 +14,7 @@
 
 namespace freshet {
 
-// Runs the built `freshet` in an empty folder against a service in this process.
+// Runs the built `freshet` in an empty folder against an in-process service.
 class CommandFixture : public testing::Test {
  protected:
   CommandFixture() {
@@ -23,7 +23,7 @@ class CommandFixture : public testing::Test {
     ::setenv("TMPDIR", folder_.path().c_str(), 1);
     ::unsetenv("FRESHET_TOKEN");
   }
-  // The next test makes its folder below TMPDIR.
+  // The next test must not create its folder inside this one.
   ~CommandFixture() override { ::unsetenv("TMPDIR"); }
 
   std::unique_ptr<ChildProcess> Start(std::vector<std::string> args) {

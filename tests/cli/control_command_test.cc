@@ -42,7 +42,7 @@ TEST_F(ControlCommandTest, DeleteWaitsForWorkersThatStillStop) {
   details.reason = "TRY_AGAIN";
   const absl::Status busy =
       runtime::WithDetails(absl::UnavailableError("rollout r0 is still stopping"), details);
-  // More than gRPC repeats by itself.
+  // More failures than gRPC retries.
   for (int i = 0; i < 6; ++i) service_.FailNext("Delete", busy);
   const ChildResult result = Run({"delete", "a"});
   EXPECT_EQ(result.exit_code, 0) << result.err;

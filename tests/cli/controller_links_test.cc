@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Nobody listens there.
+// No server listens on this address.
 constexpr char kNobody[] = "127.0.0.1:1";
 
 absl::Status Refusal(const char* reason, const std::string& leader = "") {

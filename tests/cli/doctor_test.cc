@@ -27,7 +27,6 @@ MachineFacts Good() {
   return facts;
 }
 
-// The finding about `subject`.
 Finding Of(const MachineFacts& facts, const std::string& subject) {
   for (const Finding& finding : Diagnose(facts)) {
     if (finding.subject == subject) return finding;

@@ -1,4 +1,4 @@
-// checkpoint list and export, ledger verify of a job, export to trackers.
+// checkpoint list and export, ledger verify of a job, and export to trackers.
 #include <algorithm>
 #include <filesystem>
 
@@ -83,12 +83,12 @@ TEST_F(ExportCommandTest, VerifiesTheLedgerOfAJob) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-// What the Python client does is tested in tests/clients/python; here it is a script.
+// Uses a script in place of the Python client, which tests/clients/python covers.
 class TrackerExportTest : public CommandFixture {
  protected:
   TrackerExportTest() {
     folder_.Write("run/metrics.jsonl", "");
-    // Arguments after -c and the program.
+    // Skips -c and the program.
     SetPython("shift 2; printf '%s\\n' \"$@\" >arguments; echo written; exit 5");
     ::setenv("FRESHET_PYTHON", "./python", 1);
   }
@@ -97,7 +97,7 @@ class TrackerExportTest : public CommandFixture {
     folder_.Write("python", "#!/bin/sh\n" + script + "\n");
     std::filesystem::permissions(folder_.File("python"), std::filesystem::perms::owner_all);
   }
-  // The arguments that `args` make of the client's, a line each.
+  // Runs `freshet export` with `args`; returns the Python client's arguments, one per line.
   std::string ArgumentsOf(std::vector<std::string> args) {
     args.insert(args.begin(), "export");
     const ChildResult result = Run(std::move(args));
@@ -124,7 +124,7 @@ TEST_F(TrackerExportTest, HandsAJobOverWithItsServer) {
   EXPECT_EQ(with_tls, "wandb\n" + server +
                           "--ca\nca.pem\n--cert\nc.pem\n--key\nk.pem\n--token-file\ntoken\n"
                           "--\nb\n");
-  // Over loopback a token needs no TLS.
+  // A token may be sent over loopback without TLS.
   EXPECT_EQ(ArgumentsOf({"wandb", "b", "--token-file", "token"}),
             "wandb\n" + server + "--token-file\ntoken\n--\nb\n");
   ::unsetenv("FRESHET_SERVER");
@@ -142,7 +142,7 @@ TEST_F(TrackerExportTest, SaysWhatToInstall) {
   EXPECT_EQ(no_python.exit_code, 1);
   EXPECT_THAT(no_python.err,
               AllOf(HasSubstr("./absent: cannot be started"), HasSubstr("--python")));
-  // -I -S: without installed packages. A folder of the client's name here is not the client.
+  // -I -S disables installed packages. A local folder with the client's name must not be used.
   SetPython("exec python3 -I -S \"$@\"");
   folder_.Write("freshet/export.py", "def main(): print('not the client')\n");
   const ChildResult no_client = Run({"export", "wandb", "run"});

@@ -179,7 +179,7 @@ grpc::Status FakeJobService::List(Context* context, const job::v1::ListRequest* 
                             : std::string(header->second.data(), header->second.size());
   const absl::Status status = Begin("List");
   if (!status.ok()) return StatusToGrpc(status);
-  // Pages of two, so that callers have to turn them.
+  // Pages of two force callers to paginate.
   size_t at = request->page_token().empty() ? 0 : std::stoul(request->page_token());
   std::vector<Job> jobs;
   for (const auto& [id, entry] : jobs_) {

@@ -16,8 +16,8 @@
 
 namespace freshet {
 
-// A JobService with jobs in memory, in the process of the test. A submitted job runs by itself: its
-// events are those that a test gave, `steps` steps and its end otherwise. Thread-safe.
+// An in-memory JobService in the test process. A submitted job completes at once with the events
+// set by the test, or else `steps` steps and an end. Thread-safe.
 class FakeJobService final : public job::v1::JobService::Service {
  public:
   FakeJobService();
@@ -25,20 +25,19 @@ class FakeJobService final : public job::v1::JobService::Service {
 
   const std::string& address() const { return address_; }
 
-  // A job as it is; its events come from Watch.
+  // Adds a job; Watch returns `events`.
   void AddJob(const job::v1::Job& job, const std::vector<job::v1::Event>& events)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // The next call of a method, of any when "", ends with this status. Several are used in turn.
+  // The next call of `method` ("": of any method) returns `status`. Repeated calls queue up.
   void FailNext(const std::string& method, absl::Status status) ABSL_LOCKS_EXCLUDED(mu_);
-  // Watch breaks with UNAVAILABLE after every so many events. 0: never.
+  // Watch fails with UNAVAILABLE after this many events. 0: never.
   void BreakWatchAfter(int events) ABSL_LOCKS_EXCLUDED(mu_);
-  // Watch sends its events and then nothing more, until the client gives up.
+  // Watch sends its events and then stays open until the client cancels.
   void HoldWatch() ABSL_LOCKS_EXCLUDED(mu_);
-  // Every method that was called, with the number of calls.
   std::map<std::string, int> calls() const ABSL_LOCKS_EXCLUDED(mu_);
   job::v1::SubmitRequest last_submit() const ABSL_LOCKS_EXCLUDED(mu_);
   job::v1::ScaleRequest last_scale() const ABSL_LOCKS_EXCLUDED(mu_);
-  // The header `authorization` of the last List.
+  // The `authorization` header of the last List.
   std::string last_authorization() const ABSL_LOCKS_EXCLUDED(mu_);
   void SetCheckpoint(std::vector<job::v1::FileChunk> chunks) ABSL_LOCKS_EXCLUDED(mu_);
   void SetLedger(std::vector<std::string> rows) ABSL_LOCKS_EXCLUDED(mu_);
@@ -78,7 +77,7 @@ class FakeJobService final : public job::v1::JobService::Service {
   grpc::Status Logs(Context*, const job::v1::LogsRequest*, Writer<job::v1::LogEntry>*) override;
   grpc::Status GetCluster(Context*, const job::v1::GetClusterRequest*, job::v1::Cluster*) override;
 
-  // Counts the call; the failure that was ordered for it.
+  // Counts the call and returns its queued failure, if any.
   absl::Status Begin(const std::string& method) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   grpc::Status SetState(const std::string& method, const std::string& id, job::v1::JobState state,
                         const std::string& reason, job::v1::Job* job) ABSL_LOCKS_EXCLUDED(mu_);
@@ -102,10 +101,10 @@ class FakeJobService final : public job::v1::JobService::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Events "1", "2", ...: RUNNING, steps 1..steps with growing reward, then the end.
+// Events with cursors "1", "2", ...: RUNNING, steps 1..steps with growing reward, the end state.
 std::vector<job::v1::Event> EventsOfRun(int64_t steps, job::v1::JobState end,
                                         const std::string& reason = "");
-// A job that has ended so.
+// A job that ended in `state`.
 job::v1::Job EndedJob(const std::string& id, job::v1::JobState state,
                       const std::string& reason = "");
 

@@ -23,7 +23,7 @@ TEST(MetricsPlot, DrawsALineFromCornerToCorner) {
 }
 
 TEST(MetricsPlot, BrailleHasTwoByFourDotsACharacter) {
-  // One point in a flat series: in the middle, beside its label.
+  // A flat series is drawn in the middle, next to its label.
   const std::string text = PlotSeries("x", {{1, 5}}, {.width = 20, .height = 2, .ascii = false});
   EXPECT_THAT(text, HasSubstr("       5 \u2502    \u2808\n"));
 }

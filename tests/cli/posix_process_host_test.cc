@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 class PosixProcessHostTest : public testing::Test {
  protected:
-  // Events until a process ends, within 10 s.
+  // Collects events until a process exits, for at most 10 s.
   std::vector<ProcessEvent> UntilExit() {
     std::vector<ProcessEvent> all;
     const absl::Time deadline = absl::Now() + absl::Seconds(10);
@@ -58,7 +58,7 @@ TEST_F(PosixProcessHostTest, SignalsAndStamps) {
   host_.Signal(id_, SIGTERM);
   EXPECT_EQ(UntilExit().back().signal, SIGTERM);
   EXPECT_FALSE(Runs(*stamp));
-  host_.Signal(id_, SIGTERM);  // nothing there any more
+  host_.Signal(id_, SIGTERM);  // no process is left
 }
 
 TEST_F(PosixProcessHostTest, AProgramThatIsNotThereExits127) {

@@ -62,7 +62,7 @@ TEST(ServerTarget, SeveralControllersAreOneTarget) {
   const absl::StatusOr<ServerTarget> target = ResolveTarget(sources);
   ASSERT_TRUE(target.ok());
   EXPECT_THAT(SplitAddresses(target->address), ElementsAre("10.0.0.6:7070", "10.0.0.5:7070"));
-  EXPECT_EQ(target->key, "/k");  // of the context that has one of them
+  EXPECT_EQ(target->key, "/k");  // of the context with one of these addresses
   for (const char* bad : {"a:1,", "a:1,,b:2", "lab,home", "a:1,b"}) {
     sources.server = bad;
     const absl::Status status = ResolveTarget(sources).status();

@@ -78,7 +78,7 @@ TEST_F(SubmitCommandTest, WaitReturnsHowTheJobEnded) {
   EXPECT_EQ(Run({"submit", kJob, "--id", "stopped", "-f"}).exit_code, 6);
 }
 
-// The events of a run that was evaluated with these results.
+// Events of a run with these evaluation results.
 std::vector<job::v1::Event> EvaluatedRun(const std::vector<double>& results,
                                          job::v1::JobState end = JOB_STATE_SUCCEEDED) {
   std::vector<job::v1::Event> events;
@@ -121,7 +121,7 @@ TEST_F(SubmitCommandTest, MinGainNeedsTwoEvaluationsOfAJobThatSucceeded) {
   const ChildResult alone = Run({"submit", kJob, "--id", "new", "--min-gain", "0.1"});
   EXPECT_EQ(alone.exit_code, 2);
   EXPECT_THAT(alone.err, HasSubstr("--wait or -f"));
-  EXPECT_EQ(service_.last_submit().job_id(), "bad");  // nothing was submitted
+  EXPECT_EQ(service_.last_submit().job_id(), "bad");  // nothing new was submitted
 }
 
 TEST_F(SubmitCommandTest, FollowShowsEverySteps) {

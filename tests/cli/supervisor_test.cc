@@ -20,8 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Processes that say they are ready at once, end when they are told to, and die when a test wants
-// it.
+// Fake processes that are ready at once and exit when signalled, or when a test kills them.
 class FakeProcessHost final : public ProcessHost {
  public:
   absl::StatusOr<ProcessStamp> Start(const ProcessId& id,
@@ -66,9 +65,9 @@ class FakeProcessHost final : public ProcessHost {
   std::vector<std::string> TakeLog() { return std::exchange(log, {}); }
 
   std::vector<std::string> log;
-  std::set<std::string> broken;  // roles that cannot be started
-  std::set<std::string> silent;  // that never get ready
-  std::set<std::string> deaf;    // that do not end when told to
+  std::set<std::string> broken;  // roles that fail to start
+  std::set<std::string> silent;  // roles that never become ready
+  std::set<std::string> deaf;    // roles that ignore signals
 
  private:
   int64_t last_pid_ = 100;

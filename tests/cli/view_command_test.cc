@@ -102,7 +102,7 @@ TEST_F(ViewCommandTest, HealthOfAClusterThatDoesNotAnswer) {
 TEST_F(ViewCommandTest, TopGoesOnWhenTheServerComesBack) {
   const auto child = Start({"top", "-n", "3", "--interval", "0.1"});
   ASSERT_TRUE(child->AwaitOutput("0 workers", absl::Seconds(10)));
-  // As many as gRPC itself tries again, and one more.
+  // One failure more than gRPC retries.
   for (int i = 0; i < 5; ++i) service_.FailNext("GetCluster", absl::UnavailableError("gone"));
   EXPECT_EQ(child->Wait(absl::Seconds(20)).exit_code, 0);
 }

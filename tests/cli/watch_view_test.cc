@@ -73,7 +73,7 @@ TEST(WatchView, LiveLinesAreRedrawnBelowNotices) {
   job.set_waits_for("rollouts");
   view.SetJob(job);
   const std::string first = view.Apply(Step(1));
-  // Two lines stood there: back to the first one and clear, then three lines.
+  // Clears the two previous lines, then writes three.
   EXPECT_THAT(first, StartsWith("\r\x1b[1A\x1b[J"));
   EXPECT_THAT(first, AllOf(HasSubstr("1/10"), HasSubstr("groups: 7 ready"),
                            HasSubstr("waits for rollouts")));

@@ -14,15 +14,15 @@
 
 namespace freshet {
 
-// One adapter under the contract. `create` gives a log without streams, or null where it cannot
-// run here.
+// The implementation under test. `create` returns a log without streams, or null if the backend is
+// not available.
 struct EventLogBackend {
   std::string name;
   std::function<std::shared_ptr<EventLog>(const EventLogOptions&)> create;
 };
 inline void PrintTo(const EventLogBackend& backend, std::ostream* out) { *out << backend.name; }
 
-// A log that keeps 10 events and remembers 4 keys.
+// The default options keep 10 events and remember 4 keys.
 class EventLogContract : public testing::TestWithParam<EventLogBackend> {
  protected:
   static constexpr const char* kStream = "{job}:events";
@@ -33,7 +33,7 @@ class EventLogContract : public testing::TestWithParam<EventLogBackend> {
     Make();
     if (log_ == nullptr) GTEST_SKIP() << "the backend is not installed";
   }
-  // An empty log with options_.
+  // Creates an empty log with options_.
   void Make() { log_ = GetParam().create(options_); }
   EventLog& log() { return *log_; }
   int64_t Append(const std::string& key, const std::string& value) {
@@ -119,13 +119,13 @@ TEST_P(EventLogContract, KeyIsRememberedForExactlyTheRecentAppends) {
   Append("a", "x");                                         // 1
   for (int i = 0; i < 3; ++i) Append(StrCat("b", i), "x");  // 2..4: "a" is the 4th newest
   EXPECT_EQ(Append("a", "y"), 1);
-  Append("c", "x");  // 5: no longer
+  Append("c", "x");  // 5: evicts "a" from the remembered keys
   EXPECT_EQ(Append("a", "z"), 6);
   EXPECT_EQ(Append("a", "z"), 6);
 }
 
 TEST_P(EventLogContract, LongStreamLosesItsOldestAndReadersAreToldOfTheGap) {
-  for (int i = 1; i <= 25; ++i) Append("", StrCat(i));  // 16..25 stay
+  for (int i = 1; i <= 25; ++i) Append("", StrCat(i));  // only 16..25 are kept
   const EventPage all = Read(0);
   EXPECT_TRUE(all.gap);
   ASSERT_EQ(all.events.size(), 10u);
@@ -144,7 +144,7 @@ TEST_P(EventLogContract, AStreamIsBoundedByItsBytesToo) {
   EXPECT_EQ(Cursors(Read(0)), (std::vector<int64_t>{4, 5, 6}));
   EXPECT_TRUE(Read(0).gap);
   EXPECT_EQ(Append("k4", "x"), 4);
-  // An event above the limit stays until the next one comes; its key is forgotten with it.
+  // An event larger than max_bytes is kept until the next append, which also evicts its key.
   EXPECT_EQ(Append("large", std::string(200, 'v')), 7);
   EXPECT_EQ(Cursors(Read(0)), (std::vector<int64_t>{7}));
   EXPECT_EQ(Append("k6", std::string(28, 'v')), 8);
@@ -180,7 +180,7 @@ TEST_P(EventLogContract, WaitThatEndsWithoutAnEventGivesAnEmptyPage) {
 }
 
 TEST_P(EventLogContract, PageEndsAtItsBytes) {
-  const std::string value(kMaxEventBytes, 'v');  // four of them make kMaxEventPageBytes
+  const std::string value(kMaxEventBytes, 'v');  // four such events fill kMaxEventPageBytes
   for (int i = 0; i < 6; ++i) Append("", value);
   EXPECT_EQ(Cursors(Read(0)), (std::vector<int64_t>{1, 2, 3, 4}));
   EXPECT_EQ(Cursors(Read(4)), (std::vector<int64_t>{5, 6}));

@@ -14,7 +14,7 @@
 
 namespace freshet {
 
-// One adapter under the contract. `create` gives an empty store, or null where it cannot run here.
+// The implementation under test. `create` returns an empty store, or null if not available.
 struct JobRecordsBackend {
   std::string name;
   std::function<std::shared_ptr<JobRecordStore>()> create;

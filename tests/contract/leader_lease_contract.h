@@ -15,8 +15,8 @@
 
 namespace freshet {
 
-// One adapter under the contract, timed by the clock. `create` gives a lease that nobody holds, or
-// null where it cannot run here.
+// The implementation under test. `create` returns a free lease that uses the given clock, or null
+// if the backend is not available.
 struct LeaderLeaseBackend {
   std::string name;
   std::function<std::shared_ptr<LeaderLease>(const Clock&)> create;

@@ -1,8 +1,7 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_BATCH_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_BATCH_CONTRACT_H_
 
-// Contract of the trainer's operations in a job without faults, of the dispositions and of
-// Explain().
+// Contract tests: the trainer's operations in a fault-free job, dispositions and Explain().
 
 #include <string>
 #include <vector>
@@ -84,11 +83,11 @@ TEST_P(TrajectoryStoreContract, WaitHoldsTheStepForAGroupAtItsLastChance) {
   const auto leases = Lease(0, 4);
   for (const int i : {1, 2, 3}) Finish(leases[static_cast<size_t>(i)], 0);
   ScoreAll();
-  Train(1);  // eta = 1: the straggler may wait one more step
+  Train(1);  // eta = 1: group 0 may still be trained in step 2
   PutPrompts(2);
   for (const GroupLease& lease : Lease(1, 2)) Finish(lease, 1);
   ScoreAll();
-  const NextBatchReply batch = NextBatch(2);  // version 0 must be gone after step 2
+  const NextBatchReply batch = NextBatch(2);  // step 2 is the last that may train version 0
   EXPECT_FALSE(batch.ready);
   EXPECT_NE(batch.reason.find("step 2 waits for group 0"), std::string::npos) << batch.reason;
   EXPECT_NE(batch.reason.find("leased to w0"), std::string::npos) << batch.reason;
@@ -104,7 +103,7 @@ TEST_P(TrajectoryStoreContract, AGroupCompletedAtANewerVersionIsAsOldAsItsTokens
   for (const int i : {1, 2}) Finish(leases[static_cast<size_t>(i)], 0);
   ScoreAll();
   Train(1);
-  Finish(leases[3], 1);  // leased at version 0, sampled by version 1
+  Finish(leases[3], 1);  // leased at version 0, sampled at version 1
   Finish(leases[0], 0);
   ScoreAll();
   const NextBatchReply batch = NextBatch(2);
@@ -195,7 +194,7 @@ TEST_P(TrajectoryStoreContract, DropCancelsOvertakenGroupsWithTheReason) {
   Train(1);
   for (const GroupLease& lease : Lease(1, 2)) Finish(lease, 1);
   ScoreAll();
-  Train(2);  // at version 2 groups of version 0 are beyond eta = 1
+  Train(2);  // at version 2, groups of version 0 exceed eta = 1
   EXPECT_EQ(Now(GroupState::kDropped), 2);
   const auto rows = Ledger(LedgerEvent::kDropped);
   ASSERT_EQ(rows.size(), 2u);  // the finished sample of group 0, and one row for group 3

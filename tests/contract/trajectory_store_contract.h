@@ -1,8 +1,8 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_CONTRACT_H_
 
-// The contract of TrajectoryStore, sentence by sentence, for any backend. A backend's test file
-// includes this header and instantiates the suite:
+// Contract tests of TrajectoryStore for any backend. A backend's test file includes this header and
+// instantiates the suite:
 //
 //   INSTANTIATE_TEST_SUITE_P(Memory, TrajectoryStoreContract, testing::Values(StoreBackend{...}),
 //                            StoreBackendName);

@@ -1,7 +1,7 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_DIVERGENCE_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_DIVERGENCE_CONTRACT_H_
 
-// Contract of redos that give other weights than those committed: a lineage more, and nothing lost.
+// Contract tests: redos that produce different weights start a new lineage and lose no sample.
 
 #include <utility>
 #include <vector>
@@ -20,7 +20,7 @@ TEST_P(TrajectoryStoreContract, TheFirstStepThatDiffersRaisesTheLineageOnceAnEpo
   EXPECT_EQ(Train(1).policy, (PolicyVersion{0, 1}));
   EXPECT_EQ(Train(2, "other2").policy, (PolicyVersion{1, 2}));
   EXPECT_EQ(Train(3, "other3").policy, (PolicyVersion{1, 3}));
-  const CommitReceipt last = Train(4);  // as before, by chance
+  const CommitReceipt last = Train(4);  // same hash as the original step
   EXPECT_EQ(last.policy, (PolicyVersion{1, 4}));
   EXPECT_EQ(Stats().committed_version, 4);
   lineage_ = 1;
@@ -125,7 +125,7 @@ TEST_P(TrajectoryStoreContract, SamplesOfEveryLineageOfTheStoreAreTaken) {
   const Response mixed = Continued(ResponseAt(0), 1, 2, 1);
   ASSERT_TRUE(store().PutSample(running[0].token, 1, mixed).ok());
   ASSERT_TRUE(store().PutSample(running[1].token, 0, ResponseAt(1, 3, 1)).ok());
-  // Orphaned as weights, not as a sample.
+  // Lineage 0 is orphaned, but its samples remain usable.
   ASSERT_TRUE(store().PutSample(running[1].token, 1, ResponseAt(1, 3, 0)).ok());
   ScoreAll();
   lineage_ = 1;

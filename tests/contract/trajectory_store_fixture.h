@@ -16,7 +16,7 @@
 
 namespace freshet {
 
-// One backend under the contract. `create` returns null when the options are refused.
+// The backend under test. `create` returns null if it refuses the options.
 struct StoreBackend {
   std::string name;
   std::function<std::unique_ptr<TrajectoryStore>(StoreOptions, StoreOrigin, FakeClock&)> create;
@@ -24,7 +24,7 @@ struct StoreBackend {
 inline void PrintTo(Disposition disposition, std::ostream* out) { *out << Name(disposition); }
 inline void PrintTo(const StoreBackend& backend, std::ostream* out) { *out << backend.name; }
 
-// A response of `tokens` tokens sampled at `version`, all of them loss-bearing.
+// Returns a response of `tokens` tokens, all loss-bearing, sampled at `version`.
 inline Response ResponseAt(int64_t version, int32_t tokens = 3, int64_t lineage = 0) {
   Response response;
   response.response_ids.assign(static_cast<size_t>(tokens), 7);
@@ -35,7 +35,7 @@ inline Response ResponseAt(int64_t version, int32_t tokens = 3, int64_t lineage 
   return response;
 }
 
-// Continues `response` by `tokens` tokens of `version`.
+// Extends `response` by `tokens` tokens sampled at `version`.
 inline Response Continued(Response response, int64_t version, int32_t tokens = 2,
                           int64_t lineage = 0) {
   const int32_t begin = static_cast<int32_t>(response.response_ids.size());
@@ -48,8 +48,8 @@ inline Response Continued(Response response, int64_t version, int32_t tokens = 2
   return response;
 }
 
-// Short names for what the members of a job do, against a store with B = 2, G = 2, eta = 1 unless
-// the test sets options_ first. The store is made by the first call that needs it.
+// Helpers for the operations of a job's roles. Defaults: B = 2, G = 2, eta = 1. A test may change
+// options_ before its first store() call, which creates the store.
 class TrajectoryStoreContract : public testing::TestWithParam<StoreBackend> {
  protected:
   TrajectoryStoreContract() {
@@ -81,7 +81,6 @@ class TrajectoryStoreContract : public testing::TestWithParam<StoreBackend> {
     prompt.attributes["answer"] = StrCat(ordinal);
     return prompt;
   }
-  // Puts the next `n` prompts.
   void PutPrompts(int64_t n) {
     std::vector<Prompt> prompts;
     for (int64_t i = 0; i < n; ++i) prompts.push_back(PromptAt(next_ordinal_++));
@@ -95,7 +94,6 @@ class TrajectoryStoreContract : public testing::TestWithParam<StoreBackend> {
     EXPECT_TRUE(reply.ok()) << reply.status();
     return reply.ok() ? *reply : LeaseReply{};
   }
-  // Leases exactly `n` groups.
   std::vector<GroupLease> Lease(int64_t version, int64_t n, const std::string& worker = "w0") {
     const LeaseReply reply = Ask(version, n, worker);
     EXPECT_EQ(reply.leases.size(), static_cast<size_t>(n)) << reply.reason;
@@ -119,7 +117,7 @@ class TrajectoryStoreContract : public testing::TestWithParam<StoreBackend> {
     EXPECT_TRUE(rows.ok()) << rows.status();
     return rows.ok() ? *rows : std::vector<RowLease>{};
   }
-  // Scores all waiting rows: sample i of a group gets reward i, or `same` for all.
+  // Scores all waiting rows. Sample i of a group gets reward i; with `same`, all get the same.
   void ScoreAll(bool same = false) {
     for (const RowLease& row : Rows(Task::kScore)) {
       const absl::Status status = store().PutFields(
@@ -151,7 +149,7 @@ class TrajectoryStoreContract : public testing::TestWithParam<StoreBackend> {
     return ordinals;
   }
   static std::string HashOf(int64_t step) { return StrCat("hash", step); }
-  // Reservations and commits `step`; its groups must be ready.
+  // Claims a batch for `step`, which must be ready, and commits it.
   CommitReceipt Train(int64_t step) { return Train(step, HashOf(step)); }
   CommitReceipt Train(int64_t step, const std::string& content_hash) {
     const NextBatchReply batch = NextBatch(step);
@@ -160,8 +158,8 @@ class TrajectoryStoreContract : public testing::TestWithParam<StoreBackend> {
     EXPECT_TRUE(receipt.ok()) << receipt.status();
     return receipt.ok() ? *receipt : CommitReceipt{};
   }
-  // Commits steps 1..`steps` in lineage 0, then has them redone from `loaded`, with other weights
-  // from step `from` on: lineage 1.
+  // Commits steps 1..`steps` in lineage 0, then redoes them from version `loaded`. From step `from`
+  // on the weights differ, which starts lineage 1.
   void DivergeAt(int64_t from, int64_t steps, int64_t loaded = 0) {
     OpenEpoch();
     for (int64_t step = 1; step <= steps; ++step) {
@@ -172,7 +170,7 @@ class TrajectoryStoreContract : public testing::TestWithParam<StoreBackend> {
     RedoOthers(loaded + 1, from, steps, "other");
     lineage_ = 1;
   }
-  // Redoes `first`..`last`; the weights are called `name` from `from` on.
+  // Redoes `first`..`last`. From step `from` on, the content hash is `name` plus the step.
   void RedoOthers(int64_t first, int64_t from, int64_t last, const std::string& name) {
     for (int64_t step = first; step <= last; ++step) {
       Train(step, step < from ? HashOf(step) : StrCat(name, step));

@@ -1,7 +1,7 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_LEASE_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_LEASE_CONTRACT_H_
 
-// Contract of a rollout's lease: renewal, expiry, return, and the samples put under it.
+// Contract tests: renewal, expiry and return of rollout leases, and putting samples under them.
 
 #include <cmath>
 #include <functional>
@@ -86,7 +86,7 @@ TEST_P(TrajectoryStoreContract, RequeuedGroupsWithTokensGoFirstAndKeepTheirSlot)
   const auto leases = Lease(0, 4);
   ASSERT_TRUE(store().ReturnLease(leases[2].token, {0}, {ResponseAt(0, 2)}).ok());
   EXPECT_EQ(Stats().outstanding, 4);
-  const auto next = Lease(0, 1);  // the bound leaves no room for a new group
+  const auto next = Lease(0, 1);  // the staleness bound allows no new group
   EXPECT_EQ(next[0].ordinal, 2);
   EXPECT_THAT(Ask(0, 1).leases, IsEmpty());
 }

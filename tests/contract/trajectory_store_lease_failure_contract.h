@@ -1,7 +1,7 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_LEASE_FAILURE_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_LEASE_FAILURE_CONTRACT_H_
 
-// Contract of leases that fail: which ones count, when their group is dead, what takes its place.
+// Contract tests: which lease failures count, when a group dies, and which group replaces it.
 
 #include <string>
 #include <vector>
@@ -94,7 +94,7 @@ TEST_P(TrajectoryStoreContract, LossesCountOnlyInARow) {
   const GroupLease first = Lease(0, 1, "w0#1")[0];
   Lease(0, 1, "w1#1");
   ASSERT_EQ(*store().RevokeWorker("w0#1"), 1);
-  ASSERT_EQ(*store().RevokeWorker("w1#1"), 1);  // a loss without the first group
+  ASSERT_EQ(*store().RevokeWorker("w1#1"), 1);  // this loss does not involve the first group
   EXPECT_EQ(Lease(0, 1, "w0#2")[0].ordinal, first.ordinal);
   ASSERT_EQ(*store().RevokeWorker("w0#2"), 1);
   EXPECT_EQ(Now(GroupState::kDead), 0);
@@ -114,7 +114,7 @@ TEST_P(TrajectoryStoreContract, AWorkerThatIsLostWithManyGroupsIsOneLoss) {
   EXPECT_EQ(again[0].ordinal, leases[1].ordinal) << "the one with kept tokens";
   ASSERT_TRUE(store().PutSample(again[1].token, 0, ResponseAt(0)).ok());
   ASSERT_EQ(*store().RevokeWorker("w1#1"), 3);
-  // Group 0 gave a sample the second time, group 1 the first time, group 2 never.
+  // Group 0 produced a sample under its second lease, group 1 under its first, group 2 never.
   const auto dead = Ledger(LedgerEvent::kDead);
   ASSERT_THAT(dead, SizeIs(1));
   EXPECT_EQ(dead[0].prompt, leases[2].ordinal);
@@ -179,8 +179,8 @@ TEST_P(TrajectoryStoreContract, AGroupThatIsHandedBackAgainGoesBehindWhatWaits) 
   EXPECT_TRUE(store().HandBackLease(Lease(0, 1)[0].token, "gone").ok());
   PassLease();
   EXPECT_TRUE(store().HandBackLease(Lease(0, 1)[0].token, "gone").ok());
-  PutPrompts(2);                                                        // these come behind it
-  ASSERT_TRUE(store().ReturnLease(Lease(0, 1)[0].token, {}, {}).ok());  // keeps the place
+  PutPrompts(2);                                                        // queued behind it
+  ASSERT_TRUE(store().ReturnLease(Lease(0, 1)[0].token, {}, {}).ok());  // keeps its place
   std::vector<int64_t> ordinals;
   for (const GroupLease& lease : Lease(0, 4)) ordinals.push_back(lease.ordinal);
   EXPECT_THAT(ordinals, ElementsAre(1, 2, 0, 3));
@@ -207,7 +207,7 @@ TEST_P(TrajectoryStoreContract, LossesOfAnyCauseEndAGroupToo) {
     EXPECT_EQ(Lease(0, 1, StrCat("w0#", i))[0].ordinal, 0);
     Lease(0, 1, StrCat("w1#", i));
     ASSERT_EQ(*store().RevokeWorker(StrCat("w0#", i)), 1);
-    // In between another worker is lost, without the group.
+    // Another worker, which does not hold the group, is lost in between.
     ASSERT_EQ(*store().RevokeWorker(StrCat("w1#", i)), 1);
     PassLease();
   }
@@ -220,7 +220,7 @@ TEST_P(TrajectoryStoreContract, AGroupWithKeptTokensIsHandedBackABoundedNumberOf
   PutPrompts(3);
   const auto leases = Lease(0, 2);
   ASSERT_TRUE(store().PutSample(leases[0].token, 0, ResponseAt(0)).ok());
-  ASSERT_TRUE(store().HandBackLease(leases[0].token, "gone").ok());  // it gave a sample
+  ASSERT_TRUE(store().HandBackLease(leases[0].token, "gone").ok());  // it has a finished sample
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(Now(GroupState::kDead), 0);
     ASSERT_EQ(*store().RenewLeases("w0", {leases[1].token}), std::vector<int64_t>{});
@@ -256,7 +256,7 @@ TEST_P(TrajectoryStoreContract, ASampleMakesHandBacksAndLossesCountAnew) {
   EXPECT_EQ(Now(GroupState::kDead), 1);
 }
 
-// A prompt that hangs its environment blocks no step, also at eta = 0.
+// A prompt that hangs its environment must not block a step, even at eta = 0.
 TEST_P(TrajectoryStoreContract, APromptThatIsAlwaysHandedBackHoldsUpNoStep) {
   options_.staleness.max = 0;
   options_.max_hand_backs = 3;
@@ -304,11 +304,11 @@ TEST_P(TrajectoryStoreContract, ALeaseThatGaveASampleIsNoFailure) {
   ASSERT_TRUE(store().PutSample(revoked.token, 1, ResponseAt(0)).ok());
   ASSERT_EQ(*store().RevokeWorker("w0#1"), 1);
   EXPECT_EQ(Now(GroupState::kDead), 0);
-  // A former lease's samples do not speak for the next one.
+  // Samples of earlier leases do not excuse a failure of this one.
   ASSERT_TRUE(store().FailLease(Lease(0, 1)[0].token, "raise").ok());
   EXPECT_EQ(Now(GroupState::kDead), 1);
   const auto dead = Ledger(LedgerEvent::kDead);
-  ASSERT_THAT(dead, SizeIs(3));  // one per finished sample
+  ASSERT_THAT(dead, SizeIs(3));  // one row per finished sample
   EXPECT_EQ(Stats().discarded_samples, 3);
   EXPECT_THAT(Rows(Task::kScore), IsEmpty());
 }
@@ -348,7 +348,7 @@ TEST_P(TrajectoryStoreContract, UnderWaitTheStepGoesOnWithAnotherGroupInTheDeadO
   EXPECT_FALSE(NextBatch(1).ready);
   const GroupLease again = Lease(0, 1)[0];
   EXPECT_EQ(again.ordinal, leases[0].ordinal);
-  EXPECT_THAT(Ask(0, 1).leases, IsEmpty());  // B groups and no more
+  EXPECT_THAT(Ask(0, 1).leases, IsEmpty());  // no more than B groups
   const uint64_t admission = store().ChangeCount(Topic::kAdmission);
   const uint64_t batch = store().ChangeCount(Topic::kBatch);
   ASSERT_TRUE(store().FailLease(again.token, "raise").ok());

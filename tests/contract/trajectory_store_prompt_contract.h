@@ -1,7 +1,7 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_PROMPT_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_PROMPT_CONTRACT_H_
 
-// Contract of prompts and their admission, of the cursor and of waiting for changes.
+// Contract tests: prompts and their admission, the cursor, and waiting for changes.
 
 #include <string>
 #include <thread>
@@ -172,7 +172,7 @@ TEST_P(TrajectoryStoreContract, CursorSkipsOnlyPromptsThatEnded) {
   EXPECT_EQ(store().Cursor()->low_water, 0);
   PutPrompts(6);
   EXPECT_EQ(store().Cursor()->low_water, 0);
-  const auto leases = Lease(0, 4);  // 0 and 2 stay behind
+  const auto leases = Lease(0, 4);  // 0 and 2 stay unfinished
   Finish(leases[1], 0);
   Finish(leases[3], 0);
   ScoreAll();

@@ -1,7 +1,7 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_PUTS_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_PUTS_CONTRACT_H_
 
-// Contract of many samples, or many rows' values, in one call.
+// Contract tests: batched puts of samples and of row fields.
 
 #include <cmath>
 #include <memory>
@@ -113,7 +113,7 @@ TEST_P(TrajectoryStoreContract, EachRowOfACallHasAnAnswerOfItsOwn) {
   for (const GroupLease& lease : leases) Finish(lease, 0);
   const auto rows = Rows(Task::kScore);
   ASSERT_EQ(rows.size(), 4u);
-  // Rows 0, 1 are of one group, 2, 3 of the other.
+  // Rows 0 and 1 belong to one group, rows 2 and 3 to the other.
   EXPECT_THAT(Codes(store().PutRows(Task::kScore, {{rows[0].token, ScoreOf(1)},
                                                    {rows[2].token, ScoreOf(NAN)},
                                                    {rows[0].token, ScoreOf(2)},
@@ -200,7 +200,7 @@ TEST_P(TrajectoryStoreContract, EqualScoresThatComeAlongFilterTheGroup) {
     puts.push_back(PutOf(lease.token, 0, ResponseAt(0), ScoreOf(1)));
     puts.push_back(PutOf(lease.token, 1, ResponseAt(0), ScoreOf(lease.ordinal)));
   }
-  puts.push_back(puts[3]);  // of the filtered group
+  puts.push_back(puts[3]);  // belongs to the filtered group
   EXPECT_THAT(Codes(store().PutSamples(puts)), ElementsAre(kOk, kOk, kOk, kOk, kPrecondition));
   EXPECT_EQ(Now(GroupState::kReady), 1);
 }

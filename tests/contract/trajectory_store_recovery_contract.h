@@ -1,8 +1,8 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_RECOVERY_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_RECOVERY_CONTRACT_H_
 
-// Contract of recovery: epochs, redo, durability, resume, and the ledger as a stream. Redos that
-// give other weights: trajectory_store_divergence_contract.h.
+// Contract tests: epochs, redo, durability, resume and reading the ledger. For redos with different
+// weights see trajectory_store_divergence_contract.h.
 
 #include <string>
 #include <vector>
@@ -38,7 +38,7 @@ TEST_P(TrajectoryStoreContract, WeightsOfOtherSamplesOpenNoEpochAndChangeNothing
     Produce(2, step - 1);
     Train(step);
   }
-  // Each version would count as durable if it were accepted, and the older ones be forgotten.
+  // If the call were accepted, the version would become durable and older ones would be dropped.
   for (const int64_t version : {3, 2, 1}) {
     EXPECT_EQ(store().OpenEpochFor({"t1", {0, version}, "0badc0de"}).status().code(),
               kPrecondition);
@@ -92,7 +92,7 @@ TEST_P(TrajectoryStoreContract, RedoneStepsMoveNothingAndAreRecordedOnce) {
   OpenEpoch(0);
   for (int64_t step = 1; step <= 2; ++step) {
     EXPECT_EQ(Train(step).digest, receipts[static_cast<size_t>(step - 1)].digest);
-    EXPECT_EQ(Train(step).policy.version, step);  // a repeat of the redo
+    EXPECT_EQ(Train(step).policy.version, step);  // redo with the same hash
   }
   EXPECT_EQ(Stats().committed_version, 2);
   const auto rows = Ledger(LedgerEvent::kTrained);
@@ -233,7 +233,7 @@ TEST_P(TrajectoryStoreContract, RecordResumeRefusesToComeLate) {
 TEST_P(TrajectoryStoreContract, ReadLedgerPagesAndTrimForgets) {
   OpenEpoch();
   Produce(2, 0);
-  Train(1);  // open + 4 rows
+  Train(1);  // 1 open row + 4 sample rows
   const auto page = *store().ReadLedger(1, 2);
   ASSERT_EQ(page.size(), 2u);
   EXPECT_EQ(page[0].seq, 2);
@@ -253,7 +253,7 @@ TEST_P(TrajectoryStoreContract, ALedgerThatNobodyTrimsStopsLeasing) {
   options_.max_ledger_rows = 5;
   OpenEpoch();
   Produce(2, 0);
-  Train(1);  // open + 4 rows
+  Train(1);  // 1 open row + 4 sample rows
   PutPrompts(1);
   const auto reply = store().LeasePrompts({"w0", "", {0, 1}, 1});
   EXPECT_TRUE(reply->leases.empty());
@@ -298,7 +298,7 @@ TEST_P(TrajectoryStoreContract, ARepeatedOpenEpochGivesTheSameEpoch) {
   }
   EXPECT_EQ(store().ChangeCount(Topic::kBatch), changes);
   epoch_ = opened->epoch;
-  Train(1);  // the redo
+  Train(1);  // redo
   const NextBatchReply claimed = NextBatch(2);
   EXPECT_EQ(store().OpenEpochFor(request)->epoch, 2) << "a late one takes nothing away";
   EXPECT_TRUE(store().CommitStep(epoch_, 2, Ordinals(claimed), HashOf(2)).ok());
@@ -313,7 +313,7 @@ TEST_P(TrajectoryStoreContract, ARepeatedOpenEpochFencesNobody) {
       << "not FAILED_PRECONDITION: see CheckpointChoice";
   EXPECT_EQ(Message(fenced), "trainer epoch 1 is fenced: the open one is 2");
   EXPECT_TRUE(store().NextBatch(next, 1).ok());
-  // Without an id every call opens one; ids that are too old are forgotten.
+  // Each call without a request id opens a new epoch. Old request ids are evicted.
   EXPECT_EQ(OpenEpoch(), 3);
   EXPECT_EQ(OpenEpoch(), 4);
   EXPECT_EQ(store().OpenEpochFor({"t2", {0, 0}, "", "b"}).status().code(),

@@ -1,7 +1,7 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_REVOKE_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_REVOKE_CONTRACT_H_
 
-// Contract of a lost worker: its leases end at once, and its name is refused.
+// Contract tests: revoking a lost worker ends its leases and refuses its name.
 
 #include <string>
 #include <vector>
@@ -21,11 +21,11 @@ TEST_P(TrajectoryStoreContract, RevokeReturnsTheWorkersGroupsAndNoOthers) {
   EXPECT_EQ(Now(GroupState::kRequeued), 2);
   EXPECT_EQ(Stats().leases_expired, 2);
   const auto rows = Ledger(LedgerEvent::kRequeued);
-  ASSERT_THAT(rows, SizeIs(1));  // the one with a finished sample goes on under its uids
+  ASSERT_THAT(rows, SizeIs(1));  // the group with a finished sample keeps its uids
   EXPECT_EQ(rows[0].prompt, lost.ordinal);
   EXPECT_EQ(rows[0].reason, "worker_lost");
   EXPECT_EQ(store().PutSample(kept.token, 1, ResponseAt(0)).code(), kPrecondition);
-  EXPECT_TRUE(store().PutSample(kept.token, 0, ResponseAt(0)).ok());  // accepted before
+  EXPECT_TRUE(store().PutSample(kept.token, 0, ResponseAt(0)).ok());  // repeats an accepted put
   Finish(other, 0);
 }
 
@@ -73,7 +73,7 @@ TEST_P(TrajectoryStoreContract, ARowThatOutlivesManyWorkersKillsItsGroup) {
     EXPECT_EQ(*store().RevokeWorker(worker), rows);
   };
   for (int epoch = 1; epoch <= 3; ++epoch) lose(epoch, 1);
-  // A worker has outlived it: the row was not at fault.
+  // A worker returned the row without being lost, which resets the row's failure count.
   const auto back = Rows(Task::kScore, 1, "r1#1");
   ASSERT_TRUE(store().EndRow(Task::kScore, back[0].token, RowEnd::kReturned, "").ok());
   lose(4, 1);

@@ -1,7 +1,7 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_ROW_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_ROW_CONTRACT_H_
 
-// Contract of the tasks' operations: rows, fields, failures, filtering.
+// Contract tests: row leases, fields, failures and filtering of tasks.
 
 #include <cmath>
 #include <string>
@@ -202,12 +202,12 @@ TEST_P(TrajectoryStoreContract, ARepeatedRequestForRowsGetsTheSameLeases) {
   EXPECT_EQ(again[1].sample.prompt->attributes, first[1].sample.prompt->attributes);
   EXPECT_EQ(again[1].sample.response->response_ids, first[1].sample.response->response_ids);
   EXPECT_EQ(again[1].expires, clock_.Now() + options_.lease_ttl) << "they are renewed";
-  // The id of another worker is another request.
+  // Request ids are scoped by worker.
   const auto others = ask("a", 1, "r1");
   ASSERT_THAT(others, SizeIs(1));
   EXPECT_NE(others[0].sample.key, first[0].sample.key);
   EXPECT_NE(others[0].sample.key, first[1].sample.key);
-  // What has ended is left out.
+  // A repeated request omits leases that have ended.
   ASSERT_TRUE(store().PutFields(Task::kScore, first[0].token, ScoreOf(1)).ok());
   EXPECT_EQ(tokens(ask("a")), std::vector<int64_t>{first[1].token});
   PassLease();

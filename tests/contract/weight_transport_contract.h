@@ -17,8 +17,8 @@
 
 namespace freshet {
 
-// One adapter under the contract: connects a transport to the given engines. An adapter may
-// activate from other threads; it has to be done with them when it is destroyed.
+// The implementation under test. `create` connects a transport to the given engines. The transport
+// may activate from other threads, but not after its destructor returns.
 struct WeightTransportBackend {
   std::string name;
   std::function<std::unique_ptr<WeightTransport>(std::vector<std::shared_ptr<WeightSubscriber>>)>
@@ -30,7 +30,6 @@ inline void PrintTo(const WeightTransportBackend& backend, std::ostream* out) {
 
 class WeightTransportContract : public testing::TestWithParam<WeightTransportBackend> {
  protected:
-  // Connects the adapter to `n` engines.
   void Connect(int n) {
     {
       const MutexLock lock(mu_);
@@ -49,7 +48,7 @@ class WeightTransportContract : public testing::TestWithParam<WeightTransportBac
   WeightTransport& transport() { return *transport_; }
   WeightSubscriber& engine(int i) { return *engines_[static_cast<size_t>(i)]; }
 
-  // What engine `i` takes after its activation number `count`, which must come within 10 s.
+  // Waits up to 10 s for `count` activations of engine `i`, then returns what the engine takes.
   std::optional<WeightSnapshot> TakeAfter(int i, int count) {
     {
       const MutexLock lock(mu_);
@@ -59,7 +58,7 @@ class WeightTransportContract : public testing::TestWithParam<WeightTransportBac
     }
     return engine(i).Take();
   }
-  // Carries `version` to all engines, each of which must take it as activation number `count`.
+  // Sends `version` to all engines and expects each to take it at activation number `count`.
   void Deliver(const VersionForTest& version, int count) {
     const auto n = static_cast<int64_t>(engines_.size());
     ASSERT_EQ(transport().Prepare(version.manifest, version.bytes), n);
@@ -84,7 +83,7 @@ class WeightTransportContract : public testing::TestWithParam<WeightTransportBac
   CondVar changed_;
   std::vector<int> activations_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<WeightSubscriber>> engines_;
-  std::unique_ptr<WeightTransport> transport_;  // ends before what it calls
+  std::unique_ptr<WeightTransport> transport_;  // destroyed first: it uses the members above
 };
 
 TEST_P(WeightTransportContract, CarriesEverySizeInEveryBucketing) {
@@ -127,7 +126,7 @@ TEST_P(WeightTransportContract, BytesThatDifferFromTheManifestReachNoEngine) {
   const VersionForTest good = MakeVersion({0, 1}, 1, 1000, 64);
   EXPECT_EQ(transport().Prepare(good.manifest, Torn(good.bytes, 999)), 0);
   transport().Activate(good.receipt);
-  // A later version arrives as the first activation.
+  // The next version is the engines' first activation.
   Deliver(MakeVersion({0, 2}, 1, 1000, 64), 1);
 }
 
@@ -144,7 +143,7 @@ TEST_P(WeightTransportContract, AReceiptOfOtherBytesActivatesNothing) {
 
 TEST_P(WeightTransportContract, OneRefusingEngineDoesNotHoldUpTheOthers) {
   Connect(3);
-  // A newer trainer has published to engine 1.
+  // A trainer with a newer epoch has already published to engine 1.
   const VersionForTest newer = MakeVersion({0, 1}, 9, 100, 64);
   ASSERT_TRUE(engine(1).Prepare(newer.manifest, newer.bytes).ok());
   ASSERT_TRUE(engine(1).Activate(newer.receipt).ok());

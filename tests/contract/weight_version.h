@@ -12,7 +12,7 @@
 
 namespace freshet {
 
-// Bytes of `size` that differ for every seed.
+// Returns `size` bytes that differ for each seed.
 inline WeightBytes PatternBytes(int64_t size, uint64_t seed) {
   std::vector<std::byte> bytes(static_cast<size_t>(size));
   for (size_t i = 0; i < bytes.size(); ++i) {
@@ -21,14 +21,14 @@ inline WeightBytes PatternBytes(int64_t size, uint64_t seed) {
   return MakeWeightBytes(std::move(bytes));
 }
 
-// The same bytes but for one bit of the byte at `index`.
+// Returns `bytes` with one bit flipped in the byte at `index`.
 inline WeightBytes Torn(const WeightBytes& bytes, size_t index) {
   std::vector<std::byte> torn(bytes->begin(), bytes->end());
   torn[index] ^= std::byte{0x80};
   return MakeWeightBytes(std::move(torn));
 }
 
-// A version together with the receipt of its commit.
+// A version and the receipt of its commit.
 struct VersionForTest {
   WeightManifest manifest;
   WeightBytes bytes;

@@ -38,7 +38,6 @@ class RedisJobStoresTest : public testing::Test {
     }
     return keys;
   }
-  // A store with two trained groups and one that waits.
   std::shared_ptr<TrajectoryStore> Used() {
     const std::shared_ptr<TrajectoryStore> store = *stores_->Open(options_);
     const int64_t epoch = store->OpenEpoch("t0", {0, 0})->epoch;
@@ -71,7 +70,7 @@ TEST_F(RedisJobStoresTest, RefusesTheStoreOfAnotherJobOfThatId) {
   const absl::Status other = stores_->Open(options_).status();
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(other), HasSubstr("the store of job a is of generation 5, not 6"));
-  // Deletion of the later job removes what the former one left.
+  // Deleting the later job also removes what the earlier one left.
   ASSERT_TRUE(stores_->Delete({"a", 6, 1}).ok());
   EXPECT_TRUE(stores_->Open(options_).ok());
 }
@@ -112,11 +111,12 @@ TEST_F(RedisJobStoresTest, AJobThatIsDoneKeepsItsLedgerAndNoSamples) {
     EXPECT_THAT(Keys(StrCat("{a}:", name)), IsEmpty());
   }
   EXPECT_EQ((*stores_->Find("a"))->Stats()->trained_samples, 4);
-  EXPECT_EQ((*stores_->Find("a"))->ReadLedger(0, 100)->size(), 5u);  // open, 4 samples
+  EXPECT_EQ((*stores_->Find("a"))->ReadLedger(0, 100)->size(), 5u);  // 1 open row + 4 samples
   EXPECT_EQ(store->Stats()->committed_version, 1);
 }
 
-// The bytes of an ended attempt wait for a minute; nobody else sweeps the store of an ended job.
+// Blobs of ended attempts are kept for a minute. Free must delete them, because no one sweeps the
+// store of an ended job.
 TEST_F(RedisJobStoresTest, AJobThatCanBeResumedLosesOnlyWhatWasToBeDeleted) {
   Used();
   ASSERT_TRUE(client_->Command({"SET", "{a}:b:ended", "x"}).ok());

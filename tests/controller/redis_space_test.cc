@@ -48,7 +48,7 @@ TEST(GrowingTotal, CountsOnOverRestartsOfTheServer) {
   GrowingTotal total;
   EXPECT_EQ(total.Take(5), 5);
   EXPECT_EQ(total.Take(7), 7);
-  EXPECT_EQ(total.Take(0), 7);  // a new server
+  EXPECT_EQ(total.Take(0), 7);  // server restart
   EXPECT_EQ(total.Take(3), 10);
   EXPECT_EQ(total.Take(3), 10);
 }
@@ -67,13 +67,13 @@ TEST(RedisSpace, IsFullAtTheLimit) {
 TEST(RedisSpace, IsFullForAWhileAfterARefusal) {
   RedisSpace space;
   absl::Time now = absl::UnixEpoch();
-  EXPECT_TRUE(space.Take({90, 100, 7}, now).ok());  // of the past
+  EXPECT_TRUE(space.Take({90, 100, 7}, now).ok());  // earlier refusals do not count
   EXPECT_FALSE(space.Take({90, 100, 8}, now).ok());
   now += RedisSpace::kAfterRefusal - absl::Milliseconds(1);
   EXPECT_FALSE(space.Take({90, 100, 8}, now).ok());
   now += absl::Milliseconds(1);
   EXPECT_TRUE(space.Take({90, 100, 8}, now).ok());
-  EXPECT_TRUE(space.Take({90, 100, 0}, now).ok());  // the server began anew
+  EXPECT_TRUE(space.Take({90, 100, 0}, now).ok());  // server restart
   EXPECT_FALSE(space.Take({90, 100, 1}, now).ok());
 }
 

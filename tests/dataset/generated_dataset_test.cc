@@ -1,4 +1,4 @@
-// The arithmetic and the copy dataset.
+// The arithmetic and copy datasets.
 #include <set>
 
 #include "dataset/arithmetic_dataset.h"
@@ -121,7 +121,7 @@ TEST(ArithmeticDataset, NamesTheOptionOutOfItsBounds) {
 
 TEST(CopyDataset, AnswersWithThePromptsSymbols) {
   CopyDatasetOptions options;
-  options.symbols = "ab\xC3\xA9";  // three characters, the last of two bytes
+  options.symbols = "ab\xC3\xA9";  // three characters, the last one of two bytes
   options.length = 3;
   options.rows = {20, 7, 1};
   const auto train = CopyDataset::Create(options, DatasetPart::kTrain);

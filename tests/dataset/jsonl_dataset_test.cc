@@ -14,7 +14,6 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// A folder that goes with the test.
 class JsonlDatasetTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -29,7 +28,7 @@ class JsonlDatasetTest : public testing::Test {
     std::ofstream(options_.path, std::ios::binary) << contents;
     return JsonlDataset::Load(options_, DataRoots::Unlimited());
   }
-  // The message of the failure that `contents` must cause, without the folder.
+  // The error message of loading `contents`, without the folder.
   std::string ConfigError(const std::string& contents) {
     const auto dataset = Load(contents);
     EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument);
@@ -218,7 +217,7 @@ TEST_F(JsonlDatasetTest, RefusesAFolder) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Rows whose prompts are "0", "1", ..., each padded to `bytes`, with a blank line every fifth.
+// Rows with prompts "0", "1", ..., each padded to `bytes`, with a blank line after every fifth.
 std::string NumberedRows(int rows, size_t bytes) {
   std::string contents;
   for (int i = 0; i < rows; ++i) {
@@ -283,7 +282,7 @@ TEST_F(JsonlDatasetTest, AFileThatIsReplacedIsStillRead) {
   EXPECT_EQ((*dataset)->Get(200)->prompt, "200");
 }
 
-// A file that ends before a long line shows that the rows before that are found without it.
+// Truncating the file before a long line shows that reading earlier rows does not need it.
 TEST_F(JsonlDatasetTest, ALongLineIsReadForNoOtherRow) {
   const std::string rows = NumberedRows(5, 300);
   const std::string lines[] = {std::string(1 << 20, ' ') + "\n", NumberedRows(1, 1 << 20)};

@@ -25,7 +25,7 @@ StoreOptions QueueOf(int64_t max_queued_prompts) {
   return options;
 }
 
-// Rows whose prompts are `prompts`, each with answer "A" and its text.
+// Rows with these prompts, each with answer "A" and its text.
 std::unique_ptr<TemplateDataset> DatasetOf(const std::vector<std::string>& prompts) {
   TemplateDatasetOptions options;
   options.row.prompt = "{text}";
@@ -36,7 +36,7 @@ std::unique_ptr<TemplateDataset> DatasetOf(const std::vector<std::string>& promp
   return *TemplateDataset::Create(options);
 }
 
-// Token ids are bytes; '!' has none.
+// Token ids are bytes; '!' cannot be encoded.
 absl::StatusOr<std::vector<int32_t>> Encode(const std::string& text) {
   if (text == "!") return absl::InvalidArgumentError("no token for '!'");
   if (text == "empty") return std::vector<int32_t>();
@@ -95,7 +95,7 @@ TEST(PromptFeeder, StopsAtAFullQueueAndGoesOnWhenThereIsRoom) {
   options.batch_prompts = 2;
   PromptFeeder feeder(store, *dataset, Encode, options);
   EXPECT_TRUE(*feeder.FeedOnce());  // 0, 1
-  EXPECT_TRUE(*feeder.FeedOnce());  // 2; 3 stays
+  EXPECT_TRUE(*feeder.FeedOnce());  // 2; 3 did not fit
   EXPECT_FALSE(*feeder.FeedOnce());
   EXPECT_THAT(Ordinals(store.TakePrompts(2)), ElementsAre(0, 1));
   EXPECT_TRUE(*feeder.FeedOnce());  // 3, 4
@@ -151,7 +151,7 @@ TEST(PromptFeeder, NamesTheRowOfABadPrompt) {
     PromptFeederOptions options = InOrder();
     options.max_prompt_tokens = 4;
     PromptFeeder feeder(store, *dataset, Encode, options);
-    EXPECT_TRUE(*feeder.FeedOnce());  // the good row before it
+    EXPECT_TRUE(*feeder.FeedOnce());  // the valid row before it
     EXPECT_EQ(store.queued(), 1u);
     const auto fed = feeder.FeedOnce();
     EXPECT_EQ(fed.status().code(), absl::StatusCode::kInvalidArgument);

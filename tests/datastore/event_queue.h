@@ -11,7 +11,7 @@
 
 namespace freshet {
 
-// Discrete events in the order of their time, and of their scheduling when times are equal.
+// A discrete-event queue. Events with equal times run in scheduling order.
 class EventQueue {
  public:
   using Action = std::function<void()>;
@@ -20,7 +20,6 @@ class EventQueue {
   void After(double seconds, Action action) {
     events_.push({now_ + seconds, next_seq_++, std::move(action)});
   }
-  // Runs the next event; false when there is none.
   bool Step() {
     if (events_.empty()) return false;
     Event event = events_.top();
@@ -35,7 +34,7 @@ class EventQueue {
     double time;
     uint64_t seq;
     Action action;
-    bool operator<(const Event& other) const {  // priority_queue gives the largest
+    bool operator<(const Event& other) const {  // reversed: priority_queue pops the largest
       return time != other.time ? time > other.time : seq > other.seq;
     }
   };
@@ -44,7 +43,7 @@ class EventQueue {
   std::priority_queue<Event> events_;
 };
 
-// A stream of uniform numbers that is the same for one seed everywhere.
+// Uniform random numbers, reproducible from the seed on every platform.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : seed_(seed) {}
@@ -58,13 +57,13 @@ class Dice {
   uint64_t count_ = 0;
 };
 
-// Seconds that a rollout takes for one sample: one in ten is a straggler.
+// Seconds to generate one sample. One in ten is a straggler.
 inline double SampleSeconds(Dice& dice) {
   const double seconds = dice.Uniform(0.5, 1.5);
   return dice.Chance(0.1) ? seconds * dice.Uniform(5, 20) : seconds;
 }
 
-// Seconds until an engine holds a version after its commit.
+// Seconds from a commit until an engine has loaded the version.
 inline double SyncSeconds(Dice& dice) {
   return dice.Chance(0.1) ? dice.Uniform(2, 15) : dice.Uniform(0.05, 0.8);
 }

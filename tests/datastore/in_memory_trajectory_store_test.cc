@@ -48,8 +48,8 @@ TEST(InMemoryTrajectoryStore, RefusesOptionsAndOriginsThatDoNotValidate) {
   EXPECT_EQ(InMemoryTrajectoryStore::Create(SmallJob(), origin, clock).status().code(), kInvalid);
 }
 
-// Every role as a thread of its own, waiting by AwaitChange only: the job must finish, and each
-// uid be trained once.
+// Each role runs in its own thread and only waits in AwaitChange. The job must finish with each uid
+// trained once.
 TEST(InMemoryTrajectoryStore, RolesAsThreadsFinishAJob) {
   FakeClock clock;
   auto created = InMemoryTrajectoryStore::Create(SmallJob(), {}, clock);

@@ -124,7 +124,7 @@ TEST(Ledger, UnknownKeysAreIgnored) {
   EXPECT_TRUE(ParseLedgerRow(line).ok());
 }
 
-// Replaces the one occurrence of `from` in a valid line.
+// A valid line with its single occurrence of `from` replaced.
 std::string Spoilt(const std::string& from, const std::string& to) {
   std::string line = LedgerRowToJson(TrainedRow());
   const size_t at = line.find(from);

@@ -72,7 +72,7 @@ class NaiveGate {
   EventQueue queue_;
   NaiveGateResult result_;
   std::vector<int64_t> engines_;
-  std::deque<int64_t> finished_;  // version that each group was sampled by, first come first
+  std::deque<int64_t> finished_;  // sampling version of each group, in completion order
   int64_t accepted_ = 0;
   int64_t running_ = 0;
   int64_t version_ = 0;

@@ -10,13 +10,13 @@ namespace freshet {
 struct NaiveGateResult {
   bool finished = false;
   int64_t trained = 0;  // groups
-  int64_t dropped = 0;  // groups found beyond the bound when a batch was made
+  int64_t dropped = 0;  // groups that exceeded the bound when a batch was formed
 };
 
-// The widespread simpler rule under the histories of SimulateJob without faults (lagging engines
-// and stragglers only): admit while accepted + running < (eta + V + 1) * B, whatever version the
-// engine holds; batches take the groups that finished first; a group beyond the bound is dropped
-// and no longer counts as accepted, so that the gate opens for another one.
+// Simulates a common simpler admission rule under SimulateJob's fault-free histories (lagging
+// engines and stragglers). It admits while accepted + running < (eta + V + 1) * B, regardless of
+// the engine's version. Batches take groups in completion order. A group beyond the bound is
+// dropped and no longer counts as accepted.
 NaiveGateResult SimulateNaiveGate(const SimulationOptions& options);
 
 }  // namespace freshet

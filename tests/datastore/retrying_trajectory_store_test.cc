@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Fails the next `failures` calls of Stats with `error`; each takes a second of the clock.
+// Fails the next `failures` calls of Stats with `error`. Each call takes 1 s of the clock.
 class FlakyStore final : public ForwardingTrajectoryStore {
  public:
   FlakyStore(TrajectoryStore& store, FakeClock& clock)
@@ -28,7 +28,7 @@ class FlakyStore final : public ForwardingTrajectoryStore {
   }
   absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override {
     auto reply = ForwardingTrajectoryStore::OpenEpochFor(request);
-    if (failures-- > 0) return error;  // the answer is lost
+    if (failures-- > 0) return error;  // only the answer is lost
     return reply;
   }
   int failures = 0;

@@ -104,7 +104,7 @@ TEST(DecideAdmission, KeptGroupsNeedNoSlotButAnEngineThatIsNotOlder) {
   state.engine = {0, 3};
   EXPECT_FALSE(DecideAdmission(Options(2, 3), state).admit);
   state.kept_version = 1;
-  state.engine = {0, 2};  // its tokens would be beyond the bound at once
+  state.engine = {0, 2};  // its tokens would exceed the bound
   EXPECT_FALSE(DecideAdmission(Options(2, 3), state).admit);
 }
 
@@ -146,8 +146,8 @@ TEST(DecideConsumption, MaskTakesAGroupAsLongAsOneTokenIsYoungEnough) {
   EXPECT_FALSE(DecideConsumption(options, 5, {{1, 0, 3, true}}).claim);
 }
 
-// V = 10, eta = 2, B = 2. After the claim of groups 1 and 2, at most 0 groups may be left with
-// version <= 8, 2 with version <= 9 and 4 with version <= 10.
+// V = 10, eta = 2, B = 2. After claiming groups 1 and 2, at most 0 groups may remain with version
+// <= 8, 2 with version <= 9 and 4 with version <= 10.
 struct WaitCase {
   const char* name;
   std::vector<int64_t> left;  // versions of running groups
@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
                     WaitCase{"mixed within the counts", {10, 10, 9, 9}, true, 0}));
 
 TEST(DecideConsumption, ReadyGroupsThatStayBehindCountToo) {
-  // Six ready groups of version 9: two are taken, four are left, and step 12 can take only two.
+  // Six ready groups of version 9: two are claimed, four remain, and step 12 can take only two.
   std::vector<GroupAge> groups;
   for (int64_t i = 0; i < 6; ++i) groups.push_back({i, 9, 9, true});
   EXPECT_FALSE(DecideConsumption(Options(2, 2), 10, groups).claim);
@@ -232,7 +232,7 @@ TEST(DecideLeaseEnd, CountsLeasesThatFailedWithoutASample) {
     const char* name;
     LeaseEnd end;
     bool delivered;
-    int64_t failures;  // before, of at most 3
+    int64_t failures;  // so far, of at most 3
     int64_t counted;
     bool dead;
   };
@@ -271,7 +271,7 @@ TEST(DecideLeaseEnd, LossesCountInARow) {
   EXPECT_EQ(after(8).history.losses, 3);
   EXPECT_EQ(after(8).history.last_loss, 8);
   EXPECT_EQ(after(8).dead, LeaseEnd::kFailed);
-  // It had no part in loss 8: something else takes workers, too.
+  // The history has no part in loss 8, so the losses are not consecutive.
   EXPECT_EQ(after(9).history.losses, 1);
   EXPECT_EQ(after(9).dead, std::nullopt);
   EXPECT_EQ(after(8, /*delivered=*/true).history.losses, 0);
@@ -282,8 +282,8 @@ TEST(DecideLeaseEnd, HandBacksAndLossesCountOnceInALeaseTtl) {
     const char* name;
     LeaseEnd end;
     bool delivered;
-    absl::Duration since;  // the last one that counted
-    int64_t counted;       // one counted before, of at most 2
+    absl::Duration since;  // since the last counted one
+    int64_t counted;       // expected count, of at most 2; one counted before
     bool dead;
   };
   const Case cases[] = {
@@ -327,7 +327,7 @@ TEST(DecideLeaseEnd, AGroupGivesUpItsPlaceFromTheSecondHandBackOn) {
   EXPECT_FALSE(behind(LeaseEnd::kHandedBack, kNow + absl::Seconds(29)));
   EXPECT_TRUE(behind(LeaseEnd::kHandedBack, kNow + absl::Seconds(30)));
   EXPECT_TRUE(behind(LeaseEnd::kHandedBack, kNow + absl::Seconds(31)));
-  // Determinism at eta = 0: lost and stopped workers change no order.
+  // Lost and stopped workers must not change the order: eta = 0 is deterministic.
   EXPECT_FALSE(behind(LeaseEnd::kReturned, kNow + absl::Seconds(90)));
   EXPECT_FALSE(behind(LeaseEnd::kWorkerLost, kNow + absl::Seconds(90)));
 }
@@ -335,7 +335,7 @@ TEST(DecideLeaseEnd, AGroupGivesUpItsPlaceFromTheSecondHandBackOn) {
 TEST(QueuePlace, IsBehindWhatWaitsAndSeparatesNeighbours) {
   EXPECT_EQ(QueuePlace(40, 3, 2, 8), 41);
   EXPECT_EQ(QueuePlace(40, 4, 2, 8), 49);
-  // Any two of 64 neighbours part within six hand-backs.
+  // Any two of 64 neighbours are separated within six hand-backs.
   for (int64_t one = 100; one < 164; ++one) {
     for (int64_t other = one + 1; other < 164; ++other) {
       bool parted = false;
@@ -375,7 +375,7 @@ TEST(DecideRowEnd, CountsFailuresAndLongSeriesOfLostWorkers) {
   }
 }
 
-// 2 tokens of version 3 (the first is an observation), 2 of version 4, 1 of version 6.
+// 2 tokens of version 3 (the first is an observation), 2 of version 4 and 1 of version 6.
 Response MixedResponse() {
   Response response;
   response.response_ids = {1, 2, 3, 4, 5};

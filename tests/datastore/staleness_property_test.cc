@@ -68,7 +68,7 @@ TEST_P(StalenessProperty, WaitDropsNothingKeepsTheBoundAndFinishes) {
     deaths += result.trainer_deaths;
     refused += result.refused_zombies;
   }
-  // The histories did contain what they are meant to contain.
+  // The histories contain the events they are meant to test.
   EXPECT_GT(expired, 100 / kHistoryDivisor);
   EXPECT_GE(died, 60 / kHistoryDivisor);
   EXPECT_GT(filtered, 100 / kHistoryDivisor);
@@ -97,7 +97,7 @@ TEST_P(StalenessProperty, TheSimplerRuleDropsGroupsWhereOursDropsNone) {
   const double share =
       100.0 * static_cast<double>(dropped) / static_cast<double>(dropped + trained);
   RecordProperty("simpler_rule_dropped_percent", StrCat(share));
-  // It is no rare accident: more than one group in a hundred, at every eta.
+  // Not a rare accident: more than 1 % of the groups at every eta.
   EXPECT_GT(share, 1.0);
 }
 
@@ -130,7 +130,7 @@ TEST_P(StalenessProperty, TheOtherDispositionsFinishAndKeepTheBound) {
               Ended(result, "dead(too_slow)");
       for (const LedgerRow& row : result.ledger) masked += row.masked_tokens;
     }
-    // At eta 0 no group can be overtaken: each step needs all that is outstanding.
+    // At eta 0 no group can be overtaken: each step needs all outstanding groups.
     if (GetParam() == 0) {
       EXPECT_EQ(lost, 0);
     } else if (disposition == Disposition::kMask) {

@@ -15,7 +15,7 @@ namespace freshet {
 namespace {
 
 constexpr double kLeaseSeconds = 5;
-// No step takes longer than a few stragglers in a row.
+// Longer than any step, even with several consecutive stragglers.
 constexpr double kStuckSeconds = 3000;
 constexpr int64_t kPoisonEvery = 16;
 
@@ -73,7 +73,6 @@ class Simulation {
     if (!status.ok()) result_.errors.push_back(StrCat(what, ": ", Message(status)));
   }
 
-  // Controller.
   void Feed() {
     std::vector<Prompt> prompts;
     for (int64_t i = 0; i < 8; ++i) {
@@ -92,7 +91,7 @@ class Simulation {
     queue_.After(1.0, [this] { Sweep(); });
   }
 
-  // Rollout. A worker reads its version once: the lease request may be that old when it arrives.
+  // Rollout. A worker reads its version once, so a lease request may carry an old version.
   void AskForPrompts(size_t engine) {
     const std::string worker = StrCat("w", engine);
     const auto reply = store_->LeasePrompts(
@@ -110,7 +109,7 @@ class Simulation {
     if (options_.faults && lease.ordinal % kPoisonEvery == kPoisonEvery - 1) return Poison(lease);
     const bool vanishes = Fault(0.06);
     const bool drains = !vanishes && Fault(0.05);
-    // Its environment answers nobody.
+    // The environment hangs.
     if (!vanishes && !drains && Fault(0.08)) {
       queue_.After(dice_.Uniform(), [this, token = lease.token] {
         (void)store_->HandBackLease(token, "no answer");
@@ -121,7 +120,7 @@ class Simulation {
     const int64_t begin_version = engines_[engine];
     for (size_t i = 0; i < lease.missing.size(); ++i) {
       double seconds = SampleSeconds(dice_);
-      // A vanished worker still tries to put some samples, long after its lease expired.
+      // A vanished worker may put samples long after its lease expired.
       if (vanishes && dice_.Chance(0.6)) seconds += 4 * kLeaseSeconds;
       longest = std::max(longest, seconds);
       if (drains && dice_.Chance(0.7)) continue;
@@ -132,7 +131,7 @@ class Simulation {
         if (status.ok()) return;
         if (status.code() == absl::StatusCode::kFailedPrecondition) {
           ++result_.refused_zombies;
-          // Only a disposition may take a lease from a worker that is alive.
+          // Without faults, only a disposition takes a lease from a live worker.
           if (vanishes || options_.disposition == Disposition::kDrop ||
               options_.disposition == Disposition::kRequeue || options_.faults) {
             return;
@@ -147,12 +146,12 @@ class Simulation {
       });
     if (!vanishes) KeepAlive(engine, lease.token, longest);
   }
-  // A prompt that kills its engine, fails in its environment or hangs it, every time.
+  // A prompt that always kills its engine, fails in its environment or hangs it.
   void Poison(const GroupLease& lease) {
     const bool hangs = lease.ordinal / kPoisonEvery % 2 == 0;
     if (!hangs && dice_.Chance(0.5)) return;
     queue_.After(dice_.Uniform(), [this, token = lease.token, hangs] {
-      // Refused when the disposition took the group.
+      // Refused if the disposition took the group.
       (void)(hangs ? store_->HandBackLease(token, "hangs") : store_->FailLease(token, "raised"));
     });
   }
@@ -174,11 +173,10 @@ class Simulation {
                              ? Respond(lease.partials[i], begin_version, engines_[engine])
                              : Response{});
     }
-    // Refused when one of these samples is finished, or the lease is gone: then it just expires.
+    // Refused if one of these samples is finished or the lease has ended; then the lease expires.
     (void)store_->ReturnLease(lease.token, indices, partials);
   }
-  // Continues `response` by one token of each version: the engine was at `first` when it got the
-  // lease and is at `last` now.
+  // Extends `response` by one token of the version at lease time and one of the current version.
   static Response Respond(Response response, int64_t first, int64_t last) {
     for (const int64_t version : {first, last}) {
       const int32_t at = static_cast<int32_t>(response.response_ids.size());
@@ -191,7 +189,6 @@ class Simulation {
     return response;
   }
 
-  // Reward.
   void Score() {
     const auto rows = store_->LeaseRows(Task::kScore, "r0", 8);
     Expect(rows.status(), "LeaseRows");
@@ -203,7 +200,7 @@ class Simulation {
           (void)store_->FailRow(Task::kScore, row.token, "no route");
           return;
         }
-        // Of the groups, 15 % get equal rewards.
+        // 15 % of the groups get equal rewards.
         const SampleKey& key = row.sample.key;
         const bool equal =
             RandomBits(options_.seed, static_cast<uint64_t>(key.ordinal), 3) % 100 < 15;
@@ -215,7 +212,6 @@ class Simulation {
     queue_.After(0.2, [this] { Score(); });
   }
 
-  // Trainer.
   void OpenEpoch(int64_t loaded) {
     const auto reply = store_->OpenEpoch("t0", {0, loaded});
     Expect(reply.status(), "OpenEpoch");
@@ -284,7 +280,7 @@ class Simulation {
   int64_t durable_ = 0;
 };
 
-// Staleness of one trained row from its spans; every token of the simulation bears loss.
+// Checks the staleness of a trained row from its spans. All tokens of the simulation bear loss.
 std::string RowViolation(const SimulationOptions& options, const LedgerRow& row) {
   const bool mask = options.disposition == Disposition::kMask;
   const int64_t horizon = row.train_version - options.eta;

@@ -10,9 +10,9 @@
 
 namespace freshet {
 
-// A random history of one job: engines that lag behind the trainer, 10 % stragglers, and, with
-// `faults`, workers that vanish (their leases expire) or hand work back, prompts that no worker can
-// generate, failing scorers, filtered groups and a trainer that dies and redoes its steps.
+// A random history of one job: engines that lag behind the trainer and 10 % stragglers. `faults`
+// adds workers that vanish (their leases expire) or hand work back, prompts that always fail,
+// failing scorers, filtered groups, and a trainer that dies and redoes its steps.
 struct SimulationOptions {
   int64_t eta = 0;
   Disposition disposition = Disposition::kWait;
@@ -26,21 +26,21 @@ struct SimulationOptions {
 
 struct SimulationResult {
   bool finished = false;
-  std::string stuck;  // what Explain() said when the job stood still
+  std::string stuck;  // Explain() text if the job made no progress
   std::vector<LedgerRow> ledger;
   StoreStats stats;
-  std::map<int64_t, int64_t> admitted;  // groups leased, by the engine's version
+  std::map<int64_t, int64_t> admitted;  // groups leased, by engine version
   int64_t trainer_deaths = 0;
-  int64_t refused_zombies = 0;      // late puts of vanished workers that the store refused
-  std::vector<std::string> errors;  // calls that failed although they should not
+  int64_t refused_zombies = 0;      // late puts of vanished workers that were refused
+  std::vector<std::string> errors;  // unexpected call failures
 };
 
-// Drives an InMemoryTrajectoryStore with a FakeClock; the same options give the same result.
+// Drives an InMemoryTrajectoryStore with a FakeClock. Deterministic for given options.
 SimulationResult SimulateJob(const SimulationOptions& options);
 
-// Every broken promise in a ledger, computed from its rows alone: each step trained by exactly B
-// whole groups, no uid twice, no loss-bearing token beyond the bound, redo rows that repeat their
-// step.
+// Checks a ledger's rows: each step trains exactly B whole groups, no uid is trained twice, no
+// loss-bearing token exceeds the bound, and redo rows match the original step. Returns all
+// violations.
 std::vector<std::string> LedgerViolations(const SimulationOptions& options,
                                           const std::vector<LedgerRow>& ledger);
 

@@ -15,15 +15,15 @@
 
 namespace freshet {
 
-// A user's environment in which the first step ends each episode, except in bad games: one in
-// `one_in`. The samples of a prompt play the same game, identified by its seed.
+// An environment whose episodes end after the first step, except for bad games: one in `one_in`.
+// The samples of a prompt play the same game, identified by its seed.
 class BadGames final : public env::v1::EnvService::Service {
  public:
   enum class Kind {
-    kStepRaises,          // INTERNAL
-    kStepHangs,           // until the caller gives up
-    kResetHangs,          // the same
-    kForeignObservation,  // after the step, in every other bad game at the reset: kForeign
+    kStepRaises,          // returns INTERNAL
+    kStepHangs,           // hangs until the caller cancels
+    kResetHangs,          // hangs until the caller cancels
+    kForeignObservation,  // steps return kForeign; in every other bad game resets do, too
   };
   // Not in the alphabet of QuickJob (cluster_job.h).
   static constexpr char kForeign[] = "\xC3\xA9";
@@ -38,15 +38,15 @@ class BadGames final : public env::v1::EnvService::Service {
   }
   ~BadGames() override { server_->Shutdown(std::chrono::system_clock::now()); }
   const std::string& address() const { return address_; }
-  // Calls that are hanging.
+  // Calls that are currently hanging.
   int hanging() const ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     return hanging_;
   }
-  // Bad games that were begun.
+  // Number of bad games started.
   int64_t bad() const ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
-    // Those with numbers 0, one_in, 2 one_in ...
+    // Game numbers 0, one_in, 2 * one_in, ... are bad.
     return games_.empty() ? 0 : (static_cast<int64_t>(games_.size()) - 1) / one_in_ + 1;
   }
 
@@ -75,7 +75,7 @@ class BadGames final : public env::v1::EnvService::Service {
   }
 
  private:
-  // Games are numbered from 0, as they first come.
+  // Numbers games from 0 in order of their first call.
   int64_t NumberOf(uint64_t seed) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     return games_.emplace(seed, static_cast<int64_t>(games_.size())).first->second;

@@ -1,5 +1,5 @@
-// A job that cannot run: one line per error with its place and fix, exit code 3, and nothing left
-// behind. tests/job and tests/dataset cover what can be wrong with it.
+// Invalid jobs: one line per error with its place and fix, exit code 3, and no files left behind.
+// tests/job and tests/dataset cover the individual errors.
 #include "tests/e2e/refusal_fixture.h"
 
 namespace freshet {

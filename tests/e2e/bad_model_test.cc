@@ -1,5 +1,5 @@
-// A model directory that cannot be trained is refused before anything is made. tests/model covers
-// what is wrong with it.
+// A model directory that cannot be trained is refused before anything is created. tests/model
+// covers the individual errors.
 #include "tests/e2e/refusal_fixture.h"
 #include "tests/testing/model_directory.h"
 
@@ -14,7 +14,7 @@ class BadModelTest : public RefusalFixture {
     job["tokenizer"] = "";
     return job;
   }
-  // Writes the model and expects the job to be refused with exactly one line, or `num_lines`.
+  // Writes the model and expects the job to be refused with `num_lines` lines.
   std::vector<std::string> Refuse(const ModelDirectory& model,
                                   const std::vector<std::string>& parts, size_t num_lines = 1) {
     model.Write(Path("model"));
@@ -28,7 +28,7 @@ TEST_F(BadModelTest, EveryErrorOfItsFilesIsToldUpToFive) {
   model_.tensors.clear();
   model_.tensors["model.norm.weight"] = {{16}, std::vector<float>(16, 1.0F)};
   const std::vector<std::string> lines = Refuse(model_, {"missing"}, 6);
-  EXPECT_EQ(lines.back(), "freshet: and 6 more");  // 9 of the layer, embedding and head: 11
+  EXPECT_EQ(lines.back(), "freshet: and 6 more");  // 11 errors: 9 of the layer, embedding and head
 }
 
 TEST_F(BadModelTest, WhatDoesNotFitTogetherIsTold) {

@@ -1,4 +1,4 @@
-// SIGTERM to the members of a cluster that is at work: each hands back what it holds and exits 0.
+// SIGTERM to the members of a busy cluster: each returns its leases and exits with 0.
 
 #include <algorithm>
 #include <memory>
@@ -86,7 +86,7 @@ TEST_F(ClusterDrainTest, WorkersHandBackWhatTheyHold) {
   Launch("reward-0");
   const int64_t step = cluster_->Get("j")->step();
   ASSERT_TRUE(cluster_->AwaitStep("j", std::min<int64_t>(step + 3, kSteps - 1)));
-  // Nothing had to wait for a lease to expire, and none was taken away.
+  // No lease expired or was revoked.
   const auto expired = [&] {
     return cluster_->Metrics("controller").Sum("freshet_leases_expired_total", {{"job", "j"}});
   };

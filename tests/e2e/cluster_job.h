@@ -5,8 +5,8 @@
 
 namespace freshet {
 
-// A job for simulated engines and models, and quick with real ones: `steps` steps of 4 groups of 2
-// samples. `more` is further YAML, which may not repeat a key.
+// A job for simulated engines and models that is also quick with real ones: `steps` steps of 4
+// groups of 2 samples. `more` is appended YAML; it must not repeat a key.
 inline std::string QuickJob(int steps, const std::string& more = "") {
   return "name: quick\n"
          "seed: 1\n"

@@ -1,4 +1,4 @@
-// /metrics of every role, in a cluster of real processes.
+// /metrics of every role in a cluster of real processes.
 
 #include <unistd.h>
 
@@ -54,7 +54,7 @@ class ClusterMetricsOfAJob : public testing::Test {
     cluster_ = new ClusterProcesses(options);
     up_ = cluster_->Start({"rollout-0", "reward-0", "env-0", "trainer-0"});
     if (!up_.ok()) return;
-    // Far more steps than the tests wait for: a job that has ended shows no metrics.
+    // More steps than the tests wait for, because metrics of an ended job are removed.
     up_ = cluster_->Submit("j", QuickJob(1000000,
                                          "environment: {type: guess_number, max_turns: 2, "
                                          "max_turn_tokens: 8, options: {max: \"10\"}}\n"
@@ -74,7 +74,7 @@ class ClusterMetricsOfAJob : public testing::Test {
     return more;
   }
 
-  // The page of a process once it shows that much. Each process learns of a step in its own time.
+  // Polls a process until the metric reaches `least`.
   static MetricsText AwaitAtLeast(const std::string& process, const std::string& name,
                                   const MetricLabels& labels, double least) {
     MetricsText text = cluster_->Metrics(process);
@@ -126,8 +126,7 @@ TEST_F(ClusterMetricsOfAJob, TheControllerShowsStoreQueuesAndStates) {
 
 TEST_F(ClusterMetricsOfAJob, TheTrainerShowsStalenessAndItsWait) {
   MetricsText text = cluster_->Metrics("trainer-0");
-  // Every trained token has an age. A page that is read in the middle of a step's report may
-  // differ.
+  // Each trained token has a staleness. The counters may disagree while a step is being reported.
   const auto agrees = [&] {
     text = cluster_->Metrics("trainer-0");
     const auto trained = text.Find("freshet_tokens_total", Job({{"phase", "trained"}}));
@@ -159,7 +158,7 @@ TEST_F(ClusterMetricsOfAJob, TheRolloutShowsWorkAndIdleness) {
 }
 
 TEST_F(ClusterMetricsOfAJob, RewardAndEnvironmentShowOutcomes) {
-  // The first evaluation is scored beside the steps.
+  // Evaluations are scored by the same worker, starting with the first one.
   MetricsText reward = cluster_->Metrics("reward-0");
   EXPECT_TRUE(ClusterProcesses::Await([&] {
     reward = cluster_->Metrics("reward-0");
@@ -175,7 +174,7 @@ TEST_F(ClusterMetricsOfAJob, RewardAndEnvironmentShowOutcomes) {
   EXPECT_GT(*env.Find("freshet_queue_bound_entries", {{"queue", "episodes"}}), 0);
 }
 
-// What the rows of a job add up to.
+// Sums over the metrics rows of a job.
 struct RowTotals {
   double idle = 0;
   int64_t generated = 0;
@@ -199,8 +198,8 @@ void ReadRows(const std::string& out, RowTotals* totals) {
 
 TEST_F(ClusterMetricsOfAJob, TheRowsOfStepsSayWhatTheRolloutsDid) {
   RowTotals totals;
-  // Rollouts tell of their work with each heartbeat, and an evaluation, scored with the job's own
-  // scorers (rewards of episodes among them), runs beside the steps.
+  // Rollouts report their work with each heartbeat. Evaluations run in parallel to the steps and
+  // use the job's scorers, including environment rewards.
   EXPECT_TRUE(ClusterProcesses::Await([&] {
     const ChildResult rows = cluster_->Freshet({"metrics", "j", "--json"});
     EXPECT_EQ(rows.exit_code, 0) << rows.err;

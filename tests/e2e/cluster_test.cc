@@ -1,4 +1,4 @@
-// A cluster on this machine, as a user runs it: every role a process of its own.
+// A cluster on this machine, as a user runs it, with each role in its own process.
 #include <signal.h>
 
 #include <cstdlib>
@@ -36,14 +36,13 @@ class ClusterTest : public FreshetFixture {
     ::unsetenv("FRESHET_SERVER");
     ::unsetenv("XDG_STATE_HOME");
   }
-  // The word that follows `mark`.
   static std::string After(const std::string& text, const std::string& mark) {
     const size_t begin = text.find(mark);
     if (begin == std::string::npos) return "";
     const size_t from = begin + mark.size();
     return text.substr(from, text.find_first_of(" ;\n", from) - from);
   }
-  // Command lines of processes that belong to this cluster: they name its state folder.
+  // Command lines of the cluster's processes, found by its state folder.
   std::vector<std::string> Processes() const {
     std::vector<std::string> found;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -64,7 +63,7 @@ class ClusterTest : public FreshetFixture {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
   }
-  // Waits for the job to reach `state`, or to end.
+  // Waits until the job reaches `state` or ends.
   void Await(const std::string& id, const std::string& state) {
     const absl::Time deadline = absl::Now() + absl::Minutes(3);
     std::string now;
@@ -81,7 +80,7 @@ class ClusterTest : public FreshetFixture {
   }
 };
 
-// A user who cannot read the cluster's folder; here one who looks elsewhere.
+// Stands for a user without access to the cluster's folder: looks for the token elsewhere.
 TEST_F(ClusterTest, RefusesWhoDoesNotHaveItsToken) {
   EXPECT_EQ(Freshet({"list"}).exit_code, 0);
   ::setenv("XDG_STATE_HOME", Path("elsewhere").c_str(), 1);
@@ -105,7 +104,7 @@ TEST_F(ClusterTest, TheSameSeedTrainsToTheSameWeightsAsInOneProcess) {
 
 TEST_F(ClusterTest, AJobFromSubmitToDelete) {
   Submit(MakeTinyJob(), "a");
-  // Sent again, as after a lost answer: still one job.
+  // A repeated submit, as after a lost answer, creates no second job.
   Submit(MakeTinyJob(), "a");
   EXPECT_THAT(Ok({"watch", "a"}).out, HasSubstr("SUCCEEDED"));
   const Json job = Get("a");
@@ -120,7 +119,7 @@ TEST_F(ClusterTest, AJobFromSubmitToDelete) {
   EXPECT_THAT(Ok({"logs", "a", "--role", "controller"}).out, HasSubstr("job=a state=SUCCEEDED"));
   EXPECT_THAT(Ok({"checkpoint", "list", "a"}).out, HasSubstr("6"));
   EXPECT_THAT(Ok({"ledger", "verify", "a"}).out, HasSubstr("ok"));
-  // Its workers may still be ending their work: that is said, and passes.
+  // Exit code 7 while its workers are still stopping.
   const absl::Time deadline = absl::Now() + absl::Minutes(1);
   ChildResult deleted = Freshet({"delete", "a"});
   while (deleted.exit_code == 7 && absl::Now() < deadline) deleted = Freshet({"delete", "a"});
@@ -147,7 +146,7 @@ TEST_F(ClusterTest, PauseResumeCancel) {
 class StandbyTest : public ClusterTest {
  protected:
   void SetUp() override { Up({"--standby"}); }
-  // kill -9. The supervisor starts it again, and either of them leads next.
+  // Sends SIGKILL to the leader. The supervisor restarts it, and either controller leads next.
   void KillTheLeader() {
     const std::string leader = Json::parse(Ok({"top", "--json"}).out)["leader"];
     const Json status = Json::parse(Ok({"cluster", "status", "--json"}).out);

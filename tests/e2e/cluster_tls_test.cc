@@ -1,4 +1,4 @@
-// A cluster whose members know each other by certificates, made in the test with openssl.
+// A cluster with mutual TLS. The certificates are made with openssl.
 
 #include <memory>
 #include <string>
@@ -68,7 +68,7 @@ TEST_F(ClusterTlsTest, TrainsWithWeightsAndEpisodesOverMutualTls) {
   Freshet({"ledger", "verify", "j"});
   Freshet({"checkpoint", "export", "j", cluster_->folder().File("exported")});
   EXPECT_FALSE(cluster_->folder().Read("exported/model.safetensors").empty());
-  // Bytes that went through shared memory are not counted: these went down the chain.
+  // Bytes sent through shared memory are not counted, so these were relayed.
   EXPECT_GT(cluster_->Metrics("trainer-0").Find("freshet_weight_sync_bytes_total"), 0);
   for (const char* engine : {"rollout-0", "rollout-1"}) {
     EXPECT_GE(
@@ -89,8 +89,8 @@ TEST_F(ClusterTlsTest, KeepsOutWhoHasNoCertificateOfTheAuthority) {
   EXPECT_EQ(cluster_->FreshetAs(certs_.Files("user", "other"), {"list"}).exit_code, kNoConnection);
 }
 
-// A cluster as the chart sets it up: a certificate per role that says no address, the chart's
-// policies, users with tokens.
+// A cluster as the chart configures it: one certificate per role without addresses, the chart's
+// policies, and users with tokens.
 class ClusterRolesTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -133,7 +133,7 @@ class ClusterRolesTest : public testing::Test {
     }
     return flags;
   }
-  // Exit code of a command with the token of that role.
+  // Runs a command with the token of that role; returns its exit code.
   int CodeAs(const std::string& role, std::vector<std::string> args) {
     args.insert(args.end(), {"--token-file", certs_.Path(role + ".token")});
     return cluster_->FreshetAs(certs_.Files("user", "ca"), args).exit_code;

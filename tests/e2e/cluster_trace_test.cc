@@ -1,4 +1,4 @@
-// The life of one sample in the logs of real processes.
+// Follows one sample through the logs of real processes.
 
 #include <cstdint>
 #include <cstdlib>
@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::json;
 using testing::UnorderedElementsAre;
 
-// The lines of the log of all processes that are JSON objects, by role.
+// The JSON lines of all processes' logs, by role.
 std::map<std::string, std::vector<Json>> LinesOf(const ClusterProcesses& cluster,
                                                  const std::vector<std::string>& names) {
   std::map<std::string, std::vector<Json>> lines;
@@ -36,14 +36,14 @@ std::map<std::string, std::vector<Json>> LinesOf(const ClusterProcesses& cluster
   return lines;
 }
 
-// A line about a sample.
+// A log line about a sample.
 struct Line {
   std::string role;
-  size_t place = 0;  // among the lines of its process
+  size_t place = 0;  // index among the lines of its process
   Json json = Json::object();
 };
 
-// The trace of the sample that was trained on first; "" before.
+// The trace id of the first trained sample, or "".
 std::string FirstTrained(const std::vector<Json>& trainer) {
   for (const Json& line : trainer) {
     if (line.value("event", "") == "sample_trained") return line.value("trace", "");
@@ -104,7 +104,7 @@ TEST(ClusterTrace, TheLogsOfAllRolesTellTheLifeOfASample) {
   ASSERT_TRUE(submitted.ok()) << submitted;
   ASSERT_TRUE(cluster.AwaitState("j", job::v1::JOB_STATE_SUCCEEDED));
 
-  // Processes write their lines in their own time: all stages are there sooner or later.
+  // Processes flush their logs at different times; wait for all stages.
   std::map<std::string, std::vector<Json>> lines;
   std::vector<Line> life;
   ASSERT_TRUE(ClusterProcesses::Await([&] {
@@ -125,9 +125,9 @@ TEST(ClusterTrace, TheLogsOfAllRolesTellTheLifeOfASample) {
       EXPECT_EQ(line.json.value("trace", ""), TraceIdOf(line.json.value("sample", "")));
     }
   }
-  // Clocks of different processes order nothing. Lines of one process have an order; of several,
-  // the versions that they name: engines get newer ones only, and a step begins from a version that
-  // is not older than the samples it trains on.
+  // Clocks of different processes are not comparable. Order lines of one process by position, and
+  // lines of different processes by the versions they name: an engine's version never decreases,
+  // and a step trains only on samples of versions before it.
   const Line& leased = Find(life, "sample_leased");
   const Line& stored = Find(life, "sample_stored");
   const Line& trained = Find(life, "sample_trained");

@@ -1,5 +1,5 @@
-// Prompts that no engine can generate do not hold a job up: their groups die with the reason, and
-// other prompts take their places.
+// Prompts that no engine can generate do not block a job: their groups die with a reason, and other
+// prompts replace them.
 
 #include <cstdint>
 #include <limits>
@@ -34,7 +34,7 @@ class DeadGroupTest : public testing::Test {
     yaml.replace(yaml.find(tokens), tokens.size(), StrCat(tokens, ", max_attempts: ", kAttempts));
     ASSERT_TRUE(cluster_.Submit("j", yaml).ok());
   }
-  // The reason of the group that died last; "" before one did.
+  // The reason of the last dead group, or "".
   std::string LastReason() {
     const absl::StatusOr<job::v1::Job> job = cluster_.Get("j");
     return job.ok() && job->dead_groups_size() > 0 ? job->dead_groups(0).reason() : "";
@@ -74,7 +74,7 @@ TEST_F(DeadGroupTest, APromptThatKillsItsEngineIsGivenUpAndTheJobGoesOn) {
   for (int i = 0; i < kAttempts; ++i) {
     ASSERT_TRUE(ClusterProcesses::Await([&] { return games.hanging() > 0; }))
         << i << " kills: " << cluster_.Get("j")->ShortDebugString();
-    cluster_.Kill("rollout-0");  // as if the game had done it
+    cluster_.Kill("rollout-0");  // simulates a game that crashes its engine
     ASSERT_TRUE(ClusterProcesses::Await([&] { return games.hanging() == 0; }));
     ASSERT_TRUE(cluster_.Launch("rollout-0").ok());
   }

@@ -1,4 +1,4 @@
-// Runs with staleness.max 0 repeat bit for bit.
+// Runs with staleness.max 0 are reproducible bit for bit.
 #include <filesystem>
 
 #include "tests/e2e/freshet_fixture.h"
@@ -6,7 +6,7 @@
 namespace freshet {
 namespace {
 
-// Keys that measure time; all others are functions of the job.
+// Keys that measure time. All others must be functions of the job.
 constexpr const char* kTimes[] = {
     "trainer_wait_seconds", "rollout_idle_seconds", "weight_swap_seconds",
     "train_seconds",        "optimizer_seconds",    "checkpoint_seconds",

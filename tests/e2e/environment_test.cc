@@ -1,4 +1,4 @@
-// Jobs whose samples are episodes with an environment, in one process.
+// Jobs with environments, in one process.
 #include <filesystem>
 
 #include "tests/e2e/freshet_fixture.h"
@@ -10,7 +10,7 @@ using testing::AllOf;
 using testing::Gt;
 using testing::HasSubstr;
 
-// Guesses a number below ten; every prompt is an episode with a secret of its own.
+// Guesses a number below ten. Each prompt is an episode with its own secret.
 TinyJob GuessingJob() {
   TinyJob job = MakeTinyJob();
   job["model"] =

@@ -1,4 +1,4 @@
-// The examples teach what they say they teach, in fewer steps where the whole run takes long.
+// The example jobs learn what they claim, with fewer steps where the full run takes long.
 #include <filesystem>
 
 #include "tests/e2e/freshet_fixture.h"
@@ -7,12 +7,12 @@
 namespace freshet {
 namespace {
 
-// Several times what the slowest example takes on two busy cores.
+// Several times the duration of the slowest example on two busy cores.
 constexpr absl::Duration kDeadline = absl::Minutes(5);
 
 class ExamplesTest : public FreshetFixture {
  protected:
-  // Trains the example, with `--set` of each setting. Returns the accuracy of its first and its
+  // Trains the example with `--set` for each setting. Returns the accuracy of the first and the
   // last evaluation.
   std::pair<double, double> Learn(const std::string& name,
                                   const std::vector<std::string>& settings) {
@@ -26,7 +26,6 @@ class ExamplesTest : public FreshetFixture {
     if (evaluations.size() < 2) return {0, 0};
     return {evaluations.front()["eval_accuracy"], evaluations.back()["eval_accuracy"]};
   }
-  // Over the steps from `first` to `last`.
   double MeanReward(int64_t first, int64_t last) const {
     std::map<int64_t, Json> steps = SurvivingSteps();
     double sum = 0;
@@ -37,7 +36,7 @@ class ExamplesTest : public FreshetFixture {
     }
     return sum / static_cast<double>(last - first + 1);
   }
-  // Every step records a finite loss, and its reward as the weighted sum of the components.
+  // Each step has a finite loss, and its reward is the weighted sum of its components.
   void ExpectRewards(const std::map<std::string, double>& weights) {
     for (const auto& [step, row] : SurvivingSteps()) {
       EXPECT_TRUE(row["loss"].is_number()) << "step " << step << ": " << row["loss"];
@@ -52,8 +51,8 @@ class ExamplesTest : public FreshetFixture {
   }
 };
 
-// Sums of one digit are learned in seconds. They are too few for much of it to carry over to the
-// held-out ones: the reward of the trained rows is what rises.
+// One-digit sums are learned in seconds, but they are too few to generalize to held-out ones.
+// Checks the reward of the trained rows instead.
 TEST_F(ExamplesTest, ArithmeticLearns) {
   const auto [first, last] = Learn(
       "arithmetic.yaml", {"dataset.digits=1", "dataset.train_rows=60", "prompts_per_step=32",
@@ -72,7 +71,7 @@ TEST_F(ExamplesTest, StoriesTrains) {
   if (!std::filesystem::exists(model)) GTEST_SKIP() << "no reference model at " << model;
   const auto [first, last] =
       Learn("stories.yaml", {"model.path=" + model, "trainer.steps=4", "eval.every_steps=4"});
-  // The model knows how to tell a story, and four steps do not unteach it.
+  // The model can already tell stories; four steps must not destroy that.
   EXPECT_GT(first, 0.1);
   EXPECT_GT(last, 0.1);
   EXPECT_NEAR(MeanReward(1, 2), 0.28, 0.15);

@@ -19,44 +19,42 @@ namespace freshet {
 
 using Json = nlohmann::json;
 
-// Runs the built `freshet` in a fresh folder. Names of files are relative to that folder, unless
-// they begin with '/'.
+// Runs the built `freshet` in a fresh folder. File names are relative to it unless they begin with
+// '/'.
 class FreshetFixture : public testing::Test {
  protected:
   // Starts `freshet ARGS`.
   std::unique_ptr<ChildProcess> Start(std::vector<std::string> args, const std::string& input = "");
-  // Runs it to its end. A run that takes longer than `deadline`, which is far above what it needs,
-  // fails one test instead of hanging the whole suite.
+  // Runs `freshet ARGS` to completion. `deadline` is far above the expected duration; it keeps a
+  // hanging run from blocking the suite.
   ChildResult Freshet(std::vector<std::string> args, const std::string& input = "",
                       absl::Duration deadline = absl::Minutes(3));
-  // Trains the job in the folder "run", expecting success.
+  // Trains the job in folder "run"; expects success.
   ChildResult Train(const TinyJob& job, std::vector<std::string> flags = {});
-  // `freshet local --resume run`, expecting success.
+  // Runs `freshet local --resume run`; expects success.
   ChildResult Resume();
 
   void WriteJob(const TinyJob& job) { folder_.Write("job.yaml", ToYaml(job)); }
   std::string Path(const std::string& name) const;
   bool Exists(const std::string& name) const;
 
-  // Objects of a JSON Lines file; a line that is none fails the test.
+  // Objects of a JSON Lines file; fails the test on an invalid line.
   std::vector<Json> Rows(const std::string& name) const;
-  // Rows of run/metrics.jsonl about steps, the one of the highest lineage for each step.
+  // Step rows of run/metrics.jsonl, taking the highest lineage of each step.
   std::map<int64_t, Json> SurvivingSteps() const;
-  // Rows of run/metrics.jsonl about evaluations, in file order.
+  // Evaluation rows of run/metrics.jsonl in file order.
   std::vector<Json> Evaluations() const;
-  // Rows of run/ledger.jsonl with that event.
   std::vector<Json> Ledger(const std::string& event) const;
 
-  // `freshet ledger verify run` finds nothing.
+  // Expects `freshet ledger verify run` to succeed.
   void ExpectVerified();
-  // Steps 1..steps survive, with lineages that do not decrease, every promise holds, and the last
-  // checkpoint is there.
+  // Expects that steps 1..steps survive with non-decreasing lineages, the ledger verifies, and the
+  // last checkpoint exists.
   void ExpectComplete(int64_t steps);
 
   const ScratchFolder folder_;
 };
 
-// The lines of a program's output.
 std::vector<std::string> Lines(const std::string& text);
 
 }  // namespace freshet

@@ -1,4 +1,4 @@
-// Disks that are full, or fill up during a run. Needs the right to mount; skipped without it.
+// Disks that are full or become full during a run. Needs permission to mount; skipped otherwise.
 #include <sched.h>
 #include <sys/mount.h>
 
@@ -12,7 +12,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A small file system that the program under test writes to, in a mount namespace of its own.
+// Mounts a small file system for the program under test in a private mount namespace.
 class FullDiskTest : public FreshetFixture {
  protected:
   void MountDisk(const std::string& size) {
@@ -35,7 +35,7 @@ class FullDiskTest : public FreshetFixture {
     WriteJob(job);
     return Freshet({"local", "job.yaml", "--run-dir", "disk/run"});
   }
-  // The run ended with a clear error; what it left is whole, and with room it goes on to the end.
+  // Expects a clear error and intact files, and that the run can be resumed with more space.
   void ExpectFullThenResume(const ChildResult& result, int64_t steps) {
     EXPECT_EQ(result.exit_code, 3) << result.out << result.err;
     EXPECT_THAT(result.err, AllOf(HasSubstr("disk/run/"), HasSubstr("No space left on device")));

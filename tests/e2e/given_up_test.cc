@@ -1,8 +1,8 @@
-// Environments and engines that fail on some prompts, at staleness bounds that do not allow to skip
-// them: the job finishes, and each prompt that was given up is counted and named.
+// Environments and engines that fail on some prompts, at staleness bounds that do not allow
+// skipping them. The job must finish, and report each prompt that was given up.
 //
-// By default each case has a few bad prompts. With one in 2000, all keys of the job at their
-// defaults, and a job long enough to have several of them:
+// By default each case has a few bad prompts. To run with one bad prompt in 2000, the job's default
+// keys and a job long enough to contain several of them:
 //
 //   FRESHET_GIVEN_UP_ONE_IN=2000 build/tests/e2e_services_test --gtest_filter='*GivenUp*'
 
@@ -34,7 +34,7 @@ using Json = nlohmann::json;
 constexpr int64_t kPromptsPerStep = 4;  // of QuickJob
 constexpr int64_t kGroupSize = 2;
 
-// 0: not set; each test has its own value.
+// $FRESHET_GIVEN_UP_ONE_IN; 0: not set, each test uses its own value.
 int64_t OneIn() {
   const char* text = std::getenv("FRESHET_GIVEN_UP_ONE_IN");
   return text == nullptr ? 0 : std::atoll(text);
@@ -51,8 +51,8 @@ class GivenUpFixture : public testing::Test {
   void SetUp() override { FRESHET_SKIP_WITHOUT_REDIS(); }
   void TearDown() override { ::unsetenv("FRESHET_SIM_FAULT"); }
 
-  // Starts a job with a step per tenth of a second, so that its dead groups are seen while it runs,
-  // and with enough prompts for three bad ones.
+  // Starts a job with a step per 0.1 s, so that dead groups can be observed while it runs, and with
+  // enough prompts for three bad ones.
   void Run(int64_t one_in, int64_t eta, const std::string& more) {
     ::setenv("FRESHET_SIM_ENGINE", "16 1.0 0.02 1.0 8 0.8", 1);
     ::setenv("FRESHET_SIM_STEP_SECONDS", OneIn() > 0 ? "0.02" : "0.1", 1);
@@ -75,7 +75,7 @@ class GivenUpFixture : public testing::Test {
     return job;
   }
 
-  // While the job runs, it counts and names the groups that it gave up.
+  // Expects the running job to count and name the groups that it gave up.
   void ExpectTold(const std::string& reason) {
     job::v1::Job job;
     EXPECT_TRUE(ClusterProcesses::Await(
@@ -93,8 +93,8 @@ class GivenUpFixture : public testing::Test {
     EXPECT_THAT(described.out,
                 AllOf(HasSubstr("died last"), HasSubstr("dead("), HasSubstr(reason)));
   }
-  // It ends well, with each step full and each promise kept; some groups died (dead_), each for
-  // that reason.
+  // Expects the job to succeed with full steps and a valid ledger. Stores the dead groups in dead_,
+  // each of which must have `reason`.
   void ExpectFinished(const std::string& reason) {
     EXPECT_TRUE(ClusterProcesses::Await([&] { return HasEnded(Job()); }, Patience()));
     ASSERT_EQ(Job().state(), job::v1::JOB_STATE_SUCCEEDED) << Job().ShortDebugString();
@@ -141,7 +141,7 @@ class GivenUpGamesTest : public GivenUpFixture, public testing::WithParamInterfa
                "\", max_turns: 2, max_turn_tokens: 8, step_timeout_ms: ", step_timeout_ms,
                "}\nreward: {components: {won: {type: environment}}}\n"));
   }
-  // No group died but those of bad games, and `more`.
+  // Expects that only groups of bad games died, and at most `more` others.
   void ExpectOnlyBadOnesDied(const BadGames& games, int64_t more = 0) const {
     EXPECT_LE(std::ssize(dead_), games.bad() + more);
   }
@@ -172,8 +172,8 @@ TEST_P(GivenUpGamesTest, EnvironmentsThatHangAtTheirReset) {
   ASSERT_NO_FATAL_FAILURE(RunWith(games, one_in, 500));
   ASSERT_NO_FATAL_FAILURE(ExpectTold(StrCat("environment grpc ", games.address())));
   ExpectFinished("environment");
-  // On a busy machine a good game may miss its deadline as well. Its group dies only when one of
-  // its episodes misses three in a row, and that in two leases.
+  // On a busy machine a good game may miss its deadline, too. Its group dies only if one of its
+  // episodes misses three in a row, in two leases.
   ExpectOnlyBadOnesDied(games, /*more=*/1);
   EXPECT_TRUE(ClusterProcesses::Await([&] { return games.hanging() == 0; }));
 }
@@ -196,7 +196,7 @@ TEST_P(GivenUpByEngineTest, EveryFiftiethPromptBreaksTheEngine) {
   ASSERT_NO_FATAL_FAILURE(Run(one_in, /*eta=*/0, kLengthReward));
   ASSERT_NO_FATAL_FAILURE(ExpectTold(GetParam().reason));
   ExpectFinished(GetParam().reason);
-  // Prompts that were in the engine with a bad one, or came after it, are none the worse for it.
+  // Prompts in the engine together with a bad one, or after it, must not die.
   for (const int64_t ordinal : dead_) EXPECT_EQ(ordinal % one_in, one_in - 1) << ordinal;
 }
 

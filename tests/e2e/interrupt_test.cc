@@ -1,4 +1,4 @@
-// Ctrl-C, and several processes that want the same run folder.
+// Ctrl-C, and several processes that use the same run folder.
 #include <csignal>
 
 #include "tests/e2e/freshet_fixture.h"
@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 constexpr absl::Duration kDeadline = absl::Minutes(3);
 
-// Longer than any test waits: it ends by a signal.
+// Runs longer than any test; must be ended by a signal.
 TinyJob LongJob() {
   TinyJob job = MakeTinyJob();
   job["trainer"] = "{steps: 100000}";
@@ -40,7 +40,7 @@ TEST_F(InterruptTest, CtrlCDrainsSavesAndSaysHowToGoOn) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("interrupted"), HasSubstr("freshet local --resume run")));
   const auto steps = static_cast<int64_t>(SurvivingSteps().size());
   EXPECT_GE(steps, 5);
-  ExpectComplete(steps);  // with a checkpoint of the last step
+  ExpectComplete(steps);  // including a checkpoint of the last step
   EXPECT_TRUE(Exists("run/report.html"));
 
   const int64_t last = steps + 3;
@@ -63,7 +63,7 @@ TEST_F(InterruptTest, WhatAResumeChangesHoldsForTheNextOne) {
   const ChildResult again = Freshet({"local", "--resume", "run"});
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.out, HasSubstr("all 8 steps"));
-  // A change that is refused changes nothing.
+  // A refused change leaves job.yaml unchanged.
   const std::string job = folder_.Read("run/job.yaml");
   EXPECT_EQ(Freshet({"local", "--resume", "run", "--set", "group_size=8"}).exit_code, 3);
   EXPECT_EQ(folder_.Read("run/job.yaml"), job);
@@ -91,7 +91,7 @@ TEST_F(InterruptTest, CtrlCDuringTheWarmUp) {
 }
 
 TEST_F(InterruptTest, ASecondCtrlCStopsAtOnce) {
-  // A step of minutes: the drain cannot end by itself.
+  // A step takes minutes, so the drain cannot finish.
   TinyJob job = LongJob();
   job["warmup"] = "";
   job["model"] =
@@ -104,7 +104,7 @@ TEST_F(InterruptTest, ASecondCtrlCStopsAtOnce) {
   job["eval"] = "{rows: 200}";
   const auto process = StartRun(job, "run  ");
   process->Signal(SIGINT);
-  process->Signal(SIGTERM);  // two pending signals of the same number would be one
+  process->Signal(SIGTERM);  // two pending signals with the same number would be merged
   const ChildResult result = process->Wait(kDeadline);
   EXPECT_EQ(result.exit_code, 130) << result.out << result.err;
 }

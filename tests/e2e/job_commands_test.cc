@@ -1,4 +1,4 @@
-// validate, explain, init, --version, and what is no command.
+// validate, explain, init, --version, and unknown commands.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -17,7 +17,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
-// A loopback port that nobody listens on, and that nobody else gets meanwhile.
+// A loopback port that is reserved but not listening.
 class DeafPort {
  public:
   DeafPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -157,7 +157,7 @@ TEST_F(JobCommandsTest, EveryExampleIsValid) {
     ++found;
     if (entry.path().filename() == "stories.yaml") continue;  // needs its model: see below
     std::vector<std::string> args = {"validate", entry.path().string()};
-    if (entry.path().filename() == "calculator.yaml") {  // its path begins at the repository
+    if (entry.path().filename() == "calculator.yaml") {  // its path is relative to the repository
       args.insert(args.end(),
                   {"--set", std::string("dataset.path=") + kExamples + "/calculator.jsonl"});
     }
@@ -183,7 +183,7 @@ TEST_F(JobCommandsTest, LedgerVerifyFindsAViolation) {
   std::vector<std::string> lines = Lines(folder_.Read("run/ledger.jsonl"));
   for (std::string& line : lines) {
     if (line.find("\"trained\"") == std::string::npos) continue;
-    line = "";  // a sample disappears
+    line = "";  // removes a sample
     break;
   }
   std::string text;
@@ -195,7 +195,7 @@ TEST_F(JobCommandsTest, LedgerVerifyFindsAViolation) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out, HasSubstr("step 1"));
   EXPECT_EQ(Freshet({"ledger", "verify", "./nowhere"}).exit_code, 3);
-  // What is no folder here is a job's id.
+  // A name that is not a folder is a job id.
   const DeafPort port;
   EXPECT_EQ(Freshet({"ledger", "verify", "nowhere", "--server", port.address()}).exit_code, 7);
   EXPECT_EQ(Freshet({"report", "nowhere"}).exit_code, 3);

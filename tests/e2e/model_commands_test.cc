@@ -18,7 +18,7 @@ using testing::HasSubstr;
 class ModelCommandsTest : public FreshetFixture {
  protected:
   ModelCommandsTest() { ModelDirectory().Write(Path("model")); }
-  // Runs a command that must succeed and say one object a line.
+  // Runs a command; expects success and one JSON object per line.
   std::vector<Json> Objects(const std::vector<std::string>& args, const std::string& input = "") {
     const ChildResult result = Freshet(args, input);
     EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -82,7 +82,7 @@ TEST_F(ModelCommandsTest, GenerateGivesNewTokensOnly) {
     EXPECT_EQ(row["ids"].size(), 6U);
     EXPECT_EQ(row["logprobs"].size(), 6U);
   }
-  // Scoring prompt and continuation gives the same numbers.
+  // Scoring prompt and continuation as one sequence gives the same numbers.
   Json whole = Json::array({1, 2, 3});
   for (const Json& id : rows[0]["ids"]) whole.push_back(id);
   folder_.Write("whole", whole.dump() + "\n");
@@ -92,7 +92,7 @@ TEST_F(ModelCommandsTest, GenerateGivesNewTokensOnly) {
 }
 
 TEST_F(ModelCommandsTest, GenerateStopsAtTheEndToken) {
-  // The head prefers the end token by far, whatever comes before.
+  // The head strongly prefers the end token after any prefix.
   ModelDirectory model;
   for (float& value : model.tensors["model.embed_tokens.weight"].values) value = 1.0F;
   for (const char* name :
@@ -163,12 +163,12 @@ TEST_F(ModelCommandsTest, BadCommandLines) {
   }
 }
 
-// A model with reference outputs, where its files are at hand.
+// A model with reference outputs. Skipped if its files are absent.
 struct ReferenceModel {
   const char* name;
-  const char* model;  // folders of the reference data
+  const char* model;  // folder of the reference data
   const char* reference;
-  int new_tokens;  // of its greedy continuations
+  int new_tokens;  // length of its greedy continuations
 };
 
 void PrintTo(const ReferenceModel& model, std::ostream* out) { *out << model.name; }

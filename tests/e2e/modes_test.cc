@@ -1,4 +1,4 @@
-// The choices of a job file, each by a run of a few steps that ends with every promise kept.
+// One short run per choice in a job file; each must finish with a valid ledger.
 #include <filesystem>
 
 #include "tests/e2e/freshet_fixture.h"
@@ -185,7 +185,7 @@ TEST_F(ModesTest, JsonLinesWithAnEvaluationFile) {
   TinyJob job = MakeTinyJob();
   job["dataset"] =
       "{type: jsonl, path: train.jsonl, eval_path: test.jsonl, prompt: \"{question}=\", "
-      "answer: answer}";  // other names for problem and solution
+      "answer: answer}";  // not the default names problem and solution
   job["reward"] = "{components: {number: {type: numeric}}}";
   job["warmup"] = "";
   job["trainer"] = "{steps: 3}";

@@ -1,4 +1,4 @@
-// Runs that are killed, anywhere and repeatedly, and resumed.
+// Runs that are killed at any point, repeatedly, and resumed.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -31,7 +31,7 @@ class RecoveryTest : public FreshetFixture {
     WriteJob(job);
     RunToCrash({"local", "job.yaml", "--run-dir", "run"}, point, hit);
   }
-  // The largest step that a row tells of; the last line may be torn.
+  // The largest step in the metrics. The last line may be torn.
   int64_t LastStep() const {
     int64_t last = 0;
     for (const std::string& line : Lines(folder_.Read("run/metrics.jsonl"))) {
@@ -48,7 +48,7 @@ class RecoveryTest : public FreshetFixture {
 struct CrashCase {
   const char* point;
   int hit;
-  int64_t fork_version;  // that the resume starts from; -1: it depends on who is faster
+  int64_t fork_version;  // version that the resume starts from; -1: depends on timing
 };
 
 void PrintTo(const CrashCase& crash, std::ostream* out) { *out << crash.point << ":" << crash.hit; }
@@ -74,8 +74,8 @@ TEST_P(CrashPointTest, ResumesFromTheLastDurableCheckpoint) {
   }
 }
 
-// Checkpoints are written at versions 0 (before the first step), 2, 4 and 6, beside the steps that
-// follow. At optimizer_step, commit and publish the last of them may still be on its way.
+// Checkpoints are written at versions 0 (before the first step), 2, 4 and 6, in parallel to the
+// following steps. At optimizer_step, commit and publish the last one may not be complete.
 INSTANTIATE_TEST_SUITE_P(
     EveryPoint, CrashPointTest,
     testing::Values(CrashCase{"optimizer_step", 1, -1}, CrashCase{"optimizer_step", 4, -1},
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
                     CrashCase{"mark_durable", 2, 2}, CrashCase{"mark_durable", 3, 4}),
     CaseName);
 
-// A step is in metrics.jsonl before a checkpoint of it can be what a resume starts from.
+// A step's row must be in metrics.jsonl before a checkpoint of the step can be resumed from.
 TEST_F(RecoveryTest, NoRowIsMissingWhenTheCheckpointIsFasterThanTheEvaluation) {
   TinyJob job = MakeTinyJob();
   job["staleness"] = "{max: 0}";
@@ -126,7 +126,7 @@ TEST_F(RecoveryTest, AfterTheLastCheckpointWithoutEvaluationOnlyTheReportIsMissi
 
 TEST_F(RecoveryTest, AKillDuringTheWarmUpStartsAgain) {
   TinyJob job = MakeTinyJob();
-  // It is told of after a tenth, and the rest takes longer than any delay of the kill.
+  // Progress is first reported after 10 %; the rest takes longer than the kill can be delayed.
   job["warmup"] = "{sft: {steps: 5000, batch_size: 32, learning_rate: 2.0e-3}}";
   WriteJob(job);
   const auto process = Start({"local", "job.yaml", "--run-dir", "run"});
@@ -142,7 +142,7 @@ TEST_F(RecoveryTest, AKillDuringTheWarmUpStartsAgain) {
   EXPECT_EQ(rows[0]["checkpoint_sha256"], "");
 }
 
-// Seeded draws instead of timers: the same points on every machine.
+// Seeded crash points instead of timers: the same points on every machine.
 TEST_F(RecoveryTest, FiveCrashesInARow) {
   constexpr const char* kPoints[] = {"optimizer_step",    "commit",
                                      "publish",           "checkpoint_write",
@@ -153,7 +153,7 @@ TEST_F(RecoveryTest, FiveCrashesInARow) {
   WriteJob(job);
   std::vector<std::string> args = {"local", "job.yaml", "--run-dir", "run"};
   for (int crash = 0; crash < 5; ++crash) {
-    // Each process gets at most 2 steps or checkpoints further, so that 5 of them do not finish.
+    // Each process completes at most 2 more steps or checkpoints, so that 5 of them do not finish.
     RunToCrash(args, kPoints[random() % std::size(kPoints)], 1 + static_cast<int>(random() % 2));
     args = {"local", "--resume", "run"};
   }
@@ -162,11 +162,11 @@ TEST_F(RecoveryTest, FiveCrashesInARow) {
   EXPECT_EQ(Ledger("resumed").size(), 5U);
 }
 
-// No fault point is asked for: the kills hit whatever the threads do just then.
+// Without fault points: the kills hit the threads anywhere.
 TEST_F(RecoveryTest, FiveKillsAtAnyMoment) {
   std::mt19937 random(20250309);
   TinyJob job = MakeTinyJob();
-  job["trainer"] = "{steps: 1000000}";  // more than what passes before the fifth kill
+  job["trainer"] = "{steps: 1000000}";  // more than five processes can finish
   job["eval"] = "{every_steps: 25, rows: 20}";
   WriteJob(job);
   std::vector<std::string> args = {"local", "job.yaml", "--run-dir", "run"};
@@ -174,7 +174,7 @@ TEST_F(RecoveryTest, FiveKillsAtAnyMoment) {
     SCOPED_TRACE("kill " + std::to_string(kill));
     const auto process = Start(args);
     ASSERT_TRUE(process->AwaitOutput("\nstep ", absl::Seconds(60)));
-    // Reads the steps that follow for that long, unless the process ends before.
+    // Reads output for `delay` unless the process exits first.
     const auto delay = absl::Microseconds(static_cast<int64_t>(random() % 100'000));
     EXPECT_FALSE(process->AwaitOutput("never said", delay));
     process->Signal(SIGKILL);
@@ -242,7 +242,7 @@ TEST_F(RecoveryTest, ADamagedCheckpointIsPassedOverForTheOneBefore) {
 TEST_F(RecoveryTest, PromptsOfLostStepsComeAgain) {
   TinyJob job = MakeTinyJob();
   job["checkpoint"] = "{every_steps: 100}";
-  StartAndCrash(job, "commit", 3);  // steps 1 to 3 die with the memory
+  StartAndCrash(job, "commit", 3);  // steps 1 to 3 exist in memory only
   Resume();
   ExpectComplete(kSteps);
   std::set<int64_t> lost, again;

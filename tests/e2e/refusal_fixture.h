@@ -10,11 +10,11 @@
 
 namespace freshet {
 
-// Jobs that `freshet local` must refuse before it makes anything.
+// For jobs that `freshet local` must refuse before it creates anything.
 class RefusalFixture : public FreshetFixture {
  protected:
-  // `freshet local ARGS` says each of `parts` in one of at most 6 lines, exits with 3, and leaves
-  // the folder as it was. Returns the lines.
+  // Expects `freshet local ARGS` to exit with 3, leave the folder unchanged and print at most 6
+  // lines, with each of `parts` in one of them. Returns the lines.
   std::vector<std::string> ExpectRefused(std::vector<std::string> args,
                                          const std::vector<std::string>& parts,
                                          size_t num_lines = 0) {
@@ -42,7 +42,7 @@ class RefusalFixture : public FreshetFixture {
     folder_.Write("job.yaml", ToYaml(job));
     return ExpectRefused({"job.yaml"}, parts, num_lines);
   }
-  // Reads rows.jsonl; no warm-up, no evaluation.
+  // A job that reads rows.jsonl, without warm-up and evaluation.
   static TinyJob JsonlJob() {
     TinyJob job = MakeTinyJob();
     job["dataset"] = "{type: jsonl, path: rows.jsonl, prompt: \"{question}=\", answer: answer}";

@@ -1,4 +1,4 @@
-// A run as a newcomer sees it: what it prints, what it leaves behind, and that it learns.
+// A newcomer's first run: its output, its files, and that it learns.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -29,7 +29,7 @@ class SmokeTest : public FreshetFixture {
 };
 
 TEST_F(SmokeTest, TheExampleLearns) {
-  // A short warm-up leaves the policy room to learn: it starts at about 0.1.
+  // After a short warm-up the policy starts at about 0.1, which leaves room to learn.
   const ChildResult result =
       Freshet({"local", std::string(FRESHET_SOURCE_DIR) + "/examples/smoke.yaml", "--run-dir",
                "run", "--set", "warmup.sft.steps=30", "--set", "trainer.steps=40", "--set",
@@ -126,7 +126,7 @@ TEST_F(SmokeTest, EveryStepHasItsRow) {
 
 TEST_F(SmokeTest, VersionsAreEvaluatedAtTheStartOnTheWayAndAtTheEnd) {
   TinyJob job = MakeTinyJob();
-  job["staleness"] = "{max: 0}";  // an evaluation that is due meanwhile is never skipped there
+  job["staleness"] = "{max: 0}";  // never skips an evaluation that comes due
   job["trainer"] = "{steps: 5}";
   Train(job);
   std::vector<int64_t> versions;
@@ -191,7 +191,7 @@ TEST_F(SmokeTest, SamplesShowPromptsCompletionsAndRewards) {
 
 TEST_F(SmokeTest, AGroupsAdvantagesFollowItsRewards) {
   TinyJob job = MakeTinyJob();
-  job["output"] = "{samples_per_step: 32}";  // all of them: 8 groups of 4
+  job["output"] = "{samples_per_step: 32}";  // all samples: 8 groups of 4
   Train(job);
   const std::vector<Json> rows = Rows("run/samples.jsonl");
   ASSERT_EQ(rows.size(), 6U * 32);

@@ -6,12 +6,11 @@
 
 namespace freshet {
 
-// A job file whose top-level keys a test can replace: key -> value in YAML's flow style; an empty
-// value leaves the key out.
+// A job file as top-level key -> value in YAML flow style. An empty value omits the key.
 using TinyJob = std::map<std::string, std::string>;
 
-// Copies three digits ("730=" -> "730"); trains 6 steps of 8 groups of 4 samples in half a second.
-// Checkpoints and evaluations every 2 steps.
+// Copies three digits ("730=" -> "730"): 6 steps of 8 groups of 4 samples in 0.5 s, with
+// checkpoints and evaluations every 2 steps.
 inline TinyJob MakeTinyJob() {
   return {
       {"name", "tiny"},

@@ -1,4 +1,4 @@
-// Two jobs in one cluster, and what can be done with a job while it runs.
+// Two jobs in one cluster, and the operations on a running job.
 
 #include <csignal>
 #include <cstdlib>
@@ -44,7 +44,6 @@ class TwoJobsTest : public testing::Test {
   job::v1::JobState State(const std::string& id) {
     return cluster_.Get(id).value_or(job::v1::Job()).state();
   }
-  // Keys of a job in Redis.
   std::vector<std::string> KeysOf(const std::string& id) {
     std::vector<std::string> keys;
     for (const std::string& key : cluster_.Keys()) {
@@ -52,7 +51,7 @@ class TwoJobsTest : public testing::Test {
     }
     return keys;
   }
-  // Deletes a job that has ended, once its workers have let go of it.
+  // Deletes an ended job, once its workers have released it.
   bool Delete(const std::string& id) {
     return ClusterProcesses::Await([&] { return cluster_.Freshet({"delete", id}).exit_code == 0; });
   }
@@ -64,7 +63,7 @@ TEST_F(TwoJobsTest, RunSideBySideOnPoolsOfTheirOwn) {
   Start({"rollout-0", "rollout.blue-0", "reward-0", "trainer-0", "trainer-1"});
   Submit("one", 150);
   Submit("two", 150, "pool: blue\n");
-  // Both are at work at the same time.
+  // Both run at the same time.
   EXPECT_TRUE(ClusterProcesses::Await(
       [&] { return State("one") == JOB_STATE_RUNNING && State("two") == JOB_STATE_RUNNING; }));
   for (const char* id : {"one", "two"}) {
@@ -103,7 +102,7 @@ TEST_F(TwoJobsTest, PauseHoldsAJobAndResumeContinuesIt) {
   ASSERT_TRUE(cluster_.AwaitStep("j", 5));
   Freshet({"pause", "j"});
   ASSERT_TRUE(cluster_.AwaitState("j", JOB_STATE_PAUSED));
-  // A step that was under way may end; then nothing moves.
+  // A step in progress may finish; then the step number must not change.
   int64_t step = -1;
   ASSERT_TRUE(ClusterProcesses::Await(
       [&] { return std::exchange(step, cluster_.Get("j")->step()) == cluster_.Get("j")->step(); }));
@@ -133,7 +132,7 @@ TEST_F(TwoJobsTest, ADeletedJobLeavesNothingInRedis) {
   Freshet({"cancel", "doomed"});
   ASSERT_TRUE(cluster_.AwaitState("doomed", JOB_STATE_CANCELLED));
   ASSERT_TRUE(Delete("doomed"));
-  // Blobs of samples that never arrived expire; everything else is gone at once.
+  // Blobs of samples that were never put expire; all other keys are deleted at once.
   std::vector<std::string> left;
   for (const std::string& key : KeysOf("doomed")) {
     const auto ttl = cluster_.redis().Client()->Command({"TTL", key});
@@ -142,7 +141,7 @@ TEST_F(TwoJobsTest, ADeletedJobLeavesNothingInRedis) {
   }
   EXPECT_THAT(left, IsEmpty());
   EXPECT_EQ(cluster_.Freshet({"get", "doomed"}).exit_code, 4);
-  // The cluster goes on with the next one.
+  // The cluster runs the next job.
   Submit("next", 5);
   EXPECT_TRUE(cluster_.AwaitState("next", JOB_STATE_SUCCEEDED));
 }
@@ -157,7 +156,7 @@ TEST_F(TwoJobsTest, ARolloutThatJoinsTakesItsShare) {
                          .Find("freshet_rollout_samples_total", {{"job", "j"}, {"outcome", "put"}});
     return put.value_or(0) > 0;
   })) << cluster_.Log("rollout-1");
-  // And carries the job alone when the first one leaves.
+  // The new rollout continues alone after the first one leaves.
   EXPECT_TRUE(cluster_.Drain("rollout-0").ok());
   EXPECT_TRUE(cluster_.AwaitStep("j", cluster_.Get("j")->step() + 20))
       << cluster_.Get("j")->DebugString();

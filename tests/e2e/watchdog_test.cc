@@ -1,5 +1,5 @@
-// A job that makes no progress says why: in `describe`, in an event and in a metric, within what is
-// 10 s at the controller's usual pace; here its time goes ten times as fast.
+// A stalled job reports the reason in `describe`, in an event and in a metric, within 10 s at the
+// default time scale. The tests run at ten times the speed.
 
 #include <grpcpp/grpcpp.h>
 
@@ -26,7 +26,7 @@ using job::v1::JOB_STATE_RUNNING;
 using job::v1::JOB_STATE_SUCCEEDED;
 using testing::HasSubstr;
 
-// An environment of a user's own whose every first step ends the episode, until it hangs.
+// An environment whose episodes end after the first step, until it hangs.
 class UsersEnvironment final : public env::v1::EnvService::Service {
  public:
   UsersEnvironment() {
@@ -91,7 +91,7 @@ class WatchdogTest : public testing::Test {
     cluster_ = std::make_unique<ClusterProcesses>(options);
     const absl::Status up = cluster().Start(workers);
     ASSERT_TRUE(up.ok()) << up;
-    // Steps of a real model are shorter: the job is not to end before it is disturbed.
+    // Steps of a real model are shorter; the job must not end before it is disturbed.
     ASSERT_TRUE(cluster().Submit("j", QuickJob(simulated ? 60 : 120, more)).ok());
     ASSERT_TRUE(cluster().AwaitStep("j", 5)) << cluster().Get("j")->DebugString();
   }
@@ -102,8 +102,8 @@ class WatchdogTest : public testing::Test {
         .Metrics("controller")
         .Find("freshet_job_blocking_edge", {{"edge", edge}, {"job", "j"}});
   }
-  // All three say that the job blocks on `edge`, because of `why`; the event, which is made as the
-  // stall begins, because of `at_first`.
+  // Expects that `describe`, the event and the metric report that the job blocks on `edge` because
+  // of `why`. The event is created when the stall begins and contains `at_first` instead.
   void ExpectStall(const char* edge, const std::string& why) { ExpectStall(edge, why, why); }
   void ExpectStall(const char* edge, const std::string& why, const std::string& at_first) {
     EXPECT_TRUE(ClusterProcesses::Await([&] {
@@ -125,7 +125,7 @@ class WatchdogTest : public testing::Test {
     }));
   }
   void ExpectProgress() {
-    // While it runs: of the events of a job, only the last ones are told.
+    // Check while the job runs: only its last events are retained.
     EXPECT_TRUE(ClusterProcesses::Await([&] {
       return !cluster().Notices("j", "progress").empty();
     })) << cluster().Get("j")->ShortDebugString();
@@ -159,7 +159,7 @@ TEST_F(WatchdogTest, NamesAHungEnvironment) {
       "reward: {components: {won: {type: environment}}}\n",
       /*simulated=*/false);
   cluster().Signal("env-0", SIGSTOP);
-  // The stall may begin before the worker is missed, when its episodes have been silent for long.
+  // The stall may begin before the worker is declared lost, when its episodes do not answer.
   ExpectStall("env", "0 environment workers ready", "environment");
   cluster().Signal("env-0", SIGCONT);
   ExpectProgress();

@@ -129,7 +129,7 @@ TEST(Calculator, RefusesARowWithoutAnExpression) {
 }
 
 TEST(Calculator, TheLargestDrawnExpressionHasAValue) {
-  // 8 operands of 9 digits may go beyond 64 bits: the reset says so instead of being wrong.
+  // 8 operands of 9 digits can overflow 64 bits; then the reset must fail.
   int refused = 0;
   for (uint64_t seed = 0; seed < 50; ++seed) {
     const auto reply =

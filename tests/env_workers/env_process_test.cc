@@ -1,4 +1,4 @@
-// freshet-env as a process of its own.
+// freshet-env as a separate process.
 
 #include <grpcpp/grpcpp.h>
 
@@ -43,7 +43,7 @@ TEST_F(EnvProcessTest, PlaysAnEpisodeAloneAndDrains) {
   ASSERT_TRUE(stream->Write(request) && stream->Read(&reply));
   ASSERT_EQ(reply.observation().back(), '=');
 
-  // Told to end, it lets the episode finish.
+  // On SIGTERM it lets the episode finish.
   process->Signal(SIGTERM);
   ASSERT_TRUE(process->AwaitOutput("event=drain", kGuard));
   const std::string expression(reply.observation(), 0, reply.observation().size() - 1);

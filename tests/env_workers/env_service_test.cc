@@ -148,7 +148,7 @@ TEST_F(EnvServiceTest, RefusesMoreEpisodesThanItMayHold) {
   const auto two = Open();
   two->Ask(ResetOf("guess_number"));
   const auto three = Open();
-  // What a refused client has sent meanwhile begins no episode.
+  // A message already sent by a refused client starts no episode.
   three->stream->Write(ResetOf("guess_number"));
   EXPECT_EQ(three->End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   one->stream->WritesDone();
@@ -179,11 +179,11 @@ TEST_F(EnvServiceTest, AStreamThatFindsNoPlaceWaitsForOne) {
   while (service_->waiting_episodes() < 2) std::this_thread::yield();
   const auto four = Open();
   EXPECT_EQ(four->End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(service_->open_episodes(), 1);  // never more than there are places
+  EXPECT_EQ(service_->open_episodes(), 1);  // never above max_episodes
   one->stream->WritesDone();
   EXPECT_TRUE(one->End().ok());
   EpisodeReply reply;
-  EXPECT_TRUE(two->stream->Read(&reply));  // the older one
+  EXPECT_TRUE(two->stream->Read(&reply));  // waited longest
   EXPECT_TRUE(two->Ask(StepOf("x")).truncated());
   EXPECT_EQ(service_->waiting_episodes(), 1);
   two->stream->WritesDone();
@@ -264,7 +264,7 @@ TEST_F(EnvServiceTest, DrainingItFinishesWhatRunsAndTakesNothingNew) {
   EXPECT_EQ(late->End().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_FALSE(service_->AwaitNoEpisodes(absl::Now()));
   EXPECT_EQ(running->Ask(StepOf("x")).observation(), "!");
-  // A running stream begins no other episode.
+  // A running stream cannot start another episode.
   ASSERT_TRUE(running->stream->Write(ResetOf("guess_number")));
   EXPECT_EQ(running->End().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_TRUE(service_->AwaitNoEpisodes(absl::Now() + absl::Seconds(10)));

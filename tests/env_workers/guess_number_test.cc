@@ -9,7 +9,7 @@
 namespace freshet {
 namespace {
 
-// The reset's answer names the secret, which no policy sees.
+// Resets the game and returns the secret, which the answer reveals to tests but not to policies.
 int64_t MustReset(GuessNumber& game, uint64_t seed, const EnvironmentOptions& options = {}) {
   const auto reply = game.Reset(seed, options);
   EXPECT_TRUE(reply.ok()) << reply.status();
@@ -108,9 +108,9 @@ TEST(GuessNumber, ARepeatedGuessEarnsNoBits) {
   GuessNumber game;
   uint64_t seed = 0;
   while (MustReset(game, seed, {{"reward", "bits"}, {"max", "8"}}) != 7) ++seed;
-  EXPECT_NEAR(MustStep(game, "3").reward, 1.0 / 3, 1e-12);  // 8 numbers become 4
+  EXPECT_NEAR(MustStep(game, "3").reward, 1.0 / 3, 1e-12);  // 8 candidates become 4
   EXPECT_EQ(MustStep(game, "3").reward, 0.0);
-  EXPECT_EQ(MustStep(game, "1").reward, 0.0);  // known to be larger
+  EXPECT_EQ(MustStep(game, "1").reward, 0.0);  // already known to be larger
 }
 
 TEST(GuessNumber, TheSeedAloneDrawsTheSecret) {

@@ -19,7 +19,7 @@ TEST(IntegerExpression, KeepsTheOrderOfOperators) {
       {"12*34", 408},
       {"1+2*3", 7},        // 1 + 6
       {"2*3+1", 7},        // 6 + 1
-      {"10-4-3", 3},       // from the left
+      {"10-4-3", 3},       // left-associative
       {"1-2*3*4+5", -18},  // 1 - 24 + 5
       {"-2*3", -6},
       {"007+1", 8},

@@ -11,7 +11,7 @@
 namespace freshet {
 namespace {
 
-constexpr int64_t kMaxQueued = 1 << 20;  // bytes held of one direction; then the sender waits
+constexpr int64_t kMaxQueued = 1 << 20;  // max. bytes queued per direction before reading stops
 
 size_t IndexOf(FaultDirection direction) { return static_cast<size_t>(direction); }
 
@@ -48,13 +48,13 @@ bool FaultLink::WantsRead(const Flow& flow) const {
 
 std::array<pollfd, 2> FaultLink::PollSet() const {
   std::array<pollfd, 2> set;
-  for (size_t side = 0; side < 2; ++side) {  // side 0: the client, whom flow 0 reads
+  for (size_t side = 0; side < 2; ++side) {  // side 0: the client, which flow 0 reads
     const Flow& in = flows_[side];
     const Flow& out = flows_[1 - side];
     short events = 0;
     if (WantsRead(in)) events |= POLLIN;
     if (!out.pieces.empty() && out.pieces.front().due == absl::InfinitePast()) events |= POLLOUT;
-    // Without events poll would still report a hang-up, again and again.
+    // A negative fd: with events == 0, poll would still report a hang-up on every call.
     set[side] = {events == 0 ? -1 : in.from, events, 0};
   }
   return set;
@@ -125,7 +125,7 @@ void FaultLink::Write(Flow& flow, absl::Time now) {
     Piece& piece = flow.pieces.front();
     const ssize_t count = ::send(flow.to, piece.bytes.data(), piece.bytes.size(), MSG_NOSIGNAL);
     if (count < 0 && errno == EAGAIN) {
-      piece.due = absl::InfinitePast();  // waits for room, no longer for a time
+      piece.due = absl::InfinitePast();  // blocked by the socket, no longer by time
       return;
     }
     if (count < 0) return Cut(/*reset=*/false);

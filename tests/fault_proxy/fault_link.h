@@ -14,41 +14,39 @@ namespace freshet {
 
 enum class FaultDirection { kToServer = 0, kToClient = 1 };
 
-// What happens to the bytes of one direction. The default harms nothing.
+// Faults of one direction. The default has none.
 struct Toxics {
-  absl::Duration latency;        // added to each piece
+  absl::Duration latency;        // added to each chunk
   int64_t bytes_per_second = 0;  // 0: no limit
-  int64_t slice_bytes = 0;       // pieces of at most so many bytes, each sent by itself; 0: as read
-  int64_t limit_bytes = -1;      // a connection ends when it has forwarded so many since the toxic
-                                 // was set; -1: never
-  bool reset = false;            // ends by limit_bytes are resets (RST)
-  bool swallow = false;          // bytes vanish, the connection stays
+  int64_t slice_bytes = 0;       // max. bytes per write; 0: as read
+  int64_t limit_bytes = -1;      // bytes forwarded after Set() until the connection ends; -1: never
+  bool reset = false;            // end by RST instead of FIN on limit_bytes
+  bool swallow = false;          // discard bytes, keep the connection open
 };
 
-// The two sockets of one proxied connection, driven by the proxy's thread.
-// Confined to one thread at a time.
+// The two sockets of a proxied connection. Confined to one thread at a time.
 class FaultLink {
  public:
-  // Takes both sockets, non-blocking.
+  // Takes ownership of both sockets, which must be non-blocking.
   FaultLink(int client, int server);
   ~FaultLink();
   FaultLink(const FaultLink&) = delete;
   FaultLink& operator=(const FaultLink&) = delete;
 
-  // Starts the counts of `direction` again under new faults.
+  // Sets the faults of `direction` and resets its counters.
   void Set(FaultDirection direction, const Toxics& toxics);
-  // Closes both sides; with `reset`, by RST.
+  // Closes both sockets, by RST if `reset`.
   void Cut(bool reset);
 
-  // What to wait for, client first; and the time when something is due.
+  // What to poll for, client first, and the time of the next timed action.
   std::array<pollfd, 2> PollSet() const;
   absl::Time NextDue() const;
-  // Reads and writes what `ready` allows.
+  // Handles the events in `ready`.
   void Pump(const std::array<pollfd, 2>& ready, absl::Time now);
 
   bool closed() const { return closed_; }
   bool cut_by_fault() const { return cut_by_fault_; }
-  // Bytes written, and bytes swallowed, since the last call.
+  // Bytes written since the last call, and bytes discarded.
   int64_t TakeForwarded(FaultDirection direction);
   int64_t TakeSwallowed();
 
@@ -63,10 +61,10 @@ class FaultLink {
     Toxics toxics;
     std::deque<Piece> pieces;
     int64_t queued = 0;                           // bytes in `pieces`
-    int64_t limit_left = -1;                      // bytes that may still be read; -1: no limit
-    absl::Time line_free = absl::InfinitePast();  // when the bandwidth allows the next piece
+    int64_t limit_left = -1;                      // bytes that may still be read; -1: unlimited
+    absl::Time line_free = absl::InfinitePast();  // when the bandwidth limit allows the next piece
     bool at_end = false;                          // the sender has closed
-    bool end_sent = false;                        // and the receiver knows
+    bool end_sent = false;                        // the receiver's end is closed, too
     int64_t forwarded = 0;
   };
 

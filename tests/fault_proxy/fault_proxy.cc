@@ -30,7 +30,7 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-// A listening socket on `port` (0: any), or -1.
+// Returns a listening socket on `port` (0: any), or -1.
 int Listen(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int on = 1;
@@ -168,7 +168,7 @@ void FaultProxy::Obey(const Settings& settings, const Settings& former) {
   if (settings.down && listener_ >= 0) ::close(std::exchange(listener_, -1));
   if (!settings.down && listener_ < 0) {
     listener_ = Listen(port_);
-    FRESHET_CHECK(listener_ >= 0);  // nobody else takes the port while it is down
+    FRESHET_CHECK(listener_ >= 0);  // the port is not reused while the proxy is down
   }
   MutexLock lock(mu_);
   num_cut_ += cut;

@@ -14,10 +14,8 @@
 
 namespace freshet {
 
-// A TCP proxy on loopback that harms the connections through it, as toxiproxy does: for tests of
-// what a network does to a client. It decides nothing by chance: the same bytes and the same calls
-// give the same faults. A call that changes the faults returns when they are in force.
-// Thread-safe.
+// A TCP proxy on loopback that injects faults, like toxiproxy. Deterministic: the same bytes and
+// calls give the same faults. Calls that change faults return once they are in effect. Thread-safe.
 class FaultProxy {
  public:
   // Listens on a free port and forwards to 127.0.0.1:`target_port`.
@@ -28,18 +26,18 @@ class FaultProxy {
 
   int port() const { return port_; }
 
-  // Sets the faults of one direction, for connections there are and those to come.
+  // Sets the faults of one direction for existing and new connections.
   void Set(FaultDirection direction, const Toxics& toxics);
-  // Takes all faults away and is up again.
+  // Removes all faults and accepts connections again.
   void Heal();
-  // Down: refuses new connections, and has closed all others.
+  // `down`: closes all connections and refuses new ones.
   void SetDown(bool down);
-  // Ends all connections at once with a reset.
+  // Ends all connections with a reset.
   void ResetPeers();
-  // Forwards to another port from now on; connections stay with theirs.
+  // Forwards new connections to another port.
   void SetTarget(int target_port);
 
-  // Connections ever accepted, bytes forwarded and swallowed, and connections ended by a fault.
+  // Connections accepted, bytes forwarded and discarded, and connections ended by a fault.
   int64_t NumAccepted() const;
   int64_t NumForwarded(FaultDirection direction) const;
   int64_t NumSwallowed() const;
@@ -48,7 +46,7 @@ class FaultProxy {
  private:
   struct Settings {
     std::array<Toxics, 2> toxics;
-    std::array<int64_t, 2> toxics_set = {0, 0};  // generation in which each was set
+    std::array<int64_t, 2> toxics_set = {0, 0};  // generation of each
     bool down = false;
     int target_port = 0;
     int64_t resets = 0;
@@ -56,18 +54,18 @@ class FaultProxy {
   };
 
   FaultProxy(int target_port, int port, int listener, int wake);
-  // Changes the settings by `change` and waits until the thread works by them.
+  // Applies `change` to the settings and waits until the thread uses them.
   template <typename Change>
   void Apply(Change change) ABSL_LOCKS_EXCLUDED(mu_);
   void Run(const std::stop_token& stop);
-  // Makes the links obey `settings`, which replace `former`.
+  // Applies `settings` to the links; `former` are the settings in effect.
   void Obey(const Settings& settings, const Settings& former);
   void Accept(const Settings& settings);
   void Count();
 
   const int port_;
   const int wake_;
-  int listener_;  // -1 while down; like links_, the thread's alone
+  int listener_;  // -1 while down; used by the thread only, like links_
   std::vector<std::unique_ptr<FaultLink>> links_;
 
   mutable Mutex mu_;

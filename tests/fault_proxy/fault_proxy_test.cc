@@ -21,7 +21,7 @@
 namespace freshet {
 namespace {
 
-// A blocking connection of the test's own; every wait is bounded by 10 s.
+// A blocking connection; all waits are limited to 10 s.
 class Peer {
  public:
   explicit Peer(int port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -42,7 +42,7 @@ class Peer {
     ASSERT_EQ(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  // Up to `size` bytes, fewer when the connection ends before.
+  // Reads `size` bytes, or fewer if the connection ends first.
   std::string Receive(size_t size) {
     std::string got;
     std::array<char, 4096> buffer;
@@ -147,7 +147,7 @@ TEST_F(FaultProxyTest, SwallowedBytesNeverArriveButLaterOnesDo) {
   Peer peer(proxy_->port());
   peer.Send("lost");
   while (proxy_->NumForwarded(FaultDirection::kToServer) < 4) std::this_thread::yield();
-  // The echo of "lost" is read, and gone, before the echo of what is sent below.
+  // The echo of "lost" is swallowed before the next bytes are sent.
   Peer other(proxy_->port());
   other.Send("lost");
   while (proxy_->NumSwallowed() < 8) std::this_thread::yield();
@@ -167,7 +167,7 @@ TEST_F(FaultProxyTest, LatencyAndBandwidthDelayTheBytes) {
   const std::string text(50, 'z');
   peer.Send(text);
   EXPECT_EQ(peer.Receive(text.size()), text);
-  // 50 bytes at 1,000 bytes a second, and the latency once: not earlier on any machine.
+  // 50 bytes at 1,000 bytes/s plus the latency once, on any machine.
   EXPECT_GE(SystemClock::Get().Now() - start, absl::Milliseconds(70));
 }
 

@@ -8,11 +8,11 @@
 
 namespace freshet {
 
-// A TCP server on a free loopback port that answers as a test says, for peers that misbehave.
+// A TCP server on a free loopback port with scripted answers, to imitate misbehaving peers.
 // Thread-safe.
 class ScriptedServer {
  public:
-  // What to send back for the bytes that came at once; nullopt closes the connection. Called by the
+  // Returns the reply to the bytes of one read; nullopt closes the connection. Called on the
   // server's thread.
   using Answer = std::function<std::optional<std::string>(const std::string& received)>;
 
@@ -25,7 +25,7 @@ class ScriptedServer {
 
  private:
   void Run(const std::stop_token& stop);
-  // False when the connection is over.
+  // Returns false once the connection has ended.
   bool Serve(int fd);
 
   const Answer answer_;

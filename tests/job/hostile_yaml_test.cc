@@ -82,7 +82,7 @@ TEST(HostileYaml, DeepBlockNestingIsOneFault) {
 }
 
 TEST(HostileYaml, NestingAtTheLimitIsReadAndOneBeyondIsNot) {
-  const auto nested = [](int levels) {  // the outer map is a level, too
+  const auto nested = [](int levels) {  // the outer map counts as a level
     return "x: " + Repeat("[", levels - 1) + Repeat("]", levels - 1) + "\n";
   };
   EXPECT_THAT(ErrorLines(nested(32)), ::testing::Contains(::testing::HasSubstr("unknown key")));

@@ -88,7 +88,7 @@ TEST(ListKeys, NamesEntriesOfMapsAndLists) {
   }
 }
 
-// Defaults and conditions in the proto are text: a slip there shows here.
+// Validates defaults and conditions, which are plain text in the proto.
 void CheckOptions(const google::protobuf::Descriptor& block) {
   for (int i = 0; i < block.field_count(); ++i) {
     const google::protobuf::FieldDescriptor& field = *block.field(i);

@@ -27,7 +27,7 @@ TEST(LossKeys, PresetsAreThoseOfTheTrainer) {
   EXPECT_THAT(Allowed("loss.preset"), UnorderedElementsAreArray(presets));
 }
 
-// Each choice that a job file may hold is one that the trainer knows.
+// The trainer implements each choice that a job file may contain.
 TEST(LossKeys, ChoicesAreKnownToTheTrainer) {
   struct Case {
     const char* path;

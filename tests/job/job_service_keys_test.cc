@@ -11,7 +11,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// The errors of a minimal job with an environment, reward components or another line.
+// The errors of a minimal job with `line` added.
 std::vector<std::string> With(const std::string& line) {
   return ErrorLines(MinimalJob() + line + "\n");
 }
@@ -76,7 +76,7 @@ TEST(EnvironmentKeys, AreChecked) {
 }
 
 TEST(EnvironmentKeys, AnEpisodeMayBeShorterThanTheRowsAnswer) {
-  // An arithmetic answer has 3 characters.
+  // An answer to an arithmetic row has 3 characters.
   const std::string job = MinimalJobWith(5, "rollout: {max_new_tokens: 2}");
   EXPECT_THAT(ErrorLines(job + "environment: {type: calculator}\n"), IsEmpty());
   EXPECT_THAT(ErrorLines(job), testing::SizeIs(1));

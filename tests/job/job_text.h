@@ -9,7 +9,7 @@
 
 namespace freshet {
 
-// The shortest valid job, one block a line: name 1, model 2, tokenizer 3, dataset 4, rollout 5,
+// The shortest valid job, one block per line: name 1, model 2, tokenizer 3, dataset 4, rollout 5,
 // reward 6, trainer 7, optimizer 8.
 inline std::string MinimalJob() {
   return "name: tiny\n"
@@ -31,7 +31,7 @@ inline std::string MinimalJobWith(int line, const std::string& text) {
   return job.replace(begin, job.find('\n', begin) - begin, text);
 }
 
-// The errors of a job named job.yaml, one line each.
+// The errors of parsing `yaml` as job.yaml, one per line.
 inline std::vector<std::string> ErrorLines(const std::string& yaml,
                                            const std::vector<std::string>& overrides = {}) {
   std::vector<std::string> lines;

@@ -11,9 +11,9 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 struct Case {
-  int line;  // of MinimalJob() that is replaced; 9 appends
+  int line;  // line of MinimalJob() to replace; 9 appends
   const char* text;
-  const char* error;  // nullptr: none
+  const char* error;  // expected error; nullptr: none
 };
 
 void Check(const Case& c) {

@@ -13,7 +13,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A store whose groups of one sample are scored or die as told.
+// A store with groups of one sample that tests score or let die.
 class DeadGroupGuardTest : public testing::Test {
  protected:
   DeadGroupGuardTest() {
@@ -30,7 +30,7 @@ class DeadGroupGuardTest : public testing::Test {
     EXPECT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
   }
-  // One more group, generated and leased for its score.
+  // Generates one more group and leases its row for scoring.
   RowLease NextRow() {
     Prompt prompt;
     prompt.ordinal = next_++;
@@ -84,7 +84,7 @@ TEST_F(DeadGroupGuardTest, TheLastReasonIsFoundAmongMany) {
 
 TEST_F(DeadGroupGuardTest, TheReasonIsOneLineOfValidText) {
   Die(kLimit - 1);
-  // The store cuts the text by bytes, in the middle of a character.
+  // The store truncates the text by bytes, possibly within a character.
   std::string text = "two\nlines ";
   for (int i = 0; i < 300; ++i) text += "\u00e9";
   ASSERT_TRUE(store_->FailRow(Task::kScore, NextRow().token, text).ok());

@@ -25,8 +25,8 @@ using testing::HasSubstr;
 
 constexpr absl::Duration kGuard = absl::Seconds(20);
 
-// An evaluator over a worker with a scripted engine, whose responses are the characters 'k', 'l',
-// 'm', ... (ids 10, 11, 12, ...).
+// An evaluator over a worker with a scripted engine whose responses are 'k', 'l', 'm', ... (ids 10,
+// 11, 12, ...).
 class EvaluatorTest : public RolloutWorkerFixture {
  protected:
   EvaluatorTest() {
@@ -42,7 +42,7 @@ class EvaluatorTest : public RolloutWorkerFixture {
     engine_.length = [](int64_t request, int32_t) { return request == -2 ? 2U : 1U; };
   }
 
-  // One held-out row "ab" for each expected answer.
+  // Sets one held-out row "ab" per expected answer.
   void SetRows(const std::vector<std::string>& answers) {
     TemplateDatasetOptions options;
     options.row.prompt = "{q}";
@@ -75,18 +75,18 @@ class EvaluatorTest : public RolloutWorkerFixture {
     const VersionForTest made = MakeVersion({0, version}, 1, 100, 64);
     return {made.manifest, made.bytes};
   }
-  // Runs the worker until it has the answers, and waits for their scores.
+  // Runs the worker until the evaluation is generated, then waits for its scores.
   void RunEvaluation() {
     ASSERT_TRUE(RunUntil([&] { return !worker().EvaluationBusy(); }).ok());
     ASSERT_TRUE(finished_.WaitFor(kGuard));
   }
-  // A reward service of the user's own, with the function in its place.
+  // Replaces the scorer by `function`, as a user's reward service.
   void UseService(CallbackScorer::Function function) {
     (*setup_.spec.mutable_reward()->mutable_components())["part"].set_type("grpc");
     setup_.scorer = std::make_unique<CompositeScorer>();
     setup_.scorer->Add("part", 1.0, std::make_unique<CallbackScorer>(std::move(function)));
   }
-  // Takes what there is; results_ grows by a successful evaluation, else failure_ says why.
+  // Takes the result, if any: appends it to results_, or stores the error in failure_.
   absl::Status Take() {
     return evaluator().TakeResult([this](absl::StatusOr<EvalMetrics> result) {
       idle_while_recording_ = evaluator().AwaitIdle(absl::ZeroDuration());
@@ -114,14 +114,14 @@ TEST_F(EvaluatorTest, ScoresEveryRowAtThePinnedVersion) {
   EXPECT_EQ(metrics.eval_name, "heldout");
   EXPECT_EQ(metrics.policy_version, 7);
   EXPECT_EQ(metrics.rows, 3);
-  EXPECT_DOUBLE_EQ(metrics.eval_accuracy, 2 * 2 / 3.0);  // "k" and "kl" are right, weight 2
+  EXPECT_DOUBLE_EQ(metrics.eval_accuracy, 2 * 2 / 3.0);  // "k" and "kl" are right; weight 2
   EXPECT_DOUBLE_EQ(metrics.reward_components.at("part"), 2 / 3.0);
   EXPECT_DOUBLE_EQ(metrics.completion_length_mean, 4 / 3.0);
   EXPECT_THAT(engine_.loaded[1], ElementsAre(PolicyVersion{0, 7}));
 }
 
 TEST_F(EvaluatorTest, APerfectScoreIsExact) {
-  SetRows(std::vector<std::string>(49, "k"));  // 49 times 1 / 49 is not 1
+  SetRows(std::vector<std::string>(49, "k"));  // 49 * (1.0 / 49) != 1
   setup_.spec.mutable_eval()->set_rows(100);
   SetReward("contains", "k");
   ASSERT_TRUE(evaluator().Start(Weights(7)));

@@ -95,7 +95,7 @@ TEST(JobSetup, WarmUpAnswersAreCheckedBeforehand) {
   EXPECT_TRUE(Prepare(job).ok());
 }
 
-// A job over the GSM8K files, where they are at hand.
+// A job over the GSM8K files. Skipped if they are absent.
 class Gsm8kJob : public testing::Test {
  protected:
   void SetUp() override {

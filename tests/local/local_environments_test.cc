@@ -11,7 +11,7 @@ using testing::SizeIs;
 
 class LocalEnvironmentsTest : public testing::Test {
  protected:
-  // The only event that there is now.
+  // Polls and returns the only event.
   EpisodeEvent Only() {
     std::vector<EpisodeEvent> events = environments_.Poll();
     EXPECT_THAT(events, SizeIs(1));
@@ -30,7 +30,7 @@ TEST_F(LocalEnvironmentsTest, PlaysAnEpisodeToItsEnd) {
   EXPECT_EQ(start.episode, 7);
   ASSERT_TRUE(start.answer.ok()) << start.answer.status();
   EXPECT_FALSE(start.answer->terminated);
-  // Of two numbers one is the secret: the second guess at the latest finds it.
+  // There are two numbers, so at the latest the second guess finds the secret.
   environments_.Step(7, "0");
   EpisodeEvent event = Only();
   ASSERT_TRUE(event.answer.ok());

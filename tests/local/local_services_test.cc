@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A user's reward: the length of the completion.
+// A user's reward service: the length of the completion.
 class LengthReward final : public reward::v1::RewardService::Service {
  public:
   grpc::Status Score(grpc::ServerContext*, const reward::v1::ScoreRequest* request,
@@ -29,7 +29,7 @@ class LengthReward final : public reward::v1::RewardService::Service {
 
 class LocalServicesTest : public testing::Test {
  protected:
-  // Serves on a free port of the loopback address; returns HOST:PORT.
+  // Serves on a free loopback port; returns HOST:PORT.
   std::string Serve(grpc::Service& service) {
     grpc::ServerBuilder builder;
     int port = 0;
@@ -39,7 +39,7 @@ class LocalServicesTest : public testing::Test {
     EXPECT_NE(server_, nullptr);
     return StrCat("127.0.0.1:", port);
   }
-  // The server ends before the services that it calls.
+  // Stops the server before the services that it calls are destroyed.
   ~LocalServicesTest() override {
     if (server_ != nullptr) server_->Shutdown();
     server_.reset();

@@ -67,7 +67,7 @@ TEST_F(LocalStatusTest, AStallIsAnEventAndNoRow) {
   status_.AddRow(R"({"other":1})");
   EXPECT_TRUE(status_.Metrics("add", 0, 10)->rows.empty());
   const job::v1::Job job = *status_.Get("add");
-  ASSERT_EQ(job.recent_events_size(), 2);  // STARTING comes first
+  ASSERT_EQ(job.recent_events_size(), 2);  // STARTING is first
   EXPECT_EQ(job.recent_events(1).notice().kind(), "stalled");
   EXPECT_EQ(job.recent_events(1).notice().text(), "reward: 3 rows unscored");
 }

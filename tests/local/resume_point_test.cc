@@ -149,7 +149,7 @@ TEST_F(ResumePointTest, ADamagedCheckpointIsPassedOverAndNamed) {
   EXPECT_THAT(point.damaged, ElementsAre(folder_->File("checkpoints/step-4")));
 }
 
-// As written by versions without it.
+// As written by versions that did not have the field.
 TEST_F(ResumePointTest, ACheckpointWithoutAWriterEpochIsWhereTheForkBegins) {
   AppendLedger(OpenRow());
   SaveCheckpoint({0, 2});
@@ -166,7 +166,7 @@ TEST_F(ResumePointTest, ACheckpointWithoutAWriterEpochIsWhereTheForkBegins) {
 
 TEST_F(ResumePointTest, TheParentIsTheLineageOfTheCheckpoint) {
   AppendLedger(OpenRow());
-  AppendLedger(SampleRow(2, 4, 3, 0));  // lineages 2 and 3 left no checkpoint
+  AppendLedger(SampleRow(2, 4, 3, 0));  // lineages 2 and 3 have no checkpoint
   SaveCheckpoint({1, 6});
   const ResumePoint point = Find();
   EXPECT_EQ(point.origin.policy, (PolicyVersion{4, 6}));

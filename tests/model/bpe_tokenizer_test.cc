@@ -52,7 +52,7 @@ TEST(BpeTokenizer, MergesTheLeftmostOfEqualRank) {
 }
 
 TEST(BpeTokenizer, EncodesALongRunInReasonableSteps) {
-  // A quadratic merge of a million characters would not end within the test's limit.
+  // A quadratic merge of a million characters would exceed the test's time limit.
   BpeSpec spec;
   spec.vocab = {{"a", 0}, {"aa", 1}, {"aaaa", 2}};
   spec.merges = {{"a", "a"}, {"aa", "aa"}};
@@ -108,7 +108,7 @@ TEST(BpeTokenizer, StripsSpaceAroundAddedTokens) {
   EXPECT_THAT(*Make(spec)->Encode("a \u2003<l>b"), ElementsAre(0, 10, 1));
   EXPECT_THAT(*Make(spec)->Encode("a<r>\n\u00a0 b"), ElementsAre(0, 11, 1));
   EXPECT_THAT(*Make(spec)->Encode("<r> <l>"), ElementsAre(11, 10));
-  EXPECT_FALSE(Make(spec)->Encode("a <r>").ok());  // the space stays, and has no piece
+  EXPECT_FALSE(Make(spec)->Encode("a <r>").ok());  // the space is kept and has no token
 }
 
 TEST(BpeTokenizer, NormalizesEachPieceBetweenAddedTokens) {

@@ -23,7 +23,7 @@ std::unique_ptr<Tokenizer> Make(const std::string& alphabet) {
 TEST(CharTokenizer, NumbersCharactersInOrder) {
   const auto tokenizer = Make("0123456789+=");
   EXPECT_THAT(*tokenizer->Encode("12+34="), ElementsAre(1, 2, 10, 3, 4, 11));
-  EXPECT_EQ(tokenizer->vocab_size(), 13);  // 12 characters and the end token
+  EXPECT_EQ(tokenizer->vocab_size(), 13);  // 12 characters + end token
   EXPECT_EQ(tokenizer->eos_id(), 12);
   EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
 }

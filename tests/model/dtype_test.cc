@@ -24,13 +24,13 @@ TEST(Bf16, RoundsToNearestEven) {
   };
   const Case cases[] = {
       {0x3F800000, 0x3F80},  // 1
-      {0x3F807FFF, 0x3F80},  // below the middle
-      {0x3F808000, 0x3F80},  // the middle, even below
-      {0x3F808001, 0x3F81},  // above the middle
-      {0x3F818000, 0x3F82},  // the middle, even above
+      {0x3F807FFF, 0x3F80},  // below the midpoint
+      {0x3F808000, 0x3F80},  // at the midpoint, rounds to even (down)
+      {0x3F808001, 0x3F81},  // above the midpoint
+      {0x3F818000, 0x3F82},  // at the midpoint, rounds to even (up)
       {0x80000000, 0x8000},  // -0
       {0x00000001, 0x0000},  // smallest subnormal
-      {0x7F7FFFFF, 0x7F80},  // the largest single rounds to infinity
+      {0x7F7FFFFF, 0x7F80},  // largest float, rounds to infinity
       {0xFF800000, 0xFF80},  // -infinity
   };
   for (const Case& c : cases) {
@@ -39,7 +39,7 @@ TEST(Bf16, RoundsToNearestEven) {
 }
 
 TEST(Bf16, KeepsNan) {
-  // The lowest payload bits alone would be rounded away to infinity.
+  // NaNs with only low payload bits must not round to infinity.
   for (const uint32_t bits : {0x7F800001U, 0x7FC00000U, 0xFFFFFFFFU}) {
     const uint16_t narrow = FloatToBf16(std::bit_cast<float>(bits));
     EXPECT_TRUE(std::isnan(Bf16ToFloat(narrow))) << std::hex << bits;

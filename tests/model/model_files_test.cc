@@ -25,7 +25,7 @@ using ::testing::IsEmpty;
 constexpr char kWeights[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
 
-// A small model whose files a test can spoil before they are written.
+// A small model. Tests can modify its files before they are written.
 class ModelFilesTest : public ::testing::Test {
  protected:
   struct Tensor {
@@ -62,7 +62,7 @@ class ModelFilesTest : public ::testing::Test {
 
   void WriteSingle() const { ASSERT_TRUE(WriteSafetensors(dir_.File(kWeights), ToWrite()).ok()); }
 
-  // Two shards, and an index to be written.
+  // Writes two shards and returns their index.
   Json WriteShards() const {
     std::vector<TensorToWrite> shards[2];
     Json map = Json::object();
@@ -164,7 +164,7 @@ TEST_F(ModelFilesTest, NeedsNoHeadWhenTied) {
   config_.tie_word_embeddings = true;
   dir_.Write("config.json", config_.ToJson());
   WriteSingle();
-  EXPECT_THAT(Errors(), IsEmpty());  // with a head that is not used
+  EXPECT_THAT(Errors(), IsEmpty());  // with an unused head
   tensors_.erase("lm_head.weight");
   WriteSingle();
   EXPECT_THAT(Errors(), IsEmpty());

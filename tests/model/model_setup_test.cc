@@ -83,7 +83,7 @@ TEST(OpenModel, OpensNoFileThatJobsMayNotName) {
   job::v1::JobSpec weights = RandomModelJob();
   weights.mutable_model()->clear_init();
   weights.mutable_model()->set_path(directory.path());
-  // A folder that jobs may name, with links to files outside of it.
+  // An allowed folder with links to files outside of it.
   job::v1::JobSpec linked = tokenizer;
   linked.mutable_tokenizer()->set_path(directory.File("data"));
   std::filesystem::create_symlink("../tokenizer.json", directory.File("data/tokenizer.json"));

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A file of this header and data; the length field can be set apart.
+// A file with this header and data; `length` can be inconsistent.
 std::string FileBytes(const std::string& header, const std::string& data, uint64_t length) {
   std::string bytes;
   for (int i = 0; i < 8; ++i) bytes.push_back(static_cast<char>(length >> (8 * i)));

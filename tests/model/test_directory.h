@@ -10,7 +10,7 @@
 
 namespace freshet {
 
-// A fresh directory that is removed with everything in it at the end of a test.
+// A fresh directory that is removed with its contents on destruction.
 class TestDirectory {
  public:
   TestDirectory() {
@@ -38,7 +38,7 @@ class TestDirectory {
   std::string path_;
 };
 
-// Reference data beside the source tree; absent on most machines.
+// Path of reference data next to the source tree, which most machines do not have.
 inline std::string ReferencePath(const std::string& name) {
   return std::string(FRESHET_SOURCE_DIR) + "/../shared/data/" + name;
 }

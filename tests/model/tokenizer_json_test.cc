@@ -1,4 +1,4 @@
-// What tokenizer.json and tokenizer_config.json may hold, and how bad ones are refused.
+// Supported contents of tokenizer.json and tokenizer_config.json, and errors for invalid ones.
 
 #include "base/str_cat.h"
 #include "gmock/gmock.h"

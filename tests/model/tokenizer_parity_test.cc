@@ -1,4 +1,4 @@
-// Every recorded case of the reference tokenizers: ids and text as the tokenizers library has them.
+// Compares ids and text of all recorded cases with the Hugging Face tokenizers library.
 
 #include <fstream>
 #include <string>
@@ -32,7 +32,7 @@ class TokenizerParity : public ::testing::TestWithParam<Reference> {
     tokenizer_ = *std::move(tokenizer);
   }
 
-  // Calls `check` for each line and returns their number.
+  // Calls `check` for each line; returns the number of lines.
   template <typename Check>
   int ForEachCase(const std::string& file, const Check& check) {
     std::ifstream stream(ReferencePath(GetParam().cases) + "/" + file, std::ios::binary);

@@ -110,7 +110,7 @@ TEST(FormatLiveStep, SurvivesEmptyAndBrokenNumbers) {
 TEST(FormatLiveStep, SharesIdleTimeBetweenEngines) {
   StepView view = Step();
   view.metrics.rollout_idle_seconds = 2;
-  view.rollout_engines = 2;  // 2 s of 2 engines x 2 s
+  view.rollout_engines = 2;  // 2 idle seconds of 2 engines * 2 s
   EXPECT_THAT(FormatLiveStep(view, {120, false}), HasSubstr("idle 50%"));
 }
 

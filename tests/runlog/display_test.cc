@@ -68,7 +68,7 @@ TEST_F(DisplayTest, EndsTheLiveLineBeforeTheSummary) {
   EXPECT_EQ(texts_[1], "\n");
   const size_t count = texts_.size();
   display.reset();
-  EXPECT_EQ(texts_.size(), count);  // nothing is left to end
+  EXPECT_EQ(texts_.size(), count);  // no line is left to terminate
 }
 
 TEST_F(DisplayTest, EndsTheLiveLineWhenItGoes) {
@@ -129,7 +129,7 @@ TEST_F(DisplayTest, FollowsTheWidthOfTheTerminal) {
 TEST_F(DisplayTest, EstimatesWhatIsLeftFromRecentSteps) {
   const auto display = Make(true);
   measured_width_ = 200;
-  display->ShowStep(Step(4));  // 6 steps of 1 s
+  display->ShowStep(Step(4));  // 6 steps of 1 s each
   EXPECT_THAT(texts_[0], HasSubstr("6.0s left"));
 }
 

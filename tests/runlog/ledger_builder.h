@@ -14,8 +14,8 @@
 
 namespace freshet {
 
-// Writes valid ledgers row by row, with the checkpoints that go with them, so that a test can break
-// one thing. B 3, G 2, bound 2.
+// Builds valid ledgers row by row with matching checkpoints, so that a test can corrupt one thing.
+// B = 3, G = 2, bound 2.
 class LedgerBuilder {
  public:
   using Json = nlohmann::ordered_json;
@@ -23,7 +23,7 @@ class LedgerBuilder {
   static constexpr int64_t kSamples = 2;
 
   std::vector<Json> rows;
-  std::map<std::string, std::string> files;  // by path below the run folder
+  std::map<std::string, std::string> files;  // by path relative to the run folder
 
   explicit LedgerBuilder(const std::string& disposition = "wait") {
     Add({{"event", "open"},
@@ -45,7 +45,7 @@ class LedgerBuilder {
     return rows.back();
   }
 
-  // Appends one training step; the samples of its first group have two spans.
+  // Appends a training step; the samples of its first group have two spans.
   void Step() {
     std::string digest = digest_after_.rbegin()->second;
     for (int64_t group = 0; group < kGroups; ++group, ++next_prompt_) {
@@ -58,7 +58,7 @@ class LedgerBuilder {
     digest_after_[++version_] = digest;
   }
 
-  // A row about a sample at the present version.
+  // A row about a sample at the current version.
   Json Sample(const std::string& event, int64_t prompt, int64_t sample) const {
     const int64_t oldest = std::max(fork_version_, version_ - 2);
     Json spans = Json::array();
@@ -115,7 +115,7 @@ class LedgerBuilder {
          {"digest", digest_after_.at(version_)}});
   }
 
-  // A resume that forks at `version`: a checkpoint's, or 0.
+  // Resumes from `version` (a checkpoint's, or 0) in a new lineage.
   void Fork(int64_t version) {
     const std::string sha256 = sha256_.contains(version) ? sha256_.at(version) : "";
     const int64_t parent = lineage_++;
@@ -133,7 +133,7 @@ class LedgerBuilder {
     next_prompt_ = kGroups * version;
   }
 
-  // A resume that redoes the steps after `version`.
+  // Resumes and redoes the steps after `version`.
   void Redo(int64_t version) {
     Add({{"event", "resumed"},
          {"epoch", ++epoch_},
@@ -151,8 +151,8 @@ class LedgerBuilder {
     }
   }
 
-  // Another trainer redoes the steps after `version` and gets other weights: lineage + 1. With
-  // `steps` >= 0 it dies after so many.
+  // Another trainer redoes the steps after `version` with different weights in lineage + 1. If
+  // `steps` >= 0, it dies after that many.
   void Diverge(int64_t version, int64_t steps = -1) {
     ++epoch_;
     fork_lineage_ = LineageOf(version);
@@ -160,13 +160,12 @@ class LedgerBuilder {
     ++lineage_;
     Again(version, steps < 0 ? version_ : version + steps);
   }
-  // Another trainer redoes the steps after `version` and gets what was committed.
+  // Another trainer redoes the steps after `version` with the same weights.
   void RedoInEpoch(int64_t version) {
     ++epoch_;
     Again(version, version_);
   }
 
-  // Rows of the given event, in order.
   std::vector<Json*> Rows(const std::string& event) {
     std::vector<Json*> found;
     for (Json& row : rows) {
@@ -182,8 +181,8 @@ class LedgerBuilder {
     for (const auto& [path, contents] : files) folder.Write(path, contents);
   }
 
-  // Two lineages: steps 1..5 with checkpoints 2 and 4; killed; resumed from 4; steps 5..6 again,
-  // checkpoint 6, step 7; with samples that ended otherwise.
+  // Two lineages: steps 1..5 with checkpoints 2 and 4, then resumed from 4: steps 5..6, checkpoint
+  // 6, step 7. Includes samples that were not trained.
   static LedgerBuilder Forked() {
     LedgerBuilder builder;
     for (int64_t step = 1; step <= 5; ++step) {
@@ -217,7 +216,7 @@ class LedgerBuilder {
       Add(row);
     }
   }
-  // The lineage that made a version of the present history.
+  // The lineage that produced a version of the current history.
   int64_t LineageOf(int64_t version) const {
     return version > fork_version_ || lineage_ == 0 ? lineage_ : fork_lineage_;
   }

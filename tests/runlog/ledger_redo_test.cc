@@ -1,4 +1,4 @@
-// Redos that give other weights than those committed, in the eyes of `freshet ledger verify`.
+// `freshet ledger verify` on redos with different weights.
 #include <functional>
 #include <string>
 #include <utility>
@@ -35,7 +35,7 @@ TEST(LedgerRedo, PassesARedoThatGivesOtherWeightsAndOrphansNothing) {
   builder.Diverge(2);
   builder.Checkpoint();
   builder.Step();
-  // A sample that the replaced version 4 began.
+  // A sample that was started at the replaced version 4.
   (*builder.Rows("trained").back())["spans"] = {
       {{"lineage", 0}, {"version", 4}, {"begin", 0}, {"end", 2}},
       {{"lineage", 1}, {"version", 4}, {"begin", 2}, {"end", 4}}};
@@ -54,7 +54,7 @@ TEST(LedgerRedo, PassesSeveralRedosThatDifferAndOneThatDied) {
   LedgerBuilder builder;
   for (int64_t step = 1; step <= 4; ++step) builder.Step();
   builder.Diverge(1, 2);   // dies after step 3
-  builder.RedoInEpoch(1);  // gets what the journal has now
+  builder.RedoInEpoch(1);  // reproduces the current weights
   builder.Step();
   builder.Diverge(3, 1);
   builder.Diverge(2);
@@ -84,7 +84,7 @@ void EraseRow(LedgerBuilder& builder, const Json* row) {
   builder.rows.erase(builder.rows.begin() + (row - builder.rows.data()));
 }
 
-// One fault each, put into a valid run, with the words that must name it.
+// One fault each, applied to a valid run, with the expected message.
 struct Mutation {
   const char* name;
   std::function<void(LedgerBuilder&)> apply;
@@ -92,7 +92,7 @@ struct Mutation {
 };
 void PrintTo(const Mutation& mutation, std::ostream* out) { *out << mutation.name; }
 
-// Steps 1..4, redone from 2 with other weights, and step 5.
+// Steps 1..4, redone from 2 with different weights, and step 5.
 LedgerBuilder Diverged() {
   LedgerBuilder builder;
   for (int64_t step = 1; step <= 4; ++step) {

@@ -59,7 +59,7 @@ TEST(LedgerVerifier, PassesForksOfForks) {
   builder.Step();
   builder.Step();
   builder.Checkpoint();
-  builder.Fork(4);  // again from the checkpoint of lineage 0
+  builder.Fork(4);  // resumes again from the checkpoint of lineage 0
   builder.Step();
   builder.Fork(4);
   builder.Step();
@@ -120,7 +120,7 @@ TEST(LedgerVerifier, PassesARunThatMasksOldTokens) {
   row["min_version"] = 2;
   row["max_version"] = 2;
   EXPECT_THAT(Verify(builder).violations, IsEmpty());
-  row["loss_tokens"] = 2;  // one of them is of version 0
+  row["loss_tokens"] = 2;  // one loss token is of version 0
   row["masked_tokens"] = 2;
   EXPECT_THAT(Verify(builder).violations, Contains(HasSubstr("staleness above the bound 2")));
 }
@@ -129,7 +129,7 @@ TEST(LedgerVerifier, CountsOldTokensWithoutLossForNothing) {
   LedgerBuilder builder;
   for (int64_t step = 1; step <= 4; ++step) builder.Step();
   Json& row = *builder.Rows("trained").back();
-  row["spans"] = {{{"lineage", 0}, {"version", 0}, {"begin", 0}, {"end", 3}},  // observed
+  row["spans"] = {{{"lineage", 0}, {"version", 0}, {"begin", 0}, {"end", 3}},  // an observation
                   {{"lineage", 0}, {"version", 3}, {"begin", 3}, {"end", 4}}};
   row["loss_tokens"] = 1;
   row["min_version"] = 3;
@@ -160,7 +160,7 @@ TEST(LedgerVerifier, IgnoresATornLastLineAndSaysSo) {
   const VerifyReport killed = Verify(builder, "{\"seq\":99,\"ev");
   EXPECT_TRUE(killed.ok);
   EXPECT_THAT(killed.notes, Contains(HasSubstr("the last step, 2, is incomplete")));
-  EXPECT_FALSE(Verify(builder).ok);  // nothing torn: nothing excuses it
+  EXPECT_FALSE(Verify(builder).ok);  // no torn line: not excused
 }
 
 TEST(LedgerVerifier, SaysNotFoundWithoutALedger) {
@@ -182,7 +182,7 @@ TEST(LedgerVerifier, IgnoresUnfinishedCheckpointFolders) {
   EXPECT_TRUE(Verify(builder).ok);
 }
 
-// The names on file systems that cannot exchange names.
+// Folder names on file systems without RENAME_EXCHANGE.
 TEST(LedgerVerifier, ChecksCheckpointFoldersThatNameTheirWriter) {
   LedgerBuilder builder = LedgerBuilder::Forked();
   const int64_t before = Verify(builder).checkpoints;
@@ -206,7 +206,7 @@ TEST(LedgerVerifier, ListsTheFirstViolationsAndCountsTheRest) {
   EXPECT_THAT(FormatVerifyReport(report), HasSubstr("and 40 more\nFAILED: 60 violations"));
 }
 
-// One fault each, put into the valid forked run, with the words that must name it.
+// One fault each, applied to the valid forked run, with the expected message.
 struct Mutation {
   const char* name;
   std::function<void(LedgerBuilder&)> apply;
@@ -237,7 +237,7 @@ std::string& Manifest(LedgerBuilder& builder, int step) {
   return builder.files.at("checkpoints/step-" + std::to_string(step) + "/manifest.json");
 }
 
-// Changes one member of a manifest, and the durable row with it.
+// Changes a manifest and updates the durable row to match.
 void EditManifest(LedgerBuilder& builder, int step, const std::function<void(Json&)>& edit) {
   std::string& text = Manifest(builder, step);
   Json manifest = Json::parse(text);

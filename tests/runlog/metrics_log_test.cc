@@ -72,7 +72,7 @@ TEST(ReadMetrics, NamesFileAndLineOfAMalformedRow) {
 
 TEST(SurvivingMetrics, LetsTheHighestLineageCount) {
   MetricsHistory history;
-  // Lineage 0 reached step 5 and was resumed from version 2; lineage 1 is at step 4.
+  // Lineage 0 reached step 5. Lineage 1 was resumed from version 2 and is at step 4.
   for (int64_t step = 1; step <= 5; ++step) history.steps.push_back(Step(step, 0, 0.1));
   for (int64_t step = 3; step <= 4; ++step) history.steps.push_back(Step(step, 1, 0.9));
   history.evals = {Eval(0, 0, 0.1), Eval(2, 0, 0.2), Eval(4, 0, 0.3), Eval(4, 1, 0.4)};

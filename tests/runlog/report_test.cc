@@ -35,7 +35,7 @@ SampleRow Sample(int64_t step, const std::string& completion) {
   return row;
 }
 
-// Writes the report; returns the JSON in it, which the script shows (tests/status_page).
+// Writes the report; returns its embedded JSON. tests/status_page covers the script.
 nlohmann::json Reported(const ScratchFolder& folder) {
   EXPECT_TRUE(WriteReport(folder.path()).ok());
   const std::string page = folder.Read("report.html");

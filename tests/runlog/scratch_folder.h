@@ -10,7 +10,7 @@
 
 namespace freshet {
 
-// An empty folder that lives as long as the object.
+// A temporary folder that is removed on destruction.
 class ScratchFolder {
  public:
   ScratchFolder() {

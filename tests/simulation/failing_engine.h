@@ -15,11 +15,11 @@
 namespace freshet {
 
 struct EngineFaults {
-  int64_t one_in = 50;   // of so many prompts the last one fails, by its ordinal
-  bool at_poll = false;  // whenever that prompt is in the engine; else as it is submitted
-  bool throws = false;   // std::bad_alloc; else INTERNAL
+  int64_t one_in = 50;   // prompts whose ordinal is one_in - 1 modulo one_in fail
+  bool at_poll = false;  // Poll fails while such a prompt is in the engine; else Submit fails
+  bool throws = false;   // throws std::bad_alloc; else returns INTERNAL
 
-  // Of "ONE_IN submit|poll throw|internal".
+  // Parses "ONE_IN submit|poll throw|internal".
   static EngineFaults Parse(const std::string& text) {
     EngineFaults faults;
     faults.one_in = std::stoll(text);
@@ -29,7 +29,7 @@ struct EngineFaults {
   }
 };
 
-// An engine that some prompts break. Confined to one thread, as the engine is.
+// An engine that fails for selected prompts. Confined to one thread.
 class FailingEngine final : public ForwardingEngine {
  public:
   FailingEngine(std::unique_ptr<InferenceEngine> engine, const EngineFaults& faults)
@@ -59,7 +59,7 @@ class FailingEngine final : public ForwardingEngine {
   }
 
   const EngineFaults faults_;
-  std::set<int64_t> bad_;  // requests in the engine
+  std::set<int64_t> bad_;  // failing requests in the engine
 };
 
 }  // namespace freshet

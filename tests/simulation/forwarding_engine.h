@@ -10,7 +10,7 @@
 
 namespace freshet {
 
-// Forwards every call to another engine: a base class of decorators.
+// Base class for decorators: forwards every call to another engine.
 class ForwardingEngine : public InferenceEngine {
  public:
   explicit ForwardingEngine(std::unique_ptr<InferenceEngine> engine) : engine_(std::move(engine)) {}

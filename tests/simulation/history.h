@@ -14,25 +14,23 @@
 
 namespace freshet {
 
-// What one process did, as JSON lines in a file of its own: evidence for a checker that knows
-// nothing of the code. A row is written after the fact unless its event says otherwise, so a killed
-// process may lack its last one. Thread-safe.
+// Records the actions of one process as JSON lines in its own file, for a checker that is
+// independent of the code. Unless noted, an action is recorded after it happens, so a killed
+// process may lack its last record. Thread-safe.
 class History {
  public:
-  // FOLDER/ROLE-PID.jsonl. Ends the process when it cannot be written: without evidence there is no
-  // test.
+  // Writes to FOLDER/ROLE-PID.jsonl. Terminates the process on a write error.
   History(const std::string& folder, const std::string& role);
-  // In the folder that the environment variable FRESHET_SIM_HISTORY names; null without it.
+  // Uses the folder in $FRESHET_SIM_HISTORY. Returns null if the variable is not set.
   static std::unique_ptr<History> FromEnvironment(const std::string& role);
 
-  // Nanoseconds of a clock that all processes of this machine share.
+  // Monotonic time in nanoseconds; the clock is shared by all processes of the machine.
   static int64_t Now();
-  // `fields`: a JSON object without its braces. Adds "t", the time.
+  // Writes `fields`, a JSON object without its braces, and the time as "t".
   void Add(const std::string& fields);
 
-  // An engine has loaded weights for rollouts.
+  // Records that an engine has loaded weights into the rollout lane.
   void AddLoad(const WeightManifest& manifest);
-  // A step is about to be trained on these samples.
   void AddTrain(int64_t step, const std::vector<TrainGroup>& groups);
 
  private:
@@ -40,7 +38,7 @@ class History {
   LineAppender file_ ABSL_GUARDED_BY(mu_);
 };
 
-// Checksum of everything that a response holds.
+// Checksum over all fields of a response.
 std::string ResponseHash(const Response& response);
 
 }  // namespace freshet

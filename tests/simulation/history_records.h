@@ -10,8 +10,8 @@
 
 namespace freshet {
 
-// Writes down which writes of a controller were accepted, under which fence, and what state they
-// gave to a job. Both must outlive it. Thread-safe.
+// Records the accepted writes of a controller with their fences and the resulting job states. The
+// constructor's arguments must outlive it. Thread-safe.
 class HistoryRecords final : public JobRecordStore {
  public:
   HistoryRecords(JobRecordStore& records, History& history)
@@ -27,7 +27,7 @@ class HistoryRecords final : public JobRecordStore {
   absl::Status Fence(int64_t fence) override;
 
  private:
-  // `revision` and `value`: of a write that leaves a record; `begin`: when it was begun.
+  // `revision` and `value`: the written record, if any. `begin`: start time of the write.
   void Add(const std::string& id, int64_t fence, int64_t begin, int64_t revision,
            const std::string& value);
 

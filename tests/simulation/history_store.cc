@@ -6,7 +6,7 @@
 namespace freshet {
 namespace {
 
-// Checksum of what a prompt says.
+// Checksum of a prompt's content.
 std::string PromptHash(const Prompt& prompt) {
   uint64_t hash = Xxh3(prompt.prompt_ids.data(), prompt.prompt_ids.size() * 4);
   for (const auto& [name, value] : prompt.attributes) {

@@ -14,14 +14,14 @@
 
 namespace freshet {
 
-// Writes down what a process asked of a store and what was acknowledged: prompts fed (before the
-// call), workers revoked, leases, samples and scores put, steps committed.
+// Records acknowledged store operations of a process: revoked workers, leases, samples and scores
+// put, and committed steps. Prompts are recorded before the call.
 class HistoryStore final : public ForwardingTrajectoryStore {
  public:
   HistoryStore(std::unique_ptr<TrajectoryStore> store, History& history)
       : ForwardingTrajectoryStore(*store), store_(std::move(store)), history_(history) {}
 
-  // Wraps every store of a process; empty without a history, which must outlive the stores.
+  // Returns a store wrapper, empty if `history` is null. `history` must outlive the stores.
   static std::function<std::unique_ptr<TrajectoryStore>(std::unique_ptr<TrajectoryStore>)> Wrap(
       History* history);
 
@@ -50,7 +50,7 @@ class HistoryStore final : public ForwardingTrajectoryStore {
   const std::unique_ptr<TrajectoryStore> store_;
   History& history_;
   Mutex mu_;
-  std::map<int64_t, SampleKey> leases_ ABSL_GUARDED_BY(mu_);  // by token; the index is not set
+  std::map<int64_t, SampleKey> leases_ ABSL_GUARDED_BY(mu_);  // by token; sample index unset
   std::map<int64_t, Row> rows_ ABSL_GUARDED_BY(mu_);          // by token
 };
 

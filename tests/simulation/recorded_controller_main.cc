@@ -4,7 +4,6 @@
 #include "tests/simulation/history_records.h"
 #include "tests/simulation/history_store.h"
 
-// The controller, which writes its history into the folder FRESHET_SIM_HISTORY.
 int main(int argc, char** argv) {
   using namespace freshet;
   const std::unique_ptr<History> history = History::FromEnvironment("controller");

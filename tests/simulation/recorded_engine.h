@@ -9,7 +9,7 @@
 
 namespace freshet {
 
-// An engine whose loads are written down. `history` must outlive it.
+// An engine that records its loads. `history` must outlive it.
 class RecordedEngine final : public ForwardingEngine {
  public:
   RecordedEngine(std::unique_ptr<InferenceEngine> engine, History& history)

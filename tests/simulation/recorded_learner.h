@@ -10,7 +10,7 @@
 
 namespace freshet {
 
-// A learner whose batches are written down. `history` must outlive it.
+// A learner that records its batches. `history` must outlive it.
 class RecordedLearner final : public Learner {
  public:
   RecordedLearner(std::unique_ptr<Learner> learner, History& history)
@@ -31,7 +31,7 @@ class RecordedLearner final : public Learner {
   History& history_;
 };
 
-// Makes recorded learners out of another factory's; both arguments must outlive it.
+// Wraps the learners of another factory. Both arguments must outlive it.
 class RecordedLearnerFactory final : public LearnerFactory {
  public:
   RecordedLearnerFactory(LearnerFactory& learners, History& history)

@@ -3,7 +3,6 @@
 #include "services/reward/service/reward_process.h"
 #include "tests/simulation/history_store.h"
 
-// The reward worker, which writes its history into the folder FRESHET_SIM_HISTORY.
 int main(int argc, char** argv) {
   using namespace freshet;
   const std::unique_ptr<History> history = History::FromEnvironment("reward");

@@ -6,7 +6,6 @@
 #include "tests/simulation/history_store.h"
 #include "tests/simulation/recorded_engine.h"
 
-// The rollout worker, which writes its history into the folder FRESHET_SIM_HISTORY.
 int main(int argc, char** argv) {
   using namespace freshet;
   const std::unique_ptr<History> history = History::FromEnvironment("rollout");

@@ -6,7 +6,6 @@
 #include "trainer/policy_learner_factory.h"
 #include "trainer/service/trainer_process.h"
 
-// The trainer, which writes its history into the folder FRESHET_SIM_HISTORY.
 int main(int argc, char** argv) {
   using namespace freshet;
   PolicyLearnerFactory learners(SystemClock::Get());

@@ -13,11 +13,10 @@
 #include "tests/simulation/history_store.h"
 #include "tests/simulation/simulated_engine.h"
 
-// A rollout process whose engine only takes time. Environment: FRESHET_SIM_HISTORY, folder of its
-// history (none without it); FRESHET_SIM_ENGINE, "slots base_ms per_sequence_ms scale median
-// sigma", all or none; FRESHET_SIM_FAULT, prompts that break the engine, see failing_engine.h;
-// FRESHET_SIM_POLL_MS, the longest sleep, after which new weights are noticed;
-// FRESHET_SIM_USAGE, folder for a file PID with the CPU seconds of the simulation itself.
+// A rollout worker with a simulated engine. Environment variables: FRESHET_SIM_HISTORY, folder for
+// the history (unset: none); FRESHET_SIM_ENGINE, "slots base_ms per_sequence_ms scale median
+// sigma", all or none; FRESHET_SIM_FAULT, see failing_engine.h; FRESHET_SIM_POLL_MS, longest wait
+// in one Poll; FRESHET_SIM_USAGE, folder for a file PID with the CPU seconds of the simulation.
 int main(int argc, char** argv) {
   using namespace freshet;
   SimulatedEngineOptions options;

@@ -6,8 +6,8 @@
 #include "tests/simulation/simulated_learner.h"
 #include "trainer/service/trainer_process.h"
 
-// A trainer process whose model only takes time. Environment: FRESHET_SIM_HISTORY, folder of its
-// history (none without it); FRESHET_SIM_STEP_SECONDS, that a step takes.
+// A trainer with a simulated model. Environment variables: FRESHET_SIM_HISTORY, folder for the
+// history (unset: none); FRESHET_SIM_STEP_SECONDS, duration of a step.
 int main(int argc, char** argv) {
   using namespace freshet;
   SimulatedLearnerOptions options;

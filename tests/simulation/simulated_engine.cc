@@ -17,9 +17,9 @@
 namespace freshet {
 namespace {
 
-constexpr int32_t kTokens = 8;  // token ids that are drawn; the job's vocabulary is at least this
+constexpr int32_t kTokens = 8;  // vocabulary of the generated tokens; the job's must not be smaller
 
-// Standard normal from two uniforms (Box and Muller, 1958).
+// Standard normal variate from two uniform ones (Box and Muller, 1958).
 double Normal(uint64_t key) {
   const double u = std::max(ToUniform(RandomBits(key, 1)), 1e-12);
   const double v = ToUniform(RandomBits(key, 2));
@@ -107,7 +107,7 @@ double SimulatedEngine::SecondsPerToken() const {
          options_.time_scale * 1e-3;
 }
 
-// All running sequences go on at the same pace.
+// Gives all running sequences the same number of new tokens.
 void SimulatedEngine::Advance(absl::Time now) {
   const double tokens = absl::ToDoubleSeconds(now - now_) / SecondsPerToken();
   now_ = now;
@@ -118,7 +118,7 @@ void SimulatedEngine::Advance(absl::Time now) {
   }
 }
 
-// Makes the tokens whose time has passed, under the version that is loaded now.
+// Generates the tokens that are due, stamped with the loaded version.
 void SimulatedEngine::Stamp(Sequence& sequence) {
   Response& response = sequence.response;
   const auto begin = static_cast<int32_t>(response.response_ids.size());

@@ -13,34 +13,33 @@
 
 namespace freshet {
 
-// How long generation takes: with b sequences running, every one of them gets a token each
-// (base_ms + per_sequence_ms * b) * time_scale milliseconds. Response lengths are log-normal.
+// Timing of generation. With b running sequences, each gets one token per (base_ms +
+// per_sequence_ms * b) * time_scale milliseconds. Response lengths are log-normal.
 struct SimulatedEngineOptions {
-  int64_t slots = 32;  // sequences at a time
+  int64_t slots = 32;  // concurrent sequences
   double base_ms = 10.0;
   double per_sequence_ms = 0.15;
   double time_scale = 1.0;
   double median_tokens = 64;
-  double sigma = 0.9;                                   // of the logarithm
-  double longest_over_median = 8;                       // cap
-  absl::Duration longest_poll = absl::Milliseconds(2);  // of one wait in Poll
-  // Log-prob of every token. Engines of other hardware give others: bytes then tell whose they are.
+  double sigma = 0.9;                                   // of the log-normal length distribution
+  double longest_over_median = 8;                       // cap on the length
+  absl::Duration longest_poll = absl::Milliseconds(2);  // longest wait in one Poll
+  // Log-prob of every token. Different values identify the engine that produced a token.
   float logprob = -1;
-  // File that holds the CPU seconds of the simulation itself, as a line of 20 characters, some
-  // tenths of a second old at most; "": none. What else the worker's thread takes is the worker's.
+  // If not empty: file that holds the CPU seconds used by the simulation itself, as one line of 20
+  // characters, updated every few tenths of a second.
   std::string usage_file = "";
 };
 
-// An engine that generates nothing but takes the time for it: for tests and benchmarks of what is
-// around the engines. A response depends on (seed, ordinal, sample) alone; its tokens are stamped
-// with the version that was loaded when their time came. A request is taken when one of its samples
-// finds a slot; the others wait for theirs. Weights of any shape are taken.
-// Confined to one thread.
+// An engine that simulates the duration of generation, for tests and benchmarks of the code around
+// engines. A response depends only on (seed, ordinal, sample). Each token carries the version
+// loaded when it is due. A request starts when one of its samples gets a slot; its other samples
+// wait for slots. Accepts weights of any shape. Confined to one thread.
 class SimulatedEngine final : public InferenceEngine {
  public:
   SimulatedEngine(SimulatedEngineOptions options, const Clock& clock);
 
-  // Called with every version that is loaded into the rollout lane.
+  // `listener` is called for each version loaded into the rollout lane.
   void OnLoad(std::function<void(const WeightManifest&)> listener) {
     on_load_ = std::move(listener);
   }
@@ -61,9 +60,9 @@ class SimulatedEngine final : public InferenceEngine {
     int64_t request_id = 0;
     Lane lane = Lane::kRollout;
     int32_t sample_index = 0;
-    uint64_t key = 0;    // of its tokens
-    int64_t length = 0;  // tokens in all
-    double done = 0;     // tokens whose time has passed
+    uint64_t key = 0;    // seeds the tokens
+    int64_t length = 0;  // total tokens
+    double done = 0;     // tokens generated so far, fractional
     Response response;
   };
 

@@ -11,19 +11,19 @@
 namespace freshet {
 
 struct SimulatedLearnerOptions {
-  double step_seconds = 0.02;  // that training one step takes, its bookkeeping included
-  // Called for every step trained, redone ones included.
+  double step_seconds = 0.02;  // duration of a step, bookkeeping included
+  // Called for each trained step, including redone ones.
   std::function<void(int64_t step, const std::vector<TrainGroup>&)> on_step;
 };
 
-// A model whose weights are the multiset of the uids that it was trained on, as text: "uid count"
-// lines in order. So the final weights themselves say what was trained on how often, through every
-// crash and redo. Takes the time that is asked for.
+// A model whose weights are the multiset of uids it was trained on, as sorted "uid count" lines.
+// The final weights therefore show how often each sample was trained, across crashes and redos.
+// Each step takes step_seconds.
 class SimulatedLearner final : public Learner {
  public:
   explicit SimulatedLearner(SimulatedLearnerOptions options) : options_(std::move(options)) {}
 
-  // Weights of a checkpoint directory. DATA_LOSS when they are not such a text.
+  // Loads a checkpoint directory. Returns DATA_LOSS if the weights cannot be parsed.
   absl::Status Load(const std::string& checkpoint);
   absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                             const std::vector<TrainGroup>& groups) override;
@@ -34,11 +34,11 @@ class SimulatedLearner final : public Learner {
   void WriteArena();
 
   const SimulatedLearnerOptions options_;
-  std::map<std::string, int64_t> trained_;  // by uid
+  std::map<std::string, int64_t> trained_;  // count by uid
   std::string arena_ = "uids\n";
 };
 
-// Makes them for any job, whose model must be one with `init: random`.
+// Creates simulated learners for any job whose model has `init: random`.
 class SimulatedLearnerFactory final : public LearnerFactory {
  public:
   explicit SimulatedLearnerFactory(SimulatedLearnerOptions options)

@@ -8,13 +8,13 @@
 
 namespace freshet {
 
-// The names that the chart gives to its members: release freshet in the namespace rl.
+// Member names in the chart's policies for release freshet in namespace rl.
 constexpr char kChartPeerName[] = "freshet-{role}.rl.svc";
 inline std::string ChartName(const std::string& role) {
   return StrCat("freshet-", role, ".rl.svc");
 }
 
-// The authorization policy of a role as the chart installs it; "" when it cannot be read.
+// Returns the chart's authorization policy for a role, or "" if it cannot be read.
 inline std::string ChartPolicy(const std::string& role) {
   const std::string path = StrCat(FRESHET_SOURCE_DIR "/helm/freshet/policies/", role, ".json");
   std::string text = ReadFile(path, 1 << 20).value_or("");

@@ -28,7 +28,7 @@ Pipe MakePipe() {
   return {ends[0], ends[1]};
 }
 
-// A file that holds `text`, open for reading at its start.
+// Returns a descriptor of a temporary file that contains `text`.
 int OpenInput(const std::string& text) {
   std::FILE* file = std::tmpfile();
   if (file == nullptr) std::abort();
@@ -39,7 +39,7 @@ int OpenInput(const std::string& text) {
   return fd;
 }
 
-// Closes `fd` at its end.
+// Closes `fd` at end of file.
 void ReadSome(int& fd, std::string& text) {
   char buffer[1 << 16];
   const ssize_t got = ::read(fd, buffer, sizeof(buffer));
@@ -128,14 +128,14 @@ ChildResult ChildProcess::Wait(absl::Duration timeout) {
     const bool open = Pump(std::min(left, absl::Seconds(1)));
     int status = 0;
     if (::waitpid(pid_, &status, left > absl::ZeroDuration() ? WNOHANG : 0) != pid_) {
-      if (!open) ::poll(nullptr, 0, 1);  // it has closed its outputs and is about to end
+      if (!open) ::poll(nullptr, 0, 1);  // outputs closed; the process is about to exit
       continue;
     }
     reaped_ = true;
     if (WIFEXITED(status)) result_.exit_code = WEXITSTATUS(status);
     if (WIFSIGNALED(status)) result_.signal = WTERMSIG(status);
   }
-  // What lies in the pipes still; a grandchild that keeps them open is not waited for.
+  // Drain the pipes without waiting for grandchildren that hold them open.
   for (int i = 0; i < 1000 && (out_ >= 0 || err_ >= 0); ++i) Pump(absl::ZeroDuration());
   return result_;
 }

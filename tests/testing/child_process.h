@@ -10,39 +10,39 @@
 
 namespace freshet {
 
-// How a process ended and what it wrote.
+// Exit status and output of a process.
 struct ChildResult {
-  int exit_code = -1;      // -1 when a signal ended it
-  int signal = 0;          // that ended it; 0: none
-  bool timed_out = false;  // killed by us, because the deadline had passed
+  int exit_code = -1;      // -1 if killed by a signal
+  int signal = 0;          // the signal that killed it; 0: none
+  bool timed_out = false;  // killed by Wait() after its timeout
   std::string out;
   std::string err;
 };
 
 struct ChildOptions {
-  std::string directory;  // to run in; empty: ours
-  std::string input;      // on stdin
+  std::string directory;  // working directory; empty: inherited
+  std::string input;      // written to stdin
 };
 
-// A program that runs beside the test. It dies with this object, and with the test. What it writes
-// is read by the waiting calls only, so a child with much to say needs one. Confined to one thread.
+// A child process, killed when this object or the test process ends. Only the waiting calls read
+// its output, so a child that writes a lot blocks until one of them runs. Confined to one thread.
 class ChildProcess {
  public:
-  // argv[0] is the path of the program. A program that cannot be started exits with 127.
+  // argv[0] is the path of the program. The exit code is 127 if it cannot be started.
   explicit ChildProcess(const std::vector<std::string>& argv, const ChildOptions& options = {});
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   void Signal(int signal);
-  // Waits until stdout or stderr contains `text`; false when the process has ended, or `timeout`
-  // has passed, without it.
+  // Waits until stdout or stderr contains `text`. Returns false if the process ends or `timeout`
+  // passes first.
   bool AwaitOutput(const std::string& text, absl::Duration timeout);
-  // Waits for the end; after `timeout` the process is killed.
+  // Waits for the process to exit; kills it after `timeout`.
   ChildResult Wait(absl::Duration timeout);
 
  private:
-  // Reads what there is, waiting for at most `timeout`. False once both outputs are closed.
+  // Reads available output, waiting at most `timeout`. Returns false once both outputs are closed.
   bool Pump(absl::Duration timeout);
 
   pid_t pid_ = -1;

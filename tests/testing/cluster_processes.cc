@@ -19,12 +19,12 @@ namespace {
 
 constexpr absl::Duration kStart = absl::Seconds(60);
 constexpr absl::Duration kCall = absl::Seconds(20);
-// For a drain, and for a command, which may watch a job to its end.
+// Deadline of drains and of commands, some of which watch a job until it ends.
 constexpr absl::Duration kEnd = absl::Seconds(90);
 
 std::string RoleOf(const std::string& name) { return name.substr(0, name.find_first_of("-.")); }
 
-// Value of KEY=VALUE in a line of words.
+// Value of KEY in " KEY=VALUE" within `text`.
 std::string ValueOf(const std::string& text, const std::string& key) {
   const size_t begin = text.find(" " + key + "=");
   if (begin == std::string::npos) return "";
@@ -60,7 +60,7 @@ std::unique_ptr<grpc::ClientContext> Context() {
 }  // namespace
 
 ClusterProcesses::~ClusterProcesses() {
-  // A stopped process does not take a drain: all are killed.
+  // Stopped processes would not handle SIGTERM.
   for (auto& [name, process] : processes_) process.child->Signal(SIGKILL);
 }
 
@@ -112,7 +112,7 @@ std::vector<std::string> ClusterProcesses::Command(const std::string& name) cons
 
 absl::Status ClusterProcesses::Launch(const std::string& name) {
   folder_.Write(StrCat("logs/", name, ".log"), "");
-  // The shell only puts the output into a file, and becomes the program.
+  // The shell redirects the output and then execs the program.
   std::vector<std::string> argv = {
       "/bin/sh", "-c", StrCat("exec \"$@\" >'", folder_.File("logs"), "/", name, ".log' 2>&1"),
       "sh"};

@@ -20,59 +20,60 @@
 namespace freshet {
 
 struct ClusterOptions {
-  // Engines and models that only take time, in the real rollout and trainer processes.
+  // Run the real rollout and trainer processes with simulated engines and models.
   bool simulated = true;
-  // Of all periods and deadlines of the controller. At 0.1 a stall is told within 1 s, not within
-  // 10 s; but a worker that a busy machine keeps from running for 0.2 s is lost.
+  // Scales all periods and deadlines of the controller. At 0.1, stalls are detected within 1 s
+  // instead of 10 s, but a worker that is not scheduled for 0.2 s is declared lost.
   double time_scale = 1;
-  // Redis keys beside the defaults, as in redis.conf.
+  // Additional redis.conf directives.
   std::map<std::string, std::string> redis;
-  // Mutual TLS: files of the members, and of the command and the test; no paths: plaintext.
+  // Mutual TLS files of the members (`tls`) and of the command and the test (`client_tls`). Empty
+  // paths mean plaintext.
   runtime::TlsFiles tls;
   runtime::TlsFiles client_tls;
-  // First line: the token of the command and the test; "": none.
+  // File whose first line is the token of the command and the test; "": no token.
   std::string token_file;
-  // More flags of the processes of a role; may be empty.
+  // Additional flags per role; may be empty.
   std::function<std::vector<std::string>(const std::string& role)> flags;
 };
 
-// A redis-server, a controller and workers as processes of their own, with ports and a folder of
-// their own. Everything ends with this object, and with the test. Confined to one thread.
+// A redis-server, a controller and workers as separate processes on their own ports and in their
+// own folder. All are killed when this object or the test process ends. Confined to one thread.
 class ClusterProcesses {
  public:
   explicit ClusterProcesses(ClusterOptions options = {}) : options_(std::move(options)) {}
   ~ClusterProcesses();
 
-  // Redis and the controller, then these workers, "ROLE-ANYTHING" or "rollout.POOL-ANYTHING"; waits
-  // until all are ready.
+  // Starts Redis, the controller and `workers`, and waits until all are ready. Worker names:
+  // "ROLE-ANYTHING" or "rollout.POOL-ANYTHING".
   absl::Status Start(const std::vector<std::string>& workers);
-  // One more worker, or one that has ended; a controller comes back at its former address.
+  // Starts a worker, or restarts an ended process. A restarted controller keeps its address.
   absl::Status Launch(const std::string& name);
   void Signal(const std::string& name, int signal);
-  // kill -9, and waits for the end.
+  // Sends SIGKILL and waits for the exit.
   void Kill(const std::string& name);
-  // Ends it as `freshet scale` does: SIGTERM, and waits for the drain.
+  // Sends SIGTERM, as `freshet scale` does, and waits for the drain.
   absl::Status Drain(const std::string& name);
 
-  // The answer to GET /metrics, and the same judged.
+  // Response body of GET /metrics.
   std::string MetricsBody(const std::string& name) const;
   MetricsText Metrics(const std::string& name) const { return MetricsText(MetricsBody(name)); }
   std::string Log(const std::string& name) const { return folder_.Read("logs/" + name + ".log"); }
-  // Runs the command `freshet` against a controller, with the files of `client_tls` and the token.
+  // Runs `freshet` against a controller with `client_tls` and the token.
   ChildResult Freshet(const std::vector<std::string>& args,
                       const std::string& controller = "controller") const {
     return RunFreshet(options_.client_tls, options_.token_file, controller, args);
   }
-  // The same with other files, and without a token.
+  // Runs `freshet` with `tls` and no token.
   ChildResult FreshetAs(const runtime::TlsFiles& tls, const std::vector<std::string>& args) const {
     return RunFreshet(tls, "", "controller", args);
   }
 
   absl::Status Submit(const std::string& id, const std::string& yaml, int32_t priority = 0);
   absl::StatusOr<job::v1::Job> Get(const std::string& id);
-  // Texts of the events of this kind that the job has kept.
+  // Texts of the job's retained events of this kind.
   std::vector<std::string> Notices(const std::string& id, const std::string& kind);
-  // Looks until `holds`, often; false after `timeout`.
+  // Polls until `holds`. Returns false after `timeout`.
   static bool Await(const std::function<bool()>& holds, absl::Duration timeout = absl::Seconds(60));
   bool AwaitState(const std::string& id, job::v1::JobState state,
                   absl::Duration timeout = absl::Minutes(3));
@@ -80,7 +81,6 @@ class ClusterProcesses {
 
   job::v1::JobService::Stub& jobs() { return *stub_; }
   RedisServer& redis() { return *redis_; }
-  // All keys in Redis.
   std::vector<std::string> Keys();
   const ScratchFolder& folder() const { return folder_; }
 

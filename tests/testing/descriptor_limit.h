@@ -13,7 +13,7 @@
 
 namespace freshet {
 
-// The soft limit of this process' descriptors, put back at the end. Those that are open stay.
+// Sets the soft limit of open descriptors while it exists. Open descriptors stay open.
 class SoftDescriptorLimit {
  public:
   explicit SoftDescriptorLimit(rlim_t soft) {
@@ -29,8 +29,8 @@ class SoftDescriptorLimit {
   rlimit former_{};
 };
 
-// Low descriptors that are taken while others are opened and free afterwards, below a limit that
-// those others exceed: UBSan looks at an object of a new type through a pipe.
+// Reserves low descriptor numbers until Free(), so that pipes can still be opened when all others
+// exceed the limit. UBSan opens a pipe to inspect an object of a new type.
 class LowDescriptors {
  public:
   LowDescriptors() {
@@ -42,14 +42,14 @@ class LowDescriptors {
   std::array<UniqueFd, 4> fds_;
 };
 
-// The descriptor that the next socket gets.
+// Returns the number that the next descriptor will get.
 inline int NextDescriptor() {
   const int fd = ::dup(STDERR_FILENO);
   ::close(fd);
   return fd;
 }
 
-// Of all threads so far.
+// CPU time of all threads of the process.
 inline absl::Duration ProcessCpuTime() {
   timespec used{};
   EXPECT_EQ(::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used), 0);

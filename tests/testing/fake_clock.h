@@ -8,7 +8,6 @@
 
 namespace freshet {
 
-// A clock that moves only when told to. Thread-safe.
 class FakeClock final : public Clock {
  public:
   absl::Time Now() const override { return absl::FromUnixMicros(micros_.load()); }

@@ -17,14 +17,14 @@
 
 namespace freshet {
 
-// The parts of a TrajectoryStore that prompt feeders and reward workers use, with their behaviour:
-// a bounded prompt queue with a high-water mark, rows of Task::kScore with leases, fencing tokens
-// and retries, change counts. Every other operation is UNIMPLEMENTED. Thread-safe.
+// Implements what prompt feeders and reward workers use: a bounded prompt queue with a high-water
+// mark, rows of Task::kScore with leases, fencing tokens and retries, and change counts. All other
+// operations return UNIMPLEMENTED. Thread-safe.
 class FakeTrajectoryStore final : public TrajectoryStore {
  public:
   explicit FakeTrajectoryStore(StoreOptions options) : options_(std::move(options)) {}
 
-  // A row that waits for its score.
+  // Adds a row to be scored.
   void AddRow(const SampleKey& key, std::map<std::string, std::string> attributes,
               Response response) ABSL_LOCKS_EXCLUDED(mu_) {
     Prompt prompt;
@@ -40,28 +40,28 @@ class FakeTrajectoryStore final : public TrajectoryStore {
     Change(Topic::kRows);
   }
 
-  // Takes back all row leases, as Sweep does after their expiry.
+  // Expires all row leases, as Sweep does.
   void ExpireRowLeases() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     for (Row& row : rows_) row.token = 0;
     Change(Topic::kRows);
   }
 
-  // The next `count` calls of PutRows return `status` and change nothing.
+  // Makes the next `count` calls of PutRows return `status` without effect.
   void FailPuts(int count, absl::Status status) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     failing_puts_ = count;
     put_failure_ = std::move(status);
   }
 
-  // The next `count` calls of LeaseRows and PutPrompts return `status`.
+  // Makes the next `count` calls of LeaseRows and PutPrompts return `status`.
   void FailCalls(int count, absl::Status status) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     failing_calls_ = count;
     failure_ = std::move(status);
   }
 
-  // Removes up to `count` prompts from the queue, as rollouts do.
+  // Removes up to `count` prompts from the queue, as a rollout worker does.
   std::vector<Prompt> TakePrompts(size_t count) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     std::vector<Prompt> taken;
@@ -78,12 +78,12 @@ class FakeTrajectoryStore final : public TrajectoryStore {
     return queue_.size();
   }
 
-  // Score of row `i` in the order of AddRow; null while it has none.
+  // Score of the `i`-th added row; null if it has none.
   std::shared_ptr<const Score> score(size_t i) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     return rows_.at(i).view.score;
   }
-  // Reasons given to FailRow for row `i`.
+  // Reasons passed to FailRow for the `i`-th added row.
   std::vector<std::string> failures(size_t i) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     return rows_.at(i).failures;
@@ -243,7 +243,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
  private:
   struct Row {
     SampleView view;
-    int64_t token = 0;  // of the live lease; 0: free
+    int64_t token = 0;  // of the live lease; 0: not leased
     std::vector<std::string> failures;
   };
 

@@ -8,7 +8,7 @@
 
 namespace freshet {
 
-// A store in front of another one. Tests override the operations that they watch or make fail.
+// Forwards every call to another store. Tests override the operations that they observe or fail.
 class ForwardingTrajectoryStore : public TrajectoryStore {
  public:
   explicit ForwardingTrajectoryStore(TrajectoryStore& store) : store_(store) {}

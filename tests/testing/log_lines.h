@@ -10,7 +10,7 @@
 
 namespace freshet {
 
-// What the process logs while it lives. One at a time. Thread-safe.
+// Captures the log of the process while it exists. Only one may exist at a time. Thread-safe.
 class LogLines {
  public:
   LogLines() {
@@ -23,7 +23,7 @@ class LogLines {
   LogLines(const LogLines&) = delete;
   LogLines& operator=(const LogLines&) = delete;
 
-  // The lines that hold `text`, without the place that they come from.
+  // Lines that contain `text`, without their source location.
   std::vector<std::string> With(std::string_view text) const ABSL_LOCKS_EXCLUDED(mu_) {
     std::vector<std::string> found;
     MutexLock lock(mu_);

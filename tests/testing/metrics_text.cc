@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxValuesPerLabel = 100;
 
-// Every label there is, and with it the promise that its values are few.
+// All allowed labels. Each must have few values.
 const std::set<std::string>& KnownLabels() {
   static const auto* labels = new std::set<std::string>{
       "cache",       "cause",        "edge",  "end",    "environment", "grpc_code",
@@ -22,7 +22,7 @@ const std::set<std::string>& KnownLabels() {
   return *labels;
 }
 
-// Parts of a name that stand for a unit which is no base unit, or for a type.
+// Name parts that are a type or a unit other than a base unit.
 const std::set<std::string>& BadWords() {
   static const auto* words = new std::set<std::string>{
       "s",           "ms",      "us",        "ns",        "sec",          "secs",
@@ -104,7 +104,7 @@ void MetricsText::TakeComment(const std::string& line) {
 }
 
 bool MetricsText::ReadLabels(const std::string& line, size_t& at, MetricLabels& labels) {
-  ++at;  // the brace
+  ++at;  // skip '{'
   while (at < line.size() && line[at] != '}') {
     const size_t equals = line.find("=\"", at);
     if (equals == std::string::npos) return false;
@@ -172,7 +172,7 @@ void MetricsText::CheckFamily(const std::string& name, const Family& family) {
   for (const auto& [series_name, all] : family.series) {
     for (const Series& series : all) {
       if (family.type == "gauge") continue;
-      // A histogram's sum may be below 0: rewards are.
+      // The sum of a histogram may be negative, as rewards may.
       if (!std::isfinite(series.value) || (series.value < 0 && !series_name.ends_with("_sum"))) {
         Problem(series_name, "counts " + std::to_string(series.value));
       }
@@ -217,7 +217,7 @@ void MetricsText::CheckLabels(const std::string& name, const Family& family) {
 }
 
 void MetricsText::CheckHistogram(const std::string& name, const Family& family) {
-  std::map<MetricLabels, std::vector<std::pair<double, double>>> buckets;  // bound, count
+  std::map<MetricLabels, std::vector<std::pair<double, double>>> buckets;  // (bound, count)
   const auto found = family.series.find(name + "_bucket");
   if (found != family.series.end()) {
     for (const Series& series : found->second) {

@@ -10,19 +10,19 @@ namespace freshet {
 
 using MetricLabels = std::map<std::string, std::string>;
 
-// A text in Prometheus' exposition format, read strictly, and what is wrong with it: syntax, HELP
-// and TYPE, names (base units, _total on counters and on nothing else, no type in the name), label
-// names out of a fixed list, few values per label, duplicate series, histograms that do not add up.
-// More strict than `promtool check metrics`.
+// Strict parser and linter for Prometheus' text format. Checks syntax, HELP and TYPE, metric names
+// (base units, _total on counters only, no type in the name), label names against a fixed list, the
+// number of values per label, duplicate series and histogram consistency. Stricter than `promtool
+// check metrics`.
 class MetricsText {
  public:
   explicit MetricsText(const std::string& text);
 
-  // One line each, "NAME: what is wrong"; empty for a good text.
+  // One "NAME: problem" line each; empty for a valid text.
   const std::vector<std::string>& problems() const { return problems_; }
-  // Value of a series; nothing when it is not there. Names as in the text: "x_count", "x_bucket".
+  // Value of a series, or nullopt if absent. Names as in the text: "x_count", "x_bucket".
   std::optional<double> Find(const std::string& name, const MetricLabels& labels = {}) const;
-  // Sum over the series of `name` that have all of `labels`; nothing without one.
+  // Sum over the series of `name` that have all of `labels`; nullopt if there are none.
   std::optional<double> Sum(const std::string& name, const MetricLabels& labels = {}) const;
   bool Has(const std::string& name) const { return Sum(name).has_value(); }
 
@@ -34,16 +34,16 @@ class MetricsText {
   struct Family {
     std::string help;
     std::string type;
-    bool closed = false;  // another family's series came after its own
+    bool closed = false;                                // a series of another family followed
     std::map<std::string, std::vector<Series>> series;  // by name: x_bucket, x_sum, x_count
   };
 
   void TakeLine(const std::string& line);
   void TakeComment(const std::string& line);
   void TakeSeries(const std::string& line);
-  // "NAME{LABELS} VALUE" from its first brace on; false when it cannot be read.
+  // Parses "{LABELS} VALUE" from position `at`. Returns false on a syntax error.
   static bool ReadLabels(const std::string& line, size_t& at, MetricLabels& labels);
-  // The family that the series `name` belongs to; null without one.
+  // Family of the series `name`, or null.
   Family* FamilyOf(const std::string& name, std::string& family);
   void CheckFamily(const std::string& name, const Family& family);
   void CheckName(const std::string& name, const std::string& type);

@@ -9,8 +9,8 @@
 
 namespace freshet {
 
-// A Hugging Face directory of a tiny Llama model over the characters "0123456789=", which a test
-// can spoil before it is written.
+// A Hugging Face directory with a tiny Llama model over the characters "0123456789=". Tests can
+// modify the fields before writing it.
 struct ModelDirectory {
   struct Tensor {
     std::vector<int64_t> shape;
@@ -18,7 +18,7 @@ struct ModelDirectory {
   };
 
   ModelDirectory();
-  // Writes config.json, model.safetensors and the tokenizer's files.
+  // Writes config.json, model.safetensors and the tokenizer files.
   void Write(const std::string& directory) const;
 
   nlohmann::json config;

@@ -1,5 +1,5 @@
-// Stands in front of the C library's pthread_create in tests that are not declared to have threads.
-// TSan watches only those that are: one that is declared wrongly would go unwatched.
+// Overrides pthread_create in tests not declared as multithreaded. Only declared tests run under
+// TSan, so a wrongly declared test must fail.
 #include <pthread.h>
 
 #include <cstdio>

@@ -8,7 +8,6 @@
 
 namespace freshet {
 
-// What a scrape of the registry gives.
 inline MetricsText Scrape(prometheus::Registry& registry) {
   return MetricsText(prometheus::TextSerializer().Serialize(registry.Collect()));
 }

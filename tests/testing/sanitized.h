@@ -3,8 +3,7 @@
 
 namespace freshet {
 
-// Property tests divide by this the number of their random histories: a sanitizer makes them slow,
-// and all histories run without one.
+// Property tests divide their number of random histories by this under a sanitizer, which is slow.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr int kHistoryDivisor = 5;
 #elif defined(__has_feature)

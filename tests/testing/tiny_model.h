@@ -8,11 +8,11 @@
 
 namespace freshet {
 
-// A Llama with grouped queries that is computed in microseconds: 32 tokens, context 128.
+// A small Llama with grouped-query attention: 32 tokens, context length 128.
 ModelConfig TinyModel();
 
-// Random weights of `config` as a publisher would send them; equal for equal seeds. They are wide
-// enough that the model's distributions are far from uniform.
+// Random weights of `config`, determined by the seed. They are large enough that the model's output
+// distributions are far from uniform.
 WeightSnapshot RandomWeights(const ModelConfig& config, uint64_t seed, PolicyVersion policy);
 
 }  // namespace freshet

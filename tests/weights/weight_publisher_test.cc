@@ -141,7 +141,7 @@ TEST_F(WeightPublisherTest, EveryVersionTakenIsWholeWhileTheNextAreStaged) {
   }
 }
 
-// ThreadSanitizer sees here whether the engine's reads come before the buffer is written again.
+// Lets ThreadSanitizer check that the engine's reads happen before the buffer is reused.
 TEST_F(WeightPublisherTest, AnEnginesReadsComeBeforeItsBufferIsWrittenAgain) {
   for (int round = 0; round < 50; ++round) {
     WeightPublisher publisher = MakePublisher();
@@ -152,7 +152,7 @@ TEST_F(WeightPublisherTest, AnEnginesReadsComeBeforeItsBufferIsWrittenAgain) {
       read = Text(snapshot.bytes);
       snapshot = {};
     });
-    // Buffers go out until the engine's comes back.
+    // Take buffers until the engine's buffer is reused.
     std::vector<WeightSnapshot> out;
     for (int i = 0; i < 1'000'000; ++i) {
       const WeightSnapshot& staged = publisher.Stage({0, 2}, 1, Arena(2));

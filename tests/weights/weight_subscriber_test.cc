@@ -113,7 +113,7 @@ TEST(WeightSubscriber, OnlyAReceiptFences) {
   ASSERT_TRUE(subscriber.Admit(At(2, kHuge).manifest).ok());
   ASSERT_TRUE(Prepare(subscriber, At(kHuge)).ok());
   ASSERT_TRUE(Prepare(subscriber, At(2)).ok());
-  // The same version under another name.
+  // The same version with a different manifest epoch.
   ASSERT_TRUE(Prepare(subscriber, At(2, kHuge)).ok());
   ASSERT_TRUE(subscriber.Activate(At(2).receipt).ok());
   EXPECT_EQ(subscriber.Committed()->snapshot.manifest.epoch, 1);
@@ -146,7 +146,7 @@ TEST(WeightSubscriber, TheTrainerConfirmsWhatAPeerHasGiven) {
   const VersionForTest version = At(4, 2);
   ASSERT_TRUE(subscriber.TakeFromPeer({{version.manifest, version.bytes}, version.receipt}).ok());
   EXPECT_EQ(*subscriber.Admit(version.manifest), WeightSubscriber::Admission::kHeld);
-  // Other bytes of the same version are the trainer's, or nobody's.
+  // Different bytes of the same version: the trainer's take precedence over a peer's.
   EXPECT_EQ(*subscriber.Admit(MakeVersion({0, 4}, 2, 999, 64).manifest),
             WeightSubscriber::Admission::kBring);
   ASSERT_TRUE(subscriber.Activate(version.receipt).ok());
@@ -170,14 +170,14 @@ TEST(WeightSubscriber, WhatIsPreparedIsDroppedForANewerVersionOfAPeer) {
     const VersionForTest pulled = At(10);
     ASSERT_TRUE(Prepare(subscriber, At(prepared)).ok());
     ASSERT_TRUE(subscriber.TakeFromPeer({{pulled.manifest, pulled.bytes}, pulled.receipt}).ok());
-    // The receipt was on its way for long.
+    // The receipt arrives late.
     EXPECT_EQ(subscriber.Activate(At(prepared).receipt).ok(), prepared >= 10);
     EXPECT_EQ(subscriber.Committed()->snapshot.manifest.policy.version,
               std::max<int64_t>(prepared, 10));
   }
 }
 
-// A trainer of epoch 1 goes on where it was stopped: in the middle of a publication.
+// A trainer of epoch 1 continues after it was stopped in the middle of a publication.
 TEST(WeightSubscriber, ACommittedVersionOfAPeerIsNotReplacedByAnOlderOne) {
   WeightSubscriber subscriber;
   const VersionForTest pulled = At(10, 2);
@@ -189,7 +189,7 @@ TEST(WeightSubscriber, ACommittedVersionOfAPeerIsNotReplacedByAnOlderOne) {
   EXPECT_EQ(subscriber.Activate(At(9).receipt).code(), kPrecondition);
   EXPECT_EQ(Prepare(subscriber, At(9)).code(), kPrecondition);
   EXPECT_EQ(subscriber.Committed()->snapshot.manifest.policy.version, 10);
-  // The trainer's bytes of the same version, and newer ones, still come.
+  // The trainer's own bytes of the same version, and newer versions, are still accepted.
   const VersionForTest own = MakeVersion({0, 10}, 2, 999, 64);
   ASSERT_TRUE(Prepare(subscriber, own).ok());
   EXPECT_TRUE(subscriber.Activate(own.receipt).ok());

@@ -99,7 +99,7 @@ password
 
 {{/* Changes when pods must take another password: they read it at their start. */}}
 {{- define "freshet.redisChecksum" -}}
-{{- printf "%s/%s/%s/%s" (include "freshet.redisSecret" .) (include "freshet.redisSecretKey" .) (include "freshet.redisUsers" .) .Values.redis.auth.password | sha256sum -}}
+{{- printf "%s/%s/%s/%s/%s" (include "freshet.redisSecret" .) (include "freshet.redisSecretKey" .) (include "freshet.redisUsers" .) .Values.redis.auth.password .Values.redis.auth.rotation | sha256sum -}}
 {{- end -}}
 
 {{/* Volume with a role's certificate: list ROOT ROLE. Never a subPath: renewed files must arrive. */}}

@@ -28,6 +28,12 @@
 {{- if and $redis.auth.password $redis.auth.existingSecret -}}
 {{- fail "redis.auth.password and redis.auth.existingSecret are both set: leave one of them empty" -}}
 {{- end -}}
+{{- if and $redis.auth.password (lt (len $redis.auth.password) 16) -}}
+{{- fail "redis.auth.password is shorter than 16 characters: every certificate of the cluster may try passwords; use a longer one" -}}
+{{- end -}}
+{{- if and (not $redis.enabled) $redis.external.users (not $redis.external.existingSecret) -}}
+{{- fail "redis.external.users is true without passwords: set redis.external.existingSecret to a secret with the keys controller, rollout, reward and trainer" -}}
+{{- end -}}
 {{- if contains "\n" (default "" $redis.auth.password) -}}
 {{- fail "redis.auth.password has more than one line: Redis would take all of it, and its clients the first line; write it without a line end" -}}
 {{- end -}}

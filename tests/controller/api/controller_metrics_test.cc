@@ -101,7 +101,7 @@ TEST_F(ControllerMetricsTest, CountsDroppedSamplesByReason) {
   const auto dropped = [](const MetricsText& text, const char* reason) {
     return text.Find("freshet_trajectories_dropped_total", {{"job", "a"}, {"reason", reason}});
   };
-  EXPECT_EQ(dropped(Scraped(), "stale"), 0);  // zeros from the start
+  EXPECT_EQ(dropped(Scraped(), "stale"), 0);  // exported as 0 before the first drop
   EXPECT_EQ(Scraped().Find("freshet_groups_ended_total", {{"job", "a"}, {"reason", "dead"}}), 0);
   gauges.stats.ended_by_reason = {{"dropped(too_old)", 2},        {"dead(too_slow)", 1},
                                   {"dead(no GPU: 17 of)", 3},     {"dead(no GPU: 18 of)", 1},
@@ -110,14 +110,14 @@ TEST_F(ControllerMetricsTest, CountsDroppedSamplesByReason) {
   gauges.stats.duplicate_puts = 7;
   gauges.stats.fenced_puts = 9;
   metrics_.OnJob(gauges);
-  metrics_.OnJob(gauges);  // counters do not grow by being told again
+  metrics_.OnJob(gauges);  // repeating the gauges must not count twice
   const MetricsText text = Scraped();
   EXPECT_EQ(dropped(text, "stale"), 12);
   EXPECT_EQ(dropped(text, "error"), 20);
   EXPECT_EQ(dropped(text, "filtered"), 20);
   EXPECT_EQ(dropped(text, "cancelled"), 17);
   EXPECT_EQ(dropped(text, "duplicate"), 7);
-  // A scorer's text is no label.
+  // A scorer's text must not become a label value.
   EXPECT_EQ(text.Find("freshet_groups_ended_total", {{"job", "a"}, {"reason", "dead"}}), 5);
   EXPECT_EQ(text.Find("freshet_groups_ended_total", {{"job", "a"}, {"reason", "dropped(too_old)"}}),
             2);
@@ -156,7 +156,7 @@ TEST_F(ControllerMetricsTest, CountsTheEndsOfJobs) {
   metrics_.OnJobEnded(job::v1::JOB_STATE_FAILED);
   metrics_.OnJobEnded(job::v1::JOB_STATE_FAILED);
   metrics_.OnJobEnded(job::v1::JOB_STATE_SUCCEEDED);
-  metrics_.OnLeading(false);  // who led counts on
+  metrics_.OnLeading(false);  // counters survive the loss of leadership
   EXPECT_EQ(ended("SUCCEEDED"), 1);
   EXPECT_EQ(ended("FAILED"), 2);
   EXPECT_EQ(ended("CANCELLED"), 0);

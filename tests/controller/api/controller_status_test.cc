@@ -1,4 +1,4 @@
-// The status page's view of a cluster, where its controller leads and where it stands by.
+// The status page's view of a cluster, served by a leader and by a standby.
 
 #include "controller/api/controller_status.h"
 

@@ -1,4 +1,4 @@
-// KEDA's external scaler, over gRPC.
+// KEDA's external scaler over gRPC.
 
 #include "controller/api/external_scaler.h"
 
@@ -16,7 +16,7 @@ using externalscaler::IsActiveResponse;
 using externalscaler::ScaledObjectRef;
 using testing::HasSubstr;
 
-// Pools "default", which may have no engine at all, and "big", which has at least 2.
+// Pools "default" (min. 0 engines) and "big" (min. 2 engines).
 class ExternalScalerTest : public JobServiceTest {
  protected:
   ExternalScalerTest() { cluster_.pools.bounds = {{"default", {0, 4}}, {"big", {2, 8}}}; }
@@ -54,7 +54,7 @@ class ExternalScalerTest : public JobServiceTest {
               response.metricvalues(0).metricvaluefloat());
     return response.metricvalues(0).metricvaluefloat();
   }
-  // Seconds pass until `holds`.
+  // Advances the clock second by second until `holds`.
   ::testing::AssertionResult After(const std::function<bool()>& holds) {
     const bool held = Eventually([&] {
       cluster_.clock.Advance(absl::Seconds(1));

@@ -22,7 +22,7 @@
 
 namespace freshet {
 
-// One controller of a cluster in memory, with its JobService on a port of its own.
+// One controller of an in-memory cluster, with its JobService on its own port.
 class ServedController {
  public:
   ServedController(FakeCluster& cluster, const std::string& name, JobServiceOptions options = {},
@@ -52,7 +52,7 @@ class ServedController {
     scaler_->Stop();
   }
 
-  // Nobody reaches it any more; it keeps its lease.
+  // Stops serving. The controller keeps its leader lease.
   void Unplug() { server_->Shutdown(std::chrono::system_clock::now()); }
   bool AwaitLead() {
     return Eventually([this] { return controller_->Active() != nullptr; });
@@ -86,7 +86,7 @@ class JobServiceTest : public testing::Test {
   }
   Stub& stub() { return served_->stub(); }
 
-  // One unary call; its status has the details.
+  // Makes a unary call and returns its status with details.
   template <typename Request, typename Response>
   absl::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                     const Request& request, Response& response) {
@@ -126,7 +126,7 @@ class JobServiceTest : public testing::Test {
     job::v1::DeleteReply reply;
     return Call(&Stub::Delete, request, reply);
   }
-  // The fields that an error blames.
+  // The field names in the error's details.
   static std::vector<std::string> Fields(const absl::Status& status) {
     std::vector<std::string> fields;
     for (const auto& violation : runtime::DetailsOf(status).violations) {
@@ -135,7 +135,7 @@ class JobServiceTest : public testing::Test {
     return fields;
   }
 
-  // The first workers of the cluster, and a job that is at work on them.
+  // Registers the cluster's first workers and runs a job on them.
   void Run(const std::string& id) {
     const auto term = served_->controller().Active();
     for (HubWorker* worker : {&trainer_, &rollout_, &reward_}) {
@@ -158,7 +158,7 @@ class JobServiceTest : public testing::Test {
 
   FakeCluster cluster_;
   std::unique_ptr<ServedController> served_;
-  job::v1::Job job_;  // of the last call that gives one
+  job::v1::Job job_;  // of the last call that returned one
   HubWorker trainer_{cluster::v1::ROLE_TRAINER, "t0"};
   HubWorker rollout_{cluster::v1::ROLE_ROLLOUT, "r0"};
   HubWorker reward_{cluster::v1::ROLE_REWARD, "w0"};

@@ -1,4 +1,4 @@
-// The unary calls of JobService, over gRPC.
+// The unary calls of JobService over gRPC.
 
 #include "controller/api/job_service.h"
 
@@ -29,7 +29,7 @@ TEST_F(JobServiceTest, ARetriedSubmitIsOneJob) {
   EXPECT_EQ(job_.name(), "tiny");
   EXPECT_EQ(job_.state(), JOB_STATE_PENDING);
   EXPECT_EQ(job_.spec().group_size(), 2);
-  EXPECT_EQ(job_.spec().reward().timeout_ms(), 1000);  // a default, filled in
+  EXPECT_EQ(job_.spec().reward().timeout_ms(), 1000);  // filled-in default
   ASSERT_TRUE(Submit("a").ok());
   EXPECT_EQ(job_.id(), "a");
   EXPECT_EQ(List()->jobs_size(), 1);
@@ -155,7 +155,7 @@ TEST_F(JobServiceTest, TooManyJobsAreRefusedForAWhile) {
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(runtime::DetailsOf(full).reason, "FULL");
   EXPECT_TRUE(runtime::DetailsOf(full).retry_after.has_value());
-  EXPECT_TRUE(Submit("b").ok());  // it is there already
+  EXPECT_TRUE(Submit("b").ok());  // already exists
   ASSERT_TRUE(Cancel("a").ok());
   EXPECT_TRUE(Submit("c").ok());
 }
@@ -170,7 +170,7 @@ TEST_F(JobServiceTest, ValidateResolvesAndStoresNothing) {
   EXPECT_EQ(reply.spec().trainer().steps(), 9);
   EXPECT_THAT(reply.yaml(), HasSubstr("timeout_ms: 1000"));
   EXPECT_EQ(List()->jobs_size(), 0);
-  // What it has resolved is a job again.
+  // The resolved spec is a valid job.
   request.Clear();
   *request.mutable_spec() = reply.spec();
   job::v1::ValidateReply again;
@@ -247,7 +247,7 @@ TEST_F(JobServiceTest, GetShowsTheNewestEventsWithTheirCursors) {
     event.set_metrics_json(StrCat("{\"step\":", step, "}"));
     ASSERT_TRUE(cluster_.events->Append(EventStream("a"), "", event.SerializeAsString()).ok());
   }
-  // The state, which is older than the tail, and the tail.
+  // The latest state event, which is older than the tail, followed by the tail.
   const job::v1::Job job = Get("a");
   ASSERT_EQ(job.recent_events_size(), 9);
   EXPECT_TRUE(job.recent_events(0).has_state());
@@ -294,12 +294,12 @@ TEST_F(JobServiceTest, DeletingWaitsForTheWorkersAndLeavesNothing) {
   Run("a");
   ASSERT_TRUE(cluster_.events->Append(SampleStream("a"), "", "{}").ok());
   ASSERT_TRUE(Cancel("a").ok());
-  // The trainer still writes its last checkpoint.
+  // The trainer is still writing its last checkpoint.
   EXPECT_EQ(Delete("a").code(), absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(Eventually([&] { return trainer_.Work().empty(); }));
   Beat();
   ASSERT_TRUE(Becomes("a", JOB_STATE_CANCELLED));
-  // The rollout was told to stop; until it says that it has, somebody may still write.
+  // The rollout has not yet confirmed that it stopped, so it may still write.
   ASSERT_TRUE(
       Eventually([&] { return served_->controller().Active()->manager.Driver("a") == nullptr; }));
   const absl::Status busy = Delete("a");
@@ -341,7 +341,7 @@ TEST_F(JobServiceTest, ScalesPools) {
   EXPECT_THAT(Fields(Call(&Stub::Scale, request, reply)), ElementsAre("replicas"));
 }
 
-// Workers that are somebody else's, such as pods.
+// Scales workers that the controller does not own, such as pods.
 class OtherScaler final : public PoolScaler {
  public:
   absl::StatusOr<int32_t> SetWanted(const std::string& role, const std::string& pool,
@@ -383,7 +383,7 @@ TEST_F(JobServiceTest, WhereWorkersArePodsNobodyIsToldToDrain) {
   const absl::Status refused = Call(&Stub::Scale, request, reply);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("HTTP 403: forbidden"));
-  served_ = nullptr;  // before the scaler
+  served_ = nullptr;  // destroy before the scaler
 }
 
 TEST_F(JobServiceTest, ALeaderThatWasDeposedInMidCallSaysThatNothingWasDone) {
@@ -397,7 +397,7 @@ TEST_F(JobServiceTest, ALeaderThatWasDeposedInMidCallSaysThatNothingWasDone) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
     EXPECT_EQ(runtime::DetailsOf(status).reason, runtime::kNotLeaderReason);
   }
-  // What the user cannot have stays the user's error.
+  // A user error is reported before the lost leadership.
   EXPECT_EQ(Cancel("nobody").code(), absl::StatusCode::kNotFound);
 }
 
@@ -418,7 +418,7 @@ TEST_F(JobServiceTest, ShowsClusterAndCheckpoints) {
 
 class StandbyControllerTest : public JobServiceTest {
  protected:
-  // A second controller that knows who leads.
+  // Starts a second controller and waits until it knows the leader.
   void StandBy() {
     standby_ = std::make_unique<ServedController>(cluster_, "two");
     ASSERT_TRUE(
@@ -427,7 +427,7 @@ class StandbyControllerTest : public JobServiceTest {
   std::unique_ptr<ServedController> standby_;
 };
 
-// A leader that takes calls and answers none, as a process that is stopped does.
+// A leader that accepts calls but never answers, like a stopped process.
 class HungLeader final : public job::v1::JobService::Service {
  public:
   HungLeader() {
@@ -603,7 +603,7 @@ TEST_F(StandbyControllerTest, ShowsAJobAlsoWhenTheLeaderDoesNotAnswer) {
   job::v1::Job job;
   ASSERT_TRUE(standby_->stub().Get(runtime::CallWithin(kGuard).get(), request, &job).ok());
   EXPECT_EQ(job.id(), "a");
-  // What only the leader can do is refused, and says that it may be tried again.
+  // Calls that need the leader fail with a retriable error.
   job::v1::PauseRequest pause;
   pause.set_job_id("a");
   const absl::Status refused =

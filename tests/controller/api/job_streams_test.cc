@@ -1,4 +1,4 @@
-// The streams of JobService, over gRPC.
+// The streams of JobService over gRPC.
 
 #include "controller/jobs/record/job_registry.h"
 #include "tests/controller/api/job_service_fixture.h"
@@ -13,7 +13,7 @@ using testing::IsEmpty;
 
 class JobStreamsTest : public JobServiceTest {
  protected:
-  // Events of a job from `cursor` on, at most `most`; the stream's status where it ended by itself.
+  // At most `most` events of a job after `cursor`, and the stream's status if it ended by itself.
   struct Watched {
     std::vector<Event> events;
     absl::Status end;
@@ -111,9 +111,9 @@ TEST_F(JobStreamsTest, AGapIsOutOfRange) {
   const absl::Status gap = Watch("a", cursor).end;
   EXPECT_EQ(gap.code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(runtime::DetailsOf(gap).reason, "OUT_OF_RANGE");
-  // From the beginning, what is left is sent.
+  // An empty cursor starts at the oldest retained event.
   EXPECT_EQ(Rows(Watch("a", "", 10).events).size(), 10U);
-  // So is a cursor that the stream never had.
+  // A cursor beyond the stream is OUT_OF_RANGE, too.
   EXPECT_EQ(Watch("a", "999").end.code(), absl::StatusCode::kOutOfRange);
 }
 
@@ -139,7 +139,7 @@ TEST_F(JobStreamsTest, ADeletedJobEndsItsWatch) {
   ASSERT_TRUE(Delete("a").ok());
   while (reader->Read(&event)) {
   }
-  // How it ends depends on which of both the stream saw first.
+  // The status depends on whether the stream sees the end or the deletion first.
   const absl::StatusCode code = runtime::GrpcToStatus(reader->Finish()).code();
   EXPECT_TRUE(code == absl::StatusCode::kOk || code == absl::StatusCode::kOutOfRange) << code;
 }
@@ -164,8 +164,8 @@ TEST_F(JobStreamsTest, StreamsAreBounded) {
 
 TEST_F(JobStreamsTest, TheControllersOwnLinesAreTakenAsTheyCome) {
   struct Lines {
-    std::atomic<int> last{0};   // line that there is
-    std::atomic<int> taken{0};  // line that was taken
+    std::atomic<int> last{0};   // newest line
+    std::atomic<int> taken{0};  // last line returned
   };
   const auto lines = std::make_shared<Lines>();  // the controller outlives this function
   Serve({}, [lines] {

@@ -57,7 +57,7 @@ TEST(JobViews, GroupsThatDiedComeWithTheirReasonsAsValidText) {
 }
 
 TEST(JobViews, TheListByStateBeginsWithWhatIsAtWork) {
-  // (state, second of its making), the oldest at work behind a queue
+  // (state, creation time in seconds). The oldest job is running, behind a queue.
   const std::vector<std::pair<job::v1::JobState, int>> jobs = {
       {job::v1::JOB_STATE_PENDING, 9},  {job::v1::JOB_STATE_RUNNING, 1},
       {job::v1::JOB_STATE_FAILED, 8},   {job::v1::JOB_STATE_PENDING, 2},
@@ -97,7 +97,7 @@ TEST(JobViews, AQueueDoesNotHideTheJobAtWork) {
   EXPECT_TRUE(list.more);
 }
 
-// Cursors of the last `count` of `sizes.size()` events of these sizes.
+// Appends events of these sizes; returns the cursors of the last `count`.
 std::vector<int64_t> TailOf(const std::vector<size_t>& sizes, int64_t count) {
   const auto events = InMemoryEventLog::Create();
   for (const size_t size : sizes) {
@@ -118,14 +118,14 @@ TEST(ReadTail, IsTheNewestEventsOldestFirst) {
 
 TEST(ReadTail, GoesOnWhereAPageEndsWithItsBytes) {
   constexpr size_t kMiB = size_t{1} << 20;
-  // A page holds the first four of these six; the bound three of 4 MiB.
+  // A page holds the first four of these six; the bound allows three of 4 MiB.
   EXPECT_THAT(TailOf(std::vector<size_t>(6, 4 * kMiB), 6), ElementsAre(4, 5, 6));
-  // 3 + 4 + 4 + 4 MiB are the bound itself.
+  // 3 + 4 + 4 + 4 MiB is exactly the bound.
   EXPECT_THAT(TailOf({4 * kMiB, 3 * kMiB, 4 * kMiB, 4 * kMiB, 4 * kMiB}, 5),
               ElementsAre(2, 3, 4, 5));
   EXPECT_THAT(TailOf({4 * kMiB, 3 * kMiB + 1, 4 * kMiB, 4 * kMiB, 4 * kMiB}, 5),
               ElementsAre(3, 4, 5));
-  // No gap: a small event before one that does not fit is left out, too.
+  // No gaps: a small event before one that does not fit is omitted, too.
   EXPECT_THAT(TailOf({1, 4 * kMiB, 4 * kMiB, 4 * kMiB, 4 * kMiB}, 5), ElementsAre(3, 4, 5));
 }
 

@@ -1,4 +1,4 @@
-// Who may register as what: WorkerService over mutual TLS.
+// Which certificates may register which role: WorkerService over mutual TLS.
 #include "controller/api/worker_service.h"
 
 #include <memory>
@@ -34,7 +34,7 @@ class WorkerServiceTest : public testing::Test {
     controller_->Stop();
     if (service_ != nullptr) service_->Stop();
   }
-  // Serves with that name of members.
+  // Serves with `member_name` as the template of member names.
   void Serve(const std::string& member_name) {
     service_ = std::make_unique<WorkerServiceImpl>(*controller_, member_name);
     runtime::EndpointOptions options;
@@ -74,7 +74,7 @@ TEST_F(WorkerServiceTest, AWorkerRegistersAsWhatItsCertificateSays) {
   const absl::Status refused = Register("rollout", cluster::v1::ROLE_TRAINER);
   EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("freshet-trainer.rl.svc"));
-  // A certificate of all roles may be any.
+  // A certificate for all roles may register any role.
   EXPECT_TRUE(Register("all", cluster::v1::ROLE_TRAINER).ok());
 }
 

@@ -110,7 +110,7 @@ TEST(MeasureDemand, TellsThePhase) {
   other.trainer_done = true;
   EXPECT_EQ(phase(other), JobPhase::kEnds);
   stats.committed_version = 8;
-  stats.outstanding = 16;  // all that the last two steps need
+  stats.outstanding = 16;  // all groups that the last two steps need
   EXPECT_EQ(phase(trains), JobPhase::kEnds);
 }
 

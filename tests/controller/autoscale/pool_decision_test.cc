@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Asks about one pool, second by second.
+// Feeds signals for one pool to the decision, second by second.
 class Pool {
  public:
   explicit Pool(PoolBounds bounds) : bounds_(bounds) {
@@ -23,7 +23,8 @@ class Pool {
     signals.admissible = 1000;
     signals.ready = signals.expected = bounds.min;
   }
-  // The same signals for `seconds`; the trainer does a step in `step_seconds`, 0: none.
+  // Repeats the current signals for `seconds`. The trainer needs `step_seconds` per step; 0: no
+  // steps.
   const PoolDecision& Run(double seconds, double step_seconds = 2) {
     for (int i = 0; i < static_cast<int>(seconds); ++i) {
       signals.time += absl::Seconds(1);
@@ -43,7 +44,7 @@ class Pool {
 
   PoolSignals signals;
   PoolDecision decision;
-  bool follows = true;  // there are as many engines as wanted
+  bool follows = true;  // the pool has as many engines as wanted
   std::vector<int32_t> wanted;
 
  private:
@@ -73,7 +74,7 @@ TEST(PoolDecision, GrowsAfterTwoWindowsThatAskForMore) {
   pool.signals.ready = pool.signals.expected = 4;
   pool.Load(0.5, 1);
   EXPECT_EQ(pool.Run(28).wanted, 4);
-  // 4 / 0.5 / 0.8 = 10, but at most twofold.
+  // 4 / 0.5 / 0.8 = 10, capped at twice the current number.
   EXPECT_EQ(pool.Run(4).wanted, 8);
   EXPECT_EQ(pool.decision.reason, ScalingReason::kTrainerWaits);
   EXPECT_THAT(pool.decision.text, HasSubstr("the trainer waits 50 % of its time"));
@@ -83,7 +84,7 @@ TEST(PoolDecision, GrowsAfterTwoWindowsThatAskForMore) {
 TEST(PoolDecision, OneWindowIsNotEnough) {
   Pool pool({1, 16});
   pool.signals.ready = pool.signals.expected = 4;
-  pool.Run(1);  // the first window begins
+  pool.Run(1);  // starts the first window
   for (int i = 0; i < 20; ++i) {
     pool.Load(0.5, 1);
     pool.Run(15);
@@ -219,7 +220,7 @@ TEST(PoolDecision, GrowthThatDoesNotHelpIsTakenBackForHalfAnHour) {
   pool.signals.ready = pool.signals.expected = 4;
   pool.Load(0.5, 1);
   EXPECT_EQ(pool.Run(34).wanted, 8);
-  pool.Load(0.5, 1);  // and the trainer waits as before
+  pool.Load(0.5, 1);  // the trainer waits as before
   EXPECT_EQ(pool.Run(40).wanted, 8);
   EXPECT_EQ(pool.Run(10).wanted, 4);
   EXPECT_EQ(pool.decision.reason, ScalingReason::kNoGain);
@@ -263,7 +264,7 @@ TEST(PoolDecision, InThatTimeItDoesNotGrowWithoutRoomBelowTheBoundEither) {
   pool.Load(0.3, 1);
   const int32_t grown = pool.Run(40).wanted;
   pool.signals.outstanding = pool.signals.admissible;
-  pool.Load(0.1, 1);  // growing has helped
+  pool.Load(0.1, 1);  // the larger pool helped
   EXPECT_EQ(pool.Run(200).wanted, grown);
   EXPECT_EQ(pool.decision.reason, ScalingReason::kStalenessBound);
   pool.signals.outstanding = 0;
@@ -294,10 +295,10 @@ TEST(PoolDecision, BeginsWithTheEnginesThatThereAre) {
   EXPECT_EQ(above.Run(1).wanted, 4);
 }
 
-// The phases in which nothing is trained.
+// Phases of a job in which nothing is trained.
 class PoolPhase : public testing::Test {
  protected:
-  // A pool of 6 that trained, and then is in `phase` for `seconds`.
+  // A pool of 6 after training, then `seconds` in `phase`.
   Pool After(JobPhase phase, double seconds, PoolBounds bounds = {0, 16}) {
     Pool pool(bounds);
     pool.signals.ready = pool.signals.expected = 6;
@@ -354,18 +355,18 @@ TEST_F(PoolPhase, MeasuringBeginsAnewAfterwards) {
   EXPECT_EQ(pool.decision.reason, ScalingReason::kMeasuring);
 }
 
-// Whatever the stats: within the bounds, and few turns.
+// For arbitrary signals, the decision stays within the bounds and turns rarely.
 TEST(PoolDecision, WildSignalsNeitherLeaveTheBoundsNorMakeItFlap) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     Pool pool({2, 40});
     pool.signals.ready = pool.signals.expected = 10;
-    std::vector<int> turns;  // seconds
+    std::vector<int> turns;  // times in seconds
     int direction = 0;
     int32_t before = 10;
     uint64_t draw = 0;
     const auto dice = [&] { return ToUniform(RandomBits(seed, draw++)); };
     for (int second = 0; second < 6 * 3600; ++second) {
-      // Moods last from seconds to minutes.
+      // Keep a load for seconds to minutes.
       if (dice() < 0.01) pool.Load(dice() * dice() * 1.2, dice() * 1.2);
       pool.signals.queue_age = absl::Seconds(dice() * 5);
       pool.Run(1, 0.5 + 5 * dice());

@@ -1,4 +1,4 @@
-// The pool follows the decision, in simulated time, over shapes of load.
+// The pool follows the decision under different load shapes, in simulated time.
 
 #include <algorithm>
 #include <cmath>
@@ -17,17 +17,17 @@ namespace {
 using testing::IsEmpty;
 
 constexpr double kHalfHour = 1800;
-// The longer of 15 s and two steps, where steps take up to 8 s; looks come every second.
+// The longer of 15 s and two steps of up to 8 s, plus rounding to the 1 s decision period.
 constexpr double kWindow = 18;
-// What the simulated autoscaler adds before it acts.
+// Largest delay added by the simulated autoscaler.
 constexpr double kActuator = 15;
 
-// One of them finds what a sanitizer can find.
+// One seed is enough for a sanitizer.
 std::vector<uint64_t> Seeds() {
   return kHistoryDivisor == 1 ? std::vector<uint64_t>{1, 2, 3} : std::vector<uint64_t>{1};
 }
 
-// Shapes of load that are slow under a sanitizer, where PoolScaling runs the same code.
+// Load shapes that are skipped under a sanitizer. PoolScaling runs the same code.
 class PoolShapes : public testing::Test {
   void SetUp() override {
     if (kHistoryDivisor > 1) GTEST_SKIP() << "slow under a sanitizer";
@@ -45,7 +45,7 @@ std::string Told(const PoolSimulationResult& result) {
                 result.steps);
 }
 
-// Longest time to settle, as pool_decision.h states it.
+// Bounds on the time to settle, as stated in pool_decision.h.
 double TimeOut(double first, double last, double start_seconds) {
   return (std::log2(last / first) + 1) * (4 * kWindow + start_seconds + kActuator);
 }
@@ -54,8 +54,8 @@ double TimeIn(double first, double last) {
 }
 
 TEST(PoolScaling, GrowsToWhatTheTrainerTakesAndStaysThere) {
-  // An engine makes 4 groups in about 3.5 s; the trainer takes 4 a second: 3.5 engines, 4.4 at 80
-  // %.
+  // An engine makes 4 groups in about 3.5 s; the trainer consumes 4 per second. Needs 3.5 engines,
+  // or 4.4 at 80 % load.
   PoolSimulationOptions options;
   for (const uint64_t seed : Seeds()) {
     options.seed = seed;
@@ -89,13 +89,13 @@ TEST_F(PoolShapes, ManyEnginesAreReachedByDoubling) {
   options.groups_per_step = 32;
   options.bounds = {1, 64};
   options.sample_seconds = [](double, Dice& dice) { return dice.Uniform(3, 5); };
-  // 16 groups a second of 0.87 a second and engine: 18 engines, 23 at 80 %.
+  // 16 groups per second at 0.87 engine-seconds each: 18 engines, or 23 at 80 % load.
   const PoolSimulationResult result = SimulatePool(options);
   EXPECT_THAT(result.violations, IsEmpty());
   EXPECT_GE(result.wanted(), 18) << Told(result);
   EXPECT_LE(result.wanted(), 32) << Told(result);
   EXPECT_THAT(result.Turns(), IsEmpty()) << Told(result);
-  // Steps of one engine take 37 s: a window is 74 s at first, and half as long with each doubling.
+  // With one engine a step takes 37 s, so the first window is 74 s. It halves with each doubling.
   EXPECT_LE(result.settled(), 3 * 75 * 2 + TimeOut(1, result.wanted(), options.start_seconds))
       << Told(result);
 }
@@ -110,7 +110,7 @@ TEST_F(PoolShapes, WithoutStalenessBothSidesTakeTurns) {
 }
 
 TEST_F(PoolShapes, BurstsDoNotMakeItFlap) {
-  // Every 6 minutes responses are 2.5 times as long for 80 s.
+  // Responses are 2.5 times as long for 80 s every 6 minutes.
   PoolSimulationOptions options;
   options.seconds = 2 * 3600;
   options.engines = 5;
@@ -127,7 +127,7 @@ TEST_F(PoolShapes, BurstsDoNotMakeItFlap) {
 }
 
 TEST_F(PoolShapes, ALoadThatRisesForGoodIsFollowed) {
-  // Responses grow with the policy: twice as long after half an hour.
+  // Responses grow over time, to twice their length after half an hour.
   PoolSimulationOptions options;
   options.seconds = 2 * 3600;
   options.engines = 5;
@@ -144,8 +144,8 @@ TEST_F(PoolShapes, ALoadThatRisesForGoodIsFollowed) {
 }
 
 TEST_F(PoolShapes, LongTailsDoNotRunAway) {
-  // Log-normal: the longest of a step's 16 samples decides, and no number of engines makes it
-  // short.
+  // With log-normal lengths the longest of a step's 16 samples decides the step time, which more
+  // engines cannot reduce.
   PoolSimulationOptions options;
   options.seconds = 2 * 3600;
   options.bounds = {1, 64};
@@ -166,8 +166,7 @@ TEST_F(PoolShapes, LongTailsDoNotRunAway) {
 }
 
 TEST(PoolScaling, EnginesThatTheBoundCannotFeedAreTakenBack) {
-  // At eta = 1 the 16 groups that may be outstanding fill 4 engines; the trainer waits for all
-  // that.
+  // At eta = 1, the 16 groups that may be outstanding occupy 4 engines. The trainer still waits.
   PoolSimulationOptions options;
   options.eta = 1;
   options.bounds = {1, 64};
@@ -244,7 +243,7 @@ TEST_F(PoolShapes, AtItsBoundsItStaysAndSaysSo) {
 }
 
 TEST_F(PoolShapes, MoreEnginesThanGroupsAreNeverAskedFor) {
-  // At most 2 groups may be outstanding: a third engine would stand idle.
+  // At most 2 groups may be outstanding, so a third engine would be idle.
   PoolSimulationOptions options;
   options.eta = 0;
   options.groups_per_step = 2;

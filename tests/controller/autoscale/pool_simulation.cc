@@ -16,7 +16,7 @@ namespace freshet {
 namespace {
 
 constexpr int64_t kCheckpointEvery = 5;
-constexpr int64_t kPromptsPerFeed = 32;  // every half second
+constexpr int64_t kPromptsPerFeed = 32;  // every 0.5 s
 constexpr double kActEvery = 15;
 constexpr double kAskEvery = 0.5;
 constexpr double kLostAfter = 2;
@@ -78,10 +78,10 @@ class Simulation {
     std::string name;
     bool ready = false;
     int64_t version = 0;
-    std::map<int64_t, std::set<int32_t>> leases;  // by token: samples that are generated
+    std::map<int64_t, std::set<int32_t>> leases;  // by token: samples being generated
     double worked = 0;                            // seconds, up to `since`
     double since = 0;
-    double busy_before = 0;  // `worked` at the last look
+    double busy_before = 0;  // `worked` at the last Look()
   };
   using EnginePtr = std::shared_ptr<Engine>;
 
@@ -96,7 +96,6 @@ class Simulation {
   }
   bool Late() const { return queue_.now() >= options_.seconds * 3 / 4; }
 
-  // Engines.
   void StartEngine(double seconds) {
     auto engine = std::make_shared<Engine>();
     engine->name = StrCat("r", next_engine_++);
@@ -147,7 +146,7 @@ class Simulation {
     Account(*engine);
     engine->leases.erase(lease);
   }
-  // One token of each version.
+  // Adds one token of each version.
   static Response Respond(Response response, int64_t first, int64_t last) {
     for (const int64_t version : {first, last}) {
       const auto at = static_cast<int32_t>(response.response_ids.size());
@@ -159,7 +158,7 @@ class Simulation {
     response.finish = FinishReason::kStop;
     return response;
   }
-  // Hands its work back and ends.
+  // Returns the engine's leases and removes it.
   void Drain(const EnginePtr& engine) {
     for (const auto& [token, missing] : engine->leases) {
       const std::vector<int32_t> indices(missing.begin(), missing.end());
@@ -173,7 +172,8 @@ class Simulation {
     engine->leases.clear();
     engines_.erase(std::find(engines_.begin(), engines_.end(), engine));
   }
-  // It falls silent; the controller notices, and something starts another one.
+  // Removes an engine without notice. After kLostAfter, the controller revokes it and a replacement
+  // starts.
   void KillOne() {
     if (!engines_.empty()) {
       const EnginePtr engine =
@@ -187,7 +187,6 @@ class Simulation {
     queue_.After(options_.dies_every, [this] { KillOne(); });
   }
 
-  // The controller.
   void Feed() {
     std::vector<Prompt> prompts;
     for (int64_t i = 0; i < kPromptsPerFeed; ++i) {
@@ -238,14 +237,13 @@ class Simulation {
     }
     queue_.After(1, [this] { Look(); });
   }
-  // The autoscaler of Kubernetes.
   void Act() {
     desired_ = options_.actuate          ? options_.actuate(queue_.now(), dice_)
                : result_.changes.empty() ? desired_
                                          : result_.wanted();
     while (static_cast<int32_t>(engines_.size()) < desired_) StartEngine(options_.start_seconds);
     while (static_cast<int32_t>(engines_.size()) > desired_) {
-      // The deletion cost: the one with the least work.
+      // Remove the engine with the fewest leases first, as the pod deletion cost requests.
       const EnginePtr idlest = *std::min_element(engines_.begin(), engines_.end(),
                                                  [](const EnginePtr& a, const EnginePtr& b) {
                                                    return a->leases.size() < b->leases.size();
@@ -255,7 +253,6 @@ class Simulation {
     queue_.After(kActEvery, [this] { Act(); });
   }
 
-  // Scores come at once.
   void Score() {
     for (const RowLease& row :
          Take(store_->LeaseRows(freshet::Task::kScore, "w", 256), "LeaseRows")) {
@@ -268,7 +265,6 @@ class Simulation {
     queue_.After(0.1, [this] { Score(); });
   }
 
-  // The trainer.
   void AccountTrainer() {
     if (waiting_) waited_ += queue_.now() - waiting_since_;
     waiting_since_ = queue_.now();

@@ -16,7 +16,7 @@ namespace {
 
 constexpr absl::Duration kTtl = absl::Milliseconds(100);
 
-// A lease whose requests (`down`) or answers (`lossy`) can be lost.
+// A lease that can lose requests (`down`) or answers (`lossy`).
 class FlakyLease final : public LeaderLease {
  public:
   explicit FlakyLease(LeaderLease& lease) : lease_(lease) {}
@@ -38,7 +38,7 @@ class FlakyLease final : public LeaderLease {
     if (down || lossy) return absl::UnavailableError("the datastore is away");
     return lease_.Release(candidate, token);
   }
-  std::function<void()> on_acquired;  // before TryAcquire answers; set before it is called
+  std::function<void()> on_acquired;  // called before TryAcquire returns; set before use
   std::atomic<bool> down{false};
   std::atomic<bool> lossy{false};
   std::atomic<int> asked{0};
@@ -48,7 +48,7 @@ class FlakyLease final : public LeaderLease {
   LeaderLease& lease_;
 };
 
-// What happened to one candidate.
+// A candidate and the callbacks it received.
 struct Candidate {
   Candidate(LeaderLease& lease, const Clock& clock, const std::string& name, int refused = 0)
       : refusals(refused),
@@ -138,7 +138,7 @@ TEST_F(LeadershipTest, ALapsedLeaseIsNotTakenBackWhileItsTermEnds) {
   flaky.down = true;
   clock_.Advance(kTtl);
   ASSERT_TRUE(Eventually([&] { return losing.load(); }));
-  // The question that was under way when the term ended is over by the second look.
+  // A request in flight at the end of the term has finished by the second look.
   const int former_looks = flaky.looked;
   ASSERT_TRUE(Eventually([&] { return flaky.looked > former_looks + 1; }));
   const int former_asks = flaky.asked;
@@ -174,7 +174,7 @@ TEST_F(LeadershipTest, ALeaseThatCannotBeRenewedEndsHereWhenItEndsThere) {
 TEST_F(LeadershipTest, ALeaseIsCountedFromBeforeItWasAskedFor) {
   FlakyLease slow(lease_);
   slow.on_acquired = [&] {
-    clock_.Advance(kTtl * 6 / 10);  // until the answer is here
+    clock_.Advance(kTtl * 6 / 10);  // the answer takes this long
     slow.down = true;
   };
   Candidate a(slow, clock_, "a");
@@ -188,7 +188,7 @@ TEST_F(LeadershipTest, NoTermBeginsUnderTheTokenOfOneThatEnded) {
   Candidate a(flaky, clock_, "a");
   ASSERT_TRUE(Eventually([&] { return a.leadership.Get().leading; }));
   const int64_t first = a.tokens;
-  // It renews the lease, but the answer is lost.
+  // The lease is renewed, but the answer is lost.
   flaky.lossy = true;
   clock_.Advance(kTtl * 9 / 10);
   const int asked = flaky.asked;
@@ -215,7 +215,7 @@ TEST_F(LeadershipTest, ADatastoreThatIsAwayIsNamed) {
 TEST_F(LeadershipTest, ATermThatCannotBeginIsTriedAgain) {
   Candidate a(lease_, clock_, "a", /*refusals=*/3);
   ASSERT_TRUE(Eventually([&] {
-    clock_.Advance(kTtl / 10);  // the pause between two tries
+    clock_.Advance(kTtl / 10);  // the retry interval
     return a.leading.load();
   }));
   EXPECT_EQ(a.refusals, 0);

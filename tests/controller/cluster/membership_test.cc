@@ -35,7 +35,7 @@ class MembershipTest : public testing::Test {
     status.set_epoch(epoch);
     return members_.OnStatus(status, now_);
   }
-  // Time passes, with a look at the workers every half a second.
+  // Advances the clock and checks the workers every 0.5 s.
   std::vector<LostWorker> Pass(absl::Duration time, const std::function<void()>& meanwhile = {}) {
     std::vector<LostWorker> all;
     for (const absl::Time end = now_ + time; now_ < end;) {
@@ -73,7 +73,7 @@ TEST_F(MembershipTest, AReplacedProcessCannotTakeItsNameBackWhileTheNewOneLives)
   Register("a", "one");
   const int64_t second = Register("a", "two");
   EXPECT_TRUE(absl::IsAlreadyExists(members_.PlanRegister(Request("a", "one"), now_).status()));
-  // The rule survives a controller's restart, and registrations that keep their epoch.
+  // This also holds after a controller restart and after a registration that kept its epoch.
   EXPECT_EQ(Register("a", "two"), second);
   Membership next(MembershipOptions(), Stored(), now_);
   EXPECT_TRUE(absl::IsAlreadyExists(next.PlanRegister(Request("a", "one"), now_).status()));
@@ -134,7 +134,7 @@ TEST_F(MembershipTest, ANameThatTheDatastoreRefusesGetsAnotherEpoch) {
 
   const int64_t next = Register("a");
   EXPECT_GT(next, epoch);
-  // The first status may have been made before the worker took its new name.
+  // The first status may have been built before the worker took its new name.
   status.set_epoch(next);
   ASSERT_TRUE(members_.OnStatus(status, now_).ok());
   EXPECT_TRUE(Pass(kBeat).empty());
@@ -164,7 +164,7 @@ TEST_F(MembershipTest, AfterATakeoverWorkersHaveTimeToComeBack) {
 
 TEST_F(MembershipTest, AfterAStallOfThisProcessNobodyIsLostAtOnce) {
   const int64_t epoch = Register("a");
-  now_ += absl::Seconds(30);  // SIGSTOP: nobody could be heard
+  now_ += absl::Seconds(30);  // e.g. SIGSTOP: no heartbeat could be received
   EXPECT_TRUE(members_.FindLost(now_).empty());
   EXPECT_TRUE(Beat("a", epoch).ok());
   EXPECT_TRUE(Pass(absl::Milliseconds(1500)).empty());

@@ -22,7 +22,7 @@ class WorkerHubTest : public testing::Test {
     return {id,    worker.name(), worker.epoch(), std::make_shared<const cluster::v1::Assign>(),
             false, nullptr};
   }
-  // Time passes, with a look at the workers every half a second.
+  // Advances the clock and checks the workers every 0.5 s.
   std::vector<LostWorker> Pass(absl::Duration time) {
     std::vector<LostWorker> all;
     for (; time > absl::ZeroDuration(); time -= absl::Milliseconds(500)) {
@@ -53,7 +53,7 @@ TEST_F(WorkerHubTest, AWorkerThatJoinsLaterIsToldToo) {
   ASSERT_TRUE(rollout_.Register(*hub_).ok());
   hub_->SetDesired("job", {Wish("job/rollout/1", rollout_)});
   const int64_t epoch = rollout_.epoch();
-  ASSERT_TRUE(rollout_.Register(*hub_).ok());  // a new stream of the same process
+  ASSERT_TRUE(rollout_.Register(*hub_).ok());  // the same process opens a new stream
   EXPECT_EQ(rollout_.epoch(), epoch);
   EXPECT_EQ(rollout_.Work(), "job/rollout/1");
   EXPECT_EQ(rollout_.unassigned(), 0);
@@ -64,7 +64,7 @@ TEST_F(WorkerHubTest, ALostWorkerIsStoredAsLostAndItsStreamEnds) {
   EXPECT_EQ(Pass(absl::Seconds(8)).size(), 1U);
   EXPECT_EQ(rollout_.stream().end().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(rollout_.Beat().code(), absl::StatusCode::kFailedPrecondition);
-  // The next leader knows it: the same process gets a new epoch.
+  // The loss is stored: the next leader gives the same process a new epoch.
   const int64_t epoch = rollout_.epoch();
   const auto next = MakeHub(2);
   ASSERT_TRUE(rollout_.Register(*next).ok());

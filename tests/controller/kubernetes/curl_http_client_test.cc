@@ -120,7 +120,7 @@ TEST_F(CurlHttpClientTest, EveryCallHasADeadline) {
   call.deadline = absl::Milliseconds(200);
   EXPECT_EQ(client_->Send(call).status().code(), absl::StatusCode::kDeadlineExceeded);
   released.Notify();
-  server_ = nullptr;  // its thread has seen that
+  server_ = nullptr;  // joins the thread that uses `released`
 }
 
 TEST_F(CurlHttpClientTest, NobodyThereAndNoAnswerAreUnavailable) {

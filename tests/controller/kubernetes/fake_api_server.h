@@ -24,19 +24,19 @@
 
 namespace freshet {
 
-// An HTTP server on a port of its own that answers one request per connection, one at a time.
+// An HTTP server on its own port. Answers one request per connection, one connection at a time.
 class FakeApiServer {
  public:
   struct Request {
     std::string head;  // request line and headers
     std::string body;
-    // "PATCH /path"
+    // For example "PATCH /path".
     std::string call() const { return head.substr(0, head.find(" HTTP/")); }
   };
-  // Makes the bytes of an answer; "" closes the connection.
+  // Returns the raw response; "" closes the connection.
   using Handler = std::function<std::string(const Request&)>;
 
-  // With PEM files it speaks TLS.
+  // Uses TLS if PEM files are given.
   explicit FakeApiServer(Handler handler, const std::string& cert = "", const std::string& key = "")
       : handler_(std::move(handler)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     std::signal(SIGPIPE, SIG_IGN);
@@ -135,7 +135,7 @@ class FakeApiServer {
   int port_ = 0;
   Mutex mu_;
   std::vector<Request> requests_ ABSL_GUARDED_BY(mu_);
-  std::jthread thread_;  // last: uses the others
+  std::jthread thread_;  // last: it uses the other members
 };
 
 }  // namespace freshet

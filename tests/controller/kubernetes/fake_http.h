@@ -10,7 +10,7 @@
 
 namespace freshet {
 
-// Keeps the calls, and answers as it is told to. Confined to one thread.
+// Records the calls and returns preset answers. Confined to one thread.
 class FakeHttp final : public HttpClient {
  public:
   absl::StatusOr<HttpReply> Send(const HttpCall& call) override {

@@ -18,7 +18,7 @@ constexpr absl::Duration kDeadline = absl::Seconds(3);
 
 class KubernetesApiTest : public testing::Test {
  protected:
-  // What the server's answer makes of GetReplicas.
+  // Result of GetReplicas for this answer of the server.
   absl::StatusOr<int32_t> Replicas(int status, const std::string& body) {
     http_.answer = [=](const HttpCall&) { return HttpReply{status, body}; };
     return api_.GetReplicas(engines_, kDeadline);

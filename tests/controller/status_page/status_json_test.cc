@@ -64,7 +64,7 @@ TEST(StatusJson, AJobHasWhatItWaitsForItsGroupsAndEventsWithoutRowsOfMetrics) {
   notice.set_severity("warning");
   notice.set_text("no progress");
   const json body = json::parse(JobToJson(job, "name: add\n"))["job"];
-  EXPECT_EQ(body["eval_accuracy"], 0.0);  // measured, and zero
+  EXPECT_EQ(body["eval_accuracy"], 0.0);  // measured as 0, not missing
   EXPECT_EQ(body["waits_for"], "reward: 3 rows unscored");
   EXPECT_EQ(body["staleness_max"], 2);
   EXPECT_EQ(body["staleness_policy"], "wait");

@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Answers with what it was asked.
+// Echoes the request.
 class FakeSource final : public StatusSource {
  public:
   StatusIdentity Identity() override { return {"local", "0.1.0", true, ""}; }

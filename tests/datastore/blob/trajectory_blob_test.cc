@@ -50,7 +50,7 @@ Score SampleScore() {
   return score;
 }
 
-// Every kind of record with the check that its decoder refuses the bytes as damaged.
+// Every record kind, with a check that its decoder returns DATA_LOSS.
 struct Kind {
   const char* name;
   std::string blob;
@@ -72,7 +72,7 @@ std::vector<Kind> AllKinds() {
   };
 }
 
-// The record with a checksum that fits its bytes, as an attacker would write it.
+// Returns the record with a recomputed checksum, as an attacker would.
 std::string Resealed(std::string blob) {
   const size_t content = blob.size() - sizeof(uint64_t);
   const uint64_t checksum = Xxh3(blob.data(), content);
@@ -103,7 +103,7 @@ TEST(TrajectoryBlob, SamplingLogprobsComeBack) {
   EXPECT_EQ(got->env_reward, sent.env_reward);
 }
 
-// The record of a response without sampling_logprobs, byte by byte.
+// The bytes of a response record without sampling_logprobs.
 TEST(TrajectoryBlob, AResponseWithoutSamplingLogprobsIsOfVersionOne) {
   BlobWriter writer(BlobKind::kResponse, 64);
   writer.Put(uint8_t{1});
@@ -255,8 +255,8 @@ TEST(TrajectoryBlob, AnotherFormatVersionIsDataLoss) {
   }
 }
 
-// With a checksum that fits, a changed count or flag must neither crash nor take memory for what
-// the record does not hold (a sanitizer's allocation limit would show it).
+// Changed counts and flags with a valid checksum must not crash the decoder or make it allocate
+// memory for absent data. Sanitizers limit allocations.
 TEST(TrajectoryBlob, HostileRecordsWithAGoodChecksumNeverCrash) {
   for (const Kind& kind : AllKinds()) {
     for (size_t at = 0; at + 8 < kind.blob.size(); ++at) {
@@ -285,7 +285,7 @@ TEST(TrajectoryBlob, HostileCountsAreDataLoss) {
   EXPECT_EQ(DecodeResponse(std::move(spans).Finish()).status().code(), absl::StatusCode::kDataLoss);
 }
 
-// The column is last: its count, then nine values, then the checksum.
+// The column comes last: its count, nine values, the checksum.
 TEST(TrajectoryBlob, HostileSamplingLogprobsAreDataLoss) {
   const std::string good = *EncodeResponse(TruncatedResponse());
   const size_t at = good.size() - sizeof(uint64_t) - 9 * sizeof(float) - sizeof(uint32_t);
@@ -325,8 +325,8 @@ TEST(TrajectoryBlob, UnusedMaskBitsAreDataLoss) {
   writer.Put(uint32_t{0});
   writer.Put(uint32_t{3});
   writer.Put(uint32_t{0});
-  writer.Put(uint8_t{0x08});  // the fourth bit of a mask of three
-  writer.Put(uint8_t{0});     // no environment's reward
+  writer.Put(uint8_t{0x08});  // bit 3 of a mask with three entries
+  writer.Put(uint8_t{0});     // no environment reward
   EXPECT_EQ(DecodeResponse(std::move(writer).Finish()).status().code(),
             absl::StatusCode::kDataLoss);
 }
@@ -337,7 +337,7 @@ TEST(TrajectoryBlob, RandomBytesAreDataLoss) {
     for (size_t i = 0; i < bytes.size(); ++i) {
       bytes[i] = static_cast<char>(RandomBits(seed, i) & 0xff);
     }
-    // Half of them get past the checksum, the version and the kind.
+    // Half of them have a valid checksum, version and kind.
     if (bytes.size() >= 10 && seed % 2 == 0) bytes[0] = seed % 4 == 0 ? 1 : 2;
     for (const Kind& kind : AllKinds()) {
       if (bytes.size() >= 10 && seed % 2 == 0) {

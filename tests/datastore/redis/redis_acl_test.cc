@@ -41,6 +41,7 @@ const std::vector<std::vector<std::string>>& RefusedToAll() {
       {"DEBUG", "RELOAD"},
       {"ACL", "LIST"},
       {"CLIENT", "KILL", "TYPE", "normal"},
+      {"CLIENT", "TRACKING", "ON", "BCAST"},
       {"SCRIPT", "FLUSH"},
       {"FUNCTION", "LIST"},
       {"MONITOR"},

@@ -123,6 +123,16 @@ TEST_F(RedisTlsTest, RenewedFilesAreUsedWithoutARestart) {
   EXPECT_EQ((*client)->Command({"GET", "k"})->text, "v");
 }
 
+TEST_F(RedisTlsTest, AFileInTheMiddleOfItsRenewalIsAnOutage) {
+  const std::string key = certificates_.Path("member.key");
+  const std::string good = *ReadFile(key, 1 << 20);
+  const auto client = RedisClient::Create(options_);
+  ASSERT_TRUE(WriteFileAtomically(key, "not yet").ok());
+  EXPECT_EQ((*client)->Command({"PING"}).status().code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(WriteFileAtomically(key, good).ok());
+  EXPECT_TRUE((*client)->Command({"PING"}).ok());
+}
+
 TEST_F(RedisTlsTest, FilesThatCannotBeUsedAreNamed) {
   RedisOptions bad = options_;
   bad.tls.ca = certificates_.Path("none.pem");

@@ -92,7 +92,7 @@ TEST(RmsNorm, TakesStridedInputsAndGradients) {
   const at::Tensor x = wide.narrow(1, 3, 20).detach().set_requires_grad(true);
   const at::Tensor weight = Random({20}, 6).set_requires_grad(true);
   EXPECT_LT(MaxDifference(RmsNorm(x, weight, 1e-6), CompositeRmsNorm(x, weight, 1e-6)), 1e-5);
-  // sum() hands back an expanded gradient.
+  // sum() produces an expanded gradient.
   const auto ours = torch::autograd::grad({RmsNorm(x, weight, 1e-6).sum()}, {x, weight});
   const auto expected =
       torch::autograd::grad({CompositeRmsNorm(x, weight, 1e-6).sum()}, {x, weight});

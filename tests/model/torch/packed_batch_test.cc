@@ -28,7 +28,7 @@ TEST(PackTrees, ASharedPrefixIsStoredOnceAndTheLastTokenOfASuffixNotAtAll) {
   EXPECT_THAT(batch.target_ids, ElementsAre(3, 4, 5, 6, 7));
   EXPECT_THAT(batch.target_sequences, ElementsAre(0, 0, 0, 1, 1));
   EXPECT_EQ(batch.num_sequences, 2);
-  // Both first tokens are predicted from the prefix's last row, which appears once.
+  // Both first tokens are predicted from the prefix's last row, which is stored once.
   EXPECT_EQ(batch.target_logit_rows[0], batch.target_logit_rows[3]);
   EXPECT_EQ(batch.logit_rows[static_cast<size_t>(batch.target_logit_rows[0])], 1);
 }

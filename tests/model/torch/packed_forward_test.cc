@@ -36,7 +36,7 @@ class PackedForwardTest : public testing::Test {
   std::vector<float> Logprobs(const std::vector<PackTree>& trees) const {
     return ToFloats(Forward(trees).logprobs_M);
   }
-  // Gradient of the sum of log-probs, each times a fixed number.
+  // Gradient of the sum of log-probs weighted by `weights`.
   at::Tensor Gradient(const std::vector<PackTree>& trees, const std::vector<float>& weights) const {
     return torch::autograd::grad({(Forward(trees).logprobs_M * ToTensor(weights)).sum()},
                                  {flat_})[0];
@@ -52,7 +52,7 @@ class PackedForwardTest : public testing::Test {
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], bound) << "target " << i;
   }
-  // The trees as plain sequences: for each suffix, prefix and suffix joined.
+  // The trees as plain sequences: prefix and suffix joined for each suffix.
   static std::vector<PackTree> Flattened(const std::vector<PackTree>& trees) {
     std::vector<PackTree> flat;
     for (const PackTree& tree : trees) {
@@ -65,7 +65,7 @@ class PackedForwardTest : public testing::Test {
     }
     return flat;
   }
-  // Targets of the flattened trees that are targets of the trees, by index.
+  // Indices of the flattened trees' targets that are also targets of the trees.
   static std::vector<size_t> SuffixTargets(const std::vector<PackTree>& trees) {
     std::vector<size_t> targets;
     size_t next = 0;
@@ -128,7 +128,7 @@ TEST_F(PackedForwardTest, TheOrderOfTreesAndSuffixesDoesNotMatter) {
   ExpectNear(ab, reordered, 1e-5);
 }
 
-// A wider neighbour pads the prefix and suffix rectangles of a tree.
+// A larger tree in the batch pads the prefix and suffix rectangles of a tree.
 TEST_F(PackedForwardTest, PaddingDoesNotMatter) {
   const PackTree watched = {Tokens(6, 1), {Tokens(4, 2), Tokens(2, 3)}};
   const std::vector<float> alone = Logprobs({watched});
@@ -188,7 +188,7 @@ TEST_F(PackedForwardTest, TemperatureDividesTheLogits) {
 }
 
 TEST_F(PackedForwardTest, EntropyIsThatOfTheTargetsDistribution) {
-  // All 32 continuations of one prefix give the whole distribution.
+  // All 32 continuations of one prefix form the whole distribution.
   PackTree tree = {Tokens(6, 1), {}};
   for (int32_t token = 0; token < 32; ++token) tree.suffixes.push_back({token});
   const TargetLogprobs out = Forward({tree}, 0.7, Entropy::kValue);
@@ -213,7 +213,7 @@ TEST_F(PackedForwardTest, OnlyDifferentiableEntropyCarriesAGradient) {
 
 TEST_F(PackedForwardTest, Bf16LogprobsStayCloseToFp32) {
   {
-    // Weights of the size that models have: bf16 rounds logits by their size.
+    // Weights of a realistic magnitude, because bf16 rounding is relative to the logits' size.
     const at::NoGradGuard no_grad;
     InitializeWeights(layout_, 0.15, 3, flat_);
   }
@@ -227,7 +227,7 @@ TEST_F(PackedForwardTest, Bf16LogprobsStayCloseToFp32) {
   const double difference = (exact - bf16).abs().mean().item<double>();
   EXPECT_LT(difference, 2e-2);
   EXPECT_GT(difference, 0.0);
-  // Gradients reach the fp32 masters through the cast.
+  // Gradients flow through the cast to the fp32 master weights.
   const at::Tensor gradient = torch::autograd::grad({bf16.sum()}, {flat_})[0];
   const at::Tensor expected = torch::autograd::grad({exact.sum()}, {flat_})[0];
   const double alike = (gradient * expected).sum().item<double>() /

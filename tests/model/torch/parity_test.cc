@@ -24,12 +24,12 @@ constexpr double kBound = 1e-4;
 
 struct Model {
   const char* name;
-  const char* weights;  // directory of the model
+  const char* weights;  // model directory
   const char* reference;
 };
 void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
 
-// A model of the reference data and what the reference implementation makes of it.
+// A model of the reference data with the reference implementation's outputs.
 class ParityTest : public testing::TestWithParam<Model> {
  protected:
   void SetUp() override {
@@ -115,7 +115,7 @@ TEST_P(ParityTest, LogitsOfAllPositions) {
     const std::vector<int32_t> ids = Ids(prompt + ".input_ids");
     const std::vector<float> logits = Floats(prompt + ".logits");
     const int64_t vocab = config().vocab_size;
-    // Every token of the vocabulary as a continuation of every prefix.
+    // Scores every token of the vocabulary after every prefix.
     const at::NoGradGuard no_grad;
     std::vector<PackTree> trees;
     for (size_t t = 0; t < ids.size(); ++t) {
@@ -176,7 +176,7 @@ TEST_P(ParityTest, Bf16LogprobsStayCloseToFp32) {
     for (size_t i = 0; i < expected.size(); ++i) difference += std::abs(ours[i] - expected[i]);
     tokens += expected.size();
   }
-  // Matrices alone in bf16 must be closer than the reference with everything in bf16.
+  // bf16 matrices alone must be closer than the reference entirely in bf16.
   const double noise = facts_["noise_max_abs_logits"]["eager_bf16_mean_abs_logprob"];
   EXPECT_LT(difference / static_cast<double>(tokens), 0.75 * noise);
   EXPECT_GT(difference, 0.0);
@@ -186,7 +186,7 @@ TEST_P(ParityTest, GradientsOfTheMeanNegativeLogLikelihood) {
   const std::vector<int32_t> ids = Ids(facts_["grad"]["prompt"].get<std::string>() + ".input_ids");
   const at::Tensor flat = flat_.clone().set_requires_grad(true);
   const std::vector<int32_t> tail(ids.begin() + 2, ids.end());
-  // As a prompt with one continuation, and its second token as a target of its own.
+  // Once as a prompt with one continuation, once with its second token as a target, too.
   const std::vector<PackTree> trees = {{{ids[0], ids[1]}, {tail}}, {{ids[0]}, {{ids[1]}}}};
   const TargetLogprobs out = PackedForward(Transformer(config()), ViewWeights(layout_, flat),
                                            PackTrees(trees), 1.0, Entropy::kNone);

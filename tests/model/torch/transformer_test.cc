@@ -75,7 +75,7 @@ TEST(InitializeWeights, IsDeterministicAndDependsOnTheSeed) {
 
 TEST(InitializeWeights, MatricesAreNormalNormsOneAndGapsZero) {
   ModelConfig config = TinyModel();
-  config.hidden_size = 36;  // norms of 36 leave gaps behind them
+  config.hidden_size = 36;  // norms of 36 need padding
   config.vocab_size = 200;
   const ParameterLayout layout = MakeParameterLayout(config);
   ASSERT_GT(layout.num_elements, layout.num_parameters);
@@ -97,7 +97,7 @@ TEST(InitializeWeights, MatricesAreNormalNormsOneAndGapsZero) {
 }
 
 TEST(InitializeWeights, DoesNotDependOnTheGaps) {
-  // Counter-based in parameter order: the first matrix is the same in a model with more layers.
+  // Random numbers are counter-based in parameter order, whatever the number of layers.
   ModelConfig larger = TinyModel();
   larger.num_hidden_layers = 3;
   const at::Tensor small = Initialized(MakeParameterLayout(TinyModel()), 0.02, 1);

@@ -24,7 +24,7 @@ inline void Collect(std::vector<GenerationOutput> outputs, Responses& into) {
   }
 }
 
-// An engine of TinyModel (or `config`) that generates with version (0, 1).
+// Creates an engine of TinyModel (or `config`) with weights of version (0, 1).
 class EngineTest : public testing::Test {
  protected:
   EngineTest() { UseOneTorchThread(); }
@@ -41,7 +41,7 @@ class EngineTest : public testing::Test {
     return *std::move(engine);
   }
 
-  // A request whose prompt is made of its id.
+  // A request whose prompt is derived from its id.
   GenerationRequest Request(int64_t id, int64_t prompt_tokens = 5, int32_t samples = 1,
                             int32_t max_new_tokens = 20) const {
     GenerationRequest request;
@@ -66,7 +66,7 @@ class EngineTest : public testing::Test {
     ASSERT_TRUE(outputs.ok()) << outputs.status();
     Collect(*std::move(outputs), into);
   }
-  // Polls until nothing is left to do.
+  // Polls until the engine is idle.
   static Responses Drain(NativeEngine& engine) {
     Responses responses;
     for (int i = 0; i < 100'000 && !engine.Idle() && !testing::Test::HasFatalFailure(); ++i) {
@@ -75,7 +75,7 @@ class EngineTest : public testing::Test {
     EXPECT_TRUE(engine.Idle());
     return responses;
   }
-  // The response of the only sample of `request`, alone in a fresh engine.
+  // The single response of `request`, generated alone in a fresh engine.
   Response Alone(GenerationRequest request, const NativeEngineOptions& options = {},
                  uint64_t weights = 1) {
     const std::unique_ptr<NativeEngine> engine = MakeEngine(options, weights);

@@ -18,7 +18,7 @@ using testing::SizeIs;
 constexpr int64_t kVocabulary = 8;
 constexpr int32_t kStop = 7;
 
-// A scheduler without a model: logits are made up so that every sample draws `next_`.
+// A scheduler without a model. The logits make every sample draw `next_`.
 class EngineSchedulerTest : public testing::Test {
  protected:
   EngineScheduler Make(const EngineLimits& limits) const {
@@ -154,7 +154,7 @@ TEST_F(EngineSchedulerTest, KeptTokensAreComputedBeforeOneIsDrawn) {
   EXPECT_THAT(partial[0].response.response_ids, ElementsAre(5, 6, 2));
 }
 
-// The prompt's last token gives logits of 5 for token 2 and 0 for the seven others.
+// The prompt's last token has logit 5 for token 2 and 0 for the seven others.
 TEST_F(EngineSchedulerTest, ATruncatedTokenHasBothLogprobs) {
   const float whole = static_cast<float>(-std::log(1 + 7 * std::exp(-5.0)));
   for (const double temperature : {1.0, 0.0}) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr KvCacheShape kShape = {2, 3, 4};
 
-// A key or value of one token, [num_kv_heads][head_dim], all numbers distinct.
+// A key or value of one token, [num_kv_heads][head_dim], with distinct numbers.
 std::vector<float> Rows(float base) {
   std::vector<float> rows;
   for (int64_t i = 0; i < kShape.num_kv_heads * kShape.head_dim; ++i) {

@@ -7,8 +7,8 @@
 namespace freshet {
 namespace {
 
-// A sample's bits must not depend on what else is in the batch, at any width of the matrices: a
-// kernel that splits its sums by the number of rows would show here.
+// A sample's bits must not depend on the rest of the batch, at any matrix width. This detects
+// kernels that split their sums by the number of rows.
 struct Width {
   int64_t vocab, hidden, heads, kv_heads, head_dim, inner;
 };

@@ -25,7 +25,7 @@ Response Beginning(const Response& whole, size_t tokens, PolicyVersion policy) {
   return part;
 }
 
-// One sample of `request` that gets weights 2 after `tokens` tokens under weights 1.
+// Runs one sample of `request`, switching to weights 2 after `tokens` tokens.
 class Swapped {
  public:
   static Response Run(NativeEngine& engine, const ModelConfig& config, GenerationRequest request,
@@ -105,7 +105,7 @@ TEST_F(NativeEngineSwapTest, SwapsInTheMiddleOfAPrefillAndOfAGroup) {
   ASSERT_TRUE(engine->LoadWeights(Lane::kRollout, RandomWeights(config_, 2, {0, 2})).ok());
   responses = Drain(*engine);
   ASSERT_EQ(responses.size(), 6U);
-  // The second prompt was not finished: all of its tokens are new.
+  // The second prompt was not finished, so all of its tokens are computed anew.
   const Response fresh = Alone(Request(2, 100), {}, /*weights=*/2);
   ExpectSameBits(responses[{2, 0}], fresh);
   EXPECT_EQ(responses.at({2, 0}).spans, (std::vector<Span>{{{0, 2}, 0, 20}}));
@@ -135,7 +135,7 @@ TEST_F(NativeEngineSwapTest, CancelledSamplesContinueElsewhere) {
   for (int i = 0; i < 7; ++i) Poll(*first, none);
   GenerationRequest request = Request(3, 17, 3);
   for (GenerationOutput& output : first->Cancel(3)) request.partials.push_back(output.response);
-  // One of the three starts again from nothing.
+  // One of the three samples restarts from nothing.
   request.partials[1] = Response{};
   NativeEngineOptions options;
   options.max_batch_tokens = 9;

@@ -74,7 +74,7 @@ TEST_F(NativeEngineTest, StopsAtTheFirstStopTokenAndKeepsIt) {
 TEST_F(NativeEngineTest, AStopTokenInTheLastPlaceIsAStop) {
   const Response whole = Alone(Request(3));
   size_t place = whole.response_ids.size();
-  // A token whose first occurrence is not the first token.
+  // Find a token that first occurs after position 0.
   for (size_t i = 1; i < whole.response_ids.size(); ++i) {
     const auto begin = whole.response_ids.begin();
     if (std::find(begin, begin + static_cast<ptrdiff_t>(i), whole.response_ids[i]) ==
@@ -104,7 +104,7 @@ TEST_F(NativeEngineTest, ComputesAPromptOnceForAllItsSamples) {
   Poll(*engine, responses);
   EXPECT_EQ(engine->stats().tokens_prefilled, 40);
   EXPECT_EQ(engine->stats().tokens_generated, 8);
-  // 3 blocks of the prompt and a copy of its last, partly filled block for each sample.
+  // 3 blocks of the prompt, plus a copy of its last, partly filled block per sample.
   EXPECT_EQ(engine->stats().cache_blocks - engine->stats().cache_blocks_free, 3 + 8);
   Drain(*engine);
   EXPECT_EQ(engine->stats().tokens_generated, 8 * 20);
@@ -187,7 +187,7 @@ TEST_F(NativeEngineTest, ReservesTheBlocksThatARequestMayNeed) {
   NativeEngineOptions options;
   options.cache_blocks = 12;
   const std::unique_ptr<NativeEngine> engine = MakeEngine(options);
-  // 17 tokens of prompt and 20 new: 2 blocks of the prompt, and 3 - 1 of each sample.
+  // 17 prompt and 20 new tokens: 2 blocks of the prompt, and 3 - 1 per sample.
   SamplingParams sampling;
   sampling.max_new_tokens = 20;
   EXPECT_EQ(engine->Admissible(17, 2, sampling, 64), 2);
@@ -203,7 +203,7 @@ TEST_F(NativeEngineTest, ReservesTheBlocksThatARequestMayNeed) {
   ExpectNothingHeld(*engine);
 }
 
-// A cache with no block to spare: what is reserved is enough, whatever the prompt's length.
+// With no spare blocks, the reservation must suffice at every prompt length.
 TEST_F(NativeEngineTest, ReservedBlocksAreEnoughAtEveryLength) {
   for (int32_t prompt = 1; prompt <= 34; ++prompt) {
     for (const int32_t fresh : {1, 2, 15, 16, 17}) {

@@ -16,7 +16,7 @@ float Random(uint64_t a, uint64_t b, uint64_t c) {
   return static_cast<float>(2.0 * ToUniform(RandomBits(3, a, b, c)) - 1.0);
 }
 
-// Sequences with random keys and values in a cache whose blocks they share in no order.
+// Sequences with random keys and values in a cache with interleaved blocks.
 class PagedSequences {
  public:
   PagedSequences(int64_t num_layers, int64_t kv_heads, int64_t dim, std::vector<int64_t> lengths)
@@ -24,7 +24,7 @@ class PagedSequences {
         dim_(dim),
         lengths_(std::move(lengths)),
         cache_({num_layers, kv_heads, dim}, 64) {
-    // What an earlier sequence left in a block must not show.
+    // Stale data of earlier sequences must not affect the result.
     const std::vector<float> rubbish(static_cast<size_t>(kv_heads * dim),
                                      std::numeric_limits<float>::quiet_NaN());
     for (int32_t block = 0; block < 64; ++block) {
@@ -61,7 +61,7 @@ class PagedSequences {
     return row;
   }
 
-  // Softmax attention of one query row in double.
+  // Reference: softmax attention of one query row in double.
   std::vector<double> Naive(int64_t layer, size_t s, int64_t num_keys, int64_t heads,
                             const float* q) const {
     std::vector<double> out;

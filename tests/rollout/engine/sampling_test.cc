@@ -32,7 +32,7 @@ std::vector<float> LogitsOf(const std::vector<double>& probabilities) {
   for (const double p : probabilities) logits.push_back(static_cast<float>(std::log(p)));
   return logits;
 }
-// Share of each token over evenly spread numbers.
+// Fraction of draws per token over evenly spaced random numbers.
 std::map<int32_t, double> Shares(const std::vector<float>& logits, const SamplingParams& params) {
   constexpr int kDraws = 10000;
   std::map<int32_t, double> shares;
@@ -112,7 +112,7 @@ TEST(SampleToken, TopPKeepsTheSmallestSetThatReachesTheMass) {
   EXPECT_NEAR(Sample(logits, Params(1.0, 0, 0.6), 0.0).sampling_logprob, std::log(0.5 / 0.8), 1e-6);
 }
 
-// A trainer compares it with the log-prob of its own whole distribution.
+// A trainer compares it with the log-prob of its own untruncated distribution.
 TEST(SampleToken, LogprobKnowsNoCut) {
   const std::vector<double> squares = {1.0 / 26, 16.0 / 26, 9.0 / 26};  // p^2, for T = 0.5
   const std::vector<float> logits = LogitsOf({0.125, 0.5, 0.375});
@@ -135,7 +135,7 @@ TEST(SampleToken, BothLogprobsAreOneWhereNothingIsCut) {
 }
 
 TEST(SampleToken, TopPCountsTheMassThatTopKLeft) {
-  // top_k leaves {0.5, 0.3} = {0.625, 0.375}: 0.6 of that needs only the first.
+  // top_k leaves {0.5, 0.3}, renormalized {0.625, 0.375}; top_p 0.6 of that keeps only the first.
   const std::vector<float> logits = LogitsOf({0.5, 0.3, 0.15, 0.05});
   EXPECT_EQ(Shares(logits, Params(1.0, 2, 0.6)).size(), 1U);
   EXPECT_EQ(Shares(logits, Params(1.0, 2, 0.7)).size(), 2U);
@@ -158,7 +158,7 @@ TEST(SampleToken, ZeroTakesTheFirstTokenThatCanBeDrawn) {
   EXPECT_NEAR(token.logprob, std::log(0.5), 1e-6);
 }
 
-// Rounding in the running sum must not end on a token of probability 0.
+// Rounding in the running sum must not select a token with probability 0.
 TEST(SampleToken, JustBelowOneNeverTakesAnImpossibleToken) {
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     std::vector<float> logits;

@@ -38,7 +38,7 @@ TEST(EvaluationReport, NamesRowsWithoutAResponse) {
   EXPECT_EQ(report.error(), "");
 }
 
-// The receiver refuses a report with a string that is not UTF-8.
+// The receiver rejects strings that are not valid UTF-8.
 TEST(EvaluationReport, AReasonIsCutBetweenTwoCharacters) {
   const auto tokenizer = *CreateCharTokenizer("ab");
   const EvaluationAnswers answers = {

@@ -22,7 +22,7 @@ using testing::SizeIs;
 using testing::UnorderedElementsAre;
 using Call = FakeEnvironmentClient::Call;
 
-// The engine's tokens are 10, 11, 12, ... by position; each request runs to its own limit.
+// The engine's tokens are 10, 11, 12, ... by position. Each request runs to its own limit.
 class EpisodeRunnerTest : public testing::Test {
  protected:
   EpisodeRunnerTest() {
@@ -58,7 +58,7 @@ class EpisodeRunnerTest : public testing::Test {
     group.sampling.max_new_tokens = max_new_tokens_;
     return group;
   }
-  // One turn of the worker: the engine's tokens in, the results out.
+  // One turn of the worker: processes the engine's output and collects results.
   void Turn() {
     auto outputs = engine_.Poll();
     ASSERT_TRUE(outputs.ok());
@@ -130,7 +130,7 @@ TEST_F(EpisodeRunnerTest, TheActionIsTheTextOfTheTurnAlone) {
   runner().Start(Group({0}));
   RunUntilResults(1);
   ASSERT_THAT(client_.calls, SizeIs(3));
-  // The reset's observation takes positions 0 and 1.
+  // The reset's observation occupies positions 0 and 1.
   EXPECT_EQ(client_.calls[1].action, DecodeBytes({12, 13}));
   EXPECT_EQ(client_.calls[2].action, DecodeBytes({16, 17}));
 }
@@ -153,7 +153,7 @@ TEST_F(EpisodeRunnerTest, ATurnGoesOnWithTheTokensBeforeIt) {
 
 TEST_F(EpisodeRunnerTest, AnObservationBelongsToTheSpanOfItsTurn) {
   client_.answer = [this](const Call& call) {
-    if (call.turn == 1) Load(6);  // arrives before the observation does
+    if (call.turn == 1) Load(6);  // before the observation arrives
     return call.turn == 2 ? Ends(1) : Says("ab");
   };
   runner().Start(Group({0}));
@@ -223,10 +223,10 @@ TEST_F(EpisodeRunnerTest, SamplesOfAGroupMeetTheSameEpisode) {
   EXPECT_NE(client_.starts[0].seed, client_.starts[3].seed);
   EXPECT_THAT(client_.starts[0].options,
               UnorderedElementsAre(Pair("max", "10"), Pair("level", "9"), Pair("answer", "4")));
-  // Each sample is a trace of its own.
+  // Each sample has its own trace.
   EXPECT_EQ(client_.starts[1].traceparent,
             Traceparent(MakeTraceContext("j/7/0/2", "rollout", /*ratio=*/0)));
-  EXPECT_EQ(client_.starts[3].traceparent, "");  // of a sample without a uid
+  EXPECT_EQ(client_.starts[3].traceparent, "");  // a sample without a uid has no trace
   Turn();
   ASSERT_THAT(engine_.submitted, SizeIs(2));  // one request per group
   EXPECT_THAT(engine_.submitted[0].sample_indices, ElementsAre(0, 2, 5));
@@ -302,7 +302,7 @@ TEST_F(EpisodeRunnerTest, TurnsWaitWhenTheEngineIsFull) {
   client_.answer = [](const Call& call) { return call.turn == 0 ? Says("") : Ends(1); };
   runner().Start(Group({0, 1, 2}));
   Turn();
-  ASSERT_THAT(engine_.submitted, SizeIs(2));  // 3 do not fit, 1 and 1 do
+  ASSERT_THAT(engine_.submitted, SizeIs(2));  // 3 do not fit; 1 and 1 do
   EXPECT_EQ(engine_.Running(), 2);
   EXPECT_TRUE(runner().waiting_for_engine());
   EXPECT_EQ(runner().counters().waiting_for_engine, 1);
@@ -324,7 +324,7 @@ TEST_F(EpisodeRunnerTest, AFailedEpisodeBeginsAgainWithItsSeed) {
   ASSERT_THAT(client_.starts, SizeIs(2));
   EXPECT_EQ(client_.starts[0].seed, client_.starts[1].seed);
   EXPECT_THAT(OnlyResponse().response_ids, ElementsAre('a', 11, 12, 'a', 14, 15));
-  EXPECT_EQ(OnlyResponse().env_reward, 1.25);  // of the second try alone
+  EXPECT_EQ(OnlyResponse().env_reward, 1.25);  // only the second try counts
   EXPECT_EQ(runner().counters().restarted, 1);
 }
 
@@ -375,7 +375,7 @@ TEST_F(EpisodeRunnerTest, PausesGrowToTheirBound) {
     if (client_.starts.size() > before) seconds.push_back(second);
     clock_.Advance(absl::Seconds(1));
   }
-  EXPECT_THAT(seconds, ElementsAre(1, 3, 7, 11, 15));  // 1, 2, 4, 4, 4
+  EXPECT_THAT(seconds, ElementsAre(1, 3, 7, 11, 15));  // delays 1, 2, 4, 4, 4
 }
 
 TEST_F(EpisodeRunnerTest, FullWorkersAreNoFailure) {
@@ -406,7 +406,7 @@ TEST_F(EpisodeRunnerTest, WorkersThatStayFullAreAFailureInTheEnd) {
   }
   ASSERT_THAT(results_, SizeIs(1));
   EXPECT_EQ(results_[0].response.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(client_.starts, SizeIs(12));  // 3 failures of 4 refusals each
+  EXPECT_THAT(client_.starts, SizeIs(12));  // 3 failures with 4 refusals each
 }
 
 TEST_F(EpisodeRunnerTest, WhatNoRetryMendsEndsAtOnce) {
@@ -469,7 +469,7 @@ TEST_F(EpisodeRunnerTest, ACancelledGroupIsForgotten) {
   EXPECT_EQ(runner().open(), 1);
   RunUntilResults(1);
   EXPECT_EQ(results_[0].group, 8);
-  runner().Cancel(Lane::kRollout, 7);  // again: nothing to do
+  runner().Cancel(Lane::kRollout, 7);  // a repeated cancel has no effect
 }
 
 TEST_F(EpisodeRunnerTest, CancelWorksInEveryState) {
@@ -477,7 +477,7 @@ TEST_F(EpisodeRunnerTest, CancelWorksInEveryState) {
     return absl::UnavailableError("gone");
   };
   runner().Start(Group({0}));
-  Turn();  // waits for its second try
+  Turn();  // waits for its retry
   runner().Cancel(Lane::kRollout, 7);
   clock_.Advance(absl::Seconds(10));
   Turn();

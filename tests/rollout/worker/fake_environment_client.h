@@ -12,7 +12,7 @@
 
 namespace freshet {
 
-// Environments whose answers the test gives. Confined to one thread.
+// Scripted environments. Confined to one thread.
 class FakeEnvironmentClient final : public EnvironmentClient {
  public:
   struct Call {
@@ -22,9 +22,9 @@ class FakeEnvironmentClient final : public EnvironmentClient {
   };
   using Answer = absl::StatusOr<EpisodeAnswer>;
 
-  // What a call is answered with.
+  // Returns the answer to a call.
   std::function<Answer(const Call&)> answer = [](const Call&) { return EpisodeAnswer{}; };
-  bool held = false;  // Poll gives nothing
+  bool held = false;  // Poll returns nothing
 
   std::vector<EpisodeStart> starts;
   std::vector<Call> calls;

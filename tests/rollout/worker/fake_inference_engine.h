@@ -15,25 +15,25 @@
 
 namespace freshet {
 
-// An engine whose samples grow by one token at every Poll, stamped with the lane's version, and
-// that records what is asked of it. Confined to the worker's thread; the hooks run there.
+// An engine that adds one token, stamped with the lane's version, to each sample per Poll, and
+// records its calls. Hooks run on the worker's thread. Confined to that thread.
 class FakeInferenceEngine final : public InferenceEngine {
  public:
   int64_t capacity = 100;  // samples
-  // Tokens after which a sample of a request finishes.
+  // Length at which a sample of a request finishes.
   std::function<size_t(int64_t request, int32_t sample)> length = [](int64_t, int32_t) {
     return 4U;
   };
-  std::function<void()> on_turn;  // at every question whether the engine is idle
-  std::function<void()> on_poll;  // after the tokens of a Poll are made
-  absl::Status poll_status;       // what every Poll answers
-  // Poll fails with this, if it is not OK, of the requests in hand.
+  std::function<void()> on_turn;  // called by Idle()
+  std::function<void()> on_poll;  // called at the end of each Poll
+  absl::Status poll_status;       // returned by every Poll
+  // Called by Poll with the requests in the engine; Poll returns its error, if any.
   std::function<absl::Status(const std::set<int64_t>& requests)> fail_poll;
   std::function<absl::Status(const GenerationRequest&)> fail_submit;
-  absl::Status load_status[kNumLanes];  // what LoadWeights answers
-  int refuse_submits = 0;               // so many answers RESOURCE_EXHAUSTED
+  absl::Status load_status[kNumLanes];  // returned by LoadWeights
+  int refuse_submits = 0;               // number of submits that return RESOURCE_EXHAUSTED
   std::function<absl::Status(const GenerationRequest&)>
-      refusal;  // why one is refused; may be empty
+      refusal;  // reason to refuse a submit; may be empty
 
   std::vector<GenerationRequest> submitted;
   std::vector<int64_t> cancelled;

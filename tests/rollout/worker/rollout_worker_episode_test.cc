@@ -12,7 +12,7 @@ using testing::ElementsAre;
 using testing::SizeIs;
 using Call = FakeEnvironmentClient::Call;
 
-// The environment answers the first turn with "a" and ends after the second with a reward of 0.5.
+// The environment answers the first turn with "a" and ends after the second with reward 0.5.
 class RolloutWorkerEpisodeTest : public RolloutWorkerFixture {
  protected:
   RolloutWorkerEpisodeTest() {
@@ -52,7 +52,7 @@ TEST_F(RolloutWorkerEpisodeTest, PutsWholeTrajectories) {
     EXPECT_EQ(response.env_reward, 0.5);
     EXPECT_EQ(response.finish, FinishReason::kStop);
   }
-  EXPECT_EQ(engine_.submitted.size(), 6U);  // two turns a group
+  EXPECT_EQ(engine_.submitted.size(), 6U);  // two turns per group
   const RolloutCounters counters = worker().counters();
   EXPECT_EQ(counters.samples_finished, 6);
   EXPECT_EQ(counters.episodes.terminated, 6);
@@ -64,7 +64,7 @@ TEST_F(RolloutWorkerEpisodeTest, GoesOnWithOthersWhileAnEnvironmentThinks) {
   Publish(5);
   int turns = 0;
   ASSERT_TRUE(RunUntil([&] {
-                // Answers come only every eleventh time; the worker waits for them, not for the
+                // Answers arrive at every 11th poll only. The worker waits for them, not for the
                 // store.
                 client_.held = ++turns % 11 != 0;
                 return AllPut(4);
@@ -88,7 +88,7 @@ TEST_F(RolloutWorkerEpisodeTest, AGroupWhoseEnvironmentFailsIsHandedBackWithoutA
               }).ok());
   EXPECT_EQ(worker().counters().groups_handed_back, 1);
   EXPECT_EQ(store_->hand_back_calls, 1);
-  // Both samples of the first try were tried up to three times; then the group came again.
+  // Both samples were tried up to three times before the group was handed back and leased again.
   EXPECT_GE(client_.starts.size(), 3U + 2U);
   const auto rows = store_->LeaseRows(Task::kScore, "r", 10);
   ASSERT_THAT(*rows, SizeIs(2));
@@ -99,7 +99,7 @@ TEST_F(RolloutWorkerEpisodeTest, AGroupWhoseEnvironmentAlwaysRaisesDiesAndOthers
   PutPrompts(2);
   Publish(5);
   client_.answer = [&](const Call& call) -> FakeEnvironmentClient::Answer {
-    // Episodes of a group share their seed; ids count the starts.
+    // Episodes of a group share their seed; episode ids are the start numbers.
     const uint64_t seed = client_.starts.at(static_cast<size_t>(call.episode - 1)).seed;
     const bool of_first_group = seed == client_.starts.front().seed;
     if (of_first_group && call.turn == 1) return absl::InternalError("KeyError: 'answer'");
@@ -118,7 +118,7 @@ TEST_F(RolloutWorkerEpisodeTest, AGroupWhoseEnvironmentAlwaysRaisesDiesAndOthers
 }
 
 TEST_F(RolloutWorkerEpisodeTest, AGroupThatHangsAnEnvironmentThatAnswersDies) {
-  PutPrompts(1);  // alone: nobody else's answers tell that the environment is there
+  PutPrompts(1);  // one group, so no other answers show that the environment works
   Publish(5);
   client_.answer = [&](const Call& call) -> FakeEnvironmentClient::Answer {
     if (call.turn == 0) return EpisodeAnswer{};

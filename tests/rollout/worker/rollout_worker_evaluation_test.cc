@@ -10,7 +10,7 @@ using testing::Contains;
 
 class RolloutWorkerEvaluationTest : public RolloutWorkerFixture {
  protected:
-  // An evaluation of `n` prompts at version 3 whose result lands in result_.
+  // An evaluation of `n` prompts at version 3; stores its result in result_.
   EvaluationRun Evaluation(size_t n) {
     const VersionForTest made = MakeVersion({0, 3}, 1, 100, 64);
     EvaluationRun run;
@@ -41,7 +41,7 @@ TEST_F(RolloutWorkerEvaluationTest, RunsBesideRolloutsAtItsPinnedVersion) {
   const EvaluationAnswers& responses = **result_;
   ASSERT_EQ(responses.size(), 4U);
   for (size_t i = 0; i < 4; ++i) {
-    // Request -1 - i is prompt i.
+    // Request id -1 - i is prompt i.
     ASSERT_TRUE(responses[i].ok()) << responses[i].status();
     ASSERT_EQ(responses[i]->response_ids.size(), i + 1);
     EXPECT_EQ(responses[i]->spans[0].policy, (PolicyVersion{0, 3}));
@@ -99,7 +99,7 @@ TEST_F(RolloutWorkerEvaluationTest, RefusesOneOnceItHasStopped) {
   EXPECT_FALSE(worker().EvaluationBusy());
 }
 
-// Whenever places come free, it fills its half of them before new leases are taken.
+// Half of the slots that become free go to the evaluation before new groups are leased.
 TEST_F(RolloutWorkerEvaluationTest, SharesTheEngineWithNewLeases) {
   PutPrompts(4);
   Publish(5);
@@ -112,7 +112,7 @@ TEST_F(RolloutWorkerEvaluationTest, SharesTheEngineWithNewLeases) {
   };
   ASSERT_TRUE(RunUntil([&] { return AllPut(8) && result_.has_value(); }).ok());
   ASSERT_EQ(engine_.submitted.size(), 10U);
-  // 2 groups that ran before it; then 2 of its prompts and a group of 2 at a time.
+  // 2 groups from before the evaluation, then alternately 2 prompts and a group of 2.
   const std::vector<Lane> expected = {Lane::kRollout,    Lane::kRollout, Lane::kEvaluation,
                                       Lane::kEvaluation, Lane::kRollout, Lane::kEvaluation,
                                       Lane::kEvaluation, Lane::kRollout, Lane::kEvaluation,
@@ -131,7 +131,7 @@ TEST_F(RolloutWorkerEvaluationTest, GoesThroughAnEngineThatHoldsOnlyAFew) {
   EXPECT_LE(most, 3);
 }
 
-// The gate says no more while the engine has room, then opens while the engine is full.
+// The gate admits nothing while the engine has room, then opens while the engine is full.
 TEST_F(RolloutWorkerEvaluationTest, RoomThatAnEvaluationLeavesIsUsed) {
   PutPrompts(1);
   Publish(5);

@@ -16,7 +16,7 @@ using testing::SizeIs;
 
 constexpr int64_t kPrompts = 100;
 
-// Nobody trains: all prompts may be outstanding at once.
+// No step is trained, so the bound must allow all prompts to be outstanding.
 class RolloutWorkerFailureTest : public RolloutWorkerFixture {
  protected:
   RolloutWorkerFailureTest() {
@@ -32,7 +32,7 @@ class RolloutWorkerFailureTest : public RolloutWorkerFixture {
     memory_ = *InMemoryTrajectoryStore::Create(options, origin, clock_);
     store_ = std::make_unique<WatchedStore>(*memory_);
   }
-  // Runs the worker, past its pauses, until so many groups are there and so many are dead.
+  // Runs the worker, skipping its pauses, until this many groups are generated and dead.
   absl::Status RunUntilEnded(int64_t generated, int64_t dead) {
     return RunUntil([this, generated, dead] {
       clock_.Advance(absl::Milliseconds(5));
@@ -144,8 +144,7 @@ TEST_F(RolloutWorkerFailureTest, APromptThatTheEngineFailsToTakeIsGivenUpAndNoOt
   EXPECT_EQ((*store_->DeadLetters(1))[0].ordinal, 2);
 }
 
-// One engine fails on everything, from some time on and for good, and its worker begins anew each
-// time; another one works, but slowly.
+// One engine fails permanently and its worker restarts each time. Another engine works, but slowly.
 TEST_F(RolloutWorkerFailureTest, AnEngineThatFailsOnEverythingCostsNoPrompt) {
   constexpr int64_t kGroups = 40;
   PutPrompts(kPrompts);
@@ -170,7 +169,7 @@ TEST_F(RolloutWorkerFailureTest, AnEngineThatFailsOnEverythingCostsNoPrompt) {
     EXPECT_TRUE(other.Run(stop.get_token()).ok());
   };
 
-  // Two groups of the first ones end early; then it breaks.
+  // Two of the first groups finish early, then the engine breaks.
   engine_.length = [](int64_t ordinal, int32_t) { return ordinal < 2 ? 2U : 10U; };
   engine_.on_poll = [&] {
     if (engine_.polls == 5) engine_.poll_status = absl::InternalError("the engine burns");
@@ -194,7 +193,7 @@ TEST_F(RolloutWorkerFailureTest, AnEngineThatFailsOnEverythingCostsNoPrompt) {
   EXPECT_LE(store_->fail_calls, 1) << "the first group that it failed on after it had worked";
 }
 
-// With a new engine to come after 8 failures, and without one.
+// With an engine restart after 8 failures, and without one.
 TEST_F(RolloutWorkerFailureTest, PromptsInARowThatTheEngineFailsOnAreGivenUpAndNoOther) {
   Publish(5);
   for (const int most : {8, std::numeric_limits<int>::max()}) {
@@ -324,7 +323,7 @@ TEST_F(RolloutWorkerFailureEvaluationTest, APromptThatTheEngineFailsToTakeIsCoun
   EXPECT_EQ(store_->fail_calls, 0);
 }
 
-// Without a new engine to come everything is tried a bounded number of times, by turns.
+// Without an engine restart, each prompt is tried a bounded number of times, in turns.
 TEST_F(RolloutWorkerFailureEvaluationTest, AnEngineThatFailsOnEverythingEndsItAtLength) {
   worker_options_.most_engine_failures = std::numeric_limits<int>::max();
   PutPrompts(1);

@@ -19,7 +19,7 @@
 
 namespace freshet {
 
-// The in-memory store, with operations that can be made to fail and calls that are counted.
+// The in-memory store with injectable failures and call counters.
 class WatchedStore final : public ForwardingTrajectoryStore {
  public:
   using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
@@ -61,8 +61,8 @@ class WatchedStore final : public ForwardingTrajectoryStore {
   }
   absl::Status lease_status;
   absl::Status renew_status;
-  absl::Status put_status;     // of the call
-  absl::Status sample_status;  // of each sample
+  absl::Status put_status;     // returned by the call
+  absl::Status sample_status;  // returned for each sample
   std::vector<LeaseRequest> requests;
   int lease_calls = 0;
   int put_calls = 0;
@@ -70,11 +70,11 @@ class WatchedStore final : public ForwardingTrajectoryStore {
   int fail_calls = 0;
   int hand_back_calls = 0;
   int waits = 0;
-  int waits_without_effect = 0;  // that return at once
+  int waits_without_effect = 0;  // waits that return at once
 };
 
-// A worker with a scripted engine on a store that stands at version 5, with B = 2, G = 2, eta = 1.
-// Run() happens on the test's thread and is steered by the engine's hooks.
+// A worker with a scripted engine on a store at version 5, with B = 2, G = 2, eta = 1. Run()
+// executes on the test's thread and is steered by the engine's hooks.
 class RolloutWorkerFixture : public testing::Test {
  protected:
   RolloutWorkerFixture() {
@@ -112,7 +112,7 @@ class RolloutWorkerFixture : public testing::Test {
     const auto reply = store_->PutPrompts(prompts);
     ASSERT_TRUE(reply.ok()) << reply.status();
   }
-  // Weights of {0, version} arrive at the engine's end of the weight plane.
+  // Delivers weights of version {0, `version`} to the worker.
   void Publish(int64_t version) { PublishAt({0, version}); }
   void PublishAt(const PolicyVersion& policy) {
     const VersionForTest made = MakeVersion(policy, 1, 100, 64);
@@ -126,7 +126,7 @@ class RolloutWorkerFixture : public testing::Test {
     }
     return *worker_;
   }
-  // Runs the worker until `done` holds, at most 2000 turns.
+  // Runs the worker until `done`, for at most 2000 turns.
   absl::Status RunUntil(const std::function<bool()>& done) {
     std::stop_source stop;
     int turns = 0;

@@ -1,4 +1,4 @@
-// A worker whose store cannot be reached, whose name is revoked, or who is told to pause.
+// A worker whose store is unreachable, whose name is revoked, or which is paused.
 
 #include "tests/rollout/worker/rollout_worker_fixture.h"
 
@@ -19,7 +19,7 @@ TEST_F(RolloutWorkerOutageTest, LeasesAgainAfterAnOutage) {
                 clock_.Advance(absl::Milliseconds(10));
                 return AllPut(4);
               }).ok());
-  // 200 ms: tries at 0, 50 and 150 ms.
+  // In the 200 ms outage it tries at 0, 50 and 150 ms.
   EXPECT_LE(store_->lease_calls, 8);
   EXPECT_EQ(worker().counters().store_outages, 1);
 }

@@ -75,7 +75,7 @@ TEST_F(RolloutWorkerTest, ASampleThatCompletesItsGroupGoesAtOnceWithAllThatWait)
   worker_options_.put_period = absl::Hours(1);
   PutPrompts(2);
   Publish(5);
-  // Of group 0 the samples end in polls 2 and 5, of group 1 in polls 3 and 9.
+  // Samples of group 0 finish in polls 2 and 5, those of group 1 in polls 3 and 9.
   engine_.length = [](int64_t group, int32_t sample) {
     return std::vector<size_t>{2, 5, 3, 9}[static_cast<size_t>(2 * group + sample)];
   };
@@ -144,12 +144,12 @@ TEST_F(RolloutWorkerTest, LeasesNothingBeforeTheFirstWeights) {
 }
 
 TEST_F(RolloutWorkerTest, WaitsWhileTheGateIsClosed) {
-  PutPrompts(10);  // the gate lets (eta + 1) * B = 4 in
+  PutPrompts(10);  // the gate admits (eta + 1) * B = 4
   Publish(5);
   int turns_after = 0;
   ASSERT_TRUE(RunUntil([&] { return AllPut(8) && ++turns_after == 20; }).ok());
   EXPECT_EQ(engine_.submitted.size(), 4U);
-  // One answer with leases, and one per change after it at most: 8 samples and their groups.
+  // At most one lease call with leases and one per change after it: 8 samples and their groups.
   EXPECT_LE(store_->lease_calls, 10);
   EXPECT_LE(store_->waits_without_effect, 8);
   EXPECT_THAT(worker().counters().last_wait_reason, Not(IsEmpty()));
@@ -267,7 +267,7 @@ TEST_F(RolloutWorkerTest, StopsWorkingForALostLease) {
   ASSERT_TRUE(RunUntil([&] { return AllPut(4); }).ok());
   EXPECT_EQ(worker().counters().leases_cancelled, 2);
   EXPECT_THAT(engine_.cancelled, ElementsAre(0, 1));
-  // The groups came back as new leases and were generated again from the start.
+  // The groups were leased again and generated from the start.
   EXPECT_EQ(engine_.submitted.size(), 4U);
   EXPECT_EQ(Stats().leases_expired, 2);
   EXPECT_EQ(Stats().fenced_puts, 0);
@@ -278,7 +278,7 @@ TEST_F(RolloutWorkerTest, ASampleOfALostLeaseIsRefusedAndItsGroupGivenUp) {
   Publish(5);
   engine_.length = [](int64_t, int32_t sample) { return sample == 0 ? 3U : 8U; };
   engine_.on_poll = [&] {
-    // The lease ends after the token that finishes sample 0 and before it is put.
+    // The lease expires after the token that finishes sample 0, before the sample is put.
     if (engine_.polls == 3) clock_.Advance(kTtl + absl::Seconds(1));
   };
   ASSERT_TRUE(RunUntil([&] { return AllPut(2); }).ok());

@@ -19,7 +19,7 @@ class CertificateMetricsTest : public ::testing::Test {
     certs_.Make("server", "ca", "DNS:localhost", /*days=*/9);
     certs_.Make("later", "ca", "DNS:later", /*days=*/5);
   }
-  // The days that the metric shows to be left.
+  // Remaining days according to the metric.
   double Shown() const {
     const auto families = registry_.Collect();
     if (families.size() != 1 || families[0].metric.size() != 1) return 0;

@@ -12,7 +12,7 @@
 
 namespace freshet {
 
-// Certificates made with the openssl command in a folder of its own, which goes with the object.
+// Creates certificates with the openssl command in a temporary folder.
 class Certificates {
  public:
   Certificates() {
@@ -25,14 +25,14 @@ class Certificates {
 
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
 
-  // A certification authority NAME.pem with its key NAME.key.
+  // Creates a certification authority, NAME.pem and NAME.key.
   void MakeAuthority(const std::string& name) {
     Run("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "
         "/CN=" +
         name + " -addext basicConstraints=critical,CA:TRUE -keyout " + Path(name + ".key") +
         " -out " + Path(name + ".pem"));
   }
-  // NAME.pem and NAME.key, signed by `authority`; `names` is a subjectAltName value.
+  // Creates NAME.pem and NAME.key, signed by `authority`. `names` is a subjectAltName value.
   void Make(const std::string& name, const std::string& authority, const std::string& names,
             int days = 2) {
     ASSERT_TRUE(WriteFileAtomically(Path(name + ".ext"), "subjectAltName=" + names + "\n").ok());
@@ -42,7 +42,7 @@ class Certificates {
         " -CAkey " + Path(authority + ".key") + " -CAcreateserial -days " + std::to_string(days) +
         " -extfile " + Path(name + ".ext") + " -out " + Path(name + ".pem"));
   }
-  // Files of the identity `name`, whose peers are checked against `authority`.
+  // TLS files for identity `name` that verify peers against `authority`.
   runtime::TlsFiles Files(const std::string& name, const std::string& authority) const {
     runtime::TlsFiles files;
     if (!name.empty()) {

@@ -1,4 +1,4 @@
-// The policies that the chart installs, decided as a member decides them.
+// Decisions of the authorization policies that the chart installs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ AuthorizationPolicy PolicyOf(const std::string& role) {
   return policy.value_or(AuthorizationPolicy());
 }
 
-// Whether a call of `path` to a `callee` is let through.
+// Whether the policy of `callee` allows a call of `path`.
 bool Allows(const std::string& callee, const std::vector<std::string>& principals,
             const std::string& path) {
   return DecideAuthorization(PolicyOf(callee), principals, path).allowed;
@@ -27,7 +27,7 @@ bool Allows(const std::string& callee, const std::vector<std::string>& principal
 bool MemberMay(const std::string& caller, const std::string& callee, const std::string& path) {
   return Allows(callee, {ChartName(caller)}, path);
 }
-// A person's call: the certificate that all of them share, and what the token adds.
+// A user's call: the users' shared certificate plus the role from the token.
 bool UserMay(const std::string& role, const std::string& method) {
   std::vector<std::string> principals = {ChartName("user")};
   if (!role.empty()) principals.insert(principals.end(), {"user:ann", "role:" + role});
@@ -95,7 +95,7 @@ TEST(ChartPolicies, RolesOfUsersContainEachOther) {
     }
     EXPECT_FALSE(UserMay("", method)) << method;
   }
-  // Validate opens the files that its caller's job names.
+  // Validate opens the files named in the caller's job.
   for (const char* method :
        {"Submit", "Validate", "Pause", "Resume", "Cancel", "ExportCheckpoint"}) {
     EXPECT_FALSE(UserMay("viewer", method)) << method;

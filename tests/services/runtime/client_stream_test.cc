@@ -19,12 +19,11 @@ using env::v1::EpisodeRequest;
 using Stream = ClientStream<EpisodeRequest, EpisodeReply>;
 constexpr absl::Duration kGuard = absl::Seconds(10);
 
-// What the server's side of a stream saw, and a hand on it. Thread-safe.
+// The server's side of a stream: records messages and sends on request. Thread-safe.
 class Peer final : public BidiReactor<EpisodeRequest, EpisodeReply> {
  public:
   explicit Peer(size_t max_queue) : BidiReactor(max_queue) {}
 
-  // Waits for message number `index`, counted from 0.
   std::string Message(size_t index) {
     const absl::Time deadline = absl::Now() + kGuard;
     MutexLock lock(mu_);
@@ -69,7 +68,7 @@ class Peer final : public BidiReactor<EpisodeRequest, EpisodeReply> {
   bool pause_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Hands out the peer that the test has made.
+// Uses the peer created by the test for the next stream.
 class PeerService final : public env::v1::EnvService::CallbackService {
  public:
   std::shared_ptr<Peer> peer;
@@ -222,7 +221,7 @@ TEST_F(StreamTest, ThePausedServerReadsOnWhenResumed) {
   EXPECT_EQ(peer_->seen(), 1u);
   peer_->ResumeReading();
   EXPECT_EQ(peer_->Message(1), "second");
-  // Each message pauses it again; resuming early counts for the next one.
+  // Reading pauses after each message. A ResumeReading before the message counts for it.
   peer_->ResumeReading();
   ASSERT_TRUE(stream->Write(Step("third"), kGuard).ok());
   EXPECT_EQ(peer_->Message(2), "third");
@@ -231,7 +230,7 @@ TEST_F(StreamTest, ThePausedServerReadsOnWhenResumed) {
 TEST_F(StreamTest, TheServerSaysWhenItsQueueIsFull) {
   Listen(/*max_queue=*/2);
   const auto stream = Open(/*max_buffered=*/1);
-  // Nobody reads: the transport takes some, then the queue fills.
+  // The client does not read: the transport's buffers fill up, then the queue.
   const std::string big(1 << 20, 'x');
   SendResult result = SendResult::kQueued;
   int sent = 0;

@@ -1,5 +1,5 @@
-// A role for the tests of Serve: flags as every role has them, and --fail-start, --drain-ms,
-// --hang-drain, --ask-to-end, --ask-to-fail.
+// A role for tests of Serve: the common flags plus --fail-start, --drain-ms, --hang-drain,
+// --ask-to-end and --ask-to-fail.
 #include <prometheus/registry.h>
 
 #include <cstdio>

@@ -13,8 +13,8 @@
 
 namespace freshet {
 
-// A service for tests: the unary method is answered by a function, the stream sends each action
-// back as an observation and ends at "close".
+// A test service. The unary method calls a function; the stream echoes each action as an
+// observation and ends at "close".
 class EchoService final : public env::v1::EnvService::CallbackService {
  public:
   using Reply = env::v1::ListEnvironmentsReply;

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Parses a command line; what ParseCommandLine returned, and what it wrote to stderr.
+// The result of ParseCommandLine and its stderr output.
 struct Parsed {
   std::optional<int> code;
   std::string error;

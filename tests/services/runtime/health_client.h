@@ -14,8 +14,8 @@
 
 namespace freshet {
 
-// grpc.health.v1 without its generated code: a request is field 1, the service's name; a reply is
-// field 1, the state.
+// grpc.health.v1 without generated code. Request: field 1, the service name. Reply: field 1, the
+// state.
 class HealthClient {
  public:
   static constexpr int kUnknown = -1;  // NOT_FOUND

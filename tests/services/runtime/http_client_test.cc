@@ -14,17 +14,17 @@
 namespace freshet::runtime {
 namespace {
 
-// A loopback port where connections wait to be accepted.
+// A loopback port with a listening socket. Connections wait until Serve().
 class WaitingPort {
  public:
   WaitingPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     socklen_t size = sizeof(bound_);
-    EXPECT_EQ(::listen(fd_.get(), 4), 0);  // binds it to a free port
+    EXPECT_EQ(::listen(fd_.get(), 4), 0);  // listens on a free port
     EXPECT_EQ(::getsockname(fd_.get(), static_cast<sockaddr*>(static_cast<void*>(&bound_)), &size),
               0);
   }
   std::string address() const { return StrCat("localhost:", ntohs(bound_.sin_port)); }
-  // Takes a connection, reads its request, sends `answer` and closes it.
+  // Accepts a connection, reads its request, sends `answer` and closes it.
   void Serve(const std::string& answer) const {
     const UniqueFd client(::accept(fd_.get(), nullptr, nullptr));
     std::array<char, 4096> request;

@@ -44,7 +44,7 @@ HttpResponse Get(const HttpServer& server, const std::string& path) {
   return HttpGet(server.address(), path, absl::Seconds(10));
 }
 
-// Everything that the server sends to a client that sends `bytes`.
+// Sends `bytes`; returns everything that the server sends.
 std::string Answer(const HttpServer& server, const std::string& bytes) {
   RawConnection connection(server.address());
   connection.Send(bytes);
@@ -175,7 +175,7 @@ TEST(HttpServer, LimitsTheTimeOfAWholeRequest) {
       StartOrDie(Hello(), {.max_request_bytes = 2 * kMany, .io_timeout = absl::Milliseconds(50)});
   RawConnection slow(server->address());
   slow.Send("GET /hello HTTP/1.1\r\nA: ");
-  size_t sent = 0;  // one byte at a time, each well within the timeout
+  size_t sent = 0;  // one byte at a time, each within the timeout
   while (sent < kMany && slow.Send("a")) ++sent;
   EXPECT_LT(sent, kMany);
   EXPECT_EQ(slow.ReadAll(), "");
@@ -188,13 +188,13 @@ TEST(HttpServer, ClosesAConnectionThatDoesNotReadItsAnswer) {
       StartOrDie(std::move(routes), {.max_connections = 1, .io_timeout = absl::Milliseconds(20)});
   RawConnection stuck(server->address());
   stuck.Send("GET /big HTTP/1.1\r\n\r\n");
-  // The only place becomes free again: others are closed at once until then.
+  // Wait until the only slot is free. Until then connections are closed at once.
   HttpResponse answer;
   for (int i = 0; i < 10'000 && answer.body.empty(); ++i) answer = Get(*server, "/hello");
   EXPECT_EQ(answer.body, "hi\n");
 }
 
-// Patient enough that no place becomes free by itself.
+// A timeout so long that no slot becomes free by itself.
 constexpr HttpLimits kTwoPatient = {.max_connections = 2, .io_timeout = absl::Minutes(1)};
 
 TEST(HttpServer, ClosesTheOldestWithoutARequestForOneMore) {
@@ -255,10 +255,10 @@ TEST(HttpServer, WaitsForDescriptorsWithoutTurning) {
   const auto server = StartOrDie(Hello());
   std::optional<SoftDescriptorLimit> limit(std::in_place,
                                            static_cast<rlim_t>(NextDescriptor()) + 1);
-  RawConnection client(server->address());  // has the last one
+  RawConnection client(server->address());  // takes the last slot
   ASSERT_TRUE(client.Send("GET /hello HTTP/1.1\r\n\r\n"));
   const absl::Duration before = ProcessCpuTime();
-  ::poll(nullptr, 0, 400);  // time to turn
+  ::poll(nullptr, 0, 400);  // gives the server time to spin
   EXPECT_LT(ProcessCpuTime() - before, absl::Milliseconds(100));
   limit.reset();
   EXPECT_THAT(client.ReadAll(), EndsWith("hi\n"));

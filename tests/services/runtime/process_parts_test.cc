@@ -1,4 +1,4 @@
-// The small parts: readiness, log ring, executor, backoff, identity.
+// Small parts: readiness, log ring, executor, backoff, identity.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -181,7 +181,7 @@ TEST(HostId, NamesTheSystemAndThePidNamespace) {
   EXPECT_GT(HostId().size(), inode.size() + 30);
 }
 
-// Two pods of a node are such processes: both are PID 1, and /proc/1 is another one for each.
+// Two pods on a node are such processes: both are PID 1, each with its own /proc/1.
 TEST(HostId, IsAnotherOneInAnotherPidNamespace) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);

@@ -14,7 +14,7 @@
 
 namespace freshet {
 
-// A TCP connection that sends bytes as they are. Confined to one thread.
+// A TCP connection that sends raw bytes. Confined to one thread.
 class RawConnection {
  public:
   explicit RawConnection(const std::string& address) {
@@ -35,9 +35,9 @@ class RawConnection {
     return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
-  // The peer reads the end of the stream.
+  // Half-closes the connection.
   void FinishSending() { ::shutdown(fd_, SHUT_WR); }
-  // Everything until the peer closes; `closed` says whether it did within 10 s.
+  // Reads until the peer closes. `closed` reports whether that happened within 10 s.
   std::string ReadAll(bool* closed = nullptr) {
     std::string all;
     pollfd polled{fd_, POLLIN, 0};

@@ -29,7 +29,7 @@ using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 constexpr absl::Duration kGuard = absl::Seconds(10);
 
-// A role whose drain ends when the test says so.
+// A role whose drain ends when the test releases it.
 class HeldRole final : public Role {
  public:
   std::vector<grpc::Service*> Services() override { return {&service_}; }
@@ -95,8 +95,8 @@ class ServeTest : public ::testing::Test {
   }
   int Health() { return HealthClient(*MakeChannel(role_.context().grpc_address, {})).Check(""); }
   HttpResponse Get(const std::string& path) { return role_.Get(path); }
-  // The status of /readyz once its body is `wanted`; waits, since it is set just after Start
-  // returns.
+  // Waits until the body of /readyz is `wanted` (it is set just after Start returns); returns the
+  // status.
   int Readyz(const std::string& wanted) {
     HttpResponse answer;
     const absl::Time deadline = absl::Now() + kGuard;
@@ -129,7 +129,7 @@ TEST_F(ServeTest, DrainsInOrderOnSigterm) {
   ASSERT_TRUE(role_.draining.WaitFor(kGuard));
   EXPECT_GT(role_.drain_left, absl::Seconds(1));
   EXPECT_LE(role_.drain_left, absl::Seconds(7));
-  // While it drains: alive, not ready, and still answering calls.
+  // While draining: alive, not ready, still serving calls.
   EXPECT_EQ(Get("/healthz").status, 200);
   EXPECT_THAT(Get("/readyz").body, HasSubstr("serving: draining"));
   EXPECT_EQ(Health(), HealthClient::kNotServing);
@@ -154,7 +154,7 @@ TEST_F(ServeTest, ExposesRpcMetrics) {
                                {"grpc_method", "ListEnvironments"}};
   MetricLabels ok = method;
   ok["grpc_code"] = "OK";
-  // Zeros before the first call.
+  // Exported as 0 before the first call.
   EXPECT_EQ(MetricsText(Get("/metrics").body).Find("freshet_grpc_server_handled_total", ok), 0);
   EXPECT_EQ(Health(), HealthClient::kNotServing);
   env::v1::ListEnvironmentsReply reply;
@@ -165,7 +165,7 @@ TEST_F(ServeTest, ExposesRpcMetrics) {
   EXPECT_THAT(text.problems(), IsEmpty());
   EXPECT_EQ(text.Find("freshet_grpc_server_handled_total", ok), 1);
   EXPECT_EQ(text.Find("freshet_grpc_server_handling_seconds_count", method), 1);
-  // Another opinion where there is one: Debian's package `prometheus` has the tool.
+  // Also check with promtool if it is installed (Debian package `prometheus`).
   if (std::system("command -v promtool >/dev/null 2>&1") != 0) return;
   const std::string file = ::testing::TempDir() + "/freshet_metrics.txt";
   ASSERT_TRUE(WriteFileAtomically(file, metrics).ok());
@@ -181,7 +181,7 @@ TEST_F(ServeTest, SaysWhatTheProcessIsAndUses) {
   EXPECT_GE(text.Find("process_max_fds").value_or(0), *text.Find("process_open_fds"));
   const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   EXPECT_NEAR(text.Find("process_start_time_seconds").value_or(0), now, 600);
-  EXPECT_EQ(text.Find("freshet_test_scrapes"), 1);  // set just before the scrape
+  EXPECT_EQ(text.Find("freshet_test_scrapes"), 1);  // updated by each scrape
 }
 
 TEST(ServeTls, ShowsWhenItsCertificateEnds) {
@@ -209,7 +209,7 @@ TEST_F(ServeTest, ShowsNoCertificateWithoutTls) {
   EXPECT_THAT(Get("/metrics").body, ::testing::Not(HasSubstr("freshet_tls_certificate")));
 }
 
-// A process of its own with the flags `args`.
+// Runs the echo role as a process with the flags `args`.
 ChildResult RunEcho(std::vector<std::string> args) {
   args.insert(args.begin(), ECHO_ROLE);
   ChildProcess process(args);

@@ -81,7 +81,7 @@ TEST_F(ServerTest, TellsAMethodItsDeadlineAndItsCancellation) {
     if (call.cancelled()) cancelled.Notify();
     return EchoService::Reply();
   });
-  // Connected before, so that the call arrives within its deadline.
+  // Connect first, so that the call reaches the server within its deadline.
   ASSERT_TRUE(
       channel_->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(10)));
   const absl::Time before = absl::Now();
@@ -100,7 +100,7 @@ TEST_F(ServerTest, RefusesCallsThatItsExecutorCannotTake) {
     go.WaitFor(kGuard);
     return EchoService::Reply();
   });
-  // 2 threads and 4 places: with both threads busy, of 8 more calls 4 are refused.
+  // 2 threads and 4 queue slots: with both threads busy, 4 of 8 more calls are refused.
   std::vector<std::thread> threads;
   std::atomic<int> refused{0};
   std::atomic<int> done{0};
@@ -247,11 +247,11 @@ TEST_F(ServerTest, OnlyCallersWithTheClustersTokenAreLetIn) {
   ChannelOptions other;
   other.cluster_token_file = folder.Write("other", "another\n");
   EXPECT_EQ(call_with(other).code(), absl::StatusCode::kUnauthenticated);
-  // As members call each other; addresses that jobs name never get the token.
+  // Members send the token to each other, but never to addresses named by jobs.
   const ChannelOptions member = ChannelOptionsOf(options);
   EXPECT_EQ(call_with(member).code(), absl::StatusCode::kUnauthenticated);
   EXPECT_TRUE(call_with(ForMember(member, "rollout")).ok());
-  // As the Python client calls: plaintext with a header.
+  // As the Python client does: plaintext with a header.
   stub_ = env::v1::EnvService::NewStub(*MakeChannel(server_->address(), {}));
   const auto context = CallWithin(kGuard);
   context->AddMetadata("authorization", "Bearer s3cret");

@@ -1,4 +1,4 @@
-// The adapters that several roles share.
+// Metrics adapters used by several roles.
 
 #include <prometheus/registry.h>
 
@@ -104,7 +104,7 @@ TEST(WeightSyncMetrics, KeepsTheJobsThatPublishedLast) {
   };
   for (size_t i = 0; i <= kKeptJobs; ++i) sync.OnMembers(StrCat(i), "shm", {absl::Seconds(1)});
   EXPECT_EQ(shown("0"), 1);
-  sync.OnMembers("0", "shm", {absl::Seconds(1)});  // it goes on
+  sync.OnMembers("0", "shm", {absl::Seconds(1)});  // still a member
   sync.OnMembers("new", "shm", {absl::Seconds(1)});
   EXPECT_EQ(shown("0"), 2);
   EXPECT_EQ(shown("new"), 1);

@@ -16,8 +16,8 @@
 
 namespace freshet::runtime {
 
-// A server with the echo service under TLS, and an authority that signs its certificate and that of
-// a caller, "rollout".
+// A TLS server with the echo service, and an authority that signs its certificate and that of the
+// caller "rollout".
 class TlsTest : public ::testing::Test {
  protected:
   static constexpr absl::Duration kGuard = absl::Seconds(10);
@@ -35,7 +35,7 @@ class TlsTest : public ::testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
-  // One call of `files` over a connection of its own.
+  // Makes one call with `files` over a new connection.
   absl::Status Call(const TlsFiles& files, const std::string& server_name = "",
                     absl::Duration timeout = kGuard) {
     ChannelOptions options;

@@ -1,4 +1,4 @@
-// TLS, mutual TLS, rotation, and authorization over real connections.
+// TLS, mutual TLS, certificate rotation and authorization over real connections.
 #include "services/runtime/tls.h"
 
 #include <gmock/gmock.h>
@@ -77,7 +77,7 @@ TEST_F(TlsTest, NamesFilesThatCannotBeUsed) {
 TEST_F(TlsTest, TakesUpNewCertificatesWithoutARestart) {
   Start();
   ASSERT_TRUE(Call(certs_.Files("rollout", "ca")).ok());
-  // A new authority: files of the same names, replaced whole.
+  // Replace the files atomically with ones signed by a new authority.
   certs_.MakeAuthority("new_ca");
   certs_.Make("new_server", "new_ca", kServerNames);
   certs_.Make("new_rollout", "new_ca", "URI:spiffe://f/rollout");
@@ -87,7 +87,7 @@ TEST_F(TlsTest, TakesUpNewCertificatesWithoutARestart) {
                                                         {"new_ca.pem", "ca.pem"}}) {
     std::filesystem::rename(certs_.Path(from), certs_.Path(to));
   }
-  // Both sides' new files work once they have been read again, at the latest after `refresh`.
+  // The new files take effect when they are reread, after `refresh` at the latest.
   const TlsFiles fresh = certs_.Files("new_rollout", "ca");
   absl::Status status;
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
@@ -120,7 +120,7 @@ TEST_F(TlsTest, DoesNotStartWithoutAPolicyThatItWasGiven) {
   EXPECT_EQ(Server::Start(options_, {}, nullptr).status().code(), absl::StatusCode::kNotFound);
 }
 
-// What the cluster's own certificate names are good for: addresses may be any.
+// Members are authenticated by name, so their address does not matter.
 TEST_F(TlsTest, MembersAreCheckedByTheNameOfTheirRole) {
   certs_.Make("member", "ca", "DNS:freshet-rollout.rl.svc");
   options_.tls = certs_.Files("member", "ca");
@@ -135,7 +135,7 @@ TEST_F(TlsTest, MembersAreCheckedByTheNameOfTheirRole) {
   };
   EXPECT_TRUE(call(cluster::v1::ROLE_ROLLOUT).ok());
   EXPECT_TRUE(absl::IsUnavailable(call(cluster::v1::ROLE_TRAINER)));
-  // An address that a job names is checked against its own host, which the certificate has not.
+  // An address named by a job is verified against its host, which the certificate does not contain.
   EXPECT_TRUE(absl::IsUnavailable(call()));
   EXPECT_EQ(*channels.Get(server_->address(), cluster::v1::ROLE_ROLLOUT),
             *channels.Get(server_->address(), cluster::v1::ROLE_ROLLOUT));

@@ -1,4 +1,4 @@
-// Tokens of users over mutual TLS, with a policy per method.
+// User tokens over mutual TLS, with a policy per method.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
@@ -22,7 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Members may do all; viewers one method, admins both; a certificate of users opens nothing.
+// Members may call everything, viewers one method, admins two; users without a token nothing.
 constexpr char kPolicy[] = R"({"name": "p", "allow_rules": [
   {"name": "members", "source": {"principals": ["spiffe://f/rollout"]}},
   {"name": "viewers", "source": {"principals": ["role:viewer", "role:admin"]},
@@ -30,7 +30,7 @@ constexpr char kPolicy[] = R"({"name": "p", "allow_rules": [
   {"name": "admins", "source": {"principals": ["role:admin"]},
    "request": {"paths": ["/freshet.env.v1.EnvService/Episode"]}}]})";
 
-// A list of users by name and role, with the token "token-of-NAME".
+// A user list by name and role. The token of NAME is "token-of-NAME".
 std::string Users(const std::vector<std::pair<std::string, std::string>>& users) {
   std::string entries;
   for (const auto& [name, role] : users) {
@@ -63,7 +63,7 @@ class UsersTest : public TlsTest {
   absl::Status List(const std::string& certificate, const std::string& token) {
     return CallWith(As(certificate, token));
   }
-  // One echo of the stream, the method that only admins may call.
+  // One exchange on the stream, which only admins may call.
   absl::Status Play(const std::string& certificate, const std::string& token) {
     const auto channel = MakeChannel(server_->address(), As(certificate, token));
     if (!channel.ok()) return channel.status();
@@ -75,7 +75,7 @@ class UsersTest : public TlsTest {
     stream->Write(request, kGuard).IgnoreError();
     return stream->Read(kGuard).status();
   }
-  // Whether `holds` comes true while files are read again.
+  // Polls until `holds`, while the files are reread.
   static bool Becomes(const std::function<bool()>& holds) {
     const absl::Time deadline = absl::Now() + absl::Seconds(20);
     while (!holds()) {
@@ -95,7 +95,7 @@ TEST_F(UsersTest, ARoleMayCallItsMethodsAndNoOthers) {
 
 TEST_F(UsersTest, ATokenIsAddedToTheCertificatesNames) {
   Start();
-  // A standby passes a user's token on in its own name.
+  // A standby forwards a user's token with its own certificate.
   EXPECT_TRUE(List("rollout", "").ok());
   EXPECT_TRUE(Play("rollout", "token-of-vera").ok());
 }
@@ -117,7 +117,7 @@ TEST_F(UsersTest, ATokenThatIsNotKnownIsRefusedEvenOfAMember) {
     EXPECT_TRUE(absl::IsUnauthenticated(refused)) << refused;
     EXPECT_EQ(refused.message(), "the token is not known");
   }
-  // The hash of a token is none.
+  // The hash of a token must not be accepted as a token.
   EXPECT_TRUE(absl::IsUnauthenticated(List("user", Sha256Hex("token-of-ada"))));
   EXPECT_THAT(Metrics(), HasSubstr("freshet_authn_failures_total{reason=\"unknown\"} 3"));
   EXPECT_THAT(Metrics(), HasSubstr("freshet_authz_denied_total 0"));
@@ -151,24 +151,24 @@ TEST_F(UsersTest, NobodyTakesAUsersNameByCertificate) {
   EXPECT_TRUE(absl::IsPermissionDenied(List("forged", "")));
 }
 
-// All at once: a cluster whose files are renewed while it serves.
+// Changes users, policy and certificates while the server runs.
 TEST_F(UsersTest, UsersPolicyAndCertificatesChangeWithoutARestart) {
   Start();
   ASSERT_TRUE(List("user", "token-of-vera").ok());
   ASSERT_TRUE(absl::IsPermissionDenied(Play("user", "token-of-vera")));
-  // Another role for one, no more access for another, and a newcomer.
+  // Change one user's role, remove another and add a third.
   Know({{"vera", "admin"}, {"carl", "viewer"}});
   EXPECT_TRUE(Becomes([&] { return Play("user", "token-of-vera").ok(); }));
   EXPECT_TRUE(absl::IsUnauthenticated(List("user", "token-of-ada")));
   EXPECT_TRUE(List("user", "token-of-carl").ok());
-  // A list that cannot be used changes nothing.
+  // An invalid list is ignored.
   ASSERT_TRUE(WriteFileAtomically(options_.users, "{\"users\": [{}]}").ok());
   EXPECT_TRUE(Becomes([&] {
     return List("user", "token-of-carl").ok() &&
            Metrics().find("freshet_authz_reloads_total{result=\"error\"} 1") != std::string::npos;
   }));
   EXPECT_TRUE(Play("user", "token-of-vera").ok());
-  // Every certificate by another authority: old ones are out, tokens and policy stay.
+  // Replace all certificates: old ones are refused; tokens and policy stay valid.
   certs_.MakeAuthority("new_ca");
   certs_.Make("new_server", "new_ca", kServerNames);
   certs_.Make("new_user", "new_ca", "DNS:user.rl.svc");
@@ -192,7 +192,7 @@ TEST_F(UsersTest, DoesNotStartWithoutUsersThatItWasGiven) {
 }
 
 TEST(Authorizer, KeepsTheLastGoodUsersAndLooksAgainAfterTheRefreshTime) {
-  Certificates files;  // for its folder
+  Certificates files;  // owns its folder
   EndpointOptions options;
   options.authz_policy = files.Path("policy.json");
   options.users = files.Path("users.json");

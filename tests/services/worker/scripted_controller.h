@@ -19,7 +19,7 @@
 
 namespace freshet {
 
-// A list that tests wait on. Thread-safe.
+// A list that tests can wait on. Thread-safe.
 template <typename T>
 class Seen {
  public:
@@ -32,7 +32,7 @@ class Seen {
     MutexLock lock(mu_);
     return values_.size();
   }
-  // Waits for entry `index`, counted from 0; fails the test after 20 s.
+  // Waits for entry `index` (from 0); fails the test after 20 s.
   T At(size_t index) {
     const absl::Time deadline = absl::Now() + absl::Seconds(20);
     MutexLock lock(mu_);
@@ -41,7 +41,7 @@ class Seen {
     ADD_FAILURE() << "only " << values_.size() << " entries after 20 s";
     return T();
   }
-  // Waits for an entry after those there are now, and returns the first.
+  // Waits for the next new entry.
   T Next() { return At(size()); }
 
  private:
@@ -50,13 +50,12 @@ class Seen {
   std::vector<T> values_ ABSL_GUARDED_BY(mu_);
 };
 
-// A controller that says what a test tells it to. Listens on loopback. Thread-safe.
+// A scripted controller that listens on loopback. Thread-safe.
 class ScriptedController final : public cluster::v1::WorkerService::CallbackService {
  public:
   using Status = cluster::v1::WorkerStatus;
   using Directive = cluster::v1::Directive;
 
-  // One heartbeat stream.
   class Stream final : public runtime::BidiReactor<Status, Directive> {
    public:
     explicit Stream(ScriptedController& owner) : BidiReactor(1024), owner_(owner) {}
@@ -72,7 +71,7 @@ class ScriptedController final : public cluster::v1::WorkerService::CallbackServ
   };
 
   explicit ScriptedController(const std::string& listen = "127.0.0.1:0") {
-    // Each registration gets the next epoch; a status every 10 ms, and nobody is lost.
+    // Default: each registration gets the next epoch, a status every 10 ms, no worker is lost.
     on_register = [this](const cluster::v1::RegisterRequest&) {
       cluster::v1::RegisterReply reply;
       reply.set_epoch(++epoch_);
@@ -87,7 +86,7 @@ class ScriptedController final : public cluster::v1::WorkerService::CallbackServ
     server_ = *std::move(server);
   }
   ~ScriptedController() override { End(); }
-  // No handler runs afterwards: before what they refer to goes. Idempotent.
+  // Stops the server. No handler runs after it returns. Idempotent.
   void End() {
     Down();
     executor_.Stop();
@@ -95,7 +94,7 @@ class ScriptedController final : public cluster::v1::WorkerService::CallbackServ
   const std::string& address() const { return server_->address(); }
   void Down() { server_->Shutdown(absl::Now()); }
 
-  // Set before the worker comes.
+  // Must be set before the worker connects.
   std::function<absl::StatusOr<cluster::v1::RegisterReply>(const cluster::v1::RegisterRequest&)>
       on_register;
   std::function<absl::StatusOr<cluster::v1::FetchRowsReply>(const cluster::v1::FetchRowsRequest&)>

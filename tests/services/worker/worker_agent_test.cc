@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 constexpr absl::Duration kGuard = absl::Seconds(20);
 
-// The worker's side of an agent: notes what it is told as text.
+// The worker behind an agent: records directives and epochs as text.
 class Worker final : public StatusSource, public DirectiveSink {
  public:
   void FillStatus(cluster::v1::WorkerStatus& status) override { status.set_draining(draining); }
@@ -70,7 +70,7 @@ class WorkerAgentTest : public ::testing::Test {
     agent_->Begin();
   }
   void Start() { Start(OptionsFor({controller_.address()})); }
-  // For tests whose handlers refer to their locals.
+  // For tests whose handlers capture local variables.
   void End() {
     agent_.reset();
     controller_.End();
@@ -162,7 +162,7 @@ TEST_F(WorkerAgentTest, FencesItselfWhenItWasSilentForTooLong) {
   clock.Advance(absl::Seconds(601));
   EXPECT_THAT(worker_.events.At(1), StartsWith("fenced the controller was not reached for 10m1s"));
   EXPECT_EQ(worker_.events.At(2), "epoch w#2");
-  agent_.reset();  // before its clock
+  agent_.reset();  // uses the clock
 }
 
 TEST_F(WorkerAgentTest, FencesItselfWhileNoControllerIsThere) {
@@ -175,7 +175,7 @@ TEST_F(WorkerAgentTest, FencesItselfWhileNoControllerIsThere) {
   EXPECT_THAT(worker_.events.At(1), StartsWith("fenced "));
   EXPECT_EQ(agent_->worker(), "");
   EXPECT_FALSE(agent_->connected());
-  agent_.reset();  // before its clock
+  agent_.reset();  // uses the clock
 }
 
 TEST_F(WorkerAgentTest, FindsARestartedController) {
@@ -198,7 +198,7 @@ TEST_F(WorkerAgentTest, FollowsTheLeaderThatAStandbyNames) {
   Start(OptionsFor({standby.address()}));
   controller_.statuses.At(0);
   EXPECT_EQ(agent_->controller(), controller_.address());
-  // The leader steps down and names another one.
+  // The leader steps down and names its successor.
   ScriptedController next;
   controller_.streams.At(0)->Finish(WithDetails(absl::UnavailableError("lost the lease"),
                                                 {.metadata = {{kLeaderMetadata, next.address()}}}));
@@ -369,14 +369,14 @@ TEST_F(WorkerAgentTest, GivesTheConnectionUpWhenTheWorkerLagsTooFarBehind) {
   options.max_pending_directives = 4;
   Start(options);
   const auto stream = controller_.streams.At(0);
-  ASSERT_EQ(worker_.events.At(0), "epoch w#1");  // waits no longer among the directives
+  ASSERT_EQ(worker_.events.At(0), "epoch w#1");  // no longer in the directive queue
   for (int i = 0; i < 20; ++i) stream->Send(Say(StrCat(i)));
   EXPECT_TRUE(stream->ended.WaitFor(kGuard));
   EXPECT_EQ(controller_.registrations.size(), 1u) << "not before there is room again";
   worker_.hold = false;
   worker_.release.Notify();
   controller_.streams.At(1);
-  // What was taken was delivered in order, and then the new epoch.
+  // Accepted directives were delivered in order, followed by the new epoch.
   EXPECT_EQ(worker_.events.At(1), "0");
   EXPECT_EQ(worker_.events.At(4), "3");
 }

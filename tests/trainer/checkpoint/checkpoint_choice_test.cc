@@ -35,7 +35,7 @@ TEST(CheckpointChoice, TheOldestIsTheLastToBeTried) {
 }
 
 TEST(CheckpointChoice, OtherFailuresAreNoneOfTheCheckpoints) {
-  // ABORTED: the trainer itself is fenced.
+  // ABORTED means that this trainer itself is fenced.
   const absl::Status statuses[] = {absl::OkStatus(),
                                    absl::UnavailableError("x"),
                                    absl::CancelledError("x"),
@@ -51,7 +51,7 @@ TEST(CheckpointChoice, OtherFailuresAreNoneOfTheCheckpoints) {
     EXPECT_FALSE(DecideCheckpoint({Stage::kLoading, status, 1}).try_older) << status;
     EXPECT_FALSE(DecideCheckpoint({Stage::kOpening, status, 1}).try_older) << status;
   }
-  // A batch that cannot be read back, a model that cannot be made.
+  // The batch cannot be read, or the model cannot be created.
   EXPECT_FALSE(DecideCheckpoint({Stage::kOpening, absl::DataLossError("x"), 1}).try_older);
   EXPECT_FALSE(
       DecideCheckpoint({Stage::kLoading, absl::FailedPreconditionError("x"), 1}).try_older);

@@ -18,11 +18,11 @@
 #include "trainer/checkpoint/checkpoint_folder.h"
 
 namespace {
-// Paths whose bytes were sent to disk, while it is set.
+// If set, records the paths that are fsynced.
 std::vector<std::string>* synced = nullptr;
 }  // namespace
 
-// In place of the C library's, so that a test can see that it is called.
+// Overrides the C library's fsync to record its calls.
 extern "C" int fsync(int fd) {
   if (synced != nullptr) {
     std::error_code unknown;
@@ -70,7 +70,7 @@ CheckpointContents Contents(int64_t version, int64_t lineage = 0, const std::str
   return contents;
 }
 
-// Of a trainer of this writer epoch, in a lineage of the same number.
+// Contents written by a trainer of this writer epoch, in the lineage of the same number.
 CheckpointContents By(int64_t writer_epoch, int64_t version) {
   return Contents(version, writer_epoch, "job", writer_epoch);
 }
@@ -87,7 +87,7 @@ class CheckpointTest : public testing::Test {
   absl::Status Prune(int64_t newest, int64_t keep_last, std::optional<int64_t> always_keep) {
     return PruneCheckpoints(root(), /*writer_epoch=*/0, newest, keep_last, always_keep);
   }
-  // The digest of the manifest, written anew with `change` made.
+  // Applies `change` to the manifest, recomputes its digest and writes it.
   template <typename Change>
   void ChangeManifest(int64_t step, Change change) {
     const std::string path = Step(step) + "/manifest.json";
@@ -97,7 +97,7 @@ class CheckpointTest : public testing::Test {
   }
   std::string root() const { return dir_.path(); }
   std::string Step(int64_t step) const { return dir_.File(StrCat("step-", step)); }
-  // Names in the root, hidden ones included.
+  // Names in the root folder, including hidden ones.
   std::set<std::string> Names() const {
     std::set<std::string> names;
     for (const auto& entry : fs::directory_iterator(root())) {
@@ -231,7 +231,7 @@ TEST_F(CheckpointTest, ADamagedOneIsNamedAndSkipped) {
   ASSERT_TRUE(Write(Contents(1)).ok());
   for (const char* file : files) {
     for (const auto& damage : damages) {
-      // The manifest itself is JSON: space at its end means nothing.
+      // The manifest is JSON, where trailing space is valid.
       const std::string_view what = damage.name;
       if (std::string_view(file) == "manifest.json" &&
           (what == "cut" || what == "one byte longer")) {
@@ -288,7 +288,7 @@ TEST_F(CheckpointTest, AManifestCannotPointOutOfItsDirectory) {
   EXPECT_TRUE(OpenCheckpoint(Step(1)).ok());
 }
 
-// A file that is neither there nor listed is missed all the same.
+// A required file must be listed, even if it is absent, too.
 TEST_F(CheckpointTest, AManifestWithoutARequiredFileIsPassedOver) {
   ASSERT_TRUE(Write(Contents(1)).ok());
   for (const char* required :
@@ -309,7 +309,7 @@ TEST_F(CheckpointTest, AManifestWithoutARequiredFileIsPassedOver) {
   }
 }
 
-// Also when a file is lost or added while it is written.
+// Also covers files that are lost or added during the write.
 TEST_F(CheckpointTest, TheManifestListsWhatWasWrittenAndNothingElse) {
   class Meddler final : public FaultPoints {
    public:
@@ -385,7 +385,7 @@ TEST_F(CheckpointTest, RemovesTemporaryDirectoriesOfAKilledProcess) {
   dir_.Write("unrelated.tmp", "stays");
   EXPECT_EQ(Newest()->path, Step(1));
   ASSERT_TRUE(TidyCheckpoints(root(), /*writer_epoch=*/4, {}).ok());
-  // That of a newer trainer is being written.
+  // The temporary folder of a newer trainer is still being written.
   EXPECT_THAT(Names(), UnorderedElementsAre("step-1", ".step-9.epoch-5.tmp", "unrelated.tmp"));
 }
 
@@ -410,7 +410,7 @@ TEST_F(CheckpointTest, AFailureBeforeTheRenameLeavesNothing) {
   EXPECT_EQ(Newest()->state.policy, (PolicyVersion{0, 2}));
 }
 
-// What a process killed at each point would leave, as seen by the one that resumes.
+// Copies the folder at each fault point, as a process killed there would leave it.
 class SnapshotPoints final : public FaultPoints {
  public:
   SnapshotPoints(std::string root, std::string into)
@@ -454,8 +454,7 @@ TEST_F(CheckpointTest, KilledAtAnyPointTheOneBeforeIsFound) {
   EXPECT_EQ(Newest()->state.policy.version, 2);
 }
 
-// A disk on which every operation of the folder is seen before it is done, and with or without
-// RENAME_EXCHANGE.
+// Reports each folder operation before it runs. RENAME_EXCHANGE can be disabled.
 class WatchedOps final : public DirectoryOps {
  public:
   int Rename(const std::string& from, const std::string& to) override {
@@ -480,8 +479,8 @@ class WatchedOps final : public DirectoryOps {
   }
 };
 
-// A power cut after the return must find files, manifest and name. What is renamed was synced
-// before, and the name after.
+// After the return, files, manifest and name must survive a power failure. Files are synced before
+// the rename, the folder after it.
 TEST_F(CheckpointTest, FilesAndNamesAreOnDiskWhenItReturns) {
   std::vector<std::string> events;
   WatchedOps ops;
@@ -502,7 +501,7 @@ TEST_F(CheckpointTest, FilesAndNamesAreOnDiskWhenItReturns) {
                                   "sync checkpoints"));
 }
 
-// What a process killed before each operation on the folder, or after the last, leaves.
+// Copies the folder before each operation and after the last, as a killed process would leave it.
 class KilledWhileReplacing : public CheckpointTest, public testing::WithParamInterface<bool> {};
 
 TEST_P(KilledWhileReplacing, OneIsCompleteAtEveryMoment) {
@@ -537,7 +536,7 @@ TEST_P(KilledWhileReplacing, OneIsCompleteAtEveryMoment) {
     const auto found = FindNewestCheckpoint(left, "job");
     ASSERT_TRUE(found.ok() && found->has_value());
     EXPECT_EQ((*found)->state.policy, (PolicyVersion{i < 2 ? 1 : 2, 2}));
-    // The next one goes on, and ends with one of each step that counts.
+    // The next trainer can write the same step, and its checkpoint is used.
     EXPECT_TRUE(WriteCheckpoint(
                     left, By(3, 2), [] { return absl::OkStatus(); }, faults_)
                     .ok());
@@ -569,7 +568,7 @@ TEST_F(CheckpointTest, WhereNamesCannotBeExchangedTheNewerOneCountsAndBothGoWith
   EXPECT_THAT(Names(), ElementsAre("step-6"));
 }
 
-// Fenced trainers that have not noticed: they were stopped, and continue.
+// Fenced trainers that were stopped and continue without noticing.
 TEST_F(CheckpointTest, AnOlderTrainerIsRefusedTheNameOfItsSuccessorsCheckpoint) {
   for (const bool can_exchange : {true, false}) {
     WatchedOps ops;
@@ -596,7 +595,7 @@ TEST_F(CheckpointTest, ADamagedOneOfANewerTrainerIsItsOwnToReplace) {
   EXPECT_THAT(Names(), UnorderedElementsAre("step-1", "replaced-step-1"));
 }
 
-// The successor writes the same step before any operation of the older one.
+// The successor writes the same step before each possible operation of the older trainer.
 TEST_F(CheckpointTest, WhereverAnOlderTrainerIsStoppedItsSuccessorsCheckpointStays) {
   for (const bool can_exchange : {true, false}) {
     for (size_t stopped_before = 1; stopped_before <= (can_exchange ? 6 : 4); ++stopped_before) {
@@ -625,7 +624,7 @@ TEST_F(CheckpointTest, WhereverAnOlderTrainerIsStoppedItsSuccessorsCheckpointSta
   }
 }
 
-// It read the epoch in step-2, then was stopped; the successor's comes out of its exchange.
+// Stopped after it read the epoch in step-2; its exchange returns the successor's checkpoint.
 TEST_F(CheckpointTest, WhatAnOlderTrainerHasExchangedItPutsBack) {
   ASSERT_TRUE(Write(By(1, 2)).ok());
   WatchedOps ops;
@@ -651,7 +650,7 @@ TEST_F(CheckpointTest, AnOlderTrainerDeletesAndSetsAsideNothingOfItsSuccessor) {
   EXPECT_THAT(Names(), ElementsAre("step-8"));
 }
 
-// It was stopped before its last rename; its successor cleaned up and wrote the same step.
+// Stopped before its last rename; its successor tidies up and writes the same step.
 TEST_F(CheckpointTest, AFormerTrainerThatGoesOnLeavesItsSuccessorsCheckpoint) {
   const auto written = WriteCheckpoint(
       root(), By(1, 1),
@@ -688,7 +687,7 @@ TEST_F(CheckpointTest, AnExceptionOfALibraryBecomesAStatus) {
   EXPECT_THAT(Names(), IsEmpty());
 }
 
-// /dev/full answers every write with ENOSPC.
+// Writes to /dev/full fail with ENOSPC.
 class FullDiskAtTheManifest final : public FaultPoints {
  public:
   explicit FullDiskAtTheManifest(std::string dir) : dir_(std::move(dir)) {}
@@ -727,7 +726,7 @@ TEST_F(CheckpointTest, PruneKeepsTheNewestAndTheReference) {
   EXPECT_THAT(Names(), ElementsAre("step-10"));
 }
 
-// A damaged or replaced one must not push out those that a resume needs.
+// Damaged or replaced checkpoints must not displace those that a resume needs.
 TEST_F(CheckpointTest, WhatIsAboveTheVersionWrittenLastCountsForNothing) {
   for (const int64_t step : {2, 4, 6, 8}) ASSERT_TRUE(Write(Contents(step)).ok());
   ASSERT_TRUE(Prune(4, 1, std::nullopt).ok());
@@ -751,7 +750,7 @@ TEST_F(CheckpointTest, ADamagedReferenceStays) {
   EXPECT_THAT(Names(), UnorderedElementsAre("step-0", "step-2"));
 }
 
-// A manifest that is there and cannot be read: the disk may come back.
+// A manifest that exists but cannot be read may become readable again.
 TEST_F(CheckpointTest, OneThatCannotBeReadNowIsNeitherDamagedNorDeleted) {
   for (const int64_t step : {2, 4, 6}) ASSERT_TRUE(Write(Contents(step)).ok());
   fs::remove(Step(4) + "/manifest.json");
@@ -765,7 +764,7 @@ TEST_F(CheckpointTest, OneThatCannotBeReadNowIsNeitherDamagedNorDeleted) {
 TEST_F(CheckpointTest, ListingReadsManifestsAlone) {
   for (const int64_t step : {2, 4, 6}) ASSERT_TRUE(Write(Contents(step)).ok());
   std::string text = *ReadFile(Step(4) + "/model.safetensors", 1 << 20);
-  text.back() ^= 1;  // found by hashing only
+  text.back() ^= 1;  // detected by hashing only
   ASSERT_TRUE(WriteFileAtomically(Step(4) + "/model.safetensors", text).ok());
   fs::remove(Step(6) + "/config.json");
   const auto listed = ListCheckpoints(root());
@@ -777,13 +776,13 @@ TEST_F(CheckpointTest, ListingReadsManifestsAlone) {
   EXPECT_THAT(FindAllCheckpoints(root(), "job")->damaged, ElementsAre(Step(6), Step(4)));
 }
 
-// A fenced trainer that prunes has it under a name of its own for a moment: see Writer::Claim.
+// A fenced trainer that prunes renames a checkpoint for a moment, see Writer::Claim.
 TEST_F(CheckpointTest, OneThatIsBrieflyAwayIsNotDamaged) {
   for (const int64_t step : {2, 4, 6}) ASSERT_TRUE(Write(Contents(step)).ok());
   fs::resize_file(Step(6) + "/model.safetensors", 1);
   int lines = 0;
   SetLogSink([&](LogSeverity, absl::Time, std::string_view) {
-    // Step 6 is looked at; the names are read.
+    // The names have been read, and step 6 has been checked.
     if (++lines == 1) fs::rename(Step(4), dir_.File("away"));
   });
   const auto found = FindAllCheckpoints(root(), "job");

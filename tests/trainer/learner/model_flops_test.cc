@@ -25,11 +25,11 @@ PackTree Tree(size_t prefix, const std::vector<size_t>& suffixes) {
 }
 
 TEST(ModelFlops, CountsAnOrdinarySequenceByHand) {
-  // Of a token: q 8 x 10, k and v 8 x 5 each, o 10 x 8, three products of the MLP 8 x 7.
+  // Per token: q 8 x 10, k and v 8 x 5 each, o 10 x 8, and three MLP products of 8 x 7.
   const double layer = 80 + 2 * 40 + 80 + 3 * 56;
-  // 4 tokens see 1 + 2 + 3 + 4 keys; each pair costs a dot product and a sum over 2 heads of 5.
+  // 4 tokens attend to 1 + 2 + 3 + 4 keys; a pair costs a dot product and a sum, 2 heads of 5.
   const double attention = 4 * 10 * (1 + 2 + 3 + 4);
-  const double head = 2 * 8 * 11 * 3;  // 3 of them predict
+  const double head = 2 * 8 * 11 * 3;  // 3 tokens predict
   EXPECT_DOUBLE_EQ(TrainingFlops(Model(), {Tree(4, {})}),
                    3 * (3 * (2 * layer * 4 + attention) + head));
 }

@@ -110,7 +110,7 @@ TEST(AdamW, DecaysMatricesOnly) {
 TEST(AdamW, ClipsByTheGlobalNorm) {
   AdamWOptions options;
   options.weight_decay = 0.05;
-  options.epsilon = 0.1;  // large, so that the scale of a gradient matters
+  options.epsilon = 0.1;  // large, so that the gradient's scale matters
   options.grad_clip_norm = 0.5;
   CompareWithScalar(options);
 }
@@ -121,7 +121,7 @@ TEST(AdamW, DecayCanBeChosenByParameter) {
   AdamWOptions options;
   options.weight_decay = 0.5;
   AdamW optimizer = Make({{"a", decayed, true}, {"b", kept, false}}, options);
-  ASSERT_TRUE(optimizer.Step(0.1).ok());  // no gradients: only decay moves anything
+  ASSERT_TRUE(optimizer.Step(0.1).ok());  // without gradients only weight decay changes values
   EXPECT_FLOAT_EQ(Floats(decayed)[0], 0.95f);
   EXPECT_FLOAT_EQ(Floats(kept)[0], 1.0f);
 }

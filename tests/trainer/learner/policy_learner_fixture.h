@@ -20,7 +20,7 @@
 
 namespace freshet {
 
-// A learner of TinyModel, and batches of random tokens with the log-probs that it gives them.
+// A learner of TinyModel, and batches of random tokens with the learner's own log-probs.
 class PolicyLearnerFixture : public testing::Test {
  protected:
   PolicyLearnerFixture() {
@@ -53,7 +53,6 @@ class PolicyLearnerFixture : public testing::Test {
     ids.insert(ids.end(), response.begin(), response.end());
     return ids;
   }
-  // Log-probs of the response's tokens.
   static std::vector<float> Logprobs(PolicyLearner& learner, const TrainSample& sample) {
     const auto scores = learner.Score({Joined(sample)});
     EXPECT_TRUE(scores.ok()) << scores.status();
@@ -64,8 +63,8 @@ class PolicyLearnerFixture : public testing::Test {
     const std::vector<float> logprobs = Logprobs(learner, sample);
     return std::accumulate(logprobs.begin(), logprobs.end(), 0.0);
   }
-  // `num_groups` groups of 4 samples of different lengths; sample 0 of each gets reward 1, the
-  // others 0. Behaviour log-probs are the learner's own.
+  // `num_groups` groups of 4 samples of different lengths. Sample 0 of each group gets reward 1,
+  // the others 0. Behaviour log-probs are the learner's own.
   static std::vector<TrainGroup> OnPolicyGroups(PolicyLearner& learner, int64_t num_groups,
                                                 uint64_t seed = 1) {
     std::vector<TrainGroup> groups;

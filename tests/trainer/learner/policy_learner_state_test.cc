@@ -7,10 +7,10 @@
 namespace freshet {
 namespace {
 
-// What goes out of a learner and into another one.
+// Saving a learner's state and loading it into another one.
 class PolicyLearnerStateTest : public PolicyLearnerFixture {
  protected:
-  // Writes the learner's checkpoint as step `step` and returns its directory.
+  // Writes the learner's checkpoint of step `step`; returns its directory.
   std::string Save(const PolicyLearner& learner, int64_t step) {
     CheckpointContents contents;
     contents.state.job = "job";
@@ -23,7 +23,7 @@ class PolicyLearnerStateTest : public PolicyLearnerFixture {
     EXPECT_TRUE(written.ok()) << written.status();
     return dir_.File(StrCat("step-", step));
   }
-  // A learner with the weights and the optimizer of a checkpoint.
+  // A learner with a checkpoint's weights and optimizer state.
   std::unique_ptr<PolicyLearner> Load(const std::string& path) {
     auto learner = MakeLearner();
     learner->InitializeRandom(999);
@@ -157,7 +157,7 @@ TEST_F(PolicyLearnerStateTest, SupervisedStepsLearnTheAnswerAndLeaveNoOptimizerS
   for (int i = 0; i < 40; ++i) last = *learner->SftStep(examples, 0.01);
   EXPECT_GT(first, 2.0);
   EXPECT_LT(last, 0.1);
-  // The loss is the mean over answer tokens alone.
+  // The loss is the mean over the answer tokens only.
   const auto scores = *learner->Score({{1, 2, 3, 4, 5}, {6, 7, 8, 9}});
   const double nll =
       -(scores[0][2] + scores[0][3] + scores[1][0] + scores[1][1] + scores[1][2]) / 5;

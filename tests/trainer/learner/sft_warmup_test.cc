@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Rows "N" with the answer "N", and a record of those that were asked for.
+// Rows "N" with answer "N". Records the requested rows.
 class DigitRows final : public WarmupRows {
  public:
   int64_t size() const override { return 10; }

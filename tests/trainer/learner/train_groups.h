@@ -11,7 +11,7 @@
 
 namespace freshet {
 
-// A sample as the trainer gets it: sampled by version {0, 0}, all of its tokens loss-bearing.
+// A trainer's sample, sampled at version {0, 0}, with all tokens loss-bearing.
 inline TrainSample MakeTrainSample(const std::shared_ptr<const Prompt>& prompt, int32_t index,
                                    std::vector<int32_t> ids, std::vector<float> logprobs,
                                    double reward) {
@@ -41,7 +41,7 @@ inline std::shared_ptr<const Prompt> MakePrompt(int64_t ordinal, std::vector<int
   return prompt;
 }
 
-// The same sample with another response; scores and prompt are shared.
+// Replaces the response; scores and prompt stay shared.
 inline void ReplaceResponse(TrainSample& sample, Response response) {
   sample.sample.response = std::make_shared<const Response>(std::move(response));
 }

@@ -9,7 +9,7 @@ namespace {
 using testing::ElementsAre;
 using testing::Pair;
 
-// A sample whose tokens were made by `versions`, one each; `mask` says which bear loss.
+// A sample with one token per entry of `versions`; `mask` selects the loss-bearing ones.
 TrainSample MakeSample(const std::vector<int64_t>& versions, std::vector<uint8_t> mask = {}) {
   Response response;
   for (size_t i = 0; i < versions.size(); ++i) {
@@ -29,7 +29,7 @@ TEST(StalenessSummary, CountsTokensByAge) {
   const StalenessSummary summary = SummarizeStaleness(groups, /*train_version=*/5);
   EXPECT_THAT(summary.tokens, ElementsAre(Pair(0, 3), Pair(1, 2), Pair(2, 1)));
   EXPECT_DOUBLE_EQ(summary.mean, (0 * 3 + 1 * 2 + 2 * 1) / 6.0);
-  EXPECT_EQ(summary.p50, 0);  // 3 of 6 tokens are that young
+  EXPECT_EQ(summary.p50, 0);  // 3 of 6 tokens have age 0
   EXPECT_EQ(summary.max, 2);
 }
 

@@ -21,7 +21,7 @@
 
 namespace freshet {
 
-// Everything that happens around a trainer loop, in order. Thread-safe.
+// Records the events around a trainer loop in order. Thread-safe.
 class Journal {
  public:
   void Add(std::string event) {
@@ -38,7 +38,7 @@ class Journal {
   std::vector<std::string> events_ ABSL_GUARDED_BY(mu_);
 };
 
-// Its weights are a text that names the last step trained.
+// A learner whose weights are a text that names the last trained step.
 class FakeLearner final : public Learner {
  public:
   explicit FakeLearner(Journal& journal) : journal_(journal) {}
@@ -150,8 +150,8 @@ class JournalObserver final : public TrainerObserver {
   Journal& journal_;
 };
 
-// A trainer loop over the in-memory store with B = 2, G = 2, eta = 3: four steps can be generated
-// at version 0.
+// A trainer loop over the in-memory store with B = 2, G = 2, eta = 3, so version 0 can generate
+// four steps.
 class TrainerLoopFixture : public testing::Test {
  protected:
   TrainerLoopFixture() {
@@ -171,7 +171,7 @@ class TrainerLoopFixture : public testing::Test {
     options_.wait_slice = absl::ZeroDuration();
   }
 
-  // Made by the first call, so that a test can set the options before.
+  // Created on first use, so that a test can set the options before.
   JournalStore& store() {
     if (store_ == nullptr) {
       auto memory = InMemoryTrajectoryStore::Create(store_options_, origin_, clock_);
@@ -192,7 +192,7 @@ class TrainerLoopFixture : public testing::Test {
     }
     return *loop_;
   }
-  // Generates and scores `groups` at `version`; sample i of a group gets reward i, or all the same.
+  // Generates and scores groups at `version`. Sample i gets reward i; with `same`, all get 1.
   void Produce(int64_t groups, int64_t version = 0, bool same = false) {
     std::vector<Prompt> prompts(static_cast<size_t>(groups));
     for (Prompt& prompt : prompts) {
@@ -217,7 +217,7 @@ class TrainerLoopFixture : public testing::Test {
       ASSERT_TRUE(store().PutFields(Task::kScore, row.token, {score, nullptr}).ok());
     }
   }
-  // Steps 1, 2, ... committed by a trainer that is gone, with these weights.
+  // Commits one step per entry of `arenas` as an earlier trainer with these weights.
   void CommitAsAnother(const std::vector<std::string>& arenas) {
     const auto epoch = memory()->OpenEpoch("former", {0, 0});
     ASSERT_TRUE(epoch.ok()) << epoch.status();
@@ -237,7 +237,7 @@ class TrainerLoopFixture : public testing::Test {
     const absl::Status started = loop().Start(save_loaded);
     return started.ok() ? loop().Run(stop_.get_token()) : started;
   }
-  // Steps whose checkpoints are on disk.
+  // Steps with a checkpoint on disk.
   std::vector<int64_t> Saved() const {
     std::vector<int64_t> steps;
     for (int64_t step = 0; step < 20; ++step) {
@@ -258,7 +258,7 @@ class TrainerLoopFixture : public testing::Test {
     for (const std::string& each : journal_.events()) count += each == event ? 1 : 0;
     return count;
   }
-  // The named events in the order in which they happened.
+  // The events with these names, in order.
   std::vector<std::string> Only(const std::vector<std::string>& names) const {
     std::vector<std::string> kept;
     for (const std::string& event : journal_.events()) {

@@ -39,7 +39,7 @@ TEST_F(TrainerLoopTest, AStepGoesOptimizerCommitPublishCheckpointDurable) {
   options_.steps = 1;
   Produce(2);
   ASSERT_TRUE(StartAndRun().ok());
-  // The loop's thread, up to the checkpoint that another thread writes.
+  // Events of the loop's thread. Another thread writes the checkpoint.
   EXPECT_THAT(Only({"train", "point optimizer_step", "CommitStep", "OnCommitted", "point commit",
                     "prepare", "activate", "point publish", "OnStep"}),
               ElementsAre("OnCommitted", "prepare 0", "activate 0", "train 1",
@@ -124,7 +124,7 @@ TEST_F(TrainerLoopTest, ALearnerErrorStopsWithoutACommit) {
   EXPECT_THAT(Only({"CommitStep"}), ElementsAre("CommitStep 1", "CommitStep 2"));
   EXPECT_THAT(Only({"activate"}), Not(Contains("activate 3")));
   EXPECT_EQ(loop().committed(), 2);
-  // What was committed is saved.
+  // The last committed step is saved.
   EXPECT_THAT(Saved(), ElementsAre(2));
   EXPECT_THAT(*ReadFile(options_.checkpoint_root + "/step-2/model.safetensors", 1 << 20),
               HasSubstr("weights of step 2"));
@@ -188,7 +188,7 @@ TEST_F(TrainerLoopTest, ALongWaitNamesWhatItWaitsFor) {
     if (++waits == 10) stop_.request_stop();
   };
   ASSERT_TRUE(StartAndRun().ok());
-  // 30 s in slices of 3: warned at 12 and 24.
+  // 30 s in slices of 3 s: warns at 12 and 24 s.
   ASSERT_THAT(observer_.stalls, SizeIs(2));
   EXPECT_EQ(observer_.stalls[0].second, absl::Seconds(12));
   EXPECT_EQ(observer_.stalls[1].second, absl::Seconds(24));
@@ -227,7 +227,7 @@ TEST_F(TrainerLoopTest, AFencedTrainerStopsAndPublishesNothing) {
   EXPECT_THAT(Only({"activate"}), ElementsAre("activate 0", "activate 1", "activate 2"));
 }
 
-// It committed step 2 and was stopped; its successor has redone and saved it.
+// The trainer is stopped after committing step 2; its successor redoes and saves the step.
 TEST_F(TrainerLoopTest, AFencedTrainersCheckpointDoesNotReplaceItsSuccessors) {
   Produce(4);
   options_.steps = 2;
@@ -246,7 +246,7 @@ TEST_F(TrainerLoopTest, AFencedTrainersCheckpointDoesNotReplaceItsSuccessors) {
   EXPECT_EQ(saved->state.epoch, 2);
 }
 
-// A store restored from a backup repeats epochs that checkpoints already have.
+// A store restored from a backup reuses epochs that checkpoints already have.
 TEST_F(TrainerLoopTest, WhatLaterEpochsOfARestoredStoreLeftIsReplaced) {
   CheckpointContents left;
   left.state.job = "job";
@@ -369,7 +369,7 @@ TEST_F(TrainerLoopTest, ARequestedCheckpointIsMadeAfterTheNextStep) {
 }
 
 TEST_F(TrainerLoopTest, AFullStoreForcesACheckpointOnceAVersion) {
-  // Room for 8 groups: 4 steps that nothing durable holds.
+  // Capacity for 8 groups, i.e. 4 steps without a durable checkpoint.
   store_options_.capacity_groups = 8;
   options_.steps = 5;
   Produce(8);

@@ -24,7 +24,7 @@ Groups Advantages(AdvantageKind kind, const Groups& rewards, double epsilon = 0)
 
 auto Near(double value) { return DoubleNear(value, 1e-12); }
 
-// Used below: {1, 0, 0, 3} has mean 1 and differences 0, -1, -1, 2, squares 0 + 1 + 1 + 4 = 6.
+// Common case: {1, 0, 0, 3} has mean 1, differences 0, -1, -1, 2 and squares 0 + 1 + 1 + 4 = 6.
 
 TEST(Advantage, GrpoDividesByTheSampleDeviation) {
   const double deviation = std::sqrt(6.0 / 3.0);
@@ -80,7 +80,7 @@ TEST(Advantage, GroupsAreIndependent) {
 }
 
 TEST(Advantage, IsExactlyZeroWhenRewardsDoNotVary) {
-  // 0.1 + 0.2 != 0.3 in binary: the difference is a rounding error, not a signal.
+  // 0.1 + 0.2 != 0.3 in binary: the difference is a rounding error and must be ignored.
   for (const std::vector<double>& group :
        {std::vector<double>{0.1, 0.1, 0.1}, std::vector<double>{0, 0, 0},
         std::vector<double>{0.1 + 0.2, 0.3, 0.3}, std::vector<double>{-1e29, -1e29, -1e29}}) {

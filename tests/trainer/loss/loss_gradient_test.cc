@@ -1,5 +1,5 @@
-// PolicyLoss against a second implementation, written as plain loops over doubles, and its autograd
-// gradient against central differences of that one, for every combination of the keys of a loss.
+// Checks PolicyLoss against a second implementation with plain loops over doubles, and its autograd
+// gradient against central differences of that one, for all combinations of loss keys.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,7 +84,7 @@ double WeightOf(const LossSpec& spec, const Batch& batch, size_t i) {
   return 0;
 }
 
-// `x` are the log-probs, `frozen` those inside stop-gradients.
+// `x` are the log-probs, `frozen` the ones inside stop-gradients.
 double SurrogateOf(const LossSpec& spec, const Batch& batch, const std::vector<double>& x,
                    const std::vector<double>& frozen, size_t i) {
   const double advantage = batch.tokens[i].advantage;
@@ -169,7 +169,7 @@ struct Seen {
   int64_t losses = 0, clipped = 0, limited = 0;
 };
 
-// Value to 1e-12, gradient to 1e-7 of central differences with step 1e-5.
+// Compares the value to 1e-12 and the gradient to 1e-7 of central differences with step 1e-5.
 void Check(const LossSpec& spec, const Batch& batch, Seen& seen) {
   SCOPED_TRACE(DescribeLoss(spec));
   const LossInputs in = InputsOf(batch);

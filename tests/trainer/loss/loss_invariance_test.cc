@@ -1,5 +1,5 @@
-// What must not change a policy loss: padding, the order of tokens, microbatches, precision,
-// garbage under the mask.
+// A policy loss must not depend on padding, token order, microbatches, precision, or values at
+// masked positions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ void ExpectNear(const std::vector<double>& values, const std::vector<double>& ex
   }
 }
 
-// Five sequences of 1 to 6 tokens with random values; tokens of mask 0 hold garbage.
+// Five sequences of 1 to 6 tokens with random values. Masked tokens hold garbage.
 struct RandomBatch {
   std::vector<double> logprobs, proximal, behavior, ref, advantages, mask, entropy;
   std::vector<int64_t> sequence;
@@ -114,7 +114,7 @@ struct RandomBatch {
   }
 };
 
-// Losses that between them use every term and both levels of every reduction.
+// Losses that together use every term and both levels of every reduction.
 std::vector<LossSpec> MixedSpecs() {
   std::vector<LossSpec> specs;
   for (const LossPreset& preset : LossPresets()) {

@@ -26,9 +26,8 @@ std::vector<double> Values(const at::Tensor& tensor) {
 
 LossSpec Preset(const char* name) { return *ExpandPreset(name); }
 
-// The three tokens of the golden cases: two of sequence 0 with advantage 1, one of sequence 1 with
-// advantage -1. Every log-prob of the current policy is -1, and the other policies follow from the
-// ratios asked for.
+// Three tokens: two of sequence 0 with advantage 1, one of sequence 1 with advantage -1. All
+// log-probs of the current policy are -1; those of the other policies follow from the ratios.
 struct Golden {
   std::vector<double> ratios{1.5, 0.5, 0.5};  // current / proximal
   std::vector<double> rhos{1, 1, 1};          // proximal / behaviour
@@ -95,18 +94,18 @@ TEST(PolicyLoss, GrpoAveragesTokensThenSequences) {
   EXPECT_EQ(result.out.correction_limited_tokens, 0);
 }
 
-// On the first minibatch of a step the ratio is 1 and never clipped, so only the correction can
-// tell a stale sample from a fresh one.
+// In the first minibatch of a step the ratio is 1 and never clipped, so only the correction
+// distinguishes stale samples from fresh ones.
 TEST(PolicyLoss, StaleSamplesOfADefaultJobCarryTheirImportanceWeight) {
   Golden golden;
   golden.ratios = {1, 1, 1};
-  golden.rhos = {1.5, 0.5, 4};  // of what a version older sampled
+  golden.rhos = {1.5, 0.5, 4};  // of samples one version older
   LossOverrides overrides;
   const auto gradient = [&](int64_t max_staleness) {
     const auto resolved = ResolveLoss(overrides, {2, 1, max_staleness});
     return Evaluate(std::get<LossSpec>(resolved), golden).gradient;
   };
-  ExpectNear(gradient(1), {-1.5 / 4, -0.5 / 4, 2.0 / 2});  // the last weight is cut at 2
+  ExpectNear(gradient(1), {-1.5 / 4, -0.5 / 4, 2.0 / 2});  // the last weight is truncated to 2
   ExpectNear(gradient(0), {-0.25, -0.25, 0.5});
   overrides.correction_kind = "none";
   ExpectNear(gradient(1), {-0.25, -0.25, 0.5});
@@ -200,7 +199,7 @@ TEST(PolicyLoss, SequenceTisUsesTheProductOfASequence) {
   Golden golden;
   golden.rhos = {3, 0.5, 1};                                             // products 1.5 and 1
   EXPECT_NEAR(Evaluate(spec, golden).out.loss_value, -1.75 / 3, 1e-12);  // (-1.8 - 0.75 + 0.8) / 3
-  golden.rhos = {3, 1, 1};  // 3 is cut to 2, for both tokens
+  golden.rhos = {3, 1, 1};  // 3 is truncated to 2 for both tokens
   const Evaluation result = Evaluate(spec, golden);
   EXPECT_NEAR(result.out.loss_value, -2.6 / 3, 1e-12);  // (-2.4 - 1.0 + 0.8) / 3
   EXPECT_EQ(result.out.correction_limited_tokens, 2);

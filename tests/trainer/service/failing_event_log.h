@@ -12,7 +12,7 @@
 
 namespace freshet {
 
-// An event log that can be away: appends fail, some of them after they were stored.
+// An event log that can be unavailable: appends fail, some after they were stored.
 class FailingEventLog final : public EventLog {
  public:
   absl::StatusOr<std::vector<int64_t>> AppendAll(const std::vector<NewEvent>& events) override {
@@ -46,8 +46,8 @@ class FailingEventLog final : public EventLog {
   std::atomic<Away> away = Away::kNo;
   absl::StatusCode code = absl::StatusCode::kUnavailable;
   int64_t calls = 0;
-  int64_t back_after = 0;  // calls after which it is back; 0: not by itself
-  size_t largest = 0;      // events of one call
+  int64_t back_after = 0;  // calls until it recovers; 0: never
+  size_t largest = 0;      // most events in one call
 
  private:
   std::unique_ptr<InMemoryEventLog> log_ = *InMemoryEventLog::Create();

@@ -36,7 +36,7 @@ TEST_F(TrainerMetricsTest, ShowsRowsThatWaitAndThoseGivenUp) {
   EXPECT_EQ(Value("freshet_trainer_unsent_bound_rows"), 100);
   EXPECT_EQ(Value("freshet_trainer_rows_dropped_total"), 3);
   metrics.OnEnd("j");
-  Begin(metrics);  // its work begins again, and counts from 0
+  Begin(metrics);  // counters restart with the work
   metrics.OnRows("j", 0, 100, 2);
   EXPECT_EQ(Value("freshet_trainer_unsent_rows"), 0);
   EXPECT_EQ(Value("freshet_trainer_rows_dropped_total"), 5);

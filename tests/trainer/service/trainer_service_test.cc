@@ -87,11 +87,11 @@ class TrainerServiceTest : public testing::Test {
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<trainer::v1::TrainerService::Stub> stub_;
   trainer::v1::ListCheckpointsReply listed_;
-  std::vector<std::string> names_;  // of the files received
-  std::string last_;                // content of the last one
+  std::vector<std::string> names_;  // names of received files
+  std::string last_;                // content of the last received file
 };
 
-// Only its SHA-256 would tell that the model of step 4 is damaged.
+// The damage to the model of step 4 could only be detected by its SHA-256.
 TEST_F(TrainerServiceTest, ListsWhatTheManifestsSayAndReadsNoOtherFile) {
   Save(2);
   const std::string sha256 = Save(4);

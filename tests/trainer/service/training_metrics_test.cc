@@ -93,7 +93,7 @@ TEST(TrainingMetricsAges, HaveTheBoundAsAnEdgeAndAreFew) {
       EXPECT_EQ(younger_or_as_old(bound - 1), all - 3) << bound;
     }
     EXPECT_EQ(text.Find("freshet_trained_tokens_at_bound_total", {{"job", "a"}}), 3) << bound;
-    // The edges that the panel of all jobs adds up.
+    // The edges that the dashboard panel sums up.
     int64_t edges = 0;
     for (const int64_t age : {0, 1, 2, 3, 4, 6, 8, 12, 16}) {
       EXPECT_TRUE(younger_or_as_old(age).has_value()) << bound << ", " << age;
@@ -126,7 +126,7 @@ TEST_F(TrainingMetricsTest, PhasesAddUpToTheStep) {
 TEST_F(TrainingMetricsTest, WaitingGrowsBeforeTheStepEnds) {
   metrics_.OnWaiting(3);
   EXPECT_EQ(Scraped().Find("freshet_trainer_wait_seconds_total", Job()), 3);
-  metrics_.OnWaiting(0);  // it trains now
+  metrics_.OnWaiting(0);  // training
   StepMetrics step;
   step.trainer_wait_seconds = 4;
   metrics_.OnStep(step);

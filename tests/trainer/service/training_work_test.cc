@@ -17,7 +17,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 using Away = FailingEventLog::Away;
 
-// Engines that are not there.
+// A weight transport without engines.
 class NoEngines final : public WeightTransport {
  public:
   int64_t Prepare(const WeightManifest&, WeightBytes) override { return 0; }
@@ -31,7 +31,7 @@ class FakeWeightPlane final : public TrainerWeightPlane {
   void SetMembers(const cluster::v1::Members&) override {}
 };
 
-// Models of the fixture's kind. What was loaded, "" for the job's own model, is remembered.
+// Creates fake learners; records the loaded checkpoints ("" for the job's own model).
 class FakeLearnerFactory final : public LearnerFactory {
  public:
   explicit FakeLearnerFactory(Journal& journal) : journal_(journal) {}
@@ -51,7 +51,7 @@ class FakeLearnerFactory final : public LearnerFactory {
     return started;
   }
   std::vector<std::string> loaded;
-  std::string damaged = "none";  // cannot be loaded
+  std::string damaged = "none";  // checkpoint that fails to load
   std::function<void(int64_t)> on_train;
 
  private:
@@ -116,7 +116,7 @@ class TrainingWorkTest : public TrainerLoopFixture {
     context_.time_scale = 0.001;
   }
 
-  // Run() of a work that must end well.
+  // Runs the work; expects success.
   void RunWell() {
     const absl::Status status = Run();
     ASSERT_TRUE(status.ok()) << status;
@@ -128,7 +128,7 @@ class TrainingWorkTest : public TrainerLoopFixture {
   }
   std::string Root() const { return CheckpointRoot(dir_.path(), "job"); }
   bool Has(const std::string& name) const { return std::filesystem::exists(Root() + "/" + name); }
-  // A checkpoint of a former process, which trained on what the store says, or on something else.
+  // A checkpoint of an earlier process. `digest` identifies the samples it was trained on.
   void Save(PolicyVersion policy, const std::string& digest) {
     CheckpointContents contents;
     contents.state.job = "job";
@@ -145,8 +145,8 @@ class TrainingWorkTest : public TrainerLoopFixture {
     EXPECT_TRUE(opened.ok()) << opened.status();
     return opened.ok() ? opened->digest : "";
   }
-  // Three steps were committed as lineage 0. A trainer on another machine redid step 2 with other
-  // weights: lineage 1 comes from version 1.
+  // Three steps were committed in lineage 0. A trainer on another machine redid step 2 with
+  // different weights, so lineage 1 starts from version 1.
   void ReplaceFromStepTwo() {
     Produce(8);
     CommitAsAnother({"weights of step 1", "of another machine", "of another machine too"});
@@ -183,7 +183,7 @@ TEST_F(TrainingWorkTest, TellsOfEachCheckpoint) {
   assign_.mutable_spec()->mutable_checkpoint()->set_every_steps(2);
   Produce(8);
   RunWell();
-  EXPECT_EQ(rows_.saved, 3);  // of the beginning, and of steps 2 and 4
+  EXPECT_EQ(rows_.saved, 3);  // of version 0 and of steps 2 and 4
   EXPECT_EQ(rows_.not_saved, 0);
 }
 
@@ -192,7 +192,7 @@ TEST_F(TrainingWorkTest, TellsOfACheckpointThatCannotBeWritten) {
   Produce(8);
   learners_.on_train = [this](int64_t step) {
     if (step != 2) return;
-    while (rows_.saved < 1) std::this_thread::yield();  // the first one is written beside the steps
+    while (rows_.saved < 1) std::this_thread::yield();  // it is written in parallel to the steps
     std::filesystem::remove_all(Root());
     dir_.Write("jobs/job/checkpoints", "a file");
   };
@@ -229,7 +229,7 @@ TEST_F(TrainingWorkTest, RowsWhoseAnswerWasLostAreNotWrittenTwice) {
 TEST_F(TrainingWorkTest, TheLastRowsAreWaitedForAfterTheLastStep) {
   Produce(8);
   events_.away = Away::kYes;
-  events_.back_after = 6;  // calls; there is one a step, and one at the end
+  events_.back_after = 6;  // calls: one per step and one at the end
   RunWell();
   EXPECT_THAT(events_.Keys("{job}:events"), SizeIs(4));
   EXPECT_EQ(rows_.now_waiting, 0);
@@ -301,7 +301,7 @@ TEST_F(TrainingWorkTest, ADamagedCheckpointIsPassedOverForTheOneBefore) {
   EXPECT_THAT(learners_.loaded, ElementsAre("step-2", "step-1"));
 }
 
-// Found before anything is loaded: it takes no place of those that are kept.
+// Damage is detected before anything is loaded, and does not use up a retained slot.
 TEST_F(TrainingWorkTest, ADamagedCheckpointIsSetAsideAndNotCountedAsKept) {
   Produce(8);
   CommitAsAnother({"weights of step 1", "weights of step 2", "weights of step 3"});
@@ -310,7 +310,7 @@ TEST_F(TrainingWorkTest, ADamagedCheckpointIsSetAsideAndNotCountedAsKept) {
     Save({0, step}, "");
     std::fstream file(StrCat(Root(), "/step-", step, "/model.safetensors"),
                       std::ios::in | std::ios::out | std::ios::binary);
-    file.put('\x7f');  // the size stays
+    file.put('\x7f');  // keeps the size
   }
   bool set_aside = false;
   learners_.on_train = [&](int64_t) {
@@ -341,13 +341,13 @@ TEST_F(TrainingWorkTest, WithoutTheFormerTrainersCheckpointsItIsRefused) {
   CommitAsAnother({"weights of step 1", "weights of step 2"});
   const auto opened = store().OpenEpoch("former", {0, 1});
   ASSERT_TRUE(opened.ok());
-  ASSERT_TRUE(store().OpenEpoch("former", {0, 2}).ok());  // both count as durable: 0 is forgotten
+  ASSERT_TRUE(store().OpenEpoch("former", {0, 2}).ok());  // both become durable; 0 is dropped
   const absl::Status status = Run();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(status), HasSubstr("load version 1 or a newer one"));
 }
 
-// The store of a Redis that refuses the password for a while.
+// Models a Redis that rejects the password for a while.
 class LockedStore final : public ForwardingTrajectoryStore {
  public:
   using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
@@ -370,7 +370,7 @@ TEST_F(TrainingWorkTest, APasswordThatIsBeingChangedIsWaitedFor) {
   EXPECT_TRUE(Has("step-4"));
 }
 
-// The first answer to OpenEpoch is lost on its way.
+// Loses the first answer to OpenEpoch.
 class LosingStore final : public ForwardingTrajectoryStore {
  public:
   using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
@@ -392,11 +392,11 @@ TEST_F(TrainingWorkTest, ALostAnswerToOpenEpochOpensOneEpoch) {
   };
   RunWell();
   EXPECT_EQ(store().OpenEpoch("reader", {0, 4})->epoch, 2);
-  RunWell();  // a work of its own has an epoch of its own
+  RunWell();  // another work opens its own epoch
   EXPECT_EQ(store().OpenEpoch("reader", {0, 4})->epoch, 4);
 }
 
-// Its answer is lost too, and another trainer opens an epoch before it asks again.
+// Loses the answer, too; another trainer opens an epoch before the retry.
 class OvertakenStore final : public ForwardingTrajectoryStore {
  public:
   OvertakenStore(TrajectoryStore& store, PolicyVersion others)
@@ -429,7 +429,7 @@ TEST_F(TrainingWorkTest, OneThatIsFencedWhileItAsksAgainPassesNoCheckpointOver) 
   EXPECT_TRUE(store().NextBatch(before + 2, 3).ok()) << "the other one goes on";
 }
 
-// /dev/full answers every write with ENOSPC.
+// Writes to /dev/full fail with ENOSPC.
 class FullDisk final : public FaultPoints {
  public:
   explicit FullDisk(std::string root) : root_(std::move(root)) {}

@@ -9,7 +9,7 @@
 namespace freshet {
 namespace {
 
-// Engines with servers of their own, and the transport of a trainer that reaches them.
+// Engines with their own servers, and a trainer's transport connected to them.
 class ClusterForTest final : public WeightTransport {
  public:
   ClusterForTest(ClusterRoute route, const std::string& engines_host,

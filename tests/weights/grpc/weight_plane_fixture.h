@@ -23,8 +23,8 @@ namespace freshet {
 inline constexpr char kJob[] = "job-1";
 inline constexpr char kHost[] = "this-host";
 
-// Every channel has a connection of its own, so that a test's server does not inherit the back-off
-// of a former one. Channels are kept to the end of the process, see ChannelSource.
+// Creates a channel with its own connection, so that a test's server does not inherit the backoff
+// of an earlier one. Channels live until the process ends, see ChannelSource.
 inline std::shared_ptr<grpc::Channel> TestChannel(const std::string& address) {
   static Mutex mu;
   static auto* const kept = new std::vector<std::shared_ptr<grpc::Channel>>();
@@ -39,7 +39,7 @@ inline std::shared_ptr<grpc::Channel> TestChannel(const std::string& address) {
 // A gRPC service on a free loopback port.
 class TestServer {
  public:
-  // `address`: to listen on; a free port when empty.
+  // Listens on `address`; port 0 selects a free port.
   explicit TestServer(grpc::Service* service, const std::string& address = "127.0.0.1:0") {
     int port = 0;
     grpc::ServerBuilder builder;
@@ -92,15 +92,15 @@ inline std::unique_ptr<TestMember> MakeEngine(const std::string& worker,
       worker, WeightEndpoint{std::make_shared<WeightSubscriber>(), {}, {}}, host);
 }
 
-// Stands between a member and those who call it, and spoils Prepare streams.
+// A proxy between a member and its callers that corrupts Prepare streams.
 class PrepareProxy final : public weights::v1::WeightService::Service {
  public:
   enum class Error {
     kNone,
-    kFlipBit,   // in the chunk number `at`
-    kTear,      // ends both sides at the message number `at`
-    kSwallow,   // takes messages and answers nothing
-    kNoHeader,  // loses the first message
+    kFlipBit,   // in chunk number `at`
+    kTear,      // cancels both sides at message number `at`
+    kSwallow,   // reads all messages and never answers
+    kNoHeader,  // drops the first message
   };
   PrepareProxy(Error error, int at, const std::string& backend)
       : error_(error), at_(at), stub_(weights::v1::WeightService::NewStub(TestChannel(backend))) {}
@@ -122,7 +122,7 @@ class PrepareProxy final : public weights::v1::WeightService::Service {
     std::jthread replies([&] {
       weights::v1::PrepareReply reply;
       while (backend->Read(&reply)) caller->Write(reply);
-      // The backend ended the call: the caller's reads end too.
+      // The backend ended the call; cancel the caller's reads, too.
       context->TryCancel();
     });
     for (int i = 0; caller->Read(&request); ++i) {

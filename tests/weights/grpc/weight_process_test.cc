@@ -1,4 +1,4 @@
-// Members that are processes of their own: this binary, started again for one disabled test.
+// Members in separate processes: this binary, rerun for a single disabled test.
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -22,20 +22,20 @@ namespace {
 
 constexpr char kPipe[] = "FRESHET_TEST_PIPE";
 constexpr char kAddress[] = "FRESHET_TEST_ADDRESS";
-// Timeout for a stopped member; working members are not silent for so long, even on a busy machine.
+// Timeout of a stopped member. Working members answer faster, even on a busy machine.
 constexpr absl::Duration kSilence = absl::Seconds(2);
 
 VersionForTest Version(int64_t number, int64_t epoch) {
   return MakeVersion({0, number}, epoch, (3 << 20) + 1, 64 << 10);
 }
 
-// A child process that runs a disabled test of this binary and tells one line.
+// A child process that runs a disabled test of this binary and reports one line.
 class Child {
  public:
   Child(const std::string& test, const std::string& address) {
     int ends[2];
     EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    const int told = ::fcntl(ends[1], F_DUPFD, 0);  // the child's end survives the exec
+    const int told = ::fcntl(ends[1], F_DUPFD, 0);  // survives the exec
     std::vector<std::string> words = {"child", "--gtest_also_run_disabled_tests",
                                       StrCat("--gtest_filter=WeightProcess.DISABLED_", test)};
     std::vector<char*> arguments;
@@ -95,7 +95,7 @@ TEST(WeightProcess, DISABLED_Engine) {
   TellAndWait(engine->member().address);
 }
 
-// Child: a trainer that is in the middle of a Prepare.
+// Child: a trainer in the middle of a Prepare.
 TEST(WeightProcess, DISABLED_TrainerInTheMiddle) {
   const VersionForTest version = Version(1, 1);
   const auto stub = weights::v1::WeightService::NewStub(TestChannel(std::getenv(kAddress)));
@@ -127,7 +127,7 @@ TEST(WeightProcess, ATrainerKilledInTheMiddleOfAVersionLeavesNothing) {
   ASSERT_EQ(trainer.line(), "half");
   trainer.Kill();
   EXPECT_FALSE(engine->subscriber().Activate(Version(1, 1).receipt).ok());
-  // The next trainer brings the same version and goes on.
+  // The next trainer publishes the same version and continues.
   for (const ClusterRoute route : {ClusterRoute::kRelay, ClusterRoute::kShm}) {
     ClusterTransport transport(Options(route), TestChannel, SystemClock::Get(), nullptr);
     transport.SetMembers(1, {engine->member()});

@@ -16,7 +16,7 @@
 namespace freshet {
 namespace {
 
-// Answers Pull with what a test wrote.
+// Answers Pull with scripted messages.
 class ScriptedMember final : public weights::v1::WeightService::Service {
  public:
   explicit ScriptedMember(std::vector<weights::v1::PullReply> replies, bool hang = false)
@@ -88,7 +88,7 @@ TEST_F(WeightPullerTest, TakesTheCommittedVersionOfAPeer) {
   const auto taken = joiner_->Take();
   ASSERT_TRUE(taken.has_value());
   EXPECT_EQ(*taken->bytes, *version_.bytes);
-  // It can serve others now.
+  // The joiner can now serve others.
   EXPECT_EQ(joiner_->Committed()->receipt.digest, version_.receipt.digest);
 }
 
@@ -119,7 +119,7 @@ TEST_F(WeightPullerTest, APreparedVersionIsNotGivenAway) {
 
 TEST_F(WeightPullerTest, GoesOnToTheNextSourceWhateverIsWrongWithOne) {
   options_.at_least = {0, 3};
-  options_.silence_timeout = absl::Seconds(2);  // what it waits for the one that hangs
+  options_.silence_timeout = absl::Seconds(2);  // wait for the member that hangs
   VersionForTest torn = version_;
   torn.bytes = Torn(version_.bytes, 100'000);
   const size_t mib = 1 << 20;

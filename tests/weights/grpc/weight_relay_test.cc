@@ -20,10 +20,10 @@ namespace {
 
 using Error = PrepareProxy::Error;
 
-// Timeout for a silent member; working members are not silent for so long, even on a busy machine.
+// Timeout of a silent member. Working members answer faster, even on a busy machine.
 constexpr absl::Duration kShortSilence = absl::Seconds(2);
 
-// A port that takes connections and never says a word.
+// A port that accepts connections and never sends anything.
 class MutePort {
  public:
   MutePort() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -44,7 +44,7 @@ class MutePort {
   std::string address_;
 };
 
-// A chain of engines, some of which are replaced by something that fails.
+// A chain of engines, some of which can be made to fail.
 class WeightRelayTest : public testing::Test {
  protected:
   static constexpr int64_t kBytes = (5 << 20) + 3;
@@ -55,7 +55,7 @@ class WeightRelayTest : public testing::Test {
       members_.push_back(engines_.back()->member());
     }
   }
-  // Calls for engine `i` go through a proxy from now on.
+  // Routes calls of engine `i` through a proxy from now on.
   PrepareProxy& Spoil(int i, Error error, int at = 0) {
     const auto index = static_cast<size_t>(i);
     proxies_.push_back(std::make_unique<PrepareProxy>(error, at, members_[index].address));
@@ -72,7 +72,6 @@ class WeightRelayTest : public testing::Test {
     return *transport_;
   }
   TestMember& engine(int i) { return *engines_[static_cast<size_t>(i)]; }
-  // Publishes a version; returns how many engines hold it.
   int64_t Publish(int64_t number, int64_t size = kBytes) {
     const VersionForTest version = MakeVersion({0, number}, 1, size, 64 << 10);
     const int64_t holders = Transport().Prepare(version.manifest, version.bytes);
@@ -90,7 +89,7 @@ class WeightRelayTest : public testing::Test {
     }
     return "no such member";
   }
-  // Nothing happens in the background unless a test wants it.
+  // The retry intervals disable background transfers unless a test changes them.
   ClusterTransportOptions options_ = {.job = kJob,
                                       .route = ClusterRoute::kRelay,
                                       .host = kHost,
@@ -116,7 +115,7 @@ TEST_F(WeightRelayTest, ChainsOfTwoToFourEnginesPassEveryVersionOn) {
       ASSERT_EQ(Publish(v), n);
       for (int i = 0; i < n; ++i) EXPECT_TRUE(Holds(i, v)) << "engine " << i;
     }
-    // The trainer sends every version once; all engines but the last pass it on once.
+    // The trainer sends each version once; each engine but the last relays it once.
     EXPECT_EQ(counters_.totals().bytes, 3 * kBytes);
     for (int i = 0; i < n; ++i) {
       EXPECT_EQ(engine(i).counters().totals().bytes, i + 1 < n ? 3 * kBytes : 0) << i;
@@ -236,8 +235,8 @@ TEST_F(WeightRelayTest, AChunkSpoiledOnTheWayReachesNobody) {
 }
 
 TEST_F(WeightRelayTest, ATornStreamReachesOnlyThoseAroundIt) {
-  // Until engine 1 notices the broken stream, it may take over streams that others are serving.
-  // Then they are left out of the publication, and get the version in the background.
+  // Until engine 1 notices the broken stream, it may take over streams served by others. Those
+  // engines miss the publication and get the version in the background.
   options_.first_retry = options_.last_retry = absl::Milliseconds(20);
   StartEngines(4);
   Spoil(1, Error::kTear, 3);
@@ -282,7 +281,7 @@ TEST_F(WeightRelayTest, AMemberThatLeavesIsNotWaitedForAnyMore) {
     members_[0].address = mute.address();
     ClusterTransport& transport = Transport();
     std::jthread controller([&] {
-      // Once engine 1 has it, or the trainer waits for engine 0.
+      // Runs after engine 1 has the version, or while the trainer waits for engine 0.
       std::this_thread::yield();
       transport.SetMembers(2, {members_[1]});
     });
@@ -377,7 +376,7 @@ TEST_F(WeightRelayTest, TheTimeOfEveryMemberIsTold) {
     engines_.push_back(MakeEngine(StrCat("engine-", i), "another-host"));
     members_.push_back(engines_.back()->member());
   }
-  engines_.back().reset();  // what fails has no time
+  engines_.back().reset();  // a failed member reports no time
   EXPECT_EQ(Publish(1), 4);
   EXPECT_EQ(Publish(2), 4);
   auto members = counters_.totals().members;
@@ -389,7 +388,7 @@ TEST_F(WeightRelayTest, TheTimeOfEveryMemberIsTold) {
   EXPECT_GT(members["grpc_relay"].slowest_seconds, 0);
 }
 
-// Shares memory and takes its time.
+// Supports shared memory, but is slow.
 class SlowMember final : public weights::v1::WeightService::Service {
  public:
   grpc::Status PrepareShared(grpc::ServerContext*, const weights::v1::PrepareSharedRequest*,

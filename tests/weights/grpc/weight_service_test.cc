@@ -38,10 +38,10 @@ class WeightServiceTest : public testing::Test {
   struct Outcome {
     grpc::StatusCode status = grpc::StatusCode::OK;  // of the call
     bool prepared = false;
-    int code = 0;  // of the receiver's result, when there is one
+    int code = 0;  // of the receiver's result, if any
     std::string error;
   };
-  // Sends messages; the stream is half-closed after them.
+  // Sends messages and half-closes the stream.
   Outcome Send(const std::vector<PrepareRequest>& messages, bool with_deadline = true) {
     grpc::ClientContext context;
     if (with_deadline) SetTestDeadline(context);
@@ -206,7 +206,7 @@ TEST_F(WeightServiceTest, ACallTakesOverFromOneThatHangs) {
   EXPECT_TRUE(Prepared(version_));
 }
 
-// Any engine may call Prepare, and may claim anything.
+// Any engine may call Prepare with arbitrary claims.
 TEST_F(WeightServiceTest, NoCallOfPrepareKeepsTheNextPublicationOut) {
   constexpr int64_t kHuge = int64_t{1} << 60;
   const VersionForTest first = MakeVersion({0, 1}, 1, 1000, 64);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
 
-// A memory file of this process that is closed at the end.
+// Opens a memory file of this process; closes it on destruction.
 class OpenFile {
  public:
   explicit OpenFile(unsigned int flags) : fd_(::memfd_create("test", flags)) {
@@ -58,7 +58,7 @@ TEST(MemoryFile, IsMappedWithoutACopyByWhoeverHasItsPath) {
   const auto mapped = MapMemoryFile(MemoryFilePath(*staged), 10'007);
   ASSERT_TRUE(mapped.ok()) << mapped.status();
   EXPECT_NE((*mapped)->data(), staged->data());
-  // The mapping outlives the file's descriptors.
+  // The mapping outlives the file descriptors.
   staged.reset();
   EXPECT_EQ(**mapped, *version.bytes);
 }

@@ -26,7 +26,7 @@
 
 namespace freshet {
 
-// Waits until `holds`, looking often; false after 20 s of real time.
+// Polls until `holds`. Returns false after 20 s of real time.
 inline bool Eventually(const std::function<bool()>& holds) {
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   Notification never;
@@ -37,7 +37,7 @@ inline bool Eventually(const std::function<bool()>& holds) {
   return true;
 }
 
-// A job that evaluates nothing and trains 4 steps of 2 groups of 2 samples.
+// A job of 4 steps of 2 groups of 2 samples, without evaluations.
 inline std::string TinyClusterJob() {
   return "name: tiny\n"
          "model: {init: random, config: {hidden_size: 8, num_hidden_layers: 1, "
@@ -53,10 +53,10 @@ inline std::string TinyClusterJob() {
          "checkpoint: {every_steps: 1}\n";
 }
 
-// Stores in memory, shared by the controllers of a test as Redis is.
+// In-memory stores, shared by the controllers of a test as Redis would be.
 class MemoryJobStores final : public JobStores {
  public:
-  // `events`: where the jobs' streams are.
+  // `events` holds the jobs' streams.
   MemoryJobStores(const Clock& clock, const std::unique_ptr<InMemoryEventLog>& events)
       : clock_(clock), events_(events) {}
 
@@ -91,19 +91,19 @@ class MemoryJobStores final : public JobStores {
     freed_[removal.job] = resumable;
     return absl::OkStatus();
   }
-  // Calls of Delete so far.
+  // All Delete calls so far.
   std::vector<JobRemoval> removals() {
     MutexLock lock(mu_);
     return removals_;
   }
-  // Jobs that were freed, and whether they were taken as resumable.
+  // Freed jobs; the value says whether the job may be resumed.
   std::map<std::string, bool> freed() {
     MutexLock lock(mu_);
     return freed_;
   }
 
  private:
-  // One member's object: closing it leaves the others alone.
+  // A per-member handle: closing it does not affect other members.
   class Member final : public ForwardingTrajectoryStore {
    public:
     explicit Member(std::shared_ptr<InMemoryTrajectoryStore> store)
@@ -130,7 +130,7 @@ class MemoryJobStores final : public JobStores {
   std::map<std::string, bool> freed_ ABSL_GUARDED_BY(mu_);
 };
 
-// Describes TinyClusterJob's model, and has one checkpoint of every job.
+// Describes TinyClusterJob's model and has one checkpoint for every job.
 class FakeTrainerGateway final : public TrainerGateway {
  public:
   absl::StatusOr<trainer::v1::ModelBundle> DescribeModel(const std::string& address,
@@ -179,7 +179,7 @@ class FakeTrainerGateway final : public TrainerGateway {
     return absl::OkStatus();
   }
 
-  // What DescribeModel returns from now on.
+  // Makes DescribeModel return `status`.
   void Fail(absl::Status status) {
     MutexLock lock(mu_);
     failure_ = std::move(status);
@@ -200,7 +200,7 @@ class FakeTrainerGateway final : public TrainerGateway {
   std::vector<std::string> deleted_ ABSL_GUARDED_BY(mu_);
 };
 
-// Gives a reward of 1 to completions that are the row's answer.
+// Gives reward 1 to completions that equal the row's answer.
 class FakeRewardGateway final : public RewardGateway {
  public:
   absl::StatusOr<reward::v1::ScoreReply> Score(const std::string&,
@@ -240,8 +240,7 @@ class FakeRewardGateway final : public RewardGateway {
   reward::v1::ScoreRequest last_ ABSL_GUARDED_BY(mu_);
 };
 
-// Records that may fail, or whose answer may be lost: the write happens, and the writer does not
-// hear of it.
+// Job records whose calls can fail, before or after the write takes effect.
 class LossyJobRecords final : public JobRecordStore {
  public:
   absl::StatusOr<int64_t> Create(const std::string& id, const std::string& value,
@@ -277,18 +276,18 @@ class LossyJobRecords final : public JobRecordStore {
   }
   absl::Status Fence(int64_t fence) override { return records_.Fence(fence); }
 
-  std::atomic<int> lost_starts{0};     // writes of a job's start whose answer is lost
-  std::atomic<int> refused_starts{0};  // those that fail
-  std::atomic<bool> unlisted{false};   // List fails: so after a lost start
+  std::atomic<int> lost_starts{0};     // job starts that are written but reported as failed
+  std::atomic<int> refused_starts{0};  // job starts that fail
+  std::atomic<bool> unlisted{false};   // List fails after a lost start
   std::atomic<int> refused_lists{0};
-  std::atomic<int> reads{0};  // by Get: a turn of a driver begins with one
+  std::atomic<int> reads{0};  // calls of Get; each turn of a driver begins with one
 
  private:
   InMemoryJobRecords records_;
 };
 
-// What several controllers of a test share: the datastore and the workers' services. Time moves
-// only when a test says so, so nobody is lost by accident; periods of threads are short.
+// State shared by the controllers of a test: the datastore and the workers' services. Time only
+// moves when a test advances it, so no worker is lost by accident. Thread periods are short.
 struct FakeCluster {
   FakeClock clock;
   LossyJobRecords records;
@@ -312,7 +311,7 @@ struct FakeCluster {
     options.timing.tick = absl::Milliseconds(5);
     options.timing.retry_first = absl::Milliseconds(5);
     options.timing.other_trainer_after = other_trainer_after;
-    // Tests let minutes pass in an instant: no leader is to lose its lease by that.
+    // Tests advance the clock by minutes; that must not expire the leader's lease.
     options.timing.leader_ttl = absl::Hours(1);
     options.timing.leader_renewal = absl::Milliseconds(10);
     return std::make_unique<Controller>(ControllerPorts{records, *events, lease, stores, trainers,
@@ -321,7 +320,7 @@ struct FakeCluster {
   }
 };
 
-// Directives of one stream, kept.
+// Records the directives of one stream.
 class KeptDirectives final : public DirectiveStream {
  public:
   bool Send(const cluster::v1::Directive& directive) override {
@@ -360,8 +359,8 @@ class KeptDirectives final : public DirectiveStream {
   absl::Status end_ ABSL_GUARDED_BY(mu_);
 };
 
-// A worker without a process: registers with a hub and does in its status what it is told. A test
-// calls Beat() where a real worker's second has passed.
+// A worker without a process: registers with a hub and reports to do what it is told. Tests call
+// Beat() once per simulated second.
 class HubWorker {
  public:
   HubWorker(cluster::v1::Role role, const std::string& name, const std::string& incarnation = "one",
@@ -382,7 +381,7 @@ class HubWorker {
     stream_ = std::make_shared<KeptDirectives>();
     return Beat();
   }
-  // Takes what it was told since the last time, and says what it does.
+  // Handles the directives received since the last call and sends a status.
   absl::Status Beat() {
     Take();
     cluster::v1::WorkerStatus status;
@@ -400,7 +399,7 @@ class HubWorker {
     }
     return hub_->OnStatus(stream_, status);
   }
-  // The id of its only assignment, "" without one.
+  // The id of its only assignment, or "".
   std::string Work() {
     Take();
     return work_.size() == 1 ? work_.begin()->first : "";
@@ -415,7 +414,7 @@ class HubWorker {
     Take();
     return unassigned_;
   }
-  // What it says of its work from the next beat on.
+  // Sets the status reported for its assignment from the next beat on.
   void Report(const std::string& id, cluster::v1::AssignmentStatus report) {
     reports_[id] = std::move(report);
   }

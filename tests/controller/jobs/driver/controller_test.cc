@@ -20,7 +20,7 @@ using job::v1::JOB_STATE_STARTING;
 using job::v1::JOB_STATE_SUCCEEDED;
 using testing::HasSubstr;
 
-// A controller with its workers, all in this thread but for the controller's own threads.
+// A controller and its workers. The workers run on the test's thread.
 class ControllerTest : public testing::Test {
  protected:
   ControllerTest() { Lead("one"); }
@@ -28,14 +28,14 @@ class ControllerTest : public testing::Test {
     if (controller_ != nullptr) controller_->Stop();
   }
 
-  // A controller begins to lead.
+  // Starts a controller and waits until it leads.
   void Lead(const std::string& name) {
     controller_ = cluster_.MakeController(name);
     controller_->Start(name + ":7070");
     ASSERT_TRUE(Eventually([this] { return controller_->Active() != nullptr; }));
     term_ = controller_->Active();
   }
-  // The controller's process dies and another one takes over.
+  // Replaces the controller by another one, as after a crash.
   void TakeOver(const std::string& name) {
     term_ = nullptr;
     controller_->Stop();
@@ -75,7 +75,7 @@ class ControllerTest : public testing::Test {
     }
     return ::testing::AssertionFailure() << "job is " << Record(id).ShortDebugString();
   }
-  // The job is at work on its workers.
+  // Submits a job and waits until it runs on its workers.
   void Run(const std::string& id, const std::string& more = "") {
     JoinAll();
     Submit(id, more);
@@ -101,7 +101,6 @@ class ControllerTest : public testing::Test {
     worker.Report(worker.Work(), report);
     ASSERT_TRUE(worker.Beat().ok());
   }
-  // Texts of the notices of a kind in the job's events.
   std::vector<std::string> Notices(const std::string& id, const std::string& kind) {
     std::vector<std::string> texts;
     const auto page = cluster_.events->Read(EventStream(id), 0, 1000, absl::ZeroDuration());
@@ -112,7 +111,7 @@ class ControllerTest : public testing::Test {
     }
     return texts;
   }
-  // Reasons of the job's moves to a state, as its events tell them.
+  // Reasons of the job's transitions to a state, from its events.
   std::vector<std::string> Reasons(const std::string& id, job::v1::JobState state) {
     std::vector<std::string> reasons;
     const auto page = cluster_.events->Read(EventStream(id), 0, 1000, absl::ZeroDuration());
@@ -128,7 +127,7 @@ class ControllerTest : public testing::Test {
     EXPECT_TRUE(store.ok()) << store.status();
     return *store;
   }
-  // A lease of the rollout's, as its process would take it.
+  // Leases a group as the rollout process would.
   absl::StatusOr<LeaseReply> Lease(const std::string& id) {
     return Store(id)->LeasePrompts({rollout_.lease_name(), "", {0, 0}, 1});
   }
@@ -200,7 +199,7 @@ TEST_F(ControllerTest, ADoneTrainerEndsTheJob) {
   ASSERT_TRUE(Becomes("a", JOB_STATE_SUCCEEDED));
   EXPECT_EQ(Record("a").reason(), "all 4 steps are done and saved");
   ASSERT_TRUE(Eventually([&] { return cluster_.stores.freed().contains("a"); }));
-  EXPECT_FALSE(cluster_.stores.freed().at("a"));  // nobody resumes it
+  EXPECT_FALSE(cluster_.stores.freed().at("a"));  // not resumable
   EXPECT_TRUE(Eventually([&] { return trainer_.Work() == "" && rollout_.Work() == ""; }));
 }
 
@@ -364,7 +363,7 @@ TEST_F(ControllerTest, ACancelLetsTheTrainerSaveFirst) {
   Run("a");
   Want("a", [](JobRecord& r, absl::Time now) { return WantCancelled(r, "enough", now); });
   ASSERT_TRUE(Eventually([&] { return trainer_.Work() == ""; }));
-  // The trainer has not said yet that it let go.
+  // The trainer has not yet confirmed that it stopped.
   EXPECT_EQ(Record("a").state(), JOB_STATE_RUNNING);
   EXPECT_THAT(Record("a").reason(), HasSubstr("is being cancelled"));
   ASSERT_TRUE(trainer_.Beat().ok());
@@ -405,7 +404,7 @@ TEST_F(ControllerTest, ALostRolloutsLeasesReturnAndItRejoins) {
   ASSERT_TRUE(Eventually([&] { return store->Stats()->queued_prompts > 0; }));
   ASSERT_EQ(Lease("a")->leases.size(), 1U);
   const int64_t before = store->Stats()->leases_expired;
-  // The rollout is silent, the others are not.
+  // Only the rollout stops sending heartbeats.
   ASSERT_TRUE(Eventually([&] {
     cluster_.clock.Advance(absl::Milliseconds(20));
     trainer_.Beat().IgnoreError();
@@ -418,7 +417,7 @@ TEST_F(ControllerTest, ALostRolloutsLeasesReturnAndItRejoins) {
   EXPECT_THAT(Notices("a", "worker_lost")[0], HasSubstr("rollout r0 is lost: silent for"));
 
   const int64_t epoch = rollout_.epoch();
-  // It may have its new work as soon as it has joined.
+  // It may receive its new work as soon as it has joined.
   const std::string former = rollout_.Work();
   Join({&rollout_});
   EXPECT_GT(rollout_.epoch(), epoch);
@@ -440,7 +439,7 @@ TEST_F(ControllerTest, ALostTrainersJobWaitsAndGoesOn) {
   ASSERT_NE(driver, nullptr);
   EXPECT_TRUE(Eventually(
       [&] { return driver->Live().waits_for.find("trainer t0 is lost") != std::string::npos; }));
-  // It was only slow: the same process goes on with the same work.
+  // The trainer was only slow: the same process resumes the same work.
   Join({&trainer_});
   EXPECT_TRUE(Eventually([&] {
     Beat();
@@ -448,7 +447,7 @@ TEST_F(ControllerTest, ALostTrainersJobWaitsAndGoesOn) {
   }));
   EXPECT_EQ(trainer_.Work(), work);
   EXPECT_EQ(trainer_.unassigned(), 0);
-  // Now it is another process: it begins anew.
+  // A new process gets new work.
   HubWorker again(cluster::v1::ROLE_TRAINER, "t0", "two");
   Join({&again});
   EXPECT_TRUE(Eventually([&] { return again.Work() != "" && again.Work() != work; }));
@@ -526,12 +525,12 @@ TEST_F(ControllerTest, ARestartOfTheControllerInterruptsNobody) {
   EXPECT_EQ(trainer_.unassigned() + rollout_.unassigned() + reward_.unassigned(), 0);
   EXPECT_EQ(Record("a").state(), JOB_STATE_RUNNING);
   EXPECT_EQ(store->Stats()->leases_expired, 0);
-  // And the job can end under the new one.
+  // The job can end under the new leader.
   Report(trainer_, AssignmentStatus::STATE_DONE);
   EXPECT_TRUE(Becomes("a", JOB_STATE_SUCCEEDED));
 }
 
-// Member lists of a later term are newer than those of a former one, also of the same controller.
+// Member lists of a later term have a higher revision, even from the same controller.
 TEST_F(ControllerTest, ALeaderThatLeadsAgainIsHeard) {
   Run("a");
   const auto members = [this] {
@@ -541,7 +540,7 @@ TEST_F(ControllerTest, ALeaderThatLeadsAgainIsHeard) {
   ASSERT_TRUE(Eventually([&] { return members().rollouts_size() == 1; }));
   const int64_t revision = members().revision();
   const int64_t fence = term_->fence;
-  cluster_.clock.Advance(absl::Hours(1));  // its lease ends
+  cluster_.clock.Advance(absl::Hours(1));  // the leader's lease expires
   ASSERT_TRUE(Eventually([&] {
     term_ = controller_->Active();
     return term_ != nullptr && term_->fence > fence;
@@ -559,7 +558,7 @@ TEST_F(ControllerTest, AWorkerThatDiesDuringATakeoverIsMissed) {
   ASSERT_TRUE(Eventually([&] { return store->Stats()->queued_prompts > 0; }));
   ASSERT_EQ(Lease("a")->leases.size(), 1U);
   TakeOver("two");
-  Join({&trainer_, &reward_});  // the rollout never comes back
+  Join({&trainer_, &reward_});  // the rollout does not rejoin
   EXPECT_TRUE(Eventually([&] {
     cluster_.clock.Advance(absl::Milliseconds(20));
     trainer_.Beat().IgnoreError();
@@ -583,7 +582,7 @@ TEST_F(ControllerTest, AStandbyTakesOverAndTheFormerLeaderCanDoNothing) {
     return absl::OkStatus();
   });
   EXPECT_EQ(written.status().code(), absl::StatusCode::kFailedPrecondition);
-  // Asked before workers are revoked, which the records do not fence.
+  // Checked before revoking workers, because the job records do not fence that.
   EXPECT_EQ(former->registry.CheckLead().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(standby->Active()->registry.CheckLead().ok());
   EXPECT_FALSE(rollout_.Register(*former->hub).ok());
@@ -595,7 +594,7 @@ TEST_F(ControllerTest, AFormerLeaderThatDoesNotKnowItRevokesNobody) {
   Run("a");
   const auto store = Store("a");
   ASSERT_TRUE(Eventually([&] { return store->Stats()->queued_prompts > 0; }));
-  // A successor leads, and has taken the rollout in under an epoch that this leader never gave.
+  // A successor leads and has registered the rollout under an epoch unknown to this leader.
   JobRegistry successor(cluster_.records, *cluster_.events, term_->fence + 1, cluster_.clock);
   ASSERT_TRUE(successor.CheckLead().ok());
   const auto written = successor.Change("a", [](JobRecord& record) {
@@ -615,7 +614,7 @@ TEST_F(ControllerTest, OfTwoJobsWithOneTrainerTheOneThatStartedFirstKeepsIt) {
   const int64_t fence = term_->fence;
   controller_->Stop();
   term_ = nullptr;
-  // Another job's record names the same trainer and pool, and comes first by its id.
+  // Another job's record names the same trainer and pool. Its id sorts first.
   cluster_.clock.Advance(absl::Seconds(1));
   JobRegistry registry(cluster_.records, *cluster_.events, fence, cluster_.clock);
   JobRecord later = NewJobRecord("a", Spec(), 0, cluster_.clock.Now());
@@ -638,7 +637,7 @@ TEST_F(ControllerTest, OfTwoJobsWithOneTrainerTheOneThatStartedFirstKeepsIt) {
   EXPECT_EQ(Record("b").state(), JOB_STATE_RUNNING);
   EXPECT_EQ(Reasons("a", JOB_STATE_PENDING).back(),
             "trainer t0 is that of job b, which started first; waits for its turn");
-  // It starts like any job that waits.
+  // It then starts like any waiting job.
   Report(trainer_, AssignmentStatus::STATE_DONE);
   ASSERT_TRUE(Becomes("b", JOB_STATE_SUCCEEDED));
   EXPECT_TRUE(Becomes("a", JOB_STATE_STARTING));
@@ -646,15 +645,15 @@ TEST_F(ControllerTest, OfTwoJobsWithOneTrainerTheOneThatStartedFirstKeepsIt) {
 
 TEST_F(ControllerTest, AStallIsNamedWithinTenSeconds) {
   Run("a");
-  // Nothing is generated: the rollouts are gone.
+  // Without rollouts nothing is generated.
   ASSERT_TRUE(term_->hub->Deregister("r0", rollout_.epoch()).ok());
   const absl::Time before = cluster_.clock.Now();
   ASSERT_TRUE(Eventually([&] {
     cluster_.clock.Advance(absl::Milliseconds(100));
     trainer_.Beat().IgnoreError();
     reward_.Beat().IgnoreError();
-    // Time goes on once the job's driver has begun a turn at this one: of two reads, one is its
-    // first.
+    // Wait for the driver to start a turn at the current time. One of any two reads is the first
+    // read of a turn.
     const int reads = cluster_.records.reads;
     EXPECT_TRUE(Eventually([&] { return cluster_.records.reads >= reads + 2; }));
     return !Notices("a", "stalled").empty();
@@ -694,7 +693,7 @@ TEST_F(ControllerTest, EvaluationsAreDirectedScoredAndRecorded) {
   ASSERT_TRUE(Eventually([&] { return Record("a").evaluated_version() == 0; }));
   EXPECT_EQ(Record("a").eval_accuracy(), 1.0);
 
-  // The last one is waited for before the job ends.
+  // The job waits for the last evaluation.
   Report(trainer_, AssignmentStatus::STATE_DONE);
   ASSERT_TRUE(Eventually([&] { return Record("a").trainer_done(); }));
   EXPECT_EQ(Record("a").state(), JOB_STATE_RUNNING);
@@ -746,7 +745,7 @@ TEST_F(ControllerTest, ProgressIsReadFromTheTrainersRows) {
     cluster_.clock.Advance(absl::Milliseconds(5));
     return Record("a").step() == 3 && Record("a").reward_mean() == 0.5;
   }));
-  // An older lineage does not count.
+  // Steps of an older lineage are ignored.
   event.set_metrics_json("{\"step\": 9, \"lineage\": 0, \"reward_mean\": 0.9}");
   ASSERT_TRUE(
       cluster_.events->Append(EventStream("a"), "step/0/9", event.SerializeAsString()).ok());

@@ -32,7 +32,7 @@ class EvaluationScoreTest : public testing::Test {
     };
     scoring_.call_deadline = absl::Seconds(1);
   }
-  // All answers right, but for `wrong`.
+  // A report in which all answers are right except answer `wrong`.
   cluster::v1::ReportEvaluationRequest Report(int wrong = -1,
                                               const std::string& completion = "no") {
     cluster::v1::ReportEvaluationRequest report;

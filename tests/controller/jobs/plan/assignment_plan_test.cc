@@ -139,7 +139,7 @@ TEST_F(AssignmentPlanTest, AWorkerThatComesBackGetsWorkUnderItsNewEpoch) {
 TEST_F(AssignmentPlanTest, AWorkerThatIsNotBackYetKeepsItsWork) {
   std::vector<Member> workers = AssignableMembers();
   Plan(workers);
-  for (Member& worker : workers) worker.connected = false;  // a controller has just taken over
+  for (Member& worker : workers) worker.connected = false;  // as after a takeover
   EXPECT_TRUE(Plan(workers).revoke.empty());
   EXPECT_THAT(Assigned(), ElementsAre("t", "r0", "r1", "w"));
 }
@@ -154,7 +154,7 @@ TEST_F(AssignmentPlanTest, TheTrainersPlaceIsKept) {
   EXPECT_EQ(IdOf("t"), id);
   EXPECT_EQ(record_.assignments(0).epoch(), 0);
 
-  // The same process comes back under another epoch and goes on.
+  // The same process reconnects under a new epoch and continues.
   workers[0] = Worker(ROLE_TRAINER, "t", 12);
   Plan(workers);
   EXPECT_EQ(IdOf("t"), id);

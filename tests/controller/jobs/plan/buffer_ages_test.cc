@@ -9,7 +9,7 @@ constexpr auto kReady = static_cast<size_t>(GroupState::kReady);
 
 class BufferAgesTest : public testing::Test {
  protected:
-  // A second later `in` groups more have entered the state and `out` have left it.
+  // Advances by 1 s in which `in` groups enter the state and `out` leave it.
   void Pass(int64_t in, int64_t out) {
     now_ += absl::Seconds(1);
     stats_.transitions[kReady] += in;
@@ -36,9 +36,9 @@ TEST_F(BufferAgesTest, TheOldestIsTheFirstThatCameAndHasNotLeft) {
   Pass(3, 0);
   EXPECT_EQ(Age(), absl::Seconds(1));
   Pass(0, 1);
-  EXPECT_EQ(Age(), absl::Seconds(2));  // one of the first two is left
+  EXPECT_EQ(Age(), absl::Seconds(2));  // one of the first two remains
   Pass(0, 1);
-  EXPECT_EQ(Age(), absl::Seconds(2));  // those of the second reading
+  EXPECT_EQ(Age(), absl::Seconds(2));  // only groups of the second reading remain
   Pass(0, 3);
   EXPECT_EQ(ages_.oldest(GroupState::kReady), absl::InfiniteFuture());
   Pass(1, 0);
@@ -50,7 +50,7 @@ TEST_F(BufferAgesTest, OneThatIsStuckWhileOthersPassDoesNotShow) {
   for (int i = 0; i < 100; ++i) Pass(1, 1);
   EXPECT_EQ(Age(), absl::ZeroDuration());
   for (int i = 0; i < 100; ++i) Pass(0, 0);
-  EXPECT_EQ(Age(), absl::Seconds(100));  // nothing moves
+  EXPECT_EQ(Age(), absl::Seconds(100));  // no group moved
 }
 
 TEST_F(BufferAgesTest, GroupsThatWereThereBeforeCountFromTheFirstReading) {

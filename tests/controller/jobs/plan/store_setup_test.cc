@@ -46,7 +46,7 @@ TEST(StoreSetup, LeasesThatAreNotRenewedForLessThanTwoSecondsAreRefused) {
   EXPECT_THAT(FormatConfigErrors(parsed.errors), testing::HasSubstr("rollout.lease_ttl_ms"));
 }
 
-// A job that a version without the key accepted.
+// A job accepted by a version that did not have the key.
 TEST(StoreSetup, AJobWithoutMaxHandBacksGetsTheDefault) {
   job::v1::JobSpec spec = ParseJob(ToYaml(MakeTinyJob()), "job.yaml", {}).spec;
   spec.mutable_rollout()->clear_max_hand_backs();

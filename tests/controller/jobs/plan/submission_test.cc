@@ -114,7 +114,7 @@ TEST(Submission, AMissingDatasetIsToldBeforeAnythingStarts) {
       HasSubstr("/nowhere/rows.jsonl"));
 }
 
-// Both files of a dataset must lie below the folders that the process was given.
+// Both files of a dataset must be inside the allowed folders.
 TEST(Submission, AFileThatJobsMayNotNameIsRefused) {
   const ScratchFolder scratch;
   scratch.Write("data/rows.jsonl", "{\"q\": \"1\", \"answer\": \"a\"}\n");

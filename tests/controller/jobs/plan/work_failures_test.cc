@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 class WorkFailuresTest : public testing::Test {
  protected:
-  // A failure of a worker as soon as its work has begun again.
+  // Reports a worker's failure, then advances the clock by the pause before the restart.
   FailureDecision Fail(cluster::v1::Role role, const std::string& worker,
                        StatusCode code = StatusCode::kInternal,
                        const std::string& error = "out of memory") {
@@ -46,7 +46,7 @@ TEST_F(WorkFailuresTest, ATrainersErrorsThatMayPassEndTheJobInTheEnd) {
   failures_.OnStep();
   for (int i = 1; i < timing_.trainer_failures; ++i) {
     EXPECT_FALSE(Fail(ROLE_TRAINER, "t0", StatusCode::kAborted).ends_job);
-    now_ += absl::Hours(1);  // of work without a step
+    now_ += absl::Hours(1);  // without a step
   }
   const FailureDecision last = Fail(ROLE_TRAINER, "t0", StatusCode::kAborted, "lineage differs");
   EXPECT_TRUE(last.ends_job);
@@ -120,7 +120,7 @@ TEST_F(WorkFailuresTest, AStepForgivesAndSoDoesTime) {
   }
 }
 
-// Errors that a worker reports while the datastore or the controller is away.
+// Errors that workers report while the datastore or the controller is unavailable.
 TEST_F(WorkFailuresTest, OutagesNeverEndTheJobByAWorkerBesideTheTrainer) {
   for (int i = 0; i < 100; ++i) {
     for (const StatusCode code :

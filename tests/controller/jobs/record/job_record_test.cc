@@ -171,7 +171,7 @@ TEST(JobRecord, CancelOfAnActiveJobIsAWishAndIdempotent) {
   EXPECT_FALSE(WantPaused(record, "", kNow).ok());
 }
 
-// A record with half a character could not be read again.
+// A record with a partial UTF-8 character could not be parsed.
 TEST(JobRecord, LongReasonsAreCutBetweenTwoCharacters) {
   std::string reason = "x";
   while (reason.size() < 5000) reason += "\xc3\xa9";

@@ -10,7 +10,7 @@
 namespace freshet {
 namespace {
 
-// An event log that can be out of order.
+// An event log that can fail.
 class FlakyEventLog final : public EventLog {
  public:
   FlakyEventLog() : log_(*InMemoryEventLog::Create()) {}
@@ -107,9 +107,9 @@ TEST_F(JobRegistryTest, TellsOfEachEndOnce) {
   const auto cancel = [this](JobRecord& record) { return WantCancelled(record, "", clock_.Now()); };
   ASSERT_TRUE(registry.Change("a", cancel).ok());
   ASSERT_TRUE(registry.Change("a", cancel).ok());
-  ASSERT_TRUE(registry.Change("a", Note).ok());  // what has ended may still change
+  ASSERT_TRUE(registry.Change("a", Note).ok());  // ended jobs can still be changed
   EXPECT_THAT(ends, testing::ElementsAre(job::v1::JOB_STATE_CANCELLED));
-  // Resumed, it may end again.
+  // A resumed job can end again.
   ASSERT_TRUE(
       registry.Change("a", [this](JobRecord& record) { return WantResumed(record, clock_.Now()); })
           .ok());
@@ -152,7 +152,7 @@ TEST_F(JobRegistryTest, AChangeThatLosesARaceIsTriedAgainOnTheNewRecord) {
   ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
   int calls = 0;
   const auto record = registry_->Change("a", [&](JobRecord& current) {
-    // Another writer comes in between, once.
+    // A concurrent write, once.
     if (++calls == 1) {
       EXPECT_TRUE(MakeRegistry(7)->Change("a", Note).ok());
     }

@@ -22,11 +22,11 @@ namespace {
 
 using testing::SizeIs;
 
-// A service that answers nothing, or more than it was asked for.
+// A service that sends no answers, or more than requested.
 class OddService final : public env::v1::EnvService::Service {
  public:
   int replies_per_request = 0;
-  bool stays = false;  // answers once, and ends when it is cancelled
+  bool stays = false;  // answers once, then waits for cancellation
   grpc::Status Episode(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<env::v1::EpisodeReply, env::v1::EpisodeRequest>* stream) override {
@@ -43,7 +43,7 @@ class OddService final : public env::v1::EnvService::Service {
   }
 };
 
-// Workers by address; a stopped one has a server that is shut down.
+// Workers by address. A stopped worker's server is shut down.
 class GrpcEnvironmentClientTest : public testing::Test {
  protected:
   struct Worker {
@@ -100,7 +100,7 @@ class GrpcEnvironmentClientTest : public testing::Test {
   static EpisodeStart Guess(const std::string& guesses = "9") {
     return {"guess_number", 1, {{"guesses", guesses}}};
   }
-  // The next event; fails after 10 s.
+  // Waits for the next event; fails after 10 s.
   EpisodeEvent Next() {
     const absl::Time deadline = absl::Now() + absl::Seconds(10);
     while (early_.empty() && absl::Now() < deadline) {
@@ -171,7 +171,7 @@ TEST_F(GrpcEnvironmentClientTest, ManyEpisodesRunAtTheSameTime) {
   Use({"a:1", "b:1"});
   for (int64_t id = 1; id <= 40; ++id) client().Reset(id, Guess());
   for (int i = 0; i < 40; ++i) EXPECT_TRUE(Next().answer.ok());
-  // The least loaded one each time.
+  // Each episode goes to the least loaded worker.
   EXPECT_EQ(OpenAt("a:1"), 20);
   EXPECT_EQ(OpenAt("b:1"), 20);
   for (int64_t id = 1; id <= 40; ++id) client().Step(id, "x");
@@ -197,7 +197,7 @@ TEST_F(GrpcEnvironmentClientTest, WhatTheWorkerRefusesComesBackAsItsStatus) {
   EXPECT_EQ(event.answer.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(event.answer.status().message().find("chess"), absl::string_view::npos);
   client().Close(1);
-  client().Reset(2, Guess());  // the worker is none the worse for it
+  client().Reset(2, Guess());  // the worker still accepts episodes
   EXPECT_TRUE(Next().answer.ok());
 }
 
@@ -220,7 +220,7 @@ TEST_F(GrpcEnvironmentClientTest, EpisodesBeyondTheWorkersPlacesWaitForOne) {
   AddWorker("a:1", /*max_episodes=*/3, /*max_waiting=*/100);
   Use({"a:1"});
   for (int64_t id = 1; id <= 60; ++id) client().Reset(id, Guess("1"));
-  // Whoever has a place plays to the end and leaves; nobody is refused, or cut off.
+  // Each admitted episode plays to its end. None is refused or aborted.
   std::map<int64_t, int> answers;
   for (int i = 0; i < 120; ++i) {
     const EpisodeEvent event = Next();
@@ -307,7 +307,7 @@ TEST_F(GrpcEnvironmentClientTest, AnswersThatNobodyAskedForEndTheEpisode) {
   Use({"a:1"});
   client().Reset(1, Guess());
   ASSERT_TRUE(Next().answer.ok());
-  // The surplus breaks the stream; the next step hears of it, or still finds a surplus answer.
+  // The surplus answers break the stream. The next step fails, or reads a surplus answer first.
   absl::Status status;
   for (int i = 0; i < 100 && status.ok(); ++i) {
     client().Step(1, "x");

@@ -14,7 +14,7 @@ std::string WithoutCommas(std::string text) {
   return text;
 }
 
-// Every test row of GSM8K, its answer ending in "#### N".
+// All test rows of GSM8K. Answers end with "#### N".
 class Gsm8k : public testing::Test {
  protected:
   void SetUp() override {
@@ -46,7 +46,7 @@ TEST_F(Gsm8k, PerturbedAnswersScoreZero) {
     const std::string work = answer.substr(0, answer.rfind("####"));
     const long long gold = std::stoll(WithoutCommas(answer.substr(answer.rfind("####") + 5)));
     const Attributes row = {{"answer", answer}};
-    // Off by one, with a digit more, of the other sign, and by the smallest decimal.
+    // Off by one, with an extra digit, negated, and off by the smallest decimal.
     const std::string wrong[] = {StrCat(gold + 1), StrCat(gold - 1), StrCat(gold, "7"),
                                  StrCat(gold == 0 ? 1 : -gold), StrCat(gold, ".000001")};
     for (const std::string& number : wrong) {

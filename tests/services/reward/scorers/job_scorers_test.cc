@@ -29,7 +29,7 @@ TEST(JobScorers, ANewerWorkOnTheSameJobTakesOver) {
   const std::string rule = scorers.Find("a")->rule;
   const auto newer = scorers.Add("a", absl::Seconds(2), Scorer());
   EXPECT_EQ(scorers.Find("a")->timeout, absl::Seconds(2));
-  EXPECT_NE(scorers.Find("a")->rule, rule);  // nothing remembered is taken for its answers
+  EXPECT_NE(scorers.Find("a")->rule, rule);  // its cached scores are not reused
   former.reset();
   EXPECT_EQ(scorers.Find("a")->timeout, absl::Seconds(2));
 }

@@ -30,14 +30,14 @@ TEST(NumericScorer, ComparesTheStatedNumberWithTheGoldOne) {
       {"any", "#### 1,800", "#### $1800.", 1, kOk},
       {"any", "#### 18", "#### 17\n#### 18", 1, kOk},  // the last mark counts
       {"any", "#### 18", "#### 18\n#### 17", 0, kOk},
-      {"any", "#### 18", "#### 18\nand then 5 more", 1, kOk},  // the line ends the answer
+      {"any", "#### 18", "#### 18\nand then 5 more", 1, kOk},  // the answer ends with the line
       {"any", "#### 18", "#### 17 18", 0, kWrongFormat},       // two guesses
       {"any", "#### 18", "#### eighteen", 0, kWrongFormat},
       {"any", "#### 18", "18 ####", 0, kWrongFormat},
       {"any", "#### 18", "I get \\boxed{18} with 3 ducks", 1, kOk},
       {"any", "#### 18", "\\boxed{\\$18}", 1, kOk},
       {"any", "#### 18", "\\boxed{\\text{18}}", 1, kOk},
-      {"any", "#### 18", "\\boxed{18", 1, kOk},  // no box: the last number
+      {"any", "#### 18", "\\boxed{18", 1, kOk},  // not a box: uses the last number
       {"any", "#### 18", "3 ducks make 18.", 1, kOk},
       {"any", "#### 18", "18 or perhaps 17", 0, kOk},
       {"any", "#### 18", "no idea", 0, kWrongFormat},

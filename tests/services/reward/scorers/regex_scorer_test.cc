@@ -53,7 +53,7 @@ TEST(RegexScorer, CatastrophicPatternEndsAsTimeOut) {
 }
 
 TEST(RegexScorer, ScanningPatternEndsAtTheTimeout) {
-  // Few attempts, each of which scans the whole completion: only the clock ends it early.
+  // Few match attempts that each scan the whole completion: only the deadline stops the match.
   const std::string text(1 << 20, 'a');
   const Attributes none;
   const auto score =

@@ -72,7 +72,7 @@ TEST(ScoreCache, ForgetsTheLeastRecentlyUsed) {
   EXPECT_EQ(cache.size(), 2U);
   EXPECT_TRUE(cache.Get(KeyOf("r", "a")).has_value());
   EXPECT_FALSE(cache.Get(KeyOf("r", "b")).has_value());
-  cache.Put(KeyOf("r", "a"), ScoreOf(4));  // again: no second entry
+  cache.Put(KeyOf("r", "a"), ScoreOf(4));  // replaces the entry
   EXPECT_EQ(cache.size(), 2U);
   EXPECT_EQ(cache.Get(KeyOf("r", "a"))->reward, 4);
 }

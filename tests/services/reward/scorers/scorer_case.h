@@ -30,7 +30,7 @@ inline absl::StatusOr<ComponentScore> ScoreText(const Scorer& scorer, const std:
   return scorer.Score(ScoreInput{completion, 0, true, attributes, absl::Seconds(10)});
 }
 
-// The value of a completion that must be scorable.
+// Scores a completion; fails the test if it cannot be scored.
 inline double ValueOf(const Scorer& scorer, const std::string& completion,
                       const Attributes& attributes = {}) {
   const absl::StatusOr<ComponentScore> score = ScoreText(scorer, completion, attributes);

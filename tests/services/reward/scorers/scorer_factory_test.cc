@@ -94,7 +94,7 @@ TEST(EnvironmentScorer, PassesOnTheRewardOfTheEpisode) {
   EXPECT_EQ(scorer->Score(input).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// Gives a fixed answer and keeps the time it was granted.
+// Returns a fixed score and records the granted time.
 class FixedScorer final : public Scorer {
  public:
   explicit FixedScorer(absl::StatusOr<ComponentScore> answer) : answer_(std::move(answer)) {}

@@ -30,7 +30,7 @@ namespace {
 using reward::v1::ScoreReply;
 using reward::v1::ScoreRequest;
 
-// A reward service of a user's own.
+// A user's reward service.
 class UserService final : public reward::v1::RewardService::Service {
  public:
   std::function<grpc::Status(const ScoreRequest&, ScoreReply&)> answer;
@@ -105,7 +105,7 @@ TEST_F(GrpcScorerTest, SendsTheSampleAndTakesTheReward) {
 
 TEST_F(GrpcScorerTest, SendsTheTraceOfTheSample) {
   ASSERT_TRUE(Ask().ok());
-  EXPECT_EQ(service_.traceparent, "");  // of a sample that is not known
+  EXPECT_EQ(service_.traceparent, "");  // unknown sample: no trace
   const Attributes none;
   ScoreInput input{"four", 5, true, none, absl::Seconds(10)};
   input.uid = "j/1/0/2";
@@ -136,7 +136,7 @@ TEST_F(GrpcScorerTest, AServiceThatIsBeingRestartedIsWaitedFor) {
 }
 
 TEST_F(GrpcScorerTest, ACallThatNobodyWantsAnyMoreIsGivenUp) {
-  // The handler may end after the test's body.
+  // The handler may outlive the test's body.
   const auto called = std::make_shared<Notification>();
   const auto over = std::make_shared<Notification>();
   service_.answer = [called, over](const ScoreRequest&, ScoreReply&) {
@@ -262,7 +262,7 @@ TEST_F(GrpcScorerTest, DoesNotWaitLongerThanItMay) {
   release.Notify();
 }
 
-// Tries a server that is away again soon.
+// Channel arguments with a short reconnect backoff.
 grpc::ChannelArguments SoonAgain() {
   grpc::ChannelArguments args;
   for (const char* backoff :
@@ -273,7 +273,7 @@ grpc::ChannelArguments SoonAgain() {
   return args;
 }
 
-// The same service behind a socket that may be closed.
+// The service behind a socket that can be closed.
 class AwayServiceTest : public GrpcScorerTest {
  protected:
   AwayServiceTest() : path_(StrCat(testing::TempDir(), "away-", getpid(), ".sock")) {
@@ -334,7 +334,7 @@ TEST_F(AwayServiceTest, RowsWaitUntilItIsBack) {
 }
 
 TEST_F(AwayServiceTest, AHostThatDoesNotAnswerIsAwayAndASlowServiceIsNot) {
-  // Connections are taken and nobody reads them.
+  // The kernel accepts connections, but nothing reads from them.
   const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -348,7 +348,7 @@ TEST_F(AwayServiceTest, AHostThatDoesNotAnswerIsAwayAndASlowServiceIsNot) {
 
   Start();
   EXPECT_TRUE(AskWithin(absl::Seconds(20)).ok());
-  // The service may be called only after the scorer has given the call up.
+  // The service handles the call only after the scorer has given it up.
   const auto release = std::make_shared<Notification>();
   service_.answer = [release](const ScoreRequest&, ScoreReply&) {
     release->WaitFor(absl::Seconds(20));
@@ -371,7 +371,7 @@ TEST_F(AwayServiceTest, OneThatAnswersUnavailableHasNotGoneAway) {
   EXPECT_TRUE(score.ok()) << score.status();
 }
 
-// The same service behind a proxy: when that cuts the connections, the service has died.
+// The service behind a proxy. Cutting the connections simulates the death of the service.
 class DyingServiceTest : public GrpcScorerTest {
  protected:
   DyingServiceTest() {
@@ -387,8 +387,7 @@ class DyingServiceTest : public GrpcScorerTest {
     store_options_.max_row_failures = 1;
   }
   ~DyingServiceTest() override { remote_->Shutdown(std::chrono::system_clock::now()); }
-  // Scores four rows, called "0" to "3", of which each ends the service for a while as often as
-  // `deaths` says.
+  // Scores four rows "0" to "3". Each row kills the service as many times as `deaths` says.
   void ScoreRows(FakeTrajectoryStore& store, std::map<std::string, int> deaths) {
     service_.answer = [this, deaths](const ScoreRequest& request, ScoreReply& reply) mutable {
       if (deaths[request.items(0).completion()]-- > 0) proxy_->SetDown(true);
@@ -403,7 +402,7 @@ class DyingServiceTest : public GrpcScorerTest {
     CompositeScorer scorer;
     scorer.Add("judge", 1.0, std::make_unique<GrpcScorer>(dying_, "user:1", absl::Seconds(1)));
     RewardWorkerOptions options;
-    options.batch_rows = 1;  // as Run does while the service is away
+    options.batch_rows = 1;  // like Run while the service is unavailable
     RewardWorker worker(
         store, scorer, [](const std::vector<int32_t>& ids) { return StrCat(ids[0]); }, options);
     const auto over = [&store](size_t i) {

@@ -18,7 +18,7 @@ using reward::v1::ScoreRequest;
 using trajectory::v1::SCORE_OUTCOME_INFRA_ERROR;
 using trajectory::v1::SCORE_OUTCOME_OK;
 
-// Answers what the test says, and counts.
+// Scores with a function and counts its calls.
 class FunctionScorer final : public Scorer {
  public:
   using Function = std::function<absl::StatusOr<double>(const ScoreInput&)>;
@@ -64,7 +64,7 @@ class RewardServiceTest : public testing::Test {
     return stub_->Score(&context, request_, &reply_);
   }
 
-  // A job with one component; its work lasts until the registration ends.
+  // Registers a job with one component until the returned registration is destroyed.
   std::unique_ptr<JobScorers::Registration> Work(const std::string& job,
                                                  std::unique_ptr<Scorer> scorer,
                                                  absl::Duration timeout = absl::Seconds(1)) {
@@ -89,7 +89,7 @@ TEST_F(RewardServiceTest, ScoresEveryItemInOrder) {
   AddItem("6", "6");
   ASSERT_TRUE(Score().ok());
   ASSERT_EQ(reply_.scores_size(), 3);
-  EXPECT_EQ(reply_.scores(0).reward(), 1.0);  // a weight of 1 where none is given
+  EXPECT_EQ(reply_.scores(0).reward(), 1.0);  // the default weight
   EXPECT_EQ(reply_.scores(1).reward(), 0.0);
   EXPECT_EQ(reply_.scores(2).reward(), 1.0);
   EXPECT_EQ(reply_.scores(1).outcome(), SCORE_OUTCOME_OK);
@@ -163,7 +163,7 @@ TEST_F(RewardServiceTest, UsesTheScorersOfAJobThatItWorksOn) {
   ASSERT_TRUE(Score().ok());
   EXPECT_EQ(reply_.scores(0).reward(), 14);
   EXPECT_EQ(reply_.scores(0).components().at("mine"), 7);
-  EXPECT_EQ(reply_.scores(1).reward(), -2);  // cut off
+  EXPECT_EQ(reply_.scores(1).reward(), -2);  // truncated
 }
 
 TEST_F(RewardServiceTest, AServiceOfTheJobThatIsAwayFailsTheCallAndNoItem) {
@@ -219,7 +219,7 @@ TEST_F(RewardServiceTest, WhatAJobsServiceAnsweredIsNotTakenForTheNextOnes) {
 }
 
 TEST_F(RewardServiceTest, SlowScorersWorkOnSeveralItemsAtATime) {
-  // The first item shows that it is slow; the rest meet at a gate that opens for three at once.
+  // The first item is slow. The others wait for each other at a gate that opens for three.
   Notification go;
   std::atomic<int> inside{0};
   const auto work = Work("job-1", std::make_unique<FunctionScorer>([&](const ScoreInput& input) {
@@ -245,7 +245,7 @@ TEST_F(RewardServiceTest, RemembersScores) {
   EXPECT_EQ(service_.cache_hits(), 1);
   EXPECT_EQ(reply_.scores(0).reward(), 1.0);
   EXPECT_EQ(reply_.scores(0).components().at("exact"), 1.0);
-  // Other scorers are another question.
+  // Different scorers are a different cache key.
   AddComponent("exact", "exact_match").set_weight(3.0);
   ASSERT_TRUE(Score().ok());
   EXPECT_EQ(reply_.scores(0).reward(), 3.0);

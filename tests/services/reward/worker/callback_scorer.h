@@ -8,7 +8,7 @@
 
 namespace freshet {
 
-// A scorer that the test writes down. Thread-safe as far as the function is.
+// A scorer that calls a function. Thread-safe if the function is.
 class CallbackScorer final : public Scorer {
  public:
   using Function = std::function<absl::StatusOr<ComponentScore>(const ScoreInput&)>;

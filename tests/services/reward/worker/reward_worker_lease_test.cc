@@ -1,4 +1,4 @@
-// Leases of rows that take longer to score than a lease lasts, over the real store.
+// Rows that take longer to score than their lease lasts, over the real store.
 
 #include <memory>
 #include <string>
@@ -93,7 +93,7 @@ class RewardWorkerLeaseTest : public testing::Test {
       ASSERT_TRUE(memory_->PutSample(lease.token, 0, response).ok());
     }
   }
-  // A worker whose scorer says when it begins, and goes on when it may or is told to give up.
+  // Starts a worker whose scorer signals when it begins and blocks until released or cancelled.
   void Start() {
     scorer_.Add("c", 1.0,
                 std::make_unique<CallbackScorer>(
@@ -170,7 +170,7 @@ TEST_F(RewardWorkerLeaseTest, ARenewalThatFailsIsTriedAgain) {
   EXPECT_TRUE(AwaitScored(1));
 }
 
-// Loses its first answer to LeaseRows.
+// Loses the first answer to LeaseRows.
 class LosesAnAnswer final : public ForwardingTrajectoryStore {
  public:
   using ForwardingTrajectoryStore::ForwardingTrajectoryStore;

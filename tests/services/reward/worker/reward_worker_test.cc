@@ -102,7 +102,7 @@ TEST_F(RewardWorkerTest, LogsTheScoresOfSamplesWhoseLivesAreLogged) {
   RewardWorkerOptions options;
   EXPECT_EQ(RewardWorker(store_, scorer_, Decode, options).RunOnce(), 1);
   EXPECT_THAT(log.With("event=sample_scored"), testing::IsEmpty());
-  // What fails is named whatever the share.
+  // Failures are logged regardless of trace_ratio.
   const std::string failed = TraceWords(SampleUid("j", {1, 0, 0}));
   EXPECT_THAT(
       log.With("event=score_failed"),
@@ -125,7 +125,7 @@ TEST_F(RewardWorkerTest, LeasesAtMostABatch) {
 
 TEST_F(RewardWorkerTest, PutsTheScoresOfABatchTogether) {
   RewardWorkerOptions options;
-  options.put_period = absl::Hours(1);  // none is a slow one
+  options.put_period = absl::Hours(1);  // no row counts as slow
   Use([](const ScoreInput&) { return ComponentScore{1}; });
   AddRows(5);
   RewardWorker worker(store_, scorer_, Decode, options);
@@ -135,7 +135,7 @@ TEST_F(RewardWorkerTest, PutsTheScoresOfABatchTogether) {
 
 TEST_F(RewardWorkerTest, AScoreDoesNotWaitForSlowOnes) {
   RewardWorkerOptions options;
-  options.put_period = absl::ZeroDuration();  // every row is a slow one
+  options.put_period = absl::ZeroDuration();  // every row counts as slow
   Use([](const ScoreInput&) { return ComponentScore{1}; });
   AddRows(3);
   RewardWorker worker(store_, scorer_, Decode, options);
@@ -401,7 +401,7 @@ TEST_F(RewardWorkerTest, ARowThatIsScoredIsNoSuspectAnyMore) {
   RewardWorker worker = MakeWorker();
   EXPECT_EQ(worker.RunOnce(), 0);
   EXPECT_EQ(worker.RunOnce(), 1);
-  AddRows(1);  // of the same name
+  AddRows(1);  // with the same name
   EXPECT_EQ(worker.RunOnce(), 0);
   EXPECT_THAT(store_.failures(1), testing::IsEmpty());
   EXPECT_EQ(worker.RunOnce(), 1);
@@ -457,7 +457,7 @@ TEST_F(RewardWorkerTest, RunTriesAScorerThatIsAwayLessAndLessOften) {
   std::jthread thread([&worker](std::stop_token stop) { worker.Run(stop); });
   clock.Advance(options.first_retry);
   EXPECT_TRUE(tried[1].WaitFor(kGuard));
-  // One row is tried after each pause, which doubles.
+  // One row is tried after each pause; pauses double.
   while (worker.counters().returned < 2) std::this_thread::yield();
   clock.Advance(2 * options.first_retry - absl::Milliseconds(1));
   EXPECT_EQ(calls, 2);
@@ -488,7 +488,7 @@ TEST_F(RewardWorkerTest, RunScoresRowsThatComeLaterUntilStopped) {
   EXPECT_EQ(store_.scored_rows(), 2u);
 }
 
-// Tells when a lease first brought fewer rows than it asked for.
+// Notifies when a lease first returns fewer rows than requested.
 class WatchedLeases final : public ForwardingTrajectoryStore {
  public:
   using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
@@ -501,7 +501,7 @@ class WatchedLeases final : public ForwardingTrajectoryStore {
   Notification none_left;
 
  private:
-  bool told_ = false;  // of the worker's only thread that leases
+  bool told_ = false;  // used only by the worker's leasing thread
 };
 
 TEST_F(RewardWorkerTest, RunLeasesNoMoreOftenThanItsPeriod) {
@@ -528,7 +528,7 @@ TEST_F(RewardWorkerTest, RunScoresSeveralRowsAtTheSameTime) {
       MutexLock lock(mu);
       if (++running == 3) three.Notify();
     }
-    // Nobody goes on before three are here.
+    // Blocks until three calls are in progress.
     EXPECT_TRUE(three.WaitFor(kGuard));
     return ComponentScore{1};
   });
@@ -594,7 +594,7 @@ TEST_F(RewardWorkerTest, AScoreIsPutWhileEveryThreadIsBusyWithTheNext) {
     if (input.completion == "slow") others_put.WaitFor(kGuard);
     return ComponentScore{1};
   });
-  // Leased one and two at a time: the second quick row waits in hand when the slow one begins.
+  // Rows are leased one and two at a time, so the second quick row is held while the slow one runs.
   for (int i = 0; i < 2; ++i) store_.AddRow({i, 0, 0}, {}, ResponseOf("quick"));
   store_.AddRow({2, 0, 0}, {}, ResponseOf("slow"));
   RewardWorker worker(store_, scorer_, Decode, RewardWorkerOptions());
@@ -640,7 +640,7 @@ TEST_F(RewardWorkerTest, AStopGivesUpCallsThatWait) {
   EXPECT_EQ(worker.counters().failed(), 0);
 }
 
-// Counts the waits for a change of rows.
+// Counts AwaitChange calls for rows.
 class CountingWaits final : public ForwardingTrajectoryStore {
  public:
   using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
