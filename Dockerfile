@@ -1,21 +1,21 @@
-# The images of Freshet. One stage compiles everything; the images take from it what they run, and
-# nothing else: no shell, no package manager, no compiler.
+# Freshet's images. One stage compiles everything. The images contain only the programs and their
+# libraries: no shell, no package manager, no compiler.
 #
 #   control       freshet-controller, -reward, -env, the freshet command, redis-server
 #   compute       freshet-rollout, -trainer, freshet local, LibTorch for CPUs
-#   compute-cuda  compute with LibTorch's CUDA libraries; the node brings the driver
+#   compute-cuda  compute with LibTorch's CUDA libraries; the node provides the driver
 #
-# ./dev image builds them and tells their sizes. By hand:
+# ./dev image builds them and prints their sizes. To build one by hand:
 #   docker build --target control -t freshet-control .
-# BASE is the system to compile on: Debian 12, under any name. Its libraries end up in the images.
+# BASE must be a Debian 12. Its libraries are copied into the images.
 ARG BASE=docker.io/library/debian:12
 
 FROM ${BASE} AS build
 ARG JOBS=
 ENV XDG_CACHE_HOME=/cache FRESHET_JOBS=${JOBS} DEBIAN_FRONTEND=noninteractive
 WORKDIR /src
-# What is compiled with changes seldom, so it comes first. The secret `ca` is a PEM file for networks
-# whose proxy has a certificate authority of its own; policy-rc.d keeps packages from starting daemons.
+# Dependencies change rarely, so their layer comes first. The secret `ca` is a PEM file for networks
+# whose proxy has its own certificate authority. policy-rc.d keeps packages from starting daemons.
 COPY dev ./
 COPY cmake/torch_wheels.txt cmake/
 RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secrets/ca \
@@ -61,7 +61,7 @@ WORKDIR /home/freshet
 ENTRYPOINT ["/usr/bin/freshet"]
 CMD ["--help"]
 
-# Nothing is compiled again: the same programs, with the libraries that register CUDA's kernels.
+# The programs of compute, not recompiled, plus the libraries that register CUDA's kernels.
 FROM build AS build-cuda
 ARG VERSION=0.1.0
 RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secrets/ca \

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures what staleness buys: the same job at several bounds, in alternating order.
+"""Measures the benefit of staleness: the same job at several bounds, in alternating order.
 
-Prints a Markdown table and writes build/bench/asynchrony.json. Every run starts when the machine is
-quiet; a run during which other processes took more than --noise of one core is repeated, at most
---retries times, and marked when it stays noisy. Each cell is the median over the runs; a run's
-figures leave out the first steps, in which the pipeline fills; "reward" is the mean over the last
-ten. Linux only; standard library only.
+Prints a Markdown table and writes build/bench/asynchrony.json. Each run waits until the machine is
+idle. A run during which other processes used more than --noise of one core is repeated up to
+--retries times and marked if it stays noisy. Each cell is the median over the runs. The first
+steps of a run, in which the pipeline fills, are not counted; "reward" is the mean of the last ten
+steps. Linux only; standard library only.
 """
 import argparse
 import json
@@ -25,14 +25,14 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def busy_seconds():
-    """CPU seconds that the machine spent since its start, time stolen by its host included."""
+    """CPU seconds that the machine has used since boot, including time stolen by the hypervisor."""
     fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system, _, _, irq, softirq, steal = (int(field) for field in fields[:8])
     return (user + nice + system + irq + softirq + steal) / TICKS
 
 
 def other_load(seconds):
-    """Cores that others use now."""
+    """Cores that other processes use, averaged over `seconds`."""
     start, busy = time.monotonic(), busy_seconds()
     time.sleep(seconds)
     return (busy_seconds() - busy) / (time.monotonic() - start)
@@ -45,7 +45,7 @@ def wait_until_quiet(noise, patience):
 
 
 def run(freshet, job, eta, run_dir, overrides):
-    """Trains once. Returns the run's figures."""
+    """Trains once and returns the figures of the run."""
     shutil.rmtree(run_dir, ignore_errors=True)
     command = [str(freshet), "local", str(job), "--run-dir", str(run_dir),
                "--set", f"staleness.max={eta}"]
@@ -134,16 +134,16 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="override of the job (default: trainer.steps=60)")
-    parser.add_argument("--noise", type=float, default=0.1, help="cores that others may use")
+    parser.add_argument("--noise", type=float, default=0.1, help="cores that other processes may use")
     parser.add_argument("--retries", type=int, default=3)
-    parser.add_argument("--patience", type=float, default=120, help="seconds to wait for quiet")
+    parser.add_argument("--patience", type=float, default=120, help="seconds to wait for an idle machine")
     parser.add_argument("--freshet", type=pathlib.Path, default=ROOT / "build/bin/freshet")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench/asynchrony.json")
     args = parser.parse_args()
     args.set = args.set or ["trainer.steps=60"]
     rows = {}
     with tempfile.TemporaryDirectory() as scratch:
-        # All runs of a job read the same text, whatever happens to the file meanwhile.
+        # Copies, so that edits of the files do not affect later runs.
         jobs = [pathlib.Path(shutil.copy(job, scratch)) for job in args.jobs]
         for job in jobs:
             results = measure(args, job, pathlib.Path(scratch))

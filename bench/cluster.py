@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Measures a real cluster on this machine: how soon it trains, and what a death costs.
+"""Measures a real cluster on this machine: time to the first step, and the cost of process failures.
 
     cluster.py [--quick] [--kills N] [--hangs N] [--minutes M] [--interval S] [--seed K] [--seeds N | --no-accuracy]
 
-Starts `freshet cluster up` with a state folder and ports of its own, and trains the small models of the examples with
-it: time from submit to the first step; kill -9 of rollouts and trainer, time until the controller knows and until
-all works again; the same for processes that hang (SIGSTOP), where silence alone tells; then one random role killed
-every --interval seconds, whose steps per second are compared with those of quiet minutes before and after (effective
-training time, ETTR). Then arithmetic.yaml is trained over the cluster and by `freshet local`, with the same seeds,
-which takes minutes: not with --no-accuracy or --quick.
-Prints a line per figure with its goal and writes build/bench/cluster.json. Exits 1 when a goal is missed. Linux only;
+Starts `freshet cluster up` with its own state folder and ports, trains the examples' small models and measures:
+- the time from submit to the first step;
+- after kill -9 of a rollout or the trainer, the time until the controller notices and until everything works again;
+- the same for processes that hang (SIGSTOP), which the controller notices only by missing heartbeats;
+- steps per second while a random role is killed every --interval seconds, relative to undisturbed periods before and
+  after (effective training time ratio, ETTR);
+- the accuracy of arithmetic.yaml on the cluster and with `freshet local` for the same seeds. This takes minutes;
+  --no-accuracy and --quick skip it.
+Prints one line per figure with its goal and writes build/bench/cluster.json. Exits 1 if a goal is missed. Linux only;
 standard library only.
 """
 import argparse
@@ -30,14 +32,14 @@ import time
 import figures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# A process that was ready for so long starts again without a longer wait (cli/cluster/cluster_plan.h).
+# After this time in state ready, a process restarts without backoff (cli/cluster/cluster_plan.h).
 STABLE_SECONDS = 31
 KNOWN = {"rollout": ("worker_left", "worker_lost"), "trainer": ("trainer_restarted", "worker_lost")}
 ROLES = ("rollout-1", "rollout-2", "reward-1", "trainer-1", "controller-1", "redis")
 
 
 class Cluster:
-    """A cluster under a name of its own, and the `freshet` command for it."""
+    """A cluster with a unique name, and the `freshet` command for it."""
 
     def __init__(self, freshet, folder, rollouts=2):
         self.program, self.name = str(freshet), f"bench-{os.getpid()}"
@@ -62,14 +64,14 @@ class Cluster:
         return next(process for process in self.status()["processes"] if process["name"] == name)
 
     def workers(self):
-        """By name; none while no controller answers."""
+        """Workers by name. Empty while no controller answers."""
         try:
             return {worker["name"]: worker for worker in json.loads(self.run("top", "--json", timeout=10))["workers"]}
         except (RuntimeError, subprocess.TimeoutExpired):
             return {}
 
     def signal(self, name, number):
-        """Sends it; returns the time."""
+        """Sends a signal. Returns the time before it."""
         now = time.time()
         os.kill(self.process(name)["process"]["pid"], number)
         return now
@@ -83,11 +85,11 @@ class Cluster:
 
 
 class Follower:
-    """Collects the events of a job while it runs; `when` is the controller's or trainer's clock, on this machine."""
+    """Collects the events of a running job. `when` is the event's own timestamp."""
 
     def __init__(self, cluster, job):
         self.cluster, self.job, self.lock, self.stopped = cluster, job, threading.Condition(), False
-        self.notices, self.steps, self.state = [], {}, ""  # (when, kind, text); step -> when it was first done
+        self.notices, self.steps, self.state = [], {}, ""  # (when, kind, text); step -> time of its first commit
         self.process, self.cursors = None, set()
         self.thread = threading.Thread(target=self.follow, daemon=True)
         self.thread.start()
@@ -116,7 +118,7 @@ class Follower:
             self.lock.notify_all()
 
     def wait(self, what, predicate, seconds):
-        """The first true value of `predicate`, which is called at every event."""
+        """Calls `predicate` after every event and returns its first true value."""
         deadline = time.monotonic() + seconds
         with self.lock:
             while not (value := predicate()):
@@ -138,7 +140,7 @@ class Follower:
 
 
 def long_job(folder):
-    """arithmetic.yaml without warm-up, evaluation and end."""
+    """arithmetic.yaml without warm-up and evaluation, and with practically unlimited steps."""
     lines = (ROOT / "examples/arithmetic.yaml").read_text().splitlines()
     path = pathlib.Path(folder) / "long.yaml"
     path.write_text("\n".join(line for line in lines if not line.startswith(("warmup:", "eval:"))) + "\n")
@@ -163,18 +165,18 @@ def first_steps(cluster, runs):
 
 
 def await_rollout(cluster, name, epoch):
-    """Waits until a process of a later epoch works with weights; returns the time."""
+    """Waits until the worker has a later epoch, a job and weights. Returns the time."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         worker = cluster.workers().get(name, {})
         if worker.get("epoch", 0) > epoch and worker.get("jobs") and worker.get("version", -1) >= 0:
             return time.time()
         time.sleep(0.1)
-    raise RuntimeError(f"{name} did not come back")
+    raise RuntimeError(f"{name} did not recover")
 
 
 def hurt(cluster, follower, name, number, heal_after=None):
-    """Signals a process; returns seconds until the controller knew, and until all worked again."""
+    """Signals a process. Returns the seconds until the controller noticed and until everything worked again."""
     role = name.split("-")[0]
     epoch = cluster.workers()[name]["epoch"]
     last = max(follower.steps)
@@ -192,7 +194,7 @@ def hurt(cluster, follower, name, number, heal_after=None):
     if role == "trainer":
         with follower.lock:
             last = max(follower.steps) if heal_after is not None else last
-        # The step that was under way when it was hurt may still have been reported.
+        # The step in progress at the time of the signal may still be reported.
         back_at = follower.wait("a new step", lambda: next(
             (when for step, when in sorted(follower.steps.items()) if step > last and when > max(healed_at, known_at)), None), 120)
     else:
@@ -201,7 +203,7 @@ def hurt(cluster, follower, name, number, heal_after=None):
 
 
 def deaths(cluster, follower, count, patient):
-    """Kills rollouts and trainer in turn, `count` times each. Returns seconds by role: (known, back)."""
+    """Kills a rollout and the trainer in turn, `count` times each. Returns (known, back) seconds by role."""
     seconds = collections.defaultdict(list)
     for turn in range(count):
         for name in (f"rollout-{1 + turn % 2}", "trainer-1"):
@@ -228,7 +230,7 @@ def hangs(cluster, follower, count):
 
 
 def effective_time(cluster, follower, options):
-    """Share of the steps that are still made while one random role dies every interval."""
+    """Steps per second while a random role is killed every interval, relative to undisturbed periods."""
     dice = random.Random(options.seed)
     quiet = max(options.interval, 30)
 
@@ -335,19 +337,20 @@ def measure(options, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", action="store_true", help="no effect: the bounds are fixed")
-    parser.add_argument("--kills", type=int, default=5, help="of a rollout, and of the trainer")
-    parser.add_argument("--hangs", type=int, default=3, help="of a rollout, and of the trainer")
-    parser.add_argument("--minutes", type=float, default=6, help="of deaths for the effective training time; 0: none")
-    parser.add_argument("--interval", type=float, default=60, help="seconds between two deaths")
-    parser.add_argument("--seed", type=int, default=1, help="of the order of deaths")
-    parser.add_argument("--quick", action="store_true", help="2 kills, 1 hang, three deaths 20 s apart, no accuracy; "
-                        "processes may be young")
+    parser.add_argument("--kills", type=int, default=5, help="number for a rollout, and for the trainer")
+    parser.add_argument("--hangs", type=int, default=3, help="number for a rollout, and for the trainer")
+    parser.add_argument("--minutes", type=float, default=6, 
+                        help="minutes of kills for the effective training time; 0: none")
+    parser.add_argument("--interval", type=float, default=60, help="seconds between two kills")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the order of kills")
+    parser.add_argument("--quick", action="store_true", help="2 kills, 1 hang, three kills 20 s apart, no accuracy; "
+                        "does not wait for stable processes")
     parser.add_argument("--accuracy", action=argparse.BooleanOptionalAction,
-                        help="compare what arithmetic.yaml learns, which takes minutes; default: unless --quick")
-    parser.add_argument("--seeds", type=int, default=3, help="to compare arithmetic.yaml with")
+                        help="compare the accuracy of arithmetic.yaml, which takes minutes; default: unless --quick")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds of the accuracy comparison")
     parser.add_argument("--freshet", type=pathlib.Path, default=ROOT / "build/bin/freshet")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all that was started ends
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that finally blocks stop the cluster
     if options.accuracy is None:
         options.accuracy = not options.quick
     if options.quick:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How fast samples go through the Redis datastore, beside peers in the same run.
+"""Measures the throughput of samples through the Redis datastore, compared with peers in the same run.
 
     datastore.py [--peers] [--rounds 5] [--samples 20480] [--bin build/bench]
 
 Four producers, one trainer, groups of 16, log-normal lengths (median 1,500 tokens), staleness 2. Every round runs all
-kinds, in alternating order, each on a redis-server of its own. Writes build/bench/datastore.json; exit code 1 when a goal
-is missed.
+kinds in alternating order, each on its own redis-server. Writes build/bench/datastore.json. Exits 1 if a goal is
+missed.
 """
 import argparse
 import contextlib
@@ -61,7 +61,7 @@ def run(command):
 
 
 def peer_python():
-    """A virtual environment with the peers, made once."""
+    """Python of a virtual environment with the peers, created once."""
     folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "freshet" / "peers"
     python = folder / "bin" / "python"
     if not (folder / "complete").exists():
@@ -151,10 +151,11 @@ def goals(results, server_claims):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", action="store_true", help="also TransferQueue, installed from PyPI on first use (5 GB)")
+    parser.add_argument("--peers", action="store_true", 
+                        help="also run TransferQueue, installed from PyPI on first use (5 GB)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--samples", type=int, default=20480)
-    parser.add_argument("--bin", default="build/bench", help="folder of datastore_bench")
+    parser.add_argument("--bin", default="build/bench", help="folder with datastore_bench")
     args = parser.parse_args()
     bench = Bench(args.bin, args.samples, peer_python() if args.peers else None)
     kinds = bench.kinds()

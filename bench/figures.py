@@ -1,9 +1,9 @@
-"""Figures beside their goals, in the form that all benches print and write."""
+"""Benchmark figures with their goals, printed and written in one format by all benches."""
 import json
 
 
 def bound(name, ours, limit, unit, lower_is_better=False):
-    """A figure that must not be worse than `limit`."""
+    """A row for a figure that must not be worse than `limit`."""
     if lower_is_better:
         ratio = limit / ours if ours > 0 else float("inf")
     else:
@@ -12,8 +12,8 @@ def bound(name, ours, limit, unit, lower_is_better=False):
 
 
 def report(rows, path, extra=None):
-    """Prints a line per figure, writes them to `path`, and what they were made from, if given, to NAME-raw.json beside
-    it; returns how many goals are missed."""
+    """Prints one line per figure and writes them to `path`. Writes `extra`, the raw data, to NAME-raw.json beside it.
+    Returns the number of missed goals."""
     missed = 0
     for row in rows:
         met = "" if "goal" not in row else ("  met" if row["ratio"] >= row["goal"] else "  MISSED")

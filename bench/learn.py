@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Trains the examples with several seeds and compares what they reach with their goals.
+"""Trains the examples with several seeds and compares the results with their goals.
 
 Prints one line per figure and writes build/bench/learn.json: rows {name, ours, peer, peer_name,
-ratio, unit, goal}, where ratio is higher-is-better and goal 1 says that the bound is required.
-Exits 1 when a required bound is missed. Standard library only.
+ratio, unit, goal}. A higher ratio is better; rows with goal 1 must reach ratio 1. Exits 1 if one
+does not. Standard library only.
 """
 import argparse
 import json
@@ -20,7 +20,7 @@ FRESHET = ROOT / "build/bin/freshet"
 
 
 def run(job, seed, run_dir, overrides=()):
-    """Trains `job`; returns wall seconds of the process and the evaluations by version."""
+    """Trains `job`. Returns (wall seconds, evaluations by policy version, step rows)."""
     shutil.rmtree(run_dir, ignore_errors=True)
     command = [str(FRESHET), "local", str(job), "--run-dir", str(run_dir), "--set", f"seed={seed}"]
     for override in overrides:
@@ -118,7 +118,7 @@ def main():
         if pathlib.Path(model).is_dir():
             rows += stories(seeds, out, model)
         else:
-            print("stories: skipped, no model; name its directory with --model", flush=True)
+            print("stories: skipped, no model; set its directory with --model", flush=True)
     (ROOT / "build/bench/learn.json").write_text(json.dumps(rows, indent=1) + "\n")
     missed = 0
     for row in rows:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Measures what asynchrony buys, and what the control plane costs: real processes around a model that only sleeps.
+"""Measures the gain of asynchrony and the cost of the control plane, with real processes and a simulated model.
 
     pipeline.py [--quick] [--etas 0 1 2 4] [--policies wait drop requeue mask] [--seed K] [--steps N] [--time-scale F]
 
-redis-server (durable), controller, reward, 16 rollouts and a trainer, each a process of its own. The engines sleep as
-long as 16 engines with 32 slots and a heavy tail of lengths would take (bench/pipeline_model.py has the workload and
-the bounds), in time scaled by --time-scale; the trainer sleeps as long as 8 engines' worth of training takes.
-Everything else is the real thing. `synchronous` is staleness 0 on all 24: all generate, then all train. Prints a
-table, checks every ledger, compares with the goals and writes build/bench/pipeline.json. Exits 1 when a goal is
-missed. Linux only; standard library only.
+Runs redis-server (durable), controller, reward, 16 rollouts and a trainer as separate processes. Engines and trainer
+sleep instead of computing: the engines like 16 engines with 32 slots and heavy-tailed lengths, the trainer like the
+training capacity of 8 engines, in time scaled by --time-scale. bench/pipeline_model.py defines the workload and the
+bounds. Everything else is real. `synchronous` is staleness 0 on all 24 engines: all generate, then all train. Prints a
+table, verifies every ledger, compares with the goals and writes build/bench/pipeline.json. Exits 1 if a goal is missed.
+Linux only; standard library only.
 """
 import argparse
 import collections
@@ -29,7 +29,7 @@ from pipeline_model import Simulation, Workload, step_ms, window
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
-# Processes that only direct: with the rollouts' own work, what "control plane" counts.
+# Roles whose CPU time counts as "control plane"; for rollouts without their simulated engines.
 CONTROL = ("redis", "controller", "reward", "rollout")
 
 
@@ -63,7 +63,7 @@ def free_port():
 
 
 def cpu_seconds(pid):
-    """Of all threads of a process since its start."""
+    """CPU seconds of all threads of a process since its start."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -117,7 +117,7 @@ class Cluster:
         return done.stdout
 
     def usage(self):
-        """CPU seconds by role; what the engines spend on sleeping and making tokens up is a role of its own."""
+        """CPU seconds by role. The simulated engines, which run in the rollouts, count as role "engine"."""
         usage = {role: sum(cpu_seconds(process.pid) for process in processes) for role, processes in self.roles.items()}
         usage["engine"] = sum(float(path.read_text() or 0) for path in (self.folder / "usage").iterdir())
         usage["rollout"] -= usage["engine"]
@@ -132,8 +132,8 @@ class Cluster:
 
 
 def watch(cluster, first, last, seconds):
-    """Follows the job to its end. Returns the rows of its steps by number, and the CPU seconds by role that were used
-    between the ends of the steps `first` and `last`."""
+    """Follows the job to its end. Returns its step rows by number, and the CPU seconds by role used between the ends of
+    the steps `first` and `last`."""
     steps, usage = {}, {}
     stream = subprocess.Popen([f"{cluster.bin}/freshet", "watch", "pipeline", "--json", "--timeout", str(seconds),
                                "--server", f"127.0.0.1:{cluster.port}"], stdout=subprocess.PIPE, text=True)
@@ -154,8 +154,8 @@ def ordinal_of(row):
 
 
 def ledger_figures(workload, ledger):
-    """Shares of the groups that ended untrained and that were started again, of the tokens that were masked; and how
-    much shorter the trained samples are than all that ended."""
+    """Shares of groups that ended untrained, of groups that were restarted and of tokens that were masked. "bias" is
+    the mean length of trained samples relative to all ended ones, less 1."""
     trained, ended, again, tokens, masked = set(), set(), 0, 0, 0
     for row in ledger:
         if row["event"] == "trained":
@@ -230,10 +230,10 @@ class Case:
 
 def cases(options):
     workload = Workload(seed=options.seed, median=options.median)
-    few = max(6, options.steps // 3)  # steps of the same length
+    few = max(6, options.steps // 3)  # the steps are all alike
     yield Case("synchronous", workload.colocated(), 0, "wait", few)
     for eta in options.etas:
-        # At staleness 0 nothing can get too old: the policies are the same.
+        # At staleness 0 nothing becomes stale, so all policies behave alike.
         for policy in options.policies if eta > 0 else ["wait"]:
             yield Case(f"eta {eta} {policy}", workload, eta, policy, options.steps if eta > 0 else few)
 
@@ -281,16 +281,18 @@ def main():
     parser.add_argument("--policies", nargs="+", default=["wait", "drop", "requeue", "mask"],
                         choices=["wait", "drop", "requeue", "mask"])
     parser.add_argument("--peers", action="store_true", help="no effect: the bounds are computed")
-    parser.add_argument("--steps", type=int, default=40, help="to measure in a run; a third of them at staleness 0")
+    parser.add_argument("--steps", type=int, default=40,
+                        help="steps to measure in a run; a third of that at staleness 0")
     parser.add_argument("--quick", action="store_true", help="few steps, without requeue and mask")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--median", type=float, default=512, help="tokens of a sample")
-    parser.add_argument("--time-scale", type=float, default=1 / 18, help="of the workload's milliseconds")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds that one run may take")
+    parser.add_argument("--median", type=float, default=512, help="median tokens of a sample")
+    parser.add_argument("--time-scale", type=float, default=1 / 18,
+                        help="real milliseconds per millisecond of the workload")
+    parser.add_argument("--timeout", type=float, default=600, help="limit of one run in seconds")
     parser.add_argument("--keep", action="store_true", help="keep the folders of the runs")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all that was started ends
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that finally blocks stop the processes
     if options.quick:
         options.steps, options.policies = 18, ["wait", "drop"]
     results, sync, alone = [], None, None

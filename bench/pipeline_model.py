@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How fast the pipeline could be: a workload, the bounds that it sets, and a simulation of the rules alone.
+"""The theoretical speed of the pipeline: a workload, its bounds, and a simulation of the scheduling rules.
 
-    pipeline_model.py     prints what other ways to lease and to run groups would reach
+    pipeline_model.py     prints the speed of alternative rules for leasing and running groups
 
-The workload is that of the simulated engine (tests/simulation): with b sequences running, each gets a token every
-base_ms + per_sequence_ms * b milliseconds; lengths are log-normal and depend on (seed, ordinal, sample) alone. Times
-are milliseconds of the workload, not scaled. The simulation has no control plane: messages take no time, so what it
-reaches is what the rules of admission, batch and disposition allow.
+The workload is that of the simulated engine (tests/simulation): with b running sequences, each gets a token every
+base_ms + per_sequence_ms * b milliseconds. Lengths are log-normal and depend only on (seed, ordinal, sample). Times are
+unscaled milliseconds of the workload. In the simulation messages take no time, so only the rules of admission, batching
+and disposition limit the speed.
 """
 import collections
 import dataclasses
@@ -30,7 +30,7 @@ def random_bits(seed, a, b=0, c=0):
 
 @functools.lru_cache(maxsize=None)
 def draw_length(seed, ordinal, index, median, sigma, cap):
-    """Tokens of a sample, as SimulatedEngine draws them."""
+    """Tokens of a sample. Must match SimulatedEngine."""
     key = random_bits(seed, ordinal, index)
     u = max((random_bits(key, 1) >> 11) / 9007199254740992.0, 1e-12)
     v = (random_bits(key, 2) >> 11) / 9007199254740992.0
@@ -40,7 +40,7 @@ def draw_length(seed, ordinal, index, median, sigma, cap):
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """`engines` generate; the trainer is worth `trainers` more of them."""
+    """`engines` generate. The trainer has the capacity of `trainers` further engines."""
     engines: int = 16
     trainers: int = 8
     slots: int = 32
@@ -48,10 +48,10 @@ class Workload:
     per_sequence_ms: float = 0.15
     median: float = 512
     sigma: float = 0.894  # p99 is 8 times the median
-    cap: float = 8  # longest over median
+    cap: float = 8  # longest length over the median
     group_size: int = 8
-    groups: int = 64  # per step: as many samples as 16 engines have slots
-    train_over_generation: float = 0.5  # work of a step's training over that of its samples
+    groups: int = 64  # per step: one sample for each slot of 16 engines
+    train_over_generation: float = 0.5  # work of training a step over that of generating it
     seed: int = 1
 
     def token_ms(self, running):
@@ -69,7 +69,7 @@ class Workload:
 
     @property
     def generation_ms(self):
-        """Engine time that the samples of a step take with every slot in use."""
+        """Engine time of the samples of a step with all slots in use."""
         return self.groups * self.group_size * self.mean_length * self.token_ms(self.slots) / self.slots
 
     @functools.cached_property
@@ -78,28 +78,29 @@ class Workload:
 
     @property
     def bubble_free_ms(self):
-        """A step in which neither engines nor trainer ever wait."""
+        """Time of a step if neither engines nor trainer ever wait."""
         return max(self.generation_ms / self.engines, self.training_ms)
 
     def ceiling_ms(self, eta):
-        """The least that the bound allows when nothing is dropped: (longest sample + training) / (eta + 1), with the
-        longest sample among as many others as run at that pace; never less than bubble-free."""
+        """The shortest step that the staleness bound allows without drops: (longest sample + training) / (eta + 1),
+        where the longest sample shares its engine with as many others as this pace implies. At least
+        bubble_free_ms."""
         step = self.bubble_free_ms
         for _ in range(200):
-            tokens = self.groups * self.group_size * self.mean_length / self.engines / step  # of an engine, per ms
+            tokens = self.groups * self.group_size * self.mean_length / self.engines / step  # per engine and ms
             running = min(self.slots, tokens * self.base_ms / max(1e-9, 1 - tokens * self.per_sequence_ms))
             longest = self.cap * self.median * self.token_ms(running)
             step = (step + max(self.bubble_free_ms, (longest + self.training_ms) / (eta + 1))) / 2
         return step
 
     def colocated(self):
-        """All engines generate, then all train: what synchronous training does with the same machines."""
+        """Synchronous training on the same machines: all engines generate, then all train."""
         devices = self.engines + self.trainers
         return dataclasses.replace(self, engines=devices, trainers=devices)
 
 
 class Engine:
-    """Sequences that share an engine: `clock` counts the tokens that each of them got so far."""
+    """Sequences that share an engine. `clock` is the number of tokens that each running sequence has received."""
 
     def __init__(self, workload):
         self.workload, self.running, self.clock, self.time, self.version, self.turn = workload, [], 0.0, 0.0, 0, 0
@@ -115,9 +116,9 @@ class Engine:
 
 
 class Simulation:
-    """The rules of datastore/staleness_policy.h on a workload, event by event; `wait` and `drop`. When the gate opens,
-    the engines lease in turns, each at most its share of a step, or all that it has room for if `greedy`. An engine
-    takes a group when one of its sequences finds a slot, and the others wait; if `whole`, when all of them do."""
+    """Event simulation of the rules of datastore/staleness_policy.h, for the policies `wait` and `drop`. When leases
+    become available, engines lease in turn, each at most its share of a step, or as many as fit if `greedy`. An engine
+    takes a group when one of its sequences finds a slot, or if `whole` when all of them do."""
 
     def __init__(self, workload, eta, disposition, steps, greedy=False, whole=False):
         self.w, self.eta, self.disposition, self.steps = workload, eta, disposition, steps
@@ -126,12 +127,12 @@ class Simulation:
         self.engines = [Engine(workload) for _ in range(workload.engines)]
         self.events, self.count = [], 0
         self.version = self.outstanding = self.leased = self.dropped = 0
-        self.open, self.ready, self.left, self.holder = {}, {}, {}, {}  # by ordinal; the first two: min version
+        self.open, self.ready, self.left, self.holder = {}, {}, {}, {}  # by ordinal; the first two hold the min version
         self.training = False
         self.commits, self.trained = [], []
 
     def run(self):
-        """Returns the simulation itself, with `commits` (times) and `trained` (ordinals) by step."""
+        """Runs and returns self, with `commits` (times) and `trained` (ordinals) by step."""
         self.lease_all(0.0)
         while self.version < self.steps:
             now, _, kind, what = heapq.heappop(self.events)
@@ -164,7 +165,7 @@ class Simulation:
             heapq.heappush(engine.running, (engine.clock + length, ordinal))
 
     def lease(self, now, engine, most):
-        """Leases up to `most` groups; returns how many."""
+        """Leases up to `most` groups. Returns the number."""
         engine.advance(now)
         before = self.leased
         while self.leased - before < most and self.admits(engine):
@@ -197,7 +198,7 @@ class Simulation:
         self.train(now)
 
     def batch(self):
-        """The groups of the next step, or None: DecideConsumption."""
+        """The groups of the next step, or None. Mirrors DecideConsumption."""
         horizon = self.version - self.eta
         oldest = sorted((minimum, ordinal) for ordinal, minimum in self.ready.items() if minimum >= horizon)
         if len(oldest) < self.w.groups:
@@ -248,13 +249,13 @@ class Simulation:
 
 
 def step_ms(commits, first, last):
-    """Mean time of the steps after `first` up to `last`, from the commits' times (that of step 1 is at 0)."""
+    """Mean time of the steps after `first` up to `last`; commits[0] is the commit time of step 1."""
     return (commits[last - 1] - commits[first - 1]) / (last - first)
 
 
 def window(eta, steps):
-    """Steps (first, last, all) of a run that measures about `steps` of them. While the pipeline fills, and at the end,
-    where nothing is leased any more, steps take another time; in between they come in bunches of eta + 1."""
+    """(first, last, total) steps of a run that measures about `steps` of them. Excludes the start, where the pipeline
+    fills, and the end, where leasing stops. In between, steps come in bursts of eta + 1."""
     first = 2 + 4 * eta
     last = first + max(1, round(steps / (eta + 1))) * (eta + 1)
     return first, last, last + eta + 1
@@ -265,7 +266,7 @@ def main():
     print("| slots | eta | greedy, whole groups | greedy | in shares, whole groups | in shares |\n|---|---|---|---|---|---|")
     plain = Workload()
     for slots in (32, 64, 128):
-        # More slots, the same work and machines: the bounds stay.
+        # The bounds do not depend on the number of slots.
         workload = dataclasses.replace(plain, slots=slots)
         workload.__dict__["training_ms"] = plain.training_ms
         for eta in (0, 1, 2, 4, 8):

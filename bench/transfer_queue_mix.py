@@ -1,10 +1,10 @@
-"""The RL mix of datastore_bench on TransferQueue: bench/datastore.py runs this with a Python that has it installed.
+"""The RL mix of datastore_bench on TransferQueue. bench/datastore.py runs it with a Python that has it installed.
 
     transfer_queue_mix.py --samples N [--producers 4] [--group-size 16] [--groups-per-step 64] [--staleness 2]
 
-Producers put groups of the same columns and lengths (ids, log-probs, loss mask), each in one call; the trainer claims
-whole groups (GRPOGroupNSampler), reads them and clears them. TransferQueue knows no staleness: producers wait by a
-count of their own, as its users' loops do. Prints one JSON object.
+Producers put groups with the same columns and lengths (ids, log-probs, loss mask), one call per group. The trainer
+claims whole groups (GRPOGroupNSampler), reads them and clears them. TransferQueue has no staleness bound, so the
+producers limit the outstanding groups themselves. Prints one JSON object.
 """
 import argparse
 import json
@@ -20,7 +20,7 @@ import transfer_queue as tq
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 
-POOL = 64  # groups that a producer puts in turn
+POOL = 64  # groups that each producer cycles through
 PARTITION, FIELDS = "train", ["response_ids", "behavior_logprobs", "loss_mask"]
 
 
@@ -44,7 +44,7 @@ def make_group(size, seed):
 
 @ray.remote(num_cpus=0)
 class Gate:
-    """Groups that may be outstanding, as the staleness bound would have it."""
+    """Limits the outstanding groups, like the staleness bound."""
 
     def __init__(self):
         self.free = 0
@@ -93,7 +93,7 @@ def main():
     client = tq.get_client()
     gate = Gate.remote()
     shares = [groups // args.producers + (p < groups % args.producers) for p in range(args.producers)]
-    # Producers connect and make their pools before the gate opens and the clock runs.
+    # Producers connect and build their pools before the timing starts.
     streams = [produce.options(num_returns="streaming").remote(p, share, args.group_size, gate)
                for p, share in enumerate(shares)]
     for stream in streams:

@@ -1,4 +1,4 @@
-# Precompiled headers, each built once and reused by every target of its kind. They save time only:
+# Precompiled headers, each built once and reused by every target of its kind. They only save time:
 # every file still includes what it uses.
 foreach(kind base test wire wire_test)
   if(kind MATCHES "test" AND NOT BUILD_TESTING)
@@ -18,8 +18,8 @@ foreach(kind base test wire wire_test)
     "${PROJECT_SOURCE_DIR}/cmake/pch/${kind}.h")
 endforeach()
 
-# freshet_reuse_pch(TARGET KIND)  An executable that reuses a precompiled header must be compiled as
-# that was: -fPIC, not -fPIE.
+# freshet_reuse_pch(TARGET KIND)  Reuses the precompiled header of KIND. It is compiled with -fPIC, so
+# executables that reuse it must be too, instead of -fPIE.
 function(freshet_reuse_pch TARGET KIND)
   get_target_property(type ${TARGET} TYPE)
   if(type STREQUAL "EXECUTABLE")

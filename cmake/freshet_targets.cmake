@@ -1,15 +1,15 @@
-# The functions with which every folder declares its targets. Include root is the repository.
+# Functions that declare the targets of every folder. The include root is the repository.
 
 add_library(freshet_flags INTERFACE)
 target_compile_features(freshet_flags INTERFACE cxx_std_20)
 target_include_directories(freshet_flags INTERFACE "${PROJECT_SOURCE_DIR}")
-# As hiredis asks: a precompiled header serves only targets that define the same.
+# hiredis defines it, and all targets that share a precompiled header need the same definitions.
 target_compile_definitions(freshet_flags INTERFACE _FILE_OFFSET_BITS=64)
 target_compile_options(freshet_flags INTERFACE
   -pthread -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
-  # Memory for time: collecting garbage takes a tenth of a compilation.
+  # Less garbage collection: it takes a tenth of the compile time.
   $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-expand=1000> $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1000000>
   $<$<BOOL:${FRESHET_WERROR}>:-Werror>)
 if(FRESHET_SANITIZE)
@@ -19,8 +19,8 @@ if(FRESHET_SANITIZE)
   target_link_options(freshet_flags INTERFACE "-fsanitize=${freshet_sanitizers}")
 endif()
 
-# freshet_share_headers(TARGET)  Compiles up to 8 files of the target as one. A file whose anonymous
-# namespace has a name that another's has too is left out by freshet_compile_alone(FILE...).
+# freshet_share_headers(TARGET)  Unity build: compiles up to 8 files of the target as one.
+# freshet_compile_alone(FILE...) excludes files whose anonymous namespaces clash with others.
 function(freshet_share_headers TARGET)
   set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
@@ -29,8 +29,8 @@ function(freshet_compile_alone)
 endfunction()
 
 # freshet_library(NAME [TORCH | WIRE] SRCS ... [PUBLIC ...] [PRIVATE ...])
-# A static library freshet_NAME with alias freshet::NAME. TORCH: sees LibTorch; WIRE: most of it sees
-# gRPC or protobuf. Either decides which precompiled header it reuses.
+# A static library freshet_NAME with alias freshet::NAME. TORCH: uses LibTorch; WIRE: mostly uses gRPC
+# or protobuf. Both select the precompiled header to reuse.
 function(freshet_library NAME)
   cmake_parse_arguments(ARG "TORCH;WIRE" "" "SRCS;PUBLIC;PRIVATE" ${ARGN})
   add_library(freshet_${NAME} STATIC ${ARG_SRCS})
@@ -49,8 +49,8 @@ function(freshet_library NAME)
   endif()
 endfunction()
 
-# freshet_embedded_files(NAME HEADER FILE...)  A library with the bytes of files of this folder:
-# "page.css" is what PageCss() returns, which HEADER declares.
+# freshet_embedded_files(NAME HEADER FILE...)  A library with the bytes of files of this folder.
+# HEADER declares a function for each: PageCss() returns the bytes of "page.css".
 function(freshet_embedded_files NAME HEADER)
   set(sources)
   foreach(file ${ARGN})
@@ -71,7 +71,7 @@ function(freshet_embedded_files NAME HEADER)
   freshet_compile_alone(${sources})
 endfunction()
 
-# What users run, without the tests and what they need.
+# The programs that users run, without tests and test programs.
 add_custom_target(freshet_programs)
 
 # freshet_binary(NAME [TORCH | WIRE] SRCS ... LIBS ...)  The executable build/bin/NAME.
@@ -93,21 +93,21 @@ function(freshet_binary NAME)
   endif()
 endfunction()
 
-# What TSan builds: tests with threads that enter neither torch nor gRPC.
+# Built with TSan: tests with threads that use neither torch nor gRPC.
 add_custom_target(freshet_thread_tests)
-# What ASan builds: every test but those that start whole clusters.
+# Built with ASan: every test except those that start whole clusters.
 add_custom_target(freshet_quick_tests)
 
-# Ends a test that starts a thread without saying so. (Sanitizers have a pthread_create of their own.)
+# Aborts a test that starts a thread without THREADS. Sanitizers replace pthread_create themselves.
 if(BUILD_TESTING AND NOT FRESHET_SANITIZE)
   add_library(freshet_no_threads OBJECT "${PROJECT_SOURCE_DIR}/tests/testing/no_threads.cc")
   target_link_libraries(freshet_no_threads PRIVATE freshet_flags)
 endif()
 
 # freshet_test(NAME [TORCH | WIRE] [THREADS] SRCS ... LIBS ... [LABEL ...] [DEPENDS ...])
-# One GoogleTest executable; each TEST is a ctest case. (With LibTorch or a sanitizer the executable is
-# one case: to start it takes longer than most tests.) LABEL: unit (default), grpc, redis, e2e.
-# THREADS: a unit test that starts threads, which TSan watches; its label is unit_threads.
+# One GoogleTest executable; each TEST is a ctest case. With LibTorch or a sanitizer the executable is
+# one case, because starting it takes longer than most tests. LABEL: unit (default), grpc, redis, e2e.
+# THREADS: a unit test that starts threads; it runs with TSan and has the label unit_threads.
 function(freshet_test NAME)
   cmake_parse_arguments(ARG "TORCH;WIRE;THREADS" "LABEL" "SRCS;LIBS;DEPENDS" ${ARGN})
   if(NOT BUILD_TESTING)
@@ -158,7 +158,7 @@ function(freshet_test NAME)
 endfunction()
 
 # freshet_proto_library(NAME SRCS ... [PUBLIC ...])  C++ code for .proto files under proto/;
-# headers are found as "freshet/job/v1/job.pb.h".
+# headers are included as "freshet/job/v1/job.pb.h".
 function(freshet_proto_library NAME)
   cmake_parse_arguments(ARG "" "" "SRCS;PUBLIC" ${ARGN})
   set(out "${PROJECT_BINARY_DIR}/proto_gen")
@@ -179,8 +179,8 @@ function(freshet_proto_library NAME)
   target_link_libraries(freshet_${NAME} PUBLIC protobuf::libprotobuf ${ARG_PUBLIC})
 endfunction()
 
-# freshet_grpc_library(NAME SRCS ... [PUBLIC ...])  Like freshet_proto_library, with the services:
-# headers are found as "freshet/job/v1/job_service.grpc.pb.h".
+# freshet_grpc_library(NAME SRCS ... [PUBLIC ...])  freshet_proto_library plus gRPC services;
+# their headers are included as "freshet/job/v1/job_service.grpc.pb.h".
 function(freshet_grpc_library NAME)
   cmake_parse_arguments(ARG "" "" "SRCS;PUBLIC" ${ARGN})
   freshet_proto_library(${NAME} SRCS ${ARG_SRCS} PUBLIC ${ARG_PUBLIC} gRPC::grpc++)

@@ -8,7 +8,7 @@
 
 namespace freshet {
 
-// CPU seconds that all threads of this process have used.
+// CPU seconds used by all threads of this process.
 inline double CpuSeconds() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
@@ -18,7 +18,7 @@ inline double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// The same of a redis-server, from the text that INFO cpu gives.
+// CPU seconds of a redis-server; `info` is the reply to INFO cpu.
 inline double RedisCpuSeconds(const std::string& info) {
   double seconds = 0;
   for (const char* name : {"used_cpu_sys:", "used_cpu_user:"}) {

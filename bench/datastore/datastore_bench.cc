@@ -1,8 +1,8 @@
-// How fast samples go through the Redis datastore. One run of one kind; bench/datastore.py starts
-// the servers, runs all kinds in alternating order and prints the table.
+// Measures the throughput of samples through the Redis datastore, one kind per run.
+// bench/datastore.py starts the servers, runs all kinds in alternating order and prints the table.
 //
-//   datastore_bench mix --port P [...]      the RL mix, as fast as it goes or at an offered rate
-//   datastore_bench set --port P --bytes N  pipelined SET, the yardstick
+//   datastore_bench mix --port P [...]      the RL mix, unthrottled or at an offered rate
+//   datastore_bench set --port P --bytes N  pipelined SET, the baseline
 //   datastore_bench claims --port P         server time of a claim
 //   datastore_bench size                    mean bytes of a sample
 //

@@ -29,7 +29,7 @@ absl::StatusOr<Context> Connect(const RedisSetOptions& options) {
   return context;
 }
 
-// The text of the next reply.
+// Returns the text of the next reply.
 absl::StatusOr<std::string> ReadReply(redisContext& context) {
   void* raw = nullptr;
   if (redisGetReply(&context, &raw) != REDIS_OK) return Internal("redis: ", context.errstr);

@@ -8,15 +8,15 @@
 
 namespace freshet {
 
-// The yardstick: hiredis sends SET of values of one size to keys that are all different, in
-// pipelines, from several connections at once.
+// Baseline: pipelined SETs of fixed-size values to distinct keys with hiredis, over several
+// concurrent connections.
 struct RedisSetOptions {
   std::string host = "127.0.0.1";
   int port = 6379;
   int64_t sets = 20'480;
   int64_t value_bytes = 0;
   int connections = 4;
-  int depth = 16;  // commands of a pipeline
+  int depth = 16;  // commands per pipeline
 };
 
 struct RedisSetResult {
@@ -26,7 +26,7 @@ struct RedisSetResult {
   double server_cpu_seconds = 0;
 };
 
-// Leaves the server empty.
+// Empties the server at the end.
 absl::StatusOr<RedisSetResult> RunRedisSet(const RedisSetOptions& options);
 
 }  // namespace freshet

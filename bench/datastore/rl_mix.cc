@@ -21,15 +21,15 @@ namespace freshet {
 namespace {
 
 constexpr char kJob[] = "bench";
-constexpr size_t kPoolSize = 128;        // responses that a producer puts in turn
-constexpr int64_t kGroupsPerLease = 8;   // at most, for one producer
+constexpr size_t kPoolSize = 128;        // responses that a producer cycles through
+constexpr int64_t kGroupsPerLease = 8;   // at most
 constexpr int64_t kCheckpointEvery = 4;  // steps
 constexpr int64_t kRowsPerLease = 256;
 constexpr absl::Duration kWait = absl::Seconds(1);
 constexpr absl::Duration kSweepPeriod = absl::Milliseconds(200);
 
 int64_t DrawTokens(const RlMixOptions& options, uint64_t a, uint64_t b) {
-  // Box and Muller, 1958.
+  // Box-Muller transform (1958).
   const double u = 1.0 - ToUniform(RandomBits(options.seed, a, b, 1));
   const double v = ToUniform(RandomBits(options.seed, a, b, 2));
   const double normal = std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
@@ -37,7 +37,7 @@ int64_t DrawTokens(const RlMixOptions& options, uint64_t a, uint64_t b) {
   return std::clamp(static_cast<int64_t>(tokens), int64_t{1}, options.max_tokens);
 }
 
-// The response number `i` of a producer's pool: its first token says which one it is.
+// Response `i` of a producer's pool. Its first token identifies it.
 Response PoolResponse(const RlMixOptions& options, uint64_t producer, uint64_t i) {
   const auto tokens = static_cast<size_t>(DrawTokens(options, producer, i));
   Response response;
@@ -69,7 +69,7 @@ StoreOptions MixStoreOptions(const RlMixOptions& options) {
   return store;
 }
 
-// One run: the store's members as threads, each with a client of its own, as processes have.
+// One run. Members are threads, each with its own Redis client, like separate processes.
 class Mix {
  public:
   explicit Mix(const RlMixOptions& options) : options_(options) {
@@ -97,7 +97,7 @@ class Mix {
   absl::Status Train(TrajectoryStore& store);
   absl::Status TrainOn(const NextBatchReply& batch, int64_t step);
   void Check(const TrainGroup& group, int64_t step);
-  // Runs `work` on a store of its own until it returns; an error stops everybody.
+  // Runs `work` on its own store in a thread. An error stops all members.
   template <typename Work>
   std::jthread Member(Work work, RedisStoreSettings settings = {});
   void Stop(const absl::Status& status);
@@ -109,7 +109,7 @@ class Mix {
   std::atomic<int64_t> groups_put_{0};
   std::atomic<bool> stopped_{false};
   absl::Time start_;
-  double last_claim_seconds_ = 0;  // the trainer's
+  double last_claim_seconds_ = 0;  // of the trainer
   RlMixResult result_;
   Mutex mu_;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
@@ -161,7 +161,7 @@ absl::Status Mix::PutGroup(TrajectoryStore& store, const GroupLease& lease, int 
     puts.back().score = std::move(score);
   }
   for (const SamplePut& put : puts) {
-    // Nobody reads it now: a put has copied the bytes when it returns.
+    // Safe: PutSamples copies the bytes before it returns, so nobody else reads the response.
     const_cast<Response&>(*put.response).spans[0].policy.version = version_.load();
   }
   FRESHET_ASSIGN_OR_RETURN(const std::vector<absl::Status> statuses, store.PutSamples(puts));
@@ -367,7 +367,7 @@ absl::StatusOr<std::vector<double>> ServerTimeOfClaims(const RlMixOptions& optio
     FRESHET_RETURN_IF_ERROR(
         client->Command({"CONFIG", "SET", "slowlog-log-slower-than", "0"}).status());
     FRESHET_ASSIGN_OR_RETURN(const NextBatchReply batch, store->NextBatch(opened.epoch, step));
-    // The newest entry first: MGETs of the bytes, then the script.
+    // Entries are newest first: MGETs of the bytes, then the script.
     FRESHET_ASSIGN_OR_RETURN(const RedisReply entries, client->Command({"SLOWLOG", "GET", "-1"}));
     FRESHET_RETURN_IF_ERROR(
         client->Command({"CONFIG", "SET", "slowlog-log-slower-than", "10000"}).status());

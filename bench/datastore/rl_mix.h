@@ -10,10 +10,10 @@
 
 namespace freshet {
 
-// The work of a training job's members on the store, without the model: producers lease groups and
-// put samples of log-normal length, a trainer claims, reads and commits steps and makes versions
-// durable, a controller feeds prompts and sweeps. Scores come along with the samples, or a scorer
-// leases, reads and scores every one of them.
+// The store operations of a training job, without the model. Producers lease groups and put samples
+// of log-normal length; a trainer claims, reads and commits steps and marks versions durable; a
+// controller feeds prompts and sweeps. Producers put scores with the samples, or with `scorer` a
+// scorer leases and scores every sample.
 struct RlMixOptions {
   RedisOptions redis;
   int64_t samples = 20'480;  // rounded up to whole steps
@@ -21,10 +21,10 @@ struct RlMixOptions {
   int32_t group_size = 16;
   int64_t groups_per_step = 64;
   int64_t staleness = 2;
-  double samples_per_second = 0;  // offered in all; 0: as fast as it goes
+  double samples_per_second = 0;  // offered in total; 0: unthrottled
   bool scorer = false;
   double median_tokens = 1500;
-  double sigma = 1;  // of the logarithm
+  double sigma = 1;  // of the log of the length
   int64_t max_tokens = 16'384;
   uint64_t seed = 1;
 };
@@ -34,22 +34,22 @@ struct RlMixResult {
   double seconds = 0;  // from the first lease to the last commit
   double client_cpu_seconds = 0;
   double server_cpu_seconds = 0;
-  // Round trips of claims that gave a batch: the script alone, and until its bytes were there.
+  // Claims that returned a batch: round trip of the script, and time until the bytes were read.
   std::vector<double> claim_seconds;
   std::vector<double> batch_seconds;
-  // What the trainer found wrong: samples beyond the bound, groups of another size, bytes that are
-  // not those put.
+  // Found by the trainer: samples above the staleness bound or without score, groups of the wrong
+  // size, changed bytes.
   int64_t violations = 0;
 };
 
-// Makes a store of its own, runs the mix, deletes the store.
+// Creates a store, runs the mix and deletes the store.
 absl::StatusOr<RlMixResult> RunRlMix(const RlMixOptions& options);
 
-// Mean size of a sample's record under these options, in bytes.
+// Mean size of a sample's record in bytes.
 int64_t MeanRecordBytes(const RlMixOptions& options);
 
-// Server time of claims of `groups_per_step` groups that stand ready with nobody else at work, in
-// seconds; of `claims` of them, by the server's own count.
+// Server time in seconds, from the server's slow log, of `claims` claims of `groups_per_step` ready
+// groups on an otherwise idle store.
 absl::StatusOr<std::vector<double>> ServerTimeOfClaims(const RlMixOptions& options, int claims);
 
 }  // namespace freshet

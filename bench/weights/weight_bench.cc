@@ -1,9 +1,8 @@
-// How fast versions travel to engines: GB/s of the weight plane's shared memory and relay
-// transports, with engines as processes of their own, against a plain memcpy of the same bytes in
-// the same run.
+// Measures the bandwidth in GB/s of the weight transports (shared memory and relay) to engine
+// processes, compared with memcpy of the same bytes.
 //
-//   weight_bench [--rounds N] [--json FILE]      prints a table; FILE gets rows {name, ours, peer,
-//   ...} weight_bench --engine                        an engine, as the bench starts them
+//   weight_bench [--rounds N] [--json FILE]   prints a table; writes rows {name, ours, ...} to FILE
+//   weight_bench --engine                     runs an engine; the bench starts these itself
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
@@ -65,7 +64,7 @@ int RunEngine() {
   return 0;
 }
 
-// An engine process; it ends when its standard input is closed.
+// An engine process. It exits when its standard input is closed.
 class Engine {
  public:
   Engine() {
@@ -110,7 +109,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// One copy of `bytes` into memory that was touched before.
+// Median time of a copy of `bytes` into memory that is already mapped.
 double MemcpySeconds(const std::string& bytes, int rounds) {
   std::string to(bytes.size(), '\0');
   std::vector<double> seconds;
@@ -123,8 +122,8 @@ double MemcpySeconds(const std::string& bytes, int rounds) {
 }
 
 struct Figures {
-  double stage = 0;    // seconds: the copy out of the trainer, with its hashes
-  double publish = 0;  // seconds: until the last engine has activated
+  double stage = 0;    // seconds: copy out of the trainer, with hashing
+  double publish = 0;  // seconds until the last engine has activated
   int64_t holders = 0;
 };
 
@@ -153,7 +152,7 @@ Figures Measure(ClusterRoute route, int engines, std::string& bytes, int rounds)
     const absl::Time staged_at = SystemClock::Get().Now();
     const auto holders =
         publisher.Publish({staged.manifest.policy, 1, v, staged.manifest.content_hash, ""});
-    if (v <= 2) continue;  // the first ones touch fresh memory
+    if (v <= 2) continue;  // warm-up: touches fresh memory
     stage.push_back(absl::ToDoubleSeconds(staged_at - start));
     publish.push_back(Seconds(staged_at));
     figures.holders = std::min(figures.holders, holders.value_or(0));

@@ -1,15 +1,15 @@
-"""Writes the Python stubs of Freshet's services below a folder.
+"""Generates the Python stubs of Freshet's services in a folder.
 
 usage: python3 generate.py [PROTO_FOLDER [OUT_FOLDER]]
 
-By default from the repository's proto/ into this folder, for work on the client without installing
-it. Needs grpcio-tools.
+By default reads the repository's proto/ and writes into this folder, so that the client works
+without installation. Needs grpcio-tools.
 """
 
 import pathlib
 import sys
 
-# What the client uses; the stubs of the services among them get a _pb2_grpc module.
+# The protos that the client uses. Services also get a _pb2_grpc module.
 PROTOS = (
     "freshet/job/v1/key_options.proto",
     "freshet/job/v1/job_spec.proto",

@@ -12,7 +12,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def proto_root() -> pathlib.Path:
-    """The protos of the repository, or their copy in a source distribution."""
+    """The folder of the protos: in the repository, or the copy in a source distribution."""
     for folder in (HERE / "proto", HERE.parent.parent / "proto"):
         if (folder / "freshet").is_dir():
             return folder

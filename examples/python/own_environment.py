@@ -1,7 +1,7 @@
-"""An environment of your own: a game of Nim against an opponent that plays at random.
+"""A custom environment: Nim against an opponent that plays randomly.
 
     ./dev python && . .venv/bin/activate                       # installs the client
-    python3 examples/python/own_environment.py                 # serves the class below; leave it running
+    python3 examples/python/own_environment.py                 # serves the class below; keep it running
     freshet local examples/python/own_environment.yaml         # in another terminal; or freshet submit
 """
 
@@ -11,14 +11,14 @@ import freshet
 
 
 class Nim:
-    """Take 1 to 3 stones in turn; who takes the last one wins.
+    """Players take 1 to 3 stones in turn; the player who takes the last one wins.
 
-    "7:" shows the stones that are left, the policy answers with a digit. Whoever leaves a multiple of
-    four wins, whatever the other one does.
+    "7:" shows the remaining stones; the policy answers with a digit. Leaving a multiple of four is a
+    winning move.
     """
 
     def reset(self, seed, options):
-        self.dice = random.Random(seed)  # the same seed and actions give the same game
+        self.dice = random.Random(seed)  # the same seed and actions must give the same game
         self.stones = self.dice.choice([5, 6, 7, 9])
         return f"{self.stones}:", {}
 

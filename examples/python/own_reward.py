@@ -1,7 +1,7 @@
-"""A reward of your own: how well a completion sorts the digits of its prompt.
+"""A custom reward: how well a completion sorts the digits of its prompt.
 
     ./dev python && . .venv/bin/activate                       # installs the client
-    python3 examples/python/own_reward.py                      # serves the function below; leave it running
+    python3 examples/python/own_reward.py                      # serves the function below; keep it running
     freshet local examples/python/own_reward.yaml              # in another terminal; or freshet submit
 """
 
@@ -9,7 +9,7 @@ import freshet
 
 
 def sortedness(prompt: str, completion: str) -> float:
-    """Share of the digits that are in their place: 1 for "742=" -> "247", two thirds for "277"."""
+    """Share of digits in the right place: for "742=", "247" gets 1 and "277" two thirds."""
     wanted = sorted(prompt.rstrip("="))
     right = sum(have == want for have, want in zip(completion, wanted))
     return right / max(len(wanted), len(completion))

@@ -48,8 +48,8 @@ PANELS = [
     ),
     curves(
         "Datastore trouble",
-        "Whether controllers reach the datastore (1: yes), outages seen by rollouts and failed calls of reward workers in"
-        " 15 minutes.",
+        "Whether controllers reach the datastore (1: yes); in 15 minutes, outages seen by rollouts and failed calls of"
+        " reward workers.",
         ("min(freshet_datastore_up{@all})", "up"),
         ("sum(increase(freshet_datastore_outages_total{@job}[15m]))", "outages (rollouts)"),
         ("sum(increase(freshet_datastore_errors_total{@job}[15m]))", "failed calls (rewards)"),

@@ -50,8 +50,8 @@ PANELS = [
     GROUPS,
     curves(
         "Oldest group by state",
-        "Estimated age in seconds of the oldest prompt group in a state, assuming that groups leave in order of arrival. It"
-        " grows while no group leaves the state. A single stuck group does not show.",
+        "Estimated time in seconds of the oldest prompt group in its state, assuming that groups leave in order of"
+        " arrival. It grows while no group leaves the state. A single stuck group does not show.",
         ("max by (state) (time() - (freshet_buffer_oldest_timestamp_seconds{@job} > 0))", "{{state}}"),
         unit="s",
     ),
@@ -85,15 +85,15 @@ PANELS = [
     ),
     curves(
         "Versions",
-        "Version committed by the trainer, and newest and oldest version of the engines. Lagging engines get fewer leases.",
+        "Committed by the trainer, and newest and oldest of the engines. Lagging engines get fewer leases.",
         ("max by (job) (freshet_committed_version{@job})", "{{job}} committed"),
         ('max by (job) (freshet_weight_version{@job, role="rollout"})', "{{job}} newest engine"),
         ('min by (job) (freshet_weight_version{@job, role="rollout"})', "{{job}} oldest engine"),
     ),
     curves(
         "Weight publication, p95",
-        "Seconds per phase (stage, transfer and activate in the trainer, verify in an engine), and until an engine has the"
-        " weights, by route. An engine curve far above the others means a slow engine or link.",
+        "Seconds per phase (stage, transfer and activate in the trainer, verify in an engine), and until an engine has"
+        " the weights, by route. An engine curve far above the others means a slow engine or link.",
         (
             (
                 "histogram_quantile(0.95, sum by (le, phase)"
@@ -111,8 +111,7 @@ PANELS = [
     ),
     curves(
         "Finished samples",
-        "Per second, by what became of them: put into the datastore, refused since the lease was lost, or refused as"
-        " wrong.",
+        "Per second, by outcome: stored, refused because the lease was lost, or refused as invalid.",
         ("sum by (outcome) (rate(freshet_rollout_samples_total{@job}[$__rate_interval]))", "{{outcome}}"),
         unit="cps",
     ),

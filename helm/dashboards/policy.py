@@ -58,7 +58,7 @@ PANELS = [
     ),
     curves(
         "Group outcomes",
-        "Trained groups per second in which all, some or none of the samples got full marks. Only 'some' gives a gradient.",
+        "Trained groups per second in which all, some or no samples got full marks. Only 'some' gives a gradient.",
         ("sum by (outcome) (rate(freshet_group_solved_total{@job}[$__rate_interval]))", "{{outcome}}"),
         unit="cps",
         stacked=True,
@@ -71,7 +71,7 @@ PANELS = [
     ),
     curves(
         "Length bias",
-        "Mean tokens of trained and of discarded samples. If they differ much, training sees a biased selection.",
+        "Mean tokens of trained and of discarded samples. A large difference means a biased selection.",
         (
             (
                 "sum by (job, end) (freshet_response_tokens_total{@job}) / (sum by (job, end)"
@@ -81,7 +81,12 @@ PANELS = [
         ),
     ),
     DROPPED,
-    curves("Learning rate", "Learning rate of each step.", ("max by (job) (freshet_learning_rate{@job})", "{{job}}"), unit="sci"),
+    curves(
+        "Learning rate",
+        "Learning rate of each step.",
+        ("max by (job) (freshet_learning_rate{@job})", "{{job}}"),
+        unit="sci",
+    ),
 ]
 DASHBOARD = dashboard(
     "freshet-policy",

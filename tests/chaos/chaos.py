@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Kills, stops and cuts off the members of a real cluster by a seeded schedule, and has the checker decide.
+"""Injects faults into a real cluster by a seeded schedule and verifies the run with the checker.
 
     chaos.py [--full] [--seeds N] [--first-seed K] [--jobs J] [--keep] [--bin DIR]
 
-Every seed is one run of redis-server, two controllers, two rollouts, reward and trainer as processes of their own,
-some with an environment and two workers for it. Engine and model only take time (tests/simulation); everything else
-is the real thing, with all periods and deadlines scaled by 0.1. With --full they are real too, and the weights must
-come out bit for bit as those of a run in one process without faults. A seed fails too when nothing was hurt, or
-nothing was written down that could be checked. The last line is `N passed, N failed`; the evidence of a failed run
-is kept.
+Every seed is one run of redis-server, two controllers, two rollouts, reward and trainer as separate processes, for
+some seeds also an environment with two workers. Engine and model are simulated (tests/simulation); everything else is
+real, with all periods and deadlines scaled by 0.1. With --full engine and model are real too, and the final weights
+must equal those of an undisturbed run in one process bit for bit. A seed also fails if no fault had an effect, or if
+the evidence is empty. The last line is `N passed, N failed`. The evidence of failed runs is kept.
 """
 import argparse
 import collections
@@ -87,11 +86,11 @@ reward: {timeout_ms: 1000, components: {found: {type: environment}}}
 
 BROKE_DOWN = "the run broke down:"
 NOTHING_HURT = "no fault hurt anything: there was nothing to survive"
-REDRAWS = 3  # of the faults of a seed, when those drawn hurt nothing
+REDRAWS = 3  # of the faults of a seed if the drawn ones had no effect
 
 
 class Scenario:
-    """What a run trains, with which programs, and how long that may take."""
+    """The job, programs and time limit of a run."""
 
     def __init__(self, profile, job, facts, seconds, stretch, environments=()):
         self.profile, self.job, self.facts, self.seconds, self.stretch = profile, job, facts, seconds, stretch
@@ -103,7 +102,7 @@ class Scenario:
 
     @staticmethod
     def fast(binaries, episodes=False, transport="auto", **programs):
-        """Engine and model only take time; the weights are the multiset of the uids trained on."""
+        """Simulated engine and model. The weights are the multiset of the uids trained on."""
         facts = {"eta": 2, "policy": "wait", "groups_per_step": 4, "group_size": 2, "steps": 16}
         job = FAST_JOB.replace("TRANSPORT", transport) + (FAST_EPISODES if episodes else FAST_LENGTH)
         return Scenario(Profile(binaries, **programs), job, facts, seconds=120, stretch=1.0,
@@ -111,14 +110,14 @@ class Scenario:
 
     @staticmethod
     def full(binaries, episodes=False, transport="auto"):
-        """The real engine and model. At staleness 0 the same seed gives the same weights, bit for bit, whatever
-        happened on the way: those of an undisturbed run in one process."""
+        """The real engine and model. At staleness 0 the weights depend only on the seed, so they must equal those of
+        an undisturbed run in one process bit for bit."""
         facts = {"eta": 0, "policy": "wait", "groups_per_step": 8, "group_size": 4, "steps": 16}
         profile = Profile(binaries, rollout="freshet-recorded-rollout", trainer="freshet-recorded-trainer")
         job = FULL_JOB.replace("TRANSPORT", transport) + (FULL_EPISODES if episodes else FULL_COPY)
         with tempfile.TemporaryDirectory(prefix="freshet-chaos-local-") as folder:
             with open(os.path.join(folder, "job.yaml"), "w") as file:
-                file.write(job.replace("grpc_relay", "auto"))  # within a process there is no relay
+                file.write(job.replace("grpc_relay", "auto"))  # a single process has no relay
             subprocess.run([os.path.join(binaries, "freshet"), "local", "job.yaml", "--run-dir", "run"],
                            cwd=folder, check=True, capture_output=True)
             facts["weights_sha256"] = sha256(os.path.join(folder, "run", "checkpoints", "step-16", "model.safetensors"))
@@ -132,7 +131,7 @@ def sha256(path):
 
 
 def collect(cluster, scenario, state):
-    """Puts the evidence beside the histories."""
+    """Adds the remaining evidence to the folder of the histories."""
     folder, facts = cluster.folder, dict(scenario.facts, state=state)
     weights = cluster.checkpoint_weights("chaos", facts["steps"])
     if "weights_sha256" in facts:
@@ -149,7 +148,7 @@ def collect(cluster, scenario, state):
 
 
 def read_multiset(path):
-    """Text of the simulated model's only tensor."""
+    """Returns the text in the simulated model's only tensor."""
     with open(path, "rb") as file:
         size = struct.unpack("<Q", file.read(8))[0]
         begin, end = json.loads(file.read(size))["uids"]["data_offsets"]
@@ -158,7 +157,7 @@ def read_multiset(path):
 
 
 def run(name, scenario, faults, keep=False, seconds=None):
-    """One run under `faults`. Returns (violations, summary, folder of the evidence)."""
+    """Runs a scenario under `faults`. Returns (violations, summary, folder of the evidence)."""
     folder = tempfile.mkdtemp(prefix=f"freshet-chaos-{name}-")
     cluster = Cluster(folder, scenario.profile, scenario.environments)
     violations, summary = [], ""
@@ -177,7 +176,7 @@ def run(name, scenario, faults, keep=False, seconds=None):
         violations, summary = checker.check(folder)
         if faults and storm.inflicted == 0:
             violations.append(NOTHING_HURT)
-    except Exception as error:  # the run itself broke down: that is a failure of this seed
+    except Exception as error:  # a run that breaks down counts as a failure of its seed
         violations.append(f"{BROKE_DOWN} {type(error).__name__}: {error}")
     finally:
         done.set()
@@ -191,13 +190,12 @@ def run(name, scenario, faults, keep=False, seconds=None):
 
 
 def variant(seed, full):
-    """Whether a seed has episodes with an environment (of a full run, every other one), and how its weights travel:
-    on one host through shared memory, if they are not told otherwise."""
+    """Returns (whether the seed uses an environment, its weight transport). On one host, "auto" is shared memory."""
     return seed % (2 if full else 4) == 0, "grpc_relay" if seed % 3 == 0 else "auto"
 
 
 def play(seed, scenario, keep):
-    """The run of a seed, whose faults hurt something."""
+    """Runs a seed. Redraws the faults up to REDRAWS times if they have no effect."""
     for redraw in range(REDRAWS):
         faults = schedule.draw(f"{seed}/{redraw}", scenario.members, scenario.stretch)
         result = run(seed, scenario, faults, keep)
@@ -217,7 +215,7 @@ def report(name, violations, summary, folder, keep):
 
 
 def last_words(folder, lines=5, width=300):
-    """What the members logged last, for those who cannot look at the evidence."""
+    """Yields the last log lines of each member, for readers without access to the evidence."""
     for path in sorted(glob.glob(os.path.join(folder, "*.log"))):
         with open(path, errors="replace") as file:
             for line in collections.deque(file, maxlen=lines):
@@ -225,7 +223,7 @@ def last_words(folder, lines=5, width=300):
 
 
 def deaf(scenario, keep):
-    """A run in which no call reaches an engine: what a trainer publishes must be fetched."""
+    """A run in which no call reaches an engine, so engines must pull published weights."""
     return run("deaf", scenario, [(0.0, "hold_calls", rollout, 1e6) for rollout in ROLLOUTS], keep)
 
 
@@ -233,10 +231,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=25)
     parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--full", action="store_true", help="the real engine and model")
-    parser.add_argument("--deaf", action="store_true", help="instead: one run in which nobody reaches the engines")
-    parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
-    parser.add_argument("--keep", action="store_true", help="keep the evidence of good runs too")
+    parser.add_argument("--full", action="store_true", help="use the real engine and model")
+    parser.add_argument("--deaf", action="store_true", help="instead: one run in which no call reaches an engine")
+    parser.add_argument("--jobs", type=int, default=2, help="concurrent runs")
+    parser.add_argument("--keep", action="store_true", help="also keep the evidence of passed runs")
     parser.add_argument("--bin", default=os.path.join(HERE, "..", "..", "build", "bin"))
     options = parser.parse_args()
     binaries = os.path.abspath(options.bin)

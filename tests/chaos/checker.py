@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Decides from evidence alone whether a cluster kept its promises.
+"""Checks the invariants of a cluster run from its evidence.
 
     checker.py FOLDER
 
 FOLDER holds
-  job.json           {"eta", "policy", "groups_per_step", "group_size", "steps", "state"}; of a real model
-                     also "weights_sha256", that must come out, and "final_sha256", that did
-  ledger.jsonl       the job's ledger, exported
-  history/*.jsonl    what each process wrote down. Rollouts: leases taken, samples put and acknowledged,
+  job.json           {"eta", "policy", "groups_per_step", "group_size", "steps", "state"}; for a real model
+                     also "weights_sha256" (expected) and "final_sha256" (actual)
+  ledger.jsonl       the exported ledger of the job
+  history/*.jsonl    the recorded history of each process. Rollouts: leases taken, samples put and acknowledged,
                      versions loaded by engines. Trainers: steps trained and committed. Reward workers: leases
                      taken, scores put. Controllers: prompts fed, workers revoked, records written.
-  weights.txt        final weights of the simulated model: "uid count" lines; none of a real one
+  weights.txt        final weights of the simulated model as lines "uid count"; absent for a real model
 
-A job's filter must be off. Shares no code with the system. Prints one line per violation and exits 1, or a summary
-and exits 0. Evidence without an acknowledged sample, a load, a score, a prompt or a record is a violation itself.
+The job's filter must be off. Shares no code with the system. Prints one line per violation and exits 1, or prints a
+summary and exits 0. Evidence without any acknowledged sample, load, score, prompt or record is a violation too.
 """
 import collections
 import glob
@@ -24,11 +24,11 @@ import sys
 
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
-FIRST_FAILURE = 2  # outcomes of a score: ok, wrong_format, then timeout and infra_error
+FIRST_FAILURE = 2  # score outcomes: 0 ok, 1 wrong_format, 2 timeout, 3 infra_error
 
 
 def read_lines(path):
-    """JSON rows of a file; a torn last line is left out."""
+    """Returns the JSON rows of a file without a torn last line."""
     rows = []
     with open(path, "rb") as file:
         for line in file:
@@ -38,15 +38,15 @@ def read_lines(path):
 
 
 class Lineages:
-    """Lineages as the ledger's rows tell them: one more for each redo that gave other weights."""
+    """The lineages in a ledger. A redo that produces different weights starts a new one."""
 
     def __init__(self, size, faults):
-        self.size, self.faults = size, faults  # samples of a step
-        self.current, self.begun_in, self.ends = 0, 0, {}  # ends: last version that others come from
-        self.pending = None  # {"first", "epoch", "step", "uids"} while such a redo is under way
+        self.size, self.faults = size, faults  # samples per step
+        self.current, self.begun_in, self.ends = 0, 0, {}  # ends: last version on which later lineages build
+        self.pending = None  # {"first", "epoch", "step", "uids"} during such a redo
 
     def add(self, row, trained, newest):
-        """A row of a sample; newest: the last step in the ledger."""
+        """Checks the row of a sample. newest: the last step in the ledger so far."""
         lineage, redo = row.get("lineage", 0), row["event"] == "trained" and row.get("redo")
         if lineage == self.current + 1 and redo and row["step"] <= newest:
             self.diverge(row)
@@ -71,9 +71,9 @@ class Lineages:
         self.pending["first"] = min(self.pending["first"], row["step"])
 
     def redo(self, row, newest):
-        """Every step from where the lineage begins to the newest one is redone, whole and in order."""
+        """Checks that all steps from the start of the lineage to the newest are redone completely and in order."""
         pending = self.pending
-        if row["epoch"] != pending["epoch"]:  # the trainer died: another one, without a checkpoint of the lineage
+        if row["epoch"] != pending["epoch"]:  # a new trainer, after one that left no checkpoint of the lineage
             if row["step"] > pending["first"]:
                 self.faults.append(f"epoch {row['epoch']} redoes from step {row['step']}, not from {pending['first']}")
             pending.update(epoch=row["epoch"], step=row["step"], uids=set())
@@ -99,7 +99,7 @@ class Lineages:
 
 
 def check_ledger(job, ledger, faults):
-    """Exactly B*G samples in every step, each uid once, none above the bound, digests agree."""
+    """Checks: B*G samples in every step, each uid once, none above the staleness bound, digests agree."""
     lineages, newest = Lineages(job["groups_per_step"] * job["group_size"], faults), 0
     trained, ended, epoch = {}, {}, 0
     per_step = collections.defaultdict(list)
@@ -147,8 +147,8 @@ def check_ledger(job, ledger, faults):
 
 
 def check_samples(job, histories, trained, ended, faults):
-    """No acknowledged sample is lost, and the bytes trained on are those accepted. Where training waits for every
-    group, one that goes back into the queue keeps its finished samples: each of them is trained on."""
+    """Checks that no acknowledged sample is lost and that training used the accepted bytes. Under policy wait, a
+    requeued group keeps its finished samples, and all of them are trained on."""
     accepted = {}
     for rows in histories.values():
         for row in rows:
@@ -177,7 +177,7 @@ def check_samples(job, histories, trained, ended, faults):
 
 
 def check_scores(histories, accepted, faults):
-    """Scores are those of the bytes accepted, one for each sample, and the ones trained with. Returns how many."""
+    """Checks that each sample has one score, of the accepted bytes, and trains with it. Returns the score count."""
     scores = {}
     for rows in histories.values():
         for row in rows:
@@ -206,7 +206,7 @@ def check_scores(histories, accepted, faults):
 
 
 def check_leases(histories, faults):
-    """A fencing token is one worker's, and a worker that is revoked gets no more of them."""
+    """Checks that each fencing token belongs to one worker and that revoked workers get no new ones."""
     revoked, holders = {}, {}
     for rows in histories.values():
         for row in rows:
@@ -216,7 +216,7 @@ def check_leases(histories, faults):
         for row in rows:
             if row["event"] != "lease":
                 continue
-            # Asked for after the revocation was answered, and granted.
+            # Requested after the revocation was answered, yet granted.
             if row["begin"] > revoked.get(row["worker"], row["begin"]):
                 faults.append(f"{name}: {row['worker']} took a lease of {row['kind']} after it was revoked")
             for token in row["tokens"]:
@@ -226,7 +226,7 @@ def check_leases(histories, faults):
 
 
 def check_prompts(histories, trained, faults):
-    """Every prompt trained on was fed, and always with the same content. Returns how many were."""
+    """Checks that every trained prompt was fed, always with the same content. Returns the number of prompts."""
     fed = {}
     for rows in histories.values():
         for row in rows:
@@ -240,13 +240,13 @@ def check_prompts(histories, trained, faults):
 
 
 def check_records(job, histories, faults):
-    """One controller acts at a time, and the life of the job has one course. Returns how many records were written."""
+    """Checks that only one controller acts at a time and that job records form one sequence. Returns their number."""
     writes = [(row, name) for name, rows in histories.items() for row in rows if row["event"] == "record"]
     leaders, revisions = {}, {}
     newest, seen = -1, sorted((row["t"], row["fence"]) for row, _ in writes)
     answered = 0
     for row, name in sorted(writes, key=lambda write: write[0]["begin"]):
-        # The largest fence of the writes that were over when this one began.
+        # newest: the largest fence of the writes that ended before this one began.
         while answered < len(seen) and seen[answered][0] < row["begin"]:
             newest, answered = max(newest, seen[answered][1]), answered + 1
         if row["fence"] < newest:
@@ -271,7 +271,7 @@ def check_records(job, histories, faults):
 
 
 def check_versions(histories, epochs, faults):
-    """Engines only load committed weights, and never go back; only the open epoch's trainer commits."""
+    """Checks that engines load only committed weights in ascending order, and only the open epoch's trainer commits."""
     commits, first = {}, {}
     for name, rows in histories.items():
         for row in rows:
@@ -295,9 +295,9 @@ def check_versions(histories, epochs, faults):
             if row["epoch"] < last_epoch:
                 faults.append(f"{name}: loaded version {key} of the fenced trainer {row['epoch']}")
             last, last_epoch = key, max(last_epoch, row["epoch"])
-            if key[1] == 0:  # what training starts from
+            if key[1] == 0:  # the initial weights
                 continue
-            # A trainer writes its commit down before it publishes.
+            # A trainer records its commit before it publishes.
             if key not in commits or first[key] > row["t"]:
                 faults.append(f"{name}: version {key} loaded before it was committed")
             elif commits[key] != row["hash"]:
@@ -315,7 +315,7 @@ def read_weights(folder):
 
 
 def check_weights(weights, trained, faults):
-    """The final weights are the multiset of uids: each trained one exactly once."""
+    """Checks that the final weights contain each trained uid exactly once."""
     for uid, count in weights.items():
         if count != 1:
             faults.append(f"{uid}: {count} times in the final weights")

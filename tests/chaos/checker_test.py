@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The checker finds every kind of broken promise in evidence made for it, and none in good evidence."""
+"""The checker finds every kind of violation in synthetic evidence, and none in good evidence."""
 import copy
 import hashlib
 import json
@@ -15,7 +15,7 @@ STEPS, GROUPS, SIZE = 3, 2, 2
 
 
 class Evidence:
-    """A run in which everything went well."""
+    """Synthetic evidence of a correct run."""
 
     def __init__(self):
         self.job = {"eta": 1, "policy": "wait", "groups_per_step": GROUPS, "group_size": SIZE, "steps": STEPS,
@@ -24,7 +24,7 @@ class Evidence:
         self.rollout, self.trainer, self.reward, self.controllers, self.time = [], [], [], ([], []), 0
         self.record(0, 1, 1, "RUNNING")
         self.weights = {}
-        self.torn = ""  # what a killed process left of its last row
+        self.torn = ""  # partial last row of a killed process
         digest = hashlib.sha256(b"").hexdigest()
         self.rollout.append(self.load(0))
         for step in range(1, STEPS + 1):
@@ -71,7 +71,7 @@ class Evidence:
         return {"t": self.tick(), "event": "load", "lineage": 0, "version": version, "epoch": epoch, "hash": f"w{version}"}
 
     def diverge(self, first, last=STEPS):
-        """Another trainer redoes steps and gets other weights."""
+        """A new trainer redoes steps and produces different weights."""
         self.epoch += 1
         self.lineage += 1
         self.again(first, last)
@@ -289,7 +289,7 @@ class CheckerTest(unittest.TestCase):
     def test_a_controller_that_writes_after_its_successor(self):
         late = self.run_.tick()
         self.run_.record(1, 2, 3, "SUCCEEDED")
-        self.run_.record(0, 1, 4, "SUCCEEDED", begin=late)  # begun before: it may have been first
+        self.run_.record(0, 1, 4, "SUCCEEDED", begin=late)  # began before the other write, so it may have come first
         self.assertEqual(self.run_.faults(), [])
         self.run_.record(0, 1, 5, "SUCCEEDED")
         self.expect("wrote job/job under fence 1 after one under 2")

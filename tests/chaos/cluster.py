@@ -1,4 +1,4 @@
-"""The processes of one run: redis-server and every role, each with a proxy before Redis and one before itself."""
+"""The processes of one run: redis-server and all roles, each with a proxy to Redis and a proxy in front of it."""
 import collections
 import json
 import os
@@ -16,12 +16,12 @@ ROLLOUTS = ("rollout-0", "rollout-1")
 ENVIRONMENTS = ("env-0", "env-1")
 WORKERS = ROLLOUTS + ("reward", "trainer")
 ROLES_OF_REDIS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../helm/freshet/redis-roles.acl")
-PATIENCE_S = 60  # for a process to listen, for a command to end
+PATIENCE_S = 60  # limit for a process to listen, and for a command
 given, giving = collections.deque(maxlen=4096), threading.Lock()
 
 
 def free_port():
-    """Below the range that outgoing connections use: nobody takes it by chance until it is listened on."""
+    """A free port below the ephemeral range, so that no outgoing connection takes it before it is used."""
     while True:
         port = random.SystemRandom().randrange(10000, 32000)
         with socket.socket() as sock, giving:
@@ -35,7 +35,7 @@ def free_port():
 
 
 class Profile:
-    """Which programs play the roles, and how fast the time of the cluster goes."""
+    """The programs of the roles, and the time scale of the cluster."""
 
     def __init__(self, binaries, rollout="freshet-sim-rollout", trainer="freshet-sim-trainer", time_scale=0.1):
         self.binaries, self.time_scale = binaries, time_scale
@@ -60,13 +60,13 @@ class Cluster:
         self.processes, self.zombies = {}, []
         self.redis_port = free_port()
         self.ports = {name: free_port() for name in CONTROLLERS}
-        self.proxies = {name: Proxy(self.redis_port) for name in CONTROLLERS + WORKERS}  # to Redis
-        self.links = {name: Proxy(port) for name, port in self.ports.items()}  # to the process itself
+        self.proxies = {name: Proxy(self.redis_port) for name in CONTROLLERS + WORKERS}  # in front of Redis
+        self.links = {name: Proxy(port) for name, port in self.ports.items()}  # in front of the process
         self.former_links = []
         self.lock = threading.Lock()
 
     def _write_users(self):
-        """The roles' users of Redis, as in a real cluster; a role's password is its name."""
+        """Writes the Redis users of the roles, as in a real cluster. A role's password is its name."""
         lines = ["user default on nopass ~* &* +@all\n"]
         with open(ROLES_OF_REDIS, encoding="utf-8") as roles:
             for role, rules in (line.split(" ", 1) for line in roles if not line.startswith("#")):
@@ -95,7 +95,7 @@ class Cluster:
         return command + (["--state-dir", os.path.join(self.folder, "state")] if name == "trainer" else [])
 
     def start(self, name):
-        if name in self.workers:  # a former process may still have its address
+        if name in self.workers:  # an old process may still hold the address
             self.former_links.append(self.links.get(name))
             self.links[name] = Proxy(free_port())
         environment = dict(os.environ, FRESHET_SIM_HISTORY=self.history, FRESHET_SIM_STEP_SECONDS="0.01",
@@ -123,7 +123,7 @@ class Cluster:
         raise RuntimeError(f"nothing listens on port {port}")
 
     def signal(self, name, number):
-        """False when the process has ended."""
+        """Returns False if the process has ended."""
         process = self.processes.get(name)
         if process is None or process.poll() is not None:
             return False
@@ -137,7 +137,7 @@ class Cluster:
             process.wait()
 
     def replace(self, name):
-        """Stops a process and starts another under its name, as when a host is cut off. Returns the stopped one."""
+        """Stops a process and starts another under its name, as after a partition. Returns the stopped one."""
         self.signal(name, signal.SIGSTOP)
         zombie = self.processes[name]
         self.zombies.append(zombie)
@@ -153,7 +153,7 @@ class Cluster:
             proxy.stop()
 
     def freshet(self, *arguments, timeout=PATIENCE_S):
-        """Runs the command against the controller that leads; the other one refuses with exit code 7 or 8."""
+        """Runs the command with the leading controller. The other one refuses with exit code 7 or 8."""
         for port in self.ports.values():
             result = subprocess.run([os.path.join(self.profile.binaries, "freshet"), *arguments, "--server", f"127.0.0.1:{port}"],
                                     capture_output=True, text=True, timeout=timeout)
@@ -172,7 +172,7 @@ class Cluster:
             time.sleep(0.05)
 
     def await_end(self, job, seconds):
-        """State of the job when it has ended, or what it hangs on."""
+        """Returns the final state of the job, or what it is stuck on."""
         deadline = time.monotonic() + seconds
         state, waits = "UNKNOWN", ""
         while time.monotonic() < deadline:
@@ -187,5 +187,5 @@ class Cluster:
         return f"stuck in {state}: {waits}"
 
     def checkpoint_weights(self, job, step):
-        """File of the weights in the checkpoint of `step`."""
+        """Path of the weights in the checkpoint of `step`."""
         return os.path.join(self.folder, "state", "jobs", job, "checkpoints", f"step-{step}", "model.safetensors")

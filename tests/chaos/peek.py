@@ -1,20 +1,20 @@
-"""Looks into the store of a running job, to pick the moment of a fault."""
+"""Reads the store of a running job, to time a fault."""
 import re
 import socket
 import time
 
-PUT = re.compile(rb"\}:b:(\d+):")  # in a request that puts samples: the lease's token
+PUT = re.compile(rb"\}:b:(\d+):")  # the lease token in a request that puts samples
 
 
 class Peek:
-    """A connection to redis-server of one job's store. Not thread-safe."""
+    """A connection to redis-server for one job. Not thread-safe."""
 
     def __init__(self, port, job):
         self.file = socket.create_connection(("127.0.0.1", port), timeout=2).makefile("rwb")
         self.prefix = "{%s}:" % job
 
     def ask(self, *words):
-        """The answer to a command whose words hold no blanks: bytes, or None."""
+        """Sends a command of words without blanks. Returns the reply as bytes, or None."""
         self.file.write((" ".join(words) + "\r\n").encode())
         self.file.flush()
         return self._read()
@@ -29,7 +29,7 @@ class Peek:
         return self.file.read(size + 2)[:size] if size >= 0 else None
 
     def await_rival(self, request, seconds):
-        """Returns when samples of another lease stand where those of `request`, a put, would go."""
+        """Waits until another lease has put samples where the put `request` would put its own."""
         token = PUT.search(request).group(1)
         group = self.ask("HGET", self.prefix + "tokens", token.decode())
         deadline = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""A TCP proxy of our own whose connections can be cut, held up, lose their answers, or deliver a request late."""
+"""A TCP proxy that can cut or delay connections, drop answers, or deliver a request late."""
 import socket
 import struct
 import threading
@@ -6,20 +6,20 @@ import time
 
 
 class Proxy:
-    """Stands in front of one address of this machine. Thread-safe."""
+    """Proxies one address of this machine. Thread-safe."""
 
     def __init__(self, target):
         self.target, self.pairs, self.lock = target, set(), threading.Lock()
         self.hold_until = 0.0
         self.to_lose = 0
-        self.held = self.lost = 0  # how often it did so
+        self.held = self.lost = 0  # counters
         self.marker, self.request, self.caught, self.released = None, None, threading.Event(), threading.Event()
         self.server = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self.server.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self):
-        """Resets every connection. Returns how many there were."""
+        """Resets all connections. Returns their number."""
         with self.lock:
             pairs = list(self.pairs)
         for pair in pairs:
@@ -27,17 +27,17 @@ class Proxy:
         return len(pairs)
 
     def hold(self, seconds):
-        """Passes nothing on for a while."""
+        """Forwards nothing for `seconds`."""
         self.hold_until = time.monotonic() + seconds
 
     def lose(self, answers):
-        """Cuts the next connections that carry an answer, before it arrives: the request was carried out."""
+        """Cuts the next `answers` connections that carry an answer, before it arrives. The requests were executed."""
         with self.lock:
             self.to_lose += answers
 
     def catch(self, marker, seconds):
-        """Keeps the next request in which the pattern `marker` occurs, and what follows on its connection, until `release`. Returns it,
-        or None when none comes within the time."""
+        """Holds the next request that matches the pattern `marker`, and all later data of its connection, until
+        `release`. Returns the request, or None if none comes in time."""
         self.caught.clear()
         self.released.clear()
         with self.lock:
@@ -53,7 +53,7 @@ class Proxy:
     def stop(self):
         self.released.set()
         try:
-            self.server.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+            self.server.shutdown(socket.SHUT_RDWR)  # wakes the accept thread
         except OSError:
             pass
         self.server.close()
@@ -119,7 +119,7 @@ class Proxy:
             self.pairs.discard(pair)
         for sock in pair:
             try:
-                # A reset, as when a host goes away.
+                # Send a reset, like a host that disappears.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:

@@ -1,4 +1,4 @@
-"""What goes wrong in a run: drawn from a seed, and carried out."""
+"""The faults of a run: drawn from a seed, and injected."""
 import random
 import signal
 import time
@@ -6,11 +6,11 @@ import time
 from cluster import CONTROLLERS, ROLLOUTS, WORKERS
 from peek import PUT, Peek
 
-# Weights of the kinds of fault, by role.
+# Probability weights of the fault kinds, by role.
 PROCESS = {"kill": 4, "stop": 3}
 REDIS = {"cut": 1, "hold": 1, "lose": 1}  # connections to Redis
-CALLS = {"cut_calls": 1, "hold_calls": 1, "lose_calls": 1}  # connections that others have to it
-EVERYTHING = "everything"  # as when the power goes
+CALLS = {"cut_calls": 1, "hold_calls": 1, "lose_calls": 1}  # connections of others to the process
+EVERYTHING = "everything"  # like a power failure
 JOB = "chaos"
 
 
@@ -20,7 +20,7 @@ def kinds_of(role):
     if role == "redis":
         return PROCESS
     kinds = dict(PROCESS)
-    if role != "reward":  # which nobody calls
+    if role != "reward":  # reward workers are not called
         kinds.update(CALLS)
     if role in CONTROLLERS + WORKERS:
         kinds.update(REDIS)
@@ -32,8 +32,8 @@ def kinds_of(role):
 
 
 def draw(seed, members, stretch=1.0, begin=0.03, first=0.2, end=0.8):
-    """The faults of a seed (a number or text), [(seconds after submit, kind, role, seconds that it lasts)], in order.
-    The first one comes while the job certainly runs."""
+    """Returns the faults of a seed (a number or text) in order: [(seconds after submit, kind, role, duration)].
+    The first one occurs while the job is certainly running."""
     dice = random.Random(seed)
     roles = sorted([*members, EVERYTHING])
     faults = []
@@ -47,19 +47,19 @@ def draw(seed, members, stretch=1.0, begin=0.03, first=0.2, end=0.8):
 
 
 class Storm:
-    """Carries out a schedule and heals what it hurt."""
+    """Injects the faults of a schedule and heals them."""
 
     def __init__(self, cluster, faults, done):
         self.cluster, self.faults, self.done = cluster, faults, done
-        self.healing = []  # [(when, what to do)]
-        self.hurt = []  # of every fault tried: whether it hurt anything, as a function
+        self.healing = []  # [(time, action)]
+        self.hurt = []  # per attempted fault: a function that returns whether it had an effect
 
     @property
     def inflicted(self):
         return sum(bool(hurt()) for hurt in self.hurt)
 
     def run(self):
-        """Returns when everything is healed. What is not yet inflicted when the job is done is left out."""
+        """Runs until all faults are healed. Skips faults that are still pending when the job is done."""
         begin = time.monotonic()
         for at, kind, role, length in self.faults:
             while time.monotonic() < begin + at:
@@ -75,7 +75,7 @@ class Storm:
             self._heal()
 
     def _inflict(self, kind, role, length):
-        """Whether it hurt anything, or a function that tells it later."""
+        """Injects a fault. Returns whether it had an effect, or a function that tells later."""
         cluster, later = self.cluster, time.monotonic() + length
         if kind == "kill":
             members = cluster.members if role == EVERYTHING else (role,)
@@ -105,8 +105,8 @@ class Storm:
         return lambda: (proxy.held, proxy.lost) != (held, lost)
 
     def _deliver_late(self, role, length):
-        """Replaces a rollout whose samples are on their way. They arrive when those of another are there, or late.
-        False when it put none."""
+        """Replaces a rollout while its put is held back. The put arrives after another rollout's samples, or late.
+        Returns False if there was no put."""
         proxy = self.cluster.proxies[role]
         request = proxy.catch(PUT, 1.0)
         if request is None:
@@ -115,7 +115,7 @@ class Storm:
         try:
             Peek(self.cluster.redis_port, JOB).await_rival(request, length)
         except OSError:
-            pass  # Redis is down: then it is late enough
+            pass  # Redis is down, so the put is late anyway
         proxy.release()
         self.healing.append((time.monotonic() + 0.1, lambda: self._continue(process)))
         return True

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The documentation names what there is: links, anchors, paths, tests, metrics.
+"""Links, anchors, paths, tests and metrics that the documentation names exist.
 
     docs_test.py REPOSITORY
 """
@@ -9,18 +9,18 @@ import sys
 
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")
 HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
-# Paths of the repository that the text names in code spans, such as `examples/smoke.yaml`.
+# Paths of the repository in code spans, such as `examples/smoke.yaml`.
 PATH = re.compile(r"`((?:bench|clients|docs|examples|proto|tests)/[\w./-]+)`")
 TEST = re.compile(r"TEST(?:_F|_P)?\((\w+), *(\w+)")
 METRIC = re.compile(r'"(freshet_[a-z_]+)"')
-# Not metrics of a role: a gRPC plugin, and a name in a test.
+# No metric of a role: the name of a gRPC plugin, also used in a test.
 NO_METRICS = {"freshet_service_names"}
-# Folders of the roles; `local` serves the same names on a port of its own.
+# Folders of the roles; `local` serves the same metric names on its own port.
 CODE = ("controller", "env_workers", "rollout", "services", "trainer", "weights")
 
 
 def anchors(path):
-    """GitHub's anchors of a file's headings."""
+    """Returns GitHub's anchors of a file's headings."""
     result = set()
     for heading in HEADING.findall(path.read_text()):
         text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -35,12 +35,12 @@ def check_links(root, page):
             continue
         path = (page.parent / target).resolve() if target else page
         if not path.exists():
-            yield f"{target} is not there"
+            yield f"{target} does not exist"
         elif anchor and anchor not in anchors(path):
-            yield f"{target}{anchor} is no heading"
+            yield f"{target}{anchor}: no such heading"
     for name in PATH.findall(text):
         if not (root / name).exists():
-            yield f"`{name}` is not there"
+            yield f"`{name}` does not exist"
 
 
 def sources(root, folders):
@@ -50,7 +50,7 @@ def sources(root, folders):
 
 
 def check_tests(root, page):
-    """Test names in code spans: `Suite.Name`, `.Name` after one of the same suite, `Suite.*`."""
+    """Checks test names in code spans: `Suite.Name`, `.Name` after one of the same suite, `Suite.*`."""
     known = {}
     for source in sources(root, ["tests"]):
         for suite, name in TEST.findall(source.read_text()):
@@ -60,7 +60,7 @@ def check_tests(root, page):
         given, name = span.split(".")
         suite = given or suite
         if name not in known.get(suite, ()) and not (name == "*" and suite in known):
-            yield f"`{suite}.{name}` is no test"
+            yield f"`{suite}.{name}`: no such test"
 
 
 def check_metrics(root, page):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parts of the chart's checks that need neither helm nor the network: schemas, and the kinds of manifests."""
+"""Unit tests of the chart checks, without helm and network."""
 import os
 import sys
 import unittest

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Checks the chart with helm's own tools: what `./dev ci` and `./dev k8s-test` run.
+"""Checks the chart with helm's tools. `./dev ci` and `./dev k8s-test` run this.
 
     check_chart.py [--tools DIR] [--schemas DIR] [lint|unittest|manifests]...     (default: all three)
 
 lint       `helm lint --strict` with every ci/*-values.yaml
 unittest   `helm unittest --strict`
-manifests  `helm template` with every ci/*-values.yaml through `kubeconform -strict`, custom resources included; together
-           they must render every kind that the templates have. LeaderWorkerSet has no schema here: the unit tests look at it.
-           Every selector of a PrometheusRule must name namespace and release.
+manifests  `helm template` with every ci/*-values.yaml through `kubeconform -strict`, including custom resources.
+           Together they must render every kind in the templates. LeaderWorkerSet has no schema here; the unit tests
+           check it. Every selector of a PrometheusRule must name namespace and release.
 
-Exits with 1 and says what does not hold.
+Exits with 1 and prints the faults.
 """
 import argparse
 import glob
@@ -30,7 +30,7 @@ WITHOUT_SCHEMA = ("LeaderWorkerSet",)
 
 
 class Fault(Exception):
-    """Something of the chart does not hold; the text says what."""
+    """A fault of the chart."""
 
 
 def run(command, input_text=None):
@@ -49,13 +49,13 @@ def values_files():
 
 
 def kinds_of(manifests):
-    """The kinds of rendered documents. Pure."""
+    """Returns the kinds of rendered documents."""
     return set(re.findall(r"^kind: *\"?(\w+)", manifests, re.M))
 
 
 def kinds_of_templates(texts):
-    """The kinds that templates can render: those that they name, and for `kind: {{ $cfg.kind }}` of a pool those that the
-    schema of the values allows. Pure, but for the latter."""
+    """Returns the kinds that templates can render: the literal ones, and both kinds of a pool for
+    `kind: {{ $cfg.kind }}`."""
     kinds = set()
     for text in texts:
         kinds |= kinds_of(text)
@@ -65,8 +65,8 @@ def kinds_of_templates(texts):
 
 
 def unscoped_selectors(manifests):
-    """Selectors of rendered PrometheusRules that would also see other releases. Pure."""
-    import yaml  # only the rules need it
+    """Returns the selectors of rendered PrometheusRules that would match other releases too."""
+    import yaml  # only needed for rules
     found = []
     for document in yaml.safe_load_all(manifests):
         if document and document["kind"] == "PrometheusRule":
@@ -94,7 +94,7 @@ def manifests(helm, kubeconform, folder, **_):
         rendered |= kinds_of(text)
         unscoped = unscoped_selectors(text)
         if unscoped:
-            raise Fault(f"{os.path.relpath(values)}: rules see other releases by {', '.join(unscoped)}")
+            raise Fault(f"{os.path.relpath(values)}: rules match other releases through {', '.join(unscoped)}")
         try:
             run([kubeconform, "-strict", "-summary", "-kubernetes-version", version, "-skip", ",".join(WITHOUT_SCHEMA),
                  "-schema-location", location], text)
@@ -114,13 +114,13 @@ CHECKS = {"lint": lint, "unittest": unittest, "manifests": manifests}
 
 def main():
     parser = argparse.ArgumentParser(description="Checks the chart with helm lint, helm-unittest and kubeconform.")
-    parser.add_argument("--tools", default=os.path.join(tools.CACHE, "bin"), help="folder of helm and the others")
-    parser.add_argument("--schemas", default=os.path.join(tools.CACHE, "schemas"), help="below which schemas are kept")
+    parser.add_argument("--tools", default=os.path.join(tools.CACHE, "bin"), help="folder with the tools")
+    parser.add_argument("--schemas", default=os.path.join(tools.CACHE, "schemas"), help="folder for the schemas")
     parser.add_argument("check", nargs="*", help=f"{', '.join(CHECKS)} (default: all)")
     options = parser.parse_args()
     unknown = [name for name in options.check if name not in CHECKS]
     if unknown:
-        sys.exit(f"check_chart: no such check: {unknown[0]}; there are {', '.join(CHECKS)}")
+        sys.exit(f"check_chart: no such check: {unknown[0]}; choose from {', '.join(CHECKS)}")
     names = options.check or list(CHECKS)
     programs = {"helm": "helm", "unittest_program": "helm-unittest", "kubeconform": "kubeconform"}
     programs = {key: os.path.join(options.tools, name) for key, name in programs.items()}

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the JSON schemas that kubeconform checks the chart's manifests with, out of what the projects themselves publish.
+"""Creates the JSON schemas for kubeconform from the schemas that the projects publish.
 
     schemas.py [--folder DIR]      prints the folder with the schemas
 
-Kubernetes' own kinds come from its OpenAPI documents, the others from the CRDs of prometheus-operator, KEDA and
-cert-manager; all of them lie in Go modules, which the go command fetches and checks. A file is called as kubeconform's
-template "{{ .ResourceKind }}{{ .KindSuffix }}.json" has it, and refuses keys that its kind does not have. Made once per
-set of versions, in a few seconds.
+Kubernetes' kinds come from its OpenAPI documents, the others from the CRDs of prometheus-operator, KEDA and
+cert-manager. All are in Go modules, which the go command fetches and verifies. Files are named by kubeconform's
+template "{{ .ResourceKind }}{{ .KindSuffix }}.json". Schemas reject unknown keys. They are created once per set of
+versions, in a few seconds.
 """
 import argparse
 import dataclasses
@@ -22,14 +22,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 import tools  # noqa: E402
 
 REFERENCE = "#/components/schemas/"
-FORMAT = 1  # of what is written here; another one makes all files anew
+FORMAT = 1  # version of the output; changing it recreates all files
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
     module: str
     version: str
-    files: tuple  # patterns below the module
+    files: tuple  # glob patterns in the module
 
 
 KUBERNETES = Source("k8s.io/kubernetes", f"v1.{tools.KUBERNETES_MINOR}.10", tuple(
@@ -48,7 +48,7 @@ SOURCES = (KUBERNETES, *CRDS)
 
 
 def convert(node, closed=True):
-    """An OpenAPI schema of Kubernetes as JSON schema draft 7; objects take no keys but their own where `closed`. Pure."""
+    """Converts an OpenAPI schema of Kubernetes to JSON schema draft 7. If `closed`, objects reject unknown keys."""
     out = {}
     for key, value in node.items():
         if key == "$ref":
@@ -60,7 +60,7 @@ def convert(node, closed=True):
         elif key == "not":
             out[key] = convert(value, False)
         elif key in ("allOf", "anyOf", "oneOf"):
-            # Conditions beside the schema that has the properties: they name some of them.
+            # These conditions name only some of the properties, so they must stay open.
             out[key] = [convert(schema, False) for schema in value]
         elif key not in ("default", "description", "format", "nullable") and not key.startswith("x-kubernetes-"):
             out[key] = value
@@ -87,12 +87,12 @@ def references(node):
 
 
 def file_name(group, version, kind):
-    """As kubeconform asks for it. Pure."""
+    """Returns the file name that kubeconform looks up."""
     return "-".join(part for part in (kind, group.split(".")[0], version) if part).lower() + ".json"
 
 
 def fixed(schema, group, version, kind):
-    """The schema of a kind, which says so."""
+    """Returns the schema of a kind with its apiVersion and kind fixed."""
     schema["properties"] = {**schema.get("properties", {}), "kind": {"enum": [kind]},
                             "apiVersion": {"enum": [f"{group}/{version}" if group else version]}}
     schema["$schema"] = "http://json-schema.org/draft-07/schema#"
@@ -100,12 +100,12 @@ def fixed(schema, group, version, kind):
 
 
 def of_openapi(document):
-    """File names and schemas of the kinds in an OpenAPI document. Pure."""
+    """Yields (file name, schema) of the kinds in an OpenAPI document."""
     definitions = {name: convert(schema) for name, schema in document["components"]["schemas"].items()}
     for name, schema in document["components"]["schemas"].items():
         kinds = schema.get("x-kubernetes-group-version-kind", [])
         if len(kinds) != 1:
-            continue  # none of its own, or a kind that every group has
+            continue  # no kind, or one that every group has
         needed, todo = {}, list(references(definitions[name]))
         while todo:
             one = todo.pop()
@@ -118,7 +118,7 @@ def of_openapi(document):
 
 
 def of_crd(crd):
-    """File names and schemas of the versions of a custom resource. Pure."""
+    """Yields (file name, schema) of the versions of a custom resource."""
     group, kind = crd["spec"]["group"], crd["spec"]["names"]["kind"]
     for version in crd["spec"]["versions"]:
         schema = convert(version["schema"]["openAPIV3Schema"])
@@ -126,7 +126,7 @@ def of_crd(crd):
 
 
 def fetch(go, source, cache):
-    """The folder of a module."""
+    """Fetches a module and returns its folder."""
     done = subprocess.run([go, "mod", "download", "-json", f"{source.module}@{source.version}"], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, cwd=cache,
                           env={**os.environ, "GOMODCACHE": cache, "GOFLAGS": "-modcacherw"})
@@ -138,7 +138,7 @@ def fetch(go, source, cache):
 
 def write_all(go, folder):
     try:
-        import yaml  # only the CRDs need it
+        import yaml  # only needed for CRDs
     except ImportError:
         sys.exit("schemas: the CRDs are YAML: apt install python3-yaml")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -150,7 +150,7 @@ def write_all(go, folder):
         root = fetch(go, source, cache)
         for path in [path for pattern in source.files for path in glob.glob(os.path.join(root, pattern)) or [None]]:
             if path is None:
-                sys.exit(f"schemas: {source.module} {source.version} has no longer the files {', '.join(source.files)}")
+                sys.exit(f"schemas: {source.module} {source.version} no longer has the files {', '.join(source.files)}")
             with open(path, encoding="utf-8") as file:
                 made = of_openapi(json.load(file)) if path.endswith(".json") else of_crd(yaml.load(file, loader))
             for name, schema in made:
@@ -160,7 +160,7 @@ def write_all(go, folder):
 
 
 def make(base):
-    """The folder with the schemas, below `base`; makes them where they are not there."""
+    """Returns the folder with the schemas below `base`. Creates them if missing."""
     key = hashlib.sha256(repr((FORMAT, SOURCES)).encode()).hexdigest()[:12]
     folder = os.path.join(os.path.abspath(base), key)
     if not os.path.exists(folder):
@@ -171,8 +171,8 @@ def make(base):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Makes the schemas for kubeconform.")
-    parser.add_argument("--folder", default=os.path.join(tools.CACHE, "schemas"), help="below which they are kept")
+    parser = argparse.ArgumentParser(description="Creates the schemas for kubeconform.")
+    parser.add_argument("--folder", default=os.path.join(tools.CACHE, "schemas"), help="folder for the schemas")
     print(make(parser.parse_args().folder))
 
 

@@ -1,4 +1,4 @@
-"""The freshet command against a release: through a port-forward, with the certificate and token that the chart made."""
+"""Runs the freshet command on a release, through a port-forward, with the chart's certificate and tokens."""
 import json
 import os
 
@@ -9,21 +9,21 @@ NO_CONNECTION = 7
 
 
 class FreshetClient:
-    """Commands are repeated while the connection is away: pods behind the port-forward come and go."""
+    """Retries commands while the connection is down, because pods behind the port-forward come and go."""
 
     def __init__(self, binary, kubectl, fullname, folder, user="admin"):
         self.binary, self.kubectl, self.fullname, self.folder, self.user = binary, kubectl, fullname, folder, user
         self.forward = PortForward(kubectl, f"service/{fullname}-controller", 7070)
-        # The controller's certificate is good for this name, too.
+        # The controller's certificate is valid for localhost.
         self.server = f"localhost:{self.forward.port}"
         certificate = kubectl.secret(f"{fullname}-tls-user")
-        self.files = {}  # of the certificate that all users share, by key of the secret
+        self.files = {}  # files of the shared user certificate, by key of the secret
         for key in ("ca.crt", "tls.crt", "tls.key") if certificate is not None else ():
             if key not in certificate:
                 raise Failure(f"secret {fullname}-tls-user has no {key}")
             self.files[key] = self._write(folder, key, certificate[key])
-        self.tokens = {}  # file of a user's token, by name; None: there is none
-        # A context or a variable of whoever runs the test must not lead elsewhere.
+        self.tokens = {}  # token file by user; None: no token
+        # Ignore contexts and variables of the person who runs the test.
         self.environment = {"FRESHET_SERVER": "", "XDG_CONFIG_HOME": folder, "HOME": folder}
 
     def token_file(self, user):
@@ -53,7 +53,7 @@ class FreshetClient:
         self.forward.close()
 
     def call(self, *arguments, timeout=60.0, patience=90.0, check=True, user=None):
-        """Runs `freshet ARGUMENTS`; tries again for `patience` seconds while nobody answers."""
+        """Runs `freshet ARGUMENTS`. Retries for `patience` seconds while the server is unreachable."""
         def once():
             done = run([self.binary, *arguments, *self.flags(user or self.user)], timeout=timeout, check=False,
                        environment=self.environment)
@@ -66,7 +66,7 @@ class FreshetClient:
         return done
 
     def grpc(self, method, message, proto):
-        """A call by grpcurl, as of any client that has the proto. Returns the answer as protobuf's JSON has it."""
+        """Calls a method with grpcurl. Returns the answer as protobuf JSON."""
         command = ["grpcurl", "-max-time", "20", "-import-path", os.path.dirname(proto), "-proto", os.path.basename(proto)]
         if self.files:
             command += ["-cacert", self.files["ca.crt"], "-cert", self.files["tls.crt"], "-key", self.files["tls.key"]]
@@ -74,7 +74,7 @@ class FreshetClient:
             command += ["-plaintext"]
         token = self.token_file(self.user)
         if token:
-            # grpcurl fills in variables of the environment: no token in a list of processes.
+            # grpcurl expands environment variables, which keeps the token out of the process list.
             with open(token, encoding="ascii") as file:
                 self.environment["FRESHET_TEST_TOKEN"] = file.read().strip()
             command += ["-expand-headers", "-H", "authorization: Bearer ${FRESHET_TEST_TOKEN}"]
@@ -95,7 +95,7 @@ class FreshetClient:
         return [worker for worker in self.cluster()["workers"] if worker["role"] == role and worker["state"] == state]
 
     def await_step(self, job, step, deadline_s):
-        """Waits until the job has done `step`. Failure where it ends in another way than by success."""
+        """Waits until the job has finished `step`. Raises JobEnded if it fails or is cancelled."""
         def look():
             now = self.job(job)
             if now["state"] in ("FAILED", "CANCELLED"):
@@ -108,7 +108,7 @@ class FreshetClient:
                         lambda: (lambda now: now if now["state"] in ENDED else None)(self.job(job)), every_s=1)
 
     def verify(self, job):
-        """`freshet ledger verify`: its text. Failure where a promise does not hold."""
+        """Returns the output of `freshet ledger verify`. Raises Failure on a violation."""
         done = self.call("ledger", "verify", job, timeout=300, check=False)
         if done.returncode != 0:
             raise Failure(f"ledger verify {job}: exit {done.returncode}: {(done.stdout + done.stderr).strip()[-1500:]}")
@@ -116,4 +116,4 @@ class FreshetClient:
 
 
 class JobEnded(Exception):
-    """The job ended while its progress was waited for: waiting on would be in vain."""
+    """The job ended while a step was awaited, so further waiting is pointless."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parts of the Kubernetes test and of the image build that need neither a cluster nor a daemon."""
+"""Unit tests of the Kubernetes test and of the image build, without a cluster or a daemon."""
 import contextlib
 import io
 import os
@@ -117,7 +117,7 @@ class ImageBuildTest(unittest.TestCase):
         defaults = [line.split("=")[1].strip() for line in dockerfile.splitlines() if line.startswith("ARG VERSION=")]
         self.assertEqual(set(defaults), {build_images.project_version()})
         for stage in dockerfile.split("\nFROM ")[1:]:
-            # Some builders give a stage none of the arguments of the stage that it begins from.
+            # Some builders do not inherit build arguments from the base stage.
             self.assertEqual("${VERSION}" in stage, "\nARG VERSION=" in stage, stage.splitlines()[0])
         for target in build_images.TARGETS:
             self.assertIn(f"FROM scratch AS {target}\n", dockerfile)

@@ -1,25 +1,30 @@
 #!/usr/bin/env python3
-"""Installs the chart on a real Kubernetes and puts a job through what a cluster does to it: what `./dev k8s-test` runs.
+"""Tests the chart and jobs on a real Kubernetes cluster. `./dev k8s-test` runs this.
 
     k8s_test.py [--kubeconfig FILE] [--image-loader COMMAND --archives DIR] [--quick]
 
-With no values: helm install, helm test, examples/arithmetic.yaml to its accuracy while the rollouts are scaled 1, 4, 2
-by kubectl; the same by `freshet scale`; what each role of users may do; the status page; pods of every role deleted at
-random, one every 20 s for 5 minutes, under a second job; helm upgrade with other settings for every role under a third
-one; after each of them `freshet ledger verify`; KEDA's scaler by grpcurl; helm uninstall, which must leave nothing but the
-claims that the notes name. One line per check, at the end `N passed, N failed`; exit code 0 when none failed. The
-namespace is made by the test, with Pod Security "restricted" enforced, and removed at the end.
+Steps, with the chart's default values:
+- helm install, helm test
+- examples/arithmetic.yaml must reach its accuracy while kubectl scales the rollouts 1, 4, 2; the same with
+  `freshet scale`
+- permissions of each user role; the status page
+- a second job, while random pods of every role are deleted, one every 20 s for 5 minutes
+- a third job, during a helm upgrade with changed settings for every role
+- `freshet ledger verify` after each job; KEDA's scaler with grpcurl
+- helm uninstall, which must leave only the claims that the chart's notes name
+Prints one line per check and `N passed, N failed`. Exits with 0 if none failed. The test creates its namespace with Pod
+Security "restricted" enforced and removes it at the end.
 
-Which cluster: --kubeconfig, else KUBECONFIG, else ~/.kube/config. To get one on this machine, any of
+Cluster: --kubeconfig, else KUBECONFIG, else ~/.kube/config. To get one on this machine, use one of
 
     kind create cluster                 images:  --image-loader 'kind load image-archive {archive}'
     minikube start                      images:  --image-loader 'minikube image load {archive}'
     k3s server                          images:  --image-loader 'k3s ctr images import {archive}'
                                         config:  --kubeconfig /etc/rancher/k3s/k3s.yaml
 
-The loader is run once per image that the chart names, with {image} and {archive} filled in; the archives come from
-`./dev image --archive DIR`. Without a loader the cluster has to be able to pull the images: push them to a registry and
-say --set image.registry=REGISTRY.
+The loader runs once per image of the chart, with {image} and {archive} filled in. `./dev image --archive DIR` creates
+the archives. Without a loader the cluster must be able to pull the images: push them to a registry and use
+--set image.registry=REGISTRY.
 """
 import argparse
 import dataclasses
@@ -41,26 +46,26 @@ from freshet_client import FreshetClient, JobEnded  # noqa: E402
 from kube import DrainWatch, Failure, Helm, Kubectl, wait_for  # noqa: E402
 from report import Report, gather_evidence, say  # noqa: E402
 
-WANT_CLUSTER = ("no Kubernetes answers{}. Name one with --kubeconfig FILE or KUBECONFIG; `./dev k8s-test --help` says how to "
-                "get one on this machine")
-# Settings that every role's pods are started with: an upgrade with them replaces all pods.
+WANT_CLUSTER = ("no Kubernetes cluster answers{}. Use --kubeconfig FILE or KUBECONFIG; `./dev k8s-test --help` shows "
+                "how to get one on this machine")
+# Settings that change the pods of every role, so an upgrade with them replaces all pods.
 UPGRADE = ["controller.keepHours=48", "rollout.drainTimeoutSeconds=25", "reward.drainTimeoutSeconds=10",
            "env.maxEpisodes=512", "trainer.drainTimeoutSeconds=200", "redis.extraConfig=slowlog-max-len 64",
-           # Nothing follows the number that the controller wants here: its scaler is asked for it.
+           # Makes the controller compute wanted replicas for the test of KEDA's scaler; nothing scales by them.
            "controller.extraArgs[0]=--pool-bounds=default=1..4"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    job: str                  # of the first and of the last part
-    overrides: tuple          # for it
-    accuracy: float           # that it must reach
-    scales: tuple             # replicas of the default pool, one after the other
+    job: str                  # example of the first and the last job
+    overrides: tuple          # of that job
+    accuracy: float           # that the job must reach
+    scales: tuple             # successive replicas of the default pool
     chaos_seconds: float
     chaos_every: float
-    chaos_overrides: tuple    # arithmetic, made long enough
-    upgrade_at: int           # step
-    job_seconds: float        # that a job may take
+    chaos_overrides: tuple    # make arithmetic.yaml long enough
+    upgrade_at: int           # step at which to upgrade
+    job_seconds: float        # limit of a job
 
 
 FULL = Profile(job="arithmetic", overrides=(), accuracy=0.90, scales=(4, 2), chaos_seconds=300, chaos_every=20,
@@ -76,7 +81,7 @@ class Scenario:
     def __init__(self, options, profile, folder):
         self.options, self.profile, self.folder = options, profile, folder
         self.release = options.release
-        # As the chart's names begin.
+        # The prefix of the chart's names.
         self.fullname = options.release if "freshet" in options.release else f"{options.release}-freshet"
         self.kubectl = Kubectl(options.kubectl, options.kubeconfig, options.context, options.namespace)
         self.helm = Helm(options.helm, options.kubeconfig, options.context, options.namespace)
@@ -86,7 +91,7 @@ class Scenario:
         self.versions = {}
         self.report = Report()
 
-    # Before anything is installed.
+    # Before the installation.
 
     def look_at_cluster(self):
         done = self.kubectl.run("version", "-o", "json", timeout=20, check=False)
@@ -106,7 +111,7 @@ class Scenario:
         rendered = self.helm.run("template", self.release, self.options.chart, *self.chart_flags()).stdout
         named = images.images_of(rendered)
         if not self.options.image_loader:
-            return f"{len(named)} images, which the cluster has or pulls"
+            return f"{len(named)} images, which the cluster must have or pull"
         loaded = images.load_images(named, self.options.archives, self.options.image_loader, say)
         return f"{len(loaded)} of {len(named)} images loaded"
 
@@ -115,7 +120,7 @@ class Scenario:
         manifest = {"apiVersion": "v1", "kind": "Namespace",
                     "metadata": {"name": self.options.namespace, "labels": labels}}
         self.kubectl.run("create", "-f", "-", input_text=json.dumps(manifest))
-        # The cluster itself puts things into a new namespace.
+        # The cluster creates these objects in a new namespace asynchronously.
         wait_for("the namespace's service account", 60,
                  lambda: self.kubectl.run("get", "serviceaccount", "default", check=False).returncode == 0)
         wait_for("the namespace's root certificate", 60,
@@ -149,7 +154,7 @@ class Scenario:
         return f"at step {self.client.await_step('first', 1, 300)['step']}"
 
     def scale(self):
-        """Under the running job, by kubectl, as a user or an autoscaler would."""
+        """Scales with kubectl while the job runs, like a user or an autoscaler."""
         pool = f"deployment/{self.fullname}-rollout-default"
         lines, drained = [], []
         for replicas in self.profile.scales:
@@ -170,11 +175,11 @@ class Scenario:
             drained += [watch.seconds for watch in watches if watch.seconds is not None]
         state = self.client.job("first")
         if state["state"] not in ("STARTING", "RUNNING"):
-            raise Failure(f"the job was {state['state']} before the scaling was over: it shows nothing")
+            raise Failure(f"the job was {state['state']} before the scaling was over, so it proves nothing")
         lost = [event["notice"]["text"] for event in state.get("recent_events", [])
                 if event.get("notice", {}).get("kind") == "worker_lost"]
         if lost:
-            raise Failure(f"workers were lost where they should have drained: {'; '.join(lost)}")
+            raise Failure(f"workers were lost instead of drained: {'; '.join(lost)}")
         ended = f"; pods ended {min(drained):.1f} to {max(drained):.1f} s after SIGTERM" if drained else ""
         return ", ".join(lines) + f", at step {state['step']}" + ended
 
@@ -184,11 +189,11 @@ class Scenario:
             raise Failure(f"job first is {end['state']}: {end['reason']}")
         accuracy = end.get("eval_accuracy")
         if accuracy is None or accuracy < self.profile.accuracy:
-            raise Failure(f"accuracy {accuracy} after {end['step']} steps, at least {self.profile.accuracy} is asked for")
+            raise Failure(f"accuracy {accuracy} after {end['step']} steps, required is {self.profile.accuracy}")
         return f"accuracy {accuracy:.3f} after {end['step']} steps"
 
     def scale_by_freshet(self):
-        """The same by the API of the cluster: the controller asks Kubernetes."""
+        """Scales with `freshet scale`: the controller calls the Kubernetes API."""
         lines = []
         for replicas in (self.profile.scales[-1] + 1, self.profile.scales[-1]):
             begin = time.monotonic()
@@ -230,20 +235,20 @@ class Scenario:
         self.start_job("upgrade", self.profile.job, self.profile.overrides)
         before = self.client.await_step("upgrade", self.profile.upgrade_at, 600)
         if before["state"] == "SUCCEEDED":
-            raise Failure("the job ended before the upgrade: it shows nothing")
+            raise Failure("the job ended before the upgrade, so it proves nothing")
         begin = time.monotonic()
         pods = self.pod_ids()
         flags = [flag for value in UPGRADE for flag in ("--set", value)]
         self.helm.run("upgrade", self.release, self.options.chart, "--reset-then-reuse-values", *flags, "--wait", "--timeout",
                       "15m", timeout=930)
-        # Of a Deployment helm waits only for as many new pods as there must be at any time.
+        # For a Deployment helm waits only for the minimum of available pods.
         kept = pods
         end = time.monotonic() + 180
         while kept and time.monotonic() < end:
             time.sleep(0.5)
             kept = {name: uid for name, uid in self.pod_ids().items() if pods.get(name) == uid}
         if kept:
-            raise Failure(f"pods still run with the former settings: {', '.join(sorted(kept))}")
+            raise Failure(f"pods still run with the old settings: {', '.join(sorted(kept))}")
         seconds = time.monotonic() - begin
         end = self.client.await_end("upgrade", self.profile.job_seconds)
         if end["state"] != "SUCCEEDED":
@@ -262,7 +267,7 @@ class Scenario:
         self.helm.run("uninstall", self.release, "--wait", "--timeout", "10m", timeout=660)
         claims = {f"persistentvolumeclaim/{item['metadata']['name']}" for item in self.kubectl.items("pvc")}
         wait_for("the end of all pods", 300, lambda: not self.kubectl.items("pods"))
-        # What belongs to something that was deleted goes a little later.
+        # Dependents of deleted objects disappear a little later.
         left, end = {"all"}, time.monotonic() + 60
         while left and time.monotonic() < end:
             left = self.kubectl.inventory() - self.before - claims
@@ -273,10 +278,10 @@ class Scenario:
             raise Failure(f"claims that the notes did not name: {', '.join(unnamed)}")
         return f"{len(claims)} claims are left, as the notes say"
 
-    # What they share.
+    # Shared by the parts.
 
     def clear(self, job):
-        """The job keeps its trainer no longer, whatever became of its part of the test."""
+        """Cancels the job, so that it frees its trainer even if its part of the test failed."""
         try:
             if self.client.job(job)["state"] not in ("SUCCEEDED", "FAILED", "CANCELLED"):
                 self.client.call("cancel", job)
@@ -342,35 +347,36 @@ def parse(arguments=None):
     description, rest = __doc__.split("\n\n", 1)
     parser = argparse.ArgumentParser(prog="./dev k8s-test", description=description, epilog=rest,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the same in a few minutes: smoke.yaml, a minute of deletions")
-    parser.add_argument("--kubeconfig", help="of the cluster (default: KUBECONFIG, else ~/.kube/config)")
-    parser.add_argument("--context", help="of the kubeconfig")
-    parser.add_argument("--namespace", default="freshet-test", help="that is made and removed (default freshet-test)")
+    parser.add_argument("--quick", action="store_true", help="few minutes: smoke.yaml, one minute of deletions")
+    parser.add_argument("--kubeconfig", help="kubeconfig of the cluster (default: KUBECONFIG, else ~/.kube/config)")
+    parser.add_argument("--context", help="context in the kubeconfig")
+    parser.add_argument("--namespace", default="freshet-test", help="namespace to create (default freshet-test)")
     parser.add_argument("--release", default="freshet", help="name of the release (default freshet)")
     parser.add_argument("--chart", default=os.path.join(REPOSITORY, "helm", "freshet"))
-    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a value of the chart (default: none)")
-    parser.add_argument("--image-loader", metavar="COMMAND", help="brings an image to the cluster; see below")
+    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="chart value (default: none)")
+    parser.add_argument("--image-loader", metavar="COMMAND", help="loads an image into the cluster; see below")
     parser.add_argument("--archives", default=os.path.join(REPOSITORY, "build", "images"), metavar="DIR",
-                        help="where ./dev image --archive put the images (default build/images)")
+                        help="folder of ./dev image --archive (default build/images)")
     parser.add_argument("--freshet", default=os.path.join(REPOSITORY, "build", "bin", "freshet"), help="the command")
     parser.add_argument("--kubectl", default="kubectl")
     parser.add_argument("--helm", default="helm")
-    parser.add_argument("--seed", type=int, default=1, help="of the deletions (default 1)")
-    parser.add_argument("--helm-test-bound", type=float, default=60, metavar="S", help="seconds (default 60)")
-    parser.add_argument("--evidence", metavar="DIR", help="where logs go if a check fails")
-    parser.add_argument("--report", metavar="FILE", help="checks, times and versions as JSON")
-    parser.add_argument("--keep", action="store_true", help="leave the release and the namespace")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the deletions (default 1)")
+    parser.add_argument("--helm-test-bound", type=float, default=60, metavar="S",
+                        help="limit of helm test in seconds (default 60)")
+    parser.add_argument("--evidence", metavar="DIR", help="folder for logs if a check fails")
+    parser.add_argument("--report", metavar="FILE", help="write checks, times and versions as JSON")
+    parser.add_argument("--keep", action="store_true", help="keep the release and the namespace")
     return parser.parse_args(arguments)
 
 
 def main():
     options = parse()
     if shutil.which(options.kubectl) is None:
-        sys.exit(f"dev k8s-test: {options.kubectl} is not there: https://kubernetes.io/docs/tasks/tools, or a script that "
+        sys.exit(f"dev k8s-test: {options.kubectl} not found: https://kubernetes.io/docs/tasks/tools, or a script that "
                  "calls the one of your cluster (k3s kubectl, minikube kubectl --) by --kubectl")
     for tool in (options.helm, options.freshet, "grpcurl"):
         if shutil.which(tool) is None:
-            sys.exit(f"dev k8s-test: {tool} is not there; ./dev k8s-test builds it")
+            sys.exit(f"dev k8s-test: {tool} not found; ./dev k8s-test builds it")
     folder = tempfile.mkdtemp(prefix="freshet-k8s-")
     scenario = Scenario(options, QUICK if options.quick else FULL, folder)
     begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""kubectl, helm and port-forwards as the test uses them: commands with deadlines, errors as one line."""
+"""Wrappers of kubectl, helm and port-forwards, with deadlines and one-line errors."""
 import json
 import os
 import socket
@@ -8,11 +8,11 @@ import time
 
 
 class Failure(Exception):
-    """A check that does not hold, or a command that failed; the text is for people."""
+    """A failed check or command, with a human-readable message."""
 
 
 def run(command, *, timeout, check=True, input_text=None, environment=None):
-    """Runs a command to its end. Returns the finished process; Failure where `check` and it failed."""
+    """Runs a command. Returns the finished process. With `check`, raises Failure if it failed."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, input=input_text,
                               timeout=timeout, env={**os.environ, **(environment or {})})
@@ -27,7 +27,7 @@ def run(command, *, timeout, check=True, input_text=None, environment=None):
 
 
 def wait_for(what, deadline_s, look, *, every_s=0.5):
-    """Calls `look` until it returns something true, which is returned. `look` may raise Failure meanwhile."""
+    """Calls `look` until it returns a true value, and returns that. Retries when `look` raises Failure."""
     end = time.monotonic() + deadline_s
     last = ""
     while True:
@@ -61,7 +61,7 @@ class Kubectl:
         return self.json("get", kind, *(["-l", selector] if selector else []))["items"]
 
     def secret(self, name):
-        """The secret's data as bytes by key; None where there is no such secret."""
+        """Returns the secret's data as {key: bytes}, or None if there is no such secret."""
         done = self.run("get", "secret", name, "-o", "json", check=False)
         if done.returncode != 0:
             if "NotFound" in done.stderr:
@@ -71,11 +71,11 @@ class Kubectl:
         return {key: base64.b64decode(value) for key, value in json.loads(done.stdout).get("data", {}).items()}
 
     def inventory(self):
-        """KIND/NAME of everything in the namespace but events and what the cluster itself keeps up to date."""
+        """Returns KIND/NAME of all objects in the namespace except events and objects maintained by the cluster."""
         kinds = self.run("api-resources", "--namespaced", "--verbs=list", "-o", "name").stdout.split()
         skipped = {"events", "events.events.k8s.io", "endpoints", "endpointslices.discovery.k8s.io",
                    "controllerrevisions.apps", "leases.coordination.k8s.io"}
-        # Of other API groups' metrics servers nothing is stored.
+        # Metrics APIs store no objects.
         kinds = [kind for kind in kinds if kind not in skipped and not kind.endswith("metrics.k8s.io")]
         listed = self.run("get", ",".join(kinds), "-o", "name", "--ignore-not-found", timeout=120).stdout.split()
         return set(listed)
@@ -88,7 +88,7 @@ def free_port():
 
 
 class PortForward:
-    """localhost:port leads to a service as long as this object lives, whichever pods come and go behind it."""
+    """Forwards localhost:port to a service for the lifetime of this object, reconnecting when pods change."""
 
     def __init__(self, kubectl, target, remote_port):
         self.port = free_port()
@@ -111,7 +111,7 @@ class PortForward:
                                                  text=True, env=self._environment)
             self.starts += 1
             for line in self._process.stdout:
-                # Its pod is gone; kubectl itself would go on listening.
+                # The pod is gone, but kubectl would keep listening.
                 if "lost connection" in line or "error forwarding" in line or "unable to do" in line:
                     self._process.terminate()
             self._process.wait()
@@ -135,11 +135,11 @@ class PortForward:
 
 
 class DrainWatch:
-    """Follows the log of a container and tells how long it lived after it had been told to end."""
+    """Follows the log of a container and measures how long it ran after SIGTERM."""
 
     def __init__(self, kubectl, pod, container):
         self.pod = pod
-        self.seconds = None  # from the line event=drain to the end of the log; None: it has not drained
+        self.seconds = None  # from the line event=drain to the end of the log; None: not drained
         command = [*kubectl.base, "-n", kubectl.namespace, "logs", "-f", "--tail=1", pod, "-c", container]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                          env={**os.environ, **kubectl.environment})
@@ -156,7 +156,7 @@ class DrainWatch:
         self._process.wait()
 
     def close(self):
-        """Gives one that has ended a moment to be heard of."""
+        """Stops following, after a short wait for the end of the log."""
         self._thread.join(timeout=0 if self._process.poll() is None else 5)
         if self._process.poll() is None:
             self._process.terminate()

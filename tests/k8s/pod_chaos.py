@@ -1,4 +1,4 @@
-"""Deletes pods of a release at random, each role in turn, while a job runs."""
+"""Deletes random pods of a release while a job runs."""
 import random
 import threading
 import time
@@ -9,10 +9,10 @@ ROLES = ("controller", "rollout", "reward", "env", "trainer", "redis")
 
 
 def plan(seed, roles, seconds, every_s):
-    """What is deleted when: a list of (second, role, grace, draw). Pure.
+    """Returns the deletions as a list of (second, role, grace, draw).
 
-    The roles come as a deck that is shuffled anew whenever it is empty, so that each has its turn; `grace` is "drain" for
-    the pod's own grace period or "kill" for none; `draw` in [0, 1) chooses among the pods that are there then.
+    Roles are drawn from a shuffled deck that is refilled when empty, so each role gets its turn. `grace` is "drain"
+    (the pod's own grace period) or "kill" (none). `draw` in [0, 1) selects among the pods that exist at that time.
     """
     source = random.Random(seed)
     deletions, deck = [], []
@@ -27,11 +27,11 @@ def plan(seed, roles, seconds, every_s):
 
 
 class PodChaos:
-    """Carries the plan out in a thread of its own."""
+    """Executes the plan in its own thread."""
 
     def __init__(self, kubectl, release, deletions, say):
         self.deleted = []  # (second, role, grace, pod)
-        self.missed = []   # (second, role, reason): nothing was deleted
+        self.missed = []   # (second, role, reason) of skipped deletions
         self._kubectl, self._release, self._deletions, self._say = kubectl, release, deletions, say
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -1,4 +1,4 @@
-"""The test's lines, and what is kept of a failure."""
+"""The output of the test, and the evidence of failures."""
 import os
 import time
 
@@ -11,7 +11,7 @@ def say(text):
 
 
 class Report:
-    """Checks, one line each as they end."""
+    """Prints one line per finished check."""
 
     def __init__(self):
         self.rows = []
@@ -21,7 +21,7 @@ class Report:
         say(f"{'ok    ' if ok else 'FAILED'} {name} ({seconds:.1f} s){': ' + text if text else ''}")
 
     def check(self, name, work):
-        """Runs `work`; what it returns is shown. Returns whether it held."""
+        """Runs `work` and shows its result. Returns whether it succeeded."""
         begin = time.monotonic()
         try:
             text = work()
@@ -30,7 +30,7 @@ class Report:
         except (Failure, JobEnded) as failure:
             self.add(name, False, time.monotonic() - begin, str(failure))
             return False
-        except (LookupError, ValueError) as error:  # an answer that has another form
+        except (LookupError, ValueError) as error:  # an answer of an unexpected form
             self.add(name, False, time.monotonic() - begin, f"{type(error).__name__}: {error}")
             return False
 
@@ -40,7 +40,7 @@ class Report:
 
 
 def gather_evidence(kubectl, client, folder):
-    """What a person wants to see of a failure."""
+    """Saves logs and states for the analysis of a failure."""
     os.makedirs(folder, exist_ok=True)
 
     def keep(name, *arguments):

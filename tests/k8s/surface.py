@@ -1,5 +1,5 @@
-"""What a release shows to the outside: users' rights, the status page, KEDA's scaler. Each function returns what it saw, and
-raises Failure where something does not hold."""
+"""Checks of the external interfaces of a release: user permissions, status page, KEDA's scaler. Each function returns a
+summary and raises Failure if a check fails."""
 import glob
 import json
 import os
@@ -13,9 +13,9 @@ STATUS_PORT = 8082  # as in the chart's values
 
 
 def rights(client):
-    """What a token's role may not, it cannot."""
+    """Checks that the server refuses what the role of a token does not permit."""
     if client.token_file("viewer") is None:
-        return "no TLS, no users: nothing to look at"
+        return "no TLS, no users: nothing to check"
     client.call("list", user="viewer")
     for user, command in (("viewer", ("cancel", "first")), ("submitter", ("scale", "rollout", "1"))):
         done = client.call(*command, check=False, user=user)
@@ -37,7 +37,7 @@ def status_page(kubectl, fullname):
             except OSError as error:
                 raise Failure(f"{path}: {error}") from None
         if not get("/").startswith("<!doctype html>"):
-            raise Failure("there is another page")
+            raise Failure("unexpected page")
         jobs = json.loads(get("/api/jobs"))["jobs"]
         workers = json.loads(get("/api/workers"))["workers"]
     finally:
@@ -48,10 +48,10 @@ def status_page(kubectl, fullname):
 
 
 def scaler(client, namespace):
-    """What KEDA would ask, over KEDA's own proto."""
+    """Makes KEDA's calls with KEDA's own proto."""
     protos = glob.glob(os.path.join(REPOSITORY, "proto", "**", "externalscaler.proto"), recursive=True)
     if not protos:
-        raise Failure("there is no externalscaler.proto below proto")
+        raise Failure("no externalscaler.proto below proto")
 
     def ask(method, message):
         return client.grpc(f"externalscaler.ExternalScaler/{method}", message, protos[0])
@@ -64,5 +64,5 @@ def scaler(client, namespace):
     values = ask("GetMetrics", {"scaledObjectRef": target, "metricName": specs[0]["metricName"]})["metricValues"]
     wanted = float(values[0].get("metricValueFloat", values[0].get("metricValue", 0)))
     if len(values) != 1 or not 1 <= wanted <= 4 or not active:
-        raise Failure(f"active {active}, {values}: one value from 1 to 4 was expected, and a pool that is active")
+        raise Failure(f"active {active}, {values}: expected one value from 1 to 4 and an active pool")
     return f"{specs[0]['metricName']}: {wanted:g} rollouts are wanted"

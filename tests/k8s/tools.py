@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Builds the tools that the chart's tests need and Debian has not: helm, helm-unittest, kubeconform, grpcurl.
+"""Builds the tools of the chart's tests that Debian lacks: helm, helm-unittest, kubeconform, grpcurl.
 
     tools.py [--folder DIR] [TOOL...]      prints the folder with the programs
 
-They are Go modules at fixed versions, fetched by the go command, which checks them against Go's checksum database. Made
-once per version into ~/.cache/freshet/k8s-tools, in about five minutes of two cores. Needs Go 1.26, or any Go since 1.21,
-which fetches 1.26 by itself, or Debian's Go 1.19, for which this program does. Exits with 1 and one line where there is no
-Go, or where it cannot fetch something.
+They are Go modules at fixed versions, which the go command verifies with Go's checksum database. Each version is built
+once into ~/.cache/freshet/k8s-tools, in about five minutes on two cores. Needs Go 1.19 or newer: Go 1.21 and newer
+fetch 1.26 themselves, for older ones this program fetches it. Exits with 1 and a one-line message if Go is missing or
+a download fails.
 """
 import argparse
 import dataclasses
@@ -20,21 +20,21 @@ import time
 
 GO = "1.26.8"
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "freshet", "k8s-tools")
-KUBERNETES_MINOR = 34  # that `helm template` and `helm lint` take the cluster for
+KUBERNETES_MINOR = 34  # the cluster version that `helm template` and `helm lint` assume
 
 
 @dataclasses.dataclass(frozen=True)
 class Tool:
     module: str
     version: str
-    package: str  # below the module
-    flags: tuple = ()  # of the linker; {version} is filled in
-    replace: tuple = ()  # a module's own replacements do not hold where it is not the main one
+    package: str  # path in the module
+    flags: tuple = ()  # linker flags; {version} is filled in
+    replace: tuple = ()  # replace directives of the module, which only apply to a main module
 
 
 HELM = "helm.sh/helm/v3"
 TOOLS = {
-    # Without these flags helm takes itself for version 0 and the cluster for a very old one.
+    # Without these flags helm reports version 0 and assumes a very old cluster.
     "helm": Tool(HELM, "v3.22.0", "cmd/helm", (
         f"-X {HELM}/internal/version.version={{version}}",
         f"-X {HELM}/pkg/chartutil.k8sVersionMajor=1", f"-X {HELM}/pkg/chartutil.k8sVersionMinor={KUBERNETES_MINOR}",
@@ -58,21 +58,21 @@ def run(command, folder=None, environment=None):
 
 
 def version_of(text):
-    """(1, 26) of "go version go1.26.8 linux/amd64"; None of anything else. Pure."""
+    """Returns (1, 26) for "go version go1.26.8 linux/amd64", else None."""
     found = re.search(r"go(\d+)\.(\d+)", text)
     return (int(found.group(1)), int(found.group(2))) if found else None
 
 
 def find_go(folder):
-    """A go command that can build for Go 1.26."""
+    """Returns a go command that can build for Go 1.26."""
     go = shutil.which("go")
     if go is None:
         sys.exit("tools: go is not installed; apt install golang-go, or https://go.dev/dl")
     version = version_of(run([go, "version"]))
     if version is None:
-        sys.exit(f"tools: {go} does not say its version")
+        sys.exit(f"tools: cannot read the version of {go}")
     if version >= (1, 21):
-        return go  # GOTOOLCHAIN=auto fetches what a module asks for
+        return go  # GOTOOLCHAIN=auto fetches the required version
     say(f"fetching Go {GO}")
     module = f"golang.org/toolchain@v0.0.1-go{GO}.linux-amd64"
     cache = os.path.join(folder, "go-mod")
@@ -83,7 +83,7 @@ def find_go(folder):
 
 
 def go_mod(tool, name):
-    """go.mod of a module that only exists to build the tool. Pure."""
+    """Returns go.mod of a temporary module that builds the tool."""
     lines = [f"module freshet.test/{name}", "", "go 1.26.0", "", f"require {tool.module} {tool.version}"]
     return "\n".join(lines + [f"replace {line}" for line in tool.replace]) + "\n"
 
@@ -110,7 +110,7 @@ def main():
     options = parser.parse_args()
     unknown = [name for name in options.tool if name not in TOOLS]
     if unknown:
-        sys.exit(f"tools: no such tool: {unknown[0]}; there are {', '.join(TOOLS)}")
+        sys.exit(f"tools: no such tool: {unknown[0]}; choose from {', '.join(TOOLS)}")
     folder = os.path.abspath(options.folder)
     programs = os.path.join(folder, "bin")
     os.makedirs(programs, exist_ok=True)
@@ -124,7 +124,7 @@ def main():
         build(go, name, tool, target, folder)
         with open(mark, "w", encoding="utf-8") as file:
             file.write(tool.version)
-    for cache in ("go-build", "go-mod"):  # 1.6 GB that nobody needs any more
+    for cache in ("go-build", "go-mod"):  # 1.6 GB, no longer needed
         shutil.rmtree(os.path.join(folder, cache), ignore_errors=True)
     print(programs)
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Checks that a checkpoint written by Freshet is a Hugging Face model directory.
 
-Trains a tiny job from scratch and, where the reference data lies beside the source tree,
+Trains a tiny job from scratch and, if the reference data is beside the source tree,
 examples/stories.yaml from a bf16 copy of stories260K (tied head, BPE tokenizer). Loads the last
 checkpoint of each in transformers, in the dtype that its config.json declares, and compares
-log-probs with `freshet score` and token ids with `freshet tokenize`. More model directories can be
-named; their log-probs are compared in the same way, in fp32.
+log-probs with `freshet score` and token ids with `freshet tokenize`. Compares the log-probs of
+further model directories in fp32.
 
 usage: check_transformers.py FRESHET [MODEL_DIRECTORY ...]
 
-Exits with 77 (skipped) where transformers or torch is not installed, with 1 on a difference.
+Exits with 77 (skipped) if transformers or torch is not installed, with 1 on a difference.
 """
 
 import json
@@ -76,7 +76,7 @@ def train_tiny(freshet, scratch):
 
 
 def copy_in_bf16(source, target, torch):
-    """A model directory of the same model whose weights are stored and declared as bf16."""
+    """Writes a copy of a model directory with weights stored and declared as bf16."""
     from safetensors.torch import load_file, save_file
 
     shutil.copytree(source, target)
@@ -102,7 +102,7 @@ def train_stories(freshet, scratch, torch):
 
 
 def check_config(directory):
-    """Checkpoints hold fp32 master weights, whatever the dtype of the model was."""
+    """Checkpoints contain fp32 master weights, whatever the dtype of the model."""
     config = json.loads((directory / "config.json").read_text())
     declared = config.get("dtype", config.get("torch_dtype"))
     if declared != "float32":

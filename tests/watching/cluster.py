@@ -1,4 +1,4 @@
-"""A cluster of real processes that speak mutual TLS under an authorization policy, and a Prometheus that watches it."""
+"""A cluster of real processes with mutual TLS and an authorization policy, scraped by Prometheus."""
 import hashlib
 import json
 import os
@@ -22,12 +22,12 @@ MEMBER = "spiffe://freshet/member"
 POLICY = {"name": "watching", "allow_rules": [{"name": "members", "source": {"principals": [MEMBER]}}]}
 USERS = {"users": [{"name": "watcher", "role": "viewer", "token_sha256": hashlib.sha256(b"watcher's token").hexdigest()}]}
 READY = re.compile(r"^ready \w+ grpc=(\S+) http=(\S+)", re.MULTILINE)
-SECONDS = 120  # far above what anything here takes on two busy cores
+SECONDS = 120  # far longer than any operation here takes on two busy cores
 NEEDED = ("redis-server", "openssl", "prometheus")
 
 
 def missing():
-    """Programs of NEEDED that are not installed."""
+    """Returns the programs of NEEDED that are not installed."""
     return [name for name in NEEDED if shutil.which(name) is None]
 
 
@@ -46,7 +46,7 @@ def await_true(what, condition, seconds=SECONDS):
 
 
 class Certificates:
-    """member.pem and member.key, signed by ca.pem, in `folder`."""
+    """Creates member.pem and member.key, signed by ca.pem, in `folder`."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -67,7 +67,7 @@ class Certificates:
 
 
 class Cluster:
-    """Use as a context; at its end everything that it started is stopped."""
+    """A context manager that stops all its processes at the end."""
 
     def __init__(self, binaries, folder, rollouts=2):
         self.binaries, self.folder = pathlib.Path(binaries).resolve(), pathlib.Path(folder)
@@ -90,7 +90,7 @@ class Cluster:
             process.wait()
 
     def freshet(self, *arguments):
-        """Standard output of the command, which must succeed."""
+        """Runs the command, which must succeed, and returns its stdout."""
         command = [self.binaries / "freshet", *arguments, "--server", self.grpc["controller-0"],
                    *self.certificates.flags("--")]
         result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
@@ -121,7 +121,7 @@ class Cluster:
         self._start_prometheus()
 
     def _workers(self):
-        """Workers that the controller calls ready, of all roles."""
+        """Returns the number of ready workers of all roles."""
         with urllib.request.urlopen(f"http://{self.http['controller-0']}/metrics", timeout=10) as page:
             text = page.read().decode()
         return sum(float(value) for value in re.findall(r'^freshet_workers\{[^}]*state="ready"[^}]*\} (\S+)', text, re.M))
@@ -173,7 +173,7 @@ class Cluster:
 
 
 def prometheus_config(targets):
-    """`targets`: HTTP addresses by name of the process. Labels are those that the chart's PodMonitor gives."""
+    """targets: {process name: HTTP address}. Sets the same labels as the chart's PodMonitor."""
     lines = ["global: {scrape_interval: 1s, evaluation_interval: 1s}", f"rule_files: [{RULES}]", "scrape_configs:",
              "  - job_name: freshet", "    honor_labels: true", "    static_configs:"]
     for name, address in targets.items():

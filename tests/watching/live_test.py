@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Every query of every dashboard and rule returns data from a real cluster with a job at work.
+"""Every query of every dashboard and rule returns data from a real cluster with a running job.
 
     live_test.py BINARIES
 
-Starts redis-server, one process of each role (two rollouts) under mutual TLS and an authorization policy, and Debian's
-Prometheus with the chart's rules; submits a job of episodes; then asks what Grafana would. Exit code 77 (skipped) where
-a program is missing that it needs.
+Starts redis-server, one process of each role (two rollouts) with mutual TLS and an authorization policy, and Debian's
+Prometheus with the chart's rules. Submits a job with episodes and runs the queries of Grafana. Exits with 77 (skipped)
+if a required program is missing.
 """
 import json
 import pathlib
@@ -17,7 +17,7 @@ import unittest
 
 from cluster import ROOT, RULES, Cluster, await_true, missing
 
-import promql  # of helm/dashboards, which cluster.py puts on the path
+import promql  # from helm/dashboards, which cluster.py adds to sys.path
 
 JOB = """
 name: watched
@@ -38,8 +38,8 @@ optimizer: {learning_rate: 1.0e-4}
 checkpoint: {every_steps: 10}
 eval: {rows: 4, every_steps: 10}
 """
-WINDOW = "10s"  # of rates; a scrape comes every second
-STEPS = 25      # the job has been evaluated, and has checkpoints
+WINDOW = "10s"  # of rates; scrapes are 1 s apart
+STEPS = 25      # enough for evaluations and checkpoints
 DASHBOARDS = ROOT / "helm" / "freshet" / "dashboards"
 BINARIES = None  # set by the command line
 
@@ -53,11 +53,11 @@ class LiveTest(unittest.TestCase):
         cls.prometheus = cls.cluster.prometheus
         cls.cluster.submit("watched", JOB)
         await_true(f"step {STEPS}", lambda: cls.cluster.job("watched").get("step", 0) >= STEPS)
-        # A rate needs two scrapes of what the job began with.
+        # A rate needs two scrapes of a series.
         await_true("rates", lambda: cls.prometheus.now(f"rate(freshet_steps_total[{WINDOW}]) > 0"))
 
     def expect_data(self, queries):
-        """`queries`: expressions by what they are for. Rates and ages need some scrapes after a series has begun."""
+        """queries: {name: expression}. Retries, because rates and ages need several scrapes of a new series."""
         lacking = dict(queries)
         deadline = time.monotonic() + 30
         while lacking and time.monotonic() < deadline:

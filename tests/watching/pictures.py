@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/dashboards.md: runs a job on a cluster of its own, watched by Prometheus. Needs matplotlib.
+"""Draws the pictures of docs/dashboards.md from a job on a temporary cluster with Prometheus. Needs matplotlib.
 
     pictures.py BINARIES OUT [JOB.yaml] [--set K=V]... [--rollouts N]
 
-JOB.yaml is examples/guess_number.yaml unless given; it should have an environment, or those panels stay flat. The
-pictures show the run from its first to its last second. Exits 1 when the job fails or a panel has no data.
+JOB.yaml defaults to examples/guess_number.yaml. Without an environment in the job, the episode panels stay empty. The
+pictures cover the whole run. Exits 1 if the job fails or a panel has no data.
 """
 import argparse
 import pathlib
@@ -14,14 +14,14 @@ import time
 
 from cluster import ROOT, Cluster, await_true, missing
 
-import render  # of helm/dashboards, which cluster.py puts on the path
+import render  # from helm/dashboards, which cluster.py adds to sys.path
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 SECONDS = 3600
 
 
 def run(cluster, path, settings):
-    """The job from its submission to its end; (begin, end) in Unix time."""
+    """Runs the job to its end. Returns (begin, end) in Unix time."""
     begin = time.time()
     cluster.freshet("submit", str(path), "--id", "watched", *(word for setting in settings for word in ("--set", setting)))
     state = ""
@@ -34,7 +34,7 @@ def run(cluster, path, settings):
     if state != "SUCCEEDED":
         raise RuntimeError(f"the job is {state}: {cluster.freshet('describe', 'watched')}")
     end = time.time()
-    # Its last second is scraped, too.
+    # Wait until the last second is scraped.
     await_true("a scrape", lambda: cluster.prometheus.now(f"timestamp(up) > {end}"))
     return begin, end
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""promtool checks the rules, and runs the cases of every alert. Exit code 77 (skipped) without promtool."""
+"""Checks the rules and runs the cases of every alert with promtool. Exits with 77 (skipped) without promtool."""
 import pathlib
 import shutil
 import subprocess

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Dashboards, rules, their tests and the runbooks agree with each other and with the programs. Standard library only."""
+"""Dashboards, rules, rule tests and runbooks are consistent with each other and with the programs."""
 import json
 import pathlib
 import re
@@ -22,7 +22,7 @@ MAX_PANELS = 16
 
 
 def declared_metrics():
-    """Names in the sources of the roles; `local` serves its own port, which these dashboards do not watch."""
+    """Returns the metric names in the sources of the roles. `local` is left out: the dashboards do not cover it."""
     names = {"up"}
     for folder in CODE:
         for path in [*(ROOT / folder).rglob("*.cc"), *(ROOT / folder).rglob("*.h")]:
@@ -31,7 +31,7 @@ def declared_metrics():
 
 
 def expressions():
-    """Of the rule file: name of the rule, expression."""
+    """Yields (rule, expression) of the rule file."""
     for rule in re.split(r"\n +- (?=alert:|record:)", RULES)[1:]:
         name = re.match(r"(?:alert|record): (\S+)", rule)[1]
         block = re.search(r"^( +)expr: (?:>-\n((?:\1  .*\n)+)|(.+)\n)", rule + "\n", re.MULTILINE)
@@ -39,7 +39,7 @@ def expressions():
 
 
 def queries():
-    """Of the dashboards: place, expression."""
+    """Yields (dashboard: panel, expression) of the dashboards."""
     for name, dashboard in DASHBOARDS.items():
         for panel in dashboard["panels"]:
             for target in panel["targets"]:

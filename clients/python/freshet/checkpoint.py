@@ -1,4 +1,4 @@
-"""Writes a checkpoint that a cluster sends into a folder."""
+"""Writes a checkpoint streamed by a cluster into a folder."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MOST_MANIFEST_BYTES = 16 << 20
 
 
 def write_checkpoint(chunks: Iterable, folder: pathlib.Path) -> None:
-    """Makes `folder` of freshet.job.v1.FileChunk messages.
+    """Creates `folder` from freshet.job.v1.FileChunk messages.
 
-    The files are written beside it, compared with the checkpoint's manifest and renamed: a folder of
-    that name is complete. Nothing stays of a failure. Raises FileExistsError, OSError, FreshetError
-    when what came is not what the manifest says.
+    Writes to a temporary folder beside it, checks the files against the checkpoint's manifest and
+    renames it, so `folder` is complete if it exists. Leaves nothing behind on failure. Raises
+    FileExistsError, OSError, and FreshetError if the files do not match the manifest.
     """
     if os.path.lexists(folder):
-        raise FileExistsError(f"{folder} exists already; name a new folder")
+        raise FileExistsError(f"{folder} already exists; choose a new folder")
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     temporary.mkdir(parents=True)
     try:
@@ -36,7 +36,7 @@ def write_checkpoint(chunks: Iterable, folder: pathlib.Path) -> None:
 
 
 def _receive(chunks: Iterable, folder: pathlib.Path) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 by name of the files."""
+    """Writes the files and returns (size, SHA-256) by file name."""
     found: dict[str, tuple[int, str]] = {}
     name, file, size, digest = "", None, 0, hashlib.sha256()
 
@@ -59,7 +59,7 @@ def _receive(chunks: Iterable, folder: pathlib.Path) -> dict[str, tuple[int, str
                 path.parent.mkdir(parents=True, exist_ok=True)
                 file = open(path, "wb")  # noqa: SIM115
             if file is None:
-                raise errors.FreshetError("the server sent data that belongs to no file")
+                raise errors.FreshetError("the server sent data without a file name")
             file.write(chunk.data)
             digest.update(chunk.data)
             size += len(chunk.data)
@@ -81,7 +81,7 @@ def _safe(name: str) -> str:
 
 def _check(folder: pathlib.Path, found: dict[str, tuple[int, str]]) -> None:
     if _MANIFEST not in found or found[_MANIFEST][0] > _MOST_MANIFEST_BYTES:
-        raise errors.FreshetError(f"what was received has no {_MANIFEST}")
+        raise errors.FreshetError(f"the received checkpoint has no {_MANIFEST}")
     try:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         promised = {file["name"]: (file["bytes"], file["sha256"]) for file in manifest["files"]}
@@ -90,5 +90,5 @@ def _check(folder: pathlib.Path, found: dict[str, tuple[int, str]]) -> None:
     for name, what in promised.items():
         if found.get(name) != what:
             raise errors.FreshetError(
-                f"{name}: what was received is not what the manifest says; try again"
+                f"{name}: the received file does not match the manifest; try again"
             )

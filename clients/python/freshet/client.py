@@ -19,14 +19,14 @@ from freshet.events import Event, LogLine, event_of, log_line_of
 from freshet.job_handle import Job
 from freshet.job.v1 import job_service_pb2 as pb
 
-# A stream that lasts longer is opened again after its last event.
+# Longer streams are reopened after their last event.
 _STREAM_SECONDS = 600.0
 _EXPORT_SECONDS = 4 * 3600.0
-# For workers of a job that has just ended.
+# How long delete waits for workers of a job that has just ended.
 _DELETE_SECONDS = 10.0
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
-# What a cut stream ends with; INTERNAL and UNKNOWN are what a proxy or a dying server makes of it,
-# DEADLINE_EXCEEDED one that hangs.
+# Status codes of a broken stream. Proxies and crashing servers cause INTERNAL and UNKNOWN, a hanging
+# server causes DEADLINE_EXCEEDED.
 _BROKEN = (
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.UNAVAILABLE,
@@ -38,17 +38,17 @@ _Item = TypeVar("_Item")
 
 
 class Client:
-    """Calls to a controller. Safe to use from several threads.
+    """A client of a cluster's controller. Thread-safe.
 
-    address: HOST:PORT, or several with commas between where controllers stand by: one that answers is
-        used. By default the variable FRESHET_SERVER, else 127.0.0.1:7070.
-    ca, cert, key: PEM files. With `ca` the connection is TLS, with all three mutual TLS.
-    token, token_file: a bearer token, or a file whose first line it is; by default the variable
-        FRESHET_TOKEN. Without `ca` it is sent over loopback only, and the variable's not at all. A
-        cluster that this user has started with `freshet cluster up` needs none: its own is found
-        where the address is written as `cluster up` prints it.
-    timeout: seconds that one call may take.
-    patience: seconds for which a broken stream is opened again before it counts as lost.
+    address: HOST:PORT, or several separated by commas if there are standby controllers; the client
+        uses one that answers. Default: the variable FRESHET_SERVER, else 127.0.0.1:7070.
+    ca, cert, key: PEM files. `ca` enables TLS, all three mutual TLS.
+    token, token_file: a bearer token, or a file with the token in its first line. Default: the
+        variable FRESHET_TOKEN. Without `ca`, the token is only sent over loopback, and a token from
+        the variable is not sent at all. Clusters started by this user with `freshet cluster up` need
+        no token: the client finds it if the address is the one that `cluster up` prints.
+    timeout: limit of one call in seconds.
+    patience: seconds to keep reopening a broken stream before ConnectionLost is raised.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class Client:
         set: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> Job:
-        """Submits a job: the path of a job file, or its YAML text (recognised by a line break).
+        """Submits a job, given as the path of a job file or as YAML text (which has a line break).
 
-        id: the same id again is the same job. set: overrides, {"trainer.steps": 10}.
+        id: submitting the same id again returns the same job. set: overrides, {"trainer.steps": 10}.
         Raises InvalidJob with one line per fault.
         """
         text, name = _job_text(job)
@@ -111,18 +111,18 @@ class Client:
     def validate(
         self, job: str | os.PathLike, *, set: Mapping[str, Any] | None = None
     ) -> str:
-        """The resolved job as YAML; nothing is stored. Raises InvalidJob."""
+        """Returns the resolved job as YAML without storing it. Raises InvalidJob."""
         text, name = _job_text(job)
         overrides = [f"{key}={_scalar(value)}" for key, value in (set or {}).items()]
         request = pb.ValidateRequest(yaml=text, file_name=name, overrides=overrides)
         return self._connection.call("Validate", request).yaml
 
     def get(self, id: str) -> Job:
-        """The job of that id. Raises NotFound."""
+        """Returns the job. Raises NotFound."""
         return Job(self, self._connection.call("Get", pb.GetRequest(job_id=id), attempts=4))
 
     def list(self, *, states: tuple[str, ...] = (), name_prefix: str = "") -> list[Job]:
-        """Jobs, newest first. states: any of "PENDING", "RUNNING", ..."""
+        """Returns jobs, newest first. states: any of "PENDING", "RUNNING", ..."""
         numbers = [pb.JobState.Value("JOB_STATE_" + state.upper()) for state in states]
         request = pb.ListRequest(states=numbers, name_prefix=name_prefix, page_size=500)
         jobs = []
@@ -143,9 +143,10 @@ class Client:
         return Job(self, self._connection.call("Cancel", pb.CancelRequest(job_id=id, reason=reason), attempts=4))
 
     def delete(self, id: str, *, keep_checkpoints: bool = False) -> None:
-        """Removes a job that has ended, and its data.
+        """Deletes a job that has ended, and its data.
 
-        Waits up to 10 s for workers that still stop; then raises ConnectionLost, which names them.
+        Waits up to 10 s for workers that are still stopping, then raises ConnectionLost with their
+        names.
         """
         request = pb.DeleteRequest(job_id=id, keep_checkpoints=keep_checkpoints)
         give_up = time.monotonic() + _DELETE_SECONDS
@@ -158,25 +159,25 @@ class Client:
                     raise
 
     def scale(self, role: str, replicas: int) -> int:
-        """Sets how many workers of "rollout", "rollout/POOL", "reward" or "env" there are.
+        """Sets the number of workers of "rollout", "rollout/POOL", "reward" or "env".
 
-        Returns how many were wanted before.
+        Returns the number that was wanted before.
         """
         role, _, pool = role.partition("/")
         request = pb.ScaleRequest(role=role, pool=pool, replicas=replicas)
         return self._connection.call("Scale", request, attempts=4).before
 
     def cluster(self) -> pb.Cluster:
-        """Workers, what they do, and how many of them are wanted."""
+        """Returns the workers, their work, and how many of them are wanted."""
         return self._connection.call("GetCluster", pb.GetClusterRequest(), attempts=4)
 
     def watch(
         self, id: str, cursor: str = "", *, timeout: float | None = None
     ) -> Iterator[Event]:
-        """Events of a job after `cursor` ("" is the beginning), until the job ends.
+        """Yields the events of a job after `cursor` ("" is the beginning) until the job ends.
 
-        A broken stream is opened again after the last event: none is lost, none comes twice.
-        Raises TimedOut after `timeout` seconds, ConnectionLost when the server stays away.
+        Reopens a broken stream after the last event; events are neither lost nor repeated.
+        Raises TimedOut after `timeout` seconds, and ConnectionLost if the server stays unreachable.
         """
 
         def open_stream(seconds: float) -> Iterator[Event]:
@@ -198,10 +199,10 @@ class Client:
         follow: bool = False,
         timeout: float | None = None,
     ) -> Iterator[LogLine]:
-        """Lines logged for a job, or all with id "", of a role and a worker when they are named.
+        """Yields log lines of a job, or of all jobs if id is "", optionally of one role or worker.
 
-        tail: so many of those that are kept; 0: all. follow: goes on with new lines until the caller
-        stops, or for `timeout` seconds, and over broken connections: no line comes twice.
+        tail: the number of most recent stored lines; 0: all. follow: also yields new lines until the
+        caller stops or `timeout` seconds have passed. Reconnects without repeating lines.
         """
         newest: dict[str, float] = {}  # by worker
         first = float("-inf")
@@ -214,7 +215,7 @@ class Client:
             )
             for message in self._connection.stream("Logs", request, seconds):
                 line = log_line_of(message)
-                # A stream that was opened again repeats lines, and sends some from before the first.
+                # A reopened stream repeats lines and can send lines older than the first one.
                 if line.worker in seen:
                     old = line.time <= seen[line.worker]
                 else:
@@ -233,18 +234,18 @@ class Client:
                 raise
 
     def checkpoints(self, id: str) -> list[pb.CheckpointInfo]:
-        """Durable checkpoints, newest first."""
+        """Returns the durable checkpoints, newest first."""
         request = pb.ListCheckpointsRequest(job_id=id)
         return list(self._connection.call("ListCheckpoints", request, attempts=4).checkpoints)
 
     def export_checkpoint(
         self, id: str, folder: str | os.PathLike, *, version: int = -1
     ) -> pathlib.Path:
-        """Copies a checkpoint, the newest by default, into a new folder: a Hugging Face directory.
+        """Downloads a checkpoint (default: the newest) into a new folder, in Hugging Face layout.
 
-        Every file is compared with the checkpoint's manifest; a folder that is there is complete.
-        Raises FileExistsError, NotFound when there is no such checkpoint, ConnectionLost when the
-        job's trainer is not there.
+        Checks every file against the checkpoint's manifest; the folder only appears when complete.
+        Raises FileExistsError, NotFound if there is no such checkpoint, and ConnectionLost if the
+        job's trainer is not available.
         """
         path = pathlib.Path(folder)
         request = pb.ExportCheckpointRequest(job_id=id, version=version)
@@ -254,7 +255,7 @@ class Client:
         return path
 
     def ledger(self, id: str) -> Iterator[dict[str, Any]]:
-        """Rows of the job's ledger, oldest first: which samples were trained on, and in which step."""
+        """Yields the job's ledger, oldest row first: which samples were trained on, in which step."""
         seq = 0
 
         def open_stream(seconds: float) -> Iterator[dict[str, Any]]:
@@ -269,13 +270,13 @@ class Client:
         return self._again(open_stream, lambda: True, f"the ledger of job {id}", None)
 
     def samples(self, id: str, limit: int = 20) -> list[dict[str, Any]]:
-        """The most recent samples that were trained on, as rows of samples.jsonl."""
+        """Returns the most recent trained samples, as rows of samples.jsonl."""
         request = pb.ListSamplesRequest(job_id=id, limit=limit)
         reply = self._connection.call("ListSamples", request, attempts=4)
         return [json.loads(row) for row in reply.samples_json]
 
     def metrics(self, id: str) -> list[dict[str, Any]]:
-        """All rows of metrics.jsonl that there are now, oldest first."""
+        """Returns all current rows of metrics.jsonl, oldest first."""
         job = self._connection.call("Get", pb.GetRequest(job_id=id), attempts=4)
         cursors = [event.cursor for event in job.recent_events if event.cursor]
         rows = []
@@ -293,9 +294,9 @@ class Client:
         what: str,
         timeout: float | None,
     ) -> Iterator[_Item]:
-        """Items of a stream that is opened again, by `open_stream(seconds)`, when it is broken.
+        """Yields the items of a stream; reopens it with `open_stream(seconds)` when it breaks.
 
-        complete: whether a stream that the server has ended holds all.
+        complete: called when the server ends the stream; returns whether no more items will follow.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         give_up = time.monotonic() + self._patience
@@ -313,7 +314,7 @@ class Client:
                         yield item
                 except errors.TimedOut:
                     if time.monotonic() - opened < 0.9 * seconds:
-                        raise  # it is not this stream's time that is up
+                        raise  # the stream's own time is not up
                     give_up = time.monotonic() + self._patience
                     continue
                 if complete():
@@ -325,7 +326,7 @@ class Client:
             pause = min(2 * pause, 2.0)
 
     def _absolute_paths(self, text: str, overrides: list[str]) -> list[str]:
-        """A server on this machine stands in another folder: relative paths become absolute."""
+        """Makes relative paths absolute for a server on this machine, which runs in another folder."""
         if not all(each.startswith(_LOOPBACK) for each in self.address.split(",")):
             return []
         given = dict(entry.split("=", 1) for entry in overrides)
@@ -349,7 +350,7 @@ def _job_text(job: str | os.PathLike) -> tuple[str, str]:
 
 
 def _scalar(value: Any) -> str:
-    """`value` as --set takes it."""
+    """Formats `value` for --set."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (dict, list, tuple)):
@@ -358,11 +359,11 @@ def _scalar(value: Any) -> str:
 
 
 def _value_in(text: str, block: str, key: str) -> str:
-    """The text of block.key in a job file; "" when it is absent."""
+    """Returns the text of block.key in a job file, or "" if absent."""
     try:
         job = yaml.safe_load(text)
     except yaml.YAMLError:
-        return ""  # the server says what is wrong
+        return ""  # the server reports the fault
     inner = job.get(block) if isinstance(job, dict) else None
     value = inner.get(key) if isinstance(inner, dict) else None
     return value if isinstance(value, str) else ""

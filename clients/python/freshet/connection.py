@@ -1,4 +1,4 @@
-"""The controllers of a cluster, and the one that is called."""
+"""Connects to one of the controllers of a cluster."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from freshet.job.v1 import job_service_pb2_grpc
 _MAX_MESSAGE_BYTES = 16 << 20
 _MAX_TOKEN = 16 << 10
 _LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+|\[::1\]):[0-9]+$")
-# For one of several controllers to take the connection.
+# Time to connect to one of several controllers.
 _CONNECT_SECONDS = 1.0
-# For which a call is tried again while no controller leads.
+# How long calls are retried while no controller leads.
 _FAILOVER_SECONDS = 6.0
 
-# Reasons of a controller that stands by: nothing was done; the leader died and may have done it.
+# Error reasons of a standby controller. NOT_LEADER: the call was not executed. LEADER_AWAY: the
+# leader died and may have executed it.
 _NOT_LEADER = "NOT_LEADER"
 _LEADER_AWAY = "LEADER_AWAY"
 
@@ -40,19 +41,19 @@ class _Link:
 
 
 def read_token(token: str | None, token_file: str | os.PathLike | None) -> str | None:
-    """The bearer token: as given, else the first line of the file, else the variable FRESHET_TOKEN.
+    """Returns `token`, else the first line of the file, else the variable FRESHET_TOKEN.
 
-    Raises ValueError, which never shows the token, and OSError when the file cannot be read.
+    Raises ValueError, whose message never contains the token, and OSError if the file is unreadable.
     """
     source = "token"
     if token is not None and token_file is not None:
-        raise ValueError("token and token_file are both given; one of them is enough")
+        raise ValueError("token and token_file are both given; use one of them")
     if token_file is not None:
         source = str(token_file)
         with open(token_file, encoding="ascii", errors="replace") as file:
             token = file.readline(_MAX_TOKEN + 1).rstrip("\r\n")
         if not token:
-            raise ValueError(f"{source}: has no token in its first line")
+            raise ValueError(f"{source}: no token in the first line")
     elif token is None:
         source = "FRESHET_TOKEN"
         token = os.environ.get("FRESHET_TOKEN")
@@ -66,10 +67,10 @@ def read_token(token: str | None, token_file: str | os.PathLike | None) -> str |
 
 
 def local_cluster_token(address: str) -> str | None:
-    """The token of the cluster that this user runs here with a controller at the address.
+    """Returns the token of this user's local cluster with a controller at `address`, or None.
 
-    Addresses are compared as text: another way to write a loopback address may reach another
-    user's process.
+    Compares addresses as text: a different spelling of a loopback address may reach another user's
+    process.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     root = pathlib.Path(state if state.startswith("/") else pathlib.Path.home() / ".local/state")
@@ -79,12 +80,12 @@ def local_cluster_token(address: str) -> str | None:
             if address in controllers and is_locked(file.with_name("lock")):
                 return read_token(None, file.with_name("cluster.token"))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            continue  # not a running cluster
+            continue  # no running cluster
     return None
 
 
 def is_locked(file: pathlib.Path) -> bool:
-    """Whether a process holds the file's lock: of a cluster the one that started it."""
+    """Whether a process holds the lock of the file. The process that started a cluster holds its lock."""
     with open(file, "rb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -94,10 +95,7 @@ def is_locked(file: pathlib.Path) -> bool:
 
 
 class Connection:
-    """Calls to whichever of the controllers answers: one that stands by passes calls on.
-
-    Safe to use from several threads.
-    """
+    """Calls any controller that answers; standby controllers forward calls. Thread-safe."""
 
     def __init__(
         self,
@@ -125,7 +123,7 @@ class Connection:
                 certificate_chain=pathlib.Path(cert).read_bytes() if cert else None,
             )
         elif cert or key:
-            raise ValueError("cert and key need ca, which says whom to believe")
+            raise ValueError("cert and key need ca, which verifies the server")
         else:
             credentials = None
         self._links = []
@@ -155,7 +153,7 @@ class Connection:
             link.channel.close()
 
     def call(self, method: str, request: Any, attempts: int = 1) -> Any:
-        """One call. What may be repeated (attempts > 1) is, while the server is not reached."""
+        """Makes one unary call. With attempts > 1 it is retried while the server is unreachable."""
         repeatable = attempts > 1
         give_up = time.monotonic() + _FAILOVER_SECONDS
         pause = 0.1
@@ -176,7 +174,7 @@ class Connection:
             pause = min(2 * pause, 1.0)
 
     def stream(self, method: str, request: Any, timeout: float) -> Iterator[Any]:
-        """Messages of a server stream. Raises what `call` raises; never opens it again."""
+        """Yields the messages of a server stream. Raises what `call` raises; never reopens the stream."""
         link = self._choose()
         stream = getattr(link.stub, method)(request, timeout=timeout, metadata=link.metadata)
         try:
@@ -197,7 +195,7 @@ class Connection:
         )
 
     def _choose(self) -> _Link:
-        """Of several controllers, one that takes the connection; else the one used last."""
+        """Returns the first of several controllers that accepts a connection, else the one used last."""
         with self._lock:
             first = self._used
         if len(self._links) == 1:
@@ -211,8 +209,7 @@ class Connection:
         return self._links[first]
 
     def _report(self, link: _Link, error: grpc.RpcError) -> None:
-        """A controller that does not answer is left for the next one, one that says who leads for
-        that one."""
+        """Switches to the leader that the error names, or to the next controller if there was no answer."""
         if error.code() != grpc.StatusCode.UNAVAILABLE:
             return
         reason, leader = errors.reason_and_leader(error)
@@ -220,12 +217,12 @@ class Connection:
         with self._lock:
             if leader in addresses:
                 self._used = addresses.index(leader)
-            elif not reason and self._links[self._used] is link:  # else another call has left it
+            elif not reason and self._links[self._used] is link:  # else another call has already switched
                 self._used = (self._used + 1) % len(self._links)
 
 
 def _connects(channel: grpc.Channel) -> bool:
-    """Whether the channel is connected, or becomes so in time."""
+    """Whether the channel connects within _CONNECT_SECONDS."""
     decided = threading.Event()
     states = []
 

@@ -1,4 +1,4 @@
-"""A Python class as an environment."""
+"""Serves a Python class as an environment."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class _Fault(Exception):
 
 def _reply(observation: Any, info: Any, **fields: Any) -> pb.EpisodeReply:
     if not isinstance(observation, str):
-        raise TypeError(f"an observation is text, not {type(observation).__name__}")
+        raise TypeError(f"an observation must be a str, not {type(observation).__name__}")
     texts = {str(name): str(value) for name, value in (info or {}).items()}
     return pb.EpisodeReply(observation=observation, info=texts, **fields)
 
 
 class _Episodes:
-    """The episodes of one stream."""
+    """The consecutive episodes of one stream."""
 
     def __init__(self, make: Callable[[], Any], name: str):
         self._make = make
@@ -138,7 +138,7 @@ class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
 
 
 class EnvironmentServer(Server):
-    """Serves an environment (see serve_env) from threads of this process."""
+    """Serves an environment (see serve_env) in background threads of this process."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class EnvironmentServer(Server):
         max_episodes: int = 64,
         **tls: Any,
     ):
-        # An open episode holds a thread; a few are left for ListEnvironments and refusals.
+        # Each open episode occupies a thread. The extra ones serve ListEnvironments and refusals.
         super().__init__(address, max_episodes + 4, **tls)
         description = (inspect.getdoc(cls) or "").split("\n", 1)[0]
         env_service_pb2_grpc.add_EnvServiceServicer_to_server(
@@ -168,15 +168,15 @@ def serve_env(
 ) -> None:
     """Serves `cls` as an environment until SIGTERM or Ctrl-C.
 
-    cls() is made once for each stream of episodes and has Gymnasium's shape, with texts:
+    cls() is called once per stream of episodes. It has Gymnasium's interface, with strings:
       reset(seed, options) -> (observation, info)
       step(action) -> (observation, reward, terminated, truncated, info)
-      close(), which may be left out.
-    options are the row's fields and the job's options. The same seed and actions must give the same
-    answers. What it raises ends the episode as an infrastructure error: the episode starts again
-    elsewhere and is never a reward of 0.
+      close(), optional.
+    options contains the row's fields and the job's options. The same seed and actions must give the
+    same results. An exception ends the episode as an infrastructure error: the episode is restarted
+    on another worker and never scored as 0.
 
-    name: what a job calls it; by default cls.name, else the name of the class.
-    max_episodes: that are open at the same time. tls: as in serve_reward.
+    name: the name that jobs use; default: cls.name, else the class name.
+    max_episodes: maximum number of concurrent episodes. tls: as in serve_reward.
     """
     EnvironmentServer(cls, address, name=name, max_episodes=max_episodes, **tls).run("environment")

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions."""
+"""Exceptions of the client."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from google.protobuf.internal import decoder
 
 
 class FreshetError(Exception):
-    """Base class. `reason` is the server's short name of the fault ("NOT_LEADER"), or "", `code` the
-    status code of the call, or None."""
+    """Base class. `reason` is the server's error reason such as "NOT_LEADER", or ""; `code` is the
+    gRPC status code of the call, or None."""
 
     code: grpc.StatusCode | None = None
 
@@ -21,15 +21,15 @@ class FreshetError(Exception):
 
 
 class ConnectionLost(FreshetError):
-    """The server is not reached, or cannot do it now; then `reason` says why."""
+    """The server is unreachable, or cannot serve the call now; then `reason` says why."""
 
 
 class TimedOut(FreshetError):
-    """No answer, or no end of a job, in time. What was asked for may still happen."""
+    """No answer or no end of a job in time. The operation may still take effect."""
 
 
 class Refused(FreshetError):
-    """The server said no: the state forbids it, a right is missing, there is no room."""
+    """The server refused: wrong state, missing permission or exhausted resources."""
 
 
 class NotFound(Refused):
@@ -37,7 +37,7 @@ class NotFound(Refused):
 
 
 class InvalidJob(Refused):
-    """A job that cannot be run; `faults` has one line per fault."""
+    """The job is invalid; `faults` has one line per fault."""
 
     def __init__(self, message: str, faults: list[str] | None = None, **kwargs):
         super().__init__(message, **kwargs)
@@ -45,7 +45,7 @@ class InvalidJob(Refused):
 
 
 class JobFailed(FreshetError):
-    """The job failed; the message is its reason, `job` what is known about it."""
+    """The job failed. The message has the reason; `job` is the Job, or None."""
 
     def __init__(self, message: str, job=None):
         super().__init__(message)
@@ -57,7 +57,7 @@ class JobCancelled(JobFailed):
 
 
 def _fields(data: bytes):
-    """(number, value) of a serialized message; bytes for length-delimited ones, else an integer."""
+    """Yields (field number, value) of a serialized message; bytes if length-delimited, else int."""
     at = 0
     while at < len(data):
         key, at = decoder._DecodeVarint(data, at)
@@ -79,12 +79,12 @@ def _fields(data: bytes):
 
 @dataclasses.dataclass
 class _Details:
-    """Of an error, as google.rpc messages."""
+    """The google.rpc details of an error."""
 
     reason: str = ""
-    leader: str = ""  # address of the controller that leads
+    leader: str = ""  # address of the leading controller
     retry_after: float | None = None  # seconds
-    faults: list[str] = dataclasses.field(default_factory=list)  # fields that are wrong
+    faults: list[str] = dataclasses.field(default_factory=list)  # one line per invalid field
 
 
 def _details(error: grpc.RpcError) -> _Details:
@@ -114,18 +114,18 @@ def _details(error: grpc.RpcError) -> _Details:
                         text = texts.get(2, b"").decode()
                         result.faults.append(text if field in text else f"{field}: {text}")
         except (ValueError, IndexError, UnicodeDecodeError, TypeError, AttributeError):
-            continue  # details that cannot be read; code and message stay
+            continue  # malformed details; code and message remain
     return result
 
 
 def reason_and_leader(error: grpc.RpcError) -> tuple[str, str]:
-    """The server's short name of the fault, and the address of the controller that leads."""
+    """Returns the error reason and the address of the leading controller, each "" if absent."""
     details = _details(error)
     return details.reason, details.leader
 
 
 def from_rpc(error: grpc.RpcError, address: str) -> FreshetError:
-    """The exception for a failed call."""
+    """Returns the exception for a failed call."""
     fault = _fault(error, address)
     fault.code = error.code()
     return fault
@@ -138,7 +138,7 @@ def _fault(error: grpc.RpcError, address: str) -> FreshetError:
     faults = details.faults
     extra = {"reason": details.reason, "retry_after": details.retry_after}
     if code == grpc.StatusCode.UNAVAILABLE and details.reason:
-        return ConnectionLost(message, **extra)  # the server is there, but cannot do it now
+        return ConnectionLost(message, **extra)  # the server is reachable but cannot serve the call now
     if code == grpc.StatusCode.UNAVAILABLE:
         return ConnectionLost(
             f"no connection to {address}: {message}; start a cluster with: freshet cluster up", **extra

@@ -30,7 +30,7 @@ class Event:
     """Something that happened to a job."""
 
     kind: str  # "step", "eval", "state", "notice"
-    cursor: str  # pass it to Job.watch to go on after this event
+    cursor: str  # pass it to Job.watch to continue after this event
     time: float  # seconds since 1970
     # A row of metrics.jsonl for "step" and "eval"; {"state", "reason"} for "state"; {"severity",
     # "kind", "text"} for "notice".
@@ -55,7 +55,7 @@ class Event:
 
 @dataclasses.dataclass(frozen=True)
 class LogLine:
-    """A line that a worker, or the controller, has logged."""
+    """A log line of a worker or of the controller."""
 
     time: float  # seconds since 1970
     role: str  # "rollout"

@@ -1,4 +1,4 @@
-"""Writes the metrics of a run folder, or of a job of a cluster, for TensorBoard, W&B or MLflow.
+"""Exports the metrics of a run folder or of a cluster's job to TensorBoard, W&B or MLflow.
 
     python3 -m freshet.export tensorboard|wandb|mlflow RUN|JOB [DIR] [--follow] [--server HOST:PORT ...]
 
@@ -24,10 +24,10 @@ from freshet.connection import is_locked
 from freshet.metrics import History, MetricsFile, Point, point_of
 from freshet.trackers import TRACKERS, Tracker
 
-# Between two looks at a run folder that is being written.
+# Poll interval for a run folder that is still written.
 _POLL_SECONDS = 2.0
 
-# As `freshet` exits (base/exit_code.h).
+# Exit codes of `freshet` (base/exit_code.h).
 _INTERNAL = 1
 _COMMAND_LINE = 2
 _CONTENT = 3
@@ -38,7 +38,7 @@ _INTERRUPTED = 130
 
 
 class RunFolder:
-    """The metrics of `freshet local`."""
+    """The metrics in a run folder of `freshet local`."""
 
     def __init__(self, folder: str, wait: Callable[[float], None] = time.sleep):
         self.name = os.fsencode(os.path.basename(os.path.abspath(folder))).decode("utf-8", "replace")
@@ -48,12 +48,12 @@ class RunFolder:
         self._wait = wait
 
     def batches(self, follow: bool) -> Iterator[list[Point]]:
-        """All points there are; with `follow` also those of a run in progress, until its process ends.
+        """Yields all current points; with `follow` also later ones, until the run's process ends.
 
-        Raises FileNotFoundError, and ValueError naming file and line of a malformed row.
+        Raises FileNotFoundError, and ValueError with file and line of a malformed row.
         """
         while True:
-            # In this order: rows that are written before the end are read.
+            # Checked before reading, so that the last rows of the run are not missed.
             running = follow and self._is_running()
             yield self._read(missing_ok=running)
             if not running:
@@ -61,7 +61,7 @@ class RunFolder:
             self._wait(_POLL_SECONDS)
 
     def start(self, points: Iterable[Point]) -> float:
-        """When the run began, in seconds since 1970: its last row was written when the file changed."""
+        """Unix time of the start of the run: the file's mtime less the seconds in its last row."""
         return self._file.modified() - max((point.seconds for point in points), default=0.0)
 
     def state(self) -> str:
@@ -76,7 +76,7 @@ class RunFolder:
             return []
 
     def _is_running(self) -> bool:
-        """Whether a process holds the run (local/run_folder.h)."""
+        """Whether a process holds the lock of the run (local/run_folder.h)."""
         try:
             return is_locked(self._folder / "job.yaml")
         except FileNotFoundError:
@@ -84,7 +84,7 @@ class RunFolder:
 
 
 class ClusterJob:
-    """The metrics of a job of a cluster. Raises NotFound when there is none of that id."""
+    """The metrics of a cluster's job. Raises NotFound if there is no such job."""
 
     def __init__(self, client: Client, id: str):
         self.name = client.get(id).id
@@ -92,7 +92,7 @@ class ClusterJob:
         self._client = client
 
     def batches(self, follow: bool) -> Iterator[list[Point]]:
-        """All points there are; with `follow` also later ones, until the job ends."""
+        """Yields all current points; with `follow` also later ones, until the job ends."""
         rows = self._client.metrics(self.name)
         yield self._points(rows)
         if follow:
@@ -102,7 +102,7 @@ class ClusterJob:
                 yield self._points([row])
 
     def start(self, points: Iterable[Point]) -> float:
-        """When the job started, in seconds since 1970."""
+        """Unix time of the start of the job."""
         message = self._client.get(self.name).message
         begin = message.started if message.HasField("started") else message.created
         return begin.seconds + begin.nanos / 1e9
@@ -116,16 +116,16 @@ class ClusterJob:
             try:
                 points.append(point_of(row))
             except ValueError as fault:
-                _say(f"{self.name}: a row is left out: {fault}")
+                _say(f"{self.name}: skipped a row: {fault}")
         return [point for point in points if point is not None]
 
 
 def mirror(
     source: RunFolder | ClusterJob, follow: bool, tracker: Callable[[float], Tracker]
 ) -> Tracker:
-    """Writes a source into tracker(START), and returns that, closed.
+    """Writes a source into tracker(START). Returns the closed tracker.
 
-    No tracker can take points back. When a resume supersedes some, a new one gets all that survive.
+    Trackers cannot delete points. When a resume supersedes some, a new tracker gets all that survive.
     """
     history = History()
     opened = None
@@ -146,7 +146,7 @@ def mirror(
         return opened
     except BaseException:
         if opened is not None:
-            with contextlib.suppress(Exception):  # the first fault counts
+            with contextlib.suppress(Exception):  # report the first fault
                 opened.close("CANCELLED")
         raise
 
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except errors.ConnectionLost as fault:
         named = options.server or os.environ.get("FRESHET_SERVER")
         if not named and not fault.reason:
-            return _fail(f"{options.run}: there is no such run folder, and {fault}", _CONTENT)
+            return _fail(f"{options.run}: no such run folder, and {fault}", _CONTENT)
         return _fail(fault, _NO_CONNECTION)
     except errors.TimedOut as fault:
         return _fail(fault, _TIMEOUT)
@@ -182,9 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    importlib.import_module(options.tracker)  # else its absence would be told after hours
+    importlib.import_module(options.tracker)  # fail at once if it is missing, not after hours
     with contextlib.ExitStack() as stack:
-        # As `freshet` tells them apart.
+        # The same rule as in `freshet`.
         if "/" in options.run or os.path.exists(options.run):
             source = RunFolder(options.run)
         else:
@@ -211,10 +211,10 @@ def _export(options: argparse.Namespace) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="freshet export")
     parser.add_argument("tracker", choices=TRACKERS)
-    parser.add_argument("run", metavar="RUN", help="run folder, or id of a job of the cluster")
-    parser.add_argument("dir", metavar="DIR", nargs="?", help="folder for TensorBoard's file")
-    parser.add_argument("--follow", action="store_true", help="go on until the run or job ends")
-    parser.add_argument("--server", help="HOST:PORT of the controller, or several with commas")
+    parser.add_argument("run", metavar="RUN", help="run folder, or id of a cluster's job")
+    parser.add_argument("dir", metavar="DIR", nargs="?", help="folder for TensorBoard's event file")
+    parser.add_argument("--follow", action="store_true", help="continue until the run or job ends")
+    parser.add_argument("--server", help="HOST:PORT of the controller, or several separated by commas")
     for name in ("ca", "cert", "key", "token-file"):
         parser.add_argument(f"--{name}", help="file, as in freshet --help")
     options = parser.parse_intermixed_args(arguments)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """A job as the server described it last; `refresh` asks again.
+    """A snapshot of a job; `refresh` updates it.
 
-    id, name, state ("RUNNING"), reason, step, steps, reward_mean, eval_accuracy (or None),
-    waits_for; `message` has everything else (freshet.job.v1.Job).
+    id, name, state ("RUNNING"), reason, step, steps, reward_mean, eval_accuracy (or None) and
+    waits_for are attributes; `message` is the whole freshet.job.v1.Job.
     """
 
     def __init__(self, client: Client, message: pb.Job):
@@ -74,7 +74,7 @@ class Job:
         return self
 
     def watch(self, cursor: str = "", *, timeout: float | None = None) -> Iterator[Event]:
-        """Events after `cursor` until the job ends; see Client.watch."""
+        """Yields events after `cursor` until the job ends; see Client.watch."""
         return self._client.watch(self.id, cursor, timeout=timeout)
 
     def wait(
@@ -84,10 +84,10 @@ class Job:
         on_event: Callable[[Event], Any] | None = None,
         timeout: float | None = None,
     ) -> Job:
-        """Waits for the end. on_step gets each step's event, on_event all events.
+        """Waits for the end of the job. Calls on_step with each step's event, on_event with all events.
 
-        Raises JobFailed or JobCancelled when the job ends that way, TimedOut after `timeout` seconds
-        (the job goes on).
+        Raises JobFailed or JobCancelled if the job ends that way, and TimedOut after `timeout` seconds
+        (the job continues).
         """
         for event in self.watch(timeout=timeout):
             if on_step is not None and event.kind == "step":
@@ -117,14 +117,14 @@ class Job:
         self._client.delete(self.id, keep_checkpoints=keep_checkpoints)
 
     def logs(self, **filters: Any) -> Iterator[LogLine]:
-        """Lines logged for the job; see Client.logs."""
+        """Yields log lines of the job; see Client.logs."""
         return self._client.logs(self.id, **filters)
 
     def checkpoints(self) -> list[pb.CheckpointInfo]:
         return self._client.checkpoints(self.id)
 
     def export_checkpoint(self, folder: str | os.PathLike, *, version: int = -1) -> pathlib.Path:
-        """Copies a checkpoint into a new folder; see Client.export_checkpoint."""
+        """Downloads a checkpoint into a new folder; see Client.export_checkpoint."""
         return self._client.export_checkpoint(self.id, folder, version=version)
 
     def ledger(self) -> Iterator[dict[str, Any]]:

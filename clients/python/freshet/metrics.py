@@ -1,4 +1,4 @@
-"""Rows of metrics.jsonl: the curves that they draw, and which of them survive resumes."""
+"""Rows of metrics.jsonl: parsing, curves, and the rows that survive resumes."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from typing import Any
 _MAX_ROW_BYTES = 1 << 20
 _MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 _MAX_INT64 = 2**63 - 1
-# Far beyond any run; what a tracker makes of its time still has a date.
+# Longer than any run, yet trackers can still convert the time to a date.
 _MAX_SECONDS = 1e10
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One row of metrics.jsonl: a training step, or an evaluation of a policy version."""
+    """One row of metrics.jsonl: a training step or an evaluation of a policy version."""
 
-    step: int  # the training step, or the version that was evaluated
+    step: int  # training step, or evaluated version
     eval_name: str | None  # None: a training step
     lineage: int
     seconds: float  # since the start of the run
     # By curve: "train/KEY", "staleness_tokens/AGE", "reward/COMPONENT", "eval/NAME/KEY",
-    # "eval/NAME/reward/COMPONENT". Without what no 32-bit float holds, NaN and infinities.
+    # "eval/NAME/reward/COMPONENT". Omits NaN, infinities and values out of the float32 range.
     values: dict[str, float]
 
     @property
     def key(self) -> tuple[int, bool, str]:
-        """What the row is about. A step comes before the evaluations of the version that it publishes."""
+        """Identity and sort key. A step sorts before the evaluations of the version it publishes."""
         return self.step, self.eval_name is not None, self.eval_name or ""
 
 
 def point_of(row: Any) -> Point | None:
-    """The point of a parsed row; None for a row that is neither a step nor an evaluation.
+    """Returns the point of a parsed row, or None if it is neither a step nor an evaluation.
 
-    Raises ValueError naming the key when a value has a wrong type.
+    Raises ValueError with the key if a value has the wrong type.
     """
     if not isinstance(row, dict):
         raise ValueError("not a JSON object")
@@ -60,7 +60,7 @@ def _point(row: Mapping[str, Any], step: str, eval_name: str | None, group: str,
 
 
 def _numbers(group: str, row: Mapping[str, Any]) -> dict[str, float]:
-    # A JSON text may name half of a surrogate pair, which UTF-8 cannot express.
+    # JSON strings may contain lone surrogates, which UTF-8 cannot encode.
     return {
         f"{group}/{key}".encode("utf-8", "replace").decode(): float(value)
         for key, value in row.items()
@@ -81,7 +81,7 @@ def _integer(row: Mapping[str, Any], key: str) -> int:
 
 def _seconds(row: Mapping[str, Any]) -> float:
     value = row.get("wall_seconds", 0)
-    if value is None or value != value:  # null, or the NaN that the client makes of it
+    if value is None or value != value:  # null, or NaN, to which the client converts it
         return 0.0
     if not _is_number(value) or not 0 <= value <= _MAX_SECONDS:
         raise ValueError("wall_seconds: value of a wrong type")
@@ -91,9 +91,9 @@ def _seconds(row: Mapping[str, Any]) -> float:
 class History:
     """The points of a run that survive its resumes.
 
-    A resume trains again from a checkpoint, as a new lineage. From its first step on it supersedes the
-    steps and evaluations of all earlier lineages. Of several points with the same key the last one of
-    the highest lineage survives.
+    A resume restarts training from a checkpoint as a new lineage. From its first step on, it supersedes
+    the steps and evaluations of all earlier lineages. Of several points with the same key, the last one
+    of the highest lineage survives.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class History:
         self._first_step: dict[int, int] = {}  # by lineage
 
     def add(self, point: Point) -> bool:
-        """Adds the next row. Returns whether all points that survived until now still do."""
+        """Adds the next row. Returns False if it supersedes points that survived until now."""
         before = len(self._points)
         if point.eval_name is None:
             first = self._first_step.get(point.lineage, _MAX_INT64)
@@ -127,12 +127,12 @@ class History:
         return self._points.get(point.key) is point
 
     def __iter__(self) -> Iterator[Point]:
-        """By step; the evaluations of a version after the step that published it."""
+        """Iterates by step; evaluations of a version follow the step that published it."""
         return (self._points[key] for key in sorted(self._points))
 
 
 class MetricsFile:
-    """Reads the rows of a metrics.jsonl that may still be written."""
+    """Incrementally reads a metrics.jsonl that may still grow."""
 
     def __init__(self, path: str | os.PathLike):
         self._path = pathlib.Path(path)
@@ -140,9 +140,9 @@ class MetricsFile:
         self._lines = 0
 
     def read(self) -> list[Point]:
-        """The points of all whole lines since the last call; a last line without its end is left.
+        """Returns the points of all complete lines since the last call.
 
-        Raises FileNotFoundError, and ValueError naming file and line of a malformed row.
+        Raises FileNotFoundError, and ValueError with file and line of a malformed row.
         """
         points = []
         with open(self._path, "rb") as file:
@@ -164,7 +164,7 @@ class MetricsFile:
         return points
 
     def modified(self) -> float:
-        """When the last row was written, in seconds since 1970."""
+        """Unix time of the last write."""
         return self._path.stat().st_mtime
 
 

@@ -1,4 +1,4 @@
-"""A Python function as a reward."""
+"""Serves a Python function as a reward."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from freshet.trajectory.v1 import trajectory_pb2
 _log = logging.getLogger("freshet.reward")
 _MAX_ITEMS = 1024
 _MAX_ERROR_CHARACTERS = 500
-# What Freshet takes of one score.
+# Limits of one score.
 _MAX_PARTS = 64
 _MAX_PART_NAME_BYTES = 64
-# As many as one reward worker calls at once: default of the job key reward.parallel.
+# Concurrent calls of one reward worker: the default of the job key reward.parallel.
 _WORKERS = 16
 
 
 def score_of(value: Any) -> trajectory_pb2.Score:
-    """The score for what a reward function returned. Raises TypeError or ValueError."""
+    """Converts the result of a reward function to a score. Raises TypeError or ValueError."""
     if isinstance(value, Mapping):
         components = {str(name): float(part) for name, part in value.items()}
         if not 1 <= len(components) <= _MAX_PARTS:
@@ -98,7 +98,7 @@ class _RewardService(reward_service_pb2_grpc.RewardServiceServicer):
 
 
 class RewardServer(Server):
-    """Serves a reward function (see serve_reward) from threads of this process.
+    """Serves a reward function (see serve_reward) in background threads of this process.
 
         with freshet.RewardServer(fn, "127.0.0.1:0") as server:
             client.submit("job.yaml", set={"reward.components.mine.address": server.address})
@@ -127,16 +127,16 @@ def serve_reward(
 ) -> None:
     """Serves `function` as a reward until SIGTERM or Ctrl-C.
 
-    function(prompt, completion, **attributes) gets texts; attributes are the fields of the dataset's
-    row (`answer` among them), or those of them that it names. It returns a number, or a dict of
-    parts, whose sum is the reward; samples and metrics show each of up to 64 parts as
-    "COMPONENT/PART". It is called from several threads. What it raises is an
-    infrastructure error of that sample, which is scored again or given up: never a reward of 0.
+    function(prompt, completion, **attributes) receives strings. attributes are the fields of the
+    dataset's row (including `answer`), restricted to those that the function declares. It returns a
+    number, or a dict of up to 64 parts whose sum is the reward; samples and metrics show each part as
+    "COMPONENT/PART". It is called from several threads. An exception is an infrastructure error of
+    that sample, which is rescored or given up, but never gets reward 0.
 
-    A job names it so:  reward: {components: {mine: {type: grpc, address: "127.0.0.1:7080"}}}
+    A job uses it with:  reward: {components: {mine: {type: grpc, address: "127.0.0.1:7080"}}}
 
-    workers: calls that are answered at the same time, each on a thread; others wait, and their time
-    runs (reward.timeout_ms). A job asks for reward.parallel of them at once, 16 unless it says
-    otherwise. tls: cert, key, ca (PEM files), insecure, as in freshet.serving.Server.
+    workers: number of concurrent calls, one thread each. Further calls queue while their time limit
+    (reward.timeout_ms) runs. A job makes up to reward.parallel concurrent calls, 16 by default.
+    tls: cert, key, ca (PEM files), insecure, as in freshet.serving.Server.
     """
     RewardServer(function, address, workers=workers, **tls).run("reward")

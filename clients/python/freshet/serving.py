@@ -1,4 +1,4 @@
-"""What reward and environment servers share."""
+"""Common parts of reward and environment servers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from concurrent import futures
 
 import grpc
 
-_MAX_MESSAGE_BYTES = 16 << 20
-# Completions and prompts of one call; more is the caller's mistake.
+_MAX_MESSAGE_BYTES = 16 << 20  # limit of a call's prompts and completions
 DRAIN_SECONDS = 10.0
 
 
@@ -26,10 +25,10 @@ def _is_loopback(address: str) -> bool:
 
 
 class Server:
-    """A gRPC server in threads of this process.
+    """A gRPC server in background threads of this process.
 
-    address: HOST:PORT; port 0 is any free one. Without TLS only a loopback address is taken, unless
-    `insecure` is given.
+    address: HOST:PORT; port 0 chooses a free port. Without TLS it must be a loopback address, unless
+    `insecure` is set.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class Server:
         options = [
             ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
             ("grpc.so_reuseport", 0),
-            # Freshet's services look after their connections more often than gRPC allows by default.
+            # Freshet's clients send keepalive pings more often than gRPC allows by default.
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
             ("grpc.http2.min_ping_interval_without_data_ms", 500),
             ("grpc.keepalive_permit_without_calls", 1),
@@ -66,9 +65,9 @@ class Server:
                     f"{address} is not a loopback address: give cert and key, or insecure=True"
                 )
         except RuntimeError as error:
-            raise OSError(f"{address} cannot be listened on: {error}") from None
+            raise OSError(f"cannot listen on {address}: {error}") from None
         if port == 0:
-            raise OSError(f"{address} cannot be listened on; choose another port")
+            raise OSError(f"cannot listen on {address}; choose another port")
         self.address = f"{address.rsplit(':', 1)[0]}:{port}"
 
     def start(self):
@@ -76,11 +75,11 @@ class Server:
         return self
 
     def stop(self, grace: float = DRAIN_SECONDS) -> None:
-        """Takes no new calls and waits for running ones, at most `grace` seconds."""
+        """Refuses new calls and waits up to `grace` seconds for running ones."""
         self._server.stop(grace).wait()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Returns when the server has been stopped."""
+        """Waits until the server is stopped."""
         self._server.wait_for_termination(timeout)
 
     def __enter__(self):
@@ -92,7 +91,7 @@ class Server:
     def run(self, what: str) -> None:
         """Serves until SIGTERM or Ctrl-C, then drains."""
         self.start()
-        print(f"{what} at {self.address}; Ctrl-C ends it", flush=True)
+        print(f"{what} at {self.address}; press Ctrl-C to stop", flush=True)
         stop = threading.Event()
         previous = {}
         if threading.current_thread() is threading.main_thread():

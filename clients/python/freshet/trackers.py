@@ -1,6 +1,6 @@
-"""Experiment trackers that a run's metrics are written to, through their own packages.
+"""Experiment trackers, written through their own packages.
 
-The packages are imported when they are used: the client works without them.
+The packages are imported on use, so the client works without them.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Protocol
 from freshet.metrics import Point
 
 _SUFFIX = ".freshet"
-_MLFLOW_BATCH = 1000  # metrics that its servers take in one call
-_MLFLOW_NAME = 250  # characters
+_MLFLOW_BATCH = 1000  # metrics per call that its servers accept
+_MLFLOW_NAME = 250  # maximum characters of a metric's name
 
 
 class Tracker(Protocol):
-    """A new run at a tracker: TRACKERS[...](name, start in seconds since 1970, folder of TensorBoard's file).
+    """A new run in a tracker: TRACKERS[...](name, start as Unix time, folder of TensorBoard's file).
 
-    Errors are those of the tracker's package, and OSError.
+    Raises the errors of the tracker's package, and OSError.
     """
 
-    PACKAGES: str  # what `pip install` needs
-    place: str  # what is written: a file, a folder, an address or an id
-    next: str  # a command that shows or uploads it; "" for none
+    PACKAGES: str  # arguments of `pip install`
+    place: str  # where it is written: a file, folder, address or id
+    next: str  # a command that shows or uploads it, or ""
 
     def write(self, points: Iterable[Point]) -> None: ...
 
     def close(self, state: str) -> None:
-        """state: of the job, "SUCCEEDED", "FAILED", "CANCELLED"; "" when it is not known."""
+        """state: of the job, "SUCCEEDED", "FAILED" or "CANCELLED"; "" if unknown."""
 
 
 class TensorBoard:
-    """An event file in `folder`. It replaces the one of an earlier export."""
+    """An event file in `folder`. Replaces the one of an earlier export."""
 
     PACKAGES = "tensorboard"
 
@@ -72,23 +72,23 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases, configured by its own variables (WANDB_MODE, WANDB_PROJECT, ...)."""
+    """A Weights & Biases run, configured by wandb's environment variables (WANDB_MODE, ...)."""
 
     PACKAGES = "wandb"
 
     def __init__(self, name: str, start: float, folder: str):
         import wandb
 
-        # What it would record about this process says nothing about the training.
+        # Do not record this process: it is not the training.
         settings = wandb.Settings(console="off", disable_git=True, x_disable_stats=True, x_disable_meta=True)
         self._wandb = wandb
         self._start = start
         self._run = wandb.init(name=name, settings=settings)
-        # Its own step never goes back, but an evaluation may end after later training steps.
+        # wandb's step must not decrease, but an evaluation may end after later training steps.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
         self.place = (not self._run.offline and self._run.url) or self._run.settings.sync_dir
-        self.next = ""  # it says so itself
+        self.next = ""  # wandb prints it
 
     def write(self, points: Iterable[Point]) -> None:
         for point in points:
@@ -97,11 +97,11 @@ class WeightsAndBiases:
 
     def close(self, state: str) -> None:
         self._run.finish(exit_code=1 if state in ("FAILED", "CANCELLED") else 0)
-        self._wandb.teardown()  # an offline run is in its file only then
+        self._wandb.teardown()  # flushes the file of an offline run
 
 
 class MLflow:
-    """A run of MLflow, configured by its own variables (MLFLOW_TRACKING_URI, ...)."""
+    """An MLflow run, configured by MLflow's environment variables (MLFLOW_TRACKING_URI, ...)."""
 
     PACKAGES = "mlflow-skinny sqlalchemy alembic"
 
@@ -117,7 +117,7 @@ class MLflow:
         self._run = mlflow.start_run(run_name=name).info.run_id
         self._client = mlflow.MlflowClient()
         self.place = self._run
-        # The address of a server may hold a password.
+        # A server's address may contain a password, so it is not printed.
         self.next = f"mlflow ui --backend-store-uri {uri}" if uri.startswith(("sqlite:", "file:")) else ""
 
     def write(self, points: Iterable[Point]) -> None:
@@ -136,7 +136,7 @@ class MLflow:
 
 
 def mlflow_name(tag: str) -> str:
-    """`tag` with the characters and path segments that MLflow accepts in the name of a metric."""
+    """Maps `tag` to the characters and path segments that MLflow accepts in metric names."""
     text = re.sub(r"[^\w.\-: /]", "_", tag)[:_MLFLOW_NAME]
     return "/".join("_" * len(part) if part in (".", "..") else part or "_" for part in text.split("/"))
 

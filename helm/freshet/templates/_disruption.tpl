@@ -9,7 +9,7 @@ spec:
   {{- else }}
   maxUnavailable: {{ .pdb.maxUnavailable }}
   {{- end }}
-  # A pod that is not ready holds back no drain of a node.
+  # Pods that are not ready do not block node drains.
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:

@@ -1,4 +1,4 @@
-{{/* What the rules and dashboards expect as labels of a target: list ROOT MORE. */}}
+{{/* The target labels that rules and dashboards require: list ROOT MORE. */}}
 {{- define "freshet.relabelings" -}}
 - {targetLabel: job, replacement: freshet}
 - {sourceLabels: [__meta_kubernetes_namespace], targetLabel: namespace}
@@ -12,8 +12,8 @@
 {{- end -}}
 
 {{/*
-An expression of the rules whose selectors see this release only, by the labels that the relabelings give: list ROOT EXPR.
-All selectors are of freshet_*, of series recorded from these, or of `up`.
+A rule's expression, restricted to this release by the labels that the relabelings add: list ROOT EXPR.
+Selectors may only use freshet_*, series recorded from them, and `up`.
 */}}
 {{- define "freshet.scopedExpr" -}}
 {{- $root := index . 0 -}}

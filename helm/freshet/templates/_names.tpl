@@ -5,8 +5,8 @@
 {{- end -}}
 
 {{/*
-Prefix of every name: at most 32 characters, so that "-rollout-POOL" and what Kubernetes adds still fit. A longer name ends
-in a hash of itself, so that two of them differ.
+Prefix of every name: at most 32 characters, which leaves room for "-rollout-POOL" and Kubernetes' suffixes. Longer names
+are cut and end in a hash of the full name.
 */}}
 {{- define "freshet.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
@@ -49,7 +49,7 @@ helm.sh/chart: {{ include "freshet.chart" $root }}
 {{- end }}
 {{- end -}}
 
-{{/* Metadata of an object: dict root, name, component, and perhaps labels and annotations to add. */}}
+{{/* Metadata of an object: dict root, name, component, optional: labels, annotations. */}}
 {{- define "freshet.metadata" -}}
 {{- $root := .root -}}
 name: {{ .name }}
@@ -77,8 +77,8 @@ annotations:
 {{- end -}}
 
 {{/*
-An image: list ROOT IMAGE DEFAULT, the names of a role's own image winning over the default's. The default's digest names
-the default's content: it does not count where the role says another repository or tag.
+An image: list ROOT IMAGE DEFAULT. Keys of the role's IMAGE override DEFAULT. The digest of DEFAULT is ignored if the role
+sets another repository or tag.
 */}}
 {{- define "freshet.image" -}}
 {{- $root := index . 0 -}}
@@ -92,7 +92,7 @@ the default's content: it does not count where the role says another repository 
 {{- if $registry }}{{ $registry }}/{{ end }}{{ $repository }}:{{ $tag }}{{ with $digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
-{{/* The name by which members know a role, in its certificate and in policies: list ROOT ROLE. */}}
+{{/* The name of a role in its certificate and in policies: list ROOT ROLE. */}}
 {{- define "freshet.peerName" -}}
 {{- $root := index . 0 -}}
 {{- printf "%s-%s.%s.svc" (include "freshet.fullname" $root) (index . 1) (include "freshet.namespace" $root) -}}
@@ -109,12 +109,12 @@ the default's content: it does not count where the role says another repository 
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where members speak TLS. */}}
+{{/* "true" if members use TLS. */}}
 {{- define "freshet.tls" -}}
 {{- if ne .Values.tls.mode "disabled" }}true{{ end -}}
 {{- end -}}
 
-{{/* "true" where Redis is reached by TLS. */}}
+{{/* "true" if Redis is accessed with TLS. */}}
 {{- define "freshet.redisTls" -}}
 {{- if .Values.redis.enabled -}}
 {{- include "freshet.tls" . -}}
@@ -123,7 +123,7 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where any pool asks KEDA. */}}
+{{/* "true" if any pool uses KEDA. */}}
 {{- define "freshet.keda" -}}
 {{- $root := . -}}
 {{- range $name, $pool := .Values.rollout.pools -}}
@@ -132,7 +132,7 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* `over` laid over `base`, key by key, maps within maps too; a null takes a key away: list BASE OVER. */}}
+{{/* Deep-merges OVER into BASE; a null deletes the key: list BASE OVER. */}}
 {{- define "freshet.overlay" -}}
 {{- $base := index . 0 -}}
 {{- $over := index . 1 -}}
@@ -150,21 +150,21 @@ true
 {{- toYaml $out -}}
 {{- end -}}
 
-{{/* Everything about a pool: the keys of `rollout`, with those of the pool over them: list ROOT POOL. */}}
+{{/* Configuration of a pool: the keys of `rollout`, overridden by those of the pool: list ROOT POOL. */}}
 {{- define "freshet.pool" -}}
 {{- $root := index . 0 -}}
 {{- $pool := default dict (get $root.Values.rollout.pools (index . 1)) -}}
 {{- include "freshet.overlay" (list (set (omit $root.Values.rollout "pools") "enabled" true) $pool) -}}
 {{- end -}}
 
-{{/* Kind and API version of a pool's workload: of its configuration. */}}
+{{/* API version of a pool's workload. Argument: the pool's configuration. */}}
 {{- define "freshet.poolApi" -}}
 {{- if eq .kind "LeaderWorkerSet" }}leaderworkerset.x-k8s.io/v1{{ else }}apps/v1{{ end -}}
 {{- end -}}
 
 {{/*
-spec.replicas: what is there already, unless the value has changed since: dict root, api, kind, name, replicas, scaled. Where
-an autoscaler decides (scaled) it is what is there, or nothing: a number that vanishes from a manifest would become 1.
+spec.replicas: dict root, api, kind, name, replicas, scaled. Keeps the live number unless the value has changed since. If an
+autoscaler decides (scaled), keeps the live number or sets none: removing it from the manifest would reset it to 1.
 */}}
 {{- define "freshet.replicas" -}}
 {{- $live := lookup .api .kind (include "freshet.namespace" .root) .name -}}

@@ -1,18 +1,18 @@
-{{/* A role as a peer: list ROOT ROLE. */}}
+{{/* Peer entry of a role: list ROOT ROLE. */}}
 {{- define "freshet.peer" -}}
 - podSelector:
     matchLabels:
       {{- include "freshet.selectorLabels" . | nindent 6 }}
 {{- end -}}
 
-{{/* The way to a role's service: list ROOT ROLE. */}}
+{{/* Egress rule to a role's service: list ROOT ROLE. */}}
 {{- define "freshet.edge" -}}
 - ports: [{port: {{ include "freshet.port" (index . 1) }}}]
   to:
     {{- include "freshet.peer" . | nindent 4 }}
 {{- end -}}
 
-{{/* The way to Redis. */}}
+{{/* Egress rule to Redis. */}}
 {{- define "freshet.redisEdge" -}}
 {{- if .Values.redis.enabled -}}
 - ports: [{port: 6379}]

@@ -1,4 +1,4 @@
-{{/* What pods have in common. */}}
+{{/* Common parts of pods. */}}
 
 {{/* Port of a role's gRPC services. */}}
 {{- define "freshet.port" -}}
@@ -72,12 +72,12 @@
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where each role has a user of its own in Redis. */}}
+{{/* "true" if each role has its own Redis user. */}}
 {{- define "freshet.redisUsers" -}}
 {{- if or .Values.redis.enabled .Values.redis.external.users }}true{{ end -}}
 {{- end -}}
 
-{{/* Secret with the passwords of Redis; empty where there is none. */}}
+{{/* Secret with the passwords of Redis; empty if there is none. */}}
 {{- define "freshet.redisSecret" -}}
 {{- if .Values.redis.enabled -}}
 {{- default (printf "%s-redis-auth" (include "freshet.fullname" .)) .Values.redis.auth.existingSecret -}}
@@ -97,12 +97,12 @@ password
 {{- end -}}
 {{- end -}}
 
-{{/* Changes when pods must take another password: they read it at their start. */}}
+{{/* Changes with the passwords, to restart pods: they read passwords only at startup. */}}
 {{- define "freshet.redisChecksum" -}}
 {{- printf "%s/%s/%s/%s/%s" (include "freshet.redisSecret" .) (include "freshet.redisSecretKey" .) (include "freshet.redisUsers" .) .Values.redis.auth.password .Values.redis.auth.rotation | sha256sum -}}
 {{- end -}}
 
-{{/* Volume with a role's certificate: list ROOT ROLE. Never a subPath: renewed files must arrive. */}}
+{{/* Volume with a role's certificate: list ROOT ROLE. Must not be mounted with subPath, which would hide renewed files. */}}
 {{- define "freshet.tlsVolume" -}}
 - name: tls
   secret:
@@ -110,7 +110,7 @@ password
     defaultMode: 0440
 {{- end -}}
 
-{{/* Scheduling of a pod: dict root, cfg, component, and perhaps pool. */}}
+{{/* Scheduling of a pod: dict root, cfg, component, optional: pool. */}}
 {{- define "freshet.scheduling" -}}
 {{- $gpu := default dict .cfg.gpu -}}
 {{- with .cfg.nodeSelector }}
@@ -154,7 +154,7 @@ schedulerName: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* Resources with GPUs in requests and limits alike: a role's configuration. */}}
+{{/* Resources, with GPUs in both requests and limits. Argument: a role's configuration. */}}
 {{- define "freshet.resources" -}}
 {{- $resources := deepCopy (default dict .resources) -}}
 {{- $gpu := default dict .gpu -}}
@@ -167,7 +167,7 @@ schedulerName: {{ . }}
 {{- end -}}
 
 {{/*
-Template of a member's pod: metadata and spec. dict root, role, cfg, args (a list of lines), and perhaps pool, volumes, mounts, env.
+Pod template of a member, metadata and spec: dict root, role, cfg, args (a list of lines), optional: pool, volumes, mounts, env.
 */}}
 {{- define "freshet.podTemplate" -}}
 {{- $root := .root -}}

@@ -1,4 +1,4 @@
-{{/* The names in certificates that count as a role, as a YAML list: list ROOT ROLE. */}}
+{{/* The certificate names of a role, as a YAML list: list ROOT ROLE. */}}
 {{- define "freshet.principals" -}}
 {{- $root := index . 0 -}}
 {{- $role := index . 1 -}}

@@ -16,13 +16,13 @@ tls-ca-cert-file /etc/freshet/tls/ca.crt
 {{- else }}
 port 6379
 {{- end }}
-# For redis-cli within the pod.
+# For redis-cli in the pod.
 unixsocket /run/redis/redis.sock
 unixsocketperm 700
 aclfile /etc/freshet/redis-acl/users.acl
 protected-mode no
 maxmemory {{ .Values.redis.maxMemory }}
-# An acknowledged sample survives kill -9 only so.
+# These settings make acknowledged samples survive kill -9.
 maxmemory-policy noeviction
 appendonly yes
 appendfsync always
@@ -30,7 +30,7 @@ save ""
 maxclients 10000
 {{- end -}}
 
-{{/* users.acl: a dict of passwords by user; "default" may do everything, the roles what redis-roles.acl says. */}}
+{{/* users.acl: dict root, passwords (by user). "default" may do everything, the roles what redis-roles.acl allows. */}}
 {{- define "freshet.redisAcl" -}}
 user default reset on #{{ sha256sum .passwords.default }} ~* &* +@all
 {{- range .root.Files.Lines "redis-roles.acl" }}
@@ -41,7 +41,7 @@ user {{ first $words }} reset on #{{ sha256sum (get $.passwords (first $words)) 
 {{- end }}
 {{ end -}}
 
-{{/* The default user's password, as redis-cli takes it. */}}
+{{/* The default user's password for redis-cli. */}}
 {{- define "freshet.redisCliAuth" -}}
 - name: REDISCLI_AUTH
   valueFrom:

@@ -1,9 +1,9 @@
-{{/* What `values.yaml` says of a pool's engines, "true" where there is one at least: a pool's configuration. */}}
+{{/* "true" if a pool has at least one engine according to the values. Argument: the pool's configuration. */}}
 {{- define "freshet.poolHasEngines" -}}
 {{- if gt (int (ternary .replicas .autoscaling.minReplicas (eq .autoscaling.kind "none"))) 0 }}true{{ end -}}
 {{- end -}}
 
-{{/* "true" where some pool has an engine without a job that asks for it. */}}
+{{/* "true" if some pool has an engine even without a job. */}}
 {{- define "freshet.hasEngines" -}}
 {{- range $name, $pool := .Values.rollout.pools -}}
 {{- $cfg := fromYaml (include "freshet.pool" (list $ $name)) -}}
@@ -11,7 +11,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Pool of the smoke job: `tests.pool`, else the first by name that has engines, else the first that scales by itself, else the first. */}}
+{{/* Pool of the smoke job: `tests.pool`, else, by name, the first that has engines, the first with an autoscaler, or the first. */}}
 {{- define "freshet.testPool" -}}
 {{- $first := dict -}}
 {{- range $name, $pool := .Values.rollout.pools -}}

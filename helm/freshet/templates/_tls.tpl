@@ -1,5 +1,5 @@
 {{/*
-Everybody who has a certificate, as a YAML list of {name, dnsNames, ipAddresses}. The name ROLE.NAMESPACE.svc is what peers and policies know.
+All certificates, as a YAML list of {name, dnsNames, ipAddresses}. Peers and policies identify a role by the name ROLE.NAMESPACE.svc.
 */}}
 {{- define "freshet.identities" -}}
 {{- $root := . -}}

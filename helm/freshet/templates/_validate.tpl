@@ -1,4 +1,4 @@
-{{/* What the schema cannot say. Every message names the key and what to write. */}}
+{{/* Checks that the schema cannot express. Every message names the key and the fix. */}}
 {{- define "freshet.validate" -}}
 {{- include "freshet.validateName" . -}}
 {{- include "freshet.validateRedis" . -}}
@@ -35,7 +35,7 @@
 {{- fail "redis.external.users is true without passwords: set redis.external.existingSecret to a secret with the keys controller, rollout, reward and trainer" -}}
 {{- end -}}
 {{- if contains "\n" (default "" $redis.auth.password) -}}
-{{- fail "redis.auth.password has more than one line: Redis would take all of it, and its clients the first line; write it without a line end" -}}
+{{- fail "redis.auth.password has more than one line: Redis would use all of it, its clients only the first line; write it without a line end" -}}
 {{- end -}}
 {{- if and $redis.enabled $redis.auth.existingSecret -}}
 {{- $secret := lookup "v1" "Secret" (include "freshet.namespace" .) $redis.auth.existingSecret -}}
@@ -48,7 +48,7 @@
 {{- end -}}
 {{- end -}}
 {{- if contains "\n" (default "" (get (default dict $secret.data) (toString $key)) | b64dec) -}}
-{{- fail (printf "redis.auth.existingSecret: key %s of the secret %s ends its line: Redis would take that as part of the password, and its clients would not; write the password without a line end (printf %%s, not echo)" $key $redis.auth.existingSecret) -}}
+{{- fail (printf "redis.auth.existingSecret: key %s of the secret %s has a line end: Redis would use it as part of the password, its clients would not; write the password without a line end (printf %%s, not echo)" $key $redis.auth.existingSecret) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (not $redis.enabled) (not $redis.external.tls.enabled) (not .Values.insecure) -}}
@@ -62,7 +62,7 @@
 {{- define "freshet.validateTls" -}}
 {{- $tls := .Values.tls -}}
 {{- if and (eq $tls.mode "disabled") (not .Values.insecure) -}}
-{{- fail "tls.mode is disabled: calls would be readable and open to every pod that reaches them; choose tls.mode generated, certManager or existingSecrets, or set insecure=true" -}}
+{{- fail "tls.mode is disabled: calls would be readable, and every pod that reaches a service could make them; choose tls.mode generated, certManager or existingSecrets, or set insecure=true" -}}
 {{- end -}}
 {{- if and (eq $tls.mode "certManager") (not $tls.certManager.issuerRef.name) -}}
 {{- fail "tls.mode is certManager without an issuer: set tls.certManager.issuerRef.name (and kind: Issuer or ClusterIssuer)" -}}
@@ -76,7 +76,7 @@
 {{- end -}}
 {{- if eq $tls.mode "generated" -}}
 {{- if lt (int $tls.generated.caValidityDays) (int $tls.generated.validityDays) -}}
-{{- fail (printf "tls.generated.caValidityDays is %d, below tls.generated.validityDays %d: certificates would outlive the CA that vouches for them; set tls.generated.caValidityDays to at least %d" (int $tls.generated.caValidityDays) (int $tls.generated.validityDays) (int $tls.generated.validityDays)) -}}
+{{- fail (printf "tls.generated.caValidityDays is %d, below tls.generated.validityDays %d: certificates would outlive their CA; set tls.generated.caValidityDays to at least %d" (int $tls.generated.caValidityDays) (int $tls.generated.validityDays) (int $tls.generated.validityDays)) -}}
 {{- end -}}
 {{- if ge (int $tls.generated.renewBeforeDays) (int $tls.generated.validityDays) -}}
 {{- fail (printf "tls.generated.renewBeforeDays is %d: it must be below tls.generated.validityDays, %d" (int $tls.generated.renewBeforeDays) (int $tls.generated.validityDays)) -}}
@@ -98,7 +98,7 @@
 {{- end -}}
 {{- if and .Values.tests.enabled (ne $tls.mode "disabled") -}}
 {{- if not (include "freshet.testSecret" .) -}}
-{{- fail "tests.enabled needs a token that may submit: add a submitter or admin to auth.users without tokenSha256, set tests.tokenSecret, or tests.enabled=false" -}}
+{{- fail "tests.enabled needs a token that can submit jobs: add a submitter or admin to auth.users without tokenSha256, set tests.tokenSecret, or tests.enabled=false" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -118,13 +118,13 @@
 {{- end -}}
 {{- $object := printf "%s-rollout-%s" (include "freshet.fullname" $) $name -}}
 {{- if and (eq $cfg.kind "LeaderWorkerSet") (gt (len $object) 48) -}}
-{{- fail (printf "rollout.pools.%s: the LeaderWorkerSet %s has %d characters: its StatefulSets and what they append must fit into a label of 63; set fullnameOverride, or name the pool, so that it has at most 48" $name $object (len $object)) -}}
+{{- fail (printf "rollout.pools.%s: the name of the LeaderWorkerSet %s has %d characters: the names derived from it must fit into a label of 63; set fullnameOverride, or name the pool, so that it has at most 48" $name $object (len $object)) -}}
 {{- end -}}
 {{- if and (ne $cfg.autoscaling.kind "none") (eq $cfg.kind "LeaderWorkerSet") (gt (int $cfg.leaderWorkerSet.size) 1) -}}
-{{- fail (printf "rollout.pools.%s.autoscaling.kind is %s with leaderWorkerSet.size %d: an autoscaler wants a number of engines, and a LeaderWorkerSet is scaled by groups; set autoscaling.kind=none, or leaderWorkerSet.size=1" $name $cfg.autoscaling.kind (int $cfg.leaderWorkerSet.size)) -}}
+{{- fail (printf "rollout.pools.%s.autoscaling.kind is %s with leaderWorkerSet.size %d: an autoscaler computes a number of engines, but a LeaderWorkerSet scales in groups; set autoscaling.kind=none, or leaderWorkerSet.size=1" $name $cfg.autoscaling.kind (int $cfg.leaderWorkerSet.size)) -}}
 {{- end -}}
 {{- if and (eq $cfg.autoscaling.kind "keda") (lookup "autoscaling/v2" "HorizontalPodAutoscaler" (include "freshet.namespace" $) $object) -}}
-{{- fail (printf "rollout.pools.%s.autoscaling.kind is keda, and the HorizontalPodAutoscaler %s is still there: KEDA takes no workload that another one scales; kubectl -n %s delete hpa %s, or upgrade with autoscaling.kind=none first" $name $object (include "freshet.namespace" $) $object) -}}
+{{- fail (printf "rollout.pools.%s.autoscaling.kind is keda, but the HorizontalPodAutoscaler %s still exists: KEDA refuses workloads that another one scales; run kubectl -n %s delete hpa %s, or upgrade with autoscaling.kind=none first" $name $object (include "freshet.namespace" $) $object) -}}
 {{- end -}}
 {{- if and (eq $cfg.autoscaling.kind "hpa") (lt (int $cfg.autoscaling.minReplicas) 1) -}}
 {{- fail (printf "rollout.pools.%s.autoscaling.minReplicas is 0: an HPA cannot scale from 0; set it to 1, or autoscaling.kind=keda" $name) -}}
@@ -132,10 +132,10 @@
 {{- end -}}
 {{- end -}}
 {{- if not $enabled -}}
-{{- fail "rollout.pools has no pool that is enabled: nothing would generate samples; set rollout.pools.default.enabled=true" -}}
+{{- fail "rollout.pools has no enabled pool: nothing would generate samples; set rollout.pools.default.enabled=true" -}}
 {{- end -}}
 {{- if and .Values.tests.enabled .Values.tests.pool (not (has .Values.tests.pool $enabled)) -}}
-{{- fail (printf "tests.pool is %q, which is no enabled pool: set it to one of %s, or leave it empty" .Values.tests.pool (join ", " $enabled)) -}}
+{{- fail (printf "tests.pool is %q, which is not an enabled pool: set it to one of %s, or leave it empty" .Values.tests.pool (join ", " $enabled)) -}}
 {{- end -}}
 {{- end -}}
 
@@ -155,7 +155,7 @@
 {{- end -}}
 {{- end -}}
 {{- if lt (int .Values.controller.replicas) 1 -}}
-{{- fail "controller.replicas is 0: nothing would direct the cluster; set it to 1, or 2 for a standby" -}}
+{{- fail "controller.replicas is 0: the cluster would have no controller; set it to 1, or 2 for a standby" -}}
 {{- end -}}
 {{- with .Values.controller.datasets -}}
 {{- if and .existingClaim .configMap -}}
@@ -167,11 +167,11 @@
 {{- fail (printf "trainer.ranks is %d: the chart's own images train with one rank; set trainer.ranks=1, or trainer.image.repository to an image whose freshet-trainer takes --rank, --ranks and --rendezvous" (int .Values.trainer.ranks)) -}}
 {{- end -}}
 {{- if and (gt (int .Values.trainer.ranks) 1) $disk.enabled (not $disk.existingClaim) -}}
-{{- fail "trainer.ranks is above 1 without a shared volume: all ranks load one checkpoint; set trainer.persistence.existingClaim to a ReadWriteMany claim" -}}
+{{- fail "trainer.ranks is above 1 without a shared volume: all ranks load the same checkpoint; set trainer.persistence.existingClaim to a ReadWriteMany claim" -}}
 {{- end -}}
 {{- end -}}
 
-{{/* A drain must end before the pod is killed: list WHERE CFG. */}}
+{{/* Checks that a drain can end before the pod is killed: list WHERE CFG. */}}
 {{- define "freshet.validateGrace" -}}
 {{- $where := index . 0 -}}
 {{- $cfg := index . 1 -}}
@@ -189,7 +189,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Secret with the token of `helm test`: the first user, by name, who may submit and whose token the chart makes. */}}
+{{/* Secret with the token of `helm test`: of the first user by name who may submit and whose token the chart generates. */}}
 {{- define "freshet.testSecret" -}}
 {{- $found := .Values.tests.tokenSecret -}}
 {{- if not .Values.auth.existingSecret -}}

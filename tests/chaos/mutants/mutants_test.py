@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every mutant of the code is caught by the checker, under faults that hurt where it is broken; the real code is not.
+"""The checker catches every mutant of the code under faults that trigger its defect, and passes the real code.
 
     mutants_test.py BUILD_DIR [MUTANT...]
 """
@@ -11,12 +11,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import chaos  # noqa: E402
 from cluster import ROLLOUTS  # noqa: E402
 
-TRIES = 25  # runs in which a mutant must be caught
+TRIES = 25  # runs within which a mutant must be caught
 STUCK_SECONDS = 15
 
 
 def every(seconds, kind, roles, length, begin=0.1, end=1.2):
-    """The same fault again and again, on one role after another."""
+    """The same fault repeatedly, rotating through the roles."""
     faults, at = [], begin
     while at < end:
         faults.append((round(at, 3), kind, roles[len(faults) % len(roles)], length))
@@ -24,7 +24,7 @@ def every(seconds, kind, roles, length, begin=0.1, end=1.2):
     return faults
 
 
-# mutant: (role whose program is broken, faults)
+# mutant: (role whose program is mutated, faults)
 CASES = {
     "skip_fence": ("trainer", every(0.25, "zombie", ("trainer",), 0.2)),
     "forget_early": ("trainer", every(0.3, "kill", ("trainer",), 0.05)),
@@ -35,7 +35,7 @@ CASES = {
 
 
 def test(build, name):
-    """Returns what went wrong, or nothing."""
+    """Returns an error text, or None."""
     role, faults = CASES[name]
     binaries = os.path.join(build, "bin")
     mutant = os.path.join(build, "tests", "mutants", f"freshet-sim-{role}-{name}")
@@ -45,7 +45,7 @@ def test(build, name):
         return f"the real code fails too: {violations[:3]}"
     for _ in range(TRIES):
         violations, summary, folder = chaos.run(name, broken, faults, seconds=STUCK_SECONDS)
-        # What the checker found: that a run broke down proves nothing.
+        # Only the checker's findings count, not that a run broke down.
         found = [violation for violation in violations if not violation.startswith(chaos.BROKE_DOWN)]
         shutil.rmtree(folder, ignore_errors=True)
         if found:

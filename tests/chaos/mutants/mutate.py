@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Breaks a copy of the system's code in one place.
+"""Introduces one defect into a copy of the code.
 
     mutate.py NAME SOURCE_ROOT OUT_FOLDER
 
-Copies the mutated file into OUT_FOLDER; of a script of the trajectory store, the whole folder of scripts.
-Fails when the text to replace is not there exactly once: then the code has moved on, and so must the mutant.
+Copies the mutated file into OUT_FOLDER; for a script of the trajectory store, the whole folder of scripts.
+Fails unless the text to replace occurs exactly once. Then the code has changed and the mutant must be updated.
 """
 import os
 import shutil
@@ -12,28 +12,28 @@ import sys
 
 SCRIPTS = "datastore/redis/scripts"
 
-# name: (file, text, what stands there instead)
+# name: (file, text, replacement)
 MUTANTS = {
-    # A trainer that was replaced may still commit.
+    # A replaced trainer can still commit.
     "skip_fence": (
         f"{SCRIPTS}/steps.lua",
         "  if J.epoch_open == 1 and epoch == J.epoch then return nil end\n",
         "  if J.epoch_open == 1 then return nil end\n",
     ),
-    # Trained rows go before a checkpoint holds them.
+    # Trained rows are deleted before a checkpoint contains them.
     "forget_early": (
         f"{SCRIPTS}/commit_step.lua",
         "set('version', step)\nset('redo_next', step + 1)\n",
         "set('version', step)\nset('redo_next', step + 1)\nset_durable(step, 1)\n",
     ),
-    # A repeated put counts again.
+    # A repeated put is counted twice.
     "drop_dedupe": (
         f"{SCRIPTS}/put_samples.lua",
         "    if finished and finished:match('^%d+') == token then\n      count_state('duplicate_puts', 1)\n"
         "    elseif finished or not live then\n",
         "    if not live then\n",
     ),
-    # A rollout that lost its lease still puts its bytes in the place.
+    # A rollout that lost its lease can still overwrite a sample's bytes.
     "overwrite_blob": (
         f"{SCRIPTS}/put_samples.lua",
         "    elseif finished or not live then\n",
@@ -50,7 +50,7 @@ MUTANTS = {
         "      write(g, 'bl', (further[2] or '') .. ' ' .. blob)\n"
         "    elseif not live then\n",
     ),
-    # Engines get weights that no step has committed.
+    # Engines receive weights before their step is committed.
     "publish_first": (
         "trainer/loop/trainer_loop.cc",
         "  FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,\n"
@@ -74,7 +74,7 @@ def main():
     with open(os.path.join(root, path)) as file:
         source = file.read()
     if source.count(text) != 1:
-        sys.exit(f"{path}: the text that mutant {name} replaces is there {source.count(text)} times")
+        sys.exit(f"{path}: the text that mutant {name} replaces occurs {source.count(text)} times")
     with open(os.path.join(out, os.path.basename(path)), "w") as file:
         file.write(source.replace(text, instead))
 

@@ -1,4 +1,4 @@
-"""freshet.Client against recorded answers."""
+"""freshet.Client with recorded answers."""
 
 import fcntl
 import os
@@ -23,7 +23,7 @@ class ClientTest(unittest.TestCase):
         self.addCleanup(self.service.stop)
         self.client = freshet.Client(self.service.address, timeout=10.0, patience=10.0)
         self.addCleanup(self.client.close)
-        # Pauses between tries are none of what is tested.
+        # Skip the pauses between retries.
         self.pauses = mock.patch("freshet.client.time.sleep").start()
         self.addCleanup(mock.patch.stopall)
 
@@ -65,7 +65,7 @@ class ClientTest(unittest.TestCase):
             environment = {"XDG_STATE_HOME": state, "FRESHET_TOKEN": "for-another-place"}
             with mock.patch.dict(os.environ, environment):
                 with self.assertRaisesRegex(ValueError, "TLS"):
-                    freshet.Client(self.service.address)  # that cluster does not run
+                    freshet.Client(self.service.address)  # that cluster is not running
                 with held:
                     fcntl.flock(held, fcntl.LOCK_EX)
                     port = self.service.address.rpartition(":")[2]

@@ -1,4 +1,4 @@
-"""`python3 -m freshet.export`: run folders, jobs, resumes while it follows, exit codes."""
+"""`python3 -m freshet.export`: run folders, jobs, resumes while following, exit codes."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ from recorded_service import Fault, RecordedService, job, state, step
 
 
 class RecordingTracker:
-    """A tracker that keeps what it is given."""
+    """A tracker that records the points."""
 
     opened = []
 
@@ -61,7 +61,7 @@ def row(number, lineage=0):
 
 class RunFolderTest(Case):
     def follow(self, *turns):
-        """What is written when each of `turns` acts between two looks at a held run; then it ends."""
+        """Follows a locked run, calls one of `turns` per poll, then unlocks it. Returns what was written."""
         self.write("name: a", name="run/job.yaml")
         held = open("run/job.yaml", "rb")
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -91,7 +91,7 @@ class RunFolderTest(Case):
 
     def test_follow_goes_on_until_the_run_is_let_go(self):
         (written,) = self.follow(
-            lambda: None,  # the model is being loaded: there is no file yet
+            lambda: None,  # the model is still loading, so there is no file
             lambda: self.write(row(1)),
             lambda: None,
             lambda: self.write(row(2), row(3)),
@@ -140,7 +140,7 @@ class ClusterJobTest(Case):
         self.assertEqual((written.steps, written.state), ([(1, 0), (2, 0)], "RUNNING"))
 
     def test_follow_goes_on_until_the_job_ends(self):
-        # Asked for: what the job is, its newest event, when it began, whether it has ended, and how.
+        # Answers to: the job, its newest event, its start, whether it has ended, and its state.
         self.service.answer("Get", *[self.job(pb.JOB_STATE_RUNNING)] * 3, self.job(pb.JOB_STATE_FAILED))
         ended = state("c9", pb.JOB_STATE_FAILED)
         fork = pb.Event(cursor="c4", metrics_json='{"step": 3, "lineage": 1}')
@@ -158,11 +158,11 @@ class ClusterJobTest(Case):
         with contextlib.redirect_stderr(io.StringIO()) as told:
             (written,) = self.mirror(export.ClusterJob(self.client, "a"), follow=False)
         self.assertEqual(written.steps, [(2, 0)])
-        self.assertIn("a: a row is left out: step: ", told.getvalue())
+        self.assertIn("a: skipped a row: step: ", told.getvalue())
 
 
 class CommandTest(Case):
-    """main(), with a package of the name `wandb` that this test provides."""
+    """main() with a fake package `wandb`."""
 
     def setUp(self):
         super().setUp()
@@ -174,7 +174,7 @@ class CommandTest(Case):
         self.enterContext_(mock.patch("signal.signal"))
         self.package = package
 
-    def enterContext_(self, context):  # of unittest since Python 3.11 only
+    def enterContext_(self, context):  # in unittest only since Python 3.11
         value = context.__enter__()
         self.addCleanup(context.__exit__, None, None, None)
         return value
@@ -234,7 +234,7 @@ class CommandTest(Case):
         gone = freshet.ConnectionLost("no connection")
         with mock.patch("freshet.client.Client.get", side_effect=gone):
             self.assertExits(7, "no connection", "wandb", "a", "--server", "127.0.0.1:1")
-            self.assertExits(3, "a: there is no such run folder, and no connection", "wandb", "a")
+            self.assertExits(3, "a: no such run folder, and no connection", "wandb", "a")
 
     def test_a_package_that_is_missing_is_named(self):
         self.write(row(1))

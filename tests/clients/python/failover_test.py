@@ -1,4 +1,4 @@
-"""A client that knows several controllers."""
+"""A client with several controllers."""
 
 import unittest
 from unittest import mock
@@ -8,7 +8,7 @@ import grpc
 from freshet.job.v1 import job_service_pb2 as pb
 from recorded_service import Fault, RecordedService, error_details, job, state, step
 
-# Nobody listens there.
+# Nothing listens here.
 NOBODY = "127.0.0.1:1"
 YAML = "name: a\nmodel:\n  path: my-model\n"
 

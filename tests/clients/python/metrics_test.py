@@ -1,4 +1,4 @@
-"""The curves of rows of metrics.jsonl, resumes, and files that are still written."""
+"""Curves of metrics.jsonl, resumes, and files that are still written."""
 
 import json
 import pathlib
@@ -111,7 +111,7 @@ class HistoryTest(unittest.TestCase):
 
     def test_evaluations_follow_the_steps_of_their_lineage(self):
         points = [step(1), evaluation(0), evaluation(2), evaluation(4), step(3, 1), evaluation(4, 1)]
-        points += [evaluation(4)]  # comes late: superseded
+        points += [evaluation(4)]  # late, so superseded
         intact, surviving = self.history(points)
         self.assertEqual(intact, [True] * 4 + [False, True, True])
         self.assertEqual(surviving, [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1)])

@@ -1,4 +1,4 @@
-"""A JobService on a loopback port that answers as a test has recorded."""
+"""A JobService on a loopback port with recorded answers."""
 
 import collections
 from concurrent import futures
@@ -10,7 +10,7 @@ from freshet.job.v1 import job_service_pb2_grpc
 
 
 class Fault(Exception):
-    """An answer: the call ends with this status. details: bytes of a google.rpc.Status."""
+    """An answer that ends the call with this status. details: bytes of a google.rpc.Status."""
 
     def __init__(self, code, message="", details=b""):
         super().__init__(message)
@@ -20,9 +20,9 @@ class Fault(Exception):
 
 
 class RecordedService(job_service_pb2_grpc.JobServiceServicer):
-    """Answers are used in turn; of a method's last one there is no end.
+    """Uses the answers of a method in turn and repeats the last one.
 
-    Answers of a unary method: a message or a Fault. Of a stream: a list of both.
+    An answer of a unary method is a message or a Fault; of a stream, a list of them.
     """
 
     def __init__(self):
@@ -81,7 +81,7 @@ for _name, _method in pb.DESCRIPTOR.services_by_name["JobService"].methods_by_na
 
 
 def _field(number, value):
-    """One field of a serialized message: bytes, text or a small integer."""
+    """Serializes one field: bytes, text or a small integer."""
     if isinstance(value, int):
         return bytes([number << 3]) + _varint(value)
     data = value.encode() if isinstance(value, str) else value

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Installs the Python client as users do, and runs e2e/*_test.py with it against the built programs.
+"""Installs the Python client like a user and runs e2e/*_test.py with it against the built programs.
 
     run_e2e.py REPOSITORY BIN_DIR
 
-Needs grpcio, grpcio-tools, PyYAML, setuptools and wheel; exits with 77 where they are missing, which
-ctest counts as skipped. The variable FRESHET_TEST_PYTHON names another interpreter that has them.
+Needs grpcio, grpcio-tools, PyYAML, setuptools and wheel. Exits with 77 (skipped, for ctest) if they are
+missing. The variable FRESHET_TEST_PYTHON selects another interpreter.
 """
 import importlib.util
 import os
@@ -26,12 +26,12 @@ NEEDED = {
 
 
 def install(repository, folder):
-    """`pip install ./clients/python` from a copy, which leaves no build folders in the sources."""
+    """Runs `pip install ./clients/python` on a copy, to keep build folders out of the sources."""
     copy = folder / "repository"
     for part in ("clients/python", "proto/freshet"):
         shutil.copytree(repository / part, copy / part, ignore=shutil.ignore_patterns("build", "*.egg-info"))
     site = folder / "site"
-    # What it is built with, and what it needs, is there already: no network is asked.
+    # All build and runtime dependencies are installed, so pip needs no network.
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index",
          "--no-deps", "--no-build-isolation", "--target", str(site), str(copy / "clients" / "python")],

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the tests of the Python client, *_test.py of this folder, against stubs made from proto/.
+"""Runs the tests of the Python client, *_test.py in this folder, with stubs generated from proto/.
 
     run_tests.py REPOSITORY
 
-Needs grpcio, grpcio-tools and PyYAML; exits with 77 where they are missing, which ctest counts as
-skipped. Where tensorboard, wandb or mlflow are missing, only their tests are skipped. The variable
-FRESHET_TEST_PYTHON names another interpreter that has them.
+Needs grpcio, grpcio-tools and PyYAML. Exits with 77 (skipped, for ctest) if they are missing. If
+tensorboard, wandb or mlflow is missing, only its tests are skipped. The variable FRESHET_TEST_PYTHON
+selects another interpreter.
 """
 import importlib.util
 import os
@@ -43,7 +43,7 @@ def main(repository):
 
 
 def _ignore(folder, names):
-    """Generated stubs that a developer made beside the sources are left out."""
+    """Ignores stubs generated beside the sources."""
     return [name for name in names if (pathlib.Path(folder) / name).is_dir()]
 
 

@@ -1,4 +1,4 @@
-"""Rewards and environments of a user's own, called through gRPC as workers call them."""
+"""User-defined rewards and environments, called through gRPC like by workers."""
 
 import logging
 import threading
@@ -19,7 +19,7 @@ SECONDS = 20.0
 
 class ServingTest(unittest.TestCase):
     def setUp(self):
-        logging.disable(logging.CRITICAL)  # what user code raises is logged
+        logging.disable(logging.CRITICAL)  # exceptions of user code are logged
         self.addCleanup(logging.disable, logging.NOTSET)
 
     def connect(self, server):
@@ -115,7 +115,7 @@ class RewardTest(ServingTest):
         server = freshet.RewardServer(lambda prompt, completion: 0.0, "127.0.0.1:0")
         self.addCleanup(server.stop, 0.0)
         server.start()
-        with self.assertRaisesRegex(OSError, "cannot be listened on"):
+        with self.assertRaisesRegex(OSError, "cannot listen on"):
             freshet.RewardServer(lambda prompt, completion: 0.0, server.address)
 
 
@@ -209,7 +209,7 @@ class EnvironmentTest(ServingTest):
 
 
 def _held(requests):
-    """The requests, after which the stream stays open."""
+    """Yields the requests and keeps the stream open."""
     yield from requests
     threading.Event().wait(SECONDS)
 

@@ -1,4 +1,4 @@
-"""The trackers' own packages, without a network; each is skipped where its package is missing."""
+"""Exports through the trackers' real packages, offline. Tests of missing packages are skipped."""
 
 import contextlib
 import importlib.util
@@ -35,7 +35,7 @@ class TrackerTest(unittest.TestCase):
         os.chdir(folder.name)
         pathlib.Path("run").mkdir()
         pathlib.Path("run/metrics.jsonl").write_text("".join(row + "\n" for row in ROWS), encoding="utf-8")
-        os.utime("run/metrics.jsonl", (1030.0, 1030.0))  # the run began at 1000
+        os.utime("run/metrics.jsonl", (1030.0, 1030.0))  # so the run began at 1000
 
     def export(self, *arguments, **environment):
         out, err = io.StringIO(), io.StringIO()

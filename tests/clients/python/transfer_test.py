@@ -1,4 +1,4 @@
-"""Logs, checkpoints and the ledger of a job, over recorded answers."""
+"""Logs, checkpoints and the ledger of a job, with recorded answers."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ def entry(second, text, worker="trainer-1"):
 
 
 def chunks(files, promised=None):
-    """What a server sends of {name: data}; the manifest is of `promised`."""
+    """The chunks of {name: data}, with a manifest of `promised`."""
     manifest = {
         "files": [
             {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}

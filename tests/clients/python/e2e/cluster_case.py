@@ -12,7 +12,7 @@ import freshet
 
 REPOSITORY = pathlib.Path(os.environ["FRESHET_REPOSITORY"])
 PROGRAM = pathlib.Path(os.environ["FRESHET_PROGRAMS"]) / "freshet"
-# Far above what anything here takes on two busy cores.
+# Far longer than any test takes on two busy cores.
 SECONDS = 300
 
 
@@ -27,7 +27,7 @@ class ClusterCase(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
-        # The client in this process looks there for the cluster's token.
+        # Where the client in this process finds the cluster's token.
         os.environ["XDG_STATE_HOME"] = folder.name
         site = str(pathlib.Path(freshet.__file__).parent.parent)
         cls.environment = {
@@ -45,7 +45,7 @@ class ClusterCase(unittest.TestCase):
 
     @classmethod
     def run_freshet(cls, *arguments):
-        """Runs the command, expecting success."""
+        """Runs `freshet` and asserts that it succeeds."""
         result = subprocess.run(
             [PROGRAM, *arguments], env=cls.environment, capture_output=True, text=True, timeout=SECONDS
         )

@@ -1,4 +1,4 @@
-"""The examples in examples/python learn from the reward and the environment that they serve."""
+"""The examples in examples/python learn from their own reward and environment servers."""
 
 import importlib.util
 import statistics
@@ -20,7 +20,7 @@ class ExamplesTest(ClusterCase):
     FLAGS = ("--envs", "0")
 
     def rewards(self, name, settings):
-        """Mean reward of the first and the last 10 steps of a run."""
+        """Mean rewards of the first and the last 10 steps of a run."""
         job = self.client.submit(EXAMPLES / f"{name}.yaml", id=name, set=settings)
         rewards = []
         job.wait(on_step=lambda event: rewards.append(event.data["reward_mean"]), timeout=SECONDS)

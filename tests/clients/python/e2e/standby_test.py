@@ -1,4 +1,4 @@
-"""The client, and the command, while a controller is killed and another one takes over."""
+"""The client and the command while a standby controller takes over from a killed leader."""
 
 import json
 import os
@@ -14,7 +14,7 @@ class StandbyTest(ClusterCase):
     FLAGS = ("--standby",)
 
     def kill_the_leader(self):
-        """kill -9. The supervisor starts it again, and either controller leads next."""
+        """Kills the leader with SIGKILL. The supervisor restarts it; either controller may lead next."""
         leader = self.client.cluster().leader
         status = json.loads(self.run_freshet("cluster", "status", "--json").stdout)
         (process,) = (each for each in status["processes"] if each["grpc"] == leader)
@@ -31,13 +31,13 @@ class StandbyTest(ClusterCase):
             if len(steps) == 8:
                 self.kill_the_leader()
                 self.assertIn("a", self.run_freshet("get", "a").stdout)
-                # Only a leader can; the call waits for the next one.
+                # Needs a leader, so the call waits for the next one.
                 self.assertEqual(self.client.scale("rollout", 1), 1)
                 self.run_freshet("scale", "rollout", "1")
         self.assertEqual(steps, list(range(1, 61)))
         self.assertEqual(job.refresh().state, "SUCCEEDED")
         self.assertIn("every promise holds", self.run_freshet("ledger", "verify", "a").stdout)
-        # Both answer everything, whichever leads now.
+        # Both controllers answer, whichever leads.
         for number, address in enumerate(self.server.split(",")):
             with freshet.Client(address) as client:
                 self.assertTrue(list(client.logs(role="controller")))
