@@ -155,15 +155,6 @@ std::string LossWarning(const freshet::job::v1::JobSpec& spec) {
 
 }  // namespace
 
-std::string StateName(JobState state) {
-  const std::string& name = freshet::job::v1::JobState_Name(state);
-  constexpr std::string_view kPrefix = "JOB_STATE_";
-  if (name.size() <= kPrefix.size() || state == freshet::job::v1::JOB_STATE_UNSPECIFIED) {
-    return "UNKNOWN";
-  }
-  return name.substr(kPrefix.size());
-}
-
 absl::StatusOr<JobState> ParseState(std::string_view name) {
   JobState state = freshet::job::v1::JOB_STATE_UNSPECIFIED;
   if (freshet::job::v1::JobState_Parse("JOB_STATE_" + Upper(name), &state) &&
@@ -173,12 +164,6 @@ absl::StatusOr<JobState> ParseState(std::string_view name) {
   return InvalidArgument("state \"", name,
                          "\" does not exist; use one of pending, starting, running, paused, "
                          "succeeded, failed, cancelled");
-}
-
-bool HasEnded(JobState state) {
-  return state == freshet::job::v1::JOB_STATE_SUCCEEDED ||
-         state == freshet::job::v1::JOB_STATE_FAILED ||
-         state == freshet::job::v1::JOB_STATE_CANCELLED;
 }
 
 absl::Time ToTime(const google::protobuf::Timestamp& time) {

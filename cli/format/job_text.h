@@ -10,18 +10,15 @@
 #include "absl/time/time.h"
 #include "cli/format/output_format.h"
 #include "freshet/job/v1/job_service.pb.h"
+#include "job/job_state.h"
 #include "runlog/display_format.h"
 
 namespace freshet {
 
 // Jobs, events and checkpoints as text. Pure functions. Texts end with a newline unless noted.
 
-// "RUNNING"; "UNKNOWN" for states of a newer server.
-std::string StateName(freshet::job::v1::JobState state);
-// The inverse, case-insensitive. INVALID_ARGUMENT lists the states.
+// The inverse of StateName, case-insensitive. INVALID_ARGUMENT lists the states.
 absl::StatusOr<freshet::job::v1::JobState> ParseState(std::string_view name);
-// SUCCEEDED, FAILED or CANCELLED.
-bool HasEnded(freshet::job::v1::JobState state);
 
 absl::Time ToTime(const google::protobuf::Timestamp& time);
 

@@ -64,31 +64,6 @@ std::string Because(const std::string& what, const std::string& reason) {
 
 }  // namespace
 
-const char* StateName(JobState state) {
-  switch (state) {
-    case JOB_STATE_PENDING:
-      return "PENDING";
-    case JOB_STATE_STARTING:
-      return "STARTING";
-    case JOB_STATE_RUNNING:
-      return "RUNNING";
-    case JOB_STATE_PAUSED:
-      return "PAUSED";
-    case JOB_STATE_SUCCEEDED:
-      return "SUCCEEDED";
-    case JOB_STATE_FAILED:
-      return "FAILED";
-    case JOB_STATE_CANCELLED:
-      return "CANCELLED";
-    default:
-      return "UNSPECIFIED";
-  }
-}
-
-bool HasEnded(JobState state) {
-  return state == JOB_STATE_SUCCEEDED || state == JOB_STATE_FAILED || state == JOB_STATE_CANCELLED;
-}
-
 bool IsActive(const JobRecord& record) {
   return record.state() == JOB_STATE_STARTING || record.state() == JOB_STATE_RUNNING ||
          (record.state() == JOB_STATE_PAUSED && record.assignments_size() > 0);

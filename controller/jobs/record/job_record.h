@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "freshet/cluster/v1/controller_record.pb.h"
 #include "freshet/job/v1/job_service.pb.h"
+#include "job/job_state.h"
 
 namespace freshet {
 
@@ -22,10 +23,6 @@ using cluster::v1::JobRecord;
 //   FAILED, CANCELLED -> PENDING (resumed)
 // All functions in this file are pure: they change the given record, and time is an argument.
 
-// "PENDING"
-const char* StateName(job::v1::JobState state);
-// SUCCEEDED, FAILED or CANCELLED.
-bool HasEnded(job::v1::JobState state);
 // STARTING or RUNNING, or PAUSED with workers assigned: a driver runs it.
 bool IsActive(const JobRecord& record);
 
