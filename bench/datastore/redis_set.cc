@@ -76,6 +76,7 @@ absl::StatusOr<RedisSetResult> RunRedisSet(const RedisSetOptions& options) {
   const absl::Time start = absl::Now();
   {
     std::vector<std::jthread> threads;
+    threads.reserve(static_cast<size_t>(options.connections));
     for (int i = 0; i < options.connections; ++i) {
       threads.emplace_back(
           [&options, &statuses, i] { statuses[static_cast<size_t>(i)] = SetAll(options, i); });

@@ -357,6 +357,7 @@ absl::StatusOr<std::vector<double>> ServerTimeOfClaims(const RlMixOptions& optio
     FRESHET_ASSIGN_OR_RETURN(const std::vector<RowLease> rows,
                              store->LeaseRows(Task::kScore, "scorer", std::ssize(puts)));
     std::vector<RowPut> scores;
+    scores.reserve(rows.size());
     for (const RowLease& row : rows) {
       scores.push_back({row.token, {std::make_shared<const Score>(), nullptr}});
     }
