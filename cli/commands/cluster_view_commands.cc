@@ -122,7 +122,7 @@ class LogPrinter {
       : style_{terminal.width, terminal.color}, json_(json), zone_(absl::LocalTimeZone()) {}
 
   void Take(const job::v1::LogEntry& entry) {
-    const absl::Time time = ToTime(entry.time());
+    const absl::Time time = FromTimestamp(entry.time());
     if (!seen_.empty()) {
       const auto seen = seen_.find(entry.worker());
       if (seen != seen_.end() ? time <= seen->second : time < first_) return;

@@ -89,7 +89,8 @@ std::string WorkerTable(const Cluster& cluster, absl::Time now) {
   for (const Worker& worker : cluster.workers()) {
     std::string jobs;
     for (const std::string& job : worker.jobs()) jobs += (jobs.empty() ? "" : ",") + job;
-    const absl::Duration seen = std::max(now - ToTime(worker.last_seen()), absl::ZeroDuration());
+    const absl::Duration seen =
+        std::max(now - FromTimestamp(worker.last_seen()), absl::ZeroDuration());
     const bool weights = worker.role() == "rollout" || worker.role() == "trainer";
     table.AddRow(
         {worker.name(), worker.state(),

@@ -42,13 +42,14 @@ std::string Evaluation(const Job& job) {
 
 std::string Age(const google::protobuf::Timestamp& since, absl::Time now) {
   if (since.seconds() == 0) return "";
-  return HumanSeconds(absl::ToDoubleSeconds(std::max(now - ToTime(since), absl::ZeroDuration())));
+  return HumanSeconds(
+      absl::ToDoubleSeconds(std::max(now - FromTimestamp(since), absl::ZeroDuration())));
 }
 
 // How long the job has been running, or ran.
 std::string RunTime(const Job& job, absl::Time now) {
   if (job.started().seconds() == 0) return "";
-  return Age(job.started(), job.finished().seconds() != 0 ? ToTime(job.finished()) : now);
+  return Age(job.started(), job.finished().seconds() != 0 ? FromTimestamp(job.finished()) : now);
 }
 
 std::string TableOf(const std::vector<Job>& jobs, bool wide, absl::Time now) {
@@ -110,7 +111,7 @@ std::string Counts(const google::protobuf::Map<std::string, int64_t>& counts) {
 }
 
 std::string LocalTime(const google::protobuf::Timestamp& time, absl::TimeZone zone) {
-  return absl::FormatTime("%H:%M:%S", ToTime(time), zone);
+  return absl::FormatTime("%H:%M:%S", FromTimestamp(time), zone);
 }
 
 // Indents each line of a text by `margin`.
@@ -164,10 +165,6 @@ absl::StatusOr<JobState> ParseState(std::string_view name) {
   return InvalidArgument("state \"", name,
                          "\" does not exist; use one of pending, starting, running, paused, "
                          "succeeded, failed, cancelled");
-}
-
-absl::Time ToTime(const google::protobuf::Timestamp& time) {
-  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
 }
 
 std::string FormatJobs(const std::vector<Job>& jobs, OutputFormat format, absl::Time now) {
@@ -230,7 +227,7 @@ std::string DescribeJob(const Job& job, absl::Time now, const DisplayStyle& styl
   };
   const auto time = [&](const google::protobuf::Timestamp& at) {
     return at.seconds() == 0 ? std::string()
-                             : absl::FormatTime("%Y-%m-%d %H:%M:%S %Z", ToTime(at), zone);
+                             : absl::FormatTime("%Y-%m-%d %H:%M:%S %Z", FromTimestamp(at), zone);
   };
   line("job", Paint(job.id(), kPaintBold, style.color));
   line("name", job.name());
@@ -288,7 +285,7 @@ std::string FormatLogEntry(const freshet::job::v1::LogEntry& entry, const Displa
                       : entry.level() == "warning" ? kPaintYellow
                                                    : kPaintDim;
   return StrCat(
-      absl::FormatTime("%H:%M:%E3S", ToTime(entry.time()), time_zone), " ",
+      absl::FormatTime("%H:%M:%E3S", FromTimestamp(entry.time()), time_zone), " ",
       Paint(entry.worker().empty() ? entry.role() : entry.worker(), kPaintCyan, style.color), " ",
       Paint(entry.level(), color, style.color), " ", OneLine(entry.text()));
 }

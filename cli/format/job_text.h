@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/proto_time.h"
 #include "cli/format/output_format.h"
 #include "freshet/job/v1/job_service.pb.h"
 #include "job/job_state.h"
@@ -19,8 +20,6 @@ namespace freshet {
 
 // The inverse of StateName, case-insensitive. INVALID_ARGUMENT lists the states.
 absl::StatusOr<freshet::job::v1::JobState> ParseState(std::string_view name);
-
-absl::Time ToTime(const google::protobuf::Timestamp& time);
 
 // A list of jobs. Table: one line each; JSON and YAML: one array.
 std::string FormatJobs(const std::vector<freshet::job::v1::Job>& jobs, OutputFormat format,

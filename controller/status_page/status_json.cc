@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_join.h"
 #include "base/str_cat.h"
+#include "job/job_state.h"
 #include "nlohmann/json.hpp"
 #include "runlog/samples_log.h"
 #include "runlog/step_metrics.h"
@@ -33,13 +34,6 @@ Json TimeToJson(bool present, const google::protobuf::Timestamp& time) {
   return TimeToJson(absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos()));
 }
 
-// "JOB_STATE_RUNNING" -> "RUNNING".
-std::string StateText(job::v1::JobState state) {
-  constexpr std::string_view kPrefix = "JOB_STATE_";
-  const std::string& name = job::v1::JobState_Name(state);
-  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
-}
-
 template <typename Map>
 Json CountsToJson(const Map& counts) {
   const std::map<std::string, int64_t> sorted(counts.begin(), counts.end());
@@ -52,7 +46,7 @@ Json CountsToJson(const Map& counts) {
 Json Summary(const job::v1::Job& job) {
   Json object = {{"id", job.id()},
                  {"name", job.name()},
-                 {"state", StateText(job.state())},
+                 {"state", StateName(job.state())},
                  {"reason", job.reason()},
                  {"priority", job.priority()},
                  {"created", TimeToJson(job.has_created(), job.created())},
@@ -73,7 +67,7 @@ Json EventToJson(const job::v1::Event& event) {
   if (event.has_state()) {
     object["kind"] = "state";
     object["severity"] = event.state().state() == job::v1::JOB_STATE_FAILED ? "error" : "info";
-    object["text"] = StrCat(StateText(event.state().state()),
+    object["text"] = StrCat(StateName(event.state().state()),
                             event.state().reason().empty() ? "" : ": ", event.state().reason());
     return object;
   }

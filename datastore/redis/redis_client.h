@@ -63,9 +63,9 @@ struct RedisCounters {
 // another call's reply.
 //
 // Errors of all calls:
-//   UNAVAILABLE: cannot connect, connection lost, timeout, no free connection in time, or the
-//     server replied LOADING, READONLY, MASTERDOWN, TRYAGAIN, CLUSTERDOWN or MISCONF (it cannot
-//     write its files). After a lost connection or timeout the effect is unknown: retry only
+//   UNAVAILABLE: cannot connect, TLS fails, connection lost, timeout, no free connection in time,
+//     or the server replied LOADING, READONLY, MASTERDOWN, TRYAGAIN, CLUSTERDOWN or MISCONF (it
+//     cannot write its files). After a lost connection or timeout the effect is unknown: retry only
 //     idempotent calls.
 //   RESOURCE_EXHAUSTED: the server is out of memory (OOM); no effect.
 //   PERMISSION_DENIED: NOAUTH, WRONGPASS, NOPERM, or a password sent to a server without one.
