@@ -32,56 +32,37 @@ import time
 import figures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/testing"))
+from launcher import SupervisedCluster, call, role_of  # noqa: E402
+
 # After this time in state ready, a process restarts without backoff (cli/cluster/cluster_plan.h).
 STABLE_SECONDS = 31
 KNOWN = {"rollout": ("worker_left", "worker_lost"), "trainer": ("trainer_restarted", "worker_lost")}
 ROLES = ("rollout-1", "rollout-2", "reward-1", "trainer-1", "controller-1", "redis")
 
 
-class Cluster:
-    """A cluster with a unique name, and the `freshet` command for it."""
-
-    def __init__(self, freshet, folder, rollouts=2):
-        self.program, self.name = str(freshet), f"bench-{os.getpid()}"
-        self.environment = dict(os.environ, XDG_STATE_HOME=str(folder))
-        self.environment.pop("FRESHET_SERVER", None)
+class Cluster(SupervisedCluster):
+    def __init__(self, program, folder):
         begin = time.monotonic()
-        self.run("cluster", "up", "--name", self.name, "--port", "0", "--rollouts", str(rollouts), timeout=120)
+        super().__init__(program, folder, "--rollouts", "2")
         self.up_seconds = time.monotonic() - begin
-        self.environment["FRESHET_SERVER"] = self.status()["controller"]
-
-    def run(self, *arguments, timeout=60):
-        done = subprocess.run([self.program, *arguments], capture_output=True, text=True, timeout=timeout,
-                              env=self.environment)
-        if done.returncode != 0:
-            raise RuntimeError(f"freshet {' '.join(arguments)}: exit {done.returncode}: {done.stderr.strip()[-2000:]}")
-        return done.stdout
-
-    def status(self):
-        return json.loads(self.run("cluster", "status", "--name", self.name, "--json"))
-
-    def process(self, name):
-        return next(process for process in self.status()["processes"] if process["name"] == name)
 
     def workers(self):
         """Workers by name. Empty while no controller answers."""
         try:
-            return {worker["name"]: worker for worker in json.loads(self.run("top", "--json", timeout=10))["workers"]}
+            return {worker["name"]: worker for worker in json.loads(self.freshet("top", "--json", timeout=10))["workers"]}
         except (RuntimeError, subprocess.TimeoutExpired):
             return {}
 
-    def signal(self, name, number):
+    def hurt(self, name, number):
         """Sends a signal. Returns the time before it."""
         now = time.time()
-        os.kill(self.process(name)["process"]["pid"], number)
+        self.signal(number, name=name)
         return now
 
     def await_stable(self, name):
-        while (left := self.process(name)["started"] / 1000 + STABLE_SECONDS - time.time()) > 0:
+        while (left := self.process(name=name)["started"] / 1000 + STABLE_SECONDS - time.time()) > 0:
             time.sleep(left)
-
-    def down(self):
-        self.run("cluster", "down", "--name", self.name, "--delete-data", timeout=180)
 
 
 class Follower:
@@ -153,12 +134,12 @@ def first_steps(cluster, runs):
     for run in range(runs):
         begin = time.time()
         job = f"first-{run}"
-        cluster.run("submit", str(ROOT / "examples/smoke.yaml"), "--id", job)
+        cluster.freshet("submit", ROOT / "examples/smoke.yaml", "--id", job)
         follower = Follower(cluster, job)
         seconds.append(follower.wait("the first step", lambda: follower.steps.get(1), 120) - begin)
-        cluster.run("cancel", job)
+        cluster.freshet("cancel", job)
         follower.stop()
-        while json.loads(cluster.run("get", job, "-o", "json"))["state"] != "CANCELLED":
+        while json.loads(cluster.freshet("get", job, "-o", "json"))["state"] != "CANCELLED":
             time.sleep(0.1)
         print(f"# submit to first step: {seconds[-1]:.2f} s", file=sys.stderr, flush=True)
     return seconds
@@ -177,10 +158,10 @@ def await_rollout(cluster, name, epoch):
 
 def hurt(cluster, follower, name, number, heal_after=None):
     """Signals a process. Returns the seconds until the controller noticed and until everything worked again."""
-    role = name.split("-")[0]
+    role = role_of(name)
     epoch = cluster.workers()[name]["epoch"]
     last = max(follower.steps)
-    hurt_at = cluster.signal(name, number)
+    hurt_at = cluster.hurt(name, number)
 
     def known():
         return next((when for when, kind, text in follower.notices
@@ -190,7 +171,7 @@ def hurt(cluster, follower, name, number, heal_after=None):
     healed_at = hurt_at
     if heal_after is not None:
         time.sleep(heal_after)
-        healed_at = cluster.signal(name, signal.SIGCONT)
+        healed_at = cluster.hurt(name, signal.SIGCONT)
     if role == "trainer":
         with follower.lock:
             last = max(follower.steps) if heal_after is not None else last
@@ -209,7 +190,7 @@ def deaths(cluster, follower, count, patient):
         for name in (f"rollout-{1 + turn % 2}", "trainer-1"):
             if patient:
                 cluster.await_stable(name)
-            role = name.split("-")[0]
+            role = role_of(name)
             seconds[role].append(hurt(cluster, follower, name, signal.SIGKILL))
             print(f"# {name} killed: known after {seconds[role][-1][0]:.2f} s, all works after {seconds[role][-1][1]:.2f} s",
                   file=sys.stderr, flush=True)
@@ -221,7 +202,7 @@ def hangs(cluster, follower, count):
     seconds = collections.defaultdict(list)
     for turn in range(count):
         for name in (f"rollout-{1 + turn % 2}", "trainer-1"):
-            role = name.split("-")[0]
+            role = role_of(name)
             seconds[role].append(hurt(cluster, follower, name, signal.SIGSTOP, heal_after=0.5))
             print(f"# {name} hangs: known after {seconds[role][-1][0]:.2f} s, all works {seconds[role][-1][1]:.2f} s after "
                   "it goes on", file=sys.stderr, flush=True)
@@ -249,7 +230,7 @@ def effective_time(cluster, follower, options):
             order = list(ROLES)
             dice.shuffle(order)
         victims.append(order.pop())
-        cluster.signal(victims[-1], signal.SIGKILL)
+        cluster.hurt(victims[-1], signal.SIGKILL)
         time.sleep(max(0, begin + (turn + 1) * options.interval - time.time()))
         print(f"# {victims[-1]} killed: {rate(time.time() - options.interval, time.time()):.2f} steps/s in its "
               f"{options.interval:.0f} s", file=sys.stderr, flush=True)
@@ -262,9 +243,9 @@ def effective_time(cluster, follower, options):
 
 def cluster_accuracy(cluster, seed):
     job = f"arithmetic-{seed}"
-    cluster.run("submit", str(ROOT / "examples/arithmetic.yaml"), "--id", job, "--set", f"seed={seed}", "--wait", timeout=1800)
-    cluster.run("ledger", "verify", job)
-    return last_accuracy(cluster.run("metrics", job, "--json"))
+    cluster.freshet("submit", ROOT / "examples/arithmetic.yaml", "--id", job, "--set", f"seed={seed}", "--wait", timeout=1800)
+    cluster.freshet("ledger", "verify", job)
+    return last_accuracy(cluster.freshet("metrics", job, "--json"))
 
 
 def last_accuracy(text):
@@ -274,10 +255,7 @@ def last_accuracy(text):
 
 def local_accuracy(freshet, seed, folder):
     run = pathlib.Path(folder) / f"local-{seed}"
-    done = subprocess.run([str(freshet), "local", str(ROOT / "examples/arithmetic.yaml"), "--run-dir", str(run), "--set",
-                           f"seed={seed}"], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"freshet local: exit {done.returncode}: {done.stderr.strip()[-2000:]}")
+    call(freshet, "local", ROOT / "examples/arithmetic.yaml", "--run-dir", run, "--set", f"seed={seed}", timeout=1800)
     return last_accuracy((run / "metrics.jsonl").read_text())
 
 
@@ -308,7 +286,7 @@ def measure(options, folder):
         rows = [figures.bound(f"submit to first step, longest of {len(starts)}", max(starts), 10, "s", True)]
         if options.kills + options.hangs + options.minutes > 0:
             path, overrides = long_job(folder)
-            cluster.run("submit", str(path), "--id", "long", *overrides)
+            cluster.freshet("submit", path, "--id", "long", *overrides)
             follower = Follower(cluster, "long")
             follower.wait("five steps", lambda: 5 in follower.steps, 120)
             if options.kills > 0:
@@ -322,9 +300,9 @@ def measure(options, folder):
                     cluster.await_stable(name)
                 ettr = raw["ettr"] = effective_time(cluster, follower, options)
                 rows.append(figures.bound("ETTR, one random role killed every 60 s", 1 - ettr["lost_seconds"] / 60, 0.9, "share"))
-            cluster.run("cancel", "long")
+            cluster.freshet("cancel", "long")
             follower.stop()
-            cluster.run("ledger", "verify", "long", timeout=600)
+            cluster.freshet("ledger", "verify", "long", timeout=600)
         if options.accuracy:
             pairs = raw["accuracy"] = accuracies(cluster, options, folder)
             gap = abs(statistics.median(pair[0] for pair in pairs) - statistics.median(pair[1] for pair in pairs))
@@ -350,7 +328,6 @@ def main():
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds of the accuracy comparison")
     parser.add_argument("--freshet", type=pathlib.Path, default=ROOT / "build/bin/freshet")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that finally blocks stop the cluster
     if options.accuracy is None:
         options.accuracy = not options.quick
     if options.quick:

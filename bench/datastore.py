@@ -12,52 +12,30 @@ import contextlib
 import json
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests/testing")]
 import figures  # noqa: E402
+from launcher import Processes, call  # noqa: E402
 
-IN_MEMORY = ["--save", "", "--appendonly", "no"]
-DURABLE = ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+IN_MEMORY = ["--appendonly", "no"]
+DURABLE = []
 PEER_PACKAGES = ["TransferQueue==0.1.9"]
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 @contextlib.contextmanager
 def redis(settings):
-    port = free_port()
-    with tempfile.TemporaryDirectory(prefix="freshet-bench-") as folder:
-        process = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", folder, *settings],
-                                   stdout=subprocess.DEVNULL)
-        try:
-            deadline = time.monotonic() + 10
-            while time.monotonic() < deadline:
-                with contextlib.suppress(OSError):
-                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                    break
-                time.sleep(0.01)
-            yield port
-        finally:
-            process.kill()
-            process.wait()
+    with tempfile.TemporaryDirectory(prefix="freshet-bench-") as folder, Processes(folder) as processes:
+        processes.start_redis(*settings)
+        yield processes.redis_port
 
 
 def run(command):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600)
-    if done.returncode != 0:
-        sys.exit(f"{command[0]}: exit {done.returncode}: {done.stderr.strip()[-1000:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return json.loads(call(*command, timeout=600).strip().splitlines()[-1])
 
 
 def peer_python():

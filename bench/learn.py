@@ -15,6 +15,8 @@ import subprocess
 import sys
 import time
 
+import figures
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FRESHET = ROOT / "build/bin/freshet"
 
@@ -38,12 +40,6 @@ def run(job, seed, run_dir, overrides=()):
     return wall, evaluations, steps
 
 
-def bound(name, ours, limit, unit, lower_is_better):
-    ratio = limit / ours if lower_is_better else ours / limit
-    return {"name": name, "ours": ours, "peer": limit, "peer_name": "bound", "ratio": ratio,
-            "unit": unit, "goal": 1}
-
-
 def arithmetic(seeds, out):
     walls, first, last = [], [], []
     for seed in seeds:
@@ -55,9 +51,9 @@ def arithmetic(seeds, out):
               flush=True)
     median = statistics.median
     return [
-        bound("arithmetic: exact match after warm-up (at most)", median(first), 0.55, "share", True),
-        bound("arithmetic: exact match at the end", median(last), 0.92, "share", False),
-        bound("arithmetic: wall time", median(walls), 120.0, "s", True),
+        figures.bound("arithmetic: exact match after warm-up (at most)", median(first), 0.55, "share", True),
+        figures.bound("arithmetic: exact match at the end", median(last), 0.92, "share"),
+        figures.bound("arithmetic: wall time", median(walls), 120.0, "s", True),
         {"name": "arithmetic: wall time, aim", "ours": median(walls), "peer": 60.0,
          "peer_name": "aim", "ratio": 60.0 / median(walls), "unit": "s"},
     ]
@@ -72,8 +68,8 @@ def smoke(seeds, out):
         print(f"smoke seed {seed}: exact match +{gains[-1]:.3f} in {wall:.1f} s", flush=True)
     median = statistics.median
     return [
-        bound("smoke: rise of the exact match", median(gains), 0.1, "share", False),
-        bound("smoke: wall time", median(walls), 15.0, "s", True),
+        figures.bound("smoke: rise of the exact match", median(gains), 0.1, "share"),
+        figures.bound("smoke: wall time", median(walls), 15.0, "s", True),
     ]
 
 
@@ -92,8 +88,8 @@ def stories(seeds, out, model):
               flush=True)
     median = statistics.median
     return [
-        bound("stories: rise of the mean reward", median(gains), 0.25, "reward", False),
-        bound("stories: wall time", median(walls), 240.0, "s", True),
+        figures.bound("stories: rise of the mean reward", median(gains), 0.25, "reward"),
+        figures.bound("stories: wall time", median(walls), 240.0, "s", True),
     ]
 
 
@@ -119,13 +115,7 @@ def main():
             rows += stories(seeds, out, model)
         else:
             print("stories: skipped, no model; set its directory with --model", flush=True)
-    (ROOT / "build/bench/learn.json").write_text(json.dumps(rows, indent=1) + "\n")
-    missed = 0
-    for row in rows:
-        met = "" if "goal" not in row else ("  met" if row["ratio"] >= row["goal"] else "  MISSED")
-        missed += met.endswith("MISSED")
-        print(f"{row['name']:52} {row['ours']:8.3f} {row['unit']:7} "
-              f"{row['peer_name']} {row['peer']:g}  ratio {row['ratio']:.2f}{met}")
+    missed = figures.report(rows, ROOT / "build/bench/learn.json")
     sys.exit(1 if missed else 0)
 
 

@@ -16,17 +16,17 @@ import json
 import os
 import pathlib
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 
 import figures
 from pipeline_model import Simulation, Workload, step_ms, window
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/testing"))
+import launcher  # noqa: E402
+
 TICKS = os.sysconf("SC_CLK_TCK")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 # Roles whose CPU time counts as "control plane"; for rollouts without their simulated engines.
@@ -56,87 +56,50 @@ output: {{samples_per_step: 0}}
 """
 
 
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
 def cpu_seconds(pid):
     """CPU seconds of all threads of a process since its start."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-class Cluster:
+class Cluster(launcher.Processes):
     """The processes of one run."""
 
     def __init__(self, folder, workload, scale, binaries):
-        self.folder, self.bin = pathlib.Path(folder), binaries
-        self.redis_port, self.port = free_port(), free_port()
-        (self.folder / "redis").mkdir()
-        (self.folder / "usage").mkdir()
-        self.roles = collections.defaultdict(list)
-        w = workload
-        self.environment = dict(
-            os.environ, FRESHET_SIM_STEP_SECONDS=str(w.training_ms * scale / 1000), FRESHET_SIM_POLL_MS="5",
-            FRESHET_SIM_USAGE=str(self.folder / "usage"),
-            FRESHET_SIM_ENGINE=f"{w.slots} {w.base_ms} {w.per_sequence_ms} {scale} {w.median} {w.sigma}")
-        self.start("redis", ["redis-server", "--port", str(self.redis_port), "--bind", "127.0.0.1", "--dir",
-                             str(self.folder / "redis"), "--appendonly", "yes", "--appendfsync", "always", "--save", ""])
-        self.await_port(self.redis_port)
-        common = ["--redis", f"127.0.0.1:{self.redis_port}", "--http-listen", ""]
-        self.start("controller", [f"{self.bin}/freshet-controller", *common, "--listen", f"127.0.0.1:{self.port}"])
-        self.await_port(self.port)
-        common += ["--controller", f"127.0.0.1:{self.port}"]
-        self.start("reward", [f"{self.bin}/freshet-reward", *common])
-        for _ in range(workload.engines):
-            self.start("rollout", [f"{self.bin}/freshet-sim-rollout", *common])
-        self.start("trainer", [f"{self.bin}/freshet-sim-trainer", *common, "--state-dir", str(self.folder / "state")])
+        w, self.used = workload, pathlib.Path(folder, "usage")
+        self.used.mkdir()
+        super().__init__(folder, binaries, environment={
+            "FRESHET_SIM_STEP_SECONDS": str(w.training_ms * scale / 1000), "FRESHET_SIM_POLL_MS": "5",
+            "FRESHET_SIM_USAGE": str(self.used),
+            "FRESHET_SIM_ENGINE": f"{w.slots} {w.base_ms} {w.per_sequence_ms} {scale} {w.median} {w.sigma}"})
 
-    def start(self, role, command):
-        name = f"{role}-{len(self.roles[role])}"
-        with open(self.folder / f"{name}.log", "ab") as log:
-            self.roles[role].append(subprocess.Popen(command, stdout=log, stderr=log, env=self.environment))
+    def start_all(self, rollouts):
+        self.start_redis()
+        self.start_roles("controller-0")
+        self.start_roles("reward-0", *(f"rollout-{number}" for number in range(rollouts)), "trainer-0")
 
-    def await_port(self, port):
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                return
-            except OSError:
-                time.sleep(0.01)
-        raise RuntimeError(f"nothing listens on port {port}; logs: {self.folder}")
+    def program(self, role):
+        return self.binaries / f"freshet-{'sim-' if role in ('rollout', 'trainer') else ''}{role}"
 
-    def freshet(self, *arguments):
-        done = subprocess.run([f"{self.bin}/freshet", *arguments, "--server", f"127.0.0.1:{self.port}"],
-                              capture_output=True, text=True, timeout=60)
-        if done.returncode != 0:
-            raise RuntimeError(f"freshet {' '.join(arguments)}: exit {done.returncode}: {done.stderr.strip()}")
-        return done.stdout
+    def flags(self, name):
+        return ["--http-listen", ""]
 
     def usage(self):
         """CPU seconds by role. The simulated engines, which run in the rollouts, count as role "engine"."""
-        usage = {role: sum(cpu_seconds(process.pid) for process in processes) for role, processes in self.roles.items()}
-        usage["engine"] = sum(float(path.read_text() or 0) for path in (self.folder / "usage").iterdir())
+        usage = collections.Counter()
+        for name, process in self.processes.items():
+            usage[launcher.role_of(name)] += cpu_seconds(process.pid)
+        usage["engine"] = sum(float(path.read_text() or 0) for path in self.used.iterdir())
         usage["rollout"] -= usage["engine"]
         return usage
-
-    def stop(self):
-        for processes in self.roles.values():
-            for process in processes:
-                if process.poll() is None:
-                    process.kill()
-                process.wait()
 
 
 def watch(cluster, first, last, seconds):
     """Follows the job to its end. Returns its step rows by number, and the CPU seconds by role used between the ends of
     the steps `first` and `last`."""
     steps, usage = {}, {}
-    stream = subprocess.Popen([f"{cluster.bin}/freshet", "watch", "pipeline", "--json", "--timeout", str(seconds),
-                               "--server", f"127.0.0.1:{cluster.port}"], stdout=subprocess.PIPE, text=True)
+    stream = subprocess.Popen([cluster.binaries / "freshet", "watch", "pipeline", "--json", "--timeout", str(seconds),
+                               "--server", cluster.grpc["controller-0"]], stdout=subprocess.PIPE, text=True)
     for line in stream.stdout:
         row = json.loads(line).get("metrics")
         if row is None or "step" not in row:
@@ -186,13 +149,14 @@ class Case:
         folder = tempfile.mkdtemp(prefix="freshet-pipeline-")
         cluster = Cluster(folder, self.workload, options.time_scale, options.bin)
         try:
+            cluster.start_all(self.workload.engines)
             path = cluster.folder / "job.yaml"
             path.write_text(job_text(self.workload, self.eta, self.policy, self.steps))
-            cluster.freshet("submit", str(path), "--id", "pipeline")
+            cluster.freshet("submit", path, "--id", "pipeline")
             rows, usage = watch(cluster, self.first, self.last, options.timeout)
-            verified = subprocess.run([f"{options.bin}/freshet", "ledger", "verify", "pipeline", "--server",
-                                       f"127.0.0.1:{cluster.port}"], capture_output=True, text=True)
-            cluster.freshet("ledger", "export", "pipeline", str(cluster.folder / "export"))
+            verified = subprocess.run([cluster.binaries / "freshet", "ledger", "verify", "pipeline", "--server",
+                                       cluster.grpc["controller-0"]], capture_output=True, text=True)
+            cluster.freshet("ledger", "export", "pipeline", cluster.folder / "export")
             ledger = [json.loads(line) for line in (cluster.folder / "export/ledger.jsonl").read_text().splitlines()]
         finally:
             cluster.stop()
@@ -292,7 +256,6 @@ def main():
     parser.add_argument("--keep", action="store_true", help="keep the folders of the runs")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that finally blocks stop the processes
     if options.quick:
         options.steps, options.policies = 18, ["wait", "drop"]
     results, sync, alone = [], None, None

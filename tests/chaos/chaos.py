@@ -180,7 +180,7 @@ def run(name, scenario, faults, keep=False, seconds=None):
         violations.append(f"{BROKE_DOWN} {type(error).__name__}: {error}")
     finally:
         done.set()
-        cluster.stop_all()
+        cluster.stop()
     with open(os.path.join(folder, "schedule.json"), "w") as file:
         json.dump(faults, file)
     if not violations and not keep:

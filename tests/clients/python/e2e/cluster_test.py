@@ -64,7 +64,7 @@ class ClientTest(ClusterCase):
         rows = list(self.job.ledger())
         trained = {row["uid"] for row in rows if row["event"] == "trained"}
         self.assertEqual(len(trained), 6 * 8 * 8)
-        verified = self.run_freshet("ledger", "verify", "smoke").stdout
+        verified = self.run_freshet("ledger", "verify", "smoke")
         self.assertIn(f"every promise holds over {len(rows)} rows", verified)
 
     def test_logs_of_workers_and_of_the_controller(self):
@@ -78,7 +78,7 @@ class ClientTest(ClusterCase):
         for follow in ((), ("--follow",)):
             done = self.run_freshet("export", "tensorboard", "smoke", self.folder / "curves", *follow)
             (file,) = (self.folder / "curves").iterdir()
-            self.assertEqual(done.stdout, f"{file}\n")
+            self.assertEqual(done, f"{file}\n")
             self.assertIn(b"train/reward_mean", file.read_bytes())
 
     def test_pause_resume_cancel_delete(self):

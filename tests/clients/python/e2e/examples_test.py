@@ -24,7 +24,7 @@ class ExamplesTest(ClusterCase):
         job = self.client.submit(EXAMPLES / f"{name}.yaml", id=name, set=settings)
         rewards = []
         job.wait(on_step=lambda event: rewards.append(event.data["reward_mean"]), timeout=SECONDS)
-        self.assertIn("every promise holds", self.run_freshet("ledger", "verify", name).stdout)
+        self.assertIn("every promise holds", self.run_freshet("ledger", "verify", name))
         return statistics.mean(rewards[:10]), statistics.mean(rewards[-10:])
 
     def test_a_reward_of_your_own(self):

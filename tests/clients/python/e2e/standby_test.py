@@ -1,7 +1,5 @@
 """The client and the command while a standby controller takes over from a killed leader."""
 
-import json
-import os
 import signal
 
 import freshet
@@ -15,10 +13,7 @@ class StandbyTest(ClusterCase):
 
     def kill_the_leader(self):
         """Kills the leader with SIGKILL. The supervisor restarts it; either controller may lead next."""
-        leader = self.client.cluster().leader
-        status = json.loads(self.run_freshet("cluster", "status", "--json").stdout)
-        (process,) = (each for each in status["processes"] if each["grpc"] == leader)
-        os.kill(process["process"]["pid"], signal.SIGKILL)
+        self.cluster.signal(signal.SIGKILL, grpc=self.client.cluster().leader)
 
     def test_everything_goes_on_through_the_standby(self):
         self.assertEqual(len(self.server.split(",")), 2)
@@ -30,13 +25,13 @@ class StandbyTest(ClusterCase):
             steps.append(event.data["step"])
             if len(steps) == 8:
                 self.kill_the_leader()
-                self.assertIn("a", self.run_freshet("get", "a").stdout)
+                self.assertIn("a", self.run_freshet("get", "a"))
                 # Needs a leader, so the call waits for the next one.
                 self.assertEqual(self.client.scale("rollout", 1), 1)
                 self.run_freshet("scale", "rollout", "1")
         self.assertEqual(steps, list(range(1, 61)))
         self.assertEqual(job.refresh().state, "SUCCEEDED")
-        self.assertIn("every promise holds", self.run_freshet("ledger", "verify", "a").stdout)
+        self.assertIn("every promise holds", self.run_freshet("ledger", "verify", "a"))
         # Both controllers answer, whichever leads.
         for number, address in enumerate(self.server.split(",")):
             with freshet.Client(address) as client:
@@ -44,4 +39,4 @@ class StandbyTest(ClusterCase):
                 folder = client.export_checkpoint("a", self.folder / f"model-{number}")
                 self.assertTrue((folder / "model.safetensors").exists())
             logs = self.run_freshet("logs", "--role", "controller", "--server", address)
-            self.assertIn("leads=yes", logs.stdout)
+            self.assertIn("leads=yes", logs)
