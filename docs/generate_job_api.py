@@ -18,8 +18,8 @@ HEAD = """# The job API: `{package}.{service}`
 
 {about}
 
-The `freshet` command and the [Python client](../clients/python/README.md) are made of these calls. Keys of a job's
-spec: [job.md](job.md). For other tools the controller serves gRPC reflection with `--reflection`.
+Keys of a job's spec: [job.md](job.md). With `--reflection` the controller serves gRPC reflection. An empty meaning: as
+the name says.
 
 Reasons (`ErrorInfo.reason`): `INVALID_JOB` with one violation per fault of a job, `INVALID_FIELD`, `NOT_FOUND`,
 `ALREADY_EXISTS`, `WRONG_STATE`, `OUT_OF_RANGE`, `FULL` and `TRY_AGAIN` with a retry delay, `NOT_LEADER` with metadata
@@ -122,19 +122,19 @@ def render(text):
     private = {name for call in calls for name in (call.takes, call.gives) if name.endswith(("Request", "Reply"))}
     known = {name for name in messages if name not in private} | {item.name for item in items if item.kind == "enum"}
     out = [HEAD.format(package=package, service=service.name, proto=PROTO.relative_to(ROOT), about=paragraphs(service.comment))]
-    out.append("## Calls\n\n| call | answer |\n|---|---|")
+    out.append("## Calls")
     for call in calls:
-        gives = f"[{call.gives}](#{call.gives.lower()})" if call.gives in known else call.gives
-        out.append(f"| [{call.name}](#{call.name.lower()}) | {'stream of ' if call.stream else ''}{gives} |")
-    for call in calls:
-        out.append(f"\n### {call.name}\n\n`{call.name}({call.takes}) -> {'stream ' if call.stream else ''}{call.gives}`\n")
+        gives = f"[{call.gives}](#{call.gives.lower()})" if call.gives in known else f"`{call.gives}`"
+        out.append(f"\n### {call.name}\n\n`{call.takes}` → {'stream of ' if call.stream else ''}{gives}\n")
         out.append(paragraphs(call.comment) + "\n")
         for name in (call.takes, call.gives):
             message = messages[name]
-            if name not in private or (name == call.gives and not message.children):
+            if name not in private or not message.children:
                 continue
             about = f": {cell(message.comment)}" if message.comment else ""
-            out.append(f"`{name}`{about}\n\n{fields_table(message, known)}")
+            plain = all(not child.comment.strip() for child in message.children)
+            body = f"{', '.join(f'`{child.name}` ({type_name(child, known)})' for child in message.children)}.\n"
+            out.append(f"`{name}`: {body}" if plain and not about else f"`{name}`{about}\n\n{fields_table(message, known)}")
     out.append("## Messages")
     for item in items:
         if item.kind == "message" and item.name in known:

@@ -64,15 +64,14 @@ rows() {
   done
 }
 
-table_head() { printf '| key | type | default, or what holds when it is absent | allowed | meaning |\n|---|---|---|---|---|\n'; }
+table_head() { printf '| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n'; }
 
 {
   printf '# Keys of a job file\n\n'
   printf '<!-- Written by docs/generate_job_reference.sh from the output of `freshet explain`; do not edit. -->\n\n'
-  printf 'A job is a YAML file. `freshet init` writes a commented one, `freshet validate JOB.yaml` prints the resolved job with all\n'
-  printf 'defaults filled in or every fault in it, `freshet explain KEY` prints what stands here about one key, and `--set a.b=c`\n'
-  printf 'overrides any key on the command line. Unknown keys are errors. Keys are written with their full path in messages\n'
-  printf '(`reward.components.exact.weight`); NAME stands for a name of your own.\n\n'
+  printf 'Which keys does a job file have? `freshet init` writes a commented file, `freshet validate JOB.yaml` prints the resolved\n'
+  printf 'job or every error in it, `freshet explain KEY` explains one key, and `--set a.b=c` overrides a key. Unknown keys are\n'
+  printf 'errors. NAME stands for a name of your own. A default in plain words says what holds when the key is absent.\n\n'
   printf '## Top level\n\n'
   table_head
   blocks=()
@@ -82,9 +81,6 @@ table_head() { printf '| key | type | default, or what holds when it is absent |
   done
   for block in "${blocks[@]}"; do
     printf '\n## %s\n\n' "$block"
-    # The description of the block, without its attributes.
-    "$FRESHET" explain "$block" | sed -n '2,/^  type: /p' | sed '$d; s/^  //'
-    printf '\n'
     note "$block"
     table_head
     rows "$block" ""
