@@ -11,14 +11,19 @@ DirectiveQueue::DirectiveQueue(DirectiveSink& sink, size_t max_directives)
 
 DirectiveQueue::~DirectiveQueue() { Stop(); }
 
-void DirectiveQueue::AddEpoch(std::string worker) { Add(Epoch{std::move(worker)}); }
+void DirectiveQueue::AddEpoch(std::string worker) {
+  Add([worker = std::move(worker)](DirectiveSink& sink) { sink.OnEpoch(worker); });
+}
 
-void DirectiveQueue::AddFenced(std::string reason) { Add(Fenced{std::move(reason)}); }
+void DirectiveQueue::AddFenced(std::string reason) {
+  Add([reason = std::move(reason)](DirectiveSink& sink) { sink.OnFenced(reason); });
+}
 
 bool DirectiveQueue::AddDirective(cluster::v1::Directive directive) {
   MutexLock lock(mu_);
   if (events_.size() >= max_directives_) return false;
-  events_.push_back(std::move(directive));
+  events_.push_back(
+      [directive = std::move(directive)](DirectiveSink& sink) { sink.OnDirective(directive); });
   cv_.NotifyAll();
   return true;
 }
@@ -61,15 +66,7 @@ void DirectiveQueue::Run() {
       events_.pop_front();
       cv_.NotifyAll();
     }
-    Deliver(event);
-  }
-}
-
-void DirectiveQueue::Deliver(const Event& event) {
-  if (const auto* epoch = std::get_if<Epoch>(&event)) sink_.OnEpoch(epoch->worker);
-  if (const auto* fenced = std::get_if<Fenced>(&event)) sink_.OnFenced(fenced->reason);
-  if (const auto* directive = std::get_if<cluster::v1::Directive>(&event)) {
-    sink_.OnDirective(*directive);
+    event(sink_);
   }
 }
 

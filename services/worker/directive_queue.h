@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <string>
 #include <thread>
-#include <variant>
 
 #include "absl/time/time.h"
 #include "base/mutex.h"
@@ -32,17 +32,10 @@ class DirectiveQueue {
   void Stop() ABSL_LOCKS_EXCLUDED(mu_, join_mu_);
 
  private:
-  struct Epoch {
-    std::string worker;
-  };
-  struct Fenced {
-    std::string reason;
-  };
-  using Event = std::variant<Epoch, Fenced, cluster::v1::Directive>;
+  using Event = std::function<void(DirectiveSink&)>;
 
   void Add(Event event) ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  void Deliver(const Event& event);
 
   DirectiveSink& sink_;
   const size_t max_directives_;

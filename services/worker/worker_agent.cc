@@ -9,12 +9,9 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/transient.h"
-#include "services/worker/worker_agent_impl.h"
 
 namespace freshet::runtime {
 namespace {
-
-using Stub = ControllerStubs::Stub;
 
 // Detects a vanished controller about as fast as the controller detects a lost worker.
 constexpr absl::Duration kPingTime = absl::Seconds(1);
@@ -38,7 +35,7 @@ absl::StatusOr<std::vector<std::string>> ParseControllers(const std::string& lis
   return addresses;
 }
 
-WorkerAgentOptions WorkerAgent::Impl::WithDefaults(WorkerAgentOptions options) {
+WorkerAgentOptions WorkerAgent::WithDefaults(WorkerAgentOptions options) {
   options.channel.keepalive_time = kPingTime;
   options.channel.keepalive_timeout = kPingTimeout;
   options.channel.own_connection = true;
@@ -49,13 +46,13 @@ WorkerAgentOptions WorkerAgent::Impl::WithDefaults(WorkerAgentOptions options) {
   return options;
 }
 
-void WorkerAgent::Impl::SendStatusNow() {
+void WorkerAgent::SendStatusNow() {
   MutexLock lock(mu_);
   beat_now_ = true;
   if (stream_ != nullptr) stream_->Interrupt();
 }
 
-void WorkerAgent::Impl::Stop() {
+void WorkerAgent::Stop() {
   {
     MutexLock lock(mu_);
     stopping_ = true;
@@ -68,7 +65,7 @@ void WorkerAgent::Impl::Stop() {
   if (control_.joinable()) control_.join();
 }
 
-std::optional<WorkerAgent::Impl::Leader> WorkerAgent::Impl::AwaitLeader(absl::Time deadline) {
+std::optional<WorkerAgent::Leader> WorkerAgent::AwaitLeader(absl::Time deadline) {
   MutexLock lock(mu_);
   while (true) {
     if (stopping_) return std::nullopt;
@@ -80,7 +77,7 @@ std::optional<WorkerAgent::Impl::Leader> WorkerAgent::Impl::AwaitLeader(absl::Ti
 }
 
 template <typename Call>
-absl::Status WorkerAgent::Impl::CallLeader(const Call& call) {
+absl::Status WorkerAgent::CallLeader(const Call& call) {
   const absl::Time deadline = absl::Now() + options_.data_timeout;
   Backoff backoff(options_.backoff);
   absl::Status status = absl::UnavailableError("no controller is reachable");
@@ -98,7 +95,7 @@ absl::Status WorkerAgent::Impl::CallLeader(const Call& call) {
   return IsTransient(status) ? absl::UnavailableError(status.message()) : status;
 }
 
-absl::Status WorkerAgent::Impl::Deregister(const std::string& reason) {
+absl::Status WorkerAgent::Deregister(const std::string& reason) {
   std::shared_ptr<Stub> stub;
   cluster::v1::DeregisterRequest request;
   bool registering = false;
@@ -140,41 +137,34 @@ absl::StatusOr<std::unique_ptr<WorkerAgent>> WorkerAgent::Create(const WorkerAge
   if (options.identity.role() == cluster::v1::ROLE_UNSPECIFIED) {
     return InvalidArgument("worker ", options.identity.worker(), " has no role");
   }
-  auto impl = std::make_unique<Impl>(options, source, sink, log, clock);
-  FRESHET_RETURN_IF_ERROR(impl->Open());
-  return std::unique_ptr<WorkerAgent>(new WorkerAgent(std::move(impl)));
+  std::unique_ptr<WorkerAgent> agent(new WorkerAgent(options, source, sink, log, clock));
+  // The channel to the first controller validates the options.
+  FRESHET_RETURN_IF_ERROR(agent->stubs_.Get(agent->options_.controllers.front()).status());
+  return agent;
 }
 
-WorkerAgent::WorkerAgent(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-WorkerAgent::~WorkerAgent() = default;
-void WorkerAgent::Begin() { impl_->Begin(); }
+WorkerAgent::WorkerAgent(const WorkerAgentOptions& options, StatusSource& source,
+                         DirectiveSink& sink, LogRing* log, const Clock& clock)
+    : options_(WithDefaults(options)),
+      source_(source),
+      log_(log),
+      clock_(clock),
+      stubs_(options_.channel),
+      queue_(sink, options.max_pending_directives) {}
 
-std::string WorkerAgent::worker() const { return impl_->worker(); }
-bool WorkerAgent::connected() const { return impl_->connected(); }
-std::string WorkerAgent::controller() const { return impl_->controller(); }
-void WorkerAgent::SendStatusNow() { impl_->SendStatusNow(); }
-void WorkerAgent::Stop() { impl_->Stop(); }
-absl::Status WorkerAgent::Deregister(const std::string& reason) {
-  return impl_->Deregister(reason);
+void WorkerAgent::Begin() {
+  MutexLock lock(join_mu_);
+  control_ = std::thread([this] { Control(); });
 }
 
 absl::StatusOr<cluster::v1::FetchRowsReply> WorkerAgent::FetchRows(
     const cluster::v1::FetchRowsRequest& request) {
   cluster::v1::FetchRowsReply reply;
-  FRESHET_RETURN_IF_ERROR(impl_->CallLeader([&](Stub& stub, grpc::ClientContext& context, int64_t) {
+  FRESHET_RETURN_IF_ERROR(CallLeader([&](Stub& stub, grpc::ClientContext& context, int64_t) {
     reply.Clear();
     return stub.FetchRows(&context, request, &reply);
   }));
   return reply;
-}
-
-absl::Status WorkerAgent::ReportEvaluation(cluster::v1::ReportEvaluationRequest request) {
-  request.set_worker(impl_->name());
-  return impl_->CallLeader([&](Stub& stub, grpc::ClientContext& context, int64_t epoch) {
-    request.set_epoch(epoch);
-    cluster::v1::ReportEvaluationReply reply;
-    return stub.ReportEvaluation(&context, request, &reply);
-  });
 }
 
 }  // namespace freshet::runtime

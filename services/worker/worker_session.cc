@@ -12,7 +12,7 @@
 #include "base/str_cat.h"
 #include "base/utf8.h"
 #include "services/runtime/error_details.h"
-#include "services/worker/worker_agent_impl.h"
+#include "services/worker/worker_agent.h"
 
 namespace freshet::runtime {
 namespace {
@@ -49,7 +49,7 @@ std::string LeaderOf(const absl::Status& status) {
 
 }  // namespace
 
-void WorkerAgent::Impl::Control() {
+void WorkerAgent::Control() {
   Backoff backoff(options_.backoff);
   size_t next = 0;
   std::string leader;
@@ -82,7 +82,7 @@ void WorkerAgent::Impl::Control() {
   cv_.NotifyAll();
 }
 
-absl::Status WorkerAgent::Impl::Session(const std::string& address) {
+absl::Status WorkerAgent::Session(const std::string& address) {
   FRESHET_ASSIGN_OR_RETURN(const std::shared_ptr<Stub> stub, stubs_.Get(address));
   const absl::Time asked = clock_.Now();
   const absl::StatusOr<RegisterReply> registered = Register(*stub);
@@ -112,7 +112,7 @@ absl::Status WorkerAgent::Impl::Session(const std::string& address) {
   return ended;
 }
 
-absl::StatusOr<RegisterReply> WorkerAgent::Impl::Register(Stub& stub) {
+absl::StatusOr<RegisterReply> WorkerAgent::Register(Stub& stub) {
   cluster::v1::RegisterRequest request = options_.identity;
   request.clear_assignment_ids();
   for (std::string& id : source_.AssignmentIds()) request.add_assignment_ids(std::move(id));
@@ -126,7 +126,7 @@ absl::StatusOr<RegisterReply> WorkerAgent::Impl::Register(Stub& stub) {
   return reply;
 }
 
-absl::Status WorkerAgent::Impl::Beat(Stub& stub) {
+absl::Status WorkerAgent::Beat(Stub& stub) {
   const std::shared_ptr<HeartbeatStream> stream = HeartbeatStream::Start(
       std::make_unique<grpc::ClientContext>(),
       [&](auto* context, auto* reactor) { stub.async()->Heartbeat(context, reactor); });
@@ -146,7 +146,7 @@ absl::Status WorkerAgent::Impl::Beat(Stub& stub) {
   return status;
 }
 
-absl::Status WorkerAgent::Impl::BeatOn(HeartbeatStream& stream) {
+absl::Status WorkerAgent::BeatOn(HeartbeatStream& stream) {
   absl::Time next = absl::Now();
   int64_t sequence = 0;
   while (true) {
@@ -191,14 +191,14 @@ absl::Status WorkerAgent::Impl::BeatOn(HeartbeatStream& stream) {
   }
 }
 
-void WorkerAgent::Impl::TakeRest(HeartbeatStream& stream) {
+void WorkerAgent::TakeRest(HeartbeatStream& stream) {
   while (stream.done()) {
     absl::StatusOr<Directive> directive = stream.Read(absl::ZeroDuration());
     if (!directive.ok() || !queue_.AddDirective(*std::move(directive))) return;
   }
 }
 
-absl::Status WorkerAgent::Impl::SendStatus(HeartbeatStream& stream, int64_t sequence) {
+absl::Status WorkerAgent::SendStatus(HeartbeatStream& stream, int64_t sequence) {
   WorkerStatus status;
   source_.FillStatus(status);
   status.set_worker(name());
@@ -224,7 +224,7 @@ absl::Status WorkerAgent::Impl::SendStatus(HeartbeatStream& stream, int64_t sequ
   return absl::OkStatus();
 }
 
-void WorkerAgent::Impl::Fence(const std::string& reason) {
+void WorkerAgent::Fence(const std::string& reason) {
   {
     MutexLock lock(mu_);
     if (epoch_ == 0) return;
@@ -237,7 +237,7 @@ void WorkerAgent::Impl::Fence(const std::string& reason) {
 }
 
 // Another process took over, so work here would only be refused.
-void WorkerAgent::Impl::EndWork(const std::string& reason) {
+void WorkerAgent::EndWork(const std::string& reason) {
   for (std::string& id : source_.AssignmentIds()) {
     cluster::v1::Directive directive;
     directive.mutable_unassign()->set_assignment_id(std::move(id));
@@ -246,7 +246,7 @@ void WorkerAgent::Impl::EndWork(const std::string& reason) {
   }
 }
 
-void WorkerAgent::Impl::CheckContact() {
+void WorkerAgent::CheckContact() {
   absl::Duration silent;
   {
     MutexLock lock(mu_);
@@ -256,13 +256,13 @@ void WorkerAgent::Impl::CheckContact() {
   Fence(StrCat("the controller was not reached for ", absl::FormatDuration(silent)));
 }
 
-absl::Duration WorkerAgent::Impl::UntilLost() const {
+absl::Duration WorkerAgent::UntilLost() const {
   MutexLock lock(mu_);
   if (epoch_ == 0) return absl::InfiniteDuration();
   return last_contact_ + lost_after_ - clock_.Now();
 }
 
-bool WorkerAgent::Impl::Pause(absl::Duration wait) {
+bool WorkerAgent::Pause(absl::Duration wait) {
   const absl::Time end = absl::Now() + wait;
   while (true) {
     CheckContact();
