@@ -11,22 +11,13 @@ import freshet
 import grpc
 from freshet.connection import read_token
 from freshet.job.v1 import job_service_pb2 as pb
-from recorded_service import Fault, RecordedService, error_details, job, state, step
+from recorded_service import Fault, RecordedCase, RecordedService, error_details, job, state, step
 
 UNAVAILABLE = Fault(grpc.StatusCode.UNAVAILABLE, "goes down")
 YAML = "name: a\nmodel:\n  path: my-model\n"
 
 
-class ClientTest(unittest.TestCase):
-    def setUp(self):
-        self.service = RecordedService()
-        self.addCleanup(self.service.stop)
-        self.client = freshet.Client(self.service.address, timeout=10.0, patience=10.0)
-        self.addCleanup(self.client.close)
-        # Skip the pauses between retries.
-        self.pauses = mock.patch("freshet.client.time.sleep").start()
-        self.addCleanup(mock.patch.stopall)
-
+class ClientTest(RecordedCase):
     def calls(self, method):
         return len(self.service.requests[method])
 

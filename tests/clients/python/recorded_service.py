@@ -1,8 +1,11 @@
 """A JobService on a loopback port with recorded answers."""
 
 import collections
+import unittest
 from concurrent import futures
+from unittest import mock
 
+import freshet
 import grpc
 
 from freshet.job.v1 import job_service_pb2 as pb
@@ -59,6 +62,18 @@ class RecordedService(job_service_pb2_grpc.JobServiceServicer):
     def _stream(self, method, request, context):
         for answer in self._next(method, request, context):
             yield self._checked(answer, context)
+
+
+class RecordedCase(unittest.TestCase):
+    """A client of a RecordedService, without pauses between retries."""
+
+    def setUp(self):
+        self.service = RecordedService()
+        self.addCleanup(self.service.stop)
+        self.client = freshet.Client(self.service.address, timeout=10.0, patience=10.0)
+        self.addCleanup(self.client.close)
+        self.pauses = mock.patch("freshet.client.time.sleep").start()
+        self.addCleanup(mock.patch.stopall)
 
 
 def _unary(method):

@@ -5,12 +5,11 @@ import json
 import pathlib
 import tempfile
 import unittest
-from unittest import mock
 
 import freshet
 import grpc
 from freshet.job.v1 import job_service_pb2 as pb
-from recorded_service import Fault, RecordedService, job
+from recorded_service import Fault, RecordedCase, RecordedService
 
 UNAVAILABLE = Fault(grpc.StatusCode.UNAVAILABLE, "goes down")
 
@@ -35,14 +34,9 @@ def chunks(files, promised=None):
     return result
 
 
-class TransferTest(unittest.TestCase):
+class TransferTest(RecordedCase):
     def setUp(self):
-        self.service = RecordedService()
-        self.addCleanup(self.service.stop)
-        self.client = freshet.Client(self.service.address, timeout=10.0, patience=10.0)
-        self.addCleanup(self.client.close)
-        mock.patch("freshet.client.time.sleep").start()
-        self.addCleanup(mock.patch.stopall)
+        super().setUp()
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
