@@ -10,17 +10,20 @@
 
 namespace freshet {
 
-// Bodies of the status page's HTTP API (docs/status-page.md). Each is one JSON object with a fixed
+// Bodies of the status page's private HTTP API. Each is one JSON object with a fixed
 // key order and valid UTF-8, whatever the jobs contain. Times are RFC 3339 in UTC with
 // milliseconds, or null. Pure.
 
-// GET /api/jobs
+// GET /api/jobs: `server`, at most 100 `jobs` (active, pending, then ended) and whether there are
+// `more`.
 std::string JobsToJson(const StatusIdentity& identity, const StatusJobs& jobs, absl::Time now);
 // GET /api/jobs/ID. `yaml`: the resolved job file.
 std::string JobToJson(const job::v1::Job& job, const std::string& yaml);
-// GET /api/jobs/ID/metrics. Malformed rows are left out.
+// GET /api/jobs/ID/metrics?after=CURSOR&limit=1..1000 (500). Rows of metrics.jsonl; malformed rows
+// are left out. 400 OUT_OF_RANGE: the job was recreated, restart at 0.
 std::string MetricsToJson(const StatusRows& rows);
-// GET /api/jobs/ID/samples: ToShortJson of each. Malformed rows are left out.
+// GET /api/jobs/ID/samples?limit=1..100 (20): ToShortJson of each, newest first. Malformed rows are
+// left out.
 std::string SamplesToJson(const std::vector<std::string>& rows);
 // GET /api/workers: workers, and the pools that they make up.
 std::string WorkersToJson(const job::v1::Cluster& cluster);

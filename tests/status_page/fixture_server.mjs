@@ -1,4 +1,4 @@
-// Serves the status page's own files and an API with made-up jobs, as docs/status-page.md describes it. The test
+// Serves the status page's own files and an API with made-up jobs, as status_json.h describes it. The test
 // changes `fixture` to have things happen.
 import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
