@@ -18,8 +18,7 @@ HEAD = """# The job API: `{package}.{service}`
 
 {about}
 
-Keys of a job's spec: [job.md](job.md). With `--reflection` the controller serves gRPC reflection. An empty meaning: as
-the name says.
+Keys of a job's spec: [job.md](job.md). With `--reflection` the controller serves gRPC reflection.
 
 Reasons (`ErrorInfo.reason`): `INVALID_JOB` with one violation per fault of a job, `INVALID_FIELD`, `NOT_FOUND`,
 `ALREADY_EXISTS`, `WRONG_STATE`, `OUT_OF_RANGE`, `FULL` and `TRY_AGAIN` with a retry delay, `NOT_LEADER` with metadata
@@ -89,8 +88,8 @@ def paragraphs(comment):
     return "\n\n".join(textwrap.fill(part, 120, break_on_hyphens=False, break_long_words=False) for part in parts)
 
 
-def cell(text):
-    return text.replace("\n", " ").replace("|", "\\|").strip()
+def line(text):
+    return text.replace("\n", " ").strip()
 
 
 def type_name(field, known):
@@ -103,14 +102,15 @@ def type_name(field, known):
     return ("list of " if field.label == "repeated " else "optional " if field.label else "") + text
 
 
-def fields_table(message, known):
+def fields_list(message, known):
     fields = [child for child in message.children if child.kind == "field"]
     if not fields:
         return "No fields.\n"
-    lines = ["| field | type | meaning |", "|---|---|---|"]
+    lines = []
     for field in fields:
-        one = " (one of these)" if field.oneof else ""
-        lines.append(f"| `{field.name}`{one} | {type_name(field, known)} | {cell(field.comment)} |")
+        one = ", one of these" if field.oneof else ""
+        about = f": {line(field.comment)}" if field.comment.strip() else ""
+        lines.append(f"- `{field.name}` ({type_name(field, known)}{one}){about}")
     return "\n".join(lines) + "\n"
 
 
@@ -131,20 +131,19 @@ def render(text):
             message = messages[name]
             if name not in private or not message.children:
                 continue
-            about = f": {cell(message.comment)}" if message.comment else ""
-            plain = all(not child.comment.strip() for child in message.children)
-            body = f"{', '.join(f'`{child.name}` ({type_name(child, known)})' for child in message.children)}.\n"
-            out.append(f"`{name}`: {body}" if plain and not about else f"`{name}`{about}\n\n{fields_table(message, known)}")
+            about = f": {line(message.comment)}" if message.comment else ""
+            title = "" if not about and name == call.takes else f"`{name}`{about}\n\n"
+            out.append(title + fields_list(message, known))
     out.append("## Messages")
     for item in items:
         if item.kind == "message" and item.name in known:
             out.append(f"\n### {item.name}\n")
             if item.comment:
                 out.append(paragraphs(item.comment) + "\n")
-            out.append(fields_table(item, known).rstrip())
+            out.append(fields_list(item, known).rstrip())
         elif item.kind == "enum":
-            out.append(f"\n### {item.name}\n\n| value | meaning |\n|---|---|")
-            out += [f"| `{value.name}` | {cell(value.comment)} |" for value in item.children if not value.name.endswith("_UNSPECIFIED")]
+            out.append(f"\n### {item.name}\n")
+            out += [f"- `{value.name}`: {line(value.comment)}" for value in item.children if not value.name.endswith("_UNSPECIFIED")]
     return re.sub("\n{3,}", "\n\n", "\n".join(out) + "\n")
 
 

@@ -18,6 +18,7 @@ row() {
   "$FRESHET" explain "$1" | awk -v name="$2" '
     function trim(s) { gsub(/^ +| +$/, "", s); return s }
     function cell(s) { gsub(/\|/, "\\|", s); return s }
+    function column(s) { return s == "" ? "" : " " s }
     NR == 1 { next }
     /^  keys/ { exit }
     /^  type: / { type = trim(substr($0, 9)); sub(/^list of an? /, "list of ", type); next }
@@ -35,7 +36,7 @@ row() {
         kind = applies; sub(/ .*/, "", kind); sub(/^[^ ]* /, "", applies)
         text = text " Only with `" kind ": " applies "`."
       }
-      printf "| `%s` | %s | %s | %s | %s |\n", name, type, cell(value), cell(range), cell(text)
+      printf "| `%s` | %s |%s |%s | %s |\n", name, type, column(cell(value)), column(cell(range)), cell(text)
     }'
 }
 
