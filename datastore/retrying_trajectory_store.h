@@ -24,9 +24,9 @@ struct RetryOptions {
 };
 
 // Hides store outages: retries operations that return UNAVAILABLE, or PERMISSION_DENIED (a password
-// change in progress), with bounded exponential backoff. Every operation may be retried: most are
-// idempotent; for the others a lost reply costs one lease, which expires. Thread-safe. The store
-// and the clock must outlive this object.
+// change in progress), with bounded exponential backoff. Most operations are idempotent; for the
+// others a lost reply costs one lease, which expires. Only CountGeneration is not retried, because
+// it could count twice. Thread-safe. The store and the clock must outlive this object.
 class RetryingTrajectoryStore final : public TrajectoryStore {
  public:
   RetryingTrajectoryStore(TrajectoryStore& store, const Clock& clock, RetryOptions options)
@@ -43,6 +43,9 @@ class RetryingTrajectoryStore final : public TrajectoryStore {
   absl::Status HandBackLease(int64_t token, const std::string& reason) override;
   absl::StatusOr<std::vector<absl::Status>> PutSamples(
       const std::vector<SamplePut>& samples) override;
+  absl::Status CountGeneration(const GenerationTotals& added) override {
+    return store_.CountGeneration(added);
+  }
   absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override;
   absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
                                                     const std::vector<RowPut>& rows) override;

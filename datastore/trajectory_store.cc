@@ -68,6 +68,15 @@ absl::Status StoreOrigin::Validate() const {
   return absl::OkStatus();
 }
 
+absl::Status GenerationTotals::Validate() const {
+  if (tokens >= 0 && idle >= absl::ZeroDuration() && swap >= absl::ZeroDuration()) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("generation totals: ", tokens, " tokens, idle ",
+                         absl::FormatDuration(idle), ", swap ", absl::FormatDuration(swap),
+                         ": none may be negative");
+}
+
 absl::Status TrajectoryStore::PutSample(int64_t token, int32_t index, Response response) {
   FRESHET_ASSIGN_OR_RETURN(
       const std::vector<absl::Status> statuses,

@@ -204,6 +204,17 @@ struct OpenEpochReply {
   std::string digest;              // over surviving trained uids up to the loaded version
 };
 
+// Work of a job's rollout engines.
+struct GenerationTotals {
+  int64_t tokens = 0;   // generated, without evaluations
+  absl::Duration idle;  // nothing to generate, summed over engines
+  absl::Duration swap;  // loading new weights, summed over engines
+
+  // INVALID_ARGUMENT: a value is negative.
+  absl::Status Validate() const;
+  friend bool operator==(const GenerationTotals&, const GenerationTotals&) = default;
+};
+
 struct StoreStats {
   int64_t groups[kNumGroupStates] = {};       // current number of groups per state
   int64_t transitions[kNumGroupStates] = {};  // groups that ever entered each state
@@ -226,6 +237,7 @@ struct StoreStats {
   int64_t trained_tokens = 0;
   int64_t discarded_samples = 0;
   int64_t discarded_tokens = 0;
+  GenerationTotals generation;
 };
 
 // The blocking edge: the oldest unit of work and what it waits for.
@@ -321,6 +333,9 @@ class TrajectoryStore {
       const std::vector<SamplePut>& samples) = 0;
   // PutSamples for one sample. Returns its status or that of the call.
   absl::Status PutSample(int64_t token, int32_t index, Response response);
+  // Adds to StoreStats::generation, in whole microseconds. Not idempotent: after UNAVAILABLE it is
+  // unknown whether it counted. INVALID_ARGUMENT: a value is negative.
+  virtual absl::Status CountGeneration(const GenerationTotals& added) = 0;
 
   // Reward and reference workers. Leases rows whose inputs for `task` are ready, each row once,
   // oldest first. Repeating the request_id of the worker's last call that returned rows returns and

@@ -242,9 +242,12 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
                                                      MakeEpisodeText(*setup_.model.tokenizer),
                                                      MakeEpisodeOptions(spec));
   }
-  roles.rollout = std::make_unique<RolloutWorker>(
-      *roles.store, *roles.engine, roles.subscriber, clock_,
-      MakeRolloutOptions(spec, setup_.sampling, setup_.prompts.longest), roles.episodes.get());
+  RolloutOptions rollout_options =
+      MakeRolloutOptions(spec, setup_.sampling, setup_.prompts.longest);
+  rollout_options.count_period = absl::ZeroDuration();  // costs nothing in memory
+  roles.rollout =
+      std::make_unique<RolloutWorker>(*roles.store, *roles.engine, roles.subscriber, clock_,
+                                      std::move(rollout_options), roles.episodes.get());
   roles.reward = std::make_unique<RewardWorker>(
       *roles.store, *setup_.scorer,
       [this](const std::vector<int32_t>& ids) {
@@ -284,9 +287,9 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   recorder_options.on_published = [this, &roles](int64_t step, const WeightSnapshot& weights) {
     return EvaluateWhenDue(roles, step, weights);
   };
-  FRESHET_ASSIGN_OR_RETURN(
-      roles.recorder, RunRecorder::Create(setup_, folder_, *roles.store, *roles.rollout, display_,
-                                          clock_, std::move(recorder_options)));
+  FRESHET_ASSIGN_OR_RETURN(roles.recorder,
+                           RunRecorder::Create(setup_, folder_, *roles.store, display_, clock_,
+                                               std::move(recorder_options)));
   return MakeTrainer(roles);
 }
 

@@ -16,22 +16,21 @@ constexpr int64_t kLedgerRowsPerCall = 4096;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RunRecorder>> RunRecorder::Create(
-    const JobSetup& setup, const RunFolder& folder, TrajectoryStore& store,
-    const RolloutWorker& rollout, Display& display, const Clock& clock, Options options) {
+    const JobSetup& setup, const RunFolder& folder, TrajectoryStore& store, Display& display,
+    const Clock& clock, Options options) {
   FRESHET_ASSIGN_OR_RETURN(LedgerLog ledger, LedgerLog::Open(folder.File("ledger.jsonl")));
   FRESHET_ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(folder.File("metrics.jsonl")));
   FRESHET_ASSIGN_OR_RETURN(SamplesLog samples, SamplesLog::Open(folder.File("samples.jsonl")));
-  return std::unique_ptr<RunRecorder>(new RunRecorder(setup, store, rollout, display, clock,
+  return std::unique_ptr<RunRecorder>(new RunRecorder(setup, store, display, clock,
                                                       std::move(options), std::move(ledger),
                                                       std::move(metrics), std::move(samples)));
 }
 
-RunRecorder::RunRecorder(const JobSetup& setup, TrajectoryStore& store,
-                         const RolloutWorker& rollout, Display& display, const Clock& clock,
-                         Options options, LedgerLog ledger, MetricsLog metrics, SamplesLog samples)
+RunRecorder::RunRecorder(const JobSetup& setup, TrajectoryStore& store, Display& display,
+                         const Clock& clock, Options options, LedgerLog ledger, MetricsLog metrics,
+                         SamplesLog samples)
     : setup_(setup),
       store_(store),
-      rollout_(rollout),
       display_(display),
       clock_(clock),
       options_(std::move(options)),
@@ -46,11 +45,9 @@ double RunRecorder::WallSeconds() const {
 }
 
 absl::Status RunRecorder::OnCommitted() {
-  const RolloutCounters rollout = rollout_.counters();
   FRESHET_ASSIGN_OR_RETURN(const StoreStats stats, store_.Stats());
   {
     MutexLock lock(mu_);
-    rollout_before_ = std::exchange(rollout_now_, rollout);
     stats_before_ = std::exchange(stats_now_, stats);
   }
   return ExportLedger();
@@ -86,9 +83,6 @@ absl::Status RunRecorder::OnStep(const FinishedStep& report, const WeightSnapsho
 
 StepMetrics RunRecorder::MakeMetrics(const FinishedStep& report) {
   StepMetrics m = SummarizeStep(report, stats_before_, stats_now_, setup_.loss.NeedsReference());
-  m.tokens_generated = rollout_now_.tokens_generated - rollout_before_.tokens_generated;
-  m.rollout_idle_seconds = rollout_now_.idle_seconds - rollout_before_.idle_seconds;
-  m.weight_swap_seconds = rollout_now_.swap_seconds - rollout_before_.swap_seconds;
   const absl::Time now = clock_.Now();
   m.step_seconds = absl::ToDoubleSeconds(now - last_step_);
   last_step_ = now;

@@ -11,7 +11,6 @@
 #include "local/job_setup.h"
 #include "local/metrics_server.h"
 #include "local/run_folder.h"
-#include "rollout/worker/rollout_worker.h"
 #include "runlog/display.h"
 #include "runlog/ledger_log.h"
 #include "runlog/metrics_log.h"
@@ -43,9 +42,11 @@ class RunRecorder final : public TrainerObserver {
     // Called on the trainer's thread for every step; starts due evaluations.
     std::function<absl::Status(int64_t step, const WeightSnapshot&)> on_published;
   };
-  static absl::StatusOr<std::unique_ptr<RunRecorder>> Create(
-      const JobSetup& setup, const RunFolder& folder, TrajectoryStore& store,
-      const RolloutWorker& rollout, Display& display, const Clock& clock, Options options);
+  static absl::StatusOr<std::unique_ptr<RunRecorder>> Create(const JobSetup& setup,
+                                                             const RunFolder& folder,
+                                                             TrajectoryStore& store,
+                                                             Display& display, const Clock& clock,
+                                                             Options options);
 
   absl::Status OnCommitted() override;
   absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) override;
@@ -62,15 +63,13 @@ class RunRecorder final : public TrainerObserver {
   double WallSeconds() const;
 
  private:
-  RunRecorder(const JobSetup& setup, TrajectoryStore& store, const RolloutWorker& rollout,
-              Display& display, const Clock& clock, Options options, LedgerLog ledger,
-              MetricsLog metrics, SamplesLog samples);
+  RunRecorder(const JobSetup& setup, TrajectoryStore& store, Display& display, const Clock& clock,
+              Options options, LedgerLog ledger, MetricsLog metrics, SamplesLog samples);
   StepMetrics MakeMetrics(const FinishedStep& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<SampleRow> MakeSamples(const FinishedStep& report) const;
 
   const JobSetup& setup_;
   TrajectoryStore& store_;
-  const RolloutWorker& rollout_;
   Display& display_;
   const Clock& clock_;
   const Options options_;
@@ -80,10 +79,8 @@ class RunRecorder final : public TrainerObserver {
   MetricsLog metrics_ ABSL_GUARDED_BY(mu_);
   SamplesLog samples_ ABSL_GUARDED_BY(mu_);
   int64_t exported_seq_ ABSL_GUARDED_BY(mu_) = 0;
-  // Counters at the last commit and at the one before, for per-step metrics. They are read before
-  // the new weights are published, because work with those belongs to the next step.
-  RolloutCounters rollout_now_ ABSL_GUARDED_BY(mu_);
-  RolloutCounters rollout_before_ ABSL_GUARDED_BY(mu_);
+  // The store at the last commit and at the one before. It is read before the new weights are
+  // published, because work with those belongs to the next step.
   StoreStats stats_now_ ABSL_GUARDED_BY(mu_);
   StoreStats stats_before_ ABSL_GUARDED_BY(mu_);
   absl::Time last_step_ ABSL_GUARDED_BY(mu_);

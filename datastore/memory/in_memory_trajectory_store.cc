@@ -85,6 +85,13 @@ absl::StatusOr<std::vector<absl::Status>> InMemoryTrajectoryStore::PutSamples(
   return statuses;
 }
 
+absl::Status InMemoryTrajectoryStore::CountGeneration(const GenerationTotals& added) {
+  FRESHET_RETURN_IF_ERROR(added.Validate());
+  MutexLock lock(mu_);
+  state_.CountGeneration(added);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<RowLease>> InMemoryTrajectoryStore::LeaseRowsFor(
     const RowRequest& request) {
   MutexLock lock(mu_);

@@ -44,6 +44,7 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
   absl::Status HandBackLease(int64_t token, const std::string& reason) override;
   absl::StatusOr<std::vector<absl::Status>> PutSamples(
       const std::vector<SamplePut>& samples) override;
+  absl::Status CountGeneration(const GenerationTotals& added) override;
   absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override;
   absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
                                                     const std::vector<RowPut>& rows) override;

@@ -68,6 +68,7 @@ class JobState {
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker, absl::Time now);
 
   // job_state_report.cc
+  void CountGeneration(const GenerationTotals& added);
   StoreStats Stats() const;
   Explanation Explain(absl::Time now);
   PromptCursor Cursor() const;

@@ -15,6 +15,13 @@ std::string Elapsed(absl::Duration duration) {
 
 uint32_t JobState::TakeChanges() { return std::exchange(changes_, 0); }
 
+void JobState::CountGeneration(const GenerationTotals& added) {
+  GenerationTotals& totals = counters_.generation;
+  totals.tokens += added.tokens;
+  totals.idle += absl::Trunc(added.idle, absl::Microseconds(1));
+  totals.swap += absl::Trunc(added.swap, absl::Microseconds(1));
+}
+
 StoreStats JobState::Stats() const {
   StoreStats stats = counters_;
   groups_.Describe(stats);

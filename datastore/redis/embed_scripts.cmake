@@ -1,6 +1,7 @@
 # cmake -DOUT=FILE.cc -DDIR=scripts -P embed_scripts.cmake
 # Writes the trajectory store's scripts as constants: each is the parts that it needs, then its own
-# file. A script that frees memory or moves the job on runs at the memory limit too (allow-oom).
+# file. A script that frees memory, takes none, or moves the job on runs at the memory limit too
+# (allow-oom).
 cmake_policy(VERSION 3.20)
 set(none)
 set(job job.lua)
@@ -14,6 +15,7 @@ set(table
   "ReturnLease|groups|return_lease|allow"
   "FailLease|groups|fail_lease|allow"
   "PutSamples|groups|put_samples|deny"
+  "CountGeneration|job|count_generation|allow"
   "LeaseRows|groups|lease_rows|allow"
   "PutRows|groups|put_rows|allow"
   "EndRow|groups|end_row|allow"

@@ -107,6 +107,15 @@ absl::Status RedisTrajectoryStore::RecordResume(int64_t epoch_hint, int64_t pare
       .status();
 }
 
+absl::Status RedisTrajectoryStore::CountGeneration(const GenerationTotals& added) {
+  FRESHET_RETURN_IF_ERROR(added.Validate());
+  return runner_
+      .Run(trajectory_scripts::kCountGeneration,
+           {StrCat(added.tokens), StrCat(absl::ToInt64Microseconds(added.idle)),
+            StrCat(absl::ToInt64Microseconds(added.swap))})
+      .status();
+}
+
 absl::StatusOr<int64_t> RedisTrajectoryStore::RevokeWorker(const std::string& worker) {
   if (worker.empty()) return InvalidArgument("worker: empty: no worker to revoke");
   FRESHET_ASSIGN_OR_RETURN(

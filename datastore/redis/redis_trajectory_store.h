@@ -45,13 +45,13 @@ namespace freshet {
 //   that return bytes fetch them in a second round trip; bytes deleted in between belonged to an
 //   ended group, which is left out. Sweep deletes the bytes of ended attempts a minute (or one
 //   lease TTL) later, and those of durable steps at once, in slices.
-// Failure. UNAVAILABLE: the effect is unknown; any operation may be retried. RESOURCE_EXHAUSTED:
-//   Redis is at its memory limit and nothing changed; operations that free memory or advance the
-//   job still work. From kPressurePercent of the limit on, LeasePrompts admits only one step's
-//   groups and NextBatch reports store_full, which reserves memory for running groups. Missing or
-//   corrupt bytes end their group as dropped(corrupt), and the call continues without it; if the
-//   group is already trained, NextBatch (of a redo) returns DATA_LOSS. NOT_FOUND: the store was
-//   deleted or recreated for a fork.
+// Failure. UNAVAILABLE: the effect is unknown; any operation but CountGeneration may be retried.
+//   RESOURCE_EXHAUSTED: Redis is at its memory limit and nothing changed; operations that free
+//   memory or advance the job still work. From kPressurePercent of the limit on, LeasePrompts
+//   admits only one step's groups and NextBatch reports store_full, which reserves memory for
+//   running groups. Missing or corrupt bytes end their group as dropped(corrupt), and the call
+//   continues without it; if the group is already trained, NextBatch (of a redo) returns DATA_LOSS.
+//   NOT_FOUND: the store was deleted or recreated for a fork.
 // Costs. A script takes tens of microseconds of server time; claiming 64 groups of 16 samples takes
 //   about 0.9 ms (docs/benchmarks.md). Cost grows with groups and rows, not with tokens.
 // Limitations. With an appendfsync other than `always`, a Redis crash loses acknowledged
@@ -102,6 +102,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
       const std::vector<SamplePut>& samples) override {
     return puts_.PutSamples(samples);
   }
+  absl::Status CountGeneration(const GenerationTotals& added) override;
   absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override {
     return leases_.LeaseRows(request);
   }

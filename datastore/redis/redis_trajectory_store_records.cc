@@ -217,6 +217,8 @@ absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisRep
   stats.trained_tokens = numbers["trained_tokens"];
   stats.discarded_samples = numbers["discarded_samples"];
   stats.discarded_tokens = numbers["discarded_tokens"];
+  stats.generation = {numbers["generated_tokens"], absl::Microseconds(numbers["idle_us"]),
+                      absl::Microseconds(numbers["swap_us"])};
   for (size_t i = 0; i + 1 < reasons.items.size(); i += 2) {
     FRESHET_ASSIGN_OR_RETURN(const int64_t groups, ParseNumber(reasons.items[i + 1].text));
     stats.ended_by_reason.emplace_back(reasons.items[i].text, groups);

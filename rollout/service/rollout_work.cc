@@ -62,6 +62,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
   options.store_retry_delay *= context.time_scale;
   options.max_store_retry_delay *= context.time_scale;
   options.put_period = kPutPeriod * context.time_scale;
+  options.count_period *= context.time_scale;
   options.worker = worker;
   options.most_engine_failures = MostEngineFailures(spec);
   options.request_prefix = StrCat(assign.assignment_id(), "/");
@@ -233,10 +234,6 @@ void RolloutWork::Report(const cluster::v1::Evaluate& evaluate, const PolicyVers
 void RolloutWork::FillStatus(AssignmentStatus& status) const {
   const std::optional<CommittedWeights> weights = subscriber_->Committed();
   const RolloutCounters counters = worker_->counters();
-  cluster::v1::RolloutTotals& totals = *status.mutable_totals();
-  totals.set_tokens_generated(counters.tokens_generated);
-  totals.set_idle_seconds(counters.idle_seconds);
-  totals.set_swap_seconds(counters.swap_seconds);
   if (weights.has_value()) {
     const PolicyVersion& policy = weights->snapshot.manifest.policy;
     status.mutable_policy()->set_lineage(policy.lineage);

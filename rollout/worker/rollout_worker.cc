@@ -39,6 +39,7 @@ absl::Status RolloutWorker::Run(std::stop_token stop) {
   absl::Status status;
   while (status.ok() && !stop.stop_requested()) status = Turn();
   ReturnAll();
+  if (!StoreAwaited()) CountGeneration().IgnoreError();
   {
     MutexLock lock(mu_);
     ended_ = true;
@@ -51,6 +52,7 @@ absl::Status RolloutWorker::Turn() {
   TakeName();
   FRESHET_RETURN_IF_ERROR(SwapWeights());
   FRESHET_RETURN_IF_ERROR(SendWhenDue());
+  FRESHET_RETURN_IF_ERROR(CountWhenDue());
   FRESHET_RETURN_IF_ERROR(RenewLeases());
   FRESHET_RETURN_IF_ERROR(AdvanceEvaluation());
   FRESHET_RETURN_IF_ERROR(LeaseMore());
@@ -223,6 +225,32 @@ void RolloutWorker::TraceSettled(const Unsent& sample, const absl::Status& statu
                     << " spans=" << response.spans.size();
 }
 
+absl::Status RolloutWorker::CountWhenDue() {
+  if (clock_.Now() < next_count_ || StoreAwaited()) return absl::OkStatus();
+  return CountGeneration();
+}
+
+// A success does not end an outage (StoreWorks), because a full store counts but takes no samples.
+absl::Status RolloutWorker::CountGeneration() {
+  const auto micros = [](double seconds) {
+    return absl::Trunc(absl::Seconds(seconds), absl::Microseconds(1));
+  };
+  GenerationTotals done;
+  {
+    MutexLock lock(mu_);
+    done = {counters_.tokens_generated, micros(counters_.idle_seconds),
+            micros(counters_.swap_seconds)};
+  }
+  next_count_ = clock_.Now() + options_.count_period;
+  if (done == counted_) return absl::OkStatus();
+  const absl::Status status = store_.CountGeneration(
+      {done.tokens - counted_.tokens, done.idle - counted_.idle, done.swap - counted_.swap});
+  if (StoreFailed(status)) return absl::OkStatus();
+  FRESHET_RETURN_IF_ERROR(status);
+  counted_ = done;
+  return absl::OkStatus();
+}
+
 absl::Status RolloutWorker::SendWhenDue() {
   if (clock_.Now() < send_at_ && !engine_.Idle()) return absl::OkStatus();
   return SendUnsent();
@@ -231,6 +259,7 @@ absl::Status RolloutWorker::SendWhenDue() {
 // Sends all finished samples to the store; during an outage they wait.
 absl::Status RolloutWorker::SendUnsent() {
   if (unsent_.empty()) return absl::OkStatus();
+  if (!StoreAwaited()) FRESHET_RETURN_IF_ERROR(CountGeneration());
   if (!StoreAwaited()) {
     std::vector<SamplePut> puts;
     for (const Unsent& sample : unsent_) {

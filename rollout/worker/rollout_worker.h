@@ -58,6 +58,8 @@ struct RolloutOptions {
   // How long a finished sample may wait to be batched with others of its engine. A sample that
   // completes the engine's part of its group is sent at once, along with all waiting ones.
   absl::Duration put_period;
+  // How often the work of an engine that finishes no samples is counted in the store.
+  absl::Duration count_period = absl::Seconds(1);
   // While the store is unreachable: maximum number of finished samples kept before generation
   // stops, and the retry delay, which doubles.
   int64_t max_unsent_samples = 4096;
@@ -118,6 +120,11 @@ struct RolloutCounters {
 // of these groups is failed, and not even that one if the engine has never finished anything; the
 // others go back by ReturnLease. If no untried group is available, one of them is retried and then
 // failed.
+//
+// Tokens, idle and swap times are added to the store's generation totals (CountGeneration): before
+// samples are stored, so that a step that trains on a sample finds its tokens counted; every
+// `count_period`; and at the end of Run. A difference that could not be counted is added to the
+// next one.
 //
 // While the store is unreachable (UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, ABORTED)
 // generation continues; finished samples are kept and sent later, until their lease is refused.
@@ -205,6 +212,8 @@ class RolloutWorker {
   absl::Status DeliverEpisode(EpisodeResult result);
   absl::Status GiveUpGroup(int64_t ordinal, const absl::Status& why);
   void Keep(int64_t ordinal, Running& running, int32_t index, Response response);
+  absl::Status CountWhenDue();
+  absl::Status CountGeneration();
   absl::Status SendWhenDue();
   absl::Status SendUnsent();
   absl::Status Settle(const Unsent& sample, const absl::Status& status);
@@ -256,6 +265,8 @@ class RolloutWorker {
   // Maximum number of groups and evaluation prompts in flight; reduced after an engine failure.
   int64_t most_in_hand_ = std::numeric_limits<int64_t>::max();
   bool evaluation_yields_ = false;  // the engine failed on it: lease groups first
+  GenerationTotals counted_;        // what the store has counted
+  absl::Time next_count_ = absl::InfinitePast();
   absl::Time next_renewal_;
   int64_t next_request_ = 0;
   uint64_t admission_seen_ = 0;

@@ -161,10 +161,6 @@ void WorkerRole::OnDirective(const cluster::v1::Directive& directive) {
     case cluster::v1::Directive::kSaveCheckpoint:
       return WithWork(directive.save_checkpoint().assignment_id(),
                       [](JobWork& work) { work.SaveCheckpoint(); });
-    case cluster::v1::Directive::kRolloutProgress:
-      return WithWork(directive.rollout_progress().assignment_id(), [&](JobWork& work) {
-        work.SetRolloutTotals(directive.rollout_progress().totals());
-      });
     case cluster::v1::Directive::kDrain:
       FRESHET_LOG(Info) << "event=drain reason=" << LogQuoted(directive.drain().reason());
       return context_.request_drain(absl::OkStatus());

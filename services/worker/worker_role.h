@@ -39,7 +39,6 @@ class JobWork {
   virtual void SetMembers(const cluster::v1::Members&) {}
   virtual void Evaluate(const cluster::v1::Evaluate&) {}
   virtual void SaveCheckpoint() {}
-  virtual void SetRolloutTotals(const cluster::v1::RolloutTotals&) {}
 };
 
 // Creates the work of an assignment. May take long (it may load a model); called on the work's

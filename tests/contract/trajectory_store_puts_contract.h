@@ -1,7 +1,7 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_PUTS_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_PUTS_CONTRACT_H_
 
-// Contract tests: batched puts of samples and of row fields.
+// Contract tests: batched puts of samples and of row fields, and the totals of generation.
 
 #include <cmath>
 #include <memory>
@@ -219,6 +219,48 @@ TEST_P(TrajectoryStoreContract, SamplesOfOneCallContinueKeptTokens) {
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].sample.response->response_ids.size(), 5u);
   EXPECT_EQ(rows[1].sample.response->response_ids.size(), 7u);
+}
+
+TEST_P(TrajectoryStoreContract, GenerationIsAddedUp) {
+  EXPECT_EQ(Stats().generation, GenerationTotals());
+  const GenerationTotals one{100, absl::Microseconds(1'500'001), absl::Nanoseconds(2'999)};
+  ASSERT_TRUE(store().CountGeneration(one).ok());
+  EXPECT_EQ(Stats().generation,
+            (GenerationTotals{100, absl::Microseconds(1'500'001), absl::Microseconds(2)}));
+  const GenerationTotals other{int64_t{1} << 40, absl::Hours(10'000), absl::ZeroDuration()};
+  ASSERT_TRUE(store().CountGeneration(other).ok());
+  const GenerationTotals both{(int64_t{1} << 40) + 100,
+                              absl::Hours(10'000) + absl::Microseconds(1'500'001),
+                              absl::Microseconds(2)};
+  EXPECT_EQ(Stats().generation, both);
+  ASSERT_TRUE(store().CountGeneration({}).ok());
+  EXPECT_EQ(Stats().generation, both);
+}
+
+TEST_P(TrajectoryStoreContract, NegativeGenerationIsRefusedAsAWhole) {
+  ASSERT_TRUE(store().CountGeneration({5, absl::Seconds(6), absl::Seconds(7)}).ok());
+  for (const GenerationTotals& negative :
+       {GenerationTotals{-1, absl::Seconds(1), absl::Seconds(1)},
+        GenerationTotals{1, -absl::Microseconds(1), absl::Seconds(1)},
+        GenerationTotals{1, absl::Seconds(1), -absl::Microseconds(1)}}) {
+    EXPECT_EQ(store().CountGeneration(negative).code(), kInvalid);
+  }
+  EXPECT_EQ(Stats().generation, (GenerationTotals{5, absl::Seconds(6), absl::Seconds(7)}));
+}
+
+TEST_P(TrajectoryStoreContract, CommitsAndEpochsKeepTheTotalsOfGeneration) {
+  const GenerationTotals added{12, absl::Seconds(1), absl::Seconds(2)};
+  OpenEpoch();
+  Produce(2, 0);
+  ASSERT_TRUE(store().CountGeneration(added).ok());
+  Train(1);
+  EXPECT_EQ(Stats().generation, added);
+  ASSERT_TRUE(store().MarkDurable(epoch_, 1, "sha").ok());
+  OpenEpoch(1);
+  ASSERT_TRUE(store().RevokeWorker("w0").ok());
+  EXPECT_EQ(Stats().generation, added);
+  ASSERT_TRUE(store().CountGeneration(added).ok());
+  EXPECT_EQ(Stats().generation, (GenerationTotals{24, absl::Seconds(2), absl::Seconds(4)}));
 }
 
 }  // namespace freshet

@@ -31,6 +31,11 @@ class FlakyStore final : public ForwardingTrajectoryStore {
     if (failures-- > 0) return error;  // only the answer is lost
     return reply;
   }
+  absl::Status CountGeneration(const GenerationTotals& added) override {
+    ++calls;
+    const absl::Status status = ForwardingTrajectoryStore::CountGeneration(added);
+    return failures-- > 0 ? error : status;  // only the answer is lost
+  }
   int failures = 0;
   int calls = 0;
   absl::Status error = absl::UnavailableError("connection refused");
@@ -80,6 +85,13 @@ TEST_F(RetryingTrajectoryStoreTest, LostAnswersToOpenEpochOpenOneEpoch) {
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->epoch, 1);
   EXPECT_EQ(store_->OpenEpoch("t1", {0, 0})->epoch, 2);
+}
+
+TEST_F(RetryingTrajectoryStoreTest, GenerationWhoseAnswerIsLostIsNotCountedTwice) {
+  flaky_->failures = 1;
+  EXPECT_EQ(store_->CountGeneration({5, {}, {}}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(flaky_->calls, 1);
+  EXPECT_EQ(store_->Stats()->generation.tokens, 5);
 }
 
 TEST_F(RetryingTrajectoryStoreTest, APasswordThatIsBeingChangedIsAnOutage) {

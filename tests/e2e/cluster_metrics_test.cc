@@ -198,8 +198,8 @@ void ReadRows(const std::string& out, RowTotals* totals) {
 
 TEST_F(ClusterMetricsOfAJob, TheRowsOfStepsSayWhatTheRolloutsDid) {
   RowTotals totals;
-  // Rollouts report their work with each heartbeat. Evaluations run in parallel to the steps and
-  // use the job's scorers, including environment rewards.
+  // Evaluations run in parallel to the steps and use the job's scorers, including environment
+  // rewards.
   EXPECT_TRUE(ClusterProcesses::Await([&] {
     const ChildResult rows = cluster_->Freshet({"metrics", "j", "--json"});
     EXPECT_EQ(rows.exit_code, 0) << rows.err;

@@ -221,6 +221,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
   absl::StatusOr<std::vector<absl::Status>> PutSamples(const std::vector<SamplePut>&) override {
     return None();
   }
+  absl::Status CountGeneration(const GenerationTotals&) override { return None(); }
   absl::StatusOr<int64_t> RevokeWorker(const std::string&) override { return None(); }
   absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest&) override { return None(); }
   absl::StatusOr<NextBatchReply> NextBatch(int64_t, int64_t) override { return None(); }

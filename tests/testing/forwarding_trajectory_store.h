@@ -38,6 +38,9 @@ class ForwardingTrajectoryStore : public TrajectoryStore {
       const std::vector<SamplePut>& samples) override {
     return store_.PutSamples(samples);
   }
+  absl::Status CountGeneration(const GenerationTotals& added) override {
+    return store_.CountGeneration(added);
+  }
   absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override {
     return store_.LeaseRowsFor(request);
   }

@@ -114,6 +114,9 @@ StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
   m.groups_filtered = Entered(now, before, GroupState::kFiltered);
   m.groups_requeued = Entered(now, before, GroupState::kRequeued);
   m.groups_dead = Entered(now, before, GroupState::kDead);
+  m.tokens_generated = now.generation.tokens - before.generation.tokens;
+  m.rollout_idle_seconds = absl::ToDoubleSeconds(now.generation.idle - before.generation.idle);
+  m.weight_swap_seconds = absl::ToDoubleSeconds(now.generation.swap - before.generation.swap);
   m.trainer_wait_seconds = report.wait_seconds;
   m.train_seconds = report.train_seconds;
   m.optimizer_seconds = result.optimizer_seconds;

@@ -24,10 +24,9 @@ struct StalenessSummary {
 // `train_version` is the version that the step started from.
 StalenessSummary SummarizeStaleness(const std::vector<TrainGroup>& groups, int64_t train_version);
 
-// Metrics of a finished step: rewards, lengths, loss, staleness, and what happened to groups
-// between two store readings. Fields unknown to the trainer stay 0: tokens_generated,
-// rollout_idle_seconds, weight_swap_seconds, step_seconds, wall_seconds. kl_ref is set iff
-// `has_reference`. Pure.
+// Metrics of a finished step: rewards, lengths, loss, staleness, and what happened to groups and
+// what the rollouts did between two store readings. step_seconds and wall_seconds stay 0. kl_ref is
+// set iff `has_reference`. Pure.
 StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
                           const StoreStats& now, bool has_reference);
 

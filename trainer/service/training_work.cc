@@ -205,7 +205,6 @@ absl::Status TrainingWork::TrainFrom(const FoundCheckpoint* checkpoint,
   FRESHET_ASSIGN_OR_RETURN(TrainerLoopOptions options, LoopOptions(checkpoint));
   options.passed_over = passed_over;
   options.damaged = damaged;
-  if (checkpoint == nullptr) totals_before_ = cluster::v1::RolloutTotals();
   stage = CheckpointTry::Stage::kOpening;
   return RunLoop(options, /*save_loaded=*/checkpoint == nullptr, stop, stage);
 }
@@ -242,17 +241,17 @@ absl::Status TrainingWork::RunLoop(const TrainerLoopOptions& options, bool save_
 
 absl::Status TrainingWork::OnCommitted() {
   FRESHET_ASSIGN_OR_RETURN(StoreStats stats, store_->Stats());
-  stats_before_ = std::exchange(stats_now_, std::move(stats));
+  stats_before_ = stats_now_.value_or(stats);
+  stats_now_ = std::move(stats);
   return absl::OkStatus();
 }
 
 absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapshot&) {
-  StepMetrics metrics = SummarizeStep(report, stats_before_, stats_now_, learner_.has_reference);
+  StepMetrics metrics = SummarizeStep(report, stats_before_, *stats_now_, learner_.has_reference);
   const absl::Time now = context_.clock->Now();
   metrics.step_seconds = absl::ToDoubleSeconds(now - last_step_);
   metrics.wall_seconds = absl::ToDoubleSeconds(now - started_);
   last_step_ = now;
-  AddRolloutStats(metrics);
   {
     MutexLock lock(mu_);
     policy_ = report.policy;
@@ -389,30 +388,9 @@ void TrainingWork::SetMembers(const cluster::v1::Members& members) {
   weights_->SetMembers(members);
 }
 
-void TrainingWork::SetRolloutTotals(const cluster::v1::RolloutTotals& totals) {
-  MutexLock lock(mu_);
-  totals_ = totals;
-}
-
 absl::Duration TrainingWork::Waiting() const {
   MutexLock lock(mu_);
   return loop_ == nullptr ? absl::ZeroDuration() : loop_->waiting();
-}
-
-// Totals that decrease come from a controller that has just taken over and counts from what it
-// sees.
-void TrainingWork::AddRolloutStats(StepMetrics& metrics) {
-  cluster::v1::RolloutTotals now;
-  {
-    MutexLock lock(mu_);
-    now = totals_;
-  }
-  const cluster::v1::RolloutTotals before = totals_before_.value_or(now);
-  totals_before_ = now;
-  metrics.tokens_generated =
-      std::max<int64_t>(0, now.tokens_generated() - before.tokens_generated());
-  metrics.rollout_idle_seconds = std::max(0.0, now.idle_seconds() - before.idle_seconds());
-  metrics.weight_swap_seconds = std::max(0.0, now.swap_seconds() - before.swap_seconds());
 }
 
 void TrainingWork::SaveCheckpoint() {

@@ -89,7 +89,6 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   void SetPaused(bool paused) override;
   void SetMembers(const cluster::v1::Members& members) override;
   void SaveCheckpoint() override;
-  void SetRolloutTotals(const cluster::v1::RolloutTotals& totals) override;
 
  private:
   TrainingWork(cluster::v1::Assign assign, std::string worker, runtime::ControllerCalls& controller,
@@ -122,8 +121,6 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   void Note(const std::string& kind, const std::string& severity, const std::string& text);
   void SetPhase(cluster::v1::AssignmentStatus::State state, const std::string& waits_for);
   absl::Duration Waiting() const;
-  // Adds the rollouts' reported work since the last step.
-  void AddRolloutStats(StepMetrics& metrics);
 
   const cluster::v1::Assign assign_;
   const std::string worker_;
@@ -134,11 +131,12 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   std::unique_ptr<TrajectoryStore> store_;
   std::unique_ptr<EventOutbox> rows_;
   StartedLearner learner_;
-  StoreStats stats_before_, stats_now_;
+  // The store at the last commit and at the one before. The loop's first reading is at its start,
+  // so a new process does not report the work of former steps again.
+  StoreStats stats_before_;
+  std::optional<StoreStats> stats_now_;
   absl::Time started_;
   absl::Time last_step_;
-  // The rollouts' totals before the last step; unknown at the first one after a restart.
-  std::optional<cluster::v1::RolloutTotals> totals_before_;
 
   mutable Mutex mu_;
   std::unique_ptr<TrainerLoop> loop_ ABSL_GUARDED_BY(mu_);
@@ -147,7 +145,6 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
       cluster::v1::AssignmentStatus::STATE_STARTING;
   std::string waits_for_ ABSL_GUARDED_BY(mu_);
   PolicyVersion policy_ ABSL_GUARDED_BY(mu_);
-  cluster::v1::RolloutTotals totals_ ABSL_GUARDED_BY(mu_);
   double waited_ ABSL_GUARDED_BY(mu_) = 0;             // for samples, in finished steps
   double tokens_per_second_ ABSL_GUARDED_BY(mu_) = 0;  // of the last step
   // For the busy share in FillLoad.

@@ -180,7 +180,6 @@ absl::StatusOr<bool> JobDriver::Turn() {
   } else {
     const bool paused = record.wanted() == cluster::v1::WANTED_PAUSED;
     workers_.Publish(record, workers, base_assign_, paused, /*with_trainer=*/true);
-    workers_.TellProgress(record, report, now);
     store_status_ = LookAtStore();
   }
   FRESHET_RETURN_IF_ERROR(MoveState(record, report));

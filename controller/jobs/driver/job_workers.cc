@@ -65,10 +65,6 @@ WorkersReport JobWorkers::Inspect(const JobRecord& record, const std::vector<Mem
   for (const Assignment& assignment : record.assignments()) in_force.insert(assignment.id());
   std::erase_if(failures_,
                 [&in_force](const auto& entry) { return !in_force.contains(entry.first); });
-  for (auto it = tally_.known().begin(); it != tally_.known().end();) {
-    const std::string id = (it++)->first;
-    if (!in_force.contains(id)) tally_.Forget(id);
-  }
   return report;
 }
 
@@ -104,9 +100,6 @@ void JobWorkers::InspectAssignment(const Assignment& assignment, const Member& m
           report.env_silence = silence;
           report.env_waits = StrCat("rollout ", assignment.worker(), ": ", status->waits_for());
         }
-      }
-      if (status != nullptr && status->has_totals()) {
-        tally_.Take(assignment.id(), status->totals());
       }
       if (running && status->has_policy()) {
         report.evaluators.push_back({member.record.name(),
@@ -175,22 +168,6 @@ std::shared_ptr<const cluster::v1::Members> JobWorkers::MakeMembers(
     members_ = std::move(members);
   }
   return members_;
-}
-
-void JobWorkers::TellProgress(const JobRecord& record, const WorkersReport& report,
-                              absl::Time now) {
-  const Assignment* trainer = FindAssignment(record, cluster::v1::ROLE_TRAINER);
-  if (trainer == nullptr || !report.trainer_lists_work) return;
-  if (now - progress_told_ < timing_.heartbeat_interval) return;
-  cluster::v1::Directive directive;
-  cluster::v1::RolloutProgress& progress = *directive.mutable_rollout_progress();
-  progress.set_assignment_id(trainer->id());
-  *progress.mutable_totals() = tally_.sum();
-  std::string text = StrCat(trainer->epoch(), " ", progress.SerializeAsString());
-  if (text == told_progress_) return;
-  if (!hub_.Send(trainer->worker(), trainer->epoch(), directive).ok()) return;
-  told_progress_ = std::move(text);
-  progress_told_ = now;
 }
 
 void JobWorkers::Reserve(const JobRecord& record) {

@@ -12,7 +12,6 @@
 #include "controller/jobs/plan/assignment_plan.h"
 #include "controller/jobs/plan/controller_timing.h"
 #include "controller/jobs/plan/evaluation_plan.h"
-#include "controller/jobs/plan/rollout_tally.h"
 #include "controller/jobs/plan/watchdog.h"
 #include "controller/jobs/plan/work_failures.h"
 #include "controller/jobs/record/job_record.h"
@@ -53,11 +52,7 @@ class JobWorkers {
   // Revisions of member lists start above `first_revision`, so that they increase across leaders.
   JobWorkers(WorkerHub& hub, const ControllerTiming& timing, std::string job,
              int64_t first_revision)
-      : hub_(hub),
-        timing_(timing),
-        job_(std::move(job)),
-        revision_(first_revision),
-        work_failures_(timing) {}
+      : hub_(hub), job_(std::move(job)), revision_(first_revision), work_failures_(timing) {}
 
   // `committed`: version that the store has committed.
   WorkersReport Inspect(const JobRecord& record, const std::vector<Member>& workers,
@@ -70,9 +65,6 @@ class JobWorkers {
   void Publish(const JobRecord& record, const std::vector<Member>& workers,
                std::shared_ptr<const cluster::v1::Assign> base, bool paused, bool with_trainer);
   void Dismiss() { hub_.SetDesired(job_, {}); }
-  // Sends the rollouts' totals to the trainer for its step metrics if they changed, at most once
-  // per heartbeat.
-  void TellProgress(const JobRecord& record, const WorkersReport& report, absl::Time now);
 
  private:
   struct Failure {
@@ -87,7 +79,6 @@ class JobWorkers {
                                                           const std::vector<Member>& workers);
 
   WorkerHub& hub_;
-  const ControllerTiming timing_;
   const std::string job_;
   int64_t revision_;
   std::string members_text_;  // of the last list, to detect changes
@@ -96,9 +87,6 @@ class JobWorkers {
   std::map<std::string, Failure> failures_;  // by assignment id
   WorkFailures work_failures_;
   int64_t committed_ = -1;
-  RolloutTally tally_;
-  std::string told_progress_;  // assignment and totals sent to the trainer last
-  absl::Time progress_told_ = absl::InfinitePast();
 };
 
 }  // namespace freshet

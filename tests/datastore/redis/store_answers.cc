@@ -124,7 +124,10 @@ std::string Text(const StoreStats& stats) {
                        stats.fenced_puts, " running ", stats.running, " used ", stats.capacity_used,
                        " backlog ", stats.ledger_backlog, " filtered ", stats.filtered_in_a_row,
                        " trained ", stats.trained_samples, "/", stats.trained_tokens, " discarded ",
-                       stats.discarded_samples, "/", stats.discarded_tokens);
+                       stats.discarded_samples, "/", stats.discarded_tokens, " generated ",
+                       stats.generation.tokens, " idle ",
+                       absl::FormatDuration(stats.generation.idle), " swap ",
+                       absl::FormatDuration(stats.generation.swap));
 }
 
 std::string Text(const Explanation& explanation) {

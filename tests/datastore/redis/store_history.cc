@@ -554,7 +554,19 @@ void StoreHistory::TrimLedger() {
   (void)Both(StrCat("TrimLedger ", upto), [&](auto& s) { return s.TrimLedger(upto); });
 }
 
+void StoreHistory::CountGeneration() {
+  // Draws nothing, so the history is the same without it.
+  const auto number = [this](uint64_t what, uint64_t n) {
+    return static_cast<int64_t>(Draw(state_, what) % n);
+  };
+  const GenerationTotals added{number(0, 50) - 1, absl::Nanoseconds(number(1, 1'000'000'000)),
+                               absl::Nanoseconds(number(2, 5000))};
+  (void)Both(StrCat("CountGeneration ", added.tokens),
+             [&](auto& s) { return s.CountGeneration(added); });
+}
+
 void StoreHistory::Compare() {
+  CountGeneration();
   (void)Both("Stats", [](auto& s) { return s.Stats(); });
   (void)Both("Explain", [](auto& s) { return s.Explain(); });
   (void)Both("Cursor", [](auto& s) { return s.Cursor(); });

@@ -89,6 +89,7 @@ class StoreHistory {
   void Revoke();
   void PassTime();
   void TrimLedger();
+  void CountGeneration();
   void Compare();  // reports, ledger, cursor
 
   uint64_t state_;

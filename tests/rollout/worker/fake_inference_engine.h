@@ -26,6 +26,7 @@ class FakeInferenceEngine final : public InferenceEngine {
   };
   std::function<void()> on_turn;  // called by Idle()
   std::function<void()> on_poll;  // called at the end of each Poll
+  std::function<void()> on_load;  // called by LoadWeights
   absl::Status poll_status;       // returned by every Poll
   // Called by Poll with the requests in the engine; Poll returns its error, if any.
   std::function<absl::Status(const std::set<int64_t>& requests)> fail_poll;
@@ -109,6 +110,7 @@ class FakeInferenceEngine final : public InferenceEngine {
     const auto i = static_cast<size_t>(lane);
     if (!load_status[i].ok()) return load_status[i];
     loaded[i].push_back(snapshot.manifest.policy);
+    if (on_load) on_load();
     return absl::OkStatus();
   }
 

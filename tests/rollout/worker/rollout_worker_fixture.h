@@ -37,9 +37,15 @@ class WatchedStore final : public ForwardingTrajectoryStore {
   absl::StatusOr<std::vector<absl::Status>> PutSamples(
       const std::vector<SamplePut>& samples) override {
     ++put_calls;
+    counted_at_puts.push_back(Stats()->generation.tokens);
     if (!put_status.ok()) return put_status;
     if (!sample_status.ok()) return std::vector<absl::Status>(samples.size(), sample_status);
     return ForwardingTrajectoryStore::PutSamples(samples);
+  }
+  absl::Status CountGeneration(const GenerationTotals& added) override {
+    counts.push_back(added);
+    if (!count_status.ok()) return count_status;
+    return ForwardingTrajectoryStore::CountGeneration(added);
   }
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
                            const std::vector<Response>& partials) override {
@@ -56,6 +62,7 @@ class WatchedStore final : public ForwardingTrajectoryStore {
   }
   uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
     ++waits;
+    if (on_wait) on_wait();
     if (ChangeCount(topic) > seen) ++waits_without_effect;
     return ForwardingTrajectoryStore::AwaitChange(topic, seen, timeout);
   }
@@ -63,7 +70,11 @@ class WatchedStore final : public ForwardingTrajectoryStore {
   absl::Status renew_status;
   absl::Status put_status;     // returned by the call
   absl::Status sample_status;  // returned for each sample
+  absl::Status count_status;
+  std::function<void()> on_wait;
   std::vector<LeaseRequest> requests;
+  std::vector<GenerationTotals> counts;  // arguments of all calls
+  std::vector<int64_t> counted_at_puts;  // the store's tokens at each put
   int lease_calls = 0;
   int put_calls = 0;
   int return_calls = 0;

@@ -95,6 +95,32 @@ TEST_F(RolloutWorkerOutageTest, AFullStoreIsWaitedFor) {
                 clock_.Advance(absl::Seconds(1));
                 return AllPut(2);
               }).ok());
+  EXPECT_EQ(worker().counters().store_outages, 1) << "though it counts tokens";
+}
+
+TEST_F(RolloutWorkerOutageTest, WhatCouldNotBeCountedIsCountedLater) {
+  PutPrompts(3);
+  Publish(5);
+  store_->count_status = absl::UnavailableError("down");
+  int turns = 0;
+  ASSERT_TRUE(RunUntil([&] {
+                if (++turns == 30) store_->count_status = absl::OkStatus();
+                clock_.Advance(absl::Milliseconds(20));
+                return AllPut(6);
+              }).ok());
+  EXPECT_EQ(Stats().generation.tokens, 6 * 4);
+  EXPECT_THAT(store_->counted_at_puts, testing::Each(24));
+  EXPECT_LE(store_->counts.size(), 8U) << "0, 50, 150, 350, 750 ms, and the rest";
+  EXPECT_EQ(worker().counters().store_outages, 1);
+}
+
+TEST_F(RolloutWorkerOutageTest, AnOutageOfCountingAtTheEndIsNoFailure) {
+  PutPrompts(1);
+  Publish(5);
+  engine_.length = [](int64_t, int32_t) { return 9U; };
+  store_->count_status = absl::UnavailableError("down");
+  EXPECT_TRUE(RunUntil([&] { return engine_.polls == 4; }).ok());
+  EXPECT_EQ(Stats().generation.tokens, 0);
 }
 
 TEST_F(RolloutWorkerOutageTest, AGroupWhoseTokensTheStoreRefusesIsMadeAnew) {

@@ -327,11 +327,60 @@ TEST_F(RolloutWorkerTest, ReturnsALeaseThatTheEngineHasNoRoomFor) {
   EXPECT_EQ(Now(GroupState::kGenerated), 2);
 }
 
+TEST_F(RolloutWorkerTest, TokensAreCountedBeforeTheirSamplesAreStored) {
+  PutPrompts(1);
+  Publish(5);
+  engine_.length = [](int64_t, int32_t sample) { return sample == 0 ? 2U : 5U; };
+  ASSERT_TRUE(RunUntil([&] { return AllPut(2); }).ok());
+  EXPECT_THAT(store_->counted_at_puts, ElementsAre(2 * 2, 2 + 5));
+  EXPECT_EQ(Stats().generation, (GenerationTotals{7, {}, {}}));
+  EXPECT_EQ(store_->counts.size(), 2U) << "one call per put";
+}
+
+TEST_F(RolloutWorkerTest, WhatFinishesNothingIsCountedOncePerPeriod) {
+  PutPrompts(1);
+  Publish(5);
+  engine_.length = [](int64_t, int32_t) { return 9U; };
+  engine_.on_poll = [&] { clock_.Advance(absl::Milliseconds(250)); };
+  ASSERT_TRUE(RunUntil([&] { return AllPut(2); }).ok());
+  EXPECT_THAT(store_->counts,
+              ElementsAre(GenerationTotals{4 * 2, {}, {}}, GenerationTotals{4 * 2, {}, {}},
+                          GenerationTotals{1 * 2, {}, {}}));
+}
+
+TEST_F(RolloutWorkerTest, IdleAndSwapTimesAreCounted) {
+  Publish(5);
+  engine_.on_load = [&] { clock_.Advance(absl::Milliseconds(1500)); };
+  store_->on_wait = [&] { clock_.Advance(absl::Milliseconds(400)); };
+  ASSERT_TRUE(RunUntil([&] { return store_->waits == 10; }).ok());
+  const int waits = store_->waits;
+  EXPECT_EQ(Stats().generation,
+            (GenerationTotals{0, waits * absl::Milliseconds(400), absl::Milliseconds(1500)}));
+  EXPECT_THAT(store_->counts.size(), testing::AllOf(testing::Ge(4U), testing::Le(6U)))
+      << "once per second, and at the end";
+}
+
+TEST_F(RolloutWorkerTest, AWorkerThatStopsCountsTheRest) {
+  PutPrompts(1);
+  Publish(5);
+  engine_.length = [](int64_t, int32_t) { return 9U; };
+  ASSERT_TRUE(RunUntil([&] { return engine_.polls == 4; }).ok());
+  EXPECT_EQ(engine_.polls, 5);
+  EXPECT_EQ(Stats().generation.tokens, 5 * 2);
+}
+
 TEST_F(RolloutWorkerTest, AStoreFailureEndsIt) {
   PutPrompts(1);
   Publish(5);
   store_->lease_status = absl::InternalError("the store burns");
   EXPECT_EQ(RunUntil([] { return false; }).code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(RolloutWorkerTest, AStoreThatDoesNotCountEndsIt) {
+  PutPrompts(1);
+  Publish(5);
+  store_->count_status = absl::NotFoundError("the store was deleted");
+  EXPECT_EQ(RunUntil([] { return false; }).code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(RolloutWorkerTest, WeightsThatTheEngineRefusesEndIt) {

@@ -3,8 +3,12 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <thread>
+#include <tuple>
 
+#include "freshet/job/v1/job_service.pb.h"
+#include "runlog/step_metrics.h"
 #include "tests/trainer/loop/trainer_loop_fixture.h"
 #include "tests/trainer/service/failing_event_log.h"
 
@@ -12,8 +16,10 @@ namespace freshet {
 namespace {
 
 using testing::ElementsAre;
+using testing::FieldsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Pair;
 using testing::SizeIs;
 using Away = FailingEventLog::Away;
 
@@ -161,6 +167,32 @@ class TrainingWorkTest : public TrainerLoopFixture {
     learners_.loaded.clear();
   }
 
+  // Tokens, idle and swap seconds of each step's row.
+  std::map<int64_t, std::tuple<int64_t, double, double>> Generation() {
+    std::map<int64_t, std::tuple<int64_t, double, double>> steps;
+    const auto page = events_.Read("{job}:events", 0, kMaxEventPage, absl::ZeroDuration());
+    for (const StoredEvent& stored : page->events) {
+      job::v1::Event event;
+      EXPECT_TRUE(event.ParseFromString(stored.value));
+      const auto row = ParseMetricsRow(event.metrics_json());
+      EXPECT_TRUE(row.ok()) << row.status();
+      const auto& m = std::get<StepMetrics>(*row);
+      steps[m.step] = {m.tokens_generated, m.rollout_idle_seconds, m.weight_swap_seconds};
+    }
+    return steps;
+  }
+  // Engines generate 10 tokens for step 1, 20 for step 2 and so on, each during the training of the
+  // step, and 1000 before the trainer starts.
+  void Generate() {
+    ASSERT_TRUE(store().CountGeneration({1000, absl::Seconds(100), absl::Seconds(50)}).ok());
+    learners_.on_train = [this](int64_t step) {
+      ASSERT_TRUE(store()
+                      .CountGeneration({10 * step, absl::Milliseconds(step * 1500),
+                                        absl::Milliseconds(step * 250)})
+                      .ok());
+    };
+  }
+
   cluster::v1::Assign assign_;
   NoController controller_;
   TrainingContext context_;
@@ -177,6 +209,27 @@ TEST_F(TrainingWorkTest, WritesARowPerStep) {
   EXPECT_THAT(events_.Keys("{job}:samples"), SizeIs(4));
   EXPECT_EQ(rows_.most_waiting, 0);
   EXPECT_TRUE(Has("step-4"));
+}
+
+TEST_F(TrainingWorkTest, RowsSayWhatTheRolloutsDidSinceTheStepBefore) {
+  Produce(8);
+  Generate();
+  RunWell();
+  EXPECT_THAT(Generation(),
+              ElementsAre(Pair(1, FieldsAre(10, 1.5, 0.25)), Pair(2, FieldsAre(20, 3.0, 0.5)),
+                          Pair(3, FieldsAre(30, 4.5, 0.75)), Pair(4, FieldsAre(40, 6.0, 1.0))));
+}
+
+TEST_F(TrainingWorkTest, AfterARestartTheWorkOfFormerStepsIsNotReportedAgain) {
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2"});
+  Save({0, 1}, DigestOf({0, 1}));
+  Generate();
+  RunWell();
+  // Step 2 is redone; what is generated meanwhile counts for step 3.
+  EXPECT_THAT(Generation(),
+              ElementsAre(Pair(2, FieldsAre(0, 0.0, 0.0)), Pair(3, FieldsAre(20 + 30, 7.5, 1.25)),
+                          Pair(4, FieldsAre(40, 6.0, 1.0))));
 }
 
 TEST_F(TrainingWorkTest, TellsOfEachCheckpoint) {

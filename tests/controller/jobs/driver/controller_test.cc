@@ -710,28 +710,9 @@ TEST_F(ControllerTest, EvaluationsAreDirectedScoredAndRecorded) {
   EXPECT_NEAR(Record("a").eval_accuracy(), 2.0 / 3, 1e-9);
 }
 
-TEST_F(ControllerTest, TheTrainerHearsWhatTheRolloutsHaveDone) {
+TEST_F(ControllerTest, TheTrainerLearnsWhenTheJobStarted) {
   Run("a");
   EXPECT_EQ(trainer_.assign(trainer_.Work()).started().seconds(), Record("a").started().seconds());
-  AssignmentStatus report;
-  report.set_state(AssignmentStatus::STATE_RUNNING);
-  report.mutable_totals()->set_tokens_generated(500);
-  report.mutable_totals()->set_idle_seconds(1.5);
-  rollout_.Report(rollout_.Work(), report);
-  const auto told = [&](int64_t tokens) {
-    cluster_.clock.Advance(absl::Seconds(1));
-    Beat();
-    const auto all = trainer_.stream().All();
-    return !all.empty() && all.back().has_rollout_progress() &&
-           all.back().rollout_progress().totals().tokens_generated() == tokens;
-  };
-  ASSERT_TRUE(Eventually([&] { return told(500); }));
-  const auto progress = trainer_.stream().All().back().rollout_progress();
-  EXPECT_EQ(progress.assignment_id(), trainer_.Work());
-  EXPECT_EQ(progress.totals().idle_seconds(), 1.5);
-  report.mutable_totals()->set_tokens_generated(800);
-  rollout_.Report(rollout_.Work(), report);
-  ASSERT_TRUE(Eventually([&] { return told(800); }));
 }
 
 TEST_F(ControllerTest, ProgressIsReadFromTheTrainersRows) {
