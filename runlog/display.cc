@@ -1,28 +1,20 @@
 #include "runlog/display.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <numeric>
 #include <utility>
 
 namespace freshet {
 namespace {
 
-// Number of recent steps used by the sparkline and the time estimate.
-constexpr size_t kRecentSteps = 20;
-
 // Clears to the end of the line.
 constexpr const char* kClearToEnd = "\x1b[K";
-
-void PushBounded(std::deque<double>& values, double value) {
-  values.push_back(value);
-  if (values.size() > kRecentSteps) values.pop_front();
-}
 
 }  // namespace
 
 Display::Display(const DisplayOptions& options, Sink sink)
-    : sink_(std::move(sink)), options_(options) {}
+    : sink_(std::move(sink)),
+      options_(options),
+      trend_(options.total_steps, options.staleness_bound, options.rollout_engines) {}
 
 Display::~Display() {
   const MutexLock lock(mu_);
@@ -79,25 +71,9 @@ void Display::ShowWarmup(const WarmupView& view) {
   }
 }
 
-StepView Display::View(const StepMetrics& metrics) {
-  PushBounded(rewards_, metrics.reward_mean);
-  PushBounded(seconds_, metrics.step_seconds);
-  StepView view;
-  view.metrics = metrics;
-  view.total_steps = options_.total_steps;
-  view.staleness_bound = options_.staleness_bound;
-  view.rollout_engines = options_.rollout_engines;
-  view.recent_rewards.assign(rewards_.begin(), rewards_.end());
-  const double mean =
-      std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / static_cast<double>(seconds_.size());
-  view.seconds_left =
-      mean * static_cast<double>(std::max<int64_t>(0, options_.total_steps - metrics.step));
-  return view;
-}
-
 void Display::ShowStep(const StepMetrics& metrics) {
   const MutexLock lock(mu_);
-  const StepView view = View(metrics);
+  const StepView view = trend_.Add(metrics);
   FollowWidth();
   if (options_.terminal) {
     WriteLive(FormatLiveStep(view, Style()));
@@ -108,11 +84,7 @@ void Display::ShowStep(const StepMetrics& metrics) {
 
 void Display::ShowEval(const EvalMetrics& metrics) {
   const MutexLock lock(mu_);
-  EvalView view;
-  view.metrics = metrics;
-  const auto [first, added] = first_accuracy_.try_emplace(metrics.eval_name, metrics.eval_accuracy);
-  if (!added) view.first_accuracy = first->second;
-  WriteLines(FormatEval(view, Style()) + "\n");
+  WriteLines(FormatEval(trend_.Add(metrics), Style()) + "\n");
 }
 
 void Display::ShowNote(std::string_view note) {

@@ -2,9 +2,7 @@
 #define FRESHET_RUNLOG_DISPLAY_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 
@@ -57,16 +55,12 @@ class Display {
   void WriteLines(const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   DisplayStyle Style() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  StepView View(const StepMetrics& metrics) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Sink sink_;
   Mutex mu_;
   DisplayOptions options_ ABSL_GUARDED_BY(mu_);
   std::string live_ ABSL_GUARDED_BY(mu_);  // current line without its newline
-  std::deque<double> rewards_ ABSL_GUARDED_BY(mu_);
-  std::deque<double> seconds_ ABSL_GUARDED_BY(mu_);  // of recent steps, to estimate the remaining
-                                                     // time
-  std::map<std::string, double> first_accuracy_ ABSL_GUARDED_BY(mu_);
+  RunTrend trend_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace freshet

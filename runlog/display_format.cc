@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -13,15 +14,12 @@ namespace {
 
 constexpr int kMaxColumns = 120;
 
-constexpr const char* kBold = "1";
-constexpr const char* kDim = "2";
-constexpr const char* kGreen = "32";
-constexpr const char* kCyan = "36";
-constexpr const char* kYellow = "33";
+// Number of recent steps used by the sparkline and the time estimate.
+constexpr size_t kRecentSteps = 20;
 
-std::string Paint(std::string_view text, const char* code, bool color) {
-  if (!color || text.empty()) return std::string(text);
-  return StrCat("\x1b[", code, "m", text, "\x1b[0m");
+void PushBounded(std::deque<double>& values, double value) {
+  values.push_back(value);
+  if (values.size() > kRecentSteps) values.pop_front();
 }
 
 std::string Fixed3(double value) {
@@ -57,16 +55,6 @@ std::string Joined(const std::vector<Segment>& segments, std::string_view gap) {
   return line;
 }
 
-// Truncates text without ANSI sequences to `columns` characters.
-std::string Cut(std::string_view text, int columns) {
-  size_t at = 0;
-  for (int column = 0; at < text.size(); ++at) {
-    const bool starts = (static_cast<unsigned char>(text[at]) & 0xC0U) != 0x80U;
-    if (starts && column++ == columns) break;
-  }
-  return std::string(text.substr(0, at));
-}
-
 // Omits segments until the line fits. The last remaining one is truncated and loses its colors.
 std::string Fit(std::vector<Segment> segments, int columns, std::string_view gap = "  ") {
   while (segments.size() > 1 && Columns(Joined(segments, gap)) > columns) {
@@ -94,7 +82,7 @@ void AddField(std::string& text, std::string_view name, std::string_view value,
   constexpr int kIndent = 14;
   std::string label = "  " + std::string(name);
   label.resize(kIndent, ' ');
-  text += Paint(label, kDim, style.color);
+  text += Paint(label, kPaintDim, style.color);
   const int room = std::max(20, std::min(style.width, kMaxColumns) - kIndent);
   int column = 0;
   while (!value.empty()) {
@@ -146,26 +134,64 @@ std::vector<Segment> LiveSegments(const StepView& view, const LiveLayout& layout
   const std::string generated = Rate(m.tokens_generated, m.step_seconds);
   const std::string trained = Rate(m.tokens_trained, m.step_seconds);
   std::vector<Segment> segments = {
-      {6, Paint(ProgressBar(done, layout.bar), kCyan, color)},
+      {6, Paint(ProgressBar(done, layout.bar), kPaintCyan, color)},
       {0, absl::StrFormat("%*d/%d", Columns(StrCat(view.total_steps)), m.step, view.total_steps)},
-      {1, Paint("reward ", kDim, color) + Paint(Fixed3(m.reward_mean), kBold, color)},
-      {5, Paint(Sparkline(view.recent_rewards, layout.sparkline), kGreen, color)},
-      {2,
-       Paint("stale ", kDim, color) + (over_bound ? Paint(staleness, kYellow, color) : staleness)},
-      {3, Paint("tok/s ", kDim, color) + (layout.words ? generated + " gen " + trained + " train"
-                                                       : generated + "/" + trained)},
-      {4, Paint("wait ", kDim, color) + Percent(m.trainer_wait_seconds, m.step_seconds) +
-              Paint(" idle ", kDim, color) +
+      {1, Paint("reward ", kPaintDim, color) + Paint(Fixed3(m.reward_mean), kPaintBold, color)},
+      {5, Paint(Sparkline(view.recent_rewards, layout.sparkline), kPaintGreen, color)},
+      {2, Paint("stale ", kPaintDim, color) +
+              (over_bound ? Paint(staleness, kPaintYellow, color) : staleness)},
+      {3,
+       Paint("tok/s ", kPaintDim, color) +
+           (layout.words ? generated + " gen " + trained + " train" : generated + "/" + trained)},
+      {4, Paint("wait ", kPaintDim, color) + Percent(m.trainer_wait_seconds, m.step_seconds) +
+              Paint(" idle ", kPaintDim, color) +
               Percent(m.rollout_idle_seconds,
                       m.step_seconds * static_cast<double>(view.rollout_engines))},
   };
   if (layout.time_left && view.seconds_left > 0) {
-    segments.push_back({7, Paint(HumanSeconds(view.seconds_left) + " left", kDim, color)});
+    segments.push_back({7, Paint(HumanSeconds(view.seconds_left) + " left", kPaintDim, color)});
   }
   return segments;
 }
 
 }  // namespace
+
+StepView RunTrend::Add(const StepMetrics& metrics) {
+  PushBounded(rewards_, metrics.reward_mean);
+  PushBounded(seconds_, metrics.step_seconds);
+  StepView view;
+  view.metrics = metrics;
+  view.total_steps = total_steps_;
+  view.staleness_bound = staleness_bound_;
+  view.rollout_engines = rollout_engines_;
+  view.recent_rewards.assign(rewards_.begin(), rewards_.end());
+  const double mean =
+      std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / static_cast<double>(seconds_.size());
+  view.seconds_left = mean * static_cast<double>(std::max<int64_t>(0, total_steps_ - metrics.step));
+  return view;
+}
+
+EvalView RunTrend::Add(const EvalMetrics& metrics) {
+  EvalView view;
+  view.metrics = metrics;
+  const auto [first, added] = first_accuracy_.try_emplace(metrics.eval_name, metrics.eval_accuracy);
+  if (!added) view.first_accuracy = first->second;
+  return view;
+}
+
+std::string Paint(std::string_view text, const char* code, bool color) {
+  if (!color || text.empty()) return std::string(text);
+  return StrCat("\x1b[", code, "m", text, "\x1b[0m");
+}
+
+std::string Cut(std::string_view text, int columns) {
+  size_t at = 0;
+  for (int column = 0; at < text.size(); ++at) {
+    const bool starts = (static_cast<unsigned char>(text[at]) & 0xC0U) != 0x80U;
+    if (starts && column++ == columns) break;
+  }
+  return std::string(text.substr(0, at));
+}
 
 std::string HumanCount(double value) {
   if (!std::isfinite(value)) return "-";
@@ -233,8 +259,8 @@ int Columns(std::string_view text) {
 }
 
 std::string FormatSetup(const SetupView& view, const DisplayStyle& style) {
-  std::string text =
-      Paint("freshet", kCyan, style.color) + "  " + Paint(view.job, kBold, style.color) + "\n";
+  std::string text = Paint("freshet", kPaintCyan, style.color) + "  " +
+                     Paint(view.job, kPaintBold, style.color) + "\n";
   const auto add = [&](std::string_view name, std::string_view value) {
     AddField(text, name, value, style);
   };
@@ -292,10 +318,10 @@ std::string FormatLiveWarmup(const WarmupView& view, const DisplayStyle& style) 
   const double done = view.total_steps > 0
                           ? static_cast<double>(view.step) / static_cast<double>(view.total_steps)
                           : 0;
-  return Fit({{3, Paint(ProgressBar(done, 10), kCyan, style.color)},
+  return Fit({{3, Paint(ProgressBar(done, 10), kPaintCyan, style.color)},
               {0, StrCat("warm-up ", view.stage, " ", view.step, "/", view.total_steps)},
-              {1, Paint("loss ", kDim, style.color) + Fixed3(view.loss)},
-              {2, Paint(HumanSeconds(view.seconds), kDim, style.color)}},
+              {1, Paint("loss ", kPaintDim, style.color) + Fixed3(view.loss)},
+              {2, Paint(HumanSeconds(view.seconds), kPaintDim, style.color)}},
              std::min(style.width, kMaxColumns));
 }
 
@@ -307,7 +333,7 @@ std::string FormatPlainWarmup(const WarmupView& view) {
 std::string FormatEval(const EvalView& view, const DisplayStyle& style) {
   const EvalMetrics& m = view.metrics;
   std::string line = StrCat("eval ", m.eval_name, " at version ", m.policy_version, ": ",
-                            Paint(Fixed3(m.eval_accuracy), kBold, style.color));
+                            Paint(Fixed3(m.eval_accuracy), kPaintBold, style.color));
   if (m.rows > 0) line += StrCat(" over ", m.rows - m.eval_failed_rows, " rows");
   if (m.eval_failed_rows > 0) line += StrCat(" (", m.eval_failed_rows, " more failed)");
   if (view.first_accuracy) line += StrCat(", first ", Fixed3(*view.first_accuracy));
@@ -315,7 +341,7 @@ std::string FormatEval(const EvalView& view, const DisplayStyle& style) {
 }
 
 std::string FormatSummary(const SummaryView& view, const DisplayStyle& style) {
-  std::string text = Paint(view.job, kBold, style.color) + " " + view.outcome +
+  std::string text = Paint(view.job, kPaintBold, style.color) + " " + view.outcome +
                      StrCat(" after ", view.steps, " of ", view.total_steps, " steps in ",
                             HumanSeconds(view.wall_seconds), "\n");
   const auto add = [&](std::string_view name, std::string_view value) {
@@ -323,7 +349,7 @@ std::string FormatSummary(const SummaryView& view, const DisplayStyle& style) {
   };
   for (const SummaryView::Evaluation& eval : view.evaluations) {
     add("evaluation", StrCat(eval.name, " ", Fixed3(eval.before), " -> ",
-                             Paint(Fixed3(eval.after), kGreen, style.color), " (version ",
+                             Paint(Fixed3(eval.after), kPaintGreen, style.color), " (version ",
                              eval.before_version, " -> ", eval.after_version, ")"));
   }
   if (view.steps > 0) {

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -67,6 +69,26 @@ struct EvalView {
   std::optional<double> first_accuracy;  // of the same evaluation, unless this is the first
 };
 
+// Adds context to a run's rows: recent rewards, the time left, the first accuracy of an evaluation.
+class RunTrend {
+ public:
+  RunTrend(int64_t total_steps, int64_t staleness_bound, int64_t rollout_engines = 1)
+      : total_steps_(total_steps),
+        staleness_bound_(staleness_bound),
+        rollout_engines_(rollout_engines) {}
+
+  StepView Add(const StepMetrics& metrics);
+  EvalView Add(const EvalMetrics& metrics);
+
+ private:
+  const int64_t total_steps_;
+  const int64_t staleness_bound_;
+  const int64_t rollout_engines_;
+  std::deque<double> rewards_;
+  std::deque<double> seconds_;  // of recent steps, to estimate the remaining time
+  std::map<std::string, double> first_accuracy_;
+};
+
 // How a run ended and where its results are.
 struct SummaryView {
   struct Evaluation {
@@ -103,6 +125,17 @@ std::string HumanSeconds(double seconds);
 std::string Sparkline(const std::vector<double>& values, size_t columns);
 // `columns` wide, filled up to `fraction` (clamped to 0..1).
 std::string ProgressBar(double fraction, int columns);
+inline constexpr const char* kPaintBold = "1";
+inline constexpr const char* kPaintDim = "2";
+inline constexpr const char* kPaintRed = "31";
+inline constexpr const char* kPaintGreen = "32";
+inline constexpr const char* kPaintYellow = "33";
+inline constexpr const char* kPaintCyan = "36";
+// `text` in an ANSI style if `color`, else unchanged.
+std::string Paint(std::string_view text, const char* code, bool color);
+
+// Truncates text without ANSI sequences to `columns` characters.
+std::string Cut(std::string_view text, int columns);
 // Number of columns: UTF-8 characters, excluding ANSI sequences.
 int Columns(std::string_view text);
 

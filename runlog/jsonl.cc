@@ -10,7 +10,6 @@
 #include <fstream>
 #include <vector>
 
-#include "base/file.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/unique_fd.h"
@@ -82,6 +81,13 @@ absl::StatusOr<uint64_t> CutTornLine(const std::string& path) {
   if (keep == info.st_size) return uint64_t{0};
   if (::ftruncate(fd.get(), keep) != 0 || ::fsync(fd.get()) != 0) return WriteError(path, errno);
   return static_cast<uint64_t>(info.st_size - keep);
+}
+
+absl::StatusOr<JsonlLog> JsonlLog::Open(const std::string& path) {
+  const absl::StatusOr<uint64_t> cut = CutTornLine(path);
+  if (!cut.ok() && !absl::IsNotFound(cut.status())) return cut.status();
+  FRESHET_ASSIGN_OR_RETURN(LineAppender appender, LineAppender::Open(path));
+  return JsonlLog(std::move(appender));
 }
 
 }  // namespace freshet

@@ -6,9 +6,12 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file.h"
 
 namespace freshet {
 
@@ -33,6 +36,31 @@ absl::StatusOr<JsonlTail> ForEachLine(
 // Removes a torn last line and fsyncs the file. Returns the number of bytes removed. NOT_FOUND: no
 // such file. FAILED_PRECONDITION: not writable.
 absl::StatusOr<uint64_t> CutTornLine(const std::string& path);
+
+// Writes such a file from rows that have a function ToJson. Confined to one thread at a time.
+class JsonlLog {
+ public:
+  // Opens for appending. Creates the file if absent, and removes a torn last line.
+  static absl::StatusOr<JsonlLog> Open(const std::string& path);
+  // Appends all rows with one write(2), so a kill leaves a prefix of them and at most one torn
+  // line. RESOURCE_EXHAUSTED: disk full, nothing written. FAILED_PRECONDITION: other errors.
+  template <typename Row>
+  absl::Status Append(const std::vector<Row>& rows) {
+    std::string lines;
+    for (const Row& row : rows) lines += ToJson(row) + "\n";
+    return rows.empty() ? absl::OkStatus() : appender_.Append(lines);
+  }
+  template <typename Row>
+  absl::Status Append(const Row& row) {
+    return appender_.Append(ToJson(row) + "\n");
+  }
+  absl::Status Sync() { return appender_.Sync(); }
+
+ private:
+  explicit JsonlLog(LineAppender appender) : appender_(std::move(appender)) {}
+
+  LineAppender appender_;
+};
 
 }  // namespace freshet
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/digest.h"
@@ -105,13 +107,15 @@ const std::string* LedgerHistory::DurableSha256(int64_t lineage, int64_t version
   return found == durable_.end() ? nullptr : &found->second;
 }
 
-std::optional<int64_t> LedgerHistory::VisibleVersion(int64_t lineage, int64_t ancestor) const {
+std::optional<int64_t> LedgerHistory::VisibleVersion(int64_t lineage, int64_t ancestor,
+                                                     bool of_weights) const {
   int64_t limit = kUnlimited;
   for (std::optional<int64_t> at = lineage; at;) {
     if (*at == ancestor) return limit;
     const auto branch = branches_.find(*at);
     if (branch == branches_.end()) return std::nullopt;
-    limit = std::min(limit, branch->second.fork_version);
+    const int64_t fork = branch->second.fork_version;
+    limit = std::min(limit, of_weights ? branch->second.diverged_from.value_or(fork) : fork);
     at = branch->second.parent;
   }
   return std::nullopt;
@@ -185,7 +189,8 @@ void LedgerHistory::CheckResumedSha256(int64_t line_number, const LedgerLine& li
   for (const auto& [key, sha256] : durable_) {
     const auto& [lineage, version] = key;
     if (version != *line.fork_version) continue;
-    const std::optional<int64_t> limit = AncestorVersion(line.parent_lineage, lineage);
+    const std::optional<int64_t> limit =
+        VisibleVersion(line.parent_lineage, lineage, /*of_weights=*/true);
     if (!limit || version > *limit) continue;
     if (sha256 == line.checkpoint_sha256) return;
     violations_.Add(Line(line_number), "resumed from checkpoint ", Short(line.checkpoint_sha256),
@@ -346,6 +351,175 @@ void LedgerHistory::CheckAge(int64_t line_number, const LedgerLine& line) {
                     " on tokens of version ",
                     line.loss_tokens > young_tokens ? oldest : line.min_version,
                     ": staleness above the bound ", open_->bound);
+  }
+}
+
+// Redos with different weights, which start a new lineage.
+
+bool LedgerHistory::Diverges(int64_t line_number, const LedgerLine& line) {
+  if (line.event != LedgerLine::Event::kTrained || !line.redo || branches_.empty() ||
+      line.lineage != current_lineage_ + 1) {
+    return false;
+  }
+  const Branch& parent = branches_.at(current_lineage_);
+  if (line.train_version >= parent.last_version) return false;
+  if (parent.diverged_from && line.epoch.value_or(0) <= parent.epoch) {
+    violations_.Add(Line(line_number), "lineage ", line.lineage, " begins in epoch ",
+                    line.epoch.value_or(0), ", in which lineage ", current_lineage_, " began");
+  }
+  ++counts_.divergences;
+  Branch child = parent;
+  child.parent = current_lineage_;
+  child.fork_version = parent.last_version;
+  child.diverged_from = line.train_version;
+  child.epoch = line.epoch.value_or(0);
+  current_lineage_ = line.lineage;
+  if (!pending_) pending_ = PendingRedo{child.epoch, line.step, line.step, {}};
+  branches_[line.lineage] = std::move(child);
+  pending_->first = std::min(pending_->first, line.step);
+  return true;
+}
+
+void LedgerHistory::AddRedo(int64_t line_number, const LedgerLine& line) {
+  ++counts_.redo_rows;
+  if (!pending_ || !open_) return;
+  PendingRedo& pending = *pending_;
+  const int64_t epoch = line.epoch.value_or(0);
+  const auto full_step = static_cast<size_t>(open_->groups_per_step * open_->group_size);
+  if (epoch != pending.epoch) {
+    // A new trainer has no checkpoint of the unfinished lineage.
+    if (line.step > pending.first) {
+      violations_.Add(Line(line_number), "epoch ", epoch, " redoes from step ", line.step,
+                      ", but lineage ", current_lineage_, " needs it from step ", pending.first);
+    }
+    pending = {epoch, line.step, pending.first, {}};
+  } else if (line.step != pending.step) {
+    if (line.step != pending.step + 1 || pending.uids.size() != full_step) {
+      violations_.Add(Line(line_number), "step ", line.step, " of lineage ", current_lineage_,
+                      " is redone after ", pending.uids.size(), " of ", full_step,
+                      " samples of step ", pending.step);
+    }
+    pending.step = line.step;
+    pending.uids.clear();
+  }
+  pending.uids.insert(line.uid);
+  const bool last = pending.step >= branches_.at(current_lineage_).last_version;
+  if (last && pending.uids.size() == full_step) pending_.reset();
+}
+
+void LedgerHistory::CheckRedone(int64_t line_number, const std::string& what) {
+  if (!pending_) return;
+  violations_.Add(Line(line_number), what, " while lineage ", current_lineage_,
+                  " has redone no more than step ", pending_->step, " of ",
+                  branches_.at(current_lineage_).last_version);
+  pending_.reset();
+}
+
+bool LedgerHistory::ComesFrom(int64_t lineage, int64_t version) const {
+  for (int64_t at = current_lineage_; at != lineage;) {
+    const auto branch = branches_.find(at);
+    if (branch == branches_.end() || !branch->second.diverged_from ||
+        version > *branch->second.diverged_from) {
+      return false;
+    }
+    at = *branch->second.parent;
+  }
+  return true;
+}
+
+// Checks of the surviving history, step by step.
+
+struct LedgerHistory::StepTally {
+  int64_t rows = 0;
+  std::map<int64_t, std::set<int64_t>> samples;  // by prompt
+};
+
+void LedgerHistory::Finish(bool torn) {
+  if (!open_) violations_.Add("no `open` row");
+  counts_.lineage = current_lineage_;
+  CheckSteps(TallySteps(), torn);
+  CheckEnded();
+}
+
+std::map<int64_t, LedgerHistory::StepTally> LedgerHistory::TallySteps() {
+  std::map<int64_t, StepTally> steps;
+  std::unordered_map<std::string, int64_t> uid_step;
+  std::unordered_map<int64_t, int64_t> prompt_step;
+  for (const TrainedRow& row : trained_) {
+    if (!Survives(row.lineage, row.train_version)) {
+      if (!row.redo) ++counts_.orphaned_samples;
+      continue;
+    }
+    const int64_t step = row.train_version + 1;
+    if (row.redo) {
+      const auto found = uid_step.find(row.uid);
+      if (found == uid_step.end() || found->second != step) {
+        violations_.Add(Line(row.line_number), "uid ", row.uid, " is redone in step ", step,
+                        ", which never trained on it");
+      }
+      continue;
+    }
+    ++counts_.trained_samples;
+    counts_.trained_tokens += row.loss_tokens;
+    counts_.masked_tokens += row.masked_tokens;
+    if (row.loss_tokens > 0) counts_.max_staleness = std::max(counts_.max_staleness, row.staleness);
+    const auto [uid, new_uid] = uid_step.try_emplace(row.uid, step);
+    if (!new_uid) {
+      violations_.Add(Line(row.line_number), "uid ", row.uid, " is trained in step ", step,
+                      " after it was trained in step ", uid->second);
+    }
+    const auto [prompt, new_prompt] = prompt_step.try_emplace(row.prompt, step);
+    if (!new_prompt && prompt->second != step) {
+      violations_.Add(Line(row.line_number), "prompt ", row.prompt, " is trained in step ", step,
+                      " after it was trained in step ", prompt->second);
+    }
+    StepTally& tally = steps[step];
+    ++tally.rows;
+    if (!tally.samples[row.prompt].insert(row.sample).second && new_uid) {
+      violations_.Add(Line(row.line_number), "sample ", row.sample, " of prompt ", row.prompt,
+                      " is trained twice in step ", step);
+    }
+  }
+  return steps;
+}
+
+void LedgerHistory::CheckSteps(const std::map<int64_t, StepTally>& steps, bool torn) {
+  counts_.steps = static_cast<int64_t>(steps.size());
+  if (!open_) return;
+  int64_t previous = 0;
+  for (const auto& [step, tally] : steps) {
+    if (step != previous + 1) {
+      violations_.Add("steps ", previous + 1, "..", step - 1, " have no trained rows");
+    }
+    previous = step;
+    const int64_t expected = open_->groups_per_step * open_->group_size;
+    if (torn && step == steps.rbegin()->first && tally.rows < expected) {
+      incomplete_step_ = step;
+      continue;
+    }
+    const auto prompts = static_cast<int64_t>(tally.samples.size());
+    if (prompts != open_->groups_per_step) {
+      violations_.Add("step ", step, " has ", prompts, " groups; it must have ",
+                      open_->groups_per_step);
+    }
+    for (const auto& [prompt, samples] : tally.samples) {
+      const auto size = static_cast<int64_t>(samples.size());
+      if (size == open_->group_size) continue;
+      violations_.Add("step ", step, " has ", size, " samples of prompt ", prompt,
+                      "; it must have ", open_->group_size);
+    }
+  }
+}
+
+void LedgerHistory::CheckEnded() {
+  std::set<std::string_view> trained;
+  for (const TrainedRow& row : trained_) {
+    if (Survives(row.lineage, row.train_version)) trained.insert(row.uid);
+  }
+  for (const EndedRow& row : ended_) {
+    if (!Survives(row.lineage, row.train_version) || !trained.contains(row.uid)) continue;
+    violations_.Add(Line(row.line_number), "uid ", row.uid,
+                    " is both trained and dropped, filtered or dead");
   }
 }
 

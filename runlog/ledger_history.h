@@ -104,7 +104,6 @@ class LedgerHistory {
   void AddDurable(int64_t line_number, const LedgerLine& line);
   void AddSample(int64_t line_number, const LedgerLine& line);
   void AddTrained(int64_t line_number, const LedgerLine& line);
-  // ledger_redo.cc
   // Whether the row starts a lineage by redoing a step with different weights; if so, starts it.
   bool Diverges(int64_t line_number, const LedgerLine& line);
   void AddRedo(int64_t line_number, const LedgerLine& line);
@@ -124,10 +123,10 @@ class LedgerHistory {
   // The branch of a lineage; the ledger's first lineage becomes the root. Null if no resume opened
   // the lineage.
   Branch* FindBranch(int64_t lineage);
-  // Highest version of `ancestor` in the history of `lineage`; nullopt if `ancestor` is not one.
-  std::optional<int64_t> VisibleVersion(int64_t lineage, int64_t ancestor) const;
-  // Highest version of `ancestor` from which the weights of `lineage` descend; nullopt as above.
-  std::optional<int64_t> AncestorVersion(int64_t lineage, int64_t ancestor) const;
+  // Highest version of `ancestor` in the history of `lineage` or, with `of_weights`, from which its
+  // weights descend; nullopt if `ancestor` is not one.
+  std::optional<int64_t> VisibleVersion(int64_t lineage, int64_t ancestor,
+                                        bool of_weights = false) const;
   bool Survives(int64_t lineage, int64_t train_version) const;
 
   Violations& violations_;

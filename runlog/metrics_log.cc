@@ -8,7 +8,6 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "runlog/jsonl.h"
 
 namespace freshet {
 namespace {
@@ -16,21 +15,6 @@ namespace {
 constexpr size_t kMaxRowBytes = size_t{1} << 20;
 
 }  // namespace
-
-absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path) {
-  const absl::StatusOr<uint64_t> cut = CutTornLine(path);
-  if (!cut.ok() && !absl::IsNotFound(cut.status())) return cut.status();
-  FRESHET_ASSIGN_OR_RETURN(LineAppender appender, LineAppender::Open(path));
-  return MetricsLog(std::move(appender));
-}
-
-absl::Status MetricsLog::Append(const StepMetrics& metrics) {
-  return appender_.Append(ToJson(metrics) + "\n");
-}
-
-absl::Status MetricsLog::Append(const EvalMetrics& metrics) {
-  return appender_.Append(ToJson(metrics) + "\n");
-}
 
 absl::StatusOr<MetricsHistory> ReadMetrics(const std::string& path) {
   MetricsHistory history;

@@ -2,31 +2,16 @@
 #define FRESHET_RUNLOG_METRICS_LOG_H_
 
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/file.h"
+#include "runlog/jsonl.h"
 #include "runlog/step_metrics.h"
 
 namespace freshet {
 
-// Writes metrics.jsonl. Confined to one thread at a time.
-class MetricsLog {
- public:
-  // Opens for appending. Creates the file if absent, and removes a torn last line.
-  static absl::StatusOr<MetricsLog> Open(const std::string& path);
-
-  // RESOURCE_EXHAUSTED: disk full, nothing written. FAILED_PRECONDITION: other errors.
-  absl::Status Append(const StepMetrics& metrics);
-  absl::Status Append(const EvalMetrics& metrics);
-  absl::Status Sync() { return appender_.Sync(); }
-
- private:
-  explicit MetricsLog(LineAppender appender) : appender_(std::move(appender)) {}
-  LineAppender appender_;
-};
+// Writes metrics.jsonl.
+using MetricsLog = JsonlLog;
 
 // Rows of a metrics.jsonl, in file order.
 struct MetricsHistory {

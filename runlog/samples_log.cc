@@ -10,7 +10,6 @@
 #include "base/str_cat.h"
 #include "base/utf8.h"
 #include "nlohmann/json.hpp"
-#include "runlog/jsonl.h"
 
 namespace freshet {
 namespace {
@@ -104,22 +103,6 @@ absl::StatusOr<SampleRow> ParseSampleRow(std::string_view line) {
   } catch (const nlohmann::json::exception& error) {
     return InvalidArgument("value of a wrong type: ", error.what());
   }
-}
-
-absl::StatusOr<SamplesLog> SamplesLog::Open(const std::string& path) {
-  const absl::StatusOr<uint64_t> cut = CutTornLine(path);
-  if (!cut.ok() && !absl::IsNotFound(cut.status())) return cut.status();
-  FRESHET_ASSIGN_OR_RETURN(LineAppender appender, LineAppender::Open(path));
-  return SamplesLog(std::move(appender));
-}
-
-absl::Status SamplesLog::Append(const std::vector<SampleRow>& rows) {
-  std::string lines;
-  for (const SampleRow& row : rows) {
-    lines += ToJson(row);
-    lines += '\n';
-  }
-  return appender_.Append(lines);
 }
 
 absl::StatusOr<SampleExcerpt> ReadSampleExcerpt(const std::string& path, size_t num_first,

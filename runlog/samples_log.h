@@ -6,13 +6,11 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/file.h"
 #include "datastore/trajectory.h"
+#include "runlog/jsonl.h"
 
 namespace freshet {
 
@@ -42,21 +40,8 @@ constexpr size_t kMaxSampleText = 4000;
 // Inverse; absent keys keep their defaults. INVALID_ARGUMENT for anything malformed.
 absl::StatusOr<SampleRow> ParseSampleRow(std::string_view line);
 
-// Writes samples.jsonl. Confined to one thread at a time.
-class SamplesLog {
- public:
-  // Opens for appending. Creates the file if absent, and removes a torn last line.
-  static absl::StatusOr<SamplesLog> Open(const std::string& path);
-
-  // Appends all rows with one write. RESOURCE_EXHAUSTED: disk full. FAILED_PRECONDITION: other
-  // errors.
-  absl::Status Append(const std::vector<SampleRow>& rows);
-  absl::Status Sync() { return appender_.Sync(); }
-
- private:
-  explicit SamplesLog(LineAppender appender) : appender_(std::move(appender)) {}
-  LineAppender appender_;
-};
+// Writes samples.jsonl.
+using SamplesLog = JsonlLog;
 
 // The first and last rows of a samples.jsonl, without overlap.
 struct SampleExcerpt {

@@ -2,14 +2,7 @@
 
 #include <algorithm>
 
-#include "base/str_cat.h"
-
 namespace freshet {
-
-std::string Paint(std::string_view text, const char* code, bool color) {
-  if (!color || text.empty()) return std::string(text);
-  return StrCat("\x1b[", code, "m", text, "\x1b[0m");
-}
 
 std::string Printable(std::string_view text) {
   std::string safe;

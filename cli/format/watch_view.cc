@@ -1,8 +1,6 @@
 #include "cli/format/watch_view.h"
 
 #include <algorithm>
-#include <numeric>
-#include <optional>
 #include <utility>
 #include <variant>
 
@@ -18,48 +16,20 @@ namespace {
 using freshet::job::v1::Event;
 using freshet::job::v1::Job;
 
-constexpr size_t kRecentSteps = 20;
 constexpr const char* kClearLine = "\x1b[K";
 constexpr const char* kClearBelow = "\x1b[J";
-
-void PushBounded(std::deque<double>& values, double value) {
-  values.push_back(value);
-  if (values.size() > kRecentSteps) values.pop_front();
-}
-
-// A text without ANSI sequences, cut after `columns` characters.
-std::string Cut(const std::string& text, int columns) {
-  size_t at = 0;
-  for (int column = 0; at < text.size(); ++at) {
-    const bool starts = (static_cast<unsigned char>(text[at]) & 0xC0U) != 0x80U;
-    if (starts && column++ == columns) break;
-  }
-  return text.substr(0, at);
-}
 
 }  // namespace
 
 WatchView::WatchView(const Job& job, const WatchStyle& style)
     : style_(style),
-      state_(job.state()),
-      reason_(job.reason()),
       total_steps_(job.steps()),
-      staleness_bound_(job.spec().staleness().max()),
       groups_(FormatGroups(job.groups())),
-      waits_for_(OneLine(job.waits_for())) {}
+      waits_for_(OneLine(job.waits_for())),
+      trend_(job.steps(), job.spec().staleness().max()) {}
 
 std::string WatchView::Apply(const Event& event) {
-  switch (event.event_case()) {
-    case Event::kMetricsJson:
-      return ApplyMetrics(event.metrics_json());
-    case Event::kState:
-      state_ = event.state().state();
-      reason_ = OneLine(event.state().reason());
-      break;
-    case Event::kNotice:
-    case Event::EVENT_NOT_SET:
-      break;
-  }
+  if (event.has_metrics_json()) return ApplyMetrics(event.metrics_json());
   return Write(OneLine(FormatEvent(event, total_steps_, style_.time_zone)) + "\n");
 }
 
@@ -68,25 +38,13 @@ std::string WatchView::ApplyMetrics(const std::string& json) {
   if (!row.ok())
     return Write("metrics that cannot be read: " + OneLine(Message(row.status())) + "\n");
   if (const auto* eval = std::get_if<EvalMetrics>(&*row)) {
-    EvalView view;
-    view.metrics = *eval;
-    const auto [first, added] = first_accuracy_.try_emplace(eval->eval_name, eval->eval_accuracy);
-    if (!added) view.first_accuracy = first->second;
-    return Write(FormatEval(view, {style_.width, style_.terminal && style_.color}) + "\n");
+    return Write(FormatEval(trend_.Add(*eval), {style_.width, style_.terminal && style_.color}) +
+                 "\n");
   }
   const auto* metrics = std::get_if<StepMetrics>(&*row);
   if (metrics == nullptr) return "";
-  PushBounded(rewards_, metrics->reward_mean);
-  PushBounded(seconds_, metrics->step_seconds);
   has_step_ = true;
-  step_.metrics = *metrics;
-  step_.total_steps = total_steps_;
-  step_.staleness_bound = staleness_bound_;
-  step_.recent_rewards.assign(rewards_.begin(), rewards_.end());
-  const double mean =
-      std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / static_cast<double>(seconds_.size());
-  step_.seconds_left =
-      mean * static_cast<double>(std::max<int64_t>(0, total_steps_ - metrics->step));
+  step_ = trend_.Add(*metrics);
   return style_.terminal ? Write("") : Write(FormatPlainStep(step_) + "\n");
 }
 

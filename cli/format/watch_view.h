@@ -2,8 +2,6 @@
 #define FRESHET_CLI_FORMAT_WATCH_VIEW_H_
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,9 +34,6 @@ class WatchView {
   // Keeps the live lines on screen; write its result last.
   std::string Finish();
 
-  freshet::job::v1::JobState state() const { return state_; }
-  const std::string& reason() const { return reason_; }
-
  private:
   std::string ApplyMetrics(const std::string& json);
   // Renders `lines` (each terminated by a newline) above the redrawn live lines.
@@ -46,17 +41,12 @@ class WatchView {
   std::vector<std::string> LiveLines() const;
 
   const WatchStyle style_;
-  freshet::job::v1::JobState state_;
-  std::string reason_;
   int64_t total_steps_ = 0;
-  int64_t staleness_bound_ = 0;
   std::string groups_;
   std::string waits_for_;
   bool has_step_ = false;
   StepView step_;
-  std::deque<double> rewards_;
-  std::deque<double> seconds_;  // of recent steps, for the estimate
-  std::map<std::string, double> first_accuracy_;
+  RunTrend trend_;
   size_t live_lines_ = 0;  // number of live lines on the terminal
 };
 

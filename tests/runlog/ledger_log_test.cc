@@ -1,6 +1,7 @@
 #include "runlog/ledger_log.h"
 
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/runlog/scratch_folder.h"
@@ -23,8 +24,8 @@ TEST(LedgerLog, AppendsRowsAfterCuttingATornLine) {
   folder.Write("ledger.jsonl", LedgerRowToJson(open) + "\n{\"seq\":1,\"ev");
   absl::StatusOr<LedgerLog> log = LedgerLog::Open(folder.File("ledger.jsonl"));
   ASSERT_TRUE(log.ok());
-  ASSERT_TRUE(log->Append({durable}).ok());
-  ASSERT_TRUE(log->Append({}).ok());
+  ASSERT_TRUE(log->Append(durable).ok());
+  ASSERT_TRUE(log->Append(std::vector<LedgerRow>()).ok());
   EXPECT_EQ(folder.Read("ledger.jsonl"),
             LedgerRowToJson(open) + "\n" + LedgerRowToJson(durable) + "\n");
 }

@@ -69,7 +69,7 @@ TEST(ReadSampleExcerpt, KeepsFirstAndLastWithoutOverlap) {
   const ScratchFolder folder;
   absl::StatusOr<SamplesLog> log = SamplesLog::Open(folder.File("samples.jsonl"));
   ASSERT_TRUE(log.ok());
-  for (int64_t step = 1; step <= 5; ++step) ASSERT_TRUE(log->Append({Row(step)}).ok());
+  for (int64_t step = 1; step <= 5; ++step) ASSERT_TRUE(log->Append(Row(step)).ok());
   const absl::StatusOr<SampleExcerpt> excerpt =
       ReadSampleExcerpt(folder.File("samples.jsonl"), 2, 2);
   ASSERT_TRUE(excerpt.ok());
