@@ -8,7 +8,6 @@
 
 #include "base/str_cat.h"
 #include "freshet/job/v1/key_options.pb.h"
-#include "job/scalar_value.h"
 
 namespace freshet {
 namespace {
@@ -161,16 +160,19 @@ class KeyChecker {
     const Reflection& reflection = *block.GetReflection();
     const KeyOptions& options = OptionsOf(field);
     std::string error;
+    std::string got;
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
       CheckText(reflection.GetString(block, &field), options, path);
     } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+      got = StrCat(reflection.GetInt64(block, &field));
       error = RangeError(options, static_cast<double>(reflection.GetInt64(block, &field)));
     } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
       const double value = reflection.GetDouble(block, &field);
+      got = FormatDouble(value);
       error = std::isfinite(value) ? RangeError(options, value) : "must be a finite number";
     }
     if (!error.empty()) {
-      Add(path, StrCat(error, ", got ", ScalarText(block, field)));
+      Add(path, StrCat(error, ", got ", got));
     }
   }
 

@@ -1,9 +1,10 @@
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "base/str_cat.h"
 #include "job/loss_names.h"
-#include "job/loss_spec.h"
+#include "job/loss_setup.h"
 
 namespace freshet {
 namespace {
@@ -11,26 +12,25 @@ namespace {
 // Applies overrides to a preset and collects errors.
 class Resolver {
  public:
-  Resolver(const LossOverrides& overrides, const LossBatchShape& shape)
-      : in_(overrides), shape_(shape) {}
+  Resolver(const job::v1::Loss& keys, const LossBatchShape& shape) : in_(keys), shape_(shape) {}
 
   std::variant<LossSpec, std::vector<LossError>> Resolve() {
-    const absl::StatusOr<LossSpec> preset = ExpandPreset(in_.preset.value_or("grpo"));
+    const absl::StatusOr<LossSpec> preset = ExpandPreset(in_.has_preset() ? in_.preset() : "grpo");
     if (!preset.ok()) {
       AddError("preset", Message(preset.status()));
     } else {
       spec_ = *preset;
     }
-    Choose("advantage", in_.advantage, kAdvantages, spec_.advantage);
-    Choose("surrogate", in_.surrogate, kSurrogates, spec_.surrogate);
-    Choose("ratio", in_.ratio, kRatios, spec_.ratio);
-    Choose("anchor", in_.anchor, kAnchors, spec_.anchor);
-    Choose("aggregate", in_.aggregate, kAggregates, spec_.aggregate);
+    Choose("advantage", in_.has_advantage(), in_.advantage(), kAdvantages, spec_.advantage);
+    Choose("surrogate", in_.has_surrogate(), in_.surrogate(), kSurrogates, spec_.surrogate);
+    Choose("ratio", in_.has_ratio(), in_.ratio(), kRatios, spec_.ratio);
+    Choose("anchor", in_.has_anchor(), in_.anchor(), kAnchors, spec_.anchor);
+    Choose("aggregate", in_.has_aggregate(), in_.aggregate(), kAggregates, spec_.aggregate);
     ResolveClip();
     ResolveCorrection();
     ResolveKl();
-    if (in_.entropy_coef) {
-      spec_.entropy_coef = *in_.entropy_coef;
+    if (in_.has_entropy_coef()) {
+      spec_.entropy_coef = in_.entropy_coef();
       CheckRange("entropy_coef", spec_.entropy_coef, 0, 1000);
     }
     CheckAnchor();
@@ -47,18 +47,18 @@ class Resolver {
   }
 
   template <typename Kind, size_t kSize>
-  void Choose(std::string_view key, const std::optional<std::string>& name,
+  void Choose(std::string_view key, bool given, const std::string& name,
               const std::array<LossName<Kind>, kSize>& names, Kind& out) {
-    if (!name) {
+    if (!given) {
       return;
     }
     for (const auto& entry : names) {
-      if (entry.name == *name) {
+      if (entry.name == name) {
         out = entry.kind;
         return;
       }
     }
-    AddError(key, StrCat(QuoteInput(*name), " is not one of ", JoinLossNames(names)));
+    AddError(key, StrCat(QuoteInput(name), " is not one of ", JoinLossNames(names)));
   }
 
   void CheckRange(std::string_view key, double value, double low, double high) {
@@ -77,15 +77,9 @@ class Resolver {
   }
 
   void ResolveClip() {
-    if (in_.clip_low) {
-      spec_.clip.low = *in_.clip_low;
-    }
-    if (in_.clip_high) {
-      spec_.clip.high = *in_.clip_high;
-    }
-    if (in_.clip_dual) {
-      spec_.clip.dual = in_.clip_dual;
-    }
+    if (in_.clip().has_low()) spec_.clip.low = in_.clip().low();
+    if (in_.clip().has_high()) spec_.clip.high = in_.clip().high();
+    if (in_.clip().has_dual()) spec_.clip.dual = in_.clip().dual();
     CheckAbove("clip.low", spec_.clip.low, 0, 1);
     CheckAbove("clip.high", spec_.clip.high, 0, 1000);
     if (spec_.clip.dual) {
@@ -97,9 +91,10 @@ class Resolver {
   }
 
   void ResolveCorrection() {
+    const job::v1::Correction& keys = in_.correction();
     CorrectionKind kind = spec_.correction.kind;
-    Choose("correction.kind", in_.correction_kind, kCorrections, kind);
-    if (!in_.correction_kind && spec_.anchor == AnchorKind::kProximal &&
+    Choose("correction.kind", keys.has_kind(), keys.kind(), kCorrections, kind);
+    if (!keys.has_kind() && spec_.anchor == AnchorKind::kProximal &&
         UncorrectedStaleness(spec_, shape_.max_staleness)) {
       kind = CorrectionKind::kTis;
     }
@@ -107,17 +102,18 @@ class Resolver {
       spec_.correction = DefaultCorrection(kind);
     }
     if (kind == CorrectionKind::kNone) {
-      for (const auto& [key, value] : {std::pair{"correction.cap", in_.correction_cap},
-                                       std::pair{"correction.low", in_.correction_low}}) {
-        if (value) {
-          AddError(key, StrCat("set to ", LossNumber(*value),
+      for (const auto& [key, given, value] :
+           {std::tuple{"correction.cap", keys.has_cap(), keys.cap()},
+            std::tuple{"correction.low", keys.has_low(), keys.low()}}) {
+        if (given) {
+          AddError(key, StrCat("set to ", LossNumber(value),
                                " but correction.kind is none: set kind tis, mask or seq_tis"));
         }
       }
       return;
     }
-    spec_.correction.cap = in_.correction_cap.value_or(spec_.correction.cap);
-    spec_.correction.low = in_.correction_low.value_or(spec_.correction.low);
+    if (keys.has_cap()) spec_.correction.cap = keys.cap();
+    if (keys.has_low()) spec_.correction.low = keys.low();
     // The bounds include 1, so that on-policy tokens keep weight 1.
     CheckRange("correction.cap", spec_.correction.cap, 1, 1e6);
     CheckRange("correction.low", spec_.correction.low, 0, 1);
@@ -125,17 +121,17 @@ class Resolver {
 
   void ResolveKl() {
     const KlKind preset_kind = spec_.kl.kind;
-    Choose("kl.kind", in_.kl_kind, kKls, spec_.kl.kind);
+    Choose("kl.kind", in_.kl().has_kind(), in_.kl().kind(), kKls, spec_.kl.kind);
     if (spec_.kl.kind == KlKind::kNone) {
       spec_.kl.coef = 0;
-      if (in_.kl_coef && *in_.kl_coef != 0) {
-        AddError("kl.coef",
-                 StrCat("set to ", LossNumber(*in_.kl_coef), " but kl.kind is none: set kind k3"));
+      if (in_.kl().coef() != 0) {
+        AddError("kl.coef", StrCat("set to ", LossNumber(in_.kl().coef()),
+                                   " but kl.kind is none: set kind k3"));
       }
       return;
     }
-    if (in_.kl_coef) {
-      spec_.kl.coef = *in_.kl_coef;
+    if (in_.kl().has_coef()) {
+      spec_.kl.coef = in_.kl().coef();
       CheckRange("kl.coef", spec_.kl.coef, 0, 1000);
       if (spec_.kl.coef == 0) {
         spec_.kl = KlSpec{};
@@ -164,11 +160,13 @@ class Resolver {
                                          " corrects a proximal anchor, but anchor is none: "
                                          "set anchor proximal or correction.kind none"));
     }
-    for (const auto& [key, value] :
-         {std::pair{"clip.low", in_.clip_low}, std::pair{"clip.high", in_.clip_high},
-          std::pair{"clip.dual", in_.clip_dual}}) {
-      if (value) {
-        AddError(key, StrCat("set to ", LossNumber(*value),
+    const job::v1::Clip& clip = in_.clip();
+    for (const auto& [key, given, value] :
+         {std::tuple{"clip.low", clip.has_low(), clip.low()},
+          std::tuple{"clip.high", clip.has_high(), clip.high()},
+          std::tuple{"clip.dual", clip.has_dual(), clip.dual()}}) {
+      if (given) {
+        AddError(key, StrCat("set to ", LossNumber(value),
                              " but anchor is none, so there is no ratio to clip: remove it or set "
                              "anchor proximal"));
       }
@@ -203,7 +201,7 @@ class Resolver {
     }
   }
 
-  const LossOverrides& in_;
+  const job::v1::Loss& in_;
   const LossBatchShape& shape_;
   LossSpec spec_;
   std::vector<LossError> errors_;
@@ -223,9 +221,28 @@ std::optional<std::string> UncorrectedStaleness(const LossSpec& spec, int64_t ma
                     : "loss.correction.kind is none: set loss.correction to {kind: tis, cap: 2.0}");
 }
 
-std::variant<LossSpec, std::vector<LossError>> ResolveLoss(const LossOverrides& overrides,
+std::variant<LossSpec, std::vector<LossError>> ResolveLoss(const job::v1::Loss& keys,
                                                            const LossBatchShape& shape) {
-  return Resolver(overrides, shape).Resolve();
+  return Resolver(keys, shape).Resolve();
+}
+
+std::variant<LossSpec, std::vector<LossError>> ResolveJobLoss(const job::v1::JobSpec& spec) {
+  return ResolveLoss(spec.loss(),
+                     {spec.group_size(), spec.prompts_per_step(), spec.staleness().max()});
+}
+
+std::vector<ConfigError> CheckLoss(const job::v1::JobSpec& spec, const KeyPlaces& places,
+                                   LossSpec& loss) {
+  const auto resolved = ResolveJobLoss(spec);
+  std::vector<ConfigError> errors;
+  if (std::holds_alternative<LossSpec>(resolved)) {
+    loss = std::get<LossSpec>(resolved);
+    return errors;
+  }
+  for (const LossError& error : std::get<std::vector<LossError>>(resolved)) {
+    errors.push_back(places.At(error.field, error.message));
+  }
+  return errors;
 }
 
 }  // namespace freshet

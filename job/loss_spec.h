@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -92,41 +91,6 @@ struct LossSpec {
   bool NeedsEntropy() const { return entropy_coef != 0; }
 };
 
-// User input: a preset name and the keys that override it. Names are those that DescribeLoss
-// prints.
-struct LossOverrides {
-  std::optional<std::string> preset;  // default: grpo
-  std::optional<std::string> advantage;
-  std::optional<std::string> surrogate;
-  std::optional<std::string> ratio;
-  std::optional<std::string> anchor;
-  std::optional<double> clip_low;
-  std::optional<double> clip_high;
-  std::optional<double> clip_dual;
-  std::optional<std::string> correction_kind;
-  std::optional<double> correction_cap;
-  std::optional<double> correction_low;
-  std::optional<std::string> kl_kind;
-  std::optional<double> kl_coef;
-  std::optional<std::string> aggregate;
-  std::optional<double> entropy_coef;
-};
-
-// Job settings that decide whether an advantage is defined and whether samples can be stale.
-struct LossBatchShape {
-  int64_t group_size = 0;       // samples per prompt
-  int64_t groups_per_step = 0;  // prompts per training step
-  int64_t max_staleness = 0;    // maximum number of versions between a token and the step that
-                                // trains on it
-};
-
-// One reason why a loss is rejected. `field` is the key's path ("loss.correction.kind"); `message`
-// is one line without the path: value, bound, fix.
-struct LossError {
-  std::string field;
-  std::string message;
-};
-
 struct LossPreset {
   std::string_view name;
   std::string_view summary;  // one line, for users
@@ -142,19 +106,6 @@ absl::StatusOr<LossSpec> ExpandPreset(std::string_view name);
 // A one-line warning with a fix if the loss trains on stale samples without an importance weight;
 // otherwise nullopt. Pure; thread-safe.
 std::optional<std::string> UncorrectedStaleness(const LossSpec& spec, int64_t max_staleness);
-
-// Expands the preset, applies the overrides and checks for contradictions. Returns the loss, or at
-// least one error. A correction kind that differs from the preset's gets its own defaults (tis: cap
-// 2; mask: low 0.5, cap 5; seq_tis: cap 2). If neither preset nor overrides name a kind, the kind
-// is tis when samples can be stale and the anchor is proximal. kl.coef 0 disables the KL term, like
-// kl.kind none. Pure; thread-safe.
-//
-// Errors: an unknown name; a number that is out of range or not finite; a correction with anchor
-// behavior (same effect twice) or none; a clip, ratio level or cispo without an anchor; a dual clip
-// outside ppo; a cap, low or coefficient without its kind; a KL kind without a coefficient; an
-// advantage that is undefined or always zero for this group size.
-std::variant<LossSpec, std::vector<LossError>> ResolveLoss(const LossOverrides& overrides,
-                                                           const LossBatchShape& shape);
 
 // The loss as one line of YAML with all effective keys:
 //   loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.28}, ...}

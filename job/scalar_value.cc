@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_format.h"
 #include "base/str_cat.h"
-#include "job/job_schema.h"
 
 namespace freshet {
 namespace {
@@ -90,29 +89,6 @@ bool StoreScalar(std::string_view text, const FieldDescriptor& field, ProtoMessa
     }
     default:
       return false;
-  }
-}
-
-std::string ScalarText(const ProtoMessage& message, const FieldDescriptor& field, int index) {
-  const google::protobuf::Reflection& reflection = *message.GetReflection();
-  const bool item = field.is_repeated();
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT64:
-      return StrCat(item ? reflection.GetRepeatedInt64(message, &field, index)
-                         : reflection.GetInt64(message, &field));
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return FormatDouble(item ? reflection.GetRepeatedDouble(message, &field, index)
-                               : reflection.GetDouble(message, &field));
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return (item ? reflection.GetRepeatedBool(message, &field, index)
-                   : reflection.GetBool(message, &field))
-                 ? "true"
-                 : "false";
-    case FieldDescriptor::CPPTYPE_STRING:
-      return QuoteText(item ? reflection.GetRepeatedString(message, &field, index)
-                            : reflection.GetString(message, &field));
-    default:
-      return "";
   }
 }
 

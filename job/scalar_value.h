@@ -18,11 +18,6 @@ const char* ScalarTypeName(google::protobuf::FieldDescriptor::CppType type);
 bool StoreScalar(std::string_view text, const google::protobuf::FieldDescriptor& field,
                  google::protobuf::Message& message);
 
-// The value as YAML that parses back exactly; text is quoted where needed. `index` selects an item
-// of a repeated field.
-std::string ScalarText(const google::protobuf::Message& message,
-                       const google::protobuf::FieldDescriptor& field, int index = 0);
-
 // `text` as a YAML scalar: plain if unambiguous, otherwise double-quoted.
 std::string QuoteText(std::string_view text);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/str_cat.h"
+#include "base/utf8.h"
 #include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/exceptions.h"
 #include "yaml-cpp/mark.h"
@@ -19,29 +20,6 @@ namespace {
 constexpr int kMaxOpenBrackets = 1000;
 constexpr size_t kMaxSeparators = 500000;
 
-// Size in bytes of the UTF-8 character at the start of `text`; 0 if invalid.
-size_t CharacterBytes(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  size_t size = 0;
-  if (lead < 0x80) {
-    return 1;
-  } else if (lead >= 0xC2 && lead < 0xE0) {
-    size = 2;
-  } else if (lead >= 0xE0 && lead < 0xF0) {
-    size = 3;
-  } else if (lead >= 0xF0 && lead < 0xF5) {
-    size = 4;
-  }
-  if (size == 0 || text.size() < size) {
-    return 0;
-  }
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  return size;
-}
-
 std::optional<YamlError> CheckBytes(std::string_view text) {
   if (text.size() > kMaxYamlBytes) {
     return YamlError{0, StrCat("is ", text.size(), " bytes; a job file has at most ", kMaxYamlBytes,
@@ -53,7 +31,7 @@ std::optional<YamlError> CheckBytes(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
-    const size_t size = CharacterBytes(text.substr(i));
+    const size_t size = DecodeUtf8(text, i).size;
     if (size == 0 || (byte < 0x20 && c != '\n' && c != '\r' && c != '\t') || byte == 0x7F) {
       return YamlError{line, StrCat("is not text: byte ", absl::Hex(byte, absl::kZeroPad2),
                                     " (hexadecimal) is not allowed in YAML")};

@@ -7,7 +7,7 @@
 #include "base/str_cat.h"
 #include "controller/jobs/plan/service_check.h"
 #include "controller/jobs/plan/store_setup.h"
-#include "job/loss_check.h"
+#include "job/loss_setup.h"
 #include "rollout/worker/rollout_setup.h"
 
 namespace freshet {

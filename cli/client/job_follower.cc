@@ -10,7 +10,7 @@
 #include "base/str_cat.h"
 #include "cli/client/interrupt.h"
 #include "cli/format/job_text.h"
-#include "cli/format/proto_json.h"
+#include "job/proto_json.h"
 #include "cli/format/watch_view.h"
 
 namespace freshet {

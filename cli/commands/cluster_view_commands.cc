@@ -18,7 +18,7 @@
 #include "cli/client/interrupt.h"
 #include "cli/format/cluster_text.h"
 #include "cli/format/job_text.h"
-#include "cli/format/proto_json.h"
+#include "job/proto_json.h"
 
 namespace freshet {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/strings/str_format.h"
 #include "base/str_cat.h"
 #include "cli/format/paint.h"
-#include "cli/format/proto_json.h"
 #include "cli/format/text_table.h"
 #include "job/loss_setup.h"
+#include "job/proto_json.h"
 #include "nlohmann/json.hpp"
 #include "runlog/step_metrics.h"
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "base/str_cat.h"
 #include "job/job_state.h"
+#include "job/proto_json.h"
 #include "nlohmann/json.hpp"
 #include "runlog/samples_log.h"
 #include "runlog/step_metrics.h"
@@ -29,41 +30,15 @@ Json TimeToJson(absl::Time time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
 }
 
-Json TimeToJson(bool present, const google::protobuf::Timestamp& time) {
-  if (!present || (time.seconds() == 0 && time.nanos() == 0)) return nullptr;
-  return TimeToJson(absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos()));
-}
-
-template <typename Map>
-Json CountsToJson(const Map& counts) {
-  const std::map<std::string, int64_t> sorted(counts.begin(), counts.end());
-  Json object = Json::object();
-  for (const auto& [name, count] : sorted) object[name] = count;
-  return object;
-}
-
 // Fields shared by the list and the page of a job.
 Json Summary(const job::v1::Job& job) {
-  Json object = {{"id", job.id()},
-                 {"name", job.name()},
-                 {"state", StateName(job.state())},
-                 {"reason", job.reason()},
-                 {"priority", job.priority()},
-                 {"created", TimeToJson(job.has_created(), job.created())},
-                 {"started", TimeToJson(job.has_started(), job.started())},
-                 {"finished", TimeToJson(job.has_finished(), job.finished())},
-                 {"step", job.step()},
-                 {"steps", job.steps()},
-                 {"lineage", job.lineage()},
-                 {"reward_mean", job.reward_mean()},
-                 {"eval_accuracy", nullptr}};
-  if (job.has_eval_accuracy()) object["eval_accuracy"] = job.eval_accuracy();
-  return object;
+  return ProtoToJson(job, {"id", "name", "state", "reason", "priority", "created", "started",
+                           "finished", "step", "steps", "lineage", "reward_mean", "eval_accuracy"});
 }
 
 // A state or a notice; null for a row of metrics.
 Json EventToJson(const job::v1::Event& event) {
-  Json object = {{"time", TimeToJson(event.has_time(), event.time())}};
+  Json object = ProtoToJson(event, {"time"});
   if (event.has_state()) {
     object["kind"] = "state";
     object["severity"] = event.state().state() == job::v1::JOB_STATE_FAILED ? "error" : "info";
@@ -154,23 +129,6 @@ Json PoolsToJson(const job::v1::Cluster& cluster) {
   return list;
 }
 
-Json WorkerToJson(const job::v1::Worker& worker) {
-  return {{"name", worker.name()},
-          {"role", worker.role()},
-          {"pool", worker.pool()},
-          {"state", worker.state()},
-          {"jobs", std::vector<std::string>(worker.jobs().begin(), worker.jobs().end())},
-          {"busy_ratio", worker.busy_ratio()},
-          {"tokens_per_second", worker.tokens_per_second()},
-          {"kv_cache_used_ratio", worker.kv_cache_used_ratio()},
-          {"lineage", worker.lineage()},
-          {"version", worker.version()},
-          {"waits_for", worker.waits_for()},
-          {"last_seen", TimeToJson(worker.has_last_seen(), worker.last_seen())},
-          {"restarts", worker.restarts()},
-          {"program_version", worker.program_version()}};
-}
-
 }  // namespace
 
 std::string JobsToJson(const StatusIdentity& identity, const StatusJobs& jobs, absl::Time now) {
@@ -194,15 +152,10 @@ std::string JobToJson(const job::v1::Job& job, const std::string& yaml) {
   object["staleness_policy"] = job.spec().staleness().policy();
   object["group_size"] = job.spec().group_size();
   object["prompts_per_step"] = job.spec().prompts_per_step();
-  object["groups"] = CountsToJson(job.groups());
-  object["ended"] = CountsToJson(job.ended());
+  object.update(ProtoToJson(job, {"groups", "ended"}));
   Json dead = Json::array();
   for (const job::v1::DeadGroup& group : job.dead_groups()) {
-    Json shown = {{"time", TimeToJson(group.has_time(), group.time())},
-                  {"prompt", group.prompt()},
-                  {"attempt", group.attempt()},
-                  {"reason", group.reason()}};
-    dead.push_back(std::move(shown));
+    dead.push_back(ProtoToJson(group, {"time", "prompt", "attempt", "reason"}));
   }
   object["dead_groups"] = std::move(dead);
   Json events = Json::array();
@@ -241,12 +194,17 @@ std::string SamplesToJson(const std::vector<std::string>& rows) {
 
 std::string WorkersToJson(const job::v1::Cluster& cluster) {
   Json workers = Json::array();
-  for (const job::v1::Worker& worker : cluster.workers()) workers.push_back(WorkerToJson(worker));
+  for (const job::v1::Worker& worker : cluster.workers()) {
+    workers.push_back(
+        ProtoToJson(worker, {"name", "role", "pool", "state", "jobs", "busy_ratio",
+                             "tokens_per_second", "kv_cache_used_ratio", "lineage", "version",
+                             "waits_for", "last_seen", "restarts", "program_version"}));
+  }
   Json body = Json::object();
   body["leader"] = cluster.leader();
   body["pools"] = PoolsToJson(cluster);
   body["workers"] = std::move(workers);
-  body["wanted"] = CountsToJson(cluster.wanted());
+  body.update(ProtoToJson(cluster, {"wanted"}));
   return Dump(body);
 }
 

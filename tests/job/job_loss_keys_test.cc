@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -8,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_schema.h"
-#include "job/loss_spec.h"
+#include "job/loss_setup.h"
 
 namespace freshet {
 namespace {
@@ -29,34 +28,28 @@ TEST(LossKeys, PresetsAreThoseOfTheTrainer) {
 
 // The trainer implements each choice that a job file may contain.
 TEST(LossKeys, ChoicesAreKnownToTheTrainer) {
-  struct Case {
-    const char* path;
-    std::optional<std::string> LossOverrides::*member;
-  };
-  for (const Case& c : {
-           Case{"loss.advantage", &LossOverrides::advantage},
-           Case{"loss.surrogate", &LossOverrides::surrogate},
-           Case{"loss.ratio", &LossOverrides::ratio},
-           Case{"loss.anchor", &LossOverrides::anchor},
-           Case{"loss.correction.kind", &LossOverrides::correction_kind},
-           Case{"loss.kl.kind", &LossOverrides::kl_kind},
-           Case{"loss.aggregate", &LossOverrides::aggregate},
-       }) {
-    const std::vector<std::string> allowed = Allowed(c.path);
-    EXPECT_FALSE(allowed.empty()) << c.path;
+  for (const std::string& path :
+       std::vector<std::string>{"loss.advantage", "loss.surrogate", "loss.ratio", "loss.anchor",
+                                "loss.correction.kind", "loss.kl.kind", "loss.aggregate"}) {
+    const std::vector<std::string> allowed = Allowed(path);
+    EXPECT_FALSE(allowed.empty()) << path;
     std::vector<std::string> names = allowed;
     names.emplace_back("no such choice");
     for (const std::string& name : names) {
-      LossOverrides overrides;
-      overrides.*c.member = name;
-      const auto loss = ResolveLoss(overrides, {.group_size = 8, .groups_per_step = 8});
+      job::v1::Loss keys;
+      google::protobuf::Message* block = &keys;
+      if (const std::vector<std::string> parts = SplitList(path, '.'); parts.size() == 3) {
+        block = keys.GetReflection()->MutableMessage(
+            &keys, keys.GetDescriptor()->FindFieldByName(parts[1]));
+      }
+      block->GetReflection()->SetString(block, FindJobKey(path).key->field, name);
+      const auto loss = ResolveLoss(keys, {.group_size = 8, .groups_per_step = 8});
       const auto* errors = std::get_if<std::vector<LossError>>(&loss);
       const bool is_unknown =
           errors != nullptr && std::any_of(errors->begin(), errors->end(), [&](const auto& error) {
-            return error.field == c.path &&
-                   error.message.find("is not one of") != std::string::npos;
+            return error.field == path && error.message.find("is not one of") != std::string::npos;
           });
-      EXPECT_EQ(is_unknown, name == "no such choice") << c.path << " " << name;
+      EXPECT_EQ(is_unknown, name == "no such choice") << path << " " << name;
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "job/loss_check.h"
+#include "job/loss_setup.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,11 +1,11 @@
-#include "job/loss_spec.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
 #include "base/str_cat.h"
+#include "job/loss_setup.h"
+#include "job/scalar_value.h"
 #include "yaml-cpp/yaml.h"
 
 namespace freshet {
@@ -18,8 +18,8 @@ constexpr LossBatchShape kShape{8, 16, 0};
 constexpr LossBatchShape kStale{8, 16, 1};
 constexpr CorrectionSpec kTis2{CorrectionKind::kTis, 2.0, 0.0};
 
-LossSpec Resolved(const LossOverrides& overrides, const LossBatchShape& shape = kShape) {
-  const auto result = ResolveLoss(overrides, shape);
+LossSpec Resolved(const job::v1::Loss& keys, const LossBatchShape& shape = kShape) {
+  const auto result = ResolveLoss(keys, shape);
   if (const auto* errors = std::get_if<std::vector<LossError>>(&result)) {
     for (const LossError& error : *errors) {
       ADD_FAILURE() << error.field << ": " << error.message;
@@ -29,17 +29,16 @@ LossSpec Resolved(const LossOverrides& overrides, const LossBatchShape& shape = 
   return std::get<LossSpec>(result);
 }
 
-std::vector<LossError> Errors(const LossOverrides& overrides,
-                              const LossBatchShape& shape = kShape) {
-  const auto result = ResolveLoss(overrides, shape);
+std::vector<LossError> Errors(const job::v1::Loss& keys, const LossBatchShape& shape = kShape) {
+  const auto result = ResolveLoss(keys, shape);
   const auto* errors = std::get_if<std::vector<LossError>>(&result);
   return errors ? *errors : std::vector<LossError>{};
 }
 
-LossOverrides Preset(const char* name) {
-  LossOverrides overrides;
-  overrides.preset = name;
-  return overrides;
+job::v1::Loss Preset(const char* name) {
+  job::v1::Loss keys;
+  keys.set_preset(name);
+  return keys;
 }
 
 TEST(LossSpec, PresetsExpandToTheDocumentedLines) {
@@ -100,42 +99,42 @@ TEST(LossSpec, UnknownPresetListsTheValidOnes) {
 }
 
 TEST(LossSpec, OverridesLieOverThePreset) {
-  LossOverrides overrides = Preset("grpo");
-  overrides.clip_high = 0.28;
-  overrides.clip_dual = 3.0;
-  overrides.correction_kind = "tis";
-  overrides.kl_kind = "k3";
-  overrides.kl_coef = 0.001;
-  overrides.aggregate = "token_mean";
-  overrides.entropy_coef = 0.01;
-  EXPECT_EQ(DescribeLoss(Resolved(overrides)),
+  job::v1::Loss keys = Preset("grpo");
+  keys.mutable_clip()->set_high(0.28);
+  keys.mutable_clip()->set_dual(3.0);
+  keys.mutable_correction()->set_kind("tis");
+  keys.mutable_kl()->set_kind("k3");
+  keys.mutable_kl()->set_coef(0.001);
+  keys.set_aggregate("token_mean");
+  keys.set_entropy_coef(0.01);
+  EXPECT_EQ(DescribeLoss(Resolved(keys)),
             "loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.28, "
             "dual: 3.0}, correction: {kind: tis, cap: 2.0}, kl: {kind: k3, coef: 0.001}, "
             "aggregate: token_mean, entropy_coef: 0.01}");
 }
 
 TEST(LossSpec, CorrectionKindKeepsThePresetsBoundsOnlyWhenItIsThePresets) {
-  LossOverrides overrides = Preset("decoupled_ppo");
-  overrides.correction_kind = "mask";
-  EXPECT_EQ(Resolved(overrides).correction, (CorrectionSpec{CorrectionKind::kMask, 5.0, 0.0}));
-  overrides.preset = "grpo";
-  EXPECT_EQ(Resolved(overrides).correction, (CorrectionSpec{CorrectionKind::kMask, 5.0, 0.5}));
-  overrides.correction_kind = "seq_tis";
-  overrides.correction_cap = 3.0;
-  EXPECT_EQ(Resolved(overrides).correction, (CorrectionSpec{CorrectionKind::kSeqTis, 3.0, 0.0}));
+  job::v1::Loss keys = Preset("decoupled_ppo");
+  keys.mutable_correction()->set_kind("mask");
+  EXPECT_EQ(Resolved(keys).correction, (CorrectionSpec{CorrectionKind::kMask, 5.0, 0.0}));
+  keys.set_preset("grpo");
+  EXPECT_EQ(Resolved(keys).correction, (CorrectionSpec{CorrectionKind::kMask, 5.0, 0.5}));
+  keys.mutable_correction()->set_kind("seq_tis");
+  keys.mutable_correction()->set_cap(3.0);
+  EXPECT_EQ(Resolved(keys).correction, (CorrectionSpec{CorrectionKind::kSeqTis, 3.0, 0.0}));
 }
 
 TEST(LossSpec, StaleSamplesAreCorrectedUnlessTheJobSaysOtherwise) {
   for (const LossPreset& preset : LossPresets()) {
     SCOPED_TRACE(preset.name);
     const LossSpec fresh = *ExpandPreset(preset.name);
-    const LossOverrides overrides = Preset(preset.name.data());
-    EXPECT_EQ(Resolved(overrides), fresh);
+    const job::v1::Loss keys = Preset(preset.name.data());
+    EXPECT_EQ(Resolved(keys), fresh);
     LossSpec stale = fresh;
     if (fresh.anchor == AnchorKind::kProximal && fresh.correction.kind == CorrectionKind::kNone) {
       stale.correction = kTis2;
     }
-    EXPECT_EQ(Resolved(overrides, kStale), stale);
+    EXPECT_EQ(Resolved(keys, kStale), stale);
     EXPECT_EQ(UncorrectedStaleness(stale, 1), std::nullopt);
   }
   EXPECT_EQ(Resolved(Preset("grpo"), kStale).correction, kTis2);
@@ -145,21 +144,21 @@ TEST(LossSpec, StaleSamplesAreCorrectedUnlessTheJobSaysOtherwise) {
 }
 
 TEST(LossSpec, TheDefaultCorrectionGivesWayToWhatIsWritten) {
-  LossOverrides overrides;
-  overrides.correction_cap = 3;
-  EXPECT_EQ(Resolved(overrides, kStale).correction, (CorrectionSpec{CorrectionKind::kTis, 3, 0}));
-  overrides.correction_kind = "mask";
-  EXPECT_EQ(Resolved(overrides, kStale).correction, (CorrectionSpec{CorrectionKind::kMask, 3, .5}));
-  overrides = {};
-  overrides.correction_kind = "none";
-  EXPECT_EQ(Resolved(overrides, kStale).correction, CorrectionSpec{});
-  overrides.preset = "icepop";
-  EXPECT_EQ(Resolved(overrides, kStale).correction, CorrectionSpec{});
-  overrides = {};
-  overrides.anchor = "behavior";
-  EXPECT_EQ(Resolved(overrides, kStale).correction, CorrectionSpec{});
-  overrides.anchor = "none";
-  EXPECT_EQ(Resolved(overrides, kStale).correction, CorrectionSpec{});
+  job::v1::Loss keys;
+  keys.mutable_correction()->set_cap(3);
+  EXPECT_EQ(Resolved(keys, kStale).correction, (CorrectionSpec{CorrectionKind::kTis, 3, 0}));
+  keys.mutable_correction()->set_kind("mask");
+  EXPECT_EQ(Resolved(keys, kStale).correction, (CorrectionSpec{CorrectionKind::kMask, 3, .5}));
+  keys = {};
+  keys.mutable_correction()->set_kind("none");
+  EXPECT_EQ(Resolved(keys, kStale).correction, CorrectionSpec{});
+  keys.set_preset("icepop");
+  EXPECT_EQ(Resolved(keys, kStale).correction, CorrectionSpec{});
+  keys = {};
+  keys.set_anchor("behavior");
+  EXPECT_EQ(Resolved(keys, kStale).correction, CorrectionSpec{});
+  keys.set_anchor("none");
+  EXPECT_EQ(Resolved(keys, kStale).correction, CorrectionSpec{});
 }
 
 TEST(LossSpec, StaleSamplesWithoutACorrectionAreSaidAloud) {
@@ -176,18 +175,18 @@ TEST(LossSpec, StaleSamplesWithoutACorrectionAreSaidAloud) {
 }
 
 TEST(LossSpec, KlCoefficientZeroNeedsNoReference) {
-  LossOverrides overrides;
-  overrides.kl_kind = "k3";
-  overrides.kl_coef = 0.0;
-  EXPECT_FALSE(Resolved(overrides).NeedsReference());
-  overrides.kl_coef = 0.1;
-  EXPECT_TRUE(Resolved(overrides).NeedsReference());
+  job::v1::Loss keys;
+  keys.mutable_kl()->set_kind("k3");
+  keys.mutable_kl()->set_coef(0.0);
+  EXPECT_FALSE(Resolved(keys).NeedsReference());
+  keys.mutable_kl()->set_coef(0.1);
+  EXPECT_TRUE(Resolved(keys).NeedsReference());
 }
 
 TEST(LossSpec, PlainReinforceHasNoClip) {
-  LossOverrides overrides = Preset("rloo");
-  overrides.anchor = "none";
-  const LossSpec spec = Resolved(overrides);
+  job::v1::Loss keys = Preset("rloo");
+  keys.set_anchor("none");
+  const LossSpec spec = Resolved(keys);
   EXPECT_FALSE(spec.NeedsProximal());
   EXPECT_FALSE(spec.NeedsBehavior());
   EXPECT_EQ(DescribeLoss(spec),
@@ -195,32 +194,21 @@ TEST(LossSpec, PlainReinforceHasNoClip) {
             "aggregate: sequence_sum_norm}");
 }
 
-template <typename Value>
-void Read(const YAML::Node& node, std::optional<Value>& out) {
-  if (node) {
-    out = node.as<Value>();
+void Read(const YAML::Node& block, google::protobuf::Message& out) {
+  for (const auto& entry : block) {
+    const auto* field = out.GetDescriptor()->FindFieldByName(entry.first.Scalar());
+    ASSERT_NE(field, nullptr) << entry.first.Scalar();
+    if (entry.second.IsMap()) {
+      Read(entry.second, *out.GetReflection()->MutableMessage(&out, field));
+    } else {
+      EXPECT_TRUE(StoreScalar(entry.second.Scalar(), *field, out)) << entry.first.Scalar();
+    }
   }
 }
 
-LossOverrides FromYaml(const std::string& line) {
-  const YAML::Node loss = YAML::Load(line)["loss"];
-  LossOverrides out;
-  Read(loss["advantage"], out.advantage);
-  Read(loss["surrogate"], out.surrogate);
-  Read(loss["ratio"], out.ratio);
-  Read(loss["anchor"], out.anchor);
-  Read(loss["aggregate"], out.aggregate);
-  Read(loss["entropy_coef"], out.entropy_coef);
-  if (loss["clip"]) {
-    Read(loss["clip"]["low"], out.clip_low);
-    Read(loss["clip"]["high"], out.clip_high);
-    Read(loss["clip"]["dual"], out.clip_dual);
-  }
-  Read(loss["correction"]["kind"], out.correction_kind);
-  Read(loss["correction"]["cap"], out.correction_cap);
-  Read(loss["correction"]["low"], out.correction_low);
-  Read(loss["kl"]["kind"], out.kl_kind);
-  Read(loss["kl"]["coef"], out.kl_coef);
+job::v1::Loss FromYaml(const std::string& line) {
+  job::v1::Loss out;
+  Read(YAML::Load(line)["loss"], out);
   return out;
 }
 
@@ -245,65 +233,75 @@ TEST(LossSpec, PrintedLineReadsBackAsTheSameLoss) {
 
 struct Refused {
   const char* name;
-  LossOverrides overrides;
+  job::v1::Loss keys;
   const char* field;
   const char* message;
 };
 
-LossOverrides With(void (*change)(LossOverrides&)) {
-  LossOverrides overrides;
-  change(overrides);
-  return overrides;
+job::v1::Loss With(void (*change)(job::v1::Loss&)) {
+  job::v1::Loss keys;
+  change(keys);
+  return keys;
 }
 
 std::vector<Refused> RefusedCases() {
   return {
-      {"cispo and tis", With([](auto& o) { o.preset = "cispo", o.correction_kind = "tis"; }),
+      {"cispo and tis",
+       With([](auto& o) { o.set_preset("cispo"), o.mutable_correction()->set_kind("tis"); }),
        "loss.correction.kind", "two importance corrections"},
-      {"behavior and tis", With([](auto& o) { o.anchor = "behavior", o.correction_kind = "tis"; }),
+      {"behavior and tis",
+       With([](auto& o) { o.set_anchor("behavior"), o.mutable_correction()->set_kind("tis"); }),
        "loss.correction.kind", "two importance corrections"},
       {"decoupled on behavior",
-       With([](auto& o) { o.preset = "decoupled_ppo", o.anchor = "behavior"; }),
+       With([](auto& o) { o.set_preset("decoupled_ppo"), o.set_anchor("behavior"); }),
        "loss.correction.kind", "two importance corrections"},
-      {"tis without anchor", With([](auto& o) { o.anchor = "none", o.correction_kind = "tis"; }),
+      {"tis without anchor",
+       With([](auto& o) { o.set_anchor("none"), o.mutable_correction()->set_kind("tis"); }),
        "loss.correction.kind", "anchor is none: set anchor proximal"},
-      {"clip without anchor", With([](auto& o) { o.anchor = "none", o.clip_high = 0.3; }),
+      {"clip without anchor",
+       With([](auto& o) { o.set_anchor("none"), o.mutable_clip()->set_high(0.3); }),
        "loss.clip.high", "no ratio to clip"},
-      {"sequence without anchor", With([](auto& o) { o.preset = "gspo", o.anchor = "none"; }),
+      {"sequence without anchor", With([](auto& o) { o.set_preset("gspo"), o.set_anchor("none"); }),
        "loss.ratio", "needs an anchor"},
-      {"cispo without anchor", With([](auto& o) { o.preset = "cispo", o.anchor = "none"; }),
+      {"cispo without anchor", With([](auto& o) { o.set_preset("cispo"), o.set_anchor("none"); }),
        "loss.surrogate", "needs an anchor"},
-      {"dual in cispo", With([](auto& o) { o.preset = "cispo", o.clip_dual = 3; }),
+      {"dual in cispo", With([](auto& o) { o.set_preset("cispo"), o.mutable_clip()->set_dual(3); }),
        "loss.clip.dual", "needs surrogate ppo"},
-      {"clip low 0", With([](auto& o) { o.clip_low = 0; }), "loss.clip.low",
+      {"clip low 0", With([](auto& o) { o.mutable_clip()->set_low(0); }), "loss.clip.low",
        "0.0 is outside (0.0, 1.0]"},
-      {"clip low above 1", With([](auto& o) { o.clip_low = 1.5; }), "loss.clip.low",
+      {"clip low above 1", With([](auto& o) { o.mutable_clip()->set_low(1.5); }), "loss.clip.low",
        "1.5 is outside (0.0, 1.0]"},
-      {"clip high negative", With([](auto& o) { o.clip_high = -0.1; }), "loss.clip.high",
-       "-0.1 is outside"},
+      {"clip high negative", With([](auto& o) { o.mutable_clip()->set_high(-0.1); }),
+       "loss.clip.high", "-0.1 is outside"},
       {"clip high nan",
-       With([](auto& o) { o.clip_high = std::numeric_limits<double>::quiet_NaN(); }),
+       With([](auto& o) { o.mutable_clip()->set_high(std::numeric_limits<double>::quiet_NaN()); }),
        "loss.clip.high", "nan is outside"},
-      {"dual 1", With([](auto& o) { o.clip_dual = 1; }), "loss.clip.dual", "1.0 is outside"},
-      {"cap below 1", With([](auto& o) { o.correction_kind = "tis", o.correction_cap = 0.5; }),
+      {"dual 1", With([](auto& o) { o.mutable_clip()->set_dual(1); }), "loss.clip.dual",
+       "1.0 is outside"},
+      {"cap below 1", With([](auto& o) {
+         o.mutable_correction()->set_kind("tis"), o.mutable_correction()->set_cap(0.5);
+       }),
        "loss.correction.cap", "0.5 is outside [1.0, "},
-      {"low above 1", With([](auto& o) { o.correction_kind = "mask", o.correction_low = 1.1; }),
+      {"low above 1", With([](auto& o) {
+         o.mutable_correction()->set_kind("mask"), o.mutable_correction()->set_low(1.1);
+       }),
        "loss.correction.low", "1.1 is outside [0.0, 1.0]"},
-      {"cap without kind", With([](auto& o) { o.correction_cap = 2; }), "loss.correction.cap",
-       "correction.kind is none"},
-      {"kl coef without kind", With([](auto& o) { o.kl_coef = 0.1; }), "loss.kl.coef",
+      {"cap without kind", With([](auto& o) { o.mutable_correction()->set_cap(2); }),
+       "loss.correction.cap", "correction.kind is none"},
+      {"kl coef without kind", With([](auto& o) { o.mutable_kl()->set_coef(0.1); }), "loss.kl.coef",
        "kl.kind is none: set kind k3"},
-      {"kl kind without coef", With([](auto& o) { o.kl_kind = "k3"; }), "loss.kl.coef",
-       "kl.kind k3 needs a coefficient"},
-      {"kl coef negative", With([](auto& o) { o.kl_kind = "k3", o.kl_coef = -1; }), "loss.kl.coef",
+      {"kl kind without coef", With([](auto& o) { o.mutable_kl()->set_kind("k3"); }),
+       "loss.kl.coef", "kl.kind k3 needs a coefficient"},
+      {"kl coef negative",
+       With([](auto& o) { o.mutable_kl()->set_kind("k3"), o.mutable_kl()->set_coef(-1); }),
+       "loss.kl.coef", "-1.0 is outside"},
+      {"entropy negative", With([](auto& o) { o.set_entropy_coef(-1); }), "loss.entropy_coef",
        "-1.0 is outside"},
-      {"entropy negative", With([](auto& o) { o.entropy_coef = -1; }), "loss.entropy_coef",
-       "-1.0 is outside"},
-      {"unknown advantage", With([](auto& o) { o.advantage = "gae"; }), "loss.advantage",
+      {"unknown advantage", With([](auto& o) { o.set_advantage("gae"); }), "loss.advantage",
        "'gae' is not one of grpo, dr_grpo, rloo"},
-      {"unknown preset", With([](auto& o) { o.preset = "ppo2"; }), "loss.preset",
+      {"unknown preset", With([](auto& o) { o.set_preset("ppo2"); }), "loss.preset",
        "'ppo2' is not one of grpo"},
-      {"unknown correction", With([](auto& o) { o.correction_kind = "tiss"; }),
+      {"unknown correction", With([](auto& o) { o.mutable_correction()->set_kind("tiss"); }),
        "loss.correction.kind", "'tiss' is not one of none, tis, mask, seq_tis"},
   };
 }
@@ -311,7 +309,7 @@ std::vector<Refused> RefusedCases() {
 TEST(LossSpec, RefusesContradictionsByKey) {
   for (const Refused& refused : RefusedCases()) {
     SCOPED_TRACE(refused.name);
-    const std::vector<LossError> errors = Errors(refused.overrides);
+    const std::vector<LossError> errors = Errors(refused.keys);
     ASSERT_EQ(errors.size(), 1u);
     EXPECT_EQ(errors[0].field, refused.field);
     EXPECT_THAT(errors[0].message, HasSubstr(refused.message));
@@ -319,11 +317,11 @@ TEST(LossSpec, RefusesContradictionsByKey) {
 }
 
 TEST(LossSpec, ReportsEveryFaultAtOnce) {
-  LossOverrides overrides;
-  overrides.ratio = "word";
-  overrides.clip_low = -1;
-  overrides.kl_kind = "k9";
-  EXPECT_EQ(Errors(overrides).size(), 3u);
+  job::v1::Loss keys;
+  keys.set_ratio("word");
+  keys.mutable_clip()->set_low(-1);
+  keys.mutable_kl()->set_kind("k9");
+  EXPECT_EQ(Errors(keys).size(), 3u);
 }
 
 TEST(LossSpec, RefusesGroupAdvantageOfOneSample) {

@@ -8,7 +8,7 @@
 #include "job/job_mode.h"
 #include "job/job_parser.h"
 #include "job/job_yaml.h"
-#include "job/loss_check.h"
+#include "job/loss_setup.h"
 
 namespace freshet {
 namespace {

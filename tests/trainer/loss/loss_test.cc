@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/str_cat.h"
+#include "job/loss_setup.h"
 
 namespace freshet {
 namespace {
@@ -100,14 +101,14 @@ TEST(PolicyLoss, StaleSamplesOfADefaultJobCarryTheirImportanceWeight) {
   Golden golden;
   golden.ratios = {1, 1, 1};
   golden.rhos = {1.5, 0.5, 4};  // of samples one version older
-  LossOverrides overrides;
+  job::v1::Loss keys;
   const auto gradient = [&](int64_t max_staleness) {
-    const auto resolved = ResolveLoss(overrides, {2, 1, max_staleness});
+    const auto resolved = ResolveLoss(keys, {2, 1, max_staleness});
     return Evaluate(std::get<LossSpec>(resolved), golden).gradient;
   };
   ExpectNear(gradient(1), {-1.5 / 4, -0.5 / 4, 2.0 / 2});  // the last weight is truncated to 2
   ExpectNear(gradient(0), {-0.25, -0.25, 0.5});
-  overrides.correction_kind = "none";
+  keys.mutable_correction()->set_kind("none");
   ExpectNear(gradient(1), {-0.25, -0.25, 0.5});
 }
 

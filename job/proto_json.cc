@@ -1,15 +1,20 @@
-#include "cli/format/proto_json.h"
+#include "job/proto_json.h"
 
 #include <cctype>
+#include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "absl/time/time.h"
-#include "freshet/job/v1/key_options.pb.h"
+#include "base/proto_time.h"
+#include "base/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/timestamp.pb.h"
+#include "job/job_schema.h"
+#include "job/job_yaml.h"
+#include "job/scalar_value.h"
 
 namespace freshet {
 namespace {
@@ -17,7 +22,7 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
+using ProtoMessage = google::protobuf::Message;
 using google::protobuf::Reflection;
 using Json = nlohmann::ordered_json;
 
@@ -30,24 +35,16 @@ std::string ShortName(const EnumValueDescriptor& value) {
   }
   prefix += '_';
   const std::string& name = value.name();
-  return name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : name;
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
 }
 
 Json TimestampToJson(const google::protobuf::Timestamp& time) {
   if (time.seconds() == 0 && time.nanos() == 0) return nullptr;
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ",
-                          absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos()),
-                          absl::UTCTimeZone());
-}
-
-bool IsInlineMap(const Descriptor& type) {
-  return type.field_count() == 1 && type.field(0)->is_map() &&
-         type.field(0)->options().HasExtension(freshet::job::v1::key) &&
-         type.field(0)->options().GetExtension(freshet::job::v1::key).inline_map();
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", FromTimestamp(time), absl::UTCTimeZone());
 }
 
 // One value of a field; `index` is -1 for a field that is not repeated.
-Json ValueToJson(const Message& message, const FieldDescriptor& field, int index) {
+Json ValueToJson(const ProtoMessage& message, const FieldDescriptor& field, int index) {
   const Reflection& r = *message.GetReflection();
   const bool one = index < 0;
   switch (field.cpp_type()) {
@@ -77,13 +74,13 @@ Json ValueToJson(const Message& message, const FieldDescriptor& field, int index
   return nullptr;
 }
 
-Json MapToJson(const Message& message, const FieldDescriptor& field) {
+Json MapToJson(const ProtoMessage& message, const FieldDescriptor& field) {
   const FieldDescriptor& key = *field.message_type()->map_key();
   const FieldDescriptor& value = *field.message_type()->map_value();
   std::map<std::string, Json> sorted;
   const Reflection& r = *message.GetReflection();
   for (int i = 0; i < r.FieldSize(message, &field); ++i) {
-    const Message& entry = r.GetRepeatedMessage(message, &field, i);
+    const ProtoMessage& entry = r.GetRepeatedMessage(message, &field, i);
     const Json name = ValueToJson(entry, key, -1);
     sorted[name.is_string() ? name.get<std::string>() : name.dump()] =
         ValueToJson(entry, value, -1);
@@ -93,7 +90,7 @@ Json MapToJson(const Message& message, const FieldDescriptor& field) {
   return object;
 }
 
-Json FieldToJson(const Message& message, const FieldDescriptor& field) {
+Json FieldToJson(const ProtoMessage& message, const FieldDescriptor& field) {
   if (field.is_map()) return MapToJson(message, field);
   if (!field.is_repeated()) return ValueToJson(message, field, -1);
   Json list = Json::array();
@@ -102,63 +99,44 @@ Json FieldToJson(const Message& message, const FieldDescriptor& field) {
   return list;
 }
 
-bool EndsWith(std::string_view text, std::string_view tail) {
-  return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
-}
-
-// Whether YAML reads the unquoted text back unchanged.
-bool IsPlain(const std::string& text) {
-  if (text.empty() || text.size() > 200) return false;
-  static constexpr std::string_view kWords[] = {"true", "false", "null", "yes", "no",
-                                                "on",   "off",   "~",    "y",   "n"};
-  std::string lower;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) == 0 && c != '_' && c != '-' && c != '.' && c != '/') return false;
-    lower += static_cast<char>(std::tolower(byte));
-  }
-  for (const std::string_view word : kWords) {
-    if (lower == word) return false;
-  }
-  // Texts that start like a number are quoted.
-  return std::isalpha(static_cast<unsigned char>(text.front())) != 0 || text.front() == '/' ||
-         text.front() == '_';
-}
-
-// JSON strings are valid YAML double-quoted scalars.
 std::string Scalar(const Json& value) {
-  if (value.is_string() && IsPlain(value.get<std::string>())) return value.get<std::string>();
+  if (value.is_string()) return QuoteText(value.get<std::string>());
+  if (value.is_number_float() && std::isfinite(value.get<double>())) {
+    return FormatDouble(value.get<double>());
+  }
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 void AppendYaml(const Json& value, size_t indent, std::string& text) {
   const std::string margin(indent, ' ');
-  const auto add = [&](const std::string& head, const Json& item) {
-    text += margin + head;
-    if (!item.is_structured() || item.empty()) {
-      text += (head.back() == ' ' ? "" : " ") + Scalar(item) + "\n";
-      return;
-    }
-    text += "\n";
-    AppendYaml(item, indent + 2, text);
-  };
+  if (!value.is_structured()) text += margin + Scalar(value) + "\n";
   if (value.is_object()) {
-    for (const auto& [key, item] : value.items()) add(Scalar(key) + ":", item);
+    for (const auto& [key, item] : value.items()) {
+      const bool nested = item.is_structured() && !item.empty();
+      text += StrCat(margin, QuoteText(key), ":", nested ? "" : " " + Scalar(item), "\n");
+      if (nested) AppendYaml(item, indent + 2, text);
+    }
   } else if (value.is_array()) {
-    for (const Json& item : value) add("-", item);
-  } else {
-    text += margin + Scalar(value) + "\n";
+    for (const Json& item : value) {
+      const size_t begin = text.size();
+      if (item.is_structured() && !item.empty()) {
+        AppendYaml(item, indent + 2, text);
+      } else {
+        text += StrCat(margin, "  ", Scalar(item), "\n");
+      }
+      text[begin + indent] = '-';
+    }
   }
 }
 
 }  // namespace
 
-Json ProtoToJson(const Message& message) {
+Json ProtoToJson(const ProtoMessage& message) {
   const Descriptor& type = *message.GetDescriptor();
   if (type.full_name() == "google.protobuf.Timestamp") {
     return TimestampToJson(static_cast<const google::protobuf::Timestamp&>(message));
   }
-  if (IsInlineMap(type)) return FieldToJson(message, *type.field(0));
+  if (const FieldDescriptor* map = InlineMap(type)) return FieldToJson(message, *map);
   Json object = Json::object();
   const Reflection& r = *message.GetReflection();
   for (int i = 0; i < type.field_count(); ++i) {
@@ -170,7 +148,7 @@ Json ProtoToJson(const Message& message) {
     }
     std::string name = field.name();
     Json value = FieldToJson(message, field);
-    if (EndsWith(name, "_json")) {
+    if (name.ends_with("_json")) {
       Json parsed = value.is_string()
                         ? Json::parse(value.get<std::string>(), nullptr, /*allow_exceptions=*/false)
                         : Json(Json::value_t::discarded);
@@ -191,11 +169,26 @@ Json ProtoToJson(const Message& message) {
   return object;
 }
 
+Json ProtoToJson(const ProtoMessage& message, std::initializer_list<const char*> fields) {
+  Json object = Json::object();
+  for (const char* name : fields) {
+    const FieldDescriptor& field = *message.GetDescriptor()->FindFieldByName(name);
+    const bool absent = field.has_presence() && !message.GetReflection()->HasField(message, &field);
+    object[name] = absent ? Json(nullptr) : FieldToJson(message, field);
+  }
+  return object;
+}
+
 std::string JsonToYaml(const Json& value) {
   std::string text;
   if (value.is_structured() && value.empty()) return Scalar(value) + "\n";
   AppendYaml(value, 0, text);
   return text;
+}
+
+std::string WriteJobYaml(const JobSpec& spec) {
+  const Json json = ProtoToJson(spec);
+  return json.empty() ? "" : JsonToYaml(json);
 }
 
 }  // namespace freshet

@@ -1,4 +1,4 @@
-#include "cli/format/proto_json.h"
+#include "job/proto_json.h"
 
 #include <string>
 

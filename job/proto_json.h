@@ -1,6 +1,7 @@
-#ifndef FRESHET_CLI_FORMAT_PROTO_JSON_H_
-#define FRESHET_CLI_FORMAT_PROTO_JSON_H_
+#ifndef FRESHET_JOB_PROTO_JSON_H_
+#define FRESHET_JOB_PROTO_JSON_H_
 
+#include <initializer_list>
 #include <string>
 
 #include "google/protobuf/message.h"
@@ -13,10 +14,13 @@ namespace freshet {
 // `..._json` parsed in place (without the suffix), maps inlined as in job files. Fields whose
 // absence has a meaning are omitted if absent. Keys are in proto order, map keys sorted by name.
 nlohmann::ordered_json ProtoToJson(const google::protobuf::Message& message);
+// Only these fields; null for an absent one.
+nlohmann::ordered_json ProtoToJson(const google::protobuf::Message& message,
+                                   std::initializer_list<const char*> fields);
 
 // `value` as block-style YAML that round-trips. Ends with a newline.
 std::string JsonToYaml(const nlohmann::ordered_json& value);
 
 }  // namespace freshet
 
-#endif  // FRESHET_CLI_FORMAT_PROTO_JSON_H_
+#endif  // FRESHET_JOB_PROTO_JSON_H_
