@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "nlohmann/json.hpp"
@@ -18,15 +19,8 @@ constexpr size_t kMaxText = 300;
 
 // The reply as an object; discarded if it is none or nested too deeply.
 Json ParseObject(const std::string& text) {
-  bool deep = false;
-  Json parsed = Json::parse(
-      text,
-      [&deep](int depth, Json::parse_event_t, Json&) {
-        deep = deep || depth > kMaxDepth;
-        return !deep;
-      },
-      /*allow_exceptions=*/false);
-  return deep || !parsed.is_object() ? Json(Json::value_t::discarded) : parsed;
+  absl::StatusOr<Json> parsed = ParseJson(text, "reply", {.max_depth = kMaxDepth});
+  return parsed.ok() && parsed->is_object() ? *std::move(parsed) : Json(Json::value_t::discarded);
 }
 
 // The server's error message: `message` of a Status, on one line.
