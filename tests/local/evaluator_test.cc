@@ -15,7 +15,7 @@
 #include "model/char_tokenizer.h"
 #include "services/reward/scorers/scorer_factory.h"
 #include "tests/rollout/worker/rollout_worker_fixture.h"
-#include "tests/services/reward/worker/callback_scorer.h"
+#include "tests/services/reward/scorers/callback_scorer.h"
 
 namespace freshet {
 namespace {

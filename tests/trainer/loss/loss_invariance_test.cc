@@ -4,48 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <random>
 
-#include "trainer/loss/loss.h"
+#include "tests/trainer/loss/loss_evaluation.h"
 
 namespace freshet {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-at::Tensor Doubles(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
-
-std::vector<double> Values(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.detach().to(at::kDouble).contiguous();
-  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
-}
-
-LossSpec Preset(const char* name) { return *ExpandPreset(name); }
-
-struct Evaluation {
-  LossOutput out;
-  std::vector<double> gradient;
-};
-
-Evaluation Evaluate(const LossSpec& spec, const LossInputs& in, const LossNormalizer& normalizer) {
-  auto out = PolicyLoss(spec, in, normalizer);
-  if (!out.ok()) {
-    ADD_FAILURE() << out.status();
-    return {{}, std::vector<double>(static_cast<size_t>(in.logprobs_N.numel()), kNan)};
-  }
-  out->loss.backward();
-  return {*out, Values(in.logprobs_N.grad())};
-}
-
-void ExpectNear(const std::vector<double>& values, const std::vector<double>& expected) {
-  ASSERT_EQ(values.size(), expected.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    EXPECT_NEAR(values[i], expected[i], 1e-12) << "entry " << i;
-  }
-}
 
 // Five sequences of 1 to 6 tokens with random values. Masked tokens hold garbage.
 struct RandomBatch {

@@ -5,27 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/str_cat.h"
 #include "job/loss_setup.h"
+#include "tests/trainer/loss/loss_evaluation.h"
 
 namespace freshet {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-at::Tensor Doubles(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
-
-std::vector<double> Values(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.detach().to(at::kDouble).contiguous();
-  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
-}
-
-LossSpec Preset(const char* name) { return *ExpandPreset(name); }
 
 // Three tokens: two of sequence 0 with advantage 1, one of sequence 1 with advantage -1. All
 // log-probs of the current policy are -1; those of the other policies follow from the ratios.
@@ -34,11 +22,6 @@ struct Golden {
   std::vector<double> rhos{1, 1, 1};          // proximal / behaviour
   std::vector<double> advantages{1, 1, -1};
   LossNormalizer normalizer{3, 2, 4};
-};
-
-struct Evaluation {
-  LossOutput out;
-  std::vector<double> gradient;
 };
 
 LossInputs InputsOf(const Golden& golden) {
@@ -58,25 +41,8 @@ LossInputs InputsOf(const Golden& golden) {
   return in;
 }
 
-Evaluation Evaluate(const LossSpec& spec, const LossInputs& in, const LossNormalizer& normalizer) {
-  auto out = PolicyLoss(spec, in, normalizer);
-  if (!out.ok()) {
-    ADD_FAILURE() << out.status();
-    return {{}, std::vector<double>(static_cast<size_t>(in.logprobs_N.numel()), kNan)};
-  }
-  out->loss.backward();
-  return {*out, Values(in.logprobs_N.grad())};
-}
-
 Evaluation Evaluate(const LossSpec& spec, const Golden& golden = {}) {
   return Evaluate(spec, InputsOf(golden), golden.normalizer);
-}
-
-void ExpectNear(const std::vector<double>& values, const std::vector<double>& expected) {
-  ASSERT_EQ(values.size(), expected.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    EXPECT_NEAR(values[i], expected[i], 1e-12) << "entry " << i;
-  }
 }
 
 // Token losses at clip 0.2 / 0.2:

@@ -1,12 +1,13 @@
 #include "services/reward/scorers/score_cache.h"
 
-#include <atomic>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "base/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/services/reward/scorers/callback_scorer.h"
 #include "tests/services/reward/scorers/scorer_case.h"
 
 namespace freshet {
@@ -100,23 +101,18 @@ TEST(ScoreCache, MayBeUsedByManyThreads) {
   EXPECT_EQ(cache.size(), 16U);
 }
 
-class CountingScorer final : public Scorer {
- public:
-  explicit CountingScorer(std::atomic<int>& calls) : calls_(calls) {}
-  absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override {
-    ++calls_;
-    if (input.completion == "fails") return absl::UnavailableError("down");
-    return ComponentScore{0.25, ScoreOutcome::kWrongFormat, {{"part", 0.5}}};
-  }
-
- private:
-  std::atomic<int>& calls_;
-};
+std::unique_ptr<Scorer> CountingScorer(int& calls) {
+  return std::make_unique<CallbackScorer>(
+      [&calls](const ScoreInput& input) -> absl::StatusOr<ComponentScore> {
+        ++calls;
+        if (input.completion == "fails") return absl::UnavailableError("down");
+        return ComponentScore{0.25, ScoreOutcome::kWrongFormat, {{"part", 0.5}}};
+      });
+}
 
 TEST(CachingScorer, AsksOnceForTheSameInput) {
-  std::atomic<int> calls{0};
-  const CachingScorer scorer("r", std::make_unique<CountingScorer>(calls),
-                             std::make_shared<ScoreCache>(10));
+  int calls = 0;
+  const CachingScorer scorer("r", CountingScorer(calls), std::make_shared<ScoreCache>(10));
   for (int i = 0; i < 3; ++i) {
     const auto score = ScoreText(scorer, "a");
     ASSERT_TRUE(score.ok());
@@ -128,9 +124,8 @@ TEST(CachingScorer, AsksOnceForTheSameInput) {
 }
 
 TEST(CachingScorer, AFailureIsTriedAgain) {
-  std::atomic<int> calls{0};
-  const CachingScorer scorer("r", std::make_unique<CountingScorer>(calls),
-                             std::make_shared<ScoreCache>(10));
+  int calls = 0;
+  const CachingScorer scorer("r", CountingScorer(calls), std::make_shared<ScoreCache>(10));
   EXPECT_FALSE(ScoreText(scorer, "fails").ok());
   EXPECT_FALSE(ScoreText(scorer, "fails").ok());
   EXPECT_EQ(calls, 2);

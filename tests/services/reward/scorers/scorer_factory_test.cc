@@ -6,6 +6,7 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/services/reward/scorers/callback_scorer.h"
 #include "tests/services/reward/scorers/scorer_case.h"
 
 namespace freshet {
@@ -94,22 +95,14 @@ TEST(EnvironmentScorer, PassesOnTheRewardOfTheEpisode) {
   EXPECT_EQ(scorer->Score(input).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// Returns a fixed score and records the granted time.
-class FixedScorer final : public Scorer {
- public:
-  explicit FixedScorer(absl::StatusOr<ComponentScore> answer) : answer_(std::move(answer)) {}
-  absl::StatusOr<ComponentScore> Score(const ScoreInput&) const override { return answer_; }
-
- private:
-  absl::StatusOr<ComponentScore> answer_;
-};
-
 absl::StatusOr<Score> ScoreWith(
     const std::vector<std::pair<double, absl::StatusOr<ComponentScore>>>& parts,
     absl::Duration timeout = absl::Seconds(10)) {
   CompositeScorer scorer;
   for (size_t i = 0; i < parts.size(); ++i) {
-    scorer.Add(StrCat("c", i), parts[i].first, std::make_unique<FixedScorer>(parts[i].second));
+    const auto& answer = parts[i].second;
+    scorer.Add(StrCat("c", i), parts[i].first,
+               std::make_unique<CallbackScorer>([&answer](const ScoreInput&) { return answer; }));
   }
   const Attributes none;
   return scorer.Score(ScoreInput{"", 0, true, none, timeout});

@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/reward/worker/reward_worker.h"
-#include "tests/services/reward/worker/callback_scorer.h"
+#include "tests/services/reward/scorers/callback_scorer.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/forwarding_trajectory_store.h"
 
