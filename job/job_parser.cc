@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/file.h"
+#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "freshet/job/v1/key_options.pb.h"
 #include "job/job_overrides.h"
@@ -303,6 +305,15 @@ JobResult ParseJob(std::string_view yaml_text, const std::string& file_name,
                        std::make_move_iterator(more.end()));
   SortConfigErrors(result.errors);
   return result;
+}
+
+absl::StatusOr<JobResult> ReadJob(const std::string& path,
+                                  const std::vector<std::string>& overrides) {
+  constexpr uint64_t kMaxBytes = 4 << 20;
+  FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxBytes));
+  JobResult job = ParseJob(text, path, overrides);
+  if (!job.errors.empty()) return InvalidArgument(FormatConfigErrors(job.errors));
+  return job;
 }
 
 }  // namespace freshet

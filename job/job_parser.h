@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "job/config_error.h"
 #include "job/job_schema.h"
 
@@ -24,6 +25,11 @@ struct JobResult {
 // block without a value counts as absent. Thread-safe.
 JobResult ParseJob(std::string_view yaml_text, const std::string& file_name,
                    const std::vector<std::string>& overrides = {});
+
+// Reads a job file of at most 4 MiB and parses it. Also returns INVALID_ARGUMENT, one line per
+// error, instead of a result with errors.
+absl::StatusOr<JobResult> ReadJob(const std::string& path,
+                                  const std::vector<std::string>& overrides);
 
 // Fills in the defaults as described at JobResult.spec. Idempotent.
 void ResolveJob(JobSpec& spec);

@@ -3,18 +3,15 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "base/exit_code.h"
-#include "base/file.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
@@ -32,14 +29,12 @@
 namespace freshet {
 namespace {
 
-constexpr uint64_t kMaxJobBytes = 4 << 20;
-
-absl::StatusOr<JobResult> ReadJob(const LocalCommand& command) {
+absl::StatusOr<JobResult> ReadLocalJob(const LocalCommand& command) {
   const bool resume = !command.resume_dir.empty();
-  const std::string path = resume ? command.resume_dir + "/job.yaml" : command.job_file;
-  FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxJobBytes));
-  JobResult job = ParseJob(text, path, command.overrides);
-  if (job.errors.empty()) job.errors = CheckMode(job.spec, job.places, JobMode::kLocal);
+  FRESHET_ASSIGN_OR_RETURN(
+      JobResult job,
+      ReadJob(resume ? command.resume_dir + "/job.yaml" : command.job_file, command.overrides));
+  job.errors = CheckMode(job.spec, job.places, JobMode::kLocal);
   if (!job.errors.empty()) return InvalidArgument(FormatConfigErrors(job.errors));
   return job;
 }
@@ -60,45 +55,24 @@ DisplayOptions TerminalOptions(const JobSpec& spec, int fd) {
   return options;
 }
 
-// Turns SIGINT and SIGTERM into a drain of the attached run. A second signal, or any signal while
-// no run is attached, ends the process at once. Create it before any other thread, so that all
-// threads block the signals.
-class SignalWatcher {
+// The run that SIGINT and SIGTERM drain. A second signal, or any signal while no run is attached,
+// ends the process at once.
+class SignalTarget {
  public:
-  SignalWatcher() {
-    sigemptyset(&signals_);
-    sigaddset(&signals_, SIGINT);
-    sigaddset(&signals_, SIGTERM);
-    sigaddset(&signals_, SIGUSR1);  // stops the watcher itself
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-    thread_ = std::thread([this] {
-      int signal = 0;
-      while (sigwait(&signals_, &signal) == 0 && signal != SIGUSR1) StopOrExit();
-    });
-  }
   // Null detaches the run.
   void Attach(LocalRun* run) {
     const MutexLock lock(mu_);
     run_ = run;
   }
-  ~SignalWatcher() {
-    pthread_kill(thread_.native_handle(), SIGUSR1);
-    thread_.join();
-  }
-
- private:
-  void StopOrExit() {
+  void Signal(int count) {
     const MutexLock lock(mu_);
-    if (run_ == nullptr || stopping_) ::_exit(kExitInterrupted);
-    stopping_ = true;
+    if (run_ == nullptr || count > 1) ::_exit(kExitInterrupted);
     run_->RequestStop();
   }
 
-  sigset_t signals_;
+ private:
   Mutex mu_;
   LocalRun* run_ ABSL_GUARDED_BY(mu_) = nullptr;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
 };
 
 void WriteStdout(const std::string& line) {
@@ -115,8 +89,9 @@ void WarnOfIgnoredKeys(const JobSpec& spec) {
                        << " reason=\"freshet local has one engine\"";
 }
 
-int Execute(const LocalCommand& command, const JobSetup& setup, const RunFolder& folder,
-            ResumePoint resume, SignalWatcher& signals, FaultPoints& faults) {
+absl::StatusOr<int> Execute(const LocalCommand& command, const JobSetup& setup,
+                            const RunFolder& folder, ResumePoint resume, SignalTarget& signals,
+                            FaultPoints& faults) {
   // Under --json stdout is for scripts, so the display goes to stderr.
   std::FILE* out = command.json ? stderr : stdout;
   Display display(TerminalOptions(setup.spec, fileno(out)), [out](std::string_view text) {
@@ -127,12 +102,7 @@ int Execute(const LocalCommand& command, const JobSetup& setup, const RunFolder&
   std::unique_ptr<runtime::HttpServer> page;
   if (!command.status_listen.empty()) {
     status.LoadHistory(folder.File("metrics.jsonl"), folder.File("samples.jsonl"));
-    auto served = ServeStatusPage(command.status_listen, status);
-    if (!served.ok()) {
-      PrintError(served.status());
-      return ContentExitCode(served.status());
-    }
-    page = *std::move(served);
+    FRESHET_ASSIGN_OR_RETURN(page, ServeStatusPage(command.status_listen, status));
     display.ShowNote(StrCat("status page: http://", page->address(), "/"));
   }
   LocalRunOptions options;
@@ -157,51 +127,36 @@ int Execute(const LocalCommand& command, const JobSetup& setup, const RunFolder&
                                                                         : kExitJobFailed;
 }
 
+absl::StatusOr<int> RunJob(const LocalCommand& command, SignalTarget& signals,
+                           FaultPoints& faults) {
+  FRESHET_ASSIGN_OR_RETURN(const JobResult job, ReadLocalJob(command));
+  FRESHET_ASSIGN_OR_RETURN(const std::unique_ptr<JobSetup> setup,
+                           PrepareJob(job.spec, job.places, ConnectedScorers()));
+  const bool resume = !command.resume_dir.empty();
+  const std::string new_dir = command.run_dir.empty() ? "runs/" + job.spec.name() : command.run_dir;
+  FRESHET_ASSIGN_OR_RETURN(RunFolder folder,
+                           resume ? RunFolder::Open(command.resume_dir)
+                                  : RunFolder::Create(new_dir, WriteJobYaml(job.spec)));
+  FRESHET_ASSIGN_OR_RETURN(ResumePoint resume_point, FindResumePoint(folder, setup->store));
+  if (resume && !command.overrides.empty()) {
+    FRESHET_RETURN_IF_ERROR(folder.ReplaceJob(WriteJobYaml(job.spec)));
+  }
+  WarnOfIgnoredKeys(job.spec);
+  return Execute(command, *setup, folder, std::move(resume_point), signals, faults);
+}
+
 }  // namespace
 
 int RunLocalCommand(const LocalCommand& command) {
   SetLogRole("local");
-  SignalWatcher signals;
-  absl::StatusOr<std::unique_ptr<FaultPoints>> faults = MakeFaultPoints(command.crash_at);
-  if (!faults.ok()) {
-    PrintError(faults.status());
-    return kExitCommandLine;
-  }
-  const absl::StatusOr<JobResult> job = ReadJob(command);
-  if (!job.ok()) {
-    PrintError(job.status());
-    return ContentExitCode(job.status());
-  }
-  const absl::StatusOr<std::unique_ptr<JobSetup>> setup =
-      PrepareJob(job->spec, job->places, ConnectedScorers());
-  if (!setup.ok()) {
-    PrintError(setup.status());
-    return ContentExitCode(setup.status());
-  }
-  const bool resume = !command.resume_dir.empty();
-  const std::string run_dir = resume                    ? command.resume_dir
-                              : command.run_dir.empty() ? "runs/" + job->spec.name()
-                                                        : command.run_dir;
-  absl::StatusOr<RunFolder> folder =
-      resume ? RunFolder::Open(run_dir) : RunFolder::Create(run_dir, WriteJobYaml(job->spec));
-  if (!folder.ok()) {
-    PrintError(folder.status());
-    return ContentExitCode(folder.status());
-  }
-  absl::StatusOr<ResumePoint> resume_point = FindResumePoint(*folder, (*setup)->store);
-  if (!resume_point.ok()) {
-    PrintError(resume_point.status());
-    return ContentExitCode(resume_point.status());
-  }
-  if (resume && !command.overrides.empty()) {
-    const absl::Status replaced = folder->ReplaceJob(WriteJobYaml(job->spec));
-    if (!replaced.ok()) {
-      PrintError(replaced);
-      return ContentExitCode(replaced);
-    }
-  }
-  WarnOfIgnoredKeys(job->spec);
-  return Execute(command, **setup, *folder, *std::move(resume_point), signals, **faults);
+  SignalTarget signals;
+  const Interrupt interrupt([&signals](int count) { signals.Signal(count); });
+  const absl::StatusOr<std::unique_ptr<FaultPoints>> faults = MakeFaultPoints(command.crash_at);
+  const absl::StatusOr<int> code =
+      faults.ok() ? RunJob(command, signals, **faults) : faults.status();
+  if (code.ok()) return *code;
+  PrintError(code.status());
+  return faults.ok() ? ContentExitCode(code.status()) : kExitCommandLine;
 }
 
 }  // namespace freshet

@@ -18,7 +18,7 @@ struct LocalCommand {
 };
 
 // Runs the command and returns the exit code. Handles SIGINT and SIGTERM: the first drains and
-// saves, the second ends the process at once (130). Call it once, before other threads exist.
+// saves, the second ends the process at once (130).
 int RunLocalCommand(const LocalCommand& command);
 
 }  // namespace freshet

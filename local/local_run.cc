@@ -4,6 +4,7 @@
 #include <atomic>
 #include <filesystem>
 #include <optional>
+#include <ranges>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -12,9 +13,10 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "controller/jobs/plan/death_reason.h"
+#include "controller/jobs/plan/watchdog.h"
 #include "dataset/dataset_setup.h"
 #include "datastore/memory/in_memory_trajectory_store.h"
-#include "local/dead_group_guard.h"
 #include "local/evaluator.h"
 #include "local/local_environments.h"
 #include "local/local_services.h"
@@ -25,16 +27,15 @@
 #include "runlog/report.h"
 #include "services/reward/worker/reward_setup.h"
 #include "services/reward/worker/reward_worker.h"
-#include "trainer/learner/policy_learner.h"
-#include "trainer/learner/sft_warmup.h"
 #include "trainer/loop/trainer_setup.h"
+#include "trainer/policy_learner_factory.h"
 #include "weights/inprocess_transport.h"
 
 namespace freshet {
 namespace {
 
-constexpr int64_t kWeightBucketBytes = 4 << 20;
 constexpr absl::Duration kControlPeriod = absl::Milliseconds(50);
+constexpr int64_t kMostLoggedDeaths = 8;  // of a burst
 constexpr absl::Duration kEvaluationDeadline = absl::Minutes(10);
 // How long a stopping run waits for an evaluation that the trainer waits for.
 constexpr absl::Duration kEvaluationGrace = absl::Seconds(2);
@@ -72,6 +73,8 @@ struct LocalRun::Roles {
   std::unique_ptr<RunRecorder> recorder;
   std::unique_ptr<WeightPublisher> publisher;
   std::unique_ptr<TrainerLoop> trainer;
+  DeathWatch deaths;
+  int64_t deaths_logged = 0;
 
   // Set by the role threads. `failure` is the first error of any role.
   Mutex mu;
@@ -191,40 +194,24 @@ absl::Status LocalRun::MakeLearner(Roles& roles) {
       roles.learner,
       PolicyLearner::Create(MakeLearnerOptions(setup_.spec, setup_.model.config, setup_.loss),
                             clock_));
-  PolicyLearner& learner = *roles.learner;
-  display_.ShowSetup(
-      DescribeSetup(setup_, folder_.path(), learner.num_parameters(), options_.resume.origin));
-  if (options_.resume.checkpoint.has_value()) {
-    const FoundCheckpoint& checkpoint = *options_.resume.checkpoint;
-    FRESHET_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(checkpoint.path));
-    FRESHET_RETURN_IF_ERROR(learner.LoadModel(*files));
-    FRESHET_RETURN_IF_ERROR(learner.LoadOptimizer(checkpoint.path, checkpoint.optimizer_steps));
-    if (setup_.loss.NeedsReference()) {
-      FRESHET_ASSIGN_OR_RETURN(const auto first,
-                               ModelFiles::Open(CheckpointPath(folder_.File("checkpoints"), 0)));
-      return learner.LoadReference(*first);
-    }
-    return absl::OkStatus();
-  }
-  if (setup_.model.files != nullptr) {
-    FRESHET_RETURN_IF_ERROR(learner.LoadModel(*setup_.model.files));
-  } else {
-    learner.InitializeRandom(static_cast<uint64_t>(setup_.spec.seed()));
-  }
-  if (setup_.spec.warmup().has_sft()) {
-    const absl::Time start = clock_.Now();
-    TrainingRowsOfDataset rows(*setup_.data.train);
-    const absl::Status status =
-        RunSftWarmup(setup_.spec, *setup_.model.tokenizer, rows, learner,
-                     [&](int64_t step, int64_t steps, double loss) {
-                       display_.ShowWarmup(
-                           {"sft", step, steps, loss, absl::ToDoubleSeconds(clock_.Now() - start)});
-                       return !StopRequested();
-                     });
-    if (!status.ok() && !StopRequested()) return status;
-  }
-  if (setup_.loss.NeedsReference()) learner.FreezeReference();
-  return absl::OkStatus();
+  display_.ShowSetup(DescribeSetup(setup_, folder_.path(), roles.learner->num_parameters(),
+                                   options_.resume.origin));
+  TrainingRowsOfDataset rows(*setup_.data.train);
+  const std::optional<FoundCheckpoint>& checkpoint = options_.resume.checkpoint;
+  const absl::Time began = clock_.Now();
+  const LearnerStart start{setup_.spec,
+                           DataRoots::Unlimited(),
+                           checkpoint.has_value() ? &*checkpoint : nullptr,
+                           CheckpointPath(folder_.File("checkpoints"), 0),
+                           rows,
+                           [&](int64_t step, int64_t steps, double loss) {
+                             const double seconds = absl::ToDoubleSeconds(clock_.Now() - began);
+                             display_.ShowWarmup({"sft", step, steps, loss, seconds});
+                             return !StopRequested();
+                           }};
+  const absl::Status status =
+      LoadWeights(start, setup_.model, setup_.loss.NeedsReference(), *roles.learner);
+  return StopRequested() && absl::IsCancelled(status) ? absl::OkStatus() : status;
 }
 
 absl::Status LocalRun::MakeRoles(Roles& roles) {
@@ -268,19 +255,9 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   recorder_options.wall_offset_seconds = resume.wall_seconds;
   recorder_options.first_ledger_seq = roles.ledger_seq;
   recorder_options.rows = options_.rows;
-  if (LocalStatus* const status = options_.status) {
-    recorder_options.rows = [status, rows = options_.rows](const std::string& row) {
-      status->AddRow(row);
-      if (rows) rows(row);
-    };
-    recorder_options.samples = [status](const std::vector<SampleRow>& rows) {
-      status->AddSamples(rows);
-    };
-  }
+  recorder_options.status = options_.status;
   if (options_.metrics_port > 0) {
-    const MetricsServer::Job job{spec.name(), EnvironmentLabel(spec), setup_.store.staleness.max,
-                                 FullMarks(spec.reward())};
-    FRESHET_ASSIGN_OR_RETURN(roles.metrics, MetricsServer::Start(options_.metrics_port, job));
+    FRESHET_ASSIGN_OR_RETURN(roles.metrics, MetricsServer::Start(options_.metrics_port, spec));
     recorder_options.metrics = roles.metrics.get();
   }
   recorder_options.before_step = [this, &roles] { return AwaitEvaluationWhenExact(roles); };
@@ -298,7 +275,8 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
       std::make_shared<InProcessTransport>(std::vector{roles.subscriber})};
   roles.publisher = std::make_unique<WeightPublisher>(roles.learner->WeightEntries(),
                                                       kWeightBucketBytes, std::move(transports));
-  TrainerLoopOptions options = MakeLoopOptions(setup_.spec, setup_.store.job, setup_.loss);
+  TrainerLoopOptions options =
+      MakeLoopOptions(setup_.spec, setup_.store.job, setup_.loss.NeedsReference());
   options.loaded = options_.resume.origin.policy;
   options.checkpoint_root = folder_.File("checkpoints");
   options.damaged = options_.resume.damaged;
@@ -373,11 +351,10 @@ void LocalRun::StopThreads(Roles& roles) {
 
 // The controller's loop, until the trainer is done or a role has failed.
 absl::Status LocalRun::Control(Roles& roles) {
-  DeadGroupGuard guard;
   absl::Time give_up_evaluation = absl::InfiniteFuture();
   while (true) {
     FRESHET_RETURN_IF_ERROR(roles.store->Sweep().status());
-    FRESHET_RETURN_IF_ERROR(guard.Check(*roles.store));
+    FRESHET_RETURN_IF_ERROR(WatchDeaths(roles));
     FRESHET_RETURN_IF_ERROR(TakeEvaluation(roles));
     FRESHET_RETURN_IF_ERROR(roles.Failure());
     {
@@ -397,6 +374,26 @@ absl::Status LocalRun::Control(Roles& roles) {
     if (!turn_due_) wake_.WaitFor(mu_, kControlPeriod);
     turn_due_ = false;
   }
+}
+
+// Logs the groups that have died since the last call, and fails if nothing else happens.
+absl::Status LocalRun::WatchDeaths(Roles& roles) {
+  FRESHET_ASSIGN_OR_RETURN(const StoreStats stats, roles.store->Stats());
+  const int64_t dead = stats.transitions[static_cast<size_t>(GroupState::kDead)];
+  if (dead > roles.deaths_logged) {
+    FRESHET_ASSIGN_OR_RETURN(
+        const std::vector<DeadLetter> letters,
+        roles.store->DeadLetters(std::min(dead - roles.deaths_logged, kMostLoggedDeaths)));
+    for (const DeadLetter& letter : letters | std::views::reverse) {
+      FRESHET_LOG(Warning) << "event=group_died prompt=" << letter.ordinal
+                           << " attempt=" << letter.attempt
+                           << " reason=" << LogQuoted(ReasonLine(letter));
+    }
+    roles.deaths_logged = dead;
+  }
+  const std::string failure = roles.deaths.Check(stats);
+  if (failure.empty()) return absl::OkStatus();
+  return FailedPrecondition(failure, LastDeath(*roles.store));
 }
 
 absl::Status LocalRun::TakeEvaluation(Roles& roles) {

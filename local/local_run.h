@@ -57,6 +57,7 @@ class LocalRun {
   void StartThreads(Roles& roles);
   void StopThreads(Roles& roles);
   absl::Status Control(Roles& roles);
+  absl::Status WatchDeaths(Roles& roles);
   absl::Status AwaitEvaluationWhenExact(Roles& roles);
   absl::Status EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights);
   absl::Status TakeEvaluation(Roles& roles);

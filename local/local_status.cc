@@ -9,7 +9,6 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/version.h"
-#include "nlohmann/json.hpp"
 #include "rollout/worker/rollout_worker.h"
 #include "runlog/jsonl.h"
 #include "services/reward/worker/reward_worker.h"
@@ -28,21 +27,6 @@ double Share(double part, double whole) {
 
 double PerSecond(int64_t tokens, const StepMetrics& step) {
   return step.step_seconds > 0 ? static_cast<double>(tokens) / step.step_seconds : 0.0;
-}
-
-// Parses {"event": "stalled", "reason": ...} and similar; nullopt for anything else.
-std::optional<job::v1::Notice> ParseNotice(const std::string& text) {
-  const auto row = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!row.is_object() || !row.contains("event") || !row["event"].is_string()) return std::nullopt;
-  job::v1::Notice notice;
-  notice.set_kind(row["event"].get<std::string>());
-  notice.set_severity(notice.kind() == "stalled" ? "warning" : "info");
-  for (const auto& [key, value] : row.items()) {
-    if (key == "event" || !value.is_string()) continue;
-    notice.set_text(StrCat(notice.text(), notice.text().empty() ? "" : ", ",
-                           key == "reason" ? "" : StrCat(key, " "), value.get<std::string>()));
-  }
-  return notice;
 }
 
 }  // namespace
@@ -83,15 +67,24 @@ void LocalStatus::AddRow(const std::string& json) {
   } else if (const auto* evaluation = std::get_if<EvalMetrics>(&*row)) {
     job_.set_eval_accuracy(evaluation->eval_accuracy);
   } else {
-    if (std::optional<job::v1::Notice> notice = ParseNotice(json)) {
-      job::v1::Event event;
-      *event.mutable_notice() = *std::move(notice);
-      AddEvent(std::move(event));
-    }
     return;
   }
   rows_.emplace_back(++cursor_, json);
   if (rows_.size() > kMaxRows) rows_.pop_front();
+}
+
+void LocalStatus::AddNotice(const std::string& kind,
+                            const std::map<std::string, std::string>& fields) {
+  job::v1::Event event;
+  job::v1::Notice& notice = *event.mutable_notice();
+  notice.set_kind(kind);
+  notice.set_severity(kind == "stalled" ? "warning" : "info");
+  for (const auto& [key, value] : fields) {
+    notice.set_text(StrCat(notice.text(), notice.text().empty() ? "" : ", ",
+                           key == "reason" ? "" : StrCat(key, " "), value));
+  }
+  MutexLock lock(mu_);
+  AddEvent(std::move(event));
 }
 
 void LocalStatus::AddSamples(const std::vector<SampleRow>& rows) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,8 +32,10 @@ class LocalStatus final : public StatusSource {
 
   // Loads the rows already written by a resumed run; skips unreadable ones.
   void LoadHistory(const std::string& metrics_path, const std::string& samples_path);
-  // Adds a row of metrics.jsonl or an event of --json. Ignores anything else.
+  // Adds a row of metrics.jsonl. Ignores anything else.
   void AddRow(const std::string& json) ABSL_LOCKS_EXCLUDED(mu_);
+  void AddNotice(const std::string& kind, const std::map<std::string, std::string>& fields)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void AddSamples(const std::vector<SampleRow>& rows) ABSL_LOCKS_EXCLUDED(mu_);
   // Also adds an event.
   void SetState(job::v1::JobState state, const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);

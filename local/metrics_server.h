@@ -1,14 +1,14 @@
 #ifndef FRESHET_LOCAL_METRICS_SERVER_H_
 #define FRESHET_LOCAL_METRICS_SERVER_H_
 
-#include <cstdint>
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
+#include "job/job_schema.h"
 #include "runlog/step_metrics.h"
-#include "trainer/loop/batch_stats.h"
-#include "trainer/loop/trainer_loop.h"
+#include "services/runtime/http_server.h"
+#include "services/runtime/series.h"
+#include "trainer/service/training_metrics.h"
 
 namespace freshet {
 
@@ -16,23 +16,21 @@ namespace freshet {
 // names are those of a cluster's roles. Thread-safe.
 class MetricsServer {
  public:
-  struct Job {
-    std::string name;
-    std::string environment;  // "none" without one
-    int64_t staleness_bound = 0;
-    double full_marks = 1;  // minimum reward of a solved sample
-  };
   // FAILED_PRECONDITION if the port is taken.
-  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(int port, const Job& job);
-  ~MetricsServer();
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(int port, const JobSpec& spec);
 
   void Observe(const StepMetrics& metrics, const FinishedStep& report);
-  void Observe(const EvalMetrics& metrics);
+  void Observe(const EvalMetrics& metrics) { accuracy_->Set(metrics.eval_accuracy); }
 
  private:
-  struct Handles;
-  explicit MetricsServer(std::unique_ptr<Handles> handles);
-  std::unique_ptr<Handles> handles_;
+  explicit MetricsServer(const JobSpec& spec);
+
+  prometheus::Registry registry_;
+  TrainingMetrics training_;
+  metrics::GaugeSeries bound_, accuracy_, last_step_;
+  metrics::CounterSeries idle_, swap_, generated_, dropped_, filtered_, dead_;
+  runtime::Readiness readiness_;
+  std::unique_ptr<runtime::HttpServer> server_;
 };
 
 }  // namespace freshet

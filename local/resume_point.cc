@@ -1,16 +1,18 @@
 #include "local/resume_point.h"
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "datastore/ledger.h"
+#include "runlog/jsonl.h"
 #include "runlog/metrics_log.h"
 
 namespace freshet {
 namespace {
+
+constexpr size_t kMaxRowBytes = size_t{1} << 20;  // of ParseLedgerRow
 
 // Facts from the ledger of the earlier processes.
 struct LedgerFacts {
@@ -43,12 +45,7 @@ absl::Status CheckOpenRow(const std::string& path, const LedgerRow& row,
 
 absl::StatusOr<LedgerFacts> ReadLedgerFacts(const std::string& path, const StoreOptions& options) {
   LedgerFacts facts;
-  std::ifstream file(path);
-  std::string line;
-  int64_t number = 0;
-  while (std::getline(file, line)) {
-    ++number;
-    if (file.eof()) break;  // a torn last line without a newline
+  const auto add = [&](int64_t number, std::string_view line) -> absl::Status {
     const absl::StatusOr<LedgerRow> row = ParseLedgerRow(line);
     if (!row.ok()) return InvalidArgument(path, ":", number, ": ", Message(row.status()));
     if (row->event == LedgerEvent::kOpen) {
@@ -59,7 +56,10 @@ absl::StatusOr<LedgerFacts> ReadLedgerFacts(const std::string& path, const Store
     facts.epoch = std::max(facts.epoch, row->epoch);
     facts.lineage = std::max(facts.lineage, row->lineage);
     facts.attempt = std::max(facts.attempt, row->attempt);
-  }
+    return absl::OkStatus();
+  };
+  const absl::Status read = ForEachLine(path, kMaxRowBytes, add).status();
+  if (!read.ok() && !absl::IsNotFound(read)) return read;  // a new run has no ledger
   return facts;
 }
 

@@ -75,8 +75,8 @@ absl::Status RunRecorder::OnStep(const FinishedStep& report, const WeightSnapsho
     FRESHET_RETURN_IF_ERROR(samples_.Append(samples));
     display_.ShowStep(metrics);
     if (options_.metrics != nullptr) options_.metrics->Observe(metrics, report);
-    if (options_.rows) options_.rows(ToJson(metrics));
-    if (options_.samples) options_.samples(samples);
+    EmitRow(ToJson(metrics));
+    if (options_.status != nullptr) options_.status->AddSamples(samples);
   }
   return options_.on_published ? options_.on_published(report.step, weights) : absl::OkStatus();
 }
@@ -109,7 +109,7 @@ absl::Status RunRecorder::RecordEval(EvalMetrics metrics) {
   FRESHET_RETURN_IF_ERROR(metrics_.Append(metrics));
   display_.ShowEval(metrics);
   if (options_.metrics != nullptr) options_.metrics->Observe(metrics);
-  if (options_.rows) options_.rows(ToJson(metrics));
+  EmitRow(ToJson(metrics));
   return absl::OkStatus();
 }
 
@@ -118,8 +118,14 @@ void RunRecorder::OnEvaluationFailed(const std::string& reason) {
   EmitEvent("evaluation_failed", {{"reason", reason}});
 }
 
+void RunRecorder::EmitRow(const std::string& json) const {
+  if (options_.rows) options_.rows(json);
+  if (options_.status != nullptr) options_.status->AddRow(json);
+}
+
 void RunRecorder::EmitEvent(const std::string& name,
                             const std::map<std::string, std::string>& fields) {
+  if (options_.status != nullptr) options_.status->AddNotice(name, fields);
   if (!options_.rows) return;
   nlohmann::ordered_json event = {{"event", name}};
   for (const auto& [key, value] : fields) event[key] = value;

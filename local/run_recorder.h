@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "local/job_setup.h"
+#include "local/local_status.h"
 #include "local/metrics_server.h"
 #include "local/run_folder.h"
 #include "runlog/display.h"
@@ -22,8 +23,6 @@ namespace freshet {
 // Receives a run's machine-readable rows in addition to the folder: stdout under --json. Called
 // with one line without its newline.
 using RowSink = std::function<void(const std::string&)>;
-// Receives the samples of a step that the run keeps.
-using SampleSink = std::function<void(const std::vector<SampleRow>&)>;
 
 // Records a run: ledger, metrics and samples in its folder, the live display, and the rows of
 // --json. Thread-safe.
@@ -34,7 +33,7 @@ class RunRecorder final : public TrainerObserver {
     double wall_offset_seconds = 0;    // of the run's earlier processes
     int64_t first_ledger_seq = 0;      // rows up to this one are already in the file
     RowSink rows;                      // may be empty
-    SampleSink samples;                // may be empty
+    LocalStatus* status = nullptr;     // may be null
     MetricsServer* metrics = nullptr;  // may be null
     // Called on the trainer's thread before each step's row is written; its error stops the run.
     // May be empty.
@@ -57,7 +56,7 @@ class RunRecorder final : public TrainerObserver {
   absl::Status RecordEval(EvalMetrics metrics);
   // An evaluation failed; training continues.
   void OnEvaluationFailed(const std::string& reason);
-  // {"event": NAME, ...}: for --json only.
+  // For --json, {"event": NAME, ...}, and the status page.
   void EmitEvent(const std::string& name, const std::map<std::string, std::string>& fields);
 
   double WallSeconds() const;
@@ -67,6 +66,7 @@ class RunRecorder final : public TrainerObserver {
               Options options, LedgerLog ledger, MetricsLog metrics, SamplesLog samples);
   StepMetrics MakeMetrics(const FinishedStep& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<SampleRow> MakeSamples(const FinishedStep& report) const;
+  void EmitRow(const std::string& json) const;
 
   const JobSetup& setup_;
   TrajectoryStore& store_;

@@ -11,23 +11,18 @@
 #include "trainer/loop/trainer_setup.h"
 
 namespace freshet {
-namespace {
 
-// Loads weights and moments of a checkpoint, and the frozen reference, which is version 0.
-absl::Status LoadCheckpoint(const LearnerStart& start, bool needs_reference,
-                            PolicyLearner& learner) {
-  FRESHET_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(start.checkpoint->path));
-  FRESHET_RETURN_IF_ERROR(learner.LoadModel(*files));
-  FRESHET_RETURN_IF_ERROR(
-      learner.LoadOptimizer(start.checkpoint->path, start.checkpoint->optimizer_steps));
-  if (!needs_reference) return absl::OkStatus();
-  FRESHET_ASSIGN_OR_RETURN(const auto first, ModelFiles::Open(start.first_checkpoint));
-  return learner.LoadReference(*first);
-}
-
-// Loads the job's own weights and runs the warm-up.
-absl::Status LoadFirst(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
-                       PolicyLearner& learner) {
+absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
+                         PolicyLearner& learner) {
+  if (start.checkpoint != nullptr) {
+    FRESHET_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(start.checkpoint->path));
+    FRESHET_RETURN_IF_ERROR(learner.LoadModel(*files));
+    FRESHET_RETURN_IF_ERROR(
+        learner.LoadOptimizer(start.checkpoint->path, start.checkpoint->optimizer_steps));
+    if (!needs_reference) return absl::OkStatus();
+    FRESHET_ASSIGN_OR_RETURN(const auto first, ModelFiles::Open(start.first_checkpoint));
+    return learner.LoadReference(*first);
+  }
   if (model.files != nullptr) {
     FRESHET_RETURN_IF_ERROR(learner.LoadModel(*model.files));
   } else {
@@ -40,8 +35,6 @@ absl::Status LoadFirst(const LearnerStart& start, const ModelSetup& model, bool 
   if (needs_reference) learner.FreezeReference();
   return absl::OkStatus();
 }
-
-}  // namespace
 
 absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpec& spec,
                                                            const DataRoots& roots) {
@@ -60,9 +53,7 @@ absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& s
       PolicyLearner::Create(MakeLearnerOptions(start.spec, model.config, resolved), clock_));
   StartedLearner started;
   started.has_reference = resolved.NeedsReference();
-  FRESHET_RETURN_IF_ERROR(start.checkpoint != nullptr
-                              ? LoadCheckpoint(start, started.has_reference, *learner)
-                              : LoadFirst(start, model, started.has_reference, *learner));
+  FRESHET_RETURN_IF_ERROR(LoadWeights(start, model, started.has_reference, *learner));
   started.entries = learner->WeightEntries();
   started.checkpoint_files = ModelTextFiles(model.config, *model.tokenizer);
   started.decode = [tokenizer = std::shared_ptr<Tokenizer>(std::move(model.tokenizer))](

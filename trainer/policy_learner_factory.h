@@ -2,9 +2,16 @@
 #define FRESHET_TRAINER_POLICY_LEARNER_FACTORY_H_
 
 #include "base/clock.h"
+#include "trainer/learner/policy_learner.h"
 #include "trainer/service/learner_factory.h"
 
 namespace freshet {
+
+// Loads the weights that `start` names into a new learner of `model`: those of the checkpoint with
+// its optimizer state and the frozen reference, or the model's own, followed by the warm-up.
+// CANCELLED if `start.progress` stopped the warm-up.
+absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
+                         PolicyLearner& learner);
 
 // Creates PolicyLearners: Llama-family models on LibTorch.
 class PolicyLearnerFactory final : public LearnerFactory {

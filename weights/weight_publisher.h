@@ -13,6 +13,8 @@
 
 namespace freshet {
 
+constexpr int64_t kWeightBucketBytes = 4 << 20;  // of a trainer
+
 // The trainer's end of the weight plane. For each step: Stage() after the optimizer step returns
 // the content hash for CommitStep; then Publish() with the receipt. Confined to the trainer loop's
 // thread.

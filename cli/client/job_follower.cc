@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/interrupt.h"
 #include "base/mutex.h"
 #include "base/str_cat.h"
-#include "cli/client/interrupt.h"
 #include "cli/format/job_text.h"
 #include "job/proto_json.h"
 #include "cli/format/watch_view.h"

@@ -8,10 +8,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "base/exit_code.h"
+#include "base/interrupt.h"
 #include "base/mutex.h"
 #include "base/str_cat.h"
 #include "cli/client/call_fault.h"
-#include "cli/client/interrupt.h"
 
 namespace freshet {
 namespace {

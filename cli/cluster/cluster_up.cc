@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/interrupt.h"
 #include "base/str_cat.h"
-#include "cli/client/interrupt.h"
 #include "cli/client/session.h"
 #include "cli/client/user_folders.h"
 #include "cli/cluster/cluster_daemon.h"

@@ -7,9 +7,9 @@
 #include <string>
 #include <system_error>
 
+#include "base/interrupt.h"
 #include "base/str_cat.h"
 #include "cli/client/checkpoint_export.h"
-#include "cli/client/interrupt.h"
 #include "cli/client/ledger_export.h"
 #include "cli/commands/query_commands.h"
 #include "cli/format/job_text.h"

@@ -11,11 +11,11 @@
 
 #include "absl/time/clock.h"
 #include "base/backoff.h"
+#include "base/interrupt.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/transient.h"
-#include "cli/client/interrupt.h"
 #include "cli/format/cluster_text.h"
 #include "cli/format/job_text.h"
 #include "job/proto_json.h"

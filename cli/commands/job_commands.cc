@@ -23,15 +23,13 @@ int Fail(const absl::Status& status) {
 }
 
 int Validate(const std::string& path, const std::vector<std::string>& overrides) {
-  const absl::StatusOr<std::string> text = ReadFile(path, kMaxJobBytes);
-  if (!text.ok()) return Fail(text.status());
-  const JobResult job = ParseJob(*text, path, overrides);
-  if (!job.errors.empty()) return Fail(absl::InvalidArgumentError(FormatConfigErrors(job.errors)));
-  const absl::StatusOr<std::unique_ptr<JobSetup>> setup = PrepareJob(job.spec, job.places);
+  const absl::StatusOr<JobResult> job = ReadJob(path, overrides);
+  if (!job.ok()) return Fail(job.status());
+  const absl::StatusOr<std::unique_ptr<JobSetup>> setup = PrepareJob(job->spec, job->places);
   if (!setup.ok()) return Fail(setup.status());
-  std::printf("%s# loss expands to: %s\n", WriteJobYaml(job.spec).c_str(),
+  std::printf("%s# loss expands to: %s\n", WriteJobYaml(job->spec).c_str(),
               DescribeLoss((*setup)->loss).c_str());
-  const auto uncorrected = UncorrectedStaleness((*setup)->loss, job.spec.staleness().max());
+  const auto uncorrected = UncorrectedStaleness((*setup)->loss, job->spec.staleness().max());
   if (uncorrected.has_value()) std::printf("# warning: %s\n", uncorrected->c_str());
   return kExitDone;
 }

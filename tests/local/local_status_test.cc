@@ -62,7 +62,7 @@ TEST_F(LocalStatusTest, RowsComeOnceInPages) {
 }
 
 TEST_F(LocalStatusTest, AStallIsAnEventAndNoRow) {
-  status_.AddRow(R"({"event":"stalled","reason":"reward: 3 rows unscored"})");
+  status_.AddNotice("stalled", {{"reason", "reward: 3 rows unscored"}});
   status_.AddRow("{");
   status_.AddRow(R"({"other":1})");
   EXPECT_TRUE(status_.Metrics("add", 0, 10)->rows.empty());

@@ -1,7 +1,5 @@
 #include "trainer/loop/trainer_setup.h"
 
-#include <algorithm>
-
 #include "absl/status/statusor.h"
 
 namespace freshet {
@@ -38,7 +36,7 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
 }
 
 TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::string& job,
-                                   const LossSpec& loss) {
+                                   bool has_reference) {
   TrainerLoopOptions options;
   options.job = job;
   options.steps = spec.trainer().steps();
@@ -46,22 +44,10 @@ TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::stri
   options.checkpoint_every = spec.checkpoint().every_steps();
   options.keep_checkpoints = spec.checkpoint().keep_last();
   // The reference policy is version 0.
-  if (loss.NeedsReference()) options.always_keep_version = 0;
+  if (has_reference) options.always_keep_version = 0;
   options.seed = static_cast<uint64_t>(spec.seed());
   options.trace_ratio = spec.output().trace_ratio();
   return options;
-}
-
-double FullMarks(const job::v1::Reward& reward) {
-  double sum = 0;
-  for (const auto& [name, component] : reward.components()) {
-    sum += std::max(0.0, component.weight());
-  }
-  return sum;
-}
-
-std::string EnvironmentLabel(const job::v1::JobSpec& spec) {
-  return spec.has_environment() ? spec.environment().type() : "none";
 }
 
 }  // namespace freshet

@@ -22,12 +22,7 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
 // The job-dependent part of a loop's options; `job` is its id. The caller adds what it loaded, and
 // the checkpoints' folder and text files (ModelTextFiles).
 TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::string& job,
-                                   const LossSpec& loss);
-
-// The reward of a sample that satisfies every component: the sum of the positive weights.
-double FullMarks(const job::v1::Reward& reward);
-// The type of the job's environment, for metric labels; "none" without one.
-std::string EnvironmentLabel(const job::v1::JobSpec& spec);
+                                   bool has_reference);
 
 }  // namespace freshet
 

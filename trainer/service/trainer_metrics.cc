@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "trainer/loop/trainer_setup.h"
-
 namespace freshet {
 
 TrainerMetrics::Job TrainerMetrics::MakeJob(const std::string& name,
@@ -13,8 +11,7 @@ TrainerMetrics::Job TrainerMetrics::MakeJob(const std::string& name,
     return metrics::GaugeSeries(metrics::GaugeFamily(registry_, metric, help), labels);
   };
   Job job;
-  job.metrics = std::make_unique<TrainingMetrics>(registry_, name, EnvironmentLabel(spec),
-                                                  spec.staleness().max());
+  job.metrics = std::make_unique<TrainingMetrics>(registry_, name, spec);
   job.unsent = gauge("freshet_trainer_unsent_rows",
                      "Rows of steps and samples that wait for the datastore.");
   job.unsent_bound =
@@ -40,7 +37,6 @@ void TrainerMetrics::OnBegin(const std::string& name, const job::v1::JobSpec& sp
   Job& job = jobs_[name];
   if (job.metrics == nullptr) job = MakeJob(name, spec);
   job.dropped_before += std::exchange(job.dropped_now, 0);
-  job.full_marks = FullMarks(spec.reward());
   job.waiting = std::move(waiting);
 }
 
@@ -50,9 +46,7 @@ void TrainerMetrics::OnStep(const std::string& name, const StepMetrics& step,
   const auto found = jobs_.find(name);
   if (found == jobs_.end()) return;
   Job& job = found->second;
-  job.metrics->OnStep(step);
-  job.metrics->OnBatch(SummarizeBatch(*report.groups, job.full_marks));
-  job.metrics->OnRatios(report.result.importance_ratios);
+  job.metrics->OnStep(step, report);
   if (peak_flops_ > 0 && step.train_seconds > 0) {
     if (!job.utilisation.has_value()) {
       job.utilisation.emplace(

@@ -41,9 +41,8 @@ class TrainerMetrics final : public TrainingListener {
     metrics::GaugeSeries unsent, unsent_bound;
     std::optional<metrics::GaugeSeries> utilisation;  // set at the first step
     metrics::CounterSeries rows_dropped, checkpoints_ok, checkpoints_failed;
-    double dropped_before = 0;  // by the job's earlier works
-    double dropped_now = 0;     // by the current work
-    double full_marks = 1;
+    double dropped_before = 0;                // by the job's earlier works
+    double dropped_now = 0;                   // by the current work
     std::function<absl::Duration()> waiting;  // empty once the work has ended
   };
 

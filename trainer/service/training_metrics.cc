@@ -30,6 +30,14 @@ Buckets AgeBuckets(int64_t bound) {
   return {ages.begin(), ages.end()};
 }
 
+double FullMarks(const job::v1::Reward& reward) {
+  double sum = 0;
+  for (const auto& [name, component] : reward.components()) {
+    sum += std::max(0.0, component.weight());
+  }
+  return sum;
+}
+
 Labels With(Labels labels, const char* name, const std::string& value) {
   labels[name] = value;
   return labels;
@@ -38,8 +46,8 @@ Labels With(Labels labels, const char* name, const std::string& value) {
 }  // namespace
 
 TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::string& job,
-                                 const std::string& environment, int64_t staleness_bound)
-    : age_edges_(AgeBuckets(staleness_bound)),
+                                 const job::v1::JobSpec& spec)
+    : age_edges_(AgeBuckets(spec.staleness().max())),
       kl_(GaugeFamily(
           registry, "freshet_policy_kl_nats",
           "Estimate of the KL divergence per token in the last step: of the policy from "
@@ -61,7 +69,8 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
       learning_rate_(
           GaugeFamily(registry, "freshet_learning_rate", "Learning rate of the last step.")),
       job_(job),
-      staleness_bound_(staleness_bound) {
+      staleness_bound_(spec.staleness().max()),
+      full_marks_(FullMarks(spec.reward())) {
   const Labels labels = {{"job", job}};
   staleness_ = {HistogramFamily(registry, "freshet_trajectory_staleness_versions",
                                 "Age of trained tokens in policy versions; one observation per "
@@ -77,9 +86,10 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
   completion_tokens_ = {
       HistogramFamily(registry, "freshet_completion_tokens", "Tokens of a trained sample."), labels,
       Buckets{1, 4, 16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536}};
-  reward_ = {HistogramFamily(registry, "freshet_reward", "Reward of a trained sample."),
-             With(labels, "environment", environment),
-             Buckets{-10, -2, -1, -0.5, 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 10}};
+  reward_ = {
+      HistogramFamily(registry, "freshet_reward", "Reward of a trained sample."),
+      With(labels, "environment", spec.has_environment() ? spec.environment().type() : "none"),
+      Buckets{-10, -2, -1, -0.5, 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 10}};
   ratios_ = {
       HistogramFamily(
           registry, "freshet_importance_ratio",
@@ -107,6 +117,12 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
   version_ = {GaugeFamily(registry, "freshet_weight_version",
                           "Policy version: committed by the trainer, or held by an engine."),
               With(labels, "role", "trainer")};
+}
+
+void TrainingMetrics::OnStep(const StepMetrics& m, const FinishedStep& report) {
+  OnStep(m);
+  OnBatch(SummarizeBatch(*report.groups, full_marks_));
+  OnRatios(report.result.importance_ratios);
 }
 
 void TrainingMetrics::OnStep(const StepMetrics& m) {

@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "freshet/job/v1/job_spec.pb.h"
 #include "runlog/step_metrics.h"
 #include "services/runtime/series.h"
 #include "trainer/loop/batch_stats.h"
+#include "trainer/loop/trainer_loop.h"
 #include "trainer/loss/importance_ratio.h"
 
 namespace freshet {
@@ -20,15 +22,14 @@ namespace freshet {
 // object. Thread-safe.
 class TrainingMetrics {
  public:
-  // `environment`: label of the reward, "none" for jobs without one. `staleness_bound`: the job's,
-  // in versions.
   TrainingMetrics(prometheus::Registry& registry, const std::string& job,
-                  const std::string& environment, int64_t staleness_bound);
+                  const job::v1::JobSpec& spec);
 
   // A step trained for the first time; redone steps are not reported.
+  void OnStep(const StepMetrics& metrics, const FinishedStep& report);
+  // The parts of the above.
   void OnStep(const StepMetrics& metrics) ABSL_LOCKS_EXCLUDED(mu_);
   void OnBatch(const BatchStats& stats);
-  // Ratios of the tokens of a step trained for the first time.
   void OnRatios(const ImportanceRatios& ratios);
   // The version that the trainer has committed, including redone ones.
   void OnVersion(int64_t version) { version_->Set(static_cast<double>(version)); }
@@ -58,6 +59,7 @@ class TrainingMetrics {
       &logprob_diff_, &learning_rate_;
   const std::string job_;
   const int64_t staleness_bound_;
+  const double full_marks_;  // reward of a sample that satisfies every component
   Mutex mu_;
   // Values of the last step. A series is created with its first value, so that no curve starts at
   // 0.

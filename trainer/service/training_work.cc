@@ -11,7 +11,6 @@
 #include "base/str_cat.h"
 #include "datastore/retrying_trajectory_store.h"
 #include "freshet/job/v1/job_service.pb.h"
-#include "job/loss_setup.h"
 #include "services/runtime/process_identity.h"
 #include "trainer/loop/step_report.h"
 #include "trainer/loop/trainer_setup.h"
@@ -19,7 +18,6 @@
 namespace freshet {
 namespace {
 
-constexpr int64_t kWeightBucketBytes = 4 << 20;
 constexpr int64_t kRowsPerCall = 512;
 // Waits for the datastore if the work ends while rows wait.
 constexpr absl::Duration kFirstRowsPause = absl::Milliseconds(50);
@@ -180,11 +178,9 @@ absl::Status TrainingWork::StartLearner(const FoundCheckpoint* checkpoint, std::
   return absl::OkStatus();
 }
 
-absl::StatusOr<TrainerLoopOptions> TrainingWork::LoopOptions(const FoundCheckpoint* checkpoint) {
-  const auto loss = ResolveJobLoss(assign_.spec());
-  if (!std::holds_alternative<LossSpec>(loss)) return InvalidArgument("loss: contradictory keys");
+TrainerLoopOptions TrainingWork::LoopOptions(const FoundCheckpoint* checkpoint) const {
   TrainerLoopOptions options =
-      MakeLoopOptions(assign_.spec(), assign_.job_id(), std::get<LossSpec>(loss));
+      MakeLoopOptions(assign_.spec(), assign_.job_id(), learner_.has_reference);
   options.trainer = worker_;
   options.request_id = runtime::RandomId();
   if (checkpoint != nullptr) {
@@ -202,7 +198,7 @@ absl::Status TrainingWork::TrainFrom(const FoundCheckpoint* checkpoint,
                                      CheckpointTry::Stage& stage) {
   stage = CheckpointTry::Stage::kLoading;
   FRESHET_RETURN_IF_ERROR(StartLearner(checkpoint, stop));
-  FRESHET_ASSIGN_OR_RETURN(TrainerLoopOptions options, LoopOptions(checkpoint));
+  TrainerLoopOptions options = LoopOptions(checkpoint);
   options.passed_over = passed_over;
   options.damaged = damaged;
   stage = CheckpointTry::Stage::kOpening;

@@ -110,7 +110,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
                          const std::vector<std::string>& damaged, std::stop_token stop,
                          CheckpointTry::Stage& stage);
   absl::Status StartLearner(const FoundCheckpoint* checkpoint, std::stop_token stop);
-  absl::StatusOr<TrainerLoopOptions> LoopOptions(const FoundCheckpoint* checkpoint);
+  TrainerLoopOptions LoopOptions(const FoundCheckpoint* checkpoint) const;
   absl::Status RunLoop(const TrainerLoopOptions& options, bool save_loaded, std::stop_token stop,
                        CheckpointTry::Stage& stage);
   void SendRows(std::vector<OutboxRow> rows);

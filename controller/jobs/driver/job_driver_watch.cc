@@ -180,11 +180,8 @@ std::string JobDriver::FindFailure(const WorkersReport& report) {
     if (!feeder_status_.ok()) return StrCat("prompts cannot be fed: ", Message(feeder_status_));
   }
   if (explanation_.has_value() && explanation_->edge == "paused") return explanation_->text;
-  std::string failure = stats_.has_value() ? deaths_.Check(*stats_) : "";
-  if (failure.empty()) return failure;
-  const absl::StatusOr<std::string> last = LastDeath(*store_);
-  if (last.ok() && !last->empty()) failure += StrCat("; the last one: ", *last);
-  return failure;
+  const std::string failure = stats_.has_value() ? deaths_.Check(*stats_) : "";
+  return failure.empty() ? failure : failure + LastDeath(*store_);
 }
 
 JobGauges JobDriver::Measure(const JobRecord& record, const Blockage& blockage,

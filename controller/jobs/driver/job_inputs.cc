@@ -6,8 +6,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "model/char_tokenizer.h"
-#include "model/model_config.h"
+#include "model/bundle_proto.h"
 
 namespace freshet {
 namespace {
@@ -15,26 +14,17 @@ namespace {
 // Per reply, well below the gRPC message limit.
 constexpr size_t kMaxReplyBytes = size_t{8} << 20;
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const job::v1::JobSpec& spec,
-                                                         const trainer::v1::ModelBundle& bundle) {
-  if (bundle.tokenizer_files_size() == 0) return CreateCharTokenizer(spec.tokenizer().alphabet());
-  std::vector<TokenizerFile> files;
-  for (const auto& file : bundle.tokenizer_files()) files.push_back({file.name(), file.content()});
-  return ParseTokenizer(std::move(files), "the trainer's tokenizer");
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const JobInputs>> OpenJobInputs(const job::v1::JobSpec& spec,
                                                                trainer::v1::ModelBundle bundle,
                                                                const DataRoots& roots) {
   auto inputs = std::make_shared<JobInputs>();
-  FRESHET_ASSIGN_OR_RETURN(const ModelConfig config,
-                           ParseModelConfig(bundle.config_json(), "the trainer's config.json"));
-  FRESHET_ASSIGN_OR_RETURN(inputs->tokenizer, OpenTokenizer(spec, bundle));
+  FRESHET_ASSIGN_OR_RETURN(ModelSetup model, OpenModelBundle(spec, FromProto(bundle)));
+  inputs->tokenizer = std::move(model.tokenizer);
   FRESHET_ASSIGN_OR_RETURN(inputs->data, OpenDatasets(spec, roots));
   FRESHET_ASSIGN_OR_RETURN(inputs->bounds, CheckRows(spec, inputs->data, *inputs->tokenizer,
-                                                     config.max_position_embeddings));
+                                                     model.config.max_position_embeddings));
   inputs->model = std::make_shared<const trainer::v1::ModelBundle>(std::move(bundle));
   return inputs;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "base/utf8.h"
 
 namespace freshet {
@@ -15,9 +15,11 @@ std::string ReasonLine(const DeadLetter& letter) {
   return reason;
 }
 
-absl::StatusOr<std::string> LastDeath(TrajectoryStore& store) {
-  FRESHET_ASSIGN_OR_RETURN(const std::vector<DeadLetter> letters, store.DeadLetters(1));
-  return letters.empty() ? std::string() : ReasonLine(letters.front());
+std::string LastDeath(TrajectoryStore& store) {
+  const absl::StatusOr<std::vector<DeadLetter>> letters = store.DeadLetters(1);
+  return letters.ok() && !letters->empty()
+             ? StrCat("; the last one: ", ReasonLine(letters->front()))
+             : "";
 }
 
 }  // namespace freshet

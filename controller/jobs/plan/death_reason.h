@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "datastore/trajectory_store.h"
 
 namespace freshet {
@@ -12,8 +11,9 @@ namespace freshet {
 // times: infra_error: ...", with the error of its last attempt.
 std::string ReasonLine(const DeadLetter& letter);
 
-// ReasonLine of the last group of `store` that died; "" if none. Errors: those of the store.
-absl::StatusOr<std::string> LastDeath(TrajectoryStore& store);
+// "; the last one: " and the ReasonLine of the last group of `store` that died; "" if none is
+// known.
+std::string LastDeath(TrajectoryStore& store);
 
 }  // namespace freshet
 

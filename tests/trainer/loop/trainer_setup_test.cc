@@ -51,8 +51,7 @@ TEST(TrainerSetup, TheLearnerIsMadeForTheJob) {
 }
 
 TEST(TrainerSetup, TheLoopKeepsTheReferenceCheckpoint) {
-  LossSpec loss;
-  TrainerLoopOptions options = MakeLoopOptions(Job(), "job-7", loss);
+  TrainerLoopOptions options = MakeLoopOptions(Job(), "job-7", /*has_reference=*/false);
   EXPECT_EQ(options.job, "job-7");
   EXPECT_EQ(options.steps, 50);
   EXPECT_EQ(options.publish_every, 2);
@@ -60,8 +59,7 @@ TEST(TrainerSetup, TheLoopKeepsTheReferenceCheckpoint) {
   EXPECT_EQ(options.keep_checkpoints, 3);
   EXPECT_EQ(options.seed, 3U);
   EXPECT_FALSE(options.always_keep_version.has_value());
-  loss.kl = {KlKind::kK3, 0.1};
-  EXPECT_EQ(MakeLoopOptions(Job(), "job-7", loss).always_keep_version, 0);
+  EXPECT_EQ(MakeLoopOptions(Job(), "job-7", /*has_reference=*/true).always_keep_version, 0);
 }
 
 TEST(LossSetup, EveryKeyReachesTheLoss) {

@@ -12,6 +12,12 @@ namespace {
 
 using testing::IsEmpty;
 
+job::v1::JobSpec WithBound(int64_t staleness) {
+  job::v1::JobSpec spec;
+  spec.mutable_staleness()->set_max(staleness);
+  return spec;
+}
+
 class TrainingMetricsTest : public testing::Test {
  protected:
   MetricsText Scraped() {
@@ -25,7 +31,7 @@ class TrainingMetricsTest : public testing::Test {
   }
 
   prometheus::Registry registry_;
-  TrainingMetrics metrics_{registry_, "a", "none", /*staleness_bound=*/5};
+  TrainingMetrics metrics_{registry_, "a", WithBound(5)};
 };
 
 TEST_F(TrainingMetricsTest, ShowsZerosFromTheStart) {
@@ -76,7 +82,7 @@ TEST(TrainingMetricsAges, HaveTheBoundAsAnEdgeAndAreFew) {
   const std::string name = "freshet_trajectory_staleness_versions_bucket";
   for (const int64_t bound : {0, 1, 2, 5, 9, 12, 16, 17, 24, 33, 1024}) {
     prometheus::Registry registry;
-    TrainingMetrics metrics(registry, "a", "none", bound);
+    TrainingMetrics metrics(registry, "a", WithBound(bound));
     StepMetrics step;
     step.staleness_tokens[bound] = 3;
     if (bound > 0) step.staleness_tokens[bound - 1] = 4;

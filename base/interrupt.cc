@@ -1,4 +1,4 @@
-#include "cli/client/interrupt.h"
+#include "base/interrupt.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>

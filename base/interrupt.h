@@ -1,5 +1,5 @@
-#ifndef FRESHET_CLI_CLIENT_INTERRUPT_H_
-#define FRESHET_CLI_CLIENT_INTERRUPT_H_
+#ifndef FRESHET_BASE_INTERRUPT_H_
+#define FRESHET_BASE_INTERRUPT_H_
 
 #include <signal.h>
 
@@ -30,4 +30,4 @@ class Interrupt {
 
 }  // namespace freshet
 
-#endif  // FRESHET_CLI_CLIENT_INTERRUPT_H_
+#endif  // FRESHET_BASE_INTERRUPT_H_
