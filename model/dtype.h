@@ -1,8 +1,6 @@
 #ifndef FRESHET_MODEL_DTYPE_H_
 #define FRESHET_MODEL_DTYPE_H_
 
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -28,18 +26,6 @@ constexpr std::optional<Dtype> ParseDtype(std::string_view name) {
 constexpr uint64_t DtypeBytes(Dtype dtype) {
   constexpr uint64_t kBytes[] = {8, 4, 2, 2, 8, 4, 2, 1, 1, 1};
   return kBytes[static_cast<int>(dtype)];
-}
-
-// bfloat16 is the upper half of an IEEE single.
-inline float Bf16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-
-// Rounds to nearest, ties to even. Overflows to infinity. A NaN becomes a quiet NaN of the same
-// sign.
-inline uint16_t FloatToBf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40U);
-  const uint32_t odd = (bits >> 16) & 1U;
-  return static_cast<uint16_t>((bits + 0x7FFFU + odd) >> 16);
 }
 
 }  // namespace freshet

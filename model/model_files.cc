@@ -10,6 +10,7 @@
 #include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "model/parameter_layout.h"
 
 namespace freshet {
 namespace {
@@ -69,7 +70,7 @@ NonFiniteCount CountExponent(std::string_view data, Bits exponent) {
 }
 
 // Returns "" if the tensor can be loaded.
-std::string TensorError(const ExpectedTensor& expected, const StoredTensor& tensor) {
+std::string TensorError(const ParameterEntry& expected, const StoredTensor& tensor) {
   if (tensor.shape != expected.shape) {
     return StrCat("has shape ", ShapeToString(tensor.shape), ", want ",
                   ShapeToString(expected.shape));
@@ -92,10 +93,11 @@ bool IsHarmlessExtra(std::string_view name) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WeightFiles>> WeightFiles::Open(const std::string& directory,
-                                                               const DataRoots& roots) {
+absl::StatusOr<std::unique_ptr<ModelFiles>> ModelFiles::Open(const std::string& directory,
+                                                             const DataRoots& roots) {
   FRESHET_RETURN_IF_ERROR(CheckDirectory(directory, roots));
-  std::unique_ptr<WeightFiles> files(new WeightFiles());
+  FRESHET_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(directory, roots));
+  std::unique_ptr<ModelFiles> files(new ModelFiles(std::move(config)));
   const std::string single = StrCat(directory, "/", kSingleName);
   const std::string index = StrCat(directory, "/", kIndexName);
   if (roots.Exists(single)) {
@@ -113,12 +115,12 @@ absl::StatusOr<std::unique_ptr<WeightFiles>> WeightFiles::Open(const std::string
   return NotFound(directory, ": there is neither ", kSingleName, " nor ", kIndexName);
 }
 
-void WeightFiles::AddTensor(const SafetensorsFile& file, const std::string& name,
-                            const TensorInfo& info) {
+void ModelFiles::AddTensor(const SafetensorsFile& file, const std::string& name,
+                           const TensorInfo& info) {
   tensors_[name] = {file.path(), info.dtype, info.shape, file.Data(info)};
 }
 
-absl::Status WeightFiles::OpenSingle(const std::string& path, const DataRoots& roots) {
+absl::Status ModelFiles::OpenSingle(const std::string& path, const DataRoots& roots) {
   path_ = path;
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> file,
                            SafetensorsFile::Open(path, roots));
@@ -127,8 +129,8 @@ absl::Status WeightFiles::OpenSingle(const std::string& path, const DataRoots& r
   return absl::OkStatus();
 }
 
-absl::Status WeightFiles::OpenShards(const std::string& directory, const std::string& index_path,
-                                     const DataRoots& roots) {
+absl::Status ModelFiles::OpenShards(const std::string& directory, const std::string& index_path,
+                                    const DataRoots& roots) {
   path_ = index_path;
   FRESHET_ASSIGN_OR_RETURN(const std::string text, roots.ReadFile(index_path, kMaxIndexBytes));
   FRESHET_ASSIGN_OR_RETURN(const Json json, ParseJson(text, index_path));
@@ -171,44 +173,13 @@ absl::Status WeightFiles::OpenShards(const std::string& directory, const std::st
   return ErrorsToStatus(errors);
 }
 
-const StoredTensor* WeightFiles::Find(std::string_view name) const {
+const StoredTensor* ModelFiles::Find(std::string_view name) const {
   const auto it = tensors_.find(name);
   return it == tensors_.end() ? nullptr : &it->second;
 }
 
-std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config) {
-  const int64_t hidden = config.hidden_size;
-  const int64_t q_rows = config.num_attention_heads * config.head_dim;
-  const int64_t kv_rows = config.num_key_value_heads * config.head_dim;
-  const int64_t inner = config.intermediate_size;
-  std::vector<ExpectedTensor> tensors;
-  tensors.push_back({"model.embed_tokens.weight", {config.vocab_size, hidden}});
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const std::string layer = StrCat("model.layers.", i, ".");
-    const auto add = [&](const char* name, std::vector<int64_t> shape) {
-      tensors.push_back({StrCat(layer, name, ".weight"), std::move(shape)});
-    };
-    add("input_layernorm", {hidden});
-    add("self_attn.q_proj", {q_rows, hidden});
-    add("self_attn.k_proj", {kv_rows, hidden});
-    add("self_attn.v_proj", {kv_rows, hidden});
-    add("self_attn.o_proj", {hidden, q_rows});
-    add("post_attention_layernorm", {hidden});
-    add("mlp.gate_proj", {inner, hidden});
-    add("mlp.up_proj", {inner, hidden});
-    add("mlp.down_proj", {hidden, inner});
-  }
-  tensors.push_back({"model.norm.weight", {hidden}});
-  if (!config.tie_word_embeddings) {
-    tensors.push_back({"lm_head.weight", {config.vocab_size, hidden}});
-  }
-  return tensors;
-}
-
 NonFiniteCount CountNonFinite(Dtype dtype, std::string_view data) {
   switch (dtype) {
-    case Dtype::kF64:
-      return CountExponent<uint64_t>(data, uint64_t{0x7FF} << 52);
     case Dtype::kF32:
       return CountExponent<uint32_t>(data, 0x7F800000U);
     case Dtype::kBf16:
@@ -220,30 +191,21 @@ NonFiniteCount CountNonFinite(Dtype dtype, std::string_view data) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<ModelFiles>> ModelFiles::Open(const std::string& directory,
-                                                             const DataRoots& roots) {
-  FRESHET_RETURN_IF_ERROR(CheckDirectory(directory, roots));
-  FRESHET_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(directory, roots));
-  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<WeightFiles> weights,
-                           WeightFiles::Open(directory, roots));
-  return std::unique_ptr<ModelFiles>(new ModelFiles(std::move(config), std::move(weights)));
-}
-
 std::vector<std::string> ModelFiles::CheckTensors() const {
   std::vector<std::string> errors;
   std::unordered_set<std::string> expected_names;
-  for (const ExpectedTensor& expected : ExpectedTensors(config_)) {
+  for (const ParameterEntry& expected : MakeParameterLayout(config_).entries) {
     expected_names.insert(expected.name);
     const StoredTensor* tensor = Find(expected.name);
     if (tensor == nullptr) {
-      errors.push_back(StrCat(weights_->path(), ": tensor ", Quote(expected.name), " is missing"));
+      errors.push_back(StrCat(path_, ": tensor ", Quote(expected.name), " is missing"));
       continue;
     }
     const std::string error = TensorError(expected, *tensor);
     if (error.empty()) continue;
     errors.push_back(StrCat(tensor->path, ": tensor ", Quote(expected.name), " ", error));
   }
-  for (const auto& [name, tensor] : weights_->tensors()) {
+  for (const auto& [name, tensor] : tensors_) {
     if (expected_names.count(name) > 0 || IsHarmlessExtra(name)) continue;
     errors.push_back(StrCat(tensor.path, ": tensor ", Quote(name),
                             " is not part of a llama model of this config"));

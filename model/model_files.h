@@ -17,7 +17,7 @@
 
 namespace freshet {
 
-// A stored tensor of a model directory. The views are valid as long as the WeightFiles.
+// A stored tensor of a model directory. The views are valid as long as the ModelFiles.
 struct StoredTensor {
   std::string_view path;  // of the containing file
   Dtype dtype = Dtype::kF32;
@@ -25,57 +25,25 @@ struct StoredTensor {
   std::string_view data;  // row-major, little-endian; may be unaligned: use memcpy
 };
 
-// Weights of a Hugging Face directory: model.safetensors, or the shards listed in
-// model.safetensors.index.json. Thread-safe.
-class WeightFiles {
+// A Hugging Face model directory: config and weights, which are in model.safetensors, or in the
+// shards listed in model.safetensors.index.json. Thread-safe.
+class ModelFiles {
  public:
   // Opens and checks all files.
   // Returns:
-  //   NOT_FOUND: no such directory, or no weights in it.
+  //   NOT_FOUND: no such directory, or no config or weights in it.
   //   INVALID_ARGUMENT, one line per error: only pickle files (convert them to safetensors); a
   //     corrupt or truncated file; an index that names a file outside the directory, a missing
-  //     shard, or a tensor that its shard lacks.
+  //     shard, or a tensor that its shard lacks; errors of LoadModelConfig.
   //   Errors of DataRoots.
-  static absl::StatusOr<std::unique_ptr<WeightFiles>> Open(
-      const std::string& directory, const DataRoots& roots = DataRoots::Unlimited());
-
-  // Null if there is none. Valid as long as this object.
-  const StoredTensor* Find(std::string_view name) const;
-  const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
-  // Path of the file or index, for messages.
-  const std::string& path() const { return path_; }
-
- private:
-  WeightFiles() = default;
-  absl::Status OpenSingle(const std::string& path, const DataRoots& roots);
-  absl::Status OpenShards(const std::string& directory, const std::string& index_path,
-                          const DataRoots& roots);
-  void AddTensor(const SafetensorsFile& file, const std::string& name, const TensorInfo& info);
-
-  std::string path_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, StoredTensor, std::less<>> tensors_;
-};
-
-struct ExpectedTensor {
-  std::string name;
-  std::vector<int64_t> shape;
-};
-
-// Tensors of a model with this config, with their names in transformers; lm_head.weight only if the
-// head is not tied. `config` must be valid.
-std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config);
-
-// A Hugging Face model directory: config and weights. Thread-safe.
-class ModelFiles {
- public:
-  // Errors of LoadModelConfig and WeightFiles::Open.
   static absl::StatusOr<std::unique_ptr<ModelFiles>> Open(
       const std::string& directory, const DataRoots& roots = DataRoots::Unlimited());
 
   const ModelConfig& config() const { return config_; }
-  const WeightFiles& weights() const { return *weights_; }
-  const StoredTensor* Find(std::string_view name) const { return weights_->Find(name); }
+  // Null if there is none. Valid as long as this object.
+  const StoredTensor* Find(std::string_view name) const;
+  // Path of the weights' file or index, for messages.
+  const std::string& path() const { return path_; }
 
   // Errors in the weights, one line each with file and tensor: tensors that are missing, have
   // another shape, a dtype other than F32, BF16 and F16, or NaN or infinite values; and unknown
@@ -84,14 +52,19 @@ class ModelFiles {
   std::vector<std::string> CheckTensors() const;
 
  private:
-  ModelFiles(ModelConfig config, std::unique_ptr<WeightFiles> weights)
-      : config_(std::move(config)), weights_(std::move(weights)) {}
+  explicit ModelFiles(ModelConfig config) : config_(std::move(config)) {}
+  absl::Status OpenSingle(const std::string& path, const DataRoots& roots);
+  absl::Status OpenShards(const std::string& directory, const std::string& index_path,
+                          const DataRoots& roots);
+  void AddTensor(const SafetensorsFile& file, const std::string& name, const TensorInfo& info);
 
-  ModelConfig config_;
-  std::unique_ptr<WeightFiles> weights_;
+  const ModelConfig config_;
+  std::string path_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, StoredTensor, std::less<>> tensors_;
 };
 
-// Number of NaN or infinite elements in `data` and index of the first. 0 for integers.
+// Number of NaN or infinite elements of F32, BF16 or F16 in `data`, and index of the first.
 struct NonFiniteCount {
   uint64_t count = 0;
   uint64_t first = 0;

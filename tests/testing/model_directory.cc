@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "model/char_tokenizer.h"
 #include "model/model_config.h"
-#include "model/model_files.h"
+#include "model/parameter_layout.h"
 #include "model/safetensors.h"
 
 namespace freshet {
@@ -26,7 +26,7 @@ ModelDirectory::ModelDirectory() {
   shape.DeriveDefaults();
   config = nlohmann::json::parse(shape.ToJson());
   std::mt19937 random(7);
-  for (const ExpectedTensor& expected : ExpectedTensors(shape)) {
+  for (const ParameterEntry& expected : MakeParameterLayout(shape).entries) {
     Tensor& tensor = tensors[expected.name];
     tensor.shape = expected.shape;
     size_t size = 1;
