@@ -5,7 +5,6 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,14 +22,9 @@ inline constexpr int64_t kMaxChunkBytes = 1 << 20;
 // A message whose chunk is bytes [offset, offset + size) of `bytes`. Keeps `bytes` alive.
 grpc::ByteBuffer EncodeChunk(const WeightBytes& bytes, int64_t offset, int64_t size);
 
-// Appends the chunk in `message` to `reception`. Returns false if `message` is not in EncodeChunk's
-// encoding and must be parsed. INVALID_ARGUMENT: larger than kMaxChunkBytes. Otherwise errors of
-// WeightReception::Append.
-absl::StatusOr<bool> AppendEncodedChunk(const grpc::ByteBuffer& message,
-                                        WeightReception& reception);
-
-// AppendEncodedChunk for a parsed chunk.
-absl::Status AppendChunk(int64_t offset, std::string_view data, WeightReception& reception);
+// Appends the chunk in `message` to `reception`. INVALID_ARGUMENT: not a chunk, or larger than
+// kMaxChunkBytes. Otherwise errors of WeightReception::Append.
+absl::Status AppendChunk(grpc::ByteBuffer message, WeightReception& reception);
 
 template <typename Message>
 grpc::ByteBuffer EncodeMessage(const Message& message) {

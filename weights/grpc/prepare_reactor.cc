@@ -10,6 +10,7 @@
 #include "services/runtime/unary.h"
 #include "weights/grpc/chunk_codec.h"
 #include "weights/grpc/manifest_codec.h"
+#include "weights/grpc/weight_service.h"
 
 namespace freshet {
 namespace {
@@ -46,7 +47,7 @@ absl::Duration ReadSilence(const weights::v1::PrepareHeader& header, absl::Durat
 
 }  // namespace
 
-PrepareReactor::PrepareReactor(PrepareHost& host, grpc::CallbackServerContext* context,
+PrepareReactor::PrepareReactor(GrpcWeightService& host, grpc::CallbackServerContext* context,
                                absl::Status refused)
     : BidiReactor(kMaxReplies), host_(host), context_(context), refused_(std::move(refused)) {}
 
@@ -80,15 +81,15 @@ absl::Status PrepareReactor::OnHeader(const grpc::ByteBuffer& message) {
     return FailedPrecondition("this member takes no weights of job ", header.job());
   }
   const absl::Duration left = runtime::DeadlineOf(*context_) - absl::Now();
-  if (left > host_.max_call()) {
+  if (left > host_.options_.max_call) {
     return InvalidArgument("the call needs a deadline of at most ",
-                           absl::FormatDuration(host_.max_call()));
+                           absl::FormatDuration(host_.options_.max_call));
   }
   RelayJob relay;
   FRESHET_ASSIGN_OR_RETURN(relay.chain, ReadChain(header));
   relay.job = header.job();
   relay.manifest = ManifestFromProto(header.manifest());
-  relay.deadline = host_.clock().Now() + left;
+  relay.deadline = host_.clock_.Now() + left;
   relay.silence_timeout = ReadSilence(header, left);
   FRESHET_RETURN_IF_ERROR(CheckManifest(relay.manifest, endpoint.limits));
   subscriber_ = endpoint.subscriber;
@@ -97,7 +98,7 @@ absl::Status PrepareReactor::OnHeader(const grpc::ByteBuffer& message) {
     SetOwnResult(admission.status());
     return absl::OkStatus();
   }
-  auto reception = WeightReception::Create(relay.manifest, endpoint.limits, host_.pool(),
+  auto reception = WeightReception::Create(relay.manifest, endpoint.limits, host_.pool_,
                                            [events = events_] { events->Notify(); });
   if (!reception.ok()) {
     SetOwnResult(reception.status());
@@ -121,15 +122,8 @@ absl::Status PrepareReactor::OnChunk(const grpc::ByteBuffer& message) {
     MutexLock lock(mu_);
     reception = reception_;
   }
-  FRESHET_ASSIGN_OR_RETURN(const bool taken, AppendEncodedChunk(message, *reception));
-  if (taken) return absl::OkStatus();
-  const auto request = DecodeMessage<weights::v1::PrepareRequest>(message);
-  absl::Status status = request.status();
-  if (status.ok() && !request->has_chunk()) status = InvalidArgument("a second header");
-  if (status.ok()) {
-    return AppendChunk(request->chunk().offset(), request->chunk().data(), *reception);
-  }
-  reception->Abort(status);
+  const absl::Status status = AppendChunk(message, *reception);
+  if (!status.ok()) reception->Abort(status);
   return status;
 }
 
@@ -141,8 +135,8 @@ void PrepareReactor::CompleteWhenWhole() {
   }
   const absl::StatusOr<int64_t> verified = reception->Verified();
   if (!verified.ok() || *verified < reception->manifest().total_bytes) return;
-  if (host_.observer() != nullptr) {
-    host_.observer()->OnPhase(WeightPhase::kVerify, reception->verify_time());
+  if (host_.observer_ != nullptr) {
+    host_.observer_->OnPhase(WeightPhase::kVerify, reception->verify_time());
   }
   SetOwnResult(subscriber_->PrepareVerified(reception->manifest(), reception->bytes()));
 }
@@ -153,7 +147,8 @@ void PrepareReactor::StartRelay(RelayJob job) {
     relaying_ = true;
   }
   // The host outlives its threads.
-  if (host_.Submit([self = shared_from_this(), job = std::move(job)] { self->RunRelay(job); })) {
+  if (host_.relays_.TrySubmit(
+          [self = shared_from_this(), job = std::move(job)] { self->RunRelay(job); })) {
     return;
   }
   // Without a thread, the caller serves the rest of the chain.
@@ -176,10 +171,10 @@ void PrepareReactor::RunRelay(const RelayJob& job) {
     SendResult(worker, status);
   };
   hooks.on_alive = [this] { Send(EncodeMessage(weights::v1::PrepareReply())); };
-  if (host_.observer() != nullptr) {
-    hooks.on_bytes = [this](int64_t bytes) { host_.observer()->OnBytes(bytes); };
+  if (host_.observer_ != nullptr) {
+    hooks.on_bytes = [this](int64_t bytes) { host_.observer_->OnBytes(bytes); };
   }
-  RelaySender(job, std::move(hooks), host_.channels(), host_.clock(), events_).Run();
+  RelaySender(job, std::move(hooks), host_.channels_, host_.clock_, events_).Run();
   {
     MutexLock lock(mu_);
     relaying_ = false;

@@ -4,56 +4,20 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "base/clock.h"
 #include "base/mutex.h"
-#include "freshet/weights/v1/weight_service.pb.h"
 #include "services/runtime/bidi_reactor.h"
-#include "weights/grpc/channel_source.h"
 #include "weights/grpc/event_count.h"
 #include "weights/grpc/relay_sender.h"
-#include "weights/manifest.h"
-#include "weights/weight_buffer_pool.h"
 #include "weights/weight_reception.h"
 #include "weights/weight_subscriber.h"
-#include "weights/weight_sync_observer.h"
 
 namespace freshet {
 
-// This process's role in the weight plane of one job.
-struct WeightEndpoint {
-  std::shared_ptr<WeightSubscriber> subscriber;  // null: does not receive weights (trainer)
-  // Returns the newest committed version. Empty: uses the subscriber's.
-  std::function<std::optional<CommittedWeights>()> committed;
-  WeightLimits limits;
-};
-
-class PrepareReactor;
-
-// What a Prepare call needs from its service, which must outlive the call.
-class PrepareHost {
- public:
-  virtual ~PrepareHost() = default;
-  // NOT_FOUND: this process does not serve the job.
-  virtual absl::StatusOr<WeightEndpoint> Find(const std::string& job) = 0;
-  // Makes `reactor` the call that brings the job's next version; aborts the previous one. Does not
-  // compare the versions that the calls claim, because a claim may be false.
-  virtual void TakeOver(const std::string& job, std::shared_ptr<PrepareReactor> reactor) = 0;
-  // Runs work that may block. Returns false if no thread is available.
-  virtual bool Submit(std::function<void()> work) = 0;
-  virtual void Ended() = 0;
-  virtual WeightBufferPool& pool() = 0;
-  virtual const ChannelSource& channels() const = 0;
-  virtual const Clock& clock() const = 0;
-  virtual WeightSyncObserver* observer() = 0;
-  virtual absl::Duration max_call() const = 0;
-};
+class GrpcWeightService;
 
 // Server side of one Prepare call. Receives a version into the inactive buffer, verifies each
 // bucket as it arrives, and relays verified bytes to the rest of the chain on a separate thread, so
@@ -61,8 +25,9 @@ class PrepareHost {
 class PrepareReactor final : public runtime::BidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                              public std::enable_shared_from_this<PrepareReactor> {
  public:
-  // Rejects the call with `refused` unless it is OK.
-  PrepareReactor(PrepareHost& host, grpc::CallbackServerContext* context, absl::Status refused);
+  // `host` must outlive the call. Rejects it with `refused` unless that is OK.
+  PrepareReactor(GrpcWeightService& host, grpc::CallbackServerContext* context,
+                 absl::Status refused);
 
   // Ends the call with ABORTED and discards incomplete data. Thread-safe.
   void Abort(const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);
@@ -86,7 +51,7 @@ class PrepareReactor final : public runtime::BidiReactor<grpc::ByteBuffer, grpc:
   // Ends the call if there is nothing left to report.
   void FinishWhenDone() ABSL_LOCKS_EXCLUDED(mu_);
 
-  PrepareHost& host_;
+  GrpcWeightService& host_;
   grpc::CallbackServerContext* const context_;
   const absl::Status refused_;
   const std::shared_ptr<EventCount> events_ = std::make_shared<EventCount>();

@@ -96,17 +96,9 @@ class PullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
       : channel_(std::move(channel)), limits_(limits), events_(std::move(events)) {}
 
   absl::Status Take() ABSL_LOCKS_EXCLUDED(mu_) {
-    if (reception_ != nullptr) {
-      FRESHET_ASSIGN_OR_RETURN(const bool taken, AppendEncodedChunk(incoming_, *reception_));
-      if (taken) return absl::OkStatus();
-    }
+    if (reception_ != nullptr) return AppendChunk(incoming_, *reception_);
     FRESHET_ASSIGN_OR_RETURN(const auto reply, DecodeMessage<weights::v1::PullReply>(incoming_));
-    if (reception_ != nullptr && reply.has_chunk()) {
-      return AppendChunk(reply.chunk().offset(), reply.chunk().data(), *reception_);
-    }
-    if (reception_ != nullptr || !reply.has_header()) {
-      return InvalidArgument("unexpected reply in the stream");
-    }
+    if (!reply.has_header()) return InvalidArgument("the first reply is not a header");
     FRESHET_ASSIGN_OR_RETURN(
         reception_,
         WeightReception::Create(ManifestFromProto(reply.header().manifest()), limits_, pool_));

@@ -10,6 +10,7 @@
 #include "services/runtime/unary.h"
 #include "weights/grpc/chunk_codec.h"
 #include "weights/grpc/manifest_codec.h"
+#include "weights/grpc/prepare_reactor.h"
 #include "weights/shm/memory_file.h"
 
 namespace freshet {
@@ -141,8 +142,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* GrpcWeightService::
       refused = ResourceExhausted(options_.max_streams, " Prepare calls are running already");
     }
   }
-  PrepareHost& host = *this;
-  return PrepareReactor::Open(std::make_shared<PrepareReactor>(host, context, std::move(refused)));
+  return PrepareReactor::Open(std::make_shared<PrepareReactor>(*this, context, std::move(refused)));
 }
 
 absl::Status GrpcWeightService::TakeShared(const weights::v1::PrepareSharedRequest& request) {

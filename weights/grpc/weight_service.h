@@ -14,13 +14,22 @@
 #include "freshet/weights/v1/weight_service.grpc.pb.h"
 #include "services/runtime/executor.h"
 #include "weights/grpc/channel_source.h"
-#include "weights/grpc/prepare_reactor.h"
 #include "weights/manifest.h"
 #include "weights/weight_buffer_pool.h"
 #include "weights/weight_subscriber.h"
 #include "weights/weight_sync_observer.h"
 
 namespace freshet {
+
+class PrepareReactor;
+
+// This process's role in the weight plane of one job.
+struct WeightEndpoint {
+  std::shared_ptr<WeightSubscriber> subscriber;  // null: does not receive weights (trainer)
+  // Returns the newest committed version. Empty: uses the subscriber's.
+  std::function<std::optional<CommittedWeights>()> committed;
+  WeightLimits limits;
+};
 
 struct WeightServiceOptions {
   std::string host;     // runtime::HostId(): identifies processes that can share memory
@@ -35,8 +44,7 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
                                     weights::v1::WeightService::WithCallbackMethod_PrepareShared<
                                         weights::v1::WeightService::WithCallbackMethod_Activate<
                                             weights::v1::WeightService::WithRawCallbackMethod_Pull<
-                                                weights::v1::WeightService::Service>>>>,
-                                private PrepareHost {
+                                                weights::v1::WeightService::Service>>>> {
  public:
   static constexpr size_t kMaxQueuedCalls = 64;
 
@@ -70,18 +78,16 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
                                                    const grpc::ByteBuffer* request) override;
 
  private:
-  // PrepareHost:
-  absl::StatusOr<WeightEndpoint> Find(const std::string& job) override ABSL_LOCKS_EXCLUDED(mu_);
-  void TakeOver(const std::string& job, std::shared_ptr<PrepareReactor> reactor) override
-      ABSL_LOCKS_EXCLUDED(mu_);
-  bool Submit(std::function<void()> work) override { return relays_.TrySubmit(std::move(work)); }
-  void Ended() override ABSL_LOCKS_EXCLUDED(mu_);
-  WeightBufferPool& pool() override { return pool_; }
-  const ChannelSource& channels() const override { return channels_; }
-  const Clock& clock() const override { return clock_; }
-  WeightSyncObserver* observer() override { return observer_; }
-  absl::Duration max_call() const override { return options_.max_call; }
+  friend class PrepareReactor;
 
+  // NOT_FOUND: this process does not serve the job.
+  absl::StatusOr<WeightEndpoint> Find(const std::string& job) ABSL_LOCKS_EXCLUDED(mu_);
+  // Makes `reactor` the call that brings the job's next version; aborts the previous one. Does not
+  // compare the versions that the calls claim, because a claim may be false.
+  void TakeOver(const std::string& job, std::shared_ptr<PrepareReactor> reactor)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // A Prepare call has ended.
+  void Ended() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status TakeShared(const weights::v1::PrepareSharedRequest& request);
   absl::StatusOr<CommittedWeights> FindCommitted(const grpc::ByteBuffer& request);
 
