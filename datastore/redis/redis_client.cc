@@ -3,7 +3,6 @@
 #include <openssl/evp.h>
 
 #include <array>
-#include <atomic>
 #include <map>
 #include <set>
 #include <utility>
@@ -37,6 +36,11 @@ std::string Sha1Hex(std::string_view text) {
 
 bool IsError(const RedisRawReply& reply, std::string_view word) {
   return reply.is_error && std::string_view(reply.reply.text).substr(0, word.size()) == word;
+}
+
+absl::StatusOr<RedisReply> Finish(RedisRawReply reply, std::string_view command) {
+  if (!reply.is_error) return std::move(reply.reply);
+  return RedisErrorStatus(reply.reply.text, command);
 }
 
 bool IsScriptCall(const std::vector<std::string>& command) {
@@ -89,13 +93,10 @@ struct RedisClient::State {
                               const std::vector<std::vector<std::string>>& commands,
                               absl::Time deadline, std::vector<RedisRawReply>& replies);
   const char* SourceOf(const std::string& sha);
-  absl::StatusOr<RedisReply> Finish(RedisRawReply reply, std::string_view command);
 
   RedisDialer dialer;
   RedisConnectionPool pool;
   RedisConnectionPool blocking_pool;
-  std::atomic<int64_t> num_commands{0};
-  std::atomic<int64_t> num_errors{0};
   Mutex mu;
   std::map<const char*, std::string> sha_by_source ABSL_GUARDED_BY(mu);
   std::map<std::string, const char*> source_by_sha ABSL_GUARDED_BY(mu);
@@ -107,27 +108,14 @@ const char* RedisClient::State::SourceOf(const std::string& sha) {
   return found == source_by_sha.end() ? nullptr : found->second;
 }
 
-absl::StatusOr<RedisReply> RedisClient::State::Finish(RedisRawReply reply,
-                                                      std::string_view command) {
-  if (!reply.is_error) return std::move(reply.reply);
-  ++num_errors;
-  return RedisErrorStatus(reply.reply.text, command);
-}
-
 absl::StatusOr<std::vector<RedisRawReply>> RedisClient::State::Call(
     RedisConnectionPool& from, const std::vector<std::vector<std::string>>& commands,
     absl::Duration limit) {
   const absl::Time deadline = SystemClock::Get().Now() + limit;
-  num_commands += static_cast<int64_t>(commands.size());
-  auto borrowed = from.Borrow(deadline);
-  if (!borrowed.ok()) {
-    ++num_errors;
-    return borrowed.status();
-  }
-  auto replies = Exchange(**borrowed, commands, deadline);
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<RedisConnection> borrowed, from.Borrow(deadline));
+  auto replies = Exchange(*borrowed, commands, deadline);
   if (!replies.ok()) {
-    ++num_errors;
-    from.Drop(*std::move(borrowed));
+    from.Drop(std::move(borrowed));
     return replies.status();
   }
   bool unfit = false;
@@ -138,11 +126,11 @@ absl::StatusOr<std::vector<RedisRawReply>> RedisClient::State::Call(
   if (unfit) {
     // The name may resolve to another server on the next try.
     dialer.NoteUnfit();
-    from.Drop(*std::move(borrowed));
+    from.Drop(std::move(borrowed));
     from.DropIdle();
   } else {
     dialer.NoteFit();
-    from.GiveBack(*std::move(borrowed));
+    from.GiveBack(std::move(borrowed));
   }
   return replies;
 }
@@ -203,7 +191,7 @@ absl::StatusOr<RedisReply> RedisClient::Command(const std::vector<std::string>& 
   if (args.empty()) return InvalidArgument("a redis command needs a name");
   FRESHET_ASSIGN_OR_RETURN(std::vector<RedisRawReply> replies,
                            state_->Call(state_->pool, {args}, options().command_timeout));
-  return state_->Finish(std::move(replies[0]), args[0]);
+  return Finish(std::move(replies[0]), args[0]);
 }
 
 absl::StatusOr<std::vector<absl::StatusOr<RedisReply>>> RedisClient::Pipeline(
@@ -217,7 +205,7 @@ absl::StatusOr<std::vector<absl::StatusOr<RedisReply>>> RedisClient::Pipeline(
                            state_->Call(state_->pool, commands, options().command_timeout));
   results.reserve(replies.size());
   for (size_t i = 0; i < replies.size(); ++i) {
-    results.push_back(state_->Finish(std::move(replies[i]), commands[i][0]));
+    results.push_back(Finish(std::move(replies[i]), commands[i][0]));
   }
   return results;
 }
@@ -228,7 +216,7 @@ absl::StatusOr<RedisReply> RedisClient::Run(const RedisScript& script,
   FRESHET_ASSIGN_OR_RETURN(
       std::vector<RedisRawReply> replies,
       state_->Call(state_->pool, {ScriptCommand(script, keys, args)}, options().command_timeout));
-  return state_->Finish(std::move(replies[0]), StrCat("script ", script.name));
+  return Finish(std::move(replies[0]), StrCat("script ", script.name));
 }
 
 std::vector<std::string> RedisClient::ScriptCommand(const RedisScript& script,
@@ -258,7 +246,7 @@ absl::StatusOr<RedisReply> RedisClient::BlockingCommand(const std::vector<std::s
   FRESHET_ASSIGN_OR_RETURN(
       std::vector<RedisRawReply> replies,
       state_->Call(state_->blocking_pool, {args}, wait + options().command_timeout));
-  return state_->Finish(std::move(replies[0]), args[0]);
+  return Finish(std::move(replies[0]), args[0]);
 }
 
 absl::StatusOr<std::unique_ptr<RedisSubscription>> RedisClient::Subscribe(
@@ -268,10 +256,6 @@ absl::StatusOr<std::unique_ptr<RedisSubscription>> RedisClient::Subscribe(
       std::shared_ptr<RedisDialer>(state_, &state_->dialer), channels);
   FRESHET_RETURN_IF_ERROR(state->Open(SystemClock::Get().Now() + options().command_timeout));
   return std::make_unique<RedisSubscription>(std::move(state));
-}
-
-RedisCounters RedisClient::Counters() const {
-  return {state_->num_commands, state_->num_errors, state_->dialer.Reconnects()};
 }
 
 const RedisOptions& RedisClient::options() const { return state_->dialer.options(); }

@@ -51,13 +51,6 @@ struct RedisScript {
   const char* source;
 };
 
-// Counts since the client was created, for metrics.
-struct RedisCounters {
-  int64_t commands = 0;    // commands written, counting each command of a pipeline
-  int64_t errors = 0;      // calls and commands that failed
-  int64_t reconnects = 0;  // connections that replaced broken ones
-};
-
 // Client of one Redis server: a bounded pool of lazily opened connections, each used by one call at
 // a time. Any failure other than an error reply closes the connection, so a call never receives
 // another call's reply.
@@ -111,7 +104,6 @@ class RedisClient {
   absl::StatusOr<std::unique_ptr<RedisSubscription>> Subscribe(
       const std::vector<std::string>& channels);
 
-  RedisCounters Counters() const;
   const RedisOptions& options() const;
 
  private:

@@ -25,15 +25,10 @@ absl::StatusOr<std::unique_ptr<RedisConnection>> RedisDialer::Dial(absl::Time de
   }
   auto connection =
       RedisConnection::Open(options_, std::min(deadline, clock.Now() + options_.connect_timeout));
-  MutexLock lock(mu_);
   if (!connection.ok()) {
+    MutexLock lock(mu_);
     last_error_ = Message(connection.status());
     LengthenBackoff();
-    return connection.status();
-  }
-  if (broken_ > 0) {
-    --broken_;
-    ++reconnects_;
   }
   return connection;
 }
@@ -61,21 +56,10 @@ void RedisDialer::NoteUnfit() {
   LengthenBackoff();
 }
 
-void RedisDialer::NoteBroken() {
-  MutexLock lock(mu_);
-  ++broken_;
-}
-
-int64_t RedisDialer::Reconnects() const {
-  MutexLock lock(mu_);
-  return reconnects_;
-}
-
 absl::StatusOr<std::unique_ptr<RedisConnection>> RedisConnectionPool::Borrow(absl::Time deadline) {
   FRESHET_RETURN_IF_ERROR(TakeSlot(deadline));
   while (std::unique_ptr<RedisConnection> connection = TakeIdle()) {
     if (connection->IsIdle()) return connection;
-    dialer_.NoteBroken();
   }
   auto connection = dialer_.Dial(deadline);
   if (!connection.ok()) FreeSlot();
@@ -113,17 +97,13 @@ void RedisConnectionPool::GiveBack(std::unique_ptr<RedisConnection> connection) 
 
 void RedisConnectionPool::Drop(std::unique_ptr<RedisConnection> connection) {
   connection.reset();
-  dialer_.NoteBroken();
   FreeSlot();
 }
 
 void RedisConnectionPool::DropIdle() {
   std::vector<std::unique_ptr<RedisConnection>> dropped;
-  {
-    MutexLock lock(mu_);
-    dropped.swap(idle_);
-  }
-  for (size_t i = 0; i < dropped.size(); ++i) dialer_.NoteBroken();
+  MutexLock lock(mu_);
+  dropped.swap(idle_);
 }
 
 void RedisConnectionPool::FreeSlot() {

@@ -30,24 +30,19 @@ class RedisDialer {
   void NoteUnfit();
   // The server executed a command: resets the backoff.
   void NoteFit();
-  // A connection broke: the next one opened counts as a reconnect.
-  void NoteBroken();
 
   const RedisOptions& options() const { return options_; }
-  int64_t Reconnects() const;
 
  private:
   void LengthenBackoff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const RedisOptions options_;
-  mutable Mutex mu_;
+  Mutex mu_;
   CondVar changed_;
   std::atomic<bool> backing_off_{false};       // spares NoteFit the lock
   int64_t failures_ ABSL_GUARDED_BY(mu_) = 0;  // in a row
   absl::Time next_try_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   std::string last_error_ ABSL_GUARDED_BY(mu_);
-  int64_t broken_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t reconnects_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // Up to `capacity` connections, each lent to one caller at a time. Thread-safe.

@@ -56,7 +56,6 @@ absl::Status RedisSubscription::State::Open(absl::Time deadline) {
   wire.Append(command);
   const absl::Status confirmed = Confirm(*opened, wire, deadline);
   if (!confirmed.ok()) {
-    dialer->NoteBroken();
     dialer->NoteUnfit();
     return confirmed;
   }
@@ -91,7 +90,6 @@ absl::StatusOr<std::optional<RedisMessage>> RedisSubscription::Next(absl::Durati
   auto message = state_->Await(deadline);
   if (!message.ok()) {
     state_->connection.reset();
-    state_->dialer->NoteBroken();
     return message.status();
   }
   if (!message->has_value()) {

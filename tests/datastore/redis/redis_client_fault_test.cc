@@ -95,7 +95,6 @@ TEST_F(RedisClientFaultTest, IdleConnectionThatWasCutIsReplacedUnnoticed) {
   proxy_->ResetPeers();
   const auto reply = client->Command({"ECHO", "x"});
   ASSERT_TRUE(reply.ok()) << reply.status();
-  EXPECT_EQ(client->Counters().reconnects, 1);
 }
 
 TEST_F(RedisClientFaultTest, SwallowedReplyIsUnavailableAfterTheTimeout) {

@@ -60,7 +60,6 @@ TEST_F(RedisClientTest, PipelineKeepsOrderAndErrorsOfSingleCommands) {
 TEST_F(RedisClientTest, EmptyPipelineIsNoCall) {
   const auto client = StartServer();
   EXPECT_TRUE(client->Pipeline({})->empty());
-  EXPECT_EQ(client->Counters().commands, 0);
 }
 
 TEST_F(RedisClientTest, EmptyCommandIsRefused) {
@@ -243,7 +242,6 @@ TEST_F(RedisClientTest, RestartedServerServesWhatItAcknowledged) {
   const auto reply = client->Command({"GET", "k"});
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->text, "v");
-  EXPECT_GE(client->Counters().reconnects, 1);
 }
 
 TEST_F(RedisClientTest, RestartBetweenCallsIsNotNoticed) {
@@ -269,16 +267,6 @@ TEST_F(RedisClientTest, HungServerIsUnavailableAndItsLateReplyReachesNobody) {
     reply = client->Command({"ECHO", "next"});
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->text, "next");
-}
-
-TEST_F(RedisClientTest, CountsCommandsAndErrors) {
-  const auto client = StartServer();
-  ASSERT_TRUE(client->Pipeline({{"SET", "a", "1"}, {"LPUSH", "a", "x"}}).ok());
-  ASSERT_TRUE(client->Command({"GET", "a"}).ok());
-  const RedisCounters counters = client->Counters();
-  EXPECT_EQ(counters.commands, 3);
-  EXPECT_EQ(counters.errors, 1);
-  EXPECT_EQ(counters.reconnects, 0);
 }
 
 TEST_F(RedisClientTest, DeleteJobKeysRemovesThatJobsKeysOnly) {
