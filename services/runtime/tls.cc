@@ -4,9 +4,11 @@
 #include <grpcpp/security/tls_credentials_options.h>
 #include <openssl/asn1.h>
 #include <openssl/bio.h>
+#include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
+#include <algorithm>
 #include <ctime>
 #include <string>
 
@@ -87,13 +89,23 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials
   return grpc::experimental::TlsCredentials(options);
 }
 
-absl::StatusOr<absl::Time> CertificateEnd(const std::string& path) {
-  FRESHET_ASSIGN_OR_RETURN(const auto cert, ReadCertificate(path));
-  std::tm end{};
-  if (ASN1_TIME_to_tm(X509_get0_notAfter(cert.get()), &end) != 1) {
-    return InvalidArgument(path, ": the certificate's expiry is invalid");
-  }
-  return absl::FromTimeT(::timegm(&end));
+absl::StatusOr<absl::Time> CertificateEnd(const std::string& path, bool all) {
+  FRESHET_ASSIGN_OR_RETURN(const std::string pem, ReadFile(path, kMaxPemBytes));
+  const std::unique_ptr<BIO, Free> reader = Reader(pem);
+  absl::Time first = absl::InfiniteFuture();
+  do {
+    const std::unique_ptr<X509, Free> cert(
+        PEM_read_bio_X509(reader.get(), nullptr, nullptr, nullptr));
+    if (cert == nullptr) break;
+    std::tm end{};
+    if (ASN1_TIME_to_tm(X509_get0_notAfter(cert.get()), &end) != 1) {
+      return InvalidArgument(path, ": a certificate's expiry is invalid");
+    }
+    first = std::min(first, absl::FromTimeT(::timegm(&end)));
+  } while (all);
+  ERR_clear_error();  // end of file is reported as an error
+  if (first == absl::InfiniteFuture()) return InvalidArgument(path, ": no PEM certificate");
+  return first;
 }
 
 }  // namespace freshet::runtime

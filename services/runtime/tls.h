@@ -21,8 +21,9 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
     const TlsFiles& files);
 
-// Expiry of the first certificate of a PEM file. NOT_FOUND, INVALID_ARGUMENT: it cannot be read.
-absl::StatusOr<absl::Time> CertificateEnd(const std::string& path);
+// Expiry of the first certificate of a PEM file, or the earliest of all. NOT_FOUND,
+// INVALID_ARGUMENT: it cannot be read.
+absl::StatusOr<absl::Time> CertificateEnd(const std::string& path, bool all = false);
 
 }  // namespace freshet::runtime
 
