@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
+#include "base/command_line.h"
 #include "base/exit_code.h"
 #include "base/version.h"
 #include "cli/client/session.h"
@@ -44,33 +44,27 @@ int main(int argc, char** argv) {
   for (const char* command : kComputeCommands) {
     if (argc > 1 && std::strcmp(argv[1], command) == 0) return ExecLocal(argv);
   }
-  CLI::App app("Freshet: asynchronous reinforcement learning for language models", "freshet");
-  app.set_version_flag("--version", freshet::VersionLine("freshet"));
-  app.require_subcommand(1);
+  freshet::CommandLine app("Freshet: asynchronous reinforcement learning for language models",
+                           "freshet");
+  app.AddVersionFlag(freshet::VersionLine("freshet"));
+  app.RequireCommand();
   for (const char* command : kComputeCommands) {
-    app.add_subcommand(command, std::string("see freshet ") + command + " --help");
+    app.AddCommand(command, std::string("see freshet ") + command + " --help");
   }
-  int code = freshet::kExitDone;
   freshet::ConnectionFlags connection;
   freshet::AddConnectionFlags(app, connection);
-  freshet::AddClusterCommands(app, connection, code);
-  freshet::AddSubmitCommands(app, connection, code);
-  freshet::AddQueryCommands(app, connection, code);
-  freshet::AddClusterViewCommands(app, connection, code);
-  freshet::AddControlCommands(app, connection, code);
-  freshet::AddCheckpointCommands(app, connection, code);
-  freshet::AddJobCommands(app, code);
-  freshet::AddRunCommands(app, connection, code);
-  freshet::AddToolCommands(app, connection, code);
-  const auto named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(named).empty()) {
+  freshet::AddClusterCommands(app, connection);
+  freshet::AddSubmitCommands(app, connection);
+  freshet::AddQueryCommands(app, connection);
+  freshet::AddClusterViewCommands(app, connection);
+  freshet::AddControlCommands(app, connection);
+  freshet::AddCheckpointCommands(app, connection);
+  freshet::AddJobCommands(app);
+  freshet::AddRunCommands(app, connection);
+  freshet::AddToolCommands(app, connection);
+  if (argc > 1 && argv[1][0] != '-' && !app.HasCommand(argv[1])) {
     std::fprintf(stderr, "freshet: %s: unknown command; freshet --help lists them\n", argv[1]);
     return freshet::kExitCommandLine;
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? freshet::kExitDone : freshet::kExitCommandLine;
-  }
-  return code;
+  return app.Run(argc, argv);
 }

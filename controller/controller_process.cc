@@ -4,7 +4,7 @@
 #include <iostream>
 #include <vector>
 
-#include "CLI/CLI.hpp"
+#include "base/command_line.h"
 #include "base/str_cat.h"
 #include "base/version.h"
 #include "controller/autoscale/pool_bounds.h"
@@ -29,17 +29,17 @@ struct ScalingFlags {
   std::vector<std::string> targets;
 };
 
-void AddScalingFlags(CLI::App& app, ScalingFlags& flags) {
-  app.add_option("--pool-bounds", flags.bounds,
-                 "POOL=MIN..MAX: an autoscaled rollout pool and its bounds; repeatable");
-  CLI::Option* const name_space = app.add_option(
+void AddScalingFlags(const Command& app, ScalingFlags& flags) {
+  app.Add("--pool-bounds", flags.bounds,
+          "POOL=MIN..MAX: an autoscaled rollout pool and its bounds; repeatable");
+  const Option name_space = app.Add(
       "--kubernetes-namespace", flags.kubernetes_namespace,
       "the workers are pods in this Kubernetes namespace; scale them through the API server");
-  app.add_option("--scale-target", flags.targets,
-                 "KEY=RESOURCE/NAME: the workload of KEY (rollout/POOL, reward or env); RESOURCE "
-                 "is deployments or leaderworkersets, the latter with *SIZE if a group has several "
-                 "workers; repeatable")
-      ->needs(name_space);
+  app.Add("--scale-target", flags.targets,
+          "KEY=RESOURCE/NAME: the workload of KEY (rollout/POOL, reward or env); RESOURCE "
+          "is deployments or leaderworkersets, the latter with *SIZE if a group has several "
+          "workers; repeatable")
+      .Needs(name_space);
 }
 
 // Returns INVALID_ARGUMENT naming the flag.
@@ -79,35 +79,33 @@ int RunControllerProcess(int argc, char** argv, const ControllerHooks& hooks) {
   static auto* const log = new runtime::LogRing;
   runtime::ShipLog(*log);
 
-  CLI::App app(
+  CommandLine app(
       "Manages a Freshet cluster: jobs, workers, prompts, evaluations. Several may run; one leads, "
       "the others are standbys.",
       "freshet-controller");
   runtime::AddEndpointFlags(app, serve.endpoint);
   runtime::AddUsersFlag(app, serve.endpoint);
   runtime::AddDatastoreFlags(app, datastore);
-  app.add_option("--name", name, "name in logs and as leader; default: controller-HOST-PID");
-  app.add_option("--status-listen", status_listen,
-                 "loopback HOST:PORT of the status page; \"\": none")
-      ->check([](const std::string& address) {
+  app.Add("--name", name, "name in logs and as leader; default: controller-HOST-PID");
+  app.Add("--status-listen", status_listen, "loopback HOST:PORT of the status page; \"\": none")
+      .Check([](const std::string& address) {
         return address.empty() || runtime::IsLoopback(address)
                    ? std::string()
                    : address + " is not a loopback address: reach the page by a port-forward";
       });
-  app.add_option("--keep-hours", keep_hours,
-                 "hours to keep a job's data in the datastore after it ends")
-      ->check(CLI::Range(0.01, 8760.0))
-      ->capture_default_str();
+  app.Add("--keep-hours", keep_hours, "hours to keep a job's data in the datastore after it ends")
+      .Range(0.01, 8760.0)
+      .ShowDefault();
   bool keep_trainer = false;
-  app.add_flag("--keep-trainer", keep_trainer,
-               "a job waits indefinitely for the trainer that has its checkpoints; otherwise "
-               "another trainer, which must have access to them, takes over after 60 s");
+  app.AddFlag("--keep-trainer", keep_trainer,
+              "a job waits indefinitely for the trainer that has its checkpoints; otherwise "
+              "another trainer, which must have access to them, takes over after 60 s");
   std::vector<std::string> data_roots;
   runtime::AddDataRootFlag(app, data_roots);
   ScalingFlags scaling;
   AddScalingFlags(app, scaling);
   runtime::AddTimeScaleFlag(app, time_scale);
-  if (const auto code = runtime::ParseCommandLine(app, argc, argv)) return *code;
+  if (const auto code = app.Parse(argc, argv)) return *code;
 
   auto redis = runtime::MakeRedisOptions(datastore, time_scale);
   if (!redis.ok()) {

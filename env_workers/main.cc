@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "CLI/CLI.hpp"
 #include "base/clock.h"
+#include "base/command_line.h"
 #include "base/log.h"
 #include "base/str_cat.h"
 #include "base/version.h"
@@ -21,25 +21,24 @@ namespace freshet {
 namespace {
 
 int Main(int argc, char** argv) {
-  CLI::App app("serves environments for multi-turn episodes", "freshet-env");
+  CommandLine app("serves environments for multi-turn episodes", "freshet-env");
   runtime::WorkerFlags flags;
   flags.controllers.clear();
   EnvServiceOptions options;
   int64_t idle_timeout_ms = absl::ToInt64Milliseconds(options.idle_timeout);
   runtime::AddEndpointFlags(app, flags.endpoint);
-  app.add_option(
-      "--controller", flags.controllers,
-      "HOST:PORT of the controller, or of several separated by commas; default: standalone");
-  app.add_option("--name", flags.name, "name in the cluster; default: env-HOST-PID");
-  app.add_option("--max-episodes", options.max_episodes, "maximum number of concurrent episodes")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--idle-timeout-ms", idle_timeout_ms,
-                 "end an episode whose client is silent for this long")
-      ->check(CLI::Range(1, 86'400'000))
-      ->capture_default_str();
+  app.Add("--controller", flags.controllers,
+          "HOST:PORT of the controller, or of several separated by commas; default: standalone");
+  app.Add("--name", flags.name, "name in the cluster; default: env-HOST-PID");
+  app.Add("--max-episodes", options.max_episodes, "maximum number of concurrent episodes")
+      .Range(1, 1'000'000)
+      .ShowDefault();
+  app.Add("--idle-timeout-ms", idle_timeout_ms,
+          "end an episode whose client is silent for this long")
+      .Range(1, 86'400'000)
+      .ShowDefault();
   runtime::AddTimeScaleFlag(app, flags.time_scale);
-  if (const std::optional<int> code = runtime::ParseCommandLine(app, argc, argv)) return *code;
+  if (const std::optional<int> code = app.Parse(argc, argv)) return *code;
   options.idle_timeout = absl::Milliseconds(idle_timeout_ms);
   options.max_waiting = options.max_episodes;
 

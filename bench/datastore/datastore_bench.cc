@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
+#include "base/command_line.h"
 #include "base/str_cat.h"
 #include "bench/datastore/redis_set.h"
 #include "bench/datastore/rl_mix.h"
@@ -59,37 +59,37 @@ int Reservations(const RlMixOptions& options, int claims) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("how fast samples go through the Redis datastore", "datastore_bench");
-  app.require_subcommand(1);
+  CommandLine app("how fast samples go through the Redis datastore", "datastore_bench");
+  app.RequireCommand();
   RlMixOptions mix;
   RedisSetOptions set;
   int claims = 10;
-  const auto add_mix_flags = [&mix](CLI::App& command) {
-    command.add_option("--samples", mix.samples)->check(CLI::PositiveNumber);
-    command.add_option("--producers", mix.producers)->check(CLI::Range(1, 64));
-    command.add_option("--group-size", mix.group_size)->check(CLI::Range(1, 1024));
-    command.add_option("--groups-per-step", mix.groups_per_step)->check(CLI::Range(1, 4096));
-    command.add_option("--staleness", mix.staleness)->check(CLI::Range(0, 100));
-    command.add_option("--samples-per-second", mix.samples_per_second);
-    command.add_flag("--scorer", mix.scorer, "a scorer of its own scores the samples");
+  const auto add_mix_flags = [&mix](const Command& command) {
+    command.Add("--samples", mix.samples).Positive();
+    command.Add("--producers", mix.producers).Range(1, 64);
+    command.Add("--group-size", mix.group_size).Range(1, 1024);
+    command.Add("--groups-per-step", mix.groups_per_step).Range(1, 4096);
+    command.Add("--staleness", mix.staleness).Range(0, 100);
+    command.Add("--samples-per-second", mix.samples_per_second);
+    command.AddFlag("--scorer", mix.scorer, "a scorer of its own scores the samples");
   };
-  CLI::App* mix_command = app.add_subcommand("mix", "the RL mix");
-  CLI::App* claims_command = app.add_subcommand("claims", "server time of a claim");
-  CLI::App* set_command = app.add_subcommand("set", "pipelined SET");
-  CLI::App* size_command = app.add_subcommand("size", "mean bytes of a sample");
-  for (CLI::App* command : {mix_command, claims_command, size_command}) add_mix_flags(*command);
-  for (CLI::App* command : {mix_command, claims_command}) {
-    command->add_option("--port", mix.redis.port)->required();
+  const Command mix_command = app.AddCommand("mix", "the RL mix");
+  const Command claims_command = app.AddCommand("claims", "server time of a claim");
+  const Command set_command = app.AddCommand("set", "pipelined SET");
+  const Command size_command = app.AddCommand("size", "mean bytes of a sample");
+  for (const Command& command : {mix_command, claims_command, size_command}) add_mix_flags(command);
+  for (const Command& command : {mix_command, claims_command}) {
+    command.Add("--port", mix.redis.port).Required();
   }
-  claims_command->add_option("--claims", claims)->check(CLI::Range(1, 1000));
-  set_command->add_option("--port", set.port)->required();
-  set_command->add_option("--samples", set.sets)->check(CLI::PositiveNumber);
-  set_command->add_option("--bytes", set.value_bytes)->required()->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
-  if (mix_command->parsed()) return Mix(mix);
-  if (claims_command->parsed()) return Reservations(mix, claims);
-  if (set_command->parsed()) return Set(set);
-  return Print({{"bytes", MeanRecordBytes(mix)}});
+  claims_command.Add("--claims", claims).Range(1, 1000);
+  set_command.Add("--port", set.port).Required();
+  set_command.Add("--samples", set.sets).Positive();
+  set_command.Add("--bytes", set.value_bytes).Required().Positive();
+  mix_command.OnRun([&mix] { return Mix(mix); });
+  claims_command.OnRun([&] { return Reservations(mix, claims); });
+  set_command.OnRun([&set] { return Set(set); });
+  size_command.OnRun([&mix] { return Print({{"bytes", MeanRecordBytes(mix)}}); });
+  return app.Run(argc, argv);
 }
 
 }  // namespace

@@ -36,24 +36,21 @@ bool LocaleIsUtf8() {
 
 }  // namespace
 
-void AddConnectionFlags(CLI::App& command, ConnectionFlags& flags) {
+void AddConnectionFlags(const Command& command, ConnectionFlags& flags) {
   const char* group = "Server";
   command
-      .add_option("--server", flags.server,
-                  "HOST:PORT (several, separated by commas, if there are standbys), or the name of "
-                  "a context; default: FRESHET_SERVER, the current context, 127.0.0.1:7070")
-      ->group(group);
-  command.add_option("--context", flags.context, "context in ~/.config/freshet/config.yaml")
-      ->group(group);
-  command.add_option("--ca", flags.ca, "PEM file: CA certificates that verify the server")
-      ->group(group);
-  command.add_option("--cert", flags.cert, "PEM file: client certificate, for mutual TLS")
-      ->group(group);
-  command.add_option("--key", flags.key, "PEM file: its key")->group(group);
+      .Add("--server", flags.server,
+           "HOST:PORT (several, separated by commas, if there are standbys), or the name of "
+           "a context; default: FRESHET_SERVER, the current context, 127.0.0.1:7070")
+      .Group(group);
+  command.Add("--context", flags.context, "context in ~/.config/freshet/config.yaml").Group(group);
+  command.Add("--ca", flags.ca, "PEM file: CA certificates that verify the server").Group(group);
+  command.Add("--cert", flags.cert, "PEM file: client certificate, for mutual TLS").Group(group);
+  command.Add("--key", flags.key, "PEM file: its key").Group(group);
   command
-      .add_option("--token-file", flags.token_file,
-                  "file with a bearer token; without --ca it is sent over loopback only")
-      ->group(group);
+      .Add("--token-file", flags.token_file,
+           "file with a bearer token; without --ca it is sent over loopback only")
+      .Group(group);
 }
 
 absl::StatusOr<ServerTarget> TargetOf(const ConnectionFlags& flags) {
@@ -111,6 +108,12 @@ int WithSession(const ConnectionFlags& flags, const std::function<int(const Sess
   if (session.ok()) return body(*session);
   PrintError(session.status());
   return absl::IsNotFound(session.status()) ? kExitContent : kExitCommandLine;
+}
+
+void OnSession(const Command& command, ConnectionFlags& flags,
+               std::function<int(const Session&)> body) {
+  AddConnectionFlags(command, flags);
+  command.OnRun([&flags, body = std::move(body)] { return WithSession(flags, body); });
 }
 
 void PrintLine(const std::string& line) { std::fprintf(stderr, "freshet: %s\n", line.c_str()); }

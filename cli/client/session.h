@@ -1,11 +1,12 @@
 #ifndef FRESHET_CLI_CLIENT_SESSION_H_
 #define FRESHET_CLI_CLIENT_SESSION_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "base/command_line.h"
 #include "base/exit_code.h"
 #include "cli/client/job_client.h"
 
@@ -17,7 +18,7 @@ struct ConnectionFlags {
 };
 
 // Adds the flags; `flags` must outlive the parse.
-void AddConnectionFlags(CLI::App& command, ConnectionFlags& flags);
+void AddConnectionFlags(const Command& command, ConnectionFlags& flags);
 
 // Target from the flags, FRESHET_SERVER and ~/.config/freshet/config.yaml ($XDG_CONFIG_HOME), with
 // the cluster token if this user started the cluster on this machine.
@@ -51,6 +52,10 @@ class Session {
 // Opens a session and runs `body(session)`, which returns the exit code. An unusable target is a
 // usage error.
 int WithSession(const ConnectionFlags& flags, const std::function<int(const Session&)>& body);
+
+// Adds the flags to `command`, which runs `body` with a session.
+void OnSession(const Command& command, ConnectionFlags& flags,
+               std::function<int(const Session&)> body);
 
 // Prints "freshet: LINE" to stderr.
 void PrintLine(const std::string& line);

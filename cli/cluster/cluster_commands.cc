@@ -26,6 +26,7 @@ namespace {
 
 // Workers, controllers and Redis drain one after the other: three times the roles' own limit.
 constexpr absl::Duration kDownTimeout = absl::Seconds(120);
+constexpr int kMaxWorkers = 64;  // of a kind
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 
 bool AwaitEnd(const std::string& name, absl::Duration timeout) {
@@ -96,27 +97,24 @@ int Status(const std::string& name, bool json) {
   return kExitDone;
 }
 
-void AddUpFlags(CLI::App& command, ClusterUpFlags& flags) {
-  const auto count = CLI::Range(0, 64);
-  command.add_option("--rollouts", flags.rollouts, "rollout engines")->check(count);
-  command.add_option("--rewards", flags.rewards, "reward workers")->check(count);
-  command.add_option("--envs", flags.envs, "environment workers")->check(count);
-  command.add_option("--trainers", flags.trainers, "trainers")->check(count);
-  command.add_flag("--standby", flags.standby, "a second controller that takes over");
-  command.add_option("--port", flags.port, "of the controller; 0: any free one")
-      ->check(CLI::Range(0, 65535));
+void AddUpFlags(const Command& command, ClusterUpFlags& flags) {
+  command.Add("--rollouts", flags.rollouts, "rollout engines").Range(0, kMaxWorkers);
+  command.Add("--rewards", flags.rewards, "reward workers").Range(0, kMaxWorkers);
+  command.Add("--envs", flags.envs, "environment workers").Range(0, kMaxWorkers);
+  command.Add("--trainers", flags.trainers, "trainers").Range(0, kMaxWorkers);
+  command.AddFlag("--standby", flags.standby, "a second controller that takes over");
+  command.Add("--port", flags.port, "of the controller; 0: any free one").Range(0, 65535);
+  command.Add("--timeout", flags.timeout_seconds, "seconds to wait until everything is ready")
+      .Range(1.0, 3600.0);
   command
-      .add_option("--timeout", flags.timeout_seconds, "seconds to wait until everything is ready")
-      ->check(CLI::Range(1.0, 3600.0));
-  command
-      .add_option("--data-root", flags.data_roots,
-                  "folder below which jobs may name files, besides your home; repeatable")
-      ->check(CLI::ExistingDirectory);
-  command.add_option("--bin-dir", flags.binary_folder, "folder of the roles' programs")->group("");
+      .Add("--data-root", flags.data_roots,
+           "folder below which jobs may name files, besides your home; repeatable")
+      .ExistingFolder();
+  command.Add("--bin-dir", flags.binary_folder, "folder of the roles' programs").Hidden();
 }
 
-void AddName(CLI::App& command, std::string& name) {
-  command.add_option("--name", name, "of the cluster")->check([](const std::string& text) {
+void AddName(const Command& command, std::string& name) {
+  command.Add("--name", name, "of the cluster").Check([](const std::string& text) {
     return IsClusterName(text)
                ? std::string()
                : "\"" + text +
@@ -126,54 +124,47 @@ void AddName(CLI::App& command, std::string& name) {
 
 }  // namespace
 
-void AddClusterCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
-  CLI::App* cluster = app.add_subcommand(
+void AddClusterCommands(const Command& app, ConnectionFlags& connection) {
+  const Command cluster = app.AddCommand(
       "cluster", "manage a cluster on this machine; check the health of any cluster");
-  cluster->require_subcommand(1);
-  auto flags = std::make_shared<ClusterUpFlags>();
-  CLI::App* up = cluster->add_subcommand("up", "start a cluster, or show the running one");
-  AddName(*up, flags->name);
-  AddUpFlags(*up, *flags);
-  up->add_flag("--foreground", flags->foreground,
-               "stay in the foreground; Ctrl-C stops the cluster");
-  up->callback([flags, &code] { code = ClusterUp(*flags); });
+  cluster.RequireCommand();
+  ClusterUpFlags& flags = app.Keep<ClusterUpFlags>();
+  const Command up = cluster.AddCommand("up", "start a cluster, or show the running one");
+  AddName(up, flags.name);
+  AddUpFlags(up, flags);
+  up.AddFlag("--foreground", flags.foreground, "stay in the foreground; Ctrl-C stops the cluster");
+  up.OnRun([&flags] { return ClusterUp(flags); });
 
-  CLI::App* supervise = cluster->add_subcommand("supervise", "what `up` leaves running");
-  supervise->group("");
-  AddName(*supervise, flags->name);
-  AddUpFlags(*supervise, *flags);
-  supervise->add_option("--progress-fd", flags->progress_fd);
-  supervise->callback([flags, &code] { code = ClusterSupervise(*flags); });
+  const Command supervise = cluster.AddCommand("supervise", "what `up` leaves running");
+  supervise.Hide();
+  AddName(supervise, flags.name);
+  AddUpFlags(supervise, flags);
+  supervise.Add("--progress-fd", flags.progress_fd);
+  supervise.OnRun([&flags] { return ClusterSupervise(flags); });
 
-  auto name = std::make_shared<std::string>("default");
-  auto delete_data = std::make_shared<bool>(false);
-  CLI::App* down = cluster->add_subcommand("down", "drain and stop it; keeps jobs and checkpoints");
-  AddName(*down, *name);
-  down->add_flag("--delete-data", *delete_data, "also remove jobs, checkpoints and logs");
-  down->callback([=, &code] { code = Down(*name, *delete_data); });
+  std::string& name = app.Keep<std::string>("default");
+  bool& delete_data = app.Keep<bool>(false);
+  const Command down = cluster.AddCommand("down", "drain and stop it; keeps jobs and checkpoints");
+  AddName(down, name);
+  down.AddFlag("--delete-data", delete_data, "also remove jobs, checkpoints and logs");
+  down.OnRun([&] { return Down(name, delete_data); });
 
-  auto json = std::make_shared<bool>(false);
-  CLI::App* status = cluster->add_subcommand("status", "show its processes, ports and health");
-  AddName(*status, *name);
-  status->add_flag("--json", *json, "as JSON");
-  status->callback([=, &code] { code = Status(*name, *json); });
+  bool& json = app.Keep<bool>(false);
+  const Command status = cluster.AddCommand("status", "show its processes, ports and health");
+  AddName(status, name);
+  status.AddFlag("--json", json, "as JSON");
+  status.OnRun([&] { return Status(name, json); });
 
-  auto seconds = std::make_shared<double>(0);
-  CLI::App* health = cluster->add_subcommand(
+  double& seconds = app.Keep<double>(0);
+  const Command health = cluster.AddCommand(
       "health", "exit 0 if a job can be trained: controller, datastore, a worker of each role");
-  health->add_option("--wait", *seconds, "seconds to wait for that")
-      ->check(CLI::Range(0.0, 86'400.0));
-  auto roles = std::make_shared<std::vector<std::string>>(kRolesOfAJob);
-  health
-      ->add_option("--need", *roles,
-                   "roles that need a ready worker; default: rollout,reward,trainer")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"rollout", "reward", "env", "trainer"}));
-  AddConnectionFlags(*health, connection);
-  health->callback([seconds, roles, &connection, &code] {
-    code = WithSession(connection, [&](const Session& session) {
-      return CheckClusterHealth(session, *roles, absl::Seconds(*seconds));
-    });
+  health.Add("--wait", seconds, "seconds to wait for that").Range(0.0, 86'400.0);
+  std::vector<std::string>& roles = app.Keep<std::vector<std::string>>(kRolesOfAJob);
+  health.Add("--need", roles, "roles that need a ready worker; default: rollout,reward,trainer")
+      .SplitAtCommas()
+      .OneOf({"rollout", "reward", "env", "trainer"});
+  OnSession(health, connection, [&](const Session& session) {
+    return CheckClusterHealth(session, roles, absl::Seconds(seconds));
   });
 }
 

@@ -1,14 +1,13 @@
 #ifndef FRESHET_CLI_CLUSTER_CLUSTER_COMMANDS_H_
 #define FRESHET_CLI_CLUSTER_CLUSTER_COMMANDS_H_
 
-#include "CLI/CLI.hpp"
 #include "cli/client/session.h"
 
 namespace freshet {
 
 // Adds cluster up, down and status for a cluster on this machine, and cluster health for any.
 // `flags` are the program's global flags; `code` as for AddJobCommands.
-void AddClusterCommands(CLI::App& app, ConnectionFlags& flags, int& code);
+void AddClusterCommands(const Command& app, ConnectionFlags& flags);
 
 }  // namespace freshet
 

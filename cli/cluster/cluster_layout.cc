@@ -29,7 +29,7 @@ std::string ClusterLayout::Controllers() const {
   return list;
 }
 
-std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessId& id) {
+std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId& id) {
   if (id.role == "redis") return {layout.redis_program, layout.RedisConfig()};
   std::vector<std::string> argv = {layout.binary_folder + "/freshet-" + id.role, "--name",
                                    id.Name(), "--http-listen", "127.0.0.1:0"};

@@ -40,7 +40,7 @@ struct ClusterLayout {
 };
 
 // The command line of a process. Pure.
-std::vector<std::string> CommandLine(const ClusterLayout& layout, const ProcessId& id);
+std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId& id);
 
 // redis.conf: loopback, append-only file synced before each answer, nothing evicted, and `acl`: the
 // lines that define users.

@@ -116,7 +116,7 @@ void Supervisor::Start(const ProcessId& id) {
   process.view.id = id;
   process.view.killed = false;
   process.record.started = clock_.Now();
-  const absl::StatusOr<ProcessStamp> stamp = host_.Start(id, CommandLine(layout_, id));
+  const absl::StatusOr<ProcessStamp> stamp = host_.Start(id, CommandOf(layout_, id));
   if (!stamp.ok()) {
     Fail(process, Message(stamp.status()));
     return;

@@ -121,34 +121,26 @@ int ExportJobLedger(const ConnectionFlags& connection, const std::string& job_id
   });
 }
 
-void AddCheckpointCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
-  CLI::App* checkpoint = app.add_subcommand("checkpoint", "checkpoints of a job");
-  checkpoint->require_subcommand(1);
-  auto id = std::make_shared<std::string>();
-  auto format = std::make_shared<std::string>("table");
-  CLI::App* list = checkpoint->add_subcommand("list", "durable checkpoints, newest first");
-  list->add_option("JOB", *id, "id of the job")->required();
-  AddOutputFlag(*list, *format);
-  AddConnectionFlags(*list, connection);
-  list->callback([=, &connection, &code] {
-    code = WithSession(connection, [&](const Session& session) {
-      return List(session, *id, ParseOutputFormat(*format));
-    });
-  });
+void AddCheckpointCommands(const Command& app, ConnectionFlags& connection) {
+  const Command checkpoint = app.AddCommand("checkpoint", "checkpoints of a job");
+  checkpoint.RequireCommand();
+  std::string& id = app.Keep<std::string>();
+  std::string& format = app.Keep<std::string>("table");
+  const Command list = checkpoint.AddCommand("list", "durable checkpoints, newest first");
+  list.Add("JOB", id, "id of the job").Required();
+  AddOutputFlag(list, format);
+  OnSession(list, connection,
+            [&](const Session& session) { return List(session, id, ParseOutputFormat(format)); });
 
-  auto folder = std::make_shared<std::string>();
-  auto step = std::make_shared<int64_t>(-1);
-  CLI::App* copy =
-      checkpoint->add_subcommand("export", "copy one to this machine, as a Hugging Face folder");
-  copy->add_option("JOB", *id, "id of the job")->required();
-  copy->add_option("DIR", *folder, "new folder")->required();
-  copy->add_option("--step", *step, "which one; the newest by default")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
-  AddConnectionFlags(*copy, connection);
-  copy->callback([=, &connection, &code] {
-    code = WithSession(
-        connection, [&](const Session& session) { return Export(session, *id, *folder, *step); });
-  });
+  std::string& folder = app.Keep<std::string>();
+  int64_t& step = app.Keep<int64_t>(-1);
+  const Command copy =
+      checkpoint.AddCommand("export", "copy one to this machine, as a Hugging Face folder");
+  copy.Add("JOB", id, "id of the job").Required();
+  copy.Add("DIR", folder, "new folder").Required();
+  copy.Add("--step", step, "which one; the newest by default").Range(int64_t{0}, int64_t{1} << 53);
+  OnSession(copy, connection,
+            [&](const Session& session) { return Export(session, id, folder, step); });
 }
 
 }  // namespace freshet

@@ -1,7 +1,6 @@
 #ifndef FRESHET_CLI_COMMANDS_CHECKPOINT_COMMANDS_H_
 #define FRESHET_CLI_COMMANDS_CHECKPOINT_COMMANDS_H_
 
-#include "CLI/CLI.hpp"
 #include "cli/client/session.h"
 
 namespace freshet {
@@ -12,7 +11,7 @@ int ExportJobLedger(const ConnectionFlags& connection, const std::string& job_id
                     const std::string& folder);
 
 // Adds checkpoint list and export. Arguments as for AddSubmitCommands.
-void AddCheckpointCommands(CLI::App& app, ConnectionFlags& connection, int& code);
+void AddCheckpointCommands(const Command& app, ConnectionFlags& connection);
 
 // ledger verify for a cluster job: downloads its ledger into a temporary run folder and verifies
 // that. Returns the exit code; 3 if no server was named and the default one is unreachable, because

@@ -182,35 +182,26 @@ int Logs(const Session& session, const LogFlags& flags) {
 
 }  // namespace
 
-void AddClusterViewCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
-  auto top_flags = std::make_shared<TopFlags>();
-  CLI::App* top = app.add_subcommand("top", "jobs, pools and workers of the cluster, live");
-  top->add_option("-n", top_flags->iterations,
-                  "number of screens (default: 1 if stdout is not a terminal)")
-      ->check(CLI::Range(1, 1000000));
-  top->add_option("--interval", top_flags->interval_seconds, "seconds between two screens")
-      ->check(CLI::Range(0.1, 3600.0));
-  top->add_flag("--json", top_flags->json, "the cluster as JSON, once");
-  AddConnectionFlags(*top, connection);
-  top->callback([top_flags, &connection, &code] {
-    code =
-        WithSession(connection, [&](const Session& session) { return Top(session, *top_flags); });
-  });
+void AddClusterViewCommands(const Command& app, ConnectionFlags& connection) {
+  TopFlags& top_flags = app.Keep<TopFlags>();
+  const Command top = app.AddCommand("top", "jobs, pools and workers of the cluster, live");
+  top.Add("-n", top_flags.iterations, "number of screens (default: 1 if stdout is not a terminal)")
+      .Range(1, 1000000);
+  top.Add("--interval", top_flags.interval_seconds, "seconds between two screens")
+      .Range(0.1, 3600.0);
+  top.AddFlag("--json", top_flags.json, "the cluster as JSON, once");
+  OnSession(top, connection, [&](const Session& session) { return Top(session, top_flags); });
 
-  auto flags = std::make_shared<LogFlags>();
-  CLI::App* logs = app.add_subcommand("logs", "log lines of workers, for one job or all");
-  logs->add_option("JOB", flags->job, "id of the job; without one, all lines");
-  logs->add_flag("-f,--follow", flags->follow, "follow new lines");
-  logs->add_option("--role", flags->role, "only this role")
-      ->check(CLI::IsMember({"controller", "rollout", "reward", "env", "trainer"}));
-  logs->add_option("--worker", flags->worker, "only the worker of this name");
-  logs->add_option("--tail", flags->tail, "initial lines; 0: all that are kept")
-      ->check(CLI::Range(0, 1000000));
-  logs->add_flag("--json", flags->json, "entries as JSON lines");
-  AddConnectionFlags(*logs, connection);
-  logs->callback([flags, &connection, &code] {
-    code = WithSession(connection, [&](const Session& session) { return Logs(session, *flags); });
-  });
+  LogFlags& flags = app.Keep<LogFlags>();
+  const Command logs = app.AddCommand("logs", "log lines of workers, for one job or all");
+  logs.Add("JOB", flags.job, "id of the job; without one, all lines");
+  logs.AddFlag("-f,--follow", flags.follow, "follow new lines");
+  logs.Add("--role", flags.role, "only this role")
+      .OneOf({"controller", "rollout", "reward", "env", "trainer"});
+  logs.Add("--worker", flags.worker, "only the worker of this name");
+  logs.Add("--tail", flags.tail, "initial lines; 0: all that are kept").Range(0, 1000000);
+  logs.AddFlag("--json", flags.json, "entries as JSON lines");
+  OnSession(logs, connection, [&](const Session& session) { return Logs(session, flags); });
 }
 
 }  // namespace freshet

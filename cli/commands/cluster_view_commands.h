@@ -1,13 +1,12 @@
 #ifndef FRESHET_CLI_COMMANDS_CLUSTER_VIEW_COMMANDS_H_
 #define FRESHET_CLI_COMMANDS_CLUSTER_VIEW_COMMANDS_H_
 
-#include "CLI/CLI.hpp"
 #include "cli/client/session.h"
 
 namespace freshet {
 
 // Adds top and logs. Arguments as for AddSubmitCommands.
-void AddClusterViewCommands(CLI::App& app, ConnectionFlags& connection, int& code);
+void AddClusterViewCommands(const Command& app, ConnectionFlags& connection);
 
 }  // namespace freshet
 

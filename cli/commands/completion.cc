@@ -11,7 +11,7 @@ namespace freshet {
 namespace {
 
 // One command ("checkpoint list"; "" is the program) and its completions.
-struct Command {
+struct Completions {
   std::string path;
   std::string help;
   std::vector<std::pair<std::string, std::string>> children;  // name, help
@@ -23,35 +23,28 @@ struct Command {
 
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-void Collect(const CLI::App& app, const std::string& path, std::vector<Command>& commands) {
-  Command command;
+void Collect(const CommandHelp& described, const std::string& path,
+             std::vector<Completions>& commands) {
+  Completions command;
   command.path = path;
-  command.help = FirstLine(app.get_description());
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) continue;  // hidden
-    for (const std::string& name : option->get_lnames()) {
-      command.flags.emplace_back("--" + name, FirstLine(option->get_description()));
+  command.help = FirstLine(described.help);
+  for (const CommandHelp::Option& option : described.options) {
+    for (const std::string& flag : option.flags) {
+      command.flags.emplace_back(flag, FirstLine(option.help));
     }
-    for (const std::string& name : option->get_snames()) {
-      command.flags.emplace_back("-" + name, FirstLine(option->get_description()));
-    }
-    if (!option->get_positional()) continue;
-    const std::string name = option->get_name(/*positional=*/true);
+    const std::string& name = option.positional;
     command.takes_job =
         command.takes_job || (name == "JOB" && path != "validate" && path != "local");
     command.takes_file = command.takes_file || name == "FILE" || name == "RUN" || name == "DIR" ||
                          name == "MODEL" || (name == "JOB" && !command.takes_job);
     if (name == "SHELL") command.shells = {"bash", "zsh", "fish"};
   }
-  const auto all = [](const CLI::App*) { return true; };
-  for (const CLI::App* child : app.get_subcommands(all)) {
-    if (child->get_group().empty()) continue;
-    command.children.emplace_back(child->get_name(), FirstLine(child->get_description()));
+  for (const CommandHelp& child : described.commands) {
+    command.children.emplace_back(child.name, FirstLine(child.help));
   }
   commands.push_back(std::move(command));
-  for (const CLI::App* child : app.get_subcommands(all)) {
-    if (child->get_group().empty()) continue;
-    Collect(*child, path.empty() ? child->get_name() : path + " " + child->get_name(), commands);
+  for (const CommandHelp& child : described.commands) {
+    Collect(child, path.empty() ? child.name : path + " " + child.name, commands);
   }
 }
 
@@ -68,7 +61,7 @@ std::string Quoted(std::string_view text) {
   return quoted + "'";
 }
 
-std::string Words(const Command& command) {
+std::string Words(const Completions& command) {
   std::string words;
   for (const auto& [name, help] : command.children) words += name + " ";
   for (const auto& [name, help] : command.flags) words += name + " ";
@@ -80,7 +73,7 @@ std::string Words(const Command& command) {
 constexpr const char* kJobs = "$(freshet list -o name 2>/dev/null)";
 
 // The longest prefix of words that is a command decides; words starting with '-' are skipped.
-std::string BashScript(const std::vector<Command>& commands) {
+std::string BashScript(const std::vector<Completions>& commands) {
   std::string text =
       "# bash completion of freshet: source <(freshet completion bash)\n"
       "_freshet() {\n"
@@ -88,14 +81,14 @@ std::string BashScript(const std::vector<Command>& commands) {
       "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
       "    case \"$path $word\" in\n";
   std::string known;
-  for (const Command& command : commands) {
+  for (const Completions& command : commands) {
     if (command.path.empty()) continue;
     known += (known.empty() ? "" : "|") +
              Quoted((command.path.find(' ') == std::string::npos ? " " : "") + command.path);
   }
   text += "      " + known + ") path=\"${path:+$path }$word\" ;;\n    esac\n  done\n";
   text += "  case \"$path\" in\n";
-  for (const Command& command : commands) {
+  for (const Completions& command : commands) {
     text += StrCat("    ", Quoted(command.path), ") words=", Quoted(Words(command)));
     if (command.takes_job) text += StrCat("; [[ $cur == -* ]] || words+=\" ", kJobs, "\"");
     text += " ;;\n";
@@ -107,7 +100,7 @@ std::string BashScript(const std::vector<Command>& commands) {
          "complete -o default -F _freshet freshet\n";
 }
 
-std::string ZshScript(const std::vector<Command>& commands) {
+std::string ZshScript(const std::vector<Completions>& commands) {
   std::string text =
       "#compdef freshet\n"
       "# zsh completion of freshet: source <(freshet completion zsh)\n"
@@ -117,7 +110,7 @@ std::string ZshScript(const std::vector<Command>& commands) {
       "  for word in \"${(@)words[2,CURRENT-1]}\"; do\n"
       "    case \"$path_ $word\" in\n";
   std::string known;
-  for (const Command& command : commands) {
+  for (const Completions& command : commands) {
     if (command.path.empty()) continue;
     known += (known.empty() ? "" : "|") +
              Quoted((command.path.find(' ') == std::string::npos ? " " : "") + command.path);
@@ -129,7 +122,7 @@ std::string ZshScript(const std::vector<Command>& commands) {
     for (const char c : help) clean += c == ':' ? ',' : c;
     return " " + Quoted(name + ":" + clean);
   };
-  for (const Command& command : commands) {
+  for (const Completions& command : commands) {
     text += StrCat("    ", Quoted(command.path), ") choices=(");
     for (const auto& [name, help] : command.children) text += entry(name, help);
     for (const auto& [name, help] : command.flags) text += entry(name, help);
@@ -145,7 +138,7 @@ std::string ZshScript(const std::vector<Command>& commands) {
          "compdef _freshet freshet\n";
 }
 
-std::string FishScript(const std::vector<Command>& commands) {
+std::string FishScript(const std::vector<Completions>& commands) {
   std::string text =
       "# fish completion of freshet: freshet completion fish | source\n"
       "function __freshet_words\n"
@@ -160,7 +153,7 @@ std::string FishScript(const std::vector<Command>& commands) {
       "  test (count $have) -ge (count $argv)\n"
       "  and test (string join ' ' $have[1..(count $argv)]) = \"$argv\"\n"
       "end\n";
-  for (const Command& command : commands) {
+  for (const Completions& command : commands) {
     const std::string at = Quoted(StrCat(
         command.children.empty() ? "__freshet_within " : "__freshet_exactly ", command.path));
     const auto add = [&](const std::string& what, const std::string& help) {
@@ -179,9 +172,9 @@ std::string FishScript(const std::vector<Command>& commands) {
 
 }  // namespace
 
-std::string CompletionScript(const CLI::App& app, const std::string& shell) {
-  std::vector<Command> commands;
-  Collect(app, "", commands);
+std::string CompletionScript(const CommandHelp& program, const std::string& shell) {
+  std::vector<Completions> commands;
+  Collect(program, "", commands);
   if (shell == "zsh") return ZshScript(commands);
   if (shell == "fish") return FishScript(commands);
   return BashScript(commands);

@@ -3,13 +3,13 @@
 
 #include <string>
 
-#include "CLI/CLI.hpp"
+#include "base/command_line.h"
 
 namespace freshet {
 
 // The completion script of `shell` ("bash", "zsh", "fish") for the commands, flags and job ids of
 // `app`. Usage: source <(freshet completion bash).
-std::string CompletionScript(const CLI::App& app, const std::string& shell);
+std::string CompletionScript(const CommandHelp& program, const std::string& shell);
 
 }  // namespace freshet
 

@@ -62,58 +62,48 @@ int Scale(const Session& session, const std::string& target, int replicas) {
 using JobCall =
     std::function<int(const Session&, const std::string& id, const std::string& reason)>;
 
-void AddJobCall(CLI::App& app, ConnectionFlags& connection, int& code, const char* name,
-                const char* help, bool with_reason, const JobCall& call) {
-  auto id = std::make_shared<std::string>();
-  auto reason = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand(name, help);
-  command->add_option("JOB", *id, "id of the job")->required();
-  if (with_reason) command->add_option("--reason", *reason, "reason, kept with the job");
-  AddConnectionFlags(*command, connection);
-  command->callback([=, &connection, &code] {
-    code = WithSession(connection,
-                       [&](const Session& session) { return call(session, *id, *reason); });
-  });
+void AddJobCall(const Command& app, ConnectionFlags& connection, const char* name, const char* help,
+                bool with_reason, const JobCall& call) {
+  std::string& id = app.Keep<std::string>();
+  std::string& reason = app.Keep<std::string>();
+  const Command command = app.AddCommand(name, help);
+  command.Add("JOB", id, "id of the job").Required();
+  if (with_reason) command.Add("--reason", reason, "reason, kept with the job");
+  OnSession(command, connection,
+            [&id, &reason, call](const Session& session) { return call(session, id, reason); });
 }
 
 }  // namespace
 
-void AddControlCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
-  AddJobCall(app, connection, code, "pause", "stop generating and training; work is kept", true,
+void AddControlCommands(const Command& app, ConnectionFlags& connection) {
+  AddJobCall(app, connection, "pause", "stop generating and training; work is kept", true,
              [](const Session& session, const std::string& id, const std::string& reason) {
                return Show(session, session.client().Pause(id, reason));
              });
-  AddJobCall(app, connection, code, "resume",
+  AddJobCall(app, connection, "resume",
              "continue a paused job, or a failed or cancelled one from its last checkpoint", false,
              [](const Session& session, const std::string& id, const std::string&) {
                return Show(session, session.client().Resume(id));
              });
-  AddJobCall(app, connection, code, "cancel", "end a job after a last checkpoint", true,
+  AddJobCall(app, connection, "cancel", "end a job after a last checkpoint", true,
              [](const Session& session, const std::string& id, const std::string& reason) {
                return Show(session, session.client().Cancel(id, reason));
              });
 
-  auto id = std::make_shared<std::string>();
-  auto keep = std::make_shared<bool>(false);
-  CLI::App* remove = app.add_subcommand("delete", "delete an ended job and its data");
-  remove->add_option("JOB", *id, "id of the job")->required();
-  remove->add_flag("--keep-checkpoints", *keep, "leave its checkpoints on the trainer's disk");
-  AddConnectionFlags(*remove, connection);
-  remove->callback([=, &connection, &code] {
-    code = WithSession(connection,
-                       [&](const Session& session) { return Delete(session, *id, *keep); });
-  });
+  std::string& id = app.Keep<std::string>();
+  bool& keep = app.Keep<bool>(false);
+  const Command remove = app.AddCommand("delete", "delete an ended job and its data");
+  remove.Add("JOB", id, "id of the job").Required();
+  remove.AddFlag("--keep-checkpoints", keep, "leave its checkpoints on the trainer's disk");
+  OnSession(remove, connection, [&](const Session& session) { return Delete(session, id, keep); });
 
-  auto target = std::make_shared<std::string>();
-  auto replicas = std::make_shared<int>(0);
-  CLI::App* scale = app.add_subcommand("scale", "set the number of workers of a role");
-  scale->add_option("ROLE", *target, "rollout, rollout/POOL, reward or env")->required();
-  scale->add_option("N", *replicas, "how many")->required()->check(CLI::Range(0, 100000));
-  AddConnectionFlags(*scale, connection);
-  scale->callback([=, &connection, &code] {
-    code = WithSession(connection,
-                       [&](const Session& session) { return Scale(session, *target, *replicas); });
-  });
+  std::string& target = app.Keep<std::string>();
+  int& replicas = app.Keep<int>(0);
+  const Command scale = app.AddCommand("scale", "set the number of workers of a role");
+  scale.Add("ROLE", target, "rollout, rollout/POOL, reward or env").Required();
+  scale.Add("N", replicas, "how many").Required().Range(0, 100000);
+  OnSession(scale, connection,
+            [&](const Session& session) { return Scale(session, target, replicas); });
 }
 
 }  // namespace freshet

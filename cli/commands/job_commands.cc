@@ -62,23 +62,23 @@ int Init(const std::string& path) {
 
 }  // namespace
 
-void AddJobCommands(CLI::App& app, int& code) {
-  auto job = std::make_shared<std::string>();
-  auto overrides = std::make_shared<std::vector<std::string>>();
-  CLI::App* validate = app.add_subcommand("validate", "print the resolved job, or all its errors");
-  validate->add_option("JOB", *job, "job file (YAML)")->required();
-  validate->add_option("--set", *overrides, "override a key: a.b=c")->allow_extra_args(false);
-  validate->callback([job, overrides, &code] { code = Validate(*job, *overrides); });
+void AddJobCommands(const Command& app) {
+  std::string& job = app.Keep<std::string>();
+  std::vector<std::string>& overrides = app.Keep<std::vector<std::string>>();
+  const Command validate = app.AddCommand("validate", "print the resolved job, or all its errors");
+  validate.Add("JOB", job, "job file (YAML)").Required();
+  validate.Add("--set", overrides, "override a key: a.b=c").OneValueEach();
+  validate.OnRun([&] { return Validate(job, overrides); });
 
-  auto key = std::make_shared<std::string>();
-  CLI::App* explain = app.add_subcommand("explain", "explain a key of a job file");
-  explain->add_option("KEY", *key, "such as reward.timeout_ms; default: all keys");
-  explain->callback([key, &code] { code = Explain(*key); });
+  std::string& key = app.Keep<std::string>();
+  const Command explain = app.AddCommand("explain", "explain a key of a job file");
+  explain.Add("KEY", key, "such as reward.timeout_ms; default: all keys");
+  explain.OnRun([&key] { return Explain(key); });
 
-  auto out = std::make_shared<std::string>();
-  CLI::App* init = app.add_subcommand("init", "write a commented job file");
-  init->add_option("FILE", *out, "new file; default: stdout");
-  init->callback([out, &code] { code = Init(*out); });
+  std::string& out = app.Keep<std::string>();
+  const Command init = app.AddCommand("init", "write a commented job file");
+  init.Add("FILE", out, "new file; default: stdout");
+  init.OnRun([&out] { return Init(out); });
 }
 
 }  // namespace freshet

@@ -1,13 +1,13 @@
 #ifndef FRESHET_CLI_COMMANDS_JOB_COMMANDS_H_
 #define FRESHET_CLI_COMMANDS_JOB_COMMANDS_H_
 
-#include "CLI/CLI.hpp"
+#include "base/command_line.h"
 
 namespace freshet {
 
 // Adds validate, explain, init: commands about job files. `code` receives the exit code once one of
 // them has run. Both arguments must outlive the parse.
-void AddJobCommands(CLI::App& app, int& code);
+void AddJobCommands(const Command& app);
 
 }  // namespace freshet
 

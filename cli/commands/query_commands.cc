@@ -128,89 +128,72 @@ int Metrics(const Session& session, const MetricsFlags& flags) {
   return kExitDone;
 }
 
-void AddMetrics(CLI::App& app, ConnectionFlags& connection, int& code) {
-  auto flags = std::make_shared<MetricsFlags>();
-  CLI::App* metrics = app.add_subcommand("metrics", "a job's steps as a table, plot or JSON lines");
-  metrics->add_option("JOB", flags->job, "id of the job")->required();
-  auto* plot = metrics->add_option(
-      "--plot", flags->plot, "KEY of metrics.jsonl to plot: reward, eval, loss, entropy, ...");
-  metrics->add_flag("--json", flags->json, "the rows of metrics.jsonl")->excludes(plot);
-  metrics->add_flag("--ascii", flags->ascii, "plot with '*' instead of braille dots");
-  metrics->add_option("--height", flags->height, "lines of the plot")->check(CLI::Range(2, 100));
-  metrics->add_option("-n,--tail", flags->tail, "last rows of the table")
-      ->check(CLI::Range(1, 100000));
-  AddConnectionFlags(*metrics, connection);
-  metrics->callback([flags, &connection, &code] {
-    code =
-        WithSession(connection, [&](const Session& session) { return Metrics(session, *flags); });
-  });
+void AddMetrics(const Command& app, ConnectionFlags& connection) {
+  MetricsFlags& flags = app.Keep<MetricsFlags>();
+  const Command metrics = app.AddCommand("metrics", "a job's steps as a table, plot or JSON lines");
+  metrics.Add("JOB", flags.job, "id of the job").Required();
+  const Option plot = metrics.Add("--plot", flags.plot,
+                                  "KEY of metrics.jsonl to plot: reward, eval, loss, entropy, ...");
+  metrics.AddFlag("--json", flags.json, "the rows of metrics.jsonl").Excludes(plot);
+  metrics.AddFlag("--ascii", flags.ascii, "plot with '*' instead of braille dots");
+  metrics.Add("--height", flags.height, "lines of the plot").Range(2, 100);
+  metrics.Add("-n,--tail", flags.tail, "last rows of the table").Range(1, 100000);
+  OnSession(metrics, connection, [&](const Session& session) { return Metrics(session, flags); });
 }
 
 }  // namespace
 
-void AddOutputFlag(CLI::App& command, std::string& format) {
-  command.add_option("-o,--output", format, "table, wide, json, yaml or name")
-      ->check(CLI::IsMember({"table", "wide", "json", "yaml", "name"}));
+void AddOutputFlag(const Command& command, std::string& format) {
+  command.Add("-o,--output", format, "table, wide, json, yaml or name")
+      .OneOf({"table", "wide", "json", "yaml", "name"});
 }
 
-void AddQueryCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
-  auto id = std::make_shared<std::string>();
-  auto format = std::make_shared<std::string>("table");
-  CLI::App* get = app.add_subcommand("get", "one job");
-  get->add_option("JOB", *id, "id of the job")->required();
-  AddOutputFlag(*get, *format);
-  AddConnectionFlags(*get, connection);
-  get->callback([=, &connection, &code] {
-    code = WithSession(connection, [&](const Session& session) {
-      return Get(session, *id, ParseOutputFormat(*format));
-    });
-  });
+void AddQueryCommands(const Command& app, ConnectionFlags& connection) {
+  std::string& id = app.Keep<std::string>();
+  std::string& format = app.Keep<std::string>("table");
+  const Command get = app.AddCommand("get", "one job");
+  get.Add("JOB", id, "id of the job").Required();
+  AddOutputFlag(get, format);
+  OnSession(get, connection,
+            [&](const Session& session) { return Get(session, id, ParseOutputFormat(format)); });
 
-  auto states = std::make_shared<std::vector<std::string>>();
-  CLI::App* list = app.add_subcommand("list", "jobs, newest first");
-  list->add_option(
-          "--state", *states,
-          "only these states: pending, starting, running, paused, succeeded, failed, cancelled")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  AddOutputFlag(*list, *format);
-  AddConnectionFlags(*list, connection);
-  list->callback([=, &connection, &code] {
+  std::vector<std::string>& states = app.Keep<std::vector<std::string>>();
+  const Command list = app.AddCommand("list", "jobs, newest first");
+  list.Add("--state", states,
+           "only these states: pending, starting, running, paused, succeeded, failed, cancelled")
+      .SplitAtCommas()
+      .OneValueEach();
+  AddOutputFlag(list, format);
+  AddConnectionFlags(list, connection);
+  list.OnRun([&] {
     std::vector<job::v1::JobState> wanted;
-    for (const std::string& name : *states) {
+    for (const std::string& name : states) {
       const absl::StatusOr<job::v1::JobState> state = ParseState(name);
       if (!state.ok()) {
         PrintError(InvalidArgument("--state: ", Message(state.status())));
-        code = kExitCommandLine;
-        return;
+        return static_cast<int>(kExitCommandLine);
       }
       wanted.push_back(*state);
     }
-    code = WithSession(connection, [&](const Session& session) {
-      return List(session, wanted, ParseOutputFormat(*format));
+    return WithSession(connection, [&](const Session& session) {
+      return List(session, wanted, ParseOutputFormat(format));
     });
   });
 
-  CLI::App* describe = app.add_subcommand("describe", "show a job's details and its last events");
-  describe->add_option("JOB", *id, "id of the job")->required();
-  AddConnectionFlags(*describe, connection);
-  describe->callback([=, &connection, &code] {
-    code = WithSession(connection, [&](const Session& session) { return Describe(session, *id); });
-  });
+  const Command describe = app.AddCommand("describe", "show a job's details and its last events");
+  describe.Add("JOB", id, "id of the job").Required();
+  OnSession(describe, connection, [&](const Session& session) { return Describe(session, id); });
 
-  auto count = std::make_shared<int>(5);
-  auto json = std::make_shared<bool>(false);
-  CLI::App* samples =
-      app.add_subcommand("samples", "show the samples that a job was trained on last");
-  samples->add_option("JOB", *id, "id of the job")->required();
-  samples->add_option("-n", *count, "how many")->check(CLI::Range(1, 1000));
-  samples->add_flag("--json", *json, "the rows of samples.jsonl");
-  AddConnectionFlags(*samples, connection);
-  samples->callback([=, &connection, &code] {
-    code = WithSession(
-        connection, [&](const Session& session) { return Samples(session, *id, *count, *json); });
-  });
-  AddMetrics(app, connection, code);
+  int& count = app.Keep<int>(5);
+  bool& json = app.Keep<bool>(false);
+  const Command samples =
+      app.AddCommand("samples", "show the samples that a job was trained on last");
+  samples.Add("JOB", id, "id of the job").Required();
+  samples.Add("-n", count, "how many").Range(1, 1000);
+  samples.AddFlag("--json", json, "the rows of samples.jsonl");
+  OnSession(samples, connection,
+            [&](const Session& session) { return Samples(session, id, count, json); });
+  AddMetrics(app, connection);
 }
 
 }  // namespace freshet

@@ -1,16 +1,15 @@
 #ifndef FRESHET_CLI_COMMANDS_QUERY_COMMANDS_H_
 #define FRESHET_CLI_COMMANDS_QUERY_COMMANDS_H_
 
-#include "CLI/CLI.hpp"
 #include "cli/client/session.h"
 
 namespace freshet {
 
 // Adds get, list, describe, samples, metrics: queries about jobs. Arguments as for
 // AddSubmitCommands.
-void AddQueryCommands(CLI::App& app, ConnectionFlags& connection, int& code);
+void AddQueryCommands(const Command& app, ConnectionFlags& connection);
 
-void AddOutputFlag(CLI::App& command, std::string& format);
+void AddOutputFlag(const Command& command, std::string& format);
 
 }  // namespace freshet
 

@@ -65,37 +65,35 @@ bool IsRunFolder(const std::string& argument) {
   return argument.find('/') != std::string::npos || std::filesystem::exists(argument, error);
 }
 
-void AddRunCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
-  CLI::App* ledger = app.add_subcommand("ledger", "the record of trained samples");
-  ledger->require_subcommand(1);
-  auto run_dir = std::make_shared<std::string>();
-  CLI::App* verify = ledger->add_subcommand("verify", "verify every guarantee of a run");
-  verify->add_option("RUN", *run_dir, "run folder, or id of a job of the cluster")->required();
-  AddConnectionFlags(*verify, connection);
-  verify->callback([run_dir, &connection, &code] {
-    code = IsRunFolder(*run_dir) ? VerifyLedger(*run_dir) : VerifyJobLedger(connection, *run_dir);
+void AddRunCommands(const Command& app, ConnectionFlags& connection) {
+  const Command ledger = app.AddCommand("ledger", "the record of trained samples");
+  ledger.RequireCommand();
+  std::string& run_dir = app.Keep<std::string>();
+  const Command verify = ledger.AddCommand("verify", "verify every guarantee of a run");
+  verify.Add("RUN", run_dir, "run folder, or id of a job of the cluster").Required();
+  AddConnectionFlags(verify, connection);
+  verify.OnRun([&] {
+    return IsRunFolder(run_dir) ? VerifyLedger(run_dir) : VerifyJobLedger(connection, run_dir);
   });
 
-  auto job_id = std::make_shared<std::string>();
-  auto new_folder = std::make_shared<std::string>();
-  CLI::App* export_ledger =
-      ledger->add_subcommand("export", "write a job's ledger into a new folder");
-  export_ledger->add_option("JOB", *job_id, "id of a job of the cluster")->required();
-  export_ledger->add_option("DIR", *new_folder, "folder to make")->required();
-  AddConnectionFlags(*export_ledger, connection);
-  export_ledger->callback([job_id, new_folder, &connection, &code] {
-    code = ExportJobLedger(connection, *job_id, *new_folder);
-  });
+  std::string& job_id = app.Keep<std::string>();
+  std::string& new_folder = app.Keep<std::string>();
+  const Command export_ledger =
+      ledger.AddCommand("export", "write a job's ledger into a new folder");
+  export_ledger.Add("JOB", job_id, "id of a job of the cluster").Required();
+  export_ledger.Add("DIR", new_folder, "folder to make").Required();
+  AddConnectionFlags(export_ledger, connection);
+  export_ledger.OnRun([&] { return ExportJobLedger(connection, job_id, new_folder); });
 
-  auto report_dir = std::make_shared<std::string>();
-  CLI::App* report = app.add_subcommand("report", "rewrite a run's report.html");
-  report->add_option("RUN", *report_dir, "run folder")->required();
-  report->callback([report_dir, &code] { code = Report(*report_dir); });
+  std::string& report_dir = app.Keep<std::string>();
+  const Command report = app.AddCommand("report", "rewrite a run's report.html");
+  report.Add("RUN", report_dir, "run folder").Required();
+  report.OnRun([&report_dir] { return Report(report_dir); });
 
-  auto model = std::make_shared<std::string>();
-  CLI::App* tokenize = app.add_subcommand("tokenize", "tokenize JSON strings from stdin");
-  tokenize->add_option("MODEL", *model, "directory with tokenizer.json")->required();
-  tokenize->callback([model, &code] { code = Tokenize(*model); });
+  std::string& model = app.Keep<std::string>();
+  const Command tokenize = app.AddCommand("tokenize", "tokenize JSON strings from stdin");
+  tokenize.Add("MODEL", model, "directory with tokenizer.json").Required();
+  tokenize.OnRun([&model] { return Tokenize(model); });
 }
 
 }  // namespace freshet

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "cli/client/session.h"
 
 namespace freshet {
@@ -13,7 +12,7 @@ bool IsRunFolder(const std::string& argument);
 
 // Adds ledger verify, report, tokenize: commands about run folders and tokenizers. `ledger verify`
 // also accepts a cluster job. Arguments as for AddSubmitCommands.
-void AddRunCommands(CLI::App& app, ConnectionFlags& connection, int& code);
+void AddRunCommands(const Command& app, ConnectionFlags& connection);
 
 }  // namespace freshet
 

@@ -125,48 +125,42 @@ int Submit(const ConnectionFlags& connection, const SubmitFlags& flags) {
 
 }  // namespace
 
-void AddSubmitCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
-  auto flags = std::make_shared<SubmitFlags>();
-  CLI::App* submit = app.add_subcommand("submit", "send a job to a cluster; prints its id");
-  submit->add_option("FILE", flags->file, "job file (YAML)")->required();
-  submit->add_option("--id", flags->id, "id of the job; submitting it again is idempotent");
-  submit->add_option("--set", flags->overrides, "override a key: a.b=c")->allow_extra_args(false);
-  submit->add_option("--priority", flags->priority, "larger runs first")
-      ->check(CLI::Range(-100, 100));
-  submit->add_flag("--wait", flags->wait, "return when the job has ended, with its exit code");
-  submit->add_flag("-f,--follow", flags->follow, "follow the job to its end");
-  submit->add_flag("--dry-run", flags->dry_run, "only check it; prints the resolved job");
-  submit->add_option("--timeout", flags->timeout_seconds, "maximum seconds to wait; then exit 8")
-      ->check(CLI::PositiveNumber);
-  const CLI::Option* min_gain =
-      submit->add_option("--min-gain", flags->min_gain,
-                         "exit 1 if the last evaluation exceeds the first by less than this");
-  AddConnectionFlags(*submit, connection);
-  submit->callback([flags, min_gain, &connection, &code] {
-    flags->has_min_gain = min_gain->count() > 0;
-    code = Submit(connection, *flags);
+void AddSubmitCommands(const Command& app, ConnectionFlags& connection) {
+  SubmitFlags& flags = app.Keep<SubmitFlags>();
+  const Command submit = app.AddCommand("submit", "send a job to a cluster; prints its id");
+  submit.Add("FILE", flags.file, "job file (YAML)").Required();
+  submit.Add("--id", flags.id, "id of the job; submitting it again is idempotent");
+  submit.Add("--set", flags.overrides, "override a key: a.b=c").OneValueEach();
+  submit.Add("--priority", flags.priority, "larger runs first").Range(-100, 100);
+  submit.AddFlag("--wait", flags.wait, "return when the job has ended, with its exit code");
+  submit.AddFlag("-f,--follow", flags.follow, "follow the job to its end");
+  submit.AddFlag("--dry-run", flags.dry_run, "only check it; prints the resolved job");
+  submit.Add("--timeout", flags.timeout_seconds, "maximum seconds to wait; then exit 8").Positive();
+  const Option min_gain =
+      submit.Add("--min-gain", flags.min_gain,
+                 "exit 1 if the last evaluation exceeds the first by less than this");
+  AddConnectionFlags(submit, connection);
+  submit.OnRun([&flags, &connection, min_gain] {
+    flags.has_min_gain = min_gain.given();
+    return Submit(connection, flags);
   });
 
-  auto job = std::make_shared<std::string>();
-  auto options = std::make_shared<FollowOptions>();
-  auto seconds = std::make_shared<double>(0);
-  auto json = std::make_shared<bool>(false);
-  CLI::App* watch = app.add_subcommand("watch", "follow a job to its end");
-  watch->add_option("JOB", *job, "id of the job")->required();
-  watch->add_flag("--json", *json, "events as JSON lines");
-  watch->add_flag("--from-start", options->from_start,
-                  "start with the first event (default if stdout is not a terminal)");
-  watch->add_option("--timeout", *seconds, "maximum seconds to watch; then exit 8")
-      ->check(CLI::PositiveNumber);
-  AddConnectionFlags(*watch, connection);
-  watch->callback([job, options, seconds, json, &connection, &code] {
+  std::string& job = app.Keep<std::string>();
+  FollowOptions& options = app.Keep<FollowOptions>();
+  double& seconds = app.Keep<double>(0);
+  bool& json = app.Keep<bool>(false);
+  const Command watch = app.AddCommand("watch", "follow a job to its end");
+  watch.Add("JOB", job, "id of the job").Required();
+  watch.AddFlag("--json", json, "events as JSON lines");
+  watch.AddFlag("--from-start", options.from_start,
+                "start with the first event (default if stdout is not a terminal)");
+  watch.Add("--timeout", seconds, "maximum seconds to watch; then exit 8").Positive();
+  OnSession(watch, connection, [&](const Session& session) {
     const Terminal terminal = DescribeTerminal();
-    options->timeout = TimeLimit(*seconds);
-    options->from_start = options->from_start || !terminal.out;
-    if (*json) options->show = FollowOptions::Show::kJson;
-    code = WithSession(connection, [&](const Session& session) {
-      return FollowJob(session, *job, *options, terminal, Write);
-    });
+    options.timeout = TimeLimit(seconds);
+    options.from_start = options.from_start || !terminal.out;
+    if (json) options.show = FollowOptions::Show::kJson;
+    return FollowJob(session, job, options, terminal, Write);
   });
 }
 

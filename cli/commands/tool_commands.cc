@@ -90,47 +90,41 @@ int Export(const ConnectionFlags& connection, const std::string& tracker,
 
 }  // namespace
 
-void AddToolCommands(CLI::App& app, ConnectionFlags& connection, int& code) {
-  auto model = std::make_shared<std::string>();
-  CLI::App* doctor = app.add_subcommand("doctor", "check whether this machine can run Freshet");
-  doctor->add_option("--model", *model, "also look at this Hugging Face directory");
-  AddConnectionFlags(*doctor, connection);
-  doctor->callback([model, &connection, &code] { code = Doctor(connection, *model); });
+void AddToolCommands(const Command& app, ConnectionFlags& connection) {
+  std::string& model = app.Keep<std::string>();
+  const Command doctor = app.AddCommand("doctor", "check whether this machine can run Freshet");
+  doctor.Add("--model", model, "also look at this Hugging Face directory");
+  AddConnectionFlags(doctor, connection);
+  doctor.OnRun([&] { return Doctor(connection, model); });
 
-  CLI::App* exports = app.add_subcommand(
+  const Command exports = app.AddCommand(
       "export", "write the metrics of a run or a job for TensorBoard, W&B or MLflow");
-  exports->require_subcommand(1);
+  exports.RequireCommand();
   const auto add_tracker = [&](const std::string& name, const char* description) {
-    CLI::App* tracker = exports->add_subcommand(name, description);
-    // Not shared: CLI11 reads the environment for the options of every command.
-    auto options = std::make_shared<ExportOptions>();
-    tracker->add_option("RUN", options->run, "run folder, or id of a job of the cluster")
-        ->required();
+    const Command tracker = exports.AddCommand(name, description);
+    // Not shared: the environment is read for the options of every command.
+    ExportOptions& options = app.Keep<ExportOptions>();
+    tracker.Add("RUN", options.run, "run folder, or id of a job of the cluster").Required();
     if (name == "tensorboard") {
-      tracker->add_option("DIR", options->dir,
-                          "folder for the file (default RUN/tensorboard, or tensorboard/JOB)");
+      tracker.Add("DIR", options.dir,
+                  "folder for the file (default RUN/tensorboard, or tensorboard/JOB)");
     }
-    tracker->add_flag("--follow", options->follow, "go on until the run or job ends");
-    tracker
-        ->add_option("--python", options->python,
-                     "Python that has Freshet's client (default python3)")
-        ->envname("FRESHET_PYTHON");
-    AddConnectionFlags(*tracker, connection);
-    tracker->callback(
-        [name, options, &connection, &code] { code = Export(connection, name, *options); });
+    tracker.AddFlag("--follow", options.follow, "go on until the run or job ends");
+    tracker.Add("--python", options.python, "Python that has Freshet's client (default python3)")
+        .Variable("FRESHET_PYTHON");
+    AddConnectionFlags(tracker, connection);
+    tracker.OnRun([name, &options, &connection] { return Export(connection, name, options); });
   };
   add_tracker("tensorboard", "as an event file of TensorBoard");
   add_tracker("wandb", "as a new run of Weights & Biases; WANDB_MODE=offline needs no account");
   add_tracker("mlflow", "as a new run of MLflow, at MLFLOW_TRACKING_URI");
 
-  auto shell = std::make_shared<std::string>();
-  CLI::App* completion = app.add_subcommand("completion", "print a shell's completion script");
-  completion->add_option("SHELL", *shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  completion->callback([shell, &app, &code] {
-    std::printf("%s", CompletionScript(app, *shell).c_str());
-    code = kExitDone;
+  std::string& shell = app.Keep<std::string>();
+  const Command completion = app.AddCommand("completion", "print a shell's completion script");
+  completion.Add("SHELL", shell, "bash, zsh or fish").Required().OneOf({"bash", "zsh", "fish"});
+  completion.OnRun([&shell, app] {
+    std::printf("%s", CompletionScript(app.Describe(), shell).c_str());
+    return kExitDone;
   });
 }
 

@@ -1,14 +1,13 @@
 #ifndef FRESHET_CLI_COMMANDS_TOOL_COMMANDS_H_
 #define FRESHET_CLI_COMMANDS_TOOL_COMMANDS_H_
 
-#include "CLI/CLI.hpp"
 #include "cli/client/session.h"
 
 namespace freshet {
 
 // doctor, export, completion. To be added last: completion writes down what `app` has.
 // Arguments as in AddSubmitCommands.
-void AddToolCommands(CLI::App& app, ConnectionFlags& connection, int& code);
+void AddToolCommands(const Command& app, ConnectionFlags& connection);
 
 }  // namespace freshet
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "CLI/CLI.hpp"
 #include "base/clock.h"
+#include "base/command_line.h"
 #include "rollout/service/cluster_planes.h"
 #include "rollout/service/rollout_metrics.h"
 #include "services/runtime/process_identity.h"
@@ -16,10 +16,10 @@
 namespace freshet {
 
 int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, StoreWrapper wrap_store) {
-  CLI::App app("generates the samples of a cluster's jobs", "freshet-rollout");
+  CommandLine app("generates the samples of a cluster's jobs", "freshet-rollout");
   runtime::WorkerFlags flags;
   runtime::AddWorkerFlags(app, flags);
-  if (const std::optional<int> code = runtime::ParseCommandLine(app, argc, argv)) return *code;
+  if (const std::optional<int> code = app.Parse(argc, argv)) return *code;
   const auto process =
       WorkerProcess::Create(flags, cluster::v1::ROLE_ROLLOUT, std::move(wrap_store));
   if (process == nullptr) return 2;

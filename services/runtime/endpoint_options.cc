@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -22,12 +21,6 @@ namespace freshet::runtime {
 namespace {
 
 bool IsUnix(const std::string& address) { return address.starts_with("unix:"); }
-
-std::string OneLine(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
 
 absl::Status CheckTls(const EndpointOptions& o) {
   if (!o.tls.enabled()) {
@@ -70,59 +63,54 @@ absl::Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t hi
 
 }  // namespace
 
-void AddEndpointFlags(CLI::App& app, EndpointOptions& options) {
+void AddEndpointFlags(const Command& app, EndpointOptions& options) {
   EndpointOptions* o = &options;
-  app.set_version_flag("--version", VersionLine(app.get_name()));
-  app.add_option("--listen", o->listen, "HOST:PORT of the gRPC services; port 0: any free one")
-      ->capture_default_str();
-  app.add_option("--http-listen", o->http_listen,
-                 "HOST:PORT of /healthz, /readyz and /metrics; empty: none")
-      ->capture_default_str();
-  app.add_option("--advertise", o->advertise,
-                 "HOST or HOST:PORT by which others reach this process");
-  app.add_option("--tls-cert", o->tls.cert, "PEM file: certificate chain of this process");
-  app.add_option("--tls-key", o->tls.key, "PEM file: its private key");
-  app.add_option("--tls-ca", o->tls.ca, "PEM file: CA certificates that verify peers");
-  app.add_flag_callback(
-      "--tls-no-client-cert", [o] { o->require_client_cert = false; },
-      "accept clients without a certificate");
-  app.add_option("--tls-peer-name", o->tls_peer_name,
-                 "name in the certificates of cluster members, regardless of their address; {role} "
-                 "is replaced by the callee's role");
-  app.add_flag("--insecure", o->insecure, "allow plaintext on non-loopback addresses");
-  app.add_option("--cluster-token-file", o->cluster_token_file,
-                 "file with the shared secret of a loopback cluster");
-  app.add_option("--authz-policy", o->authz_policy, "JSON file: which peers may call what");
-  app.add_flag("--reflection", o->reflection, "serve gRPC reflection");
-  app.add_option("--max-message-bytes", o->max_message_bytes, "largest gRPC message")
-      ->capture_default_str();
-  app.add_option("--max-concurrent-streams", o->max_concurrent_streams,
-                 "concurrent calls per connection")
-      ->capture_default_str();
-  app.add_option_function<int64_t>(
-      "--drain-timeout-ms",
-      [o](const int64_t& value) { o->drain_timeout = absl::Milliseconds(value); },
-      "time to finish or hand back work after SIGTERM");
+  app.AddVersionFlag(VersionLine(app.name()));
+  app.Add("--listen", o->listen, "HOST:PORT of the gRPC services; port 0: any free one")
+      .ShowDefault();
+  app.Add("--http-listen", o->http_listen,
+          "HOST:PORT of /healthz, /readyz and /metrics; empty: none")
+      .ShowDefault();
+  app.Add("--advertise", o->advertise, "HOST or HOST:PORT by which others reach this process");
+  app.Add("--tls-cert", o->tls.cert, "PEM file: certificate chain of this process");
+  app.Add("--tls-key", o->tls.key, "PEM file: its private key");
+  app.Add("--tls-ca", o->tls.ca, "PEM file: CA certificates that verify peers");
+  bool& no_client_cert = app.Keep(false);
+  app.AddFlag("--tls-no-client-cert", no_client_cert, "accept clients without a certificate");
+  app.Add("--tls-peer-name", o->tls_peer_name,
+          "name in the certificates of cluster members, regardless of their address; {role} "
+          "is replaced by the callee's role");
+  app.AddFlag("--insecure", o->insecure, "allow plaintext on non-loopback addresses");
+  app.Add("--cluster-token-file", o->cluster_token_file,
+          "file with the shared secret of a loopback cluster");
+  app.Add("--authz-policy", o->authz_policy, "JSON file: which peers may call what");
+  app.AddFlag("--reflection", o->reflection, "serve gRPC reflection");
+  app.Add("--max-message-bytes", o->max_message_bytes, "largest gRPC message").ShowDefault();
+  app.Add("--max-concurrent-streams", o->max_concurrent_streams, "concurrent calls per connection")
+      .ShowDefault();
+  int64_t& drain_ms = app.Keep(absl::ToInt64Milliseconds(o->drain_timeout));
+  app.Add("--drain-timeout-ms", drain_ms, "time to finish or hand back work after SIGTERM");
   AddLogFlag(app);
-  app.final_callback([o] {
-    const absl::Status status = ValidateEndpoint(*o);
-    if (!status.ok()) throw CLI::ValidationError(Message(status));
+  app.AfterParsing([o, &no_client_cert, &drain_ms] {
+    if (no_client_cert) o->require_client_cert = false;
+    o->drain_timeout = absl::Milliseconds(drain_ms);
+    return ValidateEndpoint(*o);
   });
 }
 
-void AddLogFlag(CLI::App& app) {
-  app.add_option_function<std::string>(
-         "--log-format",
-         [](const std::string& format) {
-           SetLogFormat(format == "json" ? LogFormat::kJson : LogFormat::kText);
-         },
-         "format of log lines on stderr: text (KEY=VALUE) or json")
-      ->check(CLI::IsMember({"text", "json"}));
+void AddLogFlag(const Command& app) {
+  std::string& format = app.Keep<std::string>();
+  app.Add("--log-format", format, "format of log lines on stderr: text (KEY=VALUE) or json")
+      .OneOf({"text", "json"});
+  app.AfterParsing([&format] {
+    if (!format.empty()) SetLogFormat(format == "json" ? LogFormat::kJson : LogFormat::kText);
+    return absl::OkStatus();
+  });
 }
 
-void AddUsersFlag(CLI::App& app, EndpointOptions& options) {
-  app.add_option("--users", options.users,
-                 "JSON file: users, their roles and the SHA-256 of their tokens");
+void AddUsersFlag(const Command& app, EndpointOptions& options) {
+  app.Add("--users", options.users,
+          "JSON file: users, their roles and the SHA-256 of their tokens");
 }
 
 absl::Status ValidateEndpoint(const EndpointOptions& o) {
@@ -148,19 +136,6 @@ absl::Status ValidateEndpoint(const EndpointOptions& o) {
       CheckRange("--max-concurrent-streams", o.max_concurrent_streams, 1, 1'000'000));
   return CheckRange("--drain-timeout-ms", absl::ToInt64Milliseconds(o.drain_timeout), 0,
                     24 * 3600 * 1000);
-}
-
-std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& request) {  // --help, --version
-    app.exit(request);
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), OneLine(error.what()).c_str());
-    return 2;
-  }
-  return std::nullopt;
 }
 
 bool IsLoopback(const std::string& address) {

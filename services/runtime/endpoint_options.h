@@ -7,10 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-
-namespace CLI {
-class App;
-}
+#include "base/command_line.h"
 
 namespace freshet::runtime {
 
@@ -50,20 +47,16 @@ struct EndpointOptions {
 // --reflection, --max-message-bytes, --max-concurrent-streams, --drain-timeout-ms, with the values
 // in `options` as defaults. Parsing validates them with ValidateEndpoint. `options` must outlive
 // the parsing.
-void AddEndpointFlags(CLI::App& app, EndpointOptions& options);
+void AddEndpointFlags(const Command& app, EndpointOptions& options);
 // Adds --log-format, which takes effect when parsed. AddEndpointFlags includes it.
-void AddLogFlag(CLI::App& app);
+void AddLogFlag(const Command& app);
 // Adds --users, for programs that users call.
-void AddUsersFlag(CLI::App& app, EndpointOptions& options);
+void AddUsersFlag(const Command& app, EndpointOptions& options);
 
 // INVALID_ARGUMENT, one line naming the flag: plaintext on a non-loopback address without
 // `insecure`; an incomplete set of TLS files; a policy, users or a peer name without TLS; users
 // without a policy; a cluster token with TLS or off loopback; a bad address, name or bound.
 absl::Status ValidateEndpoint(const EndpointOptions& options);
-
-// Parses the command line. Returns an exit code if the process must exit: 0 after --help or
-// --version, 2 after an error, which is printed as one line "NAME: ..." on stderr.
-std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv);
 
 // True for "localhost", 127.0.0.0/8, ::1 and "unix:PATH". Names are not resolved.
 bool IsLoopback(const std::string& address);

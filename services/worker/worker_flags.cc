@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
-#include "CLI/CLI.hpp"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -18,23 +18,20 @@ constexpr size_t kMaxPasswordBytes = 4096;
 
 }  // namespace
 
-void AddDatastoreFlags(CLI::App& app, DatastoreFlags& flags) {
-  app.add_option("--redis", flags.address, "HOST:PORT of the datastore")->capture_default_str();
-  app.add_option("--redis-user", flags.username,
-                 "user of the datastore; default: Redis' default user");
-  app.add_option("--redis-password-file", flags.password_file,
-                 "file with the datastore's password; else the variable FRESHET_REDIS_PASSWORD");
-  CLI::Option* const tls =
-      app.add_flag("--redis-tls", flags.tls.enabled, "use TLS to the datastore");
-  app.add_option("--redis-tls-ca", flags.tls.ca,
-                 "PEM file: roots that its certificate is checked against; default: the system's")
-      ->needs(tls);
-  app.add_option("--redis-tls-cert", flags.tls.cert, "PEM file: client certificate chain")
-      ->needs(tls);
-  app.add_option("--redis-tls-key", flags.tls.key, "PEM file: its private key")->needs(tls);
-  app.add_option("--redis-tls-name", flags.tls.server_name,
-                 "name in its certificate; default: the host of --redis")
-      ->needs(tls);
+void AddDatastoreFlags(const Command& app, DatastoreFlags& flags) {
+  app.Add("--redis", flags.address, "HOST:PORT of the datastore").ShowDefault();
+  app.Add("--redis-user", flags.username, "user of the datastore; default: Redis' default user");
+  app.Add("--redis-password-file", flags.password_file,
+          "file with the datastore's password; else the variable FRESHET_REDIS_PASSWORD");
+  const Option tls = app.AddFlag("--redis-tls", flags.tls.enabled, "use TLS to the datastore");
+  app.Add("--redis-tls-ca", flags.tls.ca,
+          "PEM file: roots that its certificate is checked against; default: the system's")
+      .Needs(tls);
+  app.Add("--redis-tls-cert", flags.tls.cert, "PEM file: client certificate chain").Needs(tls);
+  app.Add("--redis-tls-key", flags.tls.key, "PEM file: its private key").Needs(tls);
+  app.Add("--redis-tls-name", flags.tls.server_name,
+          "name in its certificate; default: the host of --redis")
+      .Needs(tls);
 }
 
 absl::StatusOr<RedisOptions> MakeRedisOptions(const DatastoreFlags& flags, double time_scale) {
@@ -49,7 +46,7 @@ absl::StatusOr<RedisOptions> MakeRedisOptions(const DatastoreFlags& flags, doubl
   options.tls = flags.tls;
   if (!flags.password_file.empty()) {
     FRESHET_ASSIGN_OR_RETURN(std::string text, ReadFile(flags.password_file, kMaxPasswordBytes));
-    options.password = text.substr(0, text.find('\n'));
+    options.password.assign(text.begin(), std::find(text.begin(), text.end(), '\n'));
     if (options.password.empty()) {
       return InvalidArgument("--redis-password-file ", flags.password_file, " is empty");
     }
@@ -63,16 +60,16 @@ absl::StatusOr<RedisOptions> MakeRedisOptions(const DatastoreFlags& flags, doubl
   return options;
 }
 
-void AddDataRootFlag(CLI::App& app, std::vector<std::string>& folders) {
-  app.add_option("--data-root", folders,
-                 "folder below which jobs may name files (datasets, models, tokenizers); "
-                 "repeatable; default: none");
+void AddDataRootFlag(const Command& app, std::vector<std::string>& folders) {
+  app.Add("--data-root", folders,
+          "folder below which jobs may name files (datasets, models, tokenizers); "
+          "repeatable; default: none");
 }
 
-void AddTimeScaleFlag(CLI::App& app, double& time_scale) {
-  app.add_option("--time-scale", time_scale, "factor of all periods and deadlines, for tests")
-      ->check(CLI::Range(0.01, 10.0))
-      ->capture_default_str();
+void AddTimeScaleFlag(const Command& app, double& time_scale) {
+  app.Add("--time-scale", time_scale, "factor of all periods and deadlines, for tests")
+      .Range(0.01, 10.0)
+      .ShowDefault();
 }
 
 ChannelOptions Scaled(ChannelOptions options, double time_scale) {
@@ -81,14 +78,14 @@ ChannelOptions Scaled(ChannelOptions options, double time_scale) {
   return options;
 }
 
-void AddWorkerFlags(CLI::App& app, WorkerFlags& flags) {
+void AddWorkerFlags(const Command& app, WorkerFlags& flags) {
   AddEndpointFlags(app, flags.endpoint);
   AddDatastoreFlags(app, flags.datastore);
-  app.add_option("--controller", flags.controllers,
-                 "HOST:PORT of the controller, or of several separated by commas")
-      ->capture_default_str();
-  app.add_option("--name", flags.name, "name in the cluster; default: ROLE-HOST-PID");
-  app.add_option("--pool", flags.pool, "pool of rollout engines; default: \"default\"");
+  app.Add("--controller", flags.controllers,
+          "HOST:PORT of the controller, or of several separated by commas")
+      .ShowDefault();
+  app.Add("--name", flags.name, "name in the cluster; default: ROLE-HOST-PID");
+  app.Add("--pool", flags.pool, "pool of rollout engines; default: \"default\"");
   AddTimeScaleFlag(app, flags.time_scale);
 }
 

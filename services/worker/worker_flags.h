@@ -12,10 +12,6 @@
 #include "services/runtime/log_ring.h"
 #include "services/worker/worker_agent.h"
 
-namespace CLI {
-class App;
-}
-
 namespace freshet::runtime {
 
 // Location of the datastore. The password is never printed.
@@ -26,16 +22,16 @@ struct DatastoreFlags {
   RedisTlsOptions tls;
 };
 // Adds --redis, --redis-user, --redis-password-file and --redis-tls*.
-void AddDatastoreFlags(CLI::App& app, DatastoreFlags& flags);
+void AddDatastoreFlags(const Command& app, DatastoreFlags& flags);
 // Reads the password. Connect timeouts and back-offs are multiplied by `time_scale`.
 // INVALID_ARGUMENT naming the flag or a file that cannot be used; NOT_FOUND: no password file.
 absl::StatusOr<RedisOptions> MakeRedisOptions(const DatastoreFlags& flags, double time_scale);
 
 // Adds --data-root: folders for DataRoots::Create.
-void AddDataRootFlag(CLI::App& app, std::vector<std::string>& folders);
+void AddDataRootFlag(const Command& app, std::vector<std::string>& folders);
 
 // Adds --time-scale: factor of all periods and deadlines of a process, for tests.
-void AddTimeScaleFlag(CLI::App& app, double& time_scale);
+void AddTimeScaleFlag(const Command& app, double& time_scale);
 // Scales the waits between connection attempts. Ping intervals are unchanged, because servers
 // reject more frequent ones.
 ChannelOptions Scaled(ChannelOptions options, double time_scale);
@@ -49,7 +45,7 @@ struct WorkerFlags {
   double time_scale = 1.0;
 };
 // Adds the flags of endpoint and datastore, and --controller, --name, --pool and --time-scale.
-void AddWorkerFlags(CLI::App& app, WorkerFlags& flags);
+void AddWorkerFlags(const Command& app, WorkerFlags& flags);
 
 // Options of the worker's outgoing channels.
 ChannelOptions ChannelOptionsOf(const WorkerFlags& flags);

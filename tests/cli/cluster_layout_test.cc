@@ -26,20 +26,20 @@ ClusterLayout Layout() {
 }
 
 TEST(ClusterLayout, CommandLines) {
-  EXPECT_THAT(CommandLine(Layout(), {"redis", "", 1}),
+  EXPECT_THAT(CommandOf(Layout(), {"redis", "", 1}),
               ElementsAre("/usr/bin/redis-server", "/state/redis.conf"));
   EXPECT_THAT(
-      CommandLine(Layout(), {"controller", "", 2}),
+      CommandOf(Layout(), {"controller", "", 2}),
       ElementsAre("/bin/freshet-controller", "--name", "controller-2", "--http-listen",
                   "127.0.0.1:0", "--cluster-token-file", "/state/cluster.token", "--redis",
                   "127.0.0.1:6000", "--redis-user", "controller", "--redis-password-file",
                   "/state/redis.controller.password", "--data-root", "/home/ann", "--data-root",
                   "/data", "--listen", "127.0.0.1:7075", "--status-listen", "127.0.0.1:0"));
-  EXPECT_THAT(CommandLine(Layout(), {"rollout", "small", 1}),
+  EXPECT_THAT(CommandOf(Layout(), {"rollout", "small", 1}),
               AllOf(Contains("--pool"), Contains("small"), Contains("rollout-small-1"),
                     Contains("127.0.0.1:7070,127.0.0.1:7075"), Not(Contains("--state-dir")),
                     Not(Contains("--data-root"))));
-  EXPECT_THAT(CommandLine(Layout(), {"trainer", "", 1}),
+  EXPECT_THAT(CommandOf(Layout(), {"trainer", "", 1}),
               AllOf(Contains("--state-dir"), Contains("/state/trainer"), Contains("/home/ann"),
                     Contains("/data")));
 }

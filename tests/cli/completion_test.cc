@@ -17,15 +17,14 @@ using testing::HasSubstr;
 using testing::Not;
 
 std::string Script(const std::string& shell) {
-  CLI::App app("Test", "freshet");
+  CommandLine app("Test", "freshet");
   ConnectionFlags connection;
-  int code = 0;
-  AddSubmitCommands(app, connection, code);
-  AddClusterCommands(app, connection, code);
-  AddCheckpointCommands(app, connection, code);
-  AddToolCommands(app, connection, code);
-  app.add_subcommand("secret", "hidden")->group("");
-  return CompletionScript(app, shell);
+  AddSubmitCommands(app, connection);
+  AddClusterCommands(app, connection);
+  AddCheckpointCommands(app, connection);
+  AddToolCommands(app, connection);
+  app.AddCommand("secret", "hidden").Hide();
+  return CompletionScript(app.Describe(), shell);
 }
 
 TEST(Completion, BashKnowsCommandsFlagsAndJobs) {

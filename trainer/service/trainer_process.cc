@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "base/clock.h"
+#include "base/command_line.h"
 #include "base/fault_point.h"
 #include "base/str_cat.h"
 #include "services/runtime/process_identity.h"
@@ -33,20 +33,19 @@ std::string DefaultStateDir() {
 }  // namespace
 
 int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, StoreWrapper wrap_store) {
-  CLI::App app("trains the models of a cluster's jobs", "freshet-trainer");
+  CommandLine app("trains the models of a cluster's jobs", "freshet-trainer");
   runtime::WorkerFlags flags;
   std::string state_dir = DefaultStateDir();
   double peak_flops = 0;
   runtime::AddWorkerFlags(app, flags);
   std::vector<std::string> data_roots;
   runtime::AddDataRootFlag(app, data_roots);
-  app.add_option("--state-dir", state_dir, "folder of the jobs' checkpoints")
-      ->capture_default_str();
-  app.add_option("--peak-flops", peak_flops,
-                 "peak operations per second of the processor, for freshet_mfu_ratio; 0: unknown")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  if (const std::optional<int> code = runtime::ParseCommandLine(app, argc, argv)) return *code;
+  app.Add("--state-dir", state_dir, "folder of the jobs' checkpoints").ShowDefault();
+  app.Add("--peak-flops", peak_flops,
+          "peak operations per second of the processor, for freshet_mfu_ratio; 0: unknown")
+      .NotNegative()
+      .ShowDefault();
+  if (const std::optional<int> code = app.Parse(argc, argv)) return *code;
   const absl::StatusOr<DataRoots> roots = DataRoots::Create(data_roots);
   if (!roots.ok()) {
     std::fprintf(stderr, "freshet-trainer: %s\n", Message(roots.status()).c_str());

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "CLI/CLI.hpp"
+#include "base/command_line.h"
 #include "services/reward/scorers/job_scorers.h"
 #include "services/reward/scorers/score_cache.h"
 #include "services/reward/service/grpc_scorer.h"
@@ -21,10 +21,10 @@ constexpr size_t kCachedScores = 65'536;
 }  // namespace
 
 int RunRewardProcess(int argc, char** argv, StoreWrapper wrap_store) {
-  CLI::App app("scores the samples of a cluster's jobs", "freshet-reward");
+  CommandLine app("scores the samples of a cluster's jobs", "freshet-reward");
   runtime::WorkerFlags flags;
   runtime::AddWorkerFlags(app, flags);
-  if (const std::optional<int> code = runtime::ParseCommandLine(app, argc, argv)) return *code;
+  if (const std::optional<int> code = app.Parse(argc, argv)) return *code;
   const auto process =
       WorkerProcess::Create(flags, cluster::v1::ROLE_REWARD, std::move(wrap_store));
   if (process == nullptr) return 2;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
+#include "base/command_line.h"
 #include "base/mutex.h"
 #include "services/runtime/serve.h"
 #include "tests/services/runtime/echo_service.h"
@@ -56,18 +56,18 @@ class EchoRole final : public runtime::Role {
 };
 
 int Main(int argc, char** argv) {
-  CLI::App app("a role for tests", "freshet-echo");
+  CommandLine app("a role for tests", "freshet-echo");
   Behaviour behaviour;
-  app.add_option("--fail-start", behaviour.fail_start);
-  app.add_flag("--hang-drain", behaviour.hang_drain);
-  app.add_flag("--fail-drain", behaviour.fail_drain);
-  app.add_flag("--ask-to-end", behaviour.ask_to_end);
-  app.add_flag("--ask-to-fail", behaviour.ask_to_fail);
-  app.add_flag("--not-ready", behaviour.not_ready);
+  app.Add("--fail-start", behaviour.fail_start);
+  app.AddFlag("--hang-drain", behaviour.hang_drain);
+  app.AddFlag("--fail-drain", behaviour.fail_drain);
+  app.AddFlag("--ask-to-end", behaviour.ask_to_end);
+  app.AddFlag("--ask-to-fail", behaviour.ask_to_fail);
+  app.AddFlag("--not-ready", behaviour.not_ready);
   runtime::ServeOptions options;
   options.role = "echo";
   runtime::AddEndpointFlags(app, options.endpoint);
-  if (const auto code = runtime::ParseCommandLine(app, argc, argv)) return *code;
+  if (const auto code = app.Parse(argc, argv)) return *code;
   EchoRole role(behaviour);
   return runtime::Serve(role, options);
 }

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "CLI/CLI.hpp"
+#include "base/command_line.h"
 
 namespace freshet::runtime {
 namespace {
@@ -18,12 +18,12 @@ struct Parsed {
 };
 Parsed Parse(std::vector<const char*> args) {
   Parsed parsed;
-  CLI::App app("a role", "freshet-test");
+  CommandLine app("a role", "freshet-test");
   AddEndpointFlags(app, parsed.options);
   AddUsersFlag(app, parsed.options);
   args.insert(args.begin(), "freshet-test");
   ::testing::internal::CaptureStderr();
-  parsed.code = ParseCommandLine(app, static_cast<int>(args.size()), args.data());
+  parsed.code = app.Parse(static_cast<int>(args.size()), args.data());
   parsed.error = ::testing::internal::GetCapturedStderr();
   return parsed;
 }
