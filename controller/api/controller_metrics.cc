@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "controller/api/job_views.h"
 #include "controller/jobs/plan/watchdog.h"
 #include "controller/jobs/record/job_record.h"
 
@@ -55,10 +56,69 @@ double BufferBytes(const StoreStats& stats, int64_t group_size) {
   return groups * static_cast<double>(group_size) * (kSampleBytes + kTokenBytes * mean);
 }
 
-const char* StateOf(const Member& member) {
-  if (member.record.lost()) return "lost";
-  if (member.status.draining()) return "draining";
-  return member.connected ? "ready" : "joining";
+constexpr JobMetric kJobState{"freshet_job_state",
+                              "1 for the state that a job is in, 0 for the others."};
+constexpr JobMetric kJobInfo{"freshet_job_info", "Names of active jobs; always 1."};
+constexpr JobMetric kGroups{"freshet_buffer_groups",
+                            "Prompt groups in the datastore now, by state."};
+constexpr JobMetric kOutstanding{"freshet_outstanding_groups",
+                                 "Prompt groups that count against the staleness bound."};
+constexpr JobMetric kEntered{"freshet_groups_entered_total", "Prompt groups that entered a state."};
+constexpr JobMetric kStateSeconds{
+    "freshet_group_state_seconds_total",
+    "Total seconds that prompt groups spent in a state, over completed stays; "
+    "divide by the number of groups for their mean age."};
+constexpr JobMetric kEnded{"freshet_groups_ended_total",
+                           "Prompt groups that ended untrained, by reason."};
+constexpr JobMetric kTrajectories{"freshet_buffer_trajectories",
+                                  "Samples of the prompt groups in the datastore now, by state."};
+constexpr JobMetric kBytes{"freshet_buffer_bytes",
+                           "Bytes of the finished samples that the datastore holds for training, "
+                           "estimated from the mean length of those that ended."};
+constexpr JobMetric kPending{"freshet_stream_pending_entries",
+                             "Prompt groups that rollouts have leased and not finished yet."};
+constexpr JobMetric kLag{"freshet_stream_lag_entries",
+                         "Prompt groups that no rollout has leased yet."};
+constexpr JobMetric kOldest{"freshet_buffer_oldest_timestamp_seconds",
+                            "Unix time at which the oldest prompt group of a state entered it, "
+                            "assuming FIFO order; 0 if there is none."};
+constexpr JobMetric kQueued{
+    "freshet_job_queue_entries",
+    "Entries of a bounded queue of a job now: prompts that wait for a lease, "
+    "groups in the store, groups that are generated."};
+constexpr JobMetric kBounds{"freshet_job_queue_bound_entries",
+                            "Capacity of a bounded queue of a job; further entries wait."};
+constexpr JobMetric kLedgerBacklog{"freshet_ledger_rows",
+                                   "Rows of the ledger that the datastore keeps."};
+constexpr JobMetric kFilteredInARow{"freshet_filtered_in_a_row_groups",
+                                    "Prompt groups filtered since the last one that was not."};
+constexpr JobMetric kAccuracy{"freshet_eval_accuracy_ratio", "Result of the newest evaluation."};
+constexpr JobMetric kDropped{"freshet_trajectories_dropped_total",
+                             "Samples that were not trained on, by reason."};
+constexpr JobMetric kLengths{"freshet_response_tokens_total",
+                             "Tokens of samples that were trained on or discarded; divide by "
+                             "freshet_response_samples_total for the mean length."};
+constexpr JobMetric kSamples{"freshet_response_samples_total",
+                             "Samples that were trained on or discarded."};
+constexpr JobMetric kLeasesExpired{"freshet_leases_expired_total",
+                                   "Leases that ran out or were revoked."};
+constexpr JobMetric kBound{"freshet_staleness_bound_versions",
+                           "Staleness bound of the job, in policy versions."};
+constexpr JobMetric kVersion{"freshet_committed_version",
+                             "Policy version that the datastore has committed."};
+constexpr JobMetric kLastStep{"freshet_last_step_timestamp_seconds",
+                              "Unix time at which the last committed step was seen; 0 before."};
+constexpr JobMetric kBlocking{"freshet_job_blocking_edge",
+                              "1 for the edge on which a stalled job blocks, 0 for the others."};
+constexpr JobMetric kStalledSeconds{"freshet_job_stalled_seconds",
+                                    "Seconds since a stalled job's last progress, else 0."};
+constexpr JobMetric kSkipped{"freshet_evaluations_skipped_total",
+                             "Evaluations that were due while another one ran."};
+
+prometheus::Labels LabelsOf(const std::string& job, const char* label, const std::string& value) {
+  prometheus::Labels labels = {{"job", job}};
+  if (*label != '\0') labels[label] = value;
+  return labels;
 }
 
 }  // namespace
@@ -73,65 +133,6 @@ ControllerMetrics::ControllerMetrics(std::shared_ptr<prometheus::Registry> regis
       datastore_up_(
           GaugeFamily(*registry_, "freshet_datastore_up", "1 while the datastore answers, else 0.")
               .Add({})),
-      job_state_(GaugeFamily(*registry_, "freshet_job_state",
-                             "1 for the state that a job is in, 0 for the others.")),
-      job_info_(GaugeFamily(*registry_, "freshet_job_info", "Names of active jobs; always 1.")),
-      groups_(GaugeFamily(*registry_, "freshet_buffer_groups",
-                          "Prompt groups in the datastore now, by state.")),
-      outstanding_(GaugeFamily(*registry_, "freshet_outstanding_groups",
-                               "Prompt groups that count against the staleness bound.")),
-      entered_(CounterFamily(*registry_, "freshet_groups_entered_total",
-                             "Prompt groups that entered a state.")),
-      state_seconds_(
-          CounterFamily(*registry_, "freshet_group_state_seconds_total",
-                        "Total seconds that prompt groups spent in a state, over completed stays; "
-                        "divide by the number of groups for their mean age.")),
-      ended_(CounterFamily(*registry_, "freshet_groups_ended_total",
-                           "Prompt groups that ended untrained, by reason.")),
-      trajectories_(GaugeFamily(*registry_, "freshet_buffer_trajectories",
-                                "Samples of the prompt groups in the datastore now, by state.")),
-      bytes_(GaugeFamily(*registry_, "freshet_buffer_bytes",
-                         "Bytes of the finished samples that the datastore holds for training, "
-                         "estimated from the mean length of those that ended.")),
-      pending_(GaugeFamily(*registry_, "freshet_stream_pending_entries",
-                           "Prompt groups that rollouts have leased and not finished yet.")),
-      lag_(GaugeFamily(*registry_, "freshet_stream_lag_entries",
-                       "Prompt groups that no rollout has leased yet.")),
-      oldest_(GaugeFamily(*registry_, "freshet_buffer_oldest_timestamp_seconds",
-                          "Unix time at which the oldest prompt group of a state entered it, "
-                          "assuming FIFO order; 0 if there is none.")),
-      queued_(GaugeFamily(*registry_, "freshet_job_queue_entries",
-                          "Entries of a bounded queue of a job now: prompts that wait for a lease, "
-                          "groups in the store, groups that are generated.")),
-      bounds_(GaugeFamily(*registry_, "freshet_job_queue_bound_entries",
-                          "Capacity of a bounded queue of a job; further entries wait.")),
-      ledger_backlog_(GaugeFamily(*registry_, "freshet_ledger_rows",
-                                  "Rows of the ledger that the datastore keeps.")),
-      filtered_in_a_row_(GaugeFamily(*registry_, "freshet_filtered_in_a_row_groups",
-                                     "Prompt groups filtered since the last one that was not.")),
-      accuracy_(GaugeFamily(*registry_, "freshet_eval_accuracy_ratio",
-                            "Result of the newest evaluation.")),
-      dropped_(CounterFamily(*registry_, "freshet_trajectories_dropped_total",
-                             "Samples that were not trained on, by reason.")),
-      lengths_(CounterFamily(*registry_, "freshet_response_tokens_total",
-                             "Tokens of samples that were trained on or discarded; divide by "
-                             "freshet_response_samples_total for the mean length.")),
-      samples_(CounterFamily(*registry_, "freshet_response_samples_total",
-                             "Samples that were trained on or discarded.")),
-      leases_expired_(CounterFamily(*registry_, "freshet_leases_expired_total",
-                                    "Leases that ran out or were revoked.")),
-      bound_(GaugeFamily(*registry_, "freshet_staleness_bound_versions",
-                         "Staleness bound of the job, in policy versions.")),
-      version_(GaugeFamily(*registry_, "freshet_committed_version",
-                           "Policy version that the datastore has committed.")),
-      last_step_(GaugeFamily(*registry_, "freshet_last_step_timestamp_seconds",
-                             "Unix time at which the last committed step was seen; 0 before.")),
-      blocking_(GaugeFamily(*registry_, "freshet_job_blocking_edge",
-                            "1 for the edge on which a stalled job blocks, 0 for the others.")),
-      stalled_seconds_(GaugeFamily(*registry_, "freshet_job_stalled_seconds",
-                                   "Seconds since a stalled job's last progress, else 0.")),
-      skipped_(CounterFamily(*registry_, "freshet_evaluations_skipped_total",
-                             "Evaluations that were due while another one ran.")),
       jobs_ended_(CounterFamily(*registry_, "freshet_jobs_ended_total",
                                 "Jobs that ended while this controller led, by final state; a "
                                 "resumed job may end again.")),
@@ -159,59 +160,54 @@ void ControllerMetrics::OnDatastore(const absl::Status& status) {
 
 void ControllerMetrics::OnLeading(bool leading) {
   leader_.Set(leading ? 1 : 0);
-  std::vector<std::string> jobs;
   {
     MutexLock lock(mu_);
     leading_ = leading;
     if (leading) return;
     SetPools({});
-    for (const auto& [job, series] : series_) jobs.push_back(job);
+    series_.clear();
   }
-  for (const std::string& job : jobs) OnJobGone(job);
   OnWorkers({});
 }
 
-void ControllerMetrics::Set(const std::string& job, Gauges& family, const char* label,
+void ControllerMetrics::Set(const std::string& job, const JobMetric& metric, const char* label,
                             const std::string& value, double number) {
-  prometheus::Gauge*& gauge = series_[job].gauges[{&family, value}];
-  if (gauge == nullptr) {
-    prometheus::Labels labels = {{"job", job}};
-    if (*label != '\0') labels[label] = value;
-    gauge = &family.Add(labels);
+  const auto [series, made] = series_[job].gauges.try_emplace({metric.name, value});
+  if (made) {
+    series->second = {GaugeFamily(*registry_, metric.name, metric.help),
+                      LabelsOf(job, label, value)};
   }
-  gauge->Set(number);
+  series->second->Set(number);
 }
 
-void ControllerMetrics::Raise(const std::string& job, Counters& family, const char* label,
+void ControllerMetrics::Raise(const std::string& job, const JobMetric& metric, const char* label,
                               const std::string& value, double number) {
-  prometheus::Counter*& counter = series_[job].counters[{&family, value}];
-  if (counter == nullptr) {
-    prometheus::Labels labels = {{"job", job}};
-    if (*label != '\0') labels[label] = value;
-    counter = &family.Add(labels);
+  const auto [series, made] = series_[job].counters.try_emplace({metric.name, value});
+  if (made) {
+    series->second = {CounterFamily(*registry_, metric.name, metric.help),
+                      LabelsOf(job, label, value)};
   }
-  const double growth = number - counter->Value();
-  if (growth > 0) counter->Increment(growth);
+  metrics::RaiseTo(*series->second, number);
 }
 
 void ControllerMetrics::OnJob(const JobGauges& gauges) {
   MutexLock lock(mu_);
   const std::string& job = gauges.id;
   for (const auto state : kJobStates) {
-    Set(job, job_state_, "state", StateName(state), state == gauges.state ? 1 : 0);
+    Set(job, kJobState, "state", StateName(state), state == gauges.state ? 1 : 0);
   }
-  Set(job, job_info_, "name", gauges.name, 1);
-  Set(job, bound_, "", "", static_cast<double>(gauges.staleness_bound));
-  Set(job, last_step_, "", "",
+  Set(job, kJobInfo, "name", gauges.name, 1);
+  Set(job, kBound, "", "", static_cast<double>(gauges.staleness_bound));
+  Set(job, kLastStep, "", "",
       gauges.last_step == absl::InfinitePast()
           ? 0
           : absl::ToDoubleSeconds(gauges.last_step - absl::UnixEpoch()));
   for (const char* edge : kBlockingEdges) {
-    Set(job, blocking_, "edge", edge, gauges.blocking_edge == edge ? 1 : 0);
+    Set(job, kBlocking, "edge", edge, gauges.blocking_edge == edge ? 1 : 0);
   }
-  Set(job, stalled_seconds_, "", "", absl::ToDoubleSeconds(gauges.stalled_for));
-  Raise(job, skipped_, "", "", static_cast<double>(gauges.evaluations_skipped));
-  if (gauges.eval_accuracy.has_value()) Set(job, accuracy_, "", "", *gauges.eval_accuracy);
+  Set(job, kStalledSeconds, "", "", absl::ToDoubleSeconds(gauges.stalled_for));
+  Raise(job, kSkipped, "", "", static_cast<double>(gauges.evaluations_skipped));
+  if (gauges.eval_accuracy.has_value()) Set(job, kAccuracy, "", "", *gauges.eval_accuracy);
   SetBounds(gauges);
   if (gauges.has_stats) SetStats(gauges);
 }
@@ -226,8 +222,8 @@ void ControllerMetrics::SetBounds(const JobGauges& gauges) {
                 {"groups", stats.capacity_used, gauges.capacity_groups},
                 {"groups_in_flight", stats.running, gauges.max_in_flight_groups}};
   for (const auto& [queue, entries, bound] : queues) {
-    Set(gauges.id, queued_, "queue", queue, static_cast<double>(entries));
-    Set(gauges.id, bounds_, "queue", queue, static_cast<double>(bound));
+    Set(gauges.id, kQueued, "queue", queue, static_cast<double>(entries));
+    Set(gauges.id, kBounds, "queue", queue, static_cast<double>(bound));
   }
 }
 
@@ -237,29 +233,29 @@ void ControllerMetrics::SetStats(const JobGauges& gauges) {
   for (int i = 0; i < kNumGroupStates; ++i) {
     const char* state = Name(static_cast<GroupState>(i));
     const auto groups = static_cast<double>(stats.groups[i]);
-    Set(job, groups_, "state", state, groups);
-    Set(job, trajectories_, "state", state, groups * static_cast<double>(gauges.group_size));
+    Set(job, kGroups, "state", state, groups);
+    Set(job, kTrajectories, "state", state, groups * static_cast<double>(gauges.group_size));
     const absl::Time oldest = gauges.oldest[static_cast<size_t>(i)];
-    Set(job, oldest_, "state", state,
+    Set(job, kOldest, "state", state,
         oldest == absl::InfiniteFuture() ? 0 : absl::ToDoubleSeconds(oldest - absl::UnixEpoch()));
-    Raise(job, entered_, "state", state, static_cast<double>(stats.transitions[i]));
-    Raise(job, state_seconds_, "state", state, absl::ToDoubleSeconds(stats.time_in_state[i]));
+    Raise(job, kEntered, "state", state, static_cast<double>(stats.transitions[i]));
+    Raise(job, kStateSeconds, "state", state, absl::ToDoubleSeconds(stats.time_in_state[i]));
   }
-  Set(job, bytes_, "", "", BufferBytes(stats, gauges.group_size));
-  Set(job, pending_, "", "", static_cast<double>(stats.running));
-  Set(job, lag_, "", "", static_cast<double>(stats.queued_prompts));
-  Set(job, outstanding_, "", "", static_cast<double>(stats.outstanding));
-  Set(job, version_, "", "", static_cast<double>(stats.committed_version));
-  Raise(job, leases_expired_, "", "", static_cast<double>(stats.leases_expired));
+  Set(job, kBytes, "", "", BufferBytes(stats, gauges.group_size));
+  Set(job, kPending, "", "", static_cast<double>(stats.running));
+  Set(job, kLag, "", "", static_cast<double>(stats.queued_prompts));
+  Set(job, kOutstanding, "", "", static_cast<double>(stats.outstanding));
+  Set(job, kVersion, "", "", static_cast<double>(stats.committed_version));
+  Raise(job, kLeasesExpired, "", "", static_cast<double>(stats.leases_expired));
   for (const char* kind : {"trained", "discarded"}) {
     const bool trained = std::string(kind) == "trained";
-    Raise(job, lengths_, "end", kind,
+    Raise(job, kLengths, "end", kind,
           static_cast<double>(trained ? stats.trained_tokens : stats.discarded_tokens));
-    Raise(job, samples_, "end", kind,
+    Raise(job, kSamples, "end", kind,
           static_cast<double>(trained ? stats.trained_samples : stats.discarded_samples));
   }
-  Set(job, ledger_backlog_, "", "", static_cast<double>(stats.ledger_backlog));
-  Set(job, filtered_in_a_row_, "", "", static_cast<double>(stats.filtered_in_a_row));
+  Set(job, kLedgerBacklog, "", "", static_cast<double>(stats.ledger_backlog));
+  Set(job, kFilteredInARow, "", "", static_cast<double>(stats.filtered_in_a_row));
   SetEnds(gauges);
 }
 
@@ -275,26 +271,22 @@ void ControllerMetrics::SetEnds(const JobGauges& gauges) {
   }
   dropped["duplicate"] += static_cast<double>(stats.duplicate_puts);
   dropped["cancelled"] += static_cast<double>(stats.fenced_puts);
-  for (const auto& [kind, groups] : by_kind) Raise(gauges.id, ended_, "reason", kind, groups);
+  for (const auto& [kind, groups] : by_kind) Raise(gauges.id, kEnded, "reason", kind, groups);
   for (const auto& [reason, samples] : dropped) {
-    Raise(gauges.id, dropped_, "reason", reason, samples);
+    Raise(gauges.id, kDropped, "reason", reason, samples);
   }
 }
 
 void ControllerMetrics::OnJobGone(const std::string& id) {
   MutexLock lock(mu_);
-  const auto found = series_.find(id);
-  if (found == series_.end()) return;
-  for (const auto& [key, gauge] : found->second.gauges) key.first->Remove(gauge);
-  for (const auto& [key, counter] : found->second.counters) key.first->Remove(counter);
-  series_.erase(found);
+  series_.erase(id);
 }
 
 void ControllerMetrics::OnWorkers(const std::vector<Member>& workers) {
   for (const auto role : kRoles) {
     for (const char* state : kWorkerStates) {
       const auto count = std::count_if(workers.begin(), workers.end(), [&](const Member& member) {
-        return member.record.role() == role && std::string(StateOf(member)) == state;
+        return member.record.role() == role && WorkerState(member) == state;
       });
       workers_.Add({{"role", RoleName(role)}, {"state", state}}).Set(static_cast<double>(count));
     }

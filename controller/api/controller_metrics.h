@@ -14,6 +14,12 @@
 
 namespace freshet {
 
+// A metric of jobs.
+struct JobMetric {
+  const char* name;
+  const char* help;
+};
+
 // The controller's Prometheus metrics. Label sets are bounded: a job's series exist while it is
 // active. Thread-safe.
 class ControllerMetrics final : public ControllerObserver {
@@ -37,15 +43,16 @@ class ControllerMetrics final : public ControllerObserver {
   using Gauges = metrics::Gauges;
   using Counters = metrics::Counters;
 
+  // Series of one job by metric and value of the label.
   struct Series {
-    std::map<std::pair<Gauges*, std::string>, prometheus::Gauge*> gauges;
-    std::map<std::pair<Counters*, std::string>, prometheus::Counter*> counters;
+    std::map<std::pair<std::string, std::string>, metrics::GaugeSeries> gauges;
+    std::map<std::pair<std::string, std::string>, metrics::CounterSeries> counters;
   };
-  void Set(const std::string& job, Gauges& family, const char* label, const std::string& value,
-           double number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Set(const std::string& job, const JobMetric& metric, const char* label,
+           const std::string& value, double number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Raises a counter to `number`, which never decreases.
-  void Raise(const std::string& job, Counters& family, const char* label, const std::string& value,
-             double number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Raise(const std::string& job, const JobMetric& metric, const char* label,
+             const std::string& value, double number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetStats(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetEnds(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetBounds(const JobGauges& gauges) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -55,33 +62,6 @@ class ControllerMetrics final : public ControllerObserver {
   const std::function<void(const absl::Status&)> on_datastore_;
   prometheus::Gauge& leader_;
   prometheus::Gauge& datastore_up_;
-  Gauges& job_state_;
-  Gauges& job_info_;
-  Gauges& groups_;
-  Gauges& outstanding_;
-  Counters& entered_;
-  Counters& state_seconds_;
-  Counters& ended_;
-  Gauges& trajectories_;
-  Gauges& bytes_;
-  Gauges& pending_;
-  Gauges& lag_;
-  Gauges& oldest_;
-  Gauges& queued_;
-  Gauges& bounds_;
-  Gauges& ledger_backlog_;
-  Gauges& filtered_in_a_row_;
-  Gauges& accuracy_;
-  Counters& dropped_;
-  Counters& lengths_;
-  Counters& samples_;
-  Counters& leases_expired_;
-  Gauges& bound_;
-  Gauges& version_;
-  Gauges& last_step_;
-  Gauges& blocking_;
-  Gauges& stalled_seconds_;
-  Counters& skipped_;
   Counters& jobs_ended_;
   Gauges& workers_;
   Counters& lost_;

@@ -65,6 +65,12 @@ std::string WaitedFor(const std::string& reason) {
 
 }  // namespace
 
+std::string WorkerState(const Member& member) {
+  if (member.record.lost()) return "lost";
+  if (member.status.draining()) return "draining";
+  return member.connected ? "ready" : "joining";
+}
+
 job::v1::Worker ToWorker(const Member& member) {
   const cluster::v1::WorkerRecord& record = member.record;
   const cluster::v1::WorkerStatus& status = member.status;
@@ -75,10 +81,7 @@ job::v1::Worker ToWorker(const Member& member) {
   worker.set_address(record.address());
   worker.set_http_address(record.http_address());
   worker.set_epoch(record.epoch());
-  worker.set_state(record.lost()       ? "lost"
-                   : status.draining() ? "draining"
-                   : member.connected  ? "ready"
-                                       : "joining");
+  worker.set_state(WorkerState(member));
   std::set<std::string> jobs;
   for (const cluster::v1::AssignmentStatus& assignment : status.assignments()) {
     jobs.insert(JobOfAssignment(assignment.assignment_id()));

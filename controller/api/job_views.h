@@ -17,6 +17,8 @@
 
 namespace freshet {
 
+// "lost", "draining", "ready" or "joining". Pure.
+std::string WorkerState(const Member& member);
 job::v1::Worker ToWorker(const Member& member);
 
 job::v1::PoolScale ToPoolScale(const PoolStats& stats);

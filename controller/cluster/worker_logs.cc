@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/log_line.h"
 #include "base/str_cat.h"
+#include "base/utf8.h"
 #include "controller/jobs/record/job_record.h"
 
 namespace freshet {
@@ -43,12 +44,7 @@ void WorkerLogs::Append(std::vector<std::string> jobs, job::v1::LogEntry entry) 
         });
     rings_.erase(oldest);
   }
-  if (entry.text().size() > options_.max_line_bytes) {
-    // Cut at a character boundary, because the text must be valid UTF-8.
-    size_t size = options_.max_line_bytes;
-    while (size > 0 && (static_cast<unsigned char>(entry.text()[size]) & 0xC0) == 0x80) --size;
-    entry.mutable_text()->resize(size);
-  }
+  entry.set_text(ValidUtf8(entry.text(), options_.max_line_bytes));
   std::deque<Line>& ring = rings_[entry.worker()];
   ring.push_back({++last_, std::move(jobs), std::move(entry)});
   if (ring.size() > options_.lines_per_worker) ring.pop_front();
