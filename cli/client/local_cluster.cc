@@ -29,16 +29,15 @@ std::vector<std::string> ControllersIn(const std::string& state_file) {
   return SplitAddresses(controller->get<std::string>());
 }
 
-// Whether the cluster's supervisor holds its lock.
-bool Runs(const std::string& lock_file) {
+}  // namespace
+
+bool IsLocked(const std::string& lock_file) {
   const int fd = ::open(lock_file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
   const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   ::close(fd);
   return held;
 }
-
-}  // namespace
 
 std::string LocalClusterTokenFile(const std::string& state_folder,
                                   const std::vector<std::string>& addresses) {
@@ -49,7 +48,7 @@ std::string LocalClusterTokenFile(const std::string& state_folder,
     const std::vector<std::string> controllers = ControllersIn(path + "/cluster.json");
     if (std::find_first_of(controllers.begin(), controllers.end(), addresses.begin(),
                            addresses.end()) != controllers.end() &&
-        Runs(path + "/lock") && std::filesystem::exists(path + "/cluster.token", error)) {
+        IsLocked(path + "/lock") && std::filesystem::exists(path + "/cluster.token", error)) {
       return path + "/cluster.token";
     }
   }

@@ -6,6 +6,9 @@
 
 namespace freshet {
 
+// Whether a process holds this lock file, as the supervisor of a running cluster holds its own.
+bool IsLocked(const std::string& lock_file);
+
 // The token file of the running cluster below `state_folder`/clusters that has a controller at one
 // of `addresses`; "" if there is none. Addresses are compared as text, because another spelling of
 // a loopback address may reach another user's process. Clusters with unreadable state are skipped.

@@ -2,24 +2,27 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <system_error>
 
+#include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "cli/cluster/cluster_lock.h"
+#include "base/unique_fd.h"
 #include "cli/cluster/cluster_state.h"
 #include "cli/cluster/posix_process_host.h"
 #include "cli/cluster/replica_watcher.h"
@@ -67,6 +70,16 @@ absl::Status PrepareFolders(const ClusterLayout& layout) {
     FRESHET_RETURN_IF_ERROR(WriteSecret(layout.TokenFile(), runtime::RandomId() + "\n"));
   }
   return WriteSecret(layout.RedisConfig(), RedisConfigText(layout, RedisAclText(passwords)));
+}
+
+// Exclusive lock of a cluster's folder, released by the kernel when the process ends. Not inherited
+// by child processes. FAILED_PRECONDITION: another process holds it; NOT_FOUND: the file cannot be
+// opened.
+absl::StatusOr<UniqueFd> TakeLock(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (fd.get() < 0) return NotFound(path, ": cannot be opened: ", std::strerror(errno));
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
+  return FailedPrecondition(path, ": the cluster runs already; freshet cluster status shows it");
 }
 
 // Reports progress to the log and to the command that waits for the start.
@@ -211,7 +224,7 @@ int RunClusterDaemon(const ClusterLayout& layout, const DaemonOptions& options) 
   fs::create_directories(layout.folder + "/logs", error);
   fs::permissions(layout.folder, fs::perms::owner_all, error);
   Reporter reporter(layout, options.progress_fd);
-  const absl::StatusOr<ClusterLock> lock = ClusterLock::Take(layout.LockFile());
+  const absl::StatusOr<UniqueFd> lock = TakeLock(layout.LockFile());
   if (!lock.ok()) {
     reporter.Say(Message(lock.status()));
     return kExitContent;

@@ -3,14 +3,12 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <map>
-#include <system_error>
 
 #include "absl/time/clock.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "cli/cluster/cluster_lock.h"
+#include "cli/client/local_cluster.h"
 #include "cli/cluster/cluster_up.h"
 #include "cli/cluster/posix_process_host.h"
 #include "services/runtime/http_client.h"
@@ -25,11 +23,7 @@ std::string StateFile(const std::string& name) { return ClusterFolder(name) + "/
 
 }  // namespace
 
-bool ClusterRuns(const std::string& name) {
-  std::error_code error;
-  if (!std::filesystem::exists(ClusterFolder(name) + "/lock", error)) return false;
-  return absl::IsFailedPrecondition(ClusterLock::Take(ClusterFolder(name) + "/lock").status());
-}
+bool ClusterRuns(const std::string& name) { return IsLocked(ClusterFolder(name) + "/lock"); }
 
 absl::StatusOr<ClusterState> ReadClusterState(const std::string& name) {
   FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(StateFile(name), kMaxStateBytes));
