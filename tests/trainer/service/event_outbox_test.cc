@@ -3,7 +3,7 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/trainer/service/failing_event_log.h"
+#include "tests/datastore/failing_event_log.h"
 
 namespace freshet {
 namespace {

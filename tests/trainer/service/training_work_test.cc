@@ -9,8 +9,8 @@
 
 #include "freshet/job/v1/job_service.pb.h"
 #include "runlog/step_metrics.h"
+#include "tests/datastore/failing_event_log.h"
 #include "tests/trainer/loop/trainer_loop_fixture.h"
-#include "tests/trainer/service/failing_event_log.h"
 
 namespace freshet {
 namespace {

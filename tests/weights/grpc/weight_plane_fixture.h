@@ -16,7 +16,9 @@
 #include "base/str_cat.h"
 #include "freshet/weights/v1/weight_service.grpc.pb.h"
 #include "gtest/gtest.h"
+#include "tests/testing/loopback_server.h"
 #include "weights/grpc/weight_service.h"
+#include "weights/weight_member.h"
 
 namespace freshet {
 
@@ -36,27 +38,6 @@ inline std::shared_ptr<grpc::Channel> TestChannel(const std::string& address) {
   return channel;
 }
 
-// A gRPC service on a free loopback port.
-class TestServer {
- public:
-  // Listens on `address`; port 0 selects a free port.
-  explicit TestServer(grpc::Service* service, const std::string& address = "127.0.0.1:0") {
-    int port = 0;
-    grpc::ServerBuilder builder;
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(service);
-    server_ = builder.BuildAndStart();
-    address_ = StrCat("127.0.0.1:", port);
-  }
-  ~TestServer() { server_->Shutdown(std::chrono::system_clock::now()); }
-  const std::string& address() const { return address_; }
-
- private:
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_;
-};
-
 // A member of the weight plane: its service and its server.
 class TestMember {
  public:
@@ -66,7 +47,7 @@ class TestMember {
         subscriber_(endpoint.subscriber),
         service_({.host = host}, std::move(channels), SystemClock::Get(), &counters_) {
     service_.Serve(kJob, std::move(endpoint));
-    server_ = std::make_unique<TestServer>(&service_, address);
+    server_ = std::make_unique<LoopbackServer>(&service_, address);
   }
   ~TestMember() { server_.reset(); }
 
@@ -83,7 +64,7 @@ class TestMember {
   const std::shared_ptr<WeightSubscriber> subscriber_;
   WeightSyncCounters counters_;
   GrpcWeightService service_;
-  std::unique_ptr<TestServer> server_;
+  std::unique_ptr<LoopbackServer> server_;
 };
 
 inline std::unique_ptr<TestMember> MakeEngine(const std::string& worker,

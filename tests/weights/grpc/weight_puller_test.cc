@@ -65,7 +65,7 @@ class WeightPullerTest : public testing::Test {
   }
   WeightMember Scripted(std::vector<weights::v1::PullReply> replies, bool hang = false) {
     scripted_.push_back(std::make_unique<ScriptedMember>(std::move(replies), hang));
-    servers_.push_back(std::make_unique<TestServer>(scripted_.back().get()));
+    servers_.push_back(std::make_unique<LoopbackServer>(scripted_.back().get()));
     return {StrCat("scripted-", scripted_.size()), servers_.back()->address()};
   }
   absl::StatusOr<PolicyVersion> Pull(const std::vector<WeightMember>& sources) {
@@ -76,7 +76,7 @@ class WeightPullerTest : public testing::Test {
   PullOptions options_;
   std::vector<std::unique_ptr<TestMember>> members_;
   std::vector<std::unique_ptr<ScriptedMember>> scripted_;
-  std::vector<std::unique_ptr<TestServer>> servers_;
+  std::vector<std::unique_ptr<LoopbackServer>> servers_;
   WeightSyncCounters counters_;
   std::shared_ptr<WeightSubscriber> joiner_ = std::make_shared<WeightSubscriber>();
 };

@@ -59,7 +59,7 @@ class WeightRelayTest : public testing::Test {
   PrepareProxy& Spoil(int i, Error error, int at = 0) {
     const auto index = static_cast<size_t>(i);
     proxies_.push_back(std::make_unique<PrepareProxy>(error, at, members_[index].address));
-    proxy_servers_.push_back(std::make_unique<TestServer>(proxies_.back().get()));
+    proxy_servers_.push_back(std::make_unique<LoopbackServer>(proxies_.back().get()));
     members_[index].address = proxy_servers_.back()->address();
     return *proxies_.back();
   }
@@ -99,7 +99,7 @@ class WeightRelayTest : public testing::Test {
   std::vector<std::unique_ptr<TestMember>> engines_;
   std::vector<WeightMember> members_;
   std::vector<std::unique_ptr<PrepareProxy>> proxies_;
-  std::vector<std::unique_ptr<TestServer>> proxy_servers_;
+  std::vector<std::unique_ptr<LoopbackServer>> proxy_servers_;
   WeightSyncCounters counters_;
   std::unique_ptr<ClusterTransport> transport_;
 };
@@ -407,7 +407,7 @@ TEST_F(WeightRelayTest, ASlowMemberIsTheSlowestOfEveryPublication) {
   options_.route = ClusterRoute::kShm;
   StartEngines(3);
   SlowMember slow;
-  TestServer server(&slow);
+  LoopbackServer server(&slow);
   members_.push_back({"slow", server.address()});
   EXPECT_EQ(Publish(1), 4);
   EXPECT_EQ(Publish(2), 4);
