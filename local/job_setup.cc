@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<JobSetup>> PrepareJob(const JobSpec& spec, const 
   FRESHET_ASSIGN_OR_RETURN(setup->model, OpenModel(spec, DataRoots::Unlimited()));
   const ModelSetup& model = setup->model;
   FRESHET_ASSIGN_OR_RETURN(setup->data, OpenDatasets(spec, DataRoots::Unlimited()));
-  FRESHET_ASSIGN_OR_RETURN(setup->scorer, MakeJobScorer(spec, remote));
+  FRESHET_ASSIGN_OR_RETURN(setup->scorer, MakeCompositeScorer(spec.reward(), remote));
   setup->sampling = MakeSampling(spec, model.config, *model.tokenizer);
   setup->eval_sampling = MakeEvalSampling(spec, model.config, *model.tokenizer);
   setup->store = MakeStoreOptions(spec, spec.name());

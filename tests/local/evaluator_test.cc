@@ -55,11 +55,12 @@ class EvaluatorTest : public RolloutWorkerFixture {
     setup_.data.held_out = *std::move(rows);
   }
   void SetReward(const std::string& type, const std::string& text) {
-    ScorerOptions options;
-    options.type = type;
-    options.weight = 2.0;
-    (type == "regex" ? options.pattern : options.text) = text;
-    auto scorer = MakeCompositeScorer({{"part", options}});
+    job::v1::Reward reward;
+    job::v1::RewardComponent& part = (*reward.mutable_components())["part"];
+    part.set_type(type);
+    part.set_weight(2.0);
+    type == "regex" ? part.set_pattern(text) : part.set_text(text);
+    auto scorer = MakeCompositeScorer(reward);
     ASSERT_TRUE(scorer.ok()) << scorer.status();
     setup_.scorer = *std::move(scorer);
   }

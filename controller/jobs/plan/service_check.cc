@@ -30,9 +30,9 @@ void CheckScorers(const JobSpec& spec, const KeyPlaces& places, std::vector<Conf
       spec.reward().components().begin(), spec.reward().components().end());
   for (const auto& [name, component] : components) {
     // One at a time, to get the error of each.
-    JobSpec alone;
-    (*alone.mutable_reward()->mutable_components())[name] = component;
-    const absl::Status status = MakeJobScorer(alone, UnconnectedScorers()).status();
+    job::v1::Reward alone;
+    (*alone.mutable_components())[name] = component;
+    const absl::Status status = MakeCompositeScorer(alone, UnconnectedScorers()).status();
     if (status.ok()) continue;
     const std::string path = StrCat("reward.components.", name);
     std::string text = Message(status);

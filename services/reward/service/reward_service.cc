@@ -13,7 +13,7 @@
 #include "base/utf8.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
-#include "services/reward/worker/reward_setup.h"
+#include "services/reward/scorers/scorer_factory.h"
 
 namespace freshet {
 namespace {
@@ -85,26 +85,9 @@ absl::StatusOr<JobScorer> RewardService::FindRule(const reward::v1::ScoreRequest
 }
 
 absl::StatusOr<JobScorer> RewardService::MakeRule(const job::v1::Reward& reward) {
-  const std::string key = CanonicalBytes(reward);
-  {
-    MutexLock lock(mu_);
-    const auto found = std::find_if(rules_.begin(), rules_.end(),
-                                    [&key](const JobScorer& rule) { return rule.rule == key; });
-    if (found != rules_.end()) {
-      rules_.splice(rules_.begin(), rules_, found);
-      return rules_.front();
-    }
-  }
-  job::v1::JobSpec spec;
-  *spec.mutable_reward() = reward;
-  // The job file's parser sets defaults; here only this one matters if absent.
-  for (auto& [name, component] : *spec.mutable_reward()->mutable_components()) {
-    if (!component.has_weight()) component.set_weight(1.0);
-  }
-  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<CompositeScorer> scorer,
-                           MakeJobScorer(spec, /*remote=*/nullptr));
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<CompositeScorer> scorer, MakeCompositeScorer(reward));
   scorer->SetObserver(observer_);
-  JobScorer rule{key, options_.item_timeout, std::move(scorer)};
+  JobScorer rule{CanonicalBytes(reward), options_.item_timeout, std::move(scorer)};
   if (reward.has_timeout_ms()) {
     if (reward.timeout_ms() < 1 || reward.timeout_ms() > 600'000) {
       return InvalidArgument("reward.timeout_ms is ", reward.timeout_ms(),
@@ -112,9 +95,6 @@ absl::StatusOr<JobScorer> RewardService::MakeRule(const job::v1::Reward& reward)
     }
     rule.timeout = absl::Milliseconds(reward.timeout_ms());
   }
-  MutexLock lock(mu_);
-  rules_.push_front(rule);
-  if (rules_.size() > options_.cached_rules) rules_.pop_back();
   return rule;
 }
 

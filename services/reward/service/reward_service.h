@@ -4,14 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/mutex.h"
 #include "freshet/reward/v1/reward_service.grpc.pb.h"
 #include "services/reward/scorers/composite_scorer.h"
 #include "services/reward/scorers/job_scorers.h"
@@ -26,7 +24,6 @@ struct RewardServiceOptions {
   int threads = 2;         // calls scored concurrently
   size_t max_queued = 64;  // waiting calls; more are refused
   size_t cached_scores = 65'536;
-  size_t cached_rules = 64;  // sets of scorers kept ready
   // Items of one call scored concurrently, once the first ones have turned out to be slow.
   int parallel_items = 8;
   // Per item, if the request's reward does not set a timeout.
@@ -65,14 +62,12 @@ class RewardService final : public reward::v1::RewardService::CallbackService {
                                                   const reward::v1::ScoreItem& item,
                                                   absl::Time deadline);
   absl::StatusOr<JobScorer> FindRule(const reward::v1::ScoreRequest& request);
-  absl::StatusOr<JobScorer> MakeRule(const job::v1::Reward& reward) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<JobScorer> MakeRule(const job::v1::Reward& reward);
 
   const RewardServiceOptions options_;
   const JobScorers* const jobs_;
   const std::shared_ptr<ScoreObserver> observer_;
   ScoreCache scores_;
-  Mutex mu_;
-  std::list<JobScorer> rules_ ABSL_GUARDED_BY(mu_);  // most recently used first
   runtime::Executor executor_;
 };
 

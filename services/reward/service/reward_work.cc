@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
                            OpenModelBundle(assign.spec(), FromProto(assign.model())));
   work->tokenizer_ = std::move(model.tokenizer);
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<CompositeScorer> scorer,
-                           MakeJobScorer(assign.spec(), context.remote));
+                           MakeCompositeScorer(assign.spec().reward(), context.remote));
   if (context.observers != nullptr) scorer->SetObserver(context.observers->Of(assign.job_id()));
   work->scorer_ = std::move(scorer);
   FRESHET_ASSIGN_OR_RETURN(work->backend_, context.open_store(assign.job_id()));

@@ -1,8 +1,7 @@
 #include "services/reward/worker/reward_setup.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -10,7 +9,6 @@
 #include "base/str_cat.h"
 
 namespace freshet {
-
 namespace {
 
 // Used if the job's parser has not set the default.
@@ -34,37 +32,6 @@ class UnconnectedScorer final : public Scorer {
 };
 
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeJobScorer(const job::v1::JobSpec& spec,
-                                                               const RemoteScorerFactory& remote) {
-// Converts a proto optional field to std::optional; the getters have the same names.
-#define FRESHET_OPTIONAL(field) \
-  (component.has_##field() ? std::make_optional(component.field()) : std::nullopt)
-  std::map<std::string, ScorerOptions> components;
-  for (const auto& [name, component] : spec.reward().components()) {
-    ScorerOptions& options = components[name];
-    options.type = component.type();
-    options.weight = component.weight();
-    options.text = FRESHET_OPTIONAL(text);
-    options.min_count = FRESHET_OPTIONAL(min_count);
-    options.place = FRESHET_OPTIONAL(place);
-    options.pattern = FRESHET_OPTIONAL(pattern);
-    options.match = FRESHET_OPTIONAL(match);
-    options.shape = FRESHET_OPTIONAL(shape);
-    options.min_tokens = FRESHET_OPTIONAL(min_tokens);
-    options.max_tokens = FRESHET_OPTIONAL(max_tokens);
-    options.margin_tokens = FRESHET_OPTIONAL(margin_tokens);
-    options.ignore_case = FRESHET_OPTIONAL(ignore_case);
-    options.strip_space = FRESHET_OPTIONAL(strip_space);
-    options.tolerance = FRESHET_OPTIONAL(tolerance);
-    options.address = FRESHET_OPTIONAL(address);
-    options.timeout_ms = FRESHET_OPTIONAL(timeout_ms);
-  }
-#undef FRESHET_OPTIONAL
-  absl::StatusOr<std::unique_ptr<CompositeScorer>> scorer = MakeCompositeScorer(components, remote);
-  if (!scorer.ok()) return InvalidArgument("reward.components.", Message(scorer.status()));
-  return scorer;
-}
 
 RemoteScorerFactory UnconnectedScorers() {
   return [](const std::string& address,

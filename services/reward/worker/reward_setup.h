@@ -2,21 +2,13 @@
 #define FRESHET_SERVICES_REWARD_WORKER_REWARD_SETUP_H_
 
 #include <cstdint>
-#include <memory>
 #include <thread>
 
-#include "absl/status/statusor.h"
 #include "freshet/job/v1/job_spec.pb.h"
-#include "services/reward/scorers/composite_scorer.h"
 #include "services/reward/scorers/scorer_factory.h"
 #include "services/reward/worker/reward_worker.h"
 
 namespace freshet {
-
-// The scorers of a resolved job; `remote` creates those of type grpc. INVALID_ARGUMENT
-// "reward.components.NAME.OPTION ..." for the first option that a scorer rejects.
-absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeJobScorer(const job::v1::JobSpec& spec,
-                                                               const RemoteScorerFactory& remote);
 
 // For validation only: the scorers that it creates answer UNAVAILABLE.
 RemoteScorerFactory UnconnectedScorers();

@@ -1,5 +1,3 @@
-#include "services/reward/scorers/numeric_scorer.h"
-
 #include "gtest/gtest.h"
 #include "tests/services/reward/scorers/scorer_case.h"
 
@@ -7,9 +5,9 @@ namespace freshet {
 namespace {
 
 std::unique_ptr<Scorer> Numeric(const std::string& place, double tolerance = 0) {
-  ScorerOptions options = OptionsOfType("numeric");
-  options.place = place;
-  options.tolerance = tolerance;
+  job::v1::RewardComponent options = OptionsOfType("numeric");
+  options.set_place(place);
+  options.set_tolerance(tolerance);
   return MustMakeScorer(options);
 }
 

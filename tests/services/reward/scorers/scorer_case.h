@@ -13,13 +13,19 @@ namespace freshet {
 
 using Attributes = std::map<std::string, std::string>;
 
-inline ScorerOptions OptionsOfType(const std::string& type) {
-  ScorerOptions options;
-  options.type = type;
+inline job::v1::RewardComponent OptionsOfType(const std::string& type) {
+  job::v1::RewardComponent options;
+  options.set_type(type);
   return options;
 }
 
-inline std::unique_ptr<Scorer> MustMakeScorer(const ScorerOptions& options) {
+inline job::v1::Reward RewardOf(const std::map<std::string, job::v1::RewardComponent>& components) {
+  job::v1::Reward reward;
+  reward.mutable_components()->insert(components.begin(), components.end());
+  return reward;
+}
+
+inline std::unique_ptr<Scorer> MustMakeScorer(const job::v1::RewardComponent& options) {
   absl::StatusOr<std::unique_ptr<Scorer>> scorer = MakeScorer(options);
   EXPECT_TRUE(scorer.ok()) << scorer.status();
   return scorer.ok() ? *std::move(scorer) : nullptr;

@@ -17,43 +17,58 @@ using testing::StartsWith;
 TEST(ScorerFactory, NamesTheBadOption) {
   const struct {
     const char* type;
-    std::function<void(ScorerOptions&)> change;
+    std::function<void(job::v1::RewardComponent&)> change;
     const char* message_start;
   } cases[] = {
-      {"", [](ScorerOptions&) {}, "type is ''"},
-      {"exactmatch", [](ScorerOptions&) {}, "type is 'exactmatch'; use exact_match"},
-      {"contains", [](ScorerOptions&) {}, "text is missing"},
-      {"contains", [](ScorerOptions& o) { o.text = ""; }, "text is missing"},
-      {"contains", [](ScorerOptions& o) { o.text = "a", o.min_count = 0; }, "min_count is 0"},
-      {"contains", [](ScorerOptions& o) { o.text = "a", o.pattern = "b"; },
+      {"", [](job::v1::RewardComponent&) {}, "type is ''"},
+      {"exactmatch", [](job::v1::RewardComponent&) {}, "type is 'exactmatch'; use exact_match"},
+      {"contains", [](job::v1::RewardComponent&) {}, "text is missing"},
+      {"contains", [](job::v1::RewardComponent& o) { o.set_text(""); }, "text is missing"},
+      {"contains", [](job::v1::RewardComponent& o) { o.set_text("a"), o.set_min_count(0); },
+       "min_count is 0"},
+      {"contains", [](job::v1::RewardComponent& o) { o.set_text("a"), o.set_pattern("b"); },
        "pattern has no effect"},
-      {"exact_match", [](ScorerOptions& o) { o.tolerance = 1; }, "tolerance has no effect"},
-      {"numeric", [](ScorerOptions& o) { o.place = "first"; }, "place is 'first'"},
-      {"numeric", [](ScorerOptions& o) { o.tolerance = -1; }, "tolerance is -1"},
-      {"numeric", [](ScorerOptions& o) { o.tolerance = NAN; }, "tolerance is nan"},
-      {"numeric", [](ScorerOptions& o) { o.ignore_case = true; }, "ignore_case has no effect"},
-      {"regex", [](ScorerOptions&) {}, "pattern is missing"},
-      {"regex", [](ScorerOptions& o) { o.pattern = "("; }, "pattern does not compile"},
-      {"regex", [](ScorerOptions& o) { o.pattern = "a", o.match = "full"; }, "match is 'full'"},
-      {"length", [](ScorerOptions&) {}, "max_tokens is missing"},
-      {"length", [](ScorerOptions& o) { o.max_tokens = 3, o.min_tokens = 4; }, "max_tokens is 3"},
-      {"length", [](ScorerOptions& o) { o.max_tokens = 3, o.min_tokens = -1; }, "min_tokens is -1"},
-      {"length", [](ScorerOptions& o) { o.max_tokens = 3, o.margin_tokens = -1; },
+      {"exact_match", [](job::v1::RewardComponent& o) { o.set_tolerance(1); },
+       "tolerance has no effect"},
+      {"numeric", [](job::v1::RewardComponent& o) { o.set_place("first"); }, "place is 'first'"},
+      {"numeric", [](job::v1::RewardComponent& o) { o.set_tolerance(-1); }, "tolerance is -1"},
+      {"numeric", [](job::v1::RewardComponent& o) { o.set_tolerance(NAN); }, "tolerance is nan"},
+      {"numeric", [](job::v1::RewardComponent& o) { o.set_ignore_case(true); },
+       "ignore_case has no effect"},
+      {"regex", [](job::v1::RewardComponent&) {}, "pattern is missing"},
+      {"regex", [](job::v1::RewardComponent& o) { o.set_pattern("("); },
+       "pattern does not compile"},
+      {"regex", [](job::v1::RewardComponent& o) { o.set_pattern("a"), o.set_match("full"); },
+       "match is 'full'"},
+      {"length", [](job::v1::RewardComponent&) {}, "max_tokens is missing"},
+      {"length", [](job::v1::RewardComponent& o) { o.set_max_tokens(3), o.set_min_tokens(4); },
+       "max_tokens is 3"},
+      {"length", [](job::v1::RewardComponent& o) { o.set_max_tokens(3), o.set_min_tokens(-1); },
+       "min_tokens is -1"},
+      {"length", [](job::v1::RewardComponent& o) { o.set_max_tokens(3), o.set_margin_tokens(-1); },
        "margin_tokens is -1"},
       {"length",
-       [](ScorerOptions& o) { o.max_tokens = 3, o.shape = "soft_overlong", o.margin_tokens = 4; },
+       [](job::v1::RewardComponent& o) {
+         o.set_max_tokens(3), o.set_shape("soft_overlong"), o.set_margin_tokens(4);
+       },
        "margin_tokens is 4"},
       {"length",
-       [](ScorerOptions& o) { o.max_tokens = 3, o.shape = "soft_overlong", o.min_tokens = 1; },
+       [](job::v1::RewardComponent& o) {
+         o.set_max_tokens(3), o.set_shape("soft_overlong"), o.set_min_tokens(1);
+       },
        "min_tokens has no effect"},
-      {"grpc", [](ScorerOptions&) {}, "address is missing"},
-      {"grpc", [](ScorerOptions& o) { o.address = "a:1", o.timeout_ms = 0; }, "timeout_ms is 0"},
-      {"grpc", [](ScorerOptions& o) { o.address = "a:1", o.text = "x"; }, "text has no effect"},
-      {"grpc", [](ScorerOptions& o) { o.address = "a:1"; }, "type grpc: this process cannot ask"},
-      {"environment", [](ScorerOptions& o) { o.address = "a:1"; }, "address has no effect"},
+      {"grpc", [](job::v1::RewardComponent&) {}, "address is missing"},
+      {"grpc", [](job::v1::RewardComponent& o) { o.set_address("a:1"), o.set_timeout_ms(0); },
+       "timeout_ms is 0"},
+      {"grpc", [](job::v1::RewardComponent& o) { o.set_address("a:1"), o.set_text("x"); },
+       "text has no effect"},
+      {"grpc", [](job::v1::RewardComponent& o) { o.set_address("a:1"); },
+       "type grpc: this process cannot ask"},
+      {"environment", [](job::v1::RewardComponent& o) { o.set_address("a:1"); },
+       "address has no effect"},
   };
   for (const auto& c : cases) {
-    ScorerOptions options = OptionsOfType(c.type);
+    job::v1::RewardComponent options = OptionsOfType(c.type);
     c.change(options);
     const auto scorer = MakeScorer(options);
     EXPECT_EQ(scorer.status().code(), absl::StatusCode::kInvalidArgument) << c.message_start;
@@ -62,13 +77,15 @@ TEST(ScorerFactory, NamesTheBadOption) {
 }
 
 TEST(ScorerFactory, NamesTheComponentInACompositeScorer) {
-  const auto scorer = MakeCompositeScorer({{"happy", OptionsOfType("contains")}});
-  EXPECT_THAT(std::string(scorer.status().message()), StartsWith("happy.text is missing"));
-  ScorerOptions heavy = OptionsOfType("exact_match");
-  heavy.weight = INFINITY;
-  EXPECT_THAT(std::string(MakeCompositeScorer({{"x", heavy}}).status().message()),
-              StartsWith("x.weight is inf"));
-  EXPECT_FALSE(MakeCompositeScorer({}).ok());
+  const auto scorer = MakeCompositeScorer(RewardOf({{"happy", OptionsOfType("contains")}}));
+  EXPECT_THAT(std::string(scorer.status().message()),
+              StartsWith("reward.components.happy.text is missing"));
+  job::v1::RewardComponent heavy = OptionsOfType("exact_match");
+  heavy.set_weight(INFINITY);
+  EXPECT_THAT(std::string(MakeCompositeScorer(RewardOf({{"x", heavy}})).status().message()),
+              StartsWith("reward.components.x.weight is inf"));
+  EXPECT_THAT(std::string(MakeCompositeScorer({}).status().message()),
+              StartsWith("reward.components is empty"));
 }
 
 TEST(ScorerFactory, AsksTheGivenFactoryForRemoteScorers) {
@@ -79,9 +96,9 @@ TEST(ScorerFactory, AsksTheGivenFactoryForRemoteScorers) {
     asked = StrCat(address, " ", absl::FormatDuration(timeout));
     return absl::UnavailableError("no client");
   };
-  ScorerOptions options = OptionsOfType("grpc");
-  options.address = "host:9000";
-  options.timeout_ms = 250;
+  job::v1::RewardComponent options = OptionsOfType("grpc");
+  options.set_address("host:9000");
+  options.set_timeout_ms(250);
   EXPECT_EQ(MakeScorer(options, remote).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(asked, "host:9000 250ms");
 }
@@ -156,14 +173,14 @@ TEST(CompositeScorer, FailsWithoutTimeLeft) {
 }
 
 TEST(CompositeScorer, ScoresTheComponentsOfTheStoriesExample) {
-  ScorerOptions name = OptionsOfType("contains");
-  name.text = "{name}";
-  name.min_count = 3;
-  name.weight = 0.5;
-  ScorerOptions happy = OptionsOfType("contains");
-  happy.text = "happy";
-  happy.weight = 0.5;
-  const auto scorer = MakeCompositeScorer({{"name", name}, {"happy", happy}});
+  job::v1::RewardComponent name = OptionsOfType("contains");
+  name.set_text("{name}");
+  name.set_min_count(3);
+  name.set_weight(0.5);
+  job::v1::RewardComponent happy = OptionsOfType("contains");
+  happy.set_text("happy");
+  happy.set_weight(0.5);
+  const auto scorer = MakeCompositeScorer(RewardOf({{"name", name}, {"happy", happy}}));
   ASSERT_TRUE(scorer.ok());
   const Attributes row = {{"name", "Lily"}, {"noun", "girl"}};
   const auto score = (*scorer)->Score(ScoreInput{"Lily was happy. Lily ran.", 9, false, row});

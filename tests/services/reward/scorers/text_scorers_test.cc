@@ -17,23 +17,23 @@ TEST(ExactMatchScorer, ComparesStrippedTexts) {
 }
 
 TEST(ExactMatchScorer, KeepsSpaceWhenAsked) {
-  ScorerOptions options = OptionsOfType("exact_match");
-  options.strip_space = false;
+  job::v1::RewardComponent options = OptionsOfType("exact_match");
+  options.set_strip_space(false);
   const auto scorer = MustMakeScorer(options);
   EXPECT_EQ(ValueOf(*scorer, "a ", {{"answer", "a"}}), 0);
   EXPECT_EQ(ValueOf(*scorer, "a", {{"answer", "a"}}), 1);
 }
 
 TEST(ExactMatchScorer, IgnoresCaseWhenAsked) {
-  ScorerOptions options = OptionsOfType("exact_match");
+  job::v1::RewardComponent options = OptionsOfType("exact_match");
   EXPECT_EQ(ValueOf(*MustMakeScorer(options), "Yes", {{"answer", "yes"}}), 0);
-  options.ignore_case = true;
+  options.set_ignore_case(true);
   EXPECT_EQ(ValueOf(*MustMakeScorer(options), "Yes", {{"answer", "yEs"}}), 1);
 }
 
 TEST(ExactMatchScorer, FillsATemplate) {
-  ScorerOptions options = OptionsOfType("exact_match");
-  options.text = "<{a}-{b}>";
+  job::v1::RewardComponent options = OptionsOfType("exact_match");
+  options.set_text("<{a}-{b}>");
   const auto scorer = MustMakeScorer(options);
   EXPECT_EQ(ValueOf(*scorer, "<x-y>", {{"a", "x"}, {"b", "y"}}), 1);
 }
@@ -44,9 +44,9 @@ TEST(ExactMatchScorer, FailsWithoutTheAttribute) {
 }
 
 TEST(ContainsScorer, CountsUpToMinCountWithoutOverlap) {
-  ScorerOptions options = OptionsOfType("contains");
-  options.text = "{name}";
-  options.min_count = 3;
+  job::v1::RewardComponent options = OptionsOfType("contains");
+  options.set_text("{name}");
+  options.set_min_count(3);
   const auto scorer = MustMakeScorer(options);
   const Attributes row = {{"name", "aa"}};
   EXPECT_EQ(ValueOf(*scorer, "aa aa aa", row), 1);
@@ -57,20 +57,20 @@ TEST(ContainsScorer, CountsUpToMinCountWithoutOverlap) {
 }
 
 TEST(ContainsScorer, IgnoresCaseWhenAsked) {
-  ScorerOptions options = OptionsOfType("contains");
-  options.text = "hApPy";
-  options.ignore_case = true;
+  job::v1::RewardComponent options = OptionsOfType("contains");
+  options.set_text("hApPy");
+  options.set_ignore_case(true);
   EXPECT_EQ(ValueOf(*MustMakeScorer(options), "HAPPY"), 1);
 }
 
 TEST(ContainsScorer, FailsOnAnEmptyText) {
-  ScorerOptions options = OptionsOfType("contains");
-  options.text = "{name}";
+  job::v1::RewardComponent options = OptionsOfType("contains");
+  options.set_text("{name}");
   const auto score = ScoreText(*MustMakeScorer(options), "x", {{"name", ""}});
   EXPECT_EQ(score.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-double LengthValue(const ScorerOptions& options, int32_t tokens) {
+double LengthValue(const job::v1::RewardComponent& options, int32_t tokens) {
   const Attributes none;
   const auto score = MustMakeScorer(options)->Score(ScoreInput{"", tokens, true, none});
   EXPECT_TRUE(score.ok());
@@ -78,10 +78,10 @@ double LengthValue(const ScorerOptions& options, int32_t tokens) {
 }
 
 TEST(LengthScorer, FallsLinearlyOutsideTheWindow) {
-  ScorerOptions options = OptionsOfType("length");
-  options.min_tokens = 8;
-  options.max_tokens = 12;
-  options.margin_tokens = 4;
+  job::v1::RewardComponent options = OptionsOfType("length");
+  options.set_min_tokens(8);
+  options.set_max_tokens(12);
+  options.set_margin_tokens(4);
   const struct {
     int32_t tokens;
     double want;
@@ -91,18 +91,18 @@ TEST(LengthScorer, FallsLinearlyOutsideTheWindow) {
 }
 
 TEST(LengthScorer, DropsAtOnceWithoutAMargin) {
-  ScorerOptions options = OptionsOfType("length");
-  options.max_tokens = 12;
+  job::v1::RewardComponent options = OptionsOfType("length");
+  options.set_max_tokens(12);
   EXPECT_EQ(LengthValue(options, 0), 1);
   EXPECT_EQ(LengthValue(options, 12), 1);
   EXPECT_EQ(LengthValue(options, 13), 0);
 }
 
 TEST(LengthScorer, PunishesOverlongSoftly) {
-  ScorerOptions options = OptionsOfType("length");
-  options.shape = "soft_overlong";
-  options.max_tokens = 20;
-  options.margin_tokens = 4;
+  job::v1::RewardComponent options = OptionsOfType("length");
+  options.set_shape("soft_overlong");
+  options.set_max_tokens(20);
+  options.set_margin_tokens(4);
   // 0 up to 16 = 20 - 4, then ((20 - 4) - tokens) / 4, -1 from 20 on.
   const struct {
     int32_t tokens;

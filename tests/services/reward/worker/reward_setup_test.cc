@@ -23,7 +23,7 @@ TEST(RewardSetup, MakesEveryComponentWithItsWeightAndOptions) {
   job::v1::RewardComponent& brief = Add(spec, "brief", "length", -1);
   brief.set_max_tokens(2);
   brief.set_shape("window");
-  const auto scorer = MakeJobScorer(spec, nullptr);
+  const auto scorer = MakeCompositeScorer(spec.reward());
   ASSERT_TRUE(scorer.ok()) << scorer.status();
   const std::map<std::string, std::string> row = {{"answer", "7"}};
   const auto score = (*scorer)->Score({"7", 2, true, row});
@@ -34,14 +34,14 @@ TEST(RewardSetup, MakesEveryComponentWithItsWeightAndOptions) {
 TEST(RewardSetup, NamesTheKeyOfABadOption) {
   job::v1::JobSpec spec;
   Add(spec, "form", "regex", 1).set_pattern("(");
-  EXPECT_THAT(Message(MakeJobScorer(spec, nullptr).status()),
+  EXPECT_THAT(Message(MakeCompositeScorer(spec.reward()).status()),
               StartsWith("reward.components.form.pattern does not compile"));
 }
 
 TEST(RewardSetup, AnUnconnectedScorerNeverRewards) {
   job::v1::JobSpec spec;
   Add(spec, "mine", "grpc", 1).set_address("host:9000");
-  const auto scorer = MakeJobScorer(spec, UnconnectedScorers());
+  const auto scorer = MakeCompositeScorer(spec.reward(), UnconnectedScorers());
   ASSERT_TRUE(scorer.ok()) << scorer.status();
   const std::map<std::string, std::string> row;
   const auto score = (*scorer)->Score({"7", 2, true, row});
