@@ -23,6 +23,8 @@ endif()
 # freshet_compile_alone(FILE...) excludes files whose anonymous namespaces clash with others.
 function(freshet_share_headers TARGET)
   set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  # gcc takes the included files for headers.
+  target_compile_options(${TARGET} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
 function(freshet_compile_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
