@@ -2,10 +2,10 @@
 
 #include <cmath>
 #include <functional>
-#include <set>
 #include <string_view>
 #include <utility>
 
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 
@@ -35,21 +35,6 @@ absl::Status CheckOptions(const AdamWOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckParameter(const TrainedParameter& parameter) {
-  const at::Tensor& value = parameter.value;
-  if (parameter.name.empty()) {
-    return InvalidArgument("a parameter has no name");
-  }
-  if (!value.defined() || value.scalar_type() != at::kFloat || !value.is_contiguous()) {
-    return InvalidArgument("parameter ", parameter.name, " must be a contiguous fp32 tensor");
-  }
-  if (!value.is_leaf() || !value.requires_grad()) {
-    return InvalidArgument("parameter ", parameter.name,
-                           " must be a leaf that requires a gradient");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckMoment(std::string_view name, std::string_view moment, const at::Tensor& value,
                          const at::Tensor& parameter) {
   if (!value.defined() || value.scalar_type() != at::kFloat || value.sizes() != parameter.sizes()) {
@@ -75,16 +60,6 @@ double NormOf(const at::Tensor& grad) {
 absl::StatusOr<AdamW> AdamW::Create(std::vector<TrainedParameter> parameters,
                                     const AdamWOptions& options) {
   FRESHET_RETURN_IF_ERROR(CheckOptions(options));
-  if (parameters.empty()) {
-    return InvalidArgument("the optimizer has no parameters");
-  }
-  std::set<std::string_view> names;
-  for (const TrainedParameter& parameter : parameters) {
-    FRESHET_RETURN_IF_ERROR(CheckParameter(parameter));
-    if (!names.insert(parameter.name).second) {
-      return InvalidArgument("parameter name ", parameter.name, " is given twice");
-    }
-  }
   return AdamW(std::move(parameters), options);
 }
 
@@ -93,10 +68,12 @@ AdamW::AdamW(std::vector<TrainedParameter> parameters, const AdamWOptions& optio
   Group decayed{options_.weight_decay, {}};
   Group plain;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor value = parameters_[i].value.detach();
+    const at::Tensor& leaf = parameters_[i].value;
+    FRESHET_CHECK(leaf.scalar_type() == at::kFloat && leaf.is_contiguous() && leaf.is_leaf() &&
+                  leaf.requires_grad());
+    const at::Tensor value = leaf.detach();
     moments_.push_back({at::zeros_like(value), at::zeros_like(value)});
-    const bool decay = parameters_[i].decay.value_or(value.dim() >= 2);
-    (decay ? decayed : plain).members.push_back(i);
+    (value.dim() >= 2 ? decayed : plain).members.push_back(i);
   }
   for (Group& group : {std::ref(decayed), std::ref(plain)}) {
     if (!group.members.empty()) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,11 +23,8 @@ struct AdamWOptions {
 
 // A master parameter: a contiguous fp32 leaf that requires a gradient.
 struct TrainedParameter {
-  std::string name;  // unique, not empty
+  std::string name;  // unique
   at::Tensor value;
-  // Whether weight decay applies. Default: to parameters with two or more dimensions, so not to
-  // norms and biases.
-  std::optional<bool> decay;
 };
 
 struct AdamWMoments {
@@ -49,13 +45,12 @@ struct StepReport {
 // AdamW (arXiv:1711.05101, algorithm 2) on fp32 master parameters, in place:
 //   g = clip_scale * .grad;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p = p - lr * weight_decay * p - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
-// The decay is scaled by lr, as in PyTorch. A missing gradient counts as 0. Bitwise deterministic
+// The decay is scaled by lr, as in PyTorch, and applies to parameters with two or more dimensions,
+// so not to norms and biases. A missing gradient counts as 0. Bitwise deterministic
 // for a fixed thread count. Not thread-safe.
 class AdamW {
  public:
-  // Moments start at 0. Returns INVALID_ARGUMENT for an option outside its range, no parameters, an
-  // empty or repeated name, or a tensor that is not a contiguous fp32 leaf that requires a
-  // gradient.
+  // Moments start at 0. Returns INVALID_ARGUMENT for an option outside its range.
   static absl::StatusOr<AdamW> Create(std::vector<TrainedParameter> parameters,
                                       const AdamWOptions& options);
 

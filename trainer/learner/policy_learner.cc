@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -36,20 +35,20 @@ absl::Status TorchError(const std::exception& error) {
 
 std::vector<TrainedParameter> TrainedParameters(const TransformerWeights& weights) {
   std::vector<TrainedParameter> leaves;
-  leaves.push_back({"embed", weights.embed_VH, std::nullopt});
+  leaves.push_back({"embed", weights.embed_VH});
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     const TransformerWeights::Layer& layer = weights.layers[i];
     const std::string prefix = StrCat("layers.", i, ".");
-    leaves.push_back({prefix + "input_norm", layer.input_norm_H, std::nullopt});
-    leaves.push_back({prefix + "qkv", layer.qkv, std::nullopt});
-    leaves.push_back({prefix + "o", layer.o, std::nullopt});
-    leaves.push_back({prefix + "post_norm", layer.post_norm_H, std::nullopt});
-    leaves.push_back({prefix + "gate_up", layer.gate_up, std::nullopt});
-    leaves.push_back({prefix + "down", layer.down, std::nullopt});
+    leaves.push_back({prefix + "input_norm", layer.input_norm_H});
+    leaves.push_back({prefix + "qkv", layer.qkv});
+    leaves.push_back({prefix + "o", layer.o});
+    leaves.push_back({prefix + "post_norm", layer.post_norm_H});
+    leaves.push_back({prefix + "gate_up", layer.gate_up});
+    leaves.push_back({prefix + "down", layer.down});
   }
-  leaves.push_back({"norm", weights.norm_H, std::nullopt});
+  leaves.push_back({"norm", weights.norm_H});
   if (!weights.lm_head_VH.is_same(weights.embed_VH)) {
-    leaves.push_back({"lm_head", weights.lm_head_VH, std::nullopt});
+    leaves.push_back({"lm_head", weights.lm_head_VH});
   }
   return leaves;
 }
