@@ -13,16 +13,6 @@
 
 namespace freshet {
 
-class GrpcEnvironmentClient::Stream final {
- public:
-  explicit Stream(std::shared_ptr<EnvironmentStream> stream) : stream_(std::move(stream)) {}
-  ~Stream() { stream_->End(); }
-  void Send(env::v1::EpisodeRequest request) { stream_->Send(std::move(request)); }
-
- private:
-  const std::shared_ptr<EnvironmentStream> stream_;
-};
-
 // Answers not yet taken, at most one per open episode, and the streams that have not ended.
 struct GrpcEnvironmentClient::Inbox {
   Mutex mu;
@@ -119,10 +109,6 @@ GrpcEnvironmentClient::Worker* GrpcEnvironmentClient::PickWorker() {
   return best;
 }
 
-void GrpcEnvironmentClient::Refuse(int64_t episode, absl::Status status) {
-  inbox_->Put(episode, std::move(status));
-}
-
 void GrpcEnvironmentClient::Expect(int64_t episode, Open& open) {
   open.waiting = true;
   open.deadline = clock_.Now() + options_.step_timeout;
@@ -131,7 +117,7 @@ void GrpcEnvironmentClient::Expect(int64_t episode, Open& open) {
 
 void GrpcEnvironmentClient::Reset(int64_t episode, const EpisodeStart& start) {
   TakeAddresses();
-  Forget(episode);
+  Close(episode);
   Open& open = open_[episode];
   {
     MutexLock lock(mu_);
@@ -140,13 +126,13 @@ void GrpcEnvironmentClient::Reset(int64_t episode, const EpisodeStart& start) {
   Expect(episode, open);
   Worker* worker = PickWorker();
   if (worker == nullptr) {
-    return Refuse(episode, absl::UnavailableError("no environment worker is known"));
+    return inbox_->Put(episode, absl::UnavailableError("no environment worker is known"));
   }
   open.address = worker->address;
   ++worker->open;
   if (worker->stub == nullptr) {
     const auto channel = make_channel_(worker->address);
-    if (!channel.ok()) return Refuse(episode, channel.status());
+    if (!channel.ok()) return inbox_->Put(episode, channel.status());
     worker->stub = env::v1::EnvService::NewStub(*channel);
   }
   env::v1::EpisodeRequest request;
@@ -165,7 +151,7 @@ void GrpcEnvironmentClient::Reset(int64_t episode, const EpisodeStart& start) {
         inbox->Put(episode, std::move(answer));
       },
       [inbox = inbox_, number] { inbox->Remove(number); });
-  open.stream = std::make_shared<Stream>(stream);
+  open.stream = {stream.get(), [stream](EnvironmentStream*) { stream->End(); }};
   MutexLock lock(inbox_->mu);
   // The stream may have ended already.
   if (const auto found = inbox_->streams.find(number); found != inbox_->streams.end()) {
@@ -182,17 +168,14 @@ void GrpcEnvironmentClient::Step(int64_t episode, std::string action) {
   found->second.stream->Send(std::move(request));
 }
 
-void GrpcEnvironmentClient::Close(int64_t episode) { Forget(episode); }
-
-bool GrpcEnvironmentClient::Forget(int64_t episode) {
+void GrpcEnvironmentClient::Close(int64_t episode) {
   const auto found = open_.find(episode);
-  if (found == open_.end()) return false;
+  if (found == open_.end()) return;
   const auto worker = workers_.find(found->second.address);
   if (worker != workers_.end() && worker->second->open > 0) --worker->second->open;
   open_.erase(found);
   MutexLock lock(mu_);
   --num_open_;
-  return true;
 }
 
 void GrpcEnvironmentClient::Blame(const std::string& address, const absl::Status& status) {
@@ -211,9 +194,9 @@ void GrpcEnvironmentClient::CheckDeadlines() {
     if (found == open_.end() || !found->second.waiting || found->second.deadline != deadline) {
       continue;
     }
-    Refuse(episode,
-           StatusOf(absl::StatusCode::kDeadlineExceeded, "no answer from ", found->second.address,
-                    " within ", absl::FormatDuration(options_.step_timeout)));
+    inbox_->Put(episode, StatusOf(absl::StatusCode::kDeadlineExceeded, "no answer from ",
+                                  found->second.address, " within ",
+                                  absl::FormatDuration(options_.step_timeout)));
   }
 }
 
@@ -231,7 +214,7 @@ std::vector<EpisodeEvent> GrpcEnvironmentClient::Poll() {
     if (found == open_.end() || !std::exchange(found->second.waiting, false)) return true;
     if (!event.answer.ok()) {
       Blame(found->second.address, event.answer.status());
-      Forget(event.episode);
+      Close(event.episode);
     }
     return false;
   });

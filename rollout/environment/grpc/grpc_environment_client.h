@@ -16,6 +16,8 @@
 
 namespace freshet {
 
+class EnvironmentStream;
+
 struct GrpcEnvironmentClientOptions {
   absl::Duration step_timeout = absl::Seconds(5);   // per answer
   absl::Duration episode_timeout = absl::Hours(1);  // per episode
@@ -50,11 +52,10 @@ class GrpcEnvironmentClient final : public EnvironmentClient {
   void Await(absl::Duration timeout) override;
 
  private:
-  class Stream;
   struct Inbox;
   struct Worker;
   struct Open {
-    std::shared_ptr<Stream> stream;
+    std::shared_ptr<EnvironmentStream> stream;  // ends with the episode
     std::string address;
     bool waiting = false;  // for an answer
     absl::Time deadline;   // of that answer
@@ -62,9 +63,6 @@ class GrpcEnvironmentClient final : public EnvironmentClient {
 
   void TakeAddresses();
   Worker* PickWorker();
-  void Refuse(int64_t episode, absl::Status status);
-  // Removes the episode; returns false if it was already gone.
-  bool Forget(int64_t episode);
   void Blame(const std::string& address, const absl::Status& status);
   void CheckDeadlines();
   void Expect(int64_t episode, Open& open);
