@@ -44,17 +44,11 @@ RedisReading ParseRedisInfo(std::string_view info) {
   return reading;
 }
 
-MemoryPressure DecidePressure(const RedisReading& reading) {
-  MemoryPressure pressure;
-  if (reading.bound_bytes <= 0) {
-    pressure.reason = "redis has no memory limit";
-    return pressure;
-  }
-  pressure.percent = static_cast<int64_t>(100.0 * static_cast<double>(reading.used_bytes) /
-                                          static_cast<double>(reading.bound_bytes));
-  pressure.pressed = pressure.percent >= kPressurePercent;
-  pressure.reason = PressureText(pressure.percent);
-  return pressure;
+int64_t PressedPercent(const RedisReading& reading) {
+  if (reading.bound_bytes <= 0) return 0;
+  const auto percent = static_cast<int64_t>(100.0 * static_cast<double>(reading.used_bytes) /
+                                            static_cast<double>(reading.bound_bytes));
+  return percent >= kPressurePercent ? percent : 0;
 }
 
 std::string PressureText(int64_t percent) {
@@ -69,10 +63,8 @@ int64_t RedisMemoryGauge::PressedPercent() {
     read_ = now;
   }
   const absl::StatusOr<RedisReply> info = client_.Command({"INFO", "memory"});
-  MemoryPressure pressure;
-  if (info.ok()) pressure = DecidePressure(ParseRedisInfo(info->text));
   MutexLock lock(mu_);
-  return percent_ = pressure.pressed ? pressure.percent : 0;
+  return percent_ = info.ok() ? freshet::PressedPercent(ParseRedisInfo(info->text)) : 0;
 }
 
 }  // namespace freshet

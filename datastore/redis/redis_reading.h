@@ -29,12 +29,8 @@ RedisReading ParseRedisInfo(std::string_view info);
 // checkpoint after each step to free memory. The rest is reserved for running groups.
 constexpr int64_t kPressurePercent = 85;
 
-struct MemoryPressure {
-  bool pressed = false;
-  int64_t percent = 0;  // of the limit; 0 if there is none
-  std::string reason;   // always set
-};
-MemoryPressure DecidePressure(const RedisReading& reading);
+// Memory use in percent of the limit from kPressurePercent on; otherwise 0, also without a limit.
+int64_t PressedPercent(const RedisReading& reading);
 // "redis is at 87 % of its memory limit"
 std::string PressureText(int64_t percent);
 
@@ -44,8 +40,7 @@ class RedisMemoryGauge {
   // `client` must outlive the gauge.
   RedisMemoryGauge(RedisClient& client, absl::Duration period) : client_(client), period_(period) {}
 
-  // Memory use in percent of the server's limit if DecidePressure says `pressed`; otherwise 0, also
-  // if the server does not answer.
+  // PressedPercent of the server; 0 if it does not answer.
   int64_t PressedPercent() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
