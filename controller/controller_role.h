@@ -93,7 +93,6 @@ class ControllerRole final : public runtime::Role {
   RedisJobStores stores_;
   runtime::ChannelCache channels_;
   GrpcTrainerGateway trainers_;
-  GrpcRewardGateway rewards_;
   runtime::Readiness* readiness_ = nullptr;  // set before the first request
   ControllerMetrics metrics_;
   const std::unique_ptr<KubernetesCluster> kubernetes_;  // may be null

@@ -140,6 +140,11 @@ absl::Status CheckSamplePut(const SamplePut& sample, int32_t group_size) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRowEnd(int64_t token, RowEnd end) {
+  if (end == RowEnd::kFailed || end == RowEnd::kReturned) return absl::OkStatus();
+  return InvalidArgument("end of row lease ", token, ": only a failure or a return is reported");
+}
+
 absl::Status CheckScore(const Score* score) {
   if (score == nullptr) return InvalidArgument("score: absent for task score");
   if (score->outcome == ScoreOutcome::kInfraError) {

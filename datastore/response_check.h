@@ -30,6 +30,9 @@ absl::Status CheckResponse(const Response& response, const ResponseBounds& bound
 // INVALID_ARGUMENT unless `sample` has a response and its index is within the group.
 absl::Status CheckSamplePut(const SamplePut& sample, int32_t group_size);
 
+// INVALID_ARGUMENT unless a worker may end a row's lease this way: kFailed or kReturned.
+absl::Status CheckRowEnd(int64_t token, RowEnd end);
+
 // INVALID_ARGUMENT unless `score` is not null, its outcome is not kInfraError and its reward is
 // finite.
 absl::Status CheckScore(const Score* score);

@@ -33,6 +33,8 @@ class RetryingTrajectoryStore final : public TrajectoryStore {
       : store_(store), clock_(clock), options_(std::move(options)) {}
 
   const StoreOptions& options() const override { return store_.options(); }
+  // Without retries.
+  EvaluationStore& evaluations() override { return store_.evaluations(); }
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override;
   absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override;
   absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,

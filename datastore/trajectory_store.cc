@@ -84,7 +84,7 @@ absl::Status TrajectoryStore::PutSample(int64_t token, int32_t index, Response r
   return statuses.at(0);
 }
 
-absl::Status TrajectoryStore::PutFields(Task task, int64_t token, FieldValues values) {
+absl::Status RowQueue::PutFields(Task task, int64_t token, FieldValues values) {
   FRESHET_ASSIGN_OR_RETURN(const std::vector<absl::Status> statuses,
                            PutRows(task, {{token, std::move(values)}}));
   return statuses.at(0);

@@ -256,30 +256,83 @@ constexpr int64_t kMaxDeadLetters = 1000;  // newest ones kept per job
 
 // What a waiter waits for.
 //   kPrompts: PutPrompts may accept more. kAdmission: LeasePrompts may return more. kRows:
-//     LeaseRows.
-//   kBatch: NextBatch. kSpace: the store became full, or has room again.
-enum class Topic { kPrompts, kAdmission, kRows, kBatch, kSpace };
-constexpr int kNumTopics = 5;
+//     LeaseRows. kBatch: NextBatch. kSpace: the store became full, or has room again. kEvaluation:
+//     LeaseRows of evaluations().
+enum class Topic { kPrompts, kAdmission, kRows, kBatch, kSpace, kEvaluation };
+constexpr int kNumTopics = 6;
 
 // Number of lost workers whose names a store rejects. The oldest may be forgotten because names
 // contain an epoch and are not reused.
 constexpr int64_t kMaxRevokedWorkers = 16384;
 
-// Durable hand-over of trajectories between controller, rollout, reward and trainer under a hard
-// staleness bound. One object serves one job. Operations are atomic and do not block on other
-// members' progress; callers wait with AwaitChange between tries.
+class EvaluationStore;
+
+// Rows that the workers of a task lease, process and complete. Thread-safe.
 //
 // Errors of all operations:
 //   INVALID_ARGUMENT: a bug in the caller; never retry.
 //   FAILED_PRECONDITION: fenced, expired or out of order: state must change first.
 //   RESOURCE_EXHAUSTED: full; back off and retry.
 //   UNAVAILABLE: the backend cannot be reached (Redis only).
-// Thread-safe.
-class TrajectoryStore {
+class RowQueue {
  public:
-  virtual ~TrajectoryStore() = default;
+  virtual ~RowQueue() = default;
 
+  // How long a lease lasts without renewal.
+  virtual absl::Duration lease_ttl() const = 0;
+
+  // Leases rows whose inputs for `task` are ready, each row once, oldest first. Repeating the
+  // request_id of the worker's last call that returned rows returns and renews those whose leases
+  // are live; an empty id is not remembered.
+  virtual absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) = 0;
+  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
+                                                  int64_t max_rows) {
+    return LeaseRowsFor({task, worker, "", max_rows});
+  }
+  // Stores values of leased rows in order, each independently. The returned statuses are aligned
+  // with `rows`. Idempotent by token. FAILED_PRECONDITION: no live lease with that token and task.
+  // INVALID_ARGUMENT: the task's value is absent, not finite or misaligned with the response, or a
+  // score has outcome kInfraError (use FailRow).
+  virtual absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
+                                                            const std::vector<RowPut>& rows) = 0;
+  // PutRows for one row. Returns its status or that of the call.
+  absl::Status PutFields(Task task, int64_t token, FieldValues values);
+  // Ends a row's lease as kFailed (with a reason) or kReturned. Following DecideRowEnd, the row is
+  // offered again or given up. An expired lease has the same effect without a reason.
+  // FAILED_PRECONDITION: no live lease with that token and task. INVALID_ARGUMENT: another `end`.
+  virtual absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) = 0;
+  absl::Status FailRow(Task task, int64_t token, const std::string& reason) {
+    return EndRow(task, token, RowEnd::kFailed, reason);
+  }
+
+  // Extends the leases of these tokens (groups or rows) to one TTL from now. Returns the tokens
+  // that are not live or belong to another worker; the caller must stop working on them.
+  virtual absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
+                                                           const std::vector<int64_t>& tokens) = 0;
+
+  // Counter that increases whenever an operation may have changed the answer for `topic`.
+  virtual uint64_t ChangeCount(Topic topic) = 0;
+  // Blocks until ChangeCount(topic) > seen, `timeout` of real time has passed, or Close(). Returns
+  // the current count. Usage: read the count, try, await with that count, try again.
+  virtual uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) = 0;
+  // Wakes all current and future waiters. Operations still work.
+  virtual void Close() = 0;
+};
+
+// Durable hand-over of trajectories between controller, rollout, reward and trainer under a hard
+// staleness bound. One object serves one job. Operations are atomic and do not block on other
+// members' progress; callers wait with AwaitChange between tries.
+//
+// PutRows: a group whose samples have all required fields becomes ready, or filtered if
+// filter_zero_variance is set and all rewards are equal. After max_filtered_in_a_row filtered
+// groups without a ready one the job pauses. A row that is given up (EndRow) makes its group
+// dead(TASK_failed: last reason).
+class TrajectoryStore : public RowQueue {
+ public:
   virtual const StoreOptions& options() const = 0;
+  absl::Duration lease_ttl() const final { return options().lease_ttl; }
+  // The job's evaluations. Lives as long as this object.
+  virtual EvaluationStore& evaluations() = 0;
 
   // Controller. Accepts a prefix of `prompts`. Ordinals at or below the high-water mark are ignored
   // and count as accepted, so retries are harmless.
@@ -293,10 +346,6 @@ class TrajectoryStore {
   // ordinal, except for groups that lost their place (HandBackLease). A repeated request_id among
   // the worker's recent ones returns the same leases; an empty id is not remembered.
   virtual absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) = 0;
-  // Extends the leases of these tokens (groups or rows) to one TTL from now. Returns the tokens
-  // that are not live or belong to another worker; the caller must stop working on them.
-  virtual absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
-                                                           const std::vector<int64_t>& tokens) = 0;
   // Returns a group whose holder stops or has no room. `partials` are aligned with `indices`; an
   // empty response keeps nothing. Finished samples are always kept; at eta = 0 partials never are
   // (determinism). The group is requeued: with kept tokens it keeps its attempt, its min version
@@ -336,33 +385,6 @@ class TrajectoryStore {
   // Adds to StoreStats::generation, in whole microseconds. Not idempotent: after UNAVAILABLE it is
   // unknown whether it counted. INVALID_ARGUMENT: a value is negative.
   virtual absl::Status CountGeneration(const GenerationTotals& added) = 0;
-
-  // Reward and reference workers. Leases rows whose inputs for `task` are ready, each row once,
-  // oldest first. Repeating the request_id of the worker's last call that returned rows returns and
-  // renews those whose leases are live; an empty id is not remembered.
-  virtual absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) = 0;
-  absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
-                                                  int64_t max_rows) {
-    return LeaseRowsFor({task, worker, "", max_rows});
-  }
-  // Stores values of leased rows in order, each independently, like PutSamples. Idempotent by
-  // token. FAILED_PRECONDITION: no live lease with that token and task.
-  // INVALID_ARGUMENT: the task's value is absent, not finite or misaligned with the response, or a
-  // score has outcome kInfraError (use FailRow). A group whose samples have all required fields
-  // becomes ready, or filtered if filter_zero_variance is set and all rewards are equal. After
-  // max_filtered_in_a_row filtered groups without a ready one the job pauses.
-  virtual absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
-                                                            const std::vector<RowPut>& rows) = 0;
-  // PutRows for one row. Returns its status or that of the call.
-  absl::Status PutFields(Task task, int64_t token, FieldValues values);
-  // Ends a row's lease as kFailed (with a reason) or kReturned. Following DecideRowEnd, the row is
-  // offered again or its group is dead(TASK_failed: last reason). An expired lease has the same
-  // effect without a reason. FAILED_PRECONDITION: no live lease with that token and task.
-  // INVALID_ARGUMENT: another `end`.
-  virtual absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) = 0;
-  absl::Status FailRow(Task task, int64_t token, const std::string& reason) {
-    return EndRow(task, token, RowEnd::kFailed, reason);
-  }
 
   // Controller. Marks a worker as lost: its live leases of groups and rows end now (DecideLeaseEnd,
   // DecideRowEnd). A draining worker has already returned its leases. From then on LeasePrompts,
@@ -425,14 +447,6 @@ class TrajectoryStore {
   virtual absl::Status TrimLedger(int64_t upto_seq) = 0;
   // Returns up to `max_letters` dead groups, newest first. INVALID_ARGUMENT: max_letters below 1.
   virtual absl::StatusOr<std::vector<DeadLetter>> DeadLetters(int64_t max_letters) = 0;
-
-  // Counter that increases whenever an operation may have changed the answer for `topic`.
-  virtual uint64_t ChangeCount(Topic topic) = 0;
-  // Blocks until ChangeCount(topic) > seen, `timeout` of real time has passed, or Close(). Returns
-  // the current count. Usage: read the count, try, await with that count, try again.
-  virtual uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) = 0;
-  // Wakes all current and future waiters. Operations still work.
-  virtual void Close() = 0;
 };
 
 // Opens a job's trajectory store. Returns the errors of the store's Open.

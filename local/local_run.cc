@@ -36,6 +36,8 @@ namespace {
 
 constexpr absl::Duration kControlPeriod = absl::Milliseconds(50);
 constexpr int64_t kMostLoggedDeaths = 8;  // of a burst
+// While the trainer waits for an evaluation.
+constexpr absl::Duration kAwaitedEvaluationPeriod = absl::Milliseconds(5);
 constexpr absl::Duration kEvaluationDeadline = absl::Minutes(10);
 // How long a stopping run waits for an evaluation that the trainer waits for.
 constexpr absl::Duration kEvaluationGrace = absl::Seconds(2);
@@ -67,6 +69,7 @@ struct LocalRun::Roles {
   std::unique_ptr<EpisodeRunner> episodes;
   std::unique_ptr<RolloutWorker> rollout;
   std::unique_ptr<RewardWorker> reward;
+  std::unique_ptr<RewardWorker> evaluation_reward;  // only if the job evaluates
   std::unique_ptr<PromptFeeder> feeder;
   std::unique_ptr<Evaluator> evaluator;
   std::unique_ptr<MetricsServer> metrics;
@@ -235,20 +238,23 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   roles.rollout =
       std::make_unique<RolloutWorker>(*roles.store, *roles.engine, roles.subscriber, clock_,
                                       std::move(rollout_options), roles.episodes.get());
-  roles.reward = std::make_unique<RewardWorker>(
-      *roles.store, *setup_.scorer,
-      [this](const std::vector<int32_t>& ids) {
-        return setup_.model.tokenizer->Decode(ids, /*skip_special=*/true);
-      },
-      MakeRewardOptions(spec));
+  RewardWorkerOptions reward_options = MakeRewardOptions(spec);
+  reward_options.job = setup_.store.job;
+  const ResponseDecoder decode = [this](const std::vector<int32_t>& ids) {
+    return setup_.model.tokenizer->Decode(ids, /*skip_special=*/true);
+  };
+  roles.reward =
+      std::make_unique<RewardWorker>(*roles.store, *setup_.scorer, decode, reward_options);
   PromptFeederOptions feeder_options = MakeFeederOptions(spec, setup_.prompts);
   feeder_options.first_attempt = resume.first_attempt;
   feeder_options.start = resume.origin.cursor;
   roles.feeder = std::make_unique<PromptFeeder>(
       *roles.store, *setup_.data.train, MakePromptEncoder(*setup_.model.tokenizer), feeder_options);
   if (setup_.data.held_out != nullptr) {
-    FRESHET_ASSIGN_OR_RETURN(roles.evaluator, Evaluator::Create(setup_, *roles.rollout, clock_,
-                                                                [this] { WakeController(); }));
+    roles.evaluation_reward = std::make_unique<RewardWorker>(
+        roles.store->evaluations(), *setup_.scorer, decode, reward_options);
+    FRESHET_ASSIGN_OR_RETURN(roles.evaluator, Evaluator::Create(setup_, roles.store->evaluations(),
+                                                                *roles.rollout, clock_));
   }
   RunRecorder::Options recorder_options;
   recorder_options.start = roles.start;
@@ -314,7 +320,8 @@ absl::Status LocalRun::EvaluateWhenDue(Roles& roles, int64_t step, const WeightS
   const bool last = step == setup_.spec.trainer().steps();
   // FinalEvaluation evaluates the last version once the trainer is done.
   if (last || step % setup_.spec.eval().every_steps() != 0) return absl::OkStatus();
-  if (!roles.evaluator->Start(weights)) {
+  FRESHET_ASSIGN_OR_RETURN(const bool started, roles.evaluator->Start(weights));
+  if (!started) {
     roles.recorder->EmitEvent("evaluation_skipped", {{"version", StrCat(step)}});
   }
   return absl::OkStatus();
@@ -324,6 +331,9 @@ void LocalRun::StartThreads(Roles& roles) {
   const std::stop_token stop = roles.stop_workers.get_token();
   roles.threads.emplace_back([&roles, stop] { roles.Fail(roles.feeder->Run(stop)); });
   roles.threads.emplace_back([&roles, stop] { roles.reward->Run(stop); });
+  if (roles.evaluation_reward != nullptr) {
+    roles.threads.emplace_back([&roles, stop] { roles.evaluation_reward->Run(stop); });
+  }
   roles.threads.emplace_back([&roles, stop] {
     UseOneTorchThread();
     roles.Fail(roles.rollout->Run(stop));
@@ -371,7 +381,8 @@ absl::Status LocalRun::Control(Roles& roles) {
       }
     }
     MutexLock lock(mu_);
-    if (!turn_due_) wake_.WaitFor(mu_, kControlPeriod);
+    const bool awaited = roles.evaluation_awaited;
+    if (!turn_due_) wake_.WaitFor(mu_, awaited ? kAwaitedEvaluationPeriod : kControlPeriod);
     turn_due_ = false;
   }
 }
@@ -414,7 +425,7 @@ absl::Status LocalRun::FinalEvaluation(Roles& roles) {
     FRESHET_RETURN_IF_ERROR(TakeEvaluation(roles));
     if (roles.evaluator->AwaitIdle(absl::ZeroDuration())) {
       if (started) return absl::OkStatus();
-      started = roles.evaluator->Start(roles.publisher->staged());
+      FRESHET_ASSIGN_OR_RETURN(started, roles.evaluator->Start(roles.publisher->staged()));
     }
     MutexLock lock(mu_);
     wake_.WaitFor(mu_, absl::Milliseconds(5));

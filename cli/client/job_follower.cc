@@ -10,8 +10,8 @@
 #include "base/mutex.h"
 #include "base/str_cat.h"
 #include "cli/format/job_text.h"
-#include "job/proto_json.h"
 #include "cli/format/watch_view.h"
+#include "job/proto_json.h"
 
 namespace freshet {
 namespace {

@@ -6,7 +6,8 @@
 
 namespace freshet {
 
-// Whether a process holds this lock file, as the supervisor of a running cluster holds its own.
+// Whether a process holds the lock `lock_file`. A cluster runs while its supervisor holds the lock
+// of the cluster's folder.
 bool IsLocked(const std::string& lock_file);
 
 // The token file of the running cluster below `state_folder`/clusters that has a controller at one

@@ -6,8 +6,8 @@
 namespace freshet {
 
 // Adds cluster up, down and status for a cluster on this machine, and cluster health for any.
-// `flags` are the program's global flags; `code` as for AddJobCommands.
-void AddClusterCommands(const Command& app, ConnectionFlags& flags);
+// `connection` receives the connection flags of cluster health; it must outlive the parsing.
+void AddClusterCommands(const Command& app, ConnectionFlags& connection);
 
 }  // namespace freshet
 

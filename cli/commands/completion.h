@@ -8,7 +8,7 @@
 namespace freshet {
 
 // The completion script of `shell` ("bash", "zsh", "fish") for the commands, flags and job ids of
-// `app`. Usage: source <(freshet completion bash).
+// `program`. Usage: source <(freshet completion bash).
 std::string CompletionScript(const CommandHelp& program, const std::string& shell);
 
 }  // namespace freshet

@@ -5,8 +5,7 @@
 
 namespace freshet {
 
-// Adds validate, explain, init: commands about job files. `code` receives the exit code once one of
-// them has run. Both arguments must outlive the parse.
+// Adds validate, explain, init: commands about job files.
 void AddJobCommands(const Command& app);
 
 }  // namespace freshet

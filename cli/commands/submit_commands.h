@@ -5,8 +5,8 @@
 
 namespace freshet {
 
-// Adds submit and watch. `flags` are the program's global flags; `code` as for AddJobCommands.
-void AddSubmitCommands(const Command& app, ConnectionFlags& flags);
+// Adds submit and watch. `connection` receives their connection flags; it must outlive the parsing.
+void AddSubmitCommands(const Command& app, ConnectionFlags& connection);
 
 }  // namespace freshet
 

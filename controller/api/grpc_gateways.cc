@@ -88,11 +88,4 @@ absl::Status GrpcTrainerGateway::DeleteJobFiles(const std::string& address, cons
       .status();
 }
 
-absl::StatusOr<reward::v1::ScoreReply> GrpcRewardGateway::Score(
-    const std::string& address, const reward::v1::ScoreRequest& request, absl::Duration deadline) {
-  return Call<reward::v1::RewardService>(channels_, cluster::v1::ROLE_REWARD, address,
-                                         &reward::v1::RewardService::Stub::Score, request,
-                                         deadline);
-}
-
 }  // namespace freshet

@@ -9,7 +9,7 @@
 
 namespace freshet {
 
-// Calls trainers and reward workers over gRPC. `channels` must outlive them. Thread-safe.
+// Calls trainers over gRPC. `channels` must outlive it. Thread-safe.
 class GrpcTrainerGateway final : public TrainerGateway {
  public:
   explicit GrpcTrainerGateway(runtime::ChannelCache& channels) : channels_(channels) {}
@@ -25,18 +25,6 @@ class GrpcTrainerGateway final : public TrainerGateway {
       const std::function<absl::Status(const trainer::v1::CheckpointChunk&)>& sink) override;
   absl::Status DeleteJobFiles(const std::string& address, const std::string& job,
                               absl::Duration deadline) override;
-
- private:
-  runtime::ChannelCache& channels_;
-};
-
-class GrpcRewardGateway final : public RewardGateway {
- public:
-  explicit GrpcRewardGateway(runtime::ChannelCache& channels) : channels_(channels) {}
-
-  absl::StatusOr<reward::v1::ScoreReply> Score(const std::string& address,
-                                               const reward::v1::ScoreRequest& request,
-                                               absl::Duration deadline) override;
 
  private:
   runtime::ChannelCache& channels_;

@@ -146,22 +146,4 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::FetchRows(grpc::CallbackServerConte
       });
 }
 
-grpc::ServerUnaryReactor* WorkerServiceImpl::ReportEvaluation(
-    grpc::CallbackServerContext* context, const cluster::v1::ReportEvaluationRequest* request,
-    cluster::v1::ReportEvaluationReply* reply) {
-  return runtime::RunUnary(
-      executor_, context, request, reply,
-      [this](const cluster::v1::ReportEvaluationRequest& r,
-             const runtime::CallContext&) -> absl::StatusOr<cluster::v1::ReportEvaluationReply> {
-        const auto term = controller_.Active();
-        if (term == nullptr) return NotLeading(controller_.Leader());
-        const absl::Status fresh = term->hub->CheckEpoch(r.worker(), r.epoch());
-        if (!fresh.ok()) return Explained(fresh, r.job_id());
-        // Reports for a job that has ended, or for a former leader, are ignored.
-        const auto driver = term->manager.Driver(r.job_id());
-        if (driver != nullptr) driver->ReportEvaluation(r);
-        return cluster::v1::ReportEvaluationReply();
-      });
-}
-
 }  // namespace freshet

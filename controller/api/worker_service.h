@@ -30,9 +30,6 @@ class WorkerServiceImpl final : public cluster::v1::WorkerService::CallbackServi
   grpc::ServerUnaryReactor* FetchRows(grpc::CallbackServerContext* context,
                                       const cluster::v1::FetchRowsRequest* request,
                                       cluster::v1::FetchRowsReply* reply) override;
-  grpc::ServerUnaryReactor* ReportEvaluation(grpc::CallbackServerContext* context,
-                                             const cluster::v1::ReportEvaluationRequest* request,
-                                             cluster::v1::ReportEvaluationReply* reply) override;
 
   // Stops the threads. The server must be shut down first.
   void Stop() { executor_.Stop(); }

@@ -18,7 +18,10 @@ absl::StatusOr<std::unique_ptr<InMemoryTrajectoryStore>> InMemoryTrajectoryStore
 
 InMemoryTrajectoryStore::InMemoryTrajectoryStore(StoreOptions options, StoreOrigin origin,
                                                  const Clock& clock)
-    : options_(std::move(options)), clock_(clock), state_(options_, std::move(origin)) {}
+    : options_(std::move(options)),
+      clock_(clock),
+      state_(options_, std::move(origin)),
+      evaluations_(options_.lease_ttl, options_.max_row_failures, clock) {}
 
 void InMemoryTrajectoryStore::Announce() {
   const uint32_t changes = state_.TakeChanges();
@@ -234,6 +237,7 @@ uint64_t InMemoryTrajectoryStore::AwaitChange(Topic topic, uint64_t seen, absl::
 }
 
 void InMemoryTrajectoryStore::Close() {
+  evaluations_.Close();
   MutexLock lock(mu_);
   closed_ = true;
   for (CondVar& condition : changed_) condition.NotifyAll();

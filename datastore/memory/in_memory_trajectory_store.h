@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "datastore/memory/in_memory_evaluation_store.h"
 #include "datastore/memory/job_state.h"
 #include "datastore/trajectory_store.h"
 
@@ -34,6 +35,7 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
                                                                          const Clock& clock);
 
   const StoreOptions& options() const override { return options_; }
+  EvaluationStore& evaluations() override { return evaluations_; }
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override;
   absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override;
   absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
@@ -83,6 +85,7 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
   std::array<uint64_t, kNumTopics> change_counts_ ABSL_GUARDED_BY(mu_) = {};
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::array<CondVar, kNumTopics> changed_;
+  InMemoryEvaluationStore evaluations_;
 };
 
 }  // namespace freshet

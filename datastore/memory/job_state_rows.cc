@@ -100,9 +100,7 @@ absl::Status JobState::PutFields(Task task, int64_t token, FieldValues values, a
 
 absl::Status JobState::EndRow(Task task, int64_t token, RowEnd end, const std::string& reason,
                               absl::Time now) {
-  if (end != RowEnd::kFailed && end != RowEnd::kReturned) {
-    return InvalidArgument("end of row lease ", token, ": only a failure or a return is reported");
-  }
+  FRESHET_RETURN_IF_ERROR(CheckRowEnd(token, end));
   ExpireLeases(now);
   FRESHET_ASSIGN_OR_RETURN(RowHold * hold, LiveRow(task, token));
   if (hold->done) return FailedPrecondition("row lease ", token, " is done already");

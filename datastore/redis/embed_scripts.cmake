@@ -8,6 +8,7 @@ set(job job.lua)
 set(groups ${job} groups.lua)
 set(steps ${groups} steps.lua)
 set(durability ${steps} durability.lua)
+set(evaluation ${job} evaluation.lua)
 set(table
   "PutPrompts|groups|put_prompts|deny"
   "LeasePrompts|groups|lease_prompts|deny"
@@ -34,6 +35,8 @@ set(table
   "ReadLedger|job|read_ledger|deny"
   "TrimLedger|job|trim_ledger|allow"
   "PackLedger|job|pack_ledger|allow"
+  "PutEvaluation|evaluation|put_evaluation|deny"
+  "Evaluate|evaluation|evaluate|allow"
   "Create|none|create|deny")
 set(code "#include \"datastore/redis/trajectory_scripts.h\"\n\nnamespace freshet::trajectory_scripts {\n")
 foreach(entry IN LISTS table)

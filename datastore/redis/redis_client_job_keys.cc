@@ -111,7 +111,7 @@ absl::StatusOr<int64_t> DeleteJobKeys(RedisClient& client, const JobRemoval& rem
 
 absl::StatusOr<int64_t> DeleteJobSamples(RedisClient& client, const JobRemoval& removal) {
   FRESHET_RETURN_IF_ERROR(ValidateJob(removal.job));
-  FRESHET_ASSIGN_OR_RETURN(const int64_t samples, UnlinkMatching(client, removal, "[bg]:*"));
+  FRESHET_ASSIGN_OR_RETURN(const int64_t samples, UnlinkMatching(client, removal, "[bge]:*"));
   // Keys for replaying replies and finding groups by lease.
   std::vector<std::string> keys;
   for (const char* name : {"holds", "tokens", "replay", "replays", "row_answers", "queue"}) {

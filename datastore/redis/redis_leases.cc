@@ -195,9 +195,7 @@ absl::StatusOr<std::vector<RowLease>> RedisLeases::LeaseRows(const RowRequest& r
 }
 
 absl::Status RedisLeases::EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) {
-  if (end != RowEnd::kFailed && end != RowEnd::kReturned) {
-    return InvalidArgument("end of row lease ", token, ": only a failure or a return is reported");
-  }
+  FRESHET_RETURN_IF_ERROR(CheckRowEnd(token, end));
   FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer,
                            runner_.Run(trajectory_scripts::kEndRow,
                                        {TaskNumber(task), config_.ScriptToken(token),

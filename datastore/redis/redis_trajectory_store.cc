@@ -42,7 +42,8 @@ RedisTrajectoryStore::RedisTrajectoryStore(std::shared_ptr<RedisClient> client,
       puts_(runner_),
       leases_(runner_, reader_, memory_),
       batches_(runner_, reader_, memory_),
-      ledger_(runner_, settings.ledger_segment_rows) {}
+      ledger_(runner_, settings.ledger_segment_rows),
+      evaluations_(runner_, feed_) {}
 
 absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> RedisTrajectoryStore::Create(
     std::shared_ptr<RedisClient> client, StoreOptions options, StoreOrigin origin,

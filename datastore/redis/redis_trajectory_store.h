@@ -13,6 +13,7 @@
 #include "datastore/redis/redis_blobs.h"
 #include "datastore/redis/redis_change_feed.h"
 #include "datastore/redis/redis_client.h"
+#include "datastore/redis/redis_evaluation_store.h"
 #include "datastore/redis/redis_leases.h"
 #include "datastore/redis/redis_ledger.h"
 #include "datastore/redis/redis_puts.h"
@@ -38,7 +39,7 @@ namespace freshet {
 //   kMaxDeadLetters), `changes` (hash) with a channel `changed:TOPIC` for each, `trash` (keys to
 //   delete, by time). Bytes: `b:p:ORDINAL:SUM` (prompt), `b:TOKEN:INDEX:SUM` (response or partial)
 //   and `b:TOKEN:r:SUM` (reference log-probs), where TOKEN is the fencing token of the producing
-//   lease and SUM the checksum.
+//   lease and SUM the checksum. `e:*`: the evaluation (scripts/evaluation.lua).
 // Atomicity. Each operation is one script in one round trip. Operations that bring bytes send them
 //   first, in the same round trip, under unique names that expire in 5 minutes; the script makes
 //   them permanent or rejects them. So a rejected worker never changes accepted bytes. Operations
@@ -76,6 +77,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   ~RedisTrajectoryStore() override = default;
 
   const StoreOptions& options() const override { return config_.options; }
+  EvaluationStore& evaluations() override { return evaluations_; }
   const StoreOrigin& origin() const { return config_.origin; }
 
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override {
@@ -159,6 +161,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   RedisLeases leases_;
   RedisBatches batches_;
   RedisLedger ledger_;
+  RedisEvaluationStore evaluations_;
 };
 
 }  // namespace freshet

@@ -32,6 +32,8 @@ extern const RedisScript kCursor;
 extern const RedisScript kReadLedger;
 extern const RedisScript kTrimLedger;
 extern const RedisScript kPackLedger;
+extern const RedisScript kPutEvaluation;
+extern const RedisScript kEvaluate;
 extern const RedisScript kCreate;
 
 }  // namespace freshet::trajectory_scripts

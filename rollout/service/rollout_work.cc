@@ -6,10 +6,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "base/utf8.h"
 #include "model/bundle_proto.h"
-#include "model/row_tokens.h"
-#include "rollout/service/evaluation_report.h"
 #include "rollout/worker/rollout_setup.h"
 
 namespace freshet {
@@ -21,7 +18,6 @@ constexpr absl::Duration kBesidePeriod = absl::Seconds(1);
 // Each put is a durable round trip to Redis. Samples of incomplete groups share one, because
 // nothing trains on them yet.
 constexpr absl::Duration kPutPeriod = absl::Milliseconds(100);
-constexpr int64_t kMaxEvalRows = 100'000;
 constexpr int64_t kRowsPerCall = 512;
 
 std::vector<WeightMember> Members(
@@ -113,19 +109,13 @@ void RolloutWork::RunBeside(std::stop_token stop) {
   const absl::Duration period = std::min(kBesidePeriod, context_.pull_after);
   while (!stop.stop_requested()) {
     std::optional<cluster::v1::Evaluate> evaluate;
-    std::vector<std::function<void()>> reports;
     {
       MutexLock lock(mu_);
-      if (!evaluate_.has_value() && reports_.empty()) wake_.WaitFor(mu_, period);
+      if (!evaluate_.has_value()) wake_.WaitFor(mu_, period);
       evaluate = std::exchange(evaluate_, std::nullopt);
-      reports.swap(reports_);
     }
-    if (stop.stop_requested()) return;  // a drain does not wait for reports
-    for (const auto& report : reports) report();
-    if (evaluate.has_value()) {
-      const absl::Status status = StartEvaluation(*evaluate);
-      if (!status.ok()) Report(*evaluate, {}, status);
-    }
+    if (stop.stop_requested()) return;
+    if (evaluate.has_value()) StartEvaluation(*evaluate);
     PullWhenDue(timer, stop);
   }
 }
@@ -171,64 +161,48 @@ void RolloutWork::PullWhenDue(PullTimer& timer, const std::stop_token& stop) {
   }
 }
 
-absl::Status RolloutWork::StartEvaluation(const cluster::v1::Evaluate& evaluate) {
+void RolloutWork::StartEvaluation(const cluster::v1::Evaluate& evaluate) {
+  const absl::Status started = TryStartEvaluation(evaluate);
+  if (started.ok()) return;
+  const absl::Status abandoned =
+      store_->evaluations().Abandon(evaluate.evaluation_id(), std::string(Message(started)));
+  FRESHET_LOG(Warning) << "event=evaluation_not_started job=" << job_
+                       << " reason=" << LogQuoted(Message(started))
+                       << " abandoned=" << LogQuoted(abandoned.ok() ? "ok" : Message(abandoned));
+}
+
+absl::Status RolloutWork::TryStartEvaluation(const cluster::v1::Evaluate& evaluate) {
   const PolicyVersion wanted{evaluate.policy().lineage(), evaluate.policy().version()};
   const std::optional<WeightSnapshot> weights = subscriber_->AtLeast(wanted);
   if (!weights.has_value()) {
     return FailedPrecondition("this engine does not hold version ", wanted.version, " yet");
   }
   EvaluationRun run;
+  run.id = evaluate.evaluation_id();
   run.weights = *weights;
   run.sampling = MakeEvalSampling(spec_, model_.config, *model_.tokenizer);
   run.seed = EvalSeed(spec_);
-  const int64_t rows = std::min(evaluate.rows(), kMaxEvalRows);
-  while (static_cast<int64_t>(run.prompts.size()) < rows) {
+  const int64_t rows = std::min(evaluate.rows(), kMaxEvaluationRows);
+  while (std::ssize(run.prompts) < rows) {
     cluster::v1::FetchRowsRequest request;
     request.set_job_id(job_);
     request.set_held_out(true);
-    request.set_first(static_cast<int64_t>(run.prompts.size()));
+    request.set_first(std::ssize(run.prompts));
     request.set_count(std::min(kRowsPerCall, rows - request.first()));
     FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply,
                              controller_.FetchRows(request));
-    if (reply.rows().empty()) break;
+    if (reply.rows().empty()) {
+      return FailedPrecondition("the controller has no row ", request.first());
+    }
     for (const trajectory::v1::DatasetRow& row : reply.rows()) {
-      FRESHET_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
-                               EncodePrompt(*model_.tokenizer, row.prompt()));
-      run.prompts.push_back(std::move(ids));
-      if (!spec_.has_environment()) continue;
-      run.attributes.emplace_back(row.attributes().begin(), row.attributes().end());
-      run.attributes.back()["prompt"] = row.prompt();
+      FRESHET_ASSIGN_OR_RETURN(
+          run.prompts.emplace_back(),
+          MakeHeldOutPrompt(*model_.tokenizer, std::ssize(run.prompts), row.prompt(),
+                            {row.attributes().begin(), row.attributes().end()}));
     }
   }
-  const PolicyVersion policy = run.weights.manifest.policy;
-  run.done = [this, evaluate, policy](absl::StatusOr<EvaluationAnswers> answers) {
-    MutexLock lock(mu_);
-    reports_.push_back([this, evaluate, policy, answers = std::move(answers)] {
-      Report(evaluate, policy, answers);
-    });
-    wake_.NotifyAll();
-  };
   if (worker_->StartEvaluation(std::move(run))) return absl::OkStatus();
   return StatusOf(absl::StatusCode::kResourceExhausted, "another evaluation runs on this engine");
-}
-
-void RolloutWork::Report(const cluster::v1::Evaluate& evaluate, const PolicyVersion& policy,
-                         const absl::StatusOr<EvaluationAnswers>& answers) {
-  cluster::v1::ReportEvaluationRequest request;
-  request.set_job_id(job_);
-  request.set_evaluation_id(evaluate.evaluation_id());
-  request.mutable_policy()->set_lineage(policy.lineage);
-  request.mutable_policy()->set_version(policy.version);
-  if (!answers.ok()) {
-    request.set_error(ValidUtf8(Message(answers.status())));
-  } else {
-    AddAnswers(*answers, *model_.tokenizer, spec_.has_environment(), request);
-  }
-  const absl::Status sent = controller_.ReportEvaluation(std::move(request));
-  if (!sent.ok()) {
-    FRESHET_LOG(Warning) << "event=evaluation_not_reported job=" << job_
-                         << " error=" << LogQuoted(Message(sent));
-  }
 }
 
 void RolloutWork::FillStatus(AssignmentStatus& status) const {

@@ -88,13 +88,12 @@ class RolloutWork final : public runtime::JobWork {
   RolloutWork(runtime::ControllerCalls& controller, const RolloutContext& context)
       : controller_(controller), context_(context) {}
 
-  // Runs on a second thread next to the engine's: pulls missing weights, prepares and reports
-  // evaluations.
+  // Runs on a second thread next to the engine's: pulls missing weights and starts evaluations.
   void RunBeside(std::stop_token stop);
   void PullWhenDue(PullTimer& timer, const std::stop_token& stop);
-  absl::Status StartEvaluation(const cluster::v1::Evaluate& evaluate);
-  void Report(const cluster::v1::Evaluate& evaluate, const PolicyVersion& policy,
-              const absl::StatusOr<EvaluationAnswers>& answers);
+  void StartEvaluation(const cluster::v1::Evaluate& evaluate);
+  // Errors: why the evaluation cannot start; StartEvaluation abandons it with that reason.
+  absl::Status TryStartEvaluation(const cluster::v1::Evaluate& evaluate);
   void Wake();
   RolloutStats Stats() const;
 
@@ -123,7 +122,6 @@ class RolloutWork final : public runtime::JobWork {
   };
   std::optional<FailedPull> failed_pull_ ABSL_GUARDED_BY(mu_);
   std::optional<cluster::v1::Evaluate> evaluate_ ABSL_GUARDED_BY(mu_);  // to start
-  std::vector<std::function<void()>> reports_ ABSL_GUARDED_BY(mu_);     // to send
   // For rates in FillLoad.
   mutable absl::Time last_load_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   mutable int64_t last_tokens_ ABSL_GUARDED_BY(mu_) = 0;

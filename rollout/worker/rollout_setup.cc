@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "model/row_tokens.h"
 
 namespace freshet {
 namespace {
@@ -39,6 +42,17 @@ SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const ModelConfig&
     sampling.max_new_tokens = static_cast<int32_t>(spec.eval().max_new_tokens());
   }
   return sampling;
+}
+
+absl::StatusOr<std::shared_ptr<const Prompt>> MakeHeldOutPrompt(
+    const Tokenizer& tokenizer, int64_t row, const std::string& text,
+    std::map<std::string, std::string> attributes) {
+  Prompt prompt;
+  prompt.ordinal = row;
+  FRESHET_ASSIGN_OR_RETURN(prompt.prompt_ids, EncodePrompt(tokenizer, text));
+  prompt.attributes = std::move(attributes);
+  prompt.attributes["prompt"] = text;
+  return std::make_shared<const Prompt>(std::move(prompt));
 }
 
 uint64_t EvalSeed(const job::v1::JobSpec& spec) {

@@ -2,6 +2,9 @@
 #define FRESHET_ROLLOUT_WORKER_ROLLOUT_SETUP_H_
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
 
 #include "freshet/job/v1/job_spec.pb.h"
 #include "model/model_config.h"
@@ -20,6 +23,11 @@ SamplingParams MakeSampling(const job::v1::JobSpec& spec, const ModelConfig& mod
                             const Tokenizer& tokenizer);
 SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const ModelConfig& model,
                                 const Tokenizer& tokenizer);
+// The prompt of held-out row `row`. `attributes` are the row's fields; `prompt` is added. Errors:
+// see EncodePrompt.
+absl::StatusOr<std::shared_ptr<const Prompt>> MakeHeldOutPrompt(
+    const Tokenizer& tokenizer, int64_t row, const std::string& text,
+    std::map<std::string, std::string> attributes);
 // Seed of evaluations: a separate stream, the same for every version.
 uint64_t EvalSeed(const job::v1::JobSpec& spec);
 

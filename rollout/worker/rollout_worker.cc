@@ -44,7 +44,7 @@ absl::Status RolloutWorker::Run(std::stop_token stop) {
     MutexLock lock(mu_);
     ended_ = true;
   }
-  FinishEvaluation(absl::CancelledError("the rollout worker stops"));
+  while (EvaluationBusy()) FinishEvaluation("the rollout worker stops");
   return status;
 }
 

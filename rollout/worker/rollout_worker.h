@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "datastore/evaluation_store.h"
 #include "datastore/trajectory_store.h"
 #include "rollout/engine/inference_engine.h"
 #include "rollout/worker/episode_runner.h"
@@ -26,22 +27,13 @@
 
 namespace freshet {
 
-// For each prompt of an evaluation: its response or an error.
-using EvaluationAnswers = std::vector<absl::StatusOr<Response>>;
-
 // An evaluation to run alongside the rollouts: every prompt once, all with one pinned version.
 struct EvaluationRun {
+  std::string id;  // of the store's current evaluation (EvaluationStore)
   WeightSnapshot weights;
-  std::vector<std::vector<int32_t>> prompts;
-  // Row fields of the prompts, for the environment; empty without one.
-  std::vector<std::map<std::string, std::string>> attributes = {};
+  std::vector<std::shared_ptr<const Prompt>> prompts;  // by row; attributes for the environment
   SamplingParams sampling;
   uint64_t seed = 0;
-  // Called once on the worker's thread with one answer per prompt, or with an error if the run was
-  // abandoned. By then the worker accepts the next evaluation. A failed prompt is tried three times
-  // unless retrying is useless (INVALID_ARGUMENT). An engine failure counts only if that prompt was
-  // the engine's only work.
-  std::function<void(absl::StatusOr<EvaluationAnswers>)> done;
 };
 
 struct RolloutOptions {
@@ -141,8 +133,13 @@ class RolloutWorker {
   // returned.
   absl::Status Run(std::stop_token stop);
 
-  // Queues an evaluation, also before Run. Returns false if one is queued or running, or if Run has
-  // returned (the caller counts it as skipped).
+  // Queues an evaluation, also before Run. Returns false if Run has returned. It replaces one with
+  // another id that is queued or running, whose answers the store no longer takes; the same id
+  // again has no effect. Answers are stored as they come, failures at the end. A failed prompt is
+  // tried three times unless retrying is useless (INVALID_ARGUMENT); an engine failure counts only
+  // if that prompt was the engine's only work. The evaluation is abandoned
+  // (EvaluationStore::Abandon) if its weights cannot be loaded, no prompt has an answer, or Run
+  // ends; and it is dropped once the store no longer has it.
   bool StartEvaluation(EvaluationRun run);
   bool EvaluationBusy() const;
 
@@ -180,7 +177,10 @@ class RolloutWorker {
     std::set<size_t> in_flight = {};
     std::deque<size_t> again = {};  // failed prompts to resubmit
     std::map<size_t, int> failures = {};
-    EvaluationAnswers answers = {};
+    std::vector<EvaluationAnswer> unsent = {};
+    std::vector<EvaluationAnswer> failed = {};
+    bool loaded = false;
+    absl::Time send_at = absl::InfinitePast();
 
     bool waits() const { return submitted < run.prompts.size() || !again.empty(); }
   };
@@ -237,7 +237,9 @@ class RolloutWorker {
   void CancelEvaluation(size_t prompt);
   void TakeBackEvaluation(const absl::Status& why, bool count);
   void DeliverEvaluation(size_t prompt, absl::StatusOr<Response> response);
-  void FinishEvaluation(absl::Status status);
+  void SendAnswers();
+  // `abandoned`: why it cannot go on; "": nothing is left to do.
+  void FinishEvaluation(const std::string& abandoned);
 
   void Idle();
   int64_t EpisodeRoom() const;

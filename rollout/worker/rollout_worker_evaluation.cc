@@ -1,11 +1,15 @@
 // Evaluations that a RolloutWorker runs alongside its rollouts.
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <memory>
 #include <set>
 #include <utility>
 
+#include "base/log.h"
 #include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "rollout/engine/engine_call.h"
 #include "rollout/worker/rollout_worker.h"
 
@@ -15,12 +19,14 @@ namespace {
 // Evaluation requests have negative ids, which cannot collide with ordinals.
 constexpr int64_t kEvaluationRequests = -1;
 constexpr int kMostEvaluationTries = 3;  // per prompt
+// Answers that finish within this period are stored in one call.
+constexpr absl::Duration kAnswersPeriod = absl::Milliseconds(100);
 
 }  // namespace
 
 bool RolloutWorker::StartEvaluation(EvaluationRun run) {
   MutexLock lock(mu_);
-  if (evaluating_ || ended_) return false;
+  if (ended_) return false;
   evaluating_ = true;
   queued_evaluation_ = std::move(run);
   return true;
@@ -52,10 +58,8 @@ bool RolloutWorker::EvaluationWaitsForEngine() const {
 bool RolloutWorker::EvaluationFits(size_t prompt) const {
   const EvaluationRun& run = evaluation_->run;
   if (EvaluationInFlight() >= EvaluationShare() || InHand() >= most_in_hand_) return false;
-  if (engine_.Admissible(static_cast<int64_t>(run.prompts[prompt].size()), 1, run.sampling, 1) ==
-      0) {
-    return false;
-  }
+  const auto tokens = static_cast<int64_t>(run.prompts[prompt]->prompt_ids.size());
+  if (engine_.Admissible(tokens, 1, run.sampling, 1) == 0) return false;
   // Episodes that wait for their environment use no capacity now but will later.
   return episodes_ == nullptr ||
          (!episodes_->waiting_for_engine() &&
@@ -66,16 +70,21 @@ absl::Status RolloutWorker::SubmitEvaluation(size_t prompt) {
   const EvaluationRun& run = evaluation_->run;
   const auto number = static_cast<int64_t>(prompt);
   if (episodes_ != nullptr) {
-    EpisodeGroup group{Lane::kEvaluation, number, run.prompts[prompt], {}, run.seed, number, {0},
-                       run.sampling};
-    if (prompt < run.attributes.size()) group.attributes = run.attributes[prompt];
-    episodes_->Start(std::move(group));
+    const Prompt& row = *run.prompts[prompt];
+    episodes_->Start(EpisodeGroup{Lane::kEvaluation,
+                                  number,
+                                  row.prompt_ids,
+                                  row.attributes,
+                                  run.seed,
+                                  number,
+                                  {0},
+                                  run.sampling});
     return absl::OkStatus();
   }
   GenerationRequest request;
   request.id = kEvaluationRequests - number;
   request.lane = Lane::kEvaluation;
-  request.prompt_ids = run.prompts[prompt];
+  request.prompt_ids = run.prompts[prompt]->prompt_ids;
   request.seed = run.seed;
   request.ordinal = number;
   request.sample_indices = {0};
@@ -84,18 +93,23 @@ absl::Status RolloutWorker::SubmitEvaluation(size_t prompt) {
 }
 
 absl::Status RolloutWorker::AdvanceEvaluation() {
-  if (!evaluation_.has_value()) {
+  std::optional<EvaluationRun> next;
+  {
     MutexLock lock(mu_);
-    if (!queued_evaluation_.has_value()) return absl::OkStatus();
-    evaluation_ = ActiveEvaluation{std::move(*queued_evaluation_)};
-    queued_evaluation_.reset();
+    next = std::exchange(queued_evaluation_, std::nullopt);
   }
+  if (next.has_value() && !(evaluation_.has_value() && evaluation_->run.id == next->id)) {
+    if (evaluation_.has_value()) {
+      for (const size_t prompt : evaluation_->in_flight) CancelEvaluation(prompt);
+    }
+    evaluation_ = ActiveEvaluation{*std::move(next)};
+  }
+  if (!evaluation_.has_value()) return absl::OkStatus();
   ActiveEvaluation& active = *evaluation_;
-  if (active.submitted == 0 && active.answers.empty()) {
-    active.answers.resize(active.run.prompts.size());
+  if (!std::exchange(active.loaded, true)) {
     const absl::Status status = engine_.LoadWeights(Lane::kEvaluation, active.run.weights);
     if (!status.ok()) {
-      FinishEvaluation(status);
+      FinishEvaluation(std::string(Message(status)));
       return absl::OkStatus();
     }
   }
@@ -117,7 +131,7 @@ absl::Status RolloutWorker::AdvanceEvaluation() {
       DeliverEvaluation(prompt, status);
     }
   }
-  if (active.finished == active.run.prompts.size()) FinishEvaluation(absl::OkStatus());
+  SendAnswers();
   return absl::OkStatus();
 }
 
@@ -153,11 +167,49 @@ void RolloutWorker::DeliverEvaluation(size_t prompt, absl::StatusOr<Response> re
     evaluation_->again.push_back(prompt);
     return;
   }
-  evaluation_->answers[prompt] = std::move(response);
+  EvaluationAnswer answer{static_cast<int64_t>(prompt), evaluation_->run.prompts[prompt], nullptr,
+                          ""};
   ++evaluation_->finished;
+  if (response.ok()) {
+    answer.response = std::make_shared<const Response>(*std::move(response));
+    evaluation_->unsent.push_back(std::move(answer));
+  } else {
+    answer.error = StrCat("no answer: ", Message(response.status()));
+    evaluation_->failed.push_back(std::move(answer));
+  }
 }
 
-void RolloutWorker::FinishEvaluation(absl::Status status) {
+void RolloutWorker::SendAnswers() {
+  ActiveEvaluation& active = *evaluation_;
+  const bool all = active.finished == active.run.prompts.size();
+  if (all && !active.failed.empty()) {
+    if (active.failed.size() == active.finished) {
+      return FinishEvaluation(StrCat("none of ", active.finished, " rows has an answer; row ",
+                                     active.failed[0].row, ": ", active.failed[0].error));
+    }
+    std::move(active.failed.begin(), active.failed.end(), std::back_inserter(active.unsent));
+    active.failed.clear();
+  }
+  const absl::Time now = clock_.Now();
+  if (!active.unsent.empty() && (all || now >= active.send_at) && !StoreAwaited()) {
+    const absl::Status status = store_.evaluations().PutAnswers(
+        active.run.id, active.run.weights.manifest.policy, active.unsent);
+    active.send_at = now + kAnswersPeriod;
+    if (StoreFailed(status)) return;
+    if (!status.ok() && !absl::IsFailedPrecondition(status) && !absl::IsNotFound(status)) {
+      return FinishEvaluation(std::string(Message(status)));
+    }
+    if (!status.ok()) {  // The store no longer has it.
+      FRESHET_LOG(Info) << "event=evaluation_dropped reason=" << LogQuoted(Message(status));
+      return FinishEvaluation("");
+    }
+    StoreWorks();
+    active.unsent.clear();
+  }
+  if (all && active.unsent.empty()) FinishEvaluation("");
+}
+
+void RolloutWorker::FinishEvaluation(const std::string& abandoned) {
   std::optional<ActiveEvaluation> ended = std::exchange(evaluation_, std::nullopt);
   {
     MutexLock lock(mu_);
@@ -166,11 +218,15 @@ void RolloutWorker::FinishEvaluation(absl::Status status) {
       ended = ActiveEvaluation{std::move(*queued_evaluation_)};
       queued_evaluation_.reset();
     }
-    evaluating_ = false;
+    evaluating_ = queued_evaluation_.has_value();
   }
-  if (status.ok()) return ended->run.done(std::move(ended->answers));
   for (const size_t prompt : ended->in_flight) CancelEvaluation(prompt);
-  ended->run.done(std::move(status));
+  if (abandoned.empty()) return;
+  const absl::Status status = store_.evaluations().Abandon(ended->run.id, abandoned);
+  if (!status.ok()) {
+    FRESHET_LOG(Warning) << "event=evaluation_not_abandoned reason=" << LogQuoted(abandoned)
+                         << " error=" << LogQuoted(Message(status));
+  }
 }
 
 }  // namespace freshet

@@ -42,8 +42,6 @@ class ControllerCalls {
   // UNAVAILABLE: no controller was reached within WorkerAgentOptions::data_timeout.
   virtual absl::StatusOr<cluster::v1::FetchRowsReply> FetchRows(
       const cluster::v1::FetchRowsRequest& request) = 0;
-  // Sets worker and epoch of the request. Same errors.
-  virtual absl::Status ReportEvaluation(cluster::v1::ReportEvaluationRequest request) = 0;
 };
 
 }  // namespace freshet::runtime

@@ -1,8 +1,5 @@
 #include "tests/cli/fake_job_service.h"
 
-#include <grpcpp/server_builder.h>
-
-#include <chrono>
 #include <utility>
 
 #include "base/log.h"
@@ -33,21 +30,6 @@ absl::Status ErrorsToStatus(const std::vector<ConfigError>& errors) {
 }
 
 }  // namespace
-
-FakeJobService::FakeJobService() {
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(this);
-  server_ = builder.BuildAndStart();
-  FRESHET_CHECK(server_ != nullptr);
-  address_ = StrCat("127.0.0.1:", port);
-}
-
-FakeJobService::~FakeJobService() {
-  stop_.Notify();
-  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
-}
 
 absl::Status FakeJobService::Begin(const std::string& method) {
   ++calls_[method];

@@ -1,18 +1,15 @@
 #ifndef FRESHET_TESTS_CLI_FAKE_JOB_SERVICE_H_
 #define FRESHET_TESTS_CLI_FAKE_JOB_SERVICE_H_
 
-#include <grpcpp/server.h>
-#include <grpcpp/server_context.h>
-
 #include <deque>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
 #include "freshet/job/v1/job_service.grpc.pb.h"
+#include "tests/testing/loopback_server.h"
 
 namespace freshet {
 
@@ -20,10 +17,9 @@ namespace freshet {
 // set by the test, or else `steps` steps and an end. Thread-safe.
 class FakeJobService final : public job::v1::JobService::Service {
  public:
-  FakeJobService();
-  ~FakeJobService() override;
+  ~FakeJobService() override { stop_.Notify(); }
 
-  const std::string& address() const { return address_; }
+  std::string address() const { return server_.address(); }
 
   // Adds a job; Watch returns `events`.
   void AddJob(const job::v1::Job& job, const std::vector<job::v1::Event>& events)
@@ -97,8 +93,7 @@ class FakeJobService final : public job::v1::JobService::Service {
   std::vector<job::v1::LogEntry> logs_ ABSL_GUARDED_BY(mu_);
   job::v1::Cluster cluster_ ABSL_GUARDED_BY(mu_);
   Notification stop_;
-  std::string address_;
-  std::unique_ptr<grpc::Server> server_;
+  const LoopbackServer server_{this};
 };
 
 // Events with cursors "1", "2", ...: RUNNING, steps 1..steps with growing reward, the end state.

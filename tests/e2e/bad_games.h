@@ -3,15 +3,13 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 
 #include "base/mutex.h"
-#include "base/str_cat.h"
 #include "freshet/env/v1/env_service.grpc.pb.h"
+#include "tests/testing/loopback_server.h"
 
 namespace freshet {
 
@@ -28,16 +26,8 @@ class BadGames final : public env::v1::EnvService::Service {
   // Not in the alphabet of QuickJob (cluster_job.h).
   static constexpr char kForeign[] = "\xC3\xA9";
 
-  BadGames(Kind kind, int64_t one_in) : kind_(kind), one_in_(one_in) {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    address_ = StrCat("127.0.0.1:", port);
-  }
-  ~BadGames() override { server_->Shutdown(std::chrono::system_clock::now()); }
-  const std::string& address() const { return address_; }
+  BadGames(Kind kind, int64_t one_in) : kind_(kind), one_in_(one_in) {}
+  std::string address() const { return server_.address(); }
   // Calls that are currently hanging.
   int hanging() const ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
@@ -89,12 +79,11 @@ class BadGames final : public env::v1::EnvService::Service {
 
   const Kind kind_;
   const int64_t one_in_;
-  std::string address_;
-  std::unique_ptr<grpc::Server> server_;
   mutable Mutex mu_;
   CondVar never_;
   int hanging_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, int64_t> games_ ABSL_GUARDED_BY(mu_);  // seed -> number
+  const LoopbackServer server_{this};
 };
 
 }  // namespace freshet

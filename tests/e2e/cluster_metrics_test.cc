@@ -158,12 +158,8 @@ TEST_F(ClusterMetricsOfAJob, TheRolloutShowsWorkAndIdleness) {
 }
 
 TEST_F(ClusterMetricsOfAJob, RewardAndEnvironmentShowOutcomes) {
-  // Evaluations are scored by the same worker, starting with the first one.
-  MetricsText reward = cluster_->Metrics("reward-0");
-  EXPECT_TRUE(ClusterProcesses::Await([&] {
-    reward = cluster_->Metrics("reward-0");
-    return reward.Sum("freshet_reward_cache_requests_total") > 0.0;
-  }));
+  const MetricsText reward =
+      AwaitAtLeast("reward-0", "freshet_reward_scores_total", Job({{"outcome", "ok"}}), 101);
   EXPECT_GT(*reward.Find("freshet_reward_scores_total", Job({{"outcome", "ok"}})), 100);
   EXPECT_EQ(reward.Find("freshet_reward_scores_total", Job({{"outcome", "infra_error"}})), 0);
   EXPECT_GT(*reward.Find("freshet_reward_score_seconds_count", Job()), 100);

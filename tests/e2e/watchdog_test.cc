@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "tests/e2e/cluster_job.h"
 #include "tests/testing/cluster_processes.h"
+#include "tests/testing/loopback_server.h"
 
 namespace freshet {
 namespace {
@@ -29,19 +30,8 @@ using testing::HasSubstr;
 // An environment whose episodes end after the first step, until it hangs.
 class UsersEnvironment final : public env::v1::EnvService::Service {
  public:
-  UsersEnvironment() {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    address_ = StrCat("127.0.0.1:", port);
-  }
-  ~UsersEnvironment() override {
-    Hang(false);
-    server_->Shutdown(std::chrono::system_clock::now());
-  }
-  const std::string& address() const { return address_; }
+  ~UsersEnvironment() override { Hang(false); }
+  std::string address() const { return server_.address(); }
   void Hang(bool hang) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     hangs_ = hang;
@@ -69,11 +59,10 @@ class UsersEnvironment final : public env::v1::EnvService::Service {
     while (hangs_ && !context.IsCancelled()) changed_.WaitFor(mu_, absl::Milliseconds(100));
   }
 
-  std::string address_;
-  std::unique_ptr<grpc::Server> server_;
   Mutex mu_;
   CondVar changed_;
   bool hangs_ ABSL_GUARDED_BY(mu_) = false;
+  const LoopbackServer server_{this};
 };
 
 class WatchdogTest : public testing::Test {

@@ -1,8 +1,7 @@
-#include "job/loss_setup.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_parser.h"
+#include "job/loss_setup.h"
 #include "tests/e2e/tiny_job.h"
 
 namespace freshet {

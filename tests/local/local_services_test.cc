@@ -1,12 +1,12 @@
 #include "local/local_services.h"
 
-#include <grpcpp/grpcpp.h>
+#include <optional>
 
-#include "base/str_cat.h"
 #include "env_workers/service.h"
 #include "freshet/reward/v1/reward_service.grpc.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/loopback_server.h"
 
 namespace freshet {
 namespace {
@@ -29,25 +29,11 @@ class LengthReward final : public reward::v1::RewardService::Service {
 
 class LocalServicesTest : public testing::Test {
  protected:
-  // Serves on a free loopback port; returns HOST:PORT.
-  std::string Serve(grpc::Service& service) {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&service);
-    server_ = builder.BuildAndStart();
-    EXPECT_NE(server_, nullptr);
-    return StrCat("127.0.0.1:", port);
-  }
-  // Stops the server before the services that it calls are destroyed.
-  ~LocalServicesTest() override {
-    if (server_ != nullptr) server_->Shutdown();
-    server_.reset();
-  }
+  std::string Serve(grpc::Service& service) { return server_.emplace(&service).address(); }
 
   LengthReward reward_;
   EnvService environments_{BuiltinEnvironments(), SystemClock::Get(), nullptr, {}};
-  std::unique_ptr<grpc::Server> server_;
+  std::optional<LoopbackServer> server_;
 };
 
 TEST_F(LocalServicesTest, AsksTheUsersReward) {

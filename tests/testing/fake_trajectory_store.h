@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/str_cat.h"
+#include "datastore/memory/in_memory_evaluation_store.h"
 #include "datastore/trajectory_store.h"
 
 namespace freshet {
@@ -110,6 +112,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
   }
 
   const StoreOptions& options() const override { return options_; }
+  EvaluationStore& evaluations() override { return evaluations_; }
 
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -261,6 +264,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
     return nullptr;
   }
 
+  InMemoryEvaluationStore evaluations_{absl::Seconds(30), 3, SystemClock::Get()};
   const StoreOptions options_;
   Mutex mu_;
   CondVar cv_;

@@ -14,6 +14,7 @@ class ForwardingTrajectoryStore : public TrajectoryStore {
   explicit ForwardingTrajectoryStore(TrajectoryStore& store) : store_(store) {}
 
   const StoreOptions& options() const override { return store_.options(); }
+  EvaluationStore& evaluations() override { return store_.evaluations(); }
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override {
     return store_.PutPrompts(prompts);
   }

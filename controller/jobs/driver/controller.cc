@@ -12,10 +12,10 @@ constexpr int64_t kReadOnly = -1;
 
 DriverContext MakeContext(const ControllerPorts& ports, const ControllerOptions& options,
                           ControllerTerm& term) {
-  return DriverContext{term.registry,     *term.hub,      term.reservations, ports.events,
-                       ports.stores,      ports.trainers, ports.rewards,     ports.observer,
-                       term.pools,        term.scaler,    ports.clock,       options.timing,
-                       options.retention, options.roots,  term.fence};
+  return DriverContext{term.registry, *term.hub,      term.reservations, ports.events,
+                       ports.stores,  ports.trainers, ports.observer,    term.pools,
+                       term.scaler,   ports.clock,    options.timing,    options.retention,
+                       options.roots, term.fence};
 }
 
 }  // namespace

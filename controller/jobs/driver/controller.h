@@ -32,7 +32,6 @@ struct ControllerPorts {
   LeaderLease& lease;
   JobStores& stores;
   TrainerGateway& trainers;
-  RewardGateway& rewards;
   ControllerObserver& observer;
   const Clock& clock;
   // Changes the number of workers. Null: the hub does, by its record and by drains.

@@ -104,15 +104,6 @@ absl::StatusOr<cluster::v1::FetchRowsReply> JobDriver::FetchRows(
   return reply;
 }
 
-void JobDriver::ReportEvaluation(const cluster::v1::ReportEvaluationRequest& report) {
-  std::shared_ptr<JobEvaluations> evaluations;
-  {
-    MutexLock lock(mu_);
-    evaluations = evaluations_;
-  }
-  if (evaluations != nullptr) evaluations->Report(report);
-}
-
 absl::StatusOr<JobRecord> JobDriver::Change(const std::function<absl::Status(JobRecord&)>& change) {
   return context_.registry.Change(id_, change);
 }
@@ -130,12 +121,7 @@ void JobDriver::Run(std::stop_token stop) {
     if (!stop.stop_requested()) context_.hub.AwaitChange(seen, context_.timing.tick);
   }
   StopFeeder();
-  std::shared_ptr<JobEvaluations> evaluations;
-  {
-    MutexLock lock(mu_);
-    evaluations = evaluations_;
-  }
-  if (evaluations != nullptr) evaluations->Stop();
+  if (evaluations_.has_value()) evaluations_->Cancel();
 }
 
 absl::StatusOr<bool> JobDriver::Turn() {
@@ -266,10 +252,6 @@ absl::Status JobDriver::Open(const JobRecord& record, const WorkersReport& repor
     FRESHET_ASSIGN_OR_RETURN(inputs, OpenJobInputs(spec_, std::move(bundle), context_.roots));
     MutexLock lock(mu_);
     inputs_ = inputs;
-    if (spec_.has_eval()) {
-      evaluations_ = std::make_shared<JobEvaluations>(
-          context_.hub, context_.rewards, context_.timing, context_.clock, id_, spec_, inputs);
-    }
   }
   if (store_ == nullptr) {
     // A successor may have deleted the job while the trainer described the model.
@@ -277,6 +259,10 @@ absl::Status JobDriver::Open(const JobRecord& record, const WorkersReport& repor
       return StatusOf(absl::StatusCode::kUnavailable, Message(leads));
     }
     FRESHET_RETURN_IF_ERROR(OpenStore(record));
+  }
+  if (spec_.has_eval() && !evaluations_.has_value()) {
+    evaluations_.emplace(context_.hub, store_->evaluations(), context_.timing.evaluation_deadline,
+                         id_, spec_, NumRows(spec_, *inputs, /*held_out=*/true));
   }
   if (base_assign_ == nullptr) base_assign_ = BaseAssign(record);
   if (feeder_ == nullptr) {

@@ -40,7 +40,6 @@ struct DriverContext {
   EventLog& events;
   JobStores& stores;
   TrainerGateway& trainers;
-  RewardGateway& rewards;
   ControllerObserver& observer;
   Autoscaler& pools;
   PoolScaler& scaler;  // a call may take a second
@@ -88,8 +87,6 @@ class JobDriver {
   // UNAVAILABLE: the data is not loaded yet. Otherwise see freshet::FetchRows.
   absl::StatusOr<cluster::v1::FetchRowsReply> FetchRows(
       const cluster::v1::FetchRowsRequest& request) const ABSL_LOCKS_EXCLUDED(mu_);
-  void ReportEvaluation(const cluster::v1::ReportEvaluationRequest& report)
-      ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Run(std::stop_token stop);
@@ -130,6 +127,7 @@ class JobDriver {
   // Used by the driver's thread only.
   JobWorkers workers_;
   std::shared_ptr<TrajectoryStore> store_;
+  std::optional<JobEvaluations> evaluations_;  // uses store_; absent if the job has no eval
   std::shared_ptr<const cluster::v1::Assign> base_assign_;
   absl::Status opening_;  // why model, data or store are not open
   absl::Time open_retry_at_ = absl::InfinitePast();
@@ -154,7 +152,6 @@ class JobDriver {
 
   mutable Mutex mu_;
   std::shared_ptr<const JobInputs> inputs_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<JobEvaluations> evaluations_ ABSL_GUARDED_BY(mu_);
   absl::Status feeder_status_ ABSL_GUARDED_BY(mu_);
   JobLive live_ ABSL_GUARDED_BY(mu_);
   JobDemand demand_ ABSL_GUARDED_BY(mu_);

@@ -129,26 +129,21 @@ absl::Status JobDriver::ReadProgress(JobRecord& record, bool save) {
 }
 
 absl::Status JobDriver::Evaluate(JobRecord& record, const WorkersReport& report, absl::Time now) {
-  std::shared_ptr<JobEvaluations> evaluations;
-  {
-    MutexLock lock(mu_);
-    evaluations = evaluations_;
-  }
-  if (evaluations == nullptr || record.wanted() == cluster::v1::WANTED_PAUSED) {
+  if (!evaluations_.has_value() || record.wanted() == cluster::v1::WANTED_PAUSED) {
     return absl::OkStatus();
   }
   const int64_t committed = record.trainer_done() ? spec_.trainer().steps()
                             : stats_.has_value()  ? stats_->committed_version
                                                   : -1;
-  const std::optional<JobEvaluations::Ended> ended = evaluations->Turn(
-      committed, record.evaluated_version(), report.evaluators, report.reward_addresses, now);
+  const std::optional<JobEvaluations::Ended> ended =
+      evaluations_->Turn(committed, record.evaluated_version(), report.evaluators, now);
   if (!ended.has_value()) return absl::OkStatus();
   last_progress_ = now;
   int64_t version = ended->version;
   if (ended->metrics.has_value()) {
     EvalMetrics metrics = *ended->metrics;
     metrics.wall_seconds = absl::ToDoubleSeconds(now - FromTimestamp(record.started()));
-    version = std::max(version, metrics.policy_version);
+    version = std::max(version, std::min(metrics.policy_version, committed));
     FRESHET_RETURN_IF_ERROR(context_.registry.AppendMetrics(
         id_, StrCat("eval/", metrics.lineage, "/", metrics.policy_version), ToJson(metrics)));
   }
@@ -163,6 +158,7 @@ absl::Status JobDriver::Evaluate(JobRecord& record, const WorkersReport& report,
         }
         return absl::OkStatus();
       }));
+  evaluations_->Cancel();
   return absl::OkStatus();
 }
 
@@ -288,11 +284,11 @@ absl::Status JobDriver::Watch(JobRecord& record, const WorkersReport& report, ab
     for (const auto& [reason, groups] : stats_->ended_by_reason) live.ended[reason] = groups;
     live.dead = dead_;
   }
+  if (evaluations_.has_value()) gauges.evaluations_skipped = evaluations_->skipped();
   {
     MutexLock lock(mu_);
     live_ = std::move(live);
     demand_ = std::move(demand);
-    if (evaluations_ != nullptr) gauges.evaluations_skipped = evaluations_->skipped();
   }
   context_.observer.OnJob(gauges);
 

@@ -4,50 +4,40 @@
 
 #include "base/log.h"
 #include "base/str_cat.h"
+#include "base/transient.h"
+#include "runlog/evaluation_summary.h"
 
 namespace freshet {
 namespace {
 
 constexpr int kMaxTries = 5;
 
+// PERMISSION_DENIED: the password may be being changed.
+bool MayPass(const absl::Status& status) {
+  return IsTransient(status) || absl::IsPermissionDenied(status);
+}
+
 }  // namespace
 
-JobEvaluations::JobEvaluations(WorkerHub& hub, RewardGateway& rewards,
-                               const ControllerTiming& timing, const Clock& clock, std::string job,
-                               job::v1::JobSpec spec, std::shared_ptr<const JobInputs> inputs)
+JobEvaluations::JobEvaluations(WorkerHub& hub, EvaluationStore& store, absl::Duration deadline,
+                               std::string job, const job::v1::JobSpec& spec, int64_t rows)
     : hub_(hub),
-      rewards_(rewards),
-      timing_(timing),
-      clock_(clock),
+      store_(store),
       job_(std::move(job)),
-      spec_(std::move(spec)),
-      inputs_(std::move(inputs)),
-      tracker_(timing.evaluation_deadline, kMaxTries) {}
+      name_(spec.eval().name()),
+      rule_{spec.eval().every_steps(), spec.trainer().steps()},
+      rows_(rows),
+      tracker_(deadline, kMaxTries) {}
 
-JobEvaluations::~JobEvaluations() { Stop(); }
-
-void JobEvaluations::Stop() {
-  std::jthread scorer;
-  {
-    MutexLock lock(mu_);
-    stopped_ = true;
-    stopping_.NotifyAll();
-    scorer = std::move(scorer_);
+// Returns the store's permanent errors; after others the version stays due.
+absl::Status JobEvaluations::Direct(const EvaluationTracker::Running& running,
+                                    const std::vector<EvaluatorSlot>& slots) {
+  if (const absl::Status status = store_.Begin(running.id, rows_); !status.ok()) {
+    FRESHET_LOG(Warning) << "event=evaluation_not_stored job=" << job_
+                         << " error=" << LogQuoted(Message(status));
+    tracker_.End();
+    return MayPass(status) ? absl::OkStatus() : status;
   }
-}
-
-bool JobEvaluations::idle() const {
-  MutexLock lock(mu_);
-  return tracker_.idle();
-}
-
-int64_t JobEvaluations::skipped() const {
-  MutexLock lock(mu_);
-  return skipped_;
-}
-
-void JobEvaluations::Direct(const EvaluationTracker::Running& running,
-                            const std::vector<EvaluatorSlot>& slots) {
   cluster::v1::Directive directive;
   cluster::v1::Evaluate* evaluate = directive.mutable_evaluate();
   for (const EvaluatorSlot& slot : slots) {
@@ -57,86 +47,78 @@ void JobEvaluations::Direct(const EvaluationTracker::Running& running,
   }
   evaluate->set_evaluation_id(running.id);
   evaluate->mutable_policy()->set_version(running.version);
-  evaluate->set_rows(NumRows(spec_, *inputs_, /*held_out=*/true));
+  evaluate->set_rows(rows_);
   const absl::Status sent = hub_.Send(running.worker, running.epoch, directive);
-  if (!sent.ok()) tracker_.Fail(running.id, Message(sent));
+  if (!sent.ok()) tracker_.Fail(std::string(Message(sent)));
+  return absl::OkStatus();
 }
 
 std::optional<JobEvaluations::Ended> JobEvaluations::Turn(int64_t committed, int64_t done_upto,
                                                           const std::vector<EvaluatorSlot>& slots,
-                                                          std::vector<std::string> reward_addresses,
                                                           absl::Time now) {
-  MutexLock lock(mu_);
-  if (stopped_) return std::nullopt;
-  reward_addresses_ = std::move(reward_addresses);
-  if (result_.has_value()) {
-    Ended ended;
-    ended.version = tracker_.running()->version;
-    if (result_->ok()) {
-      ended.metrics = **result_;
-      ended.metrics->eval_seconds = absl::ToDoubleSeconds(now - tracker_.running()->begun);
-    } else {
-      ended.error = StrCat("the evaluation of version ", ended.version,
-                           " failed: ", Message(result_->status()));
-    }
-    result_.reset();
-    tracker_.End();
-    return ended;
-  }
-  if (!tracker_.idle()) {
-    const int64_t version = tracker_.running()->version;
-    EvaluationTracker::Outcome outcome = tracker_.Check(slots, now);
-    if (outcome.retry.has_value()) Direct(*outcome.retry, slots);
-    if (outcome.given_up.empty()) return std::nullopt;
-    return Ended{version, std::nullopt, std::move(outcome.given_up)};
-  }
-  const EvaluationRule rule{spec_.eval().every_steps(), spec_.trainer().steps()};
-  const DueEvaluation due = FindDueEvaluation(rule, committed, done_upto);
+  if (!tracker_.idle()) return CheckRunning(slots, now);
+  const DueEvaluation due = FindDueEvaluation(rule_, committed, done_upto);
   if (!due.version.has_value()) return std::nullopt;
-  const auto begun = tracker_.Begin(job_, *due.version, slots, now);
-  if (!begun.has_value()) return std::nullopt;
+  const auto first_try = tracker_.Begin(job_, *due.version, slots, now);
+  if (!first_try.has_value()) return std::nullopt;
   if (*due.version > begun_) skipped_ += due.skipped;
   begun_ = *due.version;
-  Direct(*begun, slots);
-  return std::nullopt;
+  const absl::Status status = Direct(*first_try, slots);
+  if (status.ok()) return std::nullopt;
+  return Ended{
+      *due.version, std::nullopt,
+      StrCat("the evaluation of version ", *due.version, " cannot be stored: ", Message(status))};
 }
 
-void JobEvaluations::Report(const cluster::v1::ReportEvaluationRequest& report) {
-  MutexLock lock(mu_);
-  if (stopped_) return;
-  if (!report.error().empty()) {
-    tracker_.Fail(report.evaluation_id(), report.error());
-    return;
+std::optional<JobEvaluations::Ended> JobEvaluations::CheckRunning(
+    const std::vector<EvaluatorSlot>& slots, absl::Time now) {
+  const EvaluationTracker::Running running = *tracker_.running();
+  const absl::StatusOr<EvaluationState> state = store_.Read(running.id);
+  if (state.ok()) {
+    if (!state->abandoned.empty()) tracker_.Fail(state->abandoned);
+    if (state->answered == rows_ && state->policy.version < running.version) {
+      tracker_.Fail(
+          StrCat("rollout ", running.worker, " answered with version ", state->policy.version));
+    } else if (!state->rows.empty()) {
+      return Finish(*state, now);
+    } else if (state->answered == rows_) {
+      tracker_.SetAnswered(now);
+    }
+  } else if (!MayPass(state.status())) {
+    tracker_.Fail(std::string(Message(state.status())));
   }
-  if (!tracker_.Report(report.evaluation_id())) return;
-  // Only one evaluation runs at a time: the former scorer has delivered its result and holds no
-  // lock.
-  scorer_ = std::jthread([this, report] { Score(report); });
+  EvaluationTracker::Outcome outcome = tracker_.Check(slots, now);
+  if (!outcome.retry.has_value() && outcome.given_up.empty()) return std::nullopt;
+  Discard(running.id);
+  if (outcome.retry.has_value()) {
+    const absl::Status status = Direct(*outcome.retry, slots);
+    if (status.ok()) return std::nullopt;
+    outcome.given_up = std::string(Message(status));
+  }
+  return Ended{running.version, std::nullopt, std::move(outcome.given_up)};
 }
 
-void JobEvaluations::Score(const cluster::v1::ReportEvaluationRequest& report) {
-  const absl::Time deadline = clock_.Now() + timing_.evaluation_deadline;
-  EvaluationScoring scoring;
-  scoring.call_deadline = timing_.score_deadline;
-  scoring.reward_workers = [this] {
-    MutexLock lock(mu_);
-    return reward_addresses_;
-  };
-  scoring.stopped = [this, deadline] {
-    MutexLock lock(mu_);
-    return stopped_ || clock_.Now() >= deadline;
-  };
-  scoring.pause = [this] {
-    MutexLock lock(mu_);
-    if (!stopped_) stopping_.WaitFor(mu_, timing_.retry_first);
-  };
-  absl::StatusOr<EvalMetrics> result =
-      ScoreEvaluation(job_, spec_, *inputs_, report, rewards_, scoring);
-  {
-    MutexLock lock(mu_);
-    result_ = std::move(result);
+JobEvaluations::Ended JobEvaluations::Finish(const EvaluationState& state, absl::Time now) const {
+  const EvaluationTracker::Running& running = *tracker_.running();
+  Ended ended{running.version, std::nullopt, ""};
+  absl::StatusOr<EvalMetrics> metrics = SummarizeEvaluation(name_, state);
+  if (metrics.ok()) {
+    metrics->eval_seconds = absl::ToDoubleSeconds(now - running.begun);
+    ended.metrics = *std::move(metrics);
+  } else {
+    ended.error = StrCat("the evaluation of version ", running.version,
+                         " failed: ", Message(metrics.status()));
   }
-  hub_.Wake();
+  return ended;
 }
+
+void JobEvaluations::Cancel() {
+  if (tracker_.idle()) return;
+  Discard(tracker_.running()->id);
+  tracker_.End();
+}
+
+// Frees its rows. If this fails, the next Begin or the end of the job frees them.
+void JobEvaluations::Discard(const std::string& id) { store_.End(id).IgnoreError(); }
 
 }  // namespace freshet

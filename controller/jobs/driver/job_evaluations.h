@@ -2,30 +2,27 @@
 #define FRESHET_CONTROLLER_JOBS_DRIVER_JOB_EVALUATIONS_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/mutex.h"
+#include "absl/time/time.h"
 #include "controller/cluster/worker_hub.h"
-#include "controller/jobs/driver/evaluation_score.h"
-#include "controller/jobs/plan/controller_timing.h"
 #include "controller/jobs/plan/evaluation_plan.h"
+#include "datastore/evaluation_store.h"
+#include "freshet/job/v1/job_spec.pb.h"
+#include "runlog/step_metrics.h"
 
 namespace freshet {
 
-// The evaluations of one job: directs a rollout when one is due, receives its report, scores it on
-// its own thread, and returns the row to the driver. Report and Stop are thread-safe; the driver's
-// thread calls the other methods.
+// The evaluations of one job: begins one in the store and directs a rollout when one is due, and
+// returns its row once the store has all scores. Not thread-safe.
 class JobEvaluations {
  public:
-  JobEvaluations(WorkerHub& hub, RewardGateway& rewards, const ControllerTiming& timing,
-                 const Clock& clock, std::string job, job::v1::JobSpec spec,
-                 std::shared_ptr<const JobInputs> inputs);
-  ~JobEvaluations();
+  // `hub` and `store` must outlive this object. `rows`: number of held-out rows. `deadline`: time
+  // limit of each try, and of scoring.
+  JobEvaluations(WorkerHub& hub, EvaluationStore& store, absl::Duration deadline, std::string job,
+                 const job::v1::JobSpec& spec, int64_t rows);
 
   // An evaluation that finished since the last turn.
   struct Ended {
@@ -33,43 +30,32 @@ class JobEvaluations {
     std::optional<EvalMetrics> metrics;
     std::string error;  // set if `metrics` is not
   };
-  // Starts due evaluations and checks running ones. `committed`: newest version that may be
-  // evaluated, or -1; `done_upto`: largest version evaluated.
+  // Starts due evaluations and checks the running one. `committed`: newest version that may be
+  // evaluated, or -1; `done_upto`: largest version evaluated. Returns the same `Ended` again until
+  // the caller has recorded it and calls Cancel().
   std::optional<Ended> Turn(int64_t committed, int64_t done_upto,
-                            const std::vector<EvaluatorSlot>& slots,
-                            std::vector<std::string> reward_addresses, absl::Time now)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  bool idle() const ABSL_LOCKS_EXCLUDED(mu_);
-  int64_t skipped() const ABSL_LOCKS_EXCLUDED(mu_);
-
-  // Handles a rollout's report; unexpected ones are ignored.
-  void Report(const cluster::v1::ReportEvaluationRequest& report) ABSL_LOCKS_EXCLUDED(mu_);
-  // Stops scoring. Idempotent.
-  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+                            const std::vector<EvaluatorSlot>& slots, absl::Time now);
+  // Discards the running evaluation, also in the store.
+  void Cancel();
+  bool idle() const { return tracker_.idle(); }
+  int64_t skipped() const { return skipped_; }
 
  private:
-  void Direct(const EvaluationTracker::Running& running, const std::vector<EvaluatorSlot>& slots)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Score(const cluster::v1::ReportEvaluationRequest& report) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Direct(const EvaluationTracker::Running& running,
+                      const std::vector<EvaluatorSlot>& slots);
+  std::optional<Ended> CheckRunning(const std::vector<EvaluatorSlot>& slots, absl::Time now);
+  void Discard(const std::string& id);
+  Ended Finish(const EvaluationState& state, absl::Time now) const;
 
   WorkerHub& hub_;
-  RewardGateway& rewards_;
-  const ControllerTiming timing_;
-  const Clock& clock_;
+  EvaluationStore& store_;
   const std::string job_;
-  const job::v1::JobSpec spec_;
-  const std::shared_ptr<const JobInputs> inputs_;
-
-  mutable Mutex mu_;
-  CondVar stopping_;
-  EvaluationTracker tracker_ ABSL_GUARDED_BY(mu_);
-  int64_t begun_ ABSL_GUARDED_BY(mu_) = -1;
-  int64_t skipped_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<std::string> reward_addresses_ ABSL_GUARDED_BY(mu_);
-  std::optional<cluster::v1::ReportEvaluationRequest> report_ ABSL_GUARDED_BY(mu_);
-  std::optional<absl::StatusOr<EvalMetrics>> result_ ABSL_GUARDED_BY(mu_);
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  std::jthread scorer_ ABSL_GUARDED_BY(mu_);
+  const std::string name_;
+  const EvaluationRule rule_;
+  const int64_t rows_;
+  EvaluationTracker tracker_;
+  int64_t begun_ = -1;
+  int64_t skipped_ = 0;
 };
 
 }  // namespace freshet

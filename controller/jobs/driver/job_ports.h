@@ -18,7 +18,6 @@
 #include "datastore/job_records.h"
 #include "datastore/trajectory_store.h"
 #include "freshet/job/v1/job_service.pb.h"
-#include "freshet/reward/v1/reward_service.pb.h"
 #include "freshet/trainer/v1/trainer_service.pb.h"
 
 namespace freshet {
@@ -65,15 +64,6 @@ class TrainerGateway {
       const std::function<absl::Status(const trainer::v1::CheckpointChunk&)>& sink) = 0;
   virtual absl::Status DeleteJobFiles(const std::string& address, const std::string& job,
                                       absl::Duration deadline) = 0;
-};
-
-// Calls to reward workers, by address. Thread-safe.
-class RewardGateway {
- public:
-  virtual ~RewardGateway() = default;
-  virtual absl::StatusOr<reward::v1::ScoreReply> Score(const std::string& address,
-                                                       const reward::v1::ScoreRequest& request,
-                                                       absl::Duration deadline) = 0;
 };
 
 struct JobGauges {

@@ -110,7 +110,6 @@ void JobWorkers::InspectAssignment(const Assignment& assignment, const Member& m
       return;
     case cluster::v1::ROLE_REWARD:
       ++report.rewards;
-      report.reward_addresses.push_back(member.record.address());
       if (status != nullptr && report.reward_waits.empty() && !status->waits_for().empty()) {
         report.reward_waits =
             StrCat("reward worker ", assignment.worker(), ": ", status->waits_for());

@@ -39,9 +39,8 @@ struct WorkersReport {
   std::string trainer_waits;
   std::string trainer_lost;  // "" if it is connected
   std::string trainer_address;
-  int64_t trainer_sequence = 0;     // of its last status
-  bool trainer_lists_work = false;  // its last status names the assignment
-  std::vector<std::string> reward_addresses;
+  int64_t trainer_sequence = 0;           // of its last status
+  bool trainer_lists_work = false;        // its last status names the assignment
   std::vector<EvaluatorSlot> evaluators;  // running rollouts that have weights
 };
 

@@ -25,8 +25,7 @@ struct ControllerTiming {
   absl::Duration other_trainer_after = absl::Seconds(60);
   absl::Duration describe_deadline = absl::Seconds(60);    // of TrainerService.DescribeModel
   absl::Duration call_deadline = absl::Seconds(10);        // of short calls to workers
-  absl::Duration score_deadline = absl::Seconds(60);       // of one call of RewardService.Score
-  absl::Duration evaluation_deadline = absl::Minutes(10);  // per try
+  absl::Duration evaluation_deadline = absl::Minutes(10);  // per try, and for scoring
   absl::Duration final_evaluation_deadline = absl::Minutes(30);
   absl::Duration last_checkpoint_deadline = absl::Seconds(60);  // for a cancelled job
   absl::Duration retention_period = absl::Minutes(1);           // between two checks
@@ -36,9 +35,8 @@ struct ControllerTiming {
     for (absl::Duration* d :
          {&t.heartbeat_interval, &t.lost_after, &t.rejoin_grace, &t.leader_ttl, &t.leader_renewal,
           &t.tick, &t.patience, &t.retry_first, &t.retry_most, &t.failure_window,
-          &t.other_trainer_after, &t.describe_deadline, &t.call_deadline, &t.score_deadline,
-          &t.evaluation_deadline, &t.final_evaluation_deadline, &t.last_checkpoint_deadline,
-          &t.retention_period}) {
+          &t.other_trainer_after, &t.describe_deadline, &t.call_deadline, &t.evaluation_deadline,
+          &t.final_evaluation_deadline, &t.last_checkpoint_deadline, &t.retention_period}) {
       *d *= factor;
     }
     return t;

@@ -39,6 +39,7 @@ std::optional<EvaluationTracker::Running> EvaluationTracker::Direct(
       StrCat(job_, "/eval/", running_->version, "/", running_->tries, "/", absl::ToUnixMicros(now));
   running_->worker = best->worker;
   running_->epoch = best->epoch;
+  running_->assignment_id = best->assignment_id;
   running_->tried = now;
   last_error_.clear();
   return running_;
@@ -59,9 +60,18 @@ std::optional<EvaluationTracker::Running> EvaluationTracker::Begin(
 EvaluationTracker::Outcome EvaluationTracker::Check(const std::vector<EvaluatorSlot>& slots,
                                                     absl::Time now) {
   Outcome outcome;
-  if (!running_.has_value() || running_->reported) return outcome;
+  if (!running_.has_value()) return outcome;
+  if (running_->answered) {
+    if (now - running_->answered_at < deadline_) return outcome;
+    outcome.given_up =
+        StrCat("the evaluation of version ", running_->version,
+               " was given up: scoring its rows took more than ", absl::FormatDuration(deadline_));
+    running_.reset();
+    return outcome;
+  }
   const bool there = std::any_of(slots.begin(), slots.end(), [this](const EvaluatorSlot& slot) {
-    return slot.worker == running_->worker && slot.epoch == running_->epoch;
+    return slot.worker == running_->worker && slot.epoch == running_->epoch &&
+           slot.assignment_id == running_->assignment_id;
   });
   const bool late = now - running_->tried >= deadline_;
   if (there && !late && last_error_.empty()) return outcome;
@@ -79,16 +89,16 @@ EvaluationTracker::Outcome EvaluationTracker::Check(const std::vector<EvaluatorS
   return outcome;
 }
 
-void EvaluationTracker::Fail(const std::string& id, const std::string& error) {
-  if (running_.has_value() && running_->id == id && !running_->reported) {
-    last_error_ = error.empty() ? "no reason was given" : error;
-  }
+void EvaluationTracker::Fail(const std::string& error) {
+  if (!running_.has_value()) return;
+  running_->answered = false;
+  last_error_ = error.empty() ? "no reason was given" : error;
 }
 
-bool EvaluationTracker::Report(const std::string& id) {
-  if (!running_.has_value() || running_->id != id || running_->reported) return false;
-  running_->reported = true;
-  return true;
+void EvaluationTracker::SetAnswered(absl::Time now) {
+  if (!running_.has_value() || running_->answered) return;
+  running_->answered = true;
+  running_->answered_at = now;
 }
 
 }  // namespace freshet

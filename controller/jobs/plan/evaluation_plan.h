@@ -37,7 +37,8 @@ struct EvaluatorSlot {
 // is an argument. Not thread-safe.
 class EvaluationTracker {
  public:
-  // `deadline` is per try. The evaluation is given up after `max_tries` tries.
+  // `deadline` is per try, and once more for scoring. The evaluation is given up after `max_tries`
+  // tries.
   EvaluationTracker(absl::Duration deadline, int max_tries)
       : deadline_(deadline), max_tries_(max_tries) {}
 
@@ -46,10 +47,12 @@ class EvaluationTracker {
     int64_t version = 0;
     std::string worker;
     int64_t epoch = 0;
+    std::string assignment_id;
     absl::Time begun;  // of the first try
     absl::Time tried;
     int tries = 0;
-    bool reported = false;  // the responses have arrived and are being scored
+    bool answered = false;  // all rows have an answer; they are being scored
+    absl::Time answered_at;
   };
 
   bool idle() const { return !running_.has_value(); }
@@ -60,16 +63,18 @@ class EvaluationTracker {
   std::optional<Running> Begin(const std::string& job, int64_t version,
                                const std::vector<EvaluatorSlot>& slots, absl::Time now);
   // Checks the running evaluation. If its worker is gone or took too long, returns the next try to
-  // direct. If no tries are left, sets `given_up` to the reason and becomes idle.
+  // direct. If no tries are left, or scoring took too long, sets `given_up` to the reason and
+  // becomes idle.
   struct Outcome {
     std::optional<Running> retry;
     std::string given_up;
   };
   Outcome Check(const std::vector<EvaluatorSlot>& slots, absl::Time now);
-  // The worker failed; Check retries on another one.
-  void Fail(const std::string& id, const std::string& error);
-  // Returns true if `id` is the current try, which is then marked as reported and not retried.
-  bool Report(const std::string& id);
+  // The current try failed; Check retries on another worker.
+  void Fail(const std::string& error);
+  // All rows have an answer: unless Fail is called, the try is not repeated, and `deadline` applies
+  // to scoring.
+  void SetAnswered(absl::Time now);
   void End() { running_.reset(); }
 
  private:

@@ -16,7 +16,7 @@ local function num(i) return tonumber(ARGV[4 + i]) end
 local QUEUED, LEASED, GENERATED, SCORED, READY, CLAIMED, TRAINED, DURABLE = 0, 1, 2, 3, 4, 5, 6, 7
 local REQUEUED, FILTERED, DROPPED, DEAD = 8, 9, 10, 11
 local WAIT, DROP, REQUEUE, MASK = 0, 1, 2, 3
-local PROMPTS, ADMISSION, ROWS, BATCH, SPACE = 0, 1, 2, 3, 4
+local PROMPTS, ADMISSION, ROWS, BATCH, SPACE, EVALUATION = 0, 1, 2, 3, 4, 5
 local NEVER = 9007199254740991
 local MAX_DEAD = 1000 -- entries of the dead-letter list
 

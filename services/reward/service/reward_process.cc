@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/command_line.h"
-#include "services/reward/scorers/job_scorers.h"
 #include "services/reward/scorers/score_cache.h"
 #include "services/reward/service/grpc_scorer.h"
 #include "services/reward/service/reward_metrics.h"
@@ -31,18 +30,16 @@ int RunRewardProcess(int argc, char** argv, StoreWrapper wrap_store) {
 
   RewardMetrics shown(process->registry());
   const auto answers = std::make_shared<ScoreCache>(kCachedScores);
-  JobScorers scorers;
   RewardStatsByJob stats_by_job(metrics::kKeptJobs);
   RewardContext context;
   context.open_store = process->open_store();
   context.time_scale = flags.time_scale;
   context.remote = GrpcScorers(
       [&](const std::string& address) { return process->channels().Get(address); }, answers);
-  context.scorers = &scorers;
   context.observers = &shown;
   context.stats_by_job = &stats_by_job;
   const RewardServiceOptions options;
-  RewardService service(options, &scorers, shown.Of(ScoreObservers::kCalls));
+  RewardService service(options, shown.Of(ScoreObservers::kCalls));
   shown.WatchCache(
       "services", [&] { return answers->hits(); }, [&] { return answers->misses(); });
   shown.WatchCache(

@@ -1,11 +1,8 @@
 #include "services/reward/service/reward_service.h"
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <optional>
-#include <thread>
-#include <vector>
 
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
@@ -17,9 +14,6 @@
 
 namespace freshet {
 namespace {
-
-// How long a call is scored on a single thread.
-constexpr absl::Duration kAlone = absl::Milliseconds(20);
 
 // Deterministic bytes of a rule, independent of the map's order in memory.
 std::string CanonicalBytes(const job::v1::Reward& reward) {
@@ -53,10 +47,9 @@ trajectory::v1::Score FailureOf(const absl::Status& status) {
 
 }  // namespace
 
-RewardService::RewardService(const RewardServiceOptions& options, const JobScorers* jobs,
+RewardService::RewardService(const RewardServiceOptions& options,
                              std::shared_ptr<ScoreObserver> observer)
     : options_(options),
-      jobs_(jobs),
       observer_(std::move(observer)),
       scores_(options.cached_scores),
       executor_(options.threads, options.max_queued) {}
@@ -71,23 +64,10 @@ grpc::ServerUnaryReactor* RewardService::Score(grpc::CallbackServerContext* cont
       });
 }
 
-absl::StatusOr<JobScorer> RewardService::FindRule(const reward::v1::ScoreRequest& request) {
-  if (request.job_id().empty()) return MakeRule(request.reward());
-  if (request.has_reward()) {
-    return InvalidArgument("job_id: give either reward or job_id, not both");
-  }
-  const std::optional<JobScorer> found =
-      jobs_ == nullptr ? std::nullopt : jobs_->Find(request.job_id());
-  if (!found.has_value()) {
-    return FailedPrecondition("this worker does not work on job ", request.job_id());
-  }
-  return *found;
-}
-
-absl::StatusOr<JobScorer> RewardService::MakeRule(const job::v1::Reward& reward) {
+absl::StatusOr<RewardService::Rule> RewardService::MakeRule(const job::v1::Reward& reward) {
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<CompositeScorer> scorer, MakeCompositeScorer(reward));
   scorer->SetObserver(observer_);
-  JobScorer rule{CanonicalBytes(reward), options_.item_timeout, std::move(scorer)};
+  Rule rule{CanonicalBytes(reward), options_.item_timeout, std::move(scorer)};
   if (reward.has_timeout_ms()) {
     if (reward.timeout_ms() < 1 || reward.timeout_ms() > 600'000) {
       return InvalidArgument("reward.timeout_ms is ", reward.timeout_ms(),
@@ -98,18 +78,16 @@ absl::StatusOr<JobScorer> RewardService::MakeRule(const job::v1::Reward& reward)
   return rule;
 }
 
-absl::StatusOr<trajectory::v1::Score> RewardService::ScoreItem(const JobScorer& rule,
-                                                               const reward::v1::ScoreItem& item,
-                                                               absl::Time deadline) {
+trajectory::v1::Score RewardService::ScoreItem(const Rule& rule, const reward::v1::ScoreItem& item,
+                                               absl::Time deadline) {
   std::map<std::string, std::string> attributes(item.attributes().begin(), item.attributes().end());
   if (!item.prompt().empty()) attributes["prompt"] = item.prompt();
   ScoreInput input{item.completion(), static_cast<int32_t>(item.completion_tokens()),
                    item.stopped(), attributes, std::min(rule.timeout, deadline - absl::Now())};
   if (item.has_env_reward()) input.env_reward = item.env_reward();
-  const ScoreKey key = MakeScoreKey(rule.rule, input);
+  const ScoreKey key = MakeScoreKey(rule.bytes, input);
   if (const std::optional<freshet::Score> known = scores_.Get(key)) return ToProto(*known);
   const absl::StatusOr<freshet::Score> score = rule.scorer->Score(input);
-  if (absl::IsUnavailable(score.status())) return score.status();
   if (!score.ok()) return FailureOf(score.status());
   scores_.Put(key, *score);
   return ToProto(*score);
@@ -121,43 +99,12 @@ absl::StatusOr<reward::v1::ScoreReply> RewardService::ScoreItems(
   if (items < 1 || items > kMaxItems) {
     return InvalidArgument("items: ", items, "; give 1 to ", kMaxItems);
   }
-  FRESHET_ASSIGN_OR_RETURN(const JobScorer rule, FindRule(request));
+  FRESHET_ASSIGN_OR_RETURN(const Rule rule, MakeRule(request.reward()));
   reward::v1::ScoreReply reply;
-  for (int i = 0; i < items; ++i) reply.add_scores();
-  std::atomic<int> next{0};
-  Mutex mu;
-  absl::Status away;  // UNAVAILABLE of a service; finished scores stay in the cache
-  const auto score_next = [&] {
-    const int i = next.fetch_add(1);
-    if (i >= items || call.cancelled()) return false;
-    absl::StatusOr<trajectory::v1::Score> score = ScoreItem(rule, request.items(i), call.deadline);
-    if (score.ok()) {
-      *reply.mutable_scores(i) = *std::move(score);
-      return true;
-    }
-    next = items;
-    MutexLock lock(mu);
-    away.Update(score.status());
-    return false;
-  };
-  int most = options_.parallel_items;
-  if (rule.parallel > 0) most = static_cast<int>(std::min<int64_t>(rule.parallel, most));
-  // Score sequentially while that is quick; add threads if scorers wait for a service.
-  const absl::Time start = absl::Now();
-  std::vector<std::jthread> helpers;
-  while (score_next()) {
-    if (!helpers.empty() || absl::Now() - start < kAlone) continue;
-    const int more = std::min(most, items - next.load()) - 1;
-    for (int i = 0; i < more; ++i) {
-      helpers.emplace_back([&score_next] {
-        while (score_next()) {
-        }
-      });
-    }
+  for (const reward::v1::ScoreItem& item : request.items()) {
+    if (call.cancelled()) return absl::CancelledError("the caller is gone");
+    *reply.add_scores() = ScoreItem(rule, item, call.deadline);
   }
-  helpers.clear();
-  if (call.cancelled()) return absl::CancelledError("the caller is gone");
-  FRESHET_RETURN_IF_ERROR(away);
   return reply;
 }
 

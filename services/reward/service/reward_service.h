@@ -12,7 +12,6 @@
 #include "absl/time/time.h"
 #include "freshet/reward/v1/reward_service.grpc.pb.h"
 #include "services/reward/scorers/composite_scorer.h"
-#include "services/reward/scorers/job_scorers.h"
 #include "services/reward/scorers/score_cache.h"
 #include "services/reward/scorers/score_observer.h"
 #include "services/runtime/executor.h"
@@ -24,23 +23,19 @@ struct RewardServiceOptions {
   int threads = 2;         // calls scored concurrently
   size_t max_queued = 64;  // waiting calls; more are refused
   size_t cached_scores = 65'536;
-  // Items of one call scored concurrently, once the first ones have turned out to be slow.
-  int parallel_items = 8;
   // Per item, if the request's reward does not set a timeout.
   absl::Duration item_timeout = absl::Seconds(1);
 };
 
-// Scores completions for callers outside of a job's loop, with scorers that the request specifies
-// or with those of a job that this process serves. In the former, type grpc is refused, because a
-// caller could make this process connect to any address. Type environment uses the item's
-// env_reward and fails without one. Thread-safe.
+// Scores completions for callers outside of a job's loop, with scorers that the request specifies.
+// Type grpc is refused, because a caller could make this process connect to any address. Type
+// environment uses the item's env_reward and fails without one. Thread-safe.
 class RewardService final : public reward::v1::RewardService::CallbackService {
  public:
   static constexpr int kMaxItems = 1024;
 
-  // `jobs` must outlive the service. `observer` is notified of scoring with scorers that requests
-  // specify, except cached results. Both may be null.
-  explicit RewardService(const RewardServiceOptions& options, const JobScorers* jobs = nullptr,
+  // `observer` is notified of scores, except cached ones; may be null.
+  explicit RewardService(const RewardServiceOptions& options,
                          std::shared_ptr<ScoreObserver> observer = nullptr);
   // Runs what is queued. The server must be shut down first.
   ~RewardService() override = default;
@@ -57,15 +52,17 @@ class RewardService final : public reward::v1::RewardService::CallbackService {
  private:
   absl::StatusOr<reward::v1::ScoreReply> ScoreItems(const reward::v1::ScoreRequest& request,
                                                     const runtime::CallContext& call);
-  // UNAVAILABLE: a service that the rule calls is unavailable.
-  absl::StatusOr<trajectory::v1::Score> ScoreItem(const JobScorer& rule,
-                                                  const reward::v1::ScoreItem& item,
-                                                  absl::Time deadline);
-  absl::StatusOr<JobScorer> FindRule(const reward::v1::ScoreRequest& request);
-  absl::StatusOr<JobScorer> MakeRule(const job::v1::Reward& reward);
+  // The scorers of a request.
+  struct Rule {
+    std::string bytes;  // identifies it in the cache
+    absl::Duration timeout;
+    std::unique_ptr<CompositeScorer> scorer;
+  };
+  absl::StatusOr<Rule> MakeRule(const job::v1::Reward& reward);
+  trajectory::v1::Score ScoreItem(const Rule& rule, const reward::v1::ScoreItem& item,
+                                  absl::Time deadline);
 
   const RewardServiceOptions options_;
-  const JobScorers* const jobs_;
   const std::shared_ptr<ScoreObserver> observer_;
   ScoreCache scores_;
   runtime::Executor executor_;

@@ -1,5 +1,6 @@
 #include "services/reward/service/reward_work.h"
 
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "datastore/evaluation_store.h"
 #include "datastore/retrying_trajectory_store.h"
 #include "model/bundle_proto.h"
 #include "services/reward/worker/reward_setup.h"
@@ -18,7 +20,7 @@ namespace {
 // by one, of which there may be hundreds per second.
 constexpr absl::Duration kLeasePeriod = absl::Milliseconds(10);
 
-RewardStats FiguresOf(const RewardWorker& worker) {
+RewardStats StatsOf(const RewardWorker& worker) {
   const RewardCounters counters = worker.counters();
   return {counters.lost, counters.store_errors, /*parallel=*/0, counters.unsent};
 }
@@ -31,6 +33,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
   FRESHET_ASSIGN_OR_RETURN(ModelSetup model,
                            OpenModelBundle(assign.spec(), FromProto(assign.model())));
   work->tokenizer_ = std::move(model.tokenizer);
+  work->evaluates_ = assign.spec().has_eval();
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<CompositeScorer> scorer,
                            MakeCompositeScorer(assign.spec().reward(), context.remote));
   if (context.observers != nullptr) scorer->SetObserver(context.observers->Of(assign.job_id()));
@@ -45,13 +48,12 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
   work->store_ =
       std::make_unique<RetryingTrajectoryStore>(*work->backend_, SystemClock::Get(), retry);
   work->options_ = MakeRewardOptions(assign.spec());
+  work->options_.job = assign.job_id();
   work->options_.lease_period = kLeasePeriod;
   work->options_.request_prefix = StrCat(assign.assignment_id(), "/");
   work->options_.first_retry *= context.time_scale;
   work->options_.longest_retry *= context.time_scale;
   work->SetWorker(worker);
-  work->registration_ = context.scorers->Add(assign.job_id(), work->options_.score_timeout,
-                                             work->scorer_, RewardParallel(assign.spec()));
   if (context.stats_by_job != nullptr) {
     work->on_board_ =
         context.stats_by_job->Begin(assign.job_id(), [raw = work.get()] { return raw->Stats(); });
@@ -63,10 +65,11 @@ RewardWork::~RewardWork() {
   if (on_board_.has_value()) context_.stats_by_job->End(*on_board_);
 }
 
-// One RewardWorker per name, because rows leased under a former name are lost.
+// Each name gets new RewardWorkers, because rows leased under a former name are lost.
 absl::Status RewardWork::Run(std::stop_token stop) {
   const std::stop_callback wake(stop, [this] {
     store_->Close();
+    backend_->evaluations().Close();
     MutexLock lock(mu_);
     renamed_.request_stop();
   });
@@ -78,21 +81,25 @@ absl::Status RewardWork::Run(std::stop_token stop) {
       options.worker = worker_;
       turn = renamed_.get_token();
     }
-    RewardWorker worker(
-        *store_, *scorer_,
-        [this](const std::vector<int32_t>& ids) {
-          return tokenizer_->Decode(ids, /*skip_special=*/true);
-        },
-        options);
+    const ResponseDecoder decode = [this](const std::vector<int32_t>& ids) {
+      return tokenizer_->Decode(ids, /*skip_special=*/true);
+    };
+    RewardWorker worker(*store_, *scorer_, decode, options);
+    RewardWorker evaluator(backend_->evaluations(), *scorer_, decode, options);
     {
       MutexLock lock(mu_);
       running_ = &worker;
+      evaluating_ = &evaluator;
       running_name_ = options.worker;
     }
+    std::jthread evaluation_thread;
+    if (evaluates_) evaluation_thread = std::jthread([&] { evaluator.Run(turn); });
     worker.Run(turn);
+    if (evaluates_) evaluation_thread.join();
     MutexLock lock(mu_);
-    running_ = nullptr;
-    past_.Add(FiguresOf(worker));
+    running_ = evaluating_ = nullptr;
+    past_.Add(StatsOf(worker));
+    past_.Add(StatsOf(evaluator));
   }
   return absl::OkStatus();
 }
@@ -100,9 +107,12 @@ absl::Status RewardWork::Run(std::stop_token stop) {
 RewardStats RewardWork::Stats() const {
   MutexLock lock(mu_);
   RewardStats stats = past_;
-  if (running_ != nullptr) stats.Add(FiguresOf(*running_));
-  stats.parallel = options_.parallel;
-  stats.max_in_hand = options_.max_in_hand;
+  for (const RewardWorker* worker : {running_, evaluating_}) {
+    if (worker != nullptr) stats.Add(StatsOf(*worker));
+  }
+  const int64_t workers = evaluates_ ? 2 : 1;
+  stats.parallel = workers * options_.parallel;
+  stats.max_in_hand = workers * options_.max_in_hand;
   return stats;
 }
 
@@ -116,7 +126,9 @@ void RewardWork::SetWorker(const std::string& worker) {
 
 void RewardWork::FillStatus(cluster::v1::AssignmentStatus& status) const {
   MutexLock lock(mu_);
-  if (running_ != nullptr) status.set_waits_for(running_->WaitsFor());
+  for (const RewardWorker* worker : {running_, evaluating_}) {
+    if (worker != nullptr && status.waits_for().empty()) status.set_waits_for(worker->WaitsFor());
+  }
 }
 
 void RewardWork::FillLoad(cluster::v1::WorkerStatus& status) const {

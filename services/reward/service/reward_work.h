@@ -13,7 +13,6 @@
 #include "freshet/cluster/v1/worker_service.pb.h"
 #include "model/model_setup.h"
 #include "services/reward/scorers/composite_scorer.h"
-#include "services/reward/scorers/job_scorers.h"
 #include "services/reward/scorers/score_observer.h"
 #include "services/reward/scorers/scorer_factory.h"
 #include "services/reward/worker/reward_worker.h"
@@ -44,13 +43,12 @@ using RewardStatsByJob = metrics::StatsByJob<RewardStats>;
 struct RewardContext {
   StoreOpener open_store;
   RemoteScorerFactory remote;                // creates scorers of type grpc
-  JobScorers* scorers = nullptr;             // receives the scorers of each work
   ScoreObservers* observers = nullptr;       // may be null
   RewardStatsByJob* stats_by_job = nullptr;  // may be null
   double time_scale = 1.0;                   // of the waits while the datastore is unreachable
 };
 
-// Scores the rows of one job until it is stopped.
+// Scores the rows of one job, and of its evaluations, until it is stopped.
 class RewardWork final : public runtime::JobWork {
  public:
   static absl::StatusOr<std::unique_ptr<runtime::JobWork>> Create(const cluster::v1::Assign& assign,
@@ -73,14 +71,16 @@ class RewardWork final : public runtime::JobWork {
   std::unique_ptr<TrajectoryStore> store_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::shared_ptr<const CompositeScorer> scorer_;
-  std::unique_ptr<JobScorers::Registration> registration_;
   std::optional<int64_t> on_board_;
   RewardWorkerOptions options_;
+  bool evaluates_ = false;
 
   mutable Mutex mu_;
   std::string worker_ ABSL_GUARDED_BY(mu_);
   std::stop_source renamed_ ABSL_GUARDED_BY(mu_);
-  RewardWorker* running_ ABSL_GUARDED_BY(mu_) = nullptr;  // under the current name
+  // Under the current name: for rollouts and for evaluations.
+  RewardWorker* running_ ABSL_GUARDED_BY(mu_) = nullptr;
+  RewardWorker* evaluating_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::string running_name_ ABSL_GUARDED_BY(mu_);
   RewardStats past_ ABSL_GUARDED_BY(mu_);  // under former names
 };

@@ -27,8 +27,8 @@ bool MayPass(const absl::Status& status) {
 
 }  // namespace
 
-RewardWorker::RewardWorker(TrajectoryStore& store, const CompositeScorer& scorer,
-                           ResponseDecoder decoder, RewardWorkerOptions options, const Clock& clock)
+RewardWorker::RewardWorker(RowQueue& store, const CompositeScorer& scorer, ResponseDecoder decoder,
+                           RewardWorkerOptions options, const Clock& clock)
     : store_(store),
       scorer_(scorer),
       decoder_(std::move(decoder)),
@@ -84,7 +84,7 @@ void RewardWorker::Run(std::stop_token stop) {
 
 // Renews leases while the other threads may be busy for long.
 void RewardWorker::Keep(Turn& turn) {
-  const LogScope scope(store_.options().job);
+  const LogScope scope(options_.job);
   while (!turn.stop.stop_requested()) {
     bool put = false;
     {
@@ -104,7 +104,7 @@ void RewardWorker::Keep(Turn& turn) {
 }
 
 void RewardWorker::Loop(Turn& turn) {
-  const LogScope scope(store_.options().job);
+  const LogScope scope(options_.job);
   while (const std::optional<HeldRow> held = Next(turn)) Process(*held);
 }
 
@@ -315,7 +315,7 @@ int64_t RewardWorker::LeaseRows(int64_t max_rows) {
   ++requests_;
   const auto count = static_cast<int64_t>(rows->size());
   MutexLock lock(mu_);
-  if (in_hand_.empty()) next_renewal_ = now + store_.options().lease_ttl / 3;
+  if (in_hand_.empty()) next_renewal_ = now + store_.lease_ttl() / 3;
   for (RowLease& row : *rows) {
     std::stop_source& cancel = in_hand_[row.token];
     if (stopping_) cancel.request_stop();
@@ -428,7 +428,7 @@ void RewardWorker::RenewWhenDue() {
   std::vector<std::stop_source> ended;
   {
     MutexLock lock(mu_);
-    next_renewal_ = now + store_.options().lease_ttl / 3;
+    next_renewal_ = now + store_.lease_ttl() / 3;
     for (const int64_t token : lost) {
       const auto found = in_hand_.find(token);
       if (found != in_hand_.end()) ended.push_back(found->second);

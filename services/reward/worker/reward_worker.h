@@ -24,6 +24,7 @@ namespace freshet {
 using ResponseDecoder = std::function<std::string(const std::vector<int32_t>&)>;
 
 struct RewardWorkerOptions {
+  std::string job;  // for logs
   std::string worker = "reward-0";
   std::string request_prefix;  // of request ids; unique among workers of the same name
   int64_t parallel = 1;        // rows that Run scores concurrently, >= 1
@@ -83,7 +84,7 @@ struct RewardCounters {
 // RunOnce or Run; Run starts `parallel` threads of its own. The other methods are thread-safe.
 class RewardWorker {
  public:
-  RewardWorker(TrajectoryStore& store, const CompositeScorer& scorer, ResponseDecoder decoder,
+  RewardWorker(RowQueue& store, const CompositeScorer& scorer, ResponseDecoder decoder,
                RewardWorkerOptions options, const Clock& clock = SystemClock::Get());
 
   // Leases up to batch_rows rows and processes them without waiting for more. Returns the number of
@@ -91,7 +92,7 @@ class RewardWorker {
   int64_t RunOnce();
 
   // Processes rows until `stop` is requested, then finishes the leased ones, cancelling scorers
-  // that wait for a service. May overrun by max_wait; TrajectoryStore::Close() ends the wait at
+  // that wait for a service. May overrun by max_wait; RowQueue::Close() ends the wait at
   // once.
   void Run(std::stop_token stop);
 
@@ -155,7 +156,7 @@ class RewardWorker {
   void PutRest() ABSL_LOCKS_EXCLUDED(mu_);
   void GiveUpAll() ABSL_LOCKS_EXCLUDED(mu_);
 
-  TrajectoryStore& store_;
+  RowQueue& store_;
   const CompositeScorer& scorer_;
   const ResponseDecoder decoder_;
   const RewardWorkerOptions options_;

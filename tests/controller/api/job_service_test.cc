@@ -7,6 +7,7 @@
 
 #include "tests/controller/api/job_service_fixture.h"
 #include "tests/runlog/scratch_folder.h"
+#include "tests/testing/loopback_server.h"
 
 namespace freshet {
 namespace {
@@ -430,18 +431,7 @@ class StandbyControllerTest : public JobServiceTest {
 // A leader that accepts calls but never answers, like a stopped process.
 class HungLeader final : public job::v1::JobService::Service {
  public:
-  HungLeader() {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    address_ = StrCat("127.0.0.1:", port);
-  }
-  ~HungLeader() override {
-    released_.Notify();
-    server_->Shutdown(std::chrono::system_clock::now());
-  }
+  ~HungLeader() override { released_.Notify(); }
   grpc::Status Pause(grpc::ServerContext* context, const job::v1::PauseRequest*,
                      job::v1::Job*) override {
     return Hang(*context);
@@ -450,7 +440,7 @@ class HungLeader final : public job::v1::JobService::Service {
                     grpc::ServerWriter<job::v1::LogEntry>*) override {
     return Hang(*context);
   }
-  const std::string& address() const { return address_; }
+  std::string address() const { return server_.address(); }
   int calls() const { return calls_; }
   int cancelled() const { return cancelled_; }
 
@@ -468,8 +458,7 @@ class HungLeader final : public job::v1::JobService::Service {
   Notification released_;
   std::atomic<int> calls_{0};
   std::atomic<int> cancelled_{0};
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_;
+  const LoopbackServer server_{this};
 };
 
 class HungLeaderTest : public JobServiceTest {

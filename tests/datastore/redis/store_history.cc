@@ -555,7 +555,7 @@ void StoreHistory::TrimLedger() {
 }
 
 void StoreHistory::CountGeneration() {
-  // Draws nothing, so the history is the same without it.
+  // Reads the random state without advancing it, so this call does not change the history.
   const auto number = [this](uint64_t what, uint64_t n) {
     return static_cast<int64_t>(Draw(state_, what) % n);
   };

@@ -198,20 +198,13 @@ TEST_F(RolloutWorkerEpisodeTest, AnEvaluationOutlivesAnEngineThatFailsToTakeATur
   engine_.fail_submit = [&](const GenerationRequest&) {
     return ++failures < 3 ? absl::InternalError("out of memory") : absl::OkStatus();
   };
-  const VersionForTest made = MakeVersion({0, 3}, 1, 100, 64);
-  EvaluationRun run;
-  run.weights = {made.manifest, made.bytes};
-  run.prompts = {{2, 0}, {2, 1}, {2, 2}};
-  run.sampling.max_new_tokens = 9;
-  std::optional<absl::StatusOr<EvaluationAnswers>> result;
-  run.done = [&](absl::StatusOr<EvaluationAnswers> answers) { result = std::move(answers); };
-  ASSERT_TRUE(worker().StartEvaluation(std::move(run)));
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(3)));
   ASSERT_TRUE(RunUntil([&] {
                 clock_.Advance(absl::Milliseconds(100));
-                return result.has_value();
+                return Evaluated();
               }).ok());
-  ASSERT_TRUE(result->ok()) << result->status();
-  for (const absl::StatusOr<Response>& response : **result) EXPECT_TRUE(response.ok());
+  ASSERT_THAT(answers_, SizeIs(3)) << abandoned_;
+  for (const EvaluationAnswer& answer : answers_) EXPECT_NE(answer.response, nullptr);
   EXPECT_EQ(worker().counters().engine_failures, 2);
 }
 
@@ -255,24 +248,14 @@ TEST_F(RolloutWorkerEpisodeTest, OpensNoMoreEpisodesThanTheEngineCanUse) {
 TEST_F(RolloutWorkerEpisodeTest, EvaluatesByEpisodesToo) {
   PutPrompts(1);
   Publish(5);
-  const VersionForTest made = MakeVersion({0, 3}, 1, 100, 64);
-  EvaluationRun run;
-  run.weights = {made.manifest, made.bytes};
-  run.prompts = {{2, 0}, {2, 1}, {2, 2}};
-  run.attributes = {{{"answer", "0"}}, {{"answer", "1"}}, {{"answer", "2"}}};
-  run.sampling.max_new_tokens = 9;
-  run.seed = 5;
-  std::optional<absl::StatusOr<EvaluationAnswers>> result;
-  run.done = [&](absl::StatusOr<EvaluationAnswers> answers) { result = std::move(answers); };
-  ASSERT_TRUE(worker().StartEvaluation(std::move(run)));
-  ASSERT_TRUE(RunUntil([&] { return result.has_value() && AllPut(2); }).ok());
-  ASSERT_TRUE(result->ok()) << result->status();
-  ASSERT_THAT(**result, SizeIs(3));
-  for (const absl::StatusOr<Response>& response : **result) {
-    ASSERT_TRUE(response.ok()) << response.status();
-    EXPECT_THAT(response->response_ids, ElementsAre(10, 11, 'a', 13, 14));
-    EXPECT_EQ(response->spans.front().policy, (PolicyVersion{0, 3}));
-    EXPECT_EQ(response->env_reward, 0.5);
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(3)));
+  ASSERT_TRUE(RunUntil([&] { return Evaluated() && AllPut(2); }).ok());
+  ASSERT_THAT(answers_, SizeIs(3)) << abandoned_;
+  for (const EvaluationAnswer& answer : answers_) {
+    ASSERT_NE(answer.response, nullptr) << answer.error;
+    EXPECT_THAT(answer.response->response_ids, ElementsAre(10, 11, 'a', 13, 14));
+    EXPECT_EQ(answer.response->spans.front().policy, (PolicyVersion{0, 3}));
+    EXPECT_EQ(answer.response->env_reward, 0.5);
   }
   EXPECT_EQ(client_.starts[1].options.at("answer"), "1");
   EXPECT_NE(client_.starts[0].seed, client_.starts[1].seed);
@@ -283,22 +266,13 @@ TEST_F(RolloutWorkerEpisodeTest, AnEvaluationWhoseEnvironmentFailsEnds) {
   client_.answer = [](const Call&) -> FakeEnvironmentClient::Answer {
     return absl::UnavailableError("gone");
   };
-  const VersionForTest made = MakeVersion({0, 3}, 1, 100, 64);
-  EvaluationRun run;
-  run.weights = {made.manifest, made.bytes};
-  run.prompts = {{2, 0}, {2, 1}};
-  run.sampling.max_new_tokens = 9;
-  std::optional<absl::StatusOr<EvaluationAnswers>> result;
-  run.done = [&](absl::StatusOr<EvaluationAnswers> answers) { result = std::move(answers); };
-  ASSERT_TRUE(worker().StartEvaluation(std::move(run)));
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(2)));
   ASSERT_TRUE(RunUntil([&] {
                 clock_.Advance(absl::Milliseconds(100));
-                return result.has_value();
+                return Evaluated();
               }).ok());
-  ASSERT_TRUE(result->ok()) << result->status();
-  for (const absl::StatusOr<Response>& response : **result) {
-    EXPECT_EQ(response.status().code(), absl::StatusCode::kUnavailable);
-  }
+  EXPECT_THAT(abandoned_, testing::StartsWith("none of 2 rows has an answer; row "));
+  EXPECT_THAT(abandoned_, testing::HasSubstr("gone"));
   EXPECT_EQ(client_.open(), 0U);
   EXPECT_FALSE(worker().EvaluationBusy());
 }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <optional>
 
 #include "tests/rollout/worker/rollout_worker_fixture.h"
 
@@ -8,24 +7,7 @@ namespace {
 
 using testing::Contains;
 
-class RolloutWorkerEvaluationTest : public RolloutWorkerFixture {
- protected:
-  // An evaluation of `n` prompts at version 3; stores its result in result_.
-  EvaluationRun Evaluation(size_t n) {
-    const VersionForTest made = MakeVersion({0, 3}, 1, 100, 64);
-    EvaluationRun run;
-    run.weights = {made.manifest, made.bytes};
-    for (size_t i = 0; i < n; ++i) run.prompts.push_back({2, static_cast<int32_t>(i)});
-    run.sampling.max_new_tokens = 7;
-    run.seed = 5;
-    run.done = [this](absl::StatusOr<EvaluationAnswers> result) {
-      EXPECT_FALSE(result_.has_value()) << "done twice";
-      result_ = std::move(result);
-    };
-    return run;
-  }
-  std::optional<absl::StatusOr<EvaluationAnswers>> result_;
-};
+class RolloutWorkerEvaluationTest : public RolloutWorkerFixture {};
 
 TEST_F(RolloutWorkerEvaluationTest, RunsBesideRolloutsAtItsPinnedVersion) {
   PutPrompts(2);
@@ -33,19 +15,18 @@ TEST_F(RolloutWorkerEvaluationTest, RunsBesideRolloutsAtItsPinnedVersion) {
   engine_.length = [](int64_t request, int32_t) {
     return request < 0 ? static_cast<size_t>(-request) : 5U;
   };
-  ASSERT_TRUE(worker().StartEvaluation(Evaluation(4)));
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(4)));
   EXPECT_TRUE(worker().EvaluationBusy());
-  ASSERT_TRUE(RunUntil([&] { return result_.has_value() && AllPut(4); }).ok());
+  ASSERT_TRUE(RunUntil([&] { return Evaluated() && AllPut(4); }).ok());
   EXPECT_FALSE(worker().EvaluationBusy());
-  ASSERT_TRUE(result_->ok()) << result_->status();
-  const EvaluationAnswers& responses = **result_;
-  ASSERT_EQ(responses.size(), 4U);
+  ASSERT_EQ(answers_.size(), 4U) << abandoned_;
   for (size_t i = 0; i < 4; ++i) {
     // Request id -1 - i is prompt i.
-    ASSERT_TRUE(responses[i].ok()) << responses[i].status();
-    ASSERT_EQ(responses[i]->response_ids.size(), i + 1);
-    EXPECT_EQ(responses[i]->spans[0].policy, (PolicyVersion{0, 3}));
+    ASSERT_NE(answers_[i].response, nullptr) << answers_[i].error;
+    ASSERT_EQ(answers_[i].response->response_ids.size(), i + 1);
+    EXPECT_EQ(answers_[i].response->spans[0].policy, (PolicyVersion{0, 3}));
   }
+  EXPECT_EQ(store_->evaluations().Read("e")->policy, (PolicyVersion{0, 3}));
   EXPECT_EQ(engine_.version(Lane::kRollout), (PolicyVersion{0, 5}));
   EXPECT_EQ(engine_.loaded[1], std::vector<PolicyVersion>({{0, 3}}));
   const auto rows = store_->LeaseRows(Task::kScore, "r", 10);
@@ -55,39 +36,89 @@ TEST_F(RolloutWorkerEvaluationTest, RunsBesideRolloutsAtItsPinnedVersion) {
   for (const GenerationRequest& request : engine_.submitted) {
     if (request.lane != Lane::kEvaluation) continue;
     EXPECT_EQ(request.seed, 5U);
-    EXPECT_EQ(request.sampling.max_new_tokens, 7);
+    EXPECT_EQ(request.sampling.max_new_tokens, 9);
     EXPECT_EQ(request.prompt_ids[1], -1 - request.id);
     EXPECT_EQ(request.ordinal, -1 - request.id);
   }
 }
 
-TEST_F(RolloutWorkerEvaluationTest, RefusesASecondOneUntilTheFirstIsDone) {
+TEST_F(RolloutWorkerEvaluationTest, TheSameOneAgainHasNoEffect) {
   Publish(5);
-  ASSERT_TRUE(worker().StartEvaluation(Evaluation(1)));
-  EXPECT_FALSE(worker().StartEvaluation(Evaluation(1)));
-  engine_.on_poll = [&] { EXPECT_FALSE(worker().StartEvaluation(Evaluation(1))); };
-  int done = 0;
-  ASSERT_TRUE(RunUntil([&] {
-                if (result_.has_value() && ++done == 1) {
-                  result_.reset();
-                  engine_.on_poll = nullptr;
-                  EXPECT_TRUE(worker().StartEvaluation(Evaluation(1)));
-                }
-                return done == 2;
-              }).ok());
+  const EvaluationRun run = MakeEvaluation(3);
+  ASSERT_TRUE(worker().StartEvaluation(run));
+  engine_.on_poll = [&] {
+    if (!Evaluated()) {
+      EXPECT_TRUE(worker().StartEvaluation(run));
+    }
+  };
+  ASSERT_TRUE(RunUntil([&] { return engine_.polls > 20 || Evaluated(); }).ok());
+  EXPECT_EQ(engine_.loaded[1].size(), 1U) << "it begins once";
 }
 
-TEST_F(RolloutWorkerEvaluationTest, TakesTheNextOneWhenItHandsOverTheResult) {
+TEST_F(RolloutWorkerEvaluationTest, AnotherOneReplacesItAtOnce) {
   Publish(5);
-  EvaluationRun run = Evaluation(1);
-  bool accepted = false;
-  run.done = [&](absl::StatusOr<EvaluationAnswers>) {
-    EXPECT_FALSE(worker().EvaluationBusy());
-    accepted = worker().StartEvaluation(Evaluation(1));
-  };
-  ASSERT_TRUE(worker().StartEvaluation(std::move(run)));
-  ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
-  EXPECT_TRUE(accepted);
+  engine_.length = [](int64_t, int32_t) { return 40U; };
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(2)));
+  EvaluationRun next = MakeEvaluation(2);
+  next.id = "next";
+  bool replaced = false;
+  ASSERT_TRUE(RunUntil([&] {
+                if (engine_.polls == 2 && !replaced) {
+                  replaced = true;
+                  EXPECT_EQ(store_->evaluations().Begin("next", 2), absl::OkStatus());
+                  EXPECT_TRUE(worker().StartEvaluation(next));
+                }
+                return replaced && !worker().EvaluationBusy();
+              }).ok());
+  EXPECT_EQ(store_->evaluations().Read("next")->answered, 2);
+  EXPECT_EQ(store_->evaluations().Read("next")->abandoned, "");
+  EXPECT_EQ(engine_.loaded[1].size(), 2U);
+}
+
+TEST_F(RolloutWorkerEvaluationTest, TakesTheNextOneWhenAllAnswersAreStored) {
+  Publish(5);
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(1)));
+  bool second = false;
+  ASSERT_TRUE(RunUntil([&] {
+                if (!Evaluated()) return false;
+                if (second) return true;
+                answers_.clear();
+                EXPECT_EQ(store_->evaluations().End("e"), absl::OkStatus());
+                second = worker().StartEvaluation(MakeEvaluation(2));
+                EXPECT_TRUE(second);
+                return false;
+              }).ok());
+  EXPECT_EQ(answers_.size(), 2U);
+}
+
+TEST_F(RolloutWorkerEvaluationTest, AnswersWaitWhileTheStoreIsAway) {
+  Publish(5);
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(3)));
+  store_->answers.status = absl::UnavailableError("redis is away");
+  int refused = 0;
+  ASSERT_TRUE(RunUntil([&] {
+                clock_.Advance(absl::Milliseconds(100));
+                if (store_->answers.put_calls >= 3) {
+                  refused = store_->answers.put_calls;
+                  store_->answers.status = absl::OkStatus();
+                }
+                return Evaluated();
+              }).ok());
+  EXPECT_EQ(answers_.size(), 3U);
+  EXPECT_GE(refused, 3);
+}
+
+TEST_F(RolloutWorkerEvaluationTest, OneThatTheStoreNoLongerHasIsDropped) {
+  Publish(5);
+  engine_.length = [](int64_t request, int32_t) { return request == -1 ? 1U : 40U; };
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(3)));
+  EXPECT_EQ(store_->evaluations().Begin("another", 1), absl::OkStatus());
+  ASSERT_TRUE(RunUntil([&] {
+                clock_.Advance(absl::Milliseconds(50));
+                return !worker().EvaluationBusy();
+              }).ok());
+  EXPECT_EQ(engine_.Running(), 0) << "it generates nothing more";
+  EXPECT_EQ(store_->evaluations().Read("another")->answered, 0);
 }
 
 TEST_F(RolloutWorkerEvaluationTest, RefusesOneOnceItHasStopped) {
@@ -95,7 +126,7 @@ TEST_F(RolloutWorkerEvaluationTest, RefusesOneOnceItHasStopped) {
   std::stop_source stopped;
   stopped.request_stop();
   ASSERT_TRUE(worker().Run(stopped.get_token()).ok());
-  EXPECT_FALSE(worker().StartEvaluation(Evaluation(1)));
+  EXPECT_FALSE(worker().StartEvaluation(MakeEvaluation(1)));
   EXPECT_FALSE(worker().EvaluationBusy());
 }
 
@@ -107,10 +138,10 @@ TEST_F(RolloutWorkerEvaluationTest, SharesTheEngineWithNewLeases) {
   engine_.length = [](int64_t, int32_t) { return 5U; };
   engine_.on_poll = [&] {
     if (engine_.polls == 1) {
-      EXPECT_TRUE(worker().StartEvaluation(Evaluation(6)));
+      EXPECT_TRUE(worker().StartEvaluation(MakeEvaluation(6)));
     }
   };
-  ASSERT_TRUE(RunUntil([&] { return AllPut(8) && result_.has_value(); }).ok());
+  ASSERT_TRUE(RunUntil([&] { return AllPut(8) && Evaluated(); }).ok());
   ASSERT_EQ(engine_.submitted.size(), 10U);
   // 2 groups from before the evaluation, then alternately 2 prompts and a group of 2.
   const std::vector<Lane> expected = {Lane::kRollout,    Lane::kRollout, Lane::kEvaluation,
@@ -125,9 +156,9 @@ TEST_F(RolloutWorkerEvaluationTest, GoesThroughAnEngineThatHoldsOnlyAFew) {
   engine_.capacity = 3;
   int64_t most = 0;
   engine_.on_poll = [&] { most = std::max(most, engine_.Running()); };
-  ASSERT_TRUE(worker().StartEvaluation(Evaluation(20)));
-  ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
-  EXPECT_EQ((*result_)->size(), 20U);
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(20)));
+  ASSERT_TRUE(RunUntil([&] { return Evaluated(); }).ok());
+  EXPECT_EQ(answers_.size(), 20U);
   EXPECT_LE(most, 3);
 }
 
@@ -139,7 +170,7 @@ TEST_F(RolloutWorkerEvaluationTest, RoomThatAnEvaluationLeavesIsUsed) {
   engine_.length = [](int64_t request, int32_t) { return request < 0 ? 5U : 40U; };
   engine_.on_poll = [&] {
     if (engine_.polls == 1) {
-      EXPECT_TRUE(worker().StartEvaluation(Evaluation(2)));
+      EXPECT_TRUE(worker().StartEvaluation(MakeEvaluation(2)));
     }
     if (engine_.polls != 3) return;
     ASSERT_EQ(engine_.Running(), 4);
@@ -157,51 +188,43 @@ TEST_F(RolloutWorkerEvaluationTest, RoomThatAnEvaluationLeavesIsUsed) {
   EXPECT_LT(leased_at, 10);
 }
 
-TEST_F(RolloutWorkerEvaluationTest, WithoutPromptsItIsDoneAtOnce) {
-  Publish(5);
-  ASSERT_TRUE(worker().StartEvaluation(Evaluation(0)));
-  ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
-  ASSERT_TRUE(result_->ok());
-  EXPECT_TRUE((*result_)->empty());
-}
-
 TEST_F(RolloutWorkerEvaluationTest, IsGivenUpWhenTheWorkerStops) {
   Publish(5);
-  ASSERT_TRUE(worker().StartEvaluation(Evaluation(2)));
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(2)));
   ASSERT_TRUE(RunUntil([&] { return engine_.polls == 1; }).ok());
-  ASSERT_TRUE(result_.has_value());
-  EXPECT_EQ(result_->status().code(), absl::StatusCode::kCancelled);
+  ASSERT_TRUE(Evaluated());
+  EXPECT_EQ(abandoned_, "the rollout worker stops");
   EXPECT_EQ(engine_.Running(), 0);
   EXPECT_FALSE(worker().EvaluationBusy());
 }
 
 TEST_F(RolloutWorkerEvaluationTest, OneThatNeverBeganIsGivenUpToo) {
-  ASSERT_TRUE(worker().StartEvaluation(Evaluation(2)));
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(2)));
   std::stop_source stopped;
   stopped.request_stop();
   ASSERT_TRUE(worker().Run(stopped.get_token()).ok());
-  ASSERT_TRUE(result_.has_value());
-  EXPECT_EQ(result_->status().code(), absl::StatusCode::kCancelled);
+  ASSERT_TRUE(Evaluated());
+  EXPECT_EQ(abandoned_, "the rollout worker stops");
 }
 
 TEST_F(RolloutWorkerEvaluationTest, WeightsThatTheEngineRefusesEndOnlyTheEvaluation) {
   PutPrompts(1);
   Publish(5);
   engine_.load_status[1] = absl::InvalidArgumentError("another model");
-  ASSERT_TRUE(worker().StartEvaluation(Evaluation(2)));
-  ASSERT_TRUE(RunUntil([&] { return AllPut(2) && result_.has_value(); }).ok());
-  EXPECT_EQ(result_->status().code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(2)));
+  ASSERT_TRUE(RunUntil([&] { return AllPut(2) && Evaluated(); }).ok());
+  EXPECT_EQ(abandoned_, "another model");
   EXPECT_FALSE(worker().EvaluationBusy());
 }
 
 TEST_F(RolloutWorkerEvaluationTest, APromptThatTheEngineRefusesIsTriedAgain) {
   Publish(5);
   engine_.refuse_submits = 2;
-  ASSERT_TRUE(worker().StartEvaluation(Evaluation(2)));
-  ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
-  ASSERT_TRUE(result_->ok()) << result_->status();
-  EXPECT_TRUE((**result_)[0].ok());
-  EXPECT_TRUE((**result_)[1].ok());
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(2)));
+  ASSERT_TRUE(RunUntil([&] { return Evaluated(); }).ok());
+  ASSERT_EQ(answers_.size(), 2U) << abandoned_;
+  EXPECT_NE(answers_[0].response, nullptr);
+  EXPECT_NE(answers_[1].response, nullptr);
 }
 
 TEST_F(RolloutWorkerEvaluationTest, APromptThatTheEngineAlwaysRefusesEndsNoOther) {
@@ -212,13 +235,12 @@ TEST_F(RolloutWorkerEvaluationTest, APromptThatTheEngineAlwaysRefusesEndsNoOther
     if (request.id == -2 && ++wrong > 0) return absl::InvalidArgumentError("too long");
     return absl::OkStatus();
   };
-  ASSERT_TRUE(worker().StartEvaluation(Evaluation(3)));
-  ASSERT_TRUE(RunUntil([&] { return result_.has_value(); }).ok());
-  ASSERT_TRUE(result_->ok()) << result_->status();
-  const EvaluationAnswers& answers = **result_;
-  EXPECT_EQ(answers[0].status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(answers[1].status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(answers[2].ok()) << answers[2].status();
+  ASSERT_TRUE(worker().StartEvaluation(MakeEvaluation(3)));
+  ASSERT_TRUE(RunUntil([&] { return Evaluated(); }).ok());
+  ASSERT_EQ(answers_.size(), 3U) << abandoned_;
+  EXPECT_EQ(answers_[0].error, "no answer: no room");
+  EXPECT_EQ(answers_[1].error, "no answer: too long");
+  EXPECT_NE(answers_[2].response, nullptr) << answers_[2].error;
   EXPECT_EQ(tries, 3);
   EXPECT_EQ(wrong, 1) << "no retry helps";
 }

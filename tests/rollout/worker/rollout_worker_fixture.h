@@ -2,12 +2,14 @@
 #define FRESHET_TESTS_ROLLOUT_WORKER_ROLLOUT_WORKER_FIXTURE_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/str_cat.h"
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -15,6 +17,7 @@
 #include "tests/contract/weight_version.h"
 #include "tests/rollout/worker/fake_inference_engine.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/forwarding_evaluation_store.h"
 #include "tests/testing/forwarding_trajectory_store.h"
 
 namespace freshet {
@@ -22,7 +25,9 @@ namespace freshet {
 // The in-memory store with injectable failures and call counters.
 class WatchedStore final : public ForwardingTrajectoryStore {
  public:
-  using ForwardingTrajectoryStore::ForwardingTrajectoryStore;
+  explicit WatchedStore(TrajectoryStore& store)
+      : ForwardingTrajectoryStore(store), answers(store.evaluations()) {}
+  EvaluationStore& evaluations() override { return answers; }
   absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override {
     ++lease_calls;
     requests.push_back(request);
@@ -75,6 +80,7 @@ class WatchedStore final : public ForwardingTrajectoryStore {
   std::vector<LeaseRequest> requests;
   std::vector<GenerationTotals> counts;  // arguments of all calls
   std::vector<int64_t> counted_at_puts;  // the store's tokens at each put
+  ForwardingEvaluationStore answers;
   int lease_calls = 0;
   int put_calls = 0;
   int return_calls = 0;
@@ -149,6 +155,47 @@ class RolloutWorkerFixture : public testing::Test {
     engine_.on_turn = nullptr;
     return status;
   }
+  // Begins evaluation "e" of prompts {2, i} in the store and has the worker answer it at version 3.
+  EvaluationRun MakeEvaluation(int32_t n) {
+    EXPECT_EQ(store_->evaluations().Begin("e", n), absl::OkStatus());
+    const VersionForTest made = MakeVersion({0, 3}, 1, 100, 64);
+    EvaluationRun run;
+    run.id = "e";
+    run.weights = {made.manifest, made.bytes};
+    for (int32_t i = 0; i < n; ++i) {
+      Prompt prompt;
+      prompt.ordinal = i;
+      prompt.prompt_ids = {2, i};
+      prompt.attributes["answer"] = StrCat(i);
+      run.prompts.push_back(std::make_shared<const Prompt>(std::move(prompt)));
+    }
+    run.sampling.max_new_tokens = 9;
+    run.seed = 5;
+    evaluated_rows_ = n;
+    return run;
+  }
+  // Whether all rows of evaluation "e" have an answer or a failure, or it was abandoned. Stores
+  // them in answers_, or the reason in abandoned_.
+  bool Evaluated() {
+    if (!abandoned_.empty() || !answers_.empty()) return true;
+    const auto state = store_->evaluations().Read("e");
+    if (!state.ok()) return false;
+    abandoned_ = state->abandoned;
+    if (!abandoned_.empty()) return true;
+    if (state->answered < evaluated_rows_ || worker().EvaluationBusy()) return false;
+    std::map<int64_t, std::shared_ptr<const Response>> responses;
+    const auto leased = store_->evaluations().LeaseRows(Task::kScore, "r", 1000);
+    for (const RowLease& row : *leased) {
+      responses[row.sample.key.ordinal] = row.sample.response;
+      const FieldValues score{std::make_shared<const Score>(), nullptr};
+      EXPECT_EQ(store_->evaluations().PutFields(Task::kScore, row.token, score), absl::OkStatus());
+    }
+    const std::vector<EvaluationRow> rows = store_->evaluations().Read("e")->rows;
+    for (int64_t i = 0; i < std::ssize(rows); ++i) {
+      answers_.push_back({i, nullptr, responses[i], rows[static_cast<size_t>(i)].error});
+    }
+    return !answers_.empty();
+  }
   StoreStats Stats() { return *store_->Stats(); }
   int64_t Now(GroupState state) { return Stats().groups[static_cast<int>(state)]; }
   bool AllPut(int64_t samples) { return Stats().samples_put == samples; }
@@ -163,6 +210,9 @@ class RolloutWorkerFixture : public testing::Test {
   std::unique_ptr<InMemoryTrajectoryStore> memory_;
   std::unique_ptr<WatchedStore> store_;
   FakeInferenceEngine engine_;
+  int64_t evaluated_rows_ = 0;
+  std::vector<EvaluationAnswer> answers_;
+  std::string abandoned_;
   std::shared_ptr<WeightSubscriber> subscriber_ = std::make_shared<WeightSubscriber>();
   RolloutOptions worker_options_;
   std::unique_ptr<EpisodeRunner> episodes_;  // null: no environment

@@ -66,8 +66,6 @@ TEST(ChartPolicies, MembersMayCallWhatTheyNeedAndNoMore) {
   EXPECT_TRUE(MemberMay("rollout", "controller", worker + "FetchRows"));
   EXPECT_TRUE(MemberMay("trainer", "controller", worker + "FetchRows"));
   EXPECT_FALSE(MemberMay("reward", "controller", worker + "FetchRows"));
-  EXPECT_TRUE(MemberMay("rollout", "controller", worker + "ReportEvaluation"));
-  EXPECT_FALSE(MemberMay("trainer", "controller", worker + "ReportEvaluation"));
   EXPECT_TRUE(MemberMay("trainer", "rollout", weights + "Activate"));
   EXPECT_TRUE(MemberMay("trainer", "rollout", weights + "PrepareShared"));
   EXPECT_TRUE(MemberMay("rollout", "rollout", weights + "Prepare"));
@@ -78,7 +76,7 @@ TEST(ChartPolicies, MembersMayCallWhatTheyNeedAndNoMore) {
   EXPECT_FALSE(MemberMay("rollout", "trainer", weights + "Prepare"));
   EXPECT_TRUE(MemberMay("rollout", "env", "/freshet.env.v1.EnvService/Episode"));
   EXPECT_FALSE(MemberMay("trainer", "env", "/freshet.env.v1.EnvService/Episode"));
-  EXPECT_TRUE(MemberMay("controller", "reward", "/freshet.reward.v1.RewardService/Score"));
+  EXPECT_FALSE(MemberMay("controller", "reward", "/freshet.reward.v1.RewardService/Score"));
   EXPECT_FALSE(MemberMay("rollout", "reward", "/freshet.reward.v1.RewardService/Score"));
   EXPECT_TRUE(
       MemberMay("controller", "trainer", "/freshet.trainer.v1.TrainerService/DescribeModel"));

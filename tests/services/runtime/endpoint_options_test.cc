@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The result of ParseCommandLine and its stderr output.
+// The result of CommandLine::Parse and its stderr output.
 struct Parsed {
   std::optional<int> code;
   std::string error;

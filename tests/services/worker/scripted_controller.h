@@ -99,7 +99,6 @@ class ScriptedController final : public cluster::v1::WorkerService::CallbackServ
       on_register;
   std::function<absl::StatusOr<cluster::v1::FetchRowsReply>(const cluster::v1::FetchRowsRequest&)>
       on_fetch_rows;
-  std::function<absl::Status(const cluster::v1::ReportEvaluationRequest&)> on_report;
 
   Seen<cluster::v1::RegisterRequest> registrations;
   Seen<std::shared_ptr<Stream>> streams;
@@ -138,17 +137,6 @@ class ScriptedController final : public cluster::v1::WorkerService::CallbackServ
     return runtime::RunUnary(
         executor_, context, request, reply,
         [this](const auto& asked, const runtime::CallContext&) { return on_fetch_rows(asked); });
-  }
-  Unary* ReportEvaluation(Context* context, const cluster::v1::ReportEvaluationRequest* request,
-                          cluster::v1::ReportEvaluationReply* reply) override {
-    using Reply = cluster::v1::ReportEvaluationReply;
-    return runtime::RunUnary(
-        executor_, context, request, reply,
-        [this](const auto& asked, const runtime::CallContext&) -> absl::StatusOr<Reply> {
-          const absl::Status status = on_report(asked);
-          if (!status.ok()) return status;
-          return Reply();
-        });
   }
 
   runtime::Executor executor_{2, 16};

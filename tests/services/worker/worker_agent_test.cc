@@ -337,24 +337,6 @@ TEST_F(WorkerAgentTest, FetchesRowsAgainUntilTheControllerAnswers) {
   End();
 }
 
-TEST_F(WorkerAgentTest, ReportsAnEvaluationUnderTheEpochInForce) {
-  Seen<cluster::v1::ReportEvaluationRequest> reports;
-  controller_.on_report = [&](const auto& report) {
-    reports.Add(report);
-    return reports.size() == 1 ? absl::UnavailableError("once") : absl::OkStatus();
-  };
-  Start();
-  controller_.streams.At(0)->Finish(absl::UnavailableError("restart"));
-  controller_.streams.At(1);
-  cluster::v1::ReportEvaluationRequest request;
-  request.set_evaluation_id("e");
-  EXPECT_EQ(agent_->ReportEvaluation(request), absl::OkStatus());
-  EXPECT_EQ(reports.At(1).worker(), "w");
-  EXPECT_EQ(reports.At(1).epoch(), 2);
-  EXPECT_EQ(reports.At(1).evaluation_id(), "e");
-  End();
-}
-
 TEST_F(WorkerAgentTest, SaysWhenNoControllerAnswersInTime) {
   WorkerAgentOptions options = OptionsFor({controller_.address()});
   controller_.on_register = [](const auto&) { return absl::UnavailableError("starting"); };

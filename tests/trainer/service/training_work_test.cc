@@ -88,9 +88,6 @@ class NoController final : public runtime::ControllerCalls {
       const cluster::v1::FetchRowsRequest&) override {
     return absl::UnavailableError("no controller");
   }
-  absl::Status ReportEvaluation(cluster::v1::ReportEvaluationRequest) override {
-    return absl::UnavailableError("no controller");
-  }
 };
 
 class TrainingWorkTest : public TrainerLoopFixture {

@@ -200,46 +200,6 @@ class FakeTrainerGateway final : public TrainerGateway {
   std::vector<std::string> deleted_ ABSL_GUARDED_BY(mu_);
 };
 
-// Gives reward 1 to completions that equal the row's answer.
-class FakeRewardGateway final : public RewardGateway {
- public:
-  absl::StatusOr<reward::v1::ScoreReply> Score(const std::string&,
-                                               const reward::v1::ScoreRequest& request,
-                                               absl::Duration) override {
-    ++calls;
-    {
-      MutexLock lock(mu_);
-      last_ = request;
-    }
-    if (failing.load() > 0) {
-      --failing;
-      return absl::UnavailableError("the worker is gone");
-    }
-    reward::v1::ScoreReply reply;
-    for (const reward::v1::ScoreItem& item : request.items()) {
-      trajectory::v1::Score* score = reply.add_scores();
-      const auto answer = item.attributes().find("answer");
-      const bool right = answer != item.attributes().end() && answer->second == item.completion();
-      score->set_reward(right ? 1 : 0);
-      (*score->mutable_components())["exact"] = score->reward();
-      score->set_outcome(item.completion() == "infra" ? trajectory::v1::SCORE_OUTCOME_INFRA_ERROR
-                                                      : trajectory::v1::SCORE_OUTCOME_OK);
-      if (item.completion() == "infra") score->set_error("sandbox is full");
-    }
-    return reply;
-  }
-  reward::v1::ScoreRequest last() {
-    MutexLock lock(mu_);
-    return last_;
-  }
-  std::atomic<int> calls{0};
-  std::atomic<int> failing{0};
-
- private:
-  Mutex mu_;
-  reward::v1::ScoreRequest last_ ABSL_GUARDED_BY(mu_);
-};
-
 // Job records whose calls can fail, before or after the write takes effect.
 class LossyJobRecords final : public JobRecordStore {
  public:
@@ -295,7 +255,6 @@ struct FakeCluster {
   InMemoryLeaderLease lease{clock};
   MemoryJobStores stores{clock, events};
   FakeTrainerGateway trainers;
-  FakeRewardGateway rewards;
   ControllerObserver observer;
   PoolOptions pools;
   PoolScaler* scaler = nullptr;
@@ -314,9 +273,9 @@ struct FakeCluster {
     // Tests advance the clock by minutes; that must not expire the leader's lease.
     options.timing.leader_ttl = absl::Hours(1);
     options.timing.leader_renewal = absl::Milliseconds(10);
-    return std::make_unique<Controller>(ControllerPorts{records, *events, lease, stores, trainers,
-                                                        rewards, observer, clock, scaler},
-                                        options);
+    return std::make_unique<Controller>(
+        ControllerPorts{records, *events, lease, stores, trainers, observer, clock, scaler},
+        options);
   }
 };
 

@@ -5,6 +5,7 @@
 #include "controller/jobs/plan/submission.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runlog/step_metrics.h"
 #include "tests/controller/jobs/driver/cluster_fakes.h"
 
 namespace freshet {
@@ -18,7 +19,10 @@ using job::v1::JOB_STATE_PENDING;
 using job::v1::JOB_STATE_RUNNING;
 using job::v1::JOB_STATE_STARTING;
 using job::v1::JOB_STATE_SUCCEEDED;
+using testing::DoubleNear;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Pair;
 
 // A controller and its workers. The workers run on the test's thread.
 class ControllerTest : public testing::Test {
@@ -130,6 +134,57 @@ class ControllerTest : public testing::Test {
   // Leases a group as the rollout process would.
   absl::StatusOr<LeaseReply> Lease(const std::string& id) {
     return Store(id)->LeasePrompts({rollout_.lease_name(), "", {0, 0}, 1});
+  }
+  // Answers the rows of an evaluation as the rollout process would, repeating the call.
+  EvaluationState AnswerRows(
+      const cluster::v1::Evaluate& evaluate,
+      const google::protobuf::RepeatedPtrField<trajectory::v1::DatasetRow>& rows) {
+    EvaluationStore& store = Store("a")->evaluations();
+    Response response;
+    response.response_ids = {1, 2, 3};
+    std::vector<EvaluationAnswer> answers;
+    for (const auto& row : rows) {
+      Prompt prompt;
+      prompt.attributes = {row.attributes().begin(), row.attributes().end()};
+      answers.push_back({std::ssize(answers), std::make_shared<const Prompt>(std::move(prompt)),
+                         std::make_shared<const Response>(response), ""});
+    }
+    const PolicyVersion policy{evaluate.policy().lineage(), evaluate.policy().version()};
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(store.PutAnswers(evaluate.evaluation_id(), policy, answers), absl::OkStatus());
+    }
+    const auto state = store.Read(evaluate.evaluation_id());
+    EXPECT_TRUE(state.ok()) << state.status();
+    return state.value_or(EvaluationState());
+  }
+  // Scores all answers as the reward worker would: 0 for the one whose expected answer is `wrong`,
+  // 1 for the others.
+  void ScoreRows(const std::string& wrong) {
+    EvaluationStore& store = Store("a")->evaluations();
+    const auto rows = store.LeaseRows(Task::kScore, reward_.lease_name(), 100);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    for (const RowLease& row : *rows) {
+      const double reward = row.sample.prompt->attributes.at("answer") == wrong ? 0 : 1;
+      const FieldValues score{std::make_shared<const Score>(Score{reward, {{"exact", reward}}}),
+                              nullptr};
+      EXPECT_EQ(store.PutFields(Task::kScore, row.token, score), absl::OkStatus());
+    }
+  }
+  // Version and accuracy of the job's evaluation rows.
+  std::vector<std::pair<int64_t, double>> EvaluationMetrics(const std::string& id) {
+    std::vector<std::pair<int64_t, double>> rows;
+    const auto page = cluster_.events->Read(EventStream(id), 0, 1000, absl::ZeroDuration());
+    for (const StoredEvent& stored : page->events) {
+      job::v1::Event event;
+      event.ParseFromString(stored.value);
+      if (!event.has_metrics_json()) continue;
+      const auto row = ParseMetricsRow(event.metrics_json());
+      if (!row.ok()) continue;
+      if (const auto* metrics = std::get_if<EvalMetrics>(&*row)) {
+        rows.emplace_back(metrics->policy_version, metrics->eval_accuracy);
+      }
+    }
+    return rows;
   }
 
   FakeCluster cluster_;
@@ -680,16 +735,11 @@ TEST_F(ControllerTest, EvaluationsAreDirectedScoredAndRecorded) {
   const auto rows = driver->FetchRows(fetch);
   ASSERT_TRUE(rows.ok()) << rows.status();
   EXPECT_EQ(rows->total(), 3);
-  cluster::v1::ReportEvaluationRequest report;
-  report.set_evaluation_id(evaluate.evaluation_id());
-  report.mutable_policy()->set_version(0);
-  for (const auto& row : rows->rows()) {
-    report.add_completions(row.attributes().at("answer"));
-    report.add_completion_tokens(3);
-    report.add_stopped(true);
-  }
-  driver->ReportEvaluation(report);
-  driver->ReportEvaluation(report);
+  const EvaluationState state = AnswerRows(evaluate, rows->rows());
+  EXPECT_EQ(state.answered, 3);
+  EXPECT_EQ(state.ended, 0);
+  EXPECT_EQ(Record("a").evaluated_version(), -1) << "nothing is scored yet";
+  ScoreRows("");
   ASSERT_TRUE(Eventually([&] { return Record("a").evaluated_version() == 0; }));
   EXPECT_EQ(Record("a").eval_accuracy(), 1.0);
 
@@ -702,12 +752,12 @@ TEST_F(ControllerTest, EvaluationsAreDirectedScoredAndRecorded) {
     Beat();
     return rollout_.evaluations().size() == 2;
   }));
-  report.set_evaluation_id(rollout_.evaluations()[1].evaluation_id());
-  report.mutable_policy()->set_version(4);
-  report.set_completions(0, "wrong");
-  driver->ReportEvaluation(report);
+  AnswerRows(rollout_.evaluations()[1], rows->rows());
+  ScoreRows(rows->rows(0).attributes().at("answer"));
   ASSERT_TRUE(Becomes("a", JOB_STATE_SUCCEEDED));
   EXPECT_NEAR(Record("a").eval_accuracy(), 2.0 / 3, 1e-9);
+  EXPECT_THAT(EvaluationMetrics("a"),
+              ElementsAre(Pair(0, 1.0), Pair(4, DoubleNear(2.0 / 3, 1e-9))));
 }
 
 TEST_F(ControllerTest, TheTrainerLearnsWhenTheJobStarted) {

@@ -58,8 +58,8 @@ TEST(EvaluationTracker, AnotherWorkerTriesWhenTheFirstIsGone) {
   ASSERT_TRUE(outcome.retry.has_value());
   EXPECT_EQ(outcome.retry->worker, "b");
   EXPECT_NE(outcome.retry->id, first->id);
-  EXPECT_FALSE(tracker.Report(first->id)) << "the first try is not waited for any more";
-  EXPECT_TRUE(tracker.Report(outcome.retry->id));
+  EXPECT_EQ(tracker.running()->id, outcome.retry->id) << "the first try is not waited for any more";
+  EXPECT_EQ(tracker.running()->begun, first->begun);
 }
 
 TEST(EvaluationTracker, AnotherWorkerTriesWhenTheFirstIsLateOrFails) {
@@ -70,7 +70,7 @@ TEST(EvaluationTracker, AnotherWorkerTriesWhenTheFirstIsLateOrFails) {
   const auto late = tracker.Check(slots, kNow + kDeadline);
   ASSERT_TRUE(late.retry.has_value());
   EXPECT_NE(late.retry->worker, first->worker);
-  tracker.Fail(late.retry->id, "out of memory");
+  tracker.Fail("out of memory");
   const auto failed = tracker.Check(slots, kNow + kDeadline);
   ASSERT_TRUE(failed.retry.has_value());
   EXPECT_EQ(failed.retry->tries, 3);
@@ -79,23 +79,58 @@ TEST(EvaluationTracker, AnotherWorkerTriesWhenTheFirstIsLateOrFails) {
 TEST(EvaluationTracker, GivesUpAfterItsTries) {
   EvaluationTracker tracker(kDeadline, 2);
   const std::vector<EvaluatorSlot> slots = {Slot("a", 0)};
-  tracker.Fail(tracker.Begin("job", 0, slots, kNow)->id, "first");
+  ASSERT_TRUE(tracker.Begin("job", 0, slots, kNow).has_value());
+  tracker.Fail("first");
   const auto second = tracker.Check(slots, kNow);
   ASSERT_TRUE(second.retry.has_value()) << "the same worker where there is no other";
-  tracker.Fail(second.retry->id, "out of memory");
+  tracker.Fail("out of memory");
   const auto outcome = tracker.Check(slots, kNow);
   EXPECT_THAT(outcome.given_up, HasSubstr("after 2 tries: out of memory"));
   EXPECT_TRUE(tracker.idle());
 }
 
-TEST(EvaluationTracker, AReportIsTakenOnceAndThenNothingIsTriedAgain) {
+TEST(EvaluationTracker, WhatIsAnsweredIsNotTriedAgain) {
   EvaluationTracker tracker(kDeadline, 3);
-  const auto begun = tracker.Begin("job", 0, {Slot("a", 0)}, kNow);
-  EXPECT_TRUE(tracker.Report(begun->id));
-  EXPECT_FALSE(tracker.Report(begun->id));
-  const auto outcome = tracker.Check({}, kNow + 2 * kDeadline);
+  const std::vector<EvaluatorSlot> slots = {Slot("a", 0), Slot("b", 0)};
+  const auto begun = tracker.Begin("job", 0, slots, kNow);
+  tracker.SetAnswered(kNow);
+  for (const auto& present : {slots, std::vector<EvaluatorSlot>()}) {
+    const auto outcome = tracker.Check(present, kNow + kDeadline - absl::Seconds(1));
+    EXPECT_FALSE(outcome.retry.has_value());
+    EXPECT_EQ(outcome.given_up, "");
+  }
+  EXPECT_EQ(tracker.running()->id, begun->id);
+  tracker.Fail("the store lost it");
+  EXPECT_TRUE(tracker.Check(slots, kNow).retry.has_value());
+}
+
+TEST(EvaluationTracker, ScoringHasADeadlineOfItsOwn) {
+  EvaluationTracker tracker(kDeadline, 3);
+  const std::vector<EvaluatorSlot> slots = {Slot("a", 0)};
+  ASSERT_TRUE(tracker.Begin("job", 20, {Slot("a", 20)}, kNow).has_value());
+  const absl::Time answered = kNow + kDeadline - absl::Seconds(1);
+  tracker.SetAnswered(answered);
+  tracker.SetAnswered(answered + absl::Seconds(30));  // the first call counts
+  const auto waits = tracker.Check(slots, answered + kDeadline - absl::Seconds(1));
+  EXPECT_FALSE(waits.retry.has_value());
+  EXPECT_EQ(waits.given_up, "");
+  EXPECT_FALSE(tracker.idle());
+  const auto late = tracker.Check(slots, answered + kDeadline);
+  EXPECT_FALSE(late.retry.has_value());
+  EXPECT_THAT(late.given_up, HasSubstr("version 20 was given up: scoring its rows took more than"));
+  EXPECT_TRUE(tracker.idle());
+}
+
+TEST(EvaluationTracker, AnIdleOneIgnoresWhatItHears) {
+  EvaluationTracker tracker(kDeadline, 3);
+  tracker.Fail("who?");
+  tracker.SetAnswered(kNow);
+  const auto outcome = tracker.Check({Slot("a", 0)}, kNow);
   EXPECT_FALSE(outcome.retry.has_value());
-  EXPECT_TRUE(outcome.given_up.empty());
+  EXPECT_EQ(outcome.given_up, "");
+  ASSERT_TRUE(tracker.Begin("job", 0, {Slot("a", 0)}, kNow).has_value());
+  EXPECT_FALSE(tracker.Check({Slot("a", 0)}, kNow).retry.has_value()) << "no old failure counts";
+  EXPECT_FALSE(tracker.running()->answered);
 }
 
 }  // namespace

@@ -1,36 +1,14 @@
 #include "controller/jobs/record/job_registry.h"
 
 #include "base/str_cat.h"
-#include "datastore/memory/in_memory_event_log.h"
 #include "datastore/memory/in_memory_job_records.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/datastore/failing_event_log.h"
 #include "tests/testing/fake_clock.h"
 
 namespace freshet {
 namespace {
-
-// An event log that can fail.
-class FlakyEventLog final : public EventLog {
- public:
-  FlakyEventLog() : log_(*InMemoryEventLog::Create()) {}
-  absl::StatusOr<std::vector<int64_t>> AppendAll(const std::vector<NewEvent>& events) override {
-    if (down) return absl::UnavailableError("down");
-    return log_->AppendAll(events);
-  }
-  absl::StatusOr<EventPage> Read(const std::string& stream, int64_t after, int64_t max,
-                                 absl::Duration wait) override {
-    return log_->Read(stream, after, max, wait);
-  }
-  absl::StatusOr<int64_t> Newest(const std::string& stream) override {
-    return log_->Newest(stream);
-  }
-  absl::Status Delete(const std::string& stream) override { return log_->Delete(stream); }
-  bool down = false;
-
- private:
-  std::unique_ptr<InMemoryEventLog> log_;
-};
 
 class JobRegistryTest : public testing::Test {
  protected:
@@ -43,16 +21,11 @@ class JobRegistryTest : public testing::Test {
     spec.set_name(id);
     return NewJobRecord(id, spec, 0, clock_.Now());
   }
-  std::vector<std::string> Keys(const std::string& id) {
-    std::vector<std::string> keys;
-    const auto page = events_.Read(EventStream(id), 0, 100, absl::ZeroDuration());
-    for (const StoredEvent& event : page->events) keys.push_back(event.key);
-    return keys;
-  }
+  std::vector<std::string> Keys(const std::string& id) { return events_.Keys(EventStream(id)); }
 
   FakeClock clock_;
   InMemoryJobRecords records_;
-  FlakyEventLog events_;
+  FailingEventLog events_;
   std::unique_ptr<JobRegistry> registry_;
 };
 
@@ -78,10 +51,10 @@ TEST_F(JobRegistryTest, AppendsEachEventOnce) {
 }
 
 TEST_F(JobRegistryTest, ALostAppendIsMadeUpForByTheNextChange) {
-  events_.down = true;
+  events_.away = FailingEventLog::Away::kYes;
   ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
   ASSERT_TRUE(registry_->Change("a", Note).ok());
-  events_.down = false;
+  events_.away = FailingEventLog::Away::kNo;
   EXPECT_TRUE(Keys("a").empty());
   ASSERT_TRUE(registry_->Change("a", [](JobRecord&) { return absl::OkStatus(); }).ok());
   EXPECT_THAT(Keys("a"), testing::ElementsAre("state/1", "notice/2"));
@@ -89,9 +62,9 @@ TEST_F(JobRegistryTest, ALostAppendIsMadeUpForByTheNextChange) {
 
 TEST_F(JobRegistryTest, ALostAppendIsMadeUpForByTheNextLeader) {
   ASSERT_TRUE(registry_->Create(NewRecord("a")).ok());
-  events_.down = true;
+  events_.away = FailingEventLog::Away::kYes;
   ASSERT_TRUE(registry_->Change("a", Note).ok());
-  events_.down = false;
+  events_.away = FailingEventLog::Away::kNo;
   const auto next = MakeRegistry(8);
   ASSERT_TRUE(next->Replay(*next->Get("a")).ok());
   EXPECT_THAT(Keys("a"), testing::ElementsAre("state/1", "notice/2"));

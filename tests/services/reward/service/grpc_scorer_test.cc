@@ -23,6 +23,7 @@
 #include "tests/services/reward/scorers/scorer_case.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/fake_trajectory_store.h"
+#include "tests/testing/loopback_server.h"
 
 namespace freshet {
 namespace {
@@ -281,24 +282,15 @@ class AwayServiceTest : public GrpcScorerTest {
     socket_ =
         grpc::CreateCustomChannel("unix:" + path_, grpc::InsecureChannelCredentials(), SoonAgain());
   }
-  ~AwayServiceTest() override {
-    if (remote_ != nullptr) remote_->Shutdown(std::chrono::system_clock::now());
-    unlink(path_.c_str());
-  }
-  void Start() {
-    grpc::ServerBuilder builder;
-    builder.RegisterService(&service_);
-    builder.AddListeningPort("unix:" + path_, grpc::InsecureServerCredentials());
-    remote_ = builder.BuildAndStart();
-    ASSERT_NE(remote_, nullptr);
-  }
+  ~AwayServiceTest() override { unlink(path_.c_str()); }
+  void Start() { remote_.emplace(&service_, "unix:" + path_); }
   absl::StatusOr<ComponentScore> AskWithin(absl::Duration timeout) {
     return ScoreText(GrpcScorer(socket_, "user:1", timeout), "four");
   }
 
   const std::string path_;
   std::shared_ptr<grpc::Channel> socket_;
-  std::unique_ptr<grpc::Server> remote_;
+  std::optional<LoopbackServer> remote_;
 };
 
 TEST_F(AwayServiceTest, RowsWaitUntilItIsBack) {
@@ -375,18 +367,12 @@ TEST_F(AwayServiceTest, OneThatAnswersUnavailableHasNotGoneAway) {
 class DyingServiceTest : public GrpcScorerTest {
  protected:
   DyingServiceTest() {
-    grpc::ServerBuilder builder;
-    builder.RegisterService(&service_);
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    remote_ = builder.BuildAndStart();
-    proxy_ = *FaultProxy::Start(port);
+    proxy_ = *FaultProxy::Start(remote_.port());
     dying_ = grpc::CreateCustomChannel(StrCat("127.0.0.1:", proxy_->port()),
                                        grpc::InsecureChannelCredentials(), SoonAgain());
     store_options_.job = "j";
     store_options_.max_row_failures = 1;
   }
-  ~DyingServiceTest() override { remote_->Shutdown(std::chrono::system_clock::now()); }
   // Scores four rows "0" to "3". Each row kills the service as many times as `deaths` says.
   void ScoreRows(FakeTrajectoryStore& store, std::map<std::string, int> deaths) {
     service_.answer = [this, deaths](const ScoreRequest& request, ScoreReply& reply) mutable {
@@ -415,7 +401,7 @@ class DyingServiceTest : public GrpcScorerTest {
     }
   }
 
-  std::unique_ptr<grpc::Server> remote_;
+  LoopbackServer remote_{&service_};
   std::unique_ptr<FaultProxy> proxy_;
   std::shared_ptr<grpc::Channel> dying_;
   StoreOptions store_options_;

@@ -5,6 +5,7 @@
 #include "base/mutex.h"
 #include "base/str_cat.h"
 #include "base/trace.h"
+#include "datastore/memory/in_memory_evaluation_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/services/reward/scorers/callback_scorer.h"
@@ -90,6 +91,48 @@ TEST_F(RewardWorkerTest, ShowsTheScorerTheRewardOfTheEpisode) {
   RewardWorker worker = MakeWorker();
   EXPECT_EQ(worker.RunOnce(), 1);
   EXPECT_EQ(store_.score(0)->reward, 0.25);
+}
+
+TEST_F(RewardWorkerTest, ScoresTheRowsOfAnEvaluation) {
+  scorer_.Add("exact", 2.0, MustMakeScorer(OptionsOfType("exact_match")));
+  scorer_.Add("own", 1.0, MustMakeScorer(OptionsOfType("environment")));
+  Use([](const ScoreInput& input) -> absl::StatusOr<ComponentScore> {
+    if (input.completion == "infra") return absl::InternalError("the sandbox is full");
+    return ComponentScore{0};
+  });
+  const FakeClock clock;
+  InMemoryEvaluationStore evaluations(absl::Seconds(30), 3, clock);
+  ASSERT_EQ(evaluations.Begin("e", 4), absl::OkStatus());
+  Prompt prompt;
+  prompt.attributes["answer"] = "a";
+  std::vector<EvaluationAnswer> answers;
+  for (const char* text : {"a", "b", "infra"}) {
+    Response response = ResponseOf(text);
+    response.env_reward = 0.25;
+    answers.push_back({std::ssize(answers), std::make_shared<const Prompt>(prompt),
+                       std::make_shared<const Response>(std::move(response)), ""});
+  }
+  answers.push_back({3, nullptr, nullptr, "no answer: too long"});
+  ASSERT_EQ(evaluations.PutAnswers("e", {0, 7}, answers), absl::OkStatus());
+  RewardWorker worker(evaluations, scorer_, Decode, RewardWorkerOptions());
+  EXPECT_EQ(worker.RunOnce(), 2);
+  EXPECT_EQ(evaluations.Read("e")->ended, 3) << "the failed row is offered again";
+  EXPECT_EQ(worker.RunOnce(), 0);
+  EXPECT_EQ(worker.RunOnce(), 0);
+  const std::vector<EvaluationRow> rows = evaluations.Read("e")->rows;
+  ASSERT_EQ(rows.size(), 4U);
+  ASSERT_NE(rows[0].score, nullptr);
+  EXPECT_EQ(rows[0].score->reward, 2.25);
+  EXPECT_EQ(rows[0].score->components.at("exact"), 1.0);
+  ASSERT_NE(rows[1].score, nullptr);
+  EXPECT_EQ(rows[1].score->reward, 0.25);
+  EXPECT_EQ(rows[2].score, nullptr) << "a failure is never a reward";
+  EXPECT_THAT(rows[2].error, testing::HasSubstr("the sandbox is full"));
+  EXPECT_EQ(rows[3].error, "no answer: too long") << "nobody scores it";
+  EXPECT_EQ(worker.counters().ok, 2);
+  EXPECT_EQ(worker.counters().infra_errors, 3);
+  EXPECT_EQ(worker.RunOnce(), 0);
+  EXPECT_EQ(worker.counters().infra_errors, 3) << "it has ended";
 }
 
 TEST_F(RewardWorkerTest, LogsTheScoresOfSamplesWhoseLivesAreLogged) {
