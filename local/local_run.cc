@@ -4,7 +4,6 @@
 #include <atomic>
 #include <filesystem>
 #include <optional>
-#include <ranges>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -395,7 +394,8 @@ absl::Status LocalRun::WatchDeaths(Roles& roles) {
     FRESHET_ASSIGN_OR_RETURN(
         const std::vector<DeadLetter> letters,
         roles.store->DeadLetters(std::min(dead - roles.deaths_logged, kMostLoggedDeaths)));
-    for (const DeadLetter& letter : letters | std::views::reverse) {
+    for (auto newest = letters.rbegin(); newest != letters.rend(); ++newest) {
+      const DeadLetter& letter = *newest;
       FRESHET_LOG(Warning) << "event=group_died prompt=" << letter.ordinal
                            << " attempt=" << letter.attempt
                            << " reason=" << LogQuoted(ReasonLine(letter));

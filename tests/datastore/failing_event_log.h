@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "datastore/memory/in_memory_event_log.h"
+#include "tests/testing/in_memory_event_log.h"
 
 namespace freshet {
 

@@ -1,11 +1,11 @@
 #include <memory>
 
-#include "datastore/memory/in_memory_event_log.h"
-#include "datastore/memory/in_memory_job_records.h"
-#include "datastore/memory/in_memory_leader_lease.h"
 #include "tests/contract/event_log_contract.h"
 #include "tests/contract/job_records_contract.h"
 #include "tests/contract/leader_lease_contract.h"
+#include "tests/testing/in_memory_event_log.h"
+#include "tests/testing/in_memory_job_records.h"
+#include "tests/testing/in_memory_leader_lease.h"
 
 namespace freshet {
 namespace {

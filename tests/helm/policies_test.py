@@ -27,6 +27,7 @@ FOREIGN = {
 NOT_CALLED = {
     "trainer": {"/freshet.weights.v1.WeightService/Prepare", "/freshet.weights.v1.WeightService/PrepareShared",
                 "/freshet.weights.v1.WeightService/Activate"},
+    "reward": {"/freshet.reward.v1.RewardService/Score"},  # for clusters without the chart
 }
 # Clients try v1 first and fall back to v1alpha only on UNIMPLEMENTED, so denying v1 would break v1alpha.
 REFLECTION = {f"/{service}/{method}" for service, methods in FOREIGN.items() if "reflection" in service for method in methods}

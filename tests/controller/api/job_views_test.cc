@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/str_cat.h"
-#include "datastore/memory/in_memory_event_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/in_memory_event_log.h"
 
 namespace freshet {
 namespace {

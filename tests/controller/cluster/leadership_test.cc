@@ -5,11 +5,11 @@
 #include <string>
 #include <thread>
 
-#include "datastore/memory/in_memory_leader_lease.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/controller/jobs/driver/cluster_fakes.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/in_memory_leader_lease.h"
 
 namespace freshet {
 namespace {

@@ -1,11 +1,11 @@
 #include "controller/jobs/record/job_registry.h"
 
 #include "base/str_cat.h"
-#include "datastore/memory/in_memory_job_records.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/datastore/failing_event_log.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/in_memory_job_records.h"
 
 namespace freshet {
 namespace {

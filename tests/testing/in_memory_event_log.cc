@@ -1,4 +1,4 @@
-#include "datastore/memory/in_memory_event_log.h"
+#include "tests/testing/in_memory_event_log.h"
 
 #include <algorithm>
 

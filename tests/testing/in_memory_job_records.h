@@ -1,5 +1,5 @@
-#ifndef FRESHET_DATASTORE_MEMORY_IN_MEMORY_JOB_RECORDS_H_
-#define FRESHET_DATASTORE_MEMORY_IN_MEMORY_JOB_RECORDS_H_
+#ifndef FRESHET_TESTS_TESTING_IN_MEMORY_JOB_RECORDS_H_
+#define FRESHET_TESTS_TESTING_IN_MEMORY_JOB_RECORDS_H_
 
 #include <cstdint>
 #include <map>
@@ -34,4 +34,4 @@ class InMemoryJobRecords final : public JobRecordStore {
 
 }  // namespace freshet
 
-#endif  // FRESHET_DATASTORE_MEMORY_IN_MEMORY_JOB_RECORDS_H_
+#endif  // FRESHET_TESTS_TESTING_IN_MEMORY_JOB_RECORDS_H_

@@ -1,5 +1,5 @@
-#ifndef FRESHET_DATASTORE_MEMORY_IN_MEMORY_EVENT_LOG_H_
-#define FRESHET_DATASTORE_MEMORY_IN_MEMORY_EVENT_LOG_H_
+#ifndef FRESHET_TESTS_TESTING_IN_MEMORY_EVENT_LOG_H_
+#define FRESHET_TESTS_TESTING_IN_MEMORY_EVENT_LOG_H_
 
 #include <cstdint>
 #include <deque>
@@ -44,4 +44,4 @@ class InMemoryEventLog final : public EventLog {
 
 }  // namespace freshet
 
-#endif  // FRESHET_DATASTORE_MEMORY_IN_MEMORY_EVENT_LOG_H_
+#endif  // FRESHET_TESTS_TESTING_IN_MEMORY_EVENT_LOG_H_

@@ -1,4 +1,4 @@
-#include "datastore/memory/in_memory_leader_lease.h"
+#include "tests/testing/in_memory_leader_lease.h"
 
 #include "base/status_macros.h"
 

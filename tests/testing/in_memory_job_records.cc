@@ -1,4 +1,4 @@
-#include "datastore/memory/in_memory_job_records.h"
+#include "tests/testing/in_memory_job_records.h"
 
 #include "base/status_macros.h"
 
