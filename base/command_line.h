@@ -92,7 +92,7 @@ class Command {
     return *kept;
   }
 
-  // Runs after a command line with this command was parsed; an error is one of the command line.
+  // Runs after a command line with this command was parsed. Its error is shown like a wrong flag.
   void AfterParsing(std::function<absl::Status()> check) const;
   // Runs the command; returns the program's exit code.
   void OnRun(std::function<int()> run) const;

@@ -5,7 +5,6 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "freshet/reward/v1/reward_service.grpc.pb.h"
 #include "freshet/trainer/v1/trainer_service.grpc.pb.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/status.h"

@@ -31,8 +31,8 @@ class JobEvaluations {
     std::string error;  // set if `metrics` is not
   };
   // Starts due evaluations and checks the running one. `committed`: newest version that may be
-  // evaluated, or -1; `done_upto`: largest version evaluated. Returns the same `Ended` again until
-  // the caller has recorded it and calls Cancel().
+  // evaluated, or -1; `done_upto`: largest version evaluated. Returns a result again until the
+  // caller has recorded it and calls Cancel(). An evaluation that is given up is returned once.
   std::optional<Ended> Turn(int64_t committed, int64_t done_upto,
                             const std::vector<EvaluatorSlot>& slots, absl::Time now);
   // Discards the running evaluation, also in the store.

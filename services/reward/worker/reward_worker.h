@@ -24,7 +24,7 @@ namespace freshet {
 using ResponseDecoder = std::function<std::string(const std::vector<int32_t>&)>;
 
 struct RewardWorkerOptions {
-  std::string job;  // for logs
+  std::string job;  // that log lines name
   std::string worker = "reward-0";
   std::string request_prefix;  // of request ids; unique among workers of the same name
   int64_t parallel = 1;        // rows that Run scores concurrently, >= 1
