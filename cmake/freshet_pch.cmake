@@ -18,8 +18,8 @@ foreach(kind base test wire wire_test)
     "${PROJECT_SOURCE_DIR}/cmake/pch/${kind}.h")
 endforeach()
 
-# freshet_reuse_pch(TARGET KIND)  Reuses the precompiled header of KIND. It is compiled with -fPIC, so
-# executables that reuse it must be too, instead of -fPIE.
+# freshet_reuse_pch(TARGET KIND)  Reuses the precompiled header of KIND. It is compiled with -fPIC,
+# so executables that reuse it must be too, instead of -fPIE.
 function(freshet_reuse_pch TARGET KIND)
   get_target_property(type ${TARGET} TYPE)
   if(type STREQUAL "EXECUTABLE")

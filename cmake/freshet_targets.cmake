@@ -10,7 +10,8 @@ target_compile_options(freshet_flags INTERFACE
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
   # Less garbage collection: it takes a tenth of the compile time.
-  $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-expand=1000> $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1000000>
+  $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-expand=1000>
+  $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1000000>
   $<$<BOOL:${FRESHET_WERROR}>:-Werror>)
 if(FRESHET_SANITIZE)
   string(REPLACE ";" "," freshet_sanitizers "${FRESHET_SANITIZE}")
@@ -31,8 +32,8 @@ function(freshet_compile_alone)
 endfunction()
 
 # freshet_library(NAME [TORCH | WIRE] SRCS ... [PUBLIC ...] [PRIVATE ...])
-# A static library freshet_NAME with alias freshet::NAME. TORCH: uses LibTorch; WIRE: mostly uses gRPC
-# or protobuf. Both select the precompiled header to reuse.
+# A static library freshet_NAME with alias freshet::NAME. TORCH: uses LibTorch; WIRE: mostly uses
+# gRPC or protobuf. Both select the precompiled header to reuse.
 function(freshet_library NAME)
   cmake_parse_arguments(ARG "TORCH;WIRE" "" "SRCS;PUBLIC;PRIVATE" ${ARGN})
   add_library(freshet_${NAME} STATIC ${ARG_SRCS})
@@ -107,9 +108,9 @@ if(BUILD_TESTING AND NOT FRESHET_SANITIZE)
 endif()
 
 # freshet_test(NAME [TORCH | WIRE] [THREADS] SRCS ... LIBS ... [LABEL ...] [DEPENDS ...])
-# One GoogleTest executable; each TEST is a ctest case. With LibTorch or a sanitizer the executable is
-# one case, because starting it takes longer than most tests. LABEL: unit (default), grpc, redis, e2e.
-# THREADS: a unit test that starts threads; it runs with TSan and has the label unit_threads.
+# One GoogleTest executable; each TEST is a ctest case. With LibTorch or a sanitizer the executable
+# is one case, because starting it takes longer than most tests. LABEL: unit (default), grpc, redis,
+# e2e. THREADS: a unit test that starts threads; it runs with TSan and has the label unit_threads.
 function(freshet_test NAME)
   cmake_parse_arguments(ARG "TORCH;WIRE;THREADS" "LABEL" "SRCS;LIBS;DEPENDS" ${ARGN})
   if(NOT BUILD_TESTING)

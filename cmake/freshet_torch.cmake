@@ -1,12 +1,13 @@
 # LibTorch from an unpacked PyPI wheel. FRESHET_TORCH_DIR holds:
 #   torch/lib          the wheel's libraries
-#   nvidia/cu13/lib    libcudart.so.13 and libcupti.so.13, which libtorch_cpu.so needs even without a GPU
+#   nvidia/cu13/lib    libcudart.so.13 and libcupti.so.13, which libtorch_cpu.so needs, GPU or not
 #   include            the wheel's headers without the google/protobuf copy that it bundles
 # The wheel's TorchConfig.cmake is not used because it requires a CUDA toolkit.
 set(FRESHET_TORCH_DIR "$ENV{HOME}/.cache/freshet/libtorch-2.11.0" CACHE PATH
     "unpacked LibTorch (./dev installs it)")
 if(NOT EXISTS "${FRESHET_TORCH_DIR}/torch/lib/libtorch_cpu.so")
-  message(FATAL_ERROR "LibTorch not found in ${FRESHET_TORCH_DIR}: run ./dev build, which installs it")
+  message(FATAL_ERROR
+    "LibTorch not found in ${FRESHET_TORCH_DIR}: run ./dev build, which installs it")
 endif()
 
 add_library(freshet_torch INTERFACE)

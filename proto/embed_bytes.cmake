@@ -1,5 +1,6 @@
 # cmake -DINPUT=FILE -DOUTPUT=FILE.cc -DHEADER=INCLUDE -DNAME=IDENTIFIER -P embed_bytes.cmake
-# Writes C++ that defines freshet::IDENTIFIER(), declared in INCLUDE, which returns the bytes of FILE.
+# Writes C++ that defines freshet::IDENTIFIER(), declared in INCLUDE, which returns the bytes of
+# FILE.
 file(READ "${INPUT}" hex HEX)
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
 # Sixteen bytes a line: compilers and editors dislike one line of 100 KiB.

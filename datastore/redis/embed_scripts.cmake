@@ -38,7 +38,9 @@ set(table
   "PutEvaluation|evaluation|put_evaluation|deny"
   "Evaluate|evaluation|evaluate|allow"
   "Create|none|create|deny")
-set(code "#include \"datastore/redis/trajectory_scripts.h\"\n\nnamespace freshet::trajectory_scripts {\n")
+string(CONCAT code
+  "#include \"datastore/redis/trajectory_scripts.h\"\n\n"
+  "namespace freshet::trajectory_scripts {\n")
 foreach(entry IN LISTS table)
   string(REPLACE "|" ";" columns "${entry}")
   list(GET columns 0 name)
