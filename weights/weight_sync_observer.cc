@@ -1,7 +1,5 @@
 #include "weights/weight_sync_observer.h"
 
-#include <algorithm>
-
 namespace freshet {
 
 const char* WeightPhaseName(WeightPhase phase) {
@@ -37,38 +35,6 @@ const char* WeightFailureCause(const absl::Status& status) {
     default:
       return "other";
   }
-}
-
-void WeightSyncCounters::OnPhase(WeightPhase phase, absl::Duration took) {
-  const auto i = static_cast<size_t>(phase);
-  MutexLock lock(mu_);
-  totals_.seconds[i] += absl::ToDoubleSeconds(took);
-  ++totals_.count[i];
-}
-
-void WeightSyncCounters::OnBytes(int64_t bytes) {
-  MutexLock lock(mu_);
-  totals_.bytes += bytes;
-}
-
-void WeightSyncCounters::OnFailure(const char* cause) {
-  MutexLock lock(mu_);
-  ++totals_.failures[cause];
-}
-
-void WeightSyncCounters::OnMembers(const std::string& job, const char* route,
-                                   const std::vector<absl::Duration>& took) {
-  (void)job;
-  MutexLock lock(mu_);
-  Totals::Members& of_route = totals_.members[route];
-  ++of_route.publications;
-  of_route.members += static_cast<int64_t>(took.size());
-  of_route.slowest_seconds += absl::ToDoubleSeconds(*std::max_element(took.begin(), took.end()));
-}
-
-WeightSyncCounters::Totals WeightSyncCounters::totals() const {
-  MutexLock lock(mu_);
-  return totals_;
 }
 
 }  // namespace freshet

@@ -66,10 +66,10 @@ void ClusterTransport::SetMembers(int64_t revision, std::vector<WeightMember> me
     for (WeightMember& member : members) {
       const auto known = members_.find(member.worker);
       Member& entry = next[member.worker];
-      if (known != members_.end() && known->second.view.member == member) {
+      if (known != members_.end() && known->second.member == member) {
         entry = std::move(known->second);
       } else {
-        entry.view.member = std::move(member);
+        entry.member = std::move(member);
       }
     }
     members_ = std::move(next);
@@ -82,20 +82,13 @@ std::optional<CommittedWeights> ClusterTransport::Committed() const {
   return committed_;
 }
 
-std::vector<MemberView> ClusterTransport::Members() const {
-  MutexLock lock(mu_);
-  std::vector<MemberView> views;
-  for (const auto& [worker, member] : members_) views.push_back(member.view);
-  return views;
-}
-
 int64_t ClusterTransport::Prepare(const WeightManifest& manifest, WeightBytes bytes) {
   prepared_ = {manifest, std::move(bytes), {}, false};
   {
     MutexLock lock(mu_);
     publishing_ = true;
     for (const auto& [worker, member] : members_) {
-      if (!member.lagging) prepared_.members.push_back(member.view.member);
+      if (!member.lagging) prepared_.members.push_back(member.member);
     }
   }
   events_->Notify();
@@ -308,15 +301,14 @@ void ClusterTransport::Note(const Delivery& delivery, const Outcomes& outcomes, 
     const absl::Status& status = outcomes.at(served.worker).status;
     const auto found = members_.find(served.worker);
     // The worker may have restarted meanwhile, without what its former assignment received.
-    if (found == members_.end() || found->second.view.member != served) continue;
+    if (found == members_.end() || found->second.member != served) continue;
     Member& member = found->second;
     if (!status.ok()) {
       // A delivery cancelled by a publication is not the member's failure.
       if (delivery.background && absl::IsCancelled(status)) continue;
       NoteFailure(member, policy, status, activated);
     } else if (activated) {
-      member.view.holds = policy;
-      member.view.error.clear();
+      member.holds = policy;
       member.lagging = false;
       member.retry = absl::ZeroDuration();
     }
@@ -325,7 +317,6 @@ void ClusterTransport::Note(const Delivery& delivery, const Outcomes& outcomes, 
 
 void ClusterTransport::NoteFailure(Member& member, const PolicyVersion& policy,
                                    const absl::Status& status, bool activated) {
-  member.view.error = Message(status);
   // A member that lost its prepared version has probably restarted.
   if (activated || Unreachable(status)) {
     member.lagging = true;
@@ -338,7 +329,7 @@ void ClusterTransport::NoteFailure(Member& member, const PolicyVersion& policy,
     member.next_try = clock_.Now() + options_.last_retry;
   }
   if (observer_ != nullptr) observer_->OnFailure(WeightFailureCause(status));
-  FRESHET_LOG(Warning) << "event=weights_missed member=" << member.view.member.worker
+  FRESHET_LOG(Warning) << "event=weights_missed member=" << member.member.worker
                        << " version=" << policy.version << " reason=" << LogQuoted(Message(status));
 }
 
@@ -350,9 +341,9 @@ std::optional<ClusterTransport::Delivery> ClusterTransport::NextCatchUp(absl::Ti
   const PolicyVersion policy = committed_->snapshot.manifest.policy;
   Delivery delivery{committed_->snapshot.manifest, committed_->snapshot.bytes, {}, true};
   for (const auto& [worker, member] : members_) {
-    if (member.view.holds == policy) continue;
+    if (member.holds == policy) continue;
     if (member.next_try <= now) {
-      delivery.members.push_back(member.view.member);
+      delivery.members.push_back(member.member);
     } else {
       next = std::min(next, member.next_try);
     }

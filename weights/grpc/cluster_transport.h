@@ -51,13 +51,6 @@ struct ClusterTransportOptions {
   absl::Duration last_retry = absl::Seconds(30);
 };
 
-// State of a member as known to the trainer.
-struct MemberView {
-  WeightMember member;
-  std::optional<PolicyVersion> holds;  // newest version that this transport activated there
-  std::string error;                   // of the last attempt; "" after success
-};
-
 // Carries versions from the trainer to the engines of a cluster, whose membership may change at any
 // time. Prepare sends to all members in parallel: over shared memory if possible, otherwise along a
 // chain. It takes at most `timeout`, and does not wait for members that leave meanwhile. Later
@@ -81,13 +74,13 @@ class ClusterTransport final : public WeightTransport {
 
   // The newest committed version, for the trainer's WeightService.
   std::optional<CommittedWeights> Committed() const ABSL_LOCKS_EXCLUDED(mu_);
-  std::vector<MemberView> Members() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Member {
-    MemberView view;
-    bool relay_only = false;  // cannot share memory with this process
-    bool lagging = false;     // was unreachable, served in the background
+    WeightMember member;
+    std::optional<PolicyVersion> holds;  // newest version that this transport activated there
+    bool relay_only = false;             // cannot share memory with this process
+    bool lagging = false;                // was unreachable, served in the background
     absl::Time next_try = absl::InfinitePast();
     absl::Duration retry;
   };

@@ -17,6 +17,7 @@
 #include "freshet/weights/v1/weight_service.grpc.pb.h"
 #include "gtest/gtest.h"
 #include "tests/testing/loopback_server.h"
+#include "tests/weights/grpc/weight_sync_counters.h"
 #include "weights/grpc/weight_service.h"
 #include "weights/weight_member.h"
 

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/contract/weight_version.h"
+#include "tests/testing/log_lines.h"
 #include "tests/weights/grpc/weight_plane_fixture.h"
 #include "weights/grpc/cluster_transport.h"
 
@@ -83,12 +84,12 @@ class WeightRelayTest : public testing::Test {
     return committed.has_value() && committed->snapshot.manifest.policy.version == number &&
            VerifyBuckets(committed->snapshot.manifest, *committed->snapshot.bytes).ok();
   }
+  // The newest logged failure of a member.
   std::string ErrorOf(const std::string& worker) {
-    for (const MemberView& view : Transport().Members()) {
-      if (view.member.worker == worker) return view.error;
-    }
-    return "no such member";
+    const auto missed = log_.With(StrCat("event=weights_missed member=", worker, " "));
+    return missed.empty() ? "" : missed.back();
   }
+  const LogLines log_;
   // The retry intervals disable background transfers unless a test changes them.
   ClusterTransportOptions options_ = {.job = kJob,
                                       .route = ClusterRoute::kRelay,
@@ -206,7 +207,7 @@ TEST_F(WeightRelayTest, AWorkerThatBeginsAnewHoldsNothing) {
   StartEngines(1);
   members_[0].work = "first";
   EXPECT_EQ(Publish(1), 1);
-  EXPECT_EQ(Transport().Members()[0].holds, (PolicyVersion{0, 1}));
+  EXPECT_TRUE(Holds(0, 1));
   Notification activated;
   const std::string address = members_[0].address;
   engines_.clear();
