@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -35,40 +37,79 @@ class RetryingTrajectoryStore final : public TrajectoryStore {
   const StoreOptions& options() const override { return store_.options(); }
   // Without retries.
   EvaluationStore& evaluations() override { return store_.evaluations(); }
-  absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override;
-  absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override;
+  absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override {
+    return Retry(&TrajectoryStore::PutPrompts, prompts);
+  }
+  absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override {
+    return Retry(&TrajectoryStore::LeasePrompts, request);
+  }
   absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
-                                                   const std::vector<int64_t>& tokens) override;
+                                                   const std::vector<int64_t>& tokens) override {
+    return Retry(&TrajectoryStore::RenewLeases, worker, tokens);
+  }
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
-                           const std::vector<Response>& partials) override;
-  absl::Status FailLease(int64_t token, const std::string& reason) override;
-  absl::Status HandBackLease(int64_t token, const std::string& reason) override;
+                           const std::vector<Response>& partials) override {
+    return Retry(&TrajectoryStore::ReturnLease, token, indices, partials);
+  }
+  absl::Status FailLease(int64_t token, const std::string& reason) override {
+    return Retry(&TrajectoryStore::FailLease, token, reason);
+  }
+  absl::Status HandBackLease(int64_t token, const std::string& reason) override {
+    return Retry(&TrajectoryStore::HandBackLease, token, reason);
+  }
   absl::StatusOr<std::vector<absl::Status>> PutSamples(
-      const std::vector<SamplePut>& samples) override;
+      const std::vector<SamplePut>& samples) override {
+    return Retry(&TrajectoryStore::PutSamples, samples);
+  }
   absl::Status CountGeneration(const GenerationTotals& added) override {
     return store_.CountGeneration(added);
   }
-  absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override;
+  absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override {
+    return Retry(&TrajectoryStore::LeaseRowsFor, request);
+  }
   absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
-                                                    const std::vector<RowPut>& rows) override;
-  absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) override;
-  absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
-  absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override;
-  absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override;
+                                                    const std::vector<RowPut>& rows) override {
+    return Retry(&TrajectoryStore::PutRows, task, rows);
+  }
+  absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) override {
+    return Retry(&TrajectoryStore::EndRow, task, token, end, reason);
+  }
+  absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override {
+    return Retry(&TrajectoryStore::RevokeWorker, worker);
+  }
+  absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override {
+    return Retry(&TrajectoryStore::OpenEpochFor, request);
+  }
+  absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override {
+    return Retry(&TrajectoryStore::NextBatch, epoch, step);
+  }
   absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                            const std::vector<int64_t>& ordinals,
-                                           const std::string& content_hash) override;
+                                           const std::string& content_hash) override {
+    return Retry(&TrajectoryStore::CommitStep, epoch, step, ordinals, content_hash);
+  }
   absl::Status MarkDurable(int64_t epoch, int64_t version,
-                           const std::string& checkpoint_sha256) override;
+                           const std::string& checkpoint_sha256) override {
+    return Retry(&TrajectoryStore::MarkDurable, epoch, version, checkpoint_sha256);
+  }
   absl::Status RecordResume(int64_t epoch_hint, int64_t parent_lineage, int64_t fork_version,
-                            const std::string& checkpoint_sha256) override;
-  absl::StatusOr<int64_t> Sweep() override;
-  absl::StatusOr<StoreStats> Stats() override;
-  absl::StatusOr<Explanation> Explain() override;
-  absl::StatusOr<PromptCursor> Cursor() override;
-  absl::StatusOr<std::vector<LedgerRow>> ReadLedger(int64_t after_seq, int64_t max_rows) override;
-  absl::Status TrimLedger(int64_t upto_seq) override;
-  absl::StatusOr<std::vector<DeadLetter>> DeadLetters(int64_t max_letters) override;
+                            const std::string& checkpoint_sha256) override {
+    return Retry(&TrajectoryStore::RecordResume, epoch_hint, parent_lineage, fork_version,
+                 checkpoint_sha256);
+  }
+  absl::StatusOr<int64_t> Sweep() override { return Retry(&TrajectoryStore::Sweep); }
+  absl::StatusOr<StoreStats> Stats() override { return Retry(&TrajectoryStore::Stats); }
+  absl::StatusOr<Explanation> Explain() override { return Retry(&TrajectoryStore::Explain); }
+  absl::StatusOr<PromptCursor> Cursor() override { return Retry(&TrajectoryStore::Cursor); }
+  absl::StatusOr<std::vector<LedgerRow>> ReadLedger(int64_t after_seq, int64_t max_rows) override {
+    return Retry(&TrajectoryStore::ReadLedger, after_seq, max_rows);
+  }
+  absl::Status TrimLedger(int64_t upto_seq) override {
+    return Retry(&TrajectoryStore::TrimLedger, upto_seq);
+  }
+  absl::StatusOr<std::vector<DeadLetter>> DeadLetters(int64_t max_letters) override {
+    return Retry(&TrajectoryStore::DeadLetters, max_letters);
+  }
   uint64_t ChangeCount(Topic topic) override { return store_.ChangeCount(topic); }
   uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
     return store_.AwaitChange(topic, seen, timeout);
@@ -79,8 +120,28 @@ class RetryingTrajectoryStore final : public TrajectoryStore {
   int64_t retries() const { return retries_.load(); }
 
  private:
-  template <typename Operation>
-  auto Retry(Operation operation) -> decltype(operation());
+  // Tries of one operation.
+  struct Tries {
+    absl::Time start;
+    int64_t failed = 0;
+  };
+
+  template <typename Operation, typename... Args>
+  auto Retry(Operation operation, const Args&... args)
+      -> std::invoke_result_t<Operation, TrajectoryStore&, const Args&...> {
+    Tries tries{clock_.Now()};
+    while (true) {
+      auto result = (store_.*operation)(args...);
+      if (!AwaitRetry(ErrorOf(result), tries)) return result;
+    }
+  }
+  static const absl::Status& ErrorOf(const absl::Status& status) { return status; }
+  template <typename T>
+  static const absl::Status& ErrorOf(const absl::StatusOr<T>& result) {
+    return result.status();
+  }
+  // Waits until the next try. False if the caller gets this status.
+  bool AwaitRetry(const absl::Status& status, Tries& tries) ABSL_LOCKS_EXCLUDED(mu_);
 
   TrajectoryStore& store_;
   const Clock& clock_;

@@ -8,6 +8,7 @@
 #include "base/str_cat.h"
 
 namespace freshet {
+
 absl::StatusOr<std::unique_ptr<InMemoryTrajectoryStore>> InMemoryTrajectoryStore::Create(
     StoreOptions options, StoreOrigin origin, const Clock& clock) {
   FRESHET_RETURN_IF_ERROR(options.Validate());
@@ -32,52 +33,6 @@ void InMemoryTrajectoryStore::Announce() {
   }
 }
 
-absl::StatusOr<PutPromptsReply> InMemoryTrajectoryStore::PutPrompts(
-    const std::vector<Prompt>& prompts) {
-  MutexLock lock(mu_);
-  auto reply = state_.PutPrompts(prompts, clock_.Now());
-  Announce();
-  return reply;
-}
-
-absl::StatusOr<LeaseReply> InMemoryTrajectoryStore::LeasePrompts(const LeaseRequest& request) {
-  MutexLock lock(mu_);
-  auto reply = state_.LeasePrompts(request, clock_.Now());
-  Announce();
-  return reply;
-}
-
-absl::StatusOr<std::vector<int64_t>> InMemoryTrajectoryStore::RenewLeases(
-    const std::string& worker, const std::vector<int64_t>& tokens) {
-  MutexLock lock(mu_);
-  auto dead = state_.RenewLeases(worker, tokens, clock_.Now());
-  Announce();
-  return dead;
-}
-
-absl::Status InMemoryTrajectoryStore::ReturnLease(int64_t token,
-                                                  const std::vector<int32_t>& indices,
-                                                  const std::vector<Response>& partials) {
-  MutexLock lock(mu_);
-  absl::Status status = state_.ReturnLease(token, indices, partials, clock_.Now());
-  Announce();
-  return status;
-}
-
-absl::Status InMemoryTrajectoryStore::FailLease(int64_t token, const std::string& reason) {
-  MutexLock lock(mu_);
-  absl::Status status = state_.GiveUpLease(token, LeaseEnd::kFailed, reason, clock_.Now());
-  Announce();
-  return status;
-}
-
-absl::Status InMemoryTrajectoryStore::HandBackLease(int64_t token, const std::string& reason) {
-  MutexLock lock(mu_);
-  absl::Status status = state_.GiveUpLease(token, LeaseEnd::kHandedBack, reason, clock_.Now());
-  Announce();
-  return status;
-}
-
 absl::StatusOr<std::vector<absl::Status>> InMemoryTrajectoryStore::PutSamples(
     const std::vector<SamplePut>& samples) {
   std::vector<absl::Status> statuses;
@@ -95,14 +50,6 @@ absl::Status InMemoryTrajectoryStore::CountGeneration(const GenerationTotals& ad
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<RowLease>> InMemoryTrajectoryStore::LeaseRowsFor(
-    const RowRequest& request) {
-  MutexLock lock(mu_);
-  auto rows = state_.LeaseRows(request, clock_.Now());
-  Announce();
-  return rows;
-}
-
 absl::StatusOr<std::vector<absl::Status>> InMemoryTrajectoryStore::PutRows(
     Task task, const std::vector<RowPut>& rows) {
   std::vector<absl::Status> statuses;
@@ -115,53 +62,6 @@ absl::StatusOr<std::vector<absl::Status>> InMemoryTrajectoryStore::PutRows(
   return statuses;
 }
 
-absl::Status InMemoryTrajectoryStore::EndRow(Task task, int64_t token, RowEnd end,
-                                             const std::string& reason) {
-  MutexLock lock(mu_);
-  absl::Status status = state_.EndRow(task, token, end, reason, clock_.Now());
-  Announce();
-  return status;
-}
-
-absl::StatusOr<int64_t> InMemoryTrajectoryStore::RevokeWorker(const std::string& worker) {
-  MutexLock lock(mu_);
-  auto returned = state_.RevokeWorker(worker, clock_.Now());
-  Announce();
-  return returned;
-}
-
-absl::StatusOr<OpenEpochReply> InMemoryTrajectoryStore::OpenEpochFor(const EpochRequest& request) {
-  if (request.trainer.empty()) return InvalidArgument("trainer: empty: an epoch needs a holder");
-  MutexLock lock(mu_);
-  auto reply = state_.OpenEpoch(request, clock_.Now());
-  Announce();
-  return reply;
-}
-
-absl::StatusOr<NextBatchReply> InMemoryTrajectoryStore::NextBatch(int64_t epoch, int64_t step) {
-  MutexLock lock(mu_);
-  auto reply = state_.NextBatch(epoch, step, clock_.Now());
-  Announce();
-  return reply;
-}
-
-absl::StatusOr<CommitReceipt> InMemoryTrajectoryStore::CommitStep(
-    int64_t epoch, int64_t step, const std::vector<int64_t>& ordinals,
-    const std::string& content_hash) {
-  MutexLock lock(mu_);
-  auto receipt = state_.CommitStep(epoch, step, ordinals, content_hash, clock_.Now());
-  Announce();
-  return receipt;
-}
-
-absl::Status InMemoryTrajectoryStore::MarkDurable(int64_t epoch, int64_t version,
-                                                  const std::string& checkpoint_sha256) {
-  MutexLock lock(mu_);
-  absl::Status status = state_.MarkDurable(epoch, version, checkpoint_sha256, clock_.Now());
-  Announce();
-  return status;
-}
-
 absl::Status InMemoryTrajectoryStore::RecordResume(int64_t epoch_hint, int64_t parent_lineage,
                                                    int64_t fork_version,
                                                    const std::string& checkpoint_sha256) {
@@ -169,23 +69,9 @@ absl::Status InMemoryTrajectoryStore::RecordResume(int64_t epoch_hint, int64_t p
   return state_.RecordResume(epoch_hint, parent_lineage, fork_version, checkpoint_sha256);
 }
 
-absl::StatusOr<int64_t> InMemoryTrajectoryStore::Sweep() {
-  MutexLock lock(mu_);
-  const int64_t expired = state_.Sweep(clock_.Now());
-  Announce();
-  return expired;
-}
-
 absl::StatusOr<StoreStats> InMemoryTrajectoryStore::Stats() {
   MutexLock lock(mu_);
   return state_.Stats();
-}
-
-absl::StatusOr<Explanation> InMemoryTrajectoryStore::Explain() {
-  MutexLock lock(mu_);
-  Explanation explanation = state_.Explain(clock_.Now());
-  Announce();
-  return explanation;
 }
 
 absl::StatusOr<PromptCursor> InMemoryTrajectoryStore::Cursor() {

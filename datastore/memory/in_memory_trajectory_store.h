@@ -36,34 +36,60 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
 
   const StoreOptions& options() const override { return options_; }
   EvaluationStore& evaluations() override { return evaluations_; }
-  absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override;
-  absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override;
+  absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override {
+    return Apply(&JobState::PutPrompts, prompts);
+  }
+  absl::StatusOr<LeaseReply> LeasePrompts(const LeaseRequest& request) override {
+    return Apply(&JobState::LeasePrompts, request);
+  }
   absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
-                                                   const std::vector<int64_t>& tokens) override;
+                                                   const std::vector<int64_t>& tokens) override {
+    return Apply(&JobState::RenewLeases, worker, tokens);
+  }
   absl::Status ReturnLease(int64_t token, const std::vector<int32_t>& indices,
-                           const std::vector<Response>& partials) override;
-  absl::Status FailLease(int64_t token, const std::string& reason) override;
-  absl::Status HandBackLease(int64_t token, const std::string& reason) override;
+                           const std::vector<Response>& partials) override {
+    return Apply(&JobState::ReturnLease, token, indices, partials);
+  }
+  absl::Status FailLease(int64_t token, const std::string& reason) override {
+    return Apply(&JobState::GiveUpLease, token, LeaseEnd::kFailed, reason);
+  }
+  absl::Status HandBackLease(int64_t token, const std::string& reason) override {
+    return Apply(&JobState::GiveUpLease, token, LeaseEnd::kHandedBack, reason);
+  }
   absl::StatusOr<std::vector<absl::Status>> PutSamples(
       const std::vector<SamplePut>& samples) override;
   absl::Status CountGeneration(const GenerationTotals& added) override;
-  absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override;
+  absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override {
+    return Apply(&JobState::LeaseRows, request);
+  }
   absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
                                                     const std::vector<RowPut>& rows) override;
-  absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) override;
-  absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
-  absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override;
-  absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override;
+  absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) override {
+    return Apply(&JobState::EndRow, task, token, end, reason);
+  }
+  absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override {
+    return Apply(&JobState::RevokeWorker, worker);
+  }
+  absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override {
+    return Apply(&JobState::OpenEpoch, request);
+  }
+  absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override {
+    return Apply(&JobState::NextBatch, epoch, step);
+  }
   absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                            const std::vector<int64_t>& ordinals,
-                                           const std::string& content_hash) override;
+                                           const std::string& content_hash) override {
+    return Apply(&JobState::CommitStep, epoch, step, ordinals, content_hash);
+  }
   absl::Status MarkDurable(int64_t epoch, int64_t version,
-                           const std::string& checkpoint_sha256) override;
+                           const std::string& checkpoint_sha256) override {
+    return Apply(&JobState::MarkDurable, epoch, version, checkpoint_sha256);
+  }
   absl::Status RecordResume(int64_t epoch_hint, int64_t parent_lineage, int64_t fork_version,
                             const std::string& checkpoint_sha256) override;
-  absl::StatusOr<int64_t> Sweep() override;
+  absl::StatusOr<int64_t> Sweep() override { return Apply(&JobState::Sweep); }
   absl::StatusOr<StoreStats> Stats() override;
-  absl::StatusOr<Explanation> Explain() override;
+  absl::StatusOr<Explanation> Explain() override { return Apply(&JobState::Explain); }
   absl::StatusOr<PromptCursor> Cursor() override;
   absl::StatusOr<std::vector<LedgerRow>> ReadLedger(int64_t after_seq, int64_t max_rows) override;
   absl::Status TrimLedger(int64_t upto_seq) override;
@@ -75,6 +101,15 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
  private:
   InMemoryTrajectoryStore(StoreOptions options, StoreOrigin origin, const Clock& clock);
 
+  // Calls `operation` with `args` and the time, and announces what it changed.
+  template <typename Result, typename... Parameters, typename... Args>
+  Result Apply(Result (JobState::*operation)(Parameters...), const Args&... args)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    Result result = (state_.*operation)(args..., clock_.Now());
+    Announce();
+    return result;
+  }
   // Increments the change counts of topics changed by the last operation and wakes their waiters.
   void Announce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -82,6 +82,7 @@ int64_t JobState::EpochOf(const std::string& id) const {
 }
 
 absl::StatusOr<OpenEpochReply> JobState::OpenEpoch(const EpochRequest& request, absl::Time now) {
+  if (request.trainer.empty()) return InvalidArgument("trainer: empty: an epoch needs a holder");
   const PolicyVersion& loaded = request.loaded;
   const int64_t opened = EpochOf(request.id);
   if (opened > 0) {
