@@ -31,44 +31,92 @@ constexpr std::array<std::pair<LedgerEvent, const char*>, 8> kEvents = {{
     {LedgerEvent::kDead, "dead"},
 }};
 
-Json SpansToJson(const std::vector<Span>& spans) {
-  Json array = Json::array();
-  for (const Span& span : spans) {
-    Json entry;
-    entry["lineage"] = span.policy.lineage;
-    entry["version"] = span.policy.version;
-    entry["begin"] = span.begin;
-    entry["end"] = span.end;
-    array.push_back(std::move(entry));
-  }
-  return array;
+// Calls field(key, member) for each key of a span, in the order of the line.
+template <typename AnySpan, typename Field>
+void VisitSpan(AnySpan& span, Field& field) {
+  field("lineage", span.policy.lineage);
+  field("version", span.policy.version);
+  field("begin", span.begin);
+  field("end", span.end);
 }
 
-void SampleToJson(const LedgerRow& row, Json& json) {
-  json["epoch"] = row.epoch;
-  json["lineage"] = row.lineage;
-  json["step"] = row.step;
-  json["train_version"] = row.train_version;
-  json["uid"] = row.uid;
-  json["prompt"] = row.prompt;
-  json["attempt"] = row.attempt;
-  json["sample"] = row.sample;
-  json["redo"] = row.redo;
-  json["loss_tokens"] = row.loss_tokens;
-  json["masked_tokens"] = row.masked_tokens;
-  json["spans"] = SpansToJson(row.spans);
-  json["min_version"] = row.min_version;
-  json["max_version"] = row.max_version;
-  if (!row.reason.empty()) json["reason"] = row.reason;
+// The same for a row with this event. `field.Optional` if the key may be absent.
+template <typename Row, typename Field>
+void VisitRow(Row& row, Field& field) {
+  switch (row.event) {
+    case LedgerEvent::kOpen:
+      field("job", row.job);
+      field("bound", row.bound);
+      field("disposition", row.disposition);
+      field("B", row.groups_per_step, 1);
+      field("G", row.group_size, 1);
+      break;
+    case LedgerEvent::kResumed:
+      field("epoch", row.epoch);
+      field("lineage", row.lineage);
+      field("parent_lineage", row.parent_lineage);
+      field.Optional("fork_version", row.fork_version, row.fork_version >= 0);
+      field("checkpoint_sha256", row.checkpoint_sha256);
+      field("digest", row.digest);
+      break;
+    case LedgerEvent::kDurable:
+      field("lineage", row.lineage);
+      field("version", row.version);
+      field("checkpoint_sha256", row.checkpoint_sha256);
+      field("digest", row.digest);
+      break;
+    default:
+      field("epoch", row.epoch);
+      field("lineage", row.lineage);
+      field("step", row.step);
+      field("train_version", row.train_version);
+      field("uid", row.uid);
+      field("prompt", row.prompt);
+      field("attempt", row.attempt);
+      field("sample", row.sample);
+      field("redo", row.redo);
+      field("loss_tokens", row.loss_tokens);
+      field("masked_tokens", row.masked_tokens);
+      field("spans", row.spans);
+      field("min_version", row.min_version);
+      field("max_version", row.max_version);
+      field.Optional("reason", row.reason, !row.reason.empty());
+      break;
+  }
 }
+
+// Writes members of one object.
+class Writer {
+ public:
+  explicit Writer(Json& json) : json_(json) {}
+
+  template <typename T>
+  void operator()(const char* key, const T& value, int64_t /*low*/ = 0) {
+    json_[key] = value;
+  }
+  void operator()(const char* key, const std::vector<Span>& spans) {
+    Json& array = json_[key] = Json::array();
+    for (const Span& span : spans) {
+      Writer writer(array.emplace_back());
+      VisitSpan(span, writer);
+    }
+  }
+  template <typename T>
+  void Optional(const char* key, const T& value, bool present) {
+    if (present) (*this)(key, value);
+  }
+
+ private:
+  Json& json_;
+};
 
 // Reads typed members of one object and remembers the first error.
 class Reader {
  public:
   explicit Reader(const Json& json) : json_(json) {}
 
-  void Read(const char* key, int64_t& out, int64_t low = 0,
-            int64_t high = std::numeric_limits<int64_t>::max()) {
+  void operator()(const char* key, int64_t& out, int64_t low = 0,
+                  int64_t high = std::numeric_limits<int64_t>::max()) {
     const Json* value = Find(key);
     if (value == nullptr) return;
     const bool too_big = value->is_number_unsigned() &&
@@ -80,24 +128,24 @@ class Reader {
     }
     out = value->get<int64_t>();
   }
-  void Read(const char* key, int32_t& out) {
+  void operator()(const char* key, int32_t& out) {
     int64_t wide = 0;
-    Read(key, wide, 0, std::numeric_limits<int32_t>::max());
+    (*this)(key, wide, 0, std::numeric_limits<int32_t>::max());
     out = static_cast<int32_t>(wide);
   }
-  void Read(const char* key, std::string& out) {
+  void operator()(const char* key, std::string& out) {
     const Json* value = Find(key);
     if (value == nullptr) return;
     if (!value->is_string()) return AddError(key, "must be a string");
     out = value->get<std::string>();
   }
-  void Read(const char* key, bool& out) {
+  void operator()(const char* key, bool& out) {
     const Json* value = Find(key);
     if (value == nullptr) return;
     if (!value->is_boolean()) return AddError(key, "must be true or false");
     out = value->get<bool>();
   }
-  void Read(const char* key, std::vector<Span>& out) {
+  void operator()(const char* key, std::vector<Span>& out) {
     const Json* value = Find(key);
     if (value == nullptr) return;
     if (!value->is_array() || value->size() > kMaxSpans) {
@@ -107,16 +155,16 @@ class Reader {
       if (!entry.is_object()) return AddError(key, "must hold objects");
       Span span;
       Reader reader(entry);
-      reader.Read("lineage", span.policy.lineage);
-      reader.Read("version", span.policy.version);
-      reader.Read("begin", span.begin);
-      reader.Read("end", span.end);
+      VisitSpan(span, reader);
       if (!reader.status().ok()) return AddError(key, Message(reader.status()));
       if (span.end <= span.begin) return AddError(key, "must have begin < end");
       out.push_back(span);
     }
   }
-  bool Has(const char* key) const { return json_.contains(key); }
+  template <typename T>
+  void Optional(const char* key, T& out, bool /*present*/) {
+    if (json_.contains(key)) (*this)(key, out);
+  }
   const absl::Status& status() const { return status_; }
 
  private:
@@ -134,68 +182,21 @@ class Reader {
   absl::Status status_;
 };
 
-void ReadSample(Reader& reader, LedgerRow& row) {
-  reader.Read("epoch", row.epoch);
-  reader.Read("lineage", row.lineage);
-  reader.Read("step", row.step);
-  reader.Read("train_version", row.train_version);
-  reader.Read("uid", row.uid);
-  reader.Read("prompt", row.prompt);
-  reader.Read("attempt", row.attempt);
-  reader.Read("sample", row.sample);
-  reader.Read("redo", row.redo);
-  reader.Read("loss_tokens", row.loss_tokens);
-  reader.Read("masked_tokens", row.masked_tokens);
-  reader.Read("spans", row.spans);
-  reader.Read("min_version", row.min_version);
-  reader.Read("max_version", row.max_version);
-  if (reader.Has("reason")) reader.Read("reason", row.reason);
-}
-
 absl::StatusOr<LedgerRow> RowFromJson(const Json& json) {
   if (!json.is_object()) return InvalidArgument("ledger line: not a JSON object");
   Reader reader(json);
   LedgerRow row;
   std::string event;
-  reader.Read("seq", row.seq);
-  reader.Read("event", event);
+  reader("seq", row.seq);
+  reader("event", event);
   FRESHET_RETURN_IF_ERROR(reader.status());
-  bool known = false;
-  for (const auto& [value, name] : kEvents) {
-    if (event != name) continue;
-    row.event = value;
-    known = true;
-  }
+  const std::optional<LedgerEvent> known = ParseLedgerEvent(event);
   if (!known) {
     return InvalidArgument("ledger line: event '", event.substr(0, 40), "' is unknown");
   }
-  switch (row.event) {
-    case LedgerEvent::kOpen:
-      reader.Read("job", row.job);
-      reader.Read("bound", row.bound);
-      reader.Read("disposition", row.disposition);
-      reader.Read("B", row.groups_per_step, 1);
-      reader.Read("G", row.group_size, 1);
-      break;
-    case LedgerEvent::kResumed:
-      reader.Read("epoch", row.epoch);
-      reader.Read("lineage", row.lineage);
-      reader.Read("parent_lineage", row.parent_lineage);
-      row.fork_version = -1;
-      if (reader.Has("fork_version")) reader.Read("fork_version", row.fork_version);
-      reader.Read("checkpoint_sha256", row.checkpoint_sha256);
-      reader.Read("digest", row.digest);
-      break;
-    case LedgerEvent::kDurable:
-      reader.Read("lineage", row.lineage);
-      reader.Read("version", row.version);
-      reader.Read("checkpoint_sha256", row.checkpoint_sha256);
-      reader.Read("digest", row.digest);
-      break;
-    default:
-      ReadSample(reader, row);
-      break;
-  }
+  row.event = *known;
+  if (row.event == LedgerEvent::kResumed) row.fork_version = -1;
+  VisitRow(row, reader);
   FRESHET_RETURN_IF_ERROR(reader.status());
   return row;
 }
@@ -209,36 +210,19 @@ const char* Name(LedgerEvent event) {
   return "unknown";
 }
 
+std::optional<LedgerEvent> ParseLedgerEvent(std::string_view name) {
+  for (const auto& [value, known] : kEvents) {
+    if (name == known) return value;
+  }
+  return std::nullopt;
+}
+
 std::string LedgerRowToJson(const LedgerRow& row) {
   Json json;
   json["seq"] = row.seq;
   json["event"] = Name(row.event);
-  switch (row.event) {
-    case LedgerEvent::kOpen:
-      json["job"] = row.job;
-      json["bound"] = row.bound;
-      json["disposition"] = row.disposition;
-      json["B"] = row.groups_per_step;
-      json["G"] = row.group_size;
-      break;
-    case LedgerEvent::kResumed:
-      json["epoch"] = row.epoch;
-      json["lineage"] = row.lineage;
-      json["parent_lineage"] = row.parent_lineage;
-      if (row.fork_version >= 0) json["fork_version"] = row.fork_version;
-      json["checkpoint_sha256"] = row.checkpoint_sha256;
-      json["digest"] = row.digest;
-      break;
-    case LedgerEvent::kDurable:
-      json["lineage"] = row.lineage;
-      json["version"] = row.version;
-      json["checkpoint_sha256"] = row.checkpoint_sha256;
-      json["digest"] = row.digest;
-      break;
-    default:
-      SampleToJson(row, json);
-      break;
-  }
+  Writer writer(json);
+  VisitRow(row, writer);
   // Replaces invalid UTF-8 (in a job name or reason), so that the row can always be written.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

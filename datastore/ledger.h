@@ -2,6 +2,7 @@
 #define FRESHET_DATASTORE_LEDGER_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,8 @@ enum class LedgerEvent {
   kDead
 };
 const char* Name(LedgerEvent event);
+// Inverse of Name; nullopt for another name.
+std::optional<LedgerEvent> ParseLedgerEvent(std::string_view name);
 
 // One row of the append-only ledger. The fields depend on `event`:
 //   open: job, bound, disposition, B, G

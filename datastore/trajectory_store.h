@@ -37,9 +37,7 @@ enum class GroupState {
 constexpr int kNumGroupStates = 12;
 const char* Name(GroupState state);
 
-// Columns of a sample. Readiness is tracked per field, consumption per task.
-enum class Field { kResponse, kReward, kRefLogprob };
-constexpr int kNumFields = 3;
+// Columns of a sample that workers fill: rewards and reference log-probs.
 enum class Task { kScore, kRefLogprob };
 constexpr int kNumTasks = 2;
 
@@ -58,7 +56,7 @@ struct StoreOptions {
   int32_t max_lease_failures = 5;     // failed leases until a group is dead(lease_failed)
   int32_t max_hand_backs = 16;        // hand-backs until a group is dead(handed_back)
   int32_t max_requeues = 8;           // requeues until a group is dead(too_slow)
-  bool needs_ref_logprob = false;     // a group is ready only with Field::kRefLogprob
+  bool needs_ref_logprob = false;     // a group is ready only with reference log-probs
   bool filter_zero_variance = false;  // filter groups whose rewards are all equal
   int64_t max_filtered_in_a_row = 0;  // groups until the job pauses; 0: 20 * B
   int64_t max_ledger_rows = 1 << 20;  // untrimmed rows; above this no group is leased

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,16 +30,6 @@ std::string_view Value(const Fields& fields, std::string_view name) {
 
 absl::StatusOr<int64_t> Number(const Fields& fields, std::string_view name) {
   return ParseNumber(Value(fields, name));
-}
-
-absl::StatusOr<LedgerEvent> ParseEvent(std::string_view name) {
-  for (const LedgerEvent event :
-       {LedgerEvent::kOpen, LedgerEvent::kResumed, LedgerEvent::kDurable, LedgerEvent::kTrained,
-        LedgerEvent::kFiltered, LedgerEvent::kDropped, LedgerEvent::kRequeued,
-        LedgerEvent::kDead}) {
-    if (name == Name(event)) return event;
-  }
-  return DataLoss("ledger entry: event '", name.substr(0, 40), "' is unknown");
 }
 
 // Computes a sample's loss window from its spans, like ComputeLossWindow does from the response.
@@ -108,7 +99,10 @@ absl::StatusOr<std::vector<LedgerRow>> ExpandLedgerEntry(const RedisReply& entry
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) fields[pairs[i].text] = pairs[i + 1].text;
   LedgerRow row;
   FRESHET_ASSIGN_OR_RETURN(row.seq, FirstRowOf(entry));
-  FRESHET_ASSIGN_OR_RETURN(row.event, ParseEvent(Value(fields, "event")));
+  const std::string_view name = Value(fields, "event");
+  const std::optional<LedgerEvent> event = ParseLedgerEvent(name);
+  if (!event) return DataLoss("ledger entry: event '", name.substr(0, 40), "' is unknown");
+  row.event = *event;
   const StoreOptions& options = config.options;
   switch (row.event) {
     case LedgerEvent::kOpen:
