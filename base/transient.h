@@ -20,6 +20,11 @@ inline bool IsTransient(const absl::Status& status) {
   }
 }
 
+// The same for an operation on the datastore, which denies permission while its password changes.
+inline bool IsTransientStoreError(const absl::Status& status) {
+  return IsTransient(status) || absl::IsPermissionDenied(status);
+}
+
 }  // namespace freshet
 
 #endif  // FRESHET_BASE_TRANSIENT_H_

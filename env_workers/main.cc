@@ -9,13 +9,14 @@
 #include "base/log.h"
 #include "base/str_cat.h"
 #include "base/version.h"
-#include "env_workers/env_role.h"
 #include "env_workers/environment.h"
+#include "env_workers/service.h"
 #include "prometheus/registry.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/runtime/log_ring.h"
 #include "services/runtime/queue_metrics.h"
 #include "services/worker/worker_flags.h"
+#include "services/worker/worker_role.h"
 
 namespace freshet {
 namespace {
@@ -60,7 +61,17 @@ int Main(int argc, char** argv) {
   serve.registry = std::make_shared<prometheus::Registry>();
   EnvMetrics metrics(*serve.registry, BuiltinEnvironments());
   EnvService service(BuiltinEnvironments(), SystemClock::Get(), &metrics, options);
-  EnvRole role(service, std::move(agent), &log);
+  runtime::WorkerRoleOptions role_options;
+  role_options.agent = std::move(agent);
+  role_options.fill_load = [&service](cluster::v1::WorkerStatus& status) {
+    status.set_open_episodes(service.open_episodes());
+  };
+  role_options.drain_calls = [&service](absl::Time deadline) {
+    service.StopAdmitting();
+    if (service.AwaitNoEpisodes(deadline)) return;
+    FRESHET_LOG(Warning) << "event=episodes_cut count=" << service.open_episodes();
+  };
+  runtime::WorkerRole role(std::move(role_options), /*factory=*/nullptr, {&service}, &log);
   metrics::QueueMetrics queues(*serve.registry);
   queues.Watch("episodes", options.max_episodes, [&service] { return service.open_episodes(); });
   queues.Watch("episodes_waiting", options.max_waiting,

@@ -14,7 +14,7 @@ namespace {
 
 using cluster::v1::AssignmentStatus;
 
-constexpr absl::Duration kBesidePeriod = absl::Seconds(1);
+constexpr absl::Duration kBackgroundPeriod = absl::Seconds(1);
 // Each put is a durable round trip to Redis. Samples of incomplete groups share one, because
 // nothing trains on them yet.
 constexpr absl::Duration kPutPeriod = absl::Milliseconds(100);
@@ -67,14 +67,14 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
                                       *context.clock, std::move(options), work->episodes_.get());
   context.weights->Serve(work->job_, work->subscriber_);
   if (context.stats_by_job != nullptr) {
-    work->on_board_ =
+    work->stats_id_ =
         context.stats_by_job->Begin(work->job_, [raw = work.get()] { return raw->Stats(); });
   }
   return work;
 }
 
 RolloutWork::~RolloutWork() {
-  if (on_board_.has_value()) context_.stats_by_job->End(*on_board_);
+  if (stats_id_.has_value()) context_.stats_by_job->End(*stats_id_);
   context_.weights->Forget(job_);
 }
 
@@ -88,12 +88,13 @@ RolloutStats RolloutWork::Stats() const {
 }
 
 absl::Status RolloutWork::Run(std::stop_token stop) {
-  beside_ = std::jthread([this](std::stop_token beside_stop) { RunBeside(beside_stop); });
+  background_ =
+      std::jthread([this](std::stop_token background_stop) { RunBackground(background_stop); });
   const std::stop_callback wake(stop, [this] { store_->Close(); });
   const absl::Status status = worker_->Run(stop);
-  beside_.request_stop();
+  background_.request_stop();
   Wake();
-  beside_.join();
+  background_.join();
   return status;
 }
 
@@ -102,11 +103,11 @@ void RolloutWork::Wake() {
   wake_.NotifyAll();
 }
 
-void RolloutWork::RunBeside(std::stop_token stop) {
+void RolloutWork::RunBackground(std::stop_token stop) {
   PullTimer timer(context_.pull_after,
                   context_.pull_after + absl::Milliseconds(spec_.weight_sync().timeout_ms()),
                   context_.clock->Now());
-  const absl::Duration period = std::min(kBesidePeriod, context_.pull_after);
+  const absl::Duration period = std::min(kBackgroundPeriod, context_.pull_after);
   while (!stop.stop_requested()) {
     std::optional<cluster::v1::Evaluate> evaluate;
     {

@@ -89,7 +89,7 @@ class RolloutWork final : public runtime::JobWork {
       : controller_(controller), context_(context) {}
 
   // Runs on a second thread next to the engine's: pulls missing weights and starts evaluations.
-  void RunBeside(std::stop_token stop);
+  void RunBackground(std::stop_token stop);
   void PullWhenDue(PullTimer& timer, const std::stop_token& stop);
   void StartEvaluation(const cluster::v1::Evaluate& evaluate);
   // Errors: why the evaluation cannot start; StartEvaluation abandons it with that reason.
@@ -99,7 +99,7 @@ class RolloutWork final : public runtime::JobWork {
 
   runtime::ControllerCalls& controller_;
   const RolloutContext& context_;
-  std::optional<int64_t> on_board_;
+  std::optional<int64_t> stats_id_;
   std::string job_;
   job::v1::JobSpec spec_;
   ModelSetup model_;
@@ -109,8 +109,8 @@ class RolloutWork final : public runtime::JobWork {
   std::unique_ptr<EnvironmentPool> environments_;
   std::unique_ptr<EpisodeRunner> episodes_;
   std::unique_ptr<RolloutWorker> worker_;
-  LogGate pull_log_;  // used by the RunBeside thread
-  std::jthread beside_;
+  LogGate pull_log_;  // used by the RunBackground thread
+  std::jthread background_;
 
   mutable Mutex mu_;
   CondVar wake_;

@@ -116,8 +116,7 @@ absl::Status RolloutWorker::SwapWeights() {
 }
 
 bool RolloutWorker::StoreFailed(const absl::Status& status) {
-  // PERMISSION_DENIED: the password may be being changed.
-  if (!IsTransient(status) && !absl::IsPermissionDenied(status)) return false;
+  if (!IsTransientStoreError(status)) return false;
   if (++store_failures_ == 1) {
     FRESHET_LOG(Warning) << "event=store_outage reason=" << LogQuoted(Message(status));
     MutexLock lock(mu_);

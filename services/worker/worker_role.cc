@@ -38,8 +38,9 @@ WorkerRole::~WorkerRole() { WorkerRole::Stop(); }
 
 absl::Status WorkerRole::Start(const RoleContext& context) {
   context_ = context;
+  if (!options_.agent.has_value()) return absl::OkStatus();
   context_.readiness->Set("controller", false, "not registered yet");
-  WorkerAgentOptions agent = options_.agent;
+  WorkerAgentOptions agent = *options_.agent;
   agent.identity.set_address(context.grpc_address);
   agent.identity.set_http_address(context.http_address);
   FRESHET_ASSIGN_OR_RETURN(agent_, WorkerAgent::Create(agent, *this, *this, log_));
@@ -52,7 +53,10 @@ absl::Status WorkerRole::Drain(absl::Time deadline) {
     MutexLock lock(mu_);
     draining_ = true;
   }
-  agent_->SendStatusNow();
+  // Makes the controller route calls elsewhere.
+  if (agent_ != nullptr) agent_->SendStatusNow();
+  if (options_.drain_calls) options_.drain_calls(deadline);
+  if (agent_ == nullptr) return absl::OkStatus();
   for (const auto& assignment : All()) assignment->thread.request_stop();
   // Work that does not end in time is abandoned to Stop; its leases expire.
   bool all_ended = true;
@@ -84,6 +88,7 @@ void WorkerRole::FillStatus(cluster::v1::WorkerStatus& status) {
     MutexLock lock(mu_);
     status.set_draining(draining_);
   }
+  if (options_.fill_load) options_.fill_load(status);
   for (const auto& assignment : All()) {
     AssignmentStatus& one = *status.add_assignments();
     one.set_assignment_id(assignment->id);
@@ -208,7 +213,7 @@ void WorkerRole::OnAssign(const cluster::v1::Assign& assign) {
     assignment->members = assign.members();
   }
   MutexLock lock(mu_);
-  if (draining_) return;
+  if (draining_ || factory_ == nullptr) return;
   FRESHET_LOG(Info) << "event=assigned assignment=" << id << " job=" << assign.job_id();
   assignments_[id] = assignment;
   assignment->thread = std::jthread(

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -48,16 +49,22 @@ using JobWorkFactory = std::function<absl::StatusOr<std::unique_ptr<JobWork>>(
     std::stop_token stop)>;
 
 struct WorkerRoleOptions {
-  WorkerAgentOptions agent;  // identity.address and http_address are set at the start
+  // identity.address and http_address are set at the start. Without it the worker runs standalone.
+  std::optional<WorkerAgentOptions> agent;
   // A worker that runs one job at a time drops its current assignment for a new one.
   bool exclusive = true;
+  // For calls that the worker serves besides its assignments: adds them to its status, and, until
+  // the deadline, lets them finish without accepting new ones.
+  std::function<void(cluster::v1::WorkerStatus&)> fill_load = nullptr;
+  std::function<void(absl::Time deadline)> drain_calls = nullptr;
 };
 
-// Common part of rollout, reward and trainer workers: joins the cluster, runs a JobWork per
-// assignment, reports status, drains. Thread-safe.
+// Common part of all workers: joins the cluster, runs a JobWork per assignment, reports status,
+// drains. Thread-safe.
 class WorkerRole : public Role, private StatusSource, private DirectiveSink {
  public:
-  // `services` are registered with the server and must outlive the role; `log` may be null.
+  // `services` are registered with the server and must outlive the role. Without `factory`,
+  // assignments are ignored. `log` may be null.
   WorkerRole(WorkerRoleOptions options, JobWorkFactory factory,
              std::vector<grpc::Service*> services, LogRing* log);
   ~WorkerRole() override;

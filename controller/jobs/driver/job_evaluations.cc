@@ -12,11 +12,6 @@ namespace {
 
 constexpr int kMaxTries = 5;
 
-// PERMISSION_DENIED: the password may be being changed.
-bool MayPass(const absl::Status& status) {
-  return IsTransient(status) || absl::IsPermissionDenied(status);
-}
-
 }  // namespace
 
 JobEvaluations::JobEvaluations(WorkerHub& hub, EvaluationStore& store, absl::Duration deadline,
@@ -36,7 +31,7 @@ absl::Status JobEvaluations::Direct(const EvaluationTracker::Running& running,
     FRESHET_LOG(Warning) << "event=evaluation_not_stored job=" << job_
                          << " error=" << LogQuoted(Message(status));
     tracker_.End();
-    return MayPass(status) ? absl::OkStatus() : status;
+    return IsTransientStoreError(status) ? absl::OkStatus() : status;
   }
   cluster::v1::Directive directive;
   cluster::v1::Evaluate* evaluate = directive.mutable_evaluate();
@@ -84,7 +79,7 @@ std::optional<JobEvaluations::Ended> JobEvaluations::CheckRunning(
     } else if (state->answered == rows_) {
       tracker_.SetAnswered(now);
     }
-  } else if (!MayPass(state.status())) {
+  } else if (!IsTransientStoreError(state.status())) {
     tracker_.Fail(std::string(Message(state.status())));
   }
   EvaluationTracker::Outcome outcome = tracker_.Check(slots, now);
