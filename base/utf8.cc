@@ -1,6 +1,8 @@
 #include "base/utf8.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "base/str_cat.h"
 
@@ -36,6 +38,16 @@ Utf8Char DecodeUtf8(std::string_view text, size_t at) {
   const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
   if (code < smallest || code > 0x10FFFF || surrogate) return {};
   return {code, size};
+}
+
+std::vector<std::string> Utf8Characters(std::string_view text) {
+  std::vector<std::string> characters;
+  for (const char c : text) {
+    const bool continues = (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+    if (!continues || characters.empty()) characters.emplace_back();
+    characters.back() += c;
+  }
+  return characters;
 }
 
 size_t FindInvalidUtf8(std::string_view text) {

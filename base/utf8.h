@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace freshet {
 
@@ -16,6 +17,9 @@ struct Utf8Char {
 
 // Decodes the character at `text[at]`. Requires at < text.size().
 Utf8Char DecodeUtf8(std::string_view text, size_t at);
+
+// Splits `text` into characters. Invalid UTF-8 gives unspecified pieces.
+std::vector<std::string> Utf8Characters(std::string_view text);
 
 // Offset of the first byte that is not valid UTF-8; npos if there is none.
 size_t FindInvalidUtf8(std::string_view text);

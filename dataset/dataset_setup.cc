@@ -9,9 +9,8 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/text_template.h"
-#include "dataset/arithmetic_dataset.h"
-#include "dataset/copy_dataset.h"
 #include "dataset/error_list.h"
+#include "dataset/generated_dataset.h"
 #include "dataset/jsonl_dataset.h"
 #include "dataset/template_dataset.h"
 #include "model/row_tokens.h"
@@ -21,15 +20,11 @@ namespace {
 
 using job::v1::JobSpec;
 
-template <typename DatasetType, typename Options>
-absl::StatusOr<DatasetSplit> OpenGenerated(Options options, const JobSpec& spec) {
-  options.rows.train_rows = spec.dataset().train_rows();
-  options.rows.held_out_rows = spec.has_eval() ? spec.eval().rows() : 0;
-  options.rows.seed = static_cast<uint64_t>(spec.seed());
+absl::StatusOr<DatasetSplit> OpenGenerated(const JobSpec& spec) {
   DatasetSplit split;
-  FRESHET_ASSIGN_OR_RETURN(split.train, DatasetType::Create(options, DatasetPart::kTrain));
+  FRESHET_ASSIGN_OR_RETURN(split.train, MakeGeneratedDataset(spec, DatasetPart::kTrain));
   if (spec.has_eval()) {
-    FRESHET_ASSIGN_OR_RETURN(split.held_out, DatasetType::Create(options, DatasetPart::kHeldOut));
+    FRESHET_ASSIGN_OR_RETURN(split.held_out, MakeGeneratedDataset(spec, DatasetPart::kHeldOut));
   }
   return split;
 }
@@ -113,20 +108,9 @@ absl::Status CheckAnswers(const Dataset& data, const Tokenizer& tokenizer, int64
 }  // namespace
 
 absl::StatusOr<DatasetSplit> OpenDatasets(const JobSpec& spec, const DataRoots& roots) {
-  const job::v1::Dataset& data = spec.dataset();
-  if (data.type() == "arithmetic") {
-    ArithmeticDatasetOptions options;
-    options.operands = data.operands();
-    options.digits = data.digits();
-    return OpenGenerated<ArithmeticDataset>(options, spec);
-  }
-  if (data.type() == "copy") {
-    CopyDatasetOptions options;
-    options.symbols = data.symbols();
-    options.length = data.length();
-    return OpenGenerated<CopyDataset>(options, spec);
-  }
-  return data.type() == "jsonl" ? OpenJsonl(spec, roots) : OpenTemplate(spec);
+  const std::string& type = spec.dataset().type();
+  if (type == "arithmetic" || type == "copy") return OpenGenerated(spec);
+  return type == "jsonl" ? OpenJsonl(spec, roots) : OpenTemplate(spec);
 }
 
 PromptEncoder MakePromptEncoder(const Tokenizer& tokenizer) {

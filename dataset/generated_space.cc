@@ -12,31 +12,33 @@ constexpr uint64_t kPartitionKey = 0x6672657368657431ULL;
 
 }  // namespace
 
-absl::StatusOr<GeneratedSpace> GeneratedSpace::Create(int64_t size, const GeneratedRows& rows,
+absl::StatusOr<GeneratedSpace> GeneratedSpace::Create(int64_t size, const job::v1::JobSpec& spec,
                                                       DatasetPart part) {
+  const int64_t train_rows = spec.dataset().train_rows();
+  const int64_t held_out_rows = spec.eval().rows();
   if (size < 1 || size > kMaxSize) {
     return InvalidArgument("dataset makes ", size, " different rows; it must be 1..2^62");
   }
-  if (rows.train_rows < 1 || rows.train_rows > size) {
-    return InvalidArgument("dataset.train_rows is ", rows.train_rows, "; it must be 1..", size,
+  if (train_rows < 1 || train_rows > size) {
+    return InvalidArgument("dataset.train_rows is ", train_rows, "; it must be 1..", size,
                            ", the number of different rows of this dataset");
   }
   const int64_t least = part == DatasetPart::kHeldOut ? 1 : 0;
-  if (rows.held_out_rows < least || rows.held_out_rows > size - rows.train_rows) {
-    return InvalidArgument("held-out rows are ", rows.held_out_rows, "; they must be ", least, "..",
-                           size - rows.train_rows, ", what dataset.train_rows ", rows.train_rows,
+  if (held_out_rows < least || held_out_rows > size - train_rows) {
+    return InvalidArgument("held-out rows are ", held_out_rows, "; they must be ", least, "..",
+                           size - train_rows, ", what dataset.train_rows ", train_rows,
                            " leaves of ", size, " different rows");
   }
   GeneratedSpace space;
   space.size_ = size;
-  space.seed_ = rows.seed;
+  space.seed_ = static_cast<uint64_t>(spec.seed());
   if (part == DatasetPart::kTrain) {
-    space.part_size_ = rows.train_rows;
-    space.rows_ = rows.train_rows;
+    space.part_size_ = train_rows;
+    space.rows_ = train_rows;
   } else {
-    space.part_begin_ = rows.train_rows;
-    space.part_size_ = size - rows.train_rows;
-    space.rows_ = rows.held_out_rows;
+    space.part_begin_ = train_rows;
+    space.part_size_ = size - train_rows;
+    space.rows_ = held_out_rows;
   }
   return space;
 }

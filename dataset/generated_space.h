@@ -4,17 +4,12 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "freshet/job/v1/job_spec.pb.h"
 
 namespace freshet {
 
 // Selects rows of a generator.
 enum class DatasetPart { kTrain, kHeldOut };
-
-struct GeneratedRows {
-  int64_t train_rows = 0;     // >= 1
-  int64_t held_out_rows = 0;  // >= 0; at least 1 for kHeldOut
-  uint64_t seed = 0;
-};
 
 // Distinct items of a finite space [0, size), for training or evaluation. A fixed permutation,
 // independent of the seed, assigns its first `train_rows` items to training; evaluation draws from
@@ -23,9 +18,10 @@ struct GeneratedRows {
 // methods may run concurrently.
 class GeneratedSpace {
  public:
-  // INVALID_ARGUMENT unless 1 <= size <= 2^62, the counts are in range and train_rows +
-  // held_out_rows <= size. The message names the option.
-  static absl::StatusOr<GeneratedSpace> Create(int64_t size, const GeneratedRows& rows,
+  // Uses the job's dataset.train_rows, eval.rows (0 without `eval`) and seed.
+  // INVALID_ARGUMENT unless 1 <= size <= 2^62, train_rows >= 1, eval.rows >= 0 (>= 1 for kHeldOut)
+  // and their sum is at most `size`. The message names the key.
+  static absl::StatusOr<GeneratedSpace> Create(int64_t size, const job::v1::JobSpec& spec,
                                                DatasetPart part);
 
   int64_t rows() const { return rows_; }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/text_template.h"
+#include "base/utf8.h"
 #include "job/rule_context.h"
 
 namespace freshet {
@@ -20,18 +21,6 @@ constexpr char kAnswerField[] = "answer";
 
 Components SortedComponents(const JobSpec& spec) {
   return {spec.reward().components().begin(), spec.reward().components().end()};
-}
-
-// Splits `text` into UTF-8 characters.
-std::vector<std::string> Characters(std::string_view text) {
-  std::vector<std::string> characters;
-  for (const char c : text) {
-    if ((static_cast<unsigned char>(c) & 0xC0) != 0x80 || characters.empty()) {
-      characters.emplace_back();
-    }
-    characters.back() += c;
-  }
-  return characters;
 }
 
 bool IsGenerated(const job::v1::Dataset& dataset) {
@@ -53,7 +42,7 @@ void CheckAlphabet(RuleContext& context) {
     return;
   }
   std::set<std::string> alphabet;
-  for (const std::string& character : Characters(tokenizer.alphabet())) {
+  for (const std::string& character : Utf8Characters(tokenizer.alphabet())) {
     if (!alphabet.insert(character).second) {
       context.Add("tokenizer.alphabet", "holds '", Excerpt(character),
                   "' twice; give each character once");
@@ -66,7 +55,7 @@ void CheckAlphabet(RuleContext& context) {
   }
   const std::string needed =
       dataset.type() == "arithmetic" ? "0123456789+=" : dataset.symbols() + "=";
-  for (const std::string& character : Characters(needed)) {
+  for (const std::string& character : Utf8Characters(needed)) {
     if (!alphabet.contains(character)) {
       context.Add("tokenizer.alphabet", "lacks '", Excerpt(character), "', which dataset.type ",
                   dataset.type(), " needs");
@@ -109,7 +98,7 @@ void CheckLengths(RuleContext& context) {
 
 bool CheckSymbols(RuleContext& context) {
   const std::string& symbols = context.spec().dataset().symbols();
-  const std::vector<std::string> all = Characters(symbols);
+  const std::vector<std::string> all = Utf8Characters(symbols);
   const std::set<std::string> unique(all.begin(), all.end());
   if (unique.size() == all.size() && !unique.contains("=")) {
     return true;
@@ -129,7 +118,7 @@ void CheckGeneratedRows(RuleContext& context) {
   double exponent = static_cast<double>(dataset.operands() * dataset.digits());
   if (dataset.type() == "copy") {
     if (!CheckSymbols(context)) return;
-    base = static_cast<double>(Characters(dataset.symbols()).size());
+    base = static_cast<double>(Utf8Characters(dataset.symbols()).size());
     exponent = static_cast<double>(dataset.length());
   }
   constexpr double kLargestSpace = 4611686018427387904.0;  // 2^62, exact as a double

@@ -1,8 +1,8 @@
 // The arithmetic and copy datasets.
+#include "dataset/generated_dataset.h"
+
 #include <set>
 
-#include "dataset/arithmetic_dataset.h"
-#include "dataset/copy_dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -17,9 +17,38 @@ std::set<std::string> Prompts(const Dataset& dataset) {
   return prompts;
 }
 
-std::unique_ptr<ArithmeticDataset> Arithmetic(int64_t operands, int64_t digits, GeneratedRows rows,
-                                              DatasetPart part) {
-  auto dataset = ArithmeticDataset::Create({operands, digits, rows}, part);
+struct Rows {
+  int64_t train_rows = 0;
+  int64_t held_out_rows = 0;
+  int64_t seed = 0;
+};
+
+job::v1::JobSpec SpecOf(const char* type, const Rows& rows) {
+  job::v1::JobSpec spec;
+  spec.mutable_dataset()->set_type(type);
+  spec.mutable_dataset()->set_train_rows(rows.train_rows);
+  spec.mutable_eval()->set_rows(rows.held_out_rows);
+  spec.set_seed(rows.seed);
+  return spec;
+}
+
+job::v1::JobSpec ArithmeticSpec(int64_t operands, int64_t digits, const Rows& rows) {
+  job::v1::JobSpec spec = SpecOf("arithmetic", rows);
+  spec.mutable_dataset()->set_operands(operands);
+  spec.mutable_dataset()->set_digits(digits);
+  return spec;
+}
+
+job::v1::JobSpec CopySpec(const char* symbols, int64_t length, const Rows& rows) {
+  job::v1::JobSpec spec = SpecOf("copy", rows);
+  spec.mutable_dataset()->set_symbols(symbols);
+  spec.mutable_dataset()->set_length(length);
+  return spec;
+}
+
+std::unique_ptr<Dataset> Arithmetic(int64_t operands, int64_t digits, const Rows& rows,
+                                    DatasetPart part) {
+  auto dataset = MakeGeneratedDataset(ArithmeticSpec(operands, digits, rows), part);
   EXPECT_TRUE(dataset.ok()) << dataset.status();
   return *std::move(dataset);
 }
@@ -58,7 +87,7 @@ TEST(ArithmeticDataset, FitsTenOperandsInOneMoreDigit) {
 }
 
 TEST(ArithmeticDataset, RowsAreDistinctAndPartsDisjointForEverySeed) {
-  const GeneratedRows one{8000, 512, 1}, two{8000, 512, 2};
+  const Rows one{8000, 512, 1}, two{8000, 512, 2};
   const auto train_1 = Prompts(*Arithmetic(2, 2, one, DatasetPart::kTrain));
   const auto train_2 = Prompts(*Arithmetic(2, 2, two, DatasetPart::kTrain));
   const auto held_1 = Prompts(*Arithmetic(2, 2, one, DatasetPart::kHeldOut));
@@ -73,7 +102,7 @@ TEST(ArithmeticDataset, RowsAreDistinctAndPartsDisjointForEverySeed) {
 }
 
 TEST(ArithmeticDataset, PartsCanTakeTheWholeSpace) {
-  const GeneratedRows rows{70, 30, 5};
+  const Rows rows{70, 30, 5};
   auto all = Prompts(*Arithmetic(2, 1, rows, DatasetPart::kTrain));
   all.merge(Prompts(*Arithmetic(2, 1, rows, DatasetPart::kHeldOut)));
   EXPECT_EQ(all.size(), 100u);
@@ -99,33 +128,37 @@ TEST(ArithmeticDataset, HeldOutRowsDoNotDependOnTheirNumber) {
 
 TEST(ArithmeticDataset, NamesTheOptionOutOfItsBounds) {
   const struct {
-    ArithmeticDatasetOptions options;
+    job::v1::JobSpec spec;
     DatasetPart part;
     const char* error;
   } cases[] = {
-      {{1, 2, {1, 1, 0}}, DatasetPart::kTrain, "dataset.operands is 1; it must be 2..10"},
-      {{11, 1, {1, 1, 0}}, DatasetPart::kTrain, "dataset.operands is 11"},
-      {{2, 0, {1, 1, 0}}, DatasetPart::kTrain, "dataset.digits is 0; it must be 1..9"},
-      {{3, 7, {1, 1, 0}}, DatasetPart::kTrain, "dataset.digits is 7; it must be 1..6"},
-      {{2, 1, {0, 1, 0}}, DatasetPart::kTrain, "dataset.train_rows is 0; it must be 1..100"},
-      {{2, 1, {101, 0, 0}}, DatasetPart::kTrain, "dataset.train_rows is 101"},
-      {{2, 1, {90, 11, 0}}, DatasetPart::kTrain, "held-out rows are 11; they must be 0..10"},
-      {{2, 1, {90, 0, 0}}, DatasetPart::kHeldOut, "held-out rows are 0; they must be 1..10"},
+      {ArithmeticSpec(1, 2, {1, 1, 0}), DatasetPart::kTrain,
+       "dataset.operands is 1; it must be 2..10"},
+      {ArithmeticSpec(11, 1, {1, 1, 0}), DatasetPart::kTrain, "dataset.operands is 11"},
+      {ArithmeticSpec(2, 0, {1, 1, 0}), DatasetPart::kTrain,
+       "dataset.digits is 0; it must be 1..9"},
+      {ArithmeticSpec(3, 7, {1, 1, 0}), DatasetPart::kTrain,
+       "dataset.digits is 7; it must be 1..6"},
+      {ArithmeticSpec(2, 1, {0, 1, 0}), DatasetPart::kTrain,
+       "dataset.train_rows is 0; it must be 1..100"},
+      {ArithmeticSpec(2, 1, {101, 0, 0}), DatasetPart::kTrain, "dataset.train_rows is 101"},
+      {ArithmeticSpec(2, 1, {90, 11, 0}), DatasetPart::kTrain,
+       "held-out rows are 11; they must be 0..10"},
+      {ArithmeticSpec(2, 1, {90, 0, 0}), DatasetPart::kHeldOut,
+       "held-out rows are 0; they must be 1..10"},
   };
   for (const auto& c : cases) {
-    const auto dataset = ArithmeticDataset::Create(c.options, c.part);
+    const auto dataset = MakeGeneratedDataset(c.spec, c.part);
     EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument) << c.error;
     EXPECT_THAT(std::string(dataset.status().message()), HasSubstr(c.error));
   }
 }
 
 TEST(CopyDataset, AnswersWithThePromptsSymbols) {
-  CopyDatasetOptions options;
-  options.symbols = "ab\xC3\xA9";  // three characters, the last one of two bytes
-  options.length = 3;
-  options.rows = {20, 7, 1};
-  const auto train = CopyDataset::Create(options, DatasetPart::kTrain);
-  const auto held = CopyDataset::Create(options, DatasetPart::kHeldOut);
+  // Three characters, the last one of two bytes.
+  const job::v1::JobSpec spec = CopySpec("ab\xC3\xA9", 3, {20, 7, 1});
+  const auto train = MakeGeneratedDataset(spec, DatasetPart::kTrain);
+  const auto held = MakeGeneratedDataset(spec, DatasetPart::kHeldOut);
   ASSERT_TRUE(train.ok()) << train.status();
   ASSERT_TRUE(held.ok()) << held.status();
   auto all = Prompts(**train);
@@ -141,27 +174,27 @@ TEST(CopyDataset, AnswersWithThePromptsSymbols) {
 }
 
 TEST(CopyDataset, NamesTheOptionOutOfItsBounds) {
-  const GeneratedRows rows{2, 1, 0};
+  const Rows rows{2, 1, 0};
   const struct {
-    CopyDatasetOptions options;
+    job::v1::JobSpec spec;
     const char* error;
   } cases[] = {
-      {{"", 2, rows}, "dataset.symbols has 0 characters"},
-      {{"aba", 2, rows}, "dataset.symbols has 3 characters, 2 of them different"},
-      {{"ab=", 2, rows}, "dataset.symbols"},
-      {{"ab", 0, rows}, "dataset.length is 0"},
-      {{"ab", 63, rows}, "dataset.length is 63"},
-      {{"ab", 1, rows}, "held-out rows are 1; they must be 0..0"},
+      {CopySpec("", 2, rows), "dataset.symbols has 0 characters"},
+      {CopySpec("aba", 2, rows), "dataset.symbols has 3 characters, 2 of them different"},
+      {CopySpec("ab=", 2, rows), "dataset.symbols"},
+      {CopySpec("ab", 0, rows), "dataset.length is 0"},
+      {CopySpec("ab", 63, rows), "dataset.length is 63"},
+      {CopySpec("ab", 1, rows), "held-out rows are 1; they must be 0..0"},
   };
   for (const auto& c : cases) {
-    const auto dataset = CopyDataset::Create(c.options, DatasetPart::kTrain);
+    const auto dataset = MakeGeneratedDataset(c.spec, DatasetPart::kTrain);
     EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument) << c.error;
     EXPECT_THAT(std::string(dataset.status().message()), HasSubstr(c.error));
   }
 }
 
 TEST(CopyDataset, TakesALargeSpace) {
-  const auto dataset = CopyDataset::Create({"ab", 62, {5, 5, 0}}, DatasetPart::kHeldOut);
+  const auto dataset = MakeGeneratedDataset(CopySpec("ab", 62, {5, 5, 0}), DatasetPart::kHeldOut);
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_EQ((*dataset)->Get(4)->prompt.size(), 63u);
 }
