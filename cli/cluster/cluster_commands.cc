@@ -135,13 +135,6 @@ void AddClusterCommands(const Command& app, ConnectionFlags& connection) {
   up.AddFlag("--foreground", flags.foreground, "stay in the foreground; Ctrl-C stops the cluster");
   up.OnRun([&flags] { return ClusterUp(flags); });
 
-  const Command supervise = cluster.AddCommand("supervise", "what `up` leaves running");
-  supervise.Hide();
-  AddName(supervise, flags.name);
-  AddUpFlags(supervise, flags);
-  supervise.Add("--progress-fd", flags.progress_fd);
-  supervise.OnRun([&flags] { return ClusterSupervise(flags); });
-
   std::string& name = app.Keep<std::string>("default");
   bool& delete_data = app.Keep<bool>(false);
   const Command down = cluster.AddCommand("down", "drain and stop it; keeps jobs and checkpoints");

@@ -1,9 +1,6 @@
 #include "cli/cluster/cluster_up.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,23 +26,6 @@ namespace {
 
 constexpr int kDefaultPort = 7070;
 
-// A currently unused port; 0 if none was found.
-int FreePort() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return 0;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  int port = 0;
-  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
-    port = ntohs(address.sin_port);
-  }
-  ::close(fd);
-  return port;
-}
-
 absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
   ClusterLayout layout;
   layout.name = flags.name;
@@ -59,7 +39,7 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
   }
   layout.redis_program = FindProgram("redis-server");
   layout.redis_port = FreePort();
-  layout.controller_ports = {flags.port == 0 ? FreePort() : flags.port};
+  layout.controller_ports = {FreePort(flags.port)};
   if (flags.standby) layout.controller_ports.push_back(FreePort());
   layout.wanted = {{"redis", 1},
                    {"controller", static_cast<int>(layout.controller_ports.size())},
@@ -76,49 +56,32 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
       return NotFound(program, ": not found; build it with ./dev build");
     }
   }
-  if (flags.port != 0 && !PortIsFree(flags.port)) {
+  if (layout.controller_ports.front() == 0) {
     return FailedPrecondition("127.0.0.1:", flags.port,
                               " is taken by another program; use --port P (0: any free one)");
   }
   return layout;
 }
 
-std::vector<std::string> SuperviseArguments(const ClusterUpFlags& flags, int progress_fd) {
-  std::vector<std::string> arguments = {"freshet", "cluster", "supervise"};
-  const auto add = [&](const char* flag, const std::string& value) {
-    arguments.push_back(flag);
-    arguments.push_back(value);
-  };
-  add("--name", flags.name);
-  add("--port", StrCat(flags.port));
-  add("--rollouts", StrCat(flags.rollouts));
-  add("--rewards", StrCat(flags.rewards));
-  add("--envs", StrCat(flags.envs));
-  add("--trainers", StrCat(flags.trainers));
-  add("--timeout", StrCat(flags.timeout_seconds));
-  add("--progress-fd", StrCat(progress_fd));
-  if (!flags.binary_folder.empty()) add("--bin-dir", flags.binary_folder);
-  for (const std::string& folder : flags.data_roots) add("--data-root", folder);
-  if (flags.standby) arguments.push_back("--standby");
-  return arguments;
+int Supervise(const ClusterUpFlags& flags, const ClusterLayout& layout, int progress_fd) {
+  DaemonOptions options;
+  options.progress_fd = progress_fd;
+  options.up_timeout = absl::Seconds(flags.timeout_seconds);
+  return RunClusterDaemon(layout, options);
 }
 
 // Starts the supervisor in a new session; the returned descriptor delivers its progress lines.
-absl::StatusOr<int> StartSupervisor(const ClusterUpFlags& flags, pid_t& pid) {
+absl::StatusOr<int> StartSupervisor(const ClusterUpFlags& flags, const ClusterLayout& layout,
+                                    pid_t& pid) {
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) return ResourceExhausted("pipe: ", std::strerror(errno));
-  const std::vector<std::string> arguments = SuperviseArguments(flags, pipe[1]);
-  std::vector<char*> argv;
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
   pid = ::fork();
   if (pid == 0) {
     ::setsid();
-    const int null = ::open("/dev/null", O_RDWR);
+    ::close(pipe[0]);
+    const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
-    ::fcntl(pipe[1], F_SETFD, 0);
-    ::execv("/proc/self/exe", argv.data());
-    ::_exit(127);
+    std::exit(Supervise(flags, layout, pipe[1]));
   }
   ::close(pipe[1]);
   if (pid < 0) {
@@ -180,9 +143,9 @@ int ClusterUp(const ClusterUpFlags& flags) {
     PrintError(layout.status());
     return ContentExitCode(layout.status());
   }
-  if (flags.foreground) return ClusterSupervise(flags);
+  if (flags.foreground) return Supervise(flags, *layout, /*progress_fd=*/-1);
   pid_t pid = -1;
-  const absl::StatusOr<int> lines = StartSupervisor(flags, pid);
+  const absl::StatusOr<int> lines = StartSupervisor(flags, *layout, pid);
   if (!lines.ok()) {
     PrintError(lines.status());
     return kExitInternal;
@@ -195,19 +158,6 @@ int ClusterUp(const ClusterUpFlags& flags) {
   PrintLine(StrCat("cluster ", flags.name, " did not come up; logs: ", ClusterFolder(flags.name),
                    "/logs, machine: freshet doctor"));
   return WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : kExitInternal;
-}
-
-int ClusterSupervise(const ClusterUpFlags& flags) {
-  const absl::StatusOr<ClusterLayout> layout = LayoutOf(flags);
-  if (!layout.ok()) {
-    PrintError(layout.status());
-    return ContentExitCode(layout.status());
-  }
-  if (flags.progress_fd >= 0) ::fcntl(flags.progress_fd, F_SETFD, FD_CLOEXEC);
-  DaemonOptions options;
-  options.progress_fd = flags.progress_fd;
-  options.up_timeout = absl::Seconds(flags.timeout_seconds);
-  return RunClusterDaemon(*layout, options);
 }
 
 }  // namespace freshet

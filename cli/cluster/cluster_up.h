@@ -19,15 +19,11 @@ struct ClusterUpFlags {
   std::string binary_folder;  // of freshet-ROLE; "": this program's
   // Folders below which jobs may name files, besides the caller's home.
   std::vector<std::string> data_roots;
-  int progress_fd = -1;  // of the supervisor process
 };
 
 // Starts a cluster's supervisor in the background and waits until everything is ready, or reports
-// what already runs. Returns the exit code.
+// what already runs. Returns the exit code. The process must not have other threads.
 int ClusterUp(const ClusterUpFlags& flags);
-
-// Runs the supervisor in this process.
-int ClusterSupervise(const ClusterUpFlags& flags);
 
 std::string ClusterFolder(const std::string& name);
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/str_cat.h"
+#include "base/unique_fd.h"
 #include "cli/client/user_folders.h"
 #include "model/model_files.h"
 #include "model/tokenizer.h"
@@ -128,18 +129,18 @@ std::string FindProgram(const std::string& name) {
   return "";
 }
 
-bool PortIsFree(int port) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
+int FreePort(int port) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(port));
-  const bool free = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-  ::close(fd);
-  return free;
+  socklen_t size = sizeof(address);
+  const bool free = ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                    ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  return free ? ntohs(address.sin_port) : 0;
 }
 
 MachineFacts GatherMachineFacts(const ConnectionFlags& connection, const std::string& model_path) {
@@ -161,7 +162,7 @@ MachineFacts GatherMachineFacts(const ConnectionFlags& connection, const std::st
     }
   }
   facts.port = kControllerPort;
-  facts.port_free = PortIsFree(kControllerPort);
+  facts.port_free = FreePort(kControllerPort) != 0;
   LookAtServer(connection, facts);
   if (!model_path.empty()) LookAtModel(model_path, facts);
   return facts;

@@ -15,8 +15,8 @@ MachineFacts GatherMachineFacts(const ConnectionFlags& connection, const std::st
 // The path of a program on PATH; "" if it is not found.
 std::string FindProgram(const std::string& name);
 
-// Whether 127.0.0.1:`port` can be listened on.
-bool PortIsFree(int port);
+// `port`, or any for 0, if 127.0.0.1:`port` can be listened on, otherwise 0.
+int FreePort(int port = 0);
 
 }  // namespace freshet
 
