@@ -4,12 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "datastore/evaluation_store.h"
-#include "datastore/retrying_trajectory_store.h"
 #include "model/bundle_proto.h"
 #include "services/reward/worker/reward_setup.h"
 
@@ -33,20 +30,14 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
   FRESHET_ASSIGN_OR_RETURN(ModelSetup model,
                            OpenModelBundle(assign.spec(), FromProto(assign.model())));
   work->tokenizer_ = std::move(model.tokenizer);
-  work->evaluates_ = assign.spec().has_eval();
-  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<CompositeScorer> scorer,
+  FRESHET_ASSIGN_OR_RETURN(work->scorer_,
                            MakeCompositeScorer(assign.spec().reward(), context.remote));
-  if (context.observers != nullptr) scorer->SetObserver(context.observers->Of(assign.job_id()));
-  work->scorer_ = std::move(scorer);
-  FRESHET_ASSIGN_OR_RETURN(work->backend_, context.open_store(assign.job_id()));
-  RetryOptions retry;
-  retry.first_backoff *= context.time_scale;
-  retry.max_backoff *= context.time_scale;
-  retry.on_outage = [](const absl::Status& status) {
-    FRESHET_LOG(Warning) << "event=datastore_outage error=" << LogQuoted(Message(status));
-  };
-  work->store_ =
-      std::make_unique<RetryingTrajectoryStore>(*work->backend_, SystemClock::Get(), retry);
+  if (context.observers != nullptr) {
+    work->scorer_->SetObserver(context.observers->Of(assign.job_id()));
+  }
+  FRESHET_ASSIGN_OR_RETURN(work->store_, context.open_store(assign.job_id()));
+  work->queues_.push_back(work->store_.get());
+  if (assign.spec().has_eval()) work->queues_.push_back(&work->store_->evaluations());
   work->options_ = MakeRewardOptions(assign.spec());
   work->options_.job = assign.job_id();
   work->options_.lease_period = kLeasePeriod;
@@ -55,51 +46,48 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
   work->options_.longest_retry *= context.time_scale;
   work->SetWorker(worker);
   if (context.stats_by_job != nullptr) {
-    work->on_board_ =
+    work->stats_id_ =
         context.stats_by_job->Begin(assign.job_id(), [raw = work.get()] { return raw->Stats(); });
   }
   return work;
 }
 
 RewardWork::~RewardWork() {
-  if (on_board_.has_value()) context_.stats_by_job->End(*on_board_);
+  if (stats_id_.has_value()) context_.stats_by_job->End(*stats_id_);
 }
 
 // Each name gets new RewardWorkers, because rows leased under a former name are lost.
 absl::Status RewardWork::Run(std::stop_token stop) {
   const std::stop_callback wake(stop, [this] {
-    store_->Close();
-    backend_->evaluations().Close();
+    for (RowQueue* queue : queues_) queue->Close();
     MutexLock lock(mu_);
     renamed_.request_stop();
   });
+  const ResponseDecoder decode = [this](const std::vector<int32_t>& ids) {
+    return tokenizer_->Decode(ids, /*skip_special=*/true);
+  };
   while (!stop.stop_requested()) {
-    RewardWorkerOptions options = options_;
+    std::vector<std::shared_ptr<RewardWorker>> workers;
     std::stop_token turn;
     {
       MutexLock lock(mu_);
-      options.worker = worker_;
+      RewardWorkerOptions options = options_;
+      options.worker = running_name_ = worker_;
+      for (RowQueue* queue : queues_) {
+        workers.push_back(std::make_shared<RewardWorker>(*queue, *scorer_, decode, options));
+      }
+      running_ = workers;
       turn = renamed_.get_token();
     }
-    const ResponseDecoder decode = [this](const std::vector<int32_t>& ids) {
-      return tokenizer_->Decode(ids, /*skip_special=*/true);
-    };
-    RewardWorker worker(*store_, *scorer_, decode, options);
-    RewardWorker evaluator(backend_->evaluations(), *scorer_, decode, options);
     {
-      MutexLock lock(mu_);
-      running_ = &worker;
-      evaluating_ = &evaluator;
-      running_name_ = options.worker;
+      std::vector<std::jthread> threads;
+      for (const auto& worker : workers) {
+        threads.emplace_back([&worker, turn] { worker->Run(turn); });
+      }
     }
-    std::jthread evaluation_thread;
-    if (evaluates_) evaluation_thread = std::jthread([&] { evaluator.Run(turn); });
-    worker.Run(turn);
-    if (evaluates_) evaluation_thread.join();
     MutexLock lock(mu_);
-    running_ = evaluating_ = nullptr;
-    past_.Add(StatsOf(worker));
-    past_.Add(StatsOf(evaluator));
+    for (const auto& worker : workers) past_.Add(StatsOf(*worker));
+    running_.clear();
   }
   return absl::OkStatus();
 }
@@ -107,12 +95,9 @@ absl::Status RewardWork::Run(std::stop_token stop) {
 RewardStats RewardWork::Stats() const {
   MutexLock lock(mu_);
   RewardStats stats = past_;
-  for (const RewardWorker* worker : {running_, evaluating_}) {
-    if (worker != nullptr) stats.Add(StatsOf(*worker));
-  }
-  const int64_t workers = evaluates_ ? 2 : 1;
-  stats.parallel = workers * options_.parallel;
-  stats.max_in_hand = workers * options_.max_in_hand;
+  for (const auto& worker : running_) stats.Add(StatsOf(*worker));
+  stats.parallel = std::ssize(queues_) * options_.parallel;
+  stats.max_in_hand = std::ssize(queues_) * options_.max_in_hand;
   return stats;
 }
 
@@ -126,14 +111,14 @@ void RewardWork::SetWorker(const std::string& worker) {
 
 void RewardWork::FillStatus(cluster::v1::AssignmentStatus& status) const {
   MutexLock lock(mu_);
-  for (const RewardWorker* worker : {running_, evaluating_}) {
-    if (worker != nullptr && status.waits_for().empty()) status.set_waits_for(worker->WaitsFor());
+  for (const auto& worker : running_) {
+    if (status.waits_for().empty()) status.set_waits_for(worker->WaitsFor());
   }
 }
 
 void RewardWork::FillLoad(cluster::v1::WorkerStatus& status) const {
   MutexLock lock(mu_);
-  if (running_ != nullptr && running_->counters().fenced) {
+  if (!running_.empty() && running_.front()->counters().fenced) {
     status.set_refused_worker(running_name_);
   }
 }

@@ -2,10 +2,11 @@
 #define FRESHET_SERVICES_REWARD_SERVICE_REWARD_WORK_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
@@ -66,21 +67,19 @@ class RewardWork final : public runtime::JobWork {
   RewardStats Stats() const;
 
   const RewardContext& context_;
-  std::unique_ptr<TrajectoryStore> backend_;
-  // Retries during outages of the backend.
   std::unique_ptr<TrajectoryStore> store_;
+  // Of the rollouts, and of the evaluations if the job has any. Each has its own RewardWorker.
+  std::vector<RowQueue*> queues_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::shared_ptr<const CompositeScorer> scorer_;
-  std::optional<int64_t> on_board_;
+  std::unique_ptr<CompositeScorer> scorer_;
+  std::optional<int64_t> stats_id_;
   RewardWorkerOptions options_;
-  bool evaluates_ = false;
 
   mutable Mutex mu_;
   std::string worker_ ABSL_GUARDED_BY(mu_);
   std::stop_source renamed_ ABSL_GUARDED_BY(mu_);
-  // Under the current name: for rollouts and for evaluations.
-  RewardWorker* running_ ABSL_GUARDED_BY(mu_) = nullptr;
-  RewardWorker* evaluating_ ABSL_GUARDED_BY(mu_) = nullptr;
+  // One per queue, under `running_name_`.
+  std::vector<std::shared_ptr<RewardWorker>> running_ ABSL_GUARDED_BY(mu_);
   std::string running_name_ ABSL_GUARDED_BY(mu_);
   RewardStats past_ ABSL_GUARDED_BY(mu_);  // under former names
 };

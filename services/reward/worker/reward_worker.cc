@@ -19,12 +19,6 @@ constexpr absl::Duration kIdlePause = absl::Milliseconds(1);
 // Bounded, because rows that another worker took over are never removed.
 constexpr size_t kMaxSuspects = 1024;
 
-// Errors after which the same call may succeed later.
-bool MayPass(const absl::Status& status) {
-  return !status.ok() && !absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status) &&
-         !absl::IsNotFound(status);
-}
-
 }  // namespace
 
 RewardWorker::RewardWorker(RowQueue& store, const CompositeScorer& scorer, ResponseDecoder decoder,
@@ -39,20 +33,12 @@ int64_t RewardWorker::RunOnce() {
   const int64_t before = counters().scored();
   LeaseRows(options_.batch_rows);
   while (true) {
+    PutWhenDue();
     std::optional<HeldRow> held;
     {
       MutexLock lock(mu_);
-      if (PutDue()) {
-        putting_ = true;
-      } else if (!queue_.empty()) {
-        held = PopQueued();
-      } else {
-        break;
-      }
-    }
-    if (!held.has_value()) {
-      PutDone();
-      continue;
+      if (queue_.empty()) break;
+      held = PopQueued();
     }
     Process(*held);
     RenewWhenDue();
@@ -65,73 +51,48 @@ void RewardWorker::Run(std::stop_token stop) {
     MutexLock lock(mu_);
     stopping_ = false;
   }
-  Turn turn;
-  turn.stop = stop;
-  const std::stop_callback on_stop(stop, [this, &turn] {
-    turn.stopped.Notify();
-    GiveUpAll();
-  });
+  const std::stop_callback on_stop(stop, [this] { Stop(); });
   {
-    const std::jthread keeper([this, &turn] { Keep(turn); });
     std::vector<std::jthread> others;
-    for (int64_t i = 1; i < options_.parallel; ++i) {
-      others.emplace_back([this, &turn] { Loop(turn); });
-    }
-    Loop(turn);
+    others.emplace_back([this] { RenewLoop(); });
+    for (int64_t i = 1; i < options_.parallel; ++i) others.emplace_back([this] { ScoreLoop(); });
+    ScoreLoop();
   }
   PutRest();
 }
 
-// Renews leases while the other threads may be busy for long.
-void RewardWorker::Keep(Turn& turn) {
+void RewardWorker::RenewLoop() {
   const LogScope scope(options_.job);
-  while (!turn.stop.stop_requested()) {
-    bool put = false;
-    {
-      MutexLock lock(mu_);
-      put = PutDue();
-      if (put) {
-        putting_ = true;
-      } else {
-        absl::Duration wait = options_.renewal_check;
-        if (!done_.empty() && !putting_) wait = std::min(wait, put_at_ - clock_.Now());
-        renewal_cv_.WaitFor(mu_, std::max(wait, kIdlePause));
-      }
-    }
-    if (put) PutDone();
+  while (true) {
+    PutWhenDue();
     RenewWhenDue();
+    MutexLock lock(mu_);
+    if (stopping_) return;
+    absl::Duration wait = options_.renewal_check;
+    if (!done_.empty() && !putting_) wait = std::min(wait, put_at_ - clock_.Now());
+    renewal_cv_.WaitFor(mu_, std::max(wait, kIdlePause));
   }
 }
 
-void RewardWorker::Loop(Turn& turn) {
+void RewardWorker::ScoreLoop() {
   const LogScope scope(options_.job);
-  while (const std::optional<HeldRow> held = Next(turn)) Process(*held);
+  while (const std::optional<HeldRow> held = Next()) Process(*held);
 }
 
-std::optional<RewardWorker::HeldRow> RewardWorker::Next(Turn& turn) {
+std::optional<RewardWorker::HeldRow> RewardWorker::Next() {
   while (true) {
-    bool put = false;
+    PutWhenDue();
     {
       MutexLock lock(mu_);
-      put = PutDue();
-      if (put) {
-        putting_ = true;
-      } else if (!queue_.empty()) {
-        return PopQueued();
-      } else if (turn.stop.stop_requested()) {
-        return std::nullopt;
-      } else if (leasing_) {
+      if (!queue_.empty()) return PopQueued();
+      if (stopping_) return std::nullopt;
+      if (leasing_) {
         work_.WaitFor(mu_, options_.look_again);
         continue;
-      } else {
-        leasing_ = true;
       }
+      leasing_ = true;
     }
-    if (put) {
-      PutDone();
-    } else {
-      LeaseMore(turn);
-    }
+    LeaseMore();
   }
 }
 
@@ -180,7 +141,7 @@ std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time star
                          options_.trace_ratio};
   absl::StatusOr<Score> score = scorer_.Score(input);
   if (score.status().code() == absl::StatusCode::kCancelled && held.cancel.stop_requested()) {
-    ++lost_;
+    Count(&RewardCounters::lost);
     return std::nullopt;
   }
   const bool broke = absl::IsAborted(score.status());
@@ -228,11 +189,13 @@ void RewardWorker::HandBack(const RowLease& row, const absl::Status& error, bool
   const absl::Status ended = away ? store_.EndRow(Task::kScore, row.token, RowEnd::kReturned, "")
                                   : store_.EndRow(Task::kScore, row.token, RowEnd::kFailed, reason);
   if (!ended.ok()) {
-    ++lost_;
+    Count(&RewardCounters::lost);
     FRESHET_LOG(Warning) << "event=end_row_refused " << TraceWords(row.sample.uid)
                          << " reason=" << LogQuoted(Message(ended));
   } else {
-    ++(away ? returned_ : timeout ? timeouts_ : infra_errors_);
+    Count(away      ? &RewardCounters::returned
+          : timeout ? &RewardCounters::timeouts
+                    : &RewardCounters::infra_errors);
   }
 }
 
@@ -250,8 +213,8 @@ void RewardWorker::Note(Outage& outage, const std::string& what, const absl::Sta
       clock_.Now() + BackoffDelay(++outage.failures, options_.first_retry, options_.longest_retry);
 }
 
-void RewardWorker::LeaseMore(Turn& turn) {
-  if (AwaitRows(turn)) {
+void RewardWorker::LeaseMore() {
+  if (AwaitRows()) {
     int64_t room = 0;
     {
       MutexLock lock(mu_);
@@ -270,29 +233,26 @@ void RewardWorker::LeaseMore(Turn& turn) {
 }
 
 // Returns true if it is time to lease; otherwise false, after a pause.
-bool RewardWorker::AwaitRows(Turn& turn) {
-  absl::Duration pause = next_lease_ - clock_.Now();
+bool RewardWorker::AwaitRows() {
   const absl::Duration wait = options_.max_wait;
-  bool blocked = false;
   {
     MutexLock lock(mu_);
-    blocked = std::ssize(in_hand_) >= options_.max_in_hand;
+    absl::Duration pause = next_lease_ - clock_.Now();
+    bool blocked = std::ssize(in_hand_) >= options_.max_in_hand;
     if (!scorer_away_.reason.empty()) {
       pause = std::max(pause, scorer_away_.retry_at - clock_.Now());
       blocked = blocked || scoring_ > 0;  // try one row at a time
     }
     // Rows that failed are available again at once, which counts as a change: do not spin on it.
     if (std::exchange(only_failures_, false)) pause = std::max(pause, wait);
+    if (blocked) pause = absl::InfiniteDuration();
+    if (pause > absl::ZeroDuration() && !stopping_) work_.WaitFor(mu_, std::min(pause, wait));
+    if (pause > wait || stopping_) return false;
   }
-  if (blocked) pause = absl::InfiniteDuration();
-  if (pause > absl::ZeroDuration()) {
-    turn.stopped.WaitFor(std::min(pause, wait));
-    if (pause > wait) return false;
-  }
-  if (turn.stop.stop_requested()) return false;
   if (!await_rows_ || clock_.Now() >= look_again_) return true;
   if (store_.AwaitChange(Topic::kRows, rows_seen_, wait) != rows_seen_) return true;
-  turn.stopped.WaitFor(kIdlePause);
+  MutexLock lock(mu_);
+  if (!stopping_) work_.WaitFor(mu_, kIdlePause);
   return false;
 }
 
@@ -302,8 +262,11 @@ int64_t RewardWorker::LeaseRows(int64_t max_rows) {
   absl::StatusOr<std::vector<RowLease>> rows = store_.LeaseRowsFor(
       {Task::kScore, options_.worker, StrCat(options_.request_prefix, requests_), max_rows});
   if (!rows.ok()) {
-    ++store_errors_;
-    if (absl::IsFailedPrecondition(rows.status())) fenced_ = true;
+    {
+      MutexLock lock(mu_);
+      ++counters_.store_errors;
+      if (absl::IsFailedPrecondition(rows.status())) counters_.fenced = true;
+    }
     // Repeating this request would renew the leases of unreadable rows.
     if (absl::IsInternal(rows.status()) || absl::IsDataLoss(rows.status())) ++requests_;
     if (!std::exchange(store_down_, true)) {
@@ -346,6 +309,15 @@ bool RewardWorker::PutDue() const {
   return !more_to_come || clock_.Now() >= put_at_;
 }
 
+void RewardWorker::PutWhenDue() {
+  {
+    MutexLock lock(mu_);
+    if (!PutDue()) return;
+    putting_ = true;
+  }
+  PutDone();
+}
+
 void RewardWorker::PutDone() {
   while (true) {
     std::vector<RowPut> scores;
@@ -373,36 +345,36 @@ void RewardWorker::PutDone() {
 }
 
 void RewardWorker::PutRest() {
-  {
-    MutexLock lock(mu_);
-    putting_ = true;
-  }
   PutDone();
   MutexLock lock(mu_);
   if (done_.empty()) return;
   FRESHET_LOG(Warning) << "event=scores_not_sent count=" << done_.size()
                        << " error=" << LogQuoted(store_away_.reason);
-  lost_ += std::ssize(done_);
+  counters_.lost += std::ssize(done_);
   for (const RowPut& score : done_) in_hand_.erase(score.token);
   done_.clear();
 }
 
 absl::Status RewardWorker::PutScores(const std::vector<RowPut>& scores) {
   const absl::StatusOr<std::vector<absl::Status>> statuses = store_.PutRows(Task::kScore, scores);
-  if (MayPass(statuses.status())) return statuses.status();
-  if (!statuses.ok()) {
-    lost_ += std::ssize(scores);
+  const absl::Status& status = statuses.status();
+  if (!status.ok()) {
+    const bool permanent = absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) ||
+                           absl::IsNotFound(status);
+    if (!permanent) return status;
+    Count(&RewardCounters::lost, std::ssize(scores));
     FRESHET_LOG(Warning) << "event=put_rows_failed rows=" << scores.size()
-                         << " error=" << LogQuoted(Message(statuses.status()));
+                         << " error=" << LogQuoted(Message(status));
     return absl::OkStatus();
   }
   for (size_t i = 0; i < scores.size(); ++i) {
     if (!(*statuses)[i].ok()) {
-      ++lost_;
+      Count(&RewardCounters::lost);
       FRESHET_LOG(Warning) << "event=row_refused error=" << LogQuoted(Message((*statuses)[i]));
       continue;
     }
-    ++(scores[i].values.score->outcome == ScoreOutcome::kWrongFormat ? wrong_format_ : ok_);
+    const bool wrong = scores[i].values.score->outcome == ScoreOutcome::kWrongFormat;
+    Count(wrong ? &RewardCounters::wrong_format : &RewardCounters::ok);
   }
   return absl::OkStatus();
 }
@@ -437,7 +409,7 @@ void RewardWorker::RenewWhenDue() {
   for (std::stop_source& cancel : ended) cancel.request_stop();
 }
 
-void RewardWorker::GiveUpAll() {
+void RewardWorker::Stop() {
   std::vector<std::stop_source> all;
   {
     MutexLock lock(mu_);
@@ -450,16 +422,8 @@ void RewardWorker::GiveUpAll() {
 }
 
 RewardCounters RewardWorker::counters() const {
-  RewardCounters counters;
-  counters.ok = ok_.load();
-  counters.wrong_format = wrong_format_.load();
-  counters.timeouts = timeouts_.load();
-  counters.infra_errors = infra_errors_.load();
-  counters.returned = returned_.load();
-  counters.lost = lost_.load();
-  counters.store_errors = store_errors_.load();
-  counters.fenced = fenced_.load();
   MutexLock lock(mu_);
+  RewardCounters counters = counters_;
   counters.unsent = std::ssize(in_hand_) - std::ssize(queue_) - scoring_;
   return counters;
 }

@@ -1,7 +1,6 @@
 #ifndef FRESHET_SERVICES_REWARD_WORKER_REWARD_WORKER_H_
 #define FRESHET_SERVICES_REWARD_WORKER_REWARD_WORKER_H_
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -118,16 +117,13 @@ class RewardWorker {
     int64_t failures = 0;  // in a row
     absl::Time retry_at;
   };
-  struct Turn {
-    std::stop_token stop;
-    Notification stopped;
-  };
 
-  void Keep(Turn& turn) ABSL_LOCKS_EXCLUDED(mu_);
-  void Loop(Turn& turn);
-  // Returns the next row to score, storing scores and leasing rows as needed; nullopt once `turn`
-  // is stopped.
-  std::optional<HeldRow> Next(Turn& turn) ABSL_LOCKS_EXCLUDED(mu_);
+  // Stores scores and renews leases while the other threads may be busy for long.
+  void RenewLoop() ABSL_LOCKS_EXCLUDED(mu_);
+  void ScoreLoop();
+  // Returns the next row to score, storing scores and leasing rows as needed; nullopt once the
+  // worker stops.
+  std::optional<HeldRow> Next() ABSL_LOCKS_EXCLUDED(mu_);
   HeldRow PopQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Process(const HeldRow& held) ABSL_LOCKS_EXCLUDED(mu_);
   // The scorer became unavailable while it had this row. Returns whether the row has failed.
@@ -141,12 +137,13 @@ class RewardWorker {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Called by the one thread that has set leasing_.
-  void LeaseMore(Turn& turn) ABSL_LOCKS_EXCLUDED(mu_);
-  bool AwaitRows(Turn& turn) ABSL_LOCKS_EXCLUDED(mu_);
+  void LeaseMore() ABSL_LOCKS_EXCLUDED(mu_);
+  bool AwaitRows() ABSL_LOCKS_EXCLUDED(mu_);
   int64_t LeaseRows(int64_t max_rows) ABSL_LOCKS_EXCLUDED(mu_);
   int64_t Room() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   bool PutDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PutWhenDue() ABSL_LOCKS_EXCLUDED(mu_);
   // Called by the one thread that has set putting_.
   void PutDone() ABSL_LOCKS_EXCLUDED(mu_);
   // On error, none of the scores are stored yet; they may be put again.
@@ -154,7 +151,11 @@ class RewardWorker {
   // Called after all other threads have ended: tries once more to store the remaining scores; those
   // that fail are lost.
   void PutRest() ABSL_LOCKS_EXCLUDED(mu_);
-  void GiveUpAll() ABSL_LOCKS_EXCLUDED(mu_);
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+  void Count(int64_t RewardCounters::*counter, int64_t rows = 1) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    counters_.*counter += rows;
+  }
 
   RowQueue& store_;
   const CompositeScorer& scorer_;
@@ -166,11 +167,12 @@ class RewardWorker {
   uint64_t rows_seen_ = 0;   // change count before the last lease
   int64_t requests_ = 0;     // answered calls to LeaseRows
   bool await_rows_ = false;  // the last lease drained the available rows
+  bool store_down_ = false;  // the last LeaseRows failed and was logged
   absl::Time next_lease_ = absl::InfinitePast();
   absl::Time look_again_ = absl::InfinitePast();
 
   mutable Mutex mu_;
-  CondVar work_;        // for scoring threads
+  CondVar work_;        // for scoring and leasing threads
   CondVar renewal_cv_;  // for the renewal thread
   // Rows with leases held here, by token: in queue_, being scored, in done_ or being stored.
   std::map<int64_t, std::stop_source> in_hand_ ABSL_GUARDED_BY(mu_);
@@ -192,16 +194,7 @@ class RewardWorker {
   int64_t ahead_ ABSL_GUARDED_BY(mu_) = 1;
   bool measured_ ABSL_GUARDED_BY(mu_) = false;
   absl::Duration row_time_ ABSL_GUARDED_BY(mu_);
-
-  std::atomic<int64_t> ok_{0};
-  std::atomic<int64_t> wrong_format_{0};
-  std::atomic<int64_t> timeouts_{0};
-  std::atomic<int64_t> infra_errors_{0};
-  std::atomic<int64_t> returned_{0};
-  std::atomic<int64_t> lost_{0};
-  std::atomic<int64_t> store_errors_{0};
-  std::atomic<bool> fenced_{false};
-  bool store_down_ = false;  // the last LeaseRows failed and was logged; leasing thread only
+  RewardCounters counters_ ABSL_GUARDED_BY(mu_);  // without `unsent`
 };
 
 }  // namespace freshet
