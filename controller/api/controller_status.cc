@@ -5,9 +5,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/version.h"
-#include "controller/api/api_errors.h"
 #include "controller/api/leader_call.h"
-#include "freshet/job/v1/job_service.grpc.pb.h"
 #include "services/runtime/status.h"
 
 namespace freshet {
@@ -22,15 +20,11 @@ absl::StatusOr<Response> AskLeader(const Leadership::View& leader, runtime::Chan
                                    const Request& request,
                                    grpc::Status (job::v1::JobService::Stub::*method)(
                                        grpc::ClientContext*, const Request&, Response*)) {
-  const CallOrigin origin;
-  if (!MayPassOn(origin, leader)) return NotLeading(leader);
-  FRESHET_ASSIGN_OR_RETURN(const auto channel,
-                           channels.Get(leader.address, cluster::v1::ROLE_CONTROLLER));
-  const auto stub = job::v1::JobService::NewStub(channel);
-  const auto context = ContextToLeader(origin, kLeaderDeadline);
+  FRESHET_ASSIGN_OR_RETURN(const LeaderLink link,
+                           LinkToLeader(leader, channels, CallOrigin(), kLeaderDeadline));
   Response response;
   const absl::Status answered =
-      runtime::GrpcToStatus((stub.get()->*method)(context.get(), request, &response));
+      runtime::GrpcToStatus((link.stub.get()->*method)(link.context.get(), request, &response));
   if (!answered.ok()) {
     return StatusOf(answered.code(), "the controller that leads, ", leader.address, ": ",
                     Message(answered));

@@ -42,6 +42,16 @@ Submission ToSubmission(const Request& request) {
   return submission;
 }
 
+// The job that a request names; "" if it names none.
+template <typename Request>
+std::string JobOf(const Request& request) {
+  if constexpr (requires { request.job_id(); }) {
+    return request.job_id();
+  } else {
+    return "";
+  }
+}
+
 // How often a blocked stream checks whether its client is still connected.
 constexpr absl::Duration kLook = absl::Seconds(1);
 constexpr int64_t kEventsPerRead = 500;
@@ -70,35 +80,31 @@ void JobServiceImpl::Stop() {
 }
 
 template <typename Request, typename Response>
-absl::StatusOr<Response> JobServiceImpl::AskLeader(
-    const CallOrigin& origin, const Request& request, absl::Duration timeout,
-    const runtime::CallContext& call,
-    grpc::Status (JobService::Stub::*method)(grpc::ClientContext*, const Request&, Response*)) {
-  const Leadership::View leader = controller_.Leader();
-  if (!MayPassOn(origin, leader)) return NotLeading(leader);
-  FRESHET_ASSIGN_OR_RETURN(const auto channel,
-                           channels_.Get(leader.address, cluster::v1::ROLE_CONTROLLER));
-  const auto stub = JobService::NewStub(channel);
-  const auto context = ContextToLeader(origin, timeout);
-  LeaderCalls::Call pending(leader_calls_, leader, *context, call.cancelled);
+absl::StatusOr<Response> JobServiceImpl::AskLeader(const CallOrigin& origin, const Request& request,
+                                                   absl::Duration timeout,
+                                                   const runtime::CallContext& call,
+                                                   UnaryMethod<Request, Response> method) {
+  FRESHET_ASSIGN_OR_RETURN(const LeaderLink link,
+                           LinkToLeader(controller_.Leader(), channels_, origin, timeout));
+  LeaderCalls::Call pending(leader_calls_, link.leader, *link.context, call.cancelled);
   Response response;
   FRESHET_RETURN_IF_ERROR(pending.Answer(
-      runtime::GrpcToStatus((stub.get()->*method)(context.get(), request, &response))));
+      runtime::GrpcToStatus((link.stub.get()->*method)(link.context.get(), request, &response))));
   return response;
 }
 
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* JobServiceImpl::Lead(
     grpc::CallbackServerContext* context, const Request* request, Response* response,
-    grpc::Status (JobService::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-    const std::string& job, Answer<Response> answer) {
+    UnaryMethod<Request, Response> method,
+    std::type_identity_t<std::function<absl::StatusOr<Response>(ControllerTerm&)>> answer) {
   return runtime::RunUnary(
       executor_, context, request, response,
-      [this, method, job, answer = std::move(answer), origin = OriginOf(*context)](
+      [this, method, answer = std::move(answer), origin = OriginOf(*context)](
           const Request& r, const runtime::CallContext& call) -> absl::StatusOr<Response> {
         if (const auto term = controller_.Active()) {
           absl::StatusOr<Response> answered = answer(*term);
-          if (!answered.ok()) return Led(answered.status(), job, controller_.Leader());
+          if (!answered.ok()) return Led(answered.status(), JobOf(r), controller_.Leader());
           return answered;
         }
         return AskLeader(origin, r,
@@ -107,17 +113,16 @@ grpc::ServerUnaryReactor* JobServiceImpl::Lead(
       });
 }
 
-template <typename Request, typename Response>
+template <typename Request, typename Response, typename Answer>
 grpc::ServerUnaryReactor* JobServiceImpl::Read(grpc::CallbackServerContext* context,
                                                const Request* request, Response* response,
-                                               const std::string& job,
-                                               std::function<absl::StatusOr<Response>()> answer) {
+                                               Answer answer) {
   return runtime::RunUnary(
       executor_, context, request, response,
-      [job, answer = std::move(answer)](const Request&,
-                                        const runtime::CallContext&) -> absl::StatusOr<Response> {
-        absl::StatusOr<Response> answered = answer();
-        if (!answered.ok()) return Explained(answered.status(), job);
+      [answer = std::move(answer)](const Request& r,
+                                   const runtime::CallContext& call) -> absl::StatusOr<Response> {
+        absl::StatusOr<Response> answered = answer(call);
+        if (!answered.ok()) return Explained(answered.status(), JobOf(r));
         return answered;
       });
 }
@@ -125,9 +130,8 @@ grpc::ServerUnaryReactor* JobServiceImpl::Read(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* JobServiceImpl::Submit(grpc::CallbackServerContext* context,
                                                  const job::v1::SubmitRequest* request,
                                                  job::v1::Job* job) {
-  return Lead<job::v1::SubmitRequest, job::v1::Job>(
-      context, request, job, &JobService::Stub::Submit, request->job_id(),
-      [this, request](ControllerTerm& term) { return SubmitJob(term, *request); });
+  return Lead(context, request, job, &JobService::Stub::Submit,
+              [this, request](ControllerTerm& term) { return SubmitJob(term, *request); });
 }
 
 absl::StatusOr<job::v1::Job> JobServiceImpl::SubmitJob(ControllerTerm& term,
@@ -176,8 +180,9 @@ absl::StatusOr<job::v1::Job> JobServiceImpl::SubmitJob(ControllerTerm& term,
 grpc::ServerUnaryReactor* JobServiceImpl::Validate(grpc::CallbackServerContext* context,
                                                    const job::v1::ValidateRequest* request,
                                                    job::v1::ValidateReply* reply) {
-  return Read<job::v1::ValidateRequest, job::v1::ValidateReply>(
-      context, request, reply, "", [this, request]() -> absl::StatusOr<job::v1::ValidateReply> {
+  return Read(
+      context, request, reply,
+      [this, request](const runtime::CallContext&) -> absl::StatusOr<job::v1::ValidateReply> {
         CheckedSubmission checked =
             CheckSubmission(ToSubmission(*request), controller_.options().roots);
         if (!checked.errors.empty()) return InvalidJob(checked.errors);
@@ -191,29 +196,25 @@ grpc::ServerUnaryReactor* JobServiceImpl::Validate(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* JobServiceImpl::Get(grpc::CallbackServerContext* context,
                                               const job::v1::GetRequest* request,
                                               job::v1::Job* job) {
-  return runtime::RunUnary(
-      executor_, context, request, job,
-      [this, origin = OriginOf(*context)](
-          const job::v1::GetRequest& r,
-          const runtime::CallContext& call) -> absl::StatusOr<job::v1::Job> {
-        if (controller_.Active() == nullptr && MayPassOn(origin, controller_.Leader())) {
-          // Only the leader knows what the job waits for. Without it, the rest is returned.
-          absl::StatusOr<job::v1::Job> live = AskLeader(
-              origin, r, std::min(options_.live_deadline, (call.deadline - absl::Now()) / 2), call,
-              &JobService::Stub::Get);
-          if (live.ok()) return live;
-        }
-        absl::StatusOr<job::v1::Job> found = reader_.Get(r.job_id());
-        if (!found.ok()) return Explained(found.status(), r.job_id());
-        return found;
-      });
+  return Read(context, request, job,
+              [this, request, origin = OriginOf(*context)](const runtime::CallContext& call) {
+                if (controller_.Active() == nullptr) {
+                  // Only the leader knows what the job waits for. Without it, the rest is returned.
+                  absl::StatusOr<job::v1::Job> live =
+                      AskLeader(origin, *request,
+                                std::min(options_.live_deadline, (call.deadline - absl::Now()) / 2),
+                                call, &JobService::Stub::Get);
+                  if (live.ok()) return live;
+                }
+                return reader_.Get(request->job_id());
+              });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::List(grpc::CallbackServerContext* context,
                                                const job::v1::ListRequest* request,
                                                job::v1::ListReply* reply) {
-  return Read<job::v1::ListRequest, job::v1::ListReply>(
-      context, request, reply, "", [this, request] { return reader_.List(*request); });
+  return Read(context, request, reply,
+              [this, request](const runtime::CallContext&) { return reader_.List(*request); });
 }
 
 absl::StatusOr<job::v1::Job> JobServiceImpl::ChangeJob(
@@ -229,9 +230,8 @@ absl::StatusOr<job::v1::Job> JobServiceImpl::ChangeJob(
 grpc::ServerUnaryReactor* JobServiceImpl::Pause(grpc::CallbackServerContext* context,
                                                 const job::v1::PauseRequest* request,
                                                 job::v1::Job* job) {
-  return Lead<job::v1::PauseRequest, job::v1::Job>(
-      context, request, job, &JobService::Stub::Pause, request->job_id(),
-      [this, request](ControllerTerm& term) {
+  return Lead(
+      context, request, job, &JobService::Stub::Pause, [this, request](ControllerTerm& term) {
         return ChangeJob(term, request->job_id(), [request](JobRecord& record, absl::Time now) {
           return WantPaused(record, request->reason(), now);
         });
@@ -241,19 +241,17 @@ grpc::ServerUnaryReactor* JobServiceImpl::Pause(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* JobServiceImpl::Resume(grpc::CallbackServerContext* context,
                                                  const job::v1::ResumeRequest* request,
                                                  job::v1::Job* job) {
-  return Lead<job::v1::ResumeRequest, job::v1::Job>(
-      context, request, job, &JobService::Stub::Resume, request->job_id(),
-      [this, request](ControllerTerm& term) {
-        return ChangeJob(term, request->job_id(), WantResumed);
-      });
+  return Lead(context, request, job, &JobService::Stub::Resume,
+              [this, request](ControllerTerm& term) {
+                return ChangeJob(term, request->job_id(), WantResumed);
+              });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::Cancel(grpc::CallbackServerContext* context,
                                                  const job::v1::CancelRequest* request,
                                                  job::v1::Job* job) {
-  return Lead<job::v1::CancelRequest, job::v1::Job>(
-      context, request, job, &JobService::Stub::Cancel, request->job_id(),
-      [this, request](ControllerTerm& term) {
+  return Lead(
+      context, request, job, &JobService::Stub::Cancel, [this, request](ControllerTerm& term) {
         return ChangeJob(
             term, request->job_id(), [this, request](JobRecord& record, absl::Time now) {
               FRESHET_RETURN_IF_ERROR(WantCancelled(record, request->reason(), now));
@@ -319,16 +317,15 @@ absl::StatusOr<job::v1::DeleteReply> JobServiceImpl::DeleteJob(
 grpc::ServerUnaryReactor* JobServiceImpl::Delete(grpc::CallbackServerContext* context,
                                                  const job::v1::DeleteRequest* request,
                                                  job::v1::DeleteReply* reply) {
-  return Lead<job::v1::DeleteRequest, job::v1::DeleteReply>(
-      context, request, reply, &JobService::Stub::Delete, request->job_id(),
-      [this, request](ControllerTerm& term) { return DeleteJob(term, *request); });
+  return Lead(context, request, reply, &JobService::Stub::Delete,
+              [this, request](ControllerTerm& term) { return DeleteJob(term, *request); });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::Scale(grpc::CallbackServerContext* context,
                                                 const job::v1::ScaleRequest* request,
                                                 job::v1::ScaleReply* reply) {
-  return Lead<job::v1::ScaleRequest, job::v1::ScaleReply>(
-      context, request, reply, &JobService::Stub::Scale, "",
+  return Lead(
+      context, request, reply, &JobService::Stub::Scale,
       [request](ControllerTerm& term) -> absl::StatusOr<job::v1::ScaleReply> {
         FRESHET_ASSIGN_OR_RETURN(
             const int32_t before,
@@ -344,8 +341,8 @@ grpc::ServerUnaryReactor* JobServiceImpl::Scale(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(
     grpc::CallbackServerContext* context, const job::v1::ListCheckpointsRequest* request,
     job::v1::ListCheckpointsReply* reply) {
-  return Lead<job::v1::ListCheckpointsRequest, job::v1::ListCheckpointsReply>(
-      context, request, reply, &JobService::Stub::ListCheckpoints, request->job_id(),
+  return Lead(
+      context, request, reply, &JobService::Stub::ListCheckpoints,
       [this, request](ControllerTerm& term) -> absl::StatusOr<job::v1::ListCheckpointsReply> {
         FRESHET_ASSIGN_OR_RETURN(const JobRecord record, term.registry.Get(request->job_id()));
         if (record.trainer().empty()) return job::v1::ListCheckpointsReply();
@@ -370,9 +367,8 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(
 grpc::ServerUnaryReactor* JobServiceImpl::GetCluster(grpc::CallbackServerContext* context,
                                                      const job::v1::GetClusterRequest* request,
                                                      job::v1::Cluster* reply) {
-  return Lead<job::v1::GetClusterRequest, job::v1::Cluster>(
-      context, request, reply, &JobService::Stub::GetCluster, "",
-      [this](ControllerTerm& term) { return reader_.Cluster(term); });
+  return Lead(context, request, reply, &JobService::Stub::GetCluster,
+              [this](ControllerTerm& term) { return reader_.Cluster(term); });
 }
 
 grpc::ServerWriteReactor<job::v1::Event>* JobServiceImpl::Watch(
@@ -454,10 +450,8 @@ absl::Status JobServiceImpl::SendLedger(const job::v1::ReadLedgerRequest& reques
 template <typename Request, typename Message>
 grpc::ServerWriteReactor<Message>* JobServiceImpl::LeadStream(
     grpc::CallbackServerContext* context, const Request* request,
-    std::unique_ptr<grpc::ClientReader<Message>> (job::v1::JobService::Stub::*method)(
-        grpc::ClientContext*, const Request&),
-    std::function<absl::Status(ControllerTerm&, const Request&, absl::Time, StreamSink<Message>&)>
-        send) {
+    StreamMethod<Request, Message> method,
+    std::type_identity_t<StreamAnswer<Request, Message>> send) {
   return streams_.Run<Message>(
       [this, r = *request, method, send = std::move(send), origin = OriginOf(*context),
        deadline = runtime::DeadlineOf(*context)](StreamSink<Message>& sink) {
@@ -470,31 +464,26 @@ grpc::ServerWriteReactor<Message>* JobServiceImpl::LeadStream(
 
 template <typename Request, typename Message>
 absl::Status JobServiceImpl::Relay(const CallOrigin& origin, const Request& request,
-                                   absl::Time deadline,
-                                   std::unique_ptr<grpc::ClientReader<Message>> (
-                                       job::v1::JobService::Stub::*method)(grpc::ClientContext*,
-                                                                           const Request&),
+                                   absl::Time deadline, StreamMethod<Request, Message> method,
                                    StreamSink<Message>& sink) {
-  const Leadership::View leader = controller_.Leader();
-  if (!MayPassOn(origin, leader)) return NotLeading(leader);
-  FRESHET_ASSIGN_OR_RETURN(const auto channel,
-                           channels_.Get(leader.address, cluster::v1::ROLE_CONTROLLER));
-  const auto stub = job::v1::JobService::NewStub(channel);
-  const auto context = ContextToLeader(origin, std::min(kLongestExport, deadline - absl::Now()));
-  const auto reader = (stub.get()->*method)(context.get(), request);
-  LeaderCalls::Call pending(leader_calls_, leader, *context, [&sink] { return sink.ended(); });
+  FRESHET_ASSIGN_OR_RETURN(const LeaderLink link,
+                           LinkToLeader(controller_.Leader(), channels_, origin,
+                                        std::min(kLongestExport, deadline - absl::Now())));
+  const auto reader = (link.stub.get()->*method)(link.context.get(), request);
+  LeaderCalls::Call pending(leader_calls_, link.leader, *link.context,
+                            [&sink] { return sink.ended(); });
   Message message;
   bool gone = false;
   while (!gone && reader->Read(&message)) gone = !sink.Write(message);
-  if (gone) context->TryCancel();
+  if (gone) link.context->TryCancel();
   const absl::Status status = runtime::GrpcToStatus(reader->Finish());
   return gone ? Gone() : pending.Answer(status);
 }
 
 grpc::ServerWriteReactor<job::v1::LogEntry>* JobServiceImpl::Logs(
     grpc::CallbackServerContext* context, const job::v1::LogsRequest* request) {
-  return LeadStream<job::v1::LogsRequest, job::v1::LogEntry>(
-      context, request, &job::v1::JobService::Stub::Logs,
+  return LeadStream(
+      context, request, &JobService::Stub::Logs,
       [this](ControllerTerm& term, const job::v1::LogsRequest& r, absl::Time,
              StreamSink<job::v1::LogEntry>& sink) { return SendLogs(term, r, sink); });
 }
@@ -524,12 +513,11 @@ absl::Status JobServiceImpl::SendLogs(ControllerTerm& term, const job::v1::LogsR
 
 grpc::ServerWriteReactor<job::v1::FileChunk>* JobServiceImpl::ExportCheckpoint(
     grpc::CallbackServerContext* context, const job::v1::ExportCheckpointRequest* request) {
-  return LeadStream<job::v1::ExportCheckpointRequest, job::v1::FileChunk>(
-      context, request, &job::v1::JobService::Stub::ExportCheckpoint,
-      [this](ControllerTerm& term, const job::v1::ExportCheckpointRequest& r, absl::Time deadline,
-             StreamSink<job::v1::FileChunk>& sink) {
-        return SendCheckpoint(term, r, deadline, sink);
-      });
+  return LeadStream(context, request, &JobService::Stub::ExportCheckpoint,
+                    [this](ControllerTerm& term, const job::v1::ExportCheckpointRequest& r,
+                           absl::Time deadline, StreamSink<job::v1::FileChunk>& sink) {
+                      return SendCheckpoint(term, r, deadline, sink);
+                    });
 }
 
 absl::Status JobServiceImpl::SendCheckpoint(ControllerTerm& term,
@@ -554,14 +542,8 @@ absl::Status JobServiceImpl::SendCheckpoint(ControllerTerm& term,
 grpc::ServerUnaryReactor* JobServiceImpl::ListSamples(grpc::CallbackServerContext* context,
                                                       const job::v1::ListSamplesRequest* request,
                                                       job::v1::ListSamplesReply* reply) {
-  return runtime::RunUnary(
-      executor_, context, request, reply,
-      [this](const job::v1::ListSamplesRequest& r,
-             const runtime::CallContext&) -> absl::StatusOr<job::v1::ListSamplesReply> {
-        auto found = reader_.Samples(r);
-        if (!found.ok()) return Explained(found.status(), r.job_id());
-        return found;
-      });
+  return Read(context, request, reply,
+              [this, request](const runtime::CallContext&) { return reader_.Samples(*request); });
 }
 
 }  // namespace freshet

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
+#include <type_traits>
 
 #include "controller/api/job_reader.h"
 #include "controller/api/leader_call.h"
@@ -81,21 +81,26 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
   int open_streams() const { return streams_.open(); }
 
  private:
-  template <typename Response>
-  using Answer = std::function<absl::StatusOr<Response>(ControllerTerm&)>;
+  template <typename Request, typename Response>
+  using UnaryMethod = grpc::Status (job::v1::JobService::Stub::*)(grpc::ClientContext*,
+                                                                  const Request&, Response*);
+  template <typename Request, typename Message>
+  using StreamMethod = std::unique_ptr<grpc::ClientReader<Message>> (job::v1::JobService::Stub::*)(
+      grpc::ClientContext*, const Request&);
+  template <typename Request, typename Message>
+  using StreamAnswer = std::function<absl::Status(ControllerTerm&, const Request&,
+                                                  absl::Time deadline, StreamSink<Message>&)>;
 
   // Runs `answer` in the current term, or forwards the call to the leader as `method`.
   template <typename Request, typename Response>
-  grpc::ServerUnaryReactor* Lead(grpc::CallbackServerContext* context, const Request* request,
-                                 Response* response,
-                                 grpc::Status (job::v1::JobService::Stub::*method)(
-                                     grpc::ClientContext*, const Request&, Response*),
-                                 const std::string& job, Answer<Response> answer);
-  // Runs `answer` on any controller.
-  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* Lead(
+      grpc::CallbackServerContext* context, const Request* request, Response* response,
+      UnaryMethod<Request, Response> method,
+      std::type_identity_t<std::function<absl::StatusOr<Response>(ControllerTerm&)>> answer);
+  // Runs `answer`, a StatusOr<Response>(const CallContext&), on any controller.
+  template <typename Request, typename Response, typename Answer>
   grpc::ServerUnaryReactor* Read(grpc::CallbackServerContext* context, const Request* request,
-                                 Response* response, const std::string& job,
-                                 std::function<absl::StatusOr<Response>()> answer);
+                                 Response* response, Answer answer);
 
   absl::StatusOr<job::v1::Job> SubmitJob(ControllerTerm& term,
                                          const job::v1::SubmitRequest& request);
@@ -111,8 +116,7 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
   template <typename Request, typename Response>
   absl::StatusOr<Response> AskLeader(const CallOrigin& origin, const Request& request,
                                      absl::Duration timeout, const runtime::CallContext& call,
-                                     grpc::Status (job::v1::JobService::Stub::*method)(
-                                         grpc::ClientContext*, const Request&, Response*));
+                                     UnaryMethod<Request, Response> method);
 
   absl::Status WatchJob(const job::v1::WatchRequest& request, StreamSink<job::v1::Event>& sink);
   absl::Status SendLedger(const job::v1::ReadLedgerRequest& request,
@@ -125,16 +129,11 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
   template <typename Request, typename Message>
   grpc::ServerWriteReactor<Message>* LeadStream(
       grpc::CallbackServerContext* context, const Request* request,
-      std::unique_ptr<grpc::ClientReader<Message>> (job::v1::JobService::Stub::*method)(
-          grpc::ClientContext*, const Request&),
-      std::function<absl::Status(ControllerTerm&, const Request&, absl::Time deadline,
-                                 StreamSink<Message>&)>
-          send);
+      StreamMethod<Request, Message> method,
+      std::type_identity_t<StreamAnswer<Request, Message>> send);
   template <typename Request, typename Message>
   absl::Status Relay(const CallOrigin& origin, const Request& request, absl::Time deadline,
-                     std::unique_ptr<grpc::ClientReader<Message>> (
-                         job::v1::JobService::Stub::*method)(grpc::ClientContext*, const Request&),
-                     StreamSink<Message>& sink);
+                     StreamMethod<Request, Message> method, StreamSink<Message>& sink);
 
   Controller& controller_;
   runtime::ChannelCache& channels_;

@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "controller/api/api_errors.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/error_details.h"
 
@@ -28,16 +30,18 @@ CallOrigin OriginOf(const grpc::CallbackServerContext& context) {
   return origin;
 }
 
-bool MayPassOn(const CallOrigin& origin, const Leadership::View& leader) {
-  return !origin.forwarded && !leader.address.empty() && !leader.leading;
-}
-
-std::unique_ptr<grpc::ClientContext> ContextToLeader(const CallOrigin& origin,
-                                                     absl::Duration timeout) {
-  std::unique_ptr<grpc::ClientContext> context = runtime::CallWithin(timeout);
-  context->AddMetadata(kForwarded, "1");
-  if (!origin.authorization.empty()) context->AddMetadata(kAuthorization, origin.authorization);
-  return context;
+absl::StatusOr<LeaderLink> LinkToLeader(const Leadership::View& leader,
+                                        runtime::ChannelCache& channels, const CallOrigin& origin,
+                                        absl::Duration timeout) {
+  if (origin.forwarded || leader.address.empty() || leader.leading) return NotLeading(leader);
+  FRESHET_ASSIGN_OR_RETURN(const auto channel,
+                           channels.Get(leader.address, cluster::v1::ROLE_CONTROLLER));
+  LeaderLink link{leader, job::v1::JobService::NewStub(channel), runtime::CallWithin(timeout)};
+  link.context->AddMetadata(kForwarded, "1");
+  if (!origin.authorization.empty()) {
+    link.context->AddMetadata(kAuthorization, origin.authorization);
+  }
+  return link;
 }
 
 LeaderCalls::Call::Call(LeaderCalls& calls, const Leadership::View& leader,

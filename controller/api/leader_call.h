@@ -11,9 +11,12 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "controller/cluster/leadership.h"
+#include "freshet/job/v1/job_service.grpc.pb.h"
+#include "services/worker/channel_cache.h"
 
 namespace freshet {
 
@@ -25,13 +28,18 @@ struct CallOrigin {
 
 CallOrigin OriginOf(const grpc::CallbackServerContext& context);
 
-// Whether a controller that does not lead may forward the call: another leader is known, and the
-// call was not forwarded before.
-bool MayPassOn(const CallOrigin& origin, const Leadership::View& leader);
+// What one call to the leader needs.
+struct LeaderLink {
+  Leadership::View leader;
+  std::unique_ptr<job::v1::JobService::Stub> stub;
+  std::unique_ptr<grpc::ClientContext> context;
+};
 
-// Context of a call to the leader, with deadline `timeout`.
-std::unique_ptr<grpc::ClientContext> ContextToLeader(const CallOrigin& origin,
-                                                     absl::Duration timeout);
+// Prepares a call to the leader, with deadline `timeout`. NotLeading if no other controller is
+// known to lead, or if a standby forwarded the call to this one.
+absl::StatusOr<LeaderLink> LinkToLeader(const Leadership::View& leader,
+                                        runtime::ChannelCache& channels, const CallOrigin& origin,
+                                        absl::Duration timeout);
 
 // The calls to the leader that are in flight. A call is cancelled within a fraction of a second if
 // its leader is replaced (the old one may hang) or its caller is gone. Thread-safe.

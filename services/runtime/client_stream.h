@@ -20,9 +20,9 @@
 
 namespace freshet::runtime {
 
-// Client side of one bidirectional stream, for threads that may block. Buffers at most
-// `max_buffered` received messages, then applies backpressure. One thread may Read while another
-// one writes. Thread-safe.
+// Client side of one bidirectional stream, for threads that may block. Ends with RESOURCE_EXHAUSTED
+// when more than `max_buffered` received messages are unread. One thread may Read while another one
+// writes. Thread-safe.
 //
 //   auto stream = ClientStream<WorkerStatus, Directive>::Start(
 //       std::make_unique<grpc::ClientContext>(),
@@ -35,7 +35,7 @@ class ClientStream {
 
   // Starts the call. A deadline of the context applies to the whole stream.
   static std::unique_ptr<ClientStream> Start(std::unique_ptr<grpc::ClientContext> context,
-                                             const Starter& starter, size_t max_buffered = 16) {
+                                             const Starter& starter, size_t max_buffered = 1024) {
     return std::unique_ptr<ClientStream>(
         new ClientStream(std::move(context), starter, max_buffered));
   }
@@ -88,11 +88,6 @@ class ClientStream {
   void ReadDone(bool ok) ABSL_LOCKS_EXCLUDED(mu_);
   void WriteDone(bool ok) ABSL_LOCKS_EXCLUDED(mu_);
   void Done(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
-  // Starts a read if there is room and none is in progress. Outside of a reaction, only while the
-  // hold lasts.
-  void ReadAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Lets gRPC end the call: no further operation is started from outside of a reaction.
-  void ReleaseHold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return status_.ok() ? absl::OutOfRangeError("the stream has ended") : status_;
   }
@@ -107,9 +102,6 @@ class ClientStream {
     return true;
   }
 
-  // Read limit of a broken stream, in multiples of max_buffered; the rest is dropped.
-  static constexpr size_t kBrokenFactor = 4;
-
   const std::unique_ptr<grpc::ClientContext> context_;
   const size_t max_buffered_;
   Reactions reactions_;
@@ -118,14 +110,11 @@ class ClientStream {
   mutable Mutex mu_;
   CondVar cv_;
   std::deque<Response> received_ ABSL_GUARDED_BY(mu_);
-  bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  bool full_ ABSL_GUARDED_BY(mu_) = false;  // a message was dropped
   bool reads_ended_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool write_ok_ ABSL_GUARDED_BY(mu_) = true;       // of the last write
-  bool writes_ended_ ABSL_GUARDED_BY(mu_) = false;  // by us, or by a failed write
-  bool writes_done_wanted_ ABSL_GUARDED_BY(mu_) = false;
-  bool held_ ABSL_GUARDED_BY(mu_) = true;
-  bool broken_ ABSL_GUARDED_BY(mu_) = false;  // a write failed
+  bool write_ok_ ABSL_GUARDED_BY(mu_) = true;  // of the last write
+  bool writes_done_ ABSL_GUARDED_BY(mu_) = false;
   bool interrupted_ ABSL_GUARDED_BY(mu_) = false;
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
@@ -136,23 +125,15 @@ ClientStream<Request, Response>::ClientStream(std::unique_ptr<grpc::ClientContex
                                               const Starter& starter, size_t max_buffered)
     : context_(std::move(context)), max_buffered_(max_buffered), reactions_(*this) {
   starter(context_.get(), &reactions_);
+  // Until reading ends, a read is always in progress, and other threads may start writes.
   reactions_.AddHold();
-  {
-    MutexLock lock(mu_);
-    reading_ = true;
-  }
   reactions_.StartRead(&incoming_);
   reactions_.StartCall();
 }
 
 template <typename Request, typename Response>
 ClientStream<Request, Response>::~ClientStream() {
-  context_->TryCancel();
-  MutexLock lock(mu_);
-  writes_ended_ = true;
-  reads_ended_ = true;
-  ReleaseHold();
-  while (!done_) cv_.WaitFor(mu_, absl::Seconds(1));
+  Finish(absl::ZeroDuration()).IgnoreError();
 }
 
 template <typename Request, typename Response>
@@ -160,12 +141,14 @@ absl::Status ClientStream<Request, Response>::Write(const Request& message,
                                                     absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   MutexLock lock(mu_);
-  if (!Await(deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-        return !writing_ || writes_ended_ || done_;
-      })) {
+  if (!Await(deadline,
+             [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !writing_ || reads_ended_; })) {
     return absl::DeadlineExceededError("the previous message has not been sent yet");
   }
-  if (!writes_ended_ && !done_) {
+  if (writes_done_ && !reads_ended_) {
+    return absl::FailedPreconditionError("a message after WritesDone");
+  }
+  if (write_ok_ && !reads_ended_) {
     writing_ = true;
     outgoing_ = message;
     reactions_.StartWrite(&outgoing_);
@@ -174,13 +157,7 @@ absl::Status ClientStream<Request, Response>::Write(const Request& message,
     }
     if (write_ok_) return absl::OkStatus();
   }
-  if (writes_done_wanted_ && !reads_ended_ && !done_) {
-    return absl::FailedPreconditionError("a message after WritesDone");
-  }
-  // The stream is broken: read what the server sent before, then report its status.
-  broken_ = true;
-  if (held_) ReadAhead();
-  ReleaseHold();
+  // The stream is broken: report its status.
   if (!Await(deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_; })) {
     return absl::UnavailableError("the stream is broken");
   }
@@ -203,55 +180,45 @@ absl::StatusOr<Response> ClientStream<Request, Response>::Read(absl::Duration ti
   if (received_.empty()) return EndStatus();
   Response message = std::move(received_.front());
   received_.pop_front();
-  if (held_) ReadAhead();
   return message;
 }
 
 template <typename Request, typename Response>
 void ClientStream<Request, Response>::WritesDone() {
   MutexLock lock(mu_);
-  if (writes_ended_ || done_ || writes_done_wanted_) return;
-  writes_done_wanted_ = true;
-  if (writing_) return;  // WriteDone continues
-  writes_ended_ = true;
-  reactions_.StartWritesDone();
+  if (std::exchange(writes_done_, true)) return;
+  // Otherwise WriteDone continues.
+  if (!writing_ && !reads_ended_) reactions_.StartWritesDone();
 }
 
 template <typename Request, typename Response>
 absl::Status ClientStream<Request, Response>::Finish(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   MutexLock lock(mu_);
-  received_.clear();
-  if (held_) ReadAhead();
-  while (!done_) {
-    const bool ended = Await(
-        deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_ || !received_.empty(); });
-    if (!ended) break;
-    received_.clear();
-    if (held_) ReadAhead();
-  }
-  if (!done_) {
+  const auto done = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_; };
+  if (!Await(deadline, done)) {
     context_->TryCancel();
-    writes_ended_ = true;
-    reads_ended_ = true;
-    ReleaseHold();
-    while (!done_) cv_.WaitFor(mu_, absl::Seconds(1));
+    Await(absl::InfiniteFuture(), done);
   }
+  received_.clear();
   return status_;
 }
 
 template <typename Request, typename Response>
 void ClientStream<Request, Response>::ReadDone(bool ok) {
   MutexLock lock(mu_);
-  reading_ = false;
   if (ok) {
-    received_.push_back(std::move(incoming_));
-    ReadAhead();
+    if (received_.size() < max_buffered_) {
+      received_.push_back(std::move(incoming_));
+    } else if (!std::exchange(full_, true)) {
+      context_->TryCancel();
+    }
+    incoming_ = Response();
+    reactions_.StartRead(&incoming_);
   } else {
     // The server has ended the stream, or it broke: start nothing more from outside.
     reads_ended_ = true;
-    if (!writing_) writes_ended_ = true;
-    if (!writing_) ReleaseHold();
+    reactions_.RemoveHold();
   }
   cv_.NotifyAll();
 }
@@ -261,13 +228,7 @@ void ClientStream<Request, Response>::WriteDone(bool ok) {
   MutexLock lock(mu_);
   writing_ = false;
   write_ok_ = ok;
-  if (!ok || reads_ended_) writes_ended_ = true;
-  if (writes_ended_ && reads_ended_) {
-    ReleaseHold();
-  } else if (writes_done_wanted_ && !writes_ended_) {
-    writes_ended_ = true;
-    reactions_.StartWritesDone();
-  }
+  if (writes_done_ && !reads_ended_) reactions_.StartWritesDone();
   cv_.NotifyAll();
 }
 
@@ -275,26 +236,9 @@ template <typename Request, typename Response>
 void ClientStream<Request, Response>::Done(const grpc::Status& status) {
   MutexLock lock(mu_);
   done_ = true;
-  status_ = GrpcToStatus(status);
+  status_ = full_ ? absl::ResourceExhaustedError("too many messages were not read")
+                  : GrpcToStatus(status);
   cv_.NotifyAll();
-}
-
-template <typename Request, typename Response>
-void ClientStream<Request, Response>::ReadAhead() {
-  if (reading_ || reads_ended_ || done_) return;
-  if (received_.size() >= (broken_ ? kBrokenFactor * max_buffered_ : max_buffered_)) {
-    // Without the hold nothing would resume reading.
-    if (broken_) reads_ended_ = true;
-    return;
-  }
-  reading_ = true;
-  incoming_ = Response();
-  reactions_.StartRead(&incoming_);
-}
-
-template <typename Request, typename Response>
-void ClientStream<Request, Response>::ReleaseHold() {
-  if (std::exchange(held_, false)) reactions_.RemoveHold();
 }
 
 }  // namespace freshet::runtime

@@ -91,7 +91,7 @@ class StreamTest : public ::testing::Test {
     server_ = *std::move(server);
     stub_ = env::v1::EnvService::NewStub(*MakeChannel(server_->address(), {}));
   }
-  std::unique_ptr<Stream> Open(size_t max_buffered = 16) {
+  std::unique_ptr<Stream> Open(size_t max_buffered = 1024) {
     auto stream = Stream::Start(
         std::make_unique<grpc::ClientContext>(),
         [&](auto* context, auto* reactor) { stub_->async()->Episode(context, reactor); },
@@ -150,7 +150,7 @@ TEST_F(StreamTest, GivesTheServersErrorToReaderAndWriter) {
 }
 
 TEST_F(StreamTest, KeepsWhatTheServerSaidBeforeTheEndWhenAWriteFails) {
-  const auto stream = Open(/*max_buffered=*/1);
+  const auto stream = Open();
   for (const char* text : {"a", "b", "c"}) ASSERT_EQ(peer_->Say(text), SendResult::kQueued);
   peer_->Finish(absl::AbortedError("over"));
   ASSERT_TRUE(peer_->ended.WaitFor(kGuard));
@@ -206,10 +206,20 @@ TEST_F(StreamTest, FinishGivesUpInTimeAndCancels) {
 }
 
 TEST_F(StreamTest, FinishDropsWhatNobodyRead) {
-  const auto stream = Open(/*max_buffered=*/1);
+  const auto stream = Open();
   for (int i = 0; i < 10; ++i) ASSERT_EQ(peer_->Say("unread"), SendResult::kQueued);
   peer_->Finish(absl::OkStatus());
   EXPECT_EQ(stream->Finish(kGuard), absl::OkStatus());
+}
+
+TEST_F(StreamTest, TooManyUnreadMessagesEndTheStream) {
+  const auto stream = Open(/*max_buffered=*/2);
+  for (const char* text : {"a", "b", "c", "d"}) peer_->Say(text);
+  EXPECT_TRUE(peer_->ended.WaitFor(kGuard));
+  EXPECT_TRUE(absl::IsResourceExhausted(stream->Write(Step("x"), kGuard)));
+  EXPECT_EQ(stream->Read(kGuard)->observation(), "a");
+  EXPECT_EQ(stream->Read(kGuard)->observation(), "b");
+  EXPECT_TRUE(absl::IsResourceExhausted(stream->Read(kGuard).status()));
 }
 
 TEST_F(StreamTest, ThePausedServerReadsOnWhenResumed) {
@@ -229,7 +239,10 @@ TEST_F(StreamTest, ThePausedServerReadsOnWhenResumed) {
 
 TEST_F(StreamTest, TheServerSaysWhenItsQueueIsFull) {
   Listen(/*max_queue=*/2);
-  const auto stream = Open(/*max_buffered=*/1);
+  const auto context = CallWithin(absl::Minutes(1));
+  const auto stream = stub_->Episode(context.get());
+  ASSERT_TRUE(stream->Write(Step("first")));
+  EXPECT_EQ(peer_->Message(0), "first");
   // The client does not read: the transport's buffers fill up, then the queue.
   const std::string big(1 << 20, 'x');
   SendResult result = SendResult::kQueued;
@@ -240,9 +253,11 @@ TEST_F(StreamTest, TheServerSaysWhenItsQueueIsFull) {
     if (result == SendResult::kQueued) ++sent;
   }
   EXPECT_EQ(result, SendResult::kFull);
-  for (int i = 0; i < sent; ++i) ASSERT_TRUE(stream->Read(kGuard).ok()) << i;
+  EpisodeReply reply;
+  for (int i = 0; i < sent; ++i) ASSERT_TRUE(stream->Read(&reply)) << i;
   EXPECT_EQ(peer_->Say("room again"), SendResult::kQueued);
-  EXPECT_EQ(stream->Read(kGuard)->observation(), "room again");
+  ASSERT_TRUE(stream->Read(&reply));
+  EXPECT_EQ(reply.observation(), "room again");
 }
 
 TEST_F(StreamTest, AServerThatGoesAwayEndsTheStream) {
