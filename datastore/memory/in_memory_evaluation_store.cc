@@ -1,9 +1,7 @@
 #include "datastore/memory/in_memory_evaluation_store.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "datastore/response_check.h"
@@ -13,11 +11,6 @@ namespace freshet {
 absl::Status InMemoryEvaluationStore::CheckCurrent(const std::string& id) const {
   if (id == id_ && !id.empty()) return absl::OkStatus();
   return EvaluationNotCurrent(id);
-}
-
-void InMemoryEvaluationStore::Changed() {
-  ++changes_;
-  changed_.NotifyAll();
 }
 
 absl::Status InMemoryEvaluationStore::Begin(const std::string& id, int64_t rows) {
@@ -52,7 +45,7 @@ absl::Status InMemoryEvaluationStore::PutAnswers(const std::string& id, const Po
     row.ended = true;
     ++ended_;
   }
-  Changed();
+  changes_.Increment(Topic::kEvaluation);
   return absl::OkStatus();
 }
 
@@ -148,7 +141,7 @@ void InMemoryEvaluationStore::EndLease(Row& row, RowEnd end, const std::string& 
   row.leased = false;
   const RowEndDecision decision = DecideRowEnd(end, row.counts, max_row_failures_);
   row.counts = decision.counts;
-  if (!decision.dead) return Changed();
+  if (!decision.dead) return changes_.Increment(Topic::kEvaluation);
   row.ended = true;
   row.result.error = reason.substr(0, kMaxEvaluationErrorBytes);
   row.answer = {};
@@ -188,29 +181,6 @@ absl::StatusOr<std::vector<int64_t>> InMemoryEvaluationStore::RenewLeases(
     }
   }
   return dead;
-}
-
-uint64_t InMemoryEvaluationStore::ChangeCount(Topic) {
-  MutexLock lock(mu_);
-  return changes_;
-}
-
-uint64_t InMemoryEvaluationStore::AwaitChange(Topic, uint64_t seen, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
-  MutexLock lock(mu_);
-  while (!closed_ && changes_ <= seen) {
-    // The system's wait takes no infinite timeout.
-    const absl::Duration left = std::min(deadline - absl::Now(), absl::Seconds(60));
-    if (left <= absl::ZeroDuration()) break;
-    changed_.WaitFor(mu_, left);
-  }
-  return changes_;
-}
-
-void InMemoryEvaluationStore::Close() {
-  MutexLock lock(mu_);
-  closed_ = true;
-  changed_.NotifyAll();
 }
 
 }  // namespace freshet

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "datastore/change_counts.h"
 #include "datastore/evaluation_store.h"
 
 namespace freshet {
@@ -35,9 +36,11 @@ class InMemoryEvaluationStore final : public EvaluationStore {
   absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) override;
   absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
                                                    const std::vector<int64_t>& tokens) override;
-  uint64_t ChangeCount(Topic topic) override;
-  uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override;
-  void Close() override;
+  uint64_t ChangeCount(Topic) override { return changes_.Count(Topic::kEvaluation); }
+  uint64_t AwaitChange(Topic, uint64_t seen, absl::Duration timeout) override {
+    return changes_.Await(Topic::kEvaluation, seen, timeout);
+  }
+  void Close() override { changes_.Close(); }
 
  private:
   struct Row {
@@ -59,13 +62,12 @@ class InMemoryEvaluationStore final : public EvaluationStore {
   void EndLease(Row& row, freshet::RowEnd end, const std::string& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ExpireLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const absl::Duration lease_ttl_;
   const int32_t max_row_failures_;
   const Clock& clock_;
   Mutex mu_;
-  CondVar changed_;
+  ChangeCounts changes_;
   std::string id_ ABSL_GUARDED_BY(mu_);  // "": none is current
   int64_t total_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t ended_ ABSL_GUARDED_BY(mu_) = 0;
@@ -73,8 +75,6 @@ class InMemoryEvaluationStore final : public EvaluationStore {
   std::string abandoned_ ABSL_GUARDED_BY(mu_);
   std::map<int64_t, Row> rows_ ABSL_GUARDED_BY(mu_);
   int64_t last_token_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t changes_ ABSL_GUARDED_BY(mu_) = 0;
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace freshet

@@ -1,9 +1,7 @@
 #include "datastore/memory/in_memory_trajectory_store.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 
@@ -26,10 +24,8 @@ InMemoryTrajectoryStore::InMemoryTrajectoryStore(StoreOptions options, StoreOrig
 
 void InMemoryTrajectoryStore::Announce() {
   const uint32_t changes = state_.TakeChanges();
-  for (size_t topic = 0; topic < changed_.size(); ++topic) {
-    if ((changes >> topic & 1u) == 0) continue;
-    ++change_counts_[topic];
-    changed_[topic].NotifyAll();
+  for (int topic = 0; topic < kNumTopics; ++topic) {
+    if ((changes >> topic & 1u) != 0) changes_.Increment(static_cast<Topic>(topic));
   }
 }
 
@@ -104,29 +100,9 @@ absl::StatusOr<std::vector<DeadLetter>> InMemoryTrajectoryStore::DeadLetters(int
   return state_.DeadLetters(max_letters);
 }
 
-uint64_t InMemoryTrajectoryStore::ChangeCount(Topic topic) {
-  MutexLock lock(mu_);
-  return change_counts_[static_cast<size_t>(topic)];
-}
-
-uint64_t InMemoryTrajectoryStore::AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) {
-  const size_t index = static_cast<size_t>(topic);
-  const absl::Time deadline = absl::Now() + timeout;
-  MutexLock lock(mu_);
-  while (!closed_ && change_counts_[index] <= seen) {
-    // The system's wait takes no infinite timeout.
-    const absl::Duration left = std::min(deadline - absl::Now(), absl::Seconds(60));
-    if (left <= absl::ZeroDuration()) break;
-    changed_[index].WaitFor(mu_, left);
-  }
-  return change_counts_[index];
-}
-
 void InMemoryTrajectoryStore::Close() {
   evaluations_.Close();
-  MutexLock lock(mu_);
-  closed_ = true;
-  for (CondVar& condition : changed_) condition.NotifyAll();
+  changes_.Close();
 }
 
 }  // namespace freshet

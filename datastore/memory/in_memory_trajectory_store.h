@@ -1,7 +1,6 @@
 #ifndef FRESHET_DATASTORE_MEMORY_IN_MEMORY_TRAJECTORY_STORE_H_
 #define FRESHET_DATASTORE_MEMORY_IN_MEMORY_TRAJECTORY_STORE_H_
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,6 +12,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "datastore/change_counts.h"
 #include "datastore/memory/in_memory_evaluation_store.h"
 #include "datastore/memory/job_state.h"
 #include "datastore/trajectory_store.h"
@@ -94,8 +94,10 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
   absl::StatusOr<std::vector<LedgerRow>> ReadLedger(int64_t after_seq, int64_t max_rows) override;
   absl::Status TrimLedger(int64_t upto_seq) override;
   absl::StatusOr<std::vector<DeadLetter>> DeadLetters(int64_t max_letters) override;
-  uint64_t ChangeCount(Topic topic) override;
-  uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override;
+  uint64_t ChangeCount(Topic topic) override { return changes_.Count(topic); }
+  uint64_t AwaitChange(Topic topic, uint64_t seen, absl::Duration timeout) override {
+    return changes_.Await(topic, seen, timeout);
+  }
   void Close() override;
 
  private:
@@ -110,16 +112,14 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
     Announce();
     return result;
   }
-  // Increments the change counts of topics changed by the last operation and wakes their waiters.
+  // Increments the change counts of topics changed by the last operation.
   void Announce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const StoreOptions options_;
   const Clock& clock_;
   mutable Mutex mu_;
   JobState state_ ABSL_GUARDED_BY(mu_);
-  std::array<uint64_t, kNumTopics> change_counts_ ABSL_GUARDED_BY(mu_) = {};
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  std::array<CondVar, kNumTopics> changed_;
+  ChangeCounts changes_;
   InMemoryEvaluationStore evaluations_;
 };
 

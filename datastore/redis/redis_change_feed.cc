@@ -1,10 +1,8 @@
 #include "datastore/redis/redis_change_feed.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/str_cat.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
@@ -33,52 +31,20 @@ RedisChangeFeed::~RedisChangeFeed() {
   }
 }
 
-void RedisChangeFeed::Raise(size_t topic, uint64_t count) {
-  if (topic >= counts_.size() || count <= counts_[topic]) return;
-  counts_[topic] = count;
-  changed_[topic].NotifyAll();
-}
-
 void RedisChangeFeed::Merge(std::string_view counts) {
-  if (counts.empty()) return;
-  MutexLock lock(mu_);
   while (!counts.empty()) {
     std::string_view part = TakePart(counts, ' ');
     int64_t topic = 0;
     int64_t count = 0;
     if (!TakeNumbers(part, ':', topic, count).ok() || topic < 0 || count < 0) return;
-    Raise(static_cast<size_t>(topic), static_cast<uint64_t>(count));
+    if (topic >= kNumTopics) continue;
+    counts_.RaiseTo(static_cast<Topic>(topic), static_cast<uint64_t>(count));
   }
-}
-
-uint64_t RedisChangeFeed::Count(Topic topic) {
-  MutexLock lock(mu_);
-  ListenTo(topic);
-  return counts_[static_cast<size_t>(topic)];
-}
-
-uint64_t RedisChangeFeed::Await(Topic topic, uint64_t seen, absl::Duration timeout) {
-  const size_t index = static_cast<size_t>(topic);
-  const absl::Time deadline = absl::Now() + timeout;
-  MutexLock lock(mu_);
-  ListenTo(topic);
-  while (!closed_ && counts_[index] <= seen) {
-    // The system's wait takes no infinite timeout.
-    const absl::Duration left = std::min(deadline - absl::Now(), absl::Seconds(60));
-    if (left <= absl::ZeroDuration()) break;
-    changed_[index].WaitFor(mu_, left);
-  }
-  return counts_[index];
-}
-
-void RedisChangeFeed::Close() {
-  MutexLock lock(mu_);
-  closed_ = true;
-  for (CondVar& condition : changed_) condition.NotifyAll();
 }
 
 void RedisChangeFeed::ListenTo(Topic topic) {
   const size_t index = static_cast<size_t>(topic);
+  MutexLock lock(mu_);
   if (!wanted_.test(index)) {
     wanted_.set(index);
     if (subscription_ != nullptr) subscription_->Wake();

@@ -1,7 +1,6 @@
 #ifndef FRESHET_DATASTORE_REDIS_REDIS_CHANGE_FEED_H_
 #define FRESHET_DATASTORE_REDIS_REDIS_CHANGE_FEED_H_
 
-#include <array>
 #include <bitset>
 #include <cstdint>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "datastore/change_counts.h"
 #include "datastore/redis/redis_client.h"
 #include "datastore/redis/redis_subscription.h"
 #include "datastore/trajectory_store.h"
@@ -32,17 +32,23 @@ class RedisChangeFeed {
   RedisChangeFeed& operator=(const RedisChangeFeed&) = delete;
 
   // Merges a script's "TOPIC:COUNT TOPIC:COUNT ..."; ignores malformed parts.
-  void Merge(std::string_view counts) ABSL_LOCKS_EXCLUDED(mu_);
+  void Merge(std::string_view counts);
 
   // As in TrajectoryStore.
-  uint64_t Count(Topic topic) ABSL_LOCKS_EXCLUDED(mu_);
-  uint64_t Await(Topic topic, uint64_t seen, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
-  void Close() ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t Count(Topic topic) {
+    ListenTo(topic);
+    return counts_.Count(topic);
+  }
+  uint64_t Await(Topic topic, uint64_t seen, absl::Duration timeout) {
+    ListenTo(topic);
+    return counts_.Await(topic, seen, timeout);
+  }
+  void Close() { counts_.Close(); }
 
  private:
   using TopicSet = std::bitset<kNumTopics>;
 
-  void ListenTo(Topic topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ListenTo(Topic topic) ABSL_LOCKS_EXCLUDED(mu_);
   void Listen(const std::stop_token& stop) ABSL_LOCKS_EXCLUDED(mu_);
   // Reads messages of one subscription until it fails permanently, more topics are requested, or
   // `stop`.
@@ -50,16 +56,13 @@ class RedisChangeFeed {
       ABSL_LOCKS_EXCLUDED(mu_);
   TopicSet Wanted() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status ReadCounts();
-  void Raise(size_t topic, uint64_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<RedisClient> client_;
   const std::string prefix_;
+  ChangeCounts counts_;
   Mutex mu_;
-  std::array<uint64_t, kNumTopics> counts_ ABSL_GUARDED_BY(mu_) = {};
   TopicSet wanted_ ABSL_GUARDED_BY(mu_);
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
   RedisSubscription* subscription_ ABSL_GUARDED_BY(mu_) = nullptr;
-  std::array<CondVar, kNumTopics> changed_;
   CondVar stopped_;
   std::jthread listener_ ABSL_GUARDED_BY(mu_);
 };
