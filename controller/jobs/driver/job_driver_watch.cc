@@ -241,29 +241,12 @@ absl::Status JobDriver::Watch(JobRecord& record, const WorkersReport& report, ab
       !report.trainer_running) {
     last_progress_ = now;
   }
-  JobHealth health;
-  health.trainers = report.trainers;
-  health.rollouts = report.rollouts;
-  health.rewards = report.rewards;
-  health.envs = report.envs;
+  JobHealth health(report);
   health.needs_env = NeedsEnvWorkers(spec_);
   health.paused = record.state() == JOB_STATE_PAUSED;
   health.trainer_starts = report.trainers > 0 && !report.trainer_running && !report.trainer_done;
   health.trainer_done = record.trainer_done();
   health.pool = record.pool();
-  health.trainer_lost = report.trainer_lost;
-  health.trainer_waits = report.trainer_waits;
-  const auto errors = [&report](cluster::v1::Role role) {
-    const auto found = report.errors.find(role);
-    return found == report.errors.end() ? "" : found->second;
-  };
-  health.rollout_errors = errors(cluster::v1::ROLE_ROLLOUT);
-  health.reward_errors = errors(cluster::v1::ROLE_REWARD);
-  health.env_errors = errors(cluster::v1::ROLE_ENV);
-  health.rollout_waits = report.rollout_waits;
-  health.reward_waits = report.reward_waits;
-  health.env_waits = report.env_waits;
-  health.env_silence = report.env_silence;
   if (!store_status_.ok()) health.store_error = Message(store_status_);
   if (const absl::Status space = context_.stores.CheckSpace(); !space.ok()) {
     health.store_full = Message(space);

@@ -19,25 +19,15 @@
 namespace freshet {
 
 // What the workers of a job report at one moment.
-struct WorkersReport {
+struct WorkersReport : WorkersHealth {
   // Failed assignments whose backoff has passed, for AssignmentRules::replace.
   std::map<std::string, std::string> replace;
   // An error that ends the job; "" if none.
   std::string fatal;
-  // For display: one error per role with work that has not restarted yet.
-  std::map<cluster::v1::Role, std::string> errors;
   std::vector<cluster::v1::Role> failed;  // one entry per failure since the last Inspect
-  std::string rollout_waits;              // wait text of the first waiting rollout
-  std::string reward_waits;               // wait text of the first waiting reward worker
-  // Wait text and silence of the rollout whose environment has been silent longest.
-  std::string env_waits;
-  absl::Duration env_silence;
-  int64_t trainers = 0, rollouts = 0, rewards = 0, envs = 0;  // assigned, alive and connected
   bool trainer_running = false;
   double trainer_busy = 0;  // share of time since the previous status
   bool trainer_done = false;
-  std::string trainer_waits;
-  std::string trainer_lost;  // "" if it is connected
   std::string trainer_address;
   int64_t trainer_sequence = 0;           // of its last status
   bool trainer_lists_work = false;        // its last status names the assignment

@@ -21,6 +21,11 @@ std::string StoreText(const JobHealth& health) {
   return health.explanation.has_value() ? StrCat("; ", health.explanation->text) : "";
 }
 
+std::string ErrorOf(const JobHealth& health, cluster::v1::Role role) {
+  const auto found = health.errors.find(role);
+  return found == health.errors.end() ? "" : found->second;
+}
+
 // No environment has answered for so long that the job waits for an environment, not for its
 // rollouts.
 bool EnvironmentSilent(const JobHealth& health, absl::Duration patience) {
@@ -44,11 +49,14 @@ Blockage Name(const JobHealth& health, absl::Duration patience) {
     return Because("evaluation", std::move(text));
   }
   const std::string edge = health.explanation.has_value() ? health.explanation->edge : "";
+  const std::string rollout_error = ErrorOf(health, cluster::v1::ROLE_ROLLOUT);
+  const std::string reward_error = ErrorOf(health, cluster::v1::ROLE_REWARD);
+  const std::string env_error = ErrorOf(health, cluster::v1::ROLE_ENV);
   // A missing worker matters only once the step depends on it.
   if (health.rollouts == 0 && edge != "trainer" && edge != "reward") {
-    return Because("rollout", StrCat("pool ", health.pool, ": 0 rollouts ready",
-                                     health.rollout_errors.empty() ? "" : "; ",
-                                     health.rollout_errors, StoreText(health)));
+    return Because("rollout",
+                   StrCat("pool ", health.pool, ": 0 rollouts ready",
+                          rollout_error.empty() ? "" : "; ", rollout_error, StoreText(health)));
   }
   if (health.needs_env && health.envs == 0 && edge != "trainer" && edge != "reward") {
     return Because("env", StrCat("0 environment workers ready", StoreText(health)));
@@ -56,21 +64,18 @@ Blockage Name(const JobHealth& health, absl::Duration patience) {
   if (edge == "reward" && health.rewards == 0) {
     return Because("reward", StrCat("0 reward workers ready", StoreText(health)));
   }
-  if (edge == "reward" && !health.reward_errors.empty()) {
-    return Because("reward", StrCat(health.reward_errors, StoreText(health)));
+  if (edge == "reward" && !reward_error.empty()) {
+    return Because("reward", StrCat(reward_error, StoreText(health)));
   }
   // If samples cannot be stored, it looks as if none were generated; training goes on meanwhile.
   if (!health.store_full.empty() && edge != "trainer") {
     return Because("datastore", StrCat(health.store_full, StoreText(health)));
   }
-  if (edge == "prompts" && !health.feeder_error.empty()) {
-    return Because("prompts", StrCat("no prompts can be fed: ", health.feeder_error));
+  if (edge == "rollout" && !rollout_error.empty()) {
+    return Because("rollout", StrCat(rollout_error, StoreText(health)));
   }
-  if (edge == "rollout" && !health.rollout_errors.empty()) {
-    return Because("rollout", StrCat(health.rollout_errors, StoreText(health)));
-  }
-  if (edge == "rollout" && !health.env_errors.empty()) {
-    return Because("env", StrCat(health.env_errors, StoreText(health)));
+  if (edge == "rollout" && !env_error.empty()) {
+    return Because("env", StrCat(env_error, StoreText(health)));
   }
   if (edge == "rollout" && EnvironmentSilent(health, patience)) {
     return Because("env", StrCat(health.env_waits, StoreText(health)));

@@ -2,11 +2,13 @@
 #define FRESHET_CONTROLLER_JOBS_PLAN_WATCHDOG_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
 #include "absl/time/time.h"
 #include "datastore/trajectory_store.h"
+#include "freshet/cluster/v1/worker_service.pb.h"
 
 namespace freshet {
 
@@ -15,29 +17,35 @@ constexpr const char* kBlockingEdges[] = {"trainer",   "rollout",     "reward", 
                                           "prompts",   "store",       "datastore", "evaluation",
                                           "staleness", "ref_logprob", "paused",    "done"};
 
-// State of a job at one moment.
-struct JobHealth {
-  // Live workers of each role that the job has.
+// What the workers of a job report at one moment, as far as the watchdog needs it.
+struct WorkersHealth {
+  // Live and connected workers of each role that the job has.
   int64_t trainers = 0;
   int64_t rollouts = 0;
   int64_t rewards = 0;
   int64_t envs = 0;
+  std::string trainer_lost;   // "trainer-0 lost 3s ago"; "" if it is connected
+  std::string trainer_waits;  // wait text of the trainer, "" if busy
+  // One error per role with work that has not restarted yet.
+  std::map<cluster::v1::Role, std::string> errors;
+  std::string rollout_waits;   // wait text of the first waiting rollout, "" if all are busy
+  std::string reward_waits;    // wait text of the first waiting reward worker, "" if all are busy
+  std::string env_waits;       // of the rollout whose environment is silent longest, "" if none
+  absl::Duration env_silence;  // how long it has been silent
+};
+
+// State of a job at one moment.
+struct JobHealth : WorkersHealth {
+  JobHealth() = default;
+  explicit JobHealth(const WorkersHealth& workers) : WorkersHealth(workers) {}
+
   bool needs_env = false;
   bool paused = false;          // by the user
   bool trainer_starts = false;  // it loads the model, warms up or redoes steps
   bool trainer_done = false;    // all steps are done; an evaluation may be running
   std::string pool;
-  std::string trainer_lost;   // "trainer-0 lost 3s ago"; "" if it is connected
-  std::string trainer_waits;  // wait text of the trainer, "" if busy
-  // Errors of work that has not restarted yet, "" if none.
-  std::string rollout_errors, reward_errors, env_errors;
-  std::string rollout_waits;   // wait text of a rollout, "" if all are busy
-  std::string reward_waits;    // wait text of a reward worker, "" if all are busy
-  std::string env_waits;       // wait text of a rollout whose environment is silent, "" if none
-  absl::Duration env_silence;  // how long it has been silent
-  std::string store_error;     // error of the last call to the store, "" if it succeeded
-  std::string store_full;      // the backend has no room for new samples; "" if it has
-  std::string feeder_error;    // why prompts cannot be fed, "" if they are
+  std::string store_error;  // error of the last call to the store, "" if it succeeded
+  std::string store_full;   // the backend has no room for new samples; "" if it has
   std::optional<Explanation> explanation;  // the store's, if it works
   absl::Duration since_progress;
 };

@@ -70,16 +70,17 @@ INSTANTIATE_TEST_SUITE_P(
              "reward", "3 rows unscored; reward worker r0: rows wait for their scorer since 4s"},
         Case{"NoRollout", [](JobHealth& h) { h.rollouts = 0; }, "rollout",
              "pool default: 0 rollouts ready; step 3 needs 2 groups"},
-        Case{"RolloutFails", [](JobHealth& h) { h.rollout_errors = "rollout-0: no weights"; },
+        Case{"RolloutFails",
+             [](JobHealth& h) { h.errors[cluster::v1::ROLE_ROLLOUT] = "rollout-0: no weights"; },
              "rollout", "no weights"},
         Case{"RewardFails",
              [](JobHealth& h) {
                h.explanation = Explanation{"reward", "3 rows unscored"};
-               h.reward_errors = "reward w0: no scorer";
+               h.errors[cluster::v1::ROLE_REWARD] = "reward w0: no scorer";
              },
              "reward", "reward w0: no scorer; 3 rows unscored"},
-        Case{"EnvFails", [](JobHealth& h) { h.env_errors = "env e0: failed"; }, "env",
-             "env e0: failed; step 3 needs 2 groups"},
+        Case{"EnvFails", [](JobHealth& h) { h.errors[cluster::v1::ROLE_ENV] = "env e0: failed"; },
+             "env", "env e0: failed; step 3 needs 2 groups"},
         Case{"RolloutWaits", [](JobHealth& h) { h.rollout_waits = "rollout r0: no answer in 5s"; },
              "rollout", "step 3 needs 2 groups; rollout r0: no answer in 5s"},
         Case{"EnvSilent",
@@ -131,9 +132,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"DatasetExhausted",
              [](JobHealth& h) {
                h.explanation = Explanation{"prompts", "prompt queue empty"};
-               h.feeder_error = "rows.jsonl:7: the prompt has no tokens";
              },
-             "prompts", "rows.jsonl:7"},
+             "prompts", "prompt queue empty"},
         Case{"StoreFull",
              [](JobHealth& h) {
                h.explanation = Explanation{"store", "store full"};
