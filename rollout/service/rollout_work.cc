@@ -1,6 +1,7 @@
 #include "rollout/service/rollout_work.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -88,19 +89,13 @@ RolloutStats RolloutWork::Stats() const {
 }
 
 absl::Status RolloutWork::Run(std::stop_token stop) {
-  background_ =
-      std::jthread([this](std::stop_token background_stop) { RunBackground(background_stop); });
+  std::jthread background([this](std::stop_token ended) { RunBackground(ended); });
   const std::stop_callback wake(stop, [this] { store_->Close(); });
   const absl::Status status = worker_->Run(stop);
-  background_.request_stop();
-  Wake();
-  background_.join();
-  return status;
-}
-
-void RolloutWork::Wake() {
+  background.request_stop();
   MutexLock lock(mu_);
   wake_.NotifyAll();
+  return status;
 }
 
 void RolloutWork::RunBackground(std::stop_token stop) {

@@ -6,7 +6,6 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -94,7 +93,6 @@ class RolloutWork final : public runtime::JobWork {
   void StartEvaluation(const cluster::v1::Evaluate& evaluate);
   // Errors: why the evaluation cannot start; StartEvaluation abandons it with that reason.
   absl::Status TryStartEvaluation(const cluster::v1::Evaluate& evaluate);
-  void Wake();
   RolloutStats Stats() const;
 
   runtime::ControllerCalls& controller_;
@@ -110,7 +108,6 @@ class RolloutWork final : public runtime::JobWork {
   std::unique_ptr<EpisodeRunner> episodes_;
   std::unique_ptr<RolloutWorker> worker_;
   LogGate pull_log_;  // used by the RunBackground thread
-  std::jthread background_;
 
   mutable Mutex mu_;
   CondVar wake_;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -218,11 +219,10 @@ absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
   }
   if (++engine_failures_in_a_row_ >= options_.most_engine_failures) return why;
   constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
-  constexpr int kMostDoublings = 10;
-  const int doublings =
-      repeated ? kMostDoublings : std::min(engine_failures_in_a_row_ - 1, kMostDoublings);
   leasing_pause_until_ =
-      clock_.Now() + std::min(options_.environment_pause, kFirstPause * (int64_t{1} << doublings));
+      clock_.Now() +
+      (repeated ? options_.environment_pause
+                : BackoffDelay(engine_failures_in_a_row_, kFirstPause, options_.environment_pause));
   return absl::OkStatus();
 }
 

@@ -1,7 +1,6 @@
 #include "services/worker/worker_agent.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -65,34 +64,15 @@ void WorkerAgent::Stop() {
   if (control_.joinable()) control_.join();
 }
 
-std::optional<WorkerAgent::Leader> WorkerAgent::AwaitLeader(absl::Time deadline) {
+std::shared_ptr<WorkerAgent::Stub> WorkerAgent::AwaitLeader(absl::Time deadline) {
   MutexLock lock(mu_);
   while (true) {
-    if (stopping_) return std::nullopt;
-    if (connected_) return Leader{stub_, epoch_};
+    if (stopping_) return nullptr;
+    if (connected_) return stub_;
     const absl::Duration left = deadline - absl::Now();
-    if (left <= absl::ZeroDuration()) return std::nullopt;
+    if (left <= absl::ZeroDuration()) return nullptr;
     cv_.WaitFor(mu_, left);
   }
-}
-
-template <typename Call>
-absl::Status WorkerAgent::CallLeader(const Call& call) {
-  const absl::Time deadline = absl::Now() + options_.data_timeout;
-  Backoff backoff(options_.backoff);
-  absl::Status status = absl::UnavailableError("no controller is reachable");
-  while (absl::Now() < deadline) {
-    const std::optional<Leader> leader = AwaitLeader(deadline);
-    if (!leader.has_value()) break;
-    status = stubs_.Run(deadline - absl::Now(), [&](grpc::ClientContext& context) {
-      return call(*leader->stub, context, leader->epoch);
-    });
-    if (status.ok() || !IsTransient(status)) return status;
-    const absl::Time again = std::min(absl::Now() + backoff.Next(), deadline);
-    MutexLock lock(mu_);
-    while (!stopping_ && absl::Now() < again) cv_.WaitFor(mu_, again - absl::Now());
-  }
-  return IsTransient(status) ? absl::UnavailableError(status.message()) : status;
 }
 
 absl::Status WorkerAgent::Deregister(const std::string& reason) {
@@ -159,12 +139,23 @@ void WorkerAgent::Begin() {
 
 absl::StatusOr<cluster::v1::FetchRowsReply> WorkerAgent::FetchRows(
     const cluster::v1::FetchRowsRequest& request) {
-  cluster::v1::FetchRowsReply reply;
-  FRESHET_RETURN_IF_ERROR(CallLeader([&](Stub& stub, grpc::ClientContext& context, int64_t) {
-    reply.Clear();
-    return stub.FetchRows(&context, request, &reply);
-  }));
-  return reply;
+  const absl::Time deadline = absl::Now() + options_.data_timeout;
+  Backoff backoff(options_.backoff);
+  absl::Status status = absl::UnavailableError("no controller is reachable");
+  while (absl::Now() < deadline) {
+    const std::shared_ptr<Stub> leader = AwaitLeader(deadline);
+    if (leader == nullptr) break;
+    cluster::v1::FetchRowsReply reply;
+    status = stubs_.Run(deadline - absl::Now(), [&](grpc::ClientContext& context) {
+      return leader->FetchRows(&context, request, &reply);
+    });
+    if (status.ok()) return reply;
+    if (!IsTransient(status)) return status;
+    const absl::Time again = std::min(absl::Now() + backoff.Next(), deadline);
+    MutexLock lock(mu_);
+    while (!stopping_ && absl::Now() < again) cv_.WaitFor(mu_, again - absl::Now());
+  }
+  return absl::UnavailableError(status.message());
 }
 
 }  // namespace freshet::runtime

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -88,21 +87,14 @@ class WorkerAgent final : public ControllerCalls {
  private:
   using Stub = ControllerStubs::Stub;
   using HeartbeatStream = ClientStream<cluster::v1::WorkerStatus, cluster::v1::Directive>;
-  struct Leader {
-    std::shared_ptr<Stub> stub;
-    int64_t epoch = 0;
-  };
 
   WorkerAgent(const WorkerAgentOptions& options, StatusSource& source, DirectiveSink& sink,
               LogRing* log, const Clock& clock);
 
-  // Runs `call(stub, context, epoch)` against the current leader, retrying until it is answered.
-  template <typename Call>
-  absl::Status CallLeader(const Call& call) ABSL_LOCKS_EXCLUDED(mu_);
   const std::string& name() const { return options_.identity.worker(); }
 
-  // The controller that the worker is registered with; waits for one until `deadline`.
-  std::optional<Leader> AwaitLeader(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  // The controller that the worker is registered with; waits for one until `deadline`, then null.
+  std::shared_ptr<Stub> AwaitLeader(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
   void Control() ABSL_LOCKS_EXCLUDED(mu_);
   // One registration and the stream that follows; returns why it ended.

@@ -25,6 +25,23 @@ struct WorkerRole::Assignment {
   Notification ended;
 
   std::jthread thread;
+
+  void SetPaused(bool value) ABSL_LOCKS_EXCLUDED(mu) {
+    MutexLock lock(mu);
+    paused = value;
+    if (work != nullptr) work->SetPaused(value);
+  }
+  // Ignores an older revision.
+  void SetMembers(const cluster::v1::Members& value) ABSL_LOCKS_EXCLUDED(mu) {
+    MutexLock lock(mu);
+    if (value.revision() < members.revision()) return;
+    members = value;
+    if (work != nullptr) work->SetMembers(value);
+  }
+  bool Failed() ABSL_LOCKS_EXCLUDED(mu) {
+    MutexLock lock(mu);
+    return state == AssignmentStatus::STATE_FAILED;
+  }
 };
 
 WorkerRole::WorkerRole(WorkerRoleOptions options, JobWorkFactory factory,
@@ -139,27 +156,16 @@ void WorkerRole::OnDirective(const cluster::v1::Directive& directive) {
       FRESHET_LOG(Info) << "event=unassigned assignment=" << directive.unassign().assignment_id()
                         << " reason=" << LogQuoted(directive.unassign().reason());
       return End(directive.unassign().assignment_id());
-    case cluster::v1::Directive::kPause: {
-      const std::string& id = directive.pause().assignment_id();
-      MutexLock lock(mu_);
-      const auto found = assignments_.find(id);
-      if (found == assignments_.end()) return;
-      MutexLock work_lock(found->second->mu);
-      found->second->paused = directive.pause().paused();
-      if (found->second->work != nullptr) found->second->work->SetPaused(found->second->paused);
+    case cluster::v1::Directive::kPause:
+      if (const auto assignment = Find(directive.pause().assignment_id())) {
+        assignment->SetPaused(directive.pause().paused());
+      }
       return;
-    }
-    case cluster::v1::Directive::kMembers: {
-      const std::string& id = directive.members().assignment_id();
-      MutexLock lock(mu_);
-      const auto found = assignments_.find(id);
-      if (found == assignments_.end()) return;
-      MutexLock work_lock(found->second->mu);
-      if (directive.members().revision() < found->second->members.revision()) return;
-      found->second->members = directive.members();
-      if (found->second->work != nullptr) found->second->work->SetMembers(directive.members());
+    case cluster::v1::Directive::kMembers:
+      if (const auto assignment = Find(directive.members().assignment_id())) {
+        assignment->SetMembers(directive.members());
+      }
       return;
-    }
     case cluster::v1::Directive::kEvaluate:
       return WithWork(directive.evaluate().assignment_id(),
                       [&](JobWork& work) { work.Evaluate(directive.evaluate()); });
@@ -174,31 +180,26 @@ void WorkerRole::OnDirective(const cluster::v1::Directive& directive) {
   }
 }
 
-void WorkerRole::WithWork(const std::string& assignment_id,
-                          const std::function<void(JobWork&)>& fn) {
+std::shared_ptr<WorkerRole::Assignment> WorkerRole::Find(const std::string& assignment_id) {
   MutexLock lock(mu_);
   const auto found = assignments_.find(assignment_id);
-  if (found == assignments_.end()) return;
-  MutexLock work_lock(found->second->mu);
-  if (found->second->work != nullptr) fn(*found->second->work);
+  return found == assignments_.end() ? nullptr : found->second;
+}
+
+void WorkerRole::WithWork(const std::string& assignment_id,
+                          const std::function<void(JobWork&)>& fn) {
+  const auto assignment = Find(assignment_id);
+  if (assignment == nullptr) return;
+  MutexLock lock(assignment->mu);
+  if (assignment->work != nullptr) fn(*assignment->work);
 }
 
 void WorkerRole::OnAssign(const cluster::v1::Assign& assign) {
   const std::string& id = assign.assignment_id();
-  for (const auto& other : All()) {
-    if (other->id == id) {
-      MutexLock lock(other->mu);
-      // Failed work restarts when it is assigned again.
-      if (other->state != AssignmentStatus::STATE_FAILED) {
-        other->paused = assign.paused();
-        if (other->work != nullptr) other->work->SetPaused(assign.paused());
-        if (assign.members().revision() >= other->members.revision()) {
-          other->members = assign.members();
-          if (other->work != nullptr) other->work->SetMembers(assign.members());
-        }
-        return;
-      }
-    }
+  // Failed work restarts when it is assigned again.
+  if (const auto running = Find(id); running != nullptr && !running->Failed()) {
+    running->SetPaused(assign.paused());
+    return running->SetMembers(assign.members());
   }
   End(id);
   if (options_.exclusive) {
@@ -207,11 +208,8 @@ void WorkerRole::OnAssign(const cluster::v1::Assign& assign) {
   auto assignment = std::make_shared<Assignment>();
   assignment->id = id;
   assignment->assign = assign;
-  {
-    MutexLock lock(assignment->mu);
-    assignment->paused = assign.paused();
-    assignment->members = assign.members();
-  }
+  assignment->SetPaused(assign.paused());
+  assignment->SetMembers(assign.members());
   MutexLock lock(mu_);
   if (draining_ || factory_ == nullptr) return;
   FRESHET_LOG(Info) << "event=assigned assignment=" << id << " job=" << assign.job_id();
@@ -262,13 +260,8 @@ void WorkerRole::RunAssignment(const std::shared_ptr<Assignment>& assignment,
 }
 
 void WorkerRole::End(const std::string& assignment_id) {
-  std::shared_ptr<Assignment> assignment;
-  {
-    MutexLock lock(mu_);
-    const auto found = assignments_.find(assignment_id);
-    if (found == assignments_.end()) return;
-    assignment = found->second;
-  }
+  const auto assignment = Find(assignment_id);
+  if (assignment == nullptr) return;
   assignment->thread.request_stop();
   if (assignment->thread.joinable()) assignment->thread.join();
   std::unique_ptr<JobWork> work;

@@ -88,6 +88,8 @@ class WorkerRole : public Role, private StatusSource, private DirectiveSink {
   // Stops one assignment and waits until its work has ended.
   void End(const std::string& assignment_id);
   std::vector<std::shared_ptr<Assignment>> All();
+  // Null if there is none with this id.
+  std::shared_ptr<Assignment> Find(const std::string& assignment_id);
   // Calls `fn` with the work of an assignment, if it has one.
   void WithWork(const std::string& assignment_id, const std::function<void(JobWork&)>& fn);
 
