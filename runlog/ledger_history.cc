@@ -19,8 +19,6 @@ constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 std::string EmptyDigest() { return Sha256Hex(""); }
 
-std::string Line(int64_t number) { return StrCat("line ", number, ": "); }
-
 // Digest prefix for messages.
 std::string Short(const std::string& digest) {
   return digest.empty() ? "(empty)" : digest.substr(0, 12);
@@ -29,55 +27,52 @@ std::string Short(const std::string& digest) {
 }  // namespace
 
 void LedgerHistory::Add(int64_t line_number, const LedgerLine& line) {
+  line_number_ = line_number;
   ++counts_.rows;
   if (line_number == 1 && line.event != Event::kOpen) {
     violations_.Add("line 1: the first row is not `open`");
   }
-  CheckOrder(line_number, line);
+  CheckOrder(line);
   switch (line.event) {
     case Event::kOpen:
-      AddOpen(line_number, line);
+      AddOpen(line);
       break;
     case Event::kResumed:
-      AddResumed(line_number, line);
+      AddResumed(line);
       break;
     case Event::kDurable:
-      AddDurable(line_number, line);
+      AddDurable(line);
       break;
     default:
-      AddSample(line_number, line);
+      AddSample(line);
       break;
   }
 }
 
-void LedgerHistory::CheckOrder(int64_t line_number, const LedgerLine& line) {
+void LedgerHistory::CheckOrder(const LedgerLine& line) {
   if (line.seq) {
     if (last_seq_ && *line.seq <= *last_seq_) {
-      violations_.Add(Line(line_number), "seq ", *line.seq, " does not grow: the last was ",
-                      *last_seq_);
+      Report("seq ", *line.seq, " does not grow: the last was ", *last_seq_);
     }
     last_seq_ = line.seq;
   }
   if (line.event == Event::kOpen || !line.epoch) return;
   if (last_epoch_ && *line.epoch < *last_epoch_) {
-    violations_.Add(Line(line_number), "epoch ", *line.epoch, " is fenced: epoch ", *last_epoch_,
-                    " has begun");
+    Report("epoch ", *line.epoch, " is fenced: epoch ", *last_epoch_, " has begun");
   }
   last_epoch_ = std::max(last_epoch_.value_or(0), *line.epoch);
 }
 
-void LedgerHistory::AddOpen(int64_t line_number, const LedgerLine& line) {
-  if (line_number != 1) violations_.Add(Line(line_number), "a second `open` row");
+void LedgerHistory::AddOpen(const LedgerLine& line) {
+  if (line_number_ != 1) Report("a second `open` row");
   if (open_) return;
   open_ = line;
   if (line.groups_per_step < 1 || line.group_size < 1) {
-    violations_.Add(Line(line_number), "B ", line.groups_per_step, " and G ", line.group_size,
-                    " must be at least 1");
+    Report("B ", line.groups_per_step, " and G ", line.group_size, " must be at least 1");
   }
   static const std::set<std::string> kDispositions = {"wait", "drop", "requeue", "mask"};
   if (!kDispositions.contains(line.disposition)) {
-    violations_.Add(Line(line_number), "disposition \"", line.disposition,
-                    "\" is none of wait, drop, requeue, mask");
+    Report("disposition \"", line.disposition, "\" is none of wait, drop, requeue, mask");
   }
 }
 
@@ -126,20 +121,19 @@ bool LedgerHistory::Survives(int64_t lineage, int64_t train_version) const {
   return limit && train_version < *limit;
 }
 
-void LedgerHistory::AddResumed(int64_t line_number, const LedgerLine& line) {
+void LedgerHistory::AddResumed(const LedgerLine& line) {
   ++counts_.resumes;
   const Branch* parent = FindBranch(line.parent_lineage);
   if (parent == nullptr) {
-    violations_.Add(Line(line_number), "resumed from lineage ", line.parent_lineage,
-                    ", which never was");
+    Report("resumed from lineage ", line.parent_lineage, ", which never was");
     return;
   }
-  CheckResumedDigest(line_number, line, *parent);
-  CheckResumedSha256(line_number, line);
+  CheckResumedDigest(line, *parent);
+  CheckResumedSha256(line);
   if (!line.fork_version && line.lineage == line.parent_lineage) return;
   if (line.lineage <= branches_.rbegin()->first) {
-    violations_.Add(Line(line_number), "lineage ", line.lineage, " does not grow: lineage ",
-                    branches_.rbegin()->first, " is taken");
+    Report("lineage ", line.lineage, " does not grow: lineage ", branches_.rbegin()->first,
+           " is taken");
     return;
   }
   pending_.reset();
@@ -155,19 +149,17 @@ void LedgerHistory::AddResumed(int64_t line_number, const LedgerLine& line) {
   current_lineage_ = line.lineage;
 }
 
-void LedgerHistory::CheckResumedDigest(int64_t line_number, const LedgerLine& line,
-                                       const Branch& parent) {
+void LedgerHistory::CheckResumedDigest(const LedgerLine& line, const Branch& parent) {
   if (line.fork_version) {
     if (*line.fork_version > parent.last_version) {
-      violations_.Add(Line(line_number), "resumed from version ", *line.fork_version,
-                      ", but lineage ", line.parent_lineage, " only reached ", parent.last_version);
+      Report("resumed from version ", *line.fork_version, ", but lineage ", line.parent_lineage,
+             " only reached ", parent.last_version);
       return;
     }
     const std::string expected = DigestAt(line.parent_lineage, *line.fork_version);
     if (line.digest != expected) {
-      violations_.Add(Line(line_number), "digest of the resumed row is ", Short(line.digest),
-                      ", but the rows up to version ", *line.fork_version, " give ",
-                      Short(expected));
+      Report("digest of the resumed row is ", Short(line.digest), ", but the rows up to version ",
+             *line.fork_version, " give ", Short(expected));
     }
     return;
   }
@@ -175,15 +167,14 @@ void LedgerHistory::CheckResumedDigest(int64_t line_number, const LedgerLine& li
   for (const auto& [version, digest] : parent.digest_after) {
     if (digest == line.digest) return;
   }
-  violations_.Add(Line(line_number), "digest of the resumed row is ", Short(line.digest),
-                  ", which no step of lineage ", line.parent_lineage, " ends with");
+  Report("digest of the resumed row is ", Short(line.digest), ", which no step of lineage ",
+         line.parent_lineage, " ends with");
 }
 
-void LedgerHistory::CheckResumedSha256(int64_t line_number, const LedgerLine& line) {
+void LedgerHistory::CheckResumedSha256(const LedgerLine& line) {
   if (!line.fork_version) return;
   if (line.checkpoint_sha256.empty() && *line.fork_version > 0) {
-    violations_.Add(Line(line_number), "resumed from version ", *line.fork_version,
-                    " without a checkpoint_sha256");
+    Report("resumed from version ", *line.fork_version, " without a checkpoint_sha256");
   }
   // The checkpoint may come from the parent or from a lineage that it inherits from.
   for (const auto& [key, sha256] : durable_) {
@@ -193,56 +184,55 @@ void LedgerHistory::CheckResumedSha256(int64_t line_number, const LedgerLine& li
         VisibleVersion(line.parent_lineage, lineage, /*of_weights=*/true);
     if (!limit || version > *limit) continue;
     if (sha256 == line.checkpoint_sha256) return;
-    violations_.Add(Line(line_number), "resumed from checkpoint ", Short(line.checkpoint_sha256),
-                    ", but version ", version, " is durable as ", Short(sha256));
+    Report("resumed from checkpoint ", Short(line.checkpoint_sha256), ", but version ", version,
+           " is durable as ", Short(sha256));
     return;
   }
 }
 
-void LedgerHistory::AddDurable(int64_t line_number, const LedgerLine& line) {
+void LedgerHistory::AddDurable(const LedgerLine& line) {
   ++counts_.durable_versions;
   const Branch* branch = FindBranch(line.lineage);
   if (branch == nullptr) {
-    violations_.Add(Line(line_number), "durable version ", line.version, " of lineage ",
-                    line.lineage, ", which never was");
+    Report("durable version ", line.version, " of lineage ", line.lineage, ", which never was");
     return;
   }
   if (line.lineage == current_lineage_) {
-    CheckRedone(line_number, StrCat("version ", line.version, " is durable"));
+    CheckRedone(StrCat("version ", line.version, " is durable"));
   }
   if (line.lineage != current_lineage_ && !ComesFrom(line.lineage, line.version)) {
-    violations_.Add(Line(line_number), "durable row of superseded lineage ", line.lineage,
-                    " after lineage ", current_lineage_, " began");
+    Report("durable row of superseded lineage ", line.lineage, " after lineage ", current_lineage_,
+           " began");
   }
   durable_[{line.lineage, line.version}] = line.checkpoint_sha256;
   if (line.version > branch->last_version) {
-    violations_.Add(Line(line_number), "version ", line.version, " is durable, but only ",
-                    branch->last_version, " steps are in the ledger");
+    Report("version ", line.version, " is durable, but only ", branch->last_version,
+           " steps are in the ledger");
     return;
   }
   const std::string expected = DigestAt(line.lineage, line.version);
   if (line.digest != expected) {
-    violations_.Add(Line(line_number), "digest of durable version ", line.version, " is ",
-                    Short(line.digest), ", but the rows give ", Short(expected));
+    Report("digest of durable version ", line.version, " is ", Short(line.digest),
+           ", but the rows give ", Short(expected));
   }
 }
 
-void LedgerHistory::AddSample(int64_t line_number, const LedgerLine& line) {
-  if (!Diverges(line_number, line) &&
+void LedgerHistory::AddSample(const LedgerLine& line) {
+  if (!Diverges(line) &&
       (FindBranch(line.lineage) == nullptr || line.lineage != current_lineage_)) {
-    violations_.Add(Line(line_number), "row of lineage ", line.lineage, " while lineage ",
-                    current_lineage_, " is the current one");
+    Report("row of lineage ", line.lineage, " while lineage ", current_lineage_,
+           " is the current one");
     return;
   }
   if (open_ && line.sample >= open_->group_size) {
-    violations_.Add(Line(line_number), "sample ", line.sample, " of uid ", line.uid,
-                    " is outside a group of ", open_->group_size);
+    Report("sample ", line.sample, " of uid ", line.uid, " is outside a group of ",
+           open_->group_size);
   }
   if (line.event == Event::kTrained) {
-    AddTrained(line_number, line);
+    AddTrained(line);
     return;
   }
-  if (line.reason.empty()) violations_.Add(Line(line_number), "uid ", line.uid, " has no reason");
+  if (line.reason.empty()) Report("uid ", line.uid, " has no reason");
   switch (line.event) {
     case Event::kDropped:
       // Text after the colon is specific to one case.
@@ -258,69 +248,68 @@ void LedgerHistory::AddSample(int64_t line_number, const LedgerLine& line) {
       ++counts_.requeued;
       return;  // may still be trained later
   }
-  ended_.push_back({line_number, line.lineage, line.train_version, line.uid});
+  ended_.push_back({line_number_, line.lineage, line.train_version, line.uid});
 }
 
-void LedgerHistory::AddTrained(int64_t line_number, const LedgerLine& line) {
+void LedgerHistory::AddTrained(const LedgerLine& line) {
   if (line.step != line.train_version + 1) {
-    violations_.Add(Line(line_number), "step ", line.step, " trains at version ",
-                    line.train_version, "; it must be ", line.step - 1);
+    Report("step ", line.step, " trains at version ", line.train_version, "; it must be ",
+           line.step - 1);
   }
-  CheckSpans(line_number, line);
-  CheckAge(line_number, line);
+  CheckSpans(line);
+  CheckAge(line);
   Branch& branch = *FindBranch(line.lineage);
   const int64_t version = line.train_version + 1;
   if (line.redo) {
-    AddRedo(line_number, line);
+    AddRedo(line);
   } else {
-    CheckRedone(line_number, StrCat("step ", line.step, " is trained"));
+    CheckRedone(StrCat("step ", line.step, " is trained"));
     if (version < branch.last_version) {
-      violations_.Add(Line(line_number), "step ", line.step, " is trained after step ",
-                      branch.last_version);
+      Report("step ", line.step, " is trained after step ", branch.last_version);
     }
     branch.digest = Sha256Hex(branch.digest + line.uid);
     branch.last_version = std::max(branch.last_version, version);
     branch.digest_after[branch.last_version] = branch.digest;
   }
-  trained_.push_back({line_number, line.lineage, line.train_version, line.uid, line.prompt,
+  trained_.push_back({line_number_, line.lineage, line.train_version, line.uid, line.prompt,
                       line.sample, line.loss_tokens, line.masked_tokens,
                       line.train_version - line.min_version, line.redo});
 }
 
-void LedgerHistory::CheckSpans(int64_t line_number, const LedgerLine& line) {
+void LedgerHistory::CheckSpans(const LedgerLine& line) {
   int64_t end = 0;
   const LedgerLine::Span* previous = nullptr;
   for (const LedgerLine::Span& span : line.spans) {
     if (span.begin != end || span.end <= span.begin) {
-      violations_.Add(Line(line_number), "spans of uid ", line.uid, " are not contiguous: [",
-                      span.begin, ", ", span.end, ") follows token ", end);
+      Report("spans of uid ", line.uid, " are not contiguous: [", span.begin, ", ", span.end,
+             ") follows token ", end);
       return;
     }
     if (previous != nullptr &&
         std::pair(span.lineage, span.version) < std::pair(previous->lineage, previous->version)) {
-      violations_.Add(Line(line_number), "spans of uid ", line.uid, " go back from version ",
-                      previous->version, " to ", span.version);
+      Report("spans of uid ", line.uid, " go back from version ", previous->version, " to ",
+             span.version);
     }
     if (span.version > line.train_version) {
-      violations_.Add(Line(line_number), "uid ", line.uid, " has tokens of version ", span.version,
-                      ", newer than the version ", line.train_version, " that trains on it");
+      Report("uid ", line.uid, " has tokens of version ", span.version, ", newer than the version ",
+             line.train_version, " that trains on it");
     }
     const std::optional<int64_t> limit = VisibleVersion(line.lineage, span.lineage);
     if (!limit || span.version > *limit) {
-      violations_.Add(Line(line_number), "uid ", line.uid, " has tokens of the orphaned version ",
-                      span.version, " of lineage ", span.lineage);
+      Report("uid ", line.uid, " has tokens of the orphaned version ", span.version, " of lineage ",
+             span.lineage);
     }
     end = span.end;
     previous = &span;
   }
-  if (line.spans.empty()) violations_.Add(Line(line_number), "uid ", line.uid, " has no spans");
+  if (line.spans.empty()) Report("uid ", line.uid, " has no spans");
   if (line.loss_tokens + line.masked_tokens > end) {
-    violations_.Add(Line(line_number), "uid ", line.uid, " has ", line.loss_tokens, " loss and ",
-                    line.masked_tokens, " masked tokens, but spans of only ", end);
+    Report("uid ", line.uid, " has ", line.loss_tokens, " loss and ", line.masked_tokens,
+           " masked tokens, but spans of only ", end);
   }
 }
 
-void LedgerHistory::CheckAge(int64_t line_number, const LedgerLine& line) {
+void LedgerHistory::CheckAge(const LedgerLine& line) {
   if (!open_ || line.spans.empty() || line.loss_tokens == 0) return;
   // The ledger does not say which tokens bear no loss (masked or observed). The loss-bearing ones
   // must fit in the spans from min_version to max_version, and in those within the bound.
@@ -342,21 +331,19 @@ void LedgerHistory::CheckAge(int64_t line_number, const LedgerLine& line) {
     if (line.train_version - span.version <= open_->bound) young_tokens += tokens;
   }
   if (!min_is_a_span || !max_is_a_span || line.loss_tokens > window_tokens) {
-    violations_.Add(Line(line_number), "min_version ", line.min_version, " and max_version ",
-                    line.max_version, " of uid ", line.uid, " do not agree with its spans, from ",
-                    oldest, " to ", newest);
+    Report("min_version ", line.min_version, " and max_version ", line.max_version, " of uid ",
+           line.uid, " do not agree with its spans, from ", oldest, " to ", newest);
   }
   if (line.train_version - line.min_version > open_->bound || line.loss_tokens > young_tokens) {
-    violations_.Add(Line(line_number), "uid ", line.uid, " trained at version ", line.train_version,
-                    " on tokens of version ",
-                    line.loss_tokens > young_tokens ? oldest : line.min_version,
-                    ": staleness above the bound ", open_->bound);
+    Report("uid ", line.uid, " trained at version ", line.train_version, " on tokens of version ",
+           line.loss_tokens > young_tokens ? oldest : line.min_version,
+           ": staleness above the bound ", open_->bound);
   }
 }
 
 // Redos with different weights, which start a new lineage.
 
-bool LedgerHistory::Diverges(int64_t line_number, const LedgerLine& line) {
+bool LedgerHistory::Diverges(const LedgerLine& line) {
   if (line.event != LedgerLine::Event::kTrained || !line.redo || branches_.empty() ||
       line.lineage != current_lineage_ + 1) {
     return false;
@@ -364,8 +351,8 @@ bool LedgerHistory::Diverges(int64_t line_number, const LedgerLine& line) {
   const Branch& parent = branches_.at(current_lineage_);
   if (line.train_version >= parent.last_version) return false;
   if (parent.diverged_from && line.epoch.value_or(0) <= parent.epoch) {
-    violations_.Add(Line(line_number), "lineage ", line.lineage, " begins in epoch ",
-                    line.epoch.value_or(0), ", in which lineage ", current_lineage_, " began");
+    Report("lineage ", line.lineage, " begins in epoch ", line.epoch.value_or(0),
+           ", in which lineage ", current_lineage_, " began");
   }
   ++counts_.divergences;
   Branch child = parent;
@@ -380,7 +367,7 @@ bool LedgerHistory::Diverges(int64_t line_number, const LedgerLine& line) {
   return true;
 }
 
-void LedgerHistory::AddRedo(int64_t line_number, const LedgerLine& line) {
+void LedgerHistory::AddRedo(const LedgerLine& line) {
   ++counts_.redo_rows;
   if (!pending_ || !open_) return;
   PendingRedo& pending = *pending_;
@@ -389,15 +376,14 @@ void LedgerHistory::AddRedo(int64_t line_number, const LedgerLine& line) {
   if (epoch != pending.epoch) {
     // A new trainer has no checkpoint of the unfinished lineage.
     if (line.step > pending.first) {
-      violations_.Add(Line(line_number), "epoch ", epoch, " redoes from step ", line.step,
-                      ", but lineage ", current_lineage_, " needs it from step ", pending.first);
+      Report("epoch ", epoch, " redoes from step ", line.step, ", but lineage ", current_lineage_,
+             " needs it from step ", pending.first);
     }
     pending = {epoch, line.step, pending.first, {}};
   } else if (line.step != pending.step) {
     if (line.step != pending.step + 1 || pending.uids.size() != full_step) {
-      violations_.Add(Line(line_number), "step ", line.step, " of lineage ", current_lineage_,
-                      " is redone after ", pending.uids.size(), " of ", full_step,
-                      " samples of step ", pending.step);
+      Report("step ", line.step, " of lineage ", current_lineage_, " is redone after ",
+             pending.uids.size(), " of ", full_step, " samples of step ", pending.step);
     }
     pending.step = line.step;
     pending.uids.clear();
@@ -407,11 +393,10 @@ void LedgerHistory::AddRedo(int64_t line_number, const LedgerLine& line) {
   if (last && pending.uids.size() == full_step) pending_.reset();
 }
 
-void LedgerHistory::CheckRedone(int64_t line_number, const std::string& what) {
+void LedgerHistory::CheckRedone(const std::string& what) {
   if (!pending_) return;
-  violations_.Add(Line(line_number), what, " while lineage ", current_lineage_,
-                  " has redone no more than step ", pending_->step, " of ",
-                  branches_.at(current_lineage_).last_version);
+  Report(what, " while lineage ", current_lineage_, " has redone no more than step ",
+         pending_->step, " of ", branches_.at(current_lineage_).last_version);
   pending_.reset();
 }
 
@@ -446,6 +431,7 @@ std::map<int64_t, LedgerHistory::StepTally> LedgerHistory::TallySteps() {
   std::unordered_map<std::string, int64_t> uid_step;
   std::unordered_map<int64_t, int64_t> prompt_step;
   for (const TrainedRow& row : trained_) {
+    line_number_ = row.line_number;
     if (!Survives(row.lineage, row.train_version)) {
       if (!row.redo) ++counts_.orphaned_samples;
       continue;
@@ -454,8 +440,7 @@ std::map<int64_t, LedgerHistory::StepTally> LedgerHistory::TallySteps() {
     if (row.redo) {
       const auto found = uid_step.find(row.uid);
       if (found == uid_step.end() || found->second != step) {
-        violations_.Add(Line(row.line_number), "uid ", row.uid, " is redone in step ", step,
-                        ", which never trained on it");
+        Report("uid ", row.uid, " is redone in step ", step, ", which never trained on it");
       }
       continue;
     }
@@ -465,19 +450,18 @@ std::map<int64_t, LedgerHistory::StepTally> LedgerHistory::TallySteps() {
     if (row.loss_tokens > 0) counts_.max_staleness = std::max(counts_.max_staleness, row.staleness);
     const auto [uid, new_uid] = uid_step.try_emplace(row.uid, step);
     if (!new_uid) {
-      violations_.Add(Line(row.line_number), "uid ", row.uid, " is trained in step ", step,
-                      " after it was trained in step ", uid->second);
+      Report("uid ", row.uid, " is trained in step ", step, " after it was trained in step ",
+             uid->second);
     }
     const auto [prompt, new_prompt] = prompt_step.try_emplace(row.prompt, step);
     if (!new_prompt && prompt->second != step) {
-      violations_.Add(Line(row.line_number), "prompt ", row.prompt, " is trained in step ", step,
-                      " after it was trained in step ", prompt->second);
+      Report("prompt ", row.prompt, " is trained in step ", step, " after it was trained in step ",
+             prompt->second);
     }
     StepTally& tally = steps[step];
     ++tally.rows;
     if (!tally.samples[row.prompt].insert(row.sample).second && new_uid) {
-      violations_.Add(Line(row.line_number), "sample ", row.sample, " of prompt ", row.prompt,
-                      " is trained twice in step ", step);
+      Report("sample ", row.sample, " of prompt ", row.prompt, " is trained twice in step ", step);
     }
   }
   return steps;
@@ -517,9 +501,9 @@ void LedgerHistory::CheckEnded() {
     if (Survives(row.lineage, row.train_version)) trained.insert(row.uid);
   }
   for (const EndedRow& row : ended_) {
+    line_number_ = row.line_number;
     if (!Survives(row.lineage, row.train_version) || !trained.contains(row.uid)) continue;
-    violations_.Add(Line(row.line_number), "uid ", row.uid,
-                    " is both trained and dropped, filtered or dead");
+    Report("uid ", row.uid, " is both trained and dropped, filtered or dead");
   }
 }
 

@@ -99,23 +99,28 @@ class LedgerHistory {
     std::set<std::string> uids;  // of `step`, redone so far
   };
 
-  void AddOpen(int64_t line_number, const LedgerLine& line);
-  void AddResumed(int64_t line_number, const LedgerLine& line);
-  void AddDurable(int64_t line_number, const LedgerLine& line);
-  void AddSample(int64_t line_number, const LedgerLine& line);
-  void AddTrained(int64_t line_number, const LedgerLine& line);
+  // Adds a violation of the row at line_number_.
+  template <typename... Args>
+  void Report(const Args&... args) {
+    violations_.Add("line ", line_number_, ": ", args...);
+  }
+  void AddOpen(const LedgerLine& line);
+  void AddResumed(const LedgerLine& line);
+  void AddDurable(const LedgerLine& line);
+  void AddSample(const LedgerLine& line);
+  void AddTrained(const LedgerLine& line);
   // Whether the row starts a lineage by redoing a step with different weights; if so, starts it.
-  bool Diverges(int64_t line_number, const LedgerLine& line);
-  void AddRedo(int64_t line_number, const LedgerLine& line);
+  bool Diverges(const LedgerLine& line);
+  void AddRedo(const LedgerLine& line);
   // Violation unless a redo that started a lineage is complete before `what`.
-  void CheckRedone(int64_t line_number, const std::string& what);
+  void CheckRedone(const std::string& what);
   // Whether the current lineage is `lineage`, or descends from this version through redos alone.
   bool ComesFrom(int64_t lineage, int64_t version) const;
-  void CheckOrder(int64_t line_number, const LedgerLine& line);
-  void CheckSpans(int64_t line_number, const LedgerLine& line);
-  void CheckAge(int64_t line_number, const LedgerLine& line);
-  void CheckResumedDigest(int64_t line_number, const LedgerLine& line, const Branch& parent);
-  void CheckResumedSha256(int64_t line_number, const LedgerLine& line);
+  void CheckOrder(const LedgerLine& line);
+  void CheckSpans(const LedgerLine& line);
+  void CheckAge(const LedgerLine& line);
+  void CheckResumedDigest(const LedgerLine& line, const Branch& parent);
+  void CheckResumedSha256(const LedgerLine& line);
   std::map<int64_t, StepTally> TallySteps();
   void CheckSteps(const std::map<int64_t, StepTally>& steps, bool torn);
   void CheckEnded();
@@ -130,6 +135,7 @@ class LedgerHistory {
   bool Survives(int64_t lineage, int64_t train_version) const;
 
   Violations& violations_;
+  int64_t line_number_ = 0;  // of the row being checked
   Counts counts_;
   std::optional<LedgerLine> open_;
   std::optional<int64_t> last_seq_;
