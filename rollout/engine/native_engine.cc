@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "model/transformer.h"
+#include "rollout/engine/engine_call.h"
 #include "rollout/engine/paged_attention.h"
 
 namespace freshet {
@@ -85,11 +86,7 @@ absl::Status NativeEngine::Submit(GenerationRequest request) {
   if (!lanes_[static_cast<int>(request.lane)]->snapshot.has_value()) {
     return FailedPrecondition("the engine has no weights yet");
   }
-  try {
-    return scheduler_.Submit(std::move(request));
-  } catch (const std::exception& error) {
-    return Internal("the engine failed: ", std::string(error.what()).substr(0, 300));
-  }
+  return CallEngine([&] { return scheduler_.Submit(std::move(request)); });
 }
 
 bool NativeEngine::Idle() const {
@@ -97,9 +94,9 @@ bool NativeEngine::Idle() const {
 }
 
 absl::StatusOr<std::vector<GenerationOutput>> NativeEngine::Poll() {
-  std::vector<GenerationOutput> finished;
-  try {
+  return CallEngine([this]() -> absl::StatusOr<std::vector<GenerationOutput>> {
     const c10::InferenceMode inference;
+    std::vector<GenerationOutput> finished;
     for (const Lane lane : {Lane::kRollout, Lane::kEvaluation}) {
       if (paused_ && lane == Lane::kRollout) continue;
       const EngineBatch batch = scheduler_.Fill(lane);
@@ -112,10 +109,8 @@ absl::StatusOr<std::vector<GenerationOutput>> NativeEngine::Poll() {
       finished.insert(finished.end(), std::make_move_iterator(outputs.begin()),
                       std::make_move_iterator(outputs.end()));
     }
-  } catch (const std::exception& error) {
-    return Internal("the engine failed: ", std::string(error.what()).substr(0, 300));
-  }
-  return finished;
+    return finished;
+  });
 }
 
 void NativeEngine::RunBatch(const LaneState& lane, const EngineBatch& batch) {
@@ -178,8 +173,7 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
   }
   std::vector<float> logprobs;
   std::vector<int32_t> blocks;
-  absl::Status status;
-  try {
+  const absl::Status status = CallEngine([&] {
     const c10::InferenceMode inference;
     blocks.reserve(ids.size() / kKvBlockTokens + 1);
     const auto last = static_cast<int64_t>(ids.size()) - 1;
@@ -199,9 +193,8 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
         logprobs.push_back(rows[i * config_.vocab_size + next]);
       }
     }
-  } catch (const std::exception& error) {
-    status = Internal("the engine failed: ", std::string(error.what()).substr(0, 300));
-  }
+    return absl::OkStatus();
+  });
   for (const int32_t block : blocks) cache.Release(block);
   FRESHET_RETURN_IF_ERROR(status);
   return logprobs;
