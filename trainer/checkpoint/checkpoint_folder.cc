@@ -285,17 +285,10 @@ absl::StatusOr<FoundCheckpoints> FindAllCheckpoints(const std::string& root,
   }
   std::sort(all.complete.begin(), all.complete.end(),
             [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
-              if (a.state.policy != b.state.policy) return b.state.policy < a.state.policy;
-              return a.writer_epoch > b.writer_epoch;
+              return std::tie(a.state.policy, a.writer_epoch) >
+                     std::tie(b.state.policy, b.writer_epoch);
             });
   return all;
-}
-
-absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root,
-                                                                    const std::string& job) {
-  FRESHET_ASSIGN_OR_RETURN(FoundCheckpoints found, FindAllCheckpoints(root, job));
-  if (found.complete.empty()) return std::optional<FoundCheckpoint>();
-  return std::optional<FoundCheckpoint>(std::move(found.complete.front()));
 }
 
 std::vector<ListedCheckpoint> ListCheckpoints(const std::string& root) {
@@ -305,10 +298,8 @@ std::vector<ListedCheckpoint> ListCheckpoints(const std::string& root) {
     if (manifest.ok()) listed.push_back({entry.path, *std::move(manifest)});
   }
   std::sort(listed.begin(), listed.end(), [](const ListedCheckpoint& a, const ListedCheckpoint& b) {
-    if (a.manifest.policy != b.manifest.policy) {
-      return b.manifest.policy < a.manifest.policy;
-    }
-    return a.manifest.writer_epoch > b.manifest.writer_epoch;
+    return std::tie(a.manifest.policy, a.manifest.writer_epoch) >
+           std::tie(b.manifest.policy, b.manifest.writer_epoch);
   });
   return listed;
 }

@@ -74,9 +74,6 @@ struct FoundCheckpoints {
 // or has another format; the message names it.
 absl::StatusOr<FoundCheckpoints> FindAllCheckpoints(const std::string& root,
                                                     const std::string& job);
-// The newest complete one; nullopt if there is none.
-absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root,
-                                                                    const std::string& job);
 
 struct ListedCheckpoint {
   std::string path;

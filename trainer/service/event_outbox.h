@@ -33,7 +33,6 @@ class EventOutbox {
   // Sends all waiting rows and these. OK: the log has them. Otherwise returns the log's error, and
   // the missing rows wait. Rows that the log rejects permanently (INVALID_ARGUMENT) are dropped.
   absl::Status Send(std::vector<OutboxRow> rows);
-  absl::Status Flush() { return Send({}); }
 
   int64_t waiting() const { return static_cast<int64_t>(rows_.size()); }
   // Rows dropped because of the bound or rejected by the log.

@@ -106,9 +106,10 @@ class CheckpointTest : public testing::Test {
     return names;
   }
   std::optional<FoundCheckpoint> Newest() const {
-    const auto found = FindNewestCheckpoint(root(), "job");
+    const auto found = FindAllCheckpoints(root(), "job");
     EXPECT_TRUE(found.ok()) << found.status();
-    return found.ok() ? *found : std::nullopt;
+    if (!found.ok() || found->complete.empty()) return std::nullopt;
+    return found->complete.front();
   }
 
   TestDirectory dir_;
@@ -187,9 +188,9 @@ TEST_F(CheckpointTest, CreatesItsRoot) {
 
 TEST_F(CheckpointTest, FindsNothingWhereNothingIs) {
   EXPECT_FALSE(Newest().has_value());
-  const auto missing = FindNewestCheckpoint(dir_.File("missing"), "job");
+  const auto missing = FindAllCheckpoints(dir_.File("missing"), "job");
   ASSERT_TRUE(missing.ok()) << missing.status();
-  EXPECT_FALSE(missing->has_value());
+  EXPECT_TRUE(missing->complete.empty());
 }
 
 TEST_F(CheckpointTest, TheNewestIsByLineageThenVersion) {
@@ -392,7 +393,7 @@ TEST_F(CheckpointTest, RemovesTemporaryDirectoriesOfAKilledProcess) {
 TEST_F(CheckpointTest, RefusesAFolderOfAnotherJob) {
   ASSERT_TRUE(Write(Contents(1)).ok());
   ASSERT_TRUE(Write(Contents(2, 0, "other")).ok());
-  const auto found = FindNewestCheckpoint(root(), "job");
+  const auto found = FindAllCheckpoints(root(), "job");
   EXPECT_EQ(found.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(found.status()), HasSubstr("step-2"));
   EXPECT_THAT(Message(found.status()), HasSubstr("\"other\""));
@@ -442,10 +443,10 @@ TEST_F(CheckpointTest, KilledAtAnyPointTheOneBeforeIsFound) {
   EXPECT_THAT(points.points, ElementsAre("checkpoint_write", "before_rename", "checkpoint_rename"));
   EXPECT_TRUE(durable_before_rename);
   for (const std::string& point : points.points) {
-    const auto found = FindNewestCheckpoint(copies.File(point), "job");
+    const auto found = FindAllCheckpoints(copies.File(point), "job");
     ASSERT_TRUE(found.ok()) << found.status();
-    ASSERT_TRUE(found->has_value()) << point;
-    EXPECT_EQ((*found)->state.policy.version, 1) << point;
+    ASSERT_FALSE(found->complete.empty()) << point;
+    EXPECT_EQ(found->complete.front().state.policy.version, 1) << point;
     ASSERT_TRUE(TidyCheckpoints(copies.File(point), /*writer_epoch=*/1, {}).ok());
     for (const auto& entry : fs::directory_iterator(copies.File(point))) {
       EXPECT_NE(entry.path().extension(), ".tmp") << point;
@@ -533,9 +534,9 @@ TEST_P(KilledWhileReplacing, OneIsCompleteAtEveryMoment) {
     const std::string left = copies.File(StrCat(i + 1));
     EXPECT_TRUE(OpenCheckpoint(left + "/step-2").ok());
     ASSERT_TRUE(TidyCheckpoints(left, 3, {}).ok());
-    const auto found = FindNewestCheckpoint(left, "job");
-    ASSERT_TRUE(found.ok() && found->has_value());
-    EXPECT_EQ((*found)->state.policy, (PolicyVersion{i < 2 ? 1 : 2, 2}));
+    const auto found = FindAllCheckpoints(left, "job");
+    ASSERT_TRUE(found.ok() && !found->complete.empty());
+    EXPECT_EQ(found->complete.front().state.policy, (PolicyVersion{i < 2 ? 1 : 2, 2}));
     // The next trainer can write the same step, and its checkpoint is used.
     EXPECT_TRUE(WriteCheckpoint(
                     left, By(3, 2), [] { return absl::OkStatus(); }, faults_)

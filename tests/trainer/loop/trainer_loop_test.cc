@@ -305,9 +305,9 @@ TEST_F(TrainerLoopTest, ARedoThatGivesOtherWeightsGoesOnInALineageOfItsOwn) {
   EXPECT_THAT(reported, ElementsAre(PolicyVersion{0, 1}, PolicyVersion{1, 2}, PolicyVersion{1, 3},
                                     PolicyVersion{1, 4}));
   EXPECT_EQ(store().Stats()->trained_samples, 4 * 4) << "a redone sample counted twice";
-  const auto checkpoint = FindNewestCheckpoint(options_.checkpoint_root, "job");
-  ASSERT_TRUE(checkpoint.ok() && checkpoint->has_value()) << checkpoint.status();
-  EXPECT_EQ((*checkpoint)->state.policy, (PolicyVersion{1, 4}));
+  const auto found = FindAllCheckpoints(options_.checkpoint_root, "job");
+  ASSERT_TRUE(found.ok() && !found->complete.empty()) << found.status();
+  EXPECT_EQ(found->complete.front().state.policy, (PolicyVersion{1, 4}));
 }
 
 TEST_F(TrainerLoopTest, ACheckpointFromBeforeTheOtherWeightsLeadsBackToThem) {

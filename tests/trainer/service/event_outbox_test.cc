@@ -56,7 +56,7 @@ TEST(EventOutbox, ALostAnswerMakesNoSecondRow) {
   EventOutbox rows(log, {});
   log.away = Away::kAnswersLost;
   EXPECT_FALSE(rows.Send({StepRow(1), SampleOf(1)}).ok());
-  EXPECT_FALSE(rows.Flush().ok());
+  EXPECT_FALSE(rows.Send({}).ok());
   log.away = Away::kNo;
   EXPECT_TRUE(rows.Send({StepRow(2)}).ok());
   EXPECT_THAT(log.Keys("events"), ElementsAre("step/1", "step/2"));
@@ -74,7 +74,7 @@ TEST(EventOutbox, SamplesAreGivenUpBeforeSteps) {
   EXPECT_EQ(rows.waiting(), 4);
   EXPECT_EQ(rows.dropped(), 8);
   log.away = Away::kNo;
-  EXPECT_TRUE(rows.Flush().ok());
+  EXPECT_TRUE(rows.Send({}).ok());
   EXPECT_THAT(log.Keys("events"), ElementsAre("step/3", "step/4", "step/5", "step/6"));
   EXPECT_THAT(log.Keys("samples"), IsEmpty());
 }
@@ -110,7 +110,7 @@ TEST(EventOutbox, ManyGoInSeveralCalls) {
   for (int64_t step = 0; step < 1000; ++step) many.push_back(StepRow(step));
   (void)rows.Send(std::move(many));
   log.away = Away::kNo;
-  EXPECT_TRUE(rows.Flush().ok());
+  EXPECT_TRUE(rows.Send({}).ok());
   EXPECT_THAT(log.Keys("events"), SizeIs(1000));
   EXPECT_LE(log.largest, 256U);
 }

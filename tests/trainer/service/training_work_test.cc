@@ -315,10 +315,10 @@ TEST_F(TrainingWorkTest, AReplacedCheckpointIsPassedOverForTheOneBefore) {
       std::vector<std::string>(trained.begin() + static_cast<ptrdiff_t>(before), trained.end()),
       ElementsAre("train 2", "train 3", "train 4"));
   EXPECT_TRUE(set_aside);
-  const auto newest = FindNewestCheckpoint(Root(), "job");
-  ASSERT_TRUE(newest.ok() && newest->has_value());
-  EXPECT_EQ((*newest)->state.policy.version, 4);
-  EXPECT_GE((*newest)->state.policy.lineage, 1);
+  const auto found = FindAllCheckpoints(Root(), "job");
+  ASSERT_TRUE(found.ok() && !found->complete.empty());
+  EXPECT_EQ(found->complete.front().state.policy.version, 4);
+  EXPECT_GE(found->complete.front().state.policy.lineage, 1);
   EXPECT_FALSE(Has("replaced-step-3")) << "no use any more";
 }
 
