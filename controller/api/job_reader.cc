@@ -17,10 +17,15 @@ constexpr int64_t kRecentTail = 8;
 constexpr int32_t kDefaultSamples = 20;
 constexpr int32_t kMaxSamples = 1000;
 
-void SetPool(const Autoscaler& pools, const JobRecord& record, job::v1::Job& job) {
-  if (HasEnded(record.state())) return;
-  const std::optional<PoolStats> pool = pools.Find(PoolOf(record));
+// The job without its events. `term` is the current one, null on a standby.
+job::v1::Job Describe(const JobRecord& record, const ControllerTerm* term) {
+  const auto driver = term != nullptr ? term->manager.Driver(record.id()) : nullptr;
+  const JobLive live = driver != nullptr ? driver->Live() : JobLive();
+  job::v1::Job job = ToDetailedJob(record, driver != nullptr ? &live : nullptr);
+  if (term == nullptr || HasEnded(record.state())) return job;
+  const std::optional<PoolStats> pool = term->pools.Find(PoolOf(record));
   if (pool.has_value()) *job.mutable_rollouts() = ToPoolScale(*pool);
+  return job;
 }
 
 }  // namespace
@@ -39,11 +44,7 @@ absl::StatusOr<job::v1::Job> JobReader::Get(const std::string& id) const {
   FRESHET_ASSIGN_OR_RETURN(const JobRecord record, controller_.registry().Get(id));
   FRESHET_ASSIGN_OR_RETURN(const std::vector<StoredEvent> tail,
                            ReadTail(controller_.ports().events, EventStream(id), kRecentTail));
-  const auto term = controller_.Active();
-  const auto driver = term != nullptr ? term->manager.Driver(id) : nullptr;
-  const JobLive live = driver != nullptr ? driver->Live() : JobLive();
-  job::v1::Job job = ToDetailedJob(record, driver != nullptr ? &live : nullptr);
-  if (term != nullptr) SetPool(term->pools, record, job);
+  job::v1::Job job = Describe(record, controller_.Active().get());
   FRESHET_RETURN_IF_ERROR(SetRecentEvents(record, tail, job));
   return job;
 }
@@ -93,12 +94,7 @@ absl::StatusOr<job::v1::Cluster> JobReader::Cluster(ControllerTerm& term) const 
   for (const PoolStats& pool : term.pools.Pools()) *cluster.add_pools() = ToPoolScale(pool);
   FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, term.registry.List());
   for (const JobRecord& record : records) {
-    if (HasEnded(record.state())) continue;
-    const auto driver = term.manager.Driver(record.id());
-    const JobLive live = driver != nullptr ? driver->Live() : JobLive();
-    job::v1::Job& job = *cluster.add_jobs();
-    job = ToDetailedJob(record, driver != nullptr ? &live : nullptr);
-    SetPool(term.pools, record, job);
+    if (!HasEnded(record.state())) *cluster.add_jobs() = Describe(record, &term);
   }
   return cluster;
 }

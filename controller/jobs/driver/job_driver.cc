@@ -7,6 +7,7 @@
 #include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/transient.h"
 #include "controller/jobs/plan/store_setup.h"
 
 namespace freshet {
@@ -157,12 +158,7 @@ absl::StatusOr<bool> JobDriver::Turn() {
   FRESHET_RETURN_IF_ERROR(Reconcile(record, workers, report));
   opening_ = Open(record, report);
   if (!opening_.ok()) {
-    const bool waits = opening_.code() == absl::StatusCode::kUnavailable ||
-                       opening_.code() == absl::StatusCode::kDeadlineExceeded ||
-                       opening_.code() == absl::StatusCode::kResourceExhausted ||
-                       opening_.code() == absl::StatusCode::kAborted ||
-                       opening_.code() == absl::StatusCode::kCancelled;
-    if (!waits) return Finish(JOB_STATE_FAILED, Message(opening_));
+    if (!IsTransient(opening_)) return Finish(JOB_STATE_FAILED, Message(opening_));
   } else {
     const bool paused = record.wanted() == cluster::v1::WANTED_PAUSED;
     workers_.Publish(record, workers, base_assign_, paused, /*with_trainer=*/true);
