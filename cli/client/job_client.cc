@@ -50,6 +50,14 @@ class JobClient::Call {
 
 namespace {
 
+// A request about one job.
+template <typename Request>
+Request RequestFor(const std::string& job_id) {
+  Request request;
+  request.set_job_id(job_id);
+  return request;
+}
+
 constexpr char kService[] = "freshet.job.v1.JobService";
 constexpr int32_t kPageSize = 500;
 
@@ -107,8 +115,10 @@ bool JobClient::cancelled() const {
   return cancelled_;
 }
 
-template <typename Request, typename Reply, typename Method>
-absl::StatusOr<Reply> JobClient::Unary(Method method, const Request& request, bool repeatable) {
+template <typename Rpc, typename Request, typename Reply>
+absl::StatusOr<Reply> JobClient::Unary(grpc::Status (Rpc::*method)(grpc::ClientContext*,
+                                                                   const Request&, Reply*),
+                                       const Request& request, bool repeatable) {
   Reply reply;
   const auto attempt = [&](Stub& stub) {
     Call call(*this, options_.call_timeout);
@@ -120,9 +130,10 @@ absl::StatusOr<Reply> JobClient::Unary(Method method, const Request& request, bo
   return reply;
 }
 
-template <typename Request, typename Message, typename Method, typename Take>
-absl::Status JobClient::Stream(Method method, const Request& request, absl::Duration timeout,
-                               Take take) {
+template <typename Rpc, typename Request, typename Message, typename Take>
+absl::Status JobClient::Stream(std::unique_ptr<grpc::ClientReader<Message>> (Rpc::*method)(
+                                   grpc::ClientContext*, const Request&),
+                               const Request& request, absl::Duration timeout, Take take) {
   absl::Status taken = absl::OkStatus();
   bool any = false;  // if true, only the caller can resume
   const auto attempt = [&](Stub& stub) -> absl::Status {
@@ -154,9 +165,8 @@ absl::StatusOr<Job> JobClient::Submit(const job::v1::SubmitRequest& request) {
   Backoff backoff({.initial = absl::Milliseconds(100), .max = absl::Seconds(1)});
   constexpr int kAttempts = 4;
   for (int attempt = 1;; ++attempt) {
-    absl::StatusOr<Job> job =
-        Unary<job::v1::SubmitRequest, Job>(&JobService::Stub::Submit, request,
-                                           /*repeatable=*/!request.job_id().empty());
+    absl::StatusOr<Job> job = Unary(&JobService::Stub::Submit, request,
+                                    /*repeatable=*/!request.job_id().empty());
     const bool again = absl::IsUnavailable(job.status()) && !request.job_id().empty();
     if (!again || attempt == kAttempts) return job;
     std::this_thread::sleep_for(absl::ToChronoMilliseconds(backoff.Next()));
@@ -165,14 +175,11 @@ absl::StatusOr<Job> JobClient::Submit(const job::v1::SubmitRequest& request) {
 
 absl::StatusOr<job::v1::ValidateReply> JobClient::Validate(
     const job::v1::ValidateRequest& request) {
-  return Unary<job::v1::ValidateRequest, job::v1::ValidateReply>(&JobService::Stub::Validate,
-                                                                 request);
+  return Unary(&JobService::Stub::Validate, request);
 }
 
 absl::StatusOr<Job> JobClient::Get(const std::string& job_id) {
-  job::v1::GetRequest request;
-  request.set_job_id(job_id);
-  return Unary<job::v1::GetRequest, Job>(&JobService::Stub::Get, request);
+  return Unary(&JobService::Stub::Get, RequestFor<job::v1::GetRequest>(job_id));
 }
 
 absl::StatusOr<std::vector<Job>> JobClient::List(const std::vector<job::v1::JobState>& states,
@@ -182,9 +189,7 @@ absl::StatusOr<std::vector<Job>> JobClient::List(const std::vector<job::v1::JobS
   request.set_page_size(static_cast<int32_t>(std::min<size_t>(limit, kPageSize)));
   std::vector<Job> jobs;
   while (jobs.size() < limit) {
-    FRESHET_ASSIGN_OR_RETURN(
-        job::v1::ListReply reply,
-        (Unary<job::v1::ListRequest, job::v1::ListReply>(&JobService::Stub::List, request)));
+    FRESHET_ASSIGN_OR_RETURN(job::v1::ListReply reply, Unary(&JobService::Stub::List, request));
     for (Job& job : *reply.mutable_jobs()) {
       if (jobs.size() < limit) jobs.push_back(std::move(job));
     }
@@ -195,57 +200,46 @@ absl::StatusOr<std::vector<Job>> JobClient::List(const std::vector<job::v1::JobS
 }
 
 absl::StatusOr<Job> JobClient::Pause(const std::string& job_id, const std::string& reason) {
-  job::v1::PauseRequest request;
-  request.set_job_id(job_id);
+  auto request = RequestFor<job::v1::PauseRequest>(job_id);
   request.set_reason(reason);
-  return Unary<job::v1::PauseRequest, Job>(&JobService::Stub::Pause, request);
+  return Unary(&JobService::Stub::Pause, request);
 }
 
 absl::StatusOr<Job> JobClient::Resume(const std::string& job_id) {
-  job::v1::ResumeRequest request;
-  request.set_job_id(job_id);
-  return Unary<job::v1::ResumeRequest, Job>(&JobService::Stub::Resume, request);
+  return Unary(&JobService::Stub::Resume, RequestFor<job::v1::ResumeRequest>(job_id));
 }
 
 absl::StatusOr<Job> JobClient::Cancel(const std::string& job_id, const std::string& reason) {
-  job::v1::CancelRequest request;
-  request.set_job_id(job_id);
+  auto request = RequestFor<job::v1::CancelRequest>(job_id);
   request.set_reason(reason);
-  return Unary<job::v1::CancelRequest, Job>(&JobService::Stub::Cancel, request);
+  return Unary(&JobService::Stub::Cancel, request);
 }
 
 absl::Status JobClient::Delete(const std::string& job_id, bool keep_checkpoints) {
-  job::v1::DeleteRequest request;
-  request.set_job_id(job_id);
+  auto request = RequestFor<job::v1::DeleteRequest>(job_id);
   request.set_keep_checkpoints(keep_checkpoints);
-  return Unary<job::v1::DeleteRequest, job::v1::DeleteReply>(&JobService::Stub::Delete, request)
-      .status();
+  return Unary(&JobService::Stub::Delete, request).status();
 }
 
 absl::StatusOr<job::v1::ScaleReply> JobClient::Scale(const job::v1::ScaleRequest& request) {
-  return Unary<job::v1::ScaleRequest, job::v1::ScaleReply>(&JobService::Stub::Scale, request);
+  return Unary(&JobService::Stub::Scale, request);
 }
 
 absl::StatusOr<job::v1::ListCheckpointsReply> JobClient::ListCheckpoints(
     const std::string& job_id) {
-  job::v1::ListCheckpointsRequest request;
-  request.set_job_id(job_id);
-  return Unary<job::v1::ListCheckpointsRequest, job::v1::ListCheckpointsReply>(
-      &JobService::Stub::ListCheckpoints, request);
+  return Unary(&JobService::Stub::ListCheckpoints,
+               RequestFor<job::v1::ListCheckpointsRequest>(job_id));
 }
 
 absl::StatusOr<job::v1::ListSamplesReply> JobClient::ListSamples(const std::string& job_id,
                                                                  int32_t limit) {
-  job::v1::ListSamplesRequest request;
-  request.set_job_id(job_id);
+  auto request = RequestFor<job::v1::ListSamplesRequest>(job_id);
   request.set_limit(limit);
-  return Unary<job::v1::ListSamplesRequest, job::v1::ListSamplesReply>(
-      &JobService::Stub::ListSamples, request);
+  return Unary(&JobService::Stub::ListSamples, request);
 }
 
 absl::StatusOr<job::v1::Cluster> JobClient::GetCluster() {
-  return Unary<job::v1::GetClusterRequest, job::v1::Cluster>(&JobService::Stub::GetCluster,
-                                                             job::v1::GetClusterRequest());
+  return Unary(&JobService::Stub::GetCluster, job::v1::GetClusterRequest());
 }
 
 absl::StatusOr<job::v1::Cluster> JobClient::GetCluster(absl::Duration timeout) {
@@ -262,34 +256,29 @@ absl::StatusOr<job::v1::Cluster> JobClient::GetCluster(absl::Duration timeout) {
 
 absl::Status JobClient::Watch(const job::v1::WatchRequest& request, absl::Duration timeout,
                               const std::function<bool(const job::v1::Event&)>& take) {
-  return Stream<job::v1::WatchRequest, job::v1::Event>(
-      &JobService::Stub::Watch, request, std::min(timeout, options_.stream_timeout), take);
+  return Stream(&JobService::Stub::Watch, request, std::min(timeout, options_.stream_timeout),
+                take);
 }
 
 absl::Status JobClient::Logs(const job::v1::LogsRequest& request,
                              const std::function<bool(const job::v1::LogEntry&)>& take) {
-  return Stream<job::v1::LogsRequest, job::v1::LogEntry>(
-      &JobService::Stub::Logs, request,
-      request.follow() ? options_.stream_timeout : options_.call_timeout * 2, take);
+  return Stream(&JobService::Stub::Logs, request,
+                request.follow() ? options_.stream_timeout : options_.call_timeout * 2, take);
 }
 
 absl::Status JobClient::ReadLedger(
     const std::string& job_id,
     const std::function<absl::Status(const job::v1::LedgerChunk&)>& take) {
-  job::v1::ReadLedgerRequest request;
-  request.set_job_id(job_id);
-  return Stream<job::v1::ReadLedgerRequest, job::v1::LedgerChunk>(
-      &JobService::Stub::ReadLedger, request, options_.export_timeout, take);
+  return Stream(&JobService::Stub::ReadLedger, RequestFor<job::v1::ReadLedgerRequest>(job_id),
+                options_.export_timeout, take);
 }
 
 absl::Status JobClient::ExportCheckpoint(
     const std::string& job_id, int64_t version,
     const std::function<absl::Status(const job::v1::FileChunk&)>& take) {
-  job::v1::ExportCheckpointRequest request;
-  request.set_job_id(job_id);
+  auto request = RequestFor<job::v1::ExportCheckpointRequest>(job_id);
   request.set_version(version);
-  return Stream<job::v1::ExportCheckpointRequest, job::v1::FileChunk>(
-      &JobService::Stub::ExportCheckpoint, request, options_.export_timeout, take);
+  return Stream(&JobService::Stub::ExportCheckpoint, request, options_.export_timeout, take);
 }
 
 void JobClient::CancelStreams() {

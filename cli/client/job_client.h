@@ -16,6 +16,9 @@
 
 namespace grpc {
 class ClientContext;
+class Status;
+template <typename Message>
+class ClientReader;
 }  // namespace grpc
 
 namespace freshet {
@@ -86,10 +89,14 @@ class JobClient {
   class Call;
 
   JobClient(ServerTarget target, const Options& options, std::unique_ptr<ControllerLinks> links);
-  template <typename Request, typename Reply, typename Method>
-  absl::StatusOr<Reply> Unary(Method method, const Request& request, bool repeatable = true);
-  template <typename Request, typename Message, typename Method, typename Take>
-  absl::Status Stream(Method method, const Request& request, absl::Duration timeout, Take take);
+  template <typename Rpc, typename Request, typename Reply>
+  absl::StatusOr<Reply> Unary(grpc::Status (Rpc::*method)(grpc::ClientContext*, const Request&,
+                                                          Reply*),
+                              const Request& request, bool repeatable = true);
+  template <typename Rpc, typename Request, typename Message, typename Take>
+  absl::Status Stream(std::unique_ptr<grpc::ClientReader<Message>> (Rpc::*method)(
+                          grpc::ClientContext*, const Request&),
+                      const Request& request, absl::Duration timeout, Take take);
   // Runs `attempt` against a controller, retrying for up to options.failover while `again` returns
   // true for its status.
   struct Stub;
