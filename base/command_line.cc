@@ -62,7 +62,6 @@ Command Command::AddCommand(const std::string& name, const std::string& help) co
   return Command(app_->add_subcommand(name, help), state_);
 }
 void Command::RequireCommand() const { app_->require_subcommand(1); }
-void Command::Hide() const { app_->group(""); }
 
 template <typename T>
 Option Command::Add(const std::string& names, T& value, const std::string& help) const {
@@ -111,7 +110,6 @@ CommandHelp Command::Describe() const {
     added.help = option->get_description();
   }
   for (CLI::App* command : app_->get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_group().empty()) continue;
     described.commands.push_back(Command(command, state_).Describe());
   }
   return described;

@@ -57,7 +57,7 @@ class Option {
   CLI::Option* option_;
 };
 
-// What the help says about a command, without hidden parts.
+// What the help says about a command, without hidden flags.
 struct CommandHelp {
   struct Option {
     std::vector<std::string> flags;  // such as "--help", "-h"
@@ -75,7 +75,6 @@ class Command {
   Command AddCommand(const std::string& name, const std::string& help) const;
   // The user must name one of the commands of this one.
   void RequireCommand() const;
-  void Hide() const;
 
   // Adds "--name", "-n,--name" or a positional "NAME" for `value`, which must outlive the parsing.
   // T: std::string, int, int64_t, double or std::vector<std::string>.

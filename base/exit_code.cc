@@ -34,4 +34,9 @@ void PrintError(const absl::Status& status) {
   if (lines.empty()) std::fprintf(stderr, "freshet: %s\n", status.ToString().c_str());
 }
 
+ExitCode FailContent(const absl::Status& status) {
+  PrintError(status);
+  return ContentExitCode(status);
+}
+
 }  // namespace freshet

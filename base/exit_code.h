@@ -24,6 +24,8 @@ ExitCode ContentExitCode(const absl::Status& status);
 
 // Prints the error to stderr, "freshet: " before each line: at most 5 lines, then "and N more".
 void PrintError(const absl::Status& status);
+// Does both.
+ExitCode FailContent(const absl::Status& status);
 
 }  // namespace freshet
 

@@ -13,7 +13,6 @@
 #include "base/str_cat.h"
 
 namespace freshet {
-namespace {
 
 absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
@@ -26,8 +25,6 @@ absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
   }
   return absl::OkStatus();
 }
-
-}  // namespace
 
 absl::Status WriteError(const std::string& path, int error_number) {
   const bool full = error_number == ENOSPC || error_number == EDQUOT;

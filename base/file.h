@@ -22,6 +22,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes
 // RESOURCE_EXHAUSTED: disk full. FAILED_PRECONDITION: other errors; the message names the path.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
 
+// Writes all bytes to `fd`, an open file whose `path` is for messages. Errors of WriteError.
+absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path);
+
 // Calls fsync on a file or directory, so that earlier writes or renames survive a power loss.
 absl::Status SyncPath(const std::string& path);
 

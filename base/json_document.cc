@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -214,13 +215,7 @@ std::string JsonExcerpt(const Json& value) {
 }
 
 absl::Status ErrorsToStatus(const std::vector<std::string>& errors) {
-  if (errors.empty()) return absl::OkStatus();
-  std::string message;
-  for (const std::string& error : errors) {
-    if (!message.empty()) message += '\n';
-    message += error;
-  }
-  return InvalidArgument(message);
+  return errors.empty() ? absl::OkStatus() : InvalidArgument(absl::StrJoin(errors, "\n"));
 }
 
 }  // namespace freshet

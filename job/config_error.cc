@@ -1,9 +1,9 @@
 #include "job/config_error.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -14,10 +14,8 @@ constexpr size_t kLongestWord = 64;
 constexpr size_t kLongestPath = 120;
 
 std::string Folded(std::string_view word) {
-  std::string folded(word);
-  for (char& c : folded) {
-    c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
+  std::string folded = absl::AsciiStrToLower({word.data(), word.size()});
+  std::replace(folded.begin(), folded.end(), '-', '_');
   return folded;
 }
 

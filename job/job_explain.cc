@@ -4,6 +4,7 @@
 #include <map>
 #include <sstream>
 
+#include "absl/strings/str_join.h"
 #include "base/str_cat.h"
 #include "freshet/job/v1/key_options.pb.h"
 #include "google/protobuf/descriptor.pb.h"
@@ -155,9 +156,10 @@ std::string ExplainField(const JobKey& key) {
     add("when absent", AbsentText(field));
     add("range", RangeText(field));
   }
-  add("one of", JoinNames(SplitList(OptionsOf(field).one_of())));
+  add("one of", absl::StrJoin(SplitList(OptionsOf(field).one_of()), ", "));
   if (const auto condition = ConditionOf(field)) {
-    add("applies with", StrCat(condition->sibling->name(), " ", JoinNames(condition->values)));
+    add("applies with",
+        StrCat(condition->sibling->name(), " ", absl::StrJoin(condition->values, ", ")));
   }
   return text;
 }
@@ -197,7 +199,5 @@ absl::StatusOr<std::string> ExplainKey(std::string_view path) {
   }
   return block == nullptr ? text : StrCat(text, heading, ListBlock(*block));
 }
-
-std::vector<std::string> ListKeys() { return AllJobKeys(); }
 
 }  // namespace freshet

@@ -3,7 +3,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -14,9 +13,6 @@ namespace freshet {
 // an entry of a map or list: "reward.components.exact.weight".
 // INVALID_ARGUMENT: unknown key; the message suggests the nearest one.
 absl::StatusOr<std::string> ExplainKey(std::string_view path);
-
-// All keys that take a value, in file order. Entries of maps and lists are written NAME and N.
-std::vector<std::string> ListKeys();
 
 // A commented, valid job file that trains from scratch, as a starting point for users.
 std::string InitJobTemplate();

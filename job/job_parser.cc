@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -117,7 +118,7 @@ class JobReader {
     return Expect(value, YamlNode::Kind::kMap, line, path,
                   InlineMap(type) != nullptr
                       ? "a map of field to text"
-                      : StrCat("a block with the keys ", JoinNames(KeyNames(type))));
+                      : StrCat("a block with the keys ", absl::StrJoin(KeyNames(type), ", ")));
   }
 
   void ReadMap(const YamlNode& map, const std::string& path, const FieldDescriptor& field,
@@ -160,21 +161,14 @@ class JobReader {
       AddError(line, path, "has no value; give one or remove the key");
       return;
     }
-    if (value.kind != YamlNode::Kind::kScalar) {
-      AddError(line, path,
-               StrCat("expected ", ScalarTypeName(field.cpp_type()), ", got ", KindName(value)));
-      return;
-    }
-    const bool is_text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
-    if (value.quoted && !is_text) {
-      AddError(line, path,
-               StrCat("expected ", ScalarTypeName(field.cpp_type()), ", got the text '",
-                      Excerpt(value.text), "'; remove the quotes"));
-    } else if (!StoreScalar(value.text, field, message)) {
-      AddError(line, path,
-               StrCat("expected ", ScalarTypeName(field.cpp_type()), ", got '", Excerpt(value.text),
-                      "'"));
-    }
+    const bool is_scalar = value.kind == YamlNode::Kind::kScalar;
+    const bool is_quoted_number =
+        value.quoted && field.cpp_type() != FieldDescriptor::CPPTYPE_STRING;
+    if (is_scalar && !is_quoted_number && StoreScalar(value.text, field, message)) return;
+    AddError(line, path,
+             StrCat("expected ", ScalarTypeName(field.cpp_type()), ", got ",
+                    is_quoted_number ? "the text " : "", KindName(value),
+                    is_quoted_number ? "; remove the quotes" : ""));
   }
 
   JobResult& result_;

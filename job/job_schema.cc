@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/str_cat.h"
 #include "freshet/job/v1/key_options.pb.h"
 #include "job/config_error.h"
@@ -48,23 +50,8 @@ const job::v1::KeyOptions& OptionsOf(const FieldDescriptor& field) {
 }
 
 std::vector<std::string> SplitList(std::string_view list, char separator) {
-  std::vector<std::string> parts;
-  while (!list.empty()) {
-    const size_t end = list.find(separator);
-    parts.emplace_back(list.substr(0, end));
-    if (end == std::string_view::npos) break;
-    list.remove_prefix(end + 1);
-    if (list.empty()) parts.emplace_back();
-  }
-  return parts;
-}
-
-std::string JoinNames(const std::vector<std::string>& names) {
-  std::string joined;
-  for (const std::string& name : names) {
-    joined += joined.empty() ? name : ", " + name;
-  }
-  return joined;
+  if (list.empty()) return {};
+  return absl::StrSplit(absl::string_view(list.data(), list.size()), separator);
 }
 
 std::vector<std::string> KeyNames(const Descriptor& block) {
@@ -166,11 +153,9 @@ std::string UnknownKeyAdvice(std::string_view name, const Descriptor& block) {
     if (key.ends_with(StrCat(".", name))) elsewhere.push_back(key);
   }
   if (!elsewhere.empty() && elsewhere.size() <= kMaxElsewhere) {
-    std::string keys;
-    for (const std::string& key : elsewhere) keys += keys.empty() ? key : " or " + key;
-    return StrCat("did you mean ", keys, "?");
+    return StrCat("did you mean ", absl::StrJoin(elsewhere, " or "), "?");
   }
-  return StrCat("the keys here are ", JoinNames(names));
+  return StrCat("the keys here are ", absl::StrJoin(names, ", "));
 }
 
 std::string FormatDouble(double value) {

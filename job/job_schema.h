@@ -20,8 +20,6 @@ const job::v1::KeyOptions& OptionsOf(const google::protobuf::FieldDescriptor& fi
 
 // "a,b" -> {"a", "b"}; "" -> {}.
 std::vector<std::string> SplitList(std::string_view list, char separator = ',');
-// {"a", "b"} -> "a, b".
-std::string JoinNames(const std::vector<std::string>& names);
 
 std::vector<std::string> KeyNames(const google::protobuf::Descriptor& block);
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/str_cat.h"
 #include "freshet/job/v1/key_options.pb.h"
 
@@ -97,12 +98,9 @@ class KeyChecker {
         Concerns(earlier_, prefix + condition.sibling->name())) {
       return;
     }
-    std::string values;
-    for (const std::string& one : condition.values) {
-      values += values.empty() ? one : " or " + one;
-    }
     Add(path,
-        StrCat("applies only with ", condition.sibling->name(), " ", values, ", not with ",
+        StrCat("applies only with ", condition.sibling->name(), " ",
+               absl::StrJoin(condition.values, " or "), ", not with ",
                value.empty() ? StrCat("no ", condition.sibling->name()) : value, "; remove it"));
   }
 
@@ -113,7 +111,7 @@ class KeyChecker {
     }
     std::string message = "is required but missing";
     if (!options.one_of().empty()) {
-      message += StrCat("; give one of ", JoinNames(SplitList(options.one_of())));
+      message += StrCat("; give one of ", absl::StrJoin(SplitList(options.one_of()), ", "));
     }
     Add(path, std::move(message));
   }
@@ -181,8 +179,8 @@ class KeyChecker {
     if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), text) == allowed.end()) {
       const std::string nearest = NearestName(text, allowed);
       Add(path,
-          StrCat("must be ", allowed.size() > 1 ? "one of " : "", JoinNames(allowed), ", got '",
-                 Excerpt(text), "'",
+          StrCat("must be ", allowed.size() > 1 ? "one of " : "", absl::StrJoin(allowed, ", "),
+                 ", got '", Excerpt(text), "'",
                  nearest.empty() || allowed.size() == 1 ? ""
                                                         : StrCat("; did you mean ", nearest, "?")));
       return;

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "job/loss_spec.h"
 
 namespace freshet {
@@ -66,11 +66,8 @@ std::string_view NameOf(const std::array<LossName<Kind>, kSize>& names, Kind kin
 
 template <typename Names>
 std::string JoinLossNames(const Names& names) {
-  std::string joined;
-  for (const auto& entry : names) {
-    joined += StrCat(joined.empty() ? "" : ", ", entry.name);
-  }
-  return joined;
+  return absl::StrJoin(names, ", ",
+                       [](std::string* out, const auto& entry) { out->append(entry.name); });
 }
 
 // Defaults of a correction for which only the kind is given.

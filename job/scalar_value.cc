@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
-#include "base/str_cat.h"
 
 namespace freshet {
 namespace {
@@ -37,9 +37,7 @@ std::optional<T> ParseNumber(std::string_view text) {
 // Words that some YAML readers do not read as text.
 bool IsReserved(std::string_view text) {
   constexpr std::array kReserved = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string lower = absl::AsciiStrToLower({text.data(), text.size()});
   return std::find(kReserved.begin(), kReserved.end(), lower) != kReserved.end();
 }
 

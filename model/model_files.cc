@@ -27,10 +27,6 @@ absl::Status CheckDirectory(const std::string& path, const DataRoots& roots) {
   return absl::IsNotFound(status) ? NotFound(path, ": no such model directory") : status;
 }
 
-bool EndsWith(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 // The alphabetically first PyTorch pickle file in a directory; empty if there is none.
 std::string FindPickle(const std::string& directory, const DataRoots& roots) {
   std::string found;
@@ -41,7 +37,7 @@ std::string FindPickle(const std::string& directory, const DataRoots& roots) {
   while (const dirent* entry = ::readdir(dir.get())) {
     const std::string name = entry->d_name;
     for (const char* end : {".bin", ".pt", ".pth", ".bin.index.json"}) {
-      if (EndsWith(name, end) && (found.empty() || name < found)) found = name;
+      if (name.ends_with(end) && (found.empty() || name < found)) found = name;
     }
   }
   return found;
@@ -49,7 +45,7 @@ std::string FindPickle(const std::string& directory, const DataRoots& roots) {
 
 // Shards must be in the same directory.
 bool IsShardName(const std::string& name) {
-  return EndsWith(name, ".safetensors") && name.front() != '.' && name.size() <= 255 &&
+  return name.ends_with(".safetensors") && name.front() != '.' && name.size() <= 255 &&
          name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
 }
 
@@ -87,8 +83,8 @@ std::string TensorError(const ParameterEntry& expected, const StoredTensor& tens
 
 // Whether an unneeded tensor can be ignored without changing the model's output.
 bool IsHarmlessExtra(std::string_view name) {
-  if (EndsWith(name, ".rotary_emb.inv_freq") || name == "lm_head.weight") return true;
-  return name.rfind("model.", 0) != 0 && name.rfind("lm_head.", 0) != 0;
+  if (name.ends_with(".rotary_emb.inv_freq") || name == "lm_head.weight") return true;
+  return !name.starts_with("model.") && !name.starts_with("lm_head.");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "model/char_tokenizer.h"
@@ -69,11 +70,7 @@ absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec, const DataRoo
   }
   FRESHET_ASSIGN_OR_RETURN(model.files, ModelFiles::Open(spec.model().path(), roots));
   model.config = model.files->config();
-  std::string errors;
-  for (const std::string& error : model.files->CheckTensors()) {
-    errors += (errors.empty() ? "" : "\n") + error;
-  }
-  if (!errors.empty()) return InvalidArgument(errors);
+  FRESHET_RETURN_IF_ERROR(ErrorsToStatus(model.files->CheckTensors()));
   FRESHET_ASSIGN_OR_RETURN(model.tokenizer, OpenTokenizer(spec, roots));
   FRESHET_RETURN_IF_ERROR(CheckVocabulary(model, spec.model().path()));
   return model;

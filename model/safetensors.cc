@@ -11,6 +11,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/json_document.h"
 #include "base/status_macros.h"
@@ -72,20 +73,6 @@ absl::StatusOr<TensorInfo> ReadTensor(const Json& json) {
   return info;
 }
 
-absl::Status WriteAll(int fd, const char* data, uint64_t bytes, const std::string& path) {
-  constexpr uint64_t kChunkBytes = uint64_t{64} << 20;
-  while (bytes > 0) {
-    const ssize_t written = ::write(fd, data, static_cast<size_t>(std::min(bytes, kChunkBytes)));
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return WriteError(path, errno);
-    }
-    data += written;
-    bytes -= static_cast<uint64_t>(written);
-  }
-  return absl::OkStatus();
-}
-
 // Header of a file with `tensors` in this order, padded with spaces to a multiple of 8.
 absl::StatusOr<std::string> MakeHeader(const std::vector<const TensorToWrite*>& tensors,
                                        const std::map<std::string, std::string>& metadata) {
@@ -126,11 +113,11 @@ absl::Status WriteTo(int fd, const std::string& path, const std::string& header,
   for (size_t i = 0; i < kLengthBytes; ++i) {
     length[i] = static_cast<char>((header.size() >> (8 * i)) & 0xFFU);
   }
-  FRESHET_RETURN_IF_ERROR(WriteAll(fd, length, kLengthBytes, path));
-  FRESHET_RETURN_IF_ERROR(WriteAll(fd, header.data(), header.size(), path));
+  FRESHET_RETURN_IF_ERROR(WriteAll(fd, {length, kLengthBytes}, path));
+  FRESHET_RETURN_IF_ERROR(WriteAll(fd, header, path));
   for (const TensorToWrite* tensor : tensors) {
     FRESHET_RETURN_IF_ERROR(
-        WriteAll(fd, static_cast<const char*>(tensor->data), tensor->bytes, path));
+        WriteAll(fd, {static_cast<const char*>(tensor->data), tensor->bytes}, path));
   }
   if (::fsync(fd) != 0) return WriteError(path, errno);
   return absl::OkStatus();
@@ -154,12 +141,7 @@ absl::StatusOr<uint64_t> TensorBytes(Dtype dtype, const std::vector<int64_t>& sh
 }
 
 std::string ShapeToString(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (i > 0) text += ", ";
-    text += std::to_string(shape[i]);
-  }
-  return text + "]";
+  return StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "absl/strings/str_split.h"
 #include "base/str_cat.h"
 #include "cli/format/paint.h"
 #include "runlog/display_format.h"
@@ -70,17 +71,6 @@ std::string WithRedisFix(std::string text) {
          "FRESHET_REDIS_PASSWORD, as Redis's requirepass says";
 }
 
-std::vector<std::string> Lines(const std::string& message) {
-  std::vector<std::string> lines;
-  std::string_view rest = message;
-  while (!rest.empty()) {
-    const size_t end = rest.find('\n');
-    if (end != 0) lines.push_back(Printable(rest.substr(0, end)));
-    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-  }
-  return lines;
-}
-
 }  // namespace
 
 ExitCode CallExitCode(const absl::Status& status) {
@@ -120,7 +110,7 @@ std::vector<std::string> CallErrorLines(const absl::Status& status, const Server
     lines.push_back(placed ? text : StrCat(OneLine(violation.field), ": ", text));
   }
   if (lines.empty()) {
-    lines = Lines(Message(status));
+    lines = absl::StrSplit(Printable(Message(status)), '\n', absl::SkipEmpty());
     if (lines.empty()) lines.push_back(absl::StatusCodeToString(status.code()));
     lines.back() = WithFix(WithRedisFix(lines.back()), FixFor(status, details));
   }

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <system_error>
 
 #include "base/file.h"
+#include "base/unique_fd.h"
 #include "cli/client/server_target.h"
 #include "nlohmann/json.hpp"
 
@@ -32,11 +32,8 @@ std::vector<std::string> ControllersIn(const std::string& state_file) {
 }  // namespace
 
 bool IsLocked(const std::string& lock_file) {
-  const int fd = ::open(lock_file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(fd);
-  return held;
+  const UniqueFd fd(::open(lock_file.c_str(), O_RDONLY | O_CLOEXEC));
+  return ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 std::string LocalClusterTokenFile(const std::string& state_folder,

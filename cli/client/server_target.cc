@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -90,14 +91,15 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& p
 }
 
 std::string Known(const Config& config) {
-  std::string names;
-  for (const auto& [name, target] : config.contexts) names += (names.empty() ? "" : ", ") + name;
-  return names.empty() ? "there is none" : "there are " + names;
+  if (config.contexts.empty()) return "there is none";
+  return "there are " +
+         absl::StrJoin(config.contexts, ", ",
+                       [](std::string* out, const auto& entry) { out->append(entry.first); });
 }
 
 bool IsAddress(std::string_view text) {
   const size_t colon = text.rfind(':');
-  return text.rfind("unix:", 0) == 0 ||
+  return text.starts_with("unix:") ||
          (colon != std::string_view::npos && colon > 0 && colon + 1 < text.size());
 }
 

@@ -21,16 +21,20 @@ struct ServerTarget {
   bool named = true;   // false: the default address
 };
 
+// Values of the flags of these names.
+struct ConnectionFlags {
+  std::string server;   // HOST:PORT[,...] or the name of a context
+  std::string context;  // in the configuration file
+  // Each overrides the context's value.
+  std::string ca, cert, key, token_file;
+};
+
 // Sources of a target, in order of precedence: the flag, the environment, the current context of
 // the configuration file, and the default 127.0.0.1:7070.
-struct TargetSources {
-  std::string server;                      // --server: HOST:PORT[,...] or the name of a context
-  std::string context;                     // --context
+struct TargetSources : ConnectionFlags {
   std::optional<std::string> environment;  // FRESHET_SERVER, same format as --server
   std::string config_path;                 // for messages
   std::optional<std::string> config;       // content of the file, if it exists
-  // Flags; each overrides the context's value.
-  std::string ca, cert, key, token_file;
 };
 
 inline constexpr char kDefaultServer[] = "127.0.0.1:7070";

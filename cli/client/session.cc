@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "cli/client/call_fault.h"
@@ -26,9 +27,7 @@ bool LocaleIsUtf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const char* value = std::getenv(name);
     if (value == nullptr || *value == '\0') continue;
-    std::string text(value);
-    std::transform(text.begin(), text.end(), text.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const std::string text = absl::AsciiStrToLower(value);
     return text.find("utf-8") != std::string::npos || text.find("utf8") != std::string::npos;
   }
   return false;
@@ -54,13 +53,7 @@ void AddConnectionFlags(const Command& command, ConnectionFlags& flags) {
 }
 
 absl::StatusOr<ServerTarget> TargetOf(const ConnectionFlags& flags) {
-  TargetSources sources;
-  sources.server = flags.server;
-  sources.context = flags.context;
-  sources.ca = flags.ca;
-  sources.cert = flags.cert;
-  sources.key = flags.key;
-  sources.token_file = flags.token_file;
+  TargetSources sources{flags, std::nullopt, "", std::nullopt};
   if (const char* value = std::getenv("FRESHET_SERVER")) sources.environment = value;
   sources.config_path = ConfigFolder() + "/config.yaml";
   absl::StatusOr<std::string> config = ReadFile(sources.config_path, kMaxConfigBytes);

@@ -12,11 +12,6 @@
 
 namespace freshet {
 
-// Values of --server, --context, --ca, --cert, --key, --token-file.
-struct ConnectionFlags {
-  std::string server, context, ca, cert, key, token_file;
-};
-
 // Adds the flags; `flags` must outlive the parse.
 void AddConnectionFlags(const Command& command, ConnectionFlags& flags);
 

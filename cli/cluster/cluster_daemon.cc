@@ -43,14 +43,10 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 constexpr int kMaxFailures = 3;
 
 absl::Status WriteSecret(const std::string& path, const std::string& text) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return WriteError(path, errno);
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   // open() keeps the mode of an existing file.
-  const bool good = ::fchmod(fd, 0600) == 0 &&
-                    ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const int error = errno;
-  ::close(fd);
-  return good ? absl::OkStatus() : WriteError(path, error);
+  if (::fchmod(fd.get(), 0600) != 0) return WriteError(path, errno);
+  return WriteAll(fd.get(), text, path);
 }
 
 absl::Status PrepareFolders(const ClusterLayout& layout) {

@@ -1,7 +1,9 @@
 #include "cli/cluster/cluster_layout.h"
 
-#include <cctype>
+#include <algorithm>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_join.h"
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -22,11 +24,9 @@ std::string ValueOf(std::string_view line, std::string_view key) {
 }  // namespace
 
 std::string ClusterLayout::Controllers() const {
-  std::string list;
-  for (const int port : controller_ports) {
-    list += StrCat(list.empty() ? "" : ",", "127.0.0.1:", port);
-  }
-  return list;
+  return absl::StrJoin(controller_ports, ",", [](std::string* out, int port) {
+    absl::StrAppend(out, "127.0.0.1:", port);
+  });
 }
 
 std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId& id) {
@@ -81,12 +81,9 @@ std::optional<ReadyLine> ParseReadyLine(const ProcessId& id, std::string_view li
 
 bool IsClusterName(std::string_view name) {
   if (name.empty() || name.size() > 63 || name.front() == '.') return false;
-  for (const char c : name) {
-    const bool good =
-        std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
-    if (!good) return false;
-  }
-  return true;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+  });
 }
 
 }  // namespace freshet

@@ -139,10 +139,7 @@ int ClusterUp(const ClusterUpFlags& flags) {
   }
   RemoveStrays(flags.name);
   const absl::StatusOr<ClusterLayout> layout = LayoutOf(flags);
-  if (!layout.ok()) {
-    PrintError(layout.status());
-    return ContentExitCode(layout.status());
-  }
+  if (!layout.ok()) return FailContent(layout.status());
   if (flags.foreground) return Supervise(flags, *layout, /*progress_fd=*/-1);
   pid_t pid = -1;
   const absl::StatusOr<int> lines = StartSupervisor(flags, *layout, pid);

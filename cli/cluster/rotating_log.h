@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/unique_fd.h"
+
 namespace freshet {
 
 // A log of bounded size: when the file exceeds the limit it is renamed to PATH.1, replacing the
@@ -13,9 +15,6 @@ namespace freshet {
 class RotatingLog {
  public:
   RotatingLog(std::string path, int64_t max_bytes);
-  ~RotatingLog();
-  RotatingLog(const RotatingLog&) = delete;
-  RotatingLog& operator=(const RotatingLog&) = delete;
 
   void Write(std::string_view bytes);
 
@@ -24,7 +23,7 @@ class RotatingLog {
 
   const std::string path_;
   const int64_t max_bytes_;
-  int fd_ = -1;
+  UniqueFd fd_;
   int64_t bytes_ = 0;
 };
 

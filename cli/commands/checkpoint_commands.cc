@@ -50,14 +50,9 @@ int List(const Session& session, const std::string& id, OutputFormat format) {
   return kExitDone;
 }
 
-int FailFolder(const absl::Status& status) {
-  PrintError(status);
-  return ContentExitCode(status);
-}
-
 int Export(const Session& session, const std::string& id, const std::string& folder, int64_t step) {
   absl::StatusOr<std::unique_ptr<CheckpointExport>> into = CheckpointExport::Begin(folder);
-  if (!into.ok()) return FailFolder(into.status());
+  if (!into.ok()) return FailContent(into.status());
   const Interrupt interrupt([&](int) { session.client().CancelStreams(); });
   absl::Status written = absl::OkStatus();
   const absl::Status status =
@@ -69,10 +64,10 @@ int Export(const Session& session, const std::string& id, const std::string& fol
     PrintLine("interrupted; nothing was written");
     return kExitInterrupted;
   }
-  if (!written.ok()) return FailFolder(written);
+  if (!written.ok()) return FailContent(written);
   if (!status.ok()) return session.Fail(status);
   const absl::Status finished = (*into)->Finish();
-  if (!finished.ok()) return FailFolder(finished);
+  if (!finished.ok()) return FailContent(finished);
   std::printf("%s\n", folder.c_str());
   std::fprintf(stderr, "%zu files, %sB\n", (*into)->files(),
                HumanCount(static_cast<double>((*into)->bytes())).c_str());
@@ -96,7 +91,7 @@ int VerifyJobLedger(const ConnectionFlags& connection, const std::string& job_id
     }
     if (!status.ok()) return session.Fail(status);
     const absl::StatusOr<VerifyReport> report = VerifyRun(folder.path());
-    if (!report.ok()) return FailFolder(report.status());
+    if (!report.ok()) return static_cast<int>(FailContent(report.status()));
     std::printf("%s", FormatVerifyReport(*report).c_str());
     return static_cast<int>(report->ok ? kExitDone : kExitInternal);
   });

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -50,15 +52,7 @@ void Collect(const CommandHelp& described, const std::string& path,
 
 // Text in single quotes, safe in all three shells.
 std::string Quoted(std::string_view text) {
-  std::string quoted = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
+  return StrCat("'", absl::StrReplaceAll({text.data(), text.size()}, {{"'", "'\\''"}}), "'");
 }
 
 std::string Words(const Completions& command) {
@@ -68,6 +62,17 @@ std::string Words(const Completions& command) {
   for (const std::string& shell : command.shells) words += shell + " ";
   if (!words.empty()) words.pop_back();
   return words;
+}
+
+// A shell pattern that matches "PATH WORD" of every command; the path of a first word is empty.
+std::string Known(const std::vector<Completions>& commands) {
+  std::vector<std::string> known;
+  for (const Completions& command : commands) {
+    if (command.path.empty()) continue;
+    known.push_back(
+        Quoted((command.path.find(' ') == std::string::npos ? " " : "") + command.path));
+  }
+  return absl::StrJoin(known, "|");
 }
 
 constexpr const char* kJobs = "$(freshet list -o name 2>/dev/null)";
@@ -80,13 +85,7 @@ std::string BashScript(const std::vector<Completions>& commands) {
       "  local cur=${COMP_WORDS[COMP_CWORD]} path= word words=\n"
       "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
       "    case \"$path $word\" in\n";
-  std::string known;
-  for (const Completions& command : commands) {
-    if (command.path.empty()) continue;
-    known += (known.empty() ? "" : "|") +
-             Quoted((command.path.find(' ') == std::string::npos ? " " : "") + command.path);
-  }
-  text += "      " + known + ") path=\"${path:+$path }$word\" ;;\n    esac\n  done\n";
+  text += "      " + Known(commands) + ") path=\"${path:+$path }$word\" ;;\n    esac\n  done\n";
   text += "  case \"$path\" in\n";
   for (const Completions& command : commands) {
     text += StrCat("    ", Quoted(command.path), ") words=", Quoted(Words(command)));
@@ -109,18 +108,10 @@ std::string ZshScript(const std::vector<Completions>& commands) {
       "  local -a choices\n"
       "  for word in \"${(@)words[2,CURRENT-1]}\"; do\n"
       "    case \"$path_ $word\" in\n";
-  std::string known;
-  for (const Completions& command : commands) {
-    if (command.path.empty()) continue;
-    known += (known.empty() ? "" : "|") +
-             Quoted((command.path.find(' ') == std::string::npos ? " " : "") + command.path);
-  }
-  text += "      " + known + ") path_=\"${path_:+$path_ }$word\" ;;\n    esac\n  done\n";
+  text += "      " + Known(commands) + ") path_=\"${path_:+$path_ }$word\" ;;\n    esac\n  done\n";
   text += "  case \"$path_\" in\n";
   const auto entry = [](const std::string& name, const std::string& help) {
-    std::string clean;
-    for (const char c : help) clean += c == ':' ? ',' : c;
-    return " " + Quoted(name + ":" + clean);
+    return " " + Quoted(name + ":" + absl::StrReplaceAll(help, {{":", ","}}));
   };
   for (const Completions& command : commands) {
     text += StrCat("    ", Quoted(command.path), ") choices=(");
@@ -162,7 +153,7 @@ std::string FishScript(const std::vector<Completions>& commands) {
     };
     for (const auto& [name, help] : command.children) add("-f -a " + name, help);
     for (const auto& [name, help] : command.flags) {
-      add(name.rfind("--", 0) == 0 ? "-l " + name.substr(2) : "-s " + name.substr(1), help);
+      add(name.starts_with("--") ? "-l " + name.substr(2) : "-s " + name.substr(1), help);
     }
     for (const std::string& shell : command.shells) add("-f -a " + shell, "");
     if (command.takes_job) add("-f -a '(freshet list -o name 2>/dev/null)'", "job");

@@ -17,16 +17,11 @@ namespace {
 
 constexpr uint64_t kMaxJobBytes = 4 << 20;
 
-int Fail(const absl::Status& status) {
-  PrintError(status);
-  return ContentExitCode(status);
-}
-
 int Validate(const std::string& path, const std::vector<std::string>& overrides) {
   const absl::StatusOr<JobResult> job = ReadJob(path, overrides);
-  if (!job.ok()) return Fail(job.status());
+  if (!job.ok()) return FailContent(job.status());
   const absl::StatusOr<std::unique_ptr<JobSetup>> setup = PrepareJob(job->spec, job->places);
-  if (!setup.ok()) return Fail(setup.status());
+  if (!setup.ok()) return FailContent(setup.status());
   std::printf("%s# loss expands to: %s\n", WriteJobYaml(job->spec).c_str(),
               DescribeLoss((*setup)->loss).c_str());
   const auto uncorrected = UncorrectedStaleness((*setup)->loss, job->spec.staleness().max());
@@ -51,10 +46,10 @@ int Init(const std::string& path) {
     return kExitDone;
   }
   if (ReadFile(path, kMaxJobBytes).ok()) {
-    return Fail(absl::FailedPreconditionError(path + ": exists already; name another file"));
+    return FailContent(absl::FailedPreconditionError(path + ": exists already; name another file"));
   }
   const absl::Status status = WriteFileAtomically(path, InitJobTemplate());
-  if (!status.ok()) return Fail(status);
+  if (!status.ok()) return FailContent(status);
   std::printf("%s written; next: freshet validate %s, then freshet local %s\n", path.c_str(),
               path.c_str(), path.c_str());
   return kExitDone;

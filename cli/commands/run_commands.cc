@@ -18,21 +18,16 @@
 namespace freshet {
 namespace {
 
-int Fail(const absl::Status& status) {
-  PrintError(status);
-  return ContentExitCode(status);
-}
-
 int VerifyLedger(const std::string& run_dir) {
   const absl::StatusOr<VerifyReport> report = VerifyRun(run_dir);
-  if (!report.ok()) return Fail(report.status());
+  if (!report.ok()) return FailContent(report.status());
   std::printf("%s", FormatVerifyReport(*report).c_str());
   return report->ok ? kExitDone : kExitInternal;
 }
 
 int Report(const std::string& run_dir) {
   const absl::Status status = WriteReport(run_dir);
-  if (!status.ok()) return Fail(status);
+  if (!status.ok()) return FailContent(status);
   std::printf("%s/report.html\n", run_dir.c_str());
   return kExitDone;
 }
@@ -40,16 +35,17 @@ int Report(const std::string& run_dir) {
 // Reads JSON strings from stdin, one per line; writes {"ids", "decoded"} lines to stdout.
 int Tokenize(const std::string& directory) {
   const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(directory);
-  if (!tokenizer.ok()) return Fail(tokenizer.status());
+  if (!tokenizer.ok()) return FailContent(tokenizer.status());
   std::string line;
   for (int64_t number = 1; std::getline(std::cin, line); ++number) {
     const nlohmann::json text = nlohmann::json::parse(line, nullptr, false);
     if (!text.is_string()) {
-      return Fail(InvalidArgument("stdin:", number, ": not a JSON string"));
+      return FailContent(InvalidArgument("stdin:", number, ": not a JSON string"));
     }
     const absl::StatusOr<std::vector<int32_t>> ids = (*tokenizer)->Encode(text.get<std::string>());
     if (!ids.ok()) {
-      return Fail(StatusOf(ids.status().code(), "stdin:", number, ": ", Message(ids.status())));
+      return FailContent(
+          StatusOf(ids.status().code(), "stdin:", number, ": ", Message(ids.status())));
     }
     const nlohmann::ordered_json row = {
         {"ids", *ids}, {"decoded", (*tokenizer)->Decode(*ids, /*skip_special=*/false)}};

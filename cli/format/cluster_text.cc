@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/str_cat.h"
 #include "cli/format/job_text.h"
 #include "cli/format/paint.h"
@@ -70,9 +71,9 @@ std::string PoolTable(const Cluster& cluster) {
   for (const auto& [name, pool] : PoolsOf(cluster)) {
     const auto wanted = cluster.wanted().find(name);
     const int64_t want = wanted == cluster.wanted().end() ? pool.total : wanted->second;
+    const bool rollout = name.starts_with("rollout");
     // Versions only apply to roles with weights.
-    const bool weights = name.rfind("rollout", 0) == 0 || name == "trainer";
-    const bool rollout = name.rfind("rollout", 0) == 0;
+    const bool weights = rollout || name == "trainer";
     table.AddRow({name, StrCat(pool.ready, "/", want),
                   pool.ready > 0 ? Percent(pool.busy / static_cast<double>(pool.ready)) : "",
                   weights && pool.ready > 0 ? HumanCount(pool.tokens_per_second) : "",
@@ -87,8 +88,6 @@ std::string PoolTable(const Cluster& cluster) {
 std::string WorkerTable(const Cluster& cluster, absl::Time now) {
   TextTable table({"WORKER", "STATE", "SEEN", "BUSY", "TOK/S", "VERSION", "JOB", "WAITS FOR"});
   for (const Worker& worker : cluster.workers()) {
-    std::string jobs;
-    for (const std::string& job : worker.jobs()) jobs += (jobs.empty() ? "" : ",") + job;
     const absl::Duration seen =
         std::max(now - FromTimestamp(worker.last_seen()), absl::ZeroDuration());
     const bool weights = worker.role() == "rollout" || worker.role() == "trainer";
@@ -96,7 +95,8 @@ std::string WorkerTable(const Cluster& cluster, absl::Time now) {
         {worker.name(), worker.state(),
          worker.last_seen().seconds() == 0 ? "" : HumanSeconds(absl::ToDoubleSeconds(seen)),
          Percent(worker.busy_ratio()), weights ? HumanCount(worker.tokens_per_second()) : "",
-         weights ? StrCat(worker.version()) : "", jobs, OneLine(worker.waits_for())});
+         weights ? StrCat(worker.version()) : "", absl::StrJoin(worker.jobs(), ","),
+         OneLine(worker.waits_for())});
   }
   return table.Format();
 }

@@ -1,11 +1,11 @@
 #include "cli/format/job_text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <utility>
 #include <variant>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "base/str_cat.h"
 #include "cli/format/paint.h"
@@ -22,13 +22,6 @@ using freshet::job::v1::Event;
 using freshet::job::v1::Job;
 using freshet::job::v1::JobState;
 using Json = nlohmann::ordered_json;
-
-std::string Upper(std::string_view text) {
-  std::string upper(text);
-  std::transform(upper.begin(), upper.end(), upper.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return upper;
-}
 
 std::string Fixed3(double value) { return absl::StrFormat("%.3f", value); }
 
@@ -158,7 +151,8 @@ std::string LossWarning(const freshet::job::v1::JobSpec& spec) {
 
 absl::StatusOr<JobState> ParseState(std::string_view name) {
   JobState state = freshet::job::v1::JOB_STATE_UNSPECIFIED;
-  if (freshet::job::v1::JobState_Parse("JOB_STATE_" + Upper(name), &state) &&
+  if (freshet::job::v1::JobState_Parse(
+          StrCat("JOB_STATE_", absl::AsciiStrToUpper({name.data(), name.size()})), &state) &&
       state != freshet::job::v1::JOB_STATE_UNSPECIFIED) {
     return state;
   }

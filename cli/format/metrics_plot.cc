@@ -7,6 +7,7 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/str_cat.h"
 #include "nlohmann/json.hpp"
 
@@ -159,10 +160,9 @@ absl::StatusOr<Series> SeriesOf(const std::vector<std::string>& rows, std::strin
     series.emplace_back(step->get<double>(), value->get<double>());
   }
   if (!series.empty()) return series;
-  std::string names;
-  for (const std::string& other : known) names += (names.empty() ? "" : ", ") + other;
   return NotFound("no row has a number named \"", name, "\"",
-                  names.empty() ? "; the job has not finished a step yet" : "; there are: ", names);
+                  known.empty() ? "; the job has not finished a step yet" : "; there are: ",
+                  absl::StrJoin(known, ", "));
 }
 
 }  // namespace freshet

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "absl/strings/str_join.h"
 #include "base/str_cat.h"
 #include "cli/format/paint.h"
 #include "runlog/display_format.h"
@@ -89,10 +90,8 @@ void JudgePrograms(const MachineFacts& facts, Findings& findings) {
     findings.Good("binaries", "all roles are built");
     return;
   }
-  std::string names;
-  for (const std::string& name : facts.missing_binaries)
-    names += (names.empty() ? "" : ", ") + name;
-  findings.Problem("binaries", StrCat(names, " missing next to freshet; build with ./dev build"));
+  findings.Problem("binaries", StrCat(absl::StrJoin(facts.missing_binaries, ", "),
+                                      " missing next to freshet; build with ./dev build"));
 }
 
 void JudgeServer(const MachineFacts& facts, Findings& findings) {

@@ -73,15 +73,15 @@ TEST(ExplainKey, SuggestsTheNearestKey) {
 }
 
 TEST(ExplainKey, EveryKeyHasAMeaning) {
-  for (const std::string& key : ListKeys()) {
+  for (const std::string& key : AllJobKeys()) {
     const std::string text = Explained(key);
     EXPECT_THAT(text, Not(HasSubstr(key + "\n  \n"))) << key;
     EXPECT_THAT(text, HasSubstr("\n  type: ")) << key;
   }
 }
 
-TEST(ListKeys, NamesEntriesOfMapsAndLists) {
-  const std::vector<std::string> keys = ListKeys();
+TEST(AllJobKeys, NamesEntriesOfMapsAndLists) {
+  const std::vector<std::string> keys = AllJobKeys();
   for (const char* key : {"name", "model.config.hidden_size", "reward.components.NAME.weight",
                           "dataset.rows.N.NAME", "rollout.stop_token_ids.N", "loss.clip.high"}) {
     EXPECT_THAT(keys, Contains(key));
