@@ -1,5 +1,4 @@
 #include <memory>
-#include <utility>
 
 #include "base/log.h"
 #include "env_workers/calculator.h"

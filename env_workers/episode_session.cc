@@ -1,7 +1,6 @@
 #include "env_workers/episode_session.h"
 
 #include <cmath>
-#include <utility>
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"

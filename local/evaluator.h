@@ -1,7 +1,6 @@
 #ifndef FRESHET_LOCAL_EVALUATOR_H_
 #define FRESHET_LOCAL_EVALUATOR_H_
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>

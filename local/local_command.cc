@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -76,8 +75,6 @@ class SignalTarget {
 };
 
 void WriteStdout(const std::string& line) {
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);
 }

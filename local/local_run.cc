@@ -67,8 +67,8 @@ struct LocalRun::Roles {
   std::unique_ptr<EnvironmentClient> environments;  // only if samples are episodes
   std::unique_ptr<EpisodeRunner> episodes;
   std::unique_ptr<RolloutWorker> rollout;
-  std::unique_ptr<RewardWorker> reward;
-  std::unique_ptr<RewardWorker> evaluation_reward;  // only if the job evaluates
+  // Of the rollouts, and of the evaluations if there are any.
+  std::vector<std::unique_ptr<RewardWorker>> reward_workers;
   std::unique_ptr<PromptFeeder> feeder;
   std::unique_ptr<Evaluator> evaluator;
   std::unique_ptr<MetricsServer> metrics;
@@ -147,7 +147,8 @@ absl::StatusOr<RunResult> LocalRun::Run() {
   if (StopRequested()) return RunResult{RunOutcome::kInterrupted, 0};
   FRESHET_RETURN_IF_ERROR(MakeRoles(roles));
   if (options_.status != nullptr) {
-    options_.status->Watch(roles.store.get(), roles.rollout.get(), roles.reward.get());
+    options_.status->Watch(roles.store.get(), roles.rollout.get(),
+                           roles.reward_workers.front().get());
     options_.status->SetState(job::v1::JOB_STATE_RUNNING, "the trainer is at work");
   }
   StartThreads(roles);
@@ -242,19 +243,21 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   const ResponseDecoder decode = [this](const std::vector<int32_t>& ids) {
     return setup_.model.tokenizer->Decode(ids, /*skip_special=*/true);
   };
-  roles.reward =
-      std::make_unique<RewardWorker>(*roles.store, *setup_.scorer, decode, reward_options);
+  std::vector<RowQueue*> scored = {roles.store.get()};
+  if (setup_.data.held_out != nullptr) {
+    scored.push_back(&roles.store->evaluations());
+    FRESHET_ASSIGN_OR_RETURN(roles.evaluator, Evaluator::Create(setup_, roles.store->evaluations(),
+                                                                *roles.rollout, clock_));
+  }
+  for (RowQueue* queue : scored) {
+    roles.reward_workers.push_back(
+        std::make_unique<RewardWorker>(*queue, *setup_.scorer, decode, reward_options));
+  }
   PromptFeederOptions feeder_options = MakeFeederOptions(spec, setup_.prompts);
   feeder_options.first_attempt = resume.first_attempt;
   feeder_options.start = resume.origin.cursor;
   roles.feeder = std::make_unique<PromptFeeder>(
       *roles.store, *setup_.data.train, MakePromptEncoder(*setup_.model.tokenizer), feeder_options);
-  if (setup_.data.held_out != nullptr) {
-    roles.evaluation_reward = std::make_unique<RewardWorker>(
-        roles.store->evaluations(), *setup_.scorer, decode, reward_options);
-    FRESHET_ASSIGN_OR_RETURN(roles.evaluator, Evaluator::Create(setup_, roles.store->evaluations(),
-                                                                *roles.rollout, clock_));
-  }
   RunRecorder::Options recorder_options;
   recorder_options.start = roles.start;
   recorder_options.wall_offset_seconds = resume.wall_seconds;
@@ -329,9 +332,8 @@ absl::Status LocalRun::EvaluateWhenDue(Roles& roles, int64_t step, const WeightS
 void LocalRun::StartThreads(Roles& roles) {
   const std::stop_token stop = roles.stop_workers.get_token();
   roles.threads.emplace_back([&roles, stop] { roles.Fail(roles.feeder->Run(stop)); });
-  roles.threads.emplace_back([&roles, stop] { roles.reward->Run(stop); });
-  if (roles.evaluation_reward != nullptr) {
-    roles.threads.emplace_back([&roles, stop] { roles.evaluation_reward->Run(stop); });
+  for (const auto& worker : roles.reward_workers) {
+    roles.threads.emplace_back([&worker, stop] { worker->Run(stop); });
   }
   roles.threads.emplace_back([&roles, stop] {
     UseOneTorchThread();

@@ -1,13 +1,13 @@
 #ifndef FRESHET_LOCAL_LOCAL_RUN_H_
 #define FRESHET_LOCAL_LOCAL_RUN_H_
 
-#include <functional>
-#include <memory>
-#include <string>
+#include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/fault_point.h"
+#include "base/mutex.h"
 #include "local/job_setup.h"
 #include "local/local_status.h"
 #include "local/resume_point.h"

@@ -1,7 +1,5 @@
 #include "local/metrics_server.h"
 
-#include <string>
-
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"

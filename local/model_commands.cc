@@ -1,5 +1,6 @@
 #include "local/model_commands.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <utility>

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "nlohmann/json.hpp"

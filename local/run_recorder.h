@@ -1,13 +1,16 @@
 #ifndef FRESHET_LOCAL_RUN_RECORDER_H_
 #define FRESHET_LOCAL_RUN_RECORDER_H_
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "local/job_setup.h"
 #include "local/local_status.h"
 #include "local/metrics_server.h"

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/status_macros.h"
 #include "weights/grpc/weight_puller.h"
 
 namespace freshet {

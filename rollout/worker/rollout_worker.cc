@@ -1,6 +1,6 @@
 #include "rollout/worker/rollout_worker.h"
 
-#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/backoff.h"

@@ -1,7 +1,6 @@
 #include "services/worker/worker_agent.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/time/clock.h"
 #include "base/digest.h"

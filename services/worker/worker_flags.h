@@ -1,7 +1,6 @@
 #ifndef FRESHET_SERVICES_WORKER_WORKER_FLAGS_H_
 #define FRESHET_SERVICES_WORKER_WORKER_FLAGS_H_
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "freshet/cluster/v1/worker_service.pb.h"
 

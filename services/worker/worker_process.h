@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "datastore/redis/redis_datastore.h"
 #include "datastore/trajectory_store.h"
 #include "prometheus/registry.h"

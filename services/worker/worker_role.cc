@@ -1,7 +1,9 @@
 #include "services/worker/worker_role.h"
 
+#include <thread>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"

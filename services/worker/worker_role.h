@@ -7,11 +7,11 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "freshet/cluster/v1/worker_service.pb.h"
 #include "services/runtime/serve.h"

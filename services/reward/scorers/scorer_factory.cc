@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "services/reward/scorers/basic_scorers.h"
 #include "services/reward/scorers/regex_scorer.h"
