@@ -1,7 +1,6 @@
 #include "weights/manifest.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string_view>
 
 #include "base/digest.h"

@@ -1,6 +1,5 @@
 #include "weights/weight_subscriber.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/status_macros.h"

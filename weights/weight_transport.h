@@ -1,7 +1,6 @@
 #ifndef FRESHET_WEIGHTS_WEIGHT_TRANSPORT_H_
 #define FRESHET_WEIGHTS_WEIGHT_TRANSPORT_H_
 
-#include "absl/status/status.h"
 #include "base/policy_version.h"
 #include "weights/manifest.h"
 

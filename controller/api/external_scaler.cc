@@ -1,9 +1,7 @@
 #include "controller/api/external_scaler.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
-#include <utility>
 
 #include "absl/time/clock.h"
 #include "base/mutex.h"

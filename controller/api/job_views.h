@@ -2,7 +2,6 @@
 #define FRESHET_CONTROLLER_API_JOB_VIEWS_H_
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <vector>
 

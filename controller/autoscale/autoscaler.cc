@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/str_cat.h"
 #include "controller/cluster/pool_scaler.h"
 
 namespace freshet {

@@ -1,6 +1,5 @@
 #include "controller/kubernetes/kubernetes_api.h"
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 

@@ -2,14 +2,10 @@
 
 #include <arpa/inet.h>
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <functional>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/log.h"
 #include "base/status_macros.h"

@@ -10,7 +10,6 @@
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 #include <utility>
 

@@ -1,14 +1,12 @@
 #include "services/runtime/status.h"
 
 #include <string>
-#include <utility>
 
 #include "absl/strings/cord.h"
 #include "base/str_cat.h"
 #include "base/utf8.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "services/runtime/error_details.h"
 
 namespace freshet::runtime {
 namespace {

@@ -5,10 +5,8 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/slice.h>
 
-#include <algorithm>
 #include <array>
 #include <string>
-#include <string_view>
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"

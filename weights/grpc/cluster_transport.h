@@ -2,7 +2,6 @@
 #define FRESHET_WEIGHTS_GRPC_CLUSTER_TRANSPORT_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>

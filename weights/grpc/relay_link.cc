@@ -2,7 +2,6 @@
 
 #include <grpcpp/generic/generic_stub.h>
 
-#include "base/str_cat.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/status.h"
 #include "weights/grpc/chunk_codec.h"

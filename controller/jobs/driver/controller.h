@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/data_roots.h"
 #include "base/mutex.h"

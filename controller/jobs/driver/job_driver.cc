@@ -1,6 +1,5 @@
 #include "controller/jobs/driver/job_driver.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/log.h"

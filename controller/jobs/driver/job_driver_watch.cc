@@ -2,7 +2,6 @@
 #include <utility>
 #include <variant>
 
-#include "base/log.h"
 #include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"

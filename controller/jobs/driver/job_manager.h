@@ -1,7 +1,6 @@
 #ifndef FRESHET_CONTROLLER_JOBS_DRIVER_JOB_MANAGER_H_
 #define FRESHET_CONTROLLER_JOBS_DRIVER_JOB_MANAGER_H_
 
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>

@@ -1,7 +1,6 @@
 #include "controller/jobs/plan/scheduler.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "base/str_cat.h"
 

@@ -5,7 +5,6 @@
 
 #include "base/digest.h"
 #include "base/proto_time.h"
-#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/utf8.h"
 #include "datastore/job_records.h"
