@@ -1,7 +1,5 @@
 #include "datastore/retrying_trajectory_store.h"
 
-#include <algorithm>
-
 #include "base/backoff.h"
 
 namespace freshet {

@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 #include "base/digest.h"
 #include "base/file.h"
-#include "base/str_cat.h"
 #include "nlohmann/json.hpp"
 
 namespace freshet {

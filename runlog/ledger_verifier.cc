@@ -3,7 +3,6 @@
 #include <optional>
 #include <string_view>
 
-#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "runlog/checkpoint_audit.h"
 #include "runlog/job_facts.h"

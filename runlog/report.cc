@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -11,7 +10,6 @@
 #include "absl/strings/str_replace.h"
 #include "base/digest.h"
 #include "base/file.h"
-#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "runlog/job_facts.h"

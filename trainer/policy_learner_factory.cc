@@ -1,7 +1,6 @@
 #include "trainer/policy_learner_factory.h"
 
 #include <utility>
-#include <variant>
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"

@@ -1,7 +1,5 @@
 #include "datastore/memory/in_memory_evaluation_store.h"
 
-#include <utility>
-
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "datastore/response_check.h"

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/status_macros.h"

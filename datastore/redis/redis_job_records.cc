@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <string_view>
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"

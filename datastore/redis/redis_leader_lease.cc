@@ -1,7 +1,5 @@
 #include "datastore/redis/redis_leader_lease.h"
 
-#include <vector>
-
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"

@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 // The kernel is compiled for several instruction sets and selected at load time. Disabled under
 // sanitizers, whose run-time is not initialized when the ifunc resolver runs.

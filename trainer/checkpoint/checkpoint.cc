@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "base/digest.h"
 #include "base/file.h"

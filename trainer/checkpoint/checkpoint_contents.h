@@ -2,7 +2,6 @@
 #define FRESHET_TRAINER_CHECKPOINT_CHECKPOINT_CONTENTS_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>

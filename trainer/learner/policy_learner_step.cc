@@ -3,7 +3,6 @@
 #include <exception>
 #include <utility>
 
-#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "model/tensor_convert.h"

@@ -1,7 +1,5 @@
 #include "trainer/learner/training_rows.h"
 
-#include <utility>
-
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "trainer/loss/advantage.h"

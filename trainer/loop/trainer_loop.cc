@@ -1,6 +1,5 @@
 #include "trainer/loop/trainer_loop.h"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
