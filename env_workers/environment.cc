@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 
@@ -10,12 +11,6 @@ namespace freshet {
 namespace {
 
 constexpr size_t kMostQuoted = 64;  // maximum bytes of an external name quoted in a message
-
-std::string Joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
 
 }  // namespace
 
@@ -36,7 +31,7 @@ absl::StatusOr<const EnvironmentType*> EnvironmentRegistry::Find(const std::stri
   std::vector<std::string> known;
   for (const auto& [key, type] : types_) known.push_back(key);
   return InvalidArgument("environment '", name.substr(0, kMostQuoted), "' is unknown; use ",
-                         Joined(known));
+                         absl::StrJoin(known, ", "));
 }
 
 absl::StatusOr<std::unique_ptr<Environment>> EnvironmentRegistry::Make(
@@ -51,7 +46,7 @@ absl::Status EnvironmentRegistry::CheckOptions(const std::string& name,
   for (const auto& [option, value] : options) {
     if (std::find(type->options.begin(), type->options.end(), option) == type->options.end()) {
       return InvalidArgument("options.", option.substr(0, kMostQuoted), ": ", name,
-                             " has no such option; use ", Joined(type->options));
+                             " has no such option; use ", absl::StrJoin(type->options, ", "));
     }
   }
   EnvironmentOptions all = options;

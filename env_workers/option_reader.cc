@@ -1,7 +1,9 @@
 #include "env_workers/option_reader.h"
 
+#include <algorithm>
 #include <optional>
 
+#include "absl/strings/str_join.h"
 #include "base/str_cat.h"
 #include "env_workers/integer_expression.h"
 
@@ -29,12 +31,11 @@ int64_t OptionReader::Int(const std::string& name, int64_t otherwise, int64_t mi
 std::string OptionReader::Choice(const std::string& name, const std::vector<std::string>& allowed) {
   const auto found = options_.find(name);
   if (found == options_.end()) return allowed.front();
-  std::string listed;
-  for (const std::string& one : allowed) {
-    if (found->second == one) return one;
-    listed += (listed.empty() ? "" : " or ") + one;
+  if (std::find(allowed.begin(), allowed.end(), found->second) != allowed.end()) {
+    return found->second;
   }
-  AddError(InvalidArgument("options.", name, ": ", Quoted(found->second), "; use ", listed));
+  AddError(InvalidArgument("options.", name, ": ", Quoted(found->second), "; use ",
+                           absl::StrJoin(allowed, " or ")));
   return allowed.front();
 }
 

@@ -220,7 +220,7 @@ grpc::ServerBidiReactor<EpisodeRequest, EpisodeReply>* EnvService::Episode(
   auto stream = std::make_shared<Stream>(*this, LoggedTrace(*context));
   {
     MutexLock lock(mu_);
-    guests_[stream.get()] = Guest{stream, Place::kNone, clock_.Now()};
+    streams_[stream.get()] = Entry{stream, Place::kNone, clock_.Now()};
   }
   return Stream::Open(std::move(stream));
 }
@@ -234,18 +234,18 @@ absl::Status EnvService::CheckAdmitting() const {
 absl::StatusOr<EnvService::Place> EnvService::Admit(Stream* stream) {
   MutexLock lock(mu_);
   if (!admitting_) return Draining();
-  Guest& guest = guests_.at(stream);
+  Entry& entry = streams_.at(stream);
   if (running_ < options_.max_episodes) {
-    guest.place = Place::kRunning;
+    entry.place = Place::kRunning;
     ++running_;
-    ShowOpen();
+    UpdateOpenMetric();
   } else if (static_cast<int64_t>(waiting_.size()) < options_.max_waiting) {
-    guest.place = Place::kWaiting;
+    entry.place = Place::kWaiting;
     waiting_.push_back(stream);
   } else {
     return Full();
   }
-  return guest.place;
+  return entry.place;
 }
 
 absl::Status EnvService::Full() const {
@@ -258,21 +258,21 @@ void EnvService::Leave(Stream* stream) {
   std::shared_ptr<Stream> next;
   {
     MutexLock lock(mu_);
-    const auto found = guests_.find(stream);
-    if (found == guests_.end()) return;
+    const auto found = streams_.find(stream);
+    if (found == streams_.end()) return;
     const Place place = found->second.place;
-    guests_.erase(found);
+    streams_.erase(found);
     if (place == Place::kWaiting) std::erase(waiting_, stream);
     if (place == Place::kRunning) {
       --running_;
       if (!waiting_.empty()) {
-        Guest& guest = guests_.at(waiting_.front());
+        Entry& entry = streams_.at(waiting_.front());
         waiting_.pop_front();
-        guest.place = Place::kRunning;
+        entry.place = Place::kRunning;
         ++running_;
-        next = guest.stream;
+        next = entry.stream;
       }
-      ShowOpen();
+      UpdateOpenMetric();
     }
     changed_.NotifyAll();
   }
@@ -282,16 +282,16 @@ void EnvService::Leave(Stream* stream) {
 std::vector<std::shared_ptr<EnvService::Stream>> EnvService::TakeWaiting(absl::Time before) {
   std::vector<std::shared_ptr<Stream>> taken;
   while (!waiting_.empty()) {
-    Guest& guest = guests_.at(waiting_.front());
-    if (guest.since > before) break;
-    guest.place = Place::kNone;
-    taken.push_back(guest.stream);
+    Entry& entry = streams_.at(waiting_.front());
+    if (entry.since > before) break;
+    entry.place = Place::kNone;
+    taken.push_back(entry.stream);
     waiting_.pop_front();
   }
   return taken;
 }
 
-void EnvService::ShowOpen() {
+void EnvService::UpdateOpenMetric() {
   if (metrics_ != nullptr) metrics_->SetOpen(running_);
 }
 
@@ -332,7 +332,7 @@ void EnvService::StopAdmitting() {
 
 bool EnvService::AwaitNoEpisodes(absl::Time deadline) {
   MutexLock lock(mu_);
-  while (!guests_.empty()) {
+  while (!streams_.empty()) {
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) return false;
     changed_.WaitFor(mu_, left);
@@ -347,7 +347,7 @@ void EnvService::EndIdle() {
   {
     MutexLock lock(mu_);
     refused = TakeWaiting(now - options_.max_wait);
-    for (const auto& [stream, guest] : guests_) streams.push_back(guest.stream);
+    for (const auto& [stream, entry] : streams_) streams.push_back(entry.stream);
   }
   for (const std::shared_ptr<Stream>& stream : refused) stream->Finish(Full());
   for (const std::shared_ptr<Stream>& stream : streams) {

@@ -61,7 +61,7 @@ class EnvService final : public env::v1::EnvService::CallbackService {
   class Stream;
 
   enum class Place { kNone, kWaiting, kRunning };
-  struct Guest {
+  struct Entry {
     std::shared_ptr<Stream> stream;
     Place place = Place::kNone;
     absl::Time since;  // arrival time
@@ -75,7 +75,7 @@ class EnvService final : public env::v1::EnvService::CallbackService {
   // Removes and returns the streams that have waited since before `before`.
   std::vector<std::shared_ptr<Stream>> TakeWaiting(absl::Time before)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ShowOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void UpdateOpenMetric() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run(std::stop_token stop);
 
   const EnvironmentRegistry& environments_;
@@ -86,7 +86,7 @@ class EnvService final : public env::v1::EnvService::CallbackService {
   mutable Mutex mu_;
   CondVar changed_;
   bool admitting_ ABSL_GUARDED_BY(mu_) = true;
-  std::map<Stream*, Guest> guests_ ABSL_GUARDED_BY(mu_);
+  std::map<Stream*, Entry> streams_ ABSL_GUARDED_BY(mu_);
   std::deque<Stream*> waiting_ ABSL_GUARDED_BY(mu_);  // oldest first
   int64_t running_ ABSL_GUARDED_BY(mu_) = 0;
   std::jthread idle_thread_;

@@ -70,7 +70,10 @@ absl::Status RunRecorder::OnStep(const FinishedStep& report, const WeightSnapsho
     MutexLock lock(mu_);
     const StepMetrics metrics = MakeMetrics(report);
     FRESHET_RETURN_IF_ERROR(metrics_.Append(metrics));
-    const std::vector<SampleRow> samples = MakeSamples(report);
+    const std::vector<SampleRow> samples = SampleRows(
+        report, setup_.spec.output().samples_per_step(), [this](const std::vector<int32_t>& ids) {
+          return setup_.model.tokenizer->Decode(ids, /*skip_special=*/true);
+        });
     FRESHET_RETURN_IF_ERROR(samples_.Append(samples));
     display_.ShowStep(metrics);
     if (options_.metrics != nullptr) options_.metrics->Observe(metrics, report);
@@ -87,13 +90,6 @@ StepMetrics RunRecorder::MakeMetrics(const FinishedStep& report) {
   last_step_ = now;
   m.wall_seconds = WallSeconds();
   return m;
-}
-
-std::vector<SampleRow> RunRecorder::MakeSamples(const FinishedStep& report) const {
-  return SampleRows(report, setup_.spec.output().samples_per_step(),
-                    [this](const std::vector<int32_t>& ids) {
-                      return setup_.model.tokenizer->Decode(ids, /*skip_special=*/true);
-                    });
 }
 
 void RunRecorder::OnStalled(const std::string& reason, absl::Duration waited) {

@@ -68,7 +68,6 @@ class RunRecorder final : public TrainerObserver {
   RunRecorder(const JobSetup& setup, TrajectoryStore& store, Display& display, const Clock& clock,
               Options options, LedgerLog ledger, MetricsLog metrics, SamplesLog samples);
   StepMetrics MakeMetrics(const FinishedStep& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::vector<SampleRow> MakeSamples(const FinishedStep& report) const;
   void EmitRow(const std::string& json) const;
 
   const JobSetup& setup_;

@@ -121,13 +121,13 @@ std::vector<EpisodeResult> EpisodeRunner::Advance(std::vector<GenerationOutput> 
     for (EpisodeEvent& event : events) TakeEvent(std::move(event));
   }
   SubmitReady();
-  NoteSilence();
+  UpdateSilence();
   return std::exchange(results_, {});
 }
 
 // A repeatedly failing environment counts as silent even while nothing waits for it: episodes that
 // were given up return with the next lease.
-void EpisodeRunner::NoteSilence() {
+void EpisodeRunner::UpdateSilence() {
   absl::Time& since = counters_.silent_since;
   if (std::exchange(answered_, false)) {
     failing_ = false;

@@ -157,7 +157,7 @@ class EpisodeRunner {
   absl::Status SubmitTurns(Group& group, const std::vector<Episode*>& turns, int32_t limit);
   int64_t WaitingForEngine() const;
   int64_t WaitingForEnvironment() const;
-  void NoteSilence();
+  void UpdateSilence();
 
   InferenceEngine& engine_;
   EnvironmentClient& client_;

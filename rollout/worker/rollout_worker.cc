@@ -149,7 +149,7 @@ absl::Status RolloutWorker::Deliver(std::vector<GenerationOutput> outputs) {
       }
       const auto found = running_.find(output.request_id);
       if (found == running_.end()) continue;
-      Keep(output.request_id, found->second, output.sample_index, std::move(output.response));
+      AddUnsent(output.request_id, found->second, output.sample_index, std::move(output.response));
     }
   }
   return SendWhenDue();
@@ -169,7 +169,7 @@ absl::Status RolloutWorker::DeliverEpisode(EpisodeResult result) {
     return absl::OkStatus();
   }
   if (!result.response.ok()) return GiveUpGroup(result.group, result.response.status());
-  Keep(result.group, found->second, result.sample_index, *std::move(result.response));
+  AddUnsent(result.group, found->second, result.sample_index, *std::move(result.response));
   return absl::OkStatus();
 }
 
@@ -196,7 +196,7 @@ absl::Status RolloutWorker::GiveUpGroup(int64_t ordinal, const absl::Status& why
   return away ? HandBack(token, Message(why)) : FailLease(token, Message(why));
 }
 
-void RolloutWorker::Keep(int64_t ordinal, Running& running, int32_t index, Response response) {
+void RolloutWorker::AddUnsent(int64_t ordinal, Running& running, int32_t index, Response response) {
   if (unsent_.empty()) send_at_ = clock_.Now() + options_.put_period;
   if (++running.unsent == running.open.size()) send_at_ = absl::InfinitePast();
   unsent_.push_back({{ordinal, running.attempt, index},

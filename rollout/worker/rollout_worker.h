@@ -160,9 +160,9 @@ class RolloutWorker {
   struct Running {
     int64_t token = 0;
     int32_t attempt = 0;
-    std::map<int32_t, bool> open;  // sample indices not yet stored
-    size_t unsent = 0;             // finished ones among `open`
-    int64_t answers_before = 0;    // episodes_->answers() when it was leased
+    std::set<int32_t> open;      // sample indices not yet stored
+    size_t unsent = 0;           // finished ones among `open`
+    int64_t answers_before = 0;  // episodes_->answers() when it was leased
   };
   struct Unsent {
     SampleKey key;
@@ -210,7 +210,7 @@ class RolloutWorker {
   absl::Status Deliver(std::vector<GenerationOutput> outputs);
   absl::Status DeliverEpisode(EpisodeResult result);
   absl::Status GiveUpGroup(int64_t ordinal, const absl::Status& why);
-  void Keep(int64_t ordinal, Running& running, int32_t index, Response response);
+  void AddUnsent(int64_t ordinal, Running& running, int32_t index, Response response);
   absl::Status CountWhenDue();
   absl::Status CountGeneration();
   absl::Status SendWhenDue();

@@ -115,7 +115,7 @@ absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
                         << " version=" << engine_.version(Lane::kRollout).version;
     }
   }
-  for (const int32_t index : lease.missing) running.open[index] = true;
+  running.open.insert(lease.missing.begin(), lease.missing.end());
   if (episodes_ != nullptr) {
     running_[lease.ordinal] = std::move(running);
     episodes_->Start({Lane::kRollout, lease.ordinal, std::move(lease.prompt.prompt_ids),

@@ -26,29 +26,18 @@ size_t ThousandsSeparator(std::string_view text, size_t at) {
   return 0;
 }
 
-bool EndsWith(std::string_view text, size_t end, std::string_view suffix) {
-  return end >= suffix.size() && text.substr(end - suffix.size(), suffix.size()) == suffix;
-}
-
-// Moves `end` before a '$' or "\$" that ends text[0, end).
-size_t SkipDollarBackwards(std::string_view text, size_t end) {
-  if (!EndsWith(text, end, "$")) return end;
-  --end;
-  return EndsWith(text, end, "\\") ? end - 1 : end;
-}
-
-// Whether the digits at `begin` are negated by the preceding text.
-bool IsNegative(std::string_view text, size_t begin) {
-  size_t end = SkipDollarBackwards(text, begin);
-  if (EndsWith(text, end, "-")) {
-    end -= 1;
-  } else if (EndsWith(text, end, kUnicodeMinus)) {
-    end -= kUnicodeMinus.size();
+// Whether digits are negated by the `text` before them, which may end in '$' or "\$".
+bool IsNegative(std::string_view text) {
+  if (text.ends_with('$')) text.remove_suffix(text.ends_with("\\$") ? 2 : 1);
+  if (text.ends_with('-')) {
+    text.remove_suffix(1);
+  } else if (text.ends_with(kUnicodeMinus)) {
+    text.remove_suffix(kUnicodeMinus.size());
   } else {
     return false;
   }
-  if (end == 0) return true;
-  const char before = text[end - 1];
+  if (text.empty()) return true;
+  const char before = text.back();
   return !(IsDigit(before) || IsLetter(before) || before == ')' || before == ']' || before == '}' ||
            before == '%');
 }
@@ -96,7 +85,7 @@ std::vector<std::string> FindDecimals(std::string_view text) {
       ++at;
       while (DigitAt(text, at)) fraction += text[at++];
     }
-    result.push_back(Canonical(IsNegative(text, begin), whole, fraction));
+    result.push_back(Canonical(IsNegative(text.substr(0, begin)), whole, fraction));
   }
   return result;
 }

@@ -149,7 +149,7 @@ std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time star
   {
     MutexLock lock(mu_);
     if (away) {
-      Note(scorer_away_, "scorer", score.status(), start);
+      RecordFailure(scorer_away_, "scorer", score.status(), start);
     } else {
       scorer_away_ = {};
       suspects_.erase(sample.uid);
@@ -199,8 +199,8 @@ void RewardWorker::HandBack(const RowLease& row, const absl::Status& error, bool
   }
 }
 
-void RewardWorker::Note(Outage& outage, const std::string& what, const absl::Status& error,
-                        absl::Time start) {
+void RewardWorker::RecordFailure(Outage& outage, const std::string& what, const absl::Status& error,
+                                 absl::Time start) {
   if (outage.reason.empty()) {
     outage.since = start;
     outage.failures = 0;
@@ -333,7 +333,7 @@ void RewardWorker::PutDone() {
     const absl::Status put = PutScores(scores);
     MutexLock lock(mu_);
     if (!put.ok()) {
-      Note(store_away_, "store", put, start);
+      RecordFailure(store_away_, "store", put, start);
       put_at_ = store_away_.retry_at;
       done_.insert(done_.begin(), scores.begin(), scores.end());
       putting_ = false;

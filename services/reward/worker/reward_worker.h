@@ -133,8 +133,8 @@ class RewardWorker {
   // `away`: an outage, which does not count as a failure of the row.
   void HandBack(const RowLease& row, const absl::Status& error, bool away);
   // Records a failed call that began at `start`. Overlapping calls count as one try.
-  void Note(Outage& outage, const std::string& what, const absl::Status& error, absl::Time start)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RecordFailure(Outage& outage, const std::string& what, const absl::Status& error,
+                     absl::Time start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Called by the one thread that has set leasing_.
   void LeaseMore() ABSL_LOCKS_EXCLUDED(mu_);
