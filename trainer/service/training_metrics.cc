@@ -5,6 +5,8 @@
 #include <set>
 #include <vector>
 
+#include "trainer/loss/importance_ratio.h"
+
 namespace freshet {
 namespace {
 
@@ -122,7 +124,8 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
 void TrainingMetrics::OnStep(const StepMetrics& m, const FinishedStep& report) {
   OnStep(m);
   OnBatch(SummarizeBatch(*report.groups, full_marks_));
-  OnRatios(report.result.importance_ratios);
+  const ImportanceRatios& ratios = report.result.importance_ratios;
+  ratios_->ObserveMultiple({ratios.tokens.begin(), ratios.tokens.end()}, ratios.sum);
 }
 
 void TrainingMetrics::OnStep(const StepMetrics& m) {
@@ -183,10 +186,6 @@ void TrainingMetrics::OnBatch(const BatchStats& stats) {
   solved_.at("all")->Increment(static_cast<double>(stats.solved_all));
   solved_.at("some")->Increment(static_cast<double>(stats.solved_some));
   solved_.at("none")->Increment(static_cast<double>(stats.solved_none));
-}
-
-void TrainingMetrics::OnRatios(const ImportanceRatios& ratios) {
-  ratios_->ObserveMultiple({ratios.tokens.begin(), ratios.tokens.end()}, ratios.sum);
 }
 
 void TrainingMetrics::OnWaiting(double seconds) {

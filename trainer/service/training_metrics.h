@@ -12,7 +12,6 @@
 #include "services/runtime/series.h"
 #include "trainer/loop/batch_stats.h"
 #include "trainer/loop/trainer_loop.h"
-#include "trainer/loss/importance_ratio.h"
 
 namespace freshet {
 
@@ -29,7 +28,6 @@ class TrainingMetrics {
   // The parts of the above.
   void OnStep(const StepMetrics& metrics) ABSL_LOCKS_EXCLUDED(mu_);
   void OnBatch(const BatchStats& stats);
-  void OnRatios(const ImportanceRatios& ratios);
   // The version that the trainer has committed, including redone ones.
   void OnVersion(int64_t version) { version_->Set(static_cast<double>(version)); }
   // How long the trainer has been waiting for samples; 0 while it trains.
