@@ -67,15 +67,13 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
       std::make_unique<RolloutWorker>(*work->store_, *work->engine_, work->subscriber_,
                                       *context.clock, std::move(options), work->episodes_.get());
   context.weights->Serve(work->job_, work->subscriber_);
-  if (context.stats_by_job != nullptr) {
-    work->stats_id_ =
-        context.stats_by_job->Begin(work->job_, [raw = work.get()] { return raw->Stats(); });
-  }
+  work->stats_id_ =
+      context.stats_by_job->Begin(work->job_, [raw = work.get()] { return raw->Stats(); });
   return work;
 }
 
 RolloutWork::~RolloutWork() {
-  if (stats_id_.has_value()) context_.stats_by_job->End(*stats_id_);
+  context_.stats_by_job->End(stats_id_);
   context_.weights->Forget(job_);
 }
 

@@ -61,7 +61,7 @@ struct RolloutContext {
   std::function<absl::StatusOr<std::unique_ptr<EnvironmentPool>>(const job::v1::JobSpec&)>
       open_environments;
   const Clock* clock = nullptr;
-  RolloutStatsByJob* stats_by_job = nullptr;  // receives the works' stats; may be null
+  RolloutStatsByJob* stats_by_job = nullptr;  // receives the works' stats
   // How long an engine without weights waits for a publication before it pulls, and between pulls.
   absl::Duration pull_after = absl::Seconds(1);
   double time_scale = 1.0;  // of the delays between tries
@@ -97,7 +97,7 @@ class RolloutWork final : public runtime::JobWork {
 
   runtime::ControllerCalls& controller_;
   const RolloutContext& context_;
-  std::optional<int64_t> stats_id_;
+  int64_t stats_id_ = 0;  // in stats_by_job; 0: none yet
   std::string job_;
   job::v1::JobSpec spec_;
   ModelSetup model_;

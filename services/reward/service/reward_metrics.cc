@@ -76,22 +76,20 @@ std::shared_ptr<ScoreObserver> RewardMetrics::Of(const std::string& name) {
   return observer;
 }
 
-void RewardMetrics::WatchCache(const std::string& cache, std::function<int64_t()> hits,
-                               std::function<int64_t()> misses) {
+void RewardMetrics::WatchCache(const std::string& name, const ScoreCache& cache) {
   auto& family = CounterFamily(registry_, "freshet_reward_cache_requests_total",
                                "Lookups in a score cache, by result.");
   MutexLock lock(mu_);
-  caches_.push_back({{family, Labels{{"cache", cache}, {"result", "hit"}}},
-                     {family, Labels{{"cache", cache}, {"result", "miss"}}},
-                     std::move(hits),
-                     std::move(misses)});
+  caches_.push_back({{family, Labels{{"cache", name}, {"result", "hit"}}},
+                     {family, Labels{{"cache", name}, {"result", "miss"}}},
+                     &cache});
 }
 
 void RewardMetrics::Refresh(const std::map<std::string, RewardStats>& stats) {
   MutexLock lock(mu_);
   for (const Cache& cache : caches_) {
-    metrics::RaiseTo(*cache.hits, static_cast<double>(cache.read_hits()));
-    metrics::RaiseTo(*cache.misses, static_cast<double>(cache.read_misses()));
+    metrics::RaiseTo(*cache.hits, static_cast<double>(cache.cache->hits()));
+    metrics::RaiseTo(*cache.misses, static_cast<double>(cache.cache->misses()));
   }
   std::erase_if(rows_, [&stats](const auto& rows) { return !stats.contains(rows.first); });
   auto& lost = CounterFamily(registry_, "freshet_reward_rows_lost_total",

@@ -1,9 +1,7 @@
 #ifndef FRESHET_SERVICES_REWARD_SERVICE_REWARD_METRICS_H_
 #define FRESHET_SERVICES_REWARD_SERVICE_REWARD_METRICS_H_
 
-#include <cstddef>
 #include <deque>
-#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -26,9 +24,8 @@ class RewardMetrics final : public ScoreObservers {
   ~RewardMetrics() override;
 
   std::shared_ptr<ScoreObserver> Of(const std::string& job) override ABSL_LOCKS_EXCLUDED(mu_);
-  // `cache` is a fixed name; the counters are read at each Refresh.
-  void WatchCache(const std::string& cache, std::function<int64_t()> hits,
-                  std::function<int64_t()> misses) ABSL_LOCKS_EXCLUDED(mu_);
+  // `name` is fixed; the counters of `cache` are read at each Refresh.
+  void WatchCache(const std::string& name, const ScoreCache& cache) ABSL_LOCKS_EXCLUDED(mu_);
   // Updates the metrics of caches and works.
   void Refresh(const std::map<std::string, RewardStats>& stats) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -37,8 +34,7 @@ class RewardMetrics final : public ScoreObservers {
   struct Cache {
     metrics::CounterSeries hits;
     metrics::CounterSeries misses;
-    std::function<int64_t()> read_hits;
-    std::function<int64_t()> read_misses;
+    const ScoreCache* cache;
   };
   struct Rows {
     metrics::CounterSeries lost;

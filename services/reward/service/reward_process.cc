@@ -40,10 +40,8 @@ int RunRewardProcess(int argc, char** argv, StoreWrapper wrap_store) {
   context.stats_by_job = &stats_by_job;
   const RewardServiceOptions options;
   RewardService service(options, shown.Of(ScoreObservers::kCalls));
-  shown.WatchCache(
-      "services", [&] { return answers->hits(); }, [&] { return answers->misses(); });
-  shown.WatchCache(
-      "calls", [&] { return service.cache_hits(); }, [&] { return service.cache_misses(); });
+  shown.WatchCache("services", *answers);
+  shown.WatchCache("calls", service.cache());
   process->queues().Watch("score_calls", static_cast<int64_t>(options.max_queued),
                           [&] { return static_cast<int64_t>(service.queued()); });
   return process->Serve(

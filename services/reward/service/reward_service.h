@@ -2,7 +2,6 @@
 #define FRESHET_SERVICES_REWARD_SERVICE_REWARD_SERVICE_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -42,8 +41,7 @@ class RewardService final : public reward::v1::RewardService::CallbackService {
                                   const reward::v1::ScoreRequest* request,
                                   reward::v1::ScoreReply* reply) override;
 
-  int64_t cache_hits() const { return scores_.hits(); }
-  int64_t cache_misses() const { return scores_.misses(); }
+  const ScoreCache& cache() const { return scores_; }
   // Calls that wait for a thread, at most options.max_queued.
   size_t queued() const { return executor_.queued(); }
 

@@ -32,9 +32,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
   work->tokenizer_ = std::move(model.tokenizer);
   FRESHET_ASSIGN_OR_RETURN(work->scorer_,
                            MakeCompositeScorer(assign.spec().reward(), context.remote));
-  if (context.observers != nullptr) {
-    work->scorer_->SetObserver(context.observers->Of(assign.job_id()));
-  }
+  work->scorer_->SetObserver(context.observers->Of(assign.job_id()));
   FRESHET_ASSIGN_OR_RETURN(work->store_, context.open_store(assign.job_id()));
   work->queues_.push_back(work->store_.get());
   if (assign.spec().has_eval()) work->queues_.push_back(&work->store_->evaluations());
@@ -45,16 +43,12 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
   work->options_.first_retry *= context.time_scale;
   work->options_.longest_retry *= context.time_scale;
   work->SetWorker(worker);
-  if (context.stats_by_job != nullptr) {
-    work->stats_id_ =
-        context.stats_by_job->Begin(assign.job_id(), [raw = work.get()] { return raw->Stats(); });
-  }
+  work->stats_id_ =
+      context.stats_by_job->Begin(assign.job_id(), [raw = work.get()] { return raw->Stats(); });
   return work;
 }
 
-RewardWork::~RewardWork() {
-  if (stats_id_.has_value()) context_.stats_by_job->End(*stats_id_);
-}
+RewardWork::~RewardWork() { context_.stats_by_job->End(stats_id_); }
 
 // Each name gets new RewardWorkers, because rows leased under a former name are lost.
 absl::Status RewardWork::Run(std::stop_token stop) {

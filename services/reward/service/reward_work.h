@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -43,10 +42,10 @@ using RewardStatsByJob = metrics::StatsByJob<RewardStats>;
 // Dependencies of a reward process's works; all must outlive them.
 struct RewardContext {
   StoreOpener open_store;
-  RemoteScorerFactory remote;                // creates scorers of type grpc
-  ScoreObservers* observers = nullptr;       // may be null
-  RewardStatsByJob* stats_by_job = nullptr;  // may be null
-  double time_scale = 1.0;                   // of the waits while the datastore is unreachable
+  RemoteScorerFactory remote;  // creates scorers of type grpc
+  ScoreObservers* observers = nullptr;
+  RewardStatsByJob* stats_by_job = nullptr;
+  double time_scale = 1.0;  // of the waits while the datastore is unreachable
 };
 
 // Scores the rows of one job, and of its evaluations, until it is stopped.
@@ -72,7 +71,7 @@ class RewardWork final : public runtime::JobWork {
   std::vector<RowQueue*> queues_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<CompositeScorer> scorer_;
-  std::optional<int64_t> stats_id_;
+  int64_t stats_id_ = 0;  // in stats_by_job; 0: none yet
   RewardWorkerOptions options_;
 
   mutable Mutex mu_;

@@ -49,9 +49,11 @@ TEST_F(RewardMetricsTest, JobsThatNobodyScoresGoInTheEnd) {
 }
 
 TEST_F(RewardMetricsTest, ShowsCachesAndLostRows) {
-  int64_t hits = 4;
-  metrics_.WatchCache(
-      "calls", [&hits] { return hits; }, [] { return int64_t{6}; });
+  ScoreCache cache(1);
+  for (int i = 0; i < 6; ++i) cache.Get({1, 1});
+  cache.Put({1, 1}, {});
+  for (int i = 0; i < 4; ++i) cache.Get({1, 1});
+  metrics_.WatchCache("calls", cache);
   metrics_.Refresh({{"a", {2, 1, 16, 3, 4096}}});
   MetricsText text = Scraped();
   const std::string name = "freshet_reward_cache_requests_total";
@@ -62,7 +64,7 @@ TEST_F(RewardMetricsTest, ShowsCachesAndLostRows) {
   EXPECT_EQ(text.Find("freshet_reward_scoring_bound_samples", {{"job", "a"}}), 16);
   EXPECT_EQ(text.Find("freshet_reward_unsent_scores", {{"job", "a"}}), 3);
   EXPECT_EQ(text.Find("freshet_reward_unsent_bound_scores", {{"job", "a"}}), 4096);
-  hits = 9;
+  for (int i = 0; i < 5; ++i) cache.Get({1, 1});
   metrics_.Refresh({});
   text = Scraped();
   EXPECT_EQ(text.Find(name, {{"cache", "calls"}, {"result", "hit"}}), 9);

@@ -127,16 +127,16 @@ TEST_F(RewardServiceTest, AnItemOfAnEpisodeBringsTheEnvironmentsReward) {
 TEST_F(RewardServiceTest, RemembersScores) {
   AddItem("4", "4");
   ASSERT_TRUE(Score().ok());
-  EXPECT_EQ(service_.cache_hits(), 0);
+  EXPECT_EQ(service_.cache().hits(), 0);
   ASSERT_TRUE(Score().ok());
-  EXPECT_EQ(service_.cache_hits(), 1);
+  EXPECT_EQ(service_.cache().hits(), 1);
   EXPECT_EQ(reply_.scores(0).reward(), 1.0);
   EXPECT_EQ(reply_.scores(0).components().at("exact"), 1.0);
   // Different scorers are a different cache key.
   AddComponent("exact", "exact_match").set_weight(3.0);
   ASSERT_TRUE(Score().ok());
   EXPECT_EQ(reply_.scores(0).reward(), 3.0);
-  EXPECT_EQ(service_.cache_hits(), 1);
+  EXPECT_EQ(service_.cache().hits(), 1);
 }
 
 }  // namespace
