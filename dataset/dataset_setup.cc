@@ -44,21 +44,12 @@ std::vector<std::string> RewardFields(const job::v1::Reward& reward) {
   return fields;
 }
 
-RowOptions MakeRowOptions(const JobSpec& spec) {
-  const job::v1::Dataset& data = spec.dataset();
-  RowOptions options;
-  options.prompt = data.prompt();
-  options.answer = data.answer();
-  options.fields.insert(data.fields().begin(), data.fields().end());
-  options.required = RewardFields(spec.reward());
-  return options;
-}
-
 absl::StatusOr<DatasetSplit> OpenJsonl(const JobSpec& spec, const DataRoots& roots) {
   const job::v1::Dataset& data = spec.dataset();
   JsonlDatasetOptions options;
   options.path = data.path();
-  options.row = MakeRowOptions(spec);
+  options.dataset = data;
+  options.required = RewardFields(spec.reward());
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> rows, JsonlDataset::Load(options, roots));
   if (!spec.has_eval()) return DatasetSplit{std::move(rows), nullptr};
   if (!data.has_eval_path()) return SplitHeldOut(std::move(rows), spec.eval().rows());
@@ -69,12 +60,8 @@ absl::StatusOr<DatasetSplit> OpenJsonl(const JobSpec& spec, const DataRoots& roo
 }
 
 absl::StatusOr<DatasetSplit> OpenTemplate(const JobSpec& spec) {
-  TemplateDatasetOptions options;
-  options.row = MakeRowOptions(spec);
-  for (const job::v1::Row& row : spec.dataset().rows()) {
-    options.rows.emplace_back(row.values().begin(), row.values().end());
-  }
-  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> rows, TemplateDataset::Create(options));
+  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> rows,
+                           MakeTemplateDataset(spec.dataset(), RewardFields(spec.reward())));
   // Template rows are too few to hold any out: evaluate on the same rows.
   return DatasetSplit{rows, spec.has_eval() ? rows : nullptr};
 }

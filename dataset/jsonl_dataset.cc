@@ -100,7 +100,8 @@ absl::StatusOr<DatasetRow> ParseRow(std::string_view line, const RowBuilder& bui
 
 absl::StatusOr<std::unique_ptr<JsonlDataset>> JsonlDataset::Load(const JsonlDatasetOptions& options,
                                                                  const DataRoots& roots) {
-  FRESHET_ASSIGN_OR_RETURN(RowBuilder builder, RowBuilder::Create(options.row));
+  FRESHET_ASSIGN_OR_RETURN(RowBuilder builder,
+                           RowBuilder::Create(options.dataset, options.required));
   FRESHET_ASSIGN_OR_RETURN(RegularFile file, roots.OpenFile(options.path));
   FRESHET_RETURN_IF_ERROR(CheckFileSize(options.path, file.size, options.max_file_bytes));
   std::unique_ptr<JsonlDataset> dataset(

@@ -15,7 +15,8 @@ namespace freshet {
 
 struct JsonlDatasetOptions {
   std::string path;
-  RowOptions row{.prompt = "{question}", .answer = "answer", .fields = {}, .required = {}};
+  job::v1::Dataset dataset;           // prompt, answer and fields: see RowBuilder
+  std::vector<std::string> required;  // as for RowBuilder
   uint64_t max_line_bytes = 4 << 20;
   uint64_t max_file_bytes = 1 << 30;
 };

@@ -55,20 +55,22 @@ std::string ListNames(const Fields& fields) {
 
 }  // namespace
 
-RowBuilder::RowBuilder(TextTemplate prompt, const RowOptions& options)
+RowBuilder::RowBuilder(TextTemplate prompt, const job::v1::Dataset& dataset,
+                       const std::vector<std::string>& required)
     : prompt_(std::move(prompt)),
-      answer_(options.answer),
-      names_(options.fields),
+      answer_(dataset.answer()),
+      names_(dataset.fields().begin(), dataset.fields().end()),
       wanted_(prompt_.fields()) {
   if (!answer_.empty()) wanted_.push_back(answer_);
   for (const auto& [name, in_row] : names_) wanted_.push_back(name);
-  wanted_.insert(wanted_.end(), options.required.begin(), options.required.end());
+  wanted_.insert(wanted_.end(), required.begin(), required.end());
 }
 
-absl::StatusOr<RowBuilder> RowBuilder::Create(const RowOptions& options) {
-  absl::StatusOr<TextTemplate> parsed = TextTemplate::Parse(options.prompt);
+absl::StatusOr<RowBuilder> RowBuilder::Create(const job::v1::Dataset& dataset,
+                                              const std::vector<std::string>& required) {
+  absl::StatusOr<TextTemplate> parsed = TextTemplate::Parse(dataset.prompt());
   if (!parsed.ok()) return InvalidArgument("dataset.prompt: ", Message(parsed.status()));
-  return RowBuilder(*std::move(parsed), options);
+  return RowBuilder(*std::move(parsed), dataset, required);
 }
 
 absl::StatusOr<std::string> RowBuilder::Resolve(const std::string& field,

@@ -8,17 +8,12 @@
 #include "absl/status/statusor.h"
 #include "base/text_template.h"
 #include "dataset/dataset.h"
+#include "freshet/job/v1/job_spec.pb.h"
 
 namespace freshet {
 
-struct RowOptions {
-  std::string prompt;                         // template over fields (text_template.h)
-  std::string answer;                         // field copied to attribute "answer"; "": none
-  std::map<std::string, std::string> fields;  // name used here -> name in the row
-  std::vector<std::string> required;          // more required fields, such as those of scorers
-};
-
-// Builds rows from named fields.
+// Builds rows from named fields, by the keys prompt (a template over fields, text_template.h),
+// answer (the field copied to attribute "answer") and fields (name used here -> name in the row).
 //
 // A requested field that a row lacks, and that `fields` does not map, may have an alias: question,
 // problem, input and prompt are aliases, and so are answer, solution, target and ground_truth. It
@@ -26,15 +21,18 @@ struct RowOptions {
 // Thread-compatible: const methods may run concurrently.
 class RowBuilder {
  public:
+  // `required`: more required fields, such as those of scorers.
   // INVALID_ARGUMENT: bad template.
-  static absl::StatusOr<RowBuilder> Create(const RowOptions& options);
+  static absl::StatusOr<RowBuilder> Create(const job::v1::Dataset& dataset,
+                                           const std::vector<std::string>& required);
 
   // INVALID_ARGUMENT: a field is missing (the message names it and the available fields, or the
   // ambiguous aliases), or the resulting prompt is empty.
   absl::StatusOr<DatasetRow> Build(const std::map<std::string, std::string>& fields) const;
 
  private:
-  RowBuilder(TextTemplate prompt, const RowOptions& options);
+  RowBuilder(TextTemplate prompt, const job::v1::Dataset& dataset,
+             const std::vector<std::string>& required);
   absl::StatusOr<std::string> Resolve(const std::string& field,
                                       const std::map<std::string, std::string>& fields) const;
 

@@ -21,6 +21,8 @@ class JsonlDatasetTest : public testing::Test {
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
     options_.path = folder_ + "/d.jsonl";
+    options_.dataset.set_prompt("{question}");
+    options_.dataset.set_answer("answer");
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
@@ -51,7 +53,7 @@ class JsonlDatasetTest : public testing::Test {
 };
 
 TEST_F(JsonlDatasetTest, LoadsRowsWithAllTheirFields) {
-  options_.row.prompt = "Q: {question}\nA:";
+  options_.dataset.set_prompt("Q: {question}\nA:");
   const DatasetRow row =
       OnlyRow(R"({"question": "1+1?", "answer": "2", "level": 3, "share": 0.1, "ok": true, )"
               R"("none": null, "tags": ["a", {"b": 1}]})");
@@ -98,31 +100,33 @@ TEST_F(JsonlDatasetTest, RefusesToChooseBetweenAliases) {
 }
 
 TEST_F(JsonlDatasetTest, AnswersFromTheNamedField) {
-  options_.row.answer = "final";
+  options_.dataset.set_answer("final");
   const DatasetRow row = OnlyRow(R"({"question": "q", "final": "f", "answer": "a"})");
   EXPECT_EQ(row.attributes.at("answer"), "f");
 }
 
 TEST_F(JsonlDatasetTest, NeedsNoAnswerWhenNoneIsNamed) {
-  options_.row.answer = "";
+  options_.dataset.set_answer("");
   EXPECT_EQ(OnlyRow(R"({"question": "q"})").attributes.count("answer"), 0u);
 }
 
 TEST_F(JsonlDatasetTest, MapsFieldNames) {
-  options_.row.fields = {{"question", "q text"}, {"name", "who"}};
+  auto& fields = *options_.dataset.mutable_fields();
+  fields["question"] = "q text";
+  fields["name"] = "who";
   const DatasetRow row = OnlyRow(R"({"q text": "q", "who": "Lily", "answer": "a"})");
   EXPECT_EQ(row.prompt, "q");
   EXPECT_EQ(row.attributes.at("name"), "Lily");
 }
 
 TEST_F(JsonlDatasetTest, DoesNotGuessForAMappedField) {
-  options_.row.fields = {{"question", "query"}};
+  (*options_.dataset.mutable_fields())["question"] = "query";
   EXPECT_EQ(ConfigError(R"({"problem": "p", "answer": "a"})"),
             "d.jsonl:1: field 'query' is missing; the row has answer, problem");
 }
 
 TEST_F(JsonlDatasetTest, ReportsRequiredFields) {
-  options_.row.required = {"name"};
+  options_.required = {"name"};
   EXPECT_EQ(ConfigError(R"({"question": "p", "answer": "a"})"),
             "d.jsonl:1: field 'name' is missing; the row has answer, question");
 }

@@ -26,14 +26,16 @@ StoreOptions QueueOf(int64_t max_queued_prompts) {
 }
 
 // Rows with these prompts, each with answer "A" and its text.
-std::unique_ptr<TemplateDataset> DatasetOf(const std::vector<std::string>& prompts) {
-  TemplateDatasetOptions options;
-  options.row.prompt = "{text}";
-  options.row.answer = "answer";
+std::unique_ptr<Dataset> DatasetOf(const std::vector<std::string>& prompts) {
+  job::v1::Dataset dataset;
+  dataset.set_prompt("{text}");
+  dataset.set_answer("answer");
   for (const std::string& prompt : prompts) {
-    options.rows.push_back({{"text", prompt}, {"answer", "A" + prompt}});
+    auto& values = *dataset.add_rows()->mutable_values();
+    values["text"] = prompt;
+    values["answer"] = "A" + prompt;
   }
-  return *TemplateDataset::Create(options);
+  return *MakeTemplateDataset(dataset);
 }
 
 // Token ids are bytes; '!' cannot be encoded.
@@ -77,10 +79,10 @@ TEST(PromptFeeder, FeedsEncodedPromptsWithTheirAttributes) {
 
 TEST(PromptFeeder, AttributePromptIsTheTextGivenToTheModel) {
   FakeTrajectoryStore store(QueueOf(10));
-  TemplateDatasetOptions rows;
-  rows.row.prompt = "Q: {prompt}";
-  rows.rows = {{{"prompt", "x"}}};
-  const auto dataset = TemplateDataset::Create(rows);
+  job::v1::Dataset rows;
+  rows.set_prompt("Q: {prompt}");
+  (*rows.add_rows()->mutable_values())["prompt"] = "x";
+  const auto dataset = MakeTemplateDataset(rows);
   PromptFeederOptions options = InOrder();
   options.total_prompts = 1;
   PromptFeeder feeder(store, **dataset, Encode, options);

@@ -1,21 +1,28 @@
 // Template rows and the held-out split.
 #include "dataset/template_dataset.h"
 
+#include <map>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace freshet {
 namespace {
 
-TemplateDatasetOptions Stories() {
-  TemplateDatasetOptions options;
-  options.row.prompt = "a little {noun} named {name}.";
-  options.rows = {{{"noun", "girl"}, {"name", "Lily"}}, {{"noun", "boy"}, {"name", "Tim"}}};
-  return options;
+void AddRow(const std::map<std::string, std::string>& values, job::v1::Dataset& dataset) {
+  dataset.add_rows()->mutable_values()->insert(values.begin(), values.end());
+}
+
+job::v1::Dataset Stories() {
+  job::v1::Dataset dataset;
+  dataset.set_prompt("a little {noun} named {name}.");
+  AddRow({{"noun", "girl"}, {"name", "Lily"}}, dataset);
+  AddRow({{"noun", "boy"}, {"name", "Tim"}}, dataset);
+  return dataset;
 }
 
 TEST(TemplateDataset, FillsThePromptAndKeepsTheVariables) {
-  const auto dataset = TemplateDataset::Create(Stories());
+  const auto dataset = MakeTemplateDataset(Stories());
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   ASSERT_EQ((*dataset)->size(), 2);
   EXPECT_EQ((*dataset)->Get(1)->prompt, "a little boy named Tim.");
@@ -25,29 +32,29 @@ TEST(TemplateDataset, FillsThePromptAndKeepsTheVariables) {
 }
 
 TEST(TemplateDataset, TakesTheAnswerFromItsField) {
-  TemplateDatasetOptions options = Stories();
-  options.row.answer = "name";
-  const auto dataset = TemplateDataset::Create(options);
+  job::v1::Dataset options = Stories();
+  options.set_answer("name");
+  const auto dataset = MakeTemplateDataset(options);
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_EQ((*dataset)->Get(0)->attributes.at("answer"), "Lily");
 }
 
 TEST(TemplateDataset, NamesRowsWithoutAField) {
-  TemplateDatasetOptions options = Stories();
-  options.rows.push_back({{"noun", "cat"}});
-  EXPECT_EQ(std::string(TemplateDataset::Create(options).status().message()),
+  job::v1::Dataset options = Stories();
+  AddRow({{"noun", "cat"}}, options);
+  EXPECT_EQ(std::string(MakeTemplateDataset(options).status().message()),
             "dataset.rows[2]: field 'name' is missing; the row has noun");
 }
 
 TEST(TemplateDataset, RefusesNoRows) {
-  EXPECT_EQ(TemplateDataset::Create({}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeTemplateDataset({}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 std::shared_ptr<const Dataset> Numbers(int count) {
-  TemplateDatasetOptions options;
-  options.row.prompt = "{n}";
-  for (int i = 0; i < count; ++i) options.rows.push_back({{"n", std::to_string(i)}});
-  return *TemplateDataset::Create(options);
+  job::v1::Dataset options;
+  options.set_prompt("{n}");
+  for (int i = 0; i < count; ++i) AddRow({{"n", std::to_string(i)}}, options);
+  return *MakeTemplateDataset(options);
 }
 
 TEST(SplitHeldOut, HoldsOutTheLastRows) {

@@ -39,13 +39,15 @@ class EvaluatorTest : public RolloutWorkerFixture {
 
   // Sets one held-out row "ab" per expected answer.
   void SetRows(const std::vector<std::string>& answers) {
-    TemplateDatasetOptions options;
-    options.row.prompt = "{q}";
-    options.row.answer = "answer";
+    job::v1::Dataset dataset;
+    dataset.set_prompt("{q}");
+    dataset.set_answer("answer");
     for (const std::string& answer : answers) {
-      options.rows.push_back({{"q", "ab"}, {"answer", answer}});
+      auto& values = *dataset.add_rows()->mutable_values();
+      values["q"] = "ab";
+      values["answer"] = answer;
     }
-    auto rows = TemplateDataset::Create(options);
+    auto rows = MakeTemplateDataset(dataset);
     ASSERT_TRUE(rows.ok()) << rows.status();
     setup_.data.held_out = *std::move(rows);
   }
