@@ -93,7 +93,7 @@ struct LossSpec {
 
 struct LossPreset {
   std::string_view name;
-  std::string_view summary;  // one line, for users
+  LossSpec spec;
 };
 
 // All presets, in documentation order. Pure; thread-safe.

@@ -82,14 +82,6 @@ TEST(LossSpec, PresetsExpandToTheDocumentedLines) {
   }
 }
 
-TEST(LossSpec, DapoSaysThatItIsTheLossOnly) {
-  for (const LossPreset& preset : LossPresets()) {
-    if (preset.name == "dapo") {
-      EXPECT_THAT(std::string(preset.summary), HasSubstr("the loss only"));
-    }
-  }
-}
-
 TEST(LossSpec, IsGrpoWhenNothingIsWritten) { EXPECT_EQ(Resolved({}), *ExpandPreset("grpo")); }
 
 TEST(LossSpec, UnknownPresetListsTheValidOnes) {
