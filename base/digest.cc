@@ -7,15 +7,11 @@
 #include <cstdio>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "base/log.h"
 #include "base/str_cat.h"
 
 namespace freshet {
-namespace {
-
-constexpr char kHexDigits[] = "0123456789abcdef";
-
-}  // namespace
 
 struct Sha256::State {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
@@ -36,13 +32,7 @@ std::string Sha256::FinishHex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   unsigned int size = 0;
   FRESHET_CHECK(EVP_DigestFinal_ex(state_->context, digest.data(), &size) == 1);
-  std::string hex;
-  hex.reserve(2 * size);
-  for (unsigned int i = 0; i < size; ++i) {
-    hex.push_back(kHexDigits[digest[i] >> 4]);
-    hex.push_back(kHexDigits[digest[i] & 15]);
-  }
-  return hex;
+  return absl::BytesToHexString({reinterpret_cast<const char*>(digest.data()), size});
 }
 
 std::string Sha256Hex(std::string_view bytes) {
@@ -69,10 +59,6 @@ uint64_t Xxh3(const void* data, size_t size, uint64_t seed) {
   return XXH3_64bits_withSeed(data, size, seed);
 }
 
-std::string Hex64(uint64_t value) {
-  std::string hex(16, '0');
-  for (int i = 15; i >= 0; --i, value >>= 4) hex[static_cast<size_t>(i)] = kHexDigits[value & 15];
-  return hex;
-}
+std::string Hex64(uint64_t value) { return StrCat(absl::Hex(value, absl::kZeroPad16)); }
 
 }  // namespace freshet
