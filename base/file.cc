@@ -6,10 +6,8 @@
 
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "base/data_roots.h"
-#include "base/status_macros.h"
 #include "base/str_cat.h"
 
 namespace freshet {

@@ -1,10 +1,7 @@
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/text_template.h"

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <string>
 
-#include "base/str_cat.h"
 #include "job/key_rules.h"
 #include "job/rule_context.h"
 

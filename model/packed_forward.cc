@@ -1,6 +1,5 @@
 #include "model/packed_forward.h"
 
-#include <cmath>
 #include <limits>
 
 #include "model/tensor_convert.h"

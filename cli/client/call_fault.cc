@@ -1,6 +1,5 @@
 #include "cli/client/call_fault.h"
 
-#include <algorithm>
 #include <string_view>
 
 #include "absl/strings/str_split.h"

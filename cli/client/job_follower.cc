@@ -1,7 +1,5 @@
 #include "cli/client/job_follower.h"
 
-#include <memory>
-#include <optional>
 #include <thread>
 #include <utility>
 

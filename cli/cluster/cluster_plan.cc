@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include "base/backoff.h"
 #include "base/str_cat.h"

@@ -1,9 +1,7 @@
 #include "cli/cluster/cluster_state.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "cli/format/text_table.h"
 #include "nlohmann/json.hpp"

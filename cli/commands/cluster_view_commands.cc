@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,7 +12,6 @@
 #include "base/interrupt.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
-#include "base/str_cat.h"
 #include "base/transient.h"
 #include "cli/format/cluster_text.h"
 #include "cli/format/job_text.h"

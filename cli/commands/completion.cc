@@ -1,6 +1,5 @@
 #include "cli/commands/completion.h"
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>

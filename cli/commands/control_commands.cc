@@ -2,11 +2,9 @@
 
 #include <cstdio>
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "absl/time/clock.h"
-#include "base/str_cat.h"
 #include "cli/format/job_text.h"
 #include "services/runtime/error_details.h"
 

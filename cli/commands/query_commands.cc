@@ -1,12 +1,9 @@
 #include "cli/commands/query_commands.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/str_format.h"

@@ -2,12 +2,8 @@
 
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <memory>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <utility>
 #include <vector>
 
 #include "base/exit_code.h"

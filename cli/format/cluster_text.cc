@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <string_view>
-#include <utility>
 #include <variant>
 
 #include "absl/status/statusor.h"

@@ -1,7 +1,6 @@
 #ifndef FRESHET_CLI_FORMAT_JOB_TEXT_H_
 #define FRESHET_CLI_FORMAT_JOB_TEXT_H_
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -2,7 +2,6 @@
 #define FRESHET_CLI_MACHINE_DOCTOR_H_
 
 #include <cstdint>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
