@@ -1,5 +1,6 @@
 #include "trainer/learner/policy_learner.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "model/model_weights.h"
 #include "model/packed_forward.h"
 #include "model/safetensors.h"
+#include "model/tensor_convert.h"
 #include "trainer/learner/optimizer.h"
 #include "trainer/learner/policy_learner_state.h"
 #include "trainer/loss/loss.h"
@@ -155,6 +157,26 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
 void PolicyLearner::BeginPolicyTraining() {
   const absl::Status status = ResetOptimizer();
   FRESHET_CHECK(status.ok());  // Create validated the same options
+}
+
+absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(
+    const std::vector<std::vector<int32_t>>& sequences) {
+  try {
+    const at::NoGradGuard no_grad;
+    std::vector<std::vector<float>> scores;
+    for (const std::vector<int32_t>& sequence : sequences) {
+      if (sequence.size() < 2) {
+        scores.emplace_back();
+        continue;
+      }
+      const TargetLogprobs out =
+          state_->Forward(state_->weights, PackTrees({{sequence, {}}}), 1.0, Entropy::kNone);
+      scores.push_back(ToFloats(out.logprobs_M));
+    }
+    return scores;
+  } catch (const std::exception& error) {
+    return TorchError(error);
+  }
 }
 
 std::string_view PolicyLearner::Arena() const {

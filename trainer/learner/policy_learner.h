@@ -62,6 +62,10 @@ class PolicyLearner final : public Learner {
   absl::StatusOr<double> SftStep(const std::vector<SftExample>& examples, double learning_rate);
   void BeginPolicyTraining();
 
+  // Log-probs of tokens 1.. of each sequence, each given its predecessors, by the training forward.
+  absl::StatusOr<std::vector<std::vector<float>>> Score(
+      const std::vector<std::vector<int32_t>>& sequences);
+
   absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                             const std::vector<TrainGroup>& groups) override;
   std::string_view Arena() const override;

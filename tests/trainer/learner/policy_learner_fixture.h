@@ -12,8 +12,6 @@
 #include "base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/packed_forward.h"
-#include "model/tensor_convert.h"
 #include "model/torch_threads.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/tiny_model.h"
@@ -55,30 +53,20 @@ class PolicyLearnerFixture : public testing::Test {
     ids.insert(ids.end(), response.begin(), response.end());
     return ids;
   }
-  // Log-probs of tokens 1.. of `ids`, each given its predecessors, by the training forward.
-  std::vector<float> TokenLogprobs(const PolicyLearner& learner,
-                                   const std::vector<int32_t>& ids) const {
-    const at::NoGradGuard no_grad;
-    const TransformerWeights weights =
-        CastWeights(ViewWeights(MakeParameterLayout(options_.model), ToTensor(Weights(learner))),
-                    options_.bf16 ? at::kBFloat16 : at::kFloat);
-    return ToFloats(PackedForward(Transformer(options_.model), weights, PackTrees({{ids, {}}}), 1.0,
-                                  Entropy::kNone)
-                        .logprobs_M);
-  }
-  std::vector<float> Logprobs(const PolicyLearner& learner, const TrainSample& sample) const {
-    const std::vector<float> scores = TokenLogprobs(learner, Joined(sample));
+  static std::vector<float> Logprobs(PolicyLearner& learner, const TrainSample& sample) {
+    const auto scores = learner.Score({Joined(sample)});
+    EXPECT_TRUE(scores.ok()) << scores.status();
     const size_t skip = sample.sample.prompt->prompt_ids.size() - 1;
-    return {scores.begin() + static_cast<ptrdiff_t>(skip), scores.end()};
+    return {(*scores)[0].begin() + static_cast<ptrdiff_t>(skip), (*scores)[0].end()};
   }
-  double SumLogprob(const PolicyLearner& learner, const TrainSample& sample) const {
+  static double SumLogprob(PolicyLearner& learner, const TrainSample& sample) {
     const std::vector<float> logprobs = Logprobs(learner, sample);
     return std::accumulate(logprobs.begin(), logprobs.end(), 0.0);
   }
   // `num_groups` groups of 4 samples of different lengths. Sample 0 of each group gets reward 1,
   // the others 0. Behaviour log-probs are the learner's own.
-  std::vector<TrainGroup> OnPolicyGroups(const PolicyLearner& learner, int64_t num_groups,
-                                         uint64_t seed = 1) const {
+  static std::vector<TrainGroup> OnPolicyGroups(PolicyLearner& learner, int64_t num_groups,
+                                                uint64_t seed = 1) {
     std::vector<TrainGroup> groups;
     for (int64_t g = 0; g < num_groups; ++g) {
       const uint64_t base = seed * 1000 + static_cast<uint64_t>(g) * 10;

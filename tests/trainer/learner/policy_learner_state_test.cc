@@ -158,10 +158,9 @@ TEST_F(PolicyLearnerStateTest, SupervisedStepsLearnTheAnswerAndLeaveNoOptimizerS
   EXPECT_GT(first, 2.0);
   EXPECT_LT(last, 0.1);
   // The loss is the mean over the answer tokens only.
-  const std::vector<float> first_row = TokenLogprobs(*learner, {1, 2, 3, 4, 5});
-  const std::vector<float> second_row = TokenLogprobs(*learner, {6, 7, 8, 9});
+  const auto scores = *learner->Score({{1, 2, 3, 4, 5}, {6, 7, 8, 9}});
   const double nll =
-      -(first_row[2] + first_row[3] + second_row[0] + second_row[1] + second_row[2]) / 5;
+      -(scores[0][2] + scores[0][3] + scores[1][0] + scores[1][1] + scores[1][2]) / 5;
   EXPECT_NEAR(*learner->SftStep(examples, 0.0), nll, 1e-5);
   EXPECT_GT((*learner->Snapshot())->optimizer_steps, 0);
   learner->BeginPolicyTraining();
@@ -176,6 +175,14 @@ TEST_F(PolicyLearnerStateTest, MicrobatchesOfSupervisedStepsAddUp) {
   const auto split = MakeLearner();
   EXPECT_NEAR(*whole->SftStep(examples, 0.01), *split->SftStep(examples, 0.01), 1e-6);
   EXPECT_LT(MaxDifference(Weights(*whole), Weights(*split)), 1e-6);
+}
+
+TEST_F(PolicyLearnerStateTest, ScoreOfASingleTokenIsEmpty) {
+  const auto scores = MakeLearner()->Score({{5}, {1, 2}, {}});
+  ASSERT_TRUE(scores.ok()) << scores.status();
+  EXPECT_TRUE((*scores)[0].empty());
+  EXPECT_EQ((*scores)[1].size(), 1U);
+  EXPECT_TRUE((*scores)[2].empty());
 }
 
 }  // namespace
