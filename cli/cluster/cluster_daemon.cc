@@ -45,7 +45,7 @@ constexpr int kMaxFailures = 3;
 absl::Status WriteSecret(const std::string& path, const std::string& text) {
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   // open() keeps the mode of an existing file.
-  if (::fchmod(fd.get(), 0600) != 0) return WriteError(path, errno);
+  if (fd.get() < 0 || ::fchmod(fd.get(), 0600) != 0) return WriteError(path, errno);
   return WriteAll(fd.get(), text, path);
 }
 

@@ -1,6 +1,5 @@
 #include "controller/api/api_errors.h"
 
-
 #include "base/str_cat.h"
 #include "controller/jobs/record/deposed.h"
 #include "services/runtime/error_details.h"

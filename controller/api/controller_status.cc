@@ -1,6 +1,5 @@
 #include "controller/api/controller_status.h"
 
-
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/version.h"

@@ -1,7 +1,6 @@
 #ifndef FRESHET_CONTROLLER_API_EXTERNAL_SCALER_H_
 #define FRESHET_CONTROLLER_API_EXTERNAL_SCALER_H_
 
-
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "controller/api/stream_pool.h"

@@ -111,6 +111,7 @@ class ClientStream {
   CondVar cv_;
   std::deque<Response> received_ ABSL_GUARDED_BY(mu_);
   bool full_ ABSL_GUARDED_BY(mu_) = false;  // a message was dropped
+  bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   bool reads_ended_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool write_ok_ ABSL_GUARDED_BY(mu_) = true;  // of the last write
@@ -195,12 +196,13 @@ template <typename Request, typename Response>
 absl::Status ClientStream<Request, Response>::Finish(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   MutexLock lock(mu_);
+  finishing_ = true;
+  received_.clear();
   const auto done = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_; };
   if (!Await(deadline, done)) {
     context_->TryCancel();
     Await(absl::InfiniteFuture(), done);
   }
-  received_.clear();
   return status_;
 }
 
@@ -208,9 +210,9 @@ template <typename Request, typename Response>
 void ClientStream<Request, Response>::ReadDone(bool ok) {
   MutexLock lock(mu_);
   if (ok) {
-    if (received_.size() < max_buffered_) {
+    if (!finishing_ && received_.size() < max_buffered_) {
       received_.push_back(std::move(incoming_));
-    } else if (!std::exchange(full_, true)) {
+    } else if (!finishing_ && !std::exchange(full_, true)) {
       context_->TryCancel();
     }
     incoming_ = Response();

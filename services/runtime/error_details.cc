@@ -1,6 +1,5 @@
 #include "services/runtime/error_details.h"
 
-
 #include "absl/strings/cord.h"
 #include "base/str_cat.h"
 #include "google/rpc/error_details.pb.h"

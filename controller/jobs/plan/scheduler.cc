@@ -1,6 +1,7 @@
 #include "controller/jobs/plan/scheduler.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/str_cat.h"
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/str_cat.h"
 #include "base/trace.h"
+#include "base/transient.h"
 
 namespace freshet {
 namespace {
@@ -47,6 +48,7 @@ int64_t RewardWorker::RunOnce() {
 }
 
 void RewardWorker::Run(std::stop_token stop) {
+  const LogScope scope(options_.job);
   {
     MutexLock lock(mu_);
     stopping_ = false;
@@ -186,8 +188,15 @@ void RewardWorker::HandBack(const RowLease& row, const absl::Status& error, bool
     FRESHET_LOG(Warning) << "event=score_failed " << TraceWords(row.sample.uid)
                          << " reason=" << LogQuoted(reason);
   }
-  const absl::Status ended = away ? store_.EndRow(Task::kScore, row.token, RowEnd::kReturned, "")
-                                  : store_.EndRow(Task::kScore, row.token, RowEnd::kFailed, reason);
+  const RowEnd end = away ? RowEnd::kReturned : RowEnd::kFailed;
+  absl::Status ended;
+  for (int64_t failures = 1;; ++failures) {
+    ended = store_.EndRow(Task::kScore, row.token, end, away ? "" : reason);
+    if (!IsTransientStoreError(ended)) break;
+    MutexLock lock(mu_);
+    if (stopping_) break;
+    work_.WaitFor(mu_, BackoffDelay(failures, options_.first_retry, options_.longest_retry));
+  }
   if (!ended.ok()) {
     Count(&RewardCounters::lost);
     FRESHET_LOG(Warning) << "event=end_row_refused " << TraceWords(row.sample.uid)
@@ -391,8 +400,11 @@ void RewardWorker::RenewWhenDue() {
   // The name is revoked, and with it all leases. On any other error the next check retries.
   if (refused.status().code() != absl::StatusCode::kFailedPrecondition) {
     if (!refused.ok()) {
-      FRESHET_LOG(Warning) << "event=renew_leases_failed error="
-                           << LogQuoted(Message(refused.status()));
+      MutexLock lock(mu_);
+      if (!std::exchange(renewal_fails_, true)) {
+        FRESHET_LOG(Warning) << "event=renew_leases_failed error="
+                             << LogQuoted(Message(refused.status()));
+      }
       return;
     }
     lost = *refused;
@@ -400,6 +412,7 @@ void RewardWorker::RenewWhenDue() {
   std::vector<std::stop_source> ended;
   {
     MutexLock lock(mu_);
+    renewal_fails_ = false;
     next_renewal_ = now + store_.lease_ttl() / 3;
     for (const int64_t token : lost) {
       const auto found = in_hand_.find(token);

@@ -190,6 +190,7 @@ class RewardWorker {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool only_failures_ ABSL_GUARDED_BY(mu_) = false;  // the last row failed
   absl::Time next_renewal_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  bool renewal_fails_ ABSL_GUARDED_BY(mu_) = false;  // the last call failed; logged once
   // Rows leased ahead per thread; doubles whenever rows have been measured since.
   int64_t ahead_ ABSL_GUARDED_BY(mu_) = 1;
   bool measured_ ABSL_GUARDED_BY(mu_) = false;
