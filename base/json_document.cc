@@ -160,6 +160,10 @@ const Json& JsonFields::Get(const char* name) const {
   return it == object_.end() ? NullJson() : *it;
 }
 
+bool JsonFields::Contains(const char* name) const {
+  return object_.is_object() && object_.contains(name);
+}
+
 bool JsonFields::Has(const char* name) const { return !Get(name).is_null(); }
 
 int64_t JsonFields::Int(const char* name, int64_t fallback, int64_t min, int64_t max) {

@@ -35,6 +35,8 @@ class JsonFields {
   JsonFields(const nlohmann::json& object, std::string source, std::vector<std::string>& errors);
 
   bool Has(const char* name) const;
+  // Whether the member is there, perhaps as null.
+  bool Contains(const char* name) const;
   // Returns JSON null if absent.
   const nlohmann::json& Get(const char* name) const;
   int64_t Int(const char* name, int64_t fallback, int64_t min, int64_t max);

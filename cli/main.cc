@@ -20,6 +20,7 @@
 #include "cli/commands/query_commands.h"
 #include "cli/commands/run_commands.h"
 #include "cli/commands/submit_commands.h"
+#include "cli/commands/text_commands.h"
 #include "cli/commands/tool_commands.h"
 
 namespace {
@@ -60,6 +61,7 @@ int main(int argc, char** argv) {
   freshet::AddCheckpointCommands(app, connection);
   freshet::AddJobCommands(app);
   freshet::AddRunCommands(app, connection);
+  freshet::AddTextCommands(app);
   freshet::AddToolCommands(app, connection);
   if (argc > 1 && argv[1][0] != '-' && !app.HasCommand(argv[1])) {
     std::fprintf(stderr, "freshet: %s: unknown command; freshet --help lists them\n", argv[1]);

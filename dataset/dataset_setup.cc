@@ -13,7 +13,7 @@
 #include "dataset/generated_dataset.h"
 #include "dataset/jsonl_dataset.h"
 #include "dataset/template_dataset.h"
-#include "model/row_tokens.h"
+#include "text/row_tokens.h"
 
 namespace freshet {
 namespace {
@@ -71,7 +71,8 @@ int64_t LongestResponse(const JobSpec& spec) {
 }
 
 // Checks that every row of the supervised warm-up has an answer that fits after its prompt.
-absl::Status CheckAnswers(const Dataset& data, const Tokenizer& tokenizer, int64_t context_tokens) {
+absl::Status CheckAnswers(const job::v1::Dataset& dataset, const Dataset& data,
+                          const Tokenizer& tokenizer, int64_t context_tokens) {
   ErrorList errors;
   for (int64_t i = 0; i < data.size(); ++i) {
     FRESHET_ASSIGN_OR_RETURN(const DatasetRow row, data.Get(i));
@@ -82,7 +83,7 @@ absl::Status CheckAnswers(const Dataset& data, const Tokenizer& tokenizer, int64
       continue;
     }
     FRESHET_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
-                             EncodePrompt(tokenizer, row.prompt));
+                             EncodePrompt(tokenizer, dataset, row.prompt));
     const size_t tokens = prompt.size() + answer->size();
     if (static_cast<int64_t>(tokens) <= context_tokens) continue;
     errors.Add(StrCat(where, ": prompt and answer have ", tokens,
@@ -100,8 +101,10 @@ absl::StatusOr<DatasetSplit> OpenDatasets(const JobSpec& spec, const DataRoots& 
   return type == "jsonl" ? OpenJsonl(spec, roots) : OpenTemplate(spec);
 }
 
-PromptEncoder MakePromptEncoder(const Tokenizer& tokenizer) {
-  return [&tokenizer](const std::string& text) { return EncodePrompt(tokenizer, text); };
+PromptEncoder MakePromptEncoder(const JobSpec& spec, const Tokenizer& tokenizer) {
+  return [dataset = spec.dataset(), &tokenizer](const std::string& text) {
+    return EncodePrompt(tokenizer, dataset, text);
+  };
 }
 
 absl::StatusOr<PromptBounds> CheckRows(const JobSpec& spec, const DatasetSplit& data,
@@ -114,7 +117,7 @@ absl::StatusOr<PromptBounds> CheckRows(const JobSpec& spec, const DatasetSplit& 
                            context_tokens, " tokens");
   }
   const PromptEncoder encoder = [&](const std::string& text) {
-    absl::StatusOr<std::vector<int32_t>> ids = EncodePrompt(tokenizer, text);
+    absl::StatusOr<std::vector<int32_t>> ids = EncodePrompt(tokenizer, spec.dataset(), text);
     if (ids.ok()) bounds.longest = std::max(bounds.longest, static_cast<int64_t>(ids->size()));
     return ids;
   };
@@ -123,7 +126,7 @@ absl::StatusOr<PromptBounds> CheckRows(const JobSpec& spec, const DatasetSplit& 
     FRESHET_RETURN_IF_ERROR(ValidatePrompts(*data.held_out, encoder, bounds.most));
   }
   if (spec.warmup().has_sft()) {
-    FRESHET_RETURN_IF_ERROR(CheckAnswers(*data.train, tokenizer, context_tokens));
+    FRESHET_RETURN_IF_ERROR(CheckAnswers(spec.dataset(), *data.train, tokenizer, context_tokens));
   }
   return bounds;
 }

@@ -8,7 +8,7 @@
 #include "dataset/dataset.h"
 #include "dataset/prompt_feeder.h"
 #include "freshet/job/v1/job_spec.pb.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace freshet {
 
@@ -17,7 +17,7 @@ namespace freshet {
 absl::StatusOr<DatasetSplit> OpenDatasets(const job::v1::JobSpec& spec, const DataRoots& roots);
 
 // `tokenizer` must outlive the encoder.
-PromptEncoder MakePromptEncoder(const Tokenizer& tokenizer);
+PromptEncoder MakePromptEncoder(const job::v1::JobSpec& spec, const Tokenizer& tokenizer);
 
 // Prompt lengths in tokens.
 struct PromptBounds {

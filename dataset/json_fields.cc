@@ -1,5 +1,6 @@
 #include "dataset/json_fields.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "base/json_document.h"
@@ -10,6 +11,26 @@ namespace freshet {
 namespace {
 
 constexpr int kMaxDepth = 32;
+// An object that keeps its order is searched linearly for every member that is added.
+constexpr size_t kMaxOrderedMembers = 1024;
+
+size_t LargestObject(const nlohmann::json& json) {
+  size_t largest = json.is_object() ? json.size() : 0;
+  if (json.is_structured()) {
+    for (const nlohmann::json& item : json) largest = std::max(largest, LargestObject(item));
+  }
+  return largest;
+}
+
+template <typename Json>
+std::map<std::string, std::string> FieldsOf(const Json& json) {
+  std::map<std::string, std::string> fields;
+  for (const auto& [name, value] : json.items()) {
+    if (value.is_null()) continue;
+    fields[name] = value.is_string() ? value.template get<std::string>() : value.dump();
+  }
+  return fields;
+}
 
 }  // namespace
 
@@ -33,12 +54,8 @@ absl::StatusOr<std::map<std::string, std::string>> ParseJsonFields(std::string_v
                            " where an object is wanted, as {\"question\": "
                            "\"...\", \"answer\": \"...\"}");
   }
-  std::map<std::string, std::string> fields;
-  for (const auto& [name, value] : json.items()) {
-    if (value.is_null()) continue;
-    fields[name] = value.is_string() ? value.get<std::string>() : value.dump();
-  }
-  return fields;
+  if (LargestObject(json) > kMaxOrderedMembers) return FieldsOf(json);
+  return FieldsOf(nlohmann::ordered_json::parse(text.begin(), text.end()));
 }
 
 }  // namespace freshet

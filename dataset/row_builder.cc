@@ -8,11 +8,13 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "nlohmann/json.hpp"
 
 namespace freshet {
 namespace {
 
 using Fields = std::map<std::string, std::string>;
+using Json = nlohmann::ordered_json;  // templates print names in the order of the file
 
 constexpr size_t kMaxNamesShown = 8;
 constexpr size_t kMaxNameBytes = 40;
@@ -53,6 +55,12 @@ std::string ListNames(const Fields& fields) {
   return result;
 }
 
+absl::StatusOr<Json> ParseList(const Fields& fields, const std::string& field) {
+  Json list = Json::parse(fields.at(field), nullptr, /*allow_exceptions=*/false);
+  if (!list.is_array()) return InvalidArgument("field '", field, "' is not a JSON list");
+  return list;
+}
+
 }  // namespace
 
 RowBuilder::RowBuilder(TextTemplate prompt, const job::v1::Dataset& dataset,
@@ -61,7 +69,9 @@ RowBuilder::RowBuilder(TextTemplate prompt, const job::v1::Dataset& dataset,
       answer_(dataset.answer()),
       names_(dataset.fields().begin(), dataset.fields().end()),
       wanted_(prompt_.fields()) {
+  if (dataset.has_chat()) chat_ = dataset.chat();
   if (!answer_.empty()) wanted_.push_back(answer_);
+  if (chat_.has_value() && chat_->has_messages()) wanted_.push_back(chat_->messages());
   for (const auto& [name, in_row] : names_) wanted_.push_back(name);
   wanted_.insert(wanted_.end(), required.begin(), required.end());
 }
@@ -89,6 +99,29 @@ absl::StatusOr<std::string> RowBuilder::Resolve(const std::string& field,
                          aliases[1], "' could stand for it; name the one to use");
 }
 
+absl::StatusOr<std::string> RowBuilder::MakeConversation(const Fields& fields,
+                                                         const std::string& text) const {
+  Json messages = Json::array({Json::object({{"role", "user"}, {"content", text}})});
+  if (chat_->has_messages()) {
+    FRESHET_ASSIGN_OR_RETURN(messages, ParseList(fields, chat_->messages()));
+    if (messages.empty()) return InvalidArgument("field '", chat_->messages(), "' is empty");
+    for (const Json& message : messages) {
+      if (message.is_object() && message.contains("role")) continue;
+      return InvalidArgument("field '", chat_->messages(), "' has a message without a role");
+    }
+  }
+  if (chat_->has_system() && messages.front()["role"] != "system") {
+    messages.insert(messages.begin(),
+                    Json::object({{"role", "system"}, {"content", chat_->system()}}));
+  }
+  Json conversation;
+  conversation["messages"] = std::move(messages);
+  if (chat_->has_tools() && fields.count(chat_->tools()) > 0) {
+    FRESHET_ASSIGN_OR_RETURN(conversation["tools"], ParseList(fields, chat_->tools()));
+  }
+  return conversation.dump();
+}
+
 absl::StatusOr<DatasetRow> RowBuilder::Build(const Fields& fields) const {
   // Looks up every name in the original row, so that aliases do not affect each other.
   Fields resolved = fields;
@@ -97,7 +130,11 @@ absl::StatusOr<DatasetRow> RowBuilder::Build(const Fields& fields) const {
   }
   DatasetRow row;
   FRESHET_ASSIGN_OR_RETURN(row.prompt, prompt_.Render(resolved));
-  if (row.prompt.empty()) return InvalidArgument("the prompt is empty");
+  const bool has_messages = chat_.has_value() && chat_->has_messages();
+  if (row.prompt.empty() && !has_messages) return InvalidArgument("the prompt is empty");
+  if (chat_.has_value()) {
+    FRESHET_ASSIGN_OR_RETURN(row.prompt, MakeConversation(resolved, row.prompt));
+  }
   if (!answer_.empty()) resolved["answer"] = resolved[answer_];
   row.attributes = std::move(resolved);
   return row;

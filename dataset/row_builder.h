@@ -2,6 +2,7 @@
 #define FRESHET_DATASET_ROW_BUILDER_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,8 @@
 namespace freshet {
 
 // Builds rows from named fields, by the keys prompt (a template over fields, text_template.h),
-// answer (the field copied to attribute "answer") and fields (name used here -> name in the row).
+// answer (the field copied to attribute "answer"), fields (name used here -> name in the row) and
+// chat. With chat, the prompt is a conversation: a JSON object with `messages` and perhaps `tools`.
 //
 // A requested field that a row lacks, and that `fields` does not map, may have an alias: question,
 // problem, input and prompt are aliases, and so are answer, solution, target and ground_truth. It
@@ -27,17 +29,20 @@ class RowBuilder {
                                            const std::vector<std::string>& required);
 
   // INVALID_ARGUMENT: a field is missing (the message names it and the available fields, or the
-  // ambiguous aliases), or the resulting prompt is empty.
+  // ambiguous aliases), the resulting prompt is empty, or the messages or tools are no JSON lists.
   absl::StatusOr<DatasetRow> Build(const std::map<std::string, std::string>& fields) const;
 
  private:
   RowBuilder(TextTemplate prompt, const job::v1::Dataset& dataset,
              const std::vector<std::string>& required);
+  absl::StatusOr<std::string> MakeConversation(const std::map<std::string, std::string>& fields,
+                                               const std::string& text) const;
   absl::StatusOr<std::string> Resolve(const std::string& field,
                                       const std::map<std::string, std::string>& fields) const;
 
   TextTemplate prompt_;
   std::string answer_;
+  std::optional<job::v1::Chat> chat_;
   std::map<std::string, std::string> names_;
   std::vector<std::string> wanted_;  // required fields of every row
 };

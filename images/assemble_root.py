@@ -168,6 +168,27 @@ def wheel_entries(root, tree):
     return entries
 
 
+def crate_entries(root):
+    """The Rust crates that text/Cargo.lock pins, with the licences in their sources."""
+    metadata = json.loads(run("cargo", "metadata", "--format-version", "1", "--locked", "--offline",
+                              "--filter-platform", "x86_64-unknown-linux-gnu", "--manifest-path", "text/Cargo.toml"))
+    entries = []
+    for package in sorted(metadata["packages"], key=lambda package: (package["name"], package["version"])):
+        if package["source"] is None:
+            continue  # our own
+        name, version = package["name"], package["version"]
+        folder = os.path.dirname(package["manifest_path"])
+        texts = sorted(path for pattern in ["LICEN[CS]E*", "COPYING*", "UNLICENSE*"]
+                       for path in glob.glob(os.path.join(folder, pattern)) if os.path.isfile(path))
+        for text in texts:
+            install(root, text, f"usr/share/doc/rust-{name}/{os.path.basename(text)}", 0o644)
+        entries.append({"kind": "crate", "name": name, "version": version, "source": name,
+                        "purl": f"pkg:cargo/{name}@{version}",
+                        "declared": (package["license"] or "NOASSERTION").replace("/", " OR "),
+                        "licence": f"usr/share/doc/rust-{name}/{os.path.basename(texts[0])}" if texts else ""})
+    return entries
+
+
 def write_bill(root, image, version, entries):
     own = {"kind": "freshet", "name": "freshet", "version": version, "source": "freshet",
            "purl": f"pkg:generic/freshet@{version}", "licence": ""}
@@ -176,10 +197,13 @@ def write_bill(root, image, version, entries):
     write(root, "usr/share/freshet/packages.txt", "\n".join(lines) + "\n")
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH", datetime.datetime.now(datetime.timezone.utc).timestamp()))
     created = datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    ids = [f"SPDXRef-{e['kind']}-" + re.sub(r"[^A-Za-z0-9.-]", "-", e["name"]) for e in entries]
+    # Two versions of a crate may be linked.
+    names = [f"{e['kind']}-{e['name']}" + (f"-{e['version']}" if e["kind"] == "crate" else "") for e in entries]
+    ids = ["SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", name) for name in names]
     packages = [{
         "SPDXID": spdx_id, "name": e["name"], "versionInfo": e["version"], "downloadLocation": "NOASSERTION",
-        "filesAnalyzed": False, "licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION",
+        "filesAnalyzed": False, "licenseConcluded": "NOASSERTION",
+        "licenseDeclared": e.get("declared", "NOASSERTION"),
         "copyrightText": "NOASSERTION",
         "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": e["purl"]}],
     } for spdx_id, e in zip(ids, entries)]
@@ -242,7 +266,7 @@ def assemble(image, root, options):
     for example in sorted(glob.glob("examples/*.yaml")):
         install(root, example, f"usr/share/freshet/examples/{os.path.basename(example)}", 0o644)
     taken = take_needed_libraries(root)
-    write_bill(root, image, options.version, debian_entries(root, taken + system) + wheels)
+    write_bill(root, image, options.version, debian_entries(root, taken + system) + wheels + crate_entries(root))
     check_programs(root, programs + SYSTEM_PROGRAMS[image], options.version)
 
 
@@ -294,7 +318,7 @@ def assemble_cuda(root, options):
     taken = take_needed_libraries(root)
     entries = debian_entries(root, [os.path.join("/", os.path.relpath(path, root)) for path in
                                     glob.glob(os.path.join(root, LIBRARIES, "*"))] + taken)
-    write_bill(root, "compute-cuda", options.version, entries + wheel_entries(root, options.torch) + wheels)
+    write_bill(root, "compute-cuda", options.version, entries + wheel_entries(root, options.torch) + wheels + crate_entries(root))
     check_programs(root, PROGRAMS["compute"], options.version)
 
 

@@ -139,6 +139,22 @@ void CheckGeneratedRows(RuleContext& context) {
   }
 }
 
+// Checks that exactly one key gives the prompt, and that a chat template can be there.
+void CheckPrompt(RuleContext& context) {
+  const job::v1::Dataset& dataset = context.spec().dataset();
+  if (IsGenerated(dataset) || !context.Usable({"dataset"})) {
+    return;
+  }
+  const bool has_messages = dataset.chat().has_messages();
+  if (!dataset.has_prompt() && !has_messages) {
+    context.Add("dataset.prompt", "is required but missing");
+  } else if (dataset.has_prompt() && has_messages) {
+    context.Add("dataset.prompt", "has no effect with dataset.chat.messages; remove one of them");
+  } else if (dataset.has_chat() && context.spec().tokenizer().type() == "char") {
+    context.Add("dataset.chat", "needs a chat template, which a character tokenizer does not have");
+  }
+}
+
 // Template texts by key.
 std::map<std::string, std::string> Templates(const JobSpec& spec) {
   std::map<std::string, std::string> templates;
@@ -236,6 +252,7 @@ void CheckDataRules(RuleContext& context) {
   CheckAlphabet(context);
   CheckLengths(context);
   CheckGeneratedRows(context);
+  CheckPrompt(context);
   CheckReward(context);
   CheckTemplates(context);
 }

@@ -19,9 +19,9 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const JobSetup& set
   const int64_t rows = std::min(setup.spec.eval().rows(), data.size());
   for (int64_t i = 0; i < rows; ++i) {
     FRESHET_ASSIGN_OR_RETURN(DatasetRow row, data.Get(i));
-    FRESHET_ASSIGN_OR_RETURN(
-        evaluator->prompts_.emplace_back(),
-        MakeHeldOutPrompt(*setup.model.tokenizer, i, row.prompt, std::move(row.attributes)));
+    FRESHET_ASSIGN_OR_RETURN(evaluator->prompts_.emplace_back(),
+                             MakeHeldOutPrompt(setup.spec.dataset(), *setup.model.tokenizer, i,
+                                               row.prompt, std::move(row.attributes)));
   }
   return evaluator;
 }

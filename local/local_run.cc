@@ -256,8 +256,9 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   PromptFeederOptions feeder_options = MakeFeederOptions(spec, setup_.prompts);
   feeder_options.first_attempt = resume.first_attempt;
   feeder_options.start = resume.origin.cursor;
-  roles.feeder = std::make_unique<PromptFeeder>(
-      *roles.store, *setup_.data.train, MakePromptEncoder(*setup_.model.tokenizer), feeder_options);
+  roles.feeder = std::make_unique<PromptFeeder>(*roles.store, *setup_.data.train,
+                                                MakePromptEncoder(spec, *setup_.model.tokenizer),
+                                                feeder_options);
   RunRecorder::Options recorder_options;
   recorder_options.start = roles.start;
   recorder_options.wall_offset_seconds = resume.wall_seconds;

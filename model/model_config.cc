@@ -7,6 +7,7 @@
 #include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "model/architecture.h"
 
 namespace freshet {
 namespace {
@@ -35,33 +36,6 @@ constexpr SizeBound kSizes[] = {
 };
 constexpr const char* kRequired[] = {"vocab_size", "hidden_size", "num_hidden_layers",
                                      "num_attention_heads", "intermediate_size"};
-
-// Adds errors for features that a plain Llama model does not have.
-void CheckSupported(JsonFields& fields) {
-  const std::string activation = fields.String("hidden_act", "silu");
-  if (activation != "silu") {
-    fields.AddError(
-        StrCat("hidden_act ", JsonExcerpt(activation), " is not supported; supported: silu"));
-  }
-  for (const char* name : {"attention_bias", "mlp_bias"}) {
-    if (fields.Bool(name, false)) fields.AddError(StrCat(name, " true is not supported"));
-  }
-  if (fields.Number("partial_rotary_factor", 1.0) != 1.0) {
-    fields.AddError("partial_rotary_factor other than 1 is not supported");
-  }
-  if (fields.Has("quantization_config")) {
-    fields.AddError("quantization_config: quantized weights are not supported");
-  }
-  const Json& architectures = fields.Get("architectures");
-  if (architectures.is_null()) return;
-  const auto is_llama = [](const Json& name) { return name == "LlamaForCausalLM"; };
-  if (!architectures.is_array() || architectures.empty() ||
-      std::none_of(architectures.begin(), architectures.end(), is_llama)) {
-    const bool listed = architectures.is_array() && !architectures.empty();
-    fields.AddError(StrCat("architecture ", JsonExcerpt(listed ? architectures[0] : architectures),
-                           " is not supported; supported: LlamaForCausalLM"));
-  }
-}
 
 void ReadDtype(JsonFields& fields, ModelConfig& config) {
   const char* name = fields.Has("dtype") ? "dtype" : "torch_dtype";
@@ -230,6 +204,11 @@ std::string ModelConfig::ToJson() const {
   const char* dtype_name = dtype == Dtype::kBf16  ? "bfloat16"
                            : dtype == Dtype::kF16 ? "float16"
                                                   : "float32";
+  if (!config_text.empty()) {
+    auto json = nlohmann::ordered_json::parse(config_text);  // ParseModelConfig accepted it
+    json[json.contains("dtype") ? "dtype" : "torch_dtype"] = dtype_name;
+    return json.dump(2) + "\n";
+  }
   const Json json = {{"architectures", {"LlamaForCausalLM"}},
                      {"attention_bias", false},
                      {"attention_dropout", 0.0},
@@ -257,6 +236,7 @@ std::string ModelConfig::ToJson() const {
 }
 
 std::string ModelConfig::GenerationJson() const {
+  if (!generation_text.empty()) return generation_text;
   Json json = Json::object();
   if (bos_token_id) json["bos_token_id"] = *bos_token_id;
   if (!eos_token_ids.empty()) json["eos_token_id"] = EosJson(eos_token_ids);
@@ -269,15 +249,23 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
   JsonFields fields(json, source, errors);
   FRESHET_RETURN_IF_ERROR(ErrorsToStatus(errors));
   const Json& type = fields.Get("model_type");
-  if (type != "llama") {
-    if (type.is_null()) return InvalidArgument(source, ": model_type is missing, want llama");
+  const Architecture* architecture =
+      type.is_string() ? FindArchitecture(type.get<std::string>()) : nullptr;
+  if (architecture == nullptr) {
+    if (type.is_null()) {
+      return InvalidArgument(source, ": model_type is missing, want one of ",
+                             SupportedModelTypes());
+    }
     const std::string name = type.is_string() && type.get<std::string>().size() <= 40
                                  ? type.get<std::string>()
                                  : JsonExcerpt(type);
-    return InvalidArgument(source, ": model_type ", name, " is not supported; supported: llama");
+    return InvalidArgument(source, ": model_type ", name,
+                           " is not supported; supported: ", SupportedModelTypes());
   }
   ModelConfig config;
-  CheckSupported(fields);
+  config.config_text = std::string(text);
+  config.max_position_embeddings = architecture->max_position_embeddings;
+  config.head_dim = architecture->head_dim;
   for (const SizeBound& size : kSizes) {
     const bool required = std::any_of(std::begin(kRequired), std::end(kRequired),
                                       [&](std::string_view name) { return name == size.name; });
@@ -293,6 +281,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
   std::vector<int32_t> bos;
   ReadTokenIds(fields, "bos_token_id", bos);
   if (!bos.empty()) config.bos_token_id = bos.front();
+  ReadArchitecture(*architecture, fields, config);
   FRESHET_RETURN_IF_ERROR(ErrorsToStatus(errors));
   config.DeriveDefaults();
   for (const std::string& error : config.Errors()) fields.AddError(error);
@@ -310,7 +299,9 @@ absl::Status MergeGenerationConfig(std::string_view text, const std::string& sou
   std::vector<std::string> id_errors;
   CheckTokenIds(config, id_errors);
   for (const std::string& error : id_errors) fields.AddError(error);
-  return ErrorsToStatus(errors);
+  FRESHET_RETURN_IF_ERROR(ErrorsToStatus(errors));
+  config.generation_text = std::string(text);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory, const DataRoots& roots) {

@@ -28,10 +28,11 @@ struct RopeScaling {
   int64_t original_max_position_embeddings = 0;  // kLlama3 only
 };
 
-// Shape and constants of a Llama-family model: RMS norm, rotary positions, grouped-query attention,
-// gated SiLU MLP, no biases. Fields and defaults are those of Hugging Face's LlamaConfig, except
-// that sizes have no defaults.
+// Shape and constants of a decoder: RMS norm, rotary positions, grouped-query attention, gated SiLU
+// MLP or mixture of experts. Fields and defaults are those of transformers, except that sizes have
+// no defaults.
 struct ModelConfig {
+  std::string model_type = "llama";  // see model/architecture.h
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t num_hidden_layers = 0;
@@ -44,10 +45,33 @@ struct ModelConfig {
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
   bool tie_word_embeddings = false;
-  double initializer_range = 0.02;  // standard deviation of random weights
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;              // RMS norm of each query and key head before the rotation
+  int64_t sliding_window = 0;        // keys that a token of a sliding layer sees, with itself
+  std::vector<bool> sliding_layers;  // by layer; empty: none slides
+  int64_t num_experts = 0;           // 0: no mixture of experts
+  int64_t num_experts_per_tok = 0;
+  int64_t moe_intermediate_size = 0;  // of one expert
+  bool norm_topk_prob = false;        // the chosen experts' weights sum to 1
+  std::vector<bool> moe_layers;       // by layer; empty: all are dense
+  double initializer_range = 0.02;    // standard deviation of random weights
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // generation stops at any of them; no duplicates
   Dtype dtype = Dtype::kF32;           // of the stored weights
+  // config.json and generation_config.json as they came; empty for a model that a job file defines.
+  std::string config_text;
+  std::string generation_text;
+
+  // Number of keys that a token of `layer` sees, with itself; 0: all.
+  int64_t Window(int64_t layer) const {
+    return sliding_layers.empty() || !sliding_layers[static_cast<size_t>(layer)] ? 0
+                                                                                 : sliding_window;
+  }
+  bool IsMoe(int64_t layer) const {
+    return !moe_layers.empty() && moe_layers[static_cast<size_t>(layer)];
+  }
 
   // Derives num_key_value_heads and head_dim from the other sizes if they are 0.
   void DeriveDefaults();
@@ -57,10 +81,10 @@ struct ModelConfig {
   // INVALID_ARGUMENT with Errors(), one per line.
   absl::Status Validate() const;
 
-  // config.json that transformers (4 and 5) loads as LlamaForCausalLM and that ParseModelConfig
-  // parses to an equal config.
+  // config.json that transformers (4 and 5) loads and that ParseModelConfig parses to an equal
+  // config: config_text with this dtype, or that of a LlamaForCausalLM.
   std::string ToJson() const;
-  // Matching generation_config.json: bos and eos.
+  // Matching generation_config.json: generation_text, or bos and eos.
   std::string GenerationJson() const;
 };
 

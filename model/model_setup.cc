@@ -5,7 +5,7 @@
 #include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "model/char_tokenizer.h"
+#include "text/char_tokenizer.h"
 
 namespace freshet {
 namespace {
@@ -79,6 +79,7 @@ absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec, const DataRoo
 ModelBundle MakeModelBundle(const job::v1::JobSpec& spec, const ModelSetup& model) {
   ModelBundle bundle;
   bundle.config_json = model.config.ToJson();
+  bundle.generation_config_json = model.config.GenerationJson();
   if (!DefinedByJob(spec)) bundle.tokenizer_files = model.tokenizer->Files();
   return bundle;
 }
@@ -87,6 +88,10 @@ absl::StatusOr<ModelSetup> OpenModelBundle(const job::v1::JobSpec& spec,
                                            const ModelBundle& bundle) {
   ModelSetup model;
   FRESHET_ASSIGN_OR_RETURN(model.config, ParseModelConfig(bundle.config_json, kBundle));
+  if (!bundle.generation_config_json.empty()) {
+    FRESHET_RETURN_IF_ERROR(
+        MergeGenerationConfig(bundle.generation_config_json, kBundle, model.config));
+  }
   if (DefinedByJob(spec)) {
     FRESHET_ASSIGN_OR_RETURN(model.tokenizer, MakeCharTokenizer(spec));
   } else {

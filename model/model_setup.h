@@ -11,7 +11,7 @@
 #include "freshet/job/v1/job_spec.pb.h"
 #include "model/model_config.h"
 #include "model/model_files.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace freshet {
 
@@ -34,6 +34,7 @@ absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec, const DataRoo
 // A model without its weights, for roles without a file system.
 struct ModelBundle {
   std::string config_json;
+  std::string generation_config_json;
   std::vector<TokenizerFile> tokenizer_files;  // empty if the job file defines the tokenizer
 };
 ModelBundle MakeModelBundle(const job::v1::JobSpec& spec, const ModelSetup& model);
@@ -43,8 +44,8 @@ ModelBundle MakeModelBundle(const job::v1::JobSpec& spec, const ModelSetup& mode
 absl::StatusOr<ModelSetup> OpenModelBundle(const job::v1::JobSpec& spec, const ModelBundle& bundle);
 
 // Name and content of the files that turn a directory of fp32 weights into a Hugging Face model:
-// config, generation config and tokenizer. Used for checkpoints, which are fp32 whatever the
-// model's dtype.
+// config, generation config and tokenizer, as they came except for the dtype. Used for
+// checkpoints, which are fp32 whatever the model's dtype.
 std::vector<std::pair<std::string, std::string>> ModelTextFiles(const ModelConfig& config,
                                                                 const Tokenizer& tokenizer);
 

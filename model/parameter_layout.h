@@ -18,22 +18,32 @@ struct ParameterEntry {
 };
 
 // A block that is multiplied as one matrix. q|k|v and gate|up are adjacent, so the fused matrix is
-// a view of the arena without a copy.
+// a view of the arena without a copy. Without a shape: the model does not have it.
 struct ParameterBlock {
   int64_t offset = 0;
   std::vector<int64_t> shape;
 };
 
-// Layout of a Llama-family model's parameters in one flat arena. The trainer's master weights, the
+// Layout of a model's parameters in one flat arena. The trainer's master weights, the
 // weight plane and the engines use the same order, so publishing is one copy.
 struct ParameterLayout {
+  struct Mlp {
+    ParameterBlock gate_up;  // [2 * F, H]
+    ParameterBlock gate_up_bias;
+    ParameterBlock down;  // [H, F]
+    ParameterBlock down_bias;
+  };
   struct Layer {
     ParameterBlock input_norm;  // [H]
     ParameterBlock qkv;         // [(heads + 2 * kv_heads) * head_dim, H]
-    ParameterBlock o;           // [H, heads * head_dim]
-    ParameterBlock post_norm;   // [H]
-    ParameterBlock gate_up;     // [2 * F, H]
-    ParameterBlock down;        // [H, F]
+    ParameterBlock qkv_bias;
+    ParameterBlock q_norm;  // [head_dim]
+    ParameterBlock k_norm;  // [head_dim]
+    ParameterBlock o;       // [H, heads * head_dim]
+    ParameterBlock o_bias;
+    ParameterBlock post_norm;  // [H]
+    ParameterBlock router;     // [experts, H]; only of a mixture of experts
+    std::vector<Mlp> mlps;     // one, or one per expert
   };
   std::vector<ParameterEntry> entries;
   ParameterBlock embed;  // [V, H]

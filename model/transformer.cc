@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "base/random.h"
+#include "base/str_cat.h"
 #include "model/layer_ops.h"
 #include "model/rope.h"
 
@@ -16,39 +17,122 @@ at::Tensor ViewBlock(const ParameterBlock& block, const at::Tensor& flat) {
   return flat.narrow(0, block.offset, size).view(block.shape);
 }
 
-// fp32 input and output; multiplies in the matrix's type.
-at::Tensor Multiply(const at::Tensor& x, const at::Tensor& matrix) {
-  return at::linear(x.to(matrix.scalar_type()), matrix).to(at::kFloat);
+// fp32 input and output; multiplies in the matrix's type. `bias` may be undefined.
+at::Tensor Multiply(const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias = {}) {
+  const at::Tensor product = at::linear(x.to(matrix.scalar_type()), matrix).to(at::kFloat);
+  return bias.defined() ? product + bias : product;
+}
+
+at::Tensor ApplyMlp(const TransformerWeights::Mlp& mlp, const at::Tensor& x) {
+  return Multiply(SwiGlu(Multiply(x, mlp.gate_up, mlp.gate_up_bias)), mlp.down, mlp.down_bias);
+}
+
+// With fewer rows, fp32 products give different bits (native_engine.cc pads for the same reason).
+constexpr int64_t kMinRows = 16;
+
+// Every token goes to the experts with the highest router probability (Qwen3-MoE; Shazeer et al.
+// 2017, section 2.1), and adds their outputs in the order of the experts.
+at::Tensor ApplyExperts(const TransformerWeights::Layer& layer, const ModelConfig& config,
+                        const at::Tensor& x) {
+  const at::Tensor probabilities = at::softmax(Multiply(x, layer.router), -1);
+  auto [chosen, experts] = at::topk(probabilities, config.num_experts_per_tok, -1);
+  if (config.norm_topk_prob) chosen = chosen / chosen.sum(-1, /*keepdim=*/true);
+  // Rows of every expert: [tokens, experts] weights, zero where not chosen.
+  const at::Tensor weights = at::zeros_like(probabilities).scatter(-1, experts, chosen);
+  const at::Tensor used = at::zeros_like(probabilities, at::kBool).scatter(-1, experts, true);
+  at::Tensor out = at::zeros_like(x);
+  for (size_t e = 0; e < layer.mlps.size(); ++e) {
+    const auto expert = static_cast<int64_t>(e);
+    const at::Tensor rows = at::nonzero(used.select(1, expert)).view({-1});
+    const int64_t count = rows.size(0);
+    if (count == 0) continue;
+    const int64_t padded = (count + kMinRows - 1) / kMinRows * kMinRows;
+    const at::Tensor gathered =
+        at::constant_pad_nd(x.index_select(0, rows), {0, 0, 0, padded - count});
+    const at::Tensor share = weights.select(1, expert).index_select(0, rows).unsqueeze(1);
+    out = out.index_add(0, rows, ApplyMlp(layer.mlps[e], gathered).narrow(0, 0, count) * share);
+  }
+  return out;
+}
+
+// Normalizes every head of x [N, heads, D].
+at::Tensor NormalizeHeads(const at::Tensor& x, const at::Tensor& weight_D, double eps) {
+  return RmsNorm(x.reshape({-1, x.size(2)}), weight_D, eps).view(x.sizes());
 }
 
 }  // namespace
 
 TransformerWeights ViewWeights(const ParameterLayout& layout, const at::Tensor& flat) {
+  const auto view = [&](const ParameterBlock& block) {
+    return block.shape.empty() ? at::Tensor() : ViewBlock(block, flat);
+  };
   TransformerWeights weights;
-  weights.embed_VH = ViewBlock(layout.embed, flat);
+  weights.embed_VH = view(layout.embed);
   for (const ParameterLayout::Layer& layer : layout.layers) {
-    weights.layers.push_back({ViewBlock(layer.input_norm, flat), ViewBlock(layer.qkv, flat),
-                              ViewBlock(layer.o, flat), ViewBlock(layer.post_norm, flat),
-                              ViewBlock(layer.gate_up, flat), ViewBlock(layer.down, flat)});
+    weights.layers.push_back({view(layer.input_norm),
+                              view(layer.qkv),
+                              view(layer.qkv_bias),
+                              view(layer.q_norm),
+                              view(layer.k_norm),
+                              view(layer.o),
+                              view(layer.o_bias),
+                              view(layer.post_norm),
+                              view(layer.router),
+                              {}});
+    for (const ParameterLayout::Mlp& mlp : layer.mlps) {
+      weights.layers.back().mlps.push_back(
+          {view(mlp.gate_up), view(mlp.gate_up_bias), view(mlp.down), view(mlp.down_bias)});
+    }
   }
-  weights.norm_H = ViewBlock(layout.norm, flat);
-  weights.lm_head_VH = layout.lm_head.offset == layout.embed.offset
-                           ? weights.embed_VH
-                           : ViewBlock(layout.lm_head, flat);
+  weights.norm_H = view(layout.norm);
+  weights.lm_head_VH =
+      layout.lm_head.offset == layout.embed.offset ? weights.embed_VH : view(layout.lm_head);
   return weights;
 }
 
-TransformerWeights CastWeights(const TransformerWeights& weights, at::ScalarType dtype) {
-  if (dtype == at::kFloat) return weights;
-  TransformerWeights cast;
+void ForEachTensor(TransformerWeights& weights,
+                   const std::function<void(const std::string&, at::Tensor&)>& visit) {
+  const auto visit_defined = [&](const std::string& name, at::Tensor& tensor) {
+    if (tensor.defined()) visit(name, tensor);
+  };
   const bool tied = weights.lm_head_VH.is_same(weights.embed_VH);
-  cast.embed_VH = weights.embed_VH.to(dtype);
-  for (const TransformerWeights::Layer& layer : weights.layers) {
-    cast.layers.push_back({layer.input_norm_H, layer.qkv.to(dtype), layer.o.to(dtype),
-                           layer.post_norm_H, layer.gate_up.to(dtype), layer.down.to(dtype)});
+  visit("embed", weights.embed_VH);
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    TransformerWeights::Layer& layer = weights.layers[i];
+    const std::string prefix = StrCat("layers.", i, ".");
+    visit_defined(prefix + "input_norm", layer.input_norm_H);
+    visit_defined(prefix + "qkv", layer.qkv);
+    visit_defined(prefix + "qkv_bias", layer.qkv_bias);
+    visit_defined(prefix + "q_norm", layer.q_norm_D);
+    visit_defined(prefix + "k_norm", layer.k_norm_D);
+    visit_defined(prefix + "o", layer.o);
+    visit_defined(prefix + "o_bias", layer.o_bias);
+    visit_defined(prefix + "post_norm", layer.post_norm_H);
+    visit_defined(prefix + "router", layer.router);
+    for (size_t e = 0; e < layer.mlps.size(); ++e) {
+      TransformerWeights::Mlp& mlp = layer.mlps[e];
+      const std::string expert =
+          layer.router.defined() ? StrCat(prefix, "experts.", e, ".") : prefix;
+      visit_defined(expert + "gate_up", mlp.gate_up);
+      visit_defined(expert + "gate_up_bias", mlp.gate_up_bias);
+      visit_defined(expert + "down", mlp.down);
+      visit_defined(expert + "down_bias", mlp.down_bias);
+    }
   }
-  cast.norm_H = weights.norm_H;
-  cast.lm_head_VH = tied ? cast.embed_VH : weights.lm_head_VH.to(dtype);
+  visit("norm", weights.norm_H);
+  if (tied) {
+    weights.lm_head_VH = weights.embed_VH;
+  } else {
+    visit("lm_head", weights.lm_head_VH);
+  }
+}
+
+TransformerWeights CastWeights(const TransformerWeights& weights, at::ScalarType dtype) {
+  TransformerWeights cast = weights;
+  if (dtype == at::kFloat) return cast;
+  ForEachTensor(cast, [&](const std::string& name, at::Tensor& tensor) {
+    if (tensor.dim() == 2 && !name.ends_with(".router")) tensor = tensor.to(dtype);
+  });
   return cast;
 }
 
@@ -61,7 +145,7 @@ void InitializeWeights(const ParameterLayout& layout, double initializer_range, 
   for (const ParameterEntry& entry : layout.entries) {
     for (int64_t i = 0; i < entry.size; ++i, ++index) {
       if (entry.shape.size() == 1) {
-        data[entry.offset + i] = 1.0F;
+        data[entry.offset + i] = entry.name.ends_with(".bias") ? 0.0F : 1.0F;
         continue;
       }
       // Box-Muller: u1 in (0, 1].
@@ -101,15 +185,24 @@ at::Tensor Transformer::Forward(const TransformerWeights& weights, const at::Ten
   for (size_t l = 0; l < weights.layers.size(); ++l) {
     const TransformerWeights::Layer& layer = weights.layers[l];
     const at::Tensor h = RmsNorm(x, layer.input_norm_H, config_.rms_norm_eps);
-    const at::Tensor qkv = Multiply(h, layer.qkv).view({num_tokens, heads + 2 * kv_heads, dim});
+    const at::Tensor qkv =
+        Multiply(h, layer.qkv, layer.qkv_bias).view({num_tokens, heads + 2 * kv_heads, dim});
     // Rotate q and k together; they are adjacent.
-    const at::Tensor qk = Rope(qkv.narrow(1, 0, heads + kv_heads), cos_TD_, sin_TD_, positions_N);
+    at::Tensor qk = qkv.narrow(1, 0, heads + kv_heads);
+    if (layer.q_norm_D.defined()) {
+      const double eps = config_.rms_norm_eps;
+      qk = at::cat({NormalizeHeads(qk.narrow(1, 0, heads), layer.q_norm_D, eps),
+                    NormalizeHeads(qk.narrow(1, heads, kv_heads), layer.k_norm_D, eps)},
+                   1);
+    }
+    qk = Rope(qk, cos_TD_, sin_TD_, positions_N);
     const at::Tensor mixed =
         attention(static_cast<int64_t>(l), qk.narrow(1, 0, heads), qk.narrow(1, heads, kv_heads),
                   qkv.narrow(1, heads + kv_heads, kv_heads));
-    x = x + Multiply(mixed, layer.o);
+    x = x + Multiply(mixed, layer.o, layer.o_bias);
     const at::Tensor g = RmsNorm(x, layer.post_norm_H, config_.rms_norm_eps);
-    x = x + Multiply(SwiGlu(Multiply(g, layer.gate_up)), layer.down);
+    x = x + (layer.router.defined() ? ApplyExperts(layer, config_, g)
+                                    : ApplyMlp(layer.mlps.front(), g));
   }
   return RmsNorm(x, weights.norm_H, config_.rms_norm_eps);
 }

@@ -2,6 +2,7 @@
 #define FRESHET_MODEL_TRANSFORMER_H_
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "model/model_config.h"
@@ -16,8 +17,13 @@ namespace freshet {
 // Parameters as tensors, with fused blocks as in ParameterLayout: views of a flat fp32 arena, or
 // copies in another type made by CastWeights.
 struct TransformerWeights {
+  // Tensors that the model does not have are undefined.
+  struct Mlp {
+    at::Tensor gate_up, gate_up_bias, down, down_bias;
+  };
   struct Layer {
-    at::Tensor input_norm_H, qkv, o, post_norm_H, gate_up, down;
+    at::Tensor input_norm_H, qkv, qkv_bias, q_norm_D, k_norm_D, o, o_bias, post_norm_H, router;
+    std::vector<Mlp> mlps;  // one, or one per expert
   };
   at::Tensor embed_VH;
   std::vector<Layer> layers;
@@ -28,12 +34,17 @@ struct TransformerWeights {
 // Views into `flat` (fp32, layout.num_elements).
 TransformerWeights ViewWeights(const ParameterLayout& layout, const at::Tensor& flat);
 
-// Casts matrices to `dtype` (norms stay fp32); differentiable. Returns `weights` unchanged for
-// fp32.
+// Calls `visit(name, tensor)` on every tensor of `weights`, in the order of the arena. A tied head
+// is not visited again.
+void ForEachTensor(TransformerWeights& weights,
+                   const std::function<void(const std::string&, at::Tensor&)>& visit);
+
+// Casts matrices to `dtype`, except routers (vectors stay fp32 too); differentiable. Returns
+// `weights` unchanged for fp32.
 TransformerWeights CastWeights(const TransformerWeights& weights, at::ScalarType dtype);
 
-// Random initial weights: matrices N(0, initializer_range), norms 1. Counter-based in parameter
-// order: the same seed gives the same bits on every machine.
+// Random initial weights: matrices N(0, initializer_range), norms 1, biases 0. Counter-based in
+// parameter order: the same seed gives the same bits on every machine.
 void InitializeWeights(const ParameterLayout& layout, double initializer_range, uint64_t seed,
                        const at::Tensor& flat);
 
@@ -42,7 +53,8 @@ void InitializeWeights(const ParameterLayout& layout, double initializer_range, 
 using AttentionFn = std::function<at::Tensor(int64_t layer, const at::Tensor& q_NAD,
                                              const at::Tensor& k_NKD, const at::Tensor& v_NKD)>;
 
-// Llama decoder (RMSNorm, rotary half-rotation as in Hugging Face, SwiGLU). The caller supplies
+// Decoder of every supported architecture: RMSNorm, rotary half-rotation as in Hugging Face, SwiGLU
+// or a mixture of experts, optional biases and norms of query and key heads. The caller supplies
 // attention: the trainer's packed differentiable one, or the engine's over its KV cache, so both
 // share the forward code. Thread-compatible: const methods may run concurrently.
 class Transformer {

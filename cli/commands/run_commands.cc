@@ -2,16 +2,12 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <iostream>
-#include <memory>
 #include <string>
 #include <system_error>
 
 #include "base/exit_code.h"
 #include "base/str_cat.h"
 #include "cli/commands/checkpoint_commands.h"
-#include "model/tokenizer.h"
-#include "nlohmann/json.hpp"
 #include "runlog/ledger_verifier.h"
 #include "runlog/report.h"
 
@@ -29,28 +25,6 @@ int Report(const std::string& run_dir) {
   const absl::Status status = WriteReport(run_dir);
   if (!status.ok()) return FailContent(status);
   std::printf("%s/report.html\n", run_dir.c_str());
-  return kExitDone;
-}
-
-// Reads JSON strings from stdin, one per line; writes {"ids", "decoded"} lines to stdout.
-int Tokenize(const std::string& directory) {
-  const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(directory);
-  if (!tokenizer.ok()) return FailContent(tokenizer.status());
-  std::string line;
-  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
-    const nlohmann::json text = nlohmann::json::parse(line, nullptr, false);
-    if (!text.is_string()) {
-      return FailContent(InvalidArgument("stdin:", number, ": not a JSON string"));
-    }
-    const absl::StatusOr<std::vector<int32_t>> ids = (*tokenizer)->Encode(text.get<std::string>());
-    if (!ids.ok()) {
-      return FailContent(
-          StatusOf(ids.status().code(), "stdin:", number, ": ", Message(ids.status())));
-    }
-    const nlohmann::ordered_json row = {
-        {"ids", *ids}, {"decoded", (*tokenizer)->Decode(*ids, /*skip_special=*/false)}};
-    std::printf("%s\n", row.dump().c_str());
-  }
   return kExitDone;
 }
 
@@ -85,11 +59,6 @@ void AddRunCommands(const Command& app, ConnectionFlags& connection) {
   const Command report = app.AddCommand("report", "rewrite a run's report.html");
   report.Add("RUN", report_dir, "run folder").Required();
   report.OnRun([&report_dir] { return Report(report_dir); });
-
-  std::string& model = app.Keep<std::string>();
-  const Command tokenize = app.AddCommand("tokenize", "tokenize JSON strings from stdin");
-  tokenize.Add("MODEL", model, "directory with tokenizer.json").Required();
-  tokenize.OnRun([&model] { return Tokenize(model); });
 }
 
 }  // namespace freshet

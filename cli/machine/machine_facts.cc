@@ -22,7 +22,7 @@
 #include "base/unique_fd.h"
 #include "cli/client/user_folders.h"
 #include "model/model_files.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 #include "weights/shm/memory_file.h"
 #include "weights/weight_arena.h"
 

@@ -131,8 +131,8 @@ void NativeEngine::RunBatch(const LaneState& lane, const EngineBatch& batch) {
       scheduler_.cache().Write(layer, block, slot, key + i * k.stride(0), value + i * v.stride(0));
     }
     at::Tensor out = at::zeros({rows, heads * dim}, at::kFloat);
-    PagedAttention(scheduler_.cache(), layer, batch.queries, heads, q.const_data_ptr<float>(),
-                   q.stride(0), out.mutable_data_ptr<float>());
+    PagedAttention(scheduler_.cache(), layer, config_.Window(layer), batch.queries, heads,
+                   q.const_data_ptr<float>(), q.stride(0), out.mutable_data_ptr<float>());
     return out;
   };
   const at::Tensor hidden = model_->transformer.Forward(lane.weights, ids, positions, attention);

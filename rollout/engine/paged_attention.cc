@@ -1,5 +1,6 @@
 #include "rollout/engine/paged_attention.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -43,28 +44,32 @@ inline float ExpNonPositive(float x) {
   return x < -87.0F ? 0.0F : result;
 }
 
-// One head of one query. `scores` has room for the blocks' tokens.
+// One head of one query, over the keys from `first_key` on. `scores` has room for the blocks'
+// tokens.
 FRESHET_MULTIARCH
 void AttendHead(const KvCache& cache, int64_t layer, int64_t kv_head, const PagedQuery& query,
-                int64_t dim, float scale, const float* q, float* scores, float* out) {
+                int64_t first_key, int64_t dim, float scale, const float* q, float* scores,
+                float* out) {
   const int64_t num_blocks = (query.num_keys + kTokens - 1) / kTokens;
+  const int64_t first_block = first_key / kTokens;
   float max = -3.0e38F;
-  for (int64_t b = 0; b < num_blocks; ++b) {
+  for (int64_t b = first_block; b < num_blocks; ++b) {
     const float* keys = cache.Keys(layer, query.blocks[b], kv_head);
     float sums[kTokens] = {};
     for (int64_t d = 0; d < dim; ++d) {
       const float qd = q[d];
       for (int64_t t = 0; t < kTokens; ++t) sums[t] += qd * keys[d * kTokens + t];
     }
+    const int64_t dead = first_key - b * kTokens;
     const int64_t live = query.num_keys - b * kTokens;
     for (int64_t t = 0; t < kTokens; ++t) {
-      const float score = t < live ? sums[t] * scale : -3.0e38F;
+      const float score = t >= dead && t < live ? sums[t] * scale : -3.0e38F;
       scores[b * kTokens + t] = score;
       max = score > max ? score : max;
     }
   }
   float sums[kTokens] = {};
-  for (int64_t b = 0; b < num_blocks; ++b) {
+  for (int64_t b = first_block; b < num_blocks; ++b) {
     for (int64_t t = 0; t < kTokens; ++t) {
       const float weight = ExpNonPositive(scores[b * kTokens + t] - max);
       scores[b * kTokens + t] = weight;
@@ -74,7 +79,7 @@ void AttendHead(const KvCache& cache, int64_t layer, int64_t kv_head, const Page
   float total = 0;
   for (int64_t t = 0; t < kTokens; ++t) total += sums[t];
   for (int64_t d = 0; d < dim; ++d) out[d] = 0;
-  for (int64_t b = 0; b < num_blocks; ++b) {
+  for (int64_t b = first_block; b < num_blocks; ++b) {
     const float* values = cache.Values(layer, query.blocks[b], kv_head);
     const int64_t live = query.num_keys - b * kTokens;
     const int64_t tokens = live < kTokens ? live : kTokens;
@@ -89,8 +94,9 @@ void AttendHead(const KvCache& cache, int64_t layer, int64_t kv_head, const Page
 
 }  // namespace
 
-void PagedAttention(const KvCache& cache, int64_t layer, const std::vector<PagedQuery>& queries,
-                    int64_t num_heads, const float* q, int64_t q_row_stride, float* out) {
+void PagedAttention(const KvCache& cache, int64_t layer, int64_t window,
+                    const std::vector<PagedQuery>& queries, int64_t num_heads, const float* q,
+                    int64_t q_row_stride, float* out) {
   const int64_t dim = cache.shape().head_dim;
   const int64_t group = num_heads / cache.shape().num_kv_heads;
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
@@ -100,9 +106,10 @@ void PagedAttention(const KvCache& cache, int64_t layer, const std::vector<Paged
   for (size_t i = 0; i < queries.size(); ++i) {
     const float* q_row = q + static_cast<int64_t>(i) * q_row_stride;
     float* out_row = out + static_cast<int64_t>(i) * num_heads * dim;
+    const int64_t first_key = window > 0 ? std::max<int64_t>(0, queries[i].num_keys - window) : 0;
     for (int64_t h = 0; h < num_heads; ++h) {
-      AttendHead(cache, layer, h / group, queries[i], dim, scale, q_row + h * dim, scores.data(),
-                 out_row + h * dim);
+      AttendHead(cache, layer, h / group, queries[i], first_key, dim, scale, q_row + h * dim,
+                 scores.data(), out_row + h * dim);
     }
   }
 }

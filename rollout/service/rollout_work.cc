@@ -191,8 +191,8 @@ absl::Status RolloutWork::TryStartEvaluation(const cluster::v1::Evaluate& evalua
     for (const trajectory::v1::DatasetRow& row : reply.rows()) {
       FRESHET_ASSIGN_OR_RETURN(
           run.prompts.emplace_back(),
-          MakeHeldOutPrompt(*model_.tokenizer, std::ssize(run.prompts), row.prompt(),
-                            {row.attributes().begin(), row.attributes().end()}));
+          MakeHeldOutPrompt(spec_.dataset(), *model_.tokenizer, std::ssize(run.prompts),
+                            row.prompt(), {row.attributes().begin(), row.attributes().end()}));
     }
   }
   if (worker_->StartEvaluation(std::move(run))) return absl::OkStatus();

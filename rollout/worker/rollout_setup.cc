@@ -7,7 +7,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "model/row_tokens.h"
+#include "text/row_tokens.h"
 
 namespace freshet {
 namespace {
@@ -45,11 +45,11 @@ SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const ModelConfig&
 }
 
 absl::StatusOr<std::shared_ptr<const Prompt>> MakeHeldOutPrompt(
-    const Tokenizer& tokenizer, int64_t row, const std::string& text,
-    std::map<std::string, std::string> attributes) {
+    const job::v1::Dataset& dataset, const Tokenizer& tokenizer, int64_t row,
+    const std::string& text, std::map<std::string, std::string> attributes) {
   Prompt prompt;
   prompt.ordinal = row;
-  FRESHET_ASSIGN_OR_RETURN(prompt.prompt_ids, EncodePrompt(tokenizer, text));
+  FRESHET_ASSIGN_OR_RETURN(prompt.prompt_ids, EncodePrompt(tokenizer, dataset, text));
   prompt.attributes = std::move(attributes);
   prompt.attributes["prompt"] = text;
   return std::make_shared<const Prompt>(std::move(prompt));
@@ -87,7 +87,9 @@ EpisodeText MakeEpisodeText(const Tokenizer& tokenizer) {
   return {[&tokenizer](const std::vector<int32_t>& ids) {
             return tokenizer.Decode(ids, /*skip_special=*/true);
           },
-          [&tokenizer](const std::string& text) { return tokenizer.Encode(text); }};
+          [&tokenizer](const std::string& text) {
+            return tokenizer.Encode(text, SpecialTokens::kPlain);
+          }};
 }
 
 RolloutOptions MakeRolloutOptions(const job::v1::JobSpec& spec, const SamplingParams& sampling,

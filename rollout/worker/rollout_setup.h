@@ -8,11 +8,11 @@
 
 #include "freshet/job/v1/job_spec.pb.h"
 #include "model/model_config.h"
-#include "model/tokenizer.h"
 #include "rollout/engine/native_engine.h"
 #include "rollout/engine/sampling.h"
 #include "rollout/worker/episode_runner.h"
 #include "rollout/worker/rollout_worker.h"
+#include "text/tokenizer.h"
 
 namespace freshet {
 
@@ -26,8 +26,8 @@ SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const ModelConfig&
 // The prompt of held-out row `row`. `attributes` are the row's fields; `prompt` is added. Errors:
 // see EncodePrompt.
 absl::StatusOr<std::shared_ptr<const Prompt>> MakeHeldOutPrompt(
-    const Tokenizer& tokenizer, int64_t row, const std::string& text,
-    std::map<std::string, std::string> attributes);
+    const job::v1::Dataset& dataset, const Tokenizer& tokenizer, int64_t row,
+    const std::string& text, std::map<std::string, std::string> attributes);
 // Seed of evaluations: a separate stream, the same for every version.
 uint64_t EvalSeed(const job::v1::JobSpec& spec);
 
@@ -36,7 +36,8 @@ NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec);
 // Episode options of a job with an environment. A user's own environment (type grpc) is requested
 // by the name "".
 EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec);
-// `tokenizer` must outlive the result.
+// Special tokens in an environment's text are encoded like any other text. `tokenizer` must outlive
+// the result.
 EpisodeText MakeEpisodeText(const Tokenizer& tokenizer);
 
 // The job-dependent part of a worker's options. `longest_prompt_tokens` is the maximum over its

@@ -4,9 +4,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_parser.h"
-#include "model/char_tokenizer.h"
 #include "tests/e2e/tiny_job.h"
 #include "tests/runlog/scratch_folder.h"
+#include "text/char_tokenizer.h"
 
 namespace freshet {
 namespace {
@@ -97,7 +97,7 @@ TEST_F(DatasetSetup, TheFeederFollowsTheJob) {
   EXPECT_EQ(options.seed, 11U);
   EXPECT_FALSE(options.shuffle);
   EXPECT_EQ(options.max_prompt_tokens, 6);
-  EXPECT_THAT(*MakePromptEncoder(*tokenizer_)("7="), ElementsAre(7, 10));
+  EXPECT_THAT(*MakePromptEncoder({}, *tokenizer_)("7="), ElementsAre(7, 10));
 }
 
 }  // namespace

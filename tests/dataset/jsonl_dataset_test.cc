@@ -65,6 +65,36 @@ TEST_F(JsonlDatasetTest, LoadsRowsWithAllTheirFields) {
                                    testing::Pair("tags", R"(["a",{"b":1}])")));
 }
 
+TEST_F(JsonlDatasetTest, APromptIsAUserMessageWithChat) {
+  options_.dataset.mutable_chat()->set_system("Be brief.");
+  EXPECT_EQ(OnlyRow(R"({"question": "1+1?", "answer": "2"})").prompt,
+            R"({"messages":[{"role":"system","content":"Be brief."},)"
+            R"({"role":"user","content":"1+1?"}]})");
+}
+
+TEST_F(JsonlDatasetTest, TakesMessagesAndToolsInTheirOrder) {
+  options_.dataset.clear_prompt();
+  options_.dataset.mutable_chat()->set_messages("turns");
+  options_.dataset.mutable_chat()->set_tools("functions");
+  options_.dataset.mutable_chat()->set_system("Be brief.");
+  EXPECT_EQ(OnlyRow(R"({"answer": "2", "turns": [{"role": "system", "content": "s", "a": 1}], )"
+                    R"("functions": [{"name": "f", "description": "d"}]})")
+                .prompt,
+            R"({"messages":[{"role":"system","content":"s","a":1}],)"
+            R"("tools":[{"name":"f","description":"d"}]})");
+  const std::string answer = R"("answer": "2"})";
+  EXPECT_THAT(ConfigError("{" + answer), HasSubstr("field 'turns' is missing"));
+  EXPECT_THAT(ConfigError(R"({"turns": "hi", )" + answer), HasSubstr("is not a JSON list"));
+  EXPECT_THAT(ConfigError(R"({"turns": [], )" + answer), HasSubstr("field 'turns' is empty"));
+  EXPECT_THAT(ConfigError(R"({"turns": ["hi"], )" + answer), HasSubstr("a message without a role"));
+}
+
+TEST_F(JsonlDatasetTest, AnObjectOfManyMembersIsReadInLinearTime) {
+  std::string row = R"({"question": "q", "answer": "a", "big": {)";
+  for (int i = 0; i < 100'000; ++i) row += StrCat(i > 0 ? "," : "", "\"", i, "\":0");
+  EXPECT_EQ(OnlyRow(row + "}}").prompt, "q");
+}
+
 TEST_F(JsonlDatasetTest, SkipsBlankLinesMarkAndCarriageReturns) {
   const auto dataset = Load(
       "\xEF\xBB\xBF{\"question\": \"a\", \"answer\": \"1\"}\r\n\r\n  \n"

@@ -155,7 +155,9 @@ TEST_F(JobCommandsTest, EveryExampleIsValid) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(kExamples)) {
     if (entry.path().extension() != ".yaml") continue;
     ++found;
-    if (entry.path().filename() == "stories.yaml") continue;  // needs its model: see below
+    // These need a model: see below, and ExamplesTest.
+    if (entry.path().filename() == "stories.yaml") continue;
+    if (entry.path().filename() == "gsm8k.yaml") continue;
     std::vector<std::string> args = {"validate", entry.path().string()};
     if (entry.path().filename() == "calculator.yaml") {  // its path is relative to the repository
       args.insert(args.end(),

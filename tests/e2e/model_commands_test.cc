@@ -124,6 +124,24 @@ TEST_F(ModelCommandsTest, TokenizeNeedsTheTokenizerFilesOnly) {
   EXPECT_EQ(Objects({"tokenize", "model"}, "\"7\"\n").size(), 1U);
 }
 
+TEST_F(ModelCommandsTest, ChatRendersConversations) {
+  folder_.Write("model/chat_template.jinja",
+                "{% for m in messages %}{{ m.content }}={% endfor %}{% if not messages %}"
+                "{{ raise_exception('say something') }}{% endif %}"
+                "{% if add_generation_prompt %}1{% endif %}");
+  folder_.Write("chats", R"({"messages": [{"role": "user", "content": "12"}]})"
+                         "\n");
+  const std::vector<Json> rows =
+      Objects({"chat", "model", "--messages", "chats", "--add-generation-prompt"});
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0], Json::parse(R"({"text": "12=1", "ids": [1, 2, 10, 1]})"));
+  folder_.Write("chats", R"({"messages": []})"
+                         "\n");
+  ExpectContentError({"chat", "model", "--messages", "chats"}, {"chats:1: say something"});
+  folder_.Write("chats", "{}\n");
+  ExpectContentError({"chat", "model", "--messages", "chats"}, {"chats:1: ", "messages"});
+}
+
 TEST_F(ModelCommandsTest, BadInputIsNamed) {
   const std::vector<std::string> score = {"score", "model", "--ids", "ids"};
   ExpectContentError(score, {"ids: "});  // no such file

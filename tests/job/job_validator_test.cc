@@ -118,6 +118,17 @@ TEST(Validator, ModelShape) {
                           "num_attention_heads 4, got 3"));
 }
 
+TEST(Validator, ExactlyOneKeyGivesThePrompt) {
+  const std::string jsonl = "dataset: {type: jsonl, path: f, ";
+  Check({4, (jsonl + "answer: a}").c_str(), "job.yaml:4: dataset.prompt: is required but missing"});
+  Check({4, (jsonl + "prompt: p, chat: {messages: m}, answer: a}").c_str(),
+         "job.yaml:4: dataset.prompt: has no effect with dataset.chat.messages; remove one of "
+         "them"});
+  Check({4, (jsonl + "prompt: p, chat: {system: s}, answer: a}").c_str(),
+         "job.yaml:4: dataset.chat: needs a chat template, which a character tokenizer does not "
+         "have"});
+}
+
 TEST(Validator, Tokenizer) {
   for (const Case& c : {
            Case{3, "",

@@ -9,11 +9,11 @@
 #include "dataset/template_dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/char_tokenizer.h"
 #include "services/reward/scorers/scorer_factory.h"
 #include "services/reward/worker/reward_worker.h"
 #include "tests/rollout/worker/rollout_worker_fixture.h"
 #include "tests/services/reward/scorers/callback_scorer.h"
+#include "text/char_tokenizer.h"
 
 namespace freshet {
 namespace {

@@ -89,17 +89,16 @@ TEST(ModelConfig, NamesWhatIsNotSupported) {
     const char* message;
   };
   const Case cases[] = {
-      {"model_type", R"("qwen2")",
-       "config.json: model_type qwen2 is not supported; supported: llama"},
-      {"model_type", "null", "model_type is missing, want llama"},
+      {"model_type", R"("gemma")",
+       "config.json: model_type gemma is not supported; supported: llama, mistral, qwen2, qwen3, "
+       "qwen3_moe"},
+      {"model_type", "null", "model_type is missing, want one of llama, mistral"},
       {"model_type", "3", "model_type 3 is not supported"},
       {"architectures", R"(["LlamaForSequenceClassification"])",
        "architecture \"LlamaForSequenceClassification\" is not supported; supported: "
        "LlamaForCausalLM"},
       {"architectures", "[]", "architecture an array is not supported"},
       {"hidden_act", R"("gelu")", "hidden_act \"gelu\" is not supported; supported: silu"},
-      {"attention_bias", "true", "attention_bias true is not supported"},
-      {"mlp_bias", "true", "mlp_bias true is not supported"},
       {"quantization_config", "{}", "quantized weights are not supported"},
       {"partial_rotary_factor", "0.5", "partial_rotary_factor other than 1"},
       {"torch_dtype", R"("int8")", "torch_dtype \"int8\" is not supported"},
@@ -111,6 +110,78 @@ TEST(ModelConfig, NamesWhatIsNotSupported) {
     json[c.name] = Json::parse(c.value);
     EXPECT_THAT(ErrorOf(json), HasSubstr(c.message)) << c.name;
   }
+}
+
+Json ConfigOf(const char* model_type, const char* class_name) {
+  Json json = SmallConfig();
+  json["model_type"] = model_type;
+  json["architectures"] = {class_name};
+  return json;
+}
+
+TEST(ModelConfig, ReadsTheBiasesOfLlama) {
+  Json json = SmallConfig();
+  EXPECT_FALSE(Parse(json).qkv_bias || Parse(json).o_bias || Parse(json).mlp_bias);
+  json["attention_bias"] = true;
+  json["mlp_bias"] = true;
+  EXPECT_TRUE(Parse(json).qkv_bias && Parse(json).o_bias && Parse(json).mlp_bias);
+}
+
+TEST(ModelConfig, ReadsMistralsWindow) {
+  Json json = ConfigOf("mistral", "MistralForCausalLM");
+  EXPECT_EQ(Parse(json).Window(1), 4096);  // the default of transformers
+  json["sliding_window"] = 16;
+  EXPECT_EQ(Parse(json).Window(0), 16);
+  json["sliding_window"] = nullptr;
+  EXPECT_EQ(Parse(json).Window(0), 0);
+}
+
+TEST(ModelConfig, ReadsTheWindowOfQwen) {
+  Json json = ConfigOf("qwen2", "Qwen2ForCausalLM");
+  json["sliding_window"] = 8;
+  json["max_window_layers"] = 1;
+  EXPECT_EQ(Parse(json).Window(1), 0);  // use_sliding_window is false
+  EXPECT_TRUE(Parse(json).qkv_bias);
+  EXPECT_FALSE(Parse(json).o_bias);
+  json["use_sliding_window"] = true;
+  EXPECT_EQ(Parse(json).Window(0), 0);
+  EXPECT_EQ(Parse(json).Window(1), 8);
+  json["layer_types"] = {"sliding_attention", "full_attention"};
+  EXPECT_EQ(Parse(json).Window(0), 8);
+  EXPECT_EQ(Parse(json).Window(1), 0);
+  json["layer_types"] = {"sliding_attention"};
+  EXPECT_THAT(ErrorOf(json), HasSubstr("want a list of 2 names"));
+  json["layer_types"] = {"full_attention", "linear_attention"};
+  EXPECT_THAT(ErrorOf(json), HasSubstr("layer_types holds \"linear_attention\""));
+}
+
+TEST(ModelConfig, ReadsTheExpertsOfQwen3Moe) {
+  Json json = ConfigOf("qwen3_moe", "Qwen3MoeForCausalLM");
+  json["num_experts"] = 8;
+  json["num_experts_per_tok"] = 2;
+  json["moe_intermediate_size"] = 48;
+  json["norm_topk_prob"] = true;
+  json["mlp_only_layers"] = {0};
+  const ModelConfig config = Parse(json);
+  EXPECT_TRUE(config.qk_norm && config.norm_topk_prob);
+  EXPECT_FALSE(config.IsMoe(0));
+  EXPECT_TRUE(config.IsMoe(1));
+  json["num_experts_per_tok"] = 9;
+  EXPECT_THAT(ErrorOf(json), HasSubstr("num_experts_per_tok is 9"));
+  json["num_experts_per_tok"] = 2;
+  json["mlp_only_layers"] = {2};
+  EXPECT_THAT(ErrorOf(json), HasSubstr("mlp_only_layers is"));
+}
+
+TEST(ModelConfig, KeepsWhatItDoesNotKnow) {
+  Json json = ConfigOf("qwen3", "Qwen3ForCausalLM");
+  json["some_new_key"] = {1, 2};
+  json["torch_dtype"] = "bfloat16";
+  ModelConfig config = Parse(json);
+  EXPECT_EQ(config.head_dim, 128);  // the default of transformers
+  config.dtype = Dtype::kF32;
+  json["torch_dtype"] = "float32";
+  EXPECT_EQ(Json::parse(config.ToJson()), json);
 }
 
 TEST(ModelConfig, RefusesBadValues) {

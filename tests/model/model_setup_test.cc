@@ -5,8 +5,8 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/row_tokens.h"
 #include "tests/model/test_directory.h"
+#include "text/row_tokens.h"
 
 namespace freshet {
 namespace {
@@ -126,7 +126,7 @@ TEST(ModelBundle, ABrokenOneIsRefused) {
   const job::v1::JobSpec spec = RandomModelJob();
   const ModelBundle good = MakeModelBundle(spec, MustOpen(spec));
   for (const char* config : {"", "{", "[]", "{\"model_type\": \"gpt2\"}"}) {
-    const auto opened = OpenModelBundle(spec, {config, {}});
+    const auto opened = OpenModelBundle(spec, {config, "", {}});
     EXPECT_EQ(opened.status().code(), absl::StatusCode::kInvalidArgument) << config;
     EXPECT_THAT(Message(opened.status()), HasSubstr("the trainer's model"));
   }
@@ -160,7 +160,7 @@ TEST(RowTokens, AnAnswerEndsWithTheEndToken) {
 
 TEST(RowTokens, APromptHasTheTokensThatTheTokenizerAdds) {
   const ModelSetup model = MustOpen(RandomModelJob());
-  EXPECT_EQ(*EncodePrompt(*model.tokenizer, "7="), *model.tokenizer->EncodeWithSpecial("7="));
+  EXPECT_EQ(*EncodePrompt(*model.tokenizer, {}, "7="), *model.tokenizer->EncodeWithSpecial("7="));
 }
 
 }  // namespace

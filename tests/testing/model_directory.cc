@@ -6,10 +6,10 @@
 #include <random>
 
 #include "gtest/gtest.h"
-#include "model/char_tokenizer.h"
 #include "model/model_config.h"
 #include "model/parameter_layout.h"
 #include "model/safetensors.h"
+#include "text/char_tokenizer.h"
 
 namespace freshet {
 

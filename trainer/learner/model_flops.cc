@@ -26,10 +26,15 @@ double TrainingFlops(const ModelConfig& model, const std::vector<PackTree>& tree
   const auto hidden = static_cast<double>(model.hidden_size);
   const auto queries = static_cast<double>(model.num_attention_heads * model.head_dim);
   const auto keys = static_cast<double>(model.num_key_value_heads * model.head_dim);
-  const auto inner = static_cast<double>(model.intermediate_size);
-  const double layer = hidden * (queries + 2 * keys) + queries * hidden + 3 * hidden * inner;
   const auto layers = static_cast<double>(model.num_hidden_layers);
-  const double forward = 2 * layers * layer * tokens + 4 * layers * queries * pairs +
+  double weights = 0;  // that a token is multiplied with
+  for (int64_t i = 0; i < model.num_hidden_layers; ++i) {
+    const int64_t inner = model.IsMoe(i) ? model.num_experts_per_tok * model.moe_intermediate_size
+                                         : model.intermediate_size;
+    weights += hidden * (2 * queries + 2 * keys) + 3 * hidden * static_cast<double>(inner);
+    if (model.IsMoe(i)) weights += hidden * static_cast<double>(model.num_experts);
+  }
+  const double forward = 2 * weights * tokens + 4 * layers * queries * pairs +
                          2 * hidden * static_cast<double>(model.vocab_size) * predicting;
   return 3 * forward;
 }

@@ -35,21 +35,10 @@ absl::Status TorchError(const std::exception& error) {
 
 std::vector<TrainedParameter> TrainedParameters(const TransformerWeights& weights) {
   std::vector<TrainedParameter> leaves;
-  leaves.push_back({"embed", weights.embed_VH});
-  for (size_t i = 0; i < weights.layers.size(); ++i) {
-    const TransformerWeights::Layer& layer = weights.layers[i];
-    const std::string prefix = StrCat("layers.", i, ".");
-    leaves.push_back({prefix + "input_norm", layer.input_norm_H});
-    leaves.push_back({prefix + "qkv", layer.qkv});
-    leaves.push_back({prefix + "o", layer.o});
-    leaves.push_back({prefix + "post_norm", layer.post_norm_H});
-    leaves.push_back({prefix + "gate_up", layer.gate_up});
-    leaves.push_back({prefix + "down", layer.down});
-  }
-  leaves.push_back({"norm", weights.norm_H});
-  if (!weights.lm_head_VH.is_same(weights.embed_VH)) {
-    leaves.push_back({"lm_head", weights.lm_head_VH});
-  }
+  TransformerWeights copy = weights;  // of the tensors' handles
+  ForEachTensor(copy, [&](const std::string& name, const at::Tensor& tensor) {
+    leaves.push_back({name, tensor});
+  });
   return leaves;
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/row_order.h"
 #include "base/status_macros.h"
-#include "model/row_tokens.h"
+#include "text/row_tokens.h"
 
 namespace freshet {
 namespace {
@@ -13,11 +13,11 @@ namespace {
 // A separate stream, so that the policy's first prompts are not the last ones of the warm-up.
 constexpr uint64_t kWarmupStream = 0x73667477ULL;
 
-absl::StatusOr<SftExample> MakeExample(const Tokenizer& tokenizer, WarmupRows& rows,
-                                       int64_t index) {
+absl::StatusOr<SftExample> MakeExample(const job::v1::Dataset& dataset, const Tokenizer& tokenizer,
+                                       WarmupRows& rows, int64_t index) {
   FRESHET_ASSIGN_OR_RETURN(const WarmupRow row, rows.Get(index));
   SftExample example;
-  FRESHET_ASSIGN_OR_RETURN(example.prompt, EncodePrompt(tokenizer, row.prompt));
+  FRESHET_ASSIGN_OR_RETURN(example.prompt, EncodePrompt(tokenizer, dataset, row.prompt));
   FRESHET_ASSIGN_OR_RETURN(example.answer, EncodeAnswer(tokenizer, row.attributes, row.where));
   return example;
 }
@@ -34,7 +34,8 @@ absl::Status RunSftWarmup(const job::v1::JobSpec& spec, const Tokenizer& tokeniz
     std::vector<SftExample> examples;
     for (int64_t i = 0; i < sft.batch_size(); ++i) {
       const int64_t row = RowOfOrdinal(seed, rows.size(), next++, /*shuffle=*/true);
-      FRESHET_ASSIGN_OR_RETURN(SftExample example, MakeExample(tokenizer, rows, row));
+      FRESHET_ASSIGN_OR_RETURN(SftExample example,
+                               MakeExample(spec.dataset(), tokenizer, rows, row));
       examples.push_back(std::move(example));
     }
     FRESHET_ASSIGN_OR_RETURN(const double loss, learner.SftStep(examples, sft.learning_rate()));

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "freshet/job/v1/job_spec.pb.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 #include "trainer/learner/policy_learner.h"
 
 namespace freshet {

@@ -265,7 +265,7 @@ absl::Status JobDriver::Open(const JobRecord& record, const WorkersReport& repor
     PromptFeederOptions options = MakeFeederOptions(spec_, inputs->bounds);
     options.start = std::move(cursor);
     feeder_ = std::make_unique<PromptFeeder>(*store_, *inputs->data.train,
-                                             MakePromptEncoder(*inputs->tokenizer), options);
+                                             MakePromptEncoder(spec_, *inputs->tokenizer), options);
     feeder_thread_ = std::jthread([this](std::stop_token stop) {
       const LogScope scope(id_);
       const absl::Status status = feeder_->Run(stop);

@@ -9,7 +9,7 @@
 #include "freshet/job/v1/job_spec.pb.h"
 #include "freshet/trainer/v1/trainer_service.pb.h"
 #include "freshet/trajectory/v1/trajectory.pb.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace freshet {
 

@@ -70,7 +70,7 @@ TEST(ParameterLayout, FusedBlocksAreTheirTensorsEndToEnd) {
   EXPECT_EQ(v.offset, k.offset + k.size);
   EXPECT_EQ(layer.qkv.shape, (std::vector<int64_t>{(4 + 2 * 2) * 8, 32}));
   const ParameterEntry gate = entry("mlp.gate_proj.weight");
-  EXPECT_EQ(layer.gate_up.offset, gate.offset);
+  EXPECT_EQ(layer.mlps[0].gate_up.offset, gate.offset);
   EXPECT_EQ(entry("mlp.up_proj.weight").offset, gate.offset + gate.size);
 }
 
@@ -117,7 +117,7 @@ TEST(ViewWeights, SharesTheArena) {
   const at::Tensor flat = Initialized(layout, 0.02, 1);
   const TransformerWeights weights = ViewWeights(layout, flat);
   flat.zero_();
-  EXPECT_EQ(weights.layers[1].down.abs().max().item<double>(), 0.0);
+  EXPECT_EQ(weights.layers[1].mlps[0].down.abs().max().item<double>(), 0.0);
   EXPECT_EQ(weights.lm_head_VH.abs().max().item<double>(), 0.0);
 }
 

@@ -63,12 +63,12 @@ class PagedSequences {
 
   // Reference: softmax attention of one query row in double.
   std::vector<double> Naive(int64_t layer, size_t s, int64_t num_keys, int64_t heads,
-                            const float* q) const {
+                            const float* q, int64_t first_key = 0) const {
     std::vector<double> out;
     const int64_t group = heads / kv_heads_;
     for (int64_t h = 0; h < heads; ++h) {
       std::vector<double> weights;
-      for (int64_t t = 0; t < num_keys; ++t) {
+      for (int64_t t = first_key; t < num_keys; ++t) {
         const std::vector<float> key = Row(0, layer, s, t);
         double score = 0;
         for (int64_t d = 0; d < dim_; ++d) {
@@ -82,8 +82,8 @@ class PagedSequences {
       for (double& weight : weights) total += weight = std::exp(weight - max);
       for (int64_t d = 0; d < dim_; ++d) {
         double sum = 0;
-        for (int64_t t = 0; t < num_keys; ++t) {
-          sum += weights[static_cast<size_t>(t)] / total *
+        for (int64_t t = first_key; t < num_keys; ++t) {
+          sum += weights[static_cast<size_t>(t - first_key)] / total *
                  Row(1, layer, s, t)[static_cast<size_t>(h / group * dim_ + d)];
         }
         out.push_back(sum);
@@ -125,7 +125,7 @@ TEST_P(PagedAttentionShapes, EqualsNaiveAttentionAtBlockEdges) {
     for (size_t s = 0; s < lengths.size(); ++s) queries.push_back(sequences.Query(s, lengths[s]));
     for (int64_t layer = 0; layer < 2; ++layer) {
       std::vector<float> out(lengths.size() * static_cast<size_t>(heads * dim), 77.0F);
-      PagedAttention(sequences.cache(), layer, queries, heads, q.data(), stride, out.data());
+      PagedAttention(sequences.cache(), layer, 0, queries, heads, q.data(), stride, out.data());
       for (size_t s = 0; s < lengths.size(); ++s) {
         const std::vector<double> expected = sequences.Naive(
             layer, s, lengths[s], heads, q.data() + static_cast<int64_t>(s) * stride);
@@ -151,9 +151,27 @@ TEST(PagedAttention, SeesNoKeyBeyondItsCount) {
   const std::vector<float> q = RandomQueries(1, 32, 1.0F);
   for (const int64_t keys : {1, 5, 16, 20, 32}) {
     std::vector<float> out(32);
-    PagedAttention(sequences.cache(), 0, {sequences.Query(0, keys)}, 4, q.data(), 32, out.data());
+    PagedAttention(sequences.cache(), 0, 0, {sequences.Query(0, keys)}, 4, q.data(), 32,
+                   out.data());
     const std::vector<double> expected = sequences.Naive(0, 0, keys, 4, q.data());
     for (size_t i = 0; i < 32; ++i) ASSERT_NEAR(out[i], expected[i], 1e-5) << keys;
+  }
+}
+
+TEST(PagedAttention, SeesOnlyTheWindow) {
+  PagedSequences sequences(1, 2, 8, {70});
+  const std::vector<float> q = RandomQueries(1, 32, 1.0F);
+  for (const int64_t window : {1, 15, 16, 17, 33, 69, 70, 100}) {
+    for (const int64_t keys : {1, 16, 17, 40, 70}) {
+      std::vector<float> out(32);
+      PagedAttention(sequences.cache(), 0, window, {sequences.Query(0, keys)}, 4, q.data(), 32,
+                     out.data());
+      const std::vector<double> expected =
+          sequences.Naive(0, 0, keys, 4, q.data(), std::max<int64_t>(0, keys - window));
+      for (size_t i = 0; i < 32; ++i) {
+        ASSERT_NEAR(out[i], expected[i], 1e-5) << keys << " keys, window " << window;
+      }
+    }
   }
 }
 
@@ -164,10 +182,10 @@ TEST(PagedAttention, GivesTheSameBitsInAnyBatch) {
   std::vector<PagedQuery> queries;
   for (size_t s = 0; s < lengths.size(); ++s) queries.push_back(sequences.Query(s, lengths[s]));
   std::vector<float> together(lengths.size() * 32);
-  PagedAttention(sequences.cache(), 0, queries, 4, q.data(), 32, together.data());
+  PagedAttention(sequences.cache(), 0, 0, queries, 4, q.data(), 32, together.data());
   for (size_t s = 0; s < lengths.size(); ++s) {
     std::vector<float> alone(32);
-    PagedAttention(sequences.cache(), 0, {queries[s]}, 4, q.data() + s * 32, 32, alone.data());
+    PagedAttention(sequences.cache(), 0, 0, {queries[s]}, 4, q.data() + s * 32, 32, alone.data());
     EXPECT_TRUE(
         std::equal(alone.begin(), alone.end(), together.begin() + static_cast<ptrdiff_t>(s * 32)));
   }
@@ -176,7 +194,7 @@ TEST(PagedAttention, GivesTheSameBitsInAnyBatch) {
 TEST(PagedAttention, WithoutQueriesNothingIsWritten) {
   PagedSequences sequences(1, 2, 8, {1});
   float out = 5.0F;
-  PagedAttention(sequences.cache(), 0, {}, 4, &out, 32, &out);
+  PagedAttention(sequences.cache(), 0, 0, {}, 4, &out, 32, &out);
   EXPECT_EQ(out, 5.0F);
 }
 

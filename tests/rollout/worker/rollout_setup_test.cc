@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/char_tokenizer.h"
+#include "text/char_tokenizer.h"
 
 namespace freshet {
 namespace {

@@ -5,8 +5,8 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/char_tokenizer.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
+#include "text/char_tokenizer.h"
 
 namespace freshet {
 namespace {

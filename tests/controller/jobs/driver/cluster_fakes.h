@@ -16,13 +16,13 @@
 #include "controller/jobs/driver/controller.h"
 #include "controller/jobs/driver/job_ports.h"
 #include "datastore/memory/in_memory_trajectory_store.h"
-#include "model/char_tokenizer.h"
 #include "model/model_config.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/forwarding_trajectory_store.h"
 #include "tests/testing/in_memory_event_log.h"
 #include "tests/testing/in_memory_job_records.h"
 #include "tests/testing/in_memory_leader_lease.h"
+#include "text/char_tokenizer.h"
 
 namespace freshet {
 

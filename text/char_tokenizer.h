@@ -1,11 +1,11 @@
-#ifndef FRESHET_MODEL_CHAR_TOKENIZER_H_
-#define FRESHET_MODEL_CHAR_TOKENIZER_H_
+#ifndef FRESHET_TEXT_CHAR_TOKENIZER_H_
+#define FRESHET_TEXT_CHAR_TOKENIZER_H_
 
 #include <memory>
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace freshet {
 
@@ -20,4 +20,4 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateCharTokenizer(std::string_view 
 
 }  // namespace freshet
 
-#endif  // FRESHET_MODEL_CHAR_TOKENIZER_H_
+#endif  // FRESHET_TEXT_CHAR_TOKENIZER_H_

@@ -1,4 +1,4 @@
-#include "model/char_tokenizer.h"
+#include "text/char_tokenizer.h"
 
 #include <string>
 #include <vector>

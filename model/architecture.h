@@ -1,0 +1,33 @@
+#ifndef FRESHET_MODEL_ARCHITECTURE_H_
+#define FRESHET_MODEL_ARCHITECTURE_H_
+
+#include <string>
+#include <string_view>
+
+#include "base/json_document.h"
+#include "model/model_config.h"
+
+namespace freshet {
+
+// A family of models of transformers. All are decoders of the same block (model/transformer.h); the
+// families differ in optional parts of it and in defaults.
+struct Architecture {
+  const char* model_type;           // in config.json
+  const char* class_name;           // in `architectures`
+  int64_t max_position_embeddings;  // defaults, if config.json leaves them out
+  int64_t head_dim;                 // 0: hidden_size / num_attention_heads
+  bool qk_norm;
+};
+
+// Null if the family is not supported.
+const Architecture* FindArchitecture(std::string_view model_type);
+// "llama, mistral, ...".
+std::string SupportedModelTypes();
+
+// Reads the members of config.json that only some families have into `config`, whose sizes are set:
+// biases, sliding window and experts. Adds what is not supported to the errors of `fields`.
+void ReadArchitecture(const Architecture& architecture, JsonFields& fields, ModelConfig& config);
+
+}  // namespace freshet
+
+#endif  // FRESHET_MODEL_ARCHITECTURE_H_

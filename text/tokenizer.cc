@@ -1,0 +1,282 @@
+#include "text/tokenizer.h"
+
+#include <map>
+#include <utility>
+
+#include "base/json_document.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "text/rust_result.h"
+
+namespace freshet {
+namespace {
+
+constexpr uint64_t kMaxFileBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
+// Eight times the largest known vocabulary.
+constexpr uint32_t kMaxVocabSize = uint32_t{1} << 21;
+constexpr uint64_t kTemplateSteps = 2'000'000;
+constexpr size_t kMaxChatBytes = size_t{16} << 20;
+constexpr char kTokenizerJson[] = "tokenizer.json";
+constexpr char kTokenizerConfig[] = "tokenizer_config.json";
+// Members of tokenizer_config.json. The first two need an id.
+constexpr const char* kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                        "pad_token", "cls_token", "mask_token"};
+constexpr char kChatTemplate[] = "chat_template.jinja";
+
+struct FreeTokenizer {
+  void operator()(FreshetTokenizer* tokenizer) const { freshet_tokenizer_free(tokenizer); }
+};
+struct FreeTemplate {
+  void operator()(FreshetTemplate* chat_template) const { freshet_template_free(chat_template); }
+};
+struct FreeStream {
+  void operator()(FreshetStream* stream) const { freshet_stream_free(stream); }
+};
+
+using TokenizerHandle = std::unique_ptr<FreshetTokenizer, FreeTokenizer>;
+using TemplateHandle = std::unique_ptr<FreshetTemplate, FreeTemplate>;
+using NamedTokens = std::map<std::string, std::string>;  // "eos_token" -> "</s>"
+
+std::optional<int32_t> TokenId(const FreshetTokenizer& tokenizer, std::string_view token) {
+  const int64_t id = freshet_tokenizer_token_id(&tokenizer, Data(token), token.size());
+  if (id < 0) return std::nullopt;
+  return static_cast<int32_t>(id);
+}
+
+class LibraryStreamDecoder final : public StreamDecoder {
+ public:
+  LibraryStreamDecoder(const FreshetTokenizer& tokenizer, bool skip_special)
+      : tokenizer_(tokenizer), stream_(freshet_stream_new(skip_special)) {}
+
+  std::string Push(int32_t id) override {
+    return CallText<FreshetBytes>([&](FreshetBytes* out, FreshetBytes* error) {
+             return freshet_stream_push(stream_.get(), &tokenizer_, static_cast<uint32_t>(id), out,
+                                        error);
+           })
+        .value_or("");
+  }
+  std::string Finish() override {
+    return CallText<FreshetBytes>([&](FreshetBytes* out, FreshetBytes* error) {
+             return freshet_stream_finish(stream_.get(), &tokenizer_, out, error);
+           })
+        .value_or("");
+  }
+
+ private:
+  const FreshetTokenizer& tokenizer_;
+  const std::unique_ptr<FreshetStream, FreeStream> stream_;
+};
+
+// A tokenizer of the tokenizers library.
+class LibraryTokenizer final : public Tokenizer {
+ public:
+  LibraryTokenizer(TokenizerHandle tokenizer, TemplateHandle chat_template, NamedTokens named,
+                   std::vector<TokenizerFile> files)
+      : tokenizer_(std::move(tokenizer)),
+        template_(std::move(chat_template)),
+        vocab_size_(static_cast<int32_t>(freshet_tokenizer_vocab_size(tokenizer_.get()))),
+        named_(std::move(named)),
+        files_(std::move(files)) {}
+
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
+                                              SpecialTokens special) const override {
+    return Encode(text, special, /*add_special=*/false);
+  }
+  absl::StatusOr<std::vector<int32_t>> EncodeWithSpecial(std::string_view text,
+                                                         SpecialTokens special) const override {
+    return Encode(text, special, /*add_special=*/true);
+  }
+
+  std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const override {
+    const auto* data = reinterpret_cast<const uint32_t*>(ids.data());
+    return CallText<FreshetBytes>([&](FreshetBytes* out, FreshetBytes* error) {
+             return freshet_tokenizer_decode(tokenizer_.get(), data, ids.size(), skip_special, out,
+                                             error);
+           })
+        .value_or("");
+  }
+  std::unique_ptr<StreamDecoder> MakeStreamDecoder(bool skip_special) const override {
+    return std::make_unique<LibraryStreamDecoder>(*tokenizer_, skip_special);
+  }
+
+  absl::StatusOr<std::string> RenderChat(const ChatRequest& request) const override {
+    FRESHET_ASSIGN_OR_RETURN(const std::string variables, Variables(request));
+    return CallText<FreshetBytes>([&](FreshetBytes* out, FreshetBytes* error) {
+      return freshet_template_render(template_.get(), Data(variables), variables.size(),
+                                     RenderOptions(request), out, error);
+    });
+  }
+  absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatRequest& request) const override {
+    FRESHET_ASSIGN_OR_RETURN(const std::string variables, Variables(request));
+    return CallText<FreshetIds>([&](FreshetIds* out, FreshetBytes* error) {
+      return freshet_template_encode(template_.get(), tokenizer_.get(), Data(variables),
+                                     variables.size(), RenderOptions(request), out, error);
+    });
+  }
+
+  int32_t vocab_size() const override { return vocab_size_; }
+  std::optional<int32_t> bos_id() const override { return NamedId("bos_token"); }
+  std::optional<int32_t> eos_id() const override { return NamedId("eos_token"); }
+  const std::vector<TokenizerFile>& Files() const override { return files_; }
+
+ private:
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, SpecialTokens special,
+                                              bool add_special) const {
+    if (text.size() > kMaxTextBytes) {
+      return InvalidArgument("the text has ", text.size(), " bytes, want at most ", kMaxTextBytes);
+    }
+    return CallText<FreshetIds>([&](FreshetIds* out, FreshetBytes* error) {
+      return freshet_tokenizer_encode(tokenizer_.get(), Data(text), text.size(),
+                                      special == SpecialTokens::kPlain, add_special, out, error);
+    });
+  }
+
+  // What the template sees, as one JSON object.
+  absl::StatusOr<std::string> Variables(const ChatRequest& request) const {
+    if (template_ == nullptr) {
+      return FailedPrecondition(
+          "the model has no chat template (chat_template.jinja, or "
+          "chat_template in tokenizer_config.json)");
+    }
+    std::string variables =
+        StrCat("{\"messages\":", request.messages, ",\"tools\":", request.tools,
+               ",\"kwargs\":", request.kwargs,
+               ",\"add_generation_prompt\":", request.add_generation_prompt ? "true" : "false");
+    for (const auto& [name, token] : named_) {
+      variables += StrCat(",\"", name, "\":", nlohmann::json(token).dump());
+    }
+    return variables + "}";
+  }
+  static FreshetRenderOptions RenderOptions(const ChatRequest& request) {
+    return {request.continue_final_message, absl::ToUnixSeconds(request.now), kTemplateSteps,
+            kMaxChatBytes};
+  }
+
+  std::optional<int32_t> NamedId(const char* name) const {
+    const auto found = named_.find(name);
+    return found == named_.end() ? std::nullopt : TokenId(*tokenizer_, found->second);
+  }
+
+  const TokenizerHandle tokenizer_;
+  const TemplateHandle template_;  // may be null
+  const int32_t vocab_size_;
+  const NamedTokens named_;
+  const std::vector<TokenizerFile> files_;
+};
+
+const std::string* Find(const std::vector<TokenizerFile>& files, std::string_view name) {
+  for (const TokenizerFile& file : files) {
+    if (file.name == name) return &file.content;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<TokenizerHandle> ParseLibraryTokenizer(const std::string& json,
+                                                      const std::string& path) {
+  FreshetTokenizer* parsed = nullptr;
+  FreshetBytes error = {};
+  if (!freshet_tokenizer_parse(Data(json), json.size(), &parsed, &error)) {
+    return InvalidArgument(path, ": ", Take(error));
+  }
+  TokenizerHandle tokenizer(parsed);
+  const uint32_t size = freshet_tokenizer_vocab_size(parsed);
+  if (size == 0) return InvalidArgument(path, ": the vocabulary is empty");
+  if (size > kMaxVocabSize) {
+    return InvalidArgument(path, ": has id ", size - 1, ", want at most ", kMaxVocabSize - 1);
+  }
+  return tokenizer;
+}
+
+absl::StatusOr<TemplateHandle> ParseTemplate(const std::string& source, const std::string& path) {
+  FreshetTemplate* parsed = nullptr;
+  FreshetBytes error = {};
+  if (!freshet_template_parse(Data(source), source.size(), &parsed, &error)) {
+    return InvalidArgument(path, ": chat template: ", Take(error));
+  }
+  return TemplateHandle(parsed);
+}
+
+// A member that is a string, or an object with `content`; nullopt if absent or null.
+absl::StatusOr<std::optional<std::string>> NamedToken(const nlohmann::json& config,
+                                                      const char* name, const std::string& path) {
+  const auto found = config.find(name);
+  if (found == config.end() || found->is_null()) return std::nullopt;
+  const nlohmann::json content =
+      found->is_object() ? found->value("content", nlohmann::json()) : *found;
+  if (!content.is_string()) {
+    return InvalidArgument(path, ": ", name, " is ", JsonExcerpt(*found), ", want a string");
+  }
+  return content.get<std::string>();
+}
+
+// The template in tokenizer_config.json: a string, or a list of named ones of which "default"
+// counts; nullopt if there is none.
+std::optional<std::string> TemplateInConfig(const nlohmann::json& config) {
+  const nlohmann::json member = config.value("chat_template", nlohmann::json());
+  if (member.is_string()) return member.get<std::string>();
+  if (!member.is_array()) return std::nullopt;
+  for (const nlohmann::json& entry : member) {
+    if (!entry.is_object() || entry.value("name", nlohmann::json()) != "default") continue;
+    const nlohmann::json source = entry.value("template", nlohmann::json());
+    if (source.is_string()) return source.get<std::string>();
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizer(std::vector<TokenizerFile> files,
+                                                          const std::string& source) {
+  const std::string path = StrCat(source, "/", kTokenizerJson);
+  const std::string* json = Find(files, kTokenizerJson);
+  if (json == nullptr) {
+    return NotFound(source, ": there is no tokenizer.json (save a fast tokenizer there)");
+  }
+  FRESHET_ASSIGN_OR_RETURN(TokenizerHandle tokenizer, ParseLibraryTokenizer(*json, path));
+  NamedTokens named;
+  TemplateHandle chat_template;
+  if (const std::string* content = Find(files, kTokenizerConfig); content != nullptr) {
+    const std::string config_path = StrCat(source, "/", kTokenizerConfig);
+    FRESHET_ASSIGN_OR_RETURN(const nlohmann::json config, ParseJson(*content, config_path));
+    if (!config.is_object()) {
+      return InvalidArgument(config_path, ": is ", JsonExcerpt(config), ", want an object");
+    }
+    for (const char* name : kNamedTokens) {
+      FRESHET_ASSIGN_OR_RETURN(std::optional<std::string> token,
+                               NamedToken(config, name, config_path));
+      if (!token.has_value()) continue;
+      const bool needs_id = name == kNamedTokens[0] || name == kNamedTokens[1];
+      if (needs_id && !TokenId(*tokenizer, *token).has_value()) {
+        return InvalidArgument(config_path, ": ", name, " ", JsonExcerpt(*token),
+                               " is not in the vocabulary");
+      }
+      named[name] = *std::move(token);
+    }
+    if (const std::optional<std::string> inline_source = TemplateInConfig(config);
+        inline_source.has_value()) {
+      FRESHET_ASSIGN_OR_RETURN(chat_template, ParseTemplate(*inline_source, config_path));
+    }
+  }
+  if (const std::string* own = Find(files, kChatTemplate); own != nullptr) {
+    FRESHET_ASSIGN_OR_RETURN(chat_template,
+                             ParseTemplate(*own, StrCat(source, "/", kChatTemplate)));
+  }
+  return std::make_unique<LibraryTokenizer>(std::move(tokenizer), std::move(chat_template),
+                                            std::move(named), std::move(files));
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory,
+                                                         const DataRoots& roots) {
+  std::vector<TokenizerFile> files;
+  for (const char* name :
+       {kTokenizerJson, kTokenizerConfig, "special_tokens_map.json", kChatTemplate}) {
+    const std::string path = StrCat(directory, "/", name);
+    if (!roots.Exists(path)) continue;
+    FRESHET_ASSIGN_OR_RETURN(std::string content, roots.ReadFile(path, kMaxFileBytes));
+    files.push_back({name, std::move(content)});
+  }
+  return ParseTokenizer(std::move(files), directory);
+}
+
+}  // namespace freshet
