@@ -12,14 +12,14 @@ ARG BASE=docker.io/library/debian:12
 
 FROM ${BASE} AS build
 ARG JOBS=
-ENV XDG_CACHE_HOME=/cache FRESHET_JOBS=${JOBS} DEBIAN_FRONTEND=noninteractive
+ENV XDG_CACHE_HOME=/cache CARGO_HOME=/cache/cargo FRESHET_JOBS=${JOBS} DEBIAN_FRONTEND=noninteractive
 WORKDIR /src
 # Dependencies change rarely, so their layer comes first. The secret `ca` is a PEM file for networks
 # whose proxy has its own certificate authority. policy-rc.d keeps packages from starting daemons.
 COPY dev ./
 COPY cmake/torch_wheels.txt cmake/
 RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secrets/ca \
-    if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
+    if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca CARGO_HTTP_CAINFO=/run/secrets/ca; fi; \
     printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d && \
     ./dev setup && \
     apt-get install -y -qq --no-install-recommends patchelf redis-server redis-tools >/dev/null && \
@@ -27,7 +27,7 @@ RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secre
 COPY . .
 ARG VERSION=0.1.0
 RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secrets/ca \
-    if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
+    if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca CARGO_HTTP_CAINFO=/run/secrets/ca; fi; \
     ./dev build && \
     python3 images/assemble_root.py control /out/control --version "${VERSION}" && \
     python3 images/assemble_root.py compute /out/compute --version "${VERSION}" && \
@@ -65,7 +65,7 @@ CMD ["--help"]
 FROM build AS build-cuda
 ARG VERSION=0.1.0
 RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secrets/ca \
-    if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
+    if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca CARGO_HTTP_CAINFO=/run/secrets/ca; fi; \
     python3 images/assemble_root.py compute-cuda /out/compute-cuda --from-root /out/compute --version "${VERSION}"
 
 FROM scratch AS compute-cuda
