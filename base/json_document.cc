@@ -130,6 +130,24 @@ absl::StatusOr<Json> ParseJson(std::string_view text, const std::string& source,
   return InvalidArgument(source, ": ", builder.reason());
 }
 
+size_t LargestObject(const nlohmann::json& json) {
+  size_t largest = json.is_object() ? json.size() : 0;
+  if (json.is_structured()) {
+    for (const nlohmann::json& item : json) largest = std::max(largest, LargestObject(item));
+  }
+  return largest;
+}
+
+absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(std::string_view text,
+                                                        const std::string& source) {
+  const absl::StatusOr<nlohmann::json> parsed = ParseJson(text, source);
+  if (!parsed.ok()) return parsed.status();
+  if (LargestObject(*parsed) > kMaxOrderedMembers) {
+    return InvalidArgument(source, ": an object has more than ", kMaxOrderedMembers, " members");
+  }
+  return nlohmann::ordered_json::parse(text.begin(), text.end());
+}
+
 bool NestsDeeper(std::string_view text, int max_depth) {
   int depth = 0;
   bool in_string = false;

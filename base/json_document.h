@@ -23,6 +23,15 @@ struct JsonLimits {
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, const std::string& source,
                                          const JsonLimits& limits = {});
 
+// Like ParseJson, but members keep their order. Such objects are searched linearly, so one of more
+// than kMaxOrderedMembers members is an error, too.
+constexpr size_t kMaxOrderedMembers = 1024;
+absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(std::string_view text,
+                                                        const std::string& source);
+
+// Number of members of the largest object in `json`.
+size_t LargestObject(const nlohmann::json& json);
+
 // Whether brackets outside strings nest deeper than `max_depth` in `text`, which need not be valid
 // JSON. For parsers that recurse.
 bool NestsDeeper(std::string_view text, int max_depth);

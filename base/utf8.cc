@@ -50,21 +50,6 @@ std::vector<std::string> Utf8Characters(std::string_view text) {
   return characters;
 }
 
-size_t FindInvalidUtf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t size = DecodeUtf8(text, at).size;
-    if (size == 0) return at;
-    at += size;
-  }
-  return std::string_view::npos;
-}
-
-bool IsUnicodeSpace(char32_t code) {
-  return (code >= 0x09 && code <= 0x0D) || code == 0x20 || code == 0x85 || code == 0xA0 ||
-         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
-         code == 0x202F || code == 0x205F || code == 0x3000;
-}
-
 std::string DescribeChar(char32_t code) {
   char hex[16];
   std::snprintf(hex, sizeof(hex), "U+%04X", static_cast<unsigned>(code));

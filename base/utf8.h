@@ -21,12 +21,6 @@ Utf8Char DecodeUtf8(std::string_view text, size_t at);
 // Splits `text` into characters. Invalid UTF-8 gives unspecified pieces.
 std::vector<std::string> Utf8Characters(std::string_view text);
 
-// Offset of the first byte that is not valid UTF-8; npos if there is none.
-size_t FindInvalidUtf8(std::string_view text);
-
-// Whether `code` has Unicode's White_Space property (what \s matches).
-bool IsUnicodeSpace(char32_t code);
-
 // "'x' (U+0078)" for printable ASCII, otherwise "U+000A".
 std::string DescribeChar(char32_t code);
 

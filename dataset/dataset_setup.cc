@@ -77,7 +77,7 @@ absl::Status CheckAnswers(const job::v1::Dataset& dataset, const Dataset& data,
   for (int64_t i = 0; i < data.size(); ++i) {
     FRESHET_ASSIGN_OR_RETURN(const DatasetRow row, data.Get(i));
     const std::string where = data.Where(i);
-    const auto answer = EncodeAnswer(tokenizer, row.attributes, where);
+    const auto answer = EncodeAnswer(tokenizer, dataset, row.attributes, where);
     if (!answer.ok()) {
       errors.Add(Message(answer.status()));
       continue;

@@ -1,6 +1,5 @@
 #include "dataset/json_fields.h"
 
-#include <algorithm>
 #include <cstddef>
 
 #include "base/json_document.h"
@@ -11,17 +10,6 @@ namespace freshet {
 namespace {
 
 constexpr int kMaxDepth = 32;
-// An object that keeps its order is searched linearly for every member that is added.
-constexpr size_t kMaxOrderedMembers = 1024;
-
-size_t LargestObject(const nlohmann::json& json) {
-  size_t largest = json.is_object() ? json.size() : 0;
-  if (json.is_structured()) {
-    for (const nlohmann::json& item : json) largest = std::max(largest, LargestObject(item));
-  }
-  return largest;
-}
-
 template <typename Json>
 std::map<std::string, std::string> FieldsOf(const Json& json) {
   std::map<std::string, std::string> fields;

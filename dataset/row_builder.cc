@@ -6,15 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "nlohmann/json.hpp"
 
 namespace freshet {
 namespace {
 
 using Fields = std::map<std::string, std::string>;
-using Json = nlohmann::ordered_json;  // templates print names in the order of the file
+using OrderedJson = nlohmann::ordered_json;  // templates print names in the order of the file
 
 constexpr size_t kMaxNamesShown = 8;
 constexpr size_t kMaxNameBytes = 40;
@@ -55,10 +55,11 @@ std::string ListNames(const Fields& fields) {
   return result;
 }
 
-absl::StatusOr<Json> ParseList(const Fields& fields, const std::string& field) {
-  Json list = Json::parse(fields.at(field), nullptr, /*allow_exceptions=*/false);
-  if (!list.is_array()) return InvalidArgument("field '", field, "' is not a JSON list");
-  return list;
+absl::StatusOr<OrderedJson> ParseList(const Fields& fields, const std::string& field) {
+  absl::StatusOr<OrderedJson> list = ParseOrderedJson(fields.at(field), "JSON");
+  if (list.ok() && list->is_array()) return list;
+  return InvalidArgument("field '", field, "' is not a JSON list",
+                         list.ok() ? "" : StrCat(": ", Message(list.status())));
 }
 
 }  // namespace
@@ -101,20 +102,21 @@ absl::StatusOr<std::string> RowBuilder::Resolve(const std::string& field,
 
 absl::StatusOr<std::string> RowBuilder::MakeConversation(const Fields& fields,
                                                          const std::string& text) const {
-  Json messages = Json::array({Json::object({{"role", "user"}, {"content", text}})});
+  OrderedJson messages =
+      OrderedJson::array({OrderedJson::object({{"role", "user"}, {"content", text}})});
   if (chat_->has_messages()) {
     FRESHET_ASSIGN_OR_RETURN(messages, ParseList(fields, chat_->messages()));
     if (messages.empty()) return InvalidArgument("field '", chat_->messages(), "' is empty");
-    for (const Json& message : messages) {
+    for (const OrderedJson& message : messages) {
       if (message.is_object() && message.contains("role")) continue;
       return InvalidArgument("field '", chat_->messages(), "' has a message without a role");
     }
   }
   if (chat_->has_system() && messages.front()["role"] != "system") {
     messages.insert(messages.begin(),
-                    Json::object({{"role", "system"}, {"content", chat_->system()}}));
+                    OrderedJson::object({{"role", "system"}, {"content", chat_->system()}}));
   }
-  Json conversation;
+  OrderedJson conversation;
   conversation["messages"] = std::move(messages);
   if (chat_->has_tools() && fields.count(chat_->tools()) > 0) {
     FRESHET_ASSIGN_OR_RETURN(conversation["tools"], ParseList(fields, chat_->tools()));

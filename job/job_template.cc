@@ -13,7 +13,7 @@ seed: 1
 
 model:
   init: random                      # from scratch, or instead of init and config:
-  # path: DIR                       # a Hugging Face directory of the Llama family
+  # path: DIR                       # a Hugging Face directory
   dtype: fp32                       # fp32 | bf16
   config:
     model_type: llama

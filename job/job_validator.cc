@@ -76,6 +76,17 @@ void CheckSteps(RuleContext& context) {
                 spec.rollout().max_new_tokens(), ", so that one sample fits, got ",
                 spec.trainer().max_tokens_per_microbatch());
   }
+  if (context.Usable({"rollout"}) &&
+      spec.rollout().min_new_tokens() > spec.rollout().max_new_tokens()) {
+    context.Add("rollout.min_new_tokens", "must be at most rollout.max_new_tokens ",
+                spec.rollout().max_new_tokens(), ", got ", spec.rollout().min_new_tokens());
+  }
+  for (int i = 0; i < spec.rollout().stop_size(); ++i) {
+    const std::string& stop = spec.rollout().stop(i);
+    if (stop.empty() || stop.size() > 1024) {
+      context.Add(StrCat("rollout.stop.", i), "must have 1 to 1024 bytes, got ", stop.size());
+    }
+  }
   if (context.Usable({"rollout.max_sequences", "group_size"}) &&
       spec.rollout().max_sequences() < spec.group_size()) {
     context.Add("rollout.max_sequences", "must be at least group_size ", spec.group_size(),

@@ -17,8 +17,9 @@ std::string DescribeModel(const JobSetup& setup) {
   const std::string origin =
       setup.model.files == nullptr ? "random weights" : setup.spec.model().path();
   const ModelConfig& config = setup.model.config;
-  return StrCat("llama, ", config.num_hidden_layers, " layers, hidden ", config.hidden_size,
-                ", vocabulary ", config.vocab_size, ", ", setup.spec.model().dtype(), ", ", origin);
+  return StrCat(config.model_type, ", ", config.num_hidden_layers, " layers, hidden ",
+                config.hidden_size, ", vocabulary ", config.vocab_size, ", ",
+                setup.spec.model().dtype(), ", ", origin);
 }
 
 std::string DescribeData(const JobSetup& setup) {

@@ -20,6 +20,7 @@ constexpr Architecture kArchitectures[] = {
 };
 
 constexpr int64_t kMaxWindow = 1 << 24;
+constexpr int64_t kMaxExperts = 1024;
 
 void CheckSupported(const Architecture& architecture, JsonFields& fields) {
   const std::string activation = fields.String("hidden_act", "silu");
@@ -65,16 +66,11 @@ void ReadWindow(const Architecture& architecture, JsonFields& fields, ModelConfi
   const std::string_view type = architecture.model_type;
   const auto layers = static_cast<size_t>(config.num_hidden_layers);
   if (type == "llama") return;
-  if (type == "mistral") {
-    const int64_t fallback = fields.Contains("sliding_window") ? 0 : 4096;
-    config.sliding_window = fields.Int("sliding_window", fallback, 1, kMaxWindow);
-    if (config.sliding_window > 0) config.sliding_layers.assign(layers, true);
-    return;
-  }
-  if (!fields.Bool("use_sliding_window", false)) return;
-  config.sliding_window = fields.Int("sliding_window", 0, 1, kMaxWindow);
+  if (type != "mistral" && !fields.Bool("use_sliding_window", false)) return;
+  const int64_t fallback = fields.Contains("sliding_window") ? 0 : 4096;
+  config.sliding_window = fields.Int("sliding_window", fallback, 1, kMaxWindow);
   if (config.sliding_window == 0) return;
-  if (type == "qwen3_moe") {
+  if (type == "mistral" || type == "qwen3_moe") {
     config.sliding_layers.assign(layers, true);
   } else if (fields.Has("layer_types")) {
     ReadLayerTypes(fields, config);
@@ -85,10 +81,11 @@ void ReadWindow(const Architecture& architecture, JsonFields& fields, ModelConfi
 }
 
 void ReadExperts(JsonFields& fields, ModelConfig& config) {
-  config.num_experts = fields.Int("num_experts", 128, 0, 4096);
+  const char* name = fields.Has("num_experts") ? "num_experts" : "num_local_experts";
+  config.num_experts = fields.Int(name, 128, 0, kMaxExperts);
   if (config.num_experts == 0) return;
-  config.num_experts_per_tok = fields.Int("num_experts_per_tok", 8, 1, config.num_experts);
-  config.moe_intermediate_size = fields.Int("moe_intermediate_size", 768, 1, 1 << 22);
+  config.num_experts_per_tok = fields.Int("num_experts_per_tok", 8, 1, kMaxExperts);
+  config.moe_intermediate_size = fields.Int("moe_intermediate_size", 768, 1, 1 << 16);
   config.norm_topk_prob = fields.Bool("norm_topk_prob", false);
   const int64_t every = fields.Int("decoder_sparse_step", 1, 1, 4096);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
@@ -126,8 +123,9 @@ void ReadArchitecture(const Architecture& architecture, JsonFields& fields, Mode
   CheckSupported(architecture, fields);
   config.model_type = architecture.model_type;
   config.qk_norm = architecture.qk_norm;
-  config.qkv_bias = type == "qwen2" || fields.Bool("attention_bias", false);
-  config.o_bias = type != "qwen2" && config.qkv_bias;
+  const bool biased = type != "mistral" && fields.Bool("attention_bias", false);
+  config.qkv_bias = type == "qwen2" || biased;
+  config.o_bias = type != "qwen2" && biased;
   config.mlp_bias = fields.Bool("mlp_bias", false);
   if (type != "llama" && config.mlp_bias) {
     fields.AddError(StrCat("mlp_bias true is not supported for ", type));

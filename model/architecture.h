@@ -1,6 +1,7 @@
 #ifndef FRESHET_MODEL_ARCHITECTURE_H_
 #define FRESHET_MODEL_ARCHITECTURE_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,11 +13,12 @@ namespace freshet {
 // A family of models of transformers. All are decoders of the same block (model/transformer.h); the
 // families differ in optional parts of it and in defaults.
 struct Architecture {
-  const char* model_type;           // in config.json
-  const char* class_name;           // in `architectures`
-  int64_t max_position_embeddings;  // defaults, if config.json leaves them out
-  int64_t head_dim;                 // 0: hidden_size / num_attention_heads
-  bool qk_norm;
+  const char* model_type;  // in config.json
+  const char* class_name;  // in `architectures`
+  // Defaults of members that config.json may leave out.
+  int64_t max_position_embeddings;
+  int64_t head_dim;  // 0: hidden_size / num_attention_heads
+  bool qk_norm;      // see ModelConfig
 };
 
 // Null if the family is not supported.

@@ -9,6 +9,11 @@ namespace freshet {
 // calling thread in a fixed order, and a row's result does not depend on the number of rows. All
 // tensors are fp32: the residual stream stays fp32 even if matrices are bf16.
 
+// Matrix products of fewer rows give other bits in fp32, so where results must not depend on the
+// batch, rows are padded to a multiple of this number.
+constexpr int64_t kMinRows = 16;
+constexpr int64_t PadRows(int64_t rows) { return (rows + kMinRows - 1) / kMinRows * kMinRows; }
+
 // x / rms(x) * weight over the last dimension. x [N, H], weight [H].
 at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps);
 

@@ -18,7 +18,8 @@ constexpr uint64_t kMaxConfigBytes = uint64_t{4} << 20;
 constexpr int64_t kMaxTokenId = (int64_t{1} << 24) - 1;
 constexpr size_t kMaxEosIds = 64;
 
-// The upper bounds keep a model's size in bytes within 63 bits.
+// The upper bounds, with that of the number of expert matrices, keep a model's size in bytes within
+// 63 bits.
 struct SizeBound {
   const char* name;
   int64_t ModelConfig::*field;
@@ -34,6 +35,7 @@ constexpr SizeBound kSizes[] = {
     {"intermediate_size", &ModelConfig::intermediate_size, 1 << 22},
     {"max_position_embeddings", &ModelConfig::max_position_embeddings, 1 << 24},
 };
+constexpr int64_t kMaxLayersTimesExperts = 1 << 17;
 constexpr const char* kRequired[] = {"vocab_size", "hidden_size", "num_hidden_layers",
                                      "num_attention_heads", "intermediate_size"};
 
@@ -77,12 +79,15 @@ void ReadRopeScaling(JsonFields& rope, RopeScaling& scaling) {
 void ReadRope(JsonFields& fields, const std::string& source, std::vector<std::string>& errors,
               ModelConfig& config) {
   config.rope_theta = fields.Number("rope_theta", config.rope_theta);
-  for (const char* part : {"rope_parameters", "rope_scaling"}) {
-    if (!fields.Has(part)) continue;
+  for (const char* part : {"rope_scaling", "rope_parameters"}) {
+    if (!fields.Has(part) || fields.Get(part).empty()) continue;
     JsonFields rope(fields.Get(part), StrCat(source, ": ", part), errors);
     config.rope_theta = rope.Number("rope_theta", config.rope_theta);
     ReadRopeScaling(rope, config.rope_scaling);
-    return;  // the newer form wins, as in transformers
+    if (rope.Number("partial_rotary_factor", 1.0) != 1.0) {
+      rope.AddError("partial_rotary_factor other than 1 is not supported");
+    }
+    return;  // rope_scaling wins, as in transformers
   }
 }
 
@@ -144,22 +149,6 @@ Json EosJson(const std::vector<int32_t>& ids) {
 
 Json BosJson(const std::optional<int32_t>& id) { return id ? Json(*id) : Json(nullptr); }
 
-Json RopeScalingJson(const RopeScaling& rope) {
-  switch (rope.kind) {
-    case RopeScaling::Kind::kNone:
-      break;
-    case RopeScaling::Kind::kLinear:
-      return {{"rope_type", "linear"}, {"factor", rope.factor}};
-    case RopeScaling::Kind::kLlama3:
-      return {{"rope_type", "llama3"},
-              {"factor", rope.factor},
-              {"low_freq_factor", rope.low_freq_factor},
-              {"high_freq_factor", rope.high_freq_factor},
-              {"original_max_position_embeddings", rope.original_max_position_embeddings}};
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 void ModelConfig::DeriveDefaults() {
@@ -179,6 +168,14 @@ std::vector<std::string> ModelConfig::Errors() const {
       continue;
     }
     errors.push_back(StrCat(size.name, " is ", value, ", want from 1 to ", size.max));
+  }
+  if (num_experts > 0 && num_experts * num_hidden_layers > kMaxLayersTimesExperts) {
+    errors.push_back(StrCat("num_experts ", num_experts, " in ", num_hidden_layers,
+                            " layers, want at most ", kMaxLayersTimesExperts, " in all"));
+  }
+  if (num_experts > 0 && (num_experts_per_tok < 1 || num_experts_per_tok > num_experts)) {
+    errors.push_back(StrCat("num_experts_per_tok is ", num_experts_per_tok,
+                            ", want from 1 to num_experts ", num_experts));
   }
   if (head_dim % 2 != 0) {
     errors.push_back(StrCat("head_dim is ", head_dim, ", want an even number"));
@@ -206,7 +203,8 @@ std::string ModelConfig::ToJson() const {
                                                   : "float32";
   if (!config_text.empty()) {
     auto json = nlohmann::ordered_json::parse(config_text);  // ParseModelConfig accepted it
-    json[json.contains("dtype") ? "dtype" : "torch_dtype"] = dtype_name;
+    if (json.contains("dtype")) json["dtype"] = dtype_name;
+    if (json.contains("torch_dtype") || !json.contains("dtype")) json["torch_dtype"] = dtype_name;
     return json.dump(2) + "\n";
   }
   const Json json = {{"architectures", {"LlamaForCausalLM"}},
@@ -226,7 +224,7 @@ std::string ModelConfig::ToJson() const {
                      {"num_hidden_layers", num_hidden_layers},
                      {"num_key_value_heads", num_key_value_heads},
                      {"rms_norm_eps", rms_norm_eps},
-                     {"rope_scaling", RopeScalingJson(rope_scaling)},
+                     {"rope_scaling", nullptr},
                      {"rope_theta", rope_theta},
                      {"tie_word_embeddings", tie_word_embeddings},
                      {"torch_dtype", dtype_name},

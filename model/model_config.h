@@ -81,8 +81,8 @@ struct ModelConfig {
   // INVALID_ARGUMENT with Errors(), one per line.
   absl::Status Validate() const;
 
-  // config.json that transformers (4 and 5) loads and that ParseModelConfig parses to an equal
-  // config: config_text with this dtype, or that of a LlamaForCausalLM.
+  // config.json that transformers (4 and 5) loads: config_text with this dtype, or that of a
+  // LlamaForCausalLM. ParseModelConfig reads it back, but for what generation_config.json added.
   std::string ToJson() const;
   // Matching generation_config.json: generation_text, or bos and eos.
   std::string GenerationJson() const;

@@ -203,8 +203,8 @@ std::vector<std::string> ModelFiles::CheckTensors() const {
   }
   for (const auto& [name, tensor] : tensors_) {
     if (expected_names.count(name) > 0 || IsHarmlessExtra(name)) continue;
-    errors.push_back(StrCat(tensor.path, ": tensor ", Quote(name),
-                            " is not part of a llama model of this config"));
+    errors.push_back(StrCat(tensor.path, ": tensor ", Quote(name), " is not part of a ",
+                            config_.model_type, " model of this config"));
   }
   return errors;
 }

@@ -79,7 +79,7 @@ absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec, const DataRoo
 ModelBundle MakeModelBundle(const job::v1::JobSpec& spec, const ModelSetup& model) {
   ModelBundle bundle;
   bundle.config_json = model.config.ToJson();
-  bundle.generation_config_json = model.config.GenerationJson();
+  bundle.generation_config_json = model.config.generation_text;
   if (!DefinedByJob(spec)) bundle.tokenizer_files = model.tokenizer->Files();
   return bundle;
 }

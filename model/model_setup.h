@@ -34,7 +34,7 @@ absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec, const DataRoo
 // A model without its weights, for roles without a file system.
 struct ModelBundle {
   std::string config_json;
-  std::string generation_config_json;
+  std::string generation_config_json;          // empty if the model has none
   std::vector<TokenizerFile> tokenizer_files;  // empty if the job file defines the tokenizer
 };
 ModelBundle MakeModelBundle(const job::v1::JobSpec& spec, const ModelSetup& model);

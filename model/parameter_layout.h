@@ -28,22 +28,22 @@ struct ParameterBlock {
 // weight plane and the engines use the same order, so publishing is one copy.
 struct ParameterLayout {
   struct Mlp {
-    ParameterBlock gate_up;  // [2 * F, H]
-    ParameterBlock gate_up_bias;
-    ParameterBlock down;  // [H, F]
-    ParameterBlock down_bias;
+    ParameterBlock gate_up;       // [2 * F, H]
+    ParameterBlock gate_up_bias;  // [2 * F]
+    ParameterBlock down;          // [H, F]
+    ParameterBlock down_bias;     // [H]
   };
   struct Layer {
     ParameterBlock input_norm;  // [H]
     ParameterBlock qkv;         // [(heads + 2 * kv_heads) * head_dim, H]
-    ParameterBlock qkv_bias;
-    ParameterBlock q_norm;  // [head_dim]
-    ParameterBlock k_norm;  // [head_dim]
-    ParameterBlock o;       // [H, heads * head_dim]
-    ParameterBlock o_bias;
-    ParameterBlock post_norm;  // [H]
-    ParameterBlock router;     // [experts, H]; only of a mixture of experts
-    std::vector<Mlp> mlps;     // one, or one per expert
+    ParameterBlock qkv_bias;    // [(heads + 2 * kv_heads) * head_dim]
+    ParameterBlock q_norm;      // [head_dim]
+    ParameterBlock k_norm;      // [head_dim]
+    ParameterBlock o;           // [H, heads * head_dim]
+    ParameterBlock o_bias;      // [H]
+    ParameterBlock post_norm;   // [H]
+    ParameterBlock router;      // [experts, H]; only of a mixture of experts
+    std::vector<Mlp> mlps;      // one, or one per expert
   };
   std::vector<ParameterEntry> entries;
   ParameterBlock embed;  // [V, H]

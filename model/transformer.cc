@@ -27,17 +27,14 @@ at::Tensor ApplyMlp(const TransformerWeights::Mlp& mlp, const at::Tensor& x) {
   return Multiply(SwiGlu(Multiply(x, mlp.gate_up, mlp.gate_up_bias)), mlp.down, mlp.down_bias);
 }
 
-// With fewer rows, fp32 products give different bits (native_engine.cc pads for the same reason).
-constexpr int64_t kMinRows = 16;
-
-// Every token goes to the experts with the highest router probability (Qwen3-MoE; Shazeer et al.
-// 2017, section 2.1), and adds their outputs in the order of the experts.
+// Sends every token to the experts with the highest router probability (Qwen3-MoE; Shazeer et al.
+// 2017, section 2.1) and adds their weighted outputs in the order of the experts.
 at::Tensor ApplyExperts(const TransformerWeights::Layer& layer, const ModelConfig& config,
                         const at::Tensor& x) {
   const at::Tensor probabilities = at::softmax(Multiply(x, layer.router), -1);
   auto [chosen, experts] = at::topk(probabilities, config.num_experts_per_tok, -1);
   if (config.norm_topk_prob) chosen = chosen / chosen.sum(-1, /*keepdim=*/true);
-  // Rows of every expert: [tokens, experts] weights, zero where not chosen.
+  // [N, experts]; 0 where not chosen.
   const at::Tensor weights = at::zeros_like(probabilities).scatter(-1, experts, chosen);
   const at::Tensor used = at::zeros_like(probabilities, at::kBool).scatter(-1, experts, true);
   at::Tensor out = at::zeros_like(x);
@@ -46,11 +43,11 @@ at::Tensor ApplyExperts(const TransformerWeights::Layer& layer, const ModelConfi
     const at::Tensor rows = at::nonzero(used.select(1, expert)).view({-1});
     const int64_t count = rows.size(0);
     if (count == 0) continue;
-    const int64_t padded = (count + kMinRows - 1) / kMinRows * kMinRows;
+    const int64_t padded = PadRows(count);
     const at::Tensor gathered =
         at::constant_pad_nd(x.index_select(0, rows), {0, 0, 0, padded - count});
     const at::Tensor share = weights.select(1, expert).index_select(0, rows).unsqueeze(1);
-    out = out.index_add(0, rows, ApplyMlp(layer.mlps[e], gathered).narrow(0, 0, count) * share);
+    out.index_add_(0, rows, ApplyMlp(layer.mlps[e], gathered).narrow(0, 0, count) * share);
   }
   return out;
 }

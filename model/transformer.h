@@ -12,12 +12,12 @@
 namespace freshet {
 
 // Shape legend: N packed tokens, H hidden, A query heads, K key/value heads, D head size,
-// F intermediate, V vocabulary.
+// F intermediate (of one expert in a mixture), E experts, V vocabulary.
 
 // Parameters as tensors, with fused blocks as in ParameterLayout: views of a flat fp32 arena, or
 // copies in another type made by CastWeights.
 struct TransformerWeights {
-  // Tensors that the model does not have are undefined.
+  // Shapes: ParameterLayout. Tensors that the model does not have are undefined.
   struct Mlp {
     at::Tensor gate_up, gate_up_bias, down, down_bias;
   };

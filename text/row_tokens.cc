@@ -1,19 +1,18 @@
 #include "text/row_tokens.h"
 
+#include "base/json_document.h"
 #include "base/str_cat.h"
-#include "nlohmann/json.hpp"
 
 namespace freshet {
 
 namespace {
 
-using Json = nlohmann::ordered_json;  // templates print names in the order of the file
+using OrderedJson = nlohmann::ordered_json;  // templates print names in the order of the file
 
 std::string TemplateKwargs(const job::v1::Chat& chat) {
-  Json kwargs = Json::object();
+  OrderedJson kwargs = OrderedJson::object();
   for (const auto& [name, value] : chat.template_kwargs()) {
-    const Json parsed = Json::parse(value, nullptr, /*allow_exceptions=*/false);
-    kwargs[name] = parsed.is_discarded() ? Json(value) : parsed;
+    kwargs[name] = ParseOrderedJson(value, name).value_or(OrderedJson(value));
   }
   return kwargs.dump();
 }
@@ -24,9 +23,11 @@ absl::StatusOr<std::vector<int32_t>> EncodePrompt(const Tokenizer& tokenizer,
                                                   const job::v1::Dataset& dataset,
                                                   const std::string& prompt) {
   if (!dataset.has_chat()) return tokenizer.EncodeWithSpecial(prompt);
-  const Json json = Json::parse(prompt, nullptr, /*allow_exceptions=*/false);
+  const absl::StatusOr<OrderedJson> parsed = ParseOrderedJson(prompt, "the prompt");
+  if (!parsed.ok()) return parsed.status();
+  const OrderedJson& json = *parsed;
   if (!json.is_object() || !json.contains("messages")) {
-    return InvalidArgument("the prompt is no conversation");
+    return InvalidArgument("the prompt is not a conversation");
   }
   ChatRequest request;
   request.messages = json["messages"].dump();
@@ -37,13 +38,14 @@ absl::StatusOr<std::vector<int32_t>> EncodePrompt(const Tokenizer& tokenizer,
 }
 
 absl::StatusOr<std::vector<int32_t>> EncodeAnswer(
-    const Tokenizer& tokenizer, const std::map<std::string, std::string>& attributes,
-    const std::string& where) {
+    const Tokenizer& tokenizer, const job::v1::Dataset& dataset,
+    const std::map<std::string, std::string>& attributes, const std::string& where) {
   const auto answer = attributes.find("answer");
   if (answer == attributes.end()) {
     return InvalidArgument(where, ": warmup.sft needs an answer; name its field in dataset.answer");
   }
-  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(answer->second);
+  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(
+      answer->second, dataset.has_chat() ? SpecialTokens::kPlain : SpecialTokens::kRecognized);
   if (!ids.ok()) return InvalidArgument(where, ": answer: ", Message(ids.status()));
   if (tokenizer.eos_id().has_value()) ids->push_back(*tokenizer.eos_id());
   return ids;

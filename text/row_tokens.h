@@ -23,10 +23,11 @@ absl::StatusOr<std::vector<int32_t>> EncodePrompt(const Tokenizer& tokenizer,
                                                   const std::string& prompt);
 
 // Ids of the row's gold answer (attribute "answer"), followed by the end token if there is one.
-// INVALID_ARGUMENT, starting with `where`: no answer, or it cannot be encoded.
+// With dataset.chat, special tokens in it are encoded like any other text. INVALID_ARGUMENT,
+// starting with `where`: no answer, or it cannot be encoded.
 absl::StatusOr<std::vector<int32_t>> EncodeAnswer(
-    const Tokenizer& tokenizer, const std::map<std::string, std::string>& attributes,
-    const std::string& where);
+    const Tokenizer& tokenizer, const job::v1::Dataset& dataset,
+    const std::map<std::string, std::string>& attributes, const std::string& where);
 
 }  // namespace freshet
 

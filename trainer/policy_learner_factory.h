@@ -13,7 +13,7 @@ namespace freshet {
 absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
                          PolicyLearner& learner);
 
-// Creates PolicyLearners: Llama-family models on LibTorch.
+// Creates PolicyLearners, which use LibTorch.
 class PolicyLearnerFactory final : public LearnerFactory {
  public:
   // `clock` must outlive the learners.

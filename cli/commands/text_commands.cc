@@ -16,7 +16,7 @@
 namespace freshet {
 namespace {
 
-using Json = nlohmann::ordered_json;  // templates print names in the order of the file
+using OrderedJson = nlohmann::ordered_json;  // templates print names in the order of the file
 
 // Reads JSON strings from stdin, one per line; writes {"ids", "decoded"} lines to stdout.
 int Tokenize(const std::string& directory) {
@@ -33,8 +33,8 @@ int Tokenize(const std::string& directory) {
       return FailContent(
           StatusOf(ids.status().code(), "stdin:", number, ": ", Message(ids.status())));
     }
-    const Json row = {{"ids", *ids},
-                      {"decoded", (*tokenizer)->Decode(*ids, /*skip_special=*/false)}};
+    const OrderedJson row = {{"ids", *ids},
+                             {"decoded", (*tokenizer)->Decode(*ids, /*skip_special=*/false)}};
     std::printf("%s\n", row.dump().c_str());
   }
   return kExitDone;
@@ -50,7 +50,7 @@ struct ChatCommand {
 // A conversation of the file: {"messages": [...], "tools": [...], "chat_template_kwargs": {...}}.
 absl::StatusOr<ChatRequest> ParseConversation(const std::string& line, const std::string& where) {
   FRESHET_RETURN_IF_ERROR(ParseJson(line, where).status());  // bounded, with a clear error
-  const Json json = Json::parse(line);
+  const OrderedJson json = OrderedJson::parse(line);
   if (!json.is_object() || !json.contains("messages") || !json["messages"].is_array()) {
     return InvalidArgument(where, ": not an object with a list messages");
   }
@@ -77,7 +77,7 @@ absl::Status RenderConversations(const ChatCommand& command) {
     const absl::StatusOr<std::string> text = tokenizer->RenderChat(request);
     if (!text.ok()) return StatusOf(text.status().code(), where, ": ", Message(text.status()));
     FRESHET_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokenizer->Encode(*text));
-    const Json row = {{"text", *text}, {"ids", ids}};
+    const OrderedJson row = {{"text", *text}, {"ids", ids}};
     std::printf("%s\n", row.dump().c_str());
   }
   return absl::OkStatus();

@@ -27,7 +27,7 @@ struct MachineFacts {
   int64_t workers = 0;       // of that server's cluster
   std::string model_path;    // "" if none was given
   std::vector<std::string> model_errors;
-  std::string model_text;  // "llama, 3 layers" if it is valid
+  std::string model_text;  // its shape, if it is valid
 };
 
 struct Finding {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct RunningSample {
   int64_t fed = 0;
   bool forked = false;  // owns a block table that starts with the prompt
   std::vector<int32_t> blocks;
+  TokenCounts counts;                         // only if the sampling adjusts logits
+  std::unique_ptr<StopMatcher> stop_matcher;  // null without stop strings
 };
 
 // One request: its prompt's cache blocks, and its samples.

@@ -44,6 +44,38 @@ absl::Status CheckPartial(const GenerationRequest& request, const Response& part
   return absl::OkStatus();
 }
 
+// Prepares what later tokens of `sample` depend on, beside the cache.
+void StartSampling(const GenerationRequest& request, RunningSample& sample) {
+  const SamplingParams& sampling = request.sampling;
+  const std::vector<int32_t>& kept = sample.response.response_ids;
+  if (sampling.AdjustsLogits()) {
+    sample.counts.prompt.insert(request.prompt_ids.begin(), request.prompt_ids.end());
+    for (const int32_t id : kept) sample.counts.Add(id);
+  }
+  if (sampling.stop_strings != nullptr) {
+    sample.stop_matcher = sampling.stop_strings->MakeMatcher();
+    for (const int32_t id : kept) sample.stop_matcher->Add(id);
+  }
+}
+
+// Checks that the ids of the sampling parameters are in the vocabulary.
+absl::Status CheckSamplingIds(const GenerationRequest& request, int64_t vocab_size) {
+  const auto check = [&](const char* name, int32_t id) {
+    if (id >= 0 && id < vocab_size) return absl::OkStatus();
+    return InvalidArgument("request ", request.id, ": ", name, " ", id,
+                           " is outside of the vocabulary of ", vocab_size);
+  };
+  for (const auto& [id, bias] : request.sampling.logit_bias) {
+    FRESHET_RETURN_IF_ERROR(check("logit_bias of token", id));
+  }
+  if (request.sampling.min_new_tokens > 0) {
+    for (const int32_t id : request.sampling.stop_ids) {
+      FRESHET_RETURN_IF_ERROR(check("stop token", id));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 EngineScheduler::EngineScheduler(const ModelConfig& config, const EngineLimits& limits)
@@ -69,6 +101,7 @@ int64_t EngineScheduler::Admissible(int64_t prompt_tokens, int64_t num_samples,
 
 absl::Status EngineScheduler::CheckRequest(const GenerationRequest& request) const {
   FRESHET_RETURN_IF_ERROR(request.sampling.Validate());
+  FRESHET_RETURN_IF_ERROR(CheckSamplingIds(request, config_.vocab_size));
   const auto prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
   if (prompt_tokens == 0) return InvalidArgument("request ", request.id, ": empty prompt");
   if (prompt_tokens + request.sampling.max_new_tokens > config_.max_position_embeddings) {
@@ -119,6 +152,7 @@ absl::Status EngineScheduler::Submit(GenerationRequest request) {
     RunningSample& sample = group.samples.emplace_back();
     sample.index = group.request.sample_indices[i];
     if (!group.request.partials.empty()) sample.response = std::move(group.request.partials[i]);
+    StartSampling(group.request, sample);
   }
   group.request.partials.clear();
   groups_[static_cast<int>(group.request.lane)].push_back(std::move(group));
@@ -228,12 +262,14 @@ void EngineScheduler::Draw(Lane lane, RunningGroup& group, RunningSample& sample
   const uint64_t bits =
       RandomBits(group.request.seed, static_cast<uint64_t>(group.request.ordinal),
                  static_cast<uint64_t>(sample.index), response.response_ids.size());
-  const SampledToken token = SampleToken(logits, config_.vocab_size, sampling, ToUniform(bits));
-  // Earlier tokens were sampled without truncation, or are observations.
-  if (response.sampling_logprobs.empty() && sampling.Truncates()) {
+  const SampledToken token =
+      SampleToken(logits, config_.vocab_size, sampling, sample.counts, ToUniform(bits));
+  if (sampling.AdjustsLogits()) sample.counts.Add(token.id);
+  // Earlier tokens were sampled from the model's distribution, or are observations.
+  if (response.sampling_logprobs.empty() && sampling.ChangesDistribution()) {
     response.sampling_logprobs = response.behavior_logprobs;
   }
-  if (sampling.Truncates() || !response.sampling_logprobs.empty()) {
+  if (sampling.ChangesDistribution() || !response.sampling_logprobs.empty()) {
     response.sampling_logprobs.push_back(token.sampling_logprob);
   }
   response.response_ids.push_back(token.id);
@@ -247,7 +283,8 @@ void EngineScheduler::Draw(Lane lane, RunningGroup& group, RunningSample& sample
   }
   ++(lane == Lane::kRollout ? counters_.tokens_generated : counters_.tokens_generated_evaluation);
   const auto& stops = sampling.stop_ids;
-  if (std::find(stops.begin(), stops.end(), token.id) != stops.end()) {
+  const bool stop_string = sample.stop_matcher != nullptr && sample.stop_matcher->Add(token.id);
+  if (stop_string || std::find(stops.begin(), stops.end(), token.id) != stops.end()) {
     response.finish = FinishReason::kStop;
   } else if (size >= sampling.max_new_tokens) {
     response.finish = FinishReason::kLength;

@@ -37,9 +37,8 @@ struct GenerationOutput {
   int64_t request_id = 0;
   Lane lane = Lane::kRollout;
   int32_t sample_index = 0;
-  // behavior_logprobs are over the whole vocabulary at the request's temperature, before top_k and
-  // top_p; for greedy tokens, at temperature 1. sampling_logprobs, after top_k and top_p, are set
-  // if sampling.Truncates() or a partial had them.
+  // behavior_logprobs are SampledToken::logprob. sampling_logprobs, SampledToken::sampling_logprob,
+  // are set if sampling.ChangesDistribution() or a partial had them.
   Response response;
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "model/layer_ops.h"
 #include "model/transformer.h"
 #include "rollout/engine/engine_call.h"
 #include "rollout/engine/paged_attention.h"
@@ -15,12 +16,9 @@
 namespace freshet {
 namespace {
 
-// With fewer rows, fp32 matrix products give different bits, so rows are padded to this number.
-constexpr int64_t kMinRows = 16;
 constexpr int64_t kDefaultCacheBytes = int64_t{4} << 30;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t PadRows(int64_t rows) { return CeilDiv(rows, kMinRows) * kMinRows; }
 
 int64_t CacheBlocks(const ModelConfig& config, const NativeEngineOptions& options) {
   if (options.cache_blocks > 0) return options.cache_blocks;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "base/status_macros.h"
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -25,8 +27,11 @@ double TotalWeight(const std::vector<Candidate>& candidates) {
   return total;
 }
 
-// The candidates left by top_k and top_p, most likely first.
+// The candidates left by min_p, top_k and top_p, most likely first. The likeliest has weight 1.
 std::vector<Candidate> Truncate(std::vector<Candidate> all, const SamplingParams& params) {
+  if (params.min_p > 0.0) {
+    std::erase_if(all, [&](const Candidate& c) { return c.weight < params.min_p; });
+  }
   std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
     return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
   });
@@ -56,6 +61,38 @@ const Candidate& Draw(const std::vector<Candidate>& candidates, double total, do
   return *chosen;
 }
 
+// The logits after bias, min_new_tokens and penalties.
+std::vector<float> Adjust(const float* logits, int64_t vocab_size, const SamplingParams& params,
+                          const TokenCounts& counts) {
+  std::vector<float> adjusted(logits, logits + vocab_size);
+  const auto at = [&](int32_t id) -> float& { return adjusted[static_cast<size_t>(id)]; };
+  for (const auto& [id, bias] : params.logit_bias) at(id) += bias;
+  if (counts.response_size < params.min_new_tokens) {
+    for (const int32_t id : params.stop_ids) at(id) = -std::numeric_limits<float>::infinity();
+  }
+  if (!params.Penalizes()) return adjusted;
+  const auto repetition = static_cast<float>(params.repetition_penalty);
+  const auto penalize_repetition = [&](int32_t id) {
+    at(id) = at(id) > 0 ? at(id) / repetition : at(id) * repetition;
+  };
+  for (const int32_t id : counts.prompt) penalize_repetition(id);
+  for (const auto& [id, count] : counts.response) {
+    if (!counts.prompt.contains(id)) penalize_repetition(id);
+    at(id) -= static_cast<float>(params.presence_penalty + params.frequency_penalty * count);
+  }
+  return adjusted;
+}
+
+float Logprob(const float* logits, int64_t vocab_size, double scale, int32_t id) {
+  const float max = *std::max_element(logits, logits + vocab_size);
+  return static_cast<float>(logits[id] * scale - LogSumExp(logits, vocab_size, scale, max));
+}
+
+absl::Status CheckRange(const char* name, double value, double min, double max) {
+  if (value >= min && value <= max) return absl::OkStatus();
+  return InvalidArgument(name, " ", value, " is not from ", min, " to ", max);
+}
+
 }  // namespace
 
 absl::Status SamplingParams::Validate() const {
@@ -65,31 +102,50 @@ absl::Status SamplingParams::Validate() const {
   if (!(top_p > 0.0 && top_p <= 1.0)) return InvalidArgument("top_p ", top_p, " is not in (0, 1]");
   if (top_k < 0) return InvalidArgument("top_k ", top_k, " is below 0");
   if (max_new_tokens < 1) return InvalidArgument("max_new_tokens ", max_new_tokens, " is below 1");
+  FRESHET_RETURN_IF_ERROR(CheckRange("min_p", min_p, 0, 1));
+  FRESHET_RETURN_IF_ERROR(CheckRange("repetition_penalty", repetition_penalty, 0.01, 100));
+  FRESHET_RETURN_IF_ERROR(CheckRange("presence_penalty", presence_penalty, -100, 100));
+  FRESHET_RETURN_IF_ERROR(CheckRange("frequency_penalty", frequency_penalty, -100, 100));
+  FRESHET_RETURN_IF_ERROR(CheckRange("min_new_tokens", min_new_tokens, 0, max_new_tokens));
+  for (const auto& [id, bias] : logit_bias) {
+    FRESHET_RETURN_IF_ERROR(CheckRange("logit_bias", bias, -1000, 1000));
+  }
   return absl::OkStatus();
 }
 
 SampledToken SampleToken(const float* logits, int64_t vocab_size, const SamplingParams& params,
-                         double uniform) {
-  const float* best = std::max_element(logits, logits + vocab_size);
+                         const TokenCounts& counts, double uniform) {
+  std::vector<float> adjusted;
+  const float* drawn_from = logits;
+  if (params.AdjustsLogits()) {
+    adjusted = Adjust(logits, vocab_size, params, counts);
+    drawn_from = adjusted.data();
+  }
+  const float* best = std::max_element(drawn_from, drawn_from + vocab_size);
+  const double scale = params.temperature == 0.0 ? 1.0 : 1.0 / params.temperature;
+  SampledToken token;
   if (params.temperature == 0.0) {
-    const auto logprob = static_cast<float>(*best - LogSumExp(logits, vocab_size, 1.0, *best));
-    return {static_cast<int32_t>(best - logits), logprob, logprob};
+    token.id = static_cast<int32_t>(best - drawn_from);
+    token.sampling_logprob = Logprob(drawn_from, vocab_size, scale, token.id);
+    token.logprob = token.sampling_logprob;
+  } else {
+    std::vector<Candidate> candidates(static_cast<size_t>(vocab_size));
+    for (int64_t i = 0; i < vocab_size; ++i) {
+      candidates[static_cast<size_t>(i)] = {static_cast<int32_t>(i),
+                                            std::exp((drawn_from[i] - *best) * scale)};
+    }
+    const double whole = TotalWeight(candidates);
+    double total = whole;
+    if (params.top_k > 0 || params.top_p < 1.0 || params.min_p > 0.0) {
+      candidates = Truncate(std::move(candidates), params);
+      total = TotalWeight(candidates);
+    }
+    const Candidate& drawn = Draw(candidates, total, uniform);
+    token = {drawn.id, static_cast<float>(std::log(drawn.weight / whole)),
+             static_cast<float>(std::log(drawn.weight / total))};
   }
-  const double scale = 1.0 / params.temperature;
-  std::vector<Candidate> candidates(static_cast<size_t>(vocab_size));
-  for (int64_t i = 0; i < vocab_size; ++i) {
-    candidates[static_cast<size_t>(i)] = {static_cast<int32_t>(i),
-                                          std::exp((logits[i] - *best) * scale)};
-  }
-  const double whole = TotalWeight(candidates);
-  double total = whole;
-  if (params.Truncates()) {
-    candidates = Truncate(std::move(candidates), params);
-    total = TotalWeight(candidates);
-  }
-  const Candidate& drawn = Draw(candidates, total, uniform);
-  return {drawn.id, static_cast<float>(std::log(drawn.weight / whole)),
-          static_cast<float>(std::log(drawn.weight / total))};
+  if (!adjusted.empty()) token.logprob = Logprob(logits, vocab_size, scale, token.id);
+  return token;
 }
 
 }  // namespace freshet

@@ -23,7 +23,17 @@ SamplingParams MakeSampling(const job::v1::JobSpec& spec, const ModelConfig& mod
   sampling.temperature = rollout.temperature();
   sampling.top_p = rollout.top_p();
   sampling.top_k = static_cast<int32_t>(rollout.top_k());
+  sampling.min_p = rollout.min_p();
+  // Jobs accepted by an older version do not have it.
+  if (rollout.has_repetition_penalty()) sampling.repetition_penalty = rollout.repetition_penalty();
+  sampling.presence_penalty = rollout.presence_penalty();
+  sampling.frequency_penalty = rollout.frequency_penalty();
+  sampling.min_new_tokens = static_cast<int32_t>(rollout.min_new_tokens());
   sampling.max_new_tokens = static_cast<int32_t>(rollout.max_new_tokens());
+  if (rollout.stop_size() > 0) {
+    sampling.stop_strings = std::make_shared<const StopStrings>(
+        std::vector<std::string>(rollout.stop().begin(), rollout.stop().end()), tokenizer);
+  }
   sampling.stop_ids = model.eos_token_ids;
   if (tokenizer.eos_id().has_value()) sampling.stop_ids.push_back(*tokenizer.eos_id());
   for (const int64_t id : rollout.stop_token_ids()) {

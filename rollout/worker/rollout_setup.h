@@ -18,7 +18,8 @@ namespace freshet {
 
 // Derives a rollout's configuration from a resolved job. All functions are pure and thread-safe.
 
-// Sampling of training samples. Stop tokens are those of model, tokenizer and job.
+// Sampling of training samples. Stop tokens are those of model, tokenizer and job. `tokenizer` must
+// outlive the result.
 SamplingParams MakeSampling(const job::v1::JobSpec& spec, const ModelConfig& model,
                             const Tokenizer& tokenizer);
 SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const ModelConfig& model,

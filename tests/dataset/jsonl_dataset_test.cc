@@ -89,6 +89,14 @@ TEST_F(JsonlDatasetTest, TakesMessagesAndToolsInTheirOrder) {
   EXPECT_THAT(ConfigError(R"({"turns": ["hi"], )" + answer), HasSubstr("a message without a role"));
 }
 
+TEST_F(JsonlDatasetTest, MessagesInATextFieldAreBoundedToo) {
+  options_.dataset.clear_prompt();
+  options_.dataset.mutable_chat()->set_messages("turns");
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  EXPECT_THAT(ConfigError(StrCat(R"({"answer": "2", "turns": ")", deep, "\"}")),
+              HasSubstr("field 'turns'"));
+}
+
 TEST_F(JsonlDatasetTest, AnObjectOfManyMembersIsReadInLinearTime) {
   std::string row = R"({"question": "q", "answer": "a", "big": {)";
   for (int i = 0; i < 100'000; ++i) row += StrCat(i > 0 ? "," : "", "\"", i, "\":0");

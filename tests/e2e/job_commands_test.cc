@@ -9,6 +9,7 @@
 
 #include "tests/e2e/freshet_fixture.h"
 #include "tests/model/test_directory.h"
+#include "tests/testing/model_directory.h"
 
 namespace freshet {
 namespace {
@@ -155,7 +156,7 @@ TEST_F(JobCommandsTest, EveryExampleIsValid) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(kExamples)) {
     if (entry.path().extension() != ".yaml") continue;
     ++found;
-    // These need a model: see below, and ExamplesTest.
+    // These need a model: see below.
     if (entry.path().filename() == "stories.yaml") continue;
     if (entry.path().filename() == "gsm8k.yaml") continue;
     std::vector<std::string> args = {"validate", entry.path().string()};
@@ -167,6 +168,16 @@ TEST_F(JobCommandsTest, EveryExampleIsValid) {
     EXPECT_EQ(result.exit_code, 0) << entry.path() << "\n" << result.err;
   }
   EXPECT_GE(found, 7);
+}
+
+TEST_F(JobCommandsTest, TheGsm8kExampleIsValidWithAModelAndRows) {
+  ModelDirectory().Write(Path("model"));
+  folder_.Write("model/chat_template.jinja", "{{ messages | length }}=");
+  folder_.Write("rows", R"({"question": "1 + 1?", "answer": "#### 2"})"
+                        "\n");
+  const ChildResult result = Freshet({"validate", std::string(kExamples) + "/gsm8k.yaml", "--set",
+                                      "model.path=model", "--set", "dataset.path=rows"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
 }
 
 TEST_F(JobCommandsTest, TheStoriesExampleIsValidWithItsModel) {

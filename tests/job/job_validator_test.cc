@@ -40,6 +40,11 @@ TEST(Validator, Ranges) {
                 "job.yaml:5: rollout.temperature: must be more than 0 and at most 100, got 0.0"},
            Case{5, "rollout: {max_new_tokens: 4, top_p: 1.5}",
                 "job.yaml:5: rollout.top_p: must be more than 0 and at most 1, got 1.5"},
+           Case{5, "rollout: {max_new_tokens: 4, min_new_tokens: 5}",
+                "job.yaml:5: rollout.min_new_tokens: must be at most rollout.max_new_tokens 4, got "
+                "5"},
+           Case{5, "rollout: {max_new_tokens: 4, min_p: 0.1, stop: [a, \"\"]}",
+                "job.yaml:5: rollout.stop.1: must have 1 to 1024 bytes, got 0"},
            Case{5, "rollout: {max_new_tokens: 4, max_inflight_groups: 0}",
                 "job.yaml:5: rollout.max_inflight_groups: must be from 1 to 1048576, got 0"},
            Case{9, "eval: {rows: 10, temperature: 0}", nullptr},

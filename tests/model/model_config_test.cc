@@ -144,6 +144,9 @@ TEST(ModelConfig, ReadsTheWindowOfQwen) {
   EXPECT_TRUE(Parse(json).qkv_bias);
   EXPECT_FALSE(Parse(json).o_bias);
   json["use_sliding_window"] = true;
+  Json bare = json;
+  bare.erase("sliding_window");
+  EXPECT_EQ(Parse(bare).Window(1), 4096);  // the default of transformers
   EXPECT_EQ(Parse(json).Window(0), 0);
   EXPECT_EQ(Parse(json).Window(1), 8);
   json["layer_types"] = {"sliding_attention", "full_attention"};
@@ -167,8 +170,11 @@ TEST(ModelConfig, ReadsTheExpertsOfQwen3Moe) {
   EXPECT_FALSE(config.IsMoe(0));
   EXPECT_TRUE(config.IsMoe(1));
   json["num_experts_per_tok"] = 9;
-  EXPECT_THAT(ErrorOf(json), HasSubstr("num_experts_per_tok is 9"));
+  EXPECT_THAT(ErrorOf(json), HasSubstr("num_experts_per_tok is 9, want from 1 to num_experts 8"));
   json["num_experts_per_tok"] = 2;
+  json["num_local_experts"] = 4;  // of files that transformers 5 writes
+  json.erase("num_experts");
+  EXPECT_EQ(Parse(json).num_experts, 4);
   json["mlp_only_layers"] = {2};
   EXPECT_THAT(ErrorOf(json), HasSubstr("mlp_only_layers is"));
 }
@@ -248,25 +254,60 @@ TEST(ModelConfig, RefusesTextThatIsNoConfig) {
 }
 
 TEST(ModelConfig, ReadsBackWhatItWrites) {
-  Json json = SmallConfig();
-  json["head_dim"] = 32;
-  json["eos_token_id"] = {2, 7};
-  json["rope_theta"] = 123456.5;
-  json["rms_norm_eps"] = 1e-5;
-  json["tie_word_embeddings"] = true;
-  json["torch_dtype"] = "bfloat16";
-  json["rope_scaling"] = Json::parse(
-      R"({"rope_type": "llama3", "factor": 8.5, "low_freq_factor": 1.5, "high_freq_factor": 4.5,
-          "original_max_position_embeddings": 64})");
-  const std::string first = Parse(json).ToJson();
-  const ModelConfig again = Parse(Json::parse(first));
-  EXPECT_EQ(again.ToJson(), first);
+  ModelConfig config;
+  config.vocab_size = 512;
+  config.hidden_size = 64;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 32;
+  config.intermediate_size = 160;
+  config.max_position_embeddings = 77;
+  config.rope_theta = 123456.5;
+  config.rms_norm_eps = 1e-5;
+  config.tie_word_embeddings = true;
+  config.initializer_range = 0.5;
+  config.dtype = Dtype::kBf16;
+  config.bos_token_id = 3;
+  config.eos_token_ids = {2, 7};
+  const ModelConfig again = Parse(Json::parse(config.ToJson()));
+  EXPECT_EQ(again.vocab_size, 512);
+  EXPECT_EQ(again.hidden_size, 64);
+  EXPECT_EQ(again.num_hidden_layers, 2);
+  EXPECT_EQ(again.num_attention_heads, 4);
+  EXPECT_EQ(again.num_key_value_heads, 2);
   EXPECT_EQ(again.head_dim, 32);
+  EXPECT_EQ(again.intermediate_size, 160);
+  EXPECT_EQ(again.max_position_embeddings, 77);
   EXPECT_EQ(again.rope_theta, 123456.5);
-  EXPECT_EQ(again.rope_scaling.high_freq_factor, 4.5);
+  EXPECT_EQ(again.rms_norm_eps, 1e-5);
   EXPECT_TRUE(again.tie_word_embeddings);
+  EXPECT_EQ(again.initializer_range, 0.5);
   EXPECT_EQ(again.dtype, Dtype::kBf16);
+  EXPECT_EQ(again.bos_token_id, 3);
   EXPECT_THAT(again.eos_token_ids, ElementsAre(2, 7));
+  EXPECT_EQ(again.ToJson(), ParseModelConfig(again.ToJson(), "again")->ToJson());
+}
+
+TEST(ModelConfig, RopeScalingWinsOverRopeParameters) {
+  Json json = SmallConfig();
+  json["rope_parameters"] = Json::parse(R"({"rope_type": "default", "rope_theta": 5.0})");
+  json["rope_scaling"] = Json::parse(R"({"rope_type": "linear", "factor": 2})");
+  EXPECT_EQ(Parse(json).rope_scaling.kind, RopeScaling::Kind::kLinear);
+  json["rope_scaling"] = Json::object();
+  EXPECT_EQ(Parse(json).rope_theta, 5.0);
+  json["rope_parameters"]["partial_rotary_factor"] = 0.5;
+  EXPECT_THAT(ErrorOf(json), HasSubstr("rope_parameters: partial_rotary_factor other than 1"));
+}
+
+TEST(ModelConfig, WritesEverySpellingOfTheDtype) {
+  Json json = SmallConfig();
+  json["dtype"] = "bfloat16";
+  json["torch_dtype"] = "bfloat16";
+  ModelConfig config = Parse(json);
+  config.dtype = Dtype::kF32;
+  EXPECT_EQ(Json::parse(config.ToJson())["dtype"], "float32");
+  EXPECT_EQ(Json::parse(config.ToJson())["torch_dtype"], "float32");
 }
 
 TEST(ModelConfig, WritesTheGenerationFileThatItMerges) {

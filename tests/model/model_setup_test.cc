@@ -6,7 +6,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/model/test_directory.h"
-#include "text/row_tokens.h"
 
 namespace freshet {
 namespace {
@@ -147,20 +146,6 @@ TEST(ModelTextFiles, MakeAHuggingFaceDirectory) {
   }
   EXPECT_THAT(names, AllOf(Contains("config.json"), Contains("generation_config.json"),
                            Contains("tokenizer.json")));
-}
-
-TEST(RowTokens, AnAnswerEndsWithTheEndToken) {
-  const ModelSetup model = MustOpen(RandomModelJob());
-  const Tokenizer& tokenizer = *model.tokenizer;
-  EXPECT_THAT(*EncodeAnswer(tokenizer, {{"answer", "42"}}, "here"), ElementsAre(4, 2, 11));
-  EXPECT_THAT(Message(EncodeAnswer(tokenizer, {{"answer", "4x"}}, "here").status()),
-              HasSubstr("here: answer: "));
-  EXPECT_THAT(Message(EncodeAnswer(tokenizer, {}, "here").status()), HasSubstr("dataset.answer"));
-}
-
-TEST(RowTokens, APromptHasTheTokensThatTheTokenizerAdds) {
-  const ModelSetup model = MustOpen(RandomModelJob());
-  EXPECT_EQ(*EncodePrompt(*model.tokenizer, {}, "7="), *model.tokenizer->EncodeWithSpecial("7="));
 }
 
 }  // namespace

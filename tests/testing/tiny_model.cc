@@ -23,6 +23,22 @@ ModelConfig TinyModel() {
   return config;
 }
 
+ModelConfig TinyMixedModel() {
+  ModelConfig config = TinyModel();
+  config.qkv_bias = true;
+  config.o_bias = true;
+  config.mlp_bias = true;
+  config.qk_norm = true;
+  config.sliding_window = 5;
+  config.sliding_layers = {true, false};
+  config.num_experts = 4;
+  config.num_experts_per_tok = 2;
+  config.moe_intermediate_size = 24;
+  config.norm_topk_prob = true;
+  config.moe_layers = {false, true};
+  return config;
+}
+
 WeightSnapshot RandomWeights(const ModelConfig& config, uint64_t seed, PolicyVersion policy) {
   const ParameterLayout layout = MakeParameterLayout(config);
   const at::Tensor flat = at::zeros({layout.num_elements}, at::kFloat);

@@ -35,7 +35,7 @@ struct SftExample {
   std::vector<int32_t> answer;
 };
 
-// LibTorch learner: a Llama-family policy with fp32 masters in one flat arena, trained with the
+// LibTorch learner: a policy with fp32 masters in one flat arena, trained with the
 // declarative policy loss. Prompts shared by a group are computed once; sequences are packed. Steps
 // with several minibatches compute the proximal log-probs before the first update. LibTorch errors
 // become INTERNAL. Not thread-safe.

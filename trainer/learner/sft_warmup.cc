@@ -18,7 +18,8 @@ absl::StatusOr<SftExample> MakeExample(const job::v1::Dataset& dataset, const To
   FRESHET_ASSIGN_OR_RETURN(const WarmupRow row, rows.Get(index));
   SftExample example;
   FRESHET_ASSIGN_OR_RETURN(example.prompt, EncodePrompt(tokenizer, dataset, row.prompt));
-  FRESHET_ASSIGN_OR_RETURN(example.answer, EncodeAnswer(tokenizer, row.attributes, row.where));
+  FRESHET_ASSIGN_OR_RETURN(example.answer,
+                           EncodeAnswer(tokenizer, dataset, row.attributes, row.where));
   return example;
 }
 

@@ -12,13 +12,30 @@
 namespace freshet {
 namespace {
 
-// TinyModel with gradients.
-class PackedForwardTest : public testing::Test {
+struct PackedModel {
+  const char* name;
+  ModelConfig (*config)();
+};
+void PrintTo(const PackedModel& model, std::ostream* out) { *out << model.name; }
+
+// A small model with gradients.
+class PackedForwardTest : public testing::TestWithParam<PackedModel> {
  protected:
   PackedForwardTest() {
     UseOneTorchThread();
     InitializeWeights(layout_, config_.initializer_range, 3, flat_);
+    for (const ParameterEntry& entry : layout_.entries) {
+      if (entry.shape.size() == 1) Shake(flat_.narrow(0, entry.offset, entry.size));
+    }
     flat_.set_requires_grad(true);
+  }
+
+  // Makes biases and norms matter.
+  static void Shake(const at::Tensor& vector) {
+    float* values = vector.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < vector.size(0); ++i) {
+      values[i] += static_cast<float>(ToUniform(RandomBits(77, static_cast<uint64_t>(i))) - 0.5);
+    }
   }
 
   std::vector<int32_t> Tokens(int64_t count, uint64_t seed) const {
@@ -80,13 +97,13 @@ class PackedForwardTest : public testing::Test {
     return targets;
   }
 
-  const ModelConfig config_ = TinyModel();
+  const ModelConfig config_ = GetParam().config();
   const ParameterLayout layout_ = MakeParameterLayout(config_);
   const Transformer model_{config_};
   at::Tensor flat_ = at::zeros({layout_.num_elements}, at::kFloat);
 };
 
-TEST_F(PackedForwardTest, AGroupEqualsItsSeparateSequencesInValueAndGradient) {
+TEST_P(PackedForwardTest, AGroupEqualsItsSeparateSequencesInValueAndGradient) {
   const std::vector<PackTree> trees = {{Tokens(9, 1), {Tokens(5, 2), Tokens(1, 3), Tokens(12, 4)}},
                                        {Tokens(1, 5), {Tokens(2, 6), Tokens(2, 7)}},
                                        {Tokens(20, 8), {}},
@@ -116,7 +133,7 @@ TEST_F(PackedForwardTest, AGroupEqualsItsSeparateSequencesInValueAndGradient) {
   EXPECT_LT((gradient - separate_gradient).abs().max().item<double>(), 1e-5 * largest + 1e-6);
 }
 
-TEST_F(PackedForwardTest, TheOrderOfTreesAndSuffixesDoesNotMatter) {
+TEST_P(PackedForwardTest, TheOrderOfTreesAndSuffixesDoesNotMatter) {
   const PackTree a = {Tokens(9, 1), {Tokens(5, 2), Tokens(3, 3)}};
   const PackTree a_swapped = {a.prefix, {a.suffixes[1], a.suffixes[0]}};
   const PackTree b = {Tokens(30, 4), {Tokens(8, 5)}};
@@ -129,7 +146,7 @@ TEST_F(PackedForwardTest, TheOrderOfTreesAndSuffixesDoesNotMatter) {
 }
 
 // A larger tree in the batch pads the prefix and suffix rectangles of a tree.
-TEST_F(PackedForwardTest, PaddingDoesNotMatter) {
+TEST_P(PackedForwardTest, PaddingDoesNotMatter) {
   const PackTree watched = {Tokens(6, 1), {Tokens(4, 2), Tokens(2, 3)}};
   const std::vector<float> alone = Logprobs({watched});
   for (const int64_t prefix : {1, 6, 7, 60}) {
@@ -149,7 +166,7 @@ TEST_F(PackedForwardTest, PaddingDoesNotMatter) {
             1e-5 * expected.abs().max().item<double>() + 1e-6);
 }
 
-TEST_F(PackedForwardTest, SuffixesDoNotSeeEachOther) {
+TEST_P(PackedForwardTest, SuffixesDoNotSeeEachOther) {
   const PackTree watched = {Tokens(6, 1), {Tokens(4, 2), Tokens(4, 3)}};
   PackTree changed = watched;
   changed.suffixes[1] = Tokens(4, 77);
@@ -159,7 +176,7 @@ TEST_F(PackedForwardTest, SuffixesDoNotSeeEachOther) {
   EXPECT_NE(before.back(), after.back());
 }
 
-TEST_F(PackedForwardTest, TokensDoNotSeeLaterOnes) {
+TEST_P(PackedForwardTest, TokensDoNotSeeLaterOnes) {
   std::vector<int32_t> tokens = Tokens(20, 1);
   const std::vector<float> before = Logprobs({{tokens, {}}});
   tokens[15] = (tokens[15] + 1) % 32;
@@ -168,7 +185,7 @@ TEST_F(PackedForwardTest, TokensDoNotSeeLaterOnes) {
   EXPECT_NE(before[14], after[14]);
 }
 
-TEST_F(PackedForwardTest, TheSameBatchGivesTheSameBits) {
+TEST_P(PackedForwardTest, TheSameBatchGivesTheSameBits) {
   const std::vector<PackTree> trees = {{Tokens(9, 1), {Tokens(5, 2), Tokens(12, 4)}},
                                        {Tokens(20, 8), {}}};
   EXPECT_EQ(Logprobs(trees), Logprobs(trees));
@@ -176,7 +193,7 @@ TEST_F(PackedForwardTest, TheSameBatchGivesTheSameBits) {
   EXPECT_TRUE(at::equal(Gradient(trees, numbers), Gradient(trees, numbers)));
 }
 
-TEST_F(PackedForwardTest, TemperatureDividesTheLogits) {
+TEST_P(PackedForwardTest, TemperatureDividesTheLogits) {
   const PackTree tree = {Tokens(6, 1), {Tokens(4, 2)}};
   const TargetLogprobs at_one = Forward({tree}, 1.0, Entropy::kValue);
   const TargetLogprobs cold = Forward({tree}, 0.5, Entropy::kValue);
@@ -187,7 +204,7 @@ TEST_F(PackedForwardTest, TemperatureDividesTheLogits) {
   EXPECT_LT(cold.entropies_M.sum().item<double>(), at_one.entropies_M.sum().item<double>());
 }
 
-TEST_F(PackedForwardTest, EntropyIsThatOfTheTargetsDistribution) {
+TEST_P(PackedForwardTest, EntropyIsThatOfTheTargetsDistribution) {
   // All 32 continuations of one prefix form the whole distribution.
   PackTree tree = {Tokens(6, 1), {}};
   for (int32_t token = 0; token < 32; ++token) tree.suffixes.push_back({token});
@@ -202,7 +219,7 @@ TEST_F(PackedForwardTest, EntropyIsThatOfTheTargetsDistribution) {
   for (const float each : ToFloats(out.entropies_M)) EXPECT_NEAR(each, entropy, 1e-5);
 }
 
-TEST_F(PackedForwardTest, OnlyDifferentiableEntropyCarriesAGradient) {
+TEST_P(PackedForwardTest, OnlyDifferentiableEntropyCarriesAGradient) {
   const PackTree tree = {Tokens(6, 1), {Tokens(4, 2)}};
   EXPECT_FALSE(Forward({tree}, 1.0, Entropy::kNone).entropies_M.defined());
   EXPECT_FALSE(Forward({tree}, 1.0, Entropy::kValue).entropies_M.requires_grad());
@@ -211,7 +228,7 @@ TEST_F(PackedForwardTest, OnlyDifferentiableEntropyCarriesAGradient) {
   EXPECT_GT(gradient.abs().max().item<double>(), 0.0);
 }
 
-TEST_F(PackedForwardTest, Bf16LogprobsStayCloseToFp32) {
+TEST_P(PackedForwardTest, Bf16LogprobsStayCloseToFp32) {
   {
     // Weights of a realistic magnitude, because bf16 rounding is relative to the logits' size.
     const at::NoGradGuard no_grad;
@@ -234,6 +251,11 @@ TEST_F(PackedForwardTest, Bf16LogprobsStayCloseToFp32) {
                        (gradient.norm() * expected.norm()).item<double>();
   EXPECT_GT(alike, 0.99);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, PackedForwardTest,
+                         testing::Values(PackedModel{"Llama", TinyModel},
+                                         PackedModel{"EveryPart", TinyMixedModel}),
+                         [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
 }  // namespace freshet

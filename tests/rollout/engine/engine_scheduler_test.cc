@@ -5,6 +5,7 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "text/char_tokenizer.h"
 
 namespace freshet {
 namespace {
@@ -106,6 +107,51 @@ TEST_F(EngineSchedulerTest, SamplesEndWithAStopTokenOrAtTheirLimit) {
   ASSERT_TRUE(scheduler.Submit(Request(3, 4)).ok());
   for (int turn = 0; turn < 3; ++turn) EXPECT_THAT(Turn(scheduler), IsEmpty());
   EXPECT_EQ(Turn(scheduler).at(0).response.finish, FinishReason::kLength);
+}
+
+TEST_F(EngineSchedulerTest, AStopStringEndsASampleAlsoWhereKeptTokensBeginIt) {
+  const auto tokenizer = *CreateCharTokenizer("abcdefg");
+  GenerationRequest request = Request(1, 4);
+  request.sampling.max_new_tokens = 8;
+  request.sampling.stop_strings =
+      std::make_shared<const StopStrings>(std::vector<std::string>{"dcc"}, *tokenizer);
+  Response kept;
+  kept.response_ids = {2, 3};  // "cd"
+  kept.behavior_logprobs = {0, 0};
+  kept.loss_mask = {1, 1};
+  kept.spans = {{{0, 3}, 0, 2}};
+  request.partials = {kept};
+  EngineScheduler scheduler = Make(limits_);
+  ASSERT_TRUE(scheduler.Submit(std::move(request)).ok());
+  std::vector<GenerationOutput> outputs;
+  for (int turn = 0; turn < 4 && outputs.empty(); ++turn) outputs = Turn(scheduler);
+  ASSERT_THAT(outputs, SizeIs(1));
+  EXPECT_EQ(outputs[0].response.finish, FinishReason::kStop);
+  EXPECT_THAT(outputs[0].response.response_ids, ElementsAre(2, 3, 2, 2));
+}
+
+TEST_F(EngineSchedulerTest, PenaltiesCountPromptKeptAndNewTokens) {
+  GenerationRequest request = Request(1, 4);  // the prompt is token 1
+  request.sampling.frequency_penalty = 2;
+  EngineScheduler scheduler = Make(limits_);
+  ASSERT_TRUE(scheduler.Submit(std::move(request)).ok());
+  std::vector<GenerationOutput> outputs;
+  for (int turn = 0; turn < 5 && outputs.empty(); ++turn) outputs = Turn(scheduler);
+  ASSERT_THAT(outputs, SizeIs(1));
+  // The logit of 2 is 5, then 3, 1 and -1; all others are 0.
+  EXPECT_THAT(outputs[0].response.response_ids, ElementsAre(2, 2, 2, 0));
+  EXPECT_THAT(outputs[0].response.sampling_logprobs, SizeIs(4));
+}
+
+TEST_F(EngineSchedulerTest, RefusesIdsOutsideOfTheVocabulary) {
+  EngineScheduler scheduler = Make(limits_);
+  GenerationRequest request = Request(1, 4);
+  request.sampling.logit_bias = {{8, 1.0F}};
+  EXPECT_THAT(Message(scheduler.Submit(request)), HasSubstr("logit_bias of token 8 is outside"));
+  request.sampling.logit_bias.clear();
+  request.sampling.min_new_tokens = 1;
+  request.sampling.stop_ids = {-1};
+  EXPECT_THAT(Message(scheduler.Submit(request)), HasSubstr("stop token -1 is outside"));
 }
 
 TEST_F(EngineSchedulerTest, TokensCarryTheVersionThatDrewThem) {

@@ -11,13 +11,17 @@ namespace {
 // kernels that split their sums by the number of rows.
 struct Width {
   int64_t vocab, hidden, heads, kv_heads, head_dim, inner;
+  bool every_part = false;  // of TinyMixedModel
 };
-void PrintTo(const Width& width, std::ostream* out) { *out << "hidden " << width.hidden; }
+void PrintTo(const Width& width, std::ostream* out) {
+  *out << "hidden " << width.hidden << (width.every_part ? ", every part" : "");
+}
 
 class NativeEngineBatchTest : public EngineTest, public testing::WithParamInterface<Width> {
  protected:
   NativeEngineBatchTest() {
     const Width& width = GetParam();
+    if (width.every_part) config_ = TinyMixedModel();
     config_.vocab_size = width.vocab;
     config_.hidden_size = width.hidden;
     config_.num_attention_heads = width.heads;

@@ -22,9 +22,9 @@ SamplingParams Params(double temperature, int32_t top_k = 0, double top_p = 1.0)
   params.top_p = top_p;
   return params;
 }
-SampledToken Sample(const std::vector<float>& logits, const SamplingParams& params,
-                    double uniform) {
-  return SampleToken(logits.data(), static_cast<int64_t>(logits.size()), params, uniform);
+SampledToken Sample(const std::vector<float>& logits, const SamplingParams& params, double uniform,
+                    const TokenCounts& counts = {}) {
+  return SampleToken(logits.data(), static_cast<int64_t>(logits.size()), params, counts, uniform);
 }
 // Logits whose softmax at temperature 1 is `probabilities`.
 std::vector<float> LogitsOf(const std::vector<double>& probabilities) {
@@ -117,7 +117,7 @@ TEST(SampleToken, LogprobKnowsNoCut) {
   const std::vector<double> squares = {1.0 / 26, 16.0 / 26, 9.0 / 26};  // p^2, for T = 0.5
   const std::vector<float> logits = LogitsOf({0.125, 0.5, 0.375});
   for (const SamplingParams& params : {Params(0.5, 2), Params(0.5, 0, 0.9), Params(0.5, 2, 0.5)}) {
-    EXPECT_TRUE(params.Truncates());
+    EXPECT_TRUE(params.ChangesDistribution());
     const SampledToken token = Sample(logits, params, 0.0);
     EXPECT_EQ(token.id, 1);
     EXPECT_NEAR(token.logprob, std::log(squares[1]), 1e-6);
@@ -128,7 +128,7 @@ TEST(SampleToken, LogprobKnowsNoCut) {
 TEST(SampleToken, BothLogprobsAreOneWhereNothingIsCut) {
   const std::vector<float> logits = LogitsOf({0.1, 0.2, 0.3, 0.4});
   for (const SamplingParams& params : {Params(0.7), Params(0.0), Params(0.0, 2, 0.5)}) {
-    EXPECT_FALSE(params.Truncates());
+    EXPECT_FALSE(params.ChangesDistribution());
     const SampledToken token = Sample(logits, params, 0.3);
     EXPECT_EQ(token.logprob, token.sampling_logprob);
   }
@@ -149,6 +149,49 @@ TEST(SampleToken, CutsBreakTiesTowardsTheSmallerId) {
   const std::map<int32_t, double> by_p = Shares(logits, Params(1.0, 0, 0.4));
   EXPECT_EQ(by_p.size(), 3U);  // 3 * 1/6 is the first sum >= 0.4
   EXPECT_TRUE(by_p.contains(0) && by_p.contains(1) && by_p.contains(2));
+}
+
+TEST(SampleToken, MinPDropsWhatIsFarBelowTheLikeliest) {
+  const std::vector<float> logits = LogitsOf({0.5, 0.3, 0.15, 0.05});
+  SamplingParams params;
+  params.min_p = 0.31;  // of 0.5: 0.155
+  EXPECT_EQ(Shares(logits, params).size(), 2U);
+  params.min_p = 0.29;
+  EXPECT_EQ(Shares(logits, params).size(), 3U);
+  EXPECT_NEAR(Sample(logits, params, 0.0).sampling_logprob, std::log(0.5 / 0.95), 1e-6);
+  EXPECT_NEAR(Sample(logits, params, 0.0).logprob, std::log(0.5), 1e-6);
+}
+
+TEST(SampleToken, PenaltiesFollowTheirDefinitions) {
+  const std::vector<float> logits = {2.0F, 1.0F, -1.0F, 1.5F};
+  TokenCounts counts;
+  counts.prompt = {0};
+  for (const int32_t id : {2, 1, 2}) counts.Add(id);
+  SamplingParams params = Params(0.0);
+  params.repetition_penalty = 2.0;  // 0: 2 / 2, 1: 1 / 2, 2: -1 * 2
+  params.presence_penalty = 0.25;   // 1 and 2
+  params.frequency_penalty = 0.5;   // 1: once, 2: twice
+  const std::vector<float> adjusted = {1.0F, -0.25F, -3.25F, 1.5F};
+  const SampledToken token = Sample(logits, params, 0.0, counts);
+  EXPECT_EQ(token.id, 3);
+  EXPECT_NEAR(token.sampling_logprob, Sample(adjusted, Params(0.0), 0.0).logprob, 1e-6);
+  EXPECT_NEAR(token.logprob, 1.5 - 2.0 + Sample(logits, Params(0.0), 0.0).logprob, 1e-6);
+}
+
+TEST(SampleToken, BiasAndMinNewTokensComeFirst) {
+  const std::vector<float> logits = {0.0F, 1.0F, 2.0F};
+  SamplingParams params = Params(0.0);
+  params.logit_bias = {{0, 5.0F}};
+  EXPECT_EQ(Sample(logits, params, 0.0).id, 0);
+  params.logit_bias.clear();
+  params.stop_ids = {2};
+  params.min_new_tokens = 2;
+  params.max_new_tokens = 4;
+  TokenCounts counts;
+  counts.Add(0);
+  EXPECT_EQ(Sample(logits, params, 0.0, counts).id, 1);
+  counts.Add(0);
+  EXPECT_EQ(Sample(logits, params, 0.0, counts).id, 2);
 }
 
 TEST(SampleToken, ZeroTakesTheFirstTokenThatCanBeDrawn) {
@@ -210,6 +253,16 @@ TEST(SamplingParams, NamesTheParameterOutOfRange) {
       {"top_p", [](SamplingParams& p) { p.top_p = 1.0001; }},
       {"top_k", [](SamplingParams& p) { p.top_k = -1; }},
       {"max_new_tokens", [](SamplingParams& p) { p.max_new_tokens = 0; }},
+      {"min_p", [](SamplingParams& p) { p.min_p = 1.5; }},
+      {"repetition_penalty", [](SamplingParams& p) { p.repetition_penalty = 0; }},
+      {"presence_penalty", [](SamplingParams& p) { p.presence_penalty = -1000; }},
+      {"frequency_penalty",
+       [](SamplingParams& p) { p.frequency_penalty = std::numeric_limits<double>::quiet_NaN(); }},
+      {"min_new_tokens", [](SamplingParams& p) { p.min_new_tokens = 2; }},
+      {"logit_bias",
+       [](SamplingParams& p) {
+         p.logit_bias = {{0, 1e6F}};
+       }},
   };
   EXPECT_TRUE(SamplingParams().Validate().ok());
   for (const auto& c : cases) {

@@ -62,7 +62,7 @@ class FakeInferenceEngine final : public InferenceEngine {
       sample.request = request.id;
       sample.lane = request.lane;
       sample.index = request.sample_indices[i];
-      sample.truncates = request.sampling.Truncates();
+      sample.truncates = request.sampling.ChangesDistribution();
       if (!request.partials.empty()) sample.response = request.partials[i];
     }
     return absl::OkStatus();

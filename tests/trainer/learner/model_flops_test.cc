@@ -43,6 +43,27 @@ TEST(ModelFlops, ASharedPrefixCountsOnce) {
   EXPECT_DOUBLE_EQ(apart - shared, prefix);
 }
 
+TEST(ModelFlops, AWindowBoundsTheKeys) {
+  ModelConfig model = Model();
+  const std::vector<PackTree> trees = {Tree(4, {3}), Tree(1, {6})};
+  const double full = TrainingFlops(model, trees);
+  model.sliding_window = 3;
+  model.sliding_layers = {true, false, false};
+  // Tokens 4 to 6 of the first tree see 3 keys instead of 4, 5 and 6; so do those of the second.
+  EXPECT_DOUBLE_EQ(full - TrainingFlops(model, trees), 3 * 4 * 10 * 2 * (1 + 2 + 3));
+}
+
+TEST(ModelFlops, ATokenCostsItsExpertsAndTheRouter) {
+  ModelConfig model = Model();
+  const double dense = TrainingFlops(model, {Tree(4, {})});
+  model.num_experts = 6;
+  model.num_experts_per_tok = 2;
+  model.moe_intermediate_size = 5;
+  model.moe_layers = {false, true, false};
+  EXPECT_DOUBLE_EQ(TrainingFlops(model, {Tree(4, {})}) - dense,
+                   3 * 2 * 4 * (8 * 6 + 3 * 8 * (2 * 5 - 7)));
+}
+
 TEST(ModelFlops, NothingCostsNothing) { EXPECT_EQ(TrainingFlops(Model(), {}), 0); }
 
 }  // namespace
