@@ -68,16 +68,25 @@ class LibraryStreamDecoder final : public StreamDecoder {
   const std::unique_ptr<FreshetStream, FreeStream> stream_;
 };
 
+// What the files of a tokenizer hold.
+struct TokenizerParts {
+  TokenizerHandle tokenizer;
+  TemplateHandle chat_template;  // may be null
+  TemplateHandle tool_template;  // of conversations with tools; null: chat_template
+  NamedTokens named;
+  // With add_bos_token or add_eos_token in tokenizer_config.json, they replace the post-processor.
+  bool adds_by_flag = false;
+  bool adds_bos = false;
+  bool adds_eos = false;
+  std::vector<TokenizerFile> files;
+};
+
 // A tokenizer of the tokenizers library.
 class LibraryTokenizer final : public Tokenizer {
  public:
-  LibraryTokenizer(TokenizerHandle tokenizer, TemplateHandle chat_template, NamedTokens named,
-                   std::vector<TokenizerFile> files)
-      : tokenizer_(std::move(tokenizer)),
-        template_(std::move(chat_template)),
-        vocab_size_(static_cast<int32_t>(freshet_tokenizer_vocab_size(tokenizer_.get()))),
-        named_(std::move(named)),
-        files_(std::move(files)) {}
+  explicit LibraryTokenizer(TokenizerParts parts)
+      : parts_(std::move(parts)),
+        vocab_size_(static_cast<int32_t>(freshet_tokenizer_vocab_size(parts_.tokenizer.get()))) {}
 
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               SpecialTokens special) const override {
@@ -85,32 +94,36 @@ class LibraryTokenizer final : public Tokenizer {
   }
   absl::StatusOr<std::vector<int32_t>> EncodeWithSpecial(std::string_view text,
                                                          SpecialTokens special) const override {
-    return Encode(text, special, /*add_special=*/true);
+    if (!parts_.adds_by_flag) return Encode(text, special, /*add_special=*/true);
+    FRESHET_ASSIGN_OR_RETURN(std::vector<int32_t> ids, Encode(text, special, false));
+    if (parts_.adds_bos && bos_id().has_value()) ids.insert(ids.begin(), *bos_id());
+    if (parts_.adds_eos && eos_id().has_value()) ids.push_back(*eos_id());
+    return ids;
   }
 
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const override {
     const auto* data = reinterpret_cast<const uint32_t*>(ids.data());
     return CallText<FreshetBytes>([&](FreshetBytes* out, FreshetBytes* error) {
-             return freshet_tokenizer_decode(tokenizer_.get(), data, ids.size(), skip_special, out,
-                                             error);
+             return freshet_tokenizer_decode(parts_.tokenizer.get(), data, ids.size(), skip_special,
+                                             out, error);
            })
         .value_or("");
   }
   std::unique_ptr<StreamDecoder> MakeStreamDecoder(bool skip_special) const override {
-    return std::make_unique<LibraryStreamDecoder>(*tokenizer_, skip_special);
+    return std::make_unique<LibraryStreamDecoder>(*parts_.tokenizer, skip_special);
   }
 
   absl::StatusOr<std::string> RenderChat(const ChatRequest& request) const override {
     FRESHET_ASSIGN_OR_RETURN(const std::string variables, Variables(request));
     return CallText<FreshetBytes>([&](FreshetBytes* out, FreshetBytes* error) {
-      return freshet_template_render(template_.get(), Data(variables), variables.size(),
+      return freshet_template_render(Template(request), Data(variables), variables.size(),
                                      RenderOptions(request), out, error);
     });
   }
   absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatRequest& request) const override {
     FRESHET_ASSIGN_OR_RETURN(const std::string variables, Variables(request));
     return CallText<FreshetIds>([&](FreshetIds* out, FreshetBytes* error) {
-      return freshet_template_encode(template_.get(), tokenizer_.get(), Data(variables),
+      return freshet_template_encode(Template(request), parts_.tokenizer.get(), Data(variables),
                                      variables.size(), RenderOptions(request), out, error);
     });
   }
@@ -118,7 +131,7 @@ class LibraryTokenizer final : public Tokenizer {
   int32_t vocab_size() const override { return vocab_size_; }
   std::optional<int32_t> bos_id() const override { return NamedId("bos_token"); }
   std::optional<int32_t> eos_id() const override { return NamedId("eos_token"); }
-  const std::vector<TokenizerFile>& Files() const override { return files_; }
+  const std::vector<TokenizerFile>& Files() const override { return parts_.files; }
 
  private:
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, SpecialTokens special,
@@ -127,23 +140,23 @@ class LibraryTokenizer final : public Tokenizer {
       return InvalidArgument("the text has ", text.size(), " bytes, want at most ", kMaxTextBytes);
     }
     return CallText<FreshetIds>([&](FreshetIds* out, FreshetBytes* error) {
-      return freshet_tokenizer_encode(tokenizer_.get(), Data(text), text.size(),
+      return freshet_tokenizer_encode(parts_.tokenizer.get(), Data(text), text.size(),
                                       special == SpecialTokens::kPlain, add_special, out, error);
     });
   }
 
   // What the template sees, as one JSON object.
   absl::StatusOr<std::string> Variables(const ChatRequest& request) const {
-    if (template_ == nullptr) {
+    if (Template(request) == nullptr) {
       return FailedPrecondition(
           "the model has no chat template (chat_template.jinja, or "
           "chat_template in tokenizer_config.json)");
     }
     std::string variables =
         StrCat("{\"messages\":", request.messages, ",\"tools\":", request.tools,
-               ",\"kwargs\":", request.kwargs,
+               ",\"documents\":null,\"kwargs\":", request.kwargs,
                ",\"add_generation_prompt\":", request.add_generation_prompt ? "true" : "false");
-    for (const auto& [name, token] : named_) {
+    for (const auto& [name, token] : parts_.named) {
       variables += StrCat(",\"", name, "\":", nlohmann::json(token).dump());
     }
     return variables + "}";
@@ -154,15 +167,17 @@ class LibraryTokenizer final : public Tokenizer {
   }
 
   std::optional<int32_t> NamedId(const char* name) const {
-    const auto found = named_.find(name);
-    return found == named_.end() ? std::nullopt : TokenId(*tokenizer_, found->second);
+    const auto found = parts_.named.find(name);
+    return found == parts_.named.end() ? std::nullopt : TokenId(*parts_.tokenizer, found->second);
   }
 
-  const TokenizerHandle tokenizer_;
-  const TemplateHandle template_;  // may be null
+  const FreshetTemplate* Template(const ChatRequest& request) const {
+    const bool tools = parts_.tool_template != nullptr && request.tools != "null";
+    return tools ? parts_.tool_template.get() : parts_.chat_template.get();
+  }
+
+  const TokenizerParts parts_;
   const int32_t vocab_size_;
-  const NamedTokens named_;
-  const std::vector<TokenizerFile> files_;
 };
 
 const std::string* Find(const std::vector<TokenizerFile>& files, std::string_view name) {
@@ -210,18 +225,67 @@ absl::StatusOr<std::optional<std::string>> NamedToken(const nlohmann::json& conf
   return content.get<std::string>();
 }
 
-// The template in tokenizer_config.json: a string, or a list of named ones of which "default"
-// counts; nullopt if there is none.
-std::optional<std::string> TemplateInConfig(const nlohmann::json& config) {
+// The template in tokenizer_config.json: a string, which is the default one, or a list of named
+// ones; nullopt if there is none of that name.
+std::optional<std::string> TemplateInConfig(const nlohmann::json& config, const char* name) {
   const nlohmann::json member = config.value("chat_template", nlohmann::json());
-  if (member.is_string()) return member.get<std::string>();
+  if (member.is_string() && name == std::string_view("default")) return member.get<std::string>();
   if (!member.is_array()) return std::nullopt;
   for (const nlohmann::json& entry : member) {
-    if (!entry.is_object() || entry.value("name", nlohmann::json()) != "default") continue;
+    if (!entry.is_object() || entry.value("name", nlohmann::json()) != name) continue;
     const nlohmann::json source = entry.value("template", nlohmann::json());
     if (source.is_string()) return source.get<std::string>();
   }
   return std::nullopt;
+}
+
+// Tokens of added_tokens_decoder must be those of tokenizer.json; transformers would add others.
+absl::Status CheckAddedTokens(const nlohmann::json& config, const FreshetTokenizer& tokenizer,
+                              const std::string& path) {
+  const nlohmann::json added = config.value("added_tokens_decoder", nlohmann::json());
+  if (!added.is_object()) return absl::OkStatus();
+  for (const auto& [id, entry] : added.items()) {
+    const nlohmann::json content =
+        entry.is_object() ? entry.value("content", nlohmann::json()) : nlohmann::json();
+    if (!content.is_string()) continue;
+    const std::optional<int32_t> found = TokenId(tokenizer, content.get<std::string>());
+    if (found.has_value() && StrCat(*found) == id) continue;
+    return InvalidArgument(path, ": added_tokens_decoder has ", JsonExcerpt(content), " with id ",
+                           id.substr(0, 20), ", tokenizer.json ",
+                           found.has_value() ? StrCat("with id ", *found) : "does not have it",
+                           "; save the tokenizer again with transformers");
+  }
+  return absl::OkStatus();
+}
+
+// Reads tokenizer_config.json into `parts`, whose tokenizer is set.
+absl::Status ReadConfig(const std::string& content, const std::string& path,
+                        TokenizerParts& parts) {
+  FRESHET_ASSIGN_OR_RETURN(const nlohmann::json config, ParseJson(content, path));
+  if (!config.is_object()) {
+    return InvalidArgument(path, ": is ", JsonExcerpt(config), ", want an object");
+  }
+  FRESHET_RETURN_IF_ERROR(CheckAddedTokens(config, *parts.tokenizer, path));
+  for (const char* name : kNamedTokens) {
+    FRESHET_ASSIGN_OR_RETURN(std::optional<std::string> token, NamedToken(config, name, path));
+    if (!token.has_value()) continue;
+    const bool needs_id = name == kNamedTokens[0] || name == kNamedTokens[1];
+    if (needs_id && !TokenId(*parts.tokenizer, *token).has_value()) {
+      return InvalidArgument(path, ": ", name, " ", JsonExcerpt(*token),
+                             " is not in the vocabulary");
+    }
+    parts.named[name] = *std::move(token);
+  }
+  parts.adds_bos = config.value("add_bos_token", nlohmann::json()) == true;
+  parts.adds_eos = config.value("add_eos_token", nlohmann::json()) == true;
+  parts.adds_by_flag = config.contains("add_bos_token") || config.contains("add_eos_token");
+  for (const auto& [name, handle] :
+       {std::pair("default", &parts.chat_template), std::pair("tool_use", &parts.tool_template)}) {
+    const std::optional<std::string> source = TemplateInConfig(config, name);
+    if (!source.has_value()) continue;
+    FRESHET_ASSIGN_OR_RETURN(*handle, ParseTemplate(*source, path));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -233,37 +297,18 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizer(std::vector<TokenizerF
   if (json == nullptr) {
     return NotFound(source, ": there is no tokenizer.json (save a fast tokenizer there)");
   }
-  FRESHET_ASSIGN_OR_RETURN(TokenizerHandle tokenizer, ParseLibraryTokenizer(*json, path));
-  NamedTokens named;
-  TemplateHandle chat_template;
-  if (const std::string* content = Find(files, kTokenizerConfig); content != nullptr) {
-    const std::string config_path = StrCat(source, "/", kTokenizerConfig);
-    FRESHET_ASSIGN_OR_RETURN(const nlohmann::json config, ParseJson(*content, config_path));
-    if (!config.is_object()) {
-      return InvalidArgument(config_path, ": is ", JsonExcerpt(config), ", want an object");
-    }
-    for (const char* name : kNamedTokens) {
-      FRESHET_ASSIGN_OR_RETURN(std::optional<std::string> token,
-                               NamedToken(config, name, config_path));
-      if (!token.has_value()) continue;
-      const bool needs_id = name == kNamedTokens[0] || name == kNamedTokens[1];
-      if (needs_id && !TokenId(*tokenizer, *token).has_value()) {
-        return InvalidArgument(config_path, ": ", name, " ", JsonExcerpt(*token),
-                               " is not in the vocabulary");
-      }
-      named[name] = *std::move(token);
-    }
-    if (const std::optional<std::string> inline_source = TemplateInConfig(config);
-        inline_source.has_value()) {
-      FRESHET_ASSIGN_OR_RETURN(chat_template, ParseTemplate(*inline_source, config_path));
-    }
+  TokenizerParts parts;
+  FRESHET_ASSIGN_OR_RETURN(parts.tokenizer, ParseLibraryTokenizer(*json, path));
+  if (const std::string* config = Find(files, kTokenizerConfig); config != nullptr) {
+    FRESHET_RETURN_IF_ERROR(ReadConfig(*config, StrCat(source, "/", kTokenizerConfig), parts));
   }
   if (const std::string* own = Find(files, kChatTemplate); own != nullptr) {
-    FRESHET_ASSIGN_OR_RETURN(chat_template,
+    FRESHET_ASSIGN_OR_RETURN(parts.chat_template,
                              ParseTemplate(*own, StrCat(source, "/", kChatTemplate)));
+    parts.tool_template = nullptr;
   }
-  return std::make_unique<LibraryTokenizer>(std::move(tokenizer), std::move(chat_template),
-                                            std::move(named), std::move(files));
+  parts.files = std::move(files);
+  return std::make_unique<LibraryTokenizer>(std::move(parts));
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory,

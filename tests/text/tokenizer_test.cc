@@ -163,6 +163,33 @@ TEST(TokenizerConfig, RefusesATokenThatIsNoString) {
             "dir/tokenizer_config.json: eos_token is 2, want a string");
 }
 
+TEST(TokenizerConfig, FlagsSayWhichTokensAreAdded) {
+  const auto ids = [](const char* flags) {
+    const auto tokenizer = ParseTokenizer(
+        {{"tokenizer.json", SmallTokenizer().dump()},
+         {"tokenizer_config.json", StrCat(R"({"bos_token": "b", "eos_token": "<e>")", flags, "}")}},
+        "dir");
+    return *(*tokenizer)->EncodeWithSpecial("a");
+  };
+  EXPECT_THAT(ids(""), ElementsAre(1));
+  EXPECT_THAT(ids(R"(, "add_bos_token": true)"), ElementsAre(2, 1));
+  EXPECT_THAT(ids(R"(, "add_eos_token": true)"), ElementsAre(1, 0));
+  EXPECT_THAT(ids(R"(, "add_bos_token": false)"), ElementsAre(1));
+}
+
+TEST(TokenizerConfig, RefusesAddedTokensThatTokenizerJsonLacks) {
+  const auto error = [](const char* tokens) {
+    return Message(ParseTokenizer({{"tokenizer.json", SmallTokenizer().dump()},
+                                   {"tokenizer_config.json",
+                                    StrCat(R"({"added_tokens_decoder": {)", tokens, "}}")}},
+                                  "dir")
+                       .status());
+  };
+  EXPECT_EQ(error(R"("0": {"content": "<e>"})"), "");
+  EXPECT_THAT(error(R"("7": {"content": "<e>"})"), HasSubstr("id 7, tokenizer.json with id 0"));
+  EXPECT_THAT(error(R"("9": {"content": "<x>"})"), HasSubstr("tokenizer.json does not have it"));
+}
+
 TEST(LoadTokenizer, KeepsTheFilesAsTheyAre) {
   const TestDirectory dir;
   dir.Write("tokenizer.json", SmallTokenizer().dump());

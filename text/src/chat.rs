@@ -4,15 +4,19 @@ use std::sync::Arc;
 
 use chrono::NaiveDateTime;
 
-use crate::template::{self, ChatTemplate, RenderLimits, Variables};
+use crate::template::{self, ChatTemplate, RenderLimits, Text, Variables};
 use crate::tokenizer::{SpecialTokens, TextTokenizer};
 
 /// Characters that never stand in text for interchange (Unicode, section 23.7).
 const NONCHARACTERS: std::ops::RangeInclusive<char> = '\u{fdd0}'..='\u{fdef}';
 
+/// Roles that templates spell out, perhaps within a special token such as `<|user|>`.
+const ROLES: [&str; 7] =
+    ["system", "developer", "user", "assistant", "tool", "function", "ipython"];
+
 /// Renders the conversation and encodes the text. The template's special tokens become their ids.
-/// Those in the messages and tools do not: they are encoded like any other text, so that nobody
-/// whose text enters a conversation can end a turn or begin one.
+/// One that holds text of the messages, tools or documents does not: it is encoded like any other
+/// text, so that nobody whose text enters a conversation can end a turn or begin one.
 pub fn encode(
     tokenizer: &TextTokenizer,
     template: &Arc<ChatTemplate>,
@@ -22,60 +26,96 @@ pub fn encode(
     limits: RenderLimits,
 ) -> Result<Vec<u32>, String> {
     let special = tokenizer.special_tokens();
-    let mark = free_mark(&variables)?;
-    template::for_each_text(&mut variables, &|text| mark_special(text, &special, mark));
+    let marker = Marker::new(&variables, &special)?;
+    template::edit_texts(&mut variables, &|text, kind| marker.mark(text, kind));
     let rendered = template.render(variables, continue_final, now, limits)?;
     let mut ids = Vec::new();
-    for (piece, kind) in split_at_marked(&rendered, &special, mark) {
+    for (piece, kind) in marker.split(&rendered, &special) {
         ids.extend(tokenizer.encode(&piece, kind, false)?);
     }
     Ok(ids)
 }
 
-/// A noncharacter that no string of the conversation has.
-fn free_mark(variables: &Variables) -> Result<char, String> {
-    let text = serde_json::to_string(variables).map_err(|error| error.to_string())?;
-    let free = NONCHARACTERS.into_iter().find(|mark| !text.contains(*mark));
-    free.ok_or_else(|| "the messages use every Unicode noncharacter U+FDD0 to U+FDEF".to_owned())
-}
-
-/// Puts `mark` before every special token in `text`, and before an end of `text` that begins one,
-/// which the text that follows it may complete.
-fn mark_special(text: &mut String, special: &[String], mark: char) {
-    let begins = |rest: &str| special.iter().any(|s| rest.starts_with(s) || s.starts_with(rest));
-    let found: Vec<usize> =
-        text.char_indices().map(|(at, _)| at).filter(|at| begins(&text[*at..])).collect();
-    for at in found.into_iter().rev() {
-        text.insert(at, mark);
-    }
-}
-
-/// Cuts the rendered text, without its marks, so that each special token that began at a mark is a
-/// piece of its own.
-fn split_at_marked(
-    rendered: &str,
-    special: &[String],
+/// Puts a noncharacter before every place of a text where a special token begins, or from where the
+/// text may be part of one together with the text around it.
+struct Marker {
     mark: char,
-) -> Vec<(String, SpecialTokens)> {
-    let escaped = format!("\\u{:04x}", mark as u32); // as tojson(ensure_ascii=true) writes it
-    let rendered = rendered.replace(&escaped, mark.encode_utf8(&mut [0; 4]));
-    let mut text = String::with_capacity(rendered.len());
-    let mut marked = Vec::new();
-    for part in rendered.split(mark) {
-        text.push_str(part);
-        marked.push(text.len());
+    /// Special tokens in lower case, since a template may change the case.
+    special: Vec<String>,
+}
+
+impl Marker {
+    /// Takes a mark that no string of the conversation has.
+    fn new(variables: &Variables, special: &[String]) -> Result<Self, String> {
+        let text = serde_json::to_string(variables).map_err(|error| error.to_string())?;
+        let free = NONCHARACTERS.into_iter().find(|mark| !text.contains(*mark));
+        let mark = free.ok_or("the messages use every Unicode noncharacter U+FDD0 to U+FDEF")?;
+        Ok(Self { mark, special: special.iter().map(|s| s.to_ascii_lowercase()).collect() })
     }
-    let mut pieces = Vec::new();
-    let mut end = 0;
-    for at in marked {
-        let token = special.iter().filter(|s| text[at..].starts_with(*s)).map(|s| s.len()).max();
-        if let (Some(length), true) = (token, at >= end) {
-            pieces.push((text[end..at].to_owned(), SpecialTokens::Recognized));
-            end = at + length;
-            pieces.push((text[at..end].to_owned(), SpecialTokens::Plain));
+
+    fn mark(&self, text: &mut String, kind: Text) {
+        let lower = text.to_ascii_lowercase();
+        let harmless = match kind {
+            Text::Role => ROLES.contains(&text.as_str()),
+            // Templates look for words such as the type of a part; no special token is a word.
+            Text::Other => text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'),
+        };
+        if harmless {
+            return;
         }
+        let mut marked = String::with_capacity(text.len() + 8);
+        for (at, c) in text.char_indices() {
+            if (at == 0 && self.continues(&lower)) || self.begins(&lower[at..]) {
+                marked.push(self.mark);
+            }
+            marked.push(c);
+        }
+        *text = marked;
     }
-    pieces.push((text[end..].to_owned(), SpecialTokens::Recognized));
-    pieces.retain(|(piece, _)| !piece.is_empty());
-    pieces
+
+    /// Whether a special token begins at `rest`, or `rest` is the beginning of one.
+    fn begins(&self, rest: &str) -> bool {
+        self.special.iter().any(|s| rest.starts_with(s.as_str()) || s.starts_with(rest))
+    }
+
+    /// Whether `text` begins with the end of a special token, or is within one.
+    fn continues(&self, text: &str) -> bool {
+        self.special.iter().any(|s| {
+            let mut ends = s.char_indices().skip(1).map(|(at, _)| &s[at..]);
+            s.contains(text) || ends.any(|end| text.starts_with(end))
+        })
+    }
+
+    /// Cuts the rendered text, without its marks, so that every special token that holds a mark is a
+    /// piece of its own.
+    fn split(&self, rendered: &str, special: &[String]) -> Vec<(String, SpecialTokens)> {
+        let mut text = String::with_capacity(rendered.len());
+        let mut marks = Vec::new();
+        for (i, part) in rendered.split(self.mark).enumerate() {
+            if i > 0 {
+                marks.push(text.len());
+            }
+            text.push_str(part);
+        }
+        let longest = special.iter().map(String::len).max().unwrap_or(0);
+        let mut pieces = Vec::new();
+        let mut end = 0;
+        for mark in marks {
+            // The first special token that begins before the mark, or at it, and ends behind it.
+            let first = end.max(mark.saturating_sub(longest));
+            let found = (first..=mark).filter(|at| text.is_char_boundary(*at)).find_map(|at| {
+                let tokens = special.iter().filter(|s| text[at..].starts_with(s.as_str()));
+                let length = tokens.map(String::len).max()?;
+                (at + length > mark).then_some((at, at + length))
+            });
+            if let Some((begin, stop)) = found {
+                pieces.push((text[end..begin].to_owned(), SpecialTokens::Recognized));
+                pieces.push((text[begin..stop].to_owned(), SpecialTokens::Plain));
+                end = stop;
+            }
+        }
+        pieces.push((text[end..].to_owned(), SpecialTokens::Recognized));
+        pieces.retain(|(piece, _)| !piece.is_empty());
+        pieces
+    }
 }

@@ -3,7 +3,7 @@
 //! The work runs on a thread of its own with a large stack, since values that a template nests
 //! deeply are dropped recursively. An allocation beyond the memory budget parks that thread for
 //! good: stable Rust can neither fail such an allocation nor unwind out of the allocator. Its
-//! memory, at most the budget, stays in use, so after `MAX_PARKED` such threads all work is
+//! memory, at most the budget, stays in use, so after `MAX_GIVEN_UP` such threads all work is
 //! refused.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const STACK_BYTES: usize = 256 << 20; // address space; pages are used on demand
 const MEMORY_BYTES: usize = 256 << 20;
-const MAX_PARKED: usize = 4;
+const MAX_GIVEN_UP: usize = 4;
 const DEADLINE: Duration = Duration::from_secs(10);
 const CHECK_PERIOD: Duration = Duration::from_millis(20);
 
@@ -74,7 +74,8 @@ unsafe impl GlobalAlloc for BudgetedAllocator {
     }
 }
 
-static PARKED: AtomicUsize = AtomicUsize::new(0);
+/// Threads that were given up: parked, or still running behind their deadline.
+static GIVEN_UP: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs `work` and returns its result, or why it was stopped. A panic is an error.
 pub fn run<T, F>(work: F) -> Result<T, String>
@@ -82,8 +83,8 @@ where
     T: Send + 'static,
     F: FnOnce() -> Result<T, String> + Send + 'static,
 {
-    if PARKED.load(Ordering::Relaxed) >= MAX_PARKED {
-        return Err("too many templates have exceeded their memory; restart this process".into());
+    if GIVEN_UP.load(Ordering::Relaxed) >= MAX_GIVEN_UP {
+        return Err("too many templates have exceeded their time or memory; restart this process".into());
     }
     let exceeded: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
     let (send, receive) = mpsc::sync_channel(1);
@@ -91,7 +92,9 @@ where
         BUDGET.with(|budget| budget.exceeded.set(exceeded));
         let result = work();
         BUDGET.with(|budget| budget.exceeded.set(ptr::null()));
-        _ = send.send(result);
+        if send.send(result).is_err() {
+            GIVEN_UP.fetch_sub(1, Ordering::Relaxed); // late, but not running any more
+        }
     };
     let builder = thread::Builder::new().name("template".into()).stack_size(STACK_BYTES);
     let thread = builder.spawn(confined).map_err(|error| format!("no thread: {error}"))?;
@@ -106,11 +109,12 @@ where
             }
             Err(RecvTimeoutError::Disconnected) => return Err("the template engine failed".into()),
             Err(RecvTimeoutError::Timeout) if exceeded.load(Ordering::Acquire) => {
-                PARKED.fetch_add(1, Ordering::Relaxed);
+                GIVEN_UP.fetch_add(1, Ordering::Relaxed);
                 let mebibytes = MEMORY_BYTES >> 20;
                 return Err(format!("the template needs more than {mebibytes} MiB"));
             }
             Err(RecvTimeoutError::Timeout) if Instant::now() > end => {
+                GIVEN_UP.fetch_add(1, Ordering::Relaxed);
                 let seconds = DEADLINE.as_secs();
                 return Err(format!("the template takes longer than {seconds} s"));
             }

@@ -10,6 +10,9 @@ use crate::stream::StreamDecoder;
 use crate::template::{ChatTemplate, RenderLimits, Variables};
 use crate::tokenizer::{SpecialTokens, TextTokenizer};
 
+/// Of a conversation: messages, members, list items and commas in texts.
+const MAX_VALUES: usize = 500_000;
+
 /// An owned array. Empty arrays have no allocation.
 #[repr(C)]
 pub struct Array<T> {
@@ -235,6 +238,11 @@ unsafe fn with_variables<T: Send + 'static>(
     work: impl FnOnce(Variables) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     let json = input(variables, size).to_vec();
+    // An upper bound of the number of values, each of which takes far more bytes than its text.
+    let values = json.iter().filter(|byte| matches!(byte, b'{' | b'[' | b',')).count();
+    if values > MAX_VALUES {
+        return Err(format!("the conversation has more than {MAX_VALUES} values"));
+    }
     confined::run(move || {
         let parsed = serde_json::from_slice(&json);
         let mut variables: Variables = parsed.map_err(|error| error.to_string())?;

@@ -5,6 +5,7 @@
 mod chat;
 mod confined;
 mod ffi;
+mod methods;
 mod python;
 mod stream;
 mod template;

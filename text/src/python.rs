@@ -1,24 +1,37 @@
 //! Values as Python writes them, where Jinja templates see the difference.
 
-use minijinja::value::{Value, ValueKind};
 use std::fmt::Write;
 
+use minijinja::value::{Value, ValueKind};
+use minijinja::{Error, ErrorKind};
+
+/// Values are written recursively.
+const MAX_DEPTH: usize = 1000;
+
+fn check_depth(depth: usize) -> Result<(), Error> {
+    match depth < MAX_DEPTH {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::InvalidOperation, "a value is nested too deeply")),
+    }
+}
+
 /// `str(value)`.
-pub fn to_str(value: &Value) -> String {
+pub fn to_str(value: &Value) -> Result<String, Error> {
     match value.as_str() {
-        Some(text) => text.to_owned(),
+        Some(text) => Ok(text.to_owned()),
         None => repr(value),
     }
 }
 
 /// `repr(value)`; empty for an undefined value.
-pub fn repr(value: &Value) -> String {
+pub fn repr(value: &Value) -> Result<String, Error> {
     let mut out = String::new();
-    write_repr(&mut out, value);
-    out
+    write_repr(&mut out, value, 0)?;
+    Ok(out)
 }
 
-fn write_repr(out: &mut String, value: &Value) {
+fn write_repr(out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
+    check_depth(depth)?;
     match value.kind() {
         ValueKind::Undefined => {}
         ValueKind::None => out.push_str("None"),
@@ -29,9 +42,9 @@ fn write_repr(out: &mut String, value: &Value) {
             out.push('{');
             for (i, key) in value.try_iter().into_iter().flatten().enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
-                write_repr(out, &key);
+                write_repr(out, &key, depth + 1)?;
                 out.push_str(": ");
-                write_repr(out, &value.get_item(&key).unwrap_or_default());
+                write_repr(out, &value.get_item(&key).unwrap_or_default(), depth + 1)?;
             }
             out.push('}');
         }
@@ -39,12 +52,13 @@ fn write_repr(out: &mut String, value: &Value) {
             out.push('[');
             for (i, item) in value.try_iter().into_iter().flatten().enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
-                write_repr(out, &item);
+                write_repr(out, &item, depth + 1)?;
             }
             out.push(']');
         }
         _ => _ = write!(out, "{value}"),
     }
+    Ok(())
 }
 
 fn write_number(out: &mut String, value: &Value) {
@@ -98,7 +112,7 @@ pub struct JsonStyle {
 }
 
 /// `json.dumps(value)`. Fails on a value that JSON cannot express.
-pub fn to_json(value: &Value, style: &JsonStyle) -> Result<String, String> {
+pub fn to_json(value: &Value, style: &JsonStyle) -> Result<String, Error> {
     let mut out = String::new();
     JsonWriter::new(&mut out, style).write(value, 0)?;
     Ok(out)
@@ -121,7 +135,8 @@ impl<'a> JsonWriter<'a> {
         Self { out, style, item, key }
     }
 
-    fn write(&mut self, value: &Value, depth: usize) -> Result<(), String> {
+    fn write(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
+        check_depth(depth)?;
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
             ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
@@ -130,12 +145,12 @@ impl<'a> JsonWriter<'a> {
             ValueKind::Map => {
                 let mut keys: Vec<Value> = value.try_iter().into_iter().flatten().collect();
                 if self.style.sort_keys {
-                    keys.sort_by_key(key_text);
+                    keys.sort_by_key(|key| key_text(key).unwrap_or_default());
                 }
                 self.begin('{');
                 for (i, key) in keys.iter().enumerate() {
                     self.separate(i, depth + 1);
-                    self.write_string(&key_text(key));
+                    self.write_string(&key_text(key)?);
                     self.out.push_str(self.key);
                     self.write(&value.get_item(key).unwrap_or_default(), depth + 1)?;
                 }
@@ -150,7 +165,10 @@ impl<'a> JsonWriter<'a> {
                 }
                 self.end(']', items.is_empty(), depth);
             }
-            kind => return Err(format!("a value of kind {kind} is not JSON serializable")),
+            kind => {
+                let message = format!("a value of kind {kind} is not JSON serializable");
+                return Err(Error::new(ErrorKind::InvalidOperation, message));
+            }
         }
         Ok(())
     }
@@ -200,13 +218,14 @@ impl<'a> JsonWriter<'a> {
                 '\t' => self.out.push_str("\\t"),
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
+                // A noncharacter marks text (chat.rs), so it stays as it is.
+                '\u{fdd0}'..='\u{fdef}' => self.out.push(c),
                 c if (c as u32) < 0x20 || (self.style.ensure_ascii && !c.is_ascii()) => {
                     let mut units = [0u16; 2];
                     for unit in c.encode_utf16(&mut units) {
                         _ = write!(self.out, "\\u{unit:04x}");
                     }
                 }
-                c if c == '\u{7f}' && self.style.ensure_ascii => self.out.push(c),
                 c => self.out.push(c),
             }
         }
@@ -215,11 +234,11 @@ impl<'a> JsonWriter<'a> {
 }
 
 /// A key as `json.dumps` writes it: strings as they are, others as JSON.
-fn key_text(key: &Value) -> String {
+fn key_text(key: &Value) -> Result<String, Error> {
     match key.kind() {
-        ValueKind::String => key.as_str().unwrap_or_default().to_owned(),
-        ValueKind::None => "null".to_owned(),
-        ValueKind::Bool => key.is_true().to_string(),
+        ValueKind::String => Ok(key.as_str().unwrap_or_default().to_owned()),
+        ValueKind::None => Ok("null".to_owned()),
+        ValueKind::Bool => Ok(key.is_true().to_string()),
         _ => repr(key),
     }
 }

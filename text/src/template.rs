@@ -6,6 +6,7 @@ use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, Error, ErrorKind, Output, State};
 use serde_json::{json, Map, Value as Json};
 
+use crate::methods;
 use crate::python::{self, JsonStyle};
 
 const NAME: &str = "chat_template";
@@ -35,18 +36,19 @@ impl ChatTemplate {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_formatter(|out: &mut Output, _: &State, value: &Value| {
-            out.write_str(&python::to_str(value)).map_err(Error::from)
+            out.write_str(&python::to_str(value)?).map_err(Error::from)
         });
         environment.add_filter("tojson", tojson);
         environment.add_filter("string", |value: Value| python::to_str(&value));
+        methods::add_to(&mut environment);
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message).with_source(Raised))
         });
+        let source = source.replace("\r\n", "\n").replace('\r', "\n");
         environment
-            .add_template_owned(NAME, without_generation_tags(source))
+            .add_template_owned(NAME, without_generation_tags(&source))
             .map_err(|error| describe(&error))?;
         Ok(Self { environment })
     }
@@ -60,6 +62,7 @@ impl ChatTemplate {
         now: chrono::NaiveDateTime,
         limits: RenderLimits,
     ) -> Result<String, String> {
+        messages(&mut variables).for_each(|message| message.retain(|_, value| !value.is_null()));
         alias_reasoning(&mut variables);
         let final_text = match continue_final {
             true => Some(tag_final_message(&mut variables)?),
@@ -151,8 +154,7 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
         },
     };
     options.assert_all_used()?;
-    let text = python::to_json(value, &style);
-    text.map(Value::from).map_err(|error| Error::new(ErrorKind::InvalidOperation, error))
+    python::to_json(value, &style).map(Value::from)
 }
 
 fn strftime(now: chrono::NaiveDateTime, format: &str) -> Result<String, Error> {
@@ -188,15 +190,33 @@ fn messages(variables: &mut Variables) -> impl Iterator<Item = &mut Map<String, 
     messages.into_iter().flatten().filter_map(Json::as_object_mut)
 }
 
-/// Calls `edit` on every string in the messages and tools.
-pub fn for_each_text(variables: &mut Variables, edit: &dyn Fn(&mut String)) {
-    fn visit(value: &mut Json, edit: &dyn Fn(&mut String)) {
+/// What a string of a conversation is.
+#[derive(Clone, Copy)]
+pub enum Text {
+    Role,
+    Other,
+}
+
+/// Calls `edit` on every string in the messages, tools and documents, names of members included.
+pub fn edit_texts(variables: &mut Variables, edit: &dyn Fn(&mut String, Text)) {
+    fn visit(value: &mut Json, edit: &dyn Fn(&mut String, Text)) {
         match value {
-            Json::String(text) => edit(text),
+            Json::String(text) => edit(text, Text::Other),
             Json::Array(items) => items.iter_mut().for_each(|item| visit(item, edit)),
-            Json::Object(fields) => fields.values_mut().for_each(|field| visit(field, edit)),
+            Json::Object(fields) => visit_object(fields, edit),
             _ => {}
         }
+    }
+    fn visit_object(fields: &mut Map<String, Json>, edit: &dyn Fn(&mut String, Text)) {
+        let edited = std::mem::take(fields).into_iter().map(|(mut name, mut value)| {
+            match &mut value {
+                Json::String(role) if name == "role" => edit(role, Text::Role),
+                value => visit(value, edit),
+            }
+            edit(&mut name, Text::Other);
+            (name, value)
+        });
+        *fields = edited.collect();
     }
     for name in ["messages", "tools", "documents"] {
         if let Some(value) = variables.get_mut(name) {
