@@ -17,7 +17,6 @@ class PackedAttention {
       : num_prefixes_(batch.num_prefixes),
         prefix_width_(batch.prefix_width),
         num_suffixes_(batch.num_suffixes),
-        suffix_width_(batch.suffix_width),
         prefix_rows_(ToTensor(batch.prefix_rows)),
         output_rows_(ToTensor(batch.output_rows)) {
     if (window > 0 && window < prefix_width_) prefix_mask_ = MakePrefixMask(prefix_width_, window);
@@ -90,7 +89,7 @@ class PackedAttention {
     return mask;
   }
 
-  int64_t num_prefixes_, prefix_width_, num_suffixes_, suffix_width_;
+  int64_t num_prefixes_, prefix_width_, num_suffixes_;
   at::Tensor prefix_rows_, output_rows_, suffix_query_rows_, suffix_key_rows_;
   at::Tensor prefix_mask_;  // undefined: causal
   at::Tensor suffix_mask_;

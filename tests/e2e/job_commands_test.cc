@@ -173,10 +173,11 @@ TEST_F(JobCommandsTest, EveryExampleIsValid) {
 TEST_F(JobCommandsTest, TheGsm8kExampleIsValidWithAModelAndRows) {
   ModelDirectory().Write(Path("model"));
   folder_.Write("model/chat_template.jinja", "{{ messages | length }}=");
-  folder_.Write("rows", R"({"question": "1 + 1?", "answer": "#### 2"})"
-                        "\n");
-  const ChildResult result = Freshet({"validate", std::string(kExamples) + "/gsm8k.yaml", "--set",
-                                      "model.path=model", "--set", "dataset.path=rows"});
+  const std::string row = R"({"question": "1 + 1?", "answer": "#### 2"})";
+  folder_.Write("rows", row + "\n" + row + "\n");
+  const ChildResult result =
+      Freshet({"validate", std::string(kExamples) + "/gsm8k.yaml", "--set", "model.path=model",
+               "--set", "dataset.path=rows", "--set", "eval.rows=1"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
 }
 
