@@ -175,9 +175,9 @@ TEST_F(JobCommandsTest, TheGsm8kExampleIsValidWithAModelAndRows) {
   folder_.Write("model/chat_template.jinja", "{{ messages | length }}=");
   const std::string row = R"({"question": "1 + 1?", "answer": "#### 2"})";
   folder_.Write("rows", row + "\n" + row + "\n");
-  const ChildResult result =
-      Freshet({"validate", std::string(kExamples) + "/gsm8k.yaml", "--set", "model.path=model",
-               "--set", "dataset.path=rows", "--set", "eval.rows=1"});
+  const ChildResult result = Freshet({"validate", std::string(kExamples) + "/gsm8k.yaml", "--set",
+                                      "model.path=model", "--set", "dataset.path=rows", "--set",
+                                      "eval.rows=1", "--set", "rollout.max_new_tokens=8"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
 }
 
