@@ -1,7 +1,7 @@
 #ifndef FRESHET_TEXT_FRESHET_TEXT_H_
 #define FRESHET_TEXT_FRESHET_TEXT_H_
 
-// C ABI of the Rust library in text/src. C++ code uses text/tokenizer.h and text/chat_template.h.
+// C ABI of the Rust library in text/src. C++ code uses text/tokenizer.h.
 //
 // A function that returns bool stores its result in `out` and returns true, or stores a message in
 // `error` and returns false; the caller frees whichever was stored. Nothing unwinds. Strings are

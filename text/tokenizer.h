@@ -31,7 +31,7 @@ class StreamDecoder {
  public:
   virtual ~StreamDecoder() = default;
   // The text that `id` completes: empty while a character is incomplete. The pieces and the rest
-  // that Finish returns, joined, equal Decode of all ids.
+  // that Finish returns, joined, equal Decode of all ids, unless their text has broken characters.
   virtual std::string Push(int32_t id) = 0;
   virtual std::string Finish() = 0;
 };
@@ -83,8 +83,8 @@ class Tokenizer {
 // Files(). Messages start with `source` (the directory).
 // Returns:
 //   NOT_FOUND: no tokenizer.json.
-//   INVALID_ARGUMENT: malformed content, a bos or eos token that the vocabulary lacks, or an error
-//   in the chat template, with its line.
+//   INVALID_ARGUMENT: malformed content; a bos, eos or added token of tokenizer_config.json that
+//   tokenizer.json lacks or gives another id; an error in the chat template, with its line.
 absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizer(std::vector<TokenizerFile> files,
                                                           const std::string& source);
 

@@ -21,7 +21,6 @@ pub struct RenderLimits {
     pub output_bytes: usize,
 }
 
-#[derive(Clone)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
 }
@@ -228,11 +227,8 @@ pub fn edit_texts(variables: &mut Variables, edit: &dyn Fn(&mut String, Text)) {
 /// Templates read a message's reasoning under different names.
 fn alias_reasoning(variables: &mut Variables) {
     for message in messages(variables) {
-        let found = REASONING_FIELDS.iter().find_map(|name| match message.get(*name) {
-            None | Some(Json::Null) => None,
-            Some(value) => Some(value.clone()),
-        });
-        if let Some(reasoning) = found {
+        let found = REASONING_FIELDS.iter().find_map(|name| message.get(*name));
+        if let Some(reasoning) = found.cloned() {
             if !message.contains_key("thinking") {
                 message.insert("thinking".to_owned(), reasoning.clone());
             }

@@ -18,6 +18,7 @@ pub struct TextTokenizer {
     tokenizer: Tokenizer,
     /// The added tokens without the special ones.
     plain: AddedVocabulary,
+    vocab_size: u32,
 }
 
 impl TextTokenizer {
@@ -29,7 +30,9 @@ impl TextTokenizer {
         tokenizer.with_padding(None);
         let mut plain = tokenizer.get_added_vocabulary().clone();
         plain.set_encode_special_tokens(true);
-        Ok(Self { tokenizer, plain })
+        let largest = tokenizer.get_vocab(true).into_values().max();
+        let vocab_size = largest.map_or(0, |id| id.saturating_add(1));
+        Ok(Self { tokenizer, plain, vocab_size })
     }
 
     /// Ids of `text`. Fails on a character that the vocabulary cannot express, which the library
@@ -80,8 +83,7 @@ impl TextTokenizer {
 
     /// Largest id + 1.
     pub fn vocab_size(&self) -> u32 {
-        let largest = self.tokenizer.get_vocab(true).into_values().max();
-        largest.map_or(0, |id| id + 1)
+        self.vocab_size
     }
 
     pub fn token_id(&self, token: &str) -> Option<u32> {
