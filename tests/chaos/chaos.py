@@ -39,7 +39,7 @@ tokenizer: {type: char, alphabet: "0123456789+=<>!"}
 dataset: {type: arithmetic, operands: 2, digits: 2, train_rows: 4000}
 group_size: 2
 prompts_per_step: 4
-rollout: {max_new_tokens: 40, lease_ttl_ms: 2000}
+rollout: {max_new_tokens: 40, lease_ttl_ms: 2000, max_attempts: 20}
 staleness: {max: 2, policy: wait}
 loss: {preset: grpo}
 filter: {zero_variance: false}
