@@ -289,6 +289,9 @@ void EngineScheduler::Draw(Lane lane, RunningGroup& group, RunningSample& sample
   } else if (size >= sampling.max_new_tokens) {
     response.finish = FinishReason::kLength;
   }
+  if (group.request.on_token) {
+    group.request.on_token({sample.index, token, policy, response.finish});
+  }
   if (response.finish != FinishReason::kNone) {
     finished.push_back({group.request.id, lane, sample.index, response});
   }

@@ -2,6 +2,7 @@
 #define FRESHET_ROLLOUT_ENGINE_INFERENCE_ENGINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,14 @@ namespace freshet {
 enum class Lane { kRollout, kEvaluation };
 constexpr int kNumLanes = 2;
 
+// A token that was just sampled.
+struct GeneratedToken {
+  int32_t sample_index = 0;
+  SampledToken token;
+  PolicyVersion policy;
+  FinishReason finish = FinishReason::kNone;  // set on the sample's last token
+};
+
 // Several samples of one prompt. The prompt is computed once and shared.
 struct GenerationRequest {
   int64_t id = 0;  // chosen by the caller, unique among requests in flight
@@ -31,6 +40,9 @@ struct GenerationRequest {
   // Tokens kept from an earlier attempt, aligned with sample_indices, or empty.
   std::vector<Response> partials;
   SamplingParams sampling;
+  // Called within Poll for every token, before the output of its sample is returned. May be empty.
+  // Must not call the engine.
+  std::function<void(const GeneratedToken&)> on_token = nullptr;
 };
 
 struct GenerationOutput {

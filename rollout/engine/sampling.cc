@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -88,6 +89,36 @@ float Logprob(const float* logits, int64_t vocab_size, double scale, int32_t id)
   return static_cast<float>(logits[id] * scale - LogSumExp(logits, vocab_size, scale, max));
 }
 
+// The `count` likeliest tokens of softmax(logits * scale), likeliest first.
+std::vector<TokenLogprob> TopLogprobs(const float* logits, int64_t vocab_size, double scale,
+                                      int32_t count) {
+  std::vector<int32_t> ids(static_cast<size_t>(vocab_size));
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto end = ids.begin() + std::min<int64_t>(count, vocab_size);
+  std::partial_sort(ids.begin(), end, ids.end(), [&](int32_t a, int32_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  });
+  const float max = logits[ids.front()];
+  const double log_sum = LogSumExp(logits, vocab_size, scale, max);
+  std::vector<TokenLogprob> top;
+  for (auto id = ids.begin(); id != end; ++id) {
+    if (std::isinf(logits[*id])) break;
+    top.push_back({*id, static_cast<float>(logits[*id] * scale - log_sum)});
+  }
+  return top;
+}
+
+// The same of truncated candidates, which are sorted.
+std::vector<TokenLogprob> TopLogprobs(const std::vector<Candidate>& candidates, double total,
+                                      int32_t count) {
+  std::vector<TokenLogprob> top;
+  for (const Candidate& candidate : candidates) {
+    if (static_cast<int32_t>(top.size()) == count || candidate.weight == 0) break;
+    top.push_back({candidate.id, static_cast<float>(std::log(candidate.weight / total))});
+  }
+  return top;
+}
+
 absl::Status CheckRange(const char* name, double value, double min, double max) {
   if (value >= min && value <= max) return absl::OkStatus();
   return InvalidArgument(name, " ", value, " is not from ", min, " to ", max);
@@ -107,6 +138,7 @@ absl::Status SamplingParams::Validate() const {
   FRESHET_RETURN_IF_ERROR(CheckRange("presence_penalty", presence_penalty, -100, 100));
   FRESHET_RETURN_IF_ERROR(CheckRange("frequency_penalty", frequency_penalty, -100, 100));
   FRESHET_RETURN_IF_ERROR(CheckRange("min_new_tokens", min_new_tokens, 0, max_new_tokens));
+  FRESHET_RETURN_IF_ERROR(CheckRange("top_logprobs", top_logprobs, 0, kMaxTopLogprobs));
   for (const auto& [id, bias] : logit_bias) {
     FRESHET_RETURN_IF_ERROR(CheckRange("logit_bias", bias, -1000, 1000));
   }
@@ -136,15 +168,23 @@ SampledToken SampleToken(const float* logits, int64_t vocab_size, const Sampling
     }
     const double whole = TotalWeight(candidates);
     double total = whole;
-    if (params.top_k > 0 || params.top_p < 1.0 || params.min_p > 0.0) {
+    if (params.Truncates()) {
       candidates = Truncate(std::move(candidates), params);
       total = TotalWeight(candidates);
+      token.sampling_top = TopLogprobs(candidates, total, params.top_logprobs);
     }
     const Candidate& drawn = Draw(candidates, total, uniform);
-    token = {drawn.id, static_cast<float>(std::log(drawn.weight / whole)),
-             static_cast<float>(std::log(drawn.weight / total))};
+    token.id = drawn.id;
+    token.logprob = static_cast<float>(std::log(drawn.weight / whole));
+    token.sampling_logprob = static_cast<float>(std::log(drawn.weight / total));
   }
   if (!adjusted.empty()) token.logprob = Logprob(logits, vocab_size, scale, token.id);
+  if (params.top_logprobs > 0) {
+    token.top = TopLogprobs(logits, vocab_size, scale, params.top_logprobs);
+    if (!adjusted.empty() && !params.Truncates()) {
+      token.sampling_top = TopLogprobs(drawn_from, vocab_size, scale, params.top_logprobs);
+    }
+  }
   return token;
 }
 

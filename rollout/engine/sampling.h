@@ -13,6 +13,8 @@
 
 namespace freshet {
 
+constexpr int32_t kMaxTopLogprobs = 20;
+
 // How tokens are sampled. Meanings and order of application are those of vLLM: logit_bias and
 // min_new_tokens, penalties, temperature, min_p, top_k, top_p.
 struct SamplingParams {
@@ -31,6 +33,7 @@ struct SamplingParams {
   std::vector<int32_t> stop_ids;  // a stop token ends the response and is part of it
   // A text that ends the response; its tokens are part of it. Null: none.
   std::shared_ptr<const StopStrings> stop_strings;
+  int32_t top_logprobs = 0;  // likeliest tokens that SampledToken lists, at most kMaxTopLogprobs
 
   // INVALID_ARGUMENT naming the parameter and its range.
   absl::Status Validate() const;
@@ -39,10 +42,10 @@ struct SamplingParams {
   }
   // Whether logits change before the temperature.
   bool AdjustsLogits() const { return Penalizes() || !logit_bias.empty() || min_new_tokens > 0; }
+  // Whether some tokens cannot be drawn.
+  bool Truncates() const { return temperature > 0 && (top_k > 0 || top_p < 1.0 || min_p > 0.0); }
   // Whether tokens are drawn from another distribution than the model's at this temperature.
-  bool ChangesDistribution() const {
-    return AdjustsLogits() || (temperature > 0 && (top_k > 0 || top_p < 1.0 || min_p > 0.0));
-  }
+  bool ChangesDistribution() const { return AdjustsLogits() || Truncates(); }
 };
 
 // The tokens of a sequence that penalties apply to.
@@ -57,6 +60,11 @@ struct TokenCounts {
   }
 };
 
+struct TokenLogprob {
+  int32_t id = 0;
+  float logprob = 0;
+};
+
 struct SampledToken {
   int32_t id = 0;
   // log p(id) of the model at the temperature, before anything else changes the distribution. For
@@ -65,6 +73,11 @@ struct SampledToken {
   // log p(id) in the distribution that the token is drawn from; for greedy tokens, in that of the
   // adjusted logits at temperature 1. Equals `logprob` unless ChangesDistribution().
   float sampling_logprob = 0;
+  // The SamplingParams::top_logprobs likeliest tokens, likeliest first, in the distributions of
+  // `logprob` and of `sampling_logprob`; the latter is empty unless ChangesDistribution(), and
+  // leaves out tokens that cannot be drawn.
+  std::vector<TokenLogprob> top;
+  std::vector<TokenLogprob> sampling_top;
 };
 
 // Samples one token from `logits` [vocab_size]. Deterministic in its arguments; `uniform` is in

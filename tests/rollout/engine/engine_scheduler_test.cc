@@ -165,6 +165,25 @@ TEST_F(EngineSchedulerTest, TokensCarryTheVersionThatDrewThem) {
   EXPECT_THAT(outputs[0].response.spans, ElementsAre(Span{{0, 3}, 0, 2}, Span{{0, 4}, 2, 4}));
 }
 
+TEST_F(EngineSchedulerTest, ReportsEveryTokenAsItIsDrawn) {
+  EngineScheduler scheduler = Make(limits_);
+  std::vector<GeneratedToken> tokens;
+  GenerationRequest request = Request(1, 4, 2);
+  request.sampling.max_new_tokens = 2;
+  request.on_token = [&](const GeneratedToken& token) { tokens.push_back(token); };
+  ASSERT_TRUE(scheduler.Submit(std::move(request)).ok());
+  Turn(scheduler, 3);
+  ASSERT_THAT(tokens, SizeIs(2));
+  EXPECT_EQ(tokens[1].sample_index, 1);
+  EXPECT_EQ(tokens[1].token.id, next_);
+  EXPECT_EQ(tokens[1].policy, (PolicyVersion{0, 3}));
+  EXPECT_EQ(tokens[1].finish, FinishReason::kNone);
+  EXPECT_THAT(Turn(scheduler, 4), SizeIs(2));
+  ASSERT_THAT(tokens, SizeIs(4));
+  EXPECT_EQ(tokens[3].policy, (PolicyVersion{0, 4}));
+  EXPECT_EQ(tokens[3].finish, FinishReason::kLength);
+}
+
 TEST_F(EngineSchedulerTest, WhatEndsGivesItsBlocksBack) {
   EngineScheduler scheduler = Make(limits_);
   ASSERT_TRUE(scheduler.Submit(Request(1, 20, 4)).ok());

@@ -134,6 +134,46 @@ TEST(SampleToken, BothLogprobsAreOneWhereNothingIsCut) {
   }
 }
 
+std::vector<int32_t> Ids(const std::vector<TokenLogprob>& tokens) {
+  std::vector<int32_t> ids;
+  for (const TokenLogprob& token : tokens) ids.push_back(token.id);
+  return ids;
+}
+
+TEST(SampleToken, ListsTheLikeliestTokensOfTheModel) {
+  const std::vector<float> logits = LogitsOf({0.1, 0.4, 0.1, 0.25, 0.15});
+  for (const double temperature : {0.0, 1.0}) {
+    SamplingParams params = Params(temperature);
+    params.top_logprobs = 4;
+    const SampledToken token = Sample(logits, params, 0.99);
+    EXPECT_EQ(Ids(token.top), (std::vector<int32_t>{1, 3, 4, 0})) << "ties: the smaller id first";
+    EXPECT_NEAR(token.top[1].logprob, std::log(0.25), 1e-6);
+    EXPECT_TRUE(token.sampling_top.empty());
+    params.top_logprobs = kMaxTopLogprobs;
+    EXPECT_EQ(Sample(logits, params, 0.5).top.size(), logits.size());
+  }
+}
+
+TEST(SampleToken, ListsTheLikeliestTokensThatCanBeDrawn) {
+  const std::vector<float> logits = LogitsOf({0.1, 0.4, 0.2, 0.3});
+  SamplingParams params = Params(1.0, 2);
+  params.top_logprobs = 3;
+  const SampledToken cut = Sample(logits, params, 0.0);
+  EXPECT_EQ(Ids(cut.top), (std::vector<int32_t>{1, 3, 2}));
+  EXPECT_EQ(Ids(cut.sampling_top), (std::vector<int32_t>{1, 3}));
+  EXPECT_NEAR(cut.sampling_top[0].logprob, std::log(0.4 / 0.7), 1e-6);
+
+  params = Params(0.0);
+  params.top_logprobs = 4;
+  params.stop_ids = {1};
+  params.max_new_tokens = 4;
+  params.min_new_tokens = 2;
+  const SampledToken adjusted = Sample(logits, params, 0.0);
+  EXPECT_EQ(Ids(adjusted.top), (std::vector<int32_t>{1, 3, 2, 0}));
+  EXPECT_EQ(Ids(adjusted.sampling_top), (std::vector<int32_t>{3, 2, 0}));
+  EXPECT_NEAR(adjusted.sampling_top[0].logprob, std::log(0.3 / 0.6), 1e-6);
+}
+
 TEST(SampleToken, TopPCountsTheMassThatTopKLeft) {
   // top_k leaves {0.5, 0.3}, renormalized {0.625, 0.375}; top_p 0.6 of that keeps only the first.
   const std::vector<float> logits = LogitsOf({0.5, 0.3, 0.15, 0.05});
