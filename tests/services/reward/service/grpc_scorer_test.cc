@@ -401,8 +401,8 @@ class DyingServiceTest : public GrpcScorerTest {
     }
   }
 
+  std::unique_ptr<FaultProxy> proxy_;  // before remote_, whose calls use it
   LoopbackServer remote_{&service_};
-  std::unique_ptr<FaultProxy> proxy_;
   std::shared_ptr<grpc::Channel> dying_;
   StoreOptions store_options_;
 };
