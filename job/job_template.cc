@@ -90,6 +90,7 @@ weight_sync: {transport: auto, every_steps: 1, kv: keep}
 checkpoint:
   every_steps: 20
   keep_last: 2
+  # dtype: fp32                     # fp32 | bf16
 
 eval:                               # leave it out for no evaluation
   name: heldout

@@ -289,7 +289,8 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   options.loaded = options_.resume.origin.policy;
   options.checkpoint_root = folder_.File("checkpoints");
   options.damaged = options_.resume.damaged;
-  options.checkpoint_files = ModelTextFiles(setup_.model.config, *setup_.model.tokenizer);
+  options.checkpoint_files =
+      ModelTextFiles(setup_.model.config, *setup_.model.tokenizer, options.checkpoint_dtype);
   roles.trainer =
       std::make_unique<TrainerLoop>(*roles.store, *roles.learner, *roles.publisher, *roles.recorder,
                                     clock_, faults_, std::move(options));

@@ -1,6 +1,7 @@
 #ifndef FRESHET_MODEL_DTYPE_H_
 #define FRESHET_MODEL_DTYPE_H_
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -26,6 +27,14 @@ constexpr std::optional<Dtype> ParseDtype(std::string_view name) {
 constexpr uint64_t DtypeBytes(Dtype dtype) {
   constexpr uint64_t kBytes[] = {8, 4, 2, 2, 8, 4, 2, 1, 1, 1};
   return kBytes[static_cast<int>(dtype)];
+}
+
+// The bits of the bf16 number next to `value`, ties to even, as PyTorch rounds. Values above the
+// largest bf16 become infinite; NaN stays NaN.
+constexpr uint16_t RoundToBf16(float value) {
+  if (value != value) return 0x7FC0;
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
 }
 
 }  // namespace freshet

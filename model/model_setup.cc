@@ -102,9 +102,10 @@ absl::StatusOr<ModelSetup> OpenModelBundle(const job::v1::JobSpec& spec,
 }
 
 std::vector<std::pair<std::string, std::string>> ModelTextFiles(const ModelConfig& config,
-                                                                const Tokenizer& tokenizer) {
+                                                                const Tokenizer& tokenizer,
+                                                                Dtype dtype) {
   ModelConfig written = config;
-  written.dtype = Dtype::kF32;
+  written.dtype = dtype;
   std::vector<std::pair<std::string, std::string>> files = {
       {"config.json", written.ToJson()}, {"generation_config.json", config.GenerationJson()}};
   for (const TokenizerFile& file : tokenizer.Files()) files.emplace_back(file.name, file.content);

@@ -43,11 +43,12 @@ ModelBundle MakeModelBundle(const job::v1::JobSpec& spec, const ModelSetup& mode
 // INVALID_ARGUMENT: the bundle is malformed or inconsistent.
 absl::StatusOr<ModelSetup> OpenModelBundle(const job::v1::JobSpec& spec, const ModelBundle& bundle);
 
-// Name and content of the files that turn a directory of fp32 weights into a Hugging Face model:
-// config, generation config and tokenizer, as they came except for the dtype. Used for
-// checkpoints, which are fp32 whatever the model's dtype.
+// Name and content of the files that turn a directory of weights of `dtype` into a Hugging Face
+// model: config, generation config and tokenizer, as they came except for the dtype. Used for
+// checkpoints, whatever the model's dtype.
 std::vector<std::pair<std::string, std::string>> ModelTextFiles(const ModelConfig& config,
-                                                                const Tokenizer& tokenizer);
+                                                                const Tokenizer& tokenizer,
+                                                                Dtype dtype);
 
 }  // namespace freshet
 

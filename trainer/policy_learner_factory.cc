@@ -14,13 +14,10 @@ namespace freshet {
 absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
                          PolicyLearner& learner) {
   if (start.checkpoint != nullptr) {
-    FRESHET_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(start.checkpoint->path));
-    FRESHET_RETURN_IF_ERROR(learner.LoadModel(*files));
+    FRESHET_RETURN_IF_ERROR(learner.LoadMasters(start.checkpoint->path));
     FRESHET_RETURN_IF_ERROR(
         learner.LoadOptimizer(start.checkpoint->path, start.checkpoint->optimizer_steps));
-    if (!needs_reference) return absl::OkStatus();
-    FRESHET_ASSIGN_OR_RETURN(const auto first, ModelFiles::Open(start.first_checkpoint));
-    return learner.LoadReference(*first);
+    return needs_reference ? learner.LoadReference(start.first_checkpoint) : absl::OkStatus();
   }
   if (model.files != nullptr) {
     FRESHET_RETURN_IF_ERROR(learner.LoadModel(*model.files));
@@ -54,7 +51,8 @@ absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& s
   started.has_reference = resolved.NeedsReference();
   FRESHET_RETURN_IF_ERROR(LoadWeights(start, model, started.has_reference, *learner));
   started.entries = learner->WeightEntries();
-  started.checkpoint_files = ModelTextFiles(model.config, *model.tokenizer);
+  started.checkpoint_files =
+      ModelTextFiles(model.config, *model.tokenizer, CheckpointDtype(start.spec));
   started.decode = [tokenizer = std::shared_ptr<Tokenizer>(std::move(model.tokenizer))](
                        const std::vector<int32_t>& ids) {
     return tokenizer->Decode(ids, /*skip_special=*/true);

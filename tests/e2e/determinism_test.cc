@@ -1,4 +1,5 @@
 // Runs with staleness.max 0 are reproducible bit for bit.
+#include <csignal>
 #include <filesystem>
 
 #include "tests/e2e/freshet_fixture.h"
@@ -86,6 +87,25 @@ TEST_F(DeterminismTest, SoAreRunsInBf16) {
   job["trainer"] = "{steps: 4}";
   const Outcome first = Run(job, "step-4");
   ExpectSame(first, Run(job, "step-4"));
+}
+
+// The format of checkpoints must not change the run.
+TEST_F(DeterminismTest, SoAreRunsWithBf16CheckpointsThatAreResumed) {
+  TinyJob job = SynchronousJob();
+  job["trainer"] = "{steps: 6}";
+  job["checkpoint"] = "{every_steps: 2, dtype: bf16}";
+  const Outcome whole = Run(job, "step-6");
+  std::filesystem::remove_all(Path("run"));
+  WriteJob(job);
+  const ChildResult crashed =
+      Freshet({"local", "job.yaml", "--run-dir", "run", "--crash-at", "mark_durable:3"});
+  ASSERT_EQ(crashed.signal, SIGKILL) << crashed.err;
+  Resume();
+  const Outcome resumed = Read("step-6");
+  EXPECT_FALSE(whole.weights.empty());
+  EXPECT_TRUE(whole.weights == resumed.weights);
+  EXPECT_TRUE(whole.optimizer == resumed.optimizer) << "it has the fp32 master weights";
+  ExpectVerified();
 }
 
 TEST_F(DeterminismTest, AnotherSeedIsAnotherRun) {

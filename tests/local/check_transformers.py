@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks that a checkpoint written by Freshet is a Hugging Face model directory.
 
-Trains a tiny job from scratch and, if the reference data is beside the source tree,
+Trains a tiny job from scratch, with fp32 and with bf16 checkpoints, and, if the reference data is beside the source tree,
 examples/stories.yaml from a bf16 copy of stories260K (tied head, BPE tokenizer). Loads the last
-checkpoint of each in transformers, in the dtype that its config.json declares, and compares
+checkpoint of each in transformers, which must find the dtype that was asked for, and compares fp32
 log-probs with `freshet score` and token ids with `freshet tokenize`. Compares the log-probs of
 further model directories in fp32.
 
@@ -69,10 +69,11 @@ def sequences(vocab_size, longest):
     return [[rng.randrange(vocab_size) for _ in range(length)] for length in lengths]
 
 
-def train_tiny(freshet, scratch):
+def train_tiny(freshet, scratch, dtype):
     (scratch / "job.yaml").write_text(JOB)
-    run([freshet, "local", str(scratch / "job.yaml"), "--run-dir", str(scratch / "tiny")])
-    return scratch / "tiny" / "checkpoints" / "step-3"
+    run([freshet, "local", str(scratch / "job.yaml"), "--run-dir", str(scratch / dtype),
+         "--set", f"checkpoint.dtype={dtype}"])
+    return scratch / dtype / "checkpoints" / "step-3"
 
 
 def copy_in_bf16(source, target, torch):
@@ -101,21 +102,21 @@ def train_stories(freshet, scratch, torch):
     return scratch / "stories" / "checkpoints" / "step-2"
 
 
-def check_config(directory):
-    """Checkpoints contain fp32 master weights, whatever the dtype of the model."""
+def check_dtype(directory, dtype, transformers):
+    """Checkpoints have the dtype of the job's `checkpoint`, whatever that of the model."""
     config = json.loads((directory / "config.json").read_text())
     declared = config.get("dtype", config.get("torch_dtype"))
-    if declared != "float32":
-        sys.exit(f"{directory}: config.json declares dtype {declared!r}, not 'float32'")
+    if declared != dtype:
+        sys.exit(f"{directory}: config.json declares dtype {declared!r}, not {dtype!r}")
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype="auto").dtype
+    if str(loaded) != f"torch.{dtype}":
+        sys.exit(f"{directory}: transformers loads it as {loaded}")
 
 
-def compare_logprobs(freshet, directory, scratch, torch, transformers, dtype):
+def compare_logprobs(freshet, directory, scratch, torch, transformers):
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        directory, attn_implementation="eager", dtype=dtype
-    )
-    if model.dtype != torch.float32:
-        sys.exit(f"{directory}: transformers loads it as {model.dtype}")
-    model = model.eval()
+        directory, attn_implementation="eager", dtype=torch.float32
+    ).eval()
     longest = min(model.config.max_position_embeddings, 128)
     lists = sequences(model.config.vocab_size, longest)
     ids_file = scratch / "ids"
@@ -146,8 +147,8 @@ def compare_tokenizer(freshet, directory, texts, transformers):
     print(f"{directory}: ids of {len(texts)} texts agree")
 
 
-def check(freshet, directory, scratch, torch, transformers, dtype="auto"):
-    worst = compare_logprobs(freshet, directory, scratch, torch, transformers, dtype)
+def check(freshet, directory, scratch, torch, transformers):
+    worst = compare_logprobs(freshet, directory, scratch, torch, transformers)
     print(f"{directory}: log-probs differ by at most {worst:.2g}")
     if worst > MAX_DIFFERENCE:
         sys.exit(f"{directory}: more than {MAX_DIFFERENCE}")
@@ -165,19 +166,20 @@ def main():
     freshet = str(pathlib.Path(sys.argv[1]).resolve())
     with tempfile.TemporaryDirectory() as name:
         scratch = pathlib.Path(name)
-        tiny = train_tiny(freshet, scratch)
-        check_config(tiny)
-        check(freshet, tiny, scratch, torch, transformers)
-        compare_tokenizer(freshet, tiny, CHAR_TEXTS, transformers)
+        for short, dtype in (("fp32", "float32"), ("bf16", "bfloat16")):
+            tiny = train_tiny(freshet, scratch, short)
+            check_dtype(tiny, dtype, transformers)
+            check(freshet, tiny, scratch, torch, transformers)
+            compare_tokenizer(freshet, tiny, CHAR_TEXTS, transformers)
         if (DATA / "stories260K" / "hf").is_dir():
             stories = train_stories(freshet, scratch, torch)
-            check_config(stories)
+            check_dtype(stories, "float32", transformers)
             check(freshet, stories, scratch, torch, transformers)
             compare_tokenizer(freshet, stories, BPE_TEXTS, transformers)
         else:
             print(f"stories260K: not compared, no reference data at {DATA}")
         for directory in sys.argv[2:]:
-            check(freshet, pathlib.Path(directory), scratch, torch, transformers, torch.float32)
+            check(freshet, pathlib.Path(directory), scratch, torch, transformers)
     return 0
 
 

@@ -140,9 +140,12 @@ TEST(ModelBundle, ABrokenOneIsRefused) {
 TEST(ModelTextFiles, MakeAHuggingFaceDirectory) {
   const ModelSetup model = MustOpen(RandomModelJob());
   std::vector<std::string> names;
-  for (const auto& [name, content] : ModelTextFiles(model.config, *model.tokenizer)) {
+  for (const auto& [name, content] : ModelTextFiles(model.config, *model.tokenizer, Dtype::kBf16)) {
     names.push_back(name);
     EXPECT_FALSE(content.empty()) << name;
+    if (name == "config.json") {
+      EXPECT_THAT(content, HasSubstr(R"("torch_dtype": "bfloat16")"));
+    }
   }
   EXPECT_THAT(names, AllOf(Contains("config.json"), Contains("generation_config.json"),
                            Contains("tokenizer.json")));

@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -17,7 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
+// Format 2 has master weights, without which a resume from bf16 weights would lose precision.
+// Checkpoints of fp32 weights stay readable by programs that know only format 1.
+constexpr int kFp32Format = 1;
+constexpr int kMastersFormat = 2;
 constexpr char kManifest[] = "manifest.json";
 constexpr char kModel[] = "model.safetensors";
 constexpr char kOptimizer[] = "optimizer.safetensors";
@@ -35,9 +39,48 @@ std::vector<TensorToWrite> TensorsToWrite(const std::vector<TensorCopy>& tensors
   return out;
 }
 
+int FormatOf(const CheckpointContents& contents) {
+  return contents.weights_dtype == Dtype::kF32 ? kFp32Format : kMastersFormat;
+}
+
+// The tensors of model.safetensors and optimizer.safetensors. Pointers into the LearnerState and
+// into `rounded`.
+struct CheckpointTensors {
+  std::vector<TensorToWrite> model;
+  std::vector<TensorToWrite> optimizer;
+  std::vector<std::vector<uint16_t>> rounded;
+};
+
+std::vector<uint16_t> RoundedToBf16(const TensorCopy& tensor) {
+  std::vector<uint16_t> rounded(tensor.bytes.size() / sizeof(float));
+  for (size_t i = 0; i < rounded.size(); ++i) {
+    float value = 0;
+    std::memcpy(&value, tensor.bytes.data() + i * sizeof(value), sizeof(value));
+    rounded[i] = RoundToBf16(value);
+  }
+  return rounded;
+}
+
+CheckpointTensors TensorsOf(const CheckpointContents& contents) {
+  CheckpointTensors tensors;
+  tensors.model = TensorsToWrite(contents.learner->model);
+  tensors.optimizer = TensorsToWrite(contents.learner->optimizer);
+  if (contents.weights_dtype != Dtype::kBf16) return tensors;
+  for (size_t i = 0; i < tensors.model.size(); ++i) {
+    TensorToWrite& tensor = tensors.model[i];
+    TensorToWrite& master = tensors.optimizer.emplace_back(tensor);
+    master.name = StrCat(kMasterPrefix, tensor.name);
+    const auto& rounded = tensors.rounded.emplace_back(RoundedToBf16(contents.learner->model[i]));
+    tensor.dtype = Dtype::kBf16;
+    tensor.data = rounded.data();
+    tensor.bytes = rounded.size() * sizeof(uint16_t);
+  }
+  return tensors;
+}
+
 Json StateToJson(const CheckpointContents& contents) {
   const TrainingState& state = contents.state;
-  return {{"format", kFormat},
+  return {{"format", FormatOf(contents)},
           {"job", state.job},
           {"lineage", state.policy.lineage},
           {"version", state.policy.version},
@@ -75,10 +118,10 @@ absl::Status WriteFiles(const fs::path& dir, const CheckpointContents& contents)
   for (const auto& [name, text] : contents.files) {
     FRESHET_RETURN_IF_ERROR(WriteFileAtomically((dir / name).string(), text));
   }
-  FRESHET_RETURN_IF_ERROR(WriteSafetensors(
-      (dir / kModel).string(), TensorsToWrite(contents.learner->model), {{"format", "pt"}}));
-  FRESHET_RETURN_IF_ERROR(WriteSafetensors((dir / kOptimizer).string(),
-                                           TensorsToWrite(contents.learner->optimizer), {}));
+  const CheckpointTensors tensors = TensorsOf(contents);
+  FRESHET_RETURN_IF_ERROR(
+      WriteSafetensors((dir / kModel).string(), tensors.model, {{"format", "pt"}}));
+  FRESHET_RETURN_IF_ERROR(WriteSafetensors((dir / kOptimizer).string(), tensors.optimizer, {}));
   return WriteFileAtomically((dir / kState).string(), StateToJson(contents).dump(1) + "\n");
 }
 
@@ -94,14 +137,10 @@ absl::StatusOr<std::string> WriteManifest(const fs::path& dir, const CheckpointC
     files.push_back({{"name", name}, {"bytes", fs::file_size(path)}, {"sha256", sha256}});
   }
   const TrainingState& state = contents.state;
-  const Json manifest = {{"format", kFormat},
-                         {"job", state.job},
-                         {"step", state.policy.version},
-                         {"lineage", state.policy.lineage},
-                         {"version", state.policy.version},
-                         {"digest", state.digest},
-                         {"writer_epoch", contents.writer_epoch},
-                         {"files", files}};
+  const Json manifest = {{"format", FormatOf(contents)},          {"job", state.job},
+                         {"step", state.policy.version},          {"lineage", state.policy.lineage},
+                         {"version", state.policy.version},       {"digest", state.digest},
+                         {"writer_epoch", contents.writer_epoch}, {"files", files}};
   const std::string text = manifest.dump(1) + "\n";
   FRESHET_RETURN_IF_ERROR(WriteFileAtomically((dir / kManifest).string(), text));
   return Sha256Hex(text);
@@ -112,9 +151,9 @@ absl::StatusOr<CheckpointManifest> ParseManifest(const fs::path& path, const std
   CheckpointManifest manifest;
   try {
     const auto format = json.at("format").get<int64_t>();
-    if (format != kFormat) {
-      return FailedPrecondition(path.string(), ": format ", format, ", this program reads format ",
-                                kFormat);
+    if (format != kFp32Format && format != kMastersFormat) {
+      return FailedPrecondition(path.string(), ": format ", format, ", this program reads formats ",
+                                kFp32Format, " and ", kMastersFormat);
     }
     manifest.job = json.at("job").get<std::string>();
     manifest.policy = {json.at("lineage").get<int64_t>(), json.at("version").get<int64_t>()};

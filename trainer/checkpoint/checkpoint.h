@@ -13,12 +13,15 @@
 namespace freshet {
 
 // A checkpoint is a directory in Hugging Face layout, plus
-//   optimizer.safetensors      moments
+//   optimizer.safetensors      moments; kMasterPrefix + NAME: the fp32 weights, unless those of
+//                              model.safetensors are fp32
 //   trainer_state.json         TrainingState
 //   manifest.json              written last: job, step, lineage, digest, writer epoch, and name,
 //                              size and SHA-256 of every other file
 // It is complete if the manifest lists config.json, model.safetensors and the two files above, and
 // every listed file matches. Names and order of checkpoints: checkpoint_folder.h.
+
+inline constexpr char kMasterPrefix[] = "master.";
 
 struct CheckpointManifest {
   struct File {

@@ -21,7 +21,7 @@ struct TensorCopy {
 };
 
 struct LearnerState {
-  std::vector<TensorCopy> model;      // Hugging Face names and shapes
+  std::vector<TensorCopy> model;      // fp32; Hugging Face names and shapes
   std::vector<TensorCopy> optimizer;  // moments, "exp_avg.NAME" and "exp_avg_sq.NAME"
   int64_t optimizer_steps = 0;
 };
@@ -40,6 +40,8 @@ struct CheckpointContents {
   TrainingState state;
   int64_t writer_epoch = 0;  // orders the writers of one folder, see checkpoint_folder.h
   std::shared_ptr<const LearnerState> learner;
+  // Of model.safetensors: kF32 or kBf16. `files` must have a config.json that says so.
+  Dtype weights_dtype = Dtype::kF32;
   // Text files copied verbatim: config.json, generation_config.json, tokenizer files.
   std::vector<std::pair<std::string, std::string>> files;
 };

@@ -12,6 +12,7 @@
 #include "model/packed_forward.h"
 #include "model/safetensors.h"
 #include "model/tensor_convert.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/learner/optimizer.h"
 #include "trainer/learner/policy_learner_state.h"
 #include "trainer/loss/loss.h"
@@ -25,6 +26,40 @@ TensorCopy CopyTensor(std::string name, const at::Tensor& tensor, std::vector<in
   const auto* data = static_cast<const std::byte*>(flat.const_data_ptr());
   copy.bytes.assign(data, data + flat.nbytes());
   return copy;
+}
+
+// Reads a fp32 tensor of optimizer.safetensors.
+absl::Status ReadFloats(const SafetensorsFile& file, const std::string& name,
+                        const std::vector<int64_t>& shape, float* out) {
+  const TensorInfo* info = file.Find(name);
+  if (info == nullptr || info->dtype != Dtype::kF32 || info->shape != shape) {
+    return DataLoss(file.path(), ": tensor ", name, " is missing or misshapen");
+  }
+  std::memcpy(out, file.Data(*info).data(), info->bytes);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> OpenOptimizer(const std::string& checkpoint_dir) {
+  return SafetensorsFile::Open(checkpoint_dir + "/optimizer.safetensors");
+}
+
+// Copies the fp32 master weights of a checkpoint to `flat`.
+absl::Status FillMasters(const std::string& checkpoint_dir, const ParameterLayout& layout,
+                         const at::Tensor& flat) {
+  FRESHET_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(checkpoint_dir));
+  const bool rounded =
+      std::any_of(layout.entries.begin(), layout.entries.end(), [&](const ParameterEntry& entry) {
+        const StoredTensor* stored = files->Find(entry.name);
+        return stored != nullptr && stored->dtype != Dtype::kF32;
+      });
+  if (!rounded) return FillArena(*files, layout, flat);
+  FRESHET_ASSIGN_OR_RETURN(const auto optimizer, OpenOptimizer(checkpoint_dir));
+  float* arena = flat.mutable_data_ptr<float>();
+  for (const ParameterEntry& entry : layout.entries) {
+    FRESHET_RETURN_IF_ERROR(
+        ReadFloats(*optimizer, kMasterPrefix + entry.name, entry.shape, arena + entry.offset));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -81,29 +116,28 @@ absl::Status PolicyLearner::LoadModel(const ModelFiles& files) {
   return FillArena(files, state_->layout, state_->flat);
 }
 
+absl::Status PolicyLearner::LoadMasters(const std::string& checkpoint_dir) {
+  const at::NoGradGuard no_grad;
+  return FillMasters(checkpoint_dir, state_->layout, state_->flat);
+}
+
 void PolicyLearner::FreezeReference() { state_->reference = state_->flat.detach().clone(); }
 
-absl::Status PolicyLearner::LoadReference(const ModelFiles& files) {
+absl::Status PolicyLearner::LoadReference(const std::string& checkpoint_dir) {
   at::Tensor reference = at::zeros_like(state_->flat);
-  FRESHET_RETURN_IF_ERROR(FillArena(files, state_->layout, reference));
+  FRESHET_RETURN_IF_ERROR(FillMasters(checkpoint_dir, state_->layout, reference));
   state_->reference = std::move(reference);
   return absl::OkStatus();
 }
 
 absl::Status PolicyLearner::LoadOptimizer(const std::string& checkpoint_dir,
                                           int64_t optimizer_steps) {
-  const std::string path = checkpoint_dir + "/optimizer.safetensors";
-  FRESHET_ASSIGN_OR_RETURN(const auto file, SafetensorsFile::Open(path));
+  FRESHET_ASSIGN_OR_RETURN(const auto file, OpenOptimizer(checkpoint_dir));
   AdamWState state;
   state.step = optimizer_steps;
   const auto read = [&](const std::string& name, const at::Tensor& like, at::Tensor& out) {
-    const TensorInfo* info = file->Find(name);
-    if (info == nullptr || info->dtype != Dtype::kF32 || info->shape != like.sizes().vec()) {
-      return DataLoss(path, ": tensor ", name, " is missing or misshapen");
-    }
     out = at::empty_like(like, like.options().requires_grad(false));
-    std::memcpy(out.mutable_data_ptr<float>(), file->Data(*info).data(), info->bytes);
-    return absl::OkStatus();
+    return ReadFloats(*file, name, like.sizes().vec(), out.mutable_data_ptr<float>());
   };
   for (const TrainedParameter& leaf : TrainedParameters(state_->weights)) {
     AdamWMoments& moments = state.moments[leaf.name];

@@ -45,17 +45,20 @@ class PolicyLearner final : public Learner {
                                                                const Clock& clock);
   ~PolicyLearner() override;
 
-  // Initial weights; call one of the two before training.
+  // Initial weights; call one of the three before training.
   void InitializeRandom(uint64_t seed);
   absl::Status LoadModel(const ModelFiles& files);
+  // The fp32 master weights of a checkpoint directory, whatever the dtype of its model.safetensors.
+  // DATA_LOSS if they are missing; otherwise the errors of ModelFiles::Open and LoadModel.
+  absl::Status LoadMasters(const std::string& checkpoint_dir);
   // Loads moments and update count from a checkpoint directory. DATA_LOSS if they do not match the
   // model.
   absl::Status LoadOptimizer(const std::string& checkpoint_dir, int64_t optimizer_steps);
 
   // Freezes the current weights as the reference policy of the KL term.
   void FreezeReference();
-  // Loads the reference from a directory instead.
-  absl::Status LoadReference(const ModelFiles& files);
+  // Loads the reference from a checkpoint directory instead, as LoadMasters does.
+  absl::Status LoadReference(const std::string& checkpoint_dir);
 
   // One supervised step; returns the mean loss per answer token in nats. Uses its own optimizer
   // state, which BeginPolicyTraining() discards.

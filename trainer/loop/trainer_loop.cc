@@ -231,6 +231,7 @@ absl::Status TrainerLoop::Checkpoint() {
   observer_.OnRest();
   FRESHET_ASSIGN_OR_RETURN(contents->learner, learner_.Snapshot());
   contents->files = options_.checkpoint_files;
+  contents->weights_dtype = options_.checkpoint_dtype;
   checkpointed_ = policy_.version;
   checkpoint_thread_ = std::jthread([this, contents] {
     const LogScope scope(options_.job);

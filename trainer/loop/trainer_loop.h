@@ -38,6 +38,7 @@ struct TrainerLoopOptions {
   std::vector<std::string> passed_over;
   std::vector<std::string> damaged;
   std::vector<std::pair<std::string, std::string>> checkpoint_files;  // config, tokenizer
+  Dtype checkpoint_dtype = Dtype::kF32;                               // kF32 or kBf16
   uint64_t seed = 0;
   absl::Duration wait_slice = absl::Seconds(1);      // how long one wait for a batch may block
   absl::Duration stall_warning = absl::Seconds(10);  // a wait this long is reported with its reason

@@ -35,6 +35,10 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
   return options;
 }
 
+Dtype CheckpointDtype(const job::v1::JobSpec& spec) {
+  return spec.checkpoint().dtype() == "bf16" ? Dtype::kBf16 : Dtype::kF32;
+}
+
 TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::string& job,
                                    bool has_reference) {
   TrainerLoopOptions options;
@@ -43,6 +47,7 @@ TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::stri
   options.publish_every = spec.weight_sync().every_steps();
   options.checkpoint_every = spec.checkpoint().every_steps();
   options.keep_checkpoints = spec.checkpoint().keep_last();
+  options.checkpoint_dtype = CheckpointDtype(spec);
   // The reference policy is version 0.
   if (has_reference) options.always_keep_version = 0;
   options.seed = static_cast<uint64_t>(spec.seed());

@@ -5,6 +5,7 @@
 
 #include "freshet/job/v1/job_spec.pb.h"
 #include "job/loss_spec.h"
+#include "model/dtype.h"
 #include "model/model_config.h"
 #include "trainer/learner/learning_rate.h"
 #include "trainer/learner/policy_learner.h"
@@ -18,6 +19,9 @@ LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec);
 
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
                                         const LossSpec& loss);
+
+// Of the weights in checkpoints, for ModelTextFiles.
+Dtype CheckpointDtype(const job::v1::JobSpec& spec);
 
 // The job-dependent part of a loop's options; `job` is its id. The caller adds what it loaded, and
 // the checkpoints' folder and text files (ModelTextFiles).

@@ -70,6 +70,13 @@ CheckpointContents Contents(int64_t version, int64_t lineage = 0, const std::str
   return contents;
 }
 
+// Contents with a bf16 model.safetensors.
+CheckpointContents Bf16Contents(int64_t version) {
+  CheckpointContents contents = Contents(version);
+  contents.weights_dtype = Dtype::kBf16;
+  return contents;
+}
+
 // Contents written by a trainer of this writer epoch, in the lineage of the same number.
 CheckpointContents By(int64_t writer_epoch, int64_t version) {
   return Contents(version, writer_epoch, "job", writer_epoch);
@@ -147,6 +154,34 @@ TEST_F(CheckpointTest, HoldsTheTensorsAndFiles) {
   ASSERT_TRUE(optimizer.ok()) << optimizer.status();
   EXPECT_THAT((*optimizer)->names(), ElementsAre("exp_avg.embed", "exp_avg_sq.embed"));
   EXPECT_EQ(*ReadFile(Step(7) + "/config.json", 100), "{\"a\": 1}\n");
+}
+
+TEST_F(CheckpointTest, OfBf16WeightsKeepsTheMastersBesideTheMoments) {
+  ASSERT_TRUE(Write(Bf16Contents(7)).ok());
+  ASSERT_TRUE(OpenCheckpoint(Step(7)).ok());
+  const auto model = SafetensorsFile::Open(Step(7) + "/model.safetensors");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT((*model)->names(), ElementsAre("model.embed", "model.norm"));
+  const TensorInfo* embed = (*model)->Find("model.embed");
+  EXPECT_EQ(embed->dtype, Dtype::kBf16);
+  EXPECT_THAT(embed->shape, ElementsAre(4, 3));
+  EXPECT_EQ((*model)->Data(*embed), std::string(24, '\7'));  // 0x07070707 rounds to 0x0707
+  const auto optimizer = SafetensorsFile::Open(Step(7) + "/optimizer.safetensors");
+  ASSERT_TRUE(optimizer.ok()) << optimizer.status();
+  EXPECT_THAT((*optimizer)->names(), ElementsAre("exp_avg.embed", "exp_avg_sq.embed",
+                                                 "master.model.embed", "master.model.norm"));
+  EXPECT_EQ((*optimizer)->Data(*(*optimizer)->Find("master.model.embed")), std::string(48, '\7'));
+}
+
+// Programs that know only format 1 would resume from rounded weights.
+TEST_F(CheckpointTest, OnlyBf16WeightsNeedANewerFormat) {
+  const auto format = [&](int64_t step) {
+    return nlohmann::json::parse(*ReadFile(Step(step) + "/manifest.json", 1 << 20))["format"];
+  };
+  ASSERT_TRUE(Write(Contents(1)).ok());
+  ASSERT_TRUE(Write(Bf16Contents(2)).ok());
+  EXPECT_EQ(format(1), 1);
+  EXPECT_EQ(format(2), 2);
 }
 
 TEST_F(CheckpointTest, TheManifestListsEveryOtherFileWithSizeAndHash) {
@@ -369,10 +404,10 @@ TEST_F(CheckpointTest, OneWithoutAWriterEpochIsLoadedAndReplaced) {
 
 TEST_F(CheckpointTest, AnotherFormatIsRefusedByNameAndLeftAlone) {
   for (const int64_t step : {1, 2}) ASSERT_TRUE(Write(Contents(step)).ok());
-  ChangeManifest(2, [](nlohmann::json& manifest) { manifest["format"] = 2; });
+  ChangeManifest(2, [](nlohmann::json& manifest) { manifest["format"] = 3; });
   const auto found = FindAllCheckpoints(root(), "job");
   EXPECT_EQ(found.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(found.status()), HasSubstr("step-2/manifest.json: format 2"));
+  EXPECT_THAT(Message(found.status()), HasSubstr("step-2/manifest.json: format 3"));
   EXPECT_FALSE(Write(By(9, 2)).ok());
   ASSERT_TRUE(Prune(3, 1, std::nullopt).ok());
   EXPECT_THAT(Names(), UnorderedElementsAre("step-1", "step-2"));

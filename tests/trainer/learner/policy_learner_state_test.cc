@@ -1,5 +1,8 @@
+#include <filesystem>
+
 #include "model/model_files.h"
 #include "model/safetensors.h"
+#include "model/tensor_convert.h"
 #include "tests/model/test_directory.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
@@ -11,8 +14,9 @@ namespace {
 class PolicyLearnerStateTest : public PolicyLearnerFixture {
  protected:
   // Writes the learner's checkpoint of step `step`; returns its directory.
-  std::string Save(const PolicyLearner& learner, int64_t step) {
+  std::string Save(const PolicyLearner& learner, int64_t step, Dtype dtype = Dtype::kF32) {
     CheckpointContents contents;
+    contents.weights_dtype = dtype;
     contents.state.job = "job";
     contents.state.policy = {0, step};
     contents.learner = *learner.Snapshot();
@@ -30,7 +34,8 @@ class PolicyLearnerStateTest : public PolicyLearnerFixture {
     const auto files = ModelFiles::Open(path);
     EXPECT_TRUE(files.ok()) << files.status();
     EXPECT_TRUE((*files)->CheckTensors().empty());
-    EXPECT_TRUE(learner->LoadModel(**files).ok());
+    const absl::Status weights = learner->LoadMasters(path);
+    EXPECT_TRUE(weights.ok()) << weights;
     const auto found = OpenCheckpoint(path);
     EXPECT_TRUE(found.ok()) << found.status();
     const absl::Status loaded = learner->LoadOptimizer(path, found->optimizer_steps);
@@ -41,7 +46,14 @@ class PolicyLearnerStateTest : public PolicyLearnerFixture {
 };
 
 TEST_F(PolicyLearnerStateTest, ContinuesFromACheckpointBitForBit) {
-  for (const bool tied : {false, true}) {
+  const struct {
+    Dtype dtype;
+    bool tied;
+  } cases[] = {
+      {Dtype::kF32, false}, {Dtype::kF32, true}, {Dtype::kBf16, false}, {Dtype::kBf16, true}};
+  int64_t saved = 0;
+  for (const auto& [dtype, tied] : cases) {
+    SCOPED_TRACE(testing::Message() << DtypeName(dtype) << (tied ? ", tied" : ""));
     options_.model.tie_word_embeddings = tied;
     options_.weight_decay = 0.1;
     options_.minibatches_per_step = 2;
@@ -49,7 +61,7 @@ TEST_F(PolicyLearnerStateTest, ContinuesFromACheckpointBitForBit) {
     const std::vector<TrainGroup> groups = OnPolicyGroups(*learner, 4);
     Train(*learner, 1, groups);
     Train(*learner, 2, groups);
-    const auto resumed = Load(Save(*learner, tied ? 20 : 10));
+    const auto resumed = Load(Save(*learner, ++saved, dtype));
     EXPECT_EQ(Weights(*resumed), Weights(*learner));
     for (int64_t step = 3; step <= 5; ++step) {
       const TrainStepResult expected = Train(*learner, step, groups);
@@ -59,6 +71,33 @@ TEST_F(PolicyLearnerStateTest, ContinuesFromACheckpointBitForBit) {
     }
     EXPECT_EQ(Weights(*resumed), Weights(*learner));
   }
+}
+
+TEST_F(PolicyLearnerStateTest, ABf16CheckpointIsTheModelRoundedToNearest) {
+  const auto learner = MakeLearner();
+  const std::string path = Save(*learner, 1, Dtype::kBf16);
+  const auto rounded = MakeLearner();
+  const auto files = ModelFiles::Open(path);
+  ASSERT_TRUE(files.ok()) << files.status();
+  ASSERT_TRUE(rounded->LoadModel(**files).ok());
+  const std::vector<float> masters = Weights(*learner);
+  const std::vector<float> weights = Weights(*rounded);
+  EXPECT_NE(weights, masters);
+  const at::Tensor expected = ToTensor(masters).to(at::kBFloat16).to(at::kFloat);
+  EXPECT_EQ(weights, ToFloats(expected));
+  for (const auto& tensor : (*learner->Snapshot())->model) {
+    EXPECT_EQ((*files)->Find(tensor.name)->dtype, Dtype::kBf16) << tensor.name;
+  }
+}
+
+TEST_F(PolicyLearnerStateTest, Bf16WeightsWithoutMastersAreDataLoss) {
+  const auto learner = MakeLearner();
+  const std::string path = Save(*learner, 1, Dtype::kBf16);
+  std::filesystem::copy_file(Save(*learner, 2) + "/optimizer.safetensors",
+                             path + "/optimizer.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(learner->LoadMasters(path).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(learner->LoadReference(path).code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(PolicyLearnerStateTest, WithoutItsOptimizerItWouldNot) {
@@ -131,22 +170,25 @@ TEST_F(PolicyLearnerStateTest, AModelOfAnotherShapeIsRefused) {
   const auto files = ModelFiles::Open(path);
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_EQ(misfit->LoadModel(**files).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(misfit->LoadReference(**files).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(misfit->LoadMasters(path).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(misfit->LoadReference(path).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(PolicyLearnerStateTest, AReferenceFromADirectoryIsAFrozenOne) {
+TEST_F(PolicyLearnerStateTest, AReferenceFromACheckpointIsAFrozenOne) {
   options_.loss.kl = {KlKind::kK3, 0.1};
-  const auto frozen = MakeLearner();
-  const std::vector<TrainGroup> groups = OnPolicyGroups(*frozen, 2);
-  const auto files = ModelFiles::Open(Save(*frozen, 1));
-  ASSERT_TRUE(files.ok()) << files.status();
-  const auto loaded = MakeLearner();
-  frozen->FreezeReference();
-  ASSERT_TRUE(loaded->LoadReference(**files).ok());
-  for (int64_t step = 1; step <= 3; ++step) {
-    EXPECT_EQ(Train(*frozen, step, groups).kl_ref, Train(*loaded, step, groups).kl_ref);
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kBf16}) {
+    SCOPED_TRACE(DtypeName(dtype));
+    const auto frozen = MakeLearner();
+    const std::vector<TrainGroup> groups = OnPolicyGroups(*frozen, 2);
+    const std::string path = Save(*frozen, dtype == Dtype::kF32 ? 1 : 2, dtype);
+    const auto loaded = MakeLearner();
+    frozen->FreezeReference();
+    ASSERT_TRUE(loaded->LoadReference(path).ok());
+    for (int64_t step = 1; step <= 3; ++step) {
+      EXPECT_EQ(Train(*frozen, step, groups).kl_ref, Train(*loaded, step, groups).kl_ref);
+    }
+    EXPECT_EQ(Weights(*frozen), Weights(*loaded));
   }
-  EXPECT_EQ(Weights(*frozen), Weights(*loaded));
 }
 
 TEST_F(PolicyLearnerStateTest, SupervisedStepsLearnTheAnswerAndLeaveNoOptimizerState) {

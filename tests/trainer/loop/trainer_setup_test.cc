@@ -62,6 +62,16 @@ TEST(TrainerSetup, TheLoopKeepsTheReferenceCheckpoint) {
   EXPECT_EQ(MakeLoopOptions(Job(), "job-7", /*has_reference=*/true).always_keep_version, 0);
 }
 
+TEST(TrainerSetup, CheckpointsAreFp32ByDefault) {
+  job::v1::JobSpec spec = Job();
+  for (const auto& [name, dtype] :
+       {std::pair{"", Dtype::kF32}, {"fp32", Dtype::kF32}, {"bf16", Dtype::kBf16}}) {
+    if (*name != '\0') spec.mutable_checkpoint()->set_dtype(name);
+    EXPECT_EQ(CheckpointDtype(spec), dtype) << name;
+    EXPECT_EQ(MakeLoopOptions(spec, "job-7", /*has_reference=*/false).checkpoint_dtype, dtype);
+  }
+}
+
 TEST(LossSetup, EveryKeyReachesTheLoss) {
   job::v1::JobSpec spec = Job();
   job::v1::Loss& loss = *spec.mutable_loss();
