@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Checks that a checkpoint written by Freshet is a Hugging Face model directory.
 
-Trains a tiny job from scratch, with fp32 and with bf16 checkpoints, and, if the reference data is beside the source tree,
-examples/stories.yaml from a bf16 copy of stories260K (tied head, BPE tokenizer). Loads the last
-checkpoint of each in transformers, which must find the dtype that was asked for, and compares fp32
-log-probs with `freshet score` and token ids with `freshet tokenize`. Compares the log-probs of
-further model directories in fp32.
+Trains a tiny job from scratch, with fp32 and with bf16 checkpoints, and, if the reference data is
+beside the source tree, examples/stories.yaml from a bf16 copy of stories260K (tied head, BPE
+tokenizer). Loads the last checkpoint of each in transformers, which must find the dtype of the
+checkpoint, and compares fp32 log-probs with `freshet score` and token ids with `freshet tokenize`.
+Compares the fp32 log-probs of further model directories.
 
 usage: check_transformers.py FRESHET [MODEL_DIRECTORY ...]
 
