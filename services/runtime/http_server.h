@@ -20,9 +20,13 @@ class Registry;
 namespace freshet::runtime {
 
 struct HttpRequest {
-  std::string path;     // without the query; begins with '/'
-  std::string query{};  // after the '?', without it
-  std::string host{};   // header Host; "" without one
+  std::string path;      // without the query; begins with '/'
+  std::string query{};   // after the '?', without it
+  std::string host{};    // header Host; "" without one
+  std::string method{};  // GET, HEAD or POST
+  // Names in lower case. The values of a repeated header are joined with ", ".
+  std::map<std::string, std::string> headers{};
+  std::string body{};
 };
 
 struct HttpResponse {
@@ -32,35 +36,81 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers{};  // additional ones
 };
 
-// Answers a request. Called on the server's thread, one request at a time: a slow handler delays
-// the other requests.
+// Answers one request, at once or later. If it is destroyed before the answer is complete, the
+// client gets status 500, or a stream that breaks off. May outlive the server. Never blocks on the
+// client. Thread-safe, but the pieces of a stream are sent in the order of the calls.
+class HttpReply {
+ public:
+  virtual ~HttpReply() = default;
+  // Sends the whole answer. Ignored if an answer has started.
+  virtual void Send(HttpResponse response) = 0;
+  // Starts an answer of unknown length, of which `head.body` is the first piece. Ignored if an
+  // answer has started.
+  virtual void StartStream(HttpResponse head) = 0;
+  // Sends a piece of a started stream. False: the stream is not open. The client is gone, it has
+  // not read HttpLimits::max_buffered_bytes of pieces, or a time limit has passed.
+  virtual bool Write(std::string piece) = 0;
+  // Completes a started stream.
+  virtual void Finish() = 0;
+  // Calls `closed` once if the client goes away or a limit ends the answer before it is complete,
+  // even if that has already happened: on the server's thread, or here if the server is destroyed.
+  // Replaces the function of an earlier call. `closed` must not own the reply.
+  virtual void OnClosed(std::function<void()> closed) = 0;
+};
+
+// Both are called on the server's thread, one request at a time: a slow handler delays the other
+// requests and answers.
 using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
+using HttpAsyncHandler = std::function<void(HttpRequest, std::shared_ptr<HttpReply>)>;
 // Path without query -> answer, as for a handler. Other paths are 404.
 using HttpRoutes = std::map<std::string, std::function<HttpResponse()>>;
 
 struct HttpLimits {
-  // At the limit, a new connection closes the oldest one whose request is incomplete, or else the
-  // oldest one that has received its answer. If all are being answered, the new one is closed.
+  // At the limit, a new connection closes the oldest one that waits for its next request, or whose
+  // request is incomplete, or that has received its answer. If all are being answered, the new one
+  // is closed.
   size_t max_connections = 64;
   size_t max_request_bytes = 8192;  // of request line and headers, within a factor of 2; more: 431
-  absl::Duration io_timeout = absl::Seconds(5);  // for the whole request, and the whole answer
-  const char* flag = "--http-listen";            // names the address in error messages
+  // More: 413. 0: no bodies, and POST is refused with 405. The bodies being received together hold
+  // at most 64 times as much; more: 503.
+  size_t max_body_bytes = 0;
+  // A stream ends when the client has not read this much of it and one more piece comes.
+  size_t max_buffered_bytes = 1 << 20;
+  // For a whole request (408 if only its body is late) and for a whole answer. A stream ends when
+  // the client reads none of its pending bytes for as long.
+  absl::Duration io_timeout = absl::Seconds(5);
+  // From the request to the end of its answer: then 504, or the stream ends.
+  absl::Duration answer_timeout = absl::Minutes(10);
+  // How long a connection waits for its next request. 0: one request per connection.
+  absl::Duration idle_timeout = absl::ZeroDuration();
+  // Makes the answer to a request that the server refuses itself, from its status. nullptr: the
+  // reason phrase as plain text.
+  HttpResponse (*refusal)(int status) = nullptr;
+  const char* flag = "--http-listen";  // names the address in error messages
 };
 
-// An HTTP/1.1 server for probes, metrics and status pages: GET and HEAD, no request bodies, one
-// request per connection, one thread. Thread-safe.
+// An HTTP/1.1 server for probes, metrics, status pages and APIs: GET, HEAD and POST, one thread.
+// Thread-safe.
 class HttpServer {
  public:
   // `listen` is HOST:PORT with a numeric host or "localhost".
   // Returns INVALID_ARGUMENT: a bad address; FAILED_PRECONDITION: it cannot be listened on.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen,
+                                                           HttpAsyncHandler handler,
+                                                           const HttpLimits& limits = {});
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen,
                                                            HttpHandler handler,
                                                            const HttpLimits& limits = {});
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen,
                                                            HttpRoutes routes,
                                                            const HttpLimits& limits = {});
-  // Stops the thread and closes all connections.
+  // Closes all connections and stops the thread. Must not be called on the server's thread.
   ~HttpServer();
+
+  // Stops listening, closes the connections without a complete request and waits until the others
+  // have been sent their answers. False: some have not within `timeout`. Must not be called on the
+  // server's thread.
+  bool Drain(absl::Duration timeout);
 
   // The bound HOST:PORT.
   const std::string& address() const;

@@ -40,21 +40,33 @@ class RawConnection {
   // Reads until the peer closes. `closed` reports whether that happened within 10 s.
   std::string ReadAll(bool* closed = nullptr) {
     std::string all;
-    pollfd polled{fd_, POLLIN, 0};
-    char buffer[4096];
-    while (::poll(&polled, 1, 10'000) == 1) {
-      const ssize_t got = ::recv(fd_, buffer, sizeof(buffer), 0);
-      if (got <= 0) {
-        if (closed != nullptr) *closed = true;
-        return all;
-      }
-      all.append(buffer, static_cast<size_t>(got));
+    bool open = true;
+    while (open && Read(all, 4096, open)) {
     }
-    if (closed != nullptr) *closed = false;
+    if (closed != nullptr) *closed = !open;
+    return all;
+  }
+  // Reads until `end` has been read, or as ReadAll(). Reads nothing after it.
+  std::string ReadThrough(const std::string& end) {
+    std::string all;
+    bool open = true;
+    while (open && !all.ends_with(end) && Read(all, 1, open)) {
+    }
     return all;
   }
 
  private:
+  // Appends up to `size` bytes to `all`. False: none came within 10 s.
+  bool Read(std::string& all, size_t size, bool& open) const {
+    pollfd polled{fd_, POLLIN, 0};
+    char buffer[4096];
+    if (::poll(&polled, 1, 10'000) != 1) return false;
+    const ssize_t got = ::recv(fd_, buffer, size, 0);
+    open = got > 0;
+    if (open) all.append(buffer, static_cast<size_t>(got));
+    return true;
+  }
+
   int fd_ = -1;
   bool connected_ = false;
 };
