@@ -1,0 +1,64 @@
+#ifndef FRESHET_ROLLOUT_OPENAI_COMPLETION_CALL_H_
+#define FRESHET_ROLLOUT_OPENAI_COMPLETION_CALL_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "rollout/openai/answer.h"
+#include "rollout/openai/generation_loop.h"
+#include "services/runtime/http_server.h"
+
+namespace freshet::openai {
+
+// What a call generates.
+struct CompletionPlan {
+  AnswerHead head;
+  std::shared_ptr<const ApiRequest> request;
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<SamplingParams> sampling;  // by prompt
+  uint64_t seed = 0;
+};
+
+// One call of the API from its plan to the end of its answer. It lives as long as the loop works
+// for it. A call whose client goes away is cancelled. Thread-safe.
+class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
+ public:
+  // Starts generating and answers on `reply`, now or later. The tokenizer and the loop must outlive
+  // the answer.
+  static void Start(CompletionPlan plan, const Tokenizer& tokenizer, GenerationLoop& loop,
+                    std::shared_ptr<runtime::HttpReply> reply);
+
+  // Use Start.
+  CompletionCall(CompletionPlan plan, const Tokenizer& tokenizer, GenerationLoop& loop,
+                 std::shared_ptr<runtime::HttpReply> reply);
+
+ private:
+  void Submit();
+  LoopRequest MakeRequest(size_t prompt);
+  void OnToken(size_t prompt, const GeneratedToken& token);
+  // Prompts of the call have ended: `count`, all with this status.
+  void OnEnd(size_t count, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  // Cancels what still runs; `reason` is the call's error if it has none.
+  void Abort(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mu_);
+  void Complete(const absl::Status& status);
+
+  CompletionPlan plan_;
+  GenerationLoop& loop_;
+  const std::shared_ptr<runtime::HttpReply> reply_;
+  // Used on the loop's thread until the last prompt has ended.
+  Answer answer_;
+  bool streaming_ = false;
+
+  Mutex mu_;
+  size_t running_ ABSL_GUARDED_BY(mu_);            // prompts that have not ended
+  absl::Status error_ ABSL_GUARDED_BY(mu_);        // the first one
+  std::vector<int64_t> ids_ ABSL_GUARDED_BY(mu_);  // of the loop's requests
+};
+
+}  // namespace freshet::openai
+
+#endif  // FRESHET_ROLLOUT_OPENAI_COMPLETION_CALL_H_

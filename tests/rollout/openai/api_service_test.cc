@@ -1,0 +1,286 @@
+#include "rollout/openai/api_service.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/rollout/openai/fake_reply.h"
+#include "tests/rollout/openai/scripted_engine.h"
+#include "tests/testing/fake_clock.h"
+#include "text/char_tokenizer.h"
+
+namespace freshet::openai {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr absl::Duration kGuard = absl::Seconds(30);
+// After each character comes the next one; id 31 is the end token.
+constexpr char kAlphabet[] = "abcdefghijklmnopqrstuvwxyz01234";
+constexpr int32_t kEnd = 31;
+
+std::unique_ptr<Tokenizer> ChatTokenizer() {
+  std::vector<TokenizerFile> files = (*CreateCharTokenizer(kAlphabet))->Files();
+  files.push_back({"chat_template.jinja",
+                   "{% for m in messages %}{{ m.content }}{% endfor %}"
+                   "{% if add_generation_prompt %}a{% endif %}"});
+  return *ParseTokenizer(std::move(files), "test");
+}
+
+class ApiServiceTest : public testing::Test {
+ protected:
+  ApiServiceTest() {
+    options_.model_name = "m";
+    options_.model_path = "/models/m";
+    options_.model = {ScriptedEngine::kContext, ScriptedEngine::kVocabulary, {kEnd}};
+    options_.defaults.temperature = 0;
+  }
+  void Start(std::unique_ptr<ScriptedEngine> engine = std::make_unique<ScriptedEngine>()) {
+    loop_ = std::make_unique<GenerationLoop>(std::move(engine), loop_options_, clock_);
+    service_ = std::make_unique<ApiService>(options_, *tokenizer_, *loop_, clock_);
+  }
+  // An engine whose polls wait until `gate_` is notified, after the first `free` ones.
+  std::unique_ptr<ScriptedEngine> Gated(int free) {
+    auto engine = std::make_unique<ScriptedEngine>(/*max_sequences=*/1);
+    engine->on_poll = [this, free, polls = 0]() mutable {
+      polling_.Notify();
+      if (polls++ >= free) {
+        EXPECT_TRUE(gate_.WaitFor(kGuard));
+      }
+      return absl::OkStatus();
+    };
+    return engine;
+  }
+  static runtime::HttpRequest Request(const std::string& path, const std::string& body = "") {
+    runtime::HttpRequest request;
+    request.path = path;
+    request.host = "127.0.0.1:8000";
+    request.method = body.empty() ? "GET" : "POST";
+    request.headers["content-type"] = "application/json";
+    request.body = body;
+    return request;
+  }
+  std::shared_ptr<FakeReply> Begin(runtime::HttpRequest request) {
+    auto reply = std::make_shared<FakeReply>();
+    service_->Handle(std::move(request), reply);
+    return reply;
+  }
+  runtime::HttpResponse Call(runtime::HttpRequest request) {
+    const auto reply = Begin(std::move(request));
+    EXPECT_TRUE(reply->done.WaitFor(kGuard));
+    return reply->response();
+  }
+  runtime::HttpResponse Complete(const std::string& body) {
+    return Call(Request("/v1/completions", body));
+  }
+  void ExpectError(const runtime::HttpResponse& response, int status, const std::string& part) {
+    EXPECT_EQ(response.status, status) << response.body;
+    EXPECT_EQ(response.content_type, "application/json");
+    const json error = json::parse(response.body)["error"];
+    EXPECT_EQ(error["code"], status);
+    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(part));
+  }
+  // Waits for the loop to end everything.
+  void ExpectNothingHeld() {
+    EXPECT_TRUE(loop_->Drain(kGuard));
+    const LoopStats stats = loop_->stats();
+    EXPECT_EQ(stats.running + stats.waiting, 0);
+    EXPECT_EQ(stats.engine.cache_blocks_free, stats.engine.cache_blocks);
+  }
+
+  ApiServiceOptions options_;
+  GenerationLoopOptions loop_options_;
+  FakeClock clock_;
+  Notification polling_;
+  Notification gate_;
+  const std::unique_ptr<Tokenizer> tokenizer_ = ChatTokenizer();
+  std::unique_ptr<GenerationLoop> loop_;
+  std::unique_ptr<ApiService> service_;
+};
+
+TEST_F(ApiServiceTest, ListsTheModel) {
+  Start();
+  const json list = json::parse(Call(Request("/v1/models")).body);
+  EXPECT_EQ(list["object"], "list");
+  EXPECT_EQ(list["data"][0]["id"], "m");
+  EXPECT_EQ(list["data"][0]["max_model_len"], 256);
+  EXPECT_EQ(json::parse(Call(Request("/v1/models/m")).body)["id"], "m");
+  ExpectError(Call(Request("/v1/models/other")), 404, "other");
+}
+
+TEST_F(ApiServiceTest, RefusesUnknownPathsAndMethods) {
+  Start();
+  ExpectError(Call(Request("/v1/nothing")), 404, "/v1/nothing");
+  ExpectError(Call(Request("/v1/nothing", "{}")), 404, "/v1/nothing");
+  ExpectError(Call(Request("/v1/completions")), 405, "wants POST");
+  ExpectError(Call(Request("/v1/models", "{}")), 405, "wants GET");
+}
+
+TEST_F(ApiServiceTest, CompletesText) {
+  Start();
+  const runtime::HttpResponse response =
+      Complete(R"({"model": "m", "prompt": "a", "max_tokens": 3})");
+  EXPECT_EQ(response.status, 200);
+  const json body = json::parse(response.body);
+  EXPECT_THAT(body["id"].get<std::string>(), testing::StartsWith("cmpl-"));
+  EXPECT_EQ(body["choices"][0]["text"], "bcd");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(body["usage"]["total_tokens"], 4);
+  ExpectNothingHeld();
+}
+
+TEST_F(ApiServiceTest, SixteenTokensAreTheDefault) {
+  Start();
+  EXPECT_EQ(json::parse(Complete(R"({"prompt": "a"})").body)["usage"]["completion_tokens"], 16);
+}
+
+TEST_F(ApiServiceTest, StopsAtTheEndToken) {
+  Start();
+  const json choice = json::parse(Complete(R"({"prompt": ["0", [3]], "max_tokens": 40})").body);
+  EXPECT_EQ(choice["choices"][0]["text"], "1234");
+  EXPECT_EQ(choice["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(choice["choices"][1]["text"], "efghijklmnopqrstuvwxyz01234");
+  const json ignored =
+      json::parse(Complete(R"({"prompt": "4", "max_tokens": 3, "ignore_eos": true})").body);
+  EXPECT_EQ(ignored["choices"][0]["text"], "ab");
+}
+
+TEST_F(ApiServiceTest, StreamsChats) {
+  Start();
+  const runtime::HttpResponse response = Call(Request("/v1/chat/completions", R"({"stream": true,
+      "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2})"));
+  EXPECT_THAT(response.content_type, HasSubstr("text/event-stream"));
+  EXPECT_THAT(response.body, testing::StartsWith("data: {"));
+  EXPECT_THAT(response.body, HasSubstr(R"("delta":{"content":"b"})"));
+  EXPECT_THAT(response.body, HasSubstr(R"("delta":{"content":"c"})"));
+  EXPECT_THAT(response.body, testing::EndsWith("data: [DONE]\n\n"));
+  ExpectNothingHeld();
+}
+
+TEST_F(ApiServiceTest, AnswersInAChatMayFillTheContext) {
+  Start();
+  const json body = json::parse(Call(Request("/v1/chat/completions", R"({"ignore_eos": true,
+      "messages": [{"role": "user", "content": "hi"}]})"))
+                                    .body);
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(body["usage"]["total_tokens"], ScriptedEngine::kContext);
+}
+
+TEST_F(ApiServiceTest, NamesWhatIsWrong) {
+  Start();
+  ExpectError(Complete(R"({"prompt": "a", "model": "gpt"})"), 404, "\"gpt\" does not exist");
+  ExpectError(Complete(R"({"prompt": "a", "top_k": "x"})"), 400, "top_k");
+  ExpectError(Complete(R"({"prompt": "!"})"), 400, "prompt: ");
+  ExpectError(Complete(R"({"prompt": [32]})"), 400, "vocabulary of 32");
+  ExpectError(Complete(R"({"prompt": "a", "logit_bias": {"32": 1}})"), 400, "logit_bias");
+  ExpectError(Complete(R"({"prompt": "a", "max_tokens": 256})"), 400, "leave 255");
+  ExpectError(Complete(R"({"prompt": "a", "min_tokens": 17})"), 400, "above the 16 tokens");
+  ExpectError(Complete(R"({"prompt": ")" + std::string(256, 'a') + "\"}"), 400, "256 tokens");
+  runtime::HttpRequest text = Request("/v1/completions", R"({"prompt": "a"})");
+  text.headers["content-type"] = "text/plain";
+  ExpectError(Call(text), 400, "Content-Type");
+  ExpectNothingHeld();
+}
+
+TEST_F(ApiServiceTest, RefusesForeignHosts) {
+  Start();
+  runtime::HttpRequest request = Request("/v1/models");
+  request.host = "evil.example:8000";
+  ExpectError(Call(request), 400, "evil.example");
+  request.host = "localhost";
+  EXPECT_EQ(Call(request).status, 200);
+}
+
+TEST_F(ApiServiceTest, ChecksTheKey) {
+  options_.api_key = "secret";
+  Start();
+  runtime::HttpRequest request = Request("/v1/models");
+  ExpectError(Call(request), 401, "API key");
+  request.headers["authorization"] = "Bearer wrong";
+  ExpectError(Call(request), 401, "API key");
+  request.headers["authorization"] = "Bearer secret";
+  EXPECT_EQ(Call(request).status, 200);
+  EXPECT_EQ(Call(Request("/health")).status, 200);
+}
+
+TEST_F(ApiServiceTest, AClientThatGoesAwayCancelsItsCall) {
+  Start(Gated(2));
+  const auto reply =
+      Begin(Request("/v1/completions", R"({"prompt": "a", "max_tokens": 200, "stream": true})"));
+  ASSERT_TRUE(reply->started.WaitFor(kGuard));
+  reply->Close();
+  gate_.Notify();
+  ExpectNothingHeld();
+  EXPECT_LT(reply->response().body.size(), 2000U);
+}
+
+TEST_F(ApiServiceTest, AStreamThatCannotBeWrittenCancelsItsCall) {
+  auto engine = std::make_unique<ScriptedEngine>();
+  Start(std::move(engine));
+  auto reply = std::make_shared<FakeReply>();
+  reply->max_writes = 2;
+  service_->Handle(Request("/v1/completions", R"({"prompt": ["a", "b"], "max_tokens": 200, "n": 2,
+                                                  "ignore_eos": true, "stream": true})"),
+                   reply);
+  ASSERT_TRUE(reply->done.WaitFor(kGuard));
+  ExpectNothingHeld();
+  EXPECT_LT(loop_->stats().engine.tokens_generated, 4 * 200);
+}
+
+TEST_F(ApiServiceTest, AFullQueueAnswers429) {
+  loop_options_.max_waiting = 1;
+  options_.parser_threads = 1;
+  Start(Gated(0));
+  const auto running = Begin(Request("/v1/completions", R"({"prompt": "a"})"));
+  ASSERT_TRUE(polling_.WaitFor(kGuard));
+  // The first of the two prompts waits, the second is refused.
+  const auto refused = Begin(Request("/v1/completions", R"({"prompt": ["a", "b"]})"));
+  ExpectError(Complete("{"), 400, "body");  // the parser is done with the request before
+  gate_.Notify();
+  ASSERT_TRUE(refused->done.WaitFor(kGuard));
+  ExpectError(refused->response(), 429, "too many requests wait");
+  ASSERT_TRUE(running->done.WaitFor(kGuard));
+  EXPECT_EQ(running->response().status, 200);
+  ExpectNothingHeld();
+}
+
+TEST_F(ApiServiceTest, AnswersRunningCallsWhileItDrains) {
+  Start(Gated(0));
+  const auto running = Begin(Request("/v1/completions", R"({"prompt": "a"})"));
+  ASSERT_TRUE(polling_.WaitFor(kGuard));
+  loop_->StartDrain();
+  ExpectError(Complete(R"({"prompt": "a"})"), 503, "shutting down");
+  EXPECT_EQ(Call(Request("/health")).status, 503);
+  gate_.Notify();
+  ASSERT_TRUE(running->done.WaitFor(kGuard));
+  EXPECT_EQ(running->response().status, 200);
+  ExpectNothingHeld();
+}
+
+TEST_F(ApiServiceTest, AFailureInMidStreamEndsTheStreamWithTheError) {
+  auto engine = std::make_unique<ScriptedEngine>();
+  engine->on_poll = [polls = 0]() mutable {
+    return ++polls == 3 ? absl::InternalError("no memory") : absl::OkStatus();
+  };
+  Start(std::move(engine));
+  const runtime::HttpResponse response =
+      Complete(R"({"prompt": "a", "max_tokens": 9, "stream": true})");
+  EXPECT_THAT(response.body, HasSubstr(R"("message":"no memory")"));
+  EXPECT_THAT(response.body, testing::EndsWith("data: [DONE]\n\n"));
+  ExpectError(Complete(R"({"prompt": [1000000]})"), 400, "vocabulary");
+  ExpectNothingHeld();
+}
+
+TEST_F(ApiServiceTest, ASeedRepeatsTheAnswer) {
+  options_.defaults.temperature = 100;
+  Start();
+  const std::string body = R"({"prompt": "a", "max_tokens": 30, "seed": 5, "n": 2})";
+  const json first = json::parse(Complete(body).body)["choices"];
+  EXPECT_EQ(first, json::parse(Complete(body).body)["choices"]);
+  EXPECT_NE(first[0]["text"], first[1]["text"]);
+  EXPECT_NE(first,
+            json::parse(Complete(R"({"prompt": "a", "max_tokens": 30, "n": 2})").body)["choices"]);
+}
+
+}  // namespace
+}  // namespace freshet::openai
