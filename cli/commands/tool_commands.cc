@@ -30,16 +30,35 @@ int Doctor(const ConnectionFlags& connection, const std::string& model) {
 }
 
 // With `python3 -m`, modules in the current folder would come before the installed ones.
-constexpr char kRunExport[] = R"(import sys
+constexpr char kRunModule[] = R"(import importlib, sys
 if sys.path[0] == "":
     del sys.path[0]
 try:
-    from freshet.export import main
+    main = importlib.import_module(sys.argv.pop(1)).main
 except ImportError as fault:
     sys.exit(f"freshet: {sys.executable}: {fault}; in a checkout of Freshet, install its Python client "
              "with ./dev python, then . .venv/bin/activate; or name another Python with --python")
 sys.exit(main())
 )";
+
+// Replaces this process by a module of the Python client. Returns only on failure.
+int RunPythonModule(const std::string& python, const std::string& module,
+                    const std::vector<std::string>& arguments) {
+  std::vector<std::string> args = {python, "-c", kRunModule, module};
+  args.insert(args.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& arg : args) argv.push_back(arg.data());
+  argv.push_back(nullptr);
+  ::execvp(argv[0], argv.data());
+  PrintLine(StrCat(python, ": cannot be started: ", std::strerror(errno),
+                   "; install Python 3.9 or newer, or name it with --python or FRESHET_PYTHON"));
+  return kExitInternal;
+}
+
+void AddPythonFlag(const Command& command, std::string& python) {
+  command.Add("--python", python, "Python that has Freshet's client (default python3)")
+      .Variable("FRESHET_PYTHON");
+}
 
 struct ExportOptions {
   std::string run, dir;
@@ -51,7 +70,7 @@ struct ExportOptions {
 absl::StatusOr<std::vector<std::string>> ExportArguments(const ConnectionFlags& connection,
                                                          const std::string& tracker,
                                                          const ExportOptions& options) {
-  std::vector<std::string> args = {options.python, "-c", kRunExport, tracker};
+  std::vector<std::string> args = {tracker};
   const auto add = [&](const char* flag, const std::string& value) {
     if (!value.empty()) args.insert(args.end(), {flag, value});
   };
@@ -70,7 +89,6 @@ absl::StatusOr<std::vector<std::string>> ExportArguments(const ConnectionFlags& 
   return args;
 }
 
-// Replaces this process by the Python client. Returns only on failure.
 int Export(const ConnectionFlags& connection, const std::string& tracker,
            const ExportOptions& options) {
   absl::StatusOr<std::vector<std::string>> args = ExportArguments(connection, tracker, options);
@@ -78,24 +96,10 @@ int Export(const ConnectionFlags& connection, const std::string& tracker,
     PrintError(args.status());
     return absl::IsNotFound(args.status()) ? kExitContent : kExitCommandLine;
   }
-  std::vector<char*> argv;
-  for (std::string& arg : *args) argv.push_back(arg.data());
-  argv.push_back(nullptr);
-  ::execvp(argv[0], argv.data());
-  PrintLine(StrCat(options.python, ": cannot be started: ", std::strerror(errno),
-                   "; install Python 3.9 or newer, or name it with --python or FRESHET_PYTHON"));
-  return kExitInternal;
+  return RunPythonModule(options.python, "freshet.export", *args);
 }
 
-}  // namespace
-
-void AddToolCommands(const Command& app, ConnectionFlags& connection) {
-  std::string& model = app.Keep<std::string>();
-  const Command doctor = app.AddCommand("doctor", "check whether this machine can run Freshet");
-  doctor.Add("--model", model, "also look at this Hugging Face directory");
-  AddConnectionFlags(doctor, connection);
-  doctor.OnRun([&] { return Doctor(connection, model); });
-
+void AddExportCommands(const Command& app, ConnectionFlags& connection) {
   const Command exports = app.AddCommand(
       "export", "write the metrics of a run or a job for TensorBoard, W&B or MLflow");
   exports.RequireCommand();
@@ -109,14 +113,60 @@ void AddToolCommands(const Command& app, ConnectionFlags& connection) {
                   "folder for the file (default RUN/tensorboard, or tensorboard/JOB)");
     }
     tracker.AddFlag("--follow", options.follow, "go on until the run or job ends");
-    tracker.Add("--python", options.python, "Python that has Freshet's client (default python3)")
-        .Variable("FRESHET_PYTHON");
+    AddPythonFlag(tracker, options.python);
     AddConnectionFlags(tracker, connection);
     tracker.OnRun([name, &options, &connection] { return Export(connection, name, options); });
   };
   add_tracker("tensorboard", "as an event file of TensorBoard");
   add_tracker("wandb", "as a new run of Weights & Biases; WANDB_MODE=offline needs no account");
   add_tracker("mlflow", "as a new run of MLflow, at MLFLOW_TRACKING_URI");
+}
+
+struct ConvertOptions {
+  std::string source, out, columns, prefix;
+  std::string python = "python3";
+  int64_t limit = 0;  // 0: all rows
+  bool force = false;
+};
+
+int Convert(const ConvertOptions& options) {
+  std::vector<std::string> args;
+  // One argument each, because a value may begin with '-'.
+  if (!options.columns.empty()) args.push_back(StrCat("--columns=", options.columns));
+  if (!options.prefix.empty()) args.push_back(StrCat("--prefix=", options.prefix));
+  if (options.limit > 0) args.push_back(StrCat("--limit=", options.limit));
+  if (options.force) args.emplace_back("--force");
+  args.insert(args.end(), {"--", options.source, options.out});
+  return RunPythonModule(options.python, "freshet.convert", args);
+}
+
+void AddDataCommands(const Command& app) {
+  const Command data = app.AddCommand("data", "prepare datasets");
+  data.RequireCommand();
+  const Command convert =
+      data.AddCommand("convert", "write Parquet files as the JSON Lines of dataset.type jsonl");
+  ConvertOptions& options = app.Keep<ConvertOptions>();
+  convert.Add("SOURCE", options.source, "Parquet file, or folder of them").Required();
+  convert.Add("OUT", options.out, "JSON Lines file to write").Required();
+  convert.Add("--columns", options.columns, "columns to write, separated by commas (default all)");
+  convert.Add("--prefix", options.prefix, "read a folder's files whose names begin with this");
+  convert.Add("--limit", options.limit, "number of rows to write (default all)").Positive();
+  convert.AddFlag("--force", options.force, "replace OUT");
+  AddPythonFlag(convert, options.python);
+  convert.OnRun([&options] { return Convert(options); });
+}
+
+}  // namespace
+
+void AddToolCommands(const Command& app, ConnectionFlags& connection) {
+  std::string& model = app.Keep<std::string>();
+  const Command doctor = app.AddCommand("doctor", "check whether this machine can run Freshet");
+  doctor.Add("--model", model, "also look at this Hugging Face directory");
+  AddConnectionFlags(doctor, connection);
+  doctor.OnRun([&] { return Doctor(connection, model); });
+
+  AddDataCommands(app);
+  AddExportCommands(app, connection);
 
   std::string& shell = app.Keep<std::string>();
   const Command completion = app.AddCommand("completion", "print a shell's completion script");

@@ -5,7 +5,7 @@
 
 namespace freshet {
 
-// doctor, export, completion. To be added last: completion writes down what `app` has.
+// doctor, data, export, completion. To be added last: completion writes down what `app` has.
 // Arguments as in AddSubmitCommands.
 void AddToolCommands(const Command& app, ConnectionFlags& connection);
 

@@ -84,26 +84,51 @@ TEST_F(ExportCommandTest, VerifiesTheLedgerOfAJob) {
 }
 
 // Uses a script in place of the Python client, which tests/clients/python covers.
-class TrackerExportTest : public CommandFixture {
+class PythonClientTest : public CommandFixture {
  protected:
-  TrackerExportTest() {
+  PythonClientTest() {
     folder_.Write("run/metrics.jsonl", "");
     // Skips -c and the program.
-    SetPython("shift 2; printf '%s\\n' \"$@\" >arguments; echo written; exit 5");
+    SetPython(
+        "shift 2; printf %s \"$1\" >module; shift; printf '%s\\n' \"$@\" >arguments; echo written; "
+        "exit 5");
     ::setenv("FRESHET_PYTHON", "./python", 1);
   }
-  ~TrackerExportTest() override { ::unsetenv("FRESHET_PYTHON"); }
+  ~PythonClientTest() override { ::unsetenv("FRESHET_PYTHON"); }
   void SetPython(const std::string& script) {
     folder_.Write("python", "#!/bin/sh\n" + script + "\n");
     std::filesystem::permissions(folder_.File("python"), std::filesystem::perms::owner_all);
   }
-  // Runs `freshet export` with `args`; returns the Python client's arguments, one per line.
-  std::string ArgumentsOf(std::vector<std::string> args) {
-    args.insert(args.begin(), "export");
+  // Runs a command; returns the arguments of the Python client's module, one per line.
+  std::string ArgumentsOf(std::vector<std::string> args, const std::string& module) {
     const ChildResult result = Run(std::move(args));
     EXPECT_EQ(result.exit_code, 5) << result.err;
     EXPECT_EQ(result.out, "written\n");
+    EXPECT_EQ(folder_.Read("module"), module);
     return folder_.Read("arguments");
+  }
+};
+
+using DataConvertTest = PythonClientTest;
+
+TEST_F(DataConvertTest, HandsItsArgumentsToThePythonClient) {
+  const auto arguments_of = [&](std::vector<std::string> args) {
+    args.insert(args.begin(), {"data", "convert"});
+    return ArgumentsOf(std::move(args), "freshet.convert");
+  };
+  EXPECT_EQ(arguments_of({"shards", "rows.jsonl"}), "--\nshards\nrows.jsonl\n");
+  EXPECT_EQ(arguments_of({"shards", "rows.jsonl", "--columns", "a,-b c", "--prefix", "train-",
+                          "--limit", "7", "--force"}),
+            "--columns=a,-b c\n--prefix=train-\n--limit=7\n--force\n--\nshards\nrows.jsonl\n");
+  EXPECT_EQ(Run({"data", "convert", "shards", "rows.jsonl", "--limit", "0"}).exit_code, 2);
+  EXPECT_EQ(Run({"data", "convert", "shards"}).exit_code, 2);
+}
+
+class TrackerExportTest : public PythonClientTest {
+ protected:
+  std::string ArgumentsOf(std::vector<std::string> args) {
+    args.insert(args.begin(), "export");
+    return PythonClientTest::ArgumentsOf(std::move(args), "freshet.export");
   }
 };
 

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from freshet import errors
+from freshet import command, errors
 from freshet.client import Client
 from freshet.connection import is_locked
 from freshet.metrics import History, MetricsFile, Point, point_of
@@ -26,15 +26,6 @@ from freshet.trackers import TRACKERS, Tracker
 
 # Poll interval for a run folder that is still written.
 _POLL_SECONDS = 2.0
-
-# Exit codes of `freshet` (base/exit_code.h).
-_INTERNAL = 1
-_COMMAND_LINE = 2
-_CONTENT = 3
-_REFUSED = 4
-_NO_CONNECTION = 7
-_TIMEOUT = 8
-_INTERRUPTED = 130
 
 
 class RunFolder:
@@ -116,7 +107,7 @@ class ClusterJob:
             try:
                 points.append(point_of(row))
             except ValueError as fault:
-                _say(f"{self.name}: skipped a row: {fault}")
+                command.say(f"{self.name}: skipped a row: {fault}")
         return [point for point in points if point is not None]
 
 
@@ -158,27 +149,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _export(options)
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return command.INTERRUPTED
     except ModuleNotFoundError as fault:
-        install = f"{sys.executable} -m pip install {TRACKERS[options.tracker].PACKAGES}"
-        return _fail(f"{sys.executable}: {fault}; install it with {install}", _INTERNAL)
+        return command.missing_package(fault, TRACKERS[options.tracker].PACKAGES)
     except errors.ConnectionLost as fault:
         named = options.server or os.environ.get("FRESHET_SERVER")
         if not named and not fault.reason:
-            return _fail(f"{options.run}: no such run folder, and {fault}", _CONTENT)
-        return _fail(fault, _NO_CONNECTION)
+            return command.fail(f"{options.run}: no such run folder, and {fault}", command.CONTENT)
+        return command.fail(fault, command.NO_CONNECTION)
     except errors.TimedOut as fault:
-        return _fail(fault, _TIMEOUT)
+        return command.fail(fault, command.TIMEOUT)
     except errors.Refused as fault:
-        return _fail(fault, _REFUSED)
+        return command.fail(fault, command.REFUSED)
     except errors.FreshetError as fault:
-        return _fail(fault, _INTERNAL)
+        return command.fail(fault, command.INTERNAL)
     except (OSError, ValueError) as fault:
-        return _fail(fault, _CONTENT)
+        return command.fail(fault, command.CONTENT)
     except Exception as fault:
         if type(fault).__module__.partition(".")[0] != options.tracker:
             raise
-        return _fail(f"{options.tracker}: {fault}", _INTERNAL)
+        return command.fail(f"{options.tracker}: {fault}", command.INTERNAL)
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -197,7 +187,7 @@ def _export(options: argparse.Namespace) -> int:
                     token_file=options.token_file,
                 )
             except ValueError as fault:
-                return _fail(fault, _COMMAND_LINE)
+                return command.fail(fault, command.COMMAND_LINE)
             source = ClusterJob(stack.enter_context(client), options.run)
         folder = options.dir or source.tensorboard_folder
         make = TRACKERS[options.tracker]
@@ -221,18 +211,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.dir and options.tracker != "tensorboard":
         parser.error(f"DIR: {options.tracker} takes none")
     return options
-
-
-def _fail(fault: object, code: int) -> int:
-    if isinstance(fault, OSError) and fault.strerror:
-        fault = f"{fault.filename}: {fault.strerror}" if fault.filename else fault.strerror
-    for line in str(fault).splitlines():
-        _say(line)
-    return code
-
-
-def _say(line: str) -> None:
-    print(f"freshet: {line}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     run_tests.py REPOSITORY
 
 Needs grpcio, grpcio-tools and PyYAML. Exits with 77 (skipped, for ctest) if they are missing. If
-tensorboard, wandb or mlflow is missing, only its tests are skipped. The variable FRESHET_TEST_PYTHON
+tensorboard, wandb, mlflow or pyarrow is missing, only its tests are skipped. The variable FRESHET_TEST_PYTHON
 selects another interpreter.
 """
 import importlib.util
