@@ -32,7 +32,11 @@ struct RunningGroup {
   int64_t fed = 0;  // prompt tokens in the cache
   std::vector<int32_t> blocks;
   std::list<RunningSample> samples;
-  int64_t reserved = 0;  // cache blocks reserved
+  int64_t reserved = 0;    // cache blocks reserved
+  int64_t found = 0;       // prompt tokens whose blocks were found by their prefix
+  bool computing = false;  // between Fill and Accept; stays if the forward pass fails
+  // Its keys and values are not those of one version of the weights, so nothing else uses them.
+  bool mixed = false;
 
   int64_t prompt_size() const { return static_cast<int64_t>(request.prompt_ids.size()); }
   bool prompt_done() const { return fed == prompt_size(); }

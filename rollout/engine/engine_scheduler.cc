@@ -58,6 +58,13 @@ void StartSampling(const GenerationRequest& request, RunningSample& sample) {
   }
 }
 
+// The prompt and a response.
+std::vector<int32_t> Tokens(const RunningGroup& group, const std::vector<int32_t>& response) {
+  std::vector<int32_t> tokens = group.request.prompt_ids;
+  tokens.insert(tokens.end(), response.begin(), response.end());
+  return tokens;
+}
+
 // Checks that the ids of the sampling parameters are in the vocabulary.
 absl::Status CheckSamplingIds(const GenerationRequest& request, int64_t vocab_size) {
   const auto check = [&](const char* name, int32_t id) {
@@ -79,7 +86,10 @@ absl::Status CheckSamplingIds(const GenerationRequest& request, int64_t vocab_si
 }  // namespace
 
 EngineScheduler::EngineScheduler(const ModelConfig& config, const EngineLimits& limits)
-    : config_(config), limits_(limits), cache_(CacheShape(config), limits.cache_blocks) {}
+    : config_(config),
+      limits_(limits),
+      cache_(CacheShape(config), limits.cache_blocks),
+      prefixes_(limits.cache_blocks) {}
 
 int64_t EngineScheduler::BlocksNeeded(int64_t prompt_tokens, int64_t num_samples,
                                       int64_t max_new_tokens) const {
@@ -168,6 +178,9 @@ EngineBatch EngineScheduler::Fill(Lane lane) {
   batch.room = limits_.max_batch_tokens;
   std::list<RunningGroup>& groups = groups_[static_cast<int>(lane)];
   for (RunningGroup& group : groups) {
+    group.mixed = group.mixed || std::exchange(group.computing, true);
+  }
+  for (RunningGroup& group : groups) {
     if (!group.prompt_done()) continue;
     for (RunningSample& sample : group.samples) FillFromSample(group, sample, batch);
   }
@@ -180,11 +193,16 @@ EngineBatch EngineScheduler::Fill(Lane lane) {
 void EngineScheduler::FillFromGroup(RunningGroup& group, EngineBatch& batch) {
   // Queries hold the table's address, so it must not be reallocated while a batch is built.
   group.blocks.reserve(static_cast<size_t>(CeilDiv(group.prompt_size(), kKvBlockTokens)));
+  if (group.blocks.empty()) {
+    Reuse(group.request.lane, group.request.prompt_ids, 0, group.blocks);
+    group.found = group.fed = static_cast<int64_t>(group.blocks.size()) * kKvBlockTokens;
+    counters_.tokens_reused += group.found;
+  }
   while (!group.prompt_done() && batch.room > 0) {
     const int64_t position = group.fed;
     // When recomputing, the blocks already exist and are overwritten.
     if (position / kKvBlockTokens == static_cast<int64_t>(group.blocks.size())) {
-      group.blocks.push_back(cache_.Allocate());
+      group.blocks.push_back(AllocateBlock());
     }
     batch.Add(group.request.prompt_ids[static_cast<size_t>(position)], position, group.blocks);
     ++group.fed;
@@ -202,7 +220,7 @@ void EngineScheduler::FillFromSample(RunningGroup& group, RunningSample& sample,
   while (sample.fed < size && batch.room > 0) {
     const int64_t position = prompt + sample.fed;
     if (position / kKvBlockTokens == static_cast<int64_t>(sample.blocks.size())) {
-      sample.blocks.push_back(cache_.Allocate());
+      sample.blocks.push_back(AllocateBlock());
     }
     batch.Add(sample.response.response_ids[static_cast<size_t>(sample.fed)], position,
               sample.blocks);
@@ -213,11 +231,14 @@ void EngineScheduler::FillFromSample(RunningGroup& group, RunningSample& sample,
 
 std::vector<GenerationOutput> EngineScheduler::Accept(Lane lane, const EngineBatch& batch,
                                                       const float* logits, PolicyVersion policy) {
+  for (RunningGroup& group : groups_[static_cast<int>(lane)]) group.computing = false;
   // Samples whose prompt is now in the cache get their own tables.
   for (const EngineBatch::Want& want : batch.wants) {
     if (want.sample != nullptr) continue;
-    counters_.tokens_prefilled += want.group->prompt_size();
-    for (RunningSample& sample : want.group->samples) Fork(*want.group, sample);
+    RunningGroup& group = *want.group;
+    counters_.tokens_prefilled += group.prompt_size() - std::exchange(group.found, 0);
+    if (!group.mixed) Retain(lane, group.request.prompt_ids, group.blocks);
+    for (RunningSample& sample : group.samples) Fork(group, sample);
   }
   std::vector<GenerationOutput> finished;
   for (size_t i = 0; i < batch.wants.size(); ++i) {
@@ -245,8 +266,17 @@ void EngineScheduler::Fork(RunningGroup& group, RunningSample& sample) {
       sample.blocks.push_back(group.blocks[static_cast<size_t>(b)]);
       cache_.AddReference(sample.blocks.back());
     }
-    if (tail > 0) sample.blocks.push_back(cache_.Allocate());
     sample.forked = true;
+    if (!sample.response.response_ids.empty() && !group.mixed) {
+      Reuse(group.request.lane, Tokens(group, sample.response.response_ids), shared, sample.blocks);
+    }
+    if (static_cast<int64_t>(sample.blocks.size()) > shared) {
+      sample.fed =
+          static_cast<int64_t>(sample.blocks.size()) * kKvBlockTokens - group.prompt_size();
+      counters_.tokens_reused += sample.fed;
+      return;
+    }
+    if (tail > 0) sample.blocks.push_back(AllocateBlock());
   }
   if (tail > 0) {
     cache_.CopyPrefix(group.blocks[static_cast<size_t>(shared)],
@@ -302,7 +332,7 @@ void EngineScheduler::RemoveFinished(Lane lane) {
   for (RunningGroup& group : groups) {
     std::erase_if(group.samples, [&](RunningSample& sample) {
       if (sample.response.finish == FinishReason::kNone) return false;
-      Release(sample);
+      Release(group, sample);
       return true;
     });
     if (group.samples.empty()) Release(group);
@@ -310,13 +340,48 @@ void EngineScheduler::RemoveFinished(Lane lane) {
   std::erase_if(groups, [](const RunningGroup& group) { return group.samples.empty(); });
 }
 
-void EngineScheduler::Release(RunningSample& sample) {
-  for (const int32_t block : sample.blocks) cache_.Release(block);
+// The last blocks are then the first to be taken for other tokens.
+void EngineScheduler::ReleaseLastFirst(const std::vector<int32_t>& blocks) {
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) cache_.Release(*block);
+}
+
+int32_t EngineScheduler::AllocateBlock() {
+  const int32_t block = cache_.Allocate();
+  prefixes_.Erase(block);
+  return block;
+}
+
+void EngineScheduler::Reuse(Lane lane, const std::vector<int32_t>& tokens, int64_t skip,
+                            std::vector<int32_t>& table) {
+  if (!limits_.prefix_cache) return;
+  const std::vector<int32_t> before_last(tokens.begin(), tokens.end() - 1);
+  const std::vector<int32_t> found = prefixes_.Find(static_cast<int>(lane), before_last);
+  for (size_t b = static_cast<size_t>(skip); b < found.size(); ++b) {
+    cache_.AddReference(found[b]);
+    table.push_back(found[b]);
+  }
+}
+
+void EngineScheduler::Retain(Lane lane, const std::vector<int32_t>& tokens,
+                             const std::vector<int32_t>& table) {
+  if (!limits_.prefix_cache) return;
+  for (const int32_t block : prefixes_.Insert(static_cast<int>(lane), tokens, table)) {
+    cache_.SetRetained(block, true);
+  }
+}
+
+void EngineScheduler::Release(const RunningGroup& group, RunningSample& sample) {
+  if (sample.forked && group.prompt_done() && !group.computing && !group.mixed) {
+    std::vector<int32_t> tokens = Tokens(group, sample.response.response_ids);
+    tokens.resize(static_cast<size_t>(group.prompt_size() + sample.fed));
+    Retain(group.request.lane, tokens, sample.blocks);
+  }
+  ReleaseLastFirst(sample.blocks);
   --running_;
 }
 
 void EngineScheduler::Release(RunningGroup& group) {
-  for (const int32_t block : group.blocks) cache_.Release(block);
+  ReleaseLastFirst(group.blocks);
   group.blocks.clear();
   reserved_blocks_ -= std::exchange(group.reserved, 0);
 }
@@ -327,7 +392,7 @@ std::vector<GenerationOutput> EngineScheduler::Cancel(int64_t request_id) {
     std::erase_if(groups_[lane], [&](RunningGroup& group) {
       if (group.request.id != request_id) return false;
       for (RunningSample& sample : group.samples) {
-        Release(sample);
+        Release(group, sample);
         partials.push_back(
             {request_id, static_cast<Lane>(lane), sample.index, std::move(sample.response)});
       }
@@ -338,8 +403,13 @@ std::vector<GenerationOutput> EngineScheduler::Cancel(int64_t request_id) {
   return partials;
 }
 
-void EngineScheduler::ForgetCache(Lane lane) {
+void EngineScheduler::WeightsChanged(Lane lane, bool recompute) {
+  for (const int32_t block : prefixes_.Clear(static_cast<int>(lane))) {
+    cache_.SetRetained(block, false);
+  }
   for (RunningGroup& group : groups_[static_cast<int>(lane)]) {
+    group.mixed = !recompute && group.fed > 0;
+    if (!recompute) continue;
     group.fed = 0;
     for (RunningSample& sample : group.samples) sample.fed = 0;
   }

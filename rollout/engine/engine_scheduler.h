@@ -10,6 +10,7 @@
 #include "rollout/engine/engine_batch.h"
 #include "rollout/engine/inference_engine.h"
 #include "rollout/engine/kv_cache.h"
+#include "rollout/engine/prefix_index.h"
 #include "rollout/engine/sampling.h"
 
 namespace freshet {
@@ -18,11 +19,14 @@ struct EngineLimits {
   int64_t max_sequences = 512;
   int64_t max_batch_tokens = 2048;
   int64_t cache_blocks = 1;
+  bool prefix_cache = true;
 };
 
 // Schedules the tokens that an engine computes: holds the requests of both lanes, allocates the
 // paged cache, builds batches of prompt and response tokens, and samples responses. Independent of
-// weights: the engine runs the forward pass between Fill and Accept. Not thread-safe.
+// weights: the engine runs the forward pass between Fill and Accept. Sequences of a lane share the
+// blocks of a common prefix, also with sequences that have ended, as long as no other needs the
+// blocks and the weights are the same. Not thread-safe.
 class EngineScheduler {
  public:
   EngineScheduler(const ModelConfig& config, const EngineLimits& limits);
@@ -44,9 +48,12 @@ class EngineScheduler {
   // and returns the finished samples.
   std::vector<GenerationOutput> Accept(Lane lane, const EngineBatch& batch, const float* logits,
                                        PolicyVersion policy);
-  // Invalidates the lane's cache: existing tokens are fed again.
-  void ForgetCache(Lane lane);
+  // Call when the lane's weights change. No later sequence uses what is in the cache. Running ones
+  // are fed again with `recompute`, and otherwise continue on it.
+  void WeightsChanged(Lane lane, bool recompute);
 
+  // A block of the cache for the caller, who must release it. See KvCache::Allocate.
+  int32_t AllocateBlock();
   KvCache& cache() { return cache_; }
   const KvCache& cache() const { return cache_; }
   const EngineLimits& limits() const { return limits_; }
@@ -58,15 +65,23 @@ class EngineScheduler {
   void FillFromGroup(RunningGroup& group, EngineBatch& batch);
   void FillFromSample(RunningGroup& group, RunningSample& sample, EngineBatch& batch);
   void Fork(RunningGroup& group, RunningSample& sample);
+  // References the blocks of the longest prefix of `tokens` that is in the cache, except the last
+  // token, from the `skip`th block on, and appends them to `table`.
+  void Reuse(Lane lane, const std::vector<int32_t>& tokens, int64_t skip,
+             std::vector<int32_t>& table);
+  // Makes the blocks that hold `tokens` available to later sequences.
+  void Retain(Lane lane, const std::vector<int32_t>& tokens, const std::vector<int32_t>& table);
   void Draw(Lane lane, RunningGroup& group, RunningSample& sample, const float* logits,
             PolicyVersion policy, std::vector<GenerationOutput>& finished);
   void RemoveFinished(Lane lane);
-  void Release(RunningSample& sample);
+  void Release(const RunningGroup& group, RunningSample& sample);
   void Release(RunningGroup& group);
+  void ReleaseLastFirst(const std::vector<int32_t>& blocks);
 
   const ModelConfig config_;
   const EngineLimits limits_;
   KvCache cache_;
+  PrefixIndex prefixes_;
   std::list<RunningGroup> groups_[kNumLanes];
   int64_t reserved_blocks_ = 0;
   int64_t running_ = 0;

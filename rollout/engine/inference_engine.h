@@ -61,7 +61,8 @@ struct EngineStats {
   int64_t cache_blocks_free = 0;
   int64_t tokens_generated = 0;  // since creation, rollout lane
   int64_t tokens_generated_evaluation = 0;
-  int64_t tokens_prefilled = 0;
+  int64_t tokens_prefilled = 0;  // of prompts, without those found in the cache
+  int64_t tokens_reused = 0;     // of prompts and kept responses, found in the cache
   int64_t weight_swaps = 0;
 };
 

@@ -16,31 +16,44 @@ KvCache::KvCache(const KvCacheShape& shape, int64_t num_blocks)
       head_stride_(2 * shape.head_dim * kKvBlockTokens),
       layer_stride_(shape.num_kv_heads * head_stride_),
       block_stride_(shape.num_layers * layer_stride_),
-      references_(static_cast<size_t>(num_blocks), 0) {
+      blocks_(static_cast<size_t>(num_blocks)) {
   // Zeroed, because slots beyond a sequence's end are read with weight zero. calloc maps zero pages
   // lazily, so unused blocks cost no memory.
   const size_t bytes = static_cast<size_t>(num_blocks * block_stride_) * sizeof(float);
   data_.reset(static_cast<float*>(std::calloc(1, bytes)));
   if (data_ == nullptr) throw std::bad_alloc();
-  for (int32_t block = static_cast<int32_t>(num_blocks) - 1; block >= 0; --block) {
-    free_.push_back(block);
+  for (int32_t block = 0; block < static_cast<int32_t>(num_blocks); ++block) {
+    blocks_[static_cast<size_t>(block)].place = free_.insert(free_.end(), block);
   }
 }
 
 int32_t KvCache::Allocate() {
   FRESHET_CHECK(!free_.empty());
-  const int32_t block = free_.back();
-  free_.pop_back();
-  references_[static_cast<size_t>(block)] = 1;
+  const int32_t block = free_.front();
+  blocks_[static_cast<size_t>(block)].retained = false;
+  AddReference(block);
   return block;
 }
 
-void KvCache::AddReference(int32_t block) { ++references_[static_cast<size_t>(block)]; }
+void KvCache::AddReference(int32_t block) {
+  Block& state = blocks_[static_cast<size_t>(block)];
+  if (state.references++ == 0) used_.splice(used_.end(), free_, state.place);
+}
 
 void KvCache::Release(int32_t block) {
-  int32_t& references = references_[static_cast<size_t>(block)];
-  FRESHET_CHECK(references > 0);
-  if (--references == 0) free_.push_back(block);
+  Block& state = blocks_[static_cast<size_t>(block)];
+  FRESHET_CHECK(state.references > 0);
+  if (--state.references > 0) return;
+  // Other blocks are used again at once, because their memory is mapped and in the CPU's cache.
+  free_.splice(state.retained ? free_.end() : free_.begin(), used_, state.place);
+}
+
+void KvCache::SetRetained(int32_t block, bool retained) {
+  Block& state = blocks_[static_cast<size_t>(block)];
+  if (state.retained && !retained && state.references == 0) {
+    free_.splice(free_.begin(), free_, state.place);
+  }
+  state.retained = retained;
 }
 
 void KvCache::CopyPrefix(int32_t from, int32_t to, int64_t tokens) {

@@ -2,6 +2,7 @@
 #define FRESHET_ROLLOUT_ENGINE_KV_CACHE_H_
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <vector>
 
@@ -24,11 +25,15 @@ class KvCache {
  public:
   KvCache(const KvCacheShape& shape, int64_t num_blocks);
 
-  // Returns a block with one reference. Callers reserve beforehand (EngineScheduler::Admissible);
-  // running out is a bug.
+  // Returns a free block with one reference. Callers reserve beforehand
+  // (EngineScheduler::Admissible); running out is a bug. Retained blocks are taken last, the one
+  // that was released first before the others.
   int32_t Allocate();
+  // A free block keeps its contents and is in use again.
   void AddReference(int32_t block);
   void Release(int32_t block);
+  // Whether a block's contents may be wanted once it is free. Allocate ends it.
+  void SetRetained(int32_t block, bool retained);
   // Copies the first `tokens` tokens of a block, all layers.
   void CopyPrefix(int32_t from, int32_t to, int64_t tokens);
 
@@ -62,8 +67,15 @@ class KvCache {
   int64_t layer_stride_;
   int64_t block_stride_;
   std::unique_ptr<float[], FreeDeleter> data_;
-  std::vector<int32_t> references_;
-  std::vector<int32_t> free_;
+  struct Block {
+    int32_t references = 0;
+    bool retained = false;
+    std::list<int32_t>::iterator place;  // in free_ or used_
+  };
+
+  std::vector<Block> blocks_;
+  std::list<int32_t> free_;  // in the order of allocation
+  std::list<int32_t> used_;  // keeps the list nodes, so that nothing is allocated later
 };
 
 }  // namespace freshet

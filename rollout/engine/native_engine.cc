@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
-#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "model/layer_ops.h"
-#include "model/transformer.h"
+#include "model/parameter_layout.h"
+#include "rollout/engine/aten_runner.h"
+#include "rollout/engine/cpu_runner.h"
 #include "rollout/engine/engine_call.h"
-#include "rollout/engine/paged_attention.h"
+#include "rollout/engine/kernels/softmax.h"
 
 namespace freshet {
 namespace {
@@ -30,19 +31,16 @@ int64_t CacheBlocks(const ModelConfig& config, const NativeEngineOptions& option
   return std::min(affordable, (options.max_sequences + 1) * full * 2);
 }
 
+std::unique_ptr<ModelRunner> MakeRunner(const ModelConfig& config,
+                                        const NativeEngineOptions& options) {
+  if (options.aten) return std::make_unique<AtenRunner>(config, options.bf16);
+  CpuRunnerOptions runner;
+  runner.format = options.bf16 ? MatrixFormat::kBfloat16 : MatrixFormat::kFloat32;
+  runner.threads = options.threads;
+  return std::make_unique<CpuRunner>(config, runner);
+}
+
 }  // namespace
-
-// One lane's weights and the model state that uses them.
-struct NativeEngine::LaneState {
-  std::optional<WeightSnapshot> snapshot;  // owns the bytes that `weights` views
-  TransformerWeights weights;
-};
-
-struct NativeEngine::Model {
-  ParameterLayout layout;
-  Transformer transformer;
-  at::Tensor logits;  // of the batch's wanted rows, fp32 [wants, V]
-};
 
 absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
     const ModelConfig& config, const NativeEngineOptions& options) {
@@ -52,6 +50,7 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
   if (options.max_batch_tokens < 1) {
     return InvalidArgument("max_batch_tokens ", options.max_batch_tokens, " is below 1");
   }
+  if (options.threads < 1) return InvalidArgument("threads ", options.threads, " is below 1");
   if (options.cache_blocks < 0) {
     return InvalidArgument("cache_blocks ", options.cache_blocks, " is below 0");
   }
@@ -66,11 +65,10 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
 NativeEngine::NativeEngine(const ModelConfig& config, const NativeEngineOptions& options)
     : config_(config),
       options_(options),
-      scheduler_(config,
-                 {options.max_sequences, options.max_batch_tokens, CacheBlocks(config, options)}),
-      model_(new Model{MakeParameterLayout(config), Transformer(config), {}}) {
-  for (auto& lane : lanes_) lane = std::make_unique<LaneState>();
-}
+      scheduler_(config, {options.max_sequences, options.max_batch_tokens,
+                          CacheBlocks(config, options), options.prefix_cache}),
+      num_elements_(MakeParameterLayout(config).num_elements),
+      runner_(MakeRunner(config, options)) {}
 
 NativeEngine::~NativeEngine() = default;
 
@@ -81,7 +79,7 @@ int64_t NativeEngine::Admissible(int64_t prompt_tokens, int64_t num_samples,
 
 absl::Status NativeEngine::Submit(GenerationRequest request) {
   FRESHET_RETURN_IF_ERROR(scheduler_.CheckRequest(request));
-  if (!lanes_[static_cast<int>(request.lane)]->snapshot.has_value()) {
+  if (!HasWeights(request.lane)) {
     return FailedPrecondition("the engine has no weights yet");
   }
   return CallEngine([&] { return scheduler_.Submit(std::move(request)); });
@@ -93,56 +91,18 @@ bool NativeEngine::Idle() const {
 
 absl::StatusOr<std::vector<GenerationOutput>> NativeEngine::Poll() {
   return CallEngine([this]() -> absl::StatusOr<std::vector<GenerationOutput>> {
-    const c10::InferenceMode inference;
     std::vector<GenerationOutput> finished;
     for (const Lane lane : {Lane::kRollout, Lane::kEvaluation}) {
       if (paused_ && lane == Lane::kRollout) continue;
       const EngineBatch batch = scheduler_.Fill(lane);
       if (batch.size() == 0) continue;
-      const LaneState& state = *lanes_[static_cast<int>(lane)];
-      RunBatch(state, batch);
-      const float* logits = batch.wants.empty() ? nullptr : model_->logits.const_data_ptr<float>();
-      std::vector<GenerationOutput> outputs =
-          scheduler_.Accept(lane, batch, logits, state.snapshot->manifest.policy);
+      const float* logits = runner_->Run(lane, batch, scheduler_.cache());
+      std::vector<GenerationOutput> outputs = scheduler_.Accept(lane, batch, logits, version(lane));
       finished.insert(finished.end(), std::make_move_iterator(outputs.begin()),
                       std::make_move_iterator(outputs.end()));
     }
     return finished;
   });
-}
-
-void NativeEngine::RunBatch(const LaneState& lane, const EngineBatch& batch) {
-  const int64_t tokens = batch.size();
-  const int64_t rows = PadRows(tokens);
-  at::Tensor ids = at::zeros({rows}, at::kLong);
-  at::Tensor positions = at::zeros({rows}, at::kLong);
-  std::copy(batch.token_ids.begin(), batch.token_ids.end(), ids.mutable_data_ptr<int64_t>());
-  std::copy(batch.positions.begin(), batch.positions.end(), positions.mutable_data_ptr<int64_t>());
-  const int64_t heads = config_.num_attention_heads;
-  const int64_t dim = config_.head_dim;
-  const auto attention = [&](int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                             const at::Tensor& v) {
-    const float* key = k.const_data_ptr<float>();
-    const float* value = v.const_data_ptr<float>();
-    for (int64_t i = 0; i < tokens; ++i) {
-      const auto& [block, slot] = batch.slots[static_cast<size_t>(i)];
-      scheduler_.cache().Write(layer, block, slot, key + i * k.stride(0), value + i * v.stride(0));
-    }
-    at::Tensor out = at::zeros({rows, heads * dim}, at::kFloat);
-    PagedAttention(scheduler_.cache(), layer, config_.Window(layer), batch.queries, heads,
-                   q.const_data_ptr<float>(), q.stride(0), out.mutable_data_ptr<float>());
-    return out;
-  };
-  const at::Tensor hidden = model_->transformer.Forward(lane.weights, ids, positions, attention);
-
-  // Logits of the wanted rows, padded as well.
-  const auto wanted = static_cast<int64_t>(batch.wants.size());
-  if (wanted == 0) return;
-  at::Tensor index = at::zeros({PadRows(wanted)}, at::kLong);
-  for (int64_t i = 0; i < wanted; ++i) {
-    index.mutable_data_ptr<int64_t>()[i] = batch.wants[static_cast<size_t>(i)].row;
-  }
-  model_->logits = Transformer::Logits(lane.weights, hidden.index_select(0, index)).contiguous();
 }
 
 std::vector<GenerationOutput> NativeEngine::Cancel(int64_t request_id) {
@@ -161,8 +121,7 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
     return InvalidArgument("token ", ids.back(), " is outside of the vocabulary of ",
                            config_.vocab_size);
   }
-  LaneState& lane = *lanes_[static_cast<int>(Lane::kRollout)];
-  if (!lane.snapshot.has_value()) return FailedPrecondition("the engine has no weights yet");
+  if (!HasWeights(Lane::kRollout)) return FailedPrecondition("the engine has no weights yet");
   KvCache& cache = scheduler_.cache();
   const int64_t needed = CeilDiv(static_cast<int64_t>(ids.size()) - 1, kKvBlockTokens);
   if (needed > cache.num_free()) {
@@ -172,23 +131,20 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
   std::vector<float> logprobs;
   std::vector<int32_t> blocks;
   const absl::Status status = CallEngine([&] {
-    const c10::InferenceMode inference;
     blocks.reserve(ids.size() / kKvBlockTokens + 1);
     const auto last = static_cast<int64_t>(ids.size()) - 1;
     const int64_t chunk = one_by_one ? 1 : options_.max_batch_tokens;
     for (int64_t begin = 0; begin < last; begin += chunk) {
       EngineBatch batch;
       for (int64_t i = begin; i < std::min(last, begin + chunk); ++i) {
-        if (i % kKvBlockTokens == 0) blocks.push_back(cache.Allocate());
+        if (i % kKvBlockTokens == 0) blocks.push_back(scheduler_.AllocateBlock());
         batch.Add(ids[static_cast<size_t>(i)], i, blocks);
         batch.wants.push_back({nullptr, nullptr, batch.size() - 1});
       }
-      RunBatch(lane, batch);
-      const at::Tensor table = at::log_softmax(model_->logits, -1);
-      const float* rows = table.const_data_ptr<float>();
-      for (int64_t i = 0; i < batch.size(); ++i) {
+      const float* logits = runner_->Run(Lane::kRollout, batch, cache);
+      for (int64_t i = 0; i < batch.size(); ++i, logits += config_.vocab_size) {
         const int32_t next = ids[static_cast<size_t>(begin + i) + 1];
-        logprobs.push_back(rows[i * config_.vocab_size + next]);
+        logprobs.push_back(LogSoftmaxAt(logits, config_.vocab_size, 1.0, next));
       }
     }
     return absl::OkStatus();
@@ -199,35 +155,21 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
 }
 
 absl::Status NativeEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot) {
-  const int64_t expected = model_->layout.num_elements * static_cast<int64_t>(sizeof(float));
+  const int64_t expected = num_elements_ * static_cast<int64_t>(sizeof(float));
   if (snapshot.bytes == nullptr || static_cast<int64_t>(snapshot.bytes->size()) != expected) {
     return InvalidArgument("weights of version ", snapshot.manifest.policy.version, ": ",
                            snapshot.bytes == nullptr ? 0 : snapshot.bytes->size(),
                            " bytes, this model has ", expected);
   }
   try {
-    const c10::InferenceMode inference;
-    // The tensor shares the snapshot's immutable bytes and keeps them alive.
-    const WeightBytes owner = snapshot.bytes;
-    // from_blob requires a mutable pointer; nothing writes through it.
-    void* data = const_cast<std::byte*>(owner->data());
-    const at::Tensor flat = at::from_blob(
-        data, {model_->layout.num_elements}, [owner](void*) {}, at::kFloat);
-    LaneState& state = *lanes_[static_cast<int>(lane)];
-    state.weights =
-        CastWeights(ViewWeights(model_->layout, flat), options_.bf16 ? at::kBFloat16 : at::kFloat);
-    if (lane == Lane::kRollout && state.snapshot.has_value()) ++weight_swaps_;
-    state.snapshot = snapshot;
-    if (options_.kv == KvPolicy::kRecompute) scheduler_.ForgetCache(lane);
+    runner_->LoadWeights(lane, snapshot);
   } catch (const std::exception& error) {
     return Internal("weights could not be loaded: ", std::string(error.what()).substr(0, 300));
   }
+  if (lane == Lane::kRollout && HasWeights(lane)) ++weight_swaps_;
+  versions_[static_cast<int>(lane)] = snapshot.manifest.policy;
+  scheduler_.WeightsChanged(lane, options_.kv == KvPolicy::kRecompute);
   return absl::OkStatus();
-}
-
-PolicyVersion NativeEngine::version(Lane lane) const {
-  const LaneState& state = *lanes_[static_cast<int>(lane)];
-  return state.snapshot.has_value() ? state.snapshot->manifest.policy : PolicyVersion{-1, -1};
 }
 
 EngineStats NativeEngine::stats() const {

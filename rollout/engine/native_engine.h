@@ -2,12 +2,14 @@
 #define FRESHET_ROLLOUT_ENGINE_NATIVE_ENGINE_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "model/model_config.h"
 #include "rollout/engine/engine_batch.h"
 #include "rollout/engine/engine_scheduler.h"
 #include "rollout/engine/inference_engine.h"
+#include "rollout/engine/model_runner.h"
 
 namespace freshet {
 
@@ -19,13 +21,16 @@ struct NativeEngineOptions {
   int64_t max_batch_tokens = 2048;  // per forward pass; longer prompts are split
   int64_t cache_blocks = 0;         // 0: enough for max_sequences of full length, at most 4 GiB
   bool bf16 = false;                // use bf16 matrix products
+  int threads = 1;                  // of the kernels, including the caller of Poll
+  bool aten = false;                // compute with ATen instead of the CPU kernels
   KvPolicy kv = KvPolicy::kKeep;
+  bool prefix_cache = true;  // sequences share the cache of a common prefix
 };
 
-// LibTorch engine: continuous batching on a paged cache, prefill and decode in one batch, one
+// In-process engine: continuous batching on a paged cache, prefill and decode in one batch, one
 // prefill per prompt shared by its samples, weight swaps between batches. Results are
-// batch-invariant: every row of every matrix product is computed the same way in any batch (rows
-// padded to at least 16). Not thread-safe. LibTorch errors become INTERNAL.
+// batch-invariant: every row of every matrix product is computed the same way in any batch. Not
+// thread-safe. Exceptions of the runner become INTERNAL.
 class NativeEngine final : public InferenceEngine {
  public:
   static absl::StatusOr<std::unique_ptr<NativeEngine>> Create(const ModelConfig& config,
@@ -40,7 +45,9 @@ class NativeEngine final : public InferenceEngine {
   std::vector<GenerationOutput> Cancel(int64_t request_id) override;
   void Pause(bool paused) override { paused_ = paused; }
   absl::Status LoadWeights(Lane lane, const WeightSnapshot& snapshot) override;
-  PolicyVersion version(Lane lane) const override;
+  PolicyVersion version(Lane lane) const override {
+    return versions_[static_cast<int>(lane)].value_or(PolicyVersion{-1, -1});
+  }
   EngineStats stats() const override;
 
   // Log-probs of tokens 1.. of `ids`, each given its predecessors, computed by the engine's own
@@ -49,19 +56,15 @@ class NativeEngine final : public InferenceEngine {
   absl::StatusOr<std::vector<float>> Score(const std::vector<int32_t>& ids, bool one_by_one);
 
  private:
-  struct LaneState;
-  struct Model;
-
   NativeEngine(const ModelConfig& config, const NativeEngineOptions& options);
-
-  // Writes the batch's keys and values, and computes the logits of its wanted rows.
-  void RunBatch(const LaneState& lane, const EngineBatch& batch);
+  bool HasWeights(Lane lane) const { return versions_[static_cast<int>(lane)].has_value(); }
 
   const ModelConfig config_;
   const NativeEngineOptions options_;
   EngineScheduler scheduler_;
-  std::unique_ptr<LaneState> lanes_[kNumLanes];
-  std::unique_ptr<Model> model_;
+  const int64_t num_elements_;  // of the weights
+  const std::unique_ptr<ModelRunner> runner_;
+  std::optional<PolicyVersion> versions_[kNumLanes];
   bool paused_ = false;
   int64_t weight_swaps_ = 0;
 };

@@ -2,7 +2,6 @@
 #define FRESHET_ROLLOUT_ENGINE_PAGED_ATTENTION_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "rollout/engine/kv_cache.h"
 
@@ -14,15 +13,15 @@ struct PagedQuery {
   int64_t num_keys = 0;
 };
 
-// Softmax attention of each query over its keys in the cache, with grouped heads (GQA).
-// q: [queries.size()][num_heads][head_dim] with `q_row_stride` floats between rows;
-// out: [queries.size()][num_heads * head_dim], dense.
-// With a `window` above 0, a query attends to its last `window` keys only. Batch-invariant: a
-// query's result depends only on its own keys, processed block by block in order. Runs on the
-// calling thread.
-void PagedAttention(const KvCache& cache, int64_t layer, int64_t window,
-                    const std::vector<PagedQuery>& queries, int64_t num_heads, const float* q,
-                    int64_t q_row_stride, float* out);
+// Number of scores that PagedAttention needs room for.
+int64_t PagedScores(const PagedQuery& query);
+
+// Softmax attention of one query over its keys in the cache, with grouped heads (GQA). q and out:
+// [num_heads][head_dim]; `scores`: room for PagedScores(query). With a `window` above 0, the query
+// attends to its last `window` keys only. The result depends only on the query and its keys, which
+// are processed block by block in order. Different queries may run concurrently.
+void PagedAttention(const KvCache& cache, int64_t layer, int64_t window, const PagedQuery& query,
+                    int64_t num_heads, const float* q, float* scores, float* out);
 
 }  // namespace freshet
 

@@ -7,6 +7,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "rollout/engine/kernels/softmax.h"
 
 namespace freshet {
 namespace {
@@ -16,16 +17,18 @@ struct Candidate {
   double weight;  // unnormalized probability
 };
 
-double LogSumExp(const float* logits, int64_t size, double scale, float max) {
-  double sum = 0;
-  for (int64_t i = 0; i < size; ++i) sum += std::exp((logits[i] - max) * scale);
-  return max * scale + std::log(sum);
-}
-
 double TotalWeight(const std::vector<Candidate>& candidates) {
   double total = 0;
   for (const Candidate& candidate : candidates) total += candidate.weight;
   return total;
+}
+
+// Sorts the likeliest `count` candidates to the front.
+void SortFront(std::vector<Candidate>& all, size_t count) {
+  const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(count, all.size()));
+  std::partial_sort(all.begin(), end, all.end(), [](const Candidate& a, const Candidate& b) {
+    return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+  });
 }
 
 // The candidates left by min_p, top_k and top_p, most likely first. The likeliest has weight 1.
@@ -33,20 +36,25 @@ std::vector<Candidate> Truncate(std::vector<Candidate> all, const SamplingParams
   if (params.min_p > 0.0) {
     std::erase_if(all, [&](const Candidate& c) { return c.weight < params.min_p; });
   }
-  std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
-    return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
-  });
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < all.size()) {
+    SortFront(all, static_cast<size_t>(params.top_k));
     all.resize(static_cast<size_t>(params.top_k));
   }
-  if (params.top_p < 1.0) {
-    const double total = TotalWeight(all);
+  if (params.top_p == 1.0) {
+    SortFront(all, all.size());
+    return all;
+  }
+  const double wanted = params.top_p * TotalWeight(all);
+  // Few tokens usually have most of the mass.
+  for (size_t sorted = 64;; sorted *= 8) {
+    SortFront(all, sorted);
     double mass = 0;
     size_t keep = 0;
-    while (keep < all.size() && mass < params.top_p * total) mass += all[keep++].weight;
+    while (keep < std::min(sorted, all.size()) && mass < wanted) mass += all[keep++].weight;
+    if (mass < wanted && keep < all.size()) continue;
     all.resize(std::max<size_t>(keep, 1));
+    return all;
   }
-  return all;
 }
 
 const Candidate& Draw(const std::vector<Candidate>& candidates, double total, double uniform) {
@@ -60,6 +68,29 @@ const Candidate& Draw(const std::vector<Candidate>& candidates, double total, do
     left -= candidate.weight;
   }
   return *chosen;
+}
+
+// The same for a whole vocabulary.
+int32_t Draw(const SoftmaxWeights& softmax, double uniform) {
+  double left = uniform * softmax.total;
+  size_t block = 0;
+  while (block + 1 < softmax.block_sums.size() && left >= softmax.block_sums[block]) {
+    left -= softmax.block_sums[block++];
+  }
+  const size_t first = block * SoftmaxWeights::kBlock;
+  const size_t end = std::min(softmax.weights.size(), first + SoftmaxWeights::kBlock);
+  size_t chosen = end;
+  for (size_t i = first; i < end; ++i) {
+    if (softmax.weights[i] > 0) chosen = i;
+    if (left < softmax.weights[i]) break;
+    left -= softmax.weights[i];
+  }
+  // Rounding can leave `left` positive at the end of the last block, and all its weights may be 0.
+  if (chosen == end) {
+    while (softmax.weights[--chosen] == 0) {
+    }
+  }
+  return static_cast<int32_t>(chosen);
 }
 
 // The logits after bias, min_new_tokens and penalties.
@@ -84,11 +115,6 @@ std::vector<float> Adjust(const float* logits, int64_t vocab_size, const Samplin
   return adjusted;
 }
 
-float Logprob(const float* logits, int64_t vocab_size, double scale, int32_t id) {
-  const float max = *std::max_element(logits, logits + vocab_size);
-  return static_cast<float>(logits[id] * scale - LogSumExp(logits, vocab_size, scale, max));
-}
-
 // The `count` likeliest tokens of softmax(logits * scale), likeliest first.
 std::vector<TokenLogprob> TopLogprobs(const float* logits, int64_t vocab_size, double scale,
                                       int32_t count) {
@@ -98,8 +124,7 @@ std::vector<TokenLogprob> TopLogprobs(const float* logits, int64_t vocab_size, d
   std::partial_sort(ids.begin(), end, ids.end(), [&](int32_t a, int32_t b) {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
   });
-  const float max = logits[ids.front()];
-  const double log_sum = LogSumExp(logits, vocab_size, scale, max);
+  const double log_sum = LogSumExp(logits, vocab_size, scale);
   std::vector<TokenLogprob> top;
   for (auto id = ids.begin(); id != end; ++id) {
     if (std::isinf(logits[*id])) break;
@@ -153,32 +178,36 @@ SampledToken SampleToken(const float* logits, int64_t vocab_size, const Sampling
     adjusted = Adjust(logits, vocab_size, params, counts);
     drawn_from = adjusted.data();
   }
-  const float* best = std::max_element(drawn_from, drawn_from + vocab_size);
+  const float max = MaxOf(drawn_from, vocab_size);
   const double scale = params.temperature == 0.0 ? 1.0 : 1.0 / params.temperature;
   SampledToken token;
   if (params.temperature == 0.0) {
-    token.id = static_cast<int32_t>(best - drawn_from);
-    token.sampling_logprob = Logprob(drawn_from, vocab_size, scale, token.id);
+    token.id =
+        static_cast<int32_t>(std::find(drawn_from, drawn_from + vocab_size, max) - drawn_from);
+    token.sampling_logprob = LogSoftmaxAt(drawn_from, vocab_size, scale, token.id);
     token.logprob = token.sampling_logprob;
   } else {
-    std::vector<Candidate> candidates(static_cast<size_t>(vocab_size));
-    for (int64_t i = 0; i < vocab_size; ++i) {
-      candidates[static_cast<size_t>(i)] = {static_cast<int32_t>(i),
-                                            std::exp((drawn_from[i] - *best) * scale)};
-    }
-    const double whole = TotalWeight(candidates);
-    double total = whole;
+    static thread_local SoftmaxWeights softmax;  // keeps its memory
+    ComputeSoftmax(drawn_from, vocab_size, max, scale, softmax);
+    double total = softmax.total;
     if (params.Truncates()) {
+      std::vector<Candidate> candidates;
+      for (int64_t i = 0; i < vocab_size; ++i) {
+        const double weight = softmax.weights[static_cast<size_t>(i)];
+        if (weight > 0) candidates.push_back({static_cast<int32_t>(i), weight});
+      }
       candidates = Truncate(std::move(candidates), params);
       total = TotalWeight(candidates);
       token.sampling_top = TopLogprobs(candidates, total, params.top_logprobs);
+      token.id = Draw(candidates, total, uniform).id;
+    } else {
+      token.id = Draw(softmax, uniform);
     }
-    const Candidate& drawn = Draw(candidates, total, uniform);
-    token.id = drawn.id;
-    token.logprob = static_cast<float>(std::log(drawn.weight / whole));
-    token.sampling_logprob = static_cast<float>(std::log(drawn.weight / total));
+    const double log_weight = (drawn_from[token.id] - max) * scale;
+    token.logprob = static_cast<float>(log_weight - std::log(softmax.total));
+    token.sampling_logprob = static_cast<float>(log_weight - std::log(total));
   }
-  if (!adjusted.empty()) token.logprob = Logprob(logits, vocab_size, scale, token.id);
+  if (!adjusted.empty()) token.logprob = LogSoftmaxAt(logits, vocab_size, scale, token.id);
   if (params.top_logprobs > 0) {
     token.top = TopLogprobs(logits, vocab_size, scale, params.top_logprobs);
     if (!adjusted.empty() && !params.Truncates()) {

@@ -35,6 +35,7 @@ class RolloutMetrics::Job {
     Count("freshet_tokens_total", kTokensHelp, Number(c.tokens_generated), "phase", "generated");
     Count("freshet_tokens_total", kTokensHelp, Number(c.engine.tokens_prefilled), "phase",
           "prompt");
+    Count("freshet_tokens_total", kTokensHelp, Number(c.engine.tokens_reused), "phase", "reused");
     Count("freshet_tokens_total", kTokensHelp, Number(c.engine.tokens_generated_evaluation),
           "phase", "evaluation");
     Count("freshet_rollout_samples_total", kSamplesHelp, Number(c.samples_finished), "outcome",

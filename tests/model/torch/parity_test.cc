@@ -96,8 +96,17 @@ class ParityTest : public testing::TestWithParam<Model> {
                                   PackTrees({{ids, {}}}), 1.0, Entropy::kNone)
                         .logprobs_M);
   }
-  std::unique_ptr<NativeEngine> MakeEngine() const {
-    auto engine = NativeEngine::Create(config(), {});
+  // Options of an engine with our kernels and of one with ATen.
+  static std::vector<NativeEngineOptions> EngineKinds(bool bf16 = false) {
+    NativeEngineOptions kernels;
+    kernels.bf16 = bf16;
+    kernels.threads = 2;
+    NativeEngineOptions aten = kernels;
+    aten.aten = true;
+    return {kernels, aten};
+  }
+  std::unique_ptr<NativeEngine> MakeEngine(const NativeEngineOptions& options) const {
+    auto engine = NativeEngine::Create(config(), options);
     EXPECT_TRUE(engine.ok()) << engine.status();
     std::vector<std::byte> bytes(flat_.nbytes());
     std::memcpy(bytes.data(), flat_.const_data_ptr(), flat_.nbytes());
@@ -111,6 +120,34 @@ class ParityTest : public testing::TestWithParam<Model> {
     for (size_t i = 0; i < ours.size(); ++i) {
       ASSERT_NEAR(ours[i], expected[i], kBound) << what << ", token " << i + 1;
     }
+  }
+
+  void ExpectGreedyContinuations(NativeEngine& engine) const {
+    std::map<int64_t, std::string> prompts;
+    for (const std::string& prompt : Prompts()) {
+      GenerationRequest request;
+      request.id = static_cast<int64_t>(prompts.size());
+      request.prompt_ids = Ids(prompt + ".input_ids");
+      request.sample_indices = {0};
+      request.sampling.temperature = 0;
+      request.sampling.max_new_tokens = facts_["new_tokens"];
+      prompts[request.id] = prompt;
+      const absl::Status status = engine.Submit(std::move(request));
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    size_t done = 0;
+    while (!engine.Idle()) {
+      const auto outputs = engine.Poll();
+      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      for (const GenerationOutput& output : *outputs) {
+        const std::string& prompt = prompts[output.request_id];
+        EXPECT_EQ(output.response.response_ids, Ids(prompt + ".greedy_ids")) << prompt;
+        ExpectNear(output.response.behavior_logprobs, Floats(prompt + ".greedy_logprobs"),
+                   prompt + ".greedy");
+        ++done;
+      }
+    }
+    EXPECT_EQ(done, prompts.size());
   }
 
   std::unique_ptr<ModelFiles> files_;
@@ -144,15 +181,18 @@ TEST_P(ParityTest, LogitsOfAllPositions) {
 }
 
 TEST_P(ParityTest, LogprobsOfTrainerAndEngine) {
-  const std::unique_ptr<NativeEngine> engine = MakeEngine();
   for (const std::string& prompt : Prompts()) {
-    const std::vector<int32_t> ids = Ids(prompt + ".input_ids");
-    const std::vector<float> expected = Floats(prompt + ".logprobs");
-    ExpectNear(TrainerScores(ids), expected, prompt + " by the trainer");
-    for (const bool one_by_one : {false, true}) {
-      const auto scores = engine->Score(ids, one_by_one);
-      ASSERT_TRUE(scores.ok()) << scores.status();
-      ExpectNear(*scores, expected, prompt + (one_by_one ? " by decoding" : " by prefill"));
+    ExpectNear(TrainerScores(Ids(prompt + ".input_ids")), Floats(prompt + ".logprobs"), prompt);
+  }
+  for (const NativeEngineOptions& options : EngineKinds()) {
+    const std::unique_ptr<NativeEngine> engine = MakeEngine(options);
+    for (const std::string& prompt : Prompts()) {
+      SCOPED_TRACE(prompt + (options.aten ? " by ATen" : " by our kernels"));
+      for (const bool one_by_one : {false, true}) {
+        const auto scores = engine->Score(Ids(prompt + ".input_ids"), one_by_one);
+        ASSERT_TRUE(scores.ok()) << scores.status();
+        ExpectNear(*scores, Floats(prompt + ".logprobs"), one_by_one ? "decoding" : "prefill");
+      }
     }
   }
 }
@@ -195,6 +235,28 @@ TEST_P(ParityTest, Bf16LogprobsStayCloseToFp32) {
   EXPECT_GT(difference, 0.0);
 }
 
+// Against the trainer in bf16, which rounds the same numbers.
+TEST_P(ParityTest, Bf16EnginesStayCloseToTheTrainer) {
+  const at::NoGradGuard no_grad;
+  const TransformerWeights rounded = CastWeights(ViewWeights(layout_, flat_), at::kBFloat16);
+  for (const NativeEngineOptions& options : EngineKinds(/*bf16=*/true)) {
+    const std::unique_ptr<NativeEngine> engine = MakeEngine(options);
+    double difference = 0;
+    size_t tokens = 0;
+    for (const std::string& prompt : Prompts()) {
+      const std::vector<int32_t> ids = Ids(prompt + ".input_ids");
+      const std::vector<float> trainer = ToFloats(
+          PackedForward(Transformer(config()), rounded, PackTrees({{ids, {}}}), 1.0, Entropy::kNone)
+              .logprobs_M);
+      const auto scores = engine->Score(ids, /*one_by_one=*/false);
+      ASSERT_TRUE(scores.ok()) << scores.status();
+      for (size_t i = 0; i < trainer.size(); ++i) difference += std::abs((*scores)[i] - trainer[i]);
+      tokens += trainer.size();
+    }
+    EXPECT_LT(difference / static_cast<double>(tokens), 2e-2) << (options.aten ? "ATen" : "ours");
+  }
+}
+
 TEST_P(ParityTest, GradientsOfTheMeanNegativeLogLikelihood) {
   const std::vector<int32_t> ids = Ids(facts_["grad"]["prompt"].get<std::string>() + ".input_ids");
   const at::Tensor flat = flat_.clone().set_requires_grad(true);
@@ -218,32 +280,10 @@ TEST_P(ParityTest, GradientsOfTheMeanNegativeLogLikelihood) {
 }
 
 TEST_P(ParityTest, GreedyContinuationsOfTheEngine) {
-  const std::unique_ptr<NativeEngine> engine = MakeEngine();
-  std::map<int64_t, std::string> prompts;
-  for (const std::string& prompt : Prompts()) {
-    GenerationRequest request;
-    request.id = static_cast<int64_t>(prompts.size());
-    request.prompt_ids = Ids(prompt + ".input_ids");
-    request.sample_indices = {0};
-    request.sampling.temperature = 0;
-    request.sampling.max_new_tokens = facts_["new_tokens"];
-    prompts[request.id] = prompt;
-    const absl::Status status = engine->Submit(std::move(request));
-    ASSERT_TRUE(status.ok()) << status;
+  for (const NativeEngineOptions& options : EngineKinds()) {
+    SCOPED_TRACE(options.aten ? "ATen" : "our kernels");
+    ExpectGreedyContinuations(*MakeEngine(options));
   }
-  size_t done = 0;
-  while (!engine->Idle()) {
-    const auto outputs = engine->Poll();
-    ASSERT_TRUE(outputs.ok()) << outputs.status();
-    for (const GenerationOutput& output : *outputs) {
-      const std::string& prompt = prompts[output.request_id];
-      EXPECT_EQ(output.response.response_ids, Ids(prompt + ".greedy_ids")) << prompt;
-      ExpectNear(output.response.behavior_logprobs, Floats(prompt + ".greedy_logprobs"),
-                 prompt + ".greedy");
-      ++done;
-    }
-  }
-  EXPECT_EQ(done, prompts.size());
 }
 
 INSTANTIATE_TEST_SUITE_P(

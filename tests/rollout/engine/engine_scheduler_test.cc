@@ -1,6 +1,7 @@
 #include "rollout/engine/engine_scheduler.h"
 
 #include <cmath>
+#include <functional>
 
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
@@ -280,13 +281,92 @@ TEST_F(EngineSchedulerTest, AColumnOfSamplingLogprobsIsWholeOrEmpty) {
   EXPECT_EQ(scheduler.Submit(request).code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Runs the only request to its end; returns how many tokens were computed for it.
+int64_t RunAlone(const std::function<std::vector<GenerationOutput>(const EngineBatch&)>& accept,
+                 EngineScheduler& scheduler, GenerationRequest request, Response* response) {
+  int64_t computed = 0;
+  EXPECT_TRUE(scheduler.Submit(std::move(request)).ok());
+  while (scheduler.HasWork(Lane::kRollout)) {
+    const EngineBatch batch = scheduler.Fill(Lane::kRollout);
+    computed += batch.size();
+    for (GenerationOutput& output : accept(batch)) *response = std::move(output.response);
+  }
+  return computed;
+}
+
+TEST_F(EngineSchedulerTest, ALaterTurnComputesOnlyItsNewTokens) {
+  EngineScheduler scheduler = Make(limits_);
+  const auto accept = [&](const EngineBatch& batch) { return Accept(scheduler, batch); };
+  GenerationRequest request = Request(1, 40);
+  request.sampling.max_new_tokens = 30;
+  Response response;
+  EXPECT_EQ(RunAlone(accept, scheduler, request, &response), 40 + 29);
+  EXPECT_EQ(scheduler.stats().cache_blocks_free, 64) << "what is kept is free for others";
+
+  // The same prompt: its last token is computed for its logits, with the block it is in.
+  EXPECT_EQ(RunAlone(accept, scheduler, request, &response), 40 - 32 + 29);
+  EXPECT_EQ(scheduler.stats().tokens_reused, 32);
+
+  // The response continues with 10 tokens of an observation. Blocks hold the first 64 of the 69
+  // tokens that were computed.
+  response.finish = FinishReason::kNone;
+  response.response_ids.insert(response.response_ids.end(), 10, 3);
+  response.behavior_logprobs.resize(40);
+  response.loss_mask.resize(40);
+  request.sampling.max_new_tokens = 42;
+  request.partials = {response};
+  EXPECT_EQ(RunAlone(accept, scheduler, request, &response), (40 - 32) + (80 - 64) + 1);
+  EXPECT_EQ(response.response_ids.size(), 42U);
+}
+
+TEST_F(EngineSchedulerTest, NewWeightsHideWhatOldOnesComputed) {
+  for (const bool recompute : {false, true}) {
+    EngineScheduler scheduler = Make(limits_);
+    const auto accept = [&](const EngineBatch& batch) { return Accept(scheduler, batch); };
+    Response response;
+    RunAlone(accept, scheduler, Request(1, 40), &response);
+    ASSERT_TRUE(scheduler.Submit(Request(2, 40)).ok());
+    Turn(scheduler);  // runs with both versions
+    scheduler.WeightsChanged(Lane::kRollout, recompute);
+    ASSERT_TRUE(scheduler.Submit(Request(3, 40)).ok());
+    EXPECT_EQ(scheduler.Fill(Lane::kRollout).size(), 40 + (recompute ? 24 : 1));
+    scheduler.Cancel(2);
+    scheduler.Cancel(3);
+    EXPECT_EQ(RunAlone(accept, scheduler, Request(4, 40), &response), 40 + 3)
+        << "the forward pass of the batch before failed";
+    EXPECT_EQ(RunAlone(accept, scheduler, Request(5, 40), &response), 8 + 3);
+  }
+}
+
+TEST_F(EngineSchedulerTest, LanesDoNotShareTheCache) {
+  EngineScheduler scheduler = Make(limits_);
+  const auto accept = [&](const EngineBatch& batch) { return Accept(scheduler, batch); };
+  Response response;
+  RunAlone(accept, scheduler, Request(1, 40), &response);
+  ASSERT_TRUE(scheduler.Submit(Request(2, 40, 1, Lane::kEvaluation)).ok());
+  EXPECT_EQ(scheduler.Fill(Lane::kEvaluation).size(), 40);
+}
+
+TEST_F(EngineSchedulerTest, WhatIsKeptMakesRoomForOtherTokens) {
+  limits_.cache_blocks = 6;
+  EngineScheduler scheduler = Make(limits_);
+  const auto accept = [&](const EngineBatch& batch) { return Accept(scheduler, batch); };
+  Response response;
+  RunAlone(accept, scheduler, Request(1, 60), &response);
+  GenerationRequest other = Request(2, 60);
+  other.prompt_ids.assign(60, 4);
+  EXPECT_EQ(RunAlone(accept, scheduler, other, &response), 60 + 3);
+  EXPECT_EQ(RunAlone(accept, scheduler, other, &response), 12 + 3);
+  EXPECT_EQ(scheduler.stats().cache_blocks_free, 6);
+}
+
 TEST_F(EngineSchedulerTest, AForgottenCacheIsComputedAgainInTheSameBlocks) {
   EngineScheduler scheduler = Make(limits_);
   ASSERT_TRUE(scheduler.Submit(Request(1, 20, 2)).ok());
   Turn(scheduler);
   Turn(scheduler);
   const int64_t free = scheduler.stats().cache_blocks_free;
-  scheduler.ForgetCache(Lane::kRollout);
+  scheduler.WeightsChanged(Lane::kRollout, /*recompute=*/true);
   EXPECT_EQ(scheduler.Fill(Lane::kRollout).size(), 20);
   EXPECT_EQ(scheduler.stats().cache_blocks_free, free);
 }

@@ -43,6 +43,26 @@ TEST(KvCache, HandsOutEveryBlockOnce) {
   EXPECT_EQ(cache.num_free(), 0);
 }
 
+TEST(KvCache, TakesRetainedBlocksLastAndTheOldestFirst) {
+  KvCache cache(kShape, 5);
+  for (int i = 0; i < 5; ++i) cache.Allocate();
+  for (const int32_t block : {3, 1, 0}) cache.SetRetained(block, true);
+  for (const int32_t block : {4, 3, 1, 0, 2}) cache.Release(block);
+  cache.AddReference(1);  // wanted again
+  cache.Release(1);
+  std::vector<int32_t> order;
+  for (int i = 0; i < 5; ++i) order.push_back(cache.Allocate());
+  EXPECT_EQ(order, (std::vector<int32_t>{2, 4, 3, 0, 1}));
+  cache.Release(3);
+  EXPECT_EQ(cache.Allocate(), 3) << "not retained any more";
+
+  cache.SetRetained(0, true);
+  cache.Release(0);
+  cache.Release(4);
+  cache.SetRetained(0, false);
+  EXPECT_EQ(cache.Allocate(), 0);
+}
+
 TEST(KvCache, RunningOutIsABrokenInvariant) {
   KvCache cache(kShape, 1);
   cache.Allocate();

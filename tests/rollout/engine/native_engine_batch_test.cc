@@ -73,6 +73,31 @@ TEST_P(NativeEngineBatchTest, SiblingsChangeNothing) {
   ExpectSameBits(responses[{100, 0}], alone);
 }
 
+// The second turn continues the response of the first one with an observation.
+TEST_P(NativeEngineBatchTest, TheCacheOfEarlierTurnsChangesNothing) {
+  NativeEngineOptions options;
+  options.prefix_cache = false;
+  const Response turn = Alone(Watched(), options);
+  GenerationRequest next = Watched();
+  next.sampling.max_new_tokens = 64;
+  next.partials = {turn};
+  next.partials[0].finish = FinishReason::kNone;
+  for (int32_t id = 0; id < 20; ++id) {
+    next.partials[0].response_ids.push_back(id);
+    next.partials[0].behavior_logprobs.push_back(0);
+    next.partials[0].loss_mask.push_back(0);
+  }
+  const Response alone = Alone(next, options);
+  const std::unique_ptr<NativeEngine> engine = MakeEngine();
+  Submit(*engine, Watched());
+  ExpectSameBits(Drain(*engine)[{100, 0}], turn);
+  for (int64_t id = 0; id < 3; ++id) Submit(*engine, Request(id, 37, 3));
+  Submit(*engine, next);
+  ExpectSameBits(Drain(*engine)[{100, 0}], alone);
+  EXPECT_EQ(engine->stats().tokens_reused, 32 + (48 - 37));
+  ExpectNothingHeld(*engine);
+}
+
 TEST_P(NativeEngineBatchTest, LargeBatchesChangeNothing) {
   const Response alone = Alone(Watched());
   const std::unique_ptr<NativeEngine> engine = MakeEngine();

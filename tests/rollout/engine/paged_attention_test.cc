@@ -106,6 +106,12 @@ std::vector<float> RandomQueries(size_t rows, int64_t stride, float scale) {
   return q;
 }
 
+void Attend(PagedSequences& sequences, int64_t layer, int64_t window, const PagedQuery& query,
+            int64_t heads, const float* q, float* out) {
+  std::vector<float> scores(static_cast<size_t>(PagedScores(query)));
+  PagedAttention(sequences.cache(), layer, window, query, heads, q, scores.data(), out);
+}
+
 struct Case {
   int64_t heads, kv_heads, dim;
 };
@@ -125,7 +131,10 @@ TEST_P(PagedAttentionShapes, EqualsNaiveAttentionAtBlockEdges) {
     for (size_t s = 0; s < lengths.size(); ++s) queries.push_back(sequences.Query(s, lengths[s]));
     for (int64_t layer = 0; layer < 2; ++layer) {
       std::vector<float> out(lengths.size() * static_cast<size_t>(heads * dim), 77.0F);
-      PagedAttention(sequences.cache(), layer, 0, queries, heads, q.data(), stride, out.data());
+      for (size_t s = 0; s < queries.size(); ++s) {
+        Attend(sequences, layer, 0, queries[s], heads, &q[s * static_cast<size_t>(stride)],
+               &out[s * static_cast<size_t>(heads * dim)]);
+      }
       for (size_t s = 0; s < lengths.size(); ++s) {
         const std::vector<double> expected = sequences.Naive(
             layer, s, lengths[s], heads, q.data() + static_cast<int64_t>(s) * stride);
@@ -151,8 +160,7 @@ TEST(PagedAttention, SeesNoKeyBeyondItsCount) {
   const std::vector<float> q = RandomQueries(1, 32, 1.0F);
   for (const int64_t keys : {1, 5, 16, 20, 32}) {
     std::vector<float> out(32);
-    PagedAttention(sequences.cache(), 0, 0, {sequences.Query(0, keys)}, 4, q.data(), 32,
-                   out.data());
+    Attend(sequences, 0, 0, sequences.Query(0, keys), 4, q.data(), out.data());
     const std::vector<double> expected = sequences.Naive(0, 0, keys, 4, q.data());
     for (size_t i = 0; i < 32; ++i) ASSERT_NEAR(out[i], expected[i], 1e-5) << keys;
   }
@@ -164,8 +172,7 @@ TEST(PagedAttention, SeesOnlyTheWindow) {
   for (const int64_t window : {1, 15, 16, 17, 33, 69, 70, 100}) {
     for (const int64_t keys : {1, 16, 17, 40, 70}) {
       std::vector<float> out(32);
-      PagedAttention(sequences.cache(), 0, window, {sequences.Query(0, keys)}, 4, q.data(), 32,
-                     out.data());
+      Attend(sequences, 0, window, sequences.Query(0, keys), 4, q.data(), out.data());
       const std::vector<double> expected =
           sequences.Naive(0, 0, keys, 4, q.data(), std::max<int64_t>(0, keys - window));
       for (size_t i = 0; i < 32; ++i) {
@@ -173,29 +180,6 @@ TEST(PagedAttention, SeesOnlyTheWindow) {
       }
     }
   }
-}
-
-TEST(PagedAttention, GivesTheSameBitsInAnyBatch) {
-  const std::vector<int64_t> lengths = {33, 1, 17, 80};
-  PagedSequences sequences(1, 2, 8, lengths);
-  const std::vector<float> q = RandomQueries(lengths.size(), 32, 1.0F);
-  std::vector<PagedQuery> queries;
-  for (size_t s = 0; s < lengths.size(); ++s) queries.push_back(sequences.Query(s, lengths[s]));
-  std::vector<float> together(lengths.size() * 32);
-  PagedAttention(sequences.cache(), 0, 0, queries, 4, q.data(), 32, together.data());
-  for (size_t s = 0; s < lengths.size(); ++s) {
-    std::vector<float> alone(32);
-    PagedAttention(sequences.cache(), 0, 0, {queries[s]}, 4, q.data() + s * 32, 32, alone.data());
-    EXPECT_TRUE(
-        std::equal(alone.begin(), alone.end(), together.begin() + static_cast<ptrdiff_t>(s * 32)));
-  }
-}
-
-TEST(PagedAttention, WithoutQueriesNothingIsWritten) {
-  PagedSequences sequences(1, 2, 8, {1});
-  float out = 5.0F;
-  PagedAttention(sequences.cache(), 0, 0, {}, 4, &out, 32, &out);
-  EXPECT_EQ(out, 5.0F);
 }
 
 }  // namespace

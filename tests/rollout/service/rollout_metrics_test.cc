@@ -18,6 +18,7 @@ RolloutStats MakeStats() {
   stats.counters.samples_finished = 40;
   stats.counters.unsent_samples = 3;
   stats.counters.engine.tokens_prefilled = 200;
+  stats.counters.engine.tokens_reused = 60;
   stats.counters.engine.cache_blocks = 100;
   stats.counters.engine.cache_blocks_free = 25;
   stats.counters.episodes.terminated = 4;
@@ -35,6 +36,7 @@ TEST(RolloutMetrics, ShowsWhatAWorkSays) {
   EXPECT_EQ(text.Find("freshet_rollout_idle_seconds_total", {{"job", "a"}}), 1.5);
   EXPECT_EQ(text.Find("freshet_tokens_total", {{"job", "a"}, {"phase", "generated"}}), 1000);
   EXPECT_EQ(text.Find("freshet_tokens_total", {{"job", "a"}, {"phase", "prompt"}}), 200);
+  EXPECT_EQ(text.Find("freshet_tokens_total", {{"job", "a"}, {"phase", "reused"}}), 60);
   EXPECT_EQ(text.Find("freshet_rollout_samples_total", {{"job", "a"}, {"outcome", "put"}}), 40);
   EXPECT_EQ(text.Find("freshet_rollout_samples_total", {{"job", "a"}, {"outcome", "fenced"}}), 0);
   EXPECT_EQ(text.Find("freshet_rollout_unsent_samples", {{"job", "a"}}), 3);

@@ -1,0 +1,301 @@
+#include "rollout/engine/cpu_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "model/parameter_layout.h"
+#include "model/rope.h"
+#include "rollout/engine/kernels/row_ops.h"
+#include "rollout/engine/paged_attention.h"
+
+namespace freshet {
+
+// Without data: the model does not have it.
+struct CpuRunner::Mlp {
+  PackedMatrix gate_up, down;
+  const float* gate_up_bias = nullptr;
+  const float* down_bias = nullptr;
+};
+
+struct CpuRunner::Layer {
+  const float* input_norm = nullptr;
+  PackedMatrix qkv;
+  const float* qkv_bias = nullptr;
+  const float* q_norm = nullptr;
+  const float* k_norm = nullptr;
+  PackedMatrix o;
+  const float* o_bias = nullptr;
+  const float* post_norm = nullptr;
+  PackedMatrix router;  // fp32
+  std::vector<Mlp> mlps;
+};
+
+struct CpuRunner::Weights {
+  WeightSnapshot snapshot;  // owns the vectors and the embedding
+  const float* embed = nullptr;
+  std::vector<Layer> layers;
+  const float* norm = nullptr;
+  PackedMatrix lm_head;
+};
+
+// What a pass computes, a row per token. Kept between passes.
+struct CpuRunner::Buffers {
+  Buffers(const ModelConfig& config, MatrixFormat format, int threads)
+      : normed(format, config.hidden_size),
+        router_input(MatrixFormat::kFloat32, config.hidden_size),
+        mixed(format, config.num_attention_heads * config.head_dim),
+        wanted(format, config.hidden_size),
+        expert_input(format, config.hidden_size),
+        scratch(static_cast<size_t>(threads)) {}
+
+  std::vector<float> x;  // residual stream [rows][hidden]
+  std::vector<float> qkv;
+  std::vector<float> gate_up;
+  std::vector<float> router;                                        // [rows][experts]
+  std::vector<std::vector<std::pair<int64_t, float>>> expert_rows;  // with their weights
+  std::vector<float> expert_out;
+  std::vector<float> logits;
+  Activations normed;
+  Activations router_input;
+  Activations mixed;   // attention's output
+  Activations wanted;  // rows that need logits
+  Activations expert_input;
+  std::vector<Activations> inner;           // of MLPs, by size
+  std::vector<std::vector<float>> scratch;  // by thread
+};
+
+namespace {
+
+template <typename Vector>
+auto* Room(Vector& buffer, int64_t size) {
+  if (static_cast<int64_t>(buffer.size()) < size) buffer.resize(static_cast<size_t>(size));
+  return buffer.data();
+}
+
+struct ExpertShare {
+  int64_t expert = 0;
+  float weight = 0;
+};
+
+// The experts of a token, likeliest first; of equal ones the first.
+std::vector<ExpertShare> ChooseExperts(const float* logits, const ModelConfig& config) {
+  std::vector<ExpertShare> shares;
+  const float max = *std::max_element(logits, logits + config.num_experts);
+  float total = 0;
+  for (int64_t e = 0; e < config.num_experts; ++e) {
+    shares.push_back({e, std::exp(logits[e] - max)});
+    total += shares.back().weight;
+  }
+  std::ranges::stable_sort(shares, std::ranges::greater(), &ExpertShare::weight);
+  shares.resize(static_cast<size_t>(config.num_experts_per_tok));
+  if (config.norm_topk_prob) {
+    total = 0;
+    for (const ExpertShare& share : shares) total += share.weight;
+  }
+  for (ExpertShare& share : shares) share.weight /= total;
+  return shares;
+}
+
+}  // namespace
+
+CpuRunner::CpuRunner(const ModelConfig& config, const CpuRunnerOptions& options)
+    : config_(config),
+      options_(options),
+      pool_(options.threads),
+      buffers_(std::make_unique<Buffers>(config, options.format, options.threads)) {
+  // The angle in fp32, like the trainer.
+  for (int64_t t = 0; t < config.max_position_embeddings; ++t) {
+    for (const double frequency : RopeInverseFrequencies(config)) {
+      const float angle = static_cast<float>(t) * static_cast<float>(frequency);
+      cos_.push_back(std::cos(angle));
+      sin_.push_back(std::sin(angle));
+    }
+  }
+}
+
+CpuRunner::~CpuRunner() = default;
+
+void CpuRunner::LoadWeights(Lane lane, const WeightSnapshot& snapshot) {
+  const ParameterLayout layout = MakeParameterLayout(config_);
+  const auto* arena = reinterpret_cast<const float*>(snapshot.bytes->data());
+  const auto vector = [&](const ParameterBlock& block) -> const float* {
+    return block.shape.empty() ? nullptr : arena + block.offset;
+  };
+  const auto matrix = [&](const ParameterBlock& block, MatrixFormat format) {
+    if (block.shape.empty()) return PackedMatrix();
+    return PackedMatrix(arena + block.offset, block.shape[0], block.shape[1], format, pool_);
+  };
+  auto weights = std::make_unique<Weights>();
+  weights->snapshot = snapshot;
+  weights->embed = vector(layout.embed);
+  for (const ParameterLayout::Layer& from : layout.layers) {
+    Layer& to = weights->layers.emplace_back();
+    to.input_norm = vector(from.input_norm);
+    to.qkv = matrix(from.qkv, options_.format);
+    to.qkv_bias = vector(from.qkv_bias);
+    to.q_norm = vector(from.q_norm);
+    to.k_norm = vector(from.k_norm);
+    to.o = matrix(from.o, options_.format);
+    to.o_bias = vector(from.o_bias);
+    to.post_norm = vector(from.post_norm);
+    to.router = matrix(from.router, MatrixFormat::kFloat32);
+    for (const ParameterLayout::Mlp& mlp : from.mlps) {
+      to.mlps.push_back({matrix(mlp.gate_up, options_.format), matrix(mlp.down, options_.format),
+                         vector(mlp.gate_up_bias), vector(mlp.down_bias)});
+    }
+  }
+  weights->norm = vector(layout.norm);
+  weights->lm_head = matrix(layout.lm_head, options_.format);
+  lanes_[static_cast<int>(lane)] = std::move(weights);
+}
+
+const float* CpuRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache) {
+  const Weights& weights = *lanes_[static_cast<int>(lane)];
+  const int64_t rows = batch.size();
+  const int64_t hidden = config_.hidden_size;
+  Buffers& b = *buffers_;
+  Embed(weights, batch);
+  float* x = b.x.data();
+  for (size_t l = 0; l < weights.layers.size(); ++l) {
+    const Layer& layer = weights.layers[l];
+    Normalize(layer.input_norm, rows, b.normed);
+    Attend(layer, static_cast<int64_t>(l), batch, cache);
+    MultiplyRows(b.mixed, rows, layer.o, {x, hidden, layer.o_bias, /*add=*/true});
+    if (layer.router.rows() > 0) {
+      AddExperts(layer, rows);
+    } else {
+      Normalize(layer.post_norm, rows, b.normed);
+      const Mlp& mlp = layer.mlps.front();
+      const Activations& inner = Inner(mlp, b.normed, rows);
+      MultiplyRows(inner, rows, mlp.down, {x, hidden, mlp.down_bias, /*add=*/true});
+    }
+  }
+  const auto wanted = static_cast<int64_t>(batch.wants.size());
+  if (wanted == 0) return nullptr;
+  b.wanted.Resize(wanted);
+  pool_.For(wanted, [&](int64_t i, int thread) {
+    float* row = Room(b.scratch[static_cast<size_t>(thread)], hidden);
+    RmsNormRow(x + batch.wants[static_cast<size_t>(i)].row * hidden, weights.norm, hidden,
+               config_.rms_norm_eps, row);
+    b.wanted.Store(i, row);
+  });
+  float* logits = Room(b.logits, wanted * config_.vocab_size);
+  MultiplyRows(b.wanted, wanted, weights.lm_head, {logits, config_.vocab_size});
+  return logits;
+}
+
+void CpuRunner::Embed(const Weights& weights, const EngineBatch& batch) {
+  const int64_t hidden = config_.hidden_size;
+  float* x = Room(buffers_->x, batch.size() * hidden);
+  for (const int64_t id : batch.token_ids) {
+    const float* row = weights.embed + id * hidden;
+    for (int64_t i = 0; i < hidden; ++i) {
+      *x++ = options_.format == MatrixFormat::kFloat32 ? row[i] : FromBfloat16(ToBfloat16(row[i]));
+    }
+  }
+}
+
+void CpuRunner::Normalize(const float* weight, int64_t rows, Activations& out) {
+  const int64_t hidden = config_.hidden_size;
+  out.Resize(rows);
+  pool_.For(rows, [&](int64_t i, int thread) {
+    float* row = Room(buffers_->scratch[static_cast<size_t>(thread)], hidden);
+    RmsNormRow(buffers_->x.data() + i * hidden, weight, hidden, config_.rms_norm_eps, row);
+    out.Store(i, row);
+  });
+}
+
+void CpuRunner::Attend(const Layer& layer, int64_t index, const EngineBatch& batch,
+                       KvCache& cache) {
+  const int64_t heads = config_.num_attention_heads;
+  const int64_t kv_heads = config_.num_key_value_heads;
+  const int64_t dim = config_.head_dim;
+  const int64_t width = (heads + 2 * kv_heads) * dim;
+  const int64_t rows = batch.size();
+  Buffers& b = *buffers_;
+  float* qkv = Room(b.qkv, rows * width);
+  MultiplyRows(b.normed, rows, layer.qkv, {qkv, width, layer.qkv_bias});
+  pool_.For(rows, [&](int64_t i, int) {
+    float* row = qkv + i * width;
+    const int64_t angles = batch.positions[static_cast<size_t>(i)] * (dim / 2);
+    for (int64_t h = 0; h < heads + kv_heads; ++h) {
+      float* head = row + h * dim;
+      const float* norm = h < heads ? layer.q_norm : layer.k_norm;
+      if (norm != nullptr) RmsNormRow(head, norm, dim, config_.rms_norm_eps, head);
+      RopeHead(head, cos_.data() + angles, sin_.data() + angles, dim / 2);
+    }
+    const auto& [block, slot] = batch.slots[static_cast<size_t>(i)];
+    cache.Write(index, block, slot, row + heads * dim, row + (heads + kv_heads) * dim);
+  });
+  b.mixed.Resize(rows);
+  pool_.For(rows, [&](int64_t i, int thread) {
+    const PagedQuery& query = batch.queries[static_cast<size_t>(i)];
+    const int64_t scores = PagedScores(query);
+    float* scratch = Room(b.scratch[static_cast<size_t>(thread)], heads * dim + scores);
+    PagedAttention(cache, index, config_.Window(index), query, heads, qkv + i * width,
+                   scratch + heads * dim, scratch);
+    b.mixed.Store(i, scratch);
+  });
+}
+
+Activations& CpuRunner::Inner(const Mlp& mlp, const Activations& x, int64_t rows) {
+  Buffers& b = *buffers_;
+  const int64_t inner = mlp.down.columns();
+  float* gate_up = Room(b.gate_up, rows * 2 * inner);
+  MultiplyRows(x, rows, mlp.gate_up, {gate_up, 2 * inner, mlp.gate_up_bias});
+  auto product = std::ranges::find(b.inner, inner, &Activations::columns);
+  if (product == b.inner.end()) product = b.inner.emplace(b.inner.end(), options_.format, inner);
+  product->Resize(rows);
+  pool_.For(rows, [&](int64_t i, int) {
+    float* row = gate_up + i * 2 * inner;
+    SwiGluRow(row, inner, row);
+    product->Store(i, row);
+  });
+  return *product;
+}
+
+// Sends every token to the experts with the highest router probability (Qwen3-MoE; Shazeer et al.
+// 2017, section 2.1) and adds their weighted outputs in the order of the experts.
+void CpuRunner::AddExperts(const Layer& layer, int64_t rows) {
+  Buffers& b = *buffers_;
+  const int64_t hidden = config_.hidden_size;
+  const int64_t experts = layer.router.rows();
+  Normalize(layer.post_norm, rows, b.router_input);
+  float* router = Room(b.router, rows * experts);
+  MultiplyRows(b.router_input, rows, layer.router, {router, experts});
+  Room(b.expert_rows, experts);
+  for (auto& chosen : b.expert_rows) chosen.clear();
+  for (int64_t i = 0; i < rows; ++i) {
+    for (const ExpertShare& share : ChooseExperts(router + i * experts, config_)) {
+      b.expert_rows[static_cast<size_t>(share.expert)].emplace_back(i, share.weight);
+    }
+  }
+  for (size_t e = 0; e < layer.mlps.size(); ++e) {
+    const std::vector<std::pair<int64_t, float>>& chosen = b.expert_rows[e];
+    const auto count = static_cast<int64_t>(chosen.size());
+    if (count == 0) continue;
+    b.expert_input.Resize(count);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto* row =
+          reinterpret_cast<const float*>(b.router_input.row(chosen[static_cast<size_t>(i)].first));
+      b.expert_input.Store(i, row);
+    }
+    const Activations& inner = Inner(layer.mlps[e], b.expert_input, count);
+    float* out = Room(b.expert_out, count * hidden);
+    MultiplyRows(inner, count, layer.mlps[e].down, {out, hidden, layer.mlps[e].down_bias});
+    for (int64_t i = 0; i < count; ++i) {
+      const auto& [row, weight] = chosen[static_cast<size_t>(i)];
+      AddScaledRow(out + i * hidden, weight, hidden, b.x.data() + row * hidden);
+    }
+  }
+}
+
+void CpuRunner::MultiplyRows(const Activations& x, int64_t rows, const PackedMatrix& matrix,
+                             ProductOutput out) {
+  out.round = matrix.format() == MatrixFormat::kBfloat16;
+  Multiply(x, rows, matrix, out, options_.kernels, pool_);
+}
+
+}  // namespace freshet

@@ -1,0 +1,59 @@
+#ifndef FRESHET_ROLLOUT_ENGINE_CPU_RUNNER_H_
+#define FRESHET_ROLLOUT_ENGINE_CPU_RUNNER_H_
+
+#include <memory>
+#include <vector>
+
+#include "model/model_config.h"
+#include "rollout/engine/kernels/cpu_features.h"
+#include "rollout/engine/kernels/matrix.h"
+#include "rollout/engine/kernels/thread_pool.h"
+#include "rollout/engine/model_runner.h"
+
+namespace freshet {
+
+struct CpuRunnerOptions {
+  MatrixFormat format = MatrixFormat::kFloat32;  // of matrices and of what they multiply
+  CpuKernels kernels = BestCpuKernels();
+  int threads = 1;  // including the caller
+};
+
+// Computes on the CPU with the kernels of kernels/. The residual stream, norms, biases, attention,
+// routers and logits are fp32 in either format. Results do not depend on the number of threads.
+class CpuRunner final : public ModelRunner {
+ public:
+  // Throws std::bad_alloc.
+  CpuRunner(const ModelConfig& config, const CpuRunnerOptions& options);
+  ~CpuRunner() override;
+
+  void LoadWeights(Lane lane, const WeightSnapshot& snapshot) override;
+  const float* Run(Lane lane, const EngineBatch& batch, KvCache& cache) override;
+
+ private:
+  struct Weights;
+  struct Buffers;
+  struct Mlp;
+  struct Layer;
+
+  void Embed(const Weights& weights, const EngineBatch& batch);
+  void Attend(const Layer& layer, int64_t index, const EngineBatch& batch, KvCache& cache);
+  // silu(gate) * up of the rows of `x`; valid until the next call.
+  Activations& Inner(const Mlp& mlp, const Activations& x, int64_t rows);
+  void AddExperts(const Layer& layer, int64_t rows);
+  // Normalizes the first `rows` rows of buffers_->x.
+  void Normalize(const float* weight, int64_t rows, Activations& out);
+  void MultiplyRows(const Activations& x, int64_t rows, const PackedMatrix& matrix,
+                    ProductOutput out);
+
+  const ModelConfig config_;
+  const CpuRunnerOptions options_;
+  ThreadPool pool_;
+  std::vector<float> cos_;  // [max_position_embeddings][head_dim / 2]
+  std::vector<float> sin_;
+  std::unique_ptr<Weights> lanes_[kNumLanes];
+  std::unique_ptr<Buffers> buffers_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_ENGINE_CPU_RUNNER_H_

@@ -1,0 +1,98 @@
+#ifndef FRESHET_ROLLOUT_ENGINE_KERNELS_MATRIX_H_
+#define FRESHET_ROLLOUT_ENGINE_KERNELS_MATRIX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "rollout/engine/kernels/cpu_features.h"
+#include "rollout/engine/kernels/thread_pool.h"
+
+namespace freshet {
+
+enum class MatrixFormat { kFloat32, kBfloat16 };
+
+struct FreeDeleter {
+  void operator()(void* data) const { std::free(data); }
+};
+// Uninitialized memory, aligned to a cache line. Throws std::bad_alloc.
+using AlignedBytes = std::unique_ptr<std::byte[], FreeDeleter>;
+AlignedBytes AllocateAligned(int64_t bytes);
+
+// Rounds to the nearest bf16, ties to even. NaN stays NaN.
+uint16_t ToBfloat16(float value);
+float FromBfloat16(uint16_t value);
+
+// The left operand of products: rows of `columns` numbers in the format of the matrices that they
+// are multiplied with. Grows as needed and is used again.
+class Activations {
+ public:
+  Activations(MatrixFormat format, int64_t columns);
+
+  // Makes room for `rows` rows, whose contents are then undefined.
+  void Resize(int64_t rows);
+  // Rounds row `row` from `values` [columns]. Different rows may be stored concurrently.
+  void Store(int64_t row, const float* values);
+  // Copies a row of another object of the same shape.
+  void Copy(int64_t row, const Activations& from, int64_t from_row);
+
+  MatrixFormat format() const { return format_; }
+  int64_t columns() const { return columns_; }
+  const std::byte* row(int64_t row) const { return data_.get() + row * stride_; }
+  int64_t stride() const { return stride_; }  // bytes
+
+ private:
+  MatrixFormat format_;
+  int64_t columns_;
+  int64_t stride_;
+  int64_t capacity_ = 0;
+  AlignedBytes data_;
+};
+
+// A weight matrix [rows, columns] in the order in which the kernels read it: panels of kPanelRows
+// rows, in each of them column after column, bf16 in pairs of columns. Immutable.
+class PackedMatrix {
+ public:
+  static constexpr int64_t kPanelRows = 32;
+
+  PackedMatrix() = default;
+  // Packs `weights`, fp32 [rows][columns]. Throws std::bad_alloc.
+  PackedMatrix(const float* weights, int64_t rows, int64_t columns, MatrixFormat format,
+               ThreadPool& pool);
+
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
+  MatrixFormat format() const { return format_; }
+  int64_t panels() const { return (rows_ + kPanelRows - 1) / kPanelRows; }
+  const std::byte* panel(int64_t panel) const { return data_.get() + panel * panel_bytes_; }
+  int64_t panel_bytes() const { return panel_bytes_; }
+
+ private:
+  void PackPanel(const float* weights, int64_t panel);
+
+  int64_t rows_ = 0;
+  int64_t columns_ = 0;
+  int64_t panel_bytes_ = 0;
+  MatrixFormat format_ = MatrixFormat::kFloat32;
+  AlignedBytes data_;
+};
+
+// Where a product goes: data[i * stride + n] = (or +=) sum + bias[n].
+struct ProductOutput {
+  float* data = nullptr;
+  int64_t stride = 0;           // in floats
+  const float* bias = nullptr;  // [matrix.rows()]; null: none
+  bool add = false;
+  bool round = false;  // rounds the sums to bf16
+};
+
+// Products x_i . w_n of the first `count` rows of x with all rows of the matrix, which has the same
+// columns and format. Sums are fp32 in the order of the columns, so a row's result does not depend
+// on the other rows or on the threads.
+void Multiply(const Activations& x, int64_t count, const PackedMatrix& matrix,
+              const ProductOutput& out, CpuKernels kernels, ThreadPool& pool);
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_ENGINE_KERNELS_MATRIX_H_

@@ -1,0 +1,117 @@
+#include <algorithm>
+#include <cstring>
+
+#include "rollout/engine/kernels/matrix.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace freshet {
+namespace {
+
+using AliasedFloat = float __attribute__((may_alias));
+
+// A product, as plain numbers: the kernels call no function that other code calls too, because the
+// linker keeps one of them.
+struct Operands {
+  const std::byte* x;
+  int64_t x_stride;  // bytes
+  const std::byte* w;
+  int64_t panel_bytes;
+  int64_t columns;
+  int64_t rows;  // of the matrix
+  ProductOutput out;
+};
+
+// A tile's operands. `x` points to its first row, `w` to its first panel.
+struct Tile {
+  const std::byte* x;
+  int64_t x_stride;  // bytes
+  const std::byte* w;
+  int64_t panel_bytes;
+  int64_t columns;
+};
+
+#define FRESHET_INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define FRESHET_PRAGMA(text) _Pragma(#text)
+#define FRESHET_BEGIN_TARGET(features) \
+  FRESHET_PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
+#define FRESHET_END_TARGET _Pragma("clang attribute pop")
+#else
+#define FRESHET_PRAGMA(text) _Pragma(#text)
+#define FRESHET_BEGIN_TARGET(features) \
+  _Pragma("GCC push_options") FRESHET_PRAGMA(GCC target(features))
+#define FRESHET_END_TARGET _Pragma("GCC pop_options")
+#endif
+
+#define FRESHET_VECTOR_BYTES 16
+namespace portable {
+#include "rollout/engine/kernels/multiply_tile.inc"
+}  // namespace portable
+#undef FRESHET_VECTOR_BYTES
+
+#if defined(__x86_64__)
+#define FRESHET_VECTOR_BYTES 32
+FRESHET_BEGIN_TARGET("avx2,fma")
+namespace avx2 {
+#include "rollout/engine/kernels/multiply_tile.inc"
+}  // namespace avx2
+FRESHET_END_TARGET
+#undef FRESHET_VECTOR_BYTES
+
+#define FRESHET_VECTOR_BYTES 64
+FRESHET_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+namespace avx512 {
+#include "rollout/engine/kernels/multiply_tile.inc"
+}  // namespace avx512
+FRESHET_END_TARGET
+
+#define FRESHET_KERNELS_BF16
+FRESHET_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+namespace avx512_bf16 {
+#include "rollout/engine/kernels/multiply_tile.inc"
+}  // namespace avx512_bf16
+FRESHET_END_TARGET
+#endif
+
+using PanelsFn = void (*)(const Operands&, int64_t count, int64_t panel, int64_t end);
+
+PanelsFn Choose(MatrixFormat format, CpuKernels kernels) {
+  const bool fp32 = format == MatrixFormat::kFloat32;
+#if defined(__x86_64__)
+  if (kernels == CpuKernels::kAvx512Bf16 && !fp32) {
+    return avx512_bf16::RunPanels<avx512_bf16::PairedBfloat16, 12>;
+  }
+  if (kernels >= CpuKernels::kAvx512) {
+    return fp32 ? avx512::RunPanels<avx512::Float32, 12>
+                : avx512::RunPanels<avx512::WidenedBfloat16, 12>;
+  }
+  if (kernels == CpuKernels::kAvx2) {
+    return fp32 ? avx2::RunPanels<avx2::Float32, 3> : avx2::RunPanels<avx2::WidenedBfloat16, 3>;
+  }
+#endif
+  return fp32 ? portable::RunPanels<portable::Float32, 1>
+              : portable::RunPanels<portable::WidenedBfloat16, 1>;
+}
+
+}  // namespace
+
+void Multiply(const Activations& x, int64_t count, const PackedMatrix& matrix,
+              const ProductOutput& out, CpuKernels kernels, ThreadPool& pool) {
+  if (count == 0) return;
+  const PanelsFn run = Choose(matrix.format(), kernels);
+  const Operands operands{
+      x.row(0),      x.stride(), matrix.panel(0), matrix.panel_bytes(), matrix.columns(),
+      matrix.rows(), out};
+  // A few tasks per thread, so that a thread that the system delays holds the others up little.
+  const int64_t most = std::max<int64_t>(1, matrix.panels() / (pool.threads() * 4));
+  const int64_t panels = pool.threads() == 1 ? matrix.panels() : std::min<int64_t>(most, 4);
+  const int64_t tasks = (matrix.panels() + panels - 1) / panels;
+  pool.For(tasks, [&](int64_t task, int) {
+    run(operands, count, task * panels, std::min(matrix.panels(), (task + 1) * panels));
+  });
+}
+
+}  // namespace freshet

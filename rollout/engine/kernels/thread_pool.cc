@@ -1,0 +1,78 @@
+#include "rollout/engine/kernels/thread_pool.h"
+
+namespace freshet {
+namespace {
+
+// Loops of a forward pass follow each other within microseconds, so a thread looks for the next one
+// this often before it sleeps.
+constexpr int kSpins = 2000;
+
+inline void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Waits until `value` is not `old`.
+template <typename T>
+void Await(const std::atomic<T>& value, T old) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    Pause();
+  }
+  value.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+  for (int thread = 1; thread < threads; ++thread) {
+    threads_.emplace_back([this, thread] { Work(thread); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  stopping_.store(true);
+  loops_.fetch_add(1);
+  loops_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::Work(int thread) {
+  uint32_t seen = 0;
+  while (true) {
+    Await(loops_, seen);
+    ++seen;
+    if (stopping_.load()) return;
+    RunTasks(thread);
+    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
+  }
+}
+
+void ThreadPool::RunTasks(int thread) {
+  while (true) {
+    const int64_t i = next_.fetch_add(1, std::memory_order_relaxed);
+    if (i >= count_) return;
+    (*task_)(i, thread);
+  }
+}
+
+void ThreadPool::For(int64_t count, absl::FunctionRef<void(int64_t i, int thread)> task) {
+  if (threads_.empty() || count <= 1) {
+    for (int64_t i = 0; i < count; ++i) task(i, 0);
+    return;
+  }
+  task_ = &task;
+  count_ = count;
+  next_.store(0, std::memory_order_relaxed);
+  running_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
+  loops_.fetch_add(1, std::memory_order_release);
+  loops_.notify_all();
+  RunTasks(0);
+  for (int left = running_.load(std::memory_order_acquire); left > 0;
+       left = running_.load(std::memory_order_acquire)) {
+    Await(running_, left);
+  }
+}
+
+}  // namespace freshet

@@ -1,0 +1,30 @@
+#ifndef FRESHET_ROLLOUT_ENGINE_MODEL_RUNNER_H_
+#define FRESHET_ROLLOUT_ENGINE_MODEL_RUNNER_H_
+
+#include "rollout/engine/engine_batch.h"
+#include "rollout/engine/inference_engine.h"
+#include "rollout/engine/kv_cache.h"
+#include "weights/manifest.h"
+
+namespace freshet {
+
+// Forward passes of one model: what an engine computes between EngineScheduler::Fill and Accept.
+// Each row of a batch gives the same bits in any batch. Errors are exceptions (std::bad_alloc,
+// c10::Error). Not thread-safe.
+class ModelRunner {
+ public:
+  virtual ~ModelRunner() = default;
+
+  // Replaces the lane's weights. `snapshot` has the size of the model; a runner that needs its
+  // bytes later shares them.
+  virtual void LoadWeights(Lane lane, const WeightSnapshot& snapshot) = 0;
+
+  // Writes keys and values of the batch's tokens to `cache` and returns the logits of the wanted
+  // rows, fp32 [batch.wants.size()][vocab_size], valid until the next call; null if none are
+  // wanted. The lane must have weights.
+  virtual const float* Run(Lane lane, const EngineBatch& batch, KvCache& cache) = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_ENGINE_MODEL_RUNNER_H_

@@ -1,0 +1,201 @@
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/random.h"
+#include "base/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rollout/engine/kernels/matrix.h"
+#include "rollout/engine/kernels/row_ops.h"
+#include "rollout/engine/kernels/softmax.h"
+#include "rollout/engine/kernels/thread_pool.h"
+
+namespace freshet {
+namespace {
+
+using testing::Each;
+
+std::vector<float> RandomNumbers(int64_t count, uint64_t seed) {
+  std::vector<float> numbers;
+  for (int64_t i = 0; i < count; ++i) {
+    numbers.push_back(
+        static_cast<float>(2 * ToUniform(RandomBits(seed, static_cast<uint64_t>(i), 0)) - 1));
+  }
+  return numbers;
+}
+
+TEST(ThreadPool, CallsEveryTaskOnceInEveryLoop) {
+  for (const int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    std::vector<int> calls(100, 0);
+    for (int loop = 0; loop < 200; ++loop) {
+      pool.For(loop % 100, [&](int64_t i, int thread) {
+        EXPECT_LT(thread, threads);
+        ++calls[static_cast<size_t>(i)];
+      });
+    }
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(calls[static_cast<size_t>(i)], 2 * (99 - i));
+  }
+}
+
+TEST(Bfloat16, RoundsToTheNearestEven) {
+  const float ulp = std::ldexp(1.0F, -7);  // of 1
+  EXPECT_EQ(FromBfloat16(ToBfloat16(1 + 0.49F * ulp)), 1);
+  EXPECT_EQ(FromBfloat16(ToBfloat16(1 + 0.5F * ulp)), 1);
+  EXPECT_EQ(FromBfloat16(ToBfloat16(1 + 0.51F * ulp)), 1 + ulp);
+  EXPECT_EQ(FromBfloat16(ToBfloat16(1 + 1.5F * ulp)), 1 + 2 * ulp);
+  EXPECT_EQ(FromBfloat16(ToBfloat16(-3.0e38F)), FromBfloat16(0xFF62));
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(FromBfloat16(ToBfloat16(infinity)), infinity);
+  EXPECT_EQ(FromBfloat16(ToBfloat16(std::numeric_limits<float>::max())), infinity);
+  EXPECT_TRUE(std::isnan(FromBfloat16(ToBfloat16(std::numeric_limits<float>::quiet_NaN()))));
+}
+
+struct Product {
+  MatrixFormat format;
+  CpuKernels kernels;
+};
+void PrintTo(const Product& product, std::ostream* out) {
+  *out << (product.format == MatrixFormat::kFloat32 ? "fp32, " : "bf16, ")
+       << CpuKernelsName(product.kernels);
+}
+
+class MultiplyTest : public testing::TestWithParam<Product> {
+ protected:
+  void SetUp() override {
+    if (GetParam().kernels > BestCpuKernels()) GTEST_SKIP() << "this CPU does not have them";
+  }
+  float Rounded(float value) const {
+    return GetParam().format == MatrixFormat::kFloat32 ? value : FromBfloat16(ToBfloat16(value));
+  }
+  Activations Rows(const std::vector<float>& numbers, int64_t rows, int64_t columns) const {
+    Activations x(GetParam().format, columns);
+    x.Resize(rows);
+    for (int64_t i = 0; i < rows; ++i) x.Store(i, numbers.data() + i * columns);
+    return x;
+  }
+};
+
+TEST_P(MultiplyTest, EqualsTheDefinition) {
+  ThreadPool pool(2);
+  for (const auto& [rows, columns] :
+       {std::pair<int64_t, int64_t>{1, 1}, {31, 7}, {32, 64}, {200, 33}}) {
+    const std::vector<float> weights = RandomNumbers(rows * columns, 1);
+    const std::vector<float> bias = RandomNumbers(rows, 2);
+    const PackedMatrix matrix(weights.data(), rows, columns, GetParam().format, pool);
+    for (const int64_t count : {1, 2, 3, 7, 12, 13, 29}) {
+      SCOPED_TRACE(StrCat(count, " x [", rows, ", ", columns, "]"));
+      const std::vector<float> numbers = RandomNumbers(count * columns, 3);
+      const Activations x = Rows(numbers, count, columns);
+      const int64_t stride = rows + 3;
+      for (const bool add : {false, true}) {
+        std::vector<float> out(static_cast<size_t>(count * stride), 5.0F);
+        Multiply(x, count, matrix, {out.data(), stride, add ? bias.data() : nullptr, add},
+                 GetParam().kernels, pool);
+        for (int64_t i = 0; i < count; ++i) {
+          for (int64_t n = 0; n < rows; ++n) {
+            double sum = add ? 5.0 + bias[static_cast<size_t>(n)] : 0.0;
+            for (int64_t k = 0; k < columns; ++k) {
+              sum += static_cast<double>(Rounded(numbers[static_cast<size_t>(i * columns + k)])) *
+                     Rounded(weights[static_cast<size_t>(n * columns + k)]);
+            }
+            ASSERT_NEAR(out[static_cast<size_t>(i * stride + n)], sum, 2e-5) << i << ", " << n;
+          }
+          for (int64_t n = rows; n < stride; ++n) {
+            ASSERT_EQ(out[static_cast<size_t>(i * stride + n)], 5.0F) << "beyond the row";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MultiplyTest, ARowIsTheSameInAnyBatchAndOnAnyThreads) {
+  constexpr int64_t kRows = 300;
+  constexpr int64_t kColumns = 96;
+  ThreadPool one(1);
+  ThreadPool three(3);
+  const std::vector<float> weights = RandomNumbers(kRows * kColumns, 1);
+  const PackedMatrix matrix(weights.data(), kRows, kColumns, GetParam().format, one);
+  const std::vector<float> row = RandomNumbers(kColumns, 4);
+  std::vector<float> alone(kRows);
+  Multiply(Rows(row, 1, kColumns), 1, matrix, {alone.data(), kRows}, GetParam().kernels, one);
+  for (const int64_t count : {1, 2, 3, 5, 12, 17, 40}) {
+    std::vector<float> numbers = RandomNumbers(count * kColumns, 5);
+    std::copy(row.begin(), row.end(), numbers.end() - kColumns);
+    std::vector<float> out(static_cast<size_t>(count * kRows));
+    Multiply(Rows(numbers, count, kColumns), count, matrix, {out.data(), kRows}, GetParam().kernels,
+             three);
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), out.end() - kRows)) << count << " rows";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, MultiplyTest,
+                         testing::Values(Product{MatrixFormat::kFloat32, CpuKernels::kPortable},
+                                         Product{MatrixFormat::kFloat32, CpuKernels::kAvx2},
+                                         Product{MatrixFormat::kFloat32, CpuKernels::kAvx512},
+                                         Product{MatrixFormat::kBfloat16, CpuKernels::kPortable},
+                                         Product{MatrixFormat::kBfloat16, CpuKernels::kAvx2},
+                                         Product{MatrixFormat::kBfloat16, CpuKernels::kAvx512},
+                                         Product{MatrixFormat::kBfloat16, CpuKernels::kAvx512Bf16}),
+                         [](const auto& tested) {
+                           return StrCat(
+                               tested.param.format == MatrixFormat::kFloat32 ? "Fp32_" : "Bf16_",
+                               CpuKernelsName(tested.param.kernels));
+                         });
+
+TEST(RowOps, FollowTheirDefinitions) {
+  for (const int64_t size : {2, 15, 16, 50}) {
+    const std::vector<float> x = RandomNumbers(2 * size, 1);
+    const std::vector<float> weight = RandomNumbers(size, 2);
+    std::vector<float> out(static_cast<size_t>(size));
+    RmsNormRow(x.data(), weight.data(), size, 1e-5, out.data());
+    double squares = 0;
+    for (int64_t i = 0; i < size; ++i) squares += static_cast<double>(x[i]) * x[i];
+    const double rms = std::sqrt(squares / static_cast<double>(size) + 1e-5);
+    for (int64_t i = 0; i < size; ++i) EXPECT_NEAR(out[i], x[i] / rms * weight[i], 1e-6);
+
+    SwiGluRow(x.data(), size, out.data());
+    for (int64_t i = 0; i < size; ++i) {
+      EXPECT_NEAR(out[i], x[i] / (1 + std::exp(-x[i])) * x[size + i], 1e-6);
+    }
+
+    std::vector<float> head = x;
+    const std::vector<float> sine = RandomNumbers(size, 3);
+    RopeHead(head.data(), weight.data(), sine.data(), size);
+    for (int64_t i = 0; i < size; ++i) {
+      EXPECT_NEAR(head[i], x[i] * weight[i] - x[size + i] * sine[i], 1e-6);
+      EXPECT_NEAR(head[size + i], x[size + i] * weight[i] + x[i] * sine[i], 1e-6);
+    }
+  }
+  const std::vector<float> gates = {-200, 0, 200, 1, 1, 1};
+  std::vector<float> out(3);
+  SwiGluRow(gates.data(), 3, out.data());
+  EXPECT_THAT(out, testing::ElementsAre(testing::FloatNear(0, 1e-6), 0, 200));
+}
+
+TEST(Softmax, FollowsItsDefinition) {
+  for (const int64_t size : {1, 16, 255, 256, 1000}) {
+    std::vector<float> logits = RandomNumbers(size, 1);
+    for (float& logit : logits) logit *= 20;
+    const float max = *std::max_element(logits.begin(), logits.end());
+    EXPECT_EQ(MaxOf(logits.data(), size), max);
+    SoftmaxWeights softmax;
+    ComputeSoftmax(logits.data(), size, max, 0.7, softmax);
+    double total = 0;
+    for (int64_t i = 0; i < size; ++i) {
+      const double weight = std::exp((static_cast<double>(logits[i]) - max) * 0.7);
+      total += weight;
+      EXPECT_NEAR(softmax.weights[i], weight, 1e-6);
+    }
+    EXPECT_NEAR(softmax.total, total, 1e-5);
+    EXPECT_NEAR(LogSumExp(logits.data(), size, 0.7), std::log(total) + max * 0.7, 1e-5);
+    EXPECT_NEAR(LogSoftmaxAt(logits.data(), size, 0.7, 0),
+                (logits[0] - max) * 0.7 - std::log(total), 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace freshet
