@@ -204,6 +204,7 @@ void HttpConnection::StartAnswer() {
     options_.chunked = parser_->get().version() >= 11;
   }
   options_.max_buffered_bytes = context_.limits.max_buffered_bytes;
+  if (input_.empty()) input_.shrink_to_fit();  // the answer and the next request may take long
   auto wake = [thread = context_.thread, waiting = weak_from_this()] {
     thread->Post([waiting] {
       const HttpConnectionPtr connection = waiting.lock();
@@ -265,7 +266,7 @@ void HttpConnection::FinishAnswer() {
     // client could lose the answer.
     error_code ignored;
     socket_.shutdown(tcp::socket::shutdown_send, ignored);
-    input_ = {};
+    input_.clear();
     SetState(HttpState::kDraining);
     SetDeadline(In(context_.limits.io_timeout));
     return Read();

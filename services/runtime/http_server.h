@@ -52,9 +52,10 @@ class HttpReply {
   virtual bool Write(std::string piece) = 0;
   // Completes a started stream.
   virtual void Finish() = 0;
-  // Calls `closed` once if the client goes away or a limit ends the answer before it is complete,
-  // even if that has already happened: on the server's thread, or here if the server is destroyed.
-  // Replaces the function of an earlier call. `closed` must not own the reply.
+  // Calls `closed` once if the client goes away (or closes its sending side) or a limit ends the
+  // answer before it is complete, even if that has already happened: on the server's thread, or
+  // here if the server is destroyed. Replaces the function of an earlier call. `closed` must not
+  // own the reply.
   virtual void OnClosed(std::function<void()> closed) = 0;
 };
 
