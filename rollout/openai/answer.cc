@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
+#include "base/digest.h"
 #include "base/str_cat.h"
 #include "rollout/openai/api_error.h"
 #include "rollout/openai/choice_text.h"
@@ -37,10 +39,13 @@ Json Bytes(const std::string& text) {
 // What of a choice was not sent yet, or all of it if it is not streamed.
 struct Answer::Choice {
   std::unique_ptr<ChoiceText> text;
+  std::optional<ToolCallParser> parser;
   bool begun = false;  // an event was sent
   int32_t num_tokens = 0;
+  size_t num_calls = 0;
 
   std::string content;
+  std::vector<ToolCall> calls;  // the last ones of num_calls
   std::vector<int32_t> ids;
   std::vector<SampledToken> tokens;  // with logprobs
   int64_t text_offset = 0;           // characters before `tokens`
@@ -57,17 +62,20 @@ std::string Event(const std::string& json) { return StrCat("data: ", json, "\n\n
 
 Answer::Answer(AnswerHead head, std::shared_ptr<const ApiRequest> request,
                std::vector<std::vector<int32_t>> prompts, std::vector<int32_t> stop_ids,
-               const Tokenizer& tokenizer)
+               const Tokenizer& tokenizer, ToolCallFormat tool_format)
     : head_(std::move(head)),
       request_(std::move(request)),
       prompts_(std::move(prompts)),
       stop_ids_(std::move(stop_ids)),
       tokenizer_(tokenizer),
       choices_(prompts_.size() * static_cast<size_t>(request_->n)) {
+  const bool parse = request_->parse_tool_calls && tool_format != ToolCallFormat::kNone;
+  // Some models mark calls with special tokens.
+  const bool skip_special = request_->skip_special_tokens && !parse;
   for (Choice& choice : choices_) {
-    choice.text =
-        std::make_unique<ChoiceText>(request_->stop, request_->include_stop_text,
-                                     tokenizer.MakeStreamDecoder(request_->skip_special_tokens));
+    choice.text = std::make_unique<ChoiceText>(request_->stop, request_->include_stop_text,
+                                               tokenizer.MakeStreamDecoder(skip_special));
+    if (parse) choice.parser.emplace(tool_format);
   }
 }
 
@@ -101,10 +109,11 @@ void Answer::AddText(Choice& choice, const GeneratedToken& token) {
   if (!stop_token || request_->include_stop_text) text = choice.text->Push(id);
   const bool last = token.finish != FinishReason::kNone;
   if (last) text += choice.text->Finish();
-  choice.content += text;
+  Show(choice, text, last);
   if (!last) return;
   const std::optional<std::string>& stopped_by = choice.text->stopped_by();
   choice.finish_reason = stopped || stopped_by.has_value() ? "stop" : "length";
+  if (choice.num_calls > 0 && choice.finish_reason == "stop") choice.finish_reason = "tool_calls";
   if (stopped_by.has_value()) {
     choice.stop_reason = *stopped_by;
   } else if (stop_token &&
@@ -114,9 +123,26 @@ void Answer::AddText(Choice& choice, const GeneratedToken& token) {
   }
 }
 
+void Answer::Show(Choice& choice, const std::string& text, bool last) const {
+  if (!choice.parser.has_value()) {
+    choice.content += text;
+    return;
+  }
+  const auto take = [&](ToolCallParser::Parsed parsed) {
+    choice.content += parsed.content;
+    for (ToolCall& call : parsed.calls) {
+      if (choice.num_calls > 0 && !request_->parallel_tool_calls) return;
+      choice.calls.push_back(std::move(call));
+      ++choice.num_calls;
+    }
+  };
+  take(choice.parser->Push(text));
+  if (last) take(choice.parser->Finish());
+}
+
 std::string Answer::Flush(size_t prompt, size_t index, Choice& choice) {
-  const bool visible = !choice.content.empty() || !choice.ids.empty() || !choice.tokens.empty() ||
-                       !choice.finish_reason.is_null();
+  const bool visible = !choice.content.empty() || !choice.calls.empty() || !choice.ids.empty() ||
+                       !choice.tokens.empty() || !choice.finish_reason.is_null();
   if (!visible) return "";
   const bool first = !std::exchange(choice.begun, true);
   Json object = Object(request_->chat ? "chat.completion.chunk" : "text_completion");
@@ -141,6 +167,7 @@ std::string Answer::Flush(size_t prompt, size_t index, Choice& choice) {
   for (const SampledToken& token : choice.tokens)
     choice.text_offset += NumCharacters(Name(token.id));
   choice.content.clear();
+  choice.calls.clear();
   choice.ids.clear();
   choice.tokens.clear();
   return events;
@@ -185,7 +212,7 @@ Json Answer::ChoiceJson(size_t index, const Choice& choice, bool delta) const {
   if (!request_->chat) {
     json["text"] = choice.content;
   } else {
-    json[delta ? "delta" : "message"] = Message(choice, delta);
+    json[delta ? "delta" : "message"] = Message(index, choice, delta);
   }
   json["logprobs"] = Logprobs(choice);
   json["finish_reason"] = choice.finish_reason;
@@ -197,9 +224,28 @@ Json Answer::ChoiceJson(size_t index, const Choice& choice, bool delta) const {
   return json;
 }
 
-Json Answer::Message(const Choice& choice, bool delta) const {
-  if (delta) return choice.content.empty() ? Json::object() : Json{{"content", choice.content}};
-  return {{"role", "assistant"}, {"content", choice.content}, {"refusal", nullptr}};
+Json Answer::Message(size_t index, const Choice& choice, bool delta) const {
+  Json message = Json::object();
+  if (!delta) message["role"] = "assistant";
+  if (!choice.content.empty()) {
+    message["content"] = choice.content;
+  } else if (!delta) {
+    message["content"] = choice.calls.empty() ? Json("") : Json();
+  }
+  if (!delta) message["refusal"] = nullptr;
+  if (choice.calls.empty()) return message;
+  Json& calls = message["tool_calls"] = Json::array();
+  for (size_t i = 0; i < choice.calls.size(); ++i) {
+    const size_t number = choice.num_calls - choice.calls.size() + i;
+    Json call = Json::object();
+    if (delta) call["index"] = number;
+    const std::string key = StrCat(head_.id, "/", index, "/", number);
+    call["id"] = StrCat("call_", Hex64(Xxh3(key.data(), key.size())));
+    call["type"] = "function";
+    call["function"] = {{"name", choice.calls[i].name}, {"arguments", choice.calls[i].arguments}};
+    calls.push_back(std::move(call));
+  }
+  return message;
 }
 
 Json Answer::Logprobs(const Choice& choice) const {

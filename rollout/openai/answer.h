@@ -10,6 +10,7 @@
 #include "rollout/engine/inference_engine.h"
 #include "rollout/openai/api_request.h"
 #include "rollout/openai/body_members.h"
+#include "rollout/openai/tool_calls.h"
 #include "text/tokenizer.h"
 
 namespace freshet::openai {
@@ -31,11 +32,11 @@ std::string Event(const std::string& json);
 // of a stream. The shapes are those of vLLM. Confined to one thread at a time.
 class Answer {
  public:
-  // `prompts` are the ids of the request's prompts, `stop_ids` those that end a response. The
-  // tokenizer must outlive this object.
+  // `prompts` are the ids of the request's prompts, `stop_ids` those that end a response, and
+  // `tool_format` is how the model calls tools. The tokenizer must outlive this object.
   Answer(AnswerHead head, std::shared_ptr<const ApiRequest> request,
          std::vector<std::vector<int32_t>> prompts, std::vector<int32_t> stop_ids,
-         const Tokenizer& tokenizer);
+         const Tokenizer& tokenizer, ToolCallFormat tool_format = ToolCallFormat::kNone);
   ~Answer();
 
   // Adds the next token of a sample of prompt number `prompt`. Returns the events that it makes
@@ -52,9 +53,11 @@ class Answer {
   struct Choice;
 
   void AddText(Choice& choice, const GeneratedToken& token);
+  // Divides visible text into content and calls of tools.
+  void Show(Choice& choice, const std::string& text, bool last) const;
   std::string Flush(size_t prompt, size_t index, Choice& choice);
   Json Object(const char* kind) const;
-  Json Message(const Choice& choice, bool delta) const;
+  Json Message(size_t index, const Choice& choice, bool delta) const;
   Json ChoiceJson(size_t index, const Choice& choice, bool delta) const;
   Json Logprobs(const Choice& choice) const;
   Json CompletionLogprobs(const Choice& choice) const;

@@ -15,6 +15,8 @@ const char* TypeOf(int http_status) {
       return "BadRequestError";
     case 401:
       return "AuthenticationError";
+    case 403:
+      return "PermissionDeniedError";
     case 404:
       return "NotFoundError";
     case 405:
@@ -45,6 +47,8 @@ int HttpStatusOf(const absl::Status& status) {
       return 400;
     case absl::StatusCode::kUnauthenticated:
       return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
     case absl::StatusCode::kNotFound:
       return 404;
     case absl::StatusCode::kUnimplemented:

@@ -194,8 +194,6 @@ void ReadTools(BodyMembers& members, ApiRequest& request) {
   }
   request.parse_tool_calls = request.conversation.tools != "null" && choice == "auto";
   members.Read("parallel_tool_calls", request.parallel_tool_calls);
-  // Models mark calls with special tokens.
-  if (request.parse_tool_calls) request.skip_special_tokens = false;
 }
 
 void ReadConversation(BodyMembers& members, ApiRequest& request) {

@@ -86,7 +86,8 @@ void ApiService::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
 absl::Status ApiService::CheckCaller(const HttpRequest& request) const {
   if (options_.local_hosts_only && !request.host.empty() && !runtime::IsLoopback(request.host) &&
       !runtime::IsLoopback(request.host + ":80")) {
-    return InvalidArgument("Host ", request.host, " is not this machine: use 127.0.0.1");
+    return absl::PermissionDeniedError(
+        StrCat("Host ", request.host, " is not this machine: use 127.0.0.1"));
   }
   if (options_.api_key.empty() || !absl::StartsWith(request.path, "/v1")) return absl::OkStatus();
   // Digests take the same time to compare wherever they differ.
@@ -159,6 +160,7 @@ absl::StatusOr<CompletionPlan> ApiService::Plan(const HttpRequest& request) cons
   plan.head = {.id = StrCat(chat ? "chatcmpl-" : "cmpl-", Hex64(NewRandom()), Hex64(NewRandom())),
                .model = options_.model_name,
                .created = absl::ToUnixSeconds(clock_.Now())};
+  plan.tool_format = options_.tool_format;
   plan.request = std::make_shared<ApiRequest>(std::move(parsed));
   return plan;
 }

@@ -19,6 +19,7 @@ struct ApiServiceOptions {
   std::string model_name;  // what clients call the model
   std::string model_path;  // also accepted as its name
   ServedModel model;
+  ToolCallFormat tool_format = ToolCallFormat::kNone;
   SamplingParams defaults;  // of requests that do not set them
   std::string api_key;      // callers must present it; "": any key or none
   // Refuse requests whose Host is not this machine: pages of other sites that a browser here shows

@@ -22,7 +22,8 @@ CompletionCall::CompletionCall(CompletionPlan plan, const Tokenizer& tokenizer,
     : plan_(std::move(plan)),
       loop_(loop),
       reply_(std::move(reply)),
-      answer_(plan_.head, plan_.request, plan_.prompts, plan_.sampling.front().stop_ids, tokenizer),
+      answer_(plan_.head, plan_.request, plan_.prompts, plan_.sampling.front().stop_ids, tokenizer,
+              plan_.tool_format),
       running_(plan_.prompts.size()) {}
 
 LoopRequest CompletionCall::MakeRequest(size_t prompt) {

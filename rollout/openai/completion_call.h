@@ -21,6 +21,7 @@ struct CompletionPlan {
   std::vector<std::vector<int32_t>> prompts;
   std::vector<SamplingParams> sampling;  // by prompt
   uint64_t seed = 0;
+  ToolCallFormat tool_format = ToolCallFormat::kNone;
 };
 
 // One call of the API from its plan to the end of its answer. It lives as long as the loop works

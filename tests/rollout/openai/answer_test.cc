@@ -218,6 +218,74 @@ TEST_F(AnswerTest, StreamedTextOffsetsGoOn) {
   EXPECT_EQ(events[1]["choices"][0]["logprobs"]["text_offset"], Json({1}));
 }
 
+class ToolAnswerTest : public AnswerTest {
+ protected:
+  ToolAnswerTest() {
+    request_.chat = true;
+    request_.parse_tool_calls = true;
+  }
+  // Adds the tokens of a text and the end token.
+  static std::string AddText(Answer& answer, const Tokenizer& tokenizer, const std::string& text) {
+    std::vector<int32_t> ids = *tokenizer.Encode(text);
+    ids.push_back(*tokenizer.eos_id());
+    return Add(answer, 0, 0, std::move(ids), FinishReason::kStop);
+  }
+  Answer MakeWithTools() {
+    return Answer({"chatcmpl-1", "m", 12}, std::make_shared<ApiRequest>(request_), {{0}},
+                  {*words_->eos_id()}, *words_, ToolCallFormat::kHermes);
+  }
+  const std::unique_ptr<Tokenizer> words_ =
+      *CreateCharTokenizer("<tol_ca>{}\":/nmergusf,h1234567890 ");
+};
+
+constexpr char kTwoCalls[] = R"(sure <tool_call>{"name": "a", "arguments": {"e": 1}}</tool_call>)"
+                             R"(<tool_call>{"name": "e", "arguments": {}}</tool_call>)";
+
+TEST_F(ToolAnswerTest, CallsOfTools) {
+  Answer answer = MakeWithTools();
+  AddText(answer, *words_, kTwoCalls);
+  const Json choice = Json::parse(answer.Body())["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"].get<std::string>().substr(0, 4), "sure");
+  const Json& calls = choice["message"]["tool_calls"];
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_EQ(calls[0]["type"], "function");
+  EXPECT_EQ(calls[0]["function"], Json::parse(R"({"name": "a", "arguments": "{\"e\": 1}"})"));
+  EXPECT_EQ(calls[1]["function"]["name"], "e");
+  EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+}
+
+TEST_F(ToolAnswerTest, AMessageOfCallsOnlyHasNoContent) {
+  request_.parallel_tool_calls = false;
+  Answer answer = MakeWithTools();
+  AddText(answer, *words_, std::string(kTwoCalls).substr(5));
+  const Json message = Json::parse(answer.Body())["choices"][0]["message"];
+  EXPECT_TRUE(message["content"].is_null());
+  EXPECT_EQ(message["tool_calls"].size(), 1U);
+}
+
+TEST_F(ToolAnswerTest, StreamedCallsAreNumbered) {
+  request_.stream = true;
+  Answer answer = MakeWithTools();
+  Json calls = Json::array();
+  for (const Json& event : Objects(AddText(answer, *words_, kTwoCalls))) {
+    const Json& delta = event["choices"][0]["delta"];
+    if (!delta.contains("tool_calls")) continue;
+    for (const Json& call : delta["tool_calls"]) calls.push_back(call);
+  }
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_EQ(calls[0]["index"], 0);
+  EXPECT_EQ(calls[1]["index"], 1);
+  EXPECT_EQ(calls[0]["function"]["arguments"], R"({"e": 1})");
+}
+
+TEST_F(ToolAnswerTest, WithoutToolsCallsAreText) {
+  request_.parse_tool_calls = false;
+  Answer answer = MakeWithTools();
+  AddText(answer, *words_, kTwoCalls);
+  EXPECT_EQ(Json::parse(answer.Body())["choices"][0]["message"]["content"], kTwoCalls);
+}
+
 TEST_F(AnswerTest, AFailedStreamEndsWithTheError) {
   const std::string events = Answer::FailedStream(absl::InternalError("no memory"));
   EXPECT_EQ(Objects(events)[0]["error"]["message"], "no memory");

@@ -124,7 +124,6 @@ TEST(ApiRequest, ToolCallsAreParsedUnlessTheChoiceIsNone) {
       R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}])";
   const ApiRequest request = Chat(ChatBody(tools));
   EXPECT_TRUE(request.parse_tool_calls);
-  EXPECT_FALSE(request.skip_special_tokens);
   EXPECT_EQ(request.conversation.tools,
             R"([{"type":"function","function":{"name":"f","parameters":{}}}])");
   EXPECT_FALSE(Chat(ChatBody(tools + R"(, "tool_choice": "none")")).parse_tool_calls);

@@ -186,7 +186,7 @@ TEST_F(ApiServiceTest, RefusesForeignHosts) {
   Start();
   runtime::HttpRequest request = Request("/v1/models");
   request.host = "evil.example:8000";
-  ExpectError(Call(request), 400, "evil.example");
+  ExpectError(Call(request), 403, "evil.example");
   request.host = "localhost";
   EXPECT_EQ(Call(request).status, 200);
 }
