@@ -2,11 +2,13 @@
 // in the same folder.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "base/command_line.h"
 #include "base/exit_code.h"
@@ -25,7 +27,15 @@
 
 namespace {
 
-constexpr const char* kComputeCommands[] = {"local", "score", "generate"};
+constexpr const char* kComputeCommands[] = {"local", "score", "generate", "serve"};
+
+// Rendering with the chat template needs no LibTorch, the conversation with a model does.
+bool IsInteractiveChat(int argc, char** argv) {
+  if (argc < 2 || std::strcmp(argv[1], "chat") != 0) return false;
+  return std::none_of(argv + 2, argv + argc, [](const char* argument) {
+    return std::string_view(argument).starts_with("--messages");
+  });
+}
 
 // Executes freshet-local with the same arguments. Returns only on failure.
 int ExecLocal(char** argv) {
@@ -44,6 +54,7 @@ int main(int argc, char** argv) {
   for (const char* command : kComputeCommands) {
     if (argc > 1 && std::strcmp(argv[1], command) == 0) return ExecLocal(argv);
   }
+  if (IsInteractiveChat(argc, argv)) return ExecLocal(argv);
   freshet::CommandLine app("Freshet: asynchronous reinforcement learning for language models",
                            "freshet");
   app.AddVersionFlag(freshet::VersionLine("freshet"));

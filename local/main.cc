@@ -1,10 +1,14 @@
 // freshet-local: the part of the `freshet` command that needs LibTorch. `freshet` starts it with
 // the same arguments.
+#include <algorithm>
+
 #include "base/command_line.h"
 #include "base/exit_code.h"
 #include "base/version.h"
 #include "local/local_command.h"
 #include "local/model_commands.h"
+#include "local/prompt_commands.h"
+#include "local/serve_command.h"
 #include "services/runtime/endpoint_options.h"
 
 namespace {
@@ -12,6 +16,98 @@ namespace {
 int Finish(const absl::Status& status) {
   if (!status.ok()) freshet::PrintError(status);
   return freshet::ContentExitCode(status);
+}
+
+// Flags of commands that write text.
+void AddSamplingFlags(const freshet::Command& command, freshet::PromptSampling& sampling) {
+  command.Add("--max-new-tokens", sampling.max_new_tokens, "default: what the context leaves")
+      .Range(1, 1 << 20);
+  command.Add("--temperature", sampling.temperature, "0: the most likely token").Range(0.0, 100.0);
+  command.Add("--top-p", sampling.top_p).Range(1e-6, 1.0);
+  command.Add("--top-k", sampling.top_k, "0: all tokens").Range(0, 1 << 30);
+  command.Add("--seed", sampling.seed, "of the sampling; default: a random one");
+  command.Add("--stop", sampling.stop, "text that ends an answer").OneValueEach();
+  command.AddFlag("--ignore-eos", sampling.ignore_eos, "do not stop at end tokens");
+}
+
+struct Generate {
+  freshet::GenerateCommand ids;   // with --ids
+  freshet::PromptCommand prompt;  // without
+  bool greedy = false;
+};
+
+int RunGenerate(Generate& generate) {
+  freshet::PromptSampling& sampling = generate.prompt.sampling;
+  generate.prompt.model = generate.ids.model;
+  generate.prompt.dtype = generate.ids.dtype;
+  if (generate.ids.ids_file.empty()) {
+    if (generate.greedy) sampling.temperature = 0;
+    return Finish(freshet::RunPrompt(generate.prompt));
+  }
+  generate.ids.max_new_tokens = sampling.max_new_tokens;
+  generate.ids.temperature = std::max(sampling.temperature, 0.0);
+  if (sampling.seed != freshet::kRandomSeed) generate.ids.seed = sampling.seed;
+  generate.ids.ignore_eos = sampling.ignore_eos;
+  return Finish(freshet::RunGenerate(generate.ids));
+}
+
+void AddGenerate(const freshet::Command& app) {
+  Generate& generate = app.Keep<Generate>();
+  const freshet::Command command =
+      app.AddCommand("generate", "continue a text, or token sequences with --ids");
+  command.Add("MODEL", generate.ids.model, "Hugging Face directory").Required();
+  const freshet::Option prompt = command.Add("PROMPT", generate.prompt.prompt, "text to continue");
+  const freshet::Option ids = command.Add("--ids", generate.ids.ids_file,
+                                          "one JSON array of ids per line; writes ids and "
+                                          "log-probs, greedy without --temperature");
+  command.AddFlag("--greedy", generate.greedy, "the most likely token, as --temperature 0");
+  AddSamplingFlags(command, generate.prompt.sampling);
+  command.Add("--dtype", generate.ids.dtype).OneOf({"fp32", "bf16"});
+  command.AfterParsing([&generate, prompt, ids] {
+    const freshet::PromptSampling& sampling = generate.prompt.sampling;
+    if (prompt.given() == ids.given()) {
+      return absl::InvalidArgumentError("give either PROMPT or --ids");
+    }
+    if (generate.greedy && sampling.temperature >= 0) {
+      return absl::InvalidArgumentError("--greedy excludes --temperature");
+    }
+    if (ids.given() && sampling.max_new_tokens < 0) {
+      return absl::InvalidArgumentError("--ids needs --max-new-tokens");
+    }
+    if (ids.given() && (sampling.top_p > 0 || sampling.top_k >= 0 || !sampling.stop.empty())) {
+      return absl::InvalidArgumentError("--ids excludes --top-p, --top-k and --stop");
+    }
+    return absl::OkStatus();
+  });
+  command.OnRun([&generate] { return RunGenerate(generate); });
+}
+
+void AddServe(const freshet::Command& app) {
+  freshet::ServeCommand& serve = app.Keep<freshet::ServeCommand>();
+  const freshet::Command command = app.AddCommand("serve", "serve a model with OpenAI's API");
+  command.Add("MODEL", serve.model, "Hugging Face directory").Required();
+  command.Add("--listen", serve.listen, "HOST:PORT; port 0: any free one").ShowDefault();
+  command.Add("--name", serve.name, "the model's name in the API (default: the directory's)");
+  command.Add("--dtype", serve.dtype).OneOf({"fp32", "bf16"});
+  command.Add("--tool-calls", serve.tool_calls, "how the model calls tools")
+      .OneOf({"auto", "hermes", "llama3_json", "none"})
+      .ShowDefault();
+  command.Add("--api-key-file", serve.api_key_file, "file with the key that callers must give");
+  command.AddFlag("--insecure", serve.insecure, "allow plaintext on non-loopback addresses");
+  command.Add("--max-sequences", serve.max_sequences, "answers generated at a time")
+      .Range(1, 65536)
+      .ShowDefault();
+  command.Add("--max-waiting", serve.max_waiting, "requests that wait; more get status 429")
+      .Range(1, 1 << 20)
+      .ShowDefault();
+  command.Add("--request-timeout-s", serve.request_timeout_s, "per request, with its wait")
+      .Range(1, 86400)
+      .ShowDefault();
+  command.Add("--drain-timeout-s", serve.drain_timeout_s, "for running requests after SIGTERM")
+      .Range(0, 86400)
+      .ShowDefault();
+  freshet::runtime::AddLogFlag(command);
+  command.OnRun([&serve] { return freshet::RunServe(serve); });
 }
 
 }  // namespace
@@ -52,20 +148,21 @@ int main(int argc, char** argv) {
       .OneOf({"prefill", "decode", "trainer"});
   score_command.OnRun([&score] { return Finish(freshet::RunScore(score)); });
 
-  freshet::GenerateCommand generate;
-  bool greedy = false;
-  const freshet::Command generate_command = app.AddCommand("generate", "continue token sequences");
-  generate_command.Add("MODEL", generate.model, "Hugging Face directory").Required();
-  generate_command.Add("--ids", generate.ids_file, "one JSON array of ids per line").Required();
-  const freshet::Option greedy_flag =
-      generate_command.AddFlag("--greedy", greedy, "most likely token (default)");
-  generate_command.Add("--temperature", generate.temperature, "sample instead")
-      .Range(0.0, 100.0)
-      .Excludes(greedy_flag);
-  generate_command.Add("--seed", generate.seed, "of the sampling");
-  generate_command.Add("--max-new-tokens", generate.max_new_tokens).Required().Range(1, 1 << 20);
-  generate_command.AddFlag("--ignore-eos", generate.ignore_eos, "do not stop at end tokens");
-  generate_command.Add("--dtype", generate.dtype).OneOf({"fp32", "bf16"});
-  generate_command.OnRun([&generate] { return Finish(freshet::RunGenerate(generate)); });
+  AddGenerate(app);
+
+  freshet::ChatCommand chat;
+  const freshet::Command chat_command =
+      app.AddCommand("chat", "talk to a model, one message per line of stdin");
+  chat_command.Add("MODEL", chat.model, "Hugging Face directory").Required();
+  chat_command.Add("--system", chat.system, "text of a system message");
+  AddSamplingFlags(chat_command, chat.sampling);
+  chat_command.Add("--dtype", chat.dtype).OneOf({"fp32", "bf16"});
+  std::string& messages = chat_command.Keep<std::string>();
+  chat_command.Add("--messages", messages,
+                   "only render the conversations of this file with the chat template; with "
+                   "--add-generation-prompt, --continue-final-message");
+  chat_command.OnRun([&chat] { return Finish(freshet::RunChat(chat)); });
+
+  AddServe(app);
   return app.Run(argc, argv);
 }

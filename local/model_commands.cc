@@ -6,14 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "model/model_files.h"
+#include "local/loaded_model.h"
 #include "nlohmann/json.hpp"
-#include "rollout/engine/native_engine.h"
-#include "trainer/learner/policy_learner.h"
 
 namespace freshet {
 namespace {
@@ -53,38 +50,11 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadIds(const std::string& pat
   return lists;
 }
 
-struct LoadedModel {
-  std::unique_ptr<ModelFiles> files;
-  std::unique_ptr<PolicyLearner> learner;  // owns the arena
-};
-
-absl::StatusOr<LoadedModel> Load(const std::string& directory, bool bf16) {
-  LoadedModel model;
-  FRESHET_ASSIGN_OR_RETURN(model.files, ModelFiles::Open(directory));
-  std::string errors;
-  for (const std::string& error : model.files->CheckTensors()) {
-    errors += (errors.empty() ? "" : "\n") + error;
-  }
-  if (!errors.empty()) return InvalidArgument(errors);
-  PolicyLearnerOptions options;
-  options.model = model.files->config();
-  options.bf16 = bf16;
-  FRESHET_ASSIGN_OR_RETURN(model.learner,
-                           PolicyLearner::Create(std::move(options), SystemClock::Get()));
-  FRESHET_RETURN_IF_ERROR(model.learner->LoadModel(*model.files));
-  return model;
-}
-
 absl::StatusOr<std::unique_ptr<NativeEngine>> MakeEngine(const LoadedModel& model, bool bf16) {
   NativeEngineOptions options;
   options.max_sequences = 64;
   options.bf16 = bf16;
-  FRESHET_ASSIGN_OR_RETURN(auto engine, NativeEngine::Create(model.files->config(), options));
-  const std::string_view arena = model.learner->Arena();
-  WeightSnapshot snapshot;
-  snapshot.bytes = CopyWeightBytes(arena);
-  FRESHET_RETURN_IF_ERROR(engine->LoadWeights(Lane::kRollout, snapshot));
-  return engine;
+  return MakeModelEngine(model, options);
 }
 
 void PrintLine(const nlohmann::ordered_json& json) { std::printf("%s\n", json.dump().c_str()); }
@@ -93,7 +63,7 @@ void PrintLine(const nlohmann::ordered_json& json) { std::printf("%s\n", json.du
 
 absl::Status RunScore(const ScoreCommand& command) {
   const bool bf16 = command.dtype == "bf16";
-  FRESHET_ASSIGN_OR_RETURN(const LoadedModel model, Load(command.model, bf16));
+  FRESHET_ASSIGN_OR_RETURN(const LoadedModel model, LoadModelDirectory(command.model, bf16));
   FRESHET_ASSIGN_OR_RETURN(const auto lists, ReadIds(command.ids_file, model.files->config()));
   FRESHET_ASSIGN_OR_RETURN(const auto engine, MakeEngine(model, bf16));
   for (const std::vector<int32_t>& ids : lists) {
@@ -111,7 +81,7 @@ absl::Status RunScore(const ScoreCommand& command) {
 
 absl::Status RunGenerate(const GenerateCommand& command) {
   const bool bf16 = command.dtype == "bf16";
-  FRESHET_ASSIGN_OR_RETURN(const LoadedModel model, Load(command.model, bf16));
+  FRESHET_ASSIGN_OR_RETURN(const LoadedModel model, LoadModelDirectory(command.model, bf16));
   FRESHET_ASSIGN_OR_RETURN(const auto lists, ReadIds(command.ids_file, model.files->config()));
   FRESHET_ASSIGN_OR_RETURN(const auto engine, MakeEngine(model, bf16));
   std::vector<Response> responses(lists.size());

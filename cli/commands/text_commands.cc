@@ -92,7 +92,8 @@ void AddTextCommands(const Command& app) {
   tokenize.OnRun([&model] { return Tokenize(model); });
 
   ChatCommand& chat = app.Keep<ChatCommand>();
-  const Command render = app.AddCommand("chat", "render conversations with the chat template");
+  const Command render =
+      app.AddCommand("chat", "talk to a model, or render conversations with its chat template");
   render.Add("MODEL", chat.model, "directory with tokenizer.json").Required();
   render
       .Add("--messages", chat.messages_file,
