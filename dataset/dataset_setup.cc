@@ -1,6 +1,7 @@
 #include "dataset/dataset_setup.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "dataset/generated_dataset.h"
 #include "dataset/jsonl_dataset.h"
 #include "dataset/template_dataset.h"
+#include "job/eval_sets.h"
 #include "text/row_tokens.h"
 
 namespace freshet {
@@ -20,13 +22,15 @@ namespace {
 
 using job::v1::JobSpec;
 
-absl::StatusOr<DatasetSplit> OpenGenerated(const JobSpec& spec) {
-  DatasetSplit split;
-  FRESHET_ASSIGN_OR_RETURN(split.train, MakeGeneratedDataset(spec, DatasetPart::kTrain));
+absl::StatusOr<JobDatasets> OpenGenerated(const JobSpec& spec) {
+  JobDatasets data;
+  FRESHET_ASSIGN_OR_RETURN(data.train, MakeGeneratedDataset(spec, DatasetPart::kTrain));
   if (spec.has_eval()) {
-    FRESHET_ASSIGN_OR_RETURN(split.held_out, MakeGeneratedDataset(spec, DatasetPart::kHeldOut));
+    FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> rows,
+                             MakeGeneratedDataset(spec, DatasetPart::kHeldOut));
+    data.held_out.assign(EvalSets(spec).size(), std::move(rows));
   }
-  return split;
+  return data;
 }
 
 // Row fields that reward component texts reference.
@@ -44,30 +48,44 @@ std::vector<std::string> RewardFields(const job::v1::Reward& reward) {
   return fields;
 }
 
-absl::StatusOr<DatasetSplit> OpenJsonl(const JobSpec& spec, const DataRoots& roots) {
+absl::StatusOr<JobDatasets> OpenJsonl(const JobSpec& spec, const DataRoots& roots) {
   const job::v1::Dataset& data = spec.dataset();
   JsonlDatasetOptions options;
   options.path = data.path();
   options.dataset = data;
   options.required = RewardFields(spec.reward());
-  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> rows, JsonlDataset::Load(options, roots));
-  if (!spec.has_eval()) return DatasetSplit{std::move(rows), nullptr};
-  if (!data.has_eval_path()) return SplitHeldOut(std::move(rows), spec.eval().rows());
-  options.path = data.eval_path();
-  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> held_out,
-                           JsonlDataset::Load(options, roots));
-  return DatasetSplit{std::move(rows), std::move(held_out)};
+  JobDatasets opened;
+  FRESHET_ASSIGN_OR_RETURN(opened.train, JsonlDataset::Load(options, roots));
+  std::map<std::string, std::shared_ptr<const Dataset>> files;  // "": rows held out of `path`
+  if (const int64_t held_out = HeldOutRows(spec); held_out > 0) {
+    FRESHET_ASSIGN_OR_RETURN(DatasetSplit split, SplitHeldOut(std::move(opened.train), held_out));
+    opened.train = std::move(split.train);
+    files[""] = std::move(split.held_out);
+  }
+  for (const job::v1::EvalSet& set : EvalSets(spec)) {
+    options.path = EvalPath(spec, set);
+    std::shared_ptr<const Dataset>& rows = files[options.path];
+    if (rows == nullptr) {
+      FRESHET_ASSIGN_OR_RETURN(rows, JsonlDataset::Load(options, roots));
+    }
+    opened.held_out.push_back(rows);
+  }
+  return opened;
 }
 
-absl::StatusOr<DatasetSplit> OpenTemplate(const JobSpec& spec) {
+absl::StatusOr<JobDatasets> OpenTemplate(const JobSpec& spec) {
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> rows,
                            MakeTemplateDataset(spec.dataset(), RewardFields(spec.reward())));
   // Template rows are too few to hold any out: evaluate on the same rows.
-  return DatasetSplit{rows, spec.has_eval() ? rows : nullptr};
+  return JobDatasets{rows, std::vector(EvalSets(spec).size(), rows)};
 }
 
 int64_t LongestResponse(const JobSpec& spec) {
-  return std::max(spec.rollout().max_new_tokens(), spec.eval().max_new_tokens());
+  int64_t longest = spec.rollout().max_new_tokens();
+  for (const job::v1::EvalSet& set : EvalSets(spec)) {
+    longest = std::max(longest, set.max_new_tokens());
+  }
+  return longest;
 }
 
 // Checks that every row of the supervised warm-up has an answer that fits after its prompt.
@@ -95,7 +113,7 @@ absl::Status CheckAnswers(const job::v1::Dataset& dataset, const Dataset& data,
 
 }  // namespace
 
-absl::StatusOr<DatasetSplit> OpenDatasets(const JobSpec& spec, const DataRoots& roots) {
+absl::StatusOr<JobDatasets> OpenDatasets(const JobSpec& spec, const DataRoots& roots) {
   const std::string& type = spec.dataset().type();
   if (type == "arithmetic" || type == "copy") return OpenGenerated(spec);
   return type == "jsonl" ? OpenJsonl(spec, roots) : OpenTemplate(spec);
@@ -107,7 +125,7 @@ PromptEncoder MakePromptEncoder(const JobSpec& spec, const Tokenizer& tokenizer)
   };
 }
 
-absl::StatusOr<PromptBounds> CheckRows(const JobSpec& spec, const DatasetSplit& data,
+absl::StatusOr<PromptBounds> CheckRows(const JobSpec& spec, const JobDatasets& data,
                                        const Tokenizer& tokenizer, int64_t context_tokens) {
   PromptBounds bounds;
   bounds.most = context_tokens - LongestResponse(spec);
@@ -122,8 +140,9 @@ absl::StatusOr<PromptBounds> CheckRows(const JobSpec& spec, const DatasetSplit& 
     return ids;
   };
   FRESHET_RETURN_IF_ERROR(ValidatePrompts(*data.train, encoder, bounds.most));
-  if (data.held_out != nullptr) {
-    FRESHET_RETURN_IF_ERROR(ValidatePrompts(*data.held_out, encoder, bounds.most));
+  for (auto rows = data.held_out.begin(); rows != data.held_out.end(); ++rows) {
+    if (std::find(data.held_out.begin(), rows, *rows) != rows) continue;  // shared with another set
+    FRESHET_RETURN_IF_ERROR(ValidatePrompts(**rows, encoder, bounds.most));
   }
   if (spec.warmup().has_sft()) {
     FRESHET_RETURN_IF_ERROR(CheckAnswers(spec.dataset(), *data.train, tokenizer, context_tokens));

@@ -2,6 +2,8 @@
 #define FRESHET_DATASET_DATASET_SETUP_H_
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/data_roots.h"
@@ -12,9 +14,15 @@
 
 namespace freshet {
 
-// Opens the training and evaluation rows of a resolved job. held_out is null without an evaluation.
-// Files are opened below `roots`. Errors have one line each, naming the file or field and the fix.
-absl::StatusOr<DatasetSplit> OpenDatasets(const job::v1::JobSpec& spec, const DataRoots& roots);
+struct JobDatasets {
+  std::shared_ptr<const Dataset> train;
+  // By evaluation set (EvalSets), which uses the first rows. Sets may share an object.
+  std::vector<std::shared_ptr<const Dataset>> held_out;
+};
+
+// Opens the training and evaluation rows of a resolved job. Files are opened below `roots`. Errors
+// have one line each, naming the file or field and the fix.
+absl::StatusOr<JobDatasets> OpenDatasets(const job::v1::JobSpec& spec, const DataRoots& roots);
 
 // `tokenizer` must outlive the encoder.
 PromptEncoder MakePromptEncoder(const job::v1::JobSpec& spec, const Tokenizer& tokenizer);
@@ -28,7 +36,7 @@ struct PromptBounds {
 // Checks all rows before a job starts: each prompt must encode and leave room for the response in
 // the model's context of `context_tokens`. With a supervised warm-up, answers are checked too.
 // INVALID_ARGUMENT: one line per error, each naming the row.
-absl::StatusOr<PromptBounds> CheckRows(const job::v1::JobSpec& spec, const DatasetSplit& data,
+absl::StatusOr<PromptBounds> CheckRows(const job::v1::JobSpec& spec, const JobDatasets& data,
                                        const Tokenizer& tokenizer, int64_t context_tokens);
 
 // Feeder options determined by the job: seed, order and bounds.

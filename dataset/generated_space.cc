@@ -2,6 +2,7 @@
 
 #include "base/permutation.h"
 #include "base/str_cat.h"
+#include "job/eval_sets.h"
 
 namespace freshet {
 namespace {
@@ -15,7 +16,7 @@ constexpr uint64_t kPartitionKey = 0x6672657368657431ULL;
 absl::StatusOr<GeneratedSpace> GeneratedSpace::Create(int64_t size, const job::v1::JobSpec& spec,
                                                       DatasetPart part) {
   const int64_t train_rows = spec.dataset().train_rows();
-  const int64_t held_out_rows = spec.eval().rows();
+  const int64_t held_out_rows = HeldOutRows(spec);
   if (size < 1 || size > kMaxSize) {
     return InvalidArgument("dataset makes ", size, " different rows; it must be 1..2^62");
   }

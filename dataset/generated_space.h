@@ -18,9 +18,8 @@ enum class DatasetPart { kTrain, kHeldOut };
 // methods may run concurrently.
 class GeneratedSpace {
  public:
-  // Uses the job's dataset.train_rows, eval.rows (0 without `eval`) and seed.
-  // INVALID_ARGUMENT unless 1 <= size <= 2^62, train_rows >= 1, eval.rows >= 0 (>= 1 for kHeldOut)
-  // and their sum is at most `size`. The message names the key.
+  // Uses the job's dataset.train_rows, HeldOutRows() and seed. INVALID_ARGUMENT unless 1 <= size <=
+  // 2^62, train_rows >= 1, HeldOutRows() >= 0 (>= 1 for kHeldOut) and their sum is at most `size`.
   static absl::StatusOr<GeneratedSpace> Create(int64_t size, const job::v1::JobSpec& spec,
                                                DatasetPart part);
 

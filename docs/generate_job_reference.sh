@@ -59,7 +59,8 @@ rows() {
       rows "$path.$key" "$prefix$key."
     else
       row "$path.$key" "$prefix$key"
-      inner="$("$FRESHET" explain "$path.$key" | sed -n 's/^  keys of each entry:$/NAME/p')"
+      inner="$("$FRESHET" explain "$path.$key" |
+        awk '/^  type: / { entry = /list/ ? "N" : "NAME" } /^  keys of each entry:$/ { print entry }')"
       [ -z "$inner" ] || rows "$path.$key.$inner" "$prefix$key.$inner."
     fi
   done
@@ -72,7 +73,8 @@ table_head() { printf '| key | type | default | allowed | meaning |\n|---|---|--
   printf '<!-- Written by docs/generate_job_reference.sh from the output of `freshet explain`; do not edit. -->\n\n'
   printf 'Which keys does a job file have? `freshet init` writes a commented file, `freshet validate JOB.yaml` prints the resolved\n'
   printf 'job or every error in it, `freshet explain KEY` explains one key, and `--set a.b=c` overrides a key. Unknown keys are\n'
-  printf 'errors. NAME stands for a name of your own. A default in plain words says what holds when the key is absent.\n\n'
+  printf 'errors. NAME stands for a name of your own, N for an index from 0. A default in plain words says what holds when the key\n'
+  printf 'is absent.\n\n'
   printf '## Top level\n\n'
   table_head
   blocks=()

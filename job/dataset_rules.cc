@@ -6,6 +6,7 @@
 
 #include "base/text_template.h"
 #include "base/utf8.h"
+#include "job/eval_sets.h"
 #include "job/rule_context.h"
 
 namespace freshet {
@@ -79,7 +80,7 @@ void CheckLengths(RuleContext& context) {
   }
   const int64_t prompt = known ? PromptCharacters(spec.dataset()) : 1;
   const int64_t room = spec.model().config().max_position_embeddings() - prompt;
-  const auto check = [&](const char* path, int64_t tokens) {
+  const auto check = [&](const std::string& path, int64_t tokens) {
     if (tokens > room) {
       context.Add(path, "a prompt of ", prompt, prompt == 1 ? " token and " : " tokens and ",
                   tokens, " new ones do not fit into model.config.max_position_embeddings ",
@@ -87,9 +88,13 @@ void CheckLengths(RuleContext& context) {
     }
   };
   check("rollout.max_new_tokens", spec.rollout().max_new_tokens());
-  if (spec.has_eval() && context.Usable({"eval"}) &&
-      spec.eval().max_new_tokens() != spec.rollout().max_new_tokens()) {
-    check("eval.max_new_tokens", spec.eval().max_new_tokens());
+  if (!spec.has_eval() || !context.Usable({"eval"})) {
+    return;
+  }
+  const std::vector<job::v1::EvalSet> sets = EvalSets(spec);
+  for (size_t i = 0; i < sets.size(); ++i) {
+    if (sets[i].max_new_tokens() == spec.rollout().max_new_tokens()) continue;
+    check(EvalSetKey(spec, i, "max_new_tokens"), sets[i].max_new_tokens());
   }
 }
 
@@ -130,11 +135,17 @@ void CheckGeneratedRows(RuleContext& context) {
   if (trained > space) {
     context.Add("dataset.train_rows", "must be at most ", FormatBound(space),
                 ", the different rows of this dataset, got ", dataset.train_rows());
-  } else if (context.spec().has_eval() && context.Usable({"eval.rows"}) &&
-             static_cast<double>(context.spec().eval().rows()) > space - trained) {
-    context.Add("eval.rows", "must be at most ", FormatBound(space - trained),
-                ", what dataset.train_rows ", dataset.train_rows(), " leaves of ",
-                FormatBound(space), " different rows, got ", context.spec().eval().rows(),
+    return;
+  }
+  if (!context.spec().has_eval() || !context.Usable({"eval"})) {
+    return;
+  }
+  const std::vector<job::v1::EvalSet> sets = EvalSets(context.spec());
+  for (size_t i = 0; i < sets.size(); ++i) {
+    if (static_cast<double>(sets[i].rows()) <= space - trained) continue;
+    context.Add(EvalSetKey(context.spec(), i, "rows"), "must be at most ",
+                FormatBound(space - trained), ", what dataset.train_rows ", dataset.train_rows(),
+                " leaves of ", FormatBound(space), " different rows, got ", sets[i].rows(),
                 trained == space ? "; lower dataset.train_rows" : "");
   }
 }

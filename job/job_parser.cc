@@ -10,8 +10,10 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "freshet/job/v1/key_options.pb.h"
+#include "job/eval_sets.h"
 #include "job/job_overrides.h"
 #include "job/job_validator.h"
+#include "job/key_rules.h"
 #include "job/scalar_value.h"
 #include "job/yaml_tree.h"
 
@@ -229,6 +231,22 @@ void FillModelConfig(job::v1::ModelConfig& config) {
   }
 }
 
+// Fills in the settings of the evaluation sets, or of the only evaluation.
+void FillEval(JobSpec& spec) {
+  const std::vector<job::v1::EvalSet> sets = EvalSets(spec);
+  const std::vector<ConfigError> errors = CheckKeys(spec, KeyPlaces(), {});
+  if (sets.empty() || Concerns(errors, "eval") || Concerns(errors, "rollout")) return;
+  job::v1::Eval& eval = *spec.mutable_eval();
+  if (!eval.sets().empty()) {
+    *eval.mutable_sets() = {sets.begin(), sets.end()};
+    return;
+  }
+  eval.set_name(sets.front().name());
+  eval.set_temperature(sets.front().temperature());
+  eval.set_min_p(sets.front().min_p());
+  eval.set_max_new_tokens(sets.front().max_new_tokens());
+}
+
 // Fills defaults that depend on other keys. Skips those whose inputs are out of range, so that each
 // mistake is reported once.
 void FillDerived(JobSpec& spec) {
@@ -238,10 +256,7 @@ void FillDerived(JobSpec& spec) {
     rollout.set_max_inflight_groups(
         std::min(kMaxInflightGroups, (spec.staleness().max() + 1) * spec.prompts_per_step()));
   }
-  if (spec.has_eval() && !spec.eval().has_max_new_tokens() &&
-      IsWithin(rollout.max_new_tokens(), 1, 1048576)) {
-    spec.mutable_eval()->set_max_new_tokens(rollout.max_new_tokens());
-  }
+  FillEval(spec);
   if (spec.has_environment() && !spec.environment().has_max_turn_tokens() &&
       IsWithin(rollout.max_new_tokens(), 1, 1048576)) {
     spec.mutable_environment()->set_max_turn_tokens(rollout.max_new_tokens());

@@ -17,10 +17,6 @@ void CheckNames(RuleContext& context) {
     context.Add("name", "must be letters, digits, '.', '_' and '-', starting with a letter or a ",
                 "digit; got '", Excerpt(spec.name()), "'");
   }
-  if (spec.has_eval() && context.Usable({"eval"}) && !IsName(spec.eval().name(), "_-")) {
-    context.Add("eval.name", "must be letters, digits, '_' and '-', starting with a letter or a ",
-                "digit; got '", Excerpt(spec.eval().name()), "'");
-  }
 }
 
 void CheckModelSource(RuleContext& context) {
@@ -178,6 +174,7 @@ std::vector<ConfigError> ValidateJob(const JobSpec& spec, const KeyPlaces& place
   CheckModelSource(context);
   CheckModelShape(context);
   CheckDataRules(context);
+  CheckEvalRules(context);
   CheckServiceRules(context);
   CheckSteps(context);
   CheckGroupSize(context);

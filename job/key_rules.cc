@@ -133,14 +133,18 @@ class KeyChecker {
     }
   }
 
-  // Checks the blocks in a map, sorted by name.
+  // Checks the blocks in a list, or in a map, sorted by name.
   void CheckEntries(const ProtoMessage& block, const FieldDescriptor& field,
                     const std::string& path) {
-    if (!field.is_map() ||
-        field.message_type()->map_value()->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+    const FieldDescriptor& value = field.is_map() ? *field.message_type()->map_value() : field;
+    if (value.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) return;
+    const Reflection& reflection = *block.GetReflection();
+    if (!field.is_map()) {
+      for (int i = 0; i < reflection.FieldSize(block, &field); ++i) {
+        CheckBlock(reflection.GetRepeatedMessage(block, &field, i), StrCat(path, ".", i, "."));
+      }
       return;
     }
-    const Reflection& reflection = *block.GetReflection();
     std::map<std::string, const ProtoMessage*> entries;
     for (int i = 0; i < reflection.FieldSize(block, &field); ++i) {
       const ProtoMessage& entry = reflection.GetRepeatedMessage(block, &field, i);

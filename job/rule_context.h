@@ -49,6 +49,11 @@ bool IsName(std::string_view text, std::string_view punctuation);
 
 // Checks dataset, tokenizer and reward, and how they fit together.
 void CheckDataRules(RuleContext& context);
+// Key of a setting of EvalSets()[set]: "eval.rows", or "eval.sets.0.rows" if the job has eval.sets.
+std::string EvalSetKey(const JobSpec& spec, size_t set, std::string_view setting);
+
+// Checks the evaluation sets.
+void CheckEvalRules(RuleContext& context);
 // Checks environment, reward services and the rollout pool.
 void CheckServiceRules(RuleContext& context);
 

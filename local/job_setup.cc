@@ -7,6 +7,7 @@
 #include "base/str_cat.h"
 #include "controller/jobs/plan/service_check.h"
 #include "controller/jobs/plan/store_setup.h"
+#include "job/eval_sets.h"
 #include "job/loss_setup.h"
 #include "rollout/worker/rollout_setup.h"
 
@@ -25,7 +26,9 @@ absl::StatusOr<std::unique_ptr<JobSetup>> PrepareJob(const JobSpec& spec, const 
   FRESHET_ASSIGN_OR_RETURN(setup->data, OpenDatasets(spec, DataRoots::Unlimited()));
   FRESHET_ASSIGN_OR_RETURN(setup->scorer, MakeCompositeScorer(spec.reward(), remote));
   setup->sampling = MakeSampling(spec, model.config, *model.tokenizer);
-  setup->eval_sampling = MakeEvalSampling(spec, model.config, *model.tokenizer);
+  for (const job::v1::EvalSet& set : EvalSets(spec)) {
+    setup->eval_sampling.push_back(MakeEvalSampling(spec, set, model.config, *model.tokenizer));
+  }
   setup->store = MakeStoreOptions(spec, spec.name());
   FRESHET_RETURN_IF_ERROR(setup->store.Validate());
   FRESHET_ASSIGN_OR_RETURN(setup->prompts, CheckRows(spec, setup->data, *model.tokenizer,

@@ -2,6 +2,7 @@
 #define FRESHET_LOCAL_JOB_SETUP_H_
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "dataset/dataset.h"
@@ -21,12 +22,12 @@ namespace freshet {
 struct JobSetup {
   JobSpec spec;
   ModelSetup model;
-  DatasetSplit data;  // held_out is null without evaluation
+  JobDatasets data;
   PromptBounds prompts;
   std::unique_ptr<CompositeScorer> scorer;
   LossSpec loss;
   SamplingParams sampling;
-  SamplingParams eval_sampling;
+  std::vector<SamplingParams> eval_sampling;  // by evaluation set
   StoreOptions store;
 };
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "controller/jobs/plan/watchdog.h"
 #include "dataset/dataset_setup.h"
 #include "datastore/memory/in_memory_trajectory_store.h"
+#include "job/eval_sets.h"
 #include "local/evaluator.h"
 #include "local/local_environments.h"
 #include "local/local_services.h"
@@ -37,7 +39,7 @@ constexpr absl::Duration kControlPeriod = absl::Milliseconds(50);
 constexpr int64_t kMostLoggedDeaths = 8;  // of a burst
 // While the trainer waits for an evaluation.
 constexpr absl::Duration kAwaitedEvaluationPeriod = absl::Milliseconds(5);
-constexpr absl::Duration kEvaluationDeadline = absl::Minutes(10);
+constexpr absl::Duration kEvaluationDeadline = absl::Minutes(10);  // for each set
 // How long a stopping run waits for an evaluation that the trainer waits for.
 constexpr absl::Duration kEvaluationGrace = absl::Seconds(2);
 
@@ -133,7 +135,10 @@ absl::StatusOr<RunResult> LocalRun::Run() {
   Roles roles;
   roles.start = clock_.Now();
   const int64_t trained = options_.resume.origin.policy.version;
-  const bool evaluated = setup_.data.held_out == nullptr || options_.resume.evaluated >= trained;
+  const std::vector<job::v1::EvalSet> sets = EvalSets(setup_.spec);
+  const bool evaluated = std::all_of(sets.begin(), sets.end(), [&](const job::v1::EvalSet& set) {
+    return options_.resume.evaluated.contains(set.name());
+  });
   if (trained >= setup_.spec.trainer().steps() && evaluated) {
     if (!std::filesystem::exists(folder_.File("report.html"))) {
       FRESHET_RETURN_IF_ERROR(WriteReport(folder_.path()));
@@ -244,7 +249,7 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
     return setup_.model.tokenizer->Decode(ids, /*skip_special=*/true);
   };
   std::vector<RowQueue*> scored = {roles.store.get()};
-  if (setup_.data.held_out != nullptr) {
+  if (!setup_.data.held_out.empty()) {
     scored.push_back(&roles.store->evaluations());
     FRESHET_ASSIGN_OR_RETURN(roles.evaluator, Evaluator::Create(setup_, roles.store->evaluations(),
                                                                 *roles.rollout, clock_));
@@ -307,7 +312,7 @@ absl::Status LocalRun::AwaitEvaluationWhenExact(Roles& roles) {
   if (setup_.store.staleness.max > 0 || roles.evaluator == nullptr) return absl::OkStatus();
   roles.evaluation_awaited = true;
   const absl::Cleanup over = [&roles] { roles.evaluation_awaited = false; };
-  if (roles.evaluator->AwaitIdle(kEvaluationDeadline)) return absl::OkStatus();
+  if (roles.evaluator->AwaitIdle(EvaluationDeadline())) return absl::OkStatus();
   if (StopRequested()) {
     roles.recorder->EmitEvent("evaluation_skipped",
                               {{"version", StrCat(roles.trainer->committed())}});
@@ -315,8 +320,19 @@ absl::Status LocalRun::AwaitEvaluationWhenExact(Roles& roles) {
   }
   roles.recorder->OnEvaluationFailed(
       StrCat("the evaluation before step ", roles.trainer->committed() + 1, " did not end within ",
-             absl::FormatDuration(kEvaluationDeadline), "; it continues during training"));
+             absl::FormatDuration(EvaluationDeadline()), "; it continues during training"));
   return absl::OkStatus();
+}
+
+absl::Duration LocalRun::EvaluationDeadline() const {
+  return kEvaluationDeadline * static_cast<double>(setup_.data.held_out.size());
+}
+
+// The sets on which an earlier process evaluated these weights.
+std::set<std::string> LocalRun::EvaluatedSets(const WeightSnapshot& weights) const {
+  const ResumePoint& resume = options_.resume;
+  const bool loaded = weights.manifest.policy.version == resume.origin.policy.version;
+  return loaded ? resume.evaluated : std::set<std::string>();
 }
 
 absl::Status LocalRun::EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights) {
@@ -324,7 +340,8 @@ absl::Status LocalRun::EvaluateWhenDue(Roles& roles, int64_t step, const WeightS
   const bool last = step == setup_.spec.trainer().steps();
   // FinalEvaluation evaluates the last version once the trainer is done.
   if (last || step % setup_.spec.eval().every_steps() != 0) return absl::OkStatus();
-  FRESHET_ASSIGN_OR_RETURN(const bool started, roles.evaluator->Start(weights));
+  FRESHET_ASSIGN_OR_RETURN(const bool started,
+                           roles.evaluator->Start(weights, EvaluatedSets(weights)));
   if (!started) {
     roles.recorder->EmitEvent("evaluation_skipped", {{"version", StrCat(step)}});
   }
@@ -423,20 +440,21 @@ absl::Status LocalRun::TakeEvaluation(Roles& roles) {
 absl::Status LocalRun::FinalEvaluation(Roles& roles) {
   if (roles.evaluator == nullptr) return absl::OkStatus();
   bool started = false;
-  const absl::Time deadline = clock_.Now() + kEvaluationDeadline;
+  const absl::Time deadline = clock_.Now() + EvaluationDeadline();
+  const WeightSnapshot weights = roles.publisher->staged();
   while (clock_.Now() < deadline && !StopRequested()) {
     FRESHET_RETURN_IF_ERROR(roles.Failure());
     FRESHET_RETURN_IF_ERROR(TakeEvaluation(roles));
     if (roles.evaluator->AwaitIdle(absl::ZeroDuration())) {
       if (started) return absl::OkStatus();
-      FRESHET_ASSIGN_OR_RETURN(started, roles.evaluator->Start(roles.publisher->staged()));
+      FRESHET_ASSIGN_OR_RETURN(started, roles.evaluator->Start(weights, EvaluatedSets(weights)));
     }
     MutexLock lock(mu_);
     wake_.WaitFor(mu_, absl::Milliseconds(5));
   }
   if (StopRequested()) return absl::OkStatus();
-  roles.recorder->OnEvaluationFailed(
-      StrCat("the last evaluation did not end within ", absl::FormatDuration(kEvaluationDeadline)));
+  roles.recorder->OnEvaluationFailed(StrCat("the last evaluation did not end within ",
+                                            absl::FormatDuration(EvaluationDeadline())));
   return absl::OkStatus();
 }
 

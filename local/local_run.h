@@ -2,6 +2,8 @@
 #define FRESHET_LOCAL_LOCAL_RUN_H_
 
 #include <cstdint>
+#include <set>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -59,6 +61,8 @@ class LocalRun {
   absl::Status Control(Roles& roles);
   absl::Status WatchDeaths(Roles& roles);
   absl::Status AwaitEvaluationWhenExact(Roles& roles);
+  absl::Duration EvaluationDeadline() const;
+  std::set<std::string> EvaluatedSets(const WeightSnapshot& weights) const;
   absl::Status EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights);
   absl::Status TakeEvaluation(Roles& roles);
   absl::Status FinalEvaluation(Roles& roles);

@@ -9,7 +9,9 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/version.h"
+#include "job/eval_sets.h"
 #include "rollout/worker/rollout_worker.h"
+#include "runlog/evaluation_summary.h"
 #include "runlog/jsonl.h"
 #include "services/reward/worker/reward_worker.h"
 
@@ -65,7 +67,10 @@ void LocalStatus::AddRow(const std::string& json) {
     job_.set_reward_mean(step->reward_mean);
     last_step_ = *step;
   } else if (const auto* evaluation = std::get_if<EvalMetrics>(&*row)) {
-    job_.set_eval_accuracy(evaluation->eval_accuracy);
+    SetNewestEvaluation(*evaluation, *job_.mutable_evaluations());
+    if (IsFirstEvalSet(job_.spec(), evaluation->eval_name)) {
+      job_.set_eval_accuracy(evaluation->eval_accuracy);
+    }
   } else {
     return;
   }

@@ -3,6 +3,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "job/eval_sets.h"
 
 namespace freshet {
 
@@ -16,9 +17,9 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(int port, co
 }
 
 MetricsServer::MetricsServer(const JobSpec& spec) : training_(registry_, spec.name(), spec) {
-  const auto gauge = [&](const char* name, const char* help) {
-    return metrics::GaugeSeries(metrics::GaugeFamily(registry_, name, help),
-                                {{"job", spec.name()}});
+  const auto gauge = [&](const char* name, const char* help, metrics::Labels labels = {}) {
+    labels["job"] = spec.name();
+    return metrics::GaugeSeries(metrics::GaugeFamily(registry_, name, help), labels);
   };
   const auto counter = [&](const char* name, const char* help, metrics::Labels labels = {}) {
     labels["job"] = spec.name();
@@ -31,7 +32,11 @@ MetricsServer::MetricsServer(const JobSpec& spec) : training_(registry_, spec.na
   bound_ =
       gauge("freshet_staleness_bound_versions", "Staleness bound of the job, in policy versions.");
   bound_->Set(static_cast<double>(spec.staleness().max()));
-  accuracy_ = gauge("freshet_eval_accuracy_ratio", "Result of the newest evaluation.");
+  for (const job::v1::EvalSet& set : EvalSets(spec)) {
+    accuracy_[set.name()] =
+        gauge("freshet_eval_accuracy_ratio", "Result of the newest evaluation of a set.",
+              {{"eval_name", set.name()}});
+  }
   last_step_ = gauge("freshet_last_step_timestamp_seconds",
                      "Unix time at which the last committed step was seen; 0 before.");
   idle_ = counter("freshet_rollout_idle_seconds_total",
@@ -53,6 +58,11 @@ void MetricsServer::Observe(const StepMetrics& m, const FinishedStep& report) {
   filtered_->Increment(static_cast<double>(m.groups_filtered));
   dead_->Increment(static_cast<double>(m.groups_dead));
   last_step_->Set(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
+}
+
+void MetricsServer::Observe(const EvalMetrics& metrics) {
+  const auto series = accuracy_.find(metrics.eval_name);
+  if (series != accuracy_.end()) series->second->Set(metrics.eval_accuracy);
 }
 
 }  // namespace freshet

@@ -1,7 +1,9 @@
 #ifndef FRESHET_LOCAL_METRICS_SERVER_H_
 #define FRESHET_LOCAL_METRICS_SERVER_H_
 
+#include <map>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "job/job_schema.h"
@@ -20,14 +22,15 @@ class MetricsServer {
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(int port, const JobSpec& spec);
 
   void Observe(const StepMetrics& metrics, const FinishedStep& report);
-  void Observe(const EvalMetrics& metrics) { accuracy_->Set(metrics.eval_accuracy); }
+  void Observe(const EvalMetrics& metrics);
 
  private:
   explicit MetricsServer(const JobSpec& spec);
 
   prometheus::Registry registry_;
   TrainingMetrics training_;
-  metrics::GaugeSeries bound_, accuracy_, last_step_;
+  metrics::GaugeSeries bound_, last_step_;
+  std::map<std::string, metrics::GaugeSeries> accuracy_;  // by evaluation set
   metrics::CounterSeries idle_, swap_, generated_, dropped_, filtered_, dead_;
   runtime::Readiness readiness_;
   std::unique_ptr<runtime::HttpServer> server_;

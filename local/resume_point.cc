@@ -99,7 +99,8 @@ absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const Store
       point.wall_seconds = std::max(point.wall_seconds, step.wall_seconds);
     }
     for (const EvalMetrics& eval : SurvivingMetrics(*metrics).evals) {
-      point.evaluated = std::max(point.evaluated, eval.policy_version);
+      if (eval.policy_version == point.origin.policy.version)
+        point.evaluated.insert(eval.eval_name);
     }
     for (const EvalMetrics& eval : metrics->evals) {
       point.wall_seconds = std::max(point.wall_seconds, eval.wall_seconds);

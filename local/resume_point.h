@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct ResumePoint {
   std::vector<std::string> damaged;           // paths of checkpoints
   int64_t parent_lineage = 0;                 // valid if origin.resumed
   double wall_seconds = 0;                    // spent by earlier processes
-  int64_t evaluated = -1;                     // newest evaluated version; -1: none
+  std::set<std::string> evaluated;            // evaluation sets done for origin.policy.version
 };
 
 // Reads ledger, metrics and checkpoints of the folder. Errors name the file: INVALID_ARGUMENT for a

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/str_cat.h"
+#include "job/eval_sets.h"
 #include "job/loss_spec.h"
 #include "runlog/metrics_log.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
@@ -37,6 +38,15 @@ std::string DescribeRewards(const job::v1::Reward& reward) {
     text += StrCat(text.empty() ? "" : " + ", weight, " ", name);
   }
   return text;
+}
+
+std::string DescribeEvaluation(const JobSpec& spec) {
+  std::string text;
+  for (const job::v1::EvalSet& set : EvalSets(spec)) {
+    text += StrCat(text.empty() ? "" : "; ", set.name(), ", ", set.rows(), " rows");
+    if (set.samples_per_prompt() > 1) text += StrCat(" x ", set.samples_per_prompt(), " samples");
+  }
+  return StrCat(text, " every ", spec.eval().every_steps(), " steps");
 }
 
 // The newest checkpoint in ROOT/checkpoints, relative to ROOT.
@@ -71,8 +81,7 @@ SetupView DescribeSetup(const JobSetup& setup, const std::string& run_dir, int64
                          spec.warmup().sft().batch_size(), " rows");
   }
   if (spec.has_eval()) {
-    view.evaluation = StrCat(spec.eval().name(), ", ", spec.eval().rows(), " rows every ",
-                             spec.eval().every_steps(), " steps");
+    view.evaluation = DescribeEvaluation(spec);
   }
   view.threads = "1 trainer, 1 rollout engine, 1 scorer";
   view.checkpoints = StrCat("every ", spec.checkpoint().every_steps(), " steps, ",
@@ -93,7 +102,7 @@ SummaryView DescribeEnd(const JobSpec& spec, const std::string& run_dir,
   view.run_dir = run_dir;
   view.checkpoint = NewestCheckpoint(run_dir);
   if (std::filesystem::exists(run_dir + "/report.html")) view.report = "report.html";
-  int64_t evaluated = -1;
+  std::map<std::string, SummaryView::Evaluation> evaluations;
   const absl::StatusOr<MetricsHistory> history = ReadMetrics(run_dir + "/metrics.jsonl");
   if (history.ok()) {
     const MetricsHistory rows = SurvivingMetrics(*history);
@@ -108,7 +117,6 @@ SummaryView DescribeEnd(const JobSpec& spec, const std::string& run_dir,
       view.reward_first = rows.steps.front().reward_mean;
       view.reward_last = rows.steps.back().reward_mean;
     }
-    std::map<std::string, SummaryView::Evaluation> evaluations;
     for (const EvalMetrics& eval : rows.evals) {
       const auto [entry, first] = evaluations.try_emplace(eval.eval_name);
       if (first) {
@@ -117,7 +125,6 @@ SummaryView DescribeEnd(const JobSpec& spec, const std::string& run_dir,
       entry->second.after = eval.eval_accuracy;
       entry->second.after_version = eval.policy_version;
       view.wall_seconds = std::max(view.wall_seconds, eval.wall_seconds);
-      evaluated = std::max(evaluated, eval.policy_version);
     }
     for (const auto& [name, evaluation] : evaluations) view.evaluations.push_back(evaluation);
   }
@@ -125,8 +132,12 @@ SummaryView DescribeEnd(const JobSpec& spec, const std::string& run_dir,
   view.outcome = !failure.ok() ? StrCat("failed: ", Message(failure))
                  : finished    ? "finished"
                                : "interrupted";
-  const bool complete = finished && (!spec.has_eval() || evaluated >= view.total_steps);
-  if (!complete) view.resume_command = StrCat("freshet local --resume ", run_dir);
+  const std::vector<job::v1::EvalSet> sets = EvalSets(spec);
+  const bool evaluated = std::all_of(sets.begin(), sets.end(), [&](const job::v1::EvalSet& set) {
+    const auto entry = evaluations.find(set.name());
+    return entry != evaluations.end() && entry->second.after_version >= view.total_steps;
+  });
+  if (!finished || !evaluated) view.resume_command = StrCat("freshet local --resume ", run_dir);
   return view;
 }
 

@@ -19,7 +19,8 @@ template <typename Row>
 struct Field {
   const char* key;
   std::variant<int64_t Row::*, double Row::*, std::string Row::*, std::optional<double> Row::*,
-               std::map<std::string, double> Row::*, std::map<int64_t, int64_t> Row::*>
+               std::map<std::string, double> Row::*, std::map<int64_t, int64_t> Row::*,
+               std::map<int64_t, double> Row::*>
       member;
 };
 
@@ -70,7 +71,10 @@ constexpr Field<EvalMetrics> kEvalFields[] = {
     {"policy_version", &EvalMetrics::policy_version},
     {"lineage", &EvalMetrics::lineage},
     {"rows", &EvalMetrics::rows},
+    {"samples_per_prompt", &EvalMetrics::samples_per_prompt},
     {"eval_failed_rows", &EvalMetrics::eval_failed_rows},
+    {"eval_failed_samples", &EvalMetrics::eval_failed_samples},
+    {"eval_pass_at", &EvalMetrics::eval_pass_at},
     {"reward_components", &EvalMetrics::reward_components},
     {"completion_length_mean", &EvalMetrics::completion_length_mean},
     {"eval_seconds", &EvalMetrics::eval_seconds},
@@ -88,9 +92,10 @@ Json Encode(const std::map<std::string, double>& value) {
   for (const auto& [key, number] : value) object[key] = Number(number);
   return object;
 }
-Json Encode(const std::map<int64_t, int64_t>& value) {
+template <typename T>
+Json Encode(const std::map<int64_t, T>& value) {
   Json object = Json::object();
-  for (const auto& [key, number] : value) object[std::to_string(key)] = number;
+  for (const auto& [key, number] : value) object[std::to_string(key)] = Encode(number);
   return object;
 }
 
@@ -131,13 +136,14 @@ bool Decode(const nlohmann::json& json, std::map<std::string, double>& value) {
   }
   return true;
 }
-bool Decode(const nlohmann::json& json, std::map<int64_t, int64_t>& value) {
+template <typename T>
+bool Decode(const nlohmann::json& json, std::map<int64_t, T>& value) {
   if (!json.is_object()) return false;
   for (const auto& [key, number] : json.items()) {
-    int64_t age = 0;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), age);
+    int64_t whole = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), whole);
     if (error != std::errc() || end != key.data() + key.size()) return false;
-    if (!Decode(number, value[age])) return false;
+    if (!Decode(number, value[whole])) return false;
   }
   return true;
 }

@@ -57,11 +57,14 @@ struct StepMetrics {
 // One row of metrics.jsonl for an evaluation.
 struct EvalMetrics {
   std::string eval_name;
-  double eval_accuracy = 0;  // over scored rows; mean reward if the reward is not exact
+  double eval_accuracy = 0;  // mean@n over scored samples; mean reward if it is not exact
   int64_t policy_version = 0;
   int64_t lineage = 0;
   int64_t rows = 0;
-  int64_t eval_failed_rows = 0;  // rows without a score, excluded from all means
+  int64_t samples_per_prompt = 1;          // samples of each row (n)
+  int64_t eval_failed_rows = 0;            // rows without a scored sample
+  int64_t eval_failed_samples = 0;         // samples without a score, excluded from all means
+  std::map<int64_t, double> eval_pass_at;  // k -> pass@k
   std::map<std::string, double> reward_components;
   double completion_length_mean = 0;
   double eval_seconds = 0;

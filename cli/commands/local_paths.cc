@@ -14,17 +14,20 @@ std::vector<std::string> AbsolutePathOverrides(const freshet::job::v1::JobSpec& 
   std::vector<std::string> overrides;
   const std::vector<std::string> addresses = SplitAddresses(server_address);
   if (!std::all_of(addresses.begin(), addresses.end(), runtime::IsLoopback)) return overrides;
-  const auto add = [&](const char* key, const std::string& path) {
+  const auto add = [&](const std::string& key, const std::string& path) {
     if (path.empty() || path.front() == '/') return;
     std::error_code error;
     if (!std::filesystem::exists(path, error)) return;
     const std::filesystem::path absolute = std::filesystem::absolute(path, error);
-    if (!error) overrides.push_back(std::string(key) + "=" + absolute.lexically_normal().string());
+    if (!error) overrides.push_back(key + "=" + absolute.lexically_normal().string());
   };
   add("model.path", spec.model().path());
   add("tokenizer.path", spec.tokenizer().path());
   add("dataset.path", spec.dataset().path());
   add("dataset.eval_path", spec.dataset().eval_path());
+  for (int i = 0; i < spec.eval().sets_size(); ++i) {
+    add("eval.sets." + std::to_string(i) + ".path", spec.eval().sets(i).path());
+  }
   return overrides;
 }
 

@@ -111,9 +111,9 @@ int Metrics(const Session& session, const MetricsFlags& flags) {
   std::vector<std::string> surviving;
   for (const StepMetrics& step : history.steps) surviving.push_back(ToJson(step));
   for (const EvalMetrics& eval : history.evals) surviving.push_back(ToJson(eval));
-  const absl::StatusOr<Series> series = SeriesOf(surviving, flags.plot);
-  if (!series.ok()) {
-    PrintError(series.status());
+  const auto plots = SeriesOf(surviving, flags.plot);
+  if (!plots.ok()) {
+    PrintError(plots.status());
     return kExitCommandLine;
   }
   const Terminal terminal = DescribeTerminal();
@@ -121,7 +121,10 @@ int Metrics(const Session& session, const MetricsFlags& flags) {
   options.width = std::min(terminal.width, 120);
   options.height = flags.height;
   options.ascii = flags.ascii || (terminal.out && !terminal.utf8);
-  Print(PlotSeries(StrCat(flags.job, " ", flags.plot), *series, options));
+  for (const auto& [eval, series] : *plots) {
+    Print(PlotSeries(StrCat(flags.job, " ", flags.plot, eval.empty() ? "" : " of ", eval), series,
+                     options));
+  }
   return kExitDone;
 }
 

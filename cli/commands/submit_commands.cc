@@ -1,7 +1,9 @@
 #include "cli/commands/submit_commands.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,22 +44,30 @@ absl::Duration TimeLimit(double seconds) {
   return seconds > 0 ? absl::Seconds(seconds) : absl::InfiniteDuration();
 }
 
-// Checks that a succeeded job's last evaluation exceeds its first by at least `min_gain`.
+// Checks that a succeeded job's last evaluation exceeds its first by at least `min_gain`, on each
+// evaluation set.
 int CheckGain(const Session& session, const std::string& id, double min_gain) {
   const absl::StatusOr<std::vector<std::string>> rows = ReadMetricsRows(session.client(), id);
   if (!rows.ok()) return session.Fail(rows.status());
   const std::vector<EvalMetrics> evals = SurvivingHistory(*rows).evals;
-  if (evals.size() < 2) {
+  std::map<std::string, std::vector<double>> sets;  // accuracies by version
+  for (const EvalMetrics& eval : evals) sets[eval.eval_name].push_back(eval.eval_accuracy);
+  const bool enough =
+      std::all_of(sets.begin(), sets.end(), [](const auto& set) { return set.second.size() > 1; });
+  if (sets.empty() || !enough) {
     PrintLine(StrCat("job ", id, " has ", evals.size(),
                      " evaluations; --min-gain compares the last one with the first"));
     return kExitInternal;
   }
-  const double gain = evals.back().eval_accuracy - evals.front().eval_accuracy;
-  // Tolerates rounding errors.
-  if (gain >= min_gain - 1e-9) return kExitDone;
-  PrintLine(StrCat("evaluation ", gain < 0 ? "fell" : "rose", " by ", std::abs(gain),
-                   ", less than ", min_gain));
-  return kExitInternal;
+  int code = kExitDone;
+  for (const auto& [name, accuracies] : sets) {
+    const double gain = accuracies.back() - accuracies.front();
+    if (gain >= min_gain - 1e-9) continue;  // tolerates rounding errors
+    PrintLine(StrCat("evaluation ", name, gain < 0 ? " fell" : " rose", " by ", std::abs(gain),
+                     ", less than ", min_gain));
+    code = kExitInternal;
+  }
+  return code;
 }
 
 int DryRun(const Session& session, const job::v1::SubmitRequest& submit) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <variant>
 
@@ -31,6 +32,13 @@ std::string Reward(const Job& job) { return job.step() > 0 ? Fixed3(job.reward_m
 
 std::string Evaluation(const Job& job) {
   return job.has_eval_accuracy() ? Fixed3(job.eval_accuracy()) : "";
+}
+
+std::string DescribeEvaluation(const freshet::job::v1::Evaluation& evaluation) {
+  std::string text = StrCat(evaluation.name(), " ", Fixed3(evaluation.accuracy()));
+  const std::map<int64_t, double> pass_at(evaluation.pass_at().begin(), evaluation.pass_at().end());
+  for (const auto& [k, pass] : pass_at) text += StrCat(", pass@", k, " ", Fixed3(pass));
+  return StrCat(text, " (version ", evaluation.policy_version(), ")");
 }
 
 std::string Age(const google::protobuf::Timestamp& since, absl::Time now) {
@@ -233,7 +241,9 @@ std::string DescribeJob(const Job& job, absl::Time now, const DisplayStyle& styl
   line("step",
        StrCat(Progress(job), job.lineage() > 0 ? StrCat(" (lineage ", job.lineage(), ")") : ""));
   line("reward", Reward(job));
-  line("evaluation", Evaluation(job));
+  if (job.evaluations().empty()) line("evaluation", Evaluation(job));
+  for (const auto& evaluation : job.evaluations())
+    line("evaluation", DescribeEvaluation(evaluation));
   line("priority", job.priority() != 0 ? StrCat(job.priority()) : "");
   line("created", time(job.created()));
   line("started", time(job.started()));

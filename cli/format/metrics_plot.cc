@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -143,9 +144,10 @@ std::string PlotSeries(std::string_view title, const Series& series, const PlotO
   return text;
 }
 
-absl::StatusOr<Series> SeriesOf(const std::vector<std::string>& rows, std::string_view key) {
+absl::StatusOr<std::map<std::string, Series>> SeriesOf(const std::vector<std::string>& rows,
+                                                       std::string_view key) {
   const std::string_view name = FullName(key);
-  Series series;
+  std::map<std::string, Series> plots;
   std::set<std::string> known;
   for (const std::string& text : rows) {
     const Json row = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -157,9 +159,15 @@ absl::StatusOr<Series> SeriesOf(const std::vector<std::string>& rows, std::strin
     const Json* value = Find(row, name);
     if (step == row.end() || !step->is_number() || value == nullptr || !value->is_number())
       continue;
-    series.emplace_back(step->get<double>(), value->get<double>());
+    const auto eval = row.find("eval_name");
+    const bool named = eval != row.end() && eval->is_string();
+    plots[named ? eval->get<std::string>() : ""].emplace_back(step->get<double>(),
+                                                              value->get<double>());
   }
-  if (!series.empty()) return series;
+  if (auto steps = plots.extract(""); !steps.empty()) {
+    return std::map<std::string, Series>{{"", std::move(steps.mapped())}};
+  }
+  if (!plots.empty()) return plots;
   return NotFound("no row has a number named \"", name, "\"",
                   known.empty() ? "; the job has not finished a step yet" : "; there are: ",
                   absl::StrJoin(known, ", "));

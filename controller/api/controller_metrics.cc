@@ -92,7 +92,8 @@ constexpr JobMetric kLedgerBacklog{"freshet_ledger_rows",
                                    "Rows of the ledger that the datastore keeps."};
 constexpr JobMetric kFilteredInARow{"freshet_filtered_in_a_row_groups",
                                     "Prompt groups filtered since the last one that was not."};
-constexpr JobMetric kAccuracy{"freshet_eval_accuracy_ratio", "Result of the newest evaluation."};
+constexpr JobMetric kAccuracy{"freshet_eval_accuracy_ratio",
+                              "Result of the newest evaluation of a set."};
 constexpr JobMetric kDropped{"freshet_trajectories_dropped_total",
                              "Samples that were not trained on, by reason."};
 constexpr JobMetric kLengths{"freshet_response_tokens_total",
@@ -207,7 +208,9 @@ void ControllerMetrics::OnJob(const JobGauges& gauges) {
   }
   Set(job, kStalledSeconds, "", "", absl::ToDoubleSeconds(gauges.stalled_for));
   Raise(job, kSkipped, "", "", static_cast<double>(gauges.evaluations_skipped));
-  if (gauges.eval_accuracy.has_value()) Set(job, kAccuracy, "", "", *gauges.eval_accuracy);
+  for (const job::v1::Evaluation& evaluation : gauges.evaluations) {
+    Set(job, kAccuracy, "eval_name", evaluation.name(), evaluation.accuracy());
+  }
   SetBounds(gauges);
   if (gauges.has_stats) SetStats(gauges);
 }

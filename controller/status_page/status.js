@@ -148,7 +148,7 @@ function showTiles(job, history) {
     tile("state", stateMark(job.state), job.reason.length < 60 ? job.reason : ""),
     tile("step", `${count(job.step)} of ${count(job.steps)}`, job.lineage > 0 ? `lineage ${job.lineage}` : "", progress),
     tile("reward", job.step > 0 ? figure(job.reward_mean) : "–", last ? `± ${figure(last.reward_std)}` : ""),
-    tile("evaluation", figure(job.eval_accuracy), history.evals.length > 0 ? `at version ${history.evals.at(-1).policy_version}, first ${figure(history.evals[0].eval_accuracy)}` : ""),
+    ...(history.evals.length > 0 ? evaluationTiles(history.evals) : [tile("evaluation", figure(job.eval_accuracy), "")]),
     tile("staleness", last ? `${figure(last.staleness_p50)} / ${last.staleness_max}` : "–", `median / oldest, bound ${job.staleness_max}, ${job.staleness_policy}`),
   ];
   if (last) {

@@ -23,7 +23,7 @@ REWARD = curves(
 ACCURACY = curves(
     "Evaluation",
     "Latest result on held-out rows: accuracy, or mean reward if the reward is not exact-match.",
-    ("max by (job) (freshet_eval_accuracy_ratio{@job})", "{{job}}"),
+    ("max by (job, eval_name) (freshet_eval_accuracy_ratio{@job})", "{{job}} {{eval_name}}"),
     unit="percentunit",
 )
 STALENESS = curves(

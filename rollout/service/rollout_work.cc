@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "job/eval_sets.h"
 #include "model/bundle_proto.h"
 #include "rollout/worker/rollout_setup.h"
 
@@ -171,16 +172,19 @@ absl::Status RolloutWork::TryStartEvaluation(const cluster::v1::Evaluate& evalua
   if (!weights.has_value()) {
     return FailedPrecondition("this engine does not hold version ", wanted.version, " yet");
   }
+  FRESHET_ASSIGN_OR_RETURN(const job::v1::EvalSet set, FindEvalSet(spec_, evaluate.eval_set()));
   EvaluationRun run;
   run.id = evaluate.evaluation_id();
   run.weights = *weights;
-  run.sampling = MakeEvalSampling(spec_, model_.config, *model_.tokenizer);
+  run.samples_per_prompt = set.samples_per_prompt();
+  run.sampling = MakeEvalSampling(spec_, set, model_.config, *model_.tokenizer);
   run.seed = EvalSeed(spec_);
   const int64_t rows = std::min(evaluate.rows(), kMaxEvaluationRows);
   while (std::ssize(run.prompts) < rows) {
     cluster::v1::FetchRowsRequest request;
     request.set_job_id(job_);
     request.set_held_out(true);
+    request.set_eval_set(set.name());
     request.set_first(std::ssize(run.prompts));
     request.set_count(std::min(kRowsPerCall, rows - request.first()));
     FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply,

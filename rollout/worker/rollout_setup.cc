@@ -42,15 +42,16 @@ SamplingParams MakeSampling(const job::v1::JobSpec& spec, const ModelConfig& mod
   return sampling;
 }
 
-SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const ModelConfig& model,
-                                const Tokenizer& tokenizer) {
+SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const job::v1::EvalSet& set,
+                                const ModelConfig& model, const Tokenizer& tokenizer) {
   SamplingParams sampling = MakeSampling(spec, model, tokenizer);
-  sampling.top_k = 0;
-  sampling.top_p = spec.eval().top_p();
-  sampling.temperature = spec.eval().temperature();
-  if (spec.eval().has_max_new_tokens()) {
-    sampling.max_new_tokens = static_cast<int32_t>(spec.eval().max_new_tokens());
-  }
+  sampling.temperature = set.temperature();
+  sampling.top_p = set.top_p();
+  sampling.top_k = static_cast<int32_t>(set.top_k());
+  sampling.min_p = set.min_p();
+  sampling.max_new_tokens = static_cast<int32_t>(set.max_new_tokens());
+  // The set may generate less than a training sample has at least.
+  sampling.min_new_tokens = std::min(sampling.min_new_tokens, sampling.max_new_tokens);
   return sampling;
 }
 

@@ -22,8 +22,10 @@ namespace freshet {
 // outlive the result.
 SamplingParams MakeSampling(const job::v1::JobSpec& spec, const ModelConfig& model,
                             const Tokenizer& tokenizer);
-SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const ModelConfig& model,
-                                const Tokenizer& tokenizer);
+// Sampling of an evaluation set with all settings filled in (EvalSets). What the set does not have,
+// such as penalties and stop tokens, is as in training.
+SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const job::v1::EvalSet& set,
+                                const ModelConfig& model, const Tokenizer& tokenizer);
 // The prompt of held-out row `row`. `attributes` are the row's fields; `prompt` is added. Errors:
 // see EncodePrompt.
 absl::StatusOr<std::shared_ptr<const Prompt>> MakeHeldOutPrompt(

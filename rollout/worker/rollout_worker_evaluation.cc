@@ -18,7 +18,7 @@ namespace {
 
 // Evaluation requests have negative ids, which cannot collide with ordinals.
 constexpr int64_t kEvaluationRequests = -1;
-constexpr int kMostEvaluationTries = 3;  // per prompt
+constexpr int kMostEvaluationTries = 3;  // per sample
 // Answers that finish within this period are stored in one call.
 constexpr absl::Duration kAnswersPeriod = absl::Milliseconds(100);
 
@@ -55,10 +55,10 @@ bool RolloutWorker::EvaluationWaitsForEngine() const {
          EvaluationInFlight() < EvaluationShare();
 }
 
-bool RolloutWorker::EvaluationFits(size_t prompt) const {
+bool RolloutWorker::EvaluationFits(size_t sample) const {
   const EvaluationRun& run = evaluation_->run;
   if (EvaluationInFlight() >= EvaluationShare() || InHand() >= most_in_hand_) return false;
-  const auto tokens = static_cast<int64_t>(run.prompts[prompt]->prompt_ids.size());
+  const auto tokens = static_cast<int64_t>(run.prompt(sample)->prompt_ids.size());
   if (engine_.Admissible(tokens, 1, run.sampling, 1) == 0) return false;
   // Episodes that wait for their environment use no capacity now but will later.
   return episodes_ == nullptr ||
@@ -66,28 +66,30 @@ bool RolloutWorker::EvaluationFits(size_t prompt) const {
           (episodes_->open() == 0 || episodes_->open() < engine_.stats().capacity_sequences));
 }
 
-absl::Status RolloutWorker::SubmitEvaluation(size_t prompt) {
+absl::Status RolloutWorker::SubmitEvaluation(size_t sample) {
   const EvaluationRun& run = evaluation_->run;
-  const auto number = static_cast<int64_t>(prompt);
+  const auto number = static_cast<int64_t>(sample);
+  const int64_t ordinal = number / run.samples_per_prompt;
+  const auto index = static_cast<int32_t>(number % run.samples_per_prompt);
+  const Prompt& prompt = *run.prompt(sample);
   if (episodes_ != nullptr) {
-    const Prompt& row = *run.prompts[prompt];
     episodes_->Start(EpisodeGroup{Lane::kEvaluation,
                                   number,
-                                  row.prompt_ids,
-                                  row.attributes,
+                                  prompt.prompt_ids,
+                                  prompt.attributes,
                                   run.seed,
-                                  number,
-                                  {0},
+                                  ordinal,
+                                  {index},
                                   run.sampling});
     return absl::OkStatus();
   }
   GenerationRequest request;
   request.id = kEvaluationRequests - number;
   request.lane = Lane::kEvaluation;
-  request.prompt_ids = run.prompts[prompt]->prompt_ids;
+  request.prompt_ids = prompt.prompt_ids;
   request.seed = run.seed;
-  request.ordinal = number;
-  request.sample_indices = {0};
+  request.ordinal = ordinal;
+  request.sample_indices = {index};
   request.sampling = run.sampling;
   return CallEngine([&] { return engine_.Submit(std::move(request)); });
 }
@@ -100,7 +102,7 @@ absl::Status RolloutWorker::AdvanceEvaluation() {
   }
   if (next.has_value() && !(evaluation_.has_value() && evaluation_->run.id == next->id)) {
     if (evaluation_.has_value()) {
-      for (const size_t prompt : evaluation_->in_flight) CancelEvaluation(prompt);
+      for (const size_t sample : evaluation_->in_flight) CancelEvaluation(sample);
     }
     evaluation_ = ActiveEvaluation{*std::move(next)};
   }
@@ -115,43 +117,43 @@ absl::Status RolloutWorker::AdvanceEvaluation() {
   }
   absl::Status status;
   while (status.ok() && active.waits() && !EngineRests() && !evaluation_yields_) {
-    const bool fresh = active.submitted < active.run.prompts.size();
-    const size_t prompt = fresh ? active.submitted : active.again.front();
-    if (!EvaluationFits(prompt)) break;
+    const bool fresh = active.submitted < active.run.samples();
+    const size_t sample = fresh ? active.submitted : active.again.front();
+    if (!EvaluationFits(sample)) break;
     if (fresh) {
       ++active.submitted;
     } else {
       active.again.pop_front();
     }
-    active.in_flight.insert(prompt);
-    status = SubmitEvaluation(prompt);
+    active.in_flight.insert(sample);
+    status = SubmitEvaluation(sample);
     if (IsEngineFailure(status)) {
       FRESHET_RETURN_IF_ERROR(EngineFailed(status));
     } else if (!status.ok()) {
-      DeliverEvaluation(prompt, status);
+      DeliverEvaluation(sample, status);
     }
   }
   SendAnswers();
   return absl::OkStatus();
 }
 
-// Regenerates its prompts in flight. `count`: count this as a failure of theirs.
+// Regenerates its samples in flight. `count`: count this as a failure of theirs.
 void RolloutWorker::TakeBackEvaluation(const absl::Status& why, bool count) {
   if (!evaluation_.has_value()) return;
-  const std::set<size_t> prompts = evaluation_->in_flight;
-  for (const size_t prompt : prompts) {
-    CancelEvaluation(prompt);
+  const std::set<size_t> samples = evaluation_->in_flight;
+  for (const size_t sample : samples) {
+    CancelEvaluation(sample);
     if (count) {
-      DeliverEvaluation(prompt, why);
+      DeliverEvaluation(sample, why);
     } else {
-      evaluation_->in_flight.erase(prompt);
-      evaluation_->again.push_back(prompt);
+      evaluation_->in_flight.erase(sample);
+      evaluation_->again.push_back(sample);
     }
   }
 }
 
-void RolloutWorker::CancelEvaluation(size_t prompt) {
-  const auto number = static_cast<int64_t>(prompt);
+void RolloutWorker::CancelEvaluation(size_t sample) {
+  const auto number = static_cast<int64_t>(sample);
   if (episodes_ != nullptr) {
     episodes_->Cancel(Lane::kEvaluation, number);
   } else {
@@ -159,15 +161,15 @@ void RolloutWorker::CancelEvaluation(size_t prompt) {
   }
 }
 
-void RolloutWorker::DeliverEvaluation(size_t prompt, absl::StatusOr<Response> response) {
-  if (!evaluation_.has_value() || evaluation_->in_flight.erase(prompt) == 0) return;
+void RolloutWorker::DeliverEvaluation(size_t sample, absl::StatusOr<Response> response) {
+  if (!evaluation_.has_value() || evaluation_->in_flight.erase(sample) == 0) return;
   if (response.ok() && most_in_hand_ < std::numeric_limits<int64_t>::max()) ++most_in_hand_;
   if (!response.ok() && !absl::IsInvalidArgument(response.status()) &&
-      ++evaluation_->failures[prompt] < kMostEvaluationTries) {
-    evaluation_->again.push_back(prompt);
+      ++evaluation_->failures[sample] < kMostEvaluationTries) {
+    evaluation_->again.push_back(sample);
     return;
   }
-  EvaluationAnswer answer{static_cast<int64_t>(prompt), evaluation_->run.prompts[prompt], nullptr,
+  EvaluationAnswer answer{static_cast<int64_t>(sample), evaluation_->run.prompt(sample), nullptr,
                           ""};
   ++evaluation_->finished;
   if (response.ok()) {
@@ -181,11 +183,12 @@ void RolloutWorker::DeliverEvaluation(size_t prompt, absl::StatusOr<Response> re
 
 void RolloutWorker::SendAnswers() {
   ActiveEvaluation& active = *evaluation_;
-  const bool all = active.finished == active.run.prompts.size();
+  const bool all = active.finished == active.run.samples();
   if (all && !active.failed.empty()) {
     if (active.failed.size() == active.finished) {
-      return FinishEvaluation(StrCat("none of ", active.finished, " rows has an answer; row ",
-                                     active.failed[0].row, ": ", active.failed[0].error));
+      return FinishEvaluation(StrCat(
+          "none of ", active.run.prompts.size(), " rows has an answer; row ",
+          active.failed[0].row / active.run.samples_per_prompt, ": ", active.failed[0].error));
     }
     std::move(active.failed.begin(), active.failed.end(), std::back_inserter(active.unsent));
     active.failed.clear();
@@ -220,7 +223,7 @@ void RolloutWorker::FinishEvaluation(const std::string& abandoned) {
     }
     evaluating_ = queued_evaluation_.has_value();
   }
-  for (const size_t prompt : ended->in_flight) CancelEvaluation(prompt);
+  for (const size_t sample : ended->in_flight) CancelEvaluation(sample);
   if (abandoned.empty()) return;
   const absl::Status status = store_.evaluations().Abandon(ended->run.id, abandoned);
   if (!status.ok()) {

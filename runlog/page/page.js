@@ -140,6 +140,27 @@ function byEvalName(evals) {
   return [...names].sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
+// "pass@1 0.25, pass@4 0.5" of an evaluation; "" if it has none.
+function passText(row) {
+  return Object.entries(row.eval_pass_at || {}).map(([k, pass]) => `pass@${k} ${figure(pass)}`).join(", ");
+}
+
+// "256", "255 of 256 × 4": the rows of an evaluation that have a score, and the samples of each.
+function rowsText(row) {
+  const samples = row.samples_per_prompt > 1 ? ` × ${row.samples_per_prompt}` : "";
+  return `${row.rows - row.eval_failed_rows}${row.eval_failed_rows > 0 ? ` of ${row.rows}` : ""}${samples}`;
+}
+
+// A tile for each evaluation set: its first and last accuracy.
+function evaluationTiles(evals) {
+  return byEvalName(evals).map(([name, rows]) => {
+    const [first, last] = [rows[0], rows.at(-1)];
+    const pass = passText(last);
+    return tile(`evaluation ${name}`, `${figure(first.eval_accuracy)} → ${figure(last.eval_accuracy)}`,
+      `version ${first.policy_version} to ${last.policy_version}, ${last.rows} rows${pass ? `; ${pass}` : ""}`);
+  });
+}
+
 // Points [x, y] of a curve, averaged in equal runs where there are too many; null breaks the curve.
 function points(rows, x, y) {
   const all = rows.map((row) => [x(row), y(row)]).filter(([at]) => isNumber(at));
@@ -310,6 +331,9 @@ function chartsOf({ steps, evals }, job) {
   const perSecond = (value) => (row) => (row.step_seconds > 0 ? value(row) / row.step_seconds : null);
   const deviation = (sign) => points(steps, (row) => row.step, (row) => num(row.reward_mean) + sign * num(row.reward_std));
   const components = [...new Set(steps.flatMap((row) => Object.keys(row.reward_components)))].sort();
+  // Of each set the accuracy, and pass@k as its own curve.
+  const evaluations = byEvalName(evals).flatMap(([name, rows]) => [[name, rows, (row) => row.eval_accuracy],
+    ...Object.keys(rows.at(-1).eval_pass_at || {}).map((k) => [`${name} pass@${k}`, rows, (row) => (row.eval_pass_at || {})[k]])]);
   // A single component of weight 1 is the reward.
   const isReward = components.length === 1 && steps.every((row) => Math.abs(row.reward_components[components[0]] - row.reward_mean) <= 1e-9);
   const bound = job.staleness_max ?? null;
@@ -319,8 +343,8 @@ function chartsOf({ steps, evals }, job) {
         ...(isReward ? [] : components).map((name, i) => curve(name, Math.min(1 + i, COLORS - 1), (row) => row.reward_components[name]))],
       bands: [{ color: 0, low: deviation(-1), high: deviation(1) }] },
     { key: "evaluation", title: "Evaluation", text: "accuracy on held-out rows, by policy version", x: "version",
-      curves: byEvalName(evals).map(([name, rows], i) => ({ name, color: i % COLORS, dots: true,
-        points: points(rows, (row) => row.policy_version, (row) => row.eval_accuracy) })) },
+      curves: evaluations.map(([name, rows, value], i) => ({ name, color: i % COLORS, dots: true,
+        points: points(rows, (row) => row.policy_version, value) })) },
     { key: "staleness", title: "Staleness", text: "age of the trained tokens, in policy versions", from: 0,
       curves: [plain("mean", 0, (row) => row.staleness_mean), plain("oldest", 1, (row) => row.staleness_max),
         ...(bound === null ? [] : [curve("bound", 3, () => bound, { limit: true })])] },

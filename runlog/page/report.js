@@ -1,13 +1,5 @@
 // A run's report.html: shows the JSON in the element `run`. Drawing is in page.js.
 
-function evaluationTiles(evals) {
-  return byEvalName(evals).map(([name, rows]) => {
-    const [first, last] = [rows[0], rows.at(-1)];
-    return tile(`evaluation ${name}`, `${figure(first.eval_accuracy)} → ${figure(last.eval_accuracy)}`,
-      `version ${first.policy_version} to ${last.policy_version}, ${last.rows} rows`);
-  });
-}
-
 function stepTiles(steps, job) {
   if (steps.length === 0) return [];
   const sum = (rows, key) => rows.reduce((total, row) => total + row[key], 0);
@@ -39,7 +31,8 @@ function showReport({ job, rows, samples }) {
     { title: "Name", cell: (row) => row.eval_name },
     { title: "Version", number: true, cell: (row) => String(row.policy_version) },
     { title: "Accuracy", number: true, cell: (row) => figure(row.eval_accuracy) },
-    { title: "Rows", number: true, cell: (row) => `${row.rows - row.eval_failed_rows}${row.eval_failed_rows > 0 ? ` of ${row.rows}` : ""}` },
+    { title: "Rows", number: true, cell: rowsText },
+    ...(history.evals.some(passText) ? [{ title: "Pass@k", cell: passText }] : []),
     { title: "At", number: true, cell: (row) => seconds(row.wall_seconds) },
   ], history.evals, "none yet");
   fillSamples(byId("samples"), samples);

@@ -37,6 +37,15 @@ TEST_F(LocalPathsTest, MakesWhatExistsAbsoluteForAServerOnThisMachine) {
   EXPECT_THAT(AbsolutePathOverrides(spec_, "127.0.0.1:7070,127.0.0.1:7071").size(), 1U);
 }
 
+TEST_F(LocalPathsTest, EvaluationSetsHaveFilesOfTheirOwn) {
+  spec_.mutable_dataset()->clear_path();
+  spec_.mutable_eval()->add_sets()->set_name("heldout");
+  spec_.mutable_eval()->add_sets()->set_path("rows.jsonl");
+  const std::string here = std::filesystem::current_path().string();
+  EXPECT_THAT(AbsolutePathOverrides(spec_, "127.0.0.1:7070"),
+              ElementsAre("eval.sets.1.path=" + here + "/rows.jsonl"));
+}
+
 TEST_F(LocalPathsTest, LeavesThemToAnotherMachine) {
   EXPECT_THAT(AbsolutePathOverrides(spec_, "10.1.2.3:7070"), IsEmpty());
   EXPECT_THAT(AbsolutePathOverrides(spec_, "127.0.0.1:7070,10.1.2.3:7070"), IsEmpty());

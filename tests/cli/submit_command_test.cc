@@ -103,11 +103,11 @@ TEST_F(SubmitCommandTest, MinGainComparesTheLastEvaluationWithTheFirst) {
   EXPECT_EQ(enough.exit_code, 0) << enough.err;
   const ChildResult more = Run({"submit", kJob, "--id", "better", "-f", "--min-gain", "0.2"});
   EXPECT_EQ(more.exit_code, 1);
-  EXPECT_THAT(more.err, HasSubstr("freshet: evaluation rose by 0.1, less than 0.2\n"));
+  EXPECT_THAT(more.err, HasSubstr("freshet: evaluation heldout rose by 0.1, less than 0.2\n"));
   service_.AddJob(EndedJob("worse", JOB_STATE_SUCCEEDED), EvaluatedRun({0.5, 0.25}));
   const ChildResult worse = Run({"submit", kJob, "--id", "worse", "--wait", "--min-gain=0"});
   EXPECT_EQ(worse.exit_code, 1);
-  EXPECT_THAT(worse.err, HasSubstr("evaluation fell by 0.25, less than 0\n"));
+  EXPECT_THAT(worse.err, HasSubstr("evaluation heldout fell by 0.25, less than 0\n"));
   EXPECT_EQ(Run({"submit", kJob, "--id", "worse", "--wait", "--min-gain=-0.3"}).exit_code, 0);
 }
 

@@ -24,10 +24,10 @@ class DatasetSetup : public testing::Test {
     EXPECT_TRUE(parsed.errors.empty()) << FormatConfigErrors(parsed.errors);
     return parsed.spec;
   }
-  DatasetSplit Open() const {
-    auto split = OpenDatasets(Spec(), DataRoots::Unlimited());
-    EXPECT_TRUE(split.ok()) << split.status();
-    return split.ok() ? *std::move(split) : DatasetSplit{};
+  JobDatasets Open() const {
+    auto data = OpenDatasets(Spec(), DataRoots::Unlimited());
+    EXPECT_TRUE(data.ok()) << data.status();
+    return data.ok() ? *std::move(data) : JobDatasets{};
   }
   absl::StatusOr<PromptBounds> Check(int64_t context_tokens) const {
     return CheckRows(Spec(), Open(), *tokenizer_, context_tokens);
@@ -38,19 +38,21 @@ class DatasetSetup : public testing::Test {
 };
 
 TEST_F(DatasetSetup, HeldOutRowsAreNotTrainedOn) {
-  const DatasetSplit data = Open();
+  const JobDatasets data = Open();
   EXPECT_EQ(data.train->size(), 800);
-  ASSERT_EQ(data.held_out->size(), 20);
+  ASSERT_EQ(data.held_out.size(), 1U);
+  const Dataset& held_out = *data.held_out[0];
+  ASSERT_EQ(held_out.size(), 20);
   std::vector<std::string> trained;
   for (int64_t i = 0; i < data.train->size(); ++i) trained.push_back(data.train->Get(i)->prompt);
-  for (int64_t i = 0; i < data.held_out->size(); ++i) {
-    EXPECT_THAT(trained, Not(Contains(data.held_out->Get(i)->prompt)));
+  for (int64_t i = 0; i < held_out.size(); ++i) {
+    EXPECT_THAT(trained, Not(Contains(held_out.Get(i)->prompt)));
   }
 }
 
 TEST_F(DatasetSetup, WithoutEvaluationNothingIsHeldOut) {
   job_["eval"] = "";
-  EXPECT_EQ(Open().held_out, nullptr);
+  EXPECT_TRUE(Open().held_out.empty());
 }
 
 TEST_F(DatasetSetup, RowsMustHaveTheFieldsOfTheRewards) {

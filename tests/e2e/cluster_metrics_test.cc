@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -59,7 +60,9 @@ class ClusterMetricsOfAJob : public testing::Test {
                                          "environment: {type: guess_number, max_turns: 2, "
                                          "max_turn_tokens: 8, options: {max: \"10\"}}\n"
                                          "reward: {components: {won: {type: environment}}}\n"
-                                         "eval: {rows: 8, every_steps: 20}\n"));
+                                         "eval: {rows: 8, every_steps: 20, sets: [{name: greedy}, "
+                                         "{name: sampled, samples_per_prompt: 4, "
+                                         "pass_at: [1, 4]}]}\n"));
     if (!up_.ok()) return;
     if (!cluster_->AwaitStep("j", 20)) up_ = absl::InternalError(cluster_->Get("j")->DebugString());
   }
@@ -174,7 +177,7 @@ TEST_F(ClusterMetricsOfAJob, RewardAndEnvironmentShowOutcomes) {
 struct RowTotals {
   double idle = 0;
   int64_t generated = 0;
-  int evaluations = 0;
+  std::map<std::string, int> evaluations;  // by set
 };
 
 void ReadRows(const std::string& out, RowTotals* totals) {
@@ -182,7 +185,10 @@ void ReadRows(const std::string& out, RowTotals* totals) {
   for (std::string line; std::getline(lines, line);) {
     const auto row = nlohmann::json::parse(line);
     if (row.contains("eval_name")) {
-      ++totals->evaluations;
+      ++totals->evaluations[row["eval_name"]];
+      const bool sampled = row["eval_name"] == "sampled";
+      ASSERT_EQ(row.at("samples_per_prompt"), sampled ? 4 : 1);
+      ASSERT_EQ(row.at("eval_pass_at").size(), sampled ? 2U : 0U);
       continue;
     }
     totals->idle += row.at("rollout_idle_seconds").get<double>();
@@ -201,9 +207,18 @@ TEST_F(ClusterMetricsOfAJob, TheRowsOfStepsSayWhatTheRolloutsDid) {
     EXPECT_EQ(rows.exit_code, 0) << rows.err;
     totals = RowTotals{};
     ReadRows(rows.out, &totals);
-    return HasFailure() || (totals.idle > 0 && totals.generated > 0 && totals.evaluations >= 3);
+    return HasFailure() ||
+           (totals.idle > 0 && totals.generated > 0 && totals.evaluations["greedy"] >= 3 &&
+            totals.evaluations["sampled"] >= 3);
   })) << totals.idle
-      << " s idle, " << totals.generated << " tokens, " << totals.evaluations << " evaluations";
+      << " s idle, " << totals.generated << " tokens, " << totals.evaluations["greedy"] << " and "
+      << totals.evaluations["sampled"] << " evaluations";
+  const MetricsText controller = cluster_->Metrics("controller");
+  for (const char* name : {"greedy", "sampled"}) {
+    EXPECT_TRUE(
+        controller.Find("freshet_eval_accuracy_ratio", Job({{"eval_name", name}})).has_value())
+        << name;
+  }
 }
 
 }  // namespace

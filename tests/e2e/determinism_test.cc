@@ -56,7 +56,9 @@ class DeterminismTest : public FreshetFixture {
     TinyJob job = MakeTinyJob();
     job["staleness"] = "{max: 0}";
     job["trainer"] = "{steps: 12}";
-    job["eval"] = "{every_steps: 1, rows: 50}";
+    job["eval"] =
+        "{every_steps: 1, rows: 30, sets: [{name: greedy}, {name: sampled, rows: 10, "
+        "samples_per_prompt: 2, pass_at: [2]}]}";
     return job;
   }
 };

@@ -12,6 +12,7 @@
 namespace freshet {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr int64_t kSteps = 6;
@@ -101,14 +102,18 @@ TEST_F(RecoveryTest, NoRowIsMissingWhenTheCheckpointIsFasterThanTheEvaluation) {
 }
 
 TEST_F(RecoveryTest, AfterTheLastCheckpointTheEvaluationIsMadeUpFor) {
-  StartAndCrash(MakeTinyJob(), "mark_durable", 4);
+  TinyJob job = MakeTinyJob();
+  job["eval"] = "{every_steps: 2, rows: 20, sets: [{name: one}, {name: two}]}";
+  StartAndCrash(job, "mark_durable", 4);
   Resume();
   ExpectComplete(kSteps);
-  const std::vector<Json> rows = Rows("run/metrics.jsonl");
-  const auto evaluates_the_last = [](const Json& row) {
-    return row.contains("eval_name") && row["policy_version"] == kSteps;
-  };
-  EXPECT_EQ(std::count_if(rows.begin(), rows.end(), evaluates_the_last), 1);
+  std::vector<std::string> evaluated;
+  for (const Json& row : Rows("run/metrics.jsonl")) {
+    if (row.contains("eval_name") && row["policy_version"] == kSteps) {
+      evaluated.push_back(row["eval_name"]);
+    }
+  }
+  EXPECT_THAT(evaluated, ElementsAre("one", "two"));
   EXPECT_TRUE(std::filesystem::exists(Path("run/report.html")));
   const ChildResult again = Resume();
   EXPECT_THAT(again.out + again.err, HasSubstr("finished already"));

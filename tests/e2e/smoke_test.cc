@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "tests/e2e/freshet_fixture.h"
 
@@ -15,6 +18,7 @@ using testing::ElementsAre;
 using testing::Ge;
 using testing::HasSubstr;
 using testing::Le;
+using testing::Pair;
 
 class SmokeTest : public FreshetFixture {
  protected:
@@ -124,19 +128,33 @@ TEST_F(SmokeTest, EveryStepHasItsRow) {
   }
 }
 
-TEST_F(SmokeTest, VersionsAreEvaluatedAtTheStartOnTheWayAndAtTheEnd) {
+TEST_F(SmokeTest, VersionsAreEvaluatedAtTheStartOnTheWayAndAtTheEndOnEverySet) {
   TinyJob job = MakeTinyJob();
   job["staleness"] = "{max: 0}";  // never skips an evaluation that comes due
   job["trainer"] = "{steps: 5}";
+  job["eval"] =
+      "{every_steps: 2, rows: 20, sets: [{name: greedy}, {name: sampled, rows: 10, "
+      "samples_per_prompt: 4, pass_at: [1, 4]}]}";
   Train(job);
-  std::vector<int64_t> versions;
+  std::map<std::string, std::vector<int64_t>> versions;
   for (const Json& row : Evaluations()) {
-    versions.push_back(row["policy_version"].get<int64_t>());
-    EXPECT_EQ(row["eval_name"], "heldout");
-    EXPECT_THAT(row["eval_accuracy"].get<double>(), AllOf(Ge(0.0), Le(1.0)));
+    versions[row["eval_name"]].push_back(row["policy_version"].get<int64_t>());
+    const double accuracy = row["eval_accuracy"].get<double>();
+    EXPECT_THAT(accuracy, AllOf(Ge(0.0), Le(1.0)));
     EXPECT_GT(row["wall_seconds"].get<double>(), 0);
+    if (row["eval_name"] == "greedy") {
+      EXPECT_EQ(row["rows"], 20);
+      EXPECT_TRUE(row["eval_pass_at"].empty());
+      continue;
+    }
+    EXPECT_EQ(row["rows"], 10);
+    EXPECT_EQ(row["samples_per_prompt"], 4);
+    EXPECT_NEAR(row["eval_pass_at"]["1"].get<double>(), accuracy, 1e-9) << "the reward is 0 or 1";
+    EXPECT_THAT(row["eval_pass_at"]["4"].get<double>(),
+                AllOf(Ge(accuracy - 1e-9), Le(4 * accuracy + 1e-9)));
   }
-  EXPECT_THAT(versions, ElementsAre(0, 2, 4, 5));
+  EXPECT_THAT(versions, ElementsAre(Pair("greedy", ElementsAre(0, 2, 4, 5)),
+                                    Pair("sampled", ElementsAre(0, 2, 4, 5))));
 }
 
 TEST_F(SmokeTest, WallSecondsCountFromTheStartOfTheRun) {

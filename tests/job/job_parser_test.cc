@@ -76,7 +76,7 @@ TEST(ParseJob, NameOfAnUnknownKeyIsSuggested) {
                 "job.yaml:2: keep_last: unknown key; did you mean checkpoint.keep_last?"},
            Case{1, "name: tiny\nmax_new_tokens: 1",
                 "job.yaml:2: max_new_tokens: unknown key; did you mean rollout.max_new_tokens or "
-                "eval.max_new_tokens?"},
+                "eval.max_new_tokens or eval.sets.N.max_new_tokens?"},
            Case{7, "trainer: {steps: 1, banana: 2}",
                 "job.yaml:7: trainer.banana: unknown key; the keys here are steps, "
                 "minibatches_per_step, max_tokens_per_microbatch"},

@@ -1,5 +1,6 @@
 #include "local/evaluator.h"
 
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -20,6 +21,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Pair;
 
 // An evaluator over a worker with a scripted engine whose responses are 'k', 'l', 'm', ... (ids 10,
 // 11, 12, ...), and a reward worker that scores when it is told to.
@@ -31,7 +33,8 @@ class EvaluatorTest : public RolloutWorkerFixture {
     eval.set_rows(3);
     setup_.store.job = "job";
     setup_.model.tokenizer = *CreateCharTokenizer("abcdefghijklmnopqrstuvwxyz");
-    setup_.eval_sampling.max_new_tokens = 16;
+    setup_.eval_sampling.resize(1);
+    setup_.eval_sampling[0].max_new_tokens = 16;
     SetRows({"k", "kl", "xx"});
     SetReward("exact_match", "{answer}");
     engine_.length = [](int64_t request, int32_t) { return request == -2 ? 2U : 1U; };
@@ -49,7 +52,21 @@ class EvaluatorTest : public RolloutWorkerFixture {
     }
     auto rows = MakeTemplateDataset(dataset);
     ASSERT_TRUE(rows.ok()) << rows.status();
-    setup_.data.held_out = *std::move(rows);
+    setup_.data.held_out.assign(1, *std::move(rows));
+  }
+  // Evaluates the sets "first", 3 rows, and "second", 4 samples of 2 rows.
+  void AddSets() {
+    for (const char* name : {"first", "second"}) {
+      job::v1::EvalSet& set = *setup_.spec.mutable_eval()->add_sets();
+      set.set_name(name);
+    }
+    job::v1::EvalSet& second = *setup_.spec.mutable_eval()->mutable_sets(1);
+    second.set_rows(2);
+    second.set_samples_per_prompt(4);
+    second.add_pass_at(1);
+    second.add_pass_at(4);
+    setup_.eval_sampling.resize(2, setup_.eval_sampling[0]);
+    setup_.data.held_out.resize(2, setup_.data.held_out[0]);
   }
   void SetReward(const std::string& type, const std::string& text) {
     job::v1::Reward reward;
@@ -91,6 +108,16 @@ class EvaluatorTest : public RolloutWorkerFixture {
   void RunEvaluation() {
     ASSERT_TRUE(RunUntil([&] { return !worker().EvaluationBusy(); }).ok());
     Score();
+  }
+  // Runs the worker until the results of all sets are taken. `taken` is called after each.
+  void RunSets(const std::function<void()>& taken = [] {}) {
+    ASSERT_TRUE(RunUntil([&] {
+                  if (worker().EvaluationBusy()) return false;
+                  Score();
+                  EXPECT_TRUE(Take().ok());
+                  taken();
+                  return evaluator().AwaitIdle(absl::ZeroDuration());
+                }).ok());
   }
   // Replaces the scorer by `function`.
   void UseScorer(CallbackScorer::Function function) {
@@ -154,6 +181,49 @@ TEST_F(EvaluatorTest, UsesTheFirstRows) {
   EXPECT_EQ(results_[0].reward_components.at("part"), 1.0);
 }
 
+TEST_F(EvaluatorTest, SetsAreEvaluatedOneAfterTheOther) {
+  AddSets();
+  ASSERT_TRUE(Start(7));
+  RunSets([&] {
+    if (evaluator().AwaitIdle(absl::ZeroDuration())) return;
+    EXPECT_EQ(results_.size(), 1U) << failure_;
+    EXPECT_FALSE(Start(8)) << "the next set runs";
+  });
+  ASSERT_EQ(results_.size(), 2U) << failure_;
+  EXPECT_EQ(results_[0].eval_name, "first");
+  EXPECT_EQ(results_[0].rows, 3);
+  EXPECT_EQ(results_[0].samples_per_prompt, 1);
+  EXPECT_EQ(results_[1].eval_name, "second");
+  EXPECT_EQ(results_[1].policy_version, 7);
+  EXPECT_EQ(results_[1].rows, 2);
+  EXPECT_EQ(results_[1].samples_per_prompt, 4);
+  // Of the answers "k", "kl", "k", "k" to "k" three are right; all those to "kl" are "k".
+  EXPECT_THAT(results_[1].eval_pass_at, ElementsAre(Pair(1, 0.375), Pair(4, 0.5)));
+}
+
+TEST_F(EvaluatorTest, ASetThatFailsDoesNotKeepTheOthersFromRunning) {
+  AddSets();
+  engine_.load_status[1] = absl::InvalidArgumentError("another model");
+  ASSERT_TRUE(Start(7));
+  RunSets([&] {
+    if (!results_.empty()) return;
+    EXPECT_EQ(Message(failure_), "evaluation first of version 7: another model");
+    engine_.load_status[1] = absl::OkStatus();
+  });
+  ASSERT_EQ(results_.size(), 1U) << failure_;
+  EXPECT_EQ(results_[0].eval_name, "second");
+}
+
+TEST_F(EvaluatorTest, SetsThatAnEarlierProcessEvaluatedAreLeftOut) {
+  AddSets();
+  ASSERT_TRUE(*evaluator().Start(Weights(7), {"first"}));
+  RunSets();
+  ASSERT_EQ(results_.size(), 1U) << failure_;
+  EXPECT_EQ(results_[0].eval_name, "second");
+  ASSERT_TRUE(*evaluator().Start(Weights(7), {"first", "second"}));
+  EXPECT_TRUE(evaluator().AwaitIdle(absl::ZeroDuration())) << "nothing is left";
+}
+
 TEST_F(EvaluatorTest, OneAtATime) {
   EXPECT_TRUE(evaluator().AwaitIdle(absl::ZeroDuration()));
   ASSERT_TRUE(Start(7));
@@ -212,7 +282,7 @@ TEST_F(EvaluatorTest, AStoppedWorkerGivesAnError) {
   ASSERT_TRUE(RunUntil([] { return true; }).ok());
   EXPECT_TRUE(Take().ok());
   EXPECT_EQ(failure_.code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(Message(failure_), "evaluation of version 7: the rollout worker stops");
+  EXPECT_EQ(Message(failure_), "evaluation heldout of version 7: the rollout worker stops");
   EXPECT_TRUE(evaluator().AwaitIdle(absl::ZeroDuration()));
 }
 
@@ -223,7 +293,7 @@ TEST_F(EvaluatorTest, AScorerThatAlwaysFailsNamesARowAndIsNoZero) {
   EXPECT_TRUE(Take().ok()) << "no error of the job";
   EXPECT_EQ(failure_.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(failure_),
-              HasSubstr("evaluation of version 7: none of 3 rows has a score; row 0: "));
+              HasSubstr("evaluation heldout of version 7: none of 3 rows has a score; row 0: "));
   EXPECT_TRUE(results_.empty());
   EXPECT_TRUE(evaluator().AwaitIdle(absl::ZeroDuration()));
 }

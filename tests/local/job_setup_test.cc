@@ -45,22 +45,22 @@ TEST(JobSetup, OpensEverythingThatTheJobNames) {
   EXPECT_EQ(setup->model.config.hidden_size, 32);
   EXPECT_EQ(setup->model.files, nullptr);
   EXPECT_EQ(setup->data.train->size(), 800);
-  EXPECT_EQ(setup->data.held_out->size(), 20);
+  EXPECT_EQ(setup->data.held_out.at(0)->size(), 20);
   EXPECT_EQ(setup->prompts.longest, 4);
   EXPECT_EQ(setup->prompts.most, 4) << "a context of 8 less the longest response";
   EXPECT_EQ(setup->sampling.max_new_tokens, 3);
   EXPECT_FLOAT_EQ(static_cast<float>(setup->sampling.top_p), 0.9F);
   EXPECT_EQ(setup->sampling.top_k, 7);
   EXPECT_THAT(setup->sampling.stop_ids, AllOf(Contains(11), Contains(2)));
-  EXPECT_EQ(setup->eval_sampling.max_new_tokens, 4);
-  EXPECT_EQ(setup->eval_sampling.top_k, 0);
-  EXPECT_FLOAT_EQ(static_cast<float>(setup->eval_sampling.temperature), 0.5F);
+  EXPECT_EQ(setup->eval_sampling.at(0).max_new_tokens, 4);
+  EXPECT_EQ(setup->eval_sampling.at(0).top_k, 0);
+  EXPECT_FLOAT_EQ(static_cast<float>(setup->eval_sampling.at(0).temperature), 0.5F);
 }
 
 TEST(JobSetup, WithoutEvaluationNothingIsHeldOut) {
   TinyJob job = MakeTinyJob();
   job["eval"] = "";
-  EXPECT_EQ(MustPrepare(job)->data.held_out, nullptr);
+  EXPECT_TRUE(MustPrepare(job)->data.held_out.empty());
 }
 
 TEST(JobSetup, HeldOutRowsAreNotTrainedOn) {
@@ -69,8 +69,8 @@ TEST(JobSetup, HeldOutRowsAreNotTrainedOn) {
   for (int64_t i = 0; i < setup->data.train->size(); ++i) {
     trained.push_back(setup->data.train->Get(i)->prompt);
   }
-  for (int64_t i = 0; i < setup->data.held_out->size(); ++i) {
-    EXPECT_THAT(trained, testing::Not(Contains(setup->data.held_out->Get(i)->prompt)));
+  for (int64_t i = 0; i < setup->data.held_out.at(0)->size(); ++i) {
+    EXPECT_THAT(trained, testing::Not(Contains(setup->data.held_out.at(0)->Get(i)->prompt)));
   }
 }
 
@@ -124,13 +124,13 @@ class Gsm8kJob : public testing::Test {
 
 TEST_F(Gsm8kJob, EveryRowLoads) {
   EXPECT_EQ(setup_->data.train->size(), 7473);
-  EXPECT_EQ(setup_->data.held_out->size(), 1319);
+  EXPECT_EQ(setup_->data.held_out.at(0)->size(), 1319);
   EXPECT_GT(setup_->prompts.longest, 100);
 }
 
 TEST_F(Gsm8kJob, GoldAnswersScoreOneAndOthersZero) {
-  for (int64_t i = 0; i < setup_->data.held_out->size(); ++i) {
-    const DatasetRow row = *setup_->data.held_out->Get(i);
+  for (int64_t i = 0; i < setup_->data.held_out.at(0)->size(); ++i) {
+    const DatasetRow row = *setup_->data.held_out.at(0)->Get(i);
     const std::string& answer = row.attributes.at("answer");
     ASSERT_EQ(Reward(row, answer), 1) << answer;
     ASSERT_EQ(Reward(row, answer + "1"), 0) << answer;

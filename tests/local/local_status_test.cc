@@ -15,6 +15,8 @@ class LocalStatusTest : public testing::Test {
     JobSpec spec;
     spec.set_name("add");
     spec.mutable_trainer()->set_steps(9);
+    spec.mutable_eval()->add_sets()->set_name("heldout");
+    spec.mutable_eval()->add_sets()->set_name("hard");
     return spec;
   }
   static std::string Step(int64_t step) {
@@ -34,6 +36,9 @@ TEST_F(LocalStatusTest, TheJobFollowsItsRows) {
   evaluation.eval_name = "heldout";
   evaluation.eval_accuracy = 0.25;
   status_.AddRow(ToJson(evaluation));
+  evaluation.eval_name = "hard";
+  evaluation.eval_accuracy = 0.125;
+  status_.AddRow(ToJson(evaluation));
   status_.AddRow(Step(1));
   status_.AddRow(Step(2));
   const absl::StatusOr<job::v1::Job> job = status_.Get("add");
@@ -41,7 +46,10 @@ TEST_F(LocalStatusTest, TheJobFollowsItsRows) {
   EXPECT_EQ(job->state(), job::v1::JOB_STATE_RUNNING);
   EXPECT_EQ(job->step(), 2);
   EXPECT_EQ(job->steps(), 9);
-  EXPECT_EQ(job->eval_accuracy(), 0.25);
+  EXPECT_EQ(job->eval_accuracy(), 0.25) << "of the first set";
+  ASSERT_EQ(job->evaluations_size(), 2);
+  EXPECT_EQ(job->evaluations(1).name(), "hard");
+  EXPECT_EQ(job->evaluations(1).accuracy(), 0.125);
   EXPECT_EQ(status_.List(10)->jobs.at(0).recent_events_size(), 0);
 }
 

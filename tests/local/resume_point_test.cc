@@ -185,6 +185,18 @@ TEST_F(ResumePointTest, WallSecondsOfEarlierProcessesCount) {
   EXPECT_EQ(Find().wall_seconds, 13.5);
 }
 
+TEST_F(ResumePointTest, SetsWithAnEvaluationOfTheCheckpointAreDone) {
+  AppendLedger(OpenRow());
+  SaveCheckpoint({0, 6});
+  for (const auto& [name, version] : {std::pair{"early", 4}, {"done", 6}, {"beyond", 8}}) {
+    EvalMetrics eval;
+    eval.eval_name = name;
+    eval.policy_version = version;
+    Append("metrics.jsonl", ToJson(eval) + "\n");
+  }
+  EXPECT_THAT(Find().evaluated, ElementsAre("done"));
+}
+
 TEST_F(ResumePointTest, ATornLastRowIsIgnored) {
   AppendLedger(OpenRow());
   AppendLedger(SampleRow(2, 1, 0, 0));

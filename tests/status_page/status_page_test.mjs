@@ -318,6 +318,22 @@ async function reportTests() {
       }, { colorScheme }));
   }
 
+  const sampledRow = (version) => ({ ...evalRow(version), eval_name: "sampled", rows: 64, samples_per_prompt: 4,
+    eval_accuracy: 0.25, eval_pass_at: { 1: 0.25, 4: version === 0 ? 0.5 : 0.75 } });
+  await test("a report keeps evaluation sets apart", () => withReport({
+    yaml: JOB_YAML, rows: [evalRow(0), sampledRow(0), stepRow(1), evalRow(20), sampledRow(20)], samples: [],
+  }, async (page) => {
+    const tiles = await text(page, "#tiles");
+    for (const part of ["evaluation heldout", "evaluation sampled", "version 0 to 20, 64 rows; pass@1 0.25, pass@4 0.75"]) {
+      assert.ok(tiles.includes(part), `${part} in ${tiles}`);
+    }
+    assert.match(await text(page, "[data-chart=evaluation] .legend"), /heldout.*sampled.*sampled pass@1.*sampled pass@4/s);
+    assert.equal(await page.locator("[data-chart=evaluation] circle").count(), 8);
+    const rows = (await cells(page, "#evaluations")).filter((row) => row[0] === "sampled");
+    assert.deepEqual(rows.map((row) => row.slice(0, 5)),
+      [["sampled", "0", "0.25", "64 × 4", "pass@1 0.25, pass@4 0.5"], ["sampled", "20", "0.25", "64 × 4", "pass@1 0.25, pass@4 0.75"]]);
+  }));
+
   await test("a report shows hostile texts as texts", () => withReport({
     yaml: Buffer.concat([Buffer.from(`name: ${JSON.stringify(HOSTILE)}\n# `), Buffer.from([0xff]), Buffer.from(HOSTILE)]),
     rows: [{ ...evalRow(0), eval_name: HOSTILE }, { ...stepRow(1), reward_components: { [HOSTILE]: 0, "{run}": 1 } }],

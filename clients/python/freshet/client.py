@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -34,6 +35,10 @@ _BROKEN = (
     grpc.StatusCode.UNKNOWN,
     grpc.StatusCode.ABORTED,
 )
+# Keys of a job file that name files.
+_FILE_BLOCKS = ("model", "tokenizer", "dataset")
+_FILE_KEYS = ("path", "eval_path")
+_PATH_KEY = re.compile(r"(model|tokenizer|dataset)\.path|dataset\.eval_path|eval\.sets\.\d+\.path")
 _Item = TypeVar("_Item")
 
 
@@ -331,15 +336,9 @@ class Client:
             return []
         given = dict(entry.split("=", 1) for entry in overrides)
         result = []
-        for block, key in (
-            ("model", "path"),
-            ("tokenizer", "path"),
-            ("dataset", "path"),
-            ("dataset", "eval_path"),
-        ):
-            path = given.get(f"{block}.{key}") or _value_in(text, block, key)
-            if path and not path.startswith("/") and os.path.exists(path):
-                result.append(f"{block}.{key}={os.path.abspath(path)}")
+        for key, path in {**_paths_in(text), **given}.items():
+            if _PATH_KEY.fullmatch(key) and path and not path.startswith("/") and os.path.exists(path):
+                result.append(f"{key}={os.path.abspath(path)}")
         return result
 
 
@@ -358,12 +357,19 @@ def _scalar(value: Any) -> str:
     return str(value)
 
 
-def _value_in(text: str, block: str, key: str) -> str:
-    """Returns the text of block.key in a job file, or "" if absent."""
+def _paths_in(text: str) -> dict[str, str]:
+    """Returns the paths of files in a job file, by key."""
     try:
         job = yaml.safe_load(text)
     except yaml.YAMLError:
-        return ""  # the server reports the fault
-    inner = job.get(block) if isinstance(job, dict) else None
-    value = inner.get(key) if isinstance(inner, dict) else None
-    return value if isinstance(value, str) else ""
+        return {}  # the server reports the fault
+    job = job if isinstance(job, dict) else {}
+    found = {f"{block}.{key}": _get(job.get(block), key) for block in _FILE_BLOCKS for key in _FILE_KEYS}
+    sets = _get(job.get("eval"), "sets")
+    for index, one in enumerate(sets if isinstance(sets, list) else []):
+        found[f"eval.sets.{index}.path"] = _get(one, "path")
+    return {key: path for key, path in found.items() if isinstance(path, str)}
+
+
+def _get(block: Any, key: str) -> Any:
+    return block.get(key) if isinstance(block, dict) else None

@@ -8,6 +8,7 @@
 #include "base/str_cat.h"
 #include "base/transient.h"
 #include "controller/jobs/plan/store_setup.h"
+#include "job/eval_sets.h"
 
 namespace freshet {
 namespace {
@@ -95,11 +96,14 @@ absl::StatusOr<cluster::v1::FetchRowsReply> JobDriver::FetchRows(
   if (inputs == nullptr) {
     return StatusOf(absl::StatusCode::kUnavailable, "the data of job ", id_, " is not open yet");
   }
-  FRESHET_ASSIGN_OR_RETURN(
-      std::vector<trajectory::v1::DatasetRow> rows,
-      freshet::FetchRows(spec_, *inputs, request.held_out(), request.first(), request.count()));
+  RowSource source = TrainingRows(*inputs);
+  if (request.held_out()) {
+    FRESHET_ASSIGN_OR_RETURN(source, HeldOutRowsOf(spec_, *inputs, request.eval_set()));
+  }
+  FRESHET_ASSIGN_OR_RETURN(std::vector<trajectory::v1::DatasetRow> rows,
+                           freshet::FetchRows(source, request.first(), request.count()));
   cluster::v1::FetchRowsReply reply;
-  reply.set_total(NumRows(spec_, *inputs, request.held_out()));
+  reply.set_total(source.total);
   for (trajectory::v1::DatasetRow& row : rows) *reply.add_rows() = std::move(row);
   return reply;
 }
@@ -256,8 +260,13 @@ absl::Status JobDriver::Open(const JobRecord& record, const WorkersReport& repor
     FRESHET_RETURN_IF_ERROR(OpenStore(record));
   }
   if (spec_.has_eval() && !evaluations_.has_value()) {
+    std::vector<EvaluatedSet> sets;
+    for (const job::v1::EvalSet& set : EvalSets(spec_)) {
+      FRESHET_ASSIGN_OR_RETURN(const RowSource rows, HeldOutRowsOf(spec_, *inputs, set.name()));
+      sets.push_back({set, rows.total});
+    }
     evaluations_.emplace(context_.hub, store_->evaluations(), context_.timing.evaluation_deadline,
-                         id_, spec_, NumRows(spec_, *inputs, /*held_out=*/true));
+                         id_, spec_, std::move(sets));
   }
   if (base_assign_ == nullptr) base_assign_ = BaseAssign(record);
   if (feeder_ == nullptr) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/proto_time.h"
 #include "base/status_macros.h"
@@ -8,7 +9,8 @@
 #include "controller/jobs/driver/job_driver.h"
 #include "controller/jobs/plan/death_reason.h"
 #include "controller/jobs/plan/store_setup.h"
-#include "runlog/step_metrics.h"
+#include "job/eval_sets.h"
+#include "runlog/evaluation_summary.h"
 
 namespace freshet {
 namespace {
@@ -19,6 +21,11 @@ using job::v1::JOB_STATE_STARTING;
 
 constexpr int64_t kEventsPerRead = 1000;
 constexpr int64_t kDeadShown = 8;
+
+void TakeEvaluation(const EvalMetrics& eval, JobRecord& record) {
+  SetNewestEvaluation(eval, *record.mutable_evaluations());
+  if (IsFirstEvalSet(record.spec(), eval.eval_name)) record.set_eval_accuracy(eval.eval_accuracy);
+}
 
 // Applies the event's row of metrics, if any, to the record's progress.
 void TakeMetrics(const StoredEvent& stored, JobRecord& record) {
@@ -33,7 +40,7 @@ void TakeMetrics(const StoredEvent& stored, JobRecord& record) {
     record.set_step(step->step);
     record.set_reward_mean(step->reward_mean);
   } else if (const auto* eval = std::get_if<EvalMetrics>(&*row)) {
-    record.set_eval_accuracy(eval->eval_accuracy);
+    TakeEvaluation(*eval, record);
   }
 }
 
@@ -42,6 +49,7 @@ void CopyProgress(const JobRecord& from, JobRecord& to) {
   to.set_lineage(from.lineage());
   to.set_reward_mean(from.reward_mean());
   if (from.has_eval_accuracy()) to.set_eval_accuracy(from.eval_accuracy());
+  *to.mutable_evaluations() = from.evaluations();
   to.set_metrics_cursor(from.metrics_cursor());
 }
 
@@ -134,8 +142,12 @@ absl::Status JobDriver::Evaluate(JobRecord& record, const WorkersReport& report,
   const int64_t committed = record.trainer_done() ? spec_.trainer().steps()
                             : stats_.has_value()  ? stats_->committed_version
                                                   : -1;
+  std::vector<int64_t> done;
+  for (const EvaluatedSet& set : evaluations_->sets()) {
+    done.push_back(EvaluatedVersion(record, set.set.name()));
+  }
   const std::optional<JobEvaluations::Ended> ended =
-      evaluations_->Turn(committed, record.evaluated_version(), report.evaluators, now);
+      evaluations_->Turn(committed, done, report.evaluators, now);
   if (!ended.has_value()) return absl::OkStatus();
   last_progress_ = now;
   int64_t version = ended->version;
@@ -144,19 +156,19 @@ absl::Status JobDriver::Evaluate(JobRecord& record, const WorkersReport& report,
     metrics.wall_seconds = absl::ToDoubleSeconds(now - FromTimestamp(record.started()));
     version = std::max(version, std::min(metrics.policy_version, committed));
     FRESHET_RETURN_IF_ERROR(context_.registry.AppendMetrics(
-        id_, StrCat("eval/", metrics.lineage, "/", metrics.policy_version), ToJson(metrics)));
+        id_, StrCat("eval/", metrics.lineage, "/", metrics.policy_version, "/", metrics.eval_name),
+        ToJson(metrics)));
   }
-  FRESHET_ASSIGN_OR_RETURN(
-      record, Change([&](JobRecord& current) {
-        current.set_evaluated_version(std::max(current.evaluated_version(), version));
-        if (ended->metrics.has_value()) {
-          current.set_eval_accuracy(ended->metrics->eval_accuracy);
-        }
-        if (!ended->error.empty()) {
-          AddNotice(current, Severity::kWarning, "evaluation_failed", ended->error, now);
-        }
-        return absl::OkStatus();
-      }));
+  FRESHET_ASSIGN_OR_RETURN(record, Change([&](JobRecord& current) {
+                             SetEvaluatedVersion(current, ended->set, version);
+                             if (ended->metrics.has_value())
+                               TakeEvaluation(*ended->metrics, current);
+                             if (!ended->error.empty()) {
+                               AddNotice(current, Severity::kWarning, "evaluation_failed",
+                                         ended->error, now);
+                             }
+                             return absl::OkStatus();
+                           }));
   evaluations_->Cancel();
   return absl::OkStatus();
 }
@@ -165,7 +177,8 @@ bool JobDriver::FinalEvaluationOver(const JobRecord& record, absl::Time now) {
   if (!spec_.has_eval() || record.evaluated_version() >= spec_.trainer().steps()) return true;
   if (record.wanted() == cluster::v1::WANTED_PAUSED) return false;
   if (!trainer_done_since_.has_value()) trainer_done_since_ = now;
-  return now - *trainer_done_since_ >= context_.timing.final_evaluation_deadline;
+  const auto sets = static_cast<double>(std::max(spec_.eval().sets_size(), 1));
+  return now - *trainer_done_since_ >= context_.timing.final_evaluation_deadline * sets;
 }
 
 std::string JobDriver::FindFailure(const WorkersReport& report) {
@@ -187,7 +200,7 @@ JobGauges JobDriver::Measure(const JobRecord& record, const Blockage& blockage,
   gauges.state = record.state();
   gauges.staleness_bound = spec_.staleness().max();
   gauges.last_step = last_step_;
-  if (record.has_eval_accuracy()) gauges.eval_accuracy = record.eval_accuracy();
+  gauges.evaluations.assign(record.evaluations().begin(), record.evaluations().end());
   if (blockage.stalled) {
     gauges.blocking_edge = blockage.edge;
     gauges.stalled_for = stalled_for;

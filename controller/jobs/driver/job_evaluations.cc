@@ -12,22 +12,28 @@ namespace {
 
 constexpr int kMaxTries = 5;
 
+// Rows of the store: one for each sample.
+int64_t NumSamples(const EvaluatedSet& set) { return set.rows * set.set.samples_per_prompt(); }
+
 }  // namespace
 
 JobEvaluations::JobEvaluations(WorkerHub& hub, EvaluationStore& store, absl::Duration deadline,
-                               std::string job, const job::v1::JobSpec& spec, int64_t rows)
+                               std::string job, const job::v1::JobSpec& spec,
+                               std::vector<EvaluatedSet> sets)
     : hub_(hub),
       store_(store),
       job_(std::move(job)),
-      name_(spec.eval().name()),
       rule_{spec.eval().every_steps(), spec.trainer().steps()},
-      rows_(rows),
-      tracker_(deadline, kMaxTries) {}
+      sets_(std::move(sets)),
+      tracker_(deadline, kMaxTries),
+      begun_(sets_.size(), -1) {}
 
 // Returns the store's permanent errors; after others the version stays due.
 absl::Status JobEvaluations::Direct(const EvaluationTracker::Running& running,
                                     const std::vector<EvaluatorSlot>& slots) {
-  if (const absl::Status status = store_.Begin(running.id, rows_); !status.ok()) {
+  const EvaluatedSet& set = sets_[running.set];
+  const int64_t samples = NumSamples(set);
+  if (const absl::Status status = store_.Begin(running.id, samples); !status.ok()) {
     FRESHET_LOG(Warning) << "event=evaluation_not_stored job=" << job_
                          << " error=" << LogQuoted(Message(status));
     tracker_.End();
@@ -42,27 +48,37 @@ absl::Status JobEvaluations::Direct(const EvaluationTracker::Running& running,
   }
   evaluate->set_evaluation_id(running.id);
   evaluate->mutable_policy()->set_version(running.version);
-  evaluate->set_rows(rows_);
+  evaluate->set_rows(set.rows);
+  evaluate->set_eval_set(set.set.name());
   const absl::Status sent = hub_.Send(running.worker, running.epoch, directive);
   if (!sent.ok()) tracker_.Fail(std::string(Message(sent)));
   return absl::OkStatus();
 }
 
-std::optional<JobEvaluations::Ended> JobEvaluations::Turn(int64_t committed, int64_t done_upto,
+std::optional<JobEvaluations::Ended> JobEvaluations::Turn(int64_t committed,
+                                                          const std::vector<int64_t>& done,
                                                           const std::vector<EvaluatorSlot>& slots,
                                                           absl::Time now) {
   if (!tracker_.idle()) return CheckRunning(slots, now);
-  const DueEvaluation due = FindDueEvaluation(rule_, committed, done_upto);
-  if (!due.version.has_value()) return std::nullopt;
-  const auto first_try = tracker_.Begin(job_, *due.version, slots, now);
+  const std::optional<NextEvaluation> next = FindNextEvaluation(rule_, committed, done);
+  if (!next.has_value()) return std::nullopt;
+  const auto first_try = tracker_.Begin(job_, sets_[next->set].set.name(), *next, slots, now);
   if (!first_try.has_value()) return std::nullopt;
-  if (*due.version > begun_) skipped_ += due.skipped;
-  begun_ = *due.version;
+  int64_t& begun = begun_[next->set];
+  if (next->version > begun) skipped_ += next->skipped;
+  begun = next->version;
   const absl::Status status = Direct(*first_try, slots);
   if (status.ok()) return std::nullopt;
-  return Ended{
-      *due.version, std::nullopt,
-      StrCat("the evaluation of version ", *due.version, " cannot be stored: ", Message(status))};
+  return EndedOf(*first_try, StrCat("cannot be stored: ", Message(status)));
+}
+
+JobEvaluations::Ended JobEvaluations::EndedOf(const EvaluationTracker::Running& running,
+                                              const std::string& problem) const {
+  const std::string& name = sets_[running.set].set.name();
+  return {name, running.version, std::nullopt,
+          problem.empty()
+              ? ""
+              : StrCat("evaluation ", name, " of version ", running.version, " ", problem)};
 }
 
 std::optional<JobEvaluations::Ended> JobEvaluations::CheckRunning(
@@ -71,12 +87,13 @@ std::optional<JobEvaluations::Ended> JobEvaluations::CheckRunning(
   const absl::StatusOr<EvaluationState> state = store_.Read(running.id);
   if (state.ok()) {
     if (!state->abandoned.empty()) tracker_.Fail(state->abandoned);
-    if (state->answered == rows_ && state->policy.version < running.version) {
+    const bool all = state->answered == NumSamples(sets_[running.set]);
+    if (all && state->policy.version < running.version) {
       tracker_.Fail(
           StrCat("rollout ", running.worker, " answered with version ", state->policy.version));
     } else if (!state->rows.empty()) {
       return Finish(*state, now);
-    } else if (state->answered == rows_) {
+    } else if (all) {
       tracker_.SetAnswered(now);
     }
   } else if (!IsTransientStoreError(state.status())) {
@@ -88,22 +105,20 @@ std::optional<JobEvaluations::Ended> JobEvaluations::CheckRunning(
   if (outcome.retry.has_value()) {
     const absl::Status status = Direct(*outcome.retry, slots);
     if (status.ok()) return std::nullopt;
-    outcome.given_up = std::string(Message(status));
+    return EndedOf(running, StrCat("cannot be stored: ", Message(status)));
   }
-  return Ended{running.version, std::nullopt, std::move(outcome.given_up)};
+  Ended ended = EndedOf(running, "");
+  ended.error = std::move(outcome.given_up);
+  return ended;
 }
 
 JobEvaluations::Ended JobEvaluations::Finish(const EvaluationState& state, absl::Time now) const {
   const EvaluationTracker::Running& running = *tracker_.running();
-  Ended ended{running.version, std::nullopt, ""};
-  absl::StatusOr<EvalMetrics> metrics = SummarizeEvaluation(name_, state);
-  if (metrics.ok()) {
-    metrics->eval_seconds = absl::ToDoubleSeconds(now - running.begun);
-    ended.metrics = *std::move(metrics);
-  } else {
-    ended.error = StrCat("the evaluation of version ", running.version,
-                         " failed: ", Message(metrics.status()));
-  }
+  absl::StatusOr<EvalMetrics> metrics = SummarizeEvaluation(sets_[running.set].set, state);
+  if (!metrics.ok()) return EndedOf(running, StrCat("failed: ", Message(metrics.status())));
+  metrics->eval_seconds = absl::ToDoubleSeconds(now - running.begun);
+  Ended ended = EndedOf(running, "");
+  ended.metrics = *std::move(metrics);
   return ended;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "job/eval_sets.h"
 #include "model/bundle_proto.h"
 
 namespace freshet {
@@ -29,17 +30,24 @@ absl::StatusOr<std::shared_ptr<const JobInputs>> OpenJobInputs(const job::v1::Jo
   return inputs;
 }
 
-int64_t NumRows(const job::v1::JobSpec& spec, const JobInputs& inputs, bool held_out) {
-  if (!held_out) return inputs.data.train->size();
-  if (inputs.data.held_out == nullptr) return 0;
-  return std::min(spec.eval().rows(), inputs.data.held_out->size());
+RowSource TrainingRows(const JobInputs& inputs) {
+  return {inputs.data.train.get(), inputs.data.train->size()};
 }
 
-absl::StatusOr<std::vector<trajectory::v1::DatasetRow>> FetchRows(const job::v1::JobSpec& spec,
-                                                                  const JobInputs& inputs,
-                                                                  bool held_out, int64_t first,
-                                                                  int64_t count) {
-  const int64_t total = NumRows(spec, inputs, held_out);
+absl::StatusOr<RowSource> HeldOutRowsOf(const job::v1::JobSpec& spec, const JobInputs& inputs,
+                                        std::string_view eval_set) {
+  const std::vector<job::v1::EvalSet> sets = EvalSets(spec);
+  for (size_t i = 0; i < sets.size(); ++i) {
+    if (!eval_set.empty() && sets[i].name() != eval_set) continue;
+    const Dataset& rows = *inputs.data.held_out[i];
+    return RowSource{&rows, std::min(sets[i].rows(), rows.size())};
+  }
+  return NotFound("eval_set: the job has no evaluation set '", eval_set, "'");
+}
+
+absl::StatusOr<std::vector<trajectory::v1::DatasetRow>> FetchRows(const RowSource& source,
+                                                                  int64_t first, int64_t count) {
+  const auto& [data, total] = source;
   if (first < 0 || first > total) {
     return StatusOf(absl::StatusCode::kOutOfRange, "first: ", first, " is not between 0 and ",
                     total);
@@ -47,17 +55,16 @@ absl::StatusOr<std::vector<trajectory::v1::DatasetRow>> FetchRows(const job::v1:
   if (count < 0 || count > kMaxRowsPerFetch) {
     return InvalidArgument("count: ", count, " is not between 0 and ", kMaxRowsPerFetch);
   }
-  const Dataset& data = held_out && total > 0 ? *inputs.data.held_out : *inputs.data.train;
   std::vector<trajectory::v1::DatasetRow> rows;
   size_t bytes = 0;
   for (int64_t i = first; i < std::min(first + count, total) && bytes < kMaxReplyBytes; ++i) {
-    FRESHET_ASSIGN_OR_RETURN(DatasetRow row, data.Get(i));
+    FRESHET_ASSIGN_OR_RETURN(DatasetRow row, data->Get(i));
     trajectory::v1::DatasetRow proto;
     proto.set_prompt(std::move(row.prompt));
     for (auto& [name, value] : row.attributes) {
       (*proto.mutable_attributes())[name] = std::move(value);
     }
-    proto.set_where(data.Where(i));
+    proto.set_where(data->Where(i));
     bytes += proto.ByteSizeLong();
     rows.push_back(std::move(proto));
   }

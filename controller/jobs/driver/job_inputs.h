@@ -1,7 +1,10 @@
 #ifndef FRESHET_CONTROLLER_JOBS_DRIVER_JOB_INPUTS_H_
 #define FRESHET_CONTROLLER_JOBS_DRIVER_JOB_INPUTS_H_
 
+#include <cstdint>
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "dataset/dataset.h"
@@ -17,7 +20,7 @@ namespace freshet {
 struct JobInputs {
   std::shared_ptr<const trainer::v1::ModelBundle> model;
   std::unique_ptr<Tokenizer> tokenizer;
-  DatasetSplit data;  // held_out is null without evaluation
+  JobDatasets data;
   PromptBounds bounds;
 };
 
@@ -30,14 +33,20 @@ absl::StatusOr<std::shared_ptr<const JobInputs>> OpenJobInputs(const job::v1::Jo
 
 constexpr int64_t kMaxRowsPerFetch = 4096;
 
-// Rows [first, first + count) of the training or held-out rows, at most kMaxRowsPerFetch rows and
-// about 8 MiB. Only the first eval.rows held-out rows exist. OUT_OF_RANGE or INVALID_ARGUMENT
-// naming the field.
-absl::StatusOr<std::vector<trajectory::v1::DatasetRow>> FetchRows(const job::v1::JobSpec& spec,
-                                                                  const JobInputs& inputs,
-                                                                  bool held_out, int64_t first,
-                                                                  int64_t count);
-int64_t NumRows(const job::v1::JobSpec& spec, const JobInputs& inputs, bool held_out);
+// The first `total` rows of a dataset.
+struct RowSource {
+  const Dataset* rows = nullptr;
+  int64_t total = 0;
+};
+RowSource TrainingRows(const JobInputs& inputs);
+// The rows of an evaluation set; "" names the first one. NOT_FOUND: the job has no such set.
+absl::StatusOr<RowSource> HeldOutRowsOf(const job::v1::JobSpec& spec, const JobInputs& inputs,
+                                        std::string_view eval_set);
+
+// Rows [first, first + count), at most kMaxRowsPerFetch rows and about 8 MiB. OUT_OF_RANGE or
+// INVALID_ARGUMENT naming the field.
+absl::StatusOr<std::vector<trajectory::v1::DatasetRow>> FetchRows(const RowSource& source,
+                                                                  int64_t first, int64_t count);
 
 }  // namespace freshet
 

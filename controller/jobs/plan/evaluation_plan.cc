@@ -20,6 +20,17 @@ DueEvaluation FindDueEvaluation(const EvaluationRule& rule, int64_t committed, i
   return due;
 }
 
+std::optional<NextEvaluation> FindNextEvaluation(const EvaluationRule& rule, int64_t committed,
+                                                 const std::vector<int64_t>& done) {
+  std::optional<NextEvaluation> next;
+  for (size_t set = 0; set < done.size(); ++set) {
+    const DueEvaluation due = FindDueEvaluation(rule, committed, done[set]);
+    if (!due.version.has_value() || (next.has_value() && done[next->set] <= done[set])) continue;
+    next = NextEvaluation{set, *due.version, due.skipped};
+  }
+  return next;
+}
+
 std::optional<EvaluationTracker::Running> EvaluationTracker::Direct(
     const std::vector<EvaluatorSlot>& slots, absl::Time now) {
   const EvaluatorSlot* best = nullptr;
@@ -35,8 +46,8 @@ std::optional<EvaluationTracker::Running> EvaluationTracker::Direct(
   }
   if (best == nullptr) return std::nullopt;
   ++running_->tries;
-  running_->id =
-      StrCat(job_, "/eval/", running_->version, "/", running_->tries, "/", absl::ToUnixMicros(now));
+  running_->id = StrCat(job_, "/eval/", name_, "/", running_->version, "/", running_->tries, "/",
+                        absl::ToUnixMicros(now));
   running_->worker = best->worker;
   running_->epoch = best->epoch;
   running_->assignment_id = best->assignment_id;
@@ -46,11 +57,13 @@ std::optional<EvaluationTracker::Running> EvaluationTracker::Direct(
 }
 
 std::optional<EvaluationTracker::Running> EvaluationTracker::Begin(
-    const std::string& job, int64_t version, const std::vector<EvaluatorSlot>& slots,
-    absl::Time now) {
+    const std::string& job, const std::string& name, const NextEvaluation& next,
+    const std::vector<EvaluatorSlot>& slots, absl::Time now) {
   job_ = job;
+  name_ = name;
   running_ = Running{};
-  running_->version = version;
+  running_->set = next.set;
+  running_->version = next.version;
   running_->begun = now;
   std::optional<Running> begun = Direct(slots, now);
   if (!begun.has_value()) running_.reset();
@@ -64,7 +77,7 @@ EvaluationTracker::Outcome EvaluationTracker::Check(const std::vector<EvaluatorS
   if (running_->answered) {
     if (now - running_->answered_at < deadline_) return outcome;
     outcome.given_up =
-        StrCat("the evaluation of version ", running_->version,
+        StrCat("evaluation ", name_, " of version ", running_->version,
                " was given up: scoring its rows took more than ", absl::FormatDuration(deadline_));
     running_.reset();
     return outcome;
@@ -80,7 +93,7 @@ EvaluationTracker::Outcome EvaluationTracker::Check(const std::vector<EvaluatorS
                                    : StrCat("rollout ", running_->worker, " took more than ",
                                             absl::FormatDuration(deadline_));
   if (running_->tries >= max_tries_) {
-    outcome.given_up = StrCat("the evaluation of version ", running_->version,
+    outcome.given_up = StrCat("evaluation ", name_, " of version ", running_->version,
                               " was given up after ", running_->tries, " tries: ", why);
     running_.reset();
     return outcome;

@@ -1,6 +1,7 @@
 #ifndef FRESHET_CONTROLLER_JOBS_PLAN_EVALUATION_PLAN_H_
 #define FRESHET_CONTROLLER_JOBS_PLAN_EVALUATION_PLAN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,6 +27,16 @@ struct DueEvaluation {
 };
 DueEvaluation FindDueEvaluation(const EvaluationRule& rule, int64_t committed, int64_t begun);
 
+// The set and version to evaluate next: of the sets with a due version, the one that is furthest
+// behind, then the first one. `done`: largest version evaluated, by set. Pure.
+struct NextEvaluation {
+  size_t set = 0;
+  int64_t version = 0;
+  int64_t skipped = 0;  // as in DueEvaluation
+};
+std::optional<NextEvaluation> FindNextEvaluation(const EvaluationRule& rule, int64_t committed,
+                                                 const std::vector<int64_t>& done);
+
 struct EvaluatorSlot {
   std::string worker;
   int64_t epoch = 0;
@@ -44,6 +55,7 @@ class EvaluationTracker {
 
   struct Running {
     std::string id;  // of this try
+    size_t set = 0;
     int64_t version = 0;
     std::string worker;
     int64_t epoch = 0;
@@ -58,10 +70,11 @@ class EvaluationTracker {
   bool idle() const { return !running_.has_value(); }
   const std::optional<Running>& running() const { return running_; }
 
-  // Starts the evaluation of `version` or newer on the slot with the newest version, if any has
-  // reached `version`. Returns the try to direct, or none.
-  std::optional<Running> Begin(const std::string& job, int64_t version,
-                               const std::vector<EvaluatorSlot>& slots, absl::Time now);
+  // Starts `next`, with its version or a newer one, on the slot with the oldest such version, if
+  // there is one. `name`: of the set. Returns the try to direct, or none.
+  std::optional<Running> Begin(const std::string& job, const std::string& name,
+                               const NextEvaluation& next, const std::vector<EvaluatorSlot>& slots,
+                               absl::Time now);
   // Checks the running evaluation. If its worker is gone or took too long, returns the next try to
   // direct. If no tries are left, or scoring took too long, sets `given_up` to the reason and
   // becomes idle.
@@ -84,6 +97,7 @@ class EvaluationTracker {
   const int max_tries_;
   std::optional<Running> running_;
   std::string job_;
+  std::string name_;  // of the set
   std::string last_error_;
 };
 

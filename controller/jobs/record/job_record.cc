@@ -8,6 +8,7 @@
 #include "base/str_cat.h"
 #include "base/utf8.h"
 #include "datastore/job_records.h"
+#include "job/eval_sets.h"
 
 namespace freshet {
 namespace {
@@ -263,6 +264,20 @@ std::string MakeJobId(const std::string& name, uint64_t random_bits) {
   return StrCat(stem.substr(0, kMaxIdLength - suffix.size() - 1), "-", suffix);
 }
 
+int64_t EvaluatedVersion(const JobRecord& record, const std::string& name) {
+  const auto found = record.evaluated_versions().find(name);
+  return found == record.evaluated_versions().end() ? record.evaluated_version() : found->second;
+}
+
+void SetEvaluatedVersion(JobRecord& record, const std::string& name, int64_t version) {
+  (*record.mutable_evaluated_versions())[name] = std::max(EvaluatedVersion(record, name), version);
+  int64_t all = version;
+  for (const job::v1::EvalSet& set : EvalSets(record.spec())) {
+    all = std::min(all, EvaluatedVersion(record, set.name()));
+  }
+  record.set_evaluated_version(std::max(record.evaluated_version(), all));
+}
+
 job::v1::Job ToJob(const JobRecord& record, bool details) {
   job::v1::Job job;
   job.set_id(record.id());
@@ -280,6 +295,7 @@ job::v1::Job ToJob(const JobRecord& record, bool details) {
   job.set_lineage(record.lineage());
   job.set_reward_mean(record.reward_mean());
   if (record.has_eval_accuracy()) job.set_eval_accuracy(record.eval_accuracy());
+  *job.mutable_evaluations() = record.evaluations();
   if (details) {
     for (const auto& keyed : record.recent_events()) *job.add_recent_events() = keyed.event();
   }

@@ -72,6 +72,10 @@ absl::Status ValidateJobId(const std::string& id);
 // NAME-xxxxxxxx, truncated to the maximum id length.
 std::string MakeJobId(const std::string& name, uint64_t random_bits);
 
+// Largest version for which the evaluation set `name` is done, -1 if none.
+int64_t EvaluatedVersion(const JobRecord& record, const std::string& name);
+void SetEvaluatedVersion(JobRecord& record, const std::string& name, int64_t version);
+
 // The job as the API returns it. `details`: with the recent events.
 job::v1::Job ToJob(const JobRecord& record, bool details);
 

@@ -33,6 +33,29 @@ class ClientTest(RecordedCase):
         self.assertEqual(list(request.overrides), ["trainer.steps=4", "a=true", "b=[1, 2]"])
         self.assertEqual((submitted.id, submitted.state, submitted.steps), ("x", "RUNNING", 3))
 
+    def test_submit_makes_the_paths_of_files_absolute(self):
+        self.service.answer("Submit", job("x"))
+        text = "dataset: {path: a.txt, eval_path: gone.txt}\neval: {sets: [{name: s}, {path: a.txt}]}\n"
+        before = os.getcwd()
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            try:
+                pathlib.Path("a.txt").write_text("x")
+                pathlib.Path("b.txt").write_text("x")
+                self.client.submit(text, id="x", set={"dataset.eval_path": "b.txt", "name": "a.txt"})
+            finally:
+                os.chdir(before)
+            here = os.path.realpath(folder)
+        overrides = list(self.service.requests["Submit"][0].overrides)
+        self.assertEqual(
+            sorted(overrides[2:]),
+            [
+                f"dataset.eval_path={here}/b.txt",
+                f"dataset.path={here}/a.txt",
+                f"eval.sets.1.path={here}/a.txt",
+            ],
+        )
+
     def test_submit_with_an_id_is_repeated(self):
         self.service.answer("Submit", UNAVAILABLE, UNAVAILABLE, job("x"))
         self.assertEqual(self.client.submit(YAML, id="x").id, "x")

@@ -26,7 +26,6 @@ class RolloutSetup : public testing::Test {
     model_.eos_token_ids = {9};
   }
   SamplingParams Sampling() const { return MakeSampling(spec_, model_, *tokenizer_); }
-  SamplingParams EvalSampling() const { return MakeEvalSampling(spec_, model_, *tokenizer_); }
 
   job::v1::JobSpec spec_;
   ModelConfig model_;
@@ -42,15 +41,24 @@ TEST_F(RolloutSetup, SamplesAreDrawnAsTheJobSays) {
   EXPECT_THAT(sampling.stop_ids, ElementsAre(9, 11, 2)) << "of model, tokenizer and job";
 }
 
-TEST_F(RolloutSetup, EvaluationHasItsOwnTemperatureButTheSameStopTokens) {
-  spec_.mutable_eval()->set_temperature(0);
-  spec_.mutable_eval()->set_top_p(1);
-  EXPECT_EQ(EvalSampling().temperature, 0);
-  EXPECT_EQ(EvalSampling().top_k, 0);
-  EXPECT_EQ(EvalSampling().max_new_tokens, 3);
-  EXPECT_EQ(EvalSampling().stop_ids, Sampling().stop_ids);
-  spec_.mutable_eval()->set_max_new_tokens(4);
-  EXPECT_EQ(EvalSampling().max_new_tokens, 4);
+TEST_F(RolloutSetup, AnEvaluationSetHasItsOwnSamplingButTheSameStopTokens) {
+  spec_.mutable_rollout()->set_min_new_tokens(2);
+  spec_.mutable_rollout()->set_repetition_penalty(1.5);
+  job::v1::EvalSet set;
+  set.set_temperature(0.5);
+  set.set_top_p(0.75);
+  set.set_top_k(3);
+  set.set_min_p(0.25);
+  set.set_max_new_tokens(1);
+  const SamplingParams sampling = MakeEvalSampling(spec_, set, model_, *tokenizer_);
+  EXPECT_EQ(sampling.temperature, 0.5);
+  EXPECT_EQ(sampling.top_p, 0.75);
+  EXPECT_EQ(sampling.top_k, 3);
+  EXPECT_EQ(sampling.min_p, 0.25);
+  EXPECT_EQ(sampling.max_new_tokens, 1);
+  EXPECT_EQ(sampling.min_new_tokens, 1) << "no more than it may generate";
+  EXPECT_EQ(sampling.repetition_penalty, 1.5);
+  EXPECT_EQ(sampling.stop_ids, Sampling().stop_ids);
   EXPECT_NE(EvalSeed(spec_), 7U) << "else evaluations would repeat the samples of training";
 }
 

@@ -6,6 +6,8 @@ namespace freshet {
 namespace {
 
 using testing::Contains;
+using testing::ElementsAre;
+using testing::Pair;
 
 class RolloutWorkerEvaluationTest : public RolloutWorkerFixture {};
 
@@ -39,6 +41,29 @@ TEST_F(RolloutWorkerEvaluationTest, RunsBesideRolloutsAtItsPinnedVersion) {
     EXPECT_EQ(request.sampling.max_new_tokens, 9);
     EXPECT_EQ(request.prompt_ids[1], -1 - request.id);
     EXPECT_EQ(request.ordinal, -1 - request.id);
+  }
+}
+
+TEST_F(RolloutWorkerEvaluationTest, SamplesOfAPromptAreRowsOfTheStore) {
+  Publish(5);
+  EvaluationRun run = MakeEvaluation(2);
+  run.id = "three";
+  run.samples_per_prompt = 3;
+  EXPECT_EQ(store_->evaluations().Begin(run.id, 6), absl::OkStatus());
+  ASSERT_TRUE(worker().StartEvaluation(run));
+  ASSERT_TRUE(RunUntil([&] { return !worker().EvaluationBusy(); }).ok());
+  std::vector<std::pair<int64_t, int32_t>> drawn;
+  for (const GenerationRequest& request : engine_.submitted) {
+    ASSERT_EQ(request.sample_indices.size(), 1U);
+    EXPECT_EQ(request.prompt_ids[1], request.ordinal);
+    drawn.emplace_back(request.ordinal, request.sample_indices[0]);
+  }
+  EXPECT_THAT(drawn,
+              ElementsAre(Pair(0, 0), Pair(0, 1), Pair(0, 2), Pair(1, 0), Pair(1, 1), Pair(1, 2)));
+  const auto rows = store_->evaluations().LeaseRows(Task::kScore, "r", 10);
+  ASSERT_EQ(rows->size(), 6U);
+  for (const RowLease& row : *rows) {
+    EXPECT_EQ(row.sample.prompt->ordinal, row.sample.key.ordinal / 3);
   }
 }
 

@@ -23,6 +23,7 @@ using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
+using testing::SizeIs;
 
 // A controller and its workers. The workers run on the test's thread.
 class ControllerTest : public testing::Test {
@@ -758,6 +759,43 @@ TEST_F(ControllerTest, EvaluationsAreDirectedScoredAndRecorded) {
   EXPECT_NEAR(Record("a").eval_accuracy(), 2.0 / 3, 1e-9);
   EXPECT_THAT(EvaluationMetrics("a"),
               ElementsAre(Pair(0, 1.0), Pair(4, DoubleNear(2.0 / 3, 1e-9))));
+}
+
+TEST_F(ControllerTest, AnEvaluationSetThatIsDoneIsNotRepeatedByANewLeader) {
+  Run("a", "eval: {rows: 3, every_steps: 2, sets: [{name: one}, {name: two, rows: 2}]}\n");
+  rollout_.set_version(0);
+  const auto directed = [&](size_t count) {
+    return Eventually([&] {
+      Beat();
+      return rollout_.evaluations().size() == count;
+    });
+  };
+  const auto answer = [&](const cluster::v1::Evaluate& evaluate) {
+    cluster::v1::FetchRowsRequest fetch;
+    fetch.set_held_out(true);
+    fetch.set_count(10);
+    fetch.set_eval_set(evaluate.eval_set());
+    const auto rows = term_->manager.Driver("a")->FetchRows(fetch);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    EXPECT_EQ(rows->total(), evaluate.rows());
+    AnswerRows(evaluate, rows->rows());
+    ScoreRows("");
+  };
+  ASSERT_TRUE(directed(1));
+  EXPECT_EQ(rollout_.evaluations()[0].eval_set(), "one");
+  answer(rollout_.evaluations()[0]);
+  ASSERT_TRUE(Eventually([&] { return Record("a").evaluations_size() == 1; }));
+  ASSERT_TRUE(directed(2));
+  EXPECT_EQ(rollout_.evaluations()[1].eval_set(), "two");
+  EXPECT_EQ(Record("a").evaluated_version(), -1) << "of set two nothing is scored yet";
+
+  TakeOver("two");
+  JoinAll();
+  ASSERT_TRUE(directed(3));
+  EXPECT_EQ(rollout_.evaluations()[2].eval_set(), "two");
+  answer(rollout_.evaluations()[2]);
+  ASSERT_TRUE(Eventually([&] { return Record("a").evaluated_version() == 0; }));
+  EXPECT_THAT(EvaluationMetrics("a"), SizeIs(2)) << "one row for each set";
 }
 
 TEST_F(ControllerTest, TheTrainerLearnsWhenTheJobStarted) {

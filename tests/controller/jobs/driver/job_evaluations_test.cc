@@ -11,6 +11,7 @@
 #include "datastore/memory/in_memory_evaluation_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "job/eval_sets.h"
 #include "tests/controller/jobs/driver/cluster_fakes.h"
 #include "tests/testing/forwarding_evaluation_store.h"
 
@@ -44,17 +45,29 @@ class JobEvaluationsTest : public testing::Test {
       const absl::Status joined = rollout->Register(*hub_);
       EXPECT_TRUE(joined.ok()) << joined;
     }
-    evaluations_.emplace(*hub_, store_, kDeadline, "tiny", EvaluatedSpec(), kRows);
+    Use({});
+  }
+  // Evaluates `sets`, or "heldout" if there are none, with kRows rows each.
+  void Use(const std::vector<job::v1::EvalSet>& sets) {
+    job::v1::JobSpec spec = EvaluatedSpec();
+    *spec.mutable_eval()->mutable_sets() = {sets.begin(), sets.end()};
+    std::vector<EvaluatedSet> evaluated;
+    for (const job::v1::EvalSet& set : EvalSets(spec)) evaluated.push_back({set, kRows});
+    evaluations_.emplace(*hub_, store_, kDeadline, "tiny", spec, std::move(evaluated));
   }
   // A turn while both rollouts generate with `version`.
   std::optional<JobEvaluations::Ended> Turn(int64_t committed = 0, int64_t done_upto = -1,
                                             int64_t version = 4) {
+    return TurnOf({done_upto}, committed, version);
+  }
+  std::optional<JobEvaluations::Ended> TurnOf(const std::vector<int64_t>& done,
+                                              int64_t committed = 0, int64_t version = 4) {
     std::vector<EvaluatorSlot> slots;
     for (const HubWorker* rollout : {&r0_, &r1_}) {
       slots.push_back(
           {rollout->name(), rollout->epoch(), "tiny/rollout/" + rollout->name(), {1, version}});
     }
-    return evaluations_->Turn(committed, done_upto, slots, clock_.Now());
+    return evaluations_->Turn(committed, done, slots, clock_.Now());
   }
   size_t Directed() { return r0_.evaluations().size() + r1_.evaluations().size(); }
   // Takes the only directive so far to `rollout`.
@@ -62,12 +75,13 @@ class JobEvaluationsTest : public testing::Test {
     EXPECT_THAT(rollout.evaluations(), SizeIs(1));
     return rollout.evaluations().empty() ? Evaluate() : rollout.evaluations().back();
   }
-  // Answers row i with i + 1 tokens. `failures`: rows without an answer.
-  absl::Status Answer(const std::string& id, const std::vector<int64_t>& failures = {}) {
+  // Answers row `first` + i with i + 1 tokens. `failures`: each i without an answer.
+  absl::Status Answer(const std::string& id, const std::vector<int64_t>& failures = {},
+                      int64_t first = 0) {
     std::vector<EvaluationAnswer> answers;
     for (int64_t i = 0; i < kRows; ++i) {
       EvaluationAnswer& answer = answers.emplace_back();
-      answer.row = i;
+      answer.row = first + i;
       if (std::count(failures.begin(), failures.end(), i) > 0) {
         answer.error = "the environment raised";
         continue;
@@ -143,6 +157,46 @@ TEST_F(JobEvaluationsTest, DirectsARolloutAndReturnsTheRowOnceAllAreScored) {
   EXPECT_EQ(Directed(), 1U) << "no other version is due";
 }
 
+TEST_F(JobEvaluationsTest, EverySetIsEvaluatedAlsoAfterAnotherFailed) {
+  std::vector<job::v1::EvalSet> sets(2);
+  sets[0].set_name("greedy");
+  sets[1].set_name("sampled");
+  sets[1].set_samples_per_prompt(2);
+  sets[1].add_pass_at(2);
+  Use(sets);
+  EXPECT_FALSE(TurnOf({-1, -1}).has_value());
+  const Evaluate greedy = Take(r0_);
+  EXPECT_EQ(greedy.eval_set(), "greedy");
+  ASSERT_EQ(Answer(greedy.evaluation_id(), {0, 1, 2}), absl::OkStatus());
+  const auto failed = TurnOf({-1, -1});
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_EQ(failed->set, "greedy");
+  EXPECT_THAT(failed->error, StartsWith("evaluation greedy of version 0 failed: "));
+  evaluations_->Cancel();
+
+  EXPECT_FALSE(TurnOf({0, -1}).has_value());
+  ASSERT_EQ(Directed(), 2U);
+  const Evaluate sampled = r0_.evaluations().size() == 2 ? r0_.evaluations()[1] : Take(r1_);
+  EXPECT_EQ(sampled.eval_set(), "sampled");
+  EXPECT_EQ(sampled.rows(), kRows);
+  ASSERT_EQ(Answer(sampled.evaluation_id()), absl::OkStatus());
+  ScoreAnswers(1);
+  EXPECT_FALSE(TurnOf({0, -1}).has_value()) << "half of the samples have no answer";
+  ASSERT_EQ(Answer(sampled.evaluation_id(), {}, kRows), absl::OkStatus());
+  ScoreAnswers(0);
+  const auto ended = TurnOf({0, -1});
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->set, "sampled");
+  ASSERT_TRUE(ended->metrics.has_value()) << ended->error;
+  EXPECT_EQ(ended->metrics->eval_name, "sampled");
+  EXPECT_EQ(ended->metrics->rows, kRows);
+  EXPECT_EQ(ended->metrics->eval_accuracy, 0.5);
+  EXPECT_DOUBLE_EQ(ended->metrics->eval_pass_at.at(2), 2.0 / 3) << "samples 1 1, 1 0 and 0 0";
+  evaluations_->Cancel();
+  EXPECT_FALSE(TurnOf({0, 0}).has_value());
+  EXPECT_EQ(Directed(), 2U) << "nothing is left";
+}
+
 TEST_F(JobEvaluationsTest, OneThatARolloutAbandonsIsTriedOnAnother) {
   EXPECT_FALSE(Turn().has_value());
   const std::string first = Take(r0_).evaluation_id();
@@ -187,9 +241,9 @@ TEST_F(JobEvaluationsTest, OneThatEveryRolloutAbandonsIsGivenUp) {
 TEST_F(JobEvaluationsTest, ARolloutThatIsNotReachedIsNotWaitedFor) {
   const EvaluatorSlot former{"r0", r0_.epoch() + 7, "tiny/rollout/r0", {1, 0}};
   const EvaluatorSlot other{"r1", r1_.epoch(), "tiny/rollout/r1", {1, 2}};
-  EXPECT_FALSE(evaluations_->Turn(0, -1, {former, other}, clock_.Now()).has_value());
+  EXPECT_FALSE(evaluations_->Turn(0, {-1}, {former, other}, clock_.Now()).has_value());
   EXPECT_EQ(Directed(), 0U);
-  EXPECT_FALSE(evaluations_->Turn(0, -1, {former, other}, clock_.Now()).has_value());
+  EXPECT_FALSE(evaluations_->Turn(0, {-1}, {former, other}, clock_.Now()).has_value());
   EXPECT_EQ(Take(r1_).assignment_id(), "tiny/rollout/r1");
 }
 
@@ -197,9 +251,9 @@ TEST_F(JobEvaluationsTest, AnsweredRowsSurviveTheirRollout) {
   EXPECT_FALSE(Turn().has_value());
   ASSERT_EQ(Answer(Take(r0_).evaluation_id()), absl::OkStatus());
   EXPECT_FALSE(Turn().has_value());
-  EXPECT_FALSE(evaluations_->Turn(0, -1, {}, clock_.Now()).has_value());
+  EXPECT_FALSE(evaluations_->Turn(0, {-1}, {}, clock_.Now()).has_value());
   ScoreAnswers(1);
-  const auto ended = evaluations_->Turn(0, -1, {}, clock_.Now());
+  const auto ended = evaluations_->Turn(0, {-1}, {}, clock_.Now());
   ASSERT_TRUE(ended.has_value());
   EXPECT_TRUE(ended->metrics.has_value()) << ended->error;
   EXPECT_EQ(Directed(), 1U);
@@ -241,7 +295,7 @@ TEST_F(JobEvaluationsTest, WithoutAnyScoreItFails) {
   ASSERT_TRUE(ended.has_value());
   EXPECT_FALSE(ended->metrics.has_value());
   EXPECT_EQ(ended->error,
-            "the evaluation of version 0 failed: none of 3 rows has a score; row 0: the "
+            "evaluation heldout of version 0 failed: none of 3 rows has a score; row 0: the "
             "environment raised");
   EXPECT_EQ(Directed(), 1U);
 }
@@ -256,7 +310,7 @@ TEST_F(JobEvaluationsTest, AStoreThatDoesNotAnswerAtTheStartCostsNoTry) {
   EXPECT_EQ(evaluations_->skipped(), 2) << "versions 0 and 2, each once";
   store_.status = absl::OkStatus();
   EXPECT_FALSE(Turn(4).has_value());
-  EXPECT_THAT(Take(r0_).evaluation_id(), StartsWith("tiny/eval/4/1/"));
+  EXPECT_THAT(Take(r0_).evaluation_id(), StartsWith("tiny/eval/heldout/4/1/"));
 }
 
 TEST_F(JobEvaluationsTest, AStoreThatDoesNotAnswerMeanwhileCostsNoTry) {
@@ -292,7 +346,7 @@ TEST_F(JobEvaluationsTest, AnOutageThatOutlastsTheDeadlineCostsNoTry) {
   for (HubWorker* rollout : {&r0_, &r1_}) {
     for (const Evaluate& evaluate : rollout->evaluations()) {
       if (evaluate.evaluation_id() == first) continue;
-      EXPECT_THAT(evaluate.evaluation_id(), StartsWith("tiny/eval/0/1/"));
+      EXPECT_THAT(evaluate.evaluation_id(), StartsWith("tiny/eval/heldout/0/1/"));
       EXPECT_EQ(Answer(evaluate.evaluation_id()), absl::OkStatus());
     }
   }
@@ -302,7 +356,7 @@ TEST_F(JobEvaluationsTest, OneThatTheStoreNoLongerHasIsTriedAgain) {
   EXPECT_FALSE(Turn().has_value());
   ASSERT_EQ(store_.End(Take(r0_).evaluation_id()), absl::OkStatus());
   EXPECT_FALSE(Turn().has_value());
-  EXPECT_THAT(Take(r1_).evaluation_id(), StartsWith("tiny/eval/0/2/"));
+  EXPECT_THAT(Take(r1_).evaluation_id(), StartsWith("tiny/eval/heldout/0/2/"));
 }
 
 }  // namespace

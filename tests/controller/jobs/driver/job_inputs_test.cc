@@ -9,7 +9,8 @@ namespace {
 
 TEST(JobInputs, RowsAreHandedOutInBoundedPages) {
   Submission submission;
-  submission.yaml = TinyClusterJob() + "eval: {rows: 6}\n";
+  submission.yaml =
+      TinyClusterJob() + "eval: {rows: 6, sets: [{name: all}, {name: few, rows: 2}]}\n";
   const CheckedSubmission checked = CheckSubmission(submission, DataRoots::Unlimited());
   ASSERT_TRUE(checked.errors.empty()) << FormatConfigErrors(checked.errors);
   const job::v1::JobSpec& spec = checked.spec;
@@ -18,14 +19,19 @@ TEST(JobInputs, RowsAreHandedOutInBoundedPages) {
                                     DataRoots::Unlimited());
   ASSERT_TRUE(opened.ok()) << opened.status();
   const JobInputs& inputs = **opened;
-  EXPECT_EQ(NumRows(spec, inputs, true), 6);
-  EXPECT_EQ(NumRows(spec, inputs, false), 50);
-  EXPECT_EQ(FetchRows(spec, inputs, true, 4, 10)->size(), 2U);
-  EXPECT_EQ(FetchRows(spec, inputs, false, 50, 1)->size(), 0U);
-  EXPECT_EQ(FetchRows(spec, inputs, false, 51, 1).status().code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(FetchRows(spec, inputs, false, -1, 1).status().code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(FetchRows(spec, inputs, false, 0, kMaxRowsPerFetch + 1).status().code(),
+  const RowSource train = TrainingRows(inputs);
+  EXPECT_EQ(train.total, 50);
+  EXPECT_EQ(FetchRows(train, 50, 1)->size(), 0U);
+  EXPECT_EQ(FetchRows(train, 51, 1).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(FetchRows(train, -1, 1).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(FetchRows(train, 0, kMaxRowsPerFetch + 1).status().code(),
             absl::StatusCode::kInvalidArgument);
+  const auto first = HeldOutRowsOf(spec, inputs, "");
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->total, 6);
+  EXPECT_EQ(FetchRows(*first, 4, 10)->size(), 2U);
+  EXPECT_EQ(HeldOutRowsOf(spec, inputs, "few")->total, 2);
+  EXPECT_EQ(HeldOutRowsOf(spec, inputs, "other").status().code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

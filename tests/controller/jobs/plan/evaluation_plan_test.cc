@@ -37,15 +37,41 @@ TEST(EvaluationRule, CountsTheVersionsThatWerePassedOver) {
   EXPECT_EQ(FindDueEvaluation(rule, 35, 12).skipped, 1);  // 20
 }
 
+TEST(NextEvaluation, IsThatOfTheSetFurthestBehind) {
+  struct Case {
+    const char* name;
+    std::vector<int64_t> done;
+    int64_t committed;
+    int64_t set;  // -1: none
+    int64_t version;
+  };
+  for (const Case& c : {
+           Case{"the first of equals", {-1, -1}, 0, 0, 0},
+           Case{"then the next", {0, -1}, 0, 1, 0},
+           Case{"nothing is due", {0, 0}, 9, -1, 0},
+           Case{"not before every set has its turn", {10, 0}, 20, 1, 20},
+           Case{"the last version of every set", {45, 40}, 45, 1, 45},
+           Case{"all are done", {45, 45}, 45, -1, 0},
+           Case{"no sets", {}, 45, -1, 0},
+       }) {
+    const auto next = FindNextEvaluation({10, 45}, c.committed, c.done);
+    ASSERT_EQ(next.has_value(), c.set >= 0) << c.name;
+    if (!next.has_value()) continue;
+    EXPECT_EQ(next->set, static_cast<size_t>(c.set)) << c.name;
+    EXPECT_EQ(next->version, c.version) << c.name;
+  }
+  EXPECT_EQ(FindNextEvaluation({10, 100}, 35, {30, 0})->skipped, 2) << "10 and 20";
+}
+
 EvaluatorSlot Slot(const std::string& worker, int64_t version) {
   return {worker, 1, "job/rollout/" + worker, {0, version}};
 }
 
 TEST(EvaluationTracker, WaitsForARolloutThatHasTheVersion) {
   EvaluationTracker tracker(kDeadline, 3);
-  EXPECT_FALSE(tracker.Begin("job", 20, {Slot("a", 19)}, kNow).has_value());
+  EXPECT_FALSE(tracker.Begin("job", "set", {0, 20}, {Slot("a", 19)}, kNow).has_value());
   EXPECT_TRUE(tracker.idle());
-  const auto begun = tracker.Begin("job", 20, {Slot("a", 22), Slot("b", 20)}, kNow);
+  const auto begun = tracker.Begin("job", "set", {0, 20}, {Slot("a", 22), Slot("b", 20)}, kNow);
   ASSERT_TRUE(begun.has_value());
   EXPECT_EQ(begun->worker, "b") << "the version that is due, where there is one";
   EXPECT_FALSE(tracker.idle());
@@ -53,7 +79,7 @@ TEST(EvaluationTracker, WaitsForARolloutThatHasTheVersion) {
 
 TEST(EvaluationTracker, AnotherWorkerTriesWhenTheFirstIsGone) {
   EvaluationTracker tracker(kDeadline, 3);
-  const auto first = tracker.Begin("job", 0, {Slot("a", 0), Slot("b", 1)}, kNow);
+  const auto first = tracker.Begin("job", "set", {0, 0}, {Slot("a", 0), Slot("b", 1)}, kNow);
   const auto outcome = tracker.Check({Slot("b", 1)}, kNow);
   ASSERT_TRUE(outcome.retry.has_value());
   EXPECT_EQ(outcome.retry->worker, "b");
@@ -65,7 +91,7 @@ TEST(EvaluationTracker, AnotherWorkerTriesWhenTheFirstIsGone) {
 TEST(EvaluationTracker, AnotherWorkerTriesWhenTheFirstIsLateOrFails) {
   EvaluationTracker tracker(kDeadline, 3);
   const std::vector<EvaluatorSlot> slots = {Slot("a", 0), Slot("b", 0)};
-  const auto first = tracker.Begin("job", 0, slots, kNow);
+  const auto first = tracker.Begin("job", "set", {0, 0}, slots, kNow);
   EXPECT_FALSE(tracker.Check(slots, kNow + kDeadline - absl::Seconds(1)).retry.has_value());
   const auto late = tracker.Check(slots, kNow + kDeadline);
   ASSERT_TRUE(late.retry.has_value());
@@ -79,7 +105,7 @@ TEST(EvaluationTracker, AnotherWorkerTriesWhenTheFirstIsLateOrFails) {
 TEST(EvaluationTracker, GivesUpAfterItsTries) {
   EvaluationTracker tracker(kDeadline, 2);
   const std::vector<EvaluatorSlot> slots = {Slot("a", 0)};
-  ASSERT_TRUE(tracker.Begin("job", 0, slots, kNow).has_value());
+  ASSERT_TRUE(tracker.Begin("job", "set", {0, 0}, slots, kNow).has_value());
   tracker.Fail("first");
   const auto second = tracker.Check(slots, kNow);
   ASSERT_TRUE(second.retry.has_value()) << "the same worker where there is no other";
@@ -92,7 +118,7 @@ TEST(EvaluationTracker, GivesUpAfterItsTries) {
 TEST(EvaluationTracker, WhatIsAnsweredIsNotTriedAgain) {
   EvaluationTracker tracker(kDeadline, 3);
   const std::vector<EvaluatorSlot> slots = {Slot("a", 0), Slot("b", 0)};
-  const auto begun = tracker.Begin("job", 0, slots, kNow);
+  const auto begun = tracker.Begin("job", "set", {0, 0}, slots, kNow);
   tracker.SetAnswered(kNow);
   for (const auto& present : {slots, std::vector<EvaluatorSlot>()}) {
     const auto outcome = tracker.Check(present, kNow + kDeadline - absl::Seconds(1));
@@ -107,7 +133,7 @@ TEST(EvaluationTracker, WhatIsAnsweredIsNotTriedAgain) {
 TEST(EvaluationTracker, ScoringHasADeadlineOfItsOwn) {
   EvaluationTracker tracker(kDeadline, 3);
   const std::vector<EvaluatorSlot> slots = {Slot("a", 0)};
-  ASSERT_TRUE(tracker.Begin("job", 20, {Slot("a", 20)}, kNow).has_value());
+  ASSERT_TRUE(tracker.Begin("job", "set", {0, 20}, {Slot("a", 20)}, kNow).has_value());
   const absl::Time answered = kNow + kDeadline - absl::Seconds(1);
   tracker.SetAnswered(answered);
   tracker.SetAnswered(answered + absl::Seconds(30));  // the first call counts
@@ -128,7 +154,7 @@ TEST(EvaluationTracker, AnIdleOneIgnoresWhatItHears) {
   const auto outcome = tracker.Check({Slot("a", 0)}, kNow);
   EXPECT_FALSE(outcome.retry.has_value());
   EXPECT_EQ(outcome.given_up, "");
-  ASSERT_TRUE(tracker.Begin("job", 0, {Slot("a", 0)}, kNow).has_value());
+  ASSERT_TRUE(tracker.Begin("job", "set", {0, 0}, {Slot("a", 0)}, kNow).has_value());
   EXPECT_FALSE(tracker.Check({Slot("a", 0)}, kNow).retry.has_value()) << "no old failure counts";
   EXPECT_FALSE(tracker.running()->answered);
 }

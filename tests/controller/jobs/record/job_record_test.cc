@@ -28,6 +28,30 @@ JobRecord Record(JobState state) {
   return record;
 }
 
+TEST(JobRecord, AVersionIsEvaluatedOnceEverySetIs) {
+  JobRecord record = Record(JOB_STATE_RUNNING);
+  for (const char* name : {"a", "b"})
+    record.mutable_spec()->mutable_eval()->add_sets()->set_name(name);
+  EXPECT_EQ(EvaluatedVersion(record, "a"), -1);
+  SetEvaluatedVersion(record, "a", 20);
+  EXPECT_EQ(EvaluatedVersion(record, "a"), 20);
+  EXPECT_EQ(EvaluatedVersion(record, "b"), -1);
+  EXPECT_EQ(record.evaluated_version(), -1);
+  SetEvaluatedVersion(record, "b", 10);
+  EXPECT_EQ(record.evaluated_version(), 10);
+  SetEvaluatedVersion(record, "a", 10);
+  EXPECT_EQ(EvaluatedVersion(record, "a"), 20) << "it never falls";
+}
+
+TEST(JobRecord, ARecordOfAnOlderVersionSaysItForAllSets) {
+  JobRecord record = Record(JOB_STATE_RUNNING);
+  record.mutable_spec()->mutable_eval()->set_name("heldout");
+  record.set_evaluated_version(40);
+  EXPECT_EQ(EvaluatedVersion(record, "heldout"), 40);
+  SetEvaluatedVersion(record, "heldout", 60);
+  EXPECT_EQ(record.evaluated_version(), 60);
+}
+
 void AddTrainer(JobRecord& record) {
   *record.add_assignments() =
       NewAssignment(record, cluster::v1::ROLE_TRAINER, "trainer-0", 4, "inc", kNow);
