@@ -42,6 +42,9 @@ std::string DirectoryName(const std::string& directory) {
 }
 
 absl::Status CheckAddress(const ServeCommand& command) {
+  if (!runtime::ParseHostPort(command.listen).has_value()) {
+    return InvalidArgument(kListenFlag, " ", command.listen, " is not HOST:PORT");
+  }
   if (command.insecure || runtime::IsLoopback(command.listen)) return absl::OkStatus();
   return InvalidArgument(kListenFlag, " ", command.listen,
                          " is not a loopback address: put a proxy with TLS in front of one, or "
