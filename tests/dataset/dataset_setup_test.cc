@@ -55,6 +55,24 @@ TEST_F(DatasetSetup, WithoutEvaluationNothingIsHeldOut) {
   EXPECT_TRUE(Open().held_out.empty());
 }
 
+TEST_F(DatasetSetup, AnEvaluationSetHasItsOwnFileOrSharesTheHeldOutRows) {
+  const ScratchFolder scratch;
+  scratch.Write("rows.jsonl", "{\"q\": \"1\"}\n{\"q\": \"2\"}\n{\"q\": \"3\"}\n{\"q\": \"4\"}\n");
+  scratch.Write("own.jsonl", "{\"q\": \"7\"}\n");
+  job_["dataset"] = "{type: jsonl, path: " + scratch.File("rows.jsonl") + ", prompt: \"{q}\"}";
+  job_["warmup"] = "";
+  job_["reward"] = "{components: {a: {type: contains, text: \"1\"}}}";
+  job_["eval"] = "{sets: [{name: one, rows: 1}, {name: own, path: " + scratch.File("own.jsonl") +
+                 "}, {name: two, rows: 2}]}";
+  const JobDatasets data = Open();
+  EXPECT_EQ(data.train->size(), 2);
+  ASSERT_EQ(data.held_out.size(), 3U);
+  EXPECT_EQ(data.held_out[0]->Get(0)->prompt, "3");
+  EXPECT_EQ(data.held_out[0], data.held_out[2]);
+  EXPECT_EQ(data.held_out[1]->size(), 1);
+  EXPECT_EQ(data.held_out[1]->Get(0)->prompt, "7");
+}
+
 TEST_F(DatasetSetup, RowsMustHaveTheFieldsOfTheRewards) {
   const ScratchFolder scratch;
   scratch.Write("rows.jsonl", "{\"q\": \"1\", \"name\": \"x\"}\n{\"q\": \"2\"}\n");
