@@ -9,6 +9,7 @@
 #include "controller/jobs/plan/store_setup.h"
 #include "job/eval_sets.h"
 #include "job/loss_setup.h"
+#include "model/kv_cache_size.h"
 #include "rollout/worker/rollout_setup.h"
 
 namespace freshet {
@@ -33,6 +34,7 @@ absl::StatusOr<std::unique_ptr<JobSetup>> PrepareJob(const JobSpec& spec, const 
   FRESHET_RETURN_IF_ERROR(setup->store.Validate());
   FRESHET_ASSIGN_OR_RETURN(setup->prompts, CheckRows(spec, setup->data, *model.tokenizer,
                                                      model.config.max_position_embeddings));
+  FRESHET_RETURN_IF_ERROR(CheckKvCacheBytes(spec, model.config, setup->prompts.longest));
   return setup;
 }
 

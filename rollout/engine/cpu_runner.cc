@@ -45,7 +45,7 @@ struct CpuRunner::Buffers {
   Buffers(const ModelConfig& config, MatrixFormat format, int threads)
       : normed(format, config.hidden_size),
         router_input(MatrixFormat::kFloat32, config.hidden_size),
-        mixed(format, config.num_attention_heads * config.head_dim),
+        attended(format, config.num_attention_heads * config.head_dim),
         wanted(format, config.hidden_size),
         expert_input(format, config.hidden_size),
         scratch(static_cast<size_t>(threads)) {}
@@ -56,11 +56,12 @@ struct CpuRunner::Buffers {
   std::vector<float> router;                                        // [rows][experts]
   std::vector<std::vector<std::pair<int64_t, float>>> expert_rows;  // with their weights
   std::vector<float> expert_out;
+  std::vector<float> expert_sums;  // [rows][hidden]
   std::vector<float> logits;
   Activations normed;
   Activations router_input;
-  Activations mixed;   // attention's output
-  Activations wanted;  // rows that need logits
+  Activations attended;  // attention's output
+  Activations wanted;    // rows that need logits
   Activations expert_input;
   std::vector<Activations> inner;           // of MLPs, by size
   std::vector<std::vector<float>> scratch;  // by thread
@@ -68,9 +69,13 @@ struct CpuRunner::Buffers {
 
 namespace {
 
+// Makes room for `size` numbers, whose contents are then undefined.
 template <typename Vector>
 auto* Room(Vector& buffer, int64_t size) {
-  if (static_cast<int64_t>(buffer.size()) < size) buffer.resize(static_cast<size_t>(size));
+  if (static_cast<int64_t>(buffer.size()) < size) {
+    buffer = Vector();  // before the new one is allocated
+    buffer.resize(static_cast<size_t>(size));
+  }
   return buffer.data();
 }
 
@@ -105,9 +110,12 @@ CpuRunner::CpuRunner(const ModelConfig& config, const CpuRunnerOptions& options)
       options_(options),
       pool_(options.threads),
       buffers_(std::make_unique<Buffers>(config, options.format, options.threads)) {
+  const std::vector<double> frequencies = RopeInverseFrequencies(config);
+  cos_.reserve(static_cast<size_t>(config.max_position_embeddings) * frequencies.size());
+  sin_.reserve(cos_.capacity());
   // The angle in fp32, like the trainer.
   for (int64_t t = 0; t < config.max_position_embeddings; ++t) {
-    for (const double frequency : RopeInverseFrequencies(config)) {
+    for (const double frequency : frequencies) {
       const float angle = static_cast<float>(t) * static_cast<float>(frequency);
       cos_.push_back(std::cos(angle));
       sin_.push_back(std::sin(angle));
@@ -118,6 +126,12 @@ CpuRunner::CpuRunner(const ModelConfig& config, const CpuRunnerOptions& options)
 CpuRunner::~CpuRunner() = default;
 
 void CpuRunner::LoadWeights(Lane lane, const WeightSnapshot& snapshot) {
+  for (const std::shared_ptr<const Weights>& other : lanes_) {
+    if (other != nullptr && other->snapshot.bytes == snapshot.bytes) {
+      lanes_[static_cast<int>(lane)] = other;
+      return;
+    }
+  }
   const ParameterLayout layout = MakeParameterLayout(config_);
   const auto* arena = reinterpret_cast<const float*>(snapshot.bytes->data());
   const auto vector = [&](const ParameterBlock& block) -> const float* {
@@ -127,7 +141,7 @@ void CpuRunner::LoadWeights(Lane lane, const WeightSnapshot& snapshot) {
     if (block.shape.empty()) return PackedMatrix();
     return PackedMatrix(arena + block.offset, block.shape[0], block.shape[1], format, pool_);
   };
-  auto weights = std::make_unique<Weights>();
+  auto weights = std::make_shared<Weights>();
   weights->snapshot = snapshot;
   weights->embed = vector(layout.embed);
   for (const ParameterLayout::Layer& from : layout.layers) {
@@ -156,13 +170,20 @@ const float* CpuRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache)
   const int64_t rows = batch.size();
   const int64_t hidden = config_.hidden_size;
   Buffers& b = *buffers_;
+  // Here, because tasks of the pool must not throw.
+  int64_t scratch = hidden;
+  for (const PagedQuery& query : batch.queries) {
+    const int64_t heads = config_.num_attention_heads * config_.head_dim;
+    scratch = std::max(scratch, heads + PagedScores(query));
+  }
+  for (std::vector<float>& buffer : b.scratch) Room(buffer, scratch);
   Embed(weights, batch);
   float* x = b.x.data();
   for (size_t l = 0; l < weights.layers.size(); ++l) {
     const Layer& layer = weights.layers[l];
     Normalize(layer.input_norm, rows, b.normed);
     Attend(layer, static_cast<int64_t>(l), batch, cache);
-    MultiplyRows(b.mixed, rows, layer.o, {x, hidden, layer.o_bias, /*add=*/true});
+    MultiplyRows(b.attended, rows, layer.o, {x, hidden, layer.o_bias, /*add=*/true});
     if (layer.router.rows() > 0) {
       AddExperts(layer, rows);
     } else {
@@ -176,7 +197,7 @@ const float* CpuRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache)
   if (wanted == 0) return nullptr;
   b.wanted.Resize(wanted);
   pool_.For(wanted, [&](int64_t i, int thread) {
-    float* row = Room(b.scratch[static_cast<size_t>(thread)], hidden);
+    float* row = b.scratch[static_cast<size_t>(thread)].data();
     RmsNormRow(x + batch.wants[static_cast<size_t>(i)].row * hidden, weights.norm, hidden,
                config_.rms_norm_eps, row);
     b.wanted.Store(i, row);
@@ -201,7 +222,7 @@ void CpuRunner::Normalize(const float* weight, int64_t rows, Activations& out) {
   const int64_t hidden = config_.hidden_size;
   out.Resize(rows);
   pool_.For(rows, [&](int64_t i, int thread) {
-    float* row = Room(buffers_->scratch[static_cast<size_t>(thread)], hidden);
+    float* row = buffers_->scratch[static_cast<size_t>(thread)].data();
     RmsNormRow(buffers_->x.data() + i * hidden, weight, hidden, config_.rms_norm_eps, row);
     out.Store(i, row);
   });
@@ -229,14 +250,13 @@ void CpuRunner::Attend(const Layer& layer, int64_t index, const EngineBatch& bat
     const auto& [block, slot] = batch.slots[static_cast<size_t>(i)];
     cache.Write(index, block, slot, row + heads * dim, row + (heads + kv_heads) * dim);
   });
-  b.mixed.Resize(rows);
+  b.attended.Resize(rows);
   pool_.For(rows, [&](int64_t i, int thread) {
     const PagedQuery& query = batch.queries[static_cast<size_t>(i)];
-    const int64_t scores = PagedScores(query);
-    float* scratch = Room(b.scratch[static_cast<size_t>(thread)], heads * dim + scores);
+    float* out = b.scratch[static_cast<size_t>(thread)].data();
     PagedAttention(cache, index, config_.Window(index), query, heads, qkv + i * width,
-                   scratch + heads * dim, scratch);
-    b.mixed.Store(i, scratch);
+                   out + heads * dim, out);
+    b.attended.Store(i, out);
   });
 }
 
@@ -267,6 +287,8 @@ void CpuRunner::AddExperts(const Layer& layer, int64_t rows) {
   MultiplyRows(b.router_input, rows, layer.router, {router, experts});
   Room(b.expert_rows, experts);
   for (auto& chosen : b.expert_rows) chosen.clear();
+  float* sums = Room(b.expert_sums, rows * hidden);
+  std::fill_n(sums, rows * hidden, 0.0F);
   for (int64_t i = 0; i < rows; ++i) {
     for (const ExpertShare& share : ChooseExperts(router + i * experts, config_)) {
       b.expert_rows[static_cast<size_t>(share.expert)].emplace_back(i, share.weight);
@@ -287,8 +309,11 @@ void CpuRunner::AddExperts(const Layer& layer, int64_t rows) {
     MultiplyRows(inner, count, layer.mlps[e].down, {out, hidden, layer.mlps[e].down_bias});
     for (int64_t i = 0; i < count; ++i) {
       const auto& [row, weight] = chosen[static_cast<size_t>(i)];
-      AddScaledRow(out + i * hidden, weight, hidden, b.x.data() + row * hidden);
+      AddScaledRow(out + i * hidden, weight, hidden, sums + row * hidden);
     }
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    AddScaledRow(sums + i * hidden, 1, hidden, b.x.data() + i * hidden);
   }
 }
 

@@ -18,8 +18,9 @@ struct CpuRunnerOptions {
   int threads = 1;  // including the caller
 };
 
-// Computes on the CPU with the kernels of kernels/. The residual stream, norms, biases, attention,
-// routers and logits are fp32 in either format. Results do not depend on the number of threads.
+// Computes on the CPU with the kernels of kernels/. The residual stream, norms, biases, attention
+// and routers are fp32. Products of bf16 matrices are rounded to bf16, as in the trainer. Results
+// do not depend on the number of threads.
 class CpuRunner final : public ModelRunner {
  public:
   // Throws std::bad_alloc.
@@ -50,7 +51,7 @@ class CpuRunner final : public ModelRunner {
   ThreadPool pool_;
   std::vector<float> cos_;  // [max_position_embeddings][head_dim / 2]
   std::vector<float> sin_;
-  std::unique_ptr<Weights> lanes_[kNumLanes];
+  std::shared_ptr<const Weights> lanes_[kNumLanes];  // one object if they are the same
   std::unique_ptr<Buffers> buffers_;
 };
 

@@ -1,6 +1,7 @@
 #include "rollout/engine/engine_scheduler.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/random.h"
@@ -91,17 +92,9 @@ EngineScheduler::EngineScheduler(const ModelConfig& config, const EngineLimits& 
       cache_(CacheShape(config), limits.cache_blocks),
       prefixes_(limits.cache_blocks) {}
 
-int64_t EngineScheduler::BlocksNeeded(int64_t prompt_tokens, int64_t num_samples,
-                                      int64_t max_new_tokens) const {
-  // Each sample needs its own copy of the prompt's last, partly filled block.
-  const int64_t shared = prompt_tokens / kKvBlockTokens;
-  const int64_t whole = CeilDiv(prompt_tokens + max_new_tokens, kKvBlockTokens);
-  return CeilDiv(prompt_tokens, kKvBlockTokens) + num_samples * (whole - shared);
-}
-
 int64_t EngineScheduler::Admissible(int64_t prompt_tokens, int64_t num_samples,
                                     const SamplingParams& sampling, int64_t most) const {
-  const int64_t blocks = BlocksNeeded(prompt_tokens, num_samples, sampling.max_new_tokens);
+  const int64_t blocks = KvBlocksOfGroup(prompt_tokens, num_samples, sampling.max_new_tokens);
   const int64_t by_blocks = (cache_.num_blocks() - reserved_blocks_) / blocks;
   int64_t by_samples = (limits_.max_sequences - running_) / num_samples;
   // A request larger than the whole engine may run alone.
@@ -143,7 +136,8 @@ absl::Status EngineScheduler::Submit(GenerationRequest request) {
   FRESHET_RETURN_IF_ERROR(CheckRequest(request));
   const auto prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
   const auto num_samples = static_cast<int64_t>(request.sample_indices.size());
-  const int64_t blocks = BlocksNeeded(prompt_tokens, num_samples, request.sampling.max_new_tokens);
+  const int64_t blocks =
+      KvBlocksOfGroup(prompt_tokens, num_samples, request.sampling.max_new_tokens);
   if (blocks > cache_.num_blocks()) {
     return InvalidArgument("request ", request.id, ": needs ", blocks,
                            " cache blocks, the engine has ", cache_.num_blocks(),
@@ -178,7 +172,7 @@ EngineBatch EngineScheduler::Fill(Lane lane) {
   batch.room = limits_.max_batch_tokens;
   std::list<RunningGroup>& groups = groups_[static_cast<int>(lane)];
   for (RunningGroup& group : groups) {
-    group.mixed = group.mixed || std::exchange(group.computing, true);
+    if (std::exchange(group.computing, true)) group.mixed = true;
   }
   for (RunningGroup& group : groups) {
     if (!group.prompt_done()) continue;
@@ -372,9 +366,12 @@ void EngineScheduler::Retain(Lane lane, const std::vector<int32_t>& tokens,
 
 void EngineScheduler::Release(const RunningGroup& group, RunningSample& sample) {
   if (sample.forked && group.prompt_done() && !group.computing && !group.mixed) {
-    std::vector<int32_t> tokens = Tokens(group, sample.response.response_ids);
-    tokens.resize(static_cast<size_t>(group.prompt_size() + sample.fed));
-    Retain(group.request.lane, tokens, sample.blocks);
+    try {
+      std::vector<int32_t> tokens = Tokens(group, sample.response.response_ids);
+      tokens.resize(static_cast<size_t>(group.prompt_size() + sample.fed));
+      Retain(group.request.lane, tokens, sample.blocks);
+    } catch (const std::bad_alloc&) {  // the blocks are released all the same
+    }
   }
   ReleaseLastFirst(sample.blocks);
   --running_;
@@ -410,8 +407,16 @@ void EngineScheduler::WeightsChanged(Lane lane, bool recompute) {
   for (RunningGroup& group : groups_[static_cast<int>(lane)]) {
     group.mixed = !recompute && group.fed > 0;
     if (!recompute) continue;
-    group.fed = 0;
-    for (RunningSample& sample : group.samples) sample.fed = 0;
+    // Blocks may be shared with other groups, which compute them again too.
+    for (RunningSample& sample : group.samples) {
+      ReleaseLastFirst(sample.blocks);
+      sample.blocks.clear();
+      sample.forked = false;
+      sample.fed = 0;
+    }
+    ReleaseLastFirst(group.blocks);
+    group.blocks.clear();
+    group.fed = group.found = 0;
   }
 }
 

@@ -61,7 +61,6 @@ class EngineScheduler {
   EngineStats stats() const;
 
  private:
-  int64_t BlocksNeeded(int64_t prompt_tokens, int64_t num_samples, int64_t max_new_tokens) const;
   void FillFromGroup(RunningGroup& group, EngineBatch& batch);
   void FillFromSample(RunningGroup& group, RunningSample& sample, EngineBatch& batch);
   void Fork(RunningGroup& group, RunningSample& sample);

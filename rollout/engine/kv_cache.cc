@@ -17,8 +17,7 @@ KvCache::KvCache(const KvCacheShape& shape, int64_t num_blocks)
       layer_stride_(shape.num_kv_heads * head_stride_),
       block_stride_(shape.num_layers * layer_stride_),
       blocks_(static_cast<size_t>(num_blocks)) {
-  // Zeroed, because slots beyond a sequence's end are read with weight zero. calloc maps zero pages
-  // lazily, so unused blocks cost no memory.
+  // calloc maps zero pages lazily, so unused blocks cost no memory.
   const size_t bytes = static_cast<size_t>(num_blocks * block_stride_) * sizeof(float);
   data_.reset(static_cast<float*>(std::calloc(1, bytes)));
   if (data_ == nullptr) throw std::bad_alloc();

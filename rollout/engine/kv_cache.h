@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "model/kv_cache_size.h"
+
 namespace freshet {
 
 struct KvCacheShape {
@@ -13,9 +15,6 @@ struct KvCacheShape {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
 };
-
-// Tokens per block: one AVX-512 register of fp32 scores.
-constexpr int64_t kKvBlockTokens = 16;
 
 // Paged store of keys and values in fp32. A block holds kKvBlockTokens tokens of all layers and
 // heads. Sequences list their blocks in a table; blocks of a shared prompt are reference-counted,
@@ -32,7 +31,7 @@ class KvCache {
   // A free block keeps its contents and is in use again.
   void AddReference(int32_t block);
   void Release(int32_t block);
-  // Whether a block's contents may be wanted once it is free. Allocate ends it.
+  // Whether a block's contents may be wanted once it is free. Allocate clears the flag.
   void SetRetained(int32_t block, bool retained);
   // Copies the first `tokens` tokens of a block, all layers.
   void CopyPrefix(int32_t from, int32_t to, int64_t tokens);

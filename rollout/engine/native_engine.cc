@@ -17,17 +17,10 @@
 namespace freshet {
 namespace {
 
-constexpr int64_t kDefaultCacheBytes = int64_t{4} << 30;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 int64_t CacheBlocks(const ModelConfig& config, const NativeEngineOptions& options) {
   if (options.cache_blocks > 0) return options.cache_blocks;
-  const int64_t full = CeilDiv(config.max_position_embeddings, kKvBlockTokens) + 1;
-  const int64_t block_bytes = config.num_hidden_layers * config.num_key_value_heads * 2 *
-                              config.head_dim * kKvBlockTokens *
-                              static_cast<int64_t>(sizeof(float));
-  const int64_t affordable = std::max<int64_t>(full * 2, kDefaultCacheBytes / block_bytes);
+  const int64_t full = KvBlocksOfGroup(config.max_position_embeddings, 1, 0);
+  const int64_t affordable = std::max<int64_t>(1, options.cache_bytes / KvBlockBytes(config));
   return std::min(affordable, (options.max_sequences + 1) * full * 2);
 }
 
@@ -53,6 +46,9 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
   if (options.threads < 1) return InvalidArgument("threads ", options.threads, " is below 1");
   if (options.cache_blocks < 0) {
     return InvalidArgument("cache_blocks ", options.cache_blocks, " is below 0");
+  }
+  if (options.cache_bytes < 1) {
+    return InvalidArgument("cache_bytes ", options.cache_bytes, " is below 1");
   }
   FRESHET_RETURN_IF_ERROR(config.Validate());
   try {
@@ -97,6 +93,11 @@ absl::StatusOr<std::vector<GenerationOutput>> NativeEngine::Poll() {
       const EngineBatch batch = scheduler_.Fill(lane);
       if (batch.size() == 0) continue;
       const float* logits = runner_->Run(lane, batch, scheduler_.cache());
+      const auto wanted = static_cast<int64_t>(batch.wants.size());
+      if (!AllFinite(logits, wanted * config_.vocab_size)) {
+        return Internal("logits of version ", version(lane).version,
+                        " are not finite; has the training diverged?");
+      }
       std::vector<GenerationOutput> outputs = scheduler_.Accept(lane, batch, logits, version(lane));
       finished.insert(finished.end(), std::make_move_iterator(outputs.begin()),
                       std::make_move_iterator(outputs.end()));
@@ -123,7 +124,7 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
   }
   if (!HasWeights(Lane::kRollout)) return FailedPrecondition("the engine has no weights yet");
   KvCache& cache = scheduler_.cache();
-  const int64_t needed = CeilDiv(static_cast<int64_t>(ids.size()) - 1, kKvBlockTokens);
+  const int64_t needed = KvBlocksOfGroup(static_cast<int64_t>(ids.size()) - 1, 0, 0);
   if (needed > cache.num_free()) {
     return ResourceExhausted("no room for ", ids.size(), " tokens: ", needed,
                              " cache blocks are needed, ", cache.num_free(), " are free");

@@ -16,13 +16,17 @@ namespace freshet {
 // What happens to cached keys and values when new weights arrive.
 enum class KvPolicy { kKeep, kRecompute };
 
+constexpr int64_t kDefaultKvCacheBytes = int64_t{4} << 30;
+
 struct NativeEngineOptions {
   int64_t max_sequences = 512;      // maximum number of running samples
   int64_t max_batch_tokens = 2048;  // per forward pass; longer prompts are split
-  int64_t cache_blocks = 0;         // 0: enough for max_sequences of full length, at most 4 GiB
-  bool bf16 = false;                // use bf16 matrix products
-  int threads = 1;                  // of the kernels, including the caller of Poll
-  bool aten = false;                // compute with ATen instead of the CPU kernels
+  // Of keys and values; no more than max_sequences need at their longest.
+  int64_t cache_bytes = kDefaultKvCacheBytes;
+  int64_t cache_blocks = 0;  // if above 0, instead of cache_bytes
+  bool bf16 = false;         // use bf16 matrix products
+  int threads = 1;           // of the kernels, including the caller of Poll
+  bool aten = false;         // compute with ATen instead of the CPU kernels
   KvPolicy kv = KvPolicy::kKeep;
   bool prefix_cache = true;  // sequences share the cache of a common prefix
 };

@@ -87,8 +87,8 @@ int32_t Draw(const SoftmaxWeights& softmax, double uniform) {
   }
   // Rounding can leave `left` positive at the end of the last block, and all its weights may be 0.
   if (chosen == end) {
-    while (softmax.weights[--chosen] == 0) {
-    }
+    do --chosen;
+    while (chosen > 0 && softmax.weights[chosen] == 0);
   }
   return static_cast<int32_t>(chosen);
 }
@@ -152,8 +152,8 @@ absl::Status CheckRange(const char* name, double value, double min, double max) 
 }  // namespace
 
 absl::Status SamplingParams::Validate() const {
-  if (!(temperature >= 0.0) || !std::isfinite(temperature)) {
-    return InvalidArgument("temperature ", temperature, " is below 0 or not finite");
+  if (temperature != 0.0) {
+    FRESHET_RETURN_IF_ERROR(CheckRange("temperature", temperature, kMinTemperature, 1e6));
   }
   if (!(top_p > 0.0 && top_p <= 1.0)) return InvalidArgument("top_p ", top_p, " is not in (0, 1]");
   if (top_k < 0) return InvalidArgument("top_k ", top_k, " is below 0");
@@ -182,8 +182,8 @@ SampledToken SampleToken(const float* logits, int64_t vocab_size, const Sampling
   const double scale = params.temperature == 0.0 ? 1.0 : 1.0 / params.temperature;
   SampledToken token;
   if (params.temperature == 0.0) {
-    token.id =
-        static_cast<int32_t>(std::find(drawn_from, drawn_from + vocab_size, max) - drawn_from);
+    const float* best = std::find(drawn_from, drawn_from + vocab_size - 1, max);
+    token.id = static_cast<int32_t>(best - drawn_from);
     token.sampling_logprob = LogSoftmaxAt(drawn_from, vocab_size, scale, token.id);
     token.logprob = token.sampling_logprob;
   } else {
@@ -196,6 +196,7 @@ SampledToken SampleToken(const float* logits, int64_t vocab_size, const Sampling
         const double weight = softmax.weights[static_cast<size_t>(i)];
         if (weight > 0) candidates.push_back({static_cast<int32_t>(i), weight});
       }
+      if (candidates.empty()) candidates.push_back({0, 1.0});
       candidates = Truncate(std::move(candidates), params);
       total = TotalWeight(candidates);
       token.sampling_top = TopLogprobs(candidates, total, params.top_logprobs);

@@ -14,6 +14,7 @@
 namespace freshet {
 
 constexpr int32_t kMaxTopLogprobs = 20;
+constexpr double kMinTemperature = 1e-4;  // smallest above 0
 
 // How tokens are sampled. Meanings and order of application are those of vLLM: logit_bias and
 // min_new_tokens, penalties, temperature, min_p, top_k, top_p.
@@ -80,7 +81,8 @@ struct SampledToken {
   std::vector<TokenLogprob> sampling_top;
 };
 
-// Samples one token from `logits` [vocab_size]. Deterministic in its arguments; `uniform` is in
+// Samples one token from `logits` [vocab_size], which are finite or -infinity, and not all the
+// latter. Deterministic in its arguments; `uniform` is in
 // [0, 1). Ties at a cut favor the smaller id. `counts` may be empty unless AdjustsLogits().
 SampledToken SampleToken(const float* logits, int64_t vocab_size, const SamplingParams& params,
                          const TokenCounts& counts, double uniform);

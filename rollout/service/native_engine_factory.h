@@ -15,8 +15,9 @@ namespace freshet {
 inline absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeNativeEngine(
     const job::v1::JobSpec& spec, const ModelConfig& model) {
   UseOneTorchThread();
-  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<NativeEngine> engine,
-                           NativeEngine::Create(model, MakeEngineOptions(spec)));
+  FRESHET_ASSIGN_OR_RETURN(
+      std::unique_ptr<NativeEngine> engine,
+      NativeEngine::Create(model, MakeEngineOptions(spec, ReadContainerLimits())));
   return engine;
 }
 

@@ -70,11 +70,18 @@ uint64_t EvalSeed(const job::v1::JobSpec& spec) {
   return static_cast<uint64_t>(spec.seed()) ^ kEvalStream;
 }
 
-NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec) {
+NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec, const ContainerLimits& limits) {
+  constexpr int64_t kMostThreads = 256;
   NativeEngineOptions options;
   options.max_sequences = std::max(spec.rollout().max_sequences(), spec.group_size());
   options.max_batch_tokens = spec.rollout().max_batch_tokens();
   options.bf16 = spec.model().dtype() == "bf16";
+  const int64_t cpus =
+      std::min<int64_t>(kMostThreads, static_cast<int64_t>(limits.cpus.value_or(1)));
+  options.threads = static_cast<int>(spec.rollout().has_threads() ? spec.rollout().threads()
+                                                                  : std::max<int64_t>(1, cpus));
+  options.cache_bytes = std::min(options.cache_bytes, limits.memory_bytes.value_or(INT64_MAX) / 4);
+  if (spec.rollout().has_kv_cache_bytes()) options.cache_bytes = spec.rollout().kv_cache_bytes();
   options.kv = spec.weight_sync().kv() == "recompute" ? KvPolicy::kRecompute : KvPolicy::kKeep;
   return options;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/container_limits.h"
 #include "freshet/job/v1/job_spec.pb.h"
 #include "model/model_config.h"
 #include "rollout/engine/native_engine.h"
@@ -34,7 +35,9 @@ absl::StatusOr<std::shared_ptr<const Prompt>> MakeHeldOutPrompt(
 // Seed of evaluations: a separate stream, the same for every version.
 uint64_t EvalSeed(const job::v1::JobSpec& spec);
 
-NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec);
+// What the job leaves open depends on the limits of the process's container.
+NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec,
+                                      const ContainerLimits& limits = {});
 
 // Episode options of a job with an environment. A user's own environment (type grpc) is requested
 // by the name "".

@@ -94,11 +94,16 @@ bool HttpServer::Impl::Drain(absl::Duration timeout) {
 void HttpServer::Impl::Accept() {
   acceptor_.async_accept([this](error_code error, tcp::socket socket) {
     if (!acceptor_.is_open()) return;
-    if (error) {  // no descriptors: do not spin
+    if (error) {  // no descriptors
+      const HttpConnectionPtr idle = context_.connections.Oldest(HttpState::kIdle);
+      if (idle != nullptr) {
+        idle->Close();
+        return Accept();
+      }
       if (accept_gate_.Admit(error.message(), absl::Now())) {
         FRESHET_LOG(Warning) << "event=http_not_accepted error=" << LogQuoted(error.message());
       }
-      accept_retry_.expires_after(kAcceptRetry);
+      accept_retry_.expires_after(kAcceptRetry);  // does not spin
       accept_retry_.async_wait([this](error_code) {
         if (acceptor_.is_open()) Accept();
       });

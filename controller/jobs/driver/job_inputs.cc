@@ -8,6 +8,7 @@
 #include "base/str_cat.h"
 #include "job/eval_sets.h"
 #include "model/bundle_proto.h"
+#include "model/kv_cache_size.h"
 
 namespace freshet {
 namespace {
@@ -26,6 +27,7 @@ absl::StatusOr<std::shared_ptr<const JobInputs>> OpenJobInputs(const job::v1::Jo
   FRESHET_ASSIGN_OR_RETURN(inputs->data, OpenDatasets(spec, roots));
   FRESHET_ASSIGN_OR_RETURN(inputs->bounds, CheckRows(spec, inputs->data, *inputs->tokenizer,
                                                      model.config.max_position_embeddings));
+  FRESHET_RETURN_IF_ERROR(CheckKvCacheBytes(spec, model.config, inputs->bounds.longest));
   inputs->model = std::make_shared<const trainer::v1::ModelBundle>(std::move(bundle));
   return inputs;
 }

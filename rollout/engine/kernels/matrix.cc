@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <new>
+
+#include "rollout/engine/kernels/vector_math.h"
 
 namespace freshet {
 namespace {
@@ -13,6 +14,18 @@ constexpr int64_t kLine = 64;  // bytes of a cache line
 
 int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
+}
+
+__attribute__((always_inline)) inline uint16_t Round(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = bits + 0x7FFFU + ((bits >> 16U) & 1U);
+  const uint32_t nan = bits | 0x400000U;
+  return static_cast<uint16_t>(((bits & 0x7FFFFFFFU) > 0x7F800000U ? nan : rounded) >> 16U);
+}
+
+FRESHET_MULTIARCH
+void RoundRow(const float* values, int64_t size, uint16_t* to) {
+  for (int64_t i = 0; i < size; ++i) to[i] = Round(values[i]);
 }
 
 }  // namespace
@@ -24,12 +37,7 @@ AlignedBytes AllocateAligned(int64_t bytes) {
   return AlignedBytes(static_cast<std::byte*>(data));
 }
 
-uint16_t ToBfloat16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = bits + 0x7FFFU + ((bits >> 16U) & 1U);
-  const uint32_t nan = (bits >> 16U) | 0x40U;
-  return static_cast<uint16_t>((bits & 0x7FFFFFFFU) > 0x7F800000U ? nan : rounded >> 16U);
-}
+uint16_t ToBfloat16(float value) { return Round(value); }
 
 float FromBfloat16(uint16_t value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value) << 16U);
@@ -54,12 +62,7 @@ void Activations::Store(int64_t row, const float* values) {
     std::memcpy(to, values, static_cast<size_t>(columns_) * sizeof(float));
     return;
   }
-  auto* rounded = reinterpret_cast<uint16_t*>(to);
-  for (int64_t k = 0; k < columns_; ++k) rounded[k] = ToBfloat16(values[k]);
-}
-
-void Activations::Copy(int64_t row, const Activations& from, int64_t from_row) {
-  std::memcpy(data_.get() + row * stride_, from.row(from_row), static_cast<size_t>(stride_));
+  RoundRow(values, columns_, reinterpret_cast<uint16_t*>(to));
 }
 
 PackedMatrix::PackedMatrix(const float* weights, int64_t rows, int64_t columns, MatrixFormat format,
@@ -88,7 +91,7 @@ void PackedMatrix::PackPanel(const float* weights, int64_t panel) {
     } else {
       uint16_t* to = reinterpret_cast<uint16_t*>(data) + 2 * r;
       for (int64_t k = 0; k < columns_; ++k) {
-        to[(k / 2) * 2 * kPanelRows + k % 2] = ToBfloat16(row[k]);
+        to[(k / 2) * 2 * kPanelRows + k % 2] = Round(row[k]);
       }
     }
   }

@@ -34,8 +34,6 @@ class Activations {
   void Resize(int64_t rows);
   // Rounds row `row` from `values` [columns]. Different rows may be stored concurrently.
   void Store(int64_t row, const float* values);
-  // Copies a row of another object of the same shape.
-  void Copy(int64_t row, const Activations& from, int64_t from_row);
 
   MatrixFormat format() const { return format_; }
   int64_t columns() const { return columns_; }

@@ -12,8 +12,8 @@ namespace {
 
 using AliasedFloat = float __attribute__((may_alias));
 
-// A product, as plain numbers: the kernels call no function that other code calls too, because the
-// linker keeps one of them.
+// A product, as plain numbers. Kernels call only functions of this file: an inline function that is
+// compiled here for AVX-512 could replace the same function of other files at link time.
 struct Operands {
   const std::byte* x;
   int64_t x_stride;  // bytes
@@ -34,13 +34,12 @@ struct Tile {
 };
 
 #define FRESHET_INLINE inline __attribute__((always_inline))
-#if defined(__clang__)
 #define FRESHET_PRAGMA(text) _Pragma(#text)
+#if defined(__clang__)
 #define FRESHET_BEGIN_TARGET(features) \
   FRESHET_PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
 #define FRESHET_END_TARGET _Pragma("clang attribute pop")
 #else
-#define FRESHET_PRAGMA(text) _Pragma(#text)
 #define FRESHET_BEGIN_TARGET(features) \
   _Pragma("GCC push_options") FRESHET_PRAGMA(GCC target(features))
 #define FRESHET_END_TARGET _Pragma("GCC pop_options")
@@ -105,8 +104,8 @@ void Multiply(const Activations& x, int64_t count, const PackedMatrix& matrix,
   const Operands operands{
       x.row(0),      x.stride(), matrix.panel(0), matrix.panel_bytes(), matrix.columns(),
       matrix.rows(), out};
-  // A few tasks per thread, so that a thread that the system delays holds the others up little.
-  const int64_t most = std::max<int64_t>(1, matrix.panels() / (pool.threads() * 4));
+  // A few tasks per thread limit the wait for a delayed thread.
+  const int64_t most = std::max<int64_t>(1, matrix.panels() / (int64_t{4} * pool.threads()));
   const int64_t panels = pool.threads() == 1 ? matrix.panels() : std::min<int64_t>(most, 4);
   const int64_t tasks = (matrix.panels() + panels - 1) / panels;
   pool.For(tasks, [&](int64_t task, int) {

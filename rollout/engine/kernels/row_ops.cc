@@ -7,14 +7,12 @@
 namespace freshet {
 namespace {
 
-constexpr int64_t kLanes = 16;
-
 FRESHET_MULTIARCH
 float SumOfSquares(const float* x, int64_t size) {
-  float lanes[kLanes] = {};
+  float lanes[kFloatLanes] = {};
   int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) lanes[l] += x[i + l] * x[i + l];
+  for (; i + kFloatLanes <= size; i += kFloatLanes) {
+    for (int64_t l = 0; l < kFloatLanes; ++l) lanes[l] += x[i + l] * x[i + l];
   }
   for (int64_t l = 0; i < size; ++i, ++l) lanes[l] += x[i] * x[i];
   float sum = 0;

@@ -1,6 +1,7 @@
 #include "rollout/engine/kernels/softmax.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "rollout/engine/kernels/vector_math.h"
@@ -8,16 +9,14 @@
 namespace freshet {
 namespace {
 
-constexpr int64_t kLanes = 16;
-
 // Sum of the weights of `size` logits, which are written to `weights` unless it is null.
 FRESHET_MULTIARCH
 float WeightsOf(const float* logits, int64_t size, float max, float scale, float* weights) {
-  float lanes[kLanes] = {};
-  float block[kLanes];
-  for (int64_t i = 0; i < size; i += kLanes) {
-    const int64_t live = size - i < kLanes ? size - i : kLanes;
-    for (int64_t l = 0; l < kLanes; ++l) {
+  float lanes[kFloatLanes] = {};
+  float block[kFloatLanes];
+  for (int64_t i = 0; i < size; i += kFloatLanes) {
+    const int64_t live = size - i < kFloatLanes ? size - i : kFloatLanes;
+    for (int64_t l = 0; l < kFloatLanes; ++l) {
       const float logit = l < live ? logits[i + l] : -3.0e38F;
       block[l] = ExpNonPositive((logit - max) * scale);
       lanes[l] += block[l];
@@ -34,11 +33,11 @@ float WeightsOf(const float* logits, int64_t size, float max, float scale, float
 
 FRESHET_MULTIARCH
 float MaxOf(const float* values, int64_t size) {
-  float lanes[kLanes];
+  float lanes[kFloatLanes];
   for (float& lane : lanes) lane = values[0];
   int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) {
+  for (; i + kFloatLanes <= size; i += kFloatLanes) {
+    for (int64_t l = 0; l < kFloatLanes; ++l) {
       lanes[l] = values[i + l] > lanes[l] ? values[i + l] : lanes[l];
     }
   }
@@ -46,6 +45,15 @@ float MaxOf(const float* values, int64_t size) {
   for (const float lane : lanes) max = lane > max ? lane : max;
   for (; i < size; ++i) max = values[i] > max ? values[i] : max;
   return max;
+}
+
+FRESHET_MULTIARCH
+bool AllFinite(const float* values, int64_t size) {
+  int32_t bad = 0;
+  for (int64_t i = 0; i < size; ++i) {
+    bad |= (std::bit_cast<int32_t>(values[i]) & 0x7F800000) == 0x7F800000;
+  }
+  return bad == 0;
 }
 
 void ComputeSoftmax(const float* logits, int64_t size, float max, double scale,

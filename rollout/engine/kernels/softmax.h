@@ -7,6 +7,7 @@
 namespace freshet {
 
 float MaxOf(const float* values, int64_t size);
+bool AllFinite(const float* values, int64_t size);
 
 // Unnormalized probabilities of softmax(logits * scale), relative to the likeliest token.
 struct SoftmaxWeights {

@@ -26,12 +26,19 @@ void Await(const std::atomic<T>& value, T old) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-  for (int thread = 1; thread < threads; ++thread) {
-    threads_.emplace_back([this, thread] { Work(thread); });
+  try {
+    for (int thread = 1; thread < threads; ++thread) {
+      threads_.emplace_back([this, thread] { Work(thread); });
+    }
+  } catch (...) {
+    Stop();
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { Stop(); }
+
+void ThreadPool::Stop() {
   stopping_.store(true);
   loops_.fetch_add(1);
   loops_.notify_all();

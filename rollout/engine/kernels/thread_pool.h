@@ -14,7 +14,8 @@ namespace freshet {
 // step may be short. For is called by one thread at a time.
 class ThreadPool {
  public:
-  // `threads` includes the caller of For; at least 1.
+  // `threads` includes the caller of For; at least 1. Throws std::system_error if they cannot
+  // start.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -28,15 +29,16 @@ class ThreadPool {
 
  private:
   void Work(int thread);
+  void Stop();
   void RunTasks(int thread);
 
-  std::vector<std::thread> threads_;
   const absl::FunctionRef<void(int64_t, int)>* task_ = nullptr;
   int64_t count_ = 0;
   std::atomic<int64_t> next_ = 0;
   std::atomic<int> running_ = 0;  // threads that have not finished the current loop
   std::atomic<uint32_t> loops_ = 0;
   std::atomic<bool> stopping_ = false;
+  std::vector<std::thread> threads_;  // last: they use the other members
 };
 
 }  // namespace freshet

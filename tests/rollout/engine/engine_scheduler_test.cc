@@ -360,14 +360,16 @@ TEST_F(EngineSchedulerTest, WhatIsKeptMakesRoomForOtherTokens) {
   EXPECT_EQ(scheduler.stats().cache_blocks_free, 6);
 }
 
-TEST_F(EngineSchedulerTest, AForgottenCacheIsComputedAgainInTheSameBlocks) {
+TEST_F(EngineSchedulerTest, AForgottenCacheIsComputedAgain) {
   EngineScheduler scheduler = Make(limits_);
   ASSERT_TRUE(scheduler.Submit(Request(1, 20, 2)).ok());
   Turn(scheduler);
   Turn(scheduler);
   const int64_t free = scheduler.stats().cache_blocks_free;
   scheduler.WeightsChanged(Lane::kRollout, /*recompute=*/true);
-  EXPECT_EQ(scheduler.Fill(Lane::kRollout).size(), 20);
+  const EngineBatch batch = scheduler.Fill(Lane::kRollout);
+  EXPECT_EQ(batch.size(), 20);
+  Accept(scheduler, batch);
   EXPECT_EQ(scheduler.stats().cache_blocks_free, free);
 }
 

@@ -1,6 +1,8 @@
-#include <atomic>
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <ostream>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -14,8 +16,6 @@
 
 namespace freshet {
 namespace {
-
-using testing::Each;
 
 std::vector<float> RandomNumbers(int64_t count, uint64_t seed) {
   std::vector<float> numbers;

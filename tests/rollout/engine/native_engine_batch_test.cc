@@ -107,10 +107,14 @@ TEST_P(NativeEngineBatchTest, LargeBatchesChangeNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Widths, NativeEngineBatchTest,
-                         testing::Values(Width{32, 32, 4, 2, 8, 48}, Width{512, 64, 8, 4, 8, 172},
-                                         Width{40, 96, 6, 2, 16, 200},
+                         testing::Values(Width{32, 32, 4, 2, 8, 48},
+                                         Width{48, 32, 4, 2, 8, 48, true},
+                                         Width{512, 64, 8, 4, 8, 172}, Width{40, 96, 6, 2, 16, 200},
                                          Width{1000, 256, 8, 8, 32, 688}),
-                         [](const auto& tested) { return StrCat("Hidden", tested.param.hidden); });
+                         [](const auto& tested) {
+                           return StrCat("Hidden", tested.param.hidden,
+                                         tested.param.every_part ? "EveryPart" : "");
+                         });
 
 }  // namespace
 }  // namespace freshet

@@ -61,6 +61,22 @@ TEST(SampleToken, GreedyIgnoresTruncation) {
   EXPECT_EQ(Sample({1.0F, 3.0F, 2.0F}, Params(0.0, 2, 0.1), 0.9).id, 1);
 }
 
+// An engine refuses such logits, but a bias can leave nothing to draw.
+TEST(SampleToken, GivesATokenOfTheVocabularyForAnyLogits) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float logit : {-infinity, infinity, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const SamplingParams& params :
+         {Params(0.0), Params(1.0), Params(kMinTemperature), Params(1.0, 5), Params(1.0, 0, 0.5)}) {
+      for (const size_t place : {0U, 700U}) {
+        std::vector<float> logits(1000, place == 0 ? logit : 0.0F);
+        logits[place] = logit;
+        const int32_t id = Sample(logits, params, kJustBelowOne).id;
+        EXPECT_TRUE(id >= 0 && id < 1000) << id << " for " << logit;
+      }
+    }
+  }
+}
+
 TEST(SampleToken, DrawsInProportionToTheProbabilities) {
   const std::map<int32_t, double> shares = Shares(LogitsOf({0.1, 0.2, 0.3, 0.4}), Params(1.0));
   for (const auto& [id, share] : shares) EXPECT_NEAR(share, 0.1 * (id + 1), 2e-4) << id;

@@ -74,6 +74,19 @@ TEST_F(RolloutSetup, AnEngineMayFailMoreOftenThanItTakesToGiveAPromptUp) {
   EXPECT_EQ(MostEngineFailures(spec_), 2 + 3);
 }
 
+TEST_F(RolloutSetup, WhatTheJobLeavesOpenFollowsTheContainer) {
+  EXPECT_EQ(MakeEngineOptions(spec_).threads, 1);
+  EXPECT_EQ(MakeEngineOptions(spec_).cache_bytes, kDefaultKvCacheBytes);
+  const ContainerLimits limits = {.cpus = 3.5, .memory_bytes = 4000};
+  EXPECT_EQ(MakeEngineOptions(spec_, limits).threads, 3);
+  EXPECT_EQ(MakeEngineOptions(spec_, limits).cache_bytes, 1000);
+  EXPECT_EQ(MakeEngineOptions(spec_, {.cpus = 0.5, .memory_bytes = {}}).threads, 1);
+  spec_.mutable_rollout()->set_threads(7);
+  spec_.mutable_rollout()->set_kv_cache_bytes(5000);
+  EXPECT_EQ(MakeEngineOptions(spec_, limits).threads, 7);
+  EXPECT_EQ(MakeEngineOptions(spec_, limits).cache_bytes, 5000);
+}
+
 TEST_F(RolloutSetup, TheEngineFollowsDtypeAndKv) {
   EXPECT_FALSE(MakeEngineOptions(spec_).bf16);
   EXPECT_EQ(MakeEngineOptions(spec_).kv, KvPolicy::kKeep);

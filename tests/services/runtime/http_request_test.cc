@@ -13,6 +13,7 @@
 #include "services/runtime/http_server.h"
 #include "tests/services/runtime/http_requests.h"
 #include "tests/services/runtime/raw_connection.h"
+#include "tests/testing/descriptor_limit.h"
 
 namespace freshet::runtime {
 namespace {
@@ -244,6 +245,18 @@ TEST(HttpRequests, OfNewConnectionsCloseIdleOnes) {
   EXPECT_EQ(idle.ReadAll(), "");
   held->Send({.body = "held!"});
   EXPECT_THAT(answered.ReadThrough("held!"), EndsWith("held!"));
+}
+
+TEST(HttpRequests, OfNewConnectionsCloseIdleOnesThatTakeTheirDescriptors) {
+  const auto server = ServeEcho();
+  RawConnection idle(server->address());
+  idle.Send(kGet);
+  idle.ReadThrough("!");
+  const SoftDescriptorLimit limit(static_cast<rlim_t>(NextDescriptor()) + 1);
+  RawConnection client(server->address());  // takes the last slot
+  client.Send(kGet);
+  EXPECT_THAT(client.ReadThrough("!"), EndsWith("GET / !"));
+  EXPECT_EQ(idle.ReadAll(), "");
 }
 
 }  // namespace

@@ -1,0 +1,22 @@
+#ifndef FRESHET_BASE_CONTAINER_LIMITS_H_
+#define FRESHET_BASE_CONTAINER_LIMITS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace freshet {
+
+// Limits of the container that this process runs in.
+struct ContainerLimits {
+  std::optional<double> cpus;
+  std::optional<int64_t> memory_bytes;
+};
+
+// Reads the limits of cgroup version 2 or 1 from `root`. Files that are absent or malformed set no
+// limit. Only limits of the innermost cgroup that the container sees are found.
+ContainerLimits ReadContainerLimits(const std::string& root = "/sys/fs/cgroup");
+
+}  // namespace freshet
+
+#endif  // FRESHET_BASE_CONTAINER_LIMITS_H_
