@@ -114,6 +114,12 @@ TEST(ChatTemplate, ErrorsNameTheLine) {
   EXPECT_THAT(Render("{{ 1 | nonsense }}"), HasSubstr("nonsense"));
 }
 
+// minijinja panics on it.
+TEST(ChatTemplate, APanicOfTheEngineIsAnError) {
+  EXPECT_EQ(Render("{%}"),
+            "cannot parse: dir/chat_template.jinja: chat template: the template engine failed");
+}
+
 TEST(ChatTemplate, RefusesMalformedRequests) {
   ChatRequest request;
   request.messages = "[{]";

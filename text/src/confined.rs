@@ -99,15 +99,18 @@ where
     let builder = thread::Builder::new().name("template".into()).stack_size(STACK_BYTES);
     let thread = builder.spawn(confined).map_err(|error| format!("no thread: {error}"))?;
     let end = Instant::now() + DEADLINE;
+    let finish = |result| {
+        _ = thread.join();
+        // SAFETY: the thread, which alone uses the flag, has ended.
+        drop(unsafe { Box::from_raw(ptr::from_ref(exceeded).cast_mut()) });
+        result
+    };
     loop {
         match receive.recv_timeout(CHECK_PERIOD) {
-            Ok(result) => {
-                _ = thread.join();
-                // SAFETY: the thread, which alone uses the flag, has ended.
-                drop(unsafe { Box::from_raw(ptr::from_ref(exceeded).cast_mut()) });
-                return result;
+            Ok(result) => return finish(result),
+            Err(RecvTimeoutError::Disconnected) => {
+                return finish(Err("the template engine failed".into())); // it panicked
             }
-            Err(RecvTimeoutError::Disconnected) => return Err("the template engine failed".into()),
             Err(RecvTimeoutError::Timeout) if exceeded.load(Ordering::Acquire) => {
                 GIVEN_UP.fetch_add(1, Ordering::Relaxed);
                 let mebibytes = MEMORY_BYTES >> 20;
