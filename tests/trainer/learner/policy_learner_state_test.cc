@@ -85,7 +85,8 @@ TEST_F(PolicyLearnerStateTest, ABf16CheckpointIsTheModelRoundedToNearest) {
   EXPECT_NE(weights, masters);
   const at::Tensor expected = ToTensor(masters).to(at::kBFloat16).to(at::kFloat);
   EXPECT_EQ(weights, ToFloats(expected));
-  for (const auto& tensor : (*learner->Snapshot())->model) {
+  const auto snapshot = *learner->Snapshot();
+  for (const TensorCopy& tensor : snapshot->model) {
     EXPECT_EQ((*files)->Find(tensor.name)->dtype, Dtype::kBf16) << tensor.name;
   }
 }
