@@ -14,7 +14,7 @@ struct ContainerLimits {
 };
 
 // Reads the limits of cgroup version 2 or 1 from `root`. Files that are absent or malformed set no
-// limit. Only limits of the innermost cgroup that the container sees are found.
+// limit. In a container `root` is its own cgroup; limits of the cgroups around it are not seen.
 ContainerLimits ReadContainerLimits(const std::string& root = "/sys/fs/cgroup");
 
 }  // namespace freshet

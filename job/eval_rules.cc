@@ -9,6 +9,7 @@
 namespace freshet {
 namespace {
 
+constexpr double kMinTemperature = 1e-4;     // as for rollout.temperature
 constexpr int64_t kMaxSamples = 10'000'000;  // of a set, as kMaxEvaluationRows of the datastore
 
 void CheckSet(RuleContext& context, const job::v1::EvalSet& set, size_t index) {
@@ -32,6 +33,10 @@ void CheckSet(RuleContext& context, const job::v1::EvalSet& set, size_t index) {
       context.Add(key("pass_at"), "holds ", k, " twice; remove one");
     }
   }
+  if (set.temperature() > 0 && set.temperature() < kMinTemperature) {
+    context.Add(key("temperature"), "must be 0 or at least ", kMinTemperature, ", got ",
+                set.temperature());
+  }
   if (set.rows() > kMaxSamples / samples) {
     context.Add(key("rows"), set.rows(), " rows with ", samples, " samples each are more than ",
                 kMaxSamples, " samples; evaluate fewer rows or samples");
@@ -47,7 +52,8 @@ void CheckDefaults(RuleContext& context, const std::vector<job::v1::EvalSet>& se
   for (const int64_t k : eval.pass_at()) {
     if (std::none_of(sets.begin(), sets.end(),
                      [&](const auto& set) { return k <= set.samples_per_prompt(); })) {
-      context.Add("eval.pass_at", "no set has ", k, " samples per prompt");
+      context.Add("eval.pass_at", "no set has at least ", k,
+                  " samples per prompt; remove it or raise samples_per_prompt");
     }
   }
 }

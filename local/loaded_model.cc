@@ -1,8 +1,11 @@
 #include "local/loaded_model.h"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/container_limits.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 
@@ -32,6 +35,19 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> MakeModelEngine(const LoadedModel&
   snapshot.bytes = CopyWeightBytes(model.learner->Arena());
   FRESHET_RETURN_IF_ERROR(engine->LoadWeights(Lane::kRollout, snapshot));
   return engine;
+}
+
+NativeEngineOptions CommandEngineOptions(bool bf16, int threads) {
+  const ContainerLimits limits = ReadContainerLimits();
+  NativeEngineOptions options;
+  options.bf16 = bf16;
+  options.threads = threads;
+  if (threads == 0) {
+    const double machine = std::thread::hardware_concurrency();
+    options.threads = std::max(1, static_cast<int>(std::min(limits.cpus.value_or(256), machine)));
+  }
+  options.cache_bytes = std::min(options.cache_bytes, limits.memory_bytes.value_or(INT64_MAX) / 4);
+  return options;
 }
 
 }  // namespace freshet

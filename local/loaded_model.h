@@ -22,6 +22,10 @@ struct LoadedModel {
 // INVALID_ARGUMENT, one line per error; also returns errors of ModelFiles.
 absl::StatusOr<LoadedModel> LoadModelDirectory(const std::string& directory, bool bf16);
 
+// Options of an engine for one command: `threads`, or with 0 the CPUs of the container or machine;
+// a cache that its memory allows.
+NativeEngineOptions CommandEngineOptions(bool bf16, int threads);
+
 // An engine with a copy of the model's weights in the rollout lane.
 absl::StatusOr<std::unique_ptr<NativeEngine>> MakeModelEngine(const LoadedModel& model,
                                                               const NativeEngineOptions& options);

@@ -97,7 +97,8 @@ void AddServe(const freshet::Command& app) {
   command.Add("--max-sequences", serve.max_sequences, "answers generated at a time")
       .Range(1, 65536)
       .ShowDefault();
-  command.Add("--max-waiting", serve.max_waiting, "requests that wait; more get status 429")
+  command.Add("--threads", serve.threads, "of the engine (default: one per CPU)").Range(1, 256);
+  command.Add("--max-waiting", serve.max_waiting, "prompts that wait; more get status 429")
       .Range(1, 1 << 20)
       .ShowDefault();
   command.Add("--request-timeout-s", serve.request_timeout_s, "per request, with its wait")

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "local/loaded_model.h"
+#include "model/kv_cache_size.h"
 #include "nlohmann/json.hpp"
 
 namespace freshet {
@@ -51,9 +52,12 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadIds(const std::string& pat
 }
 
 absl::StatusOr<std::unique_ptr<NativeEngine>> MakeEngine(const LoadedModel& model, bool bf16) {
-  NativeEngineOptions options;
+  NativeEngineOptions options = CommandEngineOptions(bf16, /*threads=*/0);
   options.max_sequences = 64;
-  options.bf16 = bf16;
+  // At least one sequence that fills the context.
+  const ModelConfig& config = model.config();
+  const int64_t blocks = 1 + KvBlocksOfGroup(config.max_position_embeddings, 1, 0);
+  options.cache_bytes = std::max(options.cache_bytes, blocks * KvBlockBytes(config));
   return MakeModelEngine(model, options);
 }
 

@@ -31,26 +31,26 @@ void Print(const std::string& text) {
 }
 
 // A model that answers one request at a time.
-struct Speaker {
+struct TextGenerator {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<NativeEngine> engine;
   openai::ServedModel model;
   SamplingParams defaults;
 };
 
-absl::StatusOr<Speaker> MakeSpeaker(const std::string& directory, const std::string& dtype) {
+absl::StatusOr<TextGenerator> MakeGenerator(const std::string& directory,
+                                            const std::string& dtype) {
   const bool bf16 = dtype == "bf16";
   FRESHET_ASSIGN_OR_RETURN(const LoadedModel model, LoadModelDirectory(directory, bf16));
-  Speaker speaker;
-  FRESHET_ASSIGN_OR_RETURN(speaker.tokenizer, LoadTokenizer(directory));
-  NativeEngineOptions options;
+  TextGenerator generator;
+  FRESHET_ASSIGN_OR_RETURN(generator.tokenizer, LoadTokenizer(directory));
+  NativeEngineOptions options = CommandEngineOptions(bf16, /*threads=*/0);
   options.max_sequences = 1;
-  options.bf16 = bf16;
-  FRESHET_ASSIGN_OR_RETURN(speaker.engine, MakeModelEngine(model, options));
+  FRESHET_ASSIGN_OR_RETURN(generator.engine, MakeModelEngine(model, options));
   const ModelConfig& config = model.config();
-  speaker.model = {config.max_position_embeddings, config.vocab_size, config.eos_token_ids};
-  speaker.defaults = openai::SamplingDefaults(config.generation_text);
-  return speaker;
+  generator.model = {generator.engine->context(), config.vocab_size, config.eos_token_ids};
+  generator.defaults = openai::SamplingDefaults(config.generation_text);
+  return generator;
 }
 
 ApiRequest MakeRequest(const PromptSampling& sampling, const SamplingParams& defaults) {
@@ -70,14 +70,14 @@ ApiRequest MakeRequest(const PromptSampling& sampling, const SamplingParams& def
 }
 
 // Prints the response to the request's only prompt while it is generated, and returns its text.
-absl::StatusOr<std::string> Speak(const Speaker& speaker, ApiRequest request) {
+absl::StatusOr<std::string> GenerateText(const TextGenerator& generator, ApiRequest request) {
   FRESHET_ASSIGN_OR_RETURN(
       const auto prompts,
-      openai::EncodePrompts(request, speaker.model, *speaker.tokenizer, absl::Now()));
+      openai::EncodePrompts(request, generator.model, *generator.tokenizer, absl::Now()));
   const auto prompt_tokens = static_cast<int64_t>(prompts.front().size());
   // Also of a plain text.
-  if (!request.max_tokens.has_value() && prompt_tokens < speaker.model.context) {
-    request.max_tokens = static_cast<int32_t>(speaker.model.context - prompt_tokens);
+  if (!request.max_tokens.has_value() && prompt_tokens < generator.model.context) {
+    request.max_tokens = static_cast<int32_t>(generator.model.context - prompt_tokens);
   }
   GenerationRequest generation;
   generation.prompt_ids = prompts.front();
@@ -85,10 +85,10 @@ absl::StatusOr<std::string> Speak(const Speaker& speaker, ApiRequest request) {
   generation.sample_indices = {0};
   FRESHET_ASSIGN_OR_RETURN(
       generation.sampling,
-      openai::PlanSampling(request, prompt_tokens, speaker.model, *speaker.tokenizer));
+      openai::PlanSampling(request, prompt_tokens, generator.model, *generator.tokenizer));
   const std::vector<int32_t> stop_ids = generation.sampling.stop_ids;
   openai::ChoiceText choice(request.stop, /*include_stop=*/false,
-                            speaker.tokenizer->MakeStreamDecoder(/*skip_special=*/true));
+                            generator.tokenizer->MakeStreamDecoder(/*skip_special=*/true));
   std::string text;
   const auto show = [&text](const std::string& piece) {
     Print(piece);
@@ -99,8 +99,8 @@ absl::StatusOr<std::string> Speak(const Speaker& speaker, ApiRequest request) {
                       std::find(stop_ids.begin(), stop_ids.end(), token.token.id) != stop_ids.end();
     if (!stop) show(choice.Push(token.token.id));
   };
-  FRESHET_RETURN_IF_ERROR(speaker.engine->Submit(std::move(generation)));
-  while (!speaker.engine->Idle()) FRESHET_RETURN_IF_ERROR(speaker.engine->Poll().status());
+  FRESHET_RETURN_IF_ERROR(generator.engine->Submit(std::move(generation)));
+  while (!generator.engine->Idle()) FRESHET_RETURN_IF_ERROR(generator.engine->Poll().status());
   show(choice.Finish());
   Print("\n");
   return text;
@@ -109,14 +109,16 @@ absl::StatusOr<std::string> Speak(const Speaker& speaker, ApiRequest request) {
 }  // namespace
 
 absl::Status RunPrompt(const PromptCommand& command) {
-  FRESHET_ASSIGN_OR_RETURN(const Speaker speaker, MakeSpeaker(command.model, command.dtype));
-  ApiRequest request = MakeRequest(command.sampling, speaker.defaults);
+  FRESHET_ASSIGN_OR_RETURN(const TextGenerator generator,
+                           MakeGenerator(command.model, command.dtype));
+  ApiRequest request = MakeRequest(command.sampling, generator.defaults);
   request.prompts.push_back({.text = command.prompt, .ids = {}});
-  return Speak(speaker, std::move(request)).status();
+  return GenerateText(generator, std::move(request)).status();
 }
 
 absl::Status RunChat(const ChatCommand& command) {
-  FRESHET_ASSIGN_OR_RETURN(const Speaker speaker, MakeSpeaker(command.model, command.dtype));
+  FRESHET_ASSIGN_OR_RETURN(const TextGenerator generator,
+                           MakeGenerator(command.model, command.dtype));
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   openai::Json messages = openai::Json::array();
   const auto add = [&messages](const char* role, std::string text) {
@@ -128,11 +130,11 @@ absl::Status RunChat(const ChatCommand& command) {
     if (!std::getline(std::cin, line)) break;
     if (line.empty()) continue;
     add("user", line);
-    ApiRequest request = MakeRequest(command.sampling, speaker.defaults);
+    ApiRequest request = MakeRequest(command.sampling, generator.defaults);
     request.chat = true;
     request.conversation.messages = messages.dump();
     request.conversation.add_generation_prompt = true;
-    FRESHET_ASSIGN_OR_RETURN(std::string answer, Speak(speaker, std::move(request)));
+    FRESHET_ASSIGN_OR_RETURN(std::string answer, GenerateText(generator, std::move(request)));
     add("assistant", std::move(answer));
   }
   if (terminal) Print("\n");

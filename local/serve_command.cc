@@ -89,12 +89,12 @@ size_t MaxConnections() {
 }
 
 absl::StatusOr<openai::ApiServiceOptions> ServiceOptions(const ServeCommand& command,
-                                                         const ModelConfig& config,
+                                                         const ModelConfig& config, int64_t context,
                                                          const Tokenizer& tokenizer) {
   openai::ApiServiceOptions options;
   options.model_name = command.name.empty() ? DirectoryName(command.model) : command.name;
   options.model_path = command.model;
-  options.model = {config.max_position_embeddings, config.vocab_size, config.eos_token_ids};
+  options.model = {context, config.vocab_size, config.eos_token_ids};
   options.tool_format = ToolFormat(command, tokenizer);
   options.defaults = openai::SamplingDefaults(config.generation_text);
   if (!command.api_key_file.empty()) {
@@ -110,12 +110,12 @@ absl::Status Serve(const ServeCommand& command) {
   FRESHET_ASSIGN_OR_RETURN(LoadedModel model,
                            LoadModelDirectory(command.model, command.dtype == "bf16"));
   FRESHET_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer(command.model));
-  FRESHET_ASSIGN_OR_RETURN(openai::ApiServiceOptions options,
-                           ServiceOptions(command, model.config(), *tokenizer));
-  NativeEngineOptions engine_options;
+  NativeEngineOptions engine_options =
+      CommandEngineOptions(command.dtype == "bf16", command.threads);
   engine_options.max_sequences = command.max_sequences;
-  engine_options.bf16 = command.dtype == "bf16";
   FRESHET_ASSIGN_OR_RETURN(auto engine, MakeModelEngine(model, engine_options));
+  FRESHET_ASSIGN_OR_RETURN(openai::ApiServiceOptions options,
+                           ServiceOptions(command, model.config(), engine->context(), *tokenizer));
   model = LoadedModel();  // the engine has a copy of the weights
 
   openai::GenerationLoopOptions loop_options;
@@ -148,10 +148,9 @@ absl::Status Serve(const ServeCommand& command) {
   while (!stop.WaitFor(absl::Hours(1))) {
   }
   const absl::Duration grace = absl::Seconds(command.drain_timeout_s);
-  if (!loop.Drain(grace)) {
-    FRESHET_LOG(Warning) << "event=drain_timeout running=" << loop.stats().running;
-  }
-  server->Drain(kIoTimeout);
+  const bool drained = loop.Drain(grace);
+  if (!drained) FRESHET_LOG(Warning) << "event=drain_timeout running=" << loop.stats().running;
+  server->Drain(drained ? kIoTimeout : absl::ZeroDuration());
   return absl::OkStatus();
 }
 

@@ -14,8 +14,9 @@ struct ServeCommand {
   std::string tool_calls = "auto";  // auto | hermes | llama3_json | none
   std::string api_key_file;
   bool insecure = false;  // allow addresses that other machines reach
+  int threads = 0;        // of the engine; 0: one per CPU
   int64_t max_sequences = 256;
-  int64_t max_waiting = 1024;  // requests
+  int64_t max_waiting = 1024;  // prompts
   int64_t request_timeout_s = 600;
   int64_t drain_timeout_s = 30;
 };

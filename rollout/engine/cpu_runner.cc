@@ -12,7 +12,7 @@
 
 namespace freshet {
 
-// Without data: the model does not have it.
+// Members without data: the model has no such tensors.
 struct CpuRunner::Mlp {
   PackedMatrix gate_up, down;
   const float* gate_up_bias = nullptr;
@@ -79,27 +79,27 @@ auto* Room(Vector& buffer, int64_t size) {
   return buffer.data();
 }
 
-struct ExpertShare {
+struct RoutedExpert {
   int64_t expert = 0;
   float weight = 0;
 };
 
 // The experts of a token, likeliest first; of equal ones the first.
-std::vector<ExpertShare> ChooseExperts(const float* logits, const ModelConfig& config) {
-  std::vector<ExpertShare> shares;
+std::vector<RoutedExpert> ChooseExperts(const float* logits, const ModelConfig& config) {
+  std::vector<RoutedExpert> shares;
   const float max = *std::max_element(logits, logits + config.num_experts);
   float total = 0;
   for (int64_t e = 0; e < config.num_experts; ++e) {
     shares.push_back({e, std::exp(logits[e] - max)});
     total += shares.back().weight;
   }
-  std::ranges::stable_sort(shares, std::ranges::greater(), &ExpertShare::weight);
+  std::ranges::stable_sort(shares, std::ranges::greater(), &RoutedExpert::weight);
   shares.resize(static_cast<size_t>(config.num_experts_per_tok));
   if (config.norm_topk_prob) {
     total = 0;
-    for (const ExpertShare& share : shares) total += share.weight;
+    for (const RoutedExpert& share : shares) total += share.weight;
   }
-  for (ExpertShare& share : shares) share.weight /= total;
+  for (RoutedExpert& share : shares) share.weight /= total;
   return shares;
 }
 
@@ -189,7 +189,7 @@ const float* CpuRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache)
     } else {
       Normalize(layer.post_norm, rows, b.normed);
       const Mlp& mlp = layer.mlps.front();
-      const Activations& inner = Inner(mlp, b.normed, rows);
+      const Activations& inner = GatedActivations(mlp, b.normed, rows);
       MultiplyRows(inner, rows, mlp.down, {x, hidden, mlp.down_bias, /*add=*/true});
     }
   }
@@ -260,7 +260,7 @@ void CpuRunner::Attend(const Layer& layer, int64_t index, const EngineBatch& bat
   });
 }
 
-Activations& CpuRunner::Inner(const Mlp& mlp, const Activations& x, int64_t rows) {
+Activations& CpuRunner::GatedActivations(const Mlp& mlp, const Activations& x, int64_t rows) {
   Buffers& b = *buffers_;
   const int64_t inner = mlp.down.columns();
   float* gate_up = Room(b.gate_up, rows * 2 * inner);
@@ -290,7 +290,7 @@ void CpuRunner::AddExperts(const Layer& layer, int64_t rows) {
   float* sums = Room(b.expert_sums, rows * hidden);
   std::fill_n(sums, rows * hidden, 0.0F);
   for (int64_t i = 0; i < rows; ++i) {
-    for (const ExpertShare& share : ChooseExperts(router + i * experts, config_)) {
+    for (const RoutedExpert& share : ChooseExperts(router + i * experts, config_)) {
       b.expert_rows[static_cast<size_t>(share.expert)].emplace_back(i, share.weight);
     }
   }
@@ -304,7 +304,7 @@ void CpuRunner::AddExperts(const Layer& layer, int64_t rows) {
           reinterpret_cast<const float*>(b.router_input.row(chosen[static_cast<size_t>(i)].first));
       b.expert_input.Store(i, row);
     }
-    const Activations& inner = Inner(layer.mlps[e], b.expert_input, count);
+    const Activations& inner = GatedActivations(layer.mlps[e], b.expert_input, count);
     float* out = Room(b.expert_out, count * hidden);
     MultiplyRows(inner, count, layer.mlps[e].down, {out, hidden, layer.mlps[e].down_bias});
     for (int64_t i = 0; i < count; ++i) {

@@ -39,7 +39,7 @@ class CpuRunner final : public ModelRunner {
   void Embed(const Weights& weights, const EngineBatch& batch);
   void Attend(const Layer& layer, int64_t index, const EngineBatch& batch, KvCache& cache);
   // silu(gate) * up of the rows of `x`; valid until the next call.
-  Activations& Inner(const Mlp& mlp, const Activations& x, int64_t rows);
+  Activations& GatedActivations(const Mlp& mlp, const Activations& x, int64_t rows);
   void AddExperts(const Layer& layer, int64_t rows);
   // Normalizes the first `rows` rows of buffers_->x.
   void Normalize(const float* weight, int64_t rows, Activations& out);

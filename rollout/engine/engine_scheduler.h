@@ -25,8 +25,8 @@ struct EngineLimits {
 // Schedules the tokens that an engine computes: holds the requests of both lanes, allocates the
 // paged cache, builds batches of prompt and response tokens, and samples responses. Independent of
 // weights: the engine runs the forward pass between Fill and Accept. Sequences of a lane share the
-// blocks of a common prefix, also with sequences that have ended, as long as no other needs the
-// blocks and the weights are the same. Not thread-safe.
+// cache blocks of a common prefix while the weights stay the same. Blocks of ended sequences are
+// kept until other tokens need them. Not thread-safe.
 class EngineScheduler {
  public:
   EngineScheduler(const ModelConfig& config, const EngineLimits& limits);

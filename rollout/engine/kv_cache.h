@@ -25,10 +25,10 @@ class KvCache {
   KvCache(const KvCacheShape& shape, int64_t num_blocks);
 
   // Returns a free block with one reference. Callers reserve beforehand
-  // (EngineScheduler::Admissible); running out is a bug. Retained blocks are taken last, the one
-  // that was released first before the others.
+  // (EngineScheduler::Admissible); running out is a bug. Prefers blocks that are not retained, then
+  // the one that has been free for the longest time.
   int32_t Allocate();
-  // A free block keeps its contents and is in use again.
+  // A free block keeps its contents and is no longer free.
   void AddReference(int32_t block);
   void Release(int32_t block);
   // Whether a block's contents may be wanted once it is free. Allocate clears the flag.

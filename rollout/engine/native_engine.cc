@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
   }
   std::vector<float> logprobs;
   std::vector<int32_t> blocks;
-  const absl::Status status = CallEngine([&] {
+  const absl::Status status = CallEngine([&]() -> absl::Status {
     blocks.reserve(ids.size() / kKvBlockTokens + 1);
     const auto last = static_cast<int64_t>(ids.size()) - 1;
     const int64_t chunk = one_by_one ? 1 : options_.max_batch_tokens;
@@ -143,6 +143,9 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
         batch.wants.push_back({nullptr, nullptr, batch.size() - 1});
       }
       const float* logits = runner_->Run(Lane::kRollout, batch, cache);
+      if (!AllFinite(logits, batch.size() * config_.vocab_size)) {
+        return Internal("the model's logits are not finite");
+      }
       for (int64_t i = 0; i < batch.size(); ++i, logits += config_.vocab_size) {
         const int32_t next = ids[static_cast<size_t>(begin + i) + 1];
         logprobs.push_back(LogSoftmaxAt(logits, config_.vocab_size, 1.0, next));
@@ -171,6 +174,12 @@ absl::Status NativeEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot
   versions_[static_cast<int>(lane)] = snapshot.manifest.policy;
   scheduler_.WeightsChanged(lane, options_.kv == KvPolicy::kRecompute);
   return absl::OkStatus();
+}
+
+int64_t NativeEngine::context() const {
+  // One block for the copy of a prompt's last, partly filled block.
+  const int64_t cached = (scheduler_.cache().num_blocks() - 1) * kKvBlockTokens;
+  return std::min(config_.max_position_embeddings, cached);
 }
 
 EngineStats NativeEngine::stats() const {

@@ -49,6 +49,9 @@ class NativeEngine final : public InferenceEngine {
   std::vector<GenerationOutput> Cancel(int64_t request_id) override;
   void Pause(bool paused) override { paused_ = paused; }
   absl::Status LoadWeights(Lane lane, const WeightSnapshot& snapshot) override;
+  // Tokens of the longest sequence that the engine can hold: the model's context, or less if the
+  // cache is smaller.
+  int64_t context() const;
   PolicyVersion version(Lane lane) const override {
     return versions_[static_cast<int>(lane)].value_or(PolicyVersion{-1, -1});
   }

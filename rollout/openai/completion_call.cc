@@ -43,16 +43,18 @@ LoopRequest CompletionCall::MakeRequest(size_t prompt) {
 
 void CompletionCall::Submit() {
   for (size_t prompt = 0; prompt < plan_.prompts.size(); ++prompt) {
-    const absl::StatusOr<int64_t> id = loop_.Submit(MakeRequest(prompt));
+    absl::StatusOr<int64_t> id;
+    bool failed = false;
+    {
+      // Abort waits for the id.
+      const MutexLock lock(mu_);
+      id = loop_.Submit(MakeRequest(prompt));
+      if (id.ok()) ids_.push_back(*id);
+      failed = !error_.ok();
+    }
     if (!id.ok()) {
       Abort(id.status());
       return OnEnd(plan_.prompts.size() - prompt, id.status());
-    }
-    bool failed = false;
-    {
-      const MutexLock lock(mu_);
-      ids_.push_back(*id);
-      failed = !error_.ok();
     }
     if (failed) loop_.Cancel(*id);
   }

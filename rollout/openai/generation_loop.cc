@@ -87,7 +87,7 @@ bool GenerationLoop::Drain(absl::Duration grace) {
   const absl::Time deadline = absl::Now() + grace;
   const MutexLock lock(mu_);
   draining_ = true;
-  while (!entries_.empty()) {
+  while (!entries_.empty() || ending_ > 0) {
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) return false;
     cv_.WaitFor(mu_, left);
@@ -156,6 +156,7 @@ void GenerationLoop::EndAll(std::vector<Ending> endings) {
   TakeStats();
   for (Ending& ending : endings) ending.entry->request.on_end(ending.status);
   const MutexLock lock(mu_);
+  ending_ -= endings.size();
   cv_.NotifyAll();  // for Drain
 }
 
@@ -242,6 +243,7 @@ void GenerationLoop::Erase(int64_t id) {
     --stats_.running;
   }
   entries_.erase(id);
+  ++ending_;
 }
 
 void GenerationLoop::TakeStats() {

@@ -95,6 +95,7 @@ class GenerationLoop {
   CondVar cv_;
   // Every request that has not ended, in order of arrival.
   std::map<int64_t, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mu_);
+  size_t ending_ ABSL_GUARDED_BY(mu_) = 0;  // erased, before the end of their on_end
   std::vector<int64_t> cancelled_ ABSL_GUARDED_BY(mu_);
   int64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t first_waiting_ ABSL_GUARDED_BY(mu_) = 1;  // requests before it do not wait

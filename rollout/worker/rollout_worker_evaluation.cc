@@ -59,7 +59,7 @@ bool RolloutWorker::EvaluationFits(size_t sample) const {
   const EvaluationRun& run = evaluation_->run;
   if (EvaluationInFlight() >= EvaluationShare() || InHand() >= most_in_hand_) return false;
   const auto tokens = static_cast<int64_t>(run.prompt(sample)->prompt_ids.size());
-  if (engine_.Admissible(tokens, 1, run.sampling, 1) == 0) return false;
+  if (engine_.Admissible(tokens, 1, run.sampling, 1) == 0 && !engine_.Idle()) return false;
   // Episodes that wait for their environment use no capacity now but will later.
   return episodes_ == nullptr ||
          (!episodes_->waiting_for_engine() &&

@@ -16,8 +16,10 @@ namespace freshet {
 
 int64_t RolloutWorker::GroupsThatFit() const {
   constexpr int64_t kMostPerCall = 64;
-  return engine_.Admissible(options_.max_prompt_tokens, options_.group_size, options_.sampling,
-                            kMostPerCall);
+  const int64_t fitting = engine_.Admissible(options_.max_prompt_tokens, options_.group_size,
+                                             options_.sampling, kMostPerCall);
+  // A group that fits into no engine is submitted all the same: the refusal says why.
+  return fitting == 0 && running_.empty() && engine_.Idle() ? 1 : fitting;
 }
 
 // Number of groups whose episodes may start. Up to twice the engine's capacity may be open, because

@@ -151,7 +151,9 @@ TEST(EvalSets, FaultsNameTheKey) {
             {"eval.sets.2.name: another set is called a; names must be different"}},
            {"{name: x, sets: [{name: a}]}",
             {"eval.name: has no effect with eval.sets, which have names; remove it"}},
-           {"{pass_at: [4], sets: [{name: a}]}", {"eval.pass_at: no set has 4 samples per prompt"}},
+           {"{pass_at: [4], sets: [{name: a}]}",
+            {"eval.pass_at: no set has at least 4 samples per prompt; remove it or raise "
+             "samples_per_prompt"}},
            {"{sets: [{name: a, samples_per_prompt: 2, pass_at: [3]}]}",
             {"eval.sets.0.pass_at: each must be from 1 to samples_per_prompt 2, got 3"}},
            {"{sets: [{name: a, path: x.jsonl}]}",

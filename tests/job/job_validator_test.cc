@@ -37,7 +37,7 @@ TEST(Validator, Ranges) {
            Case{9, "staleness: {max: 1025}",
                 "job.yaml:9: staleness.max: must be from 0 to 1024, got 1025"},
            Case{5, "rollout: {max_new_tokens: 4, temperature: 0}",
-                "job.yaml:5: rollout.temperature: must be more than 0 and at most 100, got 0.0"},
+                "job.yaml:5: rollout.temperature: must be from 1e-04 to 100, got 0.0"},
            Case{5, "rollout: {max_new_tokens: 4, top_p: 1.5}",
                 "job.yaml:5: rollout.top_p: must be more than 0 and at most 1, got 1.5"},
            Case{5, "rollout: {max_new_tokens: 4, min_new_tokens: 5}",

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/str_cat.h"
+#include "gmock/gmock.h"
 #include "tests/rollout/engine/engine_run.h"
 
 namespace freshet {
@@ -44,6 +45,30 @@ TEST_F(NativeEngineTest, LogprobsAreThoseOfScoring) {
     }
   }
   ExpectNothingHeld(*engine);
+}
+
+TEST_F(NativeEngineTest, RefusesWeightsThatGiveNoFiniteLogits) {
+  const std::unique_ptr<NativeEngine> engine = MakeEngine();
+  WeightSnapshot diverged = RandomWeights(config_, 1, {0, 2});
+  std::vector<std::byte> bytes(diverged.bytes->begin(), diverged.bytes->end());
+  std::fill(bytes.begin(), bytes.end(), std::byte{0xFF});  // NaN
+  diverged.bytes = MakeWeightBytes(std::move(bytes));
+  ASSERT_TRUE(engine->LoadWeights(Lane::kRollout, diverged).ok());
+  Submit(*engine, Request(3));
+  EXPECT_THAT(Message(engine->Poll().status()), testing::HasSubstr("version 2 are not finite"));
+  EXPECT_EQ(engine->Cancel(3).size(), 1U);
+  ExpectNothingHeld(*engine);
+  EXPECT_EQ(engine->Score({1, 2, 3}, false).status().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(NativeEngineTest, TheContextIsWhatTheCacheHolds) {
+  EXPECT_EQ(MakeEngine()->context(), config_.max_position_embeddings);
+  NativeEngineOptions options;
+  options.cache_blocks = 4;
+  const std::unique_ptr<NativeEngine> engine = MakeEngine(options);
+  ASSERT_EQ(engine->context(), 3 * 16);
+  Submit(*engine, Request(3, 17, 1, 48 - 17));
+  EXPECT_EQ(Drain(*engine).size(), 1U);
 }
 
 TEST_F(NativeEngineTest, SamplesOfOnePromptDifferBySampleIndexAndSeed) {

@@ -155,14 +155,13 @@ TEST_F(RolloutWorkerTest, WaitsWhileTheGateIsClosed) {
   EXPECT_THAT(worker().counters().last_wait_reason, Not(IsEmpty()));
 }
 
-TEST_F(RolloutWorkerTest, WaitsWhileTheEngineHasNoRoomAtAll) {
+TEST_F(RolloutWorkerTest, AGroupThatFitsIntoNoEngineIsTriedForTheReason) {
   PutPrompts(1);
   Publish(5);
   engine_.capacity = 1;  // a group has two samples
   int turns = 0;
   ASSERT_TRUE(RunUntil([&] { return ++turns == 20; }).ok());
-  EXPECT_EQ(store_->lease_calls, 0);
-  EXPECT_EQ(store_->waits_without_effect, 0);
+  EXPECT_GT(store_->lease_calls, 0);
 }
 
 TEST_F(RolloutWorkerTest, NewPromptsOpenTheGateAgain) {
