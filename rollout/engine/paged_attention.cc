@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kTokens = kKvBlockTokens;
 
-using Lanes = float __attribute__((vector_size(64), aligned(4), may_alias));
+// With `using`, clang ignores the alignment.
+typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));  // NOLINT
 constexpr int64_t kLanes = 16;
 static_assert(kLanes == kTokens);
 

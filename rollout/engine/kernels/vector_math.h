@@ -27,7 +27,8 @@ constexpr int64_t kFloatLanes = 16;  // sums that loops compute side by side
 // e^x for x <= 0 without branches, so that loops vectorize: 2^n * 2^f with a degree-6 polynomial
 // for 2^f on [-0.5, 0.5]. Relative error below 2e-7. Underflows to 0 below -87.
 __attribute__((always_inline)) inline float ExpNonPositive(float x) {
-  const float clamped = x < -87.0F ? -87.0F : x;
+  const float bounded = x < 0.0F ? x : 0.0F;  // for NaN and infinity
+  const float clamped = bounded < -87.0F ? -87.0F : bounded;
   const float scaled = clamped * 1.44269504088896341F;
   const float rounded = (scaled + 12582912.0F) - 12582912.0F;  // rounds: 1.5 * 2^23
   const float f = scaled - rounded;

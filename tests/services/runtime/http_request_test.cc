@@ -133,7 +133,7 @@ TEST(HttpRequests, AreRefusedIfHeadersComeLineByLineForever) {
 
 TEST(HttpRequests, MayBeAnyBytes) {
   const auto server = ServeEcho({.max_request_bytes = 128, .max_body_bytes = 100});
-  const std::string alphabet("GET/ HTP1.\r\n\r\n: \0\xff;a05", 25);
+  const std::string alphabet("GET/ HTP1.\r\n\r\n: \0\xff;a05", 22);
   for (uint64_t seed = 0; seed < 1000; ++seed) {
     std::string bytes = "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n";
     if (seed % 2 == 0) bytes = "POST /a HTTP/1.1\r\nContent-Length: 9\r\n";
