@@ -257,8 +257,8 @@ void FillDerived(JobSpec& spec) {
         std::min(kMaxInflightGroups, (spec.staleness().max() + 1) * spec.prompts_per_step()));
   }
   FillEval(spec);
-  if (spec.has_environment() && !spec.environment().has_max_turn_tokens() &&
-      IsWithin(rollout.max_new_tokens(), 1, 1048576)) {
+  if (spec.has_environment() && spec.environment().type() != "openai_agent" &&
+      !spec.environment().has_max_turn_tokens() && IsWithin(rollout.max_new_tokens(), 1, 1048576)) {
     spec.mutable_environment()->set_max_turn_tokens(rollout.max_new_tokens());
   }
   for (auto& [name, component] : *spec.mutable_reward()->mutable_components()) {

@@ -1,8 +1,10 @@
 #include <cctype>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/http_address.h"
 #include "base/str_cat.h"
 #include "job/rule_context.h"
 
@@ -37,12 +39,23 @@ void CheckAddress(RuleContext& context, const std::string& path, const std::stri
   context.Add(path, "must be HOST:PORT, as in \"localhost:7100\", got '", Excerpt(address), "'");
 }
 
+void CheckAgentAddress(RuleContext& context, const std::string& path, const std::string& address) {
+  if (!context.Usable({path})) return;
+  const std::optional<HttpAddress> parsed = ParseHttpAddress(address);
+  if (parsed.has_value() && IsAddress(parsed->server)) return;
+  context.Add(path, "must be HOST:PORT or http://HOST:PORT/PATH (https is not supported), got '",
+              Excerpt(address), "'");
+}
+
 void CheckEnvironment(RuleContext& context) {
   const JobSpec& spec = context.spec();
   if (!spec.has_environment()) return;
   const job::v1::Environment& environment = spec.environment();
   if (environment.type() == "grpc") {
     CheckAddress(context, "environment.address", environment.address());
+  }
+  if (environment.type() == "openai_agent") {
+    CheckAgentAddress(context, "environment.address", environment.address());
   }
   if (context.Usable({"environment.max_turn_tokens", "rollout.max_new_tokens"}) &&
       environment.max_turn_tokens() > spec.rollout().max_new_tokens()) {

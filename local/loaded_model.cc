@@ -1,52 +1,57 @@
 #include "local/loaded_model.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <thread>
 #include <utility>
+#include <vector>
 
-#include "base/clock.h"
 #include "base/container_limits.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "model/model_weights.h"
 
 namespace freshet {
 
-absl::StatusOr<LoadedModel> LoadModelDirectory(const std::string& directory, bool bf16) {
-  LoadedModel model;
-  FRESHET_ASSIGN_OR_RETURN(model.files, ModelFiles::Open(directory));
+absl::StatusOr<std::unique_ptr<ModelFiles>> OpenModelDirectory(const std::string& directory) {
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<ModelFiles> files, ModelFiles::Open(directory));
   std::string errors;
-  for (const std::string& error : model.files->CheckTensors()) {
+  for (const std::string& error : files->CheckTensors()) {
     errors += (errors.empty() ? "" : "\n") + error;
   }
   if (!errors.empty()) return InvalidArgument(errors);
-  PolicyLearnerOptions options;
-  options.model = model.config();
-  options.bf16 = bf16;
-  FRESHET_ASSIGN_OR_RETURN(model.learner,
-                           PolicyLearner::Create(std::move(options), SystemClock::Get()));
-  FRESHET_RETURN_IF_ERROR(model.learner->LoadModel(*model.files));
-  return model;
+  return files;
 }
 
-absl::StatusOr<std::unique_ptr<NativeEngine>> MakeModelEngine(const LoadedModel& model,
+absl::StatusOr<std::unique_ptr<NativeEngine>> MakeModelEngine(const ModelFiles& files,
                                                               const NativeEngineOptions& options) {
-  FRESHET_ASSIGN_OR_RETURN(auto engine, NativeEngine::Create(model.config(), options));
-  WeightSnapshot snapshot;
-  snapshot.bytes = CopyWeightBytes(model.learner->Arena());
-  FRESHET_RETURN_IF_ERROR(engine->LoadWeights(Lane::kRollout, snapshot));
+  FRESHET_ASSIGN_OR_RETURN(auto engine, NativeEngine::Create(files.config(), options));
+  if (engine->context() < 2) {
+    return InvalidArgument("a KV cache of ", options.cache_bytes,
+                           " bytes does not hold 2 tokens: give a larger --kv-cache-bytes");
+  }
+  const ParameterLayout layout = MakeParameterLayout(files.config());
+  std::vector<std::byte> bytes(static_cast<size_t>(layout.num_elements) * sizeof(float));
+  FRESHET_RETURN_IF_ERROR(
+      FillArena(files, layout, at::from_blob(bytes.data(), {layout.num_elements}, at::kFloat)));
+  FRESHET_RETURN_IF_ERROR(engine->LoadWeights(
+      Lane::kRollout, WeightSnapshot{.manifest = {}, .bytes = MakeWeightBytes(std::move(bytes))}));
   return engine;
 }
 
-NativeEngineOptions CommandEngineOptions(bool bf16, int threads) {
+NativeEngineOptions CommandEngineOptions(const std::string& dtype, int threads,
+                                         int64_t kv_cache_bytes) {
   const ContainerLimits limits = ReadContainerLimits();
   NativeEngineOptions options;
-  options.bf16 = bf16;
+  options.bf16 = dtype != "fp32";
+  options.int8_weights = dtype == "int8";
   options.threads = threads;
   if (threads == 0) {
     const double machine = std::thread::hardware_concurrency();
     options.threads = std::max(1, static_cast<int>(std::min(limits.cpus.value_or(256), machine)));
   }
   options.cache_bytes = std::min(options.cache_bytes, limits.memory_bytes.value_or(INT64_MAX) / 4);
+  if (kv_cache_bytes > 0) options.cache_bytes = kv_cache_bytes;
   return options;
 }
 

@@ -1,33 +1,28 @@
 #ifndef FRESHET_LOCAL_LOADED_MODEL_H_
 #define FRESHET_LOCAL_LOADED_MODEL_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "model/model_files.h"
 #include "rollout/engine/native_engine.h"
-#include "trainer/learner/policy_learner.h"
 
 namespace freshet {
 
-// The model of a Hugging Face directory, for commands that compute with it.
-struct LoadedModel {
-  std::unique_ptr<ModelFiles> files;
-  std::unique_ptr<PolicyLearner> learner;  // owns the weights
-
-  const ModelConfig& config() const { return files->config(); }
-};
-
-// INVALID_ARGUMENT, one line per error; also returns errors of ModelFiles.
-absl::StatusOr<LoadedModel> LoadModelDirectory(const std::string& directory, bool bf16);
+// The files of a Hugging Face directory that this version can load. INVALID_ARGUMENT, one line per
+// error; also returns errors of ModelFiles.
+absl::StatusOr<std::unique_ptr<ModelFiles>> OpenModelDirectory(const std::string& directory);
 
 // Options of an engine for one command: `threads`, or with 0 the CPUs of the container or machine;
-// a cache that its memory allows.
-NativeEngineOptions CommandEngineOptions(bool bf16, int threads);
+// `kv_cache_bytes`, or with 0 what its memory allows.
+NativeEngineOptions CommandEngineOptions(const std::string& dtype, int threads,
+                                         int64_t kv_cache_bytes = 0);
 
-// An engine with a copy of the model's weights in the rollout lane.
-absl::StatusOr<std::unique_ptr<NativeEngine>> MakeModelEngine(const LoadedModel& model,
+// An engine with the model's weights in the rollout lane. INVALID_ARGUMENT: the cache holds no
+// sequence.
+absl::StatusOr<std::unique_ptr<NativeEngine>> MakeModelEngine(const ModelFiles& files,
                                                               const NativeEngineOptions& options);
 
 }  // namespace freshet

@@ -19,6 +19,7 @@
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "job/eval_sets.h"
 #include "local/evaluator.h"
+#include "local/local_agent.h"
 #include "local/local_environments.h"
 #include "local/local_services.h"
 #include "local/run_summary.h"
@@ -66,8 +67,9 @@ struct LocalRun::Roles {
   std::unique_ptr<InMemoryTrajectoryStore> store;
   std::shared_ptr<WeightSubscriber> subscriber = std::make_shared<WeightSubscriber>();
   std::unique_ptr<NativeEngine> engine;
-  std::unique_ptr<EnvironmentClient> environments;  // only if samples are episodes
+  std::unique_ptr<EnvironmentClient> environments;  // only if samples are episodes with one
   std::unique_ptr<EpisodeRunner> episodes;
+  std::unique_ptr<LocalAgent> agent;  // only if samples are episodes of an agent
   std::unique_ptr<RolloutWorker> rollout;
   // Of the rollouts, and of the evaluations if there are any.
   std::vector<std::unique_ptr<RewardWorker>> reward_workers;
@@ -227,7 +229,9 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   const ResumePoint& resume = options_.resume;
   FRESHET_ASSIGN_OR_RETURN(roles.engine,
                            NativeEngine::Create(setup_.model.config, MakeEngineOptions(spec)));
-  if (spec.has_environment()) {
+  if (HasAgent(spec)) {
+    FRESHET_ASSIGN_OR_RETURN(roles.agent, LocalAgent::Start(setup_, *roles.engine, clock_));
+  } else if (spec.has_environment()) {
     if (spec.environment().type() == "grpc") {
       roles.environments = ConnectEnvironment(spec.environment(), clock_);
     } else {
@@ -240,9 +244,15 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   RolloutOptions rollout_options =
       MakeRolloutOptions(spec, setup_.sampling, setup_.prompts.longest);
   rollout_options.count_period = absl::ZeroDuration();  // costs nothing in memory
+  Episodes* episodes = roles.episodes.get();
+  GenerationQueue* requests = nullptr;
+  if (roles.agent != nullptr) {
+    episodes = &roles.agent->episodes();
+    requests = &roles.agent->queue();
+  }
   roles.rollout =
       std::make_unique<RolloutWorker>(*roles.store, *roles.engine, roles.subscriber, clock_,
-                                      std::move(rollout_options), roles.episodes.get());
+                                      std::move(rollout_options), episodes, requests);
   RewardWorkerOptions reward_options = MakeRewardOptions(spec);
   reward_options.job = setup_.store.job;
   const ResponseDecoder decode = [this](const std::vector<int32_t>& ids) {

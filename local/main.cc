@@ -4,11 +4,14 @@
 
 #include "base/command_line.h"
 #include "base/exit_code.h"
+#include "base/str_cat.h"
 #include "base/version.h"
 #include "local/local_command.h"
 #include "local/model_commands.h"
 #include "local/prompt_commands.h"
 #include "local/serve_command.h"
+#include "rollout/engine/sampling.h"
+#include "rollout/openai/api_request.h"
 #include "services/runtime/endpoint_options.h"
 
 namespace {
@@ -16,6 +19,26 @@ namespace {
 int Finish(const absl::Status& status) {
   if (!status.ok()) freshet::PrintError(status);
   return freshet::ContentExitCode(status);
+}
+
+void AddCacheFlag(const freshet::Command& command, int64_t& bytes) {
+  command
+      .Add("--kv-cache-bytes", bytes,
+           "of the engine (default: 4 GiB, at most a quarter of the container's memory)")
+      .Range(int64_t{1}, int64_t{1} << 50);
+}
+
+absl::Status CheckSampling(const freshet::PromptSampling& sampling) {
+  if (sampling.temperature > 0 && sampling.temperature < freshet::kMinTemperature) {
+    return freshet::InvalidArgument("--temperature ", sampling.temperature,
+                                    ": want 0 or a number from ", freshet::kMinTemperature);
+  }
+  for (const std::string& stop : sampling.stop) {
+    if (!stop.empty() && stop.size() <= freshet::openai::kMaxStopStringBytes) continue;
+    return freshet::InvalidArgument("--stop: a text has ", stop.size(), " bytes, want 1 to ",
+                                    freshet::openai::kMaxStopStringBytes);
+  }
+  return absl::OkStatus();
 }
 
 // Flags of commands that write text.
@@ -28,6 +51,7 @@ void AddSamplingFlags(const freshet::Command& command, freshet::PromptSampling& 
   command.Add("--seed", sampling.seed, "of the sampling; default: a random one");
   command.Add("--stop", sampling.stop, "text that ends an answer").OneValueEach();
   command.AddFlag("--ignore-eos", sampling.ignore_eos, "do not stop at end tokens");
+  command.AfterParsing([&sampling] { return CheckSampling(sampling); });
 }
 
 struct Generate {
@@ -62,7 +86,8 @@ void AddGenerate(const freshet::Command& app) {
                                           "log-probs, greedy without --temperature");
   command.AddFlag("--greedy", generate.greedy, "the most likely token, as --temperature 0");
   AddSamplingFlags(command, generate.prompt.sampling);
-  command.Add("--dtype", generate.ids.dtype).OneOf({"fp32", "bf16"});
+  command.Add("--dtype", generate.ids.dtype).OneOf({"fp32", "bf16", "int8"});
+  AddCacheFlag(command, generate.prompt.kv_cache_bytes);
   command.AfterParsing([&generate, prompt, ids] {
     const freshet::PromptSampling& sampling = generate.prompt.sampling;
     if (prompt.given() == ids.given()) {
@@ -74,8 +99,10 @@ void AddGenerate(const freshet::Command& app) {
     if (ids.given() && sampling.max_new_tokens < 0) {
       return absl::InvalidArgumentError("--ids needs --max-new-tokens");
     }
-    if (ids.given() && (sampling.top_p > 0 || sampling.top_k >= 0 || !sampling.stop.empty())) {
-      return absl::InvalidArgumentError("--ids excludes --top-p, --top-k and --stop");
+    if (ids.given() && (sampling.top_p > 0 || sampling.top_k >= 0 || !sampling.stop.empty() ||
+                        generate.prompt.kv_cache_bytes > 0)) {
+      return absl::InvalidArgumentError(
+          "--ids excludes --top-p, --top-k, --stop and --kv-cache-bytes");
     }
     return absl::OkStatus();
   });
@@ -88,7 +115,7 @@ void AddServe(const freshet::Command& app) {
   command.Add("MODEL", serve.model, "Hugging Face directory").Required();
   command.Add("--listen", serve.listen, "HOST:PORT; port 0: any free one").ShowDefault();
   command.Add("--name", serve.name, "the model's name in the API (default: the directory's)");
-  command.Add("--dtype", serve.dtype).OneOf({"fp32", "bf16"});
+  command.Add("--dtype", serve.dtype).OneOf({"fp32", "bf16", "int8"});
   command.Add("--tool-calls", serve.tool_calls, "how the model calls tools")
       .OneOf({"auto", "hermes", "llama3_json", "none"})
       .ShowDefault();
@@ -97,6 +124,7 @@ void AddServe(const freshet::Command& app) {
   command.Add("--max-sequences", serve.max_sequences, "answers generated at a time")
       .Range(1, 65536)
       .ShowDefault();
+  AddCacheFlag(command, serve.kv_cache_bytes);
   command.Add("--threads", serve.threads, "of the engine (default: one per CPU)").Range(1, 256);
   command.Add("--max-waiting", serve.max_waiting, "prompts that wait; more get status 429")
       .Range(1, 1 << 20)
@@ -108,6 +136,7 @@ void AddServe(const freshet::Command& app) {
       .Range(0, 86400)
       .ShowDefault();
   freshet::runtime::AddLogFlag(command);
+  command.AfterParsing([&serve] { return freshet::CheckListen(serve); });
   command.OnRun([&serve] { return freshet::RunServe(serve); });
 }
 
@@ -144,7 +173,7 @@ int main(int argc, char** argv) {
   const freshet::Command score_command = app.AddCommand("score", "log-probs of token sequences");
   score_command.Add("MODEL", score.model, "Hugging Face directory").Required();
   score_command.Add("--ids", score.ids_file, "one JSON array of ids per line").Required();
-  score_command.Add("--dtype", score.dtype).OneOf({"fp32", "bf16"});
+  score_command.Add("--dtype", score.dtype).OneOf({"fp32", "bf16", "int8"});
   score_command.Add("--engine", score.engine, "which path computes them")
       .OneOf({"prefill", "decode", "trainer"});
   score_command.OnRun([&score] { return Finish(freshet::RunScore(score)); });
@@ -157,7 +186,8 @@ int main(int argc, char** argv) {
   chat_command.Add("MODEL", chat.model, "Hugging Face directory").Required();
   chat_command.Add("--system", chat.system, "text of a system message");
   AddSamplingFlags(chat_command, chat.sampling);
-  chat_command.Add("--dtype", chat.dtype).OneOf({"fp32", "bf16"});
+  chat_command.Add("--dtype", chat.dtype).OneOf({"fp32", "bf16", "int8"});
+  AddCacheFlag(chat_command, chat.kv_cache_bytes);
   std::string& messages = chat_command.Keep<std::string>();
   chat_command.Add("--messages", messages,
                    "only render the conversations of this file with the chat template; with "

@@ -6,12 +6,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "local/loaded_model.h"
 #include "model/kv_cache_size.h"
 #include "nlohmann/json.hpp"
+#include "trainer/learner/policy_learner.h"
 
 namespace freshet {
 namespace {
@@ -51,14 +53,26 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadIds(const std::string& pat
   return lists;
 }
 
-absl::StatusOr<std::unique_ptr<NativeEngine>> MakeEngine(const LoadedModel& model, bool bf16) {
-  NativeEngineOptions options = CommandEngineOptions(bf16, /*threads=*/0);
+absl::StatusOr<std::unique_ptr<NativeEngine>> MakeEngine(const ModelFiles& files,
+                                                         const std::string& dtype) {
+  NativeEngineOptions options = CommandEngineOptions(dtype, /*threads=*/0);
   options.max_sequences = 64;
   // At least one sequence that fills the context.
-  const ModelConfig& config = model.config();
+  const ModelConfig& config = files.config();
   const int64_t blocks = 1 + KvBlocksOfGroup(config.max_position_embeddings, 1, 0);
-  options.cache_bytes = std::max(options.cache_bytes, blocks * KvBlockBytes(config));
-  return MakeModelEngine(model, options);
+  options.cache_bytes =
+      std::max(options.cache_bytes, blocks * KvBlockBytes(config, options.bf16_cache));
+  return MakeModelEngine(files, options);
+}
+
+absl::StatusOr<std::unique_ptr<PolicyLearner>> MakeLearner(const ModelFiles& files, bool bf16) {
+  PolicyLearnerOptions options;
+  options.model = files.config();
+  options.bf16 = bf16;
+  FRESHET_ASSIGN_OR_RETURN(auto learner,
+                           PolicyLearner::Create(std::move(options), SystemClock::Get()));
+  FRESHET_RETURN_IF_ERROR(learner->LoadModel(files));
+  return learner;
 }
 
 void PrintLine(const nlohmann::ordered_json& json) { std::printf("%s\n", json.dump().c_str()); }
@@ -66,14 +80,20 @@ void PrintLine(const nlohmann::ordered_json& json) { std::printf("%s\n", json.du
 }  // namespace
 
 absl::Status RunScore(const ScoreCommand& command) {
-  const bool bf16 = command.dtype == "bf16";
-  FRESHET_ASSIGN_OR_RETURN(const LoadedModel model, LoadModelDirectory(command.model, bf16));
-  FRESHET_ASSIGN_OR_RETURN(const auto lists, ReadIds(command.ids_file, model.files->config()));
-  FRESHET_ASSIGN_OR_RETURN(const auto engine, MakeEngine(model, bf16));
+  FRESHET_ASSIGN_OR_RETURN(const auto files, OpenModelDirectory(command.model));
+  FRESHET_ASSIGN_OR_RETURN(const auto lists, ReadIds(command.ids_file, files->config()));
+  std::unique_ptr<PolicyLearner> learner;
+  std::unique_ptr<NativeEngine> engine;
+  if (command.engine == "trainer") {
+    if (command.dtype == "int8") return InvalidArgument("--engine trainer has no --dtype int8");
+    FRESHET_ASSIGN_OR_RETURN(learner, MakeLearner(*files, command.dtype == "bf16"));
+  } else {
+    FRESHET_ASSIGN_OR_RETURN(engine, MakeEngine(*files, command.dtype));
+  }
   for (const std::vector<int32_t>& ids : lists) {
     std::vector<float> logprobs;
-    if (command.engine == "trainer") {
-      FRESHET_ASSIGN_OR_RETURN(const auto scores, model.learner->Score({ids}));
+    if (learner != nullptr) {
+      FRESHET_ASSIGN_OR_RETURN(const auto scores, learner->Score({ids}));
       logprobs = scores.front();
     } else {
       FRESHET_ASSIGN_OR_RETURN(logprobs, engine->Score(ids, command.engine == "decode"));
@@ -84,10 +104,9 @@ absl::Status RunScore(const ScoreCommand& command) {
 }
 
 absl::Status RunGenerate(const GenerateCommand& command) {
-  const bool bf16 = command.dtype == "bf16";
-  FRESHET_ASSIGN_OR_RETURN(const LoadedModel model, LoadModelDirectory(command.model, bf16));
-  FRESHET_ASSIGN_OR_RETURN(const auto lists, ReadIds(command.ids_file, model.files->config()));
-  FRESHET_ASSIGN_OR_RETURN(const auto engine, MakeEngine(model, bf16));
+  FRESHET_ASSIGN_OR_RETURN(const auto files, OpenModelDirectory(command.model));
+  FRESHET_ASSIGN_OR_RETURN(const auto lists, ReadIds(command.ids_file, files->config()));
+  FRESHET_ASSIGN_OR_RETURN(const auto engine, MakeEngine(*files, command.dtype));
   std::vector<Response> responses(lists.size());
   size_t submitted = 0;
   while (submitted < lists.size() || !engine->Idle()) {
@@ -100,7 +119,7 @@ absl::Status RunGenerate(const GenerateCommand& command) {
       request.sample_indices = {0};
       request.sampling.temperature = command.temperature;
       request.sampling.max_new_tokens = static_cast<int32_t>(command.max_new_tokens);
-      if (!command.ignore_eos) request.sampling.stop_ids = model.files->config().eos_token_ids;
+      if (!command.ignore_eos) request.sampling.stop_ids = files->config().eos_token_ids;
       const absl::Status status = engine->Submit(std::move(request));
       if (status.code() == absl::StatusCode::kResourceExhausted) break;
       if (!status.ok()) {

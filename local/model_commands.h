@@ -11,7 +11,7 @@ namespace freshet {
 struct ScoreCommand {
   std::string model;               // Hugging Face directory
   std::string ids_file;            // one JSON array of ids per line
-  std::string dtype = "fp32";      // fp32 | bf16
+  std::string dtype = "fp32";      // fp32 | bf16 | int8
   std::string engine = "prefill";  // prefill | decode | trainer
 };
 // Writes {"logprobs": [...]} per input line to stdout. Errors name file and line.

@@ -27,6 +27,7 @@ struct PromptCommand {
   std::string model;  // Hugging Face directory
   std::string prompt;
   std::string dtype = "fp32";
+  int64_t kv_cache_bytes = 0;  // of the engine; 0: what the memory allows
   PromptSampling sampling;
 };
 // Writes the continuation of a text to stdout while it is generated.
@@ -36,6 +37,7 @@ struct ChatCommand {
   std::string model;
   std::string system;  // first message; "": none
   std::string dtype = "fp32";
+  int64_t kv_cache_bytes = 0;
   PromptSampling sampling;
 };
 // Reads one user message per line from stdin, up to its end, and writes the answers to stdout.

@@ -37,6 +37,8 @@ constexpr uint16_t RoundToBf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
 }
 
+constexpr float WidenBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+
 }  // namespace freshet
 
 #endif  // FRESHET_MODEL_DTYPE_H_

@@ -3,21 +3,19 @@
 #include "base/str_cat.h"
 
 namespace freshet {
-namespace {
 
-int64_t Blocks(int64_t tokens) { return (tokens + kKvBlockTokens - 1) / kKvBlockTokens; }
+int64_t KvBlocks(int64_t tokens) { return (tokens + kKvBlockTokens - 1) / kKvBlockTokens; }
 
-}  // namespace
-
-int64_t KvBlockBytes(const ModelConfig& config) {
-  return config.num_hidden_layers * config.num_key_value_heads * 2 * config.head_dim *
-         kKvBlockTokens * static_cast<int64_t>(sizeof(float));
+int64_t KvBlockBytes(const ModelConfig& config, bool bf16) {
+  const int64_t numbers =
+      config.num_hidden_layers * config.num_key_value_heads * 2 * config.head_dim * kKvBlockTokens;
+  return numbers * (bf16 ? 2 : 4);
 }
 
 int64_t KvBlocksOfGroup(int64_t prompt_tokens, int64_t num_samples, int64_t max_new_tokens) {
   // Each sample needs its own copy of the prompt's last, partly filled block.
-  const int64_t own = Blocks(prompt_tokens + max_new_tokens) - prompt_tokens / kKvBlockTokens;
-  return Blocks(prompt_tokens) + num_samples * own;
+  const int64_t own = KvBlocks(prompt_tokens + max_new_tokens) - prompt_tokens / kKvBlockTokens;
+  return KvBlocks(prompt_tokens) + num_samples * own;
 }
 
 absl::Status CheckKvCacheBytes(const job::v1::JobSpec& spec, const ModelConfig& config,
@@ -25,7 +23,7 @@ absl::Status CheckKvCacheBytes(const job::v1::JobSpec& spec, const ModelConfig& 
   if (!spec.rollout().has_kv_cache_bytes()) return absl::OkStatus();
   const int64_t blocks =
       KvBlocksOfGroup(prompt_tokens, spec.group_size(), spec.rollout().max_new_tokens());
-  const int64_t needed = blocks * KvBlockBytes(config);
+  const int64_t needed = blocks * KvBlockBytes(config, /*bf16=*/false);
   if (needed <= spec.rollout().kv_cache_bytes()) return absl::OkStatus();
   return InvalidArgument("rollout.kv_cache_bytes: ", spec.rollout().kv_cache_bytes(),
                          " bytes do not hold a group of ", spec.group_size(),

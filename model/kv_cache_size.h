@@ -12,8 +12,11 @@ namespace freshet {
 // Tokens per block of an engine's KV cache: one AVX-512 register of fp32 scores.
 constexpr int64_t kKvBlockTokens = 16;
 
-// Bytes of a block: keys and values of all layers, fp32.
-int64_t KvBlockBytes(const ModelConfig& config);
+// Bytes of a block: keys and values of all layers, bf16 or fp32.
+int64_t KvBlockBytes(const ModelConfig& config, bool bf16);
+
+// Blocks that hold this number of tokens.
+int64_t KvBlocks(int64_t tokens);
 
 // Blocks that samples of one prompt need at their longest. They share the prompt's whole blocks.
 int64_t KvBlocksOfGroup(int64_t prompt_tokens, int64_t num_samples, int64_t max_new_tokens);

@@ -40,4 +40,19 @@ std::vector<double> RopeInverseFrequencies(const ModelConfig& config) {
   return frequencies;
 }
 
+RopeTables MakeRopeTables(const ModelConfig& config) {
+  const std::vector<double> frequencies = RopeInverseFrequencies(config);
+  RopeTables tables;
+  tables.cos.reserve(static_cast<size_t>(config.max_position_embeddings) * frequencies.size());
+  tables.sin.reserve(tables.cos.capacity());
+  for (int64_t t = 0; t < config.max_position_embeddings; ++t) {
+    for (const double frequency : frequencies) {
+      const float angle = static_cast<float>(t) * static_cast<float>(frequency);
+      tables.cos.push_back(std::cos(angle));
+      tables.sin.push_back(std::sin(angle));
+    }
+  }
+  return tables;
+}
+
 }  // namespace freshet

@@ -13,6 +13,14 @@ namespace freshet {
 // between. Pure.
 std::vector<double> RopeInverseFrequencies(const ModelConfig& config);
 
+// Cosines and sines of the angles, [max_position_embeddings][head_dim / 2]. The angle is computed
+// in fp32, like the reference.
+struct RopeTables {
+  std::vector<float> cos;
+  std::vector<float> sin;
+};
+RopeTables MakeRopeTables(const ModelConfig& config);
+
 }  // namespace freshet
 
 #endif  // FRESHET_MODEL_ROPE_H_

@@ -155,21 +155,12 @@ void InitializeWeights(const ParameterLayout& layout, double initializer_range, 
 }
 
 Transformer::Transformer(const ModelConfig& config) : config_(config) {
-  const std::vector<double> inverse = RopeInverseFrequencies(config);
-  const int64_t half = config.head_dim / 2;
-  cos_TD_ = at::empty({config.max_position_embeddings, half}, at::kFloat);
-  sin_TD_ = at::empty({config.max_position_embeddings, half}, at::kFloat);
-  float* cos = cos_TD_.mutable_data_ptr<float>();
-  float* sin = sin_TD_.mutable_data_ptr<float>();
-  for (int64_t t = 0; t < config.max_position_embeddings; ++t) {
-    for (int64_t i = 0; i < half; ++i) {
-      // Compute the angle in fp32, like the reference.
-      const float angle =
-          static_cast<float>(t) * static_cast<float>(inverse[static_cast<size_t>(i)]);
-      cos[t * half + i] = std::cos(angle);
-      sin[t * half + i] = std::sin(angle);
-    }
-  }
+  const RopeTables tables = MakeRopeTables(config);
+  const auto tensor = [&](const std::vector<float>& table) {
+    return at::tensor(table, at::kFloat).view({config.max_position_embeddings, -1});
+  };
+  cos_TD_ = tensor(tables.cos);
+  sin_TD_ = tensor(tables.sin);
 }
 
 at::Tensor Transformer::Forward(const TransformerWeights& weights, const at::Tensor& token_ids_N,

@@ -1,5 +1,6 @@
 #include "text/char_tokenizer.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -116,7 +117,13 @@ class CharTokenizer final : public Tokenizer {
   absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatRequest&) const override {
     return NoTemplate();
   }
+  bool ChatAvailable() const override { return true; }
 
+  int64_t longest_token_bytes() const override {
+    size_t longest = 0;
+    for (const std::string& piece : pieces_) longest = std::max(longest, piece.size());
+    return static_cast<int64_t>(longest);
+  }
   int32_t vocab_size() const override { return static_cast<int32_t>(pieces_.size()); }
   std::optional<int32_t> bos_id() const override { return std::nullopt; }
   std::optional<int32_t> eos_id() const override { return vocab_size() - 1; }

@@ -44,6 +44,8 @@ bool freshet_tokenizer_decode(const FreshetTokenizer* tokenizer, const uint32_t*
                               bool skip_special, FreshetBytes* out, FreshetBytes* error);
 // Largest id + 1.
 uint32_t freshet_tokenizer_vocab_size(const FreshetTokenizer* tokenizer);
+// Bytes of the text that one token stands for, at most.
+size_t freshet_tokenizer_longest_token(const FreshetTokenizer* tokenizer);
 // -1: no such token.
 int64_t freshet_tokenizer_token_id(const FreshetTokenizer* tokenizer, const uint8_t* token,
                                    size_t size);
@@ -61,20 +63,26 @@ typedef struct FreshetRenderOptions {
   int64_t now_seconds;  // since the epoch; for strftime_now
   uint64_t fuel;        // steps of the template engine
   size_t output_bytes;  // of the text
+  size_t memory_bytes;  // that the template engine may use
+  uint64_t timeout_ms;  // of the template engine
 } FreshetRenderOptions;
+
+// Whether so many templates exceed their time or memory that no other one is rendered. One that
+// exceeds its time counts until it ends, one that exceeds its memory for good.
+bool freshet_template_busy(void);
 
 bool freshet_template_parse(const uint8_t* source, size_t size, FreshetTemplate** out,
                             FreshetBytes* error);
 void freshet_template_free(FreshetTemplate* chat_template);
-// `variables` is a JSON object.
+// `variables` is a JSON object. `busy` is set to whether freshet_template_busy() is the error.
 bool freshet_template_render(const FreshetTemplate* chat_template, const uint8_t* variables,
-                             size_t size, FreshetRenderOptions options, FreshetBytes* out,
-                             FreshetBytes* error);
+                             size_t size, FreshetRenderOptions options, bool* busy,
+                             FreshetBytes* out, FreshetBytes* error);
 // Renders and encodes. Special tokens within messages, tools and documents are encoded like any
 // other text.
 bool freshet_template_encode(const FreshetTemplate* chat_template,
                              const FreshetTokenizer* tokenizer, const uint8_t* variables,
-                             size_t size, FreshetRenderOptions options, FreshetIds* out,
+                             size_t size, FreshetRenderOptions options, bool* busy, FreshetIds* out,
                              FreshetBytes* error);
 
 #ifdef __cplusplus

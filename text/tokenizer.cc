@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -16,7 +17,8 @@ constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 // Eight times the largest known vocabulary.
 constexpr uint32_t kMaxVocabSize = uint32_t{1} << 21;
 constexpr uint64_t kTemplateSteps = 2'000'000;
-constexpr size_t kMaxChatBytes = size_t{16} << 20;
+constexpr size_t kTemplateBytes = size_t{256} << 20;
+constexpr absl::Duration kTemplateTimeout = absl::Seconds(10);
 constexpr char kTokenizerJson[] = "tokenizer.json";
 constexpr char kTokenizerConfig[] = "tokenizer_config.json";
 // Members of tokenizer_config.json. The first two need an id.
@@ -114,21 +116,25 @@ class LibraryTokenizer final : public Tokenizer {
   }
 
   absl::StatusOr<std::string> RenderChat(const ChatRequest& request) const override {
-    FRESHET_ASSIGN_OR_RETURN(const std::string variables, Variables(request));
-    return CallText<FreshetBytes>([&](FreshetBytes* out, FreshetBytes* error) {
-      return freshet_template_render(Template(request), Data(variables), variables.size(),
-                                     RenderOptions(request), out, error);
-    });
+    return CallTemplate<FreshetBytes>(
+        request, [&](const std::string& variables, bool* busy, auto* out, auto* error) {
+          return freshet_template_render(Template(request), Data(variables), variables.size(),
+                                         RenderOptions(request), busy, out, error);
+        });
   }
   absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatRequest& request) const override {
-    FRESHET_ASSIGN_OR_RETURN(const std::string variables, Variables(request));
-    return CallText<FreshetIds>([&](FreshetIds* out, FreshetBytes* error) {
+    return CallTemplate<FreshetIds>(request, [&](const std::string& variables, bool* busy,
+                                                 auto* out, auto* error) {
       return freshet_template_encode(Template(request), parts_.tokenizer.get(), Data(variables),
-                                     variables.size(), RenderOptions(request), out, error);
+                                     variables.size(), RenderOptions(request), busy, out, error);
     });
   }
+  bool ChatAvailable() const override { return !freshet_template_busy(); }
 
   int32_t vocab_size() const override { return vocab_size_; }
+  int64_t longest_token_bytes() const override {
+    return static_cast<int64_t>(freshet_tokenizer_longest_token(parts_.tokenizer.get()));
+  }
   std::optional<int32_t> bos_id() const override { return NamedId("bos_token"); }
   std::optional<int32_t> eos_id() const override { return NamedId("eos_token"); }
   const std::vector<TokenizerFile>& Files() const override { return parts_.files; }
@@ -145,12 +151,29 @@ class LibraryTokenizer final : public Tokenizer {
     });
   }
 
+  // CallText on `call(variables, &busy, &out, &error)`.
+  template <typename Out, typename Call>
+  auto CallTemplate(const ChatRequest& request, const Call& call) const
+      -> absl::StatusOr<decltype(Take(Out()))> {
+    FRESHET_ASSIGN_OR_RETURN(const std::string variables, Variables(request));
+    bool busy = false;
+    auto result = CallText<Out>(
+        [&](Out* out, FreshetBytes* error) { return call(variables, &busy, out, error); });
+    if (busy) return absl::UnavailableError(result.status().message());
+    return result;
+  }
+
   // What the template sees, as one JSON object.
   absl::StatusOr<std::string> Variables(const ChatRequest& request) const {
     if (Template(request) == nullptr) {
       return FailedPrecondition(
           "the model has no chat template (chat_template.jinja, or "
           "chat_template in tokenizer_config.json)");
+    }
+    const size_t bytes = request.messages.size() + request.tools.size() + request.kwargs.size();
+    if (bytes > request.max_bytes) {
+      return InvalidArgument("the conversation has ", bytes, " bytes, want at most ",
+                             request.max_bytes);
     }
     std::string variables =
         StrCat("{\"messages\":", request.messages, ",\"tools\":", request.tools,
@@ -162,8 +185,12 @@ class LibraryTokenizer final : public Tokenizer {
     return variables + "}";
   }
   static FreshetRenderOptions RenderOptions(const ChatRequest& request) {
-    return {request.continue_final_message, absl::ToUnixSeconds(request.now), kTemplateSteps,
-            kMaxChatBytes};
+    return {request.continue_final_message,
+            absl::ToUnixSeconds(request.now),
+            kTemplateSteps,
+            request.max_bytes,
+            kTemplateBytes,
+            static_cast<uint64_t>(absl::ToInt64Milliseconds(kTemplateTimeout))};
   }
 
   std::optional<int32_t> NamedId(const char* name) const {

@@ -57,9 +57,10 @@ class Tokenizer {
   virtual std::unique_ptr<StreamDecoder> MakeStreamDecoder(bool skip_special) const = 0;
 
   // Renders a conversation with the model's chat template, as transformers 5 does. Bounded: 2
-  // million template steps, 16 MiB of text, 256 MiB of memory, 10 s.
+  // million template steps, ChatRequest::max_bytes of text, 256 MiB of memory, 10 s.
   // Returns:
   //   FAILED_PRECONDITION: there is no chat template.
+  //   UNAVAILABLE: ChatAvailable() is false.
   //   INVALID_ARGUMENT: malformed JSON, the message of the template's raise_exception, an error of
   //   the template with its line, or an exceeded bound.
   virtual absl::StatusOr<std::string> RenderChat(const ChatRequest& request) const = 0;
@@ -67,6 +68,13 @@ class Tokenizer {
   // SpecialTokens::kPlain: nobody whose text enters a conversation can end a turn or begin one.
   virtual absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatRequest& request) const = 0;
 
+  // False if 4 templates have exceeded their time and still run, or have exceeded their memory,
+  // which this process cannot free.
+  virtual bool ChatAvailable() const = 0;
+
+  // Bytes of the text that one token stands for, at most. Texts that a tokenizer normalizes may be
+  // longer.
+  virtual int64_t longest_token_bytes() const = 0;
   // Largest id + 1: the minimum vocab_size of a model.
   virtual int32_t vocab_size() const = 0;
   virtual std::optional<int32_t> bos_id() const = 0;

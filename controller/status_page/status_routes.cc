@@ -161,18 +161,12 @@ HttpResponse Route(StatusSource& source, const HttpRequest& request, absl::Time 
   return ErrorResponse(NotFound("there is nothing at ", path));
 }
 
-// Clients without the header are not browsers.
-bool IsLocalHost(const std::string& host) {
-  if (host.empty()) return true;
-  if (host.starts_with("unix:")) return false;
-  return runtime::IsLoopback(host) || runtime::IsLoopback(host + ":80");
-}
-
 }  // namespace
 
 HttpResponse AnswerStatusRequest(StatusSource& source, const HttpRequest& request, absl::Time now) {
   HttpResponse response;
-  if (!IsLocalHost(request.host)) {
+  // Clients without the header are not browsers.
+  if (!request.host.empty() && !runtime::IsLocalHost(request.host)) {
     response = {403, kJsonType,
                 ErrorToJson(StatusOf(absl::StatusCode::kPermissionDenied,
                                      "the status page is for this machine: use 127.0.0.1 or "

@@ -1,6 +1,7 @@
 #include "rollout/engine/aten_runner.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "model/layer_ops.h"
 #include "rollout/engine/paged_attention.h"
@@ -33,6 +34,8 @@ const float* AtenRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache
   std::copy(batch.token_ids.begin(), batch.token_ids.end(), ids.mutable_data_ptr<int64_t>());
   std::copy(batch.positions.begin(), batch.positions.end(), positions.mutable_data_ptr<int64_t>());
   const int64_t heads = config.num_attention_heads;
+  const int64_t kv_heads = config.num_key_value_heads;
+  const std::vector<QueryRun> runs = FindQueryRuns(batch.queries, heads / kv_heads);
   const auto attention = [&](int64_t layer, const at::Tensor& q, const at::Tensor& k,
                              const at::Tensor& v) {
     const float* key = k.const_data_ptr<float>();
@@ -42,12 +45,16 @@ const float* AtenRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache
       cache.Write(layer, block, slot, key + i * k.stride(0), value + i * v.stride(0));
     }
     at::Tensor out = at::zeros({rows, heads * config.head_dim}, at::kFloat);
-    for (int64_t i = 0; i < tokens; ++i) {
-      const PagedQuery& query = batch.queries[static_cast<size_t>(i)];
-      scores_.resize(std::max(scores_.size(), static_cast<size_t>(PagedScores(query))));
-      PagedAttention(cache, layer, config.Window(layer), query, heads,
-                     q.const_data_ptr<float>() + i * q.stride(0), scores_.data(),
-                     out.mutable_data_ptr<float>() + i * out.stride(0));
+    for (const QueryRun& run : runs) {
+      const auto size = static_cast<size_t>(PagedScores(batch.queries, run, heads / kv_heads));
+      scores_.resize(std::max(scores_.size(), size));
+      const AttentionRows part{q.const_data_ptr<float>() + run.first * q.stride(0), q.stride(0),
+                               out.mutable_data_ptr<float>() + run.first * out.stride(0),
+                               out.stride(0), heads};
+      for (int64_t head = 0; head < kv_heads; ++head) {
+        PagedAttention(cache, layer, config.Window(layer), batch.queries, run, head, part,
+                       scores_.data());
+      }
     }
     return out;
   };

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <utility>
 
 #include "model/parameter_layout.h"
-#include "model/rope.h"
 #include "rollout/engine/kernels/row_ops.h"
 #include "rollout/engine/paged_attention.h"
 
@@ -32,9 +32,15 @@ struct CpuRunner::Layer {
   std::vector<Mlp> mlps;
 };
 
+// A copy of a snapshot in the kernels' layout and format.
 struct CpuRunner::Weights {
-  WeightSnapshot snapshot;  // owns the vectors and the embedding
-  const float* embed = nullptr;
+  Weights(MatrixFormat format, const ModelConfig& config)
+      : embed(format == MatrixFormat::kInt8 ? MatrixFormat::kBfloat16 : format,
+              config.hidden_size) {}
+
+  std::weak_ptr<const WeightArena> source;
+  std::deque<std::vector<float>> vectors;
+  Activations embed;  // [vocab_size][hidden]
   std::vector<Layer> layers;
   const float* norm = nullptr;
   PackedMatrix lm_head;
@@ -52,6 +58,8 @@ struct CpuRunner::Buffers {
 
   std::vector<float> x;  // residual stream [rows][hidden]
   std::vector<float> qkv;
+  std::vector<QueryRun> runs;
+  std::vector<float> attention;  // [rows][heads * head_dim]
   std::vector<float> gate_up;
   std::vector<float> router;                                        // [rows][experts]
   std::vector<std::vector<std::pair<int64_t, float>>> expert_rows;  // with their weights
@@ -109,41 +117,35 @@ CpuRunner::CpuRunner(const ModelConfig& config, const CpuRunnerOptions& options)
     : config_(config),
       options_(options),
       pool_(options.threads),
-      buffers_(std::make_unique<Buffers>(config, options.format, options.threads)) {
-  const std::vector<double> frequencies = RopeInverseFrequencies(config);
-  cos_.reserve(static_cast<size_t>(config.max_position_embeddings) * frequencies.size());
-  sin_.reserve(cos_.capacity());
-  // The angle in fp32, like the trainer.
-  for (int64_t t = 0; t < config.max_position_embeddings; ++t) {
-    for (const double frequency : frequencies) {
-      const float angle = static_cast<float>(t) * static_cast<float>(frequency);
-      cos_.push_back(std::cos(angle));
-      sin_.push_back(std::sin(angle));
-    }
-  }
-}
+      rope_(MakeRopeTables(config)),
+      buffers_(std::make_unique<Buffers>(config, options.format, options.threads)) {}
 
 CpuRunner::~CpuRunner() = default;
 
 void CpuRunner::LoadWeights(Lane lane, const WeightSnapshot& snapshot) {
   for (const std::shared_ptr<const Weights>& other : lanes_) {
-    if (other != nullptr && other->snapshot.bytes == snapshot.bytes) {
+    if (other != nullptr && other->source.lock() == snapshot.bytes) {
       lanes_[static_cast<int>(lane)] = other;
       return;
     }
   }
   const ParameterLayout layout = MakeParameterLayout(config_);
   const auto* arena = reinterpret_cast<const float*>(snapshot.bytes->data());
+  auto weights = std::make_shared<Weights>(options_.format, config_);
+  weights->source = snapshot.bytes;
   const auto vector = [&](const ParameterBlock& block) -> const float* {
-    return block.shape.empty() ? nullptr : arena + block.offset;
+    if (block.shape.empty()) return nullptr;
+    const float* from = arena + block.offset;
+    return weights->vectors.emplace_back(from, from + block.shape[0]).data();
   };
   const auto matrix = [&](const ParameterBlock& block, MatrixFormat format) {
     if (block.shape.empty()) return PackedMatrix();
     return PackedMatrix(arena + block.offset, block.shape[0], block.shape[1], format, pool_);
   };
-  auto weights = std::make_shared<Weights>();
-  weights->snapshot = snapshot;
-  weights->embed = vector(layout.embed);
+  weights->embed.Resize(config_.vocab_size);
+  for (int64_t id = 0; id < config_.vocab_size; ++id) {
+    weights->embed.Store(id, arena + layout.embed.offset + id * config_.hidden_size);
+  }
   for (const ParameterLayout::Layer& from : layout.layers) {
     Layer& to = weights->layers.emplace_back();
     to.input_norm = vector(from.input_norm);
@@ -172,9 +174,10 @@ const float* CpuRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache)
   Buffers& b = *buffers_;
   // Here, because tasks of the pool must not throw.
   int64_t scratch = hidden;
-  for (const PagedQuery& query : batch.queries) {
-    const int64_t heads = config_.num_attention_heads * config_.head_dim;
-    scratch = std::max(scratch, heads + PagedScores(query));
+  const int64_t heads_per_kv_head = config_.num_attention_heads / config_.num_key_value_heads;
+  b.runs = FindQueryRuns(batch.queries, heads_per_kv_head);
+  for (const QueryRun& run : b.runs) {
+    scratch = std::max(scratch, PagedScores(batch.queries, run, heads_per_kv_head));
   }
   for (std::vector<float>& buffer : b.scratch) Room(buffer, scratch);
   Embed(weights, batch);
@@ -211,10 +214,8 @@ void CpuRunner::Embed(const Weights& weights, const EngineBatch& batch) {
   const int64_t hidden = config_.hidden_size;
   float* x = Room(buffers_->x, batch.size() * hidden);
   for (const int64_t id : batch.token_ids) {
-    const float* row = weights.embed + id * hidden;
-    for (int64_t i = 0; i < hidden; ++i) {
-      *x++ = options_.format == MatrixFormat::kFloat32 ? row[i] : FromBfloat16(ToBfloat16(row[i]));
-    }
+    weights.embed.Load(id, x);
+    x += hidden;
   }
 }
 
@@ -245,19 +246,22 @@ void CpuRunner::Attend(const Layer& layer, int64_t index, const EngineBatch& bat
       float* head = row + h * dim;
       const float* norm = h < heads ? layer.q_norm : layer.k_norm;
       if (norm != nullptr) RmsNormRow(head, norm, dim, config_.rms_norm_eps, head);
-      RopeHead(head, cos_.data() + angles, sin_.data() + angles, dim / 2);
+      RopeHead(head, rope_.cos.data() + angles, rope_.sin.data() + angles, dim / 2);
     }
     const auto& [block, slot] = batch.slots[static_cast<size_t>(i)];
     cache.Write(index, block, slot, row + heads * dim, row + (heads + kv_heads) * dim);
   });
-  b.attended.Resize(rows);
-  pool_.For(rows, [&](int64_t i, int thread) {
-    const PagedQuery& query = batch.queries[static_cast<size_t>(i)];
-    float* out = b.scratch[static_cast<size_t>(thread)].data();
-    PagedAttention(cache, index, config_.Window(index), query, heads, qkv + i * width,
-                   out + heads * dim, out);
-    b.attended.Store(i, out);
+  float* attention = Room(b.attention, rows * heads * dim);
+  const auto tasks = static_cast<int64_t>(b.runs.size()) * kv_heads;
+  pool_.For(tasks, [&](int64_t task, int thread) {
+    const QueryRun& run = b.runs[static_cast<size_t>(task / kv_heads)];
+    const AttentionRows part{qkv + run.first * width, width, attention + run.first * heads * dim,
+                             heads * dim, heads};
+    PagedAttention(cache, index, config_.Window(index), batch.queries, run, task % kv_heads, part,
+                   b.scratch[static_cast<size_t>(thread)].data());
   });
+  b.attended.Resize(rows);
+  pool_.For(rows, [&](int64_t i, int) { b.attended.Store(i, attention + i * heads * dim); });
 }
 
 Activations& CpuRunner::GatedActivations(const Mlp& mlp, const Activations& x, int64_t rows) {

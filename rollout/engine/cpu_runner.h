@@ -2,9 +2,9 @@
 #define FRESHET_ROLLOUT_ENGINE_CPU_RUNNER_H_
 
 #include <memory>
-#include <vector>
 
 #include "model/model_config.h"
+#include "model/rope.h"
 #include "rollout/engine/kernels/cpu_features.h"
 #include "rollout/engine/kernels/matrix.h"
 #include "rollout/engine/kernels/thread_pool.h"
@@ -49,8 +49,7 @@ class CpuRunner final : public ModelRunner {
   const ModelConfig config_;
   const CpuRunnerOptions options_;
   ThreadPool pool_;
-  std::vector<float> cos_;  // [max_position_embeddings][head_dim / 2]
-  std::vector<float> sin_;
+  const RopeTables rope_;
   std::shared_ptr<const Weights> lanes_[kNumLanes];  // one object if they are the same
   std::unique_ptr<Buffers> buffers_;
 };

@@ -19,14 +19,22 @@ struct EngineLimits {
   int64_t max_sequences = 512;
   int64_t max_batch_tokens = 2048;
   int64_t cache_blocks = 1;
+  KvFormat kv_format = KvFormat::kFloat32;
   bool prefix_cache = true;
+  // Average length of responses until some have ended.
+  int64_t expected_new_tokens = 256;
 };
 
 // Schedules the tokens that an engine computes: holds the requests of both lanes, allocates the
 // paged cache, builds batches of prompt and response tokens, and samples responses. Independent of
 // weights: the engine runs the forward pass between Fill and Accept. Sequences of a lane share the
 // cache blocks of a common prefix while the weights stay the same. Blocks of ended sequences are
-// kept until other tokens need them. Not thread-safe.
+// kept until other tokens need them.
+//
+// A request is admitted if the cache has room for its samples at the average length of the latest
+// responses. If the cache turns out to be too small, the newest requests are preempted: they give
+// their blocks up, keep their tokens, and are computed again once there is room, before any new
+// request is admitted. The oldest one always runs. Not thread-safe.
 class EngineScheduler {
  public:
   EngineScheduler(const ModelConfig& config, const EngineLimits& limits);
@@ -36,8 +44,6 @@ class EngineScheduler {
                      int64_t most) const;
   absl::Status Submit(GenerationRequest request);
   std::vector<GenerationOutput> Cancel(int64_t request_id);
-  // INVALID_ARGUMENT for a request that the model cannot serve under any load.
-  absl::Status CheckRequest(const GenerationRequest& request) const;
   bool HasWork(Lane lane) const { return !groups_[static_cast<int>(lane)].empty(); }
 
   // The lane's next batch; empty if there is nothing to compute. Allocates the blocks of its
@@ -73,8 +79,15 @@ class EngineScheduler {
   void Draw(Lane lane, RunningGroup& group, RunningSample& sample, const float* logits,
             PolicyVersion policy, std::vector<GenerationOutput>& finished);
   void RemoveFinished(Lane lane);
-  void Release(const RunningGroup& group, RunningSample& sample);
-  void Release(RunningGroup& group);
+  // Length that a response is assumed to reach, in tokens.
+  int64_t ExpectedTokens(const SamplingParams& sampling) const;
+  // Free blocks beyond those that the running groups will need; below 0 if they will not all fit.
+  int64_t Room() const;
+  void PreemptUntilAllFit();
+  void Resume(Lane lane);
+  // Releases the blocks; later sequences may find them if `retain`. The tokens stay.
+  void Unload(const RunningGroup& group, RunningSample& sample, bool retain);
+  void Unload(RunningGroup& group, bool retain);
   void ReleaseLastFirst(const std::vector<int32_t>& blocks);
 
   const ModelConfig config_;
@@ -82,8 +95,9 @@ class EngineScheduler {
   KvCache cache_;
   PrefixIndex prefixes_;
   std::list<RunningGroup> groups_[kNumLanes];
-  int64_t reserved_blocks_ = 0;
-  int64_t running_ = 0;
+  int64_t running_ = 0;  // samples, also of preempted groups
+  int64_t last_arrival_ = 0;
+  double average_length_;  // of responses, in tokens; the latest weigh most
   EngineStats counters_;
 };
 

@@ -63,6 +63,7 @@ struct EngineStats {
   int64_t tokens_generated_evaluation = 0;
   int64_t tokens_prefilled = 0;  // of prompts, without those found in the cache
   int64_t tokens_reused = 0;     // of prompts and kept responses, found in the cache
+  int64_t preemptions = 0;  // requests that gave their cache up to others, to be computed again
   int64_t weight_swaps = 0;
 };
 

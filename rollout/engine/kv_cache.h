@@ -3,20 +3,23 @@
 
 #include <cstdint>
 #include <list>
-#include <memory>
 #include <vector>
 
 #include "model/kv_cache_size.h"
+#include "rollout/engine/kernels/matrix.h"
 
 namespace freshet {
+
+enum class KvFormat { kFloat32, kBfloat16 };
 
 struct KvCacheShape {
   int64_t num_layers = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
+  KvFormat format = KvFormat::kFloat32;
 };
 
-// Paged store of keys and values in fp32. A block holds kKvBlockTokens tokens of all layers and
+// Paged store of keys and values. A block holds kKvBlockTokens tokens of all layers and
 // heads. Sequences list their blocks in a table; blocks of a shared prompt are reference-counted,
 // not copied. Within a block and head, keys are stored transposed as [head_dim][tokens] and values
 // as [tokens][head_dim], so that the attention kernel reads both sequentially. Not thread-safe.
@@ -36,15 +39,17 @@ class KvCache {
   // Copies the first `tokens` tokens of a block, all layers.
   void CopyPrefix(int32_t from, int32_t to, int64_t tokens);
 
-  // Writes one token's key and value, each [num_kv_heads][head_dim].
+  // Writes one token's key and value, each [num_kv_heads][head_dim], rounded to the format.
   void Write(int64_t layer, int32_t block, int64_t slot, const float* key, const float* value);
 
-  // Base of a block's keys and values for one layer and head.
-  const float* Keys(int64_t layer, int32_t block, int64_t kv_head) const {
-    return Head(layer, block, kv_head);
+  // Base of a block's keys and values for one layer and head. T is float or, for bf16, uint16_t.
+  template <typename T>
+  const T* Keys(int64_t layer, int32_t block, int64_t kv_head) const {
+    return Head<T>(layer, block, kv_head);
   }
-  const float* Values(int64_t layer, int32_t block, int64_t kv_head) const {
-    return Head(layer, block, kv_head) + shape_.head_dim * kKvBlockTokens;
+  template <typename T>
+  const T* Values(int64_t layer, int32_t block, int64_t kv_head) const {
+    return Head<T>(layer, block, kv_head) + shape_.head_dim * kKvBlockTokens;
   }
 
   int64_t num_blocks() const { return num_blocks_; }
@@ -52,20 +57,20 @@ class KvCache {
   const KvCacheShape& shape() const { return shape_; }
 
  private:
-  float* Head(int64_t layer, int32_t block, int64_t kv_head) const {
-    return data_.get() + block * block_stride_ + layer * layer_stride_ + kv_head * head_stride_;
+  template <typename T>
+  T* Head(int64_t layer, int32_t block, int64_t kv_head) const {
+    return reinterpret_cast<T*>(data_.get()) + block * block_stride_ + layer * layer_stride_ +
+           kv_head * head_stride_;
   }
-
-  struct FreeDeleter {
-    void operator()(float* data) const;
-  };
+  template <typename T>
+  void CopyPrefixOf(int32_t from, int32_t to, int64_t tokens);
 
   KvCacheShape shape_;
   int64_t num_blocks_;
-  int64_t head_stride_;
+  int64_t head_stride_;  // in numbers
   int64_t layer_stride_;
   int64_t block_stride_;
-  std::unique_ptr<float[], FreeDeleter> data_;
+  AlignedBytes data_;
   struct Block {
     int32_t references = 0;
     bool retained = false;

@@ -13,6 +13,7 @@
 #include "rollout/engine/cpu_runner.h"
 #include "rollout/engine/engine_call.h"
 #include "rollout/engine/kernels/softmax.h"
+#include "rollout/engine/request_check.h"
 
 namespace freshet {
 namespace {
@@ -20,15 +21,29 @@ namespace {
 int64_t CacheBlocks(const ModelConfig& config, const NativeEngineOptions& options) {
   if (options.cache_blocks > 0) return options.cache_blocks;
   const int64_t full = KvBlocksOfGroup(config.max_position_embeddings, 1, 0);
-  const int64_t affordable = std::max<int64_t>(1, options.cache_bytes / KvBlockBytes(config));
+  const int64_t affordable =
+      std::max<int64_t>(1, options.cache_bytes / KvBlockBytes(config, options.bf16_cache));
   return std::min(affordable, (options.max_sequences + 1) * full * 2);
+}
+
+EngineLimits MakeLimits(const ModelConfig& config, const NativeEngineOptions& options) {
+  EngineLimits limits;
+  limits.max_sequences = options.max_sequences;
+  limits.max_batch_tokens = options.max_batch_tokens;
+  limits.cache_blocks = CacheBlocks(config, options);
+  if (options.bf16_cache) limits.kv_format = KvFormat::kBfloat16;
+  limits.prefix_cache = options.prefix_cache;
+  limits.expected_new_tokens = options.expected_new_tokens;
+  return limits;
 }
 
 std::unique_ptr<ModelRunner> MakeRunner(const ModelConfig& config,
                                         const NativeEngineOptions& options) {
   if (options.aten) return std::make_unique<AtenRunner>(config, options.bf16);
   CpuRunnerOptions runner;
-  runner.format = options.bf16 ? MatrixFormat::kBfloat16 : MatrixFormat::kFloat32;
+  runner.format = options.int8_weights ? MatrixFormat::kInt8
+                  : options.bf16       ? MatrixFormat::kBfloat16
+                                       : MatrixFormat::kFloat32;
   runner.threads = options.threads;
   return std::make_unique<CpuRunner>(config, runner);
 }
@@ -50,6 +65,9 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
   if (options.cache_bytes < 1) {
     return InvalidArgument("cache_bytes ", options.cache_bytes, " is below 1");
   }
+  if (options.int8_weights && options.aten) {
+    return InvalidArgument("int8_weights needs the CPU kernels, not aten");
+  }
   FRESHET_RETURN_IF_ERROR(config.Validate());
   try {
     return std::unique_ptr<NativeEngine>(new NativeEngine(config, options));
@@ -61,8 +79,7 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
 NativeEngine::NativeEngine(const ModelConfig& config, const NativeEngineOptions& options)
     : config_(config),
       options_(options),
-      scheduler_(config, {options.max_sequences, options.max_batch_tokens,
-                          CacheBlocks(config, options), options.prefix_cache}),
+      scheduler_(config, MakeLimits(config, options)),
       num_elements_(MakeParameterLayout(config).num_elements),
       runner_(MakeRunner(config, options)) {}
 
@@ -74,7 +91,7 @@ int64_t NativeEngine::Admissible(int64_t prompt_tokens, int64_t num_samples,
 }
 
 absl::Status NativeEngine::Submit(GenerationRequest request) {
-  FRESHET_RETURN_IF_ERROR(scheduler_.CheckRequest(request));
+  FRESHET_RETURN_IF_ERROR(CheckRequest(request, config_));
   if (!HasWeights(request.lane)) {
     return FailedPrecondition("the engine has no weights yet");
   }
@@ -117,7 +134,7 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
   request.sample_indices = {0};
   // The last token predicts nothing, so that a sequence may fill the context.
   if (ids.size() > 1) request.prompt_ids.pop_back();
-  FRESHET_RETURN_IF_ERROR(scheduler_.CheckRequest(request));
+  FRESHET_RETURN_IF_ERROR(CheckRequest(request, config_));
   if (ids.back() < 0 || ids.back() >= config_.vocab_size) {
     return InvalidArgument("token ", ids.back(), " is outside of the vocabulary of ",
                            config_.vocab_size);

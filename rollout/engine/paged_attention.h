@@ -2,6 +2,8 @@
 #define FRESHET_ROLLOUT_ENGINE_PAGED_ATTENTION_H_
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "rollout/engine/kv_cache.h"
 
@@ -13,15 +15,39 @@ struct PagedQuery {
   int64_t num_keys = 0;
 };
 
-// Number of scores that PagedAttention needs room for.
-int64_t PagedScores(const PagedQuery& query);
+// Consecutive queries that share the blocks of their first keys: tokens of one prompt, or samples
+// of a group. Their shared keys and values are read once for all of them (Juravsky et al. 2024,
+// "Hydragen", section 3.1).
+struct QueryRun {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t shared_blocks = 0;  // whole blocks that all queries see
+};
 
-// Softmax attention of one query over its keys in the cache, with grouped heads (GQA). q and out:
-// [num_heads][head_dim]; `scores`: room for PagedScores(query). With a `window` above 0, the query
-// attends to its last `window` keys only. The result depends only on the query and its keys, which
-// are processed block by block in order. Different queries may run concurrently.
-void PagedAttention(const KvCache& cache, int64_t layer, int64_t window, const PagedQuery& query,
-                    int64_t num_heads, const float* q, float* scores, float* out);
+// Divides `queries` into runs. `heads_per_kv_head` limits their length, so that the scores of a run
+// stay in the CPU's cache.
+std::vector<QueryRun> FindQueryRuns(std::span<const PagedQuery> queries, int64_t heads_per_kv_head);
+
+// The heads of a run's queries. Row i belongs to query run.first + i.
+struct AttentionRows {
+  const float* q = nullptr;  // [run.count][q_stride], a row has [num_heads][head_dim]
+  int64_t q_stride = 0;
+  float* out = nullptr;  // likewise
+  int64_t out_stride = 0;
+  int64_t num_heads = 0;
+};
+
+// Number of scores that PagedAttention needs room for.
+int64_t PagedScores(std::span<const PagedQuery> queries, const QueryRun& run,
+                    int64_t heads_per_kv_head);
+
+// Softmax attention of a run's queries over their keys in the cache, for the query heads that use
+// `kv_head` (GQA). `scores`: room for PagedScores. With a `window` above 0, a query attends to its
+// last `window` keys only. A query's result depends on nothing but the query and its keys, which
+// are processed block by block in order. Different heads and runs may be computed concurrently.
+void PagedAttention(const KvCache& cache, int64_t layer, int64_t window,
+                    std::span<const PagedQuery> queries, const QueryRun& run, int64_t kv_head,
+                    const AttentionRows& rows, float* scores);
 
 }  // namespace freshet
 

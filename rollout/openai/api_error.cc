@@ -21,6 +21,8 @@ const char* TypeOf(int http_status) {
       return "NotFoundError";
     case 405:
       return "MethodNotAllowedError";
+    case 409:
+      return "ConflictError";
     case 429:
       return "RateLimitError";
     case 503:
@@ -53,6 +55,8 @@ int HttpStatusOf(const absl::Status& status) {
       return 404;
     case absl::StatusCode::kUnimplemented:
       return 405;
+    case absl::StatusCode::kAborted:
+      return 409;
     case absl::StatusCode::kResourceExhausted:
       return 429;
     case absl::StatusCode::kUnavailable:

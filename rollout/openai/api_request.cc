@@ -19,6 +19,10 @@ namespace {
 constexpr double kMaxTemperature = 100;
 constexpr double kMaxBias = 100;
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+// What chat_template_kwargs must not replace.
+constexpr const char* kTemplateArguments[] = {
+    "messages",      "tools",   "documents", "add_generation_prompt", "continue_final_message",
+    "chat_template", "tokenize"};
 
 // What vLLM or OpenAI can do and this server cannot, with the value that asks for nothing.
 struct Unsupported {
@@ -29,28 +33,32 @@ struct Unsupported {
 void RefuseUnsupported(BodyMembers& members, bool chat) {
   const Unsupported kBoth[] = {
       {"response_format", {{"type", "text"}}},
-      {"structured_outputs", nullptr},
-      {"guided_json", nullptr},
-      {"guided_regex", nullptr},
-      {"guided_choice", nullptr},
-      {"guided_grammar", nullptr},
       {"allowed_token_ids", Json::array()},
       {"bad_words", Json::array()},
       {"logits_processors", Json::array()},
       {"use_beam_search", false},
-      {"prompt_logprobs", nullptr},
-      {"truncate_prompt_tokens", nullptr},
+      {"length_penalty", 1},
+      {"early_stopping", false},
       {"echo", false},
-      {"kv_transfer_params", nullptr},
+      {"priority", 0},
+      {"detokenize", true},
+      {"spaces_between_special_tokens", true},
   };
+  const Unsupported kChat[] = {
+      {"add_special_tokens", false}, {"documents", Json::array()},
+      {"function_call", "none"},     {"functions", Json::array()},
+      {"include_reasoning", true},   {"modalities", Json::array({"text"})},
+  };
+  const Unsupported kCompletion[] = {{"suffix", ""}, {"best_of", 1}};
   for (const Unsupported& member : kBoth) members.Refuse(member.name, member.harmless);
-  const Unsupported kOne[] = {
-      {chat ? "functions" : "suffix", chat ? Json() : Json("")},
-      {chat ? "function_call" : "prompt_embeds", chat ? Json("none") : Json()},
-      {chat ? "audio" : "best_of", chat ? Json() : Json(1)},
-      {chat ? "modalities" : "echo", chat ? Json::array({"text"}) : Json(false)},
-  };
-  for (const Unsupported& member : kOne) members.Refuse(member.name, member.harmless);
+  if (chat) {
+    for (const Unsupported& member : kChat) members.Refuse(member.name, member.harmless);
+  } else {
+    for (const Unsupported& member : kCompletion) members.Refuse(member.name, member.harmless);
+  }
+  // They name the caller or what to store; the answer is the same.
+  members.RefuseUnknown({"metadata", "prompt_cache_key", "prompt_cache_retention", "request_id",
+                         "safety_identifier", "service_tier", "store", "user"});
 }
 
 bool ReadIds(const Json& list, std::vector<int32_t>& ids) {
@@ -74,7 +82,7 @@ void ReadPrompts(BodyMembers& members, std::vector<ApiPrompt>& prompts) {
     } else if (!one.is_array() || !ReadIds(one, parsed.ids)) {
       return members.Fail("prompt", kWant);
     }
-    if (parsed.ids.empty() && parsed.text.empty()) return members.Fail("prompt", "is empty");
+    if (one.is_array() && parsed.ids.empty()) return members.Fail("prompt", "is an empty list");
     prompts.push_back(std::move(parsed));
   };
   const bool is_list = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
@@ -130,6 +138,10 @@ void ReadLogitBias(BodyMembers& members, SamplingParams& sampling) {
 void ReadSampling(BodyMembers& members, ApiRequest& request) {
   SamplingParams& sampling = request.sampling;
   members.Read("temperature", sampling.temperature, 0, kMaxTemperature);
+  if (sampling.temperature > 0 && sampling.temperature < kMinTemperature) {
+    members.Fail("temperature", StrCat("is ", sampling.temperature, ", want 0 or a number from ",
+                                       kMinTemperature, " to ", kMaxTemperature));
+  }
   members.Read("top_p", sampling.top_p, 0, 1);
   if (sampling.top_p == 0) members.Fail("top_p", "is 0, want a number above it");
   members.Read("top_k", sampling.top_k, -1, kMaxInt);
@@ -159,6 +171,8 @@ void ReadAnswerOptions(BodyMembers& members, ApiRequest& request) {
   if (!options->is_object()) return members.Fail("stream_options", "is not an object");
   BodyMembers stream(*options);
   stream.Read("include_usage", request.include_usage);
+  stream.Refuse("continuous_usage_stats", false);
+  stream.RefuseUnknown({"include_obfuscation"});
   if (!stream.status().ok()) members.Fail("stream_options", Message(stream.status()));
 }
 
@@ -204,10 +218,12 @@ void ReadConversation(BodyMembers& members, ApiRequest& request) {
   request.conversation.messages = normal->dump();
   if (const Json* kwargs = members.Find("chat_template_kwargs"); kwargs != nullptr) {
     if (!kwargs->is_object()) return members.Fail("chat_template_kwargs", "is not an object");
+    for (const char* name : kTemplateArguments) {
+      if (!kwargs->contains(name)) continue;
+      return members.Fail("chat_template_kwargs", StrCat("must not set ", name));
+    }
     request.conversation.kwargs = kwargs->dump();
   }
-  members.Refuse("chat_template");
-  members.Refuse("documents", Json::array());
   request.conversation.add_generation_prompt = true;
   members.Read("add_generation_prompt", request.conversation.add_generation_prompt);
   members.Read("continue_final_message", request.conversation.continue_final_message);
@@ -231,6 +247,7 @@ SamplingParams SamplingDefaults(std::string_view generation_config) {
     members.Read(name, value, min, max);
   };
   read("temperature", 0, kMaxTemperature, sampling.temperature);
+  if (sampling.temperature < kMinTemperature) sampling.temperature = 0;
   read("top_p", std::numeric_limits<double>::min(), 1, sampling.top_p);
   read("min_p", 0, 1, sampling.min_p);
   read("repetition_penalty", 0.01, 100, sampling.repetition_penalty);

@@ -21,6 +21,7 @@ constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kMaxStopStringBytes = 1024;  // each
 constexpr size_t kMaxStopIds = 1024;
 constexpr int32_t kMaxTopLogprobs = 20;
+constexpr int64_t kMaxLogprobs = 1 << 18;  // of all tokens of an answer that is not streamed
 
 struct ApiPrompt {
   std::string text;
@@ -56,12 +57,13 @@ struct ApiRequest {
 };
 
 // Sampling parameters of a generation_config.json: temperature, top_k, top_p, min_p and
-// repetition_penalty. Others, and values out of range, keep the default. "" is valid.
+// repetition_penalty. Others, and values out of range, keep the default. A temperature above 0 but
+// below kMinTemperature is 0. "" is valid.
 SamplingParams SamplingDefaults(std::string_view generation_config);
 
-// Parses and checks a body; absent sampling parameters are those of `defaults`. Unknown members are
-// ignored, as by vLLM. Members that vLLM knows and this server does not support are errors unless
-// their value asks for nothing.
+// Parses and checks a body; absent sampling parameters are those of `defaults`. Members that this
+// server does not support are errors, unless they are null, their value asks for nothing, or they
+// never change an answer.
 // INVALID_ARGUMENT: malformed JSON, or a ParameterError.
 absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body,
                                                   const SamplingParams& defaults);

@@ -3,12 +3,14 @@
 #include <random>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "base/digest.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "rollout/openai/api_error.h"
+#include "rollout/openai/json_response.h"
 #include "services/runtime/endpoint_options.h"
 
 namespace freshet::openai {
@@ -22,16 +24,6 @@ constexpr char kCompletions[] = "/v1/completions";
 constexpr char kChat[] = "/v1/chat/completions";
 constexpr char kModels[] = "/v1/models";
 
-HttpResponse JsonResponse(int status, std::string body) {
-  return {.status = status, .content_type = "application/json", .body = std::move(body)};
-}
-
-HttpResponse ErrorResponse(const absl::Status& status) {
-  HttpResponse response = JsonResponse(HttpStatusOf(status), ErrorBody(status));
-  if (response.status == 429) response.headers.emplace_back("Retry-After", "1");
-  return response;
-}
-
 std::string HeaderOf(const HttpRequest& request, const std::string& name) {
   const auto found = request.headers.find(name);
   return found == request.headers.end() ? "" : found->second;
@@ -44,7 +36,7 @@ uint64_t Entropy() {
 
 }  // namespace
 
-ApiService::ApiService(ApiServiceOptions options, const Tokenizer& tokenizer, GenerationLoop& loop,
+ApiService::ApiService(ApiServiceOptions options, const Tokenizer& tokenizer, GenerationQueue& loop,
                        const Clock& clock)
     : options_(std::move(options)),
       tokenizer_(tokenizer),
@@ -52,15 +44,21 @@ ApiService::ApiService(ApiServiceOptions options, const Tokenizer& tokenizer, Ge
       clock_(clock),
       created_(absl::ToUnixSeconds(clock.Now())),
       entropy_(Entropy()),
-      parsers_(options_.parser_threads, options_.max_unparsed) {}
+      writers_(options_.writer_threads, options_.max_unwritten),
+      parsers_(options_.parser_threads, static_cast<size_t>(options_.max_unparsed)) {}
 
-HttpResponse ApiService::Refusal(int status) {
+HttpResponse ApiService::Refusal(int status, const std::string& message) {
   const nlohmann::ordered_json error = {
-      {"message", StrCat("the request is refused with HTTP status ", status)},
+      {"message", message},
       {"type", status < 500 ? "BadRequestError" : "InternalServerError"},
       {"param", nullptr},
       {"code", status}};
   return JsonResponse(status, nlohmann::ordered_json{{"error", error}}.dump());
+}
+
+ApiStats ApiService::stats() const {
+  const MutexLock lock(mu_);
+  return stats_;
 }
 
 void ApiService::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
@@ -84,12 +82,13 @@ void ApiService::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
 }
 
 absl::Status ApiService::CheckCaller(const HttpRequest& request) const {
-  if (options_.local_hosts_only && !request.host.empty() && !runtime::IsLoopback(request.host) &&
-      !runtime::IsLoopback(request.host + ":80")) {
+  if (options_.local_hosts_only && !request.host.empty() && !runtime::IsLocalHost(request.host)) {
     return absl::PermissionDeniedError(
         StrCat("Host ", request.host, " is not this machine: use 127.0.0.1"));
   }
-  if (options_.api_key.empty() || !absl::StartsWith(request.path, "/v1")) return absl::OkStatus();
+  if (!absl::StartsWith(request.path, "/v1")) return absl::OkStatus();
+  FRESHET_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, FindSession(request));
+  if (options_.api_key.empty() || session != nullptr) return absl::OkStatus();
   // Digests take the same time to compare wherever they differ.
   if (Sha256Hex(HeaderOf(request, "authorization")) == Sha256Hex("Bearer " + options_.api_key)) {
     return absl::OkStatus();
@@ -116,7 +115,7 @@ std::string ApiService::ModelJson() const {
 }
 
 absl::StatusOr<HttpResponse> ApiService::Get(const std::string& path) const {
-  if (path == "/health") return HttpResponse{.status = loop_.draining() ? 503 : 200};
+  if (path == "/health") return Health();
   if (path == kModels) {
     return JsonResponse(200, StrCat(R"({"object":"list","data":[)", ModelJson(), "]}"));
   }
@@ -126,19 +125,69 @@ absl::StatusOr<HttpResponse> ApiService::Get(const std::string& path) const {
   return JsonResponse(200, ModelJson());
 }
 
+HttpResponse ApiService::Health() const {
+  const QueueStats loop = loop_.stats();
+  const ApiStats api = stats();
+  const char* state = "ok";
+  if (!tokenizer_.ChatAvailable()) state = "chat templates hang";
+  if (loop_.draining()) state = "draining";
+  const nlohmann::ordered_json body = {
+      {"status", state},
+      {"unparsed", api.unparsed},
+      {"unparsed_bytes", api.unparsed_bytes},
+      {"waiting", loop.waiting},
+      {"running", loop.running},
+      {"refused", api.refused + loop.refused},
+  };
+  return JsonResponse(state == std::string_view("ok") ? 200 : 503, body.dump());
+}
+
+absl::Status ApiService::Reserve(int64_t bytes) {
+  const MutexLock lock(mu_);
+  if (stats_.unparsed >= options_.max_unparsed ||
+      (stats_.unparsed > 0 && stats_.unparsed_bytes + bytes > options_.max_unparsed_bytes)) {
+    ++stats_.refused;
+    return ResourceExhausted("too many requests wait to be parsed: ", stats_.unparsed, " with ",
+                             stats_.unparsed_bytes, " bytes; retry later");
+  }
+  ++stats_.unparsed;
+  stats_.unparsed_bytes += bytes;
+  return absl::OkStatus();
+}
+
+void ApiService::Release(int64_t bytes) {
+  const MutexLock lock(mu_);
+  --stats_.unparsed;
+  stats_.unparsed_bytes -= bytes;
+}
+
 absl::Status ApiService::Post(HttpRequest request, const std::shared_ptr<HttpReply>& reply) {
   // A page of another site cannot send this type without asking first.
   if (!absl::StartsWithIgnoreCase(HeaderOf(request, "content-type"), "application/json")) {
     return InvalidArgument("the header Content-Type is not application/json");
   }
   if (loop_.draining()) return absl::UnavailableError("the server is shutting down");
-  auto work = [this, reply, request = std::move(request)] {
-    absl::StatusOr<CompletionPlan> plan = Plan(request);
-    if (!plan.ok()) return reply->Send(ErrorResponse(plan.status()));
-    CompletionCall::Start(*std::move(plan), tokenizer_, loop_, reply);
+  const auto bytes = static_cast<int64_t>(request.body.size());
+  FRESHET_RETURN_IF_ERROR(Reserve(bytes));
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  reply->OnClosed([gone] { *gone = true; });
+  auto work = [this, reply, gone, bytes, request = std::move(request)] {
+    AnswerExceptions(*reply, [&] {
+      absl::StatusOr<CompletionPlan> plan;
+      {
+        // Before the answer: its client may look at the stats.
+        const absl::Cleanup release([&] { Release(bytes); });
+        if (*gone) return;
+        plan = loop_.draining() ? absl::UnavailableError("the server is shutting down")
+                                : Plan(request);
+      }
+      if (!plan.ok()) return reply->Send(ErrorResponse(plan.status()));
+      CompletionCall::Start(*std::move(plan), tokenizer_, loop_, writers_, reply);
+    });
   };
   if (parsers_.TrySubmit(std::move(work))) return absl::OkStatus();
-  return ResourceExhausted("too many requests wait; retry later");
+  Release(bytes);
+  return absl::UnavailableError("the server is shutting down");
 }
 
 absl::StatusOr<CompletionPlan> ApiService::Plan(const HttpRequest& request) const {
@@ -148,13 +197,18 @@ absl::StatusOr<CompletionPlan> ApiService::Plan(const HttpRequest& request) cons
                                 : ParseCompletionRequest(request.body, options_.defaults));
   FRESHET_RETURN_IF_ERROR(CheckModel(parsed.model));
   CompletionPlan plan;
-  FRESHET_ASSIGN_OR_RETURN(plan.prompts,
-                           EncodePrompts(parsed, options_.model, tokenizer_, clock_.Now()));
-  for (const std::vector<int32_t>& prompt : plan.prompts) {
-    FRESHET_ASSIGN_OR_RETURN(
-        SamplingParams sampling,
-        PlanSampling(parsed, static_cast<int64_t>(prompt.size()), options_.model, tokenizer_));
-    plan.sampling.push_back(std::move(sampling));
+  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, FindSession(request));
+  if (session != nullptr) {
+    FRESHET_RETURN_IF_ERROR(PlanSession(std::move(session), parsed, plan));
+  } else {
+    FRESHET_ASSIGN_OR_RETURN(plan.prompts,
+                             EncodePrompts(parsed, options_.model, tokenizer_, clock_.Now()));
+    for (const std::vector<int32_t>& prompt : plan.prompts) {
+      FRESHET_ASSIGN_OR_RETURN(
+          SamplingParams sampling,
+          PlanSampling(parsed, static_cast<int64_t>(prompt.size()), options_.model, tokenizer_));
+      plan.sampling.push_back(std::move(sampling));
+    }
   }
   plan.seed = parsed.seed.value_or(NewRandom());
   plan.head = {.id = StrCat(chat ? "chatcmpl-" : "cmpl-", Hex64(NewRandom()), Hex64(NewRandom())),
@@ -163,6 +217,52 @@ absl::StatusOr<CompletionPlan> ApiService::Plan(const HttpRequest& request) cons
   plan.tool_format = options_.tool_format;
   plan.request = std::make_shared<ApiRequest>(std::move(parsed));
   return plan;
+}
+
+absl::StatusOr<std::shared_ptr<Session>> ApiService::FindSession(const HttpRequest& request) const {
+  constexpr char kBearer[] = "Bearer ";
+  const std::string key = HeaderOf(request, "authorization");
+  if (options_.sessions == nullptr || !absl::StartsWith(key, kBearer)) return nullptr;
+  return options_.sessions->Find(std::string_view(key).substr(sizeof(kBearer) - 1));
+}
+
+absl::Status ApiService::PlanSession(std::shared_ptr<Session> session, const ApiRequest& request,
+                                     CompletionPlan& plan) const {
+  if (request.n != 1) return ParameterError("n", "is not 1, as it must be in a session");
+  if (!request.chat && request.prompts.size() != 1) {
+    return ParameterError("prompt", "is a list of prompts; a request of a session has one");
+  }
+  if (request.chat && !request.conversation.add_generation_prompt) {
+    return ParameterError("add_generation_prompt", "is false; a session's answers begin a message");
+  }
+  SessionRequest asked;
+  asked.chat = request.chat;
+  asked.conversation = request.conversation;
+  asked.conversation.now = clock_.Now();
+  if (!request.chat) {
+    asked.text = request.prompts.front().text;
+    asked.ids = request.prompts.front().ids;
+  }
+  asked.max_tokens = request.max_tokens;
+  asked.stop_ids = request.stop_token_ids;
+  asked.stop = request.stop;
+  asked.top_logprobs = request.sampling.top_logprobs;
+  std::vector<int32_t> first;
+  if (!session->started()) {
+    FRESHET_ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> prompts,
+                             EncodePrompts(request, options_.model, tokenizer_, clock_.Now()));
+    first = std::move(prompts.front());
+  }
+  absl::StatusOr<SessionTurn> turn = session->Begin(std::move(asked), std::move(first));
+  if (absl::IsInvalidArgument(turn.status())) {
+    return ParameterError(request.chat ? "messages" : "prompt", Message(turn.status()));
+  }
+  FRESHET_RETURN_IF_ERROR(turn.status());
+  plan.prompts.push_back(std::move(turn->prompt_ids));
+  plan.sampling.push_back(turn->generation.sampling);
+  plan.generation = std::move(turn->generation);
+  plan.session = std::move(session);
+  return absl::OkStatus();
 }
 
 uint64_t ApiService::NewRandom() const { return RandomBits(entropy_, ++num_random_); }

@@ -13,7 +13,8 @@ constexpr size_t kExcerptBytes = 80;
 
 }  // namespace
 
-const Json* BodyMembers::Find(const std::string& name) const {
+const Json* BodyMembers::Find(const std::string& name) {
+  known_.insert(name);
   const auto found = object_.find(name);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
@@ -75,6 +76,14 @@ void BodyMembers::Refuse(const std::string& name, const Json& harmless) {
   const Json* member = Find(name);
   if (member != nullptr && *member != harmless) {
     Fail(name, StrCat(Excerpt(*member), " is not supported"));
+  }
+}
+
+void BodyMembers::RefuseUnknown(const std::set<std::string>& ignored) {
+  for (const auto& [name, value] : object_.items()) {
+    if (!value.is_null() && !known_.contains(name) && !ignored.contains(name)) {
+      return Fail(name.substr(0, kExcerptBytes), "this parameter is not supported");
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@ class BodyMembers {
  public:
   explicit BodyMembers(const Json& object) : object_(object) {}
 
-  // Null if the member is absent or null.
-  const Json* Find(const std::string& name) const;
+  // Null if the member is absent or null. The member then counts as known.
+  const Json* Find(const std::string& name);
 
   void Read(const std::string& name, bool& value);
   void Read(const std::string& name, std::string& value);
@@ -31,6 +32,8 @@ class BodyMembers {
   void Read(const std::string& name, std::optional<uint64_t>& value);
   // An error unless the member is absent, null or `harmless`.
   void Refuse(const std::string& name, const Json& harmless = nullptr);
+  // An error if a member that is not null is unknown: neither looked for before nor in `ignored`.
+  void RefuseUnknown(const std::set<std::string>& ignored);
 
   void Fail(const std::string& name, const std::string& message);
   const absl::Status& status() const { return status_; }
@@ -41,6 +44,7 @@ class BodyMembers {
   std::optional<int64_t> Int(const std::string& name, int64_t min, int64_t max);
 
   const Json& object_;
+  std::set<std::string> known_;
   absl::Status status_;
 };
 

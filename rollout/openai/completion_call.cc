@@ -3,14 +3,16 @@
 #include <numeric>
 #include <utility>
 
-#include "rollout/openai/api_error.h"
+#include "base/json_document.h"
+#include "rollout/openai/chat_messages.h"
+#include "rollout/openai/json_response.h"
 
 namespace freshet::openai {
 
-void CompletionCall::Start(CompletionPlan plan, const Tokenizer& tokenizer, GenerationLoop& loop,
-                           std::shared_ptr<runtime::HttpReply> reply) {
+void CompletionCall::Start(CompletionPlan plan, const Tokenizer& tokenizer, GenerationQueue& loop,
+                           runtime::Executor& writers, std::shared_ptr<runtime::HttpReply> reply) {
   const auto call =
-      std::make_shared<CompletionCall>(std::move(plan), tokenizer, loop, std::move(reply));
+      std::make_shared<CompletionCall>(std::move(plan), tokenizer, loop, writers, std::move(reply));
   call->reply_->OnClosed([weak = std::weak_ptr<CompletionCall>(call)] {
     if (const auto gone = weak.lock()) gone->Abort(absl::CancelledError("the client is gone"));
   });
@@ -18,49 +20,69 @@ void CompletionCall::Start(CompletionPlan plan, const Tokenizer& tokenizer, Gene
 }
 
 CompletionCall::CompletionCall(CompletionPlan plan, const Tokenizer& tokenizer,
-                               GenerationLoop& loop, std::shared_ptr<runtime::HttpReply> reply)
+                               GenerationQueue& loop, runtime::Executor& writers,
+                               std::shared_ptr<runtime::HttpReply> reply)
     : plan_(std::move(plan)),
       loop_(loop),
+      writers_(writers),
       reply_(std::move(reply)),
       answer_(plan_.head, plan_.request, plan_.prompts, plan_.sampling.front().stop_ids, tokenizer,
               plan_.tool_format),
-      running_(plan_.prompts.size()) {}
+      running_(plan_.prompts.size()) {
+  if (plan_.session == nullptr) return;
+  auto whole = std::make_shared<ApiRequest>(*plan_.request);
+  whole->stream = false;
+  whole->logprobs = false;
+  whole->return_token_ids = false;
+  said_.emplace(plan_.head, std::move(whole), plan_.prompts, plan_.sampling.front().stop_ids,
+                tokenizer, plan_.tool_format);
+}
 
-LoopRequest CompletionCall::MakeRequest(size_t prompt) {
-  LoopRequest request;
+QueuedRequest CompletionCall::MakeRequest(size_t prompt) {
+  QueuedRequest request;
   GenerationRequest& generation = request.generation;
+  const std::shared_ptr<CompletionCall> self = shared_from_this();
+  request.on_token = [self, prompt](const GeneratedToken& token) { self->OnToken(prompt, token); };
+  request.on_end = [self](const absl::Status& status) { self->OnEnd(1, status); };
+  if (plan_.session != nullptr) {
+    generation = std::move(plan_.generation);
+    return request;
+  }
   generation.prompt_ids = plan_.prompts[prompt];
   generation.sampling = plan_.sampling[prompt];
   generation.seed = plan_.seed;
   generation.ordinal = static_cast<int64_t>(prompt);
   generation.sample_indices.resize(static_cast<size_t>(plan_.request->n));
   std::iota(generation.sample_indices.begin(), generation.sample_indices.end(), 0);
-  const std::shared_ptr<CompletionCall> self = shared_from_this();
-  request.on_token = [self, prompt](const GeneratedToken& token) { self->OnToken(prompt, token); };
-  request.on_end = [self](const absl::Status& status) { self->OnEnd(1, status); };
   return request;
 }
 
 void CompletionCall::Submit() {
+  std::vector<QueuedRequest> requests;
   for (size_t prompt = 0; prompt < plan_.prompts.size(); ++prompt) {
-    absl::StatusOr<int64_t> id;
-    bool failed = false;
-    {
-      // Abort waits for the id.
-      const MutexLock lock(mu_);
-      id = loop_.Submit(MakeRequest(prompt));
-      if (id.ok()) ids_.push_back(*id);
-      failed = !error_.ok();
-    }
-    if (!id.ok()) {
-      Abort(id.status());
-      return OnEnd(plan_.prompts.size() - prompt, id.status());
-    }
-    if (failed) loop_.Cancel(*id);
+    requests.push_back(MakeRequest(prompt));
   }
+  absl::Status status;
+  std::vector<int64_t> unwanted;
+  {
+    // Abort waits for the ids.
+    const MutexLock lock(mu_);
+    absl::StatusOr<std::vector<int64_t>> ids = loop_.SubmitAll(std::move(requests));
+    status = ids.status();
+    if (ids.ok()) ids_ = *std::move(ids);
+    if (!error_.ok()) unwanted = ids_;
+  }
+  if (!status.ok()) return OnEnd(plan_.prompts.size(), status);
+  for (const int64_t id : unwanted) loop_.Cancel(id);
 }
 
-void CompletionCall::OnToken(size_t prompt, const GeneratedToken& token) {
+void CompletionCall::OnToken(size_t prompt, const GeneratedToken& generated) {
+  GeneratedToken token = generated;
+  if (plan_.session != nullptr) {
+    plan_.session->Add(token);
+    token.sample_index = 0;  // of the call
+    said_->Add(prompt, token);
+  }
   std::string events = answer_.Add(prompt, token);
   if (events.empty()) return;
   if (!std::exchange(streaming_, true)) {
@@ -93,14 +115,29 @@ void CompletionCall::OnEnd(size_t count, const absl::Status& status) {
   Complete(outcome);
 }
 
+std::string CompletionCall::Said() const {
+  const absl::StatusOr<Json> body = ParseOrderedJson(said_->Body(), "answer");
+  if (!body.ok()) return "";
+  const Json& choice = (*body)["choices"][0];
+  if (!plan_.request->chat) return choice["text"].get<std::string>();
+  const absl::StatusOr<Json> messages = TemplateMessages(Json::array({choice["message"]}));
+  return messages.ok() ? messages->front().dump() : choice["message"].dump();
+}
+
 void CompletionCall::Complete(const absl::Status& status) {
-  if (!streaming_) {
-    return reply_->Send({.status = status.ok() ? 200 : HttpStatusOf(status),
-                         .content_type = "application/json",
-                         .body = status.ok() ? answer_.Body() : ErrorBody(status)});
+  // Before the client knows: it may send the next request at once.
+  if (plan_.session != nullptr) plan_.session->End(status, status.ok() ? Said() : "");
+  if (streaming_) {
+    reply_->Write(status.ok() ? answer_.EndOfStream() : Answer::FailedStream(status));
+    return reply_->Finish();
   }
-  reply_->Write(status.ok() ? answer_.EndOfStream() : Answer::FailedStream(status));
-  reply_->Finish();
+  if (!status.ok()) return reply_->Send(ErrorResponse(status));
+  auto write = [self = shared_from_this()] {
+    AnswerExceptions(*self->reply_,
+                     [&self] { self->reply_->Send(JsonResponse(200, self->answer_.Body())); });
+  };
+  if (writers_.TrySubmit(std::move(write))) return;
+  reply_->Send(ErrorResponse(absl::UnavailableError("too many answers are being written")));
 }
 
 }  // namespace freshet::openai

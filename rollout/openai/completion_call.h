@@ -3,13 +3,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
+#include "rollout/generation/generation_queue.h"
 #include "rollout/openai/answer.h"
-#include "rollout/openai/generation_loop.h"
+#include "rollout/sessions/session.h"
+#include "services/runtime/executor.h"
 #include "services/runtime/http_server.h"
 
 namespace freshet::openai {
@@ -22,36 +25,44 @@ struct CompletionPlan {
   std::vector<SamplingParams> sampling;  // by prompt
   uint64_t seed = 0;
   ToolCallFormat tool_format = ToolCallFormat::kNone;
+  // Records the call, which is its open request and has one prompt and n = 1. Null: nobody does.
+  std::shared_ptr<Session> session = nullptr;
+  GenerationRequest generation = {};  // of the session
 };
 
 // One call of the API from its plan to the end of its answer. It lives as long as the loop works
 // for it. A call whose client goes away is cancelled. Thread-safe.
 class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
  public:
-  // Starts generating and answers on `reply`, now or later. The tokenizer and the loop must outlive
-  // the answer.
-  static void Start(CompletionPlan plan, const Tokenizer& tokenizer, GenerationLoop& loop,
-                    std::shared_ptr<runtime::HttpReply> reply);
+  // Starts generating and answers on `reply`, now or later. Whole answers are written on `writers`,
+  // because a large one would delay the other calls of the loop. The tokenizer, the loop and the
+  // writers must outlive the answer.
+  static void Start(CompletionPlan plan, const Tokenizer& tokenizer, GenerationQueue& loop,
+                    runtime::Executor& writers, std::shared_ptr<runtime::HttpReply> reply);
 
   // Use Start.
-  CompletionCall(CompletionPlan plan, const Tokenizer& tokenizer, GenerationLoop& loop,
-                 std::shared_ptr<runtime::HttpReply> reply);
+  CompletionCall(CompletionPlan plan, const Tokenizer& tokenizer, GenerationQueue& loop,
+                 runtime::Executor& writers, std::shared_ptr<runtime::HttpReply> reply);
 
  private:
   void Submit();
-  LoopRequest MakeRequest(size_t prompt);
-  void OnToken(size_t prompt, const GeneratedToken& token);
+  QueuedRequest MakeRequest(size_t prompt);
+  void OnToken(size_t prompt, const GeneratedToken& generated);
   // Prompts of the call have ended: `count`, all with this status.
   void OnEnd(size_t count, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   // Cancels what still runs; `reason` is the call's error if it has none.
   void Abort(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mu_);
   void Complete(const absl::Status& status);
+  // The whole answer as its session keeps it.
+  std::string Said() const;
 
   CompletionPlan plan_;
-  GenerationLoop& loop_;
+  GenerationQueue& loop_;
+  runtime::Executor& writers_;
   const std::shared_ptr<runtime::HttpReply> reply_;
-  // Used on the loop's thread until the last prompt has ended.
+  // Used on the loop's thread until the last prompt has ended, then by a writer.
   Answer answer_;
+  std::optional<Answer> said_;  // the whole answer, for the session
   bool streaming_ = false;
 
   Mutex mu_;

@@ -6,6 +6,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "model/kv_cache_size.h"
 #include "rollout/openai/api_error.h"
 
 namespace freshet::openai {
@@ -19,11 +20,74 @@ absl::Status CheckId(const char* param, int32_t id, const ServedModel& model) {
       param, StrCat("token ", id, " is outside of the vocabulary of ", model.vocab_size));
 }
 
+// The longest input that can fit into the context.
+size_t MaxInputBytes(const ServedModel& model, const Tokenizer& tokenizer) {
+  const int64_t most = model.context * tokenizer.longest_token_bytes();
+  return static_cast<size_t>(std::max(most, kMinInputBytes));
+}
+
 absl::StatusOr<std::vector<int32_t>> Encode(const ApiRequest& request, const ApiPrompt& prompt,
-                                            const Tokenizer& tokenizer) {
+                                            const Tokenizer& tokenizer, size_t max_bytes) {
   if (!prompt.ids.empty()) return prompt.ids;
+  if (prompt.text.size() > max_bytes) {
+    return InvalidArgument("has ", prompt.text.size(), " bytes; at most ", max_bytes,
+                           " can fit into this model's context");
+  }
   return request.add_special_tokens ? tokenizer.EncodeWithSpecial(prompt.text)
                                     : tokenizer.Encode(prompt.text);
+}
+
+// The most tokens that each of `n` answers can have in the KV cache; see KvBlocksOfGroup.
+int64_t TokensInCache(int64_t prompt_tokens, int64_t n, const ServedModel& model) {
+  if (model.cache_blocks == 0) return model.context;
+  const int64_t shared = prompt_tokens / kKvBlockTokens;
+  const int64_t of_prompt = (prompt_tokens + kKvBlockTokens - 1) / kKvBlockTokens;
+  return ((model.cache_blocks - of_prompt) / n + shared) * kKvBlockTokens - prompt_tokens;
+}
+
+// The most tokens that the log-probs of an answer that is not streamed leave.
+int64_t TokensByLogprobs(const ApiRequest& request, const ServedModel& model) {
+  if (!request.logprobs || request.stream) return model.context;
+  const auto prompts = static_cast<int64_t>(std::max<size_t>(request.prompts.size(), 1));
+  return kMaxLogprobs / (prompts * request.n * (1 + request.sampling.top_logprobs));
+}
+
+// How many tokens each answer may have.
+absl::StatusOr<int64_t> PlanMaxTokens(const ApiRequest& request, int64_t prompt_tokens,
+                                      const ServedModel& model) {
+  const int64_t room = model.context - prompt_tokens;
+  if (room < 1) {
+    return ParameterError(InputName(request), StrCat("has ", prompt_tokens,
+                                                     " tokens, which leaves no room in this "
+                                                     "model's context of ",
+                                                     model.context));
+  }
+  const int64_t by_cache = TokensInCache(prompt_tokens, request.n, model);
+  if (by_cache < 1) {
+    return ParameterError("n", StrCat("is ", request.n, "; so many answers to ", prompt_tokens,
+                                      " prompt tokens do not fit into the KV cache"));
+  }
+  const int64_t by_logprobs = TokensByLogprobs(request, model);
+  if (!request.max_tokens.has_value()) {
+    return std::min({room, by_cache, by_logprobs, request.chat ? room : kDefaultMaxTokens});
+  }
+  const int64_t wanted = *request.max_tokens;
+  if (wanted > room) {
+    return ParameterError(
+        "max_tokens", StrCat("is ", wanted, ", but ", prompt_tokens, " prompt tokens leave ", room,
+                             " of this model's context of ", model.context));
+  }
+  if (wanted > by_cache) {
+    return ParameterError(request.n > 1 ? "n" : "max_tokens",
+                          StrCat("n is ", request.n, " and max_tokens ", wanted,
+                                 "; the KV cache holds ", by_cache, " tokens of each answer"));
+  }
+  if (wanted > by_logprobs) {
+    return ParameterError("max_tokens",
+                          StrCat("is ", wanted, "; with these logprobs, n and prompts ",
+                                 "want at most ", by_logprobs, ", or stream: true"));
+  }
+  return wanted;
 }
 
 }  // namespace
@@ -38,39 +102,32 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(const ApiRequest
       return ParameterError(InputName(request), Message(ids.status()));
     }
     FRESHET_RETURN_IF_ERROR(ids.status());
-    if (ids->empty()) return ParameterError(InputName(request), "has no tokens");
+    if (ids->empty()) {
+      return ParameterError(InputName(request),
+                            "has no tokens, and this model's tokenizer adds none");
+    }
     for (const int32_t id : *ids) FRESHET_RETURN_IF_ERROR(CheckId(InputName(request), id, model));
     prompts.push_back(*std::move(ids));
     return absl::OkStatus();
   };
+  const size_t max_bytes = MaxInputBytes(model, tokenizer);
   if (request.chat) {
     ChatRequest conversation = request.conversation;
     conversation.now = now;
+    conversation.max_bytes = std::min(conversation.max_bytes, max_bytes);
     FRESHET_RETURN_IF_ERROR(add(tokenizer.EncodeChat(conversation)));
   }
   for (const ApiPrompt& prompt : request.prompts) {
-    FRESHET_RETURN_IF_ERROR(add(Encode(request, prompt, tokenizer)));
+    FRESHET_RETURN_IF_ERROR(add(Encode(request, prompt, tokenizer, max_bytes)));
   }
   return prompts;
 }
 
 absl::StatusOr<SamplingParams> PlanSampling(const ApiRequest& request, int64_t prompt_tokens,
                                             const ServedModel& model, const Tokenizer& tokenizer) {
-  const int64_t room = model.context - prompt_tokens;
-  if (room < 1) {
-    return ParameterError(InputName(request), StrCat("has ", prompt_tokens,
-                                                     " tokens, which leaves no room in this "
-                                                     "model's context of ",
-                                                     model.context));
-  }
-  if (request.max_tokens.has_value() && *request.max_tokens > room) {
-    return ParameterError("max_tokens", StrCat("is ", *request.max_tokens, ", but ", prompt_tokens,
-                                               " prompt tokens leave ", room,
-                                               " of this model's context of ", model.context));
-  }
+  FRESHET_ASSIGN_OR_RETURN(const int64_t max_tokens, PlanMaxTokens(request, prompt_tokens, model));
   SamplingParams sampling = request.sampling;
-  const int64_t fallback = request.chat ? room : std::min(room, kDefaultMaxTokens);
-  sampling.max_new_tokens = static_cast<int32_t>(request.max_tokens.value_or(fallback));
+  sampling.max_new_tokens = static_cast<int32_t>(max_tokens);
   if (sampling.min_new_tokens > sampling.max_new_tokens) {
     return ParameterError("min_tokens", StrCat("is ", sampling.min_new_tokens, ", above the ",
                                                sampling.max_new_tokens, " tokens that may follow"));

@@ -20,19 +20,27 @@ struct ServedModel {
   int64_t context = 0;  // tokens
   int64_t vocab_size = 0;
   std::vector<int32_t> eos_ids;
+  int64_t cache_blocks = 0;  // of the engine; 0: unlimited
 };
 
+// A prompt or conversation of more bytes than the tokens of the context can stand for, and than
+// this, is refused before it is rendered or encoded.
+constexpr int64_t kMinInputBytes = 256 << 10;
+
 // The ids of the request's prompts or conversation, all valid. `now` is for templates that print
-// the date. Returns ParameterErrors, and FAILED_PRECONDITION without a chat template.
+// the date. Returns ParameterErrors, FAILED_PRECONDITION without a chat template, and UNAVAILABLE
+// as Tokenizer::EncodeChat.
 absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(const ApiRequest& request,
                                                                 const ServedModel& model,
                                                                 const Tokenizer& tokenizer,
                                                                 absl::Time now);
 
 // How the responses to a prompt of this many tokens are sampled. Without max_tokens, those of a
-// conversation may fill the context. The tokenizer must outlive the result.
-// Returns ParameterErrors: the prompt leaves no room in the context, or less than max_tokens;
-// min_tokens above max_tokens; ids outside of the vocabulary.
+// conversation may fill the context, the KV cache and kMaxLogprobs. The tokenizer must outlive the
+// result.
+// Returns ParameterErrors: the prompt leaves no room in the context, or less than max_tokens; n
+// responses exceed the KV cache; more than kMaxLogprobs log-probs; min_tokens above max_tokens; ids
+// outside of the vocabulary.
 absl::StatusOr<SamplingParams> PlanSampling(const ApiRequest& request, int64_t prompt_tokens,
                                             const ServedModel& model, const Tokenizer& tokenizer);
 

@@ -52,6 +52,9 @@ class RolloutMetrics::Job {
           Number(c.groups_handed_back));
     Count("freshet_rollout_engine_failures_total", "Engine failures during generation.",
           Number(c.engine_failures));
+    Count("freshet_rollout_preemptions_total",
+          "Prompt groups whose KV cache was taken for older ones, to be computed again.",
+          Number(c.engine.preemptions));
     Count("freshet_datastore_outages_total", "Outages of the datastore.", Number(c.store_outages));
     Gauge("freshet_rollout_unsent_samples", "Finished samples that wait for the datastore.",
           Number(c.unsent_samples));

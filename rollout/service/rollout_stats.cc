@@ -38,6 +38,7 @@ void RolloutStats::Add(const RolloutStats& other) {
   c.engine.tokens_generated_evaluation += o.engine.tokens_generated_evaluation;
   c.engine.tokens_prefilled += o.engine.tokens_prefilled;
   c.engine.tokens_reused += o.engine.tokens_reused;
+  c.engine.preemptions += o.engine.preemptions;
   c.engine.weight_swaps += o.engine.weight_swaps;
   version = std::max(version, other.version);
   max_unsent_samples += other.max_unsent_samples;

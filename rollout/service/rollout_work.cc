@@ -40,6 +40,9 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
   work->job_ = assign.job_id();
   work->spec_ = assign.spec();
   const job::v1::JobSpec& spec = work->spec_;
+  if (HasAgent(spec)) {
+    return FailedPrecondition("environment.type openai_agent runs in freshet local only");
+  }
   FRESHET_ASSIGN_OR_RETURN(work->model_, OpenModelBundle(spec, FromProto(assign.model())));
   const ModelSetup& model = work->model_;
   FRESHET_ASSIGN_OR_RETURN(work->engine_, context.make_engine(spec, model.config));

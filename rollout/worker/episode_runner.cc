@@ -19,7 +19,6 @@ namespace {
 constexpr uint64_t kEnvironmentStream = 0x656e766972ULL;
 // A failure is forgotten after this time if no episode is open.
 constexpr absl::Duration kFailureMemory = absl::Seconds(5);
-constexpr absl::Duration kShortSilence = absl::Milliseconds(100);
 
 EpisodeOptions WithLabel(EpisodeOptions options) {
   if (options.label.empty()) options.label = options.environment;
@@ -27,18 +26,6 @@ EpisodeOptions WithLabel(EpisodeOptions options) {
 }
 
 }  // namespace
-
-std::string DescribeSilence(const EpisodeCounters& counters, const std::string& label,
-                            absl::Time now) {
-  absl::Duration silence = now - counters.silent_since;
-  if (silence < kShortSilence) return "";
-  silence = absl::Trunc(silence, silence < absl::Seconds(1) ? kShortSilence : absl::Seconds(1));
-  if (counters.waiting_for_environment == 0) {
-    return StrCat("environment ", label, " does not answer since ", absl::FormatDuration(silence));
-  }
-  return StrCat(counters.waiting_for_environment, " episodes wait for environment ", label,
-                " since ", absl::FormatDuration(silence));
-}
 
 EpisodeRunner::EpisodeRunner(InferenceEngine& engine, EnvironmentClient& client, const Clock& clock,
                              EpisodeText text, EpisodeOptions options)

@@ -15,6 +15,7 @@
 #include "datastore/trajectory.h"
 #include "rollout/engine/inference_engine.h"
 #include "rollout/environment/environment_client.h"
+#include "rollout/worker/episodes.h"
 
 namespace freshet {
 
@@ -38,48 +39,6 @@ struct EpisodeOptions {
   double trace_ratio = 0;  // share of samples with lifecycle logging
 };
 
-// Samples of one prompt to be played as episodes.
-struct EpisodeGroup {
-  Lane lane = Lane::kRollout;
-  int64_t id = 0;  // unique among the lane's open groups
-  std::vector<int32_t> prompt_ids;
-  std::map<std::string, std::string> attributes;  // fields of the row
-  uint64_t seed = 0;                              // with the ordinal, also seeds the environment
-  int64_t ordinal = 0;
-  std::vector<int32_t> sample_indices;
-  SamplingParams sampling;  // max_new_tokens bounds the whole response, including observations
-  std::vector<std::string> uids = {};  // of the samples, aligned with their indices; or empty
-};
-
-// A trajectory, or the error for which the episode was given up.
-struct EpisodeResult {
-  Lane lane = Lane::kRollout;
-  int64_t group = 0;
-  int32_t sample_index = 0;
-  absl::StatusOr<Response> response = Response{};
-  bool engine_failed = false;  // given up because of the engine, not its environment
-};
-
-struct EpisodeCounters {
-  int64_t open = 0;
-  int64_t terminated = 0;  // ended by the environment
-  int64_t truncated = 0;   // cut off: by turns, tokens or the environment
-  int64_t restarted = 0;   // restarted after a failure
-  int64_t refused = 0;     // tries for which all workers were full
-  int64_t given_up = 0;
-  int64_t turns = 0;               // of ended episodes
-  int64_t waiting_for_engine = 0;  // turns that do not fit into the engine now
-  // Episodes waiting for their environment, including those to be restarted after a failure.
-  int64_t waiting_for_environment = 0;
-  // Since when no environment has answered while episodes waited; failures are not answers.
-  // Infinite future if none waits.
-  absl::Time silent_since = absl::InfiniteFuture();
-};
-
-// "3 episodes wait for environment LABEL since 6s"; "" if the silence is shorter than 100 ms. Pure.
-std::string DescribeSilence(const EpisodeCounters& counters, const std::string& label,
-                            absl::Time now);
-
 // Plays episodes: generates a turn, sends its text to the environment, appends the answer as
 // observation tokens (loss mask 0, log-prob 0, in the span of the preceding turn), and repeats
 // until the environment ends the episode, max_turns are played or the response is full. The
@@ -92,31 +51,24 @@ std::string DescribeSilence(const EpisodeCounters& counters, const std::string& 
 // separate request whose partial is the response so far, so its keys and values are recomputed.
 // Samples of a group that are ready together share a request and its prompt. Non-blocking: Advance
 // does what is possible now. Used by the engine's thread only.
-class EpisodeRunner {
+class EpisodeRunner final : public Episodes {
  public:
   // All must outlive the runner.
   EpisodeRunner(InferenceEngine& engine, EnvironmentClient& client, const Clock& clock,
                 EpisodeText text, EpisodeOptions options);
 
-  void Start(EpisodeGroup spec);
-  // Drops the rest of a group: no further results of it are returned.
-  void Cancel(Lane lane, int64_t id);
-
-  // Processes the engine's outputs and the environments' answers, and submits ready turns. Returns
-  // the episodes that ended. Errors of a result: INVALID_ARGUMENT: retrying the prompt is useless
-  // (bad options, an observation without tokens, a request that the engine rejects); any other:
-  // max_failures was reached, or the engine failed on a turn (engine_failed).
-  std::vector<EpisodeResult> Advance(std::vector<GenerationOutput> outputs);
-
-  // Waits for an environment's answer, for at most `timeout` of real time.
-  void Await(absl::Duration timeout) { client_.Await(timeout); }
-  // Ready turns do not fit into the engine.
-  bool waiting_for_engine() const { return !ready_.empty(); }
-  int64_t open() const { return static_cast<int64_t>(by_episode_.size()); }
-  const std::string& label() const { return options_.label; }
-  EpisodeCounters counters() const;
-  // Number of environment answers to resets and steps so far.
-  int64_t answers() const { return answers_; }
+  void Start(EpisodeGroup spec) override;
+  void Cancel(Lane lane, int64_t id) override;
+  // Processes the engine's outputs and the environments' answers, and submits ready turns.
+  // INVALID_ARGUMENT of a result: bad options, an observation without tokens, a request that the
+  // engine rejects.
+  std::vector<EpisodeResult> Advance(std::vector<GenerationOutput> outputs) override;
+  void Await(absl::Duration timeout) override { client_.Await(timeout); }
+  bool waiting_for_engine() const override { return !ready_.empty(); }
+  int64_t open() const override { return static_cast<int64_t>(by_episode_.size()); }
+  const std::string& label() const override { return options_.label; }
+  EpisodeCounters counters() const override;
+  int64_t answers() const override { return answers_; }
 
  private:
   using GroupKey = std::pair<Lane, int64_t>;

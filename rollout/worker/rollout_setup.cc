@@ -76,6 +76,7 @@ NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec, const Contai
   options.max_sequences = std::max(spec.rollout().max_sequences(), spec.group_size());
   options.max_batch_tokens = spec.rollout().max_batch_tokens();
   options.bf16 = spec.model().dtype() == "bf16";
+  options.int8_weights = spec.rollout().quantization() == "int8";
   const int64_t cpus =
       std::min<int64_t>(kMostThreads, static_cast<int64_t>(limits.cpus.value_or(1)));
   options.threads = static_cast<int>(spec.rollout().has_threads() ? spec.rollout().threads()
@@ -98,6 +99,21 @@ EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec) {
   options.max_turns = static_cast<int32_t>(environment.max_turns());
   options.max_turn_tokens = static_cast<int32_t>(environment.max_turn_tokens());
   options.trace_ratio = spec.output().trace_ratio();
+  return options;
+}
+
+bool HasAgent(const job::v1::JobSpec& spec) { return spec.environment().type() == "openai_agent"; }
+
+AgentOptions MakeAgentOptions(const job::v1::JobSpec& spec, const std::string& base_url) {
+  const job::v1::Environment& environment = spec.environment();
+  AgentOptions options;
+  options.label = environment.address();
+  options.base_url = base_url;
+  options.model = spec.name();
+  options.options.insert(environment.options().begin(), environment.options().end());
+  options.chat = spec.dataset().has_chat();
+  options.timeout = absl::Milliseconds(environment.timeout_ms());
+  options.max_concurrent = environment.max_concurrent();
   return options;
 }
 

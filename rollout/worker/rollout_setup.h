@@ -11,6 +11,7 @@
 #include "model/model_config.h"
 #include "rollout/engine/native_engine.h"
 #include "rollout/engine/sampling.h"
+#include "rollout/worker/agent_runner.h"
 #include "rollout/worker/episode_runner.h"
 #include "rollout/worker/rollout_worker.h"
 #include "text/tokenizer.h"
@@ -42,6 +43,10 @@ NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec,
 // Episode options of a job with an environment. A user's own environment (type grpc) is requested
 // by the name "".
 EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec);
+// Whether the job's samples are episodes of an agent.
+bool HasAgent(const job::v1::JobSpec& spec);
+// Options of a job with an agent, which reaches the endpoint at `base_url`.
+AgentOptions MakeAgentOptions(const job::v1::JobSpec& spec, const std::string& base_url);
 // Special tokens in an environment's text are encoded like any other text. `tokenizer` must outlive
 // the result.
 EpisodeText MakeEpisodeText(const Tokenizer& tokenizer);

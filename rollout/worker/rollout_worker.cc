@@ -21,13 +21,14 @@ constexpr int kMaxRefusedSamples = 16;
 
 RolloutWorker::RolloutWorker(TrajectoryStore& store, InferenceEngine& engine,
                              std::shared_ptr<WeightSubscriber> weights, const Clock& clock,
-                             RolloutOptions options, EpisodeRunner* episodes)
+                             RolloutOptions options, Episodes* episodes, GenerationQueue* queue)
     : store_(store),
       engine_(engine),
       weights_(std::move(weights)),
       clock_(clock),
       options_(std::move(options)),
       episodes_(episodes),
+      queue_(queue),
       worker_(options_.worker) {}
 
 absl::Status RolloutWorker::Run(std::stop_token stop) {
@@ -36,9 +37,11 @@ absl::Status RolloutWorker::Run(std::stop_token stop) {
     ended_ = false;
   }
   next_renewal_ = clock_.Now() + options_.lease_ttl / 3;
+  if (queue_ != nullptr) queue_->Open();
   absl::Status status;
   while (status.ok() && !stop.stop_requested()) status = Turn();
   ReturnAll();
+  if (queue_ != nullptr) queue_->Close("the rollout stops");
   if (!StoreAwaited()) CountGeneration().IgnoreError();
   {
     MutexLock lock(mu_);
@@ -54,6 +57,7 @@ absl::Status RolloutWorker::Turn() {
   FRESHET_RETURN_IF_ERROR(SendWhenDue());
   FRESHET_RETURN_IF_ERROR(CountWhenDue());
   FRESHET_RETURN_IF_ERROR(RenewLeases());
+  if (queue_ != nullptr) queue_->BeforePoll();
   FRESHET_RETURN_IF_ERROR(AdvanceEvaluation());
   FRESHET_RETURN_IF_ERROR(LeaseMore());
   if (!EngineRests()) evaluation_yields_ = false;
@@ -65,7 +69,9 @@ absl::Status RolloutWorker::Turn() {
         CallEngine([this] { return engine_.Poll(); });
     if (polled.ok()) {
       outputs = *std::move(polled);
-      if (!outputs.empty()) {
+      const bool finished = !outputs.empty();
+      if (queue_ != nullptr) queue_->AfterPoll(outputs);
+      if (finished) {
         engine_failures_in_a_row_ = 0;
         failed_alone_.clear();
         engine_worked_ = true;

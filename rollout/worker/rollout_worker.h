@@ -21,7 +21,8 @@
 #include "datastore/evaluation_store.h"
 #include "datastore/trajectory_store.h"
 #include "rollout/engine/inference_engine.h"
-#include "rollout/worker/episode_runner.h"
+#include "rollout/generation/generation_queue.h"
+#include "rollout/worker/episodes.h"
 #include "weights/weight_subscriber.h"
 
 namespace freshet {
@@ -100,7 +101,7 @@ struct RolloutCounters {
 // for the trainer: it idles only if the gate grants no lease. On stop it returns unfinished work,
 // including tokens. An evaluation gets half of the engine before new leases are taken.
 //
-// With an EpisodeRunner every sample is an episode. Unfinished episodes cannot be continued
+// With Episodes every sample is an episode. Unfinished episodes cannot be continued
 // elsewhere and are not returned. A group whose environment fails permanently is handed back as a
 // whole, without a reward.
 //
@@ -129,10 +130,12 @@ struct RolloutCounters {
 // Only one thread may call Run(); the other methods are thread-safe.
 class RolloutWorker {
  public:
-  // `episodes` may be null. It, the store, the engine and the clock must outlive the worker.
+  // `episodes` and `queue` may be null. They, the store, the engine and the clock must outlive the
+  // worker. It drives `queue`, whose requests share the engine: they go first.
   RolloutWorker(TrajectoryStore& store, InferenceEngine& engine,
                 std::shared_ptr<WeightSubscriber> weights, const Clock& clock,
-                RolloutOptions options, EpisodeRunner* episodes = nullptr);
+                RolloutOptions options, Episodes* episodes = nullptr,
+                GenerationQueue* queue = nullptr);
 
   // Runs until `stop`, then returns all leases. Stops with an error on a permanent store failure,
   // weights that the engine rejects, or most_engine_failures. May be called again after it has
@@ -255,7 +258,8 @@ class RolloutWorker {
   const std::shared_ptr<WeightSubscriber> weights_;
   const Clock& clock_;
   const RolloutOptions options_;
-  EpisodeRunner* const episodes_;
+  Episodes* const episodes_;
+  GenerationQueue* const queue_;
   std::atomic<bool> paused_{false};
   std::atomic<int64_t> lease_share_{std::numeric_limits<int64_t>::max()};
 

@@ -28,7 +28,8 @@ int64_t RolloutWorker::EpisodeRoom() const {
   constexpr int64_t kEpisodesPerPlace = 2;
   if (episodes_ == nullptr) return std::numeric_limits<int64_t>::max();
   if (episodes_->waiting_for_engine()) return 0;
-  const int64_t most = kEpisodesPerPlace * engine_.stats().capacity_sequences;
+  const int64_t most =
+      std::min(kEpisodesPerPlace * engine_.stats().capacity_sequences, episodes_->most_open());
   if (episodes_->open() == 0) return std::max<int64_t>(most / options_.group_size, 1);
   return std::max<int64_t>((most - episodes_->open()) / options_.group_size, 0);
 }
@@ -192,6 +193,7 @@ absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
   FRESHET_LOG(Warning) << "event=engine_failed groups=" << running_.size()
                        << " evaluation_prompts=" << EvaluationInFlight()
                        << " reason=" << LogQuoted(Message(why));
+  if (queue_ != nullptr) queue_->EngineFailed(why);
   const absl::Status sent = SendUnsent();  // samples finished earlier
   // A failure can be attributed only if the engine had a single request.
   const bool alone = InHand() == 1;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -143,6 +144,11 @@ bool IsLoopback(const std::string& address) {
   if (::inet_pton(AF_INET, parsed->host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
   in6_addr v6{};
   return ::inet_pton(AF_INET6, parsed->host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+bool IsLocalHost(const std::string& host) {
+  const std::string lower = absl::AsciiStrToLower(host);
+  return !IsUnix(lower) && (IsLoopback(lower) || IsLoopback(lower + ":80"));
 }
 
 std::optional<HostPort> ParseHostPort(const std::string& address) {

@@ -60,6 +60,8 @@ absl::Status ValidateEndpoint(const EndpointOptions& options);
 
 // True for "localhost", 127.0.0.0/8, ::1 and "unix:PATH". Names are not resolved.
 bool IsLoopback(const std::string& address);
+// Whether a header Host names a loopback address or localhost, with or without a port.
+bool IsLocalHost(const std::string& host);
 
 // HOST and PORT of "HOST:PORT" or "[V6]:PORT"; nullopt if it is neither.
 struct HostPort {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/str_cat.h"
 
 namespace freshet::runtime {
 namespace {
@@ -74,13 +75,17 @@ void HttpConnection::SetDeadline(TimePoint deadline) {
 }
 
 void HttpConnection::OnDeadline() {
-  if (state_ == HttpState::kReading && parser_->is_header_done()) return Refuse(408);
+  if (state_ == HttpState::kReading && parser_->is_header_done()) {
+    return Refuse({408, StrCat("the request was not complete within ",
+                               absl::FormatDuration(context_.limits.io_timeout))});
+  }
   if (state_ != HttpState::kAnswering) return Close();
   Advance();
   if (!open_ || state_ != HttpState::kAnswering) return;
   if (streamed_) return Close();
   exchange_->Close();
-  Refuse(504);
+  Refuse({504, StrCat("there was no answer within ",
+                      absl::FormatDuration(context_.limits.answer_timeout))});
 }
 
 void HttpConnection::ExpectRequest(HttpState state) {
@@ -145,16 +150,18 @@ void HttpConnection::Parse() {
     if (error == http::error::need_more) break;
     if (error) return Refuse(RefusalOf(*parser_, error, limits));
     if (in_head && parser_->is_header_done()) {
-      const int refusal = RefusalOf(*parser_, limits);
-      if (refusal != 0) return Refuse(refusal);
+      const HttpRefusal refusal = RefusalOf(*parser_, limits);
+      if (refusal.status != 0) return Refuse(refusal);
       parser_->eager(true);
       if (!parser_->is_done() && ExpectsContinue(parser_->get())) SendContinue();
     }
-    if (!CountBody(parser_->get().body().size())) return Refuse(503);
+    if (!CountBody(parser_->get().body().size())) {
+      return Refuse({503, "too many bytes of requests are being received; retry later"});
+    }
     if (parser_->is_done()) return Handle();
   }
   // What is left is an incomplete line.
-  if (input_.size() > 2 * limits.max_request_bytes) return Refuse(431);
+  if (input_.size() > 2 * limits.max_request_bytes) return Refuse(HeaderRefusal(limits));
   Read();
 }
 
@@ -189,12 +196,12 @@ void HttpConnection::Handle() {
   if (open_ && state_ == HttpState::kAnswering) Read();
 }
 
-void HttpConnection::Refuse(int status) {
+void HttpConnection::Refuse(const HttpRefusal& refusal) {
   options_.keep_alive = false;
   StartAnswer();
   parser_.reset();
   CountBody(0);
-  exchange_->Send(RefusalAnswer(status, context_.limits));
+  exchange_->Send(RefusalAnswer(refusal, context_.limits));
   Advance();
 }
 

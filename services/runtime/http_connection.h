@@ -56,7 +56,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool CountBody(size_t bytes);
 
   void Handle();
-  void Refuse(int status);
+  void Refuse(const HttpRefusal& refusal);
   void StartAnswer();
   // Takes over what has been given of the answer.
   void Advance();

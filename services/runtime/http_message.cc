@@ -22,6 +22,10 @@ bool IsServed(http::verb method, const HttpLimits& limits) {
          (method == http::verb::post && limits.max_body_bytes > 0);
 }
 
+const char* Allowed(const HttpLimits& limits) {
+  return limits.max_body_bytes > 0 ? "GET, HEAD, POST" : "GET, HEAD";
+}
+
 http::response_header<> HeadOf(const HttpResponse& response, bool keep_alive) {
   http::response_header<> head;
   head.version(11);
@@ -40,37 +44,55 @@ std::string TextOf(const http::response_header<>& head) {
   return std::move(text).str();
 }
 
+HttpRefusal MethodRefusal(const HttpRequestParser& parser, const HttpLimits& limits) {
+  return {405, StrCat("the method ", std::string(parser.get().method_string()),
+                      " is not supported, want ", Allowed(limits))};
+}
+
+HttpRefusal BodyRefusal(const HttpLimits& limits) {
+  if (limits.max_body_bytes == 0) return {413, "requests have no body here"};
+  return {413, StrCat("the body exceeds ", limits.max_body_bytes, " bytes")};
+}
+
 }  // namespace
 
-int RefusalOf(const HttpRequestParser& parser, boost::beast::error_code failure,
-              const HttpLimits& limits) {
+HttpRefusal HeaderRefusal(const HttpLimits& limits) {
+  return {431, StrCat("request line and headers exceed ", limits.max_request_bytes, " bytes")};
+}
+
+HttpRefusal RefusalOf(const HttpRequestParser& parser, boost::beast::error_code failure,
+                      const HttpLimits& limits) {
   using http::error;
-  if (failure == error::header_limit) return 431;
-  if (failure == error::body_limit) return IsServed(parser.get().method(), limits) ? 413 : 405;
-  if (failure == error::bad_version) return 505;
-  return 400;
+  if (failure == error::header_limit) return HeaderRefusal(limits);
+  if (failure == error::body_limit) {
+    return IsServed(parser.get().method(), limits) ? BodyRefusal(limits)
+                                                   : MethodRefusal(parser, limits);
+  }
+  if (failure == error::bad_version) return {505, "the version is not HTTP/1.0 or HTTP/1.1"};
+  return {400, StrCat("the request is malformed: ", failure.message())};
 }
 
-int RefusalOf(const HttpRequestParser& parser, const HttpLimits& limits) {
+HttpRefusal RefusalOf(const HttpRequestParser& parser, const HttpLimits& limits) {
   const auto& head = parser.get();
-  if (!IsServed(head.method(), limits)) return 405;
-  if (!parser.is_done() && limits.max_body_bytes == 0) return 413;
+  if (!IsServed(head.method(), limits)) return MethodRefusal(parser, limits);
+  if (!parser.is_done() && limits.max_body_bytes == 0) return BodyRefusal(limits);
   // The end of a body in any other encoding is unknown.
-  if (head.count(http::field::transfer_encoding) > 0 && !parser.chunked()) return 501;
-  if (!head.target().starts_with('/') || head.count(http::field::host) > 1) return 400;
-  for (const char c : head.target()) {
-    if (c <= ' ' || c > '~') return 400;
+  if (head.count(http::field::transfer_encoding) > 0 && !parser.chunked()) {
+    return {501, "the only supported Transfer-Encoding is chunked"};
   }
-  return 0;
+  if (!head.target().starts_with('/')) return {400, "the request target is not an absolute path"};
+  if (head.count(http::field::host) > 1) return {400, "there is more than one header Host"};
+  for (const char c : head.target()) {
+    if (c <= ' ' || c > '~') return {400, "the request target has a character that is not ASCII"};
+  }
+  return {};
 }
 
-HttpResponse RefusalAnswer(int status, const HttpLimits& limits) {
-  HttpResponse answer =
-      limits.refusal != nullptr ? limits.refusal(status) : HttpResponse{.status = status};
-  if (status == 405) {
-    answer.headers.emplace_back("Allow",
-                                limits.max_body_bytes > 0 ? "GET, HEAD, POST" : "GET, HEAD");
-  }
+HttpResponse RefusalAnswer(const HttpRefusal& refusal, const HttpLimits& limits) {
+  HttpResponse answer = limits.refusal != nullptr ? limits.refusal(refusal.status, refusal.message)
+                                                  : HttpResponse{.status = refusal.status,
+                                                                 .body = refusal.message + "\n"};
+  if (refusal.status == 405) answer.headers.emplace_back("Allow", Allowed(limits));
   return answer;
 }
 

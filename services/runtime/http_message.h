@@ -16,13 +16,20 @@ namespace freshet::runtime {
 using HttpRequestParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 using HttpRequestMessage = boost::beast::http::request<boost::beast::http::string_body>;
 
-// The status that refuses a request with which the parser failed.
-int RefusalOf(const HttpRequestParser& parser, boost::beast::error_code failure,
-              const HttpLimits& limits);
-// The status that refuses a request from its complete header. 0: it is read to its end and served.
-int RefusalOf(const HttpRequestParser& parser, const HttpLimits& limits);
-// The answer with such a status.
-HttpResponse RefusalAnswer(int status, const HttpLimits& limits);
+// Why the server refuses a request. Status 0: it does not.
+struct HttpRefusal {
+  int status = 0;
+  std::string message{};  // what is wrong, with the limit if one is exceeded
+};
+
+// For a request with which the parser failed.
+HttpRefusal RefusalOf(const HttpRequestParser& parser, boost::beast::error_code failure,
+                      const HttpLimits& limits);
+// From a request's complete header.
+HttpRefusal RefusalOf(const HttpRequestParser& parser, const HttpLimits& limits);
+HttpResponse RefusalAnswer(const HttpRefusal& refusal, const HttpLimits& limits);
+// Request line and headers are too long.
+HttpRefusal HeaderRefusal(const HttpLimits& limits);
 
 // Whether the client waits for "100 Continue" before it sends the body.
 bool ExpectsContinue(const HttpRequestMessage& message);

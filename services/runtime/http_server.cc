@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/log_gate.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/runtime/http_connection.h"
@@ -26,6 +27,16 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr std::chrono::seconds kAcceptRetry(1);
+
+absl::StatusOr<tcp::endpoint> ParseListen(const std::string& listen, const char* flag) {
+  const auto where = ParseHostPort(listen);
+  if (!where.has_value()) return InvalidArgument(flag, " ", listen, " is not HOST:PORT");
+  error_code error;
+  const auto ip =
+      asio::ip::make_address(where->host == "localhost" ? "127.0.0.1" : where->host, error);
+  if (!error) return tcp::endpoint(ip, static_cast<uint16_t>(where->port));
+  return InvalidArgument(flag, ": \"", where->host, "\" is neither an IP address nor localhost");
+}
 
 }  // namespace
 
@@ -156,23 +167,18 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen,
                                                               HttpAsyncHandler handler,
                                                               const HttpLimits& limits) {
-  const auto where = ParseHostPort(listen);
-  if (!where.has_value()) return InvalidArgument(limits.flag, " ", listen, " is not HOST:PORT");
-  error_code error;
-  const auto ip =
-      asio::ip::make_address(where->host == "localhost" ? "127.0.0.1" : where->host, error);
-  if (error) {
-    return InvalidArgument(limits.flag, ": \"", where->host,
-                           "\" is neither an IP address nor localhost");
-  }
+  FRESHET_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, ParseListen(listen, limits.flag));
   try {
-    return std::unique_ptr<HttpServer>(
-        new HttpServer(std::make_unique<Impl>(tcp::endpoint(ip, static_cast<uint16_t>(where->port)),
-                                              where->host, std::move(handler), limits)));
+    return std::unique_ptr<HttpServer>(new HttpServer(
+        std::make_unique<Impl>(endpoint, ParseHostPort(listen)->host, std::move(handler), limits)));
   } catch (const boost::system::system_error& failure) {
     return FailedPrecondition(limits.flag, " ", listen,
                               ": cannot listen there: ", failure.code().message());
   }
+}
+
+absl::Status HttpServer::CheckListen(const std::string& listen, const char* flag) {
+  return ParseListen(listen, flag).status();
 }
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -84,9 +84,9 @@ struct HttpLimits {
   absl::Duration answer_timeout = absl::Minutes(10);
   // How long a connection waits for its next request. 0: one request per connection.
   absl::Duration idle_timeout = absl::ZeroDuration();
-  // Makes the answer to a request that the server refuses itself, from its status. nullptr: the
-  // reason phrase as plain text.
-  HttpResponse (*refusal)(int status) = nullptr;
+  // Makes the answer to a request that the server refuses itself, from its status and what is
+  // wrong. nullptr: the latter as plain text.
+  HttpResponse (*refusal)(int status, const std::string& message) = nullptr;
   const char* flag = "--http-listen";  // names the address in error messages
 };
 
@@ -112,6 +112,9 @@ class HttpServer {
   // have been sent their answers. False: some have not within `timeout`. Must not be called on the
   // server's thread.
   bool Drain(absl::Duration timeout);
+
+  // INVALID_ARGUMENT, naming `flag`: `listen` is not HOST:PORT as Start wants it.
+  static absl::Status CheckListen(const std::string& listen, const char* flag);
 
   // The bound HOST:PORT.
   const std::string& address() const;

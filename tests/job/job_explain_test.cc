@@ -62,9 +62,9 @@ TEST(ExplainKey, SuggestsTheNearestKey) {
             "unknown key rollout.max_new_tokns; did you mean max_new_tokens?");
   EXPECT_EQ(message("max_attempts"),
             "unknown key max_attempts; did you mean rollout.max_attempts or reward.max_attempts?");
-  EXPECT_EQ(message("timeout_ms"),
-            "unknown key timeout_ms; did you mean reward.timeout_ms or "
-            "reward.components.NAME.timeout_ms or weight_sync.timeout_ms?");
+  EXPECT_EQ(message("every_steps"),
+            "unknown key every_steps; did you mean weight_sync.every_steps or "
+            "checkpoint.every_steps or eval.every_steps?");
   EXPECT_EQ(message("name.x"), "unknown key name.x; what stands before it has no keys");
   for (const char* path :
        {".", "..", "a.", "reward.components.", "reward..x", "dataset.rows.0.a.b"}) {

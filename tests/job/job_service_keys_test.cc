@@ -52,15 +52,16 @@ TEST(EnvironmentKeys, SurviveBeingWrittenAndReadAgain) {
 TEST(EnvironmentKeys, AreChecked) {
   EXPECT_THAT(With("environment: {}"),
               ElementsAre("job.yaml:9: environment.type: is required but missing; give one of "
-                          "guess_number, calculator, grpc"));
+                          "guess_number, calculator, grpc, openai_agent"));
   EXPECT_THAT(With("environment: {type: gess_number}"),
               ElementsAre("job.yaml:9: environment.type: must be one of guess_number, calculator, "
-                          "grpc, got 'gess_number'; did you mean guess_number?"));
+                          "grpc, openai_agent, got 'gess_number'; did you mean "
+                          "guess_number?"));
   EXPECT_THAT(With("environment: {type: grpc}"),
               ElementsAre("job.yaml:9: environment.address: is required but missing"));
   EXPECT_THAT(With("environment: {type: calculator, address: \"a:1\"}"),
-              ElementsAre("job.yaml:9: environment.address: applies only with type grpc, not with "
-                          "calculator; remove it"));
+              ElementsAre("job.yaml:9: environment.address: applies only with type grpc or "
+                          "openai_agent, not with calculator; remove it"));
   EXPECT_THAT(With("environment: {type: calculator, max_turns: 0}"),
               ElementsAre("job.yaml:9: environment.max_turns: must be from 1 to 1000, got 0"));
   EXPECT_THAT(With("environment: {type: calculator, max_turn_tokens: 5}"),

@@ -275,9 +275,45 @@ class Commands(unittest.TestCase):
         self.assertIn("context of 512", result.stderr)
 
     def test_serve_refuses_other_addresses_than_loopback(self):
-        result = self.freshet("serve", MODEL, "--listen", "0.0.0.0:0")
+        for listen, part in (("0.0.0.0:0", "--insecure"), ("nowhere", "HOST:PORT"),
+                             ("a.example:80", "neither an IP address nor localhost")):
+            result = self.freshet("serve", "no-model", "--listen", listen)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("--listen", result.stderr)
+            self.assertIn(part, result.stderr)
+
+    def test_serve_reads_the_key_before_the_model(self):
+        result = self.freshet("serve", "no-model", "--api-key-file", "no-key")
         self.assertEqual(result.returncode, 3)
-        self.assertIn("--insecure", result.stderr)
+        self.assertIn("no-key", result.stderr)
+
+    def test_bad_flags_are_named(self):
+        for flag, value in (("--stop", ""), ("--max-new-tokens", "0"), ("--temperature", "1e-5"),
+                            ("--kv-cache-bytes", "0")):
+            result = self.freshet("generate", MODEL, "a", flag, value)
+            self.assertEqual(result.returncode, 2, flag)
+            self.assertIn(flag, result.stderr)
+        result = self.freshet("generate", MODEL, "a", "--kv-cache-bytes", "1")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("--kv-cache-bytes", result.stderr)
+
+    def test_what_runs_when_the_drain_is_over_gets_an_error(self):
+        process = subprocess.Popen(
+            [PROGRAMS / "freshet", "serve", MODEL, "--listen", "127.0.0.1:0", "--name", "counting",
+             "--drain-timeout-s", "0"], stdout=subprocess.PIPE, text=True)
+        host, port = process.stdout.readline().split("//")[1].strip().split(":")
+        body = json.dumps({"prompt": ["c"] * 64, "stream": True, "max_tokens": 500, "n": 64,
+                           "ignore_eos": True})
+        connection = http.client.HTTPConnection(host, int(port), timeout=TIMEOUT_S)
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        process.send_signal(signal.SIGTERM)
+        text = response.read().decode()
+        self.assertIn('"code":503', text)
+        self.assertTrue(text.endswith("data: [DONE]\n\n"), text[-200:])
+        connection.close()
+        self.assertEqual(process.wait(timeout=TIMEOUT_S), 0)
+        process.stdout.close()
 
 
 if __name__ == "__main__":

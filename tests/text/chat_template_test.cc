@@ -242,6 +242,52 @@ TEST(ChatTemplate, HostileTemplatesEndInAnError) {
   for (const auto& c : cases) EXPECT_THAT(Render(c.source), HasSubstr(c.error)) << c.source;
 }
 
+// Only the template is confined: encoding takes far more memory than the text.
+TEST(ChatTemplate, LongTextsAreEncoded) {
+  const auto tokenizer = MakeChat(kTurns);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const size_t size = size_t{4} << 20;
+  for (int i = 0; i < 5; ++i) {
+    ChatRequest request;
+    request.messages =
+        Json::array({{{"role", "user"}, {"content", std::string(size, 'x')}}}).dump();
+    const auto ids = (*tokenizer)->EncodeChat(request);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    EXPECT_EQ(ids->size(), size + 7);
+  }
+  EXPECT_TRUE((*tokenizer)->ChatAvailable());
+}
+
+TEST(ChatTemplate, BoundsTheConversation) {
+  const auto tokenizer = MakeChat("{{ messages[0].content * 10 }}");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  ChatRequest request;
+  request.messages = R"([{"role": "user", "content": "0123456789"}])";
+  request.max_bytes = 30;
+  EXPECT_THAT(Message((*tokenizer)->EncodeChat(request).status()), HasSubstr("want at most 30"));
+  request.max_bytes = 80;
+  EXPECT_THAT(Message((*tokenizer)->EncodeChat(request).status()), HasSubstr("exceeds 80 bytes"));
+  request.max_bytes = 100;
+  EXPECT_TRUE((*tokenizer)->EncodeChat(request).ok());
+  // Commas in texts do not count.
+  request.max_bytes = kMaxChatBytes;
+  request.messages = Json::array({{{"content", std::string(200'000, ',')}}}).dump();
+  EXPECT_TRUE((*tokenizer)->EncodeChat(request).ok());
+  request.messages = "[" + std::string(200'000, ',') + "]";
+  EXPECT_THAT(Message((*tokenizer)->EncodeChat(request).status()), HasSubstr("more than 100000"));
+}
+
+// Indented JSON can be far larger than the values.
+TEST(ChatTemplate, BoundsJson) {
+  std::string deep(60, '[');
+  for (int i = 0; i < 90'000; ++i) deep += "1,";
+  deep += "1" + std::string(60, ']');
+  ChatRequest request;
+  request.messages = deep;
+  EXPECT_THAT(Render("{{ messages | tojson(indent=8) | length }}", request),
+              HasSubstr("a JSON text exceeds"));
+}
+
 TEST(ChatTemplate, NestsWithoutOverflowingTheStack) {
   EXPECT_THAT(Render("{{ " + std::string(100'000, '(')), HasSubstr("recursion"));
   EXPECT_THAT(Render("{% set ns = namespace(x=[]) %}{% for i in range(90000) %}"

@@ -3,15 +3,17 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::slice;
 use std::sync::{Arc, Once};
+use std::time::Duration;
 
 use crate::chat;
-use crate::confined;
+use crate::confined::{self, Bounds, Failure};
 use crate::stream::StreamDecoder;
 use crate::template::{ChatTemplate, RenderLimits, Variables};
 use crate::tokenizer::{SpecialTokens, TextTokenizer};
 
-/// Of a conversation: messages, members, list items and commas in texts.
-const MAX_VALUES: usize = 500_000;
+/// Of a conversation: messages, members and list items. Each takes far more bytes than its text.
+const MAX_VALUES: usize = 100_000;
+const PARSE_BOUNDS: Bounds = Bounds { memory_bytes: 256 << 20, time: Duration::from_secs(10) };
 
 /// An owned array. Empty arrays have no allocation.
 #[repr(C)]
@@ -46,6 +48,8 @@ pub struct RenderOptions {
     now_seconds: i64,
     fuel: u64,
     output_bytes: usize,
+    memory_bytes: usize,
+    timeout_ms: u64,
 }
 
 /// # Safety
@@ -158,6 +162,11 @@ pub unsafe extern "C" fn freshet_tokenizer_vocab_size(tokenizer: *const Arc<Text
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn freshet_tokenizer_longest_token(tokenizer: *const Arc<TextTokenizer>) -> usize {
+    (*tokenizer).longest_token_bytes()
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn freshet_tokenizer_token_id(
     tokenizer: *const Arc<TextTokenizer>,
     data: *const u8,
@@ -207,7 +216,7 @@ pub unsafe extern "C" fn freshet_template_parse(
 ) -> bool {
     answer(out, error, || {
         let source = text(source, size)?.to_owned();
-        let template = confined::run(move || ChatTemplate::parse(&source))?;
+        let template = confined::run(PARSE_BOUNDS, move || ChatTemplate::parse(&source))?;
         Ok(Box::into_raw(Box::new(Arc::new(template))))
     })
 }
@@ -222,35 +231,62 @@ impl RenderOptions {
         RenderLimits { fuel: self.fuel, output_bytes: self.output_bytes }
     }
 
+    fn bounds(&self) -> Bounds {
+        let time = Duration::from_millis(self.timeout_ms);
+        Bounds { memory_bytes: self.memory_bytes, time }
+    }
+
     fn now(&self) -> chrono::NaiveDateTime {
         chrono::DateTime::from_timestamp(self.now_seconds, 0).unwrap_or_default().naive_utc()
     }
 }
 
+/// An upper bound of the number of values in a JSON text.
+fn count_values(json: &[u8]) -> usize {
+    let (mut count, mut in_string, mut escaped) = (0, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' | b',' if !in_string => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// Calls `work` on a confined thread with the variables of a JSON object. The members of its
-/// `kwargs` become variables too.
+/// `kwargs` become variables too. Sets `busy` if no thread is free.
 ///
 /// # Safety
-/// As for `input`.
+/// As for `input`, and `busy` is writable.
 unsafe fn with_variables<T: Send + 'static>(
     variables: *const u8,
     size: usize,
+    bounds: Bounds,
+    busy: *mut bool,
     work: impl FnOnce(Variables) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     let json = input(variables, size).to_vec();
-    // An upper bound of the number of values, each of which takes far more bytes than its text.
-    let values = json.iter().filter(|byte| matches!(byte, b'{' | b'[' | b',')).count();
-    if values > MAX_VALUES {
+    if count_values(&json) > MAX_VALUES {
         return Err(format!("the conversation has more than {MAX_VALUES} values"));
     }
-    confined::run(move || {
+    let result = confined::run(bounds, move || {
         let parsed = serde_json::from_slice(&json);
         let mut variables: Variables = parsed.map_err(|error| error.to_string())?;
         if let Some(serde_json::Value::Object(kwargs)) = variables.remove("kwargs") {
             variables.extend(kwargs);
         }
         work(variables)
-    })
+    });
+    busy.write(matches!(result, Err(Failure::Busy)));
+    result.map_err(String::from)
+}
+
+#[no_mangle]
+pub extern "C" fn freshet_template_busy() -> bool {
+    confined::busy()
 }
 
 #[no_mangle]
@@ -259,12 +295,13 @@ pub unsafe extern "C" fn freshet_template_render(
     variables: *const u8,
     size: usize,
     options: RenderOptions,
+    busy: *mut bool,
     out: *mut Bytes,
     error: *mut Bytes,
 ) -> bool {
     answer(out, error, || {
         let template = Arc::clone(&*template);
-        let text = with_variables(variables, size, move |variables| {
+        let text = with_variables(variables, size, options.bounds(), busy, move |variables| {
             template.render(variables, options.continue_final, options.now(), options.limits())
         })?;
         Ok(Bytes::new(text.into_bytes()))
@@ -278,15 +315,19 @@ pub unsafe extern "C" fn freshet_template_encode(
     variables: *const u8,
     size: usize,
     options: RenderOptions,
+    busy: *mut bool,
     out: *mut Ids,
     error: *mut Bytes,
 ) -> bool {
     answer(out, error, || {
-        let (template, tokenizer) = (Arc::clone(&*template), Arc::clone(&*tokenizer));
-        let ids = with_variables(variables, size, move |variables| {
+        let template = Arc::clone(&*template);
+        let special: Arc<[String]> = (*tokenizer).special_tokens().into();
+        let names = Arc::clone(&special);
+        let rendered = with_variables(variables, size, options.bounds(), busy, move |variables| {
             let (now, limits) = (options.now(), options.limits());
-            chat::encode(&tokenizer, &template, variables, options.continue_final, now, limits)
+            chat::render(&template, variables, &names, options.continue_final, now, limits)
         })?;
-        Ok(Ids::new(ids))
+        // Takes time and memory in proportion to the text, which is bounded.
+        Ok(Ids::new(chat::encode(&*tokenizer, &rendered, &special)?))
     })
 }

@@ -7,6 +7,8 @@ use minijinja::{Error, ErrorKind};
 
 /// Values are written recursively.
 const MAX_DEPTH: usize = 1000;
+/// Of one JSON text, whose indentation may take far more bytes than the values.
+const MAX_JSON_BYTES: usize = 16 << 20;
 
 fn check_depth(depth: usize) -> Result<(), Error> {
     match depth < MAX_DEPTH {
@@ -137,6 +139,10 @@ impl<'a> JsonWriter<'a> {
 
     fn write(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
         check_depth(depth)?;
+        if self.out.len() > MAX_JSON_BYTES {
+            let message = format!("a JSON text exceeds {MAX_JSON_BYTES} bytes");
+            return Err(Error::new(ErrorKind::InvalidOperation, message));
+        }
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
             ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),

@@ -19,6 +19,7 @@ pub struct TextTokenizer {
     /// The added tokens without the special ones.
     plain: AddedVocabulary,
     vocab_size: u32,
+    longest_token_bytes: usize,
 }
 
 impl TextTokenizer {
@@ -30,9 +31,10 @@ impl TextTokenizer {
         tokenizer.with_padding(None);
         let mut plain = tokenizer.get_added_vocabulary().clone();
         plain.set_encode_special_tokens(true);
-        let largest = tokenizer.get_vocab(true).into_values().max();
-        let vocab_size = largest.map_or(0, |id| id.saturating_add(1));
-        Ok(Self { tokenizer, plain, vocab_size })
+        let vocab = tokenizer.get_vocab(true);
+        let vocab_size = vocab.values().max().map_or(0, |id| id.saturating_add(1));
+        let longest_token_bytes = vocab.keys().map(String::len).max().unwrap_or(0);
+        Ok(Self { tokenizer, plain, vocab_size, longest_token_bytes })
     }
 
     /// Ids of `text`. Fails on a character that the vocabulary cannot express, which the library
@@ -84,6 +86,11 @@ impl TextTokenizer {
     /// Largest id + 1.
     pub fn vocab_size(&self) -> u32 {
         self.vocab_size
+    }
+
+    /// Of the text that one token stands for, at most.
+    pub fn longest_token_bytes(&self) -> usize {
+        self.longest_token_bytes
     }
 
     pub fn token_id(&self, token: &str) -> Option<u32> {

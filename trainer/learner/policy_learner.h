@@ -23,8 +23,9 @@ struct PolicyLearnerOptions {
   LossSpec loss;
   int64_t minibatches_per_step = 1;  // optimizer steps per training step
   int64_t max_tokens_per_microbatch = 8192;
-  double temperature = 1.0;    // of the rollouts; 0 counts as 1
-  int64_t max_new_tokens = 1;  // constant of the sequence_sum_norm aggregate
+  double temperature = 1.0;      // of the rollouts; 0 counts as 1
+  int64_t max_new_tokens = 1;    // constant of the sequence_sum_norm aggregate
+  bool whole_responses = false;  // see MakeTrainingRows
   LearningRateSchedule schedule;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0, grad_clip_norm = 1.0;
 };

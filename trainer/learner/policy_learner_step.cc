@@ -15,15 +15,16 @@ namespace freshet {
 absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
                                                          const std::vector<TrainGroup>& groups) {
   const PolicyLearnerOptions& options = state_->options;
-  FRESHET_ASSIGN_OR_RETURN(TrainingRows all, MakeTrainingRows(groups, options.loss.advantage));
+  FRESHET_ASSIGN_OR_RETURN(
+      TrainingRows all, MakeTrainingRows(groups, options.loss.advantage, options.whole_responses));
   const size_t parts = std::min(static_cast<size_t>(options.minibatches_per_step), groups.size());
   std::vector<Minibatch> minibatches(parts);
-  for (size_t g = 0; g < groups.size(); ++g) {
-    TrainingRows& rows = minibatches[g * parts / groups.size()].rows;
-    rows.trees.push_back(std::move(all.trees[g]));
-    for (const float mask : all.columns[g].loss_mask) rows.loss_tokens += mask > 0 ? 1 : 0;
-    rows.num_sequences += all.columns[g].num_sequences;
-    rows.columns.push_back(std::move(all.columns[g]));
+  for (size_t t = 0; t < all.trees.size(); ++t) {
+    TrainingRows& rows = minibatches[all.groups[t] * parts / groups.size()].rows;
+    rows.trees.push_back(std::move(all.trees[t]));
+    for (const float mask : all.columns[t].loss_mask) rows.loss_tokens += mask > 0 ? 1 : 0;
+    rows.num_sequences += all.columns[t].num_sequences;
+    rows.columns.push_back(std::move(all.columns[t]));
   }
   try {
     for (Minibatch& minibatch : minibatches) {

@@ -1,6 +1,7 @@
 #ifndef FRESHET_TRAINER_LEARNER_TRAINING_ROWS_H_
 #define FRESHET_TRAINER_LEARNER_TRAINING_ROWS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -11,10 +12,11 @@
 
 namespace freshet {
 
-// A training batch as packed trees and per-token columns. Tree g is prompt group g; its suffixes
+// A training batch as packed trees and per-token columns. A tree is a prompt group; its suffixes
 // are the group's responses. The columns follow the order of PackedBatch targets.
 struct TrainingRows {
   std::vector<PackTree> trees;
+  std::vector<size_t> groups;  // the group of each tree
   // Per tree, concatenated over its responses.
   struct Columns {
     std::vector<float> behavior_logprobs;
@@ -31,8 +33,12 @@ struct TrainingRows {
 
 // Pure. Advantages are computed over all given groups, because some kinds normalize over the batch.
 // INVALID_ARGUMENT for a sample without score, or rewards that ComputeAdvantages rejects.
+// `whole_responses`: responses begin with a prompt of their own, and the group's is not part of the
+// sequences. Responses of a group then share a tree if they begin with the same token, whose prefix
+// is what they have in common before the first token with a loss.
 absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& groups,
-                                              AdvantageKind advantage);
+                                              AdvantageKind advantage,
+                                              bool whole_responses = false);
 
 }  // namespace freshet
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Job:
     """A snapshot of a job; `refresh` updates it.
 
-    id, name, state ("RUNNING"), reason, step, steps, reward_mean, eval_accuracy (or None) and
+    id, name, state ("RUNNING"), reason, step, steps, reward_mean, eval_accuracy (or None), evaluations and
     waits_for are attributes; `message` is the whole freshet.job.v1.Job.
     """
 
@@ -61,6 +61,11 @@ class Job:
     @property
     def eval_accuracy(self) -> float | None:
         return self.message.eval_accuracy if self.message.HasField("eval_accuracy") else None
+
+    @property
+    def evaluations(self) -> dict[str, pb.Evaluation]:
+        """The newest evaluation of each set, by name: policy_version, accuracy, pass_at (k to pass@k)."""
+        return {evaluation.name: evaluation for evaluation in self.message.evaluations}
 
     @property
     def waits_for(self) -> str:

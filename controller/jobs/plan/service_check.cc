@@ -44,7 +44,7 @@ void CheckScorers(const JobSpec& spec, const KeyPlaces& places, std::vector<Conf
 void CheckEnvironment(const JobSpec& spec, const KeyPlaces& places,
                       std::vector<ConfigError>& errors) {
   const std::string& type = spec.environment().type();
-  if (!spec.has_environment() || type == "grpc") return;
+  if (!spec.has_environment() || type == "grpc" || type == "openai_agent") return;
   const EnvironmentRegistry& registry = BuiltinEnvironments();
   const EnvironmentOptions options(spec.environment().options().begin(),
                                    spec.environment().options().end());

@@ -1,10 +1,11 @@
 #include "rollout/engine/kernels/matrix.h"
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <cstring>
 #include <new>
 
+#include "model/dtype.h"
 #include "rollout/engine/kernels/vector_math.h"
 
 namespace freshet {
@@ -16,19 +17,68 @@ int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-__attribute__((always_inline)) inline uint16_t Round(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = bits + 0x7FFFU + ((bits >> 16U) & 1U);
-  const uint32_t nan = bits | 0x400000U;
-  return static_cast<uint16_t>(((bits & 0x7FFFFFFFU) > 0x7F800000U ? nan : rounded) >> 16U);
-}
-
 FRESHET_MULTIARCH
 void RoundRow(const float* values, int64_t size, uint16_t* to) {
-  for (int64_t i = 0; i < size; ++i) to[i] = Round(values[i]);
+  for (int64_t i = 0; i < size; ++i) to[i] = RoundToBf16(values[i]);
+}
+
+// Scale of the integers that stand for `size` numbers.
+float Int8Scale(const float* values, int64_t size) {
+  float largest = 0;
+  for (int64_t i = 0; i < size; ++i) largest = std::max(largest, std::abs(values[i]));
+  return largest / 127;
+}
+
+int32_t Quantize(float value, float scale) {
+  if (!(scale > 0)) return 0;
+  return static_cast<int32_t>(std::nearbyint(std::clamp(value / scale, -127.0F, 127.0F)));
+}
+
+// An int8 row: the integers of all blocks, the blocks' scales, and the sums of their integers
+// times -128, which undo the 128 that a matrix adds to its own.
+void QuantizeRow(const float* values, int64_t columns, std::byte* to) {
+  const int64_t blocks = Int8Blocks(columns);
+  auto* integers = reinterpret_cast<int8_t*>(to);
+  auto* scales = reinterpret_cast<float*>(to + blocks * kInt8Block);
+  auto* offsets = reinterpret_cast<int32_t*>(scales + blocks);
+  for (int64_t b = 0; b < blocks; ++b) {
+    const float* block = values + b * kInt8Block;
+    const int64_t size = std::min(kInt8Block, columns - b * kInt8Block);
+    scales[b] = Int8Scale(block, size);
+    int32_t sum = 0;
+    for (int64_t i = 0; i < size; ++i) {
+      const int32_t integer = Quantize(block[i], scales[b]);
+      integers[b * kInt8Block + i] = static_cast<int8_t>(integer);
+      sum += integer;
+    }
+    offsets[b] = -128 * sum;
+  }
+}
+
+int64_t RowBytes(MatrixFormat format, int64_t columns) {
+  if (format == MatrixFormat::kInt8) return Int8Blocks(columns) * (kInt8Block + 8);
+  return columns * (format == MatrixFormat::kFloat32 ? 4 : 2);
+}
+
+int64_t PanelBytes(MatrixFormat format, int64_t columns) {
+  constexpr int64_t kRows = PackedMatrix::kPanelRows;
+  if (format == MatrixFormat::kInt8) return Int8Blocks(columns) * kRows * (kInt8Block + 4);
+  return kRows * (format == MatrixFormat::kFloat32 ? columns * 4 : RoundUp(columns, 2) * 2);
 }
 
 }  // namespace
+
+const char* MatrixFormatName(MatrixFormat format) {
+  switch (format) {
+    case MatrixFormat::kFloat32:
+      return "fp32";
+    case MatrixFormat::kBfloat16:
+      return "bf16";
+    case MatrixFormat::kInt8:
+      return "int8";
+  }
+  return "fp32";
+}
 
 AlignedBytes AllocateAligned(int64_t bytes) {
   void* data =
@@ -37,21 +87,13 @@ AlignedBytes AllocateAligned(int64_t bytes) {
   return AlignedBytes(static_cast<std::byte*>(data));
 }
 
-uint16_t ToBfloat16(float value) { return Round(value); }
-
-float FromBfloat16(uint16_t value) {
-  return std::bit_cast<float>(static_cast<uint32_t>(value) << 16U);
-}
-
 Activations::Activations(MatrixFormat format, int64_t columns)
-    : format_(format),
-      columns_(columns),
-      stride_(RoundUp(columns * (format == MatrixFormat::kFloat32 ? 4 : 2), kLine)) {}
+    : format_(format), columns_(columns), stride_(RoundUp(RowBytes(format, columns), kLine)) {}
 
 void Activations::Resize(int64_t rows) {
   if (rows <= capacity_) return;
   data_ = AllocateAligned(rows * stride_);
-  // Zeroes the padding: the last column of an odd number is multiplied as a pair.
+  // Zeroes the padding, which is multiplied as well.
   std::memset(data_.get(), 0, static_cast<size_t>(rows * stride_));
   capacity_ = rows;
 }
@@ -62,15 +104,25 @@ void Activations::Store(int64_t row, const float* values) {
     std::memcpy(to, values, static_cast<size_t>(columns_) * sizeof(float));
     return;
   }
+  if (format_ == MatrixFormat::kInt8) return QuantizeRow(values, columns_, to);
   RoundRow(values, columns_, reinterpret_cast<uint16_t*>(to));
+}
+
+void Activations::Load(int64_t row, float* values) const {
+  const std::byte* from = this->row(row);
+  if (format_ == MatrixFormat::kFloat32) {
+    std::memcpy(values, from, static_cast<size_t>(columns_) * sizeof(float));
+    return;
+  }
+  const auto* bits = reinterpret_cast<const uint16_t*>(from);
+  for (int64_t i = 0; i < columns_; ++i) values[i] = WidenBf16(bits[i]);
 }
 
 PackedMatrix::PackedMatrix(const float* weights, int64_t rows, int64_t columns, MatrixFormat format,
                            ThreadPool& pool)
     : rows_(rows),
       columns_(columns),
-      panel_bytes_(kPanelRows *
-                   (format == MatrixFormat::kFloat32 ? columns * 4 : RoundUp(columns, 2) * 2)),
+      panel_bytes_(PanelBytes(format, columns)),
       format_(format),
       data_(AllocateAligned(panels() * panel_bytes_)) {
   pool.For(panels(), [&](int64_t panel, int) { PackPanel(weights, panel); });
@@ -80,6 +132,7 @@ void PackedMatrix::PackPanel(const float* weights, int64_t panel) {
   std::byte* data = data_.get() + panel * panel_bytes_;
   const int64_t first = panel * kPanelRows;
   const int64_t live = std::min(kPanelRows, rows_ - first);
+  if (format_ == MatrixFormat::kInt8) return PackInt8Panel(weights + first * columns_, live, data);
   if (live < kPanelRows || columns_ % 2 != 0) {
     std::memset(data, 0, static_cast<size_t>(panel_bytes_));
   }
@@ -91,9 +144,28 @@ void PackedMatrix::PackPanel(const float* weights, int64_t panel) {
     } else {
       uint16_t* to = reinterpret_cast<uint16_t*>(data) + 2 * r;
       for (int64_t k = 0; k < columns_; ++k) {
-        to[(k / 2) * 2 * kPanelRows + k % 2] = Round(row[k]);
+        to[(k / 2) * 2 * kPanelRows + k % 2] = RoundToBf16(row[k]);
       }
     }
+  }
+}
+
+void PackedMatrix::PackInt8Panel(const float* weights, int64_t live, std::byte* data) const {
+  for (int64_t first = 0; first < columns_; first += kInt8Block) {
+    auto* scales = reinterpret_cast<float*>(data);
+    auto* integers = reinterpret_cast<uint8_t*>(scales + kPanelRows);
+    std::fill_n(scales, kPanelRows, 0.0F);
+    std::fill_n(integers, kPanelRows * kInt8Block, uint8_t{128});
+    const int64_t size = std::min(kInt8Block, columns_ - first);
+    for (int64_t r = 0; r < live; ++r) {
+      const float* block = weights + r * columns_ + first;
+      scales[r] = Int8Scale(block, size);
+      for (int64_t k = 0; k < size; ++k) {
+        integers[(k / 4 * kPanelRows + r) * 4 + k % 4] =
+            static_cast<uint8_t>(Quantize(block[k], scales[r]) + 128);
+      }
+    }
+    data += kPanelRows * (kInt8Block + 4);
   }
 }
 

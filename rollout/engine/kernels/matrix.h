@@ -11,7 +11,12 @@
 
 namespace freshet {
 
-enum class MatrixFormat { kFloat32, kBfloat16 };
+// kInt8: integers in [-127, 127] with an fp32 scale for every kInt8Block columns of a row.
+enum class MatrixFormat { kFloat32, kBfloat16, kInt8 };
+const char* MatrixFormatName(MatrixFormat format);
+
+constexpr int64_t kInt8Block = 64;
+constexpr int64_t Int8Blocks(int64_t columns) { return (columns + kInt8Block - 1) / kInt8Block; }
 
 struct FreeDeleter {
   void operator()(void* data) const { std::free(data); }
@@ -20,12 +25,8 @@ struct FreeDeleter {
 using AlignedBytes = std::unique_ptr<std::byte[], FreeDeleter>;
 AlignedBytes AllocateAligned(int64_t bytes);
 
-// Rounds to the nearest bf16, ties to even. NaN stays NaN.
-uint16_t ToBfloat16(float value);
-float FromBfloat16(uint16_t value);
-
-// The left operand of products: rows of `columns` numbers in the format of the matrices that they
-// are multiplied with. Grows as needed and is used again.
+// The left operand of products, and the embedding: rows of `columns` numbers in the format of the
+// matrices that they are multiplied with. Grows as needed and is used again.
 class Activations {
  public:
   Activations(MatrixFormat format, int64_t columns);
@@ -34,6 +35,7 @@ class Activations {
   void Resize(int64_t rows);
   // Rounds row `row` from `values` [columns]. Different rows may be stored concurrently.
   void Store(int64_t row, const float* values);
+  void Load(int64_t row, float* values) const;  // not of int8
 
   MatrixFormat format() const { return format_; }
   int64_t columns() const { return columns_; }
@@ -49,7 +51,8 @@ class Activations {
 };
 
 // A weight matrix [rows, columns] in the order in which the kernels read it: panels of kPanelRows
-// rows, in each of them column after column, bf16 in pairs of columns. Immutable.
+// rows, in each of them column after column, bf16 in pairs of columns. int8 has block after block:
+// the rows' scales, and then the integers + 128 in fours of columns. Immutable.
 class PackedMatrix {
  public:
   static constexpr int64_t kPanelRows = 32;
@@ -68,6 +71,7 @@ class PackedMatrix {
 
  private:
   void PackPanel(const float* weights, int64_t panel);
+  void PackInt8Panel(const float* weights, int64_t live, std::byte* data) const;
 
   int64_t rows_ = 0;
   int64_t columns_ = 0;
@@ -86,8 +90,8 @@ struct ProductOutput {
 };
 
 // Products x_i . w_n of the first `count` rows of x with all rows of the matrix, which has the same
-// columns and format. Sums are fp32 in the order of the columns, so a row's result does not depend
-// on the other rows or on the threads.
+// columns and format. Sums are fp32 in the order of the columns (for int8, of the blocks, which are
+// summed as integers), so a row's result does not depend on the other rows or on the threads.
 void Multiply(const Activations& x, int64_t count, const PackedMatrix& matrix,
               const ProductOutput& out, CpuKernels kernels, ThreadPool& pool);
 

@@ -67,6 +67,14 @@ namespace avx512 {
 }  // namespace avx512
 FRESHET_END_TARGET
 
+#define FRESHET_KERNELS_VNNI
+FRESHET_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")
+namespace avx512_vnni {
+#include "rollout/engine/kernels/multiply_tile.inc"
+}  // namespace avx512_vnni
+FRESHET_END_TARGET
+#undef FRESHET_KERNELS_VNNI
+
 #define FRESHET_KERNELS_BF16
 FRESHET_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
 namespace avx512_bf16 {
@@ -79,6 +87,15 @@ using PanelsFn = void (*)(const Operands&, int64_t count, int64_t panel, int64_t
 
 PanelsFn Choose(MatrixFormat format, CpuKernels kernels) {
   const bool fp32 = format == MatrixFormat::kFloat32;
+  if (format == MatrixFormat::kInt8) {
+#if defined(__x86_64__)
+    if (kernels >= CpuKernels::kAvx512 && __builtin_cpu_supports("avx512vnni")) {
+      return avx512_vnni::RunPanels<avx512_vnni::BlockInt8<avx512_vnni::VnniDot>, 6>;
+    }
+    if (kernels >= CpuKernels::kAvx2) return avx2::RunPanels<avx2::BlockInt8<avx2::PlainDot>, 2>;
+#endif
+    return portable::RunPanels<portable::BlockInt8<portable::PlainDot>, 1>;
+  }
 #if defined(__x86_64__)
   if (kernels == CpuKernels::kAvx512Bf16 && !fp32) {
     return avx512_bf16::RunPanels<avx512_bf16::PairedBfloat16, 12>;

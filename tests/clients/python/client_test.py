@@ -33,6 +33,15 @@ class ClientTest(RecordedCase):
         self.assertEqual(list(request.overrides), ["trainer.steps=4", "a=true", "b=[1, 2]"])
         self.assertEqual((submitted.id, submitted.state, submitted.steps), ("x", "RUNNING", 3))
 
+    def test_a_job_has_its_evaluations_by_name(self):
+        greedy = pb.Evaluation(name="greedy", policy_version=10, accuracy=0.5)
+        sampled = pb.Evaluation(name="sampled", policy_version=10, pass_at={1: 0.25, 16: 0.75})
+        self.service.answer("Get", job("x", evaluations=[greedy, sampled]))
+        evaluations = self.client.get("x").evaluations
+        self.assertEqual(list(evaluations), ["greedy", "sampled"])
+        self.assertEqual(evaluations["greedy"].accuracy, 0.5)
+        self.assertEqual(evaluations["sampled"].pass_at[16], 0.75)
+
     def test_submit_makes_the_paths_of_files_absolute(self):
         self.service.answer("Submit", job("x"))
         text = "dataset: {path: a.txt, eval_path: gone.txt}\neval: {sets: [{name: s}, {path: a.txt}]}\n"

@@ -2,7 +2,11 @@
 
 #include <cmath>
 #include <functional>
+#include <iterator>
+#include <map>
+#include <utility>
 
+#include "base/random.h"
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -383,6 +387,109 @@ TEST_F(EngineSchedulerTest, TheLanesAreApart) {
   Accept(scheduler, batch, 9, Lane::kEvaluation);
   EXPECT_EQ(scheduler.stats().tokens_generated, 0);
   EXPECT_EQ(scheduler.stats().tokens_generated_evaluation, 1);
+}
+
+TEST_F(EngineSchedulerTest, TheNewestRequestsGiveTheirBlocksUpAndLoseNoTokens) {
+  limits_.cache_blocks = 6;
+  limits_.expected_new_tokens = 1;
+  EngineScheduler scheduler = Make(limits_);
+  // Each takes 2 blocks to begin with, and 4 at its longest.
+  for (int64_t id = 1; id <= 2; ++id) {
+    GenerationRequest request = Request(id, 16);
+    request.prompt_ids.assign(16, static_cast<int32_t>(id));
+    request.sampling.max_new_tokens = 40;
+    ASSERT_TRUE(scheduler.Submit(request).ok());
+  }
+  std::vector<GenerationOutput> finished;
+  for (int turn = 0; turn < 200 && scheduler.HasWork(Lane::kRollout); ++turn) {
+    for (GenerationOutput& output : Turn(scheduler)) finished.push_back(std::move(output));
+    if (scheduler.stats().preemptions > 0 && finished.empty()) {
+      EXPECT_EQ(scheduler.Admissible(16, 1, Request(3, 16).sampling, 1), 0)
+          << "the second request comes first";
+    }
+  }
+  EXPECT_EQ(scheduler.stats().preemptions, 1);
+  ASSERT_THAT(finished, SizeIs(2));
+  EXPECT_EQ(finished[0].request_id, 1);
+  for (const GenerationOutput& output : finished) {
+    EXPECT_THAT(output.response.response_ids, SizeIs(40));
+    EXPECT_THAT(output.response.behavior_logprobs, SizeIs(40));
+    EXPECT_EQ(output.response.finish, FinishReason::kLength);
+  }
+  EXPECT_EQ(scheduler.stats().tokens_generated, 80) << "no token was sampled twice";
+  EXPECT_EQ(scheduler.stats().cache_blocks_free, 6);
+  EXPECT_EQ(scheduler.Admissible(16, 1, Request(3, 16).sampling, 1), 1);
+}
+
+TEST_F(EngineSchedulerTest, ALanePreemptsTheOther) {
+  limits_.cache_blocks = 6;
+  limits_.expected_new_tokens = 1;
+  EngineScheduler scheduler = Make(limits_);
+  GenerationRequest request = Request(1, 16);
+  request.sampling.max_new_tokens = 60;  // 5 blocks at its longest
+  ASSERT_TRUE(scheduler.Submit(request).ok());
+  GenerationRequest other = Request(2, 16, 1, Lane::kEvaluation);
+  other.sampling.max_new_tokens = 60;
+  ASSERT_TRUE(scheduler.Submit(other).ok());
+  Accept(scheduler, scheduler.Fill(Lane::kEvaluation), 3, Lane::kEvaluation);
+  int64_t ended = 0;
+  for (int turn = 0; turn < 60; ++turn) ended += std::ssize(Turn(scheduler));
+  EXPECT_EQ(ended, 1) << "the evaluation's blocks were taken";
+  EXPECT_EQ(scheduler.stats().preemptions, 1);
+  const EngineBatch batch = scheduler.Fill(Lane::kEvaluation);
+  EXPECT_EQ(batch.size(), 16) << "the prompt comes first";
+  Accept(scheduler, batch, 3, Lane::kEvaluation);
+}
+
+// Random requests in a cache that holds few of them.
+TEST_F(EngineSchedulerTest, EverySampleEndsOnceInATightCache) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    limits_ = {.max_sequences = 12, .max_batch_tokens = 24, .cache_blocks = 16};
+    limits_.expected_new_tokens = 1 + static_cast<int64_t>(RandomBits(seed, 0) % 20);
+    limits_.prefix_cache = seed % 2 == 0;
+    EngineScheduler scheduler = Make(limits_);
+    uint64_t draws = 0;
+    const auto random = [&](int64_t below) {
+      return static_cast<int64_t>(RandomBits(seed, ++draws) % static_cast<uint64_t>(below));
+    };
+    std::map<std::pair<int64_t, int32_t>, int64_t> missing;  // their lengths
+    int64_t next = 1;
+    for (int turn = 0; turn < 400 || !missing.empty(); ++turn) {
+      ASSERT_LT(turn, 20'000) << "seed " << seed;
+      if (turn < 400 && random(3) == 0) {
+        const Lane lane = random(4) == 0 ? Lane::kEvaluation : Lane::kRollout;
+        GenerationRequest request =
+            Request(next, 1 + random(40), static_cast<int32_t>(1 + random(4)), lane);
+        request.sampling.max_new_tokens = static_cast<int32_t>(1 + random(40));
+        const absl::Status submitted = scheduler.Submit(request);
+        if (submitted.ok()) {
+          for (const int32_t index : request.sample_indices) {
+            missing[{next, index}] = request.sampling.max_new_tokens;
+          }
+          ++next;
+        }
+      }
+      if (random(40) == 0) scheduler.WeightsChanged(Lane::kRollout, random(2) == 0);
+      if (random(40) == 0 && next > 1) {
+        const int64_t id = 1 + random(next - 1);
+        for (const GenerationOutput& output : scheduler.Cancel(id)) {
+          EXPECT_EQ(missing.erase({id, output.sample_index}), 1U);
+        }
+      }
+      for (const Lane lane : {Lane::kRollout, Lane::kEvaluation}) {
+        const EngineBatch batch = scheduler.Fill(lane);
+        if (batch.size() == 0) continue;
+        for (const GenerationOutput& output : Accept(scheduler, batch, 3, lane)) {
+          const auto found = missing.find({output.request_id, output.sample_index});
+          ASSERT_NE(found, missing.end()) << "seed " << seed << " request " << output.request_id;
+          EXPECT_EQ(std::ssize(output.response.response_ids), found->second);
+          missing.erase(found);
+        }
+      }
+    }
+    EXPECT_EQ(scheduler.stats().cache_blocks_free, limits_.cache_blocks) << "seed " << seed;
+    EXPECT_EQ(scheduler.stats().running_sequences, 0);
+  }
 }
 
 TEST_F(EngineSchedulerTest, RefusesWhatDoesNotFit) {

@@ -9,6 +9,7 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/dtype.h"
 #include "rollout/engine/kernels/matrix.h"
 #include "rollout/engine/kernels/row_ops.h"
 #include "rollout/engine/kernels/softmax.h"
@@ -42,15 +43,15 @@ TEST(ThreadPool, CallsEveryTaskOnceInEveryLoop) {
 
 TEST(Bfloat16, RoundsToTheNearestEven) {
   const float ulp = std::ldexp(1.0F, -7);  // of 1
-  EXPECT_EQ(FromBfloat16(ToBfloat16(1 + 0.49F * ulp)), 1);
-  EXPECT_EQ(FromBfloat16(ToBfloat16(1 + 0.5F * ulp)), 1);
-  EXPECT_EQ(FromBfloat16(ToBfloat16(1 + 0.51F * ulp)), 1 + ulp);
-  EXPECT_EQ(FromBfloat16(ToBfloat16(1 + 1.5F * ulp)), 1 + 2 * ulp);
-  EXPECT_EQ(FromBfloat16(ToBfloat16(-3.0e38F)), FromBfloat16(0xFF62));
+  EXPECT_EQ(WidenBf16(RoundToBf16(1 + 0.49F * ulp)), 1);
+  EXPECT_EQ(WidenBf16(RoundToBf16(1 + 0.5F * ulp)), 1);
+  EXPECT_EQ(WidenBf16(RoundToBf16(1 + 0.51F * ulp)), 1 + ulp);
+  EXPECT_EQ(WidenBf16(RoundToBf16(1 + 1.5F * ulp)), 1 + 2 * ulp);
+  EXPECT_EQ(WidenBf16(RoundToBf16(-3.0e38F)), WidenBf16(0xFF62));
   const float infinity = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(FromBfloat16(ToBfloat16(infinity)), infinity);
-  EXPECT_EQ(FromBfloat16(ToBfloat16(std::numeric_limits<float>::max())), infinity);
-  EXPECT_TRUE(std::isnan(FromBfloat16(ToBfloat16(std::numeric_limits<float>::quiet_NaN()))));
+  EXPECT_EQ(WidenBf16(RoundToBf16(infinity)), infinity);
+  EXPECT_EQ(WidenBf16(RoundToBf16(std::numeric_limits<float>::max())), infinity);
+  EXPECT_TRUE(std::isnan(WidenBf16(RoundToBf16(std::numeric_limits<float>::quiet_NaN()))));
 }
 
 struct Product {
@@ -58,8 +59,7 @@ struct Product {
   CpuKernels kernels;
 };
 void PrintTo(const Product& product, std::ostream* out) {
-  *out << (product.format == MatrixFormat::kFloat32 ? "fp32, " : "bf16, ")
-       << CpuKernelsName(product.kernels);
+  *out << MatrixFormatName(product.format) << ", " << CpuKernelsName(product.kernels);
 }
 
 class MultiplyTest : public testing::TestWithParam<Product> {
@@ -67,8 +67,23 @@ class MultiplyTest : public testing::TestWithParam<Product> {
   void SetUp() override {
     if (GetParam().kernels > BestCpuKernels()) GTEST_SKIP() << "this CPU does not have them";
   }
-  float Rounded(float value) const {
-    return GetParam().format == MatrixFormat::kFloat32 ? value : FromBfloat16(ToBfloat16(value));
+  // Rows of `columns` numbers as the format holds them.
+  std::vector<float> Rounded(std::vector<float> numbers, int64_t columns) const {
+    if (GetParam().format == MatrixFormat::kBfloat16) {
+      for (float& number : numbers) number = WidenBf16(RoundToBf16(number));
+    }
+    if (GetParam().format != MatrixFormat::kInt8) return numbers;
+    for (size_t row = 0; row < numbers.size(); row += static_cast<size_t>(columns)) {
+      for (int64_t first = 0; first < columns; first += kInt8Block) {
+        const auto begin = numbers.begin() + static_cast<int64_t>(row) + first;
+        const auto end = begin + std::min(kInt8Block, columns - first);
+        float largest = 0;
+        std::for_each(begin, end, [&](float x) { largest = std::max(largest, std::abs(x)); });
+        const float scale = largest / 127;
+        std::for_each(begin, end, [&](float& x) { x = std::nearbyint(x / scale) * scale; });
+      }
+    }
+    return numbers;
   }
   Activations Rows(const std::vector<float>& numbers, int64_t rows, int64_t columns) const {
     Activations x(GetParam().format, columns);
@@ -81,7 +96,7 @@ class MultiplyTest : public testing::TestWithParam<Product> {
 TEST_P(MultiplyTest, EqualsTheDefinition) {
   ThreadPool pool(2);
   for (const auto& [rows, columns] :
-       {std::pair<int64_t, int64_t>{1, 1}, {31, 7}, {32, 64}, {200, 33}}) {
+       {std::pair<int64_t, int64_t>{1, 1}, {31, 7}, {32, 64}, {200, 33}, {40, 200}}) {
     const std::vector<float> weights = RandomNumbers(rows * columns, 1);
     const std::vector<float> bias = RandomNumbers(rows, 2);
     const PackedMatrix matrix(weights.data(), rows, columns, GetParam().format, pool);
@@ -89,6 +104,8 @@ TEST_P(MultiplyTest, EqualsTheDefinition) {
       SCOPED_TRACE(StrCat(count, " x [", rows, ", ", columns, "]"));
       const std::vector<float> numbers = RandomNumbers(count * columns, 3);
       const Activations x = Rows(numbers, count, columns);
+      const std::vector<float> near_numbers = Rounded(numbers, columns);
+      const std::vector<float> near_weights = Rounded(weights, columns);
       const int64_t stride = rows + 3;
       for (const bool add : {false, true}) {
         std::vector<float> out(static_cast<size_t>(count * stride), 5.0F);
@@ -98,8 +115,8 @@ TEST_P(MultiplyTest, EqualsTheDefinition) {
           for (int64_t n = 0; n < rows; ++n) {
             double sum = add ? 5.0 + bias[static_cast<size_t>(n)] : 0.0;
             for (int64_t k = 0; k < columns; ++k) {
-              sum += static_cast<double>(Rounded(numbers[static_cast<size_t>(i * columns + k)])) *
-                     Rounded(weights[static_cast<size_t>(n * columns + k)]);
+              sum += static_cast<double>(near_numbers[static_cast<size_t>(i * columns + k)]) *
+                     near_weights[static_cast<size_t>(n * columns + k)];
             }
             ASSERT_NEAR(out[static_cast<size_t>(i * stride + n)], sum, 2e-5) << i << ", " << n;
           }
@@ -139,11 +156,13 @@ INSTANTIATE_TEST_SUITE_P(Kernels, MultiplyTest,
                                          Product{MatrixFormat::kBfloat16, CpuKernels::kPortable},
                                          Product{MatrixFormat::kBfloat16, CpuKernels::kAvx2},
                                          Product{MatrixFormat::kBfloat16, CpuKernels::kAvx512},
-                                         Product{MatrixFormat::kBfloat16, CpuKernels::kAvx512Bf16}),
+                                         Product{MatrixFormat::kBfloat16, CpuKernels::kAvx512Bf16},
+                                         Product{MatrixFormat::kInt8, CpuKernels::kPortable},
+                                         Product{MatrixFormat::kInt8, CpuKernels::kAvx2},
+                                         Product{MatrixFormat::kInt8, CpuKernels::kAvx512}),
                          [](const auto& tested) {
-                           return StrCat(
-                               tested.param.format == MatrixFormat::kFloat32 ? "Fp32_" : "Bf16_",
-                               CpuKernelsName(tested.param.kernels));
+                           return StrCat(MatrixFormatName(tested.param.format), "_",
+                                         CpuKernelsName(tested.param.kernels));
                          });
 
 TEST(RowOps, FollowTheirDefinitions) {

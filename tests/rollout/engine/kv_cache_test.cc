@@ -25,8 +25,9 @@ void ExpectToken(const KvCache& cache, int64_t layer, int32_t block, int64_t slo
   for (int64_t head = 0; head < kShape.num_kv_heads; ++head) {
     for (int64_t d = 0; d < kShape.head_dim; ++d) {
       const float expected = base + static_cast<float>(head * kShape.head_dim + d);
-      EXPECT_EQ(cache.Keys(layer, block, head)[d * kKvBlockTokens + slot], expected);
-      EXPECT_EQ(cache.Values(layer, block, head)[slot * kShape.head_dim + d], expected + 0.5F);
+      EXPECT_EQ(cache.Keys<float>(layer, block, head)[d * kKvBlockTokens + slot], expected);
+      EXPECT_EQ(cache.Values<float>(layer, block, head)[slot * kShape.head_dim + d],
+                expected + 0.5F);
     }
   }
 }

@@ -98,6 +98,19 @@ TEST_P(NativeEngineBatchTest, TheCacheOfEarlierTurnsChangesNothing) {
   ExpectNothingHeld(*engine);
 }
 
+TEST_P(NativeEngineBatchTest, PreemptionChangesNothing) {
+  const Response alone = Alone(Watched());
+  NativeEngineOptions options;
+  options.expected_new_tokens = 1;
+  options.cache_blocks = 10;  // of 4 per request at its longest
+  const std::unique_ptr<NativeEngine> engine = MakeEngine(options);
+  for (int64_t id = 0; id < 2; ++id) Submit(*engine, Request(id, 20, 1, 40));
+  Submit(*engine, Watched());
+  ExpectSameBits(Drain(*engine)[{100, 0}], alone);
+  EXPECT_GT(engine->stats().preemptions, 0);
+  ExpectNothingHeld(*engine);
+}
+
 TEST_P(NativeEngineBatchTest, LargeBatchesChangeNothing) {
   const Response alone = Alone(Watched());
   const std::unique_ptr<NativeEngine> engine = MakeEngine();

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
 #include "base/str_cat.h"
 #include "gtest/gtest.h"
+#include "model/dtype.h"
 
 namespace freshet {
 namespace {
@@ -106,10 +109,24 @@ std::vector<float> RandomQueries(size_t rows, int64_t stride, float scale) {
   return q;
 }
 
+// All heads of queries whose rows are next to each other.
+void Attend(const KvCache& cache, int64_t layer, int64_t window,
+            const std::vector<PagedQuery>& queries, int64_t heads, const float* q, float* out) {
+  const int64_t kv_heads = cache.shape().num_kv_heads;
+  const int64_t width = heads * cache.shape().head_dim;
+  for (const QueryRun& run : FindQueryRuns(queries, heads / kv_heads)) {
+    std::vector<float> scores(static_cast<size_t>(PagedScores(queries, run, heads / kv_heads)));
+    const AttentionRows rows{q + run.first * width, width, out + run.first * width, width, heads};
+    for (int64_t head = 0; head < kv_heads; ++head) {
+      PagedAttention(cache, layer, window, queries, run, head, rows, scores.data());
+    }
+  }
+}
+
+// One query by itself.
 void Attend(PagedSequences& sequences, int64_t layer, int64_t window, const PagedQuery& query,
             int64_t heads, const float* q, float* out) {
-  std::vector<float> scores(static_cast<size_t>(PagedScores(query)));
-  PagedAttention(sequences.cache(), layer, window, query, heads, q, scores.data(), out);
+  Attend(sequences.cache(), layer, window, {query}, heads, q, out);
 }
 
 struct Case {
@@ -180,6 +197,93 @@ TEST(PagedAttention, SeesOnlyTheWindow) {
       }
     }
   }
+}
+
+TEST(FindQueryRuns, JoinsNeighboursThatShareTheirFirstBlocks) {
+  const std::vector<int32_t> a = {1, 2, 3, 4};
+  const std::vector<int32_t> b = {1, 2, 3, 9};
+  const std::vector<int32_t> c = {1, 7, 8, 9};
+  const std::vector<int32_t> d = {5, 6};
+  const std::vector<PagedQuery> queries = {{a.data(), 64}, {b.data(), 50}, {b.data(), 51},
+                                           {c.data(), 64}, {d.data(), 15}, {d.data(), 16}};
+  const std::vector<QueryRun> runs = FindQueryRuns(queries, 2);
+  ASSERT_EQ(runs.size(), 4U);
+  EXPECT_EQ(runs[0].count, 3);
+  EXPECT_EQ(runs[0].shared_blocks, 3);
+  EXPECT_EQ(runs[1].count, 1) << "one block of three would be shared";
+  EXPECT_EQ(runs[2].count, 1);
+  EXPECT_EQ(runs[2].shared_blocks, 0);
+  EXPECT_EQ(runs[3].first, 5);
+  EXPECT_EQ(runs[3].shared_blocks, 1);
+  EXPECT_EQ(FindQueryRuns(queries, 16).front().count, 2) << "at most 32 rows";
+  EXPECT_EQ(FindQueryRuns(queries, 48).front().count, 1);
+}
+
+// Samples of one prompt, and a prompt's tokens.
+TEST(PagedAttention, QueriesThatShareBlocksGetTheBitsThatTheyGetAlone) {
+  for (const KvFormat format : {KvFormat::kFloat32, KvFormat::kBfloat16}) {
+    for (const Case& shape : {Case{4, 2, 64}, Case{7, 1, 24}, Case{40, 1, 10}, Case{8, 2, 80}}) {
+      const auto [heads, kv_heads, dim] = shape;
+      KvCache cache({1, kv_heads, dim, format}, 64);
+      uint64_t draws = 0;
+      const auto random = [&](int64_t size) {
+        std::vector<float> row;
+        for (int64_t i = 0; i < size; ++i) row.push_back(Random(5, ++draws, 0));
+        return row;
+      };
+      std::vector<int32_t> prompt;
+      for (int32_t i = 0; i < 4; ++i) prompt.push_back(cache.Allocate());
+      std::vector<std::vector<int32_t>> tables(9, prompt);
+      for (std::vector<int32_t>& table : tables) {
+        for (int32_t i = 0; i < 3; ++i) table.push_back(cache.Allocate());
+      }
+      for (int32_t block = 0; block < 64; ++block) {
+        for (int64_t slot = 0; slot < kKvBlockTokens; ++slot) {
+          cache.Write(0, block, slot, random(kv_heads * dim).data(), random(kv_heads * dim).data());
+        }
+      }
+      std::vector<PagedQuery> queries;
+      for (size_t i = 0; i < tables.size(); ++i) {
+        queries.push_back({tables[i].data(), 66 + 5 * static_cast<int64_t>(i)});
+      }
+      for (int64_t t = 0; t < 20; ++t) queries.push_back({prompt.data(), 30 + t});
+      const int64_t width = heads * dim;
+      const std::vector<float> q = random(width * std::ssize(queries));
+      for (const int64_t window : {0, 20}) {
+        std::vector<float> together(q.size());
+        Attend(cache, 0, window, queries, heads, q.data(), together.data());
+        std::vector<float> alone(q.size());
+        for (size_t i = 0; i < queries.size(); ++i) {
+          const size_t row = i * static_cast<size_t>(width);
+          Attend(cache, 0, window, {queries[i]}, heads, q.data() + row, alone.data() + row);
+        }
+        EXPECT_EQ(together, alone) << heads << " heads, window " << window;
+      }
+    }
+  }
+}
+
+TEST(PagedAttention, Bfloat16IsTheAttentionOverRoundedKeysAndValues) {
+  KvCache rounded({1, 1, 16, KvFormat::kBfloat16}, 3);
+  KvCache exact({1, 1, 16, KvFormat::kFloat32}, 3);
+  const std::vector<int32_t> table = {2, 0, 1};
+  for (int64_t t = 0; t < 40; ++t) {
+    std::vector<float> key, value, near_key, near_value;
+    for (uint64_t d = 0; d < 16; ++d) {
+      key.push_back(Random(1, static_cast<uint64_t>(t), d));
+      value.push_back(Random(2, static_cast<uint64_t>(t), d));
+      near_key.push_back(WidenBf16(RoundToBf16(key.back())));
+      near_value.push_back(WidenBf16(RoundToBf16(value.back())));
+    }
+    const int32_t block = table[static_cast<size_t>(t / kKvBlockTokens)];
+    rounded.Write(0, block, t % kKvBlockTokens, key.data(), value.data());
+    exact.Write(0, block, t % kKvBlockTokens, near_key.data(), near_value.data());
+  }
+  const std::vector<float> q = RandomQueries(1, 32, 1.0F);
+  std::vector<float> out(32), expected(32);
+  Attend(rounded, 0, 0, {{table.data(), 40}}, 2, q.data(), out.data());
+  Attend(exact, 0, 0, {{table.data(), 40}}, 2, q.data(), expected.data());
+  EXPECT_EQ(out, expected);
 }
 
 }  // namespace

@@ -38,7 +38,8 @@ TEST(ApiRequest, PromptsAreTextsIdsOrListsOfThem) {
 }
 
 TEST(ApiRequest, CompletionDefaults) {
-  const ApiRequest request = Completion(R"({"prompt": "hi", "unknown": 1, "seed": null})");
+  const ApiRequest request =
+      Completion(R"({"prompt": "hi", "user": "me", "unknown": null, "seed": null})");
   EXPECT_FALSE(request.max_tokens.has_value());
   EXPECT_EQ(request.n, 1);
   EXPECT_EQ(request.sampling.temperature, 1);
@@ -87,6 +88,11 @@ TEST(ApiRequest, TheModelsDefaultsApplyToAbsentParameters) {
   EXPECT_EQ(SamplingDefaults("").temperature, 1);
 }
 
+TEST(ApiRequest, ATinyTemperatureOfTheModelIsGreedy) {
+  EXPECT_EQ(SamplingDefaults(R"({"temperature": 1e-5})").temperature, 0);
+  EXPECT_EQ(SamplingDefaults(R"({"temperature": 1e-4})").temperature, 1e-4);
+}
+
 TEST(ApiRequest, TopKOfMinusOneIsAll) {
   EXPECT_EQ(Completion(R"({"prompt": "hi", "top_k": -1})").sampling.top_k, 0);
 }
@@ -132,7 +138,8 @@ TEST(ApiRequest, ToolCallsAreParsedUnlessTheChoiceIsNone) {
 
 TEST(ApiRequest, WhatAsksForNothingIsAccepted) {
   Completion(R"({"prompt": "hi", "echo": false, "suffix": "", "best_of": 1, "bad_words": [],
-                 "response_format": {"type": "text"}, "use_beam_search": false})");
+                 "response_format": {"type": "text"}, "use_beam_search": false,
+                 "cache_salt": null, "priority": 0, "length_penalty": 1.0, "store": true})");
   Chat(ChatBody(R"("modalities": ["text"], "function_call": "none", "response_format": null)"));
 }
 
@@ -173,6 +180,21 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"TooDeep", false, With("\"x\": " + std::string(100, '[')), nullptr, "body"},
         BadRequest{"NoPrompt", false, "{}", "prompt", "missing"},
         BadRequest{"EmptyPrompt", false, R"({"prompt": []})", "prompt", "empty"},
+        BadRequest{"TinyTemperature", false, With("\"temperature\": 5e-5"), "temperature",
+                   "want 0 or a number from 0.0001"},
+        BadRequest{"CacheSalt", false, With(R"("cache_salt": "x")"), "cache_salt", "not supported"},
+        BadRequest{"Typo", false, With("\"temprature\": 0"), "temprature", "not supported"},
+        BadRequest{"ChatMember", false, With(R"("messages": [])"), "messages", "not supported"},
+        BadRequest{"UsageOften", false,
+                   With(R"("stream": true, "stream_options": {"continuous_usage_stats": true})"),
+                   "stream_options", "continuous_usage_stats"},
+        BadRequest{"ReasoningEffort", true, R"("reasoning_effort": "high")", "reasoning_effort",
+                   "not supported"},
+        BadRequest{"KwargsMessages", true, R"("chat_template_kwargs": {"messages": []})",
+                   "chat_template_kwargs", "must not set messages"},
+        BadRequest{"KwargsPrompt", true,
+                   R"("chat_template_kwargs": {"add_generation_prompt": false})",
+                   "chat_template_kwargs", "must not set add_generation_prompt"},
         BadRequest{"MixedPrompt", false, R"({"prompt": [1, "a"]})", "prompt", "token ids"},
         BadRequest{"NegativeId", false, R"({"prompt": [-1]})", "prompt", "token ids"},
         BadRequest{"Temperature", false, With("\"temperature\": -1"), "temperature", "is -1"},

@@ -3,7 +3,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "rollout/openai/generation_loop.h"
 #include "tests/rollout/openai/fake_reply.h"
+#include "tests/rollout/openai/hooked_tokenizer.h"
 #include "tests/rollout/openai/scripted_engine.h"
 #include "tests/testing/fake_clock.h"
 #include "text/char_tokenizer.h"
@@ -34,6 +36,9 @@ class ApiServiceTest : public testing::Test {
     options_.model_path = "/models/m";
     options_.model = {ScriptedEngine::kContext, ScriptedEngine::kVocabulary, {kEnd}};
     options_.defaults.temperature = 0;
+  }
+  ~ApiServiceTest() override {
+    if (loop_ != nullptr) loop_->Stop();
   }
   void Start(std::unique_ptr<ScriptedEngine> engine = std::make_unique<ScriptedEngine>()) {
     loop_ = std::make_unique<GenerationLoop>(std::move(engine), loop_options_, clock_);
@@ -80,20 +85,42 @@ class ApiServiceTest : public testing::Test {
     EXPECT_EQ(error["code"], status);
     EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(part));
   }
+  // The only parser waits with a prompt until `gate_` is notified.
+  std::shared_ptr<FakeReply> BlockParser() {
+    options_.parser_threads = 1;
+    tokenizer_->on_encode = [this] {
+      ++encoded_;
+      parsing_.Notify();
+      EXPECT_TRUE(gate_.WaitFor(kGuard));
+    };
+    Start();
+    auto reply = Begin(Request("/v1/completions", R"({"prompt": "a"})"));
+    EXPECT_TRUE(parsing_.WaitFor(kGuard));
+    return reply;
+  }
+  static std::string Header(const runtime::HttpResponse& response, const std::string& name) {
+    for (const auto& [key, value] : response.headers) {
+      if (key == name) return value;
+    }
+    return "";
+  }
   // Waits for the loop to end everything.
   void ExpectNothingHeld() {
     EXPECT_TRUE(loop_->Drain(kGuard));
-    const LoopStats stats = loop_->stats();
+    const QueueStats stats = loop_->stats();
     EXPECT_EQ(stats.running + stats.waiting, 0);
     EXPECT_EQ(stats.engine.cache_blocks_free, stats.engine.cache_blocks);
   }
 
   ApiServiceOptions options_;
-  GenerationLoopOptions loop_options_;
+  GenerationQueueOptions loop_options_;
   FakeClock clock_;
   Notification polling_;
+  Notification parsing_;
   Notification gate_;
-  const std::unique_ptr<Tokenizer> tokenizer_ = ChatTokenizer();
+  std::atomic<int> encoded_ = 0;
+  const std::unique_ptr<HookedTokenizer> tokenizer_ =
+      std::make_unique<HookedTokenizer>(ChatTokenizer());
   std::unique_ptr<GenerationLoop> loop_;
   std::unique_ptr<ApiService> service_;
 };
@@ -187,8 +214,12 @@ TEST_F(ApiServiceTest, RefusesForeignHosts) {
   runtime::HttpRequest request = Request("/v1/models");
   request.host = "evil.example:8000";
   ExpectError(Call(request), 403, "evil.example");
-  request.host = "localhost";
-  EXPECT_EQ(Call(request).status, 200);
+  request.host = "unix:/x";
+  ExpectError(Call(request), 403, "unix:/x");
+  for (const char* local : {"localhost", "LOCALHOST:8000", "[::1]:8000", ""}) {
+    request.host = local;
+    EXPECT_EQ(Call(request).status, 200) << local;
+  }
 }
 
 TEST_F(ApiServiceTest, ChecksTheKey) {
@@ -196,6 +227,7 @@ TEST_F(ApiServiceTest, ChecksTheKey) {
   Start();
   runtime::HttpRequest request = Request("/v1/models");
   ExpectError(Call(request), 401, "API key");
+  EXPECT_EQ(Header(Call(request), "WWW-Authenticate"), "Bearer");
   request.headers["authorization"] = "Bearer wrong";
   ExpectError(Call(request), 401, "API key");
   request.headers["authorization"] = "Bearer secret";
@@ -233,15 +265,100 @@ TEST_F(ApiServiceTest, AFullQueueAnswers429) {
   Start(Gated(0));
   const auto running = Begin(Request("/v1/completions", R"({"prompt": "a"})"));
   ASSERT_TRUE(polling_.WaitFor(kGuard));
-  // The first of the two prompts waits, the second is refused.
-  const auto refused = Begin(Request("/v1/completions", R"({"prompt": ["a", "b"]})"));
+  const auto waiting = Begin(Request("/v1/completions", R"({"prompt": "a"})"));
   ExpectError(Complete("{"), 400, "body");  // the parser is done with the request before
+  ExpectError(Complete(R"({"prompt": "b"})"), 429, "too many requests wait");
+  ExpectError(Complete(R"({"prompt": ["a", "b"]})"), 400, "want at most 1");
   gate_.Notify();
-  ASSERT_TRUE(refused->done.WaitFor(kGuard));
-  ExpectError(refused->response(), 429, "too many requests wait");
+  ASSERT_TRUE(waiting->done.WaitFor(kGuard));
   ASSERT_TRUE(running->done.WaitFor(kGuard));
   EXPECT_EQ(running->response().status, 200);
   ExpectNothingHeld();
+}
+
+TEST_F(ApiServiceTest, BoundsTheBytesThatWaitToBeParsed) {
+  options_.max_unparsed_bytes = 100;
+  const auto first = BlockParser();
+  const std::string large = R"({"prompt": ")" + std::string(80, 'a') + "\"}";
+  const runtime::HttpResponse refused = Complete(large);
+  ExpectError(refused, 429, "too many requests wait to be parsed");
+  EXPECT_EQ(Header(refused, "Retry-After"), "1");
+  EXPECT_EQ(service_->stats().unparsed, 1);
+  const json health = json::parse(Call(Request("/health")).body);
+  EXPECT_EQ(health["unparsed"], 1);
+  EXPECT_EQ(health["refused"], 1);
+  gate_.Notify();
+  ASSERT_TRUE(first->done.WaitFor(kGuard));
+  EXPECT_EQ(Complete(large).status, 200);
+  ExpectNothingHeld();
+}
+
+TEST_F(ApiServiceTest, DoesNotParseForClientsThatAreGone) {
+  const auto first = BlockParser();
+  const auto gone = Begin(Request("/v1/completions", R"({"prompt": "b"})"));
+  gone->Close();
+  gate_.Notify();
+  ASSERT_TRUE(first->done.WaitFor(kGuard));
+  ExpectError(Complete("{"), 400, "body");  // the parser is done with the request before
+  EXPECT_EQ(encoded_, 1);
+  EXPECT_FALSE(gone->done.HasBeenNotified());
+}
+
+TEST_F(ApiServiceTest, DoesNotParseWhileItDrains) {
+  const auto first = BlockParser();
+  const auto waiting = Begin(Request("/v1/completions", R"({"prompt": "b"})"));
+  loop_->StartDrain();
+  gate_.Notify();
+  ASSERT_TRUE(waiting->done.WaitFor(kGuard));
+  ExpectError(waiting->response(), 503, "shutting down");
+  EXPECT_EQ(Header(waiting->response(), "Retry-After"), "1");
+  EXPECT_EQ(encoded_, 1);
+}
+
+TEST_F(ApiServiceTest, AnExceptionIsStatus500) {
+  tokenizer_->on_encode = [] { throw std::bad_alloc(); };
+  Start();
+  ExpectError(Complete(R"({"prompt": "a"})"), 500, "could not handle");
+  EXPECT_EQ(service_->stats().unparsed_bytes, 0);
+  EXPECT_EQ(Call(Request("/health")).status, 200);
+}
+
+TEST_F(ApiServiceTest, SaysThatNoChatTemplateCanBeRendered) {
+  tokenizer_->chat_available = false;
+  Start();
+  const runtime::HttpResponse refused =
+      Call(Request("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}]})"));
+  ExpectError(refused, 503, "no thread is free");
+  EXPECT_EQ(Header(refused, "Retry-After"), "1");
+  EXPECT_EQ(Call(Request("/health")).status, 503);
+  EXPECT_EQ(Complete(R"({"prompt": "a"})").status, 200);
+}
+
+TEST_F(ApiServiceTest, AConversationThatCannotFitIsNotRendered) {
+  Start();
+  const std::string large(size_t{kMinInputBytes}, 'a');
+  ExpectError(Call(Request("/v1/chat/completions",
+                           R"({"messages": [{"role": "user", "content": ")" + large + R"("}]})")),
+              400, "want at most 262144");
+}
+
+TEST_F(ApiServiceTest, AStoppedLoopEndsAnswersAndStreamsWithAnError) {
+  auto engine = std::make_unique<ScriptedEngine>();
+  engine->on_poll = [this, polls = 0]() mutable {
+    if (++polls < 3) return absl::OkStatus();
+    polling_.Notify();
+    while (!loop_->draining()) std::this_thread::yield();  // Stop has begun
+    return absl::OkStatus();
+  };
+  Start(std::move(engine));
+  const std::string body = R"({"prompt": "a", "max_tokens": 200, "ignore_eos": true)";
+  const auto stream = Begin(Request("/v1/completions", body + R"(, "stream": true})"));
+  ASSERT_TRUE(polling_.WaitFor(kGuard));
+  loop_->Stop();
+  ASSERT_TRUE(stream->done.WaitFor(kGuard));
+  EXPECT_THAT(stream->response().body, HasSubstr(R"("code":503)"));
+  EXPECT_THAT(stream->response().body, testing::EndsWith("data: [DONE]\n\n"));
+  ExpectError(Complete(body + "}"), 503, "shutting down");
 }
 
 TEST_F(ApiServiceTest, AnswersRunningCallsWhileItDrains) {

@@ -23,8 +23,8 @@ struct Caller {
   Notification first_token;
   Notification ended;
 
-  LoopRequest Request(std::vector<int32_t> prompt, int32_t max_new_tokens, int32_t samples = 1) {
-    LoopRequest request;
+  QueuedRequest Request(std::vector<int32_t> prompt, int32_t max_new_tokens, int32_t samples = 1) {
+    QueuedRequest request;
     request.generation.prompt_ids = std::move(prompt);
     request.generation.sampling.temperature = 0;
     request.generation.sampling.max_new_tokens = max_new_tokens;
@@ -58,13 +58,13 @@ class GenerationLoopTest : public testing::Test {
     };
     return engine;
   }
-  int64_t Submit(LoopRequest request) {
+  int64_t Submit(QueuedRequest request) {
     const absl::StatusOr<int64_t> id = loop_->Submit(std::move(request));
     EXPECT_TRUE(id.ok()) << id.status();
     return id.value_or(0);
   }
   void ExpectNothingHeld() const {
-    const LoopStats stats = loop_->stats();
+    const QueueStats stats = loop_->stats();
     EXPECT_EQ(stats.waiting, 0);
     EXPECT_EQ(stats.waiting_tokens, 0);
     EXPECT_EQ(stats.running, 0);
@@ -72,7 +72,7 @@ class GenerationLoopTest : public testing::Test {
     EXPECT_EQ(stats.engine.cache_blocks_free, stats.engine.cache_blocks);
   }
 
-  GenerationLoopOptions options_;
+  GenerationQueueOptions options_;
   FakeClock clock_;
   Notification polling_;
   Notification gate_;
@@ -140,6 +140,28 @@ TEST_F(GenerationLoopTest, RefusesWhatExceedsTheQueue) {
   EXPECT_EQ(loop_->stats().refused, 1);
   gate_.Notify();
   ASSERT_TRUE(waiting[1].ended.WaitFor(kGuard));
+  ExpectNothingHeld();
+}
+
+TEST_F(GenerationLoopTest, QueuesAllRequestsOrNone) {
+  options_.max_waiting = 2;
+  Start(Gated(0));
+  Caller callers[5];
+  Submit(callers[0].Request({1}, 2));
+  ASSERT_TRUE(polling_.WaitFor(kGuard));
+  Submit(callers[1].Request({1}, 2));
+  std::vector<QueuedRequest> two;
+  for (int i : {2, 3}) two.push_back(callers[i].Request({1}, 2));
+  EXPECT_EQ(loop_->SubmitAll(std::move(two)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(loop_->stats().waiting, 1);
+  std::vector<QueuedRequest> three;
+  for (int i : {2, 3, 4}) three.push_back(callers[i].Request({1}, 2));
+  const absl::Status status = loop_->SubmitAll(std::move(three)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("want at most 2"));
+  gate_.Notify();
+  EXPECT_TRUE(loop_->Drain(kGuard));
+  for (int i : {2, 3, 4}) EXPECT_FALSE(callers[i].ended.HasBeenNotified());
   ExpectNothingHeld();
 }
 
@@ -234,7 +256,7 @@ TEST_F(GenerationLoopTest, StoppingEndsEverything) {
   engine->on_poll = [&, polls = 0]() mutable {
     if (polls++ == 0) return absl::OkStatus();
     EXPECT_TRUE(gate_.WaitFor(kGuard));
-    while (!loop->draining()) std::this_thread::yield();  // the destructor has begun
+    while (!loop->draining()) std::this_thread::yield();  // Stop has begun
     return absl::OkStatus();
   };
   Start(std::move(engine));
@@ -245,9 +267,12 @@ TEST_F(GenerationLoopTest, StoppingEndsEverything) {
   Submit(waiting.Request({3}, kEndless));
   ASSERT_TRUE(running.first_token.WaitFor(kGuard));
   gate_.Notify();
-  loop_.reset();
+  loop_->Stop();
   EXPECT_EQ(running.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(waiting.status.code(), absl::StatusCode::kUnavailable);
+  Caller late;
+  EXPECT_EQ(loop_->Submit(late.Request({3}, 1)).status().code(), absl::StatusCode::kUnavailable);
+  ExpectNothingHeld();
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ RolloutStats MakeStats() {
   stats.counters.unsent_samples = 3;
   stats.counters.engine.tokens_prefilled = 200;
   stats.counters.engine.tokens_reused = 60;
+  stats.counters.engine.preemptions = 5;
   stats.counters.engine.cache_blocks = 100;
   stats.counters.engine.cache_blocks_free = 25;
   stats.counters.episodes.terminated = 4;
@@ -41,6 +42,7 @@ TEST(RolloutMetrics, ShowsWhatAWorkSays) {
   EXPECT_EQ(text.Find("freshet_rollout_samples_total", {{"job", "a"}, {"outcome", "fenced"}}), 0);
   EXPECT_EQ(text.Find("freshet_rollout_unsent_samples", {{"job", "a"}}), 3);
   EXPECT_EQ(text.Find("freshet_rollout_unsent_bound_samples", {{"job", "a"}}), 4096);
+  EXPECT_EQ(text.Find("freshet_rollout_preemptions_total", {{"job", "a"}}), 5);
   EXPECT_EQ(text.Find("freshet_kv_cache_used_ratio", {{"job", "a"}}), 0.75);
   EXPECT_EQ(text.Find("freshet_weight_version", {{"job", "a"}, {"role", "rollout"}}), 7);
   EXPECT_EQ(text.Find("freshet_rollout_episodes_total", {{"job", "a"}, {"outcome", "terminated"}}),

@@ -13,6 +13,7 @@
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rollout/worker/episode_runner.h"
 #include "rollout/worker/rollout_worker.h"
 #include "tests/contract/weight_version.h"
 #include "tests/rollout/worker/fake_inference_engine.h"

@@ -127,6 +127,16 @@ TEST(IsLoopback, KnowsLoopbackAddresses) {
   }
 }
 
+TEST(IsLocalHost, KnowsTheHeadersOfThisMachine) {
+  for (const char* yes : {"localhost", "LocalHost:80", "127.0.0.1", "127.0.0.1:1", "[::1]"}) {
+    EXPECT_TRUE(IsLocalHost(yes)) << yes;
+  }
+  for (const char* no : {"", "unix:/tmp/s", "UNIX:x", "unix:x:80", "evil.org", "localhost.evil.org",
+                         "localhost@evil.org"}) {
+    EXPECT_FALSE(IsLocalHost(no)) << no;
+  }
+}
+
 TEST(HostPort, IsParsedAndJoined) {
   const auto v6 = ParseHostPort("[fe80::1]:7070");
   ASSERT_TRUE(v6.has_value());

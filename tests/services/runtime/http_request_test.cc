@@ -87,7 +87,7 @@ TEST(HttpRequests, HaveHeaders) {
 
 TEST(HttpRequests, AreRefusedIfHostile) {
   HttpLimits limits = ApiLimits();
-  limits.refusal = [](int status) {
+  limits.refusal = [](int status, const std::string&) {
     return HttpResponse{.status = status, .content_type = "x/y", .body = StrCat("<", status, ">")};
   };
   const auto server = ServeEcho(limits);
@@ -120,6 +120,20 @@ TEST(HttpRequests, AreRefusedIfHostile) {
   }
   EXPECT_THAT(AnswerTo(*server, "PUT / HTTP/1.1\r\n\r\n"), HasSubstr("\r\nAllow: GET, HEAD, POST"));
   EXPECT_THAT(AnswerTo(*server, kGet), EndsWith("GET / !"));
+}
+
+TEST(HttpRequests, AreToldWhatIsWrong) {
+  const auto server = ServeEcho();
+  const std::pair<std::string, std::string> cases[] = {
+      {"PUT / HTTP/1.1\r\n\r\n", "the method PUT is not supported, want GET, HEAD, POST\n"},
+      {"POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n", "the body exceeds 1000 bytes\n"},
+      {"GET / HTTP/1.1\r\nA: " + std::string(20'000, 'x'),
+       "request line and headers exceed 8192 bytes\n"},
+      {"GET x HTTP/1.1\r\n\r\n", "the request target is not an absolute path\n"},
+      {"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "there is more than one header Host\n"}};
+  for (const auto& [bytes, text] : cases) {
+    EXPECT_THAT(AnswerTo(*server, bytes), EndsWith("\r\n\r\n" + text)) << bytes.substr(0, 60);
+  }
 }
 
 TEST(HttpRequests, AreRefusedIfHeadersComeLineByLineForever) {

@@ -1,0 +1,64 @@
+#ifndef FRESHET_ROLLOUT_ENGINE_RUNNING_GROUP_H_
+#define FRESHET_ROLLOUT_ENGINE_RUNNING_GROUP_H_
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "datastore/trajectory.h"
+#include "rollout/engine/inference_engine.h"
+#include "rollout/engine/sampling.h"
+#include "rollout/engine/stop_strings.h"
+
+namespace freshet {
+
+// One sample being generated. `fed` response tokens are in the cache. Once all are fed, a new token
+// is sampled.
+struct RunningSample {
+  int32_t index = 0;
+  Response response;
+  int64_t fed = 0;
+  bool forked = false;  // owns a block table that starts with the prompt
+  std::vector<int32_t> blocks;
+  TokenCounts counts;                         // only if the sampling adjusts logits
+  std::unique_ptr<StopMatcher> stop_matcher;  // null without stop strings
+};
+
+// One request: its prompt's cache blocks, and its samples.
+struct RunningGroup {
+  GenerationRequest request;
+  int64_t fed = 0;  // prompt tokens in the cache
+  std::vector<int32_t> blocks;
+  std::list<RunningSample> samples;
+  int64_t arrival = 0;     // number of the request
+  int64_t expected = 0;    // response tokens for which it was admitted
+  int64_t found = 0;       // prompt tokens whose blocks were found by their prefix
+  bool preempted = false;  // has no blocks and waits for room
+  bool computing = false;  // between Fill and Accept; stays if the forward pass fails
+  // Its keys and values are not those of one version of the weights, so nothing else uses them.
+  bool mixed = false;
+
+  int64_t prompt_size() const { return static_cast<int64_t>(request.prompt_ids.size()); }
+  bool prompt_done() const { return fed == prompt_size(); }
+};
+
+// The prompt and a response.
+std::vector<int32_t> Tokens(const RunningGroup& group, const std::vector<int32_t>& response);
+
+// Blocks that a group needs until each of its samples has the expected length; more for those that
+// are longer already. Blocks that it shares with other groups count too.
+int64_t BlocksWanted(const RunningGroup& group);
+int64_t BlocksHeld(const RunningGroup& group);
+
+// Prepares what later tokens of `sample` depend on, beside the cache.
+void StartSampling(const GenerationRequest& request, RunningSample& sample);
+
+// Samples the next token from `logits` [vocab_size] and appends it to the response, stamped with
+// `policy`.
+GeneratedToken SampleNext(const GenerationRequest& request, RunningSample& sample,
+                          const float* logits, int64_t vocab_size, PolicyVersion policy);
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_ENGINE_RUNNING_GROUP_H_

@@ -1,0 +1,126 @@
+#ifndef FRESHET_ROLLOUT_SESSIONS_SESSION_H_
+#define FRESHET_ROLLOUT_SESSIONS_SESSION_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "datastore/trajectory.h"
+#include "rollout/engine/inference_engine.h"
+#include "text/tokenizer.h"
+
+namespace freshet {
+
+struct SessionOptions {
+  Lane lane = Lane::kRollout;
+  uint64_t seed = 0;  // with ordinal and sample_index, the keys of the random numbers
+  int64_t ordinal = 0;
+  int32_t sample_index = 0;
+  // Of every request. max_new_tokens bounds all tokens of the session, with those of its prompts.
+  SamplingParams sampling;
+  int32_t max_requests = 1000;
+};
+
+// A request of a session.
+struct SessionRequest {
+  bool chat = false;
+  ChatRequest conversation;           // of a chat
+  std::string text;                   // of a completion: the prompt, or
+  std::vector<int32_t> ids;           // its ids
+  std::optional<int32_t> max_tokens;  // absent: what the session has left
+  std::vector<int32_t> stop_ids;      // in addition to those of the session
+  std::vector<std::string> stop;      // likewise
+  int32_t top_logprobs = 0;
+};
+
+// What to generate for a request.
+struct SessionTurn {
+  std::vector<int32_t> prompt_ids;  // everything before the answer
+  GenerationRequest generation;     // without id and callbacks
+};
+
+// What a session has recorded.
+struct SessionRecord {
+  // The whole sequence from the first token of the first prompt on; empty if nothing was sampled.
+  // Sampled tokens have loss mask 1, all others 0. finish is kNone.
+  Response response;
+  int32_t requests = 0;  // answered
+  bool exhausted =
+      false;  // a request was cut off or refused because the session's tokens were used
+};
+
+// Records one conversation over several requests, one at a time. Sampled tokens are kept as they
+// were sampled: a later request must repeat what was said and append to it, and only what it
+// appends is tokenized. A request that fails or is cancelled leaves no trace. Thread-safe.
+class Session {
+ public:
+  // The tokenizer must outlive the session.
+  Session(SessionOptions options, const Tokenizer& tokenizer);
+
+  // Whether a request was answered.
+  bool started() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Starts a request. `first_prompt` holds the ids of its whole prompt, which only the first
+  // request needs. The request is open until End. Returns:
+  //   ABORTED: another request is open.
+  //   INVALID_ARGUMENT: it does not append to the conversation, its tokens leave no room in the
+  //   session, or it is beyond max_requests.
+  //   UNAUTHENTICATED: the session has ended.
+  //   Others: as EncodeAfter.
+  absl::StatusOr<SessionTurn> Begin(SessionRequest request, std::vector<int32_t> first_prompt)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Adds the next token of the open request.
+  void Add(const GeneratedToken& token) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the open request. `answer`, if it succeeded: the message as JSON, or the completed text.
+  void End(const absl::Status& status, std::string answer) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Ends the session; an open request is no longer recorded.
+  SessionRecord Close() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // What a session has so far, which never changes.
+  struct Recorded {
+    SessionRequest latest;        // answered request
+    std::string answer;           // to it
+    std::vector<int32_t> prompt;  // of the first request
+    Response after;               // everything after it
+    int32_t requests = 0;
+  };
+  struct Open {
+    SessionRequest request;
+    std::vector<int32_t> prompt;    // of the first request
+    std::vector<int32_t> appended;  // ids without loss before the answer
+    int32_t limit = 0;              // tokens of the answer
+    bool limited = false;           // by the session
+    std::vector<GeneratedToken> tokens = {};
+  };
+
+  absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckRequest(const Recorded& recorded, const SessionRequest& request) const;
+  // The ids that `request` appends to the recorded ones.
+  absl::StatusOr<std::vector<int32_t>> Appended(const Recorded& recorded,
+                                                const SessionRequest& request) const;
+  absl::StatusOr<Open> Plan(const Recorded* recorded, SessionRequest request,
+                            std::vector<int32_t> first_prompt) ABSL_LOCKS_EXCLUDED(mu_);
+  SessionTurn MakeTurn(const Recorded* recorded, const Open& open) const;
+  SamplingParams Sampling(const SessionRequest& request, int32_t max_new_tokens) const;
+
+  const SessionOptions options_;
+  const Tokenizer& tokenizer_;
+
+  mutable Mutex mu_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;  // a request is open, or about to be
+  std::optional<Open> open_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const Recorded> recorded_ ABSL_GUARDED_BY(mu_);  // null: nothing
+  bool exhausted_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_SESSIONS_SESSION_H_

@@ -1,0 +1,155 @@
+#ifndef FRESHET_ROLLOUT_VLLM_VLLM_ENGINE_H_
+#define FRESHET_ROLLOUT_VLLM_VLLM_ENGINE_H_
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "model/model_config.h"
+#include "rollout/engine/inference_engine.h"
+#include "rollout/vllm/buffered_calls.h"
+#include "rollout/vllm/vllm_protocol.h"
+#include "rollout/vllm/vllm_server.h"
+#include "rollout/vllm/weights_folder.h"
+#include "services/runtime/http_calls.h"
+
+namespace freshet {
+
+struct VllmOptions {
+  int64_t max_sequences = 512;  // samples at the server
+  std::string request_prefix;   // of request ids; unique among the server's clients
+  VllmServerOptions server;
+  absl::Duration poll_wait = absl::Milliseconds(2);  // longest wait of Poll for tokens
+  absl::Duration abort_timeout = absl::Seconds(2);
+  absl::Duration generate_timeout = absl::Hours(2);  // of one sample
+  // The server is lost if none of its samples gets a token for this long.
+  absl::Duration stall_timeout = absl::Seconds(120);
+  absl::Duration retry_delay = absl::Milliseconds(100);  // of a failed call, doubled each time
+  int most_tries = 3;            // of one sample, after which the server is lost
+  int32_t stream_interval = 16;  // tokens per piece, unless the request has on_token
+};
+
+// Generates on a vLLM server, one call per sample. Token ids in, token ids with log-probs and
+// weight-version spans out; the spans are always the server's own.
+//
+// The server has one set of weights. A lane generates while its version is loaded. Evaluation goes
+// first: samples of the rollout lane keep their tokens and wait while the evaluation lane has work
+// and another version.
+//
+// New weights are written to the shared folder when they arrive, then loaded between two steps of
+// the server while its samples are frozen. If that fails, if the server does not answer or
+// generates nothing for a while, or if it contradicts the protocol about versions, it is *lost*:
+// Poll returns UNAVAILABLE once, the supervisor starts another server on the newest weights, and
+// version(kRollout) is {-1, -1} until that is ready. Requests stay until they are cancelled or
+// generated again; tokens that the lost server had not completed are gone.
+//
+// A call that fails alone is repeated. A call that the server rejects, or whose answer is
+// malformed, is an error of the next Poll; its sample stays until its request is cancelled.
+//
+// Tokens are not reproducible across batches. Poll waits up to poll_wait. LoadWeights and Cancel
+// wait for the server. Not thread-safe.
+class VllmEngine final : public InferenceEngine {
+ public:
+  // `clock` must outlive the engine.
+  VllmEngine(const ModelConfig& config, std::unique_ptr<runtime::HttpCalls> calls,
+             std::unique_ptr<WeightsFolder> folder, const Clock& clock, VllmOptions options);
+
+  int64_t Admissible(int64_t prompt_tokens, int64_t num_samples, const SamplingParams& sampling,
+                     int64_t most) const override;
+  // Also INVALID_ARGUMENT: parameters that change the distribution, except top_p, top_k and min_p
+  // in the evaluation lane. The log-probs of such samples are those after truncation.
+  absl::Status Submit(GenerationRequest request) override;
+  absl::StatusOr<std::vector<GenerationOutput>> Poll() override;
+  bool Idle() const override;
+  std::vector<GenerationOutput> Cancel(int64_t request_id) override;
+  void Pause(bool paused) override { paused_ = paused; }
+  // Also INTERNAL: weights that are not finite; RESOURCE_EXHAUSTED: the shared folder is full.
+  absl::Status LoadWeights(Lane lane, const WeightSnapshot& snapshot) override;
+  PolicyVersion version(Lane lane) const override;
+  EngineStats stats() const override;
+
+ private:
+  struct Request;
+  struct Sample {
+    Request* request = nullptr;
+    int32_t index = 0;
+    Response kept;                       // complete tokens, from partials and ended answers
+    std::optional<SampleAnswer> answer;  // set while the server generates
+    EventLines lines;
+    int64_t call = 0;  // 0: waits
+    int status = 0;
+    std::string error_body;
+    std::string wire_id;
+    std::vector<PolicyVersion> versions;  // that the server had during the call
+    std::unique_ptr<StopMatcher> matcher;
+    std::optional<size_t> cut;  // tokens of the answer up to a stop string
+    bool aborting = false;      // the call
+    int tries = 0;              // failed calls in a row
+    absl::Time retry_at = absl::InfinitePast();
+    bool failed = false;  // until its request is cancelled
+    bool done = false;
+  };
+  struct Request {
+    GenerationRequest request;
+    std::list<Sample> samples;
+  };
+
+  bool LaneLoaded(Lane lane) const;
+  bool HasWork(Lane lane) const;
+  template <typename Visit>
+  void ForEach(Visit visit);
+
+  // Loads the weights of the lane whose turn it is, and starts waiting samples.
+  void Schedule();
+  void StartCall(Sample& sample);
+  // False if there were none within `wait`.
+  bool TakeEvents(absl::Duration wait);
+  void TakeEvent(Sample& sample, runtime::HttpCallEvent event);
+  absl::Status TakeLine(Sample& sample, const std::string& line);
+  absl::Status TakePiece(Sample& sample, GeneratedPiece piece);
+  // The server has ended the answer.
+  absl::Status EndAnswer(Sample& sample);
+  void CallFailed(Sample& sample, const absl::Status& why);
+  // Counts a failed call and delays the next one. After too many, the server is lost.
+  void Retry(Sample& sample, const absl::Status& why);
+  void StopCall(Sample& sample);
+  // Ends the answers of `samples` at the server and keeps their tokens.
+  void Abort(std::vector<Sample*> samples);
+  void SendAbort(const std::vector<std::string>& wire_ids);
+  void CheckProgress();
+  void Lost(const absl::Status& why);
+  void StartServer();
+  void RemoveDone();
+
+  const ModelConfig config_;
+  const std::unique_ptr<runtime::HttpCalls> http_;
+  const std::unique_ptr<WeightsFolder> folder_;
+  const Clock& clock_;
+  const VllmOptions options_;
+  BufferedCalls calls_;
+  VllmServer server_;
+  std::optional<StoredWeights> lanes_[kNumLanes];
+  bool paused_ = false;
+  std::list<Request> requests_;
+  std::map<int64_t, Sample*> by_call_;
+  std::vector<GenerationOutput> finished_;
+  absl::Status error_;  // of the next Poll
+  absl::Time last_progress_ = absl::InfinitePast();
+  absl::Time restart_at_ = absl::InfinitePast();
+  int64_t last_request_ = 0;
+  int64_t tokens_[kNumLanes] = {};
+  int64_t tokens_prefilled_ = 0;
+  int64_t weight_swaps_ = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_VLLM_VLLM_ENGINE_H_

@@ -1,0 +1,109 @@
+#ifndef FRESHET_ROLLOUT_WORKER_AGENT_RUNNER_H_
+#define FRESHET_ROLLOUT_WORKER_AGENT_RUNNER_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "rollout/environment/agent_client.h"
+#include "rollout/generation/generation_queue.h"
+#include "rollout/sessions/session_registry.h"
+#include "rollout/worker/episodes.h"
+
+namespace freshet {
+
+struct AgentOptions {
+  std::string label;                           // in messages
+  std::string base_url;                        // of the endpoint that serves the sessions
+  std::string model;                           // its name there
+  std::map<std::string, std::string> options;  // for the agent
+  bool chat = false;                           // rows are conversations; see AgentTask
+  absl::Duration timeout = absl::Minutes(10);  // of an episode
+  int64_t max_concurrent = 64;                 // episodes that the agent plays at a time
+  int32_t max_failures = 3;                    // an episode that failed this often is given up
+  int32_t max_refusals = 100;  // tries while the agent is full, before that counts as a failure
+  absl::Duration retry_delay = absl::Milliseconds(50);  // doubles with each retry of an episode
+  absl::Duration max_retry_delay = absl::Seconds(2);
+};
+
+// Plays episodes with an agent that generates through OpenAI's API: opens a session, calls the
+// agent with the session's key, and takes what the session recorded once the agent has answered
+// with the reward. The response is the whole sequence, beginning with the agent's first prompt.
+// finish is kLength if the agent says so or the session's tokens were used up, otherwise kStop.
+//
+// A failed call restarts with a new session. Requests of sessions reach the engine through the
+// queue, so outputs of the engine are none of the runner's.
+class AgentRunner final : public Episodes {
+ public:
+  // All must outlive the runner.
+  AgentRunner(GenerationQueue& queue, SessionRegistry& sessions, AgentClient& client,
+              const Clock& clock, AgentOptions options);
+
+  void Start(EpisodeGroup spec) override;
+  void Cancel(Lane lane, int64_t id) override;
+  std::vector<EpisodeResult> Advance(std::vector<GenerationOutput> outputs) override;
+  void Await(absl::Duration timeout) override { queue_.Await(timeout); }
+  bool waiting_for_engine() const override { return queue_.stats().waiting > 0; }
+  int64_t open() const override { return static_cast<int64_t>(by_episode_.size()); }
+  int64_t most_open() const override { return options_.max_concurrent; }
+  const std::string& label() const override { return options_.label; }
+  EpisodeCounters counters() const override;
+  int64_t answers() const override { return answers_; }
+
+ private:
+  using GroupKey = std::pair<Lane, int64_t>;
+  enum class State { kWaiting, kDelayed, kPlaying };
+  struct Episode {
+    int64_t id = 0;  // for the client; new after every restart
+    int32_t index = 0;
+    std::string uid;
+    State state = State::kWaiting;
+    std::string key;  // of the session while kPlaying
+    int32_t failures = 0;
+    int32_t refusals = 0;
+  };
+  struct Group {
+    EpisodeGroup spec;
+    std::map<int32_t, Episode> episodes;
+  };
+
+  // Queues an episode for the agent, under a new id.
+  void Enqueue(Group& group, Episode& episode);
+  void EnqueueDelayed();
+  void PlayWaiting();
+  void Play(Group& group, Episode& episode);
+  void TakeEvent(const AgentEvent& event);
+  void Finish(Group& group, Episode& episode, const AgentReward& reward);
+  // The episode is not kPlaying.
+  void Fail(Group& group, Episode& episode, const absl::Status& status);
+  void Remove(const GroupKey& key, int32_t index);
+  SessionRecord EndSession(Episode& episode);
+  void UpdateSilence();
+
+  GenerationQueue& queue_;
+  SessionRegistry& sessions_;
+  AgentClient& client_;
+  const Clock& clock_;
+  const AgentOptions options_;
+
+  std::map<GroupKey, Group> groups_;
+  std::map<int64_t, std::pair<GroupKey, int32_t>> by_episode_;
+  std::deque<int64_t> waiting_;                 // episodes for which the agent has no place
+  std::multimap<absl::Time, int64_t> delayed_;  // episodes to start again
+  int64_t playing_ = 0;
+  int64_t last_episode_ = 0;
+  std::vector<EpisodeResult> results_;
+  EpisodeCounters counters_;
+  int64_t answers_ = 0;
+  bool answered_ = false;  // the agent has answered in this Advance
+  bool failing_ = false;   // the latest event was a failure
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_ROLLOUT_WORKER_AGENT_RUNNER_H_

@@ -1,0 +1,200 @@
+#include "rollout/sessions/session.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/rollout/sessions/toy_chat_tokenizer.h"
+
+namespace freshet {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int32_t kEnd = ToyChatTokenizer::kEnd;
+constexpr char kUser[] = R"([{"role":"user","content":"hi"}])";
+constexpr char kAnswer[] = R"({"role":"assistant","content":"xy"})";
+constexpr char kTool[] = R"([{"role":"user","content":"hi"},{"role":"assistant","content":"xy"},)"
+                         R"({"role":"tool","content":"7"}])";
+
+class SessionTest : public testing::Test {
+ protected:
+  static SessionOptions Options(int32_t max_tokens = 100) {
+    SessionOptions options;
+    options.seed = 5;
+    options.ordinal = 6;
+    options.sample_index = 7;
+    options.sampling.max_new_tokens = max_tokens;
+    options.sampling.stop_ids = {kEnd};
+    return options;
+  }
+  absl::StatusOr<SessionTurn> Begin(Session& session, const std::string& messages) {
+    SessionRequest request;
+    request.chat = true;
+    request.conversation.messages = messages;
+    request.conversation.add_generation_prompt = true;
+    std::vector<int32_t> first;
+    if (!session.started()) first = *tokenizer_.EncodeChat(request.conversation);
+    return session.Begin(std::move(request), std::move(first));
+  }
+  absl::StatusOr<SessionTurn> Complete(Session& session, const std::string& text) {
+    SessionRequest request;
+    request.text = text;
+    return session.Begin(std::move(request), *tokenizer_.Encode(text, SpecialTokens::kRecognized));
+  }
+  // Samples ids with log-probs -1, -2, ...
+  static void Answer(Session& session, const std::vector<int32_t>& ids, int64_t version,
+                     const std::string& answer, FinishReason finish = FinishReason::kStop) {
+    float logprob = 0;
+    for (const int32_t& id : ids) {
+      GeneratedToken token;
+      token.sample_index = 7;
+      token.token.id = id;
+      token.token.logprob = token.token.sampling_logprob = --logprob;
+      token.policy = {0, version};
+      if (&id == &ids.back()) token.finish = finish;
+      session.Add(token);
+    }
+    session.End(absl::OkStatus(), answer);
+  }
+
+  const ToyChatTokenizer tokenizer_{};
+};
+
+TEST_F(SessionTest, RecordsSampledTokensWithLossAndEverythingElseWithout) {
+  Session session(Options(), tokenizer_);
+  const absl::StatusOr<SessionTurn> first = Begin(session, kUser);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_THAT(first->prompt_ids, ElementsAre('u', 'h', 'i', kEnd, '\n', 'a'));
+  EXPECT_EQ(first->generation.sampling.max_new_tokens, 94);
+  Answer(session, {'x', 'y', kEnd}, 3, kAnswer);
+  const absl::StatusOr<SessionTurn> second = Begin(session, kTool);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_THAT(second->generation.prompt_ids, ElementsAre('u', 'h', 'i', kEnd, '\n', 'a'));
+  ASSERT_EQ(second->generation.partials.size(), 1U);
+  // The model has written the end of its turn itself.
+  EXPECT_THAT(second->generation.partials[0].response_ids,
+              ElementsAre('x', 'y', kEnd, '\n', 't', '7', kEnd, '\n', 'a'));
+  EXPECT_THAT(second->generation.partials[0].loss_mask, ElementsAre(1, 1, 1, 0, 0, 0, 0, 0, 0));
+  Answer(session, {'z', kEnd}, 4, R"({"role":"assistant","content":"z"})");
+  const SessionRecord record = session.Close();
+  EXPECT_EQ(record.requests, 2);
+  EXPECT_FALSE(record.exhausted);
+  EXPECT_THAT(record.response.response_ids,
+              ElementsAre('u', 'h', 'i', kEnd, '\n', 'a', 'x', 'y', kEnd, '\n', 't', '7', kEnd,
+                          '\n', 'a', 'z', kEnd));
+  EXPECT_THAT(record.response.loss_mask,
+              ElementsAre(0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1));
+  EXPECT_THAT(record.response.behavior_logprobs,
+              ElementsAre(0, 0, 0, 0, 0, 0, -1, -2, -3, 0, 0, 0, 0, 0, 0, -1, -2));
+  EXPECT_THAT(record.response.spans, ElementsAre(Span{{0, 3}, 0, 15}, Span{{0, 4}, 15, 17}));
+}
+
+TEST_F(SessionTest, NeverTokenizesAgainWhatWasSampled) {
+  Session session(Options(), tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  Answer(session, {'q', 'q', kEnd}, 0, kAnswer);  // ids of another text than the answer's
+  const absl::StatusOr<SessionTurn> second = Begin(session, kTool);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->generation.partials[0].response_ids[0], 'q');
+}
+
+TEST_F(SessionTest, AnAnswerThatWasCutOffIsEndedWithoutLoss) {
+  Session session(Options(), tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  Answer(session, {'x', 'y'}, 0, kAnswer, FinishReason::kLength);
+  const absl::StatusOr<SessionTurn> second = Begin(session, kTool);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_THAT(second->generation.partials[0].response_ids,
+              ElementsAre('x', 'y', kEnd, '\n', 't', '7', kEnd, '\n', 'a'));
+  EXPECT_THAT(second->generation.partials[0].loss_mask, ElementsAre(1, 1, 0, 0, 0, 0, 0, 0, 0));
+}
+
+TEST_F(SessionTest, TheConversationMayOnlyBeAppendedTo) {
+  Session session(Options(), tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  Answer(session, {'x', 'y', kEnd}, 0, kAnswer);
+  for (
+      const std::string messages :
+      {kUser,
+       R"([{"role":"user","content":"HI"},{"role":"assistant","content":"xy"},{"role":"tool","content":"7"}])",
+       R"([{"role":"user","content":"hi"},{"role":"assistant","content":"no"},{"role":"tool","content":"7"}])",
+       R"([{"role":"user","content":"hi"},{"role":"assistant","content":"xy"}])"}) {
+    const absl::Status status = Begin(session, messages).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << messages;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("may only be appended to"));
+  }
+  EXPECT_TRUE(Begin(session, kTool).ok());
+}
+
+TEST_F(SessionTest, OnlyNamesAndArgumentsOfCallsMatter) {
+  Session session(Options(), tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  Answer(session, {'x', kEnd}, 0,
+         R"({"role":"assistant","content":"","tool_calls":[{"id":"1","type":"function",)"
+         R"("function":{"name":"add","arguments":{"a":1,"b":2}}}]})");
+  const std::string messages =
+      R"([{"role":"user","content":"hi"},{"role":"assistant","content":"","tool_calls":[)"
+      R"({"function":{"name":"add","arguments":{"b":2,"a":1}}}]},{"role":"tool","content":"3"}])";
+  EXPECT_TRUE(Begin(session, messages).ok());
+}
+
+TEST_F(SessionTest, AFailedRequestLeavesNoTrace) {
+  Session session(Options(), tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  GeneratedToken token;
+  session.Add(token);
+  session.End(absl::CancelledError("gone"), "");
+  EXPECT_FALSE(session.started());
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  Answer(session, {'x', kEnd}, 0, kAnswer);
+  EXPECT_EQ(session.Close().response.response_ids.size(), 8U);
+}
+
+TEST_F(SessionTest, HasOneRequestAtATime) {
+  Session session(Options(), tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  EXPECT_EQ(Begin(session, kUser).status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(SessionTest, BoundsTokensAndRequests) {
+  Session small(Options(/*max_tokens=*/6), tokenizer_);
+  EXPECT_EQ(Begin(small, kUser).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(small.Close().exhausted);
+
+  Session cut(Options(/*max_tokens=*/8), tokenizer_);
+  const absl::StatusOr<SessionTurn> turn = Begin(cut, kUser);
+  ASSERT_TRUE(turn.ok());
+  EXPECT_EQ(turn->generation.sampling.max_new_tokens, 2);
+  Answer(cut, {'x', 'y'}, 0, kAnswer, FinishReason::kLength);
+  EXPECT_TRUE(cut.Close().exhausted);
+
+  SessionOptions once = Options();
+  once.max_requests = 1;
+  Session session(once, tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  Answer(session, {'x', kEnd}, 0, kAnswer);
+  EXPECT_THAT(std::string(Begin(session, kTool).status().message()), HasSubstr("1 requests"));
+}
+
+TEST_F(SessionTest, NothingFollowsTheEnd) {
+  Session session(Options(), tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  session.Close();
+  Answer(session, {'x', kEnd}, 0, kAnswer);
+  EXPECT_EQ(session.Close().requests, 0);
+  EXPECT_EQ(Begin(session, kUser).status().code(), absl::StatusCode::kUnauthenticated);
+}
+
+TEST_F(SessionTest, CompletionsContinueTheirText) {
+  Session session(Options(), tokenizer_);
+  ASSERT_TRUE(Complete(session, "ab").ok());
+  Answer(session, {'c', 'd'}, 0, "cd");
+  EXPECT_EQ(Complete(session, "abXd?").status().code(), absl::StatusCode::kInvalidArgument);
+  const absl::StatusOr<SessionTurn> turn = Complete(session, "abcd?");
+  ASSERT_TRUE(turn.ok()) << turn.status();
+  EXPECT_THAT(turn->prompt_ids, ElementsAre('a', 'b', 'c', 'd', '?'));
+  EXPECT_EQ(Begin(session, kUser).status().code(), absl::StatusCode::kAborted);
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,203 @@
+#include <gmock/gmock.h>
+
+#include "tests/rollout/vllm/vllm_fixture.h"
+
+namespace freshet {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr char kGenerate[] = "/inference/v1/generate";
+
+class VllmFailureTest : public VllmFixture {
+ protected:
+  // The engine reports the loss of its server, and generates again with weights of `version`.
+  void ExpectLostAndBack(VllmEngine& engine, int64_t version = 1) {
+    const absl::Status error = RunUntilError(engine);
+    EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable) << error;
+    EXPECT_EQ(engine.version(Lane::kRollout), (PolicyVersion{-1, -1}));
+    EXPECT_FALSE(engine.Idle());
+    EXPECT_NE(scratch_.Read("serve"), name_) << "the supervisor was told";
+    // Its owner gives up what was in flight.
+    for (int64_t id = 0; id < 10; ++id) engine.Cancel(id);
+    ASSERT_TRUE(
+        RunUntil(engine, [&] { return engine.version(Lane::kRollout).version == version; }));
+    responses_.clear();
+    Submit(engine, Request(40));
+    ASSERT_TRUE(RunUntilIdle(engine));
+    EXPECT_THAT((responses_[{40, 0}].spans), ElementsAre(Span{{0, version}, 0, 8}));
+  }
+  std::unique_ptr<VllmEngine> StartedNamed() {
+    auto engine = Started();
+    name_ = scratch_.Read("serve");
+    return engine;
+  }
+  std::string name_;
+};
+
+TEST_F(VllmFailureTest, RepeatsACallThatFailsOnce) {
+  const auto engine = StartedNamed();
+  for (const char* kind : {"status500", "truncate", "stream_error"}) {
+    responses_.clear();
+    Fail(kGenerate, kind, /*times=*/2);
+    Submit(*engine, Request(1));
+    Submit(*engine, Request(2));
+    ASSERT_TRUE(RunUntilIdle(*engine)) << kind;
+    EXPECT_THAT(errors_, IsEmpty()) << kind << ": " << errors_.front();
+    EXPECT_THAT(responses_, SizeIs(2)) << kind;
+    EXPECT_THAT((responses_[{1, 0}].response_ids), SizeIs(8)) << kind;
+  }
+  EXPECT_EQ(scratch_.Read("serve"), name_);
+}
+
+TEST_F(VllmFailureTest, NeverReplacesTokensThatWereShown) {
+  const auto engine = StartedNamed();
+  Tell({{"hold_after", 2}});
+  GenerationRequest request = Request(1);
+  int shown = 0;
+  request.on_token = [&](const GeneratedToken&) { ++shown; };
+  Submit(*engine, std::move(request));
+  ASSERT_TRUE(RunUntilTokens(*engine, 2));
+  Tell({{"crash", true}});
+  EXPECT_EQ(RunUntilError(*engine).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(shown, 2);
+  EXPECT_THAT(engine->Cancel(1), SizeIs(1));
+}
+
+TEST_F(VllmFailureTest, ReportsAnAnswerThatCannotBeTrusted) {
+  const auto engine = StartedNamed();
+  for (const char* kind : {"wrong_count", "not_finite", "outside", "status400"}) {
+    Fail(kGenerate, kind);
+    Submit(*engine, Request(1));
+    const absl::Status error = RunUntilError(*engine);
+    EXPECT_EQ(error.code(), absl::StatusCode::kInternal) << kind << ": " << error;
+    // Nothing is generated for it until it is cancelled.
+    ASSERT_TRUE(RunUntilIdle(*engine)) << kind;
+    EXPECT_THAT(engine->Cancel(1), SizeIs(1)) << kind;
+    Submit(*engine, Request(2));
+    ASSERT_TRUE(RunUntilIdle(*engine)) << kind;
+    EXPECT_THAT(responses_, SizeIs(1)) << kind;
+    responses_.clear();
+  }
+  EXPECT_EQ(scratch_.Read("serve"), name_);
+}
+
+TEST_F(VllmFailureTest, ReplacesAServerThatKeepsFailing) {
+  const auto engine = StartedNamed();
+  Fail(kGenerate, "status500", /*times=*/100);
+  Submit(*engine, Request(1));
+  ASSERT_TRUE(RunUntil(*engine, [&] { return !errors_.empty(); }));
+  EXPECT_THAT(Message(errors_[0]), HasSubstr("EngineCore"));
+  errors_.clear();
+  Tell({{"fault", nullptr}});
+  engine->Cancel(1);
+  ASSERT_TRUE(RunUntil(*engine, [&] { return engine->version(Lane::kRollout).version == 1; }));
+  EXPECT_NE(scratch_.Read("serve"), name_);
+}
+
+TEST_F(VllmFailureTest, ReplacesAServerWhoseEngineHasDied) {
+  const auto engine = StartedNamed();
+  Tell({{"hold_after", 2}});
+  Submit(*engine, Request(1, 3));
+  ASSERT_TRUE(RunUntil(*engine, [&] { return Ask().at("running") == 3; }));
+  Tell({{"crash", true}, {"hold_after", nullptr}});
+  ExpectLostAndBack(*engine);
+}
+
+TEST_F(VllmFailureTest, ReplacesAServerThatDoesNotAnswer) {
+  options_.server.probe_timeout = absl::Milliseconds(50);
+  const auto engine = StartedNamed();
+  Tell({{"hold_after", 0}});
+  Submit(*engine, Request(1));
+  ASSERT_TRUE(RunUntil(*engine, [&] { return Ask().at("running") == 1; }));
+  Fail("/health", "hang", /*times=*/2);
+  const absl::Status error = RunUntilError(*engine);
+  EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable) << error;
+  EXPECT_THAT(Message(error), HasSubstr("does not answer"));
+}
+
+TEST_F(VllmFailureTest, ReplacesAServerThatGeneratesNothing) {
+  options_.stall_timeout = absl::Seconds(1);
+  const auto engine = StartedNamed();
+  Tell({{"hold_after", 0}});
+  Submit(*engine, Request(1));
+  const absl::Status error = RunUntilError(*engine);
+  EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable) << error;
+  EXPECT_THAT(Message(error), HasSubstr("no token"));
+}
+
+TEST_F(VllmFailureTest, ReplacesAServerWhoseReloadFails) {
+  const auto engine = StartedNamed();
+  Tell({{"hold_after", 2}});
+  Submit(*engine, Request(1, 2));
+  ASSERT_TRUE(RunUntil(*engine, [&] { return Ask().at("running") == 2; }));
+  Fail("/collective_rpc", "status500");
+  Load(*engine, Lane::kRollout, 2);
+  Tell({{"hold_after", nullptr}});
+  ExpectLostAndBack(*engine, 2);
+}
+
+TEST_F(VllmFailureTest, ReplacesAServerThatDoesNotTakeTheVersion) {
+  const auto engine = StartedNamed();
+  Fail("/update_weight_version", "ignored");
+  Load(*engine, Lane::kRollout, 2);
+  ExpectLostAndBack(*engine, 2);
+  EXPECT_THAT(Message(errors_[0]), HasSubstr("weight version is 0.1"));
+}
+
+TEST_F(VllmFailureTest, ReplacesAServerThatGeneratesWithAnotherVersion) {
+  const auto engine = StartedNamed();
+  Fail(kGenerate, "old_version");
+  Submit(*engine, Request(1));
+  ExpectLostAndBack(*engine);
+  EXPECT_THAT(Message(errors_[0]), HasSubstr("unknown weight version"));
+}
+
+TEST_F(VllmFailureTest, EveryStepOfASwapMayFail) {
+  const auto engine = StartedNamed();
+  int64_t version = 1;
+  for (const char* path : {"/pause", "/collective_rpc", "/reset_prefix_cache",
+                           "/update_weight_version", "/weight_info", "/resume"}) {
+    name_ = scratch_.Read("serve");
+    Fail(path, "status500");
+    Load(*engine, Lane::kRollout, ++version);
+    ExpectLostAndBack(*engine, version);
+  }
+  for (const char* path : {"/collective_rpc", "/weight_info"}) {
+    name_ = scratch_.Read("serve");
+    Fail(path, "garbage");
+    Load(*engine, Lane::kRollout, ++version);
+    ExpectLostAndBack(*engine, version);
+  }
+}
+
+TEST_F(VllmFailureTest, GivesUpWaitingForAServerThatDoesNotStart) {
+  options_.server.start_timeout = absl::Milliseconds(200);
+  const auto engine = MakeEngine();
+  Fail("/v1/models", "status500", /*times=*/1000);
+  Load(*engine, Lane::kRollout, 1);
+  EXPECT_EQ(engine->version(Lane::kRollout), (PolicyVersion{-1, -1}));
+  const absl::Status error = RunUntilError(*engine);
+  EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(error), HasSubstr("has not started"));
+  Tell({{"fault", nullptr}});
+  EXPECT_TRUE(RunUntil(*engine, [&] { return engine->version(Lane::kRollout).version == 1; }));
+}
+
+TEST_F(VllmFailureTest, LoadsWeightsThatCameWhileTheServerStarted) {
+  const auto engine = MakeEngine();
+  Fail("/v1/models", "status500", /*times=*/3);
+  Load(*engine, Lane::kRollout, 1);
+  Load(*engine, Lane::kRollout, 2);
+  ASSERT_TRUE(RunUntil(*engine, [&] { return engine->version(Lane::kRollout).version == 2; }));
+  Submit(*engine, Request(1));
+  ASSERT_TRUE(RunUntilIdle(*engine));
+  EXPECT_THAT((responses_[{1, 0}].spans), ElementsAre(Span{{0, 2}, 0, 8}));
+  EXPECT_THAT(errors_, IsEmpty());
+}
+
+}  // namespace
+}  // namespace freshet

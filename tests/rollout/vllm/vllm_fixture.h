@@ -1,0 +1,166 @@
+#ifndef FRESHET_TESTS_ROLLOUT_VLLM_VLLM_FIXTURE_H_
+#define FRESHET_TESTS_ROLLOUT_VLLM_VLLM_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "rollout/vllm/vllm_engine.h"
+#include "tests/rollout/vllm/served_model.h"
+#include "tests/runlog/scratch_folder.h"
+#include "tests/testing/child_process.h"
+#include "tests/testing/fake_clock.h"
+
+namespace freshet {
+
+// Engines on a fake vLLM server, which is a real process. Time stands still, except that every poll
+// advances it by a millisecond.
+class VllmFixture : public testing::Test {
+ protected:
+  using Json = nlohmann::json;
+
+  VllmFixture() {
+    options_.request_prefix = "test";
+    options_.server.probe_period = absl::Milliseconds(20);
+    options_.abort_timeout = absl::Seconds(20);
+  }
+
+  void SetUp() override {
+    server_ = std::make_unique<ChildProcess>(std::vector<std::string>{
+        "/usr/bin/env", "python3", "-u", FRESHET_SOURCE_DIR "/tests/rollout/vllm/fake_vllm.py",
+        scratch_.path()});
+    ASSERT_TRUE(server_->AwaitOutput("listening", absl::Minutes(1)));
+    auto calls = runtime::OpenHttpCalls(address());
+    ASSERT_TRUE(calls.ok()) << calls.status();
+    control_ = *std::move(calls);
+  }
+
+  std::string address() const { return "127.0.0.1:" + scratch_.Read("port"); }
+
+  // Changes the fake's behaviour.
+  void Tell(const Json& what) { CallFake("POST", what.dump()); }
+  void Fail(const std::string& path, const std::string& kind, int times = 1, int after = 0) {
+    Tell({{"fault", {{"path", path}, {"kind", kind}, {"times", times}, {"after", after}}}});
+  }
+  Json Ask() { return Json::parse(CallFake("GET", "")); }
+  // Paths of the calls that the server got, without generate and abort calls.
+  std::vector<std::string> ControlCalls() {
+    std::vector<std::string> paths;
+    const Json log = Ask().at("log");
+    for (const Json& call : log) {
+      const auto path = call.at("path").get<std::string>();
+      if (!path.starts_with("/inference")) paths.push_back(path);
+    }
+    return paths;
+  }
+  int64_t GenerateCalls() {
+    int64_t count = 0;
+    const Json log = Ask().at("log");
+    for (const Json& call : log) {
+      if (call.at("path") == "/inference/v1/generate") ++count;
+    }
+    return count;
+  }
+
+  std::unique_ptr<VllmEngine> MakeEngine(const std::string& unique = "a",
+                                         const ModelConfig& config = ServedConfig()) {
+    auto calls = runtime::OpenHttpCalls(address());
+    EXPECT_TRUE(calls.ok()) << calls.status();
+    auto folder = WeightsFolder::Open(scratch_.path(), unique, config);
+    EXPECT_TRUE(folder.ok()) << folder.status();
+    return std::make_unique<VllmEngine>(config, *std::move(calls), *std::move(folder), clock_,
+                                        options_);
+  }
+  // An engine whose server has weights of version {0, 1}.
+  std::unique_ptr<VllmEngine> Started() {
+    auto engine = MakeEngine();
+    Load(*engine, Lane::kRollout, 1);
+    EXPECT_TRUE(RunUntil(*engine, [&] { return engine->version(Lane::kRollout).version == 1; }));
+    return engine;
+  }
+  static void Load(VllmEngine& engine, Lane lane, int64_t version) {
+    const absl::Status loaded =
+        engine.LoadWeights(lane, ServedWeights(ServedConfig(), {0, version}));
+    EXPECT_TRUE(loaded.ok()) << loaded;
+  }
+
+  static GenerationRequest Request(int64_t id, int32_t samples = 1, int32_t max_new_tokens = 8) {
+    GenerationRequest request;
+    request.id = request.ordinal = id;
+    request.seed = 7;
+    request.prompt_ids = {1, 2, static_cast<int32_t>(3 + id % 20)};
+    for (int32_t i = 0; i < samples; ++i) request.sample_indices.push_back(i);
+    request.sampling.max_new_tokens = max_new_tokens;
+    return request;
+  }
+  static void Submit(VllmEngine& engine, GenerationRequest request) {
+    const absl::Status status = engine.Submit(std::move(request));
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  // Polls until `done`, which is false after too many polls. Adds to responses_ and errors_.
+  bool RunUntil(VllmEngine& engine, const std::function<bool()>& done) {
+    constexpr int kMostPolls = 20'000;
+    for (int i = 0; i < kMostPolls && !done(); ++i) {
+      clock_.Advance(absl::Milliseconds(1));
+      auto outputs = engine.Poll();
+      if (!outputs.ok()) {
+        errors_.push_back(outputs.status());
+        continue;
+      }
+      for (GenerationOutput& output : *outputs) {
+        const std::pair<int64_t, int32_t> key(output.request_id, output.sample_index);
+        EXPECT_FALSE(responses_.contains(key)) << "sample delivered twice";
+        responses_[key] = std::move(output.response);
+      }
+    }
+    return done();
+  }
+  bool RunUntilIdle(VllmEngine& engine) {
+    return RunUntil(engine, [&] { return engine.Idle(); });
+  }
+  // Until the engine fails.
+  absl::Status RunUntilError(VllmEngine& engine) {
+    const size_t before = errors_.size();
+    EXPECT_TRUE(RunUntil(engine, [&] { return errors_.size() > before; }));
+    return errors_.empty() ? absl::OkStatus() : errors_.back();
+  }
+  // Until the server has `tokens` tokens of the rollout lane delivered.
+  bool RunUntilTokens(VllmEngine& engine, int64_t tokens) {
+    return RunUntil(engine, [&] { return engine.stats().tokens_generated >= tokens; });
+  }
+
+  FakeClock clock_;
+  ScratchFolder scratch_;
+  VllmOptions options_;
+  std::map<std::pair<int64_t, int32_t>, Response> responses_;
+  std::vector<absl::Status> errors_;
+
+ private:
+  std::string CallFake(const std::string& method, std::string body) {
+    BufferedCalls calls(*control_);
+    runtime::HttpCall call;
+    call.method = method;
+    call.target = "/fake";
+    call.body = std::move(body);
+    call.max_bytes = 64 << 20;
+    const auto answer = calls.Await(std::move(call));
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    return answer.value_or("{}");
+  }
+
+  std::unique_ptr<ChildProcess> server_;
+  std::unique_ptr<runtime::HttpCalls> control_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_ROLLOUT_VLLM_VLLM_FIXTURE_H_

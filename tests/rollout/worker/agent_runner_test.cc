@@ -1,0 +1,196 @@
+#include "rollout/worker/agent_runner.h"
+
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/rollout/sessions/toy_chat_tokenizer.h"
+#include "tests/rollout/worker/fake_inference_engine.h"
+#include "tests/testing/fake_clock.h"
+
+namespace freshet {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+// Keeps the tasks; tests say what becomes of them.
+class FakeAgentClient final : public AgentClient {
+ public:
+  std::map<int64_t, AgentTask> tasks;
+  std::set<int64_t> stopped;
+  std::vector<AgentEvent> events;
+
+  void Start(int64_t episode, const AgentTask& task) override { tasks[episode] = task; }
+  void Stop(int64_t episode) override { stopped.insert(episode); }
+  std::vector<AgentEvent> Poll() override { return std::exchange(events, {}); }
+};
+
+class AgentRunnerTest : public testing::Test {
+ protected:
+  void Make() {
+    options_.label = "here";
+    options_.base_url = "http://127.0.0.1:1/v1";
+    runner_ = std::make_unique<AgentRunner>(queue_, sessions_, client_, clock_, options_);
+  }
+  static EpisodeGroup Group(int64_t id, std::vector<int32_t> samples) {
+    EpisodeGroup group;
+    group.id = id;
+    group.ordinal = id;
+    group.prompt_ids = {1};
+    group.attributes = {{"answer", "7"}, {"prompt", "?"}};
+    group.sample_indices = std::move(samples);
+    group.sampling.max_new_tokens = 20;
+    return group;
+  }
+  // The agent makes one request, whose answer is the token 'x'.
+  void Generate(int64_t episode) {
+    const auto session = sessions_.Find(client_.tasks.at(episode).api_key);
+    ASSERT_TRUE(session.ok()) << session.status();
+    ASSERT_NE(*session, nullptr);
+    SessionRequest request;
+    request.text = "ab";
+    ASSERT_TRUE((*session)->Begin(std::move(request), {'a', 'b'}).ok());
+    GeneratedToken token;
+    token.token.id = 'x';
+    token.policy = {0, 3};
+    token.finish = FinishReason::kStop;
+    (*session)->Add(token);
+    (*session)->End(absl::OkStatus(), "x");
+  }
+  void Answer(int64_t episode, absl::StatusOr<AgentReward> reward) {
+    client_.events.push_back({episode, std::move(reward)});
+  }
+  std::vector<EpisodeResult> Advance() { return runner_->Advance({}); }
+
+  const ToyChatTokenizer tokenizer_;
+  FakeInferenceEngine engine_;
+  FakeClock clock_;
+  GenerationQueue queue_{engine_, {}, clock_};
+  SessionRegistry sessions_{tokenizer_, 100};
+  FakeAgentClient client_;
+  AgentOptions options_;
+  std::unique_ptr<AgentRunner> runner_;
+};
+
+TEST_F(AgentRunnerTest, ReturnsWhatTheSessionRecordedWithTheReward) {
+  Make();
+  runner_->Start(Group(4, {2}));
+  EXPECT_THAT(Advance(), IsEmpty());
+  ASSERT_EQ(client_.tasks.size(), 1U);
+  EXPECT_EQ(client_.tasks[1].row.at("answer"), "7");
+  EXPECT_EQ(client_.tasks[1].base_url, "http://127.0.0.1:1/v1");
+  Generate(1);
+  Answer(1, AgentReward{0.5, false});
+  const std::vector<EpisodeResult> results = Advance();
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].group, 4);
+  EXPECT_EQ(results[0].sample_index, 2);
+  ASSERT_TRUE(results[0].response.ok()) << results[0].response.status();
+  EXPECT_THAT(results[0].response->response_ids, ElementsAre('a', 'b', 'x'));
+  EXPECT_THAT(results[0].response->loss_mask, ElementsAre(0, 0, 1));
+  EXPECT_EQ(results[0].response->env_reward, 0.5);
+  EXPECT_EQ(results[0].response->finish, FinishReason::kStop);
+  EXPECT_EQ(runner_->open(), 0);
+  EXPECT_EQ(sessions_.size(), 0U);
+  EXPECT_EQ(runner_->answers(), 1);
+}
+
+TEST_F(AgentRunnerTest, SamplesOfAGroupHaveTheSameSeedAndSessionsOfTheirOwn) {
+  Make();
+  runner_->Start(Group(4, {0, 1}));
+  Advance();
+  EXPECT_EQ(client_.tasks.at(1).seed, client_.tasks.at(2).seed);
+  EXPECT_NE(client_.tasks.at(1).api_key, client_.tasks.at(2).api_key);
+}
+
+TEST_F(AgentRunnerTest, BoundsTheEpisodesOfTheAgent) {
+  options_.max_concurrent = 1;
+  Make();
+  runner_->Start(Group(1, {0, 1}));
+  Advance();
+  EXPECT_EQ(client_.tasks.size(), 1U);
+  Generate(1);
+  Answer(1, AgentReward{1, true});
+  const std::vector<EpisodeResult> results = Advance();
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].response->finish, FinishReason::kLength);
+  EXPECT_EQ(client_.tasks.size(), 2U);
+}
+
+TEST_F(AgentRunnerTest, AFailedCallRestartsInANewSessionAndIsGivenUpInTheEnd) {
+  options_.max_failures = 2;
+  Make();
+  runner_->Start(Group(1, {0}));
+  Advance();
+  const std::string key = client_.tasks.at(1).api_key;
+  Generate(1);
+  Answer(1, absl::UnavailableError("status 500: " + key));
+  EXPECT_THAT(Advance(), IsEmpty());
+  EXPECT_EQ(sessions_.Find(key).status().code(), absl::StatusCode::kUnauthenticated);
+  clock_.Advance(absl::Seconds(10));
+  Advance();
+  ASSERT_TRUE(client_.tasks.contains(2));
+  EXPECT_NE(client_.tasks.at(2).api_key, key);
+  const std::string second = client_.tasks.at(2).api_key;
+  Answer(2, absl::DeadlineExceededError("late " + second));
+  const std::vector<EpisodeResult> results = Advance();
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].response.status().code(), absl::StatusCode::kDeadlineExceeded);
+  const std::string message(results[0].response.status().message());
+  EXPECT_THAT(message, HasSubstr("agent here, 2 failures"));
+  EXPECT_THAT(message, Not(HasSubstr(second)));
+  EXPECT_EQ(runner_->counters().given_up, 1);
+}
+
+TEST_F(AgentRunnerTest, AnAgentThatRefusesIsNotAskedAgain) {
+  Make();
+  runner_->Start(Group(1, {0}));
+  Advance();
+  Answer(1, absl::InvalidArgumentError("status 422"));
+  const std::vector<EpisodeResult> results = Advance();
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].response.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(AgentRunnerTest, AFullAgentIsAskedLater) {
+  options_.max_failures = 1;
+  Make();
+  runner_->Start(Group(1, {0}));
+  Advance();
+  Answer(1, absl::ResourceExhaustedError("status 429"));
+  EXPECT_THAT(Advance(), IsEmpty());
+  clock_.Advance(absl::Seconds(10));
+  Advance();
+  EXPECT_EQ(client_.tasks.size(), 2U);
+  EXPECT_EQ(runner_->counters().refused, 1);
+}
+
+TEST_F(AgentRunnerTest, ARewardWithoutARequestIsAFailure) {
+  options_.max_failures = 1;
+  Make();
+  runner_->Start(Group(1, {0}));
+  Advance();
+  Answer(1, AgentReward{1, false});
+  const std::vector<EpisodeResult> results = Advance();
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_THAT(std::string(results[0].response.status().message()),
+              HasSubstr("no request with its API key"));
+}
+
+TEST_F(AgentRunnerTest, CancelEndsCallsAndSessions) {
+  Make();
+  runner_->Start(Group(1, {0, 1}));
+  Advance();
+  runner_->Cancel(Lane::kRollout, 1);
+  EXPECT_THAT(client_.stopped, ElementsAre(1, 2));
+  EXPECT_EQ(sessions_.size(), 0U);
+  EXPECT_EQ(runner_->open(), 0);
+  Answer(1, AgentReward{1, false});
+  EXPECT_THAT(Advance(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace freshet
