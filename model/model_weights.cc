@@ -1,38 +1,54 @@
 #include "model/model_weights.h"
 
 #include <cstring>
+#include <type_traits>
 
 #include "base/str_cat.h"
 
 namespace freshet {
 namespace {
 
-// Converts stored bytes, possibly unaligned, to `target` [size] fp32.
-absl::Status Convert(const StoredTensor& stored, float* target, int64_t size) {
+template <typename T>
+T Load(const char* data, size_t index) {
+  T value{};
+  std::memcpy(&value, data + index * sizeof(value), sizeof(value));
+  return value;
+}
+
+// Converts stored bytes, possibly unaligned, to `target` [size], fp32 or the bits of bf16.
+template <typename T>
+absl::Status Convert(const StoredTensor& stored, T* target, int64_t size) {
+  constexpr Dtype kTarget = std::is_same_v<T, float> ? Dtype::kF32 : Dtype::kBf16;
   const auto count = static_cast<size_t>(size);
-  if (stored.dtype == Dtype::kF32) {
-    std::memcpy(target, stored.data.data(), count * sizeof(float));
+  const char* data = stored.data.data();
+  if (stored.dtype == kTarget) {
+    std::memcpy(target, data, count * sizeof(T));
     return absl::OkStatus();
   }
-  if (stored.dtype != Dtype::kBf16 && stored.dtype != Dtype::kF16) {
+  if (stored.dtype != Dtype::kF32 && stored.dtype != Dtype::kBf16 && stored.dtype != Dtype::kF16) {
     return InvalidArgument(stored.path, ": dtype ", DtypeName(stored.dtype),
                            " is not supported for weights; use F32, BF16 or F16");
   }
   for (size_t i = 0; i < count; ++i) {
-    uint16_t bits = 0;
-    std::memcpy(&bits, stored.data.data() + i * sizeof(bits), sizeof(bits));
-    target[i] = stored.dtype == Dtype::kBf16
-                    ? static_cast<float>(c10::BFloat16(bits, c10::BFloat16::from_bits()))
-                    : static_cast<float>(c10::Half(bits, c10::Half::from_bits()));
+    float value = 0;
+    if (stored.dtype == Dtype::kF32) {
+      value = Load<float>(data, i);
+    } else if (stored.dtype == Dtype::kBf16) {
+      value = WidenBf16(Load<uint16_t>(data, i));
+    } else {
+      value = c10::Half(Load<uint16_t>(data, i), c10::Half::from_bits());
+    }
+    if constexpr (kTarget == Dtype::kF32) {
+      target[i] = value;
+    } else {
+      target[i] = RoundToBf16(value);
+    }
   }
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status FillArena(const ModelFiles& files, const ParameterLayout& layout,
-                       const at::Tensor& flat) {
-  float* arena = flat.mutable_data_ptr<float>();
+template <typename T>
+absl::Status Fill(const ModelFiles& files, const ParameterLayout& layout, T* arena) {
   for (const ParameterEntry& entry : layout.entries) {
     const StoredTensor* stored = files.Find(entry.name);
     if (stored == nullptr || stored->shape != entry.shape) {
@@ -42,6 +58,16 @@ absl::Status FillArena(const ModelFiles& files, const ParameterLayout& layout,
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status FillArena(const ModelFiles& files, const ParameterLayout& layout,
+                       const at::Tensor& flat) {
+  if (flat.scalar_type() == at::kBFloat16) {
+    return Fill(files, layout, static_cast<uint16_t*>(flat.mutable_data_ptr()));
+  }
+  return Fill(files, layout, flat.mutable_data_ptr<float>());
 }
 
 }  // namespace freshet

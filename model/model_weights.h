@@ -8,8 +8,8 @@
 
 namespace freshet {
 
-// Copies all tensors of a Hugging Face directory to their place in `flat` (fp32,
-// layout.num_elements), converting bf16 and fp16. `files` must have passed CheckTensors.
+// Copies all tensors of a Hugging Face directory to their place in `flat` (layout.num_elements;
+// fp32 or bf16), converting from fp32, bf16 and fp16. `files` must have passed CheckTensors.
 absl::Status FillArena(const ModelFiles& files, const ParameterLayout& layout,
                        const at::Tensor& flat);
 

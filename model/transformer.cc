@@ -128,7 +128,14 @@ TransformerWeights CastWeights(const TransformerWeights& weights, at::ScalarType
   TransformerWeights cast = weights;
   if (dtype == at::kFloat) return cast;
   ForEachTensor(cast, [&](const std::string& name, at::Tensor& tensor) {
-    if (tensor.dim() == 2 && !name.ends_with(".router")) tensor = tensor.to(dtype);
+    if (tensor.dim() == 2 && !name.ends_with(".router")) {
+      tensor = tensor.to(dtype);
+      return;
+    }
+    // The difference and the sum are exact, and the gradient stays fp32.
+    const at::Tensor exact = tensor.to(at::kFloat);
+    const at::Tensor rounded = exact.detach().to(dtype).to(at::kFloat);
+    tensor = exact + (rounded - exact.detach());
   });
   return cast;
 }

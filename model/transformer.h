@@ -14,8 +14,8 @@ namespace freshet {
 // Shape legend: N packed tokens, H hidden, A query heads, K key/value heads, D head size,
 // F intermediate (of one expert in a mixture), E experts, V vocabulary.
 
-// Parameters as tensors, with fused blocks as in ParameterLayout: views of a flat fp32 arena, or
-// copies in another type made by CastWeights.
+// Parameters as tensors, with fused blocks as in ParameterLayout: views of a flat arena, fp32 or
+// bf16, or what CastWeights makes of them.
 struct TransformerWeights {
   // Shapes: ParameterLayout. Tensors that the model does not have are undefined.
   struct Mlp {
@@ -31,7 +31,7 @@ struct TransformerWeights {
   at::Tensor lm_head_VH;
 };
 
-// Views into `flat` (fp32, layout.num_elements).
+// Views into `flat` (layout.num_elements).
 TransformerWeights ViewWeights(const ParameterLayout& layout, const at::Tensor& flat);
 
 // Calls `visit(name, tensor)` on every tensor of `weights`, in the order of the arena. A tied head
@@ -39,8 +39,8 @@ TransformerWeights ViewWeights(const ParameterLayout& layout, const at::Tensor& 
 void ForEachTensor(TransformerWeights& weights,
                    const std::function<void(const std::string&, at::Tensor&)>& visit);
 
-// Casts matrices to `dtype`, except routers (vectors stay fp32 too); differentiable. Returns
-// `weights` unchanged for fp32.
+// Rounds all parameters to `dtype`. Matrices get this type; routers and vectors are fp32. Gradients
+// pass as if nothing was rounded. Returns `weights` unchanged for fp32.
 TransformerWeights CastWeights(const TransformerWeights& weights, at::ScalarType dtype);
 
 // Random initial weights: matrices N(0, initializer_range), norms 1, biases 0. Counter-based in

@@ -11,16 +11,16 @@ namespace freshet {
 AtenRunner::AtenRunner(const ModelConfig& config, bool bf16)
     : bf16_(bf16), layout_(MakeParameterLayout(config)), transformer_(config) {}
 
-void AtenRunner::LoadWeights(Lane lane, const WeightSnapshot& snapshot) {
+void AtenRunner::LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) {
   const c10::InferenceMode inference;
-  // The tensor shares the snapshot's immutable bytes and keeps them alive.
-  const WeightBytes owner = snapshot.bytes;
   // from_blob requires a mutable pointer; nothing writes through it.
-  void* data = const_cast<std::byte*>(owner->data());
+  void* data = const_cast<std::byte*>(arena->data());
+  // The tensor shares the arena's immutable bytes and keeps them alive.
   const at::Tensor flat = at::from_blob(
-      data, {layout_.num_elements}, [owner](void*) {}, at::kFloat);
-  lanes_[static_cast<int>(lane)] =
-      CastWeights(ViewWeights(layout_, flat), bf16_ ? at::kBFloat16 : at::kFloat);
+      data, {layout_.num_elements}, [arena](void*) {},
+      dtype == Dtype::kBf16 ? at::kBFloat16 : at::kFloat);
+  lanes_[static_cast<int>(lane)] = bf16_ ? CastWeights(ViewWeights(layout_, flat), at::kBFloat16)
+                                         : ViewWeights(layout_, flat.to(at::kFloat));
 }
 
 const float* AtenRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache) {

@@ -14,9 +14,9 @@ namespace freshet {
 // a row do not depend on the batch.
 class AtenRunner final : public ModelRunner {
  public:
-  // With `bf16`, matrices are bf16.
+  // With `bf16`, weights are as those of CastWeights.
   AtenRunner(const ModelConfig& config, bool bf16);
-  void LoadWeights(Lane lane, const WeightSnapshot& snapshot) override;
+  void LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) override;
   const float* Run(Lane lane, const EngineBatch& batch, KvCache& cache) override;
 
  private:

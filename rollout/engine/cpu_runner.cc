@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "model/dtype.h"
 #include "model/parameter_layout.h"
 #include "rollout/engine/kernels/row_ops.h"
 #include "rollout/engine/paged_attention.h"
@@ -32,7 +33,7 @@ struct CpuRunner::Layer {
   std::vector<Mlp> mlps;
 };
 
-// A copy of a snapshot in the kernels' layout and format.
+// A copy of an arena in the kernels' layout and format.
 struct CpuRunner::Weights {
   Weights(MatrixFormat format, const ModelConfig& config)
       : embed(format == MatrixFormat::kInt8 ? MatrixFormat::kBfloat16 : format,
@@ -111,6 +112,56 @@ std::vector<RoutedExpert> ChooseExperts(const float* logits, const ModelConfig& 
   return shares;
 }
 
+// Reads an arena of fp32 or bf16 numbers.
+class ArenaReader {
+ public:
+  // `arena` must outlive the reader. With `round`, fp32 numbers are rounded to bf16.
+  ArenaReader(const std::byte* arena, Dtype dtype, bool round, ThreadPool& pool)
+      : floats_(reinterpret_cast<const float*>(arena)),
+        bf16_(reinterpret_cast<const uint16_t*>(arena)),
+        is_bf16_(dtype == Dtype::kBf16),
+        round_(round),
+        pool_(pool) {}
+
+  void Read(int64_t offset, int64_t size, float* to) const {
+    for (int64_t i = offset; i < offset + size; ++i, ++to) {
+      *to = is_bf16_ ? WidenBf16(bf16_[i]) : floats_[i];
+      if (round_) *to = WidenBf16(RoundToBf16(*to));
+    }
+  }
+  // Empty if the model does not have the block.
+  std::vector<float> Read(const ParameterBlock& block) const {
+    std::vector<float> numbers(block.shape.empty() ? 0 : NumElements(block));
+    Read(block.offset, static_cast<int64_t>(numbers.size()), numbers.data());
+    return numbers;
+  }
+  PackedMatrix Pack(const ParameterBlock& block, MatrixFormat format) const {
+    if (block.shape.empty()) return {};
+    const auto pack = [&](const auto* arena) {
+      return PackedMatrix(arena + block.offset, block.shape[0], block.shape[1], format, pool_);
+    };
+    return is_bf16_ ? pack(bf16_) : pack(floats_);
+  }
+  // An fp32 matrix of numbers that may have to be rounded.
+  PackedMatrix PackFloats(const ParameterBlock& block) const {
+    if (block.shape.empty()) return {};
+    return {Read(block).data(), block.shape[0], block.shape[1], MatrixFormat::kFloat32, pool_};
+  }
+
+ private:
+  static size_t NumElements(const ParameterBlock& block) {
+    int64_t size = 1;
+    for (const int64_t dim : block.shape) size *= dim;
+    return static_cast<size_t>(size);
+  }
+
+  const float* const floats_;
+  const uint16_t* const bf16_;
+  const bool is_bf16_;
+  const bool round_;
+  ThreadPool& pool_;
+};
+
 }  // namespace
 
 CpuRunner::CpuRunner(const ModelConfig& config, const CpuRunnerOptions& options)
@@ -122,48 +173,48 @@ CpuRunner::CpuRunner(const ModelConfig& config, const CpuRunnerOptions& options)
 
 CpuRunner::~CpuRunner() = default;
 
-void CpuRunner::LoadWeights(Lane lane, const WeightSnapshot& snapshot) {
+void CpuRunner::LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) {
   for (const std::shared_ptr<const Weights>& other : lanes_) {
-    if (other != nullptr && other->source.lock() == snapshot.bytes) {
+    if (other != nullptr && other->source.lock() == arena) {
       lanes_[static_cast<int>(lane)] = other;
       return;
     }
   }
   const ParameterLayout layout = MakeParameterLayout(config_);
-  const auto* arena = reinterpret_cast<const float*>(snapshot.bytes->data());
+  const ArenaReader reader(arena->data(), dtype, options_.format == MatrixFormat::kBfloat16, pool_);
   auto weights = std::make_shared<Weights>(options_.format, config_);
-  weights->source = snapshot.bytes;
+  weights->source = arena;
   const auto vector = [&](const ParameterBlock& block) -> const float* {
     if (block.shape.empty()) return nullptr;
-    const float* from = arena + block.offset;
-    return weights->vectors.emplace_back(from, from + block.shape[0]).data();
+    return weights->vectors.emplace_back(reader.Read(block)).data();
   };
-  const auto matrix = [&](const ParameterBlock& block, MatrixFormat format) {
-    if (block.shape.empty()) return PackedMatrix();
-    return PackedMatrix(arena + block.offset, block.shape[0], block.shape[1], format, pool_);
+  const auto matrix = [&](const ParameterBlock& block) {
+    return reader.Pack(block, options_.format);
   };
+  std::vector<float> row(static_cast<size_t>(config_.hidden_size));
   weights->embed.Resize(config_.vocab_size);
   for (int64_t id = 0; id < config_.vocab_size; ++id) {
-    weights->embed.Store(id, arena + layout.embed.offset + id * config_.hidden_size);
+    reader.Read(layout.embed.offset + id * config_.hidden_size, config_.hidden_size, row.data());
+    weights->embed.Store(id, row.data());
   }
   for (const ParameterLayout::Layer& from : layout.layers) {
     Layer& to = weights->layers.emplace_back();
     to.input_norm = vector(from.input_norm);
-    to.qkv = matrix(from.qkv, options_.format);
+    to.qkv = matrix(from.qkv);
     to.qkv_bias = vector(from.qkv_bias);
     to.q_norm = vector(from.q_norm);
     to.k_norm = vector(from.k_norm);
-    to.o = matrix(from.o, options_.format);
+    to.o = matrix(from.o);
     to.o_bias = vector(from.o_bias);
     to.post_norm = vector(from.post_norm);
-    to.router = matrix(from.router, MatrixFormat::kFloat32);
+    to.router = reader.PackFloats(from.router);
     for (const ParameterLayout::Mlp& mlp : from.mlps) {
-      to.mlps.push_back({matrix(mlp.gate_up, options_.format), matrix(mlp.down, options_.format),
-                         vector(mlp.gate_up_bias), vector(mlp.down_bias)});
+      to.mlps.push_back(
+          {matrix(mlp.gate_up), matrix(mlp.down), vector(mlp.gate_up_bias), vector(mlp.down_bias)});
     }
   }
   weights->norm = vector(layout.norm);
-  weights->lm_head = matrix(layout.lm_head, options_.format);
+  weights->lm_head = matrix(layout.lm_head);
   lanes_[static_cast<int>(lane)] = std::move(weights);
 }
 

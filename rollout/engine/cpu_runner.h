@@ -19,15 +19,15 @@ struct CpuRunnerOptions {
 };
 
 // Computes on the CPU with the kernels of kernels/. The residual stream, norms, biases, attention
-// and routers are fp32. Products of bf16 matrices are rounded to bf16, as in the trainer. Results
-// do not depend on the number of threads.
+// and routers are fp32. With bf16, all parameters are rounded to it, and the products of matrices
+// too, as in the trainer. Results do not depend on the number of threads.
 class CpuRunner final : public ModelRunner {
  public:
   // Throws std::bad_alloc.
   CpuRunner(const ModelConfig& config, const CpuRunnerOptions& options);
   ~CpuRunner() override;
 
-  void LoadWeights(Lane lane, const WeightSnapshot& snapshot) override;
+  void LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) override;
   const float* Run(Lane lane, const EngineBatch& batch, KvCache& cache) override;
 
  private:

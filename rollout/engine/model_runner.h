@@ -1,10 +1,11 @@
 #ifndef FRESHET_ROLLOUT_ENGINE_MODEL_RUNNER_H_
 #define FRESHET_ROLLOUT_ENGINE_MODEL_RUNNER_H_
 
+#include "model/dtype.h"
 #include "rollout/engine/engine_batch.h"
 #include "rollout/engine/inference_engine.h"
 #include "rollout/engine/kv_cache.h"
-#include "weights/manifest.h"
+#include "weights/weight_arena.h"
 
 namespace freshet {
 
@@ -15,9 +16,10 @@ class ModelRunner {
  public:
   virtual ~ModelRunner() = default;
 
-  // Replaces the lane's weights. `snapshot` has the size of the model; a runner that needs its
-  // bytes later shares them.
-  virtual void LoadWeights(Lane lane, const WeightSnapshot& snapshot) = 0;
+  // Replaces the lane's weights by the model's arena (ParameterLayout), kF32 or kBf16. A runner
+  // that needs the bytes later shares them. A bf16 runner computes the same with either: it rounds
+  // fp32.
+  virtual void LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) = 0;
 
   // Writes keys and values of the batch's tokens to `cache` and returns the logits of the wanted
   // rows, fp32 [batch.wants.size()][vocab_size], valid until the next call; null if none are

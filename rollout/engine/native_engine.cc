@@ -8,6 +8,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "model/dtype.h"
 #include "model/parameter_layout.h"
 #include "rollout/engine/aten_runner.h"
 #include "rollout/engine/cpu_runner.h"
@@ -46,6 +47,23 @@ std::unique_ptr<ModelRunner> MakeRunner(const ModelConfig& config,
                                        : MatrixFormat::kFloat32;
   runner.threads = options.threads;
   return std::make_unique<CpuRunner>(config, runner);
+}
+
+// Number format of an arena of `num_elements` parameters, kF32 or kBf16.
+absl::StatusOr<Dtype> ArenaDtype(const WeightSnapshot& snapshot, int64_t num_elements) {
+  const int64_t version = snapshot.manifest.policy.version;
+  const auto bytes = static_cast<int64_t>(snapshot.bytes == nullptr ? 0 : snapshot.bytes->size());
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kBf16}) {
+    if (bytes != num_elements * static_cast<int64_t>(DtypeBytes(dtype))) continue;
+    for (const WeightEntry& entry : snapshot.manifest.entries) {
+      if (entry.dtype == DtypeName(dtype)) continue;
+      return InvalidArgument("weights of version ", version, ": tensor ", entry.name, " has dtype ",
+                             entry.dtype, ", but all ", bytes, " bytes are ", DtypeName(dtype));
+    }
+    return dtype;
+  }
+  return InvalidArgument("weights of version ", version, ": ", bytes, " bytes, this model has ",
+                         4 * num_elements, " in fp32 and ", 2 * num_elements, " in bf16");
 }
 
 }  // namespace
@@ -176,14 +194,9 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
 }
 
 absl::Status NativeEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot) {
-  const int64_t expected = num_elements_ * static_cast<int64_t>(sizeof(float));
-  if (snapshot.bytes == nullptr || static_cast<int64_t>(snapshot.bytes->size()) != expected) {
-    return InvalidArgument("weights of version ", snapshot.manifest.policy.version, ": ",
-                           snapshot.bytes == nullptr ? 0 : snapshot.bytes->size(),
-                           " bytes, this model has ", expected);
-  }
+  FRESHET_ASSIGN_OR_RETURN(const Dtype dtype, ArenaDtype(snapshot, num_elements_));
   try {
-    runner_->LoadWeights(lane, snapshot);
+    runner_->LoadWeights(lane, snapshot.bytes, dtype);
   } catch (const std::exception& error) {
     return Internal("weights could not be loaded: ", std::string(error.what()).substr(0, 300));
   }

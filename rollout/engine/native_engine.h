@@ -24,7 +24,7 @@ struct NativeEngineOptions {
   // Of keys and values; no more than max_sequences need at their longest.
   int64_t cache_bytes = kDefaultKvCacheBytes;
   int64_t cache_blocks = 0;  // if above 0, instead of cache_bytes
-  bool bf16 = false;         // bf16 matrix products
+  bool bf16 = false;         // bf16 weights and matrix products
   // bf16 keys and values. Halves the cache; log-probs are then further from the trainer's.
   bool bf16_cache = false;
   bool int8_weights = false;  // int8 matrix products; the embedding is bf16. Not with aten
@@ -52,6 +52,7 @@ class NativeEngine final : public InferenceEngine {
   bool Idle() const override;
   std::vector<GenerationOutput> Cancel(int64_t request_id) override;
   void Pause(bool paused) override { paused_ = paused; }
+  // Takes fp32 and bf16 arenas, whatever the options.
   absl::Status LoadWeights(Lane lane, const WeightSnapshot& snapshot) override;
   // Tokens of the longest sequence that the engine can hold: the model's context, or less if the
   // cache is smaller.

@@ -22,6 +22,12 @@ void RoundRow(const float* values, int64_t size, uint16_t* to) {
   for (int64_t i = 0; i < size; ++i) to[i] = RoundToBf16(values[i]);
 }
 
+// Weights are fp32 or the bits of bf16.
+float ToFloat(float value) { return value; }
+float ToFloat(uint16_t bits) { return WidenBf16(bits); }
+uint16_t ToBf16(float value) { return RoundToBf16(value); }
+uint16_t ToBf16(uint16_t bits) { return bits; }
+
 // Scale of the integers that stand for `size` numbers.
 float Int8Scale(const float* values, int64_t size) {
   float largest = 0;
@@ -118,17 +124,27 @@ void Activations::Load(int64_t row, float* values) const {
   for (int64_t i = 0; i < columns_; ++i) values[i] = WidenBf16(bits[i]);
 }
 
-PackedMatrix::PackedMatrix(const float* weights, int64_t rows, int64_t columns, MatrixFormat format,
-                           ThreadPool& pool)
+PackedMatrix::PackedMatrix(int64_t rows, int64_t columns, MatrixFormat format)
     : rows_(rows),
       columns_(columns),
       panel_bytes_(PanelBytes(format, columns)),
       format_(format),
-      data_(AllocateAligned(panels() * panel_bytes_)) {
+      data_(AllocateAligned(panels() * panel_bytes_)) {}
+
+PackedMatrix::PackedMatrix(const float* weights, int64_t rows, int64_t columns, MatrixFormat format,
+                           ThreadPool& pool)
+    : PackedMatrix(rows, columns, format) {
   pool.For(panels(), [&](int64_t panel, int) { PackPanel(weights, panel); });
 }
 
-void PackedMatrix::PackPanel(const float* weights, int64_t panel) {
+PackedMatrix::PackedMatrix(const uint16_t* weights, int64_t rows, int64_t columns,
+                           MatrixFormat format, ThreadPool& pool)
+    : PackedMatrix(rows, columns, format) {
+  pool.For(panels(), [&](int64_t panel, int) { PackPanel(weights, panel); });
+}
+
+template <typename T>
+void PackedMatrix::PackPanel(const T* weights, int64_t panel) {
   std::byte* data = data_.get() + panel * panel_bytes_;
   const int64_t first = panel * kPanelRows;
   const int64_t live = std::min(kPanelRows, rows_ - first);
@@ -137,20 +153,20 @@ void PackedMatrix::PackPanel(const float* weights, int64_t panel) {
     std::memset(data, 0, static_cast<size_t>(panel_bytes_));
   }
   for (int64_t r = 0; r < live; ++r) {
-    const float* row = weights + (first + r) * columns_;
+    const T* row = weights + (first + r) * columns_;
     if (format_ == MatrixFormat::kFloat32) {
       float* to = reinterpret_cast<float*>(data) + r;
-      for (int64_t k = 0; k < columns_; ++k) to[k * kPanelRows] = row[k];
+      for (int64_t k = 0; k < columns_; ++k) to[k * kPanelRows] = ToFloat(row[k]);
     } else {
       uint16_t* to = reinterpret_cast<uint16_t*>(data) + 2 * r;
-      for (int64_t k = 0; k < columns_; ++k) {
-        to[(k / 2) * 2 * kPanelRows + k % 2] = RoundToBf16(row[k]);
-      }
+      for (int64_t k = 0; k < columns_; ++k) to[(k / 2) * 2 * kPanelRows + k % 2] = ToBf16(row[k]);
     }
   }
 }
 
-void PackedMatrix::PackInt8Panel(const float* weights, int64_t live, std::byte* data) const {
+template <typename T>
+void PackedMatrix::PackInt8Panel(const T* weights, int64_t live, std::byte* data) const {
+  float block[kInt8Block];
   for (int64_t first = 0; first < columns_; first += kInt8Block) {
     auto* scales = reinterpret_cast<float*>(data);
     auto* integers = reinterpret_cast<uint8_t*>(scales + kPanelRows);
@@ -158,7 +174,8 @@ void PackedMatrix::PackInt8Panel(const float* weights, int64_t live, std::byte* 
     std::fill_n(integers, kPanelRows * kInt8Block, uint8_t{128});
     const int64_t size = std::min(kInt8Block, columns_ - first);
     for (int64_t r = 0; r < live; ++r) {
-      const float* block = weights + r * columns_ + first;
+      const T* row = weights + r * columns_ + first;
+      for (int64_t k = 0; k < size; ++k) block[k] = ToFloat(row[k]);
       scales[r] = Int8Scale(block, size);
       for (int64_t k = 0; k < size; ++k) {
         integers[(k / 4 * kPanelRows + r) * 4 + k % 4] =

@@ -58,8 +58,10 @@ class PackedMatrix {
   static constexpr int64_t kPanelRows = 32;
 
   PackedMatrix() = default;
-  // Packs `weights`, fp32 [rows][columns]. Throws std::bad_alloc.
+  // Packs `weights` [rows][columns], fp32 or the bits of bf16. Throws std::bad_alloc.
   PackedMatrix(const float* weights, int64_t rows, int64_t columns, MatrixFormat format,
+               ThreadPool& pool);
+  PackedMatrix(const uint16_t* weights, int64_t rows, int64_t columns, MatrixFormat format,
                ThreadPool& pool);
 
   int64_t rows() const { return rows_; }
@@ -70,8 +72,11 @@ class PackedMatrix {
   int64_t panel_bytes() const { return panel_bytes_; }
 
  private:
-  void PackPanel(const float* weights, int64_t panel);
-  void PackInt8Panel(const float* weights, int64_t live, std::byte* data) const;
+  PackedMatrix(int64_t rows, int64_t columns, MatrixFormat format);
+  template <typename T>
+  void PackPanel(const T* weights, int64_t panel);
+  template <typename T>
+  void PackInt8Panel(const T* weights, int64_t live, std::byte* data) const;
 
   int64_t rows_ = 0;
   int64_t columns_ = 0;

@@ -105,11 +105,13 @@ class ParityTest : public testing::TestWithParam<Model> {
     aten.aten = true;
     return {kernels, aten};
   }
+  // With bf16 the engine gets its weights as a bf16 trainer publishes them.
   std::unique_ptr<NativeEngine> MakeEngine(const NativeEngineOptions& options) const {
     auto engine = NativeEngine::Create(config(), options);
     EXPECT_TRUE(engine.ok()) << engine.status();
-    std::vector<std::byte> bytes(flat_.nbytes());
-    std::memcpy(bytes.data(), flat_.const_data_ptr(), flat_.nbytes());
+    const at::Tensor arena = options.bf16 ? flat_.to(at::kBFloat16) : flat_;
+    std::vector<std::byte> bytes(arena.nbytes());
+    std::memcpy(bytes.data(), arena.const_data_ptr(), arena.nbytes());
     EXPECT_TRUE(
         (*engine)->LoadWeights(Lane::kRollout, {{}, MakeWeightBytes(std::move(bytes))}).ok());
     return *std::move(engine);

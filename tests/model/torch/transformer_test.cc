@@ -1,6 +1,7 @@
 #include "model/transformer.h"
 
 #include <cmath>
+#include <map>
 #include <set>
 #include <string>
 
@@ -132,6 +133,32 @@ TEST(ViewWeights, ATiedHeadIsTheEmbedding) {
   EXPECT_EQ(cast.layers[0].qkv.scalar_type(), at::kBFloat16);
   EXPECT_EQ(cast.layers[0].input_norm_H.scalar_type(), at::kFloat);
   EXPECT_EQ(cast.norm_H.scalar_type(), at::kFloat);
+}
+
+TEST(CastWeights, RoundsEveryParameterAndPassesGradientsOfVectorsAndRoutersAsTheyAre) {
+  const ParameterLayout layout = MakeParameterLayout(TinyMixedModel());
+  const at::Tensor numbers = at::linspace(-2, 3, layout.num_elements, at::kFloat);
+  const at::Tensor flat = numbers.clone().set_requires_grad(true);
+  TransformerWeights exact = ViewWeights(layout, numbers);
+  std::map<std::string, at::Tensor> expected;
+  ForEachTensor(exact, [&](const std::string& name, const at::Tensor& tensor) {
+    expected[name] = tensor.to(at::kBFloat16).to(at::kFloat);
+  });
+  for (const at::Tensor& arena : {flat, numbers.to(at::kBFloat16)}) {
+    TransformerWeights cast = CastWeights(ViewWeights(layout, arena), at::kBFloat16);
+    int fp32 = 0;
+    ForEachTensor(cast, [&](const std::string& name, const at::Tensor& tensor) {
+      const bool matrix = tensor.dim() == 2 && !name.ends_with(".router");
+      EXPECT_EQ(tensor.scalar_type(), matrix ? at::kBFloat16 : at::kFloat) << name;
+      EXPECT_TRUE(at::equal(tensor.to(at::kFloat), expected[name])) << name;
+      fp32 += matrix ? 0 : 1;
+    });
+    EXPECT_GT(fp32, 10);
+  }
+  const TransformerWeights cast = CastWeights(ViewWeights(layout, flat), at::kBFloat16);
+  const at::Tensor slope = at::linspace(1, 1.001, cast.norm_H.numel(), at::kFloat);
+  const at::Tensor gradient = torch::autograd::grad({(cast.norm_H * slope).sum()}, {flat})[0];
+  EXPECT_TRUE(at::equal(ViewWeights(layout, gradient).norm_H, slope));
 }
 
 TEST(RopeInverseFrequencies, FallFromOneByPowersOfTheta) {

@@ -149,6 +149,32 @@ TEST_P(MultiplyTest, ARowIsTheSameInAnyBatchAndOnAnyThreads) {
   }
 }
 
+TEST(PackedMatrix, IsTheSameFromBf16AndFromFp32) {
+  ThreadPool pool(2);
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {33, 7}, {70, 130}}) {
+    const std::vector<float> exact = RandomNumbers(rows * columns, 1);
+    std::vector<uint16_t> bits;
+    std::vector<float> rounded;
+    for (const float number : exact) {
+      bits.push_back(RoundToBf16(number));
+      rounded.push_back(WidenBf16(bits.back()));
+    }
+    for (const MatrixFormat format :
+         {MatrixFormat::kFloat32, MatrixFormat::kBfloat16, MatrixFormat::kInt8}) {
+      SCOPED_TRACE(StrCat(MatrixFormatName(format), " [", rows, ", ", columns, "]"));
+      const PackedMatrix packed(bits.data(), rows, columns, format, pool);
+      const auto expect_same = [&](const std::vector<float>& weights) {
+        const PackedMatrix expected(weights.data(), rows, columns, format, pool);
+        const int64_t size = expected.panels() * expected.panel_bytes();
+        ASSERT_EQ(packed.panels() * packed.panel_bytes(), size);
+        EXPECT_TRUE(std::equal(packed.panel(0), packed.panel(0) + size, expected.panel(0)));
+      };
+      expect_same(rounded);
+      if (format == MatrixFormat::kBfloat16) expect_same(exact);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, MultiplyTest,
                          testing::Values(Product{MatrixFormat::kFloat32, CpuKernels::kPortable},
                                          Product{MatrixFormat::kFloat32, CpuKernels::kAvx2},

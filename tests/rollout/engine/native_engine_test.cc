@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <set>
 #include <string>
 
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
+#include "model/dtype.h"
 #include "tests/rollout/engine/engine_run.h"
 
 namespace freshet {
@@ -316,6 +318,84 @@ TEST_F(NativeEngineTest, RefusesWeightsOfAnotherModel) {
   EXPECT_EQ(engine->LoadWeights(Lane::kRollout, RandomWeights(other, 1, {0, 2})).code(), kInvalid);
   EXPECT_EQ(engine->LoadWeights(Lane::kRollout, WeightSnapshot{}).code(), kInvalid);
   EXPECT_EQ(engine->version(Lane::kRollout), (PolicyVersion{0, 1}));
+}
+
+// Weights of which no part is as bf16 holds it, in fp32 and rounded to bf16.
+struct BothArenas {
+  WeightSnapshot fp32, bf16;
+};
+BothArenas MakeBothArenas(const ModelConfig& config) {
+  BothArenas arenas{RandomWeights(config, 1, {0, 2}), {}};
+  std::vector<float> numbers(arenas.fp32.bytes->size() / sizeof(float));
+  std::memcpy(numbers.data(), arenas.fp32.bytes->data(), arenas.fp32.bytes->size());
+  std::vector<uint16_t> rounded;
+  for (float& number : numbers) {
+    number += 0.003F;
+    rounded.push_back(RoundToBf16(number));
+  }
+  const auto bytes_of = [](const auto& vector) {
+    const auto* data = reinterpret_cast<const std::byte*>(vector.data());
+    return MakeWeightBytes({data, data + vector.size() * sizeof(vector[0])});
+  };
+  arenas.fp32.bytes = bytes_of(numbers);
+  arenas.bf16.bytes = bytes_of(rounded);
+  return arenas;
+}
+
+TEST_F(NativeEngineTest, ABf16EngineComputesTheSameWithFp32AndBf16Weights) {
+  const std::vector<int32_t> ids = {1, 5, 9, 2, 30, 17, 4, 4, 8, 21};
+  config_ = TinyMixedModel();
+  const BothArenas arenas = MakeBothArenas(config_);
+  for (const bool aten : {false, true}) {
+    NativeEngineOptions options;
+    options.aten = aten;
+    options.bf16 = true;
+    const std::unique_ptr<NativeEngine> engine = MakeEngine(options);
+    ASSERT_TRUE(engine->LoadWeights(Lane::kRollout, arenas.fp32).ok());
+    const std::vector<float> expected = engine->Score(ids, false).value();
+    ASSERT_TRUE(engine->LoadWeights(Lane::kRollout, arenas.bf16).ok());
+    EXPECT_EQ(engine->Score(ids, false).value(), expected) << (aten ? "ATen" : "our kernels");
+  }
+}
+
+TEST_F(NativeEngineTest, Fp32AndInt8EnginesAcceptBf16Weights) {
+  const std::vector<int32_t> ids = {1, 5, 9, 2, 30, 17, 4, 4, 8, 21};
+  config_ = TinyMixedModel();
+  const BothArenas arenas = MakeBothArenas(config_);
+  NativeEngineOptions exact, aten, int8;
+  aten.aten = true;
+  int8.int8_weights = true;
+  for (const NativeEngineOptions& options : {exact, aten, int8}) {
+    const std::unique_ptr<NativeEngine> engine = MakeEngine(options);
+    ASSERT_TRUE(engine->LoadWeights(Lane::kRollout, arenas.fp32).ok());
+    const std::vector<float> fp32 = engine->Score(ids, false).value();
+    ASSERT_TRUE(engine->LoadWeights(Lane::kRollout, arenas.bf16).ok());
+    const std::vector<float> bf16 = engine->Score(ids, false).value();
+    EXPECT_NE(bf16, fp32);
+    EXPECT_THAT(bf16, testing::Pointwise(testing::FloatNear(0.1F), fp32));
+  }
+}
+
+TEST_F(NativeEngineTest, RefusesATensorOfAnotherNumberFormatThanTheArena) {
+  const std::unique_ptr<NativeEngine> engine = MakeEngine();
+  const BothArenas arenas = MakeBothArenas(config_);
+  const struct {
+    const WeightSnapshot& weights;
+    const char* dtype;
+    bool accepted;
+  } cases[] = {{arenas.fp32, "F32", true},
+               {arenas.fp32, "BF16", false},
+               {arenas.bf16, "BF16", true},
+               {arenas.bf16, "F16", false}};
+  for (const auto& [weights, dtype, accepted] : cases) {
+    WeightSnapshot named = weights;
+    named.manifest.entries = {{"model.norm.weight", dtype, {32}, 0}};
+    const absl::Status loaded = engine->LoadWeights(Lane::kRollout, named);
+    EXPECT_EQ(loaded.code(), accepted ? absl::StatusCode::kOk : kInvalid) << loaded;
+    if (!accepted) {
+      EXPECT_THAT(Message(loaded), testing::HasSubstr("model.norm.weight has dtype "));
+    }
+  }
 }
 
 TEST_F(NativeEngineTest, RefusesBadOptionsAndConfigs) {
