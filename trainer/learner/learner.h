@@ -47,7 +47,7 @@ class Learner {
   virtual absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                                     const std::vector<TrainGroup>& groups) = 0;
 
-  // The parameters as one flat arena, valid until the next TrainStep.
+  // The parameters as one flat arena to publish, valid until the next TrainStep or Arena.
   virtual std::string_view Arena() const = 0;
 
   // A copy of the learner's state for a checkpoint.

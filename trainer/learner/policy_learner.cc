@@ -203,7 +203,13 @@ absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(
 }
 
 std::string_view PolicyLearner::Arena() const {
-  return {static_cast<const char*>(state_->flat.const_data_ptr()), state_->flat.nbytes()};
+  const at::NoGradGuard no_grad;
+  if (state_->options.bf16) {
+    state_->rounded = at::Tensor();  // before the new one is allocated
+    state_->rounded = state_->flat.to(at::kBFloat16);
+  }
+  const at::Tensor& arena = state_->options.bf16 ? state_->rounded : state_->flat;
+  return {static_cast<const char*>(arena.const_data_ptr()), arena.nbytes()};
 }
 
 absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() const {
@@ -228,10 +234,11 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
 }
 
 std::vector<WeightEntry> PolicyLearner::WeightEntries() const {
+  const Dtype dtype = state_->options.bf16 ? Dtype::kBf16 : Dtype::kF32;
   std::vector<WeightEntry> entries;
   for (const ParameterEntry& entry : state_->layout.entries) {
-    entries.push_back(
-        {entry.name, "F32", entry.shape, entry.offset * static_cast<int64_t>(sizeof(float))});
+    entries.push_back({entry.name, std::string(DtypeName(dtype)), entry.shape,
+                       entry.offset * static_cast<int64_t>(DtypeBytes(dtype))});
   }
   return entries;
 }

@@ -19,7 +19,7 @@ namespace freshet {
 
 struct PolicyLearnerOptions {
   ModelConfig model;
-  bool bf16 = false;  // use bf16 matrix products; masters stay fp32
+  bool bf16 = false;  // computes with and publishes bf16 weights; masters stay fp32
   LossSpec loss;
   int64_t minibatches_per_step = 1;  // optimizer steps per training step
   int64_t max_tokens_per_microbatch = 8192;
@@ -72,9 +72,11 @@ class PolicyLearner final : public Learner {
 
   absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                             const std::vector<TrainGroup>& groups) override;
+  // The masters, or with bf16 all of them rounded as the forward pass rounds them.
   std::string_view Arena() const override;
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override;
 
+  // Of the arena.
   std::vector<WeightEntry> WeightEntries() const;
   int64_t num_parameters() const;
 

@@ -42,6 +42,7 @@ struct PolicyLearner::State {
   TransformerWeights weights;  // leaves that are views of `flat`
   std::optional<AdamW> optimizer;
   std::optional<at::Tensor> reference;  // flat arena of the frozen policy
+  at::Tensor rounded;                   // the last Arena() of a bf16 learner, until the next step
 
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
   at::ScalarType dtype() const { return options.bf16 ? at::kBFloat16 : at::kFloat; }

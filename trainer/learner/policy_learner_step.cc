@@ -15,6 +15,7 @@ namespace freshet {
 absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
                                                          const std::vector<TrainGroup>& groups) {
   const PolicyLearnerOptions& options = state_->options;
+  state_->rounded = at::Tensor();
   FRESHET_ASSIGN_OR_RETURN(
       TrainingRows all, MakeTrainingRows(groups, options.loss.advantage, options.whole_responses));
   const size_t parts = std::min(static_cast<size_t>(options.minibatches_per_step), groups.size());

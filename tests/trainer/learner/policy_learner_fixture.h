@@ -92,10 +92,14 @@ class PolicyLearnerFixture : public testing::Test {
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? *result : TrainStepResult{};
   }
+  // The masters.
   static std::vector<float> Weights(const PolicyLearner& learner) {
-    const std::string_view arena = learner.Arena();
-    std::vector<float> weights(arena.size() / sizeof(float));
-    std::memcpy(weights.data(), arena.data(), arena.size());
+    std::vector<float> weights;
+    for (const TensorCopy& tensor : (*learner.Snapshot())->model) {
+      const size_t begin = weights.size();
+      weights.resize(begin + tensor.bytes.size() / sizeof(float));
+      std::memcpy(weights.data() + begin, tensor.bytes.data(), tensor.bytes.size());
+    }
     return weights;
   }
   static double MaxDifference(const std::vector<float>& a, const std::vector<float>& b) {

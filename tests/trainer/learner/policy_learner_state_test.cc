@@ -49,12 +49,16 @@ TEST_F(PolicyLearnerStateTest, ContinuesFromACheckpointBitForBit) {
   const struct {
     Dtype dtype;
     bool tied;
-  } cases[] = {
-      {Dtype::kF32, false}, {Dtype::kF32, true}, {Dtype::kBf16, false}, {Dtype::kBf16, true}};
+    bool bf16;
+  } cases[] = {{Dtype::kF32, false, false},  {Dtype::kF32, true, false},
+               {Dtype::kBf16, false, false}, {Dtype::kBf16, true, false},
+               {Dtype::kF32, true, true},    {Dtype::kBf16, false, true}};
   int64_t saved = 0;
-  for (const auto& [dtype, tied] : cases) {
-    SCOPED_TRACE(testing::Message() << DtypeName(dtype) << (tied ? ", tied" : ""));
+  for (const auto& [dtype, tied, bf16] : cases) {
+    SCOPED_TRACE(testing::Message() << DtypeName(dtype) << (tied ? ", tied" : "")
+                                    << (bf16 ? ", computes in bf16" : ""));
     options_.model.tie_word_embeddings = tied;
+    options_.bf16 = bf16;
     options_.weight_decay = 0.1;
     options_.minibatches_per_step = 2;
     const auto learner = MakeLearner();
@@ -68,6 +72,7 @@ TEST_F(PolicyLearnerStateTest, ContinuesFromACheckpointBitForBit) {
       const TrainStepResult result = Train(*resumed, step, groups);
       EXPECT_EQ(result.loss, expected.loss);
       EXPECT_EQ(result.grad_norm, expected.grad_norm);
+      EXPECT_EQ(resumed->Arena(), learner->Arena()) << "a redo publishes the committed bytes";
     }
     EXPECT_EQ(Weights(*resumed), Weights(*learner));
   }
@@ -145,6 +150,37 @@ TEST_F(PolicyLearnerStateTest, WeightEntriesDescribeTheArena) {
     parameters += static_cast<int64_t>(tensor.bytes.size() / sizeof(float));
   }
   EXPECT_EQ(learner->num_parameters(), parameters);
+}
+
+TEST_F(PolicyLearnerStateTest, ABf16LearnerPublishesItsMastersRoundedToNearestEven) {
+  options_.model = TinyMixedModel();
+  options_.bf16 = true;
+  const auto learner = MakeLearner();
+  const std::string initial(learner->Arena());
+  Train(*learner, 1, OnPolicyGroups(*learner, 2));
+  const std::string_view arena = learner->Arena();
+  EXPECT_NE(arena, initial);
+  const auto snapshot = *learner->Snapshot();
+  const std::vector<WeightEntry> entries = learner->WeightEntries();
+  ASSERT_EQ(entries.size(), snapshot->model.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const std::vector<std::byte>& master = snapshot->model[i].bytes;
+    EXPECT_EQ(entries[i].name, snapshot->model[i].name);
+    EXPECT_EQ(entries[i].shape, snapshot->model[i].shape);
+    EXPECT_EQ(entries[i].dtype, "BF16");
+    std::vector<uint16_t> expected;
+    for (size_t byte = 0; byte < master.size(); byte += sizeof(float)) {
+      float value = 0;
+      std::memcpy(&value, master.data() + byte, sizeof(value));
+      expected.push_back(RoundToBf16(value));
+    }
+    const auto offset = static_cast<size_t>(entries[i].offset_bytes);
+    ASSERT_LE(offset + master.size() / 2, arena.size());
+    EXPECT_EQ(std::memcmp(arena.data() + offset, expected.data(), master.size() / 2), 0)
+        << entries[i].name;
+  }
+  options_.bf16 = false;
+  EXPECT_EQ(2 * arena.size(), MakeLearner()->Arena().size());
 }
 
 TEST_F(PolicyLearnerStateTest, AnOptimizerOfAnotherModelIsDataLoss) {
