@@ -12,6 +12,19 @@
 #include "model/model_weights.h"
 
 namespace freshet {
+namespace {
+
+// The smallest format in which the engine needs the weights. Int8 is rounded from what is stored.
+Dtype ArenaDtypeOf(const ModelFiles& files, const ParameterLayout& layout,
+                   const NativeEngineOptions& options) {
+  const bool stored = std::ranges::all_of(layout.entries, [&](const ParameterEntry& entry) {
+    const StoredTensor* tensor = files.Find(entry.name);
+    return tensor != nullptr && tensor->dtype == Dtype::kBf16;
+  });
+  return options.bf16 && (stored || !options.int8_weights) ? Dtype::kBf16 : Dtype::kF32;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelFiles>> OpenModelDirectory(const std::string& directory) {
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<ModelFiles> files, ModelFiles::Open(directory));
@@ -31,9 +44,12 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> MakeModelEngine(const ModelFiles& 
                            " bytes does not hold 2 tokens: give a larger --kv-cache-bytes");
   }
   const ParameterLayout layout = MakeParameterLayout(files.config());
-  std::vector<std::byte> bytes(static_cast<size_t>(layout.num_elements) * sizeof(float));
+  const Dtype dtype = ArenaDtypeOf(files, layout, options);
+  std::vector<std::byte> bytes(static_cast<size_t>(layout.num_elements) * DtypeBytes(dtype));
   FRESHET_RETURN_IF_ERROR(
-      FillArena(files, layout, at::from_blob(bytes.data(), {layout.num_elements}, at::kFloat)));
+      FillArena(files, layout,
+                at::from_blob(bytes.data(), {layout.num_elements},
+                              dtype == Dtype::kBf16 ? at::kBFloat16 : at::kFloat)));
   FRESHET_RETURN_IF_ERROR(engine->LoadWeights(
       Lane::kRollout, WeightSnapshot{.manifest = {}, .bytes = MakeWeightBytes(std::move(bytes))}));
   return engine;
