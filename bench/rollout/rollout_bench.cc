@@ -17,6 +17,7 @@
 #include "base/command_line.h"
 #include "base/random.h"
 #include "base/str_cat.h"
+#include "model/dtype.h"
 #include "model/parameter_layout.h"
 #include "model/torch_threads.h"
 #include "nlohmann/json.hpp"
@@ -74,11 +75,16 @@ class Bench {
     if (!engine.ok()) Fail(Message(engine.status()));
     engine_ = *std::move(engine);
     const ParameterLayout layout = MakeParameterLayout(config_);
-    std::vector<std::byte> bytes(static_cast<size_t>(layout.num_elements) * sizeof(float));
-    auto* weights = reinterpret_cast<float*>(bytes.data());
+    const Dtype dtype = options.bf16 ? Dtype::kBf16 : Dtype::kF32;
+    std::vector<std::byte> bytes(static_cast<size_t>(layout.num_elements) * DtypeBytes(dtype));
     for (int64_t i = 0; i < layout.num_elements; ++i) {
       const auto bits = static_cast<uint32_t>(i) * 2654435761U;
-      weights[i] = 0.04F * (static_cast<float>(bits >> 8) / 16777216.0F - 0.5F);
+      const float weight = 0.04F * (static_cast<float>(bits >> 8) / 16777216.0F - 0.5F);
+      if (dtype == Dtype::kBf16) {
+        reinterpret_cast<uint16_t*>(bytes.data())[i] = RoundToBf16(weight);
+      } else {
+        reinterpret_cast<float*>(bytes.data())[i] = weight;
+      }
     }
     snapshot_.bytes = MakeWeightBytes(std::move(bytes));
     Load(0);
@@ -211,6 +217,8 @@ class Bench {
     std::vector<double> swaps;
     for (int64_t step = 1; !engine_->Idle(); ++step) {
       if (step % 16 == 0) {
+        // New bytes, for the engine knows those that it has.
+        snapshot_.bytes = MakeWeightBytes({snapshot_.bytes->begin(), snapshot_.bytes->end()});
         const absl::Time start = SystemClock::Get().Now();
         Load(step);
         swaps.push_back(Seconds(start));

@@ -92,8 +92,9 @@ TEST_F(DeterminismTest, SoAreRunsInBf16) {
 }
 
 // The format of checkpoints must not change the run.
-TEST_F(DeterminismTest, SoAreRunsWithBf16CheckpointsThatAreResumed) {
+TEST_F(DeterminismTest, SoAreBf16RunsWithBf16CheckpointsThatAreResumed) {
   TinyJob job = SynchronousJob();
+  job["model"].insert(1, "dtype: bf16, ");
   job["trainer"] = "{steps: 6}";
   job["checkpoint"] = "{every_steps: 2, dtype: bf16}";
   const Outcome whole = Run(job, "step-6");

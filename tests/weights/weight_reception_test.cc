@@ -126,6 +126,21 @@ TEST_F(WeightReceptionTest, RefusesAManifestThatBreaksABound) {
   }
 }
 
+TEST_F(WeightReceptionTest, ATensorHasTheBytesOfItsDtype) {
+  // The version has 150 bytes.
+  const struct {
+    const char* dtype;
+    int64_t longest;
+  } cases[] = {{"F32", 37}, {"BF16", 75}, {"F16", 75}, {"U8", 150}};
+  for (const auto& [dtype, longest] : cases) {
+    WeightManifest manifest = version_.manifest;
+    manifest.entries = {{"w", dtype, {longest}, 0}};
+    EXPECT_TRUE(WeightReception::Create(manifest, {}, pool_).ok()) << dtype;
+    manifest.entries[0].shape = {longest + 1};
+    EXPECT_EQ(WeightReception::Create(manifest, {}, pool_).status().code(), kInvalid) << dtype;
+  }
+}
+
 TEST_F(WeightReceptionTest, HoldsToTheLimitOfItsJob) {
   WeightLimits limits;
   limits.max_bytes = 149;
