@@ -118,7 +118,9 @@ nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- $tolerations := default list .cfg.tolerations -}}
-{{- if gt (int $gpu.count) 0 }}
+{{- $gpus := int $gpu.count -}}
+{{- if .cfg.server }}{{ $gpus = add $gpus (fromYaml (include "freshet.serverGpu" .cfg)).count }}{{ end -}}
+{{- if gt (int $gpus) 0 }}
 {{- $tolerations = append $tolerations (dict "key" $gpu.resourceName "operator" "Exists" "effect" "NoSchedule") }}
 {{- end }}
 {{- with $tolerations }}
@@ -160,14 +162,15 @@ schedulerName: {{ . }}
 {{- $gpu := default dict .gpu -}}
 {{- if gt (int $gpu.count) 0 -}}
 {{- $gpus := dict $gpu.resourceName (int $gpu.count) -}}
-{{- $_ := set $resources "requests" (merge $gpus (default dict $resources.requests)) -}}
+{{- $_ := set $resources "requests" (merge (deepCopy $gpus) (default dict $resources.requests)) -}}
 {{- $_ := set $resources "limits" (merge (deepCopy $gpus) (default dict $resources.limits)) -}}
 {{- end -}}
 {{- toYaml $resources -}}
 {{- end -}}
 
 {{/*
-Pod template of a member, metadata and spec: dict root, role, cfg, args (a list of lines), optional: pool, volumes, mounts, env.
+Pod template of a member, metadata and spec: dict root, role, cfg, args (a list of lines), optional: pool, volumes, mounts, env,
+ports, annotations, initContainers.
 */}}
 {{- define "freshet.podTemplate" -}}
 {{- $root := .root -}}
@@ -201,6 +204,9 @@ metadata:
     {{- with $root.Values.commonAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+    {{- with .annotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
     {{- with $cfg.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -218,6 +224,10 @@ spec:
   securityContext:
     {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
   {{- include "freshet.scheduling" (dict "root" $root "cfg" $cfg "component" $role "pool" .pool) | nindent 2 }}
+  {{- with .initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   containers:
     - name: {{ $role }}
       image: {{ include "freshet.image" (list $root $cfg.image $base) | quote }}
@@ -247,6 +257,9 @@ spec:
       ports:
         - {name: grpc, containerPort: {{ include "freshet.port" $role }}}
         - {name: http, containerPort: 8081}
+        {{- with .ports }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       startupProbe:
         httpGet: {path: /healthz, port: http}
         {{- toYaml $cfg.probes.startup | nindent 8 }}

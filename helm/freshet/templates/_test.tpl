@@ -11,7 +11,10 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Pool of the smoke job: `tests.pool`, else, by name, the first that has engines, the first with an autoscaler, or the first. */}}
+{{/*
+Pool of the smoke job: `tests.pool`, else, by name, the first that has engines, the first with an autoscaler, or the first; those
+without the native engine last.
+*/}}
 {{- define "freshet.testPool" -}}
 {{- $first := dict -}}
 {{- range $name, $pool := .Values.rollout.pools -}}
@@ -19,10 +22,16 @@
 {{- if $cfg.enabled -}}
 {{- $kind := "empty" -}}
 {{- if include "freshet.poolHasEngines" $cfg }}{{ $kind = "running" }}{{ else if ne $cfg.autoscaling.kind "none" }}{{ $kind = "scaled" }}{{ end -}}
+{{- if include "freshet.hasServer" $cfg }}{{ $kind = "server" }}{{ end -}}
 {{- if not (hasKey $first $kind) }}{{ $_ := set $first $kind $name }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- coalesce .Values.tests.pool $first.running $first.scaled $first.empty -}}
+{{- coalesce .Values.tests.pool $first.running $first.scaled $first.empty $first.server -}}
+{{- end -}}
+
+{{/* "true" if the pool of the smoke job has the native engine, without which its tiny model may not be servable. */}}
+{{- define "freshet.smokes" -}}
+{{- if not (include "freshet.hasServer" (fromYaml (include "freshet.pool" (list . (include "freshet.testPool" .))))) }}true{{ end -}}
 {{- end -}}
 
 {{- define "freshet.testFlags" -}}

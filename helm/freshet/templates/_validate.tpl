@@ -113,6 +113,7 @@
 {{- if $cfg.enabled -}}
 {{- $enabled = append $enabled $name -}}
 {{- include "freshet.validateGrace" (list (printf "rollout.pools.%s" $name) $cfg) -}}
+{{- include "freshet.validateEngine" (list $ $name $cfg) -}}
 {{- if ne $cfg.autoscaling.kind "none" -}}
 {{- include "freshet.validateBounds" (list (printf "rollout.pools.%s" $name) $cfg.autoscaling) -}}
 {{- end -}}
@@ -133,6 +134,12 @@
 {{- end -}}
 {{- if not $enabled -}}
 {{- fail "rollout.pools has no enabled pool: nothing would generate samples; set rollout.pools.default.enabled=true" -}}
+{{- end -}}
+{{- if and .Values.rollout.server.image.repository (not (include "freshet.servers" .)) -}}
+{{- fail "rollout.server is set, but no enabled pool has a server: set engine to vllm or sglang, in rollout or in a pool, or remove rollout.server" -}}
+{{- end -}}
+{{- if and .Values.rollout.openai.enabled (not .Values.rollout.openai.tokenSecret) -}}
+{{- fail "rollout.openai.enabled is true without a token: set rollout.openai.tokenSecret to a secret with the key token (kubectl create secret generic NAME --from-literal=token=$(openssl rand -hex 32))" -}}
 {{- end -}}
 {{- if and .Values.tests.enabled .Values.tests.pool (not (has .Values.tests.pool $enabled)) -}}
 {{- fail (printf "tests.pool is %q, which is not an enabled pool: set it to one of %s, or leave it empty" .Values.tests.pool (join ", " $enabled)) -}}
