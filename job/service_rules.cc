@@ -57,6 +57,13 @@ void CheckEnvironment(RuleContext& context) {
   if (environment.type() == "openai_agent") {
     CheckAgentAddress(context, "environment.address", environment.address());
   }
+  if (context.Usable({"environment.observations"}) && environment.observations() == "messages" &&
+      !spec.dataset().has_chat()) {
+    context.Add(
+        "environment.observations",
+        "messages needs the block dataset.chat, which renders prompts with the model's chat "
+        "template");
+  }
   if (context.Usable({"environment.max_turn_tokens", "rollout.max_new_tokens"}) &&
       environment.max_turn_tokens() > spec.rollout().max_new_tokens()) {
     context.Add("environment.max_turn_tokens", "must be at most rollout.max_new_tokens ",

@@ -238,7 +238,7 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
       roles.environments = std::make_unique<LocalEnvironments>(BuiltinEnvironments());
     }
     roles.episodes = std::make_unique<EpisodeRunner>(*roles.engine, *roles.environments, clock_,
-                                                     MakeEpisodeText(*setup_.model.tokenizer),
+                                                     MakeEpisodeText(spec, *setup_.model.tokenizer),
                                                      MakeEpisodeOptions(spec));
   }
   RolloutOptions rollout_options =

@@ -1,6 +1,7 @@
 #include "text/row_tokens.h"
 
 #include "base/json_document.h"
+#include "base/status_macros.h"
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -19,21 +20,24 @@ std::string TemplateKwargs(const job::v1::Chat& chat) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<int32_t>> EncodePrompt(const Tokenizer& tokenizer,
-                                                  const job::v1::Dataset& dataset,
-                                                  const std::string& prompt) {
-  if (!dataset.has_chat()) return tokenizer.EncodeWithSpecial(prompt);
-  const absl::StatusOr<OrderedJson> parsed = ParseOrderedJson(prompt, "the prompt");
-  if (!parsed.ok()) return parsed.status();
-  const OrderedJson& json = *parsed;
+absl::StatusOr<ChatRequest> MakeConversation(const job::v1::Chat& chat, const std::string& prompt) {
+  FRESHET_ASSIGN_OR_RETURN(const OrderedJson json, ParseOrderedJson(prompt, "the prompt"));
   if (!json.is_object() || !json.contains("messages")) {
     return InvalidArgument("the prompt is not a conversation");
   }
   ChatRequest request;
   request.messages = json["messages"].dump();
   if (json.contains("tools")) request.tools = json["tools"].dump();
-  request.kwargs = TemplateKwargs(dataset.chat());
+  request.kwargs = TemplateKwargs(chat);
   request.add_generation_prompt = true;
+  return request;
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodePrompt(const Tokenizer& tokenizer,
+                                                  const job::v1::Dataset& dataset,
+                                                  const std::string& prompt) {
+  if (!dataset.has_chat()) return tokenizer.EncodeWithSpecial(prompt);
+  FRESHET_ASSIGN_OR_RETURN(const ChatRequest request, MakeConversation(dataset.chat(), prompt));
   return tokenizer.EncodeChat(request);
 }
 

@@ -14,10 +14,13 @@ namespace freshet {
 
 // Token ids of a dataset row's texts. Pure; thread-safe.
 
+// The conversation of a row: `prompt` is a JSON object with `messages` and
+// perhaps `tools` (dataset/row_builder). It ends with the start of an assistant's message.
+// INVALID_ARGUMENT: it is anything else.
+absl::StatusOr<ChatRequest> MakeConversation(const job::v1::Chat& chat, const std::string& prompt);
+
 // Ids of a row's prompt. Plain text: with the special tokens that the tokenizer adds. With
-// dataset.chat: `prompt` is a JSON object with `messages` and perhaps `tools`
-// (dataset/row_builder), rendered up to the start of an assistant's message. Errors: see
-// Tokenizer::EncodeWithSpecial and EncodeChat.
+// dataset.chat: as MakeConversation. Errors: see Tokenizer::EncodeWithSpecial and EncodeChat.
 absl::StatusOr<std::vector<int32_t>> EncodePrompt(const Tokenizer& tokenizer,
                                                   const job::v1::Dataset& dataset,
                                                   const std::string& prompt);

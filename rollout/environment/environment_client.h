@@ -19,12 +19,22 @@ struct EpisodeStart {
   std::string traceparent = {};  // of the sample (W3C trace context); "": none
 };
 
+// As in EpisodeReply (env_service.proto).
+struct EpisodeMessage {
+  std::string role;
+  std::string content;
+  std::string name = {};
+  std::string tool_call_id = {};
+};
+
 // An environment's answer to a reset or step.
 struct EpisodeAnswer {
   std::string observation;
   double reward = 0;
   bool terminated = false;
   bool truncated = false;
+  std::vector<EpisodeMessage> messages = {};  // instead of an observation
+  std::vector<std::string> tools = {};        // of a reset: function schemas as JSON
 };
 
 struct EpisodeEvent {

@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
     episodes.max_retry_delay *= context.time_scale;
     work->episodes_ = std::make_unique<EpisodeRunner>(
         *work->engine_, work->environments_->client(), *context.clock,
-        MakeEpisodeText(*model.tokenizer), std::move(episodes));
+        MakeEpisodeText(spec, *model.tokenizer), std::move(episodes));
   }
   RolloutOptions options = MakeRolloutOptions(
       spec, MakeSampling(spec, model.config, *model.tokenizer), assign.longest_prompt_tokens());

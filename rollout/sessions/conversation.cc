@@ -74,7 +74,7 @@ absl::Status CheckAppended(const std::string& earlier, const std::string& answer
 }
 
 absl::StatusOr<std::vector<int32_t>> EncodeAfter(const Tokenizer& tokenizer, ChatRequest request,
-                                                 size_t answer) {
+                                                 size_t answer, int32_t last) {
   FRESHET_ASSIGN_OR_RETURN(nlohmann::ordered_json messages,
                            ParseOrderedJson(request.messages, "messages"));
   if (!messages.is_array() || answer >= messages.size()) {
@@ -92,7 +92,9 @@ absl::StatusOr<std::vector<int32_t>> EncodeAfter(const Tokenizer& tokenizer, Cha
     const size_t at = text.find(marker);
     if (at != std::string::npos) {
       if (at + marker.size() == text.size()) {
-        return std::vector<int32_t>(ids.begin() + static_cast<std::ptrdiff_t>(i) + 1, ids.end());
+        const bool ended = i + 1 < ids.size() && ids[i + 1] == last;
+        return std::vector<int32_t>(ids.begin() + static_cast<std::ptrdiff_t>(i) + (ended ? 2 : 1),
+                                    ids.end());
       }
       return FailedPrecondition(
           "the end of an assistant's message and what the chat template writes after it share a "

@@ -21,13 +21,14 @@ absl::Status CheckAppended(const std::string& earlier, const std::string& answer
 
 // The ids that follow the assistant's message number `answer` in the rendered conversation: the end
 // of its turn, the later messages, and the start of the next answer. They do not depend on what the
-// message says. Special tokens in messages are plain text.
+// message says. `last` is its last token: if the model has ended its turn itself, the end is not
+// repeated. Special tokens in messages are plain text.
 // Returns:
 //   INVALID_ARGUMENT: as Tokenizer::EncodeChat.
 //   FAILED_PRECONDITION: the chat template changes the text of assistants, or a token spans the end
 //   of the message and what follows it.
 absl::StatusOr<std::vector<int32_t>> EncodeAfter(const Tokenizer& tokenizer, ChatRequest request,
-                                                 size_t answer);
+                                                 size_t answer, int32_t last);
 
 }  // namespace freshet
 

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "rollout/sessions/conversation.h"
+#include "rollout/sessions/whole_response.h"
 
 namespace freshet {
 namespace {
@@ -23,15 +24,6 @@ bool SameJson(const std::string& a, const std::string& b) {
 size_t NumMessages(const std::string& messages) {
   const absl::StatusOr<nlohmann::json> parsed = ParseJson(messages, "messages");
   return parsed.ok() ? parsed->size() : 0;
-}
-
-void AppendWithoutLoss(const std::vector<int32_t>& ids, Response& response) {
-  response.response_ids.insert(response.response_ids.end(), ids.begin(), ids.end());
-  const size_t size = response.response_ids.size();
-  response.behavior_logprobs.resize(size, 0.0F);
-  if (!response.sampling_logprobs.empty()) response.sampling_logprobs.resize(size, 0.0F);
-  response.loss_mask.resize(size, 0);
-  if (!response.spans.empty()) response.spans.back().end = static_cast<int32_t>(size);
 }
 
 // Tokens without loss before the first sampled one belong to its span.
@@ -95,12 +87,8 @@ absl::StatusOr<std::vector<int32_t>> Session::Appended(const Recorded& recorded,
   const SessionRequest& latest = recorded.latest;
   const std::vector<int32_t>& after = recorded.after.response_ids;
   if (request.chat) {
-    FRESHET_ASSIGN_OR_RETURN(
-        std::vector<int32_t> ids,
-        EncodeAfter(tokenizer_, request.conversation, NumMessages(latest.conversation.messages)));
-    // The model has ended its turn itself, unless it was cut off.
-    if (!ids.empty() && ids.front() == after.back()) ids.erase(ids.begin());
-    return ids;
+    return EncodeAfter(tokenizer_, request.conversation, NumMessages(latest.conversation.messages),
+                       after.back());
   }
   if (!request.ids.empty()) {
     std::vector<int32_t> before = recorded.prompt;
@@ -244,25 +232,7 @@ SessionRecord Session::Close() {
   record.exhausted = exhausted_;
   if (recorded_ == nullptr) return record;
   record.requests = recorded_->requests;
-  Response& whole = record.response;
-  AppendWithoutLoss(recorded_->prompt, whole);
-  const auto shift = static_cast<int32_t>(whole.response_ids.size());
-  const auto append = [](auto& to, const auto& from) {
-    to.insert(to.end(), from.begin(), from.end());
-  };
-  const Response& after = recorded_->after;
-  append(whole.response_ids, after.response_ids);
-  append(whole.behavior_logprobs, after.behavior_logprobs);
-  append(whole.loss_mask, after.loss_mask);
-  if (!after.sampling_logprobs.empty()) {
-    whole.sampling_logprobs.resize(static_cast<size_t>(shift), 0.0F);
-    append(whole.sampling_logprobs, after.sampling_logprobs);
-  }
-  for (Span span : after.spans) {
-    span.begin = span.begin == 0 ? 0 : span.begin + shift;
-    span.end += shift;
-    whole.spans.push_back(span);
-  }
+  record.response = WithPrompt(recorded_->prompt, recorded_->after);
   return record;
 }
 

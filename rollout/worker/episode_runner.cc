@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
 
 #include "base/backoff.h"
@@ -11,6 +12,7 @@
 #include "base/str_cat.h"
 #include "base/trace.h"
 #include "rollout/engine/engine_call.h"
+#include "rollout/sessions/whole_response.h"
 
 namespace freshet {
 namespace {
@@ -53,6 +55,8 @@ void EpisodeRunner::Start(EpisodeGroup spec) {
 void EpisodeRunner::Open(Group& group, Episode& episode) {
   episode.id = ++last_episode_;
   episode.state = State::kResetting;
+  episode.conversation.reset();
+  episode.prompt.clear();
   episode.response = {};
   episode.reward = 0;
   episode.turns = 0;
@@ -139,7 +143,8 @@ void EpisodeRunner::TakeOutput(GenerationOutput output) {
   episode.state = State::kStepping;
   const std::vector<int32_t>& ids = episode.response.response_ids;
   const std::vector<int32_t> turn(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end());
-  client_.Step(episode.id, text_.decode(turn));
+  episode.action = text_.decode(turn);
+  client_.Step(episode.id, episode.action);
 }
 
 void EpisodeRunner::TakeEvent(EpisodeEvent event) {
@@ -170,16 +175,17 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
     return Finish(group, episode, false);
   }
   const size_t before = episode.response.response_ids.size();
-  const absl::Status appended = AppendObservation(group, episode, answer.observation);
+  const absl::Status appended = AppendObservation(group, episode, answer);
   if (!appended.ok()) return GiveUp(group, episode, appended);
   const auto size = static_cast<int32_t>(episode.response.response_ids.size());
-  if (size < group.spec.sampling.max_new_tokens) return MakeReady(group, episode);
+  if (size < MostTokens(group, episode)) return MakeReady(group, episode);
   if (reset) {
-    return GiveUp(
-        group, episode,
-        InvalidArgument("environment ", options_.label, ": the observation of a reset has ", size,
-                        " tokens, which leaves none of max_new_tokens ",
-                        group.spec.sampling.max_new_tokens));
+    return GiveUp(group, episode,
+                  InvalidArgument("environment ", options_.label, ": the ",
+                                  episode.conversation.has_value() ? "conversation" : "observation",
+                                  " of a reset has ", std::ssize(episode.prompt) + size,
+                                  " tokens, which leaves none of max_new_tokens ",
+                                  group.spec.sampling.max_new_tokens));
   }
   // There is no room for a turn after this observation, so the response ends before it.
   Response& response = episode.response;
@@ -191,27 +197,47 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
   Finish(group, episode, false);
 }
 
+// The ids that an answer appends to the response. The answer to a reset begins the conversation.
+absl::StatusOr<std::vector<int32_t>> EpisodeRunner::Encode(const Group& group, Episode& episode,
+                                                           const EpisodeAnswer& answer) const {
+  std::vector<int32_t> ids;
+  if (!text_.converse) {
+    if (!answer.messages.empty() || !answer.tools.empty()) {
+      return InvalidArgument("messages or tools; they need environment.observations: messages");
+    }
+    if (answer.observation.empty()) return ids;
+    return text_.encode(answer.observation);
+  }
+  if (episode.conversation.has_value()) {
+    return episode.conversation->Append(episode.action, episode.response.response_ids.back(),
+                                        answer);
+  }
+  const auto prompt = group.spec.attributes.find("prompt");
+  if (prompt == group.spec.attributes.end()) return InvalidArgument("the row has no prompt");
+  FRESHET_ASSIGN_OR_RETURN(episode.conversation, text_.converse(prompt->second));
+  FRESHET_ASSIGN_OR_RETURN(episode.prompt, episode.conversation->Start(answer));
+  return ids;
+}
+
 // Observation tokens belong to the span of the preceding turn: spans must cover the response, and
 // tokens without loss have no version of their own.
 absl::Status EpisodeRunner::AppendObservation(const Group& group, Episode& episode,
-                                              const std::string& text) {
-  if (text.empty()) return absl::OkStatus();
-  const absl::StatusOr<std::vector<int32_t>> ids = text_.encode(text);
+                                              const EpisodeAnswer& answer) {
+  const absl::StatusOr<std::vector<int32_t>> ids = Encode(group, episode, answer);
   if (!ids.ok()) {
-    return InvalidArgument("environment ", options_.label, ": an observation of ", text.size(),
-                           " bytes: ", Message(ids.status()));
+    // A template that refuses what the environment says does so again.
+    const bool refused = absl::IsFailedPrecondition(ids.status());
+    return StatusOf(refused ? absl::StatusCode::kInvalidArgument : ids.status().code(),
+                    "environment ", options_.label, ": an observation of ",
+                    answer.observation.size(), " bytes and ", answer.messages.size(),
+                    " messages: ", Message(ids.status()));
   }
   if (ids->empty()) return absl::OkStatus();
   Response& response = episode.response;
-  response.response_ids.insert(response.response_ids.end(), ids->begin(), ids->end());
-  const size_t size = response.response_ids.size();
-  response.behavior_logprobs.resize(size, 0.0F);
-  if (!response.sampling_logprobs.empty()) response.sampling_logprobs.resize(size, 0.0F);
-  response.loss_mask.resize(size, 0);
   if (response.spans.empty()) {
     response.spans.push_back({engine_.version(group.spec.lane), 0, 0});
   }
-  response.spans.back().end = static_cast<int32_t>(size);
+  AppendWithoutLoss(*ids, response);
   return absl::OkStatus();
 }
 
@@ -249,7 +275,9 @@ void EpisodeRunner::Finish(Group& group, Episode& episode, bool terminated) {
   client_.Close(episode.id);
   ++(terminated ? counters_.terminated : counters_.truncated);
   counters_.turns += episode.turns;
-  Response response = std::move(episode.response);
+  Response response = episode.conversation.has_value()
+                          ? WithPrompt(episode.prompt, episode.response)
+                          : std::move(episode.response);
   response.finish = terminated ? FinishReason::kStop : FinishReason::kLength;
   response.env_reward = episode.reward;
   const GroupKey key{group.spec.lane, group.spec.id};
@@ -282,8 +310,18 @@ void EpisodeRunner::MakeReady(Group& group, Episode& episode) {
   ready_.emplace_back(group.spec.lane, group.spec.id);
 }
 
+const std::vector<int32_t>& EpisodeRunner::PromptOf(const Group& group,
+                                                    const Episode& episode) const {
+  return episode.conversation.has_value() ? episode.prompt : group.spec.prompt_ids;
+}
+
+// Of the response after the prompt.
+int32_t EpisodeRunner::MostTokens(const Group& group, const Episode& episode) const {
+  return group.spec.sampling.max_new_tokens - static_cast<int32_t>(episode.prompt.size());
+}
+
 int32_t EpisodeRunner::TurnLimit(const Group& group, const Episode& episode) const {
-  const int32_t most = group.spec.sampling.max_new_tokens;
+  const int32_t most = MostTokens(group, episode);
   if (options_.max_turn_tokens <= 0) return most;
   const auto size = static_cast<int32_t>(episode.response.response_ids.size());
   return size + std::min(options_.max_turn_tokens, most - size);
@@ -301,15 +339,17 @@ void EpisodeRunner::SubmitReady() {
   }
 }
 
-// Turns with the same length limit share a request. Returns false if the engine has no room for all
-// of them, or fails.
+// Turns with the same prompt and length limit share a request. Returns false if the engine has no
+// room for all of them, or fails.
 bool EpisodeRunner::SubmitGroup(Group& group) {
-  std::map<int32_t, std::vector<Episode*>> by_limit;
+  std::map<std::pair<std::vector<int32_t>, int32_t>, std::vector<Episode*>> together;
   for (auto& [index, episode] : group.episodes) {
-    if (episode.state == State::kReady) by_limit[TurnLimit(group, episode)].push_back(&episode);
+    if (episode.state != State::kReady) continue;
+    together[{episode.prompt, TurnLimit(group, episode)}].push_back(&episode);
   }
-  const auto prompt = static_cast<int64_t>(group.spec.prompt_ids.size());
-  for (auto& [limit, turns] : by_limit) {
+  for (auto& [key, turns] : together) {
+    const int32_t limit = key.second;
+    const std::ptrdiff_t prompt = std::ssize(PromptOf(group, *turns.front()));
     size_t first = 0;
     while (first < turns.size()) {
       SamplingParams sampling = group.spec.sampling;
@@ -345,7 +385,7 @@ absl::Status EpisodeRunner::SubmitTurns(Group& group, const std::vector<Episode*
   GenerationRequest request;
   request.id = last_request_ + 1;
   request.lane = group.spec.lane;
-  request.prompt_ids = group.spec.prompt_ids;
+  request.prompt_ids = PromptOf(group, *turns.front());
   request.seed = group.spec.seed;
   request.ordinal = group.spec.ordinal;
   request.sampling = group.spec.sampling;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "datastore/trajectory.h"
 #include "rollout/engine/inference_engine.h"
 #include "rollout/environment/environment_client.h"
+#include "rollout/worker/episode_conversation.h"
 #include "rollout/worker/episodes.h"
 
 namespace freshet {
@@ -24,6 +26,8 @@ namespace freshet {
 struct EpisodeText {
   std::function<std::string(const std::vector<int32_t>&)> decode;
   std::function<absl::StatusOr<std::vector<int32_t>>(const std::string&)> encode;
+  // Set if observations are messages: begins a conversation with the row's prompt.
+  std::function<absl::StatusOr<EpisodeConversation>(const std::string& prompt)> converse = nullptr;
 };
 
 struct EpisodeOptions {
@@ -46,9 +50,14 @@ struct EpisodeOptions {
 // environment ended the episode and kLength if it was cut off. The environment's last observation,
 // which no turn follows, is left out.
 //
+// If observations are messages, the chat template renders them, and every episode has a prompt of
+// its own instead of the group's: the row's messages with those of the reset. The response begins
+// with it, and max_new_tokens bounds both.
+//
 // All samples of a group get the same episode: its seed depends only on (seed, ordinal). A failed
 // episode restarts with the same seed, on another worker if the client finds one. Each turn is a
-// separate request whose partial is the response so far, so its keys and values are recomputed.
+// separate request whose partial is the response so far; the engine finds its keys and values in
+// the prefix cache.
 // Samples of a group that are ready together share a request and its prompt. Non-blocking: Advance
 // does what is possible now. Used by the engine's thread only.
 class EpisodeRunner final : public Episodes {
@@ -78,7 +87,10 @@ class EpisodeRunner final : public Episodes {
     int32_t index = 0;
     std::string uid;
     State state = State::kDelayed;
-    Response response;
+    std::optional<EpisodeConversation> conversation;
+    std::vector<int32_t> prompt;  // of the conversation
+    Response response;            // after the prompt
+    std::string action;           // of the latest turn
     double reward = 0;
     int32_t turns = 0;
     int32_t failures = 0;
@@ -97,12 +109,16 @@ class EpisodeRunner final : public Episodes {
   void TakeOutput(GenerationOutput output);
   void TakeEvent(EpisodeEvent event);
   void TakeAnswer(Group& group, Episode& episode, const EpisodeAnswer& answer);
-  absl::Status AppendObservation(const Group& group, Episode& episode, const std::string& text);
+  absl::StatusOr<std::vector<int32_t>> Encode(const Group& group, Episode& episode,
+                                              const EpisodeAnswer& answer) const;
+  absl::Status AppendObservation(const Group& group, Episode& episode, const EpisodeAnswer& answer);
   void Fail(Group& group, Episode& episode, const absl::Status& status);
   void Finish(Group& group, Episode& episode, bool terminated);
   void GiveUp(Group& group, Episode& episode, absl::Status status, bool engine_failed = false);
   void Remove(const GroupKey& key, int32_t index);
   void MakeReady(Group& group, Episode& episode);
+  const std::vector<int32_t>& PromptOf(const Group& group, const Episode& episode) const;
+  int32_t MostTokens(const Group& group, const Episode& episode) const;
   int32_t TurnLimit(const Group& group, const Episode& episode) const;
   void SubmitReady();
   bool SubmitGroup(Group& group);

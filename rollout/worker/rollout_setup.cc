@@ -117,13 +117,22 @@ AgentOptions MakeAgentOptions(const job::v1::JobSpec& spec, const std::string& b
   return options;
 }
 
-EpisodeText MakeEpisodeText(const Tokenizer& tokenizer) {
-  return {[&tokenizer](const std::vector<int32_t>& ids) {
-            return tokenizer.Decode(ids, /*skip_special=*/true);
-          },
-          [&tokenizer](const std::string& text) {
-            return tokenizer.Encode(text, SpecialTokens::kPlain);
-          }};
+EpisodeText MakeEpisodeText(const job::v1::JobSpec& spec, const Tokenizer& tokenizer) {
+  EpisodeText text;
+  text.decode = [&tokenizer](const std::vector<int32_t>& ids) {
+    return tokenizer.Decode(ids, /*skip_special=*/true);
+  };
+  text.encode = [&tokenizer](const std::string& observation) {
+    return tokenizer.Encode(observation, SpecialTokens::kPlain);
+  };
+  if (spec.environment().observations() == "messages") {
+    text.converse = [&tokenizer, chat = spec.dataset().chat()](
+                        const std::string& prompt) -> absl::StatusOr<EpisodeConversation> {
+      FRESHET_ASSIGN_OR_RETURN(ChatRequest row, MakeConversation(chat, prompt));
+      return EpisodeConversation::Create(tokenizer, std::move(row));
+    };
+  }
+  return text;
 }
 
 RolloutOptions MakeRolloutOptions(const job::v1::JobSpec& spec, const SamplingParams& sampling,

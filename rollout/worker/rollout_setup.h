@@ -49,7 +49,7 @@ bool HasAgent(const job::v1::JobSpec& spec);
 AgentOptions MakeAgentOptions(const job::v1::JobSpec& spec, const std::string& base_url);
 // Special tokens in an environment's text are encoded like any other text. `tokenizer` must outlive
 // the result.
-EpisodeText MakeEpisodeText(const Tokenizer& tokenizer);
+EpisodeText MakeEpisodeText(const job::v1::JobSpec& spec, const Tokenizer& tokenizer);
 
 // The job-dependent part of a worker's options. `longest_prompt_tokens` is the maximum over its
 // rows.

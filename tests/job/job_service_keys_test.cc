@@ -67,6 +67,9 @@ TEST(EnvironmentKeys, AreChecked) {
   EXPECT_THAT(With("environment: {type: calculator, max_turn_tokens: 5}"),
               ElementsAre("job.yaml:9: environment.max_turn_tokens: must be at most "
                           "rollout.max_new_tokens 4, the tokens of the whole episode, got 5"));
+  EXPECT_THAT(With("environment: {type: calculator, observations: messages}"),
+              ElementsAre("job.yaml:9: environment.observations: messages needs the block "
+                          "dataset.chat, which renders prompts with the model's chat template"));
   EXPECT_THAT(With("environment: {type: calculator, options: {\"a.b\": x}}"),
               ElementsAre("job.yaml:9: environment.options.a.b: the name of an option is at most "
                           "63 letters, digits, '_' and '-', starting with a letter or a digit"));

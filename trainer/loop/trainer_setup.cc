@@ -26,7 +26,8 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
   options.max_tokens_per_microbatch = spec.trainer().max_tokens_per_microbatch();
   options.temperature = spec.rollout().temperature();
   options.max_new_tokens = spec.rollout().max_new_tokens();
-  options.whole_responses = spec.environment().type() == "openai_agent";
+  options.whole_responses = spec.environment().type() == "openai_agent" ||
+                            spec.environment().observations() == "messages";
   options.schedule = MakeSchedule(spec);
   options.beta1 = spec.optimizer().beta1();
   options.beta2 = spec.optimizer().beta2();

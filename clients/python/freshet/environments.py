@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import math
 import threading
@@ -25,11 +26,19 @@ class _Fault(Exception):
         self.code = code
 
 
+def _message(message: Any) -> pb.Message:
+    if not isinstance(message, dict) or not {"role", "content"} <= message.keys():
+        raise TypeError("a message must be a dict with role and content")
+    return pb.Message(**message)  # raises if a name or a type is wrong
+
+
 def _reply(observation: Any, info: Any, **fields: Any) -> pb.EpisodeReply:
-    if not isinstance(observation, str):
-        raise TypeError(f"an observation must be a str, not {type(observation).__name__}")
     texts = {str(name): str(value) for name, value in (info or {}).items()}
-    return pb.EpisodeReply(observation=observation, info=texts, **fields)
+    if isinstance(observation, str):
+        return pb.EpisodeReply(observation=observation, info=texts, **fields)
+    if not isinstance(observation, list):
+        raise TypeError(f"an observation must be a str or a list of messages, not {type(observation).__name__}")
+    return pb.EpisodeReply(messages=map(_message, observation), info=texts, **fields)
 
 
 class _Episodes:
@@ -58,7 +67,8 @@ class _Episodes:
             self._environment = self._make()
         observation, info = self._environment.reset(seed=reset.seed, options=dict(reset.options))
         self._running = True
-        return _reply(observation, info)
+        tools = getattr(self._environment, "tools", None) or []
+        return _reply(observation, info, tools=[json.dumps(tool, ensure_ascii=False) for tool in tools])
 
     def _step(self, action: str) -> pb.EpisodeReply:
         if not self._running:
@@ -172,6 +182,9 @@ def serve_env(
       reset(seed, options) -> (observation, info)
       step(action) -> (observation, reward, terminated, truncated, info)
       close(), optional.
+    In jobs with `environment.observations: messages`, an observation may also be a list of messages,
+    dicts with role (system, user or tool), content and perhaps name and tool_call_id; and the attribute
+    tools, optional, is the list of OpenAI's function schemas that the policy gets with a reset.
     options contains the row's fields and the job's options. The same seed and actions must give the
     same results. An exception ends the episode as an infrastructure error: the episode is restarted
     on another worker and never scored as 0.

@@ -12,7 +12,13 @@ namespace freshet {
 namespace {
 
 EpisodeAnswer AnswerOf(const env::v1::EpisodeReply& reply) {
-  return {reply.observation(), reply.reward(), reply.terminated(), reply.truncated()};
+  EpisodeAnswer answer{reply.observation(), reply.reward(), reply.terminated(), reply.truncated()};
+  for (const env::v1::Message& message : reply.messages()) {
+    answer.messages.push_back(
+        {message.role(), message.content(), message.name(), message.tool_call_id()});
+  }
+  answer.tools.assign(reply.tools().begin(), reply.tools().end());
+  return answer;
 }
 
 // Error for a stream that ended without an answer, which may have status OK.

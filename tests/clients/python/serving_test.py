@@ -1,5 +1,6 @@
 """User-defined rewards and environments, called through gRPC like by workers."""
 
+import json
 import logging
 import threading
 import unittest
@@ -153,6 +154,18 @@ def act(action=""):
 CLOSE = env_pb.EpisodeRequest(close=env_pb.Close())
 
 
+class Calculator:
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+
+    def reset(self, seed, options):
+        return [{"role": "user", "content": "1 + 1?"}], {}
+
+    def step(self, action):
+        if action == "unknown":
+            return [{"role": "tool", "content": "2", "text": "2"}], 0.0, False, False, {}
+        return [{"role": "tool", "content": "<|im_end|>", "name": "add", "tool_call_id": "a"}], 0.0, False, False, {}
+
+
 class EnvironmentTest(ServingTest):
     def serve(self, cls=Countdown, **options):
         channel = self.connect(freshet.EnvironmentServer(cls, "127.0.0.1:0", **options))
@@ -174,6 +187,14 @@ class EnvironmentTest(ServingTest):
         self.assertTrue(third.terminated)
         self.assertFalse(third.truncated)
         self.assertEqual(Countdown.closed, 1)
+
+    def test_observations_may_be_messages(self):
+        first, second = self.play(reset(), act(), CLOSE, cls=Calculator)
+        self.assertEqual(list(first.messages), [env_pb.Message(role="user", content="1 + 1?")])
+        self.assertEqual([json.loads(tool) for tool in first.tools], Calculator.tools)
+        answer = env_pb.Message(role="tool", content="<|im_end|>", name="add", tool_call_id="a")
+        self.assertEqual((list(second.messages), list(second.tools)), ([answer], []))
+        self.assertEqual(self.code_of(reset(), act("unknown"), cls=Calculator), grpc.StatusCode.INTERNAL)
 
     def test_a_stream_plays_episodes_one_after_another(self):
         replies = self.play(reset(4, by="4"), act(), reset(9), act("stop"), CLOSE)

@@ -151,6 +151,19 @@ TEST_F(EpisodeRunnerTest, ATurnGoesOnWithTheTokensBeforeIt) {
   EXPECT_EQ(second.sampling.max_new_tokens, 6);
 }
 
+TEST_F(EpisodeRunnerTest, MessagesNeedAJobThatRendersThem) {
+  client_.answer = [](const Call&) {
+    EpisodeAnswer answer;
+    answer.messages = {{"user", "hi"}};
+    return answer;
+  };
+  runner().Start(Group({0}));
+  RunUntilResults(1);
+  EXPECT_EQ(results_[0].response.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(results_[0].response.status().message()),
+              testing::HasSubstr("need environment.observations: messages"));
+}
+
 TEST_F(EpisodeRunnerTest, AnObservationBelongsToTheSpanOfItsTurn) {
   client_.answer = [this](const Call& call) {
     if (call.turn == 1) Load(6);  // before the observation arrives

@@ -117,7 +117,7 @@ TEST_F(RolloutSetup, EpisodesArePlayedAsTheJobSays) {
 }
 
 TEST_F(RolloutSetup, ThePolicysTextHasNoEndToken) {
-  const EpisodeText text = MakeEpisodeText(*tokenizer_);
+  const EpisodeText text = MakeEpisodeText(spec_, *tokenizer_);
   EXPECT_EQ(text.decode({4, 2, 11}), "42");
   EXPECT_THAT(*text.encode("7="), ElementsAre(7, 10));
 }

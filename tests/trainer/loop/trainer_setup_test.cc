@@ -48,6 +48,15 @@ TEST(TrainerSetup, TheLearnerIsMadeForTheJob) {
   EXPECT_EQ(options.max_new_tokens, 32);
   EXPECT_DOUBLE_EQ(options.beta2, 0.98);
   EXPECT_FALSE(options.bf16);
+  EXPECT_FALSE(options.whole_responses);
+}
+
+TEST(TrainerSetup, ConversationsHaveAPromptOfTheirOwn) {
+  job::v1::JobSpec job = Job();
+  job.mutable_environment()->set_type("grpc");
+  EXPECT_FALSE(MakeLearnerOptions(job, {}, LossSpec{}).whole_responses);
+  job.mutable_environment()->set_observations("messages");
+  EXPECT_TRUE(MakeLearnerOptions(job, {}, LossSpec{}).whole_responses);
 }
 
 TEST(TrainerSetup, TheLoopKeepsTheReferenceCheckpoint) {

@@ -27,17 +27,18 @@ class OddService final : public env::v1::EnvService::Service {
  public:
   int replies_per_request = 0;
   bool stays = false;  // answers once, then waits for cancellation
+  env::v1::EpisodeReply reply;
   grpc::Status Episode(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<env::v1::EpisodeReply, env::v1::EpisodeRequest>* stream) override {
     env::v1::EpisodeRequest request;
     if (stays) {
       stream->Read(&request);
-      stream->Write({});
+      stream->Write(reply);
       while (!context->IsCancelled()) std::this_thread::yield();
     }
     while (stream->Read(&request)) {
-      for (int i = 0; i < replies_per_request; ++i) stream->Write({});
+      for (int i = 0; i < replies_per_request; ++i) stream->Write(reply);
     }
     return grpc::Status::OK;
   }
@@ -235,6 +236,27 @@ TEST_F(GrpcEnvironmentClientTest, EpisodesBeyondTheWorkersPlacesWaitForOne) {
   }
   EXPECT_THAT(answers, SizeIs(60));
   EXPECT_TRUE(workers_["a:1"].service->AwaitNoEpisodes(absl::Now() + absl::Seconds(10)));
+}
+
+TEST_F(GrpcEnvironmentClientTest, ObservationsMayBeMessages) {
+  OddService& service = AddOddWorker("a:1");
+  service.replies_per_request = 1;
+  env::v1::Message* message = service.reply.add_messages();
+  message->set_role("tool");
+  message->set_content("4");
+  message->set_name("add");
+  message->set_tool_call_id("1");
+  service.reply.add_tools("{}");
+  Use({"a:1"});
+  client().Reset(1, Guess());
+  const EpisodeEvent event = Next();
+  ASSERT_TRUE(event.answer.ok()) << event.answer.status();
+  ASSERT_THAT(event.answer->messages, SizeIs(1));
+  EXPECT_EQ(event.answer->messages[0].role, "tool");
+  EXPECT_EQ(event.answer->messages[0].content, "4");
+  EXPECT_EQ(event.answer->messages[0].name, "add");
+  EXPECT_EQ(event.answer->messages[0].tool_call_id, "1");
+  EXPECT_EQ(event.answer->tools, std::vector<std::string>{"{}"});
 }
 
 TEST_F(GrpcEnvironmentClientTest, AnEpisodeOfADeadWorkerBeginsAgainElsewhere) {
