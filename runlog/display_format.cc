@@ -336,6 +336,9 @@ std::string FormatEval(const EvalView& view, const DisplayStyle& style) {
   if (m.rows > 0) line += StrCat(" over ", m.rows - m.eval_failed_rows, " rows");
   if (m.samples_per_prompt > 1) line += StrCat(" x ", m.samples_per_prompt, " samples");
   if (m.eval_failed_rows > 0) line += StrCat(" (", m.eval_failed_rows, " more failed)");
+  if (m.eval_failed_samples > m.eval_failed_rows * m.samples_per_prompt) {
+    line += StrCat(", ", m.eval_failed_samples, " samples failed");
+  }
   for (const auto& [k, pass] : m.eval_pass_at) line += StrCat(", pass@", k, " ", Fixed3(pass));
   if (view.first_accuracy) line += StrCat(", first ", Fixed3(*view.first_accuracy));
   return line;

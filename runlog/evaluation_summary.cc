@@ -97,6 +97,7 @@ void SetNewestEvaluation(const EvalMetrics& metrics,
   evaluation.set_name(metrics.eval_name);
   evaluation.set_policy_version(metrics.policy_version);
   evaluation.set_accuracy(metrics.eval_accuracy);
+  evaluation.set_failed_samples(metrics.eval_failed_samples);
   evaluation.clear_pass_at();
   for (const auto& [k, pass] : metrics.eval_pass_at) (*evaluation.mutable_pass_at())[k] = pass;
 }

@@ -144,9 +144,16 @@ void WeightSubscriber::Keep() {
   if (active_->snapshot.manifest.policy.version % keep_every_ == 0) kept_ = active_->snapshot;
 }
 
+void WeightSubscriber::Hold(std::optional<WeightSnapshot> snapshot) {
+  MutexLock lock(mu_);
+  held_ = std::move(snapshot);
+}
+
 std::optional<WeightSnapshot> WeightSubscriber::AtLeast(PolicyVersion wanted) const {
   MutexLock lock(mu_);
-  if (kept_.has_value() && kept_->manifest.policy == wanted) return kept_;
+  for (const std::optional<WeightSnapshot>& kept : {kept_, held_}) {
+    if (kept.has_value() && kept->manifest.policy == wanted) return kept;
+  }
   if (!active_.has_value() || active_->snapshot.manifest.policy < wanted) return std::nullopt;
   return active_->snapshot;
 }

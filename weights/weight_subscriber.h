@@ -74,7 +74,9 @@ class WeightSubscriber {
   // Also keeps the newest activated version that is a multiple of `every`, for evaluations
   // requested after training has moved on. 0: none.
   void KeepEvery(int64_t every) ABSL_LOCKS_EXCLUDED(mu_);
-  // Version `wanted` if it is active or kept; otherwise the newest version if it is newer.
+  // Also keeps `snapshot` until the next call, for further evaluations of its version.
+  void Hold(std::optional<WeightSnapshot> snapshot) ABSL_LOCKS_EXCLUDED(mu_);
+  // Version `wanted` if it is active, kept or held; otherwise the newest version if it is newer.
   std::optional<WeightSnapshot> AtLeast(PolicyVersion wanted) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -97,6 +99,7 @@ class WeightSubscriber {
   std::optional<CommittedWeights> active_ ABSL_GUARDED_BY(mu_);
   Source source_ ABSL_GUARDED_BY(mu_) = Source::kPeer;  // of active_
   std::optional<WeightSnapshot> kept_ ABSL_GUARDED_BY(mu_);
+  std::optional<WeightSnapshot> held_ ABSL_GUARDED_BY(mu_);
   int64_t keep_every_ ABSL_GUARDED_BY(mu_) = 0;
   bool ready_ ABSL_GUARDED_BY(mu_) = false;  // active_ has not been taken yet
 };

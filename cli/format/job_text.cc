@@ -38,6 +38,9 @@ std::string DescribeEvaluation(const freshet::job::v1::Evaluation& evaluation) {
   std::string text = StrCat(evaluation.name(), " ", Fixed3(evaluation.accuracy()));
   const std::map<int64_t, double> pass_at(evaluation.pass_at().begin(), evaluation.pass_at().end());
   for (const auto& [k, pass] : pass_at) text += StrCat(", pass@", k, " ", Fixed3(pass));
+  if (evaluation.failed_samples() > 0) {
+    text += StrCat(", ", evaluation.failed_samples(), " samples failed");
+  }
   return StrCat(text, " (version ", evaluation.policy_version(), ")");
 }
 

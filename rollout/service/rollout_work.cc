@@ -179,6 +179,9 @@ absl::Status RolloutWork::TryStartEvaluation(const cluster::v1::Evaluate& evalua
   EvaluationRun run;
   run.id = evaluate.evaluation_id();
   run.weights = *weights;
+  // Training may go on before the other sets are evaluated with this version.
+  const bool last_set = set.name() == EvalSets(spec_).back().name();
+  subscriber_->Hold(last_set ? std::nullopt : weights);
   run.samples_per_prompt = set.samples_per_prompt();
   run.sampling = MakeEvalSampling(spec_, set, model_.config, *model_.tokenizer);
   run.seed = EvalSeed(spec_);

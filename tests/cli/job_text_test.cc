@@ -101,6 +101,7 @@ TEST(JobText, DescribesWhatItWaitsForAndItsEvents) {
   greedy->set_policy_version(10);
   job::v1::Evaluation* sampled = job.add_evaluations();
   sampled->set_name("sampled");
+  sampled->set_failed_samples(3);
   (*sampled->mutable_pass_at())[16] = 0.75;
   (*sampled->mutable_pass_at())[1] = 0.25;
   const std::string text = DescribeJob(job, Now(), {80, false});
@@ -109,7 +110,8 @@ TEST(JobText, DescribesWhatItWaitsForAndItsEvents) {
       AllOf(HasSubstr("waits for   step 13 needs 3 groups: 3 rows unscored\n"),
             HasSubstr("step        12/140 (lineage 1)\n"),
             HasSubstr("evaluation  greedy 0.500 (version 10)\n"
-                      "evaluation  sampled 0.000, pass@1 0.250, pass@16 0.750 (version 0)\n"),
+                      "evaluation  sampled 0.000, pass@1 0.250, pass@16 0.750, 3 samples failed "
+                      "(version 0)\n"),
             HasSubstr("groups      20 queued, 61 ready\n"), HasSubstr("ended       trained 768\n"),
             HasSubstr(" prompt 17, attempt 2: lease_failed: 5 times: environment game: KeyError"),
             HasSubstr("warning worker_lost: rollout-1 is silent\n"), Not(HasSubstr("\x1b"))));

@@ -164,6 +164,7 @@ TEST(FormatEval, ComparesWithTheFirst) {
   EXPECT_EQ(FormatEval(view, {80, false}),
             "eval heldout at version 20: 0.900 over 512 rows, first 0.500");
   view.metrics.eval_failed_rows = 12;
+  view.metrics.eval_failed_samples = 12;
   EXPECT_EQ(FormatEval(view, {80, false}),
             "eval heldout at version 20: 0.900 over 500 rows (12 more failed), first 0.500");
   view.metrics.samples_per_prompt = 4;
@@ -171,6 +172,11 @@ TEST(FormatEval, ComparesWithTheFirst) {
   EXPECT_EQ(FormatEval(view, {80, false}),
             "eval heldout at version 20: 0.900 over 500 rows x 4 samples (12 more failed), pass@1 "
             "0.900, pass@4 0.975, first 0.500");
+  view.metrics.eval_failed_samples = 60;
+  view.metrics.eval_pass_at.clear();
+  EXPECT_EQ(FormatEval(view, {80, false}),
+            "eval heldout at version 20: 0.900 over 500 rows x 4 samples (12 more failed), 60 "
+            "samples failed, first 0.500");
 }
 
 TEST(FormatSummary, SaysWhereResultsLieAndHowToResume) {

@@ -301,6 +301,19 @@ TEST(WeightSubscriber, KeepsTheVersionThatAnEvaluationWillAskFor) {
   EXPECT_FALSE(subscriber.AtLeast({0, 4}).has_value());
 }
 
+TEST(WeightSubscriber, HoldsTheVersionOfAnEvaluationForTheOtherSets) {
+  WeightSubscriber subscriber;
+  subscriber.KeepEvery(2);
+  for (int64_t v = 2; v <= 4; ++v) {
+    ASSERT_TRUE(Prepare(subscriber, At(v)).ok());
+    ASSERT_TRUE(subscriber.Activate(At(v).receipt).ok());
+    if (v == 2) subscriber.Hold(subscriber.AtLeast({0, 2}));
+  }
+  EXPECT_EQ(subscriber.AtLeast({0, 2})->manifest.policy, (PolicyVersion{0, 2}));
+  subscriber.Hold(std::nullopt);
+  EXPECT_EQ(subscriber.AtLeast({0, 2})->manifest.policy, (PolicyVersion{0, 4}));
+}
+
 TEST(WeightSubscriber, HoldsAtMostOnePreparedVersion) {
   WeightSubscriber subscriber;
   const VersionForTest first = At(1);

@@ -64,7 +64,7 @@ class Job:
 
     @property
     def evaluations(self) -> dict[str, pb.Evaluation]:
-        """The newest evaluation of each set, by name: policy_version, accuracy, pass_at (k to pass@k)."""
+        """The newest evaluation of each set, by name: policy_version, accuracy, pass_at (k to pass@k), failed_samples."""
         return {evaluation.name: evaluation for evaluation in self.message.evaluations}
 
     @property

@@ -1,6 +1,7 @@
 #include "controller/jobs/plan/evaluation_plan.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/str_cat.h"
 
@@ -23,8 +24,10 @@ DueEvaluation FindDueEvaluation(const EvaluationRule& rule, int64_t committed, i
 std::optional<NextEvaluation> FindNextEvaluation(const EvaluationRule& rule, int64_t committed,
                                                  const std::vector<int64_t>& done) {
   std::optional<NextEvaluation> next;
+  const int64_t furthest = done.empty() ? -1 : *std::max_element(done.begin(), done.end());
   for (size_t set = 0; set < done.size(); ++set) {
-    const DueEvaluation due = FindDueEvaluation(rule, committed, done[set]);
+    DueEvaluation due = FindDueEvaluation(rule, std::min(furthest, committed), done[set]);
+    if (!due.version.has_value()) due = FindDueEvaluation(rule, committed, done[set]);
     if (!due.version.has_value() || (next.has_value() && done[next->set] <= done[set])) continue;
     next = NextEvaluation{set, *due.version, due.skipped};
   }
@@ -33,16 +36,18 @@ std::optional<NextEvaluation> FindNextEvaluation(const EvaluationRule& rule, int
 
 std::optional<EvaluationTracker::Running> EvaluationTracker::Direct(
     const std::vector<EvaluatorSlot>& slots, absl::Time now) {
+  // Smaller is better: a worker other than the one that failed, one that still holds the version,
+  // then the oldest version.
+  const auto rank = [this](const EvaluatorSlot& slot) {
+    const bool failed = slot.worker == running_->worker;
+    const bool holds = last_.has_value() && last_->version == running_->version &&
+                       last_->worker == slot.worker && last_->assignment_id == slot.assignment_id;
+    return std::make_tuple(failed, !holds, slot.policy);
+  };
   const EvaluatorSlot* best = nullptr;
   for (const EvaluatorSlot& slot : slots) {
     if (slot.policy.version < running_->version) continue;
-    // Prefer a worker other than the one that failed.
-    const bool same = slot.worker == running_->worker;
-    const bool best_same = best != nullptr && best->worker == running_->worker;
-    if (best == nullptr || (best_same && !same) ||
-        (same == best_same && slot.policy < best->policy)) {
-      best = &slot;
-    }
+    if (best == nullptr || rank(slot) < rank(*best)) best = &slot;
   }
   if (best == nullptr) return std::nullopt;
   ++running_->tries;
@@ -53,6 +58,7 @@ std::optional<EvaluationTracker::Running> EvaluationTracker::Direct(
   running_->assignment_id = best->assignment_id;
   running_->tried = now;
   last_error_.clear();
+  last_ = running_;
   return running_;
 }
 

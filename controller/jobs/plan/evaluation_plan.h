@@ -28,7 +28,8 @@ struct DueEvaluation {
 DueEvaluation FindDueEvaluation(const EvaluationRule& rule, int64_t committed, int64_t begun);
 
 // The set and version to evaluate next: of the sets with a due version, the one that is furthest
-// behind, then the first one. `done`: largest version evaluated, by set. Pure.
+// behind, then the first one. A set that is behind another gets the version of that one, so that
+// every set is evaluated with the same versions. `done`: largest version evaluated, by set. Pure.
 struct NextEvaluation {
   size_t set = 0;
   int64_t version = 0;
@@ -70,8 +71,9 @@ class EvaluationTracker {
   bool idle() const { return !running_.has_value(); }
   const std::optional<Running>& running() const { return running_; }
 
-  // Starts `next`, with its version or a newer one, on the slot with the oldest such version, if
-  // there is one. `name`: of the set. Returns the try to direct, or none.
+  // Starts `next`, with its version or a newer one, on the slot of the worker that evaluated this
+  // version last, or else with the oldest such version, if there is one. `name`: of the set.
+  // Returns the try to direct, or none.
   std::optional<Running> Begin(const std::string& job, const std::string& name,
                                const NextEvaluation& next, const std::vector<EvaluatorSlot>& slots,
                                absl::Time now);
@@ -96,6 +98,7 @@ class EvaluationTracker {
   const absl::Duration deadline_;
   const int max_tries_;
   std::optional<Running> running_;
+  std::optional<Running> last_;  // the try before this one
   std::string job_;
   std::string name_;  // of the set
   std::string last_error_;

@@ -276,6 +276,29 @@ TEST_F(ApiServiceTest, AFullQueueAnswers429) {
   ExpectNothingHeld();
 }
 
+TEST_F(ApiServiceTest, TenThousandRequestsAtOnceAreAnsweredOrRefused) {
+  Start();
+  const std::string bodies[] = {
+      R"({"prompt": "a", "max_tokens": 2})",
+      R"({"prompt": "a", "max_tokens": 200, "stream": true, "ignore_eos": true})",
+      R"({"prompt": ")" + std::string(300, 'a') + "\"}",  // beyond the context
+  };
+  std::vector<std::shared_ptr<FakeReply>> replies;
+  for (size_t i = 0; i < 10'000; ++i) {
+    replies.push_back(Begin(Request("/v1/completions", bodies[i % 3])));
+    if (i % 3 == 1) replies.back()->Close();  // the client is gone
+  }
+  for (size_t i = 0; i < replies.size(); ++i) {
+    if (i % 3 == 1) continue;
+    ASSERT_TRUE(replies[i]->done.WaitFor(kGuard)) << i;
+    const runtime::HttpResponse response = replies[i]->response();
+    if (response.status == 429) continue;
+    EXPECT_EQ(response.status, i % 3 == 0 ? 200 : 400) << response.body;
+  }
+  EXPECT_EQ(Complete(R"({"prompt": "a", "max_tokens": 2})").status, 200);
+  ExpectNothingHeld();
+}
+
 TEST_F(ApiServiceTest, BoundsTheBytesThatWaitToBeParsed) {
   options_.max_unparsed_bytes = 100;
   const auto first = BlockParser();

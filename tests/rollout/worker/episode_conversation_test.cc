@@ -37,7 +37,7 @@ absl::StatusOr<EpisodeConversation> Converse(const Tokenizer& tokenizer) {
 }
 
 TEST(EpisodeConversation, OnlyWhatTheEnvironmentSaysIsTokenized) {
-  const ToyChatTokenizer tokenizer;
+  const ToyChatTokenizer tokenizer{};
   auto conversation = Converse(tokenizer);
   ASSERT_TRUE(conversation.ok());
   EXPECT_THAT(*conversation->Start(Message("system", "go")),
@@ -50,7 +50,7 @@ TEST(EpisodeConversation, OnlyWhatTheEnvironmentSaysIsTokenized) {
 }
 
 TEST(EpisodeConversation, NamesWhatIsWrong) {
-  const ToyChatTokenizer tokenizer;
+  const ToyChatTokenizer tokenizer{};
   EpisodeAnswer both = Message("user", "a");
   both.observation = "b";
   EpisodeAnswer tools = Message("user", "a");
@@ -116,7 +116,7 @@ class MessageEpisodeTest : public testing::Test {
     return results;
   }
 
-  const ToyChatTokenizer tokenizer_;
+  const ToyChatTokenizer tokenizer_{};
   FakeClock clock_;
   FakeInferenceEngine engine_;
   FakeEnvironmentClient client_;

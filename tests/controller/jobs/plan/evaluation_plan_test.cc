@@ -49,7 +49,9 @@ TEST(NextEvaluation, IsThatOfTheSetFurthestBehind) {
            Case{"the first of equals", {-1, -1}, 0, 0, 0},
            Case{"then the next", {0, -1}, 0, 1, 0},
            Case{"nothing is due", {0, 0}, 9, -1, 0},
-           Case{"not before every set has its turn", {10, 0}, 20, 1, 20},
+           Case{"not before every set has its turn", {10, 0}, 20, 1, 10},
+           Case{"version 0, though training went on", {0, -1}, 27, 1, 0},
+           Case{"a newer version that is not due is not repeated", {0, 13}, 17, 0, 10},
            Case{"the last version of every set", {45, 40}, 45, 1, 45},
            Case{"all are done", {45, 45}, 45, -1, 0},
            Case{"no sets", {}, 45, -1, 0},
@@ -75,6 +77,16 @@ TEST(EvaluationTracker, WaitsForARolloutThatHasTheVersion) {
   ASSERT_TRUE(begun.has_value());
   EXPECT_EQ(begun->worker, "b") << "the version that is due, where there is one";
   EXPECT_FALSE(tracker.idle());
+}
+
+TEST(EvaluationTracker, TheNextSetGoesToTheWorkerThatHoldsTheVersion) {
+  EvaluationTracker tracker(kDeadline, 3);
+  ASSERT_EQ(tracker.Begin("job", "a", {0, 0}, {Slot("a", 1), Slot("b", 0)}, kNow)->worker, "b");
+  tracker.End();
+  const std::vector<EvaluatorSlot> later = {Slot("a", 23), Slot("b", 25)};
+  EXPECT_EQ(tracker.Begin("job", "b", {1, 0}, later, kNow)->worker, "b");
+  tracker.End();
+  EXPECT_EQ(tracker.Begin("job", "a", {0, 20}, later, kNow)->worker, "a");
 }
 
 TEST(EvaluationTracker, AnotherWorkerTriesWhenTheFirstIsGone) {
