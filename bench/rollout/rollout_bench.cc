@@ -1,7 +1,8 @@
 // Measures the native engine on a random model, one workload per run. bench/rollout.py runs them in
 // alternating order and prints the table.
 //
-//   rollout_bench decode|prefill|turns|lengths|swap|ceilings [--model T|M] [--threads N] [...]
+//   rollout_bench decode|prefill|turns|lengths|swap|ceilings|kernels [--model T|M] [--threads N]
+//   [...]
 //
 // Prints one JSON object.
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include "model/parameter_layout.h"
 #include "model/torch_threads.h"
 #include "nlohmann/json.hpp"
+#include "rollout/engine/kernels/kernel_choice.h"
 #include "rollout/engine/kernels/matrix.h"
 #include "rollout/engine/native_engine.h"
 
@@ -32,6 +34,7 @@ struct Workload {
   std::string dtype = "bf16";
   int threads = 1;
   bool aten = false;
+  std::string kernels;  // empty: chosen as in a job
   bool no_prefix_cache = false;
   int groups = 8;
   int samples = 8;
@@ -70,6 +73,13 @@ class Bench {
     options.bf16 = workload.dtype == "bf16";
     options.threads = workload.threads;
     options.aten = workload.aten;
+    for (int set = 0; set <= static_cast<int>(BestCpuKernels()); ++set) {
+      const auto kernels = static_cast<CpuKernels>(set);
+      if (workload.kernels == CpuKernelsName(kernels)) options.kernels = kernels;
+    }
+    if (!workload.kernels.empty() && !options.kernels.has_value()) {
+      Fail("this CPU has no kernels " + workload.kernels);
+    }
     options.prefix_cache = !workload.no_prefix_cache;
     auto engine = NativeEngine::Create(config_, options);
     if (!engine.ok()) Fail(Message(engine.status()));
@@ -253,10 +263,11 @@ nlohmann::json Ceilings(const Workload& workload) {
   x.Resize(240);
   for (int64_t i = 0; i < 240; ++i) x.Store(i, numbers.data());
   std::vector<float> out(240 * kSize);
+  const CpuKernels kernels = KernelsOfThisCpu(format, /*deterministic=*/false);
   double best = 1e9;
   for (int round = 0; round < 200; ++round) {
     const absl::Time start = SystemClock::Get().Now();
-    Multiply(x, 240, matrix, {out.data(), kSize}, BestCpuKernels(), pool);
+    Multiply(x, 240, matrix, {out.data(), kSize}, kernels, pool);
     best = std::min(best, Seconds(start));
   }
   const int64_t bytes = int64_t{1} << 30;
@@ -280,19 +291,38 @@ nlohmann::json Ceilings(const Workload& workload) {
   }
   return {{"flops", 2.0 * 240 * kSize * kSize / best},
           {"bytes_per_second", static_cast<double>(bytes) / read},
-          {"kernels", CpuKernelsName(BestCpuKernels())}};
+          {"kernels", CpuKernelsName(kernels)}};
+}
+
+// Every set of product kernels that this CPU has, on one thread, and which one is chosen.
+nlohmann::json Kernels(const Workload&) {
+  const std::vector<int64_t> rows = {1, 8, 64, 512};
+  nlohmann::json result = {{"rows", rows}};
+  for (const MatrixFormat format :
+       {MatrixFormat::kFloat32, MatrixFormat::kBfloat16, MatrixFormat::kInt8}) {
+    std::vector<CpuKernels> sets = KernelSets(format, BestCpuKernels());
+    if (sets.front() != CpuKernels::kPortable) sets.insert(sets.begin(), CpuKernels::kPortable);
+    nlohmann::json& table = result[MatrixFormatName(format)];
+    for (const auto& candidate : ExamineKernels(format, sets, rows, absl::Seconds(3))) {
+      table["gflops"][CpuKernelsName(candidate.kernels)] = candidate.gflops;
+    }
+    table["chosen"] = CpuKernelsName(KernelsOfThisCpu(format, /*deterministic=*/false));
+  }
+  return result;
 }
 
 int Main(int argc, char** argv) {
   CommandLine app("how fast the native engine generates", "rollout_bench");
   app.RequireCommand();
   Workload workload;
-  const auto add = [&](const char* name, const char* help, nlohmann::json (Bench::*run)()) {
+  const auto add = [&](const char* name, const char* help, nlohmann::json (Bench::*run)(),
+                       nlohmann::json (*machine)(const Workload&) = nullptr) {
     const Command command = app.AddCommand(name, help);
     command.Add("--model", workload.model, "T: 33.6 M parameters; M: 415 M");
     command.Add("--dtype", workload.dtype, "bf16 or fp32");
     command.Add("--threads", workload.threads).Range(1, 256);
     command.AddFlag("--aten", workload.aten, "compute with ATen");
+    command.Add("--kernels", workload.kernels, "a set of CPU kernels, such as avx2");
     command.AddFlag("--no-prefix-cache", workload.no_prefix_cache);
     command.Add("--groups", workload.groups).Positive();
     command.Add("--samples", workload.samples).Positive();
@@ -300,9 +330,9 @@ int Main(int argc, char** argv) {
     command.Add("--generate", workload.generate).Positive();
     command.Add("--turns", workload.turns).Positive();
     command.AddFlag("--static", workload.is_static, "static batching");
-    command.OnRun([&workload, run] {
+    command.OnRun([&workload, run, machine] {
       if (run == nullptr) {
-        std::printf("%s\n", Ceilings(workload).dump().c_str());
+        std::printf("%s\n", machine(workload).dump().c_str());
         return 0;
       }
       Bench bench(workload);
@@ -317,7 +347,8 @@ int Main(int argc, char** argv) {
   add("turns", "conversations", &Bench::Turns);
   add("lengths", "responses of log-normal lengths", &Bench::Lengths);
   add("swap", "weights that change under load", &Bench::Swap);
-  add("ceilings", "the machine", nullptr);
+  add("ceilings", "the machine", nullptr, &Ceilings);
+  add("kernels", "every set of CPU kernels", nullptr, &Kernels);
   return app.Run(argc, argv);
 }
 

@@ -14,7 +14,7 @@ namespace freshet {
 
 struct CpuRunnerOptions {
   MatrixFormat format = MatrixFormat::kFloat32;  // of matrices and of what they multiply
-  CpuKernels kernels = BestCpuKernels();
+  CpuKernels kernels = CpuKernels::kPortable;
   int threads = 1;  // including the caller
 };
 

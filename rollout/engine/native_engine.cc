@@ -13,6 +13,7 @@
 #include "rollout/engine/aten_runner.h"
 #include "rollout/engine/cpu_runner.h"
 #include "rollout/engine/engine_call.h"
+#include "rollout/engine/kernels/kernel_choice.h"
 #include "rollout/engine/kernels/softmax.h"
 #include "rollout/engine/request_check.h"
 
@@ -45,6 +46,9 @@ std::unique_ptr<ModelRunner> MakeRunner(const ModelConfig& config,
   runner.format = options.int8_weights ? MatrixFormat::kInt8
                   : options.bf16       ? MatrixFormat::kBfloat16
                                        : MatrixFormat::kFloat32;
+  runner.kernels = options.kernels.has_value()
+                       ? *options.kernels
+                       : KernelsOfThisCpu(runner.format, options.deterministic);
   runner.threads = options.threads;
   return std::make_unique<CpuRunner>(config, runner);
 }
@@ -85,6 +89,9 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
   }
   if (options.int8_weights && options.aten) {
     return InvalidArgument("int8_weights needs the CPU kernels, not aten");
+  }
+  if (options.kernels.has_value() && *options.kernels > BestCpuKernels()) {
+    return InvalidArgument("this CPU does not have the kernels ", CpuKernelsName(*options.kernels));
   }
   FRESHET_RETURN_IF_ERROR(config.Validate());
   try {

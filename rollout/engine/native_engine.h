@@ -9,6 +9,7 @@
 #include "rollout/engine/engine_batch.h"
 #include "rollout/engine/engine_scheduler.h"
 #include "rollout/engine/inference_engine.h"
+#include "rollout/engine/kernels/cpu_features.h"
 #include "rollout/engine/model_runner.h"
 
 namespace freshet {
@@ -30,6 +31,10 @@ struct NativeEngineOptions {
   bool int8_weights = false;  // int8 matrix products; the embedding is bf16. Not with aten
   int threads = 1;            // of the kernels, including the caller of Poll
   bool aten = false;          // compute with ATen instead of the CPU kernels
+  // The choice of the CPU kernels does not depend on measured speeds, as far as they change
+  // results.
+  bool deterministic = false;
+  std::optional<CpuKernels> kernels;  // instead of a choice; this CPU must have them
   KvPolicy kv = KvPolicy::kKeep;
   bool prefix_cache = true;           // sequences share the cache of a common prefix
   int64_t expected_new_tokens = 256;  // average length of responses until some have ended

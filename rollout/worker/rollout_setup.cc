@@ -83,6 +83,7 @@ NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec, const Contai
                                                                   : std::max<int64_t>(1, cpus));
   options.cache_bytes = std::min(options.cache_bytes, limits.memory_bytes.value_or(INT64_MAX) / 4);
   if (spec.rollout().has_kv_cache_bytes()) options.cache_bytes = spec.rollout().kv_cache_bytes();
+  options.deterministic = spec.staleness().max() == 0;
   options.kv = spec.weight_sync().kv() == "recompute" ? KvPolicy::kRecompute : KvPolicy::kKeep;
   return options;
 }

@@ -9,11 +9,13 @@ enum class CpuKernels {
   kAvx2,        // with FMA
   kAvx512,      // F, BW, DQ and VL
   kAvx512Bf16,  // dot products of bf16 pairs
+  kAmx,         // tiles of bf16 and int8
 };
 
-// The largest set that this CPU supports.
+// The largest set that this CPU supports and the kernel permits. The first call asks Linux for the
+// permission to use AMX, which holds for the process.
 CpuKernels BestCpuKernels();
-// "portable", "avx2", "avx512", "avx512_bf16".
+// "portable", "avx2", "avx512", "avx512_bf16", "amx".
 const char* CpuKernelsName(CpuKernels kernels);
 
 }  // namespace freshet

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "rollout/engine/kernels/matrix.h"
+#include "rollout/engine/kernels/multiply_kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -9,41 +9,6 @@
 
 namespace freshet {
 namespace {
-
-using AliasedFloat = float __attribute__((may_alias));
-
-// A product, as plain numbers. Kernels call only functions of this file: an inline function that is
-// compiled here for AVX-512 could replace the same function of other files at link time.
-struct Operands {
-  const std::byte* x;
-  int64_t x_stride;  // bytes
-  const std::byte* w;
-  int64_t panel_bytes;
-  int64_t columns;
-  int64_t rows;  // of the matrix
-  ProductOutput out;
-};
-
-// A tile's operands. `x` points to its first row, `w` to its first panel.
-struct Tile {
-  const std::byte* x;
-  int64_t x_stride;  // bytes
-  const std::byte* w;
-  int64_t panel_bytes;
-  int64_t columns;
-};
-
-#define FRESHET_INLINE inline __attribute__((always_inline))
-#define FRESHET_PRAGMA(text) _Pragma(#text)
-#if defined(__clang__)
-#define FRESHET_BEGIN_TARGET(features) \
-  FRESHET_PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
-#define FRESHET_END_TARGET _Pragma("clang attribute pop")
-#else
-#define FRESHET_BEGIN_TARGET(features) \
-  _Pragma("GCC push_options") FRESHET_PRAGMA(GCC target(features))
-#define FRESHET_END_TARGET _Pragma("GCC pop_options")
-#endif
 
 #define FRESHET_VECTOR_BYTES 16
 namespace portable {
@@ -83,10 +48,9 @@ namespace avx512_bf16 {
 FRESHET_END_TARGET
 #endif
 
-using PanelsFn = void (*)(const Operands&, int64_t count, int64_t panel, int64_t end);
-
 PanelsFn Choose(MatrixFormat format, CpuKernels kernels) {
   const bool fp32 = format == MatrixFormat::kFloat32;
+  if (kernels == CpuKernels::kAmx && !fp32) return AmxPanels(format);
   if (format == MatrixFormat::kInt8) {
 #if defined(__x86_64__)
     if (kernels >= CpuKernels::kAvx512 && __builtin_cpu_supports("avx512vnni")) {
@@ -105,7 +69,8 @@ PanelsFn Choose(MatrixFormat format, CpuKernels kernels) {
                 : avx512::RunPanels<avx512::WidenedBfloat16, 12>;
   }
   if (kernels == CpuKernels::kAvx2) {
-    return fp32 ? avx2::RunPanels<avx2::Float32, 3> : avx2::RunPanels<avx2::WidenedBfloat16, 3>;
+    // With three rows of bf16, the sums and what is widened do not fit into 16 registers.
+    return fp32 ? avx2::RunPanels<avx2::Float32, 3> : avx2::RunPanels<avx2::WidenedBfloat16, 2>;
   }
 #endif
   return fp32 ? portable::RunPanels<portable::Float32, 1>

@@ -5,27 +5,19 @@
 #include <utility>
 #include <vector>
 
-#include "base/random.h"
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/dtype.h"
+#include "rollout/engine/kernels/kernel_choice.h"
 #include "rollout/engine/kernels/matrix.h"
 #include "rollout/engine/kernels/row_ops.h"
 #include "rollout/engine/kernels/softmax.h"
 #include "rollout/engine/kernels/thread_pool.h"
+#include "tests/rollout/engine/random_numbers.h"
 
 namespace freshet {
 namespace {
-
-std::vector<float> RandomNumbers(int64_t count, uint64_t seed) {
-  std::vector<float> numbers;
-  for (int64_t i = 0; i < count; ++i) {
-    numbers.push_back(
-        static_cast<float>(2 * ToUniform(RandomBits(seed, static_cast<uint64_t>(i), 0)) - 1));
-  }
-  return numbers;
-}
 
 TEST(ThreadPool, CallsEveryTaskOnceInEveryLoop) {
   for (const int threads : {1, 2, 5}) {
@@ -100,7 +92,7 @@ TEST_P(MultiplyTest, EqualsTheDefinition) {
     const std::vector<float> weights = RandomNumbers(rows * columns, 1);
     const std::vector<float> bias = RandomNumbers(rows, 2);
     const PackedMatrix matrix(weights.data(), rows, columns, GetParam().format, pool);
-    for (const int64_t count : {1, 2, 3, 7, 12, 13, 29}) {
+    for (const int64_t count : {1, 2, 3, 7, 12, 13, 29, 40}) {
       SCOPED_TRACE(StrCat(count, " x [", rows, ", ", columns, "]"));
       const std::vector<float> numbers = RandomNumbers(count * columns, 3);
       const Activations x = Rows(numbers, count, columns);
@@ -175,6 +167,21 @@ TEST(PackedMatrix, IsTheSameFromBf16AndFromFp32) {
   }
 }
 
+TEST_P(MultiplyTest, HasTheResultsThatTheChoiceReliesOn) {
+  const CpuKernels same = SameResults(GetParam().format, GetParam().kernels);
+  constexpr int64_t kRows = 70;
+  constexpr int64_t kColumns = 200;
+  ThreadPool pool(1);
+  const std::vector<float> weights = RandomNumbers(kRows * kColumns, 1);
+  const PackedMatrix matrix(weights.data(), kRows, kColumns, GetParam().format, pool);
+  const Activations x = Rows(RandomNumbers(20 * kColumns, 2), 20, kColumns);
+  std::vector<float> expected(20 * kRows);
+  std::vector<float> actual(20 * kRows);
+  Multiply(x, 20, matrix, {expected.data(), kRows}, same, pool);
+  Multiply(x, 20, matrix, {actual.data(), kRows}, GetParam().kernels, pool);
+  EXPECT_EQ(actual, expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, MultiplyTest,
                          testing::Values(Product{MatrixFormat::kFloat32, CpuKernels::kPortable},
                                          Product{MatrixFormat::kFloat32, CpuKernels::kAvx2},
@@ -183,9 +190,11 @@ INSTANTIATE_TEST_SUITE_P(Kernels, MultiplyTest,
                                          Product{MatrixFormat::kBfloat16, CpuKernels::kAvx2},
                                          Product{MatrixFormat::kBfloat16, CpuKernels::kAvx512},
                                          Product{MatrixFormat::kBfloat16, CpuKernels::kAvx512Bf16},
+                                         Product{MatrixFormat::kBfloat16, CpuKernels::kAmx},
                                          Product{MatrixFormat::kInt8, CpuKernels::kPortable},
                                          Product{MatrixFormat::kInt8, CpuKernels::kAvx2},
-                                         Product{MatrixFormat::kInt8, CpuKernels::kAvx512}),
+                                         Product{MatrixFormat::kInt8, CpuKernels::kAvx512},
+                                         Product{MatrixFormat::kInt8, CpuKernels::kAmx}),
                          [](const auto& tested) {
                            return StrCat(MatrixFormatName(tested.param.format), "_",
                                          CpuKernelsName(tested.param.kernels));

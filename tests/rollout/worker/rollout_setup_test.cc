@@ -87,6 +87,13 @@ TEST_F(RolloutSetup, WhatTheJobLeavesOpenFollowsTheContainer) {
   EXPECT_EQ(MakeEngineOptions(spec_, limits).cache_bytes, 5000);
 }
 
+TEST_F(RolloutSetup, OnlyAnEngineWithoutStalenessIsDeterministic) {
+  spec_.mutable_staleness()->set_max(0);
+  EXPECT_TRUE(MakeEngineOptions(spec_).deterministic);
+  spec_.mutable_staleness()->set_max(1);
+  EXPECT_FALSE(MakeEngineOptions(spec_).deterministic);
+}
+
 TEST_F(RolloutSetup, TheEngineFollowsDtypeAndKv) {
   EXPECT_FALSE(MakeEngineOptions(spec_).bf16);
   EXPECT_EQ(MakeEngineOptions(spec_).kv, KvPolicy::kKeep);
