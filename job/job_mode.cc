@@ -21,6 +21,13 @@ std::vector<ConfigError> CheckMode(const JobSpec& spec, const KeyPlaces& places,
                                "inprocess works within one process only; use auto, shm or "
                                "grpc_relay, or freshet local"));
   }
+  const std::string& engine = spec.rollout().engine();
+  if (mode == JobMode::kLocal && !engine.empty() && engine != "native") {
+    errors.push_back(places.At("rollout.engine",
+                               StrCat(engine,
+                                      " needs a server of its own next to a rollout; submit the "
+                                      "job to a cluster, or use native")));
+  }
   return errors;
 }
 

@@ -176,6 +176,7 @@ std::vector<ConfigError> ValidateJob(const JobSpec& spec, const KeyPlaces& place
   CheckDataRules(context);
   CheckEvalRules(context);
   CheckServiceRules(context);
+  CheckEngineRules(context);
   CheckSteps(context);
   CheckGroupSize(context);
   CheckStaleness(context);

@@ -54,6 +54,8 @@ std::string EvalSetKey(const JobSpec& spec, size_t set, std::string_view setting
 
 // Checks the evaluation sets.
 void CheckEvalRules(RuleContext& context);
+// Checks what the inference server of rollout.engine cannot do.
+void CheckEngineRules(RuleContext& context);
 // Checks environment, reward services and the rollout pool.
 void CheckServiceRules(RuleContext& context);
 

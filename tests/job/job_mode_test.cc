@@ -41,5 +41,16 @@ TEST(JobMode, SeparateServicesShareNoProcess) {
                           "only; use auto, shm or grpc_relay, or freshet local"));
 }
 
+TEST(JobMode, AnInferenceServerNeedsACluster) {
+  const JobResult job = ParseJob(MinimalJob(), "job.yaml");
+  JobSpec spec = job.spec;
+  spec.mutable_rollout()->set_engine("vllm");
+  EXPECT_THAT(CheckMode(spec, job.places, JobMode::kCluster), IsEmpty());
+  const std::vector<ConfigError> errors = CheckMode(spec, job.places, JobMode::kLocal);
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_THAT(FormatConfigError(errors[0]),
+              testing::HasSubstr("rollout.engine: vllm needs a server of its own"));
+}
+
 }  // namespace
 }  // namespace freshet
