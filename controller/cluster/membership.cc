@@ -36,6 +36,9 @@ absl::Status CheckRequest(const cluster::v1::RegisterRequest& request) {
   if (!request.pool().empty() && !GoodName(request.pool())) {
     return InvalidArgument("pool: must be letters, digits, '.', '_' and '-'");
   }
+  if (!request.engine().empty() && !GoodName(request.engine())) {
+    return InvalidArgument("engine: must be letters, digits, '.', '_' and '-'");
+  }
   if (request.address().size() > 512 || request.http_address().size() > 512) {
     return InvalidArgument("address: must have at most 512 bytes");
   }
@@ -73,6 +76,7 @@ absl::StatusOr<Registration> Membership::PlanRegister(const cluster::v1::Registe
   record.set_pool(request.role() != cluster::v1::ROLE_ROLLOUT ? ""
                   : request.pool().empty()                    ? "default"
                                                               : request.pool());
+  if (request.role() == cluster::v1::ROLE_ROLLOUT) record.set_engine(request.engine());
   record.set_incarnation(request.incarnation());
   record.set_address(request.address());
   record.set_http_address(request.http_address());

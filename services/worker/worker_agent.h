@@ -27,7 +27,8 @@ namespace freshet::runtime {
 struct WorkerAgentOptions {
   std::vector<std::string> controllers;  // HOST:PORT of leader and standbys, tried in turn
   ChannelOptions channel;                // keepalive is overridden by the agent
-  // Set: role, worker, address, http_address, pool, host, version, incarnation.
+  // Set: role, worker, address, http_address, pool, engine, host, version,
+  // incarnation.
   cluster::v1::RegisterRequest identity;
   Backoff::Options backoff;
   absl::Duration call_timeout = absl::Seconds(5);   // per Register or Deregister

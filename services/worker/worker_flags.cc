@@ -108,6 +108,7 @@ absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
       flags.name.empty() ? StrCat(Name(role), "-", HostName(), "-", ::getpid()) : flags.name);
   SetLogWorker(options.identity.worker());
   options.identity.set_pool(flags.pool);
+  options.identity.set_engine(flags.engine);
   options.identity.set_host(HostId());
   options.identity.set_version(program_version);
   options.identity.set_incarnation(RandomId());

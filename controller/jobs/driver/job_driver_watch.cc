@@ -259,6 +259,7 @@ absl::Status JobDriver::Watch(JobRecord& record, const WorkersReport& report, ab
   health.trainer_starts = report.trainers > 0 && !report.trainer_running && !report.trainer_done;
   health.trainer_done = record.trainer_done();
   health.pool = record.pool();
+  health.engine = EngineOf(spec_);
   if (!store_status_.ok()) health.store_error = Message(store_status_);
   if (const absl::Status space = context_.stores.CheckSpace(); !space.ok()) {
     health.store_full = Message(space);

@@ -24,8 +24,12 @@ bool IsReady(const Member& member) {
 
 QueuedJob ToQueued(const JobRecord& record) {
   const std::string& pool = record.spec().pool();
-  return {record.id(), record.priority(), FromTimestamp(record.created()),
-          pool.empty() ? "default" : pool, record.trainer()};
+  return {record.id(),
+          record.priority(),
+          FromTimestamp(record.created()),
+          pool.empty() ? "default" : pool,
+          EngineOf(record.spec()),
+          record.trainer()};
 }
 
 }  // namespace
@@ -236,7 +240,7 @@ absl::Status JobManager::RunQueue() {
     } else if (member.record.role() == cluster::v1::ROLE_ROLLOUT && IsReady(member)) {
       PoolSlot& pool = pools[member.record.pool()];
       pool.name = member.record.pool();
-      ++pool.ready;
+      ++pool.ready[EngineOf(member.record)];
     }
   }
   for (auto& [name, pool] : pools) {

@@ -24,7 +24,7 @@ bool TakesWork(const Member& member) {
 bool Serves(const JobRecord& job, const Member& member) {
   switch (member.record.role()) {
     case ROLE_ROLLOUT:
-      return member.record.pool() == job.pool();
+      return member.record.pool() == job.pool() && EngineOf(member.record) == EngineOf(job.spec());
     case ROLE_REWARD:
       return true;
     case ROLE_ENV:

@@ -30,8 +30,8 @@ struct AssignmentChange {
 };
 
 // Matches the assignments in an active job's record to the available workers:
-// - All connected, non-draining rollouts of its pool, reward workers and, for a job with an
-//   environment, environment workers get one.
+// - All connected, non-draining rollouts of its pool with its engine, reward workers and, for a job
+//   with an environment, environment workers get one.
 // - A worker that is lost, has left, or came back under another epoch loses its assignment.
 // - The trainer's place is kept: a process that comes back continues its assignment; another
 //   process of the same name gets a new one and recovers from its checkpoint.

@@ -49,12 +49,27 @@ std::string TrainerReason(const std::vector<TrainerSlot>& trainers, const Queued
   return StrCat("waits for a trainer: 0 of ", ready, " free, taken by ", Holders(holders));
 }
 
+int64_t Ready(const PoolSlot& pool, const std::string& engine) {
+  const auto found = pool.ready.find(engine);
+  return found == pool.ready.end() ? 0 : found->second;
+}
+
 std::string PoolReason(const PoolSlot* pool, const QueuedJob& job) {
-  if (pool == nullptr || pool->ready == 0) {
+  if (pool != nullptr && Ready(*pool, job.engine) > 0) {
+    return StrCat("waits for pool ", job.pool, ": its ", Ready(*pool, job.engine),
+                  " rollouts work for ", pool->job);
+  }
+  std::string others;
+  if (pool != nullptr) {
+    for (const auto& [engine, count] : pool->ready) {
+      others += StrCat(others.empty() ? "" : ", ", count, " with engine ", engine);
+    }
+  }
+  if (others.empty() && job.engine == "native") {
     return StrCat("waits for rollouts: 0 ready in pool ", job.pool);
   }
-  return StrCat("waits for pool ", job.pool, ": its ", pool->ready, " rollouts work for ",
-                pool->job);
+  return StrCat("needs a rollout with engine ", job.engine, ": pool ", job.pool, " has ",
+                others.empty() ? "none that is ready" : others);
 }
 
 }  // namespace
@@ -73,7 +88,7 @@ Schedule ScheduleJobs(const ScheduleInput& input) {
   for (const QueuedJob& job : queue) {
     TrainerSlot* trainer = FindTrainer(trainers, job);
     PoolSlot* pool = FindPool(pools, job.pool);
-    const bool pool_free = pool != nullptr && pool->ready > 0 && pool->job.empty();
+    const bool pool_free = pool != nullptr && Ready(*pool, job.engine) > 0 && pool->job.empty();
     if (trainer != nullptr && pool_free) {
       trainer->job = job.id;
       pool->job = job.id;

@@ -2,6 +2,7 @@
 #define FRESHET_CONTROLLER_JOBS_PLAN_SCHEDULER_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct QueuedJob {
   int32_t priority = 0;  // larger first
   absl::Time created;    // then older first
   std::string pool;      // rollout pool that it wants
+  std::string engine;    // rollout.engine
   // Trainer that holds its checkpoints; "" for a job that never ran.
   std::string trainer;
 };
@@ -26,8 +28,8 @@ struct TrainerSlot {
 
 struct PoolSlot {
   std::string name;
-  int64_t ready = 0;  // rollouts alive and not draining
-  std::string job;    // its current job; "" if free
+  std::map<std::string, int64_t> ready;  // rollouts alive and not draining, by engine
+  std::string job;                       // its current job; "" if free
 };
 
 struct ScheduleInput {
@@ -50,11 +52,12 @@ struct Schedule {
   std::vector<JobWait> waits;  // all other queued jobs
 };
 
-// Which queued jobs start now. A trainer and the rollouts of a pool serve one job at a time. Reward
-// and environment workers serve all jobs, so no job waits for them here. Jobs are taken by
-// priority, then age. A job that cannot start does not block later jobs that need other workers,
-// but trainers and pools that the first waiting job could use are kept for it. A job that ran
-// before goes back to the trainer that has its checkpoints. Pure. O((jobs + workers) * jobs).
+// Which queued jobs start now. A trainer and the rollouts of a pool serve one job at a time;
+// rollouts with another engine than the job's stay idle. Reward and environment workers serve all
+// jobs, so no job waits for them here. Jobs are taken by priority, then age. A job that cannot
+// start does not block later jobs that need other workers, but trainers and pools that the first
+// waiting job could use are kept for it. A job that ran before goes back to the trainer that has
+// its checkpoints. Pure. O((jobs + workers) * jobs).
 Schedule ScheduleJobs(const ScheduleInput& input);
 
 }  // namespace freshet

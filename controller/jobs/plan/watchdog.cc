@@ -54,9 +54,11 @@ Blockage Name(const JobHealth& health, absl::Duration patience) {
   const std::string env_error = ErrorOf(health, cluster::v1::ROLE_ENV);
   // A missing worker matters only once the step depends on it.
   if (health.rollouts == 0 && edge != "trainer" && edge != "reward") {
-    return Because("rollout",
-                   StrCat("pool ", health.pool, ": 0 rollouts ready",
-                          rollout_error.empty() ? "" : "; ", rollout_error, StoreText(health)));
+    return Because(
+        "rollout",
+        StrCat("pool ", health.pool, ": 0 rollouts ",
+               health.engine == "native" ? "" : "with engine " + health.engine + " ", "ready",
+               rollout_error.empty() ? "" : "; ", rollout_error, StoreText(health)));
   }
   if (health.needs_env && health.envs == 0 && edge != "trainer" && edge != "reward") {
     return Because("env", StrCat("0 environment workers ready", StoreText(health)));

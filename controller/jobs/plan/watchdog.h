@@ -44,6 +44,7 @@ struct JobHealth : WorkersHealth {
   bool trainer_starts = false;  // it loads the model, warms up or redoes steps
   bool trainer_done = false;    // all steps are done; an evaluation may be running
   std::string pool;
+  std::string engine = "native";
   std::string store_error;  // error of the last call to the store, "" if it succeeded
   std::string store_full;   // the backend has no room for new samples; "" if it has
   std::optional<Explanation> explanation;  // the store's, if it works

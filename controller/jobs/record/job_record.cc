@@ -73,6 +73,15 @@ bool NeedsEnvWorkers(const job::v1::JobSpec& spec) {
   return spec.has_environment() && spec.environment().address().empty();
 }
 
+std::string EngineOf(const job::v1::JobSpec& spec) {
+  // Jobs accepted by an older version do not have it.
+  return spec.rollout().has_engine() ? spec.rollout().engine() : "native";
+}
+
+std::string EngineOf(const cluster::v1::WorkerRecord& rollout) {
+  return rollout.engine().empty() ? "native" : rollout.engine();
+}
+
 JobRecord NewJobRecord(const std::string& id, const job::v1::JobSpec& spec, int32_t priority,
                        absl::Time now) {
   JobRecord record;

@@ -29,6 +29,10 @@ bool IsActive(const JobRecord& record);
 // The job's episodes run on the cluster's environment workers.
 bool NeedsEnvWorkers(const job::v1::JobSpec& spec);
 
+// What generates the job's samples, and what a rollout generates with: "native" if not given.
+std::string EngineOf(const job::v1::JobSpec& spec);
+std::string EngineOf(const cluster::v1::WorkerRecord& rollout);
+
 // Number of latest events kept in a record, for Get.
 constexpr int kRecentEvents = 16;
 

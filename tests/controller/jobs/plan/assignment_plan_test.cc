@@ -96,6 +96,16 @@ TEST_F(AssignmentPlanTest, RolloutsOfOtherPoolsAndWorkersThatDrainAreLeftAlone) 
   EXPECT_THAT(Assigned(), ElementsAre("t", "w"));
 }
 
+TEST_F(AssignmentPlanTest, OnlyRolloutsOfTheJobsEngineGetWork) {
+  std::vector<Member> workers = AssignableMembers();
+  workers[1].record.set_engine("vllm");
+  Plan(workers);
+  EXPECT_THAT(Assigned(), ElementsAre("t", "r1", "w"));
+  record_.mutable_spec()->mutable_rollout()->set_engine("vllm");
+  Plan(workers);
+  EXPECT_THAT(Assigned(), ElementsAre("t", "w", "r0"));
+}
+
 TEST_F(AssignmentPlanTest, AWorkerThatDrainsKeepsWhatItHasUntilItLeaves) {
   std::vector<Member> workers = AssignableMembers();
   Plan(workers);

@@ -10,14 +10,14 @@ using testing::HasSubstr;
 
 QueuedJob Job(const std::string& id, int priority, int created, const std::string& pool = "default",
               const std::string& trainer = "") {
-  return {id, priority, absl::FromUnixSeconds(created), pool, trainer};
+  return {id, priority, absl::FromUnixSeconds(created), pool, "native", trainer};
 }
 
 ScheduleInput OneOfEach(std::vector<QueuedJob> queue) {
   ScheduleInput input;
   input.queue = std::move(queue);
   input.trainers = {{"trainer-0", true, ""}};
-  input.pools = {{"default", 2, ""}};
+  input.pools = {{"default", {{"native", 2}}, ""}};
   return input;
 }
 
@@ -59,13 +59,28 @@ TEST(Scheduler, SaysThatThereIsNoTrainer) {
 
 TEST(Scheduler, SaysThatThereAreNoRollouts) {
   ScheduleInput input = OneOfEach({Job("a", 0, 1)});
-  input.pools = {{"default", 0, ""}};
+  input.pools = {{"default", {}, ""}};
   EXPECT_EQ(ScheduleJobs(input).waits[0].reason, "waits for rollouts: 0 ready in pool default");
+}
+
+TEST(Scheduler, AJobStartsOnlyWithRolloutsOfItsEngine) {
+  ScheduleInput input = OneOfEach({Job("a", 0, 1)});
+  input.queue[0].engine = "vllm";
+  EXPECT_EQ(ScheduleJobs(input).waits[0].reason,
+            "needs a rollout with engine vllm: pool default has 2 with engine native");
+  input.pools[0].ready.clear();
+  EXPECT_EQ(ScheduleJobs(input).waits[0].reason,
+            "needs a rollout with engine vllm: pool default has none that is ready");
+  input.pools[0].ready = {{"native", 2}, {"vllm", 1}};
+  EXPECT_EQ(Started(ScheduleJobs(input)), "a@trainer-0,default ");
+  input.pools[0].job = "other";
+  EXPECT_EQ(ScheduleJobs(input).waits[0].reason,
+            "waits for pool default: its 1 rollouts work for other");
 }
 
 TEST(Scheduler, SaysWhoHasThePool) {
   ScheduleInput input = OneOfEach({Job("a", 0, 1)});
-  input.pools = {{"default", 2, "other"}};
+  input.pools = {{"default", {{"native", 2}}, "other"}};
   EXPECT_EQ(ScheduleJobs(input).waits[0].reason,
             "waits for pool default: its 2 rollouts work for other");
 }
@@ -73,20 +88,20 @@ TEST(Scheduler, SaysWhoHasThePool) {
 TEST(Scheduler, TwoJobsRunBesideEachOtherOnWorkersOfTheirOwn) {
   ScheduleInput input = OneOfEach({Job("a", 0, 1, "x"), Job("b", 0, 2, "y")});
   input.trainers = {{"trainer-1", true, ""}, {"trainer-0", true, ""}};
-  input.pools = {{"x", 1, ""}, {"y", 1, ""}};
+  input.pools = {{"x", {{"native", 1}}, ""}, {"y", {{"native", 1}}, ""}};
   EXPECT_EQ(Started(ScheduleJobs(input)), "a@trainer-0,x b@trainer-1,y ");
 }
 
 TEST(Scheduler, AJobThatWaitsForItsPoolDoesNotHoldUpOneThatCanRun) {
   ScheduleInput input = OneOfEach({Job("a", 0, 1, "x"), Job("b", 0, 2, "y")});
   input.trainers = {{"trainer-0", true, ""}, {"trainer-1", true, ""}};
-  input.pools = {{"x", 0, ""}, {"y", 1, ""}};
+  input.pools = {{"x", {}, ""}, {"y", {{"native", 1}}, ""}};
   EXPECT_EQ(Started(ScheduleJobs(input)), "b@trainer-1,y ");
 }
 
 TEST(Scheduler, WhatTheFirstJobWaitsWithIsNotGivenToLaterOnes) {
   ScheduleInput input = OneOfEach({Job("a", 0, 1, "x"), Job("b", 0, 2, "y")});
-  input.pools = {{"x", 0, ""}, {"y", 1, ""}};
+  input.pools = {{"x", {}, ""}, {"y", {{"native", 1}}, ""}};
   const Schedule schedule = ScheduleJobs(input);
   EXPECT_TRUE(schedule.starts.empty()) << "one trainer, kept for a";
 }

@@ -70,6 +70,12 @@ INSTANTIATE_TEST_SUITE_P(
              "reward", "3 rows unscored; reward worker r0: rows wait for their scorer since 4s"},
         Case{"NoRollout", [](JobHealth& h) { h.rollouts = 0; }, "rollout",
              "pool default: 0 rollouts ready; step 3 needs 2 groups"},
+        Case{"NoRolloutOfItsEngine",
+             [](JobHealth& h) {
+               h.rollouts = 0;
+               h.engine = "vllm";
+             },
+             "rollout", "pool default: 0 rollouts with engine vllm ready; step 3 needs 2 groups"},
         Case{"RolloutFails",
              [](JobHealth& h) { h.errors[cluster::v1::ROLE_ROLLOUT] = "rollout-0: no weights"; },
              "rollout", "no weights"},
