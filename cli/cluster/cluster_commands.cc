@@ -96,6 +96,24 @@ int Status(const std::string& name, bool json) {
   return kExitDone;
 }
 
+// Each rollout has a server of its own, because the server has one set of weights.
+absl::Status CheckEngine(const ClusterUpFlags& flags) {
+  const size_t servers = flags.engine_addresses.size();
+  if (flags.rollout_engine == "native") {
+    return servers == 0 && flags.engine_folders.empty()
+               ? absl::OkStatus()
+               : InvalidArgument(
+                     "--rollout-engine-address and --rollout-engine-dir need --rollout-engine");
+  }
+  if (servers == static_cast<size_t>(flags.rollouts) && flags.engine_folders.size() == servers) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("--rollout-engine ", flags.rollout_engine, " with ", flags.rollouts,
+                         " rollouts needs as many --rollout-engine-address and ",
+                         "--rollout-engine-dir, got ", servers, " and ",
+                         flags.engine_folders.size());
+}
+
 void AddUpFlags(const Command& command, ClusterUpFlags& flags) {
   command.Add("--rollouts", flags.rollouts, "rollout engines").Range(0, kMaxWorkers);
   command.Add("--rewards", flags.rewards, "reward workers").Range(0, kMaxWorkers);
@@ -109,6 +127,18 @@ void AddUpFlags(const Command& command, ClusterUpFlags& flags) {
       .Add("--data-root", flags.data_roots,
            "folder below which jobs may name files, besides your home; repeatable")
       .ExistingFolder();
+  command.Add("--rollout-engine", flags.rollout_engine, "what the rollouts generate with")
+      .OneOf({"native", "vllm", "sglang"})
+      .ShowDefault();
+  command
+      .Add("--rollout-engine-address", flags.engine_addresses,
+           "HOST:PORT of the inference server of a rollout; once for each")
+      .OneValueEach();
+  command
+      .Add("--rollout-engine-dir", flags.engine_folders,
+           "folder that a rollout shares with its inference server; once for each")
+      .OneValueEach();
+  command.AfterParsing([&flags] { return CheckEngine(flags); });
   command.Add("--bin-dir", flags.binary_folder, "folder of the roles' programs").Hidden();
 }
 

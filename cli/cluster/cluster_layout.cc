@@ -58,6 +58,12 @@ std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId&
   add("--controller", layout.Controllers());
   if (!id.pool.empty()) add("--pool", id.pool);
   if (id.role == "trainer") add("--state-dir", layout.TrainerFolder());
+  const auto at = static_cast<size_t>(id.index - 1);
+  if (id.role == "rollout" && id.pool.empty() && at < layout.engine_servers.size()) {
+    add("--engine", layout.engine);
+    add("--engine-address", layout.engine_servers[at].address);
+    add("--engine-dir", layout.engine_servers[at].folder);
+  }
   return argv;
 }
 

@@ -11,6 +11,12 @@
 
 namespace freshet {
 
+// The inference server of one rollout.
+struct EngineServer {
+  std::string address;  // HOST:PORT
+  std::string folder;   // shared with the rollout, absolute
+};
+
 // Folders, ports and programs of a cluster on this machine.
 struct ClusterLayout {
   std::string name;
@@ -21,6 +27,10 @@ struct ClusterLayout {
   std::vector<int> controller_ports;    // one per controller
   std::map<std::string, int> wanted;    // number of processes by group, at the start
   std::vector<std::string> data_roots;  // absolute folders below which jobs may name files
+  // Rollouts of the default pool, in order, that generate on a server of this kind; others are
+  // native.
+  std::string engine;
+  std::vector<EngineServer> engine_servers;
 
   std::string LogFile(const std::string& process) const {
     return folder + "/logs/" + process + ".log";

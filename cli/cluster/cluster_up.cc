@@ -36,6 +36,11 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
   for (const std::string& folder : flags.data_roots) {
     layout.data_roots.push_back(std::filesystem::absolute(folder));
   }
+  if (flags.rollout_engine != "native") layout.engine = flags.rollout_engine;
+  for (size_t i = 0; i < flags.engine_addresses.size(); ++i) {
+    layout.engine_servers.push_back(
+        {flags.engine_addresses[i], std::filesystem::absolute(flags.engine_folders[i])});
+  }
   layout.redis_program = FindProgram("redis-server");
   layout.redis_port = FreePort();
   layout.controller_ports = {FreePort(flags.port)};
@@ -131,10 +136,10 @@ std::string ClusterFolder(const std::string& name) { return StateFolder() + "/cl
 
 int ClusterUp(const ClusterUpFlags& flags) {
   if (ClusterRuns(flags.name)) {
-    return SayUp(flags, flags.data_roots.empty()
-                            ? "is up already"
-                            : "is up already, with its previous data roots (to change them: "
-                              "freshet cluster down, then up)");
+    const bool asks = !flags.data_roots.empty() || flags.rollout_engine != "native";
+    return SayUp(flags, asks ? "is up already, with its previous data roots and engines (to change "
+                               "them: freshet cluster down, then up)"
+                             : "is up already");
   }
   RemoveStrays(flags.name);
   const absl::StatusOr<ClusterLayout> layout = LayoutOf(flags);

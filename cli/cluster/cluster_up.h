@@ -19,6 +19,10 @@ struct ClusterUpFlags {
   std::string binary_folder;  // of freshet-ROLE; "": this program's
   // Folders below which jobs may name files, besides the caller's home.
   std::vector<std::string> data_roots;
+  // What the rollouts generate with. Unless native: the server and the shared folder of each.
+  std::string rollout_engine = "native";
+  std::vector<std::string> engine_addresses;
+  std::vector<std::string> engine_folders;
 };
 
 // Starts a cluster's supervisor in the background and waits until everything is ready, or reports

@@ -65,6 +65,10 @@ struct EngineStats {
   int64_t tokens_reused = 0;     // of prompts and kept responses, found in the cache
   int64_t preemptions = 0;  // requests that gave their cache up to others, to be computed again
   int64_t weight_swaps = 0;
+  // Of an engine with a server: 1 while that cannot generate, and how often it was lost and started
+  // anew.
+  int64_t servers_down = 0;
+  int64_t server_restarts = 0;
 };
 
 // Token-in, token-out generation. Adapters of other inference servers implement the same interface.

@@ -52,6 +52,9 @@ class RolloutMetrics::Job {
           Number(c.groups_handed_back));
     Count("freshet_rollout_engine_failures_total", "Engine failures during generation.",
           Number(c.engine_failures));
+    Count("freshet_rollout_engine_restarts_total",
+          "Times that the engine's inference server was lost and started anew.",
+          Number(c.engine.server_restarts));
     Count("freshet_rollout_preemptions_total",
           "Prompt groups whose KV cache was taken for older ones, to be computed again.",
           Number(c.engine.preemptions));
@@ -77,6 +80,9 @@ class RolloutMetrics::Job {
           Number(engine.running_sequences));
     Gauge("freshet_rollout_bound_sequences", "Samples that can be generated concurrently.",
           Number(engine.capacity_sequences));
+    Gauge("freshet_rollout_engine_down",
+          "1 while the engine's inference server cannot generate, because it starts; else 0.",
+          Number(engine.servers_down));
     const double used = Number(engine.cache_blocks - engine.cache_blocks_free);
     Gauge("freshet_kv_cache_used_ratio", "Share of the KV cache's blocks that are in use.",
           engine.cache_blocks > 0 ? used / Number(engine.cache_blocks) : 0);

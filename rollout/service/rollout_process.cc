@@ -9,17 +9,21 @@
 #include "base/clock.h"
 #include "base/command_line.h"
 #include "rollout/service/cluster_planes.h"
+#include "rollout/service/engine_choice.h"
 #include "rollout/service/rollout_metrics.h"
 #include "services/runtime/process_identity.h"
 #include "weights/grpc/weight_sync_metrics.h"
 
 namespace freshet {
 
-int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, StoreWrapper wrap_store) {
+int RunRolloutProcess(int argc, char** argv, EngineFactory make_native, StoreWrapper wrap_store) {
   CommandLine app("generates the samples of a cluster's jobs", "freshet-rollout");
   runtime::WorkerFlags flags;
   runtime::AddWorkerFlags(app, flags);
+  EngineFlags engine;
+  AddEngineFlags(app, engine);
   if (const std::optional<int> code = app.Parse(argc, argv)) return *code;
+  flags.engine = engine.kind;
   const auto process =
       WorkerProcess::Create(flags, cluster::v1::ROLE_ROLLOUT, std::move(wrap_store));
   if (process == nullptr) return 2;
@@ -37,7 +41,8 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine, StoreWra
                                 flags.time_scale);
   RolloutContext context;
   context.open_store = process->open_store();
-  context.make_engine = std::move(make_engine);
+  engine.time_scale = flags.time_scale;
+  context.make_engine = ChooseEngine(engine, std::move(make_native), clock);
   context.weights = &weights;
   context.open_environments =
       [&](const job::v1::JobSpec& spec) -> absl::StatusOr<std::unique_ptr<EnvironmentPool>> {

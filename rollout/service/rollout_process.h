@@ -6,8 +6,9 @@
 
 namespace freshet {
 
-// main() of a rollout process. `make_engine` creates its engines. Returns the exit code.
-int RunRolloutProcess(int argc, char** argv, EngineFactory make_engine,
+// main() of a rollout process. `make_native` creates its engines, unless --engine names another
+// kind. Returns the exit code.
+int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
                       StoreWrapper wrap_store = {});
 
 }  // namespace freshet

@@ -40,6 +40,8 @@ void RolloutStats::Add(const RolloutStats& other) {
   c.engine.tokens_reused += o.engine.tokens_reused;
   c.engine.preemptions += o.engine.preemptions;
   c.engine.weight_swaps += o.engine.weight_swaps;
+  c.engine.servers_down += o.engine.servers_down;
+  c.engine.server_restarts += o.engine.server_restarts;
   version = std::max(version, other.version);
   max_unsent_samples += other.max_unsent_samples;
 }
@@ -55,6 +57,7 @@ void RolloutStats::Rest() {
   counters.engine.capacity_sequences = 0;
   counters.engine.cache_blocks = 0;
   counters.engine.cache_blocks_free = 0;
+  counters.engine.servers_down = 0;
   version = -1;
   max_unsent_samples = 0;
 }

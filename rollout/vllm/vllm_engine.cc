@@ -400,6 +400,7 @@ void VllmEngine::Lost(const absl::Status& why) {
     sample.tries = 0;
     sample.retry_at = absl::InfinitePast();
   });
+  ++server_restarts_;
   error_ = StatusOf(absl::StatusCode::kUnavailable, Message(why));
   const std::optional<StoredWeights>& weights = lanes_[0].has_value() ? lanes_[0] : lanes_[1];
   const absl::Status started = server_.Start(*weights);
@@ -479,6 +480,8 @@ EngineStats VllmEngine::stats() const {
   stats.tokens_generated_evaluation = tokens_[static_cast<size_t>(Lane::kEvaluation)];
   stats.tokens_prefilled = tokens_prefilled_;
   stats.weight_swaps = weight_swaps_;
+  stats.servers_down = server_.state() == VllmServer::State::kReady ? 0 : 1;
+  stats.server_restarts = server_restarts_;
   return stats;
 }
 

@@ -148,6 +148,7 @@ class VllmEngine final : public InferenceEngine {
   int64_t tokens_[kNumLanes] = {};
   int64_t tokens_prefilled_ = 0;
   int64_t weight_swaps_ = 0;
+  int64_t server_restarts_ = 0;
 };
 
 }  // namespace freshet

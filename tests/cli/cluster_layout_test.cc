@@ -12,6 +12,7 @@ using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
 using testing::Not;
 
 ClusterLayout Layout() {
@@ -42,6 +43,19 @@ TEST(ClusterLayout, CommandLines) {
   EXPECT_THAT(CommandOf(Layout(), {"trainer", "", 1}),
               AllOf(Contains("--state-dir"), Contains("/state/trainer"), Contains("/home/ann"),
                     Contains("/data")));
+}
+
+TEST(ClusterLayout, RolloutsWithAServerGetItsFlags) {
+  ClusterLayout layout = Layout();
+  layout.engine = "vllm";
+  layout.engine_servers = {{"127.0.0.1:8000", "/dev/shm/a"}, {"127.0.0.1:8001", "/dev/shm/b"}};
+  EXPECT_THAT(CommandOf(layout, {"rollout", "", 2}),
+              IsSupersetOf({"--engine", "vllm", "--engine-address", "127.0.0.1:8001",
+                            "--engine-dir", "/dev/shm/b"}));
+  for (const ProcessId& id : {ProcessId{"rollout", "", 3}, ProcessId{"rollout", "small", 1},
+                              ProcessId{"trainer", "", 1}}) {
+    EXPECT_THAT(CommandOf(layout, id), Not(Contains("--engine"))) << id.Name();
+  }
 }
 
 TEST(ClusterLayout, AllControllersAreNamed) {

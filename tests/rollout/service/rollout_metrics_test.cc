@@ -20,6 +20,8 @@ RolloutStats MakeStats() {
   stats.counters.engine.tokens_prefilled = 200;
   stats.counters.engine.tokens_reused = 60;
   stats.counters.engine.preemptions = 5;
+  stats.counters.engine.servers_down = 1;
+  stats.counters.engine.server_restarts = 2;
   stats.counters.engine.cache_blocks = 100;
   stats.counters.engine.cache_blocks_free = 25;
   stats.counters.episodes.terminated = 4;
@@ -43,6 +45,8 @@ TEST(RolloutMetrics, ShowsWhatAWorkSays) {
   EXPECT_EQ(text.Find("freshet_rollout_unsent_samples", {{"job", "a"}}), 3);
   EXPECT_EQ(text.Find("freshet_rollout_unsent_bound_samples", {{"job", "a"}}), 4096);
   EXPECT_EQ(text.Find("freshet_rollout_preemptions_total", {{"job", "a"}}), 5);
+  EXPECT_EQ(text.Find("freshet_rollout_engine_down", {{"job", "a"}}), 1);
+  EXPECT_EQ(text.Find("freshet_rollout_engine_restarts_total", {{"job", "a"}}), 2);
   EXPECT_EQ(text.Find("freshet_kv_cache_used_ratio", {{"job", "a"}}), 0.75);
   EXPECT_EQ(text.Find("freshet_weight_version", {{"job", "a"}, {"role", "rollout"}}), 7);
   EXPECT_EQ(text.Find("freshet_rollout_episodes_total", {{"job", "a"}, {"outcome", "terminated"}}),
@@ -73,6 +77,7 @@ TEST(RolloutMetrics, AWorkThatHasEndedHoldsNothing) {
   const MetricsText text = Scrape(registry);
   EXPECT_EQ(text.Find("freshet_rollout_unsent_samples", {{"job", "a"}}), 0);
   EXPECT_EQ(text.Find("freshet_kv_cache_used_ratio", {{"job", "a"}}), 0);
+  EXPECT_EQ(text.Find("freshet_rollout_engine_down", {{"job", "a"}}), 0);
   EXPECT_EQ(text.Find("freshet_rollout_idle_seconds_total", {{"job", "a"}}), 1.5);
 }
 

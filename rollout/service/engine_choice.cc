@@ -1,0 +1,68 @@
+#include "rollout/service/engine_choice.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "rollout/vllm/vllm_engine.h"
+#include "services/runtime/process_identity.h"
+
+namespace freshet {
+namespace {
+
+VllmOptions OptionsOf(const job::v1::JobSpec& spec, double time_scale) {
+  VllmOptions options;
+  options.max_sequences = std::max(spec.rollout().max_sequences(), spec.group_size());
+  options.request_prefix = runtime::RandomId();
+  options.server.recompute_kv = spec.weight_sync().kv() == "recompute";
+  for (absl::Duration* time :
+       {&options.server.probe_period, &options.server.probe_timeout, &options.server.call_timeout,
+        &options.stall_timeout, &options.retry_delay}) {
+    *time *= time_scale;
+  }
+  return options;
+}
+
+}  // namespace
+
+void AddEngineFlags(const Command& app, EngineFlags& flags) {
+  app.Add("--engine", flags.kind,
+          "what generates: native, or the inference server at --engine-address")
+      .OneOf({"native", "vllm"})
+      .ShowDefault();
+  app.Add("--engine-address", flags.address, "HOST:PORT of the inference server");
+  app.Add("--engine-dir", flags.folder,
+          "folder shared with the inference server, for weights; used by no other rollout");
+  app.AfterParsing([&flags]() -> absl::Status {
+    const bool native = flags.kind == "native";
+    if (native && (!flags.address.empty() || !flags.folder.empty())) {
+      return InvalidArgument("--engine-address and --engine-dir need --engine vllm");
+    }
+    if (native) return absl::OkStatus();
+    if (flags.address.empty() || flags.folder.empty()) {
+      return InvalidArgument("--engine ", flags.kind, " needs --engine-address and --engine-dir");
+    }
+    const auto calls = runtime::OpenHttpCalls(flags.address);
+    return calls.ok() ? absl::OkStatus()
+                      : InvalidArgument("--engine-address: ", Message(calls.status()));
+  });
+}
+
+EngineFactory ChooseEngine(const EngineFlags& flags, EngineFactory make_native,
+                           const Clock& clock) {
+  if (flags.kind == "native") return make_native;
+  return [flags, &clock](
+             const job::v1::JobSpec& spec,
+             const ModelConfig& model) -> absl::StatusOr<std::unique_ptr<InferenceEngine>> {
+    VllmOptions options = OptionsOf(spec, flags.time_scale);
+    FRESHET_ASSIGN_OR_RETURN(auto calls, runtime::OpenHttpCalls(flags.address));
+    FRESHET_ASSIGN_OR_RETURN(auto folder,
+                             WeightsFolder::Open(flags.folder, options.request_prefix, model));
+    return std::make_unique<VllmEngine>(model, std::move(calls), std::move(folder), clock,
+                                        std::move(options));
+  };
+}
+
+}  // namespace freshet
