@@ -24,7 +24,7 @@ absl::Status CheckServable(const WeightSnapshot& snapshot, const ParameterLayout
 //   weights-N/     config.json, generation_config.json and the weights of one version, in bf16
 //   SERVED         symbolic link to the directory that the server starts with
 //   serve          one line: SERVED, the server's model name. If it changes, the supervisor
-//                  (images/vllm/supervise.sh) replaces the server by one of the new name
+//                  (helm/freshet/files/supervise.sh) replaces the server by one of the new name
 //
 // SERVED is "HASH-UNIQUE.K": HASH is of the model's configuration, so that a server can be taken
 // over from a former process; K grows with each restart. Confined to one thread.
