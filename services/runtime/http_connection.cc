@@ -34,15 +34,17 @@ bool WouldBlock(error_code error) {
 
 }  // namespace
 
-HttpConnection::HttpConnection(tcp::socket socket, HttpContext& context)
-    : context_(context), socket_(std::move(socket)), deadline_(socket_.get_executor()) {}
+HttpConnection::HttpConnection(tcp::socket socket, TlsSession tls, HttpContext& context)
+    : context_(context),
+      socket_(std::move(socket), std::move(tls)),
+      deadline_(socket_.tcp().get_executor()) {}
 
 void HttpConnection::Start() {
   place_ = context_.connections.Add(shared_from_this(), state_);
   error_code error;
-  socket_.non_blocking(true, error);
+  socket_.tcp().non_blocking(true, error);
   if (error) return Close();
-  socket_.set_option(tcp::no_delay(true), error);  // pieces of streams are small
+  socket_.tcp().set_option(tcp::no_delay(true), error);  // pieces of streams are small
   ExpectRequest(HttpState::kReading);
   Receive();
 }
@@ -52,7 +54,7 @@ void HttpConnection::Close() {
   open_ = false;
   CountBody(0);
   error_code ignored;
-  socket_.close(ignored);
+  socket_.tcp().close(ignored);
   deadline_.cancel();
   output_.clear();
   context_.connections.Remove(place_, state_);
@@ -100,16 +102,17 @@ void HttpConnection::ExpectRequest(HttpState state) {
 
 void HttpConnection::Read() {
   if (std::exchange(waits_to_read_, true)) return;
-  socket_.async_wait(tcp::socket::wait_read, [this, self = shared_from_this()](error_code error) {
-    waits_to_read_ = false;
-    if (!open_) return;
-    error ? Close() : Receive();
-  });
+  socket_.tcp().async_wait(socket_.read_wait(),
+                           [this, self = shared_from_this()](error_code error) {
+                             waits_to_read_ = false;
+                             if (!open_) return;
+                             error ? Close() : Receive();
+                           });
 }
 
 void HttpConnection::Receive() {
   error_code error;
-  const size_t size = socket_.read_some(asio::buffer(context_.input), error);
+  const size_t size = socket_.Read(asio::buffer(context_.input), error);
   if (WouldBlock(error)) return Read();
   if (error && state_ == HttpState::kAnswering) {
     Advance();  // A client may close its side once it has sent the request.
@@ -169,7 +172,8 @@ void HttpConnection::SendContinue() {
   // Not retried: a client that does not get it sends the body after a while.
   error_code ignored;
   constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-  socket_.write_some(asio::buffer(kContinue), ignored);
+  const asio::const_buffer buffer = asio::buffer(kContinue);
+  socket_.Write({&buffer, 1}, ignored);
 }
 
 bool HttpConnection::CountBody(size_t bytes) {
@@ -241,12 +245,11 @@ void HttpConnection::Advance() {
 void HttpConnection::Write() {
   if (!output_.empty()) {
     std::array<asio::const_buffer, kBuffersAtOnce> buffers;
-    for (size_t i = 0; i < std::min(kBuffersAtOnce, output_.size()); ++i) {
-      buffers[i] = asio::buffer(output_[i]);
-    }
+    const size_t count = std::min(kBuffersAtOnce, output_.size());
+    for (size_t i = 0; i < count; ++i) buffers[i] = asio::buffer(output_[i]);
     buffers[0] += sent_;
     error_code error;
-    const size_t size = socket_.write_some(buffers, error);
+    const size_t size = socket_.Write({buffers.data(), count}, error);
     if (error && !WouldBlock(error)) return Close();
     exchange_->Sent(size);
     sent_ += size;
@@ -259,11 +262,12 @@ void HttpConnection::Write() {
   if (output_.empty()) return SetDeadline(answer_by_);
   if (streamed_) SetDeadline(std::min(answer_by_, In(context_.limits.io_timeout)));
   waits_to_write_ = true;
-  socket_.async_wait(tcp::socket::wait_write, [this, self = shared_from_this()](error_code error) {
-    waits_to_write_ = false;
-    if (!open_) return;
-    error ? Close() : Write();
-  });
+  socket_.tcp().async_wait(socket_.write_wait(),
+                           [this, self = shared_from_this()](error_code error) {
+                             waits_to_write_ = false;
+                             if (!open_) return;
+                             error ? Close() : Write();
+                           });
 }
 
 void HttpConnection::FinishAnswer() {
@@ -271,8 +275,7 @@ void HttpConnection::FinishAnswer() {
   if (!options_.keep_alive || context_.connections.draining()) {
     // Reads until the client closes. Closing with unread bytes would reset the connection, and the
     // client could lose the answer.
-    error_code ignored;
-    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    socket_.EndWriting();
     input_.clear();
     SetState(HttpState::kDraining);
     SetDeadline(In(context_.limits.io_timeout));
@@ -284,7 +287,7 @@ void HttpConnection::FinishAnswer() {
   }
   ExpectRequest(HttpState::kReading);
   // Not parsed here, because the depth of the stack must not depend on the number of requests.
-  asio::post(socket_.get_executor(), [this, self = shared_from_this()] {
+  asio::post(socket_.tcp().get_executor(), [this, self = shared_from_this()] {
     if (open_ && state_ == HttpState::kReading) Parse();
   });
 }

@@ -15,6 +15,7 @@
 #include "services/runtime/http_exchange.h"
 #include "services/runtime/http_message.h"
 #include "services/runtime/http_server.h"
+#include "services/runtime/http_socket.h"
 
 namespace freshet::runtime {
 
@@ -33,7 +34,8 @@ struct HttpContext {
 // waits for own it.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  HttpConnection(boost::asio::ip::tcp::socket socket, HttpContext& context);
+  // `tls` is a session on `socket`; null: plaintext.
+  HttpConnection(boost::asio::ip::tcp::socket socket, TlsSession tls, HttpContext& context);
 
   // Lists it in `context`, and answers a request that has already arrived. Call once.
   void Start();
@@ -64,7 +66,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void FinishAnswer();
 
   HttpContext& context_;
-  boost::asio::ip::tcp::socket socket_;
+  HttpSocket socket_;
   boost::asio::steady_timer deadline_;
   HttpState state_ = HttpState::kReading;
   HttpConnections::Place place_;

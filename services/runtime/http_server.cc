@@ -44,10 +44,11 @@ class HttpServer::Impl {
  public:
   // Throws boost::system::system_error if it cannot listen.
   Impl(const tcp::endpoint& endpoint, const std::string& host, HttpAsyncHandler handler,
-       const HttpLimits& limits)
+       const HttpLimits& limits, std::unique_ptr<HttpTls> tls)
       : loop_(std::make_shared<HttpThread>(
             [this](HttpThread::Function function) { asio::post(io_, std::move(function)); })),
         context_{.handler = std::move(handler), .limits = limits, .thread = loop_},
+        tls_(std::move(tls)),
         acceptor_(io_, endpoint),
         address_(JoinHostPort(host, acceptor_.local_endpoint().port())) {
     Accept();
@@ -70,6 +71,7 @@ class HttpServer::Impl {
 
   const std::shared_ptr<HttpThread> loop_;
   HttpContext context_;
+  const std::unique_ptr<HttpTls> tls_;  // null: plaintext
   asio::io_context io_{1};
   tcp::acceptor acceptor_;
   asio::steady_timer accept_retry_{io_};
@@ -121,9 +123,12 @@ void HttpServer::Impl::Accept() {
       return;
     }
     if (context_.connections.size() < context_.limits.max_connections || MakeRoom()) {
+      TlsSession session = tls_ == nullptr ? nullptr : tls_->Accept(socket.native_handle());
       // Before Accept: a request that has already arrived is answered before the next connection
       // can close this one.
-      std::make_shared<HttpConnection>(std::move(socket), context_)->Start();
+      if (tls_ == nullptr || session != nullptr) {
+        std::make_shared<HttpConnection>(std::move(socket), std::move(session), context_)->Start();
+      }
     }
     Accept();
   });
@@ -166,11 +171,16 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen,
                                                               HttpAsyncHandler handler,
-                                                              const HttpLimits& limits) {
+                                                              const HttpLimits& limits,
+                                                              const TlsFiles& tls) {
   FRESHET_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, ParseListen(listen, limits.flag));
+  std::unique_ptr<HttpTls> sessions;
+  if (tls.enabled()) {
+    FRESHET_ASSIGN_OR_RETURN(sessions, HttpTls::Create(tls));
+  }
   try {
-    return std::unique_ptr<HttpServer>(new HttpServer(
-        std::make_unique<Impl>(endpoint, ParseHostPort(listen)->host, std::move(handler), limits)));
+    return std::unique_ptr<HttpServer>(new HttpServer(std::make_unique<Impl>(
+        endpoint, ParseHostPort(listen)->host, std::move(handler), limits, std::move(sessions))));
   } catch (const boost::system::system_error& failure) {
     return FailedPrecondition(limits.flag, " ", listen,
                               ": cannot listen there: ", failure.code().message());

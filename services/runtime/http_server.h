@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/runtime/endpoint_options.h"
 #include "services/runtime/readiness.h"
 
 namespace prometheus {
@@ -95,10 +96,13 @@ struct HttpLimits {
 class HttpServer {
  public:
   // `listen` is HOST:PORT with a numeric host or "localhost".
-  // Returns INVALID_ARGUMENT: a bad address; FAILED_PRECONDITION: it cannot be listened on.
+  // With `tls` enabled it speaks https only and asks for no client certificate.
+  // Returns INVALID_ARGUMENT: a bad address; FAILED_PRECONDITION: it cannot be listened on; errors
+  // of HttpTls::Create.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen,
                                                            HttpAsyncHandler handler,
-                                                           const HttpLimits& limits = {});
+                                                           const HttpLimits& limits = {},
+                                                           const TlsFiles& tls = {});
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen,
                                                            HttpHandler handler,
                                                            const HttpLimits& limits = {});

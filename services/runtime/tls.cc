@@ -38,8 +38,17 @@ absl::StatusOr<std::unique_ptr<X509, Free>> ReadCertificate(const std::string& p
   return cert;
 }
 
+std::shared_ptr<grpc::experimental::FileWatcherCertificateProvider> MakeProvider(
+    const TlsFiles& files) {
+  const auto seconds = static_cast<unsigned>(absl::ToInt64Seconds(files.refresh));
+  return std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+      files.key, files.cert, files.ca, seconds < 1 ? 1 : seconds);
+}
+
+}  // namespace
+
 // Report unusable files here, because gRPC only logs them and then fails every handshake.
-absl::Status CheckFiles(const TlsFiles& files) {
+absl::Status CheckTlsFiles(const TlsFiles& files) {
   if (!files.ca.empty()) FRESHET_RETURN_IF_ERROR(ReadCertificate(files.ca).status());
   if (files.cert.empty() && files.key.empty()) return absl::OkStatus();
   if (files.cert.empty() || files.key.empty()) {
@@ -57,18 +66,9 @@ absl::Status CheckFiles(const TlsFiles& files) {
   return absl::OkStatus();
 }
 
-std::shared_ptr<grpc::experimental::FileWatcherCertificateProvider> MakeProvider(
-    const TlsFiles& files) {
-  const auto seconds = static_cast<unsigned>(absl::ToInt64Seconds(files.refresh));
-  return std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-      files.key, files.cert, files.ca, seconds < 1 ? 1 : seconds);
-}
-
-}  // namespace
-
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const TlsFiles& files, bool require_client_cert) {
-  FRESHET_RETURN_IF_ERROR(CheckFiles(files));
+  FRESHET_RETURN_IF_ERROR(CheckTlsFiles(files));
   grpc::experimental::TlsServerCredentialsOptions options(MakeProvider(files));
   options.watch_identity_key_cert_pairs();
   if (!files.ca.empty()) options.watch_root_certs();
@@ -81,7 +81,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
     const TlsFiles& files) {
-  FRESHET_RETURN_IF_ERROR(CheckFiles(files));
+  FRESHET_RETURN_IF_ERROR(CheckTlsFiles(files));
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(MakeProvider(files));
   if (!files.ca.empty()) options.watch_root_certs();

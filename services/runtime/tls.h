@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/runtime/channel.h"
@@ -14,8 +15,11 @@
 
 namespace freshet::runtime {
 
-// Credentials that reread their files every `refresh`, for new connections. NOT_FOUND: an
-// unreadable file; INVALID_ARGUMENT: not PEM, or key and certificate do not match.
+// NOT_FOUND: an unreadable file; INVALID_ARGUMENT: not PEM, or key and certificate do not match.
+absl::Status CheckTlsFiles(const TlsFiles& files);
+
+// Credentials that reread their files every `refresh`, for new connections. Errors of
+// CheckTlsFiles.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const TlsFiles& files, bool require_client_cert);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
