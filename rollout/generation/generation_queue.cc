@@ -104,9 +104,16 @@ void GenerationQueue::Cancel(int64_t id) {
   cv_.NotifyAll();
 }
 
-void GenerationQueue::StartDrain() {
+void GenerationQueue::StartDrain(absl::Time finish_by) {
   const MutexLock lock(mu_);
   draining_ = true;
+  finish_by_ = finish_by;
+}
+
+bool GenerationQueue::Finishing() const {
+  const absl::Time now = clock_.Now();
+  const MutexLock lock(mu_);
+  return draining_ && !entries_.empty() && now < finish_by_;
 }
 
 bool GenerationQueue::Drain(absl::Duration grace) {

@@ -69,8 +69,8 @@ class GenerationQueue {
   // Ends a request soon, unless it has ended.
   void Cancel(int64_t id) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // From now on Submit refuses.
-  void StartDrain() ABSL_LOCKS_EXCLUDED(mu_);
+  // From now on Submit refuses. Until `finish_by`, what has been submitted may end: see Finishing.
+  void StartDrain(absl::Time finish_by = absl::InfinitePast()) ABSL_LOCKS_EXCLUDED(mu_);
   // StartDrain, then waits up to `grace` for all requests to end. Returns whether they did.
   bool Drain(absl::Duration grace) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -79,6 +79,9 @@ class GenerationQueue {
 
   // The following functions are for the engine's thread.
 
+  // Whether a drain still gives requests time to end. The thread then goes on until it does not,
+  // before it calls Close.
+  bool Finishing() const ABSL_LOCKS_EXCLUDED(mu_);
   // Accepts requests again after Close.
   void Open() ABSL_LOCKS_EXCLUDED(mu_);
   // Ends requests that were cancelled or are late, and moves waiting ones to the engine as long as
@@ -125,7 +128,8 @@ class GenerationQueue {
   int64_t next_id_ ABSL_GUARDED_BY(mu_);
   int64_t first_waiting_ ABSL_GUARDED_BY(mu_);  // requests before it do not wait
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
-  std::string closed_ ABSL_GUARDED_BY(mu_);  // why; "": open
+  absl::Time finish_by_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // while it drains
+  std::string closed_ ABSL_GUARDED_BY(mu_);                           // why; "": open
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   QueueStats stats_ ABSL_GUARDED_BY(mu_);
 };

@@ -41,14 +41,34 @@ absl::Status RolloutWorker::Run(std::stop_token stop) {
   absl::Status status;
   while (status.ok() && !stop.stop_requested()) status = Turn();
   ReturnAll();
-  if (queue_ != nullptr) queue_->Close("the rollout stops");
   if (!StoreAwaited()) CountGeneration().IgnoreError();
   {
     MutexLock lock(mu_);
     ended_ = true;
   }
   while (EvaluationBusy()) FinishEvaluation("the rollout worker stops");
+  if (queue_ != nullptr) EndRequests();
   return status;
+}
+
+void RolloutWorker::EndRequests() {
+  while (queue_->Finishing()) {
+    queue_->BeforePoll();
+    if (engine_.Idle()) {
+      queue_->Await(options_.idle_wait);
+      continue;
+    }
+    absl::StatusOr<std::vector<GenerationOutput>> polled =
+        CallEngine([this] { return engine_.Poll(); });
+    polled.ok() ? queue_->AfterPoll(*polled) : queue_->EngineFailed(polled.status());
+  }
+  queue_->Close("the rollout stops");
+}
+
+void RolloutWorker::RestUntil(absl::Time end) { rest_until_ns_.store(absl::ToUnixNanos(end)); }
+
+bool RolloutWorker::Resting() const {
+  return absl::ToUnixNanos(clock_.Now()) < rest_until_ns_.load();
 }
 
 absl::Status RolloutWorker::Turn() {
@@ -59,9 +79,10 @@ absl::Status RolloutWorker::Turn() {
   FRESHET_RETURN_IF_ERROR(RenewLeases());
   if (queue_ != nullptr) queue_->BeforePoll();
   FRESHET_RETURN_IF_ERROR(AdvanceEvaluation());
-  FRESHET_RETURN_IF_ERROR(LeaseMore());
+  const bool resting = Resting();
+  if (!resting) FRESHET_RETURN_IF_ERROR(LeaseMore());
   if (!EngineRests()) evaluation_yields_ = false;
-  const bool full = static_cast<int64_t>(unsent_.size()) >= options_.max_unsent_samples;
+  const bool full = resting || static_cast<int64_t>(unsent_.size()) >= options_.max_unsent_samples;
   std::vector<GenerationOutput> outputs;
   const bool idle = engine_.Idle();
   if (!idle && !full) {
@@ -330,7 +351,7 @@ absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& sta
 
 void RolloutWorker::Idle() {
   const absl::Time start = clock_.Now();
-  if (episodes_ != nullptr && episodes_->open() > 0) {
+  if (episodes_ != nullptr && episodes_->open() > 0 && !Resting()) {
     episodes_->Await(options_.idle_wait);
   } else {
     store_.AwaitChange(Topic::kAdmission, admission_seen_, options_.idle_wait);

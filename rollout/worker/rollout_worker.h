@@ -155,6 +155,11 @@ class RolloutWorker {
   // While paused nothing new is leased; leased groups are finished.
   void SetPaused(bool paused) { paused_.store(paused); }
 
+  // Until `end` the engine generates nothing and nothing is leased; what it holds keeps its place,
+  // its cache and its lease, and weights are loaded. A past time ends that.
+  void RestUntil(absl::Time end);
+  bool Resting() const;
+
   // Limits the groups leased per turn (at least 1); initially unlimited. When the gate opens for
   // all engines at once, this keeps the first one from taking everything it has room for and
   // starving the others.
@@ -195,6 +200,8 @@ class RolloutWorker {
   };
 
   absl::Status Turn();
+  // Lets the requests of a draining queue end, then closes it.
+  void EndRequests();
   void TakeName();
   absl::Status SwapWeights();
 
@@ -261,6 +268,7 @@ class RolloutWorker {
   Episodes* const episodes_;
   GenerationQueue* const queue_;
   std::atomic<bool> paused_{false};
+  std::atomic<int64_t> rest_until_ns_{std::numeric_limits<int64_t>::min()};
   std::atomic<int64_t> lease_share_{std::numeric_limits<int64_t>::max()};
 
   // Used only by the thread of Run().
