@@ -20,6 +20,7 @@ class ScriptedEngine final : public InferenceEngine {
 
   // Called at the start of each Poll; Poll returns its error, if any.
   std::function<absl::Status()> on_poll;
+  std::function<bool()> frozen;  // if it returns true, Poll generates nothing
   PolicyVersion policy{0, 7};
 
   explicit ScriptedEngine(int64_t max_sequences = 8, int64_t cache_blocks = 64)
@@ -36,6 +37,7 @@ class ScriptedEngine final : public InferenceEngine {
     if (on_poll) {
       if (absl::Status status = on_poll(); !status.ok()) return status;
     }
+    if (frozen && frozen()) return std::vector<GenerationOutput>();
     const EngineBatch batch = scheduler_.Fill(Lane::kRollout);
     std::vector<float> logits(batch.wants.size() * kVocabulary, 0.0F);
     for (size_t i = 0; i < batch.wants.size(); ++i) {

@@ -53,6 +53,19 @@ TEST(ChartPolicies, AreReadAndAllowNothingToStrangers) {
   }
 }
 
+TEST(ChartPolicies, UsersUseEnginesByTheirRole) {
+  const auto may = [](const std::string& role, const std::string& method) {
+    return Allows("rollout", {ChartName("user"), "user:ann", "role:" + role},
+                  "/freshet.rollout.v1.RolloutService/" + method);
+  };
+  for (const char* role : {"viewer", "submitter", "admin"}) {
+    EXPECT_TRUE(may(role, "GetStats")) << role;
+    EXPECT_EQ(may(role, "Generate"), role != std::string("viewer")) << role;
+    EXPECT_EQ(may(role, "Pause"), role == std::string("admin")) << role;
+    EXPECT_EQ(may(role, "Resume"), role == std::string("admin")) << role;
+  }
+}
+
 TEST(ChartPolicies, MembersMayCallWhatTheyNeedAndNoMore) {
   const std::string worker = "/freshet.cluster.v1.WorkerService/";
   const std::string weights = "/freshet.weights.v1.WeightService/";
