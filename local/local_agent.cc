@@ -16,20 +16,22 @@ absl::StatusOr<std::unique_ptr<LocalAgent>> LocalAgent::Start(const JobSetup& se
                                                               const Clock& clock) {
   const ModelConfig& config = setup.model.config;
   const Tokenizer& tokenizer = *setup.model.tokenizer;
-  const openai::ToolCallChoice tools = openai::ToolFormatOf(tokenizer);
-  openai::RolloutEndpointOptions options;
-  options.api.model_name = setup.spec.name();
-  options.api.model = {engine.context(), config.vocab_size, config.eos_token_ids,
-                       engine.stats().cache_blocks};
-  options.api.tool_format = tools.format;
-  options.api.defaults = openai::SamplingDefaults(config.generation_text);
-  options.queue.request_timeout = absl::Milliseconds(setup.spec.environment().timeout_ms());
   std::unique_ptr<LocalAgent> agent(new LocalAgent());
   FRESHET_ASSIGN_OR_RETURN(agent->client_,
                            HttpAgentClient::Open(setup.spec.environment().address()));
-  FRESHET_ASSIGN_OR_RETURN(agent->endpoint_, openai::RolloutEndpoint::Start(
-                                                 engine, tokenizer, clock, std::move(options)));
-  const std::string base_url = agent->endpoint_->base_url();
+  FRESHET_ASSIGN_OR_RETURN(agent->port_, openai::EndpointPort::Start({}));
+  const openai::ToolCallChoice tools = openai::ToolFormatOf(tokenizer);
+  openai::RolloutEndpointOptions options;
+  options.api = agent->port_->api();
+  options.api.model_name = setup.spec.name();
+  options.api.model = openai::MakeServedModel(config, engine.stats());
+  options.api.tool_format = tools.format;
+  options.api.defaults = openai::SamplingDefaults(config.generation_text);
+  options.queue.request_timeout = absl::Milliseconds(setup.spec.environment().timeout_ms());
+  agent->endpoint_ =
+      std::make_unique<openai::RolloutEndpoint>(engine, tokenizer, clock, std::move(options));
+  agent->port_->Attach(*agent->endpoint_);
+  const std::string& base_url = agent->port_->base_url();
   FRESHET_LOG(Info) << "event=endpoint url=" << base_url
                     << " tool_calls=" << LogQuoted(tools.reason);
   agent->runner_ =

@@ -8,6 +8,7 @@
 #include "local/job_setup.h"
 #include "rollout/engine/native_engine.h"
 #include "rollout/environment/agent_client.h"
+#include "rollout/openai/endpoint_port.h"
 #include "rollout/openai/rollout_endpoint.h"
 #include "rollout/worker/agent_runner.h"
 
@@ -17,7 +18,7 @@ namespace freshet {
 class LocalAgent {
  public:
   // Setup, engine and clock must outlive the agent. Returns errors of HttpAgentClient::Open and
-  // RolloutEndpoint::Start.
+  // EndpointPort::Start.
   static absl::StatusOr<std::unique_ptr<LocalAgent>> Start(const JobSetup& setup,
                                                            NativeEngine& engine,
                                                            const Clock& clock);
@@ -30,6 +31,7 @@ class LocalAgent {
 
   std::unique_ptr<AgentClient> client_;
   std::unique_ptr<openai::RolloutEndpoint> endpoint_;
+  std::unique_ptr<openai::EndpointPort> port_;  // serves it, so it ends first
   std::unique_ptr<AgentRunner> runner_;
 };
 

@@ -78,7 +78,9 @@ void ApiService::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
     if (response.ok()) return reply->Send(*std::move(response));
     status = response.status();
   }
-  if (!status.ok()) reply->Send(ErrorResponse(status));
+  if (status.ok()) return;
+  if (post && options_.counts != nullptr) options_.counts->Count(status);
+  reply->Send(ErrorResponse(status));
 }
 
 absl::Status ApiService::CheckCaller(const HttpRequest& request) const {
@@ -181,7 +183,10 @@ absl::Status ApiService::Post(HttpRequest request, const std::shared_ptr<HttpRep
         plan = loop_.draining() ? absl::UnavailableError("the server is shutting down")
                                 : Plan(request);
       }
-      if (!plan.ok()) return reply->Send(ErrorResponse(plan.status()));
+      if (!plan.ok()) {
+        if (options_.counts != nullptr) options_.counts->Count(plan.status());
+        return reply->Send(ErrorResponse(plan.status()));
+      }
       CompletionCall::Start(*std::move(plan), tokenizer_, loop_, writers_, reply);
     });
   };
@@ -215,6 +220,7 @@ absl::StatusOr<CompletionPlan> ApiService::Plan(const HttpRequest& request) cons
                .model = options_.model_name,
                .created = absl::ToUnixSeconds(clock_.Now())};
   plan.tool_format = options_.tool_format;
+  plan.counts = options_.counts;
   plan.request = std::make_shared<ApiRequest>(std::move(parsed));
   return plan;
 }

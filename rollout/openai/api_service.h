@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "rollout/generation/generation_queue.h"
 #include "rollout/openai/completion_call.h"
+#include "rollout/openai/request_counts.h"
 #include "rollout/openai/request_plan.h"
 #include "rollout/sessions/session_registry.h"
 #include "services/runtime/executor.h"
@@ -22,9 +23,10 @@ struct ApiServiceOptions {
   std::string model_path;  // also accepted as its name
   ServedModel model;
   ToolCallFormat tool_format = ToolCallFormat::kNone;
-  SessionRegistry* sessions = nullptr;  // whose keys are API keys, too; null: none
-  SamplingParams defaults;              // of requests that do not set them
-  std::string api_key;                  // callers must present it; "": any key or none
+  SessionRegistry* sessions = nullptr;    // whose keys are API keys, too; null: none
+  std::shared_ptr<RequestCounts> counts;  // gets how completions end; may be null
+  SamplingParams defaults;                // of requests that do not set them
+  std::string api_key;                    // callers must present it; "": any key or none
   // Refuse requests whose Host is not this machine: pages of other sites that a browser here shows
   // must not reach a server that asks for no key.
   bool local_hosts_only = true;

@@ -127,6 +127,7 @@ std::string CompletionCall::Said() const {
 void CompletionCall::Complete(const absl::Status& status) {
   // Before the client knows: it may send the next request at once.
   if (plan_.session != nullptr) plan_.session->End(status, status.ok() ? Said() : "");
+  if (plan_.counts != nullptr) plan_.counts->Count(status);
   if (streaming_) {
     reply_->Write(status.ok() ? answer_.EndOfStream() : Answer::FailedStream(status));
     return reply_->Finish();

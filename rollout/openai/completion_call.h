@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "rollout/generation/generation_queue.h"
 #include "rollout/openai/answer.h"
+#include "rollout/openai/request_counts.h"
 #include "rollout/sessions/session.h"
 #include "services/runtime/executor.h"
 #include "services/runtime/http_server.h"
@@ -27,7 +28,8 @@ struct CompletionPlan {
   ToolCallFormat tool_format = ToolCallFormat::kNone;
   // Records the call, which is its open request and has one prompt and n = 1. Null: nobody does.
   std::shared_ptr<Session> session = nullptr;
-  GenerationRequest generation = {};  // of the session
+  GenerationRequest generation = {};                // of the session
+  std::shared_ptr<RequestCounts> counts = nullptr;  // gets how the call ends; may be null
 };
 
 // One call of the API from its plan to the end of its answer. It lives as long as the loop works

@@ -9,6 +9,9 @@
 #include "base/str_cat.h"
 #include "job/eval_sets.h"
 #include "model/bundle_proto.h"
+#include "rollout/environment/http/http_agent_client.h"
+#include "rollout/openai/tool_format.h"
+#include "rollout/worker/agent_runner.h"
 #include "rollout/worker/rollout_setup.h"
 
 namespace freshet {
@@ -40,24 +43,14 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
   work->job_ = assign.job_id();
   work->spec_ = assign.spec();
   const job::v1::JobSpec& spec = work->spec_;
-  if (HasAgent(spec)) {
-    return FailedPrecondition("environment.type openai_agent runs in freshet local only");
-  }
   FRESHET_ASSIGN_OR_RETURN(work->model_, OpenModelBundle(spec, FromProto(assign.model())));
   const ModelSetup& model = work->model_;
   FRESHET_ASSIGN_OR_RETURN(work->engine_, context.make_engine(spec, model.config));
   FRESHET_ASSIGN_OR_RETURN(work->store_, context.open_store(work->job_));
   work->subscriber_ = std::make_shared<WeightSubscriber>();
   if (spec.has_eval()) work->subscriber_->KeepEvery(spec.eval().every_steps());
-  if (spec.has_environment()) {
-    FRESHET_ASSIGN_OR_RETURN(work->environments_, context.open_environments(spec));
-    EpisodeOptions episodes = MakeEpisodeOptions(spec);
-    episodes.retry_delay *= context.time_scale;
-    episodes.max_retry_delay *= context.time_scale;
-    work->episodes_ = std::make_unique<EpisodeRunner>(
-        *work->engine_, work->environments_->client(), *context.clock,
-        MakeEpisodeText(spec, *model.tokenizer), std::move(episodes));
-  }
+  work->OpenEndpoint();
+  FRESHET_RETURN_IF_ERROR(work->OpenEpisodes());
   RolloutOptions options = MakeRolloutOptions(
       spec, MakeSampling(spec, model.config, *model.tokenizer), assign.longest_prompt_tokens());
   options.store_retry_delay *= context.time_scale;
@@ -67,16 +60,83 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
   options.worker = worker;
   options.most_engine_failures = MostEngineFailures(spec);
   options.request_prefix = StrCat(assign.assignment_id(), "/");
-  work->worker_ =
-      std::make_unique<RolloutWorker>(*work->store_, *work->engine_, work->subscriber_,
-                                      *context.clock, std::move(options), work->episodes_.get());
+  work->worker_ = std::make_unique<RolloutWorker>(*work->store_, *work->engine_, work->subscriber_,
+                                                  *context.clock, std::move(options),
+                                                  work->episodes_.get(), &work->endpoint_->queue());
+  work->Attach();
   context.weights->Serve(work->job_, work->subscriber_);
   work->stats_id_ =
       context.stats_by_job->Begin(work->job_, [raw = work.get()] { return raw->Stats(); });
   return work;
 }
 
+void RolloutWork::OpenEndpoint() {
+  openai::RolloutEndpointOptions options;
+  if (context_.port != nullptr) options.api = context_.port->api();
+  options.api.model_name = spec_.name();
+  options.api.model = openai::MakeServedModel(model_.config, engine_->stats());
+  options.api.tool_format = openai::ToolFormatOf(*model_.tokenizer).format;
+  options.api.defaults = openai::SamplingDefaults(model_.config.generation_text);
+  if (HasAgent(spec_)) {
+    options.queue.request_timeout = absl::Milliseconds(spec_.environment().timeout_ms());
+  }
+  endpoint_ = std::make_unique<openai::RolloutEndpoint>(*engine_, *model_.tokenizer,
+                                                        *context_.clock, std::move(options));
+}
+
+absl::Status RolloutWork::OpenEpisodes() {
+  if (!spec_.has_environment()) return absl::OkStatus();
+  if (HasAgent(spec_)) {
+    if (context_.port == nullptr) {
+      return FailedPrecondition(
+          "environment.type openai_agent needs the OpenAI endpoint of the rollout, which "
+          "--openai-listen turns off");
+    }
+    FRESHET_ASSIGN_OR_RETURN(agent_, HttpAgentClient::Open(spec_.environment().address()));
+    AgentOptions agent = MakeAgentOptions(spec_, context_.port->base_url());
+    agent.retry_delay *= context_.time_scale;
+    agent.max_retry_delay *= context_.time_scale;
+    episodes_ = std::make_unique<AgentRunner>(endpoint_->queue(), endpoint_->sessions(), *agent_,
+                                              *context_.clock, std::move(agent));
+    return absl::OkStatus();
+  }
+  FRESHET_ASSIGN_OR_RETURN(environments_, context_.open_environments(spec_));
+  EpisodeOptions options = MakeEpisodeOptions(spec_);
+  options.retry_delay *= context_.time_scale;
+  options.max_retry_delay *= context_.time_scale;
+  episodes_ = std::make_unique<EpisodeRunner>(*engine_, environments_->client(), *context_.clock,
+                                              MakeEpisodeText(spec_, *model_.tokenizer),
+                                              std::move(options));
+  return absl::OkStatus();
+}
+
+void RolloutWork::Attach() {
+  target_.job = job_;
+  target_.queue = &endpoint_->queue();
+  target_.tokenizer = model_.tokenizer.get();
+  target_.eos_ids = model_.config.eos_token_ids;
+  target_.rest_until = [this](absl::Time end) { worker_->RestUntil(end); };
+  target_.fill_stats = [this](rollout::v1::GetStatsReply& reply) {
+    const std::optional<CommittedWeights> weights = subscriber_->Committed();
+    if (weights.has_value()) {
+      const PolicyVersion& policy = weights->snapshot.manifest.policy;
+      reply.mutable_policy()->set_lineage(policy.lineage);
+      reply.mutable_policy()->set_version(policy.version);
+    }
+    reply.set_paused(worker_->Resting());
+    reply.set_sessions(static_cast<int64_t>(endpoint_->sessions().size()));
+  };
+  context_.calls->Attach(target_);
+  if (context_.port != nullptr) context_.port->Attach(*endpoint_);
+}
+
+void RolloutWork::Detach() {
+  context_.calls->Detach(target_);
+  if (context_.port != nullptr && endpoint_ != nullptr) context_.port->Detach(*endpoint_);
+}
+
 RolloutWork::~RolloutWork() {
+  Detach();
   context_.stats_by_job->End(stats_id_);
   context_.weights->Forget(job_);
 }

@@ -16,7 +16,11 @@
 #include "freshet/cluster/v1/worker_service.pb.h"
 #include "model/model_setup.h"
 #include "rollout/engine/inference_engine.h"
+#include "rollout/environment/agent_client.h"
 #include "rollout/environment/environment_client.h"
+#include "rollout/grpc/grpc_rollout_service.h"
+#include "rollout/openai/endpoint_port.h"
+#include "rollout/openai/rollout_endpoint.h"
 #include "rollout/service/pull_timer.h"
 #include "rollout/service/rollout_stats.h"
 #include "rollout/worker/episode_runner.h"
@@ -60,6 +64,8 @@ struct RolloutContext {
   // Returns null if the job's environment is not available here.
   std::function<absl::StatusOr<std::unique_ptr<EnvironmentPool>>(const job::v1::JobSpec&)>
       open_environments;
+  GrpcRolloutService* calls = nullptr;
+  openai::EndpointPort* port = nullptr;  // null: the process has no OpenAI endpoint
   const Clock* clock = nullptr;
   RolloutStatsByJob* stats_by_job = nullptr;  // receives the works' stats
   // How long an engine without weights waits for a publication before it pulls, and between pulls.
@@ -87,6 +93,12 @@ class RolloutWork final : public runtime::JobWork {
   RolloutWork(runtime::ControllerCalls& controller, const RolloutContext& context)
       : controller_(controller), context_(context) {}
 
+  void OpenEndpoint();
+  // Creates what plays the job's episodes, if its samples are episodes.
+  absl::Status OpenEpisodes();
+  // Lets calls of others in, and keeps them out.
+  void Attach();
+  void Detach();
   // Runs on a second thread next to the engine's: pulls missing weights and starts evaluations.
   void RunBackground(std::stop_token stop);
   void PullWhenDue(PullTimer& timer, const std::stop_token& stop);
@@ -105,7 +117,10 @@ class RolloutWork final : public runtime::JobWork {
   std::unique_ptr<TrajectoryStore> store_;
   std::unique_ptr<InferenceEngine> engine_;
   std::unique_ptr<EnvironmentPool> environments_;
-  std::unique_ptr<EpisodeRunner> episodes_;
+  std::unique_ptr<openai::RolloutEndpoint> endpoint_;
+  RolloutTarget target_;
+  std::unique_ptr<AgentClient> agent_;  // only of a job with an agent
+  std::unique_ptr<Episodes> episodes_;  // null: samples are no episodes
   std::unique_ptr<RolloutWorker> worker_;
   LogGate pull_log_;  // used by the RunBackground thread
 

@@ -65,14 +65,19 @@ std::function<std::shared_ptr<grpc::Channel>(const std::string&)> WorkerProcess:
 }
 
 int WorkerProcess::Serve(bool exclusive, runtime::JobWorkFactory factory,
-                         std::vector<grpc::Service*> services,
-                         const std::function<void()>& refresh) {
-  runtime::WorkerRole role({agent_, exclusive}, std::move(factory), std::move(services), &log_);
+                         std::vector<grpc::Service*> services, const std::function<void()>& refresh,
+                         const Extras& extras) {
+  runtime::WorkerRoleOptions options;
+  options.agent = agent_;
+  options.exclusive = exclusive;
+  options.drain_calls = extras.drain_calls;
+  runtime::WorkerRole role(std::move(options), std::move(factory), std::move(services), &log_);
   runtime::ServeOptions serve;
   serve.role = runtime::Name(role_);
   serve.version = agent_.identity.version();
   serve.endpoint = flags_.endpoint;
   serve.registry = registry_;
+  serve.ready_fields = extras.ready_fields;
   serve.before_scrape = [this, &refresh] {
     refresh();
     queues_.Refresh();

@@ -26,6 +26,12 @@ using StoreWrapper =
 // process.
 class WorkerProcess {
  public:
+  // What a process does besides its jobs; all may be empty.
+  struct Extras {
+    std::function<void(absl::Time deadline)> drain_calls;  // see WorkerRoleOptions
+    std::function<std::string()> ready_fields;             // see ServeOptions
+  };
+
   // Opens no connection. On error prints "PROGRAM: message", naming the flag, and returns null; the
   // caller exits with 2.
   static std::unique_ptr<WorkerProcess> Create(const runtime::WorkerFlags& flags,
@@ -45,7 +51,7 @@ class WorkerProcess {
   // Serves until the process is told to stop. An `exclusive` worker runs one job at a time.
   // `refresh` is called before each metrics scrape. Returns the exit code.
   int Serve(bool exclusive, runtime::JobWorkFactory factory, std::vector<grpc::Service*> services,
-            const std::function<void()>& refresh);
+            const std::function<void()>& refresh, const Extras& extras = {});
 
  private:
   WorkerProcess(const runtime::WorkerFlags& flags, cluster::v1::Role role,
