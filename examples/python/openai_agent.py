@@ -18,25 +18,31 @@ TOOLS = [{"type": "function", "function": {
     "name": "lookup", "description": "the number of today",
     "parameters": {"type": "object", "properties": {}}}}]
 MAX_TURNS = 3
+# Shares its connections. Address and key belong to the episode.
+CLIENT = openai.OpenAI(base_url="http://127.0.0.1/v1", api_key="none")
 
 
 def play(task):
-    """One episode. Returns its reward."""
-    client = openai.OpenAI(base_url=task["base_url"], api_key=task["api_key"])
+    """One episode. With the option `tool: "no"` the agent has no tool: a control run."""
+    client = CLIENT.with_options(base_url=task["base_url"], api_key=task["api_key"])
+    tools = openai.omit if task["options"].get("tool") == "no" else TOOLS
     messages = [{"role": "user", "content": task["prompt"]}]
-    looked_up = False
+    looked_up = 0.0
     for _ in range(MAX_TURNS):
-        message = client.chat.completions.create(
-            model=task["model"], messages=messages, tools=TOOLS).choices[0].message
+        try:
+            message = client.chat.completions.create(
+                model=task["model"], messages=messages, tools=tools).choices[0].message
+        except openai.BadRequestError:  # the conversation has used rollout.max_new_tokens
+            return {"reward": 0.0, "truncated": True}
         messages.append(message.model_dump(exclude_none=True))
         if not message.tool_calls:
-            right = (message.content or "").strip() == task["row"]["answer"]
-            return 1.0 if right else 0.2 if looked_up else 0.0
+            right = (message.content or "").startswith(task["row"]["answer"])
+            return {"reward": 1.0 if right else looked_up}
         for call in message.tool_calls:
             messages.append({"role": "tool", "tool_call_id": call.id,
                              "content": task["row"]["answer"]})
-        looked_up = True
-    return 0.1
+        looked_up = 0.2
+    return {"reward": 0.0}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -44,11 +50,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         task = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        try:
-            result = {"reward": play(task)}
-        except openai.BadRequestError:  # the conversation has used rollout.max_new_tokens
-            result = {"reward": 0.0, "truncated": True}
-        body = json.dumps(result).encode()
+        body = json.dumps(play(task)).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
