@@ -1,19 +1,22 @@
-#ifndef FRESHET_ROLLOUT_VLLM_VLLM_SERVER_H_
-#define FRESHET_ROLLOUT_VLLM_VLLM_SERVER_H_
+#ifndef FRESHET_ROLLOUT_SERVER_ENGINE_INFERENCE_SERVER_H_
+#define FRESHET_ROLLOUT_SERVER_ENGINE_INFERENCE_SERVER_H_
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/policy_version.h"
-#include "rollout/vllm/buffered_calls.h"
-#include "rollout/vllm/weights_folder.h"
+#include "rollout/server_engine/buffered_calls.h"
+#include "rollout/server_engine/server_answer.h"
+#include "rollout/server_engine/server_protocol.h"
+#include "rollout/server_engine/weights_folder.h"
 
 namespace freshet {
 
-struct VllmServerOptions {
+struct InferenceServerOptions {
   // On new weights, running samples compute their keys and values again (kv: recompute).
   bool recompute_kv = false;
   absl::Duration start_timeout = absl::Minutes(20);
@@ -24,30 +27,24 @@ struct VllmServerOptions {
   int failed_probes = 2;  // in a row, after which the server is lost
 };
 
-// A directory of weights of one version.
-struct StoredWeights {
-  PolicyVersion policy{-1, -1};
-  std::string path;
-};
-
-// One vLLM server and the version of its weights. After an error of any method the server is in an
-// unknown state and must be started anew. Confined to one thread.
-class VllmServer {
+// One inference server and the version of its weights. After an error of any method the server is
+// in an unknown state and must be started anew. Confined to one thread.
+class InferenceServer {
  public:
   enum class State { kDown, kStarting, kReady };
 
-  // `calls`, `folder` and `clock` must outlive it.
-  VllmServer(BufferedCalls& calls, WeightsFolder& folder, const Clock& clock,
-             const VllmServerOptions& options)
-      : calls_(calls), folder_(folder), clock_(clock), options_(options) {}
+  // `protocol`, `calls`, `folder` and `clock` must outlive it.
+  InferenceServer(const ServerProtocol& protocol, BufferedCalls& calls, WeightsFolder& folder,
+                  const Clock& clock, const InferenceServerOptions& options)
+      : protocol_(protocol), calls_(calls), folder_(folder), clock_(clock), options_(options) {}
 
   // Loads `weights` into a running server of this model, as a former process left it. Returns false
   // if there is none.
   bool TakeOver(const StoredWeights& weights);
   // Has the supervisor start a new server on `weights`, which takes until State::kReady.
   absl::Status Start(const StoredWeights& weights);
-  // Swaps the weights of a ready server between two of its steps: pause, reload, set the version,
-  // resume. Running samples continue. Blocks.
+  // Swaps the weights of a ready server. Without ServerTraits::swaps_under_load, its samples must
+  // have ended. Blocks.
   absl::Status Load(const StoredWeights& weights);
 
   // Probes the server when it is due. UNAVAILABLE: it does not answer; DEADLINE_EXCEEDED: it has
@@ -61,23 +58,24 @@ class VllmServer {
   const PolicyVersion& loaded() const { return loaded_; }
   const std::string& name() const { return folder_.served(); }
   // The server's limit of prompt and response, 0 if unknown.
-  int64_t max_model_len() const { return max_model_len_; }
+  int64_t max_tokens() const { return max_tokens_; }
 
  private:
-  absl::StatusOr<std::string> Post(const std::string& target, std::string body = "");
-  absl::Status SetVersion(const PolicyVersion& policy);
+  absl::Status Run(std::vector<ControlStep> steps);
   void Probe();
+  void SetLimit(const ServedModel& model);
   void ProbeEnded(const absl::Status& status);
-  absl::Status Ready(const PolicyVersion& policy);
+  void SetReady(const PolicyVersion& policy);
 
+  const ServerProtocol& protocol_;
   BufferedCalls& calls_;
   WeightsFolder& folder_;
   const Clock& clock_;
-  const VllmServerOptions options_;
+  const InferenceServerOptions options_;
   State state_ = State::kDown;
   StoredWeights starting_;  // what it starts with
   PolicyVersion loaded_{-1, -1};
-  int64_t max_model_len_ = 0;
+  int64_t max_tokens_ = 0;
   absl::Time start_deadline_;
   absl::Time next_probe_ = absl::InfinitePast();
   int64_t probe_ = 0;  // 0: none
@@ -89,4 +87,4 @@ class VllmServer {
 
 }  // namespace freshet
 
-#endif  // FRESHET_ROLLOUT_VLLM_VLLM_SERVER_H_
+#endif  // FRESHET_ROLLOUT_SERVER_ENGINE_INFERENCE_SERVER_H_

@@ -1,5 +1,5 @@
-#ifndef FRESHET_ROLLOUT_VLLM_VLLM_ENGINE_H_
-#define FRESHET_ROLLOUT_VLLM_VLLM_ENGINE_H_
+#ifndef FRESHET_ROLLOUT_SERVER_ENGINE_SERVER_ENGINE_H_
+#define FRESHET_ROLLOUT_SERVER_ENGINE_SERVER_ENGINE_H_
 
 #include <cstdint>
 #include <list>
@@ -15,18 +15,20 @@
 #include "base/clock.h"
 #include "model/model_config.h"
 #include "rollout/engine/inference_engine.h"
-#include "rollout/vllm/buffered_calls.h"
-#include "rollout/vllm/vllm_protocol.h"
-#include "rollout/vllm/vllm_server.h"
-#include "rollout/vllm/weights_folder.h"
+#include "rollout/server_engine/buffered_calls.h"
+#include "rollout/server_engine/inference_server.h"
+#include "rollout/server_engine/sample_answer.h"
+#include "rollout/server_engine/server_answer.h"
+#include "rollout/server_engine/server_protocol.h"
+#include "rollout/server_engine/weights_folder.h"
 #include "services/runtime/http_calls.h"
 
 namespace freshet {
 
-struct VllmOptions {
+struct ServerEngineOptions {
   int64_t max_sequences = 512;  // samples at the server
   std::string request_prefix;   // of request ids; unique among the server's clients
-  VllmServerOptions server;
+  InferenceServerOptions server;
   absl::Duration poll_wait = absl::Milliseconds(2);  // longest wait of Poll for tokens
   absl::Duration abort_timeout = absl::Seconds(2);
   absl::Duration generate_timeout = absl::Hours(2);  // of one sample
@@ -37,35 +39,39 @@ struct VllmOptions {
   int32_t stream_interval = 16;  // tokens per piece, unless the request has on_token
 };
 
-// Generates on a vLLM server, one call per sample. Token ids in, token ids with log-probs and
-// weight-version spans out; the spans are always the server's own.
+// Generates on an inference server, vLLM or SGLang by its protocol, one call per sample. Token ids
+// in, token ids with log-probs and weight-version spans out; the spans are always the server's own.
 //
 // The server has one set of weights. A lane generates while its version is loaded. Evaluation goes
 // first: samples of the rollout lane keep their tokens and wait while the evaluation lane has work
 // and another version.
 //
-// New weights are written to the shared folder when they arrive, then loaded between two steps of
-// the server while its samples are frozen. If that fails, if the server does not answer or
-// generates nothing for a while, or if it contradicts the protocol about versions, it is *lost*:
-// Poll returns UNAVAILABLE once, the supervisor starts another server on the newest weights, and
-// version(kRollout) is {-1, -1} until that is ready. Requests stay until they are cancelled or
-// generated again; tokens that the lost server had not completed are gone.
+// New weights are written to the shared folder when they arrive, then loaded. Meanwhile the
+// server's samples are frozen; or, if its answers have one version only
+// (ServerTraits::swaps_under_load), they are aborted before, and continued afterwards with their
+// tokens in the prompt. If that fails, if the server does not answer or generates nothing for a
+// while, or if it contradicts the protocol about versions, it is *lost*: Poll returns UNAVAILABLE
+// once, the supervisor starts another server on the newest weights, and version(kRollout) is {-1,
+// -1} until that is ready. Requests stay until they are cancelled or generated again; tokens that
+// the lost server had not completed are gone.
 //
 // A call that fails alone is repeated. A call that the server rejects, or whose answer is
 // malformed, is an error of the next Poll; its sample stays until its request is cancelled.
 //
 // Tokens are not reproducible across batches. Poll waits up to poll_wait. LoadWeights and Cancel
 // wait for the server. Not thread-safe.
-class VllmEngine final : public InferenceEngine {
+class ServerEngine final : public InferenceEngine {
  public:
-  // `clock` must outlive the engine.
-  VllmEngine(const ModelConfig& config, std::unique_ptr<runtime::HttpCalls> calls,
-             std::unique_ptr<WeightsFolder> folder, const Clock& clock, VllmOptions options);
+  // `protocol` and `clock` must outlive the engine.
+  ServerEngine(const ServerProtocol& protocol, const ModelConfig& config,
+               std::unique_ptr<runtime::HttpCalls> calls, std::unique_ptr<WeightsFolder> folder,
+               const Clock& clock, ServerEngineOptions options);
 
   int64_t Admissible(int64_t prompt_tokens, int64_t num_samples, const SamplingParams& sampling,
                      int64_t most) const override;
   // Also INVALID_ARGUMENT: parameters that change the distribution, except top_p, top_k and min_p
-  // in the evaluation lane. The log-probs of such samples are those after truncation.
+  // in the evaluation lane. The log-probs of such samples are what the server has: those after
+  // truncation of vLLM, those before it of SGLang.
   absl::Status Submit(GenerationRequest request) override;
   absl::StatusOr<std::vector<GenerationOutput>> Poll() override;
   bool Idle() const override;
@@ -87,7 +93,7 @@ class VllmEngine final : public InferenceEngine {
     int64_t call = 0;  // 0: waits
     int status = 0;
     std::string error_body;
-    std::string wire_id;
+    std::string request_id;
     std::vector<PolicyVersion> versions;  // that the server had during the call
     std::unique_ptr<StopMatcher> matcher;
     std::optional<size_t> cut;  // tokens of the answer up to a stop string
@@ -123,19 +129,20 @@ class VllmEngine final : public InferenceEngine {
   void StopCall(Sample& sample);
   // Ends the answers of `samples` at the server and keeps their tokens.
   void Abort(std::vector<Sample*> samples);
-  void SendAbort(const std::vector<std::string>& wire_ids);
+  void SendAbort(const std::vector<std::string>& request_ids);
   void CheckProgress();
   void Lost(const absl::Status& why);
   void StartServer();
   void RemoveDone();
 
+  const ServerProtocol& protocol_;
   const ModelConfig config_;
   const std::unique_ptr<runtime::HttpCalls> http_;
   const std::unique_ptr<WeightsFolder> folder_;
   const Clock& clock_;
-  const VllmOptions options_;
+  const ServerEngineOptions options_;
   BufferedCalls calls_;
-  VllmServer server_;
+  InferenceServer server_;
   std::optional<StoredWeights> lanes_[kNumLanes];
   bool paused_ = false;
   std::list<Request> requests_;
@@ -153,4 +160,4 @@ class VllmEngine final : public InferenceEngine {
 
 }  // namespace freshet
 
-#endif  // FRESHET_ROLLOUT_VLLM_VLLM_ENGINE_H_
+#endif  // FRESHET_ROLLOUT_SERVER_ENGINE_SERVER_ENGINE_H_

@@ -1,11 +1,11 @@
-#include "rollout/vllm/vllm_engine.h"
+#include "rollout/server_engine/server_engine.h"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <set>
 
-#include "tests/rollout/vllm/vllm_fixture.h"
+#include "tests/rollout/server_engine/server_fixture.h"
 #include "text/char_tokenizer.h"
 
 namespace freshet {
@@ -16,9 +16,10 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-class VllmEngineTest : public VllmFixture {};
+class ServerEngineTest : public ServerFixture {};
+INSTANTIATE_TEST_SUITE_P(Kinds, ServerEngineTest, testing::ValuesIn(ServerKinds()), ServerKindName);
 
-TEST_F(VllmEngineTest, GeneratesTokensWithLogprobsAndVersions) {
+TEST_P(ServerEngineTest, GeneratesTokensWithLogprobsAndVersions) {
   const auto engine = Started();
   EXPECT_TRUE(engine->Idle());
   Submit(*engine, Request(4, /*samples=*/3));
@@ -40,7 +41,7 @@ TEST_F(VllmEngineTest, GeneratesTokensWithLogprobsAndVersions) {
   EXPECT_EQ(engine->stats().tokens_generated, 24);
 }
 
-TEST_F(VllmEngineTest, StopsAtStopTokensAndCountsTokensForItsCaller) {
+TEST_P(ServerEngineTest, StopsAtStopTokensAndCountsTokensForItsCaller) {
   const auto engine = Started();
   GenerationRequest request = Request(1, 1, /*max_new_tokens=*/50);
   for (int32_t id = 0; id < 16; ++id) request.sampling.stop_ids.push_back(id);
@@ -59,7 +60,7 @@ TEST_F(VllmEngineTest, StopsAtStopTokensAndCountsTokensForItsCaller) {
   }
 }
 
-TEST_F(VllmEngineTest, CutsAtStopStrings) {
+TEST_P(ServerEngineTest, CutsAtStopStrings) {
   // Token i is character i of the alphabet.
   const auto tokenizer = CreateCharTokenizer("0123456789abcdefghijklmnopqrstu");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -83,7 +84,7 @@ TEST_F(VllmEngineTest, CutsAtStopStrings) {
   EXPECT_THAT((*tokenizer)->Decode(cut.response_ids, true), testing::EndsWith(text));
 }
 
-TEST_F(VllmEngineTest, SwapsWeightsUnderRunningSamples) {
+TEST_P(ServerEngineTest, SwapsWeightsUnderRunningSamples) {
   const auto engine = Started();
   Tell({{"hold_after", 3}});
   GenerationRequest request = Request(1, 2);
@@ -99,30 +100,25 @@ TEST_F(VllmEngineTest, SwapsWeightsUnderRunningSamples) {
     EXPECT_THAT((responses_[{1, sample}].spans),
                 ElementsAre(Span{{0, 1}, 0, 3}, Span{{0, 2}, 3, 8}));
   }
-  EXPECT_EQ(GenerateCalls(), 2) << "running samples stay at the server";
-  EXPECT_THAT(ControlCalls(), ElementsAre("/update_weight_version", "/weight_info", "/pause",
-                                          "/collective_rpc", "/reset_prefix_cache",
-                                          "/update_weight_version", "/weight_info", "/resume"));
+  EXPECT_THAT(GenerateCalls(), SizeIs(GetParam().protocol().traits().swaps_under_load ? 2 : 4));
+  std::vector<std::string> calls = {"/update_weight_version", GetParam().version};
+  calls.insert(calls.end(), GetParam().swap.begin(), GetParam().swap.end());
+  EXPECT_EQ(ControlCalls(), calls);
   // Cached prefixes of one version are not found by samples of another.
   Submit(*engine, Request(2));
   ASSERT_TRUE(RunUntilIdle(*engine));
   std::set<std::string> salts;
-  const Json log = Ask().at("log");
-  for (const Json& call : log) {
-    if (call.at("path") == "/pause") {
-      EXPECT_EQ(call.at("query"), Json::parse(R"({"mode":"keep","clear_cache":"false"})"));
-    }
-    if (call.at("path") == "/reset_prefix_cache") {
-      EXPECT_EQ(call.at("query").at("reset_running_requests"), "false");
-    }
-    if (call.at("path") == "/inference/v1/generate") {
-      salts.insert(call.at("body").at("cache_salt").get<std::string>());
-    }
+  for (const Json& body : GenerateCalls()) {
+    const char* key = body.contains("cache_salt") ? "cache_salt" : "extra_key";
+    salts.insert(body.at(key).get<std::string>());
   }
   EXPECT_THAT(salts, SizeIs(2));
 }
 
-TEST_F(VllmEngineTest, RecomputesTheCacheIfAsked) {
+class VllmEngineTest : public ServerFixture {};
+INSTANTIATE_TEST_SUITE_P(Kinds, VllmEngineTest, testing::Values(ServerKinds()[0]), ServerKindName);
+
+TEST_P(VllmEngineTest, RecomputesTheCacheIfAsked) {
   options_.server.recompute_kv = true;
   const auto engine = Started();
   Load(*engine, Lane::kRollout, 2);
@@ -134,7 +130,7 @@ TEST_F(VllmEngineTest, RecomputesTheCacheIfAsked) {
   EXPECT_THAT(ControlCalls(), testing::Not(testing::Contains("/reset_prefix_cache")));
 }
 
-TEST_F(VllmEngineTest, ReturnsAndContinuesPartialResponses) {
+TEST_P(ServerEngineTest, ReturnsAndContinuesPartialResponses) {
   const auto engine = Started();
   Tell({{"hold_after", 4}});
   GenerationRequest request = Request(1, 2);
@@ -164,7 +160,7 @@ TEST_F(VllmEngineTest, ReturnsAndContinuesPartialResponses) {
   EXPECT_THAT(response.spans, ElementsAre(Span{{0, 1}, 0, 4}, Span{{0, 2}, 4, 8}));
 }
 
-TEST_F(VllmEngineTest, WaitsWhilePausedAndKeepsTokens) {
+TEST_P(ServerEngineTest, WaitsWhilePausedAndKeepsTokens) {
   const auto engine = Started();
   Tell({{"hold_after", 3}});
   GenerationRequest request = Request(1);
@@ -184,7 +180,7 @@ TEST_F(VllmEngineTest, WaitsWhilePausedAndKeepsTokens) {
   EXPECT_THAT((responses_[{1, 0}].spans), ElementsAre(Span{{0, 1}, 0, 8}));
 }
 
-TEST_F(VllmEngineTest, GeneratesEvaluationsWithTheirOwnVersion) {
+TEST_P(ServerEngineTest, GeneratesEvaluationsWithTheirOwnVersion) {
   const auto engine = Started();
   Tell({{"hold_after", 2}});
   GenerationRequest rollout = Request(1);
@@ -211,7 +207,7 @@ TEST_F(VllmEngineTest, GeneratesEvaluationsWithTheirOwnVersion) {
   EXPECT_EQ(engine->stats().tokens_generated_evaluation, 8);
 }
 
-TEST_F(VllmEngineTest, SendsNothingThatTheServerCannotTake) {
+TEST_P(ServerEngineTest, SendsNothingThatTheServerCannotTake) {
   options_.max_sequences = 4;
   const auto engine = Started();
   GenerationRequest outside = Request(1);
@@ -231,8 +227,7 @@ TEST_F(VllmEngineTest, SendsNothingThatTheServerCannotTake) {
              s.logit_bias = {{1, 2.0F}};
            },
            [](SamplingParams& s) { s.min_new_tokens = 1; },
-           [](SamplingParams& s) { s.top_logprobs = 1; },
-           [](SamplingParams& s) { s.temperature = 0.001; }}) {
+           [](SamplingParams& s) { s.top_logprobs = 1; }}) {
     GenerationRequest request = Request(1);
     change(request.sampling);
     EXPECT_EQ(engine->Submit(request).code(), absl::StatusCode::kInvalidArgument);
@@ -242,10 +237,10 @@ TEST_F(VllmEngineTest, SendsNothingThatTheServerCannotTake) {
   EXPECT_EQ(engine->Admissible(3, 1, {}, 9), 1);
   EXPECT_EQ(engine->Submit(Request(2, 2)).code(), absl::StatusCode::kResourceExhausted);
   ASSERT_TRUE(RunUntilIdle(*engine));
-  EXPECT_EQ(GenerateCalls(), 3);
+  EXPECT_THAT(GenerateCalls(), SizeIs(3));
 }
 
-TEST_F(VllmEngineTest, HasNoWeightsAtFirstAndRefusesThoseOfAnotherModel) {
+TEST_P(ServerEngineTest, HasNoWeightsAtFirstAndRefusesThoseOfAnotherModel) {
   const auto engine = MakeEngine();
   EXPECT_TRUE(engine->Idle());
   EXPECT_EQ(engine->version(Lane::kRollout), (PolicyVersion{-1, -1}));
@@ -260,7 +255,7 @@ TEST_F(VllmEngineTest, HasNoWeightsAtFirstAndRefusesThoseOfAnotherModel) {
   EXPECT_THAT(scratch_.Read("serve"), IsEmpty()) << "no server was asked for";
 }
 
-TEST_F(VllmEngineTest, TakesOverAServerOfTheSameModel) {
+TEST_P(ServerEngineTest, TakesOverAServerOfTheSameModel) {
   Started();
   const std::string name = scratch_.Read("serve");
   const auto next = MakeEngine("b");
@@ -270,6 +265,11 @@ TEST_F(VllmEngineTest, TakesOverAServerOfTheSameModel) {
   Submit(*next, Request(1));
   ASSERT_TRUE(RunUntilIdle(*next));
   EXPECT_THAT((responses_[{1, 0}].spans), ElementsAre(Span{{0, 7}, 0, 8}));
+  // Also after its weights were replaced.
+  const auto again = MakeEngine("d");
+  Load(*again, Lane::kRollout, 8);
+  EXPECT_EQ(again->version(Lane::kRollout), (PolicyVersion{0, 8}));
+  EXPECT_EQ(scratch_.Read("serve"), name);
   // Another model needs another server.
   ModelConfig other = ServedConfig();
   other.intermediate_size = 16;
@@ -277,6 +277,58 @@ TEST_F(VllmEngineTest, TakesOverAServerOfTheSameModel) {
   ASSERT_TRUE(third->LoadWeights(Lane::kRollout, ServedWeights(other, {0, 1})).ok());
   EXPECT_NE(scratch_.Read("serve"), name);
   EXPECT_TRUE(RunUntil(*third, [&] { return third->version(Lane::kRollout).version == 1; }));
+}
+
+class SglangEngineTest : public ServerFixture {};
+INSTANTIATE_TEST_SUITE_P(Kinds, SglangEngineTest, testing::Values(ServerKinds()[1]),
+                         ServerKindName);
+
+TEST_P(SglangEngineTest, ContinuesOnNewWeightsWithItsTokensInThePrompt) {
+  const auto engine = Started();
+  Tell({{"hold_after", 3}});
+  GenerationRequest request = Request(1);
+  std::vector<int32_t> prompt = request.prompt_ids;
+  std::vector<GeneratedToken> shown;
+  request.on_token = [&](const GeneratedToken& token) { shown.push_back(token); };
+  Submit(*engine, std::move(request));
+  ASSERT_TRUE(RunUntilTokens(*engine, 3));
+  Load(*engine, Lane::kRollout, 2);
+  Tell({{"hold_after", nullptr}});
+  ASSERT_TRUE(RunUntilIdle(*engine));
+  const Response& response = responses_[{1, 0}];
+  EXPECT_THAT(response.spans, ElementsAre(Span{{0, 1}, 0, 3}, Span{{0, 2}, 3, 8}));
+  const std::vector<Json> calls = GenerateCalls();
+  ASSERT_THAT(calls, SizeIs(2));
+  prompt.insert(prompt.end(), response.response_ids.begin(), response.response_ids.begin() + 3);
+  EXPECT_EQ(calls[1].at("input_ids"), Json(prompt));
+  EXPECT_EQ(calls[1].at("sampling_params").at("max_new_tokens"), 5);
+  ASSERT_THAT(shown, SizeIs(8));
+  for (size_t i = 0; i < shown.size(); ++i) {
+    EXPECT_EQ(shown[i].policy, (PolicyVersion{0, i < 3 ? 1 : 2}));
+  }
+}
+
+TEST_P(SglangEngineTest, TakesPiecesWithAllTokensSoFar) {
+  const auto engine = Started();
+  GenerationRequest request = Request(1, 2);
+  request.on_token = [](const GeneratedToken&) {};
+  Submit(*engine, request);
+  ASSERT_TRUE(RunUntilIdle(*engine));
+  const Response pieces = responses_[{1, 1}];
+  responses_.clear();
+  Tell({{"cumulative", true}});
+  Submit(*engine, request);
+  ASSERT_TRUE(RunUntilIdle(*engine));
+  EXPECT_EQ((responses_[{1, 1}].response_ids), pieces.response_ids);
+  EXPECT_EQ((responses_[{1, 1}].behavior_logprobs), pieces.behavior_logprobs);
+}
+
+TEST_P(SglangEngineTest, FillsTheContextThatTheServerHas) {
+  const auto engine = Started();
+  EXPECT_EQ(engine->Submit(Request(1, 1, 60)).code(), absl::StatusCode::kInvalidArgument);
+  Submit(*engine, Request(1, 1, 59));  // 3 + 59 = 64 - 2
+  ASSERT_TRUE(RunUntilIdle(*engine));
+  EXPECT_THAT((responses_[{1, 0}].response_ids), SizeIs(59));
 }
 
 }  // namespace

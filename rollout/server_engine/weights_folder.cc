@@ -1,4 +1,4 @@
-#include "rollout/vllm/weights_folder.h"
+#include "rollout/server_engine/weights_folder.h"
 
 #include <unistd.h>
 

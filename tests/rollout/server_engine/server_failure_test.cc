@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "tests/rollout/vllm/vllm_fixture.h"
+#include "tests/rollout/server_engine/server_fixture.h"
 
 namespace freshet {
 namespace {
@@ -10,12 +10,10 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr char kGenerate[] = "/inference/v1/generate";
-
-class VllmFailureTest : public VllmFixture {
+class ServerFailureTest : public ServerFixture {
  protected:
   // The engine reports the loss of its server, and generates again with weights of `version`.
-  void ExpectLostAndBack(VllmEngine& engine, int64_t version = 1) {
+  void ExpectLostAndBack(ServerEngine& engine, int64_t version = 1) {
     const absl::Status error = RunUntilError(engine);
     EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable) << error;
     EXPECT_EQ(engine.version(Lane::kRollout), (PolicyVersion{-1, -1}));
@@ -30,19 +28,21 @@ class VllmFailureTest : public VllmFixture {
     ASSERT_TRUE(RunUntilIdle(engine));
     EXPECT_THAT((responses_[{40, 0}].spans), ElementsAre(Span{{0, version}, 0, 8}));
   }
-  std::unique_ptr<VllmEngine> StartedNamed() {
+  std::unique_ptr<ServerEngine> StartedNamed() {
     auto engine = Started();
     name_ = scratch_.Read("serve");
     return engine;
   }
   std::string name_;
 };
+INSTANTIATE_TEST_SUITE_P(Kinds, ServerFailureTest, testing::ValuesIn(ServerKinds()),
+                         ServerKindName);
 
-TEST_F(VllmFailureTest, RepeatsACallThatFailsOnce) {
+TEST_P(ServerFailureTest, RepeatsACallThatFailsOnce) {
   const auto engine = StartedNamed();
   for (const char* kind : {"status500", "truncate", "stream_error"}) {
     responses_.clear();
-    Fail(kGenerate, kind, /*times=*/2);
+    Fail(GetParam().generate, kind, /*times=*/2);
     Submit(*engine, Request(1));
     Submit(*engine, Request(2));
     ASSERT_TRUE(RunUntilIdle(*engine)) << kind;
@@ -53,7 +53,7 @@ TEST_F(VllmFailureTest, RepeatsACallThatFailsOnce) {
   EXPECT_EQ(scratch_.Read("serve"), name_);
 }
 
-TEST_F(VllmFailureTest, NeverReplacesTokensThatWereShown) {
+TEST_P(ServerFailureTest, NeverReplacesTokensThatWereShown) {
   const auto engine = StartedNamed();
   Tell({{"hold_after", 2}});
   GenerationRequest request = Request(1);
@@ -67,10 +67,10 @@ TEST_F(VllmFailureTest, NeverReplacesTokensThatWereShown) {
   EXPECT_THAT(engine->Cancel(1), SizeIs(1));
 }
 
-TEST_F(VllmFailureTest, ReportsAnAnswerThatCannotBeTrusted) {
+TEST_P(ServerFailureTest, ReportsAnAnswerThatCannotBeTrusted) {
   const auto engine = StartedNamed();
   for (const char* kind : {"wrong_count", "not_finite", "outside", "status400"}) {
-    Fail(kGenerate, kind);
+    Fail(GetParam().generate, kind);
     Submit(*engine, Request(1));
     const absl::Status error = RunUntilError(*engine);
     EXPECT_EQ(error.code(), absl::StatusCode::kInternal) << kind << ": " << error;
@@ -85,12 +85,12 @@ TEST_F(VllmFailureTest, ReportsAnAnswerThatCannotBeTrusted) {
   EXPECT_EQ(scratch_.Read("serve"), name_);
 }
 
-TEST_F(VllmFailureTest, ReplacesAServerThatKeepsFailing) {
+TEST_P(ServerFailureTest, ReplacesAServerThatKeepsFailing) {
   const auto engine = StartedNamed();
-  Fail(kGenerate, "status500", /*times=*/100);
+  Fail(GetParam().generate, "status500", /*times=*/100);
   Submit(*engine, Request(1));
   ASSERT_TRUE(RunUntil(*engine, [&] { return !errors_.empty(); }));
-  EXPECT_THAT(Message(errors_[0]), HasSubstr("EngineCore"));
+  EXPECT_THAT(Message(errors_[0]), HasSubstr("the engine encountered"));
   errors_.clear();
   Tell({{"fault", nullptr}});
   engine->Cancel(1);
@@ -98,7 +98,7 @@ TEST_F(VllmFailureTest, ReplacesAServerThatKeepsFailing) {
   EXPECT_NE(scratch_.Read("serve"), name_);
 }
 
-TEST_F(VllmFailureTest, ReplacesAServerWhoseEngineHasDied) {
+TEST_P(ServerFailureTest, ReplacesAServerWhoseEngineHasDied) {
   const auto engine = StartedNamed();
   Tell({{"hold_after", 2}});
   Submit(*engine, Request(1, 3));
@@ -107,7 +107,7 @@ TEST_F(VllmFailureTest, ReplacesAServerWhoseEngineHasDied) {
   ExpectLostAndBack(*engine);
 }
 
-TEST_F(VllmFailureTest, ReplacesAServerThatDoesNotAnswer) {
+TEST_P(ServerFailureTest, ReplacesAServerThatDoesNotAnswer) {
   options_.server.probe_timeout = absl::Milliseconds(50);
   const auto engine = StartedNamed();
   Tell({{"hold_after", 0}});
@@ -119,7 +119,7 @@ TEST_F(VllmFailureTest, ReplacesAServerThatDoesNotAnswer) {
   EXPECT_THAT(Message(error), HasSubstr("does not answer"));
 }
 
-TEST_F(VllmFailureTest, ReplacesAServerThatGeneratesNothing) {
+TEST_P(ServerFailureTest, ReplacesAServerThatGeneratesNothing) {
   options_.stall_timeout = absl::Seconds(1);
   const auto engine = StartedNamed();
   Tell({{"hold_after", 0}});
@@ -129,44 +129,43 @@ TEST_F(VllmFailureTest, ReplacesAServerThatGeneratesNothing) {
   EXPECT_THAT(Message(error), HasSubstr("no token"));
 }
 
-TEST_F(VllmFailureTest, ReplacesAServerWhoseReloadFails) {
+TEST_P(ServerFailureTest, ReplacesAServerWhoseReloadFails) {
   const auto engine = StartedNamed();
   Tell({{"hold_after", 2}});
   Submit(*engine, Request(1, 2));
   ASSERT_TRUE(RunUntil(*engine, [&] { return Ask().at("running") == 2; }));
-  Fail("/collective_rpc", "status500");
+  Fail(GetParam().load, "status500");
   Load(*engine, Lane::kRollout, 2);
   Tell({{"hold_after", nullptr}});
   ExpectLostAndBack(*engine, 2);
 }
 
-TEST_F(VllmFailureTest, ReplacesAServerThatDoesNotTakeTheVersion) {
+TEST_P(ServerFailureTest, ReplacesAServerThatDoesNotTakeTheVersion) {
   const auto engine = StartedNamed();
-  Fail("/update_weight_version", "ignored");
+  Fail(GetParam().set_version, "ignored");
   Load(*engine, Lane::kRollout, 2);
   ExpectLostAndBack(*engine, 2);
   EXPECT_THAT(Message(errors_[0]), HasSubstr("weight version is 0.1"));
 }
 
-TEST_F(VllmFailureTest, ReplacesAServerThatGeneratesWithAnotherVersion) {
+TEST_P(ServerFailureTest, ReplacesAServerThatGeneratesWithAnotherVersion) {
   const auto engine = StartedNamed();
-  Fail(kGenerate, "old_version");
+  Fail(GetParam().generate, "old_version");
   Submit(*engine, Request(1));
   ExpectLostAndBack(*engine);
   EXPECT_THAT(Message(errors_[0]), HasSubstr("unknown weight version"));
 }
 
-TEST_F(VllmFailureTest, EveryStepOfASwapMayFail) {
+TEST_P(ServerFailureTest, EveryStepOfASwapMayFail) {
   const auto engine = StartedNamed();
   int64_t version = 1;
-  for (const char* path : {"/pause", "/collective_rpc", "/reset_prefix_cache",
-                           "/update_weight_version", "/weight_info", "/resume"}) {
+  for (const std::string& path : GetParam().swap) {
     name_ = scratch_.Read("serve");
     Fail(path, "status500");
     Load(*engine, Lane::kRollout, ++version);
     ExpectLostAndBack(*engine, version);
   }
-  for (const char* path : {"/collective_rpc", "/weight_info"}) {
+  for (const char* path : {GetParam().load, GetParam().version}) {
     name_ = scratch_.Read("serve");
     Fail(path, "garbage");
     Load(*engine, Lane::kRollout, ++version);
@@ -174,7 +173,30 @@ TEST_F(VllmFailureTest, EveryStepOfASwapMayFail) {
   }
 }
 
-TEST_F(VllmFailureTest, GivesUpWaitingForAServerThatDoesNotStart) {
+TEST_P(ServerFailureTest, ALoadMayHang) {
+  options_.server.load_timeout = absl::Milliseconds(200);
+  const auto engine = StartedNamed();
+  Fail(GetParam().load, "hang");
+  Load(*engine, Lane::kRollout, 2);
+  ExpectLostAndBack(*engine, 2);
+}
+
+class SglangFailureTest : public ServerFailureTest {};
+INSTANTIATE_TEST_SUITE_P(Kinds, SglangFailureTest, testing::Values(ServerKinds()[1]),
+                         ServerKindName);
+
+TEST_P(SglangFailureTest, ALoadMayReportItsFailure) {
+  const auto engine = StartedNamed();
+  int64_t version = 1;
+  for (const char* kind : {"failed", "unsuccessful"}) {
+    name_ = scratch_.Read("serve");
+    Fail(GetParam().load, kind);
+    Load(*engine, Lane::kRollout, ++version);
+    ExpectLostAndBack(*engine, version);
+  }
+}
+
+TEST_P(ServerFailureTest, GivesUpWaitingForAServerThatDoesNotStart) {
   options_.server.start_timeout = absl::Milliseconds(200);
   const auto engine = MakeEngine();
   Fail("/v1/models", "status500", /*times=*/1000);
@@ -187,7 +209,7 @@ TEST_F(VllmFailureTest, GivesUpWaitingForAServerThatDoesNotStart) {
   EXPECT_TRUE(RunUntil(*engine, [&] { return engine->version(Lane::kRollout).version == 1; }));
 }
 
-TEST_F(VllmFailureTest, LoadsWeightsThatCameWhileTheServerStarted) {
+TEST_P(ServerFailureTest, LoadsWeightsThatCameWhileTheServerStarted) {
   const auto engine = MakeEngine();
   Fail("/v1/models", "status500", /*times=*/3);
   Load(*engine, Lane::kRollout, 1);

@@ -1,4 +1,4 @@
-#include "rollout/vllm/vllm_engine.h"
+#include "rollout/server_engine/server_engine.h"
 
 #include <algorithm>
 #include <set>
@@ -16,51 +16,32 @@
 namespace freshet {
 namespace {
 
-constexpr size_t kBytesPerToken = 1024;         // of a stream, generously
-constexpr double kMinServerTemperature = 0.01;  // vLLM raises lower ones to it
-
-// Parameters with which the server's log-probs are not those that training needs.
-absl::Status CheckSampling(const GenerationRequest& request) {
-  const SamplingParams& sampling = request.sampling;
-  const char* name = sampling.Penalizes()           ? "a penalty"
-                     : !sampling.logit_bias.empty() ? "logit_bias"
-                     : sampling.min_new_tokens > 0  ? "min_new_tokens"
-                     : sampling.top_logprobs > 0    ? "top_logprobs"
-                     : request.lane == Lane::kRollout && sampling.Truncates()
-                         ? "top_p, top_k or min_p"
-                         : nullptr;
-  if (name != nullptr) {
-    return InvalidArgument("request ", request.id, ": the engine vllm does not support ", name);
-  }
-  if (sampling.temperature > 0 && sampling.temperature < kMinServerTemperature) {
-    return InvalidArgument("request ", request.id, ": the engine vllm supports temperature 0 and ",
-                           "from ", kMinServerTemperature, ", got ", sampling.temperature);
-  }
-  return absl::OkStatus();
-}
+constexpr size_t kBytesPerToken = 1024;  // of a stream, generously
 
 }  // namespace
 
-VllmEngine::VllmEngine(const ModelConfig& config, std::unique_ptr<runtime::HttpCalls> calls,
-                       std::unique_ptr<WeightsFolder> folder, const Clock& clock,
-                       VllmOptions options)
-    : config_(config),
+ServerEngine::ServerEngine(const ServerProtocol& protocol, const ModelConfig& config,
+                           std::unique_ptr<runtime::HttpCalls> calls,
+                           std::unique_ptr<WeightsFolder> folder, const Clock& clock,
+                           ServerEngineOptions options)
+    : protocol_(protocol),
+      config_(config),
       http_(std::move(calls)),
       folder_(std::move(folder)),
       clock_(clock),
       options_(std::move(options)),
       calls_(*http_),
-      server_(calls_, *folder_, clock, options_.server) {}
+      server_(protocol, calls_, *folder_, clock, options_.server) {}
 
 template <typename Visit>
-void VllmEngine::ForEach(Visit visit) {
+void ServerEngine::ForEach(Visit visit) {
   for (Request& request : requests_) {
     for (Sample& sample : request.samples) visit(sample);
   }
 }
 
-int64_t VllmEngine::Admissible(int64_t, int64_t num_samples, const SamplingParams&,
-                               int64_t most) const {
+int64_t ServerEngine::Admissible(int64_t, int64_t num_samples, const SamplingParams&,
+                                 int64_t most) const {
   const int64_t running = stats().running_sequences;
   int64_t fitting = (options_.max_sequences - running) / num_samples;
   // A request larger than the whole engine may run alone.
@@ -68,15 +49,15 @@ int64_t VllmEngine::Admissible(int64_t, int64_t num_samples, const SamplingParam
   return std::clamp<int64_t>(fitting, 0, most);
 }
 
-absl::Status VllmEngine::Submit(GenerationRequest request) {
+absl::Status ServerEngine::Submit(GenerationRequest request) {
   FRESHET_RETURN_IF_ERROR(CheckRequest(request, config_));
-  FRESHET_RETURN_IF_ERROR(CheckSampling(request));
+  FRESHET_RETURN_IF_ERROR(CheckSampling(request, protocol_.traits(), config_));
   const auto length =
       static_cast<int64_t>(request.prompt_ids.size()) + request.sampling.max_new_tokens;
-  if (server_.max_model_len() > 0 && length > server_.max_model_len()) {
+  if (server_.max_tokens() > 0 && length > server_.max_tokens()) {
     return InvalidArgument("request ", request.id, ": ", length,
-                           " tokens of prompt and response exceed the server's --max-model-len ",
-                           server_.max_model_len());
+                           " tokens of prompt and response exceed the server's limit of ",
+                           server_.max_tokens());
   }
   const auto lane = static_cast<size_t>(request.lane);
   if (!lanes_[lane].has_value()) return FailedPrecondition("the engine has no weights yet");
@@ -98,13 +79,13 @@ absl::Status VllmEngine::Submit(GenerationRequest request) {
   return absl::OkStatus();
 }
 
-bool VllmEngine::LaneLoaded(Lane lane) const {
+bool ServerEngine::LaneLoaded(Lane lane) const {
   const std::optional<StoredWeights>& weights = lanes_[static_cast<size_t>(lane)];
-  return weights.has_value() && server_.state() == VllmServer::State::kReady &&
+  return weights.has_value() && server_.state() == InferenceServer::State::kReady &&
          weights->policy == server_.loaded();
 }
 
-bool VllmEngine::HasWork(Lane lane) const {
+bool ServerEngine::HasWork(Lane lane) const {
   if (paused_ && lane == Lane::kRollout) return false;
   return std::ranges::any_of(requests_, [lane](const Request& request) {
     return request.request.lane == lane &&
@@ -112,14 +93,14 @@ bool VllmEngine::HasWork(Lane lane) const {
   });
 }
 
-bool VllmEngine::Idle() const {
-  const bool starting = server_.state() != VllmServer::State::kReady &&
+bool ServerEngine::Idle() const {
+  const bool starting = server_.state() != InferenceServer::State::kReady &&
                         (lanes_[0].has_value() || lanes_[1].has_value());
   return error_.ok() && finished_.empty() && !starting && !HasWork(Lane::kRollout) &&
          !HasWork(Lane::kEvaluation);
 }
 
-absl::StatusOr<std::vector<GenerationOutput>> VllmEngine::Poll() {
+absl::StatusOr<std::vector<GenerationOutput>> ServerEngine::Poll() {
   if (error_.ok() && finished_.empty()) {
     const absl::Status alive = server_.Advance();
     if (!alive.ok()) Lost(alive);
@@ -135,8 +116,8 @@ absl::StatusOr<std::vector<GenerationOutput>> VllmEngine::Poll() {
   return std::exchange(finished_, {});
 }
 
-void VllmEngine::StartServer() {
-  if (server_.state() != VllmServer::State::kDown || clock_.Now() < restart_at_) return;
+void ServerEngine::StartServer() {
+  if (server_.state() != InferenceServer::State::kDown || clock_.Now() < restart_at_) return;
   const std::optional<StoredWeights>& weights = lanes_[0].has_value() ? lanes_[0] : lanes_[1];
   if (!weights.has_value()) return;
   const absl::Status started = server_.Start(*weights);
@@ -145,24 +126,27 @@ void VllmEngine::StartServer() {
   restart_at_ = clock_.Now() + options_.server.probe_period;
 }
 
-void VllmEngine::Schedule() {
-  if (server_.state() != VllmServer::State::kReady) return;
+void ServerEngine::Schedule() {
+  if (server_.state() != InferenceServer::State::kReady) return;
   const auto turn =
       static_cast<size_t>(HasWork(Lane::kEvaluation) ? Lane::kEvaluation : Lane::kRollout);
   if (!lanes_[turn].has_value()) return;
   const StoredWeights weights = *lanes_[turn];
+  const bool swap = weights.policy != server_.loaded();
+  const bool all = swap && !protocol_.traits().swaps_under_load;
   std::vector<Sample*> wait;
   ForEach([&](Sample& sample) {
     const Lane lane = sample.request->request.lane;
     const bool other = lanes_[static_cast<size_t>(lane)]->policy != weights.policy;
-    if (sample.call != 0 && (other || (paused_ && lane == Lane::kRollout))) wait.push_back(&sample);
+    if (sample.call != 0 && (all || other || (paused_ && lane == Lane::kRollout)))
+      wait.push_back(&sample);
   });
   if (!wait.empty()) {
     Abort(std::move(wait));
     RemoveDone();
   }
-  if (server_.state() != VllmServer::State::kReady) return;
-  if (weights.policy != server_.loaded()) {
+  if (server_.state() != InferenceServer::State::kReady) return;
+  if (swap) {
     const absl::Status loaded = server_.Load(weights);
     if (!loaded.ok()) return Lost(loaded);
     for (const auto& [call, sample] : by_call_) sample->versions.push_back(weights.policy);
@@ -176,7 +160,7 @@ void VllmEngine::Schedule() {
   });
 }
 
-void VllmEngine::StartCall(Sample& sample) {
+void ServerEngine::StartCall(Sample& sample) {
   const GenerationRequest& request = sample.request->request;
   const auto kept = static_cast<int64_t>(sample.kept.response_ids.size());
   GenerateCall call;
@@ -196,9 +180,7 @@ void VllmEngine::StartCall(Sample& sample) {
   const bool every = request.on_token != nullptr || sample.matcher != nullptr;
   call.stream_interval = every ? 1 : options_.stream_interval;
 
-  runtime::HttpCall http;
-  http.target = "/inference/v1/generate";
-  http.body = GenerateBody(call, request.sampling);
+  runtime::HttpCall http = protocol_.Generate(call, request.sampling);
   http.timeout = options_.generate_timeout;
   http.max_bytes = kBytesPerToken * (static_cast<size_t>(call.max_tokens) + 64);
   if (by_call_.empty()) last_progress_ = clock_.Now();
@@ -208,21 +190,21 @@ void VllmEngine::StartCall(Sample& sample) {
   sample.error_body.clear();
   sample.cut.reset();
   sample.aborting = false;
-  sample.wire_id = WireId(call.request_id);
+  sample.request_id = call.request_id;
   sample.versions = {server_.loaded()};
   tokens_prefilled_ += static_cast<int64_t>(call.token_ids.size());
   sample.call = calls_.Start(std::move(http));
   by_call_[sample.call] = &sample;
 }
 
-void VllmEngine::StopCall(Sample& sample) {
+void ServerEngine::StopCall(Sample& sample) {
   if (sample.call == 0) return;
   calls_.Stop(sample.call);
   by_call_.erase(std::exchange(sample.call, 0));
   sample.answer.reset();
 }
 
-bool VllmEngine::TakeEvents(absl::Duration wait) {
+bool ServerEngine::TakeEvents(absl::Duration wait) {
   std::vector<runtime::HttpCallEvent> events = calls_.Take(wait);
   for (runtime::HttpCallEvent& event : events) {
     if (server_.TakeEvent(event)) continue;
@@ -234,7 +216,7 @@ bool VllmEngine::TakeEvents(absl::Duration wait) {
   return !events.empty();
 }
 
-void VllmEngine::TakeEvent(Sample& sample, runtime::HttpCallEvent event) {
+void ServerEngine::TakeEvent(Sample& sample, runtime::HttpCallEvent event) {
   sample.status = event.status;
   absl::Status status;
   if (event.status == 200) {
@@ -249,21 +231,21 @@ void VllmEngine::TakeEvent(Sample& sample, runtime::HttpCallEvent event) {
   }
   if (sample.call == 0) return;  // the answer has ended
   if (status.ok() && event.end) {
-    status = !event.error.ok() ? event.error
-             : event.status == 200
-                 ? StatusOf(absl::StatusCode::kUnavailable, "vLLM's answer stops before its end")
-                 : HttpError("generate", event.status, sample.error_body);
+    status = !event.error.ok()     ? event.error
+             : event.status == 200 ? StatusOf(absl::StatusCode::kUnavailable,
+                                              "the server's answer stops before its end")
+                                   : HttpError("generate", event.status, sample.error_body);
   }
   if (!status.ok()) CallFailed(sample, status);
 }
 
-absl::Status VllmEngine::TakeLine(Sample& sample, const std::string& line) {
-  FRESHET_ASSIGN_OR_RETURN(GenerateEvent event, ParseGenerateEvent(line));
+absl::Status ServerEngine::TakeLine(Sample& sample, const std::string& line) {
+  FRESHET_ASSIGN_OR_RETURN(GenerateEvent event, protocol_.ParseEvent(line, *sample.answer));
   if (!event.piece.has_value()) return absl::OkStatus();
   return TakePiece(sample, *std::move(event.piece));
 }
 
-absl::Status VllmEngine::TakePiece(Sample& sample, GeneratedPiece piece) {
+absl::Status ServerEngine::TakePiece(Sample& sample, GeneratedPiece piece) {
   const GenerationRequest& request = sample.request->request;
   SampleAnswer& answer = *sample.answer;
   const size_t before = answer.ids().size();
@@ -289,19 +271,19 @@ absl::Status VllmEngine::TakePiece(Sample& sample, GeneratedPiece piece) {
     request.on_token(token);
   }
   if (answer.end() != PieceEnd::kNone) return EndAnswer(sample);
-  // The spans come with the end of the answer.
+  // All spans are known at the end of the answer.
   if (sample.cut.has_value() && !was_cut) {
     sample.aborting = true;
-    SendAbort({sample.wire_id});
+    SendAbort({sample.request_id});
   }
   return absl::OkStatus();
 }
 
-absl::Status VllmEngine::EndAnswer(Sample& sample) {
+absl::Status ServerEngine::EndAnswer(Sample& sample) {
   const SampleAnswer& answer = *sample.answer;
   for (const Span& span : answer.spans()) {
     if (std::ranges::find(sample.versions, span.policy) != sample.versions.end()) continue;
-    Lost(Internal("vLLM server ", server_.name(), " generated with ",
+    Lost(Internal("inference server ", server_.name(), " generated with ",
                   span.policy == kForeignVersion ? "an unknown weight version"
                                                  : "weight version " + VersionLabel(span.policy),
                   ", which was not loaded during the call"));
@@ -320,7 +302,7 @@ absl::Status VllmEngine::EndAnswer(Sample& sample) {
     sample.kept.finish = FinishReason::kLength;
   } else {
     if (!sample.aborting)
-      Retry(sample, StatusOf(absl::StatusCode::kUnavailable, "vLLM aborted a request"));
+      Retry(sample, StatusOf(absl::StatusCode::kUnavailable, "the server aborted a request"));
     return absl::OkStatus();
   }
   sample.done = true;
@@ -328,20 +310,20 @@ absl::Status VllmEngine::EndAnswer(Sample& sample) {
   return absl::OkStatus();
 }
 
-void VllmEngine::RemoveDone() {
+void ServerEngine::RemoveDone() {
   for (Request& request : requests_) {
     std::erase_if(request.samples, [](const Sample& sample) { return sample.done; });
   }
   std::erase_if(requests_, [](const Request& request) { return request.samples.empty(); });
 }
 
-void VllmEngine::Retry(Sample& sample, const absl::Status& why) {
+void ServerEngine::Retry(Sample& sample, const absl::Status& why) {
   if (++sample.tries >= options_.most_tries) return Lost(why);
   sample.retry_at =
       clock_.Now() + BackoffDelay(sample.tries, options_.retry_delay, options_.server.probe_period);
 }
 
-void VllmEngine::CallFailed(Sample& sample, const absl::Status& why) {
+void ServerEngine::CallFailed(Sample& sample, const absl::Status& why) {
   const GenerationRequest& request = sample.request->request;
   // Tokens that were shown cannot be replaced by others.
   const bool shown = request.on_token != nullptr && !sample.answer->ids().empty();
@@ -351,15 +333,15 @@ void VllmEngine::CallFailed(Sample& sample, const absl::Status& why) {
   error_.Update(Internal("request ", request.id, ": ", Message(why)));
 }
 
-void VllmEngine::SendAbort(const std::vector<std::string>& wire_ids) {
-  runtime::HttpCall call;
-  call.target = "/inference/v1/abort_requests";
-  call.body = AbortBody(wire_ids);
-  call.timeout = options_.server.call_timeout;
-  calls_.Start(std::move(call));
+void ServerEngine::SendAbort(const std::vector<std::string>& request_ids) {
+  const bool all = request_ids.size() == by_call_.size();
+  for (runtime::HttpCall& call : protocol_.Abort(request_ids, all)) {
+    call.timeout = options_.server.call_timeout;
+    calls_.Start(std::move(call));
+  }
 }
 
-void VllmEngine::Abort(std::vector<Sample*> samples) {
+void ServerEngine::Abort(std::vector<Sample*> samples) {
   // An abort has no effect on a request that the server has not read yet, so it is repeated.
   constexpr int kRounds = 4;
   const auto ended = [](const Sample* sample) { return sample->call == 0; };
@@ -368,7 +350,7 @@ void VllmEngine::Abort(std::vector<Sample*> samples) {
     std::erase_if(samples, ended);
     if (samples.empty()) return;
     std::vector<std::string> ids;
-    for (const Sample* one : samples) ids.push_back(one->wire_id);
+    for (const Sample* one : samples) ids.push_back(one->request_id);
     SendAbort(ids);
     const absl::Time deadline = clock_.Now() + options_.abort_timeout / kRounds;
     while (!std::ranges::all_of(samples, ended)) {
@@ -381,19 +363,19 @@ void VllmEngine::Abort(std::vector<Sample*> samples) {
   // Closing the connection ends the request, too, but loses its tokens.
   for (Sample* sample : samples) StopCall(*sample);
   if (!samples.empty()) {
-    FRESHET_LOG(Warning) << "event=vllm_abort_unanswered samples=" << samples.size();
+    FRESHET_LOG(Warning) << "event=inference_server_abort_unanswered samples=" << samples.size();
   }
 }
 
-void VllmEngine::CheckProgress() {
+void ServerEngine::CheckProgress() {
   if (by_call_.empty() || clock_.Now() - last_progress_ < options_.stall_timeout) return;
-  Lost(StatusOf(absl::StatusCode::kUnavailable, "vLLM server ", server_.name(),
+  Lost(StatusOf(absl::StatusCode::kUnavailable, "inference server ", server_.name(),
                 " has generated no token of ", by_call_.size(), " samples for ",
                 absl::FormatDuration(options_.stall_timeout)));
 }
 
-void VllmEngine::Lost(const absl::Status& why) {
-  FRESHET_LOG(Warning) << "event=vllm_lost server=" << server_.name()
+void ServerEngine::Lost(const absl::Status& why) {
+  FRESHET_LOG(Warning) << "event=inference_server_lost server=" << server_.name()
                        << " samples=" << by_call_.size() << " reason=" << LogQuoted(Message(why));
   ForEach([this](Sample& sample) {
     StopCall(sample);
@@ -407,7 +389,7 @@ void VllmEngine::Lost(const absl::Status& why) {
   if (!started.ok()) restart_at_ = clock_.Now() + options_.server.probe_period;
 }
 
-std::vector<GenerationOutput> VllmEngine::Cancel(int64_t request_id) {
+std::vector<GenerationOutput> ServerEngine::Cancel(int64_t request_id) {
   std::vector<GenerationOutput> partials;
   const auto is_asked = [&](const Request& r) { return r.request.id == request_id; };
   const auto found = std::ranges::find_if(requests_, is_asked);
@@ -439,7 +421,7 @@ std::vector<GenerationOutput> VllmEngine::Cancel(int64_t request_id) {
   return partials;
 }
 
-absl::Status VllmEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot) {
+absl::Status ServerEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot) {
   const PolicyVersion& policy = snapshot.manifest.policy;
   const std::optional<StoredWeights>& other = lanes_[lane == Lane::kRollout ? 1 : 0];
   StoredWeights weights{policy, ""};
@@ -463,14 +445,14 @@ absl::Status VllmEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot) 
   return absl::OkStatus();
 }
 
-PolicyVersion VllmEngine::version(Lane lane) const {
+PolicyVersion ServerEngine::version(Lane lane) const {
   const std::optional<StoredWeights>& weights = lanes_[static_cast<size_t>(lane)];
   // No new samples are taken before a server can generate them.
-  const bool up = server_.state() == VllmServer::State::kReady || lane == Lane::kEvaluation;
+  const bool up = server_.state() == InferenceServer::State::kReady || lane == Lane::kEvaluation;
   return weights.has_value() && up ? weights->policy : PolicyVersion{-1, -1};
 }
 
-EngineStats VllmEngine::stats() const {
+EngineStats ServerEngine::stats() const {
   EngineStats stats;
   for (const Request& request : requests_) {
     stats.running_sequences += std::ssize(request.samples);

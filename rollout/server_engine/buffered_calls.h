@@ -1,5 +1,5 @@
-#ifndef FRESHET_ROLLOUT_VLLM_BUFFERED_CALLS_H_
-#define FRESHET_ROLLOUT_VLLM_BUFFERED_CALLS_H_
+#ifndef FRESHET_ROLLOUT_SERVER_ENGINE_BUFFERED_CALLS_H_
+#define FRESHET_ROLLOUT_SERVER_ENGINE_BUFFERED_CALLS_H_
 
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/str_cat.h"
-#include "rollout/vllm/vllm_protocol.h"
+#include "rollout/server_engine/server_answer.h"
 #include "services/runtime/http_calls.h"
 
 namespace freshet {
@@ -67,4 +67,4 @@ class BufferedCalls {
 
 }  // namespace freshet
 
-#endif  // FRESHET_ROLLOUT_VLLM_BUFFERED_CALLS_H_
+#endif  // FRESHET_ROLLOUT_SERVER_ENGINE_BUFFERED_CALLS_H_

@@ -1,5 +1,5 @@
-#ifndef FRESHET_ROLLOUT_VLLM_WEIGHTS_FOLDER_H_
-#define FRESHET_ROLLOUT_VLLM_WEIGHTS_FOLDER_H_
+#ifndef FRESHET_ROLLOUT_SERVER_ENGINE_WEIGHTS_FOLDER_H_
+#define FRESHET_ROLLOUT_SERVER_ENGINE_WEIGHTS_FOLDER_H_
 
 #include <cstdint>
 #include <memory>
@@ -49,6 +49,8 @@ class WeightsFolder {
 
   // Name of the server that should run now, if it serves a model of this configuration; "" if not.
   const std::string& served() const { return served_; }
+  // The weights of the server's next start.
+  std::string start_path() const { return path_ + "/" + start_; }
 
  private:
   WeightsFolder(std::string path, std::string unique, const ModelConfig& model);
@@ -67,4 +69,4 @@ class WeightsFolder {
 
 }  // namespace freshet
 
-#endif  // FRESHET_ROLLOUT_VLLM_WEIGHTS_FOLDER_H_
+#endif  // FRESHET_ROLLOUT_SERVER_ENGINE_WEIGHTS_FOLDER_H_

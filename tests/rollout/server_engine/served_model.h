@@ -1,5 +1,5 @@
-#ifndef FRESHET_TESTS_ROLLOUT_VLLM_SERVED_MODEL_H_
-#define FRESHET_TESTS_ROLLOUT_VLLM_SERVED_MODEL_H_
+#ifndef FRESHET_TESTS_ROLLOUT_SERVER_ENGINE_SERVED_MODEL_H_
+#define FRESHET_TESTS_ROLLOUT_SERVER_ENGINE_SERVED_MODEL_H_
 
 #include <cstddef>
 #include <cstring>
@@ -52,4 +52,4 @@ inline WeightSnapshot ServedWeights(const ModelConfig& config, const PolicyVersi
 
 }  // namespace freshet
 
-#endif  // FRESHET_TESTS_ROLLOUT_VLLM_SERVED_MODEL_H_
+#endif  // FRESHET_TESTS_ROLLOUT_SERVER_ENGINE_SERVED_MODEL_H_

@@ -1,5 +1,5 @@
-#ifndef FRESHET_TESTS_ROLLOUT_VLLM_VLLM_FIXTURE_H_
-#define FRESHET_TESTS_ROLLOUT_VLLM_VLLM_FIXTURE_H_
+#ifndef FRESHET_TESTS_ROLLOUT_SERVER_ENGINE_SERVER_FIXTURE_H_
+#define FRESHET_TESTS_ROLLOUT_SERVER_ENGINE_SERVER_FIXTURE_H_
 
 #include <gtest/gtest.h>
 
@@ -13,21 +13,57 @@
 
 #include "base/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "rollout/vllm/vllm_engine.h"
-#include "tests/rollout/vllm/served_model.h"
+#include "rollout/server_engine/server_engine.h"
+#include "rollout/server_engine/sglang_protocol.h"
+#include "rollout/server_engine/vllm_protocol.h"
+#include "tests/rollout/server_engine/served_model.h"
 #include "tests/runlog/scratch_folder.h"
 #include "tests/testing/child_process.h"
 #include "tests/testing/fake_clock.h"
 
 namespace freshet {
 
-// Engines on a fake vLLM server, which is a real process. Time stands still, except that every poll
+// A kind of server, its fake and the paths of its interface.
+struct ServerKind {
+  const ServerProtocol& (*protocol)();
+  const char* name;
+  const char* generate;
+  const char* load;
+  const char* set_version;        // sets the version of loaded weights
+  const char* version;            // tells it
+  std::vector<std::string> swap;  // paths of the calls that swap weights
+};
+
+inline std::vector<ServerKind> ServerKinds() {
+  return {
+      {VllmProtocol,
+       "vllm",
+       "/inference/v1/generate",
+       "/collective_rpc",
+       "/update_weight_version",
+       "/weight_info",
+       {"/pause", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version",
+        "/weight_info", "/resume"}},
+      {SglangProtocol,
+       "sglang",
+       "/generate",
+       "/update_weights_from_disk",
+       "/update_weights_from_disk",
+       "/model_info",
+       {"/pause_generation", "/update_weights_from_disk", "/model_info", "/continue_generation"}},
+  };
+}
+inline std::string ServerKindName(const testing::TestParamInfo<ServerKind>& info) {
+  return info.param.name;
+}
+
+// Engines on a fake server, which is a real process. Time stands still, except that every poll
 // advances it by a millisecond.
-class VllmFixture : public testing::Test {
+class ServerFixture : public testing::TestWithParam<ServerKind> {
  protected:
   using Json = nlohmann::json;
 
-  VllmFixture() {
+  ServerFixture() {
     options_.request_prefix = "test";
     options_.server.probe_period = absl::Milliseconds(20);
     options_.abort_timeout = absl::Seconds(20);
@@ -35,7 +71,8 @@ class VllmFixture : public testing::Test {
 
   void SetUp() override {
     server_ = std::make_unique<ChildProcess>(std::vector<std::string>{
-        "/usr/bin/env", "python3", "-u", FRESHET_SOURCE_DIR "/tests/rollout/vllm/fake_vllm.py",
+        "/usr/bin/env", "python3", "-u",
+        StrCat(FRESHET_SOURCE_DIR "/tests/rollout/server_engine/fake_", GetParam().name, ".py"),
         scratch_.path()});
     ASSERT_TRUE(server_->AwaitOutput("listening", absl::Minutes(1)));
     auto calls = runtime::OpenHttpCalls(address());
@@ -57,36 +94,39 @@ class VllmFixture : public testing::Test {
     const Json log = Ask().at("log");
     for (const Json& call : log) {
       const auto path = call.at("path").get<std::string>();
-      if (!path.starts_with("/inference")) paths.push_back(path);
+      if (path != GetParam().generate && path.find("abort") == std::string::npos) {
+        paths.push_back(path);
+      }
     }
     return paths;
   }
-  int64_t GenerateCalls() {
-    int64_t count = 0;
+  // Bodies of the generate calls.
+  std::vector<Json> GenerateCalls() {
+    std::vector<Json> bodies;
     const Json log = Ask().at("log");
     for (const Json& call : log) {
-      if (call.at("path") == "/inference/v1/generate") ++count;
+      if (call.at("path") == GetParam().generate) bodies.push_back(call.at("body"));
     }
-    return count;
+    return bodies;
   }
 
-  std::unique_ptr<VllmEngine> MakeEngine(const std::string& unique = "a",
-                                         const ModelConfig& config = ServedConfig()) {
+  std::unique_ptr<ServerEngine> MakeEngine(const std::string& unique = "a",
+                                           const ModelConfig& config = ServedConfig()) {
     auto calls = runtime::OpenHttpCalls(address());
     EXPECT_TRUE(calls.ok()) << calls.status();
     auto folder = WeightsFolder::Open(scratch_.path(), unique, config);
     EXPECT_TRUE(folder.ok()) << folder.status();
-    return std::make_unique<VllmEngine>(config, *std::move(calls), *std::move(folder), clock_,
-                                        options_);
+    return std::make_unique<ServerEngine>(GetParam().protocol(), config, *std::move(calls),
+                                          *std::move(folder), clock_, options_);
   }
   // An engine whose server has weights of version {0, 1}.
-  std::unique_ptr<VllmEngine> Started() {
+  std::unique_ptr<ServerEngine> Started() {
     auto engine = MakeEngine();
     Load(*engine, Lane::kRollout, 1);
     EXPECT_TRUE(RunUntil(*engine, [&] { return engine->version(Lane::kRollout).version == 1; }));
     return engine;
   }
-  static void Load(VllmEngine& engine, Lane lane, int64_t version) {
+  static void Load(ServerEngine& engine, Lane lane, int64_t version) {
     const absl::Status loaded =
         engine.LoadWeights(lane, ServedWeights(ServedConfig(), {0, version}));
     EXPECT_TRUE(loaded.ok()) << loaded;
@@ -101,13 +141,13 @@ class VllmFixture : public testing::Test {
     request.sampling.max_new_tokens = max_new_tokens;
     return request;
   }
-  static void Submit(VllmEngine& engine, GenerationRequest request) {
+  static void Submit(ServerEngine& engine, GenerationRequest request) {
     const absl::Status status = engine.Submit(std::move(request));
     ASSERT_TRUE(status.ok()) << status;
   }
 
   // Polls until `done`, which is false after too many polls. Adds to responses_ and errors_.
-  bool RunUntil(VllmEngine& engine, const std::function<bool()>& done) {
+  bool RunUntil(ServerEngine& engine, const std::function<bool()>& done) {
     constexpr int kMostPolls = 20'000;
     for (int i = 0; i < kMostPolls && !done(); ++i) {
       clock_.Advance(absl::Milliseconds(1));
@@ -124,23 +164,23 @@ class VllmFixture : public testing::Test {
     }
     return done();
   }
-  bool RunUntilIdle(VllmEngine& engine) {
+  bool RunUntilIdle(ServerEngine& engine) {
     return RunUntil(engine, [&] { return engine.Idle(); });
   }
   // Until the engine fails.
-  absl::Status RunUntilError(VllmEngine& engine) {
+  absl::Status RunUntilError(ServerEngine& engine) {
     const size_t before = errors_.size();
     EXPECT_TRUE(RunUntil(engine, [&] { return errors_.size() > before; }));
     return errors_.empty() ? absl::OkStatus() : errors_.back();
   }
   // Until the server has `tokens` tokens of the rollout lane delivered.
-  bool RunUntilTokens(VllmEngine& engine, int64_t tokens) {
+  bool RunUntilTokens(ServerEngine& engine, int64_t tokens) {
     return RunUntil(engine, [&] { return engine.stats().tokens_generated >= tokens; });
   }
 
   FakeClock clock_;
   ScratchFolder scratch_;
-  VllmOptions options_;
+  ServerEngineOptions options_;
   std::map<std::pair<int64_t, int32_t>, Response> responses_;
   std::vector<absl::Status> errors_;
 
@@ -163,4 +203,4 @@ class VllmFixture : public testing::Test {
 
 }  // namespace freshet
 
-#endif  // FRESHET_TESTS_ROLLOUT_VLLM_VLLM_FIXTURE_H_
+#endif  // FRESHET_TESTS_ROLLOUT_SERVER_ENGINE_SERVER_FIXTURE_H_

@@ -1,4 +1,4 @@
-// A RolloutWorker on a fake vLLM server.
+// A RolloutWorker on a fake server.
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "rollout/worker/rollout_worker.h"
-#include "tests/rollout/vllm/vllm_fixture.h"
+#include "tests/rollout/server_engine/server_fixture.h"
 #include "tests/testing/forwarding_trajectory_store.h"
 
 namespace freshet {
@@ -60,9 +60,9 @@ class RecordingStore final : public ForwardingTrajectoryStore {
 };
 
 // B = 2, G = 2, eta = 1 on a store at version 5.
-class VllmWorkerTest : public VllmFixture {
+class ServerWorkerTest : public ServerFixture {
  protected:
-  VllmWorkerTest() {
+  ServerWorkerTest() {
     StoreOptions store;
     store.job = "job";
     store.staleness.max = 1;
@@ -105,11 +105,11 @@ class VllmWorkerTest : public VllmFixture {
   }
   // Runs a worker until `done`, with `act` before each turn.
   absl::Status Run(
-      VllmEngine& vllm, const std::function<bool()>& done,
+      ServerEngine& server, const std::function<bool()>& done,
       const std::function<void()>& act = [] {}) {
     std::stop_source stop;
     int turns = 0;
-    SteeredEngine engine(vllm, [&] {
+    SteeredEngine engine(server, [&] {
       clock_.Advance(absl::Milliseconds(1));
       act();
       if (done() || ++turns >= kMostTurns) stop.request_stop();
@@ -136,7 +136,9 @@ class VllmWorkerTest : public VllmFixture {
   RolloutCounters counters_;
 };
 
-TEST_F(VllmWorkerTest, GeneratesWhatTheGateAdmits) {
+INSTANTIATE_TEST_SUITE_P(Kinds, ServerWorkerTest, testing::ValuesIn(ServerKinds()), ServerKindName);
+
+TEST_P(ServerWorkerTest, GeneratesWhatTheGateAdmits) {
   PutPrompts(6);
   Publish(5);
   const auto engine = MakeEngine();
@@ -145,7 +147,7 @@ TEST_F(VllmWorkerTest, GeneratesWhatTheGateAdmits) {
   EXPECT_EQ(counters_.engine_failures, 0);
 }
 
-TEST_F(VllmWorkerTest, ReturnsLeasesOfALostServerAndGeneratesThemOnTheNext) {
+TEST_P(ServerWorkerTest, ReturnsLeasesOfALostServerAndGeneratesThemOnTheNext) {
   PutPrompts(4);
   Publish(5);
   Tell({{"hold_after", 3}});
@@ -165,7 +167,7 @@ TEST_F(VllmWorkerTest, ReturnsLeasesOfALostServerAndGeneratesThemOnTheNext) {
   EXPECT_EQ(store_->Stats()->groups[static_cast<int>(GroupState::kDead)], 0);
 }
 
-TEST_F(VllmWorkerTest, AReloadThatFailsCostsNoPrompt) {
+TEST_P(ServerWorkerTest, AReloadThatFailsCostsNoPrompt) {
   PutPrompts(4);
   Publish(4);
   Tell({{"hold_after", 3}});
@@ -175,7 +177,7 @@ TEST_F(VllmWorkerTest, AReloadThatFailsCostsNoPrompt) {
       *engine, [&] { return store_->stored.size() == 8; },
       [&] {
         if (published || Ask().at("running") < 4) return;
-        Tell({{"fault", {{"path", "/collective_rpc"}, {"kind", "status500"}}},
+        Tell({{"fault", {{"path", GetParam().load}, {"kind", "status500"}}},
               {"hold_after", nullptr}});
         published = true;
         Publish(5);
@@ -185,7 +187,7 @@ TEST_F(VllmWorkerTest, AReloadThatFailsCostsNoPrompt) {
   ExpectWhole(8);
 }
 
-TEST_F(VllmWorkerTest, ReturnsTokensWhenItStops) {
+TEST_P(ServerWorkerTest, ReturnsTokensWhenItStops) {
   PutPrompts(2);
   Publish(5);
   Tell({{"hold_after", 3}});

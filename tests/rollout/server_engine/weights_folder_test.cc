@@ -1,4 +1,4 @@
-#include "rollout/vllm/weights_folder.h"
+#include "rollout/server_engine/weights_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "base/str_cat.h"
 #include "model/model_files.h"
-#include "tests/rollout/vllm/served_model.h"
+#include "tests/rollout/server_engine/served_model.h"
 #include "tests/runlog/scratch_folder.h"
 
 namespace freshet {
