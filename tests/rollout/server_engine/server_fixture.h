@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,7 @@ inline std::vector<ServerKind> ServerKinds() {
        {"/pause_generation", "/update_weights_from_disk", "/model_info", "/continue_generation"}},
   };
 }
+inline void PrintTo(const ServerKind& kind, std::ostream* out) { *out << kind.name; }
 inline std::string ServerKindName(const testing::TestParamInfo<ServerKind>& info) {
   return info.param.name;
 }
