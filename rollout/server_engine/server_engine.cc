@@ -462,7 +462,7 @@ EngineStats ServerEngine::stats() const {
   stats.tokens_generated_evaluation = tokens_[static_cast<size_t>(Lane::kEvaluation)];
   stats.tokens_prefilled = tokens_prefilled_;
   stats.weight_swaps = weight_swaps_;
-  stats.servers_down = server_.state() == VllmServer::State::kReady ? 0 : 1;
+  stats.servers_down = server_.state() == InferenceServer::State::kReady ? 0 : 1;
   stats.server_restarts = server_restarts_;
   return stats;
 }

@@ -6,14 +6,16 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "rollout/vllm/vllm_engine.h"
+#include "rollout/server_engine/server_engine.h"
+#include "rollout/server_engine/sglang_protocol.h"
+#include "rollout/server_engine/vllm_protocol.h"
 #include "services/runtime/process_identity.h"
 
 namespace freshet {
 namespace {
 
-VllmOptions OptionsOf(const job::v1::JobSpec& spec, double time_scale) {
-  VllmOptions options;
+ServerEngineOptions OptionsOf(const job::v1::JobSpec& spec, double time_scale) {
+  ServerEngineOptions options;
   options.max_sequences = std::max(spec.rollout().max_sequences(), spec.group_size());
   options.request_prefix = runtime::RandomId();
   options.server.recompute_kv = spec.weight_sync().kv() == "recompute";
@@ -30,7 +32,7 @@ VllmOptions OptionsOf(const job::v1::JobSpec& spec, double time_scale) {
 void AddEngineFlags(const Command& app, EngineFlags& flags) {
   app.Add("--engine", flags.kind,
           "what generates: native, or the inference server at --engine-address")
-      .OneOf({"native", "vllm"})
+      .OneOf({"native", "vllm", "sglang"})
       .ShowDefault();
   app.Add("--engine-address", flags.address, "HOST:PORT of the inference server");
   app.Add("--engine-dir", flags.folder,
@@ -38,7 +40,7 @@ void AddEngineFlags(const Command& app, EngineFlags& flags) {
   app.AfterParsing([&flags]() -> absl::Status {
     const bool native = flags.kind == "native";
     if (native && (!flags.address.empty() || !flags.folder.empty())) {
-      return InvalidArgument("--engine-address and --engine-dir need --engine vllm");
+      return InvalidArgument("--engine-address and --engine-dir need --engine vllm or sglang");
     }
     if (native) return absl::OkStatus();
     if (flags.address.empty() || flags.folder.empty()) {
@@ -56,12 +58,13 @@ EngineFactory ChooseEngine(const EngineFlags& flags, EngineFactory make_native,
   return [flags, &clock](
              const job::v1::JobSpec& spec,
              const ModelConfig& model) -> absl::StatusOr<std::unique_ptr<InferenceEngine>> {
-    VllmOptions options = OptionsOf(spec, flags.time_scale);
+    ServerEngineOptions options = OptionsOf(spec, flags.time_scale);
     FRESHET_ASSIGN_OR_RETURN(auto calls, runtime::OpenHttpCalls(flags.address));
     FRESHET_ASSIGN_OR_RETURN(auto folder,
                              WeightsFolder::Open(flags.folder, options.request_prefix, model));
-    return std::make_unique<VllmEngine>(model, std::move(calls), std::move(folder), clock,
-                                        std::move(options));
+    const ServerProtocol& protocol = flags.kind == "sglang" ? SglangProtocol() : VllmProtocol();
+    return std::make_unique<ServerEngine>(protocol, model, std::move(calls), std::move(folder),
+                                          clock, std::move(options));
   };
 }
 

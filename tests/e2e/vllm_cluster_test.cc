@@ -39,8 +39,8 @@ class VllmClusterTest : public testing::Test {
   void SetUp() override {
     FRESHET_SKIP_WITHOUT_REDIS();
     server_ = std::make_unique<ChildProcess>(std::vector<std::string>{
-        "/usr/bin/env", "python3", "-u", FRESHET_SOURCE_DIR "/tests/rollout/vllm/fake_vllm.py",
-        folder_.path()});
+        "/usr/bin/env", "python3", "-u",
+        FRESHET_SOURCE_DIR "/tests/rollout/server_engine/fake_vllm.py", folder_.path()});
     ASSERT_TRUE(server_->AwaitOutput("listening", absl::Minutes(1)));
     ClusterOptions options;
     options.simulated = false;
