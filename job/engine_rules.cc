@@ -7,8 +7,8 @@
 namespace freshet {
 namespace {
 
-constexpr double kMinTemperature = 0.01;  // the servers raise lower ones
-constexpr int64_t kMinHeadDim = 32;       // of the servers' attention kernels
+constexpr double kMinVllmTemperature = 0.01;  // the server raises lower ones
+constexpr int64_t kMinHeadDim = 32;           // of the servers' attention kernels
 constexpr int64_t kHeadDimStep = 8;
 
 // A server's log-probs after truncation, penalties or masking are not those of the policy.
@@ -27,17 +27,18 @@ void CheckSampling(RuleContext& context) {
   refuse("presence_penalty", rollout.presence_penalty() != 0, "0");
   refuse("frequency_penalty", rollout.frequency_penalty() != 0, "0");
   refuse("min_new_tokens", rollout.min_new_tokens() > 0, "0");
-  if (rollout.temperature() < kMinTemperature) {
-    context.Add("rollout.temperature", "must be at least ", kMinTemperature,
+  if (engine != "vllm") return;
+  if (rollout.temperature() < kMinVllmTemperature) {
+    context.Add("rollout.temperature", "must be at least ", kMinVllmTemperature,
                 " with rollout.engine ", engine, ", got ", rollout.temperature());
   }
   if (!context.spec().has_eval() || !context.Usable({"eval"})) return;
   const std::vector<job::v1::EvalSet> sets = EvalSets(context.spec());
   for (size_t i = 0; i < sets.size(); ++i) {
     const double temperature = sets[i].temperature();
-    if (temperature == 0 || temperature >= kMinTemperature) continue;
+    if (temperature == 0 || temperature >= kMinVllmTemperature) continue;
     context.Add(EvalSetKey(context.spec(), i, "temperature"), "must be 0 or at least ",
-                kMinTemperature, " with rollout.engine ", engine, ", got ", temperature);
+                kMinVllmTemperature, " with rollout.engine ", engine, ", got ", temperature);
   }
 }
 

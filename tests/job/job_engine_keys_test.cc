@@ -52,6 +52,7 @@ TEST(EngineKeys, SamplingThatChangesTheDistributionIsRefused) {
               ElementsAre(HasSubstr("rollout.temperature: must be at least 0.01")));
   EXPECT_THAT(With("vllm", "", "eval: {temperature: 0.001}\n"),
               ElementsAre(HasSubstr("eval.temperature: must be 0 or at least 0.01")));
+  EXPECT_THAT(With("sglang", ", temperature: 0.001"), IsEmpty());
 }
 
 TEST(EngineKeys, KeysOfTheNativeEngineAreRefused) {
