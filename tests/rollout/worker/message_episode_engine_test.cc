@@ -144,6 +144,7 @@ TEST_F(MessageEpisodeEngineTest, WhatAToolSaysIsPlainTextAndTurnsAppend) {
   append(Control("system\n"));
   append(*tokenizer_->Encode(tools, SpecialTokens::kPlain));
   append(Control("}\n{user\n2+2?}\n{assistant\n"));
+  const auto prompt = static_cast<int64_t>(expected.size());
   ASSERT_THAT(client_.calls, SizeIs(4));
   std::vector<size_t> turns;  // their ends
   for (int turn = 1; turn <= 3; ++turn) {
@@ -166,12 +167,17 @@ TEST_F(MessageEpisodeEngineTest, WhatAToolSaysIsPlainTextAndTurnsAppend) {
   EXPECT_THAT(response.response_ids, ElementsAreArray(expected));
   EXPECT_EQ(response.env_reward, 1);
 
-  // Of the tokens before a turn, the engine has computed all but the latest turn's last one.
+  // Before a turn, the engine finds whole blocks of the prompt, and of all that it has computed:
+  // every token but the latest turn's last one.
   constexpr int64_t kBlock = 16;
+  const auto found = [&](size_t turn_end) {
+    const int64_t computed = static_cast<int64_t>(turn_end) - 1;
+    return prompt / kBlock * kBlock + computed / kBlock * kBlock - prompt;
+  };
   ASSERT_THAT(reused, SizeIs(4));
   EXPECT_EQ(reused[1], 0);
-  EXPECT_GE(reused[2] - reused[1], static_cast<int64_t>(turns[0] - 1) / kBlock * kBlock);
-  EXPECT_GE(reused[3] - reused[2], static_cast<int64_t>(turns[1] - 1) / kBlock * kBlock);
+  EXPECT_EQ(reused[2] - reused[1], found(turns[0]));
+  EXPECT_EQ(reused[3] - reused[2], found(turns[1]));
 }
 
 }  // namespace
