@@ -27,10 +27,10 @@ import time
 SKIPPED = 77
 TIMEOUT_S = 240
 STEPS = 4
-DIGITS = 10
+DIGITS = 4
 CROWD = 200
 EXAMPLE = "examples/python/openai_agent.py"
-LEARNING = {"learning_rate": "2.0e-3"}
+LEARNING_STEPS = 300
 END, USER, ASSISTANT, TOOL = "<|end|>", "<|user|>", "<|assistant|>", "<|tool|>"
 CALL = '<tool_call>{"name": "lookup", "arguments": {}}</tool_call>'
 TEMPLATE = (
@@ -72,8 +72,8 @@ def write_tokenizer(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-def write_job(folder, address, steps=STEPS, prompts=8, group=8, learning_rate="3.0e-3",
-              concurrent=64, options="{}", more=""):
+def write_job(folder, address, steps=STEPS, prompts=8, group=8, concurrent=64, options="{}",
+              more=""):
     rows = ", ".join(f'{{q: "?", answer: "{digit}"}}' for digit in range(DIGITS))
     (folder / "job.yaml").write_text(f"""
 name: agent
@@ -83,18 +83,18 @@ model:
   dtype: fp32
   config: {{model_type: llama, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4,
             intermediate_size: 128, max_position_embeddings: 64}}
-tokenizer: {{type: file, path: tokenizer}}
+tokenizer: {{type: file, path: "{folder}/tokenizer"}}
 dataset: {{type: template, prompt: "{{q}}", answer: answer, rows: [{rows}]}}
 environment: {{type: openai_agent, address: "{address}", timeout_ms: 60000,
                max_concurrent: {concurrent}, options: {options}}}
 group_size: {group}
 prompts_per_step: {prompts}
-rollout: {{max_new_tokens: 48, temperature: 1.0}}
+rollout: {{max_new_tokens: 24, temperature: 1.0}}
 staleness: {{max: 2, policy: wait}}
 reward: {{components: {{agent: {{type: environment, weight: 1.0}}}}}}
-loss: {{preset: grpo}}
+loss: {{preset: grpo, entropy_coef: 0.002}}
 trainer: {{steps: {steps}}}
-optimizer: {{learning_rate: {learning_rate}}}
+optimizer: {{learning_rate: 3.0e-3}}
 {more}
 """)
 
@@ -178,22 +178,24 @@ def check_cluster(programs, repository, folder):
         cluster = SupervisedCluster(programs / "freshet", folder, "--rollouts", "2", "--data-root",
                                     str(folder))
         try:
-            def job():
-                return json.loads(cluster.freshet("get", "agent", "-o", "json"))
+            def ended_or(step):
+                job = json.loads(cluster.freshet("get", "agent", "-o", "json"))
+                return job["state"] in ("SUCCEEDED", "FAILED") or job.get("step", 0) >= step
+
+            def describe():
+                return f"\n{cluster.freshet('describe', 'agent')}"
 
             cluster.freshet("submit", str(folder / "job.yaml"), "--id", "agent")
-            await_true("a step", lambda: job().get("step", 0) >= 2, TIMEOUT_S)
-            cluster.signal(signal.SIGKILL, name="rollout-0")
-            await_true("the end of the job",
-                       lambda: job()["state"] not in ("QUEUED", "STARTING", "RUNNING"), TIMEOUT_S,
-                       lambda: f"\n{cluster.freshet('describe', 'agent')}")
-            if job()["state"] != "SUCCEEDED" or job()["step"] != steps:
-                sys.exit(cluster.freshet("describe", "agent"))
+            await_true("two steps", lambda: ended_or(2), TIMEOUT_S, describe)
+            cluster.signal(signal.SIGKILL, name="rollout-1")
+            await_true("the end", lambda: ended_or(float("inf")), TIMEOUT_S, describe)
+            text = describe()
+            if "SUCCEEDED" not in text or f"{steps}/{steps}" not in text:
+                sys.exit(text)
             print(cluster.freshet("ledger", "verify", "agent"))
-            evaluations = [row for row in cluster.freshet("metrics", "agent", "-o", "jsonl").splitlines()
-                           if "eval" in row]
-            if not evaluations:
-                sys.exit("no evaluation")
+            rows = [json.loads(row) for row in cluster.freshet("metrics", "agent", "--json").splitlines()]
+            if not any("eval" in key for row in rows for key in row):
+                sys.exit(f"no evaluation: {rows}")
         finally:
             cluster.down()
 
@@ -205,7 +207,7 @@ def learn(programs, repository, folder, steps):
         write_tokenizer(run / "tokenizer")
         began = time.monotonic()
         with agent(repository / EXAMPLE, "127.0.0.1:0") as address:
-            write_job(run, address, steps=steps, prompts=10, group=16, options=options, **LEARNING)
+            write_job(run, address, steps=steps, group=16, options=options)
             rewards = rewards_in_tens(train_locally(programs, run, steps, timeout=3600))
         print(f"{name}: mean rewards of ten steps each {rewards}, "
               f"{time.monotonic() - began:.0f} s", flush=True)
@@ -221,7 +223,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         if sys.argv[3] == "learn":
-            return learn(programs, repository, folder, int(sys.argv[4]) if sys.argv[4:] else 200)
+            return learn(programs, repository, folder, int(sys.argv[4]) if sys.argv[4:] else LEARNING_STEPS)
         write_tokenizer(folder / "tokenizer")
         checks = {"local": check_local, "sessions": check_sessions, "cluster": check_cluster}
         return checks[sys.argv[3]](programs, repository, folder)
