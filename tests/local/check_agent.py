@@ -30,7 +30,7 @@ STEPS = 4
 DIGITS = 4
 CROWD = 200
 EXAMPLE = "examples/python/openai_agent.py"
-LEARNING_STEPS = 300
+LEARNING_STEPS = 200
 END, USER, ASSISTANT, TOOL = "<|end|>", "<|user|>", "<|assistant|>", "<|tool|>"
 CALL = '<tool_call>{"name": "lookup", "arguments": {}}</tool_call>'
 TEMPLATE = (
@@ -73,7 +73,7 @@ def write_tokenizer(folder):
 
 
 def write_job(folder, address, steps=STEPS, prompts=8, group=8, concurrent=64, options="{}",
-              more=""):
+              staleness=2, more=""):
     rows = ", ".join(f'{{q: "?", answer: "{digit}"}}' for digit in range(DIGITS))
     (folder / "job.yaml").write_text(f"""
 name: agent
@@ -85,14 +85,14 @@ model:
             intermediate_size: 128, max_position_embeddings: 64}}
 tokenizer: {{type: file, path: "{folder}/tokenizer"}}
 dataset: {{type: template, prompt: "{{q}}", answer: answer, rows: [{rows}]}}
-environment: {{type: openai_agent, address: "{address}", timeout_ms: 60000,
+environment: {{type: openai_agent, address: "{address}",
                max_concurrent: {concurrent}, options: {options}}}
 group_size: {group}
 prompts_per_step: {prompts}
 rollout: {{max_new_tokens: 24, temperature: 1.0}}
-staleness: {{max: 2, policy: wait}}
+staleness: {{max: {staleness}}}
 reward: {{components: {{agent: {{type: environment, weight: 1.0}}}}}}
-loss: {{preset: grpo, entropy_coef: 0.002}}
+loss: {{preset: grpo, entropy_coef: 0.02}}
 trainer: {{steps: {steps}}}
 optimizer: {{learning_rate: 3.0e-3}}
 {more}
@@ -207,7 +207,7 @@ def learn(programs, repository, folder, steps):
         write_tokenizer(run / "tokenizer")
         began = time.monotonic()
         with agent(repository / EXAMPLE, "127.0.0.1:0") as address:
-            write_job(run, address, steps=steps, group=16, options=options)
+            write_job(run, address, steps=steps, group=16, options=options, staleness=0)
             rewards = rewards_in_tens(train_locally(programs, run, steps, timeout=3600))
         print(f"{name}: mean rewards of ten steps each {rewards}, "
               f"{time.monotonic() - began:.0f} s", flush=True)
