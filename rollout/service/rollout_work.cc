@@ -276,7 +276,10 @@ void RolloutWork::FillStatus(AssignmentStatus& status) const {
     const PolicyVersion& policy = weights->snapshot.manifest.policy;
     status.mutable_policy()->set_lineage(policy.lineage);
     status.mutable_policy()->set_version(policy.version);
-    status.set_waits_for(counters.last_wait_reason);
+    const std::string& last = counters.last_wait_reason;
+    status.set_waits_for(counters.engine.servers_down == 0 ? last
+                         : last.empty()                    ? "its inference server starts"
+                                        : StrCat("its inference server starts; ", last));
     {
       MutexLock lock(mu_);
       if (failed_pull_.has_value()) {
