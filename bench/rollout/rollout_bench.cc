@@ -1,15 +1,15 @@
 // Measures the native engine on a random model, one workload per run. bench/rollout.py runs them in
 // alternating order and prints the table.
 //
-//   rollout_bench decode|prefill|turns|lengths|swap|ceilings|kernels [--model T|M] [--threads N]
-//   [...]
+//   rollout_bench decode|prefill|turns|lengths|swap|score [--model T|M] [--threads N] [...]
+//   rollout_bench ceilings|kernels|products|write
 //
 // Prints one JSON object.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,12 +18,11 @@
 #include "base/command_line.h"
 #include "base/random.h"
 #include "base/str_cat.h"
-#include "model/dtype.h"
+#include "bench/rollout/bench_model.h"
+#include "bench/rollout/machine.h"
 #include "model/parameter_layout.h"
 #include "model/torch_threads.h"
 #include "nlohmann/json.hpp"
-#include "rollout/engine/kernels/kernel_choice.h"
-#include "rollout/engine/kernels/matrix.h"
 #include "rollout/engine/native_engine.h"
 
 namespace freshet {
@@ -44,20 +43,6 @@ struct Workload {
   bool is_static = false;  // wait for a whole batch before the next one
 };
 
-ModelConfig Model(const std::string& name) {
-  ModelConfig config;
-  const bool small = name == "T";
-  config.vocab_size = small ? 8192 : 32000;
-  config.hidden_size = small ? 512 : 896;
-  config.num_hidden_layers = small ? 8 : 24;
-  config.num_attention_heads = small ? 8 : 14;
-  config.num_key_value_heads = small ? 4 : 2;
-  config.intermediate_size = small ? 1536 : 4864;
-  config.max_position_embeddings = 4096;
-  config.DeriveDefaults();
-  return config;
-}
-
 double Seconds(absl::Time start) { return absl::ToDoubleSeconds(SystemClock::Get().Now() - start); }
 
 [[noreturn]] void Fail(const std::string& message) {
@@ -67,10 +52,12 @@ double Seconds(absl::Time start) { return absl::ToDoubleSeconds(SystemClock::Get
 
 class Bench {
  public:
-  explicit Bench(const Workload& workload) : workload_(workload), config_(Model(workload.model)) {
+  explicit Bench(const Workload& workload)
+      : workload_(workload), config_(BenchModel(workload.model)) {
     UseOneTorchThread();
     NativeEngineOptions options;
     options.bf16 = workload.dtype == "bf16";
+    options.int8_weights = workload.dtype == "int8";
     options.threads = workload.threads;
     options.aten = workload.aten;
     for (int set = 0; set <= static_cast<int>(BestCpuKernels()); ++set) {
@@ -84,19 +71,7 @@ class Bench {
     auto engine = NativeEngine::Create(config_, options);
     if (!engine.ok()) Fail(Message(engine.status()));
     engine_ = *std::move(engine);
-    const ParameterLayout layout = MakeParameterLayout(config_);
-    const Dtype dtype = options.bf16 ? Dtype::kBf16 : Dtype::kF32;
-    std::vector<std::byte> bytes(static_cast<size_t>(layout.num_elements) * DtypeBytes(dtype));
-    for (int64_t i = 0; i < layout.num_elements; ++i) {
-      const auto bits = static_cast<uint32_t>(i) * 2654435761U;
-      const float weight = 0.04F * (static_cast<float>(bits >> 8) / 16777216.0F - 0.5F);
-      if (dtype == Dtype::kBf16) {
-        reinterpret_cast<uint16_t*>(bytes.data())[i] = RoundToBf16(weight);
-      } else {
-        reinterpret_cast<float*>(bytes.data())[i] = weight;
-      }
-    }
-    snapshot_.bytes = MakeWeightBytes(std::move(bytes));
+    snapshot_.bytes = BenchWeights(config_, options.bf16 ? Dtype::kBf16 : Dtype::kF32);
     Load(0);
   }
 
@@ -140,25 +115,31 @@ class Bench {
     while (engine_->stats().tokens_generated < workload_.groups * workload_.samples) Poll();
     const double prefill = Seconds(start);
     const int64_t first = engine_->stats().tokens_generated;
+    const PhaseClock before = engine_->phases();
     const absl::Time decoding = SystemClock::Get().Now();
     Drain();
     return {{"prefill_seconds", prefill},
             {"decode_seconds", Seconds(decoding)},
             {"decode_tokens", engine_->stats().tokens_generated - first},
+            {"phases", Phases(before)},
             {"seconds", Seconds(start)},
             {"tokens", engine_->stats().tokens_generated}};
   }
 
   nlohmann::json Prefill() {
     for (int g = 0; g < workload_.groups; ++g) Submit(Request(g, workload_.prompt, 1, 1));
+    const PhaseClock before = engine_->phases();
     const absl::Time start = SystemClock::Get().Now();
     Drain();
-    return {{"seconds", Seconds(start)}, {"tokens", workload_.groups * workload_.prompt}};
+    return {{"seconds", Seconds(start)},
+            {"phases", Phases(before)},
+            {"tokens", workload_.groups * workload_.prompt}};
   }
 
   // Conversations: every turn appends an observation of `prompt` tokens and generates.
   nlohmann::json Turns() {
     std::vector<Response> responses(static_cast<size_t>(workload_.groups));
+    const PhaseClock before = engine_->phases();
     const absl::Time start = SystemClock::Get().Now();
     for (int turn = 0; turn < workload_.turns; ++turn) {
       for (int g = 0; g < workload_.groups; ++g) {
@@ -183,6 +164,7 @@ class Bench {
     }
     return {{"seconds", Seconds(start)},
             {"tokens", engine_->stats().tokens_generated},
+            {"phases", Phases(before)},
             {"reused", engine_->stats().tokens_reused}};
   }
 
@@ -200,6 +182,7 @@ class Bench {
       waiting.push_back(Request(i, workload_.prompt, 1, length));
       longest_tokens += length;
     }
+    const PhaseClock before = engine_->phases();
     const absl::Time start = SystemClock::Get().Now();
     int64_t steps = 0;
     while (!waiting.empty() || !engine_->Idle()) {
@@ -213,6 +196,7 @@ class Bench {
     }
     return {{"seconds", Seconds(start)},
             {"tokens", engine_->stats().tokens_generated},
+            {"phases", Phases(before)},
             {"steps", steps},
             {"least_steps", (longest_tokens + slots - 1) / slots}};
   }
@@ -242,84 +226,51 @@ class Bench {
     return {{"step_seconds", steps[steps.size() / 2]}, {"swap_seconds", swaps[swaps.size() / 2]}};
   }
 
-  int64_t parameters() const { return MakeParameterLayout(config_).num_parameters; }
+  // Log-probs of the tokens of a prompt.
+  nlohmann::json Score() {
+    const std::vector<int32_t> ids = Request(0, workload_.prompt, 1, 1).prompt_ids;
+    const auto logprobs = engine_->Score(ids, /*one_by_one=*/false);
+    if (!logprobs.ok()) Fail(Message(logprobs.status()));
+    return {{"ids", ids}, {"logprobs", *logprobs}};
+  }
+
+  // Parameters of matrix products: all but the embedding and the norms.
+  int64_t multiplied_parameters() const {
+    int64_t total = 0;
+    for (const ParameterEntry& entry : MakeParameterLayout(config_).entries) {
+      if (entry.shape.size() == 2) total += entry.size;
+    }
+    return total - head_parameters();
+  }
+  int64_t head_parameters() const { return config_.vocab_size * config_.hidden_size; }
 
  private:
+  // Seconds of each phase since a copy of the engine's clock was made.
+  nlohmann::json Phases(const PhaseClock& before) const {
+    const auto seconds = [&](Phase phase) {
+      return engine_->phases().seconds(phase) - before.seconds(phase);
+    };
+    return {{"matrices", seconds(Phase::kMatrices)},
+            {"attention", seconds(Phase::kAttention)},
+            {"head", seconds(Phase::kHead)},
+            {"sampling", seconds(Phase::kSampling)}};
+  }
+
   const Workload workload_;
   const ModelConfig config_;
   std::unique_ptr<NativeEngine> engine_;
   WeightSnapshot snapshot_;
 };
 
-// The machine's ceilings: our product kernel on operands in the L2 cache, and a read of memory.
-nlohmann::json Ceilings(const Workload& workload) {
-  ThreadPool pool(workload.threads);
-  const MatrixFormat format =
-      workload.dtype == "bf16" ? MatrixFormat::kBfloat16 : MatrixFormat::kFloat32;
-  constexpr int64_t kSize = 512;
-  const std::vector<float> numbers(kSize * kSize, 0.5F);
-  const PackedMatrix matrix(numbers.data(), kSize, kSize, format, pool);
-  Activations x(format, kSize);
-  x.Resize(240);
-  for (int64_t i = 0; i < 240; ++i) x.Store(i, numbers.data());
-  std::vector<float> out(240 * kSize);
-  const CpuKernels kernels = KernelsOfThisCpu(format, /*deterministic=*/false);
-  double best = 1e9;
-  for (int round = 0; round < 200; ++round) {
-    const absl::Time start = SystemClock::Get().Now();
-    Multiply(x, 240, matrix, {out.data(), kSize}, kernels, pool);
-    best = std::min(best, Seconds(start));
-  }
-  const int64_t bytes = int64_t{1} << 30;
-  const AlignedBytes memory = AllocateAligned(bytes);
-  std::memset(memory.get(), 1, static_cast<size_t>(bytes));
-  double read = 1e9;
-  for (int round = 0; round < 5; ++round) {
-    constexpr int64_t kParts = 64;
-    std::vector<uint64_t> sums(kParts);
-    const absl::Time start = SystemClock::Get().Now();
-    pool.For(kParts, [&](int64_t part, int) {
-      const auto* words = reinterpret_cast<const uint64_t*>(memory.get() + part * (bytes / kParts));
-      uint64_t lanes[32] = {};
-      for (int64_t i = 0; i < bytes / kParts / 8; i += 32) {
-        for (int64_t l = 0; l < 32; ++l) lanes[l] += words[i + l];
-      }
-      for (const uint64_t lane : lanes) sums[static_cast<size_t>(part)] += lane;
-    });
-    read = std::min(read, Seconds(start));
-    if (sums[0] == 0) Fail("memory is not set");
-  }
-  return {{"flops", 2.0 * 240 * kSize * kSize / best},
-          {"bytes_per_second", static_cast<double>(bytes) / read},
-          {"kernels", CpuKernelsName(kernels)}};
-}
-
-// Every set of product kernels that this CPU has, on one thread, and which one is chosen.
-nlohmann::json Kernels(const Workload&) {
-  const std::vector<int64_t> rows = {1, 8, 64, 512};
-  nlohmann::json result = {{"rows", rows}};
-  for (const MatrixFormat format :
-       {MatrixFormat::kFloat32, MatrixFormat::kBfloat16, MatrixFormat::kInt8}) {
-    std::vector<CpuKernels> sets = KernelSets(format, BestCpuKernels());
-    if (sets.front() != CpuKernels::kPortable) sets.insert(sets.begin(), CpuKernels::kPortable);
-    nlohmann::json& table = result[MatrixFormatName(format)];
-    for (const auto& candidate : ExamineKernels(format, sets, rows, absl::Seconds(3))) {
-      table["gflops"][CpuKernelsName(candidate.kernels)] = candidate.gflops;
-    }
-    table["chosen"] = CpuKernelsName(KernelsOfThisCpu(format, /*deterministic=*/false));
-  }
-  return result;
-}
-
 int Main(int argc, char** argv) {
   CommandLine app("how fast the native engine generates", "rollout_bench");
   app.RequireCommand();
   Workload workload;
-  const auto add = [&](const char* name, const char* help, nlohmann::json (Bench::*run)(),
-                       nlohmann::json (*machine)(const Workload&) = nullptr) {
+  std::string directory;
+  const auto add = [&](const char* name, const char* help, std::function<nlohmann::json()> run) {
     const Command command = app.AddCommand(name, help);
-    command.Add("--model", workload.model, "T: 33.6 M parameters; M: 415 M");
-    command.Add("--dtype", workload.dtype, "bf16 or fp32");
+    command.Add("--model", workload.model, "T: 33.6 M parameters; M: 415 M").OneOf({"T", "M"});
+    command.Add("--dtype", workload.dtype, "of the weights").OneOf({"bf16", "fp32", "int8"});
     command.Add("--threads", workload.threads).Range(1, 256);
     command.AddFlag("--aten", workload.aten, "compute with ATen");
     command.Add("--kernels", workload.kernels, "a set of CPU kernels, such as avx2");
@@ -330,25 +281,39 @@ int Main(int argc, char** argv) {
     command.Add("--generate", workload.generate).Positive();
     command.Add("--turns", workload.turns).Positive();
     command.AddFlag("--static", workload.is_static, "static batching");
-    command.OnRun([&workload, run, machine] {
-      if (run == nullptr) {
-        std::printf("%s\n", machine(workload).dump().c_str());
-        return 0;
-      }
-      Bench bench(workload);
-      nlohmann::json result = (bench.*run)();
-      result["parameters"] = bench.parameters();
-      std::printf("%s\n", result.dump().c_str());
+    command.Add("--directory", directory, "for write").ExistingFolder();
+    command.OnRun([run = std::move(run)] {
+      std::printf("%s\n", run().dump().c_str());
       return 0;
     });
   };
-  add("decode", "groups of samples", &Bench::Decode);
-  add("prefill", "prompts only", &Bench::Prefill);
-  add("turns", "conversations", &Bench::Turns);
-  add("lengths", "responses of log-normal lengths", &Bench::Lengths);
-  add("swap", "weights that change under load", &Bench::Swap);
-  add("ceilings", "the machine", nullptr, &Ceilings);
-  add("kernels", "every set of CPU kernels", nullptr, &Kernels);
+  const auto add_engine = [&](const char* name, const char* help,
+                              nlohmann::json (Bench::*measure)()) {
+    add(name, help, [&workload, measure] {
+      Bench bench(workload);
+      nlohmann::json result = (bench.*measure)();
+      result["multiplied_parameters"] = bench.multiplied_parameters();
+      result["head_parameters"] = bench.head_parameters();
+      return result;
+    });
+  };
+  add_engine("decode", "groups of samples", &Bench::Decode);
+  add_engine("prefill", "prompts only", &Bench::Prefill);
+  add_engine("turns", "conversations", &Bench::Turns);
+  add_engine("lengths", "responses of log-normal lengths", &Bench::Lengths);
+  add_engine("swap", "weights that change under load", &Bench::Swap);
+  add_engine("score", "log-probs of a prompt", &Bench::Score);
+  add("ceilings", "the machine", [&] { return MeasureCeilings(workload.threads); });
+  add("kernels", "every set of CPU kernels", [] { return MeasureKernels(); });
+  add("products", "matrix products of groups x samples rows, ours and ATen's", [&] {
+    return MeasureProducts(BenchModel(workload.model), workload.groups * workload.samples,
+                           workload.threads);
+  });
+  add("write", "the model as a Hugging Face directory", [&] {
+    const absl::Status written = WriteBenchModel(BenchModel(workload.model), directory);
+    if (!written.ok()) Fail(Message(written));
+    return nlohmann::json::object();
+  });
   return app.Run(argc, argv);
 }
 

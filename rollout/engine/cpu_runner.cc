@@ -257,7 +257,7 @@ const float* CpuRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache)
     b.wanted.Store(i, row);
   });
   float* logits = Room(b.logits, wanted * config_.vocab_size);
-  MultiplyRows(b.wanted, wanted, weights.lm_head, {logits, config_.vocab_size});
+  MultiplyRows(b.wanted, wanted, weights.lm_head, {logits, config_.vocab_size}, Phase::kHead);
   return logits;
 }
 
@@ -304,6 +304,7 @@ void CpuRunner::Attend(const Layer& layer, int64_t index, const EngineBatch& bat
   });
   float* attention = Room(b.attention, rows * heads * dim);
   const auto tasks = static_cast<int64_t>(b.runs.size()) * kv_heads;
+  phases().Enter(Phase::kAttention);
   pool_.For(tasks, [&](int64_t task, int thread) {
     const QueryRun& run = b.runs[static_cast<size_t>(task / kv_heads)];
     const AttentionRows part{qkv + run.first * width, width, attention + run.first * heads * dim,
@@ -311,6 +312,7 @@ void CpuRunner::Attend(const Layer& layer, int64_t index, const EngineBatch& bat
     PagedAttention(cache, index, config_.Window(index), batch.queries, run, task % kv_heads, part,
                    b.scratch[static_cast<size_t>(thread)].data());
   });
+  phases().Enter(Phase::kOther);
   b.attended.Resize(rows);
   pool_.For(rows, [&](int64_t i, int) { b.attended.Store(i, attention + i * heads * dim); });
 }
@@ -373,9 +375,11 @@ void CpuRunner::AddExperts(const Layer& layer, int64_t rows) {
 }
 
 void CpuRunner::MultiplyRows(const Activations& x, int64_t rows, const PackedMatrix& matrix,
-                             ProductOutput out) {
+                             ProductOutput out, Phase phase) {
   out.round = matrix.format() == MatrixFormat::kBfloat16;
+  phases().Enter(phase);
   Multiply(x, rows, matrix, out, options_.kernels, pool_);
+  phases().Enter(Phase::kOther);
 }
 
 }  // namespace freshet

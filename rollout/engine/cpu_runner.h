@@ -44,7 +44,7 @@ class CpuRunner final : public ModelRunner {
   // Normalizes the first `rows` rows of buffers_->x.
   void Normalize(const float* weight, int64_t rows, Activations& out);
   void MultiplyRows(const Activations& x, int64_t rows, const PackedMatrix& matrix,
-                    ProductOutput out);
+                    ProductOutput out, Phase phase = Phase::kMatrices);
 
   const ModelConfig config_;
   const CpuRunnerOptions options_;

@@ -5,6 +5,7 @@
 #include "rollout/engine/engine_batch.h"
 #include "rollout/engine/inference_engine.h"
 #include "rollout/engine/kv_cache.h"
+#include "rollout/engine/phase_clock.h"
 #include "weights/weight_arena.h"
 
 namespace freshet {
@@ -25,6 +26,12 @@ class ModelRunner {
   // rows, fp32 [batch.wants.size()][vocab_size], valid until the next call; null if none are
   // wanted. The lane must have weights.
   virtual const float* Run(Lane lane, const EngineBatch& batch, KvCache& cache) = 0;
+
+  // Where Run spends its time. In kOther after every call.
+  PhaseClock& phases() { return phases_; }
+
+ private:
+  PhaseClock phases_;
 };
 
 }  // namespace freshet

@@ -135,12 +135,14 @@ absl::StatusOr<std::vector<GenerationOutput>> NativeEngine::Poll() {
       const EngineBatch batch = scheduler_.Fill(lane);
       if (batch.size() == 0) continue;
       const float* logits = runner_->Run(lane, batch, scheduler_.cache());
+      runner_->phases().Enter(Phase::kSampling);
       const auto wanted = static_cast<int64_t>(batch.wants.size());
       if (!AllFinite(logits, wanted * config_.vocab_size)) {
         return Internal("logits of version ", version(lane).version,
                         " are not finite; has the training diverged?");
       }
       std::vector<GenerationOutput> outputs = scheduler_.Accept(lane, batch, logits, version(lane));
+      runner_->phases().Enter(Phase::kOther);
       finished.insert(finished.end(), std::make_move_iterator(outputs.begin()),
                       std::make_move_iterator(outputs.end()));
     }

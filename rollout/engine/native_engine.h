@@ -11,6 +11,7 @@
 #include "rollout/engine/inference_engine.h"
 #include "rollout/engine/kernels/cpu_features.h"
 #include "rollout/engine/model_runner.h"
+#include "rollout/engine/phase_clock.h"
 
 namespace freshet {
 
@@ -66,6 +67,8 @@ class NativeEngine final : public InferenceEngine {
     return versions_[static_cast<int>(lane)].value_or(PolicyVersion{-1, -1});
   }
   EngineStats stats() const override;
+  // Where Poll has spent its time. With ATen, products and attention are in kOther.
+  const PhaseClock& phases() const { return runner_->phases(); }
 
   // Log-probs of tokens 1.. of `ids`, each given its predecessors, computed by the engine's own
   // path: `one_by_one` decodes token by token on the cache, otherwise the ids are prefilled in
