@@ -13,10 +13,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr ServerTraits kSglang{.engine = "sglang",
-                               .swaps_under_load = false,
-                               .reserved_tokens = 2,
-                               .stops_at_eos = true};
+constexpr ServerTraits kSglang{
+    .engine = "sglang", .swaps_under_load = false, .reserved_tokens = 2, .stops_at_eos = true};
 
 // An abort also ends requests whose ids begin with the given one. None does after this.
 std::string Rid(const std::string& request_id) { return request_id + "."; }

@@ -74,8 +74,8 @@ class VllmClusterTest : public testing::Test {
 };
 
 TEST_F(VllmClusterTest, TrainsOnAServerThatIsLostOnce) {
-  constexpr int kSteps = 40;
-  const absl::Status submitted = cluster_->Submit("served", Job(kSteps, "vllm"));
+  constexpr int kServedSteps = 40;
+  const absl::Status submitted = cluster_->Submit("served", Job(kServedSteps, "vllm"));
   ASSERT_TRUE(submitted.ok()) << submitted;
   ASSERT_TRUE(cluster_->AwaitStep("served", 4)) << cluster_->Log("rollout-0");
   Crash();
@@ -84,7 +84,7 @@ TEST_F(VllmClusterTest, TrainsOnAServerThatIsLostOnce) {
   const MetricsText metrics = cluster_->Metrics("rollout-0");
   const std::map<std::string, std::string> job = {{"job", "served"}};
   EXPECT_EQ(metrics.Find("freshet_rollout_engine_restarts_total", job), 1);
-  EXPECT_GE(metrics.Find("freshet_weight_swaps_total", job), kSteps / 4);
+  EXPECT_GE(metrics.Find("freshet_weight_swaps_total", job), kServedSteps / 4);
   const ChildResult verified = cluster_->Freshet({"ledger", "verify", "served"});
   EXPECT_EQ(verified.exit_code, 0) << verified.out << verified.err;
 }

@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
-constexpr absl::Duration kGuard = absl::Seconds(30);
+constexpr absl::Duration kPortGuard = absl::Seconds(30);
 
 class EndpointPortTest : public testing::Test {
  protected:
@@ -29,7 +29,7 @@ class EndpointPortTest : public testing::Test {
     return std::make_unique<RolloutEndpoint>(engine_, *tokenizer_, clock_, std::move(options));
   }
   runtime::HttpResponse Get(const std::string& path) {
-    return runtime::HttpGet(port_->address(), path, kGuard);
+    return runtime::HttpGet(port_->address(), path, kPortGuard);
   }
 
   FakeClock clock_;
