@@ -150,10 +150,11 @@ TEST_F(GrpcRolloutServiceTest, ACallerThatDoesNotReadLosesItsCallOnly) {
   large.mutable_sampling()->set_top_logprobs(20);
   grpc::ClientContext context;
   const auto unread = stub_->Generate(&context, large);
+  GenerateReply reply;
+  ASSERT_TRUE(unread->Read(&reply));  // it has begun
   // The engine goes on, and has nothing left of that call when it ends.
   ASSERT_EQ(Generate(Request({3}, 250)), absl::OkStatus());
   ExpectNothingHeld();
-  GenerateReply reply;
   while (unread->Read(&reply)) {
   }
   const absl::Status status = runtime::GrpcToStatus(unread->Finish());

@@ -95,7 +95,8 @@ class PolicyLearnerFixture : public testing::Test {
   // The masters.
   static std::vector<float> Weights(const PolicyLearner& learner) {
     std::vector<float> weights;
-    for (const TensorCopy& tensor : (*learner.Snapshot())->model) {
+    const auto snapshot = *learner.Snapshot();
+    for (const TensorCopy& tensor : snapshot->model) {
       const size_t begin = weights.size();
       weights.resize(begin + tensor.bytes.size() / sizeof(float));
       std::memcpy(weights.data() + begin, tensor.bytes.data(), tensor.bytes.size());
