@@ -85,6 +85,8 @@ absl::Status Serve(const ServeCommand& command) {
   NativeEngineOptions engine_options =
       CommandEngineOptions(command.dtype, command.threads, command.kv_cache_bytes);
   engine_options.max_sequences = command.max_sequences;
+  FRESHET_LOG(Info) << "event=kernels kernels="
+                    << LogQuoted(NativeEngine::DescribeKernels(engine_options));
   FRESHET_ASSIGN_OR_RETURN(auto engine, MakeModelEngine(*files, engine_options));
   openai::ApiServiceOptions options =
       ServiceOptions(command, files->config(), *engine, *tokenizer, std::move(api_key));

@@ -34,7 +34,7 @@ double KernelFlops(MatrixFormat format, ThreadPool& pool) {
   x.Resize(kRows);
   for (int64_t i = 0; i < kRows; ++i) x.Store(i, numbers.data());
   std::vector<float> out(kRows * kSize);
-  const CpuKernels kernels = KernelsOfThisCpu(format, /*deterministic=*/false);
+  const CpuKernels kernels = KernelsOfThisCpu(format, /*deterministic=*/false).kernels;
   const double seconds = BestSeconds(200, [&] {
     Multiply(x, kRows, matrix, {out.data(), kSize}, kernels, pool);
   });
@@ -95,7 +95,7 @@ double OurSeconds(const std::vector<ParameterBlock>& blocks, const float* weight
     for (int64_t i = 0; i < rows; ++i) x.Store(i, weights + i);
   }
   std::vector<float> out(static_cast<size_t>(rows * widest));
-  const CpuKernels kernels = KernelsOfThisCpu(format, /*deterministic=*/false);
+  const CpuKernels kernels = KernelsOfThisCpu(format, /*deterministic=*/false).kernels;
   return BestSeconds(5, [&] {
     for (size_t m = 0; m < matrices.size(); ++m) {
       Multiply(inputs[m], rows, matrices[m], {out.data(), matrices[m].rows()}, kernels, pool);
@@ -130,7 +130,7 @@ nlohmann::json MeasureCeilings(int threads) {
           {"bf16_flops", std::max(fp32, bf16)},  // bf16 numbers can be computed in fp32
           {"int8_flops", std::max({fp32, bf16, KernelFlops(MatrixFormat::kInt8, pool)})},
           {"bytes_per_second", ReadBytesPerSecond(pool)},
-          {"kernels", CpuKernelsName(KernelsOfThisCpu(MatrixFormat::kBfloat16, false))}};
+          {"kernels", CpuKernelsName(KernelsOfThisCpu(MatrixFormat::kBfloat16, false).kernels)}};
 }
 
 nlohmann::json MeasureKernels() {
@@ -144,7 +144,7 @@ nlohmann::json MeasureKernels() {
     for (const auto& candidate : ExamineKernels(format, sets, rows, absl::Seconds(3))) {
       table["gflops"][CpuKernelsName(candidate.kernels)] = candidate.gflops;
     }
-    table["chosen"] = CpuKernelsName(KernelsOfThisCpu(format, /*deterministic=*/false));
+    table["chosen"] = CpuKernelsName(KernelsOfThisCpu(format, /*deterministic=*/false).kernels);
   }
   return result;
 }

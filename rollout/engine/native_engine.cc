@@ -39,16 +39,19 @@ EngineLimits MakeLimits(const ModelConfig& config, const NativeEngineOptions& op
   return limits;
 }
 
+MatrixFormat FormatOf(const NativeEngineOptions& options) {
+  if (options.int8_weights) return MatrixFormat::kInt8;
+  return options.bf16 ? MatrixFormat::kBfloat16 : MatrixFormat::kFloat32;
+}
+
 std::unique_ptr<ModelRunner> MakeRunner(const ModelConfig& config,
                                         const NativeEngineOptions& options) {
   if (options.aten) return std::make_unique<AtenRunner>(config, options.bf16);
   CpuRunnerOptions runner;
-  runner.format = options.int8_weights ? MatrixFormat::kInt8
-                  : options.bf16       ? MatrixFormat::kBfloat16
-                                       : MatrixFormat::kFloat32;
+  runner.format = FormatOf(options);
   runner.kernels = options.kernels.has_value()
                        ? *options.kernels
-                       : KernelsOfThisCpu(runner.format, options.deterministic);
+                       : KernelsOfThisCpu(runner.format, options.deterministic).kernels;
   runner.threads = options.threads;
   return std::make_unique<CpuRunner>(config, runner);
 }
@@ -71,6 +74,13 @@ absl::StatusOr<Dtype> ArenaDtype(const WeightSnapshot& snapshot, int64_t num_ele
 }
 
 }  // namespace
+
+std::string NativeEngine::DescribeKernels(const NativeEngineOptions& options) {
+  if (options.aten) return "ATen";
+  const KernelChoice& choice = KernelsOfThisCpu(FormatOf(options), options.deterministic);
+  return StrCat(MatrixFormatName(FormatOf(options)), " ", CpuKernelsName(choice.kernels), ": ",
+                choice.reason);
+}
 
 absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
     const ModelConfig& config, const NativeEngineOptions& options) {

@@ -47,6 +47,9 @@ struct NativeEngineOptions {
 // thread-safe. Exceptions of the runner become INTERNAL.
 class NativeEngine final : public InferenceEngine {
  public:
+  // The product kernels that an engine without options.kernels uses on this CPU, and why.
+  static std::string DescribeKernels(const NativeEngineOptions& options);
+
   static absl::StatusOr<std::unique_ptr<NativeEngine>> Create(const ModelConfig& config,
                                                               const NativeEngineOptions& options);
   ~NativeEngine() override;

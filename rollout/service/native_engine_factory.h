@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "model/torch_threads.h"
 #include "rollout/engine/native_engine.h"
@@ -15,9 +16,11 @@ namespace freshet {
 inline absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeNativeEngine(
     const job::v1::JobSpec& spec, const ModelConfig& model) {
   UseOneTorchThread();
-  FRESHET_ASSIGN_OR_RETURN(
-      std::unique_ptr<NativeEngine> engine,
-      NativeEngine::Create(model, MakeEngineOptions(spec, ReadContainerLimits())));
+  const NativeEngineOptions options = MakeEngineOptions(spec, ReadContainerLimits());
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<NativeEngine> engine,
+                           NativeEngine::Create(model, options));
+  FRESHET_LOG(Info) << "event=kernels kernels="
+                    << LogQuoted(NativeEngine::DescribeKernels(options));
   return engine;
 }
 

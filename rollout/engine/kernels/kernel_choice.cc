@@ -88,22 +88,23 @@ std::string Ratio(const KernelCandidate& a, const KernelCandidate& b) {
   return absl::StrFormat("%.2f", MeanSpeed(a) / MeanSpeed(b));
 }
 
-void LogChoice(MatrixFormat format, const std::vector<KernelCandidate>& candidates,
-               const KernelChoice& choice) {
+void LogRefused(MatrixFormat format, const std::vector<KernelCandidate>& candidates) {
+  for (const KernelCandidate& candidate : candidates) {
+    if (candidate.correct) continue;
+    FRESHET_LOG(Warning) << "event=kernels_refused format=" << MatrixFormatName(format)
+                         << " kernels=" << CpuKernelsName(candidate.kernels)
+                         << " reason=\"differ from the portable kernels by more than rounding\"";
+  }
+}
+
+std::string Speeds(const std::vector<KernelCandidate>& candidates) {
   std::string speeds;
   for (const KernelCandidate& candidate : candidates) {
-    const char* name = CpuKernelsName(candidate.kernels);
-    if (!candidate.correct) {
-      FRESHET_LOG(Warning) << "event=kernels_refused format=" << MatrixFormatName(format)
-                           << " kernels=" << name
-                           << " reason=\"differ from the portable kernels by more than rounding\"";
-    } else if (!candidate.gflops.empty()) {
-      speeds += StrCat(" gflops_", name, "=", absl::StrFormat("%.1f", MeanSpeed(candidate)));
-    }
+    if (candidate.gflops.empty()) continue;
+    speeds += StrCat(speeds.empty() ? " (GFLOP/s: " : ", ", CpuKernelsName(candidate.kernels), " ",
+                     absl::StrFormat("%.1f", MeanSpeed(candidate)));
   }
-  FRESHET_LOG(Info) << "event=kernels format=" << MatrixFormatName(format)
-                    << " kernels=" << CpuKernelsName(choice.kernels)
-                    << " reason=" << LogQuoted(choice.reason) << speeds;
+  return speeds.empty() ? speeds : speeds + ")";
 }
 
 }  // namespace
@@ -190,10 +191,10 @@ std::vector<KernelCandidate> ExamineKernels(MatrixFormat format,
   return candidates;
 }
 
-CpuKernels KernelsOfThisCpu(MatrixFormat format, bool deterministic) {
+const KernelChoice& KernelsOfThisCpu(MatrixFormat format, bool deterministic) {
   struct Entry {
     std::once_flag once;
-    CpuKernels kernels = CpuKernels::kPortable;
+    KernelChoice choice;
   };
   static Entry entries[3][2];
   Entry& entry = entries[static_cast<int>(format)][deterministic ? 1 : 0];
@@ -203,11 +204,11 @@ CpuKernels KernelsOfThisCpu(MatrixFormat format, bool deterministic) {
     std::vector<int64_t> rows = {1, 8, 64, 128};
     if (sets.size() == 1) rows.clear();
     const auto candidates = ExamineKernels(format, sets, rows, absl::Milliseconds(25));
-    const KernelChoice choice = ChooseKernels(format, candidates, deterministic);
-    entry.kernels = choice.kernels;
-    LogChoice(format, candidates, choice);
+    entry.choice = ChooseKernels(format, candidates, deterministic);
+    entry.choice.reason += Speeds(candidates);
+    LogRefused(format, candidates);
   });
-  return entry.kernels;
+  return entry.choice;
 }
 
 }  // namespace freshet

@@ -44,9 +44,10 @@ std::vector<KernelCandidate> ExamineKernels(MatrixFormat format,
                                             const std::vector<int64_t>& rows,
                                             absl::Duration budget);
 
-// The choice for this CPU. Measures for about 25 ms if there is more than one set, and logs the
-// choice. Does it once per process for each pair of arguments. Thread-safe.
-CpuKernels KernelsOfThisCpu(MatrixFormat format, bool deterministic);
+// The choice for this CPU; the reason has the measured speeds. Measures for about 25 ms if there is
+// more than one set, and logs a warning for each set that computes wrongly. Does it once per
+// process for each pair of arguments. Thread-safe.
+const KernelChoice& KernelsOfThisCpu(MatrixFormat format, bool deterministic);
 
 }  // namespace freshet
 

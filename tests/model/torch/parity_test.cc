@@ -255,7 +255,6 @@ TEST_P(ParityTest, Bf16EnginesStayCloseToTheTrainer) {
       for (size_t i = 0; i < trainer.size(); ++i) difference += std::abs((*scores)[i] - trainer[i]);
       tokens += trainer.size();
     }
-    std::fprintf(stderr, "FIGURE %s %d %g\n", GetParam().name.c_str(), options.aten, difference / static_cast<double>(tokens));
     EXPECT_LT(difference / static_cast<double>(tokens), 2e-2) << (options.aten ? "ATen" : "ours");
   }
 }

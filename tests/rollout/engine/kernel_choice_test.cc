@@ -104,9 +104,10 @@ TEST(KernelChoice, ExaminesAndMeasuresWhatThisCpuHas) {
       EXPECT_THAT(candidate.gflops, testing::ElementsAre(testing::Gt(0), testing::Gt(0)));
     }
     for (const bool deterministic : {false, true}) {
-      const CpuKernels chosen = KernelsOfThisCpu(format, deterministic);
-      EXPECT_LE(chosen, BestCpuKernels());
-      EXPECT_EQ(chosen, KernelsOfThisCpu(format, deterministic));
+      const KernelChoice& chosen = KernelsOfThisCpu(format, deterministic);
+      EXPECT_LE(chosen.kernels, BestCpuKernels());
+      EXPECT_NE(chosen.reason, "");
+      EXPECT_EQ(&chosen, &KernelsOfThisCpu(format, deterministic));
     }
   }
 }

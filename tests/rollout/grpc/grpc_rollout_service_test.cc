@@ -47,6 +47,13 @@ class GrpcRolloutServiceTest : public testing::Test {
     engine->frozen = [this] { return frozen_.load(); };
     return engine;
   }
+  // What a stream holds that nobody reads stays at gRPC's smallest.
+  static grpc::ChannelArguments SmallWindow() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 16);
+    return arguments;
+  }
   static GenerateRequest Request(std::vector<int32_t> prompt, int32_t max_new_tokens) {
     GenerateRequest request;
     request.mutable_prompt_ids()->mutable_ids()->Assign(prompt.begin(), prompt.end());
@@ -89,8 +96,8 @@ class GrpcRolloutServiceTest : public testing::Test {
   GrpcRolloutService service_{clock_, kMaxUnread};
   LoopbackServer server_{&service_};
   const std::unique_ptr<rollout::v1::RolloutService::Stub> stub_ =
-      rollout::v1::RolloutService::NewStub(
-          grpc::CreateChannel(server_.address(), grpc::InsecureChannelCredentials()));
+      rollout::v1::RolloutService::NewStub(grpc::CreateCustomChannel(
+          server_.address(), grpc::InsecureChannelCredentials(), SmallWindow()));
 };
 
 TEST_F(GrpcRolloutServiceTest, StreamsTokensWithLogProbsAndVersions) {
@@ -148,6 +155,7 @@ TEST_F(GrpcRolloutServiceTest, ACallerThatDoesNotReadLosesItsCallOnly) {
   GenerateRequest large = Request({1}, 250);
   large.set_samples(30);  // megabytes, far beyond what a connection holds
   large.mutable_sampling()->set_top_logprobs(20);
+  large.mutable_sampling()->set_ignore_eos(true);
   grpc::ClientContext context;
   const auto unread = stub_->Generate(&context, large);
   GenerateReply reply;

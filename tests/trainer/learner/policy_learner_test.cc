@@ -305,7 +305,6 @@ TEST_F(PolicyLearnerTest, Bf16EnginesLogprobsAreCloseToThoseOfTheTrainingForward
         tokens += expected.size();
       }
     }
-    std::fprintf(stderr, "FIGURE learner %d %g\n", aten, difference / static_cast<double>(tokens));
     EXPECT_LT(difference / static_cast<double>(tokens), 2e-2) << (aten ? "ATen" : "our kernels");
   }
 }
