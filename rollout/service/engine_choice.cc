@@ -6,6 +6,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "model/parameter_layout.h"
 #include "rollout/server_engine/server_engine.h"
 #include "rollout/server_engine/sglang_protocol.h"
 #include "rollout/server_engine/vllm_protocol.h"
@@ -14,8 +15,17 @@
 namespace freshet {
 namespace {
 
-ServerEngineOptions OptionsOf(const job::v1::JobSpec& spec, double time_scale) {
+// A server that hangs while it loads weights is not noticed earlier.
+absl::Duration LoadTimeout(const ModelConfig& model) {
+  constexpr double kBytesPerSecond = 50e6;  // from memory, with a margin of ten
+  const auto bytes = 2 * static_cast<double>(MakeParameterLayout(model).num_parameters);
+  return absl::Minutes(1) + absl::Seconds(bytes / kBytesPerSecond);
+}
+
+ServerEngineOptions OptionsOf(const job::v1::JobSpec& spec, const ModelConfig& model,
+                              double time_scale) {
   ServerEngineOptions options;
+  options.server.load_timeout = LoadTimeout(model);
   options.max_sequences = std::max(spec.rollout().max_sequences(), spec.group_size());
   options.request_prefix = runtime::RandomId();
   options.server.recompute_kv = spec.weight_sync().kv() == "recompute";
@@ -58,7 +68,7 @@ EngineFactory ChooseEngine(const EngineFlags& flags, EngineFactory make_native,
   return [flags, &clock](
              const job::v1::JobSpec& spec,
              const ModelConfig& model) -> absl::StatusOr<std::unique_ptr<InferenceEngine>> {
-    ServerEngineOptions options = OptionsOf(spec, flags.time_scale);
+    ServerEngineOptions options = OptionsOf(spec, model, flags.time_scale);
     FRESHET_ASSIGN_OR_RETURN(auto calls, runtime::OpenHttpCalls(flags.address));
     FRESHET_ASSIGN_OR_RETURN(auto folder,
                              WeightsFolder::Open(flags.folder, options.request_prefix, model));
