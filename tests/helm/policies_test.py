@@ -12,7 +12,7 @@ ROLES = {"controller", "rollout", "reward", "env", "trainer"}
 # The services of each role.
 SERVED = {
     "controller": {"freshet.job.v1.JobService", "freshet.cluster.v1.WorkerService", "externalscaler.ExternalScaler"},
-    "rollout": {"freshet.weights.v1.WeightService"},
+    "rollout": {"freshet.rollout.v1.RolloutService", "freshet.weights.v1.WeightService"},
     "reward": {"freshet.reward.v1.RewardService"},
     "env": {"freshet.env.v1.EnvService"},
     "trainer": {"freshet.trainer.v1.TrainerService", "freshet.weights.v1.WeightService"},
