@@ -143,7 +143,9 @@ TEST_P(MultiplyTest, ARowIsTheSameInAnyBatchAndOnAnyThreads) {
 
 TEST(PackedMatrix, IsTheSameFromBf16AndFromFp32) {
   ThreadPool pool(2);
-  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {33, 7}, {70, 130}}) {
+  for (const auto& shape : {std::pair<int64_t, int64_t>{1, 1}, {33, 7}, {70, 130}}) {
+    const int64_t rows = shape.first;
+    const int64_t columns = shape.second;
     const std::vector<float> exact = RandomNumbers(rows * columns, 1);
     std::vector<uint16_t> bits;
     std::vector<float> rounded;
