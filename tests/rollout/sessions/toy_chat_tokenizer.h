@@ -73,7 +73,7 @@ class ToyChatTokenizer final : public Tokenizer {
     const bool skip_;
   };
 
-  const std::vector<TokenizerFile> files_;
+  const std::vector<TokenizerFile> files_{};
 };
 
 }  // namespace freshet
