@@ -65,7 +65,7 @@ class AgentRunnerTest : public testing::Test {
   }
   std::vector<EpisodeResult> Advance() { return runner_->Advance({}); }
 
-  const ToyChatTokenizer tokenizer_;
+  const ToyChatTokenizer tokenizer_{};
   FakeInferenceEngine engine_;
   FakeClock clock_;
   GenerationQueue queue_{engine_, {}, clock_};
