@@ -14,6 +14,8 @@ namespace {
 
 constexpr int32_t kMaxSamples = 128;
 constexpr int kMaxStopStrings = 64;
+constexpr size_t kMaxStopBytes = 1024;  // of each
+constexpr int kMaxStopTokens = 1024;
 constexpr size_t kMaxPromptBytes = 1 << 20;
 
 trajectory::v1::FinishReason FinishProto(FinishReason finish) {
@@ -51,10 +53,19 @@ absl::StatusOr<SamplingParams> ToSampling(const rollout::v1::Sampling& asked,
     return InvalidArgument("sampling.stop: ", asked.stop_size(), " texts, want at most ",
                            kMaxStopStrings);
   }
+  if (asked.stop_token_ids_size() > kMaxStopTokens) {
+    return InvalidArgument("sampling.stop_token_ids: ", asked.stop_token_ids_size(),
+                           " ids, want at most ", kMaxStopTokens);
+  }
   if (asked.stop_size() > 0) {
     std::vector<std::string> texts(asked.stop().begin(), asked.stop().end());
     if (std::any_of(texts.begin(), texts.end(), [](const auto& text) { return text.empty(); })) {
       return InvalidArgument("sampling.stop: a text is empty");
+    }
+    for (const std::string& text : texts) {
+      if (text.size() <= kMaxStopBytes) continue;
+      return InvalidArgument("sampling.stop: a text has ", text.size(), " bytes, want at most ",
+                             kMaxStopBytes);
     }
     sampling.stop_strings = std::make_shared<const StopStrings>(std::move(texts), tokenizer);
   }

@@ -42,6 +42,10 @@ absl::StatusOr<std::optional<EndpointPortOptions>> MakePortOptions(
   }
   if (!flags.token_file.empty()) {
     FRESHET_ASSIGN_OR_RETURN(options.token, runtime::ReadBearerToken(flags.token_file, nullptr));
+    if (absl::StartsWith(options.token, "session-")) {
+      return InvalidArgument("--openai-token-file ", flags.token_file,
+                             ": a token must not begin with session-, as keys of sessions do");
+    }
   }
   if (runtime::IsLoopback(flags.listen)) {
     options.local_hosts_only = options.token.empty();

@@ -138,11 +138,18 @@ void ServerEngine::Schedule() {
   ForEach([&](Sample& sample) {
     const Lane lane = sample.request->request.lane;
     const bool other = lanes_[static_cast<size_t>(lane)]->policy != weights.policy;
-    if (sample.call != 0 && (all || other || (paused_ && lane == Lane::kRollout)))
+    // The version of a token that is shown must be known at once, not from the answer's spans.
+    const bool shows = swap && sample.request->request.on_token != nullptr;
+    if (sample.call != 0 && (all || other || shows || (paused_ && lane == Lane::kRollout))) {
       wait.push_back(&sample);
+    }
   });
   if (!wait.empty()) {
-    Abort(std::move(wait));
+    for (Sample* sample : Abort(std::move(wait))) {
+      sample->failed = true;
+      error_.Update(Internal("request ", sample->request->request.id,
+                             ": the server did not end its answer, of which tokens were shown"));
+    }
     RemoveDone();
   }
   if (server_.state() != InferenceServer::State::kReady) return;
@@ -251,6 +258,7 @@ absl::Status ServerEngine::TakePiece(Sample& sample, GeneratedPiece piece) {
   const size_t before = answer.ids().size();
   const bool was_cut = sample.cut.has_value();
   FRESHET_RETURN_IF_ERROR(answer.Add(std::move(piece)));
+  if (answer.ids().size() > before) sample.tries = 0;
   for (size_t i = before; i < answer.ids().size() && !sample.cut.has_value(); ++i) {
     ++tokens_[static_cast<size_t>(request.lane)];
     const int32_t id = answer.ids()[i];
@@ -323,10 +331,15 @@ void ServerEngine::Retry(Sample& sample, const absl::Status& why) {
       clock_.Now() + BackoffDelay(sample.tries, options_.retry_delay, options_.server.probe_period);
 }
 
+bool ServerEngine::HasShown(const Sample& sample) const {
+  return sample.request->request.on_token != nullptr && sample.answer.has_value() &&
+         !sample.answer->ids().empty();
+}
+
 void ServerEngine::CallFailed(Sample& sample, const absl::Status& why) {
   const GenerationRequest& request = sample.request->request;
   // Tokens that were shown cannot be replaced by others.
-  const bool shown = request.on_token != nullptr && !sample.answer->ids().empty();
+  const bool shown = HasShown(sample);
   StopCall(sample);
   if (IsTransient(why) && !shown) return Retry(sample, why);
   sample.failed = true;
@@ -341,14 +354,14 @@ void ServerEngine::SendAbort(const std::vector<std::string>& request_ids) {
   }
 }
 
-void ServerEngine::Abort(std::vector<Sample*> samples) {
+std::vector<ServerEngine::Sample*> ServerEngine::Abort(std::vector<Sample*> samples) {
   // An abort has no effect on a request that the server has not read yet, so it is repeated.
   constexpr int kRounds = 4;
   const auto ended = [](const Sample* sample) { return sample->call == 0; };
   for (Sample* sample : samples) sample->aborting = true;
   for (int round = 0; round < kRounds; ++round) {
     std::erase_if(samples, ended);
-    if (samples.empty()) return;
+    if (samples.empty()) return {};
     std::vector<std::string> ids;
     for (const Sample* one : samples) ids.push_back(one->request_id);
     SendAbort(ids);
@@ -360,11 +373,16 @@ void ServerEngine::Abort(std::vector<Sample*> samples) {
     }
   }
   std::erase_if(samples, ended);
-  // Closing the connection ends the request, too, but loses its tokens.
-  for (Sample* sample : samples) StopCall(*sample);
   if (!samples.empty()) {
     FRESHET_LOG(Warning) << "event=inference_server_abort_unanswered samples=" << samples.size();
   }
+  // Closing the connection ends the request, too, but loses its tokens.
+  std::vector<Sample*> shown;
+  for (Sample* sample : samples) {
+    if (HasShown(*sample)) shown.push_back(sample);
+    StopCall(*sample);
+  }
+  return shown;
 }
 
 void ServerEngine::CheckProgress() {

@@ -47,8 +47,8 @@ struct ServerEngineOptions {
 // and another version.
 //
 // New weights are written to the shared folder when they arrive, then loaded. Meanwhile the
-// server's samples are frozen; or, if its answers have one version only
-// (ServerTraits::swaps_under_load), they are aborted before, and continued afterwards with their
+// server's samples are frozen. Those with on_token, and all if answers have one version only
+// (ServerTraits::swaps_under_load), are aborted before instead, and continued afterwards with their
 // tokens in the prompt. If that fails, if the server does not answer or generates nothing for a
 // while, or if it contradicts the protocol about versions, it is *lost*: Poll returns UNAVAILABLE
 // once, the supervisor starts another server on the newest weights, and version(kRollout) is {-1,
@@ -123,12 +123,14 @@ class ServerEngine final : public InferenceEngine {
   absl::Status TakePiece(Sample& sample, GeneratedPiece piece);
   // The server has ended the answer.
   absl::Status EndAnswer(Sample& sample);
+  bool HasShown(const Sample& sample) const;  // tokens of its answer
   void CallFailed(Sample& sample, const absl::Status& why);
   // Counts a failed call and delays the next one. After too many, the server is lost.
   void Retry(Sample& sample, const absl::Status& why);
   void StopCall(Sample& sample);
   // Ends the answers of `samples` at the server and keeps their tokens.
-  void Abort(std::vector<Sample*> samples);
+  // Returns those whose answers were lost although tokens of them had been shown.
+  std::vector<Sample*> Abort(std::vector<Sample*> samples);
   void SendAbort(const std::vector<std::string>& request_ids);
   void CheckProgress();
   void Lost(const absl::Status& why);

@@ -27,6 +27,8 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kShardElements = int64_t{1} << 28;  // 512 MiB of bf16 are in memory at once
 constexpr char kWeights[] = "weights-";
+// Everything that could be mistaken for ours is ours in a folder that has it.
+constexpr char kMarker[] = ".freshet-engine";
 constexpr char kUnfinished[] = ".weights-";
 
 absl::Status FileError(const std::string& path, const std::error_code& error) {
@@ -202,7 +204,12 @@ absl::StatusOr<std::unique_ptr<WeightsFolder>> WeightsFolder::Open(const std::st
     }
   }
   if (error) return FileError(path, error);
+  const std::string marker = StrCat(path, "/", kMarker);
+  if (!others.empty() && !fs::exists(marker, error)) {
+    return FailedPrecondition(others.front(), " is not of an engine: give a folder that is empty");
+  }
   for (const std::string& other : others) fs::remove_all(other, error);
+  FRESHET_RETURN_IF_ERROR(WriteFileAtomically(marker, ""));
   return folder;
 }
 

@@ -32,7 +32,7 @@ class WeightsFolder {
  public:
   // Creates `path` if absent, and deletes the weights that former processes left and no server may
   // need. `unique`: letters and digits that no other process uses for this folder.
-  // FAILED_PRECONDITION naming the path: it cannot be used.
+  // FAILED_PRECONDITION naming the path: it cannot be used, or has such files of somebody else.
   static absl::StatusOr<std::unique_ptr<WeightsFolder>> Open(const std::string& path,
                                                              const std::string& unique,
                                                              const ModelConfig& model);

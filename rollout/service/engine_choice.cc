@@ -64,10 +64,17 @@ void AddEngineFlags(const Command& app, EngineFlags& flags) {
 
 EngineFactory ChooseEngine(const EngineFlags& flags, EngineFactory make_native,
                            const Clock& clock) {
-  if (flags.kind == "native") return make_native;
-  return [flags, &clock](
+  return [flags, make_native = std::move(make_native), &clock](
              const job::v1::JobSpec& spec,
              const ModelConfig& model) -> absl::StatusOr<std::unique_ptr<InferenceEngine>> {
+    // A controller of an older version knows no engines. Its jobs have no such key.
+    const std::string wanted =
+        spec.rollout().has_engine() ? spec.rollout().engine() : std::string("native");
+    if (wanted != flags.kind) {
+      return FailedPrecondition("the job needs rollout.engine ", wanted, ", this rollout has ",
+                                flags.kind);
+    }
+    if (flags.kind == "native") return make_native(spec, model);
     ServerEngineOptions options = OptionsOf(spec, model, flags.time_scale);
     FRESHET_ASSIGN_OR_RETURN(auto calls, runtime::OpenHttpCalls(flags.address));
     FRESHET_ASSIGN_OR_RETURN(auto folder,

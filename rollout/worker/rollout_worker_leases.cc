@@ -193,10 +193,12 @@ absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
   FRESHET_LOG(Warning) << "event=engine_failed groups=" << running_.size()
                        << " evaluation_prompts=" << EvaluationInFlight()
                        << " reason=" << LogQuoted(Message(why));
+  // A failure can be attributed only if the engine had a single request, and not if a server is
+  // lost.
+  const bool alone = InHand() == 1 && (queue_ == nullptr || queue_->stats().running == 0) &&
+                     !absl::IsUnavailable(why);
   if (queue_ != nullptr) queue_->EngineFailed(why);
   const absl::Status sent = SendUnsent();  // samples finished earlier
-  // A failure can be attributed only if the engine had a single request.
-  const bool alone = InHand() == 1;
   evaluation_yields_ = EvaluationInFlight() > 0;
   bool blame = false, repeated = false;
   if (alone) {

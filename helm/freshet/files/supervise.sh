@@ -33,9 +33,9 @@ export VLLM_SERVER_DEV_MODE=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRAC
 readonly GRACE_S=10
 case $engine in
   vllm) program=("${VLLM:-vllm}" serve)
-        set -- --generation-config vllm --enable-scale-out --logprobs-mode processed_logprobs "$@" ;;
+        set -- "$@" --generation-config vllm --enable-scale-out --logprobs-mode processed_logprobs ;;
   sglang) program=("${PYTHON:-python3}" -m sglang.launch_server --model-path)
-          set -- --incremental-streaming-output "$@" ;;
+          set -- "$@" --incremental-streaming-output ;;
   *) echo "supervise.sh: ENGINE is $engine, want vllm or sglang" >&2; exit 2 ;;
 esac
 server=
@@ -63,8 +63,9 @@ while true; do
     fi
     name=$now
     echo "supervise.sh: starting $name" >&2
-    setsid "${program[@]}" "$folder/$name" --served-model-name "$name" \
-      --host 127.0.0.1 --port "$port" --dtype bfloat16 --skip-tokenizer-init "$@" &
+    # The last of repeated flags counts, so those that Freshet needs come last.
+    setsid "${program[@]}" "$folder/$name" "$@" --served-model-name "$name" \
+      --host 127.0.0.1 --port "$port" --dtype bfloat16 --skip-tokenizer-init &
     server=$!
   fi
   sleep 1 & wait $!

@@ -58,7 +58,7 @@ std::string Excerpt(const std::string& body) {
 absl::StatusCode CodeOf(int http_status) {
   if (http_status == 429) return absl::StatusCode::kResourceExhausted;
   if (http_status == 408 || http_status == 504) return absl::StatusCode::kDeadlineExceeded;
-  if (http_status >= 400 && http_status < 500) return absl::StatusCode::kInvalidArgument;
+  if (http_status == 400 || http_status == 422) return absl::StatusCode::kInvalidArgument;
   return absl::StatusCode::kUnavailable;
 }
 

@@ -89,11 +89,10 @@ TEST_P(ServerEngineTest, CutsAtStopStrings) {
 }
 
 TEST_P(ServerEngineTest, SwapsWeightsUnderRunningSamples) {
+  options_.stream_interval = 1;
   const auto engine = Started();
   Tell({{"hold_after", 3}});
-  GenerationRequest request = Request(1, 2);
-  request.on_token = [](const GeneratedToken&) {};
-  Submit(*engine, std::move(request));
+  Submit(*engine, Request(1, 2));
   ASSERT_TRUE(RunUntilTokens(*engine, 6));
   Load(*engine, Lane::kRollout, 2);
   EXPECT_EQ(engine->version(Lane::kRollout), (PolicyVersion{0, 2}));
@@ -283,6 +282,26 @@ TEST_P(ServerEngineTest, TakesOverAServerOfTheSameModel) {
   EXPECT_TRUE(RunUntil(*third, [&] { return third->version(Lane::kRollout).version == 1; }));
 }
 
+// Also if tokens of the old version arrive while the new weights are loaded.
+TEST_P(ServerEngineTest, ShownTokensHaveTheVersionOfTheirSpan) {
+  const auto engine = Started();
+  Tell({{"hold_after", 3}});
+  GenerationRequest request = Request(1);
+  std::vector<GeneratedToken> shown;
+  request.on_token = [&](const GeneratedToken& token) { shown.push_back(token); };
+  Submit(*engine, std::move(request));
+  ASSERT_TRUE(RunUntilTokens(*engine, 3));
+  Load(*engine, Lane::kRollout, 2);
+  Tell({{"hold_after", nullptr}});
+  ASSERT_TRUE(RunUntilIdle(*engine));
+  EXPECT_THAT((responses_[{1, 0}].spans), ElementsAre(Span{{0, 1}, 0, 3}, Span{{0, 2}, 3, 8}));
+  EXPECT_THAT(GenerateCalls(), SizeIs(2));
+  ASSERT_THAT(shown, SizeIs(8));
+  for (size_t i = 0; i < shown.size(); ++i) {
+    EXPECT_EQ(shown[i].policy, (PolicyVersion{0, i < 3 ? 1 : 2}));
+  }
+}
+
 class SglangEngineTest : public ServerFixture {};
 INSTANTIATE_TEST_SUITE_P(Kinds, SglangEngineTest, testing::Values(ServerKinds()[1]),
                          ServerKindName);
@@ -292,8 +311,7 @@ TEST_P(SglangEngineTest, ContinuesOnNewWeightsWithItsTokensInThePrompt) {
   Tell({{"hold_after", 3}});
   GenerationRequest request = Request(1);
   std::vector<int32_t> prompt = request.prompt_ids;
-  std::vector<GeneratedToken> shown;
-  request.on_token = [&](const GeneratedToken& token) { shown.push_back(token); };
+  request.on_token = [](const GeneratedToken&) {};
   Submit(*engine, std::move(request));
   ASSERT_TRUE(RunUntilTokens(*engine, 3));
   Load(*engine, Lane::kRollout, 2);
@@ -306,10 +324,6 @@ TEST_P(SglangEngineTest, ContinuesOnNewWeightsWithItsTokensInThePrompt) {
   prompt.insert(prompt.end(), response.response_ids.begin(), response.response_ids.begin() + 3);
   EXPECT_EQ(calls[1].at("input_ids"), Json(prompt));
   EXPECT_EQ(calls[1].at("sampling_params").at("max_new_tokens"), 5);
-  ASSERT_THAT(shown, SizeIs(8));
-  for (size_t i = 0; i < shown.size(); ++i) {
-    EXPECT_EQ(shown[i].policy, (PolicyVersion{0, i < 3 ? 1 : 2}));
-  }
 }
 
 TEST_P(SglangEngineTest, TakesPiecesWithAllTokensSoFar) {

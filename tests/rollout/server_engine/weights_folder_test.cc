@@ -31,11 +31,13 @@ class WeightsFolderTest : public testing::Test {
     EXPECT_TRUE(path.ok()) << path.status();
     return path.value_or("");
   }
+  // Without the marker of the folder.
   std::set<std::string> Names() {
     std::set<std::string> names;
     for (const auto& entry : fs::directory_iterator(scratch_.path())) {
       names.insert(entry.path().filename().string());
     }
+    names.erase(".freshet-engine");
     return names;
   }
   ScratchFolder scratch_;
@@ -132,6 +134,15 @@ TEST_F(WeightsFolderTest, OfAFormerProcessIsTakenOverIfTheModelIsTheSame) {
   EXPECT_EQ(Open("c", other)->served(), "");
   scratch_.Write("serve", "../../elsewhere\n");
   EXPECT_EQ(Open("d")->served(), "");
+}
+
+TEST_F(WeightsFolderTest, FilesOfSomebodyElseStay) {
+  scratch_.Write("notes", "");
+  scratch_.Write("weights-2024/mine", "");
+  const auto folder = WeightsFolder::Open(scratch_.path(), "a", ServedConfig());
+  EXPECT_EQ(folder.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(folder.status()), StartsWith(scratch_.File("weights-2024")));
+  EXPECT_THAT(Names(), testing::UnorderedElementsAre("notes", "weights-2024"));
 }
 
 TEST_F(WeightsFolderTest, ThatCannotBeUsedIsNamed) {
