@@ -251,16 +251,16 @@ TEST_F(GrpcScorerTest, TheCallsStatusIsTheScorers) {
 }
 
 TEST_F(GrpcScorerTest, DoesNotWaitLongerThanItMay) {
-  Notification release;
-  service_.answer = [&release](const ScoreRequest&, ScoreReply&) {
-    release.WaitFor(absl::Seconds(10));
+  const auto release = std::make_shared<Notification>();  // the handler may end after the test
+  service_.answer = [release](const ScoreRequest&, ScoreReply&) {
+    release->WaitFor(absl::Seconds(10));
     return grpc::Status::OK;
   };
   const GrpcScorer scorer(channel_, "user:1", absl::Seconds(10));
   const Attributes none;
   const ScoreInput input{"x", 1, true, none, absl::Milliseconds(30)};
   EXPECT_EQ(scorer.Score(input).status().code(), absl::StatusCode::kDeadlineExceeded);
-  release.Notify();
+  release->Notify();
 }
 
 // Channel arguments with a short reconnect backoff.
