@@ -76,7 +76,10 @@ void RolloutWork::OpenEndpoint() {
   options.api.model_name = spec_.name();
   options.api.model = openai::MakeServedModel(model_.config, engine_->stats());
   options.api.tool_format = openai::ToolFormatOf(*model_.tokenizer).format;
-  options.api.defaults = openai::SamplingDefaults(model_.config.generation_text);
+  // Inference servers refuse some of them.
+  if (!spec_.rollout().has_engine() || spec_.rollout().engine() == "native") {
+    options.api.defaults = openai::SamplingDefaults(model_.config.generation_text);
+  }
   if (HasAgent(spec_)) {
     options.queue.request_timeout = absl::Milliseconds(spec_.environment().timeout_ms());
   }
