@@ -14,7 +14,7 @@ namespace freshet::openai {
 struct RolloutEndpointOptions {
   ApiServiceOptions api;  // without `sessions`
   GenerationQueueOptions queue;
-  size_t max_sessions = 4096;  // the most that environment.max_concurrent allows
+  size_t max_sessions = 65536;  // the most that environment.max_concurrent allows
 };
 
 // What requests to an engine of this model are checked against.
