@@ -70,7 +70,7 @@ class ApiService {
   runtime::HttpResponse Health() const;
   // OK: the answer follows on `reply`.
   absl::Status Post(runtime::HttpRequest request, const std::shared_ptr<runtime::HttpReply>& reply);
-  // Counts a request as unparsed, and no longer.
+  // The first adds a request to the unparsed ones, the second removes it.
   absl::Status Reserve(int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void Release(int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<CompletionPlan> Plan(const runtime::HttpRequest& request) const;

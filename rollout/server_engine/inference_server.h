@@ -28,7 +28,7 @@ struct InferenceServerOptions {
 };
 
 // One inference server and the version of its weights. After an error of any method the server is
-// in an unknown state and must be started anew. Confined to one thread.
+// in an unknown state and must be restarted. Confined to one thread.
 class InferenceServer {
  public:
   enum class State { kDown, kStarting, kReady };

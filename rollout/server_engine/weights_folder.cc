@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kShardElements = int64_t{1} << 28;  // 512 MiB of bf16 are in memory at once
 constexpr char kWeights[] = "weights-";
-// Everything that could be mistaken for ours is ours in a folder that has it.
+// Only a folder with this file is cleared of weights and links of former processes.
 constexpr char kMarker[] = ".freshet-engine";
 constexpr char kUnfinished[] = ".weights-";
 

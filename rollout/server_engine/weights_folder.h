@@ -25,6 +25,7 @@ absl::Status CheckServable(const WeightSnapshot& snapshot, const ParameterLayout
 //   SERVED         symbolic link to the directory that the server starts with
 //   serve          one line: SERVED, the server's model name. If it changes, the supervisor
 //                  (helm/freshet/files/supervise.sh) replaces the server by one of the new name
+//   .freshet-engine   marks the folder of an engine, in which old weights and links are deleted
 //
 // SERVED is "HASH-UNIQUE.K": HASH is of the model's configuration, so that a server can be taken
 // over from a former process; K grows with each restart. Confined to one thread.
@@ -32,7 +33,8 @@ class WeightsFolder {
  public:
   // Creates `path` if absent, and deletes the weights that former processes left and no server may
   // need. `unique`: letters and digits that no other process uses for this folder.
-  // FAILED_PRECONDITION naming the path: it cannot be used, or has such files of somebody else.
+  // FAILED_PRECONDITION naming the path: it cannot be used, or is not of an engine and has
+  // files with such names.
   static absl::StatusOr<std::unique_ptr<WeightsFolder>> Open(const std::string& path,
                                                              const std::string& unique,
                                                              const ModelConfig& model);

@@ -53,7 +53,7 @@ class RolloutMetrics::Job {
     Count("freshet_rollout_engine_failures_total", "Engine failures during generation.",
           Number(c.engine_failures));
     Count("freshet_rollout_engine_restarts_total",
-          "Times that the engine's inference server was lost and started anew.",
+          "Times that the engine's inference server was lost and restarted.",
           Number(c.engine.server_restarts));
     Count("freshet_rollout_preemptions_total",
           "Prompt groups whose KV cache was taken for older ones, to be computed again.",

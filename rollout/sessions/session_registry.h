@@ -24,7 +24,7 @@ class SessionRegistry {
   absl::StatusOr<std::string> Open(SessionOptions options) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends a session. Later requests with its key are refused. Empty if it is not open.
   SessionRecord Close(const std::string& key) ABSL_LOCKS_EXCLUDED(mu_);
-  // The session of an API key. Null: the key is none of a session. UNAUTHENTICATED: its session has
+  // The session of an API key. Null: no session has this key. UNAUTHENTICATED: its session has
   // ended.
   absl::StatusOr<std::shared_ptr<Session>> Find(std::string_view key) const
       ABSL_LOCKS_EXCLUDED(mu_);

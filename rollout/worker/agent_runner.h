@@ -37,7 +37,7 @@ struct AgentOptions {
 // finish is kLength if the agent says so or the session's tokens were used up, otherwise kStop.
 //
 // A failed call restarts with a new session. Requests of sessions reach the engine through the
-// queue, so outputs of the engine are none of the runner's.
+// queue, which takes its outputs: Advance ignores them.
 class AgentRunner final : public Episodes {
  public:
   // All must outlive the runner.
