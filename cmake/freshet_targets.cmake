@@ -20,10 +20,10 @@ if(FRESHET_SANITIZE)
   target_link_options(freshet_flags INTERFACE "-fsanitize=${freshet_sanitizers}")
 endif()
 
-# freshet_share_headers(TARGET)  Unity build: compiles up to 8 files of the target as one.
+# freshet_share_headers(TARGET)  Unity build: compiles up to 16 files of the target as one.
 # freshet_compile_alone(FILE...) excludes files whose anonymous namespaces clash with others.
 function(freshet_share_headers TARGET)
-  set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
   # gcc takes the included files for headers.
   target_compile_options(${TARGET} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
@@ -199,4 +199,9 @@ function(freshet_grpc_library NAME)
     target_sources(freshet_${NAME} PRIVATE
       "${out}/${stem}.grpc.pb.cc" "${out}/${stem}.grpc.pb.h")
   endforeach()
+  list(LENGTH ARG_SRCS files)
+  # Code generated from two files has the same static names.
+  if(FRESHET_UNITY STREQUAL "all" AND files EQUAL 1)
+    set_target_properties(freshet_${NAME} PROPERTIES UNITY_BUILD ON)
+  endif()
 endfunction()

@@ -359,7 +359,8 @@ class TrajectoryStore : public RowQueue {
   // workers as counted by DecideLeaseEnd, the group is dead(lease_failed: last reason) and another
   // one is admitted in its place. FAILED_PRECONDITION: no live lease.
   virtual absl::Status FailLease(int64_t token, const std::string& reason) = 0;
-  // Ends a lease because the environment did not answer, so nothing was tried. If this repeats
+  // Ends a lease whose group is not known to be at fault: the environment did not answer, or the
+  // inference server was lost while it had this group alone. If this repeats
   // (DecideLeaseEnd), a group without kept tokens moves behind the waiting prompts (QueuePlace).
   // After max_hand_backs it is dead(handed_back: last reason) and another one is admitted in its
   // place. FAILED_PRECONDITION: no live lease.

@@ -1,17 +1,18 @@
 #include <string>
 #include <vector>
 
+#include "job/engine_limits.h"
 #include "job/eval_sets.h"
 #include "job/rule_context.h"
 
 namespace freshet {
 namespace {
 
-constexpr double kMinVllmTemperature = 0.01;  // the server raises lower ones
-constexpr int64_t kMinHeadDim = 32;           // of the servers' attention kernels
+constexpr int64_t kMinHeadDim = 32;  // of the servers' attention kernels
 constexpr int64_t kHeadDimStep = 8;
 
-// A server's log-probs after truncation, penalties or masking are not those of the policy.
+// A server's log-probs after truncation, penalties or masking are not those of the policy. The
+// engines refuse the same for each request (rollout/server_engine/server_protocol.h).
 void CheckSampling(RuleContext& context) {
   const job::v1::Rollout& rollout = context.spec().rollout();
   const std::string& engine = rollout.engine();
@@ -52,6 +53,7 @@ void CheckNativeKeys(RuleContext& context) {
   refuse("threads", rollout.has_threads());
   refuse("kv_cache_bytes", rollout.has_kv_cache_bytes());
   refuse("quantization", rollout.has_quantization() && rollout.quantization() != "none");
+  refuse("speculative_tokens", rollout.speculative_tokens() > 0);
 }
 
 void CheckHeadDim(RuleContext& context) {

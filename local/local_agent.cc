@@ -31,7 +31,8 @@ absl::StatusOr<std::unique_ptr<LocalAgent>> LocalAgent::Start(const JobSetup& se
   agent->endpoint_ =
       std::make_unique<openai::RolloutEndpoint>(engine, tokenizer, clock, std::move(options));
   agent->port_->Attach(*agent->endpoint_);
-  const std::string& base_url = agent->port_->base_url();
+  FRESHET_ASSIGN_OR_RETURN(const std::string base_url,
+                           agent->port_->BaseUrlFor(setup.spec.environment().address()));
   FRESHET_LOG(Info) << "event=endpoint url=" << base_url
                     << " tool_calls=" << LogQuoted(tools.reason);
   agent->runner_ =

@@ -60,8 +60,7 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> MakeEngine(const ModelFiles& files
   // At least one sequence that fills the context.
   const ModelConfig& config = files.config();
   const int64_t blocks = 1 + KvBlocksOfGroup(config.max_position_embeddings, 1, 0);
-  options.cache_bytes =
-      std::max(options.cache_bytes, blocks * KvBlockBytes(config, options.bf16_cache));
+  options.cache_bytes = std::max(options.cache_bytes, blocks * KvBlockBytes(config, options.bf16));
   return MakeModelEngine(files, options);
 }
 
@@ -129,6 +128,7 @@ absl::Status RunGenerate(const GenerateCommand& command) {
     }
     FRESHET_ASSIGN_OR_RETURN(std::vector<GenerationOutput> outputs, engine->Poll());
     for (GenerationOutput& output : outputs) {
+      FRESHET_RETURN_IF_ERROR(output.error);
       responses[static_cast<size_t>(output.request_id)] = std::move(output.response);
     }
   }

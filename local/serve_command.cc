@@ -105,6 +105,9 @@ absl::Status Serve(const ServeCommand& command) {
   limits.idle_timeout = kIdleTimeout;
   limits.refusal = &openai::ApiService::Refusal;
   limits.flag = kListenFlag;
+  limits.check_head = [&service](const runtime::HttpRequest& head) {
+    return service.CheckHead(head);
+  };
   runtime::HttpAsyncHandler handler = [&service](runtime::HttpRequest request,
                                                  std::shared_ptr<runtime::HttpReply> reply) {
     service.Handle(std::move(request), std::move(reply));

@@ -23,7 +23,7 @@ absl::Status CheckKvCacheBytes(const job::v1::JobSpec& spec, const ModelConfig& 
   if (!spec.rollout().has_kv_cache_bytes()) return absl::OkStatus();
   const int64_t blocks =
       KvBlocksOfGroup(prompt_tokens, spec.group_size(), spec.rollout().max_new_tokens());
-  const int64_t needed = blocks * KvBlockBytes(config, /*bf16=*/false);
+  const int64_t needed = blocks * KvBlockBytes(config, spec.model().dtype() == "bf16");
   if (needed <= spec.rollout().kv_cache_bytes()) return absl::OkStatus();
   return InvalidArgument("rollout.kv_cache_bytes: ", spec.rollout().kv_cache_bytes(),
                          " bytes do not hold a group of ", spec.group_size(),

@@ -23,6 +23,8 @@ at::Tensor Multiply(const at::Tensor& x, const at::Tensor& matrix, const at::Ten
   return bias.defined() ? product + bias : product;
 }
 
+at::Tensor RoundTo(const at::Tensor& x, at::ScalarType type) { return x.to(type).to(at::kFloat); }
+
 at::Tensor ApplyMlp(const TransformerWeights::Mlp& mlp, const at::Tensor& x) {
   return Multiply(SwiGlu(Multiply(x, mlp.gate_up, mlp.gate_up_bias)), mlp.down, mlp.down_bias);
 }
@@ -191,9 +193,10 @@ at::Tensor Transformer::Forward(const TransformerWeights& weights, const at::Ten
                    1);
     }
     qk = Rope(qk, cos_TD_, sin_TD_, positions_N);
-    const at::Tensor mixed =
-        attention(static_cast<int64_t>(l), qk.narrow(1, 0, heads), qk.narrow(1, heads, kv_heads),
-                  qkv.narrow(1, heads + kv_heads, kv_heads));
+    const at::ScalarType type = layer.qkv.scalar_type();
+    const at::Tensor mixed = attention(static_cast<int64_t>(l), qk.narrow(1, 0, heads),
+                                       RoundTo(qk.narrow(1, heads, kv_heads), type),
+                                       RoundTo(qkv.narrow(1, heads + kv_heads, kv_heads), type));
     x = x + Multiply(mixed, layer.o, layer.o_bias);
     const at::Tensor g = RmsNorm(x, layer.post_norm_H, config_.rms_norm_eps);
     x = x + (layer.router.defined() ? ApplyExperts(layer, config_, g)

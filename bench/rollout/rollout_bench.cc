@@ -35,6 +35,7 @@ struct Workload {
   bool aten = false;
   std::string kernels;  // empty: chosen as in a job
   bool no_prefix_cache = false;
+  int speculative = 0;
   int groups = 8;
   int samples = 8;
   int prompt = 128;
@@ -68,6 +69,7 @@ class Bench {
       Fail("this CPU has no kernels " + workload.kernels);
     }
     options.prefix_cache = !workload.no_prefix_cache;
+    options.speculative_tokens = workload.speculative;
     auto engine = NativeEngine::Create(config_, options);
     if (!engine.ok()) Fail(Message(engine.status()));
     engine_ = *std::move(engine);
@@ -201,7 +203,7 @@ class Bench {
             {"least_steps", (longest_tokens + slots - 1) / slots}};
   }
 
-  // The longest step with a swap of weights in it, and the median of the others.
+  // Medians of a decode step and of a swap of weights between two steps.
   nlohmann::json Swap() {
     for (int g = 0; g < workload_.groups; ++g) {
       Submit(Request(g, workload_.prompt, workload_.samples, workload_.generate));
@@ -275,6 +277,8 @@ int Main(int argc, char** argv) {
     command.AddFlag("--aten", workload.aten, "compute with ATen");
     command.Add("--kernels", workload.kernels, "a set of CPU kernels, such as avx2");
     command.AddFlag("--no-prefix-cache", workload.no_prefix_cache);
+    command.Add("--speculative", workload.speculative, "tokens to draft")
+        .Range(int64_t{0}, kMaxDraftTokens);
     command.Add("--groups", workload.groups).Positive();
     command.Add("--samples", workload.samples).Positive();
     command.Add("--prompt", workload.prompt).Positive();

@@ -26,7 +26,7 @@
 namespace freshet {
 namespace {
 
-constexpr int64_t kMaxLogBytes = 8 << 20;
+constexpr int64_t kMaxChildLogBytes = 8 << 20;
 constexpr size_t kMaxLineBytes = 4096;
 
 sigset_t HandledSignals() {
@@ -111,7 +111,7 @@ absl::StatusOr<ProcessStamp> PosixProcessHost::Start(const ProcessId& id,
   if (pid < 0) return ResourceExhausted(id.Name(), ": cannot be started: ", std::strerror(error));
   for (const int fd : {child->out, child->err}) ::fcntl(fd, F_SETFL, O_NONBLOCK);
   child->pid = pid;
-  child->log = std::make_unique<RotatingLog>(log_file_(id), kMaxLogBytes);
+  child->log = std::make_unique<RotatingLog>(log_file_(id), kMaxChildLogBytes);
   children_[id] = std::move(child);
   return ProcessStamp{pid, StartTicks(pid)};
 }

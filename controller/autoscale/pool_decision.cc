@@ -87,7 +87,7 @@ class Decider {
     if (now_.phase == JobPhase::kTrains) {
       Train();
     } else {
-      Rest();
+      WithoutTraining();
     }
     return {s_.wanted, s_.reason, s_.text, s_};
   }
@@ -138,7 +138,7 @@ class Decider {
   }
 
   // Decision while nothing is trained.
-  void Rest() {
+  void WithoutTraining() {
     absl::Duration patience = rules_.shrink_after;
     switch (now_.phase) {
       case JobPhase::kStarts:

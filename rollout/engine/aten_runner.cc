@@ -46,14 +46,15 @@ const float* AtenRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache
     }
     at::Tensor out = at::zeros({rows, heads * config.head_dim}, at::kFloat);
     for (const QueryRun& run : runs) {
-      const auto size = static_cast<size_t>(PagedScores(batch.queries, run, heads / kv_heads));
-      scores_.resize(std::max(scores_.size(), size));
+      const auto size =
+          static_cast<size_t>(PagedScratch(batch.queries, run, heads / kv_heads, config.head_dim));
+      scratch_.resize(std::max(scratch_.size(), size));
       const AttentionRows part{q.const_data_ptr<float>() + run.first * q.stride(0), q.stride(0),
                                out.mutable_data_ptr<float>() + run.first * out.stride(0),
                                out.stride(0), heads};
       for (int64_t head = 0; head < kv_heads; ++head) {
         PagedAttention(cache, layer, config.Window(layer), batch.queries, run, head, part,
-                       scores_.data());
+                       BestCpuKernels(), scratch_.data());
       }
     }
     return out;

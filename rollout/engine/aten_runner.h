@@ -25,7 +25,7 @@ class AtenRunner final : public ModelRunner {
   const Transformer transformer_;
   TransformerWeights lanes_[kNumLanes];
   at::Tensor logits_;  // of the batch's wanted rows, fp32 [wants, V]
-  std::vector<float> scores_;
+  std::vector<float> scratch_;
 };
 
 }  // namespace freshet

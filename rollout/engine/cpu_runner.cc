@@ -4,6 +4,7 @@
 #include <cmath>
 #include <deque>
 #include <functional>
+#include <stdexcept>
 #include <utility>
 
 #include "model/dtype.h"
@@ -129,23 +130,29 @@ class ArenaReader {
       if (round_) *to = WidenBf16(RoundToBf16(*to));
     }
   }
-  // Empty if the model does not have the block.
-  std::vector<float> Read(const ParameterBlock& block) const {
-    std::vector<float> numbers(block.shape.empty() ? 0 : NumElements(block));
-    Read(block.offset, static_cast<int64_t>(numbers.size()), numbers.data());
-    return numbers;
+  // `to` becomes empty if the model does not have the block.
+  void Read(const ParameterBlock& block, std::vector<float>& to) const {
+    to.resize(block.shape.empty() ? 0 : NumElements(block));
+    Read(block.offset, static_cast<int64_t>(to.size()), to.data());
   }
-  PackedMatrix Pack(const ParameterBlock& block, MatrixFormat format) const {
-    if (block.shape.empty()) return {};
+  // Reuses the memory of `to`, which is either empty or holds earlier weights of the block.
+  void Pack(const ParameterBlock& block, MatrixFormat format, PackedMatrix& to) const {
+    if (block.shape.empty()) return;
     const auto pack = [&](const auto* arena) {
-      return PackedMatrix(arena + block.offset, block.shape[0], block.shape[1], format, pool_);
+      if (to.rows() == 0) {
+        to = PackedMatrix(arena + block.offset, block.shape[0], block.shape[1], format, pool_);
+      } else {
+        to.Repack(arena + block.offset, pool_);
+      }
     };
     return is_bf16_ ? pack(bf16_) : pack(floats_);
   }
   // An fp32 matrix of numbers that may have to be rounded.
-  PackedMatrix PackFloats(const ParameterBlock& block) const {
-    if (block.shape.empty()) return {};
-    return {Read(block).data(), block.shape[0], block.shape[1], MatrixFormat::kFloat32, pool_};
+  void PackFloats(const ParameterBlock& block, PackedMatrix& to) const {
+    if (block.shape.empty()) return;
+    std::vector<float> numbers;
+    Read(block, numbers);
+    to = {numbers.data(), block.shape[0], block.shape[1], MatrixFormat::kFloat32, pool_};
   }
 
  private:
@@ -174,7 +181,7 @@ CpuRunner::CpuRunner(const ModelConfig& config, const CpuRunnerOptions& options)
 CpuRunner::~CpuRunner() = default;
 
 void CpuRunner::LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) {
-  for (const std::shared_ptr<const Weights>& other : lanes_) {
+  for (const std::shared_ptr<Weights>& other : lanes_) {
     if (other != nullptr && other->source.lock() == arena) {
       lanes_[static_cast<int>(lane)] = other;
       return;
@@ -182,43 +189,59 @@ void CpuRunner::LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) {
   }
   const ParameterLayout layout = MakeParameterLayout(config_);
   const ArenaReader reader(arena->data(), dtype, options_.format == MatrixFormat::kBfloat16, pool_);
-  auto weights = std::make_shared<Weights>(options_.format, config_);
+  // Reuses the memory: Linux zeroes new pages, which takes longer than the copy.
+  std::shared_ptr<Weights> weights = std::move(lanes_[static_cast<int>(lane)]);
+  if (weights == nullptr || weights.use_count() > 1) {
+    weights = std::make_shared<Weights>(options_.format, config_);
+  }
   weights->source = arena;
+  size_t vectors = 0;
   const auto vector = [&](const ParameterBlock& block) -> const float* {
     if (block.shape.empty()) return nullptr;
-    return weights->vectors.emplace_back(reader.Read(block)).data();
+    if (vectors == weights->vectors.size()) weights->vectors.emplace_back();
+    std::vector<float>& numbers = weights->vectors[vectors++];
+    reader.Read(block, numbers);
+    return numbers.data();
   };
-  const auto matrix = [&](const ParameterBlock& block) {
-    return reader.Pack(block, options_.format);
+  const auto matrix = [&](const ParameterBlock& block, PackedMatrix& to) {
+    reader.Pack(block, options_.format, to);
   };
-  std::vector<float> row(static_cast<size_t>(config_.hidden_size));
   weights->embed.Resize(config_.vocab_size);
-  for (int64_t id = 0; id < config_.vocab_size; ++id) {
-    reader.Read(layout.embed.offset + id * config_.hidden_size, config_.hidden_size, row.data());
-    weights->embed.Store(id, row.data());
-  }
-  for (const ParameterLayout::Layer& from : layout.layers) {
-    Layer& to = weights->layers.emplace_back();
+  std::vector<std::vector<float>> rows(static_cast<size_t>(options_.threads));
+  for (std::vector<float>& row : rows) row.resize(static_cast<size_t>(config_.hidden_size));
+  pool_.For(config_.vocab_size, [&](int64_t id, int thread) {
+    float* row = rows[static_cast<size_t>(thread)].data();
+    reader.Read(layout.embed.offset + id * config_.hidden_size, config_.hidden_size, row);
+    weights->embed.Store(id, row);
+  });
+  weights->layers.resize(layout.layers.size());
+  for (size_t l = 0; l < layout.layers.size(); ++l) {
+    const ParameterLayout::Layer& from = layout.layers[l];
+    Layer& to = weights->layers[l];
     to.input_norm = vector(from.input_norm);
-    to.qkv = matrix(from.qkv);
+    matrix(from.qkv, to.qkv);
     to.qkv_bias = vector(from.qkv_bias);
     to.q_norm = vector(from.q_norm);
     to.k_norm = vector(from.k_norm);
-    to.o = matrix(from.o);
+    matrix(from.o, to.o);
     to.o_bias = vector(from.o_bias);
     to.post_norm = vector(from.post_norm);
-    to.router = reader.PackFloats(from.router);
-    for (const ParameterLayout::Mlp& mlp : from.mlps) {
-      to.mlps.push_back(
-          {matrix(mlp.gate_up), matrix(mlp.down), vector(mlp.gate_up_bias), vector(mlp.down_bias)});
+    reader.PackFloats(from.router, to.router);
+    to.mlps.resize(from.mlps.size());
+    for (size_t m = 0; m < from.mlps.size(); ++m) {
+      matrix(from.mlps[m].gate_up, to.mlps[m].gate_up);
+      matrix(from.mlps[m].down, to.mlps[m].down);
+      to.mlps[m].gate_up_bias = vector(from.mlps[m].gate_up_bias);
+      to.mlps[m].down_bias = vector(from.mlps[m].down_bias);
     }
   }
   weights->norm = vector(layout.norm);
-  weights->lm_head = matrix(layout.lm_head);
+  matrix(layout.lm_head, weights->lm_head);
   lanes_[static_cast<int>(lane)] = std::move(weights);
 }
 
 const float* CpuRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache) {
+  if (lanes_[static_cast<int>(lane)] == nullptr) throw std::runtime_error("no weights are loaded");
   const Weights& weights = *lanes_[static_cast<int>(lane)];
   const int64_t rows = batch.size();
   const int64_t hidden = config_.hidden_size;
@@ -228,7 +251,8 @@ const float* CpuRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache)
   const int64_t heads_per_kv_head = config_.num_attention_heads / config_.num_key_value_heads;
   b.runs = FindQueryRuns(batch.queries, heads_per_kv_head);
   for (const QueryRun& run : b.runs) {
-    scratch = std::max(scratch, PagedScores(batch.queries, run, heads_per_kv_head));
+    scratch =
+        std::max(scratch, PagedScratch(batch.queries, run, heads_per_kv_head, config_.head_dim));
   }
   for (std::vector<float>& buffer : b.scratch) Room(buffer, scratch);
   Embed(weights, batch);
@@ -304,13 +328,15 @@ void CpuRunner::Attend(const Layer& layer, int64_t index, const EngineBatch& bat
   });
   float* attention = Room(b.attention, rows * heads * dim);
   const auto tasks = static_cast<int64_t>(b.runs.size()) * kv_heads;
+  // Not that of products, which depends on measured speeds.
+  const CpuKernels kernels = BestCpuKernels();
   phases().Enter(Phase::kAttention);
   pool_.For(tasks, [&](int64_t task, int thread) {
     const QueryRun& run = b.runs[static_cast<size_t>(task / kv_heads)];
     const AttentionRows part{qkv + run.first * width, width, attention + run.first * heads * dim,
                              heads * dim, heads};
     PagedAttention(cache, index, config_.Window(index), batch.queries, run, task % kv_heads, part,
-                   b.scratch[static_cast<size_t>(thread)].data());
+                   kernels, b.scratch[static_cast<size_t>(thread)].data());
   });
   phases().Enter(Phase::kOther);
   b.attended.Resize(rows);

@@ -14,8 +14,8 @@ namespace freshet {
 
 struct CpuRunnerOptions {
   MatrixFormat format = MatrixFormat::kFloat32;  // of matrices and of what they multiply
-  CpuKernels kernels = CpuKernels::kPortable;
-  int threads = 1;  // including the caller
+  CpuKernels kernels = CpuKernels::kPortable;    // of the products; attention has the CPU's largest
+  int threads = 1;                               // including the caller
 };
 
 // Computes on the CPU with the kernels of kernels/. The residual stream, norms, biases, attention
@@ -50,7 +50,7 @@ class CpuRunner final : public ModelRunner {
   const CpuRunnerOptions options_;
   ThreadPool pool_;
   const RopeTables rope_;
-  std::shared_ptr<const Weights> lanes_[kNumLanes];  // one object if they are the same
+  std::shared_ptr<Weights> lanes_[kNumLanes];  // one object if they are the same
   std::unique_ptr<Buffers> buffers_;
 };
 

@@ -16,7 +16,9 @@ namespace freshet {
 struct EngineBatch {
   struct Want {
     RunningGroup* group;
-    RunningSample* sample;  // null: all samples of the group draw from this row
+    // Null: all samples of the group draw from this row. The rows of a sample's draft follow that
+    // of its last token.
+    RunningSample* sample;
     int64_t row;
   };
   std::vector<int64_t> token_ids;
@@ -24,7 +26,8 @@ struct EngineBatch {
   std::vector<std::pair<int32_t, int64_t>> slots;  // cache block and slot of each token
   std::vector<PagedQuery> queries;
   std::vector<Want> wants;
-  int64_t room = 0;  // tokens that can still be added
+  int64_t room = 0;        // tokens that can still be added
+  int64_t draft_room = 0;  // of these, draft tokens
 
   int64_t size() const { return static_cast<int64_t>(token_ids.size()); }
   // `blocks` is the block table of the token's sequence; its address is kept.

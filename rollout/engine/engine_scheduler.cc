@@ -18,6 +18,9 @@ namespace {
 constexpr int64_t kTokensAfterPreemption = 64;
 // Weight of one more response in the average length.
 constexpr double kLengthWeight = 1.0 / 16;
+// Draft tokens in a batch. More make a pass longer by what they save, and each takes a row of
+// logits.
+constexpr int64_t kMaxBatchDrafts = 256;
 
 KvCacheShape CacheShape(const ModelConfig& config, KvFormat format) {
   return {config.num_hidden_layers, config.num_key_value_heads, config.head_dim, format};
@@ -33,15 +36,17 @@ EngineScheduler::EngineScheduler(const ModelConfig& config, const EngineLimits& 
       average_length_(static_cast<double>(limits.expected_new_tokens)) {}
 
 int64_t EngineScheduler::ExpectedTokens(const SamplingParams& sampling) const {
-  return std::min<int64_t>(sampling.max_new_tokens,
-                           static_cast<int64_t>(std::ceil(average_length_)));
+  return std::min<int64_t>(
+      sampling.max_new_tokens,
+      std::max(static_cast<int64_t>(std::ceil(average_length_)), limits_.speculative_tokens));
 }
 
 int64_t EngineScheduler::Room() const {
   int64_t room = cache_.num_free();
   for (const std::list<RunningGroup>& groups : groups_) {
     for (const RunningGroup& group : groups) {
-      if (!group.preempted) room -= BlocksWanted(group) - BlocksHeld(group);
+      if (group.preempted) continue;
+      room -= BlocksWanted(group, limits_.speculative_tokens) - BlocksHeld(group);
     }
   }
   return room;
@@ -84,27 +89,32 @@ absl::Status EngineScheduler::Submit(GenerationRequest request) {
   for (size_t i = 0; i < group.request.sample_indices.size(); ++i) {
     RunningSample& sample = group.samples.emplace_back();
     sample.index = group.request.sample_indices[i];
+    sample.number = static_cast<int64_t>(i);
     if (!group.request.partials.empty()) sample.response = std::move(group.request.partials[i]);
     StartSampling(group.request, sample);
   }
   group.request.partials.clear();
+  if (limits_.speculative_tokens > 0) StartDrafting(group);
   groups_[static_cast<int>(group.request.lane)].push_back(std::move(group));
   running_ += num_samples;
   return absl::OkStatus();
 }
 
 // Decode tokens come first, so that running samples never wait for a long prompt. Prompts fill the
-// rest.
+// rest. Drafts take what both leave.
 EngineBatch EngineScheduler::Fill(Lane lane) {
   PreemptUntilAllFit();
   Resume(lane);
   EngineBatch batch;
   batch.room = limits_.max_batch_tokens;
   std::list<RunningGroup>& groups = groups_[static_cast<int>(lane)];
+  batch.draft_room = batch.room;
   for (RunningGroup& group : groups) {
     if (group.preempted) continue;
     if (std::exchange(group.computing, true)) group.mixed = true;
+    batch.draft_room -= TokensToFeed(group);
   }
+  batch.draft_room = std::min(batch.draft_room, kMaxBatchDrafts);
   for (RunningGroup& group : groups) {
     if (!group.prompt_done()) continue;
     for (RunningSample& sample : group.samples) FillFromSample(group, sample, batch);
@@ -141,7 +151,8 @@ void EngineScheduler::Resume(Lane lane) {
     group.expected = std::max(
         ExpectedTokens(group.request.sampling),
         std::min<int64_t>(group.request.sampling.max_new_tokens, longest + kTokensAfterPreemption));
-    if (BlocksWanted(group) > Room()) return;  // the next ones wait for it
+    // The next ones wait for it.
+    if (BlocksWanted(group, limits_.speculative_tokens) > Room()) return;
     group.preempted = false;
   }
 }
@@ -168,21 +179,34 @@ void EngineScheduler::FillFromGroup(RunningGroup& group, EngineBatch& batch) {
 
 void EngineScheduler::FillFromSample(RunningGroup& group, RunningSample& sample,
                                      EngineBatch& batch) {
-  const auto size = static_cast<int64_t>(sample.response.response_ids.size());
-  const int64_t prompt = group.prompt_size();
-  const size_t table =
-      static_cast<size_t>(KvBlocks(prompt + group.request.sampling.max_new_tokens));
+  const std::vector<int32_t>& response = sample.response.response_ids;
+  const int64_t size = std::ssize(response);
+  const int64_t most = group.request.sampling.max_new_tokens;
+  const size_t table = static_cast<size_t>(KvBlocks(group.prompt_size() + most));
   sample.blocks.reserve(table);  // same reason
-  while (sample.fed < size && batch.room > 0) {
-    const int64_t position = prompt + sample.fed;
-    if (position / kKvBlockTokens == static_cast<int64_t>(sample.blocks.size())) {
+  const auto add = [&](int64_t index, int32_t token) {
+    const int64_t position = group.prompt_size() + index;
+    // Blocks of a rejected draft already exist and are overwritten.
+    if (position / kKvBlockTokens == std::ssize(sample.blocks)) {
       sample.blocks.push_back(AllocateBlock());
     }
-    batch.Add(sample.response.response_ids[static_cast<size_t>(sample.fed)], position,
-              sample.blocks);
-    ++sample.fed;
-    if (sample.fed == size) batch.wants.push_back({&group, &sample, batch.size() - 1});
+    batch.Add(token, position, sample.blocks);
+    if (index + 1 >= size) batch.wants.push_back({&group, &sample, batch.size() - 1});
+  };
+  sample.draft.clear();
+  if (sample.fed == size) return;
+  for (; sample.fed < size && batch.room > 0; ++sample.fed) {
+    add(sample.fed, response[static_cast<size_t>(sample.fed)]);
   }
+  if (sample.fed < size || group.lookup == nullptr) return;
+  // The last token is not computed.
+  const int64_t longest = std::min(
+      {limits_.speculative_tokens, sample.allowance.tokens(), batch.draft_room, most - size - 1});
+  sample.draft = group.lookup->Propose(sample.number, longest);
+  for (int64_t i = 0; i < std::ssize(sample.draft); ++i) {
+    add(size + i, sample.draft[static_cast<size_t>(i)]);
+  }
+  batch.draft_room -= std::ssize(sample.draft);
 }
 
 std::vector<GenerationOutput> EngineScheduler::Accept(Lane lane, const EngineBatch& batch,
@@ -201,7 +225,8 @@ std::vector<GenerationOutput> EngineScheduler::Accept(Lane lane, const EngineBat
     const EngineBatch::Want& want = batch.wants[i];
     const float* row = logits + static_cast<int64_t>(i) * config_.vocab_size;
     if (want.sample != nullptr) {
-      Draw(lane, *want.group, *want.sample, row, policy, finished);
+      i += want.sample->draft.size();
+      DrawAlongDraft(lane, *want.group, *want.sample, row, policy, finished);
       continue;
     }
     for (RunningSample& sample : want.group->samples) {
@@ -246,11 +271,31 @@ void EngineScheduler::Draw(Lane lane, RunningGroup& group, RunningSample& sample
   const GeneratedToken token =
       SampleNext(group.request, sample, logits, config_.vocab_size, policy);
   ++(lane == Lane::kRollout ? counters_.tokens_generated : counters_.tokens_generated_evaluation);
+  if (group.lookup != nullptr) group.lookup->Add(sample.number, token.token.id);
   if (group.request.on_token) group.request.on_token(token);
   if (token.finish == FinishReason::kNone) return;
   const auto length = static_cast<double>(sample.response.response_ids.size());
   average_length_ += kLengthWeight * (length - average_length_);
   finished.push_back({group.request.id, lane, sample.index, sample.response});
+}
+
+void EngineScheduler::DrawAlongDraft(Lane lane, RunningGroup& group, RunningSample& sample,
+                                     const float* logits, PolicyVersion policy,
+                                     std::vector<GenerationOutput>& finished) {
+  int64_t accepted = 0;
+  Draw(lane, group, sample, logits, policy, finished);
+  for (const int32_t token : sample.draft) {
+    if (sample.response.response_ids.back() != token) break;
+    ++accepted;
+    ++sample.fed;
+    if (sample.response.finish != FinishReason::kNone) break;
+    Draw(lane, group, sample, logits + accepted * config_.vocab_size, policy, finished);
+  }
+  const int64_t drafted = std::ssize(sample.draft);
+  sample.allowance.Report(drafted, accepted);
+  counters_.tokens_drafted += drafted;
+  counters_.tokens_accepted += accepted;
+  sample.draft.clear();
 }
 
 void EngineScheduler::RemoveFinished(Lane lane) {

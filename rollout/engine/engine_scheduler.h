@@ -23,6 +23,7 @@ struct EngineLimits {
   bool prefix_cache = true;
   // Average length of responses until some have ended.
   int64_t expected_new_tokens = 256;
+  int64_t speculative_tokens = 0;  // most tokens that are drafted for a sample; 0: none
 };
 
 // Schedules the tokens that an engine computes: holds the requests of both lanes, allocates the
@@ -34,7 +35,13 @@ struct EngineLimits {
 // A request is admitted if the cache has room for its samples at the average length of the latest
 // responses. If the cache turns out to be too small, the newest requests are preempted: they give
 // their blocks up, keep their tokens, and are computed again once there is room, before any new
-// request is admitted. The oldest one always runs. Not thread-safe.
+// request is admitted. The oldest one always runs.
+//
+// Speculative decoding: the next tokens of a sample are drafted (DraftLookup) and computed in the
+// same batch. Each token is drawn from its own logits with its own random number; as long as the
+// tokens drawn are those of the draft, the logits of the next ones are there already (Leviathan et
+// al. 2023, section 2.3, for drafts without probabilities). So drafts change no token and no
+// log-prob. Not thread-safe.
 class EngineScheduler {
  public:
   EngineScheduler(const ModelConfig& config, const EngineLimits& limits);
@@ -50,8 +57,8 @@ class EngineScheduler {
   // tokens; the engine must write their keys and values.
   EngineBatch Fill(Lane lane);
   // Call once the keys and values of `batch` are in the cache. Samples a token for every entry of
-  // batch.wants from its row of `logits` [batch.wants.size()][vocab_size], stamps it with `policy`,
-  // and returns the finished samples.
+  // batch.wants from its row of `logits` [batch.wants.size()][vocab_size], except after a draft
+  // token that was not drawn, stamps it with `policy`, and returns the finished samples.
   std::vector<GenerationOutput> Accept(Lane lane, const EngineBatch& batch, const float* logits,
                                        PolicyVersion policy);
   // Call when the lane's weights change. No later sequence uses what is in the cache. Running ones
@@ -78,6 +85,10 @@ class EngineScheduler {
   void Retain(Lane lane, const std::vector<int32_t>& tokens, const std::vector<int32_t>& table);
   void Draw(Lane lane, RunningGroup& group, RunningSample& sample, const float* logits,
             PolicyVersion policy, std::vector<GenerationOutput>& finished);
+  // Draws from the row of the sample's last token, and from those of the draft tokens that are
+  // drawn.
+  void DrawAlongDraft(Lane lane, RunningGroup& group, RunningSample& sample, const float* logits,
+                      PolicyVersion policy, std::vector<GenerationOutput>& finished);
   void RemoveFinished(Lane lane);
   // Length that a response is assumed to reach, in tokens.
   int64_t ExpectedTokens(const SamplingParams& sampling) const;

@@ -52,6 +52,9 @@ struct GenerationOutput {
   // behavior_logprobs are SampledToken::logprob. sampling_logprobs, SampledToken::sampling_logprob,
   // are set if sampling.ChangesDistribution() or a partial had them.
   Response response;
+  // Not OK: the engine has given up the request and dropped its other samples; index and response
+  // are unset. INVALID_ARGUMENT: it would fail again.
+  absl::Status error = absl::OkStatus();
 };
 
 struct EngineStats {
@@ -63,8 +66,15 @@ struct EngineStats {
   int64_t tokens_generated_evaluation = 0;
   int64_t tokens_prefilled = 0;  // of prompts, without those found in the cache
   int64_t tokens_reused = 0;     // of prompts and kept responses, found in the cache
+  // Of speculative decoding, in both lanes: draft tokens that were computed, and those of them that
+  // were drawn.
+  int64_t tokens_drafted = 0;
+  int64_t tokens_accepted = 0;
   int64_t preemptions = 0;  // requests that gave their cache up to others, to be computed again
   int64_t weight_swaps = 0;
+  // Most tokens of prompt and response that the inference server takes; 0: not known yet, or no
+  // server.
+  int64_t max_tokens = 0;
   // Of an engine with a server: 1 while that cannot generate, and how often it was lost and started
   // anew.
   int64_t servers_down = 0;
@@ -89,8 +99,9 @@ class InferenceEngine {
   //   FAILED_PRECONDITION: the lane has no weights yet.
   virtual absl::Status Submit(GenerationRequest request) = 0;
 
-  // Runs one batch of tokens and returns the samples that it finished. An empty result with Idle()
-  // true means that there is nothing to do.
+  // Runs one batch of tokens and returns the samples that it finished, and an output with an error
+  // for each request that fails by itself. An empty result with Idle() true means that there is
+  // nothing to do. Returns an error if the engine fails: any of its requests may be the reason.
   virtual absl::StatusOr<std::vector<GenerationOutput>> Poll() = 0;
   virtual bool Idle() const = 0;
 

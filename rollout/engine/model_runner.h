@@ -19,7 +19,7 @@ class ModelRunner {
 
   // Replaces the lane's weights by the model's arena (ParameterLayout), kF32 or kBf16. A runner
   // that needs the bytes later shares them. A bf16 runner computes the same with either: it rounds
-  // fp32.
+  // fp32. If it throws, the lane has no weights.
   virtual void LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) = 0;
 
   // Writes keys and values of the batch's tokens to `cache` and returns the logits of the wanted

@@ -24,7 +24,7 @@ int64_t CacheBlocks(const ModelConfig& config, const NativeEngineOptions& option
   if (options.cache_blocks > 0) return options.cache_blocks;
   const int64_t full = KvBlocksOfGroup(config.max_position_embeddings, 1, 0);
   const int64_t affordable =
-      std::max<int64_t>(1, options.cache_bytes / KvBlockBytes(config, options.bf16_cache));
+      std::max<int64_t>(1, options.cache_bytes / KvBlockBytes(config, options.bf16));
   return std::min(affordable, (options.max_sequences + 1) * full * 2);
 }
 
@@ -33,9 +33,10 @@ EngineLimits MakeLimits(const ModelConfig& config, const NativeEngineOptions& op
   limits.max_sequences = options.max_sequences;
   limits.max_batch_tokens = options.max_batch_tokens;
   limits.cache_blocks = CacheBlocks(config, options);
-  if (options.bf16_cache) limits.kv_format = KvFormat::kBfloat16;
+  if (options.bf16) limits.kv_format = KvFormat::kBfloat16;
   limits.prefix_cache = options.prefix_cache;
   limits.expected_new_tokens = options.expected_new_tokens;
+  limits.speculative_tokens = options.speculative_tokens;
   return limits;
 }
 
@@ -96,6 +97,10 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
   }
   if (options.cache_bytes < 1) {
     return InvalidArgument("cache_bytes ", options.cache_bytes, " is below 1");
+  }
+  if (options.speculative_tokens < 0 || options.speculative_tokens > kMaxDraftTokens) {
+    return InvalidArgument("speculative_tokens ", options.speculative_tokens, " is not from 0 to ",
+                           kMaxDraftTokens);
   }
   if (options.int8_weights && options.aten) {
     return InvalidArgument("int8_weights needs the CPU kernels, not aten");
@@ -217,6 +222,7 @@ absl::Status NativeEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot
   try {
     runner_->LoadWeights(lane, snapshot.bytes, dtype);
   } catch (const std::exception& error) {
+    versions_[static_cast<int>(lane)].reset();
     return Internal("weights could not be loaded: ", std::string(error.what()).substr(0, 300));
   }
   if (lane == Lane::kRollout && HasWeights(lane)) ++weight_swaps_;

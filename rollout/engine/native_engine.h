@@ -25,10 +25,8 @@ struct NativeEngineOptions {
   int64_t max_batch_tokens = 2048;  // per forward pass; longer prompts are split
   // Of keys and values; no more than max_sequences need at their longest.
   int64_t cache_bytes = kDefaultKvCacheBytes;
-  int64_t cache_blocks = 0;  // if above 0, instead of cache_bytes
-  bool bf16 = false;         // bf16 weights and matrix products
-  // bf16 keys and values. Halves the cache; log-probs are then further from the trainer's.
-  bool bf16_cache = false;
+  int64_t cache_blocks = 0;   // if above 0, instead of cache_bytes
+  bool bf16 = false;          // bf16 weights, matrix products, keys and values
   bool int8_weights = false;  // int8 matrix products; the embedding is bf16. Not with aten
   int threads = 1;            // of the kernels, including the caller of Poll
   bool aten = false;          // compute with ATen instead of the CPU kernels
@@ -39,6 +37,9 @@ struct NativeEngineOptions {
   KvPolicy kv = KvPolicy::kKeep;
   bool prefix_cache = true;           // sequences share the cache of a common prefix
   int64_t expected_new_tokens = 256;  // average length of responses until some have ended
+  // Most tokens that are drafted for a sample from its group's text, to be computed together. They
+  // change no result. 0: none; at most kMaxDraftTokens.
+  int64_t speculative_tokens = 0;
 };
 
 // In-process engine: continuous batching on a paged cache, prefill and decode in one batch, one

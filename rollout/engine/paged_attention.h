@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "rollout/engine/kernels/cpu_features.h"
 #include "rollout/engine/kv_cache.h"
 
 namespace freshet {
@@ -37,17 +38,18 @@ struct AttentionRows {
   int64_t num_heads = 0;
 };
 
-// Number of scores that PagedAttention needs room for.
-int64_t PagedScores(std::span<const PagedQuery> queries, const QueryRun& run,
-                    int64_t heads_per_kv_head);
+// Size of the scratch memory of PagedAttention, in floats.
+int64_t PagedScratch(std::span<const PagedQuery> queries, const QueryRun& run,
+                     int64_t heads_per_kv_head, int64_t head_dim);
 
 // Softmax attention of a run's queries over their keys in the cache, for the query heads that use
-// `kv_head` (GQA). `scores`: room for PagedScores. With a `window` above 0, a query attends to its
-// last `window` keys only. A query's result depends on nothing but the query and its keys, which
-// are processed block by block in order. Different heads and runs may be computed concurrently.
+// `kv_head` (GQA). With a `window` above 0, a query attends to its last `window` keys only. A
+// query's result depends on nothing but `kernels`, the query and its keys, which are processed
+// block by block in order. Different heads and runs may be computed concurrently, each with scratch
+// memory of its own.
 void PagedAttention(const KvCache& cache, int64_t layer, int64_t window,
                     std::span<const PagedQuery> queries, const QueryRun& run, int64_t kv_head,
-                    const AttentionRows& rows, float* scores);
+                    const AttentionRows& rows, CpuKernels kernels, float* scratch);
 
 }  // namespace freshet
 

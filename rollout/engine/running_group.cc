@@ -15,13 +15,21 @@ std::vector<int32_t> Tokens(const RunningGroup& group, const std::vector<int32_t
   return tokens;
 }
 
-int64_t BlocksWanted(const RunningGroup& group) {
+int64_t TokensToFeed(const RunningGroup& group) {
+  int64_t tokens = group.prompt_size() - group.fed;
+  for (const RunningSample& sample : group.samples) {
+    tokens += std::ssize(sample.response.response_ids) - sample.fed;
+  }
+  return tokens;
+}
+
+int64_t BlocksWanted(const RunningGroup& group, int64_t draft_tokens) {
   const int64_t shared = group.prompt_size() / kKvBlockTokens;
   int64_t blocks = KvBlocks(group.prompt_size());
   for (const RunningSample& sample : group.samples) {
-    const int64_t size =
-        std::max<int64_t>(group.expected, std::ssize(sample.response.response_ids));
-    blocks += KvBlocks(group.prompt_size() + size) - shared;
+    const int64_t size = std::min<int64_t>(group.request.sampling.max_new_tokens,
+                                           std::ssize(sample.response.response_ids) + draft_tokens);
+    blocks += KvBlocks(group.prompt_size() + std::max(group.expected, size)) - shared;
   }
   return blocks;
 }
@@ -45,6 +53,14 @@ void StartSampling(const GenerationRequest& request, RunningSample& sample) {
   if (sampling.stop_strings != nullptr) {
     sample.stop_matcher = sampling.stop_strings->MakeMatcher();
     for (const int32_t id : kept) sample.stop_matcher->Add(id);
+  }
+}
+
+void StartDrafting(RunningGroup& group) {
+  group.lookup = std::make_unique<DraftLookup>(group.request.prompt_ids, std::ssize(group.samples),
+                                               group.request.sampling.max_new_tokens);
+  for (const RunningSample& sample : group.samples) {
+    for (const int32_t id : sample.response.response_ids) group.lookup->Add(sample.number, id);
   }
 }
 

@@ -110,7 +110,7 @@ void GenerationQueue::StartDrain(absl::Time finish_by) {
   finish_by_ = finish_by;
 }
 
-bool GenerationQueue::Finishing() const {
+bool GenerationQueue::InDrainGrace() const {
   const absl::Time now = clock_.Now();
   const MutexLock lock(mu_);
   return draining_ && !entries_.empty() && now < finish_by_;
@@ -211,6 +211,7 @@ std::shared_ptr<GenerationQueue::Entry> GenerationQueue::FirstWaiting() {
 }
 
 void GenerationQueue::BeforePoll() {
+  TakeStats();  // the engine's limits, before its first request
   EndAll(TakeEnded());
   while (const std::shared_ptr<Entry> entry = FirstWaiting()) {
     GenerationRequest& generation = entry->request.generation;
@@ -252,18 +253,19 @@ void GenerationQueue::Finish(const std::shared_ptr<Entry>& entry, absl::Status s
 
 void GenerationQueue::AfterPoll(std::vector<GenerationOutput>& outputs) {
   TakeStats();
-  std::vector<std::shared_ptr<Entry>> finished;
+  std::vector<Ending> ended;
   std::erase_if(outputs, [&](const GenerationOutput& output) {
     if (output.request_id < kFirstQueuedRequest) return false;
     const MutexLock lock(mu_);
     const auto found = entries_.find(output.request_id);
-    if (found != entries_.end() && --found->second->samples_left == 0) {
+    if (found == entries_.end()) return true;
+    if (!output.error.ok() || --found->second->samples_left == 0) {
       found->second->running = false;  // nothing to cancel
-      finished.push_back(found->second);
+      ended.push_back({found->second, output.error});
     }
     return true;
   });
-  for (const std::shared_ptr<Entry>& entry : finished) Finish(entry, absl::OkStatus());
+  for (Ending& ending : ended) Finish(ending.entry, std::move(ending.status));
 }
 
 void GenerationQueue::EngineFailed(const absl::Status& status) {

@@ -44,7 +44,9 @@ struct QueueStats {
 };
 
 // Brings requests of any thread to an engine: they wait in order of arrival until the engine has
-// room. However a request ends, its cache blocks are released before on_end is called. The thread
+// room. A request that does not fit blocks those behind it, however small they are. So that it gets
+// its room, the owner of the engine starts no new work of its own while stats().waiting is above 0.
+// However a request ends, its cache blocks are released before on_end is called. The thread
 // that drives the engine calls BeforePoll, Poll of the engine, and AfterPoll or EngineFailed in
 // turns. It may submit other requests to the engine itself, with ids below kFirstQueuedRequest.
 // Thread-safe, except for the functions of the engine's thread.
@@ -69,7 +71,8 @@ class GenerationQueue {
   // Ends a request soon, unless it has ended.
   void Cancel(int64_t id) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // From now on Submit refuses. Until `finish_by`, what has been submitted may end: see Finishing.
+  // From now on Submit refuses. Until `finish_by`, what has been submitted may end: see
+  // InDrainGrace.
   void StartDrain(absl::Time finish_by = absl::InfinitePast()) ABSL_LOCKS_EXCLUDED(mu_);
   // StartDrain, then waits up to `grace` for all requests to end. Returns whether they did.
   bool Drain(absl::Duration grace) ABSL_LOCKS_EXCLUDED(mu_);
@@ -81,13 +84,14 @@ class GenerationQueue {
 
   // Whether a drain still gives requests time to end. The thread then goes on until it does not,
   // before it calls Close.
-  bool Finishing() const ABSL_LOCKS_EXCLUDED(mu_);
+  bool InDrainGrace() const ABSL_LOCKS_EXCLUDED(mu_);
   // Accepts requests again after Close.
   void Open() ABSL_LOCKS_EXCLUDED(mu_);
   // Ends requests that were cancelled or are late, and moves waiting ones to the engine as long as
   // it has room.
   void BeforePoll() ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes the queue's own outputs out of those of a Poll, and ends the requests that they complete.
+  // Takes the queue's own outputs out of those of a Poll, and ends the requests that they complete
+  // or that failed.
   void AfterPoll(std::vector<GenerationOutput>& outputs) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the requests in the engine, which has failed.
   void EngineFailed(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);

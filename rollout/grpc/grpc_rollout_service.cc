@@ -16,6 +16,8 @@ namespace {
 constexpr absl::Duration kDefaultPause = absl::Minutes(1);
 constexpr absl::Duration kLongestPause = absl::Hours(1);
 
+absl::Status NoJob() { return absl::UnavailableError("no job runs on this rollout"); }
+
 uint64_t RandomSeed() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
@@ -42,7 +44,7 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 absl::Status GrpcRolloutService::WithTarget(
     const std::string& job,
     const std::function<absl::Status(RolloutTarget& target, int64_t number)>& use) {
-  absl::Status status = absl::UnavailableError("no job runs on this rollout");
+  absl::Status status = NoJob();
   target_.With([&](RolloutTarget& target, int64_t number) {
     status =
         job.empty() || job == target.job
@@ -63,21 +65,35 @@ grpc::ServerWriteReactor<rollout::v1::GenerateReply>* GrpcRolloutService::Genera
   // Tokens may come before Submit has returned the id.
   const auto id = std::make_shared<std::atomic<int64_t>>(0);
   int64_t serving = 0;
-  const absl::Status status =
-      WithTarget(request->job_id(), [&](RolloutTarget& target, int64_t number) -> absl::Status {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::vector<int32_t> eos_ids;
+  absl::Status status =
+      WithTarget(request->job_id(), [&](const RolloutTarget& target, int64_t number) {
         serving = number;
-        FRESHET_ASSIGN_OR_RETURN(
-            GenerationRequest generation,
-            ToGenerationRequest(*request, *target.tokenizer, target.eos_ids, RandomSeed()));
-        QueuedRequest queued;
-        queued.generation = std::move(generation);
-        queued.on_token = [call, id, queue = target.queue](const GeneratedToken& token) {
-          if (!call->Add(token) && *id != 0) queue->Cancel(*id);
-        };
-        queued.on_end = [call](const absl::Status& ended) { call->End(ended); };
-        FRESHET_ASSIGN_OR_RETURN(*id, target.queue->Submit(std::move(queued)));
+        tokenizer = target.tokenizer;
+        eos_ids = target.eos_ids;
         return absl::OkStatus();
       });
+  // The target is free meanwhile: tokenizing a long prompt takes time.
+  absl::StatusOr<GenerationRequest> generation = GenerationRequest();
+  if (status.ok()) {
+    generation = ToGenerationRequest(*request, *tokenizer, eos_ids, RandomSeed());
+    status = generation.status();
+  }
+  if (status.ok()) {
+    status = NoJob();
+    target_.WithSame(serving, [&](RolloutTarget& target) {
+      QueuedRequest queued;
+      queued.generation = *std::move(generation);
+      queued.on_token = [call, id, queue = target.queue](const GeneratedToken& token) {
+        if (!call->Add(token) && *id != 0) queue->Cancel(*id);
+      };
+      queued.on_end = [call](const absl::Status& ended) { call->End(ended); };
+      const absl::StatusOr<int64_t> submitted = target.queue->Submit(std::move(queued));
+      status = submitted.status();
+      if (submitted.ok()) *id = *submitted;
+    });
+  }
   if (!status.ok()) {
     call->End(status);
   } else {
@@ -95,7 +111,7 @@ grpc::ServerUnaryReactor* GrpcRolloutService::Pause(grpc::CallbackServerContext*
   return Answer(context,
                 WithTarget(request->job_id(), [&](RolloutTarget& target, int64_t) -> absl::Status {
                   FRESHET_ASSIGN_OR_RETURN(const absl::Duration duration, PauseDuration(*request));
-                  target.rest_until(clock_.Now() + duration);
+                  target.pause_engine_until(clock_.Now() + duration);
                   return absl::OkStatus();
                 }));
 }
@@ -104,7 +120,7 @@ grpc::ServerUnaryReactor* GrpcRolloutService::Resume(grpc::CallbackServerContext
                                                      const rollout::v1::ResumeRequest* request,
                                                      rollout::v1::ResumeReply*) {
   return Answer(context, WithTarget(request->job_id(), [&](RolloutTarget& target, int64_t) {
-                  target.rest_until(absl::UnixEpoch());
+                  target.pause_engine_until(absl::UnixEpoch());
                   return absl::OkStatus();
                 }));
 }

@@ -2,6 +2,7 @@
 #define FRESHET_ROLLOUT_GRPC_GRPC_ROLLOUT_SERVICE_H_
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,9 @@ namespace freshet {
 struct RolloutTarget {
   std::string job;
   GenerationQueue* queue = nullptr;
-  const Tokenizer* tokenizer = nullptr;
+  std::shared_ptr<const Tokenizer> tokenizer;  // calls use it after the job's end
   std::vector<int32_t> eos_ids;
-  std::function<void(absl::Time end)> rest_until;  // RolloutWorker::RestUntil
+  std::function<void(absl::Time end)> pause_engine_until;  // RolloutWorker::PauseEngineUntil
   // Sets policy, paused and sessions.
   std::function<void(rollout::v1::GetStatsReply&)> fill_stats;
 };

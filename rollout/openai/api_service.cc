@@ -1,5 +1,6 @@
 #include "rollout/openai/api_service.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -24,6 +25,8 @@ constexpr char kCompletions[] = "/v1/completions";
 constexpr char kChat[] = "/v1/chat/completions";
 constexpr char kModels[] = "/v1/models";
 
+bool IsCompletion(const std::string& path) { return path == kCompletions || path == kChat; }
+
 std::string HeaderOf(const HttpRequest& request, const std::string& name) {
   const auto found = request.headers.find(name);
   return found == request.headers.end() ? "" : found->second;
@@ -36,11 +39,11 @@ uint64_t Entropy() {
 
 }  // namespace
 
-ApiService::ApiService(ApiServiceOptions options, const Tokenizer& tokenizer, GenerationQueue& loop,
-                       const Clock& clock)
+ApiService::ApiService(ApiServiceOptions options, const Tokenizer& tokenizer,
+                       GenerationQueue& queue, const Clock& clock)
     : options_(std::move(options)),
       tokenizer_(tokenizer),
-      loop_(loop),
+      queue_(queue),
       clock_(clock),
       created_(absl::ToUnixSeconds(clock.Now())),
       entropy_(Entropy()),
@@ -62,35 +65,52 @@ ApiStats ApiService::stats() const {
 }
 
 void ApiService::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
-  const bool post = request.path == kCompletions || request.path == kChat;
-  const bool posted = request.method == "POST";
-  absl::Status status = CheckCaller(request);
-  if (status.ok() && post != posted) {
-    status = post || request.path == "/health" || absl::StartsWith(request.path, kModels)
-                 ? absl::UnimplementedError(StrCat(request.path, " wants ", post ? "POST" : "GET",
-                                                   ", not ", request.method))
-                 : NotFound(request.path, ": no such path");
-  }
-  if (status.ok() && post) {
-    status = Post(std::move(request), reply);
-  } else if (status.ok()) {
-    absl::StatusOr<HttpResponse> response = Get(request.path);
+  const std::string path = request.path;
+  absl::Status status = CheckRoute(request);
+  if (status.ok() && !IsCompletion(path)) {
+    absl::StatusOr<HttpResponse> response = Get(path);
     if (response.ok()) return reply->Send(*std::move(response));
     status = response.status();
   }
-  if (status.ok()) return;
-  if (post && options_.counts != nullptr) options_.counts->Count(status);
-  reply->Send(ErrorResponse(status));
+  if (status.ok()) status = Post(std::move(request), reply);
+  if (!status.ok()) reply->Send(Failure(path, status));
+}
+
+std::optional<HttpResponse> ApiService::CheckHead(const HttpRequest& head) const {
+  const absl::Status status = CheckRoute(head);
+  if (status.ok()) return std::nullopt;
+  return Failure(head.path, status);
+}
+
+absl::Status ApiService::CheckRoute(const HttpRequest& head) const {
+  FRESHET_RETURN_IF_ERROR(CheckCaller(head));
+  const std::string& path = head.path;
+  const bool post = IsCompletion(path);
+  if (post == (head.method == "POST")) return absl::OkStatus();
+  if (!post && path != "/health" && !absl::StartsWith(path, kModels)) {
+    return NotFound(path, ": no such path");
+  }
+  return absl::UnimplementedError(
+      StrCat(path, " wants ", post ? "POST" : "GET", ", not ", head.method));
+}
+
+HttpResponse ApiService::Failure(const std::string& path, const absl::Status& status) const {
+  if (IsCompletion(path) && options_.counts != nullptr) options_.counts->Count(status);
+  return ErrorResponse(status);
 }
 
 absl::Status ApiService::CheckCaller(const HttpRequest& request) const {
+  const bool api = absl::StartsWith(request.path, "/v1");
+  absl::StatusOr<std::shared_ptr<Session>> session = nullptr;
+  if (api) session = FindSession(request);
+  // A page that misuses a name of this machine does not know the key of a session.
+  if (session.ok() && *session != nullptr) return absl::OkStatus();
   if (options_.local_hosts_only && !request.host.empty() && !runtime::IsLocalHost(request.host)) {
     return absl::PermissionDeniedError(
         StrCat("Host ", request.host, " is not this machine: use 127.0.0.1"));
   }
-  if (!absl::StartsWith(request.path, "/v1")) return absl::OkStatus();
-  FRESHET_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, FindSession(request));
-  if (options_.api_key.empty() || session != nullptr) return absl::OkStatus();
+  FRESHET_RETURN_IF_ERROR(session.status());
+  if (!api || options_.api_key.empty()) return absl::OkStatus();
   // Digests take the same time to compare wherever they differ.
   if (Sha256Hex(HeaderOf(request, "authorization")) == Sha256Hex("Bearer " + options_.api_key)) {
     return absl::OkStatus();
@@ -105,14 +125,18 @@ absl::Status ApiService::CheckModel(const std::string& name) const {
   return NotFound("the model \"", name, "\" does not exist; this server has ", options_.model_name);
 }
 
+ServedModel ApiService::Model() const {
+  ServedModel model = options_.model;
+  const int64_t most = queue_.stats().engine.max_tokens;
+  if (most > 0) model.context = std::min(model.context, most);
+  return model;
+}
+
 std::string ApiService::ModelJson() const {
-  return nlohmann::ordered_json{{"id", options_.model_name},
-                                {"object", "model"},
-                                {"created", created_},
-                                {"owned_by", "freshet"},
-                                {"root", options_.model_path},
-                                {"parent", nullptr},
-                                {"max_model_len", options_.model.context}}
+  return nlohmann::ordered_json{
+      {"id", options_.model_name},       {"object", "model"},           {"created", created_},
+      {"owned_by", "freshet"},           {"root", options_.model_path}, {"parent", nullptr},
+      {"max_model_len", Model().context}}
       .dump();
 }
 
@@ -128,18 +152,18 @@ absl::StatusOr<HttpResponse> ApiService::Get(const std::string& path) const {
 }
 
 HttpResponse ApiService::Health() const {
-  const QueueStats loop = loop_.stats();
+  const QueueStats queue = queue_.stats();
   const ApiStats api = stats();
   const char* state = "ok";
   if (!tokenizer_.ChatAvailable()) state = "chat templates hang";
-  if (loop_.draining()) state = "draining";
+  if (queue_.draining()) state = "draining";
   const nlohmann::ordered_json body = {
       {"status", state},
       {"unparsed", api.unparsed},
       {"unparsed_bytes", api.unparsed_bytes},
-      {"waiting", loop.waiting},
-      {"running", loop.running},
-      {"refused", api.refused + loop.refused},
+      {"waiting", queue.waiting},
+      {"running", queue.running},
+      {"refused", api.refused + queue.refused},
   };
   return JsonResponse(state == std::string_view("ok") ? 200 : 503, body.dump());
 }
@@ -168,7 +192,7 @@ absl::Status ApiService::Post(HttpRequest request, const std::shared_ptr<HttpRep
   if (!absl::StartsWithIgnoreCase(HeaderOf(request, "content-type"), "application/json")) {
     return InvalidArgument("the header Content-Type is not application/json");
   }
-  if (loop_.draining()) return absl::UnavailableError("the server is shutting down");
+  if (queue_.draining()) return absl::UnavailableError("the server is shutting down");
   const auto bytes = static_cast<int64_t>(request.body.size());
   FRESHET_RETURN_IF_ERROR(Reserve(bytes));
   const auto gone = std::make_shared<std::atomic<bool>>(false);
@@ -180,14 +204,11 @@ absl::Status ApiService::Post(HttpRequest request, const std::shared_ptr<HttpRep
         // Before the answer: its client may look at the stats.
         const absl::Cleanup release([&] { Release(bytes); });
         if (*gone) return;
-        plan = loop_.draining() ? absl::UnavailableError("the server is shutting down")
-                                : Plan(request);
+        plan = queue_.draining() ? absl::UnavailableError("the server is shutting down")
+                                 : Plan(request);
       }
-      if (!plan.ok()) {
-        if (options_.counts != nullptr) options_.counts->Count(plan.status());
-        return reply->Send(ErrorResponse(plan.status()));
-      }
-      CompletionCall::Start(*std::move(plan), tokenizer_, loop_, writers_, reply);
+      if (!plan.ok()) return reply->Send(Failure(request.path, plan.status()));
+      CompletionCall::Start(*std::move(plan), tokenizer_, queue_, writers_, reply);
     });
   };
   if (parsers_.TrySubmit(std::move(work))) return absl::OkStatus();
@@ -204,14 +225,14 @@ absl::StatusOr<CompletionPlan> ApiService::Plan(const HttpRequest& request) cons
   CompletionPlan plan;
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, FindSession(request));
   if (session != nullptr) {
-    FRESHET_RETURN_IF_ERROR(PlanSession(std::move(session), parsed, plan));
+    FRESHET_RETURN_IF_ERROR(PlanSession(std::move(session), Sha256Hex(request.body), parsed, plan));
   } else {
-    FRESHET_ASSIGN_OR_RETURN(plan.prompts,
-                             EncodePrompts(parsed, options_.model, tokenizer_, clock_.Now()));
+    const ServedModel model = Model();
+    FRESHET_ASSIGN_OR_RETURN(plan.prompts, EncodePrompts(parsed, model, tokenizer_, clock_.Now()));
     for (const std::vector<int32_t>& prompt : plan.prompts) {
       FRESHET_ASSIGN_OR_RETURN(
           SamplingParams sampling,
-          PlanSampling(parsed, static_cast<int64_t>(prompt.size()), options_.model, tokenizer_));
+          PlanSampling(parsed, static_cast<int64_t>(prompt.size()), model, tokenizer_));
       plan.sampling.push_back(std::move(sampling));
     }
   }
@@ -232,8 +253,8 @@ absl::StatusOr<std::shared_ptr<Session>> ApiService::FindSession(const HttpReque
   return options_.sessions->Find(std::string_view(key).substr(sizeof(kBearer) - 1));
 }
 
-absl::Status ApiService::PlanSession(std::shared_ptr<Session> session, const ApiRequest& request,
-                                     CompletionPlan& plan) const {
+absl::Status ApiService::PlanSession(std::shared_ptr<Session> session, std::string digest,
+                                     const ApiRequest& request, CompletionPlan& plan) const {
   if (request.n != 1) return ParameterError("n", "is not 1, as it must be in a session");
   if (!request.chat && request.prompts.size() != 1) {
     return ParameterError("prompt", "is a list of prompts; a request of a session has one");
@@ -253,10 +274,11 @@ absl::Status ApiService::PlanSession(std::shared_ptr<Session> session, const Api
   asked.stop_ids = request.stop_token_ids;
   asked.stop = request.stop;
   asked.top_logprobs = request.sampling.top_logprobs;
+  asked.digest = std::move(digest);
   std::vector<int32_t> first;
   if (!session->started()) {
     FRESHET_ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> prompts,
-                             EncodePrompts(request, options_.model, tokenizer_, clock_.Now()));
+                             EncodePrompts(request, Model(), tokenizer_, clock_.Now()));
     first = std::move(prompts.front());
   }
   absl::StatusOr<SessionTurn> turn = session->Begin(std::move(asked), std::move(first));
@@ -266,6 +288,8 @@ absl::Status ApiService::PlanSession(std::shared_ptr<Session> session, const Api
   FRESHET_RETURN_IF_ERROR(turn.status());
   plan.prompts.push_back(std::move(turn->prompt_ids));
   plan.sampling.push_back(turn->generation.sampling);
+  plan.repeated = std::move(turn->repeated);
+  if (!plan.repeated.empty()) return absl::OkStatus();
   plan.generation = std::move(turn->generation);
   plan.session = std::move(session);
   return absl::OkStatus();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -21,7 +22,7 @@ namespace freshet::openai {
 struct ApiServiceOptions {
   std::string model_name;  // what clients call the model
   std::string model_path;  // also accepted as its name
-  ServedModel model;
+  ServedModel model;       // the limit of the engine's server reduces its context
   ToolCallFormat tool_format = ToolCallFormat::kNone;
   SessionRegistry* sessions = nullptr;    // whose keys are API keys, too; null: none
   std::shared_ptr<RequestCounts> counts;  // gets how completions end; may be null
@@ -50,13 +51,16 @@ struct ApiStats {
 // Thread-safe.
 class ApiService {
  public:
-  // The tokenizer, the loop and the clock must outlive the service, whose own calls must have ended
-  // when it is destroyed: stop the loop before.
-  ApiService(ApiServiceOptions options, const Tokenizer& tokenizer, GenerationQueue& loop,
+  // The tokenizer, the queue and the clock must outlive the service, whose own calls must have
+  // ended when it is destroyed: close the queue before.
+  ApiService(ApiServiceOptions options, const Tokenizer& tokenizer, GenerationQueue& queue,
              const Clock& clock);
 
   // A runtime::HttpAsyncHandler.
   void Handle(runtime::HttpRequest request, std::shared_ptr<runtime::HttpReply> reply);
+  // HttpLimits::check_head: callers without access, and requests for no path or method that exists,
+  // are answered before the body is received.
+  std::optional<runtime::HttpResponse> CheckHead(const runtime::HttpRequest& head) const;
   // The error object for a request that the HTTP server refuses.
   static runtime::HttpResponse Refusal(int status, const std::string& message);
 
@@ -64,6 +68,10 @@ class ApiService {
 
  private:
   absl::Status CheckCaller(const runtime::HttpRequest& request) const;
+  // CheckCaller, and whether the path takes the method.
+  absl::Status CheckRoute(const runtime::HttpRequest& head) const;
+  // The answer to a request that fails with `status`, which is counted for a completion.
+  runtime::HttpResponse Failure(const std::string& path, const absl::Status& status) const;
   absl::Status CheckModel(const std::string& name) const;
   // Answers requests that need no generation.
   absl::StatusOr<runtime::HttpResponse> Get(const std::string& path) const;
@@ -76,14 +84,16 @@ class ApiService {
   absl::StatusOr<CompletionPlan> Plan(const runtime::HttpRequest& request) const;
   // The session whose key the request has; null: none.
   absl::StatusOr<std::shared_ptr<Session>> FindSession(const runtime::HttpRequest& request) const;
-  absl::Status PlanSession(std::shared_ptr<Session> session, const ApiRequest& request,
-                           CompletionPlan& plan) const;
+  // `digest` is that of the request's body.
+  absl::Status PlanSession(std::shared_ptr<Session> session, std::string digest,
+                           const ApiRequest& request, CompletionPlan& plan) const;
+  ServedModel Model() const;
   std::string ModelJson() const;
   uint64_t NewRandom() const;
 
   const ApiServiceOptions options_;
   const Tokenizer& tokenizer_;
-  GenerationQueue& loop_;
+  GenerationQueue& queue_;
   const Clock& clock_;
   const int64_t created_;
   const uint64_t entropy_;

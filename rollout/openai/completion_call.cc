@@ -8,22 +8,33 @@
 #include "rollout/openai/json_response.h"
 
 namespace freshet::openai {
+namespace {
 
-void CompletionCall::Start(CompletionPlan plan, const Tokenizer& tokenizer, GenerationQueue& loop,
+constexpr char kEventStream[] = "text/event-stream; charset=utf-8";
+
+}  // namespace
+
+void CompletionCall::Start(CompletionPlan plan, const Tokenizer& tokenizer, GenerationQueue& queue,
                            runtime::Executor& writers, std::shared_ptr<runtime::HttpReply> reply) {
-  const auto call =
-      std::make_shared<CompletionCall>(std::move(plan), tokenizer, loop, writers, std::move(reply));
+  const auto call = std::make_shared<CompletionCall>(std::move(plan), tokenizer, queue, writers,
+                                                     std::move(reply));
+  if (!call->plan_.repeated.empty()) return call->Repeat();
   call->reply_->OnClosed([weak = std::weak_ptr<CompletionCall>(call)] {
     if (const auto gone = weak.lock()) gone->Abort(absl::CancelledError("the client is gone"));
   });
+  if (call->plan_.session != nullptr) {
+    call->plan_.session->OnClosed([weak = std::weak_ptr<CompletionCall>(call)] {
+      if (const auto ended = weak.lock()) ended->Abort(Session::Ended());
+    });
+  }
   call->Submit();
 }
 
 CompletionCall::CompletionCall(CompletionPlan plan, const Tokenizer& tokenizer,
-                               GenerationQueue& loop, runtime::Executor& writers,
+                               GenerationQueue& queue, runtime::Executor& writers,
                                std::shared_ptr<runtime::HttpReply> reply)
     : plan_(std::move(plan)),
-      loop_(loop),
+      queue_(queue),
       writers_(writers),
       reply_(std::move(reply)),
       answer_(plan_.head, plan_.request, plan_.prompts, plan_.sampling.front().stop_ids, tokenizer,
@@ -36,6 +47,19 @@ CompletionCall::CompletionCall(CompletionPlan plan, const Tokenizer& tokenizer,
   whole->return_token_ids = false;
   said_.emplace(plan_.head, std::move(whole), plan_.prompts, plan_.sampling.front().stop_ids,
                 tokenizer, plan_.tool_format);
+}
+
+void CompletionCall::Repeat() {
+  std::string events;
+  for (GeneratedToken& token : plan_.repeated) {
+    token.sample_index = 0;  // of the call
+    events += answer_.Add(0, token);
+  }
+  if (!plan_.request->stream) return Complete(absl::OkStatus());
+  if (plan_.counts != nullptr) plan_.counts->Count(absl::OkStatus());
+  // One piece: no stream is too long for the client's buffer at its start.
+  reply_->StartStream({.content_type = kEventStream, .body = events + answer_.EndOfStream()});
+  reply_->Finish();
 }
 
 QueuedRequest CompletionCall::MakeRequest(size_t prompt) {
@@ -67,13 +91,13 @@ void CompletionCall::Submit() {
   {
     // Abort waits for the ids.
     const MutexLock lock(mu_);
-    absl::StatusOr<std::vector<int64_t>> ids = loop_.SubmitAll(std::move(requests));
+    absl::StatusOr<std::vector<int64_t>> ids = queue_.SubmitAll(std::move(requests));
     status = ids.status();
     if (ids.ok()) ids_ = *std::move(ids);
     if (!error_.ok()) unwanted = ids_;
   }
   if (!status.ok()) return OnEnd(plan_.prompts.size(), status);
-  for (const int64_t id : unwanted) loop_.Cancel(id);
+  for (const int64_t id : unwanted) queue_.Cancel(id);
 }
 
 void CompletionCall::OnToken(size_t prompt, const GeneratedToken& generated) {
@@ -86,8 +110,7 @@ void CompletionCall::OnToken(size_t prompt, const GeneratedToken& generated) {
   std::string events = answer_.Add(prompt, token);
   if (events.empty()) return;
   if (!std::exchange(streaming_, true)) {
-    return reply_->StartStream(
-        {.content_type = "text/event-stream; charset=utf-8", .body = std::move(events)});
+    return reply_->StartStream({.content_type = kEventStream, .body = std::move(events)});
   }
   if (!reply_->Write(std::move(events))) Abort(absl::CancelledError("the client is gone"));
 }
@@ -100,7 +123,7 @@ void CompletionCall::Abort(const absl::Status& reason) {
     error_ = reason;
     ids = ids_;
   }
-  for (const int64_t id : ids) loop_.Cancel(id);
+  for (const int64_t id : ids) queue_.Cancel(id);
 }
 
 void CompletionCall::OnEnd(size_t count, const absl::Status& status) {

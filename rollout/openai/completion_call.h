@@ -28,25 +28,29 @@ struct CompletionPlan {
   ToolCallFormat tool_format = ToolCallFormat::kNone;
   // Records the call, which is its open request and has one prompt and n = 1. Null: nobody does.
   std::shared_ptr<Session> session = nullptr;
-  GenerationRequest generation = {};                // of the session
+  GenerationRequest generation = {};  // of the session
+  // The answer to its only prompt, if it is known. Then it has no session.
+  std::vector<GeneratedToken> repeated = {};
   std::shared_ptr<RequestCounts> counts = nullptr;  // gets how the call ends; may be null
 };
 
-// One call of the API from its plan to the end of its answer. It lives as long as the loop works
-// for it. A call whose client goes away is cancelled. Thread-safe.
+// One call of the API from its plan to the end of its answer. It lives as long as the queue works
+// for it. A call whose client goes away or whose session ends is cancelled. Thread-safe.
 class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
  public:
   // Starts generating and answers on `reply`, now or later. Whole answers are written on `writers`,
-  // because a large one would delay the other calls of the loop. The tokenizer, the loop and the
+  // because a large one would delay the other calls of the queue. The tokenizer, the queue and the
   // writers must outlive the answer.
-  static void Start(CompletionPlan plan, const Tokenizer& tokenizer, GenerationQueue& loop,
+  static void Start(CompletionPlan plan, const Tokenizer& tokenizer, GenerationQueue& queue,
                     runtime::Executor& writers, std::shared_ptr<runtime::HttpReply> reply);
 
   // Use Start.
-  CompletionCall(CompletionPlan plan, const Tokenizer& tokenizer, GenerationQueue& loop,
+  CompletionCall(CompletionPlan plan, const Tokenizer& tokenizer, GenerationQueue& queue,
                  runtime::Executor& writers, std::shared_ptr<runtime::HttpReply> reply);
 
  private:
+  // Answers with what is known.
+  void Repeat();
   void Submit();
   QueuedRequest MakeRequest(size_t prompt);
   void OnToken(size_t prompt, const GeneratedToken& generated);
@@ -59,10 +63,10 @@ class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
   std::string Said() const;
 
   CompletionPlan plan_;
-  GenerationQueue& loop_;
+  GenerationQueue& queue_;
   runtime::Executor& writers_;
   const std::shared_ptr<runtime::HttpReply> reply_;
-  // Used on the loop's thread until the last prompt has ended, then by a writer.
+  // Used on the engine's thread until the last prompt has ended, or by Repeat; then by a writer.
   Answer answer_;
   std::optional<Answer> said_;  // the whole answer, for the session
   bool streaming_ = false;
@@ -70,7 +74,7 @@ class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
   Mutex mu_;
   size_t running_ ABSL_GUARDED_BY(mu_);            // prompts that have not ended
   absl::Status error_ ABSL_GUARDED_BY(mu_);        // the first one
-  std::vector<int64_t> ids_ ABSL_GUARDED_BY(mu_);  // of the loop's requests
+  std::vector<int64_t> ids_ ABSL_GUARDED_BY(mu_);  // of the requests in the queue
 };
 
 }  // namespace freshet::openai

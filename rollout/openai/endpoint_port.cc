@@ -3,6 +3,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/http_address.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "rollout/openai/json_response.h"
@@ -43,16 +44,29 @@ class EndpointPort::Reply final : public runtime::HttpReply {
   const int64_t number_;
 };
 
+runtime::HttpResponse EndpointPort::NoJob(const Shared& shared,
+                                          const runtime::HttpRequest& request) {
+  const absl::Status none = absl::UnavailableError("no job runs on this rollout");
+  if (request.method == "POST") shared.counts->Count(none);
+  return ErrorResponse(none);
+}
+
+std::optional<runtime::HttpResponse> EndpointPort::CheckHead(Shared& shared,
+                                                             const runtime::HttpRequest& head) {
+  std::optional<runtime::HttpResponse> answer;
+  const bool served = shared.endpoint.With(
+      [&](RolloutEndpoint& endpoint, int64_t) { answer = endpoint.service().CheckHead(head); });
+  if (!served) answer = NoJob(shared, head);
+  return answer;
+}
+
 void EndpointPort::Handle(const std::shared_ptr<Shared>& shared, runtime::HttpRequest request,
                           std::shared_ptr<runtime::HttpReply> reply) {
   const bool served = shared->endpoint.With([&](RolloutEndpoint& endpoint, int64_t number) {
     endpoint.service().Handle(std::move(request),
                               std::make_shared<Reply>(std::move(reply), shared, number));
   });
-  if (served) return;
-  const absl::Status none = absl::UnavailableError("no job runs on this rollout");
-  if (request.method == "POST") shared->counts->Count(none);
-  reply->Send(ErrorResponse(none));
+  if (!served) reply->Send(NoJob(*shared, request));
 }
 
 absl::StatusOr<std::unique_ptr<EndpointPort>> EndpointPort::Start(EndpointPortOptions options) {
@@ -65,6 +79,9 @@ absl::StatusOr<std::unique_ptr<EndpointPort>> EndpointPort::Start(EndpointPortOp
   limits.refusal = &ApiService::Refusal;
   limits.flag = kFlag;
   std::unique_ptr<EndpointPort> port(new EndpointPort(std::move(options)));
+  limits.check_head = [shared = port->shared_](const runtime::HttpRequest& head) {
+    return CheckHead(*shared, head);
+  };
   runtime::HttpAsyncHandler handler = [shared = port->shared_](
                                           runtime::HttpRequest request,
                                           std::shared_ptr<runtime::HttpReply> reply) {
@@ -82,6 +99,18 @@ absl::StatusOr<std::unique_ptr<EndpointPort>> EndpointPort::Start(EndpointPortOp
     port->base_url_ = StrCat(own.tls.enabled() ? "https://" : "http://", address, "/v1");
   }
   return port;
+}
+
+absl::StatusOr<std::string> EndpointPort::BaseUrlFor(const std::string& address) const {
+  const std::optional<HttpAddress> agent = ParseHttpAddress(address);
+  const bool elsewhere = agent.has_value() && !runtime::IsLoopback(agent->server);
+  if (elsewhere && options_.advertise.empty() && runtime::IsLoopback(server_->address())) {
+    return FailedPrecondition("the agent at ", address, " cannot reach ", base_url_,
+                              ", which is a loopback address of the rollout: run an agent on "
+                              "127.0.0.1 beside each rollout, or give freshet-rollout ",
+                              kFlag, " HOST:PORT");
+  }
+  return base_url_;
 }
 
 EndpointPort::~EndpointPort() {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -47,6 +48,10 @@ class EndpointPort {
   ApiServiceOptions api() const;
   // "http://HOST:PORT/v1", or what is advertised.
   const std::string& base_url() const { return base_url_; }
+  // The same for the agent at `address`, HOST:PORT or http://HOST:PORT/PATH. FAILED_PRECONDITION,
+  // naming --openai-listen: the agent is not on loopback, but this port is, and nothing else is
+  // advertised.
+  absl::StatusOr<std::string> BaseUrlFor(const std::string& address) const;
   // The bound HOST:PORT.
   const std::string& address() const { return server_->address(); }
   EndpointPortStats stats() const;
@@ -61,6 +66,10 @@ class EndpointPort {
   class Reply;
 
   explicit EndpointPort(EndpointPortOptions options) : options_(std::move(options)) {}
+  // The answer while there is no endpoint.
+  static runtime::HttpResponse NoJob(const Shared& shared, const runtime::HttpRequest& request);
+  static std::optional<runtime::HttpResponse> CheckHead(Shared& shared,
+                                                        const runtime::HttpRequest& head);
   static void Handle(const std::shared_ptr<Shared>& shared, runtime::HttpRequest request,
                      std::shared_ptr<runtime::HttpReply> reply);
 

@@ -1,8 +1,6 @@
 #include "rollout/server_engine/server_engine.h"
 
 #include <algorithm>
-#include <set>
-#include <string_view>
 #include <utility>
 
 #include "base/backoff.h"
@@ -87,10 +85,8 @@ bool ServerEngine::LaneLoaded(Lane lane) const {
 
 bool ServerEngine::HasWork(Lane lane) const {
   if (paused_ && lane == Lane::kRollout) return false;
-  return std::ranges::any_of(requests_, [lane](const Request& request) {
-    return request.request.lane == lane &&
-           std::ranges::any_of(request.samples, [](const Sample& s) { return !s.failed; });
-  });
+  return std::ranges::any_of(
+      requests_, [lane](const Request& request) { return request.request.lane == lane; });
 }
 
 bool ServerEngine::Idle() const {
@@ -146,9 +142,9 @@ void ServerEngine::Schedule() {
   });
   if (!wait.empty()) {
     for (Sample* sample : Abort(std::move(wait))) {
-      sample->failed = true;
-      error_.Update(Internal("request ", sample->request->request.id,
-                             ": the server did not end its answer, of which tokens were shown"));
+      GiveUp(*sample->request,
+             StatusOf(absl::StatusCode::kUnavailable,
+                      "the server did not end its answer, of which tokens were shown"));
     }
     RemoveDone();
   }
@@ -156,13 +152,13 @@ void ServerEngine::Schedule() {
   if (swap) {
     const absl::Status loaded = server_.Load(weights);
     if (!loaded.ok()) return Lost(loaded);
-    for (const auto& [call, sample] : by_call_) sample->versions.push_back(weights.policy);
+    for (const auto& [call, sample] : by_call_) sample->answer->WeightsLoaded(weights.policy);
     last_progress_ = clock_.Now();
   }
   const absl::Time now = clock_.Now();
   ForEach([&](Sample& sample) {
     const Lane lane = sample.request->request.lane;
-    if (sample.call != 0 || sample.failed || sample.done || now < sample.retry_at) return;
+    if (sample.call != 0 || sample.done || now < sample.retry_at) return;
     if (LaneLoaded(lane) && !(paused_ && lane == Lane::kRollout)) StartCall(sample);
   });
 }
@@ -177,28 +173,21 @@ void ServerEngine::StartCall(Sample& sample) {
   call.token_ids = request.prompt_ids;
   call.token_ids.insert(call.token_ids.end(), sample.kept.response_ids.begin(),
                         sample.kept.response_ids.end());
-  call.max_tokens = request.sampling.max_new_tokens - kept;
+  sample.answer.emplace(protocol_, request, sample.index, sample.kept, config_.vocab_size,
+                        server_.loaded());
+  call.max_tokens = sample.answer->max_tokens();
   call.seed = RandomBits(request.seed, static_cast<uint64_t>(request.ordinal),
                          static_cast<uint64_t>(sample.index), static_cast<uint64_t>(kept));
-  if (request.sampling.stop_strings != nullptr) {
-    sample.matcher = request.sampling.stop_strings->MakeMatcher();
-    for (const int32_t id : sample.kept.response_ids) sample.matcher->Add(id);
-  }
-  const bool every = request.on_token != nullptr || sample.matcher != nullptr;
+  const bool every = request.on_token != nullptr || request.sampling.stop_strings != nullptr;
   call.stream_interval = every ? 1 : options_.stream_interval;
 
   runtime::HttpCall http = protocol_.Generate(call, request.sampling);
   http.timeout = options_.generate_timeout;
   http.max_bytes = kBytesPerToken * (static_cast<size_t>(call.max_tokens) + 64);
   if (by_call_.empty()) last_progress_ = clock_.Now();
-  sample.answer.emplace(config_.vocab_size, call.max_tokens, request.sampling.stop_ids);
-  sample.lines = EventLines();
-  sample.status = 0;
-  sample.error_body.clear();
-  sample.cut.reset();
   sample.aborting = false;
   sample.request_id = call.request_id;
-  sample.versions = {server_.loaded()};
+  if (sample.tries == 0) sample.tokens_before = TokensGenerated();
   tokens_prefilled_ += static_cast<int64_t>(call.token_ids.size());
   sample.call = calls_.Start(std::move(http));
   by_call_[sample.call] = &sample;
@@ -212,138 +201,99 @@ void ServerEngine::StopCall(Sample& sample) {
 }
 
 bool ServerEngine::TakeEvents(absl::Duration wait) {
-  std::vector<runtime::HttpCallEvent> events = calls_.Take(wait);
-  for (runtime::HttpCallEvent& event : events) {
+  const std::vector<runtime::HttpCallEvent> events = calls_.Take(wait);
+  for (const runtime::HttpCallEvent& event : events) {
     if (server_.TakeEvent(event)) continue;
     const auto found = by_call_.find(event.call);
     if (found == by_call_.end()) continue;  // of an abort, or stopped
-    last_progress_ = clock_.Now();
-    TakeEvent(*found->second, std::move(event));
+    TakeEvent(*found->second, event);
   }
   return !events.empty();
 }
 
-void ServerEngine::TakeEvent(Sample& sample, runtime::HttpCallEvent event) {
-  sample.status = event.status;
-  absl::Status status;
-  if (event.status == 200) {
-    std::vector<std::string> lines;
-    status = sample.lines.Add(event.data, lines);
-    for (const std::string& line : lines) {
-      if (!status.ok() || sample.call == 0) break;
-      status = TakeLine(sample, line);
-    }
-  } else {
-    sample.error_body += event.data;
-  }
-  if (sample.call == 0) return;  // the answer has ended
-  if (status.ok() && event.end) {
-    status = !event.error.ok()     ? event.error
-             : event.status == 200 ? StatusOf(absl::StatusCode::kUnavailable,
-                                              "the server's answer stops before its end")
-                                   : HttpError("generate", event.status, sample.error_body);
-  }
-  if (!status.ok()) CallFailed(sample, status);
-}
-
-absl::Status ServerEngine::TakeLine(Sample& sample, const std::string& line) {
-  FRESHET_ASSIGN_OR_RETURN(GenerateEvent event, protocol_.ParseEvent(line, *sample.answer));
-  if (!event.piece.has_value()) return absl::OkStatus();
-  return TakePiece(sample, *std::move(event.piece));
-}
-
-absl::Status ServerEngine::TakePiece(Sample& sample, GeneratedPiece piece) {
-  const GenerationRequest& request = sample.request->request;
-  SampleAnswer& answer = *sample.answer;
-  const size_t before = answer.ids().size();
-  const bool was_cut = sample.cut.has_value();
-  FRESHET_RETURN_IF_ERROR(answer.Add(std::move(piece)));
-  if (answer.ids().size() > before) sample.tries = 0;
-  for (size_t i = before; i < answer.ids().size() && !sample.cut.has_value(); ++i) {
-    ++tokens_[static_cast<size_t>(request.lane)];
-    const int32_t id = answer.ids()[i];
-    const bool stop = sample.matcher != nullptr && sample.matcher->Add(id);
-    if (stop) sample.cut = i + 1;
-    if (request.on_token == nullptr) continue;
-    GeneratedToken token;
-    token.sample_index = sample.index;
-    token.token.id = id;
-    token.token.logprob = token.token.sampling_logprob = answer.logprobs()[i];
-    token.policy = sample.versions.back();
-    const bool last = i + 1 == answer.ids().size();
-    if (stop || (last && answer.end() == PieceEnd::kStop)) {
-      token.finish = FinishReason::kStop;
-    } else if (last && answer.end() == PieceEnd::kLength) {
-      token.finish = FinishReason::kLength;
-    }
-    request.on_token(token);
-  }
-  if (answer.end() != PieceEnd::kNone) return EndAnswer(sample);
+void ServerEngine::TakeEvent(Sample& sample, const runtime::HttpCallEvent& event) {
+  SampleCall& answer = *sample.answer;
+  const size_t tokens = answer.tokens();
+  const size_t read = answer.read();
+  const bool was_cut = answer.cut();
+  const absl::Status status = answer.Take(event);
+  tokens_[static_cast<size_t>(sample.request->request.lane)] +=
+      static_cast<int64_t>(answer.tokens() - tokens);
+  if (answer.read() > read) last_progress_ = clock_.Now();
+  if (!status.ok()) return CallFailed(sample, status);
+  if (answer.read() > read || answer.ended()) abort_unanswered_ = false;
+  if (answer.ended()) return EndAnswer(sample);
   // All spans are known at the end of the answer.
-  if (sample.cut.has_value() && !was_cut) {
+  if (answer.cut() && !was_cut) {
     sample.aborting = true;
     SendAbort({sample.request_id});
   }
-  return absl::OkStatus();
 }
 
-absl::Status ServerEngine::EndAnswer(Sample& sample) {
-  const SampleAnswer& answer = *sample.answer;
-  for (const Span& span : answer.spans()) {
-    if (std::ranges::find(sample.versions, span.policy) != sample.versions.end()) continue;
-    Lost(Internal("inference server ", server_.name(), " generated with ",
-                  span.policy == kForeignVersion ? "an unknown weight version"
-                                                 : "weight version " + VersionLabel(span.policy),
-                  ", which was not loaded during the call"));
-    return absl::OkStatus();
+void ServerEngine::EndAnswer(Sample& sample) {
+  const absl::Status versions = sample.answer->CheckVersions();
+  if (!versions.ok()) {
+    return Lost(Internal("inference server ", server_.name(), " ", Message(versions)));
   }
   const GenerationRequest& request = sample.request->request;
-  const PieceEnd end = answer.end();
-  const size_t count = sample.cut.value_or(answer.ids().size());
-  AppendAnswer(answer, count, request.sampling.ChangesDistribution(), sample.kept);
-  // The rest of the stream has nothing of interest.
+  const bool stopped = sample.answer->stopped();
+  if (sample.answer->tokens() > 0) sample.tries = 0;
+  sample.answer->AppendTo(sample.kept);
   by_call_.erase(std::exchange(sample.call, 0));
   sample.answer.reset();
-  if (sample.cut.has_value() || end == PieceEnd::kStop) {
+  if (stopped) {
     sample.kept.finish = FinishReason::kStop;
   } else if (std::ssize(sample.kept.response_ids) >= request.sampling.max_new_tokens) {
     sample.kept.finish = FinishReason::kLength;
   } else {
-    if (!sample.aborting)
+    if (!sample.aborting) {
       Retry(sample, StatusOf(absl::StatusCode::kUnavailable, "the server aborted a request"));
-    return absl::OkStatus();
+    }
+    return;
   }
   sample.done = true;
   finished_.push_back({request.id, request.lane, sample.index, std::move(sample.kept)});
-  return absl::OkStatus();
 }
 
 void ServerEngine::RemoveDone() {
   for (Request& request : requests_) {
+    if (!request.error.ok()) {
+      finished_.push_back({request.request.id, request.request.lane, 0, {}, request.error});
+      request.samples.clear();
+    }
     std::erase_if(request.samples, [](const Sample& sample) { return sample.done; });
   }
   std::erase_if(requests_, [](const Request& request) { return request.samples.empty(); });
 }
 
 void ServerEngine::Retry(Sample& sample, const absl::Status& why) {
-  if (++sample.tries >= options_.most_tries) return Lost(why);
+  if (++sample.tries >= options_.most_tries) {
+    // A server that has generated since the first of these calls is not lost.
+    if (IsTransient(why) && TokensGenerated() == sample.tokens_before) return Lost(why);
+    return GiveUp(*sample.request, StatusOf(why.code(), sample.tries,
+                                            " calls in a row failed, the last: ", Message(why)));
+  }
   sample.retry_at =
       clock_.Now() + BackoffDelay(sample.tries, options_.retry_delay, options_.server.probe_period);
-}
-
-bool ServerEngine::HasShown(const Sample& sample) const {
-  return sample.request->request.on_token != nullptr && sample.answer.has_value() &&
-         !sample.answer->ids().empty();
 }
 
 void ServerEngine::CallFailed(Sample& sample, const absl::Status& why) {
   const GenerationRequest& request = sample.request->request;
   // Tokens that were shown cannot be replaced by others.
-  const bool shown = HasShown(sample);
+  const bool shown = sample.answer->shown();
   StopCall(sample);
-  if (IsTransient(why) && !shown) return Retry(sample, why);
-  sample.failed = true;
-  error_.Update(Internal("request ", request.id, ": ", Message(why)));
+  if (absl::IsFailedPrecondition(why)) {  // all requests fail so
+    error_.Update(Internal("request ", request.id, ": ", Message(why)));
+    sample.retry_at = clock_.Now() + options_.server.probe_period;
+    return;
+  }
+  if (shown || absl::IsInvalidArgument(why)) return GiveUp(*sample.request, why);
+  Retry(sample, why);
+}
+
+void ServerEngine::GiveUp(Request& request, const absl::Status& why) {
+  for (Sample& sample : request.samples) StopCall(sample);
+  request.error.Update(StatusOf(why.code(), "request ", request.request.id, ": ", Message(why)));
 }
 
 void ServerEngine::SendAbort(const std::vector<std::string>& request_ids) {
@@ -355,17 +305,21 @@ void ServerEngine::SendAbort(const std::vector<std::string>& request_ids) {
 }
 
 std::vector<ServerEngine::Sample*> ServerEngine::Abort(std::vector<Sample*> samples) {
-  // An abort has no effect on a request that the server has not read yet, so it is repeated.
+  // An abort has no effect on a request that the server has not read yet, so it is repeated. A
+  // server that left the last one unanswered is not waited for again.
   constexpr int kRounds = 4;
+  const int rounds = abort_unanswered_ ? 1 : kRounds;
+  const absl::Duration wait =
+      abort_unanswered_ ? absl::ZeroDuration() : options_.abort_timeout / kRounds;
   const auto ended = [](const Sample* sample) { return sample->call == 0; };
   for (Sample* sample : samples) sample->aborting = true;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     std::erase_if(samples, ended);
     if (samples.empty()) return {};
     std::vector<std::string> ids;
     for (const Sample* one : samples) ids.push_back(one->request_id);
     SendAbort(ids);
-    const absl::Time deadline = clock_.Now() + options_.abort_timeout / kRounds;
+    const absl::Time deadline = clock_.Now() + wait;
     while (!std::ranges::all_of(samples, ended)) {
       const absl::Duration left = deadline - clock_.Now();
       if (left <= absl::ZeroDuration()) break;
@@ -375,11 +329,12 @@ std::vector<ServerEngine::Sample*> ServerEngine::Abort(std::vector<Sample*> samp
   std::erase_if(samples, ended);
   if (!samples.empty()) {
     FRESHET_LOG(Warning) << "event=inference_server_abort_unanswered samples=" << samples.size();
+    abort_unanswered_ = true;
   }
   // Closing the connection ends the request, too, but loses its tokens.
   std::vector<Sample*> shown;
   for (Sample* sample : samples) {
-    if (HasShown(*sample)) shown.push_back(sample);
+    if (sample->answer->shown()) shown.push_back(sample);
     StopCall(*sample);
   }
   return shown;
@@ -400,6 +355,7 @@ void ServerEngine::Lost(const absl::Status& why) {
     sample.tries = 0;
     sample.retry_at = absl::InfinitePast();
   });
+  abort_unanswered_ = false;
   ++server_restarts_;
   error_ = StatusOf(absl::StatusCode::kUnavailable, Message(why));
   const std::optional<StoredWeights>& weights = lanes_[0].has_value() ? lanes_[0] : lanes_[1];
@@ -411,20 +367,22 @@ std::vector<GenerationOutput> ServerEngine::Cancel(int64_t request_id) {
   std::vector<GenerationOutput> partials;
   const auto is_asked = [&](const Request& r) { return r.request.id == request_id; };
   const auto found = std::ranges::find_if(requests_, is_asked);
-  if (found == requests_.end()) return partials;
-  std::vector<Sample*> running;
-  for (Sample& sample : found->samples) {
-    if (sample.call != 0) running.push_back(&sample);
+  if (found != requests_.end()) {
+    std::vector<Sample*> running;
+    for (Sample& sample : found->samples) {
+      if (sample.call != 0) running.push_back(&sample);
+    }
+    if (!running.empty()) Abort(std::move(running));
+    for (Sample& sample : found->samples) {
+      if (sample.done) continue;
+      partials.push_back({request_id, found->request.lane, sample.index, std::move(sample.kept)});
+    }
+    requests_.erase(found);
   }
-  if (!running.empty()) Abort(std::move(running));
-  for (Sample& sample : found->samples) {
-    if (sample.done) continue;
-    partials.push_back({request_id, found->request.lane, sample.index, std::move(sample.kept)});
-  }
-  requests_.erase(found);
   // Samples that finished while they were aborted. Without their last token they can be continued.
   std::erase_if(finished_, [&](GenerationOutput& output) {
     if (output.request_id != request_id) return false;
+    if (!output.error.ok()) return true;
     Response& response = output.response;
     response.finish = FinishReason::kNone;
     response.response_ids.pop_back();
@@ -480,6 +438,7 @@ EngineStats ServerEngine::stats() const {
   stats.tokens_generated_evaluation = tokens_[static_cast<size_t>(Lane::kEvaluation)];
   stats.tokens_prefilled = tokens_prefilled_;
   stats.weight_swaps = weight_swaps_;
+  stats.max_tokens = server_.max_tokens();
   stats.servers_down = server_.state() == InferenceServer::State::kReady ? 0 : 1;
   stats.server_restarts = server_restarts_;
   return stats;

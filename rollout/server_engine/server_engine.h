@@ -17,8 +17,7 @@
 #include "rollout/engine/inference_engine.h"
 #include "rollout/server_engine/buffered_calls.h"
 #include "rollout/server_engine/inference_server.h"
-#include "rollout/server_engine/sample_answer.h"
-#include "rollout/server_engine/server_answer.h"
+#include "rollout/server_engine/sample_call.h"
 #include "rollout/server_engine/server_protocol.h"
 #include "rollout/server_engine/weights_folder.h"
 #include "services/runtime/http_calls.h"
@@ -30,12 +29,13 @@ struct ServerEngineOptions {
   std::string request_prefix;   // of request ids; unique among the server's clients
   InferenceServerOptions server;
   absl::Duration poll_wait = absl::Milliseconds(2);  // longest wait of Poll for tokens
+  // How long answers may take to end after an abort. Once they have not, later aborts do not wait.
   absl::Duration abort_timeout = absl::Seconds(2);
   absl::Duration generate_timeout = absl::Hours(2);  // of one sample
   // The server is lost if none of its samples gets a token for this long.
   absl::Duration stall_timeout = absl::Seconds(120);
   absl::Duration retry_delay = absl::Milliseconds(100);  // of a failed call, doubled each time
-  int most_tries = 3;            // of one sample, after which the server is lost
+  int most_tries = 3;                                    // of one sample
   int32_t stream_interval = 16;  // tokens per piece, unless the request has on_token
 };
 
@@ -55,8 +55,11 @@ struct ServerEngineOptions {
 // -1} until that is ready. Requests stay until they are cancelled or generated again; tokens that
 // the lost server had not completed are gone.
 //
-// A call that fails alone is repeated. A call that the server rejects, or whose answer is
-// malformed, is an error of the next Poll; its sample stays until its request is cancelled.
+// A failed call is repeated. After most_tries in a row, the request is given up
+// (GenerationOutput::error) if its answer was malformed or the server has generated tokens since
+// the first of them; otherwise the server is lost. A request is given up at once if the server
+// rejects it, or if tokens passed to on_token are lost. If the server lacks a route or the model,
+// Poll returns INTERNAL.
 //
 // Tokens are not reproducible across batches. Poll waits up to poll_wait. LoadWeights and Cancel
 // wait for the server. Not thread-safe.
@@ -87,25 +90,22 @@ class ServerEngine final : public InferenceEngine {
   struct Sample {
     Request* request = nullptr;
     int32_t index = 0;
-    Response kept;                       // complete tokens, from partials and ended answers
-    std::optional<SampleAnswer> answer;  // set while the server generates
-    EventLines lines;
+    Response kept;     // complete tokens, from partials and ended answers
     int64_t call = 0;  // 0: waits
-    int status = 0;
-    std::string error_body;
+    // Of the call:
+    std::optional<SampleCall> answer;
     std::string request_id;
-    std::vector<PolicyVersion> versions;  // that the server had during the call
-    std::unique_ptr<StopMatcher> matcher;
-    std::optional<size_t> cut;  // tokens of the answer up to a stop string
-    bool aborting = false;      // the call
-    int tries = 0;              // failed calls in a row
+    int64_t tokens_before = 0;  // TokensGenerated() at its start
+    bool aborting = false;
+
+    int tries = 0;  // failed calls in a row that left no tokens
     absl::Time retry_at = absl::InfinitePast();
-    bool failed = false;  // until its request is cancelled
     bool done = false;
   };
   struct Request {
     GenerationRequest request;
     std::list<Sample> samples;
+    absl::Status error;  // it is given up
   };
 
   bool LaneLoaded(Lane lane) const;
@@ -118,15 +118,15 @@ class ServerEngine final : public InferenceEngine {
   void StartCall(Sample& sample);
   // False if there were none within `wait`.
   bool TakeEvents(absl::Duration wait);
-  void TakeEvent(Sample& sample, runtime::HttpCallEvent event);
-  absl::Status TakeLine(Sample& sample, const std::string& line);
-  absl::Status TakePiece(Sample& sample, GeneratedPiece piece);
+  void TakeEvent(Sample& sample, const runtime::HttpCallEvent& event);
   // The server has ended the answer.
-  absl::Status EndAnswer(Sample& sample);
-  bool HasShown(const Sample& sample) const;  // tokens of its answer
+  void EndAnswer(Sample& sample);
   void CallFailed(Sample& sample, const absl::Status& why);
-  // Counts a failed call and delays the next one. After too many, the server is lost.
+  // Counts a failed call and delays the next one. After too many, the request is given up or the
+  // server is lost.
   void Retry(Sample& sample, const absl::Status& why);
+  void GiveUp(Request& request, const absl::Status& why);
+  int64_t TokensGenerated() const { return tokens_[0] + tokens_[1]; }
   void StopCall(Sample& sample);
   // Ends the answers of `samples` at the server and keeps their tokens.
   // Returns those whose answers were lost although tokens of them had been shown.
@@ -135,6 +135,7 @@ class ServerEngine final : public InferenceEngine {
   void CheckProgress();
   void Lost(const absl::Status& why);
   void StartServer();
+  // Removes samples that are done, and requests that are given up.
   void RemoveDone();
 
   const ServerProtocol& protocol_;
@@ -150,7 +151,8 @@ class ServerEngine final : public InferenceEngine {
   std::list<Request> requests_;
   std::map<int64_t, Sample*> by_call_;
   std::vector<GenerationOutput> finished_;
-  absl::Status error_;  // of the next Poll
+  absl::Status error_;             // of the next Poll
+  bool abort_unanswered_ = false;  // and no answer has gone on since
   absl::Time last_progress_ = absl::InfinitePast();
   absl::Time restart_at_ = absl::InfinitePast();
   int64_t last_request_ = 0;

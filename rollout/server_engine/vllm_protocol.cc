@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "job/engine_limits.h"
 #include "nlohmann/json.hpp"
 #include "rollout/server_engine/server_answer.h"
 
@@ -13,7 +14,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr ServerTraits kVllm{.engine = "vllm", .swaps_under_load = true, .min_temperature = 0.01};
+constexpr ServerTraits kVllm{
+    .engine = "vllm", .swaps_under_load = true, .min_temperature = kMinVllmTemperature};
 
 absl::Status ParseTokens(const Json& choice, GeneratedPiece& piece) {
   const Json& ids = AnswerMember(choice, "token_ids");

@@ -13,14 +13,14 @@
 #include "services/runtime/process_identity.h"
 
 namespace freshet {
-namespace {
 
-// A server that hangs while it loads weights is not noticed earlier.
 absl::Duration LoadTimeout(const ModelConfig& model) {
   constexpr double kBytesPerSecond = 50e6;  // from memory, with a margin of ten
   const auto bytes = 2 * static_cast<double>(MakeParameterLayout(model).num_parameters);
   return absl::Minutes(1) + absl::Seconds(bytes / kBytesPerSecond);
 }
+
+namespace {
 
 ServerEngineOptions OptionsOf(const job::v1::JobSpec& spec, const ModelConfig& model,
                               double time_scale) {

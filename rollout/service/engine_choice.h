@@ -3,8 +3,10 @@
 
 #include <string>
 
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/command_line.h"
+#include "model/model_config.h"
 #include "rollout/service/rollout_work.h"
 
 namespace freshet {
@@ -16,6 +18,10 @@ struct EngineFlags {
   std::string folder;   // shared with the server
   double time_scale = 1.0;
 };
+
+// How long an inference server may load weights of this model. One that hangs while it loads is
+// not noticed earlier.
+absl::Duration LoadTimeout(const ModelConfig& model);
 
 // Adds --engine, --engine-address and --engine-dir, and their check. `flags` must outlive the
 // parsing.

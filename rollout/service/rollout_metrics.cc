@@ -10,6 +10,9 @@ using metrics::Labels;
 constexpr char kIdleHelp[] = "Seconds that rollout engines had nothing to generate.";
 constexpr char kSwapHelp[] = "Seconds that engines spent loading new weights.";
 constexpr char kTokensHelp[] = "Tokens by phase.";
+constexpr char kDraftsHelp[] =
+    "Tokens that speculative decoding drafted, by result: accepted, as the samples have them, or "
+    "rejected.";
 constexpr char kSamplesHelp[] =
     "Finished samples by result: stored, refused because the lease was lost (fenced), or rejected "
     "as invalid.";
@@ -50,11 +53,15 @@ class RolloutMetrics::Job {
     Count("freshet_rollout_groups_handed_back_total",
           "Prompt groups handed back because their environment failed.",
           Number(c.groups_handed_back));
-    Count("freshet_rollout_engine_failures_total", "Engine failures during generation.",
-          Number(c.engine_failures));
+    Count("freshet_rollout_engine_failures_total",
+          "Failures of the engine, or of single requests in it.", Number(c.engine_failures));
     Count("freshet_rollout_engine_restarts_total",
           "Times that the engine's inference server was lost and restarted.",
           Number(c.engine.server_restarts));
+    const char* drafts = "freshet_rollout_draft_tokens_total";
+    Count(drafts, kDraftsHelp, Number(c.engine.tokens_accepted), "outcome", "accepted");
+    Count(drafts, kDraftsHelp, Number(c.engine.tokens_drafted - c.engine.tokens_accepted),
+          "outcome", "rejected");
     Count("freshet_rollout_preemptions_total",
           "Prompt groups whose KV cache was taken for older ones, to be computed again.",
           Number(c.engine.preemptions));

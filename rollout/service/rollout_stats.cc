@@ -38,6 +38,8 @@ void RolloutStats::Add(const RolloutStats& other) {
   c.engine.tokens_generated_evaluation += o.engine.tokens_generated_evaluation;
   c.engine.tokens_prefilled += o.engine.tokens_prefilled;
   c.engine.tokens_reused += o.engine.tokens_reused;
+  c.engine.tokens_drafted += o.engine.tokens_drafted;
+  c.engine.tokens_accepted += o.engine.tokens_accepted;
   c.engine.preemptions += o.engine.preemptions;
   c.engine.weight_swaps += o.engine.weight_swaps;
   c.engine.servers_down += o.engine.servers_down;
@@ -46,7 +48,7 @@ void RolloutStats::Add(const RolloutStats& other) {
   max_unsent_samples += other.max_unsent_samples;
 }
 
-void RolloutStats::Rest() {
+void RolloutStats::ClearGauges() {
   counters.unsent_samples = 0;
   counters.fenced_name.clear();
   counters.episodes.open = 0;

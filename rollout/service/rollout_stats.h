@@ -14,7 +14,7 @@ struct RolloutStats {
   int64_t max_unsent_samples = 0;
 
   void Add(const RolloutStats& other);
-  void Rest();
+  void ClearGauges();
 };
 
 using RolloutStatsByJob = metrics::StatsByJob<RolloutStats>;

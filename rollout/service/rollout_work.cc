@@ -11,6 +11,7 @@
 #include "model/bundle_proto.h"
 #include "rollout/environment/http/http_agent_client.h"
 #include "rollout/openai/tool_format.h"
+#include "rollout/service/engine_choice.h"
 #include "rollout/worker/agent_runner.h"
 #include "rollout/worker/rollout_setup.h"
 
@@ -24,6 +25,10 @@ constexpr absl::Duration kBackgroundPeriod = absl::Seconds(1);
 // nothing trains on them yet.
 constexpr absl::Duration kPutPeriod = absl::Milliseconds(100);
 constexpr int64_t kRowsPerCall = 512;
+
+bool IsNative(const job::v1::JobSpec& spec) {
+  return !spec.rollout().has_engine() || spec.rollout().engine() == "native";
+}
 
 std::vector<WeightMember> Members(
     const google::protobuf::RepeatedPtrField<weights::v1::Member>& members) {
@@ -45,6 +50,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
   const job::v1::JobSpec& spec = work->spec_;
   FRESHET_ASSIGN_OR_RETURN(work->model_, OpenModelBundle(spec, FromProto(assign.model())));
   const ModelSetup& model = work->model_;
+  work->tokenizer_ = std::move(work->model_.tokenizer);
   FRESHET_ASSIGN_OR_RETURN(work->engine_, context.make_engine(spec, model.config));
   FRESHET_ASSIGN_OR_RETURN(work->store_, context.open_store(work->job_));
   work->subscriber_ = std::make_shared<WeightSubscriber>();
@@ -52,7 +58,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
   work->OpenEndpoint();
   FRESHET_RETURN_IF_ERROR(work->OpenEpisodes());
   RolloutOptions options = MakeRolloutOptions(
-      spec, MakeSampling(spec, model.config, *model.tokenizer), assign.longest_prompt_tokens());
+      spec, MakeSampling(spec, model.config, *work->tokenizer_), assign.longest_prompt_tokens());
   options.store_retry_delay *= context.time_scale;
   options.max_store_retry_delay *= context.time_scale;
   options.put_period = kPutPeriod * context.time_scale;
@@ -60,6 +66,8 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
   options.worker = worker;
   options.most_engine_failures = MostEngineFailures(spec);
   options.request_prefix = StrCat(assign.assignment_id(), "/");
+  // The weights are written before, and other calls of the server come with the load.
+  if (!IsNative(spec)) options.longest_call = 2 * LoadTimeout(model.config);
   work->worker_ = std::make_unique<RolloutWorker>(*work->store_, *work->engine_, work->subscriber_,
                                                   *context.clock, std::move(options),
                                                   work->episodes_.get(), &work->endpoint_->queue());
@@ -75,16 +83,16 @@ void RolloutWork::OpenEndpoint() {
   if (context_.port != nullptr) options.api = context_.port->api();
   options.api.model_name = spec_.name();
   options.api.model = openai::MakeServedModel(model_.config, engine_->stats());
-  options.api.tool_format = openai::ToolFormatOf(*model_.tokenizer).format;
+  options.api.tool_format = openai::ToolFormatOf(*tokenizer_).format;
   // Inference servers refuse some of them.
-  if (!spec_.rollout().has_engine() || spec_.rollout().engine() == "native") {
+  if (IsNative(spec_)) {
     options.api.defaults = openai::SamplingDefaults(model_.config.generation_text);
   }
   if (HasAgent(spec_)) {
     options.queue.request_timeout = absl::Milliseconds(spec_.environment().timeout_ms());
   }
-  endpoint_ = std::make_unique<openai::RolloutEndpoint>(*engine_, *model_.tokenizer,
-                                                        *context_.clock, std::move(options));
+  endpoint_ = std::make_unique<openai::RolloutEndpoint>(*engine_, *tokenizer_, *context_.clock,
+                                                        std::move(options));
 }
 
 absl::Status RolloutWork::OpenEpisodes() {
@@ -95,8 +103,10 @@ absl::Status RolloutWork::OpenEpisodes() {
           "environment.type openai_agent needs the OpenAI endpoint of the rollout, which "
           "--openai-listen turns off");
     }
-    FRESHET_ASSIGN_OR_RETURN(agent_, HttpAgentClient::Open(spec_.environment().address()));
-    AgentOptions agent = MakeAgentOptions(spec_, context_.port->base_url());
+    const std::string& address = spec_.environment().address();
+    FRESHET_ASSIGN_OR_RETURN(const std::string base_url, context_.port->BaseUrlFor(address));
+    FRESHET_ASSIGN_OR_RETURN(agent_, HttpAgentClient::Open(address));
+    AgentOptions agent = MakeAgentOptions(spec_, base_url);
     agent.retry_delay *= context_.time_scale;
     agent.max_retry_delay *= context_.time_scale;
     episodes_ = std::make_unique<AgentRunner>(endpoint_->queue(), endpoint_->sessions(), *agent_,
@@ -107,18 +117,18 @@ absl::Status RolloutWork::OpenEpisodes() {
   EpisodeOptions options = MakeEpisodeOptions(spec_);
   options.retry_delay *= context_.time_scale;
   options.max_retry_delay *= context_.time_scale;
-  episodes_ = std::make_unique<EpisodeRunner>(*engine_, environments_->client(), *context_.clock,
-                                              MakeEpisodeText(spec_, *model_.tokenizer),
-                                              std::move(options));
+  episodes_ =
+      std::make_unique<EpisodeRunner>(*engine_, environments_->client(), *context_.clock,
+                                      MakeEpisodeText(spec_, *tokenizer_), std::move(options));
   return absl::OkStatus();
 }
 
 void RolloutWork::Attach() {
   target_.job = job_;
   target_.queue = &endpoint_->queue();
-  target_.tokenizer = model_.tokenizer.get();
+  target_.tokenizer = tokenizer_;
   target_.eos_ids = model_.config.eos_token_ids;
-  target_.rest_until = [this](absl::Time end) { worker_->RestUntil(end); };
+  target_.pause_engine_until = [this](absl::Time end) { worker_->PauseEngineUntil(end); };
   target_.fill_stats = [this](rollout::v1::GetStatsReply& reply) {
     const std::optional<CommittedWeights> weights = subscriber_->Committed();
     if (weights.has_value()) {
@@ -126,7 +136,7 @@ void RolloutWork::Attach() {
       reply.mutable_policy()->set_lineage(policy.lineage);
       reply.mutable_policy()->set_version(policy.version);
     }
-    reply.set_paused(worker_->Resting());
+    reply.set_paused(worker_->EnginePaused());
     reply.set_sessions(static_cast<int64_t>(endpoint_->sessions().size()));
   };
   context_.calls->Attach(target_);
@@ -246,7 +256,7 @@ absl::Status RolloutWork::TryStartEvaluation(const cluster::v1::Evaluate& evalua
   const bool last_set = set.name() == EvalSets(spec_).back().name();
   subscriber_->Hold(last_set ? std::nullopt : weights);
   run.samples_per_prompt = set.samples_per_prompt();
-  run.sampling = MakeEvalSampling(spec_, set, model_.config, *model_.tokenizer);
+  run.sampling = MakeEvalSampling(spec_, set, model_.config, *tokenizer_);
   run.seed = EvalSeed(spec_);
   const int64_t rows = std::min(evaluate.rows(), kMaxEvaluationRows);
   while (std::ssize(run.prompts) < rows) {
@@ -264,8 +274,8 @@ absl::Status RolloutWork::TryStartEvaluation(const cluster::v1::Evaluate& evalua
     for (const trajectory::v1::DatasetRow& row : reply.rows()) {
       FRESHET_ASSIGN_OR_RETURN(
           run.prompts.emplace_back(),
-          MakeHeldOutPrompt(spec_.dataset(), *model_.tokenizer, std::ssize(run.prompts),
-                            row.prompt(), {row.attributes().begin(), row.attributes().end()}));
+          MakeHeldOutPrompt(spec_.dataset(), *tokenizer_, std::ssize(run.prompts), row.prompt(),
+                            {row.attributes().begin(), row.attributes().end()}));
     }
   }
   if (worker_->StartEvaluation(std::move(run))) return absl::OkStatus();

@@ -112,7 +112,8 @@ class RolloutWork final : public runtime::JobWork {
   int64_t stats_id_ = 0;  // in stats_by_job; 0: none yet
   std::string job_;
   job::v1::JobSpec spec_;
-  ModelSetup model_;
+  ModelSetup model_;  // without its tokenizer
+  std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<WeightSubscriber> subscriber_;
   std::unique_ptr<TrajectoryStore> store_;
   std::unique_ptr<InferenceEngine> engine_;

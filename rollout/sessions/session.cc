@@ -49,23 +49,27 @@ void AppendSampled(const GeneratedToken& token, bool truncates, Response& respon
 Session::Session(SessionOptions options, const Tokenizer& tokenizer)
     : options_(std::move(options)), tokenizer_(tokenizer) {}
 
+absl::Status Session::Ended() {
+  return absl::UnauthenticatedError("the session of this API key has ended");
+}
+
 bool Session::started() const {
   const MutexLock lock(mu_);
   return recorded_ != nullptr;
 }
 
 absl::Status Session::CheckOpen() const {
-  if (closed_) return absl::UnauthenticatedError("the session of this API key has ended");
+  if (closed_) return Ended();
   if (busy_) {
     return absl::AbortedError("another request of this session runs: a session has one at a time");
-  }
-  if (recorded_ != nullptr && recorded_->requests >= options_.max_requests) {
-    return InvalidArgument("the session has had its ", options_.max_requests, " requests");
   }
   return absl::OkStatus();
 }
 
 absl::Status Session::CheckRequest(const Recorded& recorded, const SessionRequest& request) const {
+  if (recorded.requests >= options_.max_requests) {
+    return InvalidArgument("the session has had its ", options_.max_requests, " requests");
+  }
   const SessionRequest& latest = recorded.latest;
   if (request.chat != latest.chat) {
     return InvalidArgument("a session is either a chat or a completion, not both");
@@ -173,21 +177,38 @@ SessionTurn Session::MakeTurn(const Recorded* recorded, const Open& open) const 
   return turn;
 }
 
+SessionTurn Session::Repeat(const Recorded& recorded) const {
+  SessionTurn turn;
+  turn.repeated = recorded.tokens;
+  std::vector<int32_t>& stop_ids = turn.generation.sampling.stop_ids;
+  stop_ids = options_.sampling.stop_ids;
+  stop_ids.insert(stop_ids.end(), recorded.latest.stop_ids.begin(), recorded.latest.stop_ids.end());
+  turn.prompt_ids = recorded.prompt;
+  const std::vector<int32_t>& after = recorded.after.response_ids;
+  turn.prompt_ids.insert(turn.prompt_ids.end(), after.begin(),
+                         after.end() - std::ssize(recorded.tokens));
+  return turn;
+}
+
 absl::StatusOr<SessionTurn> Session::Begin(SessionRequest request,
                                            std::vector<int32_t> first_prompt) {
   std::shared_ptr<const Recorded> recorded;
+  bool repeats = false;
   {
     const MutexLock lock(mu_);
     FRESHET_RETURN_IF_ERROR(CheckOpen());
-    busy_ = true;
     recorded = recorded_;
+    repeats =
+        recorded != nullptr && !request.digest.empty() && request.digest == recorded->latest.digest;
+    busy_ = !repeats;
   }
+  if (repeats) return Repeat(*recorded);
   absl::StatusOr<Open> open = Plan(recorded.get(), std::move(request), std::move(first_prompt));
   std::optional<SessionTurn> turn;
   if (open.ok()) turn = MakeTurn(recorded.get(), *open);
   const MutexLock lock(mu_);
   if (open.ok() && closed_) {
-    open = absl::UnauthenticatedError("the session of this API key has ended");
+    open = Ended();
   }
   if (!open.ok()) {
     busy_ = false;
@@ -207,6 +228,7 @@ void Session::End(const absl::Status& status, std::string answer) {
   if (!open_.has_value()) return;
   Open open = *std::move(open_);
   open_.reset();
+  on_closed_ = nullptr;
   busy_ = false;
   if (!status.ok() || open.tokens.empty()) return;
   auto recorded =
@@ -220,19 +242,37 @@ void Session::End(const absl::Status& status, std::string answer) {
   exhausted_ |= open.limited && open.tokens.back().finish == FinishReason::kLength;
   recorded->latest = std::move(open.request);
   recorded->answer = std::move(answer);
+  recorded->tokens = std::move(open.tokens);
   ++recorded->requests;
   recorded_ = std::move(recorded);
 }
 
+void Session::OnClosed(std::function<void()> closed) {
+  {
+    const MutexLock lock(mu_);
+    if (!closed_) {
+      on_closed_ = std::move(closed);
+      return;
+    }
+  }
+  closed();
+}
+
 SessionRecord Session::Close() {
-  const MutexLock lock(mu_);
-  closed_ = true;
-  open_.reset();
+  std::function<void()> on_closed;
   SessionRecord record;
-  record.exhausted = exhausted_;
-  if (recorded_ == nullptr) return record;
-  record.requests = recorded_->requests;
-  record.response = WithPrompt(recorded_->prompt, recorded_->after);
+  {
+    const MutexLock lock(mu_);
+    closed_ = true;
+    open_.reset();
+    on_closed.swap(on_closed_);
+    record.exhausted = exhausted_;
+    if (recorded_ != nullptr) {
+      record.requests = recorded_->requests;
+      record.response = WithPrompt(recorded_->prompt, recorded_->after);
+    }
+  }
+  if (on_closed) on_closed();
   return record;
 }
 

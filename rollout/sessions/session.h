@@ -2,6 +2,7 @@
 #define FRESHET_ROLLOUT_SESSIONS_SESSION_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,12 +37,16 @@ struct SessionRequest {
   std::vector<int32_t> stop_ids;      // in addition to those of the session
   std::vector<std::string> stop;      // likewise
   int32_t top_logprobs = 0;
+  std::string digest;  // of all that the client sent; "": unknown
 };
 
 // What to generate for a request.
 struct SessionTurn {
   std::vector<int32_t> prompt_ids;  // everything before the answer
   GenerationRequest generation;     // without id and callbacks
+  // The recorded answer, if the request is the latest answered one again. Nothing is generated:
+  // of `generation` only sampling.stop_ids is set, and no request is open.
+  std::vector<GeneratedToken> repeated = {};
 };
 
 // What a session has recorded.
@@ -56,7 +61,9 @@ struct SessionRecord {
 
 // Records one conversation over several requests, one at a time. Sampled tokens are kept as they
 // were sampled: a later request must repeat what was said and append to it, and only what it
-// appends is tokenized. A request that fails or is cancelled leaves no trace. Thread-safe.
+// appends is tokenized. A request that fails or is cancelled leaves no trace. One with the digest
+// of the latest answered request gets its answer again, which may have been lost on its way.
+// Thread-safe.
 class Session {
  public:
   // The tokenizer must outlive the session.
@@ -66,7 +73,7 @@ class Session {
   bool started() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Starts a request. `first_prompt` holds the ids of its whole prompt, which only the first
-  // request needs. The request is open until End. Returns:
+  // request needs. The request is open until End, unless it repeats the latest one. Returns:
   //   ABORTED: another request is open.
   //   INVALID_ARGUMENT: it does not append to the conversation, its tokens leave no room in the
   //   session, or it is beyond max_requests.
@@ -79,16 +86,25 @@ class Session {
   // Ends the open request. `answer`, if it succeeded: the message as JSON, or the completed text.
   void End(const absl::Status& status, std::string answer) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Ends the session; an open request is no longer recorded.
+  // Calls `closed` once if the session ends before the open request does, even if that has already
+  // happened: here, or in Close. It must not call the session.
+  void OnClosed(std::function<void()> closed) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Ends the session; an open request is no longer recorded, and the function of OnClosed is
+  // called. Idempotent.
   SessionRecord Close() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Why the requests of an ended session fail.
+  static absl::Status Ended();
 
  private:
   // What a session has so far, which never changes.
   struct Recorded {
-    SessionRequest latest;        // answered request
-    std::string answer;           // to it
-    std::vector<int32_t> prompt;  // of the first request
-    Response after;               // everything after it
+    SessionRequest latest;               // answered request
+    std::string answer;                  // to it
+    std::vector<GeneratedToken> tokens;  // of the answer
+    std::vector<int32_t> prompt;         // of the first request
+    Response after;                      // everything after it
     int32_t requests = 0;
   };
   struct Open {
@@ -108,6 +124,7 @@ class Session {
   absl::StatusOr<Open> Plan(const Recorded* recorded, SessionRequest request,
                             std::vector<int32_t> first_prompt) ABSL_LOCKS_EXCLUDED(mu_);
   SessionTurn MakeTurn(const Recorded* recorded, const Open& open) const;
+  SessionTurn Repeat(const Recorded& recorded) const;
   SamplingParams Sampling(const SessionRequest& request, int32_t max_new_tokens) const;
 
   const SessionOptions options_;
@@ -117,6 +134,7 @@ class Session {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   bool busy_ ABSL_GUARDED_BY(mu_) = false;  // a request is open, or about to be
   std::optional<Open> open_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> on_closed_ ABSL_GUARDED_BY(mu_);           // of the open request
   std::shared_ptr<const Recorded> recorded_ ABSL_GUARDED_BY(mu_);  // null: nothing
   bool exhausted_ ABSL_GUARDED_BY(mu_) = false;
 };

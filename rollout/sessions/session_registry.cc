@@ -53,7 +53,7 @@ absl::StatusOr<std::shared_ptr<Session>> SessionRegistry::Find(std::string_view 
   const MutexLock lock(mu_);
   const auto found = sessions_.find(digest);
   if (found == sessions_.end()) {
-    return absl::UnauthenticatedError("the session of this API key has ended");
+    return Session::Ended();
   }
   return found->second;
 }

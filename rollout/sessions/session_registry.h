@@ -22,7 +22,8 @@ class SessionRegistry {
   // Opens a session and returns its key, 128 bits of which are random. RESOURCE_EXHAUSTED:
   // max_sessions are open.
   absl::StatusOr<std::string> Open(SessionOptions options) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends a session. Later requests with its key are refused. Empty if it is not open.
+  // Ends a session and its open request. Later requests with its key are refused. Empty if it is
+  // not open.
   SessionRecord Close(const std::string& key) ABSL_LOCKS_EXCLUDED(mu_);
   // The session of an API key. Null: no session has this key. UNAUTHENTICATED: its session has
   // ended.

@@ -3,11 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_replace.h"
-#include "base/backoff.h"
-#include "base/log.h"
 #include "base/random.h"
 #include "base/str_cat.h"
-#include "base/trace.h"
 
 namespace freshet {
 namespace {
@@ -26,47 +23,30 @@ AgentRunner::AgentRunner(GenerationQueue& queue, SessionRegistry& sessions, Agen
       options_(std::move(options)) {}
 
 void AgentRunner::Start(EpisodeGroup spec) {
-  const GroupKey key{spec.lane, spec.id};
   Cancel(spec.lane, spec.id);
-  Group& group = groups_[key];
-  group.spec = std::move(spec);
-  for (size_t i = 0; i < group.spec.sample_indices.size(); ++i) {
-    const int32_t index = group.spec.sample_indices[i];
-    Episode& episode = group.episodes[index];
-    episode.index = index;
-    if (i < group.spec.uids.size()) episode.uid = group.spec.uids[i];
-    Enqueue(group, episode);
-  }
-  if (group.episodes.empty()) groups_.erase(key);
+  Group& group = table_.Add(std::move(spec));
+  for (auto& [index, episode] : group.episodes) Enqueue(group, episode);
+  if (group.episodes.empty()) table_.RemoveGroup(group.key());
 }
 
 void AgentRunner::Enqueue(Group& group, Episode& episode) {
-  episode.id = ++last_episode_;
+  table_.SetNewId(group, episode);
   episode.state = State::kWaiting;
-  by_episode_[episode.id] = {{group.spec.lane, group.spec.id}, episode.index};
   waiting_.push_back(episode.id);
 }
 
 void AgentRunner::EnqueueDelayed() {
-  while (!delayed_.empty() && delayed_.begin()->first <= clock_.Now()) {
-    const int64_t id = delayed_.begin()->second;
-    delayed_.erase(delayed_.begin());
-    const auto found = by_episode_.find(id);
-    if (found == by_episode_.end()) continue;
-    const auto [key, index] = found->second;
-    by_episode_.erase(found);
-    Group& group = groups_.at(key);
-    Enqueue(group, group.episodes.at(index));
+  const absl::Time now = clock_.Now();
+  for (auto due = table_.TakeDue(now); due.group != nullptr; due = table_.TakeDue(now)) {
+    Enqueue(*due.group, *due.episode);
   }
 }
 
 void AgentRunner::PlayWaiting() {
   while (!waiting_.empty() && playing_ < options_.max_concurrent) {
-    const auto found = by_episode_.find(waiting_.front());
+    const Table::Place place = table_.Find(waiting_.front());
     waiting_.pop_front();
-    if (found == by_episode_.end()) continue;
-    Group& group = groups_.at(found->second.first);
-    Play(group, group.episodes.at(found->second.second));
+    if (place.group != nullptr) Play(*place.group, *place.episode);
   }
 }
 
@@ -104,16 +84,14 @@ SessionRecord AgentRunner::EndSession(Episode& episode) {
 }
 
 void AgentRunner::Cancel(Lane lane, int64_t id) {
-  const auto found = groups_.find({lane, id});
-  if (found == groups_.end()) return;
-  for (auto& [index, episode] : found->second.episodes) {
-    if (episode.state == State::kPlaying) {
-      client_.Stop(episode.id);
-      EndSession(episode);
-    }
-    by_episode_.erase(episode.id);
+  Group* const group = table_.FindGroup({lane, id});
+  if (group == nullptr) return;
+  for (auto& [index, episode] : group->episodes) {
+    if (episode.state != State::kPlaying) continue;
+    client_.Stop(episode.id);
+    EndSession(episode);
   }
-  groups_.erase(found);
+  table_.RemoveGroup({lane, id});
 }
 
 std::vector<EpisodeResult> AgentRunner::Advance(std::vector<GenerationOutput> /*outputs*/) {
@@ -125,11 +103,10 @@ std::vector<EpisodeResult> AgentRunner::Advance(std::vector<GenerationOutput> /*
 }
 
 void AgentRunner::TakeEvent(const AgentEvent& event) {
-  const auto found = by_episode_.find(event.episode);
-  if (found == by_episode_.end()) return;
-  Group& group = groups_.at(found->second.first);
-  Episode& episode = group.episodes.at(found->second.second);
-  if (episode.state != State::kPlaying) return;
+  const Table::Place place = table_.Find(event.episode);
+  if (place.group == nullptr || place.episode->state != State::kPlaying) return;
+  Group& group = *place.group;
+  Episode& episode = *place.episode;
   if (event.reward.ok()) return Finish(group, episode, *event.reward);
   // An agent may print the key in an error.
   const absl::Status status = StatusOf(
@@ -152,53 +129,26 @@ void AgentRunner::Finish(Group& group, Episode& episode, const AgentReward& rewa
   counters_.turns += record.requests;
   record.response.finish = truncated ? FinishReason::kLength : FinishReason::kStop;
   record.response.env_reward = reward.reward;
-  const GroupKey key{group.spec.lane, group.spec.id};
-  results_.push_back({key.first, key.second, episode.index, std::move(record.response)});
-  Remove(key, episode.index);
+  results_.push_back({group.spec.lane, group.spec.id, episode.index, std::move(record.response)});
+  table_.Remove(group, episode);
 }
 
 void AgentRunner::Fail(Group& group, Episode& episode, const absl::Status& status) {
   failing_ = true;
-  const bool full = absl::IsResourceExhausted(status);
-  const bool useless = absl::IsInvalidArgument(status);
-  if (full) ++counters_.refused;
-  if (!full || ++episode.refusals >= options_.max_refusals) {
-    ++episode.failures;
-    episode.refusals = 0;
-    FRESHET_LOG(Warning) << "event=episode_failed "
-                         << (episode.uid.empty() ? StrCat("ordinal=", group.spec.ordinal)
-                                                 : TraceWords(episode.uid))
-                         << " failures=" << episode.failures
-                         << " reason=" << LogQuoted(Message(status));
-  }
-  if (useless || episode.failures >= options_.max_failures) {
-    ++counters_.given_up;
-    const GroupKey key{group.spec.lane, group.spec.id};
-    results_.push_back({key.first, key.second, episode.index,
-                        StatusOf(status.code(), "agent ", options_.label, ", ", episode.failures,
-                                 " failures, the last: ", Message(status))});
-    return Remove(key, episode.index);
-  }
-  if (!full) ++counters_.restarted;
   episode.state = State::kDelayed;
-  delayed_.emplace(clock_.Now() + BackoffDelay(episode.failures + episode.refusals,
-                                               options_.retry_delay, options_.max_retry_delay),
-                   episode.id);
-}
-
-void AgentRunner::Remove(const GroupKey& key, int32_t index) {
-  const auto group = groups_.find(key);
-  const auto episode = group->second.episodes.find(index);
-  by_episode_.erase(episode->second.id);
-  group->second.episodes.erase(episode);
-  if (group->second.episodes.empty()) groups_.erase(group);
+  if (table_.Retry(group, episode, status, options_, clock_.Now(), counters_)) return;
+  ++counters_.given_up;
+  results_.push_back({group.spec.lane, group.spec.id, episode.index,
+                      StatusOf(status.code(), "agent ", options_.label, ", ", episode.failures,
+                               " failures, the last: ", Message(status))});
+  table_.Remove(group, episode);
 }
 
 // Episodes take long, so an agent is silent only while it fails.
 void AgentRunner::UpdateSilence() {
   absl::Time& since = counters_.silent_since;
   if (std::exchange(answered_, false)) failing_ = false;
-  if (groups_.empty()) failing_ = false;
+  if (table_.empty()) failing_ = false;
   since = failing_ ? std::min(since, clock_.Now()) : absl::InfiniteFuture();
 }
 

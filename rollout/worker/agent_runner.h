@@ -13,11 +13,12 @@
 #include "rollout/environment/agent_client.h"
 #include "rollout/generation/generation_queue.h"
 #include "rollout/sessions/session_registry.h"
+#include "rollout/worker/episode_table.h"
 #include "rollout/worker/episodes.h"
 
 namespace freshet {
 
-struct AgentOptions {
+struct AgentOptions : EpisodeRetries {
   std::string label;                           // in messages
   std::string base_url;                        // of the endpoint that serves the sessions
   std::string model;                           // its name there
@@ -25,10 +26,6 @@ struct AgentOptions {
   bool chat = false;                           // rows are conversations; see AgentTask
   absl::Duration timeout = absl::Minutes(10);  // of an episode
   int64_t max_concurrent = 64;                 // episodes that the agent plays at a time
-  int32_t max_failures = 3;                    // an episode that failed this often is given up
-  int32_t max_refusals = 100;  // tries while the agent is full, before that counts as a failure
-  absl::Duration retry_delay = absl::Milliseconds(50);  // doubles with each retry of an episode
-  absl::Duration max_retry_delay = absl::Seconds(2);
 };
 
 // Plays episodes with an agent that generates through OpenAI's API: opens a session, calls the
@@ -49,28 +46,20 @@ class AgentRunner final : public Episodes {
   std::vector<EpisodeResult> Advance(std::vector<GenerationOutput> outputs) override;
   void Await(absl::Duration timeout) override { queue_.Await(timeout); }
   bool waiting_for_engine() const override { return queue_.stats().waiting > 0; }
-  int64_t open() const override { return static_cast<int64_t>(by_episode_.size()); }
+  int64_t open() const override { return table_.size(); }
   int64_t most_open() const override { return options_.max_concurrent; }
   const std::string& label() const override { return options_.label; }
   EpisodeCounters counters() const override;
   int64_t answers() const override { return answers_; }
 
  private:
-  using GroupKey = std::pair<Lane, int64_t>;
   enum class State { kWaiting, kDelayed, kPlaying };
-  struct Episode {
-    int64_t id = 0;  // for the client; new after every restart
-    int32_t index = 0;
-    std::string uid;
+  struct Episode : EpisodeSlot {
     State state = State::kWaiting;
     std::string key;  // of the session while kPlaying
-    int32_t failures = 0;
-    int32_t refusals = 0;
   };
-  struct Group {
-    EpisodeGroup spec;
-    std::map<int32_t, Episode> episodes;
-  };
+  using Table = EpisodeTable<Episode>;
+  using Group = Table::Group;
 
   // Queues an episode for the agent, under a new id.
   void Enqueue(Group& group, Episode& episode);
@@ -81,7 +70,6 @@ class AgentRunner final : public Episodes {
   void Finish(Group& group, Episode& episode, const AgentReward& reward);
   // The episode is not kPlaying.
   void Fail(Group& group, Episode& episode, const absl::Status& status);
-  void Remove(const GroupKey& key, int32_t index);
   SessionRecord EndSession(Episode& episode);
   void UpdateSilence();
 
@@ -91,12 +79,9 @@ class AgentRunner final : public Episodes {
   const Clock& clock_;
   const AgentOptions options_;
 
-  std::map<GroupKey, Group> groups_;
-  std::map<int64_t, std::pair<GroupKey, int32_t>> by_episode_;
-  std::deque<int64_t> waiting_;                 // episodes for which the agent has no place
-  std::multimap<absl::Time, int64_t> delayed_;  // episodes to start again
+  Table table_;
+  std::deque<int64_t> waiting_;  // episodes for which the agent has no place
   int64_t playing_ = 0;
-  int64_t last_episode_ = 0;
   std::vector<EpisodeResult> results_;
   EpisodeCounters counters_;
   int64_t answers_ = 0;

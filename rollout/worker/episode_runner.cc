@@ -5,8 +5,6 @@
 #include <iterator>
 #include <set>
 
-#include "base/backoff.h"
-#include "base/log.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -38,29 +36,20 @@ EpisodeRunner::EpisodeRunner(InferenceEngine& engine, EnvironmentClient& client,
       options_(WithLabel(std::move(options))) {}
 
 void EpisodeRunner::Start(EpisodeGroup spec) {
-  const GroupKey key{spec.lane, spec.id};
   Cancel(spec.lane, spec.id);
-  Group& group = groups_[key];
-  group.spec = std::move(spec);
-  for (size_t i = 0; i < group.spec.sample_indices.size(); ++i) {
-    const int32_t index = group.spec.sample_indices[i];
-    Episode& episode = group.episodes[index];
-    episode.index = index;
-    if (i < group.spec.uids.size()) episode.uid = group.spec.uids[i];
-    Open(group, episode);
-  }
-  if (group.episodes.empty()) groups_.erase(key);
+  Group& group = table_.Add(std::move(spec));
+  for (auto& [index, episode] : group.episodes) Open(group, episode);
+  if (group.episodes.empty()) table_.RemoveGroup(group.key());
 }
 
 void EpisodeRunner::Open(Group& group, Episode& episode) {
-  episode.id = ++last_episode_;
+  table_.SetNewId(group, episode);
   episode.state = State::kResetting;
   episode.conversation.reset();
   episode.prompt.clear();
   episode.response = {};
   episode.reward = 0;
   episode.turns = 0;
-  by_episode_[episode.id] = {{group.spec.lane, group.spec.id}, episode.index};
   EpisodeStart start;
   start.environment = options_.environment;
   start.seed =
@@ -74,33 +63,27 @@ void EpisodeRunner::Open(Group& group, Episode& episode) {
 }
 
 void EpisodeRunner::OpenDelayed() {
-  while (!delayed_.empty() && delayed_.begin()->first <= clock_.Now()) {
-    const int64_t id = delayed_.begin()->second;
-    delayed_.erase(delayed_.begin());
-    const auto found = by_episode_.find(id);
-    if (found == by_episode_.end()) continue;
-    const auto [key, index] = found->second;
-    by_episode_.erase(found);
-    Group& group = groups_.at(key);
-    Open(group, group.episodes.at(index));
+  const absl::Time now = clock_.Now();
+  for (auto due = table_.TakeDue(now); due.group != nullptr; due = table_.TakeDue(now)) {
+    Open(*due.group, *due.episode);
   }
 }
 
 void EpisodeRunner::Cancel(Lane lane, int64_t id) {
-  const auto found = groups_.find({lane, id});
-  if (found == groups_.end()) return;
+  const GroupKey key{lane, id};
+  const Group* const group = table_.FindGroup(key);
+  if (group == nullptr) return;
   std::set<int64_t> requests;
-  for (const auto& [index, episode] : found->second.episodes) {
+  for (const auto& [index, episode] : group->episodes) {
     if (episode.state == State::kGenerating) requests.insert(episode.request);
     if (episode.state != State::kDelayed) client_.Close(episode.id);
-    by_episode_.erase(episode.id);
   }
   for (const int64_t request : requests) {
     engine_.Cancel(request);
     by_request_.erase(request);
   }
-  if (found->second.queued) ready_.remove(found->first);
-  groups_.erase(found);
+  ready_.remove(key);
+  table_.RemoveGroup(key);
 }
 
 std::vector<EpisodeResult> EpisodeRunner::Advance(std::vector<GenerationOutput> outputs) {
@@ -125,7 +108,7 @@ void EpisodeRunner::UpdateSilence() {
     since = absl::InfiniteFuture();
   }
   // Its groups went elsewhere, so the environment's state is unknown.
-  if (groups_.empty() && clock_.Now() - failed_at_ > kFailureMemory) failing_ = false;
+  if (table_.empty() && clock_.Now() - failed_at_ > kFailureMemory) failing_ = false;
   const bool silent = failing_ || WaitingForEnvironment() > 0;
   since = silent ? std::min(since, clock_.Now()) : absl::InfiniteFuture();
 }
@@ -133,7 +116,8 @@ void EpisodeRunner::UpdateSilence() {
 void EpisodeRunner::TakeOutput(GenerationOutput output) {
   const auto request = by_request_.find(output.request_id);
   if (request == by_request_.end()) return;
-  Group& group = groups_.at(request->second.group);
+  if (!output.error.ok()) return RequestFailed(output.request_id, output.error);
+  Group& group = *table_.FindGroup(request->second.group);
   if (--request->second.open == 0) by_request_.erase(request);
   Episode& episode = group.episodes.at(output.sample_index);
   const size_t begin = episode.response.response_ids.size();
@@ -147,11 +131,24 @@ void EpisodeRunner::TakeOutput(GenerationOutput output) {
   client_.Step(episode.id, episode.action);
 }
 
+void EpisodeRunner::RequestFailed(int64_t request, const absl::Status& why) {
+  const GroupKey key = by_request_.extract(request).mapped().group;
+  Group& group = *table_.FindGroup(key);
+  std::vector<Episode*> failed;
+  for (auto& [index, episode] : group.episodes) {
+    if (episode.state == State::kGenerating && episode.request == request) {
+      failed.push_back(&episode);
+    }
+  }
+  // Giving up the last episode removes the group.
+  for (Episode* episode : failed) GiveUp(group, *episode, why, EpisodeFailure::kRequest);
+}
+
 void EpisodeRunner::TakeEvent(EpisodeEvent event) {
-  const auto found = by_episode_.find(event.episode);
-  if (found == by_episode_.end()) return;
-  Group& group = groups_.at(found->second.first);
-  Episode& episode = group.episodes.at(found->second.second);
+  const Table::Place place = table_.Find(event.episode);
+  if (place.group == nullptr) return;
+  Group& group = *place.group;
+  Episode& episode = *place.episode;
   if (episode.state != State::kResetting && episode.state != State::kStepping) return;
   if (!event.answer.ok()) return Fail(group, episode, event.answer.status());
   answered_ = true;
@@ -248,27 +245,11 @@ void EpisodeRunner::Fail(Group& group, Episode& episode, const absl::Status& sta
     return GiveUp(group, episode,
                   InvalidArgument("environment ", options_.label, ": ", Message(status)));
   }
-  const bool full = status.code() == absl::StatusCode::kResourceExhausted;
-  if (full) ++counters_.refused;
-  if (!full || ++episode.refusals >= options_.max_refusals) {
-    ++episode.failures;
-    episode.refusals = 0;
-    FRESHET_LOG(Warning) << "event=episode_failed "
-                         << (episode.uid.empty() ? StrCat("ordinal=", group.spec.ordinal)
-                                                 : TraceWords(episode.uid))
-                         << " failures=" << episode.failures
-                         << " reason=" << LogQuoted(Message(status));
-  }
-  if (episode.failures >= options_.max_failures) {
-    return GiveUp(group, episode,
-                  StatusOf(status.code(), "environment ", options_.label, ", ", episode.failures,
-                           " failures, the last: ", Message(status)));
-  }
-  if (!full) ++counters_.restarted;
-  const absl::Duration delay = BackoffDelay(episode.failures + episode.refusals,
-                                            options_.retry_delay, options_.max_retry_delay);
   episode.state = State::kDelayed;
-  delayed_.emplace(clock_.Now() + delay, episode.id);
+  if (table_.Retry(group, episode, status, options_, clock_.Now(), counters_)) return;
+  GiveUp(group, episode,
+         StatusOf(status.code(), "environment ", options_.label, ", ", episode.failures,
+                  " failures, the last: ", Message(status)));
 }
 
 void EpisodeRunner::Finish(Group& group, Episode& episode, bool terminated) {
@@ -280,34 +261,27 @@ void EpisodeRunner::Finish(Group& group, Episode& episode, bool terminated) {
                           : std::move(episode.response);
   response.finish = terminated ? FinishReason::kStop : FinishReason::kLength;
   response.env_reward = episode.reward;
-  const GroupKey key{group.spec.lane, group.spec.id};
-  results_.push_back({key.first, key.second, episode.index, std::move(response)});
-  Remove(key, episode.index);
+  results_.push_back({group.spec.lane, group.spec.id, episode.index, std::move(response)});
+  Remove(group, episode);
 }
 
 void EpisodeRunner::GiveUp(Group& group, Episode& episode, absl::Status status,
-                           bool engine_failed) {
+                           EpisodeFailure failure) {
   client_.Close(episode.id);
   ++counters_.given_up;
-  const GroupKey key{group.spec.lane, group.spec.id};
-  results_.push_back({key.first, key.second, episode.index, std::move(status), engine_failed});
-  Remove(key, episode.index);
+  results_.push_back({group.spec.lane, group.spec.id, episode.index, std::move(status), failure});
+  Remove(group, episode);
 }
 
-void EpisodeRunner::Remove(const GroupKey& key, int32_t index) {
-  const auto group = groups_.find(key);
-  const auto episode = group->second.episodes.find(index);
-  by_episode_.erase(episode->second.id);
-  group->second.episodes.erase(episode);
-  if (!group->second.episodes.empty()) return;
-  if (group->second.queued) ready_.remove(key);
-  groups_.erase(group);
+void EpisodeRunner::Remove(Group& group, const Episode& episode) {
+  if (group.episodes.size() == 1) ready_.remove(group.key());
+  table_.Remove(group, episode);
 }
 
-void EpisodeRunner::MakeReady(Group& group, Episode& episode) {
+void EpisodeRunner::MakeReady(const Group& group, Episode& episode) {
   episode.state = State::kReady;
-  if (std::exchange(group.queued, true)) return;
-  ready_.emplace_back(group.spec.lane, group.spec.id);
+  const GroupKey key = group.key();
+  if (std::find(ready_.begin(), ready_.end(), key) == ready_.end()) ready_.push_back(key);
 }
 
 const std::vector<int32_t>& EpisodeRunner::PromptOf(const Group& group,
@@ -330,11 +304,7 @@ int32_t EpisodeRunner::TurnLimit(const Group& group, const Episode& episode) con
 void EpisodeRunner::SubmitReady() {
   while (!ready_.empty()) {
     const GroupKey key = ready_.front();
-    Group& group = groups_.at(key);
-    if (!SubmitGroup(group)) return;
-    // Giving up the last episode removes a group and its queue entry.
-    if (!groups_.contains(key)) continue;
-    group.queued = false;
+    if (!SubmitGroup(*table_.FindGroup(key))) return;
     ready_.remove(key);
   }
 }
@@ -372,7 +342,8 @@ bool EpisodeRunner::SubmitGroup(Group& group) {
       if (status.ok()) continue;
       const bool all = part.size() == group.episodes.size();
       const bool failed = IsEngineFailure(status);
-      for (Episode* episode : part) GiveUp(group, *episode, status, failed);
+      const auto failure = failed ? EpisodeFailure::kEngine : EpisodeFailure::kEnvironment;
+      for (Episode* episode : part) GiveUp(group, *episode, status, failure);
       if (failed) return false;
       if (all) return true;
     }
@@ -399,7 +370,7 @@ absl::Status EpisodeRunner::SubmitTurns(Group& group, const std::vector<Episode*
   if (!kept) request.partials.clear();
   FRESHET_RETURN_IF_ERROR(CallEngine([&] { return engine_.Submit(std::move(request)); }));
   const int64_t id = ++last_request_;
-  by_request_[id] = {{group.spec.lane, group.spec.id}, static_cast<int64_t>(turns.size())};
+  by_request_[id] = {group.key(), static_cast<int64_t>(turns.size())};
   for (Episode* episode : turns) {
     episode->state = State::kGenerating;
     episode->request = id;
@@ -418,7 +389,7 @@ EpisodeCounters EpisodeRunner::counters() const {
 int64_t EpisodeRunner::WaitingForEngine() const {
   int64_t waiting = 0;
   for (const GroupKey& key : ready_) {
-    for (const auto& [index, episode] : groups_.at(key).episodes) {
+    for (const auto& [index, episode] : table_.FindGroup(key)->episodes) {
       waiting += episode.state == State::kReady ? 1 : 0;
     }
   }

@@ -17,6 +17,7 @@
 #include "rollout/engine/inference_engine.h"
 #include "rollout/environment/environment_client.h"
 #include "rollout/worker/episode_conversation.h"
+#include "rollout/worker/episode_table.h"
 #include "rollout/worker/episodes.h"
 
 namespace freshet {
@@ -30,17 +31,13 @@ struct EpisodeText {
   std::function<absl::StatusOr<EpisodeConversation>(const std::string& prompt)> converse = nullptr;
 };
 
-struct EpisodeOptions {
+struct EpisodeOptions : EpisodeRetries {
   std::string environment;  // its name on the worker; "": the worker's only environment
   std::string label;        // in messages; "": same as `environment`
   std::map<std::string, std::string> options;  // a row's field of the same name overrides it
   int32_t max_turns = 8;
   int32_t max_turn_tokens = 0;  // tokens per turn; 0: bounded by max_new_tokens only
-  int32_t max_failures = 3;     // an episode that failed this often is given up
-  int32_t max_refusals = 100;   // tries while all workers are full, before that counts as a failure
-  absl::Duration retry_delay = absl::Milliseconds(50);  // doubles with each retry of an episode
-  absl::Duration max_retry_delay = absl::Seconds(2);
-  double trace_ratio = 0;  // share of samples with lifecycle logging
+  double trace_ratio = 0;       // share of samples with lifecycle logging
 };
 
 // Plays episodes: generates a turn, sends its text to the environment, appends the answer as
@@ -74,18 +71,14 @@ class EpisodeRunner final : public Episodes {
   std::vector<EpisodeResult> Advance(std::vector<GenerationOutput> outputs) override;
   void Await(absl::Duration timeout) override { client_.Await(timeout); }
   bool waiting_for_engine() const override { return !ready_.empty(); }
-  int64_t open() const override { return static_cast<int64_t>(by_episode_.size()); }
+  int64_t open() const override { return table_.size(); }
   const std::string& label() const override { return options_.label; }
   EpisodeCounters counters() const override;
   int64_t answers() const override { return answers_; }
 
  private:
-  using GroupKey = std::pair<Lane, int64_t>;
   enum class State { kDelayed, kResetting, kReady, kGenerating, kStepping };
-  struct Episode {
-    int64_t id = 0;  // for the client; new after every restart
-    int32_t index = 0;
-    std::string uid;
+  struct Episode : EpisodeSlot {
     State state = State::kDelayed;
     std::optional<EpisodeConversation> conversation;
     std::vector<int32_t> prompt;  // of the conversation
@@ -93,20 +86,16 @@ class EpisodeRunner final : public Episodes {
     std::string action;           // of the latest turn
     double reward = 0;
     int32_t turns = 0;
-    int32_t failures = 0;
-    int32_t refusals = 0;
-    absl::Time retry_at;
     int64_t request = 0;  // while kGenerating
   };
-  struct Group {
-    EpisodeGroup spec;
-    std::map<int32_t, Episode> episodes;
-    bool queued = false;  // in ready_
-  };
+  using Table = EpisodeTable<Episode>;
+  using Group = Table::Group;
+  using GroupKey = Table::Key;
 
   void Open(Group& group, Episode& episode);
   void OpenDelayed();
   void TakeOutput(GenerationOutput output);
+  void RequestFailed(int64_t request, const absl::Status& why);
   void TakeEvent(EpisodeEvent event);
   void TakeAnswer(Group& group, Episode& episode, const EpisodeAnswer& answer);
   absl::StatusOr<std::vector<int32_t>> Encode(const Group& group, Episode& episode,
@@ -114,9 +103,10 @@ class EpisodeRunner final : public Episodes {
   absl::Status AppendObservation(const Group& group, Episode& episode, const EpisodeAnswer& answer);
   void Fail(Group& group, Episode& episode, const absl::Status& status);
   void Finish(Group& group, Episode& episode, bool terminated);
-  void GiveUp(Group& group, Episode& episode, absl::Status status, bool engine_failed = false);
-  void Remove(const GroupKey& key, int32_t index);
-  void MakeReady(Group& group, Episode& episode);
+  void GiveUp(Group& group, Episode& episode, absl::Status status,
+              EpisodeFailure failure = EpisodeFailure::kEnvironment);
+  void Remove(Group& group, const Episode& episode);
+  void MakeReady(const Group& group, Episode& episode);
   const std::vector<int32_t>& PromptOf(const Group& group, const Episode& episode) const;
   int32_t MostTokens(const Group& group, const Episode& episode) const;
   int32_t TurnLimit(const Group& group, const Episode& episode) const;
@@ -133,16 +123,13 @@ class EpisodeRunner final : public Episodes {
   const EpisodeText text_;
   const EpisodeOptions options_;
 
-  std::map<GroupKey, Group> groups_;
-  std::map<int64_t, std::pair<GroupKey, int32_t>> by_episode_;
+  Table table_;
   struct Request {
     GroupKey group;
     int64_t open = 0;  // samples still to be returned
   };
   std::map<int64_t, Request> by_request_;
   std::list<GroupKey> ready_;  // groups with turns to submit, longest waiting first
-  std::multimap<absl::Time, int64_t> delayed_;  // episodes to reopen
-  int64_t last_episode_ = 0;
   int64_t last_request_ = 0;
   std::vector<EpisodeResult> results_;
   EpisodeCounters counters_;

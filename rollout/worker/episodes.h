@@ -27,13 +27,17 @@ struct EpisodeGroup {
   std::vector<std::string> uids = {};  // of the samples, aligned with their indices; or empty
 };
 
+// Whose failure ended an episode: its environment's (or nobody's), the engine's as a whole, or the
+// engine's on one request of the episode.
+enum class EpisodeFailure { kEnvironment, kEngine, kRequest };
+
 // A trajectory, or the error for which the episode was given up.
 struct EpisodeResult {
   Lane lane = Lane::kRollout;
   int64_t group = 0;
   int32_t sample_index = 0;
   absl::StatusOr<Response> response = Response{};
-  bool engine_failed = false;  // given up because of the engine, not its environment
+  EpisodeFailure failure = EpisodeFailure::kEnvironment;
 };
 
 struct EpisodeCounters {
@@ -69,7 +73,7 @@ class Episodes {
 
   // Returns the episodes that ended. `outputs` are those of the engine. Errors of a result:
   // INVALID_ARGUMENT: retrying the prompt is useless; any other: an episode has failed too often,
-  // or the engine failed on it (engine_failed).
+  // or the engine failed on it (`failure`).
   virtual std::vector<EpisodeResult> Advance(std::vector<GenerationOutput> outputs) = 0;
 
   // Waits for something to do, for at most `timeout` of real time.

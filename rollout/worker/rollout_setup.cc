@@ -77,6 +77,7 @@ NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec, const Contai
   options.max_batch_tokens = spec.rollout().max_batch_tokens();
   options.bf16 = spec.model().dtype() == "bf16";
   options.int8_weights = spec.rollout().quantization() == "int8";
+  options.speculative_tokens = spec.rollout().speculative_tokens();
   const int64_t cpus =
       std::min<int64_t>(kMostThreads, static_cast<int64_t>(limits.cpus.value_or(1)));
   options.threads = static_cast<int>(spec.rollout().has_threads() ? spec.rollout().threads()
@@ -143,6 +144,9 @@ RolloutOptions MakeRolloutOptions(const job::v1::JobSpec& spec, const SamplingPa
   options.seed = static_cast<uint64_t>(spec.seed());
   options.group_size = spec.group_size();
   options.max_prompt_tokens = longest_prompt_tokens;
+  // The limit of a conversation includes its prompt.
+  const bool conversation = HasAgent(spec) || spec.environment().observations() == "messages";
+  options.max_sample_tokens = sampling.max_new_tokens + (conversation ? 0 : longest_prompt_tokens);
   options.lease_ttl = absl::Milliseconds(spec.rollout().lease_ttl_ms());
   options.trace_ratio = spec.output().trace_ratio();
   return options;

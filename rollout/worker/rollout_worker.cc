@@ -29,7 +29,8 @@ RolloutWorker::RolloutWorker(TrajectoryStore& store, InferenceEngine& engine,
       options_(std::move(options)),
       episodes_(episodes),
       queue_(queue),
-      worker_(options_.worker) {}
+      worker_(options_.worker),
+      renewer_(store, options_.lease_ttl / 6, options_.longest_call) {}
 
 absl::Status RolloutWorker::Run(std::stop_token stop) {
   {
@@ -52,7 +53,7 @@ absl::Status RolloutWorker::Run(std::stop_token stop) {
 }
 
 void RolloutWorker::EndRequests() {
-  while (queue_->Finishing()) {
+  while (queue_->InDrainGrace()) {
     queue_->BeforePoll();
     if (engine_.Idle()) {
       queue_->Await(options_.idle_wait);
@@ -65,10 +66,12 @@ void RolloutWorker::EndRequests() {
   queue_->Close("the rollout stops");
 }
 
-void RolloutWorker::RestUntil(absl::Time end) { rest_until_ns_.store(absl::ToUnixNanos(end)); }
+void RolloutWorker::PauseEngineUntil(absl::Time end) {
+  engine_paused_until_ns_.store(absl::ToUnixNanos(end));
+}
 
-bool RolloutWorker::Resting() const {
-  return absl::ToUnixNanos(clock_.Now()) < rest_until_ns_.load();
+bool RolloutWorker::EnginePaused() const {
+  return absl::ToUnixNanos(clock_.Now()) < engine_paused_until_ns_.load();
 }
 
 absl::Status RolloutWorker::Turn() {
@@ -79,23 +82,31 @@ absl::Status RolloutWorker::Turn() {
   FRESHET_RETURN_IF_ERROR(RenewLeases());
   if (queue_ != nullptr) queue_->BeforePoll();
   FRESHET_RETURN_IF_ERROR(AdvanceEvaluation());
-  const bool resting = Resting();
-  if (!resting) FRESHET_RETURN_IF_ERROR(LeaseMore());
-  if (!EngineRests()) evaluation_yields_ = false;
-  const bool full = resting || static_cast<int64_t>(unsent_.size()) >= options_.max_unsent_samples;
+  const bool paused = EnginePaused();
+  if (!paused) FRESHET_RETURN_IF_ERROR(LeaseMore());
+  if (!PausedByFailure()) evaluation_yields_ = false;
+  const bool full = paused || static_cast<int64_t>(unsent_.size()) >= options_.max_unsent_samples;
   std::vector<GenerationOutput> outputs;
   const bool idle = engine_.Idle();
   if (!idle && !full) {
-    absl::StatusOr<std::vector<GenerationOutput>> polled =
-        CallEngine([this] { return engine_.Poll(); });
+    absl::StatusOr<std::vector<GenerationOutput>> polled = CallEngine(
+        [this] { return renewer_.During(worker_, Tokens(), [this] { return engine_.Poll(); }); });
     if (polled.ok()) {
       outputs = *std::move(polled);
-      const bool finished = !outputs.empty();
+      bool finished = false;
+      absl::Status failed;  // of a request of the queue, which only the engine can be blamed for
+      for (const GenerationOutput& output : outputs) {
+        finished = finished || output.error.ok();
+        const bool queued = output.request_id >= kFirstQueuedRequest;
+        if (queued && absl::IsInternal(output.error)) failed = output.error;
+      }
       if (queue_ != nullptr) queue_->AfterPoll(outputs);
       if (finished) {
         engine_failures_in_a_row_ = 0;
         failed_alone_.clear();
         engine_worked_ = true;
+      } else if (!failed.ok()) {
+        FRESHET_RETURN_IF_ERROR(CountEngineFailure(failed, /*repeated=*/false));
       }
     } else {
       FRESHET_RETURN_IF_ERROR(EngineFailed(polled.status()));
@@ -134,7 +145,8 @@ absl::Status RolloutWorker::SwapWeights() {
   std::optional<WeightSnapshot> snapshot = weights_->Take();
   if (!snapshot.has_value()) return absl::OkStatus();
   const absl::Time start = clock_.Now();
-  FRESHET_RETURN_IF_ERROR(engine_.LoadWeights(Lane::kRollout, *snapshot));
+  FRESHET_RETURN_IF_ERROR(renewer_.During(
+      worker_, Tokens(), [&] { return engine_.LoadWeights(Lane::kRollout, *snapshot); }));
   gate_closed_ = false;  // a newer version may be admitted
   MutexLock lock(mu_);
   ++counters_.weight_swaps;
@@ -162,14 +174,19 @@ void RolloutWorker::StoreWorks() {
 }
 
 absl::Status RolloutWorker::Deliver(std::vector<GenerationOutput> outputs) {
+  absl::Status status;  // the first error; what follows it counts as well
   if (episodes_ != nullptr) {
     for (EpisodeResult& result : episodes_->Advance(std::move(outputs))) {
-      FRESHET_RETURN_IF_ERROR(DeliverEpisode(std::move(result)));
+      status.Update(DeliverEpisode(std::move(result)));
     }
     MutexLock lock(mu_);
     counters_.episodes = episodes_->counters();
   } else {
     for (GenerationOutput& output : outputs) {
+      if (!output.error.ok()) {
+        status.Update(RequestFailed(output.request_id, output.error));
+        continue;
+      }
       if (output.lane == Lane::kEvaluation) {
         DeliverEvaluation(static_cast<size_t>(-1 - output.request_id), std::move(output.response));
         continue;
@@ -179,6 +196,7 @@ absl::Status RolloutWorker::Deliver(std::vector<GenerationOutput> outputs) {
       AddUnsent(output.request_id, found->second, output.sample_index, std::move(output.response));
     }
   }
+  FRESHET_RETURN_IF_ERROR(status);
   return SendWhenDue();
 }
 
@@ -190,7 +208,10 @@ absl::Status RolloutWorker::DeliverEpisode(EpisodeResult result) {
                            ? evaluation_.has_value() && evaluation_->in_flight.contains(prompt)
                            : found != running_.end();
   if (!in_hand) return absl::OkStatus();
-  if (result.engine_failed) return EngineFailed(result.response.status());
+  if (result.failure == EpisodeFailure::kEngine) return EngineFailed(result.response.status());
+  if (result.failure == EpisodeFailure::kRequest) {
+    return RequestFailed(evaluation ? -1 - result.group : result.group, result.response.status());
+  }
   if (evaluation) {
     DeliverEvaluation(prompt, std::move(result.response));
     return absl::OkStatus();
@@ -351,7 +372,7 @@ absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& sta
 
 void RolloutWorker::Idle() {
   const absl::Time start = clock_.Now();
-  if (episodes_ != nullptr && episodes_->open() > 0 && !Resting()) {
+  if (episodes_ != nullptr && episodes_->open() > 0 && !EnginePaused()) {
     episodes_->Await(options_.idle_wait);
   } else {
     store_.AwaitChange(Topic::kAdmission, admission_seen_, options_.idle_wait);

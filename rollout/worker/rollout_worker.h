@@ -23,6 +23,7 @@
 #include "rollout/engine/inference_engine.h"
 #include "rollout/generation/generation_queue.h"
 #include "rollout/worker/episodes.h"
+#include "rollout/worker/lease_renewer.h"
 #include "weights/weight_subscriber.h"
 
 namespace freshet {
@@ -52,7 +53,11 @@ struct RolloutOptions {
   uint64_t seed = 0;
   int64_t group_size = 1;         // samples per prompt: the size of a fresh lease
   int64_t max_prompt_tokens = 0;  // longest prompt of the job, to estimate what fits
+  int64_t max_sample_tokens = 0;  // of a prompt and its response; a shorter server is refused
   absl::Duration lease_ttl = absl::Seconds(30);
+  // Leases are renewed for so long during one call of the engine that loads weights or polls. 0: a
+  // call never takes long.
+  absl::Duration longest_call;
   absl::Duration idle_wait = absl::Milliseconds(2);  // longest idle sleep; delays weight swaps
   // How long a finished sample may wait to be batched with others of its engine. A sample that
   // completes the engine's part of its group is sent at once, along with all waiting ones.
@@ -101,6 +106,9 @@ struct RolloutCounters {
 // for the trainer: it idles only if the gate grants no lease. On stop it returns unfinished work,
 // including tokens. An evaluation gets half of the engine before new leases are taken.
 //
+// While a request of the queue waits for room, nothing is leased and no sample of an evaluation is
+// started. What has started goes on: at most the turns of the open episodes get room before it.
+//
 // With Episodes every sample is an episode. Unfinished episodes cannot be continued
 // elsewhere and are not returned. A group whose environment fails permanently is handed back as a
 // whole, without a reward.
@@ -112,7 +120,8 @@ struct RolloutCounters {
 // If the engine fails with several groups in flight, the culprit is unknown. All groups go back by
 // ReturnLease, and groups are then leased one at a time until one completes, then two at a time,
 // and so on. So a bad prompt ends up alone and is given up, and no other prompt is. A prompt of an
-// evaluation counts as a group here.
+// evaluation counts as a group here. If the engine names the request that it cannot answer
+// (GenerationOutput::error), the others go on, and its group counts as a lone one.
 //
 // An engine that fails on everything must not cost prompts that others can generate. So after it
 // has failed on a lone group, others are tried alone. Until it finishes something, only the first
@@ -138,8 +147,8 @@ class RolloutWorker {
                 GenerationQueue* queue = nullptr);
 
   // Runs until `stop`, then returns all leases. Stops with an error on a permanent store failure,
-  // weights that the engine rejects, or most_engine_failures. May be called again after it has
-  // returned.
+  // weights that the engine rejects, a server that is too short for the job (INVALID_ARGUMENT), or
+  // most_engine_failures. May be called again after it has returned.
   absl::Status Run(std::stop_token stop);
 
   // Queues an evaluation, also before Run. Returns false if Run has returned. It replaces one with
@@ -157,8 +166,8 @@ class RolloutWorker {
 
   // Until `end` the engine generates nothing and nothing is leased; what it holds keeps its place,
   // its cache and its lease, and weights are loaded. A past time ends that.
-  void RestUntil(absl::Time end);
-  bool Resting() const;
+  void PauseEngineUntil(absl::Time end);
+  bool EnginePaused() const;
 
   // Limits the groups leased per turn (at least 1); initially unlimited. When the gate opens for
   // all engines at once, this keeps the first one from taking everything it has room for and
@@ -208,17 +217,22 @@ class RolloutWorker {
   // Leases.
   absl::Status LeaseMore();
   int64_t GroupsThatFit() const;
+  absl::Status CheckLimit() const;
   absl::Status SubmitLease(GroupLease lease);
   absl::Status ReturnLease(int64_t token, const std::string& why);
   absl::Status HandBack(int64_t token, const std::string& why);
   absl::Status FailLease(int64_t token, const std::string& why);
   absl::Status IgnoreLostLease(const absl::Status& status);
   absl::Status EngineFailed(const absl::Status& why);
+  absl::Status RequestFailed(int64_t request, const absl::Status& why);
+  absl::Status CountEngineFailure(const absl::Status& why, bool repeated);
   int64_t InHand() const;
-  bool EngineRests() const;
+  bool QueueWaits() const;
+  bool PausedByFailure() const;
   bool IsToBlame(int64_t request) const;
   absl::Status SubmitLeases(std::vector<GroupLease> leases, bool only_one);
   absl::Status RenewLeases();
+  std::vector<int64_t> Tokens() const;
   void CancelGeneration(int64_t ordinal);
   void DropLeases();
   void ReturnAll();
@@ -251,7 +265,7 @@ class RolloutWorker {
   bool EvaluationFits(size_t sample) const;
   int64_t EvaluationInFlight() const;
   void CancelEvaluation(size_t sample);
-  void TakeBackEvaluation(const absl::Status& why, bool count);
+  void TakeBackEvaluation(size_t sample, const absl::Status& why, bool count);
   void DeliverEvaluation(size_t sample, absl::StatusOr<Response> response);
   void SendAnswers();
   // `abandoned`: why it cannot go on; "": nothing is left to do.
@@ -268,7 +282,7 @@ class RolloutWorker {
   Episodes* const episodes_;
   GenerationQueue* const queue_;
   std::atomic<bool> paused_{false};
-  std::atomic<int64_t> rest_until_ns_{std::numeric_limits<int64_t>::min()};
+  std::atomic<int64_t> engine_paused_until_ns_{std::numeric_limits<int64_t>::min()};
   std::atomic<int64_t> lease_share_{std::numeric_limits<int64_t>::max()};
 
   // Used only by the thread of Run().
@@ -288,6 +302,7 @@ class RolloutWorker {
   GenerationTotals counted_;        // what the store has counted
   absl::Time next_count_ = absl::InfinitePast();
   absl::Time next_renewal_;
+  LeaseRenewer renewer_;
   int64_t next_request_ = 0;
   uint64_t admission_seen_ = 0;
   bool gate_closed_ = false;

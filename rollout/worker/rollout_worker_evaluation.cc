@@ -109,14 +109,17 @@ absl::Status RolloutWorker::AdvanceEvaluation() {
   if (!evaluation_.has_value()) return absl::OkStatus();
   ActiveEvaluation& active = *evaluation_;
   if (!std::exchange(active.loaded, true)) {
-    const absl::Status status = engine_.LoadWeights(Lane::kEvaluation, active.run.weights);
+    const absl::Status status = renewer_.During(worker_, Tokens(), [&] {
+      return engine_.LoadWeights(Lane::kEvaluation, active.run.weights);
+    });
     if (!status.ok()) {
       FinishEvaluation(std::string(Message(status)));
       return absl::OkStatus();
     }
   }
   absl::Status status;
-  while (status.ok() && active.waits() && !EngineRests() && !evaluation_yields_) {
+  while (status.ok() && active.waits() && !QueueWaits() && !PausedByFailure() &&
+         !evaluation_yields_) {
     const bool fresh = active.submitted < active.run.samples();
     const size_t sample = fresh ? active.submitted : active.again.front();
     if (!EvaluationFits(sample)) break;
@@ -137,18 +140,14 @@ absl::Status RolloutWorker::AdvanceEvaluation() {
   return absl::OkStatus();
 }
 
-// Regenerates its samples in flight. `count`: count this as a failure of theirs.
-void RolloutWorker::TakeBackEvaluation(const absl::Status& why, bool count) {
-  if (!evaluation_.has_value()) return;
-  const std::set<size_t> samples = evaluation_->in_flight;
-  for (const size_t sample : samples) {
-    CancelEvaluation(sample);
-    if (count) {
-      DeliverEvaluation(sample, why);
-    } else {
-      evaluation_->in_flight.erase(sample);
-      evaluation_->again.push_back(sample);
-    }
+// Regenerates a sample in flight. `count`: count this as a failure of it.
+void RolloutWorker::TakeBackEvaluation(size_t sample, const absl::Status& why, bool count) {
+  CancelEvaluation(sample);
+  if (count) {
+    DeliverEvaluation(sample, why);
+  } else {
+    evaluation_->in_flight.erase(sample);
+    evaluation_->again.push_back(sample);
   }
 }
 

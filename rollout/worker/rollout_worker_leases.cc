@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "base/backoff.h"
@@ -20,6 +21,17 @@ int64_t RolloutWorker::GroupsThatFit() const {
                                              options_.sampling, kMostPerCall);
   // A group that fits into no engine is submitted all the same: the refusal says why.
   return fitting == 0 && running_.empty() && engine_.Idle() ? 1 : fitting;
+}
+
+absl::Status RolloutWorker::CheckLimit() const {
+  const int64_t most = engine_.stats().max_tokens;
+  if (most == 0 || options_.max_sample_tokens <= most) return absl::OkStatus();
+  return InvalidArgument(
+      "a sample of the job may have ", options_.max_sample_tokens, " tokens (longest prompt ",
+      options_.max_prompt_tokens, ", rollout.max_new_tokens ", options_.sampling.max_new_tokens,
+      "), but the inference server's limit is ", most,
+      "; start it with a larger --max-model-len (SGLang: --context-length), or reduce "
+      "rollout.max_new_tokens");
 }
 
 // Number of groups whose episodes may start. Up to twice the engine's capacity may be open, because
@@ -43,13 +55,20 @@ absl::Status RolloutWorker::LeaseMore() {
   if (paused_.load() || fenced_ || StoreAwaited()) return absl::OkStatus();
   if (clock_.Now() < leasing_pause_until_) return absl::OkStatus();
   if (engine_.version(Lane::kRollout).version < 0) return absl::OkStatus();
+  FRESHET_RETURN_IF_ERROR(CheckLimit());
+  if (QueueWaits()) {
+    MutexLock lock(mu_);
+    counters_.last_wait_reason = StrCat("requests of this rollout's endpoint wait for room first: ",
+                                        queue_->stats().waiting);
+    return absl::OkStatus();
+  }
   if (EvaluationWaitsForEngine()) return absl::OkStatus();
   const int64_t allowed = most_in_hand_ - InHand();
   int64_t room = std::min({GroupsThatFit(), EpisodeRoom(), lease_share_.load(), allowed});
   if (room <= 0) return absl::OkStatus();
   // Lease enough to get a group on which the engine has not failed. Two extra, because bad prompts
   // may follow each other.
-  const bool only_one = !failed_alone_.empty();
+  const bool only_one = !failed_alone_.empty() && InHand() == 0;
   if (only_one) room = static_cast<int64_t>(failed_alone_.size()) + 2;
   LeaseRequest request;
   request.worker = worker_;
@@ -176,8 +195,12 @@ int64_t RolloutWorker::InHand() const {
   return static_cast<int64_t>(running_.size()) + EvaluationInFlight();
 }
 
+// A request of the queue that does not fit would never get room if smaller groups took what becomes
+// free.
+bool RolloutWorker::QueueWaits() const { return queue_ != nullptr && queue_->stats().waiting > 0; }
+
 // Leasing pauses after an engine failure, so that other engines can take the groups.
-bool RolloutWorker::EngineRests() const {
+bool RolloutWorker::PausedByFailure() const {
   return engine_failures_in_a_row_ > 0 && clock_.Now() < leasing_pause_until_;
 }
 
@@ -195,8 +218,9 @@ absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
                        << " reason=" << LogQuoted(Message(why));
   // A failure can be attributed only if the engine had a single request, and not if a server is
   // lost.
-  const bool alone = InHand() == 1 && (queue_ == nullptr || queue_->stats().running == 0) &&
-                     !absl::IsUnavailable(why);
+  const bool only_request = InHand() == 1 && (queue_ == nullptr || queue_->stats().running == 0);
+  const bool lost = absl::IsUnavailable(why);
+  const bool alone = only_request && !lost;
   if (queue_ != nullptr) queue_->EngineFailed(why);
   const absl::Status sent = SendUnsent();  // samples finished earlier
   evaluation_yields_ = EvaluationInFlight() > 0;
@@ -208,16 +232,52 @@ absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
     blame = IsToBlame(request);
     repeated = !failed_alone_.insert(request).second;
   }
-  TakeBackEvaluation(why, blame);
+  const std::set<size_t> samples =
+      evaluation_.has_value() ? evaluation_->in_flight : std::set<size_t>();
+  for (const size_t sample : samples) TakeBackEvaluation(sample, why, blame);
   for (const auto& [ordinal, running] : running_) CancelGeneration(ordinal);
   FRESHET_RETURN_IF_ERROR(sent);
   for (const auto& [ordinal, running] : running_) {
     if (StoreAwaited()) break;  // leases expire during an outage
-    FRESHET_RETURN_IF_ERROR(blame ? FailLease(running.token, Message(why))
-                                  : ReturnLease(running.token, Message(why)));
+    // A prompt that ends the server each time moves behind the others, and is given up at length.
+    FRESHET_RETURN_IF_ERROR(blame                  ? FailLease(running.token, Message(why))
+                            : only_request && lost ? HandBack(running.token, Message(why))
+                                                   : ReturnLease(running.token, Message(why)));
   }
   running_.clear();
   most_in_hand_ = 1;
+  return CountEngineFailure(why, repeated);
+}
+
+// `request`: an ordinal, or -1 - I for sample I of the evaluation. The others go on.
+absl::Status RolloutWorker::RequestFailed(int64_t request, const absl::Status& why) {
+  FRESHET_LOG(Warning) << "event=engine_request_failed request=" << request
+                       << " reason=" << LogQuoted(Message(why));
+  FRESHET_RETURN_IF_ERROR(SendUnsent());  // its finished samples count
+  const auto found = running_.find(request);
+  const auto sample = static_cast<size_t>(-1 - request);
+  const bool in_hand = request < 0
+                           ? evaluation_.has_value() && evaluation_->in_flight.contains(sample)
+                           : found != running_.end();
+  if (!in_hand) return absl::OkStatus();
+  const bool blame = IsToBlame(request);
+  const bool repeated = !failed_alone_.insert(request).second;
+  if (request < 0) {
+    TakeBackEvaluation(sample, why, blame);
+  } else {
+    const int64_t token = found->second.token;
+    CancelGeneration(request);
+    running_.erase(found);
+    if (!StoreAwaited()) {  // leases expire during an outage
+      FRESHET_RETURN_IF_ERROR(blame ? FailLease(token, Message(why))
+                                    : ReturnLease(token, Message(why)));
+    }
+  }
+  return CountEngineFailure(why, repeated);
+}
+
+// Leasing pauses; the pause is longer if the same request has failed before.
+absl::Status RolloutWorker::CountEngineFailure(const absl::Status& why, bool repeated) {
   {
     MutexLock lock(mu_);
     ++counters_.engine_failures;
@@ -232,12 +292,16 @@ absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
   return absl::OkStatus();
 }
 
+std::vector<int64_t> RolloutWorker::Tokens() const {
+  std::vector<int64_t> tokens;
+  for (const auto& [ordinal, running] : running_) tokens.push_back(running.token);
+  return tokens;
+}
+
 absl::Status RolloutWorker::RenewLeases() {
   if (clock_.Now() < next_renewal_ || StoreAwaited()) return absl::OkStatus();
   if (!running_.empty()) {
-    std::vector<int64_t> tokens;
-    for (const auto& [ordinal, running] : running_) tokens.push_back(running.token);
-    const absl::StatusOr<std::vector<int64_t>> lost = store_.RenewLeases(worker_, tokens);
+    const absl::StatusOr<std::vector<int64_t>> lost = store_.RenewLeases(worker_, Tokens());
     if (StoreFailed(lost.status())) return absl::OkStatus();
     StoreWorks();
     if (lost.status().code() == absl::StatusCode::kFailedPrecondition) {

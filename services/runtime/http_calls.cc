@@ -5,6 +5,8 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -19,6 +21,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "services/runtime/endpoint_options.h"
 
@@ -62,10 +65,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
         max_bytes_(call.max_bytes),
         request_(std::move(request)),
         report_(std::move(report)),
-        stream_(io) {
+        stream_(io),
+        lookup_deadline_(io) {
     parser_.header_limit(kMaxHeaderBytes);
     parser_.body_limit(max_bytes_);
     stream_.expires_after(absl::ToChronoMilliseconds(call.timeout));
+    lookup_deadline_.expires_after(absl::ToChronoMilliseconds(call.timeout));
+  }
+
+  // Waits for TakeAddress, until the deadline.
+  void AwaitAddress() {
+    lookup_deadline_.async_wait([self = shared_from_this()](error_code error) {
+      if (!error) self->End(CallError(beast::error::timeout));
+    });
+  }
+  void TakeAddress(const absl::StatusOr<tcp::endpoint>& server) {
+    lookup_deadline_.cancel();
+    if (report_ == nullptr) return;
+    if (!server.ok()) return End(server.status());
+    Begin(*server);
   }
 
   void Begin(const tcp::endpoint& server) {
@@ -82,6 +100,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   void Close() {
     report_ = nullptr;
+    lookup_deadline_.cancel();
     stream_.cancel();
     error_code ignored;
     stream_.socket().close(ignored);
@@ -132,18 +151,24 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Report report_;  // empty after the end
   size_t received_ = 0;
   beast::tcp_stream stream_;
+  asio::steady_timer lookup_deadline_;
   beast::flat_buffer buffer_;
   http::response_parser<http::string_body> parser_;
 };
 
 class AsioHttpCalls final : public HttpCalls {
  public:
-  AsioHttpCalls(std::string host, tcp::endpoint server)
-      : host_(std::move(host)),
+  // `server` is used without a `lookup`.
+  AsioHttpCalls(std::string address, HostPort where, tcp::endpoint server, HostLookup lookup)
+      : address_(std::move(address)),
+        where_(std::move(where)),
         server_(std::move(server)),
+        lookup_(std::move(lookup)),
         work_(asio::make_work_guard(io_)),
         thread_([this] { io_.run(); }) {}
   ~AsioHttpCalls() override {
+    lookups_.stop();
+    lookups_.join();
     io_.stop();
     thread_.join();
   }
@@ -160,7 +185,7 @@ class AsioHttpCalls final : public HttpCalls {
       }
       open_[number] = nullptr;
     }
-    std::string request = StrCat(call.method, " ", call.target, " HTTP/1.1\r\nHost: ", host_,
+    std::string request = StrCat(call.method, " ", call.target, " HTTP/1.1\r\nHost: ", address_,
                                  "\r\nConnection: close\r\n");
     if (!call.body.empty() || call.method == "POST") {
       request +=
@@ -174,7 +199,14 @@ class AsioHttpCalls final : public HttpCalls {
       MutexLock lock(mu_);
       open_[number] = connection;
     }
-    asio::post(io_, [connection, server = server_] { connection->Begin(server); });
+    if (lookup_ == nullptr) {
+      asio::post(io_, [connection, server = server_] { connection->Begin(server); });
+      return number;
+    }
+    asio::post(io_, [connection] { connection->AwaitAddress(); });
+    asio::post(lookups_, [this, connection] {
+      asio::post(io_, [connection, server = LookUp()] { connection->TakeAddress(server); });
+    });
     return number;
   }
 
@@ -205,6 +237,14 @@ class AsioHttpCalls final : public HttpCalls {
   }
 
  private:
+  absl::StatusOr<tcp::endpoint> LookUp() const {
+    FRESHET_ASSIGN_OR_RETURN(const std::string host, lookup_(where_.host));
+    error_code error;
+    const asio::ip::address ip = asio::ip::make_address(host, error);
+    if (error) return Internal(where_.host, " is looked up as ", host, ", not as an address");
+    return tcp::endpoint(ip, static_cast<uint16_t>(where_.port));
+  }
+
   void Add(HttpCallEvent event) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     const auto found = open_.find(event.call);
@@ -219,8 +259,10 @@ class AsioHttpCalls final : public HttpCalls {
     added_.NotifyAll();
   }
 
-  const std::string host_;
+  const std::string address_;
+  const HostPort where_;
   const tcp::endpoint server_;
+  const HostLookup lookup_;
   asio::io_context io_{1};  // outlives the connections
   int64_t last_ = 0;
   Mutex mu_;
@@ -228,23 +270,26 @@ class AsioHttpCalls final : public HttpCalls {
   std::map<int64_t, std::shared_ptr<Connection>> open_ ABSL_GUARDED_BY(mu_);
   std::map<int64_t, HttpCallEvent> events_ ABSL_GUARDED_BY(mu_);  // by call
   asio::executor_work_guard<asio::io_context::executor_type> work_;
+  asio::thread_pool lookups_{1};
   std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpCalls>> OpenHttpCalls(const std::string& address) {
-  const auto where = ParseHostPort(address);
+absl::StatusOr<std::unique_ptr<HttpCalls>> OpenHttpCalls(const std::string& address,
+                                                         HostLookup lookup) {
+  auto where = ParseHostPort(address);
   error_code error;
   asio::ip::address ip;
-  if (where.has_value()) {
+  if (where.has_value() && lookup == nullptr) {
     ip = asio::ip::make_address(where->host == "localhost" ? "127.0.0.1" : where->host, error);
   }
   if (!where.has_value() || error || where->port == 0) {
-    return InvalidArgument("\"", address, "\" is not HOST:PORT with a numeric host or localhost");
+    return InvalidArgument("\"", address, "\" is not HOST:PORT",
+                           lookup == nullptr ? " with a numeric host or localhost" : "");
   }
-  return std::make_unique<AsioHttpCalls>(address,
-                                         tcp::endpoint(ip, static_cast<uint16_t>(where->port)));
+  const tcp::endpoint server(ip, static_cast<uint16_t>(where->port));
+  return std::make_unique<AsioHttpCalls>(address, *std::move(where), server, std::move(lookup));
 }
 
 }  // namespace freshet::runtime

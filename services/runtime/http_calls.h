@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,9 +50,14 @@ class HttpCalls {
   virtual std::vector<HttpCallEvent> Take(absl::Duration wait) = 0;
 };
 
-// Calls to the server at `address`, HOST:PORT with a numeric host or "localhost", on a thread of
-// its own. INVALID_ARGUMENT: a bad address.
-absl::StatusOr<std::unique_ptr<HttpCalls>> OpenHttpCalls(const std::string& address);
+// A numeric address of a host, or why there is none. May block.
+using HostLookup = std::function<absl::StatusOr<std::string>(const std::string& host)>;
+
+// Calls to the server at `address`, HOST:PORT, on a thread of its own. `lookup` is called for each
+// call on another thread, one at a time; nullptr: the host is numeric or "localhost".
+// INVALID_ARGUMENT: a bad address.
+absl::StatusOr<std::unique_ptr<HttpCalls>> OpenHttpCalls(const std::string& address,
+                                                         HostLookup lookup = nullptr);
 
 }  // namespace freshet::runtime
 

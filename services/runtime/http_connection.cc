@@ -153,10 +153,11 @@ void HttpConnection::Parse() {
     if (error == http::error::need_more) break;
     if (error) return Refuse(RefusalOf(*parser_, error, limits));
     if (in_head && parser_->is_header_done()) {
-      const HttpRefusal refusal = RefusalOf(*parser_, limits);
-      if (refusal.status != 0) return Refuse(refusal);
+      std::optional<HttpResponse> answer = AnswerToHead();
+      if (answer.has_value()) return AnswerAndClose(*std::move(answer));
       parser_->eager(true);
       if (!parser_->is_done() && ExpectsContinue(parser_->get())) SendContinue();
+      if (!open_) return;
     }
     if (!CountBody(parser_->get().body().size())) {
       return Refuse({503, "too many bytes of requests are being received; retry later"});
@@ -168,12 +169,20 @@ void HttpConnection::Parse() {
   Read();
 }
 
+std::optional<HttpResponse> HttpConnection::AnswerToHead() const {
+  const HttpLimits& limits = context_.limits;
+  const HttpRefusal refusal = RefusalOf(*parser_, limits);
+  if (refusal.status != 0) return RefusalAnswer(refusal, limits);
+  if (parser_->is_done() || limits.check_head == nullptr) return std::nullopt;
+  return limits.check_head(ToHttpRequest(parser_->get()));
+}
+
 void HttpConnection::SendContinue() {
-  // Not retried: a client that does not get it sends the body after a while.
-  error_code ignored;
-  constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-  const asio::const_buffer buffer = asio::buffer(kContinue);
-  socket_.Write({&buffer, 1}, ignored);
+  // Part of the output: a TLS session sends what it has begun before anything else.
+  constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
+  output_.emplace_back(kContinue);
+  continue_unsent_ = output_.back().size();
+  Write();
 }
 
 bool HttpConnection::CountBody(size_t bytes) {
@@ -201,11 +210,15 @@ void HttpConnection::Handle() {
 }
 
 void HttpConnection::Refuse(const HttpRefusal& refusal) {
+  AnswerAndClose(RefusalAnswer(refusal, context_.limits));
+}
+
+void HttpConnection::AnswerAndClose(HttpResponse answer) {
   options_.keep_alive = false;
   StartAnswer();
   parser_.reset();
   CountBody(0);
-  exchange_->Send(RefusalAnswer(refusal, context_.limits));
+  exchange_->Send(std::move(answer));
   Advance();
 }
 
@@ -251,7 +264,9 @@ void HttpConnection::Write() {
     error_code error;
     const size_t size = socket_.Write({buffers.data(), count}, error);
     if (error && !WouldBlock(error)) return Close();
-    exchange_->Sent(size);
+    const size_t of_continue = std::min(continue_unsent_, size);
+    continue_unsent_ -= of_continue;
+    if (size > of_continue) exchange_->Sent(size - of_continue);
     sent_ += size;
     while (!output_.empty() && sent_ >= output_.front().size()) {
       sent_ -= output_.front().size();
@@ -259,8 +274,12 @@ void HttpConnection::Write() {
     }
   }
   if (output_.empty() && state_ == HttpState::kWriting) return FinishAnswer();
-  if (output_.empty()) return SetDeadline(answer_by_);
-  if (streamed_) SetDeadline(std::min(answer_by_, In(context_.limits.io_timeout)));
+  const bool answering = exchange_ != nullptr;
+  if (output_.empty()) {
+    if (answering) SetDeadline(answer_by_);
+    return;
+  }
+  if (answering && streamed_) SetDeadline(std::min(answer_by_, In(context_.limits.io_timeout)));
   waits_to_write_ = true;
   socket_.tcp().async_wait(socket_.write_wait(),
                            [this, self = shared_from_this()](error_code error) {

@@ -53,12 +53,15 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Read();
   void Receive();
   void Parse();
+  // The answer to a request whose body need not be received.
+  std::optional<HttpResponse> AnswerToHead() const;
   void SendContinue();
   // Returns whether the bodies in memory are within their limit.
   bool CountBody(size_t bytes);
 
   void Handle();
   void Refuse(const HttpRefusal& refusal);
+  void AnswerAndClose(HttpResponse answer);
   void StartAnswer();
   // Takes over what has been given of the answer.
   void Advance();
@@ -84,7 +87,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   TimePoint answer_by_;
   bool streamed_ = false;
   std::deque<std::string> output_;
-  size_t sent_ = 0;  // of output_.front()
+  size_t sent_ = 0;             // of output_.front()
+  size_t continue_unsent_ = 0;  // of "100 Continue", which goes before the answer
 };
 
 }  // namespace freshet::runtime

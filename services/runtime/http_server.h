@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,6 +89,10 @@ struct HttpLimits {
   // Makes the answer to a request that the server refuses itself, from its status and what is
   // wrong. nullptr: the latter as plain text.
   HttpResponse (*refusal)(int status, const std::string& message) = nullptr;
+  // Called on the server's thread with a request whose body has not been received: nothing of it is
+  // received, and the client is not asked for it, if there is an answer. It must be quick and not
+  // throw. nullptr: every body is received.
+  std::function<std::optional<HttpResponse>(const HttpRequest& head)> check_head = nullptr;
   const char* flag = "--http-listen";  // names the address in error messages
 };
 

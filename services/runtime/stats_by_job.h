@@ -16,7 +16,7 @@ namespace freshet::metrics {
 // Stats of a process's works, by job. A work's counters start at 0; those of the job continue
 // across successive works. `Stats` has
 //   void Add(const Stats& other);  // counters and gauges
-//   void Rest();                   // after the work: gauges become 0
+//   void ClearGauges();            // after the work
 // Thread-safe.
 template <typename Stats>
 class StatsByJob {
@@ -41,7 +41,7 @@ class StatsByJob {
     if (found == works_.end()) return;
     const std::string job = found->second.job;
     Stats last = found->second.read();
-    last.Rest();
+    last.ClearGauges();
     past_[job].Add(last);
     works_.erase(found);
     for (const auto& [other, work] : works_) {

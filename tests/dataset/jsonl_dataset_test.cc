@@ -7,6 +7,7 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/sanitized.h"
 
 namespace freshet {
 namespace {
@@ -288,7 +289,7 @@ TEST_F(JsonlDatasetTest, HoldsFarLessThanTheFile) {
   const std::string contents = NumberedRows(2000, 4000);
   const auto many = Load(contents);
   EXPECT_LE((*many)->held_bytes(), 1000u + contents.size() / 100);
-  const std::string small = NumberedRows(100000, 0);
+  const std::string small = NumberedRows(100000 / kHistoryDivisor, 0);
   const auto small_rows = Load(small);
   EXPECT_LE((*small_rows)->held_bytes(), 1000u + small.size() / 100) << "nor by number of rows";
 }

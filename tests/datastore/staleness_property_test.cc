@@ -79,7 +79,7 @@ TEST_P(StalenessProperty, WaitDropsNothingKeepsTheBoundAndFinishes) {
 TEST_P(StalenessProperty, TheSimplerRuleDropsGroupsWhereOursDropsNone) {
   int64_t dropped = 0;
   int64_t trained = 0;
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+  for (uint64_t seed = 0; seed < 40 / kHistoryDivisor; ++seed) {
     auto options = HistoryOf(seed, GetParam(), Disposition::kWait, /*faults=*/false);
     options.groups_per_step = 4;
     SCOPED_TRACE(Describe(options));
@@ -119,7 +119,7 @@ TEST_P(StalenessProperty, TheOtherDispositionsFinishAndKeepTheBound) {
        {Disposition::kDrop, Disposition::kRequeue, Disposition::kMask}) {
     int64_t lost = 0;
     int64_t masked = 0;
-    for (uint64_t seed = 0; seed < 20; ++seed) {
+    for (uint64_t seed = 0; seed < 20 / kHistoryDivisor; ++seed) {
       const auto options = HistoryOf(seed, GetParam(), disposition, /*faults=*/true);
       SCOPED_TRACE(Describe(options));
       const SimulationResult result = SimulateJob(options);

@@ -3,6 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/job/job_text.h"
+#include "tests/testing/sanitized.h"
 
 namespace freshet {
 namespace {
@@ -137,7 +138,8 @@ TEST(HostileYaml, OtherShapesAreOneFaultEach) {
 TEST(HostileYaml, ManyFaultsAreCutShort) {
   std::string job = MinimalJobWith(6, "reward:\n  components:");
   std::string components;
-  for (int i = 0; i < 20000; ++i) components += StrCat("\n    c", i, ": {type: none, k: 1}");
+  for (int i = 0; i < 20000 / kHistoryDivisor; ++i)
+    components += StrCat("\n    c", i, ": {type: none, k: 1}");
   const size_t at = job.find("components:") + 11;
   const JobResult result = ParseJob(job.insert(at, components), "job.yaml");
   EXPECT_GE(result.errors.size(), kMaxErrors);

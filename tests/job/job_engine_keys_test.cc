@@ -27,7 +27,9 @@ std::vector<std::string> With(const std::string& engine, const std::string& keys
 
 TEST(EngineKeys, NativeIsTheDefaultAndTakesEverything) {
   EXPECT_EQ(ParseJob(MinimalJob(), "job.yaml").spec.rollout().engine(), "native");
-  EXPECT_THAT(With("native", ", top_p: 0.9, threads: 2, quantization: int8"), IsEmpty());
+  EXPECT_THAT(
+      With("native", ", top_p: 0.9, threads: 2, quantization: int8, speculative_tokens: 16"),
+      IsEmpty());
 }
 
 TEST(EngineKeys, AServerTakesWhatItCanDo) {
@@ -56,7 +58,8 @@ TEST(EngineKeys, SamplingThatChangesTheDistributionIsRefused) {
 }
 
 TEST(EngineKeys, KeysOfTheNativeEngineAreRefused) {
-  for (const char* key : {"threads: 2", "kv_cache_bytes: 1000000", "quantization: int8"}) {
+  for (const char* key :
+       {"threads: 2", "kv_cache_bytes: 1000000", "quantization: int8", "speculative_tokens: 4"}) {
     EXPECT_THAT(With("sglang", StrCat(", ", key)),
                 ElementsAre(HasSubstr("applies only with rollout.engine native; set it at the "
                                       "sglang server instead")));

@@ -223,7 +223,7 @@ TEST(LossSpec, PrintedLineReadsBackAsTheSameLoss) {
   }
 }
 
-struct Refused {
+struct RefusedLoss {
   const char* name;
   job::v1::Loss keys;
   const char* field;
@@ -236,7 +236,7 @@ job::v1::Loss With(void (*change)(job::v1::Loss&)) {
   return keys;
 }
 
-std::vector<Refused> RefusedCases() {
+std::vector<RefusedLoss> RefusedCases() {
   return {
       {"cispo and tis",
        With([](auto& o) { o.set_preset("cispo"), o.mutable_correction()->set_kind("tis"); }),
@@ -299,7 +299,7 @@ std::vector<Refused> RefusedCases() {
 }
 
 TEST(LossSpec, RefusesContradictionsByKey) {
-  for (const Refused& refused : RefusedCases()) {
+  for (const RefusedLoss& refused : RefusedCases()) {
     SCOPED_TRACE(refused.name);
     const std::vector<LossError> errors = Errors(refused.keys);
     ASSERT_EQ(errors.size(), 1u);

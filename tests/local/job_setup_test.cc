@@ -122,13 +122,10 @@ class Gsm8kJob : public testing::Test {
   std::unique_ptr<JobSetup> setup_;
 };
 
-TEST_F(Gsm8kJob, EveryRowLoads) {
+TEST_F(Gsm8kJob, EveryRowLoadsAndGoldAnswersScoreOneAndOthersZero) {
   EXPECT_EQ(setup_->data.train->size(), 7473);
   EXPECT_EQ(setup_->data.held_out.at(0)->size(), 1319);
   EXPECT_GT(setup_->prompts.longest, 100);
-}
-
-TEST_F(Gsm8kJob, GoldAnswersScoreOneAndOthersZero) {
   for (int64_t i = 0; i < setup_->data.held_out.at(0)->size(); ++i) {
     const DatasetRow row = *setup_->data.held_out.at(0)->Get(i);
     const std::string& answer = row.attributes.at("answer");

@@ -31,6 +31,8 @@ TEST(CheckKvCacheBytes, AGroupMustFit) {
   spec.mutable_rollout()->set_kv_cache_bytes(10 * KvBlockBytes(config, false));
   EXPECT_TRUE(CheckKvCacheBytes(spec, config, 32).ok());
   const absl::Status refused = CheckKvCacheBytes(spec, config, 33);
+  spec.mutable_model()->set_dtype("bf16");
+  EXPECT_TRUE(CheckKvCacheBytes(spec, config, 33).ok()) << "blocks are half as large";
   EXPECT_THAT(Message(refused), HasSubstr("rollout.kv_cache_bytes"));
   EXPECT_THAT(Message(refused), HasSubstr(StrCat("it needs ", 19 * KvBlockBytes(config, false))));
 }

@@ -200,8 +200,8 @@ const KernelChoice& KernelsOfThisCpu(MatrixFormat format, bool deterministic) {
   Entry& entry = entries[static_cast<int>(format)][deterministic ? 1 : 0];
   std::call_once(entry.once, [&] {
     const std::vector<CpuKernels> sets = KernelSets(format, BestCpuKernels());
-    // Decode of one, some and many sequences, and prefill.
-    std::vector<int64_t> rows = {1, 8, 64, 128};
+    // Decode of some and many sequences, and prefill. That of one sequence waits for memory.
+    std::vector<int64_t> rows = {8, 64, 128};
     if (sets.size() == 1) rows.clear();
     const auto candidates = ExamineKernels(format, sets, rows, absl::Milliseconds(25));
     entry.choice = ChooseKernels(format, candidates, deterministic);

@@ -23,7 +23,7 @@ struct KernelChoice {
   std::string reason;
 };
 
-// The smallest set of kernels whose results for `format` are those of `kernels`, bit for bit.
+// The smallest set of kernels whose products for `format` are those of `kernels`, bit for bit.
 CpuKernels SameResults(MatrixFormat format, CpuKernels kernels);
 
 // Chooses from `candidates`, which are measured with the same numbers of rows. The largest correct

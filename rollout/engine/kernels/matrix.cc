@@ -1,8 +1,10 @@
 #include "rollout/engine/kernels/matrix.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "model/dtype.h"
@@ -25,19 +27,84 @@ void RoundRow(const float* values, int64_t size, uint16_t* to) {
 // Weights are fp32 or the bits of bf16.
 float ToFloat(float value) { return value; }
 float ToFloat(uint16_t bits) { return WidenBf16(bits); }
-uint16_t ToBf16(float value) { return RoundToBf16(value); }
-uint16_t ToBf16(uint16_t bits) { return bits; }
 
-// Scale of the integers that stand for `size` numbers.
-float Int8Scale(const float* values, int64_t size) {
-  float largest = 0;
-  for (int64_t i = 0; i < size; ++i) largest = std::max(largest, std::abs(values[i]));
-  return largest / 127;
+// Panels are packed in tiles of units: fp32 numbers, or pairs of bf16.
+constexpr int64_t kTileUnits = 16;  // a cache line of each row
+
+void StoreUnits(const float* values, int64_t size, MatrixFormat format, uint32_t* to) {
+  if (format == MatrixFormat::kFloat32) {
+    std::memcpy(to, values, static_cast<size_t>(size) * sizeof(float));
+  } else {
+    RoundRow(values, size, reinterpret_cast<uint16_t*>(to));
+  }
 }
 
-int32_t Quantize(float value, float scale) {
-  if (!(scale > 0)) return 0;
-  return static_cast<int32_t>(std::nearbyint(std::clamp(value / scale, -127.0F, 127.0F)));
+void StoreUnits(const uint16_t* bits, int64_t size, MatrixFormat format, uint32_t* to) {
+  if (format == MatrixFormat::kFloat32) {
+    for (int64_t i = 0; i < size; ++i) to[i] = std::bit_cast<uint32_t>(WidenBf16(bits[i]));
+  } else {
+    std::memcpy(to, bits, static_cast<size_t>(size) * sizeof(uint16_t));
+  }
+}
+
+using FourUnits = uint32_t __attribute__((vector_size(16)));
+
+FourUnits LoadFour(const uint32_t* from) {
+  FourUnits four;
+  std::memcpy(&four, from, sizeof(four));
+  return four;
+}
+
+// to[i * kPanelRows + r] = tile[r][i] for the first `units` units.
+void StoreTransposed(const uint32_t (&tile)[PackedMatrix::kPanelRows][kTileUnits], int64_t units,
+                     uint32_t* to) {
+  constexpr int64_t kRows = PackedMatrix::kPanelRows;
+  int64_t i = 0;
+  for (; i + 4 <= units; i += 4) {
+    for (int64_t r = 0; r < kRows; r += 4) {
+      const FourUnits a = LoadFour(&tile[r][i]);
+      const FourUnits b = LoadFour(&tile[r + 1][i]);
+      const FourUnits c = LoadFour(&tile[r + 2][i]);
+      const FourUnits d = LoadFour(&tile[r + 3][i]);
+      const FourUnits ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+      const FourUnits cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+      const FourUnits ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+      const FourUnits cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+      const FourUnits rows[] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5),
+                                __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
+                                __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+                                __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
+      for (int64_t k = 0; k < 4; ++k) std::memcpy(&to[(i + k) * kRows + r], &rows[k], 16);
+    }
+  }
+  for (; i < units; ++i) {
+    for (int64_t r = 0; r < kRows; ++r) to[i * kRows + r] = tile[r][i];
+  }
+}
+
+// Rounds kInt8Block numbers to integers in [-127, 127], which times the returned scale stand for
+// them. The scale is NaN if one of them is.
+FRESHET_MULTIARCH
+float QuantizeBlock(const float* __restrict values, int8_t* __restrict integers) {
+  int32_t lanes[kFloatLanes] = {};  // positive floats are ordered like their bits
+  for (int64_t i = 0; i < kInt8Block; i += kFloatLanes) {
+    for (int64_t l = 0; l < kFloatLanes; ++l) {
+      const int32_t bits = std::bit_cast<int32_t>(values[i + l]) & 0x7FFFFFFF;
+      lanes[l] = bits > lanes[l] ? bits : lanes[l];
+    }
+  }
+  int32_t largest = 0;
+  for (const int32_t lane : lanes) largest = lane > largest ? lane : largest;
+  const float scale = std::bit_cast<float>(largest) / 127;
+  if (!(scale >= std::numeric_limits<float>::min())) {
+    std::memset(integers, 0, kInt8Block);
+    return scale;
+  }
+  for (int64_t i = 0; i < kInt8Block; ++i) {
+    // Rounds to even: 1.5 * 2^23. The low byte of the sum is the integer.
+    integers[i] = static_cast<int8_t>(std::bit_cast<int32_t>(values[i] / scale + 12582912.0F));
+  }
+  return scale;
 }
 
 // An int8 row: the integers of all blocks, the blocks' scales, and the sums of their integers
@@ -48,15 +115,11 @@ void QuantizeRow(const float* values, int64_t columns, std::byte* to) {
   auto* scales = reinterpret_cast<float*>(to + blocks * kInt8Block);
   auto* offsets = reinterpret_cast<int32_t*>(scales + blocks);
   for (int64_t b = 0; b < blocks; ++b) {
-    const float* block = values + b * kInt8Block;
-    const int64_t size = std::min(kInt8Block, columns - b * kInt8Block);
-    scales[b] = Int8Scale(block, size);
+    float block[kInt8Block] = {};
+    std::copy_n(values + b * kInt8Block, std::min(kInt8Block, columns - b * kInt8Block), block);
+    scales[b] = QuantizeBlock(block, integers + b * kInt8Block);
     int32_t sum = 0;
-    for (int64_t i = 0; i < size; ++i) {
-      const int32_t integer = Quantize(block[i], scales[b]);
-      integers[b * kInt8Block + i] = static_cast<int8_t>(integer);
-      sum += integer;
-    }
+    for (int64_t i = 0; i < kInt8Block; ++i) sum += integers[b * kInt8Block + i];
     offsets[b] = -128 * sum;
   }
 }
@@ -134,39 +197,46 @@ PackedMatrix::PackedMatrix(int64_t rows, int64_t columns, MatrixFormat format)
 PackedMatrix::PackedMatrix(const float* weights, int64_t rows, int64_t columns, MatrixFormat format,
                            ThreadPool& pool)
     : PackedMatrix(rows, columns, format) {
-  pool.For(panels(), [&](int64_t panel, int) { PackPanel(weights, panel); });
+  Repack(weights, pool);
 }
 
 PackedMatrix::PackedMatrix(const uint16_t* weights, int64_t rows, int64_t columns,
                            MatrixFormat format, ThreadPool& pool)
     : PackedMatrix(rows, columns, format) {
+  Repack(weights, pool);
+}
+
+template <typename T>
+void PackedMatrix::Repack(const T* weights, ThreadPool& pool) {
   pool.For(panels(), [&](int64_t panel, int) { PackPanel(weights, panel); });
 }
+template void PackedMatrix::Repack(const float* weights, ThreadPool& pool);
+template void PackedMatrix::Repack(const uint16_t* weights, ThreadPool& pool);
 
 template <typename T>
 void PackedMatrix::PackPanel(const T* weights, int64_t panel) {
   std::byte* data = data_.get() + panel * panel_bytes_;
-  const int64_t first = panel * kPanelRows;
-  const int64_t live = std::min(kPanelRows, rows_ - first);
-  if (format_ == MatrixFormat::kInt8) return PackInt8Panel(weights + first * columns_, live, data);
-  if (live < kPanelRows || columns_ % 2 != 0) {
-    std::memset(data, 0, static_cast<size_t>(panel_bytes_));
-  }
-  for (int64_t r = 0; r < live; ++r) {
-    const T* row = weights + (first + r) * columns_;
-    if (format_ == MatrixFormat::kFloat32) {
-      float* to = reinterpret_cast<float*>(data) + r;
-      for (int64_t k = 0; k < columns_; ++k) to[k * kPanelRows] = ToFloat(row[k]);
-    } else {
-      uint16_t* to = reinterpret_cast<uint16_t*>(data) + 2 * r;
-      for (int64_t k = 0; k < columns_; ++k) to[(k / 2) * 2 * kPanelRows + k % 2] = ToBf16(row[k]);
+  const int64_t first_row = panel * kPanelRows;
+  const int64_t live = std::min(kPanelRows, rows_ - first_row);
+  weights += first_row * columns_;
+  if (format_ == MatrixFormat::kInt8) return PackInt8Panel(weights, live, data);
+  const int64_t unit_columns = format_ == MatrixFormat::kFloat32 ? 1 : 2;
+  const int64_t units = (columns_ + unit_columns - 1) / unit_columns;
+  alignas(kLine) uint32_t tile[kPanelRows][kTileUnits] = {};  // unused rows stay 0
+  for (int64_t first = 0; first < units; first += kTileUnits) {
+    const int64_t size = std::min(kTileUnits, units - first);
+    const int64_t column = first * unit_columns;
+    const int64_t columns = std::min(size * unit_columns, columns_ - column);
+    for (int64_t r = 0; r < live; ++r) {
+      tile[r][size - 1] = 0;  // half of a pair if the number of columns is odd
+      StoreUnits(weights + r * columns_ + column, columns, format_, tile[r]);
     }
+    StoreTransposed(tile, size, reinterpret_cast<uint32_t*>(data) + first * kPanelRows);
   }
 }
 
 template <typename T>
 void PackedMatrix::PackInt8Panel(const T* weights, int64_t live, std::byte* data) const {
-  float block[kInt8Block];
   for (int64_t first = 0; first < columns_; first += kInt8Block) {
     auto* scales = reinterpret_cast<float*>(data);
     auto* integers = reinterpret_cast<uint8_t*>(scales + kPanelRows);
@@ -175,11 +245,12 @@ void PackedMatrix::PackInt8Panel(const T* weights, int64_t live, std::byte* data
     const int64_t size = std::min(kInt8Block, columns_ - first);
     for (int64_t r = 0; r < live; ++r) {
       const T* row = weights + r * columns_ + first;
+      float block[kInt8Block] = {};
       for (int64_t k = 0; k < size; ++k) block[k] = ToFloat(row[k]);
-      scales[r] = Int8Scale(block, size);
+      int8_t rounded[kInt8Block];
+      scales[r] = QuantizeBlock(block, rounded);
       for (int64_t k = 0; k < size; ++k) {
-        integers[(k / 4 * kPanelRows + r) * 4 + k % 4] =
-            static_cast<uint8_t>(Quantize(block[k], scales[r]) + 128);
+        integers[(k / 4 * kPanelRows + r) * 4 + k % 4] = static_cast<uint8_t>(rounded[k] + 128);
       }
     }
     data += kPanelRows * (kInt8Block + 4);

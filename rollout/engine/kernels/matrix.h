@@ -52,7 +52,7 @@ class Activations {
 
 // A weight matrix [rows, columns] in the order in which the kernels read it: panels of kPanelRows
 // rows, in each of them column after column, bf16 in pairs of columns. int8 has block after block:
-// the rows' scales, and then the integers + 128 in fours of columns. Immutable.
+// the rows' scales, and then the integers + 128 in fours of columns.
 class PackedMatrix {
  public:
   static constexpr int64_t kPanelRows = 32;
@@ -63,6 +63,9 @@ class PackedMatrix {
                ThreadPool& pool);
   PackedMatrix(const uint16_t* weights, int64_t rows, int64_t columns, MatrixFormat format,
                ThreadPool& pool);
+  // Replaces the weights by others of the same shape. T: float, or uint16_t for the bits of bf16.
+  template <typename T>
+  void Repack(const T* weights, ThreadPool& pool);
 
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }

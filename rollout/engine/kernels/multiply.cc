@@ -18,7 +18,7 @@ namespace portable {
 
 #if defined(__x86_64__)
 #define FRESHET_VECTOR_BYTES 32
-FRESHET_BEGIN_TARGET("avx2,fma")
+FRESHET_BEGIN_TARGET(FRESHET_AVX2)
 namespace avx2 {
 #include "rollout/engine/kernels/multiply_tile.inc"
 }  // namespace avx2
@@ -26,14 +26,14 @@ FRESHET_END_TARGET
 #undef FRESHET_VECTOR_BYTES
 
 #define FRESHET_VECTOR_BYTES 64
-FRESHET_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+FRESHET_BEGIN_TARGET(FRESHET_AVX512)
 namespace avx512 {
 #include "rollout/engine/kernels/multiply_tile.inc"
 }  // namespace avx512
 FRESHET_END_TARGET
 
 #define FRESHET_KERNELS_VNNI
-FRESHET_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")
+FRESHET_BEGIN_TARGET(FRESHET_AVX512 ",avx512vnni")
 namespace avx512_vnni {
 #include "rollout/engine/kernels/multiply_tile.inc"
 }  // namespace avx512_vnni
@@ -41,7 +41,7 @@ FRESHET_END_TARGET
 #undef FRESHET_KERNELS_VNNI
 
 #define FRESHET_KERNELS_BF16
-FRESHET_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+FRESHET_BEGIN_TARGET(FRESHET_AVX512 ",avx512bf16")
 namespace avx512_bf16 {
 #include "rollout/engine/kernels/multiply_tile.inc"
 }  // namespace avx512_bf16
@@ -56,7 +56,9 @@ PanelsFn Choose(MatrixFormat format, CpuKernels kernels) {
     if (kernels >= CpuKernels::kAvx512 && __builtin_cpu_supports("avx512vnni")) {
       return avx512_vnni::RunPanels<avx512_vnni::BlockInt8<avx512_vnni::VnniDot>, 6>;
     }
-    if (kernels >= CpuKernels::kAvx2) return avx2::RunPanels<avx2::BlockInt8<avx2::PlainDot>, 2>;
+    if (kernels >= CpuKernels::kAvx2) {
+      return avx2::RunWidePanels<avx2::BlockInt8<avx2::PlainDot>, 3>;
+    }
 #endif
     return portable::RunPanels<portable::BlockInt8<portable::PlainDot>, 1>;
   }
@@ -66,11 +68,10 @@ PanelsFn Choose(MatrixFormat format, CpuKernels kernels) {
   }
   if (kernels >= CpuKernels::kAvx512) {
     return fp32 ? avx512::RunPanels<avx512::Float32, 12>
-                : avx512::RunPanels<avx512::WidenedBfloat16, 12>;
+                : avx512::RunWidePanels<avx512::WidenedBfloat16, 12>;
   }
   if (kernels == CpuKernels::kAvx2) {
-    // With three rows of bf16, the sums and what is widened do not fit into 16 registers.
-    return fp32 ? avx2::RunPanels<avx2::Float32, 3> : avx2::RunPanels<avx2::WidenedBfloat16, 2>;
+    return fp32 ? avx2::RunPanels<avx2::Float32, 3> : avx2::RunWidePanels<avx2::WidenedBfloat16, 3>;
   }
 #endif
   return fp32 ? portable::RunPanels<portable::Float32, 1>

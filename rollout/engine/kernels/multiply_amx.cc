@@ -10,7 +10,7 @@ namespace freshet {
 namespace {
 
 #define FRESHET_VECTOR_BYTES 64
-FRESHET_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,amx-tile,amx-bf16,amx-int8")
+FRESHET_BEGIN_TARGET(FRESHET_AVX512 ",amx-tile,amx-bf16,amx-int8")
 namespace amx {
 #include "rollout/engine/kernels/multiply_tile.inc"
 // Uses what multiply_tile.inc declares.

@@ -5,22 +5,9 @@
 #include <cstdint>
 
 #include "rollout/engine/kernels/matrix.h"
+#include "rollout/engine/kernels/target_region.h"
 
-// What the files with product kernels share. Kernels call only functions of their own file: an
-// inline function that is compiled there for AVX-512 could replace the same function of other files
-// at link time.
-
-#define FRESHET_INLINE inline __attribute__((always_inline))
-#define FRESHET_PRAGMA(text) _Pragma(#text)
-#if defined(__clang__)
-#define FRESHET_BEGIN_TARGET(features) \
-  FRESHET_PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
-#define FRESHET_END_TARGET _Pragma("clang attribute pop")
-#else
-#define FRESHET_BEGIN_TARGET(features) \
-  _Pragma("GCC push_options") FRESHET_PRAGMA(GCC target(features))
-#define FRESHET_END_TARGET _Pragma("GCC pop_options")
-#endif
+// What the files with product kernels share.
 
 namespace freshet {
 

@@ -1,10 +1,5 @@
 #include "rollout/environment/http/http_agent_client.h"
 
-#include <arpa/inet.h>
-#include <netdb.h>
-#include <sys/socket.h>
-
-#include <array>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -13,7 +8,7 @@
 #include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "services/runtime/endpoint_options.h"
+#include "services/runtime/host_lookup.h"
 
 namespace freshet {
 namespace {
@@ -26,29 +21,6 @@ using Json = nlohmann::ordered_json;
 
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-// "HOST:PORT" with a numeric host.
-absl::StatusOr<std::string> Resolve(const std::string& host_port) {
-  const auto where = runtime::ParseHostPort(host_port);
-  if (!where.has_value()) return InvalidArgument("agent ", host_port, " is not HOST:PORT");
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(where->host.c_str(), nullptr, &hints, &found);
-  if (error != 0) {
-    return StatusOf(absl::StatusCode::kUnavailable, "agent ", host_port, ": ",
-                    ::gai_strerror(error));
-  }
-  std::array<char, NI_MAXHOST> host{};
-  const int failed = ::getnameinfo(found->ai_addr, found->ai_addrlen, host.data(), host.size(),
-                                   nullptr, 0, NI_NUMERICHOST);
-  ::freeaddrinfo(found);
-  if (failed != 0) {
-    return StatusOf(absl::StatusCode::kUnavailable, "agent ", host_port, ": ",
-                    ::gai_strerror(failed));
-  }
-  return runtime::JoinHostPort(host.data(), where->port);
 }
 
 std::string Excerpt(const std::string& body) {
@@ -120,9 +92,8 @@ absl::StatusOr<std::unique_ptr<HttpAgentClient>> HttpAgentClient::Open(const std
   if (!parsed.has_value()) {
     return InvalidArgument("agent ", address, " is neither HOST:PORT nor http://HOST:PORT/PATH");
   }
-  FRESHET_ASSIGN_OR_RETURN(const std::string server, Resolve(parsed->server));
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<runtime::HttpCalls> calls,
-                           runtime::OpenHttpCalls(server));
+                           runtime::OpenHttpCalls(parsed->server, &runtime::LookUpHost));
   return std::make_unique<HttpAgentClient>(std::move(calls), parsed->path);
 }
 

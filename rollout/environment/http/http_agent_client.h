@@ -23,8 +23,8 @@ absl::StatusOr<AgentReward> ParseAgentAnswer(int http_status, const std::string&
 // An agent behind HTTP: POST of AgentRequestBody, answered at the end of the episode.
 class HttpAgentClient final : public AgentClient {
  public:
-  // `address` is HOST:PORT or http://HOST:PORT/PATH. INVALID_ARGUMENT: it is neither.
-  // UNAVAILABLE: the host's name is not known.
+  // `address` is HOST:PORT or http://HOST:PORT/PATH, whose host is looked up for each call.
+  // INVALID_ARGUMENT: it is neither.
   static absl::StatusOr<std::unique_ptr<HttpAgentClient>> Open(const std::string& address);
   // Calls go to `path` of the server.
   HttpAgentClient(std::unique_ptr<runtime::HttpCalls> calls, std::string path)

@@ -35,7 +35,7 @@ struct RewardStats {
     unsent += other.unsent;
     max_in_hand += other.max_in_hand;
   }
-  void Rest() { parallel = unsent = max_in_hand = 0; }
+  void ClearGauges() { parallel = unsent = max_in_hand = 0; }
 };
 using RewardStatsByJob = metrics::StatsByJob<RewardStats>;
 

@@ -14,7 +14,7 @@ namespace freshet {
 namespace {
 
 // One server for all tests of this process, emptied for each; null where there is none.
-RedisServer* Server() {
+RedisServer* RecordsServer() {
   static const std::unique_ptr<RedisServer> server = [] {
     if (!RedisServer::Available()) return std::unique_ptr<RedisServer>();
     auto started = RedisServer::Start();
@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(Redis, JobRecordsContract,
                          testing::Values(JobRecordsBackend{
                              "redis",
                              []() -> std::shared_ptr<JobRecordStore> {
-                               RedisServer* server = Server();
+                               RedisServer* server = RecordsServer();
                                if (server == nullptr) return nullptr;
                                return std::make_shared<RedisJobRecords>(
                                    server->Client("controller"));
@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Redis, LeaderLeaseContract,
                          testing::Values(LeaderLeaseBackend{
                              "redis",
                              [](const Clock& clock) -> std::shared_ptr<LeaderLease> {
-                               RedisServer* server = Server();
+                               RedisServer* server = RecordsServer();
                                if (server == nullptr) return nullptr;
                                return std::make_shared<RedisLeaderLease>(
                                    server->Client("controller"), &clock);
@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Redis, EventLogContract,
                          testing::Values(EventLogBackend{
                              "redis",
                              [](const EventLogOptions& options) -> std::shared_ptr<EventLog> {
-                               RedisServer* server = Server();
+                               RedisServer* server = RecordsServer();
                                if (server == nullptr) return nullptr;
                                return *RedisEventLog::Create(server->Client("trainer"), options);
                              }}),
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Redis, EventLogContract,
 
 TEST(RedisLeaderLease, OnTheServersOwnClockAnEndedLeaseGoesToTheNext) {
   FRESHET_SKIP_WITHOUT_REDIS();
-  RedisLeaderLease lease(Server()->Client());
+  RedisLeaderLease lease(RecordsServer()->Client());
   const int64_t token = lease.TryAcquire("a", "a:1", absl::Milliseconds(20))->token;
   const absl::Time guard = SystemClock::Get().Now() + absl::Seconds(10);
   LeaseState state;
@@ -79,7 +79,7 @@ TEST(RedisLeaderLease, OnTheServersOwnClockAnEndedLeaseGoesToTheNext) {
 
 TEST(RedisJobRecords, SurviveAKilledServer) {
   FRESHET_SKIP_WITHOUT_REDIS();
-  RedisServer* server = Server();
+  RedisServer* server = RecordsServer();
   RedisJobRecords records(server->Client());
   const auto revision = records.Create("j", "x", 3);
   ASSERT_TRUE(revision.ok()) << revision.status();
@@ -94,7 +94,7 @@ TEST(RedisJobRecords, SurviveAKilledServer) {
 
 TEST(RedisJobRecords, RecordOfForeignBytesIsDataLoss) {
   FRESHET_SKIP_WITHOUT_REDIS();
-  const auto client = Server()->Client();
+  const auto client = RecordsServer()->Client();
   RedisJobRecords records(client);
   for (const char* row : {"", "x", "12", "-1 x", "99999999999999999999 x"}) {
     ASSERT_TRUE(client->Command({"HSET", "{freshet}:jobs", "j", row}).ok());
@@ -104,7 +104,7 @@ TEST(RedisJobRecords, RecordOfForeignBytesIsDataLoss) {
 
 TEST(RedisEventLog, WaitingReaderIsUnavailableWhenTheServerDies) {
   FRESHET_SKIP_WITHOUT_REDIS();
-  RedisServer* server = Server();
+  RedisServer* server = RecordsServer();
   const auto log = RedisEventLog::Create(server->Client());
   ASSERT_TRUE((*log)->Append("{j}:events", "", "x").ok());
   absl::StatusCode code = absl::StatusCode::kOk;
@@ -119,7 +119,7 @@ TEST(RedisEventLog, WaitingReaderIsUnavailableWhenTheServerDies) {
 
 TEST(RedisClusterRecords, TheControllerGoesOnAtTheMemoryLimit) {
   FRESHET_SKIP_WITHOUT_REDIS();
-  const auto client = Server()->Client();
+  const auto client = RecordsServer()->Client();
   RedisLeaderLease lease(client);
   RedisJobRecords records(client);
   const auto log = RedisEventLog::Create(client);
@@ -142,7 +142,7 @@ TEST(RedisClusterRecords, TheControllerGoesOnAtTheMemoryLimit) {
 // A stream that an older program began has no count of its bytes.
 TEST(RedisEventLog, TheStreamOfAnOlderProgramIsBoundedByWhatComesAfterIt) {
   FRESHET_SKIP_WITHOUT_REDIS();
-  const auto client = Server()->Client();
+  const auto client = RecordsServer()->Client();
   EventLogOptions options;
   options.max_bytes = 100;
   const auto log = RedisEventLog::Create(client, options);
@@ -161,7 +161,7 @@ TEST(RedisEventLog, TheStreamOfAnOlderProgramIsBoundedByWhatComesAfterIt) {
 
 TEST(RedisEventLog, JobsStreamsGoWithTheJobsKeys) {
   FRESHET_SKIP_WITHOUT_REDIS();
-  const auto client = Server()->Client();
+  const auto client = RecordsServer()->Client();
   const auto log = RedisEventLog::Create(client);
   ASSERT_TRUE((*log)->Append("{j}:events", "k", "x").ok());
   EXPECT_EQ(*DeleteJobKeys(*client, {"j"}), 2);

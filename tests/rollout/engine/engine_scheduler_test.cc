@@ -24,7 +24,8 @@ using testing::SizeIs;
 constexpr int64_t kVocabulary = 8;
 constexpr int32_t kStop = 7;
 
-// A scheduler without a model. The logits make every sample draw `next_`.
+// A scheduler without a model. The logits make every sample draw `next_` or, if it is not empty,
+// the token of `text_` at its position.
 class EngineSchedulerTest : public testing::Test {
  protected:
   EngineScheduler Make(const EngineLimits& limits) const {
@@ -55,7 +56,10 @@ class EngineSchedulerTest : public testing::Test {
                                        int64_t version = 3, Lane lane = Lane::kRollout) const {
     std::vector<float> logits(batch.wants.size() * kVocabulary, 0.0F);
     for (size_t row = 0; row < batch.wants.size(); ++row) {
-      logits[row * kVocabulary + static_cast<size_t>(next_)] = 5;
+      const auto position =
+          static_cast<size_t>(batch.positions[static_cast<size_t>(batch.wants[row].row)]);
+      const int32_t next = text_.empty() ? next_ : text_.at(position + 1);
+      logits[row * kVocabulary + static_cast<size_t>(next)] = 5;
     }
     return scheduler.Accept(lane, batch, logits.data(), {0, version});
   }
@@ -67,6 +71,7 @@ class EngineSchedulerTest : public testing::Test {
 
   EngineLimits limits_{.max_sequences = 16, .max_batch_tokens = 64, .cache_blocks = 64};
   int32_t next_ = 2;
+  std::vector<int32_t> text_;
 };
 
 TEST_F(EngineSchedulerTest, APromptIsComputedOnceForAllItsSamples) {
@@ -447,6 +452,7 @@ TEST_F(EngineSchedulerTest, EverySampleEndsOnceInATightCache) {
     limits_ = {.max_sequences = 12, .max_batch_tokens = 24, .cache_blocks = 16};
     limits_.expected_new_tokens = 1 + static_cast<int64_t>(RandomBits(seed, 0) % 20);
     limits_.prefix_cache = seed % 2 == 0;
+    limits_.speculative_tokens = static_cast<int64_t>(seed % 3) * 8;
     EngineScheduler scheduler = Make(limits_);
     uint64_t draws = 0;
     const auto random = [&](int64_t below) {
@@ -477,7 +483,9 @@ TEST_F(EngineSchedulerTest, EverySampleEndsOnceInATightCache) {
         }
       }
       for (const Lane lane : {Lane::kRollout, Lane::kEvaluation}) {
+        if (random(8) == 0) next_ = static_cast<int32_t>(random(3));
         const EngineBatch batch = scheduler.Fill(lane);
+        EXPECT_LE(batch.size(), limits_.max_batch_tokens);
         if (batch.size() == 0) continue;
         for (const GenerationOutput& output : Accept(scheduler, batch, 3, lane)) {
           const auto found = missing.find({output.request_id, output.sample_index});
@@ -490,6 +498,89 @@ TEST_F(EngineSchedulerTest, EverySampleEndsOnceInATightCache) {
     EXPECT_EQ(scheduler.stats().cache_blocks_free, limits_.cache_blocks) << "seed " << seed;
     EXPECT_EQ(scheduler.stats().running_sequences, 0);
   }
+}
+
+TEST_F(EngineSchedulerTest, ADraftCountsAsFarAsItsTokensAreDrawn) {
+  limits_.speculative_tokens = 4;
+  EngineScheduler scheduler = Make(limits_);
+  GenerationRequest request = Request(1, 0);
+  request.prompt_ids = {1, 2, 3, 4, 5, 6, 1, 2};
+  request.sampling.max_new_tokens = 20;
+  text_ = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 0, 0, 0};
+  ASSERT_TRUE(scheduler.Submit(request).ok());
+  Turn(scheduler);
+  const EngineBatch batch = scheduler.Fill(Lane::kRollout);
+  EXPECT_THAT(batch.token_ids, ElementsAre(3, 4, 5, 6, 1));
+  EXPECT_THAT(batch.positions, ElementsAre(8, 9, 10, 11, 12));
+  EXPECT_THAT(batch.wants, SizeIs(5));
+  Accept(scheduler, batch);
+  EXPECT_EQ(scheduler.stats().tokens_drafted, 4);
+  EXPECT_EQ(scheduler.stats().tokens_accepted, 2);
+  const EngineBatch next = scheduler.Fill(Lane::kRollout);
+  EXPECT_THAT(next.token_ids, ElementsAre(0)) << "nothing has followed 5, 0 yet";
+  EXPECT_THAT(next.positions, ElementsAre(11));
+  EXPECT_THAT(scheduler.Cancel(1).at(0).response.response_ids, ElementsAre(3, 4, 5, 0));
+}
+
+TEST_F(EngineSchedulerTest, ASampleEndsWithinADraft) {
+  const auto tokenizer = *CreateCharTokenizer("abcdefg");
+  limits_.speculative_tokens = 4;
+  GenerationRequest token = Request(1, 0);
+  token.prompt_ids = {1, 2, 3, 4, kStop, 5, 1, 2};
+  token.sampling.max_new_tokens = 20;
+  text_ = {1, 2, 3, 4, kStop, 5, 1, 2, 3, 4, kStop, 5, 1, 2};
+  GenerationRequest string = token, length = token;
+  string.sampling.stop_strings =
+      std::make_shared<const StopStrings>(std::vector<std::string>{"de"}, *tokenizer);
+  length.sampling.stop_ids.clear();
+  length.sampling.max_new_tokens = 4;
+  const struct {
+    const GenerationRequest& request;
+    int64_t drafted, accepted;
+    std::vector<int32_t> response;
+    FinishReason finish;
+  } cases[] = {{token, 4, 2, {3, 4, kStop}, FinishReason::kStop},
+               {string, 4, 1, {3, 4}, FinishReason::kStop},
+               {length, 2, 2, {3, 4, kStop, 5}, FinishReason::kLength}};
+  for (const auto& expected : cases) {
+    EngineScheduler scheduler = Make(limits_);
+    size_t told = 0;
+    GenerationRequest request = expected.request;
+    request.on_token = [&](const GeneratedToken&) { ++told; };
+    ASSERT_TRUE(scheduler.Submit(std::move(request)).ok());
+    Turn(scheduler);
+    const std::vector<GenerationOutput> outputs = Turn(scheduler);
+    ASSERT_THAT(outputs, SizeIs(1));
+    EXPECT_EQ(outputs[0].response.response_ids, expected.response);
+    EXPECT_EQ(outputs[0].response.finish, expected.finish);
+    EXPECT_EQ(told, expected.response.size());
+    EXPECT_EQ(scheduler.stats().tokens_drafted, expected.drafted);
+    EXPECT_EQ(scheduler.stats().tokens_accepted, expected.accepted);
+    EXPECT_EQ(scheduler.stats().cache_blocks_free, limits_.cache_blocks);
+  }
+}
+
+TEST_F(EngineSchedulerTest, DraftsTakeTheRoomThatOthersLeave) {
+  limits_.max_batch_tokens = 8;
+  limits_.speculative_tokens = 8;
+  EngineScheduler scheduler = Make(limits_);
+  next_ = 1;  // as in the prompt
+  GenerationRequest request = Request(1, 4, 2);
+  request.sampling.max_new_tokens = 40;
+  ASSERT_TRUE(scheduler.Submit(request).ok());
+  Turn(scheduler);
+  ASSERT_TRUE(scheduler.Submit(Request(2, 7)).ok());
+  EXPECT_THAT(scheduler.Fill(Lane::kRollout).positions, ElementsAre(4, 4, 0, 1, 2, 3, 4, 5));
+  scheduler.Cancel(1);
+  scheduler.Cancel(2);
+  request.id = 3;
+  ASSERT_TRUE(scheduler.Submit(request).ok());
+  Turn(scheduler);
+  EXPECT_THAT(scheduler.Fill(Lane::kRollout).positions, ElementsAre(4, 5, 6, 7, 8, 4, 5, 6))
+      << "4 tokens to begin with, then what is left";
+  EXPECT_EQ(scheduler.Fill(Lane::kRollout).size(), 0) << "the forward pass failed";
+  scheduler.Cancel(3);
+  EXPECT_EQ(scheduler.stats().cache_blocks_free, limits_.cache_blocks);
 }
 
 TEST_F(EngineSchedulerTest, RefusesWhatDoesNotFit) {

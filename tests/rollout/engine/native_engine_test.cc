@@ -410,6 +410,9 @@ TEST_F(NativeEngineTest, RefusesBadOptionsAndConfigs) {
   options = {};
   options.cache_blocks = -1;
   EXPECT_EQ(NativeEngine::Create(config_, options).status().code(), kInvalid);
+  options = {};
+  options.speculative_tokens = kMaxDraftTokens + 1;
+  EXPECT_EQ(NativeEngine::Create(config_, options).status().code(), kInvalid);
   ModelConfig broken = config_;
   broken.num_key_value_heads = 3;
   EXPECT_EQ(NativeEngine::Create(broken, {}).status().code(), kInvalid);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -111,22 +112,33 @@ std::vector<float> RandomQueries(size_t rows, int64_t stride, float scale) {
 
 // All heads of queries whose rows are next to each other.
 void Attend(const KvCache& cache, int64_t layer, int64_t window,
-            const std::vector<PagedQuery>& queries, int64_t heads, const float* q, float* out) {
+            const std::vector<PagedQuery>& queries, int64_t heads, const float* q, float* out,
+            CpuKernels kernels = BestCpuKernels()) {
   const int64_t kv_heads = cache.shape().num_kv_heads;
   const int64_t width = heads * cache.shape().head_dim;
   for (const QueryRun& run : FindQueryRuns(queries, heads / kv_heads)) {
-    std::vector<float> scores(static_cast<size_t>(PagedScores(queries, run, heads / kv_heads)));
+    std::vector<float> scratch(
+        static_cast<size_t>(PagedScratch(queries, run, heads / kv_heads, cache.shape().head_dim)));
     const AttentionRows rows{q + run.first * width, width, out + run.first * width, width, heads};
     for (int64_t head = 0; head < kv_heads; ++head) {
-      PagedAttention(cache, layer, window, queries, run, head, rows, scores.data());
+      PagedAttention(cache, layer, window, queries, run, head, rows, kernels, scratch.data());
     }
   }
 }
 
 // One query by itself.
 void Attend(PagedSequences& sequences, int64_t layer, int64_t window, const PagedQuery& query,
-            int64_t heads, const float* q, float* out) {
-  Attend(sequences.cache(), layer, window, {query}, heads, q, out);
+            int64_t heads, const float* q, float* out, CpuKernels kernels = BestCpuKernels()) {
+  Attend(sequences.cache(), layer, window, {query}, heads, q, out, kernels);
+}
+
+// All that this CPU has.
+std::vector<CpuKernels> KernelsToTest() {
+  std::vector<CpuKernels> kernels = {CpuKernels::kPortable};
+  for (const CpuKernels set : {CpuKernels::kAvx2, CpuKernels::kAvx512}) {
+    if (set <= BestCpuKernels()) kernels.push_back(set);
+  }
+  return kernels;
 }
 
 struct Case {
@@ -135,10 +147,10 @@ struct Case {
 void PrintTo(const Case& shape, std::ostream* out) {
   *out << shape.heads << " heads, " << shape.kv_heads << " of keys, " << shape.dim << " wide";
 }
-class PagedAttentionShapes : public testing::TestWithParam<Case> {};
+class PagedAttentionShapes : public testing::TestWithParam<std::tuple<Case, CpuKernels>> {};
 
 TEST_P(PagedAttentionShapes, EqualsNaiveAttentionAtBlockEdges) {
-  const auto [heads, kv_heads, dim] = GetParam();
+  const auto [heads, kv_heads, dim] = std::get<0>(GetParam());
   const std::vector<int64_t> lengths = {1, 15, 16, 17, 33, 100};
   PagedSequences sequences(2, kv_heads, dim, lengths);
   const int64_t stride = heads * dim + 3;
@@ -150,7 +162,7 @@ TEST_P(PagedAttentionShapes, EqualsNaiveAttentionAtBlockEdges) {
       std::vector<float> out(lengths.size() * static_cast<size_t>(heads * dim), 77.0F);
       for (size_t s = 0; s < queries.size(); ++s) {
         Attend(sequences, layer, 0, queries[s], heads, &q[s * static_cast<size_t>(stride)],
-               &out[s * static_cast<size_t>(heads * dim)]);
+               &out[s * static_cast<size_t>(heads * dim)], std::get<1>(GetParam()));
       }
       for (size_t s = 0; s < lengths.size(); ++s) {
         const std::vector<double> expected = sequences.Naive(
@@ -165,11 +177,14 @@ TEST_P(PagedAttentionShapes, EqualsNaiveAttentionAtBlockEdges) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Heads, PagedAttentionShapes,
-                         testing::Values(Case{4, 4, 8}, Case{8, 4, 8}, Case{4, 2, 16},
-                                         Case{6, 1, 10}, Case{1, 1, 2}, Case{2, 2, 64}),
+                         testing::Combine(testing::Values(Case{4, 4, 8}, Case{8, 4, 8},
+                                                          Case{4, 2, 16}, Case{6, 1, 10},
+                                                          Case{1, 1, 2}, Case{2, 2, 64}),
+                                          testing::ValuesIn(KernelsToTest())),
                          [](const auto& tested) {
-                           const Case& c = tested.param;
-                           return StrCat(c.heads, "x", c.kv_heads, "x", c.dim);
+                           const Case& c = std::get<0>(tested.param);
+                           return StrCat(c.heads, "x", c.kv_heads, "x", c.dim, "_",
+                                         CpuKernelsName(std::get<1>(tested.param)));
                          });
 
 TEST(PagedAttention, SeesNoKeyBeyondItsCount) {
@@ -249,15 +264,19 @@ TEST(PagedAttention, QueriesThatShareBlocksGetTheBitsThatTheyGetAlone) {
       for (int64_t t = 0; t < 20; ++t) queries.push_back({prompt.data(), 30 + t});
       const int64_t width = heads * dim;
       const std::vector<float> q = random(width * std::ssize(queries));
-      for (const int64_t window : {0, 20}) {
-        std::vector<float> together(q.size());
-        Attend(cache, 0, window, queries, heads, q.data(), together.data());
-        std::vector<float> alone(q.size());
-        for (size_t i = 0; i < queries.size(); ++i) {
-          const size_t row = i * static_cast<size_t>(width);
-          Attend(cache, 0, window, {queries[i]}, heads, q.data() + row, alone.data() + row);
+      for (const CpuKernels kernels : KernelsToTest()) {
+        for (const int64_t window : {0, 20}) {
+          std::vector<float> together(q.size());
+          Attend(cache, 0, window, queries, heads, q.data(), together.data(), kernels);
+          std::vector<float> alone(q.size());
+          for (size_t i = 0; i < queries.size(); ++i) {
+            const size_t row = i * static_cast<size_t>(width);
+            Attend(cache, 0, window, {queries[i]}, heads, q.data() + row, alone.data() + row,
+                   kernels);
+          }
+          EXPECT_EQ(together, alone)
+              << heads << " heads, window " << window << ", " << CpuKernelsName(kernels);
         }
-        EXPECT_EQ(together, alone) << heads << " heads, window " << window;
       }
     }
   }
@@ -280,10 +299,12 @@ TEST(PagedAttention, Bfloat16IsTheAttentionOverRoundedKeysAndValues) {
     exact.Write(0, block, t % kKvBlockTokens, near_key.data(), near_value.data());
   }
   const std::vector<float> q = RandomQueries(1, 32, 1.0F);
-  std::vector<float> out(32), expected(32);
-  Attend(rounded, 0, 0, {{table.data(), 40}}, 2, q.data(), out.data());
-  Attend(exact, 0, 0, {{table.data(), 40}}, 2, q.data(), expected.data());
-  EXPECT_EQ(out, expected);
+  for (const CpuKernels kernels : KernelsToTest()) {
+    std::vector<float> out(32), expected(32);
+    Attend(rounded, 0, 0, {{table.data(), 40}}, 2, q.data(), out.data(), kernels);
+    Attend(exact, 0, 0, {{table.data(), 40}}, 2, q.data(), expected.data(), kernels);
+    EXPECT_EQ(out, expected) << CpuKernelsName(kernels);
+  }
 }
 
 }  // namespace

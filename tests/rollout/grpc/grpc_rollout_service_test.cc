@@ -5,12 +5,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rollout/openai/generation_loop.h"
 #include "services/runtime/status.h"
+#include "tests/rollout/openai/hooked_tokenizer.h"
 #include "tests/rollout/openai/scripted_engine.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/loopback_server.h"
@@ -37,8 +40,8 @@ class GrpcRolloutServiceTest : public testing::Test {
   void SetUp() override {
     target_.job = "job";
     target_.queue = &loop_;
-    target_.tokenizer = tokenizer_.get();
-    target_.rest_until = [this](absl::Time end) { rest_until_ = end; };
+    target_.tokenizer = tokenizer_;
+    target_.pause_engine_until = [this](absl::Time end) { paused_until_ = end; };
     target_.fill_stats = [](rollout::v1::GetStatsReply& reply) { reply.set_sessions(3); };
     service_.Attach(target_);
   }
@@ -88,10 +91,11 @@ class GrpcRolloutServiceTest : public testing::Test {
 
   std::atomic<bool> frozen_{false};
   FakeClock clock_;
-  const std::unique_ptr<Tokenizer> tokenizer_ = *CreateCharTokenizer("abcdefghij");
+  const std::shared_ptr<HookedTokenizer> tokenizer_ =
+      std::make_shared<HookedTokenizer>(*CreateCharTokenizer("abcdefghij"));
   openai::GenerationLoop loop_{Engine(), {}, SystemClock::Get()};
   RolloutTarget target_;
-  absl::Time rest_until_;
+  absl::Time paused_until_;
   std::map<int32_t, std::vector<rollout::v1::Token>> tokens_;
   GrpcRolloutService service_{clock_, kMaxUnread};
   LoopbackServer server_{&service_};
@@ -195,6 +199,21 @@ TEST_F(GrpcRolloutServiceTest, NamesWhatIsWrong) {
   expect(Request({1}, 1), absl::StatusCode::kUnavailable, "no job runs on this rollout");
 }
 
+TEST_F(GrpcRolloutServiceTest, AJobMayEndWhileAPromptIsTokenized) {
+  Notification detached;
+  std::jthread job;
+  tokenizer_->on_encode = [&] {
+    job = std::jthread([&] {
+      service_.Detach(target_);
+      detached.Notify();
+    });
+    EXPECT_TRUE(detached.WaitFor(kGuard));
+  };
+  GenerateRequest request = Request({}, 1);
+  request.set_prompt("a");
+  EXPECT_EQ(Generate(request).code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(GrpcRolloutServiceTest, RefusesWhileItDrainsAndLetsTheRestEnd) {
   service_.StartDrain(SystemClock::Get().Now() + kGuard);
   EXPECT_TRUE(loop_.draining());
@@ -210,14 +229,14 @@ TEST_F(GrpcRolloutServiceTest, PausesForABoundedTimeAndResumes) {
     return runtime::GrpcToStatus(stub_->Pause(&context, request, &reply));
   };
   EXPECT_EQ(pause(std::nullopt), absl::OkStatus());
-  EXPECT_EQ(rest_until_, clock_.Now() + absl::Minutes(1));
+  EXPECT_EQ(paused_until_, clock_.Now() + absl::Minutes(1));
   EXPECT_EQ(pause(5), absl::OkStatus());
-  EXPECT_EQ(rest_until_, clock_.Now() + absl::Seconds(5));
+  EXPECT_EQ(paused_until_, clock_.Now() + absl::Seconds(5));
   EXPECT_THAT(std::string(pause(3601).message()), HasSubstr("duration"));
   grpc::ClientContext context;
   rollout::v1::ResumeReply reply;
   EXPECT_TRUE(stub_->Resume(&context, {}, &reply).ok());
-  EXPECT_LE(rest_until_, clock_.Now());
+  EXPECT_LE(paused_until_, clock_.Now());
 }
 
 TEST_F(GrpcRolloutServiceTest, TellsTheStateOfTheEngine) {

@@ -1,5 +1,7 @@
 #include "rollout/openai/api_service.h"
 
+#include <regex>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -36,6 +38,7 @@ class ApiServiceTest : public testing::Test {
     options_.model_path = "/models/m";
     options_.model = {ScriptedEngine::kContext, ScriptedEngine::kVocabulary, {kEnd}};
     options_.defaults.temperature = 0;
+    options_.sessions = &sessions_;
   }
   ~ApiServiceTest() override {
     if (loop_ != nullptr) loop_->Stop();
@@ -64,6 +67,20 @@ class ApiServiceTest : public testing::Test {
     request.headers["content-type"] = "application/json";
     request.body = body;
     return request;
+  }
+  // A request with the key of a session.
+  static runtime::HttpRequest Of(const std::string& key, const std::string& path,
+                                 const std::string& body) {
+    runtime::HttpRequest request = Request(path, body);
+    request.headers["authorization"] = "Bearer " + key;
+    return request;
+  }
+  // Opens a session and returns its key.
+  std::string OpenSession() {
+    SessionOptions session;
+    session.sampling.temperature = 0;
+    session.sampling.max_new_tokens = 250;
+    return *sessions_.Open(std::move(session));
   }
   std::shared_ptr<FakeReply> Begin(runtime::HttpRequest request) {
     auto reply = std::make_shared<FakeReply>();
@@ -121,6 +138,7 @@ class ApiServiceTest : public testing::Test {
   std::atomic<int> encoded_ = 0;
   const std::unique_ptr<HookedTokenizer> tokenizer_ =
       std::make_unique<HookedTokenizer>(ChatTokenizer());
+  SessionRegistry sessions_{*tokenizer_, 8};
   std::unique_ptr<GenerationLoop> loop_;
   std::unique_ptr<ApiService> service_;
 };
@@ -133,6 +151,15 @@ TEST_F(ApiServiceTest, ListsTheModel) {
   EXPECT_EQ(list["data"][0]["max_model_len"], 256);
   EXPECT_EQ(json::parse(Call(Request("/v1/models/m")).body)["id"], "m");
   ExpectError(Call(Request("/v1/models/other")), 404, "other");
+}
+
+TEST_F(ApiServiceTest, PlansWithTheLimitOfTheEnginesServer) {
+  auto engine = std::make_unique<ScriptedEngine>();
+  engine->max_tokens = 40;
+  Start(std::move(engine));
+  EXPECT_EQ(json::parse(Call(Request("/v1/models/m")).body)["max_model_len"], 40);
+  ExpectError(Complete(R"({"prompt": "abcde", "max_tokens": 36, "ignore_eos": true})"), 400,
+              "leave 35 of this model's context of 40");
 }
 
 TEST_F(ApiServiceTest, RefusesUnknownPathsAndMethods) {
@@ -222,17 +249,38 @@ TEST_F(ApiServiceTest, RefusesForeignHosts) {
   }
 }
 
+TEST_F(ApiServiceTest, TakesAnyHostFromTheHolderOfASession) {
+  Start();
+  runtime::HttpRequest request = Of(OpenSession(), "/v1/models", "");
+  request.host = "rollout-0.example:8000";
+  EXPECT_EQ(Call(request).status, 200);
+  request.path = "/health";  // needs no key, so a key does not help
+  ExpectError(Call(request), 403, "rollout-0.example");
+}
+
 TEST_F(ApiServiceTest, ChecksTheKey) {
   options_.api_key = "secret";
   Start();
   runtime::HttpRequest request = Request("/v1/models");
   ExpectError(Call(request), 401, "API key");
+  ExpectError(service_->CheckHead(request).value(), 401, "API key");
   EXPECT_EQ(Header(Call(request), "WWW-Authenticate"), "Bearer");
   request.headers["authorization"] = "Bearer wrong";
   ExpectError(Call(request), 401, "API key");
   request.headers["authorization"] = "Bearer secret";
   EXPECT_EQ(Call(request).status, 200);
+  EXPECT_FALSE(service_->CheckHead(request).has_value());
   EXPECT_EQ(Call(Request("/health")).status, 200);
+}
+
+TEST_F(ApiServiceTest, RefusesABodyThatNothingReadsBeforeItIsReceived) {
+  Start();
+  for (const char* path : {"/health", "/x", "/v1/models"}) {
+    runtime::HttpRequest request = Request(path);
+    request.method = "POST";
+    const int status = path == std::string_view("/x") ? 404 : 405;
+    ExpectError(service_->CheckHead(request).value(), status, path);
+  }
 }
 
 TEST_F(ApiServiceTest, AClientThatGoesAwayCancelsItsCall) {
@@ -244,6 +292,37 @@ TEST_F(ApiServiceTest, AClientThatGoesAwayCancelsItsCall) {
   gate_.Notify();
   ExpectNothingHeld();
   EXPECT_LT(reply->response().body.size(), 2000U);
+}
+
+TEST_F(ApiServiceTest, TheEndOfASessionCancelsItsCall) {
+  Start(Gated(2));
+  const std::string key = OpenSession();
+  const auto reply = Begin(Of(key, "/v1/completions", R"({"prompt": "a", "max_tokens": 200})"));
+  ASSERT_TRUE(polling_.WaitFor(kGuard));
+  EXPECT_EQ(sessions_.Close(key).requests, 0);
+  gate_.Notify();
+  ASSERT_TRUE(reply->done.WaitFor(kGuard));
+  ExpectError(reply->response(), 401, "the session of this API key has ended");
+  ExpectNothingHeld();
+  EXPECT_LT(loop_->stats().engine.tokens_generated, 200);
+}
+
+TEST_F(ApiServiceTest, ARepeatedRequestOfASessionGetsTheRecordedAnswer) {
+  Start();
+  for (const std::string body : {R"({"prompt": "a", "max_tokens": 3})",
+                                 R"({"prompt": "a", "max_tokens": 3, "stream": true})"}) {
+    const std::string key = OpenSession();
+    const runtime::HttpResponse first = Call(Of(key, "/v1/completions", body));
+    EXPECT_THAT(first.body, HasSubstr(R"("finish_reason":"length")"));
+    const int64_t generated = loop_->stats().engine.tokens_generated;
+    const runtime::HttpResponse again = Call(Of(key, "/v1/completions", body));
+    const std::regex id("cmpl-[0-9a-f]*");
+    EXPECT_EQ(std::regex_replace(again.body, id, ""), std::regex_replace(first.body, id, ""));
+    EXPECT_EQ(again.content_type, first.content_type);
+    EXPECT_EQ(loop_->stats().engine.tokens_generated, generated);
+    EXPECT_EQ(sessions_.Close(key).requests, 1);
+  }
+  ExpectNothingHeld();
 }
 
 TEST_F(ApiServiceTest, AStreamThatCannotBeWrittenCancelsItsCall) {

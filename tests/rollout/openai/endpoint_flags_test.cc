@@ -1,9 +1,8 @@
 #include "rollout/openai/endpoint_flags.h"
 
-#include "base/file.h"
-#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/model/test_directory.h"
 
 namespace freshet::openai {
 namespace {
@@ -12,10 +11,6 @@ using testing::HasSubstr;
 
 class EndpointFlagsTest : public testing::Test {
  protected:
-  EndpointFlagsTest() {
-    token_file_ = StrCat(testing::TempDir(), "/openai_token");
-    EXPECT_TRUE(WriteFileAtomically(token_file_, "secret\n").ok());
-  }
   void GiveCertificate() {
     process_.tls.cert = "cert.pem";
     process_.tls.key = "key.pem";
@@ -31,7 +26,8 @@ class EndpointFlagsTest : public testing::Test {
     return options.ok() ? "" : std::string(options.status().message());
   }
 
-  std::string token_file_;
+  TestDirectory directory_;
+  const std::string token_file_ = directory_.Write("openai_token", "secret\n");
   EndpointFlags flags_;
   runtime::EndpointOptions process_;
 };

@@ -92,5 +92,25 @@ TEST_F(EndpointPortTest, TellsAgentsWhereItIs) {
   EXPECT_THAT(port_->base_url(), MatchesRegex("http://engine-3:[1-9][0-9]*/v1"));
 }
 
+TEST_F(EndpointPortTest, OnLoopbackServesOnlyAgentsOnLoopback) {
+  Start();
+  EXPECT_EQ(*port_->BaseUrlFor("127.0.0.1:7200"), port_->base_url());
+  EXPECT_EQ(*port_->BaseUrlFor("http://localhost:7200/play"), port_->base_url());
+  for (const char* elsewhere : {"agents:7200", "http://10.0.0.7:7200/play"}) {
+    const absl::Status refused = port_->BaseUrlFor(elsewhere).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << elsewhere;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--openai-listen"));
+  }
+  EndpointPortOptions advertised;
+  advertised.advertise = "https://engine-3:7400/v1";  // of a proxy
+  Start(advertised);
+  EXPECT_EQ(*port_->BaseUrlFor("agents:7200"), advertised.advertise);
+  EndpointPortOptions on_all;
+  on_all.listen = "0.0.0.0:0";
+  on_all.advertised_host = "engine-3";
+  Start(on_all);
+  EXPECT_EQ(*port_->BaseUrlFor("agents:7200"), port_->base_url());
+}
+
 }  // namespace
 }  // namespace freshet::openai

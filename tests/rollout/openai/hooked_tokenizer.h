@@ -22,6 +22,7 @@ class HookedTokenizer final : public Tokenizer {
 
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               SpecialTokens special) const override {
+    if (on_encode) on_encode();
     return tokenizer_->Encode(text, special);
   }
   absl::StatusOr<std::vector<int32_t>> EncodeWithSpecial(std::string_view text,

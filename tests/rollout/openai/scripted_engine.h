@@ -22,6 +22,7 @@ class ScriptedEngine final : public InferenceEngine {
   std::function<absl::Status()> on_poll;
   std::function<bool()> frozen;  // if it returns true, Poll generates nothing
   PolicyVersion policy{0, 7};
+  int64_t max_tokens = 0;  // of its stats
 
   explicit ScriptedEngine(int64_t max_sequences = 8, int64_t cache_blocks = 64)
       : scheduler_(Config(), {.max_sequences = max_sequences, .cache_blocks = cache_blocks}) {}
@@ -51,7 +52,11 @@ class ScriptedEngine final : public InferenceEngine {
   void Pause(bool) override {}
   absl::Status LoadWeights(Lane, const WeightSnapshot&) override { return absl::OkStatus(); }
   PolicyVersion version(Lane) const override { return policy; }
-  EngineStats stats() const override { return scheduler_.stats(); }
+  EngineStats stats() const override {
+    EngineStats stats = scheduler_.stats();
+    stats.max_tokens = max_tokens;
+    return stats;
+  }
 
  private:
   static ModelConfig Config() {

@@ -9,6 +9,7 @@ POST /fake {"hold_after": N}      answers stop after N tokens until {"hold_after
 POST /fake {"fault": {"path": P, "kind": K, "times": N, "after": M}}
                                   the next N calls of P, but for M at first, go wrong
 POST /fake {"crash": true}        its engine dies
+POST /fake {"pings": true}        answers that are held get comments, which have no tokens
 POST /fake {"cumulative": true}   pieces have all tokens so far (SGLang)
 GET /fake                         the calls so far: [{path, query, body}], and what is loaded
 """
@@ -30,7 +31,7 @@ class Server:
         self.changed = threading.Condition()
         self.log = []
         self.hold_after = None
-        self.cumulative = False
+        self.cumulative = self.pings = False
         self.fault = None
         self.running = 0
         self.epoch = 0
@@ -171,6 +172,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 state.hold_after = body["hold_after"]
             if "cumulative" in body:
                 state.cumulative = body["cumulative"]
+            if "pings" in body:
+                state.pings = body["pings"]
             if "fault" in body:
                 state.fault = body["fault"]
             if body.get("crash"):
@@ -193,6 +196,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def event(self, value):
         self.chunk("data: " + (value if isinstance(value, str) else json.dumps(value)) + "\n\n")
+
+    def await_token(self, ready):
+        """Waits for `ready`. The caller holds `changed`."""
+        state = self.server_state
+        while not state.changed.wait_for(ready, 0.001 if state.pings else None):
+            self.chunk(": ping\n\n")
 
     def begin_answer(self):
         """The caller holds `changed`."""

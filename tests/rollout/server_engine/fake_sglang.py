@@ -82,7 +82,7 @@ class Handler(fake_server.Handler):
                 self.event({"error": {"message": "bad input_ids"}})
             else:
                 self.stream(rid, tokens, body["sampling_params"], fault, epoch)
-        except BrokenPipeError:
+        except ConnectionError:
             pass
         finally:
             self.end(rid)
@@ -101,8 +101,8 @@ class Handler(fake_server.Handler):
         answer, sent, reason = [], 0, None
         while reason is None:
             with state.changed:
-                state.changed.wait_for(lambda: state.epoch != epoch or rid in state.aborted or
-                                       state.hold_after is None or len(answer) < state.hold_after)
+                self.await_token(lambda: state.epoch != epoch or rid in state.aborted or
+                                 state.hold_after is None or len(answer) < state.hold_after)
                 if state.epoch != epoch:
                     return  # the stream breaks off
                 if rid in state.aborted:
@@ -124,6 +124,8 @@ class Handler(fake_server.Handler):
                 if reason is not None:
                     self.end(rid)
                 self.event(piece)
+                if fault == "break":
+                    return
                 sent = len(answer)
         self.end_stream()
 

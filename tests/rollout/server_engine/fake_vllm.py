@@ -79,7 +79,7 @@ class Handler(fake_server.Handler):
         self.begin_stream()
         try:
             self.stream("generate-tokens-" + body["request_id"], list(tokens), params, fault)
-        except BrokenPipeError:
+        except ConnectionError:
             pass
         finally:
             self.end_answer()
@@ -95,7 +95,7 @@ class Handler(fake_server.Handler):
             self.begin_answer()
         while reason is None:
             with state.changed:
-                state.changed.wait_for(lambda: state.epoch != epoch or request in state.aborted or not (
+                self.await_token(lambda: state.epoch != epoch or request in state.aborted or not (
                     state.paused or (state.hold_after is not None and count >= state.hold_after)))
                 if state.epoch != epoch:
                     return  # the stream breaks off
@@ -123,6 +123,8 @@ class Handler(fake_server.Handler):
                 if reason is not None:
                     self.end_answer()
                 self.event(self.piece(request, waiting, reason, stop, spans, fault))
+                if fault == "break":
+                    return
                 waiting = []
         self.end_stream()
 

@@ -1,5 +1,8 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <tuple>
+
 #include "tests/rollout/server_engine/server_fixture.h"
 
 namespace freshet {
@@ -62,26 +65,38 @@ TEST_P(ServerFailureTest, NeverReplacesTokensThatWereShown) {
   Submit(*engine, std::move(request));
   ASSERT_TRUE(RunUntilTokens(*engine, 2));
   Tell({{"crash", true}});
-  EXPECT_EQ(RunUntilError(*engine).code(), absl::StatusCode::kInternal);
+  ASSERT_TRUE(RunUntil(*engine, [&] { return failed_.contains(1); }));
+  EXPECT_EQ(failed_[1].code(), absl::StatusCode::kUnavailable) << failed_[1];
   EXPECT_EQ(shown, 2);
-  EXPECT_THAT(engine->Cancel(1), SizeIs(1));
 }
 
-TEST_P(ServerFailureTest, ReportsAnAnswerThatCannotBeTrusted) {
+TEST_P(ServerFailureTest, GivesUpARequestThatFailsAloneAndNoOther) {
+  options_.retry_delay = absl::Milliseconds(2);
   const auto engine = StartedNamed();
-  for (const char* kind : {"wrong_count", "not_finite", "outside", "status400"}) {
-    Fail(GetParam().generate, kind);
+  Tell({{"hold_after", 2}});
+  Submit(*engine, Request(9));
+  ASSERT_TRUE(RunUntil(*engine, [&] { return Ask().at("running") == 1; }));
+  using Code = absl::StatusCode;
+  for (const auto& [kind, times, code] :
+       std::vector<std::tuple<const char*, int, Code>>{{"wrong_count", 3, Code::kInternal},
+                                                       {"not_finite", 3, Code::kInternal},
+                                                       {"outside", 3, Code::kInternal},
+                                                       {"break", 3, Code::kUnavailable},
+                                                       {"status400", 1, Code::kInvalidArgument}}) {
+    Fail(GetParam().generate, kind, times);
     Submit(*engine, Request(1));
-    const absl::Status error = RunUntilError(*engine);
-    EXPECT_EQ(error.code(), absl::StatusCode::kInternal) << kind << ": " << error;
-    // Nothing is generated for it until it is cancelled.
-    ASSERT_TRUE(RunUntilIdle(*engine)) << kind;
-    EXPECT_THAT(engine->Cancel(1), SizeIs(1)) << kind;
-    Submit(*engine, Request(2));
-    ASSERT_TRUE(RunUntilIdle(*engine)) << kind;
-    EXPECT_THAT(responses_, SizeIs(1)) << kind;
-    responses_.clear();
+    ASSERT_TRUE(RunUntil(*engine, [&] { return failed_.contains(1); })) << kind;
+    EXPECT_EQ(failed_[1].code(), code) << kind << ": " << failed_[1];
+    EXPECT_THAT(Message(failed_[1]), HasSubstr(times == 1 ? "told to reject" : "3 calls in a row"));
+    EXPECT_THAT(engine->Cancel(1), IsEmpty()) << kind;
+    failed_.clear();
   }
+  Tell({{"hold_after", nullptr}});
+  ASSERT_TRUE(RunUntilIdle(*engine));
+  EXPECT_THAT(responses_, SizeIs(1));
+  EXPECT_THAT((responses_[{9, 0}].response_ids), SizeIs(8));
+  EXPECT_THAT(errors_, IsEmpty());
+  EXPECT_THAT(GenerateCalls(), SizeIs(1 + 4 * 3 + 1));
   EXPECT_EQ(scratch_.Read("serve"), name_);
 }
 
@@ -122,11 +137,28 @@ TEST_P(ServerFailureTest, ReplacesAServerThatDoesNotAnswer) {
 TEST_P(ServerFailureTest, ReplacesAServerThatGeneratesNothing) {
   options_.stall_timeout = absl::Seconds(1);
   const auto engine = StartedNamed();
-  Tell({{"hold_after", 0}});
+  Tell({{"hold_after", 0}, {"pings", true}});
   Submit(*engine, Request(1));
   const absl::Status error = RunUntilError(*engine);
   EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable) << error;
   EXPECT_THAT(Message(error), HasSubstr("no token"));
+}
+
+TEST_P(ServerFailureTest, CancelsWaitOnceForAServerThatHangs) {
+  options_.abort_timeout = absl::Milliseconds(40);
+  const auto engine = StartedNamed();
+  Tell({{"hold_after", 0}});
+  for (int64_t id = 1; id <= 3; ++id) Submit(*engine, Request(id));
+  ASSERT_TRUE(RunUntil(*engine, [&] { return Ask().at("running") == 3; }));
+  Fail(GetParam().abort, "hang", /*times=*/100);
+  for (int64_t id = 1; id <= 3; ++id) EXPECT_THAT(engine->Cancel(id), SizeIs(1));
+  // The first one tells the server four times while it waits.
+  EXPECT_TRUE(RunUntil(*engine, [&] {
+    const Json log = Ask().at("log");
+    return std::ranges::count_if(log, [](const Json& call) {
+             return call.at("path") == GetParam().abort;
+           }) == 4 + 1 + 1;
+  }));
 }
 
 TEST_P(ServerFailureTest, ReplacesAServerWhoseReloadFails) {

@@ -29,6 +29,7 @@ struct ServerKind {
   const ServerProtocol& (*protocol)();
   const char* name;
   const char* generate;
+  const char* abort;
   const char* load;
   const char* set_version;        // sets the version of loaded weights
   const char* version;            // tells it
@@ -40,6 +41,7 @@ inline std::vector<ServerKind> ServerKinds() {
       {VllmProtocol,
        "vllm",
        "/inference/v1/generate",
+       "/inference/v1/abort_requests",
        "/collective_rpc",
        "/update_weight_version",
        "/weight_info",
@@ -48,6 +50,7 @@ inline std::vector<ServerKind> ServerKinds() {
       {SglangProtocol,
        "sglang",
        "/generate",
+       "/abort_request",
        "/update_weights_from_disk",
        "/update_weights_from_disk",
        "/model_info",
@@ -148,7 +151,8 @@ class ServerFixture : public testing::TestWithParam<ServerKind> {
     ASSERT_TRUE(status.ok()) << status;
   }
 
-  // Polls until `done`, which is false after too many polls. Adds to responses_ and errors_.
+  // Polls until `done`, which is false after too many polls. Adds to responses_, failed_ and
+  // errors_.
   bool RunUntil(ServerEngine& engine, const std::function<bool()>& done) {
     constexpr int kMostPolls = 20'000;
     for (int i = 0; i < kMostPolls && !done(); ++i) {
@@ -159,6 +163,10 @@ class ServerFixture : public testing::TestWithParam<ServerKind> {
         continue;
       }
       for (GenerationOutput& output : *outputs) {
+        if (!output.error.ok()) {
+          failed_[output.request_id] = output.error;
+          continue;
+        }
         const std::pair<int64_t, int32_t> key(output.request_id, output.sample_index);
         EXPECT_FALSE(responses_.contains(key)) << "sample delivered twice";
         responses_[key] = std::move(output.response);
@@ -184,6 +192,7 @@ class ServerFixture : public testing::TestWithParam<ServerKind> {
   ScratchFolder scratch_;
   ServerEngineOptions options_;
   std::map<std::pair<int64_t, int32_t>, Response> responses_;
+  std::map<int64_t, absl::Status> failed_;  // requests that were given up
   std::vector<absl::Status> errors_;
 
  private:

@@ -187,6 +187,20 @@ TEST_P(ServerWorkerTest, AReloadThatFailsCostsNoPrompt) {
   ExpectWhole(8);
 }
 
+TEST_P(ServerWorkerTest, RefusesAJobThatItsServerIsTooShortFor) {
+  PutPrompts(1);
+  Publish(5);
+  worker_options_.max_sample_tokens = 65;
+  const auto engine = MakeEngine();
+  const absl::Status status = Run(*engine, [] { return false; });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  const int64_t limit = 64 - GetParam().protocol().traits().reserved_tokens;
+  EXPECT_EQ(engine->stats().max_tokens, limit);
+  EXPECT_THAT(Message(status), testing::HasSubstr("a sample of the job may have 65 tokens"));
+  EXPECT_THAT(Message(status), testing::HasSubstr(StrCat("server's limit is ", limit)));
+  EXPECT_TRUE(store_->stored.empty());
+}
+
 TEST_P(ServerWorkerTest, ReturnsTokensWhenItStops) {
   PutPrompts(2);
   Publish(5);

@@ -19,6 +19,8 @@ RolloutStats MakeStats() {
   stats.counters.unsent_samples = 3;
   stats.counters.engine.tokens_prefilled = 200;
   stats.counters.engine.tokens_reused = 60;
+  stats.counters.engine.tokens_drafted = 9;
+  stats.counters.engine.tokens_accepted = 6;
   stats.counters.engine.preemptions = 5;
   stats.counters.engine.servers_down = 1;
   stats.counters.engine.server_restarts = 2;
@@ -44,6 +46,10 @@ TEST(RolloutMetrics, ShowsWhatAWorkSays) {
   EXPECT_EQ(text.Find("freshet_rollout_samples_total", {{"job", "a"}, {"outcome", "fenced"}}), 0);
   EXPECT_EQ(text.Find("freshet_rollout_unsent_samples", {{"job", "a"}}), 3);
   EXPECT_EQ(text.Find("freshet_rollout_unsent_bound_samples", {{"job", "a"}}), 4096);
+  EXPECT_EQ(
+      text.Find("freshet_rollout_draft_tokens_total", {{"job", "a"}, {"outcome", "accepted"}}), 6);
+  EXPECT_EQ(
+      text.Find("freshet_rollout_draft_tokens_total", {{"job", "a"}, {"outcome", "rejected"}}), 3);
   EXPECT_EQ(text.Find("freshet_rollout_preemptions_total", {{"job", "a"}}), 5);
   EXPECT_EQ(text.Find("freshet_rollout_engine_down", {{"job", "a"}}), 1);
   EXPECT_EQ(text.Find("freshet_rollout_engine_restarts_total", {{"job", "a"}}), 2);

@@ -27,9 +27,11 @@ class SessionTest : public testing::Test {
     options.sampling.stop_ids = {kEnd};
     return options;
   }
-  absl::StatusOr<SessionTurn> Begin(Session& session, const std::string& messages) {
+  absl::StatusOr<SessionTurn> Begin(Session& session, const std::string& messages,
+                                    const std::string& digest = "") {
     SessionRequest request;
     request.chat = true;
+    request.digest = digest;
     request.conversation.messages = messages;
     request.conversation.add_generation_prompt = true;
     std::vector<int32_t> first;
@@ -148,6 +150,28 @@ TEST_F(SessionTest, AFailedRequestLeavesNoTrace) {
   ASSERT_TRUE(Begin(session, kUser).ok());
   Answer(session, {'x', kEnd}, 0, kAnswer);
   EXPECT_EQ(session.Close().response.response_ids.size(), 8U);
+}
+
+TEST_F(SessionTest, RepeatsTheLatestAnswerWithoutRecordingItAgain) {
+  SessionOptions once = Options();
+  once.max_requests = 1;
+  Session session(once, tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser, "d").ok());
+  EXPECT_EQ(Begin(session, kUser, "d").status().code(), absl::StatusCode::kAborted);
+  Answer(session, {'x', 'y', kEnd}, 3, kAnswer);
+  for (int i = 0; i < 2; ++i) {
+    const absl::StatusOr<SessionTurn> again = Begin(session, kUser, "d");
+    ASSERT_TRUE(again.ok()) << again.status();
+    ASSERT_EQ(again->repeated.size(), 3U);
+    EXPECT_EQ(again->repeated[0].token.id, 'x');
+    EXPECT_EQ(again->repeated[2].finish, FinishReason::kStop);
+    EXPECT_THAT(again->prompt_ids, ElementsAre('u', 'h', 'i', kEnd, '\n', 'a'));
+    EXPECT_THAT(again->generation.sampling.stop_ids, ElementsAre(kEnd));
+  }
+  EXPECT_EQ(Begin(session, kUser, "other").status().code(), absl::StatusCode::kInvalidArgument);
+  const SessionRecord record = session.Close();
+  EXPECT_EQ(record.requests, 1);
+  EXPECT_EQ(record.response.response_ids.size(), 9U);
 }
 
 TEST_F(SessionTest, HasOneRequestAtATime) {

@@ -113,6 +113,24 @@ TEST_F(EpisodeRunnerTest, AResponseIsTheWholeDialogue) {
   EXPECT_EQ(runner().counters().turns, 2);
 }
 
+TEST_F(EpisodeRunnerTest, EpisodesOfARequestThatTheEngineCannotAnswerAreGivenUp) {
+  client_.answer = [](const Call& call) { return call.turn == 0 ? Says("") : Ends(1); };
+  engine_.fail_request = [this](int64_t request) {
+    const bool bad = engine_.submitted.at(static_cast<size_t>(request - 1)).ordinal == 7;
+    return bad ? absl::InternalError("a bad answer") : absl::OkStatus();
+  };
+  runner().Start(Group({0, 1}));
+  runner().Start(Group({0}, 8));
+  RunUntilResults(3);
+  for (const EpisodeResult& result : results_) {
+    EXPECT_EQ(result.failure == EpisodeFailure::kRequest, result.group == 7);
+    EXPECT_EQ(result.response.status(),
+              result.group == 7 ? absl::InternalError("a bad answer") : absl::OkStatus());
+  }
+  EXPECT_EQ(runner().open(), 0);
+  EXPECT_EQ(client_.open(), 0U);
+}
+
 TEST_F(EpisodeRunnerTest, ObservationsHaveASamplingLogprobOfZeroWhereTurnsHaveOne) {
   client_.answer = [](const Call& call) {
     return call.turn == 2 ? Ends(1) : Says(call.turn == 0 ? "" : "ab");

@@ -30,6 +30,8 @@ class FakeInferenceEngine final : public InferenceEngine {
   absl::Status poll_status;       // returned by every Poll
   // Called by Poll with the requests in the engine; Poll returns its error, if any.
   std::function<absl::Status(const std::set<int64_t>& requests)> fail_poll;
+  // Called by Poll for each request in the engine, which drops those with an error.
+  std::function<absl::Status(int64_t request)> fail_request;
   std::function<absl::Status(const GenerationRequest&)> fail_submit;
   absl::Status load_status[kNumLanes];  // returned by LoadWeights
   int refuse_submits = 0;               // number of submits that return RESOURCE_EXHAUSTED
@@ -77,6 +79,14 @@ class FakeInferenceEngine final : public InferenceEngine {
       FRESHET_RETURN_IF_ERROR(fail_poll(requests));
     }
     std::vector<GenerationOutput> finished;
+    std::erase_if(samples_, [&](Sample& sample) {
+      if (!fail_request) return false;
+      absl::Status error = fail_request(sample.request);
+      if (error.ok()) return false;
+      const bool told = !finished.empty() && finished.back().request_id == sample.request;
+      if (!told) finished.push_back({sample.request, sample.lane, 0, {}, std::move(error)});
+      return true;
+    });
     std::erase_if(samples_, [&](Sample& sample) {
       AddToken(sample);
       if (sample.response.response_ids.size() < length(sample.request, sample.index)) return false;

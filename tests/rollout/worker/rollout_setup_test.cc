@@ -103,6 +103,12 @@ TEST_F(RolloutSetup, TheEngineFollowsDtypeAndKv) {
   EXPECT_EQ(MakeEngineOptions(spec_).kv, KvPolicy::kRecompute);
 }
 
+TEST_F(RolloutSetup, TheEngineDraftsAsTheJobSays) {
+  EXPECT_EQ(MakeEngineOptions(spec_).speculative_tokens, 0) << "as an older program took the job";
+  spec_.mutable_rollout()->set_speculative_tokens(5);
+  EXPECT_EQ(MakeEngineOptions(spec_).speculative_tokens, 5);
+}
+
 TEST_F(RolloutSetup, EpisodesArePlayedAsTheJobSays) {
   job::v1::Environment& environment = *spec_.mutable_environment();
   environment.set_type("guess_number");
@@ -138,6 +144,12 @@ TEST_F(RolloutSetup, TheWorkerKnowsTheSizeOfALease) {
   EXPECT_EQ(options.max_prompt_tokens, 12);
   EXPECT_EQ(options.lease_ttl, absl::Milliseconds(2500));
   EXPECT_EQ(options.sampling.max_new_tokens, 3);
+  EXPECT_EQ(options.max_sample_tokens, 15);
+  spec_.mutable_environment()->set_observations("messages");
+  EXPECT_EQ(MakeRolloutOptions(spec_, Sampling(), 12).max_sample_tokens, 3);
+  spec_.mutable_environment()->clear_observations();
+  spec_.mutable_environment()->set_type("openai_agent");
+  EXPECT_EQ(MakeRolloutOptions(spec_, Sampling(), 12).max_sample_tokens, 3);
 }
 
 }  // namespace

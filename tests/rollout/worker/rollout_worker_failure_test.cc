@@ -62,6 +62,68 @@ TEST_F(RolloutWorkerFailureTest, APromptThatTheEngineFailsOnIsGivenUpAndNoOther)
   EXPECT_GE(worker().counters().engine_failures, 2 * 6);
 }
 
+TEST_F(RolloutWorkerFailureTest, ARequestThatFailsIsGivenUpAndTheOthersGoOn) {
+  PutPrompts(kPrompts);
+  Publish(5);
+  engine_.fail_request = [](int64_t ordinal) {
+    return ordinal == 49 ? absl::InternalError("a bad answer") : absl::OkStatus();
+  };
+  const absl::Status status = RunUntilEnded(kPrompts - 1, 1);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(store_->fail_calls, 5);
+  EXPECT_THAT((*store_->DeadLetters(1))[0].reason, HasSubstr("a bad answer"));
+  EXPECT_THAT(engine_.cancelled, testing::Each(49));
+}
+
+TEST_F(RolloutWorkerFailureTest, OnlyAnIdleWorkerLeasesMoreGroupsThanItKeeps) {
+  PutPrompts(40);  // the engine has room for 32
+  Publish(5);
+  engine_.length = [](int64_t, int32_t) { return 16U; };  // none ends within the pause
+  int failures = 0;
+  engine_.fail_request = [&](int64_t ordinal) {
+    return ordinal == 3 && failures++ == 0 ? absl::InternalError("a bad answer") : absl::OkStatus();
+  };
+  const absl::Status status = RunUntilEnded(40, 0);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(store_->return_calls, 1) << "of the failed group";
+}
+
+TEST_F(RolloutWorkerFailureTest, WhatEndsInThePollOfTheLastFailureIsStored) {
+  PutPrompts(2);
+  Publish(5);
+  engine_.length = [](int64_t, int32_t) { return 1U; };
+  engine_.fail_request = [](int64_t ordinal) {
+    return ordinal == 0 ? absl::InternalError("a bad answer") : absl::OkStatus();
+  };
+  worker_options_.most_engine_failures = 1;
+  EXPECT_EQ(RunUntil([] { return false; }).message(), "a bad answer");
+  EXPECT_TRUE(AllPut(2));
+}
+
+TEST_F(RolloutWorkerFailureTest, APromptThatEndsTheServerEachTimeIsGivenUp) {
+  worker_options_.most_engine_failures = std::numeric_limits<int>::max() - 1;
+  PutPrompts(kPrompts);
+  Publish(5);
+  engine_.fail_poll = [](const std::set<int64_t>& requests) {
+    return requests.contains(0) ? absl::UnavailableError("connection refused") : absl::OkStatus();
+  };
+  const absl::Status status = RunUntil([this] {
+    clock_.Advance(worker_options_.lease_ttl / 4);  // an end counts once per lease_ttl
+    return Now(GroupState::kGenerated) == kPrompts - 1 && Now(GroupState::kDead) == 1;
+  });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_THAT((*store_->DeadLetters(1))[0].reason, HasSubstr("handed_back"));
+}
+
+TEST_F(RolloutWorkerFailureTest, AnEngineThatFailsOnEachRequestCostsNoPrompt) {
+  PutPrompts(10);
+  Publish(5);
+  engine_.fail_request = [](int64_t) { return absl::InternalError("a bad answer"); };
+  EXPECT_EQ(RunUntil([] { return false; }).message(), "a bad answer");
+  EXPECT_EQ(store_->fail_calls, 0);
+  EXPECT_THAT(LeaseAsAnother(10), SizeIs(10));
+}
+
 TEST_F(RolloutWorkerFailureTest, GroupsThatTheEngineHadTogetherHaveNotFailed) {
   PutPrompts(8);
   Publish(5);
@@ -310,6 +372,20 @@ TEST_F(RolloutWorkerFailureEvaluationTest, APromptThatTheEngineFailsToTakeIsCoun
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(answers_[i].response == nullptr, i == 2) << i;
   EXPECT_GT(worker().counters().engine_failures, 0);
   EXPECT_EQ(store_->fail_calls, 0);
+}
+
+TEST_F(RolloutWorkerFailureEvaluationTest, ARequestThatFailsIsCountedAndTheOthersGoOn) {
+  PutPrompts(3);
+  Publish(5);
+  Evaluate(5);
+  engine_.fail_request = [](int64_t request) {
+    return request == -3 ? absl::InternalError("a bad answer") : absl::OkStatus();
+  };
+  ASSERT_TRUE(RunUntilEvaluated(3).ok());
+  ASSERT_THAT(answers_, SizeIs(5)) << abandoned_;
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(answers_[i].response == nullptr, i == 2) << i;
+  EXPECT_EQ(answers_[2].error, "no answer: a bad answer");
+  EXPECT_EQ(store_->fail_calls + store_->return_calls, 0);
 }
 
 // Without an engine restart, each prompt is tried a bounded number of times, in turns.

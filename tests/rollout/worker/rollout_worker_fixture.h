@@ -37,6 +37,7 @@ class WatchedStore final : public ForwardingTrajectoryStore {
   }
   absl::StatusOr<std::vector<int64_t>> RenewLeases(const std::string& worker,
                                                    const std::vector<int64_t>& tokens) override {
+    if (on_renew) on_renew();
     if (!renew_status.ok()) return renew_status;
     return ForwardingTrajectoryStore::RenewLeases(worker, tokens);
   }
@@ -78,6 +79,7 @@ class WatchedStore final : public ForwardingTrajectoryStore {
   absl::Status sample_status;  // returned for each sample
   absl::Status count_status;
   std::function<void()> on_wait;
+  std::function<void()> on_renew;  // also called on the thread of the worker's LeaseRenewer
   std::vector<LeaseRequest> requests;
   std::vector<GenerationTotals> counts;  // arguments of all calls
   std::vector<int64_t> counted_at_puts;  // the store's tokens at each put

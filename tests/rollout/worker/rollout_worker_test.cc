@@ -1,9 +1,12 @@
 #include "rollout/worker/rollout_worker.h"
 
+#include <atomic>
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/trace.h"
 #include "tests/rollout/worker/rollout_worker_fixture.h"
 #include "tests/testing/log_lines.h"
@@ -245,6 +248,36 @@ TEST_F(RolloutWorkerTest, AnEngineOfAReplacedLineageWaitsForTheNewWeights) {
               }).ok());
   EXPECT_TRUE(waited);
   EXPECT_THAT(store_->requests.back().engine, (PolicyVersion{1, 6}));
+}
+
+// The clock stands still, so the worker's own thread renews nothing.
+TEST_F(RolloutWorkerTest, LeasesAreRenewedDuringALongCallOfTheEngine) {
+  worker_options_.lease_ttl = absl::Milliseconds(60);
+  worker_options_.longest_call = absl::Minutes(2);
+  struct Renewals {
+    std::atomic<bool> loading{false};
+    Notification in_poll;
+    Notification in_load;
+  };
+  const auto renewals = std::make_shared<Renewals>();
+  store_->on_renew = [renewals] {
+    (renewals->loading ? renewals->in_load : renewals->in_poll).Notify();
+  };
+  PutPrompts(1);
+  Publish(5);
+  engine_.length = [](int64_t, int32_t) { return 100U; };
+  engine_.on_poll = [&] {
+    if (engine_.polls != 2) return;
+    EXPECT_TRUE(renewals->in_poll.WaitFor(absl::Minutes(1)));
+    renewals->loading = true;
+    Publish(6);
+  };
+  engine_.on_load = [&] {
+    if (renewals->loading) {
+      EXPECT_TRUE(renewals->in_load.WaitFor(absl::Minutes(1)));
+    }
+  };
+  ASSERT_TRUE(RunUntil([&] { return engine_.loaded[0].size() == 2; }).ok());
 }
 
 TEST_F(RolloutWorkerTest, RenewsItsLeasesWhileItWorks) {

@@ -6,9 +6,11 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/mutex.h"
 #include "base/str_cat.h"
+#include "services/runtime/endpoint_options.h"
 #include "services/runtime/http_server.h"
 #include "tests/testing/answering_port.h"
 
@@ -162,6 +164,22 @@ TEST(HttpCalls, NeedAServer) {
   for (const char* bad : {"", "nowhere", "a.b:80", "127.0.0.1:0", "127.0.0.1"}) {
     EXPECT_EQ(OpenHttpCalls(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
+}
+
+TEST(HttpCalls, LookUpTheHostEachTime) {
+  const AnsweringPort port("HTTP/1.1 200 OK\r\n\r\nhi");
+  std::vector<std::string> hosts;
+  auto calls = OpenHttpCalls(StrCat("agents:", ParseHostPort(port.address())->port),
+                             [&hosts](const std::string& host) -> absl::StatusOr<std::string> {
+                               hosts.push_back(host);
+                               if (hosts.size() == 1) return absl::UnavailableError("unknown");
+                               return "127.0.0.1";
+                             });
+  ASSERT_TRUE(calls.ok()) << calls.status();
+  EXPECT_EQ(Finish(**calls, Get("/")).error, absl::UnavailableError("unknown"));
+  EXPECT_EQ(Finish(**calls, Get("/")).body, "hi");
+  calls->reset();
+  EXPECT_THAT(hosts, testing::ElementsAre("agents", "agents"));
 }
 
 TEST(HttpCalls, ThatAreStoppedHaveNoMoreEvents) {

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -73,6 +74,24 @@ TEST(HttpRequests, AreAskedForABodyThatTheyAnnounce) {
                        "POST / HTTP/1.1\r\nExpect: 100-continue\r\n"
                        "Content-Length: 1001\r\n\r\n"),
               StartsWith("HTTP/1.1 413 "));
+}
+
+TEST(HttpRequests, AreCheckedBeforeTheirBodiesAreReceived) {
+  HttpLimits limits = ApiLimits();
+  limits.check_head = [](const HttpRequest& head) -> std::optional<HttpResponse> {
+    if (head.headers.contains("authorization")) return std::nullopt;
+    return HttpResponse{.status = 401, .body = "no key"};
+  };
+  const auto server = ServeEcho(limits);
+  const std::string post = "POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n";
+  RawConnection stranger(server->address());
+  stranger.Send(post + "\r\n");  // the body never comes
+  EXPECT_THAT(stranger.ReadThrough("no key"), StartsWith("HTTP/1.1 401 "));
+  RawConnection client(server->address());
+  client.Send(post + "Authorization: Bearer a\r\n\r\n");
+  EXPECT_EQ(client.ReadThrough("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.Send("hi");
+  EXPECT_THAT(client.ReadThrough("!"), EndsWith("POST / hi!"));
 }
 
 TEST(HttpRequests, HaveHeaders) {

@@ -195,7 +195,7 @@ TEST(HttpServer, ClosesAConnectionThatDoesNotReadItsAnswer) {
 }
 
 // A timeout so long that no slot becomes free by itself.
-constexpr HttpLimits kTwoPatient = {.max_connections = 2, .io_timeout = absl::Minutes(1)};
+const HttpLimits kTwoPatient = {.max_connections = 2, .io_timeout = absl::Minutes(1)};
 
 TEST(HttpServer, ClosesTheOldestWithoutARequestForOneMore) {
   const auto server = StartOrDie(Hello(), kTwoPatient);

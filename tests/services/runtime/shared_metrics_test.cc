@@ -120,7 +120,7 @@ struct Figures {
     done += other.done;
     running += other.running;
   }
-  void Rest() { running = 0; }
+  void ClearGauges() { running = 0; }
 };
 
 TEST(StatsByJob, CountersGoOnWhenAWorkFollowsAnother) {

@@ -64,6 +64,7 @@ class GrpcEnvironmentClientTest : public testing::Test {
     EnvServiceOptions options;
     options.max_episodes = max_episodes;
     options.max_waiting = max_waiting;
+    options.idle_timeout = absl::InfiniteDuration();  // tests move the clock for the client's sake
     worker.service = std::make_unique<EnvService>(BuiltinEnvironments(), clock_, nullptr, options);
     Serve(worker, *worker.service);
   }
