@@ -199,9 +199,8 @@ function(freshet_grpc_library NAME)
     target_sources(freshet_${NAME} PRIVATE
       "${out}/${stem}.grpc.pb.cc" "${out}/${stem}.grpc.pb.h")
   endforeach()
-  list(LENGTH ARG_SRCS files)
-  # Code generated from two files has the same static names.
-  if(FRESHET_UNITY STREQUAL "all" AND files EQUAL 1)
-    set_target_properties(freshet_${NAME} PROPERTIES UNITY_BUILD ON)
-  endif()
+  # The code of services is compiled as one file. Static names of messages' code would clash.
+  set_target_properties(freshet_${NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+  list(TRANSFORM ARG_SRCS REPLACE "(.*)\\.proto$" "${out}/\\1.pb.cc" OUTPUT_VARIABLE messages)
+  freshet_compile_alone(${messages})
 endfunction()
