@@ -141,7 +141,7 @@ resourceName: {{ .gpu.resourceName }}
 {{- fail (printf "%s.engine is %s without an image of the server: set %s.server.image to {registry, repository, tag}, or digest instead of tag" $where $cfg.engine $where) -}}
 {{- end -}}
 {{- if not $server.memoryVolumeSize -}}
-{{- fail (printf "%s.engine is %s, but %s.server.memoryVolumeSize is empty: set it to three times the size of the weights in bf16" $where $cfg.engine $where) -}}
+{{- fail (printf "%s.engine is %s, but %s.server.memoryVolumeSize is empty: set it to four times the size of the weights in bf16" $where $cfg.engine $where) -}}
 {{- end -}}
 {{- $limit := (default dict $cfg.resources.limits).memory -}}
 {{- if and $limit (le (include "freshet.bytes" $limit | float64) (include "freshet.bytes" $server.memoryVolumeSize | float64)) -}}
