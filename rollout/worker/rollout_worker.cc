@@ -75,7 +75,6 @@ bool RolloutWorker::EnginePaused() const {
 }
 
 absl::Status RolloutWorker::Turn() {
-  turn_failed_ = false;
   TakeName();
   FRESHET_RETURN_IF_ERROR(SwapWeights());
   FRESHET_RETURN_IF_ERROR(SendWhenDue());

@@ -291,8 +291,7 @@ class RolloutWorker {
   std::deque<Unsent> unsent_;
   absl::Time send_at_ = absl::InfinitePast();  // when unsent_ is due
   int refused_in_a_row_ = 0;
-  int engine_failures_in_a_row_ = 0;  // turns in which the engine failed on anything
-  bool turn_failed_ = false;
+  int engine_failures_in_a_row_ = 0;
   // What the engine failed on alone since it last finished something: ordinals, and -1 - I for
   // prompt I of the evaluation.
   std::set<int64_t> failed_alone_;

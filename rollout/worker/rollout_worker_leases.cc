@@ -283,8 +283,7 @@ absl::Status RolloutWorker::CountEngineFailure(const absl::Status& why, bool rep
     ++counters_.engine_failures;
     counters_.last_wait_reason = Message(why);
   }
-  if (!std::exchange(turn_failed_, true)) ++engine_failures_in_a_row_;
-  if (engine_failures_in_a_row_ >= options_.most_engine_failures) return why;
+  if (++engine_failures_in_a_row_ >= options_.most_engine_failures) return why;
   constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
   leasing_pause_until_ =
       clock_.Now() +

@@ -124,18 +124,6 @@ TEST_F(RolloutWorkerFailureTest, AnEngineThatFailsOnEachRequestCostsNoPrompt) {
   EXPECT_THAT(LeaseAsAnother(10), SizeIs(10));
 }
 
-TEST_F(RolloutWorkerFailureTest, RequestsThatFailTogetherAreOneFailureOfTheEngine) {
-  PutPrompts(10);
-  Publish(5);
-  engine_.fail_request = [this](int64_t) {
-    return engine_.polls == 1 ? absl::InternalError("a bad answer") : absl::OkStatus();
-  };
-  worker_options_.most_engine_failures = 2;
-  const absl::Status status = RunUntilEnded(10, 0);
-  ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(store_->return_calls, 10);
-}
-
 TEST_F(RolloutWorkerFailureTest, GroupsThatTheEngineHadTogetherHaveNotFailed) {
   PutPrompts(8);
   Publish(5);
