@@ -103,7 +103,7 @@ absl::Status ApiService::CheckCaller(const HttpRequest& request) const {
   const bool api = absl::StartsWith(request.path, "/v1");
   absl::StatusOr<std::shared_ptr<Session>> session = nullptr;
   if (api) session = FindSession(request);
-  // A page that misuses a name of this machine does not know the key of a session.
+  // DNS rebinding: a web page cannot know a session's key, so such a request may name any host.
   if (session.ok() && *session != nullptr) return absl::OkStatus();
   if (options_.local_hosts_only && !request.host.empty() && !runtime::IsLocalHost(request.host)) {
     return absl::PermissionDeniedError(

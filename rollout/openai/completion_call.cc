@@ -57,7 +57,7 @@ void CompletionCall::Repeat() {
   }
   if (!plan_.request->stream) return Complete(absl::OkStatus());
   if (plan_.counts != nullptr) plan_.counts->Count(absl::OkStatus());
-  // One piece: no stream is too long for the client's buffer at its start.
+  // In one piece: Write would cut off a client that has not yet read 1 MiB.
   reply_->StartStream({.content_type = kEventStream, .body = events + answer_.EndOfStream()});
   reply_->Finish();
 }

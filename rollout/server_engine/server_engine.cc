@@ -187,7 +187,9 @@ void ServerEngine::StartCall(Sample& sample) {
   if (by_call_.empty()) last_progress_ = clock_.Now();
   sample.aborting = false;
   sample.request_id = call.request_id;
-  if (sample.tries == 0) sample.tokens_before = TokensGenerated();
+  // The first call may have generated for long: only its repetitions tell whether the server still
+  // does.
+  if (sample.tries <= 1) sample.tokens_before = TokensGenerated();
   tokens_prefilled_ += static_cast<int64_t>(call.token_ids.size());
   sample.call = calls_.Start(std::move(http));
   by_call_[sample.call] = &sample;
@@ -239,6 +241,7 @@ void ServerEngine::EndAnswer(Sample& sample) {
   const bool stopped = sample.answer->stopped();
   if (sample.answer->tokens() > 0) sample.tries = 0;
   sample.answer->AppendTo(sample.kept);
+  calls_.Stop(sample.call);  // the server may keep it open
   by_call_.erase(std::exchange(sample.call, 0));
   sample.answer.reset();
   if (stopped) {
@@ -268,7 +271,7 @@ void ServerEngine::RemoveDone() {
 
 void ServerEngine::Retry(Sample& sample, const absl::Status& why) {
   if (++sample.tries >= options_.most_tries) {
-    // A server that has generated since the first of these calls is not lost.
+    // A server that has generated since the first repetition is not lost.
     if (IsTransient(why) && TokensGenerated() == sample.tokens_before) return Lost(why);
     return GiveUp(*sample.request, StatusOf(why.code(), sample.tries,
                                             " calls in a row failed, the last: ", Message(why)));
@@ -321,9 +324,8 @@ std::vector<ServerEngine::Sample*> ServerEngine::Abort(std::vector<Sample*> samp
     SendAbort(ids);
     const absl::Time deadline = clock_.Now() + wait;
     while (!std::ranges::all_of(samples, ended)) {
-      const absl::Duration left = deadline - clock_.Now();
-      if (left <= absl::ZeroDuration()) break;
-      if (!TakeEvents(left)) break;
+      const absl::Duration left = std::max(absl::ZeroDuration(), deadline - clock_.Now());
+      if (!TakeEvents(left) || left == absl::ZeroDuration()) break;
     }
   }
   std::erase_if(samples, ended);

@@ -57,7 +57,7 @@ struct ServerEngineOptions {
 //
 // A failed call is repeated. After most_tries in a row, the request is given up
 // (GenerationOutput::error) if its answer was malformed or the server has generated tokens since
-// the first of them; otherwise the server is lost. A request is given up at once if the server
+// the first repetition; otherwise the server is lost. A request is given up at once if the server
 // rejects it, or if tokens passed to on_token are lost. If the server lacks a route or the model,
 // Poll returns INTERNAL.
 //
@@ -95,7 +95,7 @@ class ServerEngine final : public InferenceEngine {
     // Of the call:
     std::optional<SampleCall> answer;
     std::string request_id;
-    int64_t tokens_before = 0;  // TokensGenerated() at its start
+    int64_t tokens_before = 0;  // TokensGenerated() at the start of the first repetition
     bool aborting = false;
 
     int tries = 0;  // failed calls in a row that left no tokens

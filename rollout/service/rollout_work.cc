@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
   options.worker = worker;
   options.most_engine_failures = MostEngineFailures(spec);
   options.request_prefix = StrCat(assign.assignment_id(), "/");
-  // The weights are written before, and other calls of the server come with the load.
+  // One call of the engine may write the weights, abort samples and load: twice the load's time.
   if (!IsNative(spec)) options.longest_call = 2 * LoadTimeout(model.config);
   work->worker_ = std::make_unique<RolloutWorker>(*work->store_, *work->engine_, work->subscriber_,
                                                   *context.clock, std::move(options),

@@ -200,6 +200,10 @@ absl::StatusOr<SessionTurn> Session::Begin(SessionRequest request,
     recorded = recorded_;
     repeats =
         recorded != nullptr && !request.digest.empty() && request.digest == recorded->latest.digest;
+    if (repeats && ++repeats_ > options_.max_repeats) {
+      return InvalidArgument("the answer to this request was repeated ", options_.max_repeats,
+                             " times already");
+    }
     busy_ = !repeats;
   }
   if (repeats) return Repeat(*recorded);
@@ -230,6 +234,8 @@ void Session::End(const absl::Status& status, std::string answer) {
   open_.reset();
   on_closed_ = nullptr;
   busy_ = false;
+  engine_error_ =
+      absl::IsInternal(status) || absl::IsUnavailable(status) ? status : absl::OkStatus();
   if (!status.ok() || open.tokens.empty()) return;
   auto recorded =
       recorded_ == nullptr ? std::make_shared<Recorded>() : std::make_shared<Recorded>(*recorded_);
@@ -244,6 +250,7 @@ void Session::End(const absl::Status& status, std::string answer) {
   recorded->answer = std::move(answer);
   recorded->tokens = std::move(open.tokens);
   ++recorded->requests;
+  repeats_ = 0;
   recorded_ = std::move(recorded);
 }
 
@@ -267,6 +274,7 @@ SessionRecord Session::Close() {
     open_.reset();
     on_closed.swap(on_closed_);
     record.exhausted = exhausted_;
+    record.engine_error = engine_error_;
     if (recorded_ != nullptr) {
       record.requests = recorded_->requests;
       record.response = WithPrompt(recorded_->prompt, recorded_->after);

@@ -25,6 +25,7 @@ struct SessionOptions {
   // Of every request. max_new_tokens bounds all tokens of the session, with those of its prompts.
   SamplingParams sampling;
   int32_t max_requests = 1000;
+  int32_t max_repeats = 3;  // of one answer; each is in memory until its client has read it
 };
 
 // A request of a session.
@@ -57,6 +58,7 @@ struct SessionRecord {
   int32_t requests = 0;  // answered
   bool exhausted =
       false;  // a request was cut off or refused because the session's tokens were used
+  absl::Status engine_error;  // that ended the latest request; OK: none did
 };
 
 // Records one conversation over several requests, one at a time. Sampled tokens are kept as they
@@ -76,7 +78,7 @@ class Session {
   // request needs. The request is open until End, unless it repeats the latest one. Returns:
   //   ABORTED: another request is open.
   //   INVALID_ARGUMENT: it does not append to the conversation, its tokens leave no room in the
-  //   session, or it is beyond max_requests.
+  //   session, or it is beyond max_requests or max_repeats.
   //   UNAUTHENTICATED: the session has ended.
   //   Others: as EncodeAfter.
   absl::StatusOr<SessionTurn> Begin(SessionRequest request, std::vector<int32_t> first_prompt)
@@ -86,8 +88,8 @@ class Session {
   // Ends the open request. `answer`, if it succeeded: the message as JSON, or the completed text.
   void End(const absl::Status& status, std::string answer) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Calls `closed` once if the session ends before the open request does, even if that has already
-  // happened: here, or in Close. It must not call the session.
+  // Sets what to call, once, if the session ends while the open request runs: Close calls it, or
+  // OnClosed if the session has already ended. End drops it. It must not call the session.
   void OnClosed(std::function<void()> closed) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Ends the session; an open request is no longer recorded, and the function of OnClosed is
@@ -137,6 +139,8 @@ class Session {
   std::function<void()> on_closed_ ABSL_GUARDED_BY(mu_);           // of the open request
   std::shared_ptr<const Recorded> recorded_ ABSL_GUARDED_BY(mu_);  // null: nothing
   bool exhausted_ ABSL_GUARDED_BY(mu_) = false;
+  int32_t repeats_ ABSL_GUARDED_BY(mu_) = 0;  // of the latest answer
+  absl::Status engine_error_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace freshet

@@ -109,11 +109,14 @@ void AgentRunner::TakeEvent(const AgentEvent& event) {
   Episode& episode = *place.episode;
   if (event.reward.ok()) return Finish(group, episode, *event.reward);
   // An agent may print the key in an error.
-  const absl::Status status = StatusOf(
-      event.reward.status().code(),
-      absl::StrReplaceAll(Message(event.reward.status()), {{episode.key, "<session key>"}}));
-  EndSession(episode);
-  Fail(group, episode, status);
+  const std::string why =
+      absl::StrReplaceAll(Message(event.reward.status()), {{episode.key, "<session key>"}});
+  const absl::Status engine_error = EndSession(episode).engine_error;
+  if (engine_error.ok()) return Fail(group, episode, StatusOf(event.reward.status().code(), why));
+  Fail(
+      group, episode,
+      StatusOf(engine_error.code(), why, " after its last request failed: ", Message(engine_error)),
+      EpisodeFailure::kRequest);
 }
 
 void AgentRunner::Finish(Group& group, Episode& episode, const AgentReward& reward) {
@@ -133,14 +136,16 @@ void AgentRunner::Finish(Group& group, Episode& episode, const AgentReward& rewa
   table_.Remove(group, episode);
 }
 
-void AgentRunner::Fail(Group& group, Episode& episode, const absl::Status& status) {
-  failing_ = true;
+void AgentRunner::Fail(Group& group, Episode& episode, const absl::Status& status,
+                       EpisodeFailure failure) {
+  failing_ = failure == EpisodeFailure::kEnvironment;
   episode.state = State::kDelayed;
   if (table_.Retry(group, episode, status, options_, clock_.Now(), counters_)) return;
   ++counters_.given_up;
   results_.push_back({group.spec.lane, group.spec.id, episode.index,
                       StatusOf(status.code(), "agent ", options_.label, ", ", episode.failures,
-                               " failures, the last: ", Message(status))});
+                               " failures, the last: ", Message(status)),
+                      failure});
   table_.Remove(group, episode);
 }
 

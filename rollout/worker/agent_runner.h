@@ -69,7 +69,8 @@ class AgentRunner final : public Episodes {
   void TakeEvent(const AgentEvent& event);
   void Finish(Group& group, Episode& episode, const AgentReward& reward);
   // The episode is not kPlaying.
-  void Fail(Group& group, Episode& episode, const absl::Status& status);
+  void Fail(Group& group, Episode& episode, const absl::Status& status,
+            EpisodeFailure failure = EpisodeFailure::kEnvironment);
   SessionRecord EndSession(Episode& episode);
   void UpdateSilence();
 

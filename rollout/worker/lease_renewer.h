@@ -15,9 +15,10 @@
 
 namespace freshet {
 
-// Renews leases on a thread of its own while their holder is in a long call. Every `period` of real
-// time it looks whether the call of the last time still runs, and renews if so, until the call has
-// run for about `longest`. Lost leases are left to the holder, whose next RenewLeases names them.
+// Renews leases on its own thread while their holder is in a long call. It looks every `period` of
+// real time. A call that it sees twice is renewed at each look, until it has run for about
+// `longest`. Errors and lost leases are ignored: the holder's next RenewLeases reports them. During
+// is for the holder's thread only. The destructor waits for a renewal in progress.
 class LeaseRenewer {
  public:
   // `store` must outlive it. `longest` 0: it does nothing.

@@ -30,6 +30,7 @@ RolloutWorker::RolloutWorker(TrajectoryStore& store, InferenceEngine& engine,
       episodes_(episodes),
       queue_(queue),
       worker_(options_.worker),
+      // Two looks, the most before the first renewal, take as long as the worker's own period.
       renewer_(store, options_.lease_ttl / 6, options_.longest_call) {}
 
 absl::Status RolloutWorker::Run(std::stop_token stop) {
@@ -89,12 +90,13 @@ absl::Status RolloutWorker::Turn() {
   std::vector<GenerationOutput> outputs;
   const bool idle = engine_.Idle();
   if (!idle && !full) {
-    absl::StatusOr<std::vector<GenerationOutput>> polled = CallEngine(
-        [this] { return renewer_.During(worker_, Tokens(), [this] { return engine_.Poll(); }); });
+    absl::StatusOr<std::vector<GenerationOutput>> polled = CallEngine([this] {
+      return renewer_.During(worker_, LeaseTokens(), [this] { return engine_.Poll(); });
+    });
     if (polled.ok()) {
       outputs = *std::move(polled);
       bool finished = false;
-      absl::Status failed;  // of a request of the queue, which only the engine can be blamed for
+      absl::Status failed;  // INTERNAL of a queued request: the engine's fault, not its client's
       for (const GenerationOutput& output : outputs) {
         finished = finished || output.error.ok();
         const bool queued = output.request_id >= kFirstQueuedRequest;
@@ -106,6 +108,8 @@ absl::Status RolloutWorker::Turn() {
         failed_alone_.clear();
         engine_worked_ = true;
       } else if (!failed.ok()) {
+        FRESHET_LOG(Warning) << "event=engine_request_failed request=endpoint reason="
+                             << LogQuoted(Message(failed));
         FRESHET_RETURN_IF_ERROR(CountEngineFailure(failed, /*repeated=*/false));
       }
     } else {
@@ -146,7 +150,7 @@ absl::Status RolloutWorker::SwapWeights() {
   if (!snapshot.has_value()) return absl::OkStatus();
   const absl::Time start = clock_.Now();
   FRESHET_RETURN_IF_ERROR(renewer_.During(
-      worker_, Tokens(), [&] { return engine_.LoadWeights(Lane::kRollout, *snapshot); }));
+      worker_, LeaseTokens(), [&] { return engine_.LoadWeights(Lane::kRollout, *snapshot); }));
   gate_closed_ = false;  // a newer version may be admitted
   MutexLock lock(mu_);
   ++counters_.weight_swaps;

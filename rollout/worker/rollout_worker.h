@@ -232,7 +232,7 @@ class RolloutWorker {
   bool IsToBlame(int64_t request) const;
   absl::Status SubmitLeases(std::vector<GroupLease> leases, bool only_one);
   absl::Status RenewLeases();
-  std::vector<int64_t> Tokens() const;
+  std::vector<int64_t> LeaseTokens() const;
   void CancelGeneration(int64_t ordinal);
   void DropLeases();
   void ReturnAll();

@@ -109,7 +109,7 @@ absl::Status RolloutWorker::AdvanceEvaluation() {
   if (!evaluation_.has_value()) return absl::OkStatus();
   ActiveEvaluation& active = *evaluation_;
   if (!std::exchange(active.loaded, true)) {
-    const absl::Status status = renewer_.During(worker_, Tokens(), [&] {
+    const absl::Status status = renewer_.During(worker_, LeaseTokens(), [&] {
       return engine_.LoadWeights(Lane::kEvaluation, active.run.weights);
     });
     if (!status.ok()) {

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/trace.h"
+#include "base/transient.h"
 #include "rollout/engine/engine_call.h"
 #include "rollout/worker/rollout_worker.h"
 
@@ -225,7 +226,7 @@ absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
   const absl::Status sent = SendUnsent();  // samples finished earlier
   evaluation_yields_ = EvaluationInFlight() > 0;
   bool blame = false, repeated = false;
-  if (alone) {
+  if (alone && InHand() == 1) {  // SendUnsent may have dropped its lease
     const int64_t request = evaluation_yields_
                                 ? -1 - static_cast<int64_t>(*evaluation_->in_flight.begin())
                                 : running_.begin()->first;
@@ -234,15 +235,16 @@ absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
   }
   const std::set<size_t> samples =
       evaluation_.has_value() ? evaluation_->in_flight : std::set<size_t>();
-  for (const size_t sample : samples) TakeBackEvaluation(sample, why, blame);
+  const bool ends_server = only_request && lost;
+  for (const size_t sample : samples) TakeBackEvaluation(sample, why, blame || ends_server);
   for (const auto& [ordinal, running] : running_) CancelGeneration(ordinal);
   FRESHET_RETURN_IF_ERROR(sent);
   for (const auto& [ordinal, running] : running_) {
     if (StoreAwaited()) break;  // leases expire during an outage
     // A prompt that ends the server each time moves behind the others, and is given up at length.
-    FRESHET_RETURN_IF_ERROR(blame                  ? FailLease(running.token, Message(why))
-                            : only_request && lost ? HandBack(running.token, Message(why))
-                                                   : ReturnLease(running.token, Message(why)));
+    FRESHET_RETURN_IF_ERROR(blame         ? FailLease(running.token, Message(why))
+                            : ends_server ? HandBack(running.token, Message(why))
+                                          : ReturnLease(running.token, Message(why)));
   }
   running_.clear();
   most_in_hand_ = 1;
@@ -260,8 +262,10 @@ absl::Status RolloutWorker::RequestFailed(int64_t request, const absl::Status& w
                            ? evaluation_.has_value() && evaluation_->in_flight.contains(sample)
                            : found != running_.end();
   if (!in_hand) return absl::OkStatus();
-  const bool blame = IsToBlame(request);
-  const bool repeated = !failed_alone_.insert(request).second;
+  // A server without room for it has not failed on it.
+  const bool refused = IsTransient(why);
+  const bool blame = !refused && IsToBlame(request);
+  const bool repeated = !refused && !failed_alone_.insert(request).second;
   if (request < 0) {
     TakeBackEvaluation(sample, why, blame);
   } else {
@@ -269,10 +273,12 @@ absl::Status RolloutWorker::RequestFailed(int64_t request, const absl::Status& w
     CancelGeneration(request);
     running_.erase(found);
     if (!StoreAwaited()) {  // leases expire during an outage
-      FRESHET_RETURN_IF_ERROR(blame ? FailLease(token, Message(why))
-                                    : ReturnLease(token, Message(why)));
+      FRESHET_RETURN_IF_ERROR(refused ? HandBack(token, Message(why))
+                              : blame ? FailLease(token, Message(why))
+                                      : ReturnLease(token, Message(why)));
     }
   }
+  if (refused && PausedByFailure()) return absl::OkStatus();  // counted with the others
   return CountEngineFailure(why, repeated);
 }
 
@@ -292,7 +298,7 @@ absl::Status RolloutWorker::CountEngineFailure(const absl::Status& why, bool rep
   return absl::OkStatus();
 }
 
-std::vector<int64_t> RolloutWorker::Tokens() const {
+std::vector<int64_t> RolloutWorker::LeaseTokens() const {
   std::vector<int64_t> tokens;
   for (const auto& [ordinal, running] : running_) tokens.push_back(running.token);
   return tokens;
@@ -301,7 +307,7 @@ std::vector<int64_t> RolloutWorker::Tokens() const {
 absl::Status RolloutWorker::RenewLeases() {
   if (clock_.Now() < next_renewal_ || StoreAwaited()) return absl::OkStatus();
   if (!running_.empty()) {
-    const absl::StatusOr<std::vector<int64_t>> lost = store_.RenewLeases(worker_, Tokens());
+    const absl::StatusOr<std::vector<int64_t>> lost = store_.RenewLeases(worker_, LeaseTokens());
     if (StoreFailed(lost.status())) return absl::OkStatus();
     StoreWorks();
     if (lost.status().code() == absl::StatusCode::kFailedPrecondition) {

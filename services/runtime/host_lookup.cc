@@ -10,6 +10,8 @@
 namespace freshet::runtime {
 
 absl::StatusOr<std::string> LookUpHost(const std::string& host) {
+  // As without a look-up. The resolver may prefer ::1, where nobody listens.
+  if (host == "localhost") return std::string("127.0.0.1");
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;

@@ -7,7 +7,8 @@
 
 namespace freshet::runtime {
 
-// A numeric address of `host`, from the system's resolver. Blocks as long as that takes.
+// A numeric address of `host`: 127.0.0.1 of "localhost", else the first one that the system's
+// resolver gives. Blocks as long as that takes.
 // UNAVAILABLE: it knows none. Thread-safe.
 absl::StatusOr<std::string> LookUpHost(const std::string& host);
 

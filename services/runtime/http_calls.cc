@@ -204,9 +204,12 @@ class AsioHttpCalls final : public HttpCalls {
       return number;
     }
     asio::post(io_, [connection] { connection->AwaitAddress(); });
-    asio::post(lookups_, [this, connection] {
-      asio::post(io_, [connection, server = LookUp()] { connection->TakeAddress(server); });
-    });
+    {
+      MutexLock lock(mu_);
+      await_address_.push_back(std::move(connection));
+      if (await_address_.size() > 1) return number;  // the look-up that is due is for it, too
+    }
+    asio::post(lookups_, [this] { GiveAddress(); });
     return number;
   }
 
@@ -245,6 +248,18 @@ class AsioHttpCalls final : public HttpCalls {
     return tcp::endpoint(ip, static_cast<uint16_t>(where_.port));
   }
 
+  void GiveAddress() ABSL_LOCKS_EXCLUDED(mu_) {
+    const absl::StatusOr<tcp::endpoint> server = LookUp();
+    std::vector<std::shared_ptr<Connection>> waiting;
+    {
+      MutexLock lock(mu_);
+      waiting.swap(await_address_);
+    }
+    for (auto& connection : waiting) {
+      asio::post(io_, [one = std::move(connection), server] { one->TakeAddress(server); });
+    }
+  }
+
   void Add(HttpCallEvent event) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     const auto found = open_.find(event.call);
@@ -269,6 +284,7 @@ class AsioHttpCalls final : public HttpCalls {
   CondVar added_;
   std::map<int64_t, std::shared_ptr<Connection>> open_ ABSL_GUARDED_BY(mu_);
   std::map<int64_t, HttpCallEvent> events_ ABSL_GUARDED_BY(mu_);  // by call
+  std::vector<std::shared_ptr<Connection>> await_address_ ABSL_GUARDED_BY(mu_);
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   asio::thread_pool lookups_{1};
   std::thread thread_;  // last: it uses the others

@@ -53,8 +53,9 @@ class HttpCalls {
 // A numeric address of a host, or why there is none. May block.
 using HostLookup = std::function<absl::StatusOr<std::string>(const std::string& host)>;
 
-// Calls to the server at `address`, HOST:PORT, on a thread of its own. `lookup` is called for each
-// call on another thread, one at a time; nullptr: the host is numeric or "localhost".
+// Calls to the server at `address`, HOST:PORT, on a thread of its own. `lookup` is called on
+// another thread, one at a time; its result is for all calls that wait. The destructor waits for a
+// look-up in progress. nullptr: the host is numeric or "localhost".
 // INVALID_ARGUMENT: a bad address.
 absl::StatusOr<std::unique_ptr<HttpCalls>> OpenHttpCalls(const std::string& address,
                                                          HostLookup lookup = nullptr);

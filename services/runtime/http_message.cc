@@ -76,6 +76,9 @@ HttpRefusal RefusalOf(const HttpRequestParser& parser, const HttpLimits& limits)
   const auto& head = parser.get();
   if (!IsServed(head.method(), limits)) return MethodRefusal(parser, limits);
   if (!parser.is_done() && limits.max_body_bytes == 0) return BodyRefusal(limits);
+  if (!parser.is_done() && head.method() != http::verb::post) {
+    return {413, "only a POST has a body here"};
+  }
   // The end of a body in any other encoding is unknown.
   if (head.count(http::field::transfer_encoding) > 0 && !parser.chunked()) {
     return {501, "the only supported Transfer-Encoding is chunked"};

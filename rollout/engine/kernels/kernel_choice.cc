@@ -65,7 +65,7 @@ bool IsCorrect(MatrixFormat format, CpuKernels kernels) {
   };
   // Full and partial tiles, panels and blocks of columns.
   for (const auto& [rows, outputs, columns] :
-       {Shape{1, 33, 64}, {3, 7, 1}, {16, 32, 33}, {29, 70, 130}, {77, 96, 192}}) {
+       {Shape{1, 160, 130}, {2, 160, 130}, {3, 7, 1}, {16, 32, 33}, {29, 70, 130}, {77, 96, 192}}) {
     TrialProduct product(format, rows, outputs, columns);
     const std::vector<float> expected = product.Result(CpuKernels::kPortable);
     const std::vector<float> actual = product.Result(kernels);

@@ -52,7 +52,8 @@ class Activations {
 
 // A weight matrix [rows, columns] in the order in which the kernels read it: panels of kPanelRows
 // rows, in each of them column after column, bf16 in pairs of columns. int8 has block after block:
-// the rows' scales, and then the integers + 128 in fours of columns.
+// the rows' scales, and then the integers + 128 in fours of columns. Const methods may run
+// concurrently, but not with Repack.
 class PackedMatrix {
  public:
   static constexpr int64_t kPanelRows = 32;

@@ -114,12 +114,15 @@ TEST_P(ServerFailureTest, ReplacesAServerThatKeepsFailing) {
 }
 
 TEST_P(ServerFailureTest, ReplacesAServerWhoseEngineHasDied) {
+  options_.retry_delay = absl::Milliseconds(2);
+  options_.server.probe_period = absl::Seconds(1);  // failed calls tell before probes do
   const auto engine = StartedNamed();
   Tell({{"hold_after", 2}});
   Submit(*engine, Request(1, 3));
-  ASSERT_TRUE(RunUntil(*engine, [&] { return Ask().at("running") == 3; }));
+  ASSERT_TRUE(RunUntilTokens(*engine, 3));  // answers have begun
   Tell({{"crash", true}, {"hold_after", nullptr}});
   ExpectLostAndBack(*engine);
+  EXPECT_THAT(failed_, IsEmpty());
 }
 
 TEST_P(ServerFailureTest, ReplacesAServerThatDoesNotAnswer) {

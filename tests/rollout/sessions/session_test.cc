@@ -159,7 +159,7 @@ TEST_F(SessionTest, RepeatsTheLatestAnswerWithoutRecordingItAgain) {
   ASSERT_TRUE(Begin(session, kUser, "d").ok());
   EXPECT_EQ(Begin(session, kUser, "d").status().code(), absl::StatusCode::kAborted);
   Answer(session, {'x', 'y', kEnd}, 3, kAnswer);
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < once.max_repeats; ++i) {
     const absl::StatusOr<SessionTurn> again = Begin(session, kUser, "d");
     ASSERT_TRUE(again.ok()) << again.status();
     ASSERT_EQ(again->repeated.size(), 3U);
@@ -168,6 +168,7 @@ TEST_F(SessionTest, RepeatsTheLatestAnswerWithoutRecordingItAgain) {
     EXPECT_THAT(again->prompt_ids, ElementsAre('u', 'h', 'i', kEnd, '\n', 'a'));
     EXPECT_THAT(again->generation.sampling.stop_ids, ElementsAre(kEnd));
   }
+  EXPECT_EQ(Begin(session, kUser, "d").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Begin(session, kUser, "other").status().code(), absl::StatusCode::kInvalidArgument);
   const SessionRecord record = session.Close();
   EXPECT_EQ(record.requests, 1);

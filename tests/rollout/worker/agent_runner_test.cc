@@ -145,6 +145,24 @@ TEST_F(AgentRunnerTest, AFailedCallRestartsInANewSessionAndIsGivenUpInTheEnd) {
   EXPECT_EQ(runner_->counters().given_up, 1);
 }
 
+TEST_F(AgentRunnerTest, AnAgentThatTheEngineFailedHasNotFailed) {
+  options_.max_failures = 1;
+  Make();
+  runner_->Start(Group(1, {0}));
+  Advance();
+  const auto session = sessions_.Find(client_.tasks.at(1).api_key);
+  SessionRequest request;
+  request.text = "ab";
+  ASSERT_TRUE((*session)->Begin(std::move(request), {'a', 'b'}).ok());
+  (*session)->End(absl::UnavailableError("the server is gone"), "");
+  Answer(1, absl::InternalError("status 500: no model"));
+  const std::vector<EpisodeResult> results = Advance();
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].failure, EpisodeFailure::kRequest);
+  EXPECT_EQ(results[0].response.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(results[0].response.status()), HasSubstr("the server is gone"));
+}
+
 TEST_F(AgentRunnerTest, AnAgentThatRefusesIsNotAskedAgain) {
   Make();
   runner_->Start(Group(1, {0}));

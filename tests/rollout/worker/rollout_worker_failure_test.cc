@@ -115,6 +115,18 @@ TEST_F(RolloutWorkerFailureTest, APromptThatEndsTheServerEachTimeIsGivenUp) {
   EXPECT_THAT((*store_->DeadLetters(1))[0].reason, HasSubstr("handed_back"));
 }
 
+TEST_F(RolloutWorkerFailureTest, RequestsThatTheServerHasNoRoomForHaveNotFailed) {
+  PutPrompts(10);
+  Publish(5);
+  engine_.fail_request = [this](int64_t) {
+    return engine_.polls <= 2 ? absl::UnavailableError("overloaded") : absl::OkStatus();
+  };
+  worker_options_.most_engine_failures = 3;
+  const absl::Status status = RunUntilEnded(10, 0);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(store_->fail_calls, 0);
+}
+
 TEST_F(RolloutWorkerFailureTest, AnEngineThatFailsOnEachRequestCostsNoPrompt) {
   PutPrompts(10);
   Publish(5);

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -180,6 +182,28 @@ TEST(HttpCalls, LookUpTheHostEachTime) {
   EXPECT_EQ(Finish(**calls, Get("/")).body, "hi");
   calls->reset();
   EXPECT_THAT(hosts, testing::ElementsAre("agents", "agents"));
+}
+
+TEST(HttpCalls, ThatWaitForTheHostShareOneLookUp) {
+  std::promise<void> all_started;
+  const std::shared_future<void> started = all_started.get_future();
+  int lookups = 0;
+  auto calls = OpenHttpCalls("agents:80", [&](const std::string&) -> absl::StatusOr<std::string> {
+    ++lookups;
+    started.wait();
+    return absl::UnavailableError("unknown");
+  });
+  ASSERT_TRUE(calls.ok()) << calls.status();
+  std::vector<int64_t> numbers;
+  for (int i = 0; i < 3; ++i) numbers.push_back((*calls)->Start(Get("/")));
+  all_started.set_value();
+  std::map<int64_t, Outcome> outcomes;
+  for (const int64_t number : numbers) {
+    while (!outcomes[number].ended) TakeInto(**calls, outcomes);
+    EXPECT_EQ(outcomes[number].error, absl::UnavailableError("unknown"));
+  }
+  calls->reset();
+  EXPECT_EQ(lookups, 1);
 }
 
 TEST(HttpCalls, ThatAreStoppedHaveNoMoreEvents) {

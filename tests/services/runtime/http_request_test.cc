@@ -117,6 +117,7 @@ TEST(HttpRequests, AreRefusedIfHostile) {
   const std::vector<std::pair<std::string, int>> hostile = {
       {"PUT / HTTP/1.1\r\n\r\n", 405},
       {"POST / HTTP/3.0\r\n\r\n", 505},
+      {"GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\n", 413},
       {post + "Content-Length: 1001\r\n\r\n", 413},
       {post + "Content-Length: 18446744073709551615\r\n\r\n", 413},
       {post + "Content-Length: 18446744073709551616\r\n\r\n", 400},
