@@ -320,6 +320,7 @@ std::vector<ServerEngine::Sample*> ServerEngine::Abort(std::vector<Sample*> samp
     std::erase_if(samples, ended);
     if (samples.empty()) return {};
     std::vector<std::string> ids;
+    ids.reserve(samples.size());
     for (const Sample* one : samples) ids.push_back(one->request_id);
     SendAbort(ids);
     const absl::Time deadline = clock_.Now() + wait;

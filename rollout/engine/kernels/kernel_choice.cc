@@ -167,6 +167,7 @@ std::vector<KernelCandidate> ExamineKernels(MatrixFormat format,
                                             const std::vector<int64_t>& rows,
                                             absl::Duration budget) {
   std::vector<KernelCandidate> candidates;
+  candidates.reserve(sets.size());
   for (const CpuKernels set : sets) candidates.push_back({set, IsCorrect(format, set), {}});
   if (rows.empty()) return candidates;
   TrialProduct product(format, *std::max_element(rows.begin(), rows.end()), kMeasuredOutputs,
