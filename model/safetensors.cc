@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_join.h"
 #include "base/file.h"
@@ -73,6 +75,10 @@ absl::StatusOr<TensorInfo> ReadTensor(const Json& json) {
   return info;
 }
 
+Dtype FileDtype(const TensorToWrite& tensor) {
+  return tensor.as_bf16 ? Dtype::kBf16 : tensor.dtype;
+}
+
 // Header of a file with `tensors` in this order, padded with spaces to a multiple of 8.
 absl::StatusOr<std::string> MakeHeader(const std::vector<const TensorToWrite*>& tensors,
                                        const std::map<std::string, std::string>& metadata) {
@@ -86,13 +92,18 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<const TensorToWrite*>& 
                              " bytes, which is not ", DtypeName(tensor->dtype), " ",
                              ShapeToString(tensor->shape));
     }
+    if (tensor->as_bf16 && tensor->dtype != Dtype::kF32) {
+      return InvalidArgument("tensor ", ShortName(tensor->name), " is ", DtypeName(tensor->dtype),
+                             ": only F32 is rounded to BF16");
+    }
     if (tensor->name == kMetadata || header.contains(tensor->name)) {
       return InvalidArgument("tensor name ", ShortName(tensor->name), " is reserved or used twice");
     }
-    header[tensor->name] = {{"dtype", std::string(DtypeName(tensor->dtype))},
+    const uint64_t end = offset + (tensor->as_bf16 ? tensor->bytes / 2 : tensor->bytes);
+    header[tensor->name] = {{"dtype", std::string(DtypeName(FileDtype(*tensor)))},
                             {"shape", tensor->shape},
-                            {"data_offsets", {offset, offset + tensor->bytes}}};
-    offset += tensor->bytes;
+                            {"data_offsets", {offset, end}}};
+    offset = end;
   }
   std::string text;
   try {
@@ -107,6 +118,22 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<const TensorToWrite*>& 
   return text;
 }
 
+// Rounds in pieces, so that no second copy of a tensor is held.
+absl::Status WriteRounded(int fd, const TensorToWrite& tensor, const std::string& path) {
+  constexpr size_t kPiece = 1 << 18;
+  const std::span values(static_cast<const float*>(tensor.data), tensor.bytes / sizeof(float));
+  std::vector<uint16_t> rounded;
+  for (size_t begin = 0; begin < values.size(); begin += kPiece) {
+    const auto piece = values.subspan(begin, std::min(kPiece, values.size() - begin));
+    rounded.resize(piece.size());
+    std::transform(piece.begin(), piece.end(), rounded.begin(), RoundToBf16);
+    FRESHET_RETURN_IF_ERROR(WriteAll(
+        fd, {reinterpret_cast<const char*>(rounded.data()), rounded.size() * sizeof(uint16_t)},
+        path));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status WriteTo(int fd, const std::string& path, const std::string& header,
                      const std::vector<const TensorToWrite*>& tensors) {
   char length[kLengthBytes];
@@ -117,7 +144,9 @@ absl::Status WriteTo(int fd, const std::string& path, const std::string& header,
   FRESHET_RETURN_IF_ERROR(WriteAll(fd, header, path));
   for (const TensorToWrite* tensor : tensors) {
     FRESHET_RETURN_IF_ERROR(
-        WriteAll(fd, {static_cast<const char*>(tensor->data), tensor->bytes}, path));
+        tensor->as_bf16
+            ? WriteRounded(fd, *tensor, path)
+            : WriteAll(fd, {static_cast<const char*>(tensor->data), tensor->bytes}, path));
   }
   if (::fsync(fd) != 0) return WriteError(path, errno);
   return absl::OkStatus();
@@ -253,7 +282,7 @@ absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorT
   std::vector<const TensorToWrite*> order;
   for (const TensorToWrite& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return DtypeBytes(a->dtype) > DtypeBytes(b->dtype);
+    return DtypeBytes(FileDtype(*a)) > DtypeBytes(FileDtype(*b));
   });
   absl::StatusOr<std::string> header = MakeHeader(order, metadata);
   if (!header.ok()) return InvalidArgument(path, ": ", Message(header.status()));

@@ -73,6 +73,7 @@ struct TensorToWrite {
   std::vector<int64_t> shape;
   const void* data = nullptr;
   uint64_t bytes = 0;
+  bool as_bf16 = false;  // fp32 data only: rounded to bf16 in the file
 };
 
 // Creates or replaces `path`, streams the tensors to it and fsyncs it. Not atomic: write into a

@@ -1,5 +1,6 @@
 #include "model/safetensors.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -70,6 +71,27 @@ TEST(Safetensors, ReadsWhatItWrote) {
   EXPECT_EQ((*file)->Find("none"), nullptr);
 }
 
+TEST(Safetensors, RoundsToBf16WhileItWrites) {
+  const TestDirectory dir;
+  const std::string path = dir.File("m.safetensors");
+  std::vector<float> floats((1 << 18) + 3);  // more than is rounded at a time
+  for (size_t i = 0; i < floats.size(); ++i) floats[i] = 1.0F / static_cast<float>(i + 1);
+  const auto count = static_cast<int64_t>(floats.size());
+  const uint64_t bytes = floats.size() * sizeof(float);
+  ASSERT_TRUE(WriteSafetensors(path, {{"bf16", Dtype::kF32, {count}, floats.data(), bytes, true},
+                                      {"fp32", Dtype::kF32, {count}, floats.data(), bytes}})
+                  .ok());
+  const auto file = SafetensorsFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->Find("bf16")->dtype, Dtype::kBf16);
+  std::vector<uint16_t> want(floats.size());
+  std::transform(floats.begin(), floats.end(), want.begin(), RoundToBf16);
+  EXPECT_TRUE((*file)->Data(*(*file)->Find("bf16")) ==
+              std::string_view(reinterpret_cast<const char*>(want.data()), bytes / 2));
+  EXPECT_TRUE((*file)->Data(*(*file)->Find("fp32")) ==
+              std::string_view(reinterpret_cast<const char*>(floats.data()), bytes));
+}
+
 TEST(Safetensors, AlignsHeaderAndTensors) {
   const TestDirectory dir;
   const std::string data(64, 'x');
@@ -109,6 +131,8 @@ TEST(Safetensors, RefusesToWriteWrongSizesAndNames) {
   EXPECT_THAT(error({{"t", Dtype::kF32, {1}, &value, 4}, {"t", Dtype::kF32, {1}, &value, 4}}),
               HasSubstr("reserved or used twice"));
   EXPECT_THAT(error({{"__metadata__", Dtype::kF32, {1}, &value, 4}}), HasSubstr("reserved"));
+  EXPECT_THAT(error({{"t", Dtype::kF16, {2}, &value, 4, true}}),
+              HasSubstr("tensor \"t\" is F16: only F32 is rounded to BF16"));
   EXPECT_THAT(error({{"\xFF", Dtype::kF32, {1}, &value, 4}}), HasSubstr("not UTF-8"));
   EXPECT_FALSE(dir.Has("m"));
 }

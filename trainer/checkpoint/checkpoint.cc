@@ -1,7 +1,6 @@
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -43,37 +42,21 @@ int FormatOf(const CheckpointContents& contents) {
   return contents.weights_dtype == Dtype::kF32 ? kFp32Format : kMastersFormat;
 }
 
-// The tensors of model.safetensors and optimizer.safetensors. Pointers into the LearnerState and
-// into `rounded`.
+// The tensors of model.safetensors and optimizer.safetensors. Pointers into the LearnerState.
 struct CheckpointTensors {
   std::vector<TensorToWrite> model;
   std::vector<TensorToWrite> optimizer;
-  std::vector<std::vector<uint16_t>> rounded;
 };
-
-std::vector<uint16_t> RoundedToBf16(const TensorCopy& tensor) {
-  std::vector<uint16_t> rounded(tensor.bytes.size() / sizeof(float));
-  for (size_t i = 0; i < rounded.size(); ++i) {
-    float value = 0;
-    std::memcpy(&value, tensor.bytes.data() + i * sizeof(value), sizeof(value));
-    rounded[i] = RoundToBf16(value);
-  }
-  return rounded;
-}
 
 CheckpointTensors TensorsOf(const CheckpointContents& contents) {
   CheckpointTensors tensors;
   tensors.model = TensorsToWrite(contents.learner->model);
   tensors.optimizer = TensorsToWrite(contents.learner->optimizer);
   if (contents.weights_dtype != Dtype::kBf16) return tensors;
-  for (size_t i = 0; i < tensors.model.size(); ++i) {
-    TensorToWrite& tensor = tensors.model[i];
+  for (TensorToWrite& tensor : tensors.model) {
     TensorToWrite& master = tensors.optimizer.emplace_back(tensor);
     master.name = StrCat(kMasterPrefix, tensor.name);
-    const auto& rounded = tensors.rounded.emplace_back(RoundedToBf16(contents.learner->model[i]));
-    tensor.dtype = Dtype::kBf16;
-    tensor.data = rounded.data();
-    tensor.bytes = rounded.size() * sizeof(uint16_t);
+    tensor.as_bf16 = true;
   }
   return tensors;
 }

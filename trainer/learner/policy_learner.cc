@@ -171,6 +171,7 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
       nll += loss.nll_sum;
     }
     FRESHET_RETURN_IF_ERROR(state_->optimizer->Step(learning_rate).status());
+    state_->optimizer->ZeroGrad();  // frees the gradients
     return nll / static_cast<double>(total);
   } catch (const std::exception& error) {
     return TorchError(error);

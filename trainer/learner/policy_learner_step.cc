@@ -106,6 +106,7 @@ absl::Status PolicyLearner::TrainMinibatch(const Minibatch& minibatch, int64_t s
   const absl::Time start = state_->clock.Now();
   FRESHET_ASSIGN_OR_RETURN(const StepReport report,
                            state_->optimizer->Step(LearningRate(state_->options.schedule, step)));
+  state_->optimizer->ZeroGrad();  // frees the gradients
   sums.optimizer_seconds += absl::ToDoubleSeconds(state_->clock.Now() - start);
   sums.grad_norm += report.grad_norm;
   return absl::OkStatus();
