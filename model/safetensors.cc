@@ -280,6 +280,7 @@ std::string_view SafetensorsFile::Data(const TensorInfo& info) const {
 absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
                               const std::map<std::string, std::string>& metadata) {
   std::vector<const TensorToWrite*> order;
+  order.reserve(tensors.size());
   for (const TensorToWrite& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return DtypeBytes(FileDtype(*a)) > DtypeBytes(FileDtype(*b));
