@@ -46,7 +46,7 @@ class Exchange {
     FRESHET_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends_.data()) == 0);
     boost::asio::ip::tcp::socket socket(io_);
     socket.assign(boost::asio::ip::tcp::v4(), ends_[1]);
-    std::make_shared<HttpConnection>(std::move(socket), context_)->Start();
+    std::make_shared<HttpConnection>(std::move(socket), TlsSession(), context_)->Start();
   }
   void Send(std::string_view bytes) {
     // An error means that the connection has closed.
