@@ -73,15 +73,15 @@ struct TensorToWrite {
   std::vector<int64_t> shape;
   const void* data = nullptr;
   uint64_t bytes = 0;
-  bool as_bf16 = false;  // fp32 data only: rounded to bf16 in the file
+  bool as_bf16 = false;  // aligned fp32 data only: rounded to bf16 in the file
 };
 
 // Creates or replaces `path`, streams the tensors to it and fsyncs it. Not atomic: write into a
 // directory that is renamed afterwards. The data starts at a multiple of 8 with the widest elements
 // first, so that all tensors are aligned. Removes the partial file on error.
 // Returns:
-//   INVALID_ARGUMENT: a duplicate or reserved name, or bytes that do not match shape times element
-//     size.
+//   INVALID_ARGUMENT: a duplicate or reserved name, bytes that do not match shape times element
+//     size, or `as_bf16` of data that is not fp32.
 //   RESOURCE_EXHAUSTED: disk full. FAILED_PRECONDITION: other write errors.
 absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
