@@ -37,6 +37,8 @@ def shared_kinds(model):
     }
 
 
+PLACES = (8, 32)  # of continuous and static batching
+
 # kind: (workload, flags)
 PREFIX_KINDS = {
     "group of 16": ("decode", ["--groups", "1", "--samples", "16", "--prompt", "1024", "--generate", "256"]),
@@ -49,8 +51,9 @@ SMALL_KINDS = {  # too slow with M
     "decode, fp32": ("decode", ["--dtype", "fp32"]),
     "decode, ATen": ("decode", ["--aten"]),
     "prefill, ATen": ("prefill", ["--prompt", "512", "--aten"]),
-    "continuous": ("lengths", ["--groups", "32", "--prompt", "16", "--generate", "64"]),
-    "static": ("lengths", ["--groups", "32", "--prompt", "16", "--generate", "64", "--static"]),
+} | {
+    f"{kind}, {places} places": ("lengths", ["--groups", str(places), "--prompt", "16", "--generate", "32", *flags])
+    for places in PLACES for kind, flags in (("continuous", []), ("static", ["--static"]))
 }
 
 
@@ -199,11 +202,14 @@ class Table:
                      unit="tokens/s", ratio=self.median(kind) / limit)
         swaps = statistics.median(r["swap_seconds"] / r["step_seconds"] for r in self.results["swap"])
         self.rows.append(figures.bound(f"{self.model}: a weight swap, in decode steps", swaps, 1, "steps", True))
-        if "continuous" in self.results:
-            self.against("continuous against static batching", "continuous", "static", 2)
-            steps, least = (self.results["continuous"][0][key] for key in ("steps", "least_steps"))
-            self.row("continuous batching against the ideal number of steps", ours=steps, unit="steps", peer=least,
-                     peer_name="ideal", goal=0.9, ratio=least / steps)
+        for places in PLACES:
+            continuous, static = (f"{kind}, {places} places" for kind in ("continuous", "static"))
+            if continuous not in self.results:
+                continue
+            self.against(f"continuous against static batching, {places} sequences", continuous, static, 2)
+            filled = self.results[continuous][0]["filled_places"]
+            self.row(f"continuous batching, {places} sequences, against a full batch in every step", ours=filled,
+                     unit="of the places", peer=1, peer_name="ideal", goal=0.9, ratio=filled)
 
     def add_distances(self, means):
         peer = "llama.cpp Q8_0" if "llama.cpp Q8_0" in means else "bf16"

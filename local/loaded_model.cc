@@ -55,19 +55,19 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> MakeModelEngine(const ModelFiles& 
   return engine;
 }
 
-NativeEngineOptions CommandEngineOptions(const std::string& dtype, int threads,
-                                         int64_t kv_cache_bytes) {
+NativeEngineOptions CommandEngineOptions(const ComputeOptions& compute) {
   const ContainerLimits limits = ReadContainerLimits();
   NativeEngineOptions options;
-  options.bf16 = dtype != "fp32";
-  options.int8_weights = dtype == "int8";
-  options.threads = threads;
-  if (threads == 0) {
+  options.bf16 = compute.dtype != "fp32";
+  options.int8_weights = compute.dtype == "int8";
+  options.device = compute.device;
+  options.threads = compute.threads;
+  if (options.threads == 0) {
     const double machine = std::thread::hardware_concurrency();
     options.threads = std::max(1, static_cast<int>(std::min(limits.cpus.value_or(256), machine)));
   }
   options.cache_bytes = std::min(options.cache_bytes, limits.memory_bytes.value_or(INT64_MAX) / 4);
-  if (kv_cache_bytes > 0) options.cache_bytes = kv_cache_bytes;
+  if (compute.kv_cache_bytes > 0) options.cache_bytes = compute.kv_cache_bytes;
   return options;
 }
 

@@ -1,11 +1,11 @@
 #ifndef FRESHET_LOCAL_LOADED_MODEL_H_
 #define FRESHET_LOCAL_LOADED_MODEL_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "local/compute_options.h"
 #include "model/model_files.h"
 #include "rollout/engine/native_engine.h"
 
@@ -15,10 +15,7 @@ namespace freshet {
 // error; also returns errors of ModelFiles.
 absl::StatusOr<std::unique_ptr<ModelFiles>> OpenModelDirectory(const std::string& directory);
 
-// Options of an engine for one command: `threads`, or with 0 the CPUs of the container or machine;
-// `kv_cache_bytes`, or with 0 what its memory allows.
-NativeEngineOptions CommandEngineOptions(const std::string& dtype, int threads,
-                                         int64_t kv_cache_bytes = 0);
+NativeEngineOptions CommandEngineOptions(const ComputeOptions& compute);
 
 // An engine with the model's weights in the rollout lane. INVALID_ARGUMENT: the cache holds no
 // sequence.

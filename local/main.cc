@@ -21,9 +21,11 @@ int Finish(const absl::Status& status) {
   return freshet::ContentExitCode(status);
 }
 
-void AddCacheFlag(const freshet::Command& command, int64_t& bytes) {
+void AddComputeFlags(const freshet::Command& command, freshet::ComputeOptions& compute) {
+  command.Add("--dtype", compute.dtype).OneOf({"fp32", "bf16", "int8"});
+  command.Add("--device", compute.device, "cpu, cuda or cuda:N (a GPU, not with int8)");
   command
-      .Add("--kv-cache-bytes", bytes,
+      .Add("--kv-cache-bytes", compute.kv_cache_bytes,
            "of the engine (default: 4 GiB, at most a quarter of the container's memory)")
       .Range(int64_t{1}, int64_t{1} << 50);
 }
@@ -63,7 +65,7 @@ struct Generate {
 int RunGenerate(Generate& generate) {
   freshet::PromptSampling& sampling = generate.prompt.sampling;
   generate.prompt.model = generate.ids.model;
-  generate.prompt.dtype = generate.ids.dtype;
+  generate.prompt.compute = generate.ids.compute;
   if (generate.ids.ids_file.empty()) {
     if (generate.greedy) sampling.temperature = 0;
     return Finish(freshet::RunPrompt(generate.prompt));
@@ -86,8 +88,7 @@ void AddGenerate(const freshet::Command& app) {
                                           "log-probs, greedy without --temperature");
   command.AddFlag("--greedy", generate.greedy, "the most likely token, as --temperature 0");
   AddSamplingFlags(command, generate.prompt.sampling);
-  command.Add("--dtype", generate.ids.dtype).OneOf({"fp32", "bf16", "int8"});
-  AddCacheFlag(command, generate.prompt.kv_cache_bytes);
+  AddComputeFlags(command, generate.ids.compute);
   command.AfterParsing([&generate, prompt, ids] {
     const freshet::PromptSampling& sampling = generate.prompt.sampling;
     if (prompt.given() == ids.given()) {
@@ -99,10 +100,8 @@ void AddGenerate(const freshet::Command& app) {
     if (ids.given() && sampling.max_new_tokens < 0) {
       return absl::InvalidArgumentError("--ids needs --max-new-tokens");
     }
-    if (ids.given() && (sampling.top_p > 0 || sampling.top_k >= 0 || !sampling.stop.empty() ||
-                        generate.prompt.kv_cache_bytes > 0)) {
-      return absl::InvalidArgumentError(
-          "--ids excludes --top-p, --top-k, --stop and --kv-cache-bytes");
+    if (ids.given() && (sampling.top_p > 0 || sampling.top_k >= 0 || !sampling.stop.empty())) {
+      return absl::InvalidArgumentError("--ids excludes --top-p, --top-k and --stop");
     }
     return absl::OkStatus();
   });
@@ -115,7 +114,7 @@ void AddServe(const freshet::Command& app) {
   command.Add("MODEL", serve.model, "Hugging Face directory").Required();
   command.Add("--listen", serve.listen, "HOST:PORT; port 0: any free one").ShowDefault();
   command.Add("--name", serve.name, "the model's name in the API (default: the directory's)");
-  command.Add("--dtype", serve.dtype).OneOf({"fp32", "bf16", "int8"});
+  AddComputeFlags(command, serve.compute);
   command.Add("--tool-calls", serve.tool_calls, "how the model calls tools")
       .OneOf({"auto", "hermes", "llama3_json", "none"})
       .ShowDefault();
@@ -124,8 +123,8 @@ void AddServe(const freshet::Command& app) {
   command.Add("--max-sequences", serve.max_sequences, "answers generated at a time")
       .Range(1, 65536)
       .ShowDefault();
-  AddCacheFlag(command, serve.kv_cache_bytes);
-  command.Add("--threads", serve.threads, "of the engine (default: one per CPU)").Range(1, 256);
+  command.Add("--threads", serve.compute.threads, "of the engine (default: one per CPU)")
+      .Range(1, 256);
   command.Add("--max-waiting", serve.max_waiting, "prompts that wait; more get status 429")
       .Range(1, 1 << 20)
       .ShowDefault();
@@ -173,7 +172,7 @@ int main(int argc, char** argv) {
   const freshet::Command score_command = app.AddCommand("score", "log-probs of token sequences");
   score_command.Add("MODEL", score.model, "Hugging Face directory").Required();
   score_command.Add("--ids", score.ids_file, "one JSON array of ids per line").Required();
-  score_command.Add("--dtype", score.dtype).OneOf({"fp32", "bf16", "int8"});
+  AddComputeFlags(score_command, score.compute);
   score_command.Add("--engine", score.engine, "which path computes them")
       .OneOf({"prefill", "decode", "trainer"});
   score_command.OnRun([&score] { return Finish(freshet::RunScore(score)); });
@@ -186,8 +185,7 @@ int main(int argc, char** argv) {
   chat_command.Add("MODEL", chat.model, "Hugging Face directory").Required();
   chat_command.Add("--system", chat.system, "text of a system message");
   AddSamplingFlags(chat_command, chat.sampling);
-  chat_command.Add("--dtype", chat.dtype).OneOf({"fp32", "bf16", "int8"});
-  AddCacheFlag(chat_command, chat.kv_cache_bytes);
+  AddComputeFlags(chat_command, chat.compute);
   std::string& messages = chat_command.Keep<std::string>();
   chat_command.Add("--messages", messages,
                    "only render the conversations of this file with the chat template; with "

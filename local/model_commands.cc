@@ -54,13 +54,16 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadIds(const std::string& pat
 }
 
 absl::StatusOr<std::unique_ptr<NativeEngine>> MakeEngine(const ModelFiles& files,
-                                                         const std::string& dtype) {
-  NativeEngineOptions options = CommandEngineOptions(dtype, /*threads=*/0);
+                                                         const ComputeOptions& compute) {
+  NativeEngineOptions options = CommandEngineOptions(compute);
   options.max_sequences = 64;
-  // At least one sequence that fills the context.
-  const ModelConfig& config = files.config();
-  const int64_t blocks = 1 + KvBlocksOfGroup(config.max_position_embeddings, 1, 0);
-  options.cache_bytes = std::max(options.cache_bytes, blocks * KvBlockBytes(config, options.bf16));
+  if (compute.kv_cache_bytes == 0) {
+    // At least one sequence that fills the context.
+    const ModelConfig& config = files.config();
+    const int64_t blocks = 1 + KvBlocksOfGroup(config.max_position_embeddings, 1, 0);
+    options.cache_bytes =
+        std::max(options.cache_bytes, blocks * KvBlockBytes(config, options.bf16));
+  }
   return MakeModelEngine(files, options);
 }
 
@@ -84,10 +87,14 @@ absl::Status RunScore(const ScoreCommand& command) {
   std::unique_ptr<PolicyLearner> learner;
   std::unique_ptr<NativeEngine> engine;
   if (command.engine == "trainer") {
-    if (command.dtype == "int8") return InvalidArgument("--engine trainer has no --dtype int8");
-    FRESHET_ASSIGN_OR_RETURN(learner, MakeLearner(*files, command.dtype == "bf16"));
+    const std::string& dtype = command.compute.dtype;
+    if (dtype == "int8") return InvalidArgument("--engine trainer has no --dtype int8");
+    if (command.compute.device != "cpu") {
+      return InvalidArgument("--engine trainer computes on --device cpu only");
+    }
+    FRESHET_ASSIGN_OR_RETURN(learner, MakeLearner(*files, dtype == "bf16"));
   } else {
-    FRESHET_ASSIGN_OR_RETURN(engine, MakeEngine(*files, command.dtype));
+    FRESHET_ASSIGN_OR_RETURN(engine, MakeEngine(*files, command.compute));
   }
   for (const std::vector<int32_t>& ids : lists) {
     std::vector<float> logprobs;
@@ -105,7 +112,7 @@ absl::Status RunScore(const ScoreCommand& command) {
 absl::Status RunGenerate(const GenerateCommand& command) {
   FRESHET_ASSIGN_OR_RETURN(const auto files, OpenModelDirectory(command.model));
   FRESHET_ASSIGN_OR_RETURN(const auto lists, ReadIds(command.ids_file, files->config()));
-  FRESHET_ASSIGN_OR_RETURN(const auto engine, MakeEngine(*files, command.dtype));
+  FRESHET_ASSIGN_OR_RETURN(const auto engine, MakeEngine(*files, command.compute));
   std::vector<Response> responses(lists.size());
   size_t submitted = 0;
   while (submitted < lists.size() || !engine->Idle()) {

@@ -5,13 +5,14 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "local/compute_options.h"
 
 namespace freshet {
 
 struct ScoreCommand {
-  std::string model;               // Hugging Face directory
-  std::string ids_file;            // one JSON array of ids per line
-  std::string dtype = "fp32";      // fp32 | bf16 | int8
+  std::string model;     // Hugging Face directory
+  std::string ids_file;  // one JSON array of ids per line
+  ComputeOptions compute;
   std::string engine = "prefill";  // prefill | decode | trainer
 };
 // Writes {"logprobs": [...]} per input line to stdout. Errors name file and line.
@@ -20,7 +21,7 @@ absl::Status RunScore(const ScoreCommand& command);
 struct GenerateCommand {
   std::string model;
   std::string ids_file;
-  std::string dtype = "fp32";
+  ComputeOptions compute;
   bool ignore_eos = false;
   int64_t max_new_tokens = 1;
   double temperature = 0;  // 0: greedy

@@ -38,12 +38,12 @@ struct TextGenerator {
   SamplingParams defaults;
 };
 
-absl::StatusOr<TextGenerator> MakeGenerator(const std::string& directory, const std::string& dtype,
-                                            int64_t kv_cache_bytes) {
+absl::StatusOr<TextGenerator> MakeGenerator(const std::string& directory,
+                                            const ComputeOptions& compute) {
   FRESHET_ASSIGN_OR_RETURN(const auto files, OpenModelDirectory(directory));
   TextGenerator generator;
   FRESHET_ASSIGN_OR_RETURN(generator.tokenizer, LoadTokenizer(directory));
-  NativeEngineOptions options = CommandEngineOptions(dtype, /*threads=*/0, kv_cache_bytes);
+  NativeEngineOptions options = CommandEngineOptions(compute);
   options.max_sequences = 1;
   FRESHET_ASSIGN_OR_RETURN(generator.engine, MakeModelEngine(*files, options));
   const ModelConfig& config = files->config();
@@ -110,7 +110,7 @@ absl::StatusOr<std::string> GenerateText(const TextGenerator& generator, ApiRequ
 
 absl::Status RunPrompt(const PromptCommand& command) {
   FRESHET_ASSIGN_OR_RETURN(const TextGenerator generator,
-                           MakeGenerator(command.model, command.dtype, command.kv_cache_bytes));
+                           MakeGenerator(command.model, command.compute));
   ApiRequest request = MakeRequest(command.sampling, generator.defaults);
   request.prompts.push_back({.text = command.prompt, .ids = {}});
   return GenerateText(generator, std::move(request)).status();
@@ -118,7 +118,7 @@ absl::Status RunPrompt(const PromptCommand& command) {
 
 absl::Status RunChat(const ChatCommand& command) {
   FRESHET_ASSIGN_OR_RETURN(const TextGenerator generator,
-                           MakeGenerator(command.model, command.dtype, command.kv_cache_bytes));
+                           MakeGenerator(command.model, command.compute));
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   openai::Json messages = openai::Json::array();
   const auto add = [&messages](const char* role, std::string text) {

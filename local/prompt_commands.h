@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "local/compute_options.h"
 
 namespace freshet {
 
@@ -26,8 +27,7 @@ struct PromptSampling {
 struct PromptCommand {
   std::string model;  // Hugging Face directory
   std::string prompt;
-  std::string dtype = "fp32";
-  int64_t kv_cache_bytes = 0;  // of the engine; 0: what the memory allows
+  ComputeOptions compute;
   PromptSampling sampling;
 };
 // Writes the continuation of a text to stdout while it is generated.
@@ -36,8 +36,7 @@ absl::Status RunPrompt(const PromptCommand& command);
 struct ChatCommand {
   std::string model;
   std::string system;  // first message; "": none
-  std::string dtype = "fp32";
-  int64_t kv_cache_bytes = 0;
+  ComputeOptions compute;
   PromptSampling sampling;
 };
 // Reads one user message per line from stdin, up to its end, and writes the answers to stdout.

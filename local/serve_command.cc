@@ -82,8 +82,7 @@ absl::Status Serve(const ServeCommand& command) {
   }
   FRESHET_ASSIGN_OR_RETURN(const auto files, OpenModelDirectory(command.model));
   FRESHET_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer(command.model));
-  NativeEngineOptions engine_options =
-      CommandEngineOptions(command.dtype, command.threads, command.kv_cache_bytes);
+  NativeEngineOptions engine_options = CommandEngineOptions(command.compute);
   engine_options.max_sequences = command.max_sequences;
   FRESHET_LOG(Info) << "event=kernels kernels="
                     << LogQuoted(NativeEngine::DescribeKernels(engine_options));

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "local/compute_options.h"
 
 namespace freshet {
 
@@ -12,12 +13,10 @@ struct ServeCommand {
   std::string model;  // Hugging Face directory
   std::string listen = "127.0.0.1:8000";
   std::string name;  // of the model; "": the directory's
-  std::string dtype = "fp32";
+  ComputeOptions compute;
   std::string tool_calls = "auto";  // auto | hermes | llama3_json | none
   std::string api_key_file;
-  bool insecure = false;       // allow addresses that other machines reach
-  int threads = 0;             // of the engine; 0: one per CPU
-  int64_t kv_cache_bytes = 0;  // of the engine; 0: what the memory allows
+  bool insecure = false;  // allow addresses that other machines reach
   int64_t max_sequences = 256;
   int64_t max_waiting = 1024;  // prompts
   int64_t request_timeout_s = 600;

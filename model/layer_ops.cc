@@ -126,12 +126,28 @@ class RopeFunction : public Function<RopeFunction> {
 }  // namespace
 
 at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps) {
-  return RmsNormFunction::apply(x_NH, weight_H, eps);
+  return x_NH.is_cpu() ? RmsNormFunction::apply(x_NH, weight_H, eps)
+                       : AtenRmsNorm(x_NH, weight_H, eps);
 }
 
 at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                 const at::Tensor& positions_N) {
-  return RopeFunction::apply(x, cos, sin, positions_N);
+  return x.is_cpu() ? RopeFunction::apply(x, cos, sin, positions_N)
+                    : AtenRope(x, cos, sin, positions_N);
+}
+
+at::Tensor AtenRmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps) {
+  return x_NH * at::rsqrt(x_NH.square().mean(-1, /*keepdim=*/true) + eps) * weight_H;
+}
+
+at::Tensor AtenRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                    const at::Tensor& positions_N) {
+  const int64_t half = x.size(2) / 2;
+  const at::Tensor c = cos.index_select(0, positions_N).unsqueeze(1);
+  const at::Tensor s = sin.index_select(0, positions_N).unsqueeze(1);
+  const at::Tensor a = x.narrow(2, 0, half);
+  const at::Tensor b = x.narrow(2, half, half);
+  return at::cat({a * c - b * s, b * c + a * s}, 2);
 }
 
 at::Tensor SwiGlu(const at::Tensor& gate_up) {

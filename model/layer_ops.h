@@ -6,8 +6,9 @@
 namespace freshet {
 
 // Differentiable decoder-layer operations that ATen would run in several passes. They run on the
-// calling thread in a fixed order, and a row's result does not depend on the number of rows. All
-// tensors are fp32: the residual stream stays fp32 even if matrices are bf16.
+// calling thread in a fixed order, and a row's result does not depend on the number of rows; on
+// other devices than the CPU they are those of ATen. All tensors are fp32: the residual stream
+// stays fp32 even if matrices are bf16.
 
 // Matrix products of fewer rows give other bits in fp32, so where results must not depend on the
 // batch, rows are padded to a multiple of this number.
@@ -21,6 +22,11 @@ at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double ep
 // D] contiguous or a row-strided view; cos, sin fp32 [T, D/2]; positions int64 [N].
 at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                 const at::Tensor& positions_N);
+
+// The same with ATen's operations, on any device.
+at::Tensor AtenRmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps);
+at::Tensor AtenRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                    const at::Tensor& positions_N);
 
 // silu(gate) * up of a fused [N, 2F] product; returns [N, F].
 at::Tensor SwiGlu(const at::Tensor& gate_up);

@@ -163,10 +163,10 @@ void InitializeWeights(const ParameterLayout& layout, double initializer_range, 
   }
 }
 
-Transformer::Transformer(const ModelConfig& config) : config_(config) {
+Transformer::Transformer(const ModelConfig& config, at::Device device) : config_(config) {
   const RopeTables tables = MakeRopeTables(config);
   const auto tensor = [&](const std::vector<float>& table) {
-    return at::tensor(table, at::kFloat).view({config.max_position_embeddings, -1});
+    return at::tensor(table, at::kFloat).view({config.max_position_embeddings, -1}).to(device);
   };
   cos_TD_ = tensor(tables.cos);
   sin_TD_ = tensor(tables.sin);

@@ -60,7 +60,8 @@ using AttentionFn = std::function<at::Tensor(int64_t layer, const at::Tensor& q_
 // share the forward code. Thread-compatible: const methods may run concurrently.
 class Transformer {
  public:
-  explicit Transformer(const ModelConfig& config);
+  // `device`: of all tensors.
+  explicit Transformer(const ModelConfig& config, at::Device device = at::kCPU);
 
   // Hidden states after the last norm, fp32 [N, H]. token_ids_N and positions_N are int64; position
   // < max_position_embeddings.

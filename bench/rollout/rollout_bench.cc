@@ -28,11 +28,14 @@
 namespace freshet {
 namespace {
 
+constexpr int kRequestsPerPlace = 12;
+
 struct Workload {
   std::string model = "T";
   std::string dtype = "bf16";
   int threads = 1;
   bool aten = false;
+  std::string device = "cpu";
   std::string kernels;  // empty: chosen as in a job
   bool no_prefix_cache = false;
   int speculative = 0;
@@ -61,6 +64,7 @@ class Bench {
     options.int8_weights = workload.dtype == "int8";
     options.threads = workload.threads;
     options.aten = workload.aten;
+    options.device = workload.device;
     for (int set = 0; set <= static_cast<int>(BestCpuKernels()); ++set) {
       const auto kernels = static_cast<CpuKernels>(set);
       if (workload.kernels == CpuKernelsName(kernels)) options.kernels = kernels;
@@ -170,37 +174,37 @@ class Bench {
             {"reused", engine_->stats().tokens_reused}};
   }
 
-  // Log-normal response lengths. Continuous batching fills a place as soon as it is free.
+  // Log-normal response lengths. Continuous batching fills a place as soon as it is free. Measured
+  // while prompts wait, as they do during training.
   nlohmann::json Lengths() {
     const int slots = workload_.groups;
     std::deque<GenerationRequest> waiting;
-    int64_t longest_tokens = 0;
-    for (int i = 0; i < slots * 6; ++i) {
+    for (int i = 0; i < slots * kRequestsPerPlace; ++i) {
       const double u1 = 1.0 - ToUniform(RandomBits(3, static_cast<uint64_t>(i), 0));
       const double u2 = ToUniform(RandomBits(3, static_cast<uint64_t>(i), 1));
       const double normal = std::sqrt(-2.0 * std::log(u1)) * std::cos(6.283185307179586 * u2);
       const int length =
           std::clamp(static_cast<int>(workload_.generate * std::exp(normal)), 1, 2048);
       waiting.push_back(Request(i, workload_.prompt, 1, length));
-      longest_tokens += length;
     }
     const PhaseClock before = engine_->phases();
     const absl::Time start = SystemClock::Get().Now();
     int64_t steps = 0;
-    while (!waiting.empty() || !engine_->Idle()) {
+    while (true) {
       const bool admit = !workload_.is_static || engine_->Idle();
       while (admit && !waiting.empty() && engine_->stats().running_sequences < slots) {
         Submit(std::move(waiting.front()));
         waiting.pop_front();
       }
+      if (waiting.empty()) break;
       Poll();
       ++steps;
     }
     return {{"seconds", Seconds(start)},
             {"tokens", engine_->stats().tokens_generated},
             {"phases", Phases(before)},
-            {"steps", steps},
-            {"least_steps", (longest_tokens + slots - 1) / slots}};
+            {"filled_places", static_cast<double>(engine_->stats().tokens_generated) /
+                                  static_cast<double>(steps * slots)}};
   }
 
   // Medians of a decode step and of a swap of weights between two steps.
@@ -275,6 +279,7 @@ int Main(int argc, char** argv) {
     command.Add("--dtype", workload.dtype, "of the weights").OneOf({"bf16", "fp32", "int8"});
     command.Add("--threads", workload.threads).Range(1, 256);
     command.AddFlag("--aten", workload.aten, "compute with ATen");
+    command.Add("--device", workload.device, "cpu, cuda or cuda:N");
     command.Add("--kernels", workload.kernels, "a set of CPU kernels, such as avx2");
     command.AddFlag("--no-prefix-cache", workload.no_prefix_cache);
     command.Add("--speculative", workload.speculative, "tokens to draft")

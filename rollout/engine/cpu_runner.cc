@@ -176,6 +176,9 @@ CpuRunner::CpuRunner(const ModelConfig& config, const CpuRunnerOptions& options)
       options_(options),
       pool_(options.threads),
       rope_(MakeRopeTables(config)),
+      cache_({config.num_hidden_layers, config.num_key_value_heads, config.head_dim,
+              options.kv_format},
+             options.cache_blocks),
       buffers_(std::make_unique<Buffers>(config, options.format, options.threads)) {}
 
 CpuRunner::~CpuRunner() = default;
@@ -240,7 +243,7 @@ void CpuRunner::LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) {
   lanes_[static_cast<int>(lane)] = std::move(weights);
 }
 
-const float* CpuRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache) {
+const float* CpuRunner::Run(Lane lane, const EngineBatch& batch) {
   if (lanes_[static_cast<int>(lane)] == nullptr) throw std::runtime_error("no weights are loaded");
   const Weights& weights = *lanes_[static_cast<int>(lane)];
   const int64_t rows = batch.size();
@@ -260,7 +263,7 @@ const float* CpuRunner::Run(Lane lane, const EngineBatch& batch, KvCache& cache)
   for (size_t l = 0; l < weights.layers.size(); ++l) {
     const Layer& layer = weights.layers[l];
     Normalize(layer.input_norm, rows, b.normed);
-    Attend(layer, static_cast<int64_t>(l), batch, cache);
+    Attend(layer, static_cast<int64_t>(l), batch);
     MultiplyRows(b.attended, rows, layer.o, {x, hidden, layer.o_bias, /*add=*/true});
     if (layer.router.rows() > 0) {
       AddExperts(layer, rows);
@@ -304,8 +307,7 @@ void CpuRunner::Normalize(const float* weight, int64_t rows, Activations& out) {
   });
 }
 
-void CpuRunner::Attend(const Layer& layer, int64_t index, const EngineBatch& batch,
-                       KvCache& cache) {
+void CpuRunner::Attend(const Layer& layer, int64_t index, const EngineBatch& batch) {
   const int64_t heads = config_.num_attention_heads;
   const int64_t kv_heads = config_.num_key_value_heads;
   const int64_t dim = config_.head_dim;
@@ -324,7 +326,7 @@ void CpuRunner::Attend(const Layer& layer, int64_t index, const EngineBatch& bat
       RopeHead(head, rope_.cos.data() + angles, rope_.sin.data() + angles, dim / 2);
     }
     const auto& [block, slot] = batch.slots[static_cast<size_t>(i)];
-    cache.Write(index, block, slot, row + heads * dim, row + (heads + kv_heads) * dim);
+    cache_.Write(index, block, slot, row + heads * dim, row + (heads + kv_heads) * dim);
   });
   float* attention = Room(b.attention, rows * heads * dim);
   const auto tasks = static_cast<int64_t>(b.runs.size()) * kv_heads;
@@ -335,7 +337,7 @@ void CpuRunner::Attend(const Layer& layer, int64_t index, const EngineBatch& bat
     const QueryRun& run = b.runs[static_cast<size_t>(task / kv_heads)];
     const AttentionRows part{qkv + run.first * width, width, attention + run.first * heads * dim,
                              heads * dim, heads};
-    PagedAttention(cache, index, config_.Window(index), batch.queries, run, task % kv_heads, part,
+    PagedAttention(cache_, index, config_.Window(index), batch.queries, run, task % kv_heads, part,
                    kernels, b.scratch[static_cast<size_t>(thread)].data());
   });
   phases().Enter(Phase::kOther);

@@ -8,6 +8,7 @@
 #include "rollout/engine/kernels/cpu_features.h"
 #include "rollout/engine/kernels/matrix.h"
 #include "rollout/engine/kernels/thread_pool.h"
+#include "rollout/engine/kv_cache.h"
 #include "rollout/engine/model_runner.h"
 
 namespace freshet {
@@ -16,11 +17,14 @@ struct CpuRunnerOptions {
   MatrixFormat format = MatrixFormat::kFloat32;  // of matrices and of what they multiply
   CpuKernels kernels = CpuKernels::kPortable;    // of the products; attention has the CPU's largest
   int threads = 1;                               // including the caller
+  KvFormat kv_format = KvFormat::kFloat32;
+  int64_t cache_blocks = 1;
 };
 
 // Computes on the CPU with the kernels of kernels/. The residual stream, norms, biases, attention
 // and routers are fp32. With bf16, all parameters are rounded to it, and the products of matrices
-// too, as in the trainer. Results do not depend on the number of threads.
+// too, as in the trainer. Each row of
+// a batch gives the same bits in any batch, with any number of threads.
 class CpuRunner final : public ModelRunner {
  public:
   // Throws std::bad_alloc.
@@ -28,7 +32,8 @@ class CpuRunner final : public ModelRunner {
   ~CpuRunner() override;
 
   void LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) override;
-  const float* Run(Lane lane, const EngineBatch& batch, KvCache& cache) override;
+  const float* Run(Lane lane, const EngineBatch& batch) override;
+  KvBlockPool& cache() override { return cache_; }
 
  private:
   struct Weights;
@@ -37,7 +42,7 @@ class CpuRunner final : public ModelRunner {
   struct Layer;
 
   void Embed(const Weights& weights, const EngineBatch& batch);
-  void Attend(const Layer& layer, int64_t index, const EngineBatch& batch, KvCache& cache);
+  void Attend(const Layer& layer, int64_t index, const EngineBatch& batch);
   // silu(gate) * up of the rows of `x`; valid until the next call.
   Activations& GatedActivations(const Mlp& mlp, const Activations& x, int64_t rows);
   void AddExperts(const Layer& layer, int64_t rows);
@@ -50,6 +55,7 @@ class CpuRunner final : public ModelRunner {
   const CpuRunnerOptions options_;
   ThreadPool pool_;
   const RopeTables rope_;
+  KvCache cache_;
   std::shared_ptr<Weights> lanes_[kNumLanes];  // one object if they are the same
   std::unique_ptr<Buffers> buffers_;
 };

@@ -22,17 +22,14 @@ constexpr double kLengthWeight = 1.0 / 16;
 // logits.
 constexpr int64_t kMaxBatchDrafts = 256;
 
-KvCacheShape CacheShape(const ModelConfig& config, KvFormat format) {
-  return {config.num_hidden_layers, config.num_key_value_heads, config.head_dim, format};
-}
-
 }  // namespace
 
-EngineScheduler::EngineScheduler(const ModelConfig& config, const EngineLimits& limits)
+EngineScheduler::EngineScheduler(const ModelConfig& config, const EngineLimits& limits,
+                                 KvBlockPool& cache)
     : config_(config),
       limits_(limits),
-      cache_(CacheShape(config, limits.kv_format), limits.cache_blocks),
-      prefixes_(limits.cache_blocks),
+      cache_(cache),
+      prefixes_(cache.num_blocks()),
       average_length_(static_cast<double>(limits.expected_new_tokens)) {}
 
 int64_t EngineScheduler::ExpectedTokens(const SamplingParams& sampling) const {

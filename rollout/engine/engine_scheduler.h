@@ -9,7 +9,7 @@
 #include "model/model_config.h"
 #include "rollout/engine/engine_batch.h"
 #include "rollout/engine/inference_engine.h"
-#include "rollout/engine/kv_cache.h"
+#include "rollout/engine/kv_block_pool.h"
 #include "rollout/engine/prefix_index.h"
 #include "rollout/engine/sampling.h"
 
@@ -18,8 +18,6 @@ namespace freshet {
 struct EngineLimits {
   int64_t max_sequences = 512;
   int64_t max_batch_tokens = 2048;
-  int64_t cache_blocks = 1;
-  KvFormat kv_format = KvFormat::kFloat32;
   bool prefix_cache = true;
   // Average length of responses until some have ended.
   int64_t expected_new_tokens = 256;
@@ -44,7 +42,8 @@ struct EngineLimits {
 // log-prob. Not thread-safe.
 class EngineScheduler {
  public:
-  EngineScheduler(const ModelConfig& config, const EngineLimits& limits);
+  // `cache` must outlive the scheduler, which allocates all its blocks.
+  EngineScheduler(const ModelConfig& config, const EngineLimits& limits, KvBlockPool& cache);
 
   // See InferenceEngine.
   int64_t Admissible(int64_t prompt_tokens, int64_t num_samples, const SamplingParams& sampling,
@@ -65,10 +64,8 @@ class EngineScheduler {
   // are fed again with `recompute`, and otherwise continue on it.
   void WeightsChanged(Lane lane, bool recompute);
 
-  // A block of the cache for the caller, who must release it. See KvCache::Allocate.
+  // A block of the cache for the caller, who must release it. See KvBlockPool::Allocate.
   int32_t AllocateBlock();
-  KvCache& cache() { return cache_; }
-  const KvCache& cache() const { return cache_; }
   const EngineLimits& limits() const { return limits_; }
   // Running samples, cache and counters; the rest is 0.
   EngineStats stats() const;
@@ -103,7 +100,7 @@ class EngineScheduler {
 
   const ModelConfig config_;
   const EngineLimits limits_;
-  KvCache cache_;
+  KvBlockPool& cache_;
   PrefixIndex prefixes_;
   std::list<RunningGroup> groups_[kNumLanes];
   int64_t running_ = 0;  // samples, also of preempted groups

@@ -4,14 +4,14 @@
 #include "model/dtype.h"
 #include "rollout/engine/engine_batch.h"
 #include "rollout/engine/inference_engine.h"
-#include "rollout/engine/kv_cache.h"
+#include "rollout/engine/kv_block_pool.h"
 #include "rollout/engine/phase_clock.h"
 #include "weights/weight_arena.h"
 
 namespace freshet {
 
-// Forward passes of one model: what an engine computes between EngineScheduler::Fill and Accept.
-// Each row of a batch gives the same bits in any batch. Errors are exceptions (std::bad_alloc,
+// Forward passes of one model on one device, where its weights and its cache are: what an engine
+// computes between EngineScheduler::Fill and Accept. Errors are exceptions (std::bad_alloc,
 // c10::Error). Not thread-safe.
 class ModelRunner {
  public:
@@ -22,10 +22,12 @@ class ModelRunner {
   // fp32. If it throws, the lane has no weights.
   virtual void LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) = 0;
 
-  // Writes keys and values of the batch's tokens to `cache` and returns the logits of the wanted
+  // Writes keys and values of the batch's tokens to the cache and returns the logits of the wanted
   // rows, fp32 [batch.wants.size()][vocab_size], valid until the next call; null if none are
   // wanted. The lane must have weights.
-  virtual const float* Run(Lane lane, const EngineBatch& batch, KvCache& cache) = 0;
+  virtual const float* Run(Lane lane, const EngineBatch& batch) = 0;
+
+  virtual KvBlockPool& cache() = 0;
 
   // Where Run spends its time. In kOther after every call.
   PhaseClock& phases() { return phases_; }

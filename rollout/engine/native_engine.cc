@@ -8,6 +8,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "model/device.h"
 #include "model/dtype.h"
 #include "model/parameter_layout.h"
 #include "rollout/engine/aten_runner.h"
@@ -28,12 +29,10 @@ int64_t CacheBlocks(const ModelConfig& config, const NativeEngineOptions& option
   return std::min(affordable, (options.max_sequences + 1) * full * 2);
 }
 
-EngineLimits MakeLimits(const ModelConfig& config, const NativeEngineOptions& options) {
+EngineLimits MakeLimits(const NativeEngineOptions& options) {
   EngineLimits limits;
   limits.max_sequences = options.max_sequences;
   limits.max_batch_tokens = options.max_batch_tokens;
-  limits.cache_blocks = CacheBlocks(config, options);
-  if (options.bf16) limits.kv_format = KvFormat::kBfloat16;
   limits.prefix_cache = options.prefix_cache;
   limits.expected_new_tokens = options.expected_new_tokens;
   limits.speculative_tokens = options.speculative_tokens;
@@ -45,15 +44,25 @@ MatrixFormat FormatOf(const NativeEngineOptions& options) {
   return options.bf16 ? MatrixFormat::kBfloat16 : MatrixFormat::kFloat32;
 }
 
-std::unique_ptr<ModelRunner> MakeRunner(const ModelConfig& config,
-                                        const NativeEngineOptions& options) {
-  if (options.aten) return std::make_unique<AtenRunner>(config, options.bf16);
+bool UsesAten(const NativeEngineOptions& options) {
+  return options.aten || options.device != "cpu";
+}
+
+absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const ModelConfig& config,
+                                                        const NativeEngineOptions& options) {
+  FRESHET_ASSIGN_OR_RETURN(const at::Device device, OpenDevice(options.device));
+  const int64_t cache_blocks = CacheBlocks(config, options);
+  if (UsesAten(options)) {
+    return std::make_unique<AtenRunner>(config, options.bf16, device, cache_blocks);
+  }
   CpuRunnerOptions runner;
   runner.format = FormatOf(options);
   runner.kernels = options.kernels.has_value()
                        ? *options.kernels
                        : KernelsOfThisCpu(runner.format, options.deterministic).kernels;
   runner.threads = options.threads;
+  if (options.bf16) runner.kv_format = KvFormat::kBfloat16;
+  runner.cache_blocks = cache_blocks;
   return std::make_unique<CpuRunner>(config, runner);
 }
 
@@ -77,7 +86,7 @@ absl::StatusOr<Dtype> ArenaDtype(const WeightSnapshot& snapshot, int64_t num_ele
 }  // namespace
 
 std::string NativeEngine::DescribeKernels(const NativeEngineOptions& options) {
-  if (options.aten) return "ATen";
+  if (UsesAten(options)) return StrCat("ATen on ", options.device);
   const KernelChoice& choice = KernelsOfThisCpu(FormatOf(options), options.deterministic);
   return StrCat(MatrixFormatName(FormatOf(options)), " ", CpuKernelsName(choice.kernels), ": ",
                 choice.reason);
@@ -102,26 +111,29 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
     return InvalidArgument("speculative_tokens ", options.speculative_tokens, " is not from 0 to ",
                            kMaxDraftTokens);
   }
-  if (options.int8_weights && options.aten) {
-    return InvalidArgument("int8_weights needs the CPU kernels, not aten");
+  if (options.int8_weights && UsesAten(options)) {
+    return InvalidArgument("int8 weights need the CPU kernels, not ATen or device ",
+                           options.device);
   }
   if (options.kernels.has_value() && *options.kernels > BestCpuKernels()) {
     return InvalidArgument("this CPU does not have the kernels ", CpuKernelsName(*options.kernels));
   }
   FRESHET_RETURN_IF_ERROR(config.Validate());
   try {
-    return std::unique_ptr<NativeEngine>(new NativeEngine(config, options));
+    FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, MakeRunner(config, options));
+    return std::unique_ptr<NativeEngine>(new NativeEngine(config, options, std::move(runner)));
   } catch (const std::exception& error) {
     return Internal("cannot create the engine: ", std::string(error.what()).substr(0, 300));
   }
 }
 
-NativeEngine::NativeEngine(const ModelConfig& config, const NativeEngineOptions& options)
+NativeEngine::NativeEngine(const ModelConfig& config, const NativeEngineOptions& options,
+                           std::unique_ptr<ModelRunner> runner)
     : config_(config),
       options_(options),
-      scheduler_(config, MakeLimits(config, options)),
-      num_elements_(MakeParameterLayout(config).num_elements),
-      runner_(MakeRunner(config, options)) {}
+      runner_(std::move(runner)),
+      scheduler_(config, MakeLimits(options), runner_->cache()),
+      num_elements_(MakeParameterLayout(config).num_elements) {}
 
 NativeEngine::~NativeEngine() = default;
 
@@ -149,7 +161,7 @@ absl::StatusOr<std::vector<GenerationOutput>> NativeEngine::Poll() {
       if (paused_ && lane == Lane::kRollout) continue;
       const EngineBatch batch = scheduler_.Fill(lane);
       if (batch.size() == 0) continue;
-      const float* logits = runner_->Run(lane, batch, scheduler_.cache());
+      const float* logits = runner_->Run(lane, batch);
       runner_->phases().Enter(Phase::kSampling);
       const auto wanted = static_cast<int64_t>(batch.wants.size());
       if (!AllFinite(logits, wanted * config_.vocab_size)) {
@@ -182,7 +194,7 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
                            config_.vocab_size);
   }
   if (!HasWeights(Lane::kRollout)) return FailedPrecondition("the engine has no weights yet");
-  KvCache& cache = scheduler_.cache();
+  KvBlockPool& cache = runner_->cache();
   const int64_t needed = KvBlocksOfGroup(static_cast<int64_t>(ids.size()) - 1, 0, 0);
   if (needed > cache.num_free()) {
     return ResourceExhausted("no room for ", ids.size(), " tokens: ", needed,
@@ -201,7 +213,7 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
         batch.Add(ids[static_cast<size_t>(i)], i, blocks);
         batch.wants.push_back({nullptr, nullptr, batch.size() - 1});
       }
-      const float* logits = runner_->Run(Lane::kRollout, batch, cache);
+      const float* logits = runner_->Run(Lane::kRollout, batch);
       if (!AllFinite(logits, batch.size() * config_.vocab_size)) {
         return Internal("the model's logits are not finite");
       }
@@ -233,7 +245,7 @@ absl::Status NativeEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot
 
 int64_t NativeEngine::context() const {
   // One block for the copy of a prompt's last, partly filled block.
-  const int64_t cached = (scheduler_.cache().num_blocks() - 1) * kKvBlockTokens;
+  const int64_t cached = (runner_->cache().num_blocks() - 1) * kKvBlockTokens;
   return std::min(config_.max_position_embeddings, cached);
 }
 

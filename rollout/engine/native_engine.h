@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "model/model_config.h"
@@ -29,7 +30,9 @@ struct NativeEngineOptions {
   bool bf16 = false;          // bf16 weights, matrix products, keys and values
   bool int8_weights = false;  // int8 matrix products; the embedding is bf16. Not with aten
   int threads = 1;            // of the kernels, including the caller of Poll
-  bool aten = false;          // compute with ATen instead of the CPU kernels
+  // Of weights and cache: "cpu", "cuda" or "cuda:N". Sampling is on the CPU.
+  std::string device = "cpu";
+  bool aten = false;  // compute with ATen instead of the CPU kernels, as on other devices
   // The choice of the CPU kernels does not depend on measured speeds, as far as they change
   // results.
   bool deterministic = false;
@@ -43,14 +46,16 @@ struct NativeEngineOptions {
 };
 
 // In-process engine: continuous batching on a paged cache, prefill and decode in one batch, one
-// prefill per prompt shared by its samples, weight swaps between batches. Results are
-// batch-invariant: every row of every matrix product is computed the same way in any batch. Not
-// thread-safe. Exceptions of the runner become INTERNAL.
+// prefill per prompt shared by its samples, weight swaps between batches. With the
+// CPU kernels, results are batch-invariant: every row of every matrix product is computed the same
+// way in any batch. Not thread-safe. Exceptions of the runner become INTERNAL.
 class NativeEngine final : public InferenceEngine {
  public:
   // The product kernels that an engine without options.kernels uses on this CPU, and why.
   static std::string DescribeKernels(const NativeEngineOptions& options);
 
+  // INVALID_ARGUMENT naming the option; errors of OpenDevice; INTERNAL: for example, the device has
+  // too little memory.
   static absl::StatusOr<std::unique_ptr<NativeEngine>> Create(const ModelConfig& config,
                                                               const NativeEngineOptions& options);
   ~NativeEngine() override;
@@ -80,14 +85,15 @@ class NativeEngine final : public InferenceEngine {
   absl::StatusOr<std::vector<float>> Score(const std::vector<int32_t>& ids, bool one_by_one);
 
  private:
-  NativeEngine(const ModelConfig& config, const NativeEngineOptions& options);
+  NativeEngine(const ModelConfig& config, const NativeEngineOptions& options,
+               std::unique_ptr<ModelRunner> runner);
   bool HasWeights(Lane lane) const { return versions_[static_cast<int>(lane)].has_value(); }
 
   const ModelConfig config_;
   const NativeEngineOptions options_;
-  EngineScheduler scheduler_;
-  const int64_t num_elements_;  // of the weights
   const std::unique_ptr<ModelRunner> runner_;
+  EngineScheduler scheduler_;   // of the runner's cache
+  const int64_t num_elements_;  // of the weights
   std::optional<PolicyVersion> versions_[kNumLanes];
   bool paused_ = false;
   int64_t weight_swaps_ = 0;

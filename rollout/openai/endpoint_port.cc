@@ -105,14 +105,14 @@ absl::StatusOr<std::string> EndpointPort::BaseUrlFor(const std::string& address)
   const std::optional<HttpAddress> agent = ParseHttpAddress(address);
   const bool elsewhere = agent.has_value() && !runtime::IsLoopback(agent->server);
   if (elsewhere && options_.advertise.empty() && runtime::IsLoopback(server_->address())) {
-    return FailedPrecondition("environment.address ", address, " is not a loopback address, but ",
-                              base_url_,
-                              ", this rollout's OpenAI endpoint, is: name an agent on "
-                              "the same machine 127.0.0.1:PORT. For others start freshet-rollout "
-                              "with ",
-                              kFlag,
-                              ", --openai-token-file and TLS files "
-                              "(docs/agents.md); freshet local takes agents on its machine only");
+    return InvalidArgument("environment.address ", address, " is not a loopback address, but ",
+                           base_url_,
+                           ", this rollout's OpenAI endpoint, is: name an agent on "
+                           "the same machine 127.0.0.1:PORT. For others start freshet-rollout "
+                           "with ",
+                           kFlag,
+                           ", --openai-token-file and TLS files "
+                           "(docs/agents.md); freshet local takes agents on its machine only");
   }
   return base_url_;
 }

@@ -48,7 +48,7 @@ class EndpointPort {
   ApiServiceOptions api() const;
   // "http://HOST:PORT/v1", or what is advertised.
   const std::string& base_url() const { return base_url_; }
-  // The same for the agent at `address`, HOST:PORT or http://HOST:PORT/PATH. FAILED_PRECONDITION,
+  // The same for the agent at `address`, HOST:PORT or http://HOST:PORT/PATH. INVALID_ARGUMENT,
   // naming --openai-listen: the agent is not on loopback, but this port is, and nothing else is
   // advertised.
   absl::StatusOr<std::string> BaseUrlFor(const std::string& address) const;

@@ -99,7 +99,7 @@ absl::Status RolloutWork::OpenEpisodes() {
   if (!spec_.has_environment()) return absl::OkStatus();
   if (HasAgent(spec_)) {
     if (context_.port == nullptr) {
-      return FailedPrecondition(
+      return InvalidArgument(
           "environment.type openai_agent needs the OpenAI endpoint of the rollout, which "
           "--openai-listen turns off");
     }

@@ -296,6 +296,9 @@ class Commands(unittest.TestCase):
         result = self.freshet("generate", MODEL, "a", "--kv-cache-bytes", "1")
         self.assertEqual(result.returncode, 3)
         self.assertIn("--kv-cache-bytes", result.stderr)
+        result = self.freshet("generate", MODEL, "a", "--device", "gpu")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("device gpu is not cpu, cuda or cuda:N", result.stderr)
 
     def test_what_runs_when_the_drain_is_over_gets_an_error(self):
         process = subprocess.Popen(

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -96,13 +97,15 @@ class ParityTest : public testing::TestWithParam<Model> {
                                   PackTrees({{ids, {}}}), 1.0, Entropy::kNone)
                         .logprobs_M);
   }
-  // Options of an engine with our kernels and of one with ATen.
+  // Options of an engine with our kernels and of one with ATen, on the device that the environment
+  // variable FRESHET_TEST_DEVICE names.
   static std::vector<NativeEngineOptions> EngineKinds(bool bf16 = false) {
     NativeEngineOptions kernels;
     kernels.bf16 = bf16;
     kernels.threads = 2;
     NativeEngineOptions aten = kernels;
     aten.aten = true;
+    if (const char* device = std::getenv("FRESHET_TEST_DEVICE")) aten.device = device;
     return {kernels, aten};
   }
   // With bf16 the engine gets its weights as a bf16 trainer publishes them.

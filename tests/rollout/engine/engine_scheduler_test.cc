@@ -1,6 +1,7 @@
 #include "rollout/engine/engine_scheduler.h"
 
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -10,6 +11,7 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rollout/engine/kv_cache.h"
 #include "text/char_tokenizer.h"
 
 namespace freshet {
@@ -28,7 +30,8 @@ constexpr int32_t kStop = 7;
 // the token of `text_` at its position.
 class EngineSchedulerTest : public testing::Test {
  protected:
-  EngineScheduler Make(const EngineLimits& limits) const {
+  // With a cache of `blocks_`.
+  EngineScheduler Make(const EngineLimits& limits) {
     ModelConfig config;
     config.vocab_size = kVocabulary;
     config.hidden_size = 8;
@@ -38,7 +41,7 @@ class EngineSchedulerTest : public testing::Test {
     config.head_dim = 4;
     config.intermediate_size = 8;
     config.max_position_embeddings = 256;
-    return EngineScheduler(config, limits);
+    return EngineScheduler(config, limits, caches_.emplace_back(KvCacheShape{1, 1, 4}, blocks_));
   }
   static GenerationRequest Request(int64_t id, int64_t prompt_tokens, int32_t samples = 1,
                                    Lane lane = Lane::kRollout) {
@@ -69,7 +72,9 @@ class EngineSchedulerTest : public testing::Test {
     return Accept(scheduler, batch, version);
   }
 
-  EngineLimits limits_{.max_sequences = 16, .max_batch_tokens = 64, .cache_blocks = 64};
+  EngineLimits limits_{.max_sequences = 16, .max_batch_tokens = 64};
+  int64_t blocks_ = 64;
+  std::deque<KvCache> caches_;
   int32_t next_ = 2;
   std::vector<int32_t> text_;
 };
@@ -357,7 +362,7 @@ TEST_F(EngineSchedulerTest, LanesDoNotShareTheCache) {
 }
 
 TEST_F(EngineSchedulerTest, WhatIsKeptMakesRoomForOtherTokens) {
-  limits_.cache_blocks = 6;
+  blocks_ = 6;
   EngineScheduler scheduler = Make(limits_);
   const auto accept = [&](const EngineBatch& batch) { return Accept(scheduler, batch); };
   Response response;
@@ -395,7 +400,7 @@ TEST_F(EngineSchedulerTest, TheLanesAreApart) {
 }
 
 TEST_F(EngineSchedulerTest, TheNewestRequestsGiveTheirBlocksUpAndLoseNoTokens) {
-  limits_.cache_blocks = 6;
+  blocks_ = 6;
   limits_.expected_new_tokens = 1;
   EngineScheduler scheduler = Make(limits_);
   // Each takes 2 blocks to begin with, and 4 at its longest.
@@ -427,7 +432,7 @@ TEST_F(EngineSchedulerTest, TheNewestRequestsGiveTheirBlocksUpAndLoseNoTokens) {
 }
 
 TEST_F(EngineSchedulerTest, ALanePreemptsTheOther) {
-  limits_.cache_blocks = 6;
+  blocks_ = 6;
   limits_.expected_new_tokens = 1;
   EngineScheduler scheduler = Make(limits_);
   GenerationRequest request = Request(1, 16);
@@ -449,7 +454,8 @@ TEST_F(EngineSchedulerTest, ALanePreemptsTheOther) {
 // Random requests in a cache that holds few of them.
 TEST_F(EngineSchedulerTest, EverySampleEndsOnceInATightCache) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    limits_ = {.max_sequences = 12, .max_batch_tokens = 24, .cache_blocks = 16};
+    limits_ = {.max_sequences = 12, .max_batch_tokens = 24};
+    blocks_ = 16;
     limits_.expected_new_tokens = 1 + static_cast<int64_t>(RandomBits(seed, 0) % 20);
     limits_.prefix_cache = seed % 2 == 0;
     limits_.speculative_tokens = static_cast<int64_t>(seed % 3) * 8;
@@ -495,7 +501,7 @@ TEST_F(EngineSchedulerTest, EverySampleEndsOnceInATightCache) {
         }
       }
     }
-    EXPECT_EQ(scheduler.stats().cache_blocks_free, limits_.cache_blocks) << "seed " << seed;
+    EXPECT_EQ(scheduler.stats().cache_blocks_free, blocks_) << "seed " << seed;
     EXPECT_EQ(scheduler.stats().running_sequences, 0);
   }
 }
@@ -556,7 +562,7 @@ TEST_F(EngineSchedulerTest, ASampleEndsWithinADraft) {
     EXPECT_EQ(told, expected.response.size());
     EXPECT_EQ(scheduler.stats().tokens_drafted, expected.drafted);
     EXPECT_EQ(scheduler.stats().tokens_accepted, expected.accepted);
-    EXPECT_EQ(scheduler.stats().cache_blocks_free, limits_.cache_blocks);
+    EXPECT_EQ(scheduler.stats().cache_blocks_free, blocks_);
   }
 }
 
@@ -580,12 +586,12 @@ TEST_F(EngineSchedulerTest, DraftsTakeTheRoomThatOthersLeave) {
       << "4 tokens to begin with, then what is left";
   EXPECT_EQ(scheduler.Fill(Lane::kRollout).size(), 0) << "the forward pass failed";
   scheduler.Cancel(3);
-  EXPECT_EQ(scheduler.stats().cache_blocks_free, limits_.cache_blocks);
+  EXPECT_EQ(scheduler.stats().cache_blocks_free, blocks_);
 }
 
 TEST_F(EngineSchedulerTest, RefusesWhatDoesNotFit) {
   limits_.max_sequences = 4;
-  limits_.cache_blocks = 6;
+  blocks_ = 6;
   EngineScheduler scheduler = Make(limits_);
   EXPECT_THAT(Message(scheduler.Submit(Request(1, 100))), HasSubstr("cache blocks"));
   ASSERT_TRUE(scheduler.Submit(Request(2, 4, 3)).ok());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rollout/engine/engine_scheduler.h"
+#include "rollout/engine/kv_cache.h"
 
 namespace freshet {
 
@@ -25,7 +26,8 @@ class ScriptedEngine final : public InferenceEngine {
   int64_t max_tokens = 0;  // of its stats
 
   explicit ScriptedEngine(int64_t max_sequences = 8, int64_t cache_blocks = 64)
-      : scheduler_(Config(), {.max_sequences = max_sequences, .cache_blocks = cache_blocks}) {}
+      : cache_({1, 1, 4}, cache_blocks),
+        scheduler_(Config(), {.max_sequences = max_sequences}, cache_) {}
 
   int64_t Admissible(int64_t prompt_tokens, int64_t num_samples, const SamplingParams& sampling,
                      int64_t most) const override {
@@ -72,6 +74,7 @@ class ScriptedEngine final : public InferenceEngine {
     return config;
   }
 
+  KvCache cache_;
   EngineScheduler scheduler_;
 };
 

@@ -1,0 +1,19 @@
+#ifndef FRESHET_MODEL_DEVICE_H_
+#define FRESHET_MODEL_DEVICE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "model/torch.h"
+
+namespace freshet {
+
+// The device named "cpu", "cuda" or "cuda:N". The first call for CUDA loads LibTorch's CUDA
+// library, which is not linked, so that programs start without it. INVALID_ARGUMENT: another name.
+// FAILED_PRECONDITION, with the reason: the library cannot be loaded, or there is no such GPU.
+// Thread-safe.
+absl::StatusOr<at::Device> OpenDevice(const std::string& name);
+
+}  // namespace freshet
+
+#endif  // FRESHET_MODEL_DEVICE_H_

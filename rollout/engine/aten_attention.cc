@@ -1,0 +1,111 @@
+#include "rollout/engine/aten_attention.h"
+
+#include <algorithm>
+
+#include "model/kv_cache_size.h"
+
+namespace freshet {
+namespace {
+
+// Consecutive queries of one sequence.
+struct SequenceRun {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+// By the number of queries.
+std::map<int64_t, std::vector<SequenceRun>> FindSequences(const EngineBatch& batch) {
+  std::map<int64_t, std::vector<SequenceRun>> by_count;
+  SequenceRun run;
+  for (int64_t i = 0; i < batch.size(); ++i) {
+    ++run.count;
+    const auto next = static_cast<size_t>(i) + 1;
+    if (next < batch.queries.size() &&
+        batch.queries[next].blocks == batch.queries[next - 1].blocks) {
+      continue;
+    }
+    by_count[run.count].push_back(run);
+    run = {i + 1, 0};
+  }
+  return by_count;
+}
+
+at::Tensor OnDevice(const std::vector<int64_t>& numbers, at::Device device) {
+  return at::tensor(numbers, at::kLong).to(device);
+}
+
+}  // namespace
+
+AtenAttention::AtenAttention(const EngineBatch& batch, at::Device device) {
+  std::vector<int64_t> slots;
+  for (const auto& [block, slot] : batch.slots) slots.push_back(block * kKvBlockTokens + slot);
+  slots_N_ = OnDevice(slots, device);
+  for (const auto& [count, runs] : FindSequences(batch)) {
+    Part& part = parts_.emplace_back();
+    part.sequences = static_cast<int64_t>(runs.size());
+    part.queries = count;
+    std::vector<int64_t> rows;
+    std::vector<int64_t> num_keys;
+    for (const SequenceRun& run : runs) {
+      for (int64_t i = run.first; i < run.first + run.count; ++i) {
+        rows.push_back(i);
+        num_keys.push_back(batch.queries[static_cast<size_t>(i)].num_keys);
+      }
+    }
+    part.keys = *std::ranges::max_element(num_keys);
+    std::vector<int64_t> keys;
+    for (const SequenceRun& run : runs) {
+      const PagedQuery& last = batch.queries[static_cast<size_t>(run.first + run.count - 1)];
+      for (int64_t key = 0; key < part.keys; ++key) {
+        // The padding is masked, but must not read slots that were never written.
+        const int64_t there = key < last.num_keys ? key : 0;
+        keys.push_back(last.blocks[there / kKvBlockTokens] * kKvBlockTokens +
+                       there % kKvBlockTokens);
+      }
+    }
+    part.rows = OnDevice(rows, device);
+    part.slots = OnDevice(keys, device);
+    part.num_keys = OnDevice(num_keys, device).view({part.sequences, part.queries});
+  }
+}
+
+const at::Tensor& AtenAttention::Mask(Part& part, int64_t window, int64_t heads_per_kv_head) {
+  at::Tensor& mask = part.masks[window];
+  if (mask.defined()) return mask;
+  const at::Tensor key = at::arange(part.keys, part.num_keys.options());
+  const at::Tensor end = part.num_keys.unsqueeze(-1);
+  at::Tensor seen = key < end;
+  if (window > 0) seen = seen.logical_and(key >= end - window);
+  mask = seen.repeat({1, heads_per_kv_head, 1}).unsqueeze(1);
+  return mask;
+}
+
+at::Tensor AtenAttention::Attend(const AtenKvCache& cache, int64_t layer, int64_t window,
+                                 const at::Tensor& q_NAD) {
+  const int64_t heads = q_NAD.size(1);
+  const int64_t dim = q_NAD.size(2);
+  at::Tensor out = at::empty({q_NAD.size(0), heads * dim}, q_NAD.options());
+  for (Part& part : parts_) {
+    const int64_t n = part.queries;
+    const at::Tensor k = cache.Keys(layer, part.slots);
+    const int64_t kv_heads = k.size(1);
+    const int64_t per_kv_head = heads / kv_heads;
+    const auto by_head = [&](const at::Tensor& keys) {
+      return keys.view({part.sequences, part.keys, kv_heads, dim}).transpose(1, 2);
+    };
+    // The query heads of a key head are further queries of it: [B, K, heads of it * n, D].
+    const at::Tensor q = q_NAD.index_select(0, part.rows)
+                             .view({part.sequences, n, kv_heads, per_kv_head, dim})
+                             .permute({0, 2, 3, 1, 4})
+                             .reshape({part.sequences, kv_heads, per_kv_head * n, dim});
+    const at::Tensor mixed = at::scaled_dot_product_attention(
+        q, by_head(k), by_head(cache.Values(layer, part.slots)), Mask(part, window, per_kv_head));
+    out.index_copy_(0, part.rows,
+                    mixed.view({part.sequences, kv_heads, per_kv_head, n, dim})
+                        .permute({0, 3, 1, 2, 4})
+                        .reshape({part.sequences * n, heads * dim}));
+  }
+  return out;
+}
+
+}  // namespace freshet
