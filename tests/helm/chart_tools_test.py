@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Unit tests of the chart checks, without helm and network."""
 import os
+import re
 import sys
 import unittest
 
@@ -80,6 +81,18 @@ class KindsTest(unittest.TestCase):
                                 {"Certificate", "Deployment", "HorizontalPodAutoscaler", "LeaderWorkerSet", "NetworkPolicy",
                                  "Pod", "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "ScaledObject",
                                  "ServiceMonitor", "StatefulSet", "TriggerAuthentication"})
+
+
+class ValuesTest(unittest.TestCase):
+    def test_every_value_or_a_key_around_it_has_a_comment(self):
+        described, previous = None, ""
+        with open(os.path.join(check_chart.CHART, "values.yaml"), encoding="utf-8") as values:
+            for line in values:
+                key = re.match(r"( *)\w+:( .+)?$", line)
+                if key and (described is None or len(key[1]) <= described):
+                    described = len(key[1]) if "# -- " in previous else None
+                    self.assertFalse(key[2] and described is None, line)
+                previous = line
 
 
 if __name__ == "__main__":
