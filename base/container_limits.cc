@@ -1,6 +1,8 @@
 #include "base/container_limits.h"
 
+#include <algorithm>
 #include <fstream>
+#include <thread>
 
 namespace freshet {
 namespace {
@@ -38,6 +40,11 @@ ContainerLimits ReadContainerLimits(const std::string& root) {
   // Version 1 says "no limit" by a number close to 2^63.
   if (memory.has_value() && *memory < 1e18) limits.memory_bytes = static_cast<int64_t>(*memory);
   return limits;
+}
+
+int UsableProcessors(const ContainerLimits& limits) {
+  const auto machine = static_cast<double>(std::thread::hardware_concurrency());
+  return std::max(1, static_cast<int>(std::min(limits.cpus.value_or(machine), machine)));
 }
 
 }  // namespace freshet

@@ -17,6 +17,10 @@ struct ContainerLimits {
 // limit. In a container `root` is its own cgroup; limits of the cgroups around it are not seen.
 ContainerLimits ReadContainerLimits(const std::string& root = "/sys/fs/cgroup");
 
+// Threads that can compute at once: as many as `limits` and the machine's processors allow, and at
+// least 1.
+int UsableProcessors(const ContainerLimits& limits);
+
 }  // namespace freshet
 
 #endif  // FRESHET_BASE_CONTAINER_LIMITS_H_

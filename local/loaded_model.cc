@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -61,11 +60,7 @@ NativeEngineOptions CommandEngineOptions(const ComputeOptions& compute) {
   options.bf16 = compute.dtype != "fp32";
   options.int8_weights = compute.dtype == "int8";
   options.device = compute.device;
-  options.threads = compute.threads;
-  if (options.threads == 0) {
-    const double machine = std::thread::hardware_concurrency();
-    options.threads = std::max(1, static_cast<int>(std::min(limits.cpus.value_or(256), machine)));
-  }
+  options.threads = compute.threads > 0 ? compute.threads : UsableProcessors(limits);
   options.cache_bytes = std::min(options.cache_bytes, limits.memory_bytes.value_or(INT64_MAX) / 4);
   if (compute.kv_cache_bytes > 0) options.cache_bytes = compute.kv_cache_bytes;
   return options;

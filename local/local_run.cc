@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "base/container_limits.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -202,10 +203,11 @@ absl::Status LocalRun::MakeStore(Roles& roles) {
 absl::Status LocalRun::MakeLearner(Roles& roles) {
   FRESHET_ASSIGN_OR_RETURN(
       roles.learner,
-      PolicyLearner::Create(MakeLearnerOptions(setup_.spec, setup_.model.config, setup_.loss),
+      PolicyLearner::Create(MakeLearnerOptions(setup_.spec, setup_.model.config, setup_.loss,
+                                               UsableProcessors(ReadContainerLimits())),
                             clock_));
   display_.ShowSetup(DescribeSetup(setup_, folder_.path(), roles.learner->num_parameters(),
-                                   options_.resume.origin));
+                                   roles.learner->threads(), options_.resume.origin));
   TrainingRowsOfDataset rows(*setup_.data.train);
   const std::optional<FoundCheckpoint>& checkpoint = options_.resume.checkpoint;
   const absl::Time began = clock_.Now();

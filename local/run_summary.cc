@@ -8,6 +8,7 @@
 #include "base/str_cat.h"
 #include "job/eval_sets.h"
 #include "job/loss_spec.h"
+#include "rollout/worker/rollout_setup.h"
 #include "runlog/metrics_log.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 
@@ -59,7 +60,7 @@ std::string NewestCheckpoint(const std::string& run_dir) {
 }  // namespace
 
 SetupView DescribeSetup(const JobSetup& setup, const std::string& run_dir, int64_t parameters,
-                        const StoreOrigin& origin) {
+                        int trainer_threads, const StoreOrigin& origin) {
   const JobSpec& spec = setup.spec;
   SetupView view;
   view.job = spec.name();
@@ -83,7 +84,8 @@ SetupView DescribeSetup(const JobSetup& setup, const std::string& run_dir, int64
   if (spec.has_eval()) {
     view.evaluation = DescribeEvaluation(spec);
   }
-  view.threads = "1 trainer, 1 rollout engine, 1 scorer";
+  view.threads = StrCat(trainer_threads, " trainer, ", MakeEngineOptions(spec).threads,
+                        " rollout engine, 1 scorer");
   view.checkpoints = StrCat("every ", spec.checkpoint().every_steps(), " steps, ",
                             spec.checkpoint().keep_last(), " kept");
   view.run_dir = run_dir;

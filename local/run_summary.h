@@ -12,7 +12,7 @@ namespace freshet {
 
 // Contents of the display before a run starts.
 SetupView DescribeSetup(const JobSetup& setup, const std::string& run_dir, int64_t parameters,
-                        const StoreOrigin& origin);
+                        int trainer_threads, const StoreOrigin& origin);
 
 // Contents of the display at the end, read back from the run folder. `failure` OK: finished or
 // interrupted.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/container_limits.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "job/loss_setup.h"
@@ -46,7 +47,9 @@ absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& s
   const LossSpec& resolved = std::get<LossSpec>(loss);
   FRESHET_ASSIGN_OR_RETURN(
       std::unique_ptr<PolicyLearner> learner,
-      PolicyLearner::Create(MakeLearnerOptions(start.spec, model.config, resolved), clock_));
+      PolicyLearner::Create(MakeLearnerOptions(start.spec, model.config, resolved,
+                                               UsableProcessors(ReadContainerLimits())),
+                            clock_));
   StartedLearner started;
   started.has_reference = resolved.NeedsReference();
   FRESHET_RETURN_IF_ERROR(LoadWeights(start, model, started.has_reference, *learner));

@@ -3,11 +3,11 @@
 
 #include <memory>
 
+#include "base/thread_pool.h"
 #include "model/model_config.h"
 #include "model/rope.h"
 #include "rollout/engine/kernels/cpu_features.h"
 #include "rollout/engine/kernels/matrix.h"
-#include "rollout/engine/kernels/thread_pool.h"
 #include "rollout/engine/kv_cache.h"
 #include "rollout/engine/model_runner.h"
 

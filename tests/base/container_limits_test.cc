@@ -34,6 +34,13 @@ TEST_P(ContainerLimitsTest, ReadsBothVersions) {
   EXPECT_EQ(limits.memory_bytes, GetParam().memory_bytes);
 }
 
+TEST(UsableProcessors, AreThoseOfTheLimit) {
+  EXPECT_EQ(UsableProcessors({.cpus = 1.9, .memory_bytes = {}}), 1);
+  EXPECT_EQ(UsableProcessors({.cpus = 0.2, .memory_bytes = {}}), 1);
+  EXPECT_GE(UsableProcessors({}), 1);
+  EXPECT_EQ(UsableProcessors({.cpus = 1e6, .memory_bytes = {}}), UsableProcessors({}));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Cgroups, ContainerLimitsTest,
     testing::Values(Case{"Version2",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <utility>
 
 #include "base/log.h"
@@ -64,10 +65,6 @@ absl::Status FillMasters(const std::string& checkpoint_dir, const ParameterLayou
 
 }  // namespace
 
-absl::Status TorchError(const std::exception& error) {
-  return Internal("training failed: ", std::string(error.what()).substr(0, 300));
-}
-
 std::vector<TrainedParameter> TrainedParameters(const TransformerWeights& weights) {
   std::vector<TrainedParameter> leaves;
   TransformerWeights copy = weights;  // of the tensors' handles
@@ -84,8 +81,10 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> PolicyLearner::Create(PolicyLearn
                                                                      const Clock& clock) {
   FRESHET_RETURN_IF_ERROR(options.model.Validate());
   FRESHET_RETURN_IF_ERROR(ValidateSchedule(options.schedule));
-  if (options.minibatches_per_step < 1 || options.max_tokens_per_microbatch < 1) {
-    return InvalidArgument("minibatches_per_step and max_tokens_per_microbatch must be at least 1");
+  if (options.minibatches_per_step < 1 || options.max_tokens_per_microbatch < 1 ||
+      options.threads < 1) {
+    return InvalidArgument(
+        "minibatches_per_step, max_tokens_per_microbatch and threads must be at least 1");
   }
   try {
     std::unique_ptr<PolicyLearner> learner(
@@ -157,22 +156,24 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
       total += static_cast<int64_t>(example.answer.size());
     }
     state_->optimizer->ZeroGrad();
-    double nll = 0;
-    for (const auto& [begin, end] :
-         SplitByTokens(trees, state_->options.max_tokens_per_microbatch)) {
-      const std::vector<PackTree> run(trees.begin() + static_cast<ptrdiff_t>(begin),
-                                      trees.begin() + static_cast<ptrdiff_t>(end));
+    const std::vector<std::pair<size_t, size_t>> runs = state_->Split(trees);
+    std::vector<double> nll(runs.size());
+    const auto run_loss = [&](size_t run) -> absl::StatusOr<at::Tensor> {
+      const auto& [begin, end] = runs[run];
+      const std::vector<PackTree> part(trees.begin() + static_cast<ptrdiff_t>(begin),
+                                       trees.begin() + static_cast<ptrdiff_t>(end));
       const TargetLogprobs out =
-          state_->Forward(state_->weights, PackTrees(run), 1.0, Entropy::kNone);
+          state_->Forward(state_->weights, PackTrees(part), 1.0, Entropy::kNone);
       FRESHET_ASSIGN_OR_RETURN(
-          const SftOutput loss,
+          SftOutput loss,
           SftLoss(out.logprobs_M, at::ones_like(out.logprobs_M), static_cast<double>(total)));
-      loss.loss.backward();
-      nll += loss.nll_sum;
-    }
+      nll[run] = loss.nll_sum;
+      return std::move(loss.loss);
+    };
+    FRESHET_RETURN_IF_ERROR(state_->microbatches.AddGradients(runs.size(), run_loss));
     FRESHET_RETURN_IF_ERROR(state_->optimizer->Step(learning_rate).status());
     state_->optimizer->ZeroGrad();  // frees the gradients
-    return nll / static_cast<double>(total);
+    return std::accumulate(nll.begin(), nll.end(), 0.0) / static_cast<double>(total);
   } catch (const std::exception& error) {
     return TorchError(error);
   }
@@ -245,5 +246,7 @@ std::vector<WeightEntry> PolicyLearner::WeightEntries() const {
 }
 
 int64_t PolicyLearner::num_parameters() const { return state_->layout.num_parameters; }
+
+int PolicyLearner::threads() const { return state_->microbatches.threads(); }
 
 }  // namespace freshet

@@ -23,6 +23,7 @@ struct PolicyLearnerOptions {
   LossSpec loss;
   int64_t minibatches_per_step = 1;  // optimizer steps per training step
   int64_t max_tokens_per_microbatch = 8192;
+  int threads = 1;               // computes with up to this many; the result does not depend on it
   double temperature = 1.0;      // of the rollouts; 0 counts as 1
   int64_t max_new_tokens = 1;    // constant of the sequence_sum_norm aggregate
   bool whole_responses = false;  // see MakeTrainingRows
@@ -79,17 +80,19 @@ class PolicyLearner final : public Learner {
   // Of the arena.
   std::vector<WeightEntry> WeightEntries() const;
   int64_t num_parameters() const;
+  int threads() const;
 
  private:
   struct State;
   struct Minibatch;
+  struct RunLoss;
   struct Sums;
   explicit PolicyLearner(std::unique_ptr<State> state);
 
   absl::Status TrainMinibatches(const std::vector<Minibatch>& minibatches, int64_t step,
                                 Sums& sums);
   absl::Status TrainMinibatch(const Minibatch& minibatch, int64_t step, Sums& sums);
-  absl::Status AccumulateRun(const Minibatch& minibatch, size_t run, Sums& sums);
+  absl::StatusOr<RunLoss> ComputeRun(const Minibatch& minibatch, size_t run) const;
   absl::Status FillProximal(Minibatch& minibatch);
   absl::Status ResetOptimizer();
 

@@ -1,13 +1,13 @@
 #ifndef FRESHET_TRAINER_LEARNER_POLICY_LEARNER_STATE_H_
 #define FRESHET_TRAINER_LEARNER_POLICY_LEARNER_STATE_H_
 
-#include <exception>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "model/packed_forward.h"
 #include "model/transformer.h"
+#include "trainer/learner/microbatches.h"
 #include "trainer/learner/optimizer.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/learner/training_rows.h"
@@ -16,9 +16,6 @@
 // Internal to PolicyLearner's source files.
 
 namespace freshet {
-
-// Converts an exception thrown by LibTorch.
-absl::Status TorchError(const std::exception& error);
 
 // The tensors of `weights` to optimize, in a fixed order; a tied head appears once.
 std::vector<TrainedParameter> TrainedParameters(const TransformerWeights& weights);
@@ -30,7 +27,9 @@ struct PolicyLearner::State {
         layout(MakeParameterLayout(options.model)),
         model(options.model),
         flat(at::zeros({layout.num_elements}, at::kFloat)),
-        weights(ViewWeights(layout, flat)) {
+        weights(ViewWeights(layout, flat)),
+        microbatches(MicrobatchThreads(options.threads, layout.num_elements),
+                     TrainedParameters(weights)) {
     for (TrainedParameter& leaf : TrainedParameters(weights)) leaf.value.set_requires_grad(true);
   }
 
@@ -40,12 +39,19 @@ struct PolicyLearner::State {
   Transformer model;
   at::Tensor flat;
   TransformerWeights weights;  // leaves that are views of `flat`
+  Microbatches microbatches;
   std::optional<AdamW> optimizer;
   std::optional<at::Tensor> reference;  // flat arena of the frozen policy
   at::Tensor rounded;                   // the last Arena() of a bf16 learner, until the next step
 
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
   at::ScalarType dtype() const { return options.bf16 ? at::kBFloat16 : at::kFloat; }
+
+  // Ranges of trees, one for each microbatch.
+  std::vector<std::pair<size_t, size_t>> Split(const std::vector<PackTree>& trees) const {
+    return SplitByTokens(
+        trees, MicrobatchTokens(trees, options.max_tokens_per_microbatch, layout.num_elements));
+  }
 
   TargetLogprobs Forward(const TransformerWeights& with, const PackedBatch& batch, double temp,
                          Entropy entropy) const {
@@ -61,11 +67,29 @@ struct PolicyLearner::Minibatch {
   LossNormalizer normalizer;
 };
 
+struct PolicyLearner::RunLoss {
+  LossOutput output;
+  double model_flops = 0;
+};
+
 struct PolicyLearner::Sums {
   double loss = 0, grad_norm = 0, entropy = 0, kl_behavior = 0, kl_ref = 0, weight = 0;
   double optimizer_seconds = 0, logprob_diff = 0, model_flops = 0;
   int64_t tokens = 0, clipped = 0;
   ImportanceRatios ratios;
+
+  void Add(const RunLoss& run) {
+    loss += run.output.loss_value;
+    entropy += run.output.entropy_sum;
+    kl_behavior += run.output.kl_behavior_sum;
+    kl_ref += run.output.kl_ref_sum;
+    weight += run.output.correction_weight_sum;
+    logprob_diff += run.output.logprob_diff_sum;
+    model_flops += run.model_flops;
+    tokens += run.output.tokens;
+    clipped += run.output.clipped_tokens;
+    ratios.Add(run.output.importance_ratios);
+  }
 };
 
 }  // namespace freshet

@@ -29,7 +29,7 @@ absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
   }
   try {
     for (Minibatch& minibatch : minibatches) {
-      minibatch.runs = SplitByTokens(minibatch.rows.trees, options.max_tokens_per_microbatch);
+      minibatch.runs = state_->Split(minibatch.rows.trees);
       minibatch.normalizer = {static_cast<double>(minibatch.rows.loss_tokens),
                               static_cast<double>(minibatch.rows.num_sequences),
                               static_cast<double>(options.max_new_tokens)};
@@ -63,15 +63,17 @@ absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
 }
 
 absl::Status PolicyLearner::FillProximal(Minibatch& minibatch) {
-  const at::NoGradGuard no_grad;
-  for (const auto& [begin, end] : minibatch.runs) {
+  minibatch.proximal.resize(minibatch.runs.size());
+  return state_->microbatches.ForEach(minibatch.runs.size(), [&](size_t run) {
+    const at::NoGradGuard no_grad;
+    const auto& [begin, end] = minibatch.runs[run];
     const std::vector<PackTree> trees(minibatch.rows.trees.begin() + static_cast<ptrdiff_t>(begin),
                                       minibatch.rows.trees.begin() + static_cast<ptrdiff_t>(end));
-    minibatch.proximal.push_back(
+    minibatch.proximal[run] =
         state_->Forward(state_->weights, PackTrees(trees), state_->temperature(), Entropy::kNone)
-            .logprobs_M);
-  }
-  return absl::OkStatus();
+            .logprobs_M;
+    return absl::OkStatus();
+  });
 }
 
 // All updates of a step or none: if a later minibatch fails, the earlier ones are undone.
@@ -100,9 +102,13 @@ absl::Status PolicyLearner::TrainMinibatches(const std::vector<Minibatch>& minib
 
 absl::Status PolicyLearner::TrainMinibatch(const Minibatch& minibatch, int64_t step, Sums& sums) {
   state_->optimizer->ZeroGrad();
-  for (size_t run = 0; run < minibatch.runs.size(); ++run) {
-    FRESHET_RETURN_IF_ERROR(AccumulateRun(minibatch, run, sums));
-  }
+  std::vector<RunLoss> losses(minibatch.runs.size());
+  const auto run_loss = [&](size_t run) -> absl::StatusOr<at::Tensor> {
+    FRESHET_ASSIGN_OR_RETURN(losses[run], ComputeRun(minibatch, run));
+    return std::exchange(losses[run].output.loss, at::Tensor());
+  };
+  FRESHET_RETURN_IF_ERROR(state_->microbatches.AddGradients(losses.size(), run_loss));
+  for (const RunLoss& loss : losses) sums.Add(loss);
   const absl::Time start = state_->clock.Now();
   FRESHET_ASSIGN_OR_RETURN(const StepReport report,
                            state_->optimizer->Step(LearningRate(state_->options.schedule, step)));
@@ -112,7 +118,8 @@ absl::Status PolicyLearner::TrainMinibatch(const Minibatch& minibatch, int64_t s
   return absl::OkStatus();
 }
 
-absl::Status PolicyLearner::AccumulateRun(const Minibatch& minibatch, size_t run, Sums& sums) {
+absl::StatusOr<PolicyLearner::RunLoss> PolicyLearner::ComputeRun(const Minibatch& minibatch,
+                                                                 size_t run) const {
   const auto& [begin, end] = minibatch.runs[run];
   std::vector<PackTree> trees;
   TrainingRows::Columns columns;
@@ -151,22 +158,10 @@ absl::Status PolicyLearner::AccumulateRun(const Minibatch& minibatch, size_t run
   inputs.loss_mask_N = ToTensor(columns.loss_mask);
   inputs.sequence_index_N = ToTensor(columns.sequence_index);
   inputs.num_sequences = columns.num_sequences;
-  const absl::StatusOr<LossOutput> loss =
-      PolicyLoss(state_->options.loss, inputs, minibatch.normalizer);
+  absl::StatusOr<LossOutput> loss = PolicyLoss(state_->options.loss, inputs, minibatch.normalizer);
   // A non-finite value here comes from the model: the step fails and the weights are unchanged.
   if (!loss.ok()) return FailedPrecondition(Message(loss.status()));
-  loss->loss.backward();
-  sums.loss += loss->loss_value;
-  sums.entropy += loss->entropy_sum;
-  sums.kl_behavior += loss->kl_behavior_sum;
-  sums.kl_ref += loss->kl_ref_sum;
-  sums.logprob_diff += loss->logprob_diff_sum;
-  sums.ratios.Add(loss->importance_ratios);
-  sums.model_flops += TrainingFlops(state_->options.model, trees);
-  sums.weight += loss->correction_weight_sum;
-  sums.tokens += loss->tokens;
-  sums.clipped += loss->clipped_tokens;
-  return absl::OkStatus();
+  return RunLoss{*std::move(loss), TrainingFlops(state_->options.model, trees)};
 }
 
 }  // namespace freshet

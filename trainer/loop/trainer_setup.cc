@@ -17,13 +17,15 @@ LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec) {
 }
 
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
-                                        const LossSpec& loss) {
+                                        const LossSpec& loss, int processors) {
   PolicyLearnerOptions options;
   options.model = model;
   options.bf16 = spec.model().dtype() == "bf16";
   options.loss = loss;
   options.minibatches_per_step = spec.trainer().minibatches_per_step();
   options.max_tokens_per_microbatch = spec.trainer().max_tokens_per_microbatch();
+  options.threads =
+      spec.trainer().has_threads() ? static_cast<int>(spec.trainer().threads()) : processors;
   options.temperature = spec.rollout().temperature();
   options.max_new_tokens = spec.rollout().max_new_tokens();
   options.whole_responses = spec.environment().type() == "openai_agent" ||

@@ -17,8 +17,9 @@ namespace freshet {
 
 LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec);
 
+// `processors`: threads of a job that sets no number.
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
-                                        const LossSpec& loss);
+                                        const LossSpec& loss, int processors = 1);
 
 // Of the weights in checkpoints, for ModelTextFiles.
 Dtype CheckpointDtype(const job::v1::JobSpec& spec);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/str_cat.h"
+#include "base/thread_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/dtype.h"
@@ -13,7 +14,6 @@
 #include "rollout/engine/kernels/matrix.h"
 #include "rollout/engine/kernels/row_ops.h"
 #include "rollout/engine/kernels/softmax.h"
-#include "rollout/engine/kernels/thread_pool.h"
 #include "tests/rollout/engine/random_numbers.h"
 
 namespace freshet {

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/str_cat.h"
+#include "base/thread_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/dtype.h"
 #include "rollout/engine/kernels/matrix.h"
 #include "rollout/engine/kernels/multiply_kernels.h"
-#include "rollout/engine/kernels/thread_pool.h"
 #include "tests/rollout/engine/random_numbers.h"
 
 #undef _tile_dpbf16ps

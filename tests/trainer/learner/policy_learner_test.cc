@@ -105,6 +105,24 @@ TEST_F(PolicyLearnerTest, TheSameBatchesGiveTheSameBits) {
   EXPECT_EQ(run(), run());
 }
 
+TEST_F(PolicyLearnerTest, ThreadsDoNotChangeTheBits) {
+  options_.minibatches_per_step = 2;
+  options_.loss.kl = {KlKind::kK3, 0.1};
+  const auto run = [&](int threads) {
+    options_.threads = threads;
+    const auto learner = MakeLearner();
+    learner->FreezeReference();
+    std::vector<SftExample> examples;
+    for (uint64_t i = 0; i < 200; ++i) examples.push_back({Tokens(6, i), Tokens(5, 1000 + i)});
+    EXPECT_TRUE(learner->SftStep(examples, 0.01).ok());
+    Train(*learner, 1, OnPolicyGroups(*learner, 120));
+    return Weights(*learner);
+  };
+  const std::vector<float> weights = run(1);
+  EXPECT_EQ(run(2), weights);
+  EXPECT_EQ(run(3), weights);
+}
+
 // On data of the starting policy, the proximal log-probs equal the behaviour's. If they were taken
 // after the first update, every ratio of the second minibatch would be 1.
 TEST_F(PolicyLearnerTest, MinibatchesShareTheProximalPolicyFromBeforeTheFirst) {

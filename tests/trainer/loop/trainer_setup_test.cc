@@ -49,6 +49,10 @@ TEST(TrainerSetup, TheLearnerIsMadeForTheJob) {
   EXPECT_DOUBLE_EQ(options.beta2, 0.98);
   EXPECT_FALSE(options.bf16);
   EXPECT_FALSE(options.whole_responses);
+  EXPECT_EQ(MakeLearnerOptions(Job(), model, LossSpec{}, /*processors=*/6).threads, 6);
+  job::v1::JobSpec job = Job();
+  job.mutable_trainer()->set_threads(3);
+  EXPECT_EQ(MakeLearnerOptions(job, model, LossSpec{}, /*processors=*/6).threads, 3);
 }
 
 TEST(TrainerSetup, ConversationsHaveAPromptOfTheirOwn) {

@@ -1,10 +1,10 @@
-#include "rollout/engine/kernels/thread_pool.h"
+#include "base/thread_pool.h"
 
 namespace freshet {
 namespace {
 
-// Loops of a forward pass follow each other within microseconds, so a thread looks for the next one
-// this often before it sleeps.
+// An engine's loops follow each other within microseconds, so a thread looks for the next one this
+// often before it sleeps.
 constexpr int kSpins = 2000;
 
 inline void Pause() {

@@ -1,5 +1,5 @@
-#ifndef FRESHET_ROLLOUT_ENGINE_KERNELS_THREAD_POOL_H_
-#define FRESHET_ROLLOUT_ENGINE_KERNELS_THREAD_POOL_H_
+#ifndef FRESHET_BASE_THREAD_POOL_H_
+#define FRESHET_BASE_THREAD_POOL_H_
 
 #include <atomic>
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace freshet {
 
-// Threads that share the loops of one engine. A loop costs a few microseconds, so loops of a decode
-// step may be short. For is called by one thread at a time.
+// Threads that share the loops of one caller. A loop costs a few microseconds, so loops may be
+// short. For is called by one thread at a time.
 class ThreadPool {
  public:
   // `threads` includes the caller of For; at least 1. Throws std::system_error if they cannot
@@ -43,4 +43,4 @@ class ThreadPool {
 
 }  // namespace freshet
 
-#endif  // FRESHET_ROLLOUT_ENGINE_KERNELS_THREAD_POOL_H_
+#endif  // FRESHET_BASE_THREAD_POOL_H_

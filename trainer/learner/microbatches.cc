@@ -1,0 +1,105 @@
+#include "trainer/learner/microbatches.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "model/torch_threads.h"
+
+namespace freshet {
+namespace {
+
+// A microbatch of fewer tokens spends more time on calls of operations than it computes.
+constexpr int64_t kLeastTokens = 256;
+constexpr int64_t kMostParts = 8;
+constexpr int64_t kMostGradientBytes = int64_t{1} << 30;  // of all copies
+
+int64_t MostGradientCopies(int64_t num_parameters) {
+  return kMostGradientBytes / (std::max<int64_t>(num_parameters, 1) * int64_t{sizeof(float)});
+}
+
+}  // namespace
+
+absl::Status TorchError(const std::exception& error) {
+  return Internal("training failed: ", std::string(error.what()).substr(0, 300));
+}
+
+int64_t MicrobatchTokens(const std::vector<PackTree>& trees, int64_t max_tokens,
+                         int64_t num_parameters) {
+  if (MostGradientCopies(num_parameters) < 2) return max_tokens;
+  int64_t tokens = 0;
+  int64_t largest = 0;
+  for (const PackTree& tree : trees) {
+    tokens += PackedTokens(tree);
+    largest = std::max(largest, PackedTokens(tree));
+  }
+  int64_t parts = 1;
+  while (parts < kMostParts && tokens / (2 * parts) >= kLeastTokens) parts *= 2;
+  // Trees are not divided: with room for one more, `parts` microbatches hold them all.
+  return std::min(max_tokens, tokens / parts + (parts > 1 ? largest : 1));
+}
+
+int MicrobatchThreads(int threads, int64_t num_parameters) {
+  const int64_t most = std::min(kMostParts, MostGradientCopies(num_parameters));
+  return static_cast<int>(std::clamp<int64_t>(threads, 1, std::max<int64_t>(most, 1)));
+}
+
+Microbatches::Microbatches(int threads, std::vector<TrainedParameter> leaves) : pool_(threads) {
+  for (TrainedParameter& leaf : leaves) leaves_.push_back(std::move(leaf.value));
+}
+
+absl::Status Microbatches::ForEach(size_t count,
+                                   absl::FunctionRef<absl::Status(size_t microbatch)> task) {
+  std::vector<absl::Status> results(count);
+  pool_.For(static_cast<int64_t>(count), [&](int64_t i, int) {
+    UseOneTorchThread();
+    const auto microbatch = static_cast<size_t>(i);
+    try {
+      results[microbatch] = task(microbatch);
+    } catch (const std::exception& error) {
+      results[microbatch] = TorchError(error);
+    }
+  });
+  for (const absl::Status& result : results) FRESHET_RETURN_IF_ERROR(result);
+  return absl::OkStatus();
+}
+
+absl::Status Microbatches::AddGradients(
+    size_t count, absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch)> loss) {
+  const auto threads = static_cast<size_t>(pool_.threads());
+  for (size_t first = 0; first < count; first += threads) {
+    const size_t together = std::min(threads, count - first);
+    if (together == 1) {  // adds in place
+      FRESHET_RETURN_IF_ERROR(ForEach(1, [&](size_t) -> absl::Status {
+        FRESHET_ASSIGN_OR_RETURN(const at::Tensor value, loss(first));
+        value.backward();
+        return absl::OkStatus();
+      }));
+      continue;
+    }
+    std::vector<std::vector<at::Tensor>> gradients(together);
+    FRESHET_RETURN_IF_ERROR(ForEach(together, [&](size_t i) -> absl::Status {
+      FRESHET_ASSIGN_OR_RETURN(const at::Tensor value, loss(first + i));
+      gradients[i] = torch::autograd::grad({value}, leaves_, /*grad_outputs=*/{},
+                                           /*retain_graph=*/std::nullopt, /*create_graph=*/false,
+                                           /*allow_unused=*/true);
+      return absl::OkStatus();
+    }));
+    for (std::vector<at::Tensor>& part : gradients) {
+      for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+        if (!part[leaf].defined()) continue;  // an expert without tokens
+        at::Tensor& sum = leaves_[leaf].mutable_grad();
+        if (sum.defined()) {
+          sum.add_(part[leaf]);
+        } else {
+          sum = std::move(part[leaf]);
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

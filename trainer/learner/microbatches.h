@@ -1,0 +1,60 @@
+#ifndef FRESHET_TRAINER_LEARNER_MICROBATCHES_H_
+#define FRESHET_TRAINER_LEARNER_MICROBATCHES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/thread_pool.h"
+#include "model/packed_batch.h"
+#include "model/torch.h"
+#include "trainer/learner/optimizer.h"
+
+namespace freshet {
+
+// Converts an exception thrown by LibTorch.
+absl::Status TorchError(const std::exception& error);
+
+// How a learner of `num_parameters` computes a batch. Pure.
+//
+// Maximum number of tokens of a microbatch, at most `max_tokens`. The batch is cut into equal parts
+// for the threads, unless the gradients are too large for a copy each. Depends on nothing but the
+// arguments, so the number of threads does not change the result.
+int64_t MicrobatchTokens(const std::vector<PackTree>& trees, int64_t max_tokens,
+                         int64_t num_parameters);
+// Threads for microbatches, at least 1: `threads`, or fewer if copies of the gradients would take
+// too much memory.
+int MicrobatchThreads(int threads, int64_t num_parameters);
+
+// Computes microbatches on several threads, each of which uses one LibTorch thread. Called by one
+// thread at a time.
+class Microbatches {
+ public:
+  // `leaves`: the parameters whose gradients are computed. Throws std::system_error if threads
+  // cannot start.
+  Microbatches(int threads, std::vector<TrainedParameter> leaves);
+
+  int threads() const { return pool_.threads(); }
+
+  // Calls `task` for every microbatch of [0, count), concurrently. A LibTorch error becomes
+  // INTERNAL. Returns the error of the first microbatch that has one.
+  absl::Status ForEach(size_t count, absl::FunctionRef<absl::Status(size_t microbatch)> task);
+
+  // Adds the gradients of the losses that `loss` computes, as ForEach calls it, to those of the
+  // leaves. The sum has the order of the microbatches, whatever the number of threads. On failure
+  // the gradients are unspecified.
+  absl::Status AddGradients(size_t count,
+                            absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch)> loss);
+
+ private:
+  std::vector<at::Tensor> leaves_;
+  ThreadPool pool_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_LEARNER_MICROBATCHES_H_
