@@ -1,11 +1,17 @@
 #include "rollout/engine/kernels/matrix.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <new>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "model/dtype.h"
 #include "rollout/engine/kernels/vector_math.h"
@@ -14,6 +20,7 @@ namespace freshet {
 namespace {
 
 constexpr int64_t kLine = 64;  // bytes of a cache line
+constexpr int64_t kHugePage = int64_t{2} << 20;
 
 int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -29,7 +36,7 @@ float ToFloat(float value) { return value; }
 float ToFloat(uint16_t bits) { return WidenBf16(bits); }
 
 // Panels are packed in tiles of units: fp32 numbers, or pairs of bf16.
-constexpr int64_t kTileUnits = 16;  // a cache line of each row
+constexpr int64_t kTileUnits = 64;  // four cache lines of each row
 
 void StoreUnits(const float* values, int64_t size, MatrixFormat format, uint32_t* to) {
   if (format == MatrixFormat::kFloat32) {
@@ -55,6 +62,23 @@ FourUnits LoadFour(const uint32_t* from) {
   return four;
 }
 
+// Past the cache: a panel is larger than what the next step finds there. `to` has 16 bytes'
+// alignment.
+void StreamFour(const FourUnits& four, uint32_t* to) {
+#if defined(__SSE2__)
+  _mm_stream_si128(reinterpret_cast<__m128i*>(to), std::bit_cast<__m128i>(four));
+#else
+  std::memcpy(to, &four, sizeof(four));
+#endif
+}
+
+// Call it before other threads read what StreamFour stored.
+void FinishStreams() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
 // to[i * kPanelRows + r] = tile[r][i] for the first `units` units.
 void StoreTransposed(const uint32_t (&tile)[PackedMatrix::kPanelRows][kTileUnits], int64_t units,
                      uint32_t* to) {
@@ -74,7 +98,7 @@ void StoreTransposed(const uint32_t (&tile)[PackedMatrix::kPanelRows][kTileUnits
                                 __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
                                 __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
                                 __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
-      for (int64_t k = 0; k < 4; ++k) std::memcpy(&to[(i + k) * kRows + r], &rows[k], 16);
+      for (int64_t k = 0; k < 4; ++k) StreamFour(rows[k], &to[(i + k) * kRows + r]);
     }
   }
   for (; i < units; ++i) {
@@ -150,9 +174,14 @@ const char* MatrixFormatName(MatrixFormat format) {
 }
 
 AlignedBytes AllocateAligned(int64_t bytes) {
-  void* data =
-      std::aligned_alloc(kLine, static_cast<size_t>(RoundUp(std::max<int64_t>(bytes, 1), kLine)));
+  const int64_t alignment = bytes < kHugePage ? kLine : kHugePage;
+  const int64_t size = RoundUp(std::max<int64_t>(bytes, 1), kLine);
+  void* data = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(size));
   if (data == nullptr) throw std::bad_alloc();
+  // Against TLB misses; where it is refused, pages are small. The end that does not fill a huge
+  // page takes no more memory than it needs.
+  const int64_t whole = size / kHugePage * kHugePage;
+  if (whole > 0) madvise(data, static_cast<size_t>(whole), MADV_HUGEPAGE);
   return AlignedBytes(static_cast<std::byte*>(data));
 }
 
@@ -233,6 +262,7 @@ void PackedMatrix::PackPanel(const T* weights, int64_t panel) {
     }
     StoreTransposed(tile, size, reinterpret_cast<uint32_t*>(data) + first * kPanelRows);
   }
+  FinishStreams();
 }
 
 template <typename T>

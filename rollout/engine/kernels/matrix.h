@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/thread_pool.h"
 #include "rollout/engine/kernels/cpu_features.h"
-#include "rollout/engine/kernels/thread_pool.h"
 
 namespace freshet {
 
