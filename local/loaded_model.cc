@@ -61,7 +61,10 @@ NativeEngineOptions CommandEngineOptions(const ComputeOptions& compute) {
   options.int8_weights = compute.dtype == "int8";
   options.device = compute.device;
   options.threads = compute.threads > 0 ? compute.threads : UsableProcessors(limits);
-  options.cache_bytes = std::min(options.cache_bytes, limits.memory_bytes.value_or(INT64_MAX) / 4);
+  if (compute.device == "cpu") {
+    options.cache_bytes =
+        std::min(options.cache_bytes, limits.memory_bytes.value_or(INT64_MAX) / 4);
+  }
   if (compute.kv_cache_bytes > 0) options.cache_bytes = compute.kv_cache_bytes;
   return options;
 }

@@ -15,7 +15,6 @@ namespace freshet {
 namespace {
 
 constexpr char kCudaLibrary[] = "libtorch_cuda.so";
-constexpr int kMaxGpus = 64;
 
 struct DeviceName {
   bool cuda = false;
@@ -29,10 +28,7 @@ absl::StatusOr<DeviceName> ParseDeviceName(const std::string& name) {
   device.cuda = absl::ConsumePrefix(&rest, "cuda");
   const bool numbered = device.cuda && absl::ConsumePrefix(&rest, ":");
   if (device.cuda && !numbered && rest.empty()) return device;
-  if (numbered && absl::SimpleAtoi(rest, &device.index) && device.index >= 0 &&
-      device.index < kMaxGpus) {
-    return device;
-  }
+  if (numbered && absl::SimpleAtoi(rest, &device.index) && device.index >= 0) return device;
   return InvalidArgument("device ", name, " is not cpu, cuda or cuda:N");
 }
 
@@ -42,7 +38,8 @@ absl::Status LoadCuda() {
     return std::string(dlopen(kCudaLibrary, RTLD_NOW | RTLD_GLOBAL) == nullptr ? dlerror() : "");
   }();
   if (error.empty()) return absl::OkStatus();
-  return FailedPrecondition("device cuda: cannot load ", kCudaLibrary, ": ", error.substr(0, 300));
+  return FailedPrecondition("device cuda: cannot load ", kCudaLibrary, ": ", error.substr(0, 300),
+                            ". PyTorch's CUDA libraries must be on LD_LIBRARY_PATH");
 }
 
 }  // namespace

@@ -41,14 +41,15 @@ absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpe
 
 absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& start) {
   UseOneTorchThread();
+  const ContainerLimits limits = ReadContainerLimits();
+  const int processors = limits.cpus.has_value() ? UsableProcessors(limits) : 1;
   FRESHET_ASSIGN_OR_RETURN(ModelSetup model, OpenModel(start.spec, start.roots));
   const auto loss = ResolveJobLoss(start.spec);
   if (!std::holds_alternative<LossSpec>(loss)) return InvalidArgument("loss: contradictory keys");
   const LossSpec& resolved = std::get<LossSpec>(loss);
   FRESHET_ASSIGN_OR_RETURN(
       std::unique_ptr<PolicyLearner> learner,
-      PolicyLearner::Create(MakeLearnerOptions(start.spec, model.config, resolved,
-                                               UsableProcessors(ReadContainerLimits())),
+      PolicyLearner::Create(MakeLearnerOptions(start.spec, model.config, resolved, processors),
                             clock_));
   StartedLearner started;
   started.has_reference = resolved.NeedsReference();

@@ -115,14 +115,16 @@ absl::Status CheckEngine(const ClusterUpFlags& flags) {
 }
 
 void AddUpFlags(const Command& command, ClusterUpFlags& flags) {
-  command.Add("--rollouts", flags.rollouts, "rollout engines").Range(0, kMaxWorkers);
-  command.Add("--rewards", flags.rewards, "reward workers").Range(0, kMaxWorkers);
-  command.Add("--envs", flags.envs, "environment workers").Range(0, kMaxWorkers);
-  command.Add("--trainers", flags.trainers, "trainers").Range(0, kMaxWorkers);
+  command.Add("--rollouts", flags.rollouts, "rollout engines").Range(0, kMaxWorkers).ShowDefault();
+  command.Add("--rewards", flags.rewards, "reward workers").Range(0, kMaxWorkers).ShowDefault();
+  command.Add("--envs", flags.envs, "environment workers").Range(0, kMaxWorkers).ShowDefault();
+  command.Add("--trainers", flags.trainers, "trainers").Range(0, kMaxWorkers).ShowDefault();
   command.AddFlag("--standby", flags.standby, "a second controller that takes over");
-  command.Add("--port", flags.port, "of the controller; 0: any free one").Range(0, 65535);
+  command.Add("--port", flags.port, "of the controller.ShowDefault(); 0: any free one")
+      .Range(0, 65535);
   command.Add("--timeout", flags.timeout_seconds, "seconds to wait until everything is ready")
-      .Range(1.0, 3600.0);
+      .Range(1.0, 3600.0)
+      .ShowDefault();
   command
       .Add("--data-root", flags.data_roots,
            "folder below which jobs may name files, besides your home; repeatable")

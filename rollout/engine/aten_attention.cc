@@ -1,6 +1,9 @@
 #include "rollout/engine/aten_attention.h"
 
 #include <algorithm>
+#include <bit>
+#include <map>
+#include <utility>
 
 #include "model/kv_cache_size.h"
 
@@ -13,9 +16,17 @@ struct SequenceRun {
   int64_t count = 0;
 };
 
-// By the number of queries.
-std::map<int64_t, std::vector<SequenceRun>> FindSequences(const EngineBatch& batch) {
-  std::map<int64_t, std::vector<SequenceRun>> by_count;
+// Most keys of a part, with its padding: the memory of an attention is bounded, unless one sequence
+// is longer.
+constexpr int64_t kMostKeys = 1 << 17;
+
+int64_t NumKeys(const EngineBatch& batch, const SequenceRun& run) {
+  return batch.queries[static_cast<size_t>(run.first + run.count - 1)].num_keys;
+}
+
+// Sequences with the same number of queries and about as many keys.
+std::vector<std::vector<SequenceRun>> FindParts(const EngineBatch& batch) {
+  std::map<std::pair<int64_t, int>, std::vector<SequenceRun>> alike;
   SequenceRun run;
   for (int64_t i = 0; i < batch.size(); ++i) {
     ++run.count;
@@ -24,10 +35,19 @@ std::map<int64_t, std::vector<SequenceRun>> FindSequences(const EngineBatch& bat
         batch.queries[next].blocks == batch.queries[next - 1].blocks) {
       continue;
     }
-    by_count[run.count].push_back(run);
+    const int magnitude = std::bit_width(static_cast<uint64_t>(NumKeys(batch, run)));
+    alike[{run.count, magnitude}].push_back(run);
     run = {i + 1, 0};
   }
-  return by_count;
+  std::vector<std::vector<SequenceRun>> parts;
+  for (const auto& [kind, runs] : alike) {
+    const int64_t most = std::max<int64_t>(1, kMostKeys >> kind.second);
+    for (size_t i = 0; i < runs.size(); ++i) {
+      if (i % static_cast<size_t>(most) == 0) parts.emplace_back();
+      parts.back().push_back(runs[i]);
+    }
+  }
+  return parts;
 }
 
 at::Tensor OnDevice(const std::vector<int64_t>& numbers, at::Device device) {
@@ -40,10 +60,10 @@ AtenAttention::AtenAttention(const EngineBatch& batch, at::Device device) {
   std::vector<int64_t> slots;
   for (const auto& [block, slot] : batch.slots) slots.push_back(block * kKvBlockTokens + slot);
   slots_N_ = OnDevice(slots, device);
-  for (const auto& [count, runs] : FindSequences(batch)) {
+  for (const std::vector<SequenceRun>& runs : FindParts(batch)) {
     Part& part = parts_.emplace_back();
     part.sequences = static_cast<int64_t>(runs.size());
-    part.queries = count;
+    part.queries = runs.front().count;
     std::vector<int64_t> rows;
     std::vector<int64_t> num_keys;
     for (const SequenceRun& run : runs) {

@@ -12,7 +12,7 @@
 namespace freshet {
 
 // Attention of a batch over a paged cache with ATen, on the cache's device. Sequences with equally
-// many queries are computed together: all that decode one token, for example. Used for all layers
+// many queries and about as many keys are computed together. Used for all layers
 // of one pass.
 class AtenAttention {
  public:

@@ -38,7 +38,8 @@ int64_t MicrobatchTokens(const std::vector<PackTree>& trees, int64_t max_tokens,
   int64_t parts = 1;
   while (parts < kMostParts && tokens / (2 * parts) >= kLeastTokens) parts *= 2;
   // Trees are not divided: with room for one more, `parts` microbatches hold them all.
-  return std::min(max_tokens, tokens / parts + (parts > 1 ? largest : 1));
+  const int64_t equal = tokens / parts + (parts > 1 ? largest : 1);
+  return std::min({max_tokens, equal, std::max(max_tokens / kMostParts, kLeastTokens)});
 }
 
 int MicrobatchThreads(int threads, int64_t num_parameters) {
@@ -46,45 +47,63 @@ int MicrobatchThreads(int threads, int64_t num_parameters) {
   return static_cast<int>(std::clamp<int64_t>(threads, 1, std::max<int64_t>(most, 1)));
 }
 
-Microbatches::Microbatches(int threads, std::vector<TrainedParameter> leaves) : pool_(threads) {
+Microbatches::Microbatches(int threads, int64_t max_tokens, std::vector<TrainedParameter> leaves)
+    : max_tokens_(max_tokens), pool_(threads) {
   for (TrainedParameter& leaf : leaves) leaves_.push_back(std::move(leaf.value));
 }
 
-absl::Status Microbatches::ForEach(size_t count,
+size_t Microbatches::EndOfWave(const std::vector<int64_t>& tokens, size_t first) const {
+  const size_t most = std::min(tokens.size(), first + static_cast<size_t>(pool_.threads()));
+  int64_t sum = tokens[first];
+  size_t end = first + 1;
+  while (end < most && sum + tokens[end] <= max_tokens_) sum += tokens[end++];
+  return end;
+}
+
+absl::Status Microbatches::ForWave(size_t first, size_t end,
                                    absl::FunctionRef<absl::Status(size_t microbatch)> task) {
-  std::vector<absl::Status> results(count);
-  pool_.For(static_cast<int64_t>(count), [&](int64_t i, int) {
-    UseOneTorchThread();
-    const auto microbatch = static_cast<size_t>(i);
+  std::vector<absl::Status> results(end - first);
+  pool_.For(static_cast<int64_t>(results.size()), [&](int64_t i, int) {
+    const auto part = static_cast<size_t>(i);
     try {
-      results[microbatch] = task(microbatch);
+      UseOneTorchThread();
+      results[part] = task(first + part);
     } catch (const std::exception& error) {
-      results[microbatch] = TorchError(error);
+      results[part] = TorchError(error);
     }
   });
   for (const absl::Status& result : results) FRESHET_RETURN_IF_ERROR(result);
   return absl::OkStatus();
 }
 
+absl::Status Microbatches::ForEach(const std::vector<int64_t>& tokens,
+                                   absl::FunctionRef<absl::Status(size_t microbatch)> task) {
+  for (size_t first = 0, end = 0; first < tokens.size(); first = end) {
+    end = EndOfWave(tokens, first);
+    FRESHET_RETURN_IF_ERROR(ForWave(first, end, task));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Microbatches::AddGradients(
-    size_t count, absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch)> loss) {
-  const auto threads = static_cast<size_t>(pool_.threads());
-  for (size_t first = 0; first < count; first += threads) {
-    const size_t together = std::min(threads, count - first);
-    if (together == 1) {  // adds in place
-      FRESHET_RETURN_IF_ERROR(ForEach(1, [&](size_t) -> absl::Status {
-        FRESHET_ASSIGN_OR_RETURN(const at::Tensor value, loss(first));
+    const std::vector<int64_t>& tokens,
+    absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch)> loss) {
+  for (size_t first = 0, end = 0; first < tokens.size(); first = end) {
+    end = EndOfWave(tokens, first);
+    if (end == first + 1) {  // adds in place
+      FRESHET_RETURN_IF_ERROR(ForWave(first, end, [&](size_t microbatch) -> absl::Status {
+        FRESHET_ASSIGN_OR_RETURN(const at::Tensor value, loss(microbatch));
         value.backward();
         return absl::OkStatus();
       }));
       continue;
     }
-    std::vector<std::vector<at::Tensor>> gradients(together);
-    FRESHET_RETURN_IF_ERROR(ForEach(together, [&](size_t i) -> absl::Status {
-      FRESHET_ASSIGN_OR_RETURN(const at::Tensor value, loss(first + i));
-      gradients[i] = torch::autograd::grad({value}, leaves_, /*grad_outputs=*/{},
-                                           /*retain_graph=*/std::nullopt, /*create_graph=*/false,
-                                           /*allow_unused=*/true);
+    std::vector<std::vector<at::Tensor>> gradients(end - first);
+    FRESHET_RETURN_IF_ERROR(ForWave(first, end, [&](size_t microbatch) -> absl::Status {
+      FRESHET_ASSIGN_OR_RETURN(const at::Tensor value, loss(microbatch));
+      gradients[microbatch - first] = torch::autograd::grad(
+          {value}, leaves_, /*grad_outputs=*/{}, /*retain_graph=*/std::nullopt,
+          /*create_graph=*/false, /*allow_unused=*/true);
       return absl::OkStatus();
     }));
     for (std::vector<at::Tensor>& part : gradients) {

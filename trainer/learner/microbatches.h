@@ -21,36 +21,44 @@ absl::Status TorchError(const std::exception& error);
 
 // How a learner of `num_parameters` computes a batch. Pure.
 //
-// Maximum number of tokens of a microbatch, at most `max_tokens`. The batch is cut into equal parts
-// for the threads, unless the gradients are too large for a copy each. Depends on nothing but the
-// arguments, so the number of threads does not change the result.
+// Maximum number of tokens of a microbatch, at most `max_tokens`: small enough for several to be
+// computed at once within max_tokens, unless the gradients are too large for a copy each. Does not
+// depend on the number of threads, which therefore does not change the result.
 int64_t MicrobatchTokens(const std::vector<PackTree>& trees, int64_t max_tokens,
                          int64_t num_parameters);
 // Threads for microbatches, at least 1: `threads`, or fewer if copies of the gradients would take
 // too much memory.
 int MicrobatchThreads(int threads, int64_t num_parameters);
 
-// Computes microbatches on several threads, each of which uses one LibTorch thread. Called by one
-// thread at a time.
+// Computes microbatches on several threads, each of which uses one LibTorch thread. Microbatches
+// that are computed at once have at most `max_tokens` tokens together, or there is only one. Called
+// by one thread at a time.
 class Microbatches {
  public:
   // `leaves`: the parameters whose gradients are computed. Throws std::system_error if threads
   // cannot start.
-  Microbatches(int threads, std::vector<TrainedParameter> leaves);
+  Microbatches(int threads, int64_t max_tokens, std::vector<TrainedParameter> leaves);
 
   int threads() const { return pool_.threads(); }
 
-  // Calls `task` for every microbatch of [0, count), concurrently. A LibTorch error becomes
-  // INTERNAL. Returns the error of the first microbatch that has one.
-  absl::Status ForEach(size_t count, absl::FunctionRef<absl::Status(size_t microbatch)> task);
+  // Calls `task` for every microbatch; `tokens` are their sizes. A LibTorch error becomes INTERNAL.
+  // Returns the error of the first microbatch that has one; later ones may not have been called.
+  absl::Status ForEach(const std::vector<int64_t>& tokens,
+                       absl::FunctionRef<absl::Status(size_t microbatch)> task);
 
   // Adds the gradients of the losses that `loss` computes, as ForEach calls it, to those of the
   // leaves. The sum has the order of the microbatches, whatever the number of threads. On failure
   // the gradients are unspecified.
-  absl::Status AddGradients(size_t count,
+  absl::Status AddGradients(const std::vector<int64_t>& tokens,
                             absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch)> loss);
 
  private:
+  // The end of those from `first` on that are computed at once.
+  size_t EndOfWave(const std::vector<int64_t>& tokens, size_t first) const;
+  absl::Status ForWave(size_t first, size_t end,
+                       absl::FunctionRef<absl::Status(size_t microbatch)> task);
+
+  int64_t max_tokens_;
   std::vector<at::Tensor> leaves_;
   ThreadPool pool_;
 };

@@ -156,10 +156,10 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
       total += static_cast<int64_t>(example.answer.size());
     }
     state_->optimizer->ZeroGrad();
-    const std::vector<std::pair<size_t, size_t>> runs = state_->Split(trees);
-    std::vector<double> nll(runs.size());
+    const Runs runs = state_->Split(trees);
+    std::vector<double> nll(runs.ranges.size());
     const auto run_loss = [&](size_t run) -> absl::StatusOr<at::Tensor> {
-      const auto& [begin, end] = runs[run];
+      const auto& [begin, end] = runs.ranges[run];
       const std::vector<PackTree> part(trees.begin() + static_cast<ptrdiff_t>(begin),
                                        trees.begin() + static_cast<ptrdiff_t>(end));
       const TargetLogprobs out =
@@ -170,7 +170,7 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
       nll[run] = loss.nll_sum;
       return std::move(loss.loss);
     };
-    FRESHET_RETURN_IF_ERROR(state_->microbatches.AddGradients(runs.size(), run_loss));
+    FRESHET_RETURN_IF_ERROR(state_->microbatches.AddGradients(runs.tokens, run_loss));
     FRESHET_RETURN_IF_ERROR(state_->optimizer->Step(learning_rate).status());
     state_->optimizer->ZeroGrad();  // frees the gradients
     return std::accumulate(nll.begin(), nll.end(), 0.0) / static_cast<double>(total);

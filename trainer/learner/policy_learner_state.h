@@ -20,6 +20,12 @@ namespace freshet {
 // The tensors of `weights` to optimize, in a fixed order; a tied head appears once.
 std::vector<TrainedParameter> TrainedParameters(const TransformerWeights& weights);
 
+// Microbatches of a batch.
+struct Runs {
+  std::vector<std::pair<size_t, size_t>> ranges;  // of trees
+  std::vector<int64_t> tokens;
+};
+
 struct PolicyLearner::State {
   State(PolicyLearnerOptions given, const Clock& given_clock)
       : options(std::move(given)),
@@ -29,7 +35,7 @@ struct PolicyLearner::State {
         flat(at::zeros({layout.num_elements}, at::kFloat)),
         weights(ViewWeights(layout, flat)),
         microbatches(MicrobatchThreads(options.threads, layout.num_elements),
-                     TrainedParameters(weights)) {
+                     options.max_tokens_per_microbatch, TrainedParameters(weights)) {
     for (TrainedParameter& leaf : TrainedParameters(weights)) leaf.value.set_requires_grad(true);
   }
 
@@ -47,10 +53,15 @@ struct PolicyLearner::State {
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
   at::ScalarType dtype() const { return options.bf16 ? at::kBFloat16 : at::kFloat; }
 
-  // Ranges of trees, one for each microbatch.
-  std::vector<std::pair<size_t, size_t>> Split(const std::vector<PackTree>& trees) const {
-    return SplitByTokens(
+  Runs Split(const std::vector<PackTree>& trees) const {
+    Runs runs;
+    runs.ranges = SplitByTokens(
         trees, MicrobatchTokens(trees, options.max_tokens_per_microbatch, layout.num_elements));
+    for (const auto& [begin, end] : runs.ranges) {
+      int64_t& tokens = runs.tokens.emplace_back();
+      for (size_t tree = begin; tree < end; ++tree) tokens += PackedTokens(trees[tree]);
+    }
+    return runs;
   }
 
   TargetLogprobs Forward(const TransformerWeights& with, const PackedBatch& batch, double temp,
@@ -62,7 +73,7 @@ struct PolicyLearner::State {
 // One optimizer step's share of a batch, split into runs of trees that fit a microbatch.
 struct PolicyLearner::Minibatch {
   TrainingRows rows;
-  std::vector<std::pair<size_t, size_t>> runs;
+  Runs runs;
   std::vector<at::Tensor> proximal;  // per run; empty: the current policy is the proximal one
   LossNormalizer normalizer;
 };

@@ -63,10 +63,10 @@ absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
 }
 
 absl::Status PolicyLearner::FillProximal(Minibatch& minibatch) {
-  minibatch.proximal.resize(minibatch.runs.size());
-  return state_->microbatches.ForEach(minibatch.runs.size(), [&](size_t run) {
+  minibatch.proximal.resize(minibatch.runs.ranges.size());
+  return state_->microbatches.ForEach(minibatch.runs.tokens, [&](size_t run) {
     const at::NoGradGuard no_grad;
-    const auto& [begin, end] = minibatch.runs[run];
+    const auto& [begin, end] = minibatch.runs.ranges[run];
     const std::vector<PackTree> trees(minibatch.rows.trees.begin() + static_cast<ptrdiff_t>(begin),
                                       minibatch.rows.trees.begin() + static_cast<ptrdiff_t>(end));
     minibatch.proximal[run] =
@@ -102,12 +102,12 @@ absl::Status PolicyLearner::TrainMinibatches(const std::vector<Minibatch>& minib
 
 absl::Status PolicyLearner::TrainMinibatch(const Minibatch& minibatch, int64_t step, Sums& sums) {
   state_->optimizer->ZeroGrad();
-  std::vector<RunLoss> losses(minibatch.runs.size());
+  std::vector<RunLoss> losses(minibatch.runs.ranges.size());
   const auto run_loss = [&](size_t run) -> absl::StatusOr<at::Tensor> {
     FRESHET_ASSIGN_OR_RETURN(losses[run], ComputeRun(minibatch, run));
     return std::exchange(losses[run].output.loss, at::Tensor());
   };
-  FRESHET_RETURN_IF_ERROR(state_->microbatches.AddGradients(losses.size(), run_loss));
+  FRESHET_RETURN_IF_ERROR(state_->microbatches.AddGradients(minibatch.runs.tokens, run_loss));
   for (const RunLoss& loss : losses) sums.Add(loss);
   const absl::Time start = state_->clock.Now();
   FRESHET_ASSIGN_OR_RETURN(const StepReport report,
@@ -120,7 +120,7 @@ absl::Status PolicyLearner::TrainMinibatch(const Minibatch& minibatch, int64_t s
 
 absl::StatusOr<PolicyLearner::RunLoss> PolicyLearner::ComputeRun(const Minibatch& minibatch,
                                                                  size_t run) const {
-  const auto& [begin, end] = minibatch.runs[run];
+  const auto& [begin, end] = minibatch.runs.ranges[run];
   std::vector<PackTree> trees;
   TrainingRows::Columns columns;
   for (size_t t = begin; t < end; ++t) {

@@ -176,8 +176,10 @@ const char* MatrixFormatName(MatrixFormat format) {
 AlignedBytes AllocateAligned(int64_t bytes) {
   const int64_t alignment = bytes < kHugePage ? kLine : kHugePage;
   const int64_t size = RoundUp(std::max<int64_t>(bytes, 1), kLine);
-  void* data = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(size));
-  if (data == nullptr) throw std::bad_alloc();
+  void* data = nullptr;
+  if (posix_memalign(&data, static_cast<size_t>(alignment), static_cast<size_t>(size)) != 0) {
+    throw std::bad_alloc();
+  }
   // Against TLB misses; where it is refused, pages are small. The end that does not fill a huge
   // page takes no more memory than it needs.
   const int64_t whole = size / kHugePage * kHugePage;

@@ -10,7 +10,7 @@ using testing::HasSubstr;
 
 TEST(Device, NamesAreChecked) {
   EXPECT_TRUE(OpenDevice("cpu").value().is_cpu());
-  for (const char* name : {"", "gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:64", "cuda:1x", "cudas"}) {
+  for (const char* name : {"", "gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:1x", "cudas"}) {
     const absl::Status status = OpenDevice(name).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
     EXPECT_THAT(status.message(), HasSubstr("is not cpu, cuda or cuda:N"));

@@ -1,10 +1,14 @@
 #include "trainer/learner/microbatches.h"
 
+#include <algorithm>
+#include <atomic>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -32,7 +36,8 @@ TEST(MicrobatchTokens, ABatchIsCutIntoAPowerOfTwoOfParts) {
 }
 
 TEST(MicrobatchTokens, TheJobsLimitHolds) {
-  EXPECT_EQ(MicrobatchTokens(Trees(40, 100), 300, kSmall), 300);
+  EXPECT_EQ(MicrobatchTokens(Trees(40, 100), 200, kSmall), 200);
+  EXPECT_EQ(MicrobatchTokens(Trees(400, 100), 4096, kSmall), 512) << "eight at once";
   EXPECT_EQ(MicrobatchTokens(Trees(40, 100), 8192, kTooLarge), 8192);
 }
 
@@ -48,14 +53,15 @@ class MicrobatchesTest : public testing::TestWithParam<int> {
  protected:
   at::Tensor weight_ = at::ones({1}, at::kFloat).set_requires_grad(true);
   at::Tensor unused_ = at::ones({1}, at::kFloat).set_requires_grad(true);
-  Microbatches microbatches_{GetParam(), {{"weight", weight_}, {"unused", unused_}}};
+  Microbatches microbatches_{
+      GetParam(), /*max_tokens=*/100, {{"weight", weight_}, {"unused", unused_}}};
 };
 
 TEST_P(MicrobatchesTest, GradientsAddUpInTheOrderOfTheMicrobatches) {
   // In another order, a sum of these would be another number: 1 is lost beside 1e8.
   const std::vector<float> factors = {1e8F, 1.0F, -1e8F, 1.0F, 3.0F};
   ASSERT_TRUE(microbatches_
-                  .AddGradients(factors.size(),
+                  .AddGradients({60, 60, 40, 40, 40},
                                 [&](size_t i) -> absl::StatusOr<at::Tensor> {
                                   return (weight_ * factors[i]).sum();
                                 })
@@ -65,15 +71,32 @@ TEST_P(MicrobatchesTest, GradientsAddUpInTheOrderOfTheMicrobatches) {
 }
 
 TEST_P(MicrobatchesTest, TheFirstErrorIsReturned) {
-  const absl::Status status = microbatches_.ForEach(6, [](size_t i) -> absl::Status {
-    if (i == 4) throw std::runtime_error("no memory");
-    return i >= 2 ? InvalidArgument("microbatch ", i) : absl::OkStatus();
-  });
+  const absl::Status status =
+      microbatches_.ForEach({1, 1, 1, 1, 1, 1}, [](size_t i) -> absl::Status {
+        if (i == 4) throw std::runtime_error("no memory");
+        return i >= 2 ? InvalidArgument("microbatch ", i) : absl::OkStatus();
+      });
   EXPECT_EQ(status, InvalidArgument("microbatch 2"));
   const absl::Status thrown = microbatches_.AddGradients(
-      3, [](size_t) -> absl::StatusOr<at::Tensor> { throw std::runtime_error("no memory"); });
+      {1, 1, 1},
+      [](size_t) -> absl::StatusOr<at::Tensor> { throw std::runtime_error("no memory"); });
   EXPECT_EQ(thrown.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(thrown.message()), HasSubstr("no memory"));
+}
+
+TEST_P(MicrobatchesTest, ThoseComputedAtOnceHaveNoMoreThanTheMostTokens) {
+  const std::vector<int64_t> tokens = {60, 60, 30, 30, 30, 300, 10, 90, 20};
+  std::atomic<int64_t> at_once = 0;
+  std::atomic<int> done = 0;
+  const absl::Status status = microbatches_.ForEach(tokens, [&](size_t i) -> absl::Status {
+    const int64_t now = at_once += tokens[i];
+    const absl::Cleanup over = [&] { at_once -= tokens[i]; };
+    ++done;
+    if (now > std::max<int64_t>(tokens[i], 100)) return InvalidArgument(now, " tokens at once");
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(done, std::ssize(tokens));
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, MicrobatchesTest, testing::Values(1, 2, 3));
