@@ -51,7 +51,7 @@ absl::StatusOr<at::Device> OpenDevice(const std::string& name) {
   int gpus = 0;
   try {
     const at::CUDAHooksInterface& hooks = at::detail::getCUDAHooks();
-    if (hooks.hasCUDA()) gpus = hooks.deviceCount();
+    if (hooks.hasCUDA()) gpus = static_cast<unsigned char>(hooks.deviceCount());
   } catch (const std::exception& error) {
     return FailedPrecondition("device ", name, ": ", std::string(error.what()).substr(0, 300));
   }

@@ -120,8 +120,9 @@ void AddUpFlags(const Command& command, ClusterUpFlags& flags) {
   command.Add("--envs", flags.envs, "environment workers").Range(0, kMaxWorkers).ShowDefault();
   command.Add("--trainers", flags.trainers, "trainers").Range(0, kMaxWorkers).ShowDefault();
   command.AddFlag("--standby", flags.standby, "a second controller that takes over");
-  command.Add("--port", flags.port, "of the controller.ShowDefault(); 0: any free one")
-      .Range(0, 65535);
+  command.Add("--port", flags.port, "of the controller; 0: any free one")
+      .Range(0, 65535)
+      .ShowDefault();
   command.Add("--timeout", flags.timeout_seconds, "seconds to wait until everything is ready")
       .Range(1.0, 3600.0)
       .ShowDefault();

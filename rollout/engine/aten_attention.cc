@@ -16,9 +16,10 @@ struct SequenceRun {
   int64_t count = 0;
 };
 
-// Most keys of a part, with its padding: the memory of an attention is bounded, unless one sequence
-// is longer.
+// Bounds of a part's memory: keys, with the padding, and pairs of a query and a key of one
+// sequence. A longer sequence is a part of its own; its queries are divided.
 constexpr int64_t kMostKeys = 1 << 17;
+constexpr int64_t kMostPairs = 1 << 22;
 
 int64_t NumKeys(const EngineBatch& batch, const SequenceRun& run) {
   return batch.queries[static_cast<size_t>(run.first + run.count - 1)].num_keys;
@@ -32,7 +33,8 @@ std::vector<std::vector<SequenceRun>> FindParts(const EngineBatch& batch) {
     ++run.count;
     const auto next = static_cast<size_t>(i) + 1;
     if (next < batch.queries.size() &&
-        batch.queries[next].blocks == batch.queries[next - 1].blocks) {
+        batch.queries[next].blocks == batch.queries[next - 1].blocks &&
+        (run.count + 1) * batch.queries[next].num_keys <= kMostPairs) {
       continue;
     }
     const int magnitude = std::bit_width(static_cast<uint64_t>(NumKeys(batch, run)));

@@ -1,6 +1,8 @@
 #include "trainer/learner/microbatches.h"
 
 #include <algorithm>
+#include <exception>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -47,39 +49,49 @@ int MicrobatchThreads(int threads, int64_t num_parameters) {
   return static_cast<int>(std::clamp<int64_t>(threads, 1, std::max<int64_t>(most, 1)));
 }
 
-Microbatches::Microbatches(int threads, int64_t max_tokens, std::vector<TrainedParameter> leaves)
-    : max_tokens_(max_tokens), pool_(threads) {
-  for (TrainedParameter& leaf : leaves) leaves_.push_back(std::move(leaf.value));
-}
-
-size_t Microbatches::EndOfWave(const std::vector<int64_t>& tokens, size_t first) const {
-  const size_t most = std::min(tokens.size(), first + static_cast<size_t>(pool_.threads()));
+size_t EndOfWave(const std::vector<int64_t>& tokens, size_t first, int threads,
+                 int64_t max_tokens) {
+  const size_t most = std::min(tokens.size(), first + static_cast<size_t>(threads));
   int64_t sum = tokens[first];
   size_t end = first + 1;
-  while (end < most && sum + tokens[end] <= max_tokens_) sum += tokens[end++];
+  while (end < most && sum + tokens[end] <= max_tokens) sum += tokens[end++];
   return end;
+}
+
+Microbatches::Microbatches(int threads, int64_t max_tokens, std::vector<TrainedParameter> leaves)
+    : max_tokens_(max_tokens), pool_(threads) {
+  leaves_.reserve(leaves.size());
+  for (TrainedParameter& leaf : leaves) leaves_.push_back(std::move(leaf.value));
 }
 
 absl::Status Microbatches::ForWave(size_t first, size_t end,
                                    absl::FunctionRef<absl::Status(size_t microbatch)> task) {
   std::vector<absl::Status> results(end - first);
+  std::vector<std::exception_ptr> thrown(results.size());
   pool_.For(static_cast<int64_t>(results.size()), [&](int64_t i, int) {
     const auto part = static_cast<size_t>(i);
     try {
       UseOneTorchThread();
       results[part] = task(first + part);
-    } catch (const std::exception& error) {
-      results[part] = TorchError(error);
+    } catch (...) {
+      thrown[part] = std::current_exception();
     }
   });
-  for (const absl::Status& result : results) FRESHET_RETURN_IF_ERROR(result);
+  for (size_t part = 0; part < results.size(); ++part) {
+    try {
+      if (thrown[part] != nullptr) std::rethrow_exception(thrown[part]);
+    } catch (const std::exception& error) {
+      return TorchError(error);
+    }
+    FRESHET_RETURN_IF_ERROR(results[part]);
+  }
   return absl::OkStatus();
 }
 
 absl::Status Microbatches::ForEach(const std::vector<int64_t>& tokens,
                                    absl::FunctionRef<absl::Status(size_t microbatch)> task) {
   for (size_t first = 0, end = 0; first < tokens.size(); first = end) {
-    end = EndOfWave(tokens, first);
+    end = EndOfWave(tokens, first, threads(), max_tokens_);
     FRESHET_RETURN_IF_ERROR(ForWave(first, end, task));
   }
   return absl::OkStatus();
@@ -88,8 +100,15 @@ absl::Status Microbatches::ForEach(const std::vector<int64_t>& tokens,
 absl::Status Microbatches::AddGradients(
     const std::vector<int64_t>& tokens,
     absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch)> loss) {
+  // While they live, LibTorch only reads the leaves' references to them. A microbatch that does not
+  // use a leaf would read its reference while another one replaces it.
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  accumulators.reserve(leaves_.size());
+  for (const at::Tensor& leaf : leaves_) {
+    accumulators.push_back(torch::autograd::impl::grad_accumulator(leaf));
+  }
   for (size_t first = 0, end = 0; first < tokens.size(); first = end) {
-    end = EndOfWave(tokens, first);
+    end = EndOfWave(tokens, first, threads(), max_tokens_);
     if (end == first + 1) {  // adds in place
       FRESHET_RETURN_IF_ERROR(ForWave(first, end, [&](size_t microbatch) -> absl::Status {
         FRESHET_ASSIGN_OR_RETURN(const at::Tensor value, loss(microbatch));
@@ -113,7 +132,7 @@ absl::Status Microbatches::AddGradients(
         if (sum.defined()) {
           sum.add_(part[leaf]);
         } else {
-          sum = std::move(part[leaf]);
+          sum = part[leaf].contiguous();  // as the optimizer needs it
         }
       }
     }

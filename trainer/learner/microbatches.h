@@ -30,9 +30,12 @@ int64_t MicrobatchTokens(const std::vector<PackTree>& trees, int64_t max_tokens,
 // too much memory.
 int MicrobatchThreads(int threads, int64_t num_parameters);
 
-// Computes microbatches on several threads, each of which uses one LibTorch thread. Microbatches
-// that are computed at once have at most `max_tokens` tokens together, or there is only one. Called
-// by one thread at a time.
+// The end of the microbatches from `first` on that are computed at once: at most `threads`, with at
+// most `max_tokens` of their `tokens` together unless there is only one.
+size_t EndOfWave(const std::vector<int64_t>& tokens, size_t first, int threads, int64_t max_tokens);
+
+// Computes microbatches on several threads, each of which uses one LibTorch thread. Called by one
+// thread at a time.
 class Microbatches {
  public:
   // `leaves`: the parameters whose gradients are computed. Throws std::system_error if threads
@@ -53,8 +56,6 @@ class Microbatches {
                             absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch)> loss);
 
  private:
-  // The end of those from `first` on that are computed at once.
-  size_t EndOfWave(const std::vector<int64_t>& tokens, size_t first) const;
   absl::Status ForWave(size_t first, size_t end,
                        absl::FunctionRef<absl::Status(size_t microbatch)> task);
 

@@ -118,9 +118,14 @@ TEST_F(PolicyLearnerTest, ThreadsDoNotChangeTheBits) {
     Train(*learner, 1, OnPolicyGroups(*learner, 120));
     return Weights(*learner);
   };
-  const std::vector<float> weights = run(1);
-  EXPECT_EQ(run(2), weights);
-  EXPECT_EQ(run(3), weights);
+  for (const ModelConfig& model : {TinyModel(), TinyMixedModel()}) {
+    for (const bool bf16 : {false, true}) {
+      options_.model = model;
+      options_.bf16 = bf16;
+      const std::vector<float> weights = run(1);
+      EXPECT_EQ(run(3), weights) << model.model_type << ", bf16: " << bf16;
+    }
+  }
 }
 
 // On data of the starting policy, the proximal log-probs equal the behaviour's. If they were taken
