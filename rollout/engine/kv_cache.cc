@@ -12,12 +12,12 @@ namespace freshet {
 KvCache::KvCache(const KvCacheShape& shape, int64_t num_blocks)
     : KvBlockPool(num_blocks),
       shape_(shape),
-      head_stride_(2 * shape.head_dim * kKvBlockTokens),
-      layer_stride_(shape.num_kv_heads * head_stride_),
-      block_stride_(shape.num_layers * layer_stride_) {
+      block_stride_(2 * shape.head_dim * kKvBlockTokens),
+      head_stride_(num_blocks * block_stride_),
+      layer_stride_(shape.num_kv_heads * head_stride_) {
   // calloc maps zero pages lazily, so unused blocks cost no memory.
   const size_t size = shape.format == KvFormat::kFloat32 ? sizeof(float) : sizeof(uint16_t);
-  const size_t bytes = static_cast<size_t>(num_blocks * block_stride_) * size;
+  const size_t bytes = static_cast<size_t>(shape.num_layers * layer_stride_) * size;
   data_.reset(static_cast<std::byte*>(std::calloc(1, bytes)));
   if (data_ == nullptr) throw std::bad_alloc();
 }
@@ -32,16 +32,18 @@ void KvCache::CopyPrefix(int32_t from, int32_t to, int64_t tokens) {
 
 template <typename T>
 void KvCache::CopyPrefixOf(int32_t from, int32_t to, int64_t tokens) {
+  constexpr int64_t kPair = sizeof(T) == 2 ? 2 : 1;
   const int64_t dim = shape_.head_dim;
   for (int64_t layer = 0; layer < shape_.num_layers; ++layer) {
     for (int64_t head = 0; head < shape_.num_kv_heads; ++head) {
       const T* source = Head<T>(layer, from, head);
       T* target = Head<T>(layer, to, head);
-      for (int64_t d = 0; d < dim; ++d) {
-        std::copy_n(source + d * kKvBlockTokens, tokens, target + d * kKvBlockTokens);
+      for (int64_t d = 0; d < dim; d += kPair) {
+        std::copy_n(source + d * kKvBlockTokens, tokens * kPair, target + d * kKvBlockTokens);
       }
+      // Of the last pair, the second token's values are copied too; they are written later.
       const int64_t values = dim * kKvBlockTokens;
-      std::copy_n(source + values, tokens * dim, target + values);
+      std::copy_n(source + values, (tokens + kPair - 1) / kPair * kPair * dim, target + values);
     }
   }
 }
@@ -49,17 +51,20 @@ void KvCache::CopyPrefixOf(int32_t from, int32_t to, int64_t tokens) {
 void KvCache::Write(int64_t layer, int32_t block, int64_t slot, const float* key,
                     const float* value) {
   const int64_t dim = shape_.head_dim;
-  const auto write = [&](auto* target, int64_t head, const auto& round) {
-    for (int64_t d = 0; d < dim; ++d)
-      target[d * kKvBlockTokens + slot] = round(key[head * dim + d]);
-    target += dim * kKvBlockTokens + slot * dim;
-    for (int64_t d = 0; d < dim; ++d) target[d] = round(value[head * dim + d]);
-  };
-  for (int64_t head = 0; head < shape_.num_kv_heads; ++head) {
+  for (int64_t head = 0; head < shape_.num_kv_heads; ++head, key += dim, value += dim) {
     if (shape_.format == KvFormat::kFloat32) {
-      write(Head<float>(layer, block, head), head, [](float number) { return number; });
+      auto* keys = Head<float>(layer, block, head) + slot;
+      for (int64_t d = 0; d < dim; ++d) keys[d * kKvBlockTokens] = key[d];
+      std::copy_n(value, dim, Head<float>(layer, block, head) + (kKvBlockTokens + slot) * dim);
     } else {
-      write(Head<uint16_t>(layer, block, head), head, RoundToBf16);
+      auto* keys = Head<uint16_t>(layer, block, head) + 2 * slot;
+      auto* values =
+          Head<uint16_t>(layer, block, head) + (kKvBlockTokens + slot / 2 * 2) * dim + slot % 2;
+      for (int64_t d = 0; d < dim; d += 2) {
+        keys[d * kKvBlockTokens] = RoundToBf16(key[d]);
+        keys[d * kKvBlockTokens + 1] = RoundToBf16(key[d + 1]);
+      }
+      for (int64_t d = 0; d < dim; ++d) values[2 * d] = RoundToBf16(value[d]);
     }
   }
 }

@@ -18,9 +18,11 @@ struct KvCacheShape {
   KvFormat format = KvFormat::kFloat32;
 };
 
-// Keys and values in the memory of the CPU, for its kernels. Within a block and head, keys are
-// stored transposed as [head_dim][tokens] and values as [tokens][head_dim], so that the attention
-// kernel reads both sequentially.
+// Keys and values in the memory of the CPU, for its kernels, as [layers][heads][blocks][2]. A
+// block's fp32 keys are [head_dim][tokens] and its values [tokens][head_dim], so that the attention
+// kernel reads both sequentially; in bf16, two dimensions of a key and two tokens' values are next
+// to each other, as dot products of pairs need them: [head_dim / 2][tokens][2] and
+// [tokens / 2][head_dim][2].
 class KvCache final : public KvBlockPool {
  public:
   // Throws std::bad_alloc.
@@ -46,16 +48,16 @@ class KvCache final : public KvBlockPool {
  private:
   template <typename T>
   T* Head(int64_t layer, int32_t block, int64_t kv_head) const {
-    return reinterpret_cast<T*>(data_.get()) + block * block_stride_ + layer * layer_stride_ +
-           kv_head * head_stride_;
+    return reinterpret_cast<T*>(data_.get()) + layer * layer_stride_ + kv_head * head_stride_ +
+           block * block_stride_;
   }
   template <typename T>
   void CopyPrefixOf(int32_t from, int32_t to, int64_t tokens);
 
   KvCacheShape shape_;
-  int64_t head_stride_;  // in numbers
+  int64_t block_stride_;  // in numbers
+  int64_t head_stride_;
   int64_t layer_stride_;
-  int64_t block_stride_;
   AlignedBytes data_;
 };
 

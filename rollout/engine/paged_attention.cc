@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -19,14 +20,17 @@ constexpr int64_t kMaxRows = 32;  // queries times heads in a run
 constexpr int64_t kMaxTileRows = 8;
 constexpr float kLowest = -3.0e38F;
 
+using AliasedInt [[gnu::may_alias]] = int32_t;
+using AliasedHalf [[gnu::may_alias]] = uint16_t;
+
 FRESHET_INLINE float LoadOne(const float* from) { return *from; }
 FRESHET_INLINE float LoadOne(const uint16_t* bf16) { return WidenBf16(*bf16); }
 
 // One head of one query.
 struct Row {
-  const float* q;
+  const float* q;  // factors of a Step
   float* out;
-  float* scores;
+  float* scores;  // later the weights, as factors of a Step
 };
 
 // A range of blocks in a block table.
@@ -43,7 +47,7 @@ struct Head {
   int64_t kv_head;
   int64_t dim;
   float scale;  // of the scores
-  float* q;     // room for the queries of kMaxTileRows rows
+  float* q;     // room for the factors of kMaxTileRows rows
 };
 
 FRESHET_INLINE int64_t Blocks(int64_t tokens) { return (tokens + kTokens - 1) / kTokens; }
@@ -116,15 +120,26 @@ namespace avx512 {
 #include "rollout/engine/attention_rows.inc"
 }  // namespace avx512
 FRESHET_END_TARGET
+
+#define FRESHET_ATTENTION_BF16
+FRESHET_BEGIN_TARGET(FRESHET_AVX512 ",avx512bf16")
+namespace avx512_bf16 {
+#include "rollout/engine/attention_rows.inc"
+}  // namespace avx512_bf16
+FRESHET_END_TARGET
+#undef FRESHET_ATTENTION_BF16
 #undef FRESHET_VECTOR_BYTES
 #endif
 
 using AttendFn = void (*)(const Head&, int64_t window, const PagedQuery*, const QueryRun&,
-                          const AttentionRows&, float* scores);
+                          const AttentionRows&, float* scratch);
 
 template <typename T>
 AttendFn Choose(CpuKernels kernels) {
 #if defined(__x86_64__)
+  if constexpr (std::is_same_v<T, uint16_t>) {
+    if (kernels >= CpuKernels::kAvx512Bf16) return avx512_bf16::Attend<T>;
+  }
   if (kernels >= CpuKernels::kAvx512) return avx512::Attend<T>;
   if (kernels == CpuKernels::kAvx2) return avx2::Attend<T>;
 #endif
@@ -167,7 +182,8 @@ std::vector<QueryRun> FindQueryRuns(std::span<const PagedQuery> queries,
 int64_t PagedScratch(std::span<const PagedQuery> queries, const QueryRun& run,
                      int64_t heads_per_kv_head, int64_t head_dim) {
   const int64_t rows = run.count * std::min(heads_per_kv_head, kMaxRows);
-  return kMaxTileRows * head_dim + rows * RowScores(queries.data() + run.first, run.count);
+  return kMaxTileRows * head_dim +
+         rows * (head_dim + RowScores(queries.data() + run.first, run.count));
 }
 
 void PagedAttention(const KvCache& cache, int64_t layer, int64_t window,

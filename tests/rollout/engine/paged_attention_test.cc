@@ -135,7 +135,7 @@ void Attend(PagedSequences& sequences, int64_t layer, int64_t window, const Page
 // All that this CPU has.
 std::vector<CpuKernels> KernelsToTest() {
   std::vector<CpuKernels> kernels = {CpuKernels::kPortable};
-  for (const CpuKernels set : {CpuKernels::kAvx2, CpuKernels::kAvx512}) {
+  for (const CpuKernels set : {CpuKernels::kAvx2, CpuKernels::kAvx512, CpuKernels::kAvx512Bf16}) {
     if (set <= BestCpuKernels()) kernels.push_back(set);
   }
   return kernels;
@@ -283,27 +283,40 @@ TEST(PagedAttention, QueriesThatShareBlocksGetTheBitsThatTheyGetAlone) {
 }
 
 TEST(PagedAttention, Bfloat16IsTheAttentionOverRoundedKeysAndValues) {
-  KvCache rounded({1, 1, 16, KvFormat::kBfloat16}, 3);
-  KvCache exact({1, 1, 16, KvFormat::kFloat32}, 3);
-  const std::vector<int32_t> table = {2, 0, 1};
-  for (int64_t t = 0; t < 40; ++t) {
-    std::vector<float> key, value, near_key, near_value;
-    for (uint64_t d = 0; d < 16; ++d) {
-      key.push_back(Random(1, static_cast<uint64_t>(t), d));
-      value.push_back(Random(2, static_cast<uint64_t>(t), d));
-      near_key.push_back(WidenBf16(RoundToBf16(key.back())));
-      near_value.push_back(WidenBf16(RoundToBf16(value.back())));
+  for (const int64_t dim : {10, 16, 40}) {
+    KvCache rounded({1, 1, dim, KvFormat::kBfloat16}, 3);
+    KvCache exact({1, 1, dim, KvFormat::kFloat32}, 3);
+    const std::vector<int32_t> table = {2, 0, 1};
+    const std::vector<float> stale(static_cast<size_t>(dim),
+                                   std::numeric_limits<float>::quiet_NaN());
+    for (int64_t slot = 0; slot < kKvBlockTokens; ++slot) {
+      rounded.Write(0, 1, slot, stale.data(), stale.data());
+      exact.Write(0, 1, slot, stale.data(), stale.data());
     }
-    const int32_t block = table[static_cast<size_t>(t / kKvBlockTokens)];
-    rounded.Write(0, block, t % kKvBlockTokens, key.data(), value.data());
-    exact.Write(0, block, t % kKvBlockTokens, near_key.data(), near_value.data());
-  }
-  const std::vector<float> q = RandomQueries(1, 32, 1.0F);
-  for (const CpuKernels kernels : KernelsToTest()) {
-    std::vector<float> out(32), expected(32);
-    Attend(rounded, 0, 0, {{table.data(), 40}}, 2, q.data(), out.data(), kernels);
-    Attend(exact, 0, 0, {{table.data(), 40}}, 2, q.data(), expected.data(), kernels);
-    EXPECT_EQ(out, expected) << CpuKernelsName(kernels);
+    for (int64_t t = 0; t < 39; ++t) {
+      std::vector<float> key, value, near_key, near_value;
+      for (uint64_t d = 0; d < static_cast<uint64_t>(dim); ++d) {
+        key.push_back(Random(1, static_cast<uint64_t>(t), d));
+        value.push_back(Random(2, static_cast<uint64_t>(t), d));
+        near_key.push_back(WidenBf16(RoundToBf16(key.back())));
+        near_value.push_back(WidenBf16(RoundToBf16(value.back())));
+      }
+      const int32_t block = table[static_cast<size_t>(t / kKvBlockTokens)];
+      rounded.Write(0, block, t % kKvBlockTokens, key.data(), value.data());
+      exact.Write(0, block, t % kKvBlockTokens, near_key.data(), near_value.data());
+    }
+    const std::vector<float> q = RandomQueries(1, 2 * dim, 1.0F);
+    for (const CpuKernels kernels : KernelsToTest()) {
+      std::vector<float> out(q.size()), expected(q.size());
+      Attend(rounded, 0, 0, {{table.data(), 39}}, 2, q.data(), out.data(), kernels);
+      Attend(exact, 0, 0, {{table.data(), 39}}, 2, q.data(), expected.data(), kernels);
+      // With instructions for bf16, queries and weights are rounded too, by at most 2^-9.
+      const float tolerance = kernels >= CpuKernels::kAvx512Bf16 ? 1e-2F : 0;
+      for (size_t i = 0; i < out.size(); ++i) {
+        ASSERT_NEAR(out[i], expected[i], tolerance)
+            << CpuKernelsName(kernels) << ", dim " << dim << ", " << i;
+      }
+    }
   }
 }
 
