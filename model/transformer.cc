@@ -194,9 +194,10 @@ at::Tensor Transformer::Forward(const TransformerWeights& weights, const at::Ten
     }
     qk = Rope(qk, cos_TD_, sin_TD_, positions_N);
     const at::ScalarType type = layer.qkv.scalar_type();
-    const at::Tensor mixed = attention(static_cast<int64_t>(l), qk.narrow(1, 0, heads),
-                                       RoundTo(qk.narrow(1, heads, kv_heads), type),
-                                       RoundTo(qkv.narrow(1, heads + kv_heads, kv_heads), type));
+    qk = RoundTo(qk, type);
+    const at::Tensor mixed =
+        attention(static_cast<int64_t>(l), qk.narrow(1, 0, heads), qk.narrow(1, heads, kv_heads),
+                  RoundTo(qkv.narrow(1, heads + kv_heads, kv_heads), type));
     x = x + Multiply(mixed, layer.o, layer.o_bias);
     const at::Tensor g = RmsNorm(x, layer.post_norm_H, config_.rms_norm_eps);
     x = x + (layer.router.defined() ? ApplyExperts(layer, config_, g)

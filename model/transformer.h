@@ -49,8 +49,8 @@ void InitializeWeights(const ParameterLayout& layout, double initializer_range, 
                        const at::Tensor& flat);
 
 // Attention of one layer over packed tokens: (layer, q [N,A,D], k [N,K,D], v [N,K,D]) -> [N, A*D].
-// The rotary embedding is already applied to q and k. With bf16 matrices, k and v hold bf16
-// numbers, like the KV cache of a bf16 engine.
+// The rotary embedding is already applied to q and k. With bf16 matrices, q, k and v hold
+// bf16 numbers, as in a bf16 engine.
 using AttentionFn = std::function<at::Tensor(int64_t layer, const at::Tensor& q_NAD,
                                              const at::Tensor& k_NKD, const at::Tensor& v_NKD)>;
 

@@ -28,9 +28,9 @@ FRESHET_INLINE float LoadOne(const uint16_t* bf16) { return WidenBf16(*bf16); }
 
 // One head of one query.
 struct Row {
-  const float* q;  // factors of a Step
+  const float* q;  // as Step copies it
   float* out;
-  float* scores;  // later the weights, as factors of a Step
+  float* scores;  // later the weights
 };
 
 // A range of blocks in a block table.
@@ -47,7 +47,7 @@ struct Head {
   int64_t kv_head;
   int64_t dim;
   float scale;  // of the scores
-  float* q;     // room for the factors of kMaxTileRows rows
+  float* q;     // room for the queries of kMaxTileRows rows
 };
 
 FRESHET_INLINE int64_t Blocks(int64_t tokens) { return (tokens + kTokens - 1) / kTokens; }

@@ -45,8 +45,8 @@ int64_t PagedScratch(std::span<const PagedQuery> queries, const QueryRun& run,
 // Softmax attention of a run's queries over their keys in the cache, for the query heads that use
 // `kv_head` (GQA). With a `window` above 0, a query attends to its last `window` keys only. A
 // query's result depends on nothing but `kernels`, the query and its keys, which are processed
-// block by block in order. `kernels`: of this CPU; with kAvx512Bf16 and above, queries and weights
-// are rounded to bf16 if the cache is bf16.
+// block by block in order. If the cache is bf16, queries are rounded to bf16, as its keys are.
+// `kernels`: of this CPU.
 // `scratch`: PagedScratch floats, uninitialized. Different heads and runs may be computed
 // concurrently, each with scratch memory of its own.
 void PagedAttention(const KvCache& cache, int64_t layer, int64_t window,
