@@ -21,8 +21,8 @@ class AtenAttention {
   // The cache's slot of each of the batch's tokens, int64 [N].
   const at::Tensor& slots() const { return slots_N_; }
 
-  // Softmax attention, as PagedAttention. q_NAD: fp32; the batch's keys and values are in the
-  // cache. Returns fp32 [N, A*D].
+  // Softmax attention, as PagedAttention. q_NAD: fp32, already rounded to bf16 if the cache is
+  // bf16; the batch's keys and values are in the cache. Returns fp32 [N, A*D].
   at::Tensor Attend(const AtenKvCache& cache, int64_t layer, int64_t window,
                     const at::Tensor& q_NAD);
 

@@ -98,17 +98,16 @@ TEST_P(AtenAttentionTest, EqualsTheKernels) {
   AddSequence(33, 20);  // the rest of a prompt
   AddSequence(16, 1);
   const std::vector<float> q = RandomNumbers(batch_.size() * kHeads * kDim, 1000);
+  const at::ScalarType type = GetParam() == KvFormat::kBfloat16 ? at::kBFloat16 : at::kFloat;
+  const at::Tensor q_NAD =
+      at::tensor(q).view({batch_.size(), kHeads, kDim}).to(type).to(at::kFloat).to(device_);
   AtenAttention attention(batch_, device_);
   EXPECT_EQ(attention.slots().size(0), batch_.size());
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     for (const int64_t window : {0, 1, 7}) {
       SCOPED_TRACE(StrCat("layer ", layer, " window ", window));
       const std::vector<float> ours = Ours(layer, window, q);
-      const at::Tensor aten =
-          attention
-              .Attend(aten_, layer, window,
-                      at::tensor(q).view({batch_.size(), kHeads, kDim}).to(device_))
-              .to(at::kCPU);
+      const at::Tensor aten = attention.Attend(aten_, layer, window, q_NAD).to(at::kCPU);
       EXPECT_LT((aten.flatten() - at::tensor(ours)).abs().max().item<double>(), 1e-5);
     }
   }
