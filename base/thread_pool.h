@@ -34,6 +34,7 @@ class ThreadPool {
 
   const absl::FunctionRef<void(int64_t, int)>* task_ = nullptr;
   int64_t count_ = 0;
+  int64_t grain_ = 1;  // tasks that a thread takes at a time
   std::atomic<int64_t> next_ = 0;
   std::atomic<int> running_ = 0;  // threads that have not finished the current loop
   std::atomic<uint32_t> loops_ = 0;

@@ -291,10 +291,9 @@ const float* CpuRunner::Run(Lane lane, const EngineBatch& batch) {
 void CpuRunner::Embed(const Weights& weights, const EngineBatch& batch) {
   const int64_t hidden = config_.hidden_size;
   float* x = Room(buffers_->x, batch.size() * hidden);
-  for (const int64_t id : batch.token_ids) {
-    weights.embed.Load(id, x);
-    x += hidden;
-  }
+  pool_.For(batch.size(), [&](int64_t i, int) {
+    weights.embed.Load(batch.token_ids[static_cast<size_t>(i)], x + i * hidden);
+  });
 }
 
 void CpuRunner::Normalize(const float* weight, int64_t rows, Activations& out) {
