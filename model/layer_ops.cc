@@ -1,6 +1,6 @@
 #include "model/layer_ops.h"
 
-#include <cmath>
+#include "model/kernels/row_ops.h"
 
 namespace freshet {
 namespace {
@@ -9,7 +9,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::tensor_list;
 
-// y = x * inv_rms * w per row; saves inv_rms for the backward pass.
+// Saves 1 / rms of every row for the backward pass.
 class RmsNormFunction : public Function<RmsNormFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
@@ -18,92 +18,57 @@ class RmsNormFunction : public Function<RmsNormFunction> {
     const int64_t width = x.size(1);
     const at::Tensor in = x.contiguous();
     at::Tensor out = at::empty_like(in);
-    at::Tensor inv = at::empty({rows}, in.options());
-    const float* xp = in.const_data_ptr<float>();
-    const float* wp = weight.const_data_ptr<float>();
-    float* yp = out.mutable_data_ptr<float>();
-    float* ip = inv.mutable_data_ptr<float>();
+    at::Tensor inverses = at::empty({rows}, in.options());
+    const auto* from = in.const_data_ptr<float>();
+    const auto* w = weight.const_data_ptr<float>();
+    auto* to = out.mutable_data_ptr<float>();
+    auto* inverse = inverses.mutable_data_ptr<float>();
     for (int64_t r = 0; r < rows; ++r) {
-      const float* xr = xp + r * width;
-      float* yr = yp + r * width;
-      // Eight partial sums: a fixed order that the compiler can keep in one register.
-      float sums[8] = {};
-      int64_t i = 0;
-      for (; i + 8 <= width; i += 8) {
-        for (int64_t j = 0; j < 8; ++j) sums[j] += xr[i + j] * xr[i + j];
-      }
-      for (; i < width; ++i) sums[0] += xr[i] * xr[i];
-      const float total =
-          ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
-      const float scale =
-          1.0F / std::sqrt(total / static_cast<float>(width) + static_cast<float>(eps));
-      ip[r] = scale;
-      for (int64_t k = 0; k < width; ++k) yr[k] = xr[k] * scale * wp[k];
+      inverse[r] = RmsNormRow(from + r * width, w, width, eps, to + r * width);
     }
-    ctx->save_for_backward({in, weight, inv});
+    ctx->save_for_backward({in, weight, inverses});
     return out;
   }
 
-  // dx = inv * (dy*w - x * inv^2 * mean(dy*w*x)); dw = sum over rows of dy * x * inv.
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor& x = saved[0];
-    const at::Tensor dy = grads[0].contiguous();
-    const int64_t rows = x.size(0);
+    const at::Tensor d = grads[0].contiguous();
     const int64_t width = x.size(1);
     at::Tensor dx = at::empty_like(x);
     at::Tensor dw = at::zeros({width}, x.options());
-    const float* xp = x.const_data_ptr<float>();
-    const float* wp = saved[1].const_data_ptr<float>();
-    const float* ip = saved[2].const_data_ptr<float>();
-    const float* gp = dy.const_data_ptr<float>();
-    float* dxp = dx.mutable_data_ptr<float>();
-    float* dwp = dw.mutable_data_ptr<float>();
-    for (int64_t r = 0; r < rows; ++r) {
-      const float* xr = xp + r * width;
-      const float* gr = gp + r * width;
-      float* dr = dxp + r * width;
-      const float inv = ip[r];
-      float dot = 0;
-      for (int64_t k = 0; k < width; ++k) dot += gr[k] * wp[k] * xr[k];
-      const float c = dot * inv * inv * inv / static_cast<float>(width);
-      for (int64_t k = 0; k < width; ++k) {
-        dr[k] = gr[k] * wp[k] * inv - xr[k] * c;
-        dwp[k] += gr[k] * xr[k] * inv;
-      }
+    const auto* from = x.const_data_ptr<float>();
+    const auto* w = saved[1].const_data_ptr<float>();
+    const auto* inverse = saved[2].const_data_ptr<float>();
+    const auto* change = d.const_data_ptr<float>();
+    auto* to = dx.mutable_data_ptr<float>();
+    auto* to_weight = dw.mutable_data_ptr<float>();
+    for (int64_t r = 0; r < x.size(0); ++r) {
+      RmsNormRowGradient(from + r * width, w, inverse[r], change + r * width, width, to + r * width,
+                         to_weight);
     }
     return {dx, dw, at::Tensor()};
   }
 };
 
-// Rotates x by the table's angles, or by their negatives if `inverse`.
+// Rotates x by the table's angles, or back by them.
 at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
-                  const at::Tensor& positions, bool inverse) {
-  const int64_t rows = x.size(0);
+                  const at::Tensor& positions, bool back) {
   const int64_t heads = x.size(1);
-  const int64_t half = x.size(2) / 2;
-  at::Tensor out = at::empty({rows, heads, 2 * half}, x.options());
-  const bool usable = x.stride(2) == 1 && x.stride(1) == 2 * half;
+  const int64_t dim = x.size(2);
+  at::Tensor out = at::empty({x.size(0), heads, dim}, x.options());
+  const bool usable = x.stride(2) == 1 && x.stride(1) == dim;
   const at::Tensor in = usable ? x : x.contiguous();
-  const int64_t row_stride = in.stride(0);
-  const float* xp = in.const_data_ptr<float>();
-  const float* cp = cos.const_data_ptr<float>();
-  const float* sp = sin.const_data_ptr<float>();
-  const int64_t* pp = positions.const_data_ptr<int64_t>();
-  float* yp = out.mutable_data_ptr<float>();
-  const float sign = inverse ? -1.0F : 1.0F;
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* c = cp + pp[r] * half;
-    const float* s = sp + pp[r] * half;
+  const auto* from = in.const_data_ptr<float>();
+  const auto* c = cos.const_data_ptr<float>();
+  const auto* s = sin.const_data_ptr<float>();
+  const auto* position = positions.const_data_ptr<int64_t>();
+  auto* to = out.mutable_data_ptr<float>();
+  for (int64_t r = 0; r < x.size(0); ++r) {
+    const int64_t angles = position[r] * (dim / 2);
     for (int64_t h = 0; h < heads; ++h) {
-      const float* xr = xp + r * row_stride + h * 2 * half;
-      float* yr = yp + (r * heads + h) * 2 * half;
-      for (int64_t i = 0; i < half; ++i) {
-        const float a = xr[i];
-        const float b = xr[i + half];
-        yr[i] = a * c[i] - sign * b * s[i];
-        yr[i + half] = b * c[i] + sign * a * s[i];
-      }
+      RopeHead(from + r * in.stride(0) + h * dim, c + angles, s + angles, dim / 2, back,
+               to + (r * heads + h) * dim);
     }
   }
   return out;
@@ -114,16 +79,81 @@ class RopeFunction : public Function<RopeFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos,
                             const at::Tensor& sin, const at::Tensor& positions) {
     ctx->save_for_backward({cos, sin, positions});
-    return Rotate(x, cos, sin, positions, /*inverse=*/false);
+    return Rotate(x, cos, sin, positions, /*back=*/false);
   }
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    return {Rotate(grads[0], saved[0], saved[1], saved[2], /*inverse=*/true), at::Tensor(),
+    return {Rotate(grads[0], saved[0], saved[1], saved[2], /*back=*/true), at::Tensor(),
             at::Tensor(), at::Tensor()};
   }
 };
 
+// The bits of bf16 numbers, or fp32 numbers.
+template <typename T>
+const T* Numbers(const at::Tensor& tensor) {
+  return static_cast<const T*>(tensor.const_data_ptr());
+}
+
+class SwiGluFunction : public Function<SwiGluFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate_up) {
+    const at::Tensor in = gate_up.contiguous();
+    at::Tensor out = at::empty({in.size(0), in.size(1) / 2}, in.options());
+    in.scalar_type() == at::kFloat ? Compute<float>(in, out) : Compute<uint16_t>(in, out);
+    ctx->save_for_backward({in});
+    return out;
+  }
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const at::Tensor in = ctx->get_saved_variables()[0];
+    const at::Tensor d = grads[0].contiguous();
+    at::Tensor out = at::empty_like(in);
+    in.scalar_type() == at::kFloat ? Differentiate<float>(in, d, out)
+                                   : Differentiate<uint16_t>(in, d, out);
+    return {out};
+  }
+
+ private:
+  template <typename T>
+  static void Compute(const at::Tensor& in, at::Tensor& out) {
+    const int64_t size = out.size(1);
+    auto* to = static_cast<T*>(out.mutable_data_ptr());
+    for (int64_t r = 0; r < out.size(0); ++r) {
+      SwiGluRow(Numbers<T>(in) + r * 2 * size, size, to + r * size);
+    }
+  }
+  template <typename T>
+  static void Differentiate(const at::Tensor& in, const at::Tensor& d, at::Tensor& out) {
+    const int64_t size = d.size(1);
+    auto* to = static_cast<T*>(out.mutable_data_ptr());
+    for (int64_t r = 0; r < d.size(0); ++r) {
+      SwiGluRowGradient(Numbers<T>(in) + r * 2 * size, Numbers<T>(d) + r * size, size,
+                        to + r * 2 * size);
+    }
+  }
+};
+
+class EmbedFunction : public Function<EmbedFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& weight,
+                            const at::Tensor& token_ids) {
+    ctx->save_for_backward({token_ids});
+    ctx->saved_data["rows"] = weight.size(0);
+    return weight.index_select(0, token_ids).to(at::kFloat);
+  }
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const at::Tensor token_ids = ctx->get_saved_variables()[0];
+    const int64_t rows = ctx->saved_data["rows"].toInt();
+    return {
+        at::zeros({rows, grads[0].size(1)}, grads[0].options()).index_add_(0, token_ids, grads[0]),
+        at::Tensor()};
+  }
+};
+
 }  // namespace
+
+at::Tensor Embed(const at::Tensor& weight_VH, const at::Tensor& token_ids_N) {
+  return EmbedFunction::apply(weight_VH, token_ids_N);
+}
 
 at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps) {
   return x_NH.is_cpu() ? RmsNormFunction::apply(x_NH, weight_H, eps)
@@ -151,8 +181,14 @@ at::Tensor AtenRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor
 }
 
 at::Tensor SwiGlu(const at::Tensor& gate_up) {
+  return gate_up.is_cpu() ? SwiGluFunction::apply(gate_up) : AtenSwiGlu(gate_up);
+}
+
+at::Tensor AtenSwiGlu(const at::Tensor& gate_up) {
   const int64_t inner = gate_up.size(1) / 2;
-  return at::silu(gate_up.narrow(1, 0, inner)) * gate_up.narrow(1, inner, inner);
+  const at::Tensor wide = gate_up.to(at::kFloat);
+  return (at::silu(wide.narrow(1, 0, inner)) * wide.narrow(1, inner, inner))
+      .to(gate_up.scalar_type());
 }
 
 }  // namespace freshet

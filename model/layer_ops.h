@@ -7,13 +7,17 @@ namespace freshet {
 
 // Differentiable decoder-layer operations that ATen would run in several passes. They run on the
 // calling thread in a fixed order, and a row's result does not depend on the number of rows; on
-// other devices than the CPU they are those of ATen. All tensors are fp32: the residual stream
-// stays fp32 even if matrices are bf16.
+// other devices than the CPU they are those of ATen. Tensors are fp32 unless noted: the residual
+// stream stays fp32 even if matrices are bf16.
 
 // Matrix products of fewer rows give other bits in fp32, so where results must not depend on the
 // batch, rows are padded to a multiple of this number.
 constexpr int64_t kMinRows = 16;
 constexpr int64_t PadRows(int64_t rows) { return (rows + kMinRows - 1) / kMinRows * kMinRows; }
+
+// Rows of weight [V, H], fp32 or bf16, as fp32 [N, H]. Gradients of equal tokens are added in fp32,
+// and rounded once if the weight is bf16. token_ids int64.
+at::Tensor Embed(const at::Tensor& weight_VH, const at::Tensor& token_ids_N);
 
 // x / rms(x) * weight over the last dimension. x [N, H], weight [H].
 at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps);
@@ -23,13 +27,14 @@ at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double ep
 at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                 const at::Tensor& positions_N);
 
+// silu(gate) * up of a fused [N, 2F] product; returns [N, F]. Also of bf16; computes in fp32.
+at::Tensor SwiGlu(const at::Tensor& gate_up);
+
 // The same with ATen's operations, on any device.
 at::Tensor AtenRmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps);
 at::Tensor AtenRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                     const at::Tensor& positions_N);
-
-// silu(gate) * up of a fused [N, 2F] product; returns [N, F].
-at::Tensor SwiGlu(const at::Tensor& gate_up);
+at::Tensor AtenSwiGlu(const at::Tensor& gate_up);
 
 }  // namespace freshet
 

@@ -1,6 +1,8 @@
 #include "model/packed_batch.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "base/log.h"
@@ -10,49 +12,15 @@ namespace {
 
 int64_t Size(const std::vector<int32_t>& tokens) { return static_cast<int64_t>(tokens.size()); }
 
-// Fills a PackedBatch tree by tree. Widths are computed first.
+// Fills a PackedBatch tree by tree.
 class Packer {
  public:
-  explicit Packer(const std::vector<PackTree>& trees) {
-    for (const PackTree& tree : trees) {
-      FRESHET_CHECK(!tree.prefix.empty());
-      ++batch_.num_prefixes;
-      batch_.prefix_width = std::max(batch_.prefix_width, Size(tree.prefix));
-      for (const auto& suffix : tree.suffixes) {
-        FRESHET_CHECK(!suffix.empty());
-        // A one-token suffix is predicted from the prefix and has no query of its own.
-        if (suffix.size() > 1) ++batch_.num_suffixes;
-        batch_.suffix_width = std::max(batch_.suffix_width, Size(suffix) - 1);
-      }
-    }
-    for (const PackTree& tree : trees) Add(tree);
-  }
-
-  PackedBatch Take() && {
-    // Suffix outputs follow the prefix rectangle.
-    const int64_t prefix_cells = batch_.num_prefixes * batch_.prefix_width;
-    for (const int64_t row : suffix_outputs_)
-      batch_.output_rows[static_cast<size_t>(row)] += prefix_cells;
-    return std::move(batch_);
-  }
-
- private:
-  int64_t stream_size() const { return Size64(batch_.token_ids); }
-  static int64_t Size64(const std::vector<int64_t>& v) { return static_cast<int64_t>(v.size()); }
-
   void Add(const PackTree& tree) {
+    FRESHET_CHECK(!tree.prefix.empty());
     const int64_t begin = stream_size();
     const int64_t length = Size(tree.prefix);
-    for (int64_t i = 0; i < batch_.prefix_width; ++i) {
-      if (i >= length) {
-        batch_.prefix_rows.push_back(begin);
-        continue;
-      }
-      batch_.output_rows.push_back(Size64(batch_.prefix_rows));
-      batch_.prefix_rows.push_back(begin + i);
-      batch_.token_ids.push_back(tree.prefix[static_cast<size_t>(i)]);
-      batch_.positions.push_back(i);
-    }
+    batch_.trees.push_back({begin, length, {}});
+    for (int64_t i = 0; i < length; ++i) AddToken(tree.prefix[static_cast<size_t>(i)], i);
     if (tree.suffixes.empty()) {
       for (int64_t i = 1; i < length; ++i) {
         AddTarget(begin + i - 1, tree.prefix[static_cast<size_t>(i)]);
@@ -61,39 +29,35 @@ class Packer {
       return;
     }
     const int64_t last_prefix_row = AddLogitRow(begin + length - 1);
-    for (const auto& suffix : tree.suffixes) AddSuffix(suffix, begin, length, last_prefix_row);
+    for (const auto& suffix : tree.suffixes) AddSuffix(suffix, length, last_prefix_row);
   }
 
-  void AddSuffix(const std::vector<int32_t>& suffix, int64_t prefix_begin, int64_t prefix_length,
+  PackedBatch Take() && { return std::move(batch_); }
+
+ private:
+  int64_t stream_size() const { return std::ssize(batch_.token_ids); }
+
+  void AddSuffix(const std::vector<int32_t>& suffix, int64_t prefix_length,
                  int64_t last_prefix_row) {
+    FRESHET_CHECK(!suffix.empty());
     const int64_t begin = stream_size();
     const int64_t queries = Size(suffix) - 1;
+    batch_.trees.back().suffixes.push_back(queries);
     PushTarget(last_prefix_row, suffix[0]);
     for (int64_t i = 0; i < queries; ++i) {
-      batch_.token_ids.push_back(suffix[static_cast<size_t>(i)]);
-      batch_.positions.push_back(prefix_length + i);
-      batch_.output_rows.push_back(Size64(batch_.suffix_query_rows) + i);
-      suffix_outputs_.push_back(begin + i);
+      AddToken(suffix[static_cast<size_t>(i)], prefix_length + i);
       AddTarget(begin + i, suffix[static_cast<size_t>(i) + 1]);
     }
     ++batch_.num_sequences;
-    if (queries == 0) return;
-    for (int64_t i = 0; i < batch_.suffix_width; ++i) {
-      batch_.suffix_query_rows.push_back(begin + std::min(i, queries - 1));
-    }
-    for (int64_t i = 0; i < batch_.prefix_width; ++i) {
-      const int64_t padding = batch_.prefix_width - prefix_length;
-      batch_.suffix_key_rows.push_back(prefix_begin + std::max<int64_t>(0, i - padding));
-    }
-    for (int64_t i = 0; i < batch_.suffix_width; ++i) {
-      batch_.suffix_key_rows.push_back(begin + std::min(i, queries - 1));
-    }
-    batch_.suffix_prefix_sizes.push_back(prefix_length);
   }
 
+  void AddToken(int32_t id, int64_t position) {
+    batch_.token_ids.push_back(id);
+    batch_.positions.push_back(position);
+  }
   int64_t AddLogitRow(int64_t stream_row) {
     batch_.logit_rows.push_back(stream_row);
-    return Size64(batch_.logit_rows) - 1;
+    return std::ssize(batch_.logit_rows) - 1;
   }
   void AddTarget(int64_t stream_row, int32_t token) { PushTarget(AddLogitRow(stream_row), token); }
   void PushTarget(int64_t logit_row, int32_t token) {
@@ -103,12 +67,15 @@ class Packer {
   }
 
   PackedBatch batch_;
-  std::vector<int64_t> suffix_outputs_;
 };
 
 }  // namespace
 
-PackedBatch PackTrees(const std::vector<PackTree>& trees) { return Packer(trees).Take(); }
+PackedBatch PackTrees(const std::vector<PackTree>& trees) {
+  Packer packer;
+  for (const PackTree& tree : trees) packer.Add(tree);
+  return std::move(packer).Take();
+}
 
 int64_t PackedTokens(const PackTree& tree) {
   int64_t tokens = Size(tree.prefix);
@@ -116,20 +83,26 @@ int64_t PackedTokens(const PackTree& tree) {
   return tokens;
 }
 
-std::vector<std::pair<size_t, size_t>> SplitByTokens(const std::vector<PackTree>& trees,
-                                                     int64_t max_tokens) {
-  std::vector<std::pair<size_t, size_t>> runs;
-  int64_t tokens = 0;
-  for (size_t i = 0; i < trees.size(); ++i) {
-    const int64_t cost = PackedTokens(trees[i]);
-    if (runs.empty() || tokens + cost > max_tokens) {
-      runs.emplace_back(i, i);
-      tokens = 0;
+std::vector<std::vector<size_t>> PackByTokens(const std::vector<PackTree>& trees,
+                                              int64_t max_tokens) {
+  std::vector<int64_t> tokens;
+  for (const PackTree& tree : trees) tokens.push_back(PackedTokens(tree));
+  std::vector<size_t> order(trees.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::greater(), [&](size_t tree) { return tokens[tree]; });
+  std::vector<std::vector<size_t>> bins;
+  std::vector<int64_t> sizes;
+  for (const size_t tree : order) {
+    size_t bin = 0;
+    while (bin < bins.size() && sizes[bin] + tokens[tree] > max_tokens) ++bin;
+    if (bin == bins.size()) {
+      bins.emplace_back();
+      sizes.push_back(0);
     }
-    tokens += cost;
-    runs.back().second = i + 1;
+    bins[bin].push_back(tree);
+    sizes[bin] += tokens[tree];
   }
-  return runs;
+  return bins;
 }
 
 }  // namespace freshet

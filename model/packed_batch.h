@@ -15,8 +15,14 @@ struct PackTree {
   std::vector<std::vector<int32_t>> suffixes;  // each at least one token
 };
 
-// A packed batch of trees: one unpadded stream of N tokens for token-wise computation, and an index
-// plan to compute attention over padded rectangles.
+// A tree's rows in the stream: from `begin` on its prefix, then its suffixes one after the other.
+struct PackedTree {
+  int64_t begin = 0;
+  int64_t prefix = 0;             // rows
+  std::vector<int64_t> suffixes;  // rows of each; 0 for a suffix of one token
+};
+
+// A packed batch of trees: one stream of N tokens without padding.
 //
 // Stream layout: for each tree its prefix, then every suffix without its last token (nothing is
 // predicted from it). The keys of a suffix are the tree's prefix followed by the suffix itself.
@@ -26,22 +32,7 @@ struct PackTree {
 struct PackedBatch {
   std::vector<int64_t> token_ids;  // [N]
   std::vector<int64_t> positions;  // [N]
-
-  // Prefix attention (causal): rows [num_prefixes, prefix_width] of stream indices, right-padded
-  // with any valid index.
-  int64_t num_prefixes = 0;
-  int64_t prefix_width = 0;
-  std::vector<int64_t> prefix_rows;
-  // Suffix attention: queries [num_suffixes, suffix_width], right-padded; keys [num_suffixes,
-  // prefix_width + suffix_width]: the left-padded prefix, then the suffix.
-  int64_t num_suffixes = 0;
-  int64_t suffix_width = 0;
-  std::vector<int64_t> suffix_query_rows;
-  std::vector<int64_t> suffix_key_rows;
-  std::vector<int64_t> suffix_prefix_sizes;  // [num_suffixes]
-  // Location of each stream token's attention output: an index into the prefix rectangle, or
-  // num_prefixes * prefix_width plus an index into the suffix query rectangle. [N]
-  std::vector<int64_t> output_rows;
+  std::vector<PackedTree> trees;
 
   // Targets. `logit_rows` are the distinct stream rows that predict a target. Target i is token
   // target_ids[i], predicted from logit_rows[target_logit_rows[i]], and belongs to sequence
@@ -60,10 +51,11 @@ PackedBatch PackTrees(const std::vector<PackTree>& trees);
 // Stream tokens of a tree: the cost used to cut microbatches.
 int64_t PackedTokens(const PackTree& tree);
 
-// Splits trees, in order, into [begin, end) ranges with at most `max_tokens` tokens and at least
-// one tree each.
-std::vector<std::pair<size_t, size_t>> SplitByTokens(const std::vector<PackTree>& trees,
-                                                     int64_t max_tokens);
+// Trees of batches with at most `max_tokens` tokens, or one tree that has more: the largest tree
+// first, each into the first batch that has room (first-fit decreasing; Johnson 1973). Batches of
+// about the same size are adjacent.
+std::vector<std::vector<size_t>> PackByTokens(const std::vector<PackTree>& trees,
+                                              int64_t max_tokens);
 
 }  // namespace freshet
 

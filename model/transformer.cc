@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/str_cat.h"
 #include "model/layer_ops.h"
+#include "model/recompute.h"
 #include "model/rope.h"
 
 namespace freshet {
@@ -17,16 +18,36 @@ at::Tensor ViewBlock(const ParameterBlock& block, const at::Tensor& flat) {
   return flat.narrow(0, block.offset, size).view(block.shape);
 }
 
-// fp32 input and output; multiplies in the matrix's type. `bias` may be undefined.
+// In the matrix's type.
+at::Tensor Product(const at::Tensor& x, const at::Tensor& matrix) {
+  return at::linear(x.to(matrix.scalar_type()), matrix);
+}
+
+// fp32. `bias` may be undefined.
 at::Tensor Multiply(const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias = {}) {
-  const at::Tensor product = at::linear(x.to(matrix.scalar_type()), matrix).to(at::kFloat);
+  const at::Tensor product = Product(x, matrix).to(at::kFloat);
   return bias.defined() ? product + bias : product;
 }
+
+// The value of `rounded` with the gradient of `master`, which is fp32.
+class RoundedFunction : public torch::autograd::Function<RoundedFunction> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor&,
+                            const at::Tensor& rounded) {
+    return rounded.detach();
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
+                                               const torch::autograd::tensor_list& grads) {
+    return {grads[0].to(at::kFloat), at::Tensor()};
+  }
+};
 
 at::Tensor RoundTo(const at::Tensor& x, at::ScalarType type) { return x.to(type).to(at::kFloat); }
 
 at::Tensor ApplyMlp(const TransformerWeights::Mlp& mlp, const at::Tensor& x) {
-  return Multiply(SwiGlu(Multiply(x, mlp.gate_up, mlp.gate_up_bias)), mlp.down, mlp.down_bias);
+  const at::Tensor gate_up = mlp.gate_up_bias.defined() ? Multiply(x, mlp.gate_up, mlp.gate_up_bias)
+                                                        : Product(x, mlp.gate_up);
+  return Multiply(SwiGlu(gate_up), mlp.down, mlp.down_bias);
 }
 
 // Sends every token to the experts with the highest router probability (Qwen3-MoE; Shazeer et al.
@@ -89,34 +110,11 @@ TransformerWeights ViewWeights(const ParameterLayout& layout, const at::Tensor& 
   return weights;
 }
 
-void ForEachTensor(TransformerWeights& weights,
-                   const std::function<void(const std::string&, at::Tensor&)>& visit) {
-  const auto visit_defined = [&](const std::string& name, at::Tensor& tensor) {
-    if (tensor.defined()) visit(name, tensor);
-  };
+void ForEachTensor(TransformerWeights& weights, const TensorVisitor& visit) {
   const bool tied = weights.lm_head_VH.is_same(weights.embed_VH);
   visit("embed", weights.embed_VH);
   for (size_t i = 0; i < weights.layers.size(); ++i) {
-    TransformerWeights::Layer& layer = weights.layers[i];
-    const std::string prefix = StrCat("layers.", i, ".");
-    visit_defined(prefix + "input_norm", layer.input_norm_H);
-    visit_defined(prefix + "qkv", layer.qkv);
-    visit_defined(prefix + "qkv_bias", layer.qkv_bias);
-    visit_defined(prefix + "q_norm", layer.q_norm_D);
-    visit_defined(prefix + "k_norm", layer.k_norm_D);
-    visit_defined(prefix + "o", layer.o);
-    visit_defined(prefix + "o_bias", layer.o_bias);
-    visit_defined(prefix + "post_norm", layer.post_norm_H);
-    visit_defined(prefix + "router", layer.router);
-    for (size_t e = 0; e < layer.mlps.size(); ++e) {
-      TransformerWeights::Mlp& mlp = layer.mlps[e];
-      const std::string expert =
-          layer.router.defined() ? StrCat(prefix, "experts.", e, ".") : prefix;
-      visit_defined(expert + "gate_up", mlp.gate_up);
-      visit_defined(expert + "gate_up_bias", mlp.gate_up_bias);
-      visit_defined(expert + "down", mlp.down);
-      visit_defined(expert + "down_bias", mlp.down_bias);
-    }
+    ForEachTensor(weights.layers[i], StrCat("layers.", i, "."), visit);
   }
   visit("norm", weights.norm_H);
   if (tied) {
@@ -126,20 +124,50 @@ void ForEachTensor(TransformerWeights& weights,
   }
 }
 
-TransformerWeights CastWeights(const TransformerWeights& weights, at::ScalarType dtype) {
-  TransformerWeights cast = weights;
-  if (dtype == at::kFloat) return cast;
-  ForEachTensor(cast, [&](const std::string& name, at::Tensor& tensor) {
-    if (tensor.dim() == 2 && !name.ends_with(".router")) {
-      tensor = tensor.to(dtype);
-      return;
-    }
-    // The difference and the sum are exact, and the gradient stays fp32.
-    const at::Tensor exact = tensor.to(at::kFloat);
-    const at::Tensor rounded = exact.detach().to(dtype).to(at::kFloat);
-    tensor = exact + (rounded - exact.detach());
+void ForEachTensor(TransformerWeights::Layer& layer, const std::string& prefix,
+                   const TensorVisitor& visit) {
+  const auto visit_defined = [&](const std::string& name, at::Tensor& tensor) {
+    if (tensor.defined()) visit(name, tensor);
+  };
+  visit_defined(prefix + "input_norm", layer.input_norm_H);
+  visit_defined(prefix + "qkv", layer.qkv);
+  visit_defined(prefix + "qkv_bias", layer.qkv_bias);
+  visit_defined(prefix + "q_norm", layer.q_norm_D);
+  visit_defined(prefix + "k_norm", layer.k_norm_D);
+  visit_defined(prefix + "o", layer.o);
+  visit_defined(prefix + "o_bias", layer.o_bias);
+  visit_defined(prefix + "post_norm", layer.post_norm_H);
+  visit_defined(prefix + "router", layer.router);
+  for (size_t e = 0; e < layer.mlps.size(); ++e) {
+    TransformerWeights::Mlp& mlp = layer.mlps[e];
+    const std::string expert = layer.router.defined() ? StrCat(prefix, "experts.", e, ".") : prefix;
+    visit_defined(expert + "gate_up", mlp.gate_up);
+    visit_defined(expert + "gate_up_bias", mlp.gate_up_bias);
+    visit_defined(expert + "down", mlp.down);
+    visit_defined(expert + "down_bias", mlp.down_bias);
+  }
+}
+
+TransformerWeights WidenVectors(const TransformerWeights& weights) {
+  TransformerWeights wide = weights;
+  ForEachTensor(wide, [](const std::string& name, at::Tensor& tensor) {
+    if (tensor.dim() != 2 || name.ends_with(".router")) tensor = tensor.to(at::kFloat);
   });
-  return cast;
+  return wide;
+}
+
+TransformerWeights WidenVectors(const TransformerWeights& weights,
+                                const TransformerWeights& masters) {
+  TransformerWeights wide = WidenVectors(weights);
+  TransformerWeights leaves = masters;  // of the tensors' handles
+  std::vector<at::Tensor> in_order;
+  ForEachTensor(leaves,
+                [&](const std::string&, const at::Tensor& leaf) { in_order.push_back(leaf); });
+  size_t next = 0;
+  ForEachTensor(wide, [&](const std::string&, at::Tensor& tensor) {
+    tensor = RoundedFunction::apply(in_order[next++], tensor);
+  });
+  return wide;
 }
 
 void InitializeWeights(const ParameterLayout& layout, double initializer_range, uint64_t seed,
@@ -173,37 +201,59 @@ Transformer::Transformer(const ModelConfig& config, at::Device device) : config_
 }
 
 at::Tensor Transformer::Forward(const TransformerWeights& weights, const at::Tensor& token_ids_N,
-                                const at::Tensor& positions_N, const AttentionFn& attention) const {
+                                const at::Tensor& positions_N, const AttentionFn& attention,
+                                bool recompute) const {
+  at::Tensor x = Embed(weights.embed_VH, token_ids_N);
+  for (size_t l = 0; l < weights.layers.size(); ++l) {
+    const auto index = static_cast<int64_t>(l);
+    const TransformerWeights::Layer& layer = weights.layers[l];
+    if (!recompute) {
+      x = ApplyLayer(layer, index, x, positions_N, attention);
+      continue;
+    }
+    std::vector<at::Tensor> inputs = {x};
+    TransformerWeights::Layer copy = layer;
+    ForEachTensor(copy, "",
+                  [&](const std::string&, at::Tensor& tensor) { inputs.push_back(tensor); });
+    x = Recompute(
+        [this, copy, index, positions_N, attention](const std::vector<at::Tensor>& given) {
+          TransformerWeights::Layer given_layer = copy;
+          size_t next = 1;
+          ForEachTensor(given_layer, "",
+                        [&](const std::string&, at::Tensor& tensor) { tensor = given[next++]; });
+          return ApplyLayer(given_layer, index, given[0], positions_N, attention);
+        },
+        inputs);
+  }
+  return RmsNorm(x, weights.norm_H, config_.rms_norm_eps);
+}
+
+at::Tensor Transformer::ApplyLayer(const TransformerWeights::Layer& layer, int64_t index,
+                                   const at::Tensor& x, const at::Tensor& positions_N,
+                                   const AttentionFn& attention) const {
   const int64_t heads = config_.num_attention_heads;
   const int64_t kv_heads = config_.num_key_value_heads;
   const int64_t dim = config_.head_dim;
-  const int64_t num_tokens = token_ids_N.size(0);
-  at::Tensor x = at::embedding(weights.embed_VH, token_ids_N).to(at::kFloat);
-  for (size_t l = 0; l < weights.layers.size(); ++l) {
-    const TransformerWeights::Layer& layer = weights.layers[l];
-    const at::Tensor h = RmsNorm(x, layer.input_norm_H, config_.rms_norm_eps);
-    const at::Tensor qkv =
-        Multiply(h, layer.qkv, layer.qkv_bias).view({num_tokens, heads + 2 * kv_heads, dim});
-    // Rotate q and k together; they are adjacent.
-    at::Tensor qk = qkv.narrow(1, 0, heads + kv_heads);
-    if (layer.q_norm_D.defined()) {
-      const double eps = config_.rms_norm_eps;
-      qk = at::cat({NormalizeHeads(qk.narrow(1, 0, heads), layer.q_norm_D, eps),
-                    NormalizeHeads(qk.narrow(1, heads, kv_heads), layer.k_norm_D, eps)},
-                   1);
-    }
-    qk = Rope(qk, cos_TD_, sin_TD_, positions_N);
-    const at::ScalarType type = layer.qkv.scalar_type();
-    qk = RoundTo(qk, type);
-    const at::Tensor mixed =
-        attention(static_cast<int64_t>(l), qk.narrow(1, 0, heads), qk.narrow(1, heads, kv_heads),
-                  RoundTo(qkv.narrow(1, heads + kv_heads, kv_heads), type));
-    x = x + Multiply(mixed, layer.o, layer.o_bias);
-    const at::Tensor g = RmsNorm(x, layer.post_norm_H, config_.rms_norm_eps);
-    x = x + (layer.router.defined() ? ApplyExperts(layer, config_, g)
-                                    : ApplyMlp(layer.mlps.front(), g));
+  const double eps = config_.rms_norm_eps;
+  const at::Tensor h = RmsNorm(x, layer.input_norm_H, eps);
+  const at::Tensor qkv =
+      Multiply(h, layer.qkv, layer.qkv_bias).view({x.size(0), heads + 2 * kv_heads, dim});
+  // Rotate q and k together; they are adjacent.
+  at::Tensor qk = qkv.narrow(1, 0, heads + kv_heads);
+  if (layer.q_norm_D.defined()) {
+    qk = at::cat({NormalizeHeads(qk.narrow(1, 0, heads), layer.q_norm_D, eps),
+                  NormalizeHeads(qk.narrow(1, heads, kv_heads), layer.k_norm_D, eps)},
+                 1);
   }
-  return RmsNorm(x, weights.norm_H, config_.rms_norm_eps);
+  qk = Rope(qk, cos_TD_, sin_TD_, positions_N);
+  const at::ScalarType type = layer.qkv.scalar_type();
+  qk = RoundTo(qk, type);
+  const at::Tensor mixed = attention(index, qk.narrow(1, 0, heads), qk.narrow(1, heads, kv_heads),
+                                     RoundTo(qkv.narrow(1, heads + kv_heads, kv_heads), type));
+  const at::Tensor sum = x + Multiply(mixed, layer.o, layer.o_bias);
+  const at::Tensor g = RmsNorm(sum, layer.post_norm_H, eps);
+  return sum + (layer.router.defined() ? ApplyExperts(layer, config_, g)
+                                       : ApplyMlp(layer.mlps.front(), g));
 }
 
 at::Tensor Transformer::Logits(const TransformerWeights& weights, const at::Tensor& hidden) {

@@ -15,7 +15,7 @@ namespace freshet {
 // F intermediate (of one expert in a mixture), E experts, V vocabulary.
 
 // Parameters as tensors, with fused blocks as in ParameterLayout: views of a flat arena, fp32 or
-// bf16, or what CastWeights makes of them.
+// bf16, or what WidenVectors makes of them.
 struct TransformerWeights {
   // Shapes: ParameterLayout. Tensors that the model does not have are undefined.
   struct Mlp {
@@ -34,14 +34,20 @@ struct TransformerWeights {
 // Views into `flat` (layout.num_elements).
 TransformerWeights ViewWeights(const ParameterLayout& layout, const at::Tensor& flat);
 
-// Calls `visit(name, tensor)` on every tensor of `weights`, in the order of the arena. A tied head
-// is not visited again.
-void ForEachTensor(TransformerWeights& weights,
-                   const std::function<void(const std::string&, at::Tensor&)>& visit);
+using TensorVisitor = std::function<void(const std::string& name, at::Tensor&)>;
+// Calls `visit` on every tensor that is defined, in the order of the arena. A tied head is not
+// visited again.
+void ForEachTensor(TransformerWeights& weights, const TensorVisitor& visit);
+// The same for one layer; names begin with `prefix`.
+void ForEachTensor(TransformerWeights::Layer& layer, const std::string& prefix,
+                   const TensorVisitor& visit);
 
-// Rounds all parameters to `dtype`. Matrices get this type; routers and vectors are fp32. Gradients
-// pass as if nothing was rounded. Returns `weights` unchanged for fp32.
-TransformerWeights CastWeights(const TransformerWeights& weights, at::ScalarType dtype);
+// Parameters of a bf16 arena as a forward pass uses them: views of the matrices, and routers and
+// vectors in fp32. `weights`: views of the arena.
+TransformerWeights WidenVectors(const TransformerWeights& weights);
+// The same with gradients, which pass to `masters` (fp32) as if nothing was rounded.
+TransformerWeights WidenVectors(const TransformerWeights& weights,
+                                const TransformerWeights& masters);
 
 // Random initial weights: matrices N(0, initializer_range), norms 1, biases 0. Counter-based in
 // parameter order: the same seed gives the same bits on every machine.
@@ -64,9 +70,11 @@ class Transformer {
   explicit Transformer(const ModelConfig& config, at::Device device = at::kCPU);
 
   // Hidden states after the last norm, fp32 [N, H]. token_ids_N and positions_N are int64; position
-  // < max_position_embeddings.
+  // < max_position_embeddings. With `recompute`, the backward pass computes each layer again
+  // (recompute.h); `attention` is then called by it too, and copied.
   at::Tensor Forward(const TransformerWeights& weights, const at::Tensor& token_ids_N,
-                     const at::Tensor& positions_N, const AttentionFn& attention) const;
+                     const at::Tensor& positions_N, const AttentionFn& attention,
+                     bool recompute = false) const;
 
   // fp32 logits of hidden rows, [rows, V].
   static at::Tensor Logits(const TransformerWeights& weights, const at::Tensor& hidden);
@@ -74,6 +82,10 @@ class Transformer {
   const ModelConfig& config() const { return config_; }
 
  private:
+  // One layer, of the residual stream x [N, H].
+  at::Tensor ApplyLayer(const TransformerWeights::Layer& layer, int64_t index, const at::Tensor& x,
+                        const at::Tensor& positions_N, const AttentionFn& attention) const;
+
   ModelConfig config_;
   at::Tensor cos_TD_;  // [max_position_embeddings, D/2]
   at::Tensor sin_TD_;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/rollout/bench_model.h"
+#include "bench/model/bench_model.h"
 #include "model/parameter_layout.h"
 #include "model/torch.h"
 #include "rollout/engine/kernels/kernel_choice.h"

@@ -18,7 +18,7 @@
 #include "base/command_line.h"
 #include "base/random.h"
 #include "base/str_cat.h"
-#include "bench/rollout/bench_model.h"
+#include "bench/model/bench_model.h"
 #include "bench/rollout/machine.h"
 #include "model/parameter_layout.h"
 #include "model/torch_threads.h"

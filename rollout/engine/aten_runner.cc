@@ -27,7 +27,7 @@ void AtenRunner::LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) {
                               data, {layout_.num_elements}, [arena](void*) {},
                               dtype == Dtype::kBf16 ? at::kBFloat16 : at::kFloat)
                               .to(device_);
-  weights = bf16_ ? CastWeights(ViewWeights(layout_, flat), at::kBFloat16)
+  weights = bf16_ ? WidenVectors(ViewWeights(layout_, flat.to(at::kBFloat16)))
                   : ViewWeights(layout_, flat.to(at::kFloat));
 }
 

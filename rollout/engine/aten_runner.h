@@ -11,7 +11,7 @@ namespace freshet {
 // runners. The last bits of a row may depend on the batch.
 class AtenRunner final : public ModelRunner {
  public:
-  // With `bf16`, weights are as those of CastWeights, and the cache is bf16. Throws c10::Error.
+  // With `bf16`, weights are as those of WidenVectors, and the cache is bf16. Throws c10::Error.
   AtenRunner(const ModelConfig& config, bool bf16, at::Device device, int64_t cache_blocks);
   void LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) override;
   const float* Run(Lane lane, const EngineBatch& batch) override;

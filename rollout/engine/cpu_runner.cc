@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "model/dtype.h"
+#include "model/kernels/row_ops.h"
 #include "model/parameter_layout.h"
-#include "rollout/engine/kernels/row_ops.h"
 #include "rollout/engine/paged_attention.h"
 
 namespace freshet {
@@ -322,7 +322,8 @@ void CpuRunner::Attend(const Layer& layer, int64_t index, const EngineBatch& bat
       float* head = row + h * dim;
       const float* norm = h < heads ? layer.q_norm : layer.k_norm;
       if (norm != nullptr) RmsNormRow(head, norm, dim, config_.rms_norm_eps, head);
-      RopeHead(head, rope_.cos.data() + angles, rope_.sin.data() + angles, dim / 2);
+      RopeHead(head, rope_.cos.data() + angles, rope_.sin.data() + angles, dim / 2,
+               /*back=*/false, head);
     }
     const auto& [block, slot] = batch.slots[static_cast<size_t>(i)];
     cache_.Write(index, block, slot, row + heads * dim, row + (heads + kv_heads) * dim);

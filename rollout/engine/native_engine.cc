@@ -10,12 +10,12 @@
 #include "base/str_cat.h"
 #include "model/device.h"
 #include "model/dtype.h"
+#include "model/kernels/softmax.h"
 #include "model/parameter_layout.h"
 #include "rollout/engine/aten_runner.h"
 #include "rollout/engine/cpu_runner.h"
 #include "rollout/engine/engine_call.h"
 #include "rollout/engine/kernels/kernel_choice.h"
-#include "rollout/engine/kernels/softmax.h"
 #include "rollout/engine/request_check.h"
 
 namespace freshet {

@@ -9,8 +9,8 @@
 #endif
 
 #include "model/dtype.h"
-#include "rollout/engine/kernels/target_region.h"
-#include "rollout/engine/kernels/vector_math.h"
+#include "model/kernels/target_region.h"
+#include "model/kernels/vector_math.h"
 
 namespace freshet {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "rollout/engine/kernels/softmax.h"
+#include "model/kernels/softmax.h"
 
 namespace freshet {
 namespace {

@@ -42,8 +42,8 @@ class Learner {
   virtual ~Learner() = default;
 
   // Trains on exactly these groups, in this order. On error the weights must not be published.
-  // FAILED_PRECONDITION if loss or gradient is not finite (the message says which); the weights are
-  // then unchanged.
+  // FAILED_PRECONDITION if loss or gradient is not finite (the message says which) and the weights
+  // are unchanged. After other errors they may be those of some minibatches of the step.
   virtual absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                                     const std::vector<TrainGroup>& groups) = 0;
 

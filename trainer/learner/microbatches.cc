@@ -58,11 +58,8 @@ size_t EndOfWave(const std::vector<int64_t>& tokens, size_t first, int threads,
   return end;
 }
 
-Microbatches::Microbatches(int threads, int64_t max_tokens, std::vector<TrainedParameter> leaves)
-    : max_tokens_(max_tokens), pool_(threads) {
-  leaves_.reserve(leaves.size());
-  for (TrainedParameter& leaf : leaves) leaves_.push_back(std::move(leaf.value));
-}
+Microbatches::Microbatches(int threads, int64_t max_tokens, std::vector<at::Tensor> leaves)
+    : max_tokens_(max_tokens), leaves_(std::move(leaves)), pool_(threads) {}
 
 absl::Status Microbatches::ForWave(size_t first, size_t end,
                                    absl::FunctionRef<absl::Status(size_t microbatch)> task) {
@@ -109,31 +106,22 @@ absl::Status Microbatches::AddGradients(
   }
   for (size_t first = 0, end = 0; first < tokens.size(); first = end) {
     end = EndOfWave(tokens, first, threads(), max_tokens_);
-    if (end == first + 1) {  // adds in place
-      FRESHET_RETURN_IF_ERROR(ForWave(first, end, [&](size_t microbatch) -> absl::Status {
-        FRESHET_ASSIGN_OR_RETURN(const at::Tensor value, loss(microbatch));
-        value.backward();
-        return absl::OkStatus();
-      }));
-      continue;
-    }
-    std::vector<std::vector<at::Tensor>> gradients(end - first);
+    // The first one adds in place.
+    std::vector<std::vector<at::Tensor>> others(end - first);
     FRESHET_RETURN_IF_ERROR(ForWave(first, end, [&](size_t microbatch) -> absl::Status {
       FRESHET_ASSIGN_OR_RETURN(const at::Tensor value, loss(microbatch));
-      gradients[microbatch - first] = torch::autograd::grad(
+      if (microbatch == first) {
+        value.backward();
+        return absl::OkStatus();
+      }
+      others[microbatch - first] = torch::autograd::grad(
           {value}, leaves_, /*grad_outputs=*/{}, /*retain_graph=*/std::nullopt,
           /*create_graph=*/false, /*allow_unused=*/true);
       return absl::OkStatus();
     }));
-    for (std::vector<at::Tensor>& part : gradients) {
-      for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
-        if (!part[leaf].defined()) continue;  // an expert without tokens
-        at::Tensor& sum = leaves_[leaf].mutable_grad();
-        if (sum.defined()) {
-          sum.add_(part[leaf]);
-        } else {
-          sum = part[leaf].contiguous();  // as the optimizer needs it
-        }
+    for (std::vector<at::Tensor>& part : others) {
+      for (size_t leaf = 0; leaf < part.size(); ++leaf) {
+        if (part[leaf].defined()) leaves_[leaf].mutable_grad().add_(part[leaf]);
       }
     }
   }

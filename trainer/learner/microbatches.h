@@ -12,7 +12,6 @@
 #include "base/thread_pool.h"
 #include "model/packed_batch.h"
 #include "model/torch.h"
-#include "trainer/learner/optimizer.h"
 
 namespace freshet {
 
@@ -38,11 +37,12 @@ size_t EndOfWave(const std::vector<int64_t>& tokens, size_t first, int threads, 
 // thread at a time.
 class Microbatches {
  public:
-  // `leaves`: the parameters whose gradients are computed. Throws std::system_error if threads
-  // cannot start.
-  Microbatches(int threads, int64_t max_tokens, std::vector<TrainedParameter> leaves);
+  // `leaves`: the parameters whose gradients are computed; all have one. Throws std::system_error
+  // if threads cannot start.
+  Microbatches(int threads, int64_t max_tokens, std::vector<at::Tensor> leaves);
 
   int threads() const { return pool_.threads(); }
+  ThreadPool& pool() { return pool_; }
 
   // Calls `task` for every microbatch; `tokens` are their sizes. A LibTorch error becomes INTERNAL.
   // Returns the error of the first microbatch that has one; later ones may not have been called.

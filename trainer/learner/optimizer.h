@@ -2,12 +2,12 @@
 #define FRESHET_TRAINER_LEARNER_OPTIMIZER_H_
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/thread_pool.h"
 #include "model/torch.h"
 
 namespace freshet {
@@ -21,20 +21,19 @@ struct AdamWOptions {
   double grad_clip_norm = 1.0;
 };
 
-// A master parameter: a contiguous fp32 leaf that requires a gradient.
-struct TrainedParameter {
+// A parameter's elements [begin, begin + size) of the flat arena.
+struct ParameterRange {
   std::string name;  // unique
-  at::Tensor value;
+  int64_t begin = 0;
+  int64_t size = 0;
+  bool decays = false;
 };
 
-struct AdamWMoments {
-  at::Tensor exp_avg;     // fp32, the parameter's shape
-  at::Tensor exp_avg_sq;  // fp32, the parameter's shape, non-negative
-};
-
+// Flat, fp32, of the arena's size.
 struct AdamWState {
-  int64_t step = 0;                             // number of updates
-  std::map<std::string, AdamWMoments> moments;  // by parameter name
+  int64_t step = 0;  // number of updates
+  at::Tensor exp_avg;
+  at::Tensor exp_avg_sq;  // non-negative
 };
 
 struct StepReport {
@@ -42,55 +41,50 @@ struct StepReport {
   double clip_scale = 1;  // factor applied to the gradients
 };
 
-// AdamW (arXiv:1711.05101, algorithm 2) on fp32 master parameters, in place:
-//   g = clip_scale * .grad;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+// AdamW (arXiv:1711.05101, algorithm 2) on the fp32 master parameters of a flat arena, in place:
+//   g = clip_scale * gradient;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p = p - lr * weight_decay * p - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
-// The decay is scaled by lr, as in PyTorch, and applies to parameters with two or more dimensions,
-// so not to norms and biases. A missing gradient counts as 0. Bitwise deterministic
-// for a fixed thread count. Not thread-safe.
+// The decay is scaled by lr, as in PyTorch, and applies to ranges that decay. Elements outside of
+// the ranges are not changed. Results do not depend on the number of threads. Not thread-safe.
 class AdamW {
  public:
-  // Moments start at 0. Returns INVALID_ARGUMENT for an option outside its range.
-  static absl::StatusOr<AdamW> Create(std::vector<TrainedParameter> parameters,
+  // Moments start at 0. `ranges` are disjoint and ascending. Returns INVALID_ARGUMENT for an option
+  // outside its range.
+  static absl::StatusOr<AdamW> Create(std::vector<ParameterRange> ranges, int64_t arena_size,
                                       const AdamWOptions& options);
 
-  void ZeroGrad();
+  // Global L2 norm of `gradients`, which is flat. Returns FAILED_PRECONDITION, naming the first
+  // such parameter, if a gradient is not finite.
+  absl::StatusOr<double> GradNorm(const at::Tensor& gradients, ThreadPool& pool) const;
 
-  // Global L2 norm of the gradients. Returns FAILED_PRECONDITION, naming the first such parameter,
-  // if a gradient is not finite.
-  absl::StatusOr<double> GradNorm() const;
-
-  // One update with learning rate `learning_rate` (finite, >= 0). Leaves the clipped gradients in
-  // .grad.
+  // One update of `values` with learning rate `learning_rate` (finite, >= 0). Writes the new values
+  // also to `rounded`, a flat bf16 arena, if it is defined.
   // Returns:
   //   OK: updated.
   //   INVALID_ARGUMENT: a bad learning rate; nothing has changed.
   //   FAILED_PRECONDITION: a gradient is not finite (as GradNorm); nothing has changed.
-  absl::StatusOr<StepReport> Step(double learning_rate);
+  absl::StatusOr<StepReport> Step(double learning_rate, const at::Tensor& gradients,
+                                  const at::Tensor& values, const at::Tensor& rounded,
+                                  ThreadPool& pool);
 
   // The state, sharing memory with this object: clone what must outlive the next Step.
-  AdamWState GetState() const;
+  AdamWState GetState() const { return {step_, exp_avg_, exp_avg_sq_}; }
 
-  // Copies `state` to continue from it. Returns INVALID_ARGUMENT, with nothing changed, unless it
-  // has exactly this object's parameters with their shapes, fp32, finite, exp_avg_sq >= 0, and 0 <=
-  // step < 2^24 (the kernel counts in fp32).
+  // Copies `state` to continue from it. Returns INVALID_ARGUMENT, with nothing changed, unless
+  // moments are flat, fp32 and finite, exp_avg_sq >= 0, and step >= 0.
   absl::Status SetState(const AdamWState& state);
 
   int64_t step() const { return step_; }
+  const std::vector<ParameterRange>& ranges() const { return ranges_; }
 
  private:
-  // Parameters with the same weight decay, as lists for the fused kernel.
-  struct Group {
-    double weight_decay = 0;
-    std::vector<size_t> members;  // indices into parameters_
-  };
+  AdamW(std::vector<ParameterRange> ranges, int64_t arena_size, const AdamWOptions& options);
 
-  AdamW(std::vector<TrainedParameter> parameters, const AdamWOptions& options);
-
-  std::vector<TrainedParameter> parameters_;
+  std::vector<ParameterRange> ranges_;
+  std::vector<ParameterRange> pieces_;  // the ranges, cut to what a thread takes at a time
   AdamWOptions options_;
-  std::vector<AdamWMoments> moments_;  // by parameter
-  std::vector<Group> groups_;
+  at::Tensor exp_avg_;
+  at::Tensor exp_avg_sq_;
   int64_t step_ = 0;
 };
 

@@ -21,11 +21,14 @@
 namespace freshet {
 namespace {
 
-TensorCopy CopyTensor(std::string name, const at::Tensor& tensor, std::vector<int64_t> shape) {
+// A copy of a part of a flat fp32 arena.
+TensorCopy CopyRange(std::string name, const at::Tensor& arena, int64_t begin,
+                     std::vector<int64_t> shape) {
   TensorCopy copy{std::move(name), Dtype::kF32, std::move(shape), {}};
-  const at::Tensor flat = tensor.detach().contiguous();
-  const auto* data = static_cast<const std::byte*>(flat.const_data_ptr());
-  copy.bytes.assign(data, data + flat.nbytes());
+  size_t bytes = sizeof(float);
+  for (const int64_t dim : copy.shape) bytes *= static_cast<size_t>(dim);
+  const auto* data = reinterpret_cast<const std::byte*>(arena.const_data_ptr<float>() + begin);
+  copy.bytes.assign(data, data + bytes);
   return copy;
 }
 
@@ -65,13 +68,21 @@ absl::Status FillMasters(const std::string& checkpoint_dir, const ParameterLayou
 
 }  // namespace
 
-std::vector<TrainedParameter> TrainedParameters(const TransformerWeights& weights) {
-  std::vector<TrainedParameter> leaves;
+std::vector<at::Tensor> Leaves(const TransformerWeights& weights) {
+  std::vector<at::Tensor> leaves;
   TransformerWeights copy = weights;  // of the tensors' handles
-  ForEachTensor(copy, [&](const std::string& name, const at::Tensor& tensor) {
-    leaves.push_back({name, tensor});
-  });
+  ForEachTensor(copy,
+                [&](const std::string&, const at::Tensor& tensor) { leaves.push_back(tensor); });
   return leaves;
+}
+
+std::vector<ParameterRange> Ranges(const TransformerWeights& weights) {
+  std::vector<ParameterRange> ranges;
+  TransformerWeights copy = weights;
+  ForEachTensor(copy, [&](const std::string& name, const at::Tensor& tensor) {
+    ranges.push_back({name, tensor.storage_offset(), tensor.numel(), tensor.dim() >= 2});
+  });
+  return ranges;
 }
 
 PolicyLearner::PolicyLearner(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -98,50 +109,58 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> PolicyLearner::Create(PolicyLearn
 
 absl::Status PolicyLearner::ResetOptimizer() {
   const PolicyLearnerOptions& o = state_->options;
-  FRESHET_ASSIGN_OR_RETURN(AdamW optimizer, AdamW::Create(TrainedParameters(state_->weights),
-                                                          {o.beta1, o.beta2, o.epsilon,
-                                                           o.weight_decay, o.grad_clip_norm}));
+  FRESHET_ASSIGN_OR_RETURN(
+      AdamW optimizer,
+      AdamW::Create(Ranges(state_->leaves), state_->layout.num_elements,
+                    {o.beta1, o.beta2, o.epsilon, o.weight_decay, o.grad_clip_norm}));
   state_->optimizer.emplace(std::move(optimizer));
   return absl::OkStatus();
 }
 
 void PolicyLearner::InitializeRandom(uint64_t seed) {
   const at::NoGradGuard no_grad;
-  InitializeWeights(state_->layout, state_->options.model.initializer_range, seed, state_->flat);
+  InitializeWeights(state_->layout, state_->options.model.initializer_range, seed, state_->masters);
+  state_->MastersChanged();
 }
 
 absl::Status PolicyLearner::LoadModel(const ModelFiles& files) {
   const at::NoGradGuard no_grad;
-  return FillArena(files, state_->layout, state_->flat);
+  FRESHET_RETURN_IF_ERROR(FillArena(files, state_->layout, state_->masters));
+  state_->MastersChanged();
+  return absl::OkStatus();
 }
 
 absl::Status PolicyLearner::LoadMasters(const std::string& checkpoint_dir) {
   const at::NoGradGuard no_grad;
-  return FillMasters(checkpoint_dir, state_->layout, state_->flat);
+  FRESHET_RETURN_IF_ERROR(FillMasters(checkpoint_dir, state_->layout, state_->masters));
+  state_->MastersChanged();
+  return absl::OkStatus();
 }
 
-void PolicyLearner::FreezeReference() { state_->reference = state_->flat.detach().clone(); }
+void PolicyLearner::FreezeReference() { state_->reference = state_->arena().clone(); }
 
 absl::Status PolicyLearner::LoadReference(const std::string& checkpoint_dir) {
-  at::Tensor reference = at::zeros_like(state_->flat);
+  const at::Tensor reference = at::zeros_like(state_->masters);
   FRESHET_RETURN_IF_ERROR(FillMasters(checkpoint_dir, state_->layout, reference));
-  state_->reference = std::move(reference);
+  state_->reference = reference.to(state_->arena().scalar_type());
   return absl::OkStatus();
 }
 
 absl::Status PolicyLearner::LoadOptimizer(const std::string& checkpoint_dir,
                                           int64_t optimizer_steps) {
   FRESHET_ASSIGN_OR_RETURN(const auto file, OpenOptimizer(checkpoint_dir));
-  AdamWState state;
-  state.step = optimizer_steps;
-  const auto read = [&](const std::string& name, const at::Tensor& like, at::Tensor& out) {
-    out = at::empty_like(like, like.options().requires_grad(false));
-    return ReadFloats(*file, name, like.sizes().vec(), out.mutable_data_ptr<float>());
-  };
-  for (const TrainedParameter& leaf : TrainedParameters(state_->weights)) {
-    AdamWMoments& moments = state.moments[leaf.name];
-    FRESHET_RETURN_IF_ERROR(read("exp_avg." + leaf.name, leaf.value, moments.exp_avg));
-    FRESHET_RETURN_IF_ERROR(read("exp_avg_sq." + leaf.name, leaf.value, moments.exp_avg_sq));
+  AdamWState state{optimizer_steps, at::zeros_like(state_->masters),
+                   at::zeros_like(state_->masters)};
+  const std::vector<at::Tensor> shapes = Leaves(state_->leaves);
+  size_t next = 0;
+  for (const ParameterRange& range : state_->optimizer->ranges()) {
+    const std::vector<int64_t> shape = shapes[next++].sizes().vec();
+    const auto read = [&](const char* prefix, const at::Tensor& to) {
+      return ReadFloats(*file, prefix + range.name, shape,
+                        to.mutable_data_ptr<float>() + range.begin);
+    };
+    FRESHET_RETURN_IF_ERROR(read("exp_avg.", state.exp_avg));
+    FRESHET_RETURN_IF_ERROR(read("exp_avg_sq.", state.exp_avg_sq));
   }
   return state_->optimizer->SetState(state);
 }
@@ -155,15 +174,12 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
       trees.push_back({example.prompt, {example.answer}});
       total += static_cast<int64_t>(example.answer.size());
     }
-    state_->optimizer->ZeroGrad();
+    state_->gradients.zero_();
     const Runs runs = state_->Split(trees);
-    std::vector<double> nll(runs.ranges.size());
+    std::vector<double> nll(runs.size());
     const auto run_loss = [&](size_t run) -> absl::StatusOr<at::Tensor> {
-      const auto& [begin, end] = runs.ranges[run];
-      const std::vector<PackTree> part(trees.begin() + static_cast<ptrdiff_t>(begin),
-                                       trees.begin() + static_cast<ptrdiff_t>(end));
-      const TargetLogprobs out =
-          state_->Forward(state_->weights, PackTrees(part), 1.0, Entropy::kNone);
+      const TargetLogprobs out = state_->Forward(
+          state_->PolicyWeights(), PackTrees(Select(trees, runs.trees[run])), 1.0, Entropy::kNone);
       FRESHET_ASSIGN_OR_RETURN(
           SftOutput loss,
           SftLoss(out.logprobs_M, at::ones_like(out.logprobs_M), static_cast<double>(total)));
@@ -171,8 +187,7 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
       return std::move(loss.loss);
     };
     FRESHET_RETURN_IF_ERROR(state_->microbatches.AddGradients(runs.tokens, run_loss));
-    FRESHET_RETURN_IF_ERROR(state_->optimizer->Step(learning_rate).status());
-    state_->optimizer->ZeroGrad();  // frees the gradients
+    FRESHET_RETURN_IF_ERROR(state_->Update(learning_rate).status());
     return std::accumulate(nll.begin(), nll.end(), 0.0) / static_cast<double>(total);
   } catch (const std::exception& error) {
     return TorchError(error);
@@ -194,8 +209,8 @@ absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(
         scores.emplace_back();
         continue;
       }
-      const TargetLogprobs out =
-          state_->Forward(state_->weights, PackTrees({{sequence, {}}}), 1.0, Entropy::kNone);
+      const TargetLogprobs out = state_->Forward(state_->PolicyWeights(),
+                                                 PackTrees({{sequence, {}}}), 1.0, Entropy::kNone);
       scores.push_back(ToFloats(out.logprobs_M));
     }
     return scores;
@@ -205,12 +220,7 @@ absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(
 }
 
 std::string_view PolicyLearner::Arena() const {
-  const at::NoGradGuard no_grad;
-  if (state_->options.bf16) {
-    state_->rounded = at::Tensor();  // before the new one is allocated
-    state_->rounded = state_->flat.to(at::kBFloat16);
-  }
-  const at::Tensor& arena = state_->options.bf16 ? state_->rounded : state_->flat;
+  const at::Tensor& arena = state_->arena();
   return {static_cast<const char*>(arena.const_data_ptr()), arena.nbytes()};
 }
 
@@ -219,14 +229,17 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
     const at::NoGradGuard no_grad;
     auto snapshot = std::make_shared<LearnerState>();
     for (const ParameterEntry& entry : state_->layout.entries) {
-      snapshot->model.push_back(
-          CopyTensor(entry.name, state_->flat.narrow(0, entry.offset, entry.size), entry.shape));
+      snapshot->model.push_back(CopyRange(entry.name, state_->masters, entry.offset, entry.shape));
     }
     const AdamWState optimizer = state_->optimizer->GetState();
-    for (const auto& [name, moments] : optimizer.moments) {
-      const std::vector<int64_t> shape = moments.exp_avg.sizes().vec();
-      snapshot->optimizer.push_back(CopyTensor("exp_avg." + name, moments.exp_avg, shape));
-      snapshot->optimizer.push_back(CopyTensor("exp_avg_sq." + name, moments.exp_avg_sq, shape));
+    const std::vector<at::Tensor> shapes = Leaves(state_->leaves);
+    size_t next = 0;
+    for (const ParameterRange& range : state_->optimizer->ranges()) {
+      const std::vector<int64_t> shape = shapes[next++].sizes().vec();
+      snapshot->optimizer.push_back(
+          CopyRange("exp_avg." + range.name, optimizer.exp_avg, range.begin, shape));
+      snapshot->optimizer.push_back(
+          CopyRange("exp_avg_sq." + range.name, optimizer.exp_avg_sq, range.begin, shape));
     }
     snapshot->optimizer_steps = optimizer.step;
     return std::shared_ptr<const LearnerState>(std::move(snapshot));

@@ -23,10 +23,11 @@ struct PolicyLearnerOptions {
   LossSpec loss;
   int64_t minibatches_per_step = 1;  // optimizer steps per training step
   int64_t max_tokens_per_microbatch = 8192;
-  int threads = 1;               // computes with up to this many; the result does not depend on it
-  double temperature = 1.0;      // of the rollouts; 0 counts as 1
-  int64_t max_new_tokens = 1;    // constant of the sequence_sum_norm aggregate
-  bool whole_responses = false;  // see MakeTrainingRows
+  int threads = 1;  // computes with up to this many; the result does not depend on it
+  bool activation_checkpointing = false;  // see Transformer::Forward
+  double temperature = 1.0;               // of the rollouts; 0 counts as 1
+  int64_t max_new_tokens = 1;             // constant of the sequence_sum_norm aggregate
+  bool whole_responses = false;           // see MakeTrainingRows
   LearningRateSchedule schedule;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0, grad_clip_norm = 1.0;
 };

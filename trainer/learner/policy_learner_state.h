@@ -17,13 +17,17 @@
 
 namespace freshet {
 
-// The tensors of `weights` to optimize, in a fixed order; a tied head appears once.
-std::vector<TrainedParameter> TrainedParameters(const TransformerWeights& weights);
+// The tensors of `weights` in the order of the arena; a tied head appears once.
+std::vector<at::Tensor> Leaves(const TransformerWeights& weights);
+// Their places in the arena of which they are views.
+std::vector<ParameterRange> Ranges(const TransformerWeights& weights);
 
-// Microbatches of a batch.
+// Microbatches of a batch: the trees of each, and its size.
 struct Runs {
-  std::vector<std::pair<size_t, size_t>> ranges;  // of trees
+  std::vector<std::vector<size_t>> trees;
   std::vector<int64_t> tokens;
+
+  size_t size() const { return trees.size(); }
 };
 
 struct PolicyLearner::State {
@@ -32,43 +36,78 @@ struct PolicyLearner::State {
         clock(given_clock),
         layout(MakeParameterLayout(options.model)),
         model(options.model),
-        flat(at::zeros({layout.num_elements}, at::kFloat)),
-        weights(ViewWeights(layout, flat)),
+        masters(at::zeros({layout.num_elements}, at::kFloat)),
+        gradients(at::zeros_like(masters)),
+        leaves(ViewWeights(layout, masters)),
         microbatches(MicrobatchThreads(options.threads, layout.num_elements),
-                     options.max_tokens_per_microbatch, TrainedParameters(weights)) {
-    for (TrainedParameter& leaf : TrainedParameters(weights)) leaf.value.set_requires_grad(true);
+                     options.max_tokens_per_microbatch, Leaves(leaves)) {
+    const std::vector<at::Tensor> parts = Leaves(ViewWeights(layout, gradients));
+    size_t next = 0;
+    for (const at::Tensor& leaf : Leaves(leaves)) {
+      leaf.set_requires_grad(true);
+      leaf.mutable_grad() = parts[next++];
+    }
+    if (options.bf16) rounded = masters.to(at::kBFloat16);
   }
 
   PolicyLearnerOptions options;
   const Clock& clock;
   ParameterLayout layout;
   Transformer model;
-  at::Tensor flat;
-  TransformerWeights weights;  // leaves that are views of `flat`
+  // Flat arenas.
+  at::Tensor masters;
+  at::Tensor gradients;
+  at::Tensor rounded;    // the masters in bf16; undefined in fp32
+  at::Tensor reference;  // the frozen policy, in the type of the computation; undefined without one
+
+  TransformerWeights leaves;  // views of the masters, whose gradients are views of `gradients`
   Microbatches microbatches;
   std::optional<AdamW> optimizer;
-  std::optional<at::Tensor> reference;  // flat arena of the frozen policy
-  at::Tensor rounded;                   // the last Arena() of a bf16 learner, until the next step
 
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
-  at::ScalarType dtype() const { return options.bf16 ? at::kBFloat16 : at::kFloat; }
+  // What a forward pass computes with, and what is published.
+  const at::Tensor& arena() const { return options.bf16 ? rounded : masters; }
+  // Call it when the masters were changed by other means than the optimizer's.
+  void MastersChanged() {
+    if (options.bf16) rounded.copy_(masters);
+  }
+  TransformerWeights PolicyWeights() const {
+    return options.bf16 ? WidenVectors(ViewWeights(layout, rounded), leaves) : leaves;
+  }
+  TransformerWeights ReferenceWeights() const {
+    const TransformerWeights weights = ViewWeights(layout, reference);
+    return options.bf16 ? WidenVectors(weights) : weights;
+  }
 
   Runs Split(const std::vector<PackTree>& trees) const {
     Runs runs;
-    runs.ranges = SplitByTokens(
+    runs.trees = PackByTokens(
         trees, MicrobatchTokens(trees, options.max_tokens_per_microbatch, layout.num_elements));
-    for (const auto& [begin, end] : runs.ranges) {
+    for (const std::vector<size_t>& run : runs.trees) {
       int64_t& tokens = runs.tokens.emplace_back();
-      for (size_t tree = begin; tree < end; ++tree) tokens += PackedTokens(trees[tree]);
+      for (const size_t tree : run) tokens += PackedTokens(trees[tree]);
     }
     return runs;
   }
 
+  // One optimizer step with `gradients`; errors of AdamW::Step.
+  absl::StatusOr<StepReport> Update(double learning_rate) {
+    return optimizer->Step(learning_rate, gradients, masters, rounded, microbatches.pool());
+  }
+
   TargetLogprobs Forward(const TransformerWeights& with, const PackedBatch& batch, double temp,
                          Entropy entropy) const {
-    return PackedForward(model, CastWeights(with, dtype()), batch, temp, entropy);
+    return PackedForward(model, with, batch, temp, entropy, options.activation_checkpointing);
   }
 };
+
+inline std::vector<PackTree> Select(const std::vector<PackTree>& trees,
+                                    const std::vector<size_t>& chosen) {
+  std::vector<PackTree> selected;
+  selected.reserve(chosen.size());
+  for (const size_t tree : chosen) selected.push_back(trees[tree]);
+  return selected;
+}
 
 // One optimizer step's share of a batch, split into runs of trees that fit a microbatch.
 struct PolicyLearner::Minibatch {

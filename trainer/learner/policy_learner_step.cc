@@ -15,7 +15,6 @@ namespace freshet {
 absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
                                                          const std::vector<TrainGroup>& groups) {
   const PolicyLearnerOptions& options = state_->options;
-  state_->rounded = at::Tensor();
   FRESHET_ASSIGN_OR_RETURN(
       TrainingRows all, MakeTrainingRows(groups, options.loss.advantage, options.whole_responses));
   const size_t parts = std::min(static_cast<size_t>(options.minibatches_per_step), groups.size());
@@ -63,46 +62,33 @@ absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
 }
 
 absl::Status PolicyLearner::FillProximal(Minibatch& minibatch) {
-  minibatch.proximal.resize(minibatch.runs.ranges.size());
+  minibatch.proximal.resize(minibatch.runs.size());
   return state_->microbatches.ForEach(minibatch.runs.tokens, [&](size_t run) {
     const at::NoGradGuard no_grad;
-    const auto& [begin, end] = minibatch.runs.ranges[run];
-    const std::vector<PackTree> trees(minibatch.rows.trees.begin() + static_cast<ptrdiff_t>(begin),
-                                      minibatch.rows.trees.begin() + static_cast<ptrdiff_t>(end));
-    minibatch.proximal[run] =
-        state_->Forward(state_->weights, PackTrees(trees), state_->temperature(), Entropy::kNone)
-            .logprobs_M;
+    const std::vector<PackTree> trees = Select(minibatch.rows.trees, minibatch.runs.trees[run]);
+    minibatch.proximal[run] = state_
+                                  ->Forward(state_->PolicyWeights(), PackTrees(trees),
+                                            state_->temperature(), Entropy::kNone)
+                                  .logprobs_M;
     return absl::OkStatus();
   });
 }
 
-// All updates of a step or none: if a later minibatch fails, the earlier ones are undone.
 absl::Status PolicyLearner::TrainMinibatches(const std::vector<Minibatch>& minibatches,
                                              int64_t step, Sums& sums) {
-  if (minibatches.size() == 1) return TrainMinibatch(minibatches.front(), step, sums);
-  const at::Tensor weights = state_->flat.detach().clone();
-  AdamWState optimizer = state_->optimizer->GetState();
-  for (auto& [name, moments] : optimizer.moments) {
-    moments = {moments.exp_avg.detach().clone(), moments.exp_avg_sq.detach().clone()};
+  for (size_t m = 0; m < minibatches.size(); ++m) {
+    const absl::Status status = TrainMinibatch(minibatches[m], step, sums);
+    if (status.ok()) continue;
+    if (m == 0) return status;
+    // Another code than that of an unchanged model.
+    return Internal("minibatch ", m + 1, " of ", minibatches.size(), ": ", Message(status));
   }
-  absl::Status status;
-  try {
-    for (size_t m = 0; m < minibatches.size() && status.ok(); ++m) {
-      status = TrainMinibatch(minibatches[m], step, sums);
-    }
-  } catch (const std::exception& error) {
-    status = TorchError(error);
-  }
-  if (!status.ok()) {
-    std::memcpy(state_->flat.mutable_data_ptr(), weights.const_data_ptr(), weights.nbytes());
-    FRESHET_RETURN_IF_ERROR(state_->optimizer->SetState(optimizer));
-  }
-  return status;
+  return absl::OkStatus();
 }
 
 absl::Status PolicyLearner::TrainMinibatch(const Minibatch& minibatch, int64_t step, Sums& sums) {
-  state_->optimizer->ZeroGrad();
-  std::vector<RunLoss> losses(minibatch.runs.ranges.size());
+  state_->gradients.zero_();
+  std::vector<RunLoss> losses(minibatch.runs.size());
   const auto run_loss = [&](size_t run) -> absl::StatusOr<at::Tensor> {
     FRESHET_ASSIGN_OR_RETURN(losses[run], ComputeRun(minibatch, run));
     return std::exchange(losses[run].output.loss, at::Tensor());
@@ -111,8 +97,7 @@ absl::Status PolicyLearner::TrainMinibatch(const Minibatch& minibatch, int64_t s
   for (const RunLoss& loss : losses) sums.Add(loss);
   const absl::Time start = state_->clock.Now();
   FRESHET_ASSIGN_OR_RETURN(const StepReport report,
-                           state_->optimizer->Step(LearningRate(state_->options.schedule, step)));
-  state_->optimizer->ZeroGrad();  // frees the gradients
+                           state_->Update(LearningRate(state_->options.schedule, step)));
   sums.optimizer_seconds += absl::ToDoubleSeconds(state_->clock.Now() - start);
   sums.grad_norm += report.grad_norm;
   return absl::OkStatus();
@@ -120,11 +105,9 @@ absl::Status PolicyLearner::TrainMinibatch(const Minibatch& minibatch, int64_t s
 
 absl::StatusOr<PolicyLearner::RunLoss> PolicyLearner::ComputeRun(const Minibatch& minibatch,
                                                                  size_t run) const {
-  const auto& [begin, end] = minibatch.runs.ranges[run];
-  std::vector<PackTree> trees;
+  const std::vector<PackTree> trees = Select(minibatch.rows.trees, minibatch.runs.trees[run]);
   TrainingRows::Columns columns;
-  for (size_t t = begin; t < end; ++t) {
-    trees.push_back(minibatch.rows.trees[t]);
+  for (const size_t t : minibatch.runs.trees[run]) {
     const TrainingRows::Columns& part = minibatch.rows.columns[t];
     const auto append = [](auto& to, const auto& from) {
       to.insert(to.end(), from.begin(), from.end());
@@ -139,15 +122,14 @@ absl::StatusOr<PolicyLearner::RunLoss> PolicyLearner::ComputeRun(const Minibatch
   }
   const PackedBatch batch = PackTrees(trees);
   LossInputs inputs;
-  if (state_->options.loss.NeedsReference() && state_->reference.has_value()) {
+  if (state_->options.loss.NeedsReference() && state_->reference.defined()) {
     const at::NoGradGuard no_grad;
-    inputs.ref_logprobs_N = state_
-                                ->Forward(ViewWeights(state_->layout, *state_->reference), batch,
-                                          state_->temperature(), Entropy::kNone)
-                                .logprobs_M;
+    inputs.ref_logprobs_N =
+        state_->Forward(state_->ReferenceWeights(), batch, state_->temperature(), Entropy::kNone)
+            .logprobs_M;
   }
   const TargetLogprobs out = state_->Forward(
-      state_->weights, batch, state_->temperature(),
+      state_->PolicyWeights(), batch, state_->temperature(),
       state_->options.loss.NeedsEntropy() ? Entropy::kDifferentiable : Entropy::kValue);
   inputs.logprobs_N = out.logprobs_M;
   inputs.entropy_N = out.entropies_M;

@@ -26,6 +26,7 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
   options.max_tokens_per_microbatch = spec.trainer().max_tokens_per_microbatch();
   options.threads =
       spec.trainer().has_threads() ? static_cast<int>(spec.trainer().threads()) : processors;
+  options.activation_checkpointing = spec.trainer().activation_checkpointing();
   options.temperature = spec.rollout().temperature();
   options.max_new_tokens = spec.rollout().max_new_tokens();
   options.whole_responses = spec.environment().type() == "openai_agent" ||

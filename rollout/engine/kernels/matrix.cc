@@ -14,7 +14,7 @@
 #endif
 
 #include "model/dtype.h"
-#include "rollout/engine/kernels/vector_math.h"
+#include "model/kernels/vector_math.h"
 
 namespace freshet {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "model/kernels/target_region.h"
 #include "rollout/engine/kernels/matrix.h"
-#include "rollout/engine/kernels/target_region.h"
 
 // What the files with product kernels share.
 

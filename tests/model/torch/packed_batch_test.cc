@@ -9,7 +9,7 @@ namespace freshet {
 namespace {
 
 using testing::ElementsAre;
-using Runs = std::vector<std::pair<size_t, size_t>>;
+using testing::FieldsAre;
 
 TEST(PackTrees, APlainSequencePredictsAllButItsFirstToken) {
   const PackedBatch batch = PackTrees({{{5, 6, 7}, {}}});
@@ -18,7 +18,7 @@ TEST(PackTrees, APlainSequencePredictsAllButItsFirstToken) {
   EXPECT_THAT(batch.target_ids, ElementsAre(6, 7));
   EXPECT_THAT(batch.target_sequences, ElementsAre(0, 0));
   EXPECT_EQ(batch.num_sequences, 1);
-  EXPECT_EQ(batch.num_suffixes, 0);
+  EXPECT_THAT(batch.trees, ElementsAre(FieldsAre(0, 3, ElementsAre())));
 }
 
 TEST(PackTrees, ASharedPrefixIsStoredOnceAndTheLastTokenOfASuffixNotAtAll) {
@@ -28,6 +28,7 @@ TEST(PackTrees, ASharedPrefixIsStoredOnceAndTheLastTokenOfASuffixNotAtAll) {
   EXPECT_THAT(batch.target_ids, ElementsAre(3, 4, 5, 6, 7));
   EXPECT_THAT(batch.target_sequences, ElementsAre(0, 0, 0, 1, 1));
   EXPECT_EQ(batch.num_sequences, 2);
+  EXPECT_THAT(batch.trees, ElementsAre(FieldsAre(0, 2, ElementsAre(2, 1))));
   // Both first tokens are predicted from the prefix's last row, which is stored once.
   EXPECT_EQ(batch.target_logit_rows[0], batch.target_logit_rows[3]);
   EXPECT_EQ(batch.logit_rows[static_cast<size_t>(batch.target_logit_rows[0])], 1);
@@ -37,7 +38,7 @@ TEST(PackTrees, ASuffixOfOneTokenHasATargetAndNoQuery) {
   const PackedBatch batch = PackTrees({{{1, 2}, {{9}}}});
   EXPECT_THAT(batch.token_ids, ElementsAre(1, 2));
   EXPECT_THAT(batch.target_ids, ElementsAre(9));
-  EXPECT_EQ(batch.num_suffixes, 0);
+  EXPECT_THAT(batch.trees, ElementsAre(FieldsAre(0, 2, ElementsAre(0))));
   EXPECT_EQ(batch.num_sequences, 1);
 }
 
@@ -61,18 +62,17 @@ TEST(PackedTokens, EqualsTheStreamOfThatTree) {
   }
 }
 
-TEST(SplitByTokens, FillsRunsUpToTheLimitInOrder) {
-  const std::vector<PackTree> trees(5, PackTree{{1, 2, 3}, {}});  // 3 tokens each
-  EXPECT_EQ(SplitByTokens(trees, 6), (Runs{{0, 2}, {2, 4}, {4, 5}}));
-  EXPECT_EQ(SplitByTokens(trees, 8), (Runs{{0, 2}, {2, 4}, {4, 5}}));
-  EXPECT_EQ(SplitByTokens(trees, 9), (Runs{{0, 3}, {3, 5}}));
-  EXPECT_EQ(SplitByTokens(trees, 1000), (Runs{{0, 5}}));
-}
-
-TEST(SplitByTokens, ATreeAboveTheLimitRunsAlone) {
-  const std::vector<PackTree> trees = {{{1}, {}}, {{1, 2, 3, 4}, {}}, {{1}, {}}, {{1}, {}}};
-  EXPECT_EQ(SplitByTokens(trees, 2), (Runs{{0, 1}, {1, 2}, {2, 4}}));
-  EXPECT_TRUE(SplitByTokens({}, 2).empty());
+TEST(PackByTokens, EachTreeGoesIntoTheFirstBatchThatHasRoom) {
+  std::vector<PackTree> trees;
+  for (const size_t tokens : {2, 5, 3, 1, 4, 3}) {
+    trees.push_back({std::vector<int32_t>(tokens, 1), {}});
+  }
+  using Batches = std::vector<std::vector<size_t>>;
+  EXPECT_EQ(PackByTokens(trees, 6), (Batches{{1, 3}, {4, 0}, {2, 5}}));
+  EXPECT_EQ(PackByTokens(trees, 1000), (Batches{{1, 4, 2, 5, 0, 3}}));
+  EXPECT_EQ(PackByTokens(trees, 3), (Batches{{1}, {4}, {2}, {5}, {0, 3}}))
+      << "trees above the limit are alone";
+  EXPECT_TRUE(PackByTokens({}, 2).empty());
 }
 
 }  // namespace

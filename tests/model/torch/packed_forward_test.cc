@@ -133,6 +133,20 @@ TEST_P(PackedForwardTest, AGroupEqualsItsSeparateSequencesInValueAndGradient) {
   EXPECT_LT((gradient - separate_gradient).abs().max().item<double>(), 1e-5 * largest + 1e-6);
 }
 
+TEST_P(PackedForwardTest, ComputingLayersAgainGivesTheSameBits) {
+  const PackedBatch batch = PackTrees({{Tokens(5, 1), {Tokens(4, 2), Tokens(3, 3)}}});
+  std::vector<at::Tensor> results[2];
+  for (const bool recompute : {false, true}) {
+    const TargetLogprobs out = PackedForward(model_, ViewWeights(layout_, flat_), batch, 0.8,
+                                             Entropy::kDifferentiable, recompute);
+    const at::Tensor sum = (out.logprobs_M - 0.1 * out.entropies_M).sum();
+    results[recompute ? 1 : 0] = {out.logprobs_M.detach(),
+                                  torch::autograd::grad({sum}, {flat_})[0]};
+  }
+  EXPECT_TRUE(at::equal(results[0][0], results[1][0]));
+  EXPECT_TRUE(at::equal(results[0][1], results[1][1]));
+}
+
 TEST_P(PackedForwardTest, TheOrderOfTreesAndSuffixesDoesNotMatter) {
   const PackTree a = {Tokens(9, 1), {Tokens(5, 2), Tokens(3, 3)}};
   const PackTree a_swapped = {a.prefix, {a.suffixes[1], a.suffixes[0]}};
@@ -236,7 +250,8 @@ TEST_P(PackedForwardTest, Bf16LogprobsStayCloseToFp32) {
   }
   const std::vector<PackTree> trees = {{Tokens(30, 1), {Tokens(25, 2), Tokens(12, 4)}}};
   const TransformerWeights weights = ViewWeights(layout_, flat_);
-  const TransformerWeights rounded = CastWeights(weights, at::kBFloat16);
+  const TransformerWeights rounded =
+      WidenVectors(ViewWeights(layout_, flat_.detach().to(at::kBFloat16)), weights);
   const PackedBatch batch = PackTrees(trees);
   const at::Tensor exact = PackedForward(model_, weights, batch, 1.0, Entropy::kNone).logprobs_M;
   const at::Tensor bf16 = PackedForward(model_, rounded, batch, 1.0, Entropy::kNone).logprobs_M;
@@ -244,7 +259,7 @@ TEST_P(PackedForwardTest, Bf16LogprobsStayCloseToFp32) {
   const double difference = (exact - bf16).abs().mean().item<double>();
   EXPECT_LT(difference, 2e-2);
   EXPECT_GT(difference, 0.0);
-  // Gradients flow through the cast to the fp32 master weights.
+  // Gradients flow through the rounding to the fp32 master weights.
   const at::Tensor gradient = torch::autograd::grad({bf16.sum()}, {flat_})[0];
   const at::Tensor expected = torch::autograd::grad({exact.sum()}, {flat_})[0];
   const double alike = (gradient * expected).sum().item<double>() /

@@ -218,7 +218,7 @@ TEST_P(ParityTest, PackedPromptsEqualSingleOnes) {
 
 TEST_P(ParityTest, Bf16LogprobsStayCloseToFp32) {
   const at::NoGradGuard no_grad;
-  const TransformerWeights rounded = CastWeights(ViewWeights(layout_, flat_), at::kBFloat16);
+  const TransformerWeights rounded = WidenVectors(ViewWeights(layout_, flat_.to(at::kBFloat16)));
   double difference = 0;
   size_t tokens = 0;
   for (const std::string& prompt : Prompts()) {
@@ -243,7 +243,7 @@ TEST_P(ParityTest, Bf16LogprobsStayCloseToFp32) {
 // Against the trainer in bf16, which rounds the same numbers.
 TEST_P(ParityTest, Bf16EnginesStayCloseToTheTrainer) {
   const at::NoGradGuard no_grad;
-  const TransformerWeights rounded = CastWeights(ViewWeights(layout_, flat_), at::kBFloat16);
+  const TransformerWeights rounded = WidenVectors(ViewWeights(layout_, flat_.to(at::kBFloat16)));
   for (const NativeEngineOptions& options : EngineKinds(/*bf16=*/true)) {
     const std::unique_ptr<NativeEngine> engine = MakeEngine(options);
     double difference = 0;

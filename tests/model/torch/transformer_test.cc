@@ -128,37 +128,34 @@ TEST(ViewWeights, ATiedHeadIsTheEmbedding) {
   const ParameterLayout layout = MakeParameterLayout(config);
   const TransformerWeights weights = ViewWeights(layout, Initialized(layout, 0.02, 1));
   EXPECT_TRUE(weights.lm_head_VH.is_same(weights.embed_VH));
-  const TransformerWeights cast = CastWeights(weights, at::kBFloat16);
-  EXPECT_TRUE(cast.lm_head_VH.is_same(cast.embed_VH));
-  EXPECT_EQ(cast.layers[0].qkv.scalar_type(), at::kBFloat16);
-  EXPECT_EQ(cast.layers[0].input_norm_H.scalar_type(), at::kFloat);
-  EXPECT_EQ(cast.norm_H.scalar_type(), at::kFloat);
+  const TransformerWeights wide = WidenVectors(weights, weights);
+  EXPECT_TRUE(wide.lm_head_VH.is_same(wide.embed_VH));
 }
 
-TEST(CastWeights, RoundsEveryParameterAndPassesGradientsOfVectorsAndRoutersAsTheyAre) {
+TEST(WidenVectors, OnlyMatricesAreBf16AndAllGradientsPassAsTheyAre) {
   const ParameterLayout layout = MakeParameterLayout(TinyMixedModel());
   const at::Tensor numbers = at::linspace(-2, 3, layout.num_elements, at::kFloat);
   const at::Tensor flat = numbers.clone().set_requires_grad(true);
-  TransformerWeights exact = ViewWeights(layout, numbers);
+  const at::Tensor rounded = numbers.to(at::kBFloat16);
+  TransformerWeights views = ViewWeights(layout, rounded);
   std::map<std::string, at::Tensor> expected;
-  ForEachTensor(exact, [&](const std::string& name, const at::Tensor& tensor) {
-    expected[name] = tensor.to(at::kBFloat16).to(at::kFloat);
+  ForEachTensor(
+      views, [&](const std::string& name, const at::Tensor& tensor) { expected[name] = tensor; });
+  TransformerWeights wide = WidenVectors(views, ViewWeights(layout, flat));
+  int fp32 = 0;
+  ForEachTensor(wide, [&](const std::string& name, const at::Tensor& tensor) {
+    const bool matrix = tensor.dim() == 2 && !name.ends_with(".router");
+    EXPECT_EQ(tensor.scalar_type(), matrix ? at::kBFloat16 : at::kFloat) << name;
+    EXPECT_TRUE(at::equal(tensor.to(at::kBFloat16), expected[name])) << name;
+    EXPECT_EQ(tensor.const_data_ptr() == expected[name].const_data_ptr(), matrix) << name;
+    fp32 += matrix ? 0 : 1;
   });
-  for (const at::Tensor& arena : {flat, numbers.to(at::kBFloat16)}) {
-    TransformerWeights cast = CastWeights(ViewWeights(layout, arena), at::kBFloat16);
-    int fp32 = 0;
-    ForEachTensor(cast, [&](const std::string& name, const at::Tensor& tensor) {
-      const bool matrix = tensor.dim() == 2 && !name.ends_with(".router");
-      EXPECT_EQ(tensor.scalar_type(), matrix ? at::kBFloat16 : at::kFloat) << name;
-      EXPECT_TRUE(at::equal(tensor.to(at::kFloat), expected[name])) << name;
-      fp32 += matrix ? 0 : 1;
-    });
-    EXPECT_GT(fp32, 10);
-  }
-  const TransformerWeights cast = CastWeights(ViewWeights(layout, flat), at::kBFloat16);
-  const at::Tensor slope = at::linspace(1, 1.001, cast.norm_H.numel(), at::kFloat);
-  const at::Tensor gradient = torch::autograd::grad({(cast.norm_H * slope).sum()}, {flat})[0];
+  EXPECT_GT(fp32, 10);
+  const at::Tensor slope = at::linspace(1, 1.001, wide.norm_H.numel(), at::kFloat);
+  const at::Tensor gradient =
+      torch::autograd::grad({(wide.norm_H * slope).sum() + wide.layers[0].o.sum()}, {flat})[0];
   EXPECT_TRUE(at::equal(ViewWeights(layout, gradient).norm_H, slope));
+  EXPECT_EQ(ViewWeights(layout, gradient).layers[0].o.min().item<float>(), 1.0F);
 }
 
 TEST(RopeInverseFrequencies, FallFromOneByPowersOfTheta) {

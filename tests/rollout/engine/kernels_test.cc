@@ -10,10 +10,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/dtype.h"
+#include "model/kernels/row_ops.h"
+#include "model/kernels/softmax.h"
 #include "rollout/engine/kernels/kernel_choice.h"
 #include "rollout/engine/kernels/matrix.h"
-#include "rollout/engine/kernels/row_ops.h"
-#include "rollout/engine/kernels/softmax.h"
 #include "tests/rollout/engine/random_numbers.h"
 
 namespace freshet {
@@ -221,11 +221,14 @@ TEST(RowOps, FollowTheirDefinitions) {
 
     std::vector<float> head = x;
     const std::vector<float> sine = RandomNumbers(size, 3);
-    RopeHead(head.data(), weight.data(), sine.data(), size);
+    RopeHead(x.data(), weight.data(), sine.data(), size, /*back=*/false, head.data());
     for (int64_t i = 0; i < size; ++i) {
       EXPECT_NEAR(head[i], x[i] * weight[i] - x[size + i] * sine[i], 1e-6);
       EXPECT_NEAR(head[size + i], x[size + i] * weight[i] + x[i] * sine[i], 1e-6);
     }
+    std::vector<float> in_place = x;
+    RopeHead(in_place.data(), weight.data(), sine.data(), size, /*back=*/false, in_place.data());
+    EXPECT_EQ(in_place, head);
   }
   const std::vector<float> gates = {-200, 0, 200, 1, 1, 1};
   std::vector<float> out(3);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/str_cat.h"
+#include "model/dtype.h"
 
 namespace freshet {
 namespace {
@@ -14,20 +15,11 @@ namespace {
 using ::testing::HasSubstr;
 
 std::vector<float> Floats(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.detach().contiguous();
-  return {flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel()};
+  return {tensor.const_data_ptr<float>(), tensor.const_data_ptr<float>() + tensor.numel()};
 }
 
-at::Tensor Leaf(const std::vector<float>& values, at::IntArrayRef shape) {
-  return at::tensor(values, at::kFloat).reshape(shape).clone().set_requires_grad(true);
-}
-
-void SetGrad(const at::Tensor& parameter, const std::vector<float>& values) {
-  parameter.mutable_grad() = at::tensor(values, at::kFloat).reshape(parameter.sizes()).clone();
-}
-
-AdamW Make(const std::vector<TrainedParameter>& parameters, const AdamWOptions& options) {
-  auto optimizer = AdamW::Create(parameters, options);
+AdamW Make(const std::vector<ParameterRange>& ranges, int64_t size, const AdamWOptions& options) {
+  auto optimizer = AdamW::Create(ranges, size, options);
   EXPECT_TRUE(optimizer.ok()) << optimizer.status();
   return *std::move(optimizer);
 }
@@ -35,6 +27,13 @@ AdamW Make(const std::vector<TrainedParameter>& parameters, const AdamWOptions& 
 // A gradient that differs between elements and steps.
 float GradientAt(size_t element, int step) {
   return std::sin(static_cast<float>(element) * 1.7f + static_cast<float>(step) * 0.9f) * 2.0f;
+}
+
+at::Tensor GradientsAt(int64_t size, int step) {
+  at::Tensor gradients = at::empty({size}, at::kFloat);
+  float* numbers = gradients.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < size; ++i) numbers[i] = GradientAt(static_cast<size_t>(i), step);
+  return gradients;
 }
 
 // AdamW of one element, in double.
@@ -49,57 +48,62 @@ struct ScalarAdamW {
   }
 };
 
-// 6 matrix elements with decay and 3 vector elements without, over 25 steps.
-void CompareWithScalar(const AdamWOptions& options) {
-  const std::vector<float> start{0.5f, -1.0f, 2.0f, 0.0f, 3.0f, -0.25f};
-  const std::vector<float> start_norm{1.0f, 1.0f, -2.0f};
-  const at::Tensor matrix = Leaf(start, {2, 3});
-  const at::Tensor norm = Leaf(start_norm, {3});
-  AdamW optimizer = Make({{"w", matrix}, {"norm", norm}}, options);
-  std::vector<ScalarAdamW> expected;
-  for (const float p : start) {
-    expected.push_back({p});
+class AdamWTest : public testing::Test {
+ protected:
+  absl::Status Step(AdamW& optimizer, const at::Tensor& values, const at::Tensor& gradients,
+                    double learning_rate = 0.05) {
+    return optimizer.Step(learning_rate, gradients, values, {}, pool_).status();
   }
-  for (const float p : start_norm) {
-    expected.push_back({p});
-  }
-  for (int t = 1; t <= 25; ++t) {
-    std::vector<float> grads(9);
-    double squares = 0;
-    for (size_t i = 0; i < grads.size(); ++i) {
-      grads[i] = GradientAt(i, t);
-      squares += static_cast<double>(grads[i]) * grads[i];
-    }
-    const double lr = 0.01 * t;
-    const double total = std::sqrt(squares);
-    const double scale = options.grad_clip_norm > 0 && total > options.grad_clip_norm
-                             ? options.grad_clip_norm / total
-                             : 1.0;
-    for (size_t i = 0; i < grads.size(); ++i) {
-      expected[i].Step(grads[i] * scale, t, lr, i < 6 ? options.weight_decay : 0, options);
-    }
-    SetGrad(matrix, {grads.begin(), grads.begin() + 6});
-    SetGrad(norm, {grads.begin() + 6, grads.end()});
-    const auto report = optimizer.Step(lr);
-    ASSERT_TRUE(report.ok()) << report.status();
-    EXPECT_NEAR(report->grad_norm, total, 1e-5);
-    EXPECT_NEAR(report->clip_scale, scale, 1e-6);
-    EXPECT_EQ(optimizer.step(), t);
-  }
-  const std::vector<float> w = Floats(matrix);
-  const std::vector<float> n = Floats(norm);
-  for (size_t i = 0; i < 9; ++i) {
-    EXPECT_NEAR(i < 6 ? w[i] : n[i - 6], expected[i].p, 2e-5) << "element " << i;
-  }
-}
 
-TEST(AdamW, AgreesWithAScalarOneInDouble) {
+  // A matrix of 20 elements with decay, a gap, and a vector of 3 without, over 25 steps.
+  void CompareWithScalar(const AdamWOptions& options) {
+    constexpr int64_t kSize = 25;
+    const auto in_gap = [](size_t i) { return i >= 20 && i < 22; };
+    AdamW optimizer = Make({{"w", 0, 20, true}, {"norm", 22, 3, false}}, kSize, options);
+    const at::Tensor values = at::linspace(-1, 2, kSize);
+    const at::Tensor rounded = at::zeros({kSize}, at::kBFloat16);
+    std::vector<ScalarAdamW> expected;
+    for (const float p : Floats(values)) expected.push_back({p});
+    for (int t = 1; t <= 25; ++t) {
+      const at::Tensor gradients = GradientsAt(kSize, t);
+      double squares = 0;
+      for (size_t i = 0; i < kSize; ++i) {
+        if (!in_gap(i)) squares += std::pow(static_cast<double>(GradientAt(i, t)), 2);
+      }
+      const double lr = 0.01 * t;
+      const double total = std::sqrt(squares);
+      const double scale = options.grad_clip_norm > 0 && total > options.grad_clip_norm
+                               ? options.grad_clip_norm / total
+                               : 1.0;
+      for (size_t i = 0; i < kSize; ++i) {
+        if (in_gap(i)) continue;
+        expected[i].Step(GradientAt(i, t) * scale, t, lr, i < 20 ? options.weight_decay : 0,
+                         options);
+      }
+      const auto report = optimizer.Step(lr, gradients, values, rounded, pool_);
+      ASSERT_TRUE(report.ok()) << report.status();
+      EXPECT_NEAR(report->grad_norm, total, 1e-5);
+      EXPECT_NEAR(report->clip_scale, scale, 1e-6);
+      EXPECT_EQ(optimizer.step(), t);
+    }
+    const std::vector<float> result = Floats(values);
+    const auto* bits = static_cast<const uint16_t*>(rounded.const_data_ptr());
+    for (size_t i = 0; i < kSize; ++i) {
+      EXPECT_NEAR(result[i], expected[i].p, 2e-5) << "element " << i;
+      EXPECT_EQ(bits[i], in_gap(i) ? 0 : RoundToBf16(result[i])) << "element " << i;
+    }
+  }
+
+  ThreadPool pool_{2};
+};
+
+TEST_F(AdamWTest, AgreesWithAScalarOneInDouble) {
   AdamWOptions options;
   options.grad_clip_norm = 0;
   CompareWithScalar(options);
 }
 
-TEST(AdamW, DecaysMatricesOnly) {
+TEST_F(AdamWTest, DecaysWhatDecays) {
   AdamWOptions options;
   options.weight_decay = 0.1;
   options.beta2 = 0.95;
@@ -107,7 +111,7 @@ TEST(AdamW, DecaysMatricesOnly) {
   CompareWithScalar(options);
 }
 
-TEST(AdamW, ClipsByTheGlobalNorm) {
+TEST_F(AdamWTest, ClipsByTheGlobalNorm) {
   AdamWOptions options;
   options.weight_decay = 0.05;
   options.epsilon = 0.1;  // large, so that the gradient's scale matters
@@ -115,142 +119,117 @@ TEST(AdamW, ClipsByTheGlobalNorm) {
   CompareWithScalar(options);
 }
 
-TEST(AdamW, GradNormIsTheL2NormOfAll) {
-  const at::Tensor a = Leaf({0, 0}, {2});
-  const at::Tensor b = Leaf({0}, {1, 1});
-  AdamW optimizer = Make({{"a", a}, {"b", b}}, {});
-  EXPECT_EQ(*optimizer.GradNorm(), 0);
-  SetGrad(a, {2, 3});
-  SetGrad(b, {6});
-  EXPECT_NEAR(*optimizer.GradNorm(), 7, 1e-6);  // sqrt(4 + 9 + 36)
-  SetGrad(b, {3e30f});
-  EXPECT_NEAR(*optimizer.GradNorm() / 3e30, 1, 1e-6);
-  optimizer.ZeroGrad();
-  EXPECT_EQ(*optimizer.GradNorm(), 0);
+TEST_F(AdamWTest, GradNormIsTheL2NormOfAll) {
+  const AdamW optimizer = Make({{"a", 0, 2, false}, {"b", 2, 1, true}}, 3, {});
+  EXPECT_EQ(*optimizer.GradNorm(at::zeros({3}), pool_), 0);
+  EXPECT_NEAR(*optimizer.GradNorm(at::tensor({2.0F, 3.0F, 6.0F}), pool_), 7, 1e-6);
+  EXPECT_NEAR(*optimizer.GradNorm(at::tensor({2.0F, 3.0F, 3e30F}), pool_) / 3e30, 1, 1e-6);
 }
 
-TEST(AdamW, ClippingLeavesGradientsAtTheBound) {
-  const at::Tensor a = Leaf({0, 0}, {2});
-  AdamW optimizer = Make({{"a", a}}, {});
-  SetGrad(a, {3, 4});
-  ASSERT_TRUE(optimizer.Step(0).ok());
-  EXPECT_FLOAT_EQ(Floats(a.grad())[0], 0.6f);
-  EXPECT_FLOAT_EQ(Floats(a.grad())[1], 0.8f);
-  SetGrad(a, {0.6f, 0.0f});
-  EXPECT_EQ(optimizer.Step(0)->clip_scale, 1);
+TEST_F(AdamWTest, ResultsDoNotDependOnTheNumberOfThreads) {
+  constexpr int64_t kSize = 300001;  // several pieces
+  std::vector<std::vector<float>> results;
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    AdamW optimizer = Make({{"a", 0, kSize, true}}, kSize, {});
+    const at::Tensor values = at::linspace(-1, 1, kSize);
+    const auto report = optimizer.Step(0.1, GradientsAt(kSize, 1), values, {}, pool);
+    ASSERT_TRUE(report.ok()) << report.status();
+    results.push_back(Floats(values));
+    results.back().push_back(static_cast<float>(report->grad_norm));
+  }
+  EXPECT_EQ(results[0], results[1]);
 }
 
-TEST(AdamW, NonFiniteGradientIsNamedAndChangesNothing) {
-  const at::Tensor good = Leaf({1}, {1});
-  const at::Tensor bad = Leaf({2, 3}, {2});
-  AdamW optimizer = Make({{"good", good}, {"layers.0.bad", bad}}, {});
+TEST_F(AdamWTest, NonFiniteGradientIsNamedAndChangesNothing) {
+  AdamW optimizer = Make({{"good", 0, 1, true}, {"layers.0.bad", 1, 2, true}}, 3, {});
+  const at::Tensor values = at::tensor({1.0F, 2.0F, 3.0F});
   for (const float value :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
-    SetGrad(good, {5});
-    SetGrad(bad, {1, value});
-    const absl::Status status = optimizer.Step(0.1).status();
+    const absl::Status status = Step(optimizer, values, at::tensor({5.0F, 1.0F, value}));
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(Message(status), HasSubstr("gradient of layers.0.bad is not finite"));
-    EXPECT_EQ(Floats(good), std::vector<float>{1});
-    EXPECT_EQ(Floats(bad), (std::vector<float>{2, 3}));
-    EXPECT_EQ(Floats(good.grad()), std::vector<float>{5});
+    EXPECT_EQ(Floats(values), (std::vector<float>{1, 2, 3}));
     EXPECT_EQ(optimizer.step(), 0);
-    EXPECT_EQ(Floats(optimizer.GetState().moments["good"].exp_avg), std::vector<float>{0});
+    EXPECT_EQ(Floats(optimizer.GetState().exp_avg), (std::vector<float>{0, 0, 0}));
   }
 }
 
-TEST(AdamW, RefusesABadLearningRate) {
-  AdamW optimizer = Make({{"a", Leaf({1}, {1})}}, {});
+TEST_F(AdamWTest, RefusesABadLearningRate) {
+  AdamW optimizer = Make({{"a", 0, 1, true}}, 1, {});
   for (const double rate :
        {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    EXPECT_EQ(optimizer.Step(rate).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(Step(optimizer, at::ones({1}), at::ones({1}), rate).code(),
+              absl::StatusCode::kInvalidArgument);
   }
   EXPECT_EQ(optimizer.step(), 0);
 }
 
-TEST(AdamW, ContinuesFromItsStateBitForBit) {
-  const auto steps = [](AdamW& optimizer, const at::Tensor& parameter, int from, int to) {
+TEST_F(AdamWTest, ContinuesFromACopyOfItsStateBitForBit) {
+  const auto steps = [&](AdamW& optimizer, const at::Tensor& values, int from, int to) {
     for (int t = from; t < to; ++t) {
-      SetGrad(parameter, {GradientAt(0, t), GradientAt(1, t)});
-      ASSERT_TRUE(optimizer.Step(0.05).ok());
+      ASSERT_TRUE(Step(optimizer, values, GradientsAt(2, t)).ok());
     }
   };
-  const at::Tensor whole = Leaf({1, -1}, {2});
-  AdamW straight = Make({{"p", whole}}, {});
+  const at::Tensor whole = at::tensor({1.0F, -1.0F});
+  AdamW straight = Make({{"p", 0, 2, true}}, 2, {});
   steps(straight, whole, 0, 10);
 
-  const at::Tensor first = Leaf({1, -1}, {2});
-  AdamW before = Make({{"p", first}}, {});
-  steps(before, first, 0, 4);
-  AdamWState saved = before.GetState();
-  saved.moments["p"] = {saved.moments["p"].exp_avg.clone(), saved.moments["p"].exp_avg_sq.clone()};
-  const at::Tensor second = Leaf(Floats(first), {2});
-  AdamW after = Make({{"p", second}}, {});
-  ASSERT_TRUE(after.SetState(saved).ok());
+  const at::Tensor parts = at::tensor({1.0F, -1.0F});
+  AdamW before = Make({{"p", 0, 2, true}}, 2, {});
+  steps(before, parts, 0, 4);
+  AdamW after = Make({{"p", 0, 2, true}}, 2, {});
+  ASSERT_TRUE(after.SetState(before.GetState()).ok());
   EXPECT_EQ(after.step(), 4);
-  steps(after, second, 4, 10);
-  EXPECT_EQ(Floats(second), Floats(whole));
+  const std::vector<float> moments = Floats(before.GetState().exp_avg);
+  steps(after, parts, 4, 10);
+  EXPECT_EQ(Floats(parts), Floats(whole));
+  EXPECT_EQ(Floats(before.GetState().exp_avg), moments);
 }
 
-TEST(AdamW, SetStateCopies) {
-  const at::Tensor parameter = Leaf({1}, {1});
-  AdamW optimizer = Make({{"p", parameter}}, {});
-  AdamWState state{3, {{"p", {at::ones({1}), at::ones({1})}}}};
-  ASSERT_TRUE(optimizer.SetState(state).ok());
-  SetGrad(parameter, {1});
-  ASSERT_TRUE(optimizer.Step(0.1).ok());
-  SetGrad(parameter, {0});
-  ASSERT_TRUE(optimizer.Step(0.1).ok());
-  EXPECT_EQ(Floats(state.moments["p"].exp_avg), std::vector<float>{1});
-}
-
-TEST(AdamW, SetStateRefusesWhatDoesNotFit) {
-  AdamW optimizer = Make({{"p", Leaf({1, 2}, {2})}}, {});
-  const AdamWState good{3, {{"p", {at::ones({2}), at::ones({2})}}}};
+TEST_F(AdamWTest, SetStateRefusesWhatDoesNotFit) {
+  AdamW optimizer = Make({{"p", 0, 2, true}}, 2, {});
+  const AdamWState good{3, at::ones({2}), at::ones({2})};
   const auto refuses = [&](const AdamWState& state, const char* message) {
     EXPECT_THAT(Message(optimizer.SetState(state)), HasSubstr(message));
     EXPECT_EQ(optimizer.step(), 0);
-    EXPECT_EQ(Floats(optimizer.GetState().moments["p"].exp_avg), (std::vector<float>{0, 0}));
+    EXPECT_EQ(Floats(optimizer.GetState().exp_avg), (std::vector<float>{0, 0}));
   };
   AdamWState state = good;
   state.step = -1;
-  refuses(state, "step -1 is outside");
-  refuses({3, {}}, "has 0 parameters: the model has 1");
-  refuses({3, {{"q", good.moments.at("p")}}}, "has no parameter p");
+  refuses(state, "step -1 is negative");
   state = good;
-  state.moments["p"].exp_avg = at::ones({3});
-  refuses(state, "exp_avg of p must be fp32 with the parameter's shape");
+  state.exp_avg = at::ones({3});
+  refuses(state, "exp_avg must be fp32 with 2 elements");
   state = good;
-  state.moments["p"].exp_avg_sq = at::ones({2}, at::kDouble);
-  refuses(state, "exp_avg_sq of p must be fp32");
+  state.exp_avg_sq = at::ones({2}, at::kDouble);
+  refuses(state, "exp_avg_sq must be fp32");
   state = good;
-  state.moments["p"].exp_avg = at::full({2}, std::nan(""));
-  refuses(state, "exp_avg of p is not finite");
+  state.exp_avg = at::full({2}, std::nan(""));
+  refuses(state, "exp_avg is not finite");
   state = good;
-  state.moments["p"].exp_avg_sq = at::full({2}, -1.0);
-  refuses(state, "exp_avg_sq of p is negative");
+  state.exp_avg_sq = at::full({2}, -1.0);
+  refuses(state, "exp_avg_sq is negative");
 }
 
-TEST(AdamW, CreateRefusesBadOptions) {
-  const auto refuses = [](const std::vector<TrainedParameter>& parameters,
-                          const AdamWOptions& options, const char* message) {
-    const absl::Status status = AdamW::Create(parameters, options).status();
+TEST_F(AdamWTest, CreateRefusesBadOptions) {
+  const auto refuses = [](const AdamWOptions& options, const char* message) {
+    const absl::Status status = AdamW::Create({{"p", 0, 1, true}}, 1, options).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(Message(status), HasSubstr(message));
   };
-  const at::Tensor leaf = Leaf({1}, {1});
   AdamWOptions options;
   options.beta1 = 1;
-  refuses({{"p", leaf}}, options, "beta1 1 is outside [0, 1)");
+  refuses(options, "beta1 1 is outside [0, 1)");
   options = {};
   options.epsilon = 0;
-  refuses({{"p", leaf}}, options, "epsilon 0 is outside (0, 1]");
+  refuses(options, "epsilon 0 is outside (0, 1]");
   options = {};
   options.weight_decay = -1;
-  refuses({{"p", leaf}}, options, "weight decay -1 is outside");
+  refuses(options, "weight decay -1 is outside");
   options = {};
   options.grad_clip_norm = std::nan("");
-  refuses({{"p", leaf}}, options, "grad_clip_norm nan");
+  refuses(options, "grad_clip_norm nan");
 }
 
 }  // namespace

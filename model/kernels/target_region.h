@@ -1,5 +1,5 @@
-#ifndef FRESHET_ROLLOUT_ENGINE_KERNELS_TARGET_REGION_H_
-#define FRESHET_ROLLOUT_ENGINE_KERNELS_TARGET_REGION_H_
+#ifndef FRESHET_MODEL_KERNELS_TARGET_REGION_H_
+#define FRESHET_MODEL_KERNELS_TARGET_REGION_H_
 
 // Code between FRESHET_BEGIN_TARGET(features) and FRESHET_END_TARGET is compiled for a CPU with
 // these features. Define only functions with internal linkage there: an inline function or template
@@ -21,4 +21,4 @@
 #define FRESHET_AVX2 "avx2,fma"
 #define FRESHET_AVX512 "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"
 
-#endif  // FRESHET_ROLLOUT_ENGINE_KERNELS_TARGET_REGION_H_
+#endif  // FRESHET_MODEL_KERNELS_TARGET_REGION_H_

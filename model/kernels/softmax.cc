@@ -1,10 +1,10 @@
-#include "rollout/engine/kernels/softmax.h"
+#include "model/kernels/softmax.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
-#include "rollout/engine/kernels/vector_math.h"
+#include "model/kernels/vector_math.h"
 
 namespace freshet {
 namespace {

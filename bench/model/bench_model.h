@@ -1,5 +1,5 @@
-#ifndef FRESHET_BENCH_ROLLOUT_BENCH_MODEL_H_
-#define FRESHET_BENCH_ROLLOUT_BENCH_MODEL_H_
+#ifndef FRESHET_BENCH_MODEL_BENCH_MODEL_H_
+#define FRESHET_BENCH_MODEL_BENCH_MODEL_H_
 
 #include <string>
 
@@ -22,4 +22,4 @@ absl::Status WriteBenchModel(const ModelConfig& config, const std::string& direc
 
 }  // namespace freshet
 
-#endif  // FRESHET_BENCH_ROLLOUT_BENCH_MODEL_H_
+#endif  // FRESHET_BENCH_MODEL_BENCH_MODEL_H_

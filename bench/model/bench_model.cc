@@ -1,4 +1,4 @@
-#include "bench/rollout/bench_model.h"
+#include "bench/model/bench_model.h"
 
 #include <fstream>
 #include <utility>

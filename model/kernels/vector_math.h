@@ -1,5 +1,5 @@
-#ifndef FRESHET_ROLLOUT_ENGINE_KERNELS_VECTOR_MATH_H_
-#define FRESHET_ROLLOUT_ENGINE_KERNELS_VECTOR_MATH_H_
+#ifndef FRESHET_MODEL_KERNELS_VECTOR_MATH_H_
+#define FRESHET_MODEL_KERNELS_VECTOR_MATH_H_
 
 #include <bit>
 #include <cstdint>
@@ -20,13 +20,16 @@
 #define FRESHET_MULTIARCH
 #endif
 
+#define FRESHET_ALWAYS_INLINE __attribute__((always_inline)) inline
+#define FRESHET_ALWAYS_INLINE_LAMBDA __attribute__((always_inline))
+
 namespace freshet {
 
 constexpr int64_t kFloatLanes = 16;  // sums that loops compute side by side
 
 // e^x for x <= 0 without branches, so that loops vectorize: 2^n * 2^f with a degree-6 polynomial
 // for 2^f on [-0.5, 0.5]. Relative error below 2e-7. Underflows to 0 below -87.
-__attribute__((always_inline)) inline float ExpNonPositive(float x) {
+FRESHET_ALWAYS_INLINE float ExpNonPositive(float x) {
   const float bounded = x < 0.0F ? x : 0.0F;  // for NaN and infinity
   const float clamped = bounded < -87.0F ? -87.0F : bounded;
   const float scaled = clamped * 1.44269504088896341F;
@@ -46,4 +49,4 @@ __attribute__((always_inline)) inline float ExpNonPositive(float x) {
 
 }  // namespace freshet
 
-#endif  // FRESHET_ROLLOUT_ENGINE_KERNELS_VECTOR_MATH_H_
+#endif  // FRESHET_MODEL_KERNELS_VECTOR_MATH_H_

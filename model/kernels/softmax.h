@@ -1,5 +1,5 @@
-#ifndef FRESHET_ROLLOUT_ENGINE_KERNELS_SOFTMAX_H_
-#define FRESHET_ROLLOUT_ENGINE_KERNELS_SOFTMAX_H_
+#ifndef FRESHET_MODEL_KERNELS_SOFTMAX_H_
+#define FRESHET_MODEL_KERNELS_SOFTMAX_H_
 
 #include <cstdint>
 #include <vector>
@@ -27,4 +27,4 @@ double LogSumExp(const float* logits, int64_t size, double scale);
 
 }  // namespace freshet
 
-#endif  // FRESHET_ROLLOUT_ENGINE_KERNELS_SOFTMAX_H_
+#endif  // FRESHET_MODEL_KERNELS_SOFTMAX_H_
