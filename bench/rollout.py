@@ -20,6 +20,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests/testing")]
 import figures  # noqa: E402
+import peer_processes  # noqa: E402
 import rollout_peers  # noqa: E402
 from launcher import call  # noqa: E402
 
@@ -230,7 +231,7 @@ def run_model(bench, model, options, folders, ceilings):
     with contextlib.ExitStack() as stack:
         peers = {}
         if folders:
-            directory = rollout_peers.model_directory(bench.program, model)
+            directory = peer_processes.model_directory(bench.program, model)
             logs = pathlib.Path(options.bin)
             peers = stack.enter_context(rollout_peers.running(folders, directory, options.threads, logs))
         means = distances(bench, model, peers)
