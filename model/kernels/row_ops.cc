@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "model/dtype.h"
+#include "model/kernels/bf16.h"
 #include "model/kernels/vector_math.h"
 
 namespace freshet {

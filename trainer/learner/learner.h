@@ -43,7 +43,8 @@ class Learner {
 
   // Trains on exactly these groups, in this order. On error the weights must not be published.
   // FAILED_PRECONDITION if loss or gradient is not finite (the message says which) and the weights
-  // are unchanged. After other errors they may be those of some minibatches of the step.
+  // are unchanged; ABORTED if it is so in a later minibatch of the step. After this and other
+  // errors the weights may have changed.
   virtual absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                                     const std::vector<TrainGroup>& groups) = 0;
 

@@ -81,7 +81,8 @@ absl::Status PolicyLearner::TrainMinibatches(const std::vector<Minibatch>& minib
     if (status.ok()) continue;
     if (m == 0) return status;
     // Another code than that of an unchanged model.
-    return Internal("minibatch ", m + 1, " of ", minibatches.size(), ": ", Message(status));
+    return absl::AbortedError(
+        StrCat("minibatch ", m + 1, " of ", minibatches.size(), ": ", Message(status)));
   }
   return absl::OkStatus();
 }
