@@ -18,9 +18,16 @@ WeightPublisher::WeightPublisher(std::vector<WeightEntry> entries, int64_t bucke
       stager_(stager != nullptr ? std::move(stager) : std::make_unique<HeapStager>()),
       observer_(observer) {}
 
+WeightPublisher::~WeightPublisher() { AwaitPublished(); }
+
 const WeightSnapshot& WeightPublisher::Stage(PolicyVersion policy, int64_t epoch,
                                              std::string_view arena) {
-  const absl::Time start = SystemClock::Get().Now();
+  absl::Time start = SystemClock::Get().Now();
+  AwaitPublished();
+  if (observer_ != nullptr) {
+    observer_->OnPhase(WeightPhase::kWait, SystemClock::Get().Now() - start);
+  }
+  start = SystemClock::Get().Now();
   staged_ = {};
   staged_.manifest.policy = policy;
   staged_.manifest.epoch = epoch;
@@ -39,18 +46,28 @@ const WeightSnapshot& WeightPublisher::Stage(PolicyVersion policy, int64_t epoch
   return staged_;
 }
 
-absl::StatusOr<int64_t> WeightPublisher::Publish(const CommitReceipt& receipt) {
+absl::Status WeightPublisher::Publish(const CommitReceipt& receipt,
+                                      std::function<void()> published) {
+  AwaitPublished();
   if (staged_.bytes == nullptr || staged_.manifest.policy != receipt.policy ||
       staged_.manifest.content_hash != receipt.content_hash) {
     return FailedPrecondition("the staged weights are not those of the receipt for version ",
                               receipt.policy.version);
   }
-  int64_t holders = 0;
-  for (const auto& transport : transports_) {
-    holders += transport->Prepare(staged_.manifest, staged_.bytes);
-  }
-  for (const auto& transport : transports_) transport->Activate(receipt);
-  return holders;
+  publishing_ = std::jthread([this, snapshot = staged_, receipt, published = std::move(published)] {
+    holders_ = 0;
+    for (const auto& transport : transports_) {
+      holders_ += transport->Prepare(snapshot.manifest, snapshot.bytes);
+    }
+    for (const auto& transport : transports_) transport->Activate(receipt);
+    published();
+  });
+  return absl::OkStatus();
+}
+
+int64_t WeightPublisher::AwaitPublished() {
+  if (publishing_.joinable()) publishing_.join();
+  return holders_;
 }
 
 }  // namespace freshet

@@ -1,10 +1,14 @@
 #ifndef FRESHET_WEIGHTS_WEIGHT_PUBLISHER_H_
 #define FRESHET_WEIGHTS_WEIGHT_PUBLISHER_H_
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
+#include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/policy_version.h"
 #include "weights/manifest.h"
 #include "weights/weight_stager.h"
@@ -16,8 +20,9 @@ namespace freshet {
 constexpr int64_t kWeightBucketBytes = 4 << 20;  // of a trainer
 
 // The trainer's end of the weight plane. For each step: Stage() after the optimizer step returns
-// the content hash for CommitStep; then Publish() with the receipt. Confined to the trainer loop's
-// thread.
+// the content hash for CommitStep; then Publish() with the receipt. A publication runs beside the
+// next step; there is at most one, and staging waits for it, so that the staged and the committed
+// version are the only copies. Confined to the trainer loop's thread.
 class WeightPublisher {
  public:
   // A null `stager` stages on the heap. `observer` receives staging times; it may be null and must
@@ -27,12 +32,21 @@ class WeightPublisher {
                   std::unique_ptr<WeightStager> stager = nullptr,
                   WeightSyncObserver* observer = nullptr);
 
-  // Copies `arena` and hashes it. Reuses memory that no engine holds.
+  ~WeightPublisher();
+
+  // Waits for the publication in flight; then copies `arena` and hashes it. Reuses memory that no
+  // engine holds.
   const WeightSnapshot& Stage(PolicyVersion policy, int64_t epoch, std::string_view arena);
 
-  // Sends the staged version to every transport: prepare, then activate with the receipt. Returns
-  // the number of engines that hold it. FAILED_PRECONDITION: the receipt is for another version.
-  absl::StatusOr<int64_t> Publish(const CommitReceipt& receipt);
+  // Starts to send the staged version to every transport: prepare, then activate with the receipt.
+  // `published` is called afterwards on the publishing thread. FAILED_PRECONDITION, with nothing
+  // started: the receipt is for another version.
+  absl::Status Publish(
+      const CommitReceipt& receipt, std::function<void()> published = [] {});
+
+  // Waits for the publication in flight. Returns the number of engines that held the version of the
+  // last one; 0 before the first.
+  int64_t AwaitPublished();
 
   // The staged version. Evaluations pin it.
   const WeightSnapshot& staged() const { return staged_; }
@@ -44,6 +58,8 @@ class WeightPublisher {
   const std::unique_ptr<WeightStager> stager_;
   WeightSyncObserver* const observer_;
   WeightSnapshot staged_;
+  int64_t holders_ = 0;  // written by the publishing thread
+  std::jthread publishing_;
 };
 
 }  // namespace freshet

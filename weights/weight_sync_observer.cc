@@ -4,6 +4,8 @@ namespace freshet {
 
 const char* WeightPhaseName(WeightPhase phase) {
   switch (phase) {
+    case WeightPhase::kWait:
+      return "wait";
     case WeightPhase::kStage:
       return "stage";
     case WeightPhase::kTransfer:

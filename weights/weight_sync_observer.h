@@ -10,12 +10,13 @@
 
 namespace freshet {
 
-// Phases of a publication. The trainer times stage, transfer (until the last member answers) and
-// activate; each engine times verify.
-enum class WeightPhase { kStage, kTransfer, kVerify, kActivate };
-inline constexpr int kNumWeightPhases = 4;
+// Phases of a publication. The trainer times wait (for the publication before it) and stage, during
+// which it does not train, then transfer (until the last member answers) and activate; each engine
+// times verify.
+enum class WeightPhase { kWait, kStage, kTransfer, kVerify, kActivate };
+inline constexpr int kNumWeightPhases = 5;
 
-// "stage", "transfer", "verify", "activate".
+// "wait", "stage", "transfer", "verify", "activate".
 const char* WeightPhaseName(WeightPhase phase);
 
 // Why a member was skipped, as a metric label: "refused" (fenced or older version), "corrupt",

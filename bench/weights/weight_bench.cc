@@ -150,12 +150,13 @@ Figures Measure(ClusterRoute route, int engines, std::string& bytes, int rounds)
     const absl::Time start = SystemClock::Get().Now();
     const WeightSnapshot& staged = publisher.Stage({0, v}, 1, bytes);
     const absl::Time staged_at = SystemClock::Get().Now();
-    const auto holders =
+    const absl::Status started =
         publisher.Publish({staged.manifest.policy, 1, v, staged.manifest.content_hash, ""});
+    const int64_t holders = started.ok() ? publisher.AwaitPublished() : 0;
     if (v <= 2) continue;  // warm-up: touches fresh memory
     stage.push_back(absl::ToDoubleSeconds(staged_at - start));
     publish.push_back(Seconds(staged_at));
-    figures.holders = std::min(figures.holders, holders.value_or(0));
+    figures.holders = std::min(figures.holders, holders);
   }
   figures.stage = Median(std::move(stage));
   figures.publish = Median(std::move(publish));

@@ -17,12 +17,12 @@ absl::Status ClusterRolloutWeights::Pull(const std::string& job, const PolicyVer
                                          const std::vector<WeightMember>& engines,
                                          const std::optional<WeightMember>& trainer,
                                          const std::shared_ptr<WeightSubscriber>& subscriber,
-                                         std::stop_token stop) {
+                                         absl::Duration timeout, std::stop_token stop) {
   PullOptions options;
   options.job = job;
   options.at_least = at_least;
   options.stop = std::move(stop);
-  options.timeout *= time_scale_;
+  options.timeout = timeout * time_scale_;
   options.silence_timeout *= time_scale_;
   const ChannelSource channels = [&](const std::string& address) {
     return trainer.has_value() && trainer->address == address ? trainers_(address)

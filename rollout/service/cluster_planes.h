@@ -35,7 +35,7 @@ class ClusterRolloutWeights final : public RolloutWeightPlane {
   absl::Status Pull(const std::string& job, const PolicyVersion& at_least,
                     const std::vector<WeightMember>& engines,
                     const std::optional<WeightMember>& trainer,
-                    const std::shared_ptr<WeightSubscriber>& subscriber,
+                    const std::shared_ptr<WeightSubscriber>& subscriber, absl::Duration timeout,
                     std::stop_token stop) override;
 
  private:

@@ -9,11 +9,13 @@
 #include "base/str_cat.h"
 #include "job/eval_sets.h"
 #include "model/bundle_proto.h"
+#include "model/parameter_layout.h"
 #include "rollout/environment/http/http_agent_client.h"
 #include "rollout/openai/tool_format.h"
 #include "rollout/service/engine_choice.h"
 #include "rollout/worker/agent_runner.h"
 #include "rollout/worker/rollout_setup.h"
+#include "weights/transfer_time.h"
 
 namespace freshet {
 namespace {
@@ -174,8 +176,7 @@ absl::Status RolloutWork::Run(std::stop_token stop) {
 }
 
 void RolloutWork::RunBackground(std::stop_token stop) {
-  PullTimer timer(context_.pull_after,
-                  context_.pull_after + absl::Milliseconds(spec_.weight_sync().timeout_ms()),
+  PullTimer timer(context_.pull_after, context_.pull_after + PublicationTimeout(),
                   context_.clock->Now());
   const absl::Duration period = std::min(kBackgroundPeriod, context_.pull_after);
   while (!stop.stop_requested()) {
@@ -189,6 +190,13 @@ void RolloutWork::RunBackground(std::stop_token stop) {
     if (evaluate.has_value()) StartEvaluation(*evaluate);
     PullWhenDue(timer, stop);
   }
+}
+
+absl::Duration RolloutWork::PublicationTimeout() const {
+  const job::v1::WeightSync& sync = spec_.weight_sync();
+  if (sync.has_timeout_ms()) return absl::Milliseconds(sync.timeout_ms());
+  const int64_t parameters = MakeParameterLayout(model_.config).num_parameters;
+  return TransferTime(parameters * static_cast<int64_t>(sizeof(float)));
 }
 
 // Weights normally arrive by publication. An engine that joins while a trainer is busy between two
@@ -214,8 +222,9 @@ void RolloutWork::PullWhenDue(PullTimer& timer, const std::stop_token& stop) {
   if (members.has_trainer()) {
     trainer = WeightMember{members.trainer().worker(), members.trainer().address()};
   }
-  const absl::Status pulled = context_.weights->Pull(
-      job_, decision.at_least, Members(members.rollouts()), trainer, subscriber_, stop);
+  const absl::Status pulled =
+      context_.weights->Pull(job_, decision.at_least, Members(members.rollouts()), trainer,
+                             subscriber_, PublicationTimeout(), stop);
   if (stop.stop_requested()) return;
   {
     MutexLock lock(mu_);

@@ -53,7 +53,7 @@ class RolloutWeightPlane {
                             const std::vector<WeightMember>& engines,
                             const std::optional<WeightMember>& trainer,
                             const std::shared_ptr<WeightSubscriber>& subscriber,
-                            std::stop_token stop) = 0;
+                            absl::Duration timeout, std::stop_token stop) = 0;
 };
 
 // Dependencies of a rollout process's works; all must outlive them.
@@ -101,6 +101,8 @@ class RolloutWork final : public runtime::JobWork {
   void Detach();
   // Runs on a second thread next to the engine's: pulls missing weights and starts evaluations.
   void RunBackground(std::stop_token stop);
+  // How long a publication may take, as the trainer counts it.
+  absl::Duration PublicationTimeout() const;
   void PullWhenDue(PullTimer& timer, const std::stop_token& stop);
   void StartEvaluation(const cluster::v1::Evaluate& evaluate);
   // Errors: why the evaluation cannot start; StartEvaluation abandons it with that reason.

@@ -62,24 +62,21 @@ TEST_F(WeightPublisherTest, PublishesTheStagedVersionToEveryTransport) {
                              std::make_shared<InProcessTransport>(std::vector{second})});
   const WeightSnapshot& staged = publisher.Stage({0, 1}, 1, Arena(1));
   EXPECT_FALSE(engine_->Take().has_value());
-  const auto holders = publisher.Publish(ReceiptOf(staged));
-  ASSERT_TRUE(holders.ok()) << holders.status();
-  EXPECT_EQ(*holders, 2);
+  ASSERT_TRUE(publisher.Publish(ReceiptOf(staged)).ok());
+  EXPECT_EQ(publisher.AwaitPublished(), 2);
   EXPECT_EQ(Text(engine_->Take()->bytes), Arena(1));
   EXPECT_EQ(Text(second->Take()->bytes), Arena(1));
 }
 
 TEST_F(WeightPublisherTest, RefusesAReceiptThatIsNotForTheStagedVersion) {
   WeightPublisher publisher = MakePublisher();
-  EXPECT_EQ(publisher.Publish(CommitReceipt{}).status().code(),
-            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(publisher.Publish(CommitReceipt{}).code(), absl::StatusCode::kFailedPrecondition);
   CommitReceipt other_version = ReceiptOf(publisher.Stage({0, 1}, 1, Arena(1)));
   CommitReceipt other_hash = other_version;
   other_version.policy.version = 2;
   other_hash.content_hash = "0000000000000000";
-  EXPECT_EQ(publisher.Publish(other_version).status().code(),
-            absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(publisher.Publish(other_hash).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(publisher.Publish(other_version).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(publisher.Publish(other_hash).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_FALSE(engine_->Take().has_value());
 }
 
@@ -94,6 +91,7 @@ TEST_F(WeightPublisherTest, ReusesABufferThatNobodyHolds) {
 TEST_F(WeightPublisherTest, NeverWritesIntoABufferThatAnEngineHolds) {
   WeightPublisher publisher = MakePublisher();
   ASSERT_TRUE(publisher.Publish(ReceiptOf(publisher.Stage({0, 1}, 1, Arena(1)))).ok());
+  publisher.AwaitPublished();
   const WeightSnapshot held = *engine_->Take();
   std::set<const void*> buffers;
   for (int64_t v = 2; v < 10; ++v) {

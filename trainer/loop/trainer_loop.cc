@@ -54,7 +54,7 @@ absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
     if (stop.stop_requested()) return absl::OkStatus();
     FRESHET_ASSIGN_OR_RETURN(receipt, Redo(entry));
   }
-  return publisher_.Publish(receipt).status();
+  return publisher_.Publish(receipt);
 }
 
 // Repeats a step that a former process committed. The batch comes from the store's journal, so on
@@ -139,6 +139,7 @@ absl::Status TrainerLoop::Run(std::stop_token stop) {
     if (status.ok()) status = saved;
   }
   const absl::Status joined = JoinCheckpoint();
+  publisher_.AwaitPublished();
   return status.ok() ? joined : status;
 }
 
@@ -205,8 +206,8 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
   faults_.Reach("commit");
 
   if (step % options_.publish_every == 0 || step == options_.steps) {
-    FRESHET_RETURN_IF_ERROR(publisher_.Publish(receipt).status());
-    faults_.Reach("publish");
+    FRESHET_RETURN_IF_ERROR(
+        publisher_.Publish(receipt, [&faults = faults_] { faults.Reach("publish"); }));
   }
   report.policy = policy_;
   report.checkpoint_seconds = std::exchange(checkpoint_seconds_, 0);
@@ -235,7 +236,7 @@ absl::Status TrainerLoop::Checkpoint() {
   checkpointed_ = policy_.version;
   checkpoint_thread_ = std::jthread([this, contents] {
     const LogScope scope(options_.job);
-    const absl::Status status = WriteCheckpointAndMark(*contents);
+    const absl::Status status = WriteCheckpointAndMark(std::move(*contents));
     observer_.OnCheckpoint(status);
     MutexLock lock(mu_);
     checkpoint_status_ = status;
@@ -244,16 +245,18 @@ absl::Status TrainerLoop::Checkpoint() {
   return absl::OkStatus();
 }
 
-absl::Status TrainerLoop::WriteCheckpointAndMark(const CheckpointContents& contents) {
-  FRESHET_ASSIGN_OR_RETURN(const std::string sha256, WriteCheckpoint(
-                                                         options_.checkpoint_root, contents,
-                                                         [] { return absl::OkStatus(); }, faults_));
-  FRESHET_RETURN_IF_ERROR(
-      store_.MarkDurable(contents.state.epoch, contents.state.policy.version, sha256));
+absl::Status TrainerLoop::WriteCheckpointAndMark(CheckpointContents contents) {
+  const int64_t epoch = contents.state.epoch;
+  const int64_t version = contents.state.policy.version;
+  const int64_t writer_epoch = contents.writer_epoch;
+  FRESHET_ASSIGN_OR_RETURN(
+      const std::string sha256,
+      WriteCheckpoint(
+          options_.checkpoint_root, std::move(contents), [] { return absl::OkStatus(); }, faults_));
+  FRESHET_RETURN_IF_ERROR(store_.MarkDurable(epoch, version, sha256));
   faults_.Reach("mark_durable");
-  return PruneCheckpoints(options_.checkpoint_root, contents.writer_epoch,
-                          contents.state.policy.version, options_.keep_checkpoints,
-                          options_.always_keep_version);
+  return PruneCheckpoints(options_.checkpoint_root, writer_epoch, version,
+                          options_.keep_checkpoints, options_.always_keep_version);
 }
 
 absl::Status TrainerLoop::JoinCheckpoint() {

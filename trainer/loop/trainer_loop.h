@@ -66,7 +66,7 @@ class TrainerObserver {
   // After CommitStep, before the weights are published: makes the ledger rows survive a killed
   // process.
   virtual absl::Status OnCommitted() = 0;
-  // The weights are published; `weights` is the version for evaluations to pin.
+  // The weights are being published; `weights` is the version for evaluations to pin.
   virtual absl::Status OnStep(const FinishedStep& report, const WeightSnapshot& weights) = 0;
   // A wait has lasted at least stall_warning.
   virtual void OnStalled(const std::string& reason, absl::Duration waited) = 0;
@@ -78,10 +78,10 @@ class TrainerObserver {
 };
 
 // The trainer's order of events (docs/architecture.md, "How a weight version travels"): optimizer
-// step -> CommitStep -> publish -> (asynchronously) checkpoint -> MarkDurable. Fault points:
-// optimizer_step, commit, publish, checkpoint_write, checkpoint_rename, mark_durable; and redo,
-// after a redone optimizer step. Only one thread may call Run(). At most one checkpoint is written
-// at a time, on another thread.
+// step -> CommitStep -> publish -> checkpoint -> MarkDurable, of which publications and checkpoints
+// run beside the next steps, at most one of each at a time. Fault points: optimizer_step, commit,
+// publish, checkpoint_write, checkpoint_rename, mark_durable; and redo, after a redone optimizer
+// step. Only one thread may call Run().
 class TrainerLoop {
  public:
   TrainerLoop(TrajectoryStore& store, Learner& learner, WeightPublisher& publisher,
@@ -127,7 +127,7 @@ class TrainerLoop {
   void TraceTrained(int64_t step, const std::vector<TrainGroup>& groups) const;
   absl::Status Checkpoint();
   absl::Status JoinCheckpoint();
-  absl::Status WriteCheckpointAndMark(const CheckpointContents& contents);
+  absl::Status WriteCheckpointAndMark(CheckpointContents contents);
 
   TrajectoryStore& store_;
   Learner& learner_;

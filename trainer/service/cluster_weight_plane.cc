@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> ClusterWeightPlane::Create(
   options.host = host;
   const job::v1::WeightSync& sync = assign.spec().weight_sync();
   FRESHET_ASSIGN_OR_RETURN(options.route, ParseClusterRoute(sync.transport()));
-  options.timeout = absl::Milliseconds(sync.timeout_ms());
+  if (sync.has_timeout_ms()) options.timeout = absl::Milliseconds(sync.timeout_ms());
   for (absl::Duration* time : {&options.silence_timeout, &options.activate_timeout,
                                &options.first_retry, &options.last_retry}) {
     *time *= time_scale;

@@ -11,6 +11,7 @@
 #include "weights/grpc/member_calls.h"
 #include "weights/grpc/relay_sender.h"
 #include "weights/shm/memory_file.h"
+#include "weights/transfer_time.h"
 
 namespace freshet {
 namespace {
@@ -83,6 +84,7 @@ std::optional<CommittedWeights> ClusterTransport::Committed() const {
 }
 
 int64_t ClusterTransport::Prepare(const WeightManifest& manifest, WeightBytes bytes) {
+  const LogScope scope(options_.job);
   prepared_ = {manifest, std::move(bytes), {}, false};
   {
     MutexLock lock(mu_);
@@ -113,6 +115,7 @@ int64_t ClusterTransport::Prepare(const WeightManifest& manifest, WeightBytes by
 }
 
 void ClusterTransport::Activate(const CommitReceipt& receipt) {
+  const LogScope scope(options_.job);
   if (prepared_.bytes != nullptr && receipt.policy == prepared_.manifest.policy &&
       receipt.content_hash == prepared_.manifest.content_hash) {
     MutexLock lock(mu_);
@@ -129,8 +132,12 @@ void ClusterTransport::Activate(const CommitReceipt& receipt) {
   events_->Notify();
 }
 
+absl::Duration ClusterTransport::Timeout(const Delivery& delivery) const {
+  return options_.timeout.value_or(TransferTime(delivery.manifest.total_bytes));
+}
+
 ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
-  const absl::Time deadline = clock_.Now() + options_.timeout;
+  const absl::Time deadline = clock_.Now() + Timeout(delivery);
   std::vector<WeightMember> shared;
   std::vector<WeightMember> relayed;
   for (const WeightMember& member : delivery.members) {
@@ -189,7 +196,7 @@ ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery
   request->set_path(MemoryFilePath(file));
   request->set_host(options_.host);
   const absl::Duration timeout =
-      std::min(options_.timeout,
+      std::min(Timeout(delivery),
                options_.silence_timeout + absl::Seconds(1) * (file.size() / kSlowestVerify));
   const std::vector<MemberAnswer> answers = CallMembers(
       members, channels_, timeout, events_,
@@ -354,6 +361,7 @@ std::optional<ClusterTransport::Delivery> ClusterTransport::NextCatchUp(absl::Ti
 }
 
 void ClusterTransport::RunCatchUp(std::stop_token stop) {
+  const LogScope scope(options_.job);
   while (!stop.stop_requested()) {
     const uint64_t seen = events_->count();
     absl::Time next;

@@ -39,8 +39,9 @@ struct ClusterTransportOptions {
   std::string job;
   ClusterRoute route = ClusterRoute::kAuto;
   std::string host;  // runtime::HostId()
-  // Maximum time to transfer one version; slower members are skipped.
-  absl::Duration timeout = absl::Seconds(30);
+  // Maximum time to transfer one version; slower members are skipped. Absent: TransferTime of its
+  // bytes.
+  std::optional<absl::Duration> timeout = std::nullopt;
   // A chain member that is silent for longer is skipped.
   absl::Duration silence_timeout = absl::Seconds(8);
   absl::Duration activate_timeout = absl::Seconds(5);
@@ -52,7 +53,7 @@ struct ClusterTransportOptions {
 
 // Carries versions from the trainer to the engines of a cluster, whose membership may change at any
 // time. Prepare sends to all members in parallel: over shared memory if possible, otherwise along a
-// chain. It takes at most `timeout`, and does not wait for members that leave meanwhile. Later
+// chain. It takes at most the timeout, and does not wait for members that leave meanwhile. Later
 // publications do not wait for a member that was unreachable; it is served in the background until
 // it holds the committed version, like a member that joins between publications. A member that
 // refuses a version is offered it again at long intervals.
@@ -98,6 +99,7 @@ class ClusterTransport final : public WeightTransport {
   };
   using Outcomes = std::map<std::string, Outcome>;  // by worker
 
+  absl::Duration Timeout(const Delivery& delivery) const;
   // Sends a version to members. The result has an entry for each.
   Outcomes Deliver(const Delivery& delivery) ABSL_LOCKS_EXCLUDED(mu_);
   Outcomes SendShared(const Delivery& delivery, const WeightArena& file,

@@ -55,7 +55,8 @@ MUTANTS = {
         "trainer/loop/trainer_loop.cc",
         "  FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,\n"
         "                           store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));\n  Committed(receipt);\n",
-        "  FRESHET_RETURN_IF_ERROR(publisher_.Publish({next, epoch_, step, content_hash, digest_}).status());\n"
+        "  FRESHET_RETURN_IF_ERROR(publisher_.Publish({next, epoch_, step, content_hash, digest_}));\n"
+        "  publisher_.AwaitPublished();\n"
         "  FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,\n"
         "                           store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));\n  Committed(receipt);\n",
     ),

@@ -55,9 +55,9 @@ class FakeLearner final : public Learner {
   std::string_view Arena() const override { return arena_; }
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override {
     auto state = std::make_shared<LearnerState>();
-    TensorCopy tensor{"w", Dtype::kU8, {static_cast<int64_t>(arena_.size())}, {}};
-    tensor.bytes.resize(arena_.size());
-    std::memcpy(tensor.bytes.data(), arena_.data(), arena_.size());
+    StateTensor tensor{"w", Dtype::kU8, {static_cast<int64_t>(arena_.size())}, {}, {}};
+    tensor.copy.resize(arena_.size());
+    std::memcpy(tensor.copy.data(), arena_.data(), arena_.size());
     state->model.push_back(tensor);
     state->optimizer.push_back(std::move(tensor));
     return std::shared_ptr<const LearnerState>(std::move(state));
@@ -85,6 +85,7 @@ class JournalTransport final : public WeightTransport {
       : journal_(journal), published_(published) {}
   int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override {
     journal_.Add(StrCat("prepare ", manifest.policy.version));
+    if (on_prepare) on_prepare(manifest.policy.version);
     const std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
     EXPECT_EQ(text, StrCat("weights of step ", manifest.policy.version));
     return 1;
@@ -93,6 +94,7 @@ class JournalTransport final : public WeightTransport {
     journal_.Add(StrCat("activate ", receipt.policy.version));
     published_.push_back(receipt.policy);
   }
+  std::function<void(int64_t)> on_prepare;
 
  private:
   Journal& journal_;
@@ -206,7 +208,7 @@ class TrainerLoopFixture : public testing::Test {
     for (const GroupLease& lease : leased->leases) {
       for (const int32_t index : lease.missing) {
         const Response response = {
-            {3, 4}, {-1.0F, -1.0F}, {1, 1}, {{{0, version}, 0, 2}}, FinishReason::kStop, {}};
+            {3, 4}, {-1.0F, -1.0F}, {1, 1}, {{{0, version}, 0, 2}}, FinishReason::kStop, {}, {}};
         ASSERT_TRUE(store().PutSample(lease.token, index, response).ok());
       }
     }
@@ -245,23 +247,28 @@ class TrainerLoopFixture : public testing::Test {
     }
     return steps;
   }
-  int64_t Place(const std::string& event) const {
-    const std::vector<std::string> events = journal_.events();
+  // The events up to the end of the publication in flight.
+  std::vector<std::string> Events() {
+    publisher_.AwaitPublished();
+    return journal_.events();
+  }
+  int64_t Place(const std::string& event) {
+    const std::vector<std::string> events = Events();
     for (size_t i = 0; i < events.size(); ++i) {
       if (events[i] == event) return static_cast<int64_t>(i);
     }
     ADD_FAILURE() << "never happened: " << event;
     return -1;
   }
-  int64_t CountOf(const std::string& event) const {
+  int64_t CountOf(const std::string& event) {
     int64_t count = 0;
-    for (const std::string& each : journal_.events()) count += each == event ? 1 : 0;
+    for (const std::string& each : Events()) count += each == event ? 1 : 0;
     return count;
   }
   // The events with these names, in order.
-  std::vector<std::string> Only(const std::vector<std::string>& names) const {
+  std::vector<std::string> Only(const std::vector<std::string>& names) {
     std::vector<std::string> kept;
-    for (const std::string& event : journal_.events()) {
+    for (const std::string& event : Events()) {
       for (const std::string& name : names) {
         if (event.starts_with(name)) kept.push_back(event);
       }
@@ -279,7 +286,9 @@ class TrainerLoopFixture : public testing::Test {
   JournalPoints points_{journal_};
   JournalObserver observer_{journal_};
   std::vector<PolicyVersion> published_;
-  WeightPublisher publisher_{{}, 8, {std::make_shared<JournalTransport>(journal_, published_)}};
+  const std::shared_ptr<JournalTransport> transport_ =
+      std::make_shared<JournalTransport>(journal_, published_);
+  WeightPublisher publisher_{{}, 8, {transport_}};
   std::stop_source stop_;
   int64_t next_ordinal_ = 0;
 

@@ -1,0 +1,19 @@
+#ifndef FRESHET_WEIGHTS_TRANSFER_TIME_H_
+#define FRESHET_WEIGHTS_TRANSFER_TIME_H_
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace freshet {
+
+// Time limit for bringing `bytes` of weights to an engine: 10 s for calls and waiting, and the
+// bytes at 50 MB/s.
+inline absl::Duration TransferTime(int64_t bytes) {
+  constexpr double kBytesPerSecond = 50e6;
+  return absl::Seconds(10) + absl::Seconds(static_cast<double>(bytes) / kBytesPerSecond);
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_WEIGHTS_TRANSFER_TIME_H_
