@@ -17,6 +17,14 @@ struct ContainerLimits {
 // limit. In a container `root` is its own cgroup; limits of the cgroups around it are not seen.
 ContainerLimits ReadContainerLimits(const std::string& root = "/sys/fs/cgroup");
 
+// Bytes of memory that a process may use: what `limits` and the machine have.
+int64_t UsableMemory(const ContainerLimits& limits);
+
+// Bytes that a process can still allocate: what the machine has available, and the container's
+// cgroup without cached files. 0 if the machine does not say.
+int64_t AvailableMemory(const std::string& meminfo = "/proc/meminfo",
+                        const std::string& root = "/sys/fs/cgroup");
+
 // Threads that can compute at once: as many as `limits` and the machine's processors allow, and at
 // least 1.
 int UsableProcessors(const ContainerLimits& limits);

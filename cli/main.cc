@@ -19,6 +19,7 @@
 #include "cli/commands/cluster_view_commands.h"
 #include "cli/commands/control_commands.h"
 #include "cli/commands/job_commands.h"
+#include "cli/commands/plan_command.h"
 #include "cli/commands/query_commands.h"
 #include "cli/commands/run_commands.h"
 #include "cli/commands/submit_commands.h"
@@ -71,6 +72,7 @@ int main(int argc, char** argv) {
   freshet::AddControlCommands(app, connection);
   freshet::AddCheckpointCommands(app, connection);
   freshet::AddJobCommands(app);
+  freshet::AddPlanCommand(app);
   freshet::AddRunCommands(app, connection);
   freshet::AddTextCommands(app);
   freshet::AddToolCommands(app, connection);

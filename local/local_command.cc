@@ -20,6 +20,7 @@
 #include "job/job_parser.h"
 #include "job/job_yaml.h"
 #include "local/crash_point.h"
+#include "local/job_plan.h"
 #include "local/local_run.h"
 #include "local/local_services.h"
 #include "local/local_status.h"
@@ -129,6 +130,9 @@ absl::StatusOr<int> RunJob(const LocalCommand& command, SignalTarget& signals,
   FRESHET_ASSIGN_OR_RETURN(const JobResult job, ReadLocalJob(command));
   FRESHET_ASSIGN_OR_RETURN(const std::unique_ptr<JobSetup> setup,
                            PrepareJob(job.spec, job.places, ConnectedScorers()));
+  const ContainerLimits limits = ReadContainerLimits();
+  FRESHET_RETURN_IF_ERROR(CheckMemory(
+      "the job", PlanJob(*setup, limits, /*hardware=*/nullptr).local.memory, UsableMemory(limits)));
   const bool resume = !command.resume_dir.empty();
   const std::string new_dir = command.run_dir.empty() ? "runs/" + job.spec.name() : command.run_dir;
   FRESHET_ASSIGN_OR_RETURN(RunFolder folder,

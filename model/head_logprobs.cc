@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <tuple>
 
+#include "model/head_chunk.h"
+
 namespace freshet {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::tensor_list;
-
-constexpr int64_t kChunkBytes = int64_t{24} << 20;
-// Of a logit: fp32, the product's bf16, and the gradient's.
-constexpr int64_t kBytesPerLogit = 8;
-constexpr int64_t kLeastRows = 32;
 
 // Targets in the order of their rows.
 struct Targets {
@@ -132,10 +129,6 @@ class HeadFunction : public Function<HeadFunction> {
 };
 
 }  // namespace
-
-int64_t HeadChunkRows(int64_t vocab_size) {
-  return std::max(kLeastRows, kChunkBytes / (vocab_size * kBytesPerLogit));
-}
 
 TargetLogprobs HeadLogprobs(const at::Tensor& hidden_RH, const at::Tensor& lm_head_VH,
                             const at::Tensor& target_rows_M, const at::Tensor& target_ids_M,

@@ -15,10 +15,6 @@ struct TargetLogprobs {
   at::Tensor entropies_M;  // fp32, nats, of the distributions at the targets; undefined with kNone
 };
 
-// Rows of logits that are held at a time for a vocabulary of `vocab_size`: about 24 MiB with all
-// that is computed from them. Pure.
-int64_t HeadChunkRows(int64_t vocab_size);
-
 // Log-probs of targets under softmax(hidden_RH lm_head_VH^T / temperature). Target i is token
 // target_ids_M[i] at row target_rows_M[i]; both int64. Logits have the head's type and are rounded
 // to it; the rest is fp32.

@@ -6,11 +6,27 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "job/loss_setup.h"
+#include "model/program_memory.h"
 #include "model/torch_threads.h"
+#include "trainer/learner/learner_memory.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/loop/trainer_setup.h"
 
 namespace freshet {
+namespace {
+
+absl::StatusOr<LossSpec> JobLoss(const job::v1::JobSpec& spec) {
+  auto loss = ResolveJobLoss(spec);
+  if (!std::holds_alternative<LossSpec>(loss)) return InvalidArgument("loss: contradictory keys");
+  return std::get<LossSpec>(std::move(loss));
+}
+
+// Without a limit, the machine's processors are those of other roles too.
+int Processors(const ContainerLimits& limits) {
+  return limits.cpus.has_value() ? UsableProcessors(limits) : 1;
+}
+
+}  // namespace
 
 absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
                          PolicyLearner& learner) {
@@ -36,17 +52,20 @@ absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, boo
 absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpec& spec,
                                                            const DataRoots& roots) {
   FRESHET_ASSIGN_OR_RETURN(const ModelSetup model, OpenModel(spec, roots));
+  const ContainerLimits limits = ReadContainerLimits();
+  FRESHET_ASSIGN_OR_RETURN(const LossSpec loss, JobLoss(spec));
+  MemoryPlan plan = PlanLearner(MakeLearnerOptions(spec, model.config, loss, Processors(limits)),
+                                LargestBatch(spec, /*longest_prompt=*/1));
+  plan.push_back(ProgramMemory());
+  FRESHET_RETURN_IF_ERROR(CheckMemory("the trainer", plan, UsableMemory(limits)));
   return MakeModelBundle(spec, model);
 }
 
 absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& start) {
   UseOneTorchThread();
-  const ContainerLimits limits = ReadContainerLimits();
-  const int processors = limits.cpus.has_value() ? UsableProcessors(limits) : 1;
+  const int processors = Processors(ReadContainerLimits());
   FRESHET_ASSIGN_OR_RETURN(ModelSetup model, OpenModel(start.spec, start.roots));
-  const auto loss = ResolveJobLoss(start.spec);
-  if (!std::holds_alternative<LossSpec>(loss)) return InvalidArgument("loss: contradictory keys");
-  const LossSpec& resolved = std::get<LossSpec>(loss);
+  FRESHET_ASSIGN_OR_RETURN(const LossSpec resolved, JobLoss(start.spec));
   FRESHET_ASSIGN_OR_RETURN(
       std::unique_ptr<PolicyLearner> learner,
       PolicyLearner::Create(MakeLearnerOptions(start.spec, model.config, resolved, processors),

@@ -15,19 +15,12 @@
 #include "rollout/engine/aten_runner.h"
 #include "rollout/engine/cpu_runner.h"
 #include "rollout/engine/engine_call.h"
+#include "rollout/engine/engine_memory.h"
 #include "rollout/engine/kernels/kernel_choice.h"
 #include "rollout/engine/request_check.h"
 
 namespace freshet {
 namespace {
-
-int64_t CacheBlocks(const ModelConfig& config, const NativeEngineOptions& options) {
-  if (options.cache_blocks > 0) return options.cache_blocks;
-  const int64_t full = KvBlocksOfGroup(config.max_position_embeddings, 1, 0);
-  const int64_t affordable =
-      std::max<int64_t>(1, options.cache_bytes / KvBlockBytes(config, options.bf16));
-  return std::min(affordable, (options.max_sequences + 1) * full * 2);
-}
 
 EngineLimits MakeLimits(const NativeEngineOptions& options) {
   EngineLimits limits;

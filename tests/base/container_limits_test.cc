@@ -34,6 +34,28 @@ TEST_P(ContainerLimitsTest, ReadsBothVersions) {
   EXPECT_EQ(limits.memory_bytes, GetParam().memory_bytes);
 }
 
+TEST(AvailableMemory, IsTheLeastOfTheMachineAndTheContainerWithoutCachedFiles) {
+  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "available";
+  std::filesystem::remove_all(root);
+  std::filesystem::create_directories(root);
+  const auto write = [&](const char* file, const char* content) {
+    ASSERT_TRUE(WriteFileAtomically((root / file).string(), content).ok());
+  };
+  const auto available = [&] {
+    return AvailableMemory((root / "meminfo").string(), root.string());
+  };
+  EXPECT_EQ(available(), 0) << "nothing is known";
+  write("meminfo", "MemTotal:  9000 kB\nMemAvailable:    2000 kB\n");
+  EXPECT_EQ(available(), 2'048'000);
+  write("memory.max", "1000000\n");
+  write("memory.current", "900000\n");
+  EXPECT_EQ(available(), 100'000);
+  write("memory.stat", "anon 5\ninactive_file 300000\n");
+  EXPECT_EQ(available(), 400'000);
+  write("memory.current", "1500000\n");
+  EXPECT_EQ(available(), 0);
+}
+
 TEST(UsableProcessors, AreThoseOfTheLimit) {
   EXPECT_EQ(UsableProcessors({.cpus = 1.9, .memory_bytes = {}}), 1);
   EXPECT_EQ(UsableProcessors({.cpus = 0.2, .memory_bytes = {}}), 1);

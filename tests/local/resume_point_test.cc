@@ -64,7 +64,7 @@ class ResumePointTest : public testing::Test {
     contents.state.digest = "abc";
     contents.state.cursor = {16, {20, 21}};
     auto learner = std::make_shared<LearnerState>();
-    learner->model = {{"w", Dtype::kF32, {1}, std::vector<std::byte>(4)}};
+    learner->model = {{"w", Dtype::kF32, {1}, std::vector<std::byte>(4), {}}};
     contents.learner = learner;
     contents.files = {{"config.json", "{}"}};
     FaultPoints faults;

@@ -10,28 +10,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/thread_pool.h"
-#include "model/packed_batch.h"
 #include "model/torch.h"
+#include "trainer/learner/microbatch_sizes.h"
 
 namespace freshet {
 
 // Converts an exception thrown by LibTorch.
 absl::Status TorchError(const std::exception& error);
-
-// How a learner of `num_parameters` computes a batch. Pure.
-//
-// Maximum number of tokens of a microbatch, at most `max_tokens`: small enough for several to be
-// computed at once within max_tokens, unless the gradients are too large for a copy each. Does not
-// depend on the number of threads, which therefore does not change the result.
-int64_t MicrobatchTokens(const std::vector<PackTree>& trees, int64_t max_tokens,
-                         int64_t num_parameters);
-// Threads for microbatches, at least 1: `threads`, or fewer if copies of the gradients would take
-// too much memory.
-int MicrobatchThreads(int threads, int64_t num_parameters);
-
-// The end of the microbatches from `first` on that are computed at once: at most `threads`, with at
-// most `max_tokens` of their `tokens` together unless there is only one.
-size_t EndOfWave(const std::vector<int64_t>& tokens, size_t first, int threads, int64_t max_tokens);
 
 // Computes microbatches on several threads, each of which uses one LibTorch thread. Called by one
 // thread at a time.

@@ -1,5 +1,8 @@
 #include "trainer/loop/trainer_setup.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "absl/status/statusor.h"
 
 namespace freshet {
@@ -38,6 +41,14 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
   options.weight_decay = spec.optimizer().weight_decay();
   options.grad_clip_norm = spec.optimizer().grad_clip_norm();
   return options;
+}
+
+std::vector<PackTree> LargestBatch(const job::v1::JobSpec& spec, int64_t longest_prompt) {
+  PackTree tree;
+  tree.prefix.resize(static_cast<size_t>(std::max<int64_t>(longest_prompt, 1)));
+  tree.suffixes.assign(static_cast<size_t>(spec.group_size()),
+                       std::vector<int32_t>(static_cast<size_t>(spec.rollout().max_new_tokens())));
+  return std::vector<PackTree>(static_cast<size_t>(spec.prompts_per_step()), tree);
 }
 
 Dtype CheckpointDtype(const job::v1::JobSpec& spec) {

@@ -1,12 +1,15 @@
 #ifndef FRESHET_TRAINER_LOOP_TRAINER_SETUP_H_
 #define FRESHET_TRAINER_LOOP_TRAINER_SETUP_H_
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "freshet/job/v1/job_spec.pb.h"
 #include "job/loss_spec.h"
 #include "model/dtype.h"
 #include "model/model_config.h"
+#include "model/packed_batch.h"
 #include "trainer/learner/learning_rate.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/loop/trainer_loop.h"
@@ -20,6 +23,9 @@ LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec);
 // `processors`: threads of a job that sets no number.
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
                                         const LossSpec& loss, int processors = 1);
+
+// The largest batch of a step: prompts of `longest_prompt` tokens with responses of max_new_tokens.
+std::vector<PackTree> LargestBatch(const job::v1::JobSpec& spec, int64_t longest_prompt);
 
 // Of the weights in checkpoints, for ModelTextFiles.
 Dtype CheckpointDtype(const job::v1::JobSpec& spec);

@@ -1,6 +1,7 @@
 #include "model/head_logprobs.h"
 
 #include "gtest/gtest.h"
+#include "model/head_chunk.h"
 #include "model/torch_threads.h"
 
 namespace freshet {

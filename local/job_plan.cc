@@ -1,0 +1,140 @@
+#include "local/job_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/str_cat.h"
+#include "model/kv_cache_size.h"
+#include "model/program_memory.h"
+#include "rollout/engine/engine_memory.h"
+#include "rollout/worker/rollout_setup.h"
+#include "trainer/learner/learner_memory.h"
+#include "trainer/learner/model_flops.h"
+#include "trainer/loop/trainer_setup.h"
+
+namespace freshet {
+namespace {
+
+// Of a GPU; the rest is its context and fragments.
+constexpr double kUsableMemory = 0.9;
+
+const std::vector<Hardware>& KnownHardware() {
+  // Data sheets: memory, dense bf16 FLOP/s, bandwidth.
+  static const std::vector<Hardware> known = {{"l40s", int64_t{48} << 30, 362e12, 0.864e12},
+                                              {"a100", int64_t{80} << 30, 312e12, 2.04e12},
+                                              {"h100", int64_t{80} << 30, 989e12, 3.35e12},
+                                              {"h200", int64_t{141} << 30, 989e12, 4.8e12},
+                                              {"b200", int64_t{180} << 30, 2250e12, 8.0e12}};
+  return known;
+}
+
+double TrainerTokensPerSecond(const JobSetup& setup, const PolicyLearnerOptions& options,
+                              const std::vector<PackTree>& batch, const Hardware& hardware) {
+  // A training pass is three forward passes.
+  double passes = 3;
+  if (options.activation_checkpointing) passes += 1;
+  if (options.loss.NeedsReference()) passes += 1;
+  if (options.minibatches_per_step > 1 && options.loss.NeedsProximal()) passes += 1;
+  const double flops = TrainingFlops(options.model, batch) / 3 * passes;
+  const int64_t tokens = setup.spec.prompts_per_step() * setup.spec.group_size() *
+                         setup.spec.rollout().max_new_tokens();
+  return static_cast<double>(tokens) * hardware.flops / flops;
+}
+
+// A decode step reads the weights once, and the cache of every sample.
+double RolloutTokensPerSecond(const JobSetup& setup, const NativeEngineOptions& options,
+                              int64_t running, const Hardware& hardware) {
+  const ModelConfig& model = setup.model.config;
+  const int64_t context = setup.prompts.longest + setup.spec.rollout().max_new_tokens() / 2;
+  std::vector<PackTree> with(1), without(1);
+  with[0].prefix.resize(static_cast<size_t>(context) + 1);
+  without[0].prefix.resize(static_cast<size_t>(std::max<int64_t>(context, 1)));
+  const double flops = (TrainingFlops(model, with) - TrainingFlops(model, without)) / 3;
+  const auto samples = static_cast<double>(std::min(running, options.max_sequences));
+  const double cache = static_cast<double>(KvBlockBytes(model, options.bf16)) / kKvBlockTokens *
+                       static_cast<double>(context);
+  const double seconds =
+      std::max(samples * flops / hardware.flops,
+               (static_cast<double>(PackedWeightBytes(model, options)) + samples * cache) /
+                   hardware.bytes_per_second);
+  return samples / seconds;
+}
+
+int64_t DevicesFor(const MemoryPlan& plan, const Hardware& hardware) {
+  double divided = 0, whole = 0;
+  for (const MemoryItem& item : plan) {
+    if (item.place == MemoryItem::Place::kHost) continue;
+    (item.place == MemoryItem::Place::kDivided ? divided : whole) +=
+        static_cast<double>(item.bytes);
+  }
+  const double room = kUsableMemory * static_cast<double>(hardware.memory_bytes) - whole;
+  if (room <= 0) return 0;
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(divided / room)));
+}
+
+MemoryPlan With(MemoryPlan plan, const MemoryPlan& more) {
+  plan.insert(plan.end(), more.begin(), more.end());
+  return plan;
+}
+
+}  // namespace
+
+std::vector<std::string> HardwareNames() {
+  std::vector<std::string> names;
+  for (const Hardware& hardware : KnownHardware()) names.push_back(hardware.name);
+  return names;
+}
+
+absl::StatusOr<Hardware> ParseHardware(const std::string& text) {
+  for (const Hardware& hardware : KnownHardware()) {
+    if (hardware.name == text) return hardware;
+  }
+  const std::vector<std::string> parts = absl::StrSplit(text, ':');
+  std::array<double, 3> numbers = {};
+  bool valid = parts.size() == numbers.size();
+  for (size_t i = 0; valid && i < numbers.size(); ++i) {
+    valid = absl::SimpleAtod(parts[i], &numbers[i]) && numbers[i] > 0 && numbers[i] < 1e9;
+  }
+  if (!valid) {
+    return InvalidArgument("--hardware ", text, ": expected ", absl::StrJoin(HardwareNames(), ", "),
+                           " or GFLOPS:GB_PER_SECOND:GB, such as 400:45:24");
+  }
+  return Hardware{text, static_cast<int64_t>(numbers[2] * 1e9), numbers[0] * 1e9, numbers[1] * 1e9};
+}
+
+JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hardware* hardware) {
+  const job::v1::JobSpec& spec = setup.spec;
+  const ModelConfig& model = setup.model.config;
+  const std::vector<PackTree> batch = LargestBatch(spec, setup.prompts.longest);
+  const PolicyLearnerOptions learner =
+      MakeLearnerOptions(spec, model, setup.loss, UsableProcessors(limits));
+  const NativeEngineOptions engine = MakeEngineOptions(spec, limits);
+  const int64_t running =
+      (spec.staleness().max() + 1) * spec.prompts_per_step() * spec.group_size();
+  using Place = MemoryItem::Place;
+  const MemoryPlan program = {ProgramMemory()};
+  const MemoryPlan learns = PlanLearner(learner, batch);
+  const MemoryPlan generates = PlanEngine(model, engine, running, spec.has_eval());
+  const int64_t version =
+      std::ranges::find(learns, "published versions", &MemoryItem::name)->bytes / 2;
+  const int64_t received = version * (spec.has_eval() ? 3 : 2);
+  JobPlan plan;
+  plan.trainer = {"trainer", With(program, learns)};
+  plan.rollout = {"rollout",
+                  With(With(program, {{"received versions", received, Place::kHost}}), generates)};
+  plan.local = {"local", With(plan.trainer.memory, generates)};
+  if (spec.has_eval()) plan.local.memory.push_back({"evaluated version", version, Place::kHost});
+  if (hardware == nullptr) return plan;
+  plan.trainer.tokens_per_second = TrainerTokensPerSecond(setup, learner, batch, *hardware);
+  plan.trainer.devices = DevicesFor(plan.trainer.memory, *hardware);
+  plan.rollout.tokens_per_second = RolloutTokensPerSecond(setup, engine, running, *hardware);
+  plan.rollout.devices = DevicesFor(plan.rollout.memory, *hardware);
+  return plan;
+}
+
+}  // namespace freshet

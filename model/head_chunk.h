@@ -1,0 +1,23 @@
+#ifndef FRESHET_MODEL_HEAD_CHUNK_H_
+#define FRESHET_MODEL_HEAD_CHUNK_H_
+
+#include <algorithm>
+#include <cstdint>
+
+namespace freshet {
+
+// Memory for the logits of a chunk, with all that is computed from them.
+constexpr int64_t kHeadChunkBytes = int64_t{24} << 20;
+
+// Rows of logits that are held at a time for a vocabulary of `vocab_size`: kHeadChunkBytes of them,
+// or 32. Pure.
+inline int64_t HeadChunkRows(int64_t vocab_size) {
+  // Of a logit: fp32, the product's bf16, and the gradient's.
+  constexpr int64_t kBytesPerLogit = 8;
+  constexpr int64_t kLeastRows = 32;
+  return std::max(kLeastRows, kHeadChunkBytes / (vocab_size * kBytesPerLogit));
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_MODEL_HEAD_CHUNK_H_

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Compares the memory of `freshet plan` with the peak of `freshet local` for three shapes.
+
+usage: check_plan.py PROGRAMS [SHAPE]
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+MOST_DIFFERENCE = 0.15
+MIB = 1 << 20
+JOB = """
+name: plan
+seed: 1
+model:
+  init: random
+  dtype: {dtype}
+  config: {{model_type: llama, max_position_embeddings: 1024, {config}}}
+tokenizer: {{type: char, alphabet: "0123456789="}}
+dataset: {{type: copy, symbols: "0123456789", length: 8, train_rows: 800}}
+group_size: {group}
+prompts_per_step: 4
+rollout: {{max_new_tokens: {tokens}, min_new_tokens: {tokens}, threads: 2, kv_cache_bytes: {cache}}}
+staleness: {{max: 0}}
+reward: {{components: {{exact: {{type: exact_match}}}}}}
+loss: {{preset: grpo, kl: {{kind: {kl}, coef: 0.01}}}}
+trainer: {{steps: 3, threads: 2, max_tokens_per_microbatch: 16384, activation_checkpointing: {checkpointing}}}
+optimizer: {{learning_rate: 1.0e-5}}
+checkpoint: {{every_steps: 1}}
+"""
+SHAPES = {
+    # Weights, gradients and moments.
+    "state": dict(dtype="bf16", kl="k3", group=8, tokens=16, cache=32 * MIB, checkpointing="false",
+                  config="hidden_size: 512, num_hidden_layers: 12, num_attention_heads: 8, "
+                         "num_key_value_heads: 4, intermediate_size: 1536"),
+    # Activations of long responses, and the KV cache.
+    "activations": dict(dtype="fp32", kl="none", group=8, tokens=480, cache=96 * MIB,
+                        checkpointing="false",
+                        config="hidden_size: 128, num_hidden_layers: 8, num_attention_heads: 4, "
+                               "intermediate_size: 512"),
+    # Activation checkpointing, and gradients of a single thread.
+    "checkpointing": dict(dtype="bf16", kl="none", group=8, tokens=256, cache=64 * MIB,
+                          checkpointing="true",
+                          config="hidden_size: 768, num_hidden_layers: 24, "
+                                 "num_attention_heads: 12, intermediate_size: 2048"),
+}
+
+
+def peak_bytes(arguments, folder):
+    """Most resident memory of a program that must succeed."""
+    log = folder / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(arguments, cwd=folder, stdout=out, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        sys.exit(f"{arguments}: exit {process.returncode}\n{log.read_text()[-2000:]}")
+    return usage.ru_maxrss * 1024
+
+
+def main():
+    programs = pathlib.Path(sys.argv[1]).resolve()
+    failed = 0
+    for name in sys.argv[2:] or SHAPES:
+        with tempfile.TemporaryDirectory() as text:
+            folder = pathlib.Path(text)
+            (folder / "job.yaml").write_text(JOB.format(**SHAPES[name]))
+            command = [str(programs / "freshet"), "plan", "job.yaml", "--json"]
+            plan = json.loads(subprocess.run(command, cwd=folder, check=True,
+                                             stdout=subprocess.PIPE).stdout)["local"]
+            peak = peak_bytes([str(programs / "freshet"), "local", "job.yaml"], folder)
+        difference = plan["bytes"] / peak - 1
+        failed += abs(difference) > MOST_DIFFERENCE
+        print(f"{name}: planned {plan['bytes'] / MIB:.0f} MiB, peak {peak / MIB:.0f} MiB, "
+              f"{100 * difference:+.1f} %")
+        for item in plan["items"]:
+            print(f"  {item['name']:20} {item['bytes'] / MIB:8.1f}")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

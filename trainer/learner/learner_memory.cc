@@ -1,0 +1,121 @@
+#include "trainer/learner/learner_memory.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/str_cat.h"
+#include "model/head_chunk.h"
+#include "model/parameter_layout.h"
+#include "trainer/learner/microbatch_sizes.h"
+
+namespace freshet {
+namespace {
+
+constexpr int64_t kFloat = 4;
+
+// Sizes of a row of a layer's tensors, in numbers.
+struct Widths {
+  int64_t hidden, queries, keys, inner;
+};
+
+// The numbers of a layer's MLP in the type of the computation (`number` bytes) and in fp32.
+int64_t MlpBytes(const ModelConfig& model, const Widths& w, int64_t layer, int64_t number) {
+  // Input, gate and up, their product.
+  if (!model.IsMoe(layer)) return number * (w.hidden + 3 * w.inner);
+  const int64_t experts = model.num_experts_per_tok;
+  const int64_t inner = model.moe_intermediate_size;
+  // Each expert's rows are gathered and weighted; the router's probabilities.
+  return experts * (number * (w.hidden + 3 * inner) + 2 * kFloat * w.hidden) +
+         kFloat * (w.hidden + 3 * model.num_experts);
+}
+
+int64_t LayerBytes(const ModelConfig& model, const Widths& w, int64_t layer, int64_t number) {
+  // The residual stream before attention and before the MLP.
+  int64_t bytes = 2 * kFloat * w.hidden;
+  bytes += number * w.hidden;  // input of q, k and v
+  // Queries, keys, values and output of attention. In fp32 the values are part of the product of q,
+  // k and v; in bf16 they are copies, like the output that the next product takes.
+  const int64_t heads = w.queries / model.head_dim;
+  bytes += kFloat * (2 * w.queries + 2 * w.keys + heads);
+  bytes += number == kFloat ? kFloat * (w.queries + w.keys) : number * w.queries;
+  if (model.qk_norm) bytes += kFloat * (w.queries + w.keys);
+  return bytes + MlpBytes(model, w, layer, number);
+}
+
+Widths WidthsOf(const ModelConfig& model) {
+  return {model.hidden_size, model.num_attention_heads * model.head_dim,
+          model.num_key_value_heads * model.head_dim, model.intermediate_size};
+}
+
+}  // namespace
+
+int64_t ActivationBytesPerToken(const ModelConfig& model, bool bf16, bool checkpointing) {
+  const Widths widths = WidthsOf(model);
+  const int64_t number = bf16 ? 2 : kFloat;
+  int64_t sum = 0;
+  int64_t largest = 0;
+  for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) {
+    const int64_t bytes = LayerBytes(model, widths, layer, number);
+    largest = std::max(largest, bytes);
+    sum += checkpointing ? kFloat * model.hidden_size : bytes;
+  }
+  // Input and output of the head, and the gradients of a layer.
+  return sum + 3 * kFloat * model.hidden_size + largest * (checkpointing ? 2 : 1);
+}
+
+int64_t TokensAtOnce(const PolicyLearnerOptions& options, const std::vector<PackTree>& batch) {
+  const int64_t elements = MakeParameterLayout(options.model).num_elements;
+  const std::vector<std::vector<size_t>> runs =
+      PackByTokens(batch, MicrobatchTokens(batch, options.max_tokens_per_microbatch, elements));
+  std::vector<int64_t> tokens;
+  for (const std::vector<size_t>& run : runs) {
+    int64_t& sum = tokens.emplace_back();
+    for (const size_t tree : run) sum += PackedTokens(batch[tree]);
+  }
+  const int threads = MicrobatchThreads(options.threads, elements);
+  int64_t most = 0;
+  for (size_t first = 0, end = 0; first < tokens.size(); first = end) {
+    end = EndOfWave(tokens, first, threads, options.max_tokens_per_microbatch);
+    const auto begin = tokens.begin();
+    most = std::max(most, std::accumulate(begin + static_cast<ptrdiff_t>(first),
+                                          begin + static_cast<ptrdiff_t>(end), int64_t{0}));
+  }
+  return most;
+}
+
+MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const std::vector<PackTree>& batch) {
+  const ModelConfig& model = options.model;
+  const int64_t elements = MakeParameterLayout(model).num_elements;
+  const int64_t copy = elements * kFloat;
+  const int64_t rounded = options.bf16 ? elements * 2 : 0;
+  const int threads = MicrobatchThreads(options.threads, elements);
+  const int64_t published = options.bf16 ? rounded : copy;
+  using Place = MemoryItem::Place;
+  MemoryPlan plan = {{"weights", copy + rounded, Place::kDivided},
+                     {"gradients", copy * threads, Place::kDivided},
+                     {"optimizer state", 2 * copy, Place::kDivided}};
+  if (options.loss.NeedsReference()) {
+    plan.push_back({"reference weights", published, Place::kDivided});
+  }
+  plan.push_back({"activations", TokensAtOnce(options, batch) *
+                                     ActivationBytesPerToken(model, options.bf16,
+                                                             options.activation_checkpointing)});
+  // Also the gradients of embedding and head before they are added.
+  const int64_t head = kFloat * model.vocab_size * model.hidden_size;
+  plan.push_back({"logits", threads * kHeadChunkBytes + 2 * head});
+  plan.push_back({"published versions", 2 * published, Place::kHost});
+  return plan;
+}
+
+SnapshotDecision DecideSnapshot(const PolicyLearnerOptions& options) {
+  const int64_t copy = 3 * kFloat * MakeParameterLayout(options.model).num_elements;
+  const int64_t activations =
+      options.max_tokens_per_microbatch *
+      ActivationBytesPerToken(options.model, options.bf16, options.activation_checkpointing);
+  const int64_t available = options.available_memory();
+  const bool copies = available >= copy + activations;
+  return {copies, StrCat("a copy takes ", copy, " bytes, the next step up to ", activations, ", ",
+                         available, " are available")};
+}
+
+}  // namespace freshet
