@@ -28,12 +28,12 @@ constexpr char kState[] = "trainer_state.json";
 constexpr const char* kRequired[] = {"config.json", kModel, kOptimizer, kState};
 constexpr uint64_t kMaxJsonBytes = 64 << 20;
 
-std::vector<TensorToWrite> TensorsToWrite(const std::vector<TensorCopy>& tensors) {
+std::vector<TensorToWrite> TensorsToWrite(const std::vector<StateTensor>& tensors) {
   std::vector<TensorToWrite> out;
   out.reserve(tensors.size());
-  for (const TensorCopy& tensor : tensors) {
-    out.push_back(
-        {tensor.name, tensor.dtype, tensor.shape, tensor.bytes.data(), tensor.bytes.size()});
+  for (const StateTensor& tensor : tensors) {
+    const std::span<const std::byte> bytes = tensor.bytes();
+    out.push_back({tensor.name, tensor.dtype, tensor.shape, bytes.data(), bytes.size()});
   }
   return out;
 }
@@ -232,10 +232,10 @@ absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& path) {
   return found;
 }
 
-absl::StatusOr<std::string> FillCheckpoint(const std::string& path,
-                                           const CheckpointContents& contents,
+absl::StatusOr<std::string> FillCheckpoint(const std::string& path, CheckpointContents contents,
                                            FaultPoints& faults) {
   FRESHET_RETURN_IF_ERROR(WriteFiles(path, contents));
+  contents.learner = nullptr;
   faults.Reach("checkpoint_write");
   FRESHET_ASSIGN_OR_RETURN(std::string sha256, WriteManifest(path, contents));
   FRESHET_RETURN_IF_ERROR(SyncPath(path));

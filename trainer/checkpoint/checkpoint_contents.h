@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,18 +13,24 @@
 
 namespace freshet {
 
-// A tensor in host memory, little-endian row-major.
-struct TensorCopy {
+// A tensor in host memory, little-endian row-major: a copy, or the learner's own memory.
+struct StateTensor {
   std::string name;
   Dtype dtype = Dtype::kF32;
   std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> copy;
+  std::span<const std::byte> lent;  // if there is no copy; unchanged while the LearnerState exists
+
+  std::span<const std::byte> bytes() const {
+    return copy.empty() ? lent : std::span<const std::byte>(copy);
+  }
 };
 
 struct LearnerState {
-  std::vector<TensorCopy> model;      // fp32; Hugging Face names and shapes
-  std::vector<TensorCopy> optimizer;  // moments, "exp_avg.NAME" and "exp_avg_sq.NAME"
+  std::vector<StateTensor> model;      // fp32; Hugging Face names and shapes
+  std::vector<StateTensor> optimizer;  // moments, "exp_avg.NAME" and "exp_avg_sq.NAME"
   int64_t optimizer_steps = 0;
+  std::shared_ptr<const void> loan;  // released when the learner may change lent memory again
 };
 
 // The job's part: the state of the run when this version was committed.

@@ -209,19 +209,21 @@ class Writer {
 };
 
 absl::StatusOr<std::string> WriteUnderTemporaryName(
-    const std::string& root, const fs::path& temporary, const CheckpointContents& contents,
+    const std::string& root, const fs::path& temporary, CheckpointContents contents,
     const std::function<absl::Status()>& before_rename, FaultPoints& faults, DirectoryOps& ops) {
   FRESHET_RETURN_IF_ERROR(MakeFolder(root, ops));
   std::error_code error;
   fs::remove_all(temporary, error);
   fs::create_directory(temporary, error);
   if (error) return WriteError(temporary.string(), error.value());
+  const int64_t epoch = contents.writer_epoch;
+  const int64_t version = contents.state.policy.version;
   FRESHET_ASSIGN_OR_RETURN(std::string sha256,
-                           FillCheckpoint(temporary.string(), contents, faults));
+                           FillCheckpoint(temporary.string(), std::move(contents), faults));
   FRESHET_RETURN_IF_ERROR(before_rename());
   faults.Reach("checkpoint_rename");
-  Writer writer(root, contents.writer_epoch, ops);
-  FRESHET_RETURN_IF_ERROR(writer.MoveIntoPlace(temporary.string(), contents.state.policy.version));
+  Writer writer(root, epoch, ops);
+  FRESHET_RETURN_IF_ERROR(writer.MoveIntoPlace(temporary.string(), version));
   return sha256;
 }
 
@@ -243,14 +245,14 @@ DirectoryOps& DirectoryOps::Default() {
   return ops;
 }
 
-absl::StatusOr<std::string> WriteCheckpoint(const std::string& root,
-                                            const CheckpointContents& contents,
+absl::StatusOr<std::string> WriteCheckpoint(const std::string& root, CheckpointContents contents,
                                             const std::function<absl::Status()>& before_rename,
                                             FaultPoints& faults, DirectoryOps& ops) {
   const fs::path temporary = Temporary(root, contents.state.policy.version, contents.writer_epoch);
   absl::StatusOr<std::string> sha256;
   try {
-    sha256 = WriteUnderTemporaryName(root, temporary, contents, before_rename, faults, ops);
+    sha256 =
+        WriteUnderTemporaryName(root, temporary, std::move(contents), before_rename, faults, ops);
   } catch (const std::exception& error) {
     sha256 = FailedPrecondition(temporary.string(), ": ", error.what());
   }

@@ -57,8 +57,7 @@ class DirectoryOps {
 //   FAILED_PRECONDITION: step-N is from a newer writer epoch or has another format, or a path
 //     cannot be written.
 //   UNAVAILABLE: the manifest of an existing step-N cannot be read.
-absl::StatusOr<std::string> WriteCheckpoint(const std::string& root,
-                                            const CheckpointContents& contents,
+absl::StatusOr<std::string> WriteCheckpoint(const std::string& root, CheckpointContents contents,
                                             const std::function<absl::Status()>& before_rename,
                                             FaultPoints& faults,
                                             DirectoryOps& ops = DirectoryOps::Default());

@@ -51,7 +51,8 @@ class Learner {
   // The parameters as one flat arena to publish, valid until the next TrainStep or Arena.
   virtual std::string_view Arena() const = 0;
 
-  // A copy of the learner's state for a checkpoint.
+  // The learner's state for a checkpoint. Where memory is short it is lent, not copied: TrainStep
+  // then waits, before it changes the state, until all holders of the result have dropped it.
   virtual absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const = 0;
 };
 

@@ -14,6 +14,7 @@
 #include "model/safetensors.h"
 #include "model/tensor_convert.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/learner/learner_memory.h"
 #include "trainer/learner/optimizer.h"
 #include "trainer/learner/policy_learner_state.h"
 #include "trainer/loss/loss.h"
@@ -21,15 +22,19 @@
 namespace freshet {
 namespace {
 
-// A copy of a part of a flat fp32 arena.
-TensorCopy CopyRange(std::string name, const at::Tensor& arena, int64_t begin,
-                     std::vector<int64_t> shape) {
-  TensorCopy copy{std::move(name), Dtype::kF32, std::move(shape), {}};
+// A part of a flat fp32 arena.
+StateTensor Part(std::string name, const at::Tensor& arena, int64_t begin,
+                 std::vector<int64_t> shape, bool copies) {
+  StateTensor tensor{std::move(name), Dtype::kF32, std::move(shape), {}, {}};
   size_t bytes = sizeof(float);
-  for (const int64_t dim : copy.shape) bytes *= static_cast<size_t>(dim);
+  for (const int64_t dim : tensor.shape) bytes *= static_cast<size_t>(dim);
   const auto* data = reinterpret_cast<const std::byte*>(arena.const_data_ptr<float>() + begin);
-  copy.bytes.assign(data, data + bytes);
-  return copy;
+  if (copies) {
+    tensor.copy.assign(data, data + bytes);
+  } else {
+    tensor.lent = {data, bytes};
+  }
+  return tensor;
 }
 
 // Reads a fp32 tensor of optimizer.safetensors.
@@ -228,8 +233,14 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
   try {
     const at::NoGradGuard no_grad;
     auto snapshot = std::make_shared<LearnerState>();
+    const SnapshotDecision decision = DecideSnapshot(state_->options);
+    FRESHET_LOG(Info) << "event=snapshot copies=" << decision.copies
+                      << " reason=" << LogQuoted(decision.reason);
+    const bool copies = decision.copies;
+    if (!copies) snapshot->loan = state_->Lend();
     for (const ParameterEntry& entry : state_->layout.entries) {
-      snapshot->model.push_back(CopyRange(entry.name, state_->masters, entry.offset, entry.shape));
+      snapshot->model.push_back(
+          Part(entry.name, state_->masters, entry.offset, entry.shape, copies));
     }
     const AdamWState optimizer = state_->optimizer->GetState();
     const std::vector<at::Tensor> shapes = Leaves(state_->leaves);
@@ -237,9 +248,9 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
     for (const ParameterRange& range : state_->optimizer->ranges()) {
       const std::vector<int64_t> shape = shapes[next++].sizes().vec();
       snapshot->optimizer.push_back(
-          CopyRange("exp_avg." + range.name, optimizer.exp_avg, range.begin, shape));
+          Part("exp_avg." + range.name, optimizer.exp_avg, range.begin, shape, copies));
       snapshot->optimizer.push_back(
-          CopyRange("exp_avg_sq." + range.name, optimizer.exp_avg_sq, range.begin, shape));
+          Part("exp_avg_sq." + range.name, optimizer.exp_avg_sq, range.begin, shape, copies));
     }
     snapshot->optimizer_steps = optimizer.step;
     return std::shared_ptr<const LearnerState>(std::move(snapshot));

@@ -2,11 +2,13 @@
 #define FRESHET_TRAINER_LEARNER_POLICY_LEARNER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/container_limits.h"
 #include "job/loss_spec.h"
 #include "model/model_config.h"
 #include "model/model_files.h"
@@ -29,6 +31,8 @@ struct PolicyLearnerOptions {
   int64_t max_new_tokens = 1;             // constant of the sequence_sum_norm aggregate
   bool whole_responses = false;           // see MakeTrainingRows
   LearningRateSchedule schedule;
+  // Bytes that the process can still allocate.
+  std::function<int64_t()> available_memory = [] { return AvailableMemory(); };
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0, grad_clip_norm = 1.0;
 };
 

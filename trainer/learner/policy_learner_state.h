@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
+#include "base/mutex.h"
 #include "model/packed_forward.h"
 #include "model/transformer.h"
 #include "trainer/learner/microbatches.h"
@@ -21,6 +23,8 @@ namespace freshet {
 std::vector<at::Tensor> Leaves(const TransformerWeights& weights);
 // Their places in the arena of which they are views.
 std::vector<ParameterRange> Ranges(const TransformerWeights& weights);
+
+constexpr absl::Duration kLoanWarning = absl::Seconds(10);
 
 // Microbatches of a batch: the trees of each, and its size.
 struct Runs {
@@ -63,6 +67,7 @@ struct PolicyLearner::State {
   TransformerWeights leaves;  // views of the masters, whose gradients are views of `gradients`
   Microbatches microbatches;
   std::optional<AdamW> optimizer;
+  std::vector<std::shared_ptr<Notification>> loans;  // of the state; see Snapshot
 
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
   // What a forward pass computes with, and what is published.
@@ -92,7 +97,23 @@ struct PolicyLearner::State {
 
   // One optimizer step with `gradients`; errors of AdamW::Step.
   absl::StatusOr<StepReport> Update(double learning_rate) {
+    AwaitLoans();
     return optimizer->Step(learning_rate, gradients, masters, rounded, microbatches.pool());
+  }
+
+  // The loan ends when the result is destroyed.
+  std::shared_ptr<const void> Lend() {
+    const auto& ended = loans.emplace_back(std::make_shared<Notification>());
+    return {ended.get(), [ended](const void*) { ended->Notify(); }};
+  }
+  void AwaitLoans() {
+    for (const auto& ended : loans) {
+      while (!ended->WaitFor(kLoanWarning)) {
+        FRESHET_LOG(Warning) << "event=waiting reason="
+                             << LogQuoted("the weights are being written to a checkpoint");
+      }
+    }
+    loans.clear();
   }
 
   TargetLogprobs Forward(const TransformerWeights& with, const PackedBatch& batch, double temp,

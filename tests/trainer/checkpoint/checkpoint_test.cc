@@ -45,9 +45,9 @@ using testing::UnorderedElementsAre;
 
 constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
 
-TensorCopy Tensor(const std::string& name, std::vector<int64_t> shape, uint8_t fill) {
+StateTensor Tensor(const std::string& name, std::vector<int64_t> shape, uint8_t fill) {
   const uint64_t bytes = *TensorBytes(Dtype::kF32, shape);
-  return {name, Dtype::kF32, std::move(shape), std::vector<std::byte>(bytes, std::byte{fill})};
+  return {name, Dtype::kF32, std::move(shape), std::vector<std::byte>(bytes, std::byte{fill}), {}};
 }
 
 CheckpointContents Contents(int64_t version, int64_t lineage = 0, const std::string& job = "job",

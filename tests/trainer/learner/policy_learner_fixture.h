@@ -96,10 +96,10 @@ class PolicyLearnerFixture : public testing::Test {
   static std::vector<float> Weights(const PolicyLearner& learner) {
     std::vector<float> weights;
     const auto snapshot = *learner.Snapshot();
-    for (const TensorCopy& tensor : snapshot->model) {
+    for (const StateTensor& tensor : snapshot->model) {
       const size_t begin = weights.size();
-      weights.resize(begin + tensor.bytes.size() / sizeof(float));
-      std::memcpy(weights.data() + begin, tensor.bytes.data(), tensor.bytes.size());
+      weights.resize(begin + tensor.bytes().size() / sizeof(float));
+      std::memcpy(weights.data() + begin, tensor.bytes().data(), tensor.bytes().size());
     }
     return weights;
   }

@@ -1,5 +1,9 @@
+#include <cstring>
 #include <filesystem>
+#include <span>
+#include <thread>
 
+#include "base/mutex.h"
 #include "model/model_files.h"
 #include "model/safetensors.h"
 #include "model/tensor_convert.h"
@@ -91,7 +95,7 @@ TEST_F(PolicyLearnerStateTest, ABf16CheckpointIsTheModelRoundedToNearest) {
   const at::Tensor expected = ToTensor(masters).to(at::kBFloat16).to(at::kFloat);
   EXPECT_EQ(weights, ToFloats(expected));
   const auto snapshot = *learner->Snapshot();
-  for (const TensorCopy& tensor : snapshot->model) {
+  for (const StateTensor& tensor : snapshot->model) {
     EXPECT_EQ((*files)->Find(tensor.name)->dtype, Dtype::kBf16) << tensor.name;
   }
 }
@@ -125,11 +129,38 @@ TEST_F(PolicyLearnerStateTest, ASnapshotIsACopy) {
   const auto model = snapshot->model;
   const auto optimizer = snapshot->optimizer;
   Train(*learner, 2, groups);
-  for (size_t i = 0; i < model.size(); ++i) EXPECT_EQ(snapshot->model[i].bytes, model[i].bytes);
+  for (size_t i = 0; i < model.size(); ++i) EXPECT_EQ(snapshot->model[i].copy, model[i].copy);
   for (size_t i = 0; i < optimizer.size(); ++i) {
-    EXPECT_EQ(snapshot->optimizer[i].bytes, optimizer[i].bytes);
+    EXPECT_EQ(snapshot->optimizer[i].copy, optimizer[i].copy);
   }
   EXPECT_EQ(snapshot->optimizer_steps, 1);
+}
+
+TEST_F(PolicyLearnerStateTest, WhereMemoryIsShortASnapshotIsLentAndTheUpdateWaitsForIt) {
+  options_.available_memory = [] { return 0; };
+  const auto learner = MakeLearner();
+  const std::vector<TrainGroup> groups = OnPolicyGroups(*learner, 2);
+  const std::vector<float> before = Weights(*learner);
+  auto snapshot = *learner->Snapshot();
+  Notification trained;
+  std::jthread trainer([&] {
+    Train(*learner, 1, groups);
+    trained.Notify();
+  });
+  EXPECT_FALSE(trained.WaitFor(absl::Milliseconds(50)));
+  size_t begin = 0;
+  for (const StateTensor& tensor : snapshot->model) {
+    EXPECT_TRUE(tensor.copy.empty());
+    EXPECT_EQ(std::memcmp(tensor.lent.data(), before.data() + begin, tensor.lent.size()), 0);
+    begin += tensor.lent.size() / sizeof(float);
+  }
+  EXPECT_EQ(begin, before.size());
+  snapshot = nullptr;
+  trainer.join();
+  EXPECT_NE(Weights(*learner), before);
+  // What is written meanwhile is complete.
+  const auto resumed = Load(Save(*learner, 1));
+  EXPECT_EQ(Weights(*resumed), Weights(*learner));
 }
 
 TEST_F(PolicyLearnerStateTest, WeightEntriesDescribeTheArena) {
@@ -140,14 +171,14 @@ TEST_F(PolicyLearnerStateTest, WeightEntriesDescribeTheArena) {
   ASSERT_EQ(entries.size(), snapshot->model.size());
   int64_t parameters = 0;
   for (size_t i = 0; i < entries.size(); ++i) {
-    const TensorCopy& tensor = snapshot->model[i];
+    const StateTensor& tensor = snapshot->model[i];
     EXPECT_EQ(entries[i].name, tensor.name);
     EXPECT_EQ(entries[i].shape, tensor.shape);
     EXPECT_EQ(entries[i].dtype, "F32");
     const auto offset = static_cast<size_t>(entries[i].offset_bytes);
-    ASSERT_LE(offset + tensor.bytes.size(), arena.size());
-    EXPECT_EQ(std::memcmp(arena.data() + offset, tensor.bytes.data(), tensor.bytes.size()), 0);
-    parameters += static_cast<int64_t>(tensor.bytes.size() / sizeof(float));
+    ASSERT_LE(offset + tensor.bytes().size(), arena.size());
+    EXPECT_EQ(std::memcmp(arena.data() + offset, tensor.bytes().data(), tensor.bytes().size()), 0);
+    parameters += static_cast<int64_t>(tensor.bytes().size() / sizeof(float));
   }
   EXPECT_EQ(learner->num_parameters(), parameters);
 }
@@ -164,7 +195,7 @@ TEST_F(PolicyLearnerStateTest, ABf16LearnerPublishesItsMastersRoundedToNearestEv
   const std::vector<WeightEntry> entries = learner->WeightEntries();
   ASSERT_EQ(entries.size(), snapshot->model.size());
   for (size_t i = 0; i < entries.size(); ++i) {
-    const std::vector<std::byte>& master = snapshot->model[i].bytes;
+    const std::span<const std::byte> master = snapshot->model[i].bytes();
     EXPECT_EQ(entries[i].name, snapshot->model[i].name);
     EXPECT_EQ(entries[i].shape, snapshot->model[i].shape);
     EXPECT_EQ(entries[i].dtype, "BF16");

@@ -214,7 +214,7 @@ TEST_F(PolicyLearnerTest, AStepThatFailsSaysWhetherWeightsHaveChanged) {
     const auto after = *learner->Snapshot();
     EXPECT_EQ(after->optimizer_steps, optimizer->optimizer_steps);
     for (size_t i = 0; i < after->optimizer.size(); ++i) {
-      EXPECT_EQ(after->optimizer[i].bytes, optimizer->optimizer[i].bytes);
+      EXPECT_EQ(after->optimizer[i].copy, optimizer->optimizer[i].copy);
     }
     // Training continues as if the failed step had not happened.
     const auto undisturbed = MakeLearner();
